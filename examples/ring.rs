@@ -18,23 +18,23 @@ use clock::SpanClock;
 use given::GivenArguments;
 
 #[ripstop::main]
-async fn main(world: Comm) -> Result<()> {
-    let options = Options::parse(env::args().skip(1));
+async fn main(world: Comm) -> RingResult<()> {
+    let options = RingOptions::parse(env::args().skip(1));
     let Some(options) = asked::asked(&world, options, HELP)? else {
         return Ok(());
     };
     run(&world, &options).await
 }
 
-async fn run(world: &Comm, options: &Options) -> Result<()> {
-    let ring = Ring::new(world)?;
-    ring.measure(Program::Ring, options).await?;
-    ring.measure(Program::Token, options).await?;
-    ring.measure(Program::Barrier, options).await
+async fn run(world: &Comm, options: &RingOptions) -> RingResult<()> {
+    let ring = RankRing::new(world)?;
+    ring.measure(TimedOperation::Ring, options).await?;
+    ring.measure(TimedOperation::Token, options).await?;
+    ring.measure(TimedOperation::Barrier, options).await
 }
 
 /// This rank and its neighbors.
-struct Ring {
+struct RankRing {
     world: Comm,
     before: usize,
     to_next: Channel<i64>,
@@ -43,7 +43,7 @@ struct Ring {
 
 /// The operations that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Program {
+enum TimedOperation {
     /// Every rank sends 8 bytes to the next and receives 8 from the one before, at the same time.
     Ring,
     /// 8 bytes go around all ranks once; the figures are those of one hop.
@@ -52,8 +52,8 @@ enum Program {
     Barrier,
 }
 
-impl Ring {
-    fn new(world: &Comm) -> Result<Self> {
+impl RankRing {
+    fn new(world: &Comm) -> RingResult<Self> {
         let (rank, size) = (world.rank(), world.size());
         let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
         let (to_next, from_before) = (world.channel(next, 1)?, world.channel(before, 1)?);
@@ -65,15 +65,15 @@ impl Ring {
         })
     }
 
-    async fn once(&self, program: Program) -> Result<()> {
+    async fn once(&self, program: TimedOperation) -> RingResult<()> {
         match program {
-            Program::Ring => self.step().await,
-            Program::Token => self.trip().await,
-            Program::Barrier => Ok(self.world.barrier().await?),
+            TimedOperation::Ring => self.step().await,
+            TimedOperation::Token => self.trip().await,
+            TimedOperation::Barrier => Ok(self.world.barrier().await?),
         }
     }
 
-    async fn step(&self) -> Result<()> {
+    async fn step(&self) -> RingResult<()> {
         let inbox = self.from_before.recv_into([0]);
         let sent = self.to_next.send([number(self.world.rank())]);
         let ([got], _) = inbox.await?;
@@ -83,7 +83,7 @@ impl Ring {
     }
 
     /// The token counts its hops.
-    async fn trip(&self) -> Result<()> {
+    async fn trip(&self) -> RingResult<()> {
         let rank = self.world.rank();
         if rank == 0 {
             let inbox = self.from_before.recv_into([0]);
@@ -98,7 +98,7 @@ impl Ring {
     }
 
     /// Ten operations determine how many fit into the time. Rank 0 decides, and its samples are the figures.
-    async fn measure(&self, program: Program, options: &Options) -> Result<()> {
+    async fn measure(&self, program: TimedOperation, options: &RingOptions) -> RingResult<()> {
         let mut samples = Vec::with_capacity(ITERS_MAX);
         let each = self.timed(program, 10, &mut samples).await?;
         let fit = (options.seconds * 1e6 / each.max(0.01)).clamp(10.0, 1e5);
@@ -118,7 +118,12 @@ impl Ring {
     }
 
     /// Returns the mean in µs; every operation is a sample.
-    async fn timed(&self, program: Program, iters: usize, samples: &mut Vec<f64>) -> Result<f64> {
+    async fn timed(
+        &self,
+        program: TimedOperation,
+        iters: usize,
+        samples: &mut Vec<f64>,
+    ) -> RingResult<f64> {
         samples.clear();
         let mut clock = SpanClock::<1>::start();
         for _ in 0..iters {
@@ -129,9 +134,9 @@ impl Ring {
         Ok(whole_us / iters as f64)
     }
 
-    fn print(&self, program: Program, options: &Options, mean: f64, sorted: &[f64]) {
+    fn print(&self, program: TimedOperation, options: &RingOptions, mean: f64, sorted: &[f64]) {
         let ranks = self.world.size();
-        let share = if program == Program::Token {
+        let share = if program == TimedOperation::Token {
             1.0 / ranks as f64
         } else {
             1.0
@@ -153,7 +158,7 @@ impl Ring {
     }
 }
 
-impl Program {
+impl TimedOperation {
     fn name(self) -> &'static str {
         match self {
             Self::Ring => "ring",
@@ -163,14 +168,14 @@ impl Program {
     }
 }
 
-struct Options {
+struct RingOptions {
     seconds: f64,
     json: bool,
 }
 
-impl Options {
+impl RingOptions {
     /// `None` asks for help.
-    fn parse(args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+    fn parse(args: impl Iterator<Item = String>) -> RingResult<Option<Self>, String> {
         let Some(given) = GivenArguments::sort(HELP, args)? else {
             return Ok(None);
         };
@@ -185,7 +190,7 @@ fn number(rank: usize) -> i64 {
     i64::try_from(rank).unwrap_or(i64::MAX)
 }
 
-type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+type RingResult<T, E = Box<dyn Error>> = Result<T, E>;
 
 const ITERS_MAX: usize = 100_000;
 

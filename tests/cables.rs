@@ -11,7 +11,7 @@ use std::{
 };
 
 use ripstop::{__private::run_ranks, Error, ErrorKind, OpError, Runtime, prelude::*};
-use ripstop_fabric::verbs::Port;
+use ripstop_fabric::verbs::DevicePort;
 
 #[test]
 #[ignore = "needs the virtual machine's cables"]
@@ -264,7 +264,7 @@ impl Drop for Slow {
         end(cable("plug", self.number));
         end(cable("shape", self.number));
         // A port becomes active a while after its cable was plugged in; until then ranks find no port.
-        while Port::all().unwrap().iter().any(|port| !port.active) {
+        while DevicePort::all().unwrap().iter().any(|port| !port.active) {
             std::thread::yield_now();
         }
     }

@@ -5,10 +5,10 @@
 #[path = "support/faulty.rs"]
 mod faulty;
 
-use ripstop::{Comm, Source, Tag, fabric::hook::Faults};
+use ripstop::{Comm, Source, Tag, fabric::hook::HookFaults};
 
 /// Runs `rank` on two ranks whose messages pass through these faults.
-fn with_faults(faults: &Faults, rank: impl AsyncFn(&Comm) + Send + Sync + 'static) {
+fn with_faults(faults: &HookFaults, rank: impl AsyncFn(&Comm) + Send + Sync + 'static) {
     println!("faults: {faults:?}");
     faulty::run(2, faults, move |runtime| {
         let world = runtime.world();
@@ -18,35 +18,35 @@ fn with_faults(faults: &Faults, rank: impl AsyncFn(&Comm) + Send + Sync + 'stati
     });
 }
 
-fn every_mix() -> Vec<Faults> {
-    let none = Faults::default();
+fn every_mix() -> Vec<HookFaults> {
+    let none = HookFaults::default();
     vec![
-        Faults {
+        HookFaults {
             drop: 0.3,
             seed: 1,
             ..none.clone()
         },
-        Faults {
+        HookFaults {
             duplicate: 0.3,
             seed: 2,
             ..none.clone()
         },
-        Faults {
+        HookFaults {
             reorder: 64,
             seed: 3,
             ..none.clone()
         },
-        Faults {
+        HookFaults {
             delay: 0..5,
             seed: 4,
             ..none.clone()
         },
-        Faults {
+        HookFaults {
             full: 0.3,
             seed: 5,
             ..none.clone()
         },
-        Faults {
+        HookFaults {
             drop: 0.2,
             duplicate: 0.2,
             reorder: 16,

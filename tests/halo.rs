@@ -7,8 +7,8 @@ mod options;
 
 use ripstop::{Comm, Result};
 
-use heat::{Domain, Exchange, Heat, Mode};
-use options::{HELP, Options};
+use heat::{HaloMode, HeatDomain, HeatExchange, HeatSolver};
+use options::{HELP, HaloOptions};
 
 /// Boxes with all edges different; the second is divisible by none of the numbers of ranks.
 const BOXES: [[usize; 3]; 2] = [[8, 12, 16], [11, 13, 17]];
@@ -58,7 +58,7 @@ async fn faces_that_are_too_long_to_be_sent_at_once_give_the_bits_of_one(
 ) -> Result<()> {
     let cart = world.cart(&[1, 2, 1], &[false; 3]).await?;
     let domain = part([64, 8, 64], [1, 2, 1], world.rank());
-    let difference = heat::check(&cart, domain, Mode::Overlap, 4).await?;
+    let difference = heat::check(&cart, domain, HaloMode::Overlap, 4).await?;
     assert!(
         difference.is_none(),
         "{}",
@@ -69,7 +69,7 @@ async fn faces_that_are_too_long_to_be_sent_at_once_give_the_bits_of_one(
 
 #[test]
 fn a_box_with_fewer_than_two_cells_for_a_rank_is_refused_by_name() {
-    let error = Domain::part([8, 5, 8], [1, 3, 1], 0).unwrap_err();
+    let error = HeatDomain::part([8, 5, 8], [1, 3, 1], 0).unwrap_err();
     assert!(
         error.contains("5 cells in y") && error.contains("at least 6"),
         "{error}"
@@ -77,8 +77,8 @@ fn a_box_with_fewer_than_two_cells_for_a_rank_is_refused_by_name() {
 }
 
 /// `None` asks for help.
-fn parse(line: &str) -> std::result::Result<Option<Options>, String> {
-    Options::parse(line.split_whitespace().map(str::to_owned), 2)
+fn parse(line: &str) -> std::result::Result<Option<HaloOptions>, String> {
+    HaloOptions::parse(line.split_whitespace().map(str::to_owned), 2)
 }
 
 #[test]
@@ -87,12 +87,12 @@ fn all_arguments_are_understood_and_in_the_help() {
     let options = parse(line)
         .expect("good arguments")
         .expect("no help was asked for");
-    let expected = Options {
+    let expected = HaloOptions {
         global: [12, 10, 16],
         grid: [1, 1, 2],
         n: None,
         steps: 7,
-        modes: vec![Mode::Overlap],
+        modes: vec![HaloMode::Overlap],
         check: true,
         json: true,
     };
@@ -149,7 +149,8 @@ async fn decays_exactly(world: &Comm, grid: [usize; 3]) -> Result<()> {
     let cart = world.cart(&grid, &[false; 3]).await?;
     for (global, mode) in cases() {
         let domain = part(global, grid, world.rank());
-        let mut heat = Heat::new(domain, mode, Exchange::new(&cart, domain.cells)?).await?;
+        let mut heat =
+            HeatSolver::new(domain, mode, HeatExchange::new(&cart, domain.cells)?).await?;
         for _ in 0..50 {
             let lap @ [computing, packing, waiting] = heat.step().await?;
             assert!(
@@ -179,12 +180,12 @@ async fn same_bits_as_one_rank(world: &Comm, grids: &[[usize; 3]]) -> Result<()>
     Ok(())
 }
 
-fn cases() -> impl Iterator<Item = ([usize; 3], Mode)> {
+fn cases() -> impl Iterator<Item = ([usize; 3], HaloMode)> {
     BOXES
         .into_iter()
-        .flat_map(|cells| [(cells, Mode::Blocking), (cells, Mode::Overlap)])
+        .flat_map(|cells| [(cells, HaloMode::Blocking), (cells, HaloMode::Overlap)])
 }
 
-fn part(global: [usize; 3], grid: [usize; 3], rank: usize) -> Domain {
-    Domain::part(global, grid, rank).expect("boxes large enough for their grids")
+fn part(global: [usize; 3], grid: [usize; 3], rank: usize) -> HeatDomain {
+    HeatDomain::part(global, grid, rank).expect("boxes large enough for their grids")
 }

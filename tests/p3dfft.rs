@@ -18,13 +18,13 @@ use ripstop::{Comm, Result};
 
 use agree::agreed;
 use fft::{
-    Grid, Mode, Real, Setup, Transform,
+    FftReal, FftSetup, PencilFft, PencilGrid, TransposeMode,
     check::check,
-    clock::{PHASES, Phase},
+    clock::{FftPhase, PHASES},
     samples::noise,
 };
 use given::given;
-use options::{HELP, Options, Precision};
+use options::{FftOptions, FftPrecision, HELP};
 
 /// Even edges; an odd edge in every place; and an odd number of modes, as with every power of two.
 const BOXES: [[usize; 3]; 3] = [[12, 10, 14], [9, 7, 11], [8, 8, 8]];
@@ -76,21 +76,21 @@ async fn blocks_that_are_too_long_to_be_sent_at_once_give_the_bits_of_one(
 /// The result for one variable alone equals its result with others beside it.
 #[ripstop::test(ranks = 2)]
 async fn every_phase_is_timed_and_variables_do_not_mix(world: Comm) -> Result<()> {
-    let grid = Grid::new([8, 6, 10], [2, 1], world.rank(), 2).expect("a good grid");
+    let grid = PencilGrid::new([8, 6, 10], [2, 1], world.rank(), 2).expect("a good grid");
     let mut spectra = Vec::new();
     for vars in [1, 2] {
-        let setup = Setup {
+        let setup = FftSetup {
             grid: grid.clone(),
             vars,
-            mode: Mode::Host,
+            mode: TransposeMode::Host,
             tests: 1,
             poison: true,
         };
-        let mut transform = Transform::<f64>::new(&world, setup).await?;
+        let mut transform = PencilFft::<f64>::new(&world, setup).await?;
         let fields: Vec<_> = (0..vars).map(|var| noise(&grid, var)).collect();
         spectra = vec![vec![Complex::default(); grid.spectrum_len()]; vars];
         let times = transform.forward(&fields, &mut spectra).await?;
-        for phase in PHASES.iter().filter(|&&phase| phase != Phase::Wait) {
+        for phase in PHASES.iter().filter(|&&phase| phase != FftPhase::Wait) {
             assert!(times[*phase as usize] > 0.0, "{phase:?} in {times:?}");
         }
     }
@@ -102,14 +102,14 @@ async fn every_phase_is_timed_and_variables_do_not_mix(world: Comm) -> Result<()
 #[ripstop::test(ranks = 1)]
 async fn a_spectrum_that_was_not_checked_is_not_said_to_be_right(world: Comm) -> Result<()> {
     for (points, checked) in [([8, 2, 8], false), ([8, 3, 8], true)] {
-        let setup = Setup {
-            grid: Grid::new(points, [1, 1], 0, 1).expect("a good grid"),
+        let setup = FftSetup {
+            grid: PencilGrid::new(points, [1, 1], 0, 1).expect("a good grid"),
             vars: 1,
-            mode: Mode::Blocking,
+            mode: TransposeMode::Blocking,
             tests: 0,
             poison: true,
         };
-        let told = check::<f64>(&world, &setup, false).await?.told();
+        let told = check::<f64>(&world, &setup, false).await?.summary();
         assert_eq!(told.contains("in the spectrum"), checked, "{told}");
         assert!(told.contains("in energy"), "{told}");
     }
@@ -117,8 +117,8 @@ async fn a_spectrum_that_was_not_checked_is_not_said_to_be_right(world: Comm) ->
 }
 
 /// `None` asks for help.
-fn parse(line: &str, ranks: usize) -> std::result::Result<Option<Options>, String> {
-    Options::parse(line.split_whitespace().map(str::to_owned), ranks)
+fn parse(line: &str, ranks: usize) -> std::result::Result<Option<FftOptions>, String> {
+    FftOptions::parse(line.split_whitespace().map(str::to_owned), ranks)
 }
 
 #[test]
@@ -128,15 +128,15 @@ fn all_arguments_are_understood_and_in_the_help() {
     let options = parse(line, 6)
         .expect("good arguments")
         .expect("no help was asked for");
-    let expected = Options {
+    let expected = FftOptions {
         points: [12, 10, 14],
         grid: [2, 3],
         vars: 5,
-        modes: vec![Mode::Host],
+        modes: vec![TransposeMode::Host],
         chunks: 3,
         tests: 64,
         iters: 7,
-        precision: Precision::Single,
+        precision: FftPrecision::Single,
         check: true,
         json: true,
         png: Some("f.png".into()),
@@ -258,7 +258,7 @@ async fn twenty_four_simulated_ranks_give_the_bits_of_one(world: Comm) -> Result
     Ok(())
 }
 
-async fn transforms<T: Real>(world: &Comm, grids: &[[usize; 2]]) -> Result<()> {
+async fn transforms<T: FftReal>(world: &Comm, grids: &[[usize; 2]]) -> Result<()> {
     let boxes = BOXES
         .into_iter()
         .flat_map(|points| [2, 1, 100].map(|chunks| (points, chunks)));
@@ -273,16 +273,16 @@ async fn transforms<T: Real>(world: &Comm, grids: &[[usize; 2]]) -> Result<()> {
 }
 
 /// With three variables: one more than there are slots for.
-async fn holds<T: Real>(
+async fn holds<T: FftReal>(
     world: &Comm,
     points: [usize; 3],
     ranks: [usize; 2],
-    mode: Mode,
+    mode: TransposeMode,
     chunks: usize,
 ) -> Result<()> {
-    let grid =
-        Grid::new(points, ranks, world.rank(), chunks).expect("boxes large enough for their grids");
-    let setup = Setup {
+    let grid = PencilGrid::new(points, ranks, world.rank(), chunks)
+        .expect("boxes large enough for their grids");
+    let setup = FftSetup {
         grid,
         vars: 3,
         mode,
@@ -299,4 +299,8 @@ async fn holds<T: Real>(
     Ok(())
 }
 
-const MODES: [Mode; 3] = [Mode::Blocking, Mode::Host, Mode::Offload];
+const MODES: [TransposeMode; 3] = [
+    TransposeMode::Blocking,
+    TransposeMode::Host,
+    TransposeMode::Offload,
+];

@@ -7,18 +7,19 @@ use std::{
 
 use ripstop::fabric::{
     driver::{
-        AbilitySummary, Armed, Caps, Command, Cost, Down, Driver, DriverAbilities, Failure,
-        LocalRange, Payload, Peer, Post, Prepared, Progress, Sink, Token, WaitOn,
+        AbilitySummary, ArmResult, Caps, CommandFailure, CommandToken, DownCause, Driver,
+        DriverAbilities, DriverCommand, DriverCost, LocalRange, PayloadView, PostResult,
+        PreparedEndpoint, Sink, TurnProgress, WakeSource, WorldRank,
     },
     lacks_abilities,
-    memory::{Region, RemoteRegion},
+    memory::{MemoryRegion, RemoteRegion},
 };
 
 // ANCHOR: state
 /// A rank of a world in one process.
 #[derive(Debug)]
 struct Corridor {
-    me: Peer,
+    me: WorldRank,
     caps: Caps,
     /// By rank: what waits for that rank.
     doors: Vec<Arc<Letterbox>>,
@@ -39,14 +40,14 @@ struct Inside {
     armed: bool,
     rung: bool,
     /// Ranks that found no room since the last turn of the owner.
-    refused: Vec<Peer>,
+    refused: Vec<WorldRank>,
     closed: bool,
 }
 
 #[derive(Debug)]
 enum Letter {
-    Message(Peer, Vec<u8>, Vec<u8>),
-    Down(Peer, Down),
+    Message(WorldRank, Vec<u8>, Vec<u8>),
+    Down(WorldRank, DownCause),
     /// A letterbox that was full has room again.
     Room,
 }
@@ -58,20 +59,20 @@ impl Driver for Corridor {
         &self.caps
     }
 
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
-        let Command::Message { to, header, body } = command else {
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
+        let DriverCommand::Message { to, header, body } = command else {
             panic!("`Caps` say that there are only messages");
         };
         // The caller may reuse its memory when this returns, so the bytes are copied.
         let letter = Letter::Message(self.me, header.to_vec(), body.to_vec());
         if self.doors[to.0 as usize].put(letter, Some(self.me)) {
-            Post::Posted
+            PostResult::Posted
         } else {
-            Post::Full(command)
+            PostResult::Full(command)
         }
     }
 
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
         let own = Arc::clone(&self.doors[self.me.0 as usize]);
         own.disarm();
         let mut events = 0;
@@ -81,7 +82,7 @@ impl Driver for Corridor {
             // The letterbox is not locked here, so that peers can post meanwhile.
             match letter {
                 Letter::Message(from, header, body) => {
-                    sink.message(from, &header, Payload::from_slice(&body));
+                    sink.message(from, &header, PayloadView::from_slice(&body));
                 }
                 Letter::Down(peer, how) => sink.peer_down(peer, how),
                 Letter::Room => {}
@@ -93,29 +94,31 @@ impl Driver for Corridor {
         for peer in refused {
             self.doors[peer.0 as usize].put(Letter::Room, None);
         }
-        Progress { events }
+        TurnProgress { events }
     }
     // ANCHOR_END: messages
 
     // ANCHOR: sleep
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> ArmResult {
         let mut inside = self.doors[self.me.0 as usize].lock();
         inside.armed = inside.letters.is_empty();
         if inside.armed {
-            Armed::Ready
+            ArmResult::Ready
         } else {
-            Armed::Busy
+            ArmResult::Busy
         }
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
-        vec![WaitOn::Fd(Arc::clone(&self.doors[self.me.0 as usize].bell))]
+    fn wait_on(&self) -> Vec<WakeSource> {
+        vec![WakeSource::Fd(Arc::clone(
+            &self.doors[self.me.0 as usize].bell,
+        ))]
     }
     // ANCHOR_END: sleep
 
     // ANCHOR: memory
-    fn allocate(&mut self, len: usize) -> io::Result<Region> {
-        Region::create("corridor", len, true)
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
+        MemoryRegion::create("corridor", len, true)
     }
 
     fn expose(&mut self, _range: LocalRange) -> Option<RemoteRegion> {
@@ -124,19 +127,19 @@ impl Driver for Corridor {
     // ANCHOR_END: memory
 
     // ANCHOR: peers
-    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<WorldRank>) {}
 
-    fn give_up(&mut self, _peer: Peer, how: Option<Down>) -> Down {
-        how.unwrap_or(Down::Failed)
+    fn give_up(&mut self, _peer: WorldRank, how: Option<DownCause>) -> DownCause {
+        how.unwrap_or(DownCause::Failed)
     }
 }
 
 impl Drop for Corridor {
     fn drop(&mut self) {
         let how = if std::thread::panicking() {
-            Down::Failed
+            DownCause::Failed
         } else {
-            Down::Finished
+            DownCause::Finished
         };
         self.doors[self.me.0 as usize].close();
         for door in &self.doors {
@@ -159,7 +162,7 @@ impl DriverAbilities for Corridor {
 impl Letterbox {
     /// Adds a letter, and wakes the owner if it sleeps. Returns false if there is no room for a message of `sender`, which is
     /// woken when there is some.
-    fn put(&self, letter: Letter, sender: Option<Peer>) -> bool {
+    fn put(&self, letter: Letter, sender: Option<WorldRank>) -> bool {
         let mut inside = self.lock();
         if inside.closed {
             return true; // for a peer that is down: dropped, not refused
@@ -221,7 +224,7 @@ struct PreparedCorridor {
     own: Arc<Letterbox>,
 }
 
-impl Prepared for PreparedCorridor {
+impl PreparedEndpoint for PreparedCorridor {
     /// Returns the place of the own letterbox in a table of this process. A network would return a port or a queue pair.
     fn address(&self) -> Vec<u8> {
         let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -233,8 +236,8 @@ impl Prepared for PreparedCorridor {
         &self.caps
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
-        vec![WaitOn::Fd(Arc::clone(&self.own.bell))]
+    fn wait_on(&self) -> Vec<WakeSource> {
+        vec![WakeSource::Fd(Arc::clone(&self.own.bell))]
     }
 
     fn abilities(&self) -> AbilitySummary {
@@ -249,7 +252,7 @@ impl Prepared for PreparedCorridor {
             })
         });
         Ok(Box::new(Corridor {
-            me: Peer(self.me),
+            me: WorldRank(self.me),
             doors: doors.collect::<io::Result<_>>()?,
             caps: self.caps,
         }))
@@ -288,7 +291,7 @@ fn caps() -> Caps {
 }
 // ANCHOR_END: caps
 
-const COST: Cost = Cost {
+const COST: DriverCost = DriverCost {
     send_ns: 100.0,
     recv_ns: 100.0,
     latency_ns: 100.0,
@@ -307,21 +310,21 @@ const ROOM: usize = 4;
 #[derive(Default)]
 struct Heard {
     messages: Vec<Vec<u8>>,
-    down: Vec<(Peer, Down)>,
+    down: Vec<(WorldRank, DownCause)>,
 }
 
 impl Sink for Heard {
-    fn message(&mut self, _from: Peer, header: &[u8], body: Payload<'_>) {
+    fn message(&mut self, _from: WorldRank, header: &[u8], body: PayloadView<'_>) {
         self.messages.push([header, &body.to_vec()].concat());
     }
 
-    fn complete(&mut self, _token: Token) {}
-    fn fetched(&mut self, _token: Token, _old: u64) {}
-    fn failed(&mut self, _token: Token, _why: Failure) {}
-    fn reached(&mut self, _token: Token) {}
-    fn triggered(&mut self, _token: Token) {}
+    fn complete(&mut self, _token: CommandToken) {}
+    fn fetched(&mut self, _token: CommandToken, _old: u64) {}
+    fn failed(&mut self, _token: CommandToken, _why: CommandFailure) {}
+    fn reached(&mut self, _token: CommandToken) {}
+    fn triggered(&mut self, _token: CommandToken) {}
 
-    fn peer_down(&mut self, peer: Peer, why: Down) {
+    fn peer_down(&mut self, peer: WorldRank, why: DownCause) {
         self.down.push((peer, why));
     }
 }
@@ -336,9 +339,9 @@ fn world() -> io::Result<[Box<dyn Driver>; 2]> {
     Ok([first.connect(&addresses)?, second.connect(&addresses)?])
 }
 
-fn letter<'a>(header: &'a [u8]) -> Command<'a> {
-    Command::Message {
-        to: Peer(1),
+fn letter<'a>(header: &'a [u8]) -> DriverCommand<'a> {
+    DriverCommand::Message {
+        to: WorldRank(1),
         header,
         body: b"!",
     }
@@ -348,13 +351,13 @@ fn letter<'a>(header: &'a [u8]) -> Command<'a> {
 fn a_message_wakes_its_receiver_and_the_end_comes_after_it() -> io::Result<()> {
     let [mut sender, mut receiver] = world()?;
     let mut heard = Heard::default();
-    assert_eq!(receiver.arm(), Armed::Ready);
-    assert!(matches!(sender.post(letter(b"hello")), Post::Posted));
-    assert_eq!(receiver.arm(), Armed::Busy);
+    assert_eq!(receiver.arm(), ArmResult::Ready);
+    assert!(matches!(sender.post(letter(b"hello")), PostResult::Posted));
+    assert_eq!(receiver.arm(), ArmResult::Busy);
     drop(sender);
     assert_eq!(receiver.progress(8, &mut heard).events, 2);
     assert_eq!(heard.messages, [b"hello!"]);
-    assert_eq!(heard.down, [(Peer(0), Down::Finished)]);
+    assert_eq!(heard.down, [(WorldRank(0), DownCause::Finished)]);
     assert!(receiver.failure_watch().is_none());
     Ok(())
 }
@@ -363,14 +366,17 @@ fn a_message_wakes_its_receiver_and_the_end_comes_after_it() -> io::Result<()> {
 fn room_wakes_a_sender_that_was_refused() -> io::Result<()> {
     let [mut sender, mut receiver] = world()?;
     for _ in 0..ROOM {
-        assert!(matches!(sender.post(letter(b"")), Post::Posted));
+        assert!(matches!(sender.post(letter(b"")), PostResult::Posted));
     }
-    assert!(matches!(sender.post(letter(b"")), Post::Full(_)));
-    assert_eq!(sender.arm(), Armed::Ready);
+    assert!(matches!(sender.post(letter(b"")), PostResult::Full(_)));
+    assert_eq!(sender.arm(), ArmResult::Ready);
     let mut heard = Heard::default();
     let _turn = receiver.progress(8, &mut heard);
-    assert_eq!((heard.messages.len(), sender.arm()), (ROOM, Armed::Busy));
-    assert!(matches!(sender.post(letter(b"")), Post::Posted));
+    assert_eq!(
+        (heard.messages.len(), sender.arm()),
+        (ROOM, ArmResult::Busy)
+    );
+    assert!(matches!(sender.post(letter(b"")), PostResult::Posted));
     Ok(())
 }
 

@@ -13,16 +13,16 @@ use futures_core::Stream;
 use ripstop_rt::{
     OpError, Result,
     buffer::SendBuf,
-    internal::offload::{Action, Buffer, Program},
+    internal::offload::{CollectiveProgram, ProgramBuffer, StepAction},
 };
 
-use crate::op::{CollectiveOp, Fresh, Home};
+use crate::op::{CollectiveOp, NewVec, ReturnBuffers};
 
 /// Completes an all-to-all with a new vector, whose blocks can be had [one by one](CollectiveOp::blocks).
 #[derive(Clone, Debug)]
 pub struct ByBlocks {
     /// This rank and its program; `None` if the call was refused.
-    pub(crate) program: Option<(usize, Arc<Program>)>,
+    pub(crate) program: Option<(usize, Arc<CollectiveProgram>)>,
 }
 
 /// The future of an all-to-all whose result is a new vector.
@@ -38,14 +38,14 @@ pub type Block<S> = (usize, Vec<<S as SendBuf>::Elem>);
 #[must_use = "a stream does nothing until it is polled"]
 pub struct Blocks<S: SendBuf> {
     op: AllToAllOp<S>,
-    layout: Layout,
+    layout: MissingBlocks,
     /// The whole result, once the collective has completed.
     whole: Option<Vec<S::Elem>>,
     ended: bool,
 }
 
 /// The blocks that have not come yet, as byte ranges of the result, by rank.
-struct Layout {
+struct MissingBlocks {
     missing: Vec<Option<Range<usize>>>,
     /// True if each message is one rank's block.
     direct: bool,
@@ -66,7 +66,9 @@ impl<S: SendBuf> AllToAllOp<S> {
     pub fn blocks(mut self) -> Blocks<S> {
         self.run.watch();
         let made = self.home.as_ref().and_then(|home| home.program.as_ref());
-        let layout = made.map_or_else(Layout::none, |(rank, program)| Layout::of(*rank, program));
+        let layout = made.map_or_else(MissingBlocks::none, |(rank, program)| {
+            MissingBlocks::of(*rank, program)
+        });
         Blocks {
             op: self,
             layout,
@@ -123,7 +125,7 @@ impl<S: SendBuf> Stream for Blocks<S> {
 // No field is pinned.
 impl<S: SendBuf> Unpin for Blocks<S> {}
 
-impl Layout {
+impl MissingBlocks {
     const fn none() -> Self {
         Self {
             missing: Vec::new(),
@@ -131,7 +133,7 @@ impl Layout {
         }
     }
 
-    fn of(rank: usize, program: &Program) -> Self {
+    fn of(rank: usize, program: &CollectiveProgram) -> Self {
         let (size, whole) = (program.ranks(), program.lens().output);
         let even = |rank: usize| Some(rank * (whole / size)..(rank + 1) * (whole / size));
         Self::direct(rank, program).unwrap_or_else(|| Self {
@@ -141,17 +143,17 @@ impl Layout {
     }
 
     /// Returns the layout of a program in which each rank's block is one message that lands in its final place.
-    fn direct(rank: usize, program: &Program) -> Option<Self> {
+    fn direct(rank: usize, program: &CollectiveProgram) -> Option<Self> {
         let mut missing = vec![None; program.ranks()];
         missing[rank] = Some(0..0);
         for action in program.actions() {
             let (from, into) = match *action {
-                Action::Recv { from, into } => (from, into),
-                Action::Copy { into, .. } => (rank, into),
+                StepAction::Recv { from, into } => (from, into),
+                StepAction::Copy { into, .. } => (rank, into),
                 _ => continue,
             };
             let is_first = missing[from].is_none() || from == rank;
-            if into.len > 0 && into.buffer != Buffer::Output || !is_first {
+            if into.len > 0 && into.buffer != ProgramBuffer::Output || !is_first {
                 return None;
             }
             missing[from] = Some(into.start..into.start + into.len);
@@ -171,16 +173,16 @@ impl Layout {
     }
 }
 
-impl<I, O> Home<I, O> for ByBlocks {
+impl<I, O> ReturnBuffers<I, O> for ByBlocks {
     type Done = O;
     type Failure = OpError<I>;
 
     fn done(self, input: I, output: O) -> O {
-        Fresh.done(input, output)
+        NewVec.done(input, output)
     }
 
     fn failed(self, failure: OpError<(I, O)>) -> OpError<I> {
-        Fresh.failed(failure)
+        NewVec.failed(failure)
     }
 }
 

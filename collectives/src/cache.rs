@@ -3,51 +3,51 @@
 use std::{ptr, sync::Arc};
 
 use ripstop_rt::internal::{
-    lock::{Guard, Lock},
-    offload::{Loaded, Program, Signature},
+    lock::{SpinGuard, SpinLock},
+    offload::{CollectiveProgram, CollectiveSignature, LoadedProgram},
 };
 
 use crate::{
     Tuning,
-    neighborhood_key::Around,
-    call_spec::{Ask, Made, Verb},
-    plan::{Order, Place},
+    call_spec::{CallSpec, CollectiveKind, PlannedCall},
+    neighborhood_key::NeighborhoodKey,
+    plan::{Order, RankLayout},
     tuning::AUTO,
 };
 
 /// The programs of one runtime.
 #[derive(Debug, Default)]
-pub(crate) struct Cache {
-    calls: Shelf<Key>,
+pub(crate) struct ProgramCache {
+    calls: LruPrograms<ProgramKey>,
     /// The programs of neighborhood calls.
-    pub(crate) around: Shelf<Around>,
+    pub(crate) around: LruPrograms<NeighborhoodKey>,
 }
 
 /// Programs of one kind, the most recently used one first.
 #[derive(Debug)]
-pub(crate) struct Shelf<K> {
-    entries: Lock<Vec<Arc<Entry<K>>>>,
+pub(crate) struct LruPrograms<K> {
+    entries: SpinLock<Vec<Arc<ProgramEntry<K>>>>,
 }
 
 /// A program that is about to run.
 #[derive(Debug)]
-pub(crate) struct Ready {
-    pub(crate) program: Loaded,
-    pub(crate) signature: Signature,
+pub(crate) struct CachedProgram {
+    pub(crate) program: LoadedProgram,
+    pub(crate) signature: CollectiveSignature,
 }
 
 #[derive(Debug)]
-struct Entry<K> {
+struct ProgramEntry<K> {
     key: K,
-    program: Arc<Program>,
-    signature: Signature,
+    program: Arc<CollectiveProgram>,
+    signature: CollectiveSignature,
     /// Size of the entry, in steps.
     weight: usize,
 }
 
 #[derive(Debug)]
-struct Key {
-    verb: Verb,
+struct ProgramKey {
+    verb: CollectiveKind,
     rank: usize,
     size: usize,
     per_node: usize,
@@ -64,8 +64,8 @@ struct Key {
 
 /// What a call depends on besides its arguments.
 #[derive(Clone, Copy)]
-pub(crate) struct Caller<'a> {
-    pub(crate) place: Place<'a>,
+pub(crate) struct CallerContext<'a> {
+    pub(crate) place: RankLayout<'a>,
     /// Ranks of the communicator in a row that share a node.
     pub(crate) per_node: usize,
     /// The type's signature and its alignment; packed and aligned types have the same signature.
@@ -73,7 +73,7 @@ pub(crate) struct Caller<'a> {
     pub(crate) tuning: &'a Tuning,
 }
 
-impl Caller<'_> {
+impl CallerContext<'_> {
     /// Returns the algorithms that the caller named.
     #[inline]
     fn named(&self) -> Option<Tuning> {
@@ -81,65 +81,65 @@ impl Caller<'_> {
     }
 }
 
-impl Cache {
-    /// Returns the program of an earlier call with the same key, or the one that `make` makes.
+impl ProgramCache {
+    /// Returns the program of an earlier call with the same key, or the one that `build_program` makes.
     pub(crate) fn get(
         &self,
-        caller: &Caller<'_>,
-        ask: &Ask<'_>,
-        make: impl FnOnce() -> Result<Made, String>,
-    ) -> Result<Ready, String> {
-        if ask.wrong.is_none()
+        caller: &CallerContext<'_>,
+        ask: &CallSpec<'_>,
+        make: impl FnOnce() -> Result<PlannedCall, String>,
+    ) -> Result<CachedProgram, String> {
+        if ask.fault.is_none()
             && let Some(ready) = self.find(caller, ask)
         {
             return Ok(ready);
         }
-        let Made { program, signature } = make()?;
-        let ready = Ready {
+        let PlannedCall { program, signature } = make()?;
+        let ready = CachedProgram {
             program: program.into(),
             signature,
         };
-        let key = Key::of(caller, ask);
+        let key = ProgramKey::of(caller, ask);
         let numbers = key.incoming.len() + key.counts.as_ref().map_or(0, |counts| counts.len());
         self.calls.keep(key, &ready, numbers);
         Ok(ready)
     }
 
-    fn find(&self, caller: &Caller<'_>, ask: &Ask<'_>) -> Option<Ready> {
+    fn find(&self, caller: &CallerContext<'_>, ask: &CallSpec<'_>) -> Option<CachedProgram> {
         self.calls.find(|key| key.is(caller, ask))
     }
 }
 
-impl<K> Default for Shelf<K> {
+impl<K> Default for LruPrograms<K> {
     fn default() -> Self {
-        let entries = Lock::new(Vec::new());
+        let entries = SpinLock::new(Vec::new());
         Self { entries }
     }
 }
 
-impl<K> Shelf<K> {
+impl<K> LruPrograms<K> {
     /// Finds the program whose key `is_it` accepts.
-    pub(crate) fn find(&self, is_it: impl Fn(&K) -> bool) -> Option<Ready> {
+    pub(crate) fn find(&self, is_it: impl Fn(&K) -> bool) -> Option<CachedProgram> {
         let entries = &mut *self.lock();
         let at = entries.iter().position(|entry| is_it(&entry.key))?;
         entries[..=at].rotate_right(1);
-        let Entry {
+        let ProgramEntry {
             program, signature, ..
         } = &*entries[0];
-        Some(Ready {
-            program: Loaded::new(program),
+        Some(CachedProgram {
+            program: LoadedProgram::new(program),
             signature: *signature,
         })
     }
 
     /// Stores a program. `numbers` counts the entries of the key's lists, which may outnumber the steps of the program.
-    pub(crate) fn keep(&self, key: K, ready: &Ready, numbers: usize) {
+    pub(crate) fn keep(&self, key: K, ready: &CachedProgram, numbers: usize) {
         let weight = ready.program.len() + numbers / NUMBERS_IN_A_STEP;
         if weight > STEPS_MAX {
             return;
         }
         let mut entries = self.lock();
-        let entry = Entry {
+        let entry = ProgramEntry {
             key,
             program: Arc::clone(ready.program.program()),
             signature: ready.signature,
@@ -155,22 +155,22 @@ impl<K> Shelf<K> {
         entries.truncate(fit);
     }
 
-    fn lock(&self) -> Guard<'_, Vec<Arc<Entry<K>>>> {
+    fn lock(&self) -> SpinGuard<'_, Vec<Arc<ProgramEntry<K>>>> {
         self.entries.lock()
     }
 }
 
-impl Key {
-    fn of(caller: &Caller<'_>, ask: &Ask<'_>) -> Self {
+impl ProgramKey {
+    fn of(caller: &CallerContext<'_>, ask: &CallSpec<'_>) -> Self {
         Self {
-            verb: ask.verb,
+            verb: ask.kind,
             rank: caller.place.rank(),
             size: caller.place.size(),
             per_node: caller.per_node,
             root: ask.root,
             len: ask.len,
             counts: ask.counts.map(Box::from),
-            incoming: ask.incoming.into(),
+            incoming: ask.recv_counts.into(),
             order: ask.order,
             op: ask.op,
             elem: caller.elem,
@@ -178,8 +178,8 @@ impl Key {
         }
     }
 
-    fn is(&self, caller: &Caller<'_>, ask: &Ask<'_>) -> bool {
-        self.verb == ask.verb
+    fn is(&self, caller: &CallerContext<'_>, ask: &CallSpec<'_>) -> bool {
+        self.verb == ask.kind
             && (self.root, self.len) == (ask.root, ask.len)
             && (self.order, self.elem) == (ask.order, caller.elem)
             && (self.rank, self.size) == (caller.place.rank(), caller.place.size())
@@ -189,7 +189,7 @@ impl Key {
                 self.counts.as_deref().unwrap_or_default(),
                 ask.counts.unwrap_or_default(),
             )
-            && are_same(&self.incoming, ask.incoming)
+            && are_same(&self.incoming, ask.recv_counts)
             && are_same(self.op.as_bytes(), ask.op.as_bytes())
             && self.tuning == caller.named()
     }
@@ -213,24 +213,24 @@ const NUMBERS_IN_A_STEP: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use super::{Cache, Caller, ENTRIES_MAX, NUMBERS_IN_A_STEP, STEPS_MAX};
+    use super::{CallerContext, ENTRIES_MAX, NUMBERS_IN_A_STEP, ProgramCache, STEPS_MAX};
     use crate::{
         Tuning,
-        call_spec::{Ask, Made, Verb},
+        call_spec::{CallSpec, CollectiveKind, PlannedCall},
         cost::{LogGP, Machine},
-        plan::Place,
-        tuning::Guide,
+        plan::RankLayout,
+        tuning::ChoiceContext,
     };
 
     /// Returns true if the program had to be made.
-    fn misses(cache: &Cache, size: usize, ask: &Ask<'_>) -> bool {
+    fn misses(cache: &ProgramCache, size: usize, ask: &CallSpec<'_>) -> bool {
         let link = LogGP {
             latency_ns: 100.0,
             overhead_ns: 10.0,
             gap_ns: 10.0,
             ns_per_kib: 40.0,
         };
-        let guide = Guide {
+        let guide = ChoiceContext {
             tuning: &Tuning::AUTO,
             settings: &ripstop_rt::Settings::new(),
             machine: Machine {
@@ -244,17 +244,17 @@ mod tests {
                 reduce_ns_per_kib: 40.0,
             },
         };
-        let place = Place::new(1, size);
-        let caller = Caller {
+        let place = RankLayout::new(1, size);
+        let caller = CallerContext {
             place,
             per_node: size,
             elem: (8, 8),
             tuning: &Tuning::AUTO,
         };
         let mut made = false;
-        let ready = cache.get(&caller, ask, || -> Result<Made, String> {
+        let ready = cache.get(&caller, ask, || -> Result<PlannedCall, String> {
             made = true;
-            ask.make::<u64>(&place, &guide)
+            ask.build_program::<u64>(&place, &guide)
         });
         ready.unwrap();
         made
@@ -262,14 +262,18 @@ mod tests {
 
     #[test]
     fn a_call_is_planned_once_and_others_are_other_calls() {
-        let cache = Cache::default();
-        let bcast = |root, len| Ask::of(Verb::Bcast, "bcast").root(root).len(len);
+        let cache = ProgramCache::default();
+        let bcast = |root, len| {
+            CallSpec::of(CollectiveKind::Bcast, "bcast")
+                .root(root)
+                .len(len)
+        };
         assert!(misses(&cache, 4, &bcast(0, 9)));
         assert!(!misses(&cache, 4, &bcast(0, 9)));
         assert!(misses(&cache, 4, &bcast(1, 9)) && misses(&cache, 4, &bcast(0, 8)));
         assert!(misses(&cache, 5, &bcast(0, 9)));
         let (some, others) = ([1, 2, 0, 3], [1, 2, 3, 0]);
-        let ragged = Ask::of(Verb::AllGather, "all_gather_v");
+        let ragged = CallSpec::of(CollectiveKind::AllGather, "all_gather_v");
         assert!(misses(&cache, 4, &ragged.clone().counts(&some)));
         assert!(misses(&cache, 4, &ragged.clone().counts(&others)));
         assert!(!misses(&cache, 4, &ragged.clone().counts(&some)));
@@ -278,15 +282,19 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let cache = Cache::default();
+        let cache = ProgramCache::default();
         for len in 1..2 * ENTRIES_MAX {
-            misses(&cache, 4, &Ask::of(Verb::AllReduce, "all_reduce").len(len));
+            misses(
+                &cache,
+                4,
+                &CallSpec::of(CollectiveKind::AllReduce, "all_reduce").len(len),
+            );
         }
         assert_eq!(cache.calls.lock().len(), ENTRIES_MAX);
-        let large = Ask::of(Verb::AllToAll, "all_to_all").len(1 << 16);
+        let large = CallSpec::of(CollectiveKind::AllToAll, "all_to_all").len(1 << 16);
         assert!(misses(&cache, 900, &large) && misses(&cache, 901, &large));
         assert!(misses(&cache, STEPS_MAX, &large) && misses(&cache, STEPS_MAX, &large));
-        let steps = |cache: &Cache| -> usize {
+        let steps = |cache: &ProgramCache| -> usize {
             let entries = cache.calls.lock();
             entries.iter().map(|entry| entry.program.len()).sum()
         };
@@ -296,13 +304,13 @@ mod tests {
     #[test]
     fn keys_are_bounded_where_programs_are_short() {
         const SIZE: usize = 20_000;
-        let cache = Cache::default();
+        let cache = ProgramCache::default();
         for len in 0..10 {
             let counts = [vec![len], vec![1; SIZE - 1]].concat();
             misses(
                 &cache,
                 SIZE,
-                &Ask::of(Verb::Gather, "gather_v").counts(&counts),
+                &CallSpec::of(CollectiveKind::Gather, "gather_v").counts(&counts),
             );
         }
         let entries = cache.calls.lock();

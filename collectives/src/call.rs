@@ -7,37 +7,39 @@ use ripstop_rt::{
     buffer::{RecvBuf, SendBuf, Wire},
     internal::{
         CommInternals,
-        offload::{Collective, Program, Reducer, Signature, Turn},
+        offload::{
+            CollectivePlace, CollectiveProgram, CollectiveSignature, CollectiveSpec, ErasedReducer,
+        },
     },
 };
 
 use crate::{
     CollectiveOp, Tuning,
-    call_spec::Ask,
-    cache::{Cache, Caller, Ready},
-    op::Home,
-    plan::{Nodes, Place},
-    tuning::{Guide, machine_of},
+    cache::{CachedProgram, CallerContext, ProgramCache},
+    call_spec::CallSpec,
+    op::ReturnBuffers,
+    plan::{Nodes, RankLayout},
+    tuning::{ChoiceContext, machine_of},
 };
 
 /// A call that has its place in the order, and begins now or later.
-pub(crate) struct Call<'a> {
+pub(crate) struct OrderedCall<'a> {
     comm: &'a Comm,
     name: &'static str,
-    turn: Turn,
+    turn: CollectivePlace,
     /// The program, or the reason why there is none.
-    ready: Result<Ready, String>,
+    ready: Result<CachedProgram, String>,
     /// True if the caller may ask for blocks one by one.
     by_blocks: bool,
 }
 
 /// The reserved place of a call that begins later.
-pub(crate) struct Later {
+pub(crate) struct DeferredCall {
     pub(crate) comm: Comm,
-    pub(crate) turn: Turn,
+    pub(crate) turn: CollectivePlace,
 }
 
-impl Later {
+impl DeferredCall {
     #[track_caller]
     pub(crate) fn new(comm: &Comm) -> Self {
         Self {
@@ -47,26 +49,26 @@ impl Later {
     }
 }
 
-impl<'a> Call<'a> {
+impl<'a> OrderedCall<'a> {
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn new<T: Wire>(comm: &'a Comm, tuning: &Tuning, ask: &Ask<'_>) -> Self {
-        let ready = ready::<T>(comm, tuning, ask);
+    pub(crate) fn new<T: Wire>(comm: &'a Comm, tuning: &Tuning, ask: &CallSpec<'_>) -> Self {
+        let ready = program_for::<T>(comm, tuning, ask);
         Self::of(comm, ask.name, ready)
     }
 
     /// Makes a call in a place that was reserved earlier.
-    pub(crate) fn later<T: Wire>(
+    pub(crate) fn in_reserved_place<T: Wire>(
         comm: &'a Comm,
         tuning: &Tuning,
-        ask: &Ask<'_>,
-        turn: Turn,
+        ask: &CallSpec<'_>,
+        turn: CollectivePlace,
     ) -> Self {
         Self {
             comm,
             name: ask.name,
             turn,
-            ready: ready::<T>(comm, tuning, ask),
+            ready: program_for::<T>(comm, tuning, ask),
             by_blocks: false,
         }
     }
@@ -74,7 +76,11 @@ impl<'a> Call<'a> {
     /// Makes a call from a program that was made elsewhere.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn of(comm: &'a Comm, name: &'static str, ready: Result<Ready, String>) -> Self {
+    pub(crate) fn of(
+        comm: &'a Comm,
+        name: &'static str,
+        ready: Result<CachedProgram, String>,
+    ) -> Self {
         Self {
             comm,
             name,
@@ -91,7 +97,7 @@ impl<'a> Call<'a> {
     }
 
     /// Adds `signature` to what the ranks must agree on.
-    pub(crate) fn agree_on(&mut self, signature: Signature) {
+    pub(crate) fn agree_on(&mut self, signature: CollectiveSignature) {
         if let Ok(ready) = &mut self.ready {
             ready.signature = ready.signature.and(signature);
             let name = self.name;
@@ -101,7 +107,7 @@ impl<'a> Call<'a> {
     }
 
     /// Lets the caller ask for blocks one by one.
-    pub(crate) fn by_blocks(self) -> Self {
+    pub(crate) fn allow_blocks(self) -> Self {
         let by_blocks = true;
         Self { by_blocks, ..self }
     }
@@ -118,13 +124,13 @@ impl<'a> Call<'a> {
     }
 
     /// Returns this rank and its program, unless the call was refused.
-    pub(crate) fn program(&self) -> Option<(usize, Arc<Program>)> {
+    pub(crate) fn program(&self) -> Option<(usize, Arc<CollectiveProgram>)> {
         let ready = self.ready.as_ref().ok()?;
         Some((self.comm.rank(), Arc::clone(ready.program.program())))
     }
 
     /// Returns an empty vector with capacity for the output. Refuses the call if there is no memory for it.
-    pub(crate) fn room<T>(&mut self) -> Vec<T> {
+    pub(crate) fn output_vec<T>(&mut self) -> Vec<T> {
         let mut room = Vec::new();
         let bytes = self.ready.as_ref().map(|ready| ready.program.lens().output);
         if let Ok(bytes) = bytes
@@ -136,7 +142,7 @@ impl<'a> Call<'a> {
     }
 
     /// Concatenates the vectors into the input. Refuses the call if there is no memory for it.
-    pub(crate) fn join<T: Copy>(&mut self, rows: &[Vec<T>]) -> Vec<T> {
+    pub(crate) fn concat_input<T: Copy>(&mut self, rows: &[Vec<T>]) -> Vec<T> {
         let mut all = Vec::new();
         if self.ready.is_err() {
             return all;
@@ -151,9 +157,9 @@ impl<'a> Call<'a> {
     /// Begins the call. Inlined with all of its callers: passing a call from one function to the next took as long as sending
     /// it.
     #[inline(always)]
-    pub(crate) fn begin<I: SendBuf, O: RecvBuf, H: Home<I, O>>(
+    pub(crate) fn begin<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>>(
         self,
-        reducer: Option<Reducer>,
+        reducer: Option<ErasedReducer>,
         input: I,
         output: O,
         home: H,
@@ -166,8 +172,8 @@ impl<'a> Call<'a> {
             ..
         } = self;
         let run = match self.ready {
-            Ok(Ready { program, signature }) => {
-                let collective = Collective {
+            Ok(CachedProgram { program, signature }) => {
+                let collective = CollectiveSpec {
                     name,
                     signature,
                     program,
@@ -184,18 +190,22 @@ impl<'a> Call<'a> {
 
 /// Returns the program of a call, from the cache or newly made.
 #[inline(always)]
-pub(crate) fn ready<T: Wire>(comm: &Comm, tuning: &Tuning, ask: &Ask<'_>) -> Result<Ready, String> {
-    let caller = Caller {
-        place: Place::new(comm.rank(), comm.size()),
+pub(crate) fn program_for<T: Wire>(
+    comm: &Comm,
+    tuning: &Tuning,
+    ask: &CallSpec<'_>,
+) -> Result<CachedProgram, String> {
+    let caller = CallerContext {
+        place: RankLayout::new(comm.rank(), comm.size()),
         per_node: comm.per_node(),
         elem: (T::SIG.0, align_of::<T>()),
         tuning,
     };
-    comm.attached::<Cache>().get(&caller, ask, || {
-        let Caller {
+    comm.attached::<ProgramCache>().get(&caller, ask, || {
+        let CallerContext {
             place, per_node, ..
         } = caller;
-        let guide = Guide {
+        let guide = ChoiceContext {
             tuning,
             settings: comm.settings(),
             machine: machine_of(comm.choices(), per_node),
@@ -203,8 +213,8 @@ pub(crate) fn ready<T: Wire>(comm: &Comm, tuning: &Tuning, ask: &Ask<'_>) -> Res
         let several = (2..place.size()).contains(&per_node);
         let nodes = several.then(|| Nodes::regular(place.size(), per_node));
         let place = nodes.as_ref().map_or(place, |nodes| place.on(nodes));
-        let made = ask.make::<T>(&place, &guide)?;
-        comm.name_signature(made.signature, || ask.words::<T>());
+        let made = ask.build_program::<T>(&place, &guide)?;
+        comm.name_signature(made.signature, || ask.describe::<T>());
         Ok(made)
     })
 }

@@ -7,13 +7,13 @@ use ripstop_rt::{
 
 use crate::{
     Graph, Tuned, Tuning,
-    call_spec::{Ask, Verb},
     blocks::AllToAllOp,
+    call_spec::{CallSpec, CollectiveKind},
     op::{
-        BarrierOp, ExchangeOp, FreshAtOp, FreshOp, InPlaceOp, ReduceFreshAtOp, ReduceFreshOp,
-        ReduceInPlaceOp, ReduceIntoOp,
+        BarrierOp, ExchangeOp, InPlaceOp, NewVecOp, OptionalVecOp, ReduceInPlaceOp, ReduceIntoOp,
+        ReduceNewVecOp, ReduceOptionalVecOp,
     },
-    persistent::{BarrierPlan, ExchangePlan, InPlacePlan, planned, planned_with},
+    persistent::{BarrierPlan, ExchangePlan, InPlacePlan, propose_plan, propose_plan_with},
     ragged::{self, RaggedOp},
     reduction::Reduction,
     start,
@@ -60,23 +60,23 @@ pub trait Collectives {
     /// Completes when every rank has called it.
     #[track_caller]
     fn barrier(&self) -> BarrierOp {
-        start::barrier(self, &Ask::of(Verb::Barrier, "barrier"))
+        start::barrier(self, &CallSpec::of(CollectiveKind::Barrier, "barrier"))
     }
 
     /// Gives every rank `root`'s elements. All buffers have the same length.
     #[track_caller]
     fn bcast<B: RecvBuf>(&self, root: usize, buf: B) -> InPlaceOp<B> {
-        let ask = Ask::of(Verb::Bcast, "bcast").root(root);
+        let ask = CallSpec::of(CollectiveKind::Bcast, "bcast").root(root);
         start::in_place(self, &ask.len(buf.elems().len()), buf)
     }
 
     /// Brings a block of every rank to `root`, which gets `Some` of them all. All blocks have the same length.
     #[track_caller]
-    fn gather<S: SendBuf>(&self, root: usize, send: S) -> FreshAtOp<S> {
-        let ask = Ask::of(Verb::Gather, "gather")
+    fn gather<S: SendBuf>(&self, root: usize, send: S) -> OptionalVecOp<S> {
+        let ask = CallSpec::of(CollectiveKind::Gather, "gather")
             .root(root)
             .len(send.elems().len());
-        start::fresh_at(self, &ask, send, root)
+        start::optional_vec(self, &ask, send, root)
     }
 
     /// Like [`gather`](Self::gather), into a buffer of `root`'s; nothing is received into the other ranks' buffers.
@@ -87,7 +87,7 @@ pub trait Collectives {
         send: S,
         recv: R,
     ) -> ExchangeOp<S, R> {
-        let ask = Ask::of(Verb::Gather, "gather_into")
+        let ask = CallSpec::of(CollectiveKind::Gather, "gather_into")
             .root(root)
             .len(send.elems().len());
         start::exchange(self, &ask, send, recv)
@@ -95,9 +95,11 @@ pub trait Collectives {
 
     /// Like [`gather`](Self::gather), with blocks of the lengths `counts`, which all ranks know.
     #[track_caller]
-    fn gather_v<S: SendBuf>(&self, root: usize, send: S, counts: &[usize]) -> FreshAtOp<S> {
-        let ask = Ask::of(Verb::Gather, "gather_v").root(root).counts(counts);
-        start::fresh_at(self, &ask, send, root)
+    fn gather_v<S: SendBuf>(&self, root: usize, send: S, counts: &[usize]) -> OptionalVecOp<S> {
+        let ask = CallSpec::of(CollectiveKind::Gather, "gather_v")
+            .root(root)
+            .counts(counts);
+        start::optional_vec(self, &ask, send, root)
     }
 
     /// Like [`gather_v`](Self::gather_v), into a buffer of `root`'s; nothing is received into the other ranks' buffers.
@@ -109,7 +111,7 @@ pub trait Collectives {
         recv: R,
         counts: &[usize],
     ) -> ExchangeOp<S, R> {
-        let ask = Ask::of(Verb::Gather, "gather_v_into")
+        let ask = CallSpec::of(CollectiveKind::Gather, "gather_v_into")
             .root(root)
             .counts(counts);
         start::exchange(self, &ask, send, recv)
@@ -117,9 +119,11 @@ pub trait Collectives {
 
     /// Gives every rank its block of `block` of `root`'s elements. `send` of the other ranks is not read and may be empty.
     #[track_caller]
-    fn scatter<S: SendBuf>(&self, root: usize, send: S, block: usize) -> FreshOp<S> {
-        let ask = Ask::of(Verb::Scatter, "scatter").root(root).len(block);
-        start::fresh(self, &ask, send)
+    fn scatter<S: SendBuf>(&self, root: usize, send: S, block: usize) -> NewVecOp<S> {
+        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter")
+            .root(root)
+            .len(block);
+        start::new_vec(self, &ask, send)
     }
 
     /// Like [`scatter`](Self::scatter), into a buffer.
@@ -131,17 +135,19 @@ pub trait Collectives {
         recv: R,
         block: usize,
     ) -> ExchangeOp<S, R> {
-        let ask = Ask::of(Verb::Scatter, "scatter_into").root(root).len(block);
+        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter_into")
+            .root(root)
+            .len(block);
         start::exchange(self, &ask, send, recv)
     }
 
     /// Like [`scatter`](Self::scatter), with blocks of the lengths `counts`, which all ranks know.
     #[track_caller]
-    fn scatter_v<S: SendBuf>(&self, root: usize, send: S, counts: &[usize]) -> FreshOp<S> {
-        let ask = Ask::of(Verb::Scatter, "scatter_v")
+    fn scatter_v<S: SendBuf>(&self, root: usize, send: S, counts: &[usize]) -> NewVecOp<S> {
+        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter_v")
             .root(root)
             .counts(counts);
-        start::fresh(self, &ask, send)
+        start::new_vec(self, &ask, send)
     }
 
     /// Like [`scatter_v`](Self::scatter_v), into a buffer.
@@ -153,7 +159,7 @@ pub trait Collectives {
         recv: R,
         counts: &[usize],
     ) -> ExchangeOp<S, R> {
-        let ask = Ask::of(Verb::Scatter, "scatter_v_into")
+        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter_v_into")
             .root(root)
             .counts(counts);
         start::exchange(self, &ask, send, recv)
@@ -161,9 +167,9 @@ pub trait Collectives {
 
     /// Gives every rank a block of every rank. All blocks have the same length.
     #[track_caller]
-    fn all_gather<S: SendBuf>(&self, send: S) -> FreshOp<S> {
-        let ask = Ask::of(Verb::AllGather, "all_gather").len(send.elems().len());
-        start::fresh(self, &ask, send)
+    fn all_gather<S: SendBuf>(&self, send: S) -> NewVecOp<S> {
+        let ask = CallSpec::of(CollectiveKind::AllGather, "all_gather").len(send.elems().len());
+        start::new_vec(self, &ask, send)
     }
 
     /// Like [`all_gather`](Self::all_gather), into a buffer.
@@ -173,15 +179,16 @@ pub trait Collectives {
         send: S,
         recv: R,
     ) -> ExchangeOp<S, R> {
-        let ask = Ask::of(Verb::AllGather, "all_gather_into").len(send.elems().len());
+        let ask =
+            CallSpec::of(CollectiveKind::AllGather, "all_gather_into").len(send.elems().len());
         start::exchange(self, &ask, send, recv)
     }
 
     /// Like [`all_gather`](Self::all_gather), with blocks of the lengths `counts`, which all ranks know.
     #[track_caller]
-    fn all_gather_v<S: SendBuf>(&self, send: S, counts: &[usize]) -> FreshOp<S> {
-        let ask = Ask::of(Verb::AllGather, "all_gather_v").counts(counts);
-        start::fresh(self, &ask, send)
+    fn all_gather_v<S: SendBuf>(&self, send: S, counts: &[usize]) -> NewVecOp<S> {
+        let ask = CallSpec::of(CollectiveKind::AllGather, "all_gather_v").counts(counts);
+        start::new_vec(self, &ask, send)
     }
 
     /// Like [`all_gather_v`](Self::all_gather_v), into a buffer.
@@ -192,14 +199,14 @@ pub trait Collectives {
         recv: R,
         counts: &[usize],
     ) -> ExchangeOp<S, R> {
-        let ask = Ask::of(Verb::AllGather, "all_gather_v_into").counts(counts);
+        let ask = CallSpec::of(CollectiveKind::AllGather, "all_gather_v_into").counts(counts);
         start::exchange(self, &ask, send, recv)
     }
 
     /// Sends block `j` of rank `i` to rank `j`, as its block `i`. All blocks have the same length.
     #[track_caller]
     fn all_to_all<S: SendBuf>(&self, send: S) -> AllToAllOp<S> {
-        let ask = Ask::of(Verb::AllToAll, "all_to_all")
+        let ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all")
             .share(send.elems().len(), self.communicator().size());
         start::by_blocks(self, &ask, send)
     }
@@ -211,7 +218,7 @@ pub trait Collectives {
         send: S,
         recv: R,
     ) -> ExchangeOp<S, R> {
-        let ask = Ask::of(Verb::AllToAll, "all_to_all_into")
+        let ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_into")
             .share(send.elems().len(), self.communicator().size());
         start::exchange(self, &ask, send, recv)
     }
@@ -225,8 +232,8 @@ pub trait Collectives {
         send_counts: &[usize],
         recv_counts: &[usize],
     ) -> AllToAllOp<S> {
-        let ask = Ask::of(Verb::AllToAll, "all_to_all_v").counts(send_counts);
-        start::by_blocks(self, &ask.incoming(recv_counts), send)
+        let ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_v").counts(send_counts);
+        start::by_blocks(self, &ask.recv_counts(recv_counts), send)
     }
 
     /// Like [`all_to_all_v`](Self::all_to_all_v), into a buffer.
@@ -238,8 +245,8 @@ pub trait Collectives {
         recv: R,
         recv_counts: &[usize],
     ) -> ExchangeOp<S, R> {
-        let ask = Ask::of(Verb::AllToAll, "all_to_all_v_into").counts(send_counts);
-        start::exchange(self, &ask.incoming(recv_counts), send, recv)
+        let ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_v_into").counts(send_counts);
+        start::exchange(self, &ask.recv_counts(recv_counts), send, recv)
     }
 
     /// Combines the elements of all ranks, element by element, in place and on every rank. All ranks get the same bits.
@@ -249,7 +256,7 @@ pub trait Collectives {
         buf: B,
         op: O,
     ) -> ReduceInPlaceOp<B, O> {
-        let ask = Ask::of(Verb::AllReduce, "all_reduce").len(buf.elems().len());
+        let ask = CallSpec::of(CollectiveKind::AllReduce, "all_reduce").len(buf.elems().len());
         start::reduce_in_place(self, ask, buf, op)
     }
 
@@ -260,12 +267,12 @@ pub trait Collectives {
         root: usize,
         send: S,
         op: O,
-    ) -> ReduceFreshAtOp<S, O> {
-        let ask = Ask::of(Verb::Reduce, "reduce")
+    ) -> ReduceOptionalVecOp<S, O> {
+        let ask = CallSpec::of(CollectiveKind::Reduce, "reduce")
             .root(root)
             .len(send.elems().len());
         let is_root = self.communicator().rank() == root;
-        start::reduce_fresh_at(self, ask, send, op, is_root)
+        start::reduce_optional_vec(self, ask, send, op, is_root)
     }
 
     /// Like [`reduce`](Self::reduce), into a buffer of `root`'s; nothing is received into the other ranks' buffers.
@@ -277,7 +284,7 @@ pub trait Collectives {
         recv: R,
         op: O,
     ) -> ReduceIntoOp<S, R, O> {
-        let ask = Ask::of(Verb::Reduce, "reduce_into")
+        let ask = CallSpec::of(CollectiveKind::Reduce, "reduce_into")
             .root(root)
             .len(send.elems().len());
         start::reduce_into(self, ask, send, recv, op)
@@ -290,9 +297,9 @@ pub trait Collectives {
         send: S,
         counts: &[usize],
         op: O,
-    ) -> ReduceFreshOp<S, O> {
-        let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter").counts(counts);
-        start::reduce_fresh(self, ask, send, op)
+    ) -> ReduceNewVecOp<S, O> {
+        let ask = CallSpec::of(CollectiveKind::ReduceScatter, "reduce_scatter").counts(counts);
+        start::reduce_new_vec(self, ask, send, op)
     }
 
     /// Like [`reduce_scatter`](Self::reduce_scatter), into a buffer.
@@ -304,7 +311,7 @@ pub trait Collectives {
         counts: &[usize],
         op: O,
     ) -> ReduceIntoOp<S, R, O> {
-        let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter_into").counts(counts);
+        let ask = CallSpec::of(CollectiveKind::ReduceScatter, "reduce_scatter_into").counts(counts);
         start::reduce_into(self, ask, send, recv, op)
     }
 
@@ -314,10 +321,10 @@ pub trait Collectives {
         &self,
         send: S,
         op: O,
-    ) -> ReduceFreshOp<S, O> {
-        let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter_block")
+    ) -> ReduceNewVecOp<S, O> {
+        let ask = CallSpec::of(CollectiveKind::ReduceScatter, "reduce_scatter_block")
             .share(send.elems().len(), self.communicator().size());
-        start::reduce_fresh(self, ask, send, op)
+        start::reduce_new_vec(self, ask, send, op)
     }
 
     /// Like [`reduce_scatter_block`](Self::reduce_scatter_block), into a buffer.
@@ -328,7 +335,7 @@ pub trait Collectives {
         recv: R,
         op: O,
     ) -> ReduceIntoOp<S, R, O> {
-        let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter_block_into")
+        let ask = CallSpec::of(CollectiveKind::ReduceScatter, "reduce_scatter_block_into")
             .share(send.elems().len(), self.communicator().size());
         start::reduce_into(self, ask, send, recv, op)
     }
@@ -336,16 +343,20 @@ pub trait Collectives {
     /// Combines the elements of ranks 0 to this one, element by element and in place.
     #[track_caller]
     fn scan<B: RecvBuf, O: Reduction<B::Elem>>(&self, buf: B, op: O) -> ReduceInPlaceOp<B, O> {
-        let ask = Ask::of(Verb::Scan, "scan").len(buf.elems().len());
+        let ask = CallSpec::of(CollectiveKind::Scan, "scan").len(buf.elems().len());
         start::reduce_in_place(self, ask, buf, op)
     }
 
     /// Combines the elements of the ranks before this one, element by element. Rank 0, which has none before it, gets `None`.
     #[track_caller]
-    fn exscan<S: SendBuf, O: Reduction<S::Elem>>(&self, send: S, op: O) -> ReduceFreshAtOp<S, O> {
-        let ask = Ask::of(Verb::Exscan, "exscan").len(send.elems().len());
+    fn exscan<S: SendBuf, O: Reduction<S::Elem>>(
+        &self,
+        send: S,
+        op: O,
+    ) -> ReduceOptionalVecOp<S, O> {
+        let ask = CallSpec::of(CollectiveKind::Exscan, "exscan").len(send.elems().len());
         let has_result = self.communicator().rank() > 0;
-        start::reduce_fresh_at(self, ask, send, op, has_result)
+        start::reduce_optional_vec(self, ask, send, op, has_result)
     }
 
     /// Like [`exscan`](Self::exscan), into a buffer. The buffer of rank 0 is undefined afterwards.
@@ -356,7 +367,7 @@ pub trait Collectives {
         recv: R,
         op: O,
     ) -> ReduceIntoOp<S, R, O> {
-        let ask = Ask::of(Verb::Exscan, "exscan_into").len(send.elems().len());
+        let ask = CallSpec::of(CollectiveKind::Exscan, "exscan_into").len(send.elems().len());
         start::reduce_into(self, ask, send, recv, op)
     }
 
@@ -415,7 +426,7 @@ pub trait Collectives {
     /// Those of the other collectives; the same is true for the plans below.
     #[track_caller]
     fn barrier_plan(&self) -> impl Future<Output = Result<BarrierPlan>> + Send {
-        planned(self, &Ask::of(Verb::Barrier, "barrier_plan"))
+        propose_plan(self, &CallSpec::of(CollectiveKind::Barrier, "barrier_plan"))
     }
 
     /// Plans a [`bcast`](Self::bcast) of `len` elements once.
@@ -425,9 +436,11 @@ pub trait Collectives {
         root: usize,
         len: usize,
     ) -> impl Future<Output = Result<InPlacePlan<T>>> + Send {
-        planned(
+        propose_plan(
             self,
-            &Ask::of(Verb::Bcast, "bcast_plan").root(root).len(len),
+            &CallSpec::of(CollectiveKind::Bcast, "bcast_plan")
+                .root(root)
+                .len(len),
         )
     }
 
@@ -438,8 +451,8 @@ pub trait Collectives {
         root: usize,
         block: usize,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = Ask::of(Verb::Gather, "gather_plan");
-        planned(self, &ask.root(root).len(block))
+        let ask = CallSpec::of(CollectiveKind::Gather, "gather_plan");
+        propose_plan(self, &ask.root(root).len(block))
     }
 
     /// Plans a [`gather_v`](Self::gather_v) once. All ranks but `root` receive nothing.
@@ -449,8 +462,8 @@ pub trait Collectives {
         root: usize,
         counts: &[usize],
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = Ask::of(Verb::Gather, "gather_v_plan");
-        planned(self, &ask.root(root).counts(counts))
+        let ask = CallSpec::of(CollectiveKind::Gather, "gather_v_plan");
+        propose_plan(self, &ask.root(root).counts(counts))
     }
 
     /// Plans a [`scatter`](Self::scatter) of blocks of `block` elements once. All ranks but `root` send nothing.
@@ -460,8 +473,8 @@ pub trait Collectives {
         root: usize,
         block: usize,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = Ask::of(Verb::Scatter, "scatter_plan");
-        planned(self, &ask.root(root).len(block))
+        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter_plan");
+        propose_plan(self, &ask.root(root).len(block))
     }
 
     /// Plans a [`scatter_v`](Self::scatter_v) once. All ranks but `root` send nothing.
@@ -471,8 +484,8 @@ pub trait Collectives {
         root: usize,
         counts: &[usize],
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = Ask::of(Verb::Scatter, "scatter_v_plan");
-        planned(self, &ask.root(root).counts(counts))
+        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter_v_plan");
+        propose_plan(self, &ask.root(root).counts(counts))
     }
 
     /// Plans an [`all_gather`](Self::all_gather) of blocks of `block` elements once.
@@ -481,9 +494,9 @@ pub trait Collectives {
         &self,
         block: usize,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        planned(
+        propose_plan(
             self,
-            &Ask::of(Verb::AllGather, "all_gather_plan").len(block),
+            &CallSpec::of(CollectiveKind::AllGather, "all_gather_plan").len(block),
         )
     }
 
@@ -493,8 +506,8 @@ pub trait Collectives {
         &self,
         counts: &[usize],
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = Ask::of(Verb::AllGather, "all_gather_v_plan");
-        planned(self, &ask.counts(counts))
+        let ask = CallSpec::of(CollectiveKind::AllGather, "all_gather_v_plan");
+        propose_plan(self, &ask.counts(counts))
     }
 
     /// Plans an [`all_to_all`](Self::all_to_all) with blocks of `block` elements once.
@@ -509,7 +522,10 @@ pub trait Collectives {
         &self,
         block: usize,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        planned(self, &Ask::of(Verb::AllToAll, "all_to_all_plan").len(block))
+        propose_plan(
+            self,
+            &CallSpec::of(CollectiveKind::AllToAll, "all_to_all_plan").len(block),
+        )
     }
 
     /// Plans an [`all_to_all_v`](Self::all_to_all_v) once.
@@ -519,8 +535,8 @@ pub trait Collectives {
         send_counts: &[usize],
         recv_counts: &[usize],
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = Ask::of(Verb::AllToAll, "all_to_all_v_plan").counts(send_counts);
-        planned(self, &ask.incoming(recv_counts))
+        let ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_v_plan").counts(send_counts);
+        propose_plan(self, &ask.recv_counts(recv_counts))
     }
 
     /// Plans an [`all_reduce`](Self::all_reduce) of `len` elements once.
@@ -530,8 +546,8 @@ pub trait Collectives {
         len: usize,
         op: O,
     ) -> impl Future<Output = Result<InPlacePlan<T>>> + Send {
-        let ask = Ask::of(Verb::AllReduce, "all_reduce_plan").len(len);
-        planned_with(self, ask, op)
+        let ask = CallSpec::of(CollectiveKind::AllReduce, "all_reduce_plan").len(len);
+        propose_plan_with(self, ask, op)
     }
 
     /// Plans a [`reduce`](Self::reduce) of `len` elements once. All ranks but `root` receive nothing.
@@ -542,8 +558,10 @@ pub trait Collectives {
         len: usize,
         op: O,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = Ask::of(Verb::Reduce, "reduce_plan").root(root).len(len);
-        planned_with(self, ask, op)
+        let ask = CallSpec::of(CollectiveKind::Reduce, "reduce_plan")
+            .root(root)
+            .len(len);
+        propose_plan_with(self, ask, op)
     }
 
     /// Plans a [`reduce_scatter`](Self::reduce_scatter) once.
@@ -553,8 +571,8 @@ pub trait Collectives {
         counts: &[usize],
         op: O,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter_plan");
-        planned_with(self, ask.counts(counts), op)
+        let ask = CallSpec::of(CollectiveKind::ReduceScatter, "reduce_scatter_plan");
+        propose_plan_with(self, ask.counts(counts), op)
     }
 
     /// Plans a [`reduce_scatter_block`](Self::reduce_scatter_block) with blocks of `block` elements once.
@@ -564,8 +582,8 @@ pub trait Collectives {
         block: usize,
         op: O,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter_block_plan");
-        planned_with(self, ask.len(block), op)
+        let ask = CallSpec::of(CollectiveKind::ReduceScatter, "reduce_scatter_block_plan");
+        propose_plan_with(self, ask.len(block), op)
     }
 
     /// Plans a [`scan`](Self::scan) of `len` elements once.
@@ -575,7 +593,11 @@ pub trait Collectives {
         len: usize,
         op: O,
     ) -> impl Future<Output = Result<InPlacePlan<T>>> + Send {
-        planned_with(self, Ask::of(Verb::Scan, "scan_plan").len(len), op)
+        propose_plan_with(
+            self,
+            CallSpec::of(CollectiveKind::Scan, "scan_plan").len(len),
+            op,
+        )
     }
 
     /// Plans an [`exscan`](Self::exscan) of `len` elements once. The output of rank 0 is undefined.
@@ -585,7 +607,11 @@ pub trait Collectives {
         len: usize,
         op: O,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        planned_with(self, Ask::of(Verb::Exscan, "exscan_plan").len(len), op)
+        propose_plan_with(
+            self,
+            CallSpec::of(CollectiveKind::Exscan, "exscan_plan").len(len),
+            op,
+        )
     }
 }
 

@@ -75,9 +75,9 @@ pub fn critical_path(
     while let Some(Reverse((now, stage, at))) = run.due.pop() {
         let now_ns = f64::from_bits(now);
         match stage {
-            Stage::Ready => run.begin(at, now_ns),
-            Stage::Prepared => run.inject(at, now_ns),
-            Stage::Sent => run.prepare_next(at.rank, now_ns),
+            StepStage::Ready => run.begin(at, now_ns),
+            StepStage::Prepared => run.inject(at, now_ns),
+            StepStage::Sent => run.prepare_next(at.rank, now_ns),
         }
     }
     let mut left = run.ranks.iter().enumerate().flat_map(|(rank, steps)| {
@@ -96,17 +96,17 @@ struct Timeline<'a> {
     machine: &'a Machine,
     pairs: Pairs,
     element_bytes: f64,
-    ranks: Vec<Vec<Pending>>,
-    engines: Vec<Engines>,
+    ranks: Vec<Vec<PendingStep>>,
+    engines: Vec<RankUnits>,
     /// Times at which each node's port is free, out and in.
     ports: Vec<[f64; 2]>,
     /// Events by time. The bits of non-negative numbers have the same order as the numbers.
-    due: BinaryHeap<Reverse<(u64, Stage, At)>>,
+    due: BinaryHeap<Reverse<(u64, StepStage, At)>>,
     end_ns: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+enum StepStage {
     /// The step waits for nothing.
     Ready,
     /// A send needs its link now.
@@ -116,7 +116,7 @@ enum Stage {
 }
 
 #[derive(Clone, Default)]
-struct Pending {
+struct PendingStep {
     missing: usize,
     ready_ns: f64,
     waiting: Vec<StepId>,
@@ -124,7 +124,7 @@ struct Pending {
 
 /// The units of a rank that do one thing at a time.
 #[derive(Clone, Default)]
-struct Engines {
+struct RankUnits {
     sending: bool,
     sends: BTreeSet<StepId>,
     receive_free_ns: f64,
@@ -133,14 +133,14 @@ struct Engines {
 
 impl<'a> Timeline<'a> {
     fn new(plans: &'a [Plan], machine: &'a Machine, element_bytes: usize) -> Result<Self, Fault> {
-        let pending = |plan: &Plan| vec![Pending::default(); plan.len()];
+        let pending = |plan: &Plan| vec![PendingStep::default(); plan.len()];
         let mut timeline = Self {
             plans,
             machine,
             pairs: Pairs::of(plans)?,
             element_bytes: element_bytes as f64,
             ranks: plans.iter().map(pending).collect(),
-            engines: vec![Engines::default(); plans.len()],
+            engines: vec![RankUnits::default(); plans.len()],
             ports: vec![[0.0; 2]; plans.len().div_ceil(machine.per_node)],
             due: BinaryHeap::new(),
             end_ns: 0.0,
@@ -174,11 +174,11 @@ impl<'a> Timeline<'a> {
         pending.missing -= 1;
         if pending.missing == 0 {
             let ready_ns = pending.ready_ns;
-            self.later(ready_ns, Stage::Ready, at);
+            self.later(ready_ns, StepStage::Ready, at);
         }
     }
 
-    fn later(&mut self, at_ns: f64, stage: Stage, at: At) {
+    fn later(&mut self, at_ns: f64, stage: StepStage, at: At) {
         self.due.push(Reverse((at_ns.to_bits(), stage, at)));
     }
 
@@ -220,7 +220,7 @@ impl<'a> Timeline<'a> {
         if let Some(step) = next {
             let at = At { rank, step };
             let (link, _) = self.link(rank, self.to(at).0);
-            self.later(now_ns + link.overhead_ns, Stage::Prepared, at);
+            self.later(now_ns + link.overhead_ns, StepStage::Prepared, at);
         }
     }
 
@@ -235,7 +235,7 @@ impl<'a> Timeline<'a> {
         let recv = self.pairs.other(at).expect("all messages are paired");
         self.settle(recv, start_ns + link.transfer_ns(bytes) + link.latency_ns);
         self.over(at, end_ns);
-        self.later(end_ns, Stage::Sent, at);
+        self.later(end_ns, StepStage::Sent, at);
     }
 
     fn receive(&mut self, rank: usize, from: usize, len: usize, now_ns: f64) -> f64 {

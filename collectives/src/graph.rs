@@ -4,16 +4,16 @@ use std::{fmt, ops::Deref, panic::Location, sync::Arc};
 
 use ripstop_rt::{
     Comm, Result,
-    internal::{CommInternals, offload::Signature},
+    internal::{CommInternals, offload::CollectiveSignature},
 };
 
 use crate::{
     Edges, Neighborhood,
-    call_spec::{Ask, Verb},
-    call::Call,
-    op::{BarrierOp, Fresh, FreshOp, Nothing},
+    call::OrderedCall,
+    call_spec::{CallSpec, CollectiveKind},
+    op::{BarrierOp, NewVec, NewVecOp, Nothing},
     plan::Pairing,
-    ragged::{RaggedOp, finish},
+    ragged::{RaggedOp, boxed_finish},
     tuning::AUTO,
 };
 
@@ -40,7 +40,7 @@ impl Graph {
         sources: &[usize],
         destinations: &[usize],
     ) -> impl Future<Output = Result<Self>> + Send + use<> {
-        let dup = comm.dup_as("graph", Signature::of("graph"));
+        let dup = comm.dup_as("graph", CollectiveSignature::of("graph"));
         let (sources, destinations) = (sources.to_vec(), destinations.to_vec());
         // Other ranks may await several graphs in another order.
         let at = Location::caller();
@@ -48,7 +48,7 @@ impl Graph {
             let comm = dup.await?;
             let theirs = exchange(&comm, counts(&comm, &destinations), at).await?;
             agree(&comm, wrong(&comm, &sources, &destinations, &theirs), at).await?;
-            Ok(finish(|| Self {
+            Ok(boxed_finish(|| Self {
                 comm,
                 sources,
                 destinations,
@@ -97,17 +97,17 @@ fn wrong(comm: &Comm, sources: &[usize], destinations: &[usize], theirs: &[u32])
 }
 
 /// Exchanges one number between each pair of ranks.
-fn exchange(comm: &Comm, counts: Vec<u32>, at: &'static Location<'static>) -> FreshOp<Vec<u32>> {
-    let ask = Ask::of(Verb::AllToAll, "graph").share(counts.len(), comm.size());
-    let mut call = Call::new::<u32>(comm, &AUTO, &ask).called_at(at);
-    let room = call.room();
-    call.begin(None, counts, room, Fresh)
+fn exchange(comm: &Comm, counts: Vec<u32>, at: &'static Location<'static>) -> NewVecOp<Vec<u32>> {
+    let ask = CallSpec::of(CollectiveKind::AllToAll, "graph").share(counts.len(), comm.size());
+    let mut call = OrderedCall::new::<u32>(comm, &AUTO, &ask).called_at(at);
+    let room = call.output_vec();
+    call.begin(None, counts, room, NewVec)
 }
 
 /// Lets all ranks meet, and fails on all of them if one has a fault.
 fn agree(comm: &Comm, wrong: Option<String>, at: &'static Location<'static>) -> BarrierOp {
-    let ask = Ask::of(Verb::Barrier, "graph");
-    let mut call = Call::new::<u8>(comm, &AUTO, &ask).called_at(at);
+    let ask = CallSpec::of(CollectiveKind::Barrier, "graph");
+    let mut call = OrderedCall::new::<u8>(comm, &AUTO, &ask).called_at(at);
     if let Some(sentence) = wrong {
         call.refuse(sentence);
     }

@@ -5,17 +5,17 @@
 //! with the [same bits](reproducible) for every plan.
 #![forbid(unsafe_code)]
 
-mod neighborhood_key;
-mod call_spec;
 mod blocks;
 mod cache;
 mod call;
+mod call_spec;
 pub mod choose;
 mod collectives;
 pub mod cost;
 mod graph;
 mod lower;
 mod neighborhood;
+mod neighborhood_key;
 pub mod op;
 pub mod persistent;
 pub mod plan;

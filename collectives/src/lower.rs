@@ -2,14 +2,14 @@
 
 use ripstop_rt::{
     buffer::Wire,
-    internal::offload::{self, Builder, Lens, Misfit, Program},
+    internal::offload::{self, BufferLens, CollectiveProgram, ProgramBuilder, StepError},
 };
 
 use crate::plan::{Action, Buffer, Plan, Side, Span};
 
 /// Makes the program of a plan for elements of type `T`, with buffers of `input` and `output` elements. O(steps and edges).
 ///
-/// Marks it as [`short`](Builder::short) if the collective is short on all ranks.
+/// Marks it as [`short`](ProgramBuilder::short) if the collective is short on all ranks.
 ///
 /// # Errors
 /// A plan that reaches beyond its buffers, or needs more memory than there are addresses.
@@ -21,15 +21,15 @@ pub fn lower<T: Wire>(
     input: usize,
     output: usize,
     short: bool,
-) -> Result<Program, Misfit> {
-    let bytes = Bytes(size_of::<T>());
-    let lens = Lens {
+) -> Result<CollectiveProgram, StepError> {
+    let bytes = ElementBytes(size_of::<T>());
+    let lens = BufferLens {
         input: bytes.of(input),
         output: bytes.of(output),
         scratch: bytes.of(plan.scratch()),
     };
-    let mut builder = Builder::new::<T>(plan.size(), lens).short(short);
-    let mut ids: Vec<offload::StepId> = Vec::with_capacity(plan.len());
+    let mut builder = ProgramBuilder::new::<T>(plan.size(), lens).short(short);
+    let mut ids: Vec<offload::ProgramStepId> = Vec::with_capacity(plan.len());
     let mut after = Vec::new();
     for (step, action) in plan.steps() {
         after.clear();
@@ -41,42 +41,42 @@ pub fn lower<T: Wire>(
 
 /// Returns the size of an element, in bytes.
 #[derive(Clone, Copy)]
-struct Bytes(usize);
+struct ElementBytes(usize);
 
-impl Bytes {
-    fn action(self, action: &Action) -> offload::Action {
+impl ElementBytes {
+    fn action(self, action: &Action) -> offload::StepAction {
         match *action {
-            Action::Send { to, from } => offload::Action::Send {
+            Action::Send { to, from } => offload::StepAction::Send {
                 to,
                 from: self.span(&from),
             },
-            Action::Recv { from, into } => offload::Action::Recv {
+            Action::Recv { from, into } => offload::StepAction::Recv {
                 from,
                 into: self.span(&into),
             },
-            Action::Copy { from, into } => offload::Action::Copy {
+            Action::Copy { from, into } => offload::StepAction::Copy {
                 from: self.span(&from),
                 into: self.span(&into),
             },
-            Action::Reduce { from, into, side } => offload::Action::Reduce {
+            Action::Reduce { from, into, side } => offload::StepAction::Reduce {
                 from: self.span(&from),
                 into: self.span(&into),
                 side: match side {
-                    Side::Left => offload::Side::Left,
-                    Side::Right => offload::Side::Right,
+                    Side::Left => offload::OperandSide::Left,
+                    Side::Right => offload::OperandSide::Right,
                 },
             },
-            Action::Join => offload::Action::Join,
+            Action::Join => offload::StepAction::Join,
         }
     }
 
-    fn span(self, span: &Span) -> offload::Span {
+    fn span(self, span: &Span) -> offload::BufferSpan {
         let stride = self.of(span.stride.unsigned_abs()).cast_signed();
-        offload::Span {
+        offload::BufferSpan {
             buffer: match span.buffer {
-                Buffer::Input => offload::Buffer::Input,
-                Buffer::Output => offload::Buffer::Output,
-                Buffer::Scratch => offload::Buffer::Scratch,
+                Buffer::Input => offload::ProgramBuffer::Input,
+                Buffer::Output => offload::ProgramBuffer::Output,
+                Buffer::Scratch => offload::ProgramBuffer::Scratch,
             },
             start: self.of(span.start),
             len: self.of(span.len),
@@ -96,18 +96,18 @@ mod tests {
     use ripstop_rt::internal::offload;
 
     use super::lower;
-    use crate::plan::{AllToAll, Blocks, Place};
+    use crate::plan::{AllToAll, Blocks, RankLayout};
 
     #[test]
     fn elements_become_bytes_and_steps_keep_their_order() {
         let blocks = Blocks::each(3);
-        let plan = AllToAll::Bruck.plan(&Place::new(1, 4), &blocks, &blocks);
+        let plan = AllToAll::Bruck.plan(&RankLayout::new(1, 4), &blocks, &blocks);
         let plan = plan.unwrap();
         let program = lower::<u64>(&plan, 12, 12, false).unwrap();
         assert_eq!((program.ranks(), program.lens().input), (4, 96));
         let first = *program.actions().next().unwrap();
-        let from = offload::Buffer::Input.span(24, 72);
-        assert!(matches!(first, offload::Action::Copy { from: it, .. } if it == from));
+        let from = offload::ProgramBuffer::Input.span(24, 72);
+        assert!(matches!(first, offload::StepAction::Copy { from: it, .. } if it == from));
         // A message in several runs is packed and unpacked.
         assert!(program.len() > plan.len());
     }
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_plan_that_is_longer_than_its_buffers_is_refused() {
         let blocks = Blocks::each(3);
-        let plan = AllToAll::Bruck.plan(&Place::new(1, 4), &blocks, &blocks);
+        let plan = AllToAll::Bruck.plan(&RankLayout::new(1, 4), &blocks, &blocks);
         assert!(lower::<u64>(&plan.unwrap(), 11, 12, false).is_err());
     }
 }

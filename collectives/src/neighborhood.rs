@@ -3,18 +3,18 @@
 use ripstop_rt::{
     Cart, Comm, Result,
     buffer::{RecvBuf, SendBuf, Wire},
-    internal::{CommInternals, offload::Signature, room},
+    internal::{CommInternals, offload::CollectiveSignature, room},
 };
 
 use crate::{
-    neighborhood_key::Around,
+    cache::{CachedProgram, ProgramCache},
+    call::OrderedCall,
     call_spec::BYTES_MAX,
-    cache::{Cache, Ready},
-    call::Call,
     lower::lower,
-    op::{Both, ExchangeOp, Fresh, FreshOp},
-    persistent::{Draft, ExchangePlan},
-    plan::{Neighbour, Pairing, Place, kept, neighbours},
+    neighborhood_key::NeighborhoodKey,
+    op::{Both, ExchangeOp, NewVec, NewVecOp},
+    persistent::{ExchangePlan, PlanProposal},
+    plan::{NeighborEdge, Pairing, RankLayout, neighbors, self_blocks},
 };
 
 /// Collectives in which every rank exchanges blocks with its neighbors. On a [`Cart`], these are the ranks one down and one up
@@ -32,8 +32,8 @@ pub trait Neighborhood {
 
     /// Gives every neighbor this rank's block, and gets theirs. All blocks have the same length.
     #[track_caller]
-    fn neighbor_all_gather<S: SendBuf>(&self, send: S) -> FreshOp<S> {
-        let cut = Cut::one_to_all(send.elems().len());
+    fn neighbor_all_gather<S: SendBuf>(&self, send: S) -> NewVecOp<S> {
+        let cut = BlockLayout::one_to_all(send.elems().len());
         fresh(self, "neighbor_all_gather", &cut, send)
     }
 
@@ -44,14 +44,14 @@ pub trait Neighborhood {
         S: SendBuf,
         R: RecvBuf<Elem = S::Elem>,
     {
-        let cut = Cut::one_to_all(send.elems().len());
+        let cut = BlockLayout::one_to_all(send.elems().len());
         exchange(self, "neighbor_all_gather_into", &cut, send, recv)
     }
 
     /// Like [`neighbor_all_gather`](Self::neighbor_all_gather), with blocks of `recv_counts[i]` elements from neighbor `i`.
     #[track_caller]
-    fn neighbor_all_gather_v<S: SendBuf>(&self, send: S, recv_counts: &[usize]) -> FreshOp<S> {
-        let cut = Cut::one_to_all(send.elems().len()).receiving(recv_counts);
+    fn neighbor_all_gather_v<S: SendBuf>(&self, send: S, recv_counts: &[usize]) -> NewVecOp<S> {
+        let cut = BlockLayout::one_to_all(send.elems().len()).receiving(recv_counts);
         fresh(self, "neighbor_all_gather_v", &cut, send)
     }
 
@@ -67,7 +67,7 @@ pub trait Neighborhood {
         S: SendBuf,
         R: RecvBuf<Elem = S::Elem>,
     {
-        let cut = Cut::one_to_all(send.elems().len()).receiving(recv_counts);
+        let cut = BlockLayout::one_to_all(send.elems().len()).receiving(recv_counts);
         exchange(self, "neighbor_all_gather_v_into", &cut, send, recv)
     }
 
@@ -76,8 +76,8 @@ pub trait Neighborhood {
     /// On a rank that receives but sends to no rank, `send` is empty and does not tell the length of a block. This is an error
     /// there; such a rank calls another form.
     #[track_caller]
-    fn neighbor_all_to_all<S: SendBuf>(&self, send: S) -> FreshOp<S> {
-        let cut = Cut::equal(send.elems().len());
+    fn neighbor_all_to_all<S: SendBuf>(&self, send: S) -> NewVecOp<S> {
+        let cut = BlockLayout::equal(send.elems().len());
         fresh(self, "neighbor_all_to_all", &cut, send)
     }
 
@@ -90,9 +90,9 @@ pub trait Neighborhood {
         R: RecvBuf<Elem = S::Elem>,
     {
         let room = Some(room(&mut recv));
-        let cut = Cut {
-            room,
-            ..Cut::equal(send.elems().len())
+        let cut = BlockLayout {
+            recv_len: room,
+            ..BlockLayout::equal(send.elems().len())
         };
         exchange(self, "neighbor_all_to_all_into", &cut, send, recv)
     }
@@ -105,8 +105,8 @@ pub trait Neighborhood {
         send: S,
         send_counts: &[usize],
         recv_counts: &[usize],
-    ) -> FreshOp<S> {
-        let cut = Cut::counted(send_counts, recv_counts);
+    ) -> NewVecOp<S> {
+        let cut = BlockLayout::counted(send_counts, recv_counts);
         fresh(self, "neighbor_all_to_all_v", &cut, send)
     }
 
@@ -123,7 +123,7 @@ pub trait Neighborhood {
         S: SendBuf,
         R: RecvBuf<Elem = S::Elem>,
     {
-        let cut = Cut::counted(send_counts, recv_counts);
+        let cut = BlockLayout::counted(send_counts, recv_counts);
         exchange(self, "neighbor_all_to_all_v_into", &cut, send, recv)
     }
 
@@ -137,7 +137,11 @@ pub trait Neighborhood {
         &self,
         block: usize,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        planned(self, "neighbor_all_gather_plan", &Cut::one_to_all(block))
+        planned(
+            self,
+            "neighbor_all_gather_plan",
+            &BlockLayout::one_to_all(block),
+        )
     }
 
     /// Plans a [`neighbor_all_gather_v`](Self::neighbor_all_gather_v) of a block of `send_len` elements, and of
@@ -148,7 +152,7 @@ pub trait Neighborhood {
         send_len: usize,
         recv_counts: &[usize],
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let cut = Cut::one_to_all(send_len).receiving(recv_counts);
+        let cut = BlockLayout::one_to_all(send_len).receiving(recv_counts);
         planned(self, "neighbor_all_gather_v_plan", &cut)
     }
 
@@ -164,7 +168,7 @@ pub trait Neighborhood {
         planned(
             self,
             "neighbor_all_to_all_plan",
-            &Cut::counted(&sends, &recvs),
+            &BlockLayout::counted(&sends, &recvs),
         )
     }
 
@@ -175,7 +179,7 @@ pub trait Neighborhood {
         send_counts: &[usize],
         recv_counts: &[usize],
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let cut = Cut::counted(send_counts, recv_counts);
+        let cut = BlockLayout::counted(send_counts, recv_counts);
         planned(self, "neighbor_all_to_all_v_plan", &cut)
     }
 }
@@ -194,23 +198,23 @@ pub struct Edges {
 
 /// How the two buffers are divided into blocks. Lengths are in elements.
 #[derive(Clone, Copy)]
-pub(crate) struct Cut<'a> {
+pub(crate) struct BlockLayout<'a> {
     /// Elements of the send buffer.
-    pub(crate) given: usize,
+    pub(crate) send_len: usize,
     /// Elements of the receive buffer, if its length may tell the length of a block.
-    pub(crate) room: Option<usize>,
+    pub(crate) recv_len: Option<usize>,
     /// True if all neighbors get the same block.
-    pub(crate) one: bool,
+    pub(crate) same_block: bool,
     pub(crate) sends: Option<&'a [usize]>,
     pub(crate) recvs: Option<&'a [usize]>,
 }
 
-impl<'a> Cut<'a> {
+impl<'a> BlockLayout<'a> {
     pub(crate) const fn one_to_all(given: usize) -> Self {
         Self {
-            given,
-            room: None,
-            one: true,
+            send_len: given,
+            recv_len: None,
+            same_block: true,
             sends: None,
             recvs: None,
         }
@@ -223,33 +227,41 @@ impl<'a> Cut<'a> {
 
     const fn equal(given: usize) -> Self {
         Self {
-            one: false,
+            same_block: false,
             ..Self::one_to_all(given)
         }
     }
 
     pub(crate) const fn counted(sends: &'a [usize], recvs: &'a [usize]) -> Self {
         Self {
-            given: 0,
-            room: None,
-            one: false,
+            send_len: 0,
+            recv_len: None,
+            same_block: false,
             sends: Some(sends),
             recvs: Some(recvs),
         }
     }
 
     /// Makes the program of a rank, and what the rank must agree on with its neighbors.
-    fn make<T: Wire>(&self, place: &Place<'_>, edges: &Edges) -> Result<Ready, String> {
+    fn make<T: Wire>(
+        &self,
+        place: &RankLayout<'_>,
+        edges: &Edges,
+    ) -> Result<CachedProgram, String> {
         let block = self.block(edges)?;
         let (to, input) = self.ends::<T>("send_counts", &edges.destinations, self.sends, block)?;
         let (from, output) = self.ends::<T>("recv_counts", &edges.sources, self.recvs, block)?;
-        let input = if self.one { self.given } else { input };
+        let input = if self.same_block {
+            self.send_len
+        } else {
+            input
+        };
         if !has_room::<T>(input) {
             return Err(format!(
                 "a block of {input} elements is more than memory can have"
             ));
         }
-        for (give, take) in kept(place.rank(), &to, &from, edges.pairing) {
+        for (give, take) in self_blocks(place.rank(), &to, &from, edges.pairing) {
             let (given, taken) = (to[give].len, from[take].len);
             if given != taken {
                 let what = match self.sends {
@@ -261,18 +273,18 @@ impl<'a> Cut<'a> {
                 ));
             }
         }
-        let plan = neighbours(place, &to, &from, edges.pairing);
+        let plan = neighbors(place, &to, &from, edges.pairing);
         let program =
             lower::<T>(&plan, input, output, false).map_err(|misfit| misfit.to_string())?;
-        Ok(Ready {
+        Ok(CachedProgram {
             program: program.into(),
             // Messages tell the lengths of blocks, so the signature does not contain them.
-            signature: Signature::of(self.verb()).with_type::<T>(),
+            signature: CollectiveSignature::of(self.verb()).with_type::<T>(),
         })
     }
 
     const fn verb(&self) -> &'static str {
-        if self.one {
+        if self.same_block {
             "neighbor_all_gather"
         } else {
             "neighbor_all_to_all"
@@ -282,11 +294,11 @@ impl<'a> Cut<'a> {
     /// Returns the length of a block without a count.
     fn block(&self, edges: &Edges) -> Result<usize, String> {
         let (outgoing, incoming) = (edges.destinations.len(), edges.sources.len());
-        if self.one {
-            return Ok(self.given);
+        if self.same_block {
+            return Ok(self.send_len);
         }
-        let (name, all, neighbours) = match self.room {
-            _ if outgoing > 0 || self.given > 0 => ("send", self.given, outgoing),
+        let (name, all, neighbours) = match self.recv_len {
+            _ if outgoing > 0 || self.send_len > 0 => ("send", self.send_len, outgoing),
             _ if incoming == 0 || self.recvs.is_some() => return Ok(0),
             Some(room) => ("recv", room, incoming),
             None => {
@@ -309,18 +321,18 @@ impl<'a> Cut<'a> {
         ranks: &[Option<usize>],
         counts: Option<&[usize]>,
         block: usize,
-    ) -> Result<(Vec<Neighbour>, usize), String> {
+    ) -> Result<(Vec<NeighborEdge>, usize), String> {
         if let Some(counts) = counts.filter(|counts| counts.len() != ranks.len()) {
             let (has, needed) = (counts.len(), ranks.len());
             return Err(format!(
                 "`{name}` has {has} entries, and there are {needed} neighbours"
             ));
         }
-        let repeats = self.one && name == "send_counts";
+        let repeats = self.same_block && name == "send_counts";
         let (mut start, mut ends) = (0_usize, Vec::with_capacity(ranks.len()));
         for (at, rank) in ranks.iter().enumerate() {
             let len = counts.map_or(block, |counts| counts[at]);
-            ends.push(Neighbour {
+            ends.push(NeighborEdge {
                 rank: *rank,
                 start,
                 len,
@@ -346,19 +358,19 @@ fn has_room<T>(len: usize) -> bool {
 fn fresh<S: SendBuf>(
     on: &(impl Neighborhood + ?Sized),
     name: &'static str,
-    cut: &Cut<'_>,
+    cut: &BlockLayout<'_>,
     send: S,
-) -> FreshOp<S> {
+) -> NewVecOp<S> {
     let mut call = call::<S::Elem>(on, name, cut);
-    let recv = call.room();
-    call.begin(None, send, recv, Fresh)
+    let recv = call.output_vec();
+    call.begin(None, send, recv, NewVec)
 }
 
 #[track_caller]
 fn exchange<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
     on: &(impl Neighborhood + ?Sized),
     name: &'static str,
-    cut: &Cut<'_>,
+    cut: &BlockLayout<'_>,
     send: S,
     recv: R,
 ) -> ExchangeOp<S, R> {
@@ -369,33 +381,36 @@ fn exchange<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
 fn planned<T: Wire, N: Neighborhood + ?Sized>(
     on: &N,
     name: &'static str,
-    cut: &Cut<'_>,
+    cut: &BlockLayout<'_>,
 ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send + use<T, N> {
     let comm = on.communicator();
-    Draft::<T>::new(comm, name, ready::<T>(on, cut)).agreed(comm.clone(), None)
+    PlanProposal::<T>::new(comm, name, ready::<T>(on, cut)).await_agreement(comm.clone(), None)
 }
 
 #[track_caller]
 fn call<'a, T: Wire>(
     on: &'a (impl Neighborhood + ?Sized),
     name: &'static str,
-    cut: &Cut<'_>,
-) -> Call<'a> {
-    Call::of(on.communicator(), name, ready::<T>(on, cut))
+    cut: &BlockLayout<'_>,
+) -> OrderedCall<'a> {
+    OrderedCall::of(on.communicator(), name, ready::<T>(on, cut))
 }
 
 /// Returns the program of a call, from the cache or newly made.
-fn ready<T: Wire>(on: &(impl Neighborhood + ?Sized), cut: &Cut<'_>) -> Result<Ready, String> {
+fn ready<T: Wire>(
+    on: &(impl Neighborhood + ?Sized),
+    cut: &BlockLayout<'_>,
+) -> Result<CachedProgram, String> {
     let comm = on.communicator();
-    let (place, edges) = (Place::new(comm.rank(), comm.size()), on.edges());
-    let (kept, elem) = (&comm.attached::<Cache>().around, T::SIG.0);
-    let found = kept.find(|around| around.is(&place, elem, cut, &edges));
+    let (place, edges) = (RankLayout::new(comm.rank(), comm.size()), on.edges());
+    let (kept, elem) = (&comm.attached::<ProgramCache>().around, T::SIG.0);
+    let found = kept.find(|around| around.matches(&place, elem, cut, &edges));
     found.map_or_else(
         || {
             let made = cut.make::<T>(&place, &edges)?;
             comm.name_signature(made.signature, || format!("{} ({})", cut.verb(), T::SIG));
             // The numbers of the key belong to edges, each of which has a step; they need no extra weight.
-            kept.keep(Around::of(&place, elem, cut, edges), &made, 0);
+            kept.keep(NeighborhoodKey::of(&place, elem, cut, edges), &made, 0);
             Ok(made)
         },
         Ok,

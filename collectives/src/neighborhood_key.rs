@@ -1,10 +1,10 @@
 //! Cache keys of neighborhood collectives.
 
-use crate::{Edges, neighborhood::Cut, plan::Place};
+use crate::{Edges, neighborhood::BlockLayout, plan::RankLayout};
 
 /// The key under which the program of a neighborhood call is cached.
 #[derive(Debug)]
-pub(crate) struct Around {
+pub(crate) struct NeighborhoodKey {
     rank: usize,
     size: usize,
     elem: u64,
@@ -16,24 +16,35 @@ pub(crate) struct Around {
     edges: Edges,
 }
 
-impl Around {
-    pub(crate) fn of(place: &Place<'_>, elem: u64, cut: &Cut<'_>, edges: Edges) -> Self {
+impl NeighborhoodKey {
+    pub(crate) fn of(
+        place: &RankLayout<'_>,
+        elem: u64,
+        cut: &BlockLayout<'_>,
+        edges: Edges,
+    ) -> Self {
         Self {
             rank: place.rank(),
             size: place.size(),
             elem,
-            given: cut.given,
-            room: cut.room,
-            one: cut.one,
+            given: cut.send_len,
+            room: cut.recv_len,
+            one: cut.same_block,
             sends: cut.sends.map(Box::from),
             recvs: cut.recvs.map(Box::from),
             edges,
         }
     }
 
-    pub(crate) fn is(&self, place: &Place<'_>, elem: u64, cut: &Cut<'_>, edges: &Edges) -> bool {
+    pub(crate) fn matches(
+        &self,
+        place: &RankLayout<'_>,
+        elem: u64,
+        cut: &BlockLayout<'_>,
+        edges: &Edges,
+    ) -> bool {
         (self.rank, self.size, self.elem) == (place.rank(), place.size(), elem)
-            && (self.given, self.room, self.one) == (cut.given, cut.room, cut.one)
+            && (self.given, self.room, self.one) == (cut.send_len, cut.recv_len, cut.same_block)
             && (self.sends.as_deref(), self.recvs.as_deref()) == (cut.sends, cut.recvs)
             && self.edges == *edges
     }
@@ -41,11 +52,11 @@ impl Around {
 
 #[cfg(test)]
 mod tests {
-    use super::Around;
+    use super::NeighborhoodKey;
     use crate::{
         Edges,
-        neighborhood::Cut,
-        plan::{Pairing, Place},
+        neighborhood::BlockLayout,
+        plan::{Pairing, RankLayout},
     };
 
     #[test]
@@ -63,16 +74,23 @@ mod tests {
             sources: vec![Some(1), Some(1)],
             ..edges()
         };
-        let (here, there, more) = (Place::new(0, 3), Place::new(1, 3), Place::new(0, 4));
-        let (cut, counts) = (Cut::one_to_all(5), ([5, 5], [5, 4]));
-        let longer = Cut::one_to_all(6);
-        let in_blocks = Cut { one: false, ..cut };
-        let in_room = Cut {
-            room: Some(5),
+        let (here, there, more) = (
+            RankLayout::new(0, 3),
+            RankLayout::new(1, 3),
+            RankLayout::new(0, 4),
+        );
+        let (cut, counts) = (BlockLayout::one_to_all(5), ([5, 5], [5, 4]));
+        let longer = BlockLayout::one_to_all(6);
+        let in_blocks = BlockLayout {
+            same_block: false,
             ..cut
         };
-        let around = Around::of(&here, 8, &cut, edges());
-        assert!(around.is(&here, 8, &cut, &edges()));
+        let in_room = BlockLayout {
+            recv_len: Some(5),
+            ..cut
+        };
+        let around = NeighborhoodKey::of(&here, 8, &cut, edges());
+        assert!(around.matches(&here, 8, &cut, &edges()));
         for (place, elem, cut, edges) in [
             (here, 4, cut, edges()),
             (there, 8, cut, edges()),
@@ -80,15 +98,20 @@ mod tests {
             (here, 8, longer, edges()),
             (here, 8, in_blocks, edges()),
             (here, 8, in_room, edges()),
-            (here, 8, Cut::counted(&counts.0, &counts.1), edges()),
+            (here, 8, BlockLayout::counted(&counts.0, &counts.1), edges()),
             (here, 8, cut, turned),
             (here, 8, cut, elsewhere),
         ] {
-            assert!(!around.is(&place, elem, &cut, &edges));
+            assert!(!around.matches(&place, elem, &cut, &edges));
         }
-        let counted = Cut::counted(&counts.0, &counts.1);
-        let around = Around::of(&here, 8, &counted, edges());
-        assert!(around.is(&here, 8, &counted, &edges()));
-        assert!(!around.is(&here, 8, &Cut::counted(&counts.1, &counts.0), &edges()));
+        let counted = BlockLayout::counted(&counts.0, &counts.1);
+        let around = NeighborhoodKey::of(&here, 8, &counted, edges());
+        assert!(around.matches(&here, 8, &counted, &edges()));
+        assert!(!around.matches(
+            &here,
+            8,
+            &BlockLayout::counted(&counts.1, &counts.0),
+            &edges()
+        ));
     }
 }

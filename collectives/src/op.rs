@@ -19,7 +19,7 @@ use crate::Reduction;
 /// It owns its buffers and gives them back, also with an error; `H` determines which of them. Dropping it detaches the
 /// collective, which still completes, so that the other ranks complete too. The buffers are dropped afterwards.
 #[must_use = "await it, or call `detach`"]
-pub struct CollectiveOp<I: SendBuf, O: RecvBuf, H: Home<I, O>> {
+pub struct CollectiveOp<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>> {
     pub(crate) run: ProgramOp<I, O>,
     /// `None` after completion.
     pub(crate) home: Option<H>,
@@ -27,25 +27,26 @@ pub struct CollectiveOp<I: SendBuf, O: RecvBuf, H: Home<I, O>> {
 
 /// A reduction in flight: a [`CollectiveOp`], or one on elements that are wider than the caller's.
 #[must_use = "await it, or call `detach`"]
-pub struct ReductionOp<I: SendBuf, O: RecvBuf, H: Home<I, O>, A: Wire> {
-    way: Way<I, O, H, A>,
+pub struct ReductionOp<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> {
+    way: ReductionRun<I, O, H, A>,
 }
 
-enum Way<I: SendBuf, O: RecvBuf, H: Home<I, O>, A: Wire> {
+enum ReductionRun<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> {
     Direct(CollectiveOp<I, O, H>),
     Wide(
         CollectiveOp<Vec<A>, Vec<A>, Both>,
-        Option<Finish<A, Outcome<I, O, H>>>,
+        Option<NarrowResult<A, CollectiveOutcome<I, O, H>>>,
     ),
 }
 
 /// Converts a wide result to the caller's elements, in the buffer that was kept for it.
-type Finish<A, R> = Box<dyn FnOnce(Result<Vec<A>, Error>) -> R + Send>;
+type NarrowResult<A, R> = Box<dyn FnOnce(Result<Vec<A>, Error>) -> R + Send>;
 
-type Outcome<I, O, H> = Result<<H as Home<I, O>>::Done, <H as Home<I, O>>::Failure>;
+type CollectiveOutcome<I, O, H> =
+    Result<<H as ReturnBuffers<I, O>>::Done, <H as ReturnBuffers<I, O>>::Failure>;
 
 /// How a collective returns its two buffers.
-pub trait Home<I, O>: Unpin {
+pub trait ReturnBuffers<I, O>: Unpin {
     /// The result of a success.
     type Done;
     /// The result of a failure.
@@ -76,11 +77,11 @@ pub struct Both;
 /// Returns a new vector with the result, or the send buffer after a failure.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Fresh;
+pub struct NewVec;
 
-/// Like [`Fresh`], with `Some` on the ranks that have a result.
+/// Like [`NewVec`], with `Some` on the ranks that have a result.
 #[derive(Clone, Copy, Debug)]
-pub struct FreshAt(pub(crate) bool);
+pub struct OptionalVec(pub(crate) bool);
 
 /// No buffer.
 pub type NoBuf = [u8; 0];
@@ -91,9 +92,9 @@ pub type InPlaceOp<B> = CollectiveOp<NoBuf, B, InPlace>;
 /// The future of a collective from one buffer into another.
 pub type ExchangeOp<S, R> = CollectiveOp<S, R, Both>;
 /// The future of a collective whose result is a new vector.
-pub type FreshOp<S> = CollectiveOp<S, Vec<<S as SendBuf>::Elem>, Fresh>;
+pub type NewVecOp<S> = CollectiveOp<S, Vec<<S as SendBuf>::Elem>, NewVec>;
 /// The future of a collective whose result is a new vector on some ranks.
-pub type FreshAtOp<S> = CollectiveOp<S, Vec<<S as SendBuf>::Elem>, FreshAt>;
+pub type OptionalVecOp<S> = CollectiveOp<S, Vec<<S as SendBuf>::Elem>, OptionalVec>;
 /// The elements that travel in a reduction of a buffer.
 type AccOf<B, R> = <R as Reduction<<B as SendBuf>::Elem>>::Acc;
 /// The future of a reduction that works in one buffer.
@@ -101,11 +102,12 @@ pub type ReduceInPlaceOp<B, R> = ReductionOp<NoBuf, B, InPlace, AccOf<B, R>>;
 /// The future of a reduction from one buffer into another.
 pub type ReduceIntoOp<S, B, R> = ReductionOp<S, B, Both, AccOf<S, R>>;
 /// The future of a reduction whose result is a new vector.
-pub type ReduceFreshOp<S, R> = ReductionOp<S, Vec<<S as SendBuf>::Elem>, Fresh, AccOf<S, R>>;
+pub type ReduceNewVecOp<S, R> = ReductionOp<S, Vec<<S as SendBuf>::Elem>, NewVec, AccOf<S, R>>;
 /// The future of a reduction whose result is a new vector on some ranks.
-pub type ReduceFreshAtOp<S, R> = ReductionOp<S, Vec<<S as SendBuf>::Elem>, FreshAt, AccOf<S, R>>;
+pub type ReduceOptionalVecOp<S, R> =
+    ReductionOp<S, Vec<<S as SendBuf>::Elem>, OptionalVec, AccOf<S, R>>;
 
-impl<I: SendBuf, O: RecvBuf, H: Home<I, O>> CollectiveOp<I, O, H> {
+impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>> CollectiveOp<I, O, H> {
     pub(crate) const fn new(run: ProgramOp<I, O>, home: H) -> Self {
         Self {
             run,
@@ -122,7 +124,7 @@ impl<I: SendBuf, O: RecvBuf, H: Home<I, O>> CollectiveOp<I, O, H> {
     }
 }
 
-impl<I: SendBuf, O: RecvBuf, H: Home<I, O>> Future for CollectiveOp<I, O, H> {
+impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>> Future for CollectiveOp<I, O, H> {
     type Output = Result<H::Done, H::Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -135,9 +137,9 @@ impl<I: SendBuf, O: RecvBuf, H: Home<I, O>> Future for CollectiveOp<I, O, H> {
     }
 }
 
-impl<I: SendBuf, O: RecvBuf, H: Home<I, O>, A: Wire> ReductionOp<I, O, H, A> {
+impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> ReductionOp<I, O, H, A> {
     pub(crate) const fn direct(op: CollectiveOp<I, O, H>) -> Self {
-        let way = Way::Direct(op);
+        let way = ReductionRun::Direct(op);
         Self { way }
     }
 
@@ -145,7 +147,7 @@ impl<I: SendBuf, O: RecvBuf, H: Home<I, O>, A: Wire> ReductionOp<I, O, H, A> {
         op: CollectiveOp<Vec<A>, Vec<A>, Both>,
         finish: impl FnOnce(Result<Vec<A>, Error>) -> Result<H::Done, H::Failure> + Send + 'static,
     ) -> Self {
-        let way = Way::Wide(op, Some(Box::new(finish)));
+        let way = ReductionRun::Wide(op, Some(Box::new(finish)));
         Self { way }
     }
 
@@ -155,19 +157,19 @@ impl<I: SendBuf, O: RecvBuf, H: Home<I, O>, A: Wire> ReductionOp<I, O, H, A> {
     /// Returns true if awaiting it would not wait.
     pub fn is_done(&self) -> bool {
         match &self.way {
-            Way::Direct(op) => op.is_done(),
-            Way::Wide(op, _) => op.is_done(),
+            ReductionRun::Direct(op) => op.is_done(),
+            ReductionRun::Wide(op, _) => op.is_done(),
         }
     }
 }
 
-impl<I: SendBuf, O: RecvBuf, H: Home<I, O>, A: Wire> Future for ReductionOp<I, O, H, A> {
+impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> Future for ReductionOp<I, O, H, A> {
     type Output = Result<H::Done, H::Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.way {
-            Way::Direct(op) => Pin::new(op).poll(cx),
-            Way::Wide(op, finish) => {
+            ReductionRun::Direct(op) => Pin::new(op).poll(cx),
+            ReductionRun::Wide(op, finish) => {
                 let outcome = ready!(Pin::new(op).poll(cx));
                 let finish = finish.take().expect("a program completes once");
                 let result = outcome.map(|(_, output)| output);
@@ -177,7 +179,7 @@ impl<I: SendBuf, O: RecvBuf, H: Home<I, O>, A: Wire> Future for ReductionOp<I, O
     }
 }
 
-impl<I, O> Home<I, O> for Nothing {
+impl<I, O> ReturnBuffers<I, O> for Nothing {
     type Done = ();
     type Failure = Error;
 
@@ -188,7 +190,7 @@ impl<I, O> Home<I, O> for Nothing {
     }
 }
 
-impl<I, O> Home<I, O> for InPlace {
+impl<I, O> ReturnBuffers<I, O> for InPlace {
     type Done = O;
     type Failure = OpError<O>;
 
@@ -202,7 +204,7 @@ impl<I, O> Home<I, O> for InPlace {
     }
 }
 
-impl<I, O> Home<I, O> for Both {
+impl<I, O> ReturnBuffers<I, O> for Both {
     type Done = (I, O);
     type Failure = OpError<(I, O)>;
 
@@ -215,7 +217,7 @@ impl<I, O> Home<I, O> for Both {
     }
 }
 
-impl<I, O> Home<I, O> for Fresh {
+impl<I, O> ReturnBuffers<I, O> for NewVec {
     type Done = O;
     type Failure = OpError<I>;
 
@@ -229,7 +231,7 @@ impl<I, O> Home<I, O> for Fresh {
     }
 }
 
-impl<I, O> Home<I, O> for FreshAt {
+impl<I, O> ReturnBuffers<I, O> for OptionalVec {
     type Done = Option<O>;
     type Failure = OpError<I>;
 
@@ -238,21 +240,23 @@ impl<I, O> Home<I, O> for FreshAt {
     }
 
     fn failed(self, failure: OpError<(I, O)>) -> OpError<I> {
-        Fresh.failed(failure)
+        NewVec.failed(failure)
     }
 }
 
-impl<I: SendBuf, O: RecvBuf, H: Home<I, O>> fmt::Debug for CollectiveOp<I, O, H> {
+impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>> fmt::Debug for CollectiveOp<I, O, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.run.fmt(f)
     }
 }
 
-impl<I: SendBuf, O: RecvBuf, H: Home<I, O>, A: Wire> fmt::Debug for ReductionOp<I, O, H, A> {
+impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> fmt::Debug
+    for ReductionOp<I, O, H, A>
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.way {
-            Way::Direct(op) => op.fmt(f),
-            Way::Wide(op, _) => op.fmt(f),
+            ReductionRun::Direct(op) => op.fmt(f),
+            ReductionRun::Wide(op, _) => op.fmt(f),
         }
     }
 }

@@ -12,16 +12,16 @@ use ripstop_rt::{
     buffer::Wire,
     internal::{
         CommInternals,
-        offload::{Collective, Loaded, ProgramOp, Reducer, Turn},
+        offload::{CollectivePlace, CollectiveSpec, ErasedReducer, LoadedProgram, ProgramOp},
         zeros,
     },
 };
 
 use crate::{
     Collectives, Reduction,
-    call_spec::{Ask, Verb},
-    cache::Ready,
-    call::{Call, ready},
+    cache::CachedProgram,
+    call::{OrderedCall, program_for},
+    call_spec::{CallSpec, CollectiveKind},
     op::{CollectiveOp, Nothing},
     tuning::AUTO,
 };
@@ -37,10 +37,10 @@ use crate::{
 pub struct Persistent<T: Wire, K> {
     comm: Comm,
     name: &'static str,
-    ready: Ready,
+    ready: CachedProgram,
     /// Bytes that travel for each element.
     elem: usize,
-    reduces: Option<Reduces<T>>,
+    reduces: Option<PlanReduction<T>>,
     send: Vec<T>,
     recv: Vec<T>,
     kind: PhantomData<fn() -> K>,
@@ -68,80 +68,80 @@ pub type ExchangePlan<T> = Persistent<T, Apart>;
 /// Dropping it detaches the collective together with its buffers; the plan then gets new ones, of zeros.
 #[must_use = "await it"]
 pub struct PlanOp<'a, T: Wire, K> {
-    run: Run<T>,
+    run: PlanRun<T>,
     /// `None` after completion.
     plan: Option<&'a mut Persistent<T, K>>,
 }
 
 /// How the runs of a plan reduce.
-pub(crate) struct Reduces<T: Wire> {
-    again: Box<dyn Fn() -> Reducer + Send>,
+pub(crate) struct PlanReduction<T: Wire> {
+    again: Box<dyn Fn() -> ErasedReducer + Send>,
     /// Set if elements are widened before they travel.
-    widen: Option<Widen<T>>,
+    widen: Option<WidenElements<T>>,
 }
 
 /// Widens the elements of both buffers, and returns a function that begins a run with them once it gets the buffers too.
-type Widen<T> = fn(&[T], &[T]) -> Begin<T>;
-type Begin<T> = Box<dyn FnOnce(Start<'_>, Buffers<T>) -> Run<T>>;
-type Buffers<T> = (Vec<T>, Vec<T>);
+type WidenElements<T> = fn(&[T], &[T]) -> BeginWideRun<T>;
+type BeginWideRun<T> = Box<dyn FnOnce(PlanRunStart<'_>, PlanBuffers<T>) -> PlanRun<T>>;
+type PlanBuffers<T> = (Vec<T>, Vec<T>);
 
 /// A run that has its place in the order of collectives.
-struct Start<'a> {
+struct PlanRunStart<'a> {
     comm: &'a Comm,
     name: &'static str,
-    turn: Turn,
+    turn: CollectivePlace,
     /// The collective, or the reason why there is none.
-    collective: Result<Collective, String>,
+    collective: Result<CollectiveSpec, String>,
 }
 
-enum Run<T: Wire> {
+enum PlanRun<T: Wire> {
     Direct(ProgramOp<Vec<T>, Vec<T>>),
-    Wide(Box<dyn Widened<T>>),
+    Wide(Box<dyn ErasedWideRun<T>>),
 }
 
 /// A run on elements that are wider than the plan's.
-trait Widened<T>: fmt::Debug + Send {
+trait ErasedWideRun<T>: fmt::Debug + Send {
     fn is_done(&self) -> bool;
 
     /// Polls for the outcome and the buffers of the plan.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<()>, Buffers<T>)>;
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<()>, PlanBuffers<T>)>;
 }
 
-struct Wide<T, A: Wire> {
+struct WideRun<T, A: Wire> {
     run: ProgramOp<Vec<A>, Vec<A>>,
-    buffers: Buffers<T>,
+    buffers: PlanBuffers<T>,
     narrow: fn(&[A]) -> Vec<T>,
 }
 
 /// Plans what is asked for, and completes when all ranks have agreed on it.
 #[track_caller]
-pub(crate) fn planned<T: Wire, K, C: Collectives + ?Sized>(
+pub(crate) fn propose_plan<T: Wire, K, C: Collectives + ?Sized>(
     on: &C,
-    ask: &Ask<'_>,
+    ask: &CallSpec<'_>,
 ) -> impl Future<Output = Result<Persistent<T, K>>> + Send + use<T, K, C> {
     let comm = on.communicator();
-    let draft = Draft::<T>::new(comm, ask.name, ready::<T>(comm, on.tuning(), ask));
-    draft.agreed(comm.clone(), None)
+    let draft = PlanProposal::<T>::new(comm, ask.name, program_for::<T>(comm, on.tuning(), ask));
+    draft.await_agreement(comm.clone(), None)
 }
 
-/// Like [`planned`], with an operation that can be made anew for every run.
+/// Like [`propose_plan`], with an operation that can be made anew for every run.
 #[track_caller]
-pub(crate) fn planned_with<T: Wire, K, O: Reduction<T> + Clone, C: Collectives + ?Sized>(
+pub(crate) fn propose_plan_with<T: Wire, K, O: Reduction<T> + Clone, C: Collectives + ?Sized>(
     on: &C,
-    ask: Ask<'_>,
+    ask: CallSpec<'_>,
     op: O,
 ) -> impl Future<Output = Result<Persistent<T, K>>> + Send + use<T, K, O, C> {
     let (comm, ask) = (on.communicator(), ask.reducing::<T, O>());
-    let ready = ready::<O::Acc>(comm, on.tuning(), &ask);
-    let draft = Draft::<T>::travelling(comm, ask.name, ready, size_of::<O::Acc>());
-    let reduces = Reduces {
+    let ready = program_for::<O::Acc>(comm, on.tuning(), &ask);
+    let draft = PlanProposal::<T>::travelling(comm, ask.name, ready, size_of::<O::Acc>());
+    let reduces = PlanReduction {
         again: Box::new(move || op.clone().reducer()),
-        widen: O::widen(&[]).map(|_| widen::<T, O> as Widen<T>),
+        widen: O::widen(&[]).map(|_| widen::<T, O> as WidenElements<T>),
     };
-    draft.agreed(comm.clone(), Some(reduces))
+    draft.await_agreement(comm.clone(), Some(reduces))
 }
 
-fn widen<T: Wire, O: Reduction<T>>(send: &[T], recv: &[T]) -> Begin<T> {
+fn widen<T: Wire, O: Reduction<T>>(send: &[T], recv: &[T]) -> BeginWideRun<T> {
     let wide = |elems| O::widen(elems).unwrap_or(Ok(Vec::new()));
     let wide = wide(send).and_then(|send| Ok((send, wide(recv)?)));
     Box::new(move |mut start, buffers| {
@@ -149,7 +149,7 @@ fn widen<T: Wire, O: Reduction<T>>(send: &[T], recv: &[T]) -> Begin<T> {
             start.collective = Err(why);
             Default::default()
         });
-        Run::Wide(Box::new(Wide {
+        PlanRun::Wide(Box::new(WideRun {
             run: start.begin(send, recv),
             buffers,
             narrow: O::narrow,
@@ -158,24 +158,28 @@ fn widen<T: Wire, O: Reduction<T>>(send: &[T], recv: &[T]) -> Begin<T> {
 }
 
 /// A plan that the ranks have not agreed on yet.
-pub(crate) struct Draft<T> {
+pub(crate) struct PlanProposal<T> {
     name: &'static str,
-    planned: Result<Planned<T>, String>,
+    planned: Result<BufferedProgram<T>, String>,
     agreed: CollectiveOp<[u8; 0], [u8; 0], Nothing>,
 }
 
 /// A program, and the buffers that it works on.
-struct Planned<T> {
-    ready: Ready,
+struct BufferedProgram<T> {
+    ready: CachedProgram,
     elem: usize,
     send: Vec<T>,
     recv: Vec<T>,
 }
 
-impl<T: Wire> Draft<T> {
+impl<T: Wire> PlanProposal<T> {
     /// Starts the comparison of what the ranks have planned.
     #[track_caller]
-    pub(crate) fn new(comm: &Comm, name: &'static str, ready: Result<Ready, String>) -> Self {
+    pub(crate) fn new(
+        comm: &Comm,
+        name: &'static str,
+        ready: Result<CachedProgram, String>,
+    ) -> Self {
         Self::travelling(comm, name, ready, size_of::<T>())
     }
 
@@ -184,15 +188,15 @@ impl<T: Wire> Draft<T> {
     fn travelling(
         comm: &Comm,
         name: &'static str,
-        ready: Result<Ready, String>,
+        ready: Result<CachedProgram, String>,
         elem: usize,
     ) -> Self {
-        let barrier = Ask::of(Verb::Barrier, name);
-        let mut meeting = Call::new::<u8>(comm, &AUTO, &barrier);
-        let planned = ready.and_then(|ready| Planned::of(ready, elem));
+        let barrier = CallSpec::of(CollectiveKind::Barrier, name);
+        let mut meeting = OrderedCall::new::<u8>(comm, &AUTO, &barrier);
+        let planned = ready.and_then(|ready| BufferedProgram::of(ready, elem));
         match &planned {
             // If counts belong to one rank alone, the first run compares them.
-            Ok(Planned { ready, .. }) => meeting.agree_on(ready.signature),
+            Ok(BufferedProgram { ready, .. }) => meeting.agree_on(ready.signature),
             Err(sentence) => meeting.refuse(sentence.clone()),
         }
         Self {
@@ -203,13 +207,13 @@ impl<T: Wire> Draft<T> {
     }
 
     /// Waits until all ranks agree, and returns the plan.
-    pub(crate) async fn agreed<K>(
+    pub(crate) async fn await_agreement<K>(
         self,
         comm: Comm,
-        reduces: Option<Reduces<T>>,
+        reduces: Option<PlanReduction<T>>,
     ) -> Result<Persistent<T, K>> {
         self.agreed.await?;
-        let Planned {
+        let BufferedProgram {
             ready,
             elem,
             send,
@@ -228,8 +232,8 @@ impl<T: Wire> Draft<T> {
     }
 }
 
-impl<T: Wire> Planned<T> {
-    fn of(ready: Ready, elem: usize) -> Result<Self, String> {
+impl<T: Wire> BufferedProgram<T> {
+    fn of(ready: CachedProgram, elem: usize) -> Result<Self, String> {
         let (mut send, mut recv) = (Vec::new(), Vec::new());
         fit(&ready, elem, &mut send, &mut recv)?;
         Ok(Self {
@@ -246,7 +250,7 @@ impl<T: Wire> Planned<T> {
 /// # Errors
 /// There is no memory for one.
 fn fit<T: Wire>(
-    ready: &Ready,
+    ready: &CachedProgram,
     elem: usize,
     send: &mut Vec<T>,
     recv: &mut Vec<T>,
@@ -270,10 +274,10 @@ impl<T: Wire, K> Persistent<T, K> {
     #[track_caller]
     pub fn run(&mut self) -> PlanOp<'_, T, K> {
         let fits = self.fit();
-        let collective = Collective {
+        let collective = CollectiveSpec {
             name: self.name,
             signature: self.ready.signature,
-            program: Loaded::new(self.ready.program.program()),
+            program: LoadedProgram::new(self.ready.program.program()),
             reducer: self.reduces.as_ref().map(|reduces| (reduces.again)()),
             by_blocks: false,
         };
@@ -283,7 +287,7 @@ impl<T: Wire, K> Persistent<T, K> {
             std::mem::take(&mut self.send),
             std::mem::take(&mut self.recv),
         );
-        let start = Start {
+        let start = PlanRunStart {
             comm: &self.comm,
             name: self.name,
             // The user's code above may panic, so the place is reserved only here: a reserved place must be used.
@@ -292,7 +296,7 @@ impl<T: Wire, K> Persistent<T, K> {
         };
         let run = match wide {
             Some(begin) => begin(start, buffers),
-            None => Run::Direct(start.begin(buffers.0, buffers.1)),
+            None => PlanRun::Direct(start.begin(buffers.0, buffers.1)),
         };
         PlanOp {
             run,
@@ -341,7 +345,7 @@ impl<T: Wire> Persistent<T, Shared> {
     }
 }
 
-impl Start<'_> {
+impl PlanRunStart<'_> {
     fn begin<A: Wire>(self, input: Vec<A>, output: Vec<A>) -> ProgramOp<Vec<A>, Vec<A>> {
         let Self {
             comm, name, turn, ..
@@ -353,8 +357,8 @@ impl Start<'_> {
     }
 }
 
-impl<T: Wire> Run<T> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<()>, Buffers<T>)> {
+impl<T: Wire> PlanRun<T> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<()>, PlanBuffers<T>)> {
         match self {
             Self::Wide(run) => run.poll(cx),
             Self::Direct(run) => Poll::Ready(match ready!(Pin::new(run).poll(cx)) {
@@ -368,12 +372,12 @@ impl<T: Wire> Run<T> {
     }
 }
 
-impl<T: Wire, A: Wire> Widened<T> for Wide<T, A> {
+impl<T: Wire, A: Wire> ErasedWideRun<T> for WideRun<T, A> {
     fn is_done(&self) -> bool {
         self.run.is_done()
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<()>, Buffers<T>)> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<()>, PlanBuffers<T>)> {
         let outcome = ready!(Pin::new(&mut self.run).poll(cx));
         let outcome = outcome.map(|(_, wide)| self.buffers.1 = (self.narrow)(&wide));
         let buffers = std::mem::take(&mut self.buffers);
@@ -385,8 +389,8 @@ impl<T: Wire, K> PlanOp<'_, T, K> {
     /// Returns true if awaiting it would not wait.
     pub fn is_done(&self) -> bool {
         match &self.run {
-            Run::Direct(run) => run.is_done(),
-            Run::Wide(run) => run.is_done(),
+            PlanRun::Direct(run) => run.is_done(),
+            PlanRun::Wide(run) => run.is_done(),
         }
     }
 }
@@ -412,13 +416,13 @@ impl<T: Wire, K> fmt::Debug for Persistent<T, K> {
 impl<T: Wire, K> fmt::Debug for PlanOp<'_, T, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.run {
-            Run::Direct(run) => run.fmt(f),
-            Run::Wide(run) => run.fmt(f),
+            PlanRun::Direct(run) => run.fmt(f),
+            PlanRun::Wide(run) => run.fmt(f),
         }
     }
 }
 
-impl<T, A: Wire> fmt::Debug for Wide<T, A> {
+impl<T, A: Wire> fmt::Debug for WideRun<T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.run.fmt(f)
     }

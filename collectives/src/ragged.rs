@@ -9,14 +9,14 @@ use std::{
 use ripstop_rt::{
     Comm, OpError,
     buffer::Wire,
-    internal::offload::{Course, Signature},
+    internal::offload::{BackgroundFuture, CollectiveSignature},
 };
 
 use crate::{
     Collectives, Tuning,
-    call_spec::{Ask, Verb},
-    call::{Call, Later},
-    op::{Fresh, FreshAt, InPlace, InPlaceOp},
+    call::{DeferredCall, OrderedCall},
+    call_spec::{CallSpec, CollectiveKind},
+    op::{InPlace, InPlaceOp, NewVec, OptionalVec},
 };
 
 /// A collective in flight that has two parts: the lengths, and then the elements.
@@ -31,48 +31,49 @@ where
     D: Send + 'static,
     F: Send + 'static,
 {
-    course: Course<Result<Finish<D>, F>>,
+    course: BackgroundFuture<Result<RaggedFinish<D>, F>>,
 }
 
 /// The work that is left for the task that awaits the collective. The turn that completes it may be made by the agent, and must
 /// stay short.
-pub(crate) type Finish<D> = Box<dyn FnOnce() -> D + Send>;
-type Rows<T> = Vec<Vec<T>>;
+pub(crate) type RaggedFinish<D> = Box<dyn FnOnce() -> D + Send>;
+type RankVectors<T> = Vec<Vec<T>>;
 /// All vectors, concatenated, on ranks that have a result, and their lengths.
-type Parts<T> = (Option<Vec<T>>, Vec<usize>);
+type RaggedParts<T> = (Option<Vec<T>>, Vec<usize>);
 
 /// Sends a vector to each rank, and returns the vectors received.
 #[track_caller]
 pub(crate) fn all_to_all<T: Wire>(
     on: &(impl Collectives + ?Sized),
-    send: Rows<T>,
-) -> RaggedOp<Rows<T>, OpError<Rows<T>>> {
+    send: RankVectors<T>,
+) -> RaggedOp<RankVectors<T>, OpError<RankVectors<T>>> {
     let (comm, tuning) = of(on);
     let (has, size) = (send.len(), comm.size());
-    let mut ask = Ask::of(Verb::AllToAll, "all_to_all_ragged").len(1);
+    let mut ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_ragged").len(1);
     if has != size {
         let sentence = format!("`send` has {has} vectors, and there are {size} ranks");
-        ask = ask.wrong(sentence);
+        ask = ask.with_fault(sentence);
     }
     let lens = lens_of(&send);
     let first = fresh(&comm, &tuning, &ask, lens.clone());
-    let second = Later::new(&comm);
+    let second = DeferredCall::new(&comm);
     let rest = async move {
         let theirs = match first.await {
             Ok(theirs) => theirs,
             Err(OpError { error, .. }) => return Err(OpError { error, buf: send }),
         };
         let (sends, recvs) = (counts(&lens), counts(&theirs));
-        let ask = Ask::of(Verb::AllToAll, "all_to_all_ragged");
-        let ask = ask.counts(&sends).incoming(&recvs);
+        let ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_ragged");
+        let ask = ask.counts(&sends).recv_counts(&recvs);
         let done = {
-            let mut call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
-            let room = call.room();
-            let given = call.join(&send);
-            call.begin(None, given, room, Fresh)
+            let mut call =
+                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &ask, second.turn);
+            let room = call.output_vec();
+            let given = call.concat_input(&send);
+            call.begin(None, given, room, NewVec)
         };
         match done.await {
-            Ok(all) => Ok(finish(move || rows(&all, &recvs))),
+            Ok(all) => Ok(boxed_finish(move || rows(&all, &recvs))),
             Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
         }
     };
@@ -84,39 +85,42 @@ pub(crate) fn all_to_all<T: Wire>(
 pub(crate) fn scatter<T: Wire>(
     on: &(impl Collectives + ?Sized),
     root: usize,
-    send: Rows<T>,
-) -> RaggedOp<Vec<T>, OpError<Rows<T>>> {
+    send: RankVectors<T>,
+) -> RaggedOp<Vec<T>, OpError<RankVectors<T>>> {
     let (comm, tuning) = of(on);
     let (has, size) = (send.len(), comm.size());
     let is_root = comm.rank() == root;
-    let mut ask = Ask::of(Verb::Bcast, "scatter_ragged").root(root).len(size);
+    let mut ask = CallSpec::of(CollectiveKind::Bcast, "scatter_ragged")
+        .root(root)
+        .len(size);
     if is_root && has != size {
         let sentence = format!("`send` has {has} vectors, and there are {size} ranks");
-        ask = ask.wrong(sentence);
+        ask = ask.with_fault(sentence);
     }
     let mut lens = if is_root { lens_of(&send) } else { Vec::new() };
     lens.resize(size, 0);
     let first: InPlaceOp<_> = lengths(&comm, &tuning, &ask).begin(None, [], lens, InPlace);
-    let second = Later::new(&comm);
+    let second = DeferredCall::new(&comm);
     let rest = async move {
         let lens = match first.await {
             Ok(lens) => counts(&lens),
             Err(OpError { error, .. }) => return Err(OpError { error, buf: send }),
         };
-        let ask = Ask::of(Verb::Scatter, "scatter_ragged").root(root);
+        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter_ragged").root(root);
         let done = {
             let ask = ask.counts(&lens);
-            let mut call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
-            let room = call.room();
+            let mut call =
+                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &ask, second.turn);
+            let room = call.output_vec();
             let given = if is_root {
-                call.join(&send)
+                call.concat_input(&send)
             } else {
                 Vec::new()
             };
-            call.begin(None, given, room, Fresh)
+            call.begin(None, given, room, NewVec)
         };
         match done.await {
-            Ok(row) => Ok(finish(move || row)),
+            Ok(row) => Ok(boxed_finish(move || row)),
             Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
         }
     };
@@ -129,12 +133,12 @@ pub(crate) fn gather<T: Wire>(
     on: &(impl Collectives + ?Sized),
     root: usize,
     send: Vec<T>,
-) -> RaggedOp<Option<Rows<T>>, OpError<Vec<T>>> {
+) -> RaggedOp<Option<RankVectors<T>>, OpError<Vec<T>>> {
     let (comm, tuning) = of(on);
     let all = gathered(comm, tuning, Some(root), send);
     let rest = async move {
         let (all, lens) = all.await?;
-        Ok(finish(move || all.map(|all| rows(&all, &lens))))
+        Ok(boxed_finish(move || all.map(|all| rows(&all, &lens))))
     };
     RaggedOp::new(rest)
 }
@@ -144,12 +148,12 @@ pub(crate) fn gather<T: Wire>(
 pub(crate) fn all_gather<T: Wire>(
     on: &(impl Collectives + ?Sized),
     send: Vec<T>,
-) -> RaggedOp<Rows<T>, OpError<Vec<T>>> {
+) -> RaggedOp<RankVectors<T>, OpError<Vec<T>>> {
     let (comm, tuning) = of(on);
     let all = gathered(comm, tuning, None, send);
     let rest = async move {
         let (all, lens) = all.await?;
-        Ok(finish(move || rows(&all.unwrap_or_default(), &lens)))
+        Ok(boxed_finish(move || rows(&all.unwrap_or_default(), &lens)))
     };
     RaggedOp::new(rest)
 }
@@ -160,33 +164,38 @@ fn gathered<T: Wire>(
     tuning: Tuning,
     root: Option<usize>,
     send: Vec<T>,
-) -> impl Future<Output = Result<Parts<T>, OpError<Vec<T>>>> + Send + use<T> {
-    let lens = Ask::of(Verb::AllGather, NAMES[usize::from(root.is_some())]).len(1);
+) -> impl Future<Output = Result<RaggedParts<T>, OpError<Vec<T>>>> + Send + use<T> {
+    let lens = CallSpec::of(
+        CollectiveKind::AllGather,
+        NAMES[usize::from(root.is_some())],
+    )
+    .len(1);
     let lens = root.filter(|root| *root >= comm.size()).map_or_else(
         || lens.clone(),
         |root| {
             let size = comm.size();
             let sentence = format!("`root` is rank {root}, and there are ranks 0..{size}");
-            lens.clone().wrong(sentence)
+            lens.clone().with_fault(sentence)
         },
     );
     let first = fresh(&comm, &tuning, &lens, vec![send.len() as u64]);
-    let second = Later::new(&comm);
+    let second = DeferredCall::new(&comm);
     async move {
         let theirs = match first.await {
             Ok(theirs) => counts(&theirs),
             Err(OpError { error, .. }) => return Err(OpError { error, buf: send }),
         };
         let ask = match root {
-            Some(root) => Ask::of(Verb::Gather, NAMES[1]).root(root),
-            None => Ask::of(Verb::AllGather, NAMES[0]),
+            Some(root) => CallSpec::of(CollectiveKind::Gather, NAMES[1]).root(root),
+            None => CallSpec::of(CollectiveKind::AllGather, NAMES[0]),
         };
         let done = {
             let ask = ask.counts(&theirs);
-            let mut call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
+            let mut call =
+                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &ask, second.turn);
             let here = root.is_none_or(|root| root == second.comm.rank());
-            let room = call.room();
-            call.begin(None, send, room, FreshAt(here))
+            let room = call.output_vec();
+            call.begin(None, send, room, OptionalVec(here))
         };
         Ok((done.await?, theirs))
     }
@@ -202,20 +211,20 @@ const NAMES: [&str; 2] = ["all_gather_ragged", "gather_ragged"];
 fn fresh(
     comm: &Comm,
     tuning: &Tuning,
-    ask: &Ask<'_>,
+    ask: &CallSpec<'_>,
     send: Vec<u64>,
-) -> crate::op::FreshOp<Vec<u64>> {
+) -> crate::op::NewVecOp<Vec<u64>> {
     let mut call = lengths(comm, tuning, ask);
-    let room = call.room();
-    call.begin(None, send, room, Fresh)
+    let room = call.output_vec();
+    call.begin(None, send, room, NewVec)
 }
 
 /// Makes the call of the first part. Its signature contains the whole collective's name: a rank that calls the collective of
 /// the first part alone would otherwise match, and complete.
 #[track_caller]
-fn lengths<'a>(comm: &'a Comm, tuning: &Tuning, ask: &Ask<'_>) -> Call<'a> {
-    let mut call = Call::new::<u64>(comm, tuning, ask);
-    call.agree_on(Signature::of(ask.name));
+fn lengths<'a>(comm: &'a Comm, tuning: &Tuning, ask: &CallSpec<'_>) -> OrderedCall<'a> {
+    let mut call = OrderedCall::new::<u64>(comm, tuning, ask);
+    call.agree_on(CollectiveSignature::of(ask.name));
     call
 }
 
@@ -231,11 +240,11 @@ fn counts(lens: &[u64]) -> Vec<usize> {
 }
 
 /// Wraps the work for the task that awaits the collective.
-pub(crate) fn finish<D>(rest: impl FnOnce() -> D + Send + 'static) -> Finish<D> {
+pub(crate) fn boxed_finish<D>(rest: impl FnOnce() -> D + Send + 'static) -> RaggedFinish<D> {
     Box::new(rest)
 }
 
-fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> Rows<T> {
+fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> RankVectors<T> {
     let row = |count: &usize| {
         let (row, rest) = all.split_at(*count);
         all = rest;
@@ -247,9 +256,11 @@ fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> Rows<T> {
 impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
     /// Starts the rest of the collective, which proceeds by itself from now on. The places that it has reserved keep the
     /// runtime open.
-    pub(crate) fn new(rest: impl Future<Output = Result<Finish<D>, F>> + Send + 'static) -> Self {
+    pub(crate) fn new(
+        rest: impl Future<Output = Result<RaggedFinish<D>, F>> + Send + 'static,
+    ) -> Self {
         Self {
-            course: Course::new(rest),
+            course: BackgroundFuture::new(rest),
         }
     }
 
@@ -288,7 +299,7 @@ mod tests {
         task::{Context, Poll, Waker},
     };
 
-    use super::{RaggedOp, finish};
+    use super::{RaggedOp, boxed_finish};
 
     #[test]
     fn who_awaits_it_finishes_it_and_not_who_ends_it() {
@@ -296,7 +307,7 @@ mod tests {
         let finishes = || {
             let finished = Arc::clone(&finished);
             let add = move || finished.fetch_add(1, Ordering::SeqCst);
-            RaggedOp::<u32, ()>::new(async { Ok(finish(add)) })
+            RaggedOp::<u32, ()>::new(async { Ok(boxed_finish(add)) })
         };
         drop(finishes());
         let op = finishes();

@@ -1,6 +1,6 @@
 //! Reductions of the elements of all ranks.
 
-use ripstop_rt::{ReduceOp, buffer::Wire, internal::offload::Reducer};
+use ripstop_rt::{ReduceOp, buffer::Wire, internal::offload::ErasedReducer};
 
 use crate::reproducible::{ExactSum, Real};
 
@@ -33,7 +33,7 @@ pub trait Reduction<T: Wire>: Sized + Send + 'static {
 
     /// Returns the operation on the type that travels.
     #[doc(hidden)]
-    fn reducer(self) -> Reducer;
+    fn reducer(self) -> ErasedReducer;
 }
 
 impl<T: Wire, O: ReduceOp<T>> Reduction<T> for O {
@@ -50,8 +50,8 @@ impl<T: Wire, O: ReduceOp<T>> Reduction<T> for O {
         wide.to_vec()
     }
 
-    fn reducer(self) -> Reducer {
-        Reducer::new::<T>(self)
+    fn reducer(self) -> ErasedReducer {
+        ErasedReducer::new::<T>(self)
     }
 }
 
@@ -84,8 +84,8 @@ macro_rules! exact {
                 wide.iter().map(value).collect()
             }
 
-            fn reducer(self) -> Reducer {
-                Reducer::new(merged::<$number>)
+            fn reducer(self) -> ErasedReducer {
+                ErasedReducer::new(merged::<$number>)
             }
         }
     )*};

@@ -8,27 +8,27 @@ use ripstop_rt::{
 
 use crate::{
     Collectives,
-    call_spec::Ask,
     blocks::{AllToAllOp, ByBlocks},
-    call::Call,
+    call::OrderedCall,
+    call_spec::CallSpec,
     op::{
-        BarrierOp, Both, CollectiveOp, ExchangeOp, Fresh, FreshAt, FreshAtOp, FreshOp, Home,
-        InPlace, InPlaceOp, Nothing, ReduceFreshAtOp, ReduceFreshOp, ReduceInPlaceOp, ReduceIntoOp,
-        ReductionOp,
+        BarrierOp, Both, CollectiveOp, ExchangeOp, InPlace, InPlaceOp, NewVec, NewVecOp, Nothing,
+        OptionalVec, OptionalVecOp, ReduceInPlaceOp, ReduceIntoOp, ReduceNewVecOp,
+        ReduceOptionalVecOp, ReductionOp, ReturnBuffers,
     },
-    plan::Place,
+    plan::RankLayout,
     reduction::Reduction,
 };
 
 #[track_caller]
-pub(crate) fn barrier(on: &(impl Collectives + ?Sized), ask: &Ask<'_>) -> BarrierOp {
+pub(crate) fn barrier(on: &(impl Collectives + ?Sized), ask: &CallSpec<'_>) -> BarrierOp {
     call::<u8>(on, ask).begin(None, [], [], Nothing)
 }
 
 #[track_caller]
 pub(crate) fn in_place<B: RecvBuf>(
     on: &(impl Collectives + ?Sized),
-    ask: &Ask<'_>,
+    ask: &CallSpec<'_>,
     buf: B,
 ) -> InPlaceOp<B> {
     call::<B::Elem>(on, ask).begin(None, [], buf, InPlace)
@@ -37,7 +37,7 @@ pub(crate) fn in_place<B: RecvBuf>(
 #[track_caller]
 pub(crate) fn exchange<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
     on: &(impl Collectives + ?Sized),
-    ask: &Ask<'_>,
+    ask: &CallSpec<'_>,
     send: S,
     recv: R,
 ) -> ExchangeOp<S, R> {
@@ -45,46 +45,46 @@ pub(crate) fn exchange<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
 }
 
 #[track_caller]
-pub(crate) fn fresh<S: SendBuf>(
+pub(crate) fn new_vec<S: SendBuf>(
     on: &(impl Collectives + ?Sized),
-    ask: &Ask<'_>,
+    ask: &CallSpec<'_>,
     send: S,
-) -> FreshOp<S> {
+) -> NewVecOp<S> {
     let mut call = call::<S::Elem>(on, ask);
-    let recv = call.room();
-    call.begin(None, send, recv, Fresh)
+    let recv = call.output_vec();
+    call.begin(None, send, recv, NewVec)
 }
 
 #[track_caller]
 pub(crate) fn by_blocks<S: SendBuf>(
     on: &(impl Collectives + ?Sized),
-    ask: &Ask<'_>,
+    ask: &CallSpec<'_>,
     send: S,
 ) -> AllToAllOp<S> {
     let mut call = call::<S::Elem>(on, ask);
-    let recv = call.room();
+    let recv = call.output_vec();
     let program = call.program();
-    call.by_blocks()
+    call.allow_blocks()
         .begin(None, send, recv, ByBlocks { program })
 }
 
 #[track_caller]
-pub(crate) fn fresh_at<S: SendBuf>(
+pub(crate) fn optional_vec<S: SendBuf>(
     on: &(impl Collectives + ?Sized),
-    ask: &Ask<'_>,
+    ask: &CallSpec<'_>,
     send: S,
     root: usize,
-) -> FreshAtOp<S> {
+) -> OptionalVecOp<S> {
     let mut call = call::<S::Elem>(on, ask);
-    let recv = call.room();
+    let recv = call.output_vec();
     let is_root = on.communicator().rank() == root;
-    call.begin(None, send, recv, FreshAt(is_root))
+    call.begin(None, send, recv, OptionalVec(is_root))
 }
 
 #[track_caller]
 pub(crate) fn reduce_in_place<B: RecvBuf, O: Reduction<B::Elem>>(
     on: &(impl Collectives + ?Sized),
-    ask: Ask<'_>,
+    ask: CallSpec<'_>,
     buf: B,
     op: O,
 ) -> ReduceInPlaceOp<B, O> {
@@ -105,7 +105,7 @@ pub(crate) fn reduce_in_place<B: RecvBuf, O: Reduction<B::Elem>>(
 #[track_caller]
 pub(crate) fn reduce_into<S, R, O>(
     on: &(impl Collectives + ?Sized),
-    ask: Ask<'_>,
+    ask: CallSpec<'_>,
     send: S,
     mut recv: R,
     op: O,
@@ -121,12 +121,14 @@ where
         return ReductionOp::direct(call.begin(Some(op.reducer()), send, recv, Both));
     };
     let comm = on.communicator();
-    let place = Place::new(comm.rank(), comm.size());
-    let (_, needed) = ask.lens(&place, size_of::<O::Acc>()).unwrap_or_default();
+    let place = RankLayout::new(comm.rank(), comm.size());
+    let (_, needed) = ask
+        .buffer_lens(&place, size_of::<O::Acc>())
+        .unwrap_or_default();
     let has = room(&mut recv);
     if has < needed {
         let sentence = format!("`recv` has room for {has} elements, and {needed} are needed");
-        ask = ask.wrong(sentence);
+        ask = ask.with_fault(sentence);
     }
     reduce_wide(on, &ask, wide, op, |outcome| match outcome {
         Ok(wide) => Ok((send, narrowed::<_, O>(&wide, recv))),
@@ -138,31 +140,31 @@ where
 }
 
 #[track_caller]
-pub(crate) fn reduce_fresh<S: SendBuf, O: Reduction<S::Elem>>(
+pub(crate) fn reduce_new_vec<S: SendBuf, O: Reduction<S::Elem>>(
     on: &(impl Collectives + ?Sized),
-    ask: Ask<'_>,
+    ask: CallSpec<'_>,
     send: S,
     op: O,
-) -> ReduceFreshOp<S, O> {
-    reduce_home(on, ask, send, op, Fresh)
+) -> ReduceNewVecOp<S, O> {
+    reduce_home(on, ask, send, op, NewVec)
 }
 
 #[track_caller]
-pub(crate) fn reduce_fresh_at<S: SendBuf, O: Reduction<S::Elem>>(
+pub(crate) fn reduce_optional_vec<S: SendBuf, O: Reduction<S::Elem>>(
     on: &(impl Collectives + ?Sized),
-    ask: Ask<'_>,
+    ask: CallSpec<'_>,
     send: S,
     op: O,
     here: bool,
-) -> ReduceFreshAtOp<S, O> {
-    reduce_home(on, ask, send, op, FreshAt(here))
+) -> ReduceOptionalVecOp<S, O> {
+    reduce_home(on, ask, send, op, OptionalVec(here))
 }
 
 /// Starts a reduction into a new vector, which is returned as `home` determines.
 #[track_caller]
 fn reduce_home<S, O, H>(
     on: &(impl Collectives + ?Sized),
-    ask: Ask<'_>,
+    ask: CallSpec<'_>,
     send: S,
     op: O,
     home: H,
@@ -170,12 +172,12 @@ fn reduce_home<S, O, H>(
 where
     S: SendBuf,
     O: Reduction<S::Elem>,
-    H: Home<S, Vec<S::Elem>> + Send + 'static,
+    H: ReturnBuffers<S, Vec<S::Elem>> + Send + 'static,
 {
     let ask = ask.reducing::<S::Elem, O>();
     let Some(wide) = O::widen(send.elems()) else {
         let mut call = call::<S::Elem>(on, &ask);
-        let recv = call.room();
+        let recv = call.output_vec();
         return ReductionOp::direct(call.begin(Some(op.reducer()), send, recv, home));
     };
     reduce_wide(on, &ask, wide, op, |outcome| match outcome {
@@ -191,7 +193,7 @@ where
 #[track_caller]
 fn reduce_wide<T, I, O, R, H>(
     on: &(impl Collectives + ?Sized),
-    ask: &Ask<'_>,
+    ask: &CallSpec<'_>,
     wide: Result<Vec<R::Acc>, String>,
     op: R,
     finish: impl FnOnce(Result<Vec<R::Acc>, Error>) -> Result<H::Done, H::Failure> + Send + 'static,
@@ -201,11 +203,11 @@ where
     I: SendBuf,
     O: RecvBuf<Elem = T>,
     R: Reduction<T>,
-    H: Home<I, O>,
+    H: ReturnBuffers<I, O>,
 {
     let mut call = call::<R::Acc>(on, ask);
     let wide = wide.unwrap_or_else(|why| call.refused(why));
-    let recv: Vec<R::Acc> = call.room();
+    let recv: Vec<R::Acc> = call.output_vec();
     let run: CollectiveOp<_, _, _> = call.begin(Some(op.reducer()), wide, recv, Both);
     ReductionOp::wide(run, finish)
 }
@@ -217,6 +219,6 @@ fn narrowed<B: RecvBuf, O: Reduction<B::Elem>>(wide: &[O::Acc], mut buf: B) -> B
 
 #[inline(always)]
 #[track_caller]
-fn call<'a, T: Wire>(on: &'a (impl Collectives + ?Sized), ask: &Ask<'_>) -> Call<'a> {
-    Call::new::<T>(on.communicator(), on.tuning(), ask)
+fn call<'a, T: Wire>(on: &'a (impl Collectives + ?Sized), ask: &CallSpec<'_>) -> OrderedCall<'a> {
+    OrderedCall::new::<T>(on.communicator(), on.tuning(), ask)
 }

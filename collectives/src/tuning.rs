@@ -1,6 +1,6 @@
 //! The choice of algorithms: by cost, or by name.
 
-use ripstop_rt::{Choices, Comm, Cost, Settings};
+use ripstop_rt::{Choices, Comm, DriverCost, Settings};
 
 use crate::{
     Collectives,
@@ -91,13 +91,13 @@ impl Collectives for Tuned {
 
 /// What a choice depends on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Guide<'a> {
+pub(crate) struct ChoiceContext<'a> {
     pub(crate) tuning: &'a Tuning,
     pub(crate) settings: &'a Settings,
     pub(crate) machine: Machine,
 }
 
-impl Guide<'_> {
+impl ChoiceContext<'_> {
     /// Returns the algorithm that the call names, otherwise the one that the settings name if it fits, otherwise the cheapest.
     pub(crate) fn choose<A: Algorithm>(&self, named: Option<A>, shape: &Shape) -> A {
         named
@@ -133,7 +133,7 @@ pub fn machine_of(choices: &Choices, per_node: usize) -> Machine {
     }
 }
 
-fn link_of(cost: &Cost, round_ns: f64) -> LogGP {
+fn link_of(cost: &DriverCost, round_ns: f64) -> LogGP {
     LogGP {
         latency_ns: cost.latency_ns + round_ns,
         overhead_ns: f64::midpoint(cost.send_ns, cost.recv_ns),

@@ -23,16 +23,19 @@ use std::{env, error::Error};
 
 use ripstop::{Collectives, Comm};
 
-use mode::Mode;
-use options::{HELP, Options, Precision, shown};
-use output::Receivers;
-use report::Figures;
-use wave::{Fenced, Halo, Halos, Posted, Problem, Real, Solver, TwoSided};
+use mode::AwpMode;
+use options::{AwpOptions, AwpPrecision, HELP, format_size};
+use output::SurfaceReceivers;
+use report::AwpFigures;
+use wave::{
+    FenceExchange, GhostExchange, PscwExchange, StepExchanges, TwoSidedExchange, WaveProblem,
+    WaveReal, WaveSolver,
+};
 
-type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+type AwpResult<T, E = Box<dyn Error>> = Result<T, E>;
 
 #[ripstop::main]
-async fn main(world: Comm) -> Result<()> {
+async fn main(world: Comm) -> AwpResult<()> {
     let Some((options, problem)) = asked::asked(&world, prepare(&world), HELP)? else {
         return Ok(());
     };
@@ -42,8 +45,8 @@ async fn main(world: Comm) -> Result<()> {
     run(&world, &options, problem).await
 }
 
-fn prepare(world: &Comm) -> Result<Option<(Options, Problem)>, String> {
-    let Some(options) = Options::parse(env::args().skip(1), world.size())? else {
+fn prepare(world: &Comm) -> AwpResult<Option<(AwpOptions, WaveProblem)>, String> {
+    let Some(options) = AwpOptions::parse(env::args().skip(1), world.size())? else {
         return Ok(None);
     };
     let problem = options.problem(world.rank())?;
@@ -51,8 +54,8 @@ fn prepare(world: &Comm) -> Result<Option<(Options, Problem)>, String> {
 }
 
 /// Checks that this machine can run the problem.
-fn fits(world: &Comm, node: &Comm, options: &Options) -> Result<(), String> {
-    let what = format!("a box of {} cells", shown(options.global));
+fn fits(world: &Comm, node: &Comm, options: &AwpOptions) -> AwpResult<(), String> {
+    let what = format!("a box of {} cells", format_size(options.global));
     let bytes = options.bytes(node.size(), world.rank() == 0);
     memory::check(&what, bytes, node.size())?;
     if world.rank() == 0 {
@@ -62,7 +65,7 @@ fn fits(world: &Comm, node: &Comm, options: &Options) -> Result<(), String> {
 }
 
 /// Checks the outputs on the rank that writes them, because its machine is the one that matters.
-fn check_files(options: &Options) -> Result<(), String> {
+fn check_files(options: &AwpOptions) -> AwpResult<(), String> {
     let arguments = [
         ("--seismograms", &options.seismograms),
         ("--png", &options.png),
@@ -75,29 +78,29 @@ fn check_files(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-async fn run(world: &Comm, options: &Options, problem: Problem) -> Result<()> {
+async fn run(world: &Comm, options: &AwpOptions, problem: WaveProblem) -> AwpResult<()> {
     if world.rank() == 0 {
         report::print_head(options, &problem, world.size());
     }
     for &mode in &options.modes {
         match options.precision {
-            Precision::Single => run_mode::<f32>(world, options, problem, mode).await?,
-            Precision::Double => run_mode::<f64>(world, options, problem, mode).await?,
+            AwpPrecision::Single => run_mode::<f32>(world, options, problem, mode).await?,
+            AwpPrecision::Double => run_mode::<f64>(world, options, problem, mode).await?,
         }
     }
     Ok(())
 }
 
-async fn run_mode<T: Real>(
+async fn run_mode<T: WaveReal>(
     world: &Comm,
-    options: &Options,
-    problem: Problem,
-    mode: Mode,
-) -> Result<()> {
+    options: &AwpOptions,
+    problem: WaveProblem,
+    mode: AwpMode,
+) -> AwpResult<()> {
     let layers = mode.layers(options.needed_only);
     let checks = [true, false].into_iter();
     for check in checks.filter(|&check| options.check || !check) {
-        let job = Job {
+        let job = AwpJob {
             world,
             options,
             problem,
@@ -106,16 +109,16 @@ async fn run_mode<T: Real>(
         };
         let domain = &problem.domain;
         match mode {
-            Mode::TwoSided | Mode::TwoSidedSplit => {
-                let halos = TwoSided::halos(world, domain, &layers, check)?;
+            AwpMode::TwoSided | AwpMode::TwoSidedSplit => {
+                let halos = TwoSidedExchange::halos(world, domain, &layers, check)?;
                 job.run::<T, _>(halos).await?;
             }
-            Mode::Fence => {
-                let halos = Fenced::halos(world, domain, &layers, check).await?;
+            AwpMode::Fence => {
+                let halos = FenceExchange::halos(world, domain, &layers, check).await?;
                 job.run::<T, _>(halos).await?;
             }
-            Mode::Pscw | Mode::PscwSplit | Mode::PscwNeeded => {
-                let halos = Posted::halos(world, domain, &layers, check).await?;
+            AwpMode::Pscw | AwpMode::PscwSplit | AwpMode::PscwNeeded => {
+                let halos = PscwExchange::halos(world, domain, &layers, check).await?;
                 job.run::<T, _>(halos).await?;
             }
         }
@@ -124,17 +127,17 @@ async fn run_mode<T: Real>(
 }
 
 /// The work that is done with one mode.
-struct Job<'a> {
+struct AwpJob<'a> {
     world: &'a Comm,
-    options: &'a Options,
-    problem: Problem,
-    mode: Mode,
+    options: &'a AwpOptions,
+    problem: WaveProblem,
+    mode: AwpMode,
     /// Compare with one rank, instead of measuring.
     check: bool,
 }
 
-impl Job<'_> {
-    async fn run<T: Real, H: Halo<T>>(self, halos: Halos<H>) -> Result<()> {
+impl AwpJob<'_> {
+    async fn run<T: WaveReal, H: GhostExchange<T>>(self, halos: StepExchanges<H>) -> AwpResult<()> {
         if self.check {
             self.compare(halos).await
         } else {
@@ -142,7 +145,10 @@ impl Job<'_> {
         }
     }
 
-    async fn compare<T: Real, H: Halo<T>>(self, halos: Halos<H>) -> Result<()> {
+    async fn compare<T: WaveReal, H: GhostExchange<T>>(
+        self,
+        halos: StepExchanges<H>,
+    ) -> AwpResult<()> {
         let steps = self.options.steps.min(CHECKED_STEPS_MAX);
         let schedule = self.mode.schedule();
         let checked = wave::check::<T, H>(self.world, self.problem, halos, schedule, steps);
@@ -155,7 +161,10 @@ impl Job<'_> {
         Ok(())
     }
 
-    async fn time<T: Real, H: Halo<T>>(self, mut halos: Halos<H>) -> Result<()> {
+    async fn time<T: WaveReal, H: GhostExchange<T>>(
+        self,
+        mut halos: StepExchanges<H>,
+    ) -> AwpResult<()> {
         let Self {
             world,
             options,
@@ -164,11 +173,11 @@ impl Job<'_> {
             ..
         } = self;
         let bar = report::bar(options, world.rank(), mode);
-        let mut receivers = Receivers::new(&problem);
+        let mut receivers = SurfaceReceivers::new(&problem);
         let mut laps = Vec::with_capacity(options.steps);
-        let mut solver = Solver::<T>::new(problem);
+        let mut solver = WaveSolver::<T>::new(problem);
         world.barrier().await?;
-        let after = |solver: &Solver<T>, lap| {
+        let after = |solver: &WaveSolver<T>, lap| {
             laps.push(lap);
             receivers.record(solver);
             bar.inc(1);
@@ -178,7 +187,7 @@ impl Job<'_> {
             .await?;
         halos.close().await?;
         bar.finish_and_clear();
-        let figures = Figures::gather(world, &laps, output::peak(&solver)).await?;
+        let figures = AwpFigures::gather(world, &laps, output::peak(&solver)).await?;
         if world.rank() == 0 {
             report::print(options, world.size(), mode, &figures);
         }

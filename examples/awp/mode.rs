@@ -1,10 +1,10 @@
 //! The ways to communicate in a step.
 
-use crate::wave::{Layers, Schedule};
+use crate::wave::{ExchangedLayers, StepSchedule};
 
 /// How ghosts are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum AwpMode {
     TwoSided,
     TwoSidedSplit,
     Fence,
@@ -13,7 +13,7 @@ pub(crate) enum Mode {
     PscwNeeded,
 }
 
-impl Mode {
+impl AwpMode {
     pub(crate) const ALL: [Self; 6] = [
         Self::TwoSided,
         Self::TwoSidedSplit,
@@ -42,19 +42,19 @@ impl Mode {
         }
     }
 
-    pub(crate) fn schedule(self) -> Schedule {
+    pub(crate) fn schedule(self) -> StepSchedule {
         match self {
-            Self::TwoSided | Self::Fence | Self::Pscw => Schedule::Plain,
-            Self::TwoSidedSplit | Self::PscwSplit | Self::PscwNeeded => Schedule::Split,
+            Self::TwoSided | Self::Fence | Self::Pscw => StepSchedule::Plain,
+            Self::TwoSidedSplit | Self::PscwSplit | Self::PscwNeeded => StepSchedule::Split,
         }
     }
 
     /// Returns the ghosts that are exchanged, if the mode leaves the choice to the arguments.
-    pub(crate) fn layers(self, needed_only: bool) -> Layers {
+    pub(crate) fn layers(self, needed_only: bool) -> ExchangedLayers {
         if needed_only || self == Self::PscwNeeded {
-            Layers::NEEDED
+            ExchangedLayers::NEEDED
         } else {
-            Layers::FULL
+            ExchangedLayers::FULL
         }
     }
 }

@@ -9,25 +9,28 @@ use ripstop::Cart;
 
 use self::given::{AllowedValues, GivenArguments};
 use crate::{
-    mode::Mode,
-    wave::{Domain, GHOSTS, Kind, Model, Problem, Rock, Source, dt_max},
+    mode::AwpMode,
+    wave::{
+        AwpDomain, GHOSTS, RockModel, RockProperties, SourceMechanism, WaveProblem, WaveSource,
+        dt_max,
+    },
 };
 
 /// The parsed arguments.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Options {
+pub(crate) struct AwpOptions {
     /// Cells of the whole box: x, y, z.
     pub(crate) global: [usize; 3],
     /// Ranks in each dimension: x, y, z.
     pub(crate) grid: [usize; 3],
     pub(crate) periodic: [bool; 3],
     pub(crate) steps: usize,
-    pub(crate) modes: Vec<Mode>,
+    pub(crate) modes: Vec<AwpMode>,
     /// Exchange only layers of ghosts that are read, in modes that do not say so themselves.
     pub(crate) needed_only: bool,
-    pub(crate) precision: Precision,
-    pub(crate) model: Model,
-    pub(crate) source: Kind,
+    pub(crate) precision: AwpPrecision,
+    pub(crate) model: RockModel,
+    pub(crate) source: SourceMechanism,
     pub(crate) sponge: usize,
     pub(crate) free_surface: bool,
     pub(crate) seismograms: Option<PathBuf>,
@@ -37,12 +40,12 @@ pub(crate) struct Options {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Precision {
+pub(crate) enum AwpPrecision {
     Single,
     Double,
 }
 
-impl Options {
+impl AwpOptions {
     /// Parses the arguments of a job of `ranks`; `None` asks for help.
     ///
     /// # Errors
@@ -64,25 +67,25 @@ impl Options {
         if cells.is_none_or(|cells| cells / ranks > CELLS_MAX) {
             return Err(format!(
                 "a box of {} cells is more than {CELLS_MAX} cells for each rank: take fewer cells or more ranks",
-                shown(global)
+                format_size(global)
             ));
         }
-        let modes = given.read("--mode", &*Mode::choices())?;
+        let modes = given.read("--mode", &*AwpMode::choices())?;
         let file = |name| given.last(&[name]).map(|(_, file)| file.into());
         Ok(Self {
             global,
             grid,
             periodic: given.read("--periodic", Dimensions)?.unwrap_or_default(),
             steps: given.read("--steps", 1..=STEPS_MAX)?.unwrap_or(100),
-            modes: modes.unwrap_or_else(|| vec![Mode::PscwSplit]),
+            modes: modes.unwrap_or_else(|| vec![AwpMode::PscwSplit]),
             needed_only: given.read("--layers", LAYERS)?.unwrap_or(false),
             precision: given
                 .read("--precision", PRECISIONS)?
-                .unwrap_or(Precision::Single),
-            model: given.read("--model", MODELS)?.unwrap_or(Model::Layered),
+                .unwrap_or(AwpPrecision::Single),
+            model: given.read("--model", MODELS)?.unwrap_or(RockModel::Layered),
             source: given
                 .read("--source", SOURCES)?
-                .unwrap_or(Kind::DoubleCouple),
+                .unwrap_or(SourceMechanism::DoubleCouple),
             sponge: given.read("--sponge", 0..=usize::MAX)?.unwrap_or(10),
             free_surface: !given.has("--closed"),
             seismograms: file("--seismograms"),
@@ -107,8 +110,8 @@ impl Options {
             0
         };
         let number = match self.precision {
-            Precision::Single => size_of::<f32>(),
-            Precision::Double => size_of::<f64>(),
+            AwpPrecision::Single => size_of::<f32>(),
+            AwpPrecision::Double => size_of::<f64>(),
         };
         FIELDS * number * (ranks * cells(self.grid) + alone)
     }
@@ -117,16 +120,16 @@ impl Options {
     ///
     /// # Errors
     /// A sentence that says which dimension has too few cells for its ranks.
-    pub(crate) fn problem(&self, rank: usize) -> Result<Problem, String> {
+    pub(crate) fn problem(&self, rank: usize) -> Result<WaveProblem, String> {
         let [x, y, z] = self.global;
-        Ok(Problem {
-            domain: Domain::part(self.global, self.grid, self.periodic, rank)?,
+        Ok(WaveProblem {
+            domain: AwpDomain::part(self.global, self.grid, self.periodic, rank)?,
             model: self.model,
             spacing: SPACING,
             dt: 0.9 * dt_max(&self.model, SPACING),
             sponge: self.sponge,
             free_surface: self.free_surface,
-            source: Some(Source {
+            source: Some(WaveSource {
                 kind: self.source,
                 cell: [x / 2, y / 2, z * 2 / 3],
                 width_s: CELLS_PER_WIDTH * SPACING / self.model.vs_min(),
@@ -148,8 +151,8 @@ fn grid(given: &GivenArguments, ranks: usize) -> Result<[usize; 3], String> {
     }
     Err(format!(
         "--grid {} makes {made} ranks, and the job has {ranks}: take for example {}",
-        shown(grid),
-        shown(balanced)
+        format_size(grid),
+        format_size(balanced)
     ))
 }
 
@@ -160,7 +163,7 @@ fn global(given: &GivenArguments) -> Result<[usize; 3], String> {
     if n.is_some() && global.is_some() {
         return Err("--n and --global say the same in two ways: give one of them".to_owned());
     }
-    Ok(global.unwrap_or([n.unwrap_or(64); 3]))
+    Ok(global.unwrap_or_else(|| [n.unwrap_or(64); 3]))
 }
 
 /// One or more dimensions, such as `xy`.
@@ -215,22 +218,23 @@ For example:
 ";
 
 /// Returns x, y, z as text.
-pub(crate) fn shown([x, y, z]: [usize; 3]) -> String {
+pub(crate) fn format_size([x, y, z]: [usize; 3]) -> String {
     format!("{x}x{y}x{z}")
 }
 
 const LAYERS: &[(&str, bool)] = &[("full", false), ("needed", true)];
 
-const PRECISIONS: &[(&str, Precision)] = &[("f32", Precision::Single), ("f64", Precision::Double)];
+const PRECISIONS: &[(&str, AwpPrecision)] =
+    &[("f32", AwpPrecision::Single), ("f64", AwpPrecision::Double)];
 
-const MODELS: &[(&str, Model)] = &[
-    ("uniform", Model::Uniform(Rock::GRANITE)),
-    ("layered", Model::Layered),
+const MODELS: &[(&str, RockModel)] = &[
+    ("uniform", RockModel::Uniform(RockProperties::GRANITE)),
+    ("layered", RockModel::Layered),
 ];
 
-const SOURCES: &[(&str, Kind)] = &[
-    ("explosion", Kind::Explosion),
-    ("double-couple", Kind::DoubleCouple),
+const SOURCES: &[(&str, SourceMechanism)] = &[
+    ("explosion", SourceMechanism::Explosion),
+    ("double-couple", SourceMechanism::DoubleCouple),
 ];
 
 /// Edge of a cell, in m.

@@ -6,23 +6,23 @@ use ripstop::Comm;
 
 use crate::{
     png::{diverging, write_png},
-    wave::{Dim, Domain, Problem, Real, Region, Solver, stencil::W},
+    wave::{AwpDim, AwpDomain, CellBox, WaveProblem, WaveReal, WaveSolver, stencil::W},
 };
 
-type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+type AwpOutputResult<T, E = Box<dyn Error>> = Result<T, E>;
 
 /// Places of the surface whose velocities are recorded.
 #[derive(Debug)]
-pub(crate) struct Receivers {
+pub(crate) struct SurfaceReceivers {
     /// Cells in the whole box.
     cells: Vec<[usize; 3]>,
     /// The stations of this rank, by number, with u, v and w of each step.
     own: Vec<(usize, [usize; 3], Vec<f64>)>,
 }
 
-impl Receivers {
+impl SurfaceReceivers {
     /// Places stations along x, over the source.
-    pub(crate) fn new(problem: &Problem) -> Self {
+    pub(crate) fn new(problem: &WaveProblem) -> Self {
         let [xs, ys, zs] = problem.domain.global;
         let cells: Vec<[usize; 3]> = (0..RECEIVERS)
             .map(|i| [(2 * i + 1) * xs / (2 * RECEIVERS), ys / 2, zs - 1])
@@ -33,7 +33,7 @@ impl Receivers {
     }
 
     /// Records another step.
-    pub(crate) fn record<T: Real>(&mut self, solver: &Solver<T>) {
+    pub(crate) fn record<T: WaveReal>(&mut self, solver: &WaveSolver<T>) {
         for (_, cell, values) in &mut self.own {
             let velocity = solver.velocity.iter().map(|field| field.get(*cell).wide());
             values.extend(velocity);
@@ -44,7 +44,12 @@ impl Receivers {
     ///
     /// # Errors
     /// Those of the messages and of writing.
-    pub(crate) async fn write(self, world: &Comm, problem: &Problem, path: &Path) -> Result<()> {
+    pub(crate) async fn write(
+        self,
+        world: &Comm,
+        problem: &WaveProblem,
+        path: &Path,
+    ) -> AwpOutputResult<()> {
         if world.rank() > 0 {
             for (number, _, values) in self.own {
                 world.send(0, tag(number), values).await?;
@@ -62,7 +67,7 @@ impl Receivers {
         fs::write(path, self.table(&columns, problem)?).map_err(|why| at(path, &why))
     }
 
-    fn table(&self, columns: &[Vec<f64>], problem: &Problem) -> Result<String> {
+    fn table(&self, columns: &[Vec<f64>], problem: &WaveProblem) -> AwpOutputResult<String> {
         let mut table = "t_s".to_owned();
         for [x, ..] in &self.cells {
             let x = *x as f64 * problem.spacing;
@@ -81,7 +86,7 @@ impl Receivers {
 }
 
 /// Returns the largest velocity of this rank's cells; NaN if any is NaN.
-pub(crate) fn peak<T: Real>(solver: &Solver<T>) -> f64 {
+pub(crate) fn peak<T: WaveReal>(solver: &WaveSolver<T>) -> f64 {
     let own = solver.problem.domain.own();
     let values = solver.velocity.iter().flat_map(|field| field.block(own));
     values.map(|value| value.wide().abs()).fold(
@@ -97,10 +102,14 @@ pub(crate) fn peak<T: Real>(solver: &Solver<T>) -> f64 {
 ///
 /// # Errors
 /// Those of the messages and of writing.
-pub(crate) async fn draw<T: Real>(world: &Comm, solver: &Solver<T>, path: &Path) -> Result<()> {
+pub(crate) async fn draw<T: WaveReal>(
+    world: &Comm,
+    solver: &WaveSolver<T>,
+    path: &Path,
+) -> AwpOutputResult<()> {
     let [xs, ys, zs] = solver.problem.domain.global;
-    let surface = plane(world, solver, Dim::Z, zs - 1, 0).await?;
-    let section = plane(world, solver, Dim::Y, ys / 2, 1).await?;
+    let surface = plane(world, solver, AwpDim::Z, zs - 1, 0).await?;
+    let section = plane(world, solver, AwpDim::Y, ys / 2, 1).await?;
     if world.rank() > 0 {
         return Ok(());
     }
@@ -114,15 +123,15 @@ pub(crate) async fn draw<T: Real>(world: &Comm, solver: &Solver<T>, path: &Path)
 }
 
 /// Returns the vertical velocity in a plane of the whole box, on rank 0; x slowest.
-async fn plane<T: Real>(
+async fn plane<T: WaveReal>(
     world: &Comm,
-    solver: &Solver<T>,
+    solver: &WaveSolver<T>,
     dim: usize,
     index: usize,
     tag: u32,
-) -> Result<Vec<f64>> {
+) -> AwpOutputResult<Vec<f64>> {
     let domain = &solver.problem.domain;
-    let within = |part: &Domain| part.in_whole().plane(dim, index);
+    let within = |part: &AwpDomain| part.in_whole().plane(dim, index);
     let mine = domain
         .own()
         .plane(dim, index.wrapping_sub(domain.before[dim]));
@@ -149,13 +158,23 @@ async fn plane<T: Real>(
     Ok(plane)
 }
 
-fn place<T: Real>(plane: &mut [f64], whole: &Domain, dim: usize, region: Region, block: &[T]) {
-    let across = if dim == Dim::Z { Dim::Y } else { Dim::Z };
+fn place<T: WaveReal>(
+    plane: &mut [f64],
+    whole: &AwpDomain,
+    dim: usize,
+    region: CellBox,
+    block: &[T],
+) {
+    let across = if dim == AwpDim::Z {
+        AwpDim::Y
+    } else {
+        AwpDim::Z
+    };
     let first = whole.own().cell(0);
     for (i, value) in block.iter().enumerate() {
         let cell = region.cell(i);
-        let at =
-            (cell[Dim::X] - first[Dim::X]) * whole.cells[across] + cell[across] - first[across];
+        let at = (cell[AwpDim::X] - first[AwpDim::X]) * whole.cells[across] + cell[across]
+            - first[across];
         plane[at] = value.wide();
     }
 }

@@ -7,14 +7,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ripstop::{Collectives, Comm, Max, Result};
 
 use crate::{
-    mode::Mode,
-    options::{Options, Precision, shown},
-    wave::{Lap, Problem},
+    mode::AwpMode,
+    options::{AwpOptions, AwpPrecision, format_size},
+    wave::{AwpStepTimes, WaveProblem},
 };
 
 /// The figures of a run, each the largest of any rank: the rank that waits longest is rarely the one that computes longest.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Figures {
+pub(crate) struct AwpFigures {
     median_us: f64,
     mean_us: f64,
     velocity_us: f64,
@@ -24,17 +24,18 @@ pub(crate) struct Figures {
     peak: f64,
 }
 
-impl Figures {
+impl AwpFigures {
     /// Computes the figures from the laps of all ranks, without the first few. Collective.
     ///
     /// # Errors
     /// Those of the reduction.
-    pub(crate) async fn gather(world: &Comm, laps: &[Lap], peak: f64) -> Result<Self> {
+    pub(crate) async fn gather(world: &Comm, laps: &[AwpStepTimes], peak: f64) -> Result<Self> {
         let laps = laps
             .get(WARM_UP..)
             .filter(|laps| !laps.is_empty())
             .unwrap_or(laps);
-        let mean = |of: fn(&Lap) -> f64| laps.iter().map(of).sum::<f64>() / laps.len() as f64;
+        let mean =
+            |of: fn(&AwpStepTimes) -> f64| laps.iter().map(of).sum::<f64>() / laps.len() as f64;
         let mut wholes: Vec<f64> = laps.iter().map(|lap| lap.iter().sum()).collect();
         wholes.sort_by(f64::total_cmp);
         let median = wholes.get(wholes.len() / 2).copied().unwrap_or_default();
@@ -80,11 +81,11 @@ impl Figures {
 }
 
 /// Prints the first line.
-pub(crate) fn print_head(options: &Options, problem: &Problem, ranks: usize) {
+pub(crate) fn print_head(options: &AwpOptions, problem: &WaveProblem, ranks: usize) {
     if options.json {
         return;
     }
-    let (cells, grid) = (shown(options.global), shown(options.grid));
+    let (cells, grid) = (format_size(options.global), format_size(options.grid));
     println!(
         "awp: {cells} cells on {ranks} ranks in a grid of {grid}, {} steps of {:.2} ms; the source is \
          strongest after {:.2} s",
@@ -95,7 +96,7 @@ pub(crate) fn print_head(options: &Options, problem: &Problem, ranks: usize) {
 }
 
 /// Prints the line after a comparison without a difference.
-pub(crate) fn print_checked(options: &Options, mode: Mode, steps: usize) {
+pub(crate) fn print_checked(options: &AwpOptions, mode: AwpMode, steps: usize) {
     if !options.json {
         println!(
             "{:<15} {steps} steps with poisoned ghosts: the same bits as on one rank",
@@ -105,8 +106,8 @@ pub(crate) fn print_checked(options: &Options, mode: Mode, steps: usize) {
 }
 
 /// Prints the lines after a timed run.
-pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figures) {
-    let Figures {
+pub(crate) fn print(options: &AwpOptions, ranks: usize, mode: AwpMode, figures: &AwpFigures) {
+    let AwpFigures {
         median_us,
         mean_us,
         velocity_us,
@@ -115,7 +116,7 @@ pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figur
         peak,
     } = figures;
     let (mode, exposed) = (mode.name(), figures.exposed());
-    let Options {
+    let AwpOptions {
         grid,
         global,
         steps,
@@ -133,8 +134,8 @@ pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figur
         return;
     }
     let precision = match options.precision {
-        Precision::Single => "f32",
-        Precision::Double => "f64",
+        AwpPrecision::Single => "f32",
+        AwpPrecision::Double => "f64",
     };
     let needed = options.needed_only;
     println!(
@@ -147,7 +148,7 @@ pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figur
 }
 
 /// Returns a progress bar on rank 0's terminal; nothing elsewhere.
-pub(crate) fn bar(options: &Options, rank: usize, mode: Mode) -> ProgressBar {
+pub(crate) fn bar(options: &AwpOptions, rank: usize, mode: AwpMode) -> ProgressBar {
     if rank > 0 || options.json || !stderr().is_terminal() {
         return ProgressBar::hidden();
     }

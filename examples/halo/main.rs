@@ -17,19 +17,19 @@ use std::{env, error::Error};
 
 use ripstop::{Cart, Collectives, Comm};
 
-use heat::{Domain, Exchange, Heat, Mode};
-use options::{HELP, Options, shown};
-use report::Figures;
+use heat::{HaloMode, HeatDomain, HeatExchange, HeatSolver};
+use options::{HELP, HaloOptions, format_size};
+use report::HaloFigures;
 
-type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+type HaloResult<T, E = Box<dyn Error>> = Result<T, E>;
 
 #[ripstop::main]
-async fn main(world: Comm) -> Result<()> {
+async fn main(world: Comm) -> HaloResult<()> {
     let Some((options, domain)) = asked::asked(&world, prepare(&world), HELP)? else {
         return Ok(());
     };
     let fits = |node: &Comm| {
-        let what = format!("a box of {} cells", shown(options.global));
+        let what = format!("a box of {} cells", format_size(options.global));
         let bytes = options.bytes(node.size(), world.rank() == 0);
         memory::check(&what, bytes, node.size())
     };
@@ -39,15 +39,15 @@ async fn main(world: Comm) -> Result<()> {
     run(&world, &options, domain).await
 }
 
-fn prepare(world: &Comm) -> Result<Option<(Options, Domain)>, String> {
-    let Some(options) = Options::parse(env::args().skip(1), world.size())? else {
+fn prepare(world: &Comm) -> HaloResult<Option<(HaloOptions, HeatDomain)>, String> {
+    let Some(options) = HaloOptions::parse(env::args().skip(1), world.size())? else {
         return Ok(None);
     };
-    let domain = Domain::part(options.global, options.grid, world.rank())?;
+    let domain = HeatDomain::part(options.global, options.grid, world.rank())?;
     Ok(Some((options, domain)))
 }
 
-async fn run(world: &Comm, options: &Options, domain: Domain) -> Result<()> {
+async fn run(world: &Comm, options: &HaloOptions, domain: HeatDomain) -> HaloResult<()> {
     let cart = world.cart(&options.grid, &[false; 3]).await?;
     if cart.rank() == 0 {
         report::print_head(options, cart.size());
@@ -61,7 +61,12 @@ async fn run(world: &Comm, options: &Options, domain: Domain) -> Result<()> {
     Ok(())
 }
 
-async fn compare(cart: &Cart, options: &Options, domain: Domain, mode: Mode) -> Result<()> {
+async fn compare(
+    cart: &Cart,
+    options: &HaloOptions,
+    domain: HeatDomain,
+    mode: HaloMode,
+) -> HaloResult<()> {
     let steps = options.steps.min(CHECKED_STEPS_MAX);
     if let Some(difference) = heat::check(cart, domain, mode, steps).await? {
         return Err(format!("after {steps} steps {difference}").into());
@@ -72,9 +77,14 @@ async fn compare(cart: &Cart, options: &Options, domain: Domain, mode: Mode) -> 
     Ok(())
 }
 
-async fn time(cart: &Cart, options: &Options, domain: Domain, mode: Mode) -> Result<()> {
-    let exchange = Exchange::new(cart, domain.cells)?;
-    let mut heat = Heat::new(domain, mode, exchange).await?;
+async fn time(
+    cart: &Cart,
+    options: &HaloOptions,
+    domain: HeatDomain,
+    mode: HaloMode,
+) -> HaloResult<()> {
+    let exchange = HeatExchange::new(cart, domain.cells)?;
+    let mut heat = HeatSolver::new(domain, mode, exchange).await?;
     let warm = options.steps / 10 + 5;
     let bar = report::bar(options, cart.rank(), mode, warm + options.steps);
     let mut laps = Vec::with_capacity(options.steps);
@@ -88,7 +98,7 @@ async fn time(cart: &Cart, options: &Options, domain: Domain, mode: Mode) -> Res
     }
     bar.finish_and_clear();
     let (error, tolerance) = heat.error();
-    let figures = Figures::gather(cart, &laps, error, tolerance).await?;
+    let figures = HaloFigures::gather(cart, &laps, error, tolerance).await?;
     if cart.rank() > 0 {
         return Ok(());
     }

@@ -6,11 +6,11 @@ mod given;
 use ripstop::Cart;
 
 use self::given::GivenArguments;
-use crate::heat::Mode;
+use crate::heat::HaloMode;
 
 /// The parsed arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct HaloOptions {
     /// Cells of the whole box: z, y, x.
     pub(crate) global: [usize; 3],
     /// Ranks in each dimension: z, y, x.
@@ -19,12 +19,12 @@ pub(crate) struct Options {
     pub(crate) n: Option<usize>,
     /// Steps that are timed.
     pub(crate) steps: usize,
-    pub(crate) modes: Vec<Mode>,
+    pub(crate) modes: Vec<HaloMode>,
     pub(crate) check: bool,
     pub(crate) json: bool,
 }
 
-impl Options {
+impl HaloOptions {
     /// Parses the arguments of a job of `ranks`; `None` asks for help.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Options {
                 format!(
                     "a box of {} cells is more than {CELLS_MAX} cells for each rank; \
              take fewer cells or more ranks",
-                    shown(global)
+                    format_size(global)
                 )
             })?;
         let modes = given.read("--mode", MODES)?;
@@ -96,7 +96,7 @@ fn grid(given: &GivenArguments, ranks: usize) -> Result<[usize; 3], String> {
     }
     Err(format!(
         "--grid {} makes {made} ranks, and the job has {ranks}: take for example {}x{}x{}",
-        shown(grid),
+        format_size(grid),
         dims[2],
         dims[1],
         dims[0]
@@ -150,15 +150,15 @@ fn cubes(n: usize, grid: [usize; 3]) -> Result<[usize; 3], String> {
 }
 
 /// Returns z, y, x as text in the order of the arguments.
-pub(crate) fn shown([z, y, x]: [usize; 3]) -> String {
+pub(crate) fn format_size([z, y, x]: [usize; 3]) -> String {
     format!("{x}x{y}x{z}")
 }
 
-const BOTH: &[Mode] = &[Mode::Blocking, Mode::Overlap];
+const BOTH: &[HaloMode] = &[HaloMode::Blocking, HaloMode::Overlap];
 
-const MODES: &[(&str, &[Mode])] = &[
-    ("blocking", &[Mode::Blocking]),
-    ("overlap", &[Mode::Overlap]),
+const MODES: &[(&str, &[HaloMode])] = &[
+    ("blocking", &[HaloMode::Blocking]),
+    ("overlap", &[HaloMode::Overlap]),
     ("both", BOTH),
 ];
 

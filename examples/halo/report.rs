@@ -7,13 +7,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ripstop::{Collectives, Comm, Max, Result};
 
 use crate::{
-    heat::{Lap, Mode},
-    options::{Options, shown},
+    heat::{HaloMode, Lap},
+    options::{HaloOptions, format_size},
 };
 
 /// The figures of a run, each the largest of any rank: the rank that waits longest is rarely the one that computes longest.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Figures {
+pub(crate) struct HaloFigures {
     median_us: f64,
     comm_us: f64,
     wait_us: f64,
@@ -24,7 +24,7 @@ pub(crate) struct Figures {
     pub(crate) tolerance: f64,
 }
 
-impl Figures {
+impl HaloFigures {
     /// Computes the figures from the samples of all ranks. Collective.
     ///
     /// # Errors
@@ -85,9 +85,9 @@ impl Figures {
 }
 
 /// Prints the first line.
-pub(crate) fn print_head(options: &Options, ranks: usize) {
+pub(crate) fn print_head(options: &HaloOptions, ranks: usize) {
     if !options.json {
-        let (cells, grid) = (shown(options.global), shown(options.grid));
+        let (cells, grid) = (format_size(options.global), format_size(options.grid));
         println!(
             "halo: {cells} cells on {ranks} ranks in a grid of {grid}, {} steps",
             options.steps
@@ -96,7 +96,7 @@ pub(crate) fn print_head(options: &Options, ranks: usize) {
 }
 
 /// Prints the line after a comparison without a difference.
-pub(crate) fn print_checked(options: &Options, mode: Mode, steps: usize) {
+pub(crate) fn print_checked(options: &HaloOptions, mode: HaloMode, steps: usize) {
     if !options.json {
         println!(
             "{:<9} {steps} steps with poisoned ghosts: the same bits as on one rank",
@@ -106,8 +106,8 @@ pub(crate) fn print_checked(options: &Options, mode: Mode, steps: usize) {
 }
 
 /// Prints the lines after a timed run.
-pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figures) {
-    let Figures {
+pub(crate) fn print(options: &HaloOptions, ranks: usize, mode: HaloMode, figures: &HaloFigures) {
+    let HaloFigures {
         median_us,
         comm_us,
         wait_us,
@@ -125,7 +125,7 @@ pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figur
         return;
     }
     let n = options.n.map_or(String::new(), |n| format!("\"n\":{n},"));
-    let Options {
+    let HaloOptions {
         grid,
         global,
         steps,
@@ -141,7 +141,7 @@ pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figur
 }
 
 /// Returns a progress bar on rank 0's terminal; nothing elsewhere.
-pub(crate) fn bar(options: &Options, rank: usize, mode: Mode, steps: usize) -> ProgressBar {
+pub(crate) fn bar(options: &HaloOptions, rank: usize, mode: HaloMode, steps: usize) -> ProgressBar {
     if rank > 0 || options.json || !stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -152,9 +152,9 @@ pub(crate) fn bar(options: &Options, rank: usize, mode: Mode, steps: usize) -> P
         .with_prefix(name(mode))
 }
 
-fn name(mode: Mode) -> &'static str {
+fn name(mode: HaloMode) -> &'static str {
     match mode {
-        Mode::Blocking => "blocking",
-        Mode::Overlap => "overlap",
+        HaloMode::Blocking => "blocking",
+        HaloMode::Overlap => "overlap",
     }
 }

@@ -24,17 +24,17 @@ use num_complex::Complex;
 use ripstop::{Collectives, Comm, Max};
 
 use fft::{
-    Grid, Mode, Real, Setup, Transform,
+    FftReal, FftSetup, PencilFft, PencilGrid, TransposeMode,
     check::{EPSILONS_MAX, round_trip},
-    samples::{Sine, noise},
+    samples::{SineField, noise},
 };
-use options::{HELP, Options, Precision};
-use report::Figures;
+use options::{FftOptions, FftPrecision, HELP};
+use report::FftFigures;
 
-type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+type FftResult<T, E = Box<dyn Error>> = Result<T, E>;
 
 #[ripstop::main]
-async fn main(world: Comm) -> Result<()> {
+async fn main(world: Comm) -> FftResult<()> {
     let Some((options, grid)) = asked::asked(&world, prepare(&world), HELP)? else {
         return Ok(());
     };
@@ -42,21 +42,21 @@ async fn main(world: Comm) -> Result<()> {
         return Ok(());
     }
     match options.precision {
-        Precision::Single => run::<f32>(&world, &options, &grid).await,
-        Precision::Double => run::<f64>(&world, &options, &grid).await,
+        FftPrecision::Single => run::<f32>(&world, &options, &grid).await,
+        FftPrecision::Double => run::<f64>(&world, &options, &grid).await,
     }
 }
 
-fn prepare(world: &Comm) -> Result<Option<(Options, Grid)>, String> {
-    let Some(options) = Options::parse(env::args().skip(1), world.size())? else {
+fn prepare(world: &Comm) -> FftResult<Option<(FftOptions, PencilGrid)>, String> {
+    let Some(options) = FftOptions::parse(env::args().skip(1), world.size())? else {
         return Ok(None);
     };
-    let grid = Grid::new(options.points, options.grid, world.rank(), options.chunks)?;
+    let grid = PencilGrid::new(options.points, options.grid, world.rank(), options.chunks)?;
     Ok(Some((options, grid)))
 }
 
 /// Checks that this machine can run the problem.
-fn fits(world: &Comm, node: &Comm, options: &Options) -> Result<(), String> {
+fn fits(world: &Comm, node: &Comm, options: &FftOptions) -> FftResult<(), String> {
     let [x, y, z] = options.points;
     let what = format!("--n {x}x{y}x{z} --vars {}", options.vars);
     let bytes = options.bytes(world.size()).saturating_mul(node.size());
@@ -70,22 +70,22 @@ fn fits(world: &Comm, node: &Comm, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-async fn run<T: Real>(world: &Comm, options: &Options, grid: &Grid) -> Result<()> {
+async fn run<T: FftReal>(world: &Comm, options: &FftOptions, grid: &PencilGrid) -> FftResult<()> {
     if world.rank() == 0 {
         report::print_head(options, world.size());
     }
     for &mode in &options.modes {
         // A rank that waits at once has nothing to compute meanwhile, so smaller pieces would gain nothing.
-        let chunks = if mode == Mode::Blocking {
+        let chunks = if mode == TransposeMode::Blocking {
             1
         } else {
             grid.chunks
         };
-        let grid = Grid {
+        let grid = PencilGrid {
             chunks,
             ..grid.clone()
         };
-        let setup = Setup {
+        let setup = FftSetup {
             grid,
             vars: options.vars,
             mode,
@@ -103,7 +103,7 @@ async fn run<T: Real>(world: &Comm, options: &Options, grid: &Grid) -> Result<()
     }
 }
 
-async fn check<T: Real>(world: &Comm, options: &Options, setup: &Setup) -> Result<()> {
+async fn check<T: FftReal>(world: &Comm, options: &FftOptions, setup: &FftSetup) -> FftResult<()> {
     let errors = fft::check::check::<T>(world, setup, true).await?;
     if let Some(complaint) = errors.complaint() {
         return Err(complaint.into());
@@ -114,14 +114,15 @@ async fn check<T: Real>(world: &Comm, options: &Options, setup: &Setup) -> Resul
     Ok(())
 }
 
-async fn time<T: Real>(world: &Comm, options: &Options, setup: Setup) -> Result<()> {
+async fn time<T: FftReal>(world: &Comm, options: &FftOptions, setup: FftSetup) -> FftResult<()> {
     let (grid, mode) = (setup.grid.clone(), setup.mode);
     let points = T::of(grid.points.iter().product::<usize>() as f64);
-    let start =
-        |var| Sine::of(&grid, var).map_or_else(|| noise(&grid, var), |sine| sine.field::<T>(&grid));
+    let start = |var| {
+        SineField::of(&grid, var).map_or_else(|| noise(&grid, var), |sine| sine.field::<T>(&grid))
+    };
     let mut fields: Vec<Vec<T>> = (0..options.vars).map(start).collect();
     let mut spectra = vec![vec![Complex::default(); grid.spectrum_len()]; options.vars];
-    let mut transform = Transform::new(world, setup).await?;
+    let mut transform = PencilFft::new(world, setup).await?;
     let bar = report::bar(options, world.rank(), mode);
     let mut laps = Vec::with_capacity(options.iters);
     let mut error = 0.0;
@@ -144,7 +145,7 @@ async fn time<T: Real>(world: &Comm, options: &Options, setup: Setup) -> Result<
     }
     bar.finish_and_clear();
     let [error] = world.all_reduce([error], Max).await?;
-    let figures = Figures::gather(world, &laps, error).await?;
+    let figures = FftFigures::gather(world, &laps, error).await?;
     if error > EPSILONS_MAX {
         return Err(format!(
             "there and back changes a field by {error:.1} ε, and rounding explains {EPSILONS_MAX}"

@@ -8,22 +8,22 @@ use std::path::PathBuf;
 use ripstop::Cart;
 
 use self::given::{AllowedValues, GivenArguments};
-use crate::fft::Mode;
+use crate::fft::TransposeMode;
 
 /// The parsed arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct FftOptions {
     /// Points in x, y and z.
     pub(crate) points: [usize; 3],
     /// M1 and M2.
     pub(crate) grid: [usize; 2],
     pub(crate) vars: usize,
-    pub(crate) modes: Vec<Mode>,
+    pub(crate) modes: Vec<TransposeMode>,
     pub(crate) chunks: usize,
     pub(crate) tests: usize,
     /// Number of timed transforms there and back.
     pub(crate) iters: usize,
-    pub(crate) precision: Precision,
+    pub(crate) precision: FftPrecision,
     pub(crate) check: bool,
     pub(crate) json: bool,
     pub(crate) png: Option<PathBuf>,
@@ -31,12 +31,12 @@ pub(crate) struct Options {
 
 /// The precision of the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Precision {
+pub(crate) enum FftPrecision {
     Single,
     Double,
 }
 
-impl Options {
+impl FftOptions {
     /// Parses the arguments of a job of `ranks`; `None` asks for help.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Options {
             iters: given.read("--iters", 1..=TIMES_MAX)?.unwrap_or(iters),
             precision: given
                 .read("--precision", PRECISIONS)?
-                .unwrap_or(Precision::Double),
+                .unwrap_or(FftPrecision::Double),
             check: check.map_or(numbers <= CHECKED_MAX, |(name, _)| name == "--check"),
             json: given.has("--json"),
             png: given.last(&["--png"]).map(|(_, file)| file.into()),
@@ -95,15 +95,18 @@ impl Options {
         let each = 2 * self.volume() + spectrum;
         let alone = if self.check { each } else { 0 };
         let number = match self.precision {
-            Precision::Single => size_of::<f32>(),
-            Precision::Double => size_of::<f64>(),
+            FftPrecision::Single => size_of::<f32>(),
+            FftPrecision::Double => size_of::<f64>(),
         };
         number * ((self.vars * each + self.buffers(spectrum)) / ranks + alone)
     }
 
     /// Returns the numbers in the buffers of a row and a column on all ranks, in the mode that has most.
     fn buffers(&self, spectrum: usize) -> usize {
-        let waits = self.modes.iter().all(|&mode| mode == Mode::Blocking);
+        let waits = self
+            .modes
+            .iter()
+            .all(|&mode| mode == TransposeMode::Blocking);
         let vars = if waits { 1 } else { self.vars.min(2) };
         let [m1, m2] = self.grid;
         // Both ends are counted, but a block that does not travel only once; a row of one rank has a plane.
@@ -174,16 +177,21 @@ impl AllowedValues<[usize; 3]> for Points {
     }
 }
 
-const ALL_MODES: &[Mode] = &[Mode::Blocking, Mode::Host, Mode::Offload];
+const ALL_MODES: &[TransposeMode] = &[
+    TransposeMode::Blocking,
+    TransposeMode::Host,
+    TransposeMode::Offload,
+];
 
-const MODES: &[(&str, &[Mode])] = &[
-    ("blocking", &[Mode::Blocking]),
-    ("host", &[Mode::Host]),
-    ("offload", &[Mode::Offload]),
+const MODES: &[(&str, &[TransposeMode])] = &[
+    ("blocking", &[TransposeMode::Blocking]),
+    ("host", &[TransposeMode::Host]),
+    ("offload", &[TransposeMode::Offload]),
     ("all", ALL_MODES),
 ];
 
-const PRECISIONS: &[(&str, Precision)] = &[("f32", Precision::Single), ("f64", Precision::Double)];
+const PRECISIONS: &[(&str, FftPrecision)] =
+    &[("f32", FftPrecision::Single), ("f64", FftPrecision::Double)];
 
 /// Chunks if there are no other variables to compute while one travels: a quarter is left exposed at the end.
 const CHUNKS_OF_ONE: usize = 4;

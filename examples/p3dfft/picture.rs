@@ -6,8 +6,8 @@ use num_complex::Complex;
 use ripstop::Comm;
 
 use crate::{
-    Result,
-    fft::{Grid, Mode, Setup, Transform, check::modes, samples::noise},
+    FftResult,
+    fft::{FftSetup, PencilFft, PencilGrid, TransposeMode, check::modes, samples::noise},
     png,
 };
 
@@ -15,15 +15,15 @@ use crate::{
 ///
 /// # Errors
 /// A rank failed, or the file cannot be written.
-pub(crate) async fn draw(world: &Comm, grid: &Grid, file: &Path) -> Result<()> {
-    let setup = Setup {
+pub(crate) async fn draw(world: &Comm, grid: &PencilGrid, file: &Path) -> FftResult<()> {
+    let setup = FftSetup {
         grid: grid.clone(),
         vars: 1,
-        mode: Mode::Blocking,
+        mode: TransposeMode::Blocking,
         tests: 0,
         poison: false,
     };
-    let mut transform = Transform::<f64>::new(world, setup).await?;
+    let mut transform = PencilFft::<f64>::new(world, setup).await?;
     let mut fields = [noise(grid, 0)];
     let mut spectra = [vec![Complex::default(); grid.spectrum_len()]];
     transform.forward(&fields, &mut spectra).await?;
@@ -36,7 +36,7 @@ pub(crate) async fn draw(world: &Comm, grid: &Grid, file: &Path) -> Result<()> {
 }
 
 /// Energy as the −5/3rd power of the wave number, spread over a sphere.
-fn damp(grid: &Grid, spectrum: &mut [Complex<f64>]) {
+fn damp(grid: &PencilGrid, spectrum: &mut [Complex<f64>]) {
     let wave = |k: usize, n: usize| k.min(n - k) as f64;
     let [nx, ny, nz] = grid.points;
     for ([kx, ky, kz], coefficient) in modes(grid).zip(spectrum) {
@@ -50,7 +50,7 @@ fn damp(grid: &Grid, spectrum: &mut [Complex<f64>]) {
 }
 
 /// Gathers all rows of the slice on rank 0.
-async fn slice(world: &Comm, grid: &Grid, field: &[f64]) -> Result<Option<Vec<f64>>> {
+async fn slice(world: &Comm, grid: &PencilGrid, field: &[f64]) -> FftResult<Option<Vec<f64>>> {
     let [m1, m2] = grid.ranks;
     let middle = grid.points[2] / 2;
     let mut sent = None;
@@ -74,7 +74,7 @@ async fn slice(world: &Comm, grid: &Grid, field: &[f64]) -> Result<Option<Vec<f6
     Ok((world.rank() == 0).then_some(all))
 }
 
-fn write(grid: &Grid, rows: &[f64], file: &Path) -> Result<()> {
+fn write(grid: &PencilGrid, rows: &[f64], file: &Path) -> FftResult<()> {
     let (width, height) = (grid.points[0], grid.points[1]);
     let zoom = (PIXELS_WANTED / width.max(height)).max(1);
     let strongest = rows

@@ -9,42 +9,42 @@ use ripstop::{Collectives, Comm, Max, Result, Sum};
 use crate::{
     WARM_UP,
     fft::{
-        Grid, Mode,
-        check::Errors,
-        clock::{PHASES, Phase, Times},
+        PencilGrid, TransposeMode,
+        check::FftErrors,
+        clock::{FftPhase, PHASES, PhaseTimes},
     },
-    options::{Options, Precision},
+    options::{FftOptions, FftPrecision},
 };
 
 /// The figures of a run, each the median of all times there and back.
 #[derive(Clone, Debug)]
-pub(crate) struct Figures {
+pub(crate) struct FftFigures {
     /// Time there and back, of the slowest rank.
     whole_us: f64,
     /// The shortest time there and back.
     min_us: f64,
     /// Time of each phase there and back, averaged over all ranks.
-    phases_us: Times,
+    phases_us: PhaseTimes,
     /// Error after there and back, in ε.
     error: f64,
 }
 
-impl Figures {
+impl FftFigures {
     /// Computes the figures from the laps of all ranks, there and back. Collective.
     ///
     /// # Errors
     /// Those of the reduction.
-    pub(crate) async fn gather(world: &Comm, laps: &[[Times; 2]], error: f64) -> Result<Self> {
+    pub(crate) async fn gather(world: &Comm, laps: &[[PhaseTimes; 2]], error: f64) -> Result<Self> {
         let wholes: Vec<f64> = laps.iter().map(|lap| lap.iter().flatten().sum()).collect();
         let mut wholes = world.all_reduce(wholes, Max).await?;
-        let of_phase = |phase: &Phase| {
+        let of_phase = |phase: &FftPhase| {
             let phase = *phase as usize;
             let laps = laps.iter().map(|[there, back]| there[phase] + back[phase]);
             median(&mut laps.collect::<Vec<_>>())
         };
         let mine: Vec<f64> = PHASES.iter().map(of_phase).collect();
         let sums = world.all_reduce(mine, Sum).await?;
-        let mut phases_us = Times::default();
+        let mut phases_us = PhaseTimes::default();
         phases_us
             .iter_mut()
             .zip(sums)
@@ -59,11 +59,11 @@ impl Figures {
 
     /// Returns the share of the time that is spent waiting.
     fn exposed(&self) -> f64 {
-        self.phases_us[Phase::Wait as usize] / self.whole_us
+        self.phases_us[FftPhase::Wait as usize] / self.whole_us
     }
 
     /// Returns 2.5 N log₂ N for each variable, each way: the usual count of operations, not the actual one.
-    fn gflops(&self, options: &Options) -> f64 {
+    fn gflops(&self, options: &FftOptions) -> f64 {
         let volume = options.volume() as f64;
         let each = 2.5 * volume * volume.log2();
         2.0 * options.vars as f64 * each / self.whole_us * 1e-3
@@ -77,7 +77,7 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 /// Prints the first line.
-pub(crate) fn print_head(options: &Options, ranks: usize) {
+pub(crate) fn print_head(options: &FftOptions, ranks: usize) {
     if !options.json {
         let ([x, y, z], [m1, m2]) = (options.points, options.grid);
         println!(
@@ -90,20 +90,26 @@ pub(crate) fn print_head(options: &Options, ranks: usize) {
 }
 
 /// Prints the line after a check without an error.
-pub(crate) fn print_checked(options: &Options, mode: Mode, errors: &Errors) {
+pub(crate) fn print_checked(options: &FftOptions, mode: TransposeMode, errors: &FftErrors) {
     if !options.json {
         println!(
             "{:<9} the bits of one rank, with poisoned buffers; {}",
             name(mode),
-            errors.told()
+            errors.summary()
         );
     }
 }
 
 /// Prints the lines after a timed run.
-pub(crate) fn print(options: &Options, ranks: usize, grid: &Grid, mode: Mode, figures: &Figures) {
+pub(crate) fn print(
+    options: &FftOptions,
+    ranks: usize,
+    grid: &PencilGrid,
+    mode: TransposeMode,
+    figures: &FftFigures,
+) {
     let (exposed, gflops) = (figures.exposed(), figures.gflops(options));
-    let Figures {
+    let FftFigures {
         whole_us,
         min_us,
         phases_us: [x, y, z, start, wait],
@@ -125,7 +131,7 @@ pub(crate) fn print(options: &Options, ranks: usize, grid: &Grid, mode: Mode, fi
     } else {
         String::new()
     };
-    let Options {
+    let FftOptions {
         points,
         grid,
         vars,
@@ -145,7 +151,7 @@ pub(crate) fn print(options: &Options, ranks: usize, grid: &Grid, mode: Mode, fi
 }
 
 /// Returns a progress bar on rank 0's terminal; nothing elsewhere.
-pub(crate) fn bar(options: &Options, rank: usize, mode: Mode) -> ProgressBar {
+pub(crate) fn bar(options: &FftOptions, rank: usize, mode: TransposeMode) -> ProgressBar {
     if rank > 0 || options.json || !stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -156,18 +162,18 @@ pub(crate) fn bar(options: &Options, rank: usize, mode: Mode) -> ProgressBar {
         .with_prefix(name(mode))
 }
 
-fn name(mode: Mode) -> &'static str {
+fn name(mode: TransposeMode) -> &'static str {
     match mode {
-        Mode::Blocking => "blocking",
-        Mode::Host => "host",
-        Mode::Offload => "offload",
+        TransposeMode::Blocking => "blocking",
+        TransposeMode::Host => "host",
+        TransposeMode::Offload => "offload",
     }
 }
 
-fn precision(options: &Options) -> &'static str {
+fn precision(options: &FftOptions) -> &'static str {
     match options.precision {
-        Precision::Single => "f32",
-        Precision::Double => "f64",
+        FftPrecision::Single => "f32",
+        FftPrecision::Double => "f64",
     }
 }
 

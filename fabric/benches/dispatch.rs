@@ -9,8 +9,11 @@
 use std::{hint::black_box, time::Instant};
 
 use ripstop_fabric::{
-    driver::{Command, Down, Driver, Failure, Payload, Peer, Post, Progress, Sink, Token},
-    loopback::{self, Loopback},
+    driver::{
+        CommandFailure, CommandToken, DownCause, Driver, DriverCommand, PayloadView, PostResult,
+        Sink, TurnProgress, WorldRank,
+    },
+    loopback::{self, LoopbackDriver},
     shm::{Board, Shm, ShmConfig},
 };
 
@@ -44,16 +47,16 @@ fn shm() -> Shm {
 
 /// The calls that the engine makes to a driver to send a message.
 trait Calls {
-    fn send(&mut self, message: Command<'_>) -> bool;
-    fn turn(&mut self, sink: &mut dyn Sink) -> Progress;
+    fn send(&mut self, message: DriverCommand<'_>) -> bool;
+    fn turn(&mut self, sink: &mut dyn Sink) -> TurnProgress;
 }
 
 impl<D: Driver + ?Sized> Calls for D {
-    fn send(&mut self, message: Command<'_>) -> bool {
-        matches!(self.post(message), Post::Posted)
+    fn send(&mut self, message: DriverCommand<'_>) -> bool {
+        matches!(self.post(message), PostResult::Posted)
     }
 
-    fn turn(&mut self, sink: &mut dyn Sink) -> Progress {
+    fn turn(&mut self, sink: &mut dyn Sink) -> TurnProgress {
         self.progress(WINDOW, sink)
     }
 }
@@ -62,21 +65,21 @@ impl<D: Driver + ?Sized> Calls for D {
 #[expect(clippy::large_enum_variant, reason = "as an engine would hold it")]
 enum Either {
     Shm(Shm),
-    Loopback(Loopback),
+    Loopback(LoopbackDriver),
 }
 
 /// A driver of either kind, chosen at run time.
 struct Chosen(Either);
 
 impl Calls for Chosen {
-    fn send(&mut self, message: Command<'_>) -> bool {
+    fn send(&mut self, message: DriverCommand<'_>) -> bool {
         match &mut self.0 {
             Either::Shm(shm) => shm.send(message),
             Either::Loopback(loopback) => loopback.send(message),
         }
     }
 
-    fn turn(&mut self, sink: &mut dyn Sink) -> Progress {
+    fn turn(&mut self, sink: &mut dyn Sink) -> TurnProgress {
         match &mut self.0 {
             Either::Shm(shm) => shm.turn(sink),
             Either::Loopback(loopback) => loopback.turn(sink),
@@ -88,21 +91,21 @@ impl Calls for Chosen {
 struct Ear(u32);
 
 impl Sink for Ear {
-    fn message(&mut self, _: Peer, _: &[u8], body: Payload<'_>) {
+    fn message(&mut self, _: WorldRank, _: &[u8], body: PayloadView<'_>) {
         let mut copy = [0; 8];
         body.copy_into(&mut copy);
         black_box(copy);
         self.0 += 1;
     }
-    fn complete(&mut self, _: Token) {}
-    fn fetched(&mut self, _: Token, _: u64) {}
-    fn failed(&mut self, _: Token, why: Failure) {
+    fn complete(&mut self, _: CommandToken) {}
+    fn fetched(&mut self, _: CommandToken, _: u64) {}
+    fn failed(&mut self, _: CommandToken, why: CommandFailure) {
         panic!("{why:?}");
     }
-    fn reached(&mut self, _token: Token) {}
-    fn triggered(&mut self, _token: Token) {}
-    fn peer_down(&mut self, peer: Peer, why: Down) {
-        assert_eq!(why, Down::Finished, "{peer:?}");
+    fn reached(&mut self, _token: CommandToken) {}
+    fn triggered(&mut self, _token: CommandToken) {}
+    fn peer_down(&mut self, peer: WorldRank, why: DownCause) {
+        assert_eq!(why, DownCause::Finished, "{peer:?}");
     }
 }
 
@@ -112,8 +115,8 @@ fn batch<D: Calls + ?Sized>(driver: &mut D) -> f64 {
     let start = Instant::now();
     for _ in 0..WINDOWS {
         for _ in 0..WINDOW {
-            let message = Command::Message {
-                to: Peer(0),
+            let message = DriverCommand::Message {
+                to: WorldRank(0),
                 header: &[0; 24],
                 body: &[0; 8],
             };

@@ -14,7 +14,10 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token},
+    driver::{
+        CommandFailure, CommandToken, DownCause, Driver, DriverCommand, LocalRange, PayloadView,
+        PostResult, Sink, WorldRank,
+    },
     memory::RemoteRegion,
     shm::{Board, Shm, ShmConfig},
 };
@@ -143,13 +146,13 @@ fn gets(shm: &mut Shm, ear: &mut Ear, key: RemoteRegion, times: usize) -> Vec<f6
         ear.heard = 0;
         // SAFETY: `target` outlives the get, which is complete before it is touched.
         let into = unsafe { LocalRange::new(NonNull::from(&mut target[..]).cast(), len) };
-        let get = Command::Get {
-            to: Peer(1),
+        let get = DriverCommand::Get {
+            to: WorldRank(1),
             from: key,
             into,
-            token: Token(0),
+            token: CommandToken(0),
         };
-        assert!(matches!(shm.post(get), Post::Posted));
+        assert!(matches!(shm.post(get), PostResult::Posted));
         while ear.heard == 0 {
             let _ = shm.progress(64, ear);
         }
@@ -224,7 +227,7 @@ fn serve(address: &str) {
 
 fn make_keys(
     shm: &mut Shm,
-    memory: &mut Vec<(ripstop_fabric::memory::Region, Vec<u8>)>,
+    memory: &mut Vec<(ripstop_fabric::memory::MemoryRegion, Vec<u8>)>,
     len: usize,
 ) -> [RemoteRegion; 2] {
     let region = shm.allocate(len).expect("a region");
@@ -251,8 +254,8 @@ fn keys(shm: &mut Shm, ear: &mut Ear, len: usize) -> [RemoteRegion; 2] {
 }
 
 fn send(shm: &mut Shm, ear: &mut Ear, to: u32, header: &[u8], body: &[u8]) {
-    while let Post::Full(_) = shm.post(Command::Message {
-        to: Peer(to),
+    while let PostResult::Full(_) = shm.post(DriverCommand::Message {
+        to: WorldRank(to),
         header,
         body,
     }) {
@@ -279,7 +282,7 @@ impl Default for Ear {
 }
 
 impl Sink for Ear {
-    fn message(&mut self, _: Peer, header: &[u8], body: Payload<'_>) {
+    fn message(&mut self, _: WorldRank, header: &[u8], body: PayloadView<'_>) {
         let [verb, argument, _] = bytemuck::pod_read_unaligned::<[u64; 3]>(header);
         self.body_len = body.len();
         body.copy_into(&mut self.copied[..body.len()]);
@@ -288,23 +291,23 @@ impl Sink for Ear {
         }
         self.heard += 1;
     }
-    fn complete(&mut self, _: Token) {
+    fn complete(&mut self, _: CommandToken) {
         self.heard += 1;
     }
-    fn fetched(&mut self, _: Token, _: u64) {}
-    fn failed(&mut self, _: Token, why: Failure) {
+    fn fetched(&mut self, _: CommandToken, _: u64) {}
+    fn failed(&mut self, _: CommandToken, why: CommandFailure) {
         panic!("{why:?}");
     }
-    fn reached(&mut self, _: Token) {
+    fn reached(&mut self, _: CommandToken) {
         panic!("nothing is watched here");
     }
 
-    fn triggered(&mut self, _: Token) {
+    fn triggered(&mut self, _: CommandToken) {
         panic!("no list is posted here");
     }
 
-    fn peer_down(&mut self, peer: Peer, why: Down) {
-        assert_eq!(why, Down::Finished, "{peer:?}");
+    fn peer_down(&mut self, peer: WorldRank, why: DownCause) {
+        assert_eq!(why, DownCause::Finished, "{peer:?}");
     }
 }
 

@@ -16,8 +16,11 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Command, Down, Driver, Failure, Payload, Peer, Post, Sink, Token},
-    sim::{Cluster, Config, Model, Sim, Step},
+    driver::{
+        CommandFailure, CommandToken, DownCause, Driver, DriverCommand, PayloadView, PostResult,
+        Sink, WorldRank,
+    },
+    sim::{Cluster, ClusterConfig, ClusterStep, Model, SimDriver},
 };
 
 fn main() {
@@ -28,11 +31,11 @@ fn main() {
     let preset = argument("--preset").unwrap_or_else(|| "qdr".to_owned());
     let mut model = Model::preset(&preset).unwrap_or_else(|why| panic!("{why}"));
     model.node.ranks = 1; // so that all messages cross the network
-    let config = Config {
+    let config = ClusterConfig {
         model,
         faults: faults.parse().unwrap_or_else(|why| panic!("{why}")),
         seed: u64::from(seed),
-        ..Config::new(ranks)
+        ..ClusterConfig::new(ranks)
     };
     let start = Instant::now();
     let cluster = Cluster::new(config).unwrap_or_else(|why| panic!("{why}"));
@@ -61,7 +64,7 @@ fn main() {
 struct Job {
     cluster: Cluster,
     clock: Arc<AtomicU64>,
-    drivers: Vec<Sim>,
+    drivers: Vec<SimDriver>,
     ears: Vec<Ear>,
     messages: u32,
     /// Time at which the last message was taken, in nanoseconds.
@@ -95,7 +98,7 @@ impl Job {
 
     fn run(&mut self) {
         (0..self.drivers.len()).for_each(|rank| self.cluster.wake(number_of(rank)));
-        while let Step::Turn { rank, .. } = self.cluster.advance() {
+        while let ClusterStep::Turn { rank, .. } = self.cluster.advance() {
             self.turn(rank);
             self.cluster.end_turn(rank, None);
         }
@@ -118,12 +121,12 @@ impl Job {
                 continue;
             }
             let body = number.to_le_bytes();
-            let command = Command::Message {
-                to: Peer(to),
+            let command = DriverCommand::Message {
+                to: WorldRank(to),
                 header: &[0; 4],
                 body: &body,
             };
-            if let Post::Full(_) = driver.post(command) {
+            if let PostResult::Full(_) = driver.post(command) {
                 return;
             }
             ear.next.1 += 1;
@@ -146,7 +149,7 @@ impl Job {
 }
 
 impl Sink for Ear {
-    fn message(&mut self, from: Peer, _: &[u8], body: Payload<'_>) {
+    fn message(&mut self, from: WorldRank, _: &[u8], body: PayloadView<'_>) {
         let mut number = [0; 4];
         body.copy_into(&mut number);
         let heard = &mut self.heard[from.0 as usize];
@@ -155,23 +158,23 @@ impl Sink for Ear {
         self.took = true;
     }
 
-    fn complete(&mut self, _: Token) {}
+    fn complete(&mut self, _: CommandToken) {}
 
-    fn fetched(&mut self, _: Token, _: u64) {}
+    fn fetched(&mut self, _: CommandToken, _: u64) {}
 
-    fn failed(&mut self, token: Token, why: Failure) {
+    fn failed(&mut self, token: CommandToken, why: CommandFailure) {
         panic!("{token:?}: {why:?}");
     }
 
-    fn reached(&mut self, _: Token) {
+    fn reached(&mut self, _: CommandToken) {
         panic!("nothing is watched here");
     }
 
-    fn triggered(&mut self, _: Token) {
+    fn triggered(&mut self, _: CommandToken) {
         panic!("no list is posted here");
     }
 
-    fn peer_down(&mut self, peer: Peer, why: Down) {
+    fn peer_down(&mut self, peer: WorldRank, why: DownCause) {
         panic!("rank {} is down: {why:?}", peer.0);
     }
 }

@@ -11,8 +11,11 @@
 use std::time::Instant;
 
 use ripstop_fabric::{
-    driver::{Command, Down, Driver, Failure, Payload, Peer, Post, Sink, Token},
-    sim::{Cluster, Config, Model, Sim, Step},
+    driver::{
+        CommandFailure, CommandToken, DownCause, Driver, DriverCommand, PayloadView, PostResult,
+        Sink, WorldRank,
+    },
+    sim::{Cluster, ClusterConfig, ClusterStep, Model, SimDriver},
 };
 
 fn main() {
@@ -31,7 +34,7 @@ fn main() {
 /// The ranks, and what each has received.
 struct Job {
     cluster: Cluster,
-    drivers: Vec<Sim>,
+    drivers: Vec<SimDriver>,
     ears: Vec<Ear>,
 }
 
@@ -42,9 +45,9 @@ struct Ear {
 
 impl Job {
     fn new(ranks: u32, model: Model) -> Self {
-        let config = Config {
+        let config = ClusterConfig {
             model,
-            ..Config::new(ranks)
+            ..ClusterConfig::new(ranks)
         };
         let cluster = Cluster::new(config).unwrap_or_else(|why| panic!("{why}"));
         Self {
@@ -57,14 +60,14 @@ impl Job {
     /// Runs the cluster. Calls `first` in the first turn of each rank, and `then` in every turn after progress.
     fn run(
         &mut self,
-        first: impl Fn(&mut Sim, u32),
-        mut then: impl FnMut(&mut Sim, u32, &mut Ear),
+        first: impl Fn(&mut SimDriver, u32),
+        mut then: impl FnMut(&mut SimDriver, u32, &mut Ear),
     ) {
         (0..)
             .zip(&self.drivers)
             .for_each(|(rank, _)| self.cluster.wake(rank));
         let mut begun = vec![false; self.drivers.len()];
-        while let Step::Turn { rank, .. } = self.cluster.advance() {
+        while let ClusterStep::Turn { rank, .. } = self.cluster.advance() {
             let at = rank as usize;
             let (driver, ear) = (&mut self.drivers[at], &mut self.ears[at]);
             let _ = driver.progress(64, ear);
@@ -141,30 +144,30 @@ impl Job {
 }
 
 impl Sink for Ear {
-    fn message(&mut self, _from: Peer, _header: &[u8], _body: Payload<'_>) {
+    fn message(&mut self, _from: WorldRank, _header: &[u8], _body: PayloadView<'_>) {
         self.messages += 1;
     }
 
-    fn complete(&mut self, _token: Token) {}
+    fn complete(&mut self, _token: CommandToken) {}
 
-    fn fetched(&mut self, _token: Token, _old: u64) {}
+    fn fetched(&mut self, _token: CommandToken, _old: u64) {}
 
-    fn failed(&mut self, _token: Token, _why: Failure) {}
+    fn failed(&mut self, _token: CommandToken, _why: CommandFailure) {}
 
-    fn reached(&mut self, _token: Token) {}
-    fn triggered(&mut self, _token: Token) {}
-    fn peer_down(&mut self, _peer: Peer, _how: Down) {}
+    fn reached(&mut self, _token: CommandToken) {}
+    fn triggered(&mut self, _token: CommandToken) {}
+    fn peer_down(&mut self, _peer: WorldRank, _how: DownCause) {}
 }
 
-fn send(driver: &mut Sim, to: u32, number: u64) {
+fn send(driver: &mut SimDriver, to: u32, number: u64) {
     let header: &[u8] = &[];
-    let command = Command::Message {
-        to: Peer(to),
+    let command = DriverCommand::Message {
+        to: WorldRank(to),
         header,
         body: &number.to_le_bytes(),
     };
     assert!(
-        matches!(driver.post(command), Post::Posted),
+        matches!(driver.post(command), PostResult::Posted),
         "a queue is full of a few messages"
     );
 }

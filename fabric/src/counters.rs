@@ -7,67 +7,67 @@ use std::{
 
 /// Counts that one driver writes and any thread reads.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct DriverStats {
     /// Messages taken by `post`.
-    pub messages_sent: Count,
+    pub messages_sent: StatCount,
     /// Messages handed to the sink.
-    pub messages_received: Count,
+    pub messages_received: StatCount,
     /// Bytes of bodies and of one-sided commands that the driver copied.
-    pub bytes_copied: Count,
+    pub bytes_copied: StatCount,
     /// Copies of such bytes.
-    pub copies: Count,
+    pub copies: StatCount,
     /// System calls made to move or to announce something. Calls that the driver makes on its own schedule, after a sleep or once
     /// in very many turns, count as `checks`.
-    pub system_calls: Count,
+    pub system_calls: StatCount,
     /// Sleeping peers woken.
-    pub wakes_sent: Count,
+    pub wakes_sent: StatCount,
     /// System calls that check on peers' lives and on this rank's bell. None per message.
-    pub checks: Count,
+    pub checks: StatCount,
     /// List entries given to an adapter for messages of peers, or for memory that peers access.
-    pub entries: Count,
+    pub entries: StatCount,
     /// Messages whose bodies an adapter has placed directly in a waiting receive's memory.
-    pub placed: Count,
+    pub placed: StatCount,
     /// Times that requests were posted to an adapter, one or more at a time.
-    pub posts: Count,
+    pub posts: StatCount,
     /// Events taken from an adapter's queues.
-    pub events: Count,
+    pub events: StatCount,
     /// Events that acknowledge an arrival at a peer. They also count as `events`.
-    pub acks: Count,
+    pub acks: StatCount,
     /// Ranges of the application's memory that were registered with a device.
-    pub registrations: Count,
+    pub registrations: StatCount,
     /// Uses of application memory that was registered already.
-    pub registrations_shared: Count,
+    pub registrations_shared: StatCount,
     /// Datagrams about connections: requests, answers, and ends.
-    pub connecting: Count,
+    pub connecting: StatCount,
     /// Datagrams with short messages to peers without a connection, and their answers.
-    pub datagrams: Count,
+    pub datagrams: StatCount,
     /// Connections that were evicted, where a rank may have fewer than peers.
-    pub evictions: Count,
+    pub evictions: StatCount,
     /// Pieces of puts and gets that can go through any of several adapters.
-    pub pieces: Count,
+    pub pieces: StatCount,
     /// Lanes to a peer (paths through one of several adapters) that were found not to work.
-    pub lanes_failed: Count,
+    pub lanes_failed: StatCount,
     /// Events that adapters reported about themselves, their ports and their queues, apart from completions.
-    pub device_events: Count,
+    pub device_events: StatCount,
     /// Objects of an adapter that it did not give back: objects made on it, memory it may still touch, and sets of receive
     /// buffers. They are kept until it is closed.
-    pub stuck: Count,
+    pub stuck: StatCount,
     /// Notifications of an adapter about task lists: a list has begun, a watch was reached, or a task is left to the host.
     ///
     /// Each ends a sleep. If the adapter begins tasks itself and nothing fails, no other event of lists does. If turns of the
     /// driver begin them, awaited counts and completions of posted work end sleeps, too, but only these notifications are handed
     /// on.
-    pub list_words: Count,
+    pub list_words: StatCount,
     /// Times that an adapter interrupted its host's processor for an arrival. Only the software Portals in its mode `generic`
     /// does so.
-    pub interrupts: Count,
+    pub interrupts: StatCount,
 }
 
-impl Counters {
+impl DriverStats {
     /// Returns the current values.
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot {
+    pub fn snapshot(&self) -> StatsSnapshot {
+        StatsSnapshot {
             messages_sent: self.messages_sent.get(),
             messages_received: self.messages_received.get(),
             bytes_copied: self.bytes_copied.get(),
@@ -97,9 +97,9 @@ impl Counters {
 
 /// A counter with one writer at a time.
 #[derive(Debug, Default)]
-pub struct Count(AtomicU64);
+pub struct StatCount(AtomicU64);
 
-impl Count {
+impl StatCount {
     /// Adds to the counter, by a load and a store. A driver is used under one lock, so there is no other writer, and a locked
     /// instruction would cost more than a small message.
     #[inline]
@@ -117,7 +117,7 @@ impl Count {
 /// Values of the counters at one moment. The difference of two shows what happened between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of `Counters`")]
-pub struct Snapshot {
+pub struct StatsSnapshot {
     pub messages_sent: u64,
     pub messages_received: u64,
     pub bytes_copied: u64,
@@ -143,7 +143,7 @@ pub struct Snapshot {
     pub interrupts: u64,
 }
 
-impl Sub for Snapshot {
+impl Sub for StatsSnapshot {
     type Output = Self;
 
     fn sub(self, earlier: Self) -> Self {
@@ -181,11 +181,11 @@ impl Sub for Snapshot {
 
 #[cfg(test)]
 mod tests {
-    use super::Counters;
+    use super::DriverStats;
 
     #[test]
     fn the_difference_of_two_snapshots_is_what_happened_between() {
-        let counters = Counters::default();
+        let counters = DriverStats::default();
         counters.copies.add(2);
         let before = counters.snapshot();
         counters.copies.add(3);

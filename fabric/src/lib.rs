@@ -9,8 +9,8 @@
 //! - [`verbs`]: InfiniBand and RoCE adapters.
 //! - [`portals`]: BXI and other adapters with a Portals 4 library.
 //! - [`sim`]: a simulated cluster in one process.
-//! - [`nearfar`]: shared memory inside each node and a network between nodes, as one driver.
-//! - [`late`]: a network's driver that can be used before its peers are known.
+//! - [`hierarchical`]: shared memory inside each node and a network between nodes, as one driver.
+//! - [`deferred`]: a network's driver that can be used before its peers are known.
 //! - [`hook`]: wraps any other driver to trace, count or break its traffic.
 //! - [`provider`]: the contract by which drivers offer themselves to jobs, with their settings; [`registry`] lists them.
 //! - [`connect`], [`lanes`], [`offload`], [`tags`]: connections, several adapters, counters and task lists, and match bits, as
@@ -19,13 +19,13 @@
 pub mod c_library;
 pub mod connect;
 pub mod counters;
+pub mod deferred;
 pub mod driver;
+pub mod hierarchical;
 pub mod hook;
 pub mod lanes;
-pub mod deferred;
 pub mod loopback;
 pub mod memory;
-pub mod hierarchical;
 pub mod offload;
 pub mod portals;
 pub mod provider;

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 /// A stream of numbers determined by a seed (splitmix64). For tests, not for security.
 #[derive(Clone, Debug)]
-pub struct Random {
+pub struct SeededRandom {
     state: u64,
 }
 
-impl Random {
+impl SeededRandom {
     /// Starts the stream of `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {

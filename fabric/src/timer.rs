@@ -9,14 +9,14 @@ use rustix::time::{
 
 /// A clock in picoseconds that starts with the driver, and its alarm.
 #[derive(Debug)]
-pub(crate) struct Timer {
+pub(crate) struct RetryTimer {
     fd: Arc<OwnedFd>,
     /// Time on the system's clock when this clock started, in nanoseconds.
     start: u64,
     set: Option<u64>,
 }
 
-impl Timer {
+impl RetryTimer {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let fd = Arc::new(timerfd_create(TimerfdClockId::Monotonic, flags)?);
@@ -77,11 +77,11 @@ const PS_PER_NS: u64 = 1000;
 mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-    use super::Timer;
+    use super::RetryTimer;
 
     #[test]
     fn the_alarm_rings_when_it_is_time_and_not_before_and_can_be_switched_off() {
-        let mut timer = Timer::new().unwrap();
+        let mut timer = RetryTimer::new().unwrap();
         let fd = timer.wait_on();
         let rings = |ms: i64| {
             let limit = Timespec {

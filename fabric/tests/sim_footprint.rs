@@ -2,8 +2,8 @@
 //! counted.
 
 use ripstop_fabric::{
-    driver::{Command, Driver, Peer, Post},
-    sim::{Cluster, Config, Model},
+    driver::{Driver, DriverCommand, PostResult, WorldRank},
+    sim::{Cluster, ClusterConfig, Model},
 };
 
 const RANKS: u32 = 16_384;
@@ -14,9 +14,9 @@ const IDLE_BYTES_MAX: usize = 700;
 fn sixteen_thousand_idle_ranks_take_less_than_their_share() {
     let descriptors = descriptors_open();
     let before = resident();
-    let config = Config {
+    let config = ClusterConfig {
         model: Model::preset("bxi-4").expect("a preset"),
-        ..Config::new(RANKS)
+        ..ClusterConfig::new(RANKS)
     };
     let cluster = Cluster::new(config).expect("memory for them");
     let mut drivers: Vec<Box<dyn Driver>> = (0..RANKS)
@@ -34,10 +34,10 @@ fn sixteen_thousand_idle_ranks_take_less_than_their_share() {
     // Each rank has a message to each of two neighbors in flight.
     for (rank, driver) in (0..RANKS).zip(&mut drivers) {
         for step in [1, 2] {
-            let to = Peer((rank + step) % RANKS);
+            let to = WorldRank((rank + step) % RANKS);
             let (header, body): (&[u8], &[u8]) = (&[1; 24], &[2; 8]);
-            let answer = driver.post(Command::Message { to, header, body });
-            assert!(matches!(answer, Post::Posted), "{answer:?}");
+            let answer = driver.post(DriverCommand::Message { to, header, body });
+            assert!(matches!(answer, PostResult::Posted), "{answer:?}");
         }
     }
     let busy = (resident() - before) / RANKS as usize;

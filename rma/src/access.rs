@@ -14,37 +14,37 @@ use ripstop_rt::{
     buffer::Wire,
     internal::{
         ErrorInternals, called_at,
-        onesided::{Port, Starting, Target, Visit},
+        onesided::{AccessEpoch, PendingStart, WindowEnd, WindowTarget},
     },
 };
 
-use crate::{time_limit::Limit, operations::operations};
+use crate::{operations::operations, time_limit::TimeLimit};
 
 /// Waits for targets to post, and resolves to an [`Access`].
 ///
 /// Dropping it cancels the wait; no epoch has been started.
 #[must_use = "nothing is started before it was awaited"]
 pub struct Start<'w, T: Wire> {
-    state: State<'w, T>,
-    limit: Option<Limit>,
+    state: StartState<'w, T>,
+    limit: Option<TimeLimit>,
     at: &'static Location<'static>,
 }
 
-enum State<'w, T: Wire> {
-    Waiting(&'w Port<T>, Starting<'w, T>),
+enum StartState<'w, T: Wire> {
+    Waiting(&'w WindowEnd<T>, PendingStart<'w, T>),
     Failed(Error),
     Taken,
 }
 
 impl<'w, T: Wire> Start<'w, T> {
     pub(crate) fn new(
-        port: &'w Port<T>,
+        port: &'w WindowEnd<T>,
         targets: &[usize],
         at: &'static Location<'static>,
     ) -> Self {
         let state = match port.begin_start(targets) {
-            Ok(starting) => State::Waiting(port, starting),
-            Err(error) => State::Failed(error),
+            Ok(starting) => StartState::Waiting(port, starting),
+            Err(error) => StartState::Failed(error),
         };
         Self {
             state,
@@ -56,8 +56,8 @@ impl<'w, T: Wire> Start<'w, T> {
     /// Gives up after this time with [`NeverPosted`](ripstop_rt::ErrorKind::NeverPosted). The error names the window, the first
     /// target that had not posted, and the line of the call.
     pub fn timeout(mut self, after: Duration) -> Self {
-        if let State::Waiting(port, _) = &self.state {
-            self.limit = Some(Limit::new(port.comm(), after));
+        if let StartState::Waiting(port, _) = &self.state {
+            self.limit = Some(TimeLimit::new(port.comm(), after));
         }
         self
     }
@@ -70,7 +70,7 @@ impl<'w, T: Wire> Future for Start<'w, T> {
         let Self { state, limit, at } = &mut *self;
         let at = *at;
         let started = match state {
-            State::Waiting(_, starting) => match (starting.poll(cx), limit) {
+            StartState::Waiting(_, starting) => match (starting.poll(cx), limit) {
                 (Poll::Ready(visit), _) => visit.map(|visit| Access { visit }),
                 (Poll::Pending, Some(limit)) => {
                     let after = ready!(limit.poll(cx));
@@ -78,17 +78,17 @@ impl<'w, T: Wire> Future for Start<'w, T> {
                 }
                 (Poll::Pending, None) => return Poll::Pending,
             },
-            State::Failed(_) | State::Taken => Err(self.take_failure()),
+            StartState::Failed(_) | StartState::Taken => Err(self.take_failure()),
         };
-        self.state = State::Taken;
+        self.state = StartState::Taken;
         Poll::Ready(started.map_err(|error| error.called_at(at)))
     }
 }
 
 impl<T: Wire> Start<'_, T> {
     fn take_failure(&mut self) -> Error {
-        match std::mem::replace(&mut self.state, State::Taken) {
-            State::Failed(error) => error,
+        match std::mem::replace(&mut self.state, StartState::Taken) {
+            StartState::Failed(error) => error,
             _ => panic!("a start was polled after it had completed"),
         }
     }
@@ -111,7 +111,7 @@ impl<T: Wire> fmt::Debug for Start<'_, T> {
 #[derive(Debug)]
 #[must_use = "the targets wait for `complete`"]
 pub struct Access<'w, T: Wire> {
-    visit: Visit<'w, T>,
+    visit: AccessEpoch<'w, T>,
 }
 
 impl<'w, T: Wire> Access<'w, T> {
@@ -129,12 +129,12 @@ impl<'w, T: Wire> Access<'w, T> {
     }
 
     #[inline]
-    fn port(&self) -> &'w Port<T> {
+    fn port(&self) -> &'w WindowEnd<T> {
         self.visit.port()
     }
 
     #[inline]
-    fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
+    fn target(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
         self.visit.target(op, rank)
     }
 }

@@ -10,10 +10,10 @@ use std::{
 use ripstop_rt::{
     Result,
     buffer::Wire,
-    internal::{ErrorInternals, onesided::Port},
+    internal::{ErrorInternals, onesided::WindowEnd},
 };
 
-use crate::{Start, time_limit::Limit};
+use crate::{Start, time_limit::TimeLimit};
 
 /// An exposure epoch: this rank's memory is open to the named origins.
 ///
@@ -24,11 +24,11 @@ use crate::{Start, time_limit::Limit};
 #[derive(Debug)]
 #[must_use = "the memory is out of reach until `wait`"]
 pub struct Exposure<'w, T: Wire> {
-    port: &'w mut Port<T>,
+    port: &'w mut WindowEnd<T>,
 }
 
 impl<'w, T: Wire> Exposure<'w, T> {
-    pub(crate) fn new(port: &'w mut Port<T>) -> Self {
+    pub(crate) fn new(port: &'w mut WindowEnd<T>) -> Self {
         Self { port }
     }
 
@@ -69,8 +69,8 @@ impl<'w, T: Wire> Exposure<'w, T> {
 #[must_use = "the memory is out of reach until this has ended"]
 pub struct Wait<'w, T: Wire> {
     /// `None` once the wait has ended.
-    port: Option<&'w mut Port<T>>,
-    limit: Option<Limit>,
+    port: Option<&'w mut WindowEnd<T>>,
+    limit: Option<TimeLimit>,
     at: &'static Location<'static>,
 }
 
@@ -82,7 +82,7 @@ impl<T: Wire> Wait<'_, T> {
         self.limit = self
             .port
             .as_ref()
-            .map(|port| Limit::new(port.comm(), after));
+            .map(|port| TimeLimit::new(port.comm(), after));
         self
     }
 }

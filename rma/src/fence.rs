@@ -7,7 +7,7 @@ use ripstop_rt::{
     buffer::Wire,
     internal::{
         called_at,
-        onesided::{Port, Target},
+        onesided::{WindowEnd, WindowTarget},
     },
 };
 
@@ -20,12 +20,12 @@ use crate::operations::operations;
 #[derive(Debug)]
 #[must_use = "the memory is out of reach until `end`"]
 pub struct Fence<'w, T: Wire> {
-    port: &'w mut Port<T>,
+    port: &'w mut WindowEnd<T>,
 }
 
 impl<'w, T: Wire> Fence<'w, T> {
     pub(crate) fn open(
-        port: &'w mut Port<T>,
+        port: &'w mut WindowEnd<T>,
         at: &'static Location<'static>,
     ) -> impl Future<Output = Result<Self>> + Send + use<'w, T> {
         let opened = port.open_to_all();
@@ -68,12 +68,12 @@ impl<'w, T: Wire> Fence<'w, T> {
     }
 
     #[inline]
-    fn port(&self) -> &Port<T> {
+    fn port(&self) -> &WindowEnd<T> {
         self.port
     }
 
     #[inline]
-    fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
+    fn target(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
         self.port.target(op, rank)
     }
 }

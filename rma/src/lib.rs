@@ -94,9 +94,9 @@
 mod access;
 mod exposure;
 mod fence;
-mod time_limit;
 mod operations;
 mod passive;
+mod time_limit;
 mod window;
 
 pub use ripstop_rt::internal::onesided::{Combine, Element, Fetching, Overlap, Piece, RemoteOp};

@@ -7,7 +7,7 @@ use ripstop_rt::{
     buffer::{RegBuf, Wire},
     internal::{
         called_at,
-        onesided::{Element, Locking, Port, Target, proceed},
+        onesided::{Element, PassiveLocks, WindowEnd, WindowTarget, proceed},
     },
 };
 
@@ -18,11 +18,11 @@ use crate::operations::operations;
 ///
 /// Other ranks may write to the memory at any time, so there is no slice of it.
 pub struct PassiveWindow<T: Wire> {
-    port: Port<T>,
+    port: WindowEnd<T>,
 }
 
 impl<T: Wire> PassiveWindow<T> {
-    pub(crate) fn new(port: Port<T>) -> Self {
+    pub(crate) fn new(port: WindowEnd<T>) -> Self {
         Self { port }
     }
 
@@ -136,11 +136,11 @@ impl<T: Wire> fmt::Debug for PassiveWindow<T> {
 #[derive(Debug)]
 #[must_use = "the locks are given back when this is dropped"]
 pub struct Locked<'w, T: Wire> {
-    locking: Locking<'w, T>,
+    locking: PassiveLocks<'w, T>,
 }
 
 impl<'w, T: Wire> Locked<'w, T> {
-    async fn wait(mut locking: Locking<'w, T>) -> Result<Self> {
+    async fn wait(mut locking: PassiveLocks<'w, T>) -> Result<Self> {
         poll_fn(|cx| locking.poll(cx)).await?;
         Ok(Self { locking })
     }
@@ -193,12 +193,12 @@ impl<'w, T: Wire> Locked<'w, T> {
     }
 
     #[inline]
-    fn port(&self) -> &'w Port<T> {
+    fn port(&self) -> &'w WindowEnd<T> {
         self.locking.port()
     }
 
     #[inline]
-    fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
+    fn target(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
         self.locking.target(op, rank)
     }
 }
@@ -211,7 +211,7 @@ operations!(Locked);
 #[derive(Debug)]
 #[must_use = "the lock is given back when this is dropped"]
 pub struct SelfLock<'w, T: Wire> {
-    port: &'w mut Port<T>,
+    port: &'w mut WindowEnd<T>,
 }
 
 impl<T: Wire> SelfLock<'_, T> {
@@ -238,7 +238,7 @@ impl<T: Wire> Drop for SelfLock<'_, T> {
 /// This rank's elements while other ranks may write them: each is read or written atomically.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedView<'w, T: Wire> {
-    port: &'w Port<T>,
+    port: &'w WindowEnd<T>,
 }
 
 impl<T: Element> SharedView<'_, T> {

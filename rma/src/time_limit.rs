@@ -10,12 +10,12 @@ use std::{
 use ripstop_rt::Comm;
 
 /// The time limit of a future.
-pub(crate) struct Limit {
+pub(crate) struct TimeLimit {
     after: Duration,
     sleep: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-impl Limit {
+impl TimeLimit {
     pub(crate) fn new(comm: &Comm, after: Duration) -> Self {
         let sleep = Box::pin(comm.sleep(after));
         Self { after, sleep }
@@ -27,7 +27,7 @@ impl Limit {
     }
 }
 
-impl fmt::Debug for Limit {
+impl fmt::Debug for TimeLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Limit({:?})", self.after)
     }

@@ -7,7 +7,7 @@ use ripstop_rt::{
     buffer::{RegBuf, Wire},
     internal::{
         ErrorInternals, called_at,
-        onesided::{Overlap, Piece, Port},
+        onesided::{Overlap, Piece, WindowEnd},
     },
 };
 
@@ -20,7 +20,7 @@ use crate::{Exposure, Fence, PassiveWindow, Start};
 /// Dropping it frees this rank's end immediately; neighbors that access it later get errors. [`free`](Self::free) waits for
 /// them.
 pub struct Window<T: Wire> {
-    port: Port<T>,
+    port: WindowEnd<T>,
 }
 
 /// Making and freeing: all ranks of the communicator call these together, in the same order as other collectives. Each starts
@@ -34,7 +34,7 @@ impl<T: Wire> Window<T> {
     /// There is no memory, or a member failed.
     #[track_caller]
     pub fn allocate(comm: &Comm, len: usize) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let port = Port::allocate(comm, len);
+        let port = WindowEnd::allocate(comm, len);
         async move { Ok(Self { port: port.await? }) }
     }
 
@@ -45,7 +45,7 @@ impl<T: Wire> Window<T> {
     /// A member failed.
     #[track_caller]
     pub fn over(comm: &Comm, buf: RegBuf<T>) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let port = Port::over(comm, buf);
+        let port = WindowEnd::over(comm, buf);
         async move { Ok(Self { port: port.await? }) }
     }
 
@@ -59,7 +59,7 @@ impl<T: Wire> Window<T> {
         comm: &Comm,
         elems: Vec<T>,
     ) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let port = Port::allocate(comm, elems.len());
+        let port = WindowEnd::allocate(comm, elems.len());
         called_at(Location::caller(), async move {
             let mut port = port.await?;
             // No peer can access the memory yet.
@@ -101,7 +101,7 @@ impl<T: Wire> Window<T> {
     /// A member failed.
     #[track_caller]
     pub fn dynamic(comm: &Comm) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let port = Port::growing(comm);
+        let port = WindowEnd::growing(comm);
         async move { Ok(Self { port: port.await? }) }
     }
 

@@ -22,8 +22,9 @@ use ripstop_rt::{
     internal::{
         CommInternals,
         offload::{
-            Action, Buffer, Builder, Collective, Lens, Loaded, Program, Reducer, Side, Signature,
-            Span, StepId,
+            BufferLens, BufferSpan, CollectiveProgram, CollectiveSignature, CollectiveSpec,
+            ErasedReducer, LoadedProgram, OperandSide, ProgramBuffer, ProgramBuilder,
+            ProgramStepId, StepAction,
         },
     },
 };
@@ -77,8 +78,8 @@ const OPERATIONS: [(&str, Make); 3] = [
 /// A collective that is called repeatedly.
 struct Operation {
     name: &'static str,
-    signature: Signature,
-    program: Arc<Program>,
+    signature: CollectiveSignature,
+    program: Arc<CollectiveProgram>,
     sums: bool,
 }
 
@@ -118,46 +119,56 @@ async fn call(
     input: Vec<f64>,
     output: Vec<f64>,
 ) -> (Vec<f64>, Vec<f64>) {
-    let collective = Collective {
+    let collective = CollectiveSpec {
         name: operation.name,
         signature: operation.signature,
-        program: Loaded::new(&operation.program),
-        reducer: operation.sums.then(|| Reducer::new::<f64>(Sum)),
+        program: LoadedProgram::new(&operation.program),
+        reducer: operation.sums.then(|| ErasedReducer::new::<f64>(Sum)),
         by_blocks: false,
     };
     world.run_program(collective, input, output).await.unwrap()
 }
 
 /// A program under construction. A step that does not fit ends the benchmark.
-struct Making(Builder);
+struct Making(ProgramBuilder);
 
 impl Making {
     fn new(world: &Comm, input: usize, output: usize, scratch: usize) -> Self {
-        let lens = Lens {
+        let lens = BufferLens {
             input,
             output,
             scratch,
         };
-        Self(Builder::new::<f64>(world.size(), lens))
+        Self(ProgramBuilder::new::<f64>(world.size(), lens))
     }
 
-    fn send(&mut self, to: usize, from: Span, after: &[StepId]) -> StepId {
-        self.0.push(Action::Send { to, from }, after).unwrap()
+    fn send(&mut self, to: usize, from: BufferSpan, after: &[ProgramStepId]) -> ProgramStepId {
+        self.0.push(StepAction::Send { to, from }, after).unwrap()
     }
 
-    fn recv(&mut self, from: usize, into: Span, after: &[StepId]) -> StepId {
-        self.0.push(Action::Recv { from, into }, after).unwrap()
+    fn recv(&mut self, from: usize, into: BufferSpan, after: &[ProgramStepId]) -> ProgramStepId {
+        self.0.push(StepAction::Recv { from, into }, after).unwrap()
     }
 
-    fn copy(&mut self, from: Span, into: Span) -> StepId {
-        self.0.push(Action::Copy { from, into }, &[]).unwrap()
+    fn copy(&mut self, from: BufferSpan, into: BufferSpan) -> ProgramStepId {
+        self.0.push(StepAction::Copy { from, into }, &[]).unwrap()
     }
 
     /// Reduces the data from a partner into the present data.
-    fn reduce(&mut self, from: Span, into: Span, is_before: bool, after: &[StepId]) -> StepId {
-        let side = if is_before { Side::Left } else { Side::Right };
+    fn reduce(
+        &mut self,
+        from: BufferSpan,
+        into: BufferSpan,
+        is_before: bool,
+        after: &[ProgramStepId],
+    ) -> ProgramStepId {
+        let side = if is_before {
+            OperandSide::Left
+        } else {
+            OperandSide::Right
+        };
         self.0
-            .push(Action::Reduce { from, into, side }, after)
+            .push(StepAction::Reduce { from, into, side }, after)
             .unwrap()
     }
 
@@ -165,7 +176,7 @@ impl Making {
         let program = Arc::new(self.0.finish());
         Operation {
             name,
-            signature: Signature::of(name),
+            signature: CollectiveSignature::of(name),
             sums: name == "all_reduce",
             program,
         }
@@ -178,8 +189,8 @@ fn barrier(world: &Comm) -> Operation {
     let mut making = Making::new(world, 0, 0, 0);
     let (mut distance, mut last) = (1, Vec::new());
     while distance < size {
-        let send = making.send((rank + distance) % size, Span::EMPTY, &last);
-        let recv = making.recv((rank + size - distance) % size, Span::EMPTY, &last);
+        let send = making.send((rank + distance) % size, BufferSpan::EMPTY, &last);
+        let recv = making.recv((rank + size - distance) % size, BufferSpan::EMPTY, &last);
         last = vec![send, recv];
         distance *= 2;
     }
@@ -190,7 +201,7 @@ fn barrier(world: &Comm) -> Operation {
 fn bcast(world: &Comm, bytes: usize) -> Operation {
     let (rank, size) = (world.rank(), world.size());
     let mut making = Making::new(world, 0, bytes, 0);
-    let all = Buffer::Output.span(0, bytes);
+    let all = ProgramBuffer::Output.span(0, bytes);
     let (mut bit, mut here) = (1, Vec::new());
     while bit < size && rank & bit == 0 {
         bit *= 2;
@@ -220,11 +231,14 @@ fn doubling(world: &Comm, bytes: usize) -> Operation {
     let (rank, size) = (world.rank(), world.size());
     let rounds = size.ilog2() as usize;
     let mut making = Making::new(world, bytes, bytes, rounds * bytes);
-    let (input, mine) = (Buffer::Input.span(0, bytes), Buffer::Output.span(0, bytes));
+    let (input, mine) = (
+        ProgramBuffer::Input.span(0, bytes),
+        ProgramBuffer::Output.span(0, bytes),
+    );
     let mut last = making.copy(input, mine);
     for round in 0..rounds {
         let partner = rank ^ (1 << round);
-        let theirs = Buffer::Scratch.span(round * bytes, bytes);
+        let theirs = ProgramBuffer::Scratch.span(round * bytes, bytes);
         // The first send does not wait for the copy.
         let send = if round == 0 {
             making.send(partner, input, &[])
@@ -251,28 +265,28 @@ fn halving(world: &Comm, bytes: usize) -> Operation {
             (ends.1, ends.0)
         };
         let source = if halves.is_empty() {
-            Buffer::Input
+            ProgramBuffer::Input
         } else {
-            Buffer::Output
+            ProgramBuffer::Output
         };
         let (room, into) = (
-            Buffer::Scratch.span(mine, half),
-            Buffer::Output.span(mine, half),
+            ProgramBuffer::Scratch.span(mine, half),
+            ProgramBuffer::Output.span(mine, half),
         );
         let mut after = vec![
             making.send(partner, source.span(theirs, half), &last),
             making.recv(partner, room, &last),
         ];
         if halves.is_empty() {
-            after.push(making.copy(Buffer::Input.span(mine, half), into));
+            after.push(making.copy(ProgramBuffer::Input.span(mine, half), into));
         }
         last = vec![making.reduce(room, into, partner < rank, &after)];
         halves.push((partner, mine, theirs, half));
         (start, half, bit) = (mine, half / 2, bit / 2);
     }
     for (partner, mine, theirs, half) in halves.into_iter().rev() {
-        let send = making.send(partner, Buffer::Output.span(mine, half), &last);
-        let recv = making.recv(partner, Buffer::Output.span(theirs, half), &last);
+        let send = making.send(partner, ProgramBuffer::Output.span(mine, half), &last);
+        let recv = making.recv(partner, ProgramBuffer::Output.span(theirs, half), &last);
         last = vec![send, recv];
     }
     making.finish("all_reduce")
@@ -282,12 +296,15 @@ fn halving(world: &Comm, bytes: usize) -> Operation {
 fn all_to_all(world: &Comm, bytes: usize) -> Operation {
     let (rank, size) = (world.rank(), world.size());
     let mut making = Making::new(world, size * bytes, size * bytes, 0);
-    let place = |buffer: Buffer, of: usize| buffer.span(of * bytes, bytes);
+    let place = |buffer: ProgramBuffer, of: usize| buffer.span(of * bytes, bytes);
     for distance in 1..size {
         let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
-        making.send(to, place(Buffer::Input, to), &[]);
-        making.recv(from, place(Buffer::Output, from), &[]);
+        making.send(to, place(ProgramBuffer::Input, to), &[]);
+        making.recv(from, place(ProgramBuffer::Output, from), &[]);
     }
-    making.copy(place(Buffer::Input, rank), place(Buffer::Output, rank));
+    making.copy(
+        place(ProgramBuffer::Input, rank),
+        place(ProgramBuffer::Output, rank),
+    );
     making.finish("all_to_all")
 }

@@ -11,9 +11,9 @@ use std::{
 
 /// A point in time, in nanoseconds since its [`Clock`] was made. Times of different clocks cannot be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Time(u64);
+pub(crate) struct ClockTime(u64);
 
-impl Time {
+impl ClockTime {
     /// Returns the time `nanos` nanoseconds after the clock was made.
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -31,7 +31,7 @@ impl Time {
 }
 
 /// Saturates: a duration too long to count (584 years) gives the last possible time.
-impl Add<Duration> for Time {
+impl Add<Duration> for ClockTime {
     type Output = Self;
 
     fn add(self, later: Duration) -> Self {
@@ -41,10 +41,10 @@ impl Add<Duration> for Time {
 
 /// A source of time. Clones return the same time.
 #[derive(Clone, Debug)]
-pub(crate) struct Clock(Source);
+pub(crate) struct Clock(ClockSource);
 
 #[derive(Clone, Debug)]
-enum Source {
+enum ClockSource {
     System {
         start: Instant,
     },
@@ -61,14 +61,14 @@ impl Clock {
         reason = "this is the one place that may ask"
     )]
     pub(crate) fn system() -> Self {
-        Self(Source::System {
+        Self(ClockSource::System {
             start: Instant::now(),
         })
     }
 
     /// Returns a clock that shows the value of `nanos`, which must never decrease.
     pub(crate) fn of(nanos: Arc<AtomicU64>) -> Self {
-        Self(Source::Virtual { nanos })
+        Self(ClockSource::Virtual { nanos })
     }
 
     /// Returns a clock that stays at 0 until [`advance`](Self::advance) is called.
@@ -82,12 +82,12 @@ impl Clock {
         clippy::disallowed_methods,
         reason = "this is the one place that may ask"
     )]
-    pub(crate) fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> ClockTime {
         match &self.0 {
-            Source::System { start } => {
-                Time(nanos_of(Instant::now().saturating_duration_since(*start)))
+            ClockSource::System { start } => {
+                ClockTime(nanos_of(Instant::now().saturating_duration_since(*start)))
             }
-            Source::Virtual { nanos } => Time(nanos.load(Ordering::Acquire)),
+            ClockSource::Virtual { nanos } => ClockTime(nanos.load(Ordering::Acquire)),
         }
     }
 
@@ -98,10 +98,10 @@ impl Clock {
     #[cfg(test)]
     pub(crate) fn advance(&self, by: Duration) {
         match &self.0 {
-            Source::System { .. } => {
+            ClockSource::System { .. } => {
                 panic!("Clock::advance on the system's clock: only a manual clock can be moved")
             }
-            Source::Virtual { nanos } => {
+            ClockSource::Virtual { nanos } => {
                 let _ = nanos.fetch_add(nanos_of(by), Ordering::AcqRel);
             }
         }
@@ -114,14 +114,14 @@ fn nanos_of(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Clock, Time};
+    use super::{Clock, ClockTime};
     use std::time::Duration;
 
     #[test]
     fn a_manual_clock_moves_only_when_told_and_its_clones_move_with_it() {
         let clock = Clock::manual();
         let clone = clock.clone();
-        assert_eq!(clone.now(), Time::default());
+        assert_eq!(clone.now(), ClockTime::default());
         clock.advance(Duration::from_micros(7));
         assert_eq!(clone.now().nanos(), 7_000);
     }
@@ -139,11 +139,11 @@ mod tests {
 
     #[test]
     fn time_saturates_instead_of_wrapping() {
-        let last = Time::from_nanos(u64::MAX);
+        let last = ClockTime::from_nanos(u64::MAX);
         assert_eq!(last + Duration::MAX, last);
-        assert_eq!(Time::default().since(last), Duration::ZERO);
+        assert_eq!(ClockTime::default().since(last), Duration::ZERO);
         assert_eq!(
-            last.since(Time::from_nanos(u64::MAX - 5)),
+            last.since(ClockTime::from_nanos(u64::MAX - 5)),
             Duration::from_nanos(5)
         );
     }

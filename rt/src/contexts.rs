@@ -9,11 +9,11 @@ use std::{
 /// Context ids that communicators of this runtime have or had. No id is used twice, because a message to a communicator
 /// that was dropped here may still be queued or in flight.
 #[derive(Debug, Default)]
-pub(crate) struct Contexts(Mutex<Used>);
+pub(crate) struct ContextIds(Mutex<UsedContextIds>);
 
 /// A set of even numbers from 2 on: all numbers below `below`, and those in `above`.
 #[derive(Debug)]
-struct Used {
+struct UsedContextIds {
     below: u32,
     above: BTreeSet<u32>,
 }
@@ -21,7 +21,7 @@ struct Used {
 /// Proposal of a rank that has no number left. It is odd and greater than every valid id.
 pub(crate) const NONE_LEFT: u32 = u32::MAX;
 
-impl Default for Used {
+impl Default for UsedContextIds {
     fn default() -> Self {
         Self {
             below: 2,
@@ -30,7 +30,7 @@ impl Default for Used {
     }
 }
 
-impl Used {
+impl UsedContextIds {
     /// Adds a number. Returns true if it was new.
     fn insert(&mut self, ctx: u32) -> bool {
         let new = ctx.is_multiple_of(2) && ctx >= self.below && self.above.insert(ctx);
@@ -50,7 +50,7 @@ impl Used {
     }
 }
 
-impl Contexts {
+impl ContextIds {
     /// Returns the least number from `from` on that was never used here, or [`NONE_LEFT`].
     pub(crate) fn propose(&self, from: u32) -> u32 {
         self.lock().take_next(from).unwrap_or(NONE_LEFT)
@@ -66,7 +66,7 @@ impl Contexts {
         (ctx & !1).checked_add(2)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Used> {
+    fn lock(&self) -> MutexGuard<'_, UsedContextIds> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,11 +79,11 @@ impl Contexts {
 
 #[cfg(test)]
 mod tests {
-    use super::{Contexts, NONE_LEFT};
+    use super::{ContextIds, NONE_LEFT};
 
     #[test]
     fn each_number_is_had_once() {
-        let contexts = Contexts::default();
+        let contexts = ContextIds::default();
         assert!(contexts.accept(6, 2) && !contexts.accept(6, 2));
         assert_eq!([0; 4].map(|from| contexts.propose(from)), [2, 4, 8, 10]);
         assert_eq!((contexts.propose(21), contexts.propose(0)), (22, 12));
@@ -93,17 +93,17 @@ mod tests {
 
     #[test]
     fn numbers_end() {
-        let contexts = Contexts::default();
+        let contexts = ContextIds::default();
         assert!(contexts.accept(NONE_LEFT - 1, 2), "what a peer proposes");
         assert_eq!(contexts.propose(NONE_LEFT - 1), NONE_LEFT);
         assert_eq!(contexts.propose(NONE_LEFT - 4), NONE_LEFT - 3);
         assert_eq!(contexts.propose(0), 2);
-        let contexts = Contexts::default();
+        let contexts = ContextIds::default();
         contexts.leave(1);
         assert_eq!(contexts.propose(0), NONE_LEFT - 1);
         assert_eq!(contexts.propose(0), NONE_LEFT);
         assert!(!contexts.accept(NONE_LEFT, NONE_LEFT) && !contexts.accept(2, 4));
-        assert_eq!(Contexts::after(NONE_LEFT), None);
-        assert_eq!(Contexts::after(5), Some(6));
+        assert_eq!(ContextIds::after(NONE_LEFT), None);
+        assert_eq!(ContextIds::after(5), Some(6));
     }
 }

@@ -119,7 +119,7 @@ pub struct Error {
     /// Context id of the communicator, if the operation has one.
     pub comm: Option<u32>,
     /// More about the communicator. Boxed to keep errors small, because they are moved around together with buffers.
-    pub(crate) known: Option<Box<Known>>,
+    pub(crate) details: Option<Box<ErrorDetails>>,
     /// Rank of the peer in that communicator, if the operation names one.
     pub peer: Option<usize>,
     /// Tag of the message, if the operation names one.
@@ -130,7 +130,7 @@ pub struct Error {
 
 /// Details that an error shows in addition: how the program knows the communicator, and a closing note.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct ErrorDetails {
     /// Name set by `Comm::named`.
     pub(crate) name: Option<Arc<str>>,
     /// Source line that made the communicator.
@@ -162,7 +162,7 @@ impl Error {
             kind,
             op,
             comm: None,
-            known: None,
+            details: None,
             peer: None,
             tag: None,
             at: None,
@@ -178,13 +178,13 @@ impl Error {
     /// Returns the name of the communicator, if the program [named](crate::Comm::named) it.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.known.as_ref()?.name.as_deref()
+        self.details.as_ref()?.name.as_deref()
     }
 
     /// Returns the source line that made the communicator; `None` for the world communicator.
     #[must_use]
     pub fn made(&self) -> Option<&'static Location<'static>> {
-        self.known.as_ref()?.made
+        self.details.as_ref()?.made
     }
 
     /// Returns this error under the name of the operation that the failed operation was a part of.
@@ -218,7 +218,7 @@ impl fmt::Display for Error {
             write!(f, ", at {at}")?;
         }
         write!(f, ": {}", self.kind)?;
-        match self.known.as_ref().and_then(|known| known.note.as_ref()) {
+        match self.details.as_ref().and_then(|known| known.note.as_ref()) {
             Some(note) => write!(f, "; {note}"),
             None => Ok(()),
         }

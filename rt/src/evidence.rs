@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::group::WorldRank;
-use ripstop_fabric::driver::Evidence;
+use ripstop_fabric::driver::DownEvidence;
 
 /// How the failure of a rank is known; part of [`ErrorKind::PeerFailed`](crate::ErrorKind::PeerFailed).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,11 +51,11 @@ impl fmt::Display for FailureEvidence {
     }
 }
 
-impl From<Evidence> for FailureEvidence {
-    fn from(evidence: Evidence) -> Self {
+impl From<DownEvidence> for FailureEvidence {
+    fn from(evidence: DownEvidence) -> Self {
         match evidence {
-            Evidence::Ended => Self::Ended,
-            Evidence::Reported(why) => Self::Reported(why),
+            DownEvidence::Ended => Self::Ended,
+            DownEvidence::Reported(why) => Self::Reported(why),
             _ => Self::Unreachable,
         }
     }
@@ -67,10 +67,10 @@ pub(crate) struct KnownFailures {
     /// True if the driver sees all processes: then a failure without other evidence is the end of a process.
     sees_processes: bool,
     /// Boxed on first use, because most ranks never have failures to record.
-    noted: Mutex<Option<Box<Noted>>>,
+    noted: Mutex<Option<Box<EvidenceByRank>>>,
 }
 
-type Noted = BTreeMap<WorldRank, FailureEvidence>;
+type EvidenceByRank = BTreeMap<WorldRank, FailureEvidence>;
 
 impl KnownFailures {
     pub(crate) fn new(sees_processes: bool) -> Self {

@@ -9,45 +9,45 @@ use std::{
 // The board, its node and how ranks are woken there belong to the node, and are there before any driver is. No driver is
 // named here: the registry has all of them.
 use ripstop_fabric::{
-    counters::Counters,
-    driver::{Driver, Prepared},
-    deferred::Late,
-    hierarchical::{NearFar, NearFarConfig},
+    counters::DriverStats,
+    deferred::DeferredDriver,
+    driver::{Driver, PreparedEndpoint},
+    hierarchical::{HierarchicalConfig, HierarchicalDriver},
     provider::{DriverEndpoint, JobPlace, OpenRequest, OpenedDriver, ProviderReach},
     registry::FabricSelection,
-    shm::{Board, Node, Processes, Wake},
+    shm::{Board, BoardRanks, ProcessMonitor, WakeMethod},
 };
 
 use crate::{
-    boot::{self, Arrival, Boot},
+    boot::{self, ArrivalGuard, Boot},
     error::{Error, ErrorKind, Result, remedy},
     settings::Settings,
 };
 
 /// Parameters for opening a driver.
-pub(crate) struct Opening<'a> {
+pub(crate) struct DriverParams<'a> {
     pub(crate) boot: &'a Boot,
     /// Same boot handle, for a thread that waits for the addresses of the other ranks.
     pub(crate) joining: Boot,
     /// Arrival of this rank on the board.
-    pub(crate) arrival: &'a Arrival,
+    pub(crate) arrival: &'a ArrivalGuard,
     /// Board of this rank's node.
     pub(crate) board: &'a Board,
     pub(crate) settings: &'a Settings,
     /// True if the reactor can sleep on a futex.
     pub(crate) futex: bool,
-    pub(crate) counters: &'a Arc<Counters>,
+    pub(crate) counters: &'a Arc<DriverStats>,
     /// Reason why this rank never got the addresses of the others, if that happens.
     pub(crate) unmet: &'a Arc<OnceLock<String>>,
 }
 
-impl Opening<'_> {
+impl DriverParams<'_> {
     /// Opens the driver that the settings select. It may not reach other ranks yet: the exchange settles when all
     /// addresses have arrived.
     pub(crate) fn open(mut self) -> Result<Box<dyn Driver>> {
         let fabric = self.settings.fabric;
         self.check_reach(fabric)?;
-        let opened = fabric.provider().open(self.request()).map_err(unopened)?;
+        let opened = fabric.provider().open(self.request()).map_err(open_error)?;
         self.report(&opened);
         let combination = fabric.is_combined().then(|| self.combination(fabric));
         let driver = match opened.endpoint {
@@ -58,7 +58,9 @@ impl Opening<'_> {
             }
         };
         match combination {
-            Some(config) => Ok(Box::new(NearFar::open(config, driver).map_err(unopened)?)),
+            Some(config) => Ok(Box::new(
+                HierarchicalDriver::open(config, driver).map_err(open_error)?,
+            )),
             None => Ok(driver),
         }
     }
@@ -119,20 +121,24 @@ impl Opening<'_> {
         }
     }
 
-    fn node(&self) -> Node {
-        Node {
+    fn node(&self) -> BoardRanks {
+        BoardRanks {
             board: self.board.clone(),
             ranks: self.boot.node.ranks.clone(),
         }
     }
 
-    const fn wake(&self) -> Wake {
-        if self.futex { Wake::Futex } else { Wake::Fd }
+    const fn wake(&self) -> WakeMethod {
+        if self.futex {
+            WakeMethod::Futex
+        } else {
+            WakeMethod::Fd
+        }
     }
 
     /// Returns the parameters for shared memory and a network as one driver.
-    fn combination(&self, fabric: FabricSelection) -> NearFarConfig {
-        NearFarConfig {
+    fn combination(&self, fabric: FabricSelection) -> HierarchicalConfig {
+        HierarchicalConfig {
             name: fabric.name(),
             rank: self.boot.rank,
             size: self.boot.size,
@@ -150,7 +156,7 @@ impl Opening<'_> {
     ///
     /// If they never arrive, the rank has failed, and is marked so on the board. In combination with shared memory it
     /// is not marked, because the rank can still be reached there.
-    fn join(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
+    fn join(self, prepared: Box<dyn PreparedEndpoint>) -> Result<Box<dyn Driver>> {
         let both = self.settings.fabric.is_combined();
         // Shared memory already watches the processes of this node.
         let alone = (!both).then(|| self.node());
@@ -159,10 +165,10 @@ impl Opening<'_> {
         board.leave_note(boot.on_node(), &prepared.address());
         let limit = self.settings.boot_timeout;
         let ranks = (boot.rank, boot.size);
-        let arrival = (!both).then(|| self.arrival.again());
+        let arrival = (!both).then(|| self.arrival.second_guard());
         let unmet = Arc::clone(self.unmet);
-        let mut meet = move |prepared: Box<dyn Prepared>| -> io::Result<_> {
-            let heard = boot::hear(&mut boot, &board, limit);
+        let mut meet = move |prepared: Box<dyn PreparedEndpoint>| -> io::Result<_> {
+            let heard = boot::collect_addresses(&mut boot, &board, limit);
             let addresses = heard.map_err(io::Error::other)?;
             let driver = prepared.connect(&addresses).map_err(remedied)?;
             boot.exchange.settle().map_err(io::Error::other)?;
@@ -171,21 +177,21 @@ impl Opening<'_> {
         let join = move |prepared| {
             let met = meet(prepared);
             match &met {
-                Ok(_) => arrival.into_iter().for_each(Arrival::stay),
+                Ok(_) => arrival.into_iter().for_each(ArrivalGuard::release),
                 Err(why) => _ = unmet.set(why.to_string()),
             }
             met
         };
-        let mut late = Late::open(prepared, ranks, join).map_err(unopened)?;
+        let mut late = DeferredDriver::open(prepared, ranks, join).map_err(open_error)?;
         if let Some(node) = alone {
-            late = late.beside(Processes::new(node, ranks.0).map_err(unopened)?);
+            late = late.with_processes(ProcessMonitor::new(node, ranks.0).map_err(open_error)?);
         }
         Ok(Box::new(late))
     }
 }
 
 /// Returns the system's error at start, with a hint which limit to raise.
-pub(crate) fn unopened(why: io::Error) -> Error {
+pub(crate) fn open_error(why: io::Error) -> Error {
     refused(remedied(why))
 }
 

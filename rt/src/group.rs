@@ -6,28 +6,28 @@ use std::{
 };
 
 /// A rank of the job, as drivers number it. Ranks of a communicator are a `usize`.
-pub(crate) use ripstop_fabric::driver::Peer as WorldRank;
+pub(crate) use ripstop_fabric::driver::WorldRank;
 
 /// The members of a communicator, in rank order. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) enum Group {
+pub(crate) enum RankGroup {
     /// World ranks `0..n`. Needs no list, so a world of thousands of ranks takes no memory.
     First(u32),
     /// World ranks in any order.
-    Listed(Arc<Listed>),
+    Listed(Arc<GroupMembers>),
 }
 
 /// A group with an explicit list of members.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct GroupMembers {
     world: Box<[WorldRank]>,
     /// World rank and local rank of each member, sorted by world rank.
     by_world: Box<[(WorldRank, usize)]>,
-    /// Cached result of `in_a_row`, for the nodes of this job.
+    /// Cached result of `consecutive_per_node`, for the nodes of this job.
     in_a_row: OnceLock<usize>,
 }
 
-impl Group {
+impl RankGroup {
     pub(crate) fn new(world: Vec<WorldRank>) -> Self {
         if world.iter().zip(0..).all(|(rank, index)| rank.0 == index) {
             let size = u32::try_from(world.len()).expect("as many as there are world ranks");
@@ -35,7 +35,7 @@ impl Group {
         }
         let mut by_world: Vec<_> = world.iter().copied().zip(0..).collect();
         by_world.sort_unstable();
-        Self::Listed(Arc::new(Listed {
+        Self::Listed(Arc::new(GroupMembers {
             world: world.into(),
             by_world: by_world.into(),
             in_a_row: OnceLock::new(),
@@ -44,7 +44,7 @@ impl Group {
 
     /// Returns true if both share one list, or are the same first ranks.
     #[inline]
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::First(size), Self::First(other)) => size == other,
             (Self::Listed(list), Self::Listed(other)) => Arc::ptr_eq(list, other),
@@ -97,7 +97,7 @@ impl Group {
     ///
     /// Each node must have the same number of members; the last may have fewer. Otherwise returns 1. O(1) if members
     /// are world ranks in order, otherwise O(size log size) once. The result is cached, because the nodes never change.
-    pub(crate) fn in_a_row(&self, per_node: u32) -> usize {
+    pub(crate) fn consecutive_per_node(&self, per_node: u32) -> usize {
         match self {
             Self::First(size) => per_node.min(*size) as usize,
             Self::Listed(listed) => *listed
@@ -128,13 +128,13 @@ fn even_rows(kinds: impl Iterator<Item = u32>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Group, WorldRank};
+    use super::{RankGroup, WorldRank};
 
     #[test]
     fn a_group_knows_its_members_both_ways() {
         for world in [vec![0, 1, 2, 3], vec![5, 2, 9], vec![0, 2], vec![]] {
             let world: Vec<_> = world.into_iter().map(WorldRank).collect();
-            let group = Group::new(world.clone());
+            let group = RankGroup::new(world.clone());
             assert_eq!(group.members().collect::<Vec<_>>(), world);
             for (rank, &member) in world.iter().enumerate() {
                 assert_eq!(group.local_of(member), Some(rank));
@@ -149,7 +149,7 @@ mod tests {
     fn rows_are_those_of_members_on_one_node_if_all_nodes_have_as_many() {
         let rows = |members: &[u32]| {
             let members = members.iter().copied().map(WorldRank);
-            Group::new(members.collect()).in_a_row(4)
+            RankGroup::new(members.collect()).consecutive_per_node(4)
         };
         assert_eq!([rows(&[0, 1, 2]), rows(&[0, 1, 2, 3, 4, 5])], [3, 4]);
         assert_eq!(

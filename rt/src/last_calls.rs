@@ -13,7 +13,7 @@ use std::{
 use crate::{
     error::{Error, Result},
     executor,
-    shared::Shared,
+    shared::RuntimeShared,
 };
 
 /// Maximum time that a rank waits for silent peers, which may be computing without a progress agent.
@@ -27,7 +27,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(1
 ///
 /// # Errors
 /// `Mismatch` if two ranks have called different collectives, and no call of this rank has failed with that error.
-pub(crate) fn compare_calls(shared: &Arc<Shared>, in_order: bool) -> Result<()> {
+pub(crate) fn compare_calls(shared: &Arc<RuntimeShared>, in_order: bool) -> Result<()> {
     let begun = in_order.then(|| shared.on_world.load(Ordering::Relaxed));
     if !shared.with(|engine| engine.begin_comparison(begun)) {
         return Ok(());
@@ -46,7 +46,7 @@ pub(crate) fn compare_calls(shared: &Arc<Shared>, in_order: bool) -> Result<()> 
 }
 
 /// Notifies the peers that ranks called different collectives, before this rank ends without closing because of that.
-pub(crate) fn pass_news_on(shared: &Arc<Shared>) {
+pub(crate) fn notify_mismatch(shared: &Arc<RuntimeShared>) {
     if !shared.with(|engine| engine.core.knows_of_mismatch()) {
         return;
     }
@@ -55,14 +55,14 @@ pub(crate) fn pass_news_on(shared: &Arc<Shared>) {
         let end = shared.clock.now() + LIMIT;
         let [mut pause, longest] = PAUSES;
         // The pauses let this rank detect peers that have ended, which will never take its messages.
-        while !shared.with(|engine| engine.core.has_said_all()) && shared.clock.now() < end {
+        while !shared.with(|engine| engine.core.has_sent_all()) && shared.clock.now() < end {
             executor::sleep(shared, pause).await;
             pause = (pause * 2).min(longest);
         }
     });
 }
 
-async fn wait_for_all(shared: &Arc<Shared>) {
+async fn wait_for_all(shared: &Arc<RuntimeShared>) {
     let end = shared.clock.now() + LIMIT;
     let [mut pause, longest] = PAUSES;
     loop {

@@ -53,8 +53,8 @@ pub mod __private {
         buffer::{TypeSig, Wire},
         comm::Comm,
         entry::{
-            Failure, Outcome, Plain, SimTest, TestConfig, Told, run_main, run_ranks, run_sim,
-            run_test,
+            Plain, RankFailure, RankOutcome, SimTest, TestConfig, Told, run_main, run_ranks,
+            run_sim, run_test,
         },
     };
 }
@@ -94,9 +94,7 @@ pub use self::{
     executor::JoinHandle,
     runtime::{Builder, Runtime},
     scope::{Pending, Scope},
-    settings::{
-        Executor, ProgressMode, ReactorChoice, Rendezvous, Row, Settings, Source as SettingSource,
-    },
+    settings::{Executor, ProgressMode, ReactorChoice, Rendezvous, Row, SettingSource, Settings},
     shared::Choices,
 };
-pub use ripstop_fabric::driver::Cost;
+pub use ripstop_fabric::driver::DriverCost;

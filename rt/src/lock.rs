@@ -21,23 +21,23 @@ use std::{
 /// Number of looks before a waiter yields its processor. A holder that is running has finished by then.
 const LOOKS: u32 = 100;
 
-/// A value for one thread at a time. `held` is set exactly while a [`Guard`] exists.
-pub struct Lock<T> {
+/// A value for one thread at a time. `held` is set exactly while a [`SpinGuard`] exists.
+pub struct SpinLock<T> {
     held: AtomicBool,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: the value is lent to one thread at a time, so it only has to be `Send`.
-unsafe impl<T: Send> Sync for Lock<T> {}
+unsafe impl<T: Send> Sync for SpinLock<T> {}
 
 /// Guard that holds the lock.
-pub struct Guard<'a, T> {
-    lock: &'a Lock<T>,
+pub struct SpinGuard<'a, T> {
+    lock: &'a SpinLock<T>,
     /// Makes the guard `Sync` only if the value is.
     lends: PhantomData<&'a mut T>,
 }
 
-impl<T> Lock<T> {
+impl<T> SpinLock<T> {
     /// Creates a free lock.
     pub const fn new(value: T) -> Self {
         Self {
@@ -48,11 +48,11 @@ impl<T> Lock<T> {
 
     /// Waits until the lock is free, and takes it.
     #[inline]
-    pub fn lock(&self) -> Guard<'_, T> {
+    pub fn lock(&self) -> SpinGuard<'_, T> {
         if !self.try_take() {
             self.wait();
         }
-        Guard {
+        SpinGuard {
             lock: self,
             lends: PhantomData,
         }
@@ -81,7 +81,7 @@ impl<T> Lock<T> {
     }
 }
 
-impl<T> Deref for Guard<'_, T> {
+impl<T> Deref for SpinGuard<'_, T> {
     type Target = T;
 
     #[inline]
@@ -91,7 +91,7 @@ impl<T> Deref for Guard<'_, T> {
     }
 }
 
-impl<T> DerefMut for Guard<'_, T> {
+impl<T> DerefMut for SpinGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this guard is the only one.
@@ -99,20 +99,20 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-impl<T> Drop for Guard<'_, T> {
+impl<T> Drop for SpinGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.lock.held.store(false, Release);
     }
 }
 
-impl<T> fmt::Debug for Lock<T> {
+impl<T> fmt::Debug for SpinLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Lock")
     }
 }
 
-impl<T> fmt::Debug for Guard<'_, T> {
+impl<T> fmt::Debug for SpinGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Guard")
     }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn threads_take_turns() {
-        let lock = Lock::new(0_u64);
+        let lock = SpinLock::new(0_u64);
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..10_000).for_each(|_| *lock.lock() += 1));
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_panic_lets_go() {
-        let lock = Lock::new(0);
+        let lock = SpinLock::new(0);
         let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _guard = lock.lock();
             panic!("while held");

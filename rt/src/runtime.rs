@@ -9,16 +9,16 @@ use std::{
 };
 
 use ripstop_fabric::{
-    counters::Counters,
-    driver::{CELL_MAX, Driver},
-    hook::{Hook, Plan},
+    counters::DriverStats,
+    driver::{Driver, SLOT_MESSAGE_MAX},
+    hook::{HookDriver, HookPlan},
     shm::Board,
 };
 
 use crate::{
     boot::{
-        self, Arrival, Boot, BootError, Environment, Exchange,
-        report::{Leaving, Report, Reporter},
+        self, ArrivalGuard, Boot, BootError, Environment, Exchange,
+        report::{FailureReport, FailureReporter, PeerDeparture},
     },
     buffer::{RegBuf, Wire},
     clock::Clock,
@@ -26,26 +26,26 @@ use crate::{
     engine::{Engine, EngineSetup},
     error::{Error, ErrorKind, Result},
     executor,
-    fabrics::{self, Opening},
+    fabrics::{self, DriverParams},
     group::WorldRank,
     last_calls,
     offload::MOVED_MAX,
-    reactor::{self, Agent, Backend},
+    reactor::{self, ProgressAgent, SleepBackend},
     settings::{ProgressMode, ReactorChoice, Rendezvous, Row, Settings},
-    shared::{Choices, Parts, Place, Shared, Sleeps},
-    topology::Ways,
+    shared::{Choices, RankPlacement, RuntimeParts, RuntimeShared, SleepMode},
+    topology::JobTopology,
 };
 
 /// One rank of a job. There is no global state, so a process may hold several.
 pub struct Runtime {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeShared>,
     /// `None` once the runtime has ended.
-    end: Mutex<Option<End>>,
+    end: Mutex<Option<ShutdownParts>>,
 }
 
 /// Everything that the end of a runtime needs.
-struct End {
-    shared: Arc<Shared>,
+struct ShutdownParts {
+    shared: Arc<RuntimeShared>,
     exchange: Box<dyn Exchange>,
     agent: Option<JoinHandle<()>>,
 }
@@ -57,8 +57,8 @@ pub struct Builder {
     settings: Result<Settings>,
     boot: Option<Boot>,
     board: Option<Board>,
-    plan: Option<Plan>,
-    reporter: Option<Reporter>,
+    plan: Option<HookPlan>,
+    reporter: Option<FailureReporter>,
 }
 
 impl Runtime {
@@ -151,14 +151,15 @@ impl Runtime {
         self.end(&warn, true).map_err(|error| error.called_at(at))
     }
 
-    /// Like [`close`](Self::close). Passes a sentence about messages that this rank did not receive to `say`, if there are any.
+    /// Like [`close`](Self::close). Passes a sentence about messages that this rank did not receive to `send_report`, if there
+    /// are any.
     pub(crate) fn close_saying(self, say: impl Fn(&str)) -> Result<()> {
         self.end(&say, true)
     }
 
     /// Returns the counters of messages, turns and other events so far.
     #[must_use]
-    pub fn counters(&self) -> ripstop_fabric::counters::Snapshot {
+    pub fn counters(&self) -> ripstop_fabric::counters::StatsSnapshot {
         self.shared.counters.snapshot()
     }
 
@@ -181,20 +182,20 @@ impl Runtime {
     }
 
     /// Returns the reporter to the process that started this rank, if that process listens.
-    pub(crate) fn reporter(&self) -> Option<Reporter> {
+    pub(crate) fn reporter(&self) -> Option<FailureReporter> {
         self.shared.reporter.clone()
     }
 
     /// Reports a panic to the launcher. Called before peers can see the failure, because they may exit sooner than this process.
     fn say_panic(&self) {
         if let Some(reporter) = &self.shared.reporter {
-            reporter.say(Report::Panicked { at: String::new() });
+            reporter.send_report(FailureReport::Panicked { at: String::new() });
         }
     }
 
     /// Ends this rank without closing. Peers see the process end, and operations that wait for this rank fail with `PeerFailed`.
     pub(crate) fn abandon(self) {
-        last_calls::pass_news_on(&self.shared);
+        last_calls::notify_mismatch(&self.shared);
         mem::forget(self);
     }
 
@@ -214,7 +215,7 @@ impl Runtime {
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { rank, size, .. } = &self.shared.place;
+        let RankPlacement { rank, size, .. } = &self.shared.place;
         let found = self.shared.choices.boot;
         write!(f, "Runtime (rank {rank} of {size}, {found})")
     }
@@ -231,7 +232,7 @@ impl Drop for Runtime {
     }
 }
 
-impl End {
+impl ShutdownParts {
     /// Leaves the job once all operations are complete.
     fn in_order(mut self, say: &dyn Fn(&str), is_called: bool) -> Result<()> {
         let agreed = last_calls::compare_calls(&self.shared, is_called);
@@ -248,11 +249,11 @@ impl End {
 
     fn shut(&mut self) {
         self.shared.agent.stop();
-        self.shared.nudge();
+        self.shared.wake_seat_sleeper();
         let is_on_agent = self.is_on_agent();
         let agent = self.agent.take().filter(|_| !is_on_agent);
         let joined = agent.map(JoinHandle::join);
-        self.shared.with(Engine::shut);
+        self.shared.with(Engine::release_driver);
         self.shared.with(|engine| engine.core.end_sleepers());
         self.shared.end_tasks();
         drop(joined);
@@ -300,13 +301,13 @@ impl Builder {
     }
 
     /// Puts a hook between this rank and its driver. It counts, records or breaks what passes, for tests.
-    pub fn hook(mut self, plan: impl Into<Plan>) -> Self {
+    pub fn hook(mut self, plan: impl Into<HookPlan>) -> Self {
         self.plan = Some(plan.into());
         self
     }
 
     /// Reports failed peers to `reporter` instead of to the launcher.
-    pub(crate) fn reporter(self, reporter: Option<Reporter>) -> Self {
+    pub(crate) fn reporter(self, reporter: Option<FailureReporter>) -> Self {
         Self { reporter, ..self }
     }
 
@@ -324,20 +325,20 @@ impl Builder {
         let reporter = self.reporter.or_else(|| boot.exchange.reporter());
         let place = boot.on_node();
         let (board, arrival) = match self.board {
-            Some(board) => (board.clone(), Arrival::new(&board, place)),
+            Some(board) => (board.clone(), ArrivalGuard::new(&board, place)),
             None => {
                 let met = boot::meet(&mut boot, settings.boot_timeout);
                 let met = met.map_err(|error| lost(error, reporter.as_ref()))?;
-                let arrival = Arrival::known(&met, place, true);
+                let arrival = ArrivalGuard::of_arrived(&met, place, true);
                 (met, arrival)
             }
         };
-        let (boot, joining) = boot.twice();
+        let (boot, joining) = boot.share_exchange();
         let (mut backend, why) =
-            reactor::open(choice(settings.reactor)).map_err(fabrics::unopened)?;
-        let counters = Arc::new(Counters::default());
+            reactor::open(choice(settings.reactor)).map_err(fabrics::open_error)?;
+        let counters = Arc::new(DriverStats::default());
         let unmet = Arc::default();
-        let opening = Opening {
+        let opening = DriverParams {
             boot: &boot,
             joining,
             arrival: &arrival,
@@ -351,25 +352,25 @@ impl Builder {
         let arrival = arrival; // On an error, dropped before the driver, whose drop records that this rank left in good order.
         backend.watch(&driver.wait_on()).map_err(transport)?;
         let driver = match self.plan {
-            Some(plan) => Box::new(Hook::new(driver, plan)),
+            Some(plan) => Box::new(HookDriver::new(driver, plan)),
             None => driver,
         };
-        let mut parts = Parts {
+        let mut parts = RuntimeParts {
             unmet: Some(unmet),
             reporter,
             ..assemble(&boot, board, settings, counters, backend, why, driver)
         };
         parts.report_failures();
-        let (shared, arrival) = (Arc::new(Shared::new(parts)), arrival);
+        let (shared, arrival) = (Arc::new(RuntimeShared::new(parts)), arrival);
         let agent = match shared.settings.progress {
-            ProgressMode::Thread => Some(Agent::start(&shared).map_err(transport)?),
+            ProgressMode::Thread => Some(ProgressAgent::start(&shared).map_err(transport)?),
             _ => {
-                shared.drivers.lookout.is_for(Arc::downgrade(&shared));
+                shared.drivers.lookout.set_runtime(Arc::downgrade(&shared));
                 None
             }
         };
-        arrival.stay();
-        let end = End {
+        arrival.release();
+        let end = ShutdownParts {
             shared: Arc::clone(&shared),
             exchange: boot.exchange,
             agent,
@@ -417,18 +418,18 @@ fn assemble(
     boot: &Boot,
     board: Board,
     settings: Settings,
-    counters: Arc<Counters>,
-    backend: Box<dyn Backend>,
+    counters: Arc<DriverStats>,
+    backend: Box<dyn SleepBackend>,
     why: String,
     mut driver: Box<dyn Driver>,
-) -> Parts {
-    let Ways {
+) -> RuntimeParts {
+    let JobTopology {
         paths,
         cost,
         cost_inside,
-        neighbours,
+        neighbors: neighbours,
         per_node,
-    } = Ways::of(&mut *driver, boot, &settings);
+    } = JobTopology::of(&mut *driver, boot, &settings);
     let processors = online();
     let (shared, round_ns) = sharing(boot.node.ranks.len(), boot.size, processors);
     let has_cells = driver.named_slots().is_some();
@@ -446,7 +447,7 @@ fn assemble(
         cost_inside,
         round_ns,
         processors: shared,
-        cell_bytes: in_cells(CELL_MAX),
+        cell_bytes: in_cells(SLOT_MESSAGE_MAX),
         cell_moved_bytes: in_cells(MOVED_MAX),
     };
     let crowded = is_crowded(boot.node.ranks.len(), processors);
@@ -462,18 +463,18 @@ fn assemble(
         detect: settings.detect_ns(),
     };
     board.publish_cpu(boot.on_node());
-    let place = Place {
+    let place = RankPlacement {
         rank: WorldRank(boot.rank),
         size: boot.size,
         node: boot.node.leader(),
         board: Some((board, boot.on_node())),
         crowded,
         per_node,
-        neighbours: neighbours.into(),
+        neighbors: neighbours.into(),
     };
-    Parts {
+    RuntimeParts {
         engine: Engine::new(driver, setup),
-        sleeps: Sleeps::In(backend),
+        sleeps: SleepMode::In(backend),
         clock: Clock::system(),
         place,
         settings: Arc::new(settings),
@@ -524,16 +525,16 @@ fn online() -> usize {
     text.split(',').filter_map(ends).sum::<usize>().max(1)
 }
 
-fn choice(reactor: ReactorChoice) -> reactor::Choice {
+fn choice(reactor: ReactorChoice) -> reactor::BackendChoice {
     match reactor {
-        ReactorChoice::Auto => reactor::Choice::Auto,
-        ReactorChoice::Uring => reactor::Choice::Uring,
-        ReactorChoice::Epoll => reactor::Choice::Epoll,
+        ReactorChoice::Auto => reactor::BackendChoice::Auto,
+        ReactorChoice::Uring => reactor::BackendChoice::Uring,
+        ReactorChoice::Epoll => reactor::BackendChoice::Epoll,
     }
 }
 
 /// Converts an error of the boot. Reports the rank that failed while this rank waited for it.
-fn lost(error: BootError, reporter: Option<&Reporter>) -> Error {
+fn lost(error: BootError, reporter: Option<&FailureReporter>) -> Error {
     let (BootError::RankGone { rank }
     | BootError::Failed { rank }
     | BootError::Aborted { rank, .. }) = error
@@ -541,7 +542,7 @@ fn lost(error: BootError, reporter: Option<&Reporter>) -> Error {
         return boot_error(error);
     };
     if let Some(reporter) = reporter {
-        reporter.blame(rank, Leaving::Failed);
+        reporter.blame(rank, PeerDeparture::Failed);
     }
     boot_error(error)
 }

@@ -30,7 +30,7 @@ use crate::{
 
 /// Scope in which operations may borrow their buffers. Made by [`Runtime::scope`].
 pub struct Scope<'s, 'env: 's> {
-    ops: Mutex<Vec<Option<Box<dyn Ending>>>>,
+    ops: Mutex<Vec<Option<Box<dyn ScopedOp>>>>,
     // Invariant in both lifetimes, like `std::thread::Scope`: neither lifetime may be shortened or extended.
     scope: PhantomData<&'s mut &'s ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -39,7 +39,7 @@ pub struct Scope<'s, 'env: 's> {
 /// An operation on a borrowed buffer. If the caller does not wait for it, the end of the scope does.
 #[must_use = "`wait` gives its status; the end of the scope waits too, and panics when it failed"]
 pub struct Pending<'s> {
-    ops: &'s Mutex<Vec<Option<Box<dyn Ending>>>>,
+    ops: &'s Mutex<Vec<Option<Box<dyn ScopedOp>>>>,
     nth: usize,
 }
 
@@ -88,13 +88,13 @@ impl<'s> Scope<'s, '_> {
     pub fn send<T: Wire>(&'s self, comm: &Comm, to: usize, tag: u32, buf: &'s [T]) -> Pending<'s> {
         let len = buf.len();
         // SAFETY: `buf` stays borrowed for as long as the scope, which ends after the operation; a send does not write.
-        let lent = unsafe { Lent::new(NonNull::from(buf)) };
+        let lent = unsafe { BorrowedBuf::new(NonNull::from(buf)) };
         let status = Status {
             source: comm.rank(),
             tag,
             len,
         };
-        self.keep(Box::new(Sending {
+        self.keep(Box::new(ScopedSend {
             op: comm.send(to, tag, lent),
             comm: comm.clone(),
             status,
@@ -111,14 +111,14 @@ impl<'s> Scope<'s, '_> {
         buf: &'s mut [T],
     ) -> Pending<'s> {
         // SAFETY: `buf` stays exclusively borrowed for as long as the scope, which ends after the operation.
-        let lent = unsafe { Lent::new(NonNull::from(buf)) };
-        self.keep(Box::new(Receiving {
+        let lent = unsafe { BorrowedBuf::new(NonNull::from(buf)) };
+        self.keep(Box::new(ScopedRecv {
             op: comm.recv_into(from, tag, lent),
             comm: comm.clone(),
         }))
     }
 
-    fn keep(&'s self, op: Box<dyn Ending>) -> Pending<'s> {
+    fn keep(&'s self, op: Box<dyn ScopedOp>) -> Pending<'s> {
         let mut ops = self.ops.lock().unwrap_or_else(PoisonError::into_inner);
         ops.push(Some(op));
         Pending {
@@ -133,7 +133,7 @@ impl<'s> Scope<'s, '_> {
     fn end(&self, at_once: bool) -> Result<()> {
         let ops = mem::take(&mut *self.ops.lock().unwrap_or_else(PoisonError::into_inner));
         let mut ops: Vec<_> = ops.into_iter().flatten().collect();
-        let stays = Stays;
+        let stays = UnwindAbort;
         if at_once {
             ops = ops.into_iter().map(|op| op.hurry()).collect();
         }
@@ -152,7 +152,7 @@ impl Pending<'_> {
         let mut ops = self.ops.lock().unwrap_or_else(PoisonError::into_inner);
         let op = ops[self.nth].take().expect("waited for once");
         drop(ops);
-        let stays = Stays;
+        let stays = UnwindAbort;
         let end = op.wait();
         mem::forget(stays);
         end
@@ -163,35 +163,35 @@ impl Pending<'_> {
 ///
 /// Unwinding would return a buffer to its owner while the network still writes to it. No wait panics unless the runtime
 /// has a bug, and then aborting is the only way left to keep the promise.
-struct Stays;
+struct UnwindAbort;
 
-impl Drop for Stays {
+impl Drop for UnwindAbort {
     fn drop(&mut self) {
         process::abort();
     }
 }
 
 /// A pending operation of any element type.
-trait Ending: Send {
+trait ScopedOp: Send {
     /// Makes the operation end soon, with success or with an error.
-    fn hurry(self: Box<Self>) -> Box<dyn Ending>;
+    fn hurry(self: Box<Self>) -> Box<dyn ScopedOp>;
     /// Blocks until the operation has ended.
     fn wait(self: Box<Self>) -> Result<Status>;
 }
 
-struct Sending<T: Wire> {
-    op: SendOp<Lent<T>>,
+struct ScopedSend<T: Wire> {
+    op: SendOp<BorrowedBuf<T>>,
     comm: Comm,
     status: Status,
 }
 
-struct Receiving<T: Wire> {
-    op: RecvOp<Lent<T>>,
+struct ScopedRecv<T: Wire> {
+    op: RecvOp<BorrowedBuf<T>>,
     comm: Comm,
 }
 
-impl<T: Wire> Ending for Sending<T> {
-    fn hurry(mut self: Box<Self>) -> Box<dyn Ending> {
+impl<T: Wire> ScopedOp for ScopedSend<T> {
+    fn hurry(mut self: Box<Self>) -> Box<dyn ScopedOp> {
         self.op = self.op.timeout(Duration::ZERO);
         self
     }
@@ -202,8 +202,8 @@ impl<T: Wire> Ending for Sending<T> {
     }
 }
 
-impl<T: Wire> Ending for Receiving<T> {
-    fn hurry(mut self: Box<Self>) -> Box<dyn Ending> {
+impl<T: Wire> ScopedOp for ScopedRecv<T> {
+    fn hurry(mut self: Box<Self>) -> Box<dyn ScopedOp> {
         self.op = self.op.timeout(Duration::ZERO);
         self
     }
@@ -215,11 +215,11 @@ impl<T: Wire> Ending for Receiving<T> {
 }
 
 /// Pointer to borrowed elements, in the form of a buffer that an operation owns.
-struct Lent<T> {
+struct BorrowedBuf<T> {
     elems: NonNull<[T]>,
 }
 
-impl<T: Wire> Lent<T> {
+impl<T: Wire> BorrowedBuf<T> {
     /// # Safety
     /// Until the operation that owns this buffer has ended, the elements stay at their address and are not written by
     /// other code. If the operation is a receive, other code does not read them either.
@@ -230,9 +230,9 @@ impl<T: Wire> Lent<T> {
 
 // SAFETY: this type stands for a `&[T]` or `&mut [T]`, which may be sent to other threads because `T` is `Send` and
 // `Sync`.
-unsafe impl<T: Wire> Send for Lent<T> {}
+unsafe impl<T: Wire> Send for BorrowedBuf<T> {}
 
-impl<T: Wire> SendBuf for Lent<T> {
+impl<T: Wire> SendBuf for BorrowedBuf<T> {
     type Elem = T;
 
     fn elems(&self) -> &[T] {
@@ -242,7 +242,7 @@ impl<T: Wire> SendBuf for Lent<T> {
 }
 
 // SAFETY: `spare` always returns the same borrowed memory.
-unsafe impl<T: Wire> RecvBuf for Lent<T> {
+unsafe impl<T: Wire> RecvBuf for BorrowedBuf<T> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<T>] {
         let (start, len) = (self.elems.cast().as_ptr(), self.elems.len());
         // SAFETY: the caller of `new` promised for a receive that no other code uses the elements, and the caller of

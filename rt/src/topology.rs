@@ -1,30 +1,30 @@
 //! How ranks reach each other, according to their driver and their launcher.
 
-use ripstop_fabric::driver::{Cost, Driver};
+use ripstop_fabric::driver::{Driver, DriverCost};
 
-use crate::{boot::Boot, group::WorldRank, proto::path::Paths, settings::Settings};
+use crate::{boot::Boot, group::WorldRank, proto::path::PathTables, settings::Settings};
 
 /// How ranks reach each other.
-pub(crate) struct Ways {
-    pub(crate) paths: Paths,
+pub(crate) struct JobTopology {
+    pub(crate) paths: PathTables,
     /// Costs of the driver's operations. `cost_inside` are those within a node, if they are different.
-    pub(crate) cost: Cost,
-    pub(crate) cost_inside: Option<Cost>,
+    pub(crate) cost: DriverCost,
+    pub(crate) cost_inside: Option<DriverCost>,
     /// Ranks whose memory processors can access although there is an adapter too, in ascending order. Includes this
     /// rank, or is empty.
-    pub(crate) neighbours: Vec<u32>,
+    pub(crate) neighbors: Vec<u32>,
     /// Number of consecutive ranks that share memory, on every node; the last may have fewer.
     pub(crate) per_node: Option<u32>,
 }
 
-impl Ways {
+impl JobTopology {
     pub(crate) fn of(driver: &mut dyn Driver, boot: &Boot, settings: &Settings) -> Self {
         let here = driver.caps_to(WorldRank(boot.rank)).clone();
         // A driver reaches all ranks alike, or those that share memory with this one by another way than the others.
         let is_near =
             |rank: &u32| driver.caps_to(WorldRank(*rank)).shares_memory == here.shares_memory;
         let near: Vec<u32> = boot.node.ranks.iter().copied().filter(is_near).collect();
-        let within = Paths::new(&here, settings);
+        let within = PathTables::new(&here, settings);
         let two = driver.caps().shares_memory != here.shares_memory;
         let neighbours = if two && here.by_processor {
             near.clone()
@@ -37,8 +37,8 @@ impl Ways {
             .map(|rank| driver.caps_to(WorldRank(rank)));
         let (paths, cost) = match far {
             Some(caps) => {
-                let paths = Paths::new(caps, settings)
-                    .with_nearer(near.into_iter().map(WorldRank).collect(), within);
+                let paths = PathTables::new(caps, settings)
+                    .with_intra_node(near.into_iter().map(WorldRank).collect(), within);
                 (paths, caps.cost)
             }
             None => (within, here.cost),
@@ -48,7 +48,7 @@ impl Ways {
             paths,
             cost,
             cost_inside: far.map(|_| here.cost),
-            neighbours,
+            neighbors: neighbours,
             per_node: boot
                 .node
                 .each

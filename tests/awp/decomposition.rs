@@ -5,16 +5,19 @@ use ripstop::{Comm, Result};
 use super::{
     earth,
     given::given,
-    mode::Mode,
-    wave::{self, Domain, Fenced, Kind, Layers, Model, Posted, Problem, Real, TwoSided},
+    mode::AwpMode,
+    wave::{
+        self, AwpDomain, ExchangedLayers, FenceExchange, PscwExchange, RockModel, SourceMechanism,
+        TwoSidedExchange, WaveProblem, WaveReal,
+    },
 };
 
 /// Boxes with all edges different, the second divisible by none of the numbers of ranks; the dimensions that wrap around; and
 /// the source.
-const CASES: [([usize; 3], [bool; 3], Kind); 3] = [
-    ([8, 6, 10], [false; 3], Kind::DoubleCouple),
-    ([7, 11, 9], [true, false, false], Kind::Explosion),
-    ([6, 7, 8], [true; 3], Kind::Explosion),
+const CASES: [([usize; 3], [bool; 3], SourceMechanism); 3] = [
+    ([8, 6, 10], [false; 3], SourceMechanism::DoubleCouple),
+    ([7, 11, 9], [true, false, false], SourceMechanism::Explosion),
+    ([6, 7, 8], [true; 3], SourceMechanism::Explosion),
 ];
 
 /// Steps: enough for a wrong ghost to travel, and for windows to be used again.
@@ -51,34 +54,40 @@ async fn ranks_as_processes_give_the_bits_of_one(world: Comm) -> Result<()> {
 }
 
 /// Every mode, on boxes of which one wraps around only in x.
-async fn same_bits<T: Real>(world: &Comm, grids: &[[usize; 3]]) -> Result<()> {
+async fn same_bits<T: WaveReal>(world: &Comm, grids: &[[usize; 3]]) -> Result<()> {
     let cases = usize::try_from(given("CASES", u64::MAX)).expect("64 bits");
     for &grid in grids {
         for (global, periodic, kind) in CASES.into_iter().take(cases) {
-            let domain = Domain::part(global, grid, periodic, world.rank()).expect("large enough");
-            let problem = earth(domain, Model::Layered, kind);
-            for mode in Mode::ALL {
+            let domain =
+                AwpDomain::part(global, grid, periodic, world.rank()).expect("large enough");
+            let problem = earth(domain, RockModel::Layered, kind);
+            for mode in AwpMode::ALL {
                 check::<T>(world, problem, mode, mode.layers(false)).await?;
             }
-            check::<T>(world, problem, Mode::TwoSided, Layers::NEEDED).await?;
+            check::<T>(world, problem, AwpMode::TwoSided, ExchangedLayers::NEEDED).await?;
         }
     }
     Ok(())
 }
 
-async fn check<T: Real>(world: &Comm, problem: Problem, mode: Mode, layers: Layers) -> Result<()> {
+async fn check<T: WaveReal>(
+    world: &Comm,
+    problem: WaveProblem,
+    mode: AwpMode,
+    layers: ExchangedLayers,
+) -> Result<()> {
     let (domain, schedule) = (&problem.domain, mode.schedule());
     let deviation = match mode {
-        Mode::TwoSided | Mode::TwoSidedSplit => {
-            let halos = TwoSided::<T>::halos(world, domain, &layers, true)?;
+        AwpMode::TwoSided | AwpMode::TwoSidedSplit => {
+            let halos = TwoSidedExchange::<T>::halos(world, domain, &layers, true)?;
             wave::check(world, problem, halos, schedule, STEPS).await?
         }
-        Mode::Fence => {
-            let halos = Fenced::<T>::halos(world, domain, &layers, true).await?;
+        AwpMode::Fence => {
+            let halos = FenceExchange::<T>::halos(world, domain, &layers, true).await?;
             wave::check(world, problem, halos, schedule, STEPS).await?
         }
-        Mode::Pscw | Mode::PscwSplit | Mode::PscwNeeded => {
-            let halos = Posted::<T>::halos(world, domain, &layers, true).await?;
+        AwpMode::Pscw | AwpMode::PscwSplit | AwpMode::PscwNeeded => {
+            let halos = PscwExchange::<T>::halos(world, domain, &layers, true).await?;
             wave::check(world, problem, halos, schedule, STEPS).await?
         }
     };

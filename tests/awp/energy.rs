@@ -4,7 +4,9 @@ use ripstop::{Comm, Result};
 
 use super::{
     space,
-    wave::{Alone, Layers, Problem, Rock, Schedule, Solver},
+    wave::{
+        ExchangedLayers, RockProperties, SingleRankExchange, StepSchedule, WaveProblem, WaveSolver,
+    },
 };
 
 #[ripstop::test(ranks = 1)]
@@ -36,13 +38,13 @@ async fn a_time_step_beyond_the_limit_explodes(_: Comm) -> Result<()> {
 }
 
 /// Returns the energy around each step: of the stresses before it, and of the velocities before and after, multiplied.
-async fn energies(problem: Problem, steps: usize) -> Result<Vec<f64>> {
-    let mut solver = Solver::<f64>::new(problem).stirred(3);
-    let mut halos = Alone::halos(&problem.domain, &Layers::NEEDED);
+async fn energies(problem: WaveProblem, steps: usize) -> Result<Vec<f64>> {
+    let mut solver = WaveSolver::<f64>::new(problem).perturbed(3);
+    let mut halos = SingleRankExchange::halos(&problem.domain, &ExchangedLayers::NEEDED);
     let mut energies = Vec::new();
     let mut before = blocks(&solver);
-    let schedule = Schedule::Plain;
-    let record = |solver: &Solver<f64>, _| {
+    let schedule = StepSchedule::Plain;
+    let record = |solver: &WaveSolver<f64>, _| {
         let after = blocks(solver);
         energies.push(kinetic(&before, &after) + elastic(&before[3..]));
         before = after;
@@ -52,19 +54,22 @@ async fn energies(problem: Problem, steps: usize) -> Result<Vec<f64>> {
 }
 
 /// Returns the own cells of all quantities.
-fn blocks(solver: &Solver<f64>) -> Vec<Vec<f64>> {
+fn blocks(solver: &WaveSolver<f64>) -> Vec<Vec<f64>> {
     let own = solver.problem.domain.own();
     solver.fields().map(|field| field.block(own)).collect()
 }
 
 fn kinetic(before: &[Vec<f64>], after: &[Vec<f64>]) -> f64 {
     let products = (0..3).map(|i| dot(&before[i], &after[i]));
-    Rock::GRANITE.density / 2.0 * products.sum::<f64>()
+    RockProperties::GRANITE.density / 2.0 * products.sum::<f64>()
 }
 
 /// Returns σ : S : σ / 2 in isotropic rock.
 fn elastic(stress: &[Vec<f64>]) -> f64 {
-    let (mu, lambda) = (Rock::GRANITE.mu(), Rock::GRANITE.lambda());
+    let (mu, lambda) = (
+        RockProperties::GRANITE.mu(),
+        RockProperties::GRANITE.lambda(),
+    );
     let squares = |range: std::ops::Range<usize>| -> f64 {
         stress[range].iter().map(|field| dot(field, field)).sum()
     };

@@ -20,20 +20,22 @@ mod source;
 mod surface;
 mod waves;
 
-use wave::{Domain, Kind, Model, Problem, Rock, Source, dt_max};
+use wave::{
+    AwpDomain, RockModel, RockProperties, SourceMechanism, WaveProblem, WaveSource, dt_max,
+};
 
 /// A problem with everything at once: two kinds of rock or more, a sponge, a free surface and a source.
-fn earth(domain: Domain, model: Model, kind: Kind) -> Problem {
+fn earth(domain: AwpDomain, model: RockModel, kind: SourceMechanism) -> WaveProblem {
     let spacing = 100.0;
     let middle = domain.global.map(|cells| cells / 2);
-    Problem {
+    WaveProblem {
         domain,
         model,
         spacing,
         dt: 0.9 * dt_max(&model, spacing),
         sponge: 3,
         free_surface: true,
-        source: Some(Source {
+        source: Some(WaveSource {
             kind,
             cell: middle,
             width_s: 0.02,
@@ -42,11 +44,11 @@ fn earth(domain: Domain, model: Model, kind: Kind) -> Problem {
 }
 
 /// A problem of uniform rock without ends and without a source.
-fn space(cells: [usize; 3], courant: f64) -> Problem {
-    let model = Model::Uniform(Rock::GRANITE);
+fn space(cells: [usize; 3], courant: f64) -> WaveProblem {
+    let model = RockModel::Uniform(RockProperties::GRANITE);
     let spacing = 100.0;
-    Problem {
-        domain: Domain::part(cells, [1; 3], [true; 3], 0).expect("cells enough for one rank"),
+    WaveProblem {
+        domain: AwpDomain::part(cells, [1; 3], [true; 3], 0).expect("cells enough for one rank"),
         model,
         spacing,
         dt: courant * dt_max(&model, spacing),

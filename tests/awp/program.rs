@@ -5,13 +5,13 @@ use std::{env, error::Error, fs, path::PathBuf, process};
 use ripstop::Comm;
 
 use super::{
-    options::{HELP, Options},
-    output::{self, Receivers},
-    wave::{Solver, TwoSided},
+    options::{AwpOptions, HELP},
+    output::{self, SurfaceReceivers},
+    wave::{TwoSidedExchange, WaveSolver},
 };
 
-fn parse(line: &str, ranks: usize) -> Result<Option<Options>, String> {
-    Options::parse(line.split_whitespace().map(str::to_owned), ranks)
+fn parse(line: &str, ranks: usize) -> Result<Option<AwpOptions>, String> {
+    AwpOptions::parse(line.split_whitespace().map(str::to_owned), ranks)
 }
 
 #[test]
@@ -141,10 +141,10 @@ async fn files(comm: &Comm, grid: &str) -> Result<(String, Vec<u8>), Box<dyn Err
     let problem = options.problem(comm.rank())?;
     let mode = options.modes[0];
     let layers = mode.layers(options.needed_only);
-    let mut halos = TwoSided::halos(comm, &problem.domain, &layers, false)?;
-    let mut solver = Solver::<f64>::new(problem);
-    let mut receivers = Receivers::new(&problem);
-    let after = |solver: &Solver<f64>, _| receivers.record(solver);
+    let mut halos = TwoSidedExchange::halos(comm, &problem.domain, &layers, false)?;
+    let mut solver = WaveSolver::<f64>::new(problem);
+    let mut receivers = SurfaceReceivers::new(&problem);
+    let after = |solver: &WaveSolver<f64>, _| receivers.record(solver);
     solver
         .run(&mut halos, mode.schedule(), STEPS, after)
         .await?;

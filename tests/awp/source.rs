@@ -5,7 +5,8 @@ use ripstop::{Comm, Result};
 use super::{
     space,
     wave::{
-        Alone, GHOSTS, Kind, Layers, Problem, Schedule, Solver, Source,
+        ExchangedLayers, GHOSTS, SingleRankExchange, SourceMechanism, StepSchedule, WaveProblem,
+        WaveSolver, WaveSource,
         stencil::{U, V, W, XX, YY, ZZ},
     },
 };
@@ -60,13 +61,13 @@ async fn the_rock_moves_away_alike_in_all_dimensions(_: Comm) -> Result<()> {
 async fn the_pressure_arrives_with_the_speed_of_p_waves(_: Comm) -> Result<()> {
     let (near, far) = (6, 14);
     let (mut at_near, mut at_far) = (Vec::new(), Vec::new());
-    let record = |solver: &Solver<f64>| {
+    let record = |solver: &WaveSolver<f64>| {
         let [x, y, z] = solver.problem.domain.global.map(|cells| cells / 2);
         at_near.push(pressure(solver, [x + near, y, z]));
         at_far.push(pressure(solver, [x, y + far, z]));
     };
     let solver = explosion([33; 3], 66, record).await?;
-    let Problem {
+    let WaveProblem {
         dt,
         source,
         spacing,
@@ -105,21 +106,23 @@ fn passage(values: &[f64]) -> f64 {
 #[ripstop::test(ranks = 1)]
 async fn ahead_of_a_wave_there_are_no_subnormal_values(_: Comm) -> Result<()> {
     let mut problem = space([40, 5, 5], 0.9);
-    problem.source = Some(Source {
-        kind: Kind::Explosion,
+    problem.source = Some(WaveSource {
+        kind: SourceMechanism::Explosion,
         cell: [20, 2, 2],
         width_s: 5.0 * problem.dt,
     });
-    let mut solver = Solver::<f32>::new(problem);
-    let mut halos = Alone::halos(&problem.domain, &Layers::NEEDED);
+    let mut solver = WaveSolver::<f32>::new(problem);
+    let mut halos = SingleRankExchange::halos(&problem.domain, &ExchangedLayers::NEEDED);
     let mut seen = 0;
-    let after = |solver: &Solver<f32>, _| {
+    let after = |solver: &WaveSolver<f32>, _| {
         for field in solver.fields() {
             let values = field.block(problem.domain.own());
             seen += values.iter().filter(|value| value.is_subnormal()).count();
         }
     };
-    solver.run(&mut halos, Schedule::Plain, 12, after).await?;
+    solver
+        .run(&mut halos, StepSchedule::Plain, 12, after)
+        .await?;
     assert_eq!(seen, 0);
     let far = solver.stress[XX].get([2, 4, 4]);
     assert!(far.abs() > 0.0, "the wave has come through the box");
@@ -129,24 +132,24 @@ async fn ahead_of_a_wave_there_are_no_subnormal_values(_: Comm) -> Result<()> {
 async fn explosion(
     cells: [usize; 3],
     steps: usize,
-    mut record: impl FnMut(&Solver<f64>),
-) -> Result<Solver<f64>> {
+    mut record: impl FnMut(&WaveSolver<f64>),
+) -> Result<WaveSolver<f64>> {
     let mut problem = space(cells, 0.9);
-    problem.source = Some(Source {
-        kind: Kind::Explosion,
+    problem.source = Some(WaveSource {
+        kind: SourceMechanism::Explosion,
         cell: cells.map(|cells| cells / 2),
         width_s: 5.0 * problem.dt,
     });
-    let mut solver = Solver::new(problem);
-    let mut halos = Alone::halos(&problem.domain, &Layers::NEEDED);
-    let after = |solver: &Solver<f64>, _| record(solver);
+    let mut solver = WaveSolver::new(problem);
+    let mut halos = SingleRankExchange::halos(&problem.domain, &ExchangedLayers::NEEDED);
+    let after = |solver: &WaveSolver<f64>, _| record(solver);
     solver
-        .run(&mut halos, Schedule::Plain, steps, after)
+        .run(&mut halos, StepSchedule::Plain, steps, after)
         .await?;
     Ok(solver)
 }
 
-fn pressure(solver: &Solver<f64>, at: [usize; 3]) -> f64 {
+fn pressure(solver: &WaveSolver<f64>, at: [usize; 3]) -> f64 {
     let at = at.map(|i| i + GHOSTS);
     -[XX, YY, ZZ]
         .map(|i| solver.stress[i].get(at))

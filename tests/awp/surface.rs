@@ -5,7 +5,8 @@ use ripstop::{Comm, Result};
 use super::{
     space,
     wave::{
-        Alone, Dim, Domain, GHOSTS, Layers, Model, Problem, Rock, Schedule, Solver,
+        AwpDim, AwpDomain, ExchangedLayers, GHOSTS, RockModel, RockProperties, SingleRankExchange,
+        StepSchedule, WaveProblem, WaveSolver,
         stencil::{U, V, W, XX, XZ, YY, YZ, ZZ},
     },
 };
@@ -22,15 +23,15 @@ const WIDTH: f64 = 4.0;
 const HEIGHT: f64 = 1.0;
 
 /// Sets up a P wave that rises.
-fn rising(free_surface: bool, sponge: usize) -> Solver<f64> {
-    let mut problem = Problem {
+fn rising(free_surface: bool, sponge: usize) -> WaveSolver<f64> {
+    let mut problem = WaveProblem {
         free_surface,
         sponge,
         ..space(CELLS, 0.5)
     };
     problem.domain.periodic = [true, true, false];
-    let mut solver = Solver::new(problem);
-    let Rock { vp, vs, density } = Rock::GRANITE;
+    let mut solver = WaveSolver::new(problem);
+    let RockProperties { vp, vs, density } = RockProperties::GRANITE;
     let bell = |z: f64| HEIGHT * (-((z - START) / WIDTH).powi(2)).exp();
     let half_step = vp * problem.dt / problem.spacing / 2.0;
     for [x, y, z] in cells() {
@@ -52,7 +53,7 @@ async fn a_pulse_doubles_at_the_surface_and_returns_as_tension(_: Comm) -> Resul
     let distance = float(TOP) + 0.5 - START;
     let (mut at_surface, mut ratio): (Vec<f64>, f64) = (Vec::new(), 0.0);
     let steps = steps_for(&solver, 2.0 * distance);
-    let record = |solver: &Solver<f64>| {
+    let record = |solver: &WaveSolver<f64>| {
         at_surface.push(column(solver, W, TOP));
         let images = solver.stress[ZZ].get([2, 2, TOP + 1 + GHOSTS]) + stress(solver, ZZ, TOP);
         ratio = ratio.max(images.abs());
@@ -70,7 +71,7 @@ async fn a_pulse_doubles_at_the_surface_and_returns_as_tension(_: Comm) -> Resul
     // At its start, going down, it still moves the rock upwards, and pulls where it pushed.
     let velocity = extreme((0..TOP).map(|z| column(&solver, W, z)));
     let stress = extreme((0..TOP).map(|z| stress(&solver, ZZ, z)));
-    let pressure = Rock::GRANITE.density * Rock::GRANITE.vp * HEIGHT;
+    let pressure = RockProperties::GRANITE.density * RockProperties::GRANITE.vp * HEIGHT;
     assert!((velocity.1 / HEIGHT - 1.0).abs() < 0.03, "{velocity:?}");
     assert!((stress.1 / pressure - 1.0).abs() < 0.03, "{stress:?}");
     assert!(
@@ -94,15 +95,15 @@ async fn a_sponge_takes_most_of_a_pulse(_: Comm) -> Result<()> {
 /// Waves of all directions and lengths at the surface: the values must stay bounded.
 #[ripstop::test(ranks = 1)]
 async fn a_stirred_box_with_a_free_surface_stays_as_calm_as_it_was(_: Comm) -> Result<()> {
-    let model = Model::Uniform(Rock::GRANITE);
-    let domain = Domain::part([6, 7, 8], [1; 3], [true, true, false], 0);
-    let problem = Problem {
+    let model = RockModel::Uniform(RockProperties::GRANITE);
+    let domain = AwpDomain::part([6, 7, 8], [1; 3], [true, true, false], 0);
+    let problem = WaveProblem {
         domain: domain.expect("cells enough for one rank"),
         free_surface: true,
         model,
         ..space([6, 7, 8], 0.9)
     };
-    let mut solver = Solver::<f64>::new(problem).stirred(9);
+    let mut solver = WaveSolver::<f64>::new(problem).perturbed(9);
     let before = largest(&solver);
     run(&mut solver, 1000, |_| ()).await?;
     let after = largest(&solver);
@@ -111,29 +112,31 @@ async fn a_stirred_box_with_a_free_surface_stays_as_calm_as_it_was(_: Comm) -> R
 }
 
 async fn run(
-    solver: &mut Solver<f64>,
+    solver: &mut WaveSolver<f64>,
     steps: usize,
-    mut record: impl FnMut(&Solver<f64>),
+    mut record: impl FnMut(&WaveSolver<f64>),
 ) -> Result<()> {
-    let mut halos = Alone::halos(&solver.problem.domain, &Layers::NEEDED);
-    let after = |solver: &Solver<f64>, _| record(solver);
-    solver.run(&mut halos, Schedule::Plain, steps, after).await
+    let mut halos = SingleRankExchange::halos(&solver.problem.domain, &ExchangedLayers::NEEDED);
+    let after = |solver: &WaveSolver<f64>, _| record(solver);
+    solver
+        .run(&mut halos, StepSchedule::Plain, steps, after)
+        .await
 }
 
 /// Returns the steps in which a P wave crosses `cells` cells.
-fn steps_for(solver: &Solver<f64>, cells: f64) -> usize {
-    let Problem { dt, spacing, .. } = solver.problem;
-    let seconds = cells * spacing / Rock::GRANITE.vp;
+fn steps_for(solver: &WaveSolver<f64>, cells: f64) -> usize {
+    let WaveProblem { dt, spacing, .. } = solver.problem;
+    let seconds = cells * spacing / RockProperties::GRANITE.vp;
     (0..)
         .find(|&steps| float(steps) * dt >= seconds)
         .unwrap_or(0)
 }
 
-fn column(solver: &Solver<f64>, component: usize, z: usize) -> f64 {
+fn column(solver: &WaveSolver<f64>, component: usize, z: usize) -> f64 {
     solver.velocity[component].get([GHOSTS, GHOSTS, z + GHOSTS])
 }
 
-fn stress(solver: &Solver<f64>, component: usize, z: usize) -> f64 {
+fn stress(solver: &WaveSolver<f64>, component: usize, z: usize) -> f64 {
     solver.stress[component].get([GHOSTS, GHOSTS, z + GHOSTS])
 }
 
@@ -143,14 +146,14 @@ fn extreme(values: impl Iterator<Item = f64>) -> (usize, f64) {
     values.enumerate().max_by(larger).unwrap_or_default()
 }
 
-fn largest(solver: &Solver<f64>) -> f64 {
+fn largest(solver: &WaveSolver<f64>) -> f64 {
     let own = solver.problem.domain.own();
     let values = [U, V, W].map(|i| solver.velocity[i].block(own)).concat();
     values.iter().map(|value| value.abs()).fold(0.0, f64::max)
 }
 
 fn cells() -> impl Iterator<Item = [usize; 3]> {
-    let [xs, ys, zs] = [Dim::X, Dim::Y, Dim::Z].map(|dim| CELLS[dim]);
+    let [xs, ys, zs] = [AwpDim::X, AwpDim::Y, AwpDim::Z].map(|dim| CELLS[dim]);
     (0..xs).flat_map(move |x| (0..ys).flat_map(move |y| (0..zs).map(move |z| [x, y, z])))
 }
 

@@ -7,7 +7,8 @@ use ripstop::{Comm, Result};
 use super::{
     space,
     wave::{
-        Alone, Field, GHOSTS, Layers, Problem, Real, Rock, Schedule, Solver,
+        AwpField, ExchangedLayers, GHOSTS, RockProperties, SingleRankExchange, StepSchedule,
+        WaveProblem, WaveReal, WaveSolver,
         stencil::{U, V, W, XX, XY, XZ, YY, YZ, ZZ},
     },
 };
@@ -37,10 +38,10 @@ const NINE: [(usize, usize); 9] = [
 
 impl Wave {
     /// Returns the longest wave that fits into a box without ends, with the frequency that `sine` of half a step's phase gives.
-    fn new(problem: &Problem, axis: usize, moves: usize, dispersion: Dispersion) -> Self {
+    fn new(problem: &WaveProblem, axis: usize, moves: usize, dispersion: Dispersion) -> Self {
         let length = float(problem.domain.global[axis]) * problem.spacing;
         let k = 2.0 * PI / length;
-        let rock = Rock::GRANITE;
+        let rock = RockProperties::GRANITE;
         let speed = if axis == moves { rock.vp } else { rock.vs };
         let omega = dispersion(problem, k, speed);
         Self {
@@ -52,7 +53,7 @@ impl Wave {
     }
 
     /// Returns the value of a cell of `quantity`, of the nine, at the ends of step `step`; stresses over ρ vp.
-    fn value(&self, problem: &Problem, quantity: usize, cell: [usize; 3], step: f64) -> f64 {
+    fn value(&self, problem: &WaveProblem, quantity: usize, cell: [usize; 3], step: f64) -> f64 {
         let is_velocity = quantity < 3;
         let t = (if is_velocity { step - 0.5 } else { step }) * problem.dt;
         let x = (float(cell[self.axis]) + PLACES[quantity][self.axis]) * problem.spacing;
@@ -61,7 +62,7 @@ impl Wave {
 
     /// Returns the largest value of a quantity, stresses over ρ vp.
     fn size(&self, quantity: usize) -> f64 {
-        let Rock { vp, vs, .. } = Rock::GRANITE;
+        let RockProperties { vp, vs, .. } = RockProperties::GRANITE;
         let Self { axis, moves, .. } = *self;
         let shear = match axis + moves {
             1 => XY,
@@ -79,7 +80,7 @@ impl Wave {
         }
     }
 
-    fn start<T: Real>(&self, solver: &mut Solver<T>) {
+    fn start<T: WaveReal>(&self, solver: &mut WaveSolver<T>) {
         let problem = solver.problem;
         for quantity in 0..9 {
             for cell in cells(problem.domain.cells) {
@@ -90,7 +91,7 @@ impl Wave {
     }
 
     /// Returns the largest difference of any quantity in any cell.
-    fn error<T: Real>(&self, solver: &Solver<T>, step: usize) -> f64 {
+    fn error<T: WaveReal>(&self, solver: &WaveSolver<T>, step: usize) -> f64 {
         let problem = &solver.problem;
         let quantities = solver.fields().zip(0..);
         let errors = quantities.flat_map(|(field, quantity)| {
@@ -116,7 +117,7 @@ async fn nine_plane_waves_are_carried_in_single_precision(_: Comm) -> Result<()>
     carries_all::<f32>(1e-5, 60).await
 }
 
-async fn carries_all<T: Real>(tolerance: f64, steps: usize) -> Result<()> {
+async fn carries_all<T: WaveReal>(tolerance: f64, steps: usize) -> Result<()> {
     let problem = space([8, 9, 10], 0.9);
     for (axis, moves) in NINE {
         let wave = Wave::new(&problem, axis, moves, discrete);
@@ -127,11 +128,11 @@ async fn carries_all<T: Real>(tolerance: f64, steps: usize) -> Result<()> {
 }
 
 /// Returns the error after `steps`, with the fewest ghosts; all other ghosts are NaN.
-async fn carry<T: Real>(problem: Problem, wave: Wave, steps: usize) -> Result<f64> {
-    let mut solver = Solver::<T>::new(problem).poisoned();
+async fn carry<T: WaveReal>(problem: WaveProblem, wave: Wave, steps: usize) -> Result<f64> {
+    let mut solver = WaveSolver::<T>::new(problem).poisoned();
     wave.start(&mut solver);
-    let mut halos = Alone::halos(&problem.domain, &Layers::NEEDED);
-    let schedule = Schedule::Split;
+    let mut halos = SingleRankExchange::halos(&problem.domain, &ExchangedLayers::NEEDED);
+    let schedule = StepSchedule::Split;
     solver.run(&mut halos, schedule, steps, |_, _| ()).await?;
     Ok(wave.error(&solver, steps))
 }
@@ -139,7 +140,7 @@ async fn carry<T: Real>(problem: Problem, wave: Wave, steps: usize) -> Result<f6
 #[test]
 fn the_needed_layers_are_those_of_the_specification() {
     let (none, low, high) = ([0, 0], [2, 1], [1, 2]);
-    let Layers { velocity, stress } = Layers::NEEDED;
+    let ExchangedLayers { velocity, stress } = ExchangedLayers::NEEDED;
     assert_eq!(velocity[U], [high, high, high]);
     assert_eq!(velocity[V], [low, low, high]);
     assert_eq!(velocity[W], [low, high, low]);
@@ -153,10 +154,10 @@ fn the_needed_layers_are_those_of_the_specification() {
 
 #[ripstop::test(ranks = 1)]
 async fn every_needed_layer_is_needed(_: Comm) -> Result<()> {
-    assert!(!spoils(Layers::NEEDED).await?);
+    assert!(!spoils(ExchangedLayers::NEEDED).await?);
     let mut entries = 0;
     for place in 0..9 * 3 * 2 {
-        let mut layers = Layers::NEEDED;
+        let mut layers = ExchangedLayers::NEEDED;
         let (component, dim, side) = (place / 6, place / 2 % 3, place % 2);
         let ghosts = layers.velocity.iter_mut().chain(&mut layers.stress);
         let Some(count) = ghosts.skip(component).map(|of| &mut of[dim][side]).next() else {
@@ -173,11 +174,11 @@ async fn every_needed_layer_is_needed(_: Comm) -> Result<()> {
 }
 
 /// Returns true if a ghost that was not exchanged is read.
-async fn spoils(layers: Layers) -> Result<bool> {
+async fn spoils(layers: ExchangedLayers) -> Result<bool> {
     let problem = space([4, 5, 6], 0.9);
-    let mut solver = Solver::<f64>::new(problem).stirred(1).poisoned();
-    let mut halos = Alone::halos(&problem.domain, &layers);
-    let schedule = Schedule::Plain;
+    let mut solver = WaveSolver::<f64>::new(problem).perturbed(1).poisoned();
+    let mut halos = SingleRankExchange::halos(&problem.domain, &layers);
+    let schedule = StepSchedule::Plain;
     solver.run(&mut halos, schedule, 2, |_, _| ()).await?;
     let own = problem.domain.own();
     let spoilt = solver
@@ -229,27 +230,27 @@ fn orders(errors: &[f64]) -> impl Iterator<Item = f64> {
 }
 
 /// Computes the frequency from the wave number and the speed in rock.
-type Dispersion = fn(&Problem, f64, f64) -> f64;
+type Dispersion = fn(&WaveProblem, f64, f64) -> f64;
 
 /// Returns the frequency in the scheme.
-fn discrete(problem: &Problem, k: f64, speed: f64) -> f64 {
-    let Problem { dt, spacing, .. } = *problem;
+fn discrete(problem: &WaveProblem, k: f64, speed: f64) -> f64 {
+    let WaveProblem { dt, spacing, .. } = *problem;
     2.0 / dt * (speed * dt / spacing * reach(problem, k)).asin()
 }
 
 /// Half of the difference of a wave whose values lie between −1 and 1.
-fn reach(problem: &Problem, k: f64) -> f64 {
+fn reach(problem: &WaveProblem, k: f64) -> f64 {
     let half = k * problem.spacing / 2.0;
     9.0 / 8.0 * half.sin() - (3.0 * half).sin() / 24.0
 }
 
 /// The unit of a field: m/s, or the pressure that belongs to it.
 fn scale(quantity: usize) -> f64 {
-    let Rock { vp, density, .. } = Rock::GRANITE;
+    let RockProperties { vp, density, .. } = RockProperties::GRANITE;
     if quantity < 3 { 1.0 } else { density * vp }
 }
 
-fn field_mut<T: Real>(solver: &mut Solver<T>, quantity: usize) -> &mut Field<T> {
+fn field_mut<T: WaveReal>(solver: &mut WaveSolver<T>, quantity: usize) -> &mut AwpField<T> {
     match quantity.checked_sub(3) {
         None => &mut solver.velocity[quantity],
         Some(stress) => &mut solver.stress[stress],

@@ -15,7 +15,7 @@ use std::{
 };
 
 use ripstop::{Error, ErrorKind, OpError, Runtime, boot, prelude::*};
-use ripstop_fabric::{random::Random, shm::Board};
+use ripstop_fabric::{random::SeededRandom, shm::Board};
 
 use crate::given::given;
 
@@ -35,7 +35,7 @@ fn a_rank_that_is_killed_ends_collectives_of_all_lengths_on_all_others() {
         .and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
     println!("SEED={seed}");
-    let mut random = Random::new(seed);
+    let mut random = SeededRandom::new(seed);
     for _ in 0..given("KILLS", 6) {
         let mut job = Job::start();
         let victim = usize::try_from(random.within(0..RANKS as u64)).unwrap();

@@ -5,7 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use ripstop::{Comm, Error, ErrorKind, sim::Simulation};
 use ripstop_rt::internal::{
     CommInternals,
-    offload::{Action, Buffer, Builder, Collective, Lens, ProgramOp, Reducer, Signature},
+    offload::{
+        BufferLens, CollectiveSignature, CollectiveSpec, ErasedReducer, ProgramBuffer,
+        ProgramBuilder, ProgramOp, StepAction,
+    },
 };
 
 use crate::{
@@ -15,17 +18,19 @@ use crate::{
 
 /// Sends the root's 8 bytes to every other rank.
 fn collective_of(comm: &Comm, root: usize) -> ProgramOp<[u8; 0], [u64; 1]> {
-    let lens = Lens {
+    let lens = BufferLens {
         output: 8,
-        ..Lens::default()
+        ..BufferLens::default()
     };
-    let mut builder = Builder::new::<u64>(comm.size(), lens);
-    let all = Buffer::Output.span(0, 8);
+    let mut builder = ProgramBuilder::new::<u64>(comm.size(), lens);
+    let all = ProgramBuffer::Output.span(0, 8);
     let others = (0..comm.size()).filter(|rank| *rank != root);
-    let actions: Vec<Action> = if comm.rank() == root {
-        others.map(|to| Action::Send { to, from: all }).collect()
+    let actions: Vec<StepAction> = if comm.rank() == root {
+        others
+            .map(|to| StepAction::Send { to, from: all })
+            .collect()
     } else {
-        vec![Action::Recv {
+        vec![StepAction::Recv {
             from: root,
             into: all,
         }]
@@ -33,9 +38,9 @@ fn collective_of(comm: &Comm, root: usize) -> ProgramOp<[u8; 0], [u64; 1]> {
     for action in actions {
         builder.push(action, &[]).unwrap();
     }
-    let collective = Collective {
+    let collective = CollectiveSpec {
         name: "bcast",
-        signature: Signature::of("bcast").with(root as u64),
+        signature: CollectiveSignature::of("bcast").with(root as u64),
         program: builder.finish().into(),
         reducer: None,
         by_blocks: false,
@@ -227,10 +232,10 @@ fn a_rank_that_leaves_does_not_forget_who_waits_for_it() {
 
 /// A collective of no messages.
 async fn alone(comm: &Comm) -> Result<(), Error> {
-    let collective = Collective {
+    let collective = CollectiveSpec {
         name: "nothing",
-        signature: Signature::of("nothing"),
-        program: Builder::new::<u8>(comm.size(), Lens::default())
+        signature: CollectiveSignature::of("nothing"),
+        program: ProgramBuilder::new::<u8>(comm.size(), BufferLens::default())
             .finish()
             .into(),
         reducer: None,
@@ -303,9 +308,9 @@ fn a_wrong_buffer_on_one_rank_ends_the_collective_on_all() {
         let world = runtime.world();
         runtime.block_on(async {
             let program = crate::make::ring(world.rank(), world.size(), 100).into();
-            let collective = Collective {
+            let collective = CollectiveSpec {
                 name: "all_gather",
-                signature: Signature::of("all_gather"),
+                signature: CollectiveSignature::of("all_gather"),
                 program,
                 reducer: None,
                 by_blocks: false,
@@ -331,21 +336,23 @@ fn scratch_without_memory_on_one_rank_ends_the_collective_on_all() {
         ranks::run(2, &[], move |runtime| {
             let world = runtime.world();
             let (me, other) = (world.rank(), 1 - world.rank());
-            let lens = Lens {
+            let lens = BufferLens {
                 input: len,
                 output: len,
                 // More than any system has addresses for.
                 scratch: if me == 1 { 1 << 60 } else { 0 },
             };
-            let mut builder = Builder::new::<u8>(2, lens);
-            let from = Buffer::Input.span(0, len);
-            builder.push(Action::Send { to: other, from }, &[]).unwrap();
-            let into = Buffer::Output.span(0, len);
-            let recv = Action::Recv { from: other, into };
+            let mut builder = ProgramBuilder::new::<u8>(2, lens);
+            let from = ProgramBuffer::Input.span(0, len);
+            builder
+                .push(StepAction::Send { to: other, from }, &[])
+                .unwrap();
+            let into = ProgramBuffer::Output.span(0, len);
+            let recv = StepAction::Recv { from: other, into };
             builder.push(recv, &[]).unwrap();
-            let collective = Collective {
+            let collective = CollectiveSpec {
                 name: "exchange",
-                signature: Signature::of("exchange"),
+                signature: CollectiveSignature::of("exchange"),
                 program: builder.finish().into(),
                 reducer: None,
                 by_blocks: false,
@@ -371,11 +378,11 @@ fn a_reducer_for_other_elements_is_refused() {
         let program = crate::make::doubling(0, 1, 1);
         assert!(!program.reduces(), "alone there is nothing to do");
         let program = crate::make::doubling(0, 2, 1).into();
-        let collective = Collective {
+        let collective = CollectiveSpec {
             name: "all_reduce",
-            signature: Signature::of("all_reduce"),
+            signature: CollectiveSignature::of("all_reduce"),
             program,
-            reducer: Some(Reducer::new::<u8>(|a: u8, _| a)),
+            reducer: Some(ErasedReducer::new::<u8>(|a: u8, _| a)),
             by_blocks: false,
         };
         let op = world.run_program(collective, [0_u8; 0], [[0_u64; 2]]);

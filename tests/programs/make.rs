@@ -1,17 +1,18 @@
 //! Hand-written collectives.
 
-use ripstop::{Comm, fabric::random::Random};
+use ripstop::{Comm, fabric::random::SeededRandom};
 use ripstop_rt::internal::{
     CommInternals,
     offload::{
-        Action, Buffer, Builder, Collective, Lens, Program, ProgramOp, Reducer, Side, Signature,
-        Span, StepId,
+        BufferLens, BufferSpan, CollectiveProgram, CollectiveSignature, CollectiveSpec,
+        ErasedReducer, OperandSide, ProgramBuffer, ProgramBuilder, ProgramOp, ProgramStepId,
+        StepAction,
     },
 };
 
 /// Returns `len` bytes that no other `key` has.
 pub(crate) fn content(key: u64, len: usize) -> Vec<u8> {
-    let mut random = Random::new(key ^ (len as u64) << 32);
+    let mut random = SeededRandom::new(key ^ (len as u64) << 32);
     let words = (0..len.div_ceil(8)).flat_map(|_| random.bits().to_ne_bytes());
     words.take(len).collect()
 }
@@ -26,42 +27,46 @@ pub(crate) fn compose(left: Map, right: Map) -> Map {
     ]
 }
 
-fn collective(name: &'static str, program: Program) -> Collective {
-    Collective {
+fn collective(name: &'static str, program: CollectiveProgram) -> CollectiveSpec {
+    CollectiveSpec {
         name,
-        signature: Signature::of(name),
+        signature: CollectiveSignature::of(name),
         program: program.into(),
         reducer: None,
         by_blocks: false,
     }
 }
 
-fn push(builder: &mut Builder, action: Action, after: &[StepId]) -> StepId {
+fn push(
+    builder: &mut ProgramBuilder,
+    action: StepAction,
+    after: &[ProgramStepId],
+) -> ProgramStepId {
     builder
         .push(action, after)
         .unwrap_or_else(|misfit| panic!("{misfit}"))
 }
 
 /// Sends every rank's block to every rank, from neighbor to neighbor.
-pub(crate) fn ring(rank: usize, size: usize, block: usize) -> Program {
-    let lens = Lens {
+pub(crate) fn ring(rank: usize, size: usize, block: usize) -> CollectiveProgram {
+    let lens = BufferLens {
         input: block,
         output: size * block,
         scratch: 0,
     };
-    let mut builder = Builder::new::<u8>(size, lens).lookahead(4);
-    let place = |of: usize| Buffer::Output.span(of % size * block, block);
-    let copy = Action::Copy {
-        from: Buffer::Input.span(0, block),
+    let mut builder = ProgramBuilder::new::<u8>(size, lens).lookahead(4);
+    let place = |of: usize| ProgramBuffer::Output.span(of % size * block, block);
+    let copy = StepAction::Copy {
+        from: ProgramBuffer::Input.span(0, block),
         into: place(rank),
     };
     let mut here = push(&mut builder, copy, &[]);
     for round in 0..size - 1 {
-        let send = Action::Send {
+        let send = StepAction::Send {
             to: (rank + 1) % size,
             from: place(rank + size - round),
         };
-        let recv = Action::Recv {
+        let recv = StepAction::Recv {
             from: (rank + size - 1) % size,
             into: place(rank + size - round - 1),
         };
@@ -72,34 +77,34 @@ pub(crate) fn ring(rank: usize, size: usize, block: usize) -> Program {
 }
 
 /// Exchanges a block between every two ranks; the blocks of a rank lie at a distance, and in reverse order.
-pub(crate) fn pairwise(rank: usize, size: usize, block: usize) -> Program {
-    let lens = Lens {
+pub(crate) fn pairwise(rank: usize, size: usize, block: usize) -> CollectiveProgram {
+    let lens = BufferLens {
         input: size * block,
         output: size * block,
         scratch: 0,
     };
-    let mut builder = Builder::new::<u8>(size, lens);
+    let mut builder = ProgramBuilder::new::<u8>(size, lens);
     // Half of each block goes from one end, half from the other.
     let half = block / 2;
-    let halves = |buffer: Buffer, of: usize| {
+    let halves = |buffer: ProgramBuffer, of: usize| {
         let far = isize::try_from((2 * size - 1 - 2 * of) * half).expect("short");
         buffer.span(of * half, 2 * half).in_runs(half, far)
     };
-    let copy = Action::Copy {
-        from: halves(Buffer::Input, rank),
-        into: halves(Buffer::Output, rank),
+    let copy = StepAction::Copy {
+        from: halves(ProgramBuffer::Input, rank),
+        into: halves(ProgramBuffer::Output, rank),
     };
     push(&mut builder, copy, &[]);
     for distance in 1..size {
         let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
-        let recv = Action::Recv {
+        let recv = StepAction::Recv {
             from,
-            into: halves(Buffer::Output, from),
+            into: halves(ProgramBuffer::Output, from),
         };
         push(&mut builder, recv, &[]);
-        let send = Action::Send {
+        let send = StepAction::Send {
             to,
-            from: halves(Buffer::Input, to),
+            from: halves(ProgramBuffer::Input, to),
         };
         push(&mut builder, send, &[]);
     }
@@ -107,50 +112,50 @@ pub(crate) fn pairwise(rank: usize, size: usize, block: usize) -> Program {
 }
 
 /// Makes each rank wait for all others.
-pub(crate) fn dissemination(rank: usize, size: usize) -> Program {
-    let mut builder = Builder::new::<u8>(size, Lens::default());
+pub(crate) fn dissemination(rank: usize, size: usize) -> CollectiveProgram {
+    let mut builder = ProgramBuilder::new::<u8>(size, BufferLens::default());
     let (mut distance, mut last) = (1, None);
     while distance < size {
-        let send = Action::Send {
+        let send = StepAction::Send {
             to: (rank + distance) % size,
-            from: Span::EMPTY,
+            from: BufferSpan::EMPTY,
         };
-        let recv = Action::Recv {
+        let recv = StepAction::Recv {
             from: (rank + size - distance) % size,
-            into: Span::EMPTY,
+            into: BufferSpan::EMPTY,
         };
-        let after: Vec<StepId> = last.into_iter().collect();
+        let after: Vec<ProgramStepId> = last.into_iter().collect();
         let ends = [
             push(&mut builder, send, &after),
             push(&mut builder, recv, &after),
         ];
-        last = Some(push(&mut builder, Action::Join, &ends));
+        last = Some(push(&mut builder, StepAction::Join, &ends));
         distance *= 2;
     }
     builder.finish()
 }
 
 /// Combines the outputs of all ranks in rank order, for a power of two of them.
-pub(crate) fn doubling(rank: usize, size: usize, count: usize) -> Program {
+pub(crate) fn doubling(rank: usize, size: usize, count: usize) -> CollectiveProgram {
     let bytes = count * size_of::<Map>();
     let rounds = size.ilog2() as usize;
-    let lens = Lens {
+    let lens = BufferLens {
         input: 0,
         output: bytes,
         scratch: rounds * bytes,
     };
-    let mut builder = Builder::new::<Map>(size, lens);
-    let mine = Buffer::Output.span(0, bytes);
+    let mut builder = ProgramBuilder::new::<Map>(size, lens);
+    let mine = ProgramBuffer::Output.span(0, bytes);
     let mut last = None;
     for round in 0..rounds {
         let partner = rank ^ (1 << round);
-        let theirs = Buffer::Scratch.span(round * bytes, bytes);
-        let after: Vec<StepId> = last.into_iter().collect();
-        let send = Action::Send {
+        let theirs = ProgramBuffer::Scratch.span(round * bytes, bytes);
+        let after: Vec<ProgramStepId> = last.into_iter().collect();
+        let send = StepAction::Send {
             to: partner,
             from: mine,
         };
-        let recv = Action::Recv {
+        let recv = StepAction::Recv {
             from: partner,
             into: theirs,
         };
@@ -158,13 +163,13 @@ pub(crate) fn doubling(rank: usize, size: usize, count: usize) -> Program {
             push(&mut builder, send, &after),
             push(&mut builder, recv, &[]),
         ];
-        let reduce = Action::Reduce {
+        let reduce = StepAction::Reduce {
             from: theirs,
             into: mine,
             side: if partner < rank {
-                Side::Left
+                OperandSide::Left
             } else {
-                Side::Right
+                OperandSide::Right
             },
         };
         last = Some(push(&mut builder, reduce, &ends));
@@ -201,8 +206,8 @@ pub(crate) fn all_reduce(
     op: impl Fn(Map, Map) -> Map + Send + 'static,
 ) -> ProgramOp<[u8; 0], Vec<Map>> {
     let program = doubling(comm.rank(), comm.size(), maps.len());
-    let collective = Collective {
-        reducer: Some(Reducer::new::<Map>(op)),
+    let collective = CollectiveSpec {
+        reducer: Some(ErasedReducer::new::<Map>(op)),
         by_blocks: false,
         ..collective("all_reduce", program)
     };

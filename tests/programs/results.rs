@@ -1,6 +1,6 @@
 //! Results, on threads, with faults, and on the simulator.
 
-use ripstop::{Comm, fabric::hook::Faults, sim::Simulation};
+use ripstop::{Comm, fabric::hook::HookFaults, sim::Simulation};
 
 use crate::{
     faulty,
@@ -132,7 +132,7 @@ fn they_are_right_when_messages_before_them_take_all_the_room_there_is() {
 
 #[test]
 fn they_are_right_on_a_fabric_that_loses_repeats_delays_and_reorders() {
-    let faults = Faults {
+    let faults = HookFaults {
         drop: 0.2,
         duplicate: 0.2,
         reorder: 16,

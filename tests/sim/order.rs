@@ -2,7 +2,7 @@
 
 use ripstop::{
     Collectives, Comm, Result, Source, Tag,
-    fabric::random::Random,
+    fabric::random::SeededRandom,
     sim::{Simulation, Transport},
 };
 
@@ -10,7 +10,7 @@ use crate::{check::assert_content, content::content};
 
 /// Short, eager and offered messages.
 fn length(key: u64) -> usize {
-    let mut random = Random::new(key);
+    let mut random = SeededRandom::new(key);
     let longest = [1, 100, 6_000, 60_000][random.within(0..4) as usize];
     random.within(0..longest) as usize
 }

@@ -6,7 +6,7 @@ use ripstop::{
     Collectives, Comm, Error, ErrorKind, Result, Sum,
     sim::{Simulation, Transport, now},
 };
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 
 /// Sums until `rounds` succeeded; shrinks whenever one fails. Returns the number of ranks left.
 async fn sum_with_those_that_live(world: Comm, rounds: usize) -> Result<usize> {
@@ -97,7 +97,7 @@ fn a_job_goes_on_with_those_that_live_whenever_the_others_die() {
 
 /// Returns whether a rank votes yes in a round; most do.
 fn says(rank: usize, round: u64) -> bool {
-    !Random::new(round << 8 | rank as u64).chance(0.1)
+    !SeededRandom::new(round << 8 | rank as u64).chance(0.1)
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn answers_are_the_same_on_all_that_live_whoever_dies_in_an_agreement() {
         (Transport::Datagram, "drop=0.1,dup=0.1"),
     ] {
         for seed in 0..8 {
-            let mut random = Random::new(seed);
+            let mut random = SeededRandom::new(seed);
             let mut at = || random.within(100..1_500);
             let faults = format!(
                 "{faults},kill=0@{}us,kill=1@{}us,kill=4@{}us",

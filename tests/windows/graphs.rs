@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use ripstop::{
     Combine, Comm, ErrorKind, Result, Window,
-    fabric::random::Random,
+    fabric::random::SeededRandom,
     sim::{Simulation, now},
 };
 
@@ -27,7 +27,7 @@ struct Edge {
 /// Returns true if `from` accesses `to` in this round. About four ranks do, and in some rounds none.
 fn edge(seed: u64, round: u64, from: usize, to: usize) -> Option<Edge> {
     let key = (round * 1_000 + from as u64) * 1_000 + to as u64;
-    let mut random = Random::new(seed ^ key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut random = SeededRandom::new(seed ^ key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let is_one = random.within(0..25) == 0;
     let adds = random.within(0..3) == 0;
     let value = (round + 1) * 1_000 + from as u64;
@@ -38,13 +38,13 @@ fn edge(seed: u64, round: u64, from: usize, to: usize) -> Option<Edge> {
 struct Player {
     world: Comm,
     seed: u64,
-    random: Random,
+    random: SeededRandom,
     dead: BTreeSet<usize>,
 }
 
 impl Player {
     fn new(world: Comm, seed: u64) -> Self {
-        let random = Random::new(seed + 7 * world.rank() as u64);
+        let random = SeededRandom::new(seed + 7 * world.rank() as u64);
         Self {
             world,
             seed,

@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use ripstop::{
     Comm,
-    fabric::hook::Faults,
+    fabric::hook::HookFaults,
     sim::{Simulation, Transport},
 };
 
@@ -41,7 +41,7 @@ fn plain(size: u32, rank: fn(Comm) -> Rank) {
 
 /// Runs over a driver that maps nothing, and loses and reorders messages.
 fn hooked(size: u32, rank: fn(Comm) -> Rank) {
-    let faults = Faults {
+    let faults = HookFaults {
         drop: 0.1,
         duplicate: 0.1,
         reorder: 4,

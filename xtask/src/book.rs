@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::step::{Gate, Task, target_dir};
+use crate::step::{CommandLine, StepRunner, target_dir};
 
-pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
+pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     let tools = target_dir(&gate.root).join("tools");
     let mdbook = mdbook(&tools);
     if !mdbook.exists() {
@@ -12,15 +12,15 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     }
     gate.run(
         "book",
-        &Task::new(&mdbook.display().to_string(), &["build", "book"]),
+        &CommandLine::new(&mdbook.display().to_string(), &["build", "book"]),
     )?;
-    gate.tests(
+    gate.run_tests(
         "snippets of the book",
-        &Task::cargo(&["test", "-p", "ripstop", "--all-features", "--test", "book"]),
+        &CommandLine::cargo(&["test", "-p", "ripstop", "--all-features", "--test", "book"]),
     )
 }
 
-fn install(tools: &Path) -> Task {
+fn install(tools: &Path) -> CommandLine {
     let root = tools.display().to_string();
     let words = [
         "install",
@@ -33,7 +33,7 @@ fn install(tools: &Path) -> Task {
         "--root",
         &root,
     ];
-    Task::cargo(&words).with(
+    CommandLine::cargo(&words).with(
         "CARGO_TARGET_DIR",
         tools.join("build").display().to_string(),
     )

@@ -23,7 +23,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
         }
         _ => return Err(HELP.to_owned()),
     }
-    let tools = Tools::build(root)?;
+    let tools = CalibrationTools::build(root)?;
     let measured = tools.measure()?;
     let model = measured.fit();
     let file = tools.target.join("calibrated.toml");
@@ -52,14 +52,14 @@ cargo xtask bench calibrate
 Fits the simulator's constants to this machine's shared memory, and shows what it then predicts beside what was measured.
 Needs two processors that nobody else uses. The model is written to target/calibrated.toml, for `ripstop sim --model`.";
 
-struct Tools {
+struct CalibrationTools {
     ripstop: PathBuf,
     halo: PathBuf,
     target: PathBuf,
 }
 
 /// A measured figure, and the simulation that predicts it.
-struct Figure {
+struct PredictedFigure {
     name: String,
     value: f64,
     words: Vec<String>,
@@ -70,12 +70,12 @@ struct Figure {
     plus: f64,
 }
 
-struct Measured {
+struct MeasuredMachine {
     /// Time one way, in µs, of 8, 4 096, 65 536 and 1 048 576 bytes.
     one_way: [f64; 4],
     /// Millions of messages of 8 bytes per second.
     rate: f64,
-    figures: Vec<Figure>,
+    figures: Vec<PredictedFigure>,
 }
 
 /// Arguments of a prediction. Messages are eager up to the length up to which the real chooser makes them eager.
@@ -96,7 +96,7 @@ but a simulated node copies beside its processors.";
 
 const SIZES: [usize; 4] = [8, 4096, 65_536, 1_048_576];
 
-impl Tools {
+impl CalibrationTools {
     fn build(root: &Path) -> Result<Self, String> {
         let words = [
             "build",
@@ -120,7 +120,7 @@ impl Tools {
         })
     }
 
-    fn measure(&self) -> Result<Measured, String> {
+    fn measure(&self) -> Result<MeasuredMachine, String> {
         let perf = |words: &[&str]| {
             let ripstop = self.ripstop.display().to_string();
             let words = [&[ripstop.as_str(), "perf"], words].concat();
@@ -139,12 +139,17 @@ impl Tools {
         let mut figures: Vec<_> = SIZES
             .iter()
             .zip(one_way)
-            .map(|(&size, time)| Figure::ping_pong(size, time))
+            .map(|(&size, time)| PredictedFigure::ping_pong(size, time))
             .collect();
         for size in [1024, 16_384, 262_144] {
-            figures.push(Figure::ping_pong(size, latency(size)?));
+            figures.push(PredictedFigure::ping_pong(size, latency(size)?));
         }
-        figures.push(Figure::stream("rate, 8 B, million/s", 8, rate, 1.0));
+        figures.push(PredictedFigure::stream(
+            "rate, 8 B, million/s",
+            8,
+            rate,
+            1.0,
+        ));
         for size in [4096, 65_536, 1_048_576] {
             let text = size.to_string();
             let rate = number(
@@ -152,12 +157,12 @@ impl Tools {
                 "mb_per_s",
             )?;
             let name = format!("bandwidth, {size} B, MB/s");
-            figures.push(Figure::stream(&name, size, rate, size as f64));
+            figures.push(PredictedFigure::stream(&name, size, rate, size as f64));
         }
         for n in [64, 128] {
             figures.push(self.halo_step(n)?);
         }
-        Ok(Measured {
+        Ok(MeasuredMachine {
             one_way,
             rate,
             figures,
@@ -166,7 +171,7 @@ impl Tools {
 
     /// A step of the halo example without overlap. Its computation is taken from the measurement, and the time of its exchange
     /// is predicted.
-    fn halo_step(&self, n: usize) -> Result<Figure, String> {
+    fn halo_step(&self, n: usize) -> Result<PredictedFigure, String> {
         let (halo, n_text) = (self.halo.display().to_string(), n.to_string());
         let words = [
             halo.as_str(),
@@ -182,7 +187,7 @@ impl Tools {
         let line = self.job(&words)?;
         let (step, exchange) = (number(&line, "median_us")?, number(&line, "comm_us")?);
         let face = (n * n * 8).to_string();
-        Ok(Figure {
+        Ok(PredictedFigure {
             name: format!("halo step, {n}³, µs"),
             value: step,
             words: ["stencil", "--iters", "20", "--size", &face]
@@ -203,7 +208,7 @@ impl Tools {
         last_line(command)
     }
 
-    fn predict(&self, model: &Path, figure: &Figure) -> Result<f64, String> {
+    fn predict(&self, model: &Path, figure: &PredictedFigure) -> Result<f64, String> {
         let mut command = Command::new(&self.ripstop);
         command
             .arg("sim")
@@ -214,7 +219,7 @@ impl Tools {
     }
 }
 
-impl Figure {
+impl PredictedFigure {
     fn ping_pong(size: usize, time: f64) -> Self {
         Self {
             name: format!("one way, {size} B, µs"),
@@ -238,7 +243,7 @@ impl Figure {
     }
 }
 
-impl Measured {
+impl MeasuredMachine {
     /// Fits the constants. o_r limits the rate, and o_s is half of it. L is the rest of a short message's time. The time per
     /// byte is the slope of long messages; the additional slope of short messages is the copy at both ends. What a message of
     /// 64 KiB takes beyond all this is the cost of a get.
@@ -294,11 +299,11 @@ fn last_line(mut command: Command) -> Result<Value, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::Measured;
+    use super::MeasuredMachine;
 
     #[test]
     fn the_constants_give_the_figures_back_that_they_are_made_of() {
-        let measured = Measured {
+        let measured = MeasuredMachine {
             one_way: [0.2, 1.0, 4.0, 34.0],
             rate: 10.0,
             figures: Vec::new(),

@@ -2,27 +2,27 @@
 
 use crate::{
     book, examples, loom,
-    step::{Gate, Task},
-    test::{self, launchers::Missing},
+    step::{CommandLine, StepRunner},
+    test::{self, launchers::MissingLauncher},
     tidy, vm,
 };
 
 /// Runs the gate. Tests under launchers that are not installed are left out and named.
-pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
-    steps(gate, Missing::LeaveOut)
+pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
+    steps(gate, MissingLauncher::LeaveOut)
 }
 
 /// Runs the gate, and first installs the launchers under which tests start ranks.
-pub(crate) fn run_installing(gate: &mut Gate) -> Result<(), String> {
-    steps(gate, Missing::Install)
+pub(crate) fn run_installing(gate: &mut StepRunner) -> Result<(), String> {
+    steps(gate, MissingLauncher::Install)
 }
 
-fn steps(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
-    gate.run("format", &Task::cargo(&["fmt", "--all", "--check"]))?;
+fn steps(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), String> {
+    gate.run("format", &CommandLine::cargo(&["fmt", "--all", "--check"]))?;
     tidy::run(gate)?;
     gate.run(
         "lints",
-        &Task::cargo(&[
+        &CommandLine::cargo(&[
             "clippy",
             "--workspace",
             "--all-targets",
@@ -33,17 +33,17 @@ fn steps(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
         ]),
     )?;
     gate.run("documentation", &documentation())?;
-    test::small(gate, launchers)?;
+    test::run_small(gate, launchers)?;
     // The guest takes a third of the gate's time and one processor.
     vm::test_beside(gate, |gate| {
-        test::large(gate)?;
+        test::run_large(gate)?;
         loom::run(gate)?;
         book::run(gate)?;
         examples::run(gate)
     })
 }
 
-fn documentation() -> Task {
+fn documentation() -> CommandLine {
     let words = [
         "doc",
         "--workspace",
@@ -51,5 +51,5 @@ fn documentation() -> Task {
         "--all-features",
         "--document-private-items",
     ];
-    Task::cargo(&words).with("RUSTDOCFLAGS", "-D warnings")
+    CommandLine::cargo(&words).with("RUSTDOCFLAGS", "-D warnings")
 }

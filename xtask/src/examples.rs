@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::step::{Gate, Task, target_dir};
+use crate::step::{CommandLine, StepRunner, target_dir};
 
 /// Names of the examples, and arguments that make the run short.
 const EXAMPLES: [(&str, &[&str]); 5] = [
@@ -19,13 +19,13 @@ const EXAMPLES: [(&str, &[&str]); 5] = [
 const RANKS: [&str; 3] = ["1", "2", "4"];
 
 /// Runs the command of the README, word for word. Then builds all examples like tests, quickly and with all checks.
-pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
+pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     let readme = "run --release -- run -n 4 --example halo";
     let words: Vec<&str> = readme.split(' ').collect();
-    gate.run("the example of the README", &Task::cargo(&words))?;
+    gate.run("the example of the README", &CommandLine::cargo(&words))?;
     let words = "build -p ripstop --all-features --bin ripstop --examples";
     let words: Vec<&str> = words.split(' ').collect();
-    gate.run("building the examples", &Task::cargo(&words))?;
+    gate.run("building the examples", &CommandLine::cargo(&words))?;
     let built = target_dir(&gate.root).join("debug");
     for (name, args) in EXAMPLES {
         for ranks in RANKS {
@@ -37,7 +37,7 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
 }
 
 /// Checks outputs that people do not read as text: the picture, and JSON lines.
-fn draw(gate: &mut Gate, built: &Path) -> Result<(), String> {
+fn draw(gate: &mut StepRunner, built: &Path) -> Result<(), String> {
     let picture = built.join("examples/p3dfft.png");
     let path = picture.display().to_string();
     // A picture of an earlier run does not count.
@@ -45,7 +45,7 @@ fn draw(gate: &mut Gate, built: &Path) -> Result<(), String> {
     let args = ["--n", "24", "--iters", "1", "--json", "--png", &path];
     let name = "example p3dfft, a picture";
     gate.run(name, &example(built, "p3dfft", &args, "2"))?;
-    gate.check("the picture", "cargo xtask examples", |_| {
+    gate.run_check("the picture", "cargo xtask examples", |_| {
         let bytes = fs::read(&picture).map_err(|why| format!("{path}: {why}"))?;
         let is_png = bytes.starts_with(b"\x89PNG") && bytes.ends_with(b"IEND\xae\x42\x60\x82");
         is_png
@@ -54,7 +54,7 @@ fn draw(gate: &mut Gate, built: &Path) -> Result<(), String> {
     })
 }
 
-fn example(built: &Path, name: &str, args: &[&str], ranks: &str) -> Task {
+fn example(built: &Path, name: &str, args: &[&str], ranks: &str) -> CommandLine {
     let program = built.join("examples").join(name).display().to_string();
     let launch = [
         "run",
@@ -66,5 +66,5 @@ fn example(built: &Path, name: &str, args: &[&str], ranks: &str) -> Task {
         program.as_str(),
     ];
     let words = [&launch, args].concat();
-    Task::new(&built.join("ripstop").display().to_string(), &words)
+    CommandLine::new(&built.join("ripstop").display().to_string(), &words)
 }

@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use crate::step::{Gate, Task, target_dir};
+use crate::step::{CommandLine, StepRunner, target_dir};
 
 /// Crates that may have models: tests with `loom` in their path, built with `--cfg loom`.
 const CRATES: [(&str, &str); 2] = [("fabric", "ripstop-fabric"), ("rt", "ripstop-rt")];
 
-pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
+pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     for (folder, package) in CRATES {
         let manifest =
             fs::read_to_string(gate.root.join(folder).join("Cargo.toml")).unwrap_or_default();
@@ -18,15 +18,15 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     Ok(())
 }
 
-fn model(gate: &mut Gate, package: &str) -> Result<(), String> {
+fn model(gate: &mut StepRunner, package: &str) -> Result<(), String> {
     // A target directory of its own: other flags would cause everything to be rebuilt, here and afterwards.
     let target = target_dir(&gate.root).join("loom").display().to_string();
-    let task = Task::cargo(&["test", "-p", package, "--lib", "--profile", "swift", "loom"])
+    let task = CommandLine::cargo(&["test", "-p", package, "--lib", "--profile", "swift", "loom"])
         .filtered()
         .with("RUSTFLAGS", "--cfg loom")
         .with("CARGO_TARGET_DIR", target);
     let before = gate.tally.passed;
-    gate.tests(&format!("models of {package}"), &task)?;
+    gate.run_tests(&format!("models of {package}"), &task)?;
     if gate.tally.passed > before {
         Ok(())
     } else {

@@ -7,7 +7,7 @@
 
 use std::{env, process::ExitCode};
 
-use self::step::Gate;
+use self::step::StepRunner;
 
 mod book;
 mod calibrate;
@@ -64,16 +64,16 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
             println!("{HELP}");
             Ok(())
         }
-        ["ci"] => Gate::open(ci::run),
-        ["ci", "--install"] => Gate::open(ci::run_installing),
+        ["ci"] => StepRunner::run_all(ci::run),
+        ["ci", "--install"] => StepRunner::run_all(ci::run_installing),
         ["test", options @ ..] => test::run(options),
-        ["portals"] => Gate::open(test::portals::run),
-        ["tidy"] => Gate::open(tidy::run),
-        ["book"] => Gate::open(book::run),
-        ["examples"] => Gate::open(examples::run),
-        ["loom"] => Gate::open(loom::run),
-        ["vm-test"] => Gate::open(vm::test),
-        ["vm-test", "--itself"] => Gate::open(vm::test_itself),
+        ["portals"] => StepRunner::run_all(test::portals::run),
+        ["tidy"] => StepRunner::run_all(tidy::run),
+        ["book"] => StepRunner::run_all(book::run),
+        ["examples"] => StepRunner::run_all(examples::run),
+        ["loom"] => StepRunner::run_all(loom::run),
+        ["vm-test"] => StepRunner::run_all(vm::test),
+        ["vm-test", "--itself"] => StepRunner::run_all(vm::test_itself),
         ["vm-test", ..] => vm::test_all(&step::root(), &args[1..]),
         ["bench", "portals", ..] => portals::run(&step::root(), &args[2..]),
         ["bench", "compare", ..] => compare::run(&args[2..]),

@@ -2,14 +2,14 @@
 
 /// The spread of at least one value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Spread {
+pub(crate) struct ValueSpread {
     pub(crate) least: f64,
     /// The median; with an even number of values, the mean of the two in the middle.
     pub(crate) median: f64,
     pub(crate) most: f64,
 }
 
-impl Spread {
+impl ValueSpread {
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -26,12 +26,12 @@ impl Spread {
 
 /// Returns the median, or NaN without values.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    Spread::of(values).map_or(f64::NAN, |spread| spread.median)
+    ValueSpread::of(values).map_or(f64::NAN, |spread| spread.median)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Spread, median};
+    use super::{ValueSpread, median};
 
     #[test]
     fn the_median_is_one_of_them_or_halfway_between_two() {
@@ -43,8 +43,8 @@ mod tests {
 
     #[test]
     fn the_least_and_the_greatest_are_at_the_ends() {
-        let spread = Spread::of([-1.0, 5.0, 0.5, 2.0]).unwrap();
+        let spread = ValueSpread::of([-1.0, 5.0, 0.5, 2.0]).unwrap();
         assert_eq!((spread.least, spread.most), (-1.0, 5.0));
-        assert_eq!(Spread::of([]), None);
+        assert_eq!(ValueSpread::of([]), None);
     }
 }

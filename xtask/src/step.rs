@@ -11,28 +11,28 @@ use std::{
 };
 
 /// Runs steps in the root of the workspace and remembers how they went.
-pub(crate) struct Gate {
+pub(crate) struct StepRunner {
     pub(crate) root: PathBuf,
-    pub(crate) tally: Tally,
+    pub(crate) tally: TestTally,
     done: Vec<(String, Duration)>,
     /// True while a long step takes one processor: commands must make do with the others.
     beside: bool,
 }
 
 /// A step that takes one processor for long, and prints nothing until it ends.
-pub(crate) struct Long<'a> {
+pub(crate) struct LongStep<'a> {
     pub(crate) name: &'a str,
     /// The command that runs it alone.
     pub(crate) repeat: &'a str,
-    pub(crate) work: Box<dyn FnOnce(&mut Tally) -> Ended + Send + 'a>,
+    pub(crate) work: Box<dyn FnOnce(&mut TestTally) -> LongStepOutcome + Send + 'a>,
 }
 
 /// The outcome of a long step, and its output.
-pub(crate) type Ended = (Result<(), String>, String);
+pub(crate) type LongStepOutcome = (Result<(), String>, String);
 
 /// Tests counted over all runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct TestTally {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
@@ -40,18 +40,18 @@ pub(crate) struct Tally {
 
 /// A command line.
 #[derive(Clone)]
-pub(crate) struct Task {
+pub(crate) struct CommandLine {
     words: Vec<String>,
     env: Vec<(&'static str, String)>,
     filtered: bool,
 }
 
-impl Gate {
+impl StepRunner {
     /// Runs the steps, then prints the time of each and the number of passed tests.
-    pub(crate) fn open(steps: fn(&mut Self) -> Result<(), String>) -> Result<(), String> {
+    pub(crate) fn run_all(steps: fn(&mut Self) -> Result<(), String>) -> Result<(), String> {
         let mut gate = Self {
             root: root(),
-            tally: Tally::default(),
+            tally: TestTally::default(),
             done: Vec::new(),
             beside: false,
         };
@@ -61,7 +61,7 @@ impl Gate {
     }
 
     /// Runs a step that is a command.
-    pub(crate) fn run(&mut self, name: &str, task: &Task) -> Result<(), String> {
+    pub(crate) fn run(&mut self, name: &str, task: &CommandLine) -> Result<(), String> {
         let task = &self.fitted(task);
         println!("\n==> {name}: {task}");
         let (outcome, took) = timed(|| task.status(&self.root));
@@ -69,7 +69,7 @@ impl Gate {
     }
 
     /// Runs a step that is a `cargo test`, and adds up its counts.
-    pub(crate) fn tests(&mut self, name: &str, task: &Task) -> Result<(), String> {
+    pub(crate) fn run_tests(&mut self, name: &str, task: &CommandLine) -> Result<(), String> {
         let task = &self.fitted(task);
         println!("\n==> {name}: {task}");
         let (outcome, took) = timed(|| task.status_of_tests(&self.root, &mut self.tally));
@@ -77,7 +77,7 @@ impl Gate {
     }
 
     /// Runs a step that is code of this crate; `repeat` is the command that runs it alone.
-    pub(crate) fn check(
+    pub(crate) fn run_check(
         &mut self,
         name: &str,
         repeat: &str,
@@ -88,12 +88,12 @@ impl Gate {
         self.close(name, took, repeat, outcome)
     }
 
-    /// Like `check`, for code that runs tests and counts them.
-    pub(crate) fn counted(
+    /// Like `run_check`, for code that runs tests and counts them.
+    pub(crate) fn run_counted(
         &mut self,
         name: &str,
         repeat: &str,
-        check: impl FnOnce(&Path, &mut Tally) -> Result<(), String>,
+        check: impl FnOnce(&Path, &mut TestTally) -> Result<(), String>,
     ) -> Result<(), String> {
         println!("\n==> {name}");
         let (outcome, took) = timed(|| check(&self.root, &mut self.tally));
@@ -101,17 +101,17 @@ impl Gate {
     }
 
     /// Runs a long step and other steps at the same time. Both run to completion, so that no process is left running.
-    pub(crate) fn beside(
+    pub(crate) fn run_beside(
         &mut self,
-        long: Long<'_>,
+        long: LongStep<'_>,
         others: impl FnOnce(&mut Self) -> Result<(), String>,
     ) -> Result<(), String> {
-        let Long { name, repeat, work } = long;
+        let LongStep { name, repeat, work } = long;
         println!("\n==> {name}: beside the steps that follow, and printed when it is over");
         self.beside = true;
         let (ended, outcome) = thread::scope(|scope| {
             let running = scope.spawn(|| {
-                let mut tally = Tally::default();
+                let mut tally = TestTally::default();
                 let (ended, took) = timed(|| work(&mut tally));
                 (ended, took, tally)
             });
@@ -130,7 +130,7 @@ impl Gate {
         }
     }
 
-    fn fitted(&self, task: &Task) -> Task {
+    fn fitted(&self, task: &CommandLine) -> CommandLine {
         if !self.beside {
             return task.clone();
         }
@@ -158,18 +158,18 @@ impl Gate {
         for (name, took) in &self.done {
             println!("{:>8.1} s  {name}", took.as_secs_f64());
         }
-        let Tally {
+        let TestTally {
             passed,
             failed,
             ignored,
         } = self.tally;
-        if self.tally != Tally::default() {
+        if self.tally != TestTally::default() {
             println!("{passed} passed, {failed} failed, {ignored} ignored");
         }
     }
 }
 
-impl Task {
+impl CommandLine {
     /// Returns the command `cargo` with these words.
     pub(crate) fn cargo(words: &[&str]) -> Self {
         Self::new("cargo", words)
@@ -216,7 +216,7 @@ impl Task {
         judge(status)
     }
 
-    fn status_of_tests(&self, root: &Path, tally: &mut Tally) -> Result<(), String> {
+    fn status_of_tests(&self, root: &Path, tally: &mut TestTally) -> Result<(), String> {
         let mut command = self.command(root);
         let mut child = command
             .stdout(Stdio::piped())
@@ -236,7 +236,7 @@ impl Task {
 }
 
 /// Formats the command as it would be typed in a shell.
-impl fmt::Display for Task {
+impl fmt::Display for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in &self.env {
             write!(f, "{name}={} ", quoted(value))?;
@@ -246,7 +246,7 @@ impl fmt::Display for Task {
     }
 }
 
-impl Tally {
+impl TestTally {
     pub(crate) fn join(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -284,7 +284,7 @@ fn follow(
     child: &mut Child,
     lines: &Receiver<String>,
     filtered: bool,
-    tally: &mut Tally,
+    tally: &mut TestTally,
 ) -> Result<ExitStatus, String> {
     loop {
         match lines.recv_timeout(LOOK) {
@@ -360,17 +360,17 @@ const LOOK: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
-    use super::{Gate, Long, Tally, Task, root};
+    use super::{CommandLine, LongStep, StepRunner, TestTally, root};
 
     #[test]
     fn counts_are_read_from_the_lines_of_cargo_test() {
-        let mut tally = Tally::default();
+        let mut tally = TestTally::default();
         tally.add("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.10s");
         tally.add("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
         tally.add("test a_line_about_12_passed ... ok");
         assert_eq!(
             tally,
-            Tally {
+            TestTally {
                 passed: 4,
                 failed: 2,
                 ignored: 1
@@ -380,29 +380,32 @@ mod tests {
 
     #[test]
     fn a_task_prints_as_a_shell_would_take_it() {
-        let task = Task::cargo(&["test", "a b"]).with("RUSTFLAGS", "--cfg loom");
+        let task = CommandLine::cargo(&["test", "a b"]).with("RUSTFLAGS", "--cfg loom");
         assert_eq!(task.to_string(), "RUSTFLAGS='--cfg loom' cargo test 'a b'");
     }
 
     /// Runs a long step with this outcome beside others with theirs; returns the gate afterwards.
-    fn beside(long: Result<(), String>, others: Result<(), String>) -> (Result<(), String>, Gate) {
-        let mut gate = Gate {
+    fn beside(
+        long: Result<(), String>,
+        others: Result<(), String>,
+    ) -> (Result<(), String>, StepRunner) {
+        let mut gate = StepRunner {
             root: root(),
-            tally: Tally::default(),
+            tally: TestTally::default(),
             done: Vec::new(),
             beside: false,
         };
-        let work = |tally: &mut Tally| {
+        let work = |tally: &mut TestTally| {
             tally.passed += 3;
             (long, "what it printed".to_owned())
         };
-        let long = Long {
+        let long = LongStep {
             name: "long",
             repeat: "again",
             work: Box::new(work),
         };
-        let outcome = gate.beside(long, |gate| {
-            let task = gate.fitted(&Task::cargo(&["test"])).to_string();
+        let outcome = gate.run_beside(long, |gate| {
+            let task = gate.fitted(&CommandLine::cargo(&["test"])).to_string();
             assert_eq!(task, "CARGO_BUILD_JOBS=1 RUST_TEST_THREADS=1 cargo test");
             others
         });

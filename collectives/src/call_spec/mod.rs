@@ -2,20 +2,20 @@
 
 use ripstop_rt::{
     buffer::Wire,
-    internal::offload::{Program, Signature},
+    internal::offload::{CollectiveProgram, CollectiveSignature},
 };
 
 use crate::{
     Reduction,
     choose::{Algorithm, Shape, time_ns},
     lower::lower,
-    plan::{Barrier, Blocks, Order, Place, Plan, Unfit, exscan, scan},
-    tuning::Guide,
+    plan::{Barrier, Blocks, Order, Plan, RankLayout, Unfit, exscan, scan},
+    tuning::ChoiceContext,
 };
 
 /// The collectives that plans are made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub(crate) enum CollectiveKind {
     Barrier,
     Bcast,
     Gather,
@@ -31,42 +31,42 @@ pub(crate) enum Verb {
 
 /// The arguments of one rank's call. Lengths are in elements.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct CallSpec<'a> {
     /// The name of the call in errors.
     pub(crate) name: &'static str,
-    pub(crate) verb: Verb,
+    pub(crate) kind: CollectiveKind,
     pub(crate) root: usize,
     /// The length of the buffer, or of one block if the call has no counts.
     pub(crate) len: usize,
     /// The length of each rank's block. All ranks pass the same counts, except to an all-to-all.
     pub(crate) counts: Option<&'a [usize]>,
     /// The lengths of the blocks to receive, for an all-to-all with counts.
-    pub(crate) incoming: &'a [usize],
+    pub(crate) recv_counts: &'a [usize],
     /// The order of operands that the reduction needs.
     pub(crate) order: Order,
     pub(crate) op: &'static str,
     /// The fault of an argument, if one was found before the arguments were checked together.
-    pub(crate) wrong: Option<String>,
+    pub(crate) fault: Option<String>,
 }
 
 /// The program that runs, and the signature that all ranks must agree on.
-pub(crate) struct Made {
-    pub(crate) program: Program,
-    pub(crate) signature: Signature,
+pub(crate) struct PlannedCall {
+    pub(crate) program: CollectiveProgram,
+    pub(crate) signature: CollectiveSignature,
 }
 
-impl<'a> Ask<'a> {
-    pub(crate) const fn of(verb: Verb, name: &'static str) -> Self {
+impl<'a> CallSpec<'a> {
+    pub(crate) const fn of(verb: CollectiveKind, name: &'static str) -> Self {
         Self {
             name,
-            verb,
+            kind: verb,
             root: 0,
             len: 0,
             counts: None,
-            incoming: &[],
+            recv_counts: &[],
             order: Order::Any,
             op: "",
-            wrong: None,
+            fault: None,
         }
     }
 
@@ -83,13 +83,16 @@ impl<'a> Ask<'a> {
         Self { counts, ..self }
     }
 
-    pub(crate) fn incoming(self, incoming: &'a [usize]) -> Self {
-        Self { incoming, ..self }
+    pub(crate) fn recv_counts(self, incoming: &'a [usize]) -> Self {
+        Self {
+            recv_counts: incoming,
+            ..self
+        }
     }
 
-    pub(crate) fn wrong(self, sentence: String) -> Self {
+    pub(crate) fn with_fault(self, sentence: String) -> Self {
         Self {
-            wrong: Some(sentence),
+            fault: Some(sentence),
             ..self
         }
     }
@@ -99,7 +102,7 @@ impl<'a> Ask<'a> {
         if all.is_multiple_of(size) {
             return self.len(all / size);
         }
-        self.wrong(format!(
+        self.with_fault(format!(
             "`send` has {all} elements, no multiple of the {size} ranks: other blocks take counts"
         ))
     }
@@ -121,9 +124,13 @@ impl<'a> Ask<'a> {
     /// # Errors
     /// A sentence, if the call was already wrong, `root` is no rank, the number of counts is not the number of ranks, or the
     /// elements need more memory than there are addresses.
-    pub(crate) fn lens(&self, place: &Place<'_>, elem: usize) -> Result<(usize, usize), String> {
+    pub(crate) fn buffer_lens(
+        &self,
+        place: &RankLayout<'_>,
+        elem: usize,
+    ) -> Result<(usize, usize), String> {
         let (me, size) = (place.rank(), place.size());
-        if let Some(sentence) = &self.wrong {
+        if let Some(sentence) = &self.fault {
             return Err(sentence.clone());
         }
         if self.root >= size {
@@ -135,20 +142,22 @@ impl<'a> Ask<'a> {
         let all = self.total("counts", self.counts, size, elem)?;
         let at_root = if me == self.root { all } else { 0 };
         let block = self.counts.map_or(self.len, |counts| counts[me]);
-        Ok(match self.verb {
-            Verb::Barrier => (0, 0),
-            Verb::Bcast | Verb::AllReduce | Verb::Scan => (0, self.len),
-            Verb::Gather => (block, at_root),
-            Verb::Scatter => (at_root, block),
-            Verb::AllGather => (block, all),
-            Verb::Reduce if me == self.root => (self.len, self.len),
-            Verb::Reduce => (self.len, 0),
-            Verb::ReduceScatter => (all, block),
-            Verb::Exscan => (self.len, self.len),
-            Verb::AllToAll if self.counts.is_none() => (all, all),
-            Verb::AllToAll => {
-                let incoming = self.total("recv_counts", Some(self.incoming), size, elem)?;
-                let (give, take) = (block, self.incoming[me]);
+        Ok(match self.kind {
+            CollectiveKind::Barrier => (0, 0),
+            CollectiveKind::Bcast | CollectiveKind::AllReduce | CollectiveKind::Scan => {
+                (0, self.len)
+            }
+            CollectiveKind::Gather => (block, at_root),
+            CollectiveKind::Scatter => (at_root, block),
+            CollectiveKind::AllGather => (block, all),
+            CollectiveKind::Reduce if me == self.root => (self.len, self.len),
+            CollectiveKind::Reduce => (self.len, 0),
+            CollectiveKind::ReduceScatter => (all, block),
+            CollectiveKind::Exscan => (self.len, self.len),
+            CollectiveKind::AllToAll if self.counts.is_none() => (all, all),
+            CollectiveKind::AllToAll => {
+                let incoming = self.total("recv_counts", Some(self.recv_counts), size, elem)?;
+                let (give, take) = (block, self.recv_counts[me]);
                 if give != take {
                     return Err(format!(
                         "`send_counts[{me}]` is {give} and `recv_counts[{me}]` is {take}: what stays has one length"
@@ -167,7 +176,7 @@ impl<'a> Ask<'a> {
         size: usize,
         elem: usize,
     ) -> Result<usize, String> {
-        let name = if self.verb == Verb::AllToAll && name == "counts" {
+        let name = if self.kind == CollectiveKind::AllToAll && name == "counts" {
             "send_counts"
         } else {
             name
@@ -185,8 +194,8 @@ impl<'a> Ask<'a> {
             None => self.len.checked_mul(size),
         };
         // Scratch of a plan is at most a few times its buffers, or, for the leader of a node, those of all ranks of the node.
-        let times = match self.verb {
-            Verb::AllToAll => size.saturating_mul(4),
+        let times = match self.kind {
+            CollectiveKind::AllToAll => size.saturating_mul(4),
             _ => 4,
         };
         let fits = |all: &usize| {
@@ -205,13 +214,13 @@ impl<'a> Ask<'a> {
     /// Makes the program of this rank, with the algorithm that the guide chooses.
     ///
     /// # Errors
-    /// A sentence: those of [`lens`](Self::lens), or a named algorithm that does not fit.
-    pub(crate) fn make<T: Wire>(
+    /// A sentence: those of [`buffer_lens`](Self::buffer_lens), or a named algorithm that does not fit.
+    pub(crate) fn build_program<T: Wire>(
         &self,
-        place: &Place<'_>,
-        guide: &Guide<'_>,
-    ) -> Result<Made, String> {
-        let (input, output) = self.lens(place, size_of::<T>())?;
+        place: &RankLayout<'_>,
+        guide: &ChoiceContext<'_>,
+    ) -> Result<PlannedCall, String> {
+        let (input, output) = self.buffer_lens(place, size_of::<T>())?;
         let chosen = self.plan(place, guide, size_of::<T>());
         let plan = chosen.plan.map_err(|unfit| unfit.to_string())?;
         let program = lower::<T>(
@@ -220,7 +229,7 @@ impl<'a> Ask<'a> {
             output,
             self.is_short(chosen.cost_ns, place.size()),
         );
-        Ok(Made {
+        Ok(PlannedCall {
             program: program.map_err(|misfit| misfit.to_string())?,
             signature: self.signature::<T>(&chosen.algorithm),
         })
@@ -233,18 +242,27 @@ impl<'a> Ask<'a> {
     /// they go by task lists if the settings say that all collectives do.
     fn is_short(&self, cost_ns: f64, size: usize) -> bool {
         let reduces = matches!(
-            self.verb,
-            Verb::Reduce | Verb::AllReduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan
+            self.kind,
+            CollectiveKind::Reduce
+                | CollectiveKind::AllReduce
+                | CollectiveKind::ReduceScatter
+                | CollectiveKind::Scan
+                | CollectiveKind::Exscan
         );
         // No rank knows the lengths of all blocks of an all-to-all with counts.
-        let is_known = self.verb != Verb::AllToAll || self.counts.is_none();
+        let is_known = self.kind != CollectiveKind::AllToAll || self.counts.is_none();
         size == 1 || reduces || is_known && cost_ns < SHORT_NS
     }
 
-    fn plan(&self, place: &Place<'_>, guide: &Guide<'_>, elem: usize) -> Chosen {
+    fn plan(
+        &self,
+        place: &RankLayout<'_>,
+        guide: &ChoiceContext<'_>,
+        elem: usize,
+    ) -> AlgorithmChoice {
         if self.is_empty() {
             // A rank without elements takes part too, so that a rank with other arguments is detected.
-            return Chosen::only("none", Barrier::Dissemination.plan(place));
+            return AlgorithmChoice::only("none", Barrier::Dissemination.plan(place));
         }
         let (root, len, order) = (self.root, self.len, self.order);
         let blocks = self
@@ -252,55 +270,65 @@ impl<'a> Ask<'a> {
             .map_or_else(|| Blocks::each(len), Blocks::counts);
         let shape = self.shape(place, elem);
         let tuning = guide.tuning;
-        match self.verb {
-            Verb::Barrier => Chosen::of(guide, tuning.barrier, &shape, |it| it.plan(place)),
-            Verb::Bcast => Chosen::of(guide, tuning.bcast, &shape, |it| it.plan(place, root, len)),
-            Verb::Gather => Chosen::of(guide, tuning.gather, &shape, |it| {
+        match self.kind {
+            CollectiveKind::Barrier => {
+                AlgorithmChoice::of(guide, tuning.barrier, &shape, |it| it.plan(place))
+            }
+            CollectiveKind::Bcast => {
+                AlgorithmChoice::of(guide, tuning.bcast, &shape, |it| it.plan(place, root, len))
+            }
+            CollectiveKind::Gather => AlgorithmChoice::of(guide, tuning.gather, &shape, |it| {
                 it.plan(place, root, &blocks)
             }),
-            Verb::Scatter => Chosen::of(guide, tuning.scatter, &shape, |it| {
+            CollectiveKind::Scatter => AlgorithmChoice::of(guide, tuning.scatter, &shape, |it| {
                 it.plan(place, root, &blocks)
             }),
-            Verb::AllGather => Chosen::of(guide, tuning.all_gather, &shape, |it| {
-                it.plan(place, &blocks)
-            }),
-            Verb::AllToAll => {
-                let incoming = self.counts.map(|_| Blocks::counts(self.incoming));
-                Chosen::of(guide, tuning.all_to_all, &shape, |it| {
+            CollectiveKind::AllGather => {
+                AlgorithmChoice::of(guide, tuning.all_gather, &shape, |it| {
+                    it.plan(place, &blocks)
+                })
+            }
+            CollectiveKind::AllToAll => {
+                let incoming = self.counts.map(|_| Blocks::counts(self.recv_counts));
+                AlgorithmChoice::of(guide, tuning.all_to_all, &shape, |it| {
                     it.plan(place, &blocks, incoming.as_ref().unwrap_or(&blocks))
                 })
             }
-            Verb::Reduce => Chosen::of(guide, tuning.reduce, &shape, |it| {
+            CollectiveKind::Reduce => AlgorithmChoice::of(guide, tuning.reduce, &shape, |it| {
                 it.plan(place, root, len, order)
             }),
-            Verb::AllReduce => Chosen::of(guide, tuning.all_reduce, &shape, |it| {
-                it.plan(place, len, order)
-            }),
-            Verb::ReduceScatter => Chosen::of(guide, tuning.reduce_scatter, &shape, |it| {
-                it.plan(place, &blocks, order)
-            }),
-            Verb::Scan => Chosen::only("doubling", Ok(scan(place, len))),
-            Verb::Exscan => Chosen::only("doubling", Ok(exscan(place, len))),
+            CollectiveKind::AllReduce => {
+                AlgorithmChoice::of(guide, tuning.all_reduce, &shape, |it| {
+                    it.plan(place, len, order)
+                })
+            }
+            CollectiveKind::ReduceScatter => {
+                AlgorithmChoice::of(guide, tuning.reduce_scatter, &shape, |it| {
+                    it.plan(place, &blocks, order)
+                })
+            }
+            CollectiveKind::Scan => AlgorithmChoice::only("doubling", Ok(scan(place, len))),
+            CollectiveKind::Exscan => AlgorithmChoice::only("doubling", Ok(exscan(place, len))),
         }
     }
 
     /// Returns true if all ranks know that no element moves.
     fn is_empty(&self) -> bool {
-        match (self.verb, self.counts) {
-            (Verb::Barrier, _) | (Verb::AllToAll, Some(_)) => false,
+        match (self.kind, self.counts) {
+            (CollectiveKind::Barrier, _) | (CollectiveKind::AllToAll, Some(_)) => false,
             (_, Some(counts)) => counts.iter().all(|count| *count == 0),
             (_, None) => self.len == 0,
         }
     }
 
     /// Returns the shape that the chooser sees; it is the same on all ranks.
-    fn shape(&self, place: &Place<'_>, elem: usize) -> Shape {
+    fn shape(&self, place: &RankLayout<'_>, elem: usize) -> Shape {
         let size = place.size();
         let all = self.counts.map(|counts| counts.iter().sum::<usize>());
-        let len = match (self.verb, all) {
+        let len = match (self.kind, all) {
             // Counts differ between ranks. Each block is one message, whatever the algorithm.
-            (Verb::AllToAll, Some(_)) => 1,
-            (Verb::ReduceScatter, all) => all.unwrap_or(self.len * size),
+            (CollectiveKind::AllToAll, Some(_)) => 1,
+            (CollectiveKind::ReduceScatter, all) => all.unwrap_or(self.len * size),
             (_, Some(all)) => all.div_ceil(size),
             (_, None) => self.len,
         };
@@ -308,23 +336,26 @@ impl<'a> Ask<'a> {
             bytes: len.saturating_mul(elem),
             order: self.order,
             ragged: self.counts.is_some(),
-            mapped: place.is_mapped(),
+            mapped: place.has_consecutive_nodes(),
             ..Shape::of(size)
         }
     }
 
     /// Describes the call, for the error when two ranks have called different collectives.
-    pub(crate) fn words<T: Wire>(&self) -> String {
+    pub(crate) fn describe<T: Wire>(&self) -> String {
         let mut words = Vec::new();
         if matches!(
-            self.verb,
-            Verb::Bcast | Verb::Gather | Verb::Scatter | Verb::Reduce
+            self.kind,
+            CollectiveKind::Bcast
+                | CollectiveKind::Gather
+                | CollectiveKind::Scatter
+                | CollectiveKind::Reduce
         ) {
             words.push(format!("root {}", self.root));
         }
         match self.counts {
-            _ if self.verb == Verb::Barrier => {}
-            Some(_) if self.verb == Verb::AllToAll => words.push(format!("{}", T::SIG)),
+            _ if self.kind == CollectiveKind::Barrier => {}
+            Some(_) if self.kind == CollectiveKind::AllToAll => words.push(format!("{}", T::SIG)),
             Some(counts) => words.push(format!("{counts:?} {}", T::SIG)),
             None => words.push(format!("{} {}", self.len, T::SIG)),
         }
@@ -337,28 +368,31 @@ impl<'a> Ask<'a> {
         format!("{} ({})", self.name, words.join(", "))
     }
 
-    fn signature<T: Wire>(&self, algorithm: &str) -> Signature {
-        let agreed = self.counts.filter(|_| self.verb != Verb::AllToAll);
+    fn signature<T: Wire>(&self, algorithm: &str) -> CollectiveSignature {
+        let agreed = self
+            .counts
+            .filter(|_| self.kind != CollectiveKind::AllToAll);
         let numbers = [self.root, self.len, usize::from(self.order == Order::Any)];
         let numbers = numbers.iter().chain(agreed.into_iter().flatten());
-        let words = format!("{:?} {algorithm} {}", self.verb, self.op);
-        numbers.fold(Signature::of(&words).with_type::<T>(), |sig, number| {
-            sig.with(*number as u64)
-        })
+        let words = format!("{:?} {algorithm} {}", self.kind, self.op);
+        numbers.fold(
+            CollectiveSignature::of(&words).with_type::<T>(),
+            |sig, number| sig.with(*number as u64),
+        )
     }
 }
 
 /// An algorithm, its cost and its plan.
-struct Chosen {
+struct AlgorithmChoice {
     algorithm: String,
     cost_ns: f64,
     plan: Result<Plan, Unfit>,
 }
 
-impl Chosen {
+impl AlgorithmChoice {
     /// Plans with the algorithm that the call names, or with the best one.
     fn of<A: Algorithm>(
-        guide: &Guide<'_>,
+        guide: &ChoiceContext<'_>,
         named: Option<A>,
         shape: &Shape,
         plan: impl Fn(A) -> Result<Plan, Unfit>,

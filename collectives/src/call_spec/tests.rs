@@ -4,33 +4,33 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ripstop_rt::{Settings, buffer::Wire};
 
-use super::{Ask, BYTES_MAX, Verb};
+use super::{BYTES_MAX, CallSpec, CollectiveKind};
 use crate::{
     Tuning,
     cost::{LogGP, Machine},
     plan::{
-        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Nodes, Order, Place, Reduce,
+        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Nodes, Order, RankLayout, Reduce,
         ReduceScatter, Scatter,
     },
-    tuning::Guide,
+    tuning::ChoiceContext,
 };
 
-const VERBS: [Verb; 11] = [
-    Verb::Barrier,
-    Verb::Bcast,
-    Verb::Gather,
-    Verb::Scatter,
-    Verb::AllGather,
-    Verb::AllToAll,
-    Verb::Reduce,
-    Verb::AllReduce,
-    Verb::ReduceScatter,
-    Verb::Scan,
-    Verb::Exscan,
+const VERBS: [CollectiveKind; 11] = [
+    CollectiveKind::Barrier,
+    CollectiveKind::Bcast,
+    CollectiveKind::Gather,
+    CollectiveKind::Scatter,
+    CollectiveKind::AllGather,
+    CollectiveKind::AllToAll,
+    CollectiveKind::Reduce,
+    CollectiveKind::AllReduce,
+    CollectiveKind::ReduceScatter,
+    CollectiveKind::Scan,
+    CollectiveKind::Exscan,
 ];
 
 /// Returns every algorithm of every collective, as it is and with the largest parameter.
-fn tunings(verb: Verb) -> Vec<Tuning> {
+fn tunings(verb: CollectiveKind) -> Vec<Tuning> {
     macro_rules! all {
         ($collective:ident, $algorithm:ident) => {{
             let most = |it: &$algorithm| format!("{}:{}", it.name(), usize::MAX).parse().ok();
@@ -40,16 +40,16 @@ fn tunings(verb: Verb) -> Vec<Tuning> {
         }};
     }
     match verb {
-        Verb::Barrier => all!(barrier, Barrier),
-        Verb::Bcast => all!(bcast, Bcast),
-        Verb::Gather => all!(gather, Gather),
-        Verb::Scatter => all!(scatter, Scatter),
-        Verb::AllGather => all!(all_gather, AllGather),
-        Verb::AllToAll => all!(all_to_all, AllToAll),
-        Verb::Reduce => all!(reduce, Reduce),
-        Verb::AllReduce => all!(all_reduce, AllReduce),
-        Verb::ReduceScatter => all!(reduce_scatter, ReduceScatter),
-        Verb::Scan | Verb::Exscan => vec![Tuning::AUTO],
+        CollectiveKind::Barrier => all!(barrier, Barrier),
+        CollectiveKind::Bcast => all!(bcast, Bcast),
+        CollectiveKind::Gather => all!(gather, Gather),
+        CollectiveKind::Scatter => all!(scatter, Scatter),
+        CollectiveKind::AllGather => all!(all_gather, AllGather),
+        CollectiveKind::AllToAll => all!(all_to_all, AllToAll),
+        CollectiveKind::Reduce => all!(reduce, Reduce),
+        CollectiveKind::AllReduce => all!(all_reduce, AllReduce),
+        CollectiveKind::ReduceScatter => all!(reduce_scatter, ReduceScatter),
+        CollectiveKind::Scan | CollectiveKind::Exscan => vec![Tuning::AUTO],
     }
 }
 
@@ -73,12 +73,16 @@ fn machine(per_node: usize) -> Machine {
 }
 
 /// Blocks of one length and of several, up to the largest buffer and beyond it.
-fn asks(verb: Verb, size: usize, elem: usize, visit: &mut dyn FnMut(Ask<'_>)) {
+fn asks(verb: CollectiveKind, size: usize, elem: usize, visit: &mut dyn FnMut(CallSpec<'_>)) {
     let most = BYTES_MAX / elem;
     let few = most / size / size;
     let takes_counts = matches!(
         verb,
-        Verb::Gather | Verb::Scatter | Verb::AllGather | Verb::AllToAll | Verb::ReduceScatter
+        CollectiveKind::Gather
+            | CollectiveKind::Scatter
+            | CollectiveKind::AllGather
+            | CollectiveKind::AllToAll
+            | CollectiveKind::ReduceScatter
     );
     for len in [
         0,
@@ -90,10 +94,14 @@ fn asks(verb: Verb, size: usize, elem: usize, visit: &mut dyn FnMut(Ask<'_>)) {
         most,
         usize::MAX,
     ] {
-        visit(Ask::of(verb, "test").len(len));
+        visit(CallSpec::of(verb, "test").len(len));
         for counts in [vec![len; size], one(size, 0, len), one(size, size - 1, len)] {
             if takes_counts {
-                visit(Ask::of(verb, "test").counts(&counts).incoming(&counts));
+                visit(
+                    CallSpec::of(verb, "test")
+                        .counts(&counts)
+                        .recv_counts(&counts),
+                );
             }
         }
     }
@@ -106,26 +114,26 @@ fn one(size: usize, rank: usize, len: usize) -> Vec<usize> {
 }
 
 /// Returns the calls of one rank that panic, of all possible ones.
-fn panics<T: Wire>(place: &Place<'_>, per_node: usize) -> Vec<String> {
+fn panics<T: Wire>(place: &RankLayout<'_>, per_node: usize) -> Vec<String> {
     let settings = Settings::from_variables([]).unwrap();
     let mut panics = Vec::new();
     let tuned = VERBS
         .iter()
         .flat_map(|verb| tunings(*verb).into_iter().map(|tuning| (*verb, tuning)));
     for (verb, tuning) in tuned {
-        let guide = Guide {
+        let guide = ChoiceContext {
             tuning: &tuning,
             settings: &settings,
             machine: machine(per_node),
         };
         asks(verb, place.size(), size_of::<T>(), &mut |ask| {
             for order in [Order::Any, Order::RankOrder] {
-                let ask = Ask {
+                let ask = CallSpec {
                     order,
                     root: place.size() - 1,
                     ..ask.clone()
                 };
-                let made = || ask.make::<T>(place, &guide).map(|_| ());
+                let made = || ask.build_program::<T>(place, &guide).map(|_| ());
                 if catch_unwind(AssertUnwindSafe(made)).is_err() {
                     panics.push(format!("{ask:?} with {tuning:?} on {place:?}"));
                 }
@@ -140,7 +148,7 @@ fn lengths_and_parameters_beyond_all_memory_are_refused_and_never_a_panic() {
     for (size, per_node) in [(1, 1), (2, 1), (3, 1), (4, 2), (7, 3), (64, 16)] {
         let nodes = Nodes::regular(size, per_node);
         for rank in [0, size / 2, size - 1] {
-            let place = Place::new(rank, size);
+            let place = RankLayout::new(rank, size);
             let place = if per_node > 1 {
                 place.on(&nodes)
             } else {
@@ -155,16 +163,18 @@ fn lengths_and_parameters_beyond_all_memory_are_refused_and_never_a_panic() {
 #[test]
 fn blocks_of_any_length_are_short_for_a_rank_alone_and_with_counts_for_no_others() {
     let settings = Settings::from_variables([]).unwrap();
-    let guide = Guide {
+    let guide = ChoiceContext {
         tuning: &Tuning::AUTO,
         settings: &settings,
         machine: machine(1),
     };
     for (size, short) in [(1, true), (2, false)] {
         let counts = vec![1 << 20; size];
-        let ask = Ask::of(Verb::AllToAll, "test");
-        let ask = ask.counts(&counts).incoming(&counts);
-        let made = ask.make::<u8>(&Place::new(0, size), &guide).unwrap();
+        let ask = CallSpec::of(CollectiveKind::AllToAll, "test");
+        let ask = ask.counts(&counts).recv_counts(&counts);
+        let made = ask
+            .build_program::<u8>(&RankLayout::new(0, size), &guide)
+            .unwrap();
         assert_eq!(made.program.is_short(), short, "{size} ranks");
     }
 }

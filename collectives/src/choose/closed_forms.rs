@@ -7,12 +7,12 @@ use crate::{
 
 /// A group of ranks on a machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Model<'a> {
+pub(super) struct GroupModel<'a> {
     pub(super) machine: &'a Machine,
     pub(super) size: usize,
 }
 
-impl<'a> Model<'a> {
+impl<'a> GroupModel<'a> {
     /// Returns the number of this group's ranks on a node.
     pub(super) fn local(&self) -> usize {
         self.machine.per_node.min(self.size)
@@ -178,8 +178,8 @@ impl<'a> Model<'a> {
 
     /// Returns the group of the first ranks of the nodes, each alone on its port. `lone` is the [`Machine::lone`] of this
     /// machine.
-    pub(super) fn leaders<'m>(&self, lone: &'m Machine) -> Model<'m> {
-        Model {
+    pub(super) fn leaders<'m>(&self, lone: &'m Machine) -> GroupModel<'m> {
+        GroupModel {
             machine: lone,
             size: self.nodes(),
         }

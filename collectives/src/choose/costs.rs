@@ -1,6 +1,6 @@
 //! For each algorithm: its cost, when it fits, and the parameters that are worth trying.
 
-use super::{Algorithm, Shape, closed_forms::Model};
+use super::{Algorithm, Shape, closed_forms::GroupModel};
 use crate::{
     cost::Machine,
     plan::{
@@ -44,8 +44,8 @@ impl Algorithm for Barrier {
 
     fn cost_ns(self, shape: &Shape, machine: &Machine) -> f64 {
         let model = shape.model(machine);
-        let dissemination = |model: &Model<'_>| model.shifts(|_| 0.0);
-        let tree = |model: &Model<'_>| 2.0 * model.binomial(|_| 0.0);
+        let dissemination = |model: &GroupModel<'_>| model.shifts(|_| 0.0);
+        let tree = |model: &GroupModel<'_>| 2.0 * model.binomial(|_| 0.0);
         match self {
             Self::Dissemination => dissemination(&model),
             Self::Binomial => tree(&model),
@@ -82,7 +82,7 @@ impl Algorithm for Bcast {
     fn cost_ns(self, shape: &Shape, machine: &Machine) -> f64 {
         let (model, bytes) = (shape.model(machine), shape.bytes as f64);
         let part = bytes / shape.size as f64;
-        let tree = |model: &Model<'_>| model.binomial(|_| bytes);
+        let tree = |model: &GroupModel<'_>| model.binomial(|_| bytes);
         match self {
             Self::Binomial => tree(&model),
             Self::Kary { arity } => kary(&model, arity, bytes),
@@ -115,8 +115,8 @@ macro_rules! rooted {
                     Self::Binomial => model.binomial(|ranks| ranks as f64 * block),
                     Self::Linear { .. } => {
                         let (near, far) = (model.local() - 1, shape.size - model.local());
-                        let inside = Model::$row(&machine.inside, block, near);
-                        inside + Model::$row(&machine.across, block, far)
+                        let inside = GroupModel::$row(&machine.inside, block, near);
+                        inside + GroupModel::$row(&machine.across, block, far)
                     }
                 }
             }
@@ -190,8 +190,8 @@ impl Algorithm for AllToAll {
             }
             Self::Leaders => {
                 let (row, local) = (block * shape.size as f64, model.local() as f64);
-                let collect = Model::incast(&machine.inside, row, model.local() - 1);
-                let hand_out = Model::row(&machine.inside, row, model.local() - 1);
+                let collect = GroupModel::incast(&machine.inside, row, model.local() - 1);
+                let hand_out = GroupModel::row(&machine.inside, row, model.local() - 1);
                 let between = model
                     .leaders(&machine.lone())
                     .all_pairs(block * local * local);
@@ -239,7 +239,7 @@ impl Algorithm for AllReduce {
 
     fn cost_ns(self, shape: &Shape, machine: &Machine) -> f64 {
         let (model, bytes) = (shape.model(machine), shape.bytes as f64);
-        let down = |model: &Model<'_>| model.binomial(|_| bytes);
+        let down = |model: &GroupModel<'_>| model.binomial(|_| bytes);
         let (node, lone) = (model.node(), machine.lone());
         let leaders = model.leaders(&lone);
         let meetings_ns = self.meetings(shape, machine) * MEETING_NS;
@@ -308,7 +308,7 @@ impl Algorithm for ReduceScatter {
 }
 
 /// Returns the time down or up a tree of at most `arity` children per rank, filled level by level.
-fn kary(model: &Model<'_>, arity: usize, bytes: f64) -> f64 {
+fn kary(model: &GroupModel<'_>, arity: usize, bytes: f64) -> f64 {
     let arity = arity.min(model.size);
     let (mut parents, mut reached, mut total_ns) = (1, 1, 0.0);
     while reached < model.size {
@@ -316,7 +316,7 @@ fn kary(model: &Model<'_>, arity: usize, bytes: f64) -> f64 {
         let each = children.min(arity);
         let leaving = children - model.local().saturating_sub(reached).min(children);
         total_ns += if leaving == 0 {
-            Model::row(&model.machine.inside, bytes, each)
+            GroupModel::row(&model.machine.inside, bytes, each)
         } else {
             let of_one_node = leaving.min(parents.min(model.local()) * arity);
             model.crossing(bytes, of_one_node)
@@ -327,7 +327,7 @@ fn kary(model: &Model<'_>, arity: usize, bytes: f64) -> f64 {
 }
 
 /// Returns the time from rank to rank in a chain; the slowest link sets the pace.
-fn chain(model: &Model<'_>, bytes: f64, segments: usize) -> f64 {
+fn chain(model: &GroupModel<'_>, bytes: f64, segments: usize) -> f64 {
     if model.size == 1 {
         return 0.0;
     }
@@ -338,13 +338,13 @@ fn chain(model: &Model<'_>, bytes: f64, segments: usize) -> f64 {
     } else {
         &machine.inside
     };
-    let between = (nodes - 1) as f64 * Model::hop(&machine.across, part);
-    let inside = (model.size - nodes) as f64 * Model::hop(&machine.inside, part);
+    let between = (nodes - 1) as f64 * GroupModel::hop(&machine.across, part);
+    let inside = (model.size - nodes) as f64 * GroupModel::hop(&machine.inside, part);
     between + inside + (segments - 1) as f64 * (slowest.overhead_ns + slowest.busy_ns(part))
 }
 
 /// Returns the number of segments, a power of two, with which a chain is fastest.
-fn segments(model: &Model<'_>, bytes: f64) -> usize {
+fn segments(model: &GroupModel<'_>, bytes: f64) -> usize {
     let powers = (0..=SEGMENTS_LOG2_MAX).map(|bits| 1 << bits);
     let cost_ns = |segments: &usize| chain(model, bytes, *segments);
     powers
@@ -352,22 +352,22 @@ fn segments(model: &Model<'_>, bytes: f64) -> usize {
         .unwrap_or(1)
 }
 
-fn reduce_up(model: &Model<'_>, bytes: f64) -> f64 {
-    let levels = Model::levels(model.size).count() as f64;
+fn reduce_up(model: &GroupModel<'_>, bytes: f64) -> f64 {
+    let levels = GroupModel::levels(model.size).count() as f64;
     model.binomial(|_| bytes) + levels * model.reduce(bytes) + model.copy(bytes)
 }
 
-fn doubling(model: &Model<'_>, bytes: f64) -> f64 {
+fn doubling(model: &GroupModel<'_>, bytes: f64) -> f64 {
     let rounds = powers(model.power()).map(|d| model.exchange(bytes, d) + model.reduce(bytes));
     rounds.sum::<f64>() + merging(model, bytes) + model.if_folded(bytes)
 }
 
-fn rabenseifner(model: &Model<'_>, bytes: f64) -> f64 {
+fn rabenseifner(model: &GroupModel<'_>, bytes: f64) -> f64 {
     halving(model, bytes, |d| d) + regather(model, bytes) + model.if_folded(bytes)
 }
 
 /// Returns the time to exchange and combine halves of the vector. `distance` is that of the round in which 1/(2d) of it moves.
-fn halving(model: &Model<'_>, bytes: f64, distance: impl Fn(usize) -> usize) -> f64 {
+fn halving(model: &GroupModel<'_>, bytes: f64, distance: impl Fn(usize) -> usize) -> f64 {
     let round = |d: usize| {
         let part = bytes / (2 * d) as f64;
         model.exchange(part, distance(d)) + model.reduce(part)
@@ -376,7 +376,7 @@ fn halving(model: &Model<'_>, bytes: f64, distance: impl Fn(usize) -> usize) -> 
 }
 
 /// Returns the time of the way back after a [`halving`].
-fn regather(model: &Model<'_>, bytes: f64) -> f64 {
+fn regather(model: &GroupModel<'_>, bytes: f64) -> f64 {
     let rounds = powers(model.power());
     rounds
         .map(|d| model.exchange(bytes / (2 * d) as f64, d))
@@ -384,7 +384,7 @@ fn regather(model: &Model<'_>, bytes: f64) -> f64 {
 }
 
 /// Returns the time to merge ranks at the start of a reduction if their number is no power of two.
-fn merging(model: &Model<'_>, bytes: f64) -> f64 {
+fn merging(model: &GroupModel<'_>, bytes: f64) -> f64 {
     if model.size.is_power_of_two() {
         0.0
     } else {

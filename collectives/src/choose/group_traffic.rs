@@ -1,6 +1,6 @@
 //! The work of all ranks of a group together. If ranks share processors, this decides, and not only which step waits for which.
 
-use super::{Shape, closed_forms::Model};
+use super::{Shape, closed_forms::GroupModel};
 use crate::{
     cost::Machine,
     plan::{
@@ -11,7 +11,7 @@ use crate::{
 
 /// Messages of all ranks together, and the bytes that they combine and copy locally.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Load {
+pub struct GroupTraffic {
     /// Numbers of messages, each with their length in bytes.
     pub(super) messages: Vec<(usize, f64)>,
     pub(super) reduced: f64,
@@ -24,12 +24,12 @@ pub struct Load {
 
 /// Totals over all ranks, exact for groups of a power of two. Algorithms in which one rank of each node communicates for the
 /// others are not considered, because they are not used if all ranks are on one node.
-pub trait Total {
+pub trait TotalTraffic {
     /// Returns the work of all ranks.
-    fn total(self, shape: &Shape) -> Load;
+    fn total(self, shape: &Shape) -> GroupTraffic;
 }
 
-impl Load {
+impl GroupTraffic {
     /// Returns a load of `messages` messages of one length.
     fn of(messages: usize, bytes: f64) -> Self {
         Self {
@@ -106,21 +106,23 @@ impl Load {
 const COLD_NS: f64 = 1500.0;
 
 /// Returns the load of a tree down which each subtree gets its blocks.
-fn scattered(size: usize, block: f64) -> Load {
-    let messages = (0..).zip(Model::levels(size)).map(|(level, (_, half))| {
-        // If the size is no power of two, the last level is not full.
-        let count = (1 << level).min(size - (1 << level));
-        (count, half as f64 * block)
-    });
-    Load {
+fn scattered(size: usize, block: f64) -> GroupTraffic {
+    let messages = (0..)
+        .zip(GroupModel::levels(size))
+        .map(|(level, (_, half))| {
+            // If the size is no power of two, the last level is not full.
+            let count = (1 << level).min(size - (1 << level));
+            (count, half as f64 * block)
+        });
+    GroupTraffic {
         messages: messages.collect(),
-        ..Load::default()
+        ..GroupTraffic::default()
     }
 }
 
 /// Returns the load of a message from every rank to every other rank.
-fn pairs(size: usize, bytes: f64) -> Load {
-    Load::of(size * (size - 1), bytes)
+fn pairs(size: usize, bytes: f64) -> GroupTraffic {
+    GroupTraffic::of(size * (size - 1), bytes)
 }
 
 /// Returns the ranks that remain after folding to a power of two, the rounds among them, and the ranks that do not remain.
@@ -130,12 +132,12 @@ fn folded(size: usize) -> (usize, usize, usize) {
 }
 
 /// Returns the load of exchanging halves of the vector, in one direction.
-fn halves(size: usize, bytes: f64) -> Load {
+fn halves(size: usize, bytes: f64) -> GroupTraffic {
     let (power, _, _) = folded(size);
     let half = |distance| (power, bytes * distance as f64 / power as f64);
-    Load {
+    GroupTraffic {
         messages: powers(power).map(half).collect(),
-        ..Load::default()
+        ..GroupTraffic::default()
     }
 }
 
@@ -144,25 +146,29 @@ const fn inner(size: usize) -> usize {
     size.div_ceil(2)
 }
 
-impl Total for Barrier {
-    fn total(self, shape: &Shape) -> Load {
+impl TotalTraffic for Barrier {
+    fn total(self, shape: &Shape) -> GroupTraffic {
         let size = shape.size;
         match self {
-            Self::Dissemination => Load::of(size * powers(size).count(), 0.0),
+            Self::Dissemination => GroupTraffic::of(size * powers(size).count(), 0.0),
             Self::Flat => pairs(size, 0.0).at_once(),
-            Self::Binomial | Self::Kary { .. } | Self::Leaders => Load::of(2 * (size - 1), 0.0),
+            Self::Binomial | Self::Kary { .. } | Self::Leaders => {
+                GroupTraffic::of(2 * (size - 1), 0.0)
+            }
         }
     }
 }
 
-impl Total for Bcast {
-    fn total(self, shape: &Shape) -> Load {
+impl TotalTraffic for Bcast {
+    fn total(self, shape: &Shape) -> GroupTraffic {
         let (size, bytes) = (shape.size, shape.bytes as f64);
-        let tree = Load::of(size - 1, bytes);
+        let tree = GroupTraffic::of(size - 1, bytes);
         match self {
             Self::Kary { arity } if arity.saturating_add(1) >= size => tree.at_once(),
             Self::Binomial | Self::Kary { .. } | Self::Leaders => tree,
-            Self::Chain { segments } => Load::of((size - 1) * segments, bytes / segments as f64),
+            Self::Chain { segments } => {
+                GroupTraffic::of((size - 1) * segments, bytes / segments as f64)
+            }
             Self::ScatterRing => {
                 let part = bytes / size as f64;
                 scattered(size, part).and(pairs(size, part))
@@ -171,23 +177,27 @@ impl Total for Bcast {
     }
 }
 
-impl Total for Gather {
-    fn total(self, shape: &Shape) -> Load {
+impl TotalTraffic for Gather {
+    fn total(self, shape: &Shape) -> GroupTraffic {
         let (size, block) = (shape.size, shape.bytes as f64);
         match self {
             Self::Binomial => scattered(size, block).copying(inner(size), block),
-            Self::Linear { .. } => Load::of(size - 1, block).copying(1, block).at_once(),
+            Self::Linear { .. } => GroupTraffic::of(size - 1, block)
+                .copying(1, block)
+                .at_once(),
         }
     }
 }
 
-impl Total for Scatter {
-    fn total(self, shape: &Shape) -> Load {
+impl TotalTraffic for Scatter {
+    fn total(self, shape: &Shape) -> GroupTraffic {
         let (size, block) = (shape.size, shape.bytes as f64);
         match self {
             Self::Binomial => scattered(size, block).copying(inner(size), block),
             Self::Linear { .. } => {
-                let all = Load::of(size - 1, block).copying(1, block).at_once();
+                let all = GroupTraffic::of(size - 1, block)
+                    .copying(1, block)
+                    .at_once();
                 // With two ranks there is a single message, which counts like one that is the same for all ranks.
                 if size > 2 { all.moving() } else { all }
             }
@@ -195,35 +205,35 @@ impl Total for Scatter {
     }
 }
 
-impl Total for AllGather {
-    fn total(self, shape: &Shape) -> Load {
+impl TotalTraffic for AllGather {
+    fn total(self, shape: &Shape) -> GroupTraffic {
         let (size, block) = (shape.size, shape.bytes as f64);
         let rounds = || powers(size).map(|distance| distance.min(size - distance));
         let sent = match self {
             Self::Ring => pairs(size, block),
-            Self::RecursiveDoubling => Load {
+            Self::RecursiveDoubling => GroupTraffic {
                 messages: rounds()
                     .map(|blocks| (size, blocks as f64 * block))
                     .collect(),
-                ..Load::default()
+                ..GroupTraffic::default()
             },
             // A message that crosses the end of the output is cut in two; each part counts as half.
-            Self::Bruck => Load {
+            Self::Bruck => GroupTraffic {
                 messages: rounds()
                     .flat_map(|blocks| {
                         let (cut, bytes) = (blocks - 1, blocks as f64 * block);
                         [(size - cut, bytes), (2 * cut, bytes / 2.0)]
                     })
                     .collect(),
-                ..Load::default()
+                ..GroupTraffic::default()
             },
         };
         sent.copying(size, block)
     }
 }
 
-impl Total for AllToAll {
-    fn total(self, shape: &Shape) -> Load {
+impl TotalTraffic for AllToAll {
+    fn total(self, shape: &Shape) -> GroupTraffic {
         let (size, block) = (shape.size, shape.bytes as f64);
         let row = size as f64 * block;
         match self {
@@ -234,18 +244,18 @@ impl Total for AllToAll {
             Self::Bruck => {
                 let rounds = powers(size).count();
                 let moved = rounds as f64 * row / 2.0;
-                Load::of(size * rounds, row / 2.0).copying(size, moved + 2.0 * row)
+                GroupTraffic::of(size * rounds, row / 2.0).copying(size, moved + 2.0 * row)
             }
-            Self::Leaders => Load::of(2 * (size - 1), row),
+            Self::Leaders => GroupTraffic::of(2 * (size - 1), row),
         }
     }
 }
 
-impl Total for Reduce {
-    fn total(self, shape: &Shape) -> Load {
+impl TotalTraffic for Reduce {
+    fn total(self, shape: &Shape) -> GroupTraffic {
         let (size, bytes) = (shape.size, shape.bytes as f64);
         match self {
-            Self::Binomial => Load::of(size - 1, bytes)
+            Self::Binomial => GroupTraffic::of(size - 1, bytes)
                 .reducing(size - 1, bytes)
                 .copying(inner(size), bytes),
             Self::Rabenseifner => {
@@ -257,15 +267,15 @@ impl Total for Reduce {
     }
 }
 
-impl Total for AllReduce {
-    fn total(self, shape: &Shape) -> Load {
+impl TotalTraffic for AllReduce {
+    fn total(self, shape: &Shape) -> GroupTraffic {
         let (size, bytes) = (shape.size, shape.bytes as f64);
         let (power, rounds, left) = folded(size);
-        let others = Load::of(2 * left, bytes).reducing(left, bytes);
+        let others = GroupTraffic::of(2 * left, bytes).reducing(left, bytes);
         match self {
             Self::RecursiveDoubling => {
                 let count = power * rounds;
-                others.and(Load::of(count, bytes).reducing(count, bytes))
+                others.and(GroupTraffic::of(count, bytes).reducing(count, bytes))
             }
             Self::Rabenseifner => {
                 let way = || halves(size, bytes);
@@ -273,21 +283,21 @@ impl Total for AllReduce {
             }
             Self::Ring => {
                 let count = size * (size - 1);
-                Load::of(2 * count, bytes / size as f64).reducing(size - 1, bytes)
+                GroupTraffic::of(2 * count, bytes / size as f64).reducing(size - 1, bytes)
             }
             Self::Flat => pairs(size, bytes)
                 .reducing(size * (size - 1), bytes)
                 .copying(size - 1, bytes)
                 .at_once(),
             Self::ReduceBcast | Self::LeadersDoubling | Self::LeadersRabenseifner => {
-                Load::of(2 * (size - 1), bytes).reducing(size - 1, bytes)
+                GroupTraffic::of(2 * (size - 1), bytes).reducing(size - 1, bytes)
             }
         }
     }
 }
 
-impl Total for ReduceScatter {
-    fn total(self, shape: &Shape) -> Load {
+impl TotalTraffic for ReduceScatter {
+    fn total(self, shape: &Shape) -> GroupTraffic {
         let (size, bytes) = (shape.size, shape.bytes as f64);
         let block = bytes / size as f64;
         let moved = match self {
@@ -296,7 +306,7 @@ impl Total for ReduceScatter {
             Self::Ring => pairs(size, block),
             Self::ReduceAndScatter => {
                 let down = scattered(size, block).copying(inner(size), block);
-                Load::of(size - 1, bytes)
+                GroupTraffic::of(size - 1, bytes)
                     .and(down)
                     .copying(inner(size), bytes)
             }

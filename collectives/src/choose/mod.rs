@@ -25,17 +25,19 @@ use crate::{
     plan::{Order, Unknown},
 };
 
-mod costs;
 mod closed_forms;
+mod costs;
+mod group_traffic;
 #[cfg(test)]
 mod tests;
-mod group_traffic;
 
 #[doc(hidden)]
-pub use self::group_traffic::{Load, Total};
+pub use self::group_traffic::{GroupTraffic, TotalTraffic};
 
 /// The algorithms of a collective, as the chooser sees them. Only the enums of [`plan`](crate::plan) implement it.
-pub trait Algorithm: Copy + Debug + Display + PartialEq + FromStr<Err = Unknown> + Total {
+pub trait Algorithm:
+    Copy + Debug + Display + PartialEq + FromStr<Err = Unknown> + TotalTraffic
+{
     /// The name of the collective.
     const COLLECTIVE: &'static str;
 
@@ -78,8 +80,8 @@ impl Shape {
         }
     }
 
-    fn model<'a>(&self, machine: &'a Machine) -> closed_forms::Model<'a> {
-        closed_forms::Model {
+    fn model<'a>(&self, machine: &'a Machine) -> closed_forms::GroupModel<'a> {
+        closed_forms::GroupModel {
             machine,
             size: self.size,
         }

@@ -1,9 +1,9 @@
-use super::{Algorithm, Load, Shape, Table, Total, cheapest};
+use super::{Algorithm, GroupTraffic, Shape, Table, TotalTraffic, cheapest};
 use crate::{
     cost::{LogGP, Machine, critical_path},
     plan::{
-        Action, AllGather, AllReduce, AllToAll, Barrier, Bcast, Blocks, Gather, Nodes, Order,
-        Place, Plan, Reduce, ReduceScatter, Scatter, Unfit,
+        Action, AllGather, AllReduce, AllToAll, Barrier, Bcast, Blocks, Gather, Nodes, Order, Plan,
+        RankLayout, Reduce, ReduceScatter, Scatter, Unfit,
     },
 };
 
@@ -33,10 +33,14 @@ const FLAT: Machine = Machine {
     ..CLUSTER
 };
 
-fn path(size: usize, machine: &Machine, plan: impl Fn(&Place<'_>) -> Result<Plan, Unfit>) -> f64 {
+fn path(
+    size: usize,
+    machine: &Machine,
+    plan: impl Fn(&RankLayout<'_>) -> Result<Plan, Unfit>,
+) -> f64 {
     let nodes = Nodes::regular(size, machine.per_node);
     let plans: Vec<Plan> = (0..size)
-        .map(|rank| plan(&Place::new(rank, size).on(&nodes)).unwrap())
+        .map(|rank| plan(&RankLayout::new(rank, size).on(&nodes)).unwrap())
         .collect();
     critical_path(&plans, machine, 1).unwrap()
 }
@@ -212,7 +216,7 @@ fn assert_monotone<A: Algorithm>(machine: &Machine, size: usize) {
 fn what_is_chosen_can_be_planned() {
     for size in [1, 2, 5, 8, 24, 30] {
         let nodes = Nodes::regular(size, CLUSTER.per_node);
-        let place = Place::new(size - 1, size).on(&nodes);
+        let place = RankLayout::new(size - 1, size).on(&nodes);
         for bytes in [0, 1, 100, 5000, 300_000] {
             for order in [Order::Any, Order::RankOrder] {
                 let shape = Shape {
@@ -362,7 +366,7 @@ fn totals_are_those_of_the_plans() {
 fn totals<A: Algorithm>(
     size: usize,
     bytes: usize,
-    plan: impl Fn(A, &Place<'_>) -> Result<Plan, Unfit>,
+    plan: impl Fn(A, &RankLayout<'_>) -> Result<Plan, Unfit>,
 ) {
     let shape = Shape {
         bytes,
@@ -375,7 +379,7 @@ fn totals<A: Algorithm>(
         let mut told = algorithm.total(&shape);
         let lens = |(count, len): (usize, f64)| std::iter::repeat_n(len, count);
         let mut lens: Vec<f64> = told.messages.drain(..).flat_map(lens).collect();
-        let plans = (0..size).map(|rank| plan(algorithm, &Place::new(rank, size)));
+        let plans = (0..size).map(|rank| plan(algorithm, &RankLayout::new(rank, size)));
         let (mut sent, counted) = counted(plans);
         lens.sort_by(f64::total_cmp);
         sent.sort_by(f64::total_cmp);
@@ -392,11 +396,11 @@ fn totals<A: Algorithm>(
 }
 
 /// Returns the lengths of messages, and the other totals.
-fn counted(plans: impl Iterator<Item = Result<Plan, Unfit>>) -> (Vec<f64>, Load) {
+fn counted(plans: impl Iterator<Item = Result<Plan, Unfit>>) -> (Vec<f64>, GroupTraffic) {
     let mut sent = Vec::new();
-    let mut load = Load {
+    let mut load = GroupTraffic {
         at_once: true,
-        ..Load::default()
+        ..GroupTraffic::default()
     };
     for plan in plans {
         let plan = plan.unwrap();
@@ -441,7 +445,7 @@ fn what_is_only_moved_is_found_in_passing_while_it_is_shorter() {
         cell_moved_bytes: 0,
         ..SHARED
     };
-    fn gains(total: impl Total, bytes: usize, machines: [&Machine; 2]) -> bool {
+    fn gains(total: impl TotalTraffic, bytes: usize, machines: [&Machine; 2]) -> bool {
         let shape = Shape {
             bytes,
             ..Shape::of(8)

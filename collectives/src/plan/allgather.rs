@@ -1,11 +1,11 @@
 //! Allgather: every rank's output holds the inputs of all ranks, one block each. Blocks may have any lengths.
 
 use super::{
-    Blocks, Place, Plan, Span, Unfit,
-    builder::{After, Builder},
+    Blocks, Plan, RankLayout, Span, Unfit,
+    builder::{PlanBuilder, StepDependency},
     names::algorithms,
-    rank_layout::Team,
-    shape::{Fold, Role, powers},
+    rank_layout::RankTeam,
+    shape::{FoldRole, PowerOfTwoFold, powers},
     step::Buffer::{Input, Output},
 };
 
@@ -32,8 +32,8 @@ impl AllGather {
     ///
     /// # Panics
     /// Panics if fewer blocks than ranks were given.
-    pub fn plan(self, place: &Place<'_>, blocks: &Blocks) -> Result<Plan, Unfit> {
-        let mut b = Builder::new(place).telling(blocks);
+    pub fn plan(self, place: &RankLayout<'_>, blocks: &Blocks) -> Result<Plan, Unfit> {
+        let mut b = PlanBuilder::new(place).with_empty_blocks(blocks);
         let team = place.team();
         match self {
             Self::Ring => {
@@ -48,14 +48,14 @@ impl AllGather {
 }
 
 /// Copies this rank's block to its place in the output.
-fn keep(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) -> After {
+fn keep(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) -> StepDependency {
     let own = Input.span(0, blocks.len(team.me));
-    b.copy(own, blocks.one(Output, team.me), &[])
+    b.copy(own, blocks.block_span(Output, team.me), &[])
 }
 
 /// Gathers all blocks in the output; this rank's own block is in `own`.
-pub(super) fn ring(b: &mut Builder, team: &Team<'_>, blocks: &Blocks, own: Span) {
-    let block = |back: usize| blocks.one(Output, (team.me + team.size - back) % team.size);
+pub(super) fn ring(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks, own: Span) {
+    let block = |back: usize| blocks.block_span(Output, (team.me + team.size - back) % team.size);
     let (mut part, mut got) = (own, None);
     for round in 1..team.size {
         b.send(team.ahead(1), part, &[got]);
@@ -64,41 +64,43 @@ pub(super) fn ring(b: &mut Builder, team: &Team<'_>, blocks: &Blocks, own: Span)
     }
 }
 
-fn recursive_doubling(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
-    let fold = Fold::new(team.size, 0);
-    let all = blocks.some(Output, 0..team.size);
+fn recursive_doubling(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) {
+    let fold = PowerOfTwoFold::new(team.size, 0);
+    let all = blocks.range_span(Output, 0..team.size);
     let (index, partner) = match fold.role(team.me) {
-        Role::In { index, partner } => (index, partner),
-        Role::Out { partner } => {
+        FoldRole::In { index, partner } => (index, partner),
+        FoldRole::Out { partner } => {
             let own = Input.span(0, blocks.len(team.me));
-            b.send(team.at(partner), own, &[]);
+            b.send(team.rank_at(partner), own, &[]);
             // The whole output comes back, this rank's own block included.
-            b.recv(team.at(partner), all, &[]);
+            b.recv(team.rank_at(partner), all, &[]);
             return;
         }
     };
     let copied = keep(b, team, blocks);
-    let merged = partner.and_then(|from| b.recv(team.at(from), blocks.one(Output, from), &[]));
+    let merged =
+        partner.and_then(|from| b.recv(team.rank_at(from), blocks.block_span(Output, from), &[]));
     let mut have = vec![copied, merged];
     for distance in powers(fold.power) {
         let first = index & !(distance - 1);
         let (mine, theirs) = (first..first + distance, first ^ distance);
-        let peer = team.at(fold.rank(index ^ distance));
-        b.send(peer, blocks.some(Output, fold.ranks(mine)), &have);
+        let peer = team.rank_at(fold.rank(index ^ distance));
+        b.send(peer, blocks.range_span(Output, fold.ranks(mine)), &have);
         let theirs = fold.ranks(theirs..theirs + distance);
-        have.push(b.recv(peer, blocks.some(Output, theirs), &[]));
+        have.push(b.recv(peer, blocks.range_span(Output, theirs), &[]));
     }
     if let Some(partner) = partner {
-        b.send(team.at(partner), all, &have);
+        b.send(team.rank_at(partner), all, &have);
     }
 }
 
-fn bruck(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
+fn bruck(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) {
     let size = team.size;
     // Returns `count` blocks from `first` on, around the end. Sender and receiver cut them at the same place.
     let parts = |first: usize, count: usize| {
         let (first, end) = (first % size, first % size + count);
-        [first..end.min(size), 0..end.saturating_sub(size)].map(|range| blocks.some(Output, range))
+        [first..end.min(size), 0..end.saturating_sub(size)]
+            .map(|range| blocks.range_span(Output, range))
     };
     let mut have = vec![keep(b, team, blocks)];
     for distance in powers(size) {

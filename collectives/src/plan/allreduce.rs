@@ -1,12 +1,12 @@
 //! Allreduce: the outputs of all ranks, combined element by element, in place and on every rank.
 
 use super::{
-    Blocks, Order, Place, Plan, Span, Unfit, bcast,
-    builder::{After, Builder},
+    Blocks, Order, Plan, RankLayout, Span, Unfit, bcast,
+    builder::{PlanBuilder, StepDependency},
     names::algorithms,
-    rank_layout::Team,
-    reduce::{self, absorb, side_of},
-    shape::{Fold, Role, powers},
+    rank_layout::RankTeam,
+    reduce::{self, recv_and_reduce, side_of},
+    shape::{FoldRole, PowerOfTwoFold, powers},
     step::{Buffer::Output, Side},
 };
 
@@ -31,7 +31,7 @@ algorithms! {
         /// scratch for (p − 1)n. For short vectors of few ranks, and of ranks that share processors. Keeps the order of ranks.
         Flat as "flat",
         /// To the first rank of each node, recursive doubling among those, and back. lg of the nodes · (α + nβ + nγ) between
-        /// nodes. Keeps the order of ranks if the ranks of each node follow each other. Needs [`Place::on`].
+        /// nodes. Keeps the order of ranks if the ranks of each node follow each other. Needs [`RankLayout::on`].
         LeadersDoubling as "leaders_doubling",
         /// Like `LeadersDoubling`, with Rabenseifner's algorithm among the nodes.
         LeadersRabenseifner as "leaders_rabenseifner",
@@ -59,9 +59,9 @@ impl AllReduce {
     /// # Errors
     /// [`Unfit`]: the order is not kept, there is no map of the nodes, or nodes are scattered and the operation does not
     /// commute.
-    pub fn plan(self, place: &Place<'_>, len: usize, order: Order) -> Result<Plan, Unfit> {
-        Unfit::unless_ordered(self.name(), self.order(), order)?;
-        let mut b = Builder::new(place);
+    pub fn plan(self, place: &RankLayout<'_>, len: usize, order: Order) -> Result<Plan, Unfit> {
+        Unfit::require_order(self.name(), self.order(), order)?;
+        let mut b = PlanBuilder::new(place);
         let (team, data) = (place.team(), Output.span(0, len));
         match self {
             Self::RecursiveDoubling => recursive_doubling(&mut b, &team, data),
@@ -82,8 +82,8 @@ impl AllReduce {
 
     fn leaders(
         self,
-        b: &mut Builder,
-        place: &Place<'_>,
+        b: &mut PlanBuilder,
+        place: &RankLayout<'_>,
         data: Span,
         order: Order,
     ) -> Result<(), Unfit> {
@@ -94,7 +94,7 @@ impl AllReduce {
         let node = nodes.team(place.rank());
         reduce::in_place(b, &node, 0, data);
         b.fence();
-        if let Some(leaders) = Team::of(place.rank(), nodes.leaders(0)) {
+        if let Some(leaders) = RankTeam::of(place.rank(), nodes.leaders(0)) {
             match self {
                 Self::LeadersRabenseifner => rabenseifner(b, &leaders, data),
                 _ => recursive_doubling(b, &leaders, data),
@@ -106,30 +106,30 @@ impl AllReduce {
     }
 }
 
-fn recursive_doubling(b: &mut Builder, team: &Team<'_>, acc: Span) {
-    let fold = Fold::new(team.size, 0);
+fn recursive_doubling(b: &mut PlanBuilder, team: &RankTeam<'_>, acc: Span) {
+    let fold = PowerOfTwoFold::new(team.size, 0);
     let (index, partner) = match fold.role(team.me) {
-        Role::In { index, partner } => (index, partner),
-        Role::Out { partner } => return lent(b, team.at(partner), acc),
+        FoldRole::In { index, partner } => (index, partner),
+        FoldRole::Out { partner } => return lent(b, team.rank_at(partner), acc),
     };
-    let mut landing = b.landing(2.min(team.size - 1), acc.len);
+    let mut landing = b.scratch_slots(2.min(team.size - 1), acc.len);
     let mut last = partner.and_then(|peer| {
         let side = side_of(peer, team.me);
-        absorb(b, &mut landing, team.at(peer), side, acc, &[])
+        recv_and_reduce(b, &mut landing, team.rank_at(peer), side, acc, &[])
     });
     for distance in powers(fold.power) {
         let peer = fold.rank(index ^ distance);
-        let sent = b.send(team.at(peer), acc, &[last]);
+        let sent = b.send(team.rank_at(peer), acc, &[last]);
         let side = side_of(peer, team.me);
-        last = absorb(b, &mut landing, team.at(peer), side, acc, &[sent]);
+        last = recv_and_reduce(b, &mut landing, team.rank_at(peer), side, acc, &[sent]);
     }
     if let Some(partner) = partner {
-        b.send(team.at(partner), acc, &[last]);
+        b.send(team.rank_at(partner), acc, &[last]);
     }
 }
 
 /// Combines from rank 0 on, so that all ranks have the same bits.
-fn flat(b: &mut Builder, team: &Team<'_>, own: Span) {
+fn flat(b: &mut PlanBuilder, team: &RankTeam<'_>, own: Span) {
     let mut sent = Vec::new();
     let mut came = vec![(own, None); team.size];
     for distance in 1..team.size {
@@ -154,67 +154,67 @@ fn flat(b: &mut Builder, team: &Team<'_>, own: Span) {
 }
 
 /// Plans for a rank whose partner takes its place: it sends its operand and receives the result.
-fn lent(b: &mut Builder, partner: usize, acc: Span) {
+fn lent(b: &mut PlanBuilder, partner: usize, acc: Span) {
     let sent = b.send(partner, acc, &[]);
     b.recv(partner, acc, &[sent]);
 }
 
-fn rabenseifner(b: &mut Builder, team: &Team<'_>, acc: Span) {
-    let fold = Fold::new(team.size, 0);
+fn rabenseifner(b: &mut PlanBuilder, team: &RankTeam<'_>, acc: Span) {
+    let fold = PowerOfTwoFold::new(team.size, 0);
     let (index, partner) = match fold.role(team.me) {
-        Role::In { index, partner } => (index, partner),
-        Role::Out { partner } => return lent(b, team.at(partner), acc),
+        FoldRole::In { index, partner } => (index, partner),
+        FoldRole::Out { partner } => return lent(b, team.rank_at(partner), acc),
     };
-    let Halves { halves, last } = reduce_halves(b, team, &fold, index, partner, acc, None);
+    let VectorHalvings { halves, last } = reduce_halves(b, team, &fold, index, partner, acc, None);
     let mut have = vec![last];
     for half in halves.iter().rev() {
         b.send(half.peer, half.kept, &have);
         have.push(b.recv(half.peer, half.given, &[half.sent]));
     }
     if let Some(partner) = partner {
-        b.send(team.at(partner), acc, &have);
+        b.send(team.rank_at(partner), acc, &have);
     }
 }
 
 /// The halvings of the vector, the first one first, and the step after which the last part is complete.
 #[derive(Debug)]
-pub(super) struct Halves {
-    pub(super) halves: Vec<Half>,
-    pub(super) last: After,
+pub(super) struct VectorHalvings {
+    pub(super) halves: Vec<VectorHalving>,
+    pub(super) last: StepDependency,
 }
 
 /// One halving between two ranks.
 #[derive(Debug)]
-pub(super) struct Half {
+pub(super) struct VectorHalving {
     pub(super) peer: usize,
     /// The part that this rank continues with.
     pub(super) kept: Span,
     /// The part that the peer continues with.
     pub(super) given: Span,
     /// The step after which `given` may be written.
-    pub(super) sent: After,
+    pub(super) sent: StepDependency,
 }
 
 /// Combines one part of `acc` completely in each rank that remains after folding. Partners are at distances 1, 2, 4, …, so that
 /// combined operands always belong to consecutive ranks.
 pub(super) fn reduce_halves(
-    b: &mut Builder,
-    team: &Team<'_>,
-    fold: &Fold,
+    b: &mut PlanBuilder,
+    team: &RankTeam<'_>,
+    fold: &PowerOfTwoFold,
     index: usize,
     partner: Option<usize>,
     acc: Span,
-    ready: After,
-) -> Halves {
+    ready: StepDependency,
+) -> VectorHalvings {
     let longest = if partner.is_some() {
         acc.len
     } else {
         acc.len.div_ceil(2)
     };
-    let mut landing = b.landing(2.min(team.size - 1), longest);
+    let mut landing = b.scratch_slots(2.min(team.size - 1), longest);
     let merged = partner.and_then(|peer| {
         let side = side_of(peer, team.me);
-        absorb(b, &mut landing, team.at(peer), side, acc, &[ready])
+        recv_and_reduce(b, &mut landing, team.rank_at(peer), side, acc, &[ready])
     });
     let (mut last, mut kept, mut halves) = (merged.or(ready), acc, Vec::new());
     for distance in powers(fold.power) {
@@ -227,28 +227,28 @@ pub(super) fn reduce_halves(
             (parts.1, parts.0)
         };
         let peer = fold.rank(index ^ distance);
-        let (to, side) = (team.at(peer), side_of(peer, team.me));
+        let (to, side) = (team.rank_at(peer), side_of(peer, team.me));
         let sent = b.send(to, given, &[last]);
-        last = absorb(b, &mut landing, to, side, kept, &[last]).or(last);
-        halves.push(Half {
+        last = recv_and_reduce(b, &mut landing, to, side, kept, &[last]).or(last);
+        halves.push(VectorHalving {
             peer: to,
             kept,
             given,
             sent,
         });
     }
-    Halves { halves, last }
+    VectorHalvings { halves, last }
 }
 
-fn ring(b: &mut Builder, team: &Team<'_>, len: usize) {
+fn ring(b: &mut PlanBuilder, team: &RankTeam<'_>, len: usize) {
     let (size, blocks) = (team.size, Blocks::split(len, team.size));
-    let block = |back: usize| blocks.one(Output, (team.me + 2 * size - back) % size);
-    let mut landing = b.landing(2.min(size - 1), blocks.longest(size));
+    let block = |back: usize| blocks.block_span(Output, (team.me + 2 * size - back) % size);
+    let mut landing = b.scratch_slots(2.min(size - 1), blocks.longest(size));
     let (mut sent, mut last) = (Vec::new(), None);
     for round in 0..size - 1 {
         sent.push(b.send(team.ahead(1), block(round), &[last]));
         let from = team.behind(1);
-        last = absorb(b, &mut landing, from, Side::Left, block(round + 1), &[]);
+        last = recv_and_reduce(b, &mut landing, from, Side::Left, block(round + 1), &[]);
     }
     // Complete parts land in place of partial ones, once those were sent.
     for (round, sent) in sent.into_iter().enumerate() {

@@ -1,10 +1,10 @@
 //! All-to-all: block j of rank i's input becomes block i of rank j's output.
 
 use super::{
-    Blocks, Place, Plan, Unfit,
-    builder::{After, Builder},
+    Blocks, Plan, RankLayout, Unfit,
+    builder::{PlanBuilder, StepDependency},
     names::algorithms,
-    rank_layout::{Nodes, Team},
+    rank_layout::{Nodes, RankTeam},
     shape::powers,
     step::Buffer::{Input, Output, Scratch},
 };
@@ -28,7 +28,7 @@ algorithms! {
         Bruck as "bruck",
         /// The first rank of each node collects the blocks of its node and exchanges them with the first ranks of the other
         /// nodes, one message for each pair of nodes. (nodes − 1) · α between nodes. For blocks of one length, and nodes whose
-        /// ranks are consecutive. Needs [`Place::on`].
+        /// ranks are consecutive. Needs [`RankLayout::on`].
         Leaders as "leaders",
     }
 }
@@ -41,9 +41,14 @@ impl AllToAll {
     ///
     /// # Panics
     /// Panics if fewer blocks than ranks were given, or the block to the own rank has two lengths.
-    pub fn plan(self, place: &Place<'_>, sends: &Blocks, recvs: &Blocks) -> Result<Plan, Unfit> {
-        Unfit::unless_counted(self.name(), self.parameter())?;
-        let mut b = Builder::new(place).telling(sends);
+    pub fn plan(
+        self,
+        place: &RankLayout<'_>,
+        sends: &Blocks,
+        recvs: &Blocks,
+    ) -> Result<Plan, Unfit> {
+        Unfit::require_positive(self.name(), self.parameter())?;
+        let mut b = PlanBuilder::new(place).with_empty_blocks(sends);
         let (team, size) = (place.team(), place.size());
         let even = || {
             let len = sends.even().filter(|len| recvs.even() == Some(*len));
@@ -70,29 +75,32 @@ impl AllToAll {
 
 /// Sends one message to each rank and receives one from each, in the order of `pairs` (to, from).
 fn scattered(
-    b: &mut Builder,
-    team: &Team<'_>,
+    b: &mut PlanBuilder,
+    team: &RankTeam<'_>,
     sends: &Blocks,
     recvs: &Blocks,
     window: usize,
     pairs: impl Iterator<Item = (usize, usize)>,
 ) {
-    let (give, take) = (sends.one(Input, team.me), recvs.one(Output, team.me));
+    let (give, take) = (
+        sends.block_span(Input, team.me),
+        recvs.block_span(Output, team.me),
+    );
     assert_eq!(
         give.len, take.len,
         "one length of the block to the own rank"
     );
     b.copy(give, take, &[]);
-    let mut sent: Vec<After> = Vec::new();
+    let mut sent: Vec<StepDependency> = Vec::new();
     for (to, from) in pairs {
         let before = sent.len().checked_sub(window).and_then(|index| sent[index]);
-        let step = b.send(team.at(to), sends.one(Input, to), &[before]);
+        let step = b.send(team.rank_at(to), sends.block_span(Input, to), &[before]);
         sent.extend(step.map(Some));
-        b.recv(team.at(from), recvs.one(Output, from), &[]);
+        b.recv(team.rank_at(from), recvs.block_span(Output, from), &[]);
     }
 }
 
-fn bruck(b: &mut Builder, team: &Team<'_>, len: usize) {
+fn bruck(b: &mut PlanBuilder, team: &RankTeam<'_>, len: usize) {
     let (size, me) = (team.size, team.me);
     // Block d of `room` has to travel d ranks in total, wherever it is.
     let room = b.scratch(size * len);
@@ -109,7 +117,7 @@ fn bruck(b: &mut Builder, team: &Team<'_>, len: usize) {
             &[],
         ),
     ];
-    let mut landing = b.landing(2, size / 2 * len);
+    let mut landing = b.scratch_slots(2, size / 2 * len);
     for distance in powers(size) {
         // How many numbers below `size` have this bit set.
         let count =
@@ -118,12 +126,12 @@ fn bruck(b: &mut Builder, team: &Team<'_>, len: usize) {
         let moving = Scratch
             .span(room.start + run, count * len)
             .in_runs(run, signed(2 * run));
-        let (landed, free) = landing.next(count * len);
+        let (landed, free) = landing.next_slot(count * len);
         let sent = b.send(team.ahead(distance), moving, &ready);
         let got = b.recv(team.behind(distance), landed, &[free]);
         // Received blocks take the place of sent ones, after those were sent.
         let merged = b.copy(landed, moving, &[got, sent]);
-        landing.used(merged);
+        landing.release_slot(merged);
         ready = vec![merged];
     }
     // Block d came from the rank d behind.
@@ -140,7 +148,7 @@ fn bruck(b: &mut Builder, team: &Team<'_>, len: usize) {
     );
 }
 
-fn leaders(b: &mut Builder, place: &Place<'_>, len: usize) -> Result<(), Unfit> {
+fn leaders(b: &mut PlanBuilder, place: &RankLayout<'_>, len: usize) -> Result<(), Unfit> {
     let name = AllToAll::Leaders.name();
     let nodes = place.nodes(name)?;
     if !nodes.in_rank_order() {
@@ -149,8 +157,8 @@ fn leaders(b: &mut Builder, place: &Place<'_>, len: usize) -> Result<(), Unfit> 
     let node = nodes.team(place.rank());
     let row = place.size() * len;
     if node.me > 0 {
-        b.send(node.at(0), Input.span(0, row), &[]);
-        b.recv(node.at(0), Output.span(0, row), &[]);
+        b.send(node.rank_at(0), Input.span(0, row), &[]);
+        b.recv(node.rank_at(0), Output.span(0, row), &[]);
     } else {
         lead(b, &node, nodes, len);
     }
@@ -159,14 +167,14 @@ fn leaders(b: &mut Builder, place: &Place<'_>, len: usize) -> Result<(), Unfit> 
 
 /// The leader collects a row of blocks from each rank of its node, to all ranks. Then it hands each rank of its node one row of
 /// blocks, from all ranks.
-fn lead(b: &mut Builder, node: &Team<'_>, nodes: &Nodes, len: usize) {
-    let (here, size) = (nodes.node_of(node.at(0)), nodes.size());
+fn lead(b: &mut PlanBuilder, node: &RankTeam<'_>, nodes: &Nodes, len: usize) {
+    let (here, size) = (nodes.node_of(node.rank_at(0)), nodes.size());
     let (local, row) = (node.size, size * len);
     let outgoing = b.scratch(local * row);
     let incoming = b.scratch(local * row);
     b.copy(Input.span(0, row), outgoing.part(0, row), &[]);
     for member in 1..local {
-        b.recv(node.at(member), outgoing.part(member * row, row), &[]);
+        b.recv(node.rank_at(member), outgoing.part(member * row, row), &[]);
     }
     b.fence();
     for distance in 0..nodes.count() {
@@ -190,7 +198,7 @@ fn lead(b: &mut Builder, node: &Team<'_>, nodes: &Nodes, len: usize) {
         Scratch.span(start, row).in_runs(len, signed(local * len))
     };
     for member in 1..local {
-        b.send(node.at(member), column(member), &[]);
+        b.send(node.rank_at(member), column(member), &[]);
     }
     b.copy(column(0), Output.span(0, row), &[]);
 }

@@ -1,11 +1,11 @@
 //! Barrier: no rank completes before every rank has begun. It has no buffers.
 
 use super::{
-    Place, Plan, Unfit,
-    builder::{After, Builder},
+    Plan, RankLayout, Unfit,
+    builder::{PlanBuilder, StepDependency},
     names::algorithms,
-    rank_layout::Team,
-    shape::{Halving, Tree, powers},
+    rank_layout::RankTeam,
+    shape::{RangeTreeLinks, TreeLinks, powers},
 };
 
 algorithms! {
@@ -25,7 +25,7 @@ algorithms! {
         /// share processors, because each round of the other algorithms waits until all ranks have run.
         Flat as "flat",
         /// To the first rank of each node, dissemination among those, and back (two levels: Karonis and others 2000).
-        /// lg of the nodes · α between nodes. Needs [`Place::on`].
+        /// lg of the nodes · α between nodes. Needs [`RankLayout::on`].
         Leaders as "leaders",
     }
 }
@@ -35,15 +35,15 @@ impl Barrier {
     ///
     /// # Errors
     /// [`Unfit`]: there is no map of the nodes.
-    pub fn plan(self, place: &Place<'_>) -> Result<Plan, Unfit> {
-        Unfit::unless_counted(self.name(), self.parameter())?;
-        let mut b = Builder::new(place);
+    pub fn plan(self, place: &RankLayout<'_>) -> Result<Plan, Unfit> {
+        Unfit::require_positive(self.name(), self.parameter())?;
+        let mut b = PlanBuilder::new(place);
         let team = place.team();
         match self {
             Self::Dissemination => dissemination(&mut b, &team),
             Self::Binomial => up_and_down(&mut b, &team, &binomial(&team), |_| {}),
             Self::Kary { arity } => {
-                let tree = Tree::kary(team.me, team.size, 0, arity);
+                let tree = TreeLinks::kary(team.me, team.size, 0, arity);
                 up_and_down(&mut b, &team, &tree, |_| {});
             }
             Self::Flat => flat(&mut b, &team),
@@ -53,37 +53,42 @@ impl Barrier {
     }
 }
 
-fn dissemination(b: &mut Builder, team: &Team<'_>) {
+fn dissemination(b: &mut PlanBuilder, team: &RankTeam<'_>) {
     let mut heard = Vec::new();
     for distance in powers(team.size) {
         b.signal(team.ahead(distance), &heard);
-        heard.push(b.heed(team.behind(distance)));
+        heard.push(b.recv_signal(team.behind(distance)));
     }
 }
 
-fn flat(b: &mut Builder, team: &Team<'_>) {
+fn flat(b: &mut PlanBuilder, team: &RankTeam<'_>) {
     for distance in 1..team.size {
         b.signal(team.ahead(distance), &[]);
-        b.heed(team.behind(distance));
+        b.recv_signal(team.behind(distance));
     }
 }
 
-fn binomial(team: &Team<'_>) -> Tree {
-    Halving::new(team.me, team.size, 0).tree()
+fn binomial(team: &RankTeam<'_>) -> TreeLinks {
+    RangeTreeLinks::new(team.me, team.size, 0).tree()
 }
 
 /// Plans signals up the tree, then `between` at the root, then signals down the tree.
-fn up_and_down(b: &mut Builder, team: &Team<'_>, tree: &Tree, between: impl FnOnce(&mut Builder)) {
-    let up: Vec<After> = tree
+fn up_and_down(
+    b: &mut PlanBuilder,
+    team: &RankTeam<'_>,
+    tree: &TreeLinks,
+    between: impl FnOnce(&mut PlanBuilder),
+) {
+    let up: Vec<StepDependency> = tree
         .children
         .iter()
         .rev()
-        .map(|child| b.heed(team.at(*child)))
+        .map(|child| b.recv_signal(team.rank_at(*child)))
         .collect();
     let released = match tree.parent {
         Some(parent) => {
-            b.signal(team.at(parent), &up);
-            b.heed(team.at(parent))
+            b.signal(team.rank_at(parent), &up);
+            b.recv_signal(team.rank_at(parent))
         }
         None => {
             b.fence();
@@ -93,15 +98,15 @@ fn up_and_down(b: &mut Builder, team: &Team<'_>, tree: &Tree, between: impl FnOn
         }
     };
     for child in &tree.children {
-        b.signal(team.at(*child), &[released]);
+        b.signal(team.rank_at(*child), &[released]);
     }
 }
 
-fn leaders(b: &mut Builder, place: &Place<'_>) -> Result<(), Unfit> {
+fn leaders(b: &mut PlanBuilder, place: &RankLayout<'_>) -> Result<(), Unfit> {
     let nodes = place.nodes(Barrier::Leaders.name())?;
     let node = nodes.team(place.rank());
     let tree = binomial(&node);
-    let leaders = Team::of(place.rank(), nodes.leaders(0));
+    let leaders = RankTeam::of(place.rank(), nodes.leaders(0));
     up_and_down(b, &node, &tree, |b| {
         if let Some(leaders) = leaders {
             dissemination(b, &leaders);

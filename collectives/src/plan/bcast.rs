@@ -1,12 +1,12 @@
 //! Broadcast: every rank's output becomes `root`'s, in place.
 
 use super::{
-    Blocks, Place, Plan, Span, Unfit,
+    Blocks, Plan, RankLayout, Span, Unfit,
     allgather::ring,
-    builder::Builder,
+    builder::PlanBuilder,
     names::algorithms,
-    rank_layout::Team,
-    shape::{Halving, Tree},
+    rank_layout::RankTeam,
+    shape::{RangeTreeLinks, TreeLinks},
     step::Buffer::Output,
 };
 
@@ -29,7 +29,7 @@ algorithms! {
         /// 1994). (lg p + p − 1) · α + 2nβ; at most 2p + lg p steps.
         ScatterRing as "scatter_ring",
         /// To one rank of each node, then inside the nodes; binomial trees. lg of the nodes · (α + nβ) between nodes. Needs
-        /// [`Place::on`].
+        /// [`RankLayout::on`].
         Leaders as "leaders",
     }
 }
@@ -42,22 +42,22 @@ impl Bcast {
     ///
     /// # Panics
     /// Panics if the group has no rank `root`.
-    pub fn plan(self, place: &Place<'_>, root: usize, len: usize) -> Result<Plan, Unfit> {
+    pub fn plan(self, place: &RankLayout<'_>, root: usize, len: usize) -> Result<Plan, Unfit> {
         place.assert_rank(root);
-        Unfit::unless_counted(self.name(), self.parameter())?;
-        let mut b = Builder::new(place);
+        Unfit::require_positive(self.name(), self.parameter())?;
+        let mut b = PlanBuilder::new(place);
         let (team, data) = (place.team(), Output.span(0, len));
         match self {
             Self::Binomial => binomial(&mut b, &team, root, data),
             Self::Kary { arity } => {
-                let tree = Tree::kary(team.me, team.size, root, arity);
+                let tree = TreeLinks::kary(team.me, team.size, root, arity);
                 down(&mut b, &team, &tree, data, 1);
             }
             Self::Chain { segments } if segments > SEGMENTS_MAX => {
                 return Err(Unfit::Many(self.name(), SEGMENTS_MAX));
             }
             Self::Chain { segments } => {
-                let chain = Tree::kary(team.me, team.size, root, 1);
+                let chain = TreeLinks::kary(team.me, team.size, root, 1);
                 down(&mut b, &team, &chain, data, segments);
             }
             Self::ScatterRing => scatter_ring(&mut b, &team, root, len),
@@ -70,50 +70,55 @@ impl Bcast {
 /// The most segments; a plan has two steps for each.
 pub(crate) const SEGMENTS_MAX: usize = 1 << 16;
 
-pub(super) fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, data: Span) {
-    let tree = Halving::new(team.me, team.size, root).tree();
+pub(super) fn binomial(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, data: Span) {
+    let tree = RangeTreeLinks::new(team.me, team.size, root).tree();
     down(b, team, &tree, data, 1);
 }
 
 /// Plans messages from parents to children, segment by segment. There are never more segments than elements.
-fn down(b: &mut Builder, team: &Team<'_>, tree: &Tree, data: Span, segments: usize) {
+fn down(b: &mut PlanBuilder, team: &RankTeam<'_>, tree: &TreeLinks, data: Span, segments: usize) {
     let segments = segments.min(data.len);
     let blocks = Blocks::split(data.len, segments.max(1));
     for segment in 0..segments {
         let part = blocks.within(data, 0, segment..segment + 1);
         let got = tree
             .parent
-            .and_then(|parent| b.recv(team.at(parent), part, &[]));
+            .and_then(|parent| b.recv(team.rank_at(parent), part, &[]));
         for child in &tree.children {
-            b.send(team.at(*child), part, &[got]);
+            b.send(team.rank_at(*child), part, &[got]);
         }
     }
 }
 
-fn scatter_ring(b: &mut Builder, team: &Team<'_>, root: usize, len: usize) {
+fn scatter_ring(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, len: usize) {
     let blocks = Blocks::split(len, team.size);
-    let place = Halving::new(team.me, team.size, root);
-    let mine = blocks.some(Output, place.range);
+    let place = RangeTreeLinks::new(team.me, team.size, root);
+    let mine = blocks.range_span(Output, place.range);
     let got = place
         .parent
-        .and_then(|parent| b.recv(team.at(parent), mine, &[]));
+        .and_then(|parent| b.recv(team.rank_at(parent), mine, &[]));
     for child in place.children {
         b.send(
-            team.at(child.rank),
-            blocks.some(Output, child.range),
+            team.rank_at(child.rank),
+            blocks.range_span(Output, child.range),
             &[got],
         );
     }
     // The ring brings blocks again that inner ranks already have. They must not land while those blocks are sent to children.
     b.fence();
-    ring(b, team, &blocks, blocks.one(Output, team.me));
+    ring(b, team, &blocks, blocks.block_span(Output, team.me));
 }
 
-fn leaders(b: &mut Builder, place: &Place<'_>, root: usize, data: Span) -> Result<(), Unfit> {
+fn leaders(
+    b: &mut PlanBuilder,
+    place: &RankLayout<'_>,
+    root: usize,
+    data: Span,
+) -> Result<(), Unfit> {
     let nodes = place.nodes(Bcast::Leaders.name())?;
     let leaders = nodes.leaders(root);
     let leader = leaders[nodes.node_of(place.rank())];
-    if let Some(team) = Team::of(place.rank(), leaders) {
+    if let Some(team) = RankTeam::of(place.rank(), leaders) {
         binomial(b, &team, nodes.node_of(root), data);
         b.fence();
     }

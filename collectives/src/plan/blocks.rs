@@ -7,11 +7,11 @@ use super::step::{Buffer, Span};
 /// Blocks that follow each other without gaps, the block of rank 0 first. All lengths are in elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocks {
-    layout: Layout,
+    layout: BlockDivision,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Layout {
+enum BlockDivision {
     Each(usize),
     Split { len: usize, parts: usize },
     Starts(Vec<usize>),
@@ -22,7 +22,7 @@ impl Blocks {
     #[must_use]
     pub const fn each(len: usize) -> Self {
         Self {
-            layout: Layout::Each(len),
+            layout: BlockDivision::Each(len),
         }
     }
 
@@ -30,7 +30,7 @@ impl Blocks {
     #[must_use]
     pub const fn split(len: usize, parts: usize) -> Self {
         Self {
-            layout: Layout::Split { len, parts },
+            layout: BlockDivision::Split { len, parts },
         }
     }
 
@@ -43,7 +43,7 @@ impl Blocks {
             Some(*end)
         });
         Self {
-            layout: Layout::Starts([0].into_iter().chain(ends).collect()),
+            layout: BlockDivision::Starts([0].into_iter().chain(ends).collect()),
         }
     }
 
@@ -51,9 +51,9 @@ impl Blocks {
     #[must_use]
     pub fn start(&self, i: usize) -> usize {
         match &self.layout {
-            Layout::Each(len) => i * len,
-            Layout::Split { len, parts } => i * (len / parts) + i.min(len % parts),
-            Layout::Starts(starts) => starts[i],
+            BlockDivision::Each(len) => i * len,
+            BlockDivision::Split { len, parts } => i * (len / parts) + i.min(len % parts),
+            BlockDivision::Starts(starts) => starts[i],
         }
     }
 
@@ -67,32 +67,32 @@ impl Blocks {
     #[must_use]
     pub const fn even(&self) -> Option<usize> {
         match self.layout {
-            Layout::Each(len) => Some(len),
-            Layout::Split { .. } | Layout::Starts(_) => None,
+            BlockDivision::Each(len) => Some(len),
+            BlockDivision::Split { .. } | BlockDivision::Starts(_) => None,
         }
     }
 
     /// Returns true if the lengths were given one by one.
-    pub(crate) const fn are_counted(&self) -> bool {
-        matches!(self.layout, Layout::Starts(_))
+    pub(crate) const fn has_counts(&self) -> bool {
+        matches!(self.layout, BlockDivision::Starts(_))
     }
 
     /// Returns the longest of the first `count` blocks.
     pub(crate) fn longest(&self, count: usize) -> usize {
         match self.layout {
-            Layout::Each(len) => len,
-            Layout::Split { len, parts } => len.div_ceil(parts),
-            Layout::Starts(_) => (0..count).map(|i| self.len(i)).max().unwrap_or(0),
+            BlockDivision::Each(len) => len,
+            BlockDivision::Split { len, parts } => len.div_ceil(parts),
+            BlockDivision::Starts(_) => (0..count).map(|i| self.len(i)).max().unwrap_or(0),
         }
     }
 
     /// Returns block `i` of `buffer`.
-    pub(crate) fn one(&self, buffer: Buffer, i: usize) -> Span {
-        self.some(buffer, i..i + 1)
+    pub(crate) fn block_span(&self, buffer: Buffer, i: usize) -> Span {
+        self.range_span(buffer, i..i + 1)
     }
 
     /// Returns these blocks of `buffer`.
-    pub(crate) fn some(&self, buffer: Buffer, range: Range<usize>) -> Span {
+    pub(crate) fn range_span(&self, buffer: Buffer, range: Range<usize>) -> Span {
         let start = self.start(range.start);
         buffer.span(start, self.start(range.end) - start)
     }

@@ -1,18 +1,18 @@
 //! Builds a plan, step by step.
 
 use super::{
-    Blocks, Place, Plan,
+    Blocks, Plan, RankLayout,
     step::{Action, Buffer, Side, Span, StepId},
 };
 
 /// A step to wait for; `None` if its span was empty, because empty spans take no steps.
-pub(crate) type After = Option<StepId>;
+pub(crate) type StepDependency = Option<StepId>;
 
 /// A plan that is being built.
 ///
 /// A step waits for the steps it names. If it names none, it waits for the last fence.
 #[derive(Debug)]
-pub(crate) struct Builder {
+pub(crate) struct PlanBuilder {
     plan: Plan,
     /// When these steps have completed, so has every step before the last fence.
     fence: Vec<StepId>,
@@ -24,8 +24,8 @@ pub(crate) struct Builder {
     tells: bool,
 }
 
-impl Builder {
-    pub(crate) const fn new(place: &Place<'_>) -> Self {
+impl PlanBuilder {
+    pub(crate) const fn new(place: &RankLayout<'_>) -> Self {
         Self {
             plan: Plan::empty(place.rank(), place.size()),
             fence: Vec::new(),
@@ -37,45 +37,66 @@ impl Builder {
 
     /// Sends a message for every block, even an empty one, if the caller chose the lengths of blocks. Ranks whose lengths
     /// disagree then detect it.
-    pub(crate) fn telling(self, blocks: &Blocks) -> Self {
+    pub(crate) fn with_empty_blocks(self, blocks: &Blocks) -> Self {
         Self {
-            tells: blocks.are_counted(),
+            tells: blocks.has_counts(),
             ..self
         }
     }
 
     /// Sends a message for every block, even an empty one.
-    pub(crate) fn telling_all(self) -> Self {
+    pub(crate) fn with_empty_messages(self) -> Self {
         Self {
             tells: true,
             ..self
         }
     }
 
-    pub(crate) fn send(&mut self, to: usize, from: Span, after: &[After]) -> After {
+    pub(crate) fn send(
+        &mut self,
+        to: usize,
+        from: Span,
+        after: &[StepDependency],
+    ) -> StepDependency {
         self.message(Action::Send { to, from }, from.len, after)
     }
 
-    pub(crate) fn recv(&mut self, from: usize, into: Span, after: &[After]) -> After {
+    pub(crate) fn recv(
+        &mut self,
+        from: usize,
+        into: Span,
+        after: &[StepDependency],
+    ) -> StepDependency {
         self.message(Action::Recv { from, into }, into.len, after)
     }
 
-    pub(crate) fn copy(&mut self, from: Span, into: Span, after: &[After]) -> After {
+    pub(crate) fn copy(
+        &mut self,
+        from: Span,
+        into: Span,
+        after: &[StepDependency],
+    ) -> StepDependency {
         (into.len > 0).then(|| self.push(Action::Copy { from, into }, after))
     }
 
-    pub(crate) fn reduce(&mut self, from: Span, into: Span, side: Side, after: &[After]) -> After {
+    pub(crate) fn reduce(
+        &mut self,
+        from: Span,
+        into: Span,
+        side: Side,
+        after: &[StepDependency],
+    ) -> StepDependency {
         (into.len > 0).then(|| self.push(Action::Reduce { from, into, side }, after))
     }
 
     /// Adds the send of a message without elements.
-    pub(crate) fn signal(&mut self, to: usize, after: &[After]) -> After {
+    pub(crate) fn signal(&mut self, to: usize, after: &[StepDependency]) -> StepDependency {
         let from = Span::EMPTY;
         Some(self.push(Action::Send { to, from }, after))
     }
 
     /// Adds the receive of a message without elements.
-    pub(crate) fn heed(&mut self, from: usize) -> After {
+    pub(crate) fn recv_signal(&mut self, from: usize) -> StepDependency {
         let into = Span::EMPTY;
         Some(self.push(Action::Recv { from, into }, &[]))
     }
@@ -88,9 +109,9 @@ impl Builder {
     }
 
     /// Adds scratch for `slots` messages at a time of up to `len` elements, which are combined and then discarded.
-    pub(crate) fn landing(&mut self, slots: usize, len: usize) -> Landing {
+    pub(crate) fn scratch_slots(&mut self, slots: usize, len: usize) -> ScratchSlots {
         let slots = (0..slots).map(|_| (self.scratch(len), None)).collect();
-        Landing { slots, turn: 0 }
+        ScratchSlots { slots, turn: 0 }
     }
 
     /// Makes all later steps wait for all earlier ones.
@@ -107,7 +128,7 @@ impl Builder {
         self.plan
     }
 
-    fn push(&mut self, action: Action, after: &[After]) -> StepId {
+    fn push(&mut self, action: Action, after: &[StepDependency]) -> StepId {
         let mut named: Vec<StepId> = after.iter().flatten().copied().collect();
         if named.is_empty() {
             named.extend(self.fenced());
@@ -116,7 +137,7 @@ impl Builder {
     }
 
     /// Adds a message. An empty one moves nothing, so it waits for no step, and no step waits for it.
-    fn message(&mut self, action: Action, len: usize, after: &[After]) -> After {
+    fn message(&mut self, action: Action, len: usize, after: &[StepDependency]) -> StepDependency {
         if len > 0 {
             return Some(self.push(action, after));
         }
@@ -127,7 +148,7 @@ impl Builder {
     }
 
     /// Returns the one step that stands for the last fence.
-    fn fenced(&mut self) -> After {
+    fn fenced(&mut self) -> StepDependency {
         if self.fence.len() > 1 {
             let all = std::mem::take(&mut self.fence);
             self.fence = vec![self.add(Action::Join, &all)];
@@ -147,20 +168,20 @@ impl Builder {
 
 /// Scratch slots that messages use in turn.
 #[derive(Debug)]
-pub(crate) struct Landing {
-    slots: Vec<(Span, After)>,
+pub(crate) struct ScratchSlots {
+    slots: Vec<(Span, StepDependency)>,
     turn: usize,
 }
 
-impl Landing {
+impl ScratchSlots {
     /// Returns the slot of the next message of `len` elements, and the step that must complete first.
-    pub(crate) fn next(&self, len: usize) -> (Span, After) {
+    pub(crate) fn next_slot(&self, len: usize) -> (Span, StepDependency) {
         let (slot, free) = self.slots[self.turn];
         (slot.part(0, len), free)
     }
 
     /// Notes that the slot is free again after this step.
-    pub(crate) fn used(&mut self, step: After) {
+    pub(crate) fn release_slot(&mut self, step: StepDependency) {
         let free = &mut self.slots[self.turn].1;
         *free = step.or(*free);
         self.turn = (self.turn + 1) % self.slots.len();

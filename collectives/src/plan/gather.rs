@@ -1,11 +1,11 @@
 //! Gather: the inputs of all ranks, one block each, in the output of `root`.
 
 use super::{
-    Blocks, Place, Plan, Unfit,
-    builder::{After, Builder},
+    Blocks, Plan, RankLayout, Unfit,
+    builder::{PlanBuilder, StepDependency},
     names::algorithms,
-    rank_layout::Team,
-    shape::Halving,
+    rank_layout::RankTeam,
+    shape::RangeTreeLinks,
     step::Buffer::{Input, Output},
 };
 
@@ -31,10 +31,10 @@ impl Gather {
     ///
     /// # Panics
     /// Panics if the group has no rank `root`, or fewer blocks than ranks were given.
-    pub fn plan(self, place: &Place<'_>, root: usize, blocks: &Blocks) -> Result<Plan, Unfit> {
+    pub fn plan(self, place: &RankLayout<'_>, root: usize, blocks: &Blocks) -> Result<Plan, Unfit> {
         place.assert_rank(root);
-        Unfit::unless_counted(self.name(), self.parameter())?;
-        let mut b = Builder::new(place).telling(blocks);
+        Unfit::require_positive(self.name(), self.parameter())?;
+        let mut b = PlanBuilder::new(place).with_empty_blocks(blocks);
         match self {
             Self::Binomial => binomial(&mut b, &place.team(), root, blocks),
             Self::Linear { window } => linear(&mut b, &place.team(), root, blocks, window),
@@ -43,9 +43,12 @@ impl Gather {
     }
 }
 
-fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, blocks: &Blocks) {
-    let place = Halving::new(team.me, team.size, root);
-    let (first, all) = (place.range.start, blocks.some(Output, place.range.clone()));
+fn binomial(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, blocks: &Blocks) {
+    let place = RangeTreeLinks::new(team.me, team.size, root);
+    let (first, all) = (
+        place.range.start,
+        blocks.range_span(Output, place.range.clone()),
+    );
     let own = Input.span(0, blocks.len(team.me));
     let inner = !place.children.is_empty();
     let room = match place.parent {
@@ -53,31 +56,35 @@ fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, blocks: &Blocks) {
         Some(_) if inner => b.scratch(all.len),
         Some(_) => own,
     };
-    let mut have: Vec<After> = Vec::new();
+    let mut have: Vec<StepDependency> = Vec::new();
     if inner || place.parent.is_none() {
         have.push(b.copy(own, blocks.within(room, first, team.me..team.me + 1), &[]));
     }
     for child in place.children.into_iter().rev() {
         let theirs = blocks.within(room, first, child.range);
-        have.push(b.recv(team.at(child.rank), theirs, &[]));
+        have.push(b.recv(team.rank_at(child.rank), theirs, &[]));
     }
     if let Some(parent) = place.parent {
-        b.send(team.at(parent), room, &have);
+        b.send(team.rank_at(parent), room, &have);
     }
 }
 
-fn linear(b: &mut Builder, team: &Team<'_>, root: usize, blocks: &Blocks, window: usize) {
+fn linear(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, blocks: &Blocks, window: usize) {
     let own = Input.span(0, blocks.len(team.me));
     if team.me != root {
-        b.send(team.at(root), own, &[]);
+        b.send(team.rank_at(root), own, &[]);
         return;
     }
-    b.copy(own, blocks.one(Output, root), &[]);
-    let mut got: Vec<After> = Vec::new();
+    b.copy(own, blocks.block_span(Output, root), &[]);
+    let mut got: Vec<StepDependency> = Vec::new();
     for distance in 1..team.size {
         let from = (root + distance) % team.size;
         let before = got.len().checked_sub(window).and_then(|index| got[index]);
-        let step = b.recv(team.at(from), blocks.one(Output, from), &[before]);
+        let step = b.recv(
+            team.rank_at(from),
+            blocks.block_span(Output, from),
+            &[before],
+        );
         got.extend(step.map(Some));
     }
 }

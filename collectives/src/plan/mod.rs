@@ -49,9 +49,9 @@ pub(crate) use bcast::SEGMENTS_MAX;
 pub use blocks::Blocks;
 pub use gather::Gather;
 pub use names::{Order, Unfit, Unknown};
-pub(crate) use neighborhood::kept;
-pub use neighborhood::{Neighbour, Pairing, neighbours};
-pub use rank_layout::{Nodes, Place};
+pub(crate) use neighborhood::self_blocks;
+pub use neighborhood::{NeighborEdge, Pairing, neighbors};
+pub use rank_layout::{Nodes, RankLayout};
 pub use reduce::Reduce;
 pub use reduce_scatter::ReduceScatter;
 pub use scan::{exscan, scan};
@@ -71,14 +71,14 @@ pub const LOOKAHEAD_MIN: usize = 4;
 pub struct Plan {
     rank: usize,
     size: usize,
-    steps: Vec<Step>,
+    steps: Vec<PlanStep>,
     /// The steps that each step waits for, concatenated.
     edges: Vec<StepId>,
     scratch: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Step {
+struct PlanStep {
     action: Action,
     after: Range<usize>,
 }
@@ -151,7 +151,7 @@ impl Plan {
     /// Adds a step that waits for the edges added since the last one.
     fn push(&mut self, action: Action) -> StepId {
         let first = self.steps.last().map_or(0, |step| step.after.end);
-        self.steps.push(Step {
+        self.steps.push(PlanStep {
             action,
             after: first..self.edges.len(),
         });

@@ -22,7 +22,7 @@ pub enum Unfit {
     PowerOfTwo(&'static str),
     /// It needs blocks of one length, from [`Blocks::each`](super::Blocks::each).
     Ragged(&'static str),
-    /// It needs a map of the nodes: [`Place::on`](super::Place::on).
+    /// It needs a map of the nodes: [`RankLayout::on`](super::RankLayout::on).
     NoNodes(&'static str),
     /// It needs nodes whose ranks are consecutive.
     Scattered(&'static str),
@@ -34,7 +34,10 @@ pub enum Unfit {
 
 impl Unfit {
     /// Returns an error if there is a parameter and it is 0.
-    pub(crate) fn unless_counted(name: &'static str, parameter: Option<usize>) -> Result<(), Self> {
+    pub(crate) fn require_positive(
+        name: &'static str,
+        parameter: Option<usize>,
+    ) -> Result<(), Self> {
         if parameter == Some(0) {
             return Err(Self::Zero(name));
         }
@@ -42,7 +45,7 @@ impl Unfit {
     }
 
     /// Returns an error if the operation needs more order than `kept`.
-    pub(crate) fn unless_ordered(
+    pub(crate) fn require_order(
         name: &'static str,
         kept: Order,
         needed: Order,
@@ -155,7 +158,7 @@ macro_rules! algorithms {
             type Err = $crate::plan::Unknown;
 
             fn from_str(given: &str) -> Result<Self, Self::Err> {
-                let (name, parameter) = $crate::plan::names::parsed(given);
+                let (name, parameter) = $crate::plan::names::split_parameter(given);
                 let named = Self::ALL.iter().copied().find(|algorithm| algorithm.name() == name);
                 let fitted = named.and_then(|algorithm| match parameter {
                     None => Some(algorithm),
@@ -180,7 +183,7 @@ macro_rules! algorithms {
 pub(crate) use algorithms;
 
 /// Splits `name` or `name:parameter`. `Some(None)` is a parameter that is not a number of at least 1.
-pub(crate) fn parsed(given: &str) -> (&str, Option<Option<usize>>) {
+pub(crate) fn split_parameter(given: &str) -> (&str, Option<Option<usize>>) {
     given.split_once(':').map_or((given, None), |(name, text)| {
         let parameter = text.parse().ok().filter(|number| *number > 0);
         (name, Some(parameter))

@@ -1,8 +1,8 @@
 //! Neighborhood collectives: every rank exchanges blocks with the neighbors that it names.
 
 use super::{
-    Place, Plan,
-    builder::Builder,
+    Plan, RankLayout,
+    builder::PlanBuilder,
     step::{
         Buffer::{Input, Output, Scratch},
         Span,
@@ -11,7 +11,7 @@ use super::{
 
 /// One edge of a neighborhood, as one end sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Neighbour {
+pub struct NeighborEdge {
     /// The other end; `None` beyond the edge of a grid that is not periodic. The block of such an edge exists but is left
     /// alone.
     pub rank: Option<usize>,
@@ -41,34 +41,34 @@ pub enum Pairing {
 /// Panics if a neighbor is no rank of the group; for a [`Grid`](Pairing::Grid), if `from` has an odd number of entries; and if
 /// the own rank is named more often in one list than in the other, or with another length.
 #[must_use]
-pub fn neighbours(
-    place: &Place<'_>,
-    to: &[Neighbour],
-    from: &[Neighbour],
+pub fn neighbors(
+    place: &RankLayout<'_>,
+    to: &[NeighborEdge],
+    from: &[NeighborEdge],
     pairing: Pairing,
 ) -> Plan {
-    let mut b = Builder::new(place).telling_all();
+    let mut b = PlanBuilder::new(place).with_empty_messages();
     let me = place.rank();
-    for (give, take) in kept(me, to, from, pairing) {
+    for (give, take) in self_blocks(me, to, from, pairing) {
         let (give, take) = (to[give], from[take]);
         assert_eq!(give.len, take.len, "an edge to oneself has two like ends");
         let given = Input.span(give.start, give.len);
         b.copy(given, Output.span(take.start, take.len), &[]);
     }
     let mut ends = Vec::with_capacity(to.len() + from.len());
-    let others = |edge: &Neighbour| edge.rank.filter(|rank| *rank != me);
+    let others = |edge: &NeighborEdge| edge.rank.filter(|rank| *rank != me);
     for edge in to {
         let block = Input.span(edge.start, edge.len);
-        ends.extend(others(edge).map(|to| End::new(place, me, to, block)));
+        ends.extend(others(edge).map(|to| EdgeEnd::new(place, me, to, block)));
     }
     for at in in_order(from, pairing) {
         let block = Output.span(from[at].start, from[at].len);
-        ends.extend(others(&from[at]).map(|from| End::new(place, from, me, block)));
+        ends.extend(others(&from[at]).map(|from| EdgeEnd::new(place, from, me, block)));
     }
     // All ranks handle their edges in the same order of all edges of the graph, however the lists name them. So the first edge
     // of all that has not completed is the first such edge at both of its ends, and any lookahead is enough.
     ends.sort_by_key(|end| end.turn);
-    for End { peer, block, .. } in ends {
+    for EdgeEnd { peer, block, .. } in ends {
         match block.buffer {
             Input => b.send(peer, block, &[]),
             Output | Scratch => b.recv(peer, block, &[]),
@@ -82,10 +82,10 @@ pub fn neighbours(
 /// # Panics
 /// Panics if one list names the rank more often than the other; for a [`Grid`](Pairing::Grid), if `from` has an odd number of
 /// entries.
-pub(crate) fn kept(
+pub(crate) fn self_blocks(
     me: usize,
-    to: &[Neighbour],
-    from: &[Neighbour],
+    to: &[NeighborEdge],
+    from: &[NeighborEdge],
     pairing: Pairing,
 ) -> Vec<(usize, usize)> {
     let gives: Vec<_> = (0..to.len())
@@ -99,7 +99,7 @@ pub(crate) fn kept(
 }
 
 /// One end of a message.
-struct End {
+struct EdgeEnd {
     /// Position of the edge in the order of all edges: how far it goes, and from where. Edges between the same two ranks are in
     /// the order of the lists.
     turn: (usize, usize),
@@ -108,8 +108,8 @@ struct End {
     block: Span,
 }
 
-impl End {
-    fn new(place: &Place<'_>, from: usize, to: usize, block: Span) -> Self {
+impl EdgeEnd {
+    fn new(place: &RankLayout<'_>, from: usize, to: usize, block: Span) -> Self {
         let peer = if from == place.rank() { to } else { from };
         place.assert_rank(peer);
         let distance = (to + place.size() - from) % place.size();
@@ -122,7 +122,7 @@ impl End {
 }
 
 /// Returns the receives, as positions in `from`, in the order in which the other ranks send.
-fn in_order(from: &[Neighbour], pairing: Pairing) -> impl Iterator<Item = usize> {
+fn in_order(from: &[NeighborEdge], pairing: Pairing) -> impl Iterator<Item = usize> {
     let flip = match pairing {
         Pairing::Graph => 0,
         Pairing::Grid => {

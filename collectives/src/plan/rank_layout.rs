@@ -6,7 +6,7 @@ use super::Unfit;
 
 /// A rank of a group, and the nodes of the group's ranks if those are known.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct RankLayout<'a> {
     rank: usize,
     size: usize,
     nodes: Option<&'a Nodes>,
@@ -19,7 +19,7 @@ pub struct Nodes {
     members: Vec<Vec<usize>>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> RankLayout<'a> {
     /// Returns `rank` of a group of `size`.
     ///
     /// # Panics
@@ -61,7 +61,7 @@ impl<'a> Place<'a> {
     }
 
     /// Returns true if there is a map, and the ranks of each node are consecutive.
-    pub(crate) fn is_mapped(&self) -> bool {
+    pub(crate) fn has_consecutive_nodes(&self) -> bool {
         self.nodes.is_some_and(Nodes::in_rank_order)
     }
 
@@ -77,8 +77,8 @@ impl<'a> Place<'a> {
     }
 
     /// Returns the whole group as a team.
-    pub(crate) const fn team(&self) -> Team<'static> {
-        Team {
+    pub(crate) const fn team(&self) -> RankTeam<'static> {
+        RankTeam {
             me: self.rank,
             size: self.size,
             members: None,
@@ -149,9 +149,9 @@ impl Nodes {
     }
 
     /// Returns the ranks of `rank`'s node, as a team that contains `rank`.
-    pub(crate) fn team(&self, rank: usize) -> Team<'_> {
+    pub(crate) fn team(&self, rank: usize) -> RankTeam<'_> {
         let members = self.members(self.node_of(rank));
-        Team::of(rank, members).expect("a rank is on its own node")
+        RankTeam::of(rank, members).expect("a rank is on its own node")
     }
 
     /// Returns the leader of each node: its first rank, or `root` on `root`'s node.
@@ -164,7 +164,7 @@ impl Nodes {
 
 /// Ranks that run a part of a plan among themselves, numbered from 0 without gaps.
 #[derive(Clone, Debug)]
-pub(crate) struct Team<'a> {
+pub(crate) struct RankTeam<'a> {
     /// This rank's number in the team.
     pub(crate) me: usize,
     /// The number of ranks in the team.
@@ -173,7 +173,7 @@ pub(crate) struct Team<'a> {
     members: Option<Cow<'a, [usize]>>,
 }
 
-impl<'a> Team<'a> {
+impl<'a> RankTeam<'a> {
     /// Returns the team of these ranks, if `rank` is one of them.
     pub(crate) fn of(rank: usize, members: impl Into<Cow<'a, [usize]>>) -> Option<Self> {
         let members = members.into();
@@ -185,7 +185,7 @@ impl<'a> Team<'a> {
     }
 
     /// Returns the rank with number `index`.
-    pub(crate) fn at(&self, index: usize) -> usize {
+    pub(crate) fn rank_at(&self, index: usize) -> usize {
         self.members
             .as_ref()
             .map_or(index, |members| members[index])
@@ -201,18 +201,18 @@ impl<'a> Team<'a> {
 
     /// Returns the rank `distance` numbers ahead, around the end.
     pub(crate) fn ahead(&self, distance: usize) -> usize {
-        self.at((self.me + distance) % self.size)
+        self.rank_at((self.me + distance) % self.size)
     }
 
     /// Returns the rank `distance` numbers behind, around the start.
     pub(crate) fn behind(&self, distance: usize) -> usize {
-        self.at((self.me + self.size - distance) % self.size)
+        self.rank_at((self.me + self.size - distance) % self.size)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Nodes, Team};
+    use super::{Nodes, RankTeam};
 
     #[test]
     fn nodes_are_ordered_by_their_first_rank() {
@@ -225,8 +225,8 @@ mod tests {
 
     #[test]
     fn a_team_has_only_its_members() {
-        assert!(Team::of(1, vec![0, 2]).is_none());
-        let team = Team::of(2, vec![0, 2, 5]).unwrap();
+        assert!(RankTeam::of(1, vec![0, 2]).is_none());
+        let team = RankTeam::of(2, vec![0, 2, 5]).unwrap();
         assert_eq!((team.me, team.ahead(2), team.behind(2)), (1, 0, 5));
     }
 }

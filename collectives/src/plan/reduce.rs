@@ -1,12 +1,12 @@
 //! Reduce: the inputs of all ranks, combined element by element, in the output of `root`.
 
 use super::{
-    Order, Place, Plan, Side, Span, Unfit,
-    allreduce::{Halves, reduce_halves},
-    builder::{After, Builder, Landing},
+    Order, Plan, RankLayout, Side, Span, Unfit,
+    allreduce::{VectorHalvings, reduce_halves},
+    builder::{PlanBuilder, ScratchSlots, StepDependency},
     names::algorithms,
-    rank_layout::Team,
-    shape::{Fold, Halving, Role, powers},
+    rank_layout::RankTeam,
+    shape::{FoldRole, PowerOfTwoFold, RangeTreeLinks, powers},
     step::Buffer::{Input, Output},
 };
 
@@ -37,14 +37,14 @@ impl Reduce {
     /// Panics if the group has no rank `root`.
     pub fn plan(
         self,
-        place: &Place<'_>,
+        place: &RankLayout<'_>,
         root: usize,
         len: usize,
         order: Order,
     ) -> Result<Plan, Unfit> {
         place.assert_rank(root);
-        Unfit::unless_ordered(self.name(), self.order(), order)?;
-        let mut b = Builder::new(place);
+        Unfit::require_order(self.name(), self.order(), order)?;
+        let mut b = PlanBuilder::new(place);
         match self {
             Self::Binomial => binomial(&mut b, &place.team(), root, len),
             Self::Rabenseifner => rabenseifner(&mut b, &place.team(), root, len),
@@ -53,8 +53,8 @@ impl Reduce {
     }
 }
 
-fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, len: usize) {
-    let place = Halving::new(team.me, team.size, root);
+fn binomial(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, len: usize) {
+    let place = RangeTreeLinks::new(team.me, team.size, root);
     let own = Input.span(0, len);
     let leaf = place.children.is_empty();
     let acc = match place.parent {
@@ -67,43 +67,57 @@ fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, len: usize) {
     } else {
         b.copy(own, acc, &[])
     };
-    up(b, team, &place, acc, copied);
+    reduce_up_tree(b, team, &place, acc, copied);
 }
 
 /// Reduces to the root in place. The spans of the other ranks are undefined afterwards.
-pub(super) fn in_place(b: &mut Builder, team: &Team<'_>, root: usize, acc: Span) {
-    let place = Halving::new(team.me, team.size, root);
-    up(b, team, &place, acc, None);
+pub(super) fn in_place(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, acc: Span) {
+    let place = RangeTreeLinks::new(team.me, team.size, root);
+    reduce_up_tree(b, team, &place, acc, None);
 }
 
 /// Reduces up the tree, combining in `acc`, which holds this rank's operand after `ready`.
-pub(super) fn up(b: &mut Builder, team: &Team<'_>, place: &Halving, acc: Span, ready: After) {
+pub(super) fn reduce_up_tree(
+    b: &mut PlanBuilder,
+    team: &RankTeam<'_>,
+    place: &RangeTreeLinks,
+    acc: Span,
+    ready: StepDependency,
+) {
     // Two slots, so that one message lands while another is combined.
-    let mut landing = b.landing(place.children.len().min(2), acc.len);
+    let mut landing = b.scratch_slots(place.children.len().min(2), acc.len);
     let mut last = ready;
     for child in place.children.iter().rev() {
         let side = side_of(child.rank, team.me);
-        last = absorb(b, &mut landing, team.at(child.rank), side, acc, &[last]).or(last);
+        last = recv_and_reduce(
+            b,
+            &mut landing,
+            team.rank_at(child.rank),
+            side,
+            acc,
+            &[last],
+        )
+        .or(last);
     }
     if let Some(parent) = place.parent {
-        b.send(team.at(parent), acc, &[last]);
+        b.send(team.rank_at(parent), acc, &[last]);
     }
 }
 
 /// Receives an operand and combines it into `acc`, which may be written after `ready`.
-pub(super) fn absorb(
-    b: &mut Builder,
-    landing: &mut Landing,
+pub(super) fn recv_and_reduce(
+    b: &mut PlanBuilder,
+    landing: &mut ScratchSlots,
     from: usize,
     side: Side,
     acc: Span,
-    ready: &[After],
-) -> After {
-    let (landed, free) = landing.next(acc.len);
+    ready: &[StepDependency],
+) -> StepDependency {
+    let (landed, free) = landing.next_slot(acc.len);
     let got = b.recv(from, landed, &[free]);
-    let after: Vec<After> = [got].iter().chain(ready).copied().collect();
+    let after: Vec<StepDependency> = [got].iter().chain(ready).copied().collect();
     let combined = b.reduce(landed, acc, side, &after);
-    landing.used(combined);
+    landing.release_slot(combined);
     combined
 }
 
@@ -112,15 +126,15 @@ pub(super) const fn side_of(peer: usize, me: usize) -> Side {
     if peer < me { Side::Left } else { Side::Right }
 }
 
-fn rabenseifner(b: &mut Builder, team: &Team<'_>, root: usize, len: usize) {
-    let fold = Fold::new(team.size, root);
-    let (own, Role::In { index: goal, .. }) = (Input.span(0, len), fold.role(root)) else {
+fn rabenseifner(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, len: usize) {
+    let fold = PowerOfTwoFold::new(team.size, root);
+    let (own, FoldRole::In { index: goal, .. }) = (Input.span(0, len), fold.role(root)) else {
         unreachable!("the root is kept");
     };
     let (index, partner) = match fold.role(team.me) {
-        Role::In { index, partner } => (index, partner),
-        Role::Out { partner } => {
-            b.send(team.at(partner), own, &[]);
+        FoldRole::In { index, partner } => (index, partner),
+        FoldRole::Out { partner } => {
+            b.send(team.rank_at(partner), own, &[]);
             return;
         }
     };
@@ -130,7 +144,8 @@ fn rabenseifner(b: &mut Builder, team: &Team<'_>, root: usize, len: usize) {
         b.scratch(len)
     };
     let copied = b.copy(own, acc, &[]);
-    let Halves { halves, last } = reduce_halves(b, team, &fold, index, partner, acc, copied);
+    let VectorHalvings { halves, last } =
+        reduce_halves(b, team, &fold, index, partner, acc, copied);
     // Back along the halving: of each pair, the rank on the root's side receives the other rank's half.
     let mut have = vec![last];
     for (half, distance) in halves.iter().rev().zip(powers(fold.power).rev()) {

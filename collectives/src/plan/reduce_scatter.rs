@@ -2,13 +2,13 @@
 //! may have any lengths.
 
 use super::{
-    Blocks, Order, Place, Plan, Unfit,
-    builder::{After, Builder},
+    Blocks, Order, Plan, RankLayout, Unfit,
+    builder::{PlanBuilder, StepDependency},
     names::algorithms,
-    rank_layout::Team,
-    reduce::{self, absorb, side_of},
+    rank_layout::RankTeam,
+    reduce::{self, recv_and_reduce, side_of},
     scatter,
-    shape::{Fold, Halving, Role, powers},
+    shape::{FoldRole, PowerOfTwoFold, RangeTreeLinks, powers},
     step::{
         Buffer::{Input, Output},
         Side,
@@ -54,10 +54,15 @@ impl ReduceScatter {
     ///
     /// # Panics
     /// Panics if fewer blocks than ranks were given.
-    pub fn plan(self, place: &Place<'_>, blocks: &Blocks, order: Order) -> Result<Plan, Unfit> {
-        Unfit::unless_ordered(self.name(), self.order(), order)?;
-        Unfit::unless_counted(self.name(), self.parameter())?;
-        let mut b = Builder::new(place).telling(blocks);
+    pub fn plan(
+        self,
+        place: &RankLayout<'_>,
+        blocks: &Blocks,
+        order: Order,
+    ) -> Result<Plan, Unfit> {
+        Unfit::require_order(self.name(), self.order(), order)?;
+        Unfit::require_positive(self.name(), self.parameter())?;
+        let mut b = PlanBuilder::new(place).with_empty_blocks(blocks);
         let team = place.team();
         match self {
             Self::RecursiveHalving => recursive_halving(&mut b, &team, blocks),
@@ -69,24 +74,24 @@ impl ReduceScatter {
     }
 }
 
-fn recursive_halving(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
-    let fold = Fold::new(team.size, 0);
+fn recursive_halving(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) {
+    let fold = PowerOfTwoFold::new(team.size, 0);
     let (all, mine) = (0..team.size, blocks.len(team.me));
-    let own = blocks.some(Input, all.clone());
+    let own = blocks.range_span(Input, all.clone());
     let (index, partner) = match fold.role(team.me) {
-        Role::In { index, partner } => (index, partner),
-        Role::Out { partner } => {
-            b.send(team.at(partner), own, &[]);
-            b.recv(team.at(partner), Output.span(0, mine), &[]);
+        FoldRole::In { index, partner } => (index, partner),
+        FoldRole::Out { partner } => {
+            b.send(team.rank_at(partner), own, &[]);
+            b.recv(team.rank_at(partner), Output.span(0, mine), &[]);
             return;
         }
     };
     let acc = b.scratch(own.len);
-    let mut landing = b.landing(2.min(team.size - 1), own.len);
+    let mut landing = b.scratch_slots(2.min(team.size - 1), own.len);
     let mut last = b.copy(own, acc, &[]);
     if let Some(peer) = partner {
-        let (from, side) = (team.at(peer), side_of(peer, team.me));
-        last = absorb(b, &mut landing, from, side, acc, &[last]).or(last);
+        let (from, side) = (team.rank_at(peer), side_of(peer, team.me));
+        last = recv_and_reduce(b, &mut landing, from, side, acc, &[last]).or(last);
     }
     for distance in powers(fold.power).rev() {
         let first = index & !(distance - 1);
@@ -94,54 +99,54 @@ fn recursive_halving(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
         let given = blocks.within(acc, 0, fold.ranks(given..given + distance));
         let kept = blocks.within(acc, 0, fold.ranks(first..first + distance));
         let peer = fold.rank(index ^ distance);
-        b.send(team.at(peer), given, &[last]);
-        let (from, side) = (team.at(peer), side_of(peer, team.me));
-        last = absorb(b, &mut landing, from, side, kept, &[last]).or(last);
+        b.send(team.rank_at(peer), given, &[last]);
+        let (from, side) = (team.rank_at(peer), side_of(peer, team.me));
+        last = recv_and_reduce(b, &mut landing, from, side, kept, &[last]).or(last);
     }
     let block = |rank: usize| blocks.within(acc, 0, rank..rank + 1);
     if let Some(partner) = partner {
-        b.send(team.at(partner), block(partner), &[last]);
+        b.send(team.rank_at(partner), block(partner), &[last]);
     }
     b.copy(block(team.me), Output.span(0, mine), &[last]);
 }
 
-fn pairwise(b: &mut Builder, team: &Team<'_>, blocks: &Blocks, window: usize) {
+fn pairwise(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks, window: usize) {
     let (size, me) = (team.size, team.me);
     let result = Output.span(0, blocks.len(me));
     let window = window.min(size - 1);
-    let mut landing = b.landing(window, result.len);
-    let mut last = b.copy(blocks.one(Input, me), result, &[]);
-    let mut sent: Vec<After> = Vec::new();
+    let mut landing = b.scratch_slots(window, result.len);
+    let mut last = b.copy(blocks.block_span(Input, me), result, &[]);
+    let mut sent: Vec<StepDependency> = Vec::new();
     for distance in 1..size {
         let to = (me + distance) % size;
         let before = sent.len().checked_sub(window).and_then(|index| sent[index]);
-        let step = b.send(team.at(to), blocks.one(Input, to), &[before]);
+        let step = b.send(team.rank_at(to), blocks.block_span(Input, to), &[before]);
         sent.extend(step.map(Some));
         let from = team.behind(distance);
-        last = absorb(b, &mut landing, from, Side::Left, result, &[last]);
+        last = recv_and_reduce(b, &mut landing, from, Side::Left, result, &[last]);
     }
 }
 
-fn ring(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
+fn ring(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) {
     let (size, me) = (team.size, team.me);
     let result = Output.span(0, blocks.len(me));
     if size == 1 {
         b.copy(Input.span(0, result.len), result, &[]);
         return;
     }
-    let block = |back: usize| blocks.one(Input, (me + size - back) % size);
-    let mut landing = b.landing(2.min(size - 2), blocks.longest(size));
+    let block = |back: usize| blocks.block_span(Input, (me + size - back) % size);
+    let mut landing = b.scratch_slots(2.min(size - 2), blocks.longest(size));
     let (mut part, mut last) = (block(1), None);
     for round in 2..=size {
         let sent = b.send(team.ahead(1), part, &[last]);
         if round > 2 {
-            landing.used(sent);
+            landing.release_slot(sent);
         }
         let own = block(round);
         let (landed, free) = if round == size {
             (result, None)
         } else {
-            landing.next(own.len)
+            landing.next_slot(own.len)
         };
         let got = b.recv(team.behind(1), landed, &[free]);
         last = b.reduce(own, landed, Side::Right, &[got]);
@@ -149,9 +154,9 @@ fn ring(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
     }
 }
 
-fn reduce_and_scatter(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
-    let own = blocks.some(Input, 0..team.size);
-    let place = Halving::new(team.me, team.size, 0);
+fn reduce_and_scatter(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) {
+    let own = blocks.range_span(Input, 0..team.size);
+    let place = RangeTreeLinks::new(team.me, team.size, 0);
     let acc = if place.children.is_empty() {
         own
     } else {
@@ -162,7 +167,7 @@ fn reduce_and_scatter(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
     } else {
         b.copy(own, acc, &[])
     };
-    reduce::up(b, team, &place, acc, copied);
+    reduce::reduce_up_tree(b, team, &place, acc, copied);
     b.fence();
     scatter::binomial(b, team, 0, blocks, acc);
 }

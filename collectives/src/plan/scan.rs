@@ -2,10 +2,10 @@
 //! 1986). Both keep the order of ranks.
 
 use super::{
-    Place, Plan,
-    builder::{After, Builder},
-    rank_layout::Team,
-    reduce::absorb,
+    Plan, RankLayout,
+    builder::{PlanBuilder, StepDependency},
+    rank_layout::RankTeam,
+    reduce::recv_and_reduce,
     shape::powers,
     step::{
         Buffer::{Input, Output},
@@ -16,8 +16,8 @@ use super::{
 /// Makes the plan in which rank i's output becomes the combination of the outputs of ranks 0 to i, in place. lg p · (α + nβ +
 /// nγ); at most 3 lg p steps, scratch for 2n, n being `len`.
 #[must_use]
-pub fn scan(place: &Place<'_>, len: usize) -> Plan {
-    let mut b = Builder::new(place);
+pub fn scan(place: &RankLayout<'_>, len: usize) -> Plan {
+    let mut b = PlanBuilder::new(place);
     doubling(&mut b, &place.team(), 0, Output.span(0, len), None);
     b.build()
 }
@@ -26,8 +26,8 @@ pub fn scan(place: &Place<'_>, len: usize) -> Plan {
 /// as it is. The inputs first move on by one rank, and a scan combines them there: 1 + lg (p − 1) rounds; scratch as for
 /// [`scan`].
 #[must_use]
-pub fn exscan(place: &Place<'_>, len: usize) -> Plan {
-    let mut b = Builder::new(place);
+pub fn exscan(place: &RankLayout<'_>, len: usize) -> Plan {
+    let mut b = PlanBuilder::new(place);
     let team = place.team();
     if team.me + 1 < team.size {
         b.send(team.me + 1, Input.span(0, len), &[]);
@@ -41,20 +41,26 @@ pub fn exscan(place: &Place<'_>, len: usize) -> Plan {
 }
 
 /// Scans among the ranks from `first` on; `acc` holds this rank's operand after `ready`.
-fn doubling(b: &mut Builder, team: &Team<'_>, first: usize, acc: Span, ready: After) {
+fn doubling(
+    b: &mut PlanBuilder,
+    team: &RankTeam<'_>,
+    first: usize,
+    acc: Span,
+    ready: StepDependency,
+) {
     let place = team.me - first;
-    let mut landing = b.landing(2.min(place), acc.len);
+    let mut landing = b.scratch_slots(2.min(place), acc.len);
     let mut last = ready;
     for distance in powers(team.size - first) {
         let to = team.me + distance;
         let sent = if to < team.size {
-            b.send(team.at(to), acc, &[last])
+            b.send(team.rank_at(to), acc, &[last])
         } else {
             None
         };
         if distance <= place {
-            let from = team.at(team.me - distance);
-            last = absorb(b, &mut landing, from, Side::Left, acc, &[sent.or(last)]);
+            let from = team.rank_at(team.me - distance);
+            last = recv_and_reduce(b, &mut landing, from, Side::Left, acc, &[sent.or(last)]);
         }
     }
 }

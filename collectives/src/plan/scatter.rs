@@ -1,11 +1,11 @@
 //! Scatter: each rank's output is its block of `root`'s input.
 
 use super::{
-    Blocks, Place, Plan, Span, Unfit,
-    builder::{After, Builder},
+    Blocks, Plan, RankLayout, Span, Unfit,
+    builder::{PlanBuilder, StepDependency},
     names::algorithms,
-    rank_layout::Team,
-    shape::Halving,
+    rank_layout::RankTeam,
+    shape::RangeTreeLinks,
     step::Buffer::{Input, Output},
 };
 
@@ -31,11 +31,11 @@ impl Scatter {
     ///
     /// # Panics
     /// Panics if the group has no rank `root`, or fewer blocks than ranks were given.
-    pub fn plan(self, place: &Place<'_>, root: usize, blocks: &Blocks) -> Result<Plan, Unfit> {
+    pub fn plan(self, place: &RankLayout<'_>, root: usize, blocks: &Blocks) -> Result<Plan, Unfit> {
         place.assert_rank(root);
-        Unfit::unless_counted(self.name(), self.parameter())?;
-        let mut b = Builder::new(place).telling(blocks);
-        let all = blocks.some(Input, 0..place.size());
+        Unfit::require_positive(self.name(), self.parameter())?;
+        let mut b = PlanBuilder::new(place).with_empty_blocks(blocks);
+        let all = blocks.range_span(Input, 0..place.size());
         match self {
             Self::Binomial => binomial(&mut b, &place.team(), root, blocks, all),
             Self::Linear { window } => linear(&mut b, &place.team(), root, blocks, window),
@@ -45,9 +45,15 @@ impl Scatter {
 }
 
 /// Plans the scatter of `all`, the root's data, down the tree.
-pub(super) fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, blocks: &Blocks, all: Span) {
-    let place = Halving::new(team.me, team.size, root);
-    let (first, len) = (place.range.start, blocks.some(Input, place.range).len);
+pub(super) fn binomial(
+    b: &mut PlanBuilder,
+    team: &RankTeam<'_>,
+    root: usize,
+    blocks: &Blocks,
+    all: Span,
+) {
+    let place = RangeTreeLinks::new(team.me, team.size, root);
+    let (first, len) = (place.range.start, blocks.range_span(Input, place.range).len);
     let own = Output.span(0, blocks.len(team.me));
     let leaf = place.children.is_empty();
     let room = match place.parent {
@@ -57,10 +63,10 @@ pub(super) fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, blocks: &B
     };
     let got = place
         .parent
-        .and_then(|parent| b.recv(team.at(parent), room, &[]));
+        .and_then(|parent| b.recv(team.rank_at(parent), room, &[]));
     for child in place.children {
         let theirs = blocks.within(room, first, child.range);
-        b.send(team.at(child.rank), theirs, &[got]);
+        b.send(team.rank_at(child.rank), theirs, &[got]);
     }
     if !leaf || place.parent.is_none() {
         b.copy(
@@ -71,18 +77,18 @@ pub(super) fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, blocks: &B
     }
 }
 
-fn linear(b: &mut Builder, team: &Team<'_>, root: usize, blocks: &Blocks, window: usize) {
+fn linear(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, blocks: &Blocks, window: usize) {
     let own = Output.span(0, blocks.len(team.me));
     if team.me != root {
-        b.recv(team.at(root), own, &[]);
+        b.recv(team.rank_at(root), own, &[]);
         return;
     }
-    b.copy(blocks.one(Input, root), own, &[]);
-    let mut sent: Vec<After> = Vec::new();
+    b.copy(blocks.block_span(Input, root), own, &[]);
+    let mut sent: Vec<StepDependency> = Vec::new();
     for distance in 1..team.size {
         let to = (root + distance) % team.size;
         let before = sent.len().checked_sub(window).and_then(|index| sent[index]);
-        let step = b.send(team.at(to), blocks.one(Input, to), &[before]);
+        let step = b.send(team.rank_at(to), blocks.block_span(Input, to), &[before]);
         sent.extend(step.map(Some));
     }
 }

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 /// A rank's neighbors in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tree {
+pub(crate) struct TreeLinks {
     pub(crate) parent: Option<usize>,
     pub(crate) children: Vec<usize>,
 }
 
-impl Tree {
+impl TreeLinks {
     /// Makes a tree of at most `arity` children per rank, filled level by level from `root`; an `arity` of 1 gives a chain.
     pub(crate) fn kary(me: usize, size: usize, root: usize, arity: usize) -> Self {
         // A user may ask for any arity.
@@ -29,21 +29,21 @@ impl Tree {
 /// The range is halved: the root keeps its own half and hands the other to that half's first rank, and so on. So a subtree's
 /// blocks lie in a row, and combining along the tree keeps the order of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Halving {
+pub(crate) struct RangeTreeLinks {
     pub(crate) parent: Option<usize>,
     /// Children, those with the largest subtrees first.
-    pub(crate) children: Vec<Child>,
+    pub(crate) children: Vec<SubtreeChild>,
     /// This rank's own subtree.
     pub(crate) range: Range<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Child {
+pub(crate) struct SubtreeChild {
     pub(crate) rank: usize,
     pub(crate) range: Range<usize>,
 }
 
-impl Halving {
+impl RangeTreeLinks {
     pub(crate) fn new(me: usize, size: usize, root: usize) -> Self {
         let mut place = Self {
             parent: None,
@@ -61,7 +61,7 @@ impl Halving {
             } else {
                 if me == owner {
                     let rank = other.start;
-                    place.children.push(Child { rank, range: other });
+                    place.children.push(SubtreeChild { rank, range: other });
                 }
                 range = own;
             }
@@ -69,8 +69,8 @@ impl Halving {
         place
     }
 
-    pub(crate) fn tree(&self) -> Tree {
-        Tree {
+    pub(crate) fn tree(&self) -> TreeLinks {
+        TreeLinks {
             parent: self.parent,
             children: self.children.iter().map(|child| child.rank).collect(),
         }
@@ -91,7 +91,7 @@ fn halves(range: &Range<usize>, owner: usize) -> (Range<usize>, Range<usize>) {
 /// The largest power of two that fits into a group. Neighbors merge until no more ranks than that remain: one rank of each of
 /// the first pairs remains, in the place of both.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fold {
+pub(crate) struct PowerOfTwoFold {
     pub(crate) power: usize,
     /// Number of pairs that merge.
     pairs: usize,
@@ -101,7 +101,7 @@ pub(crate) struct Fold {
 
 /// The role of a rank after folding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum FoldRole {
     /// Its partner takes its place.
     Out { partner: usize },
     /// It remains, with this index below the power of two, and may stand for a partner too.
@@ -111,7 +111,7 @@ pub(crate) enum Role {
     },
 }
 
-impl Fold {
+impl PowerOfTwoFold {
     /// Folds a group. The even rank of each pair remains, unless `keep` is the odd one.
     pub(crate) const fn new(size: usize, keep: usize) -> Self {
         let power = 1 << size.ilog2();
@@ -122,9 +122,9 @@ impl Fold {
         }
     }
 
-    pub(crate) fn role(&self, rank: usize) -> Role {
+    pub(crate) fn role(&self, rank: usize) -> FoldRole {
         if rank >= 2 * self.pairs {
-            return Role::In {
+            return FoldRole::In {
                 index: rank - self.pairs,
                 partner: None,
             };
@@ -132,9 +132,9 @@ impl Fold {
         let (index, partner) = (rank / 2, rank ^ 1);
         if self.rank(index) == rank {
             let partner = Some(partner);
-            Role::In { index, partner }
+            FoldRole::In { index, partner }
         } else {
-            Role::Out { partner }
+            FoldRole::Out { partner }
         }
     }
 
@@ -161,22 +161,22 @@ pub(crate) fn powers(end: usize) -> impl DoubleEndedIterator<Item = usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fold, Halving, Role, Tree, powers};
+    use super::{FoldRole, PowerOfTwoFold, RangeTreeLinks, TreeLinks, powers};
 
     #[test]
     fn parents_and_children_agree_in_every_tree() {
         for size in 1..40 {
             for root in 0..size {
-                let halving = |me| Halving::new(me, size, root).tree();
+                let halving = |me| RangeTreeLinks::new(me, size, root).tree();
                 agree(size, root, halving);
                 for arity in [1, 2, 3, usize::MAX] {
-                    agree(size, root, |me| Tree::kary(me, size, root, arity));
+                    agree(size, root, |me| TreeLinks::kary(me, size, root, arity));
                 }
             }
         }
     }
 
-    fn agree(size: usize, root: usize, tree: impl Fn(usize) -> Tree) {
+    fn agree(size: usize, root: usize, tree: impl Fn(usize) -> TreeLinks) {
         for me in 0..size {
             assert_eq!(tree(me).parent.is_none(), me == root);
             for child in tree(me).children {
@@ -192,13 +192,13 @@ mod tests {
         for size in 1_usize..70 {
             for root in [0, size / 2, size - 1] {
                 for me in 0..size {
-                    let place = Halving::new(me, size, root);
+                    let place = RangeTreeLinks::new(me, size, root);
                     let depth = size.next_power_of_two().ilog2() as usize;
                     assert!(place.children.len() <= depth);
                     let covered: usize = place.children.iter().map(|child| child.range.len()).sum();
                     assert_eq!(covered + 1, place.range.len(), "{me} of {size}, {root}");
                     for child in &place.children {
-                        let theirs = Halving::new(child.rank, size, root).range;
+                        let theirs = RangeTreeLinks::new(child.rank, size, root).range;
                         assert_eq!(child.range, theirs, "{me} of {size}, root {root}");
                     }
                 }
@@ -210,13 +210,13 @@ mod tests {
     fn folding_leaves_a_power_of_two_and_covers_all() {
         for size in 1..70 {
             for keep in 0..size {
-                let fold = Fold::new(size, keep);
+                let fold = PowerOfTwoFold::new(size, keep);
                 assert_eq!(fold.ranks(0..fold.power), 0..size);
-                assert!(matches!(fold.role(keep), Role::In { .. }));
+                assert!(matches!(fold.role(keep), FoldRole::In { .. }));
                 for index in 0..fold.power {
                     let rank = fold.rank(index);
                     assert!(fold.ranks(index..index + 1).contains(&rank));
-                    assert!(matches!(fold.role(rank), Role::In { index: i, .. } if i == index));
+                    assert!(matches!(fold.role(rank), FoldRole::In { index: i, .. } if i == index));
                 }
             }
         }

@@ -1,9 +1,9 @@
 use proptest::prelude::*;
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 
 use super::{ExactSum, Real};
 use crate::plan::{
-    AllReduce, Nodes, Order, Place,
+    AllReduce, Nodes, Order, RankLayout,
     check::{Memory, Rules, run},
 };
 
@@ -70,7 +70,7 @@ proptest! {
 
 #[test]
 fn a_sum_of_two_is_what_one_addition_rounds_to() {
-    let mut random = Random::new(1971);
+    let mut random = SeededRandom::new(1971);
     for _ in 0..20_000 {
         // Exponents close to each other, so that rounding matters, and often near both ends.
         let near = random.bits();
@@ -143,7 +143,7 @@ fn words_are_the_sum() {
 
 #[test]
 fn every_allreduce_on_every_number_of_ranks_gives_the_same_bits() {
-    let mut random = Random::new(5);
+    let mut random = SeededRandom::new(5);
     let numbers: Vec<f64> = (0..240)
         .map(|_| f64::from_bits(random.bits()))
         .filter(|n| n.is_finite())
@@ -152,7 +152,7 @@ fn every_allreduce_on_every_number_of_ranks_gives_the_same_bits() {
     for size in [1, 2, 3, 6, 8, 13] {
         let nodes = Nodes::regular(size, 4);
         for algorithm in AllReduce::ALL {
-            let place = |rank| Place::new(rank, size).on(&nodes);
+            let place = |rank| RankLayout::new(rank, size).on(&nodes);
             let plans: Vec<_> = (0..size)
                 .map(|rank| algorithm.plan(&place(rank), 1, Order::Any).unwrap())
                 .collect();

@@ -1,27 +1,27 @@
 //! The ends of the box: a layer that absorbs waves, and a surface that is free to move.
 
 use super::{
-    domain::{Dim, Domain, GHOSTS, Region},
-    field::Field,
-    medium::Medium,
-    real::Real,
+    domain::{AwpDim, AwpDomain, CellBox, GHOSTS},
+    field::AwpField,
+    medium::ElasticMedium,
+    real::WaveReal,
     stencil::{XZ, YZ, ZZ},
 };
 
 /// A sponge: cells near the ends lose a part of their value in each step, more the nearer they are.
 #[derive(Debug)]
-pub(super) struct Sponge<T> {
+pub(super) struct SpongeLayer<T> {
     /// The remaining share in each layer, along each dimension.
     left: [Vec<T>; 3],
 }
 
-impl<T: Real> Sponge<T> {
+impl<T: WaveReal> SpongeLayer<T> {
     /// Makes a sponge of `width` cells at each end that is neither periodic nor a free surface.
-    pub(super) fn new(domain: &Domain, width: usize, free_surface: bool) -> Self {
-        let left = [Dim::X, Dim::Y, Dim::Z].map(|dim| {
+    pub(super) fn new(domain: &AwpDomain, width: usize, free_surface: bool) -> Self {
+        let left = [AwpDim::X, AwpDim::Y, AwpDim::Z].map(|dim| {
             let (cells, before) = (domain.global[dim], domain.before[dim]);
             let of_cell = |cell: usize| {
-                let above_is_open = !(free_surface && dim == Dim::Z);
+                let above_is_open = !(free_surface && dim == AwpDim::Z);
                 let below = part_left(cell, width);
                 let above = if above_is_open {
                     part_left(cells - 1 - cell, width)
@@ -42,12 +42,12 @@ impl<T: Real> Sponge<T> {
     }
 
     /// Damps a region. Rows that lose nothing are left alone: a factor of one changes no bit.
-    pub(super) fn damp(&self, field: &mut Field<T>, region: Region) {
+    pub(super) fn damp(&self, field: &mut AwpField<T>, region: CellBox) {
         let [x_left, y_left, z_left] = &self.left;
-        let z_left = &z_left[region.range(Dim::Z)];
+        let z_left = &z_left[region.range(AwpDim::Z)];
         let z_loses = z_left.iter().any(|&left| left != T::ONE);
         for start in region.rows() {
-            let row_left = x_left[start[Dim::X]] * y_left[start[Dim::Y]];
+            let row_left = x_left[start[AwpDim::X]] * y_left[start[AwpDim::Y]];
             if row_left == T::ONE && !z_loses {
                 continue;
             }
@@ -73,29 +73,34 @@ fn part_left(distance: usize, width: usize) -> f64 {
 ///
 /// Above it are images: those of the stresses make the traction zero, and those of the velocities are consistent with that.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Surface {
+pub(super) struct FreeSurface {
     /// The highest layer.
     top: usize,
 }
 
-impl Surface {
+impl FreeSurface {
     /// Returns the surface over this rank's cells, if it is there.
-    pub(super) fn over(domain: &Domain) -> Option<Self> {
-        let top = GHOSTS + domain.cells[Dim::Z] - 1;
-        domain.ends(Dim::Z, true).then_some(Self { top })
+    pub(super) fn over(domain: &AwpDomain) -> Option<Self> {
+        let top = GHOSTS + domain.cells[AwpDim::Z] - 1;
+        domain.is_open_end(AwpDim::Z, true).then_some(Self { top })
     }
 
     /// Makes the shear traction vanish.
-    pub(super) fn hold<T: Real>(&self, component: usize, field: &mut Field<T>, region: Region) {
-        if [XZ, YZ].contains(&component) && region.range(Dim::Z).contains(&self.top) {
-            field.fill(region.with(Dim::Z, self.top..self.top + 1), T::default());
+    pub(super) fn hold_at_zero<T: WaveReal>(
+        &self,
+        component: usize,
+        field: &mut AwpField<T>,
+        region: CellBox,
+    ) {
+        if [XZ, YZ].contains(&component) && region.range(AwpDim::Z).contains(&self.top) {
+            field.fill(region.with(AwpDim::Z, self.top..self.top + 1), T::default());
         }
     }
 
     /// Sets the stresses above to the negative of those below.
-    pub(super) fn mirror_stresses<T: Real>(&self, stress: &mut [Field<T>; 6], own: Region) {
+    pub(super) fn mirror_stresses<T: WaveReal>(&self, stress: &mut [AwpField<T>; 6], own: CellBox) {
         let (zero, top) = (T::default(), self.top);
-        for [x, y, _] in own.with(Dim::Z, top..top + 1).rows() {
+        for [x, y, _] in own.with(AwpDim::Z, top..top + 1).rows() {
             let mut mirror = |of: usize, from: usize, to: usize| {
                 let value = stress[of].get([x, y, from]);
                 stress[of].set([x, y, to], zero - value);
@@ -111,20 +116,20 @@ impl Surface {
     /// stress.
     ///
     /// Also writes columns of u above, and of v below this rank's in x and y. The neighbor has them, but need not send them.
-    pub(super) fn continue_velocities<T: Real>(
+    pub(super) fn continue_velocities<T: WaveReal>(
         &self,
-        velocity: &mut [Field<T>; 3],
-        medium: &Medium<T>,
-        own: Region,
+        velocity: &mut [AwpField<T>; 3],
+        medium: &ElasticMedium<T>,
+        own: CellBox,
     ) {
         let (top, above) = (self.top, self.top + 1);
-        let surface = own.with(Dim::Z, top..above);
+        let surface = own.with(AwpDim::Z, top..above);
         let [u, v, w] = velocity;
-        for [x, y, z] in surface.with(Dim::X, own.start[0]..own.end[0] + 1).rows() {
+        for [x, y, z] in surface.with(AwpDim::X, own.start[0]..own.end[0] + 1).rows() {
             let slope = w.get([x, y, z]) - w.get([x - 1, y, z]);
             u.set([x, y, above], u.get([x, y, z]) - slope);
         }
-        for [x, y, z] in surface.with(Dim::Y, own.start[1] - 1..own.end[1]).rows() {
+        for [x, y, z] in surface.with(AwpDim::Y, own.start[1] - 1..own.end[1]).rows() {
             let slope = w.get([x, y + 1, z]) - w.get([x, y, z]);
             v.set([x, y, above], v.get([x, y, z]) - slope);
         }

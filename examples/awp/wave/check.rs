@@ -4,11 +4,14 @@ use std::fmt;
 
 use ripstop::{Comm, Result};
 
-use super::{Alone, Domain, Field, GHOSTS, Halo, Halos, Layers, Problem, Real, Schedule, Solver};
+use super::{
+    AwpDomain, AwpField, ExchangedLayers, GHOSTS, GhostExchange, SingleRankExchange, StepExchanges,
+    StepSchedule, WaveProblem, WaveReal, WaveSolver,
+};
 
 /// The first cell that differs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deviation {
+pub(crate) struct AwpDeviation {
     quantity: &'static str,
     cell: [usize; 3],
     got: f64,
@@ -20,14 +23,14 @@ pub(crate) struct Deviation {
 ///
 /// # Errors
 /// Those of the messages.
-pub(crate) async fn check<T: Real, H: Halo<T>>(
+pub(crate) async fn check<T: WaveReal, H: GhostExchange<T>>(
     comm: &Comm,
-    problem: Problem,
-    mut halos: Halos<H>,
-    schedule: Schedule,
+    problem: WaveProblem,
+    mut halos: StepExchanges<H>,
+    schedule: StepSchedule,
     steps: usize,
-) -> Result<Option<Deviation>> {
-    let mut solver = Solver::<T>::new(problem).stirred(SEED).poisoned();
+) -> Result<Option<AwpDeviation>> {
+    let mut solver = WaveSolver::<T>::new(problem).perturbed(SEED).poisoned();
     solver.run(&mut halos, schedule, steps, |_, _| ()).await?;
     halos.close().await?;
     if comm.rank() > 0 {
@@ -58,28 +61,28 @@ pub(crate) async fn check<T: Real, H: Halo<T>>(
 }
 
 /// Computes the whole box.
-async fn alone<T: Real>(problem: Problem, steps: usize) -> Result<Solver<T>> {
+async fn alone<T: WaveReal>(problem: WaveProblem, steps: usize) -> Result<WaveSolver<T>> {
     let problem = problem.whole();
-    let mut halos = Alone::halos(&problem.domain, &Layers::FULL);
-    let mut solver = Solver::new(problem).stirred(SEED);
-    let schedule = Schedule::Plain;
+    let mut halos = SingleRankExchange::halos(&problem.domain, &ExchangedLayers::FULL);
+    let mut solver = WaveSolver::new(problem).perturbed(SEED);
+    let schedule = StepSchedule::Plain;
     solver.run(&mut halos, schedule, steps, |_, _| ()).await?;
     Ok(solver)
 }
 
 /// Returns the first position where this part of a field of the whole box differs from `block`.
-fn compare<T: Real>(
+fn compare<T: WaveReal>(
     quantity: &'static str,
-    whole: &Field<T>,
-    part: &Domain,
+    whole: &AwpField<T>,
+    part: &AwpDomain,
     block: &[T],
-) -> Option<Deviation> {
+) -> Option<AwpDeviation> {
     let region = part.in_whole();
     let expected = whole.block(region);
     assert_eq!(block.len(), expected.len(), "{quantity} of {part:?}");
     let mut pairs = block.iter().zip(&expected);
     let at = pairs.position(|(got, &expected)| !got.same_bits(expected))?;
-    Some(Deviation {
+    Some(AwpDeviation {
         quantity,
         cell: region.cell(at).map(|index| index - GHOSTS),
         got: block[at].wide(),
@@ -87,7 +90,7 @@ fn compare<T: Real>(
     })
 }
 
-impl fmt::Display for Deviation {
+impl fmt::Display for AwpDeviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             quantity,

@@ -25,9 +25,9 @@ impl From<Span> for usize {
 }
 
 /// The clock of a step.
-pub(crate) type Stopwatch = SpanClock<4>;
+pub(crate) type AwpStopwatch = SpanClock<4>;
 
-impl Stopwatch {
+impl AwpStopwatch {
     /// Awaits a future while it communicates, and counts the time as waiting.
     pub(super) async fn waiting<R>(&mut self, awaited: impl Future<Output = R>) -> R {
         self.count(Span::Pack);
@@ -38,4 +38,4 @@ impl Stopwatch {
 }
 
 /// The µs of a step: velocities, stresses, packing, waiting.
-pub(crate) type Lap = [f64; 4];
+pub(crate) type AwpStepTimes = [f64; 4];

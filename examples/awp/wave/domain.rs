@@ -4,9 +4,9 @@ use std::ops::Range;
 
 /// Dimensions by name, as indices of a triple. Cells that differ only in z are adjacent in memory.
 #[derive(Debug)]
-pub(crate) struct Dim;
+pub(crate) struct AwpDim;
 
-impl Dim {
+impl AwpDim {
     pub(crate) const X: usize = 0;
     pub(crate) const Y: usize = 1;
     pub(crate) const Z: usize = 2;
@@ -18,7 +18,7 @@ pub(crate) const GHOSTS: usize = 2;
 /// A rank's box in the whole box. It has at least [`GHOSTS`] cells in every dimension, so that a neighbor needs only this
 /// rank's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Domain {
+pub(crate) struct AwpDomain {
     /// Cells of the whole box.
     pub(crate) global: [usize; 3],
     /// Ranks in each dimension.
@@ -33,7 +33,7 @@ pub(crate) struct Domain {
     pub(crate) cells: [usize; 3],
 }
 
-impl Domain {
+impl AwpDomain {
     /// Returns the part of `rank` in a grid of ranks. The last dimension varies fastest. Remaining cells go to the first ranks,
     /// one each.
     ///
@@ -71,7 +71,7 @@ impl Domain {
     /// Returns the part of another rank.
     pub(crate) fn of(self, mut rank: usize) -> Self {
         let mut part = self;
-        for dim in [Dim::Z, Dim::Y, Dim::X] {
+        for dim in [AwpDim::Z, AwpDim::Y, AwpDim::X] {
             let (cells, ranks) = (self.global[dim], self.grid[dim]);
             let at = rank % ranks;
             rank /= ranks;
@@ -93,7 +93,7 @@ impl Domain {
 
     /// Returns the rank beside this one in `dim`, on the low or the high side. In a dimension with one rank that wraps around,
     /// this is the rank itself.
-    pub(super) fn neighbour(&self, dim: usize, high: bool) -> Option<usize> {
+    pub(super) fn neighbor(&self, dim: usize, high: bool) -> Option<usize> {
         let (at, ranks) = (self.place[dim], self.grid[dim]);
         let beside = match (high, self.periodic[dim]) {
             (true, true) => (at + 1) % ranks,
@@ -107,26 +107,26 @@ impl Domain {
     }
 
     /// Returns true if nothing is beyond this side of the box, on any rank.
-    pub(super) fn ends(&self, dim: usize, high: bool) -> bool {
-        self.neighbour(dim, high).is_none()
+    pub(super) fn is_open_end(&self, dim: usize, high: bool) -> bool {
+        self.neighbor(dim, high).is_none()
     }
 
     /// Returns the region of the own cells.
-    pub(crate) fn own(&self) -> Region {
-        Region {
+    pub(crate) fn own(&self) -> CellBox {
+        CellBox {
             start: [GHOSTS; 3],
             end: self.cells.map(|cells| cells + GHOSTS),
         }
     }
 
     /// Returns the ghosts at the sides that have a neighbor, all layers and with their corners.
-    pub(super) fn ghosts(&self) -> impl Iterator<Item = Region> {
-        let all = Region {
+    pub(super) fn ghosts(&self) -> impl Iterator<Item = CellBox> {
+        let all = CellBox {
             start: [0; 3],
             end: self.cells.map(|cells| cells + 2 * GHOSTS),
         };
         let sides = (0..3).flat_map(|dim| [(dim, false), (dim, true)]);
-        let inner = sides.filter(|&(dim, high)| !self.ends(dim, high));
+        let inner = sides.filter(|&(dim, high)| !self.is_open_end(dim, high));
         inner.map(move |(dim, high)| {
             let start = if high { self.cells[dim] + GHOSTS } else { 0 };
             all.with(dim, start..start + GHOSTS)
@@ -151,24 +151,24 @@ impl Domain {
     }
 
     /// Returns this rank's cells in a field of the whole box.
-    pub(crate) fn in_whole(&self) -> Region {
+    pub(crate) fn in_whole(&self) -> CellBox {
         let start = self.before.map(|before| before + GHOSTS);
-        Region {
+        CellBox {
             start,
             end: [0, 1, 2].map(|dim| start[dim] + self.cells[dim]),
         }
     }
 
     /// Splits the own cells: layers that a neighbor needs, and the rest. The regions do not overlap.
-    pub(super) fn split(&self) -> (Vec<Region>, Region) {
+    pub(super) fn split(&self) -> (Vec<CellBox>, CellBox) {
         let (mut slabs, mut rest) = (Vec::new(), self.own());
         for dim in 0..3 {
-            if !self.ends(dim, false) {
+            if !self.is_open_end(dim, false) {
                 let end = (rest.start[dim] + GHOSTS).min(rest.end[dim]);
                 slabs.push(rest.with(dim, rest.start[dim]..end));
                 rest.start[dim] = end;
             }
-            if !self.ends(dim, true) {
+            if !self.is_open_end(dim, true) {
                 let start = (rest.end[dim] - GHOSTS).max(rest.start[dim]);
                 slabs.push(rest.with(dim, start..rest.end[dim]));
                 rest.end[dim] = start;
@@ -181,12 +181,12 @@ impl Domain {
 
 /// A box of cells in a rank's fields, ghosts counted: the first own cell is [`GHOSTS`] in every dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Region {
+pub(crate) struct CellBox {
     pub(super) start: [usize; 3],
     pub(super) end: [usize; 3],
 }
 
-impl Region {
+impl CellBox {
     pub(super) fn range(&self, dim: usize) -> Range<usize> {
         self.start[dim]..self.end[dim]
     }
@@ -226,7 +226,7 @@ impl Region {
 
     /// Returns the starts of the rows along z.
     pub(super) fn rows(self) -> impl Iterator<Item = [usize; 3]> {
-        let [xs, ys] = [Dim::X, Dim::Y].map(|dim| self.range(dim));
-        xs.flat_map(move |x| ys.clone().map(move |y| [x, y, self.start[Dim::Z]]))
+        let [xs, ys] = [AwpDim::X, AwpDim::Y].map(|dim| self.range(dim));
+        xs.flat_map(move |x| ys.clone().map(move |y| [x, y, self.start[AwpDim::Z]]))
     }
 }

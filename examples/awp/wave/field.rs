@@ -1,20 +1,20 @@
 //! One quantity in all cells of a rank.
 
 use super::{
-    domain::{Dim, Domain, GHOSTS, Region},
-    real::Real,
+    domain::{AwpDim, AwpDomain, CellBox, GHOSTS},
+    real::WaveReal,
 };
 
 /// Own cells with [`GHOSTS`] layers around them, z fastest.
 #[derive(Clone, Debug)]
-pub(crate) struct Field<T> {
+pub(crate) struct AwpField<T> {
     strides: [usize; 3],
     cells: Vec<T>,
 }
 
-impl<T: Real> Field<T> {
+impl<T: WaveReal> AwpField<T> {
     /// Makes a field of zeros.
-    pub(super) fn new(domain: &Domain) -> Self {
+    pub(super) fn new(domain: &AwpDomain) -> Self {
         let [x, y, z] = domain.cells.map(|cells| cells + 2 * GHOSTS);
         Self {
             strides: [y * z, z, 1],
@@ -57,30 +57,30 @@ impl<T: Real> Field<T> {
     }
 
     /// Copies a region to `packed`, which must have its length.
-    pub(super) fn pack(&self, region: Region, packed: &mut [T]) {
-        let len = region.edge(Dim::Z);
+    pub(super) fn pack(&self, region: CellBox, packed: &mut [T]) {
+        let len = region.edge(AwpDim::Z);
         for (start, line) in region.rows().zip(packed.chunks_exact_mut(len)) {
             line.copy_from_slice(self.row(start, len));
         }
     }
 
     /// Returns a copy of a region.
-    pub(crate) fn block(&self, region: Region) -> Vec<T> {
+    pub(crate) fn block(&self, region: CellBox) -> Vec<T> {
         let mut block = vec![T::default(); region.len()];
         self.pack(region, &mut block);
         block
     }
 
     /// Copies `packed` to a region.
-    pub(super) fn unpack(&mut self, region: Region, packed: &[T]) {
-        let len = region.edge(Dim::Z);
+    pub(super) fn unpack(&mut self, region: CellBox, packed: &[T]) {
+        let len = region.edge(AwpDim::Z);
         for (start, line) in region.rows().zip(packed.chunks_exact(len)) {
             self.row_mut(start, len).copy_from_slice(line);
         }
     }
 
-    pub(super) fn fill(&mut self, region: Region, value: T) {
-        let len = region.edge(Dim::Z);
+    pub(super) fn fill(&mut self, region: CellBox, value: T) {
+        let len = region.edge(AwpDim::Z);
         for start in region.rows() {
             self.row_mut(start, len).fill(value);
         }

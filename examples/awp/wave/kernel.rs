@@ -4,23 +4,23 @@
 //! how the box is split.
 
 use super::{
-    domain::{Dim, Region},
-    field::Field,
-    medium::Medium,
-    real::Real,
-    simd::{self, Work},
-    stencil::{Difference, Group, SHEAR, STRETCH, VELOCITY, XY, XZ, YZ},
+    domain::{AwpDim, CellBox},
+    field::AwpField,
+    medium::ElasticMedium,
+    real::WaveReal,
+    simd::{self, SimdKernel},
+    stencil::{SHEAR, STRETCH, StencilDifference, StressGroup, VELOCITY, XY, XZ, YZ},
 };
 
 /// Advances the velocities `components` by a time step. `factors` are Δt/(h ρ).
-pub(super) fn velocities<T: Real>(
+pub(super) fn velocities<T: WaveReal>(
     components: &[usize],
-    velocity: &mut [Field<T>; 3],
-    stress: &[Field<T>; 6],
-    factors: &[Field<T>; 3],
-    region: Region,
+    velocity: &mut [AwpField<T>; 3],
+    stress: &[AwpField<T>; 6],
+    factors: &[AwpField<T>; 3],
+    region: CellBox,
 ) {
-    simd::widest(Velocities {
+    simd::run_widest(VelocityKernel {
         components,
         velocity,
         stress,
@@ -30,14 +30,14 @@ pub(super) fn velocities<T: Real>(
 }
 
 /// Advances the stresses of `groups` by a time step.
-pub(super) fn stresses<T: Real>(
-    groups: &[Group],
-    stress: &mut [Field<T>; 6],
-    velocity: &[Field<T>; 3],
-    medium: &Medium<T>,
-    region: Region,
+pub(super) fn stresses<T: WaveReal>(
+    groups: &[StressGroup],
+    stress: &mut [AwpField<T>; 6],
+    velocity: &[AwpField<T>; 3],
+    medium: &ElasticMedium<T>,
+    region: CellBox,
 ) {
-    simd::widest(Stresses {
+    simd::run_widest(StressKernel {
         groups,
         stress,
         velocity,
@@ -47,20 +47,20 @@ pub(super) fn stresses<T: Real>(
 }
 
 #[inline(always)]
-fn velocity_cell<T: Real>(here: T, factor: T, taps: [[T; 4]; 3]) -> T {
+fn velocity_cell<T: WaveReal>(here: T, factor: T, taps: [[T; 4]; 3]) -> T {
     let [x, y, z] = taps.map(difference);
     flushed(here + factor * (x + y + z), T::VELOCITY_LEAST)
 }
 
 #[inline(always)]
-fn shear_cell<T: Real>(here: T, factor: T, taps: [[T; 4]; 2]) -> T {
+fn shear_cell<T: WaveReal>(here: T, factor: T, taps: [[T; 4]; 2]) -> T {
     let [first, second] = taps.map(difference);
     flushed(here + factor * (first + second), T::STRESS_LEAST)
 }
 
 /// Advances the three normal stresses, from λ + 2μ and 2μ.
 #[inline(always)]
-fn normal_cell<T: Real>(here: [T; 3], [modulus, shear]: [T; 2], taps: [[T; 4]; 3]) -> [T; 3] {
+fn normal_cell<T: WaveReal>(here: [T; 3], [modulus, shear]: [T; 2], taps: [[T; 4]; 3]) -> [T; 3] {
     let [x, y, z] = taps.map(difference);
     let volume = modulus * (x + y + z);
     [
@@ -73,7 +73,7 @@ fn normal_cell<T: Real>(here: [T; 3], [modulus, shear]: [T; 2], taps: [[T; 4]; 3
 /// Returns the value, or zero if it is less than `least`. Ahead of a wave, values fall off until they are subnormal, and then
 /// every operation on them takes a hundred cycles: most of a step.
 #[inline(always)]
-fn flushed<T: Real>(value: T, least: T) -> T {
+fn flushed<T: WaveReal>(value: T, least: T) -> T {
     if value < least && T::default() - least < value {
         T::default()
     } else {
@@ -83,22 +83,22 @@ fn flushed<T: Real>(value: T, least: T) -> T {
 
 /// Returns the derivative in the middle of four values, times their spacing.
 #[inline(always)]
-fn difference<T: Real>([a, b, c, d]: [T; 4]) -> T {
+fn difference<T: WaveReal>([a, b, c, d]: [T; 4]) -> T {
     T::NEAR * (c - b) + T::FAR * (d - a)
 }
 
-struct Velocities<'a, T> {
+struct VelocityKernel<'a, T> {
     components: &'a [usize],
-    velocity: &'a mut [Field<T>; 3],
-    stress: &'a [Field<T>; 6],
-    factors: &'a [Field<T>; 3],
-    region: Region,
+    velocity: &'a mut [AwpField<T>; 3],
+    stress: &'a [AwpField<T>; 6],
+    factors: &'a [AwpField<T>; 3],
+    region: CellBox,
 }
 
-impl<T: Real> Work for Velocities<'_, T> {
+impl<T: WaveReal> SimdKernel for VelocityKernel<'_, T> {
     #[inline(always)]
     fn run(self) {
-        let len = self.region.edge(Dim::Z);
+        let len = self.region.edge(AwpDim::Z);
         for start in self.region.rows() {
             for &component in self.components {
                 let taps = VELOCITY[component].map(|read| rows(self.stress, read, start, len));
@@ -110,34 +110,34 @@ impl<T: Real> Work for Velocities<'_, T> {
     }
 }
 
-struct Stresses<'a, T> {
-    groups: &'a [Group],
-    stress: &'a mut [Field<T>; 6],
-    velocity: &'a [Field<T>; 3],
-    medium: &'a Medium<T>,
-    region: Region,
+struct StressKernel<'a, T> {
+    groups: &'a [StressGroup],
+    stress: &'a mut [AwpField<T>; 6],
+    velocity: &'a [AwpField<T>; 3],
+    medium: &'a ElasticMedium<T>,
+    region: CellBox,
 }
 
-impl<T: Real> Work for Stresses<'_, T> {
+impl<T: WaveReal> SimdKernel for StressKernel<'_, T> {
     #[inline(always)]
     fn run(mut self) {
         for start in self.region.rows() {
             for group in self.groups {
                 match group {
-                    Group::Normal => self.normal_row(start),
-                    Group::Xy => self.shear_row(XY, start),
-                    Group::Xz => self.shear_row(XZ, start),
-                    Group::Yz => self.shear_row(YZ, start),
+                    StressGroup::Normal => self.normal_row(start),
+                    StressGroup::Xy => self.shear_row(XY, start),
+                    StressGroup::Xz => self.shear_row(XZ, start),
+                    StressGroup::Yz => self.shear_row(YZ, start),
                 }
             }
         }
     }
 }
 
-impl<T: Real> Stresses<'_, T> {
+impl<T: WaveReal> StressKernel<'_, T> {
     #[inline(always)]
     fn normal_row(&mut self, start: [usize; 3]) {
-        let len = self.region.edge(Dim::Z);
+        let len = self.region.edge(AwpDim::Z);
         let taps = STRETCH.map(|read| rows(self.velocity, read, start, len));
         let factors = self.medium.normal.each_ref();
         let [modulus, shear] = factors.map(|field| field.row(start, len));
@@ -149,7 +149,7 @@ impl<T: Real> Stresses<'_, T> {
 
     #[inline(always)]
     fn shear_row(&mut self, component: usize, start: [usize; 3]) {
-        let len = self.region.edge(Dim::Z);
+        let len = self.region.edge(AwpDim::Z);
         let taps = SHEAR[component - XY].map(|read| rows(self.velocity, read, start, len));
         let factor = self.medium.shear[component - XY].row(start, len);
         let row = self.stress[component].row_mut(start, len);
@@ -160,7 +160,7 @@ impl<T: Real> Stresses<'_, T> {
 // The loops are separate functions that take their outputs as arguments, so the compiler knows that nothing else is written.
 
 #[inline(always)]
-fn velocity_row<T: Real>(row: &mut [T], factor: &[T], taps: [[&[T]; 4]; 3]) {
+fn velocity_row<T: WaveReal>(row: &mut [T], factor: &[T], taps: [[&[T]; 4]; 3]) {
     let len = row.len();
     let factor = &factor[..len];
     let taps = taps.map(|four| four.map(|tap| &tap[..len]));
@@ -170,7 +170,7 @@ fn velocity_row<T: Real>(row: &mut [T], factor: &[T], taps: [[&[T]; 4]; 3]) {
 }
 
 #[inline(always)]
-fn shear_row<T: Real>(row: &mut [T], factor: &[T], taps: [[&[T]; 4]; 2]) {
+fn shear_row<T: WaveReal>(row: &mut [T], factor: &[T], taps: [[&[T]; 4]; 2]) {
     let len = row.len();
     let factor = &factor[..len];
     let taps = taps.map(|four| four.map(|tap| &tap[..len]));
@@ -180,7 +180,7 @@ fn shear_row<T: Real>(row: &mut [T], factor: &[T], taps: [[&[T]; 4]; 2]) {
 }
 
 #[inline(always)]
-fn normal_row<T: Real>(
+fn normal_row<T: WaveReal>(
     xx: &mut [T],
     yy: &mut [T],
     zz: &mut [T],
@@ -200,9 +200,9 @@ fn normal_row<T: Real>(
 
 /// Returns the four rows that a difference reads. They have one length, so that the loops need no bounds checks.
 #[inline(always)]
-fn rows<T: Real>(
-    fields: &[Field<T>],
-    read: Difference,
+fn rows<T: WaveReal>(
+    fields: &[AwpField<T>],
+    read: StencilDifference,
     start: [usize; 3],
     len: usize,
 ) -> [&[T]; 4] {
@@ -213,6 +213,6 @@ fn rows<T: Real>(
 }
 
 #[inline(always)]
-fn pick<T: Real>(rows: [&[T]; 4], z: usize) -> [T; 4] {
+fn pick<T: WaveReal>(rows: [&[T]; 4], z: usize) -> [T; 4] {
     [rows[0][z], rows[1][z], rows[2][z], rows[3][z]]
 }

@@ -1,14 +1,14 @@
 //! The rock.
 
 use super::{
-    domain::{Domain, GHOSTS},
-    field::Field,
-    real::Real,
+    domain::{AwpDomain, GHOSTS},
+    field::AwpField,
+    real::WaveReal,
 };
 
 /// Speeds of the two kinds of waves in m/s, density in kg/m³.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Rock {
+pub(crate) struct RockProperties {
     pub(crate) vp: f64,
     pub(crate) vs: f64,
     pub(crate) density: f64,
@@ -16,24 +16,24 @@ pub(crate) struct Rock {
 
 /// The layers of rock in the box.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Model {
-    Uniform(Rock),
+pub(crate) enum RockModel {
+    Uniform(RockProperties),
     /// Sediment in the upper eighth, granite down to one half, and harder rock below.
     Layered,
 }
 
 /// The factors of the kernels, in every cell.
 #[derive(Debug)]
-pub(crate) struct Medium<T> {
+pub(crate) struct ElasticMedium<T> {
     /// Δt/(h ρ) at the positions of u, v and w.
-    pub(super) velocity: [Field<T>; 3],
+    pub(super) velocity: [AwpField<T>; 3],
     /// Δt/h times λ + 2μ and 2μ, at the positions of the normal stresses.
-    pub(super) normal: [Field<T>; 2],
+    pub(super) normal: [AwpField<T>; 2],
     /// Δt μ/h at the positions of xy, xz and yz.
-    pub(super) shear: [Field<T>; 3],
+    pub(super) shear: [AwpField<T>; 3],
 }
 
-impl Rock {
+impl RockProperties {
     pub(crate) const GRANITE: Self = Self {
         vp: 4800.0,
         vs: 2800.0,
@@ -61,12 +61,16 @@ impl Rock {
     }
 }
 
-impl Model {
+impl RockModel {
     /// Returns every rock in the medium.
-    fn rocks(&self) -> Vec<Rock> {
+    fn rocks(&self) -> Vec<RockProperties> {
         match *self {
             Self::Uniform(rock) => vec![rock],
-            Self::Layered => vec![Rock::SEDIMENT, Rock::GRANITE, Rock::BASEMENT],
+            Self::Layered => vec![
+                RockProperties::SEDIMENT,
+                RockProperties::GRANITE,
+                RockProperties::BASEMENT,
+            ],
         }
     }
 
@@ -89,24 +93,24 @@ impl Model {
     }
 
     /// Returns the rock at layer `z` of `layers`, the last of which is at the top.
-    fn rock(&self, z: usize, layers: usize) -> Rock {
+    fn rock(&self, z: usize, layers: usize) -> RockProperties {
         match *self {
             Self::Uniform(rock) => rock,
-            Self::Layered if 8 * z >= 7 * layers => Rock::SEDIMENT,
-            Self::Layered if 2 * z >= layers => Rock::GRANITE,
-            Self::Layered => Rock::BASEMENT,
+            Self::Layered if 8 * z >= 7 * layers => RockProperties::SEDIMENT,
+            Self::Layered if 2 * z >= layers => RockProperties::GRANITE,
+            Self::Layered => RockProperties::BASEMENT,
         }
     }
 }
 
-impl<T: Real> Medium<T> {
+impl<T: WaveReal> ElasticMedium<T> {
     /// Computes the factors for steps of `step` = Δt/h, in s/m.
-    pub(super) fn new(domain: &Domain, model: Model, step: f64) -> Self {
-        let nodes = Nodes { domain, model };
+    pub(super) fn new(domain: &AwpDomain, model: RockModel, step: f64) -> Self {
+        let nodes = RockNodes { domain, model };
         let mut medium = Self {
-            velocity: [(); 3].map(|()| Field::new(domain)),
-            normal: [(); 2].map(|()| Field::new(domain)),
-            shear: [(); 3].map(|()| Field::new(domain)),
+            velocity: [(); 3].map(|()| AwpField::new(domain)),
+            normal: [(); 2].map(|()| AwpField::new(domain)),
+            shear: [(); 3].map(|()| AwpField::new(domain)),
         };
         let own = domain.own();
         for [x, y, start] in own.rows() {
@@ -116,11 +120,11 @@ impl<T: Real> Medium<T> {
                     field.set(cell, T::of(step / nodes.density(cell, AROUND_VELOCITY[i])));
                 }
                 for (i, field) in medium.shear.iter_mut().enumerate() {
-                    let mu = nodes.harmonic(cell, &AROUND_SHEAR[i], Rock::mu);
+                    let mu = nodes.harmonic(cell, &AROUND_SHEAR[i], RockProperties::mu);
                     field.set(cell, T::of(step * mu));
                 }
-                let lambda = nodes.harmonic(cell, &AROUND_NORMAL, Rock::lambda);
-                let mu = nodes.harmonic(cell, &AROUND_NORMAL, Rock::mu);
+                let lambda = nodes.harmonic(cell, &AROUND_NORMAL, RockProperties::lambda);
+                let mu = nodes.harmonic(cell, &AROUND_NORMAL, RockProperties::mu);
                 medium.normal[0].set(cell, T::of(step * (lambda + 2.0 * mu)));
                 medium.normal[1].set(cell, T::of(step * 2.0 * mu));
             }
@@ -131,16 +135,16 @@ impl<T: Real> Medium<T> {
 
 /// The rock is given at nodes half a cell away from the normal stresses, at (−½, +½, +½). Around each quantity, the values of
 /// the nodes are averaged.
-struct Nodes<'a> {
-    domain: &'a Domain,
-    model: Model,
+struct RockNodes<'a> {
+    domain: &'a AwpDomain,
+    model: RockModel,
 }
 
 /// Offsets from a cell to the nodes around it.
-type Offset = [isize; 3];
+type NodeOffset = [isize; 3];
 
-impl Nodes<'_> {
-    fn density(&self, cell: [usize; 3], around: [Offset; 4]) -> f64 {
+impl RockNodes<'_> {
+    fn density(&self, cell: [usize; 3], around: [NodeOffset; 4]) -> f64 {
         around
             .map(|offset| self.rock(cell, offset).density)
             .into_iter()
@@ -148,7 +152,12 @@ impl Nodes<'_> {
             / 4.0
     }
 
-    fn harmonic(&self, cell: [usize; 3], around: &[Offset], of: fn(&Rock) -> f64) -> f64 {
+    fn harmonic(
+        &self,
+        cell: [usize; 3],
+        around: &[NodeOffset],
+        of: fn(&RockProperties) -> f64,
+    ) -> f64 {
         let inverses = around
             .iter()
             .map(|&offset| 1.0 / of(&self.rock(cell, offset)));
@@ -159,7 +168,7 @@ impl Nodes<'_> {
     }
 
     /// Beyond an end of the box, the values at the end are used.
-    fn rock(&self, cell: [usize; 3], offset: Offset) -> Rock {
+    fn rock(&self, cell: [usize; 3], offset: NodeOffset) -> RockProperties {
         let z = self.domain.before[2] + cell[2] - GHOSTS;
         let layers = self.domain.global[2];
         let node = match z.checked_add_signed(offset[2]) {
@@ -172,19 +181,19 @@ impl Nodes<'_> {
     }
 }
 
-const AROUND_VELOCITY: [[Offset; 4]; 3] = [
+const AROUND_VELOCITY: [[NodeOffset; 4]; 3] = [
     [[0, 0, 0], [0, -1, 0], [0, 0, -1], [0, -1, -1]],
     [[0, 0, 0], [1, 0, 0], [0, 0, -1], [1, 0, -1]],
     [[0, 0, 0], [1, 0, 0], [0, -1, 0], [1, -1, 0]],
 ];
 
-const AROUND_SHEAR: [[Offset; 2]; 3] = [
+const AROUND_SHEAR: [[NodeOffset; 2]; 3] = [
     [[0, 0, 0], [0, 0, -1]],
     [[0, 0, 0], [0, -1, 0]],
     [[0, 0, 0], [1, 0, 0]],
 ];
 
-const AROUND_NORMAL: [Offset; 8] = [
+const AROUND_NORMAL: [NodeOffset; 8] = [
     [0, 0, 0],
     [1, 0, 0],
     [0, -1, 0],

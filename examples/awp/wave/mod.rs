@@ -23,31 +23,34 @@ mod simd;
 mod source;
 pub(crate) mod stencil;
 
-use ripstop::{Result, fabric::random::Random};
+use ripstop::{Result, fabric::random::SeededRandom};
 
 use self::{
-    boundary::{Sponge, Surface},
-    clock::{Span, Stopwatch},
-    halo::{Open, Outgoing},
-    medium::Medium,
-    stencil::{Group, U, V, W},
+    boundary::{FreeSurface, SpongeLayer},
+    clock::{AwpStopwatch, Span},
+    halo::{GhostSender, OpenExchange},
+    medium::ElasticMedium,
+    stencil::{StressGroup, U, V, W},
 };
 pub(crate) use self::{
     check::check,
-    clock::Lap,
-    domain::{Dim, Domain, GHOSTS, Region},
-    field::Field,
-    halo::{Alone, Fenced, Halo, Halos, Posted, TwoSided},
-    medium::{Model, Rock},
-    problem::{Problem, dt_max},
-    real::Real,
-    source::{Kind, Source},
-    stencil::Layers,
+    clock::AwpStepTimes,
+    domain::{AwpDim, AwpDomain, CellBox, GHOSTS},
+    field::AwpField,
+    halo::{
+        FenceExchange, GhostExchange, PscwExchange, SingleRankExchange, StepExchanges,
+        TwoSidedExchange,
+    },
+    medium::{RockModel, RockProperties},
+    problem::{WaveProblem, dt_max},
+    real::WaveReal,
+    source::{SourceMechanism, WaveSource},
+    stencil::ExchangedLayers,
 };
 
 /// The order of the work in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Schedule {
+pub(crate) enum StepSchedule {
     /// All cells, then the exchange.
     Plain,
     /// The cells that a neighbor needs, component after component; then the other cells, while the messages travel.
@@ -56,26 +59,26 @@ pub(crate) enum Schedule {
 
 /// This rank's part of the box.
 #[derive(Debug)]
-pub(crate) struct Solver<T> {
-    pub(crate) problem: Problem,
+pub(crate) struct WaveSolver<T> {
+    pub(crate) problem: WaveProblem,
     /// Half a step before the stresses.
-    pub(crate) velocity: [Field<T>; 3],
-    pub(crate) stress: [Field<T>; 6],
-    medium: Medium<T>,
-    sponge: Option<Sponge<T>>,
-    surface: Option<Surface>,
-    own: Region,
-    slabs: Vec<Region>,
-    interior: Region,
+    pub(crate) velocity: [AwpField<T>; 3],
+    pub(crate) stress: [AwpField<T>; 6],
+    medium: ElasticMedium<T>,
+    sponge: Option<SpongeLayer<T>>,
+    surface: Option<FreeSurface>,
+    own: CellBox,
+    slabs: Vec<CellBox>,
+    interior: CellBox,
     /// If set, ghosts are NaN until they are received.
     poison: bool,
     steps: usize,
 }
 
-impl<T: Real> Solver<T> {
+impl<T: WaveReal> WaveSolver<T> {
     /// Makes a box at rest.
-    pub(crate) fn new(problem: Problem) -> Self {
-        let Problem {
+    pub(crate) fn new(problem: WaveProblem) -> Self {
+        let WaveProblem {
             domain,
             model,
             sponge,
@@ -85,11 +88,11 @@ impl<T: Real> Solver<T> {
         let (slabs, interior) = domain.split();
         Self {
             problem,
-            velocity: [(); 3].map(|()| Field::new(&domain)),
-            stress: [(); 6].map(|()| Field::new(&domain)),
-            medium: Medium::new(&domain, model, problem.dt / problem.spacing),
-            sponge: (sponge > 0).then(|| Sponge::new(&domain, sponge, free_surface)),
-            surface: Surface::over(&domain).filter(|_| free_surface),
+            velocity: [(); 3].map(|()| AwpField::new(&domain)),
+            stress: [(); 6].map(|()| AwpField::new(&domain)),
+            medium: ElasticMedium::new(&domain, model, problem.dt / problem.spacing),
+            sponge: (sponge > 0).then(|| SpongeLayer::new(&domain, sponge, free_surface)),
+            surface: FreeSurface::over(&domain).filter(|_| free_surface),
             own: domain.own(),
             slabs,
             interior,
@@ -108,8 +111,8 @@ impl<T: Real> Solver<T> {
 
     /// Gives every cell of every quantity a random value, in proportions like those of waves. It depends only on the cell's
     /// place in the whole box.
-    pub(crate) fn stirred(mut self, seed: u64) -> Self {
-        let Problem { domain, model, .. } = self.problem;
+    pub(crate) fn perturbed(mut self, seed: u64) -> Self {
+        let WaveProblem { domain, model, .. } = self.problem;
         let (own, [_, ys, zs]) = (domain.in_whole(), domain.global);
         let sizes = [1.0; 3].into_iter().chain([model.impedance(); 6]);
         let fields = self.velocity.iter_mut().chain(&mut self.stress);
@@ -117,7 +120,7 @@ impl<T: Real> Solver<T> {
             let values = (0..own.len()).map(|index| {
                 let [x, y, z] = own.cell(index).map(|at| at - GHOSTS);
                 let place = ((x * ys + y) * zs + z) as u64;
-                let mut random = Random::new(seed ^ (place * 16 + quantity));
+                let mut random = SeededRandom::new(seed ^ (place * 16 + quantity));
                 T::of(size * (random.within(0..1 << 20) as f64 / f64::from(1 << 20) - 0.5))
             });
             field.unpack(domain.own(), &values.collect::<Vec<T>>());
@@ -129,21 +132,21 @@ impl<T: Real> Solver<T> {
     ///
     /// # Errors
     /// Those of the exchange; the fields are undefined afterwards.
-    pub(crate) async fn run<H: Halo<T>>(
+    pub(crate) async fn run<H: GhostExchange<T>>(
         &mut self,
-        halos: &mut Halos<H>,
-        schedule: Schedule,
+        halos: &mut StepExchanges<H>,
+        schedule: StepSchedule,
         steps: usize,
-        mut after: impl FnMut(&Self, Lap),
+        mut after: impl FnMut(&Self, AwpStepTimes),
     ) -> Result<()> {
-        let Halos { velocity, stress } = halos;
+        let StepExchanges { velocity, stress } = halos;
         self.exchange_stress(stress.open()?).await?;
         if steps == 0 {
             return Ok(());
         }
         let (mut to_velocity, mut to_stress) = (velocity.open()?, stress.open()?);
         for left in (0..steps).rev() {
-            let mut watch = Stopwatch::start();
+            let mut watch = AwpStopwatch::start();
             self.advance_velocity(to_velocity, schedule, &mut watch)
                 .await?;
             watch.count(Span::Velocity);
@@ -163,21 +166,21 @@ impl<T: Real> Solver<T> {
     }
 
     /// Returns all quantities: the velocities, then the stresses.
-    pub(crate) fn fields(&self) -> impl Iterator<Item = &Field<T>> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &AwpField<T>> {
         self.velocity.iter().chain(&self.stress)
     }
 
     async fn advance_velocity(
         &mut self,
-        mut open: impl Open<T>,
-        schedule: Schedule,
-        watch: &mut Stopwatch,
+        mut open: impl OpenExchange<T>,
+        schedule: StepSchedule,
+        watch: &mut AwpStopwatch,
     ) -> Result<()> {
         self.spoil(|solver| &mut solver.velocity);
         watch.count(Span::Velocity);
         let mut outgoing = open.start(watch).await?;
         watch.count(Span::Pack);
-        if schedule == Schedule::Split {
+        if schedule == StepSchedule::Split {
             for component in [U, V, W] {
                 for slab in 0..self.slabs.len() {
                     self.update_velocity(&[component], self.slabs[slab]);
@@ -206,16 +209,16 @@ impl<T: Real> Solver<T> {
 
     async fn advance_stress(
         &mut self,
-        mut open: impl Open<T>,
-        schedule: Schedule,
-        watch: &mut Stopwatch,
+        mut open: impl OpenExchange<T>,
+        schedule: StepSchedule,
+        watch: &mut AwpStopwatch,
     ) -> Result<()> {
         self.spoil(|solver| &mut solver.stress);
         watch.count(Span::Stress);
         let mut outgoing = open.start(watch).await?;
         watch.count(Span::Pack);
-        if schedule == Schedule::Split {
-            for group in Group::ALL {
+        if schedule == StepSchedule::Split {
+            for group in StressGroup::ALL {
                 for slab in 0..self.slabs.len() {
                     self.update_stress(&[group], self.slabs[slab]);
                 }
@@ -225,10 +228,10 @@ impl<T: Real> Solver<T> {
                 }
                 watch.count(Span::Pack);
             }
-            self.update_stress(&Group::ALL, self.interior);
+            self.update_stress(&StressGroup::ALL, self.interior);
             watch.count(Span::Stress);
         } else {
-            self.update_stress(&Group::ALL, self.own);
+            self.update_stress(&StressGroup::ALL, self.own);
             watch.count(Span::Stress);
             for (component, field) in self.stress.iter().enumerate() {
                 outgoing.send(component, field);
@@ -242,8 +245,8 @@ impl<T: Real> Solver<T> {
     }
 
     /// Returns the ghosts of the current stresses.
-    async fn exchange_stress(&mut self, mut open: impl Open<T>) -> Result<()> {
-        let watch = &mut Stopwatch::start();
+    async fn exchange_stress(&mut self, mut open: impl OpenExchange<T>) -> Result<()> {
+        let watch = &mut AwpStopwatch::start();
         self.spoil(|solver| &mut solver.stress);
         let mut outgoing = open.start(watch).await?;
         for (component, field) in self.stress.iter().enumerate() {
@@ -255,7 +258,7 @@ impl<T: Real> Solver<T> {
         Ok(())
     }
 
-    fn update_velocity(&mut self, components: &[usize], region: Region) {
+    fn update_velocity(&mut self, components: &[usize], region: CellBox) {
         let (velocity, factors) = (&mut self.velocity, &self.medium.velocity);
         kernel::velocities(components, velocity, &self.stress, factors, region);
         if let Some(sponge) = &self.sponge {
@@ -265,7 +268,7 @@ impl<T: Real> Solver<T> {
         }
     }
 
-    fn update_stress(&mut self, groups: &[Group], region: Region) {
+    fn update_stress(&mut self, groups: &[StressGroup], region: CellBox) {
         kernel::stresses(
             groups,
             &mut self.stress,
@@ -282,7 +285,7 @@ impl<T: Real> Solver<T> {
                 sponge.damp(field, region);
             }
             if let Some(surface) = self.surface {
-                surface.hold(component, field, region);
+                surface.hold_at_zero(component, field, region);
             }
         }
     }
@@ -294,7 +297,7 @@ impl<T: Real> Solver<T> {
     }
 
     /// Poisons the ghosts that a neighbor sends.
-    fn spoil<const N: usize>(&mut self, fields: impl Fn(&mut Self) -> &mut [Field<T>; N]) {
+    fn spoil<const N: usize>(&mut self, fields: impl Fn(&mut Self) -> &mut [AwpField<T>; N]) {
         if !self.poison {
             return;
         }

@@ -8,7 +8,7 @@ use std::{
 use ripstop::buffer::Wire;
 
 /// `f32` or `f64`.
-pub(crate) trait Real:
+pub(crate) trait WaveReal:
     Wire + Default + PartialOrd + Debug + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>
 {
     const ONE: Self;
@@ -30,7 +30,7 @@ pub(crate) trait Real:
     fn same_bits(self, other: Self) -> bool;
 }
 
-impl Real for f32 {
+impl WaveReal for f32 {
     const ONE: Self = 1.0;
     const NAN: Self = Self::NAN;
     const NEAR: Self = 9.0 / 8.0;
@@ -52,7 +52,7 @@ impl Real for f32 {
     }
 }
 
-impl Real for f64 {
+impl WaveReal for f64 {
     const ONE: Self = 1.0;
     const NAN: Self = Self::NAN;
     const NEAR: Self = 9.0 / 8.0;

@@ -7,12 +7,12 @@
 )]
 
 /// A computation. `run` and all functions it calls are inlined into the loop of each width.
-pub(super) trait Work {
+pub(super) trait SimdKernel {
     fn run(self);
 }
 
 /// Runs `work` with the widest vectors.
-pub(super) fn widest(work: impl Work) {
+pub(super) fn run_widest(work: impl SimdKernel) {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") {
@@ -29,12 +29,12 @@ pub(super) fn widest(work: impl Work) {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn with_avx512(work: impl Work) {
+fn with_avx512(work: impl SimdKernel) {
     work.run();
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn with_avx2(work: impl Work) {
+fn with_avx2(work: impl SimdKernel) {
     work.run();
 }

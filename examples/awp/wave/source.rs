@@ -3,17 +3,17 @@
 use std::f64::consts::PI;
 
 use super::{
-    domain::Region,
-    field::Field,
-    problem::Problem,
-    real::Real,
+    domain::CellBox,
+    field::AwpField,
+    problem::WaveProblem,
+    real::WaveReal,
     stencil::{XX, XZ, YY, ZZ},
 };
 
 /// A point that releases stress.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Source {
-    pub(crate) kind: Kind,
+pub(crate) struct WaveSource {
+    pub(crate) kind: SourceMechanism,
     /// Its cell in the whole box.
     pub(crate) cell: [usize; 3],
     /// Duration of the release in s: the width of a bell curve, whose middle is [`DELAY`] widths after the start.
@@ -21,7 +21,7 @@ pub(crate) struct Source {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SourceMechanism {
     /// Releases equally in all directions.
     Explosion,
     /// A vertical fault across x whose sides slip up and down; in the plane of x and z it gives four lobes, in turn pushed and
@@ -29,14 +29,14 @@ pub(crate) enum Kind {
     DoubleCouple,
 }
 
-impl Source {
+impl WaveSource {
     /// Subtracts the release of the step after `steps` from a stress, if the source is in the region.
-    pub(super) fn release<T: Real>(
+    pub(super) fn release<T: WaveReal>(
         &self,
         component: usize,
-        field: &mut Field<T>,
-        problem: &Problem,
-        region: Region,
+        field: &mut AwpField<T>,
+        problem: &WaveProblem,
+        region: CellBox,
         steps: usize,
     ) {
         let cell = problem.domain.local(self.cell);
@@ -62,7 +62,7 @@ impl Source {
     }
 }
 
-impl Kind {
+impl SourceMechanism {
     /// Returns the stresses that are released.
     fn components(self) -> &'static [usize] {
         match self {

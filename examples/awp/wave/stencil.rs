@@ -1,7 +1,7 @@
 //! The differences of which each quantity consists. Everything else follows from these tables: the update of a cell, and how
 //! many layers of ghosts a neighbor has to send.
 
-use super::domain::Dim;
+use super::domain::AwpDim;
 
 /// The velocities, as indices.
 pub(crate) const U: usize = 0;
@@ -18,42 +18,47 @@ pub(crate) const YZ: usize = 5;
 
 /// A difference of four values of `of` along `dim`, `before` of which lie at lower indices than the result.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Difference {
+pub(super) struct StencilDifference {
     pub(super) of: usize,
     pub(super) dim: usize,
     pub(super) before: usize,
 }
 
 /// From the cells −1, 0, 1 and 2: the result lies half a cell above.
-const fn up(of: usize, dim: usize) -> Difference {
-    Difference { of, dim, before: 1 }
+const fn up(of: usize, dim: usize) -> StencilDifference {
+    StencilDifference { of, dim, before: 1 }
 }
 
 /// From the cells −2, −1, 0 and 1: the result lies half a cell below.
-const fn down(of: usize, dim: usize) -> Difference {
-    Difference { of, dim, before: 2 }
+const fn down(of: usize, dim: usize) -> StencilDifference {
+    StencilDifference { of, dim, before: 2 }
 }
 
 /// For each velocity, the differences of stresses that it adds up.
-pub(super) const VELOCITY: [[Difference; 3]; 3] = [
-    [down(XX, Dim::X), down(XY, Dim::Y), down(XZ, Dim::Z)],
-    [up(XY, Dim::X), up(YY, Dim::Y), down(YZ, Dim::Z)],
-    [up(XZ, Dim::X), down(YZ, Dim::Y), up(ZZ, Dim::Z)],
+pub(super) const VELOCITY: [[StencilDifference; 3]; 3] = [
+    [
+        down(XX, AwpDim::X),
+        down(XY, AwpDim::Y),
+        down(XZ, AwpDim::Z),
+    ],
+    [up(XY, AwpDim::X), up(YY, AwpDim::Y), down(YZ, AwpDim::Z)],
+    [up(XZ, AwpDim::X), down(YZ, AwpDim::Y), up(ZZ, AwpDim::Z)],
 ];
 
 /// The stretching in x, y and z, as differences of velocities.
-pub(super) const STRETCH: [Difference; 3] = [up(U, Dim::X), down(V, Dim::Y), down(W, Dim::Z)];
+pub(super) const STRETCH: [StencilDifference; 3] =
+    [up(U, AwpDim::X), down(V, AwpDim::Y), down(W, AwpDim::Z)];
 
 /// For each shear stress, the differences of velocities that it adds up: `XY`, `XZ`, `YZ`.
-pub(super) const SHEAR: [[Difference; 2]; 3] = [
-    [up(U, Dim::Y), down(V, Dim::X)],
-    [up(U, Dim::Z), down(W, Dim::X)],
-    [up(V, Dim::Z), up(W, Dim::Y)],
+pub(super) const SHEAR: [[StencilDifference; 2]; 3] = [
+    [up(U, AwpDim::Y), down(V, AwpDim::X)],
+    [up(U, AwpDim::Z), down(W, AwpDim::X)],
+    [up(V, AwpDim::Z), up(W, AwpDim::Y)],
 ];
 
 /// Stresses that are computed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Group {
+pub(super) enum StressGroup {
     /// The three normal stresses, which share their differences.
     Normal,
     Xy,
@@ -61,7 +66,7 @@ pub(super) enum Group {
     Yz,
 }
 
-impl Group {
+impl StressGroup {
     pub(super) const ALL: [Self; 4] = [Self::Normal, Self::Xy, Self::Xz, Self::Yz];
 
     pub(super) fn components(self) -> &'static [usize] {
@@ -75,16 +80,16 @@ impl Group {
 }
 
 /// Layers of ghosts of a component: by dimension, at the low and the high side.
-pub(crate) type Ghosts = [[usize; 2]; 3];
+pub(crate) type GhostWidths = [[usize; 2]; 3];
 
 /// Layers of ghosts that are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layers {
-    pub(crate) velocity: [Ghosts; 3],
-    pub(crate) stress: [Ghosts; 6],
+pub(crate) struct ExchangedLayers {
+    pub(crate) velocity: [GhostWidths; 3],
+    pub(crate) stress: [GhostWidths; 6],
 }
 
-impl Layers {
+impl ExchangedLayers {
     /// Two layers at each side.
     pub(crate) const FULL: Self = Self {
         velocity: [[[2; 2]; 3]; 3],
@@ -98,7 +103,7 @@ impl Layers {
     };
 }
 
-const fn velocity_needed() -> [Ghosts; 3] {
+const fn velocity_needed() -> [GhostWidths; 3] {
     let mut needed = [[[0; 2]; 3]; 3];
     let mut i = 0;
     while i < 3 {
@@ -111,7 +116,7 @@ const fn velocity_needed() -> [Ghosts; 3] {
     needed
 }
 
-const fn stress_needed() -> [Ghosts; 6] {
+const fn stress_needed() -> [GhostWidths; 6] {
     let mut needed = [[[0; 2]; 3]; 6];
     let mut i = 0;
     while i < 9 {
@@ -123,7 +128,7 @@ const fn stress_needed() -> [Ghosts; 6] {
 }
 
 /// Checks that no quantity is read by two differences along the same dimension that reach differently far.
-const fn with(mut ghosts: Ghosts, read: Difference) -> Ghosts {
+const fn with(mut ghosts: GhostWidths, read: StencilDifference) -> GhostWidths {
     let reach = [read.before, 3 - read.before];
     let [low, high] = ghosts[read.dim];
     assert!(low + high == 0 || low == reach[0] && high == reach[1]);

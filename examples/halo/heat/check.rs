@@ -4,11 +4,11 @@ use std::fmt;
 
 use ripstop::{Cart, Result};
 
-use super::{Domain, Exchange, Heat, Mode};
+use super::{HaloMode, HeatDomain, HeatExchange, HeatSolver};
 
 /// The first cell that differs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Difference {
+pub(crate) struct HeatDeviation {
     cell: [usize; 3],
     got: f64,
     expected: f64,
@@ -21,20 +21,20 @@ pub(crate) struct Difference {
 /// Those of the messages.
 pub(crate) async fn check(
     cart: &Cart,
-    domain: Domain,
-    mode: Mode,
+    domain: HeatDomain,
+    mode: HaloMode,
     steps: usize,
-) -> Result<Option<Difference>> {
-    let exchange = Exchange::new(cart, domain.cells)?.poisoned();
+) -> Result<Option<HeatDeviation>> {
+    let exchange = HeatExchange::new(cart, domain.cells)?.poisoned();
     let heat = run(domain, mode, exchange, steps).await?;
     if cart.rank() > 0 {
         cart.send(0, TAG, heat.block()).await?;
         return Ok(None);
     }
     let alone = run(
-        Domain::whole(domain.global),
-        Mode::Blocking,
-        Exchange::none(),
+        HeatDomain::whole(domain.global),
+        HaloMode::Blocking,
+        HeatExchange::none(),
         steps,
     )
     .await?;
@@ -51,15 +51,20 @@ pub(crate) async fn check(
     Ok(first)
 }
 
-async fn run(domain: Domain, mode: Mode, exchange: Exchange, steps: usize) -> Result<Heat> {
-    let mut heat = Heat::new(domain, mode, exchange).await?;
+async fn run(
+    domain: HeatDomain,
+    mode: HaloMode,
+    exchange: HeatExchange,
+    steps: usize,
+) -> Result<HeatSolver> {
+    let mut heat = HeatSolver::new(domain, mode, exchange).await?;
     for _ in 0..steps {
         heat.step().await?;
     }
     Ok(heat)
 }
 
-impl Heat {
+impl HeatSolver {
     /// Returns the own cells, z, y, x.
     fn block(&self) -> Vec<f64> {
         let planes = 1..=self.domain.cells[0];
@@ -71,7 +76,7 @@ impl Heat {
     }
 
     /// Returns the first position where this part of the whole box differs from `block`.
-    fn compare(&self, part: Domain, block: &[f64]) -> Option<Difference> {
+    fn compare(&self, part: HeatDomain, block: &[f64]) -> Option<HeatDeviation> {
         let [planes, rows, columns] = part.cells;
         let mut lines = block.chunks_exact(columns);
         for z in part.before[0]..part.before[0] + planes {
@@ -85,7 +90,7 @@ impl Heat {
                 let differs = |(got, expected): (&f64, &f64)| got.to_bits() != expected.to_bits();
                 if let Some(x) = line.iter().zip(expected).position(differs) {
                     let cell = [z, y, part.before[2] + x];
-                    return Some(Difference {
+                    return Some(HeatDeviation {
                         cell,
                         got: line[x],
                         expected: expected[x],
@@ -104,7 +109,7 @@ impl Heat {
     }
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for HeatDeviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             cell: [z, y, x],

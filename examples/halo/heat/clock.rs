@@ -22,9 +22,9 @@ impl From<Span> for usize {
 }
 
 /// The clock of a step.
-pub(super) type Stopwatch = SpanClock<3>;
+pub(super) type HeatStopwatch = SpanClock<3>;
 
-impl Stopwatch {
+impl HeatStopwatch {
     /// Awaits a future while it communicates, and counts the time as waiting.
     pub(super) async fn waiting<T>(&mut self, awaited: impl Future<Output = T>) -> T {
         self.count(Span::Pack);

@@ -2,9 +2,9 @@
 
 /// Dimensions by name, as indices of a triple.
 #[derive(Debug)]
-pub(super) struct Dim;
+pub(super) struct HeatDim;
 
-impl Dim {
+impl HeatDim {
     pub(super) const Z: usize = 0;
     pub(super) const Y: usize = 1;
     pub(super) const X: usize = 2;
@@ -12,18 +12,18 @@ impl Dim {
 
 /// One of the six sides of a rank's box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Side {
+pub(super) struct BoxSide {
     pub(super) dim: usize,
     pub(super) high: bool,
 }
 
-impl Side {
+impl BoxSide {
     pub(super) const BELOW: Self = Self {
-        dim: Dim::Z,
+        dim: HeatDim::Z,
         high: false,
     };
     pub(super) const ABOVE: Self = Self {
-        dim: Dim::Z,
+        dim: HeatDim::Z,
         high: true,
     };
 
@@ -34,35 +34,35 @@ impl Side {
 }
 
 /// All sides, low and high in z, in y, in x.
-pub(super) const SIDES: [Side; 6] = [
-    Side::BELOW,
-    Side::ABOVE,
-    Side {
-        dim: Dim::Y,
+pub(super) const SIDES: [BoxSide; 6] = [
+    BoxSide::BELOW,
+    BoxSide::ABOVE,
+    BoxSide {
+        dim: HeatDim::Y,
         high: false,
     },
-    Side {
-        dim: Dim::Y,
+    BoxSide {
+        dim: HeatDim::Y,
         high: true,
     },
-    Side {
-        dim: Dim::X,
+    BoxSide {
+        dim: HeatDim::X,
         high: false,
     },
-    Side {
-        dim: Dim::X,
+    BoxSide {
+        dim: HeatDim::X,
         high: true,
     },
 ];
 
 /// Sides in the order in which they are started. z is last: its planes leave the field when they are sent, and the other faces
 /// have cells in them.
-pub(super) const SIDES_TO_START: [Side; 6] =
+pub(super) const SIDES_TO_START: [BoxSide; 6] =
     [SIDES[4], SIDES[5], SIDES[2], SIDES[3], SIDES[0], SIDES[1]];
 
 /// A rank's box in the whole box. It has at least two cells in every dimension, so that no cell is on two opposite sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Domain {
+pub(crate) struct HeatDomain {
     /// Cells of the whole box.
     pub(super) global: [usize; 3],
     /// Ranks in each dimension.
@@ -73,7 +73,7 @@ pub(crate) struct Domain {
     pub(crate) cells: [usize; 3],
 }
 
-impl Domain {
+impl HeatDomain {
     /// Returns the part of `rank` in a grid of ranks. The last dimension varies fastest. Remaining cells go to the first ranks,
     /// one each.
     ///
@@ -103,7 +103,7 @@ impl Domain {
     /// Returns the part of another rank.
     pub(super) fn of(self, mut rank: usize) -> Self {
         let mut part = self;
-        for dim in [Dim::X, Dim::Y, Dim::Z] {
+        for dim in [HeatDim::X, HeatDim::Y, HeatDim::Z] {
             let (cells, ranks) = (self.global[dim], self.grid[dim]);
             let at = rank % ranks;
             rank /= ranks;

@@ -5,37 +5,37 @@ use std::mem;
 use ripstop::{Cart, Channel, RecvOp, Result, SendOp};
 
 use super::{
-    clock::Stopwatch,
-    domain::{Dim, SIDES, Side},
-    field::{self, Field},
+    clock::HeatStopwatch,
+    domain::{BoxSide, HeatDim, SIDES},
+    field::{self, HeatField},
 };
 
 /// The neighbors, and the operations in flight to and from them. Buffers are made once; operations take them and return them
 /// with the results.
 #[derive(Debug, Default)]
-pub(crate) struct Exchange {
-    links: [Option<Link>; 6],
+pub(crate) struct HeatExchange {
+    links: [Option<NeighborLink>; 6],
     poison: bool,
 }
 
 /// The buffers and operations of one neighbor.
 #[derive(Debug)]
-struct Link {
+struct NeighborLink {
     channel: Channel<f64>,
     /// Packed faces; a z side has none.
     out: Vec<f64>,
     inbox: Vec<f64>,
-    flight: Option<Flight>,
+    flight: Option<ExchangeOps>,
 }
 
 /// The send and the receive of one exchange.
 #[derive(Debug)]
-struct Flight {
+struct ExchangeOps {
     send: SendOp<Vec<f64>>,
     recv: RecvOp<Vec<f64>>,
 }
 
-impl Exchange {
+impl HeatExchange {
     /// Makes an exchange with the neighbors in `cart`, for boxes of `cells`.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Exchange {
                 continue;
             };
             let face = || vec![0.0; field::face_len(cells, side)];
-            let link = Link {
+            let link = NeighborLink {
                 channel: cart.channel(peer, TAGS[side.dim])?,
                 out: face(),
                 inbox: face(),
@@ -73,13 +73,13 @@ impl Exchange {
     }
 
     /// Returns true if there is a neighbor at `side`.
-    pub(super) fn has(&self, side: Side) -> bool {
+    pub(super) fn has(&self, side: BoxSide) -> bool {
         self.links[side.index()].is_some()
     }
 
     /// Returns the buffer for the data sent across `side`, if there is a neighbor: a packed face, or for z an empty one,
     /// because the plane of the field itself is sent.
-    pub(super) fn face_mut(&mut self, side: Side) -> Option<&mut [f64]> {
+    pub(super) fn face_mut(&mut self, side: BoxSide) -> Option<&mut [f64]> {
         self.links[side.index()]
             .as_mut()
             .map(|link| &mut link.out[..])
@@ -87,7 +87,7 @@ impl Exchange {
 
     /// Starts the exchange across `side`; sides are started in the order of `SIDES_TO_START`. Until [`finish`](Self::finish)
     /// the planes that z neighbors exchange are missing from the field.
-    pub(super) fn start(&mut self, side: Side, field: &mut Field) {
+    pub(super) fn start(&mut self, side: BoxSide, field: &mut HeatField) {
         let Some(link) = &mut self.links[side.index()] else {
             return;
         };
@@ -98,7 +98,7 @@ impl Exchange {
         let (out, inbox) = (mem::take(out), mem::take(inbox));
         let recv = link.channel.recv_into(inbox);
         let send = link.channel.send(out);
-        link.flight = Some(Flight { send, recv });
+        link.flight = Some(ExchangeOps { send, recv });
     }
 
     /// Waits for all started operations, and stores the received data: first the planes of z, because the other faces reach
@@ -106,10 +106,14 @@ impl Exchange {
     ///
     /// # Errors
     /// A neighbor failed or finished.
-    pub(super) async fn finish(&mut self, field: &mut Field, watch: &mut Stopwatch) -> Result<()> {
+    pub(super) async fn finish(
+        &mut self,
+        field: &mut HeatField,
+        watch: &mut HeatStopwatch,
+    ) -> Result<()> {
         for (side, link) in SIDES.into_iter().zip(&mut self.links) {
             let Some(link) = link else { continue };
-            let Some(Flight { send, recv }) = link.flight.take() else {
+            let Some(ExchangeOps { send, recv }) = link.flight.take() else {
                 continue;
             };
             let (received, _) = watch.waiting(recv).await?;
@@ -122,14 +126,14 @@ impl Exchange {
     }
 }
 
-impl Link {
+impl NeighborLink {
     /// Returns the send and receive buffers: planes of the field for z, packed faces for the others.
     fn buffers<'a>(
         &'a mut self,
-        side: Side,
-        field: &'a mut Field,
+        side: BoxSide,
+        field: &'a mut HeatField,
     ) -> (&'a mut Vec<f64>, &'a mut Vec<f64>) {
-        if side.dim == Dim::Z {
+        if side.dim == HeatDim::Z {
             let end = usize::from(side.high);
             (&mut field.faces[end], &mut field.ghosts[end])
         } else {
@@ -137,7 +141,7 @@ impl Link {
         }
     }
 
-    fn poison(&mut self, side: Side, field: &mut Field) {
+    fn poison(&mut self, side: BoxSide, field: &mut HeatField) {
         self.buffers(side, field).1.fill(f64::NAN);
         field.unpack(side, &self.inbox);
     }

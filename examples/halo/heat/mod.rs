@@ -14,16 +14,16 @@ mod stencil;
 
 use ripstop::Result;
 
-pub(crate) use self::{check::check, clock::Lap, domain::Domain, exchange::Exchange};
+pub(crate) use self::{check::check, clock::Lap, domain::HeatDomain, exchange::HeatExchange};
 use self::{
-    clock::{Span, Stopwatch},
-    domain::{Dim, SIDES_TO_START, Side},
-    field::Field,
+    clock::{HeatStopwatch, Span},
+    domain::{BoxSide, HeatDim, SIDES_TO_START},
+    field::HeatField,
 };
 
 /// The order of the work in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum HaloMode {
     /// Exchange the faces of `u`, then update all cells.
     Blocking,
     /// Update the cells that a neighbor needs, send them, update the others meanwhile, and only then wait.
@@ -32,22 +32,26 @@ pub(crate) enum Mode {
 
 /// This rank's part of the box, at two moments.
 #[derive(Debug)]
-pub(crate) struct Heat {
-    domain: Domain,
-    mode: Mode,
-    u: Field,
-    v: Field,
-    exchange: Exchange,
+pub(crate) struct HeatSolver {
+    domain: HeatDomain,
+    mode: HaloMode,
+    u: HeatField,
+    v: HeatField,
+    exchange: HeatExchange,
     steps: usize,
 }
 
-impl Heat {
+impl HeatSolver {
     /// Makes the start: the sine mode, and the ghosts of `u` if `mode` needs them.
     ///
     /// # Errors
     /// Those of the exchange.
-    pub(crate) async fn new(domain: Domain, mode: Mode, exchange: Exchange) -> Result<Self> {
-        let (u, v) = (Field::new(domain.cells), Field::new(domain.cells));
+    pub(crate) async fn new(
+        domain: HeatDomain,
+        mode: HaloMode,
+        exchange: HeatExchange,
+    ) -> Result<Self> {
+        let (u, v) = (HeatField::new(domain.cells), HeatField::new(domain.cells));
         let mut heat = Self {
             domain,
             mode,
@@ -57,8 +61,8 @@ impl Heat {
             steps: 0,
         };
         sine::start(&heat.domain, &mut heat.u);
-        if mode == Mode::Overlap {
-            heat.exchange_u(&mut Stopwatch::start()).await?;
+        if mode == HaloMode::Overlap {
+            heat.exchange_u(&mut HeatStopwatch::start()).await?;
         }
         Ok(heat)
     }
@@ -68,26 +72,26 @@ impl Heat {
     /// # Errors
     /// Those of the exchange; the fields are undefined afterwards.
     pub(crate) async fn step(&mut self) -> Result<Lap> {
-        let mut watch = Stopwatch::start();
+        let mut watch = HeatStopwatch::start();
         match self.mode {
-            Mode::Blocking => self.step_blocking(&mut watch).await?,
-            Mode::Overlap => self.step_overlap(&mut watch).await?,
+            HaloMode::Blocking => self.step_blocking(&mut watch).await?,
+            HaloMode::Overlap => self.step_overlap(&mut watch).await?,
         }
         std::mem::swap(&mut self.u, &mut self.v);
         self.steps += 1;
         Ok(watch.spans_us())
     }
 
-    async fn step_blocking(&mut self, watch: &mut Stopwatch) -> Result<()> {
+    async fn step_blocking(&mut self, watch: &mut HeatStopwatch) -> Result<()> {
         self.exchange_u(watch).await?;
         watch.count(Span::Pack);
-        self.sweep(1, self.domain.cells[Dim::Z]);
+        self.sweep(1, self.domain.cells[HeatDim::Z]);
         watch.count(Span::Compute);
         Ok(())
     }
 
     /// The ghosts of `u` have come; those of `v` arrive while the interior is computed.
-    async fn step_overlap(&mut self, watch: &mut Stopwatch) -> Result<()> {
+    async fn step_overlap(&mut self, watch: &mut HeatStopwatch) -> Result<()> {
         for side in SIDES_TO_START {
             let Some(face) = self.exchange.face_mut(side) else {
                 continue;
@@ -97,8 +101,8 @@ impl Heat {
             self.exchange.start(side, &mut self.v);
             watch.count(Span::Pack);
         }
-        let low = 1 + usize::from(self.exchange.has(Side::BELOW));
-        let high = self.domain.cells[Dim::Z] - usize::from(self.exchange.has(Side::ABOVE));
+        let low = 1 + usize::from(self.exchange.has(BoxSide::BELOW));
+        let high = self.domain.cells[HeatDim::Z] - usize::from(self.exchange.has(BoxSide::ABOVE));
         self.sweep(low, high);
         watch.count(Span::Compute);
         self.exchange.finish(&mut self.v, watch).await?;
@@ -106,7 +110,7 @@ impl Heat {
         Ok(())
     }
 
-    async fn exchange_u(&mut self, watch: &mut Stopwatch) -> Result<()> {
+    async fn exchange_u(&mut self, watch: &mut HeatStopwatch) -> Result<()> {
         for side in SIDES_TO_START {
             let Some(face) = self.exchange.face_mut(side) else {
                 continue;

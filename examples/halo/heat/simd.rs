@@ -10,7 +10,7 @@ use super::stencil::cell;
 
 /// `count` rows of `len` cells, `width` apart: read around `from`, written from `to` on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rows {
+pub(super) struct SimdRows {
     pub(super) count: usize,
     pub(super) len: usize,
     pub(super) width: usize,
@@ -22,7 +22,7 @@ pub(super) struct Rows {
 ///
 /// # Panics
 /// Panics if the rows leave the planes.
-pub(super) fn update_rows(out: &mut [f64], planes: [&[f64]; 3], rows: Rows) {
+pub(super) fn update_rows(out: &mut [f64], planes: [&[f64]; 3], rows: SimdRows) {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") {
@@ -39,20 +39,20 @@ pub(super) fn update_rows(out: &mut [f64], planes: [&[f64]; 3], rows: Rows) {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn with_avx512(out: &mut [f64], planes: [&[f64]; 3], rows: Rows) {
+fn with_avx512(out: &mut [f64], planes: [&[f64]; 3], rows: SimdRows) {
     plainly(out, planes, rows);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn with_avx2(out: &mut [f64], planes: [&[f64]; 3], rows: Rows) {
+fn with_avx2(out: &mut [f64], planes: [&[f64]; 3], rows: SimdRows) {
     plainly(out, planes, rows);
 }
 
 /// Inlined into its callers, and compiled with the features that they enable.
 #[inline(always)]
-fn plainly(out: &mut [f64], [below, here, above]: [&[f64]; 3], rows: Rows) {
-    let Rows {
+fn plainly(out: &mut [f64], [below, here, above]: [&[f64]; 3], rows: SimdRows) {
+    let SimdRows {
         count,
         len,
         width,

@@ -1,19 +1,19 @@
 //! One step of the heat equation, for a plane and for the cells at a side.
 
 use super::{
-    domain::{Dim, Side},
-    field::Field,
-    simd::{self, Rows},
+    domain::{BoxSide, HeatDim},
+    field::HeatField,
+    simd::{self, SimdRows},
 };
 
 /// The share of the difference to its neighbors that a cell takes over in a step. Below 1/6, where the scheme becomes unstable.
 pub(super) const ALPHA: f64 = 0.1;
 
 /// Updates all own cells of plane `z` of `v` from `u`.
-pub(super) fn update_plane(u: &Field, v: &mut Field, z: usize) {
+pub(super) fn update_plane(u: &HeatField, v: &mut HeatField, z: usize) {
     let [_, count, len] = u.cells();
     let width = u.width();
-    let rows = Rows {
+    let rows = SimdRows {
         count,
         len,
         width,
@@ -25,15 +25,15 @@ pub(super) fn update_plane(u: &Field, v: &mut Field, z: usize) {
 
 /// Computes the data that the neighbor at `side` needs: a plane of `v` if it travels without packing, otherwise the packed
 /// `face`. Its cells are computed once more with the rest, which costs less than breaking the rows.
-pub(super) fn update_face(u: &Field, v: &mut Field, side: Side, face: &mut [f64]) {
+pub(super) fn update_face(u: &HeatField, v: &mut HeatField, side: BoxSide, face: &mut [f64]) {
     let (at, width) = (u.layer(side, 0), u.width());
-    if side.dim == Dim::Z {
+    if side.dim == HeatDim::Z {
         return update_plane(u, v, at);
     }
     for (z, line) in (1..).zip(face.chunks_exact_mut(u.face_row(side))) {
         let planes = around(u, z);
-        if side.dim == Dim::Y {
-            let rows = Rows {
+        if side.dim == HeatDim::Y {
+            let rows = SimdRows {
                 count: 1,
                 len: line.len(),
                 width,
@@ -42,7 +42,7 @@ pub(super) fn update_face(u: &Field, v: &mut Field, side: Side, face: &mut [f64]
             };
             simd::update_rows(line, planes, rows);
         } else {
-            let rows = Rows {
+            let rows = SimdRows {
                 count: line.len(),
                 len: 1,
                 width,
@@ -66,7 +66,7 @@ pub(super) fn cell(
     here + ALPHA * (sum - 6.0 * here)
 }
 
-fn update_column(line: &mut [f64], [below, here, above]: [&[f64]; 3], rows: Rows) {
+fn update_column(line: &mut [f64], [below, here, above]: [&[f64]; 3], rows: SimdRows) {
     let width = rows.width;
     for (row, to) in line.iter_mut().enumerate() {
         let at = rows.from + row * width;
@@ -79,7 +79,7 @@ fn update_column(line: &mut [f64], [below, here, above]: [&[f64]; 3], rows: Rows
 }
 
 /// Returns the planes below, at and above `z`.
-fn around(u: &Field, z: usize) -> [&[f64]; 3] {
+fn around(u: &HeatField, z: usize) -> [&[f64]; 3] {
     [u.plane(z - 1), u.plane(z), u.plane(z + 1)]
 }
 
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn every_instruction_set_gives_the_bits_of_the_plain_loop() {
         for len in 2..=27 {
-            let mut u = Field::new([2, 3, len]);
+            let mut u = HeatField::new([2, 3, len]);
             for z in 0..4 {
                 let value = |i: usize| {
                     (f64::from(u32::try_from(i).unwrap())
@@ -103,7 +103,7 @@ mod tests {
                     .enumerate()
                     .for_each(|(i, cell)| *cell = value(i));
             }
-            let mut v = Field::new([2, 3, len]);
+            let mut v = HeatField::new([2, 3, len]);
             update_plane(&u, &mut v, 1);
             let (width, planes) = (u.width(), around(&u, 1));
             for (y, row) in (1..).zip(v.rows(1)) {
@@ -112,7 +112,7 @@ mod tests {
                     update_column(
                         &mut column,
                         planes,
-                        Rows {
+                        SimdRows {
                             count: 1,
                             len: 1,
                             width,

@@ -4,17 +4,17 @@ use num_complex::Complex;
 use ripstop::{Collectives, Comm, Max, Result, Sum};
 
 use super::{
-    Setup, Transform,
-    exchange::Mode,
-    grid::Grid,
-    real::Real,
-    samples::{Sine, noise},
+    FftSetup, PencilFft,
+    exchange::TransposeMode,
+    grid::PencilGrid,
+    real::FftReal,
+    samples::{SineField, noise},
     subset,
 };
 
 /// The largest errors on all ranks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Errors {
+pub(crate) struct FftErrors {
     /// Error of a field of order 1 after there and back, in ε.
     pub(crate) round_trip: f64,
     /// Error of a coefficient of a sine, in ε·N; `None` if an edge is too short for a sine.
@@ -25,12 +25,12 @@ pub(crate) struct Errors {
     pub(crate) differing: usize,
 }
 
-/// The most that rounding may do, in the units of [`Errors`].
+/// The most that rounding may do, in the units of [`FftErrors`].
 pub(crate) const EPSILONS_MAX: f64 = 64.0;
 
-impl Errors {
+impl FftErrors {
     /// The name of each comparison, and its error as a share of the bound.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let Self {
             round_trip, energy, ..
         } = self;
@@ -61,20 +61,26 @@ impl Errors {
     }
 }
 
-/// Transforms sines and noise there and back, with poisoned buffers. If `alone`, also compares the bits with those of one rank
-/// that transforms everything. Collective.
+/// Transforms sines and noise there and back, with poisoned buffers. If `single_rank`, also compares the bits with those of one
+/// rank that transforms everything. Collective.
 ///
 /// # Errors
 /// A rank failed, or there is no memory.
-pub(crate) async fn check<T: Real>(world: &Comm, setup: &Setup, alone: bool) -> Result<Errors> {
-    let setup = Setup {
+pub(crate) async fn check<T: FftReal>(
+    world: &Comm,
+    setup: &FftSetup,
+    alone: bool,
+) -> Result<FftErrors> {
+    let setup = FftSetup {
         poison: true,
         ..setup.clone()
     };
     let (grid, vars) = (setup.grid.clone(), setup.vars);
-    let mut transform = Transform::new(world, setup.clone()).await?;
-    let mut errors = Errors::default();
-    let sines: Vec<Sine> = (0..vars).filter_map(|var| Sine::of(&grid, var)).collect();
+    let mut transform = PencilFft::new(world, setup.clone()).await?;
+    let mut errors = FftErrors::default();
+    let sines: Vec<SineField> = (0..vars)
+        .filter_map(|var| SineField::of(&grid, var))
+        .collect();
     if sines.len() == vars {
         let fields: Vec<Vec<T>> = sines.iter().map(|sine| sine.field(&grid)).collect();
         let (spectra, again) = there_and_back(&mut transform, &grid, &fields).await?;
@@ -92,7 +98,7 @@ pub(crate) async fn check<T: Real>(world: &Comm, setup: &Setup, alone: bool) -> 
     let largest = [errors.round_trip, spectrum, errors.energy];
     let [round_trip, spectrum, energy] = world.all_reduce(largest, Max).await?;
     let [differing] = world.all_reduce([u64::from(differs)], Sum).await?;
-    Ok(Errors {
+    Ok(FftErrors {
         round_trip,
         spectrum: errors.spectrum.map(|_| spectrum),
         energy,
@@ -102,9 +108,9 @@ pub(crate) async fn check<T: Real>(world: &Comm, setup: &Setup, alone: bool) -> 
 
 type Spectra<T> = Vec<Vec<Complex<T>>>;
 
-async fn there_and_back<T: Real>(
-    transform: &mut Transform<T>,
-    grid: &Grid,
+async fn there_and_back<T: FftReal>(
+    transform: &mut PencilFft<T>,
+    grid: &PencilGrid,
     fields: &[Vec<T>],
 ) -> Result<(Spectra<T>, Vec<Vec<T>>)> {
     let nan = Complex::new(T::NAN, T::NAN);
@@ -121,14 +127,14 @@ async fn there_and_back<T: Real>(
 }
 
 /// Returns the largest difference of fields that were transformed there and back, and divided. In ε.
-pub(crate) fn round_trip<T: Real>(before: &[Vec<T>], after: &[Vec<T>]) -> f64 {
+pub(crate) fn round_trip<T: FftReal>(before: &[Vec<T>], after: &[Vec<T>]) -> f64 {
     let pairs = before.iter().flatten().zip(after.iter().flatten());
     let errors = pairs.map(|(before, after)| (after.wide() - before.wide()).abs() / T::EPSILON);
     errors.fold(0.0, worst)
 }
 
 /// Returns the largest error of a coefficient, in ε·N.
-fn off_of<T: Real>(grid: &Grid, sine: Sine, spectrum: &[Complex<T>]) -> f64 {
+fn off_of<T: FftReal>(grid: &PencilGrid, sine: SineField, spectrum: &[Complex<T>]) -> f64 {
     let points = grid.points.iter().product::<usize>() as f64;
     let errors = modes(grid).zip(spectrum).map(|(k, found)| {
         let expected = sine.coefficient(grid, k);
@@ -140,9 +146,9 @@ fn off_of<T: Real>(grid: &Grid, sine: Sine, spectrum: &[Complex<T>]) -> f64 {
 
 /// Returns the error of Parseval's identity, in ε: the energy of a field is that of its spectrum, in which all but the real
 /// modes stand for two.
-async fn energy<T: Real>(
+async fn energy<T: FftReal>(
     world: &Comm,
-    grid: &Grid,
+    grid: &PencilGrid,
     fields: &[Vec<T>],
     spectra: &[Vec<Complex<T>>],
 ) -> Result<f64> {
@@ -150,7 +156,7 @@ async fn energy<T: Real>(
     let twice = |kx: usize| kx > 0 && 2 * kx != grid.points[0];
     let mut worst_of_all = 0.0;
     for (field, spectrum) in fields.iter().zip(spectra) {
-        let mut sums = [Compensated::default(); 2];
+        let mut sums = [KahanSum::default(); 2];
         field
             .iter()
             .for_each(|value| sums[0].add(value.wide() * value.wide()));
@@ -167,22 +173,22 @@ async fn energy<T: Real>(
 }
 
 /// Returns true if one rank that has the whole box gets other bits in this rank's part of it.
-async fn differs_from_alone<T: Real>(
+async fn differs_from_alone<T: FftReal>(
     world: &Comm,
-    setup: &Setup,
+    setup: &FftSetup,
     spectra: &[Vec<Complex<T>>],
     again: &[Vec<T>],
 ) -> Result<bool> {
     let grid = &setup.grid;
-    let whole = Setup {
-        grid: grid.alone(),
+    let whole = FftSetup {
+        grid: grid.single_rank(),
         vars: 1,
-        mode: Mode::Blocking,
+        mode: TransposeMode::Blocking,
         tests: 0,
         poison: false,
     };
     let myself = subset(world, world.rank(), 0).await?;
-    let mut transform = Transform::new(&myself, whole.clone()).await?;
+    let mut transform = PencilFft::new(&myself, whole.clone()).await?;
     let mut differs = false;
     for (var, (spectrum, field)) in spectra.iter().zip(again).enumerate() {
         let fields = [noise(&whole.grid, var)];
@@ -199,13 +205,13 @@ async fn differs_from_alone<T: Real>(
     Ok(differs)
 }
 
-fn same_bits<T: Real>(one: impl Iterator<Item = T>, other: impl Iterator<Item = T>) -> bool {
+fn same_bits<T: FftReal>(one: impl Iterator<Item = T>, other: impl Iterator<Item = T>) -> bool {
     let bits = |value: T| value.wide().to_bits();
     one.map(bits).eq(other.map(bits))
 }
 
 /// Returns kx, ky and kz of this rank's coefficients, in the order of memory.
-pub(crate) fn modes(grid: &Grid) -> impl Iterator<Item = [usize; 3]> + use<> {
+pub(crate) fn modes(grid: &PencilGrid) -> impl Iterator<Item = [usize; 3]> + use<> {
     let (x, y, nz) = (grid.x(), grid.y_in_column(), grid.points[2]);
     x.flat_map(move |kx| {
         y.clone()
@@ -214,7 +220,7 @@ pub(crate) fn modes(grid: &Grid) -> impl Iterator<Item = [usize; 3]> + use<> {
 }
 
 /// Returns x, y and z of this rank's points, in the order of memory.
-fn points(grid: &Grid) -> impl Iterator<Item = [usize; 3]> + use<> {
+fn points(grid: &PencilGrid) -> impl Iterator<Item = [usize; 3]> + use<> {
     let (z, y, nx) = (grid.z(), grid.y_in_row(), grid.points[0]);
     z.flat_map(move |z| y.clone().flat_map(move |y| (0..nx).map(move |x| [x, y, z])))
 }
@@ -230,12 +236,12 @@ fn worst(one: f64, other: f64) -> f64 {
 
 /// Returns a sum that does not lose small terms (Kahan 1965).
 #[derive(Clone, Copy, Debug, Default)]
-struct Compensated {
+struct KahanSum {
     sum: f64,
     lost: f64,
 }
 
-impl Compensated {
+impl KahanSum {
     fn add(&mut self, term: f64) {
         let term = term - self.lost;
         let sum = self.sum + term;

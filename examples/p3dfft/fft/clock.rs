@@ -7,7 +7,7 @@ use self::spans::SpanClock;
 
 /// The phases of a transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum FftPhase {
     /// Transforms along x, and transposing lines of y.
     X,
     /// Transforms along y, and cutting lines.
@@ -21,16 +21,22 @@ pub(crate) enum Phase {
 }
 
 /// All phases, in order.
-pub(crate) const PHASES: [Phase; 5] = [Phase::X, Phase::Y, Phase::Z, Phase::Start, Phase::Wait];
+pub(crate) const PHASES: [FftPhase; 5] = [
+    FftPhase::X,
+    FftPhase::Y,
+    FftPhase::Z,
+    FftPhase::Start,
+    FftPhase::Wait,
+];
 
 /// µs in each phase.
-pub(crate) type Times = [f64; PHASES.len()];
+pub(crate) type PhaseTimes = [f64; PHASES.len()];
 
 /// The clock of a transform.
-pub(super) type Watch = SpanClock<{ PHASES.len() }>;
+pub(super) type PhaseClock = SpanClock<{ PHASES.len() }>;
 
-impl From<Phase> for usize {
-    fn from(phase: Phase) -> Self {
+impl From<FftPhase> for usize {
+    fn from(phase: FftPhase) -> Self {
         phase as Self
     }
 }

@@ -4,11 +4,11 @@ use std::pin::Pin;
 
 use ripstop::{Collectives, Comm, RecvOp, Result, SendOp, buffer::RegBuf};
 
-use super::real::Real;
+use super::real::FftReal;
 
 /// The ways to transpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum TransposeMode {
     /// A collective, awaited where it is started.
     Blocking,
     /// Messages, which progress when the computing rank tests them, a few times in every stage.
@@ -19,22 +19,22 @@ pub(crate) enum Mode {
 
 /// A buffer that consists of one block for each rank.
 #[derive(Debug)]
-pub(super) struct Blocks<'a, T: Real> {
+pub(super) struct RankBlocks<'a, T: FftReal> {
     pub(super) buf: RegBuf<T>,
     pub(super) counts: &'a [usize],
 }
 
 /// A future that returns both buffers.
-type Exchanged<T> = Result<(RegBuf<T>, RegBuf<T>)>;
+type ExchangedBlocks<T> = Result<(RegBuf<T>, RegBuf<T>)>;
 
 /// Starts an exchange. Block `r` of `send` becomes this rank's block of `recv` on rank `r`.
-pub(super) fn start<T: Real>(
+pub(super) fn start<T: FftReal>(
     comm: &Comm,
-    mode: Mode,
-    send: Blocks<'_, T>,
-    recv: Blocks<'_, T>,
-) -> Pin<Box<dyn Future<Output = Exchanged<T>>>> {
-    if mode == Mode::Host {
+    mode: TransposeMode,
+    send: RankBlocks<'_, T>,
+    recv: RankBlocks<'_, T>,
+) -> Pin<Box<dyn Future<Output = ExchangedBlocks<T>>>> {
+    if mode == TransposeMode::Host {
         return Box::pin(pairwise(comm, send, recv));
     }
     let exchange = comm.all_to_all_v_into(send.buf, send.counts, recv.buf, recv.counts);
@@ -42,41 +42,41 @@ pub(super) fn start<T: Real>(
 }
 
 /// Starts a message to and from every other rank.
-fn pairwise<T: Real>(
+fn pairwise<T: FftReal>(
     comm: &Comm,
-    send: Blocks<'_, T>,
-    recv: Blocks<'_, T>,
-) -> impl Future<Output = Exchanged<T>> + use<T> {
+    send: RankBlocks<'_, T>,
+    recv: RankBlocks<'_, T>,
+) -> impl Future<Output = ExchangedBlocks<T>> + use<T> {
     let mut incoming = Vec::new();
     for (from, block) in recv.buf.split_into(recv.counts).into_iter().enumerate() {
         incoming.push(if block.is_empty() {
-            Incoming::Nothing(block)
+            IncomingBlock::Nothing(block)
         } else {
-            Incoming::Message(comm.recv_into(from, TAG, block))
+            IncomingBlock::Message(comm.recv_into(from, TAG, block))
         });
     }
     let mut outgoing = Vec::new();
     for (to, block) in send.buf.split_into(send.counts).into_iter().enumerate() {
         outgoing.push(if block.is_empty() {
-            Outgoing::Nothing(block)
+            OutgoingBlock::Nothing(block)
         } else {
-            Outgoing::Message(comm.send(to, TAG, block))
+            OutgoingBlock::Message(comm.send(to, TAG, block))
         });
     }
     async move {
         let mut received = None;
         for block in incoming {
             let block = match block {
-                Incoming::Nothing(block) => block,
-                Incoming::Message(recv) => recv.await?.0,
+                IncomingBlock::Nothing(block) => block,
+                IncomingBlock::Message(recv) => recv.await?.0,
             };
             received = Some(joined(received, block));
         }
         let mut sent = None;
         for block in outgoing {
             let block = match block {
-                Outgoing::Nothing(block) => block,
-                Outgoing::Message(send) => send.await?,
+                OutgoingBlock::Nothing(block) => block,
+                OutgoingBlock::Message(send) => send.await?,
             };
             sent = Some(joined(sent, block));
         }
@@ -84,18 +84,18 @@ fn pairwise<T: Real>(
     }
 }
 
-enum Incoming<T: Real> {
+enum IncomingBlock<T: FftReal> {
     Nothing(RegBuf<T>),
     Message(RecvOp<RegBuf<T>>),
 }
 
-enum Outgoing<T: Real> {
+enum OutgoingBlock<T: FftReal> {
     Nothing(RegBuf<T>),
     Message(SendOp<RegBuf<T>>),
 }
 
 /// Returns blocks that were split, in their order.
-fn joined<T: Real>(before: Option<RegBuf<T>>, block: RegBuf<T>) -> RegBuf<T> {
+fn joined<T: FftReal>(before: Option<RegBuf<T>>, block: RegBuf<T>) -> RegBuf<T> {
     match before {
         None => block,
         Some(before) => before

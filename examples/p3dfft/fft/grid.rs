@@ -6,7 +6,7 @@ use std::ops::Range;
 ///
 /// Rank `i + j·M1` is at (i, j). Ranks with the same j are a row, those with the same i a column.
 #[derive(Clone, Debug)]
-pub(crate) struct Grid {
+pub(crate) struct PencilGrid {
     /// Points in x, y and z.
     pub(crate) points: [usize; 3],
     /// M1 and M2.
@@ -17,7 +17,7 @@ pub(crate) struct Grid {
     pub(crate) chunks: usize,
 }
 
-impl Grid {
+impl PencilGrid {
     /// Makes the grid of one rank of a job.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Grid {
     }
 
     /// Returns the same box on one rank.
-    pub(crate) fn alone(&self) -> Self {
+    pub(crate) fn single_rank(&self) -> Self {
         Self {
             ranks: [1, 1],
             at: [0, 0],
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_grid_that_leaves_a_rank_with_nothing_is_refused_by_name() {
-        let refused = |points, ranks| Grid::new(points, ranks, 0, 1).expect_err("refused");
+        let refused = |points, ranks| PencilGrid::new(points, ranks, 0, 1).expect_err("refused");
         assert!(refused([4, 8, 8], [4, 1]).contains("3 coefficients in x"));
         assert!(refused([8, 3, 8], [1, 4]).contains("3 points in y"));
         assert!(refused([8, 8, 2], [1, 3]).contains("2 points in z"));
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn no_chunk_is_empty() {
-        let grid = Grid::new([8, 8, 11], [1, 3], 2, 100).expect("a good grid");
+        let grid = PencilGrid::new([8, 8, 11], [1, 3], 2, 100).expect("a good grid");
         assert_eq!(grid.chunks, 3);
         for j in 0..3 {
             let chunks: Vec<_> = (0..3).map(|chunk| grid.z_of_chunk(j, chunk)).collect();

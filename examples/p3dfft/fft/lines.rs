@@ -6,45 +6,45 @@ use num_complex::Complex;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 use rustfft::{Fft, FftPlanner};
 
-use super::{grid::Grid, real::Real, tile::Tile};
+use super::{grid::PencilGrid, real::FftReal, tile::ComplexTile};
 
 /// Transforms along x, y and z. A line is always transformed by itself, so its bits do not depend on the number of ranks.
-pub(super) struct Lines<T: Real> {
+pub(super) struct LineTransforms<T: FftReal> {
     r2c: Arc<dyn RealToComplex<T>>,
     c2r: Arc<dyn ComplexToReal<T>>,
-    y: Pair<T>,
-    z: Pair<T>,
+    y: TransformPair<T>,
+    z: TransformPair<T>,
     scratch: Vec<Complex<T>>,
     /// A real line; its transform destroys it.
     real: Vec<T>,
     /// A line of y before and after its transform.
     pub(super) before: Vec<Complex<T>>,
     pub(super) after: Vec<Complex<T>>,
-    pub(super) x_tile: Tile<T>,
-    pub(super) z_tile: Tile<T>,
+    pub(super) x_tile: ComplexTile<T>,
+    pub(super) z_tile: ComplexTile<T>,
 }
 
 /// A transform in both directions.
-struct Pair<T: Real> {
+struct TransformPair<T: FftReal> {
     forward: Arc<dyn Fft<T>>,
     backward: Arc<dyn Fft<T>>,
 }
 
 /// The direction of a transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum FftDirection {
     Forward,
     Backward,
 }
 
-impl<T: Real> Lines<T> {
-    pub(super) fn new(grid: &Grid) -> Self {
+impl<T: FftReal> LineTransforms<T> {
+    pub(super) fn new(grid: &PencilGrid) -> Self {
         let [nx, ny, nz] = grid.points;
         let mut real = RealFftPlanner::new();
         let mut complex = FftPlanner::new();
         let (r2c, c2r) = (real.plan_fft_forward(nx), real.plan_fft_inverse(nx));
-        let y = Pair::new(&mut complex, ny);
-        let z = Pair::new(&mut complex, nz);
+        let y = TransformPair::new(&mut complex, ny);
+        let z = TransformPair::new(&mut complex, nz);
         let wanted = [
             r2c.get_scratch_len(),
             c2r.get_scratch_len(),
@@ -61,8 +61,8 @@ impl<T: Real> Lines<T> {
             real: vec![T::zero(); nx],
             before: zeros(ny),
             after: zeros(ny),
-            x_tile: Tile::new(X_ROWS, grid.modes()),
-            z_tile: Tile::new(z_rows(nz), nz),
+            x_tile: ComplexTile::new(X_ROWS, grid.modes()),
+            z_tile: ComplexTile::new(z_rows(nz), nz),
         }
     }
 
@@ -93,7 +93,7 @@ impl<T: Real> Lines<T> {
     /// Transforms a line from `before` to `after`, or in other memory if the line is in one piece there.
     pub(super) fn y(
         &mut self,
-        direction: Direction,
+        direction: FftDirection,
         from: Option<&[Complex<T>]>,
         to: Option<&mut [Complex<T>]>,
     ) {
@@ -121,7 +121,7 @@ impl<T: Real> Lines<T> {
     }
 }
 
-impl<T: Real> Pair<T> {
+impl<T: FftReal> TransformPair<T> {
     fn new(planner: &mut FftPlanner<T>, len: usize) -> Self {
         Self {
             forward: planner.plan_fft_forward(len),
@@ -129,10 +129,10 @@ impl<T: Real> Pair<T> {
         }
     }
 
-    fn along(&self, direction: Direction) -> &dyn Fft<T> {
+    fn along(&self, direction: FftDirection) -> &dyn Fft<T> {
         match direction {
-            Direction::Forward => &*self.forward,
-            Direction::Backward => &*self.backward,
+            FftDirection::Forward => &*self.forward,
+            FftDirection::Backward => &*self.backward,
         }
     }
 
@@ -143,7 +143,7 @@ impl<T: Real> Pair<T> {
     }
 }
 
-impl<T: Real> fmt::Debug for Lines<T> {
+impl<T: FftReal> fmt::Debug for LineTransforms<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -24,20 +24,20 @@ use num_complex::Complex;
 use ripstop::{Comm, Result};
 
 use self::{
-    clock::{Times, Watch},
-    lines::Lines,
-    pieces::{Axis, Piece, Transpose},
+    clock::{PhaseClock, PhaseTimes},
+    lines::LineTransforms,
+    pieces::{FftPiece, GridAxis, PencilTranspose},
 };
-pub(crate) use self::{exchange::Mode, grid::Grid, real::Real};
+pub(crate) use self::{exchange::TransposeMode, grid::PencilGrid, real::FftReal};
 
 /// Parameters of the transform.
 #[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    pub(crate) grid: Grid,
+pub(crate) struct FftSetup {
+    pub(crate) grid: PencilGrid,
     /// Number of variables that are transformed at a time.
     pub(crate) vars: usize,
-    pub(crate) mode: Mode,
-    /// Polls in a stage, in [`Mode::Host`].
+    pub(crate) mode: TransposeMode,
+    /// Polls in a stage, in [`TransposeMode::Host`].
     pub(crate) tests: usize,
     /// Fills buffers with NaN before data is received into them, so that a read too early shows in every later result.
     pub(crate) poison: bool,
@@ -45,37 +45,37 @@ pub(crate) struct Setup {
 
 /// This rank's part of the transform, with all buffers.
 #[derive(Debug)]
-pub(crate) struct Transform<T: Real> {
-    setup: Setup,
-    lines: Lines<T>,
-    row: Transpose<T>,
-    column: Transpose<T>,
+pub(crate) struct PencilFft<T: FftReal> {
+    setup: FftSetup,
+    lines: LineTransforms<T>,
+    row: PencilTranspose<T>,
+    column: PencilTranspose<T>,
     /// Number of steps between the start of a piece's transpose and its end; other pieces are computed meanwhile.
     lag: usize,
     /// True if X and Y go together plane by plane, because a row is one rank.
     is_fused: bool,
-    watch: Watch,
+    watch: PhaseClock,
 }
 
-impl<T: Real> Transform<T> {
+impl<T: FftReal> PencilFft<T> {
     /// Makes the transform. Collective.
     ///
     /// # Errors
     /// There is no memory, or a rank failed.
-    pub(crate) async fn new(world: &Comm, setup: Setup) -> Result<Self> {
+    pub(crate) async fn new(world: &Comm, setup: FftSetup) -> Result<Self> {
         let [i, j] = setup.grid.at;
         let row = subset(world, j, i).await?;
         let column = subset(world, i, j).await?;
-        let lag = usize::from(setup.mode != Mode::Blocking);
+        let lag = usize::from(setup.mode != TransposeMode::Blocking);
         let sets = (1 + lag).min(setup.vars);
         Ok(Self {
-            lines: Lines::new(&setup.grid),
-            row: Transpose::of_row(row, &setup.grid, sets)?,
-            column: Transpose::of_column(column, &setup.grid, sets)?,
+            lines: LineTransforms::new(&setup.grid),
+            row: PencilTranspose::of_row(row, &setup.grid, sets)?,
+            column: PencilTranspose::of_column(column, &setup.grid, sets)?,
             is_fused: setup.grid.ranks[0] == 1,
             setup,
             lag,
-            watch: Watch::start(),
+            watch: PhaseClock::start(),
         })
     }
 
@@ -85,25 +85,25 @@ impl<T: Real> Transform<T> {
     /// A rank failed or finished; the transform is unusable afterwards.
     ///
     /// # Panics
-    /// Panics if there are more variables than were set up, or one is not as long as [`Grid`] says.
+    /// Panics if there are more variables than were set up, or one is not as long as [`PencilGrid`] says.
     pub(crate) async fn forward(
         &mut self,
         fields: &[Vec<T>],
         spectra: &mut [Vec<Complex<T>>],
-    ) -> Result<Times> {
+    ) -> Result<PhaseTimes> {
         self.expect(fields, spectra);
-        self.watch = Watch::start();
+        self.watch = PhaseClock::start();
         let pieces = fields.len() * self.setup.grid.chunks;
         for step in 0..pieces + 2 * self.lag {
             if let Some(piece) = self.piece(step, 0, pieces) {
                 self.forward_x(piece, &fields[piece.var]);
             }
             if let Some(piece) = self.piece(step, 1, pieces) {
-                self.arrive(Axis::Row, piece).await?;
+                self.finish_transpose(GridAxis::Row, piece).await?;
                 self.forward_y(piece, &fields[piece.var]);
             }
             if let Some(piece) = self.piece(step, 2, pieces) {
-                self.arrive(Axis::Column, piece).await?;
+                self.finish_transpose(GridAxis::Column, piece).await?;
                 if piece.chunk + 1 == self.setup.grid.chunks {
                     self.forward_z(piece, &mut spectra[piece.var]);
                 }
@@ -123,9 +123,9 @@ impl<T: Real> Transform<T> {
         &mut self,
         spectra: &[Vec<Complex<T>>],
         fields: &mut [Vec<T>],
-    ) -> Result<Times> {
+    ) -> Result<PhaseTimes> {
         self.expect(fields, spectra);
-        self.watch = Watch::start();
+        self.watch = PhaseClock::start();
         let pieces = fields.len() * self.setup.grid.chunks;
         for step in 0..pieces + 2 * self.lag {
             if let Some(piece) = self.piece(step, 0, pieces)
@@ -134,11 +134,11 @@ impl<T: Real> Transform<T> {
                 self.backward_z(piece, &spectra[piece.var]);
             }
             if let Some(piece) = self.piece(step, 1, pieces) {
-                self.arrive(Axis::Column, piece).await?;
+                self.finish_transpose(GridAxis::Column, piece).await?;
                 self.backward_y(piece, &mut fields[piece.var]);
             }
             if let Some(piece) = self.piece(step, 2, pieces) {
-                self.arrive(Axis::Row, piece).await?;
+                self.finish_transpose(GridAxis::Row, piece).await?;
                 self.backward_x(piece, &mut fields[piece.var]);
             }
         }
@@ -146,7 +146,7 @@ impl<T: Real> Transform<T> {
     }
 
     fn expect(&self, fields: &[Vec<T>], spectra: &[Vec<Complex<T>>]) {
-        let Setup { grid, vars, .. } = &self.setup;
+        let FftSetup { grid, vars, .. } = &self.setup;
         let (field, spectrum) = (grid.field_len(), grid.spectrum_len());
         assert!(
             fields.len() == spectra.len() && fields.len() <= *vars,
@@ -165,12 +165,12 @@ impl<T: Real> Transform<T> {
     }
 
     /// Returns the piece that stage number `stage` works on in a step.
-    fn piece(&self, step: usize, stage: usize, pieces: usize) -> Option<Piece> {
+    fn piece(&self, step: usize, stage: usize, pieces: usize) -> Option<FftPiece> {
         let number = step
             .checked_sub(stage * self.lag)
             .filter(|&number| number < pieces)?;
         let chunks = self.setup.grid.chunks;
-        Some(Piece {
+        Some(FftPiece {
             number,
             var: number / chunks,
             chunk: number % chunks,

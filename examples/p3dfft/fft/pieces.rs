@@ -6,19 +6,19 @@ use num_complex::Complex;
 use ripstop::{Comm, Result};
 
 use super::{
-    Transform,
-    clock::Phase,
-    exchange::Mode,
-    grid::Grid,
+    PencilFft,
+    clock::FftPhase,
+    exchange::TransposeMode,
+    grid::PencilGrid,
     lines::z_rows,
-    real::Real,
-    slot::{End, Slot},
-    stages::Plane,
+    real::FftReal,
+    slot::{PencilSlot, TransposeEnd},
+    stages::PlanePosition,
 };
 
 /// A chunk of a variable.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(super) struct FftPiece {
     pub(super) number: usize,
     pub(super) var: usize,
     pub(super) chunk: usize,
@@ -27,20 +27,20 @@ pub(super) struct Piece {
 /// The transposes of a row or a column: one slot for each chunk of one variable, or of two where one is computed while
 /// another travels.
 #[derive(Debug)]
-pub(super) struct Transpose<T: Real> {
+pub(super) struct PencilTranspose<T: FftReal> {
     comm: Comm,
-    slots: Vec<Slot<T>>,
+    slots: Vec<PencilSlot<T>>,
 }
 
 /// The ranks that take part in a transpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Axis {
+pub(super) enum GridAxis {
     Row,
     Column,
 }
 
-impl<T: Real> Transform<T> {
-    pub(super) fn forward_x(&mut self, piece: Piece, field: &[T]) {
+impl<T: FftReal> PencilFft<T> {
+    pub(super) fn forward_x(&mut self, piece: FftPiece, field: &[T]) {
         if self.is_fused {
             return; // `forward_y` has done this, while the plane is in the cache
         }
@@ -48,73 +48,77 @@ impl<T: Real> Transform<T> {
         for (done, &plane) in planes.iter().enumerate() {
             let row = self.row.slot_mut(piece);
             self.lines.forward_x(&self.setup.grid, plane, field, row);
-            self.watch.count(Phase::X);
+            self.watch.count(FftPhase::X);
             self.test(done, planes.len());
         }
-        self.start(Axis::Row, piece, End::Near);
+        self.start(GridAxis::Row, piece, TransposeEnd::XSide);
     }
 
-    pub(super) fn forward_y(&mut self, piece: Piece, field: &[T]) {
+    pub(super) fn forward_y(&mut self, piece: FftPiece, field: &[T]) {
         let planes = self.planes(piece);
         for (done, &plane) in planes.iter().enumerate() {
             let (row, column) = (self.row.slot_mut(piece), self.column.slot_mut(piece));
             let grid = &self.setup.grid;
             if self.is_fused {
                 self.lines.forward_x(grid, plane, field, row);
-                self.watch.count(Phase::X);
+                self.watch.count(FftPhase::X);
             }
             self.lines.forward_y(grid, plane, row, column);
-            self.watch.count(Phase::Y);
+            self.watch.count(FftPhase::Y);
             self.test(done, planes.len());
         }
-        self.start(Axis::Column, piece, End::Near);
+        self.start(GridAxis::Column, piece, TransposeEnd::XSide);
     }
 
     /// Transforms all chunks of the piece's variable.
-    pub(super) fn forward_z(&mut self, piece: Piece, spectrum: &mut [Complex<T>]) {
+    pub(super) fn forward_z(&mut self, piece: FftPiece, spectrum: &mut [Complex<T>]) {
         let tiles = self.tiles_of_z();
         for (done, rows) in tiles.iter().enumerate() {
             let column = self.column.slots_of(piece, self.setup.grid.chunks);
             let grid = &self.setup.grid;
             self.lines.forward_z(grid, rows.clone(), column, spectrum);
-            self.watch.count(Phase::Z);
+            self.watch.count(FftPhase::Z);
             self.test(done, tiles.len());
         }
     }
 
     /// Transforms all chunks of the piece's variable; they leave in their order.
-    pub(super) fn backward_z(&mut self, piece: Piece, spectrum: &[Complex<T>]) {
+    pub(super) fn backward_z(&mut self, piece: FftPiece, spectrum: &[Complex<T>]) {
         let chunks = self.setup.grid.chunks;
         let tiles = self.tiles_of_z();
         for (done, rows) in tiles.iter().enumerate() {
             let column = self.column.slots_of_mut(piece, chunks);
             let grid = &self.setup.grid;
             self.lines.backward_z(grid, rows.clone(), spectrum, column);
-            self.watch.count(Phase::Z);
+            self.watch.count(FftPhase::Z);
             self.test(done, tiles.len());
         }
         for number in piece.number..piece.number + chunks {
-            self.start(Axis::Column, Piece { number, ..piece }, End::Far);
+            self.start(
+                GridAxis::Column,
+                FftPiece { number, ..piece },
+                TransposeEnd::ZSide,
+            );
         }
     }
 
-    pub(super) fn backward_y(&mut self, piece: Piece, field: &mut [T]) {
+    pub(super) fn backward_y(&mut self, piece: FftPiece, field: &mut [T]) {
         let planes = self.planes(piece);
         for (done, &plane) in planes.iter().enumerate() {
             let (row, column) = (self.row.slot_mut(piece), self.column.slot_mut(piece));
             let grid = &self.setup.grid;
             self.lines.backward_y(grid, plane, column, row);
-            self.watch.count(Phase::Y);
+            self.watch.count(FftPhase::Y);
             if self.is_fused {
                 self.lines.backward_x(grid, plane, row, field);
-                self.watch.count(Phase::X);
+                self.watch.count(FftPhase::X);
             }
             self.test(done, planes.len());
         }
-        self.start(Axis::Row, piece, End::Far);
+        self.start(GridAxis::Row, piece, TransposeEnd::ZSide);
     }
 
-    pub(super) fn backward_x(&mut self, piece: Piece, field: &mut [T]) {
+    pub(super) fn backward_x(&mut self, piece: FftPiece, field: &mut [T]) {
         if self.is_fused {
             return;
         }
@@ -122,31 +126,31 @@ impl<T: Real> Transform<T> {
         for (done, &plane) in planes.iter().enumerate() {
             let row = self.row.slot_mut(piece);
             self.lines.backward_x(&self.setup.grid, plane, row, field);
-            self.watch.count(Phase::X);
+            self.watch.count(FftPhase::X);
             self.test(done, planes.len());
         }
     }
 
     /// Waits until a piece has changed its layout.
-    pub(super) async fn arrive(&mut self, axis: Axis, piece: Piece) -> Result<()> {
+    pub(super) async fn finish_transpose(&mut self, axis: GridAxis, piece: FftPiece) -> Result<()> {
         self.transpose(axis).slot_mut(piece).finish().await?;
-        self.watch.count(Phase::Wait);
+        self.watch.count(FftPhase::Wait);
         Ok(())
     }
 
-    fn start(&mut self, axis: Axis, piece: Piece, from: End) {
+    fn start(&mut self, axis: GridAxis, piece: FftPiece, from: TransposeEnd) {
         let (mode, poison) = (self.setup.mode, self.setup.poison);
         let transpose = self.transpose(axis);
         let comm = transpose.comm.clone();
         transpose.slot_mut(piece).start(&comm, mode, from, poison);
-        self.watch.count(Phase::Start);
+        self.watch.count(FftPhase::Start);
     }
 
     /// Polls after one of `units` of a stage, [`Setup::tests`](super::Setup::tests) times in the whole stage.
     fn test(&mut self, done: usize, units: usize) {
         let tests = match self.setup.mode {
-            Mode::Host => self.setup.tests,
-            Mode::Blocking | Mode::Offload => return,
+            TransposeMode::Host => self.setup.tests,
+            TransposeMode::Blocking | TransposeMode::Offload => return,
         };
         let due = (done + 1) * tests / units - done * tests / units;
         for _ in 0..due {
@@ -154,15 +158,15 @@ impl<T: Real> Transform<T> {
                 .slots
                 .iter_mut()
                 .chain(&mut self.column.slots)
-                .for_each(Slot::test);
+                .for_each(PencilSlot::test);
         }
-        self.watch.count(Phase::Start);
+        self.watch.count(FftPhase::Start);
     }
 
-    fn transpose(&mut self, axis: Axis) -> &mut Transpose<T> {
+    fn transpose(&mut self, axis: GridAxis) -> &mut PencilTranspose<T> {
         match axis {
-            Axis::Row => &mut self.row,
-            Axis::Column => &mut self.column,
+            GridAxis::Row => &mut self.row,
+            GridAxis::Column => &mut self.column,
         }
     }
 
@@ -174,11 +178,11 @@ impl<T: Real> Transform<T> {
         (0..lines).step_by(rows).map(tile).collect()
     }
 
-    fn planes(&self, piece: Piece) -> Vec<Plane> {
+    fn planes(&self, piece: FftPiece) -> Vec<PlanePosition> {
         let grid = &self.setup.grid;
         let z = grid.z_of_chunk(grid.at[1], piece.chunk);
         let start = z.start - grid.z().start;
-        let plane = |number| Plane {
+        let plane = |number| PlanePosition {
             z: start + number,
             in_row: if self.is_fused { 0 } else { number },
             in_column: number,
@@ -187,13 +191,13 @@ impl<T: Real> Transform<T> {
     }
 }
 
-impl<T: Real> Transpose<T> {
+impl<T: FftReal> PencilTranspose<T> {
     /// Makes the transposes, with slots for `vars` variables.
-    pub(super) fn of_row(comm: Comm, grid: &Grid, vars: usize) -> Result<Self> {
+    pub(super) fn of_row(comm: Comm, grid: &PencilGrid, vars: usize) -> Result<Self> {
         if grid.ranks[0] == 1 {
             // Nothing travels, so one plane is enough.
             let plane = [grid.modes() * grid.points[1]];
-            let slots = vec![Slot::new(&comm, &plane, &plane)?];
+            let slots = vec![PencilSlot::new(&comm, &plane, &plane)?];
             return Ok(Self { comm, slots });
         }
         let blocks = |chunk| {
@@ -207,7 +211,7 @@ impl<T: Real> Transpose<T> {
     }
 
     /// Makes the transposes, with slots for `vars` variables.
-    pub(super) fn of_column(comm: Comm, grid: &Grid, vars: usize) -> Result<Self> {
+    pub(super) fn of_column(comm: Comm, grid: &PencilGrid, vars: usize) -> Result<Self> {
         let width = grid.x().len();
         let blocks = |chunk| {
             let planes = |j| grid.z_of_chunk(j, chunk).len();
@@ -228,23 +232,27 @@ impl<T: Real> Transpose<T> {
         let mut slots = Vec::with_capacity(vars * chunks);
         for number in 0..vars * chunks {
             let (near, far) = blocks(number % chunks);
-            slots.push(Slot::new(&comm, &near, &far)?);
+            slots.push(PencilSlot::new(&comm, &near, &far)?);
         }
         Ok(Self { comm, slots })
     }
 
-    fn slot_mut(&mut self, piece: Piece) -> &mut Slot<T> {
+    fn slot_mut(&mut self, piece: FftPiece) -> &mut PencilSlot<T> {
         let index = piece.number % self.slots.len();
         &mut self.slots[index]
     }
 
     /// Returns the slots of a piece's variable, chunk by chunk.
-    fn slots_of(&self, piece: Piece, chunks: usize) -> impl Iterator<Item = &Slot<T>> {
+    fn slots_of(&self, piece: FftPiece, chunks: usize) -> impl Iterator<Item = &PencilSlot<T>> {
         let start = piece.var * chunks % self.slots.len();
         self.slots[start..start + chunks].iter()
     }
 
-    fn slots_of_mut(&mut self, piece: Piece, chunks: usize) -> impl Iterator<Item = &mut Slot<T>> {
+    fn slots_of_mut(
+        &mut self,
+        piece: FftPiece,
+        chunks: usize,
+    ) -> impl Iterator<Item = &mut PencilSlot<T>> {
         let start = piece.var * chunks % self.slots.len();
         self.slots[start..start + chunks].iter_mut()
     }

@@ -5,7 +5,7 @@ use realfft::FftNum;
 use ripstop::buffer::Wire;
 
 /// A real number that is transformed, sent and checked.
-pub(crate) trait Real: FftNum + Wire + Default {
+pub(crate) trait FftReal: FftNum + Wire + Default {
     /// The distance from 1 to the next number.
     const EPSILON: f64;
     const NAN: Self;
@@ -17,7 +17,7 @@ pub(crate) trait Real: FftNum + Wire + Default {
     fn wide(self) -> f64;
 }
 
-impl Real for f64 {
+impl FftReal for f64 {
     const EPSILON: Self = Self::EPSILON;
     const NAN: Self = Self::NAN;
 
@@ -30,7 +30,7 @@ impl Real for f64 {
     }
 }
 
-impl Real for f32 {
+impl FftReal for f32 {
     const EPSILON: f64 = Self::EPSILON as f64;
     const NAN: Self = Self::NAN;
 
@@ -48,11 +48,11 @@ impl Real for f32 {
 }
 
 /// Views complex numbers as pairs of real ones.
-pub(super) fn as_complex<T: Real>(numbers: &[T]) -> &[Complex<T>] {
+pub(super) fn as_complex<T: FftReal>(numbers: &[T]) -> &[Complex<T>] {
     bytemuck::cast_slice(numbers)
 }
 
 /// Views complex numbers as pairs of real ones, for writing.
-pub(super) fn as_complex_mut<T: Real>(numbers: &mut [T]) -> &mut [Complex<T>] {
+pub(super) fn as_complex_mut<T: FftReal>(numbers: &mut [T]) -> &mut [Complex<T>] {
     bytemuck::cast_slice_mut(numbers)
 }

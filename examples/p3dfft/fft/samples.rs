@@ -3,27 +3,27 @@
 use std::f64::consts::TAU;
 
 use num_complex::Complex;
-use ripstop::fabric::random::Random;
+use ripstop::fabric::random::SeededRandom;
 
-use super::{grid::Grid, real::Real};
+use super::{grid::PencilGrid, real::FftReal};
 
 /// sin(2πmx/Nx) · sin(2πmy/Ny) · sin(2πmz/Nz), where m depends on the variable.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sine {
+pub(crate) struct SineField {
     m: usize,
 }
 
-impl Sine {
+impl SineField {
     /// Returns variable `var`: m = var + 1, starting again at 1 before it reaches half of an edge, where the sine vanishes.
     /// `None` if an edge has fewer than 3 points, because there is no such m.
-    pub(crate) fn of(grid: &Grid, var: usize) -> Option<Self> {
+    pub(crate) fn of(grid: &PencilGrid, var: usize) -> Option<Self> {
         let least = grid.points.into_iter().min().unwrap_or(0);
         let most = least.saturating_sub(1) / 2;
         var.checked_rem(most).map(|m| Self { m: m + 1 })
     }
 
     /// Returns this rank's part.
-    pub(crate) fn field<T: Real>(self, grid: &Grid) -> Vec<T> {
+    pub(crate) fn field<T: FftReal>(self, grid: &PencilGrid) -> Vec<T> {
         let wave = |n: usize| -> Vec<f64> {
             (0..n)
                 .map(|i| (TAU * ((self.m * i) % n) as f64 / n as f64).sin())
@@ -40,7 +40,7 @@ impl Sine {
     }
 
     /// Returns the coefficient at kx, ky and kz.
-    pub(crate) fn coefficient(self, grid: &Grid, [kx, ky, kz]: [usize; 3]) -> Complex<f64> {
+    pub(crate) fn coefficient(self, grid: &PencilGrid, [kx, ky, kz]: [usize; 3]) -> Complex<f64> {
         let [nx, ny, nz] = grid.points;
         let high = (nx * ny * nz) as f64 / 8.0;
         let sign = |k: usize, n: usize| match k {
@@ -54,12 +54,12 @@ impl Sine {
 }
 
 /// Returns noise between −1 and 1, the same for any distribution over ranks.
-pub(crate) fn noise<T: Real>(grid: &Grid, var: usize) -> Vec<T> {
+pub(crate) fn noise<T: FftReal>(grid: &PencilGrid, var: usize) -> Vec<T> {
     let [nx, ny, nz] = grid.points;
     let mut field = Vec::with_capacity(grid.field_len());
     for z in grid.z() {
         for y in grid.y_in_row() {
-            let mut random = Random::new(seed((var * nz + z) * ny + y));
+            let mut random = SeededRandom::new(seed((var * nz + z) * ny + y));
             field.extend((0..nx).map(|_| T::of(unit(&mut random))));
         }
     }
@@ -67,11 +67,11 @@ pub(crate) fn noise<T: Real>(grid: &Grid, var: usize) -> Vec<T> {
 }
 
 /// Returns a number from −1 to 1, with 53 bits.
-fn unit(random: &mut Random) -> f64 {
+fn unit(random: &mut SeededRandom) -> f64 {
     (random.bits() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
 }
 
 /// Mixes a seed: each line has a stream of its own, and the seeds of lines are consecutive.
 fn seed(line: usize) -> u64 {
-    Random::new(u64::try_from(line).unwrap_or(u64::MAX)).bits()
+    SeededRandom::new(u64::try_from(line).unwrap_or(u64::MAX)).bits()
 }

@@ -10,50 +10,50 @@ use num_complex::Complex;
 use ripstop::{Comm, Result, buffer::RegBuf};
 
 use super::{
-    exchange::{self, Mode},
-    real::{self, Real},
+    exchange::{self, TransposeMode},
+    real::{self, FftReal},
 };
 
 /// The two ends of a transpose, and the direction in which blocks go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum TransposeEnd {
     /// The layout that is nearer to x.
-    Near,
+    XSide,
     /// The layout that is nearer to z.
-    Far,
+    ZSide,
 }
 
 /// A piece of a field, as blocks for and from every rank of a row or a column.
 ///
 /// Blocks in flight are owned by the collective, and not accessible here.
-pub(super) struct Slot<T: Real> {
-    near: Side<T>,
-    far: Side<T>,
+pub(super) struct PencilSlot<T: FftReal> {
+    near: EndBlocks<T>,
+    far: EndBlocks<T>,
     /// This rank's own block does not travel: both ends are the same memory.
     own: Vec<Complex<T>>,
     me: usize,
-    way: Way<T>,
+    way: PencilSlotState<T>,
 }
 
 /// The blocks that are exchanged with other ranks, in the order of the ranks.
-struct Side<T: Real> {
+struct EndBlocks<T: FftReal> {
     /// Numbers, not pairs, of each block; zero for this rank's own.
     counts: Vec<usize>,
     /// `None` while in flight, and if there are no other ranks.
     blocks: Option<RegBuf<T>>,
 }
 
-enum Way<T: Real> {
-    Home,
+enum PencilSlotState<T: FftReal> {
+    Idle,
     /// The exchange in flight, and the end that it started from.
-    Flying(End, Flight<T>),
+    InFlight(TransposeEnd, TransposeFuture<T>),
     Failed(ripstop::Error),
 }
 
 /// What was sent and what was received into.
-type Flight<T> = Pin<Box<dyn Future<Output = Result<(RegBuf<T>, RegBuf<T>)>>>>;
+type TransposeFuture<T> = Pin<Box<dyn Future<Output = Result<(RegBuf<T>, RegBuf<T>)>>>>;
 
-impl<T: Real> Slot<T> {
+impl<T: FftReal> PencilSlot<T> {
     /// Makes a slot with blocks of `counts` complex numbers at both ends.
     ///
     /// # Errors
@@ -62,19 +62,19 @@ impl<T: Real> Slot<T> {
         let me = comm.rank();
         debug_assert_eq!(near[me], far[me], "both ends of one block");
         Ok(Self {
-            near: Side::new(comm, near)?,
-            far: Side::new(comm, far)?,
+            near: EndBlocks::new(comm, near)?,
+            far: EndBlocks::new(comm, far)?,
             own: vec![Complex::default(); near[me]],
             me,
-            way: Way::Home,
+            way: PencilSlotState::Idle,
         })
     }
 
     /// Returns the blocks at an end, in the order of the ranks.
-    pub(super) fn blocks(&self, end: End) -> Vec<&[Complex<T>]> {
+    pub(super) fn blocks(&self, end: TransposeEnd) -> Vec<&[Complex<T>]> {
         let side = match end {
-            End::Near => &self.near,
-            End::Far => &self.far,
+            TransposeEnd::XSide => &self.near,
+            TransposeEnd::ZSide => &self.far,
         };
         let mut rest = real::as_complex(side.blocks.as_deref().unwrap_or_default());
         let mut blocks = Vec::with_capacity(side.counts.len());
@@ -87,10 +87,10 @@ impl<T: Real> Slot<T> {
     }
 
     /// Returns the blocks at an end, in the order of the ranks, for writing.
-    pub(super) fn blocks_mut(&mut self, end: End) -> Vec<&mut [Complex<T>]> {
+    pub(super) fn blocks_mut(&mut self, end: TransposeEnd) -> Vec<&mut [Complex<T>]> {
         let side = match end {
-            End::Near => &mut self.near,
-            End::Far => &mut self.far,
+            TransposeEnd::XSide => &mut self.near,
+            TransposeEnd::ZSide => &mut self.far,
         };
         let mut rest = real::as_complex_mut(side.blocks.as_deref_mut().unwrap_or_default());
         let mut own = &mut self.own[..];
@@ -108,10 +108,16 @@ impl<T: Real> Slot<T> {
     }
 
     /// Sends the blocks at one end to the other.
-    pub(super) fn start(&mut self, comm: &Comm, mode: Mode, from: End, poison: bool) {
+    pub(super) fn start(
+        &mut self,
+        comm: &Comm,
+        mode: TransposeMode,
+        from: TransposeEnd,
+        poison: bool,
+    ) {
         let (to, from_side) = match from {
-            End::Near => (&mut self.far, &mut self.near),
-            End::Far => (&mut self.near, &mut self.far),
+            TransposeEnd::XSide => (&mut self.far, &mut self.near),
+            TransposeEnd::ZSide => (&mut self.near, &mut self.far),
         };
         let Some((outgoing, mut incoming)) = from_side.blocks.take().zip(to.blocks.take()) else {
             return; // there are no other ranks
@@ -119,20 +125,20 @@ impl<T: Real> Slot<T> {
         if poison {
             incoming.fill(T::NAN);
         }
-        let send = exchange::Blocks {
+        let send = exchange::RankBlocks {
             buf: outgoing,
             counts: &from_side.counts,
         };
-        let recv = exchange::Blocks {
+        let recv = exchange::RankBlocks {
             buf: incoming,
             counts: &to.counts,
         };
-        self.way = Way::Flying(from, exchange::start(comm, mode, send, recv));
+        self.way = PencilSlotState::InFlight(from, exchange::start(comm, mode, send, recv));
     }
 
     /// Polls the exchange, which lets the runtime make progress.
     pub(super) fn test(&mut self) {
-        if let Way::Flying(from, flight) = &mut self.way {
+        if let PencilSlotState::InFlight(from, flight) = &mut self.way {
             let mut context = Context::from_waker(Waker::noop());
             if let Poll::Ready(landed) = flight.as_mut().poll(&mut context) {
                 let from = *from;
@@ -146,34 +152,34 @@ impl<T: Real> Slot<T> {
     /// # Errors
     /// A rank failed or finished; the blocks are lost.
     pub(super) async fn finish(&mut self) -> Result<()> {
-        if let Way::Flying(from, flight) = &mut self.way {
+        if let PencilSlotState::InFlight(from, flight) = &mut self.way {
             let from = *from;
             let landed = flight.await;
             self.land(from, landed);
         }
-        match mem::replace(&mut self.way, Way::Home) {
-            Way::Failed(error) => Err(error),
+        match mem::replace(&mut self.way, PencilSlotState::Idle) {
+            PencilSlotState::Failed(error) => Err(error),
             _ => Ok(()),
         }
     }
 
-    fn land(&mut self, from: End, landed: Result<(RegBuf<T>, RegBuf<T>)>) {
+    fn land(&mut self, from: TransposeEnd, landed: Result<(RegBuf<T>, RegBuf<T>)>) {
         let (sent, received) = match landed {
             Ok((sent, received)) => (Some(sent), Some(received)),
             Err(error) => {
-                self.way = Way::Failed(error);
+                self.way = PencilSlotState::Failed(error);
                 return;
             }
         };
         (self.near.blocks, self.far.blocks) = match from {
-            End::Near => (sent, received),
-            End::Far => (received, sent),
+            TransposeEnd::XSide => (sent, received),
+            TransposeEnd::ZSide => (received, sent),
         };
-        self.way = Way::Home;
+        self.way = PencilSlotState::Idle;
     }
 }
 
-impl<T: Real> Side<T> {
+impl<T: FftReal> EndBlocks<T> {
     fn new(comm: &Comm, blocks: &[usize]) -> Result<Self> {
         let others =
             |(rank, block): (usize, &usize)| if rank == comm.rank() { 0 } else { 2 * block };
@@ -186,12 +192,12 @@ impl<T: Real> Side<T> {
     }
 }
 
-impl<T: Real> fmt::Debug for Slot<T> {
+impl<T: FftReal> fmt::Debug for PencilSlot<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = match self.way {
-            Way::Home => "home",
-            Way::Flying(..) => "flying",
-            Way::Failed(_) => "failed",
+            PencilSlotState::Idle => "home",
+            PencilSlotState::InFlight(..) => "flying",
+            PencilSlotState::Failed(_) => "failed",
         };
         f.debug_struct("Slot")
             .field("near", &self.near.counts)

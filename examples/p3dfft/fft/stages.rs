@@ -8,16 +8,16 @@ use std::ops::{Deref, Range};
 use num_complex::Complex;
 
 use super::{
-    grid::Grid,
-    lines::{Direction, Lines, X_ROWS},
-    real::Real,
-    slot::{End, Slot},
-    tile::Columns,
+    grid::PencilGrid,
+    lines::{FftDirection, LineTransforms, X_ROWS},
+    real::FftReal,
+    slot::{PencilSlot, TransposeEnd},
+    tile::TileColumns,
 };
 
 /// A plane of z in a slot, and its position in the field.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plane {
+pub(super) struct PlanePosition {
     /// Index in this rank's part of the field.
     pub(super) z: usize,
     /// Index in the row's slot.
@@ -26,12 +26,18 @@ pub(super) struct Plane {
     pub(super) in_column: usize,
 }
 
-impl<T: Real> Lines<T> {
+impl<T: FftReal> LineTransforms<T> {
     /// X: a plane of the field, along x, to the near end of the row.
-    pub(super) fn forward_x(&mut self, grid: &Grid, plane: Plane, field: &[T], row: &mut Slot<T>) {
+    pub(super) fn forward_x(
+        &mut self,
+        grid: &PencilGrid,
+        plane: PlanePosition,
+        field: &[T],
+        row: &mut PencilSlot<T>,
+    ) {
         let (nx, height) = (grid.points[0], grid.y_in_row().len());
         let field = &field[plane.z * height * nx..][..height * nx];
-        let mut blocks = row.blocks_mut(End::Near);
+        let mut blocks = row.blocks_mut(TransposeEnd::XSide);
         for y in (0..height).step_by(X_ROWS) {
             let rows = X_ROWS.min(height - y);
             for (row, line) in field[y * nx..].chunks_exact(nx).take(rows).enumerate() {
@@ -39,7 +45,7 @@ impl<T: Real> Lines<T> {
             }
             for (i, block) in blocks.iter_mut().enumerate() {
                 let x = grid.x_of(i);
-                let columns = Columns {
+                let columns = TileColumns {
                     start: x.start,
                     count: x.len(),
                     stride: height,
@@ -52,15 +58,21 @@ impl<T: Real> Lines<T> {
     }
 
     /// Reverses [`forward_x`](Self::forward_x).
-    pub(super) fn backward_x(&mut self, grid: &Grid, plane: Plane, row: &Slot<T>, field: &mut [T]) {
+    pub(super) fn backward_x(
+        &mut self,
+        grid: &PencilGrid,
+        plane: PlanePosition,
+        row: &PencilSlot<T>,
+        field: &mut [T],
+    ) {
         let (nx, height) = (grid.points[0], grid.y_in_row().len());
         let field = &mut field[plane.z * height * nx..][..height * nx];
-        let blocks = row.blocks(End::Near);
+        let blocks = row.blocks(TransposeEnd::XSide);
         for y in (0..height).step_by(X_ROWS) {
             let rows = X_ROWS.min(height - y);
             for (i, block) in blocks.iter().enumerate() {
                 let x = grid.x_of(i);
-                let columns = Columns {
+                let columns = TileColumns {
                     start: x.start,
                     count: x.len(),
                     stride: height,
@@ -78,54 +90,54 @@ impl<T: Real> Lines<T> {
     /// Y: a plane from the far end of the row, along y, to the near end of the column.
     pub(super) fn forward_y(
         &mut self,
-        grid: &Grid,
-        plane: Plane,
-        row: &Slot<T>,
-        column: &mut Slot<T>,
+        grid: &PencilGrid,
+        plane: PlanePosition,
+        row: &PencilSlot<T>,
+        column: &mut PencilSlot<T>,
     ) {
-        let from = Cut::new(
+        let from = CutLines::new(
             grid,
             plane.in_row,
             |i| grid.y_of_row(i),
-            row.blocks(End::Far),
+            row.blocks(TransposeEnd::ZSide),
         );
-        let to = Cut::new(
+        let to = CutLines::new(
             grid,
             plane.in_column,
             |j| grid.y_of_column(j),
-            column.blocks_mut(End::Near),
+            column.blocks_mut(TransposeEnd::XSide),
         );
-        self.along_y(Direction::Forward, from, to);
+        self.along_y(FftDirection::Forward, from, to);
     }
 
     /// Reverses [`forward_y`](Self::forward_y).
     pub(super) fn backward_y(
         &mut self,
-        grid: &Grid,
-        plane: Plane,
-        column: &Slot<T>,
-        row: &mut Slot<T>,
+        grid: &PencilGrid,
+        plane: PlanePosition,
+        column: &PencilSlot<T>,
+        row: &mut PencilSlot<T>,
     ) {
-        let from = Cut::new(
+        let from = CutLines::new(
             grid,
             plane.in_column,
             |j| grid.y_of_column(j),
-            column.blocks(End::Near),
+            column.blocks(TransposeEnd::XSide),
         );
-        let to = Cut::new(
+        let to = CutLines::new(
             grid,
             plane.in_row,
             |i| grid.y_of_row(i),
-            row.blocks_mut(End::Far),
+            row.blocks_mut(TransposeEnd::ZSide),
         );
-        self.along_y(Direction::Backward, from, to);
+        self.along_y(FftDirection::Backward, from, to);
     }
 
     fn along_y(
         &mut self,
-        direction: Direction,
-        from: Cut<&[Complex<T>]>,
-        mut to: Cut<&mut [Complex<T>]>,
+        direction: FftDirection,
+        from: CutLines<&[Complex<T>]>,
+        mut to: CutLines<&mut [Complex<T>]>,
     ) {
         for x in 0..from.width {
             let whole = from.whole(x);
@@ -145,13 +157,13 @@ impl<T: Real> Lines<T> {
     /// lines of several x can be gathered at a time.
     pub(super) fn forward_z<'a>(
         &mut self,
-        grid: &Grid,
+        grid: &PencilGrid,
         rows: Range<usize>,
-        column: impl Iterator<Item = &'a Slot<T>>,
+        column: impl Iterator<Item = &'a PencilSlot<T>>,
         spectrum: &mut [Complex<T>],
     ) {
         for (chunk, slot) in column.enumerate() {
-            for (j, block) in slot.blocks(End::Far).into_iter().enumerate() {
+            for (j, block) in slot.blocks(TransposeEnd::ZSide).into_iter().enumerate() {
                 let columns = columns_of_z(grid, j, chunk, rows.len());
                 self.z_tile.fill(columns, &block[rows.start..]);
             }
@@ -165,17 +177,17 @@ impl<T: Real> Lines<T> {
     /// Reverses [`forward_z`](Self::forward_z).
     pub(super) fn backward_z<'a>(
         &mut self,
-        grid: &Grid,
+        grid: &PencilGrid,
         rows: Range<usize>,
         spectrum: &[Complex<T>],
-        column: impl Iterator<Item = &'a mut Slot<T>>,
+        column: impl Iterator<Item = &'a mut PencilSlot<T>>,
     ) {
         let lines = spectrum.chunks_exact(grid.points[2]).skip(rows.start);
         for (row, line) in lines.take(rows.len()).enumerate() {
             self.z_backward(line, row);
         }
         for (chunk, slot) in column.enumerate() {
-            for (j, block) in slot.blocks_mut(End::Far).into_iter().enumerate() {
+            for (j, block) in slot.blocks_mut(TransposeEnd::ZSide).into_iter().enumerate() {
                 let columns = columns_of_z(grid, j, chunk, rows.len());
                 self.z_tile.pour(columns, &mut block[rows.start..]);
             }
@@ -184,9 +196,9 @@ impl<T: Real> Lines<T> {
 }
 
 /// Returns the z of a chunk of the ranks at `j`, as columns of a tile of z lines.
-fn columns_of_z(grid: &Grid, j: usize, chunk: usize, rows: usize) -> Columns {
+fn columns_of_z(grid: &PencilGrid, j: usize, chunk: usize, rows: usize) -> TileColumns {
     let z = grid.z_of_chunk(j, chunk);
-    Columns {
+    TileColumns {
         start: z.start,
         count: z.len(),
         stride: grid.lines_of_z(),
@@ -195,7 +207,7 @@ fn columns_of_z(grid: &Grid, j: usize, chunk: usize, rows: usize) -> Columns {
 }
 
 /// Lines of y in one plane, each cut into one piece for each rank.
-struct Cut<B> {
+struct CutLines<B> {
     blocks: Vec<B>,
     /// Length of the pieces of each block.
     lens: Vec<usize>,
@@ -204,9 +216,9 @@ struct Cut<B> {
     width: usize,
 }
 
-impl<T: Real, B: Deref<Target = [Complex<T>]>> Cut<B> {
+impl<T: FftReal, B: Deref<Target = [Complex<T>]>> CutLines<B> {
     fn new(
-        grid: &Grid,
+        grid: &PencilGrid,
         plane: usize,
         part: impl Fn(usize) -> Range<usize>,
         blocks: Vec<B>,
@@ -245,7 +257,7 @@ impl<T: Real, B: Deref<Target = [Complex<T>]>> Cut<B> {
     }
 }
 
-impl<T: Real> Cut<&mut [Complex<T>]> {
+impl<T: FftReal> CutLines<&mut [Complex<T>]> {
     /// Returns line `x` for writing, if it is in one piece.
     fn whole_mut(&mut self, x: usize) -> Option<&mut [Complex<T>]> {
         let at = self.at(x, self.lens[0]);

@@ -2,11 +2,11 @@
 
 use num_complex::Complex;
 
-use super::real::Real;
+use super::real::FftReal;
 
 /// Rows of complex numbers.
 #[derive(Debug)]
-pub(super) struct Tile<T> {
+pub(super) struct ComplexTile<T> {
     cells: Vec<Complex<T>>,
     /// Distance from one row to the next, in cells.
     pitch: usize,
@@ -14,7 +14,7 @@ pub(super) struct Tile<T> {
 
 /// Columns of a tile in a block elsewhere: column `c` of the tile begins at `c · stride` there, and is contiguous.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Columns {
+pub(super) struct TileColumns {
     /// The first column in the tile.
     pub(super) start: usize,
     pub(super) count: usize,
@@ -23,7 +23,7 @@ pub(super) struct Columns {
     pub(super) rows: usize,
 }
 
-impl<T: Real> Tile<T> {
+impl<T: FftReal> ComplexTile<T> {
     /// Makes a tile of `rows` rows of up to `len`.
     pub(super) fn new(rows: usize, len: usize) -> Self {
         // One more cache line, so that rows whose length is a power of two do not compete for the same cache sets.
@@ -41,8 +41,8 @@ impl<T: Real> Tile<T> {
     }
 
     /// Takes columns from a block.
-    pub(super) fn fill(&mut self, columns: Columns, from: &[Complex<T>]) {
-        let Columns {
+    pub(super) fn fill(&mut self, columns: TileColumns, from: &[Complex<T>]) {
+        let TileColumns {
             start,
             count,
             stride,
@@ -56,8 +56,8 @@ impl<T: Real> Tile<T> {
     }
 
     /// Puts columns into a block.
-    pub(super) fn pour(&self, columns: Columns, to: &mut [Complex<T>]) {
-        let Columns {
+    pub(super) fn pour(&self, columns: TileColumns, to: &mut [Complex<T>]) {
+        let TileColumns {
             start,
             count,
             stride,

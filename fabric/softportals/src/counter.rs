@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use crate::interface::Command;
+use crate::interface::NiCommand;
 
 /// Value of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "the specification's pair")]
-pub struct Count {
+pub struct SoftCtValue {
     /// Successes, or their bytes.
     pub success: u64,
     /// Failures.
     pub failure: u64,
 }
 
-impl Count {
+impl SoftCtValue {
     /// Returns the sum of successes and failures, which is compared with the thresholds of triggered operations.
     #[must_use]
     pub const fn sum(self) -> u64 {
@@ -36,16 +36,16 @@ impl Count {
 
 /// A counter and the operations it triggers.
 #[derive(Debug, Default)]
-pub(crate) struct Counter {
-    pub(crate) count: Count,
+pub(crate) struct SoftCounter {
+    pub(crate) count: SoftCtValue,
     /// Operations by threshold, then by the order in which they were posted.
-    waiting: BTreeMap<(u64, u64), Command>,
+    waiting: BTreeMap<(u64, u64), NiCommand>,
     posted: u64,
 }
 
-impl Counter {
+impl SoftCounter {
     /// Adds to the counter, and wraps on overflow: a counter that is never reset must not stop.
-    pub(crate) const fn add(&mut self, by: Count) {
+    pub(crate) const fn add(&mut self, by: SoftCtValue) {
         self.count.success = self.count.success.wrapping_add(by.success);
         self.count.failure = self.count.failure.wrapping_add(by.failure);
     }
@@ -54,13 +54,13 @@ impl Counter {
         self.waiting.len()
     }
 
-    pub(crate) fn post(&mut self, threshold: u64, command: Command) {
+    pub(crate) fn post(&mut self, threshold: u64, command: NiCommand) {
         self.waiting.insert((threshold, self.posted), command);
         self.posted += 1;
     }
 
     /// Removes and returns the next operation whose threshold is reached.
-    pub(crate) fn fire(&mut self) -> Option<Command> {
+    pub(crate) fn fire(&mut self) -> Option<NiCommand> {
         let first = self.waiting.first_entry()?;
         (first.key().0 <= self.count.sum()).then(|| first.remove())
     }

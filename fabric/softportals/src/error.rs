@@ -5,12 +5,12 @@ use std::fmt;
 /// Reason why a call did nothing. The C interfaces map each reason to a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum SoftError {
     /// An argument is wrong.
     ArgInvalid(&'static str),
     /// The object is in use: wait for the operations in flight, then retry.
     InUse,
-    /// The list has as many entries as [`Limits::max_list_size`](crate::Limits::max_list_size) allows.
+    /// The list has as many entries as [`Limits::max_list_size`](crate::NiLimits::max_list_size) allows.
     ListTooLong,
     /// The interface already has as many objects of this kind as its limits allow.
     NoSpace,
@@ -38,7 +38,7 @@ pub enum Error {
     Fail,
 }
 
-impl Error {
+impl SoftError {
     /// Converts an error found during a wait: an argument that was valid at the start was freed meanwhile.
     pub(crate) const fn while_waiting(self) -> Self {
         match self {
@@ -48,7 +48,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for SoftError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
             Self::ArgInvalid(argument) => return write!(f, "invalid argument: {argument}"),
@@ -71,4 +71,4 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for SoftError {}

@@ -3,20 +3,20 @@
 use std::collections::VecDeque;
 
 use crate::{
-    atomic::{Datatype, Operator},
-    error::Error,
+    atomic::{AtomicDatatype, AtomicOperator},
+    error::SoftError,
 };
 
 /// An event of an operation or of a list entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Event {
+pub struct FullEvent {
     /// Kind of the event.
     pub kind: EventKind,
     /// Outcome of the operation.
-    pub fail: Fail,
+    pub fail: NiFail,
     /// List that the message was delivered to (also in an ACK or a REPLY), or that the entry was on.
-    pub list: List,
+    pub list: EntryList,
     /// Address of the data.
     pub start: u64,
     /// Pointer that the caller gave with the operation or the list entry.
@@ -32,24 +32,24 @@ pub struct Event {
     /// Offset that the initiator asked for; in an ACK or a REPLY, the offset that was used.
     pub remote_offset: u64,
     /// Sender of the message.
-    pub initiator: Peer,
+    pub initiator: SoftPeer,
     /// User id of the sender.
     pub uid: u32,
     /// The portal table entry.
     pub pt_index: u32,
     /// Operator of an atomic.
-    pub operator: Option<Operator>,
+    pub operator: Option<AtomicOperator>,
     /// Element type of an atomic.
-    pub datatype: Option<Datatype>,
+    pub datatype: Option<AtomicDatatype>,
 }
 
-impl Event {
+impl FullEvent {
     /// Returns an event with only these fields set.
-    pub(crate) const fn new(kind: EventKind, fail: Fail, user_ptr: u64) -> Self {
+    pub(crate) const fn new(kind: EventKind, fail: NiFail, user_ptr: u64) -> Self {
         Self {
             kind,
             fail,
-            list: List::Priority,
+            list: EntryList::Priority,
             start: 0,
             user_ptr,
             hdr_data: 0,
@@ -57,7 +57,7 @@ impl Event {
             rlength: 0,
             mlength: 0,
             remote_offset: 0,
-            initiator: Peer::Rank(0),
+            initiator: SoftPeer::Rank(0),
             uid: 0,
             pt_index: 0,
             operator: None,
@@ -120,7 +120,7 @@ impl EventKind {
 /// Outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fail {
+pub enum NiFail {
     /// Success.
     Ok,
     /// The target cannot be reached.
@@ -142,7 +142,7 @@ pub enum Fail {
 /// The two lists of a portal table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum List {
+pub enum EntryList {
     /// Searched first.
     Priority,
     /// Takes messages that match no entry of the priority list.
@@ -152,17 +152,17 @@ pub enum List {
 /// A process, named as the interface names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Peer {
+pub enum SoftPeer {
     /// Logical name: an index into the map.
     Rank(u32),
     /// Physical name.
-    At(Address),
+    At(PhysicalId),
 }
 
 /// A process, by node and process id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "an address is these two")]
-pub struct Address {
+pub struct PhysicalId {
     /// The node.
     pub nid: u32,
     /// Portals process id on the node, which is not the operating system's process id.
@@ -175,7 +175,7 @@ pub struct Address {
 /// reserve places: one each for `PT_DISABLED`, and one for each event of an admitted message.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
-    events: VecDeque<Event>,
+    events: VecDeque<FullEvent>,
     capacity: usize,
     /// Places of `capacity` reserved for admitted messages.
     reserved: usize,
@@ -218,7 +218,7 @@ impl EventQueue {
         self.reserved = self.reserved.saturating_sub(count);
     }
 
-    pub(crate) fn push(&mut self, event: Event) {
+    pub(crate) fn push(&mut self, event: FullEvent) {
         if event.kind == EventKind::PtDisabled && self.disabled < self.disabled_places {
             self.disabled += 1;
         } else if self.taken() >= self.capacity {
@@ -237,34 +237,34 @@ impl EventQueue {
         self.events.is_empty()
     }
 
-    pub(crate) fn take(&mut self) -> Result<Taken, Error> {
-        let event = self.events.pop_front().ok_or(Error::EqEmpty)?;
+    pub(crate) fn take(&mut self) -> Result<DequeuedEvent, SoftError> {
+        let event = self.events.pop_front().ok_or(SoftError::EqEmpty)?;
         if event.kind == EventKind::PtDisabled {
             // A `PT_DISABLED` event outside the reserved places looks the same as one inside. Mistaking one leaves a place
             // unused, but loses no event.
             self.disabled = self.disabled.saturating_sub(1);
         }
         let dropped = std::mem::take(&mut self.dropped);
-        Ok(Taken { event, dropped })
+        Ok(DequeuedEvent { event, dropped })
     }
 }
 
 /// An event taken from its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Taken {
+pub struct DequeuedEvent {
     /// The event.
-    pub event: Event,
+    pub event: FullEvent,
     /// True if events were dropped since the last one was taken, because the queue was full.
     pub dropped: bool,
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Event, EventKind, EventQueue, Fail};
+    use super::{EventKind, EventQueue, FullEvent, NiFail};
 
-    fn event(user_ptr: u64) -> Event {
-        Event::new(EventKind::Put, Fail::Ok, user_ptr)
+    fn event(user_ptr: u64) -> FullEvent {
+        FullEvent::new(EventKind::Put, NiFail::Ok, user_ptr)
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
         queue.serve_flow_control();
         assert!(queue.reserve(2) && !queue.reserve(1));
         queue.push(event(1));
-        queue.push(Event::new(EventKind::PtDisabled, Fail::PtDisabled, 2));
+        queue.push(FullEvent::new(EventKind::PtDisabled, NiFail::PtDisabled, 2));
         queue.unreserve(1);
         queue.push(event(3));
         let order: Vec<u64> = std::iter::from_fn(|| queue.take().ok())

@@ -10,10 +10,10 @@
     clippy::struct_excessive_bools,
     reason = "each of them is there or not, by itself"
 )]
-pub struct Habits {
+pub struct LibraryHabits {
     /// An operation to a dead process never completes: it produces no event and no count.
     pub ends_never: bool,
-    /// Atomics are visible only to the interface until the host [synchronizes](crate::Memory::publish), and the interface does
+    /// Atomics are visible only to the interface until the host [synchronizes](crate::AppMemory::publish), and the interface does
     /// not announce its coherence.
     pub incoherent: bool,
     /// `PtlPollEvents` trusts its array of poll results: a descriptor that `poll` did not find readable is not looked at, and
@@ -25,7 +25,7 @@ pub struct Habits {
     pub send_alone: bool,
 }
 
-impl Habits {
+impl LibraryHabits {
     /// Parses a comma-separated list of `ends-never`, `incoherent`, `polled-only`, `short-failures` and `send-alone`. Returns
     /// `None` if a name is unknown.
     #[must_use]
@@ -48,15 +48,16 @@ impl Habits {
 
 #[cfg(test)]
 mod tests {
-    use super::Habits;
+    use super::LibraryHabits;
 
     #[test]
     fn habits_are_read_by_name() {
-        assert_eq!(Habits::parse(""), Some(Habits::default()));
-        let habits = Habits::parse(" ends-never,").expect("right");
+        assert_eq!(LibraryHabits::parse(""), Some(LibraryHabits::default()));
+        let habits = LibraryHabits::parse(" ends-never,").expect("right");
         assert!(habits.ends_never && !habits.incoherent);
-        let all = Habits::parse("ends-never,incoherent,polled-only,short-failures,send-alone");
-        let each = Habits {
+        let all =
+            LibraryHabits::parse("ends-never,incoherent,polled-only,short-failures,send-alone");
+        let each = LibraryHabits {
             ends_never: true,
             incoherent: true,
             polled_only: true,
@@ -65,7 +66,7 @@ mod tests {
         };
         assert_eq!(all, Some(each));
         for wrong in ["ends", "ends-never=1", "ends-never;"] {
-            assert_eq!(Habits::parse(wrong), None, "{wrong}");
+            assert_eq!(LibraryHabits::parse(wrong), None, "{wrong}");
         }
     }
 }

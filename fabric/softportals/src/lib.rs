@@ -1,6 +1,6 @@
 //! A software implementation of Portals 4, for machines without BXI hardware.
 //!
-//! The semantics of the interface are in a pure state machine, [`Interface`]. The other modules bring it packets and memory.
+//! The semantics of the interface are in a pure state machine, [`SoftInterface`]. The other modules bring it packets and memory.
 //!
 //! ```text
 //!   C ABI (sandia42, portails4)      numbers and layouts of one family, nothing else
@@ -19,9 +19,9 @@
 //! the order in which they were started. An `AUTO_UNLINK` event follows the events of all messages that were put into the entry,
 //! so a program that receives it may append the memory again. `AUTO_FREE` follows the last event about a message in the entry.
 //!
-//! **Bounds.** [`Limits`] bounds the objects of the application. Those objects bound the memory that a peer can cause to be used:
-//! one incomplete message per peer, and up to `max_unexpected_headers` headers. A full event queue drops events and reports that
-//! it did.
+//! **Bounds.** [`NiLimits`] bounds the objects of the application. Those objects bound the memory that a peer can cause to be
+//! used: one incomplete message per peer, and up to `max_unexpected_headers` headers. A full event queue drops events and reports
+//! that it did.
 //!
 //! **Trust.** The transport vouches for the sender of a packet. Everything inside the packet is checked: a wrong rank, operation,
 //! offset or length fails that message and harms nothing else.
@@ -41,17 +41,18 @@ pub mod process;
 mod slab;
 pub mod transport;
 
-pub use atomic::{Datatype, Operator};
-pub use counter::Count;
-pub use error::Error;
-pub use event::{Address, Event, EventKind, Fail, List, Peer, Taken};
-pub use habits::Habits;
+pub use atomic::{AtomicDatatype, AtomicOperator};
+pub use counter::SoftCtValue;
+pub use error::SoftError;
+pub use event::{DequeuedEvent, EntryList, EventKind, FullEvent, NiFail, PhysicalId, SoftPeer};
+pub use habits::LibraryHabits;
 pub use interface::{
-    Ack, Command, Config, CtId, Entry, EntryId, EqId, Family, Interface, Link, Local, Md, MdId,
-    News, Packet, Remote, SearchMode, Source, Status, Trigger,
+    AckRequest, CtId, CtThreshold, EntryId, EqId, InitiatorFilter, LibraryFamily, MdId, MdOffset,
+    MemoryDescriptor, NiChanges, NiCommand, NiConfig, PacketLink, RequestTarget, SearchMode,
+    SoftInterface, SoftListEntry, SoftPacket, StatusRegisters,
 };
-pub use limits::Limits;
-pub use memory::{Fault, Memory, Region, Segment};
+pub use limits::NiLimits;
+pub use memory::{AccessFault, AppMemory, IovecSegment, SoftRegion};
 pub use options::{EntryOptions, MdOptions, TableOptions};
-pub use packet::Operand;
-pub use slab::Id;
+pub use packet::SwapOperand;
+pub use slab::GenerationalId;

@@ -6,7 +6,7 @@
     clippy::exhaustive_structs,
     reason = "the specification's list is complete"
 )]
-pub struct Limits {
+pub struct NiLimits {
     /// List entries of all portal table entries together.
     pub max_entries: u32,
     /// Remembered headers of unexpected messages.
@@ -41,7 +41,7 @@ pub struct Limits {
     pub max_eq_size: u64,
 }
 
-impl Limits {
+impl NiLimits {
     /// Maximum that this library grants.
     ///
     /// Counts cover what the largest programs in the field request and get elsewhere. The message size is the largest signed
@@ -189,25 +189,25 @@ pub(crate) const ATOMIC_MAX: u64 = 2048;
 
 #[cfg(test)]
 mod tests {
-    use super::Limits;
+    use super::NiLimits;
 
     #[test]
     fn limits_are_lowered_by_name() {
-        let most = Limits::MOST.lowered("max_entries=8, max_eq_size=2,max_msg_size=100");
+        let most = NiLimits::MOST.lowered("max_entries=8, max_eq_size=2,max_msg_size=100");
         let most = most.expect("right");
         assert_eq!(
             (most.max_entries, most.max_eq_size, most.max_msg_size),
             (8, 2, 100)
         );
-        let higher = Limits::MOST.lowered("max_mds=4000000000");
-        assert_eq!(higher, Some(Limits::MOST));
+        let higher = NiLimits::MOST.lowered("max_mds=4000000000");
+        assert_eq!(higher, Some(NiLimits::MOST));
         for wrong in [
             "max_entries",
             "max_entries=x",
             "entries=3",
             "max_entries=-1",
         ] {
-            assert_eq!(Limits::MOST.lowered(wrong), None, "{wrong}");
+            assert_eq!(NiLimits::MOST.lowered(wrong), None, "{wrong}");
         }
     }
 
@@ -216,8 +216,8 @@ mod tests {
         let names = names();
         assert_eq!(names.len(), 16);
         for name in &names {
-            let lowered = Limits::MOST.lowered(&format!("{name}=3")).expect(name);
-            assert_eq!(Limits::MOST.within(&lowered), lowered, "{name}");
+            let lowered = NiLimits::MOST.lowered(&format!("{name}=3")).expect(name);
+            assert_eq!(NiLimits::MOST.within(&lowered), lowered, "{name}");
             let text = format!("{lowered:?}");
             assert_eq!(
                 text.matches(": 3,").count() + text.matches(": 3 ").count(),
@@ -229,33 +229,33 @@ mod tests {
 
     #[test]
     fn one_gets_what_one_asks_for_within_reason() {
-        let wanted = Limits {
+        let wanted = NiLimits {
             max_entries: 10,
             max_unexpected_headers: 1,
             max_triggered_ops: 8,
             max_msg_size: u64::MAX,
-            ..Limits::MOST
+            ..NiLimits::MOST
         };
-        let got = wanted.within(&Limits::MOST);
+        let got = wanted.within(&NiLimits::MOST);
         assert_eq!((got.max_entries, got.max_unexpected_headers), (10, 1));
-        assert_eq!(got.max_msg_size, Limits::MOST.max_msg_size);
+        assert_eq!(got.max_msg_size, NiLimits::MOST.max_msg_size);
         assert_eq!(got.max_triggered_ops, 8);
-        assert_eq!(Limits::MOST.within(&Limits::MOST), Limits::MOST);
+        assert_eq!(NiLimits::MOST.within(&NiLimits::MOST), NiLimits::MOST);
     }
 
     /// Covers programs that clear the structure and fill in what they know, and programs that request the minimum.
     #[test]
     fn whoever_asks_for_nothing_or_for_too_little_has_what_every_interface_has() {
-        let zero = Limits::MOST.lowered(&all_of(0)).expect("right");
-        let one = Limits::MOST.lowered(&all_of(1)).expect("right");
+        let zero = NiLimits::MOST.lowered(&all_of(0)).expect("right");
+        let one = NiLimits::MOST.lowered(&all_of(1)).expect("right");
         for asked in [zero, one] {
-            let got = asked.within(&Limits::MOST);
+            let got = asked.within(&NiLimits::MOST);
             assert!(got.max_fetch_atomic_size >= 32 && got.max_triggered_ops > 0);
             assert!(got.max_pt_index >= 63 && got.max_atomic_size > 0);
             assert!(got.max_waw_ordered_size >= 64 && got.max_war_ordered_size >= 8);
             assert!(got.max_volatile_size > 0 && got.max_msg_size > 0);
         }
-        let got = zero.within(&Limits::MOST);
+        let got = zero.within(&NiLimits::MOST);
         let counts = [
             got.max_entries,
             got.max_unexpected_headers,
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(counts, [1024; 8]);
         assert!(got.max_msg_size >= 1 << 32 && got.max_atomic_size >= 512);
         // The limits of the environment always win.
-        let few = Limits::MOST.lowered("max_cts=3,max_triggered_ops=0");
+        let few = NiLimits::MOST.lowered("max_cts=3,max_triggered_ops=0");
         let got = zero.within(&few.expect("right"));
         assert_eq!((got.max_cts, got.max_triggered_ops), (3, 0));
     }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     fn names() -> Vec<String> {
-        format!("{:?}", Limits::MOST)
+        format!("{:?}", NiLimits::MOST)
             .split(['{', ',', '}'])
             .filter_map(|field| Some(field.split_once(':')?.0.trim().to_owned()))
             .collect()

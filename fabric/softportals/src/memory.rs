@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 /// Memory accessed by address: the process's own memory, or a vector in tests.
-pub trait Memory {
+pub trait AppMemory {
     /// Reads memory at `at` into `into`.
     ///
     /// # Errors
     /// If some of the memory cannot be read.
-    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault>;
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), AccessFault>;
 
     /// Writes `from` to memory at `at`.
     ///
     /// # Errors
     /// If some of the memory cannot be written. The bytes before that may have been written.
-    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Fault>;
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), AccessFault>;
 
     /// Replaces the word at `at` by the result of `change`.
     ///
@@ -28,7 +28,7 @@ pub trait Memory {
         at: u64,
         before: &mut [u8],
         change: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), AccessFault> {
         self.read(at, before)?;
         let mut after = before.to_vec();
         change(&mut after);
@@ -42,7 +42,7 @@ pub trait Memory {
     ///
     /// # Errors
     /// If some of the memory cannot be read.
-    fn read_unsure(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+    fn read_unsure(&mut self, at: u64, into: &mut [u8]) -> Result<(), AccessFault> {
         self.read(at, into)
     }
 
@@ -50,46 +50,46 @@ pub trait Memory {
     ///
     /// # Errors
     /// If some of the memory cannot be written. The bytes before that may have been written.
-    fn write_unsure(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
+    fn write_unsure(&mut self, at: u64, from: &[u8]) -> Result<(), AccessFault> {
         self.write(at, from)
     }
 }
 
 /// Memory does not exist, or does not permit the access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault;
+pub struct AccessFault;
 
 /// Memory of a descriptor or a list entry: one range, or several that form one.
 #[derive(Clone, Debug)]
-pub struct Region {
-    parts: Parts,
+pub struct SoftRegion {
+    parts: RegionRanges,
     len: u64,
     /// True if no peer chooses addresses in the region.
     trusted: bool,
 }
 
 #[derive(Clone, Debug)]
-enum Parts {
+enum RegionRanges {
     One(u64),
     /// Ranges, each with its offset in the region.
-    Many(Arc<[(u64, Segment)]>),
+    Many(Arc<[(u64, IovecSegment)]>),
 }
 
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct IovecSegment {
     /// First address.
     pub start: u64,
     /// Length in bytes.
     pub len: u64,
 }
 
-impl Region {
+impl SoftRegion {
     /// Returns a region of `len` bytes from `start` on. All of the address space is `flat(0, u64::MAX)`.
     #[must_use]
     pub const fn flat(start: u64, len: u64) -> Self {
         Self {
-            parts: Parts::One(start),
+            parts: RegionRanges::One(start),
             len,
             trusted: false,
         }
@@ -97,14 +97,14 @@ impl Region {
 
     /// Returns a region of several ranges, one after the other. Returns `None` if their total length overflows.
     #[must_use]
-    pub fn vector(segments: &[Segment]) -> Option<Self> {
+    pub fn vector(segments: &[IovecSegment]) -> Option<Self> {
         let mut len = 0_u64;
         let mut parts = Vec::with_capacity(segments.len());
         for segment in segments {
             parts.push((len, *segment));
             len = len.checked_add(segment.len)?;
         }
-        let parts = Parts::Many(parts.into());
+        let parts = RegionRanges::Many(parts.into());
         Some(Self {
             parts,
             len,
@@ -128,8 +128,8 @@ impl Region {
     #[must_use]
     pub fn segments(&self) -> Option<usize> {
         match &self.parts {
-            Parts::One(_) => None,
-            Parts::Many(parts) => Some(parts.len()),
+            RegionRanges::One(_) => None,
+            RegionRanges::Many(parts) => Some(parts.len()),
         }
     }
 
@@ -143,8 +143,8 @@ impl Region {
     #[must_use]
     pub fn address(&self, offset: u64) -> u64 {
         match &self.parts {
-            Parts::One(start) => start.wrapping_add(offset),
-            Parts::Many(parts) => {
+            RegionRanges::One(start) => start.wrapping_add(offset),
+            RegionRanges::Many(parts) => {
                 let at = parts.partition_point(|(before, _)| *before <= offset);
                 let part = at.checked_sub(1).map(|at| parts[at]);
                 part.map_or(0, |(before, segment)| {
@@ -154,12 +154,12 @@ impl Region {
         }
     }
 
-    pub(crate) fn read<M: Memory>(
+    pub(crate) fn read<M: AppMemory>(
         &self,
         memory: &mut M,
         offset: u64,
         into: &mut [u8],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), AccessFault> {
         let mut done = 0;
         self.each(offset, into.len(), |at, len| {
             let piece = &mut into[done..][..len];
@@ -173,12 +173,12 @@ impl Region {
         })
     }
 
-    pub(crate) fn write<M: Memory>(
+    pub(crate) fn write<M: AppMemory>(
         &self,
         memory: &mut M,
         offset: u64,
         from: &[u8],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), AccessFault> {
         let mut done = 0;
         self.each(offset, from.len(), |at, len| {
             let piece = &from[done..][..len];
@@ -196,16 +196,16 @@ impl Region {
     ///
     /// An element that is in one piece of memory that certainly exists is replaced in one atomic step. `change` gets the offset
     /// and the contents of each element, and `before` receives the previous contents.
-    pub(crate) fn update<M: Memory>(
+    pub(crate) fn update<M: AppMemory>(
         &self,
         memory: &mut M,
         offset: u64,
         size: usize,
         before: &mut [u8],
         mut change: impl FnMut(usize, &mut [u8]),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), AccessFault> {
         if !self.holds(offset, before.len() as u64) {
-            return Err(Fault);
+            return Err(AccessFault);
         }
         for (index, element) in before.chunks_mut(size).enumerate() {
             let at = index * size;
@@ -249,15 +249,17 @@ impl Region {
         &self,
         offset: u64,
         len: usize,
-        mut touch: impl FnMut(u64, usize) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        mut touch: impl FnMut(u64, usize) -> Result<(), AccessFault>,
+    ) -> Result<(), AccessFault> {
         if !self.holds(offset, len as u64) {
-            return Err(Fault);
+            return Err(AccessFault);
         }
         let parts = match &self.parts {
-            Parts::One(_) if len == 0 => return Ok(()),
-            Parts::One(start) => return touch(start.checked_add(offset).ok_or(Fault)?, len),
-            Parts::Many(parts) => parts,
+            RegionRanges::One(_) if len == 0 => return Ok(()),
+            RegionRanges::One(start) => {
+                return touch(start.checked_add(offset).ok_or(AccessFault)?, len);
+            }
+            RegionRanges::Many(parts) => parts,
         };
         let end = offset + len as u64;
         let first = parts.partition_point(|(before, part)| before + part.len <= offset);
@@ -267,9 +269,9 @@ impl Region {
         for (before, part) in touched {
             let from = offset.max(*before);
             let len = end.min(before + part.len) - from;
-            let at = part.start.checked_add(from - before).ok_or(Fault)?;
+            let at = part.start.checked_add(from - before).ok_or(AccessFault)?;
             if len > 0 {
-                touch(at, usize::try_from(len).map_err(|_| Fault)?)?;
+                touch(at, usize::try_from(len).map_err(|_| AccessFault)?)?;
             }
         }
         Ok(())
@@ -278,31 +280,31 @@ impl Region {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fault, Memory, Region, Segment};
+    use super::{AccessFault, AppMemory, IovecSegment, SoftRegion};
 
-    impl Memory for Vec<u8> {
-        fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
-            let at = usize::try_from(at).map_err(|_| Fault)?;
+    impl AppMemory for Vec<u8> {
+        fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), AccessFault> {
+            let at = usize::try_from(at).map_err(|_| AccessFault)?;
             let from = self.get(at..).and_then(|rest| rest.get(..into.len()));
-            into.copy_from_slice(from.ok_or(Fault)?);
+            into.copy_from_slice(from.ok_or(AccessFault)?);
             Ok(())
         }
-        fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
-            let at = usize::try_from(at).map_err(|_| Fault)?;
+        fn write(&mut self, at: u64, from: &[u8]) -> Result<(), AccessFault> {
+            let at = usize::try_from(at).map_err(|_| AccessFault)?;
             let into = self
                 .get_mut(at..)
                 .and_then(|rest| rest.get_mut(..from.len()));
-            into.ok_or(Fault)?.copy_from_slice(from);
+            into.ok_or(AccessFault)?.copy_from_slice(from);
             Ok(())
         }
     }
 
-    fn vector(segments: &[(u64, u64)]) -> Region {
-        let segments: Vec<Segment> = segments
+    fn vector(segments: &[(u64, u64)]) -> SoftRegion {
+        let segments: Vec<IovecSegment> = segments
             .iter()
-            .map(|&(start, len)| Segment { start, len })
+            .map(|&(start, len)| IovecSegment { start, len })
             .collect();
-        Region::vector(&segments).expect("short")
+        SoftRegion::vector(&segments).expect("short")
     }
 
     #[test]
@@ -321,22 +323,25 @@ mod tests {
     #[test]
     fn what_is_outside_is_a_fault_and_not_a_panic() {
         let mut memory = vec![0; 8];
-        for region in [Region::flat(4, 4), vector(&[(4, 2), (6, 2)])] {
-            assert_eq!(region.read(&mut memory, 2, &mut [0; 3]), Err(Fault));
-            assert_eq!(region.read(&mut memory, u64::MAX, &mut [0; 3]), Err(Fault));
+        for region in [SoftRegion::flat(4, 4), vector(&[(4, 2), (6, 2)])] {
+            assert_eq!(region.read(&mut memory, 2, &mut [0; 3]), Err(AccessFault));
+            assert_eq!(
+                region.read(&mut memory, u64::MAX, &mut [0; 3]),
+                Err(AccessFault)
+            );
             assert_eq!(region.read(&mut memory, 4, &mut []), Ok(()));
         }
-        let everything = Region::flat(0, u64::MAX);
-        assert_eq!(everything.write(&mut memory, 6, &[0; 4]), Err(Fault));
+        let everything = SoftRegion::flat(0, u64::MAX);
+        assert_eq!(everything.write(&mut memory, 6, &[0; 4]), Err(AccessFault));
         assert_eq!(everything.write(&mut memory, 4, &[0; 4]), Ok(()));
         assert_eq!(
-            Region::flat(u64::MAX, 8).read(&mut memory, 4, &mut [0]),
-            Err(Fault)
+            SoftRegion::flat(u64::MAX, 8).read(&mut memory, 4, &mut [0]),
+            Err(AccessFault)
         );
-        let endless = Segment {
+        let endless = IovecSegment {
             start: 0,
             len: u64::MAX,
         };
-        assert!(Region::vector(&[endless, endless]).is_none());
+        assert!(SoftRegion::vector(&[endless, endless]).is_none());
     }
 }

@@ -1,31 +1,31 @@
 //! Packets between interfaces, and their encoding.
 //!
-//! A message is one packet with a header and the first bytes, followed in order by [`Body::Rest`] packets with the remaining
-//! data. The next message of the same kind to the same peer follows after that. So a receiver keeps at most one incomplete
-//! message per peer and direction. Every packet may come from a hostile peer: decoding checks the form, the interface checks the
-//! meaning.
+//! A message is one packet with a header and the first bytes, followed in order by [`PacketHeader::Continuation`] packets with
+//! the remaining data. The next message of the same kind to the same peer follows after that. So a receiver keeps at most one
+//! incomplete message per peer and direction. Every packet may come from a hostile peer: decoding checks the form, the interface
+//! checks the meaning.
 
 use crate::{
-    atomic::{Datatype, Operator},
-    event::{Fail, List},
+    atomic::{AtomicDatatype, AtomicOperator},
+    event::{EntryList, NiFail},
 };
 
 /// One packet without its payload and addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Body {
+pub(crate) enum PacketHeader {
     /// A put, get or atomic. The payload is the beginning of its data.
-    Request(Request),
+    Request(RequestHeader),
     /// The answer to an operation. The payload is the beginning of the fetched data.
-    Answer(Answer),
+    Answer(AnswerHeader),
     /// More data.
-    Rest(Rest),
+    Continuation(ContinuationHeader),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct RequestHeader {
     /// Id that the initiator gave to the operation.
     pub(crate) operation: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SoftRequestKind,
     pub(crate) wants_answer: bool,
     pub(crate) uid: u32,
     /// Rank that the initiator claims to have, on logical interfaces.
@@ -38,32 +38,32 @@ pub(crate) struct Request {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SoftRequestKind {
     Put,
     Get,
-    Atomic(Operator, Datatype),
+    Atomic(AtomicOperator, AtomicDatatype),
     /// With the operand of a conditional or masked swap, otherwise zeros.
-    Fetch(Operator, Datatype, Operand),
+    Fetch(AtomicOperator, AtomicDatatype, SwapOperand),
 }
 
 /// One element of the longest datatype. A shorter element occupies the first bytes.
-pub type Operand = [u8; 32];
+pub type SwapOperand = [u8; 32];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct AnswerHeader {
     pub(crate) operation: u64,
-    pub(crate) fail: Fail,
+    pub(crate) fail: NiFail,
     /// True if the answer ends the operation without an event.
     pub(crate) silent: bool,
     /// List of the entry that took the message.
-    pub(crate) list: List,
+    pub(crate) list: EntryList,
     /// Bytes moved; for a get, the bytes that are returned.
     pub(crate) mlength: u64,
     pub(crate) remote_offset: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rest {
+pub(crate) struct ContinuationHeader {
     pub(crate) operation: u64,
     /// True if the data belongs to an answer, false for a request.
     pub(crate) of_answer: bool,
@@ -77,22 +77,22 @@ pub(crate) struct Rest {
 /// Bytes of an encoded body.
 pub(crate) const BODY_LEN: usize = 104;
 
-impl Body {
+impl PacketHeader {
     pub(crate) fn encode(&self) -> [u8; BODY_LEN] {
-        let mut out = Writer::new();
+        let mut out = PacketWriter::new();
         match self {
             Self::Request(request) => request.encode(&mut out),
             Self::Answer(answer) => {
                 out.u8(2);
                 out.u8(place(&FAILS, &answer.fail));
                 out.u8(u8::from(answer.silent));
-                out.u8(u8::from(answer.list == List::Overflow));
+                out.u8(u8::from(answer.list == EntryList::Overflow));
                 out.skip_to(8);
                 out.u64(answer.operation);
                 out.u64(answer.mlength);
                 out.u64(answer.remote_offset);
             }
-            Self::Rest(rest) => {
+            Self::Continuation(rest) => {
                 out.u8(3);
                 out.u8(u8::from(rest.of_answer));
                 out.u8(u8::from(rest.broken));
@@ -106,16 +106,16 @@ impl Body {
     }
 
     pub(crate) fn decode(bytes: &[u8; BODY_LEN]) -> Option<Self> {
-        let mut from = Reader { bytes, at: 0 };
+        let mut from = PacketReader { bytes, at: 0 };
         let kind = from.u8();
         Some(match kind {
-            1 => Self::Request(Request::decode(&mut from)?),
+            1 => Self::Request(RequestHeader::decode(&mut from)?),
             2 => {
                 let fail = *FAILS.get(usize::from(from.u8()))?;
                 let silent = from.flag()?;
-                let list = [List::Priority, List::Overflow][usize::from(from.flag()?)];
+                let list = [EntryList::Priority, EntryList::Overflow][usize::from(from.flag()?)];
                 from.at = 8;
-                Self::Answer(Answer {
+                Self::Answer(AnswerHeader {
                     operation: from.u64(),
                     fail,
                     silent,
@@ -129,7 +129,7 @@ impl Body {
                 let broken = from.flag()?;
                 let last = from.flag()?;
                 from.at = 8;
-                Self::Rest(Rest {
+                Self::Continuation(ContinuationHeader {
                     operation: from.u64(),
                     of_answer,
                     broken,
@@ -142,18 +142,20 @@ impl Body {
     }
 }
 
-impl Request {
-    fn encode(&self, out: &mut Writer) {
+impl RequestHeader {
+    fn encode(&self, out: &mut PacketWriter) {
         let (kind, atomic, operand) = match self.kind {
-            Kind::Put => (0, None, [0; 32]),
-            Kind::Get => (1, None, [0; 32]),
-            Kind::Atomic(operator, datatype) => (2, Some((operator, datatype)), [0; 32]),
-            Kind::Fetch(operator, datatype, operand) => (3, Some((operator, datatype)), operand),
+            SoftRequestKind::Put => (0, None, [0; 32]),
+            SoftRequestKind::Get => (1, None, [0; 32]),
+            SoftRequestKind::Atomic(operator, datatype) => (2, Some((operator, datatype)), [0; 32]),
+            SoftRequestKind::Fetch(operator, datatype, operand) => {
+                (3, Some((operator, datatype)), operand)
+            }
         };
         out.u8(1);
         out.u8(kind);
-        out.u8(atomic.map_or(0, |(operator, _)| place(&Operator::ALL, &operator)));
-        out.u8(atomic.map_or(0, |(_, datatype)| place(&Datatype::ALL, &datatype)));
+        out.u8(atomic.map_or(0, |(operator, _)| place(&AtomicOperator::ALL, &operator)));
+        out.u8(atomic.map_or(0, |(_, datatype)| place(&AtomicDatatype::ALL, &datatype)));
         out.u8(u8::from(self.wants_answer));
         out.skip_to(8);
         out.u64(self.operation);
@@ -168,10 +170,10 @@ impl Request {
         out.put(&operand);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Option<Self> {
+    fn decode(from: &mut PacketReader<'_>) -> Option<Self> {
         let kind = from.u8();
-        let operator = *Operator::ALL.get(usize::from(from.u8()))?;
-        let datatype = *Datatype::ALL.get(usize::from(from.u8()))?;
+        let operator = *AtomicOperator::ALL.get(usize::from(from.u8()))?;
+        let datatype = *AtomicDatatype::ALL.get(usize::from(from.u8()))?;
         let wants_answer = from.flag()?;
         from.at = 8;
         let operation = from.u64();
@@ -179,12 +181,12 @@ impl Request {
         from.u32();
         let (match_bits, hdr_data) = (from.u64(), from.u64());
         let (remote_offset, length) = (from.u64(), from.u64());
-        let operand: Operand = from.take();
+        let operand: SwapOperand = from.take();
         let kind = match kind {
-            0 => Kind::Put,
-            1 => Kind::Get,
-            2 => Kind::Atomic(operator, datatype),
-            3 => Kind::Fetch(operator, datatype, operand),
+            0 => SoftRequestKind::Put,
+            1 => SoftRequestKind::Get,
+            2 => SoftRequestKind::Atomic(operator, datatype),
+            3 => SoftRequestKind::Fetch(operator, datatype, operand),
             _ => return None,
         };
         Some(Self {
@@ -202,12 +204,12 @@ impl Request {
     }
 }
 
-struct Writer {
+struct PacketWriter {
     bytes: [u8; BODY_LEN],
     at: usize,
 }
 
-impl Writer {
+impl PacketWriter {
     const fn new() -> Self {
         Self {
             bytes: [0; BODY_LEN],
@@ -232,12 +234,12 @@ impl Writer {
     }
 }
 
-struct Reader<'a> {
+struct PacketReader<'a> {
     bytes: &'a [u8; BODY_LEN],
     at: usize,
 }
 
-impl Reader<'_> {
+impl PacketReader<'_> {
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let mut out = [0; N];
         out.copy_from_slice(&self.bytes[self.at..][..N]);
@@ -268,29 +270,31 @@ fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
     at.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
 }
 
-const FAILS: [Fail; 8] = [
-    Fail::Ok,
-    Fail::Undeliverable,
-    Fail::Dropped,
-    Fail::PtDisabled,
-    Fail::PermViolation,
-    Fail::OpViolation,
-    Fail::NoMatch,
-    Fail::Segv,
+const FAILS: [NiFail; 8] = [
+    NiFail::Ok,
+    NiFail::Undeliverable,
+    NiFail::Dropped,
+    NiFail::PtDisabled,
+    NiFail::PermViolation,
+    NiFail::OpViolation,
+    NiFail::NoMatch,
+    NiFail::Segv,
 ];
 
 #[cfg(test)]
 mod tests {
-    use ripstop_fabric::random::Random;
+    use ripstop_fabric::random::SeededRandom;
 
-    use super::{Answer, BODY_LEN, Body, Kind, Request, Rest};
+    use super::{
+        AnswerHeader, BODY_LEN, ContinuationHeader, PacketHeader, RequestHeader, SoftRequestKind,
+    };
     use crate::{
-        atomic::{Datatype, Operator},
-        event::{Fail, List},
+        atomic::{AtomicDatatype, AtomicOperator},
+        event::{EntryList, NiFail},
     };
 
-    fn request(kind: Kind) -> Body {
-        Body::Request(Request {
+    fn request(kind: SoftRequestKind) -> PacketHeader {
+        PacketHeader::Request(RequestHeader {
             operation: 1 << 40 | 7,
             kind,
             wants_answer: true,
@@ -306,44 +310,51 @@ mod tests {
 
     #[test]
     fn what_is_encoded_is_decoded() {
-        let answer = Answer {
+        let answer = AnswerHeader {
             operation: 4,
-            fail: Fail::Segv,
+            fail: NiFail::Segv,
             silent: true,
-            list: List::Overflow,
+            list: EntryList::Overflow,
             mlength: 12,
             remote_offset: 13,
         };
-        let rest = Rest {
+        let rest = ContinuationHeader {
             operation: 8,
             of_answer: true,
             broken: false,
             last: true,
             offset: 1 << 34,
         };
-        let swap = Kind::Fetch(Operator::Mswap, Datatype::LongDoubleComplex, [7; 32]);
+        let swap = SoftRequestKind::Fetch(
+            AtomicOperator::Mswap,
+            AtomicDatatype::LongDoubleComplex,
+            [7; 32],
+        );
         for body in [
-            request(Kind::Put),
-            request(Kind::Get),
-            request(Kind::Atomic(Operator::Bxor, Datatype::U64)),
+            request(SoftRequestKind::Put),
+            request(SoftRequestKind::Get),
+            request(SoftRequestKind::Atomic(
+                AtomicOperator::Bxor,
+                AtomicDatatype::U64,
+            )),
             request(swap),
-            Body::Answer(answer),
-            Body::Rest(rest),
+            PacketHeader::Answer(answer),
+            PacketHeader::Continuation(rest),
         ] {
-            assert_eq!(Body::decode(&body.encode()), Some(body));
+            assert_eq!(PacketHeader::decode(&body.encode()), Some(body));
         }
     }
 
     #[test]
     fn noise_is_refused_or_understood_and_never_panics() {
-        let mut random = Random::new(11);
+        let mut random = SeededRandom::new(11);
         let mut understood = 0;
         for _ in 0..20_000 {
             let mut bytes = [0; BODY_LEN];
             random.fill(&mut bytes);
             bytes[0] %= 5;
             bytes[1] %= 5;
-            understood += u32::from(Body::decode(&bytes).is_some());
+            understood += u32::from(PacketHeader::decode(&bytes).is_some());
         }
         assert!(understood > 0);
     }

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 /// A slot and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Id {
+pub struct GenerationalId {
     /// Index of the slot.
     pub slot: u32,
     /// Number of earlier uses of the slot.
     pub generation: u32,
 }
 
-impl Id {
+impl GenerationalId {
     /// Returns the id as one number, for the wire and for handles.
     #[must_use]
     pub const fn bits(self) -> u64 {
@@ -32,8 +32,8 @@ impl Id {
 /// Values in slots. Free slots are reused in the order in which they became free, so a stale id stays invalid as long as
 /// possible.
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
-    slots: Vec<Slot<T>>,
+pub(crate) struct SoftSlab<T> {
+    slots: Vec<SoftSlabSlot<T>>,
     free: VecDeque<u32>,
     len: usize,
     /// Mask of the generation bits in use.
@@ -41,12 +41,12 @@ pub(crate) struct Slab<T> {
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct SoftSlabSlot<T> {
     generation: u32,
     value: Option<T>,
 }
 
-impl<T> Slab<T> {
+impl<T> SoftSlab<T> {
     pub(crate) const fn new() -> Self {
         Self::with_generations(u32::MAX)
     }
@@ -69,28 +69,28 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// With 2^32 values, which no limit allows.
-    pub(crate) fn insert(&mut self, value: T) -> Id {
+    pub(crate) fn insert(&mut self, value: T) -> GenerationalId {
         self.len += 1;
         if let Some(slot) = self.free.pop_front() {
             let place = &mut self.slots[slot as usize];
             place.value = Some(value);
-            return Id {
+            return GenerationalId {
                 slot,
                 generation: place.generation,
             };
         }
         let slot = u32::try_from(self.slots.len()).expect("fewer than 2^32 values");
-        self.slots.push(Slot {
+        self.slots.push(SoftSlabSlot {
             generation: 0,
             value: Some(value),
         });
-        Id {
+        GenerationalId {
             slot,
             generation: 0,
         }
     }
 
-    pub(crate) fn get(&self, id: Id) -> Option<&T> {
+    pub(crate) fn get(&self, id: GenerationalId) -> Option<&T> {
         let place = self.slots.get(id.slot as usize)?;
         place
             .value
@@ -98,7 +98,7 @@ impl<T> Slab<T> {
             .filter(|_| place.generation == id.generation)
     }
 
-    pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, id: GenerationalId) -> Option<&mut T> {
         let place = self.slots.get_mut(id.slot as usize)?;
         place
             .value
@@ -106,7 +106,7 @@ impl<T> Slab<T> {
             .filter(|_| place.generation == id.generation)
     }
 
-    pub(crate) fn remove(&mut self, id: Id) -> Option<T> {
+    pub(crate) fn remove(&mut self, id: GenerationalId) -> Option<T> {
         self.get(id)?;
         let place = &mut self.slots[id.slot as usize];
         place.generation = place.generation.wrapping_add(1) & self.generations;
@@ -115,21 +115,21 @@ impl<T> Slab<T> {
         place.value.take()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (GenerationalId, &T)> {
         (0..).zip(&self.slots).filter_map(|(slot, place)| {
             let generation = place.generation;
-            Some((Id { slot, generation }, place.value.as_ref()?))
+            Some((GenerationalId { slot, generation }, place.value.as_ref()?))
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Id, Slab};
+    use super::{GenerationalId, SoftSlab};
 
     #[test]
     fn a_number_names_nothing_after_its_value_is_gone() {
-        let mut slab = Slab::new();
+        let mut slab = SoftSlab::new();
         let first = slab.insert('a');
         assert_eq!(slab.remove(first), Some('a'));
         let second = slab.insert('b');
@@ -137,12 +137,12 @@ mod tests {
         assert_eq!(slab.get(first), None);
         assert_eq!(slab.remove(first), None);
         assert_eq!((slab.get(second), slab.len()), (Some(&'b'), 1));
-        assert_eq!(Id::from_bits(second.bits()), second);
+        assert_eq!(GenerationalId::from_bits(second.bits()), second);
     }
 
     #[test]
     fn the_slot_that_is_free_for_longest_is_used_next() {
-        let mut slab = Slab::new();
+        let mut slab = SoftSlab::new();
         let ids = [slab.insert(0), slab.insert(1), slab.insert(2)];
         slab.remove(ids[2]);
         slab.remove(ids[0]);

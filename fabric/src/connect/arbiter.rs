@@ -7,11 +7,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::{Message, State};
+use super::{ConnectMessage, ConnectState};
 
 /// The queue pairs of one rank. `L` has the lanes that a request names.
 #[derive(Debug)]
-pub(crate) struct Share<L> {
+pub(crate) struct QpArbiter<L> {
     /// Connections with queue pairs, those of them that ask, and those that are being drained.
     used: u32,
     asking: u32,
@@ -20,33 +20,33 @@ pub(crate) struct Share<L> {
     ready: BTreeSet<(u64, u32)>,
     /// Peers that something must be sent to, and that have no queue pairs.
     waiting: VecDeque<u32>,
-    callers: VecDeque<Caller<L>>,
+    callers: VecDeque<ConnectRequest<L>>,
     /// True while steps are being made.
     busy: bool,
 }
 
 /// A peer's request that waits for queue pairs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Caller<L> {
+pub(crate) struct ConnectRequest<L> {
     pub(crate) side: u32,
-    pub(crate) message: Message,
+    pub(crate) message: ConnectMessage,
     pub(crate) lane: L,
 }
 
 /// Next step about the queue pairs of a rank.
 #[derive(Debug)]
-pub(crate) enum Next<L> {
+pub(crate) enum ArbiterStep<L> {
     /// Handle this request.
-    Hear(Caller<L>),
+    HandleRequest(ConnectRequest<L>),
     /// Connect to this peer, if that is still wanted.
     Connect(u32),
     /// Evict the connection to this peer.
     Evict(u32),
     /// Do nothing.
-    Rest,
+    Idle,
 }
 
-impl<L> Default for Share<L> {
+impl<L> Default for QpArbiter<L> {
     fn default() -> Self {
         Self {
             used: 0,
@@ -60,12 +60,18 @@ impl<L> Default for Share<L> {
     }
 }
 
-impl<L> Share<L> {
+impl<L> QpArbiter<L> {
     /// Notes that a connection, last used at `used_at`, has changed its state.
-    pub(crate) fn note(&mut self, side: u32, used_at: u64, before: State, after: State) {
+    pub(crate) fn note(
+        &mut self,
+        side: u32,
+        used_at: u64,
+        before: ConnectState,
+        after: ConnectState,
+    ) {
         self.count(side, used_at, before, false);
         self.count(side, used_at, after, true);
-        if after != State::Idle {
+        if after != ConnectState::Idle {
             // The side waits no more, as when its peer has asked first.
             self.waiting.retain(|waiting| *waiting != side);
         }
@@ -86,7 +92,7 @@ impl<L> Share<L> {
     }
 
     /// Queues a peer's request. It takes the place of an earlier one of the same peer.
-    pub(crate) fn call(&mut self, caller: Caller<L>) {
+    pub(crate) fn queue_request(&mut self, caller: ConnectRequest<L>) {
         match self
             .callers
             .iter_mut()
@@ -116,40 +122,40 @@ impl<L> Share<L> {
     }
 
     /// Returns the next step that is due.
-    pub(crate) fn next(&mut self, max: u32) -> Next<L> {
+    pub(crate) fn next(&mut self, max: u32) -> ArbiterStep<L> {
         let may_ask = self.asking < max / 2;
         if self.used < max {
             if let Some(caller) = self.callers.pop_front() {
-                return Next::Hear(caller);
+                return ArbiterStep::HandleRequest(caller);
             }
             if may_ask && let Some(side) = self.waiting.pop_front() {
-                return Next::Connect(side);
+                return ArbiterStep::Connect(side);
             }
         }
         let askers = if may_ask { self.waiting.len() } else { 0 };
         let wanted = self.callers.len() + askers;
         let coming = self.draining + max.saturating_sub(self.used);
         match self.ready.first() {
-            Some(&(_, side)) if (coming as usize) < wanted => Next::Evict(side),
-            _ => Next::Rest,
+            Some(&(_, side)) if (coming as usize) < wanted => ArbiterStep::Evict(side),
+            _ => ArbiterStep::Idle,
         }
     }
 
-    fn count(&mut self, side: u32, used_at: u64, state: State, more: bool) {
+    fn count(&mut self, side: u32, used_at: u64, state: ConnectState, more: bool) {
         let add = |number: &mut u32| {
             *number = if more { *number + 1 } else { *number - 1 };
         };
         match state {
-            State::Idle | State::Failed => return,
-            State::ReqSent => add(&mut self.asking),
-            State::Draining => add(&mut self.draining),
-            State::Ready if more => {
+            ConnectState::Idle | ConnectState::Failed => return,
+            ConnectState::ReqSent => add(&mut self.asking),
+            ConnectState::Draining => add(&mut self.draining),
+            ConnectState::Ready if more => {
                 self.ready.insert((used_at, side));
             }
-            State::Ready => {
+            ConnectState::Ready => {
                 self.ready.remove(&(used_at, side));
             }
-            State::RepSent | State::Bound => {}
+            ConnectState::RepSent | ConnectState::Bound => {}
         }
         add(&mut self.used);
     }
@@ -157,42 +163,42 @@ impl<L> Share<L> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Next, State};
+    use super::{ArbiterStep, ConnectState};
 
-    type Share = super::Share<()>;
+    type Share = super::QpArbiter<()>;
 
     /// Returns the share of a rank that is connected to two peers, as many as it may have.
     fn full() -> Share {
         let mut share = Share::default();
-        share.note(0, 10, State::Idle, State::Ready);
-        share.note(1, 20, State::Idle, State::Ready);
+        share.note(0, 10, ConnectState::Idle, ConnectState::Ready);
+        share.note(1, 20, ConnectState::Idle, ConnectState::Ready);
         share
     }
 
     #[test]
     fn who_was_silent_longest_gives_way_and_only_when_somebody_waits() {
         let mut share = full();
-        assert!(matches!(share.next(2), Next::Rest));
+        assert!(matches!(share.next(2), ArbiterStep::Idle));
         share.touch(0, 10, 30);
         share.wait(2);
         share.wait(2);
-        assert!(matches!(share.next(2), Next::Evict(1)));
-        share.note(1, 20, State::Ready, State::Draining);
+        assert!(matches!(share.next(2), ArbiterStep::Evict(1)));
+        share.note(1, 20, ConnectState::Ready, ConnectState::Draining);
         // One queue pair is about to be free, and one side waits.
-        assert!(matches!(share.next(2), Next::Rest));
-        share.note(1, 20, State::Draining, State::Idle);
-        assert!(matches!(share.next(2), Next::Connect(2)));
-        assert!(matches!(share.next(2), Next::Rest));
+        assert!(matches!(share.next(2), ArbiterStep::Idle));
+        share.note(1, 20, ConnectState::Draining, ConnectState::Idle);
+        assert!(matches!(share.next(2), ArbiterStep::Connect(2)));
+        assert!(matches!(share.next(2), ArbiterStep::Idle));
     }
 
     #[test]
     fn half_of_all_may_ask_and_the_rest_is_for_callers() {
         let mut share = Share::default();
-        share.note(0, 1, State::Idle, State::ReqSent);
+        share.note(0, 1, ConnectState::Idle, ConnectState::ReqSent);
         share.wait(1);
-        assert!(matches!(share.next(2), Next::Rest));
+        assert!(matches!(share.next(2), ArbiterStep::Idle));
         assert!(share.has_room(2));
-        share.note(0, 1, State::ReqSent, State::Ready);
-        assert!(matches!(share.next(2), Next::Connect(1)));
+        share.note(0, 1, ConnectState::ReqSent, ConnectState::Ready);
+        assert!(matches!(share.next(2), ArbiterStep::Connect(1)));
     }
 }

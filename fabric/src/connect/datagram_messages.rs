@@ -7,11 +7,11 @@
 
 use std::collections::VecDeque;
 
-use super::Local;
+use super::ConnectConfig;
 
-/// Parcels to and from one peer, on this side. Times are picoseconds, as in [`Connection`](super::Connection).
+/// Parcels to and from one peer, on this side. Times are picoseconds, as in [`Connection`](super::PeerConnection).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Parcels {
+pub(crate) struct DatagramMessages {
     /// Parcels without an answer, the oldest first.
     kept: VecDeque<Box<[u8]>>,
     /// Number of the oldest one, or of the next one if there is none.
@@ -30,14 +30,14 @@ pub(crate) struct Parcels {
     said_bytes: u64,
 }
 
-impl Parcels {
+impl DatagramMessages {
     /// Returns true if there is room for one more.
     pub(crate) fn has_room(&self) -> bool {
         self.kept.len() < KEPT_MAX
     }
 
     /// Returns true if the peer has all of them.
-    pub(crate) fn is_answered(&self) -> bool {
+    pub(crate) fn is_acknowledged(&self) -> bool {
         self.kept.is_empty()
     }
 
@@ -60,7 +60,7 @@ impl Parcels {
     }
 
     /// Returns the next parcel to leave, and the number to write into it.
-    pub(crate) fn next(&mut self, local: &Local, now: u64) -> Option<(u32, &mut [u8])> {
+    pub(crate) fn next(&mut self, local: &ConnectConfig, now: u64) -> Option<(u32, &mut [u8])> {
         if !self.has_next() {
             return None;
         }
@@ -74,7 +74,7 @@ impl Parcels {
     }
 
     /// Handles the answer that the peer has all parcels before this number. Returns false if that was known.
-    pub(crate) fn handle_answer(&mut self, next: u32, local: &Local, now: u64) -> bool {
+    pub(crate) fn handle_ack(&mut self, next: u32, local: &ConnectConfig, now: u64) -> bool {
         let count = next.wrapping_sub(self.first) as usize;
         if count == 0 || count > self.known {
             return false; // an old one, or an impossible one
@@ -97,7 +97,7 @@ impl Parcels {
     }
 
     /// Handles that time has passed. Returns false if the peer did not answer any of the tries.
-    pub(crate) fn handle_time(&mut self, local: &Local, now: u64) -> bool {
+    pub(crate) fn handle_time(&mut self, local: &ConnectConfig, now: u64) -> bool {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.tries += 1;
             (self.left, self.probing, self.deadline) = (0, true, None);
@@ -105,7 +105,7 @@ impl Parcels {
         self.tries < local.limits.tries_max
     }
 
-    fn wait(&mut self, local: &Local, now: u64) {
+    fn wait(&mut self, local: &ConnectConfig, now: u64) {
         self.deadline = Some(now + local.limits.wait(self.tries, local.seed));
     }
 
@@ -150,22 +150,22 @@ const SAID_BYTES_MAX: u64 = 64 << 10;
 
 #[cfg(test)]
 mod tests {
-    use super::{FLYING_MAX, KEPT_MAX, Parcels, SAID_MAX};
+    use super::{DatagramMessages, FLYING_MAX, KEPT_MAX, SAID_MAX};
     use crate::{
-        connect::{End, Limits, Local},
-        random::Random,
+        connect::{ConnectConfig, ConnectLimits, RankIncarnation},
+        random::SeededRandom,
     };
 
     const MS: u64 = 1_000_000_000;
 
-    fn local() -> Local {
-        let end = End {
+    fn local() -> ConnectConfig {
+        let end = RankIncarnation {
             rank: 0,
             incarnation: 1,
         };
-        Local {
+        ConnectConfig {
             end,
-            limits: Limits::default(),
+            limits: ConnectLimits::default(),
             seed: 1,
         }
     }
@@ -175,7 +175,7 @@ mod tests {
 
     /// Two sides, and the datagrams in flight between them.
     struct Pair {
-        sides: [Parcels; 2],
+        sides: [DatagramMessages; 2],
         pushed: [u32; 2],
         heard: [Vec<u32>; 2],
         wire: Vec<Flying>,
@@ -185,7 +185,7 @@ mod tests {
     impl Pair {
         fn new(first: u32) -> Self {
             let side = || {
-                let mut side = Parcels::default();
+                let mut side = DatagramMessages::default();
                 (side.first, side.expected) = (first, first);
                 side
             };
@@ -218,7 +218,7 @@ mod tests {
         fn hear(&mut self, nth: usize) {
             let (from, parcel, answer) = self.wire.remove(nth);
             let to = 1 - from;
-            self.sides[to].handle_answer(answer, &local(), self.now);
+            self.sides[to].handle_ack(answer, &local(), self.now);
             if let Some((number, said)) = parcel {
                 if self.sides[to].take(number) {
                     self.heard[to].push(said);
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn all_arrive_once_and_in_order_whatever_is_lost_doubled_or_late() {
         for seed in 0..200 {
-            let mut random = Random::new(seed);
+            let mut random = SeededRandom::new(seed);
             // Numbers wrap around.
             let mut pair = Pair::new(u32::MAX - 20);
             let mut steps = 0;
@@ -284,18 +284,18 @@ mod tests {
             pair.pass(MS);
         }
         assert_eq!((pair.heard[1].len(), sent), (100, 100));
-        assert!(pair.sides[0].is_answered());
+        assert!(pair.sides[0].is_acknowledged());
         assert_eq!(pair.sides[0].next_timeout(), None);
     }
 
     #[test]
     fn who_is_silent_is_asked_with_one_parcel_at_a_time_and_given_up_in_the_end() {
-        let mut side = Parcels::default();
+        let mut side = DatagramMessages::default();
         while side.has_room() {
             side.push([0; 8].into());
         }
         let local = local();
-        let leave = |side: &mut Parcels, now| {
+        let leave = |side: &mut DatagramMessages, now| {
             std::iter::from_fn(|| side.next(&local, now).map(|(number, _)| number)).count()
         };
         assert_eq!(leave(&mut side, 0), FLYING_MAX);
@@ -314,25 +314,25 @@ mod tests {
     #[test]
     fn an_answer_to_what_never_left_counts_for_nothing() {
         let local = local();
-        let mut side = Parcels::default();
+        let mut side = DatagramMessages::default();
         for _ in 0..KEPT_MAX {
             side.push([0; 8].into());
         }
         while side.next(&local, 0).is_some() {}
         let flying = u32::try_from(FLYING_MAX).unwrap();
         for wrong in [0, flying + 1, side.next_number(), u32::MAX] {
-            assert!(!side.handle_answer(wrong, &local, 0), "{wrong}");
+            assert!(!side.handle_ack(wrong, &local, 0), "{wrong}");
         }
-        assert!(side.handle_answer(flying, &local, 0));
-        assert!(side.has_next() && !side.is_answered());
+        assert!(side.handle_ack(flying, &local, 0));
+        assert!(side.has_next() && !side.is_acknowledged());
     }
 
     #[test]
     fn a_peer_that_much_is_said_to_is_worth_a_connection() {
-        let mut side = Parcels::default();
+        let mut side = DatagramMessages::default();
         let much = (1..=SAID_MAX).map(|_| side.push([0; 8].into()));
         assert_eq!(much.filter(|much| *much).count(), 1);
-        let mut side = Parcels::default();
+        let mut side = DatagramMessages::default();
         assert!(side.push(vec![0; 64 << 10].into()));
     }
 }

@@ -1,10 +1,10 @@
 //! Timeouts and retries of a connection.
 
-use crate::random::Random;
+use crate::random::SeededRandom;
 
 /// Timeouts in picoseconds, and the number of tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectLimits {
     /// First wait for an answer. It doubles each time that none comes.
     pub retry_first: u64,
     /// Longest wait.
@@ -14,7 +14,7 @@ pub struct Limits {
 }
 
 /// Waits of 10 ms to 500 ms. 64 tries take 30 s, in which a fabric that loses a third of all datagrams still connects.
-impl Default for Limits {
+impl Default for ConnectLimits {
     fn default() -> Self {
         Self {
             retry_first: 10_000_000_000,
@@ -24,7 +24,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl ConnectLimits {
     /// Raises the number of tries so that they last for `patience` picoseconds. A peer whose host computes answers nothing
     /// meanwhile.
     #[must_use]
@@ -43,6 +43,6 @@ impl Limits {
     pub(super) fn wait(&self, tries: u16, seed: u64) -> u64 {
         let doubled = 1_u64.checked_shl(u32::from(tries)).unwrap_or(u64::MAX);
         let wait = self.retry_first.saturating_mul(doubled).min(self.retry_max);
-        wait - Random::new(seed ^ u64::from(tries)).within(0..wait / 4)
+        wait - SeededRandom::new(seed ^ u64::from(tries)).within(0..wait / 4)
     }
 }

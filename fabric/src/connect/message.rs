@@ -11,7 +11,7 @@ use super::UNKNOWN;
 
 /// A rank in one of its lives (incarnations).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct End {
+pub struct RankIncarnation {
     /// The rank.
     pub rank: u32,
     /// Number that grows with every life; 0 if it is not known yet.
@@ -20,21 +20,21 @@ pub struct End {
 
 /// A message between the two sides of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Message {
+pub struct ConnectMessage {
     /// Kind of the message.
-    pub kind: Kind,
+    pub kind: ConnectKind,
     /// Attempt that it is about.
     pub id: u32,
     /// Sender.
-    pub from: End,
+    pub from: RankIncarnation,
     /// Receiver.
-    pub to: End,
+    pub to: RankIncarnation,
 }
 
-/// Kind of a [`Message`].
+/// Kind of a [`ConnectMessage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum ConnectKind {
     /// REQ: names the sender's lanes, and asks for the receiver's.
     Request,
     /// REP: names the sender's lanes.
@@ -44,7 +44,7 @@ pub enum Kind {
     /// BUSY: the requests have crossed, and the receiver must answer the sender's.
     Busy,
     /// REJ: the sender refuses.
-    Reject(Reason),
+    Reject(RejectReason),
     /// DRAIN: the sender has nothing in flight. The receiver must take the connection down when it has nothing in flight, either.
     Drain,
     /// DRAINED: the connection is down.
@@ -54,7 +54,7 @@ pub enum Kind {
 /// Reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum RejectReason {
     /// No queue pair is left. The peer may ask again.
     NoQueuePair,
     /// The sender speaks another version.
@@ -64,42 +64,42 @@ pub enum Reason {
     /// The sender never asked for this.
     Unknown,
     /// The sender counts the receiver as failed.
-    Gone,
+    PeerFailed,
     /// The message was for an earlier life.
     Restarted,
 }
 
 /// One queue pair of a connection. The record of its node says where its port is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Lane {
+pub struct QpAddress {
     /// Number of the queue pair, 24 bits.
     pub qpn: u32,
     /// Number of its first packet, 24 bits.
     pub psn: u32,
 }
 
-/// A [`Message`] with the lanes of its sender.
+/// A [`ConnectMessage`] with the lanes of its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct ConnectFrame {
     /// The message.
-    pub message: Message,
+    pub message: ConnectMessage,
     /// Capabilities of the sender's lanes, as bits that the driver gives meaning to.
     pub caps: u32,
     /// Lanes of the sender, only in requests and replies.
-    pub lanes: Lanes,
+    pub lanes: QpAddressList,
 }
 
 /// Up to [`LANES_MAX`] lanes, in the order in which both sides pair them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lanes {
-    lanes: [Lane; LANES_MAX],
+pub struct QpAddressList {
+    lanes: [QpAddress; LANES_MAX],
     len: u8,
 }
 
-/// Defect of bytes that are no [`Frame`].
+/// Defect of bytes that are no [`ConnectFrame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Malformed {
+pub enum ConnectFrameError {
     /// This number of bytes is too small or too large.
     Length(usize),
     /// The version is another one.
@@ -116,12 +116,12 @@ pub enum Malformed {
     Incarnation,
 }
 
-impl Lanes {
+impl QpAddressList {
     /// Collects lanes. Returns `None` if there are more than [`LANES_MAX`].
     #[must_use]
-    pub fn new(lanes: &[Lane]) -> Option<Self> {
+    pub fn new(lanes: &[QpAddress]) -> Option<Self> {
         let mut all = Self {
-            lanes: [Lane::default(); LANES_MAX],
+            lanes: [QpAddress::default(); LANES_MAX],
             len: u8::try_from(lanes.len()).ok()?,
         };
         all.lanes.get_mut(..lanes.len())?.copy_from_slice(lanes);
@@ -130,25 +130,25 @@ impl Lanes {
 
     /// Returns the lanes.
     #[must_use]
-    pub fn as_slice(&self) -> &[Lane] {
+    pub fn as_slice(&self) -> &[QpAddress] {
         &self.lanes[..usize::from(self.len)]
     }
 }
 
-impl Frame {
+impl ConnectFrame {
     /// Makes a frame without lanes.
     #[must_use]
-    pub fn bare(message: Message) -> Self {
+    pub fn bare(message: ConnectMessage) -> Self {
         Self {
             message,
             caps: CAPS_NONE,
-            lanes: Lanes::default(),
+            lanes: QpAddressList::default(),
         }
     }
 
     /// Appends the wire form to `bytes`.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
-        let Message { kind, id, from, to } = self.message;
+        let ConnectMessage { kind, id, from, to } = self.message;
         let (kind, reason) = kind_to_wire(kind);
         bytes.extend([VERSION, kind, reason, self.lanes.len]);
         let words = [
@@ -170,22 +170,22 @@ impl Frame {
     ///
     /// # Errors
     /// The bytes are no valid frame.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let length = Malformed::Length(bytes.len());
+    pub fn parse(bytes: &[u8]) -> Result<Self, ConnectFrameError> {
+        let length = ConnectFrameError::Length(bytes.len());
         let (&[version, kind, reason, count], rest) = bytes.split_first_chunk().ok_or(length)?;
         if version != VERSION {
-            return Err(Malformed::Version(version));
+            return Err(ConnectFrameError::Version(version));
         }
         let kind = kind_from_wire(kind, reason)?;
         let (words, rest) = rest.split_first_chunk::<{ 4 * WORDS }>().ok_or(length)?;
         let mut words = words.chunks_exact(4).map(word);
         let [id, rank, incarnation, to_rank, to_incarnation, caps] =
             std::array::from_fn(|_| words.next().unwrap_or_default());
-        let message = Message {
+        let message = ConnectMessage {
             kind,
             id,
-            from: End { rank, incarnation },
-            to: End {
+            from: RankIncarnation { rank, incarnation },
+            to: RankIncarnation {
                 rank: to_rank,
                 incarnation: to_incarnation,
             },
@@ -199,40 +199,40 @@ impl Frame {
         .checked()
     }
 
-    fn checked(self) -> Result<Self, Malformed> {
-        let first = self.message.kind == Kind::Request;
-        let with_lanes = first || self.message.kind == Kind::Reply;
+    fn checked(self) -> Result<Self, ConnectFrameError> {
+        let first = self.message.kind == ConnectKind::Request;
+        let with_lanes = first || self.message.kind == ConnectKind::Reply;
         if with_lanes == self.lanes.as_slice().is_empty() {
-            return Err(Malformed::Lanes(self.lanes.len));
+            return Err(ConnectFrameError::Lanes(self.lanes.len));
         }
         let unknown = self.message.to.incarnation == UNKNOWN && !first;
         if unknown || self.message.from.incarnation == UNKNOWN {
-            return Err(Malformed::Incarnation);
+            return Err(ConnectFrameError::Incarnation);
         }
         Ok(self)
     }
 }
 
 /// Reads `count` lanes. Returns `None` if `rest` has another length than that many.
-fn parse_lanes(count: u8, rest: &[u8]) -> Option<Result<Lanes, Malformed>> {
+fn parse_lanes(count: u8, rest: &[u8]) -> Option<Result<QpAddressList, ConnectFrameError>> {
     if usize::from(count) > LANES_MAX {
-        return Some(Err(Malformed::Lanes(count)));
+        return Some(Err(ConnectFrameError::Lanes(count)));
     }
     if rest.len() != usize::from(count) * LANE_BYTES {
         return None;
     }
-    let mut lanes = Lanes {
+    let mut lanes = QpAddressList {
         len: count,
-        ..Lanes::default()
+        ..QpAddressList::default()
     };
     for (lane, bytes) in lanes.lanes.iter_mut().zip(rest.chunks_exact(LANE_BYTES)) {
         let (qpn, psn) = bytes.split_at(4);
-        *lane = Lane {
+        *lane = QpAddress {
             qpn: word(qpn),
             psn: word(psn),
         };
         if let Some(wide) = [lane.qpn, lane.psn].into_iter().find(|n| n >> 24 != 0) {
-            return Some(Err(Malformed::Lane(wide)));
+            return Some(Err(ConnectFrameError::Lane(wide)));
         }
     }
     Some(Ok(lanes))
@@ -243,44 +243,44 @@ fn word(bytes: &[u8]) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-fn kind_to_wire(kind: Kind) -> (u8, u8) {
+fn kind_to_wire(kind: ConnectKind) -> (u8, u8) {
     match kind {
-        Kind::Request => (1, 0),
-        Kind::Reply => (2, 0),
-        Kind::Ready => (3, 0),
-        Kind::Busy => (4, 0),
-        Kind::Reject(reason) => {
+        ConnectKind::Request => (1, 0),
+        ConnectKind::Reply => (2, 0),
+        ConnectKind::Ready => (3, 0),
+        ConnectKind::Busy => (4, 0),
+        ConnectKind::Reject(reason) => {
             let code = REASONS.iter().position(|known| *known == reason);
             (
                 5,
                 code.map_or(0, |code| u8::try_from(code + 1).unwrap_or(0)),
             )
         }
-        Kind::Drain => (6, 0),
-        Kind::Drained => (7, 0),
+        ConnectKind::Drain => (6, 0),
+        ConnectKind::Drained => (7, 0),
     }
 }
 
-fn kind_from_wire(kind: u8, reason: u8) -> Result<Kind, Malformed> {
+fn kind_from_wire(kind: u8, reason: u8) -> Result<ConnectKind, ConnectFrameError> {
     if (reason != 0) != (kind == 5) {
-        return Err(Malformed::Reason(reason));
+        return Err(ConnectFrameError::Reason(reason));
     }
     Ok(match kind {
-        1 => Kind::Request,
-        2 => Kind::Reply,
-        3 => Kind::Ready,
-        4 => Kind::Busy,
+        1 => ConnectKind::Request,
+        2 => ConnectKind::Reply,
+        3 => ConnectKind::Ready,
+        4 => ConnectKind::Busy,
         5 => {
             let known = REASONS.get(usize::from(reason) - 1);
-            Kind::Reject(*known.ok_or(Malformed::Reason(reason))?)
+            ConnectKind::Reject(*known.ok_or(ConnectFrameError::Reason(reason))?)
         }
-        6 => Kind::Drain,
-        7 => Kind::Drained,
-        other => return Err(Malformed::Kind(other)),
+        6 => ConnectKind::Drain,
+        7 => ConnectKind::Drained,
+        other => return Err(ConnectFrameError::Kind(other)),
     })
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for ConnectFrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length(bytes) => write!(f, "length: {bytes} bytes are no whole message"),
@@ -294,7 +294,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for ConnectFrameError {}
 
 /// Most lanes of a connection: as many as a node has rails at most.
 pub const LANES_MAX: usize = 8;
@@ -303,13 +303,13 @@ pub const LANES_MAX: usize = 8;
 pub const CAPS_NONE: u32 = 0;
 
 /// Reasons in the order of their codes, from 1.
-const REASONS: [Reason; 6] = [
-    Reason::NoQueuePair,
-    Reason::Version,
-    Reason::Policy,
-    Reason::Unknown,
-    Reason::Gone,
-    Reason::Restarted,
+const REASONS: [RejectReason; 6] = [
+    RejectReason::NoQueuePair,
+    RejectReason::Version,
+    RejectReason::Policy,
+    RejectReason::Unknown,
+    RejectReason::PeerFailed,
+    RejectReason::Restarted,
 ];
 
 const VERSION: u8 = 1;

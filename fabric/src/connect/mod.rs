@@ -1,7 +1,7 @@
 //! Connections on demand: two ranks agree on one set of queue pairs, over datagrams that may be lost, duplicated or late.
 //!
-//! A [`Connection`] is a pure state machine. Each [`Event`] gives [`Action`]s, which a driver performs in their order. It knows
-//! no queue pair, no socket and no clock. Times are picoseconds of any clock that does not run backwards.
+//! A [`PeerConnection`] is a pure state machine. Each [`ConnectEvent`] gives [`ConnectAction`]s, which a driver performs in their
+//! order. It knows no queue pair, no socket and no clock. Times are picoseconds of any clock that does not run backwards.
 //!
 //! ```text
 //!        connect: Create, REQ            REP: Bind, RTU, Open
@@ -10,7 +10,7 @@
 //!    └───────────────▶ RepSent ◀───┘ ─────────────────────────────┘ ────────────────┘
 //! ```
 //!
-//! If both ranks know each other's queue pairs from the start, they connect without a message ([`Bound`](State::Bound), in
+//! If both ranks know each other's queue pairs from the start, they connect without a message ([`Bound`](ConnectState::Bound), in
 //! `bound`).
 //!
 //! **Attempts are numbered** by both ranks together. A new one has a greater number than any that its maker knows, and its last
@@ -19,52 +19,54 @@
 //!
 //! **Lives are numbered**, too (incarnations). A message names the sender's life and the receiver's. One for or from an earlier
 //! life changes nothing, and one from a later life ends all connections of the earlier. A first request does not know the peer's
-//! life yet and names none. It counts as long as no connection was [`Ready`](State::Ready) with the life that it comes from.
+//! life yet and names none. It counts as long as no connection was [`Ready`](ConnectState::Ready) with the life that it comes
+//! from.
 
-mod prewired;
+mod arbiter;
+mod datagram_messages;
 mod limits;
 mod message;
 #[cfg(test)]
 mod model;
-mod datagram_messages;
-mod ranges;
 mod policy;
+mod prewired;
+mod ranges;
 pub mod settings;
-mod arbiter;
 #[cfg(test)]
 mod tests;
 
-pub use limits::Limits;
+pub(crate) use arbiter::{ArbiterStep, ConnectRequest, QpArbiter};
+pub(crate) use datagram_messages::DatagramMessages;
+pub use limits::ConnectLimits;
 pub use message::{
-    CAPS_NONE, End, Frame, Kind, LANES_MAX, Lane, Lanes, Malformed, Message, Reason,
+    CAPS_NONE, ConnectFrame, ConnectFrameError, ConnectKind, ConnectMessage, LANES_MAX, QpAddress,
+    QpAddressList, RankIncarnation, RejectReason,
 };
-pub(crate) use datagram_messages::Parcels;
-pub(crate) use ranges::{Ranges, place};
-pub use policy::{Job, Pattern, Scheme};
-pub(crate) use arbiter::{Caller, Next, Share};
+pub use policy::{CommPattern, ConnectPolicy, JobShape};
+pub(crate) use ranges::{QpRanges, place};
 
 /// Values that all connections of a process share.
 #[derive(Clone, Copy, Debug)]
-pub struct Local {
+pub struct ConnectConfig {
     /// Rank and incarnation of this process. The incarnation is at least 1.
-    pub end: End,
+    pub end: RankIncarnation,
     /// Timeouts and retries.
-    pub limits: Limits,
+    pub limits: ConnectLimits,
     /// Seed that spreads the timers.
     pub seed: u64,
 }
 
 /// The connection to one peer, on this side.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Connection {
-    /// Time when [`Event::Timeout`] is due; [`NEVER`] if nothing is awaited.
+pub struct PeerConnection {
+    /// Time when [`ConnectEvent::Timeout`] is due; [`NEVER`] if nothing is awaited.
     deadline: u64,
     peer: u32,
     /// Life of the peer that this is about, or [`UNKNOWN`].
     incarnation: u32,
     /// Attempt that `state` is about, or the last one.
     attempt: u32,
-    state: State,
+    state: ConnectState,
     /// Times that the message that `state` waits with was sent.
     tries: u16,
     /// True once it was `Ready` with this life of the peer.
@@ -81,7 +83,7 @@ pub struct Connection {
 /// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum State {
+pub enum ConnectState {
     /// There are no queue pairs.
     Idle,
     /// There are queue pairs, and the peer was asked for its own.
@@ -102,24 +104,24 @@ pub enum State {
 /// An event for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum ConnectEvent {
     /// Something must be sent. Harmless if repeated.
     Connect,
     /// A message has arrived.
-    Message(Message),
-    /// [`Connection::next_timeout`] has passed.
+    Message(ConnectMessage),
+    /// [`PeerConnection::next_timeout`] has passed.
     Timeout,
     /// Data came by the queue pairs. Its sender has received this side's greeting, if there was one.
     Data,
     /// The peer's greeting came by the queue pairs.
-    Greeted,
+    GreetingArrived,
     /// The peer's queue pairs have acknowledged this side's greeting.
-    Answered,
+    GreetingAcked,
     /// The queue pairs are needed elsewhere.
     Evict,
-    /// All that was posted to the queue pairs has arrived, after [`Action::Quiesce`].
-    Quiet,
-    /// [`Action::Create`] was not possible, and the actions after it were not performed.
+    /// All that was posted to the queue pairs has arrived, after [`ConnectAction::Quiesce`].
+    Quiesced,
+    /// [`ConnectAction::Create`] was not possible, and the actions after it were not performed.
     CreateFailed,
     /// A queue pair broke.
     Broken,
@@ -128,33 +130,33 @@ pub enum Event {
 /// An action for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Action {
+pub enum ConnectAction {
     /// Make queue pairs for all lanes.
     Create,
     /// Connect the queue pairs to the lanes in the frame that is being handled. The peer's data may come from now on.
     Bind,
-    /// Send this, with this side's lanes if it is a [`Kind::Request`] or a [`Kind::Reply`].
-    Send(Message),
-    /// Post an empty request to the queue pairs, and report [`Event::Answered`] when the peer's have acknowledged it.
+    /// Send this, with this side's lanes if it is a [`ConnectKind::Request`] or a [`ConnectKind::Reply`].
+    Send(ConnectMessage),
+    /// Post an empty request to the queue pairs, and report [`ConnectEvent::GreetingAcked`] when the peer's have acknowledged it.
     Greet,
     /// Post to the queue pairs, beginning with everything that waited.
     Open,
-    /// Post no more to the queue pairs, and report [`Event::Quiet`] when everything posted has arrived.
+    /// Post no more to the queue pairs, and report [`ConnectEvent::Quiesced`] when everything posted has arrived.
     Quiesce,
-    /// Destroy the queue pairs. If anything waits to be sent and the state is [`State::Idle`] now, connect again.
+    /// Destroy the queue pairs. If anything waits to be sent and the state is [`ConnectState::Idle`] now, connect again.
     Destroy,
     /// Fail everything that waits or is in flight to this peer.
-    Fail(Why),
+    Fail(ConnectFailure),
 }
 
 /// Reason why a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Why {
-    /// The peer did not answer any of [`Limits::tries_max`] tries.
+pub enum ConnectFailure {
+    /// The peer did not answer any of [`ConnectLimits::tries_max`] tries.
     Unreachable,
     /// The peer refused, for this reason.
-    Rejected(Reason),
+    Rejected(RejectReason),
     /// A queue pair broke.
     Broken,
     /// Another life of the peer has begun.
@@ -165,16 +167,16 @@ pub enum Why {
 
 /// Circumstances of an event: the process, the time, and the list for its actions.
 #[derive(Debug)]
-pub struct Context<'a> {
+pub struct ConnectContext<'a> {
     /// The process.
-    pub local: &'a Local,
+    pub local: &'a ConnectConfig,
     /// Time in picoseconds.
     pub now: u64,
     /// List that actions are appended to.
-    pub actions: &'a mut Vec<Action>,
+    pub actions: &'a mut Vec<ConnectAction>,
 }
 
-impl Connection {
+impl PeerConnection {
     /// Makes an idle connection to rank `peer`, which must not be this rank.
     #[must_use]
     pub const fn new(peer: u32) -> Self {
@@ -183,7 +185,7 @@ impl Connection {
             peer,
             incarnation: UNKNOWN,
             attempt: 0,
-            state: State::Idle,
+            state: ConnectState::Idle,
             tries: 0,
             met: false,
             quiet: false,
@@ -195,77 +197,87 @@ impl Connection {
 
     /// Returns the state.
     #[must_use]
-    pub const fn state(&self) -> State {
+    pub const fn state(&self) -> ConnectState {
         self.state
     }
 
-    /// Returns when [`Event::Timeout`] is due, in picoseconds.
+    /// Returns when [`ConnectEvent::Timeout`] is due, in picoseconds.
     #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
         (self.deadline != NEVER).then_some(self.deadline)
     }
 
     /// Handles an event: changes the state, and appends the actions that follow.
-    pub fn handle(&mut self, event: Event, cx: &mut Context<'_>) {
+    pub fn handle(&mut self, event: ConnectEvent, cx: &mut ConnectContext<'_>) {
         match event {
-            Event::Connect => self.connect(cx),
-            Event::Message(message) => self.handle_message(&message, cx),
-            Event::Timeout if cx.now >= self.deadline => self.handle_timeout(cx),
-            Event::Data if matches!(self.state, State::RepSent | State::Bound) => self.open(cx),
-            Event::Greeted if self.state == State::Bound => self.hear_greeting(cx),
-            Event::Answered if self.state == State::Bound => self.handle_answer(cx),
-            Event::Evict if self.state == State::Ready => self.drain(false, cx),
-            Event::Quiet if self.state == State::Draining && !self.quiet => self.handle_quiet(cx),
-            Event::CreateFailed => self.handle_create_failed(cx),
-            Event::Broken if self.state == State::Bound => self.start_over(cx),
-            Event::Broken if self.has_lanes() => {
-                self.send(Kind::Reject(Reason::Gone), cx);
-                self.fail(Why::Broken, cx);
+            ConnectEvent::Connect => self.connect(cx),
+            ConnectEvent::Message(message) => self.handle_message(&message, cx),
+            ConnectEvent::Timeout if cx.now >= self.deadline => self.handle_timeout(cx),
+            ConnectEvent::Data
+                if matches!(self.state, ConnectState::RepSent | ConnectState::Bound) =>
+            {
+                self.open(cx)
+            }
+            ConnectEvent::GreetingArrived if self.state == ConnectState::Bound => {
+                self.handle_greeting(cx)
+            }
+            ConnectEvent::GreetingAcked if self.state == ConnectState::Bound => {
+                self.handle_greeting_ack(cx)
+            }
+            ConnectEvent::Evict if self.state == ConnectState::Ready => self.drain(false, cx),
+            ConnectEvent::Quiesced if self.state == ConnectState::Draining && !self.quiet => {
+                self.handle_quiet(cx)
+            }
+            ConnectEvent::CreateFailed => self.handle_create_failed(cx),
+            ConnectEvent::Broken if self.state == ConnectState::Bound => self.start_over(cx),
+            ConnectEvent::Broken if self.has_lanes() => {
+                self.send(ConnectKind::Reject(RejectReason::PeerFailed), cx);
+                self.fail(ConnectFailure::Broken, cx);
             }
             _ => {}
         }
     }
 
-    fn connect(&mut self, cx: &mut Context<'_>) {
+    fn connect(&mut self, cx: &mut ConnectContext<'_>) {
         match self.state {
-            State::Idle => {
+            ConnectState::Idle => {
                 self.attempt = self.next_attempt(cx);
-                cx.actions.push(Action::Create);
-                self.enter(State::ReqSent, cx);
+                cx.actions.push(ConnectAction::Create);
+                self.enter(ConnectState::ReqSent, cx);
                 self.transmit(cx);
             }
-            State::Failed => cx.actions.push(Action::Fail(Why::Down)),
+            ConnectState::Failed => cx.actions.push(ConnectAction::Fail(ConnectFailure::Down)),
             _ => {}
         }
     }
 
-    fn handle_message(&mut self, message: &Message, cx: &mut Context<'_>) {
+    fn handle_message(&mut self, message: &ConnectMessage, cx: &mut ConnectContext<'_>) {
         if !self.admit(message, cx) {
             return;
         }
         let ours = message.id == self.attempt;
         match message.kind {
-            Kind::Request => self.handle_request(message, cx),
-            Kind::Reply => self.handle_reply(message, cx),
-            Kind::Ready if ours && self.state == State::RepSent => self.open(cx),
-            Kind::Busy if ours && self.state == State::ReqSent => self.relax(cx),
-            Kind::Reject(reason) if ours => self.handle_reject(reason, cx),
-            Kind::Drain => self.handle_drain(message, cx),
-            Kind::Drained if ours && self.quiet => self.close(cx),
+            ConnectKind::Request => self.handle_request(message, cx),
+            ConnectKind::Reply => self.handle_reply(message, cx),
+            ConnectKind::Ready if ours && self.state == ConnectState::RepSent => self.open(cx),
+            ConnectKind::Busy if ours && self.state == ConnectState::ReqSent => self.relax(cx),
+            ConnectKind::Reject(reason) if ours => self.handle_reject(reason, cx),
+            ConnectKind::Drain => self.handle_drain(message, cx),
+            ConnectKind::Drained if ours && self.quiet => self.close(cx),
             _ => {}
         }
     }
 
     /// Returns true if a message is from this peer to this rank, both in their present lives.
-    fn admit(&mut self, message: &Message, cx: &mut Context<'_>) -> bool {
+    fn admit(&mut self, message: &ConnectMessage, cx: &mut ConnectContext<'_>) -> bool {
         let (from, to) = (message.from, message.to);
         if from.rank != self.peer || to.rank != cx.local.end.rank {
             return false;
         }
-        let first = message.kind == Kind::Request && to.incarnation == UNKNOWN;
+        let first = message.kind == ConnectKind::Request && to.incarnation == UNKNOWN;
         if to.incarnation != cx.local.end.incarnation && !first {
-            if !matches!(message.kind, Kind::Reject(_)) {
-                answer(message, Kind::Reject(Reason::Restarted), cx);
+            if !matches!(message.kind, ConnectKind::Reject(_)) {
+                answer(message, ConnectKind::Reject(RejectReason::Restarted), cx);
             }
             return false;
         }
@@ -276,16 +288,16 @@ impl Connection {
     }
 
     /// Notes that the peer has begun a new life: everything with its earlier one has ended.
-    fn handle_restart(&mut self, incarnation: u32, cx: &mut Context<'_>) {
-        if self.state != State::Idle && self.state != State::Failed {
-            self.fail(Why::Restarted, cx);
+    fn handle_restart(&mut self, incarnation: u32, cx: &mut ConnectContext<'_>) {
+        if self.state != ConnectState::Idle && self.state != ConnectState::Failed {
+            self.fail(ConnectFailure::Restarted, cx);
         }
-        self.enter(State::Idle, cx);
+        self.enter(ConnectState::Idle, cx);
         self.incarnation = incarnation;
         self.met = false;
     }
 
-    fn handle_request(&mut self, message: &Message, cx: &mut Context<'_>) {
+    fn handle_request(&mut self, message: &ConnectMessage, cx: &mut ConnectContext<'_>) {
         if message.id & 1 == self.role(cx) {
             return; // not a number that the peer may give
         }
@@ -293,86 +305,102 @@ impl Connection {
         let again = message.id == self.attempt;
         let named = message.to.incarnation != UNKNOWN;
         match self.state {
-            State::Idle if !self.met || (newer && named) => self.accept(message, cx),
-            State::ReqSent if newer => self.accept(message, cx),
-            State::ReqSent => answer(message, Kind::Busy, cx),
+            ConnectState::Idle if !self.met || (newer && named) => self.accept(message, cx),
+            ConnectState::ReqSent if newer => self.accept(message, cx),
+            ConnectState::ReqSent => answer(message, ConnectKind::Busy, cx),
             // The peer has other queue pairs by now, and had posted nothing to this side's.
-            State::Bound if newer && named => {
+            ConnectState::Bound if newer && named => {
                 self.close(cx);
                 self.accept(message, cx);
             }
-            State::RepSent | State::Ready if again => self.send(Kind::Reply, cx),
+            ConnectState::RepSent | ConnectState::Ready if again => {
+                self.send(ConnectKind::Reply, cx)
+            }
             // A peer that asks anew has taken down its queue pairs, which is as good as DRAINED.
-            State::Draining if newer && named && self.quiet => {
+            ConnectState::Draining if newer && named && self.quiet => {
                 self.close(cx);
                 self.accept(message, cx);
             }
-            State::Failed => answer(message, Kind::Reject(Reason::Gone), cx),
+            ConnectState::Failed => {
+                answer(message, ConnectKind::Reject(RejectReason::PeerFailed), cx)
+            }
             _ => {}
         }
     }
 
     /// Answers a request, with the queue pairs of this side's own request if there are any.
-    fn accept(&mut self, message: &Message, cx: &mut Context<'_>) {
+    fn accept(&mut self, message: &ConnectMessage, cx: &mut ConnectContext<'_>) {
         if !self.has_lanes() {
-            cx.actions.push(Action::Create);
+            cx.actions.push(ConnectAction::Create);
         }
-        cx.actions.push(Action::Bind);
+        cx.actions.push(ConnectAction::Bind);
         self.attempt = message.id;
         self.incarnation = message.from.incarnation;
-        self.enter(State::RepSent, cx);
+        self.enter(ConnectState::RepSent, cx);
         self.transmit(cx);
     }
 
-    fn handle_reply(&mut self, message: &Message, cx: &mut Context<'_>) {
+    fn handle_reply(&mut self, message: &ConnectMessage, cx: &mut ConnectContext<'_>) {
         let ours = message.id == self.attempt && message.id & 1 == self.role(cx);
         match self.state {
-            State::ReqSent if ours => {
+            ConnectState::ReqSent if ours => {
                 self.incarnation = message.from.incarnation;
-                cx.actions.push(Action::Bind);
-                self.send(Kind::Ready, cx);
+                cx.actions.push(ConnectAction::Bind);
+                self.send(ConnectKind::Ready, cx);
                 self.open(cx);
             }
-            State::Ready | State::Draining if ours => self.send(Kind::Ready, cx),
-            State::Idle | State::ReqSent => answer(message, Kind::Reject(Reason::Unknown), cx),
-            State::Failed => answer(message, Kind::Reject(Reason::Gone), cx),
-            _ => {}
-        }
-    }
-
-    fn handle_reject(&mut self, reason: Reason, cx: &mut Context<'_>) {
-        match (self.state, reason) {
-            (State::ReqSent, Reason::NoQueuePair) => self.relax(cx),
-            (State::RepSent, Reason::Unknown) => self.forsake(cx),
-            // A sender in a later life was handled by `admit`. Otherwise this is about an attempt of long ago.
-            (_, Reason::Restarted) => {}
-            // The peer has taken down the attempt, if it does not know it any more.
-            (State::ReqSent | State::RepSent, _) | (_, Reason::Gone) if self.has_lanes() => {
-                self.fail(Why::Rejected(reason), cx);
+            ConnectState::Ready | ConnectState::Draining if ours => {
+                self.send(ConnectKind::Ready, cx)
+            }
+            ConnectState::Idle | ConnectState::ReqSent => {
+                answer(message, ConnectKind::Reject(RejectReason::Unknown), cx)
+            }
+            ConnectState::Failed => {
+                answer(message, ConnectKind::Reject(RejectReason::PeerFailed), cx)
             }
             _ => {}
         }
     }
 
-    fn handle_drain(&mut self, message: &Message, cx: &mut Context<'_>) {
+    fn handle_reject(&mut self, reason: RejectReason, cx: &mut ConnectContext<'_>) {
+        match (self.state, reason) {
+            (ConnectState::ReqSent, RejectReason::NoQueuePair) => self.relax(cx),
+            (ConnectState::RepSent, RejectReason::Unknown) => self.forsake(cx),
+            // A sender in a later life was handled by `admit`. Otherwise this is about an attempt of long ago.
+            (_, RejectReason::Restarted) => {}
+            // The peer has taken down the attempt, if it does not know it any more.
+            (ConnectState::ReqSent | ConnectState::RepSent, _) | (_, RejectReason::PeerFailed)
+                if self.has_lanes() =>
+            {
+                self.fail(ConnectFailure::Rejected(reason), cx);
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_drain(&mut self, message: &ConnectMessage, cx: &mut ConnectContext<'_>) {
         let ours = message.id == self.attempt;
         match self.state {
             // The peer drains a connection that it found ready, so RTU, or the acknowledgment of the greeting, is only late.
-            State::RepSent | State::Bound | State::Ready if ours => self.drain(true, cx),
-            State::Draining if ours => {
+            ConnectState::RepSent | ConnectState::Bound | ConnectState::Ready if ours => {
+                self.drain(true, cx)
+            }
+            ConnectState::Draining if ours => {
                 self.asked = true;
                 if self.quiet {
                     self.part(cx);
                 }
             }
-            State::Failed => answer(message, Kind::Reject(Reason::Gone), cx),
-            State::Idle if ours => answer(message, Kind::Drained, cx),
-            _ if is_newer(self.attempt, message.id) => answer(message, Kind::Drained, cx),
+            ConnectState::Failed => {
+                answer(message, ConnectKind::Reject(RejectReason::PeerFailed), cx)
+            }
+            ConnectState::Idle if ours => answer(message, ConnectKind::Drained, cx),
+            _ if is_newer(self.attempt, message.id) => answer(message, ConnectKind::Drained, cx),
             _ => {}
         }
     }
 
-    fn handle_quiet(&mut self, cx: &mut Context<'_>) {
+    fn handle_quiet(&mut self, cx: &mut ConnectContext<'_>) {
         self.quiet = true;
         if self.asked {
             self.part(cx);
@@ -381,67 +409,67 @@ impl Connection {
         }
     }
 
-    fn handle_create_failed(&mut self, cx: &mut Context<'_>) {
+    fn handle_create_failed(&mut self, cx: &mut ConnectContext<'_>) {
         match self.state {
-            State::RepSent => {
-                self.send(Kind::Reject(Reason::NoQueuePair), cx);
+            ConnectState::RepSent => {
+                self.send(ConnectKind::Reject(RejectReason::NoQueuePair), cx);
                 self.attempt = self.attempt.wrapping_sub(2); // so that the peer's next REQ is new again
-                self.enter(State::Idle, cx);
+                self.enter(ConnectState::Idle, cx);
             }
-            State::ReqSent => self.enter(State::Idle, cx),
+            ConnectState::ReqSent => self.enter(ConnectState::Idle, cx),
             _ => {}
         }
     }
 
-    fn handle_timeout(&mut self, cx: &mut Context<'_>) {
+    fn handle_timeout(&mut self, cx: &mut ConnectContext<'_>) {
         // The device reports if a greeting is not acknowledged. A host without turns is not dead, so the tries are not limited.
-        if self.state == State::Bound || self.tries < cx.local.limits.tries_max {
+        if self.state == ConnectState::Bound || self.tries < cx.local.limits.tries_max {
             return self.transmit(cx);
         }
-        self.send(Kind::Reject(Reason::Gone), cx);
-        self.fail(Why::Unreachable, cx);
+        self.send(ConnectKind::Reject(RejectReason::PeerFailed), cx);
+        self.fail(ConnectFailure::Unreachable, cx);
     }
 }
 
 /// Steps that transitions are made of.
-impl Connection {
-    fn open(&mut self, cx: &mut Context<'_>) {
-        self.enter(State::Ready, cx);
+impl PeerConnection {
+    fn open(&mut self, cx: &mut ConnectContext<'_>) {
+        self.enter(ConnectState::Ready, cx);
         self.met = true;
-        cx.actions.push(Action::Open);
+        cx.actions.push(ConnectAction::Open);
     }
 
-    fn drain(&mut self, asked: bool, cx: &mut Context<'_>) {
-        self.enter(State::Draining, cx);
+    fn drain(&mut self, asked: bool, cx: &mut ConnectContext<'_>) {
+        self.enter(ConnectState::Draining, cx);
         self.met = true;
         self.asked = asked;
-        cx.actions.push(Action::Quiesce);
+        cx.actions.push(ConnectAction::Quiesce);
     }
 
     /// Takes the connection down, since both directions are empty.
-    fn part(&mut self, cx: &mut Context<'_>) {
-        self.send(Kind::Drained, cx);
+    fn part(&mut self, cx: &mut ConnectContext<'_>) {
+        self.send(ConnectKind::Drained, cx);
         self.close(cx);
     }
 
-    fn close(&mut self, cx: &mut Context<'_>) {
-        cx.actions.push(Action::Destroy);
-        self.enter(State::Idle, cx);
+    fn close(&mut self, cx: &mut ConnectContext<'_>) {
+        cx.actions.push(ConnectAction::Destroy);
+        self.enter(ConnectState::Idle, cx);
     }
 
     /// Gives up an answer that the peer does not wait for.
-    fn forsake(&mut self, cx: &mut Context<'_>) {
+    fn forsake(&mut self, cx: &mut ConnectContext<'_>) {
         self.attempt = self.attempt.wrapping_sub(2);
         self.close(cx);
     }
 
-    fn fail(&mut self, why: Why, cx: &mut Context<'_>) {
-        cx.actions.push(Action::Destroy);
-        cx.actions.push(Action::Fail(why));
-        self.enter(State::Failed, cx);
+    fn fail(&mut self, why: ConnectFailure, cx: &mut ConnectContext<'_>) {
+        cx.actions.push(ConnectAction::Destroy);
+        cx.actions.push(ConnectAction::Fail(why));
+        self.enter(ConnectState::Failed, cx);
     }
 
-    fn enter(&mut self, state: State, _: &Context<'_>) {
+    fn enter(&mut self, state: ConnectState, _: &ConnectContext<'_>) {
         self.state = state;
         self.deadline = NEVER;
         self.tries = 0;
@@ -452,17 +480,17 @@ impl Connection {
     }
 
     /// Sends the message that the state waits with, and waits.
-    fn transmit(&mut self, cx: &mut Context<'_>) {
+    fn transmit(&mut self, cx: &mut ConnectContext<'_>) {
         match self.state {
-            State::ReqSent => self.send(Kind::Request, cx),
-            State::RepSent => self.send(Kind::Reply, cx),
-            State::Bound => cx.actions.push(Action::Greet),
-            _ => self.send(Kind::Drain, cx),
+            ConnectState::ReqSent => self.send(ConnectKind::Request, cx),
+            ConnectState::RepSent => self.send(ConnectKind::Reply, cx),
+            ConnectState::Bound => cx.actions.push(ConnectAction::Greet),
+            _ => self.send(ConnectKind::Drain, cx),
         }
         self.wait(cx);
     }
 
-    fn wait(&mut self, cx: &Context<'_>) {
+    fn wait(&mut self, cx: &ConnectContext<'_>) {
         let salt = u64::from(self.peer) << 32 | u64::from(self.attempt);
         self.deadline = cx
             .now
@@ -471,17 +499,17 @@ impl Connection {
     }
 
     /// Delays the next try, because the peer is alive and knows of the request.
-    fn relax(&mut self, cx: &Context<'_>) {
+    fn relax(&mut self, cx: &ConnectContext<'_>) {
         let wait = cx.local.limits.retry_max;
         self.deadline = self.deadline.max(cx.now.saturating_add(wait));
     }
 
-    fn send(&self, kind: Kind, cx: &mut Context<'_>) {
-        let to = End {
+    fn send(&self, kind: ConnectKind, cx: &mut ConnectContext<'_>) {
+        let to = RankIncarnation {
             rank: self.peer,
             incarnation: self.incarnation,
         };
-        cx.actions.push(Action::Send(Message {
+        cx.actions.push(ConnectAction::Send(ConnectMessage {
             kind,
             id: self.attempt,
             from: cx.local.end,
@@ -490,22 +518,22 @@ impl Connection {
     }
 
     const fn has_lanes(&self) -> bool {
-        !matches!(self.state, State::Idle | State::Failed)
+        !matches!(self.state, ConnectState::Idle | ConnectState::Failed)
     }
 
-    const fn next_attempt(&self, cx: &Context<'_>) -> u32 {
+    const fn next_attempt(&self, cx: &ConnectContext<'_>) -> u32 {
         (self.attempt | 1).wrapping_add(1) | self.role(cx)
     }
 
     /// Returns the last bit of this side's attempts: 0 for the server, 1 for the client. Two ranks that live at the same time
     /// differ, so incarnations need not be compared.
-    const fn role(&self, cx: &Context<'_>) -> u32 {
+    const fn role(&self, cx: &ConnectContext<'_>) -> u32 {
         if cx.local.end.rank < self.peer { 0 } else { 1 }
     }
 }
 
-fn answer(message: &Message, kind: Kind, cx: &mut Context<'_>) {
-    cx.actions.push(Action::Send(Message {
+fn answer(message: &ConnectMessage, kind: ConnectKind, cx: &mut ConnectContext<'_>) {
+    cx.actions.push(ConnectAction::Send(ConnectMessage {
         kind,
         id: message.id,
         from: cx.local.end,
@@ -524,6 +552,6 @@ pub const UNKNOWN: u32 = 0;
 const NEVER: u64 = u64::MAX;
 
 const _: () = assert!(
-    size_of::<Connection>() <= 48,
+    size_of::<PeerConnection>() <= 48,
     "a rank has one for every peer that it ever met"
 );

@@ -10,11 +10,12 @@ use std::{
 };
 
 use super::{
-    Action, Connection, Context, End, Event, Kind, Limits, Local, Message, NEVER, State, Why,
+    ConnectAction, ConnectConfig, ConnectContext, ConnectEvent, ConnectFailure, ConnectKind,
+    ConnectLimits, ConnectMessage, ConnectState, NEVER, PeerConnection, RankIncarnation,
 };
 
 /// Transition function of a connection: the real one, or a mutant.
-pub(super) type Step = fn(&mut Connection, Event, &mut Context<'_>);
+pub(super) type Step = fn(&mut PeerConnection, ConnectEvent, &mut ConnectContext<'_>);
 
 /// Behavior of the two peers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,14 +129,14 @@ struct World {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 struct Datagram {
     to: usize,
-    message: Message,
+    message: ConnectMessage,
     /// Queue pair of the sender, as its lane.
     lane: u8,
 }
 
 #[derive(Clone, Debug, Hash)]
 struct Side {
-    connection: Connection,
+    connection: PeerConnection,
     incarnation: u32,
     pair: Option<Pair>,
     /// Queue pairs made so far. Their numbers are never used twice.
@@ -179,7 +180,7 @@ struct Pair {
 impl World {
     fn new(scenario: Scenario) -> Self {
         let side = |me: usize| Side {
-            connection: Connection::new(1 - rank(me)),
+            connection: PeerConnection::new(1 - rank(me)),
             incarnation: 1,
             pair: None,
             made: 0,
@@ -244,7 +245,7 @@ impl World {
             if !heard {
                 continue; // it waits until the side has started
             }
-            let event = Event::Message(datagram.message);
+            let event = ConnectEvent::Message(datagram.message);
             arrived.tell(datagram.to, event, datagram.lane, step)?;
             next.push(arrived);
         }
@@ -257,11 +258,11 @@ impl World {
         let side = &mut world.sides[me];
         side.started = true;
         if side.unbound {
-            side.connection = Connection::unbound(1 - rank(me), 1);
-            world.tell(me, Event::Connect, 0, step)?;
+            side.connection = PeerConnection::unbound(1 - rank(me), 1);
+            world.tell(me, ConnectEvent::Connect, 0, step)?;
             return Ok(world);
         }
-        side.connection = Connection::bound(1 - rank(me), 1);
+        side.connection = PeerConnection::bound(1 - rank(me), 1);
         side.made = 1;
         side.pair = Some(Pair {
             number: 1,
@@ -278,20 +279,20 @@ impl World {
         if greeting == Greeting::UnderWay && self.joined(me) {
             let mut world = self.clone();
             world.sides[me].greeting = Greeting::Heard;
-            world.tell(1 - me, Event::Greeted, 0, step)?;
+            world.tell(1 - me, ConnectEvent::GreetingArrived, 0, step)?;
             next.push(world);
         }
         if greeting == Greeting::Heard || greeting == Greeting::Again && self.joined(me) {
             let mut world = self.clone();
             world.sides[me].greeting = Greeting::None;
-            world.tell(me, Event::Answered, 0, step)?;
+            world.tell(me, ConnectEvent::GreetingAcked, 0, step)?;
             next.push(world);
         }
         let taken = matches!(greeting, Greeting::Heard | Greeting::Again) && self.joined(me);
         if greeting != Greeting::None && !taken && !self.patient {
             let mut world = self.clone();
             world.sides[me].greeting = Greeting::None;
-            world.tell(me, Event::Broken, 0, step)?;
+            world.tell(me, ConnectEvent::Broken, 0, step)?;
             next.push(world);
         }
         Ok(())
@@ -305,9 +306,9 @@ impl World {
             if world.joined(me) {
                 world.sides[me].flying -= 1;
                 world.sides[1 - me].heard += 1;
-                world.tell(1 - me, Event::Data, 0, step)?;
+                world.tell(1 - me, ConnectEvent::Data, 0, step)?;
             } else if world.sides[1 - me].incarnation > 1 || world.sides[1 - me].failed {
-                world.tell(me, Event::Broken, 0, step)?;
+                world.tell(me, ConnectEvent::Broken, 0, step)?;
             } else {
                 return Err(format!(
                     "data into a queue pair that is not there: {self:?}"
@@ -317,7 +318,7 @@ impl World {
         } else if side.quiescing && side.greeting == Greeting::None {
             let mut world = self.clone();
             world.sides[me].quiescing = false;
-            world.tell(me, Event::Quiet, 0, step)?;
+            world.tell(me, ConnectEvent::Quiesced, 0, step)?;
             next.push(world);
         }
         Ok(())
@@ -332,10 +333,10 @@ impl World {
             world.push(me, step)?;
             next.push(world);
         }
-        if side.evicts > 0 && side.connection.state() == State::Ready {
+        if side.evicts > 0 && side.connection.state() == ConnectState::Ready {
             let mut world = self.clone();
             world.sides[me].evicts -= 1;
-            world.tell(me, Event::Evict, 0, step)?;
+            world.tell(me, ConnectEvent::Evict, 0, step)?;
             next.push(world);
         }
         if side.restarts > 0 {
@@ -349,7 +350,7 @@ impl World {
     fn move_timer(&self, me: usize, step: Step, next: &mut Vec<Self>) -> Result<(), String> {
         if self.sides[me].connection.next_timeout().is_some() {
             let mut world = self.clone();
-            world.tell(me, Event::Timeout, 0, step)?;
+            world.tell(me, ConnectEvent::Timeout, 0, step)?;
             next.push(world);
         }
         Ok(())
@@ -358,7 +359,7 @@ impl World {
     /// Starts a new process. The state of the old one is lost, and its user goes on with the messages that were still to come.
     fn restart(&mut self, me: usize) {
         let side = &mut self.sides[me];
-        side.connection = Connection::new(1 - rank(me));
+        side.connection = PeerConnection::new(1 - rank(me));
         side.incarnation += 1;
         side.restarts -= 1;
         side.pair = None;
@@ -370,17 +371,17 @@ impl World {
         side.failed = false;
     }
 
-    fn tell(&mut self, me: usize, event: Event, lane: u8, step: Step) -> Result<(), String> {
-        let local = Local {
-            end: End {
+    fn tell(&mut self, me: usize, event: ConnectEvent, lane: u8, step: Step) -> Result<(), String> {
+        let local = ConnectConfig {
+            end: RankIncarnation {
                 rank: rank(me),
                 incarnation: self.sides[me].incarnation,
             },
-            limits: Limits::default(),
+            limits: ConnectLimits::default(),
             seed: 0,
         };
         let mut actions = Vec::new();
-        let mut cx = Context {
+        let mut cx = ConnectContext {
             local: &local,
             now: SOME_TIME,
             actions: &mut actions,
@@ -389,9 +390,9 @@ impl World {
         step(connection, event, &mut cx);
         connection.forget_time();
         for action in actions {
-            if action == Action::Create && self.sides[me].shortages > 0 {
+            if action == ConnectAction::Create && self.sides[me].shortages > 0 {
                 self.sides[me].shortages -= 1;
-                self.tell(me, Event::CreateFailed, 0, step)?;
+                self.tell(me, ConnectEvent::CreateFailed, 0, step)?;
                 break;
             }
             self.perform(me, action, lane)?;
@@ -399,38 +400,40 @@ impl World {
         self.push(me, step)
     }
 
-    fn perform(&mut self, me: usize, action: Action, lane: u8) -> Result<(), String> {
+    fn perform(&mut self, me: usize, action: ConnectAction, lane: u8) -> Result<(), String> {
         let side = &mut self.sides[me];
         match action {
-            Action::Create if side.pair.is_some() => {
+            ConnectAction::Create if side.pair.is_some() => {
                 return Err(format!("side {me} makes a second queue pair: {self:?}"));
             }
-            Action::Create => {
+            ConnectAction::Create => {
                 side.made += 1;
                 side.pair = Some(Pair {
                     number: side.made,
                     bound: None,
                 });
             }
-            Action::Bind => match &mut side.pair {
+            ConnectAction::Bind => match &mut side.pair {
                 Some(pair) if pair.bound.is_none() => pair.bound = Some(lane),
                 pair => return Err(format!("side {me} binds {pair:?}")),
             },
-            Action::Send(message) => self.send(me, message),
-            Action::Greet if side.greeting == Greeting::None => side.greeting = Greeting::Again,
-            Action::Greet => {} // it follows the first
-            Action::Open => side.open = true,
-            Action::Quiesce => (side.open, side.quiescing) = (false, true),
-            Action::Destroy if side.pair.is_none() => {
+            ConnectAction::Send(message) => self.send(me, message),
+            ConnectAction::Greet if side.greeting == Greeting::None => {
+                side.greeting = Greeting::Again
+            }
+            ConnectAction::Greet => {} // it follows the first
+            ConnectAction::Open => side.open = true,
+            ConnectAction::Quiesce => (side.open, side.quiescing) = (false, true),
+            ConnectAction::Destroy if side.pair.is_none() => {
                 return Err(format!("side {me} destroys what is not there: {self:?}"));
             }
-            Action::Destroy => {
+            ConnectAction::Destroy => {
                 (side.pair, side.open, side.quiescing) = (None, false, false);
                 side.greeting = Greeting::None;
             }
-            Action::Fail(why) => {
+            ConnectAction::Fail(why) => {
                 let legal = self.sides.iter().any(|side| side.incarnation > 1);
-                if !legal || why == Why::Unreachable {
+                if !legal || why == ConnectFailure::Unreachable {
                     return Err(format!("side {me} fails: {why:?}, {self:?}"));
                 }
                 let side = &mut self.sides[me];
@@ -440,8 +443,8 @@ impl World {
         Ok(())
     }
 
-    fn send(&mut self, me: usize, message: Message) {
-        let with_lane = matches!(message.kind, Kind::Request | Kind::Reply);
+    fn send(&mut self, me: usize, message: ConnectMessage) {
+        let with_lane = matches!(message.kind, ConnectKind::Request | ConnectKind::Reply);
         let pair = self.sides[me].pair.map_or(0, |pair| pair.number);
         let datagram = Datagram {
             to: 1 - me,
@@ -463,8 +466,11 @@ impl World {
             side.flying += side.waiting;
             side.sent += side.waiting;
             side.waiting = 0;
-        } else if matches!(side.connection.state(), State::Idle | State::Failed) {
-            self.tell(me, Event::Connect, 0, step)?;
+        } else if matches!(
+            side.connection.state(),
+            ConnectState::Idle | ConnectState::Failed
+        ) {
+            self.tell(me, ConnectEvent::Connect, 0, step)?;
         }
         Ok(())
     }
@@ -484,8 +490,10 @@ impl World {
         let none = self.sides.iter().all(|side| side.pair.is_none());
         let attempts = [0, 1].map(|me| self.sides[me].connection.attempt);
         let whole = match states {
-            [State::Ready, State::Ready] => self.joined(0) && attempts[0] == attempts[1],
-            [State::Idle, State::Idle] => none,
+            [ConnectState::Ready, ConnectState::Ready] => {
+                self.joined(0) && attempts[0] == attempts[1]
+            }
+            [ConnectState::Idle, ConnectState::Idle] => none,
             // A process that died has notified no peer. A peer that had nothing to send has not noticed.
             _ => restarted,
         };
@@ -499,7 +507,7 @@ impl World {
     }
 }
 
-impl Connection {
+impl PeerConnection {
     /// Removes times from the state. States that differ only in times and tries behave the same until the tries are used up,
     /// which does not happen in any scenario.
     fn forget_time(&mut self) {

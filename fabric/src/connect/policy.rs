@@ -3,7 +3,7 @@
 /// Time at which the queue pairs of a job are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Scheme {
+pub enum ConnectPolicy {
     /// The pair connects with its first message.
     #[default]
     OnDemand,
@@ -16,7 +16,7 @@ pub enum Scheme {
 
 /// Properties of a job that the choice depends on. They must be the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct JobShape {
     /// Number of ranks.
     pub ranks: u32,
     /// Greatest number of ranks on a node.
@@ -30,13 +30,13 @@ pub struct Job {
     /// True if short messages go as datagrams while a pair has no queue pairs.
     pub datagrams: bool,
     /// Communication pattern of the application.
-    pub pattern: Pattern,
+    pub pattern: CommPattern,
 }
 
 /// Which ranks of a job communicate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Pattern {
+pub enum CommPattern {
     /// The application has not said.
     #[default]
     Unknown,
@@ -49,7 +49,7 @@ pub enum Pattern {
     Dense,
 }
 
-impl Scheme {
+impl ConnectPolicy {
     /// Returns the scheme for a job.
     ///
     /// If short messages need no connection, pairs connect when they exchange much data, whatever the job: `ripstop sim ft` and
@@ -58,16 +58,18 @@ impl Scheme {
     /// If they need one, connecting all pairs at the start pays if most pairs communicate. If the pattern is unknown, that is
     /// done for jobs in which it is quick and leaves half of the adapter to others.
     #[must_use]
-    pub fn choose(job: &Job) -> Self {
+    pub fn choose(job: &JobShape) -> Self {
         let others = job.ranks.saturating_sub(1);
         if job.datagrams {
             return Self::Hybrid;
         }
         match job.pattern {
-            Pattern::Sparse { peers } if job.fits(peers.min(others), 1) => Self::OnDemand,
-            Pattern::Dense if job.fits(others, 1) => Self::AllToAll,
-            Pattern::Unknown if job.fits(others, 2) && job.ranks <= UNASKED_MAX => Self::AllToAll,
-            Pattern::Unknown if job.fits(others, 1) => Self::OnDemand,
+            CommPattern::Sparse { peers } if job.fits(peers.min(others), 1) => Self::OnDemand,
+            CommPattern::Dense if job.fits(others, 1) => Self::AllToAll,
+            CommPattern::Unknown if job.fits(others, 2) && job.ranks <= UNASKED_MAX => {
+                Self::AllToAll
+            }
+            CommPattern::Unknown if job.fits(others, 1) => Self::OnDemand,
             _ => Self::Hybrid,
         }
     }
@@ -78,16 +80,16 @@ impl Scheme {
     /// The driver for verbs uses this unless it is told a scheme. Hosts answer datagrams, while adapters answer what goes by
     /// connections. So datagrams reach only a rank whose runtime makes turns, and they slow down long exchanges of messages.
     #[must_use]
-    pub fn choose_connecting(job: &Job) -> Self {
-        let is_sparse = matches!(job.pattern, Pattern::Sparse { .. });
-        Self::choose(&Job {
+    pub fn choose_connecting(job: &JobShape) -> Self {
+        let is_sparse = matches!(job.pattern, CommPattern::Sparse { .. });
+        Self::choose(&JobShape {
             datagrams: job.datagrams && is_sparse,
             ..*job
         })
     }
 }
 
-impl Job {
+impl JobShape {
     /// Returns true if there are `times` as many queue pairs as connections to `peers` peers take.
     fn fits(&self, peers: u32, times: u64) -> bool {
         if peers > self.connections_max {
@@ -114,102 +116,105 @@ const UNASKED_MAX: u32 = 1024;
 
 #[cfg(test)]
 mod tests {
-    use super::{Job, Pattern, Scheme};
+    use super::{CommPattern, ConnectPolicy, JobShape};
 
-    const JOB: Job = Job {
+    const JOB: JobShape = JobShape {
         ranks: 512,
         ranks_per_node: 16,
         lanes: 1,
         queue_pairs_max: 65_536,
         connections_max: u32::MAX,
         datagrams: false,
-        pattern: Pattern::Unknown,
+        pattern: CommPattern::Unknown,
     };
 
     #[test]
     fn a_job_that_says_nothing_is_connected_at_once_while_that_is_cheap() {
         let choose = |ranks, lanes| {
-            let job = Job {
+            let job = JobShape {
                 ranks,
                 lanes,
                 ..JOB
             };
-            Scheme::choose(&job)
+            ConnectPolicy::choose(&job)
         };
-        assert_eq!(choose(1, 1), Scheme::AllToAll);
-        assert_eq!(choose(1024, 1), Scheme::AllToAll);
-        assert_eq!(choose(1025, 1), Scheme::OnDemand);
+        assert_eq!(choose(1, 1), ConnectPolicy::AllToAll);
+        assert_eq!(choose(1024, 1), ConnectPolicy::AllToAll);
+        assert_eq!(choose(1025, 1), ConnectPolicy::OnDemand);
         // 16 * 1023 * 4 queue pairs are nearly all that there are.
-        assert_eq!(choose(1024, 4), Scheme::OnDemand);
-        assert_eq!(choose(16_384, 1), Scheme::Hybrid);
-        assert_eq!(choose(u32::MAX, u32::MAX), Scheme::Hybrid);
+        assert_eq!(choose(1024, 4), ConnectPolicy::OnDemand);
+        assert_eq!(choose(16_384, 1), ConnectPolicy::Hybrid);
+        assert_eq!(choose(u32::MAX, u32::MAX), ConnectPolicy::Hybrid);
     }
 
     #[test]
     fn who_says_with_whom_it_speaks_gets_no_more_and_no_less() {
         let choose = |ranks, pattern| {
-            let job = Job {
+            let job = JobShape {
                 ranks,
                 pattern,
                 ..JOB
             };
-            Scheme::choose(&job)
+            ConnectPolicy::choose(&job)
         };
-        let few = Pattern::Sparse { peers: 6 };
-        assert_eq!(choose(512, few), Scheme::OnDemand);
-        assert_eq!(choose(16_384, few), Scheme::OnDemand);
+        let few = CommPattern::Sparse { peers: 6 };
+        assert_eq!(choose(512, few), ConnectPolicy::OnDemand);
+        assert_eq!(choose(16_384, few), ConnectPolicy::OnDemand);
         assert_eq!(
-            choose(16_384, Pattern::Sparse { peers: 8000 }),
-            Scheme::Hybrid
+            choose(16_384, CommPattern::Sparse { peers: 8000 }),
+            ConnectPolicy::Hybrid
         );
-        assert_eq!(choose(4096, Pattern::Dense), Scheme::AllToAll);
-        assert_eq!(choose(4098, Pattern::Dense), Scheme::Hybrid);
+        assert_eq!(choose(4096, CommPattern::Dense), ConnectPolicy::AllToAll);
+        assert_eq!(choose(4098, CommPattern::Dense), ConnectPolicy::Hybrid);
     }
 
     #[test]
     fn where_short_messages_wait_for_nothing_no_pair_is_connected_before_it_says_much() {
         for pattern in [
-            Pattern::Unknown,
-            Pattern::Dense,
-            Pattern::Sparse { peers: 6 },
+            CommPattern::Unknown,
+            CommPattern::Dense,
+            CommPattern::Sparse { peers: 6 },
         ] {
-            let job = Job {
+            let job = JobShape {
                 datagrams: true,
                 pattern,
                 ..JOB
             };
-            assert_eq!(Scheme::choose(&job), Scheme::Hybrid);
+            assert_eq!(ConnectPolicy::choose(&job), ConnectPolicy::Hybrid);
         }
     }
 
     #[test]
     fn who_prefers_connections_takes_datagrams_where_few_speak_or_not_all_can_be_connected() {
         let choose = |ranks, pattern| {
-            let job = Job {
+            let job = JobShape {
                 ranks,
                 pattern,
                 datagrams: true,
                 ..JOB
             };
-            Scheme::choose_connecting(&job)
+            ConnectPolicy::choose_connecting(&job)
         };
-        assert_eq!(choose(512, Pattern::Unknown), Scheme::AllToAll);
-        assert_eq!(choose(512, Pattern::Sparse { peers: 6 }), Scheme::Hybrid);
-        assert_eq!(choose(512, Pattern::Dense), Scheme::AllToAll);
-        assert_eq!(choose(16_384, Pattern::Unknown), Scheme::Hybrid);
+        assert_eq!(choose(512, CommPattern::Unknown), ConnectPolicy::AllToAll);
+        assert_eq!(
+            choose(512, CommPattern::Sparse { peers: 6 }),
+            ConnectPolicy::Hybrid
+        );
+        assert_eq!(choose(512, CommPattern::Dense), ConnectPolicy::AllToAll);
+        assert_eq!(choose(16_384, CommPattern::Unknown), ConnectPolicy::Hybrid);
     }
 
     #[test]
     fn who_has_too_few_buffers_is_connected_to_no_more_than_they_serve() {
-        let few = Job {
+        let few = JobShape {
             connections_max: 500,
             ..JOB
         };
         assert_eq!(few.connections_max(), 500);
-        assert_eq!(Scheme::choose(&few), Scheme::Hybrid);
-        let enough = Job { ranks: 501, ..few };
-        assert_eq!(Scheme::choose(&enough), Scheme::AllToAll);
-        let none = Job {
+        assert_eq!(ConnectPolicy::choose(&few), ConnectPolicy::Hybrid);
+        let enough = JobShape { ranks: 501, ..few };
+        assert_eq!(ConnectPolicy::choose(&enough), ConnectPolicy::AllToAll);
+        let none = JobShape {
             connections_max: 0,
             ..JOB
         };
@@ -219,9 +224,9 @@ mod tests {
     #[test]
     fn the_ranks_of_a_node_share_its_queue_pairs() {
         assert_eq!(JOB.connections_max(), 4096);
-        assert_eq!(Job { lanes: 4, ..JOB }.connections_max(), 1024);
+        assert_eq!(JobShape { lanes: 4, ..JOB }.connections_max(), 1024);
         assert_eq!(
-            Job {
+            JobShape {
                 queue_pairs_max: 3,
                 ..JOB
             }
@@ -229,7 +234,7 @@ mod tests {
             2
         );
         assert_eq!(
-            Job {
+            JobShape {
                 ranks_per_node: 0,
                 lanes: 0,
                 ..JOB

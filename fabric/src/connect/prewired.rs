@@ -17,9 +17,9 @@
 //!                                           Bound ──REQ: Destroy, Create, Bind, REP──▶ RepSent
 //! ```
 
-use super::{Action, Connection, Context, State};
+use super::{ConnectAction, ConnectContext, ConnectState, PeerConnection};
 
-impl Connection {
+impl PeerConnection {
     /// Makes a connection to rank `peer` in this life of it, with queue pairs that both ranks have made and listed. Each has
     /// bound its own, or will before it handles anything. The state is as if the server's first request had been answered.
     #[must_use]
@@ -27,7 +27,7 @@ impl Connection {
         Self {
             incarnation,
             attempt: FIRST_ATTEMPT,
-            state: State::Bound,
+            state: ConnectState::Bound,
             ..Self::new(peer)
         }
     }
@@ -38,25 +38,25 @@ impl Connection {
     #[must_use]
     pub const fn unbound(peer: u32, incarnation: u32) -> Self {
         Self {
-            state: State::Idle,
+            state: ConnectState::Idle,
             ..Self::bound(peer, incarnation)
         }
     }
 
     /// Handles the peer's greeting: it has bound its queue pairs, and accepts requests from now on.
-    pub(super) fn hear_greeting(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn handle_greeting(&mut self, cx: &mut ConnectContext<'_>) {
         if self.answered {
             return self.open(cx);
         }
         if !std::mem::replace(&mut self.heard, true) {
             // A packet behind a lost one makes the peer's device ask for that one.
-            cx.actions.push(Action::Greet);
+            cx.actions.push(ConnectAction::Greet);
         }
     }
 
     /// Handles the acknowledgment of the greeting: the peer has bound its queue pairs, and greets soon. If it gives up instead,
     /// it has failed or asks.
-    pub(super) fn handle_answer(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn handle_greeting_ack(&mut self, cx: &mut ConnectContext<'_>) {
         if self.heard {
             return self.open(cx);
         }
@@ -66,7 +66,7 @@ impl Connection {
     }
 
     /// Gives up queue pairs that were bound from the start, and asks the peer as if they had never existed.
-    pub(super) fn start_over(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn start_over(&mut self, cx: &mut ConnectContext<'_>) {
         self.close(cx);
         self.connect(cx);
     }

@@ -14,11 +14,11 @@ use std::fmt;
 
 /// Queue-pair numbers of a rank on one device: `(first number, how many)`, with the first numbers ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ranges(Vec<(u32, u32)>);
+pub(crate) struct QpRanges(Vec<(u32, u32)>);
 
 /// Defect of bytes that are no ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BadRanges {
+pub(crate) enum QpRangesError {
     /// The bytes end too early.
     Short,
     /// A number is out of its range.
@@ -29,7 +29,7 @@ pub(crate) enum BadRanges {
     Count,
 }
 
-impl Ranges {
+impl QpRanges {
     /// Makes the ranges of these numbers, in any order.
     ///
     /// # Panics
@@ -80,8 +80,8 @@ impl Ranges {
     /// Reads the ranges of a rank in a job of `job` ranks, and removes them from the front of `rest`.
     ///
     /// # Errors
-    /// [`BadRanges`]. Nothing of them can be used then.
-    pub(crate) fn decode(rest: &mut &[u8], job: u32) -> Result<Self, BadRanges> {
+    /// [`QpRangesError`]. Nothing of them can be used then.
+    pub(crate) fn decode(rest: &mut &[u8], job: u32) -> Result<Self, QpRangesError> {
         let others = job.saturating_sub(1);
         let count = get(rest, others)?;
         let (mut ranges, mut numbers, mut end) = (Vec::new(), 0, 0_u32);
@@ -91,10 +91,10 @@ impl Ranges {
             let first = end + distance; // both have 24 bits
             end = first + len;
             if end > NUMBERS {
-                return Err(BadRanges::Range);
+                return Err(QpRangesError::Range);
             }
             if len == 0 {
-                return Err(BadRanges::Order);
+                return Err(QpRangesError::Order);
             }
             numbers += len;
             ranges.push((first, len));
@@ -102,7 +102,7 @@ impl Ranges {
         if numbers == others {
             Ok(Self(ranges))
         } else {
-            Err(BadRanges::Count)
+            Err(QpRangesError::Count)
         }
     }
 }
@@ -125,23 +125,23 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Reads a number of at most `max`.
-fn get(rest: &mut &[u8], max: u32) -> Result<u32, BadRanges> {
+fn get(rest: &mut &[u8], max: u32) -> Result<u32, QpRangesError> {
     let mut number = 0_u64;
     for shift in (0..35).step_by(7) {
-        let (&byte, tail) = rest.split_first().ok_or(BadRanges::Short)?;
+        let (&byte, tail) = rest.split_first().ok_or(QpRangesError::Short)?;
         *rest = tail;
         number |= u64::from(byte & 0x7f) << shift;
         if byte < 0x80 {
             return u32::try_from(number)
                 .ok()
                 .filter(|number| *number <= max)
-                .ok_or(BadRanges::Range);
+                .ok_or(QpRangesError::Range);
         }
     }
-    Err(BadRanges::Range)
+    Err(QpRangesError::Range)
 }
 
-impl fmt::Display for BadRanges {
+impl fmt::Display for QpRangesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Short => "the numbers of its queue pairs end too early",
@@ -159,21 +159,21 @@ const NUMBERS: u32 = 1 << 24;
 mod tests {
     use proptest::{collection::btree_set, prelude::*};
 
-    use super::{BadRanges, NUMBERS, Ranges};
+    use super::{NUMBERS, QpRanges, QpRangesError};
 
     /// Returns the numbers from `from` on, as a rank gets them if the ranks of its node make theirs one after the other.
-    fn exclusive(job: u32, from: u32) -> Ranges {
-        Ranges::new((from..from + job - 1).collect())
+    fn exclusive(job: u32, from: u32) -> QpRanges {
+        QpRanges::new((from..from + job - 1).collect())
     }
 
-    fn encoded(ranges: &Ranges) -> Vec<u8> {
+    fn encoded(ranges: &QpRanges) -> Vec<u8> {
         let mut bytes = Vec::new();
         ranges.encode(&mut bytes);
         bytes
     }
 
-    fn decoded(mut bytes: &[u8], job: u32) -> Result<Ranges, BadRanges> {
-        let ranges = Ranges::decode(&mut bytes, job)?;
+    fn decoded(mut bytes: &[u8], job: u32) -> Result<QpRanges, QpRangesError> {
+        let ranges = QpRanges::decode(&mut bytes, job)?;
         assert!(bytes.is_empty(), "{bytes:?} is left");
         Ok(ranges)
     }
@@ -204,32 +204,39 @@ mod tests {
     #[test]
     fn two_ranks_have_one_queue_pair_each() {
         for number in [0, NUMBERS - 1] {
-            let ranges = Ranges::new(vec![number]);
+            let ranges = QpRanges::new(vec![number]);
             assert_eq!(ranges.number(0, 1), Some(number));
             assert_eq!(ranges.number(1, 0), Some(number));
             assert_eq!(decoded(&encoded(&ranges), 2), Ok(ranges));
         }
-        assert_eq!(encoded(&Ranges::new(vec![])), [0]);
-        assert_eq!(decoded(&[0], 1), Ok(Ranges::new(vec![])));
+        assert_eq!(encoded(&QpRanges::new(vec![])), [0]);
+        assert_eq!(decoded(&[0], 1), Ok(QpRanges::new(vec![])));
     }
 
     #[test]
     fn ranges_that_say_too_much_or_too_little_are_refused() {
-        let bytes = encoded(&Ranges::new(vec![5, 6, 9]));
+        let bytes = encoded(&QpRanges::new(vec![5, 6, 9]));
         // 2 ranges: from 5 on, 2; after 2 more, 1.
         assert_eq!(bytes, [2, 5, 2, 2, 1]);
         for len in 0..bytes.len() {
-            assert_eq!(decoded(&bytes[..len], 4), Err(BadRanges::Short), "{len}");
+            assert_eq!(
+                decoded(&bytes[..len], 4),
+                Err(QpRangesError::Short),
+                "{len}"
+            );
         }
         for (bad, why) in [
-            (&[4][..], BadRanges::Range),        // more ranges than queue pairs
-            (&[1, 10, 4][..], BadRanges::Range), // more queue pairs than ranks
-            (&[2, 10, 2, 0, 2][..], BadRanges::Range), // the same in two ranges
-            (&[1, 10, 2][..], BadRanges::Count), // fewer
-            (&[2, 10, 0, 0, 3][..], BadRanges::Order), // an empty range
-            (&[1, 0xff, 0xff, 0xff, 0x07, 3][..], BadRanges::Range), // beyond 24 bits
-            (&[1, 0xff, 0xff, 0xff, 0xff, 0x0f, 3][..], BadRanges::Range),
-            (&[0x80, 0x80, 0x80, 0x80, 0x80, 0][..], BadRanges::Range),
+            (&[4][..], QpRangesError::Range), // more ranges than queue pairs
+            (&[1, 10, 4][..], QpRangesError::Range), // more queue pairs than ranks
+            (&[2, 10, 2, 0, 2][..], QpRangesError::Range), // the same in two ranges
+            (&[1, 10, 2][..], QpRangesError::Count), // fewer
+            (&[2, 10, 0, 0, 3][..], QpRangesError::Order), // an empty range
+            (&[1, 0xff, 0xff, 0xff, 0x07, 3][..], QpRangesError::Range), // beyond 24 bits
+            (
+                &[1, 0xff, 0xff, 0xff, 0xff, 0x0f, 3][..],
+                QpRangesError::Range,
+            ),
+            (&[0x80, 0x80, 0x80, 0x80, 0x80, 0][..], QpRangesError::Range),
         ] {
             assert_eq!(decoded(bad, 4), Err(why), "{bad:?}");
         }
@@ -241,7 +248,7 @@ mod tests {
             of in 0_u32..7,
             set in btree_set(0..NUMBERS, 6),
         ) {
-            let ranges = Ranges::new(set.iter().rev().copied().collect());
+            let ranges = QpRanges::new(set.iter().rev().copied().collect());
             let read = decoded(&encoded(&ranges), 7).unwrap();
             let others = (0..7).filter(|peer| *peer != of);
             let numbers: Vec<u32> = others.map(|peer| read.number(of, peer).unwrap()).collect();
@@ -251,10 +258,10 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), job in 0_u32..9) {
             let mut rest = &bytes[..];
-            if let Ok(ranges) = Ranges::decode(&mut rest, job) {
+            if let Ok(ranges) = QpRanges::decode(&mut rest, job) {
                 // Adjacent ranges may be sent as two, and are joined.
                 let others = (0..job.saturating_sub(1)).filter_map(|peer| ranges.number(job, peer));
-                let same = Ranges::new(others.collect());
+                let same = QpRanges::new(others.collect());
                 prop_assert_eq!(decoded(&encoded(&same), job), Ok(same));
             }
         }

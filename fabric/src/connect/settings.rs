@@ -1,6 +1,6 @@
 //! Settings about connections, for the drivers that make some.
 
-use super::{Pattern, Scheme};
+use super::{CommPattern, ConnectPolicy};
 use crate::provider::{
     DriverSetting,
     parsing::{one_of, within},
@@ -29,45 +29,45 @@ pub static PATTERN: DriverSetting = DriverSetting {
 
 /// Returns the scheme that a value of [`CONNECT`] names, and `Some(None)` for `auto`.
 #[must_use]
-pub fn scheme(value: &str) -> Option<Option<Scheme>> {
+pub fn scheme(value: &str) -> Option<Option<ConnectPolicy>> {
     Some(match value {
         "auto" => None,
-        "all-to-all" => Some(Scheme::AllToAll),
-        "on-demand" => Some(Scheme::OnDemand),
-        "hybrid" => Some(Scheme::Hybrid),
+        "all-to-all" => Some(ConnectPolicy::AllToAll),
+        "on-demand" => Some(ConnectPolicy::OnDemand),
+        "hybrid" => Some(ConnectPolicy::Hybrid),
         _ => return None,
     })
 }
 
 /// Returns the pattern that a value of [`PATTERN`] names.
 #[must_use]
-pub fn pattern(value: &str) -> Option<Pattern> {
-    let peers = |peers| within(1..=1 << 20, peers).map(|peers| Pattern::Sparse { peers });
+pub fn pattern(value: &str) -> Option<CommPattern> {
+    let peers = |peers| within(1..=1 << 20, peers).map(|peers| CommPattern::Sparse { peers });
     match value {
-        "unknown" => Some(Pattern::Unknown),
-        "dense" => Some(Pattern::Dense),
+        "unknown" => Some(CommPattern::Unknown),
+        "dense" => Some(CommPattern::Dense),
         sparse => sparse.strip_prefix("stencil:").and_then(peers),
     }
 }
 
-fn pattern_text(pattern: Pattern) -> String {
+fn pattern_text(pattern: CommPattern) -> String {
     match pattern {
-        Pattern::Unknown => "unknown".to_owned(),
-        Pattern::Dense => "dense".to_owned(),
-        Pattern::Sparse { peers } => format!("stencil:{peers}"),
+        CommPattern::Unknown => "unknown".to_owned(),
+        CommPattern::Dense => "dense".to_owned(),
+        CommPattern::Sparse { peers } => format!("stencil:{peers}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{PATTERN, Pattern, SCHEMES, pattern, scheme};
+    use super::{CommPattern, PATTERN, SCHEMES, pattern, scheme};
 
     #[test]
     fn a_pattern_is_read_as_it_is_printed() {
         for (text, expected) in [
-            ("unknown", Pattern::Unknown),
-            ("dense", Pattern::Dense),
-            ("stencil:6", Pattern::Sparse { peers: 6 }),
+            ("unknown", CommPattern::Unknown),
+            ("dense", CommPattern::Dense),
+            ("stencil:6", CommPattern::Sparse { peers: 6 }),
         ] {
             assert_eq!(pattern(text), Some(expected));
             assert_eq!((PATTERN.accepts)(text).as_deref(), Some(text));

@@ -3,12 +3,13 @@
 use proptest::prelude::*;
 
 use super::{
-    Action, Connection, Context, End, Event, Frame, Kind, Lane, Lanes, Limits, Local, Malformed,
-    Message, Reason, State, Why,
+    ConnectAction, ConnectConfig, ConnectContext, ConnectEvent, ConnectFailure, ConnectFrame,
+    ConnectFrameError, ConnectKind, ConnectLimits, ConnectMessage, ConnectState, PeerConnection,
+    QpAddress, QpAddressList, RankIncarnation, RejectReason,
     model::{Scenario, Step, Visited, explore},
 };
 
-fn real(connection: &mut Connection, event: Event, cx: &mut Context<'_>) {
+fn real(connection: &mut PeerConnection, event: ConnectEvent, cx: &mut ConnectContext<'_>) {
     connection.handle(event, cx);
 }
 
@@ -196,9 +197,9 @@ const EVICTING: Scenario = Scenario {
     ..BOTH
 };
 
-fn request(event: Event) -> Option<Message> {
+fn request(event: ConnectEvent) -> Option<ConnectMessage> {
     match event {
-        Event::Message(message) if message.kind == Kind::Request => Some(message),
+        ConnectEvent::Message(message) if message.kind == ConnectKind::Request => Some(message),
         _ => None,
     }
 }
@@ -207,7 +208,7 @@ fn request(event: Event) -> Option<Message> {
 fn mutant_the_client_accepts_a_crossing_request_too() {
     let mutant: Step = |connection, event, cx| {
         if let Some(message) = request(event)
-            && connection.state == State::ReqSent
+            && connection.state == ConnectState::ReqSent
         {
             return connection.accept(&message, cx);
         }
@@ -219,7 +220,7 @@ fn mutant_the_client_accepts_a_crossing_request_too() {
 #[test]
 fn mutant_nobody_accepts_a_crossing_request() {
     let mutant: Step = |connection, event, cx| {
-        if request(event).is_none() || connection.state != State::ReqSent {
+        if request(event).is_none() || connection.state != ConnectState::ReqSent {
             connection.handle(event, cx);
         }
     };
@@ -230,9 +231,9 @@ fn mutant_nobody_accepts_a_crossing_request() {
 fn mutant_a_repeated_request_makes_a_second_connection() {
     let mutant: Step = |connection, event, cx| {
         if request(event).is_some_and(|message| message.id == connection.attempt)
-            && connection.state == State::RepSent
+            && connection.state == ConnectState::RepSent
         {
-            connection.state = State::Idle;
+            connection.state = ConnectState::Idle;
         }
         connection.handle(event, cx);
     };
@@ -242,7 +243,7 @@ fn mutant_a_repeated_request_makes_a_second_connection() {
 #[test]
 fn mutant_a_late_request_revives_a_connection() {
     let mutant: Step = |connection, event, cx| {
-        if request(event).is_some() && connection.state == State::Idle {
+        if request(event).is_some() && connection.state == ConnectState::Idle {
             connection.met = false;
         }
         connection.handle(event, cx);
@@ -253,8 +254,8 @@ fn mutant_a_late_request_revives_a_connection() {
 #[test]
 fn mutant_a_reply_is_not_repeated() {
     let mutant: Step = |connection, event, cx| {
-        let late = connection.state == State::RepSent && event == Event::Timeout;
-        let again = request(event).is_some() && connection.state == State::RepSent;
+        let late = connection.state == ConnectState::RepSent && event == ConnectEvent::Timeout;
+        let again = request(event).is_some() && connection.state == ConnectState::RepSent;
         if !late && !again {
             connection.handle(event, cx);
         }
@@ -265,7 +266,8 @@ fn mutant_a_reply_is_not_repeated() {
 #[test]
 fn mutant_a_drained_side_does_not_say_so_again() {
     let mutant: Step = |connection, event, cx| {
-        let drain = matches!(event, Event::Message(message) if message.kind == Kind::Drain);
+        let drain =
+            matches!(event, ConnectEvent::Message(message) if message.kind == ConnectKind::Drain);
         if !drain || connection.has_lanes() {
             connection.handle(event, cx);
         }
@@ -277,8 +279,8 @@ fn mutant_a_drained_side_does_not_say_so_again() {
 fn mutant_a_side_drains_before_its_data_arrived() {
     let mutant: Step = |connection, event, cx| {
         connection.handle(event, cx);
-        if event == Event::Evict {
-            connection.handle(Event::Quiet, cx);
+        if event == ConnectEvent::Evict {
+            connection.handle(ConnectEvent::Quiesced, cx);
         }
     };
     caught(mutant, EVICTING);
@@ -287,9 +289,9 @@ fn mutant_a_side_drains_before_its_data_arrived() {
 #[test]
 fn mutant_any_reply_is_taken() {
     let mutant: Step = |connection, event, cx| {
-        if let Event::Message(message) = event
-            && message.kind == Kind::Reply
-            && connection.state == State::ReqSent
+        if let ConnectEvent::Message(message) = event
+            && message.kind == ConnectKind::Reply
+            && connection.state == ConnectState::ReqSent
         {
             connection.attempt = message.id;
         }
@@ -301,7 +303,7 @@ fn mutant_any_reply_is_taken() {
 #[test]
 fn mutant_who_is_greeted_opens() {
     let mutant: Step = |connection, event, cx| {
-        connection.answered |= event == Event::Greeted;
+        connection.answered |= event == ConnectEvent::GreetingArrived;
         connection.handle(event, cx);
     };
     caught(mutant, BOUND);
@@ -310,7 +312,7 @@ fn mutant_who_is_greeted_opens() {
 #[test]
 fn mutant_who_is_answered_opens() {
     let mutant: Step = |connection, event, cx| {
-        connection.heard |= event == Event::Answered;
+        connection.heard |= event == ConnectEvent::GreetingAcked;
         connection.handle(event, cx);
     };
     caught(mutant, BOUND);
@@ -319,8 +321,8 @@ fn mutant_who_is_answered_opens() {
 #[test]
 fn mutant_who_is_not_answered_fails() {
     let mutant: Step = |connection, event, cx| {
-        if event == Event::Broken && connection.state == State::Bound {
-            return connection.fail(Why::Broken, cx);
+        if event == ConnectEvent::Broken && connection.state == ConnectState::Bound {
+            return connection.fail(ConnectFailure::Broken, cx);
         }
         connection.handle(event, cx);
     };
@@ -331,7 +333,7 @@ fn mutant_who_is_not_answered_fails() {
 fn mutant_who_was_answered_waits_for_ever() {
     let mutant: Step = |connection, event, cx| {
         connection.handle(event, cx);
-        if connection.state == State::Bound {
+        if connection.state == ConnectState::Bound {
             connection.deadline = super::NEVER;
         }
     };
@@ -349,8 +351,8 @@ fn mutant_who_was_answered_waits_for_ever() {
 fn mutant_who_cannot_bind_asks_as_if_nothing_had_been_made() {
     for unbound in [[true, false], [false, true]] {
         let mutant: Step = |connection, event, cx| {
-            if event == Event::Connect && connection.state == State::Idle {
-                *connection = Connection::new(connection.peer);
+            if event == ConnectEvent::Connect && connection.state == ConnectState::Idle {
+                *connection = PeerConnection::new(connection.peer);
             }
             connection.handle(event, cx);
         };
@@ -365,79 +367,91 @@ fn mutant_who_cannot_bind_asks_as_if_nothing_had_been_made() {
 
 #[test]
 fn who_is_known_from_the_start_opens_when_it_was_answered_and_greeted() {
-    let (mut connection, local) = (Connection::bound(1, 1), local(0));
+    let (mut connection, local) = (PeerConnection::bound(1, 1), local(0));
     assert_eq!(connection.next_timeout(), None);
-    assert!(act(&mut connection, &local, Event::Connect, 0).is_empty());
+    assert!(act(&mut connection, &local, ConnectEvent::Connect, 0).is_empty());
     assert_eq!(
-        act(&mut connection, &local, Event::Greeted, 0),
-        [Action::Greet]
+        act(&mut connection, &local, ConnectEvent::GreetingArrived, 0),
+        [ConnectAction::Greet]
     );
-    assert!(act(&mut connection, &local, Event::Greeted, 0).is_empty());
+    assert!(act(&mut connection, &local, ConnectEvent::GreetingArrived, 0).is_empty());
     assert_eq!(
-        act(&mut connection, &local, Event::Answered, 0),
-        [Action::Open]
+        act(&mut connection, &local, ConnectEvent::GreetingAcked, 0),
+        [ConnectAction::Open]
     );
 
-    let mut connection = Connection::bound(1, 1);
-    assert!(act(&mut connection, &local, Event::Answered, 0).is_empty());
+    let mut connection = PeerConnection::bound(1, 1);
+    assert!(act(&mut connection, &local, ConnectEvent::GreetingAcked, 0).is_empty());
     let due = connection.next_timeout().expect("it waits for a greeting");
     assert_eq!(
-        act(&mut connection, &local, Event::Timeout, due),
-        [Action::Greet]
+        act(&mut connection, &local, ConnectEvent::Timeout, due),
+        [ConnectAction::Greet]
     );
     assert_eq!(
-        act(&mut connection, &local, Event::Greeted, 0),
-        [Action::Open]
+        act(&mut connection, &local, ConnectEvent::GreetingArrived, 0),
+        [ConnectAction::Open]
     );
-    assert_eq!(connection.state(), State::Ready);
+    assert_eq!(connection.state(), ConnectState::Ready);
 }
 
 /// The peer's device acknowledges, so the peer lives, and its host may be busy for long.
 #[test]
 fn who_was_answered_waits_for_a_greeting_as_long_as_the_device_answers() {
-    let (mut connection, local) = (Connection::bound(1, 1), local(0));
-    act(&mut connection, &local, Event::Answered, 0);
+    let (mut connection, local) = (PeerConnection::bound(1, 1), local(0));
+    act(&mut connection, &local, ConnectEvent::GreetingAcked, 0);
     for _ in 0..1000 {
         let due = connection.next_timeout().expect("it asks again");
-        let again = act(&mut connection, &local, Event::Timeout, due);
-        assert_eq!(again, [Action::Greet], "after {due} ps");
-        act(&mut connection, &local, Event::Answered, due);
+        let again = act(&mut connection, &local, ConnectEvent::Timeout, due);
+        assert_eq!(again, [ConnectAction::Greet], "after {due} ps");
+        act(&mut connection, &local, ConnectEvent::GreetingAcked, due);
     }
     assert_eq!(
-        act(&mut connection, &local, Event::Greeted, 0),
-        [Action::Open]
+        act(&mut connection, &local, ConnectEvent::GreetingArrived, 0),
+        [ConnectAction::Open]
     );
 }
 
 /// No side posts anything but a greeting before it has opened.
 #[test]
 fn data_over_what_is_known_from_the_start_says_that_the_greeting_was_taken() {
-    for before in [&[][..], &[Event::Greeted], &[Event::Answered]] {
-        let (mut connection, local) = (Connection::bound(1, 1), local(0));
+    for before in [
+        &[][..],
+        &[ConnectEvent::GreetingArrived],
+        &[ConnectEvent::GreetingAcked],
+    ] {
+        let (mut connection, local) = (PeerConnection::bound(1, 1), local(0));
         for event in before {
             act(&mut connection, &local, *event, 0);
         }
-        assert_eq!(connection.state(), State::Bound);
-        assert_eq!(act(&mut connection, &local, Event::Data, 0), [Action::Open]);
-        assert!(act(&mut connection, &local, Event::Answered, 0).is_empty());
-        assert_eq!(connection.state(), State::Ready);
+        assert_eq!(connection.state(), ConnectState::Bound);
+        assert_eq!(
+            act(&mut connection, &local, ConnectEvent::Data, 0),
+            [ConnectAction::Open]
+        );
+        assert!(act(&mut connection, &local, ConnectEvent::GreetingAcked, 0).is_empty());
+        assert_eq!(connection.state(), ConnectState::Ready);
     }
 }
 
-fn local(rank: u32) -> Local {
-    Local {
-        end: End {
+fn local(rank: u32) -> ConnectConfig {
+    ConnectConfig {
+        end: RankIncarnation {
             rank,
             incarnation: 1,
         },
-        limits: Limits::default(),
+        limits: ConnectLimits::default(),
         seed: 7,
     }
 }
 
-fn act(connection: &mut Connection, local: &Local, event: Event, now: u64) -> Vec<Action> {
+fn act(
+    connection: &mut PeerConnection,
+    local: &ConnectConfig,
+    event: ConnectEvent,
+    now: u64,
+) -> Vec<ConnectAction> {
     let mut actions = Vec::new();
-    let mut cx = Context {
+    let mut cx = ConnectContext {
         local,
         now,
         actions: &mut actions,
@@ -462,36 +476,39 @@ fn a_peer_that_never_answers_is_waited_for_as_long_as_asked_for() {
         assert!(tries >= 64 && seconds >= patience, "{seconds} s");
         assert!(seconds <= 30.max(patience * 4 / 3 + 1), "{seconds} s");
     }
-    let ages = Limits::default().patient(u64::MAX);
+    let ages = ConnectLimits::default().patient(u64::MAX);
     assert_eq!(ages.tries_max, u16::MAX);
 }
 
 /// Returns the tries and seconds until the peer counts as unreachable.
-fn never_answered(local: Local) -> (u32, u64) {
-    let mut connection = Connection::new(1);
-    act(&mut connection, &local, Event::Connect, 0);
+fn never_answered(local: ConnectConfig) -> (u32, u64) {
+    let mut connection = PeerConnection::new(1);
+    act(&mut connection, &local, ConnectEvent::Connect, 0);
     let (mut now, mut tries) = (0, 1);
     let ended = loop {
         let due = connection.next_timeout().expect("it waits for an answer");
         assert!(due > now && due - now <= local.limits.retry_max);
         now = due;
-        let actions = act(&mut connection, &local, Event::Timeout, now);
+        let actions = act(&mut connection, &local, ConnectEvent::Timeout, now);
         match actions[..] {
-            [Action::Send(again)] => assert_eq!(again.kind, Kind::Request),
+            [ConnectAction::Send(again)] => assert_eq!(again.kind, ConnectKind::Request),
             _ => break actions,
         }
         tries += 1;
     };
-    assert!(ended.contains(&Action::Fail(Why::Unreachable)), "{ended:?}");
-    assert_eq!(connection.state(), State::Failed);
-    let late = act(&mut connection, &local, Event::Connect, now);
-    assert_eq!(late, [Action::Fail(Why::Down)]);
+    assert!(
+        ended.contains(&ConnectAction::Fail(ConnectFailure::Unreachable)),
+        "{ended:?}"
+    );
+    assert_eq!(connection.state(), ConnectState::Failed);
+    let late = act(&mut connection, &local, ConnectEvent::Connect, now);
+    assert_eq!(late, [ConnectAction::Fail(ConnectFailure::Down)]);
     (tries, now / 1_000_000_000_000)
 }
 
 #[test]
 fn waits_double_up_to_the_longest_and_differ_between_seeds() {
-    let limits = Limits::default();
+    let limits = ConnectLimits::default();
     for tries in 0..64 {
         let longest = (limits.retry_first << tries.min(10)).min(limits.retry_max);
         let wait = limits.wait(tries, 1);
@@ -506,124 +523,131 @@ fn waits_double_up_to_the_longest_and_differ_between_seeds() {
 #[test]
 fn a_refusal_for_good_fails_and_one_for_now_waits() {
     let local = local(0);
-    let answer = |kind, connection: &mut Connection| {
-        let asked = act(connection, &local, Event::Connect, 0);
-        let Some(Action::Send(request)) = asked.last() else {
+    let answer = |kind, connection: &mut PeerConnection| {
+        let asked = act(connection, &local, ConnectEvent::Connect, 0);
+        let Some(ConnectAction::Send(request)) = asked.last() else {
             panic!("{asked:?}")
         };
-        let message = Message {
+        let message = ConnectMessage {
             kind,
             id: request.id,
-            from: End {
+            from: RankIncarnation {
                 rank: 1,
                 incarnation: 1,
             },
             to: local.end,
         };
-        act(connection, &local, Event::Message(message), 5)
+        act(connection, &local, ConnectEvent::Message(message), 5)
     };
-    let mut connection = Connection::new(1);
-    assert!(answer(Kind::Reject(Reason::NoQueuePair), &mut connection).is_empty());
-    assert_eq!(connection.state(), State::ReqSent);
+    let mut connection = PeerConnection::new(1);
+    assert!(
+        answer(
+            ConnectKind::Reject(RejectReason::NoQueuePair),
+            &mut connection
+        )
+        .is_empty()
+    );
+    assert_eq!(connection.state(), ConnectState::ReqSent);
     assert_eq!(connection.next_timeout(), Some(5 + local.limits.retry_max));
 
-    let mut connection = Connection::new(1);
-    let actions = answer(Kind::Reject(Reason::Policy), &mut connection);
-    let why = Why::Rejected(Reason::Policy);
-    assert_eq!(actions, [Action::Destroy, Action::Fail(why)]);
+    let mut connection = PeerConnection::new(1);
+    let actions = answer(ConnectKind::Reject(RejectReason::Policy), &mut connection);
+    let why = ConnectFailure::Rejected(RejectReason::Policy);
+    assert_eq!(actions, [ConnectAction::Destroy, ConnectAction::Fail(why)]);
 }
 
 #[test]
 fn a_broken_queue_pair_fails_both_sides() {
-    let mut connection = Connection::new(1);
-    connection.state = State::Ready;
-    let actions = act(&mut connection, &local(0), Event::Broken, 0);
+    let mut connection = PeerConnection::new(1);
+    connection.state = ConnectState::Ready;
+    let actions = act(&mut connection, &local(0), ConnectEvent::Broken, 0);
     let [
-        Action::Send(told),
-        Action::Destroy,
-        Action::Fail(Why::Broken),
+        ConnectAction::Send(told),
+        ConnectAction::Destroy,
+        ConnectAction::Fail(ConnectFailure::Broken),
     ] = actions[..]
     else {
         panic!("{actions:?}")
     };
-    assert_eq!(told.kind, Kind::Reject(Reason::Gone));
-    let mut peer = Connection::new(0);
-    (peer.state, peer.attempt, peer.incarnation) = (State::Ready, told.id, 1);
-    let heard = Message {
+    assert_eq!(told.kind, ConnectKind::Reject(RejectReason::PeerFailed));
+    let mut peer = PeerConnection::new(0);
+    (peer.state, peer.attempt, peer.incarnation) = (ConnectState::Ready, told.id, 1);
+    let heard = ConnectMessage {
         to: local(1).end,
         ..told
     };
-    let actions = act(&mut peer, &local(1), Event::Message(heard), 0);
-    let why = Why::Rejected(Reason::Gone);
-    assert_eq!(actions, [Action::Destroy, Action::Fail(why)]);
+    let actions = act(&mut peer, &local(1), ConnectEvent::Message(heard), 0);
+    let why = ConnectFailure::Rejected(RejectReason::PeerFailed);
+    assert_eq!(actions, [ConnectAction::Destroy, ConnectAction::Fail(why)]);
 }
 
-fn any_kind() -> impl Strategy<Value = Kind> {
+fn any_kind() -> impl Strategy<Value = ConnectKind> {
     prop_oneof![
-        Just(Kind::Request),
-        Just(Kind::Reply),
-        Just(Kind::Ready),
-        Just(Kind::Busy),
-        Just(Kind::Drain),
-        Just(Kind::Drained),
-        any_reason().prop_map(Kind::Reject),
+        Just(ConnectKind::Request),
+        Just(ConnectKind::Reply),
+        Just(ConnectKind::Ready),
+        Just(ConnectKind::Busy),
+        Just(ConnectKind::Drain),
+        Just(ConnectKind::Drained),
+        any_reason().prop_map(ConnectKind::Reject),
     ]
 }
 
-fn any_reason() -> impl Strategy<Value = Reason> {
+fn any_reason() -> impl Strategy<Value = RejectReason> {
     prop_oneof![
-        Just(Reason::NoQueuePair),
-        Just(Reason::Version),
-        Just(Reason::Policy),
-        Just(Reason::Unknown),
-        Just(Reason::Gone),
-        Just(Reason::Restarted),
+        Just(RejectReason::NoQueuePair),
+        Just(RejectReason::Version),
+        Just(RejectReason::Policy),
+        Just(RejectReason::Unknown),
+        Just(RejectReason::PeerFailed),
+        Just(RejectReason::Restarted),
     ]
 }
 
 /// Makes messages of a peer that sends anything, mostly close to valid ones.
-fn any_event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = ConnectEvent> {
     let id = prop_oneof![0..8_u32, any::<u32>()];
     let message = (any_kind(), id, 0..4_u32, 0..3_u32).prop_map(|(kind, id, from, to)| {
-        let [from, to] = [(1, from), (0, to)].map(|(rank, incarnation)| End { rank, incarnation });
-        Event::Message(Message { kind, id, from, to })
+        let [from, to] =
+            [(1, from), (0, to)].map(|(rank, incarnation)| RankIncarnation { rank, incarnation });
+        ConnectEvent::Message(ConnectMessage { kind, id, from, to })
     });
     prop_oneof![
         6 => message,
-        1 => Just(Event::Connect),
-        1 => Just(Event::Timeout),
-        1 => Just(Event::Data),
-        1 => Just(Event::Greeted),
-        1 => Just(Event::Evict),
-        1 => Just(Event::Quiet),
-        1 => Just(Event::Broken),
+        1 => Just(ConnectEvent::Connect),
+        1 => Just(ConnectEvent::Timeout),
+        1 => Just(ConnectEvent::Data),
+        1 => Just(ConnectEvent::GreetingArrived),
+        1 => Just(ConnectEvent::Evict),
+        1 => Just(ConnectEvent::Quiesced),
+        1 => Just(ConnectEvent::Broken),
     ]
 }
 
-fn any_lane() -> impl Strategy<Value = Lane> {
-    (0..1_u32 << 24, 0..1_u32 << 24).prop_map(|(qpn, psn)| Lane { qpn, psn })
+fn any_lane() -> impl Strategy<Value = QpAddress> {
+    (0..1_u32 << 24, 0..1_u32 << 24).prop_map(|(qpn, psn)| QpAddress { qpn, psn })
 }
 
-fn any_frame() -> impl Strategy<Value = Frame> {
+fn any_frame() -> impl Strategy<Value = ConnectFrame> {
     let lanes = prop::collection::vec(any_lane(), 1..=8);
     let ends = (any::<u32>(), 1..u32::MAX, any::<u32>(), 1..u32::MAX);
     (any_kind(), any::<u32>(), ends, any::<u32>(), lanes).prop_map(
         |(kind, id, (rank, incarnation, to_rank, to_incarnation), caps, lanes)| {
-            let lanes = if matches!(kind, Kind::Request | Kind::Reply) {
-                Lanes::new(&lanes).expect("at most 8")
+            let lanes = if matches!(kind, ConnectKind::Request | ConnectKind::Reply) {
+                QpAddressList::new(&lanes).expect("at most 8")
             } else {
-                Lanes::default()
+                QpAddressList::default()
             };
-            let message = Message {
+            let message = ConnectMessage {
                 kind,
                 id,
-                from: End { rank, incarnation },
-                to: End {
+                from: RankIncarnation { rank, incarnation },
+                to: RankIncarnation {
                     rank: to_rank,
                     incarnation: to_incarnation,
                 },
             };
-            Frame {
+            ConnectFrame {
                 message,
                 caps,
                 lanes,
@@ -636,20 +660,20 @@ proptest! {
     /// Whatever the peer sends, queue pairs are made and destroyed in turn, and there is always a way to an end.
     #[test]
     fn nonsense_harms_nobody(events in prop::collection::vec(any_event(), 0..60)) {
-        let (mut connection, local) = (Connection::new(1), local(0));
+        let (mut connection, local) = (PeerConnection::new(1), local(0));
         let (mut lanes, mut now) = (false, 0);
         for event in events {
-            now = connection.next_timeout().filter(|_| event == Event::Timeout).unwrap_or(now);
+            now = connection.next_timeout().filter(|_| event == ConnectEvent::Timeout).unwrap_or(now);
             for action in act(&mut connection, &local, event, now) {
                 match action {
-                    Action::Create => prop_assert!(!std::mem::replace(&mut lanes, true)),
-                    Action::Destroy => prop_assert!(std::mem::replace(&mut lanes, false)),
-                    Action::Bind | Action::Open | Action::Quiesce => prop_assert!(lanes),
+                    ConnectAction::Create => prop_assert!(!std::mem::replace(&mut lanes, true)),
+                    ConnectAction::Destroy => prop_assert!(std::mem::replace(&mut lanes, false)),
+                    ConnectAction::Bind | ConnectAction::Open | ConnectAction::Quiesce => prop_assert!(lanes),
                     _ => {}
                 }
             }
             prop_assert_eq!(lanes, connection.has_lanes());
-            let waits = matches!(connection.state(), State::ReqSent | State::RepSent);
+            let waits = matches!(connection.state(), ConnectState::ReqSent | ConnectState::RepSent);
             prop_assert!(!waits || connection.next_timeout().is_some());
         }
     }
@@ -658,12 +682,12 @@ proptest! {
     fn a_frame_survives_the_wire(frame in any_frame()) {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
-        prop_assert_eq!(Frame::parse(&bytes), Ok(frame));
+        prop_assert_eq!(ConnectFrame::parse(&bytes), Ok(frame));
     }
 
     #[test]
     fn any_bytes_are_a_frame_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
-        if let Ok(frame) = Frame::parse(&bytes) {
+        if let Ok(frame) = ConnectFrame::parse(&bytes) {
             let mut again = Vec::new();
             frame.encode(&mut again);
             prop_assert_eq!(again, bytes);
@@ -676,10 +700,10 @@ proptest! {
     ) {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
-        let shorter = Frame::parse(&bytes[..bytes.len() - 1]);
-        prop_assert_eq!(shorter, Err(Malformed::Length(bytes.len() - 1)));
+        let shorter = ConnectFrame::parse(&bytes[..bytes.len() - 1]);
+        prop_assert_eq!(shorter, Err(ConnectFrameError::Length(bytes.len() - 1)));
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
-        prop_assert_ne!(Frame::parse(&bytes), Ok(frame));
+        prop_assert_ne!(ConnectFrame::parse(&bytes), Ok(frame));
     }
 }

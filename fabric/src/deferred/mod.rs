@@ -21,58 +21,59 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
     driver::{
-        AbilitySummary, Armed, Caps, Command, ConnectAhead, Down, Driver, DriverAbilities,
-        EventCounters, Evidence, FailureWatch, GuardedMemory, ListLimits, LocalRange, MappedMemory,
-        NamedSlots, NullDriver, Offer, Peer, PeerPaths, Post, Prepared, Progress, Sink,
-        TagMatching, TaskLists, Token, WaitOn,
+        AbilitySummary, ArmResult, Caps, CommandToken, ConnectAhead, DownCause, DownEvidence,
+        Driver, DriverAbilities, DriverCommand, EventCounters, FailureWatch, GuardedMemory,
+        ListLimits, LocalRange, MappedMemory, NamedSlots, NullDriver, PeerPaths, PostResult,
+        PreparedEndpoint, Sink, TagBuffer, TagMatching, TaskLists, TurnProgress, WakeSource,
+        WorldRank,
     },
-    memory::{Region, RemoteRegion},
-    offload::Task,
-    shm::Processes,
-    tags::Tag,
+    memory::{MemoryRegion, RemoteRegion},
+    offload::TriggeredTask,
+    shm::ProcessMonitor,
+    tags::MatchTag,
 };
 
 /// A driver that is connected, or will be.
 #[derive(Debug)]
-pub struct Late {
+pub struct DeferredDriver {
     caps: Caps,
-    waits: Vec<WaitOn>,
+    waits: Vec<WakeSource>,
     abilities: AbilitySummary,
     rank: u32,
     ranks: u32,
-    way: Way,
+    way: DeferredState,
     /// Processes of this node's ranks, if the driver does not watch them itself. Dropped after the driver.
-    processes: Option<Processes>,
+    processes: Option<ProcessMonitor>,
     turns: u64,
 }
 
 #[derive(Debug)]
-enum Way {
-    Joining(Joining),
+enum DeferredState {
+    Joining(PendingJoin),
     /// With the driver, or with a [`NullDriver`] if it could not be connected.
     Joined(Box<dyn Driver>),
 }
 
 /// State until a thread has made the driver, or knows why there is none.
 #[derive(Debug)]
-struct Joining {
+struct PendingJoin {
     /// `None` once it was waited for.
     thread: Option<JoinHandle<io::Result<Box<dyn Driver>>>>,
     over: Arc<AtomicBool>,
     bell: Arc<OwnedFd>,
     /// Peers to connect to when the driver is there.
-    wanted: Vec<Peer>,
+    wanted: Vec<WorldRank>,
     /// Peers to give up when the driver is there.
-    gone: Vec<(Peer, Option<Down>)>,
+    given_up: Vec<(WorldRank, Option<DownCause>)>,
 }
 
 /// Rings when the thread ends, even by a panic.
-struct Ring {
+struct JoinSignal {
     over: Arc<AtomicBool>,
     bell: Arc<OwnedFd>,
 }
 
-impl Drop for Ring {
+impl Drop for JoinSignal {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         // The bell has room for this.
@@ -80,7 +81,7 @@ impl Drop for Ring {
     }
 }
 
-impl Late {
+impl DeferredDriver {
     /// Opens the driver of `rank`, one of `ranks`. `join` gets the addresses of all ranks and connects the driver.
     ///
     /// `join` is called in its own thread. It may wait for other ranks, but not forever, because this driver cannot be closed
@@ -89,16 +90,16 @@ impl Late {
     /// # Errors
     /// The system's error about a thread or a descriptor.
     pub fn open(
-        prepared: Box<dyn Prepared>,
+        prepared: Box<dyn PreparedEndpoint>,
         (rank, ranks): (u32, u32),
-        join: impl FnOnce(Box<dyn Prepared>) -> io::Result<Box<dyn Driver>> + Send + 'static,
+        join: impl FnOnce(Box<dyn PreparedEndpoint>) -> io::Result<Box<dyn Driver>> + Send + 'static,
     ) -> io::Result<Self> {
         let (caps, abilities) = (prepared.caps().clone(), prepared.abilities());
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (over, bell) = (Arc::new(AtomicBool::new(false)), Arc::new(bell));
         let mut waits = prepared.wait_on();
-        waits.push(WaitOn::Fd(Arc::clone(&bell)));
-        let ring = Ring {
+        waits.push(WakeSource::Fd(Arc::clone(&bell)));
+        let ring = JoinSignal {
             over: Arc::clone(&over),
             bell: Arc::clone(&bell),
         };
@@ -116,19 +117,19 @@ impl Late {
             ranks,
             processes: None,
             turns: 0,
-            way: Way::Joining(Joining {
+            way: DeferredState::Joining(PendingJoin {
                 thread: Some(thread),
                 over,
                 bell,
                 wanted: Vec::new(),
-                gone: Vec::new(),
+                given_up: Vec::new(),
             }),
         })
     }
 
     /// Adds notifications of ended processes on this node, which the network may not notice.
     #[must_use]
-    pub fn beside(mut self, processes: Processes) -> Self {
+    pub fn with_processes(mut self, processes: ProcessMonitor) -> Self {
         self.waits.push(processes.wait_on());
         self.processes = Some(processes);
         self
@@ -136,15 +137,15 @@ impl Late {
 
     /// Waits for the driver and returns it.
     fn joined(&mut self) -> &mut dyn Driver {
-        if let Way::Joining(joining) = &mut self.way {
+        if let DeferredState::Joining(joining) = &mut self.way {
             let driver = joining.end();
-            self.way = Way::Joined(driver.unwrap_or_else(|why| self.without_peers(&why)));
+            self.way = DeferredState::Joined(driver.unwrap_or_else(|why| self.without_peers(&why)));
             // All ranks have arrived, because this one now knows their addresses.
-            self.processes.iter_mut().for_each(Processes::watch);
+            self.processes.iter_mut().for_each(ProcessMonitor::watch);
         }
         match &mut self.way {
-            Way::Joined(driver) => &mut **driver,
-            Way::Joining(_) => unreachable!("ended above"),
+            DeferredState::Joined(driver) => &mut **driver,
+            DeferredState::Joining(_) => unreachable!("ended above"),
         }
     }
 
@@ -156,19 +157,19 @@ impl Late {
     fn without_peers(&self, why: &io::Error) -> Box<dyn Driver> {
         let peers = (0..self.ranks).filter(|peer| *peer != self.rank);
         let null = NullDriver::new(self.caps.clone(), self.abilities, why);
-        Box::new(null.reporting(peers.map(Peer)))
+        Box::new(null.reporting(peers.map(WorldRank)))
     }
 
     /// Returns the driver if it is connected.
     fn there(&mut self) -> Option<&mut dyn Driver> {
         match &mut self.way {
-            Way::Joined(driver) => Some(&mut **driver),
-            Way::Joining(_) => None,
+            DeferredState::Joined(driver) => Some(&mut **driver),
+            DeferredState::Joining(_) => None,
         }
     }
 }
 
-impl Joining {
+impl PendingJoin {
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
@@ -190,7 +191,7 @@ impl Joining {
         {
             connections.connect_many(&self.wanted);
         }
-        for (peer, how) in self.gone.drain(..) {
+        for (peer, how) in self.given_up.drain(..) {
             let _as_we_said = driver.give_up(peer, how);
         }
         Ok(driver)
@@ -199,75 +200,81 @@ impl Joining {
 
 /// Reports ranks whose processes have ended. If the driver has reported one before, or does now, it gives the same answer.
 #[cold]
-fn bury(driver: &mut dyn Driver, dead: Vec<Peer>, sink: &mut dyn Sink) {
+fn give_up_all(driver: &mut dyn Driver, dead: Vec<WorldRank>, sink: &mut dyn Sink) {
     for peer in dead {
-        let how = driver.give_up(peer, Some(Down::Failed));
+        let how = driver.give_up(peer, Some(DownCause::Failed));
         sink.peer_down(peer, how);
     }
 }
 
 /// Joins before closing: the other ranks wait for this one's address, and the driver notifies them of its end.
-impl Drop for Late {
+impl Drop for DeferredDriver {
     fn drop(&mut self) {
         self.joined();
     }
 }
 
-impl Driver for Late {
+impl Driver for DeferredDriver {
     fn caps(&self) -> &Caps {
         &self.caps
     }
 
     #[inline]
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         match &mut self.way {
-            Way::Joined(driver) => driver.post(command),
-            Way::Joining(_) if matches!(command, Command::Message { .. }) => Post::Full(command),
+            DeferredState::Joined(driver) => driver.post(command),
+            DeferredState::Joining(_) if matches!(command, DriverCommand::Message { .. }) => {
+                PostResult::Full(command)
+            }
             // The memory or counters that it concerns were waited for.
-            Way::Joining(_) => self.joined().post(command),
+            DeferredState::Joining(_) => self.joined().post(command),
         }
     }
 
     #[inline]
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
         match &mut self.way {
-            Way::Joined(driver) => match &mut self.processes {
+            DeferredState::Joined(driver) => match &mut self.processes {
                 None => driver.progress(budget, sink),
                 Some(processes) => {
                     self.turns += 1;
-                    let known = processes.has_news();
+                    let known = processes.has_newly_ended();
                     let done = driver.progress(budget, sink);
                     processes.turn();
                     // Report deaths only after everything that arrived before them was handed out.
                     if known && done.events < budget {
-                        bury(&mut **driver, processes.take_news(), sink);
+                        give_up_all(&mut **driver, processes.take_newly_ended(), sink);
                     }
                     done
                 }
             },
-            Way::Joining(joining) if !joining.is_over() => Progress { events: 0 },
+            DeferredState::Joining(joining) if !joining.is_over() => TurnProgress { events: 0 },
             // Messages find room from now on.
-            Way::Joining(_) => {
+            DeferredState::Joining(_) => {
                 self.joined();
-                Progress { events: 1 }
+                TurnProgress { events: 1 }
             }
         }
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> ArmResult {
         match &mut self.way {
-            Way::Joined(_) if self.processes.as_mut().is_some_and(Processes::arm) => Armed::Busy,
-            Way::Joined(driver) => driver.arm(),
-            Way::Joining(joining) if joining.is_over() => Armed::Busy,
-            Way::Joining(_) => Armed::Ready,
+            DeferredState::Joined(_)
+                if self.processes.as_mut().is_some_and(ProcessMonitor::arm) =>
+            {
+                ArmResult::Busy
+            }
+            DeferredState::Joined(driver) => driver.arm(),
+            DeferredState::Joining(joining) if joining.is_over() => ArmResult::Busy,
+            DeferredState::Joining(_) => ArmResult::Ready,
         }
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
+    fn wait_on(&self) -> Vec<WakeSource> {
         self.waits.clone()
     }
 
-    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
         self.joined().allocate(len)
     }
 
@@ -277,49 +284,49 @@ impl Driver for Late {
         self.there()?.expose(range)
     }
 
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
         if let Some(driver) = self.there() {
             driver.expect(awaited);
         }
     }
 
-    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+    fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
         match &mut self.way {
-            Way::Joined(driver) => driver.give_up(peer, how),
-            Way::Joining(joining) => {
-                joining.gone.push((peer, how));
-                how.unwrap_or(Down::Failed)
+            DeferredState::Joined(driver) => driver.give_up(peer, how),
+            DeferredState::Joining(joining) => {
+                joining.given_up.push((peer, how));
+                how.unwrap_or(DownCause::Failed)
             }
         }
     }
 }
 
 /// Hands out the abilities of the connected driver. Before it is connected, this driver stands for those that were promised.
-impl DriverAbilities for Late {
+impl DriverAbilities for DeferredDriver {
     fn event_counters(&mut self) -> Option<&mut dyn EventCounters> {
         match self.way {
-            Way::Joining(_) if self.abilities.counters => Some(self),
+            DeferredState::Joining(_) if self.abilities.counters => Some(self),
             _ => self.there()?.event_counters(),
         }
     }
 
     fn task_lists(&mut self) -> Option<&mut dyn TaskLists> {
         match self.way {
-            Way::Joining(_) if self.abilities.lists.is_some() => Some(self),
+            DeferredState::Joining(_) if self.abilities.lists.is_some() => Some(self),
             _ => self.there()?.task_lists(),
         }
     }
 
     fn tag_matching(&mut self) -> Option<&mut dyn TagMatching> {
         match self.way {
-            Way::Joining(_) if self.abilities.tags.is_some() => Some(self),
+            DeferredState::Joining(_) if self.abilities.tags.is_some() => Some(self),
             _ => self.there()?.tag_matching(),
         }
     }
 
     fn connect_ahead(&mut self) -> Option<&mut dyn ConnectAhead> {
         match self.way {
-            Way::Joining(_) if self.abilities.connects => Some(self),
+            DeferredState::Joining(_) if self.abilities.connects => Some(self),
             _ => self.there()?.connect_ahead(),
         }
     }
@@ -349,8 +356,8 @@ impl DriverAbilities for Late {
     }
 }
 
-impl EventCounters for Late {
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+impl EventCounters for DeferredDriver {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<MemoryRegion> {
         let driver = self.joined();
         match driver.event_counters() {
             Some(counters) => counters.allocate_counters(len),
@@ -359,24 +366,24 @@ impl EventCounters for Late {
     }
 }
 
-impl TaskLists for Late {
+impl TaskLists for DeferredDriver {
     fn list_limits(&self) -> ListLimits {
         self.abilities.lists.unwrap_or_default()
     }
 
-    fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+    fn post_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> bool {
         self.joined_lists().post_list(tasks, token)
     }
 
-    fn cancel_lists(&mut self, token: Token) {
+    fn cancel_lists(&mut self, token: CommandToken) {
         self.joined_lists().cancel_lists(token);
     }
 
-    fn forget_lists(&mut self, token: Token) -> bool {
+    fn forget_lists(&mut self, token: CommandToken) -> bool {
         self.joined_lists().forget_lists(token)
     }
 
-    fn give_name(&mut self, name: u64, region: &Region) {
+    fn give_name(&mut self, name: u64, region: &MemoryRegion) {
         self.joined_lists().give_name(name, region);
     }
 
@@ -386,39 +393,39 @@ impl TaskLists for Late {
 }
 
 /// Before the driver is connected: messages find no room, and no memory is lent.
-impl TagMatching for Late {
+impl TagMatching for DeferredDriver {
     fn shortest_body(&mut self) -> usize {
         self.abilities.tags.unwrap_or(usize::MAX)
     }
 
-    fn post_tagged<'a>(&mut self, _tag: Tag, message: Command<'a>) -> Post<'a> {
+    fn post_tagged<'a>(&mut self, _tag: MatchTag, message: DriverCommand<'a>) -> PostResult<'a> {
         self.post(message)
     }
 
-    fn offer(&mut self, _from: Peer, _offer: Offer) -> bool {
+    fn offer(&mut self, _from: WorldRank, _offer: TagBuffer) -> bool {
         false
     }
 
-    fn take_back(&mut self, _token: Token) -> bool {
+    fn take_back(&mut self, _token: CommandToken) -> bool {
         true
     }
 }
 
-impl ConnectAhead for Late {
+impl ConnectAhead for DeferredDriver {
     /// Keeps the peers until the driver is connected.
-    fn connect_many(&mut self, peers: &[Peer]) {
-        if let Way::Joining(joining) = &mut self.way {
+    fn connect_many(&mut self, peers: &[WorldRank]) {
+        if let DeferredState::Joining(joining) = &mut self.way {
             joining.wanted.extend(peers);
         }
     }
 }
 
-impl FailureWatch for Late {
+impl FailureWatch for DeferredDriver {
     fn knows_peers(&mut self) -> bool {
-        matches!(self.way, Way::Joined(_))
+        matches!(self.way, DeferredState::Joined(_))
     }
 
-    fn answers(&mut self, peer: Peer) -> u64 {
+    fn answers(&mut self, peer: WorldRank) -> u64 {
         let driver = self.there().and_then(|driver| driver.failure_watch());
         let answers = driver.map_or(0, |watch| watch.answers(peer));
         match &self.processes {
@@ -428,12 +435,12 @@ impl FailureWatch for Late {
         }
     }
 
-    fn evidence(&mut self, peer: Peer) -> Evidence {
+    fn evidence(&mut self, peer: WorldRank) -> DownEvidence {
         let processes = self.processes.as_ref();
         if processes.is_some_and(|processes| processes.has_ended(peer)) {
-            return Evidence::Ended;
+            return DownEvidence::Ended;
         }
         let driver = self.there();
-        driver.map_or(Evidence::Unreachable, |driver| driver.evidence(peer))
+        driver.map_or(DownEvidence::Unreachable, |driver| driver.evidence(peer))
     }
 }

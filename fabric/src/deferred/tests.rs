@@ -10,26 +10,26 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::Late;
+use super::DeferredDriver;
 use crate::{
     driver::{
-        AbilitySummary, Armed, Caps, Command, ConnectAhead, Down, Driver, DriverAbilities,
-        Evidence, Failure, FailureWatch, ListLimits, LocalRange, Payload, Peer, Post, Prepared,
-        Progress, Sink, Token, WaitOn,
+        AbilitySummary, ArmResult, Caps, CommandFailure, CommandToken, ConnectAhead, DownCause,
+        DownEvidence, Driver, DriverAbilities, DriverCommand, FailureWatch, ListLimits, LocalRange,
+        PayloadView, PostResult, PreparedEndpoint, Sink, TurnProgress, WakeSource, WorldRank,
     },
     lacks_abilities,
-    loopback::{Loopback, world},
-    memory::{Region, RemoteRegion},
+    loopback::{LoopbackDriver, world},
+    memory::{MemoryRegion, RemoteRegion},
 };
 
 /// A driver that only needs to be released, and that records some calls.
 #[derive(Debug)]
 struct Noted {
-    driver: Loopback,
+    driver: LoopbackDriver,
     notes: Notes,
 }
 
-impl Prepared for Noted {
+impl PreparedEndpoint for Noted {
     fn address(&self) -> Vec<u8> {
         vec![1]
     }
@@ -38,7 +38,7 @@ impl Prepared for Noted {
         self.driver.caps()
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
+    fn wait_on(&self) -> Vec<WakeSource> {
         self.driver.wait_on()
     }
 
@@ -60,23 +60,23 @@ impl Driver for Noted {
         self.driver.caps()
     }
 
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         self.driver.post(command)
     }
 
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
         self.driver.progress(budget, sink)
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> ArmResult {
         self.driver.arm()
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
+    fn wait_on(&self) -> Vec<WakeSource> {
         self.driver.wait_on()
     }
 
-    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
         self.driver.allocate(len)
     }
 
@@ -84,14 +84,14 @@ impl Driver for Noted {
         self.driver.expose(range)
     }
 
-    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<WorldRank>) {}
 
-    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+    fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
         self.notes
             .lock()
             .unwrap()
             .push(format!("give up {peer:?} {how:?}"));
-        how.unwrap_or(Down::Failed)
+        how.unwrap_or(DownCause::Failed)
     }
 }
 
@@ -106,7 +106,7 @@ impl DriverAbilities for Noted {
 }
 
 impl ConnectAhead for Noted {
-    fn connect_many(&mut self, peers: &[Peer]) {
+    fn connect_many(&mut self, peers: &[WorldRank]) {
         self.notes
             .lock()
             .unwrap()
@@ -117,36 +117,36 @@ impl ConnectAhead for Noted {
 #[derive(Default)]
 struct Heard {
     messages: Vec<Vec<u8>>,
-    failed: Vec<(Token, Failure)>,
-    down: Vec<(Peer, Down)>,
+    failed: Vec<(CommandToken, CommandFailure)>,
+    down: Vec<(WorldRank, DownCause)>,
 }
 
 impl Sink for Heard {
-    fn message(&mut self, _: Peer, header: &[u8], _: Payload<'_>) {
+    fn message(&mut self, _: WorldRank, header: &[u8], _: PayloadView<'_>) {
         self.messages.push(header.to_vec());
     }
 
-    fn complete(&mut self, _: Token) {
+    fn complete(&mut self, _: CommandToken) {
         panic!("nothing is put here");
     }
 
-    fn fetched(&mut self, _: Token, _: u64) {
+    fn fetched(&mut self, _: CommandToken, _: u64) {
         panic!("nothing is fetched here");
     }
 
-    fn failed(&mut self, token: Token, why: Failure) {
+    fn failed(&mut self, token: CommandToken, why: CommandFailure) {
         self.failed.push((token, why));
     }
 
-    fn reached(&mut self, _: Token) {
+    fn reached(&mut self, _: CommandToken) {
         panic!("nothing is watched here");
     }
 
-    fn triggered(&mut self, _: Token) {
+    fn triggered(&mut self, _: CommandToken) {
         panic!("no list is posted here");
     }
 
-    fn peer_down(&mut self, peer: Peer, how: Down) {
+    fn peer_down(&mut self, peer: WorldRank, how: DownCause) {
         self.down.push((peer, how));
     }
 }
@@ -156,7 +156,7 @@ type Notes = Arc<Mutex<Vec<String>>>;
 
 /// Returns rank 0 of three, which joins when it gets a word; the sender of that word; the notes of its driver; and the other
 /// ranks.
-fn late() -> (Late, Sender<Word>, Notes, Vec<Loopback>) {
+fn late() -> (DeferredDriver, Sender<Word>, Notes, Vec<LoopbackDriver>) {
     let mut others = world(3);
     let notes = Notes::default();
     let noted = Noted {
@@ -164,51 +164,51 @@ fn late() -> (Late, Sender<Word>, Notes, Vec<Loopback>) {
         notes: Arc::clone(&notes),
     };
     let (tell, told): (_, Receiver<Word>) = mpsc::channel();
-    let join = move |prepared: Box<dyn Prepared>| {
+    let join = move |prepared: Box<dyn PreparedEndpoint>| {
         told.recv().map_err(io::Error::other)??;
         prepared.connect(&[])
     };
-    let late = Late::open(Box::new(noted), (0, 3), join).unwrap();
+    let late = DeferredDriver::open(Box::new(noted), (0, 3), join).unwrap();
     (late, tell, notes, others)
 }
 
-fn message(to: u32) -> Command<'static> {
-    Command::Message {
-        to: Peer(to),
+fn message(to: u32) -> DriverCommand<'static> {
+    DriverCommand::Message {
+        to: WorldRank(to),
         header: b"hello",
         body: b"",
     }
 }
 
 /// Sleeps until one of the descriptors is readable.
-fn sleep_on(late: &Late) -> bool {
+fn sleep_on(late: &DeferredDriver) -> bool {
     let waits = late.wait_on();
     let fds = waits.iter().map(|wait| match wait {
-        WaitOn::Fd(fd) => PollFd::new(&**fd, PollFlags::IN),
+        WakeSource::Fd(fd) => PollFd::new(&**fd, PollFlags::IN),
         other => panic!("{other:?}"),
     });
     let guard = Timespec::try_from(Duration::from_secs(20)).unwrap();
     poll(&mut fds.collect::<Vec<_>>(), Some(&guard)).unwrap() > 0
 }
 
-fn why_down(late: &mut Late) -> String {
-    match late.evidence(Peer(1)) {
-        Evidence::Reported(why) => why,
+fn why_down(late: &mut DeferredDriver) -> String {
+    match late.evidence(WorldRank(1)) {
+        DownEvidence::Reported(why) => why,
         evidence => panic!("{evidence:?}"),
     }
 }
 
 /// Sleeps until it has joined, or has failed to, and no longer.
-fn end_at(late: &mut Late, heard: &mut Heard) {
+fn end_at(late: &mut DeferredDriver, heard: &mut Heard) {
     while !late.knows_peers() {
-        if late.arm() == Armed::Ready {
+        if late.arm() == ArmResult::Ready {
             assert!(sleep_on(late), "nobody rang");
         }
         let _turn = late.progress(9, heard);
     }
 }
 
-fn end(late: &mut Late, heard: &mut Heard) {
+fn end(late: &mut DeferredDriver, heard: &mut Heard) {
     end_at(late, heard);
     let _turn = late.progress(9, heard);
 }
@@ -217,23 +217,23 @@ fn end(late: &mut Late, heard: &mut Heard) {
 fn messages_wait_until_the_others_are_known() {
     let (mut late, tell, _, mut others) = late();
     let mut heard = Heard::default();
-    assert!(matches!(late.post(message(1)), Post::Full(_)));
-    assert_eq!(late.arm(), Armed::Ready);
+    assert!(matches!(late.post(message(1)), PostResult::Full(_)));
+    assert_eq!(late.arm(), ArmResult::Ready);
     assert_eq!(late.progress(9, &mut heard).events, 0);
     let waits = late.wait_on().len();
     tell.send(Ok(())).unwrap();
     end(&mut late, &mut heard);
-    assert!(matches!(late.post(message(1)), Post::Posted));
+    assert!(matches!(late.post(message(1)), PostResult::Posted));
     let _turn = others[0].progress(9, &mut heard);
     assert_eq!(heard.messages, [b"hello"]);
-    assert_eq!(late.arm(), Armed::Ready, "the bell was heard");
+    assert_eq!(late.arm(), ArmResult::Ready, "the bell was heard");
     assert_eq!(late.wait_on().len(), waits);
 }
 
 #[test]
 fn memory_for_peers_is_waited_for() {
     let (mut late, tell, ..) = late();
-    let plain = Region::anonymous(100).unwrap();
+    let plain = MemoryRegion::anonymous(100).unwrap();
     assert!(late.expose(plain.range()).is_none(), "a key for nobody");
     let teller = thread::spawn(move || tell.send(Ok(())).unwrap());
     let region = late.allocate(100).unwrap();
@@ -245,9 +245,14 @@ fn memory_for_peers_is_waited_for() {
 fn what_was_said_before_is_heard_later() {
     let (mut late, tell, notes, _others) = late();
     for peer in [1, 2] {
-        late.connect_ahead().unwrap().connect_many(&[Peer(peer)]);
+        late.connect_ahead()
+            .unwrap()
+            .connect_many(&[WorldRank(peer)]);
     }
-    assert_eq!(late.give_up(Peer(2), Some(Down::Finished)), Down::Finished);
+    assert_eq!(
+        late.give_up(WorldRank(2), Some(DownCause::Finished)),
+        DownCause::Finished
+    );
     assert!(notes.lock().unwrap().is_empty());
     tell.send(Ok(())).unwrap();
     end(&mut late, &mut Heard::default());
@@ -266,26 +271,32 @@ fn who_never_hears_where_the_others_are_has_lost_them_and_says_why() {
     let mut heard = Heard::default();
     end_at(&mut late, &mut heard);
     assert!(
-        matches!(late.post(message(1)), Post::Full(_)),
+        matches!(late.post(message(1)), PostResult::Full(_)),
         "not told yet"
     );
     let _turn = late.progress(9, &mut heard);
     assert_eq!(
         heard.down,
-        [(Peer(1), Down::Failed), (Peer(2), Down::Failed)]
+        [
+            (WorldRank(1), DownCause::Failed),
+            (WorldRank(2), DownCause::Failed)
+        ]
     );
     let why = why_down(&mut late);
     assert!(why.contains("rank 2 is silent"), "{why}");
     let why = late.allocate(1).unwrap_err().to_string();
     assert!(why.contains("rank 2 is silent"), "{why}");
-    assert!(matches!(late.post(message(1)), Post::Posted));
-    let token = Token(5);
+    assert!(matches!(late.post(message(1)), PostResult::Posted));
+    let token = CommandToken(5);
     late.task_lists().unwrap().cancel_lists(token);
-    assert_eq!(late.arm(), Armed::Busy);
+    assert_eq!(late.arm(), ArmResult::Busy);
     let _turn = late.progress(9, &mut heard);
-    assert!(matches!(heard.failed[..], [(Token(5), Failure::Cancelled)]));
+    assert!(matches!(
+        heard.failed[..],
+        [(CommandToken(5), CommandFailure::Cancelled)]
+    ));
     assert_eq!(heard.down.len(), 2, "told once");
-    assert_eq!(late.arm(), Armed::Ready);
+    assert_eq!(late.arm(), ArmResult::Ready);
 }
 
 #[test]
@@ -295,11 +306,11 @@ fn a_panic_while_it_joins_is_the_end_of_all_ways() {
         notes: Arc::default(),
     };
     let join = |_| panic!("this panic is part of the test");
-    let mut late = Late::open(Box::new(prepared), (0, 2), join).unwrap();
+    let mut late = DeferredDriver::open(Box::new(prepared), (0, 2), join).unwrap();
     let mut heard = Heard::default();
     end(&mut late, &mut heard);
     let _turn = late.progress(9, &mut heard);
-    assert_eq!(heard.down, [(Peer(1), Down::Failed)]);
+    assert_eq!(heard.down, [(WorldRank(1), DownCause::Failed)]);
     assert!(why_down(&mut late).contains("panicked"));
 }
 
@@ -311,5 +322,5 @@ fn who_leaves_before_it_has_joined_joins_and_leaves_in_good_order() {
     left.join().unwrap();
     let mut heard = Heard::default();
     let _turn = others[1].progress(9, &mut heard);
-    assert_eq!(heard.down, [(Peer(0), Down::Finished)]);
+    assert_eq!(heard.down, [(WorldRank(0), DownCause::Finished)]);
 }

@@ -5,12 +5,13 @@
 use std::{fmt, io, sync::Weak};
 
 use super::{
-    Caps, CellName, Command, Evidence, LocalRange, Offer, Payload, Peer, Post, Taken, Token,
+    Caps, CommandToken, DownEvidence, DriverCommand, LocalRange, PayloadView, PostResult, SlotName,
+    SlotReceipt, TagBuffer, WorldRank,
 };
 use crate::{
-    memory::{Region, RemoteRegion},
-    offload::{Counter, RemoteCounter, Task},
-    tags::Tag,
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{LocalCounter, RemoteCounter, TriggeredTask},
+    tags::MatchTag,
 };
 
 /// Hands out the abilities of a driver: `Some` if it has the ability, which is the only sign of it.
@@ -46,18 +47,18 @@ pub trait DriverAbilities {
     fn guarded_memory(&mut self) -> Option<&mut dyn GuardedMemory>;
 }
 
-/// Counters of this rank, which [`Command::Count`] and counting puts of peers add to.
+/// Counters of this rank, which [`DriverCommand::Count`] and counting puts of peers add to.
 pub trait EventCounters {
     /// Allocates memory like [`Driver::allocate`](super::Driver::allocate), for counters that tasks wait for.
     ///
-    /// Those are the counters of [`Counters::for_tasks`](crate::offload::Counters::for_tasks).
+    /// Those are the counters of [`LocalCounters::for_tasks`](crate::offload::LocalCounters::for_tasks).
     ///
     /// An adapter that runs task lists may count elsewhere and write the value here only when it reports the count. A driver may
     /// also update such counters only in its turns.
     ///
     /// # Errors
     /// The same as for [`Driver::allocate`](super::Driver::allocate).
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region>;
+    fn allocate_counters(&mut self, len: usize) -> io::Result<MemoryRegion>;
 }
 
 /// Lists of tasks that begin when counters reach thresholds.
@@ -79,22 +80,22 @@ pub trait TaskLists {
     /// [`Sink::failed`](super::Sink::failed). Lists with the same token belong together: the first task that fails takes all of
     /// them back, and no task with this token begins until the token is cancelled. A failed task may still have counted, but no
     /// watch reports that count before the failure is reported.
-    fn post_list(&mut self, tasks: &[Task], token: Token) -> bool;
+    fn post_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> bool;
 
-    /// Takes back the lists of a token. Reported as [`Failure::Cancelled`](super::Failure::Cancelled) when none of their tasks is
-    /// in flight any more, even if there were no lists.
-    fn cancel_lists(&mut self, token: Token);
+    /// Takes back the lists of a token. Reported as [`Failure::Cancelled`](super::CommandFailure::Cancelled) when none of their
+    /// tasks is in flight any more, even if there were no lists.
+    fn cancel_lists(&mut self, token: CommandToken);
 
     /// Releases lists whose tasks have all begun and whose offers have all been used. They cannot be cancelled any more.
     ///
     /// Returns false if some task is still in flight; the caller then asks again.
-    fn forget_lists(&mut self, token: Token) -> bool;
+    fn forget_lists(&mut self, token: CommandToken) -> bool;
 
     /// Gives a region of this rank a name, so that peers can make keys to it themselves with [`RemoteRegion::named`]. The name is
     /// unique among the regions of this rank, and keeps the region mapped.
     ///
     /// Peers' commands that used the name before it was given wait for this.
-    fn give_name(&mut self, name: u64, region: &Region);
+    fn give_name(&mut self, name: u64, region: &MemoryRegion);
 
     /// Takes back the name of a region.
     fn take_back_name(&mut self, name: u64);
@@ -109,8 +110,8 @@ pub trait TaskLists {
 pub struct ListLimits {
     /// Most tasks that can wait at a time.
     pub triggered_max: usize,
-    /// Longest [`Action::Combine`](crate::offload::Action::Combine) that the adapter performs, in bytes. Longer ones are left to
-    /// the rank's processor; 0 means all.
+    /// Longest [`TaskAction::Combine`](crate::offload::TaskAction::Combine) that the adapter performs, in bytes. Longer ones are
+    /// left to the rank's processor; 0 means all.
     pub combine_max: usize,
 }
 
@@ -119,9 +120,9 @@ pub trait TagMatching {
     /// Returns the shortest body in bytes for which matching by the adapter saves a copy. The answer never changes.
     fn shortest_body(&mut self) -> usize;
 
-    /// Posts a [`Command::Message`] that may be placed directly in memory that its receiver has [offered](Self::offer) for this
-    /// tag. The message keeps its order with all other messages, whether or not it is placed there.
-    fn post_tagged<'a>(&mut self, tag: Tag, message: Command<'a>) -> Post<'a>;
+    /// Posts a [`DriverCommand::Message`] that may be placed directly in memory that its receiver has [offered](Self::offer) for
+    /// this tag. The message keeps its order with all other messages, whether or not it is placed there.
+    fn post_tagged<'a>(&mut self, tag: MatchTag, message: DriverCommand<'a>) -> PostResult<'a>;
 
     /// Lends memory to the next message that this peer posts with this tag, if header length and body fit the offer.
     ///
@@ -131,16 +132,16 @@ pub trait TagMatching {
     ///
     /// Messages that arrived earlier, or that arrive by another path, are handed to the sink as usual and leave the memory
     /// untouched.
-    fn offer(&mut self, from: Peer, offer: Offer) -> bool;
+    fn offer(&mut self, from: WorldRank, offer: TagBuffer) -> bool;
 
     /// Asks for lent memory back. Returns true if it belongs to the caller again. Otherwise
     /// [`Sink::placed`](super::Sink::placed) or [`Sink::returned`](super::Sink::returned) will name the token later, even if the
     /// peer fails.
-    fn take_back(&mut self, token: Token) -> bool;
+    fn take_back(&mut self, token: CommandToken) -> bool;
 }
 
-/// For each peer, a few slots for messages of at most [`CELL_MAX`](super::CELL_MAX) bytes, in which the receiver looks for each
-/// message by its name.
+/// For each peer, a few slots for messages of at most [`CELL_MAX`](super::SLOT_MESSAGE_MAX) bytes, in which the receiver looks
+/// for each message by its name.
 ///
 /// These messages are not ordered with others, and cost a fraction of one.
 pub trait NamedSlots {
@@ -149,31 +150,38 @@ pub trait NamedSlots {
     /// Returns false if there is no free slot or no connection yet; the caller must then send the message by other means. A
     /// message in a slot stays readable after this rank has ended. `again`: `bytes` is identical to the previous message written
     /// to a slot, for any peer, so the driver may reuse its storage.
-    fn put_cell(&mut self, to: Peer, name: CellName, sig: u64, bytes: &[u8], again: bool) -> bool;
+    fn put_cell(
+        &mut self,
+        to: WorldRank,
+        name: SlotName,
+        sig: u64,
+        bytes: &[u8],
+        again: bool,
+    ) -> bool;
 
     /// Returns the type signature of the message of this name, if it has arrived.
     ///
     /// Returns `None` also while messages that the peer sent before it were not yet handed to a sink.
-    fn peek_cell(&self, from: Peer, name: CellName) -> Option<u64>;
+    fn peek_cell(&self, from: WorldRank, name: SlotName) -> Option<u64>;
 
     /// Takes the message of this name, if it has arrived, and frees its slot.
     ///
     /// The pieces of the message are handed to `fill`, which returns true if they are what the receiver expects.
     fn take_cell(
         &mut self,
-        from: Peer,
-        name: CellName,
-        fill: &mut dyn FnMut(&[Payload<'_>]) -> bool,
-    ) -> Option<Taken>;
+        from: WorldRank,
+        name: SlotName,
+        fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool,
+    ) -> Option<SlotReceipt>;
 
     /// Returns the names of all messages of this peer that are in slots now.
-    fn cells_from(&self, from: Peer) -> Vec<CellName>;
+    fn cells_from(&self, from: WorldRank) -> Vec<SlotName>;
 
     /// Returns true if a message of this peer was not taken from its slot yet, although a message that the peer sent later was
     /// handed to a sink.
     ///
-    /// The answer compares counts, so it may be wrong after messages were taken out of order ([`Taken::overtook`]).
-    fn are_cells_behind(&self, from: Peer) -> bool;
+    /// The answer compares counts, so it may be wrong after messages were taken out of order ([`SlotReceipt::overtook`]).
+    fn are_cells_behind(&self, from: WorldRank) -> bool;
 }
 
 /// Peers' memory as mapped into this process.
@@ -184,13 +192,13 @@ pub trait MappedMemory {
     ///
     /// Loads and stores there are puts and gets without a command. Returns `None` if the driver cannot map the memory, or cannot
     /// do so yet.
-    fn reach(&mut self, of: Peer, key: RemoteRegion) -> Option<(Region, usize)>;
+    fn reach(&mut self, of: WorldRank, key: RemoteRegion) -> Option<(MemoryRegion, usize)>;
 
-    /// Returns a peer's counter as mapped into this process. Adding to it has the effect of a [`Command::Count`] without a
+    /// Returns a peer's counter as mapped into this process. Adding to it has the effect of a [`DriverCommand::Count`] without a
     /// command.
     ///
     /// Returns `None` if the driver cannot map the counter, or cannot do so yet.
-    fn reach_counter(&mut self, of: Peer, key: RemoteCounter) -> Option<Counter>;
+    fn reach_counter(&mut self, of: WorldRank, key: RemoteCounter) -> Option<LocalCounter>;
 }
 
 /// Several paths, of which each peer is reached by one.
@@ -199,13 +207,13 @@ pub trait PeerPaths {
     ///
     /// That is about single commands: lengths, memory, costs. What must hold for the streams of all peers is in
     /// [`Driver::caps`](super::Driver::caps): order, reliability, detection of failures.
-    fn caps_to(&self, peer: Peer) -> &Caps;
+    fn caps_to(&self, peer: WorldRank) -> &Caps;
 
     /// Returns a key like [`Driver::expose`](super::Driver::expose), but valid for this peer only, so the driver may pick a
     /// faster path.
     ///
-    /// Exception: a counting put through such a key may fail with [`BadRange`](super::Failure::BadRange).
-    fn expose_to(&mut self, peer: Peer, range: LocalRange) -> Option<RemoteRegion>;
+    /// Exception: a counting put through such a key may fail with [`BadRange`](super::CommandFailure::BadRange).
+    fn expose_to(&mut self, peer: WorldRank, range: LocalRange) -> Option<RemoteRegion>;
 }
 
 /// Connections that take long, and can be made before they are used.
@@ -213,7 +221,7 @@ pub trait ConnectAhead {
     /// Starts connecting to all these peers at the same time, because the caller will send something to them.
     ///
     /// Never blocks; a connection that fails is reported when it is used.
-    fn connect_many(&mut self, peers: &[Peer]);
+    fn connect_many(&mut self, peers: &[WorldRank]);
 }
 
 /// Helps the caller to detect failed peers, if [`Caps::detects_death`] is false.
@@ -226,24 +234,24 @@ pub trait FailureWatch {
     /// them.
     ///
     /// A growing count shows that the peer is alive, even if its own messages are delayed behind many others.
-    fn answers(&mut self, peer: Peer) -> u64;
+    fn answers(&mut self, peer: WorldRank) -> u64;
 
     /// Returns how this driver knows that a peer has failed, and what to check if it knows more than that the peer is
     /// unreachable.
-    fn evidence(&mut self, peer: Peer) -> Evidence;
+    fn evidence(&mut self, peer: WorldRank) -> DownEvidence;
 }
 
 /// Checks accesses to memory that only a bug in the program can lead to. Real adapters cannot check them.
 pub trait GuardedMemory {
     /// Has `keeper` asked before a command of a peer touches this memory of this rank. If it forbids the access, the driver
     /// panics.
-    fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn Doorkeeper>);
+    fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn AccessPolicy>);
 }
 
 /// Knows at every moment which ranks may access some memory of this rank.
-pub trait Doorkeeper: Send + Sync + fmt::Debug {
+pub trait AccessPolicy: Send + Sync + fmt::Debug {
     /// Returns true if commands of `origin` may access the memory now.
-    fn lets_in(&self, origin: Peer) -> bool;
+    fn permits(&self, origin: WorldRank) -> bool;
 }
 
 /// What a driver will be able to do once it is connected, for callers that decide before that.

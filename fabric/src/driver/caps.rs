@@ -23,15 +23,15 @@ pub struct Caps {
     /// Length of the longest eager message in bytes, if the driver's message layout fixes it; longer messages are then put.
     /// `None` leaves the choice to the [costs](Self::cost).
     pub eager_max: Option<usize>,
-    /// True if [`Command::Put`](super::Command::Put) and [`Command::Get`](super::Command::Get) can access memory from
-    /// [`Driver::allocate`](super::Driver::allocate).
+    /// True if [`DriverCommand::Put`](super::DriverCommand::Put) and [`DriverCommand::Get`](super::DriverCommand::Get) can access
+    /// memory from [`Driver::allocate`](super::Driver::allocate).
     pub one_sided: bool,
-    /// True if [`Command::Atomic`](super::Command::Atomic) works.
+    /// True if [`DriverCommand::Atomic`](super::DriverCommand::Atomic) works.
     pub atomics: bool,
     /// True if the processor of the posting rank performs puts, gets and atomics.
     ///
-    /// Two ranks can then share the work of a long transfer. Also, [`Command::Atomic`](super::Command::Atomic) and the owner's
-    /// own atomics are atomic with respect to each other, unlike those of an adapter and a processor.
+    /// Two ranks can then share the work of a long transfer. Also, [`DriverCommand::Atomic`](super::DriverCommand::Atomic) and
+    /// the owner's own atomics are atomic with respect to each other, unlike those of an adapter and a processor.
     pub by_processor: bool,
     /// `Ok` if [`Driver::expose`](super::Driver::expose) can expose any memory of the process. Otherwise a sentence that says why
     /// not.
@@ -41,12 +41,12 @@ pub struct Caps {
     /// Independent paths to one peer.
     pub lanes: u32,
     /// Costs of the driver's operations, for the choice of protocols.
-    pub cost: Cost,
+    pub cost: DriverCost,
 }
 
 /// Costs of a driver's operations as in the LogGP model, in nanoseconds, or in nanoseconds per KiB where the name says so.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cost {
+pub struct DriverCost {
     /// o_s: time of the sender's processor per message.
     pub send_ns: f64,
     /// o_r: time of the receiver's processor per message.

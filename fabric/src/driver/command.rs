@@ -2,22 +2,22 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{LocalRange, Peer, Token};
+use super::{CommandToken, LocalRange, WorldRank};
 use crate::{
     memory::RemoteRegion,
-    offload::{Counter, RemoteCounter},
-    tags::Tag,
+    offload::{LocalCounter, RemoteCounter},
+    tags::MatchTag,
 };
 
 /// A command for a driver.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Command<'a> {
+pub enum DriverCommand<'a> {
     /// Send an active message. It arrives at the peer's [`Sink::message`](super::Sink::message), once and in order if
     /// [`Caps`](super::Caps) says so.
     Message {
         /// The receiver, which may be this rank itself.
-        to: Peer,
+        to: WorldRank,
         /// Header, at most [`Caps::header_max`](super::Caps::header_max) bytes.
         header: &'a [u8],
         /// Body, at most [`Caps::body_max`](super::Caps::body_max) bytes.
@@ -26,7 +26,7 @@ pub enum Command<'a> {
     /// Write `from` into the peer's memory. Completes when the bytes are visible at the peer.
     Put {
         /// Owner of the target memory.
-        to: Peer,
+        to: WorldRank,
         /// Bytes to write, of the same length as `into`.
         from: LocalRange,
         /// Memory to write to.
@@ -35,29 +35,29 @@ pub enum Command<'a> {
         /// bytes.
         count: Option<RemoteCounter>,
         /// Handed back in [`Sink::complete`](super::Sink::complete) or [`Sink::failed`](super::Sink::failed).
-        token: Token,
+        token: CommandToken,
     },
     /// Read the peer's memory into `into`.
     Get {
         /// Owner of the source memory.
-        to: Peer,
+        to: WorldRank,
         /// Memory to read.
         from: RemoteRegion,
         /// Memory to write to, of the same length as `from`.
         into: LocalRange,
         /// Handed back in [`Sink::complete`](super::Sink::complete) or [`Sink::failed`](super::Sink::failed).
-        token: Token,
+        token: CommandToken,
     },
     /// Perform a 64-bit atomic operation on the peer's memory. The old value arrives in [`Sink::fetched`](super::Sink::fetched).
     Atomic {
         /// Owner of the word.
-        to: Peer,
+        to: WorldRank,
         /// The word: eight bytes, aligned to eight.
         at: RemoteRegion,
         /// Operation to perform on the word.
         op: AtomicOp,
         /// Handed back in [`Sink::fetched`](super::Sink::fetched) or [`Sink::failed`](super::Sink::failed).
-        token: Token,
+        token: CommandToken,
     },
     /// Add to a counter of the peer, and wake the peer if the counter reaches a threshold that it watches for.
     ///
@@ -65,7 +65,7 @@ pub enum Command<'a> {
     /// waits for the count.
     Count {
         /// Owner of the counter, which may be this rank itself.
-        to: Peer,
+        to: WorldRank,
         /// Counter to add to.
         counter: RemoteCounter,
         /// Amount to add.
@@ -76,11 +76,11 @@ pub enum Command<'a> {
     /// If it has already, the next [`progress`](super::Driver::progress) reports it.
     Watch {
         /// Counter of this rank.
-        counter: &'a Counter,
+        counter: &'a LocalCounter,
         /// Least value to report. No counter ever reaches `u64::MAX`.
         threshold: u64,
         /// Handed back in [`Sink::reached`](super::Sink::reached).
-        token: Token,
+        token: CommandToken,
     },
     /// Revoke a key from [`Driver::expose`](super::Driver::expose). Other keys to the same memory stay valid.
     Withdraw {
@@ -90,25 +90,25 @@ pub enum Command<'a> {
     /// Take back a watch. A threshold that was reached earlier may still be reported.
     Unwatch {
         /// Token of the watch.
-        token: Token,
+        token: CommandToken,
     },
 }
 
 /// Memory lent to one message by [`TagMatching::offer`](super::TagMatching::offer).
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who lends")]
-pub struct Offer {
+pub struct TagBuffer {
     /// Tag of the message.
-    pub tag: Tag,
+    pub tag: MatchTag,
     /// Length of the message's header in bytes. The header is not written to `into`.
     pub header_len: usize,
     /// Memory for the message's body.
     pub into: LocalRange,
     /// Handed back in [`Sink::placed`](super::Sink::placed) or [`Sink::returned`](super::Sink::returned).
-    pub token: Token,
+    pub token: CommandToken,
 }
 
-/// Operations of [`Command::Atomic`].
+/// Operations of [`DriverCommand::Atomic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtomicOp {
@@ -163,9 +163,9 @@ impl AtomicOp {
     clippy::exhaustive_enums,
     reason = "a third answer would change every caller"
 )]
-pub enum Post<'a> {
+pub enum PostResult<'a> {
     /// The driver has taken the command.
     Posted,
     /// There is no room. The command is returned.
-    Full(Command<'a>),
+    Full(DriverCommand<'a>),
 }

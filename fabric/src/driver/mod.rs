@@ -21,13 +21,13 @@
 //! - If it does not report every failed peer by itself: [`FailureWatch`].
 //! - If it can check accesses to this rank's memory, as a simulator can: [`GuardedMemory`].
 //!
-//! A driver whose peers must be known before it can be opened also has a [`Prepared`] form.
+//! A driver whose peers must be known before it can be opened also has a [`PreparedEndpoint`] form.
 //!
 //! A caller repeats these steps:
 //!
 //! 1. `post` whenever there is something to move;
 //! 2. `progress` until it reports no more events;
-//! 3. `arm`, and if that returns [`Armed::Ready`], sleep on everything that `wait_on` returned.
+//! 3. `arm`, and if that returns [`ArmResult::Ready`], sleep on everything that `wait_on` returned.
 //!
 //! A driver never calls user code and never wakes a thread of its own process. It is `Send`, and only one thread uses it at a
 //! time. It never blocks, with one exception: while the driver does not [know its peers](FailureWatch::knows_peers) yet, memory
@@ -35,35 +35,35 @@
 
 mod abilities;
 mod caps;
-mod slot;
 mod command;
 mod null;
 mod payload;
 mod sink;
+mod slot;
 mod turn;
 
 use std::{fmt, io};
 
 pub use self::{
     abilities::{
-        AbilitySummary, ConnectAhead, Doorkeeper, DriverAbilities, EventCounters, FailureWatch,
+        AbilitySummary, AccessPolicy, ConnectAhead, DriverAbilities, EventCounters, FailureWatch,
         GuardedMemory, ListLimits, MappedMemory, NamedSlots, PeerPaths, TagMatching, TaskLists,
     },
-    caps::{Caps, Cost},
-    slot::{CELL_MAX, CellName, Taken},
-    command::{AtomicOp, Command, Offer, Post},
+    caps::{Caps, DriverCost},
+    command::{AtomicOp, DriverCommand, PostResult, TagBuffer},
     null::NullDriver,
-    payload::{LocalRange, Payload},
-    sink::{Down, Evidence, Failure, Sink},
-    turn::{Armed, FutexWord, Progress, WaitOn},
+    payload::{LocalRange, PayloadView},
+    sink::{CommandFailure, DownCause, DownEvidence, Sink},
+    slot::{SLOT_MESSAGE_MAX, SlotName, SlotReceipt},
+    turn::{ArmResult, FutexWord, TurnProgress, WakeSource},
 };
-use crate::memory::{Region, RemoteRegion};
+use crate::memory::{MemoryRegion, RemoteRegion};
 
 /// A rank of the job, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Peer(pub u32);
+pub struct WorldRank(pub u32);
 
-impl fmt::Display for Peer {
+impl fmt::Display for WorldRank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -72,7 +72,7 @@ impl fmt::Display for Peer {
 /// Identifies a command to the caller: the driver hands the token back when the command completes or fails, and never interprets
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(pub u64);
+pub struct CommandToken(pub u64);
 
 /// Moves bytes to and from other ranks.
 pub trait Driver: DriverAbilities + Send + fmt::Debug {
@@ -84,28 +84,29 @@ pub trait Driver: DriverAbilities + Send + fmt::Debug {
     /// [`progress`](Self::progress) makes room. Room is an event: after `Full`, a sleeping thread is woken when there is room
     /// again.
     ///
-    /// The bytes of a [`Command::Message`] are already copied when this returns `Posted`, so the caller may reuse its buffers.
-    /// The first command for a peer connects to it. A command for a peer that is down is `Posted` too: if one-sided, it ends in
-    /// [`Sink::failed`], and if a message, it is dropped after [`Sink::peer_down`].
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a>;
+    /// The bytes of a [`DriverCommand::Message`] are already copied when this returns `Posted`, so the caller may reuse its
+    /// buffers. The first command for a peer connects to it. A command for a peer that is down is `Posted` too: if one-sided, it
+    /// ends in [`Sink::failed`], and if a message, it is dropped after [`Sink::peer_down`].
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a>;
 
     /// Hands about `budget` arrivals and completions to `sink`, and advances copies in flight.
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress;
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress;
 
     /// Asks for a wake-up at the next event, until the next `progress`.
     ///
     /// Returns `Busy` if anything arrived since the last [`progress`](Self::progress), so no event is lost between that call and
     /// the sleep.
-    fn arm(&mut self) -> Armed;
+    fn arm(&mut self) -> ArmResult;
 
-    /// Returns everything to sleep on after [`Armed::Ready`], all of it together. The answer never changes, so callers ask once.
-    fn wait_on(&self) -> Vec<WaitOn>;
+    /// Returns everything to sleep on after [`ArmResult::Ready`], all of it together. The answer never changes, so callers ask
+    /// once.
+    fn wait_on(&self) -> Vec<WakeSource>;
 
     /// Allocates zeroed memory that peers can be given access to. `len` is in bytes and is rounded up to whole pages.
     ///
     /// # Errors
     /// The system's error when there is no memory, or `InvalidInput` if `len` is zero.
-    fn allocate(&mut self, len: usize) -> io::Result<Region>;
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion>;
 
     /// Returns a key to a range of this rank's memory, for the caller to send to peers.
     ///
@@ -119,20 +120,20 @@ pub trait Driver: DriverAbilities + Send + fmt::Debug {
     ///
     /// A driver calls `awaited` only while some peers may not have connected yet, if it can know that. A peer that never connects
     /// is then reported as [down](Sink::peer_down), exactly as if a message had been sent to it.
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>);
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>);
 
     /// Tells the driver that this peer is down, as detected by other means; `how` says how it ended, if that is known.
     ///
     /// The driver must end all commands in flight to the peer, and counters must then show everything that it has counted.
     /// Returns how the peer ended, as far as this driver knows.
-    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down;
+    fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause;
 }
 
 const _: Option<&dyn Driver> = None; // stays dyn-compatible
 
 impl dyn Driver + '_ {
     /// Returns what the driver can do with this peer: [`PeerPaths::caps_to`] if there are several paths.
-    pub fn caps_to(&mut self, peer: Peer) -> &Caps {
+    pub fn caps_to(&mut self, peer: WorldRank) -> &Caps {
         if self.peer_paths().is_none() {
             return self.caps();
         }
@@ -141,7 +142,7 @@ impl dyn Driver + '_ {
     }
 
     /// Returns a key for this peer: [`PeerPaths::expose_to`] if there are several paths.
-    pub fn expose_to(&mut self, peer: Peer, range: LocalRange) -> Option<RemoteRegion> {
+    pub fn expose_to(&mut self, peer: WorldRank, range: LocalRange) -> Option<RemoteRegion> {
         match self.peer_paths() {
             Some(paths) => paths.expose_to(peer, range),
             None => self.expose(range),
@@ -149,9 +150,9 @@ impl dyn Driver + '_ {
     }
 
     /// Returns how this driver knows that a peer has failed that it reported by [`Sink::peer_down`].
-    pub fn evidence(&mut self, peer: Peer) -> Evidence {
+    pub fn evidence(&mut self, peer: WorldRank) -> DownEvidence {
         let watch = self.failure_watch();
-        watch.map_or(Evidence::Unreachable, |watch| watch.evidence(peer))
+        watch.map_or(DownEvidence::Unreachable, |watch| watch.evidence(peer))
     }
 }
 
@@ -159,16 +160,16 @@ impl dyn Driver + '_ {
 ///
 /// A rank that exits notifies only the peers that it has connected to. Every other rank just sees a missing process, which could
 /// also mean a crash.
-pub trait Ends: Send + Sync + fmt::Debug {
+pub trait ExitRecord: Send + Sync + fmt::Debug {
     /// Records that this rank is about to end.
-    fn leave(&self, rank: u32, how: Down);
+    fn record_exit(&self, rank: u32, how: DownCause);
 
     /// Returns how a rank ended that cannot be reached.
-    fn how_ended(&self, rank: u32) -> Down;
+    fn how_ended(&self, rank: u32) -> DownCause;
 }
 
 /// One rank's endpoint of a network, opened before the other ranks' endpoints are known.
-pub trait Prepared: Send + fmt::Debug {
+pub trait PreparedEndpoint: Send + fmt::Debug {
     /// Returns the address of this endpoint for the other ranks, 1 to [`ADDRESS_MAX`] bytes long.
     fn address(&self) -> Vec<u8>;
 
@@ -176,7 +177,7 @@ pub trait Prepared: Send + fmt::Debug {
     fn caps(&self) -> &Caps;
 
     /// Returns what the connected driver's [`wait_on`](Driver::wait_on) will return.
-    fn wait_on(&self) -> Vec<WaitOn>;
+    fn wait_on(&self) -> Vec<WakeSource>;
 
     /// Returns the abilities that the connected driver will have, neither more nor fewer.
     fn abilities(&self) -> AbilitySummary;

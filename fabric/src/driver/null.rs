@@ -3,14 +3,14 @@
 use std::io;
 
 use super::{
-    AbilitySummary, Armed, Caps, Command, Down, Driver, DriverAbilities, EventCounters, Evidence,
-    Failure, FailureWatch, ListLimits, LocalRange, Peer, Post, Progress, Sink, TaskLists, Token,
-    WaitOn,
+    AbilitySummary, ArmResult, Caps, CommandFailure, CommandToken, DownCause, DownEvidence, Driver,
+    DriverAbilities, DriverCommand, EventCounters, FailureWatch, ListLimits, LocalRange,
+    PostResult, Sink, TaskLists, TurnProgress, WakeSource, WorldRank,
 };
 use crate::{
     lacks_abilities,
-    memory::{Region, RemoteRegion},
-    offload::Task,
+    memory::{MemoryRegion, RemoteRegion},
+    offload::TriggeredTask,
 };
 
 /// A driver without peers. It drops messages and fails all other commands.
@@ -23,8 +23,8 @@ pub struct NullDriver {
     kind: io::ErrorKind,
     why: String,
     /// Peers whose failure was not reported yet.
-    unreported: Vec<Peer>,
-    failed: Vec<(Token, Failure)>,
+    unreported: Vec<WorldRank>,
+    failed: Vec<(CommandToken, CommandFailure)>,
 }
 
 impl NullDriver {
@@ -56,7 +56,7 @@ impl NullDriver {
 
     /// Adds peers that will be reported as failed. Until then, messages for them find no room.
     #[must_use]
-    pub fn reporting(mut self, peers: impl Iterator<Item = Peer>) -> Self {
+    pub fn reporting(mut self, peers: impl Iterator<Item = WorldRank>) -> Self {
         self.unreported.extend(peers);
         self
     }
@@ -71,46 +71,46 @@ impl Driver for NullDriver {
         &self.caps
     }
 
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         let failed = match command {
-            Command::Message { to, .. } if self.unreported.contains(&to) => {
-                return Post::Full(command);
+            DriverCommand::Message { to, .. } if self.unreported.contains(&to) => {
+                return PostResult::Full(command);
             }
-            Command::Put { token, .. }
-            | Command::Get { token, .. }
-            | Command::Atomic { token, .. } => Some((token, Failure::PeerDown)),
+            DriverCommand::Put { token, .. }
+            | DriverCommand::Get { token, .. }
+            | DriverCommand::Atomic { token, .. } => Some((token, CommandFailure::PeerDown)),
             _ => None,
         };
         self.failed.extend(failed);
-        Post::Posted
+        PostResult::Posted
     }
 
-    fn progress(&mut self, _budget: u32, sink: &mut dyn Sink) -> Progress {
+    fn progress(&mut self, _budget: u32, sink: &mut dyn Sink) -> TurnProgress {
         let events = self.unreported.len() + self.failed.len();
         for peer in self.unreported.drain(..) {
-            sink.peer_down(peer, Down::Failed);
+            sink.peer_down(peer, DownCause::Failed);
         }
         for (token, why) in self.failed.drain(..) {
             sink.failed(token, why);
         }
-        Progress {
+        TurnProgress {
             events: u32::try_from(events).unwrap_or(u32::MAX),
         }
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> ArmResult {
         if self.unreported.is_empty() && self.failed.is_empty() {
-            Armed::Ready
+            ArmResult::Ready
         } else {
-            Armed::Busy
+            ArmResult::Busy
         }
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
+    fn wait_on(&self) -> Vec<WakeSource> {
         Vec::new()
     }
 
-    fn allocate(&mut self, _len: usize) -> io::Result<Region> {
+    fn allocate(&mut self, _len: usize) -> io::Result<MemoryRegion> {
         Err(self.error())
     }
 
@@ -118,11 +118,11 @@ impl Driver for NullDriver {
         None
     }
 
-    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<WorldRank>) {}
 
-    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+    fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
         self.unreported.retain(|one| *one != peer);
-        how.unwrap_or(Down::Failed)
+        how.unwrap_or(DownCause::Failed)
     }
 }
 
@@ -154,7 +154,7 @@ impl DriverAbilities for NullDriver {
 }
 
 impl EventCounters for NullDriver {
-    fn allocate_counters(&mut self, _len: usize) -> io::Result<Region> {
+    fn allocate_counters(&mut self, _len: usize) -> io::Result<MemoryRegion> {
         Err(self.error())
     }
 }
@@ -164,20 +164,20 @@ impl TaskLists for NullDriver {
         self.abilities.lists.unwrap_or_default()
     }
 
-    fn post_list(&mut self, _tasks: &[Task], token: Token) -> bool {
-        self.failed.push((token, Failure::PeerDown));
+    fn post_list(&mut self, _tasks: &[TriggeredTask], token: CommandToken) -> bool {
+        self.failed.push((token, CommandFailure::PeerDown));
         true
     }
 
-    fn cancel_lists(&mut self, token: Token) {
-        self.failed.push((token, Failure::Cancelled));
+    fn cancel_lists(&mut self, token: CommandToken) {
+        self.failed.push((token, CommandFailure::Cancelled));
     }
 
-    fn forget_lists(&mut self, _token: Token) -> bool {
+    fn forget_lists(&mut self, _token: CommandToken) -> bool {
         true
     }
 
-    fn give_name(&mut self, _name: u64, _region: &Region) {}
+    fn give_name(&mut self, _name: u64, _region: &MemoryRegion) {}
 
     fn take_back_name(&mut self, _name: u64) {}
 }
@@ -187,11 +187,11 @@ impl FailureWatch for NullDriver {
         true
     }
 
-    fn answers(&mut self, _peer: Peer) -> u64 {
+    fn answers(&mut self, _peer: WorldRank) -> u64 {
         0
     }
 
-    fn evidence(&mut self, _peer: Peer) -> Evidence {
-        Evidence::Reported(self.why.clone())
+    fn evidence(&mut self, _peer: WorldRank) -> DownEvidence {
+        DownEvidence::Reported(self.why.clone())
     }
 }

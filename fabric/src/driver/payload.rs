@@ -10,13 +10,13 @@ use std::{fmt, marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 ///
 /// The sending process may still be able to write them, so they are never a `&[u8]`: copy them first, then check the copy.
 #[derive(Clone, Copy)]
-pub struct Payload<'a> {
+pub struct PayloadView<'a> {
     start: NonNull<u8>,
     len: usize,
     lent: PhantomData<&'a [u8]>,
 }
 
-impl<'a> Payload<'a> {
+impl<'a> PayloadView<'a> {
     /// Wraps bytes that nothing else can write.
     #[must_use]
     pub fn from_slice(bytes: &'a [u8]) -> Self {
@@ -131,7 +131,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-impl fmt::Debug for Payload<'_> {
+impl fmt::Debug for PayloadView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Payload({} bytes)", self.len)
     }
@@ -178,8 +178,8 @@ impl LocalRange {
     }
 
     /// Lends the bytes of the range, which a command has written or which were there before.
-    pub(crate) fn lend(&self) -> Payload<'_> {
-        Payload {
+    pub(crate) fn as_payload(&self) -> PayloadView<'_> {
+        PayloadView {
             start: self.start,
             len: self.len,
             lent: PhantomData,

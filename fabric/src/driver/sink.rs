@@ -2,49 +2,55 @@
 
 use std::io;
 
-use super::{Payload, Peer, Token};
+use super::{CommandToken, PayloadView, WorldRank};
 
 /// Receives a driver's arrivals and completions. An implementation must not call back into the driver.
 pub trait Sink {
     /// Reports a message from `from`. The body is only lent: copy what you need before returning.
-    fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>);
+    fn message(&mut self, from: WorldRank, header: &[u8], body: PayloadView<'_>);
 
     /// Reports a message whose body was written to the start of the memory [offered](super::TagMatching::offer) with this token.
     ///
     /// Otherwise like [`message`](Self::message). The memory belongs to the caller again, so copy the body before writing to it.
-    fn placed(&mut self, _token: Token, from: Peer, header: &[u8], body: Payload<'_>) {
+    fn placed(
+        &mut self,
+        _token: CommandToken,
+        from: WorldRank,
+        header: &[u8],
+        body: PayloadView<'_>,
+    ) {
         self.message(from, header, body);
     }
 
     /// Reports that memory [offered](super::TagMatching::offer) with this token belongs to the caller again. It holds no
     /// message, but its contents may have changed.
-    fn returned(&mut self, _token: Token) {}
+    fn returned(&mut self, _token: CommandToken) {}
 
     /// Reports that a put or get is complete. Its local memory belongs to the caller again.
-    fn complete(&mut self, token: Token);
+    fn complete(&mut self, token: CommandToken);
 
     /// Reports that an atomic is complete. `old` is the previous value of the word.
-    fn fetched(&mut self, token: Token, old: u64);
+    fn fetched(&mut self, token: CommandToken, old: u64);
 
     /// Reports that a one-sided command, or the rest of a token's lists, will never complete. Their local memory belongs to the
     /// caller again.
-    fn failed(&mut self, token: Token, why: Failure);
+    fn failed(&mut self, token: CommandToken, why: CommandFailure);
 
     /// Reports that a watched counter has reached its threshold.
-    fn reached(&mut self, token: Token);
+    fn reached(&mut self, token: CommandToken);
 
     /// Reports that all tasks of a list have begun, so there is room for the same number of tasks again.
-    fn triggered(&mut self, token: Token);
+    fn triggered(&mut self, token: CommandToken);
 
     /// Reports that a peer is down, once per peer. Nothing arrives from it any more, and counters show everything that it has
     /// counted.
-    fn peer_down(&mut self, peer: Peer, why: Down);
+    fn peer_down(&mut self, peer: WorldRank, why: DownCause);
 }
 
 /// Reason why a one-sided command failed.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum CommandFailure {
     /// The peer is down. Nothing of it writes to this rank's memory any more, not even a system call of a thread that is being
     /// killed.
     PeerDown,
@@ -64,7 +70,7 @@ pub enum Failure {
 /// How a peer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Down {
+pub enum DownCause {
     /// The peer closed its driver properly.
     Finished,
     /// The peer's process ended without closing its driver, or the peer gave up.
@@ -74,7 +80,7 @@ pub enum Down {
 /// How a driver knows that a peer has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Evidence {
+pub enum DownEvidence {
     /// The process of the peer was seen to end.
     Ended,
     /// The network or the adapter reported it. The text says what to check.

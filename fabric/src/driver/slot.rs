@@ -5,7 +5,7 @@
 /// The caller chooses both numbers, and the driver only compares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "two numbers of the caller")]
-pub struct CellName {
+pub struct SlotName {
     /// First number: all messages of one context of the caller share it.
     pub ctx: u32,
     /// Second number: grows from message to message of one context.
@@ -13,7 +13,7 @@ pub struct CellName {
 }
 
 /// Longest message in a cell, in bytes. A driver may refuse shorter ones.
-pub const CELL_MAX: usize = 64 << 10;
+pub const SLOT_MESSAGE_MAX: usize = 64 << 10;
 
 /// Result of taking a message from a cell.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub const CELL_MAX: usize = 64 << 10;
     clippy::exhaustive_structs,
     reason = "whose message it was, and what became of it"
 )]
-pub struct Taken {
+pub struct SlotReceipt {
     /// Type signature that the sender stated.
     pub sig: u64,
     /// True if messages of this peer were not taken in order: an earlier one is still in its cell, or was taken after a later

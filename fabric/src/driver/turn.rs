@@ -5,12 +5,12 @@ use std::{
     sync::{Arc, atomic::AtomicU32},
 };
 
-use crate::memory::Region;
+use crate::memory::MemoryRegion;
 
 /// Result of one turn of [`Driver::progress`](super::Driver::progress).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Progress {
+pub struct TurnProgress {
     /// Arrivals and completions handed to the sink, plus copies advanced.
     pub events: u32,
 }
@@ -22,7 +22,7 @@ pub struct Progress {
     clippy::exhaustive_enums,
     reason = "a third answer would change every caller"
 )]
-pub enum Armed {
+pub enum ArmResult {
     /// The thread may sleep. An event will wake it.
     Ready,
     /// Something arrived meanwhile. Call `progress` again.
@@ -32,7 +32,7 @@ pub enum Armed {
 /// An event source to sleep on.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum WaitOn {
+pub enum WakeSource {
     /// A word in memory shared with other processes. Sleep while its value is `armed`.
     Futex {
         /// The word, and the region that keeps it mapped.
@@ -49,7 +49,7 @@ pub enum WaitOn {
 /// A shared word that stays mapped as long as this value lives.
 #[derive(Clone, Debug)]
 pub struct FutexWord {
-    region: Region,
+    region: MemoryRegion,
     offset: usize,
 }
 
@@ -59,7 +59,7 @@ impl FutexWord {
     /// # Panics
     /// If the word is not inside the region or not aligned.
     #[must_use]
-    pub fn new(region: Region, offset: usize) -> Self {
+    pub fn new(region: MemoryRegion, offset: usize) -> Self {
         let _ = region.atomic_u32(offset);
         Self { region, offset }
     }

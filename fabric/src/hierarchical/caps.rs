@@ -1,9 +1,9 @@
 //! Capabilities of two drivers combined.
 
-use crate::driver::{Caps, Cost};
+use crate::driver::{Caps, DriverCost};
 
 /// Returns what can be done with every rank.
-pub(super) fn common(near: &Caps, far: &Caps, all_near: bool) -> Caps {
+pub(super) fn common_caps(near: &Caps, far: &Caps, all_near: bool) -> Caps {
     Caps {
         inline_max: near.inline_max.min(far.inline_max),
         header_max: near.header_max.min(far.header_max),
@@ -17,7 +17,7 @@ pub(super) fn common(near: &Caps, far: &Caps, all_near: bool) -> Caps {
 }
 
 /// Returns what can be done with ranks of the same node: the messages of shared memory, and the gets and puts of either driver.
-pub(super) fn neighbourly(near: &Caps, far: &Caps, loopback: bool) -> Caps {
+pub(super) fn node_caps(near: &Caps, far: &Caps, loopback: bool) -> Caps {
     let by_adapter = loopback || near.any_memory.is_err();
     let mover = if by_adapter { far } else { near };
     // Costs must not depend on what a node forbids its processors, because ranks of several nodes choose their collectives by
@@ -27,7 +27,7 @@ pub(super) fn neighbourly(near: &Caps, far: &Caps, loopback: bool) -> Caps {
         any_memory: mover.any_memory.clone(),
         one_sided: mover.one_sided,
         by_processor: mover.by_processor,
-        cost: Cost {
+        cost: DriverCost {
             send_ns: near.cost.send_ns,
             recv_ns: near.cost.recv_ns,
             latency_ns: near.cost.latency_ns,
@@ -40,7 +40,7 @@ pub(super) fn neighbourly(near: &Caps, far: &Caps, loopback: bool) -> Caps {
 }
 
 /// Returns true if an adapter gets a megabyte faster than a processor.
-pub(super) fn is_faster(far: &Caps, near: &Caps) -> bool {
-    let needs = |cost: &Cost| cost.get_ns + 1024.0 * cost.get_ns_per_kib;
+pub(super) fn is_get_faster(far: &Caps, near: &Caps) -> bool {
+    let needs = |cost: &DriverCost| cost.get_ns + 1024.0 * cost.get_ns_per_kib;
     far.any_memory.is_ok() && needs(&far.cost) < needs(&near.cost)
 }

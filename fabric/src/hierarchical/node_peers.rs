@@ -1,14 +1,14 @@
 //! The ranks that share memory with a rank, and their places on the node's board.
 
 use crate::{
-    driver::Peer,
-    shm::{Node, PeerState},
+    driver::WorldRank,
+    shm::{BoardRanks, PeerState},
 };
 
 /// The ranks that share memory with this one.
 #[derive(Debug)]
-pub(super) struct Neighbours {
-    node: Node,
+pub(super) struct NodePeers {
+    node: BoardRanks,
     /// This rank's place on the board.
     me: usize,
     /// Place of the first rank that shares memory.
@@ -17,8 +17,8 @@ pub(super) struct Neighbours {
     ranks: Vec<u32>,
 }
 
-impl Neighbours {
-    pub(super) fn new(node: Node, place: usize, together: Option<u32>) -> Self {
+impl NodePeers {
+    pub(super) fn new(node: BoardRanks, place: usize, together: Option<u32>) -> Self {
         let all = node.ranks.len();
         let together = together.map_or(all, |some| some.max(1) as usize);
         let first = place - place % together;
@@ -33,7 +33,7 @@ impl Neighbours {
 
     /// Returns a rank's place on the board. Tries the obvious place first, because a node's ranks are mostly consecutive.
     #[inline]
-    pub(super) fn place(&self, rank: u32) -> Option<Peer> {
+    pub(super) fn place(&self, rank: u32) -> Option<WorldRank> {
         let guess = rank.wrapping_sub(self.ranks[0]) as usize;
         let at = match self.ranks.get(guess) {
             Some(found) if *found == rank => guess,
@@ -44,17 +44,17 @@ impl Neighbours {
 
     /// Returns the rank at a place.
     #[inline]
-    pub(super) fn rank(&self, Peer(place): Peer) -> Option<Peer> {
+    pub(super) fn rank(&self, WorldRank(place): WorldRank) -> Option<WorldRank> {
         let at = (place as usize).checked_sub(self.first)?;
-        self.ranks.get(at).copied().map(Peer)
+        self.ranks.get(at).copied().map(WorldRank)
     }
 
-    pub(super) fn is_me(&self, Peer(place): Peer) -> bool {
+    pub(super) fn is_me(&self, WorldRank(place): WorldRank) -> bool {
         place as usize == self.me
     }
 
     /// Returns true if a rank that the network has lost is still there: it has not ended, and is not about to.
-    pub(super) fn is_there(&self, Peer(place): Peer) -> bool {
+    pub(super) fn is_running(&self, WorldRank(place): WorldRank) -> bool {
         let board = &self.node.board;
         let left = matches!(
             board.state_of(place),
@@ -64,9 +64,9 @@ impl Neighbours {
     }
 
     /// Records that this rank is about to close both its drivers.
-    pub(super) fn say_closing(&self) {
-        let Peer(me) = at_place(self.me);
-        self.node.board.say_closing(me);
+    pub(super) fn announce_closing(&self) {
+        let WorldRank(me) = at_place(self.me);
+        self.node.board.mark_closing(me);
     }
 
     /// Returns how many ranks share memory, including this one.
@@ -76,28 +76,28 @@ impl Neighbours {
 }
 
 /// Converts a place. A board has fewer places than a `u32` has values.
-fn at_place(place: usize) -> Peer {
-    Peer(u32::try_from(place).unwrap_or(u32::MAX))
+fn at_place(place: usize) -> WorldRank {
+    WorldRank(u32::try_from(place).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Neighbours, Node, Peer};
+    use super::{BoardRanks, NodePeers, WorldRank};
     use crate::{
-        driver::{Down, Ends},
+        driver::{DownCause, ExitRecord},
         shm::Board,
     };
 
-    fn neighbours(place: usize, together: Option<u32>) -> Neighbours {
+    fn neighbours(place: usize, together: Option<u32>) -> NodePeers {
         let board = Board::create(6).expect("memory");
         let ranks = vec![3, 4, 5, 9, 11, 12];
-        Neighbours::new(Node { board, ranks }, place, together)
+        NodePeers::new(BoardRanks { board, ranks }, place, together)
     }
 
     #[test]
     fn ranks_and_places_are_found_wherever_they_are() {
         let all = neighbours(4, None);
-        let places = |of: &Neighbours, ranks: &[u32]| -> Vec<_> {
+        let places = |of: &NodePeers, ranks: &[u32]| -> Vec<_> {
             let place = |rank: &u32| of.place(*rank).map(|place| place.0);
             ranks.iter().map(place).collect()
         };
@@ -120,18 +120,21 @@ mod tests {
             places(&some, &[9, 11, 12, 5]),
             [None, Some(4), Some(5), None]
         );
-        assert_eq!(some.rank(Peer(5)), Some(Peer(12)));
-        assert_eq!([some.rank(Peer(3)), some.rank(Peer(6))], [None; 2]);
+        assert_eq!(some.rank(WorldRank(5)), Some(WorldRank(12)));
+        assert_eq!(
+            [some.rank(WorldRank(3)), some.rank(WorldRank(6))],
+            [None; 2]
+        );
     }
 
     #[test]
     fn who_leaves_or_has_left_is_not_there() {
         let all = neighbours(0, None);
-        assert!(all.is_there(Peer(1)));
-        all.node.board.say_closing(1);
-        all.node.leave(5, Down::Finished);
-        all.node.leave(9, Down::Failed);
-        let there = [1, 2, 3, 4].map(|place| all.is_there(Peer(place)));
+        assert!(all.is_running(WorldRank(1)));
+        all.node.board.mark_closing(1);
+        all.node.record_exit(5, DownCause::Finished);
+        all.node.record_exit(9, DownCause::Failed);
+        let there = [1, 2, 3, 4].map(|place| all.is_running(WorldRank(place)));
         assert_eq!(there, [false, false, false, true]);
     }
 }

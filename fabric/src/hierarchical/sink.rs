@@ -1,48 +1,48 @@
 //! Arrivals and completions of the two drivers, on their way to the caller's sink.
 
-use super::Neighbours;
-use crate::driver::{Down, Failure, Payload, Peer, Sink, Token};
+use super::NodePeers;
+use crate::driver::{CommandFailure, CommandToken, DownCause, PayloadView, Sink, WorldRank};
 
 /// Sink of one of the two drivers.
-pub(super) struct Hears<'a> {
-    pub(super) side: Side,
+pub(super) struct LevelSink<'a> {
+    pub(super) level: NetworkLevel,
     pub(super) sink: &'a mut dyn Sink,
-    pub(super) nodes: &'a Neighbours,
-    pub(super) gone: &'a mut Vec<u32>,
-    pub(super) leaving: &'a mut Vec<(Peer, Down)>,
+    pub(super) node_peers: &'a NodePeers,
+    pub(super) down_ranks: &'a mut Vec<u32>,
+    pub(super) pending_down: &'a mut Vec<(WorldRank, DownCause)>,
     /// Places of living neighbors that the network has lost.
-    pub(super) lost: &'a mut Vec<Peer>,
+    pub(super) unreachable: &'a mut Vec<WorldRank>,
 }
 
 /// Which of the two drivers reports.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Side {
+pub(super) enum NetworkLevel {
     /// Shared memory, which names ranks by their places on the board.
-    Near,
+    Intra,
     /// The network.
-    Far,
+    Inter,
 }
 
-impl Hears<'_> {
+impl LevelSink<'_> {
     /// Records that a neighbor is down. It is reported when the network has nothing more of it.
-    fn lose(&mut self, peer: Peer, how: Down) {
-        if !self.gone.contains(&peer.0) {
-            self.gone.push(peer.0);
-            self.leaving.push((peer, how));
+    fn lose(&mut self, peer: WorldRank, how: DownCause) {
+        if !self.down_ranks.contains(&peer.0) {
+            self.down_ranks.push(peer.0);
+            self.pending_down.push((peer, how));
         }
     }
 }
 
-impl Sink for Hears<'_> {
+impl Sink for LevelSink<'_> {
     #[inline]
-    fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>) {
-        let from = match self.side {
+    fn message(&mut self, from: WorldRank, header: &[u8], body: PayloadView<'_>) {
+        let from = match self.level {
             // Ranks of the board that do not share memory with us have no ring of ours, so ignore messages in their name.
-            Side::Near => self
-                .nodes
+            NetworkLevel::Intra => self
+                .node_peers
                 .rank(from)
-                .filter(|from| !self.gone.contains(&from.0)),
-            Side::Far => Some(from),
+                .filter(|from| !self.down_ranks.contains(&from.0)),
+            NetworkLevel::Inter => Some(from),
         };
         if let Some(from) = from {
             self.sink.message(from, header, body);
@@ -50,50 +50,56 @@ impl Sink for Hears<'_> {
     }
 
     /// Passes on a placed message, which only the network reports.
-    fn placed(&mut self, token: Token, from: Peer, header: &[u8], body: Payload<'_>) {
+    fn placed(
+        &mut self,
+        token: CommandToken,
+        from: WorldRank,
+        header: &[u8],
+        body: PayloadView<'_>,
+    ) {
         self.sink.placed(token, from, header, body);
     }
 
-    fn returned(&mut self, token: Token) {
+    fn returned(&mut self, token: CommandToken) {
         self.sink.returned(token);
     }
 
     #[inline]
-    fn complete(&mut self, token: Token) {
+    fn complete(&mut self, token: CommandToken) {
         self.sink.complete(token);
     }
 
-    fn fetched(&mut self, token: Token, old: u64) {
+    fn fetched(&mut self, token: CommandToken, old: u64) {
         self.sink.fetched(token, old);
     }
 
-    fn failed(&mut self, token: Token, why: Failure) {
+    fn failed(&mut self, token: CommandToken, why: CommandFailure) {
         self.sink.failed(token, why);
     }
 
-    fn reached(&mut self, token: Token) {
+    fn reached(&mut self, token: CommandToken) {
         self.sink.reached(token);
     }
 
-    fn triggered(&mut self, token: Token) {
+    fn triggered(&mut self, token: CommandToken) {
         self.sink.triggered(token);
     }
 
-    fn peer_down(&mut self, peer: Peer, how: Down) {
-        match self.side {
-            Side::Near => {
-                if let Some(peer) = self.nodes.rank(peer) {
+    fn peer_down(&mut self, peer: WorldRank, how: DownCause) {
+        match self.level {
+            NetworkLevel::Intra => {
+                if let Some(peer) = self.node_peers.rank(peer) {
                     self.lose(peer, how);
                 }
             }
-            Side::Far => match self.nodes.place(peer.0) {
+            NetworkLevel::Inter => match self.node_peers.place(peer.0) {
                 None => self.sink.peer_down(peer, how),
                 // The process is alive but the network does not reach it. It may still write through shared memory.
-                Some(place) if how == Down::Failed && self.nodes.is_there(place) => {
-                    if self.nodes.is_me(place) {
+                Some(place) if how == DownCause::Failed && self.node_peers.is_running(place) => {
+                    if self.node_peers.is_me(place) {
                         self.lose(peer, how);
                     } else {
-                        self.lost.push(place);
+                        self.unreachable.push(place);
                     }
                 }
                 Some(_) => {} // shared memory reports it

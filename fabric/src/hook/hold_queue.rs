@@ -1,21 +1,21 @@
-//! Messages that wait in a [`Hook`](super::Hook), and the order in which they leave.
+//! Messages that wait in a [`HookDriver`](super::HookDriver), and the order in which they leave.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::{driver::Peer, random::Random};
+use crate::{driver::WorldRank, random::SeededRandom};
 
 /// Messages on hold, per peer in the order of posting.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HoldQueue {
     /// Most later messages that may leave before an earlier one.
     window: u32,
-    queues: BTreeMap<Peer, VecDeque<Letter>>,
+    queues: BTreeMap<WorldRank, VecDeque<HeldMessage>>,
     count: usize,
 }
 
 /// A message on hold.
 #[derive(Clone, Debug)]
-pub(super) struct Letter {
+pub(super) struct HeldMessage {
     pub(super) header: Box<[u8]>,
     pub(super) body: Box<[u8]>,
     /// Turn at which the message may leave.
@@ -23,7 +23,7 @@ pub(super) struct Letter {
     overtaken: u32,
 }
 
-impl Letter {
+impl HeldMessage {
     pub(super) fn new(header: &[u8], body: &[u8], due: u64) -> Self {
         Self {
             header: header.into(),
@@ -34,7 +34,7 @@ impl Letter {
     }
 }
 
-impl Held {
+impl HoldQueue {
     pub(super) const fn new(window: u32) -> Self {
         Self {
             window,
@@ -47,11 +47,11 @@ impl Held {
         self.count
     }
 
-    pub(super) fn holds_for(&self, to: Peer) -> bool {
+    pub(super) fn has_messages_for(&self, to: WorldRank) -> bool {
         self.queues.contains_key(&to)
     }
 
-    pub(super) fn push(&mut self, to: Peer, mut letter: Letter) {
+    pub(super) fn push(&mut self, to: WorldRank, mut letter: HeldMessage) {
         let queue = self.queues.entry(to).or_default();
         if self.window == 0 {
             letter.due = letter.due.max(queue.back().map_or(0, |last| last.due));
@@ -65,9 +65,9 @@ impl Held {
     pub(super) fn pop_due(
         &mut self,
         turn: u64,
-        random: &mut Random,
-        skipped: &[Peer],
-    ) -> Option<(Peer, usize, Letter)> {
+        random: &mut SeededRandom,
+        skipped: &[WorldRank],
+    ) -> Option<(WorldRank, usize, HeldMessage)> {
         let window = self.window;
         let mut queues = self
             .queues
@@ -88,7 +88,7 @@ impl Held {
         Some((to, at, letter))
     }
 
-    pub(super) fn put_back(&mut self, to: Peer, at: usize, letter: Letter) {
+    pub(super) fn put_back(&mut self, to: WorldRank, at: usize, letter: HeldMessage) {
         let queue = self.queues.entry(to).or_default();
         queue
             .iter_mut()
@@ -100,7 +100,12 @@ impl Held {
 }
 
 /// Chooses the message of a queue that leaves: any of those due, unless an earlier one was overtaken as often as allowed.
-fn choose(queue: &VecDeque<Letter>, turn: u64, window: u32, random: &mut Random) -> Option<usize> {
+fn choose(
+    queue: &VecDeque<HeldMessage>,
+    turn: u64,
+    window: u32,
+    random: &mut SeededRandom,
+) -> Option<usize> {
     let due: Vec<usize> = (0..queue.len())
         .filter(|at| queue[*at].due <= turn)
         .collect();

@@ -1,7 +1,7 @@
 //! Wraps any other driver to trace, count, and deliberately break its traffic.
 //!
-//! Protocols that must tolerate loss are tested through it, either with random [`Faults`] from a seed, or with a script that, for
-//! example, drops the third message to rank 2. Faults happen when a command is posted; arrivals are only counted.
+//! Protocols that must tolerate loss are tested through it, either with random [`HookFaults`] from a seed, or with a script that,
+//! for example, drops the third message to rank 2. Faults happen when a command is posted; arrivals are only counted.
 //!
 //! ```
 //! use ripstop_fabric::{driver::Driver, hook::{Faults, Hook}, loopback};
@@ -17,50 +17,51 @@ mod tap;
 
 use std::{collections::BTreeMap, io};
 
-pub use plan::{Action, Faults, Outgoing, Plan};
-pub use tap::{Counts, Passed, Tap, What};
+pub use plan::{HookAction, HookFaults, HookMessage, HookPlan};
+pub use tap::{HookCounts, HookTap, TrafficEvent, TrafficKind};
 
-use self::hold_queue::{Held, Letter};
+use self::hold_queue::{HeldMessage, HoldQueue};
 use crate::{
     driver::{
-        Armed, Caps, Command, Down, Driver, DriverAbilities, Failure, LocalRange, Payload, Peer,
-        Post, Progress, Sink, Token, WaitOn,
+        ArmResult, Caps, CommandFailure, CommandToken, DownCause, Driver, DriverAbilities,
+        DriverCommand, LocalRange, PayloadView, PostResult, Sink, TurnProgress, WakeSource,
+        WorldRank,
     },
     lacks_abilities,
-    memory::{Region, RemoteRegion},
+    memory::{MemoryRegion, RemoteRegion},
     passes_abilities,
-    random::Random,
+    random::SeededRandom,
 };
 
-/// Wraps a driver, and applies a [`Plan`] to its traffic.
+/// Wraps a driver, and applies a [`HookPlan`] to its traffic.
 #[derive(Debug)]
-pub struct Hook {
+pub struct HookDriver {
     driver: Box<dyn Driver>,
     caps: Caps,
-    plan: Plan,
-    random: Random,
-    held: Held,
+    plan: HookPlan,
+    random: SeededRandom,
+    held: HoldQueue,
     /// Messages taken so far, per peer.
-    sent: BTreeMap<Peer, u64>,
+    sent: BTreeMap<WorldRank, u64>,
     turn: u64,
     /// True if a fault returned `Full`. No wake-up will come for that, so the caller must not sleep.
     refused: bool,
 }
 
-impl Hook {
-    /// Puts a hook around `driver`. [`Faults`] can be used as a plan.
+impl HookDriver {
+    /// Puts a hook around `driver`. [`HookFaults`] can be used as a plan.
     #[must_use]
-    pub fn new(driver: Box<dyn Driver>, plan: impl Into<Plan>) -> Self {
+    pub fn new(driver: Box<dyn Driver>, plan: impl Into<HookPlan>) -> Self {
         let plan = plan.into();
         let below = driver.caps();
         let caps = Caps {
-            ordered: below.ordered && !plan.reorders(),
-            reliable: below.reliable && !plan.loses(),
+            ordered: below.ordered && !plan.can_reorder(),
+            reliable: below.reliable && !plan.can_lose(),
             ..below.clone()
         };
         let (random, held) = (
-            Random::new(plan.faults.seed),
-            Held::new(plan.faults.reorder),
+            SeededRandom::new(plan.faults.seed),
+            HoldQueue::new(plan.faults.reorder),
         );
         Self {
             driver,
@@ -76,18 +77,18 @@ impl Hook {
 
     /// Returns access to the counts and the record, even while the hook is in use elsewhere.
     #[must_use]
-    pub fn tap(&self) -> Tap {
+    pub fn tap(&self) -> HookTap {
         self.plan.tap.clone()
     }
 
-    fn send<'a>(&mut self, to: Peer, header: &'a [u8], body: &'a [u8]) -> Post<'a> {
-        let command = Command::Message { to, header, body };
+    fn send<'a>(&mut self, to: WorldRank, header: &'a [u8], body: &'a [u8]) -> PostResult<'a> {
+        let command = DriverCommand::Message { to, header, body };
         if self.held.count() >= HELD_MAX {
             return self.refuse(command);
         }
         let nth = self.sent.get(&to).copied().unwrap_or(0);
-        let action = self.plan.judge(
-            &Outgoing {
+        let action = self.plan.choose_action(
+            &HookMessage {
                 to,
                 nth,
                 header,
@@ -95,83 +96,95 @@ impl Hook {
             },
             &mut self.random,
         );
-        if action == Action::Full {
+        if action == HookAction::Full {
             return self.refuse(command);
         }
-        let mut turns = self.plan.faults.turns(&mut self.random);
-        if let Action::Delay(more) = action {
+        let mut turns = self.plan.faults.hold_turns(&mut self.random);
+        if let HookAction::Delay(more) = action {
             turns += more;
         }
-        let straight = turns == 0 && !self.held.holds_for(to) && matches!(action, Action::Pass);
-        if straight && let Post::Full(command) = self.driver.post(command) {
-            self.pass(Some(to), |counts| counts.fulls += 1, || What::Full);
-            return Post::Full(command);
+        let straight =
+            turns == 0 && !self.held.has_messages_for(to) && matches!(action, HookAction::Pass);
+        if straight && let PostResult::Full(command) = self.driver.post(command) {
+            self.pass(Some(to), |counts| counts.fulls += 1, || TrafficKind::Full);
+            return PostResult::Full(command);
         }
         self.count_sent(to, header, body);
         match action {
             _ if straight => {}
-            Action::Drop => self.pass(Some(to), |counts| counts.dropped += 1, || What::Dropped),
-            Action::Duplicate => {
+            HookAction::Drop => self.pass(
+                Some(to),
+                |counts| counts.dropped += 1,
+                || TrafficKind::Dropped,
+            ),
+            HookAction::Duplicate => {
                 self.pass(
                     Some(to),
                     |counts| counts.duplicated += 1,
-                    || What::Duplicated,
+                    || TrafficKind::Duplicated,
                 );
                 self.hold(to, header, body, turns);
-                let again = self.plan.faults.turns(&mut self.random);
+                let again = self.plan.faults.hold_turns(&mut self.random);
                 self.hold(to, header, body, again);
             }
-            Action::Pass | Action::Delay(_) | Action::Full => self.hold(to, header, body, turns),
+            HookAction::Pass | HookAction::Delay(_) | HookAction::Full => {
+                self.hold(to, header, body, turns)
+            }
         }
-        Post::Posted
+        PostResult::Posted
     }
 
-    fn one_sided<'a>(&mut self, command: Command<'a>, to: Peer, what: What) -> Post<'a> {
+    fn one_sided<'a>(
+        &mut self,
+        command: DriverCommand<'a>,
+        to: WorldRank,
+        what: TrafficKind,
+    ) -> PostResult<'a> {
         if self.random.chance(self.plan.faults.full) {
             return self.refuse(command);
         }
         match self.driver.post(command) {
-            Post::Posted => {
+            PostResult::Posted => {
                 self.pass(Some(to), |counts| counts.count(&what), || what.clone());
-                Post::Posted
+                PostResult::Posted
             }
-            Post::Full(command) => {
-                self.pass(Some(to), |counts| counts.fulls += 1, || What::Full);
-                Post::Full(command)
+            PostResult::Full(command) => {
+                self.pass(Some(to), |counts| counts.fulls += 1, || TrafficKind::Full);
+                PostResult::Full(command)
             }
         }
     }
 
-    fn refuse<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+    fn refuse<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         self.refused = true;
-        self.pass(None, |counts| counts.fulls += 1, || What::Full);
-        Post::Full(command)
+        self.pass(None, |counts| counts.fulls += 1, || TrafficKind::Full);
+        PostResult::Full(command)
     }
 
-    fn hold(&mut self, to: Peer, header: &[u8], body: &[u8], turns: u64) {
+    fn hold(&mut self, to: WorldRank, header: &[u8], body: &[u8], turns: u64) {
         if turns > 0 {
             self.pass(
                 Some(to),
                 |counts| counts.delayed += 1,
-                || What::Delayed(turns),
+                || TrafficKind::Delayed(turns),
             );
         }
         self.held
-            .push(to, Letter::new(header, body, self.turn + turns));
+            .push(to, HeldMessage::new(header, body, self.turn + turns));
     }
 
     /// Sends the messages that are due by `turn`. Returns how many it sent.
     fn release(&mut self, turn: u64) -> u32 {
         let (mut released, mut full) = (0, Vec::new());
         while let Some((to, at, letter)) = self.held.pop_due(turn, &mut self.random, &full) {
-            let command = Command::Message {
+            let command = DriverCommand::Message {
                 to,
                 header: &letter.header,
                 body: &letter.body,
             };
             match self.driver.post(command) {
-                Post::Posted => released += 1,
-                Post::Full(_) => {
+                PostResult::Posted => released += 1,
+                PostResult::Full(_) => {
                     self.held.put_back(to, at, letter);
                     full.push(to);
                 }
@@ -180,13 +193,13 @@ impl Hook {
         released
     }
 
-    fn count_sent(&mut self, to: Peer, header: &[u8], body: &[u8]) {
+    fn count_sent(&mut self, to: WorldRank, header: &[u8], body: &[u8]) {
         *self.sent.entry(to).or_insert(0) += 1;
-        let count = |counts: &mut Counts| {
+        let count = |counts: &mut HookCounts| {
             counts.sent += 1;
             counts.sent_bytes += length(header.len() + body.len());
         };
-        self.pass(Some(to), count, || What::Sent {
+        self.pass(Some(to), count, || TrafficKind::Sent {
             header: header.into(),
             body: body.len(),
         });
@@ -194,62 +207,66 @@ impl Hook {
 
     fn pass(
         &self,
-        peer: Option<Peer>,
-        count: impl FnOnce(&mut Counts),
-        what: impl FnOnce() -> What,
+        peer: Option<WorldRank>,
+        count: impl FnOnce(&mut HookCounts),
+        what: impl FnOnce() -> TrafficKind,
     ) {
-        self.plan.tap.pass(self.turn, peer, count, what);
+        self.plan.tap.record_event(self.turn, peer, count, what);
     }
 }
 
-impl Driver for Hook {
+impl Driver for HookDriver {
     fn caps(&self) -> &Caps {
         &self.caps
     }
 
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         match command {
-            Command::Message { to, header, body } => self.send(to, header, body),
-            Command::Put { to, from, .. } => self.one_sided(command, to, What::Put(from.len())),
-            Command::Get { to, into, .. } => self.one_sided(command, to, What::Get(into.len())),
-            Command::Atomic { to, .. } => self.one_sided(command, to, What::Atomic),
-            Command::Count { to, .. } => self.one_sided(command, to, What::Count),
-            // These commands are between a rank and its own driver, so there is nothing to trace or to break.
-            Command::Watch { .. } | Command::Unwatch { .. } | Command::Withdraw { .. } => {
-                self.driver.post(command)
+            DriverCommand::Message { to, header, body } => self.send(to, header, body),
+            DriverCommand::Put { to, from, .. } => {
+                self.one_sided(command, to, TrafficKind::Put(from.len()))
             }
+            DriverCommand::Get { to, into, .. } => {
+                self.one_sided(command, to, TrafficKind::Get(into.len()))
+            }
+            DriverCommand::Atomic { to, .. } => self.one_sided(command, to, TrafficKind::Atomic),
+            DriverCommand::Count { to, .. } => self.one_sided(command, to, TrafficKind::Count),
+            // These commands are between a rank and its own driver, so there is nothing to trace or to break.
+            DriverCommand::Watch { .. }
+            | DriverCommand::Unwatch { .. }
+            | DriverCommand::Withdraw { .. } => self.driver.post(command),
         }
     }
 
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
         self.turn += 1;
         self.refused = false;
         let released = self.release(self.turn);
-        let mut watched = Watched {
+        let mut watched = HookSink {
             sink,
             tap: &self.plan.tap,
             turn: self.turn,
         };
         let below = self.driver.progress(budget, &mut watched);
-        Progress {
+        TurnProgress {
             events: below.events + released,
         }
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> ArmResult {
         // Time passes by turns only, so held messages need another turn.
         if self.refused || self.held.count() > 0 {
-            Armed::Busy
+            ArmResult::Busy
         } else {
             self.driver.arm()
         }
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
+    fn wait_on(&self) -> Vec<WakeSource> {
         self.driver.wait_on()
     }
 
-    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
         self.driver.allocate(len)
     }
 
@@ -257,17 +274,17 @@ impl Driver for Hook {
         self.driver.expose(range)
     }
 
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
         self.driver.expect(awaited);
     }
 
-    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+    fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
         self.driver.give_up(peer, how)
     }
 }
 
 /// Passes on what moves no bytes that the hook must see, and what an adapter does by itself.
-impl DriverAbilities for Hook {
+impl DriverAbilities for HookDriver {
     passes_abilities! { driver: event_counters, task_lists, peer_paths, connect_ahead, failure_watch, guarded_memory }
 
     // Not passed on:
@@ -278,61 +295,66 @@ impl DriverAbilities for Hook {
 }
 
 /// Sends all held messages, as far as there is room, so that a proper close loses only messages that a fault has dropped.
-impl Drop for Hook {
+impl Drop for HookDriver {
     fn drop(&mut self) {
         self.release(u64::MAX);
     }
 }
 
 /// Counts everything that goes to a sink.
-struct Watched<'a> {
+struct HookSink<'a> {
     sink: &'a mut dyn Sink,
-    tap: &'a Tap,
+    tap: &'a HookTap,
     turn: u64,
 }
 
-impl Sink for Watched<'_> {
-    fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>) {
-        let count = |counts: &mut Counts| {
+impl Sink for HookSink<'_> {
+    fn message(&mut self, from: WorldRank, header: &[u8], body: PayloadView<'_>) {
+        let count = |counts: &mut HookCounts| {
             counts.received += 1;
             counts.received_bytes += length(header.len() + body.len());
         };
         self.tap
-            .pass(self.turn, Some(from), count, || What::Received {
+            .record_event(self.turn, Some(from), count, || TrafficKind::Received {
                 header: header.into(),
                 body: body.len(),
             });
         self.sink.message(from, header, body);
     }
 
-    fn complete(&mut self, token: Token) {
-        self.tap.pass(self.turn, None, |_| {}, || What::Completed);
+    fn complete(&mut self, token: CommandToken) {
+        self.tap
+            .record_event(self.turn, None, |_| {}, || TrafficKind::Completed);
         self.sink.complete(token);
     }
 
-    fn fetched(&mut self, token: Token, old: u64) {
-        self.tap.pass(self.turn, None, |_| {}, || What::Completed);
+    fn fetched(&mut self, token: CommandToken, old: u64) {
+        self.tap
+            .record_event(self.turn, None, |_| {}, || TrafficKind::Completed);
         self.sink.fetched(token, old);
     }
 
-    fn failed(&mut self, token: Token, why: Failure) {
-        self.tap.pass(self.turn, None, |_| {}, || What::Failed);
+    fn failed(&mut self, token: CommandToken, why: CommandFailure) {
+        self.tap
+            .record_event(self.turn, None, |_| {}, || TrafficKind::Failed);
         self.sink.failed(token, why);
     }
 
-    fn reached(&mut self, token: Token) {
-        self.tap.pass(self.turn, None, |_| {}, || What::Reached);
+    fn reached(&mut self, token: CommandToken) {
+        self.tap
+            .record_event(self.turn, None, |_| {}, || TrafficKind::Reached);
         self.sink.reached(token);
     }
 
-    fn triggered(&mut self, token: Token) {
-        self.tap.pass(self.turn, None, |_| {}, || What::Triggered);
+    fn triggered(&mut self, token: CommandToken) {
+        self.tap
+            .record_event(self.turn, None, |_| {}, || TrafficKind::Triggered);
         self.sink.triggered(token);
     }
 
-    fn peer_down(&mut self, peer: Peer, why: Down) {
+    fn peer_down(&mut self, peer: WorldRank, why: DownCause) {
         self.tap
-            .pass(self.turn, Some(peer), |_| {}, || What::Down(why));
+            .record_event(self.turn, Some(peer), |_| {}, || TrafficKind::Down(why));
         self.sink.peer_down(peer, why);
     }
 }

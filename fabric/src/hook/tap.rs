@@ -1,23 +1,23 @@
-//! Traffic that passed through a [`Hook`](super::Hook), for tests to inspect.
+//! Traffic that passed through a [`HookDriver`](super::HookDriver), for tests to inspect.
 
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::driver::{Down, Peer};
+use crate::driver::{DownCause, WorldRank};
 
-/// Access to the traffic of a [`Hook`](super::Hook), even after the hook was moved into a `Box<dyn Driver>`. Clones share their
-/// state.
+/// Access to the traffic of a [`HookDriver`](super::HookDriver), even after the hook was moved into a `Box<dyn Driver>`. Clones
+/// share their state.
 #[derive(Clone, Debug, Default)]
-pub struct Tap {
-    shared: Arc<Mutex<Shared>>,
+pub struct HookTap {
+    shared: Arc<Mutex<TapState>>,
 }
 
 /// Counts of the traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct HookCounts {
     /// Messages that the caller posted, including those lost by a fault.
     pub sent: u64,
     /// Bytes of posted messages, headers and bodies.
@@ -44,14 +44,14 @@ pub struct Counts {
     pub delayed: u64,
 }
 
-impl Counts {
+impl HookCounts {
     /// Counts a one-sided command.
-    pub(super) fn count(&mut self, what: &What) {
+    pub(super) fn count(&mut self, what: &TrafficKind) {
         match what {
-            What::Put(_) => self.puts += 1,
-            What::Get(_) => self.gets += 1,
-            What::Atomic => self.atomics += 1,
-            What::Count => self.counts += 1,
+            TrafficKind::Put(_) => self.puts += 1,
+            TrafficKind::Get(_) => self.gets += 1,
+            TrafficKind::Atomic => self.atomics += 1,
+            TrafficKind::Count => self.counts += 1,
             _ => {}
         }
     }
@@ -60,19 +60,19 @@ impl Counts {
 /// A command or an event that passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Passed {
+pub struct TrafficEvent {
     /// Turns of `progress` before it.
     pub turn: u64,
     /// Receiver or sender; `None` for a completion, which names no peer.
-    pub peer: Option<Peer>,
+    pub peer: Option<WorldRank>,
     /// Kind of command or event.
-    pub what: What,
+    pub kind: TrafficKind,
 }
 
 /// Kinds of commands and events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum What {
+pub enum TrafficKind {
     /// A message was posted.
     Sent {
         /// Header of the message.
@@ -112,22 +112,22 @@ pub enum What {
     /// A one-sided command failed.
     Failed,
     /// The peer is down.
-    Down(Down),
+    Down(DownCause),
 }
 
 /// Called with all traffic.
-pub(super) type Observer = Box<dyn FnMut(&Passed) + Send>;
+pub(super) type TrafficObserver = Box<dyn FnMut(&TrafficEvent) + Send>;
 
-impl Tap {
+impl HookTap {
     /// Returns the counts so far.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> HookCounts {
         self.lock().counts
     }
 
-    /// Takes the traffic recorded since the last call. Empty without [`Plan::record`](super::Plan::record).
+    /// Takes the traffic recorded since the last call. Empty without [`Plan::record`](super::HookPlan::record).
     #[must_use]
-    pub fn take_record(&self) -> Vec<Passed> {
+    pub fn take_record(&self) -> Vec<TrafficEvent> {
         self.lock()
             .record
             .as_mut()
@@ -139,27 +139,27 @@ impl Tap {
         self.lock().record = Some(Vec::new());
     }
 
-    pub(super) fn observe(&self, observer: Observer) {
+    pub(super) fn observe(&self, observer: TrafficObserver) {
         self.lock().observer = Some(observer);
     }
 
-    /// Counts a command or an event. `what` is only built if there is an observer or a record.
-    pub(super) fn pass(
+    /// Counts a command or an event. `kind` is only built if there is an observer or a record.
+    pub(super) fn record_event(
         &self,
         turn: u64,
-        peer: Option<Peer>,
-        count: impl FnOnce(&mut Counts),
-        what: impl FnOnce() -> What,
+        peer: Option<WorldRank>,
+        count: impl FnOnce(&mut HookCounts),
+        what: impl FnOnce() -> TrafficKind,
     ) {
         let mut shared = self.lock();
         count(&mut shared.counts);
         if shared.observer.is_none() && shared.record.is_none() {
             return;
         }
-        let passed = Passed {
+        let passed = TrafficEvent {
             turn,
             peer,
-            what: what(),
+            kind: what(),
         };
         if let Some(observer) = &mut shared.observer {
             observer(&passed);
@@ -169,19 +169,19 @@ impl Tap {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, TapState> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Default)]
-struct Shared {
-    counts: Counts,
-    record: Option<Vec<Passed>>,
-    observer: Option<Observer>,
+struct TapState {
+    counts: HookCounts,
+    record: Option<Vec<TrafficEvent>>,
+    observer: Option<TrafficObserver>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for TapState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("counts", &self.counts)

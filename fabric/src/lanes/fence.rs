@@ -9,7 +9,7 @@ use super::{LaneSet, home};
 
 /// The lanes of a pair as one of its ranks sees them, in four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fences {
+pub struct LaneFences {
     all: LaneSet,
     /// Lanes that either rank has found not to work.
     failed: LaneSet,
@@ -22,14 +22,14 @@ pub struct Fences {
 /// A rank's report to the other rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "travels as each driver likes")]
-pub struct Word {
+pub struct LaneReport {
     /// Lanes that do not work.
     pub failed: LaneSet,
     /// Lanes that can no longer reach the reporting rank's memory.
     pub closed: LaneSet,
 }
 
-impl Fences {
+impl LaneFences {
     /// Creates the fences of a pair in which all these lanes work.
     #[must_use]
     pub const fn new(all: LaneSet) -> Self {
@@ -53,8 +53,8 @@ impl Fences {
         home(context, self.working())
     }
 
-    /// Records that this rank has found a lane not to work. Returns true if that is new: then send [`word`](Self::word) on a lane
-    /// that works.
+    /// Records that this rank has found a lane not to work. Returns true if that is new: then send [`report`](Self::report) on a
+    /// lane that works.
     pub fn fail(&mut self, lane: u32) -> bool {
         let is_new = self.working().has(lane);
         if is_new {
@@ -81,8 +81,8 @@ impl Fences {
 
     /// Returns the report for the other rank.
     #[must_use]
-    pub const fn word(&self) -> Word {
-        Word {
+    pub const fn report(&self) -> LaneReport {
+        LaneReport {
             failed: self.failed,
             closed: self.closed,
         }
@@ -93,7 +93,7 @@ impl Fences {
     ///
     /// [`to_close`]: Self::to_close
     #[must_use]
-    pub fn handle_word(&mut self, word: Word) -> LaneSet {
+    pub fn handle_report(&mut self, word: LaneReport) -> LaneSet {
         let before = self.fenced();
         let closed = word.closed.and(self.all);
         // A rank that has closed a lane has found that it does not work.

@@ -14,8 +14,8 @@
 //! have landed.
 //!
 //! **Failure.** A transfer in flight on a lane that fails may still arrive long after it was given up. Its piece is therefore
-//! sent again only when the lane is *fenced*: both ranks have closed it, so it cannot access memory any more ([`Fences`]). Until
-//! then the command is not complete, and its memory must not be reused.
+//! sent again only when the lane is *fenced*: both ranks have closed it, so it cannot access memory any more ([`LaneFences`]).
+//! Until then the command is not complete, and its memory must not be reused.
 
 mod fence;
 mod split;
@@ -24,11 +24,11 @@ mod stripe;
 mod tests;
 
 pub use self::{
-    fence::{Fences, Word},
-    split::{PIECE_MIN, STRIPE_MIN, Speed, Speeds},
-    stripe::{Piece, PieceId, Standing, Stripe},
+    fence::{LaneFences, LaneReport},
+    split::{LaneSpeed, LaneSpeeds, PIECE_MIN, STRIPE_MIN},
+    stripe::{LaneStripe, PieceId, StripePiece, StripeProgress},
 };
-use crate::random::Random;
+use crate::random::SeededRandom;
 
 /// Most lanes of a pair.
 pub const LANES_MAX: u32 = 8;
@@ -119,7 +119,7 @@ impl LaneSet {
 /// Both ranks of a pair compute the same lane. When a lane fails, only its own contexts move.
 #[must_use]
 pub fn home(context: u64, lanes: LaneSet) -> Option<u32> {
-    let weight = |lane: &u32| Random::new(context ^ u64::from(*lane) << 56).bits();
+    let weight = |lane: &u32| SeededRandom::new(context ^ u64::from(*lane) << 56).bits();
     lanes.iter().max_by_key(weight)
 }
 

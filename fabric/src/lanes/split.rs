@@ -5,7 +5,7 @@ use super::{LANES_MAX, LaneSet};
 
 /// Time that a lane needs for a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Speed {
+pub struct LaneSpeed {
     /// Fixed time of a piece in nanoseconds.
     pub latency_ns: u64,
     /// Bandwidth in bytes per microsecond (millions of bytes per second), at least 1.
@@ -14,23 +14,23 @@ pub struct Speed {
 
 /// Speeds of a pair's lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Speeds {
-    lanes: Vec<Speed>,
+pub struct LaneSpeeds {
+    lanes: Vec<LaneSpeed>,
 }
 
-impl Speeds {
+impl LaneSpeeds {
     /// Makes the speeds of these lanes, in order. A bandwidth of 0 counts as 1.
     ///
     /// # Panics
     /// If there are more than [`LANES_MAX`].
     #[must_use]
-    pub fn new(lanes: &[Speed]) -> Self {
+    pub fn new(lanes: &[LaneSpeed]) -> Self {
         assert!(
             lanes.len() <= LANES_MAX as usize,
             "{} lanes, and {LANES_MAX} can be",
             lanes.len()
         );
-        let at_least_one = |lane: &Speed| Speed {
+        let at_least_one = |lane: &LaneSpeed| LaneSpeed {
             bytes_per_us: lane.bytes_per_us.max(1),
             ..*lane
         };
@@ -44,17 +44,17 @@ impl Speeds {
     /// # Panics
     /// If there are more than [`LANES_MAX`].
     #[must_use]
-    pub fn equal(count: u32, speed: Speed) -> Self {
+    pub fn equal(count: u32, speed: LaneSpeed) -> Self {
         Self::new(&vec![speed; count as usize])
     }
 
     /// Makes the speeds of adapters with these weights, each at least 1. Those with the greatest weight have the speed `fastest`.
     /// Without weights, there is one adapter.
     #[must_use]
-    pub fn by_weight(fastest: Speed, weights: &[u32]) -> Self {
+    pub fn by_weight(fastest: LaneSpeed, weights: &[u32]) -> Self {
         let weights = if weights.is_empty() { &[1] } else { weights };
         let most = u64::from(weights.iter().copied().max().unwrap_or(1).max(1));
-        let speed = |weight: &u32| Speed {
+        let speed = |weight: &u32| LaneSpeed {
             bytes_per_us: fastest.bytes_per_us * u64::from(*weight) / most,
             ..fastest
         };
@@ -80,7 +80,7 @@ impl Speeds {
     /// be shorter than [`PIECE_MIN`]. All parts except the last are whole pages. The result is empty without lanes.
     #[must_use]
     pub fn shares(&self, len: u64, lanes: LaneSet) -> Vec<(u32, u64)> {
-        let mut lanes = self.quick(lanes);
+        let mut lanes = self.fast_enough(lanes);
         loop {
             let parts = self.fill(len, &lanes);
             let short = parts.iter().filter(|(_, part)| *part < PIECE_MIN);
@@ -93,7 +93,7 @@ impl Speeds {
     }
 
     /// Returns those of `lanes` that are not much slower than the others, in ascending order of latency.
-    fn quick(&self, lanes: LaneSet) -> Vec<u32> {
+    fn fast_enough(&self, lanes: LaneSet) -> Vec<u32> {
         let there = lanes.iter().filter(|lane| self.bytes_per_us(*lane) > 0);
         let mut lanes: Vec<_> = there.collect();
         let most = lanes.iter().map(|lane| self.bytes_per_us(*lane)).max();

@@ -5,19 +5,19 @@
 
 use std::{mem, ops::Range};
 
-use super::{LANES_MAX, LaneSet, PIECE_MIN, Speeds, split::PAGE};
+use super::{LANES_MAX, LaneSet, LaneSpeeds, PIECE_MIN, split::PAGE};
 
 /// A long command in flight.
 #[derive(Clone, Debug)]
-pub struct Stripe {
+pub struct LaneStripe {
     len: u64,
     /// Offset of the first byte that was not given to any lane.
     next: u64,
     /// Ranges that failed lanes have not moved.
     again: Vec<Range<u64>>,
-    flying: Vec<Piece>,
+    flying: Vec<StripePiece>,
     landed: u64,
-    paces: [Pace; LANES_MAX as usize],
+    paces: [LanePace; LANES_MAX as usize],
     /// Lanes that take pieces.
     lanes: LaneSet,
     /// Failed lanes that may still move pieces they have begun.
@@ -29,8 +29,8 @@ pub struct Stripe {
 /// A part of a command that one lane moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Piece {
-    /// Handed back to [`Stripe::handle_landed`].
+pub struct StripePiece {
+    /// Handed back to [`LaneStripe::handle_landed`].
     pub id: PieceId,
     /// Lane that moves the piece.
     pub lane: u32,
@@ -40,7 +40,7 @@ pub struct Piece {
 
 /// How fast a lane is compared to the others. This shows without a clock that a lane is slower than expected.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pace {
+struct LanePace {
     /// Bytes of the command that had landed when the lane's last piece landed, or its first one began.
     mark: u64,
     /// Share of the lane, in parts of 1024, of the bytes that landed between its last two pieces.
@@ -58,7 +58,7 @@ pub struct PieceId(pub u32);
 /// Progress of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Standing {
+pub enum StripeProgress {
     /// Something must still be given to a lane, or land, or be fenced.
     UnderWay,
     /// All bytes have landed, and no piece can land again.
@@ -67,24 +67,24 @@ pub enum Standing {
     Stranded,
 }
 
-impl Piece {
+impl StripePiece {
     const fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
 }
 
-impl Stripe {
+impl LaneStripe {
     /// Starts a command of `len` bytes over those of `lanes` that are worth it, in pieces of at most `piece_max` bytes (0 counts
     /// as 1).
     #[must_use]
-    pub fn new(len: u64, speeds: &Speeds, lanes: LaneSet, piece_max: u64) -> Self {
+    pub fn new(len: u64, speeds: &LaneSpeeds, lanes: LaneSet, piece_max: u64) -> Self {
         Self {
             len,
             next: 0,
             again: Vec::new(),
             flying: Vec::new(),
             landed: 0,
-            paces: [Pace::default(); LANES_MAX as usize],
+            paces: [LanePace::default(); LANES_MAX as usize],
             lanes: worth_it(len, speeds, lanes),
             unfenced: LaneSet::EMPTY,
             serial: 0,
@@ -93,7 +93,7 @@ impl Stripe {
     }
 
     /// Starts another command like [`new`](Self::new), but reuses the memory of this one. With one lane this allocates nothing.
-    pub fn renew(&mut self, len: u64, speeds: &Speeds, lanes: LaneSet, piece_max: u64) {
+    pub fn renew(&mut self, len: u64, speeds: &LaneSpeeds, lanes: LaneSet, piece_max: u64) {
         let (mut again, mut flying) = (mem::take(&mut self.again), mem::take(&mut self.flying));
         again.clear();
         flying.clear();
@@ -106,15 +106,15 @@ impl Stripe {
 
     /// Returns the progress of the command.
     #[must_use]
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> StripeProgress {
         if !self.unfenced.is_empty() || !self.flying.is_empty() {
-            Standing::UnderWay
+            StripeProgress::UnderWay
         } else if self.landed == self.len && self.serial > 0 {
-            Standing::Done
+            StripeProgress::Done
         } else if self.lanes.is_empty() {
-            Standing::Stranded
+            StripeProgress::Stranded
         } else {
-            Standing::UnderWay
+            StripeProgress::UnderWay
         }
     }
 
@@ -132,7 +132,7 @@ impl Stripe {
 
     /// Returns the next piece for `lane`, which is in flight from now on. Returns `None` if the lane has enough for now, or
     /// nothing is left to begin.
-    pub fn poll_piece(&mut self, lane: u32, speeds: &Speeds) -> Option<Piece> {
+    pub fn poll_piece(&mut self, lane: u32, speeds: &LaneSpeeds) -> Option<StripePiece> {
         let own = self.flying.iter().filter(|piece| piece.lane == lane);
         let (count, own) = own.fold((0, 0), |(count, len), piece| (count + 1, len + piece.len()));
         if !self.lanes.has(lane) || count >= WINDOW {
@@ -143,7 +143,7 @@ impl Stripe {
         }
         let most = self.piece_len(lane, own, speeds)?;
         let range = self.take(most)?;
-        let piece = Piece {
+        let piece = StripePiece {
             id: PieceId(self.serial),
             lane,
             range,
@@ -209,14 +209,14 @@ impl Stripe {
     }
 
     /// Moves the rest of the command with these lanes from now on. Nothing may be in flight.
-    pub fn go_on_by(&mut self, lanes: LaneSet) {
+    pub fn resume_with(&mut self, lanes: LaneSet) {
         debug_assert!(self.is_idle());
         self.lanes = lanes;
     }
 
     /// Returns the length of the lane's next piece: half of what the lane would still move if all continue at their pace. Returns
     /// `None` if it has enough until the end. `own` is the number of bytes that it has in flight.
-    fn piece_len(&self, lane: u32, own: u64, speeds: &Speeds) -> Option<u64> {
+    fn piece_len(&self, lane: u32, own: u64, speeds: &LaneSpeeds) -> Option<u64> {
         let rest = u128::from(self.len - self.landed);
         let all = self.lanes.iter().map(|lane| speeds.bytes_per_us(lane));
         let all = u128::from(all.sum::<u64>().max(1));
@@ -262,14 +262,14 @@ impl Stripe {
         }
     }
 
-    fn remove(&mut self, id: PieceId) -> Option<Piece> {
+    fn remove(&mut self, id: PieceId) -> Option<StripePiece> {
         let at = self.flying.iter().position(|piece| piece.id == id)?;
         Some(self.flying.swap_remove(at))
     }
 }
 
 /// Returns the lanes that help to move this many bytes.
-fn worth_it(len: u64, speeds: &Speeds, lanes: LaneSet) -> LaneSet {
+fn worth_it(len: u64, speeds: &LaneSpeeds, lanes: LaneSet) -> LaneSet {
     if lanes.len() <= 1 {
         return lanes;
     }

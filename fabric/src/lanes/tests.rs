@@ -3,17 +3,17 @@
 use proptest::prelude::*;
 
 use super::{
-    Fences, LANES_MAX, LaneSet, PIECE_MIN, Piece, PieceId, Speed, Speeds, Standing, Stripe, home,
-    pair, pair_up,
+    LANES_MAX, LaneFences, LaneSet, LaneSpeed, LaneSpeeds, LaneStripe, PIECE_MIN, PieceId,
+    StripePiece, StripeProgress, home, pair, pair_up,
 };
-use crate::random::Random;
+use crate::random::SeededRandom;
 
 fn index(number: u64) -> usize {
     usize::try_from(number).expect("short")
 }
 
-fn speed(bytes_per_us: u64) -> Speed {
-    Speed {
+fn speed(bytes_per_us: u64) -> LaneSpeed {
+    LaneSpeed {
         latency_ns: 1_500,
         bytes_per_us,
     }
@@ -21,7 +21,7 @@ fn speed(bytes_per_us: u64) -> Speed {
 
 /// Adapters that move pieces one after the other, each at its own pace.
 struct Adapters {
-    thought: Speeds,
+    thought: LaneSpeeds,
     /// Bytes per microsecond of each lane: at first, and from `changes_ns` on.
     paces: Vec<[u64; 2]>,
     changes_ns: u64,
@@ -37,7 +37,7 @@ impl Adapters {
     fn steady(paces: &[u64]) -> Self {
         let speeds: Vec<_> = paces.iter().map(|pace| speed(*pace)).collect();
         Self {
-            thought: Speeds::new(&speeds),
+            thought: LaneSpeeds::new(&speeds),
             paces: paces.iter().map(|pace| [*pace; 2]).collect(),
             changes_ns: NEVER,
             dies: None,
@@ -58,12 +58,12 @@ impl Adapters {
     /// Returns the time in nanoseconds that a stripe takes.
     fn run(&self, len: u64) -> u64 {
         let all = self.thought.all();
-        let mut stripe = Stripe::new(len, &self.thought, all, u64::MAX);
+        let mut stripe = LaneStripe::new(len, &self.thought, all, u64::MAX);
         let mut free = vec![0; self.paces.len()];
-        let mut landings: Vec<(u64, Piece)> = Vec::new();
+        let mut landings: Vec<(u64, StripePiece)> = Vec::new();
         let (mut now, mut dead, mut fenced) = (0, false, false);
         let mut moved = vec![0; self.paces.len()];
-        while stripe.standing() == Standing::UnderWay {
+        while stripe.standing() == StripeProgress::UnderWay {
             for lane in 0..LANES_MAX {
                 while let Some(piece) = stripe.poll_piece(lane, &self.thought) {
                     let at = lane as usize;
@@ -89,7 +89,7 @@ impl Adapters {
                 stripe.handle_landed(piece.id);
             }
         }
-        assert_eq!(stripe.standing(), Standing::Done);
+        assert_eq!(stripe.standing(), StripeProgress::Done);
         assert_eq!(stripe.landed(), len);
         now
     }
@@ -163,7 +163,7 @@ fn the_others_take_over_from_a_lane_that_dies_wherever_it_is() {
 
 #[test]
 fn a_share_is_the_optimum_and_lanes_that_do_not_help_have_none() {
-    let speeds = Speeds::equal(3, speed(12_500));
+    let speeds = LaneSpeeds::equal(3, speed(12_500));
     let third = 256 * MIB / 3 / 4096 * 4096;
     assert_eq!(
         speeds.shares(256 * MIB, speeds.all()),
@@ -174,16 +174,16 @@ fn a_share_is_the_optimum_and_lanes_that_do_not_help_have_none() {
         1,
         "too short to be divided"
     );
-    let uneven = Speeds::new(&[speed(8_000), speed(2_000), speed(1_999)]);
+    let uneven = LaneSpeeds::new(&[speed(8_000), speed(2_000), speed(1_999)]);
     let shares = uneven.shares(100 * MIB, uneven.all());
     assert_eq!(
         shares.iter().map(|(lane, _)| *lane).collect::<Vec<_>>(),
         [0, 1]
     );
     assert_eq!(shares[0].1 / MIB, 80);
-    let late = Speeds::new(&[
+    let late = LaneSpeeds::new(&[
         speed(1_000),
-        Speed {
+        LaneSpeed {
             latency_ns: 1_000_000,
             ..speed(4_000)
         },
@@ -207,26 +207,30 @@ fn a_share_is_the_optimum_and_lanes_that_do_not_help_have_none() {
 
 #[test]
 fn nothing_is_a_command_too() {
-    let speeds = Speeds::equal(2, speed(100));
-    let mut stripe = Stripe::new(0, &speeds, speeds.all(), 1 << 20);
-    assert_eq!(stripe.standing(), Standing::UnderWay);
+    let speeds = LaneSpeeds::equal(2, speed(100));
+    let mut stripe = LaneStripe::new(0, &speeds, speeds.all(), 1 << 20);
+    assert_eq!(stripe.standing(), StripeProgress::UnderWay);
     let piece = stripe
         .poll_piece(0, &speeds)
         .expect("one lane tells the other side");
     assert_eq!((piece.range, stripe.poll_piece(0, &speeds)), (0..0, None));
     stripe.handle_landed(piece.id);
-    assert_eq!(stripe.standing(), Standing::Done);
+    assert_eq!(stripe.standing(), StripeProgress::Done);
 }
 
 #[test]
 fn what_is_under_way_on_a_failed_lane_is_not_repeated_before_the_fence() {
-    let speeds = Speeds::equal(2, speed(100));
-    let mut stripe = Stripe::new(2 * PIECE_MIN, &speeds, speeds.all(), PIECE_MIN);
+    let speeds = LaneSpeeds::equal(2, speed(100));
+    let mut stripe = LaneStripe::new(2 * PIECE_MIN, &speeds, speeds.all(), PIECE_MIN);
     let (first, second) = (stripe.poll_piece(0, &speeds), stripe.poll_piece(1, &speeds));
     stripe.handle_landed(second.expect("a piece").id);
     stripe.handle_failed(0, LaneSet::from_bits(2));
     assert_eq!(stripe.poll_piece(1, &speeds), None);
-    assert_eq!(stripe.standing(), Standing::UnderWay, "it may still land");
+    assert_eq!(
+        stripe.standing(),
+        StripeProgress::UnderWay,
+        "it may still land"
+    );
     stripe.handle_fenced(0);
     let again = stripe.poll_piece(1, &speeds).expect("the same bytes");
     let first = first.expect("a piece");
@@ -234,24 +238,24 @@ fn what_is_under_way_on_a_failed_lane_is_not_repeated_before_the_fence() {
     stripe.handle_landed(first.id);
     assert_eq!(
         stripe.standing(),
-        Standing::UnderWay,
+        StripeProgress::UnderWay,
         "a late word counts for nothing"
     );
     stripe.handle_landed(again.id);
-    assert_eq!(stripe.standing(), Standing::Done);
+    assert_eq!(stripe.standing(), StripeProgress::Done);
 }
 
 #[test]
 fn without_lanes_a_command_is_stranded() {
-    let speeds = Speeds::equal(1, speed(100));
-    let mut stripe = Stripe::new(PIECE_MIN, &speeds, speeds.all(), u64::MAX);
+    let speeds = LaneSpeeds::equal(1, speed(100));
+    let mut stripe = LaneStripe::new(PIECE_MIN, &speeds, speeds.all(), u64::MAX);
     let piece = stripe.poll_piece(0, &speeds).expect("a piece");
     stripe.handle_failed(0, LaneSet::EMPTY);
-    assert_eq!(stripe.standing(), Standing::UnderWay);
+    assert_eq!(stripe.standing(), StripeProgress::UnderWay);
     stripe.handle_fenced(0);
-    assert_eq!(stripe.standing(), Standing::Stranded);
+    assert_eq!(stripe.standing(), StripeProgress::Stranded);
     stripe.handle_landed(piece.id);
-    assert_eq!(stripe.standing(), Standing::Stranded);
+    assert_eq!(stripe.standing(), StripeProgress::Stranded);
 }
 
 #[test]
@@ -282,26 +286,26 @@ fn adapters_are_paired_alike_by_both_sides() {
 
 /// Runs a stripe with random events, and counts how often each byte lands.
 fn live(seed: u64, len: u64, lanes: u32) {
-    let mut random = Random::new(seed);
+    let mut random = SeededRandom::new(seed);
     let paces: Vec<_> = (0..lanes)
         .map(|_| speed(random.within(1..20_000)))
         .collect();
-    let speeds = Speeds::new(&paces);
+    let speeds = LaneSpeeds::new(&paces);
     let (mut working, mut failed) = (speeds.all(), LaneSet::EMPTY);
-    let mut stripe = Stripe::new(len, &speeds, working, random.within(4096..len.max(4097)));
-    let mut flying: Vec<Piece> = Vec::new();
+    let mut stripe = LaneStripe::new(len, &speeds, working, random.within(4096..len.max(4097)));
+    let mut flying: Vec<StripePiece> = Vec::new();
     let mut landed = vec![0_u8; index(len)];
     for _ in 0..100_000 {
         match stripe.standing() {
-            Standing::UnderWay => {}
-            Standing::Done => {
+            StripeProgress::UnderWay => {}
+            StripeProgress::Done => {
                 assert!(
                     landed.iter().all(|count| *count == 1),
                     "bytes that landed twice or never"
                 );
                 return;
             }
-            Standing::Stranded => return assert!(working.is_empty(), "{working:?} work"),
+            StripeProgress::Stranded => return assert!(working.is_empty(), "{working:?} work"),
         }
         let lane = u32::try_from(random.within(0..u64::from(lanes))).expect("a lane");
         match random.within(0..16) {
@@ -336,32 +340,32 @@ fn live(seed: u64, len: u64, lanes: u32) {
 /// Has two ranks find lanes broken and report that, in any order, with reports that are repeated and late. A transfer on a lane
 /// arrives only at a side that has not closed it.
 fn feud(seed: u64, lanes: u32) {
-    let mut random = Random::new(seed);
+    let mut random = SeededRandom::new(seed);
     let all = LaneSet::first(lanes);
-    let mut sides = [Fences::new(all); 2];
-    let mut said = vec![(0, sides[0].word())];
+    let mut sides = [LaneFences::new(all); 2];
+    let mut said = vec![(0, sides[0].report())];
     for _ in 0..200 {
         let side = usize::from(random.chance(0.5));
         let lane = u32::try_from(random.within(0..u64::from(lanes))).expect("a lane");
         match random.within(0..4) {
             0 if random.chance(0.2) => _ = sides[side].fail(lane),
             1 => _ = sides[side].close(lane),
-            2 => said.push((1 - side, sides[side].word())),
+            2 => said.push((1 - side, sides[side].report())),
             _ => {
                 let (to, word) = said[index(random.bits()) % said.len()];
                 let before = sides[to].fenced();
-                let fenced = sides[to].handle_word(word);
+                let fenced = sides[to].handle_report(word);
                 assert_eq!(fenced, sides[to].fenced().without(before));
             }
         }
         for (one, other) in [(0, 1), (1, 0)] {
-            let closed = sides[other].word().closed;
+            let closed = sides[other].report().closed;
             let fenced = sides[one].fenced();
             assert!(
                 fenced.without(closed).is_empty(),
                 "the other can still be written by {fenced:?}"
             );
-            assert!(fenced.without(sides[one].word().closed).is_empty());
+            assert!(fenced.without(sides[one].report().closed).is_empty());
             assert!(fenced.and(sides[one].working()).is_empty());
         }
     }
@@ -372,8 +376,8 @@ fn feud(seed: u64, lanes: u32) {
                 .to_close()
                 .iter()
                 .for_each(|lane| _ = sides[side].close(lane));
-            let word = sides[side].word();
-            let _fenced = sides[1 - side].handle_word(word);
+            let word = sides[side].report();
+            let _fenced = sides[1 - side].handle_report(word);
         }
     }
     let [one, other] = sides;
@@ -398,7 +402,7 @@ proptest! {
     #[test]
     fn shares_are_all_of_it(len: u64, paces in proptest::collection::vec(1_u64..100_000, 1..=8)) {
         let paces: Vec<_> = paces.into_iter().map(speed).collect();
-        let speeds = Speeds::new(&paces);
+        let speeds = LaneSpeeds::new(&paces);
         let shares = speeds.shares(len, speeds.all());
         let sum: u128 = shares.iter().map(|(_, part)| u128::from(*part)).sum();
         prop_assert_eq!(sum, u128::from(len));
@@ -407,21 +411,21 @@ proptest! {
 
 #[test]
 fn a_pair_keeps_four_bytes() {
-    assert_eq!(size_of::<Fences>(), 4);
+    assert_eq!(size_of::<LaneFences>(), 4);
 }
 
 #[test]
 fn a_stripe_that_begins_again_is_as_a_new_one() {
-    let speeds = Speeds::equal(2, speed(12_000));
+    let speeds = LaneSpeeds::equal(2, speed(12_000));
     let (all, one) = (LaneSet::first(2), LaneSet::from_bits(0b10));
-    let mut stripe = Stripe::new(1 << 20, &speeds, all, u64::MAX);
+    let mut stripe = LaneStripe::new(1 << 20, &speeds, all, u64::MAX);
     while stripe.poll_piece(0, &speeds).is_some() || stripe.poll_piece(1, &speeds).is_some() {}
     stripe.handle_landed(PieceId(0));
     stripe.handle_failed(1, all);
     stripe.handle_fenced(1);
     for (len, lanes) in [(1 << 20, all), (8, one), (0, one), (0, all)] {
         stripe.renew(len, &speeds, lanes, 4096);
-        let new = Stripe::new(len, &speeds, lanes, 4096);
+        let new = LaneStripe::new(len, &speeds, lanes, 4096);
         assert_eq!(format!("{stripe:?}"), format!("{new:?}"));
         while stripe.poll_piece(1, &speeds).is_some() {}
     }
@@ -430,7 +434,7 @@ fn a_stripe_that_begins_again_is_as_a_new_one() {
 #[test]
 fn weights_say_how_fast_lanes_are_beside_the_fastest() {
     let rates = |weights: &[u32]| {
-        let speeds = Speeds::by_weight(speed(12_000), weights);
+        let speeds = LaneSpeeds::by_weight(speed(12_000), weights);
         let lanes = speeds.all().iter();
         lanes
             .map(|lane| speeds.bytes_per_us(lane))

@@ -9,45 +9,45 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
-    driver::{Down, Failure, Payload, Peer, Sink, Token},
+    driver::{CommandFailure, CommandToken, DownCause, PayloadView, Sink, WorldRank},
     memory::WeakRegion,
 };
 
 /// What other ranks can access of a rank.
 #[derive(Debug)]
-pub(super) struct Mailbox {
-    state: Mutex<State>,
+pub(super) struct LoopbackMailbox {
+    state: Mutex<MailboxState>,
     bell: Arc<OwnedFd>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
-    events: VecDeque<Event>,
+pub(super) struct MailboxState {
+    events: VecDeque<LoopbackEvent>,
     /// Ranks that found no room since this was last taken.
-    refused: BTreeSet<Peer>,
+    refused: BTreeSet<WorldRank>,
     /// Regions that the owner allocated, by slot and generation.
     pub(super) regions: BTreeMap<u64, WeakRegion>,
     pub(super) region_next: u64,
     armed: bool,
-    nudged: bool,
+    has_room: bool,
     rung: bool,
     pub(super) closed: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum LoopbackEvent {
     Message {
-        from: Peer,
+        from: WorldRank,
         header: Box<[u8]>,
         body: Box<[u8]>,
     },
-    Complete(Token),
-    Fetched(Token, u64),
-    Failed(Token, Failure),
-    Down(Peer, Down),
+    Complete(CommandToken),
+    Fetched(CommandToken, u64),
+    Failed(CommandToken, CommandFailure),
+    Down(WorldRank, DownCause),
 }
 
-impl Mailbox {
+impl LoopbackMailbox {
     pub(super) fn new() -> Self {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = Arc::new(bell.expect("a file descriptor for each rank of the loopback world"));
@@ -61,7 +61,7 @@ impl Mailbox {
     ///
     /// A closed mailbox accepts everything and keeps nothing. Other ranks may push between the check and the delivery, so the
     /// bound may be exceeded by one event per rank.
-    pub(super) fn push(&self, from: Peer, event: impl FnOnce() -> Event) -> bool {
+    pub(super) fn push(&self, from: WorldRank, event: impl FnOnce() -> LoopbackEvent) -> bool {
         {
             let mut state = self.lock();
             if !state.closed && state.events.len() >= EVENTS_MAX {
@@ -74,7 +74,7 @@ impl Mailbox {
         true
     }
 
-    pub(super) fn deliver(&self, event: Event) {
+    pub(super) fn deliver(&self, event: LoopbackEvent) {
         let mut state = self.lock();
         if !state.closed {
             state.events.push_back(event);
@@ -83,9 +83,9 @@ impl Mailbox {
     }
 
     /// Wakes the owner, because a mailbox that refused it has room now.
-    pub(super) fn nudge(&self) {
+    pub(super) fn wake_for_room(&self) {
         let mut state = self.lock();
-        state.nudged = true;
+        state.has_room = true;
         state.ring(&self.bell);
     }
 
@@ -94,7 +94,7 @@ impl Mailbox {
         self.lock().ring(&self.bell);
     }
 
-    pub(super) fn pop(&self) -> Option<Event> {
+    pub(super) fn pop(&self) -> Option<LoopbackEvent> {
         self.lock().events.pop_front()
     }
 
@@ -102,14 +102,14 @@ impl Mailbox {
     /// owner must not sleep.
     pub(super) fn arm(&self) -> bool {
         let mut state = self.lock();
-        state.armed = state.events.is_empty() && !state.nudged;
+        state.armed = state.events.is_empty() && !state.has_room;
         state.armed
     }
 
     pub(super) fn disarm(&self) {
         let mut state = self.lock();
         state.armed = false;
-        state.nudged = false;
+        state.has_room = false;
         if std::mem::take(&mut state.rung) {
             let drained = rustix::io::read(&*self.bell, &mut [0; 8]);
             debug_assert!(drained.is_ok(), "a rung bell is readable");
@@ -117,7 +117,7 @@ impl Mailbox {
     }
 
     /// Takes the ranks that were refused here since the last call.
-    pub(super) fn take_refused(&self) -> BTreeSet<Peer> {
+    pub(super) fn take_refused(&self) -> BTreeSet<WorldRank> {
         std::mem::take(&mut self.lock().refused)
     }
 
@@ -133,12 +133,12 @@ impl Mailbox {
         Arc::clone(&self.bell)
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, MailboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl MailboxState {
     /// Wakes the owner, at most once for each `arm`.
     fn ring(&mut self, bell: &OwnedFd) {
         if std::mem::take(&mut self.armed) {
@@ -149,11 +149,11 @@ impl State {
     }
 }
 
-impl Event {
+impl LoopbackEvent {
     pub(super) fn hand_to(self, sink: &mut dyn Sink) {
         match self {
             Self::Message { from, header, body } => {
-                sink.message(from, &header, Payload::from_slice(&body))
+                sink.message(from, &header, PayloadView::from_slice(&body))
             }
             Self::Complete(token) => sink.complete(token),
             Self::Fetched(token, old) => sink.fetched(token, old),

@@ -1,32 +1,33 @@
 //! The tutorial driver: the ranks of one process, connected by queues.
 //!
 //! Read it from the top, together with the contract in [`driver`](crate::driver), then `mailbox.rs` and `provider.rs`, which
-//! offers it to jobs. A rank is a [`Loopback`]. Everything that it will receive is in its mailbox, including its own completions.
-//! A put is performed when it is posted, because the target's memory is in the same process.
+//! offers it to jobs. A rank is a [`LoopbackDriver`]. Everything that it will receive is in its mailbox, including its own
+//! completions. A put is performed when it is posted, because the target's memory is in the same process.
 
 mod mailbox;
 mod provider;
 
 use std::{io, sync::Arc};
 
-use self::mailbox::{Event, Mailbox};
+use self::mailbox::{LoopbackEvent, LoopbackMailbox};
 pub use self::provider::LoopbackProvider;
 use crate::{
     driver::{
-        Armed, Caps, Command, Cost, Down, Driver, DriverAbilities, EventCounters, Failure,
-        LocalRange, Peer, Post, Progress, Sink, WaitOn,
+        ArmResult, Caps, CommandFailure, DownCause, Driver, DriverAbilities, DriverCommand,
+        DriverCost, EventCounters, LocalRange, PostResult, Sink, TurnProgress, WakeSource,
+        WorldRank,
     },
     lacks_abilities,
-    memory::{Region, RemoteRegion, WeakRegion},
-    offload::{CELL_LEN, Counter, RemoteCounter, Watches},
+    memory::{MemoryRegion, RemoteRegion, WeakRegion},
+    offload::{COUNTER_LEN, LocalCounter, RemoteCounter, ThresholdWatches},
 };
 
 /// One rank of a world made by [`world`].
 #[derive(Debug)]
-pub struct Loopback {
-    me: Peer,
-    world: Arc<[Mailbox]>,
-    watches: Watches,
+pub struct LoopbackDriver {
+    me: WorldRank,
+    world: Arc<[LoopbackMailbox]>,
+    watches: ThresholdWatches,
     caps: Caps,
 }
 
@@ -35,31 +36,31 @@ pub struct Loopback {
 /// # Panics
 /// If the process has no file descriptors left, because each rank has one to sleep on.
 #[must_use]
-pub fn world(ranks: u32) -> Vec<Loopback> {
-    let world: Arc<[Mailbox]> = (0..ranks).map(|_| Mailbox::new()).collect();
+pub fn world(ranks: u32) -> Vec<LoopbackDriver> {
+    let world: Arc<[LoopbackMailbox]> = (0..ranks).map(|_| LoopbackMailbox::new()).collect();
     (0..ranks)
-        .map(|rank| Loopback {
-            me: Peer(rank),
+        .map(|rank| LoopbackDriver {
+            me: WorldRank(rank),
             world: Arc::clone(&world),
-            watches: Watches::new(),
+            watches: ThresholdWatches::new(),
             caps: caps(),
         })
         .collect()
 }
 
-impl Driver for Loopback {
+impl Driver for LoopbackDriver {
     fn caps(&self) -> &Caps {
         &self.caps
     }
 
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         let room = match &command {
-            Command::Message { to, header, body } => self.send(*to, header, body),
-            Command::Count { to, counter, by } => {
+            DriverCommand::Message { to, header, body } => self.send(*to, header, body),
+            DriverCommand::Count { to, counter, by } => {
                 self.count(*to, *counter, *by);
                 true
             }
-            Command::Watch {
+            DriverCommand::Watch {
                 counter,
                 threshold,
                 token,
@@ -67,26 +68,26 @@ impl Driver for Loopback {
                 self.watches.add(counter, *threshold, *token);
                 true
             }
-            Command::Unwatch { token } => {
+            DriverCommand::Unwatch { token } => {
                 self.watches.remove(*token);
                 true
             }
-            Command::Withdraw { .. } => true,
-            Command::Put { token, .. }
-            | Command::Get { token, .. }
-            | Command::Atomic { token, .. } => self.mailbox(self.me).push(self.me, || {
+            DriverCommand::Withdraw { .. } => true,
+            DriverCommand::Put { token, .. }
+            | DriverCommand::Get { token, .. }
+            | DriverCommand::Atomic { token, .. } => self.mailbox(self.me).push(self.me, || {
                 self.one_sided(&command)
-                    .unwrap_or_else(|why| Event::Failed(*token, why))
+                    .unwrap_or_else(|why| LoopbackEvent::Failed(*token, why))
             }),
         };
         if room {
-            Post::Posted
+            PostResult::Posted
         } else {
-            Post::Full(command)
+            PostResult::Full(command)
         }
     }
 
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
         self.mailbox(self.me).disarm();
         let mut events = 0;
         while let Some(token) = self.watches.pop_reached() {
@@ -101,26 +102,26 @@ impl Driver for Loopback {
             events += 1;
         }
         if events > 0 {
-            self.call_refused();
+            self.wake_refused();
         }
-        Progress { events }
+        TurnProgress { events }
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> ArmResult {
         // Arm first: a count that arrives after the check then finds the mailbox armed.
         if self.mailbox(self.me).arm() && !self.watches.is_reached() {
-            Armed::Ready
+            ArmResult::Ready
         } else {
-            Armed::Busy
+            ArmResult::Busy
         }
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
-        vec![WaitOn::Fd(self.mailbox(self.me).bell())]
+    fn wait_on(&self) -> Vec<WakeSource> {
+        vec![WakeSource::Fd(self.mailbox(self.me).bell())]
     }
 
-    fn allocate(&mut self, len: usize) -> io::Result<Region> {
-        let region = Region::create("ripstop-loopback", len, true)?;
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
+        let region = MemoryRegion::create("ripstop-loopback", len, true)?;
         let mut state = self.mailbox(self.me).lock();
         state.regions.retain(|_, region| region.upgrade().is_some());
         let name = state.region_next;
@@ -138,15 +139,15 @@ impl Driver for Loopback {
     }
 
     /// Does nothing: all ranks are here from the start.
-    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<WorldRank>) {}
 
     /// Ends nothing, because no command stays in flight: each is performed when it is posted.
-    fn give_up(&mut self, _peer: Peer, how: Option<Down>) -> Down {
-        how.unwrap_or(Down::Failed)
+    fn give_up(&mut self, _peer: WorldRank, how: Option<DownCause>) -> DownCause {
+        how.unwrap_or(DownCause::Failed)
     }
 }
 
-impl DriverAbilities for Loopback {
+impl DriverAbilities for LoopbackDriver {
     fn event_counters(&mut self) -> Option<&mut dyn EventCounters> {
         Some(self)
     }
@@ -156,27 +157,27 @@ impl DriverAbilities for Loopback {
     }
 }
 
-impl EventCounters for Loopback {
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+impl EventCounters for LoopbackDriver {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<MemoryRegion> {
         self.allocate(len)
     }
 }
 
-impl Loopback {
+impl LoopbackDriver {
     /// Posts a message. Returns false if there was no room.
-    fn send(&self, to: Peer, header: &[u8], body: &[u8]) -> bool {
+    fn send(&self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
         check_length("header", header.len(), HEADER_MAX);
         check_length("body", body.len(), BODY_MAX);
-        self.mailbox(to).push(self.me, || Event::Message {
+        self.mailbox(to).push(self.me, || LoopbackEvent::Message {
             from: self.me,
             header: header.into(),
             body: body.into(),
         })
     }
 
-    fn one_sided(&self, command: &Command<'_>) -> Result<Event, Failure> {
+    fn one_sided(&self, command: &DriverCommand<'_>) -> Result<LoopbackEvent, CommandFailure> {
         match *command {
-            Command::Put {
+            DriverCommand::Put {
                 to,
                 from,
                 into,
@@ -189,9 +190,9 @@ impl Loopback {
                 if counter.is_some_and(|counter| counter.add(1)) {
                     self.mailbox(to).wake();
                 }
-                Ok(Event::Complete(token))
+                Ok(LoopbackEvent::Complete(token))
             }
-            Command::Get {
+            DriverCommand::Get {
                 to,
                 from,
                 into,
@@ -199,43 +200,48 @@ impl Loopback {
             } => {
                 let (region, offset) = self.target(to, from, into.len())?;
                 region.copy_out(offset, into);
-                Ok(Event::Complete(token))
+                Ok(LoopbackEvent::Complete(token))
             }
-            Command::Atomic { to, at, op, token } => {
+            DriverCommand::Atomic { to, at, op, token } => {
                 let (region, offset) = self.target(to, at, size_of::<u64>())?;
                 let aligned = offset.is_multiple_of(size_of::<u64>());
                 aligned
-                    .then(|| Event::Fetched(token, op.apply(region.atomic_u64(offset))))
-                    .ok_or(Failure::BadRange)
+                    .then(|| LoopbackEvent::Fetched(token, op.apply(region.atomic_u64(offset))))
+                    .ok_or(CommandFailure::BadRange)
             }
             _ => unreachable!("{command:?} is not one-sided"),
         }
     }
 
     /// Adds to a counter, unless its owner has closed or freed it.
-    fn count(&self, to: Peer, key: RemoteCounter, by: u64) {
+    fn count(&self, to: WorldRank, key: RemoteCounter, by: u64) {
         if self.counter(to, key).is_ok_and(|counter| counter.add(by)) {
             self.mailbox(to).wake();
         }
     }
 
-    fn counter(&self, of: Peer, key: RemoteCounter) -> Result<Counter, Failure> {
-        let cell = key.cell().ok_or(Failure::BadRange)?;
-        let (region, offset) = self.target(of, cell, CELL_LEN)?;
-        Ok(Counter::in_region(region, offset))
+    fn counter(&self, of: WorldRank, key: RemoteCounter) -> Result<LocalCounter, CommandFailure> {
+        let cell = key.words_key().ok_or(CommandFailure::BadRange)?;
+        let (region, offset) = self.target(of, cell, COUNTER_LEN)?;
+        Ok(LocalCounter::in_region(region, offset))
     }
 
     /// Returns the region of which `key` grants `len` bytes, and the offset where they start.
-    fn target(&self, to: Peer, key: RemoteRegion, len: usize) -> Result<(Region, usize), Failure> {
+    fn target(
+        &self,
+        to: WorldRank,
+        key: RemoteRegion,
+        len: usize,
+    ) -> Result<(MemoryRegion, usize), CommandFailure> {
         let state = self.mailbox(to).lock();
         if state.closed {
-            return Err(Failure::PeerDown);
+            return Err(CommandFailure::PeerDown);
         }
         let region = state
             .regions
             .get(&key_name(key))
             .and_then(WeakRegion::upgrade)
-            .ok_or(Failure::BadRange)?;
+            .ok_or(CommandFailure::BadRange)?;
         let [offset, granted, whole] =
             [key.base, key.len, key.whole].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let inside = offset <= region.len() && len <= region.len() - offset;
@@ -243,18 +249,18 @@ impl Loopback {
         if inside && ours && granted == len {
             Ok((region, offset))
         } else {
-            Err(Failure::BadRange)
+            Err(CommandFailure::BadRange)
         }
     }
 
     /// Wakes the ranks that found our mailbox full.
-    fn call_refused(&self) {
+    fn wake_refused(&self) {
         for peer in self.mailbox(self.me).take_refused() {
-            self.mailbox(peer).nudge();
+            self.mailbox(peer).wake_for_room();
         }
     }
 
-    fn mailbox(&self, of: Peer) -> &Mailbox {
+    fn mailbox(&self, of: WorldRank) -> &LoopbackMailbox {
         let index = usize::try_from(of.0).unwrap_or(usize::MAX);
         self.world
             .get(index)
@@ -262,16 +268,16 @@ impl Loopback {
     }
 }
 
-impl Drop for Loopback {
+impl Drop for LoopbackDriver {
     fn drop(&mut self) {
         let how = if std::thread::panicking() {
-            Down::Failed
+            DownCause::Failed
         } else {
-            Down::Finished
+            DownCause::Finished
         };
         self.mailbox(self.me).close();
         for peer in self.world.iter() {
-            peer.deliver(Event::Down(self.me, how));
+            peer.deliver(LoopbackEvent::Down(self.me, how));
         }
     }
 }
@@ -284,7 +290,12 @@ fn check_length(what: &str, len: usize, max: usize) {
 }
 
 /// Returns a key to `range`, if that is inside `region`.
-fn key_to(owner: Peer, name: u64, region: &Region, range: LocalRange) -> Option<RemoteRegion> {
+fn key_to(
+    owner: WorldRank,
+    name: u64,
+    region: &MemoryRegion,
+    range: LocalRange,
+) -> Option<RemoteRegion> {
     let offset = range
         .start()
         .addr()
@@ -325,7 +336,7 @@ fn caps() -> Caps {
         any_memory: Err("loopback reaches only memory that it allocated".to_owned()),
         pins_exposed: false,
         lanes: 1,
-        cost: Cost {
+        cost: DriverCost {
             send_ns: 100.0,
             recv_ns: 100.0,
             latency_ns: 100.0,

@@ -22,13 +22,13 @@ use rustix::{
 };
 
 use super::available;
-use crate::driver::{LocalRange, Payload};
+use crate::driver::{LocalRange, PayloadView};
 
 /// Shared, reference-counted memory that stays mapped until the last clone is dropped.
 ///
 /// Peers may read and write it at any time, so it only gives out atomics and copies, never a `&[u8]`.
 #[derive(Clone)]
-pub struct Region {
+pub struct MemoryRegion {
     inner: Arc<Mapping>,
 }
 
@@ -40,17 +40,17 @@ pub struct WeakRegion {
 
 /// Words of a region, checked once to be inside it.
 #[derive(Clone)]
-pub(crate) struct Words {
+pub(crate) struct RegionWords {
     start: NonNull<AtomicU64>,
     len: usize,
     /// Keeps the words mapped.
-    region: Region,
+    region: MemoryRegion,
 }
 
 // SAFETY: atomics, which stay mapped as long as the region is held.
-unsafe impl Send for Words {}
+unsafe impl Send for RegionWords {}
 // SAFETY: as above.
-unsafe impl Sync for Words {}
+unsafe impl Sync for RegionWords {}
 
 /// `start..start + len` is mapped until this is dropped.
 struct Mapping {
@@ -60,17 +60,17 @@ struct Mapping {
     len: usize,
     writable: bool,
     /// Called when the last clone is dropped, while `fd` is still open. Returns true if the memory may be unmapped.
-    farewell: Option<Farewell>,
+    farewell: Option<UnmapCheck>,
 }
 
-type Farewell = Box<dyn Fn() -> bool + Send + Sync>;
+type UnmapCheck = Box<dyn Fn() -> bool + Send + Sync>;
 
 // SAFETY: a mapping is an address range; every access goes through atomics or raw copies that allow for racing writers.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-impl Region {
+impl MemoryRegion {
     /// Creates zeroed memory in a memfd that can neither shrink nor grow.
     ///
     /// `len` is rounded up to whole pages. Pages are made when they are first touched, or all of them now if `reserve` is true.
@@ -179,7 +179,7 @@ impl Region {
 
     /// Has `farewell` called when the last clone is dropped, before the descriptor is closed. If it returns false, the memory
     /// stays mapped forever.
-    pub(crate) fn with_farewell(
+    pub(crate) fn with_unmap_check(
         mut self,
         farewell: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Self {
@@ -274,9 +274,9 @@ impl Region {
     ///
     /// # Panics
     /// If they are not inside the region, not aligned, or the region is mapped read-only.
-    pub(crate) fn words(&self, offset: usize, len: usize) -> Words {
+    pub(crate) fn words(&self, offset: usize, len: usize) -> RegionWords {
         self.check_word(offset, 8);
-        Words {
+        RegionWords {
             start: self.at(offset, len * 8).cast(),
             len,
             region: self.clone(),
@@ -321,9 +321,9 @@ impl Region {
     /// If they are not inside the region.
     #[inline]
     #[must_use]
-    pub fn payload(&self, offset: usize, len: usize) -> Payload<'_> {
+    pub fn payload(&self, offset: usize, len: usize) -> PayloadView<'_> {
         // SAFETY: `at` checked the range, and the region stays mapped while it is borrowed.
-        unsafe { Payload::from_raw(self.at(offset, len), len) }
+        unsafe { PayloadView::from_raw(self.at(offset, len), len) }
     }
 
     /// Prefetches the lines of a range that is about to be written, all of them together instead of one by one as they are
@@ -390,17 +390,17 @@ impl Region {
     }
 }
 
-impl Deref for Words {
+impl Deref for RegionWords {
     type Target = [AtomicU64];
 
     #[inline]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: checked by `Region::words` to be inside the mapping, aligned and writable; all access to them is atomic.
+        // SAFETY: checked by `MemoryRegion::words` to be inside the mapping, aligned and writable; all access to them is atomic.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
-impl fmt::Debug for Words {
+impl fmt::Debug for RegionWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} words of {:?}", self.len, self.region)
     }
@@ -410,7 +410,7 @@ impl fmt::Debug for Words {
 ///
 /// # Panics
 /// If the region is of one process alone, as those of simulated ranks are.
-impl AsFd for Region {
+impl AsFd for MemoryRegion {
     fn as_fd(&self) -> BorrowedFd<'_> {
         let fd = self.inner.fd.as_ref();
         fd.expect("a region of a driver that maps them in other processes")
@@ -418,7 +418,7 @@ impl AsFd for Region {
     }
 }
 
-impl fmt::Debug for Region {
+impl fmt::Debug for MemoryRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Region({} bytes)", self.inner.len)
     }
@@ -427,8 +427,8 @@ impl fmt::Debug for Region {
 impl WeakRegion {
     /// Returns the region, if it still has a holder.
     #[must_use]
-    pub fn upgrade(&self) -> Option<Region> {
-        Some(Region {
+    pub fn upgrade(&self) -> Option<MemoryRegion> {
+        Some(MemoryRegion {
             inner: self.inner.upgrade()?,
         })
     }

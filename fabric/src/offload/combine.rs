@@ -40,7 +40,7 @@ pub enum Integer {
 /// An operator, and the type of the elements that it combines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "an operator, and what it is for")]
-pub struct Combination {
+pub struct TypedOperator {
     /// Operation on two elements.
     pub operator: Operator,
     /// Type of the elements.
@@ -88,7 +88,7 @@ impl Integer {
     }
 }
 
-impl Combination {
+impl TypedOperator {
     /// Combines by the processor: `into = into ⊕ from`. A part of an element at the end stays as it is.
     ///
     /// # Panics

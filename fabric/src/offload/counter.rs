@@ -22,27 +22,27 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::{
     driver::Driver,
-    memory::{Region, RemoteRegion, prefetch_line},
+    memory::{MemoryRegion, RemoteRegion, prefetch_line},
 };
 
 /// Counters of this rank, in memory of their own, all 0 at first. They are freed with the last clone of this and of its
-/// [`Counter`]s. A key that outlives them leads to nothing, whatever is allocated later.
+/// [`LocalCounter`]s. A key that outlives them leads to nothing, whatever is allocated later.
 #[derive(Clone, Debug)]
-pub struct Counters {
-    region: Region,
+pub struct LocalCounters {
+    region: MemoryRegion,
     key: RemoteCounters,
 }
 
 /// A counter of this rank.
 #[derive(Clone)]
-pub struct Counter {
-    region: Region,
+pub struct LocalCounter {
+    region: MemoryRegion,
     offset: usize,
     /// True if the owner makes a fence in every process before it sleeps.
     fenced: bool,
 }
 
-/// Key to another rank's [`Counters`], as 40 bytes that travel in messages. As with a [`RemoteRegion`], holding one proves
+/// Key to another rank's [`LocalCounters`], as 40 bytes that travel in messages. As with a [`RemoteRegion`], holding one proves
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
@@ -53,7 +53,7 @@ pub struct RemoteCounters(RemoteRegion);
 #[repr(transparent)]
 pub struct RemoteCounter(RemoteRegion);
 
-impl Counters {
+impl LocalCounters {
     /// Makes `count` counters in memory of `driver`. They take a mapping, and a descriptor where peers map them, so counters that
     /// end together should be made together.
     ///
@@ -66,9 +66,9 @@ impl Counters {
 
     /// Makes counters for tasks to wait for and to add to.
     ///
-    /// Where an adapter counts by itself, or peers ask the owner to count, [`Counter::value`] may be out of date. It is updated
-    /// when a watch of the counter is reported, and when the owner arms or makes a turn, so the owner should watch the counter
-    /// instead of reading it. Adding n to such a counter may take n steps.
+    /// Where an adapter counts by itself, or peers ask the owner to count, [`LocalCounter::value`] may be out of date. It is
+    /// updated when a watch of the counter is reported, and when the owner arms or makes a turn, so the owner should watch the
+    /// counter instead of reading it. Adding n to such a counter may take n steps.
     ///
     /// # Errors
     /// The same as for [`new`](Self::new).
@@ -82,12 +82,12 @@ impl Counters {
     fn make(
         driver: &mut dyn Driver,
         count: usize,
-        allocate: impl FnOnce(&mut dyn Driver, usize) -> io::Result<Region>,
+        allocate: impl FnOnce(&mut dyn Driver, usize) -> io::Result<MemoryRegion>,
     ) -> io::Result<Self> {
         if driver.event_counters().is_none() {
             return Err(no_counters(driver.caps().name));
         }
-        let len = count.checked_mul(CELL_LEN).filter(|len| *len > 0);
+        let len = count.checked_mul(COUNTER_LEN).filter(|len| *len > 0);
         let len = len.ok_or_else(|| {
             let why = format!(
                 "{count} counters: ask for at least one, and for no more than fit into memory"
@@ -120,14 +120,14 @@ impl Counters {
     /// # Panics
     /// There are at most `nth` counters.
     #[must_use]
-    pub fn at(&self, nth: usize) -> Counter {
+    pub fn at(&self, nth: usize) -> LocalCounter {
         assert!(nth < self.len(), "counter {nth} of {}", self.len());
-        Counter::in_region(self.region.clone(), nth * CELL_LEN)
+        LocalCounter::in_region(self.region.clone(), nth * COUNTER_LEN)
     }
 
     /// Returns the region of the counters, which may be given a name.
     #[must_use]
-    pub const fn region(&self) -> &Region {
+    pub const fn region(&self) -> &MemoryRegion {
         &self.region
     }
 
@@ -138,19 +138,19 @@ impl Counters {
     }
 }
 
-impl Counter {
+impl LocalCounter {
     /// Returns the count so far. Data of the puts that it counts is visible.
     #[inline]
     #[must_use]
     pub fn value(&self) -> u64 {
-        Word::load(self.count()).wrapping_add(Word::load(self.own()))
+        CounterWord::load(self.count()).wrapping_add(CounterWord::load(self.own()))
     }
 
     /// Makes the counter whose words start at `offset`.
     ///
     /// # Panics
     /// The words are not inside the region, or not aligned.
-    pub(crate) fn in_region(region: Region, offset: usize) -> Self {
+    pub(crate) fn in_region(region: MemoryRegion, offset: usize) -> Self {
         let _ = (region.atomic_u64(offset), region.atomic_u64(offset + OWN));
         Self {
             region,
@@ -166,7 +166,7 @@ impl Counter {
     }
 
     /// Adds to a counter of a peer that this process maps. Returns true if the owner must be woken, which a
-    /// [`Command::Count`](crate::driver::Command::Count) of 0 does.
+    /// [`DriverCommand::Count`](crate::driver::DriverCommand::Count) of 0 does.
     #[inline]
     #[must_use]
     pub fn add(&self, by: u64) -> bool {
@@ -177,7 +177,7 @@ impl Counter {
     /// addition, so it need not wait until the word is in its cache.
     #[inline]
     #[must_use]
-    pub fn step(&self) -> bool {
+    pub fn add_one(&self) -> bool {
         step(self.count(), self.wake_at(), || {
             if self.fenced {
                 compiler_fence(SeqCst);
@@ -189,24 +189,24 @@ impl Counter {
 
     /// Asks for the counter's cache line, ahead of an addition to it.
     #[inline]
-    pub fn expect(&self) {
-        prefetch_line(self.region.at(self.offset, CELL_LEN).as_ptr());
+    pub fn prefetch(&self) {
+        prefetch_line(self.region.at(self.offset, COUNTER_LEN).as_ptr());
     }
 
     /// Adds by the owner's processor, under the lock of its driver. An owner that watches the counter must ask again [to be
-    /// woken](Self::wake_from).
+    /// woken](Self::set_wake_threshold).
     pub(crate) fn add_own(&self, by: u64) {
         let after = self.own().own().wrapping_add(by);
-        Word::store(self.own(), after);
+        CounterWord::store(self.own(), after);
     }
 
     /// Makes ranks that reach `threshold` from now on wake the owner. The owner must check itself whether it is reached already.
-    pub(crate) fn wake_from(&self, threshold: u64) {
+    pub(crate) fn set_wake_threshold(&self, threshold: u64) {
         let left = match threshold {
-            NOBODY => NOBODY,
+            NEVER_REACHED => NEVER_REACHED,
             least => least.saturating_sub(self.own().own()),
         };
-        Word::store(self.wake_at(), !left);
+        CounterWord::store(self.wake_at(), !left);
     }
 
     /// Returns the place of the counter, by which its watches are found.
@@ -215,7 +215,7 @@ impl Counter {
     }
 
     /// Returns true if both are the same counter.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.place() == other.place()
     }
 
@@ -234,14 +234,14 @@ impl Counter {
     }
 }
 
-impl fmt::Debug for Counter {
+impl fmt::Debug for LocalCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Counter({} at {})", self.value(), self.offset)
     }
 }
 
 /// A word of a counter: an atomic, or a model of one. Operations are sequentially consistent unless they say otherwise.
-pub(crate) trait Word {
+pub(crate) trait CounterWord {
     fn load(&self) -> u64;
     fn store(&self, value: u64);
     /// Adds, and returns the value before.
@@ -252,7 +252,7 @@ pub(crate) trait Word {
     fn publish(&self, value: u64);
 }
 
-impl Word for AtomicU64 {
+impl CounterWord for AtomicU64 {
     #[inline]
     fn load(&self) -> u64 {
         self.load(SeqCst)
@@ -275,14 +275,14 @@ impl Word for AtomicU64 {
 }
 
 #[inline]
-pub(crate) fn add<W: Word>(count: &W, wake_at: &W, by: u64) -> bool {
+pub(crate) fn add<W: CounterWord>(count: &W, wake_at: &W, by: u64) -> bool {
     let after = count.fetch_add(by).wrapping_add(by);
     after >= !wake_at.load()
 }
 
 /// Adds 1, and returns true if the owner must be woken. `order` is a fence, or leaves that to the owner.
 #[inline]
-pub(crate) fn step<W: Word>(count: &W, wake_at: &W, order: impl FnOnce()) -> bool {
+pub(crate) fn step<W: CounterWord>(count: &W, wake_at: &W, order: impl FnOnce()) -> bool {
     let after = count.own().wrapping_add(1);
     count.publish(after);
     order();
@@ -293,10 +293,10 @@ impl RemoteCounters {
     /// Returns the number of counters that it is the key to.
     #[must_use]
     pub fn len(&self) -> usize {
-        usize::try_from(self.0.len).unwrap_or(usize::MAX) / CELL_LEN
+        usize::try_from(self.0.len).unwrap_or(usize::MAX) / COUNTER_LEN
     }
 
-    /// Returns true if it is the key to no counters. Keys from [`Counters`] never are.
+    /// Returns true if it is the key to no counters. Keys from [`LocalCounters`] never are.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -305,9 +305,9 @@ impl RemoteCounters {
     /// Returns the key to one of the counters, or `None` if there are at most `nth`.
     #[must_use]
     pub fn at(&self, nth: usize) -> Option<RemoteCounter> {
-        let offset = nth.checked_mul(CELL_LEN)?;
+        let offset = nth.checked_mul(COUNTER_LEN)?;
         self.0
-            .slice(offset as u64, CELL_LEN as u64)
+            .slice(offset as u64, COUNTER_LEN as u64)
             .map(RemoteCounter)
     }
 }
@@ -316,8 +316,8 @@ impl RemoteCounter {
     /// Makes the key to counter `nth` in a region that its owner has given this name, or will.
     #[must_use]
     pub const fn named(owner: u32, name: u64, nth: u64) -> Self {
-        let base = nth.saturating_mul(CELL_LEN as u64);
-        Self(RemoteRegion::named(owner, name, base, CELL_LEN as u64))
+        let base = nth.saturating_mul(COUNTER_LEN as u64);
+        Self(RemoteRegion::named(owner, name, base, COUNTER_LEN as u64))
     }
 
     pub(crate) fn name(self) -> Option<u64> {
@@ -325,10 +325,10 @@ impl RemoteCounter {
     }
 
     /// Returns the key to the counter's words, if it can be one to a counter.
-    pub(crate) fn cell(self) -> Option<RemoteRegion> {
+    pub(crate) fn words_key(self) -> Option<RemoteRegion> {
         let Self(key) = self;
         let aligned = key.base.is_multiple_of(size_of::<u64>() as u64);
-        (aligned && key.len == CELL_LEN as u64).then_some(key)
+        (aligned && key.len == COUNTER_LEN as u64).then_some(key)
     }
 }
 
@@ -338,9 +338,9 @@ fn no_counters(driver: &str) -> io::Error {
 }
 
 /// A threshold that is never reached.
-pub(super) const NOBODY: u64 = u64::MAX;
+pub(super) const NEVER_REACHED: u64 = u64::MAX;
 
 /// Bytes of a counter: half a cache line.
-pub(crate) const CELL_LEN: usize = 32;
+pub(crate) const COUNTER_LEN: usize = 32;
 const WAKE_AT: usize = 8;
 const OWN: usize = 16;

@@ -1,20 +1,20 @@
 //! Counters, and task lists that counters start: communication that a driver does by itself.
 //!
-//! A rank makes [`Counters`] in memory that its driver allocated, sends their key to its peers, and reads them with a load. Peers
-//! add to one with [`Command::Count`](crate::driver::Command::Count), or with a put that counts when its data has arrived. A
-//! counter only grows. Thresholds are cumulative, so ranks never have to agree on when a counter may be reset. The owner says
-//! with [`Command::Watch`](crate::driver::Command::Watch) which threshold it waits for, and is notified by
+//! A rank makes [`LocalCounters`] in memory that its driver allocated, sends their key to its peers, and reads them with a load.
+//! Peers add to one with [`DriverCommand::Count`](crate::driver::DriverCommand::Count), or with a put that counts when its data
+//! has arrived. A counter only grows. Thresholds are cumulative, so ranks never have to agree on when a counter may be reset. The
+//! owner says with [`DriverCommand::Watch`](crate::driver::DriverCommand::Watch) which threshold it waits for, and is notified by
 //! [`Sink::reached`](crate::driver::Sink::reached). Counts that reach no watched threshold wake no thread.
 //!
 //! Counts of different commands are in no order. A rank that must know that *all* of several puts have arrived waits for their
 //! number. Each put adds 1, and the last count adds `2³² - n`, where `n` is the number of puts. The counter is then at a multiple
 //! of 2³² exactly when all have arrived, in whatever order.
 //!
-//! A [`Task`] is a command that begins when counters of its rank have reached thresholds, and its completion counts in turn. A
-//! list of tasks is posted with [`TaskLists::post_list`](crate::driver::TaskLists::post_list). When all of its tasks have begun,
-//! its owner is notified ([`Sink::triggered`](crate::driver::Sink::triggered)), and there is room for the next list. To know that
-//! all of it is done, a rank watches a counter. So a schedule of any length goes on while its rank computes, with one wake-up for
-//! each list.
+//! A [`TriggeredTask`] is a command that begins when counters of its rank have reached thresholds, and its completion counts in
+//! turn. A list of tasks is posted with [`TaskLists::post_list`](crate::driver::TaskLists::post_list). When all of its tasks have
+//! begun, its owner is notified ([`Sink::triggered`](crate::driver::Sink::triggered)), and there is room for the next list. To
+//! know that all of it is done, a rank watches a counter. So a schedule of any length goes on while its rank computes, with one
+//! wake-up for each list.
 //!
 //! A driver takes lists if it hands out [`TaskLists`](crate::driver::TaskLists). Some adapters run them by themselves, and the
 //! driver for verbs begins their tasks in its turns. For other drivers there is no substitute: if tasks would
@@ -26,18 +26,18 @@ mod scheduler;
 mod task;
 mod watches;
 
-pub use combine::{Combination, Integer, Operator};
-pub(crate) use counter::CELL_LEN;
-pub use counter::{Counter, Counters, RemoteCounter, RemoteCounters};
+pub use combine::{Integer, Operator, TypedOperator};
+pub(crate) use counter::COUNTER_LEN;
 #[cfg(all(test, loom))]
-pub(crate) use counter::{Word, add, step};
-pub(crate) use scheduler::{Lists, Order, TASKS_MAX, Told, is_own};
-pub use task::{Action, Landing, Pair, Target, Task, When};
-pub(crate) use watches::Watches;
+pub(crate) use counter::{CounterWord, add, step};
+pub use counter::{LocalCounter, LocalCounters, RemoteCounter, RemoteCounters};
+pub(crate) use scheduler::{ListEvent, TASKS_MAX, TaskScheduler, WatchRequest, is_scheduler_token};
+pub use task::{CounterCondition, PairKey, PutLanding, PutTarget, TaskAction, TriggeredTask};
+pub(crate) use watches::ThresholdWatches;
 
 /// Returns how many tasks may wait where there is room for `operations` triggered operations. That is one for four of them, since
 /// most tasks need about as many. If there are few, it is one for each, up to eight. The host retries tasks that find no room.
-pub(crate) const fn tasks_for(operations: u32) -> usize {
+pub(crate) const fn task_capacity(operations: u32) -> usize {
     match operations {
         0..8 => operations as usize,
         8..64 => 8,

@@ -3,65 +3,65 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Action, Counter, Task, When};
-use crate::driver::{Failure, Token};
+use super::{CounterCondition, LocalCounter, TaskAction, TriggeredTask};
+use crate::driver::{CommandFailure, CommandToken};
 
 /// The lists of a rank. A turn costs a load for each counter of each waiting task.
 #[derive(Debug)]
-pub(crate) struct Lists {
+pub(crate) struct TaskScheduler {
     /// Waiting tasks, in the order of posting.
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingTask>,
     room: usize,
-    runs: BTreeMap<u64, Run>,
-    told: VecDeque<Told>,
-    orders: VecDeque<Order>,
+    runs: BTreeMap<u64, ListProgress>,
+    told: VecDeque<ListEvent>,
+    orders: VecDeque<WatchRequest>,
     serial: u64,
     /// True if a list found no room.
     full: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
-    task: Task,
-    token: Token,
+struct PendingTask {
+    task: TriggeredTask,
+    token: CommandToken,
     /// Number of its list.
     list: u64,
     /// Watches that end a sleep for it.
-    watches: [Option<Token>; 2],
+    watches: [Option<CommandToken>; 2],
 }
 
 #[derive(Debug, Default)]
-struct Run {
+struct ListProgress {
     /// Tasks of each list that have not begun.
     left: BTreeMap<u64, usize>,
     flying: usize,
     /// Reason why no further task begins, until it is reported.
-    broken: Option<Failure>,
+    broken: Option<CommandFailure>,
     /// True once a task has failed and that was reported.
     failed: bool,
     /// True once its owner has canceled it.
     taken_back: bool,
 }
 
-/// Request to begin or to end a watch. Its token is one of [`is_own`].
+/// Request to begin or to end a watch. Its token is one of [`is_scheduler_token`].
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum WatchRequest {
     Watch {
-        counter: Counter,
+        counter: LocalCounter,
         threshold: u64,
-        token: Token,
+        token: CommandToken,
     },
-    Unwatch(Token),
+    Unwatch(CommandToken),
 }
 
 /// Event for the owner of lists.
 #[derive(Debug)]
-pub(crate) enum Told {
-    Triggered(Token),
-    Failed(Token, Failure),
+pub(crate) enum ListEvent {
+    Triggered(CommandToken),
+    Failed(CommandToken, CommandFailure),
 }
 
-impl Lists {
+impl TaskScheduler {
     /// Makes lists with room for `room` waiting tasks.
     pub(crate) const fn new(room: usize) -> Self {
         Self {
@@ -79,27 +79,30 @@ impl Lists {
     ///
     /// # Panics
     /// The list is empty, or longer than there could ever be room for.
-    pub(crate) fn post(&mut self, tasks: &[Task], token: Token) -> bool {
+    pub(crate) fn post(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> bool {
         let room = self.room;
         assert!(
             (1..=room).contains(&tasks.len()),
             "a list of {} tasks; 1 to {room} are possible: ask `Caps`",
             tasks.len()
         );
-        if self.runs.get(&token.0).is_some_and(Run::is_broken) {
+        if self.runs.get(&token.0).is_some_and(ListProgress::is_broken) {
             return true; // its owner is about to be notified
         }
-        let waiting = tasks.iter().filter(|task| task.unmet().next().is_some());
+        let waiting = tasks
+            .iter()
+            .filter(|task| task.unmet_conditions().next().is_some());
         if self.waiting.len() + waiting.count() > room {
             self.full = true;
             return false;
         }
-        let list = self.number();
+        let list = self.next_own_token();
         let run = self.runs.entry(token.0).or_default();
         run.left.insert(list, tasks.len());
         for task in tasks {
-            let watches = [Some(&task.when), task.and.as_ref()].map(|when| self.watch(when?));
-            self.waiting.push(Waiting {
+            let watches = [Some(&task.condition), task.second_condition.as_ref()]
+                .map(|when| self.watch(when?));
+            self.waiting.push(PendingTask {
                 task: task.clone(),
                 token,
                 list,
@@ -109,12 +112,12 @@ impl Lists {
         true
     }
 
-    fn watch(&mut self, when: &When) -> Option<Token> {
+    fn watch(&mut self, when: &CounterCondition) -> Option<CommandToken> {
         if when.is_met() {
             return None;
         }
-        let token = Token(self.number());
-        self.orders.push_back(Order::Watch {
+        let token = CommandToken(self.next_own_token());
+        self.orders.push_back(WatchRequest::Watch {
             counter: when.counter.clone(),
             threshold: when.threshold,
             token,
@@ -123,16 +126,17 @@ impl Lists {
     }
 
     /// Returns a number that nothing else has, which is a token of the lists' own.
-    pub(crate) fn number(&mut self) -> u64 {
+    pub(crate) fn next_own_token(&mut self) -> u64 {
         self.serial += 1;
         self.serial
     }
 
-    /// Takes the first task that may begin, and counts it as begun. The caller must report how it [`ended`](Self::ended).
-    pub(crate) fn poll_begin(&mut self) -> Option<(Action, Token)> {
-        let may_begin = |waiting: &Waiting| waiting.task.unmet().next().is_none();
+    /// Takes the first task that may begin, and counts it as begun. The caller must report how it
+    /// [`report_ended`](Self::report_ended).
+    pub(crate) fn poll_begin(&mut self) -> Option<(TaskAction, CommandToken)> {
+        let may_begin = |waiting: &PendingTask| waiting.task.unmet_conditions().next().is_none();
         let at = self.waiting.iter().position(may_begin)?;
-        let Waiting {
+        let PendingTask {
             task, token, list, ..
         } = self.waiting.remove(at);
         let run = self.runs.entry(token.0).or_default();
@@ -141,14 +145,14 @@ impl Lists {
             *left -= 1;
             if *left == 0 {
                 run.left.remove(&list);
-                self.told.push_back(Told::Triggered(token));
+                self.told.push_back(ListEvent::Triggered(token));
             }
         }
-        Some((task.then, token))
+        Some((task.action, token))
     }
 
     /// Notes that a task of a token has ended. A failure cancels all other tasks of the token.
-    pub(crate) fn ended(&mut self, token: Token, how: Result<(), Failure>) {
+    pub(crate) fn report_ended(&mut self, token: CommandToken, how: Result<(), CommandFailure>) {
         let Some(run) = self.runs.get_mut(&token.0) else {
             return; // a rank that closes has dropped its lists
         };
@@ -160,34 +164,34 @@ impl Lists {
     }
 
     /// Cancels the lists of a token. The owner is notified when they have ended, whatever it was told before.
-    pub(crate) fn cancel(&mut self, token: Token) {
+    pub(crate) fn cancel(&mut self, token: CommandToken) {
         self.runs.entry(token.0).or_default().taken_back = true;
-        self.break_off(token, Failure::Cancelled);
+        self.break_off(token, CommandFailure::Cancelled);
     }
 
     /// Drops the tasks of a token that have not begun. When none is in flight any more, the owner is notified of the reason.
-    fn break_off(&mut self, token: Token, why: Failure) {
+    fn break_off(&mut self, token: CommandToken, why: CommandFailure) {
         let (gone, kept) = std::mem::take(&mut self.waiting)
             .into_iter()
-            .partition(|waiting: &Waiting| waiting.token == token);
+            .partition(|waiting: &PendingTask| waiting.token == token);
         self.waiting = kept;
-        let watches = |waiting: &Waiting| waiting.watches;
+        let watches = |waiting: &PendingTask| waiting.watches;
         let orders = gone.iter().flat_map(watches).flatten();
-        self.orders.extend(orders.map(Order::Unwatch));
+        self.orders.extend(orders.map(WatchRequest::Unwatch));
         let run = self.runs.entry(token.0).or_default();
         run.left.clear();
         run.broken.get_or_insert(why);
         self.settle(token);
     }
 
-    fn settle(&mut self, token: Token) {
-        let is_over = |run: &&mut Run| run.left.is_empty() && run.flying == 0;
+    fn settle(&mut self, token: CommandToken) {
+        let is_over = |run: &&mut ListProgress| run.left.is_empty() && run.flying == 0;
         let Some(run) = self.runs.get_mut(&token.0).filter(is_over) else {
             return;
         };
         if let Some(why) = run.broken.take() {
             run.failed = true;
-            self.told.push_back(Told::Failed(token, why));
+            self.told.push_back(ListEvent::Failed(token, why));
         }
         if run.taken_back || !run.failed {
             self.runs.remove(&token.0);
@@ -195,33 +199,33 @@ impl Lists {
     }
 
     #[must_use]
-    pub(crate) fn poll_order(&mut self) -> Option<Order> {
+    pub(crate) fn poll_watch_request(&mut self) -> Option<WatchRequest> {
         self.orders.pop_front()
     }
 
     #[must_use]
-    pub(crate) fn poll_told(&mut self) -> Option<Told> {
+    pub(crate) fn poll_event(&mut self) -> Option<ListEvent> {
         self.told.pop_front()
     }
 
     /// Returns true if the next turn has something to do. That includes a refused caller: when all tasks have begun, any list has
     /// room.
-    pub(crate) fn has_news(&mut self) -> bool {
+    pub(crate) fn has_pending_work(&mut self) -> bool {
         let has_room = self.full && self.waiting.is_empty();
         self.full &= !has_room;
-        let may_begin = |waiting: &Waiting| waiting.task.unmet().next().is_none();
+        let may_begin = |waiting: &PendingTask| waiting.task.unmet_conditions().next().is_none();
         has_room || !self.told.is_empty() || self.waiting.iter().any(may_begin)
     }
 }
 
-impl Run {
+impl ListProgress {
     const fn is_broken(&self) -> bool {
         self.failed || self.broken.is_some()
     }
 }
 
 /// Returns true if it is a token of the lists' own: of a watch, or of a task's command.
-pub(crate) const fn is_own(token: Token) -> bool {
+pub(crate) const fn is_scheduler_token(token: CommandToken) -> bool {
     token.0 > OWN
 }
 
@@ -232,41 +236,50 @@ const OWN: u64 = 1 << 63;
 
 #[cfg(test)]
 mod tests {
-    use super::{Action, Counter, Failure, Lists, Task, Token, Told, When};
-    use crate::memory::Region;
+    use super::{
+        CommandFailure, CommandToken, CounterCondition, ListEvent, LocalCounter, TaskAction,
+        TaskScheduler, TriggeredTask,
+    };
+    use crate::memory::MemoryRegion;
 
     /// If one task fails, the driver recalls the other tasks of its token that have begun, and reports how they ended, too.
     #[test]
     fn what_is_posted_before_its_owner_hears_of_a_failure_begins_not() {
-        let counter = Counter::in_region(Region::anonymous(64).unwrap(), 0);
-        let when = When {
+        let counter = LocalCounter::in_region(MemoryRegion::anonymous(64).unwrap(), 0);
+        let when = CounterCondition {
             counter: counter.clone(),
             threshold: 0,
         };
-        let task = Task {
-            when,
-            and: None,
-            then: Action::Count {
-                to: crate::driver::Peer(0),
+        let task = TriggeredTask {
+            condition: when,
+            second_condition: None,
+            action: TaskAction::Count {
+                to: crate::driver::WorldRank(0),
                 counter: bytemuck::Zeroable::zeroed(),
                 by: 1,
             },
         };
-        let (mut lists, token) = (Lists::new(4), Token(7));
+        let (mut lists, token) = (TaskScheduler::new(4), CommandToken(7));
         assert!(lists.post(&[task.clone(), task.clone()], token));
         assert!(lists.poll_begin().is_some() && lists.poll_begin().is_some());
-        lists.ended(token, Err(Failure::PeerDown));
-        lists.ended(token, Err(Failure::Cancelled));
+        lists.report_ended(token, Err(CommandFailure::PeerDown));
+        lists.report_ended(token, Err(CommandFailure::Cancelled));
         assert!(lists.post(&[task], token));
         assert!(lists.poll_begin().is_none());
-        let mut told = || lists.poll_told();
-        assert!(matches!(told(), Some(Told::Triggered(_))));
-        assert!(matches!(told(), Some(Told::Failed(_, Failure::PeerDown))));
+        let mut told = || lists.poll_event();
+        assert!(matches!(told(), Some(ListEvent::Triggered(_))));
+        assert!(matches!(
+            told(),
+            Some(ListEvent::Failed(_, CommandFailure::PeerDown))
+        ));
         assert!(told().is_none());
         lists.cancel(token);
-        lists.ended(Token(8), Err(Failure::Cancelled)); // of lists that were dropped
-        let told = lists.poll_told();
-        assert!(matches!(told, Some(Told::Failed(_, Failure::Cancelled))));
+        lists.report_ended(CommandToken(8), Err(CommandFailure::Cancelled)); // of lists that were dropped
+        let told = lists.poll_event();
+        assert!(matches!(
+            told,
+            Some(ListEvent::Failed(_, CommandFailure::Cancelled))
+        ));
         assert!(lists.runs.is_empty());
     }
 }

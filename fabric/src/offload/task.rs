@@ -2,30 +2,30 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Combination, Counter, RemoteCounter};
+use super::{LocalCounter, RemoteCounter, TypedOperator};
 use crate::{
-    driver::{LocalRange, Peer},
-    memory::{Region, RemoteRegion},
+    driver::{LocalRange, WorldRank},
+    memory::{MemoryRegion, RemoteRegion},
 };
 
 /// A command that begins by itself.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
-pub struct Task {
+pub struct TriggeredTask {
     /// Condition that it waits for.
-    pub when: When,
+    pub condition: CounterCondition,
     /// Second condition that it waits for.
-    pub and: Option<When>,
+    pub second_condition: Option<CounterCondition>,
     /// Command.
-    pub then: Action,
+    pub action: TaskAction,
 }
 
 /// Condition that a counter of this rank has reached `threshold`.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
-pub struct When {
-    /// Counter of this rank, made [for tasks](super::Counters::for_tasks), as are all counters that its tasks add to.
-    pub counter: Counter,
+pub struct CounterCondition {
+    /// Counter of this rank, made [for tasks](super::LocalCounters::for_tasks), as are all counters that its tasks add to.
+    pub counter: LocalCounter,
     /// Cumulative threshold, since counters are never reset.
     pub threshold: u64,
 }
@@ -33,35 +33,35 @@ pub struct When {
 /// Command of a task. Its completion is counted, because it is not reported otherwise.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Action {
-    /// Puts like [`Command::Put`](crate::driver::Command::Put).
+pub enum TaskAction {
+    /// Puts like [`DriverCommand::Put`](crate::driver::DriverCommand::Put).
     Put {
         /// Owner of the target.
-        to: Peer,
+        to: WorldRank,
         /// Bytes to write.
         from: LocalRange,
         /// Destination.
-        target: Target,
+        target: PutTarget,
         /// Counter of this rank to which 1 is added when the bytes are visible there.
-        done: Option<Counter>,
+        done: Option<LocalCounter>,
     },
-    /// Puts a landing into a peer's memory, for a put of that peer that goes [where it is given](Target::Given).
-    Offer {
+    /// Puts a landing into a peer's memory, for a put of that peer that goes [where it is given](PutTarget::FromLanding).
+    PublishLanding {
         /// Peer that will put.
-        to: Peer,
+        to: WorldRank,
         /// Destination for that put.
-        landing: Landing,
+        landing: PutLanding,
         /// Place where the peer looks for the landing.
         place: RemoteRegion,
         /// Counter of the same peer to which 1 is added when the landing is there.
         count: RemoteCounter,
         /// Put that it is for. With this, the adapter may bring the two together by itself, and put no landing.
-        pair: Option<Pair>,
+        pair: Option<PairKey>,
     },
-    /// Counts like [`Command::Count`](crate::driver::Command::Count).
+    /// Counts like [`DriverCommand::Count`](crate::driver::DriverCommand::Count).
     Count {
         /// Owner of the counter.
-        to: Peer,
+        to: WorldRank,
         /// Counter to add to.
         counter: RemoteCounter,
         /// Number to add.
@@ -74,7 +74,7 @@ pub enum Action {
         /// Destination, of the same length and apart from `from`.
         into: LocalRange,
         /// Counter of this rank to which 1 is added when it is done.
-        done: Option<Counter>,
+        done: Option<LocalCounter>,
     },
     /// Combines integers within this rank's memory, element by element: `into = into ⊕ from`.
     Combine {
@@ -83,16 +83,16 @@ pub enum Action {
         /// Second operand, and result; of the same length in whole elements, and apart from `from`.
         into: LocalRange,
         /// Operator and type of the elements.
-        how: Combination,
+        how: TypedOperator,
         /// Counter of this rank to which 1 is added when it is done.
-        done: Option<Counter>,
+        done: Option<LocalCounter>,
     },
 }
 
 /// Destination of a task's put.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a driver must know every kind")]
-pub enum Target {
+pub enum PutTarget {
     /// The destination is known when the task is posted.
     Known {
         /// Memory of the peer, of the same length as the bytes.
@@ -100,26 +100,26 @@ pub enum Target {
         /// Counter of the same peer to which 1 is added when the bytes are there.
         count: Option<RemoteCounter>,
     },
-    /// The destination is in a [`Landing`] that the peer has put into this rank's memory when the task begins.
-    Given {
+    /// The destination is in a [`PutLanding`] that the peer has put into this rank's memory when the task begins.
+    FromLanding {
         /// Region of this rank that has the landing.
-        region: Region,
+        region: MemoryRegion,
         /// Offset of the landing in the region, in bytes.
         offset: usize,
         /// Word that the landing must have. With another one, the put ends in
-        /// [`Failure::Unmatched`](crate::driver::Failure::Unmatched).
+        /// [`Failure::Unmatched`](crate::driver::CommandFailure::Unmatched).
         word: u64,
         /// Offer that it waits for. With this, the adapter may write the landing by itself.
-        pair: Option<Pair>,
+        pair: Option<PairKey>,
     },
 }
 
 /// Name shared by an offer and the put that it is for, by which an adapter that matches brings them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
-pub struct Pair {
+pub struct PairKey {
     /// Number of a row of such pairs from one rank to another. Both ranks know it.
-    pub lane: u64,
+    pub sequence: u64,
     /// Place in the row. Pairs of a row that are in flight at a time differ by less than 4096.
     pub nth: u64,
 }
@@ -128,7 +128,7 @@ pub struct Pair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 #[expect(clippy::exhaustive_structs, reason = "two keys and a word that travel")]
-pub struct Landing {
+pub struct PutLanding {
     /// Memory of the same length as the bytes.
     pub into: RemoteRegion,
     /// Counter of the same peer.
@@ -137,49 +137,51 @@ pub struct Landing {
     pub word: u64,
 }
 
-impl Landing {
+impl PutLanding {
     /// Reads a landing that a peer has put there.
     #[must_use]
-    pub fn read(region: &Region, offset: usize) -> Self {
+    pub fn read(region: &MemoryRegion, offset: usize) -> Self {
         let mut landing = Self::zeroed();
         region.read(offset, bytemuck::bytes_of_mut(&mut landing));
         landing
     }
 }
 
-impl Target {
+impl PutTarget {
     /// Returns the destination as it is now, or `None` if the peer's landing is for something else.
-    pub(crate) fn read(&self) -> Option<(RemoteRegion, Option<RemoteCounter>)> {
+    pub(crate) fn resolve(&self) -> Option<(RemoteRegion, Option<RemoteCounter>)> {
         match self {
             Self::Known { into, count } => Some((*into, *count)),
-            Self::Given {
+            Self::FromLanding {
                 region,
                 offset,
                 word,
                 ..
             } => {
-                let landing = Landing::read(region, *offset);
+                let landing = PutLanding::read(region, *offset);
                 (landing.word == *word).then_some((landing.into, Some(landing.count)))
             }
         }
     }
 }
 
-impl When {
+impl CounterCondition {
     /// Returns true if the condition is met, which then stays so.
     pub(crate) fn is_met(&self) -> bool {
         self.counter.value() >= self.threshold
     }
 }
 
-impl Task {
+impl TriggeredTask {
     /// Returns the conditions that it waits for.
-    pub fn whens(&self) -> impl Iterator<Item = &When> {
-        [Some(&self.when), self.and.as_ref()].into_iter().flatten()
+    pub fn conditions(&self) -> impl Iterator<Item = &CounterCondition> {
+        [Some(&self.condition), self.second_condition.as_ref()]
+            .into_iter()
+            .flatten()
     }
 
     /// Returns the conditions that are not met yet.
-    pub(crate) fn unmet(&self) -> impl Iterator<Item = &When> {
-        self.whens().filter(|when| !when.is_met())
+    pub(crate) fn unmet_conditions(&self) -> impl Iterator<Item = &CounterCondition> {
+        self.conditions().filter(|when| !when.is_met())
     }
 }

@@ -1,30 +1,30 @@
 //! Thresholds that a rank waits for.
 
-use super::{Counter, counter::NOBODY};
-use crate::driver::Token;
+use super::{LocalCounter, counter::NEVER_REACHED};
+use crate::driver::CommandToken;
 
 /// Counters that a rank's driver was asked to watch. A check costs a load for each of them, and nothing if there are none.
 #[derive(Debug, Default)]
-pub(crate) struct Watches {
-    watched: Vec<Watched>,
+pub(crate) struct ThresholdWatches {
+    watched: Vec<ThresholdWatch>,
 }
 
 #[derive(Debug)]
-struct Watched {
-    counter: Counter,
+struct ThresholdWatch {
+    counter: LocalCounter,
     threshold: u64,
-    token: Token,
+    token: CommandToken,
 }
 
-impl Watches {
+impl ThresholdWatches {
     pub(crate) const fn new() -> Self {
         Self {
             watched: Vec::new(),
         }
     }
 
-    pub(crate) fn add(&mut self, counter: &Counter, threshold: u64, token: Token) {
-        let watched = Watched {
+    pub(crate) fn add(&mut self, counter: &LocalCounter, threshold: u64, token: CommandToken) {
+        let watched = ThresholdWatch {
             counter: counter.clone(),
             threshold,
             token,
@@ -34,12 +34,12 @@ impl Watches {
     }
 
     /// Notes that the owner has added to a counter itself, so that peers have less to add until it must be woken.
-    pub(crate) fn counted(&self, counter: &Counter) {
+    pub(crate) fn owner_counted(&self, counter: &LocalCounter) {
         self.wake_for(counter);
     }
 
     /// Removes a watch.
-    pub(crate) fn remove(&mut self, token: Token) {
+    pub(crate) fn remove(&mut self, token: CommandToken) {
         if let Some(at) = self
             .watched
             .iter()
@@ -50,42 +50,42 @@ impl Watches {
     }
 
     /// Returns true if any watched counter matches.
-    pub(crate) fn any(&self, which: impl Fn(&Counter) -> bool) -> bool {
+    pub(crate) fn watches_any(&self, which: impl Fn(&LocalCounter) -> bool) -> bool {
         self.watched.iter().any(|watched| which(&watched.counter))
     }
 
     /// Removes and returns a watch whose threshold is reached.
-    pub(crate) fn pop_reached(&mut self) -> Option<Token> {
-        let at = self.watched.iter().position(Watched::is_reached)?;
+    pub(crate) fn pop_reached(&mut self) -> Option<CommandToken> {
+        let at = self.watched.iter().position(ThresholdWatch::is_reached)?;
         Some(self.take(at))
     }
 
     /// Returns true if the threshold of any watch is reached.
     #[inline]
     pub(crate) fn is_reached(&self) -> bool {
-        self.watched.iter().any(Watched::is_reached)
+        self.watched.iter().any(ThresholdWatch::is_reached)
     }
 
     /// Removes a watch. The others stay in order, so that thresholds reached at the same time are reported in the order of
     /// watching.
-    fn take(&mut self, at: usize) -> Token {
-        let Watched { counter, token, .. } = self.watched.remove(at);
+    fn take(&mut self, at: usize) -> CommandToken {
+        let ThresholdWatch { counter, token, .. } = self.watched.remove(at);
         self.wake_for(&counter);
         token
     }
 
     /// Makes a counter wake its owner for the least of its thresholds.
-    fn wake_for(&self, counter: &Counter) {
+    fn wake_for(&self, counter: &LocalCounter) {
         let same = self
             .watched
             .iter()
-            .filter(|watched| watched.counter.is(counter));
+            .filter(|watched| watched.counter.is_same(counter));
         let least = same.map(|watched| watched.threshold).min();
-        counter.wake_from(least.unwrap_or(NOBODY));
+        counter.set_wake_threshold(least.unwrap_or(NEVER_REACHED));
     }
 }
 
-impl Watched {
+impl ThresholdWatch {
     #[inline]
     fn is_reached(&self) -> bool {
         self.counter.value() >= self.threshold

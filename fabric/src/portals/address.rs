@@ -1,25 +1,25 @@
 //! Address of a rank: process ids, portal table entries and match bits, and their encoding for the start of a job.
 
-use super::{event::Process, multirail::Place};
+use super::{event::PortalsProcess, multirail::RailTableEntry};
 use crate::{
     lanes::RAILS_MAX,
-    tags::{Envelope, Layout, Tag, USER},
+    tags::{MatchTag, TagEnvelope, TagLayout, USER},
 };
 
 /// How peers reach a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Address {
-    pub(super) process: Process,
+pub(super) struct PortalsAddress {
+    pub(super) process: PortalsProcess,
     /// Random number of this run of the process.
     pub(super) nonce: u32,
-    pub(super) tables: Tables,
+    pub(super) tables: TableIndices,
     /// True if the rank's adapter may match messages by their tags.
     pub(super) matches_tags: bool,
 }
 
 /// Indices of the portal table entries of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tables {
+pub(super) struct TableIndices {
     /// Words on the board.
     pub(super) board: u32,
     /// Messages.
@@ -32,7 +32,7 @@ pub(super) struct Tables {
     pub(super) wakes: u32,
 }
 
-impl Address {
+impl PortalsAddress {
     /// Returns the match bits of a word on this rank's board.
     pub(super) const fn control_bits(self, from: u32) -> u64 {
         CONTROL_BITS | self.stamp() | from as u64
@@ -44,27 +44,27 @@ impl Address {
     }
 
     /// Returns the match bits of a message for which the adapter may have an entry, if the tag can be encoded.
-    pub(super) fn tagged_bits(&self, tag: Tag) -> Option<u64> {
-        let envelope = Envelope {
+    pub(super) fn tagged_bits(&self, tag: MatchTag) -> Option<u64> {
+        let envelope = TagEnvelope {
             kind: USER,
             // A process is one endpoint at a time, so the nonce identifies the endpoint of this run.
             source: self.nonce & 0xff,
             tag,
         };
         self.matches_tags
-            .then(|| Layout::Wide.bits(envelope))
+            .then(|| TagLayout::Wide.bits(envelope))
             .flatten()
     }
 
     /// Returns true if these are match bits of a tagged message to this rank.
     pub(super) fn is_tagged(&self, bits: u64) -> bool {
-        let envelope = Layout::Wide.envelope(bits);
+        let envelope = TagLayout::Wide.envelope(bits);
         envelope.kind == USER && self.tagged_bits(envelope.tag) == Some(bits)
     }
 
     /// Returns the place of the rank's memory on the first rail.
-    pub(super) fn first_place(&self) -> Place {
-        Place {
+    pub(super) fn first_place(&self) -> RailTableEntry {
+        RailTableEntry {
             process: self.process,
             // Its size was checked when the table entry was allocated.
             table: u8::try_from(self.tables.rdma).unwrap_or(u8::MAX),
@@ -81,7 +81,7 @@ impl Address {
         of_life(bits, self.nonce)
     }
 
-    pub(super) fn to_bytes(self, rails: &[Place]) -> Vec<u8> {
+    pub(super) fn to_bytes(self, rails: &[RailTableEntry]) -> Vec<u8> {
         let Self {
             process,
             nonce,
@@ -98,18 +98,18 @@ impl Address {
     }
 
     /// Decodes an address, and the places of the memory on the further rails.
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<(Self, Vec<Place>)> {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<(Self, Vec<RailTableEntry>)> {
         let (words, rest) = bytes.split_first_chunk::<16>()?;
         let (tables, rails) = rest.split_first_chunk::<5>()?;
         let (words, _) = words.as_chunks();
         let word = |at: usize| words.get(at).copied().map(u32::from_le_bytes);
         let address = Self {
-            process: Process {
+            process: PortalsProcess {
                 nid: word(1)?,
                 pid: word(2)?,
             },
             nonce: word(3)?,
-            tables: Tables::from_bytes(*tables),
+            tables: TableIndices::from_bytes(*tables),
             matches_tags: word(0)? == MAGIC_TAGS,
         };
         let (rails, rest) = rails.as_chunks::<PLACE_LEN>();
@@ -117,13 +117,13 @@ impl Address {
             [MAGIC, MAGIC_TAGS].contains(&word(0)?) && rest.is_empty() && rails.len() < RAILS_MAX;
         let places = rails
             .iter()
-            .map(Place::from_bytes)
+            .map(RailTableEntry::from_bytes)
             .collect::<Option<Vec<_>>>()?;
         right.then_some((address, places))
     }
 }
 
-impl Tables {
+impl TableIndices {
     pub(super) const fn all(self) -> [u32; 5] {
         [self.board, self.eager, self.rdma, self.lists, self.wakes]
     }
@@ -146,7 +146,7 @@ impl Tables {
     }
 }
 
-impl Place {
+impl RailTableEntry {
     fn to_bytes(self) -> [u8; PLACE_LEN] {
         let mut bytes = [0; PLACE_LEN];
         bytes[..4].copy_from_slice(&self.process.nid.to_le_bytes());
@@ -158,7 +158,7 @@ impl Place {
     fn from_bytes(bytes: &[u8; PLACE_LEN]) -> Option<Self> {
         let word = |at: usize| bytes[at..].first_chunk().copied().map(u32::from_le_bytes);
         Some(Self {
-            process: Process {
+            process: PortalsProcess {
                 nid: word(0)?,
                 pid: word(4)?,
             },
@@ -188,20 +188,20 @@ pub(super) const SENDER: u64 = 0xffff_ffff;
 const MAGIC: u32 = 0x5250_5403;
 /// Magic of a rank whose adapter may match tags.
 const MAGIC_TAGS: u32 = MAGIC | 0x80;
-/// Bytes of an encoded [`Place`].
+/// Bytes of an encoded [`RailTableEntry`].
 const PLACE_LEN: usize = 9;
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Place, Process, Tables};
+    use super::{PortalsAddress, PortalsProcess, RailTableEntry, TableIndices};
 
     #[test]
     fn an_address_is_read_as_it_was_written_and_others_are_not() {
-        let mut address = Address {
-            process: Process { nid: 1, pid: 2 },
+        let mut address = PortalsAddress {
+            process: PortalsProcess { nid: 1, pid: 2 },
             nonce: 3,
             matches_tags: false,
-            tables: Tables {
+            tables: TableIndices {
                 board: 4,
                 eager: 5,
                 rdma: 6,
@@ -209,15 +209,15 @@ mod tests {
                 wakes: 8,
             },
         };
-        let process = Process { nid: 9, pid: 10 };
+        let process = PortalsProcess { nid: 9, pid: 10 };
         for rails in 0..4 {
             address.matches_tags = rails % 2 == 1;
-            let places = vec![Place { process, table: 11 }; rails];
+            let places = vec![RailTableEntry { process, table: 11 }; rails];
             let bytes = address.to_bytes(&places);
             assert!(bytes.len() <= 48, "what a board has room for");
-            assert_eq!(Address::from_bytes(&bytes), Some((address, places)));
-            assert_eq!(Address::from_bytes(&bytes[1..]), None);
-            assert_eq!(Address::from_bytes(&vec![0; bytes.len()]), None);
+            assert_eq!(PortalsAddress::from_bytes(&bytes), Some((address, places)));
+            assert_eq!(PortalsAddress::from_bytes(&bytes[1..]), None);
+            assert_eq!(PortalsAddress::from_bytes(&vec![0; bytes.len()]), None);
         }
     }
 }

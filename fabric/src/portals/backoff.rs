@@ -6,7 +6,7 @@
 
 /// Back-off state of a rank.
 #[derive(Debug, Default)]
-pub(super) struct Naps {
+pub(super) struct BackoffTimer {
     /// Consecutive naps that lasted to their end.
     count: u32,
     /// End of the current nap, in picoseconds.
@@ -21,7 +21,7 @@ pub(super) struct Naps {
     uncounted: u32,
 }
 
-impl Naps {
+impl BackoffTimer {
     /// Begins a turn. The clock is read only if there is a nap.
     pub(super) fn begin_turn(&mut self, now: impl FnOnce() -> u64) {
         self.slept = 0;
@@ -44,19 +44,19 @@ impl Naps {
         *self.until.get_or_insert_with(|| now.saturating_add(len))
     }
 
-    /// Returns true if something was waited for since the last [`Self::end`].
+    /// Returns true if something was waited for since the last [`Self::reset`].
     pub(super) const fn have_begun(&self) -> bool {
         self.count > 0 || self.until.is_some()
     }
 
     /// Ends the wait: the next nap is short again.
-    pub(super) const fn end(&mut self) {
+    pub(super) const fn reset(&mut self) {
         self.count = 0;
         self.until = None;
     }
 
     /// Returns true if this turn makes expensive retries.
-    pub(super) const fn asks(&self) -> bool {
+    pub(super) const fn is_retry_turn(&self) -> bool {
         self.asks
     }
 
@@ -87,36 +87,39 @@ const PATIENCE: u32 = 64;
 
 #[cfg(test)]
 mod tests {
-    use super::{Naps, PATIENCE, PS_PER_US};
+    use super::{BackoffTimer, PATIENCE, PS_PER_US};
 
     #[test]
     fn naps_are_longer_and_longer_until_nothing_is_waited_for() {
-        let mut naps = Naps::default();
+        let mut naps = BackoffTimer::default();
         let mut now = 5 * PS_PER_US;
         for us in [64, 128, 256, 512, 1024, 2048, 4096, 4096] {
             let until = naps.begin(now);
             assert_eq!(until - now, us * PS_PER_US);
             naps.begin_turn(|| until - 1);
-            assert!(!naps.asks() && naps.weight() == 1, "it is not over");
+            assert!(
+                !naps.is_retry_turn() && naps.weight() == 1,
+                "it is not over"
+            );
             assert_eq!(naps.begin(now + 1), until, "one begins in another");
             naps.begin_turn(|| until);
-            assert!(naps.asks());
+            assert!(naps.is_retry_turn());
             assert_eq!(u64::from(naps.weight()), us + 1);
             assert_eq!(u64::from(naps.weight_once()), us + 1);
             assert_eq!(naps.weight_once(), 1, "counted twice");
             now = until;
         }
-        naps.end();
+        naps.reset();
         assert!(!naps.have_begun());
         assert_eq!(naps.begin(now) - now, 64 * PS_PER_US);
     }
 
     #[test]
     fn who_does_not_sleep_asks_in_a_turn_now_and_then_without_a_look_at_the_clock() {
-        let mut naps = Naps::default();
+        let mut naps = BackoffTimer::default();
         let asked = (0..10 * PATIENCE).filter(|_| {
             naps.begin_turn(|| panic!("nothing has begun"));
-            naps.asks()
+            naps.is_retry_turn()
         });
         assert_eq!(asked.count(), 10);
     }

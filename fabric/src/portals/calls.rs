@@ -18,13 +18,13 @@ use std::{
 };
 
 use super::{
-    event::{Event, Got, Process},
+    event::{PortalsEvent, PortalsProcess, RailEvent},
     exports::TABLE_MAX,
-    struct_buffer::Bytes,
-    library::Library,
-    rma_calls::{Far, Near},
+    library::PortalsLibrary,
+    profile::{LibraryProfile, WireLimits},
+    rma_calls::{MdSpan, RemoteTarget},
     send_pool::{BODY_MAX, HEADER_MAX},
-    profile::{Profile, Wire},
+    struct_buffer::StructBuffer,
 };
 use crate::driver::LocalRange;
 
@@ -33,17 +33,17 @@ use crate::driver::LocalRange;
 /// All methods may be called from any thread. A lock serializes them, because a hardware command queue takes commands from one
 /// thread.
 #[derive(Debug)]
-pub(super) struct Ni {
-    pub(super) library: Library,
+pub(super) struct PortalsNi {
+    pub(super) library: PortalsLibrary,
     pub(super) ni: u64,
     /// User whose processes may access memory here.
     pub(super) uid: u64,
     /// True while the interface is open.
     open: Mutex<bool>,
-    pub(super) limits: Limits,
-    pub(super) wire: Wire,
+    pub(super) limits: PortalsLimits,
+    pub(super) wire: WireLimits,
     /// True if bytes move without calls to the library.
-    pub(super) moves_alone: bool,
+    pub(super) async_progress: bool,
     /// True if operations to a killed process complete.
     pub(super) ends_to_dead: bool,
     /// True if the library may still access memory of operations that were given up.
@@ -53,12 +53,12 @@ pub(super) struct Ni {
     /// True if results of atomics are visible only after a call of `PtlAtomicSync`.
     hides_atomics: bool,
     #[cfg(test)]
-    pub(super) trouble: super::injected_refusals::Trouble,
+    pub(super) trouble: super::injected_refusals::RefusalInjector,
 }
 
 /// Limits of the interface that this driver uses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct PortalsLimits {
     pub(super) max_entries: u32,
     pub(super) max_mds: u32,
     pub(super) max_cts: u32,
@@ -92,24 +92,24 @@ handles! {
 
 /// Reason why a call failed.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum PortalsCallError {
     /// The object is still in use.
     InUse,
     /// Message of the library for a failure that may pass.
-    Later(String),
+    Transient(String),
     /// Message of the library for a permanent failure.
-    Code(String),
+    Permanent(String),
 }
 
-pub(super) type Result<T> = std::result::Result<T, Refused>;
+pub(super) type PortalsResult<T> = Result<T, PortalsCallError>;
 
-impl Ni {
+impl PortalsNi {
     /// Opens an interface.
     ///
     /// # Errors
     /// The error of the library.
     pub(super) fn open(
-        library: Library,
+        library: PortalsLibrary,
         interface: Option<u32>,
         triggered: u32,
         published: bool,
@@ -119,14 +119,14 @@ impl Ni {
         }
         let profile = library.profile;
         let (options, any) = (&profile.options, &profile.any);
-        let mut desired = Bytes::default();
+        let mut desired = StructBuffer::default();
         (0..9).for_each(|at| desired.put(4 * at, 4, WANTED.into()));
         desired.put(TABLES_AT, 4, TABLES_WANTED.into());
         desired.put(TRIGGERED_AT, 4, triggered.min(WANTED).into());
         (0..6).for_each(|at| desired.put(40 + 8 * at, 8, any.size.min(SIZE_WANTED)));
         let features = options.bind_inaccessible | options.coherent_atomics;
         desired.put(FEATURES_AT, 4, features.into());
-        let (mut actual, mut ni) = (Bytes::default(), Bytes::marked());
+        let (mut actual, mut ni) = (StructBuffer::default(), StructBuffer::marked());
         // SAFETY: the structures are at least as long as the library's, and the places as well.
         let code = unsafe {
             (library.symbols.ni_init)(
@@ -142,7 +142,7 @@ impl Ni {
             let why = format!(
                 "PtlNIInit failed with {}: is interface {} there, and free? The library is taken for one of the family {}; \
                  RIPSTOP_PORTALS_ABI names another",
-                profile.codes.say(code),
+                profile.codes.describe(code),
                 interface.map_or_else(|| "(default)".to_owned(), |number| number.to_string()),
                 profile.name
             );
@@ -152,26 +152,26 @@ impl Ni {
         let mut interface = Self {
             ni: ni.get(0, profile.handle_len),
             uid: 0,
-            limits: Limits::read(&actual).with_triggered(triggered),
+            limits: PortalsLimits::read(&actual).with_triggered(triggered),
             open: Mutex::new(true),
-            wire: Wire::WHOLE,
-            moves_alone: true,
+            wire: WireLimits::WHOLE,
+            async_progress: true,
             ends_to_dead: true,
             goes_on: false,
             waits_to_meet: false,
             hides_atomics: options.coherent_atomics != 0
                 && actual.get(FEATURES_AT, 4) & u64::from(options.coherent_atomics) == 0,
             #[cfg(test)]
-            trouble: super::injected_refusals::Trouble::default(),
+            trouble: super::injected_refusals::RefusalInjector::default(),
             library,
         };
         if published || !interface.is_software() {
             interface.wire = profile.wire;
-            interface.moves_alone = profile.moves_alone;
+            interface.async_progress = profile.async_progress;
             interface.ends_to_dead = profile.ends_to_dead;
-            interface.waits_to_meet = profile.waits_to_meet;
+            interface.waits_to_meet = profile.first_op_blocks;
             let most = &mut interface.limits.max_msg_size;
-            *most = profile.wire.most.min(*most);
+            *most = profile.wire.op_max.min(*most);
         }
         interface.learn_of_ends();
         interface.uid = interface.own_uid()?;
@@ -188,7 +188,7 @@ impl Ni {
             self.ends_to_dead &= unsafe { ends(self.ni) } != 0;
         }
         let repeats = !self.ends_to_dead && profile.nobody.is_some();
-        self.goes_on = !self.moves_alone || repeats;
+        self.goes_on = !self.async_progress || repeats;
         if repeats {
             // Data is then copied through buffers of this size, in pieces.
             let most = &mut self.limits.max_msg_size;
@@ -203,20 +203,20 @@ impl Ni {
             let own = self.id()?;
             let pid = nobody - u32::from(own.pid == nobody);
             let eq = self.eq_alloc(PROBE_EVENTS)?;
-            let near = Near {
+            let near = MdSpan {
                 md: self.md_bind(None, eq)?,
                 offset: 0,
                 len: 0,
                 user: 0,
             };
-            let far = Far {
-                process: Process { pid, ..own },
+            let far = RemoteTarget {
+                process: PortalsProcess { pid, ..own },
                 pt: 0,
                 match_bits: 0,
                 offset: 0,
             };
             self.put(near, far, 0, true)?;
-            Ok::<_, Refused>(eq)
+            Ok::<_, PortalsCallError>(eq)
         };
         // A refused put is not in flight.
         put().map_or(true, |eq| {
@@ -233,7 +233,7 @@ impl Ni {
         if !std::mem::replace(&mut *open, false) {
             return;
         }
-        if self.moves_alone || self.is_software() {
+        if self.async_progress || self.is_software() {
             // SAFETY: the interface is open, and no call comes after this one.
             let _code = unsafe { (self.library.symbols.ni_fini)(self.ni) };
         } else {
@@ -242,28 +242,28 @@ impl Ni {
     }
 
     /// Makes the results of all earlier atomics visible.
-    pub(super) fn see_atomics(&self) {
+    pub(super) fn sync_atomics(&self) {
         if self.hides_atomics {
             // SAFETY: takes no arguments. It fails only where there is no library.
             let _code = unsafe { (self.library.symbols.atomic_sync)() };
         }
     }
 
-    pub(super) const fn profile(&self) -> &'static Profile {
+    pub(super) const fn profile(&self) -> &'static LibraryProfile {
         self.library.profile
     }
 
-    pub(super) fn id(&self) -> Result<Process> {
-        let mut id = Bytes::default();
+    pub(super) fn id(&self) -> PortalsResult<PortalsProcess> {
+        let mut id = StructBuffer::default();
         // SAFETY: the place is long enough.
         self.call("PtlGetPhysId", || unsafe {
             (self.library.symbols.get_phys_id)(self.ni, id.write())
         })?;
-        Ok(Process::read(&id, 0, &self.profile().layout))
+        Ok(PortalsProcess::read(&id, 0, &self.profile().layout))
     }
 
-    fn own_uid(&self) -> Result<u64> {
-        let mut uid = Bytes::default();
+    fn own_uid(&self) -> PortalsResult<u64> {
+        let mut uid = StructBuffer::default();
         // SAFETY: the place is long enough.
         self.call("PtlGetUid", || unsafe {
             (self.library.symbols.get_uid)(self.ni, uid.write())
@@ -271,8 +271,8 @@ impl Ni {
         Ok(uid.get(0, 4))
     }
 
-    pub(super) fn eq_alloc(&self, events: u64) -> Result<Eq> {
-        let mut eq = Bytes::default();
+    pub(super) fn eq_alloc(&self, events: u64) -> PortalsResult<Eq> {
+        let mut eq = StructBuffer::default();
         // SAFETY: the place is long enough.
         self.call("PtlEQAlloc", || unsafe {
             (self.library.symbols.eq_alloc)(self.ni, events, eq.write())
@@ -287,7 +287,7 @@ impl Ni {
         wanted: Option<u32>,
         eq: Option<Eq>,
         controlled: bool,
-    ) -> Result<u32> {
+    ) -> PortalsResult<u32> {
         let profile = self.profile();
         let options = if controlled {
             profile.options.pt_flowctrl
@@ -296,7 +296,7 @@ impl Ni {
         };
         let eq = eq.map_or(profile.eq_none, |Eq(eq)| eq);
         let wanted = wanted.unwrap_or(profile.any.pt);
-        let mut index = Bytes::default();
+        let mut index = StructBuffer::default();
         // SAFETY: the place is long enough.
         self.call("PtlPTAlloc", || unsafe {
             (self.library.symbols.pt_alloc)(self.ni, options, eq, wanted, index.write())
@@ -305,7 +305,7 @@ impl Ni {
     }
 
     /// Admits messages again.
-    pub(super) fn pt_enable(&self, pt: u32) -> Result<()> {
+    pub(super) fn pt_enable(&self, pt: u32) -> PortalsResult<()> {
         // SAFETY: takes numbers only.
         self.call("PtlPTEnable", || unsafe {
             (self.library.symbols.pt_enable)(self.ni, pt)
@@ -313,16 +313,16 @@ impl Ni {
     }
 
     /// Binds a descriptor for a range, or for all memory. Each of its operations posts one completion event to `eq`.
-    pub(super) fn md_bind(&self, memory: Option<LocalRange>, eq: Eq) -> Result<Md> {
+    pub(super) fn md_bind(&self, memory: Option<LocalRange>, eq: Eq) -> PortalsResult<Md> {
         let profile = self.profile();
         let AddressRange { start, len } = span(memory, profile);
-        let mut md = Bytes::default();
+        let mut md = StructBuffer::default();
         md.put(0, 8, start);
         md.put(8, 8, len);
         md.put(16, 4, profile.options.md_event_send_disable.into());
         md.put(profile.layout.md_eq, profile.handle_len, eq.0);
         md.put(profile.layout.md_ct, profile.handle_len, profile.ct_none);
-        let mut place = Bytes::default();
+        let mut place = StructBuffer::default();
         // SAFETY: the structure is as the family lays it out, and the place is long enough.
         self.call("PtlMDBind", || unsafe {
             (self.library.symbols.md_bind)(self.ni, md.read(), place.write())
@@ -331,8 +331,8 @@ impl Ni {
     }
 
     /// Takes the next event, if there is one.
-    pub(super) fn eq_get(&self, eq: Eq) -> Option<Got> {
-        let mut event = Bytes::default();
+    pub(super) fn eq_get(&self, eq: Eq) -> Option<RailEvent> {
+        let mut event = StructBuffer::default();
         // SAFETY: the place is longer than the longest event. Queues may be read while other threads give commands.
         let code = unsafe { (self.library.symbols.eq_get)(eq.0, event.write()) };
         self.got(code, &event)
@@ -340,14 +340,18 @@ impl Ni {
 
     /// Takes the next event of any of the queues, with its queue's index. Waits up to `millis` milliseconds. All queues must
     /// belong to this interface.
-    pub(super) fn eq_poll(&self, queues: &[Eq], millis: u32) -> Result<Option<(Got, usize)>> {
-        let mut handles = Bytes::default();
+    pub(super) fn eq_poll(
+        &self,
+        queues: &[Eq],
+        millis: u32,
+    ) -> PortalsResult<Option<(RailEvent, usize)>> {
+        let mut handles = StructBuffer::default();
         let len = self.profile().handle_len;
         for (at, eq) in queues.iter().enumerate() {
             handles.put(at * len, len, eq.0);
         }
         let count = u32::try_from(queues.len()).unwrap_or(u32::MAX);
-        let (mut event, mut which) = (Bytes::default(), Bytes::default());
+        let (mut event, mut which) = (StructBuffer::default(), StructBuffer::default());
         // SAFETY: `count` handles, and places that are long enough.
         let code = unsafe {
             (self.library.symbols.eq_poll)(
@@ -362,8 +366,8 @@ impl Ni {
         let codes = &self.profile().codes;
         match self.got(code, &event) {
             None if !codes.is_nothing(code) => {
-                let why = format!("PtlEQPoll failed with {}", codes.say(code));
-                Err(Refused::Code(why))
+                let why = format!("PtlEQPoll failed with {}", codes.describe(code));
+                Err(PortalsCallError::Permanent(why))
             }
             got => Ok(got.map(|got| (got, which))),
         }
@@ -382,33 +386,35 @@ impl Ni {
         Some(unsafe { count(self.ni) }).filter(|count| *count != u64::MAX)
     }
 
-    fn got(&self, code: c_int, event: &Bytes) -> Option<Got> {
+    fn got(&self, code: c_int, event: &StructBuffer) -> Option<RailEvent> {
         let profile = self.profile();
         let dropped = code == profile.codes.eq_dropped;
-        (code == 0 || dropped).then(|| Got {
-            event: Event::read(event, profile),
+        (code == 0 || dropped).then(|| RailEvent {
+            event: PortalsEvent::read(event, profile),
             rail: 0,
             dropped,
         })
     }
 
-    pub(super) fn call(&self, name: &str, call: impl FnOnce() -> c_int) -> Result<()> {
+    pub(super) fn call(&self, name: &str, call: impl FnOnce() -> c_int) -> PortalsResult<()> {
         let open = self.lock();
         if !*open {
-            return Err(Refused::Code(format!("{name} on a closed interface")));
+            return Err(PortalsCallError::Permanent(format!(
+                "{name} on a closed interface"
+            )));
         }
         #[cfg(test)]
         let call = || self.trouble.of(name).unwrap_or_else(call);
         let codes = &self.profile().codes;
         match call() {
             0 => Ok(()),
-            code if code == codes.in_use => Err(Refused::InUse),
+            code if code == codes.in_use => Err(PortalsCallError::InUse),
             code => {
-                let why = format!("{name} failed with {}", codes.say(code));
+                let why = format!("{name} failed with {}", codes.describe(code));
                 Err(if codes.is_for_later(code) {
-                    Refused::Later(why)
+                    PortalsCallError::Transient(why)
                 } else {
-                    Refused::Code(why)
+                    PortalsCallError::Permanent(why)
                 })
             }
         }
@@ -419,29 +425,29 @@ impl Ni {
     }
 }
 
-impl Drop for Ni {
+impl Drop for PortalsNi {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for PortalsCallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::InUse => "the Portals library says PTL_IN_USE",
-            Self::Later(why) | Self::Code(why) => why,
+            Self::Transient(why) | Self::Permanent(why) => why,
         })
     }
 }
 
-impl From<Refused> for io::Error {
-    fn from(refused: Refused) -> Self {
+impl From<PortalsCallError> for io::Error {
+    fn from(refused: PortalsCallError) -> Self {
         Self::other(refused.to_string())
     }
 }
 
-impl Limits {
-    fn read(limits: &Bytes) -> Self {
+impl PortalsLimits {
+    fn read(limits: &StructBuffer) -> Self {
         let count = |at| narrow(limits.get(at, 4));
         Self {
             max_entries: count(0),
@@ -469,7 +475,7 @@ impl Limits {
 }
 
 /// Checks the length of the library's handles. Handles are passed by value, so longer ones would shift the following arguments.
-fn check_handle(place: &Bytes, profile: &Profile) -> io::Result<()> {
+fn check_handle(place: &StructBuffer, profile: &LibraryProfile) -> io::Result<()> {
     let (written, len) = (place.written(), profile.handle_len);
     if written == len {
         return Ok(());
@@ -503,7 +509,7 @@ impl AddressRange {
 }
 
 /// Returns the given memory, or all memory of the process.
-pub(super) fn span(memory: Option<LocalRange>, profile: &Profile) -> AddressRange {
+pub(super) fn span(memory: Option<LocalRange>, profile: &LibraryProfile) -> AddressRange {
     let all = AddressRange {
         start: 0,
         len: profile.any.size,
@@ -540,14 +546,14 @@ const FEATURES_AT: usize = 88;
 
 #[cfg(test)]
 mod tests {
-    use super::{Bytes, check_handle};
+    use super::{StructBuffer, check_handle};
     use crate::portals::profile::ALL;
 
     #[test]
     fn handles_of_another_length_are_refused_before_any_is_passed() {
         for profile in ALL {
             for len in [4, 8, 16] {
-                let mut place = Bytes::marked();
+                let mut place = StructBuffer::marked();
                 (0..len / 4).for_each(|part| place.put(4 * part, 4, 0x1234_5678));
                 let checked = check_handle(&place, profile);
                 assert_eq!(checked.is_ok(), len == profile.handle_len);
@@ -555,7 +561,7 @@ mod tests {
                 let said = format!("handles of {len} bytes");
                 assert!(why.is_none_or(|why| why.contains(&said)));
             }
-            let untouched = check_handle(&Bytes::marked(), profile);
+            let untouched = check_handle(&StructBuffer::marked(), profile);
             assert!(untouched.is_err());
         }
     }

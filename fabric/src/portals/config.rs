@@ -3,14 +3,14 @@
 use std::{io, path::PathBuf, sync::Arc};
 
 use super::{
-    calls::Ni,
-    compat::{self, Compat},
-    task_lists,
+    calls::PortalsNi,
+    compat::{self, BaselineLayout},
     send_pool::{BODY_MAX, HEADER_MAX, SHORT},
     stats::PortalsCounters,
+    task_lists,
 };
 use crate::{
-    driver::{AbilitySummary, Caps, Cost, Ends, ListLimits},
+    driver::{AbilitySummary, Caps, DriverCost, ExitRecord, ListLimits},
     lanes::RAILS_MAX,
 };
 
@@ -49,10 +49,10 @@ pub struct PortalsConfig {
     /// the rank has one interface. With `None`, all messages go to slabs.
     pub tags: Option<usize>,
     /// Record of how ranks ended. It tells finished ranks from failed ones even if this rank never communicated with them.
-    pub ends: Option<Arc<dyn Ends>>,
+    pub ends: Option<Arc<dyn ExitRecord>>,
     /// Message layout of another library, for comparison. All ranks must use the same. The layout then determines `slabs`,
     /// `slab_len` and, for pscom, `events`.
-    pub compat: Option<Compat>,
+    pub compat: Option<BaselineLayout>,
     /// Counters of the driver.
     pub counters: Arc<PortalsCounters>,
 }
@@ -115,10 +115,10 @@ impl PortalsConfig {
     pub(super) fn laid_out(mut self) -> Self {
         match &self.compat {
             None => {}
-            Some(Compat::Mpc) => {
+            Some(BaselineLayout::Mpc) => {
                 (self.slabs, self.slab_len) = (compat::MPC_BLOCKS, compat::MPC_BLOCK_LEN);
             }
-            Some(Compat::Pscom(pscom)) => {
+            Some(BaselineLayout::Pscom(pscom)) => {
                 (self.slabs, self.events) = (0, pscom.eq_size);
             }
         }
@@ -132,8 +132,8 @@ impl PortalsConfig {
                 let limit = usize::try_from(limit).unwrap_or(usize::MAX);
                 BODY_MAX.min(limit.saturating_sub(HEADER_MAX))
             }
-            Some(Compat::Mpc) => compat::MPC_BODY_MAX,
-            Some(Compat::Pscom(pscom)) => {
+            Some(BaselineLayout::Mpc) => compat::MPC_BODY_MAX,
+            Some(BaselineLayout::Pscom(pscom)) => {
                 let sends = pscom.sendq_size * pscom.buffer_size - HEADER_MAX;
                 let whole = usize::try_from(pscom.rendezvous).unwrap_or(usize::MAX);
                 // Control messages of the runtime have bodies too, so the threshold has a minimum.
@@ -192,8 +192,8 @@ impl PortalsConfig {
 }
 
 /// Returns the capabilities, which are the same at every rank.
-pub(super) fn caps(ni: &Ni, body_max: usize, rails: usize) -> Caps {
-    let gets_little = ni.wire.get_most < ni.limits.max_msg_size;
+pub(super) fn caps(ni: &PortalsNi, body_max: usize, rails: usize) -> Caps {
+    let gets_little = ni.wire.get_max < ni.limits.max_msg_size;
     Caps {
         name: "portals",
         inline_max: inline_max(ni),
@@ -207,7 +207,7 @@ pub(super) fn caps(ni: &Ni, body_max: usize, rails: usize) -> Caps {
         one_sided: true,
         atomics: true,
         by_processor: false,
-        any_memory: if !ni.moves_alone {
+        any_memory: if !ni.async_progress {
             // The library keeps reading memory for operations to dead peers. Only an unlinked list entry guarantees that it has
             // stopped.
             Err("this Portals library may read memory after its owner took it back".to_owned())
@@ -228,7 +228,7 @@ pub(super) fn caps(ni: &Ni, body_max: usize, rails: usize) -> Caps {
 }
 
 /// Returns the abilities of a rank. `tags` is the shortest body for which the adapter matches tags, if it does.
-pub(super) fn abilities(ni: &Ni, tags: Option<usize>) -> AbilitySummary {
+pub(super) fn abilities(ni: &PortalsNi, tags: Option<usize>) -> AbilitySummary {
     let limits = ListLimits {
         triggered_max: task_lists::room(ni),
         combine_max: task_lists::combine_max(ni),
@@ -246,13 +246,13 @@ pub(super) fn abilities(ni: &Ni, tags: Option<usize>) -> AbilitySummary {
 /// This is for information only: messages of all lengths are put in the same way here. A volatile descriptor would only cause
 /// another copy, because refused messages are resent, so each must be kept in a slot until it is accepted.
 /// only be copied once more.
-fn inline_max(ni: &Ni) -> usize {
+fn inline_max(ni: &PortalsNi) -> usize {
     let most = usize::try_from(ni.limits.max_volatile_size).unwrap_or(usize::MAX);
     most.min(SHORT)
 }
 
 /// Costs of an adapter that moves bytes by itself, from published numbers for BXI.
-const ADAPTER: Cost = Cost {
+const ADAPTER: DriverCost = DriverCost {
     send_ns: 500.0,
     recv_ns: 500.0,
     latency_ns: 1_500.0,
@@ -266,7 +266,7 @@ const ADAPTER: Cost = Cost {
 };
 /// Measured costs of the software library. Processors copy its bytes on every path, so the copies that a rendezvous saves are
 /// lost again in turns at both ends.
-const SOFTWARE: Cost = Cost {
+const SOFTWARE: DriverCost = DriverCost {
     get_ns: 13_000.0,
     get_ns_per_kib: 250.0,
     put_ns: 13_000.0,

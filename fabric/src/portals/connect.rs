@@ -3,26 +3,26 @@
 use std::{collections::VecDeque, io};
 
 use super::{
-    address::Address,
-    compat::{Compat, Pscom, buffers::Buffers},
-    posted_recvs::Lent,
-    task_lists::Lists,
-    backoff::Naps,
-    onesided::Operations,
-    peer::{Peer, Words},
-    prepare::{BOARD_LEN, Ground, Prepared},
-    multirail::{Place, Rails},
+    address::PortalsAddress,
+    backoff::BackoffTimer,
+    compat::{BaselineLayout, PscomLayout, buffers::BaselineBuffers},
     driver_state::Portals,
+    multirail::{PortalsRails, RailTableEntry},
+    onesided::PortalsRmaSlots,
+    peer::{ControlWords, PortalsPeer},
+    posted_recvs::PostedRecvTable,
+    prepare::{BOARD_LEN, PortalsResources, PreparedPortals},
+    task_lists::PortalsTaskLists,
     wait_on,
 };
 use crate::{
-    driver::{self, AbilitySummary, Caps, Driver, WaitOn},
+    driver::{self, AbilitySummary, Caps, Driver, WakeSource},
     lanes::LaneSet,
-    memory::Region,
-    offload::Watches,
+    memory::MemoryRegion,
+    offload::ThresholdWatches,
 };
 
-impl driver::Prepared for Prepared {
+impl driver::PreparedEndpoint for PreparedPortals {
     fn address(&self) -> Vec<u8> {
         Self::address(self)
     }
@@ -31,8 +31,8 @@ impl driver::Prepared for Prepared {
         &self.caps
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
-        wait_on(&self.ground.queues, &self.alarm)
+    fn wait_on(&self) -> Vec<WakeSource> {
+        wait_on(&self.resources.queues, &self.alarm)
     }
 
     fn abilities(&self) -> AbilitySummary {
@@ -44,7 +44,7 @@ impl driver::Prepared for Prepared {
     }
 }
 
-impl Prepared {
+impl PreparedPortals {
     /// Connects to the ranks with these addresses, in the order of ranks. This rank is identified by its own address.
     ///
     /// # Errors
@@ -52,17 +52,17 @@ impl Prepared {
     /// the library.
     pub fn connect(self, peers: Vec<Vec<u8>>) -> io::Result<Portals> {
         let Self {
-            ground,
+            resources: ground,
             address,
             places: _,
             speeds,
-            said,
+            end_records: said,
             compat,
             caps,
             abilities,
             alarm,
         } = self;
-        let pscom = compat.as_ref().and_then(Compat::pscom);
+        let pscom = compat.as_ref().and_then(BaselineLayout::pscom);
         let (addresses, places): (Vec<_>, Vec<_>) = read_addresses(&peers)?.into_iter().unzip();
         let found = addresses.iter().position(|other| *other == address);
         let me = found.and_then(|rank| u32::try_from(rank).ok());
@@ -70,89 +70,97 @@ impl Prepared {
         let operations = operations(&ground, pscom)?;
         // Limit each peer, so that one that accepts nothing leaves enough credits for the others.
         let window = (ground.credits / 2).min(WINDOW_MAX);
-        let buffers = pscom.map(|pscom| Buffers::new(pscom, peers.len()));
+        let buffers = pscom.map(|pscom| BaselineBuffers::new(pscom, peers.len()));
         let buffers = buffers.transpose()?.map(Box::new);
         let places = addresses.iter().zip(places);
         let places = places.map(|(address, others)| [vec![address.first_place()], others].concat());
         let longest = ground.rails.iter().map(|rail| rail.ni.limits.max_msg_size);
         let piece_max = longest.min().unwrap_or(0);
-        let rails = Rails::new(ground.rails.len(), places.collect(), speeds, piece_max);
-        let per_peer = size_of::<Peer>()
-            + (1 + ground.rails.len()) * Words::LEN
+        let rails = PortalsRails::new(ground.rails.len(), places.collect(), speeds, piece_max);
+        let per_peer = size_of::<PortalsPeer>()
+            + (1 + ground.rails.len()) * ControlWords::LEN
             + rails.peer_len()
-            + pscom.map_or(0, Pscom::peer_len);
+            + pscom.map_or(0, PscomLayout::peer_len);
         ground.counters.peer_bytes.add(per_peer as u64);
         let lent = abilities
             .tags
-            .map(|_| Lent::new(&ground.ni.limits, &addresses));
+            .map(|_| PostedRecvTable::new(&ground.ni.limits, &addresses));
         let portals = Portals {
             me,
             address,
-            said,
+            end_records: said,
             peers: all_peers(me, addresses, window, &rails),
             credits: ground.credits,
             refusals: 0,
             operations,
-            words: Region::vacant(peers.len() * Words::LEN)?,
-            watches: Watches::new(),
-            lists: Lists::default(),
-            lent: lent.transpose()?.map(Box::new),
-            told: VecDeque::new(),
+            control_words: MemoryRegion::vacant(peers.len() * ControlWords::LEN)?,
+            watches: ThresholdWatches::new(),
+            lists: PortalsTaskLists::default(),
+            posted_recvs: lent.transpose()?.map(Box::new),
+            completions: VecDeque::new(),
             sendable: VecDeque::new(),
-            due: VecDeque::new(),
+            words_due: VecDeque::new(),
             suspects: Vec::new(),
             refused: VecDeque::new(),
             disabled: LaneSet::EMPTY,
             shut: LaneSet::EMPTY,
             buffers,
-            fragile: compat == Some(Compat::Mpc),
+            fragile: compat == Some(BaselineLayout::Mpc),
             rails,
             alarm,
-            naps: Naps::default(),
+            backoff: BackoffTimer::default(),
             is_interrupted: ground.ni.interrupts().is_some(),
             fails_twice: false,
             caps,
             abilities,
-            ground,
+            resources: ground,
         };
         if let Some(buffers) = &portals.buffers {
             portals.lay_out_buffers(buffers)?;
         }
-        if portals.ground.ni.waits_to_meet {
-            portals.meet_all()?;
+        if portals.resources.ni.waits_to_meet {
+            portals.contact_all_peers()?;
         }
         Ok(portals)
     }
 }
 
-fn operations(ground: &Ground, pscom: Option<&Pscom>) -> io::Result<Operations> {
+fn operations(
+    ground: &PortalsResources,
+    pscom: Option<&PscomLayout>,
+) -> io::Result<PortalsRmaSlots> {
     if !ground.ni.goes_on {
         let most = pscom.map_or(u32::MAX, |pscom| pscom.max_rndv_reqs);
-        Operations::new(ground.credits.min(most), None)
+        PortalsRmaSlots::new(ground.credits.min(most), None)
     } else {
         // A slot is lost with each operation to a peer that dies.
         let room = usize::try_from(ground.ni.limits.max_msg_size).ok();
-        Operations::new(OPERATIONS, room)
+        PortalsRmaSlots::new(OPERATIONS, room)
     }
 }
 
 /// Returns all peers, each with at most `window` messages in flight to it.
-fn all_peers(me: u32, addresses: Vec<Address>, window: u32, rails: &Rails) -> Vec<Peer> {
+fn all_peers(
+    me: u32,
+    addresses: Vec<PortalsAddress>,
+    window: u32,
+    rails: &PortalsRails,
+) -> Vec<PortalsPeer> {
     let all = (0..).zip(addresses);
     let peer = |(rank, address)| {
         let home = rails.home(me, rank).unwrap_or_default();
-        Peer::new(address, window, home)
+        PortalsPeer::new(address, window, home)
     };
     all.map(peer).collect()
 }
 
-fn read_addresses(peers: &[Vec<u8>]) -> io::Result<Vec<(Address, Vec<Place>)>> {
-    if peers.len() > (BOARD_LEN - 4096) / Words::LEN {
+fn read_addresses(peers: &[Vec<u8>]) -> io::Result<Vec<(PortalsAddress, Vec<RailTableEntry>)>> {
+    if peers.len() > (BOARD_LEN - 4096) / ControlWords::LEN {
         return Err(invalid("more than 2²⁰ ranks"));
     }
     let mut seen = std::collections::BTreeMap::new();
     let read = peers.iter().enumerate().map(|(rank, bytes)| {
-        let address = Address::from_bytes(bytes).ok_or_else(|| {
+        let address = PortalsAddress::from_bytes(bytes).ok_or_else(|| {
             invalid(&format!(
                 "what rank {rank} gave is no address of this driver: do all ranks run the same version?"
             ))

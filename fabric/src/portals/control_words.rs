@@ -1,44 +1,47 @@
 //! Control words on boards: notifications between ranks outside the order of messages, and their effects.
 
 use super::{
-    event::Got,
-    rma_calls::Far,
-    peer::{Life, Ticket, Words},
-    multirail::Rail,
     driver_state::Portals,
+    event::RailEvent,
+    multirail::PortalsRail,
+    peer::{ControlWords, PortalsPeerState, UserPtr},
+    rma_calls::RemoteTarget,
 };
 use crate::lanes::LaneSet;
 
 impl Portals {
     /// Schedules writing our words to a peer's board, in this turn or once there is room. The current values are written then,
     /// and wake the peer.
-    pub(super) fn say_words(&mut self, to: u32) {
-        if !std::mem::replace(&mut self.peer_mut(to).due, true) {
-            self.due.push_back(to);
+    pub(super) fn schedule_words(&mut self, to: u32) {
+        if !std::mem::replace(&mut self.peer_mut(to).words_due, true) {
+            self.words_due.push_back(to);
         }
     }
 
     /// Writes our words to a peer's board. Returns false if there is no room for that now.
     pub(super) fn write_words(&mut self, to: u32) -> bool {
         let peer = self.peer(to);
-        let words = Words {
+        let words = ControlWords {
             pauses: peer.pauses,
             resumed: peer.resumed,
-            rails: self.word_of_rails(to),
+            rails: self.rail_word(to),
         };
-        words.write(&self.words, to);
-        let range = self.words.range().slice(Words::at(to), Words::LEN);
+        words.write(&self.control_words, to);
+        let range = self
+            .control_words
+            .range()
+            .slice(ControlWords::at(to), ControlWords::LEN);
         let (lane, (rail, process)) = (u32::from(peer.home), self.home(to));
-        let near = rail.near(range, Ticket::Words(to).bits());
-        let far = Far {
+        let near = rail.local_span(range, UserPtr::Words(to).bits());
+        let far = RemoteTarget {
             process,
             pt: peer.address.tables.board,
             match_bits: peer.address.control_bits(self.me),
-            offset: Words::at(self.me) as u64,
+            offset: ControlWords::at(self.me) as u64,
         };
         match rail.ni.put(near, far, 0, true) {
             Ok(()) => {
-                self.ground.queues.expect(lane);
+                self.resources.queues.note_traffic(lane);
                 self.spend_credit(to);
             }
             Err(refused) if self.is_for_later(&refused) => return false,
@@ -48,10 +51,10 @@ impl Portals {
     }
 
     /// Handles a hint that words on our board have changed.
-    pub(super) fn handle_hint(&mut self, got: Got) {
-        let Got { event, dropped, .. } = got;
+    pub(super) fn handle_hint(&mut self, got: RailEvent) {
+        let RailEvent { event, dropped, .. } = got;
         if dropped {
-            self.ground.counters.lost.add(1);
+            self.resources.counters.lost.add(1);
             let size = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
             return (0..size).for_each(|rank| self.look_at(rank));
         }
@@ -66,11 +69,11 @@ impl Portals {
 
     /// Handles the words that a peer has written to our boards.
     fn look_at(&mut self, rank: u32) {
-        let read = |rail: &Rail| Words::read(&rail.board, rank);
-        let all: Vec<_> = self.ground.rails.iter().map(read).collect();
-        let words = all.iter().copied().fold(all[0], Words::newer);
+        let read = |rail: &PortalsRail| ControlWords::read(&rail.board, rank);
+        let all: Vec<_> = self.resources.rails.iter().map(read).collect();
+        let words = all.iter().copied().fold(all[0], ControlWords::newer);
         let peer = &mut self.peers[rank as usize];
-        if peer.life == Life::Down {
+        if peer.state == PortalsPeerState::Down {
             return;
         }
         if peer.outbox.is_paused() && words.resumed == peer.pauses {
@@ -78,7 +81,7 @@ impl Portals {
             self.may_send(rank);
         }
         for words in all {
-            self.hear_of_rails(rank, words.rails);
+            self.handle_rail_word(rank, words.rails);
         }
         let peer = &mut self.peers[rank as usize];
         if words.pauses != peer.pauses_heard {
@@ -93,18 +96,18 @@ impl Portals {
     }
 
     /// Admits messages again, because all arrivals have been handled and there is room.
-    pub(super) fn let_in(&mut self) {
+    pub(super) fn resume_senders(&mut self) {
         let mut later = LaneSet::EMPTY;
         for rail in self.disabled.iter() {
             if self.is_starved(rail) {
                 later = later.with(rail); // the adapter would refuse the next message again
                 continue;
             }
-            let ni = &self.ground.rails[rail as usize].ni;
+            let ni = &self.resources.rails[rail as usize].ni;
             match ni.pt_enable(self.address.tables.eager) {
                 Ok(()) => {
                     self.disabled = self.disabled.without(LaneSet::EMPTY.with(rail));
-                    self.ground.counters.enabled.add(1);
+                    self.resources.counters.enabled.add(1);
                 }
                 Err(refused) if self.is_for_later(&refused) => later = later.with(rail),
                 Err(_) => {}
@@ -124,7 +127,7 @@ impl Portals {
             // Only now: `resumed` is sent with every write of words, and must not promise room too early.
             let peer = self.peer_mut(rank);
             peer.resumed = peer.pauses_heard;
-            self.say_words(rank);
+            self.schedule_words(rank);
         }
         self.shut = later;
     }

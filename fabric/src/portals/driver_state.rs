@@ -3,61 +3,63 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{
-    address::Address,
-    calls::Refused,
-    compat::buffers::Buffers,
-    event::{End, Event, Got, Kind},
-    posted_recvs::Lent,
-    task_lists::Lists,
-    rma_calls::Far,
-    backoff::Naps,
-    onesided::{Operations, RESERVED},
-    outbox::{Letter, Then},
-    peer::{Label, Life, Peer, Ticket},
-    send_pool::{OF_ONE_PEER, Pool},
-    prepare::Ground,
-    event_queues::Which,
-    multirail::Rails,
+    address::PortalsAddress,
+    backoff::BackoffTimer,
+    calls::PortalsCallError,
+    compat::buffers::BaselineBuffers,
+    event::{PortalsEvent, PortalsEventKind, PortalsOutcome, RailEvent},
+    event_queues::EventQueueKind,
+    multirail::PortalsRails,
+    onesided::{PortalsRmaSlots, RESERVED},
+    outbox::{PortalsOutMessage, PortalsOutboxAction},
+    peer::{MessageLabel, PortalsPeer, PortalsPeerState, UserPtr},
+    posted_recvs::PostedRecvTable,
+    prepare::PortalsResources,
+    rma_calls::RemoteTarget,
+    send_pool::{OF_ONE_PEER, PortalsSendPool},
+    task_lists::PortalsTaskLists,
 };
 use crate::{
-    driver::{self, AbilitySummary, Caps, Down, Ends, Failure, Sink, Token},
+    driver::{
+        self, AbilitySummary, Caps, CommandFailure, CommandToken, DownCause, ExitRecord, Sink,
+    },
     lanes::LaneSet,
-    memory::Region,
-    offload::Watches,
-    tags::Tag,
-    timer::Timer,
+    memory::MemoryRegion,
+    offload::ThresholdWatches,
+    tags::MatchTag,
+    timer::RetryTimer,
 };
 
 /// Driver of one rank in a job whose ranks communicate through Portals 4.
 #[derive(Debug)]
 pub struct Portals {
-    pub(super) ground: Ground,
+    pub(super) resources: PortalsResources,
     pub(super) me: u32,
-    pub(super) address: Address,
+    pub(super) address: PortalsAddress,
     /// Records how each rank ended.
-    pub(super) said: Option<Arc<dyn Ends>>,
-    pub(super) peers: Vec<Peer>,
+    pub(super) end_records: Option<Arc<dyn ExitRecord>>,
+    pub(super) peers: Vec<PortalsPeer>,
     /// Events that the completion queue still has room for. Each started operation takes one.
     pub(super) credits: u32,
     /// Refusals by the library since it last accepted or completed anything.
     pub(super) refusals: u32,
-    pub(super) operations: Operations,
+    pub(super) operations: PortalsRmaSlots,
     /// Words to write to the boards of peers.
-    pub(super) words: Region,
-    pub(super) watches: Watches,
-    pub(super) lists: Lists,
+    pub(super) control_words: MemoryRegion,
+    pub(super) watches: ThresholdWatches,
+    pub(super) lists: PortalsTaskLists,
     /// Memory lent to messages, if the adapter matches tags.
-    pub(super) lent: Option<Box<Lent>>,
-    pub(super) rails: Rails,
+    pub(super) posted_recvs: Option<Box<PostedRecvTable>>,
+    pub(super) rails: PortalsRails,
     /// Timer that ends the sleep of a thread waiting for a resource whose availability the library does not signal.
-    pub(super) alarm: Timer,
-    pub(super) naps: Naps,
+    pub(super) alarm: RetryTimer,
+    pub(super) backoff: BackoffTimer,
     /// Notifications for the sink, in order.
-    pub(super) told: VecDeque<Told>,
+    pub(super) completions: VecDeque<PortalsCompletion>,
     /// Peers with messages that may leave.
     pub(super) sendable: VecDeque<u32>,
     /// Peers whose boards need new words.
-    pub(super) due: VecDeque<u32>,
+    pub(super) words_due: VecDeque<u32>,
     /// Peers suspected to be dead.
     pub(super) suspects: Vec<u32>,
     /// Paused senders, which may resume once all arrivals are handled and there is room.
@@ -67,7 +69,7 @@ pub struct Portals {
     /// Rails that still had no room when all arrivals had been handled. Peers that wait for them wait longer.
     pub(super) shut: LaneSet,
     /// Send and receive buffers of the pscom layout.
-    pub(super) buffers: Option<Box<Buffers>>,
+    pub(super) buffers: Option<Box<BaselineBuffers>>,
     /// True if running out of room for messages is fatal, as in the MPC layout.
     pub(super) fragile: bool,
     /// True if the adapter interrupts the host and counts the interrupts.
@@ -80,18 +82,18 @@ pub struct Portals {
 }
 
 #[derive(Debug)]
-pub(super) enum Told {
-    Complete(Token),
-    Fetched(Token, u64),
-    Failed(Token, Failure),
-    Reached(Token),
-    Triggered(Token),
-    Returned(Token),
-    Down(u32, Down),
+pub(super) enum PortalsCompletion {
+    Complete(CommandToken),
+    Fetched(CommandToken, u64),
+    Failed(CommandToken, CommandFailure),
+    Reached(CommandToken),
+    Triggered(CommandToken),
+    Returned(CommandToken),
+    Down(u32, DownCause),
 }
 
-impl Told {
-    pub(super) fn hand_to(self, sink: &mut dyn Sink) {
+impl PortalsCompletion {
+    pub(super) fn deliver_to(self, sink: &mut dyn Sink) {
         match self {
             Self::Complete(token) => sink.complete(token),
             Self::Fetched(token, old) => sink.fetched(token, old),
@@ -99,7 +101,7 @@ impl Told {
             Self::Reached(token) => sink.reached(token),
             Self::Triggered(token) => sink.triggered(token),
             Self::Returned(token) => sink.returned(token),
-            Self::Down(rank, how) => sink.peer_down(driver::Peer(rank), how),
+            Self::Down(rank, how) => sink.peer_down(driver::WorldRank(rank), how),
         }
     }
 }
@@ -109,7 +111,7 @@ impl Portals {
     /// `generic`.
     #[must_use]
     pub fn interrupts(&self) -> Option<u64> {
-        self.ground.ni.interrupts()
+        self.resources.ni.interrupts()
     }
 
     /// Updates the interrupt counter, if there are interrupts. Other modes must not pay for this library call in each turn.
@@ -117,34 +119,39 @@ impl Portals {
         if self.is_interrupted
             && let Some(now) = self.interrupts()
         {
-            let count = &self.ground.counters.all.interrupts;
+            let count = &self.resources.counters.all.interrupts;
             count.add(now.saturating_sub(count.get()));
         }
     }
 
-    pub(super) const fn own_address(&self) -> Address {
+    pub(super) const fn own_address(&self) -> PortalsAddress {
         self.address
     }
 
-    pub(super) fn peer(&self, rank: u32) -> &Peer {
+    pub(super) fn peer(&self, rank: u32) -> &PortalsPeer {
         let peer = self.peers.get(rank as usize);
         peer.unwrap_or_else(|| panic!("rank {rank} in a world of {}", self.peers.len()))
     }
 
-    pub(super) fn peer_mut(&mut self, rank: u32) -> &mut Peer {
+    pub(super) fn peer_mut(&mut self, rank: u32) -> &mut PortalsPeer {
         let size = self.peers.len();
         let peer = self.peers.get_mut(rank as usize);
         peer.unwrap_or_else(|| panic!("rank {rank} in a world of {size}"))
     }
 
     /// Queues a message. Returns true if there was room.
-    pub(super) fn send(&mut self, to: u32, tag: Option<Tag>, [header, body]: [&[u8]; 2]) -> bool {
+    pub(super) fn send(
+        &mut self,
+        to: u32,
+        tag: Option<MatchTag>,
+        [header, body]: [&[u8]; 2],
+    ) -> bool {
         let peer = self.peer(to);
-        if peer.life != Life::Up {
+        if peer.state != PortalsPeerState::Up {
             return true;
         }
         if self.buffers.is_some() {
-            let label = Label::Message(u8::try_from(header.len()).unwrap_or(u8::MAX));
+            let label = MessageLabel::Message(u8::try_from(header.len()).unwrap_or(u8::MAX));
             return self.send_by_buffers(to, label, [header, body]);
         }
         let (outbox, len) = (&peer.outbox, header.len() + body.len());
@@ -153,27 +160,30 @@ impl Portals {
             return false;
         }
         if len > 0 {
-            let class = Pool::class(len);
+            let class = PortalsSendPool::class(len);
             if outbox.count(class) >= OF_ONE_PEER[usize::from(class)] {
                 return false;
             }
-            slot = self.ground.pool.take(class);
+            slot = self.resources.pool.take(class);
             let Some(slot) = slot else {
                 return false;
             };
-            self.ground.pool.fill(slot, header, body);
+            self.resources.pool.fill(slot, header, body);
         }
-        let label = Label::Message(u8::try_from(header.len()).unwrap_or(u8::MAX));
+        let label = MessageLabel::Message(u8::try_from(header.len()).unwrap_or(u8::MAX));
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        self.ground.counters.all.messages_sent.add(1);
-        self.ground.counters.all.copies.add(u64::from(len > 0));
-        self.ground.counters.all.bytes_copied.add(len.into());
+        self.resources.counters.all.messages_sent.add(1);
+        self.resources.counters.all.copies.add(u64::from(len > 0));
+        self.resources.counters.all.bytes_copied.add(len.into());
         let bits = tag.and_then(|tag| self.peer(to).address.tagged_bits(tag));
-        self.push(to, Letter::new(slot, len, label.bits()).with_bits(bits));
+        self.push(
+            to,
+            PortalsOutMessage::new(slot, len, label.bits()).with_bits(bits),
+        );
         true
     }
 
-    pub(super) fn push(&mut self, to: u32, letter: Letter) {
+    pub(super) fn push(&mut self, to: u32, letter: PortalsOutMessage) {
         let peer = self.peer_mut(to);
         peer.met = true;
         peer.outbox.push(letter);
@@ -191,43 +201,43 @@ impl Portals {
     pub(super) fn transmit(&mut self) {
         self.transmit_buffers();
         while self.credits > 0
-            && let Some(to) = self.due.pop_front()
+            && let Some(to) = self.words_due.pop_front()
         {
-            self.peer_mut(to).due = false;
+            self.peer_mut(to).words_due = false;
             if !self.write_words(to) {
-                self.peer_mut(to).due = true;
-                return self.due.push_front(to);
+                self.peer_mut(to).words_due = true;
+                return self.words_due.push_front(to);
             }
         }
         while self.credits > RESERVED
             && let Some(to) = self.sendable.pop_front()
         {
             match self.transmit_one(to) {
-                Sent::One => self.sendable.push_back(to),
-                Sent::None => self.peer_mut(to).queued = false,
-                Sent::NotNow => return self.sendable.push_front(to),
+                SendAttempt::One => self.sendable.push_back(to),
+                SendAttempt::None => self.peer_mut(to).queued = false,
+                SendAttempt::NotNow => return self.sendable.push_front(to),
             }
         }
     }
 
     /// Puts one message to a peer.
-    fn transmit_one(&mut self, to: u32) -> Sent {
+    fn transmit_one(&mut self, to: u32) -> SendAttempt {
         let peer = self.peer(to);
         let Some((number, letter)) = peer.outbox.next() else {
-            return Sent::None;
+            return SendAttempt::None;
         };
         let (rail, process) = self.home(to);
         let padding = rail.ni.wire.padding(letter.len as usize);
-        let pool = &self.ground.pool;
+        let pool = &self.resources.pool;
         let range = pool.range(letter.slot, letter.len as usize + padding);
-        let near = rail.near(range, Ticket::Message(to, number).bits());
-        let far = Far {
+        let near = rail.local_span(range, UserPtr::Message(to, number).bits());
+        let far = RemoteTarget {
             process,
             pt: peer.address.tables.eager,
             match_bits: (letter.bits).unwrap_or_else(|| peer.address.message_bits(self.me)),
             offset: 0,
         };
-        let label = Label::padded(letter.label, padding);
+        let label = MessageLabel::padded(letter.label, padding);
         let header = u64::from(label) << 32 | u64::from(number);
         if let Err(refused) = rail.ni.put(near, far, header, true) {
             return self.handle_unsent(to, &refused);
@@ -235,29 +245,29 @@ impl Portals {
         self.count_sent(peer.home.into(), letter.len.into());
         self.spend_credit(to);
         self.peer_mut(to).outbox.started();
-        Sent::One
+        SendAttempt::One
     }
 
     /// Handles a message that the library has refused: retries it if there may be room later, otherwise fails the lane.
-    fn handle_unsent(&mut self, to: u32, refused: &Refused) -> Sent {
+    fn handle_unsent(&mut self, to: u32, refused: &PortalsCallError) -> SendAttempt {
         if self.is_for_later(refused) {
-            return Sent::NotNow;
+            return SendAttempt::NotNow;
         }
         self.fail_lane(to, self.peer(to).home.into());
-        Sent::None
+        SendAttempt::None
     }
 
     /// Returns true if a refused call should be retried in the next turn, because a completion may make room.
-    pub(super) fn is_for_later(&mut self, refused: &Refused) -> bool {
-        self.refusals = self.refusals.saturating_add(self.naps.weight_once());
-        matches!(refused, Refused::Later(_)) && self.refusals < REFUSALS_MAX
+    pub(super) fn is_for_later(&mut self, refused: &PortalsCallError) -> bool {
+        self.refusals = self.refusals.saturating_add(self.backoff.weight_once());
+        matches!(refused, PortalsCallError::Transient(_)) && self.refusals < REFUSALS_MAX
     }
 
     /// Takes a credit for an operation to a peer.
     pub(super) fn spend_credit(&mut self, to: u32) {
         self.credits -= 1;
         self.refusals = 0;
-        if !self.ground.ni.ends_to_dead {
+        if !self.resources.ni.ends_to_dead {
             self.peer_mut(to).under_way += 1;
         }
     }
@@ -265,16 +275,16 @@ impl Portals {
     /// Returns the credit of a completed operation.
     fn regain_credit(&mut self, user: u64) {
         self.refusals = 0;
-        if self.ground.ni.ends_to_dead {
-            self.credits = (self.credits + 1).min(self.ground.credits);
+        if self.resources.ni.ends_to_dead {
+            self.credits = (self.credits + 1).min(self.resources.credits);
             return; // operations to the dead complete by themselves, so no peer needs an account
         }
-        let to = match Ticket::of(user) {
-            Some(Ticket::Message(to, _) | Ticket::Words(to)) => Some(to),
-            Some(Ticket::Operation(slot, generation)) => {
+        let to = match UserPtr::of(user) {
+            Some(UserPtr::Message(to, _) | UserPtr::Words(to)) => Some(to),
+            Some(UserPtr::Operation(slot, generation)) => {
                 self.operations.work(slot, generation).map(|work| work.to)
             }
-            Some(Ticket::Piece(..)) | None => None,
+            Some(UserPtr::Piece(..)) | None => None,
         };
         let peer = to.and_then(|to| self.peers.get_mut(to as usize));
         // An operation that was given up may still complete. Its credit has been returned already.
@@ -286,40 +296,43 @@ impl Portals {
 
     /// Counts bytes sent by a rail.
     pub(super) fn count_sent(&mut self, rail: u32, bytes: u64) {
-        self.ground.queues.expect(rail);
-        self.ground.counters.by_rail[rail as usize].add(bytes);
+        self.resources.queues.note_traffic(rail);
+        self.resources.counters.by_rail[rail as usize].add(bytes);
     }
 
     /// Handles the completion of an operation.
-    pub(super) fn handle_end(&mut self, got: Got) {
-        let Got { event, rail, .. } = got;
+    pub(super) fn handle_completion(&mut self, got: RailEvent) {
+        let RailEvent { event, rail, .. } = got;
         if got.dropped {
             // Operations that were given up completed nevertheless, and took the places of others.
             self.handle_loss();
         }
-        let is_plain = matches!(event.kind, Kind::Ack | Kind::Reply) && !self.fails_twice;
+        let is_plain = matches!(event.kind, PortalsEventKind::Ack | PortalsEventKind::Reply)
+            && !self.fails_twice;
         if !is_plain && !self.is_end(&event) {
             return;
         }
         self.regain_credit(event.user);
-        self.ground.counters.ends.add(1);
-        self.ground
+        self.resources.counters.ends.add(1);
+        self.resources
             .counters
             .all
             .acks
-            .add(u64::from(event.kind == Kind::Ack));
-        match Ticket::of(event.user) {
-            Some(Ticket::Message(to, number)) => {
+            .add(u64::from(event.kind == PortalsEventKind::Ack));
+        match UserPtr::of(event.user) {
+            Some(UserPtr::Message(to, number)) => {
                 self.handle_message_end(to, number, event.end, rail);
             }
-            Some(Ticket::Operation(slot, generation)) => {
+            Some(UserPtr::Operation(slot, generation)) => {
                 self.handle_step(slot, generation, event.end, event.mlength, rail);
             }
-            Some(Ticket::Piece(slot, lane, piece)) => {
+            Some(UserPtr::Piece(slot, lane, piece)) => {
                 self.handle_piece_end(slot, lane, piece, event.end)
             }
-            Some(Ticket::Words(to)) if event.end != End::Well => _ = self.fail_lane(to, rail),
-            Some(Ticket::Words(_)) | None => {}
+            Some(UserPtr::Words(to)) if event.end != PortalsOutcome::Success => {
+                _ = self.fail_lane(to, rail)
+            }
+            Some(UserPtr::Words(_)) | None => {}
         }
     }
 
@@ -327,65 +340,68 @@ impl Portals {
     ///
     /// A failure may be reported by a SEND event or an error event: by that alone, or followed by an acknowledgement.
     #[cold]
-    fn is_end(&mut self, event: &Event) -> bool {
-        let alone = matches!(event.kind, Kind::Send | Kind::Error);
-        if event.end == End::Well {
-            return !alone && matches!(event.kind, Kind::Ack | Kind::Reply);
+    fn is_end(&mut self, event: &PortalsEvent) -> bool {
+        let alone = matches!(event.kind, PortalsEventKind::Send | PortalsEventKind::Error);
+        if event.end == PortalsOutcome::Success {
+            return !alone && matches!(event.kind, PortalsEventKind::Ack | PortalsEventKind::Reply);
         }
         self.fails_twice |= alone;
-        match Ticket::of(event.user) {
-            Some(Ticket::Message(to, number)) if self.buffers.is_none() => {
+        match UserPtr::of(event.user) {
+            Some(UserPtr::Message(to, number)) if self.buffers.is_none() => {
                 let peer = self.peers.get(to as usize);
                 peer.is_some_and(|peer| peer.outbox.awaits(number))
             }
-            Some(Ticket::Operation(slot, generation)) => {
+            Some(UserPtr::Operation(slot, generation)) => {
                 self.operations.work(slot, generation).is_some()
             }
             // If a failure is reported twice, the event without acknowledgement comes first.
-            Some(Ticket::Words(_) | Ticket::Piece(..) | Ticket::Message(..)) => alone,
+            Some(UserPtr::Words(_) | UserPtr::Piece(..) | UserPtr::Message(..)) => alone,
             None => false,
         }
     }
 
-    fn handle_message_end(&mut self, to: u32, number: u32, end: End, rail: u32) {
-        let answered = matches!(end, End::Well | End::PtDisabled | End::Dropped);
+    fn handle_message_end(&mut self, to: u32, number: u32, end: PortalsOutcome, rail: u32) {
+        let answered = matches!(
+            end,
+            PortalsOutcome::Success | PortalsOutcome::PtDisabled | PortalsOutcome::Dropped
+        );
         if let Some(peer) = self.peers.get_mut(to as usize) {
             peer.answers += u64::from(answered);
         }
         if self.buffers.is_some() {
             return self.handle_buffer_end(to, number, end);
         }
-        let taken = end == End::Well;
+        let taken = end == PortalsOutcome::Success;
         if !answered {
             self.fail_lane(to, rail);
         }
         let Some(peer) = self.peers.get_mut(to as usize) else {
             return;
         };
-        let pool = &mut self.ground.pool;
+        let pool = &mut self.resources.pool;
         let then = peer
             .outbox
             .ended(number, taken, |slot| pool.give_back(slot));
-        self.ground.counters.refused.add(u64::from(!taken));
-        self.follow(to, then);
+        self.resources.counters.refused.add(u64::from(!taken));
+        self.continue_sending(to, then);
     }
 
     /// Continues with the messages to a peer after a completion.
-    pub(super) fn follow(&mut self, to: u32, then: Then) {
+    pub(super) fn continue_sending(&mut self, to: u32, then: PortalsOutboxAction) {
         match then {
-            Then::Nothing => {}
-            Then::Send => self.may_send(to),
-            Then::Pause => {
+            PortalsOutboxAction::Nothing => {}
+            PortalsOutboxAction::Send => self.may_send(to),
+            PortalsOutboxAction::Pause => {
                 self.peer_mut(to).pauses += 1;
-                self.say_words(to);
+                self.schedule_words(to);
             }
         }
     }
 
     /// Suspects that a peer is dead.
     pub(super) fn suspect(&mut self, rank: u32) {
-        if self.peer(rank).life == Life::Up {
-            self.peer_mut(rank).life = Life::Suspect;
+        if self.peer(rank).state == PortalsPeerState::Up {
+            self.peer_mut(rank).state = PortalsPeerState::Suspect;
             self.suspects.push(rank);
         }
     }
@@ -394,18 +410,18 @@ impl Portals {
     /// peer has finished.
     pub(super) fn confirm_suspects(&mut self) {
         for rank in std::mem::take(&mut self.suspects) {
-            let how = self.said.as_ref().map(|ends| ends.how_ended(rank));
-            self.lose(rank, how.unwrap_or(Down::Failed));
+            let how = self.end_records.as_ref().map(|ends| ends.how_ended(rank));
+            self.report_peer_down(rank, how.unwrap_or(DownCause::Failed));
         }
     }
 
-    pub(super) fn lose(&mut self, rank: u32, how: Down) {
+    pub(super) fn report_peer_down(&mut self, rank: u32, how: DownCause) {
         let peer = &mut self.peers[rank as usize];
-        if std::mem::replace(&mut peer.life, Life::Down) == Life::Down {
+        if std::mem::replace(&mut peer.state, PortalsPeerState::Down) == PortalsPeerState::Down {
             return;
         }
-        if self.ground.ni.ends_to_dead {
-            let pool = &mut self.ground.pool;
+        if self.resources.ni.ends_to_dead {
+            let pool = &mut self.resources.pool;
             peer.outbox.abandon(|slot| pool.give_back(slot));
         } else {
             self.give_up_under_way(rank);
@@ -413,51 +429,52 @@ impl Portals {
         self.refused.retain(|other| *other != rank);
         self.give_up_landings(rank);
         self.give_up_stripes(rank);
-        if how == Down::Failed {
+        if how == DownCause::Failed {
             self.give_up_lanes(rank);
         }
         self.show_counts();
-        self.told.push_back(Told::Down(rank, how));
+        self.completions
+            .push_back(PortalsCompletion::Down(rank, how));
     }
 
     /// Sets the timer before a sleep, if something must be retried that the library does not signal. Returns false if the timer
     /// fails.
     pub(super) fn set_alarm(&mut self) -> bool {
-        self.end_naps();
-        let at = self.waits().then(|| self.naps.begin(self.alarm.now()));
+        self.reset_backoff();
+        let at = self.waits().then(|| self.backoff.begin(self.alarm.now()));
         self.alarm.set(at).is_ok()
     }
 
     /// Resets the back-off when nothing waits any more, so that the next nap is short again.
-    pub(super) fn end_naps(&mut self) {
-        if self.naps.have_begun() && !self.waits() {
-            self.naps.end();
+    pub(super) fn reset_backoff(&mut self) {
+        if self.backoff.have_begun() && !self.waits() {
+            self.backoff.reset();
         }
     }
 
     /// Returns true if something waits that no event signals: the library has no room or still uses an entry or a descriptor, or
     /// a peer lacks an entry. Completions of our own operations may make room, but there may be none in flight.
     fn waits(&self) -> bool {
-        let misses = |all: &Buffers| !all.missing.is_empty();
-        self.lists.are_to_end()
-            || self.lists.wait()
+        let misses = |all: &BaselineBuffers| !all.missing.is_empty();
+        self.lists.have_ending_lists()
+            || self.lists.need_retry()
             || self.rails.are_leaving()
-            || self.operations.wait()
+            || self.operations.have_retries()
             || self.has_unsent()
             || !self.refused.is_empty()
-            || self.lent.as_ref().is_some_and(|lent| lent.is_asked())
+            || self.posted_recvs.as_ref().is_some_and(|lent| lent.has_withdrawals())
             || self.buffers.as_deref().is_some_and(misses)
             // While one slab is left, an arrival in it causes a turn.
-            || (0..).take(self.ground.rails.len()).any(|rail| self.is_starved(rail))
+            || (0..).take(self.resources.rails.len()).any(|rail| self.is_starved(rail))
     }
 
     /// Returns true if there is work to do immediately, without an event.
-    pub(super) fn has_news(&self) -> bool {
-        !self.told.is_empty()
-            || self.is_all_to_be_seen() && !self.ground.queues.is_recalled()
+    pub(super) fn has_pending_work(&self) -> bool {
+        !self.completions.is_empty()
+            || self.is_all_to_be_seen() && !self.resources.queues.is_recalled()
             || self.watches.is_reached()
-            || self.lists.have_news()
-            || self.rails.have_news()
+            || self.lists.have_pending_work()
+            || self.rails.have_pending_work()
             // After refusals, do not retry: the library had no room, and has neither accepted nor completed anything since.
             || self.refusals == 0 && self.has_unsent()
     }
@@ -470,19 +487,19 @@ impl Portals {
 
     /// Returns true if something may be passed to the library, and its completion would find a place in the queue.
     fn has_unsent(&self) -> bool {
-        let unsent = |all: &Buffers| !all.unsent.is_empty();
-        let any = !self.due.is_empty() || self.buffers.as_deref().is_some_and(unsent);
+        let unsent = |all: &BaselineBuffers| !all.unsent.is_empty();
+        let any = !self.words_due.is_empty() || self.buffers.as_deref().is_some_and(unsent);
         self.credits > 0 && any
-            || self.credits > RESERVED && (!self.sendable.is_empty() || self.rails.are_hungry())
+            || self.credits > RESERVED && (!self.sendable.is_empty() || self.rails.need_room())
     }
 
-    pub(super) fn next(&mut self, which: Which) -> Option<Got> {
-        let got = self.ground.queues.next(which);
+    pub(super) fn next(&mut self, which: EventQueueKind) -> Option<RailEvent> {
+        let got = self.resources.queues.next(which);
         if got.is_some() {
             // Atomics may precede the event, and its handler reads the words that they change.
-            self.ground.ni.see_atomics();
+            self.resources.ni.sync_atomics();
         }
-        self.ground
+        self.resources
             .counters
             .all
             .events
@@ -492,7 +509,7 @@ impl Portals {
 }
 
 /// Result of trying to send a message to a peer.
-enum Sent {
+enum SendAttempt {
     One,
     None,
     /// The library has no room now; retry in the next turn.
@@ -502,4 +519,4 @@ enum Sent {
 /// Turns without an acceptance or a completion after which a refusal counts as permanent: more than a second.
 pub(super) const REFUSALS_MAX: u32 = 1 << 20;
 
-const _: () = assert!(size_of::<Peer>() <= 256, "state per idle peer");
+const _: () = assert!(size_of::<PortalsPeer>() <= 256, "state per idle peer");

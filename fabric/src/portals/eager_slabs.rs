@@ -6,36 +6,36 @@
 
 use std::io;
 
-use crate::{driver::LocalRange, driver::Payload, memory::Region};
+use crate::{driver::LocalRange, driver::PayloadView, memory::MemoryRegion};
 
 /// The slabs of a rail.
 #[derive(Debug)]
-pub(super) struct Slabs {
-    region: Region,
+pub(super) struct EagerSlabs {
+    region: MemoryRegion,
     len: usize,
     min_free: usize,
-    slabs: Vec<Slab>,
+    slabs: Vec<EagerSlab>,
     /// Free slabs that the adapter has not taken back yet.
     kept: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Slab {
+struct EagerSlab {
     /// Bytes of reported messages.
-    told: usize,
+    reported: usize,
     /// Furthest end of a reported message.
     end: usize,
 }
 
 /// Location of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SlabRange {
     pub(super) slab: usize,
     offset: usize,
     len: usize,
 }
 
-impl Slabs {
+impl EagerSlabs {
     /// Allocates `count` slabs of `len` bytes. An adapter unlinks a slab with less than `min_free` bytes left, the size of the
     /// longest message.
     ///
@@ -43,10 +43,10 @@ impl Slabs {
     /// If there is no memory for them.
     pub(super) fn new(count: usize, len: usize, min_free: usize) -> io::Result<Self> {
         Ok(Self {
-            region: Region::anonymous((count * len).max(1))?,
+            region: MemoryRegion::anonymous((count * len).max(1))?,
             len,
             min_free,
-            slabs: vec![Slab::default(); count],
+            slabs: vec![EagerSlab::default(); count],
             kept: Vec::new(),
         })
     }
@@ -79,22 +79,22 @@ impl Slabs {
     }
 
     /// Returns the place that an event names, if it is inside a slab.
-    pub(super) fn place(&self, start: u64, len: u64) -> Option<Place> {
+    pub(super) fn place(&self, start: u64, len: u64) -> Option<SlabRange> {
         let base = self.region.start().addr().get();
         let offset = usize::try_from(start).ok()?.checked_sub(base)?;
         let len = usize::try_from(len).ok()?;
         let slab = offset / self.len;
         let fits = slab < self.slabs.len() && offset % self.len + len <= self.len;
-        fits.then_some(Place { slab, offset, len })
+        fits.then_some(SlabRange { slab, offset, len })
     }
 
     /// Reads the first bytes of a message.
-    pub(super) fn read(&self, place: Place, into: &mut [u8]) {
+    pub(super) fn read(&self, place: SlabRange, into: &mut [u8]) {
         self.region.read(place.offset, into);
     }
 
     /// Returns the bytes of a message after the first `after`.
-    pub(super) fn payload(&self, place: Place, after: usize) -> Payload<'_> {
+    pub(super) fn payload(&self, place: SlabRange, after: usize) -> PayloadView<'_> {
         self.region.payload(place.offset + after, place.len - after)
     }
 
@@ -104,14 +104,14 @@ impl Slabs {
         let Some(place) = self.slabs.get_mut(slab) else {
             return false;
         };
-        place.told += usize::try_from(len).unwrap_or(self.len).min(self.len);
+        place.reported += usize::try_from(len).unwrap_or(self.len).min(self.len);
         self.is_free(slab)
     }
 
     /// Accounts for a message that was handled. Returns true if that frees the slab, which must then be returned to the adapter.
-    pub(super) fn done(&mut self, place: Place) -> bool {
+    pub(super) fn done(&mut self, place: SlabRange) -> bool {
         let slab = &mut self.slabs[place.slab];
-        slab.told += place.len;
+        slab.reported += place.len;
         slab.end = slab.end.max(place.offset % self.len + place.len);
         self.is_free(place.slab)
     }
@@ -121,9 +121,9 @@ impl Slabs {
     fn is_free(&mut self, slab: usize) -> bool {
         let limit = self.len - self.min_free;
         let slab = &mut self.slabs[slab];
-        let free = slab.told >= slab.end && slab.told > limit;
+        let free = slab.reported >= slab.end && slab.reported > limit;
         if free {
-            *slab = Slab::default();
+            *slab = EagerSlab::default();
         }
         free
     }
@@ -131,11 +131,11 @@ impl Slabs {
 
 #[cfg(test)]
 mod tests {
-    use super::Slabs;
+    use super::EagerSlabs;
 
     #[test]
     fn a_slab_is_free_when_all_of_its_messages_are_done() {
-        let mut slabs = Slabs::new(2, 4096, 1000).expect("memory");
+        let mut slabs = EagerSlabs::new(2, 4096, 1000).expect("memory");
         let base = slabs.range(0).start().addr().get() as u64;
         let mut done = |at: u64, len| {
             let place = slabs.place(base + at, len).expect("inside");
@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn what_has_failed_uses_up_its_place_wherever_that_is() {
-        let mut slabs = Slabs::new(2, 4096, 1000).expect("memory");
+        let mut slabs = EagerSlabs::new(2, 4096, 1000).expect("memory");
         let base = slabs.range(0).start().addr().get() as u64;
-        let done = |slabs: &mut Slabs, at: u64, len| {
+        let done = |slabs: &mut EagerSlabs, at: u64, len| {
             let place = slabs.place(base + at, len).expect("inside");
             slabs.done(place)
         };
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_is_not_inside_a_slab_is_nowhere() {
-        let slabs = Slabs::new(2, 4096, 1000).expect("memory");
+        let slabs = EagerSlabs::new(2, 4096, 1000).expect("memory");
         let base = slabs.range(0).start().addr().get() as u64;
         for (start, len) in [
             (base - 1, 1),

@@ -1,21 +1,21 @@
 //! Events of the library.
 
 use super::{
-    struct_buffer::Bytes,
-    profile::{Fails, Layout, Profile},
+    profile::{FailNumbers, LibraryProfile, StructLayout},
+    struct_buffer::StructBuffer,
 };
 
 /// A node and a process on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Process {
+pub(super) struct PortalsProcess {
     pub(super) nid: u32,
     pub(super) pid: u32,
 }
 
 /// An event taken from its queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Got {
-    pub(super) event: Event,
+pub(super) struct RailEvent {
+    pub(super) event: PortalsEvent,
     /// Rail of the queue.
     pub(super) rail: u32,
     /// True if events were lost before this one.
@@ -24,9 +24,9 @@ pub(super) struct Got {
 
 /// The fields of a full event that this driver uses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Event {
-    pub(super) kind: Kind,
-    pub(super) end: End,
+pub(super) struct PortalsEvent {
+    pub(super) kind: PortalsEventKind,
+    pub(super) end: PortalsOutcome,
     pub(super) start: u64,
     pub(super) user: u64,
     pub(super) header: u64,
@@ -34,12 +34,12 @@ pub(super) struct Event {
     pub(super) mlength: u64,
     /// Length in bytes that the sender requested.
     pub(super) rlength: u64,
-    pub(super) initiator: Process,
+    pub(super) initiator: PortalsProcess,
     pub(super) pt: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PortalsEventKind {
     Put,
     Reply,
     Ack,
@@ -53,8 +53,8 @@ pub(super) enum Kind {
 
 /// Outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    Well,
+pub(super) enum PortalsOutcome {
+    Success,
     /// The target cannot be reached.
     Undeliverable,
     /// No entry at the target takes the operation now.
@@ -68,12 +68,12 @@ pub(super) enum End {
     Other(u32),
 }
 
-impl Event {
-    pub(super) fn read(bytes: &Bytes, profile: &Profile) -> Self {
+impl PortalsEvent {
+    pub(super) fn read(bytes: &StructBuffer, profile: &LibraryProfile) -> Self {
         let layout = &profile.layout.event;
         let small = |at| u32::try_from(bytes.get(at, layout.enum_len)).unwrap_or(u32::MAX);
         Self {
-            kind: Kind::of(small(layout.kind)),
+            kind: PortalsEventKind::of(small(layout.kind)),
             end: profile.fails.meaning(small(layout.fail)),
             start: bytes.get(0, 8),
             user: bytes.get(8, 8),
@@ -82,13 +82,13 @@ impl Event {
             mlength: bytes.get(layout.mlength, 8),
             // All families place it just before the other length.
             rlength: bytes.get(layout.mlength - 8, 8),
-            initiator: Process::read(bytes, layout.initiator, &profile.layout),
+            initiator: PortalsProcess::read(bytes, layout.initiator, &profile.layout),
             pt: u32::try_from(bytes.get(layout.pt_index, 4)).unwrap_or(u32::MAX),
         }
     }
 }
 
-impl Kind {
+impl PortalsEventKind {
     /// Returns the kind of an event number. The first twelve numbers agree in all families, and 0x10 exists in one of them only.
     const fn of(number: u32) -> Self {
         match number {
@@ -103,29 +103,29 @@ impl Kind {
     }
 }
 
-impl Fails {
-    const fn meaning(&self, number: u32) -> End {
+impl FailNumbers {
+    const fn meaning(&self, number: u32) -> PortalsOutcome {
         if number == 0 {
-            End::Well
+            PortalsOutcome::Success
         } else if number == self.undeliverable {
-            End::Undeliverable
+            PortalsOutcome::Undeliverable
         } else if number == self.dropped || number == self.no_match {
-            End::Dropped
+            PortalsOutcome::Dropped
         } else if number == self.pt_disabled {
-            End::PtDisabled
+            PortalsOutcome::PtDisabled
         } else if number == self.op_violation {
             // All other entries admit every operation that matches them, so only the redirecting entry causes this failure.
-            End::Moved
+            PortalsOutcome::Moved
         } else if number == self.perm_violation || number == self.segv {
-            End::Forbidden
+            PortalsOutcome::Forbidden
         } else {
-            End::Other(number)
+            PortalsOutcome::Other(number)
         }
     }
 }
 
-impl Process {
-    pub(super) fn read(bytes: &Bytes, at: usize, layout: &Layout) -> Self {
+impl PortalsProcess {
+    pub(super) fn read(bytes: &StructBuffer, at: usize, layout: &StructLayout) -> Self {
         let number = |at, len| u32::try_from(bytes.get(at, len)).unwrap_or(u32::MAX);
         Self {
             nid: number(at, 4),
@@ -133,7 +133,7 @@ impl Process {
         }
     }
 
-    pub(super) fn write(self, bytes: &mut Bytes, at: usize, layout: &Layout) {
+    pub(super) fn write(self, bytes: &mut StructBuffer, at: usize, layout: &StructLayout) {
         bytes.put(at, 4, self.nid.into());
         bytes.put(at + 4, layout.pid_len, self.pid.into());
     }

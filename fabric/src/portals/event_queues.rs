@@ -11,21 +11,21 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
-    calls::{Eq, Ni},
-    event::Got,
-    multirail::Rail,
+    calls::{Eq, PortalsNi},
+    event::RailEvent,
+    multirail::PortalsRail,
     stats::PortalsCounters,
 };
-use crate::{driver::WaitOn, lanes::LaneSet};
+use crate::{driver::WakeSource, lanes::LaneSet};
 
 /// Kinds of event queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum EventQueueKind {
     /// Messages from peers, bounded by flow control: when the queue is full, peers are refused. If events are lost nevertheless,
     /// all peers are given up.
     Arrivals,
     /// Completions of own operations on all rails, never more than were started.
-    Ends,
+    Completions,
     /// Hints that a word on the board has changed. The word itself counts, so a lost hint is harmless.
     Board,
     /// Events of task lists, on the first rail.
@@ -34,10 +34,10 @@ pub(super) enum Which {
 
 /// All event queues of a rank.
 #[derive(Debug)]
-pub(super) struct Queues {
+pub(super) struct PortalsQueues {
     /// Interfaces by rail.
-    nis: Vec<Arc<Ni>>,
-    sources: Vec<Source>,
+    nis: Vec<Arc<PortalsNi>>,
+    sources: Vec<RailQueue>,
     /// Rails polled in this turn.
     looked_at: LaneSet,
     /// Rails with recent traffic, polled in each turn. The others are polled once in a while. If empty, all rails are polled.
@@ -48,14 +48,14 @@ pub(super) struct Queues {
     /// True once there were task lists: the first rail is then polled for them in each turn.
     lists: bool,
     /// Event taken while checking whether there is one.
-    held: Option<(Got, Which)>,
-    waiter: Waiter,
-    rest: Rest,
+    held: Option<(RailEvent, EventQueueKind)>,
+    waiter: PortalsWaiter,
+    rest: SleepMethod,
 }
 
 /// Waits for an event of any queue.
 #[derive(Clone, Debug)]
-struct Waiter {
+struct PortalsWaiter {
     /// By rail.
     rails: Vec<RailQueues>,
     counters: Arc<PortalsCounters>,
@@ -64,75 +64,75 @@ struct Waiter {
 /// An interface and its queues. One call of the library can wait only for queues of one interface.
 #[derive(Clone, Debug)]
 struct RailQueues {
-    ni: Arc<Ni>,
-    sources: Vec<Source>,
+    ni: Arc<PortalsNi>,
+    sources: Vec<RailQueue>,
 }
 
 /// An event queue of the library.
 #[derive(Clone, Copy, Debug)]
-struct Source {
-    which: Which,
+struct RailQueue {
+    which: EventQueueKind,
     rail: u32,
     eq: Eq,
 }
 
 /// Ways to sleep.
 #[derive(Debug)]
-enum Rest {
+enum SleepMethod {
     /// Sleep on descriptors of the library.
     Fds(Vec<Arc<OwnedFd>>),
     /// Sleep while a helper thread waits in the library.
-    Helper(Helper),
+    Helper(HelperThread),
 }
 
 /// A thread that waits for an event on request.
 #[derive(Debug)]
-struct Helper {
-    shared: Arc<Shared>,
+struct HelperThread {
+    shared: Arc<HelperShared>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct HelperShared {
+    state: Mutex<HelperState>,
     changed: Condvar,
     bell: Arc<OwnedFd>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HelperState {
     /// True while the helper thread waits in the library or is about to. No other thread takes events then, so that they stay in
     /// order.
     waits: bool,
     /// True if the helper thread must return at the end of its turn, even without an event.
     recalled: bool,
-    found: Option<(Got, Which)>,
+    found: Option<(RailEvent, EventQueueKind)>,
     stop: bool,
 }
 
-impl Queues {
+impl PortalsQueues {
     /// Returns the queues of these rails, and the queue of task lists on the first one. With `helper`, a thread waits even if the
     /// library has descriptors.
     ///
     /// # Errors
     /// If the system has no descriptors or threads left.
     pub(super) fn new(
-        rails: &[Rail],
+        rails: &[PortalsRail],
         lists: Eq,
         helper: bool,
         counters: &Arc<PortalsCounters>,
     ) -> io::Result<Self> {
         let nis: Vec<_> = rails.iter().map(|rail| Arc::clone(&rail.ni)).collect();
-        let of_rail = |(rail, one): (u32, &Rail)| {
+        let of_rail = |(rail, one): (u32, &PortalsRail)| {
             [
-                (Which::Arrivals, one.arrivals),
-                (Which::Ends, one.ends),
-                (Which::Board, one.hints),
+                (EventQueueKind::Arrivals, one.arrivals),
+                (EventQueueKind::Completions, one.completions),
+                (EventQueueKind::Board, one.hints),
             ]
-            .map(|(which, eq)| Source { which, rail, eq })
+            .map(|(which, eq)| RailQueue { which, rail, eq })
         };
-        let lists = Source {
-            which: Which::Lists,
+        let lists = RailQueue {
+            which: EventQueueKind::Lists,
             rail: 0,
             eq: lists,
         };
@@ -148,14 +148,14 @@ impl Queues {
                 sources: ours.copied().collect(),
             }
         };
-        let waiter = Waiter {
+        let waiter = PortalsWaiter {
             rails: (0..).zip(&nis).map(of_rail).collect(),
             counters: Arc::clone(counters),
         };
         let rest = if fds.is_empty() {
-            Rest::Helper(Helper::start(waiter.clone())?)
+            SleepMethod::Helper(HelperThread::start(waiter.clone())?)
         } else {
-            Rest::Fds(fds.into_iter().map(Arc::new).collect())
+            SleepMethod::Fds(fds.into_iter().map(Arc::new).collect())
         };
         Ok(Self {
             looked_at: all(&nis),
@@ -171,15 +171,18 @@ impl Queues {
         })
     }
 
-    pub(super) fn wait_on(&self) -> Vec<WaitOn> {
+    pub(super) fn wait_on(&self) -> Vec<WakeSource> {
         match &self.rest {
-            Rest::Fds(fds) => fds.iter().map(|fd| WaitOn::Fd(Arc::clone(fd))).collect(),
-            Rest::Helper(helper) => vec![WaitOn::Fd(Arc::clone(&helper.shared.bell))],
+            SleepMethod::Fds(fds) => fds
+                .iter()
+                .map(|fd| WakeSource::Fd(Arc::clone(fd)))
+                .collect(),
+            SleepMethod::Helper(helper) => vec![WakeSource::Fd(Arc::clone(&helper.shared.bell))],
         }
     }
 
     /// Notes traffic on a rail, which is polled in each turn from now on.
-    pub(super) fn expect(&mut self, rail: u32) {
+    pub(super) fn note_traffic(&mut self, rail: u32) {
         let rail = LaneSet::EMPTY.with(rail);
         self.heard = self.heard.or(rail);
         self.busy = self.busy.or(rail);
@@ -187,12 +190,12 @@ impl Queues {
     }
 
     /// Notes that there are task lists.
-    pub(super) const fn expect_lists(&mut self) {
+    pub(super) const fn note_task_lists(&mut self) {
         self.lists = true;
     }
 
     /// Polls all rails until the end of the turn. Returns true if they were not all polled before.
-    pub(super) fn look_everywhere(&mut self) -> bool {
+    pub(super) fn poll_all_rails(&mut self) -> bool {
         let all = all(&self.nis);
         std::mem::replace(&mut self.looked_at, all) != all
     }
@@ -211,7 +214,7 @@ impl Queues {
     }
 
     /// Takes the next event of a queue.
-    pub(super) fn next(&mut self, which: Which) -> Option<Got> {
+    pub(super) fn next(&mut self, which: EventQueueKind) -> Option<RailEvent> {
         if self.is_helped() {
             return None;
         }
@@ -226,7 +229,7 @@ impl Queues {
 
     /// Returns true while the helper thread waits for an event. When it has returned, its event is held here.
     fn is_helped(&mut self) -> bool {
-        let Rest::Helper(helper) = &self.rest else {
+        let SleepMethod::Helper(helper) = &self.rest else {
             return false;
         };
         let mut state = helper.shared.lock();
@@ -241,7 +244,7 @@ impl Queues {
     /// If false, the helper thread will return at the end of its turn, and wake this rank then.
     pub(super) fn recall(&mut self) -> bool {
         let away = self.is_helped();
-        if let Rest::Helper(helper) = &self.rest {
+        if let SleepMethod::Helper(helper) = &self.rest {
             helper.shared.lock().recalled |= away;
         }
         !away
@@ -250,18 +253,18 @@ impl Queues {
     /// Returns true while the helper thread was asked to return and has not.
     pub(super) fn is_recalled(&self) -> bool {
         match &self.rest {
-            Rest::Helper(helper) => {
+            SleepMethod::Helper(helper) => {
                 let state = helper.shared.lock();
                 state.waits && state.recalled
             }
-            Rest::Fds(_) => false,
+            SleepMethod::Fds(_) => false,
         }
     }
 
-    fn take(&mut self, which: Which) -> Option<Got> {
-        let always = which == Which::Lists && self.lists;
+    fn take(&mut self, which: EventQueueKind) -> Option<RailEvent> {
+        let always = which == EventQueueKind::Lists && self.lists;
         let looks = |rail| always || self.looked_at.has(rail);
-        let wanted = |source: &&Source| source.which == which && looks(source.rail);
+        let wanted = |source: &&RailQueue| source.which == which && looks(source.rail);
         let mut sources = self.sources.iter().filter(wanted);
         // Any interface may take events of any queue, because queues belong to the library.
         let got = sources.find_map(|source| {
@@ -269,7 +272,7 @@ impl Queues {
             Some(source.name(got))
         });
         if let Some(got) = got {
-            self.expect(got.rail);
+            self.note_traffic(got.rail);
         }
         got
     }
@@ -277,7 +280,7 @@ impl Queues {
     /// Begins a turn, and ends the sleep that `arm` prepared.
     pub(super) fn disarm(&mut self) {
         self.choose_rails();
-        if let Rest::Helper(helper) = &self.rest {
+        if let SleepMethod::Helper(helper) = &self.rest {
             helper.drain();
         }
     }
@@ -287,11 +290,11 @@ impl Queues {
         if self.is_helped() {
             return true;
         }
-        if let Rest::Fds(_) = &self.rest {
+        if let SleepMethod::Fds(_) = &self.rest {
             // Clear the readiness of events that were taken since, so that they do not end the sleep.
             self.nis.iter().for_each(|ni| ni.disarm_fds());
         }
-        self.look_everywhere();
+        self.poll_all_rails();
         for which in ALL {
             if self.held.is_none() {
                 self.held = self.take(which).map(|got| (got, which));
@@ -301,8 +304,8 @@ impl Queues {
             return false;
         }
         match &self.rest {
-            Rest::Fds(_) => self.nis.iter().for_each(|ni| _ = ni.arm_fds()),
-            Rest::Helper(helper) => helper.send_in(),
+            SleepMethod::Fds(_) => self.nis.iter().for_each(|ni| _ = ni.arm_fds()),
+            SleepMethod::Helper(helper) => helper.send_in(),
         }
         true
     }
@@ -317,17 +320,17 @@ impl Queues {
 
     /// Stops the helper thread for good.
     pub(super) fn stop_helper(&mut self) {
-        if let Rest::Helper(helper) = &mut self.rest {
+        if let SleepMethod::Helper(helper) = &mut self.rest {
             let found = helper.stop();
             self.held = self.held.or(found);
         }
     }
 }
 
-impl Helper {
-    fn start(waiter: Waiter) -> io::Result<Self> {
+impl HelperThread {
+    fn start(waiter: PortalsWaiter) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(HelperShared {
             state: Mutex::default(),
             changed: Condvar::new(),
             bell: Arc::new(bell),
@@ -352,7 +355,7 @@ impl Helper {
     }
 
     /// Stops the thread, and returns the event that it had found.
-    fn stop(&mut self) -> Option<(Got, Which)> {
+    fn stop(&mut self) -> Option<(RailEvent, EventQueueKind)> {
         self.shared.lock().stop = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
@@ -365,16 +368,16 @@ impl Helper {
     }
 }
 
-impl Drop for Helper {
+impl Drop for HelperThread {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-impl Shared {
-    fn run(&self, waiter: &Waiter) {
+impl HelperShared {
+    fn run(&self, waiter: &PortalsWaiter) {
         loop {
-            let idle = |state: &mut State| !state.waits && !state.stop;
+            let idle = |state: &mut HelperState| !state.waits && !state.stop;
             let state = self.changed.wait_while(self.lock(), idle);
             let stop = state.unwrap_or_else(PoisonError::into_inner).stop;
             if stop {
@@ -386,7 +389,7 @@ impl Shared {
     }
 
     /// Ends the helper thread's wait if it has found an event or was recalled.
-    fn end_turn(&self, found: Option<(Got, Which)>) {
+    fn end_turn(&self, found: Option<(RailEvent, EventQueueKind)>) {
         let mut state = self.lock();
         if found.is_none() && !state.recalled {
             return;
@@ -399,27 +402,27 @@ impl Shared {
         let _rung = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HelperState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Source {
-    const fn found(&self, got: Got) -> (Got, Which) {
+impl RailQueue {
+    const fn found(&self, got: RailEvent) -> (RailEvent, EventQueueKind) {
         (self.name(got), self.which)
     }
 
-    const fn name(&self, got: Got) -> Got {
-        Got {
+    const fn name(&self, got: RailEvent) -> RailEvent {
+        RailEvent {
             rail: self.rail,
             ..got
         }
     }
 }
 
-impl Waiter {
+impl PortalsWaiter {
     /// Takes the next event of any queue, and waits for it up to `millis` milliseconds.
-    fn wait(&self, millis: u32) -> Option<(Got, Which)> {
+    fn wait(&self, millis: u32) -> Option<(RailEvent, EventQueueKind)> {
         if let [only] = &self.rails[..] {
             return self.wait_for(only, millis);
         }
@@ -429,10 +432,10 @@ impl Waiter {
         each.find_map(|found| found)
     }
 
-    fn wait_for(&self, rail: &RailQueues, millis: u32) -> Option<(Got, Which)> {
+    fn wait_for(&self, rail: &RailQueues, millis: u32) -> Option<(RailEvent, EventQueueKind)> {
         let RailQueues { ni, sources } = rail;
         let queues: Vec<_> = sources.iter().map(|source| source.eq).collect();
-        let polled = if ni.moves_alone || ni.is_software() {
+        let polled = if ni.async_progress || ni.is_software() {
             ni.eq_poll(&queues, millis).transpose()
         } else {
             // Without a timeout this library waits for a millisecond, and its timed waits do not support two threads at once.
@@ -449,7 +452,7 @@ impl Waiter {
     }
 
     /// Takes an event that is already there.
-    fn look(&self) -> Option<(Got, Which)> {
+    fn look(&self) -> Option<(RailEvent, EventQueueKind)> {
         let mut all = self.rails.iter();
         all.find_map(|rail| {
             let mut sources = rail.sources.iter();
@@ -459,35 +462,40 @@ impl Waiter {
 }
 
 #[cfg(test)]
-impl Queues {
+impl PortalsQueues {
     /// Pretends that the helper thread waits, until [`come_back`](Self::come_back) is called.
     pub(super) fn send_away(&mut self) {
-        let shared = Shared {
-            state: Mutex::new(State {
+        let shared = HelperShared {
+            state: Mutex::new(HelperState {
                 waits: true,
-                ..State::default()
+                ..HelperState::default()
             }),
             changed: Condvar::new(),
             bell: Arc::new(eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor")),
         };
         let shared = Arc::new(shared);
         let thread = None;
-        self.rest = Rest::Helper(Helper { shared, thread });
+        self.rest = SleepMethod::Helper(HelperThread { shared, thread });
     }
 
     /// Ends the helper thread's turn without an event.
     pub(super) fn come_back(&self) {
-        if let Rest::Helper(helper) = &self.rest {
+        if let SleepMethod::Helper(helper) = &self.rest {
             helper.shared.end_turn(None);
         }
     }
 }
 
-fn all(nis: &[Arc<Ni>]) -> LaneSet {
+fn all(nis: &[Arc<PortalsNi>]) -> LaneSet {
     LaneSet::first(u32::try_from(nis.len()).unwrap_or(u32::MAX))
 }
 
-const ALL: [Which; 4] = [Which::Arrivals, Which::Ends, Which::Board, Which::Lists];
+const ALL: [EventQueueKind; 4] = [
+    EventQueueKind::Arrivals,
+    EventQueueKind::Completions,
+    EventQueueKind::Board,
+    EventQueueKind::Lists,
+];
 /// Turns between polls of rails without recent traffic.
 const PATIENCE: u32 = 64;
 /// Turns without traffic before a rail stops counting as busy, longer than an answer takes.

@@ -5,14 +5,14 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::calls::Ni;
+use super::calls::PortalsNi;
 
 /// Calls to refuse.
 #[derive(Debug, Default)]
-pub(super) struct Trouble(Mutex<Vec<Refusal>>);
+pub(super) struct RefusalInjector(Mutex<Vec<InjectedRefusal>>);
 
 #[derive(Debug)]
-struct Refusal {
+struct InjectedRefusal {
     call: &'static str,
     code: c_int,
     /// One of this many calls is made, the last one.
@@ -20,12 +20,12 @@ struct Refusal {
     asked: u32,
 }
 
-impl Ni {
+impl PortalsNi {
     /// Refuses a call with this code from now on. If `made` is given, the last of every `made` calls is made nevertheless.
     pub(super) fn refuse(&self, call: &'static str, code: &str, made: Option<u32>) {
         let names = self.profile().codes.names;
         let code = names.iter().find(|(_, name)| *name == code);
-        let refusal = Refusal {
+        let refusal = InjectedRefusal {
             call,
             code: code.expect("a code of the family").0,
             made: made.unwrap_or(u32::MAX),
@@ -44,7 +44,7 @@ impl Ni {
     }
 }
 
-impl Trouble {
+impl RefusalInjector {
     /// Returns the code with which a call is refused, or `None` to make it.
     pub(super) fn of(&self, call: &str) -> Option<c_int> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

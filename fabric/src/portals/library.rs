@@ -11,24 +11,24 @@ use std::{
     ptr::NonNull,
 };
 
-use super::profile::{self, Profile};
+use super::profile::{self, LibraryProfile};
 use crate::c_library::CLibrary;
 
 /// A library with all functions that this driver calls, and the family whose numbers it uses.
 ///
 /// The library stays loaded until the process ends, because libraries with threads of their own cannot be unloaded safely.
 #[derive(Clone, Debug)]
-pub(super) struct Library {
-    pub(super) profile: &'static Profile,
+pub(super) struct PortalsLibrary {
+    pub(super) profile: &'static LibraryProfile,
     pub(super) symbols: Symbols,
     /// Functions for sleeping on descriptors, if the library has them.
     pub(super) waking: Option<Waking>,
     /// Returns how often the host was interrupted, if the library counts that; the largest number if it is never interrupted.
-    pub(super) interrupts: Option<Interrupts>,
+    pub(super) interrupts: Option<InterruptsFn>,
     /// Selects optional behaviors, if the library has any. The software library does.
-    habits: Option<Adopt>,
+    habits: Option<AdoptHabitsFn>,
     /// Tells whether operations to dead processes complete, if the library can say. The software library can.
-    pub(super) ends: Option<EndsToDead>,
+    pub(super) ends: Option<EndsToDeadFn>,
     /// Functions for triggered operations, if the library has them.
     pub(super) triggers: Option<Triggers>,
     /// Function for triggered atomics, if the library has it.
@@ -36,12 +36,12 @@ pub(super) struct Library {
 }
 
 /// Takes the handle of an interface.
-type Interrupts = unsafe extern "C" fn(H) -> u64;
-type Adopt = unsafe extern "C" fn(*const c_char) -> c_int;
-type EndsToDead = unsafe extern "C" fn(H) -> c_int;
+type InterruptsFn = unsafe extern "C" fn(HandleArg) -> u64;
+type AdoptHabitsFn = unsafe extern "C" fn(*const c_char) -> c_int;
+type EndsToDeadFn = unsafe extern "C" fn(HandleArg) -> c_int;
 
 #[derive(Clone, Copy)]
-struct Loaded(CLibrary);
+struct LoadedPortals(CLibrary);
 
 macro_rules! symbols {
     ($(#[$doc:meta])* $table:ident: $($field:ident = $name:literal ($($arg:ty),*);)+) => {
@@ -53,7 +53,7 @@ macro_rules! symbols {
 
         impl $table {
             /// Returns all functions, or the names of the missing ones.
-            fn find(library: Loaded) -> Result<Self, Vec<&'static str>> {
+            fn find(library: LoadedPortals) -> Result<Self, Vec<&'static str>> {
                 let names = [$($name),+];
                 let missing: Vec<_> = names.into_iter().filter(|name| library.symbol(name).is_none()).collect();
                 $(let Some($field) = library.symbol($name) else { return Err(missing) };)+
@@ -72,64 +72,66 @@ macro_rules! symbols {
 }
 
 /// Type of handles, processes and sizes: passed as 64 bits. Numbers are passed as 32 bits.
-type H = u64;
-type P = u64;
+type HandleArg = u64;
+type ProcessArg = u64;
 /// Addresses of structures and result places. Pointers that the library only stores are passed as numbers.
-type In = *const c_void;
-type Out = *mut c_void;
+type InPtr = *const c_void;
+type OutPtr = *mut c_void;
 
 symbols! {
     /// Functions of the specification that this driver calls.
     Symbols:
     init = "PtlInit"();
     atomic_sync = "PtlAtomicSync"();
-    ni_init = "PtlNIInit"(u32, u32, u32, In, Out, Out);
-    ni_fini = "PtlNIFini"(H);
-    get_phys_id = "PtlGetPhysId"(H, Out);
-    get_uid = "PtlGetUid"(H, Out);
-    pt_alloc = "PtlPTAlloc"(H, u32, H, u32, Out);
-    pt_enable = "PtlPTEnable"(H, u32);
-    md_bind = "PtlMDBind"(H, In, Out);
-    me_append = "PtlMEAppend"(H, u32, In, u32, u64, Out);
-    me_unlink = "PtlMEUnlink"(H);
-    eq_alloc = "PtlEQAlloc"(H, u64, Out);
-    eq_get = "PtlEQGet"(H, Out);
-    eq_poll = "PtlEQPoll"(In, u32, u64, Out, Out);
-    put = "PtlPut"(H, u64, u64, u32, P, u32, u64, u64, u64, u64);
-    get = "PtlGet"(H, u64, u64, P, u32, u64, u64, u64);
-    fetch_atomic = "PtlFetchAtomic"(H, u64, H, u64, u64, P, u32, u64, u64, u64, u64, u32, u32);
-    swap = "PtlSwap"(H, u64, H, u64, u64, P, u32, u64, u64, u64, u64, In, u32, u32);
+    ni_init = "PtlNIInit"(u32, u32, u32, InPtr, OutPtr, OutPtr);
+    ni_fini = "PtlNIFini"(HandleArg);
+    get_phys_id = "PtlGetPhysId"(HandleArg, OutPtr);
+    get_uid = "PtlGetUid"(HandleArg, OutPtr);
+    pt_alloc = "PtlPTAlloc"(HandleArg, u32, HandleArg, u32, OutPtr);
+    pt_enable = "PtlPTEnable"(HandleArg, u32);
+    md_bind = "PtlMDBind"(HandleArg, InPtr, OutPtr);
+    me_append = "PtlMEAppend"(HandleArg, u32, InPtr, u32, u64, OutPtr);
+    me_unlink = "PtlMEUnlink"(HandleArg);
+    eq_alloc = "PtlEQAlloc"(HandleArg, u64, OutPtr);
+    eq_get = "PtlEQGet"(HandleArg, OutPtr);
+    eq_poll = "PtlEQPoll"(InPtr, u32, u64, OutPtr, OutPtr);
+    put = "PtlPut"(HandleArg, u64, u64, u32, ProcessArg, u32, u64, u64, u64, u64);
+    get = "PtlGet"(HandleArg, u64, u64, ProcessArg, u32, u64, u64, u64);
+    fetch_atomic = "PtlFetchAtomic"(HandleArg, u64, HandleArg, u64, u64, ProcessArg, u32, u64, u64, u64, u64, u32, u32);
+    swap = "PtlSwap"(HandleArg, u64, HandleArg, u64, u64, ProcessArg, u32, u64, u64, u64, u64, InPtr, u32, u32);
 }
 
 symbols! {
     /// BXI's functions for sleeping on descriptors.
     Waking:
-    n_fds = "PtlNFDs"(H);
-    poll_fds = "PtlPollFDs"(H, Out, c_int);
-    poll_events = "PtlPollEvents"(H, Out);
+    n_fds = "PtlNFDs"(HandleArg);
+    poll_fds = "PtlPollFDs"(HandleArg, OutPtr, c_int);
+    poll_events = "PtlPollEvents"(HandleArg, OutPtr);
 }
 
 symbols! {
     /// Counters, and operations triggered by them.
     Triggers:
-    ct_alloc = "PtlCTAlloc"(H, Out);
-    ct_free = "PtlCTFree"(H);
-    ct_cancel = "PtlCTCancelTriggered"(H);
-    ct_get = "PtlCTGet"(H, Out);
-    ct_set = "PtlCTSet"(H, u64, u64);
-    ct_inc = "PtlCTInc"(H, u64, u64);
-    md_release = "PtlMDRelease"(H);
-    triggered_put = "PtlTriggeredPut"(H, u64, u64, u32, P, u32, u64, u64, u64, u64, H, u64);
-    triggered_inc = "PtlTriggeredCTInc"(H, u64, u64, H, u64);
+    ct_alloc = "PtlCTAlloc"(HandleArg, OutPtr);
+    ct_free = "PtlCTFree"(HandleArg);
+    ct_cancel = "PtlCTCancelTriggered"(HandleArg);
+    ct_get = "PtlCTGet"(HandleArg, OutPtr);
+    ct_set = "PtlCTSet"(HandleArg, u64, u64);
+    ct_inc = "PtlCTInc"(HandleArg, u64, u64);
+    md_release = "PtlMDRelease"(HandleArg);
+    triggered_put = "PtlTriggeredPut"(HandleArg, u64, u64, u32, ProcessArg, u32, u64, u64, u64, u64, HandleArg, u64);
+    triggered_inc = "PtlTriggeredCTInc"(HandleArg, u64, u64, HandleArg, u64);
 }
 
 symbols! {
     /// Atomics triggered by counters.
     Combining:
-    triggered_atomic = "PtlTriggeredAtomic"(H, u64, u64, u32, P, u32, u64, u64, u64, u64, u32, u32, H, u64);
+    triggered_atomic = "PtlTriggeredAtomic"(
+        HandleArg, u64, u64, u32, ProcessArg, u32, u64, u64, u64, u64, u32, u32, HandleArg, u64
+    );
 }
 
-impl Library {
+impl PortalsLibrary {
     /// Loads the library at this path, or the one that the loader finds, and initializes it.
     ///
     /// # Errors
@@ -141,7 +143,7 @@ impl Library {
         // SAFETY: takes no arguments.
         let code = unsafe { (symbols.init)() };
         if code != 0 {
-            let why = format!("PtlInit failed with {}", profile.codes.say(code));
+            let why = format!("PtlInit failed with {}", profile.codes.describe(code));
             return Err(io::Error::other(why));
         }
         let waking = Waking::find(loaded).ok();
@@ -179,13 +181,13 @@ impl Library {
     }
 }
 
-fn find(path: Option<&Path>) -> io::Result<Loaded> {
+fn find(path: Option<&Path>) -> io::Result<LoadedPortals> {
     let named = path.map(PathBuf::from).or_else(|| {
         let named = std::env::var_os(LIBRARY)?;
         (!named.is_empty()).then(|| named.into())
     });
     if let Some(path) = named {
-        return Loaded::open(&path).map_err(|why| {
+        return LoadedPortals::open(&path).map_err(|why| {
             let why = format!(
                 "{} was named as the Portals library, and cannot be loaded: {why}",
                 path.display()
@@ -195,7 +197,7 @@ fn find(path: Option<&Path>) -> io::Result<Loaded> {
     }
     let mut tried = Vec::new();
     for name in NAMES {
-        match Loaded::open(Path::new(name)) {
+        match LoadedPortals::open(Path::new(name)) {
             Ok(loaded) => return Ok(loaded),
             Err(why) => tried.push(format!("{name} ({why})")),
         }
@@ -209,7 +211,7 @@ fn find(path: Option<&Path>) -> io::Result<Loaded> {
 }
 
 /// Returns the family that was named, that the library reports, or that its symbols indicate.
-fn recognise(loaded: Loaded, family: Option<&str>) -> io::Result<&'static Profile> {
+fn recognise(loaded: LoadedPortals, family: Option<&str>) -> io::Result<&'static LibraryProfile> {
     let said = loaded.said_family();
     let named = family.map(str::to_owned).or_else(|| {
         let named = std::env::var(ABI).ok()?;
@@ -237,7 +239,7 @@ fn lacks(missing: &[&str]) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
-impl Loaded {
+impl LoadedPortals {
     fn open(path: &Path) -> Result<Self, String> {
         let name = CString::new(path.as_os_str().as_encoded_bytes())
             .map_err(|_| "a path with a zero in it".to_owned())?;
@@ -250,24 +252,24 @@ impl Loaded {
     }
 
     /// Returns the function that counts interrupts; only the software library has it.
-    fn interrupts(self) -> Option<Interrupts> {
+    fn interrupts(self) -> Option<InterruptsFn> {
         let address = self.symbol("RipstopPortalsInterrupts")?;
         // SAFETY: the function of this name takes a handle, which lies in the low part of its register, and returns a number.
-        Some(unsafe { std::mem::transmute::<NonNull<c_void>, Interrupts>(address) })
+        Some(unsafe { std::mem::transmute::<NonNull<c_void>, InterruptsFn>(address) })
     }
 
     /// Returns the function that tells whether operations to the dead complete; only the software library has it.
-    fn ends_to_dead(self) -> Option<EndsToDead> {
+    fn ends_to_dead(self) -> Option<EndsToDeadFn> {
         let address = self.symbol("RipstopPortalsEndsToDead")?;
         // SAFETY: the function of this name takes a handle, which lies in the low part of its register, and returns a number.
-        Some(unsafe { std::mem::transmute::<NonNull<c_void>, EndsToDead>(address) })
+        Some(unsafe { std::mem::transmute::<NonNull<c_void>, EndsToDeadFn>(address) })
     }
 
     /// Returns the function that selects optional behaviors; only the software library has it.
-    fn habits(self) -> Option<Adopt> {
+    fn habits(self) -> Option<AdoptHabitsFn> {
         let address = self.symbol("RipstopPortalsHabits")?;
         // SAFETY: the function of this name takes a text and returns a number.
-        Some(unsafe { std::mem::transmute::<NonNull<c_void>, Adopt>(address) })
+        Some(unsafe { std::mem::transmute::<NonNull<c_void>, AdoptHabitsFn>(address) })
     }
 
     /// Returns the family that the library reports; only the software library does.
@@ -294,17 +296,17 @@ const NAMES: [&str; 2] = ["libportals.so.4", "libportals.so"];
 
 #[cfg(test)]
 mod tests {
-    use super::{Library, Path};
+    use super::{Path, PortalsLibrary};
 
     #[test]
     fn a_library_that_is_not_there_or_is_another_is_said_so() {
-        let gone = Library::open(Some(Path::new("/nowhere/libportals.so.4")), None);
+        let gone = PortalsLibrary::open(Some(Path::new("/nowhere/libportals.so.4")), None);
         let why = gone.expect_err("there is none").to_string();
         assert!(why.contains("/nowhere/libportals.so.4"), "{why}");
-        let other = Library::open(Some(Path::new("libc.so.6")), None);
+        let other = PortalsLibrary::open(Some(Path::new("libc.so.6")), None);
         let why = other.expect_err("that is another one").to_string();
         assert!(why.contains("PtlInit") && why.contains("PtlSwap"), "{why}");
-        let family = Library::open(Some(Path::new("libc.so.6")), Some("sandia"));
+        let family = PortalsLibrary::open(Some(Path::new("libc.so.6")), Some("sandia"));
         let why = family.expect_err("no such family").to_string();
         assert!(
             why.contains("`sandia`") && why.contains("sandia42, sandia43"),

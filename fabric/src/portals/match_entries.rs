@@ -5,16 +5,16 @@
 )]
 
 use super::{
-    calls::{AddressRange, Ct, Me, Ni, Refused, Result, span},
-    event::Process,
-    struct_buffer::Bytes,
-    profile::Profile,
+    calls::{AddressRange, Ct, Me, PortalsCallError, PortalsNi, PortalsResult, span},
+    event::PortalsProcess,
+    profile::LibraryProfile,
+    struct_buffer::StructBuffer,
 };
 use crate::driver::LocalRange;
 
 /// A list entry to append.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct MatchEntry {
     /// `None` for all memory of this process.
     pub(super) memory: Option<LocalRange>,
     pub(super) kind: EntryKind,
@@ -33,7 +33,7 @@ pub(super) struct RawEntry {
     /// Counter of the entry.
     pub(super) ct: Option<Ct>,
     /// Process whose messages the entry takes; `None` takes messages of all.
-    pub(super) from: Option<Process>,
+    pub(super) from: Option<PortalsProcess>,
     /// True for the overflow list, which takes messages that match nothing else.
     pub(super) overflow: bool,
 }
@@ -45,18 +45,18 @@ pub(super) enum EntryKind {
     /// only messages that match no other entry.
     Slab { min_free: u64, last: bool },
     /// One message of a process, after which the entry is unlinked.
-    Once { from: Process },
+    Once { from: PortalsProcess },
     /// Puts, with events.
     Board,
     /// Puts, gets and atomics, without events.
     Exposed,
     /// Like `Exposed`, but truncates operations, here to zero bytes.
-    Beside,
+    ExposedTruncating,
 }
 
-impl Ni {
+impl PortalsNi {
     /// Appends an entry to the list of its kind. `user` is returned in its events.
-    pub(super) fn append(&self, pt: u32, entry: &Entry, user: u64) -> Result<Me> {
+    pub(super) fn append(&self, pt: u32, entry: &MatchEntry, user: u64) -> PortalsResult<Me> {
         let profile = self.profile();
         let min_free = match entry.kind {
             EntryKind::Slab { min_free, .. } => min_free,
@@ -79,18 +79,18 @@ impl Ni {
     }
 
     /// Appends an entry in the form of the library.
-    pub(super) fn append_raw(&self, pt: u32, entry: &RawEntry, user: u64) -> Result<Me> {
+    pub(super) fn append_raw(&self, pt: u32, entry: &RawEntry, user: u64) -> PortalsResult<Me> {
         let profile = self.profile();
         let layout = &profile.layout;
         let AddressRange { start, len } = entry.memory;
-        let mut me = Bytes::default();
+        let mut me = StructBuffer::default();
         me.put(0, 8, start);
         me.put(8, 8, len);
         let ct = entry.ct.map_or(profile.ct_none, |Ct(ct)| ct);
         me.put(16, profile.handle_len, ct);
         me.put(layout.me_uid, 4, self.uid);
         me.put(layout.me_options, 4, entry.options.into());
-        let anybody = Process {
+        let anybody = PortalsProcess {
             nid: profile.any.nid,
             pid: profile.any.pid,
         };
@@ -104,7 +104,7 @@ impl Ni {
         } else {
             PRIORITY_LIST
         };
-        let mut place = Bytes::default();
+        let mut place = StructBuffer::default();
         // SAFETY: the structure is as the family lays it out, and the place is long enough.
         self.call("PtlMEAppend", || unsafe {
             (self.library.symbols.me_append)(self.ni, pt, me.read(), list, user, place.write())
@@ -118,10 +118,10 @@ impl Ni {
         pt: u32,
         segments: LocalRange,
         count: u64,
-        from: Process,
+        from: PortalsProcess,
         match_bits: u64,
         user: u64,
-    ) -> Result<Me> {
+    ) -> PortalsResult<Me> {
         let profile = self.profile();
         let memory = AddressRange {
             len: count,
@@ -141,8 +141,9 @@ impl Ni {
         self.append_raw(pt, &raw, user)
     }
 
-    /// Makes all later operations on a table entry that match nothing else fail as [`Moved`](super::event::End::Moved).
-    pub(super) fn redirect(&self, pt: u32) -> Result<()> {
+    /// Makes all later operations on a table entry that match nothing else fail as
+    /// [`Moved`](super::event::PortalsOutcome::Moved).
+    pub(super) fn redirect(&self, pt: u32) -> PortalsResult<()> {
         let options = &self.profile().options;
         let entry = RawEntry {
             memory: AddressRange::EMPTY,
@@ -160,7 +161,7 @@ impl Ni {
         self.append_raw(pt, &entry, 0).map(drop)
     }
 
-    pub(super) fn unlink(&self, me: Me) -> Result<()> {
+    pub(super) fn unlink(&self, me: Me) -> PortalsResult<()> {
         // SAFETY: takes a handle that `append` gave.
         self.call("PtlMEUnlink", || unsafe {
             (self.library.symbols.me_unlink)(me.0)
@@ -168,12 +169,12 @@ impl Ni {
     }
 }
 
-impl Ni {
+impl PortalsNi {
     /// Unlinks an entry, with up to `tries` retries while it is in use. Returns true if it is still in use.
     pub(super) fn is_kept(&self, me: Me, tries: u32) -> bool {
         let mut all = 0..=tries;
         all.all(|_| {
-            let in_use = matches!(self.unlink(me), Err(Refused::InUse));
+            let in_use = matches!(self.unlink(me), Err(PortalsCallError::InUse));
             if in_use {
                 std::thread::yield_now();
             }
@@ -183,7 +184,7 @@ impl Ni {
 }
 
 impl EntryKind {
-    const fn options(self, profile: &Profile) -> u32 {
+    const fn options(self, profile: &LibraryProfile) -> u32 {
         let options = &profile.options;
         let quiet = options.me_event_link_disable | options.me_event_unlink_disable;
         match self {
@@ -207,7 +208,7 @@ impl EntryKind {
                     | options.me_no_truncate
                     | options.me_event_comm_disable
             }
-            Self::Beside => {
+            Self::ExposedTruncating => {
                 quiet | options.me_op_put | options.me_op_get | options.me_event_comm_disable
             }
         }

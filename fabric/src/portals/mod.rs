@@ -13,8 +13,8 @@
 //! from the refused message on (`outbox`); other senders are not affected.
 //!
 //! **Tags.** If the adapter matches tags ([`PortalsConfig::tags`]), it may find memory lent to a message, and puts the body
-//! there; other messages go to slabs (`lent`). The adapter only places bytes. The runtime still decides which receive a message
-//! belongs to.
+//! there; other messages go to slabs (`posted_recvs`). The adapter only places bytes. The runtime still decides which receive a
+//! message belongs to.
 //!
 //! **Memory** is addressed by the match bits of its region (`exports`). Commands are puts, gets and atomics of the adapter. The
 //! target's processor takes no part, not even in counting (`onesided`).
@@ -30,66 +30,66 @@
 
 mod address;
 mod arrivals;
+mod backoff;
 mod calls;
 mod compat;
 mod config;
 mod connect;
-mod match_entries;
+mod control_words;
+mod driver_state;
+mod eager_slabs;
 mod event;
+mod event_queues;
 mod exports;
-mod shutdown;
-mod struct_buffer;
-mod posted_recvs;
+#[cfg(test)]
+mod injected_refusals;
 mod library;
-mod task_lists;
-mod rma_calls;
-mod backoff;
+mod match_entries;
+mod multirail;
 mod onesided;
 mod outbox;
 mod peer;
-mod send_pool;
+mod posted_recvs;
 mod prepare;
 mod profile;
 mod provider;
-mod event_queues;
-mod multirail;
-mod eager_slabs;
-mod driver_state;
+mod rma_calls;
+mod send_pool;
+mod shutdown;
 mod stats;
+mod struct_buffer;
+mod task_lists;
 #[cfg(test)]
 mod tests;
 mod triggers;
-#[cfg(test)]
-mod injected_refusals;
 mod wakeups;
-mod control_words;
 
 use std::io;
 
 pub use self::{
-    compat::{Compat, Pscom, PscomVariable},
+    compat::{BaselineLayout, PscomLayout, PscomVariable},
     config::{Interface, PortalsConfig},
-    prepare::Prepared,
-    provider::PortalsProvider,
     driver_state::Portals,
+    prepare::PreparedPortals,
+    provider::PortalsProvider,
     stats::PortalsCounters,
 };
 use self::{
-    onesided::Deed,
+    event_queues::{EventQueueKind, PortalsQueues},
+    onesided::PortalsRmaOp,
     send_pool::HEADER_MAX,
-    event_queues::{Queues, Which},
 };
 use crate::{
     driver::{
-        Armed, Caps, Command, Down, Driver, DriverAbilities, EventCounters, Evidence, FailureWatch,
-        ListLimits, LocalRange, Offer, Peer, Post, Progress, Sink, TagMatching, TaskLists, Token,
-        WaitOn,
+        ArmResult, Caps, CommandToken, DownCause, DownEvidence, Driver, DriverAbilities,
+        DriverCommand, EventCounters, FailureWatch, ListLimits, LocalRange, PostResult, Sink,
+        TagBuffer, TagMatching, TaskLists, TurnProgress, WakeSource, WorldRank,
     },
     lacks_abilities,
-    memory::{Region, RemoteRegion},
-    offload::Task,
-    tags::Tag,
-    timer::Timer,
+    memory::{MemoryRegion, RemoteRegion},
+    offload::TriggeredTask,
+    tags::MatchTag,
+    timer::RetryTimer,
 };
 
 impl Portals {
@@ -98,8 +98,8 @@ impl Portals {
     /// # Errors
     /// `NotFound` if there is no library; `Unsupported` if the library is of another family or has too little room;
     /// `InvalidInput` for a wrong field of `config`; otherwise the error of the library.
-    pub fn prepare(config: PortalsConfig) -> io::Result<Prepared> {
-        Prepared::open(&config)
+    pub fn prepare(config: PortalsConfig) -> io::Result<PreparedPortals> {
+        PreparedPortals::open(&config)
     }
 }
 
@@ -108,38 +108,38 @@ impl Driver for Portals {
         &self.caps
     }
 
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         let room = match command {
-            Command::Message { to, header, body } => {
+            DriverCommand::Message { to, header, body } => {
                 check_length("header", header.len(), HEADER_MAX);
                 check_length("body", body.len(), self.caps.body_max);
                 self.send(to.0, None, [header, body])
             }
-            Command::Put {
+            DriverCommand::Put {
                 to,
                 from,
                 into,
                 count,
                 token,
             } => {
-                let cell = count.map(|count| count.cell());
+                let cell = count.map(|count| count.words_key());
                 let deed = match cell {
                     Some(None) => None,
-                    cell => Some(Deed::Put(from, into, cell.flatten())),
+                    cell => Some(PortalsRmaOp::Put(from, into, cell.flatten())),
                 };
                 self.command(to.0, deed, token)
             }
-            Command::Get {
+            DriverCommand::Get {
                 to,
                 from,
                 into,
                 token,
-            } => self.command(to.0, Some(Deed::Get(into, from)), token),
-            Command::Atomic { to, at, op, token } => {
-                self.command(to.0, Some(Deed::Atomic(op, at)), token)
+            } => self.command(to.0, Some(PortalsRmaOp::Get(into, from)), token),
+            DriverCommand::Atomic { to, at, op, token } => {
+                self.command(to.0, Some(PortalsRmaOp::Atomic(op, at)), token)
             }
-            Command::Count { to, counter, by } => self.count(to.0, counter, by),
-            Command::Watch {
+            DriverCommand::Count { to, counter, by } => self.count(to.0, counter, by),
+            DriverCommand::Watch {
                 counter,
                 threshold,
                 token,
@@ -147,80 +147,80 @@ impl Driver for Portals {
                 self.watch(counter, threshold, token);
                 true
             }
-            Command::Unwatch { token } => {
+            DriverCommand::Unwatch { token } => {
                 self.watches.remove(token);
                 self.lists.unwatch(token);
                 true
             }
-            Command::Withdraw { .. } => true,
+            DriverCommand::Withdraw { .. } => true,
         };
         if room {
-            Post::Posted
+            PostResult::Posted
         } else {
-            Post::Full(command)
+            PostResult::Full(command)
         }
     }
 
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
-        self.ground.queues.disarm();
-        self.ground.ni.see_atomics();
-        self.naps.begin_turn(|| self.alarm.now());
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
+        self.resources.queues.disarm();
+        self.resources.ni.sync_atomics();
+        self.backoff.begin_turn(|| self.alarm.now());
         let _else_it_rings_once_more = self.alarm.set(None);
         self.give_kept_slabs();
         self.give_missing_buffers();
-        let mut turn = Turn { budget, events: 0 };
+        let mut turn = EventBudget { budget, events: 0 };
         // Completions come first, because they return credits and slots that the later steps use.
-        self.take_ends(&mut turn, sink);
-        self.take_lists(&mut turn, sink);
-        self.take_hints(&mut turn);
-        self.take_arrivals(&mut turn, sink);
-        self.ask_again();
-        self.feed_stripes();
+        self.poll_completions(&mut turn, sink);
+        self.poll_task_lists(&mut turn, sink);
+        self.poll_hints(&mut turn);
+        self.poll_arrivals(&mut turn, sink);
+        self.retry_withdrawals();
+        self.continue_stripes();
         self.close_lanes();
-        self.tell(&mut turn, sink);
+        self.drain_completions(&mut turn, sink);
         self.transmit();
-        self.end_naps();
+        self.reset_backoff();
         if turn.events > 0 {
             self.count_interrupts();
         }
-        Progress {
+        TurnProgress {
             events: turn.events,
         }
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> ArmResult {
         self.show_counts();
-        self.ground.ni.see_atomics();
-        let sleeps = !self.has_news() && self.set_alarm() && self.ground.queues.arm();
+        self.resources.ni.sync_atomics();
+        let sleeps = !self.has_pending_work() && self.set_alarm() && self.resources.queues.arm();
         // Atomics since the last call have not posted events, so fetch their results before looking at the counters.
-        self.ground.ni.see_atomics();
+        self.resources.ni.sync_atomics();
         if sleeps && !self.watches.is_reached() {
-            Armed::Ready
+            ArmResult::Ready
         } else {
-            Armed::Busy
+            ArmResult::Busy
         }
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
-        wait_on(&self.ground.queues, &self.alarm)
+    fn wait_on(&self) -> Vec<WakeSource> {
+        wait_on(&self.resources.queues, &self.alarm)
     }
 
-    fn allocate(&mut self, len: usize) -> io::Result<Region> {
-        self.ground.exports.allocate(len)
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
+        self.resources.exports.allocate(len)
     }
 
-    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<WorldRank>) {}
 
-    fn give_up(&mut self, Peer(rank): Peer, how: Option<Down>) -> Down {
-        let said = || self.said.as_ref().map(|ends| ends.how_ended(rank));
-        let how = how.or_else(said).unwrap_or(Down::Failed);
-        self.lose(rank, how);
+    fn give_up(&mut self, WorldRank(rank): WorldRank, how: Option<DownCause>) -> DownCause {
+        let said = || self.end_records.as_ref().map(|ends| ends.how_ended(rank));
+        let how = how.or_else(said).unwrap_or(DownCause::Failed);
+        self.report_peer_down(rank, how);
         how
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         let owner = self.peer(self.me).owner(self.me);
-        let key = self.ground.exports.expose(owner, range);
+        let key = self.resources.exports.expose(owner, range);
         (self.caps.any_memory.is_ok() || !exports::is_plain(&key)).then_some(key)
     }
 }
@@ -239,7 +239,7 @@ impl DriverAbilities for Portals {
     }
 
     fn tag_matching(&mut self) -> Option<&mut dyn TagMatching> {
-        if self.lent.is_some() {
+        if self.posted_recvs.is_some() {
             Some(self)
         } else {
             None
@@ -256,11 +256,11 @@ impl DriverAbilities for Portals {
 }
 
 impl EventCounters for Portals {
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<MemoryRegion> {
         if self.abilities.lists.is_none() {
             return self.allocate(len);
         }
-        self.ground.exports.allocate_counters(len)
+        self.resources.exports.allocate_counters(len)
     }
 }
 
@@ -269,19 +269,19 @@ impl TaskLists for Portals {
         self.abilities.lists.unwrap_or_default()
     }
 
-    fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+    fn post_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> bool {
         self.queue_list(tasks, token)
     }
 
-    fn cancel_lists(&mut self, token: Token) {
+    fn cancel_lists(&mut self, token: CommandToken) {
         self.cancel(token);
     }
 
-    fn forget_lists(&mut self, token: Token) -> bool {
+    fn forget_lists(&mut self, token: CommandToken) -> bool {
         self.forget_offers(token)
     }
 
-    fn give_name(&mut self, name: u64, region: &Region) {
+    fn give_name(&mut self, name: u64, region: &MemoryRegion) {
         self.name(name, region);
     }
 
@@ -295,27 +295,27 @@ impl TagMatching for Portals {
         self.abilities.tags.unwrap_or(usize::MAX)
     }
 
-    fn post_tagged<'a>(&mut self, tag: Tag, message: Command<'a>) -> Post<'a> {
+    fn post_tagged<'a>(&mut self, tag: MatchTag, message: DriverCommand<'a>) -> PostResult<'a> {
         match message {
-            Command::Message { to, header, body } if self.lent.is_some() => {
+            DriverCommand::Message { to, header, body } if self.posted_recvs.is_some() => {
                 check_length("header", header.len(), HEADER_MAX);
                 check_length("body", body.len(), self.caps.body_max);
                 if self.send(to.0, Some(tag), [header, body]) {
-                    Post::Posted
+                    PostResult::Posted
                 } else {
-                    Post::Full(message)
+                    PostResult::Full(message)
                 }
             }
             _ => self.post(message),
         }
     }
 
-    fn offer(&mut self, from: Peer, offer: Offer) -> bool {
-        self.lend(from.0, offer)
+    fn offer(&mut self, from: WorldRank, offer: TagBuffer) -> bool {
+        self.post_recv(from.0, offer)
     }
 
-    fn take_back(&mut self, token: Token) -> bool {
-        self.ask_back(token)
+    fn take_back(&mut self, token: CommandToken) -> bool {
+        self.withdraw_recv(token)
     }
 }
 
@@ -324,60 +324,60 @@ impl FailureWatch for Portals {
         true
     }
 
-    fn answers(&mut self, peer: Peer) -> u64 {
+    fn answers(&mut self, peer: WorldRank) -> u64 {
         self.peer(peer.0).answers
     }
 
-    fn evidence(&mut self, _peer: Peer) -> Evidence {
-        Evidence::Unreachable
+    fn evidence(&mut self, _peer: WorldRank) -> DownEvidence {
+        DownEvidence::Unreachable
     }
 }
 
 /// Budget and count of one turn of progress.
-struct Turn {
+struct EventBudget {
     budget: u32,
     events: u32,
 }
 
-impl Turn {
+impl EventBudget {
     const fn goes_on(&self) -> bool {
         self.events < self.budget
     }
 }
 
 impl Portals {
-    fn take_ends(&mut self, turn: &mut Turn, sink: &mut dyn Sink) {
-        self.tell(turn, sink);
+    fn poll_completions(&mut self, turn: &mut EventBudget, sink: &mut dyn Sink) {
+        self.drain_completions(turn, sink);
         while turn.goes_on()
-            && let Some(got) = self.next(Which::Ends)
+            && let Some(got) = self.next(EventQueueKind::Completions)
         {
-            self.handle_end(got);
+            self.handle_completion(got);
             let before = turn.events;
-            self.tell(turn, sink);
+            self.drain_completions(turn, sink);
             turn.events = turn.events.max(before + 1);
         }
     }
 
-    fn take_hints(&mut self, turn: &mut Turn) {
+    fn poll_hints(&mut self, turn: &mut EventBudget) {
         while turn.goes_on()
-            && let Some(got) = self.next(Which::Board)
+            && let Some(got) = self.next(EventQueueKind::Board)
         {
             self.handle_hint(got);
             turn.events += 1;
         }
     }
 
-    fn take_arrivals(&mut self, turn: &mut Turn, sink: &mut dyn Sink) {
+    fn poll_arrivals(&mut self, turn: &mut EventBudget, sink: &mut dyn Sink) {
         while turn.goes_on() {
             // Without the queues in hand, an empty result proves nothing: the helper thread may hold an event, and may return at
             // any moment.
-            let is_all = !self.is_waited_for() || self.ground.queues.recall();
-            let Some(got) = self.next(Which::Arrivals) else {
-                if self.is_waited_for() && self.ground.queues.look_everywhere() {
+            let is_all = !self.is_waited_for() || self.resources.queues.recall();
+            let Some(got) = self.next(EventQueueKind::Arrivals) else {
+                if self.is_waited_for() && self.resources.queues.poll_all_rails() {
                     continue;
                 }
                 if is_all {
-                    self.let_in();
+                    self.resume_senders();
                     self.confirm_suspects();
                 }
                 return;
@@ -387,37 +387,37 @@ impl Portals {
         }
     }
 
-    fn take_lists(&mut self, turn: &mut Turn, sink: &mut dyn Sink) {
+    fn poll_task_lists(&mut self, turn: &mut EventBudget, sink: &mut dyn Sink) {
         while turn.goes_on()
-            && let Some(got) = self.next(Which::Lists)
+            && let Some(got) = self.next(EventQueueKind::Lists)
         {
             self.handle_list_event(got);
             turn.events += 1;
         }
-        self.tend_lists();
-        self.try_again();
-        self.tell(turn, sink);
+        self.progress_lists();
+        self.retry_commands();
+        self.drain_completions(turn, sink);
     }
 
-    fn tell(&mut self, turn: &mut Turn, sink: &mut dyn Sink) {
+    fn drain_completions(&mut self, turn: &mut EventBudget, sink: &mut dyn Sink) {
         while let Some(token) = self.watches.pop_reached() {
             sink.reached(token);
             turn.events += 1;
         }
         while turn.goes_on()
-            && let Some(told) = self.told.pop_front()
+            && let Some(told) = self.completions.pop_front()
         {
-            if let Some(told) = self.keep_own(told) {
-                told.hand_to(sink);
+            if let Some(told) = self.take_own_completions(told) {
+                told.deliver_to(sink);
                 turn.events += 1;
             }
         }
     }
 }
 
-fn wait_on(queues: &Queues, alarm: &Timer) -> Vec<WaitOn> {
+fn wait_on(queues: &PortalsQueues, alarm: &RetryTimer) -> Vec<WakeSource> {
     let mut all = queues.wait_on();
-    all.push(WaitOn::Fd(alarm.wait_on()));
+    all.push(WakeSource::Fd(alarm.wait_on()));
     all
 }
 

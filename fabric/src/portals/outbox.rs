@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 
-use super::send_pool::Slot;
+use super::send_pool::PortalsSendSlot;
 
 /// Messages to one peer.
 #[derive(Debug)]
-pub(super) struct Outbox {
-    letters: VecDeque<Letter>,
+pub(super) struct PortalsOutbox {
+    messages: VecDeque<PortalsOutMessage>,
     /// The number of the first letter.
     first: u32,
     /// Number of the first letters that were put since the last rewind.
@@ -21,26 +21,26 @@ pub(super) struct Outbox {
     flying: u32,
     window: u32,
     most: u32,
-    state: State,
+    state: PortalsOutboxState,
 }
 
 /// A message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Letter {
+pub(super) struct PortalsOutMessage {
     /// Location of the message's bytes; `None` for an empty message.
-    pub(super) slot: Option<Slot>,
+    pub(super) slot: Option<PortalsSendSlot>,
     pub(super) len: u32,
     /// Label that tells the peer what the message is.
     pub(super) label: u32,
     /// Match bits, if they differ from those of ordinary messages.
     pub(super) bits: Option<u64>,
-    taken: bool,
+    accepted: bool,
     /// True once the put has completed, with or without success.
     ended: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum PortalsOutboxState {
     Open,
     /// The letter of this number was refused, and other puts are still in flight.
     Refused(u32),
@@ -53,7 +53,7 @@ enum State {
 /// Next action after the completion of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Then {
+pub(super) enum PortalsOutboxAction {
     Nothing,
     /// More letters may leave.
     Send,
@@ -61,14 +61,14 @@ pub(super) enum Then {
     Pause,
 }
 
-impl Letter {
-    pub(super) const fn new(slot: Option<Slot>, len: u32, label: u32) -> Self {
+impl PortalsOutMessage {
+    pub(super) const fn new(slot: Option<PortalsSendSlot>, len: u32, label: u32) -> Self {
         Self {
             slot,
             len,
             label,
             bits: None,
-            taken: false,
+            accepted: false,
             ended: false,
         }
     }
@@ -79,45 +79,46 @@ impl Letter {
     }
 }
 
-impl Outbox {
+impl PortalsOutbox {
     /// Returns an empty outbox with at most `most` puts in flight.
     pub(super) const fn new(most: u32) -> Self {
         Self {
-            letters: VecDeque::new(),
+            messages: VecDeque::new(),
             first: 0,
             begun: 0,
             flying: 0,
             window: most,
             most,
-            state: State::Open,
+            state: PortalsOutboxState::Open,
         }
     }
 
     /// Returns true if another letter would leave immediately.
     pub(super) fn has_room(&self) -> bool {
-        self.state == State::Open
-            && self.begun == self.letters.len()
-            && self.letters.len() < self.window as usize
+        self.state == PortalsOutboxState::Open
+            && self.begun == self.messages.len()
+            && self.messages.len() < self.window as usize
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.letters.is_empty()
+        self.messages.is_empty()
     }
 
     /// Returns the number of letters with slots of a class.
     pub(super) fn count(&self, class: u8) -> usize {
-        let of_class = |letter: &&Letter| letter.slot.is_some_and(|slot| slot.class == class);
-        self.letters.iter().filter(of_class).count()
+        let of_class =
+            |letter: &&PortalsOutMessage| letter.slot.is_some_and(|slot| slot.class == class);
+        self.messages.iter().filter(of_class).count()
     }
 
-    pub(super) fn push(&mut self, letter: Letter) {
-        self.letters.push_back(letter);
+    pub(super) fn push(&mut self, letter: PortalsOutMessage) {
+        self.messages.push_back(letter);
     }
 
     /// Returns the next letter that may leave, and its number.
-    pub(super) fn next(&self) -> Option<(u32, Letter)> {
-        let may = self.state == State::Open && self.flying < self.window;
-        let letter = self.letters.get(self.begun).filter(|_| may)?;
+    pub(super) fn next(&self) -> Option<(u32, PortalsOutMessage)> {
+        let may = self.state == PortalsOutboxState::Open && self.flying < self.window;
+        let letter = self.messages.get(self.begun).filter(|_| may)?;
         Some((self.number(self.begun), *letter))
     }
 
@@ -128,18 +129,23 @@ impl Outbox {
     }
 
     /// Handles the completion of a put. Passes the slots that become free to `free`.
-    pub(super) fn ended(&mut self, number: u32, taken: bool, free: impl FnMut(Slot)) -> Then {
+    pub(super) fn ended(
+        &mut self,
+        number: u32,
+        taken: bool,
+        free: impl FnMut(PortalsSendSlot),
+    ) -> PortalsOutboxAction {
         let at = number.wrapping_sub(self.first) as usize;
         if at >= self.begun || self.flying == 0 {
-            return Then::Nothing;
+            return PortalsOutboxAction::Nothing;
         }
         self.flying -= 1;
-        self.letters[at].ended = true;
+        self.messages[at].ended = true;
         match (self.state, taken) {
-            (State::Dead, _) => {}
-            (_, true) => self.letters[at].taken = true,
-            (State::Refused(other), false) if self.is_before(other, number) => {}
-            (_, false) => self.state = State::Refused(number),
+            (PortalsOutboxState::Dead, _) => {}
+            (_, true) => self.messages[at].accepted = true,
+            (PortalsOutboxState::Refused(other), false) if self.is_before(other, number) => {}
+            (_, false) => self.state = PortalsOutboxState::Refused(number),
         }
         self.settle(free)
     }
@@ -147,84 +153,86 @@ impl Outbox {
     /// Returns true if a put of this number is in flight.
     pub(super) fn awaits(&self, number: u32) -> bool {
         let at = number.wrapping_sub(self.first) as usize;
-        let letter = self.letters.get(at).filter(|_| at < self.begun);
+        let letter = self.messages.get(at).filter(|_| at < self.begun);
         letter.is_some_and(|letter| !letter.ended)
     }
 
     /// Redirects all later letters to another lane, after everything in flight has completed and the peer has handled it.
-    pub(super) fn move_away(&mut self, free: impl FnMut(Slot)) -> Then {
-        if self.state == State::Open {
-            self.state = State::Refused(self.number(self.begun));
+    pub(super) fn move_away(&mut self, free: impl FnMut(PortalsSendSlot)) -> PortalsOutboxAction {
+        if self.state == PortalsOutboxState::Open {
+            self.state = PortalsOutboxState::Refused(self.number(self.begun));
         }
         self.settle(free)
     }
 
     /// Resumes after a pause, because the peer has room again.
     pub(super) fn resume(&mut self) {
-        if self.state == State::Paused {
-            self.state = State::Open;
+        if self.state == PortalsOutboxState::Paused {
+            self.state = PortalsOutboxState::Open;
             self.window = 1;
         }
     }
 
     pub(super) fn is_paused(&self) -> bool {
-        self.state == State::Paused
+        self.state == PortalsOutboxState::Paused
     }
 
     /// Gives up a dead peer. Puts in flight complete by themselves, and nothing else leaves.
-    pub(super) fn abandon(&mut self, free: impl FnMut(Slot)) {
-        self.state = State::Dead;
+    pub(super) fn abandon(&mut self, free: impl FnMut(PortalsSendSlot)) {
+        self.state = PortalsOutboxState::Dead;
         let _nothing = self.settle(free);
     }
 
     /// Gives up a dead peer whose puts in flight will never complete, and forgets them. Returns their slots, each with true if
     /// the library may still read it.
-    pub(super) fn forsake(&mut self) -> Vec<(Slot, bool)> {
-        self.state = State::Dead;
+    pub(super) fn abandon_in_flight(&mut self) -> Vec<(PortalsSendSlot, bool)> {
+        self.state = PortalsOutboxState::Dead;
         self.flying = 0;
         let begun = std::mem::take(&mut self.begun);
-        let letters = self.letters.drain(..).enumerate();
+        let letters = self.messages.drain(..).enumerate();
         let slots =
-            letters.filter_map(|(at, letter)| Some((letter.slot?, at < begun && !letter.taken)));
+            letters.filter_map(|(at, letter)| Some((letter.slot?, at < begun && !letter.accepted)));
         slots.collect()
     }
 
-    fn settle(&mut self, mut free: impl FnMut(Slot)) -> Then {
+    fn settle(&mut self, mut free: impl FnMut(PortalsSendSlot)) -> PortalsOutboxAction {
         match self.state {
-            State::Open => {
-                let before = self.letters.len();
+            PortalsOutboxState::Open => {
+                let before = self.messages.len();
                 self.release(usize::MAX, free);
-                if self.letters.len() == before {
-                    return Then::Nothing;
+                if self.messages.len() == before {
+                    return PortalsOutboxAction::Nothing;
                 }
                 self.window = (2 * self.window).min(self.most);
-                Then::Send
+                PortalsOutboxAction::Send
             }
-            State::Refused(number) if self.flying == 0 => {
+            PortalsOutboxState::Refused(number) if self.flying == 0 => {
                 let good = number.wrapping_sub(self.first) as usize;
                 self.release(good, free);
                 self.begun = 0;
-                for letter in &mut self.letters {
-                    letter.taken = false;
+                for letter in &mut self.messages {
+                    letter.accepted = false;
                     letter.ended = false;
                 }
-                self.state = State::Paused;
-                Then::Pause
+                self.state = PortalsOutboxState::Paused;
+                PortalsOutboxAction::Pause
             }
-            State::Dead if self.flying == 0 => {
-                let slots = self.letters.drain(..).filter_map(|letter| letter.slot);
+            PortalsOutboxState::Dead if self.flying == 0 => {
+                let slots = self.messages.drain(..).filter_map(|letter| letter.slot);
                 slots.for_each(&mut free);
                 self.begun = 0;
-                Then::Nothing
+                PortalsOutboxAction::Nothing
             }
-            State::Refused(_) | State::Paused | State::Dead => Then::Nothing,
+            PortalsOutboxState::Refused(_)
+            | PortalsOutboxState::Paused
+            | PortalsOutboxState::Dead => PortalsOutboxAction::Nothing,
         }
     }
 
     /// Forgets accepted letters at the front, at most `most`.
-    fn release(&mut self, most: usize, mut free: impl FnMut(Slot)) {
+    fn release(&mut self, most: usize, mut free: impl FnMut(PortalsSendSlot)) {
         for _ in 0..most {
-            let Some(letter) = self.letters.pop_front_if(|letter| letter.taken) else {
+            let Some(letter) = self.messages.pop_front_if(|letter| letter.accepted) else {
                 return;
             };
             if let Some(slot) = letter.slot {
@@ -247,15 +255,15 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
-    use super::{Letter, Outbox, Then};
+    use super::{PortalsOutMessage, PortalsOutbox, PortalsOutboxAction};
 
-    fn filled(letters: u32) -> Outbox {
-        let mut outbox = Outbox::new(64);
-        (0..letters).for_each(|label| outbox.push(Letter::new(None, 0, label)));
+    fn filled(letters: u32) -> PortalsOutbox {
+        let mut outbox = PortalsOutbox::new(64);
+        (0..letters).for_each(|label| outbox.push(PortalsOutMessage::new(None, 0, label)));
         outbox
     }
 
-    fn leave(outbox: &mut Outbox) -> Vec<u32> {
+    fn leave(outbox: &mut PortalsOutbox) -> Vec<u32> {
         std::iter::from_fn(|| {
             let (number, letter) = outbox.next()?;
             assert_eq!(number, letter.label, "out of order");
@@ -265,7 +273,7 @@ mod tests {
         .collect()
     }
 
-    fn end(outbox: &mut Outbox, number: u32, taken: bool) -> Then {
+    fn end(outbox: &mut PortalsOutbox, number: u32, taken: bool) -> PortalsOutboxAction {
         outbox.ended(number, taken, |_| {})
     }
 
@@ -273,11 +281,11 @@ mod tests {
     fn what_is_taken_is_forgotten_in_order() {
         let mut outbox = filled(3);
         assert_eq!(leave(&mut outbox), [0, 1, 2]);
-        assert_eq!(end(&mut outbox, 1, true), Then::Nothing);
-        assert_eq!(outbox.letters.len(), 3, "the first is still on its way");
-        assert_eq!(end(&mut outbox, 0, true), Then::Send);
-        assert_eq!(outbox.letters.len(), 1);
-        assert_eq!(end(&mut outbox, 2, true), Then::Send);
+        assert_eq!(end(&mut outbox, 1, true), PortalsOutboxAction::Nothing);
+        assert_eq!(outbox.messages.len(), 3, "the first is still on its way");
+        assert_eq!(end(&mut outbox, 0, true), PortalsOutboxAction::Send);
+        assert_eq!(outbox.messages.len(), 1);
+        assert_eq!(end(&mut outbox, 2, true), PortalsOutboxAction::Send);
         assert!(outbox.is_empty());
     }
 
@@ -286,22 +294,22 @@ mod tests {
         let mut outbox = filled(5);
         leave(&mut outbox);
         for (number, taken) in [(0, true), (2, false), (1, false), (3, true)] {
-            assert_ne!(end(&mut outbox, number, taken), Then::Pause);
+            assert_ne!(end(&mut outbox, number, taken), PortalsOutboxAction::Pause);
             assert!(outbox.next().is_none() || number == 0);
         }
-        assert_eq!(end(&mut outbox, 4, true), Then::Pause);
+        assert_eq!(end(&mut outbox, 4, true), PortalsOutboxAction::Pause);
         assert_eq!(
-            outbox.letters.len(),
+            outbox.messages.len(),
             4,
             "3 and 4 were taken out of their order"
         );
         assert!(outbox.next().is_none(), "the peer has no room");
         outbox.resume();
         assert_eq!(leave(&mut outbox), [1], "one alone at first");
-        assert_eq!(end(&mut outbox, 1, true), Then::Send);
+        assert_eq!(end(&mut outbox, 1, true), PortalsOutboxAction::Send);
         assert_eq!(leave(&mut outbox), [2, 3]);
         for number in [2, 3] {
-            assert_eq!(end(&mut outbox, number, true), Then::Send);
+            assert_eq!(end(&mut outbox, number, true), PortalsOutboxAction::Send);
         }
         assert_eq!(leave(&mut outbox), [4]);
     }
@@ -311,16 +319,17 @@ mod tests {
         let mut outbox = filled(63);
         leave(&mut outbox);
         assert!(outbox.has_room());
-        outbox.push(Letter::new(None, 0, 63));
+        outbox.push(PortalsOutMessage::new(None, 0, 63));
         assert!(!outbox.has_room(), "it would not leave at once");
         leave(&mut outbox);
         assert!(!outbox.has_room(), "a window is on its way");
-        assert_eq!(end(&mut outbox, 0, true), Then::Send);
+        assert_eq!(end(&mut outbox, 0, true), PortalsOutboxAction::Send);
         assert!(outbox.has_room());
-        assert_eq!(end(&mut outbox, 1, false), Then::Nothing);
+        assert_eq!(end(&mut outbox, 1, false), PortalsOutboxAction::Nothing);
         assert!(!outbox.has_room(), "one was refused");
         for number in 2..64 {
-            let then = [Then::Nothing, Then::Pause][usize::from(number == 63)];
+            let then = [PortalsOutboxAction::Nothing, PortalsOutboxAction::Pause]
+                [usize::from(number == 63)];
             assert_eq!(end(&mut outbox, number, true), then);
         }
         assert!(!outbox.has_room(), "the peer has no room");
@@ -328,7 +337,7 @@ mod tests {
         assert_eq!(leave(&mut outbox), [1]);
         assert!(!outbox.has_room(), "others leave first");
         for number in 1..64 {
-            assert_eq!(end(&mut outbox, number, true), Then::Send);
+            assert_eq!(end(&mut outbox, number, true), PortalsOutboxAction::Send);
             leave(&mut outbox);
         }
         assert!(outbox.is_empty() && outbox.has_room());
@@ -339,17 +348,17 @@ mod tests {
         let mut outbox = filled(4);
         assert_eq!(
             outbox.move_away(|_| {}),
-            Then::Pause,
+            PortalsOutboxAction::Pause,
             "nothing is under way"
         );
         outbox.resume();
         assert_eq!(leave(&mut outbox), [0]);
-        assert_eq!(end(&mut outbox, 0, true), Then::Send);
+        assert_eq!(end(&mut outbox, 0, true), PortalsOutboxAction::Send);
         assert_eq!(leave(&mut outbox), [1, 2]);
-        assert_eq!(outbox.move_away(|_| {}), Then::Nothing);
+        assert_eq!(outbox.move_away(|_| {}), PortalsOutboxAction::Nothing);
         assert!(outbox.next().is_none(), "it would overtake");
-        assert_eq!(end(&mut outbox, 2, true), Then::Nothing);
-        assert_eq!(end(&mut outbox, 1, false), Then::Pause);
+        assert_eq!(end(&mut outbox, 2, true), PortalsOutboxAction::Nothing);
+        assert_eq!(end(&mut outbox, 1, false), PortalsOutboxAction::Pause);
         outbox.resume();
         assert_eq!(leave(&mut outbox), [1], "the one that was not answered");
     }
@@ -358,15 +367,15 @@ mod tests {
     fn numbers_may_wrap_and_wrong_ones_are_ignored() {
         let mut outbox = filled(0);
         outbox.first = u32::MAX;
-        (0..2).for_each(|_| outbox.push(Letter::new(None, 0, 0)));
+        (0..2).for_each(|_| outbox.push(PortalsOutMessage::new(None, 0, 0)));
         while outbox.next().is_some() {
             outbox.started();
         }
-        assert_eq!(end(&mut outbox, 7, true), Then::Nothing);
-        assert_eq!(end(&mut outbox, 0, true), Then::Nothing);
-        assert_eq!(end(&mut outbox, u32::MAX, true), Then::Send);
+        assert_eq!(end(&mut outbox, 7, true), PortalsOutboxAction::Nothing);
+        assert_eq!(end(&mut outbox, 0, true), PortalsOutboxAction::Nothing);
+        assert_eq!(end(&mut outbox, u32::MAX, true), PortalsOutboxAction::Send);
         assert!(outbox.is_empty());
-        assert_eq!(end(&mut outbox, 0, true), Then::Nothing);
+        assert_eq!(end(&mut outbox, 0, true), PortalsOutboxAction::Nothing);
     }
 
     #[test]
@@ -374,8 +383,13 @@ mod tests {
         let mut outbox = filled(3);
         leave(&mut outbox);
         outbox.abandon(|_| {});
-        assert_eq!(outbox.letters.len(), 3);
-        (0..3).for_each(|number| assert_eq!(end(&mut outbox, number, false), Then::Nothing));
+        assert_eq!(outbox.messages.len(), 3);
+        (0..3).for_each(|number| {
+            assert_eq!(
+                end(&mut outbox, number, false),
+                PortalsOutboxAction::Nothing
+            )
+        });
         assert!(outbox.is_empty() && outbox.next().is_none());
     }
 }

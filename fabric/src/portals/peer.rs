@@ -6,17 +6,17 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::{address::Address, exports::Owner, outbox::Outbox};
-use crate::{driver::Down, memory::Region};
+use super::{address::PortalsAddress, exports::KeyOwner, outbox::PortalsOutbox};
+use crate::{driver::DownCause, memory::MemoryRegion};
 
 /// State of a peer, or of this rank itself.
 #[derive(Debug)]
-pub(super) struct Peer {
-    pub(super) address: Address,
-    pub(super) outbox: Outbox,
+pub(super) struct PortalsPeer {
+    pub(super) address: PortalsAddress,
+    pub(super) outbox: PortalsOutbox,
     /// Number of the next message from the peer.
     pub(super) expected: u32,
-    pub(super) life: Life,
+    pub(super) state: PortalsPeerState,
     /// True if anything was ever sent to the peer or arrived from it. Only such peers are notified of this rank's end.
     pub(super) met: bool,
     /// True if anything arrived from the peer.
@@ -28,7 +28,7 @@ pub(super) struct Peer {
     /// True while the peer is in the queue of peers with messages to send.
     pub(super) queued: bool,
     /// True while words for the peer wait to be written.
-    pub(super) due: bool,
+    pub(super) words_due: bool,
     /// Messages that the peer's adapter accepted or refused, plus completed operations.
     pub(super) answers: u64,
     /// Number of our pauses: the peer refused a message, or we moved to another lane.
@@ -40,27 +40,27 @@ pub(super) struct Peer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum PortalsPeerState {
     Up,
     /// An operation did not reach the peer. Earlier arrivals from it are still to be handled.
     Suspect,
     Down,
 }
 
-impl Peer {
+impl PortalsPeer {
     /// Returns a peer with at most `most` messages in flight.
-    pub(super) const fn new(address: Address, most: u32, home: u8) -> Self {
+    pub(super) const fn new(address: PortalsAddress, most: u32, home: u8) -> Self {
         Self {
             address,
-            outbox: Outbox::new(most),
+            outbox: PortalsOutbox::new(most),
             expected: 0,
-            life: Life::Up,
+            state: PortalsPeerState::Up,
             met: false,
             heard: false,
             under_way: 0,
             home,
             queued: false,
-            due: false,
+            words_due: false,
             answers: 0,
             pauses: 0,
             pauses_heard: 0,
@@ -68,8 +68,8 @@ impl Peer {
         }
     }
 
-    pub(super) const fn owner(&self, rank: u32) -> Owner {
-        Owner {
+    pub(super) const fn owner(&self, rank: u32) -> KeyOwner {
+        KeyOwner {
             rank,
             nonce: self.address.nonce,
         }
@@ -78,7 +78,7 @@ impl Peer {
 
 /// Words of one rank on another rank's board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Words {
+pub(super) struct ControlWords {
     /// Number of the writer's pauses: it was refused, or moves to another lane.
     pub(super) pauses: u64,
     /// Number of the reader's pauses that the writer has ended.
@@ -87,11 +87,11 @@ pub(super) struct Words {
     pub(super) rails: u64,
 }
 
-impl Words {
+impl ControlWords {
     /// Bytes of the words.
     pub(super) const LEN: usize = 24;
 
-    pub(super) fn read(board: &Region, rank: u32) -> Self {
+    pub(super) fn read(board: &MemoryRegion, rank: u32) -> Self {
         let at = Self::at(rank);
         Self {
             pauses: board.atomic_u64(at).load(SeqCst),
@@ -109,7 +109,7 @@ impl Words {
         }
     }
 
-    pub(super) fn write(self, board: &Region, rank: u32) {
+    pub(super) fn write(self, board: &MemoryRegion, rank: u32) {
         let at = Self::at(rank);
         board.atomic_u64(at).store(self.pauses, SeqCst);
         board.atomic_u64(at + 8).store(self.resumed, SeqCst);
@@ -123,19 +123,19 @@ impl Words {
 
 /// Kind of a message, encoded in its header data with its header length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Label {
+pub(super) enum MessageLabel {
     /// A message of the runtime, with this many bytes of header.
     Message(u8),
     /// The last message.
-    Bye(Down),
+    Bye(DownCause),
 }
 
-impl Label {
+impl MessageLabel {
     pub(super) const fn bits(self) -> u32 {
         match self {
             Self::Message(header) => 1 | (header as u32) << 8,
-            Self::Bye(Down::Finished) => 2,
-            Self::Bye(Down::Failed) => 3,
+            Self::Bye(DownCause::Finished) => 2,
+            Self::Bye(DownCause::Failed) => 3,
         }
     }
 
@@ -153,8 +153,8 @@ impl Label {
         let [kind, header, high, higher] = bits.to_le_bytes();
         match (kind, high | higher) {
             (1, _) => Some(Self::Message(header)),
-            (2, 0) => Some(Self::Bye(Down::Finished)),
-            (3, 0) => Some(Self::Bye(Down::Failed)),
+            (2, 0) => Some(Self::Bye(DownCause::Finished)),
+            (3, 0) => Some(Self::Bye(DownCause::Failed)),
             _ => None,
         }
     }
@@ -164,7 +164,7 @@ const PADDING: u32 = 16;
 
 /// User pointer of an operation, which identifies it on completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ticket {
+pub(super) enum UserPtr {
     /// A message: rank and number.
     Message(u32, u32),
     /// A one-sided operation: slot and generation.
@@ -175,7 +175,7 @@ pub(super) enum Ticket {
     Piece(u32, u32, u32),
 }
 
-impl Ticket {
+impl UserPtr {
     pub(super) const fn bits(self) -> u64 {
         let (class, low, high) = match self {
             Self::Message(rank, number) => (0_u64, rank, number),
@@ -205,29 +205,29 @@ const LANE_MASK: u32 = (1 << LANE_BITS) - 1;
 
 #[cfg(test)]
 mod tests {
-    use super::{Down, Label, Ticket};
+    use super::{DownCause, MessageLabel, UserPtr};
 
     #[test]
     fn tickets_and_labels_come_back_as_they_were() {
         for ticket in [
-            Ticket::Message(0x3fff_ffff, u32::MAX),
-            Ticket::Operation(7, 0),
-            Ticket::Words(1),
-            Ticket::Piece(0x0fff_ffff, 3, u32::MAX),
+            UserPtr::Message(0x3fff_ffff, u32::MAX),
+            UserPtr::Operation(7, 0),
+            UserPtr::Words(1),
+            UserPtr::Piece(0x0fff_ffff, 3, u32::MAX),
         ] {
-            assert_eq!(Ticket::of(ticket.bits()), Some(ticket));
+            assert_eq!(UserPtr::of(ticket.bits()), Some(ticket));
         }
         for label in [
-            Label::Message(128),
-            Label::Bye(Down::Finished),
-            Label::Bye(Down::Failed),
+            MessageLabel::Message(128),
+            MessageLabel::Bye(DownCause::Finished),
+            MessageLabel::Bye(DownCause::Failed),
         ] {
-            assert_eq!(Label::of(label.bits()), Some(label));
+            assert_eq!(MessageLabel::of(label.bits()), Some(label));
         }
-        assert_eq!(Label::of(0), None);
-        assert_eq!(Label::of(1 << 16 | 2), None);
-        let padded = Label::padded(Label::Message(24).bits(), 748);
-        assert_eq!(Label::of(padded), Some(Label::Message(24)));
-        assert_eq!(Label::padding(padded), 748);
+        assert_eq!(MessageLabel::of(0), None);
+        assert_eq!(MessageLabel::of(1 << 16 | 2), None);
+        let padded = MessageLabel::padded(MessageLabel::Message(24).bits(), 748);
+        assert_eq!(MessageLabel::of(padded), Some(MessageLabel::Message(24)));
+        assert_eq!(MessageLabel::padding(padded), 748);
     }
 }

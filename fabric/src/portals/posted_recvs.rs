@@ -11,24 +11,24 @@
 use std::{collections::BTreeMap, io, sync::atomic::Ordering::Relaxed};
 
 use super::{
-    address::Address,
-    calls::{Limits, Me, Ni, Refused},
-    event::{End, Got, Process},
-    peer::{Label, Life},
+    address::PortalsAddress,
+    calls::{Me, PortalsCallError, PortalsLimits, PortalsNi},
+    driver_state::{Portals, PortalsCompletion},
+    event::{PortalsOutcome, PortalsProcess, RailEvent},
+    peer::{MessageLabel, PortalsPeerState},
     send_pool::HEADER_MAX,
-    driver_state::{Portals, Told},
 };
 use crate::{
-    driver::{self, LocalRange, Offer, Sink, Token},
-    memory::Region,
+    driver::{self, CommandToken, LocalRange, Sink, TagBuffer},
+    memory::MemoryRegion,
 };
 
 /// All lent memory.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(super) struct PostedRecvTable {
     /// For each entry, a slot for the header and the list of its segments.
-    places: Region,
-    entries: Vec<Entry>,
+    places: MemoryRegion,
+    entries: Vec<PostedRecvEntry>,
     free: Vec<u32>,
     room: u32,
     by_token: BTreeMap<u64, u32>,
@@ -38,33 +38,33 @@ pub(super) struct Lent {
     asked: Vec<u32>,
     /// True once events were lost, so the event of an unlinked entry may never come.
     blind: bool,
-    ranks: BTreeMap<Process, u32>,
+    ranks: BTreeMap<PortalsProcess, u32>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct PostedRecvEntry {
     generation: u32,
     /// The loan, while the adapter has the memory.
-    loan: Option<Loan>,
+    loan: Option<PostedRecv>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Loan {
-    offer: Offer,
+struct PostedRecv {
+    offer: TagBuffer,
     /// Handle of the entry; `None` once the library has given it to another entry.
     handle: Option<Me>,
 }
 
-impl Lent {
+impl PostedRecvTable {
     /// Returns the bookkeeping for ranks with these addresses.
     ///
     /// # Errors
     /// If there is no memory for it.
-    pub(super) fn new(limits: &Limits, addresses: &[Address]) -> io::Result<Self> {
+    pub(super) fn new(limits: &PortalsLimits, addresses: &[PortalsAddress]) -> io::Result<Self> {
         let room = room(limits);
         let processes = addresses.iter().map(|address| address.process);
         Ok(Self {
-            places: Region::vacant(room as usize * PLACE_LEN)?,
+            places: MemoryRegion::vacant(room as usize * PLACE_LEN)?,
             entries: Vec::new(),
             free: Vec::new(),
             room,
@@ -77,12 +77,12 @@ impl Lent {
     }
 
     /// Returns the rank of a process.
-    pub(super) fn rank_of(&self, process: Process) -> Option<u32> {
+    pub(super) fn rank_of(&self, process: PortalsProcess) -> Option<u32> {
         self.ranks.get(&process).copied()
     }
 
     /// Returns true if memory was asked for and is not back yet.
-    pub(super) const fn is_asked(&self) -> bool {
+    pub(super) const fn has_withdrawals(&self) -> bool {
         !self.asked.is_empty()
     }
 
@@ -99,7 +99,7 @@ impl Lent {
         if at == self.room {
             return None;
         }
-        self.entries.push(Entry {
+        self.entries.push(PostedRecvEntry {
             generation: 0,
             loan: None,
         });
@@ -107,7 +107,7 @@ impl Lent {
     }
 
     /// Writes the list of an entry's segments, and returns its location.
-    fn write_segments(&self, at: u32, offer: &Offer) -> LocalRange {
+    fn write_segments(&self, at: u32, offer: &TagBuffer) -> LocalRange {
         let place = at as usize * PLACE_LEN;
         let header = self.places.range().slice(place, offer.header_len);
         let segments = place + HEADER_MAX;
@@ -120,23 +120,23 @@ impl Lent {
         self.places.range().slice(segments, SEGMENTS_LEN)
     }
 
-    fn keep(&mut self, at: u32, offer: Offer, me: Me) {
+    fn keep(&mut self, at: u32, offer: TagBuffer, me: Me) {
         if let Some(other) = self.by_handle.insert(me.0, at)
             && let Some(loan) = &mut self.entries[other as usize].loan
         {
             loan.handle = None;
         }
         self.by_token.insert(offer.token.0, at);
-        self.entries[at as usize].loan = Some(Loan {
+        self.entries[at as usize].loan = Some(PostedRecv {
             offer,
             handle: Some(me),
         });
     }
 
     /// Ends a loan, because the adapter no longer has the memory.
-    fn end(&mut self, at: u32) -> Option<Offer> {
+    fn end(&mut self, at: u32) -> Option<TagBuffer> {
         let entry = self.entries.get_mut(at as usize)?;
-        let Loan { offer, handle } = entry.loan.take()?;
+        let PostedRecv { offer, handle } = entry.loan.take()?;
         entry.generation = entry.generation.wrapping_add(1) & GENERATIONS;
         self.free.push(at);
         self.by_token.remove(&offer.token.0);
@@ -155,20 +155,20 @@ impl Lent {
     }
 
     /// Takes an entry back, if the library unlinks it.
-    fn unlink(&mut self, ni: &Ni, at: u32) -> Option<Offer> {
+    fn unlink(&mut self, ni: &PortalsNi, at: u32) -> Option<TagBuffer> {
         let loan = self.entries[at as usize].loan?;
         let is_back = match loan.handle.map(|me| ni.unlink(me)) {
             Some(Ok(())) => true,
-            Some(Err(Refused::InUse | Refused::Later(_))) => false,
+            Some(Err(PortalsCallError::InUse | PortalsCallError::Transient(_))) => false,
             // The library does not know the handle: the message has arrived, and its event ends the loan, unless events were
             // lost.
-            Some(Err(Refused::Code(_))) | None => self.blind,
+            Some(Err(PortalsCallError::Permanent(_))) | None => self.blind,
         };
         is_back.then(|| self.end(at)).flatten()
     }
 }
 
-impl Entry {
+impl PostedRecvEntry {
     fn user(&self, at: u32) -> u64 {
         LENT | u64::from(self.generation) << 32 | u64::from(at)
     }
@@ -176,10 +176,13 @@ impl Entry {
 
 impl Portals {
     /// Lends memory to the next message of a peer with a tag. Returns true if the adapter has it.
-    pub(super) fn lend(&mut self, from: u32, offer: Offer) -> bool {
+    pub(super) fn post_recv(&mut self, from: u32, offer: TagBuffer) -> bool {
         let bits = self.address.tagged_bits(offer.tag);
-        let (is_up, process) = (self.peer(from).life == Life::Up, self.home(from).1);
-        let (Some(lent), Some(bits)) = (&mut self.lent, bits) else {
+        let (is_up, process) = (
+            self.peer(from).state == PortalsPeerState::Up,
+            self.home(from).1,
+        );
+        let (Some(lent), Some(bits)) = (&mut self.posted_recvs, bits) else {
             return false;
         };
         if !is_up || offer.header_len > HEADER_MAX || offer.header_len == 0 {
@@ -190,28 +193,28 @@ impl Portals {
         };
         let segments = lent.write_segments(at, &offer);
         let user = lent.entries[at as usize].user(at);
-        let (ni, pt) = (&self.ground.ni, self.address.tables.eager);
+        let (ni, pt) = (&self.resources.ni, self.address.tables.eager);
         let appended = ni.append_segments(pt, segments, SEGMENTS, process, bits, user);
         let Ok(me) = appended else {
             lent.free.push(at);
             return false;
         };
         lent.keep(at, offer, me);
-        self.ground.counters.all.entries.add(1);
-        self.ground.counters.lent.add(1);
+        self.resources.counters.all.entries.add(1);
+        self.resources.counters.lent.add(1);
         true
     }
 
     /// Asks for lent memory. Returns true if it is back.
-    pub(super) fn ask_back(&mut self, token: Token) -> bool {
-        let Some(lent) = &mut self.lent else {
+    pub(super) fn withdraw_recv(&mut self, token: CommandToken) -> bool {
+        let Some(lent) = &mut self.posted_recvs else {
             return true;
         };
         let Some(&at) = lent.by_token.get(&token.0) else {
-            let is_it = |told: &Told| matches!(told, Told::Returned(other) if *other == token);
-            return !self.told.iter().any(is_it);
+            let is_it = |told: &PortalsCompletion| matches!(told, PortalsCompletion::Returned(other) if *other == token);
+            return !self.completions.iter().any(is_it);
         };
-        let is_back = lent.unlink(&self.ground.ni, at).is_some();
+        let is_back = lent.unlink(&self.resources.ni, at).is_some();
         if !is_back && !lent.asked.contains(&at) {
             lent.asked.push(at);
         }
@@ -219,59 +222,64 @@ impl Portals {
     }
 
     /// Asks again for memory that was in use.
-    pub(super) fn ask_again(&mut self) {
-        let Some(lent) = self.lent.as_mut().filter(|lent| lent.is_asked()) else {
+    pub(super) fn retry_withdrawals(&mut self) {
+        let Some(lent) = self
+            .posted_recvs
+            .as_mut()
+            .filter(|lent| lent.has_withdrawals())
+        else {
             return;
         };
         for at in lent.asked.clone() {
-            if let Some(offer) = lent.unlink(&self.ground.ni, at) {
-                self.told.push_back(Told::Returned(offer.token));
+            if let Some(offer) = lent.unlink(&self.resources.ni, at) {
+                self.completions
+                    .push_back(PortalsCompletion::Returned(offer.token));
             }
         }
     }
 
     /// Handles the event of a message in lent memory.
-    pub(super) fn handle_placed(&mut self, got: &Got, sink: &mut dyn Sink) {
+    pub(super) fn handle_recv_event(&mut self, got: &RailEvent, sink: &mut dyn Sink) {
         let event = &got.event;
-        let place = self.lent.as_mut().and_then(|lent| {
+        let place = self.posted_recvs.as_mut().and_then(|lent| {
             let at = lent.named(event.user)?;
             Some((at, lent.end(at)?))
         });
         let Some((at, offer)) = place else {
-            return self.ground.counters.nonsense.add(1);
+            return self.resources.counters.nonsense.add(1);
         };
-        let next = (event.end == End::Well).then(|| self.next_message(got));
+        let next = (event.end == PortalsOutcome::Success).then(|| self.next_message(got));
         let header_len = offer.header_len;
         let body_len = usize::try_from(event.mlength).unwrap_or(usize::MAX);
         let body_len = body_len.checked_sub(header_len);
         let body_len = body_len.filter(|len| *len <= offer.into.len());
         match (next.flatten(), body_len) {
-            (Some((rank, Label::Message(label))), Some(len))
+            (Some((rank, MessageLabel::Message(label))), Some(len))
                 if usize::from(label) == header_len =>
             {
                 let mut header = [0; HEADER_MAX];
                 let header = &mut header[..header_len];
-                if let Some(lent) = &self.lent {
+                if let Some(lent) = &self.posted_recvs {
                     lent.places.read(at as usize * PLACE_LEN, header);
                 }
-                self.ground.counters.all.messages_received.add(1);
-                self.ground.counters.all.placed.add(1);
-                let body = offer.into.lend().first(len);
-                sink.placed(offer.token, driver::Peer(rank), header, body);
+                self.resources.counters.all.messages_received.add(1);
+                self.resources.counters.all.placed.add(1);
+                let body = offer.into.as_payload().first(len);
+                sink.placed(offer.token, driver::WorldRank(rank), header, body);
             }
             (None, _) => sink.returned(offer.token),
             // No correct peer sends such a message with these bits.
             (Some((rank, _)), _) => {
-                self.ground.counters.nonsense.add(1);
+                self.resources.counters.nonsense.add(1);
                 sink.returned(offer.token);
-                self.lose(rank, driver::Down::Failed);
+                self.report_peer_down(rank, driver::DownCause::Failed);
             }
         }
     }
 }
 
 /// Returns true if an event belongs to an entry for lent memory.
-pub(super) const fn is_lent(user: u64) -> bool {
+pub(super) const fn is_posted_recv(user: u64) -> bool {
     user & LENT != 0
 }
 
@@ -279,8 +287,13 @@ pub(super) const fn is_lent(user: u64) -> bool {
 ///
 /// The adapter cannot match if the library accesses memory after its entry is unlinked, or if operations to dead processes never
 /// complete. With several rails, a message might arrive by another rail than the one with its entry.
-pub(super) fn least(ni: &Ni, wanted: Option<usize>, rails: usize, compat: bool) -> Option<usize> {
-    let whole = ni.moves_alone && ni.ends_to_dead && ni.wire.flawed.is_none();
+pub(super) fn tagged_len_min(
+    ni: &PortalsNi,
+    wanted: Option<usize>,
+    rails: usize,
+    compat: bool,
+) -> Option<usize> {
+    let whole = ni.async_progress && ni.ends_to_dead && ni.wire.damaged_lens.is_none();
     let one = rails == 1 && !compat;
     let fits = u64::from(ni.limits.max_iovecs) >= SEGMENTS && room(&ni.limits) > 0;
     wanted
@@ -289,7 +302,7 @@ pub(super) fn least(ni: &Ni, wanted: Option<usize>, rails: usize, compat: bool) 
 }
 
 /// Returns the maximum number of loans, which leaves most entries of the library for other purposes.
-fn room(limits: &Limits) -> u32 {
+fn room(limits: &PortalsLimits) -> u32 {
     let list = limits.max_list_size / 2;
     (limits.max_entries / 4).min(list).min(ROOM_MAX)
 }

@@ -7,56 +7,56 @@ use std::{
 };
 
 use super::{
-    address::{Address, KIND, MESSAGE_BITS, SENDER, Tables},
-    calls::{Eq, Ni},
-    compat::Compat,
+    address::{KIND, MESSAGE_BITS, PortalsAddress, SENDER, TableIndices},
+    calls::{Eq, PortalsNi},
+    compat::BaselineLayout,
     config::{MESSAGE_MAX, PortalsConfig, abilities, caps},
-    match_entries::{Entry, EntryKind},
-    event::{End, Event, Kind, Process},
-    exports::{Exports, small},
+    event::{PortalsEvent, PortalsEventKind, PortalsOutcome, PortalsProcess},
+    event_queues::PortalsQueues,
+    exports::{PortalsExports, small},
+    library::PortalsLibrary,
+    match_entries::{EntryKind, MatchEntry},
+    multirail::{self, PortalsRail, RailTableEntry},
     posted_recvs,
-    library::Library,
-    rma_calls::Far,
-    send_pool::Pool,
-    event_queues::Queues,
-    multirail::{self, Place, Rail},
+    rma_calls::RemoteTarget,
+    send_pool::PortalsSendPool,
     stats::PortalsCounters,
 };
 use crate::{
-    driver::{AbilitySummary, Caps, Ends},
-    lanes::Speeds,
-    timer::Timer,
+    driver::{AbilitySummary, Caps, ExitRecord},
+    lanes::LaneSpeeds,
+    timer::RetryTimer,
 };
 
 /// An open interface with memory for messages, but without peers.
 ///
 /// Peers can already reach it. Arrivals wait until it is connected.
 #[derive(Debug)]
-pub struct Prepared {
-    pub(super) ground: Ground,
-    pub(super) address: Address,
+pub struct PreparedPortals {
+    pub(super) resources: PortalsResources,
+    pub(super) address: PortalsAddress,
     /// Places of its memory on the rails beside the first one.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<RailTableEntry>,
     /// Relative speeds of the rails.
-    pub(super) speeds: Speeds,
-    pub(super) said: Option<Arc<dyn Ends>>,
-    pub(super) compat: Option<Compat>,
+    pub(super) speeds: LaneSpeeds,
+    pub(super) end_records: Option<Arc<dyn ExitRecord>>,
+    pub(super) compat: Option<BaselineLayout>,
     pub(super) caps: Caps,
     pub(super) abilities: AbilitySummary,
-    pub(super) alarm: Timer,
+    pub(super) alarm: RetryTimer,
 }
 
 /// Resources of a rank. Dropping them closes the interface first, so that the library no longer accesses the memory.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct PortalsResources {
     /// Interface of the first rail.
-    pub(super) ni: Arc<Ni>,
-    pub(super) rails: Vec<Rail>,
-    pub(super) queues: Queues,
+    pub(super) ni: Arc<PortalsNi>,
+    pub(super) rails: Vec<PortalsRail>,
+    pub(super) queues: PortalsQueues,
     /// Event queue of task lists.
     pub(super) lists: Eq,
-    pub(super) pool: Pool,
-    pub(super) exports: Arc<Exports>,
+    pub(super) pool: PortalsSendPool,
+    pub(super) exports: Arc<PortalsExports>,
     /// Capacity of the completion queue, in events.
     pub(super) credits: u32,
     pub(super) counters: Arc<PortalsCounters>,
@@ -64,14 +64,14 @@ pub(super) struct Ground {
     matches_tags: bool,
 }
 
-impl Prepared {
+impl PreparedPortals {
     pub(super) fn open(config: &PortalsConfig) -> io::Result<Self> {
         let config = config.clone().laid_out();
         config.check()?;
         let library = open_library(&config)?;
         let first = config.interfaces.first().map(|one| one.number);
-        let mut ni = Ni::open(library, first, config.triggered, config.published)?;
-        let pscom = config.compat.as_ref().and_then(Compat::pscom);
+        let mut ni = PortalsNi::open(library, first, config.triggered, config.published)?;
+        let pscom = config.compat.as_ref().and_then(BaselineLayout::pscom);
         if let Some(pscom) = pscom {
             let most = &mut ni.limits.max_msg_size;
             let least = (MESSAGE_MAX as u64).min(*most);
@@ -80,10 +80,10 @@ impl Prepared {
         let ni = Arc::new(ni);
         let counters = Arc::clone(&config.counters);
         check_limits(&ni, &config)?;
-        let mut rails = vec![Rail::open(Arc::clone(&ni), &config)?];
+        let mut rails = vec![PortalsRail::open(Arc::clone(&ni), &config)?];
         let lists = queue(&ni, config.events)?;
-        let [board, eager] = rails[0].listen(None, pscom.is_none())?;
-        let tables = Tables {
+        let [board, eager] = rails[0].alloc_tables(None, pscom.is_none())?;
+        let tables = TableIndices {
             board,
             eager,
             rdma: ni.pt_alloc(None, None, false)?,
@@ -92,31 +92,30 @@ impl Prepared {
         };
         for interface in config.interfaces.iter().skip(1) {
             let library = ni.library.clone();
-            let ni = Ni::open(library, Some(interface.number), 0, config.published)?;
+            let ni = PortalsNi::open(library, Some(interface.number), 0, config.published)?;
             check_limits(&ni, &config)?;
-            let rail = Rail::open(Arc::new(ni), &config)?;
-            rail.listen(Some([board, eager]), true)?;
+            let rail = PortalsRail::open(Arc::new(ni), &config)?;
+            rail.alloc_tables(Some([board, eager]), true)?;
             rails.push(rail);
         }
-        tables
-            .all()
-            .into_iter()
-            .try_for_each(|table| small(table).map(drop))?;
-        let (pool, nonce) = (Pool::new()?, nonce());
-        let tags = posted_recvs::least(&ni, config.tags, rails.len(), config.compat.is_some());
-        let ground = Ground {
-            queues: Queues::new(&rails, lists, config.helper, &counters)?,
+        let mut all = tables.all().into_iter();
+        all.try_for_each(|table| small(table).map(drop))?;
+        let (pool, nonce) = (PortalsSendPool::new()?, nonce());
+        let is_foreign = config.compat.is_some();
+        let tags = posted_recvs::tagged_len_min(&ni, config.tags, rails.len(), is_foreign);
+        let ground = PortalsResources {
+            queues: PortalsQueues::new(&rails, lists, config.helper, &counters)?,
             lists,
             pool,
-            exports: Exports::new(&ni, tables.rdma, nonce, &counters)?,
+            exports: PortalsExports::new(&ni, tables.rdma, nonce, &counters)?,
             // Some libraries need one empty place to tell a full queue from an empty one.
-            credits: (config.events - 1).min(ni.wire.at_once),
+            credits: (config.events - 1).min(ni.wire.in_flight_max),
             counters,
             rails,
             ni,
             matches_tags: tags.is_some(),
         };
-        let address = Address {
+        let address = PortalsAddress {
             process: ground.ni.id()?,
             nonce,
             tables,
@@ -128,10 +127,10 @@ impl Prepared {
             speeds: multirail::speeds(&config.interfaces),
             caps: caps_of(&config, &ground, body_max),
             abilities: abilities(&ground.ni, tags),
-            alarm: Timer::new()?,
-            ground,
+            alarm: RetryTimer::new()?,
+            resources: ground,
             address,
-            said: config.ends,
+            end_records: config.ends,
             compat: config.compat,
         };
         prepared.lay_out()?;
@@ -149,29 +148,29 @@ impl Prepared {
     /// Appends the entries of the boards and the slabs.
     fn lay_out(&self) -> io::Result<()> {
         let tables = &self.address.tables;
-        for (nth, rail) in (0..).zip(&self.ground.rails) {
-            let entry = Entry {
+        for (nth, rail) in (0..).zip(&self.resources.rails) {
+            let entry = MatchEntry {
                 memory: Some(rail.board.range()),
                 kind: EntryKind::Board,
                 match_bits: self.address.control_bits(0),
                 ignore_bits: SENDER,
             };
             rail.ni.append(tables.board, &entry, 0)?;
-            self.ground.counters.all.entries.add(1);
+            self.resources.counters.all.entries.add(1);
             (0..rail.slabs.count())
-                .try_for_each(|slab| self.ground.give_slab(nth, tables.eager, slab))?;
+                .try_for_each(|slab| self.resources.give_slab(nth, tables.eager, slab))?;
         }
-        self.ground.lay_out_lists(tables)
+        self.resources.lay_out_lists(tables)
     }
 
     /// Puts a word to this rank itself, and checks every field of the events. A wrong family shows here.
     fn check_family(&self) -> io::Result<()> {
-        let (ni, process) = (Arc::clone(&self.ground.ni), self.address.process);
-        let first = &self.ground.rails[0];
+        let (ni, process) = (Arc::clone(&self.resources.ni), self.address.process);
+        let first = &self.resources.rails[0];
         let probe = BOARD_LEN - 16;
         first.board.atomic_u64(probe).store(WORD, RELAXED);
-        let near = first.near(first.board.range().slice(probe, 8), USER);
-        let far = Far {
+        let near = first.local_span(first.board.range().slice(probe, 8), USER);
+        let far = RemoteTarget {
             process,
             pt: self.address.tables.board,
             match_bits: self.address.control_bits(0x0123_4567),
@@ -183,7 +182,7 @@ impl Prepared {
             let polled = (0..PROBE_TURNS).find_map(poll);
             polled.map(|(got, _)| got.event)
         };
-        let (Some(ended), Some(told)) = (wait(first.ends), wait(first.hints)) else {
+        let (Some(ended), Some(told)) = (wait(first.completions), wait(first.hints)) else {
             return Err(unlike(&ni, "there are no events"));
         };
         let board = first.board.start().addr().get() as u64;
@@ -195,15 +194,15 @@ impl Prepared {
 }
 
 /// Returns the capabilities. The layouts of others fix the longest eager message.
-fn caps_of(config: &PortalsConfig, ground: &Ground, body_max: usize) -> Caps {
+fn caps_of(config: &PortalsConfig, ground: &PortalsResources, body_max: usize) -> Caps {
     Caps {
         eager_max: config.compat.is_some().then_some(body_max),
         ..caps(&ground.ni, body_max, ground.rails.len())
     }
 }
 
-fn open_library(config: &PortalsConfig) -> io::Result<Library> {
-    let library = Library::open(config.library.as_deref(), config.family.as_deref())?;
+fn open_library(config: &PortalsConfig) -> io::Result<PortalsLibrary> {
+    let library = PortalsLibrary::open(config.library.as_deref(), config.family.as_deref())?;
     let habits = config.habits.as_deref();
     habits.map_or(Ok(()), |habits| library.adopt(habits))?;
     Ok(library)
@@ -211,30 +210,30 @@ fn open_library(config: &PortalsConfig) -> io::Result<Library> {
 
 /// Returns the first field in which the events of the probe are wrong.
 fn wrong_field(
-    told: &Event,
-    ended: &Event,
-    process: Process,
-    far: Far,
+    told: &PortalsEvent,
+    ended: &PortalsEvent,
+    process: PortalsProcess,
+    far: RemoteTarget,
     start: u64,
 ) -> Option<&'static str> {
     let fields = [
-        ("the kind of PUT", told.kind == Kind::Put),
-        ("how the PUT ended", told.end == End::Well),
+        ("the kind of PUT", told.kind == PortalsEventKind::Put),
+        ("how the PUT ended", told.end == PortalsOutcome::Success),
         ("the header data", told.header == HEADER),
         ("the match bits", told.match_bits == far.match_bits),
         ("the length", told.mlength == 8),
         ("the start", told.start == start),
         ("the initiator", told.initiator == process),
         ("the portal table index", told.pt == far.pt),
-        ("the kind of ACK", ended.kind == Kind::Ack),
-        ("how the ACK ended", ended.end == End::Well),
+        ("the kind of ACK", ended.kind == PortalsEventKind::Ack),
+        ("how the ACK ended", ended.end == PortalsOutcome::Success),
         ("the user's pointer", ended.user == USER),
     ];
     let wrong = fields.into_iter().find(|(_, right)| !right);
     wrong.map(|(name, _)| name)
 }
 
-fn unlike(ni: &Ni, what: &str) -> io::Error {
+fn unlike(ni: &PortalsNi, what: &str) -> io::Error {
     let why = format!(
         "the Portals library does not behave as the family {} does: {what} of a put to itself; name the right family with \
          RIPSTOP_PORTALS_ABI",
@@ -243,11 +242,11 @@ fn unlike(ni: &Ni, what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
-impl Ground {
+impl PortalsResources {
     /// Appends the entry of a slab, so that the adapter may fill it.
     pub(super) fn give_slab(&self, rail: u32, pt: u32, slab: usize) -> io::Result<()> {
         let rail = &self.rails[rail as usize];
-        let entry = Entry {
+        let entry = MatchEntry {
             memory: Some(rail.slabs.range(slab)),
             kind: EntryKind::Slab {
                 min_free: rail.slabs.min_free() as u64,
@@ -266,9 +265,9 @@ impl Ground {
     }
 
     /// Exposes memory by the rails beside the first one, and returns the places.
-    fn open_rails(&self) -> io::Result<Vec<Place>> {
-        let open = |rail: &Rail| {
-            Ok(Place {
+    fn open_rails(&self) -> io::Result<Vec<RailTableEntry>> {
+        let open = |rail: &PortalsRail| {
+            Ok(RailTableEntry {
                 process: rail.ni.id()?,
                 table: self.exports.add_rail(&rail.ni)?,
             })
@@ -282,14 +281,14 @@ impl Ground {
     }
 
     /// Appends an entry and counts it.
-    pub(super) fn append(&self, pt: u32, entry: &Entry, user: u64) -> io::Result<()> {
+    pub(super) fn append(&self, pt: u32, entry: &MatchEntry, user: u64) -> io::Result<()> {
         self.ni.append(pt, entry, user)?;
         self.counters.all.entries.add(1);
         Ok(())
     }
 }
 
-impl Drop for Ground {
+impl Drop for PortalsResources {
     fn drop(&mut self) {
         self.queues.stop_helper();
         self.close();
@@ -297,9 +296,9 @@ impl Drop for Ground {
 }
 
 /// Checks that the interface has room for the minimum that the driver needs.
-fn check_limits(ni: &Ni, config: &PortalsConfig) -> io::Result<()> {
+fn check_limits(ni: &PortalsNi, config: &PortalsConfig) -> io::Result<()> {
     let limits = &ni.limits;
-    let message_max = ni.wire.most.min(MESSAGE_MAX as u64);
+    let message_max = ni.wire.op_max.min(MESSAGE_MAX as u64);
     let least = [
         ("max_eqs", u64::from(limits.max_eqs), 4),
         ("max_mds", u64::from(limits.max_mds), 2),
@@ -328,7 +327,7 @@ fn check_limits(ni: &Ni, config: &PortalsConfig) -> io::Result<()> {
     })
 }
 
-pub(super) fn queue(ni: &Ni, events: u32) -> io::Result<Eq> {
+pub(super) fn queue(ni: &PortalsNi, events: u32) -> io::Result<Eq> {
     ni.eq_alloc(u64::from(events)).map_err(|why| {
         let why = io::Error::from(why);
         let sentence = format!(

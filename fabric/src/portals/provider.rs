@@ -2,7 +2,9 @@
 
 use std::{io, sync::Arc};
 
-use super::{Compat, Interface, Portals, PortalsConfig, PortalsCounters, library::Library};
+use super::{
+    BaselineLayout, Interface, Portals, PortalsConfig, PortalsCounters, library::PortalsLibrary,
+};
 use crate::{
     lanes::RAILS_MAX,
     provider::{
@@ -58,7 +60,7 @@ impl Provider for PortalsProvider {
 
     fn check(&self, values: &DriverValues) -> Result<String, String> {
         let config = config(values).map_err(|why| why.to_string())?;
-        let library = Library::open(config.library.as_deref(), config.family.as_deref())
+        let library = PortalsLibrary::open(config.library.as_deref(), config.family.as_deref())
             .map_err(|why| why.to_string())?;
         Ok(format!(
             "a library with the binary interface {}",
@@ -100,12 +102,12 @@ fn config(values: &DriverValues) -> io::Result<PortalsConfig> {
 }
 
 /// Returns the foreign message layout, configured by that library's own variables.
-fn compat(name: &str) -> io::Result<Option<Compat>> {
+fn compat(name: &str) -> io::Result<Option<BaselineLayout>> {
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         let value = value.to_string_lossy().into_owned();
         Some((name.into_string().ok()?, value))
     });
-    Compat::named(name, variables)
+    BaselineLayout::named(name, variables)
 }
 
 const SETTINGS: &[&DriverSetting] = &[

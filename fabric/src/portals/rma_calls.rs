@@ -2,10 +2,10 @@
 #![expect(unsafe_code, reason = "calls C functions")]
 
 use super::{
-    calls::{Md, Ni, Result},
-    event::Process,
-    struct_buffer::Bytes,
-    profile::Operators,
+    calls::{Md, PortalsNi, PortalsResult},
+    event::PortalsProcess,
+    profile::OperatorNumbers,
+    struct_buffer::StructBuffer,
 };
 use crate::{
     driver::AtomicOp,
@@ -14,7 +14,7 @@ use crate::{
 
 /// Local side of an operation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Near {
+pub(super) struct MdSpan {
     pub(super) md: Md,
     pub(super) offset: u64,
     pub(super) len: u64,
@@ -24,16 +24,22 @@ pub(super) struct Near {
 
 /// Remote side of an operation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Far {
-    pub(super) process: Process,
+pub(super) struct RemoteTarget {
+    pub(super) process: PortalsProcess,
     pub(super) pt: u32,
     pub(super) match_bits: u64,
     pub(super) offset: u64,
 }
 
-impl Ni {
+impl PortalsNi {
     /// Starts a put. With `acknowledge`, the completion event returns `user`; otherwise there is no event.
-    pub(super) fn put(&self, near: Near, far: Far, header: u64, acknowledge: bool) -> Result<()> {
+    pub(super) fn put(
+        &self,
+        near: MdSpan,
+        far: RemoteTarget,
+        header: u64,
+        acknowledge: bool,
+    ) -> PortalsResult<()> {
         let ack = if acknowledge {
             self.profile().options.ack_req
         } else {
@@ -56,7 +62,7 @@ impl Ni {
         })
     }
 
-    pub(super) fn get(&self, near: Near, far: Far) -> Result<()> {
+    pub(super) fn get(&self, near: MdSpan, far: RemoteTarget) -> PortalsResult<()> {
         // SAFETY: takes numbers only; memory was named to the descriptor.
         self.call("PtlGet", || unsafe {
             (self.library.symbols.get)(
@@ -74,7 +80,13 @@ impl Ni {
 
     /// Starts a 64-bit atomic. The operand is read at offset `operand` of the descriptor, and the previous value is written to
     /// `near`.
-    pub(super) fn atomic(&self, near: Near, operand: u64, far: Far, op: AtomicOp) -> Result<()> {
+    pub(super) fn atomic(
+        &self,
+        near: MdSpan,
+        operand: u64,
+        far: RemoteTarget,
+        op: AtomicOp,
+    ) -> PortalsResult<()> {
         let operators = &self.profile().operators;
         let symbols = &self.library.symbols;
         let (md, len, user) = (near.md.0, near.len, near.user);
@@ -104,7 +116,7 @@ impl Ni {
             AtomicOp::CompareSwap { expected, .. } => (operators.cswap, expected),
             _ => (operators.swap, 0),
         };
-        let mut compared = Bytes::default();
+        let mut compared = StructBuffer::default();
         compared.put(0, 8, expected);
         // SAFETY: takes numbers, and an operand that is long enough.
         self.call("PtlSwap", || unsafe {
@@ -128,7 +140,7 @@ impl Ni {
     }
 }
 
-impl Operators {
+impl OperatorNumbers {
     /// Returns the operator of atomics that always write and take one operand.
     const fn of(&self, op: AtomicOp) -> Option<u32> {
         Some(match op {

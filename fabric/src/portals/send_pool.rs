@@ -2,13 +2,13 @@
 
 use std::io;
 
-use crate::{driver::LocalRange, memory::Region};
+use crate::{driver::LocalRange, memory::MemoryRegion};
 
 /// Pool of slots.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct PortalsSendPool {
     /// Memory for all slots, plus as much again whenever that many slots were lost.
-    parts: Vec<Region>,
+    parts: Vec<MemoryRegion>,
     free: [Vec<u32>; CLASSES],
     /// Slots made so far, including lost ones.
     made: [u32; CLASSES],
@@ -16,19 +16,19 @@ pub(super) struct Pool {
 
 /// A slot in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot {
+pub(super) struct PortalsSendSlot {
     pub(super) class: u8,
     at: u32,
 }
 
-impl Pool {
+impl PortalsSendPool {
     /// Allocates the pool.
     ///
     /// # Errors
     /// If there is no memory for it.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
-            parts: vec![Region::vacant(start_of(CLASSES))?],
+            parts: vec![MemoryRegion::vacant(start_of(CLASSES))?],
             free: COUNTS.map(|count| (0..count).rev().collect()),
             made: COUNTS,
         })
@@ -41,21 +41,21 @@ impl Pool {
         u8::try_from(class).unwrap_or(u8::MAX)
     }
 
-    pub(super) fn take(&mut self, class: u8) -> Option<Slot> {
+    pub(super) fn take(&mut self, class: u8) -> Option<PortalsSendSlot> {
         let at = self.free[usize::from(class)].pop()?;
-        Some(Slot { class, at })
+        Some(PortalsSendSlot { class, at })
     }
 
-    pub(super) fn give_back(&mut self, slot: Slot) {
+    pub(super) fn give_back(&mut self, slot: PortalsSendSlot) {
         self.free[usize::from(slot.class)].push(slot.at);
     }
 
     /// Replaces a slot that the library may still read. Its memory is never reused, because the last read is unknown.
-    pub(super) fn lose(&mut self, slot: Slot) {
+    pub(super) fn lose(&mut self, slot: PortalsSendSlot) {
         let class = usize::from(slot.class);
         let new = self.made[class];
         if (new / COUNTS[class]) as usize == self.parts.len() {
-            let Ok(part) = Region::vacant(start_of(CLASSES)) else {
+            let Ok(part) = MemoryRegion::vacant(start_of(CLASSES)) else {
                 return; // the pool has one slot less
             };
             self.parts.push(part);
@@ -65,21 +65,21 @@ impl Pool {
     }
 
     /// Returns the part with a slot, and the offset in it.
-    fn place(&self, slot: Slot) -> (&Region, usize) {
+    fn place(&self, slot: PortalsSendSlot) -> (&MemoryRegion, usize) {
         let class = usize::from(slot.class);
         let (part, nth) = (slot.at / COUNTS[class], slot.at % COUNTS[class]);
         let at = start_of(class) + SIZES[class] * nth as usize;
         (&self.parts[part as usize], at)
     }
 
-    pub(super) fn fill(&self, slot: Slot, header: &[u8], body: &[u8]) {
+    pub(super) fn fill(&self, slot: PortalsSendSlot, header: &[u8], body: &[u8]) {
         let (part, at) = self.place(slot);
         part.write(at, header);
         part.write(at + header.len(), body);
     }
 
     /// Returns the first bytes of a slot; without a slot, an empty range.
-    pub(super) fn range(&self, slot: Option<Slot>, len: usize) -> LocalRange {
+    pub(super) fn range(&self, slot: Option<PortalsSendSlot>, len: usize) -> LocalRange {
         let (part, at) = slot.map_or((&self.parts[0], 0), |slot| self.place(slot));
         part.range().slice(at, len)
     }
@@ -107,17 +107,17 @@ pub(super) const OF_ONE_PEER: [usize; CLASSES] = [256, 32, 16];
 
 #[cfg(test)]
 mod tests {
-    use super::{BODY_MAX, COUNTS, HEADER_MAX, Pool, SIZES, Slot};
+    use super::{BODY_MAX, COUNTS, HEADER_MAX, PortalsSendPool, PortalsSendSlot, SIZES};
 
-    fn take_all(pool: &mut Pool) -> Vec<Slot> {
+    fn take_all(pool: &mut PortalsSendPool) -> Vec<PortalsSendSlot> {
         (0..3_u8)
             .flat_map(|class| std::iter::from_fn(|| pool.take(class)).collect::<Vec<_>>())
             .collect()
     }
 
     /// Returns the sorted start addresses of slots, and asserts that no two overlap.
-    fn starts(pool: &Pool, slots: &[Slot]) -> Vec<usize> {
-        let ends = |slot: &Slot| {
+    fn starts(pool: &PortalsSendPool, slots: &[PortalsSendSlot]) -> Vec<usize> {
+        let ends = |slot: &PortalsSendSlot| {
             let len = SIZES[usize::from(slot.class)];
             let start = pool.range(Some(*slot), len).start().addr().get();
             (start, start + len)
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn slots_do_not_overlap_and_come_back() {
-        let mut pool = Pool::new().expect("memory");
+        let mut pool = PortalsSendPool::new().expect("memory");
         let taken = take_all(&mut pool);
         assert_eq!(taken.len(), COUNTS.iter().sum::<u32>() as usize);
         starts(&pool, &taken);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_is_lost_is_never_used_again_and_there_are_as_many_as_before() {
-        let mut pool = Pool::new().expect("memory");
+        let mut pool = PortalsSendPool::new().expect("memory");
         let mut ever = Vec::new();
         for _ in 0..3 {
             let taken = take_all(&mut pool);
@@ -153,7 +153,10 @@ mod tests {
 
     #[test]
     fn the_longest_message_has_a_slot() {
-        assert_eq!(Pool::class(HEADER_MAX + BODY_MAX), 2);
-        assert_eq!((Pool::class(0), Pool::class(257)), (0, 1));
+        assert_eq!(PortalsSendPool::class(HEADER_MAX + BODY_MAX), 2);
+        assert_eq!(
+            (PortalsSendPool::class(0), PortalsSendPool::class(257)),
+            (0, 1)
+        );
     }
 }

@@ -1,25 +1,25 @@
 //! Shutdown of a rank: its farewell to peers, and how long it waits for them.
 
 use super::{
-    calls::Refused,
-    rma_calls::Far,
-    outbox::Letter,
-    peer::{Label, Life},
+    calls::PortalsCallError,
     driver_state::Portals,
+    outbox::PortalsOutMessage,
+    peer::{MessageLabel, PortalsPeerState},
+    rma_calls::RemoteTarget,
 };
-use crate::driver::{self, Down, Driver, Failure, Sink, Token};
+use crate::driver::{self, CommandFailure, CommandToken, DownCause, Driver, Sink};
 
 impl Portals {
     /// Puts zero bytes to the board of every peer, by each rail, so that later operations need not wait for a peer that has ended
     /// meanwhile.
-    pub(super) fn meet_all(&self) -> Result<(), Refused> {
-        for (lane, rail) in (0..).zip(&self.ground.rails) {
+    pub(super) fn contact_all_peers(&self) -> Result<(), PortalsCallError> {
+        for (lane, rail) in (0..).zip(&self.resources.rails) {
             for (to, peer) in (0..).zip(&self.peers).filter(|(to, _)| *to != self.me) {
                 let Some((process, _)) = self.place(to, lane) else {
                     continue;
                 };
-                let near = rail.near(rail.board.range().slice(0, 0), 0);
-                let far = Far {
+                let near = rail.local_span(rail.board.range().slice(0, 0), 0);
+                let far = RemoteTarget {
                     process,
                     pt: peer.address.tables.board,
                     match_bits: peer.address.control_bits(self.me),
@@ -36,9 +36,9 @@ impl Portals {
     fn stay_for_all(&mut self) {
         let mut idle = 0;
         while idle < MEETING_TURNS && self.is_expected() {
-            let turn = Driver::progress(self, 64, &mut Nobody);
+            let turn = Driver::progress(self, 64, &mut PortalsDiscardSink);
             idle = match turn.events {
-                0 if !self.ground.queues.wait(GOODBYE_MILLIS) => idle + 1,
+                0 if !self.resources.queues.wait(GOODBYE_MILLIS) => idle + 1,
                 _ => 0,
             };
         }
@@ -47,26 +47,26 @@ impl Portals {
     /// Returns true if some peer has not been heard from yet.
     fn is_expected(&self) -> bool {
         let mut others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
-        others.any(|(_, peer)| !peer.heard && peer.life == Life::Up)
+        others.any(|(_, peer)| !peer.heard && peer.state == PortalsPeerState::Up)
     }
 
     /// Notifies all known peers that nothing follows, and waits until they have accepted everything. Gives up after a second
     /// without progress.
-    fn say_goodbye(&mut self, how: Down) {
+    fn say_goodbye(&mut self, how: DownCause) {
         let ranks = 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
         let mut unsaid: Vec<_> = ranks.filter(|rank| *rank != self.me).collect();
-        let refused = self.ground.counters.refused.get();
+        let refused = self.resources.counters.refused.get();
         let mut idle = 0;
         loop {
-            unsaid.retain(|rank| !self.bid_farewell(*rank, Label::Bye(how)));
-            let refusals = self.ground.counters.refused.get() - refused;
+            unsaid.retain(|rank| !self.bid_farewell(*rank, MessageLabel::Bye(how)));
+            let refusals = self.resources.counters.refused.get() - refused;
             let through = unsaid.is_empty() && self.is_through();
             if through || idle == GOODBYE_TURNS || refusals > GOODBYE_REFUSALS {
                 return;
             }
-            let turn = Driver::progress(self, 64, &mut Nobody);
+            let turn = Driver::progress(self, 64, &mut PortalsDiscardSink);
             idle = match turn.events {
-                0 if !self.ground.queues.wait(GOODBYE_MILLIS) => idle + 1,
+                0 if !self.resources.queues.wait(GOODBYE_MILLIS) => idle + 1,
                 _ => 0,
             };
         }
@@ -75,23 +75,23 @@ impl Portals {
     /// Lets a library that moves bytes only in calls send its remaining answers, because peers would request them forever.
     fn linger(&mut self) {
         for _ in 0..LINGER_TURNS {
-            if !self.ground.queues.wait(LINGER_MILLIS) {
+            if !self.resources.queues.wait(LINGER_MILLIS) {
                 return;
             }
-            let _events = Driver::progress(self, 64, &mut Nobody);
+            let _events = Driver::progress(self, 64, &mut PortalsDiscardSink);
         }
     }
 
     /// Queues the farewell to a peer. Returns true if that is done or not needed.
-    fn bid_farewell(&mut self, rank: u32, label: Label) -> bool {
+    fn bid_farewell(&mut self, rank: u32, label: MessageLabel) -> bool {
         let peer = self.peer(rank);
-        if !peer.met || peer.life != Life::Up {
+        if !peer.met || peer.state != PortalsPeerState::Up {
             return true;
         }
         if self.buffers.is_some() {
             return self.send_by_buffers(rank, label, [&[]; 2]);
         }
-        self.push(rank, Letter::new(None, 0, label.bits()));
+        self.push(rank, PortalsOutMessage::new(None, 0, label.bits()));
         true
     }
 
@@ -99,45 +99,45 @@ impl Portals {
         let is_idle = |rank| self.buffers.as_ref().is_none_or(|all| all.is_idle(rank));
         let others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
         self.operations.is_idle()
-            && self.due.is_empty()
+            && self.words_due.is_empty()
             && (others.into_iter()).all(|(rank, peer)| peer.outbox.is_empty() && is_idle(rank))
     }
 }
 
 impl Drop for Portals {
     fn drop(&mut self) {
-        self.ground.queues.stop_helper();
+        self.resources.queues.stop_helper();
         let how = if std::thread::panicking() {
-            Down::Failed
+            DownCause::Failed
         } else {
-            Down::Finished
+            DownCause::Finished
         };
-        if self.ground.ni.waits_to_meet {
+        if self.resources.ni.waits_to_meet {
             self.stay_for_all();
         }
         self.say_goodbye(how);
-        if !self.ground.ni.moves_alone {
+        if !self.resources.ni.async_progress {
             self.linger();
         }
-        if let Some(ends) = &self.said {
-            ends.leave(self.me, how);
+        if let Some(ends) = &self.end_records {
+            ends.record_exit(self.me, how);
         }
         // Close the interface before the memory of operations is freed.
-        self.ground.close();
+        self.resources.close();
     }
 }
 
 /// Sink for events after the runtime has stopped listening.
-struct Nobody;
+struct PortalsDiscardSink;
 
-impl Sink for Nobody {
-    fn message(&mut self, _: driver::Peer, _: &[u8], _: driver::Payload<'_>) {}
-    fn complete(&mut self, _: Token) {}
-    fn fetched(&mut self, _: Token, _: u64) {}
-    fn failed(&mut self, _: Token, _: Failure) {}
-    fn reached(&mut self, _: Token) {}
-    fn triggered(&mut self, _: Token) {}
-    fn peer_down(&mut self, _: driver::Peer, _: Down) {}
+impl Sink for PortalsDiscardSink {
+    fn message(&mut self, _: driver::WorldRank, _: &[u8], _: driver::PayloadView<'_>) {}
+    fn complete(&mut self, _: CommandToken) {}
+    fn fetched(&mut self, _: CommandToken, _: u64) {}
+    fn failed(&mut self, _: CommandToken, _: CommandFailure) {}
+    fn reached(&mut self, _: CommandToken) {}
+    fn triggered(&mut self, _: CommandToken) {}
+    fn peer_down(&mut self, _: driver::WorldRank, _: DownCause) {}
 }
 
 /// A second without events in total, enough for a living peer.

@@ -5,9 +5,9 @@ use std::ffi::c_void;
 /// Buffer for any structure of any family. Starts as zeros, so fields unknown to a family stay zero.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(16))]
-pub(super) struct Bytes([[u8; 16]; 8]);
+pub(super) struct StructBuffer([[u8; 16]; 8]);
 
-impl Bytes {
+impl StructBuffer {
     /// Returns a buffer filled with a mark, which shows what the library has written.
     pub(super) const fn marked() -> Self {
         Self([[MARK; 16]; 8])

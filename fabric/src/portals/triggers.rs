@@ -4,35 +4,35 @@
 use std::ffi::c_int;
 
 use super::{
-    calls::{Ct, Eq, Md, Ni, Refused, Result},
-    struct_buffer::Bytes,
+    calls::{Ct, Eq, Md, PortalsCallError, PortalsNi, PortalsResult},
     library::Triggers,
-    rma_calls::{Far, Near},
+    rma_calls::{MdSpan, RemoteTarget},
+    struct_buffer::StructBuffer,
 };
-use crate::offload::Combination;
+use crate::offload::TypedOperator;
 
 /// Value of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Count {
+pub(super) struct CtValue {
     pub(super) success: u64,
     pub(super) failure: u64,
 }
 
-impl Count {
+impl CtValue {
     /// Returns the sum that triggered operations are compared with.
     pub(super) const fn sum(self) -> u64 {
         self.success.saturating_add(self.failure)
     }
 }
 
-impl Ni {
+impl PortalsNi {
     /// Returns true if the library has the functions that this file calls.
     pub(super) const fn has_triggers(&self) -> bool {
         self.library.triggers.is_some()
     }
 
-    pub(super) fn ct_alloc(&self) -> Result<Ct> {
-        let mut ct = Bytes::default();
+    pub(super) fn ct_alloc(&self) -> PortalsResult<Ct> {
+        let mut ct = StructBuffer::default();
         // SAFETY: the place is long enough.
         self.trigger("PtlCTAlloc", |triggers| unsafe {
             (triggers.ct_alloc)(self.ni, ct.write())
@@ -55,15 +55,15 @@ impl Ni {
     }
 
     /// Returns the value of a counter, or zero if the interface is closed.
-    pub(super) fn ct_get(&self, ct: Ct) -> Count {
-        let mut count = Bytes::default();
+    pub(super) fn ct_get(&self, ct: Ct) -> CtValue {
+        let mut count = StructBuffer::default();
         // SAFETY: the place is long enough.
         let read = self.trigger("PtlCTGet", |triggers| unsafe {
             (triggers.ct_get)(ct.0, count.write())
         });
         read.map_or_else(
-            |_| Count::default(),
-            |()| Count {
+            |_| CtValue::default(),
+            |()| CtValue {
                 success: count.get(0, 8),
                 failure: count.get(8, 8),
             },
@@ -78,7 +78,7 @@ impl Ni {
         });
     }
 
-    pub(super) fn ct_inc(&self, ct: Ct, by: u64) -> Result<()> {
+    pub(super) fn ct_inc(&self, ct: Ct, by: u64) -> PortalsResult<()> {
         // SAFETY: takes numbers only.
         self.trigger("PtlCTInc", |triggers| unsafe {
             (triggers.ct_inc)(ct.0, by, 0)
@@ -87,18 +87,18 @@ impl Ni {
 
     /// Binds a descriptor for all memory, whose operations count at `ct` when they are acknowledged, and post an event to `eq`
     /// when they fail.
-    pub(super) fn md_bind_counting(&self, ct: Ct, eq: Eq) -> Result<Md> {
+    pub(super) fn md_bind_counting(&self, ct: Ct, eq: Eq) -> PortalsResult<Md> {
         let profile = self.profile();
         let options = &profile.options;
         let all = options.md_event_success_disable
             | options.md_event_send_disable
             | options.md_event_ct_ack;
-        let mut md = Bytes::default();
+        let mut md = StructBuffer::default();
         md.put(8, 8, profile.any.size);
         md.put(16, 4, all.into());
         md.put(profile.layout.md_eq, profile.handle_len, eq.0);
         md.put(profile.layout.md_ct, profile.handle_len, ct.0);
-        let mut place = Bytes::default();
+        let mut place = StructBuffer::default();
         // SAFETY: the structure is as the family lays it out, and the place is long enough.
         self.call("PtlMDBind", || unsafe {
             (self.library.symbols.md_bind)(self.ni, md.read(), place.write())
@@ -107,7 +107,7 @@ impl Ni {
     }
 
     /// Releases a descriptor. Fails as `InUse` while an operation may access memory through it.
-    pub(super) fn md_release(&self, md: Md) -> Result<()> {
+    pub(super) fn md_release(&self, md: Md) -> PortalsResult<()> {
         // SAFETY: takes a handle that `md_bind` gave.
         self.trigger("PtlMDRelease", |triggers| unsafe {
             (triggers.md_release)(md.0)
@@ -117,11 +117,11 @@ impl Ni {
     /// Starts an acknowledged put when a counter reaches a value.
     pub(super) fn put_when(
         &self,
-        near: Near,
-        far: Far,
+        near: MdSpan,
+        far: RemoteTarget,
         header: u64,
         when: (Ct, u64),
-    ) -> Result<()> {
+    ) -> PortalsResult<()> {
         let ack = self.profile().options.ack_req;
         // SAFETY: takes numbers only; memory was named to the descriptor.
         self.trigger("PtlTriggeredPut", |triggers| unsafe {
@@ -150,12 +150,14 @@ impl Ni {
     /// Starts an acknowledged atomic when a counter reaches a value.
     pub(super) fn combine_when(
         &self,
-        near: Near,
-        far: Far,
-        how: Combination,
+        near: MdSpan,
+        far: RemoteTarget,
+        how: TypedOperator,
         when: (Ct, u64),
-    ) -> Result<()> {
-        let missing = || Refused::Code("the Portals library has no PtlTriggeredAtomic".to_owned());
+    ) -> PortalsResult<()> {
+        let missing = || {
+            PortalsCallError::Permanent("the Portals library has no PtlTriggeredAtomic".to_owned())
+        };
         let combining = self.library.combining.as_ref().ok_or_else(missing)?;
         let profile = self.profile();
         // SAFETY: takes numbers only; memory was named to the descriptor.
@@ -180,15 +182,15 @@ impl Ni {
     }
 
     /// Adds to a counter when a counter, possibly the same, reaches a value.
-    pub(super) fn inc_when(&self, ct: Ct, by: u64, when: (Ct, u64)) -> Result<()> {
+    pub(super) fn inc_when(&self, ct: Ct, by: u64, when: (Ct, u64)) -> PortalsResult<()> {
         // SAFETY: takes numbers only.
         self.trigger("PtlTriggeredCTInc", |triggers| unsafe {
             (triggers.triggered_inc)(ct.0, by, 0, when.0.0, when.1)
         })
     }
 
-    fn trigger(&self, name: &str, call: impl FnOnce(&Triggers) -> c_int) -> Result<()> {
-        let missing = || Refused::Code(format!("the Portals library has no {name}"));
+    fn trigger(&self, name: &str, call: impl FnOnce(&Triggers) -> c_int) -> PortalsResult<()> {
+        let missing = || PortalsCallError::Permanent(format!("the Portals library has no {name}"));
         let triggers = self.library.triggers.as_ref().ok_or_else(missing)?;
         self.call(name, || call(triggers))
     }

@@ -10,12 +10,12 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
-use super::calls::Ni;
+use super::calls::PortalsNi;
 
-impl Ni {
+impl PortalsNi {
     /// Returns duplicates of the library's descriptors for sleeping; empty if it has none.
     pub(super) fn wake_fds(&self) -> io::Result<Vec<OwnedFd>> {
-        let mut fds = PollFds::default();
+        let mut fds = PollFdArray::default();
         let count = self.poll_fds(&mut fds);
         let fds = fds.0[..count].iter().map(|poll| {
             // SAFETY: open as long as the interface is, and duplicated at once.
@@ -27,7 +27,7 @@ impl Ni {
 
     /// Makes the descriptors readable on later events. Returns false if there are none.
     pub(super) fn arm_fds(&self) -> bool {
-        self.poll_fds(&mut PollFds::default()) > 0
+        self.poll_fds(&mut PollFdArray::default()) > 0
     }
 
     /// Clears the readiness of the descriptors. The library is told what `poll` found, because it may ignore descriptors that are
@@ -36,7 +36,7 @@ impl Ni {
         let Some(waking) = &self.library.waking else {
             return;
         };
-        let mut fds = PollFds::default();
+        let mut fds = PollFdArray::default();
         let count = self.poll_fds(&mut fds);
         // SAFETY: `count` entries were filled in. An interrupted call finds nothing, and the next one follows soon.
         let _ready = unsafe { libc::poll(fds.0.as_mut_ptr().cast(), count as libc::nfds_t, 0) };
@@ -44,7 +44,7 @@ impl Ni {
         let _events = unsafe { (waking.poll_events)(self.ni, fds.write()) };
     }
 
-    fn poll_fds(&self, fds: &mut PollFds) -> usize {
+    fn poll_fds(&self, fds: &mut PollFdArray) -> usize {
         let Some(waking) = &self.library.waking else {
             return 0;
         };
@@ -61,7 +61,7 @@ impl Ni {
 
 /// Array of `struct pollfd`.
 #[derive(Default)]
-struct PollFds([PollFd; FDS_MAX]);
+struct PollFdArray([PollFd; FDS_MAX]);
 
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
@@ -71,7 +71,7 @@ struct PollFd {
     revents: i16,
 }
 
-impl PollFds {
+impl PollFdArray {
     const fn write(&mut self) -> *mut c_void {
         self.0.as_mut_ptr().cast()
     }

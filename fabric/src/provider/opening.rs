@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use super::DriverValues;
 use crate::{
-    counters::Counters,
-    driver::{Driver, Ends, Prepared},
-    shm::{Node, Wake},
+    counters::DriverStats,
+    driver::{Driver, ExitRecord, PreparedEndpoint},
+    shm::{BoardRanks, WakeMethod},
 };
 
 /// Place of a rank in its job.
@@ -18,7 +18,7 @@ pub struct JobPlace {
     /// Number of ranks in the job.
     pub size: u32,
     /// Ranks of this node in ascending order, and their board. A board belongs to a node, and any driver may use it.
-    pub node: Node,
+    pub node: BoardRanks,
     /// Greatest number of ranks on a node, which is the same on all ranks.
     pub ranks_per_node: u32,
 }
@@ -39,7 +39,7 @@ pub struct OpenRequest<'a> {
     /// Place of this rank in the job.
     pub place: JobPlace,
     /// How ranks of the node wake this rank, if they share memory.
-    pub wake: Wake,
+    pub wake: WakeMethod,
     /// Time that a rank may take to appear.
     pub patience: Duration,
     /// Time for which a rank may be silent, if the user has set one. Otherwise the driver's own limits apply.
@@ -51,13 +51,13 @@ pub struct OpenRequest<'a> {
     /// Values of the drivers' settings.
     pub values: &'a DriverValues,
     /// Counters that the driver updates.
-    pub counters: Arc<Counters>,
+    pub counters: Arc<DriverStats>,
 }
 
 impl OpenRequest<'_> {
     /// Returns the record of how ranks ended, if this driver must keep it.
     #[must_use]
-    pub fn ends(&self) -> Option<Arc<dyn Ends>> {
+    pub fn ends(&self) -> Option<Arc<dyn ExitRecord>> {
         let node = self.announces_ends.then(|| self.place.node.clone())?;
         Some(Arc::new(node))
     }
@@ -83,7 +83,7 @@ pub enum DriverEndpoint {
     /// The driver needs no addresses of the other ranks.
     Ready(Box<dyn Driver>),
     /// The driver needs the addresses of all ranks.
-    Prepared(Box<dyn Prepared>),
+    Prepared(Box<dyn PreparedEndpoint>),
 }
 
 impl OpenedDriver {
@@ -96,7 +96,7 @@ impl OpenedDriver {
     }
 
     /// Returns a driver that needs the addresses of all ranks.
-    pub fn prepared(prepared: impl Prepared + 'static) -> Self {
+    pub fn prepared(prepared: impl PreparedEndpoint + 'static) -> Self {
         Self {
             endpoint: DriverEndpoint::Prepared(Box::new(prepared)),
             notices: Vec::new(),

@@ -14,7 +14,7 @@ use rustix::{
 
 /// The ranks that we wait for.
 #[derive(Debug)]
-pub(super) struct Late {
+pub(super) struct AbsentRanks {
     patience: Duration,
     /// Deadline of each rank, on the system's monotonic clock.
     until: BTreeMap<u32, Duration>,
@@ -22,7 +22,7 @@ pub(super) struct Late {
     timer: Option<OwnedFd>,
 }
 
-impl Late {
+impl AbsentRanks {
     pub(super) const fn new(patience: Duration) -> Self {
         Self {
             patience,
@@ -46,7 +46,7 @@ impl Late {
     }
 
     /// Stops waiting for `rank`.
-    pub(super) fn met(&mut self, rank: u32) {
+    pub(super) fn stop_expecting(&mut self, rank: u32) {
         if self.until.remove(&rank).is_some() {
             self.set();
         }

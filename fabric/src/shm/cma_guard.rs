@@ -10,32 +10,35 @@ use std::sync::atomic::{
 };
 
 use super::{
-    Shm, Standing,
-    doorbell::PeerBell,
+    Shm, ShmPeerStatus,
     board::{Board, PeerState, index},
-    segment::Segment,
+    doorbell::PeerDoorbell,
+    segment::ShmSegment,
 };
-use crate::{counters::Counters, driver::Failure};
+use crate::{counters::DriverStats, driver::CommandFailure};
 
 /// One rank's access to the memory of another.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct CmaGuard {
     pub(super) board: Board,
     /// Segment of the owner.
-    pub(super) segment: Segment,
+    pub(super) segment: ShmSegment,
     pub(super) me: u32,
     pub(super) owner: u32,
 }
 
-impl Gate {
+impl CmaGuard {
     /// Makes a system call, unless the owner has given us up. If the owner does so during the call, the bytes read may be
     /// anything and the result is an error.
-    pub(super) fn pass<T>(&self, copy: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    pub(super) fn run_guarded<T>(
+        &self,
+        copy: impl FnOnce() -> Result<T, CommandFailure>,
+    ) -> Result<T, CommandFailure> {
         let copies = self.board.copies_with(self.me);
         copies.store(self.owner + 1, Relaxed);
         fence(SeqCst);
         let copied = if self.segment.is_closed_to(self.me) {
-            Err(Failure::PeerDown)
+            Err(CommandFailure::PeerDown)
         } else {
             copy()
         };
@@ -43,8 +46,9 @@ impl Gate {
         fence(SeqCst);
         if self.segment.is_closed_to(self.me) {
             // The owner may sleep until our copy has ended.
-            PeerBell::new(&self.board, self.owner, false).ring(&self.board, &Counters::default());
-            return Err(Failure::PeerDown);
+            PeerDoorbell::new(&self.board, self.owner, false)
+                .ring(&self.board, &DriverStats::default());
+            return Err(CommandFailure::PeerDown);
         }
         copied
     }
@@ -53,11 +57,11 @@ impl Gate {
 impl Shm {
     /// Gives up a rank that may be alive, for a reason outside of shared memory. It is reported as down as soon as it stops
     /// copying.
-    pub(crate) fn part_from(&mut self, rank: u32) {
-        if self.standing[index(rank)] == Standing::Gone || self.parting.contains(&rank) {
+    pub(crate) fn begin_giving_up(&mut self, rank: u32) {
+        if self.peer_status[index(rank)] == ShmPeerStatus::Down || self.giving_up.contains(&rank) {
             return;
         }
-        self.parting.push(rank);
+        self.giving_up.push(rank);
         self.close_to(rank);
     }
 
@@ -69,38 +73,38 @@ impl Shm {
         self.segment.close_to(rank);
         self.board.changes().fetch_add(1, Release);
         if self.board.state_of(rank) == PeerState::Ready {
-            PeerBell::new(&self.board, rank, false).ring(&self.board, &self.counters);
+            PeerDoorbell::new(&self.board, rank, false).ring(&self.board, &self.counters);
         }
         fence(SeqCst);
     }
 
     /// Gives up those of `ranks` that have given us up.
-    pub(super) fn part_from_the_closed(&mut self, ranks: &[u32]) {
+    pub(super) fn give_up_closed_peers(&mut self, ranks: &[u32]) {
         for rank in ranks {
             let link = self.links[index(*rank)].as_deref();
             if link.is_some_and(|link| link.segment.is_closed_to(self.rank)) {
-                self.part_from(*rank);
+                self.begin_giving_up(*rank);
             }
         }
     }
 
     /// Returns true if a rank that we are giving up does not copy any more. Once true, this stays true.
-    pub(super) fn has_come_out(&self, rank: u32) -> bool {
+    pub(super) fn has_stopped_copying(&self, rank: u32) -> bool {
         let copies = self.board.copies_with(rank).load(SeqCst);
         copies != self.rank + 1 || self.board.state_of(rank) != PeerState::Ready
     }
 
     #[cold]
-    pub(super) fn part_from_those_outside(&mut self) {
-        for rank in std::mem::take(&mut self.parting) {
-            if self.standing[index(rank)] == Standing::Gone {
+    pub(super) fn finish_giving_up(&mut self) {
+        for rank in std::mem::take(&mut self.giving_up) {
+            if self.peer_status[index(rank)] == ShmPeerStatus::Down {
                 continue; // its process has ended meanwhile
             }
-            if self.has_come_out(rank) {
+            if self.has_stopped_copying(rank) {
                 let why = "a driver beside shared memory has lost this rank, or it has given us up";
                 self.give_up(rank, std::io::Error::other(why));
             } else {
-                self.parting.push(rank);
+                self.giving_up.push(rank);
             }
         }
     }

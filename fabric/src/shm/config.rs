@@ -4,17 +4,17 @@ use std::{io, sync::Arc, time::Duration};
 
 use super::{
     cma, ring,
-    segment::{CHUNK_LEN, Shape},
+    segment::{CHUNK_LEN, SegmentShape},
 };
 use crate::{
-    counters::Counters,
-    driver::{Caps, Cost},
+    counters::DriverStats,
+    driver::{Caps, DriverCost},
 };
 
 /// How peers wake a rank that sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Wake {
+pub enum WakeMethod {
     /// Through a futex word on the board. For ranks that can sleep on a futex and on descriptors together.
     Futex,
     /// Through a pipe.
@@ -27,11 +27,11 @@ pub struct ShmConfig {
     /// This rank's number on the node.
     pub rank: u32,
     /// How peers wake this rank.
-    pub wake: Wake,
+    pub wake: WakeMethod,
     /// True if `process_vm_*` may be used. It is not used where the system forbids it.
     pub single_copy: bool,
     /// Counters that the driver updates.
-    pub counters: Arc<Counters>,
+    pub counters: Arc<DriverStats>,
     /// Slots of the ring of each connected peer, 128 bytes each. A power of two, 2 to 65 536.
     pub ring_slots: u32,
     /// Chunks of 8 KiB for the longer bodies that this rank sends, shared by all peers, 1 to 65 536. Their memory is made when it
@@ -52,7 +52,7 @@ impl ShmConfig {
         let counters = Arc::default();
         Self {
             rank,
-            wake: Wake::Futex,
+            wake: WakeMethod::Futex,
             single_copy: true,
             counters,
             ring_slots: 128,
@@ -63,7 +63,7 @@ impl ShmConfig {
 }
 
 /// Checks that a configuration can be opened on a board.
-pub(super) fn check(config: &ShmConfig, shape: Shape) -> io::Result<()> {
+pub(super) fn check(config: &ShmConfig, shape: SegmentShape) -> io::Result<()> {
     let ShmConfig {
         rank,
         ring_slots,
@@ -120,7 +120,7 @@ pub(super) fn caps(single_copy: bool, is_split: bool) -> Caps {
 
 /// Measured by `benches/shm_pingpong`, and for get and put by `ripstop perf latency` at 8 to 64 KiB, on a two-core virtual
 /// machine (Sapphire Rapids). Ratios matter more than absolute values.
-const COST: Cost = Cost {
+const COST: DriverCost = DriverCost {
     send_ns: 15.0,
     recv_ns: 15.0,
     latency_ns: 120.0,

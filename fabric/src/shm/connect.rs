@@ -3,22 +3,22 @@
 use std::{io, sync::atomic::Ordering::Acquire};
 
 use super::{
-    Inbound, Link, Parted, Reach, Seen, Segment, Shm, Standing,
-    doorbell::PeerBell,
-    board::{Entry, PeerState, index},
-    collective_slots::{self, Inbox},
+    ChangeCounts, InboundRing, LinkOutcome, RetiredLink, Shm, ShmLink, ShmPeerStatus, ShmSegment,
+    board::{BoardEntry, PeerState, index},
+    collective_slots::{self, CollSlotReceiver},
+    doorbell::PeerDoorbell,
     handover,
-    process_handle::LifeName,
-    mapped_ring::CELLS_TAKEN,
+    mapped_ring::COLL_SLOTS_TAKEN,
+    process_handle::ProcessName,
 };
-use crate::driver::{Down, Peer, Sink};
+use crate::driver::{DownCause, Sink, WorldRank};
 
 impl Shm {
     /// Publishes this rank on the board, and wakes the ranks that may wait for it.
     pub(super) fn appear(&self) -> io::Result<()> {
         let (segment_fd, segment_len) = self.segment.published()?;
         let (pipe_fd, fence) = (self.bell.pipe_fd(), !self.bell.has_barrier());
-        let entry = Entry {
+        let entry = BoardEntry {
             segment_fd,
             segment_len,
             pipe_fd,
@@ -26,44 +26,44 @@ impl Shm {
             ..self.board.entry(self.rank)
         };
         if !self.board.enter(self.rank, &entry) {
-            return Err(taken(self.rank, PeerState::Failed));
+            return Err(claim_error(self.rank, PeerState::Failed));
         }
-        handover::open_when_asked(&self.board, self.rank);
+        handover::ensure_fd_server(&self.board, self.rank);
         self.ring_all();
         Ok(())
     }
 
     /// Makes contact with a rank, if that is possible now.
-    pub(super) fn connect(&mut self, to: u32) -> Reach {
+    pub(super) fn connect(&mut self, to: u32) -> LinkOutcome {
         let reach = self.map(to);
         let Some(link) = self.links[index(to)]
             .as_deref_mut()
-            .filter(|_| reach == Reach::Linked)
+            .filter(|_| reach == LinkOutcome::Linked)
         else {
             return reach;
         };
         match link.open(self.rank, &self.board, &self.counters) {
-            Ok(()) => Reach::Linked,
+            Ok(()) => LinkOutcome::Linked,
             Err(why) => self.give_up(to, why), // no memory for its ring
         }
     }
 
     /// Maps a rank's segment, if that is possible now.
-    pub(super) fn map(&mut self, rank: u32) -> Reach {
+    pub(super) fn map(&mut self, rank: u32) -> LinkOutcome {
         assert!(
             rank < self.board.size(),
             "rank {rank} on a node of {}",
             self.board.size()
         );
         if self.links[index(rank)].is_some() {
-            return Reach::Linked;
+            return LinkOutcome::Linked;
         }
-        if self.standing[index(rank)] == Standing::Gone {
-            return Reach::Down;
+        if self.peer_status[index(rank)] == ShmPeerStatus::Down {
+            return LinkOutcome::Down;
         }
         match self.board.state_of(rank) {
             PeerState::Ready => {}
-            PeerState::Finished | PeerState::Failed => return Reach::Down,
+            PeerState::Finished | PeerState::Failed => return LinkOutcome::Down,
             PeerState::Absent => return self.want(rank),
         }
         match self.open_segment(rank) {
@@ -78,25 +78,25 @@ impl Shm {
 
     /// Starts waiting for an absent rank: until its process ends, or if it has none yet, until its time is up.
     #[cold]
-    fn want(&mut self, rank: u32) -> Reach {
-        self.expecting = true;
+    fn want(&mut self, rank: u32) -> LinkOutcome {
+        self.awaits_absent = true;
         self.await_rank(rank);
-        Reach::Absent
+        LinkOutcome::Absent
     }
 
     fn await_rank(&mut self, rank: u32) {
         if self.board.process_of(rank).is_some() {
             self.watch_rank(rank);
         } else {
-            self.deaths.expect(rank);
+            self.death_watch.expect(rank);
         }
     }
 
     /// Starts the same wait for those of `awaited` that have not opened their segment yet, because the caller waits for their
     /// messages.
     #[cold]
-    pub(super) fn expect_absent(&mut self, awaited: Vec<Peer>) {
-        for Peer(rank) in awaited {
+    pub(super) fn await_all_absent(&mut self, awaited: Vec<WorldRank>) {
+        for WorldRank(rank) in awaited {
             if self.board.state_of(rank) == PeerState::Absent {
                 self.await_rank(rank);
             }
@@ -105,46 +105,50 @@ impl Shm {
 
     /// Handles a segment that could not be mapped: decides whether its rank has ended or whether this process lacks something.
     #[cold]
-    fn missed(&mut self, rank: u32, why: io::Error) -> Reach {
+    fn missed(&mut self, rank: u32, why: io::Error) -> LinkOutcome {
         // The rank may have closed properly just now, while other ranks of its process live on. Otherwise the process is ending.
         let ends = why.kind() == io::ErrorKind::NotFound;
         if ends && self.board.state_of(rank) == PeerState::Ready {
             self.watch_rank(rank);
         }
         if self.board.state_of(rank) != PeerState::Ready {
-            Reach::Down
-        } else if ends && self.deaths.watches(self.board.entry(rank).life) {
-            self.expecting = true;
-            Reach::Absent // and soon down
+            LinkOutcome::Down
+        } else if ends
+            && self
+                .death_watch
+                .watches(self.board.entry(rank).process_name)
+        {
+            self.awaits_absent = true;
+            LinkOutcome::Absent // and soon down
         } else {
             self.give_up(rank, why)
         }
     }
 
-    fn open_segment(&self, rank: u32) -> io::Result<Segment> {
+    fn open_segment(&self, rank: u32) -> io::Result<ShmSegment> {
         if rank == self.rank {
             Ok(self.segment.clone())
         } else {
-            Segment::open(&self.board, rank, &self.board.entry(rank))
+            ShmSegment::open(&self.board, rank, &self.board.entry(rank))
         }
     }
 
-    fn link(&mut self, rank: u32, segment: Segment) -> Reach {
-        let mut link = Link::new(&self.board, rank, segment, self.bell.has_barrier());
+    fn link(&mut self, rank: u32, segment: ShmSegment) -> LinkOutcome {
+        let mut link = ShmLink::new(&self.board, rank, segment, self.bell.has_barrier());
         // A peer that sends to us has mapped our whole segment, including the chunks.
-        link.lends = self.inbound.iter().any(|inbound| inbound.from == rank);
+        link.has_mapped_chunks = self.inbound.iter().any(|inbound| inbound.from == rank);
         self.links[index(rank)] = Some(Box::new(link));
         self.linked.push(rank);
-        self.deaths.met(rank);
+        self.death_watch.stop_expecting(rank);
         self.watch_rank(rank);
-        Reach::Linked
+        LinkOutcome::Linked
     }
 
     /// Loads the current values of the shared counters.
     #[inline]
-    pub(super) fn look(&self) -> Seen {
+    pub(super) fn load_change_counts(&self) -> ChangeCounts {
         let contacts = self.segment.contacts().load(Acquire);
-        Seen {
+        ChangeCounts {
             contacts,
             changes: self.board.changes().load(Acquire),
         }
@@ -152,8 +156,8 @@ impl Shm {
 
     /// Accepts new contacts, and records which ranks came and went. Returns the number of events.
     #[inline]
-    pub(super) fn notice(&mut self) -> u32 {
-        let now = self.look();
+    pub(super) fn poll_board(&mut self) -> u32 {
+        let now = self.load_change_counts();
         if now == self.seen {
             0
         } else {
@@ -162,7 +166,7 @@ impl Shm {
     }
 
     #[cold]
-    fn handle_changes(&mut self, now: Seen) -> u32 {
+    fn handle_changes(&mut self, now: ChangeCounts) -> u32 {
         let came = now.changes != self.seen.changes;
         // Before the scan, so that a change during the scan is noticed by the next check.
         self.seen = now;
@@ -175,20 +179,20 @@ impl Shm {
         if !came {
             return 0;
         }
-        self.lacking = false;
-        handover::open_when_asked(&self.board, self.rank);
+        self.has_absent = false;
+        handover::ensure_fd_server(&self.board, self.rank);
         for rank in 0..self.board.size() {
             match self.board.state_of(rank) {
-                PeerState::Finished => self.see_off(rank, Down::Finished),
-                PeerState::Failed => self.see_off(rank, Down::Failed),
-                PeerState::Absent => self.lacking = true,
+                PeerState::Finished => self.record_peer_down(rank, DownCause::Finished),
+                PeerState::Failed => self.record_peer_down(rank, DownCause::Failed),
+                PeerState::Absent => self.has_absent = true,
                 PeerState::Ready => {}
             }
         }
-        self.part_from_the_closed(&self.linked.clone());
-        self.reclaim_parted();
+        self.give_up_closed_peers(&self.linked.clone());
+        self.reclaim_retired_links();
         // A caller whose command was refused because a peer was absent must try again, so report an event.
-        std::mem::take(&mut self.expecting).into()
+        std::mem::take(&mut self.awaits_absent).into()
     }
 
     /// Starts to poll the ring of a rank that made contact.
@@ -199,20 +203,21 @@ impl Shm {
             return;
         }
         self.open_inbox(rank);
-        let bell = PeerBell::new(&self.board, rank, self.bell.has_barrier());
-        if self.standing[index(rank)] == Standing::Gone {
-            Inbound::new(rank, &self.segment, None, bell).answer(&self.board, &self.counters);
+        let bell = PeerDoorbell::new(&self.board, rank, self.bell.has_barrier());
+        if self.peer_status[index(rank)] == ShmPeerStatus::Down {
+            InboundRing::new(rank, &self.segment, None, bell)
+                .wake_if_waiting(&self.board, &self.counters);
             return;
         }
-        let mapped = self.map(rank) == Reach::Linked;
+        let mapped = self.map(rank) == LinkOutcome::Linked;
         let link = self.links[index(rank)].as_deref_mut().filter(|_| mapped);
         let chunks = link.map(|link| {
-            link.lends = true;
+            link.has_mapped_chunks = true;
             link.segment.clone()
         });
         self.read_chunks(rank, chunks.as_ref());
-        let mut inbound = Inbound::new(rank, &self.segment, chunks, bell);
-        inbound.answer(&self.board, &self.counters);
+        let mut inbound = InboundRing::new(rank, &self.segment, chunks, bell);
+        inbound.wake_if_waiting(&self.board, &self.counters);
         self.inbound.push(inbound);
     }
 
@@ -220,13 +225,13 @@ impl Shm {
     /// the rank.
     fn open_inbox(&mut self, rank: u32) {
         let (region, shape) = (self.segment.region(), self.segment.shape());
-        let taken_at = shape.control(rank) + CELLS_TAKEN;
-        let lines = collective_slots::Mapped::new(region, shape.cells(rank), taken_at);
-        self.inboxes[index(rank)].get_or_insert_with(|| Box::new(Inbox::new(lines)));
+        let taken_at = shape.control(rank) + COLL_SLOTS_TAKEN;
+        let lines = collective_slots::MappedCollSlots::new(region, shape.cells(rank), taken_at);
+        self.inboxes[index(rank)].get_or_insert_with(|| Box::new(CollSlotReceiver::new(lines)));
     }
 
     /// Sets the memory that holds the rank's longer cell messages. There are none before we have mapped its segment.
-    fn read_chunks(&mut self, rank: u32, chunks: Option<&Segment>) {
+    fn read_chunks(&mut self, rank: u32, chunks: Option<&ShmSegment>) {
         if let (Some(inbox), Some(chunks)) = (&mut self.inboxes[index(rank)], chunks) {
             inbox.lines_mut().read_chunks(chunks.clone());
         }
@@ -234,41 +239,41 @@ impl Shm {
 
     /// Records that a rank is down. Nothing more is sent to it, and the messages it left are delivered before the sink is
     /// notified.
-    fn see_off(&mut self, rank: u32, how: Down) {
-        if rank == self.rank || self.standing[index(rank)] == Standing::Gone {
+    fn record_peer_down(&mut self, rank: u32, how: DownCause) {
+        if rank == self.rank || self.peer_status[index(rank)] == ShmPeerStatus::Down {
             return;
         }
-        self.take_last_words(rank);
-        self.standing[index(rank)] = Standing::Gone;
+        self.accept_last_contact(rank);
+        self.peer_status[index(rank)] = ShmPeerStatus::Down;
         if let Some(link) = self.links[index(rank)].take() {
-            self.parted.push(link.part());
-            self.reclaim_parted();
+            self.retired_links.push(link.into_retired());
+            self.reclaim_retired_links();
             self.linked.retain(|linked| *linked != rank);
         }
-        self.copies.fail(rank);
-        self.leaving.push((rank, how));
+        self.rma_queue.fail(rank);
+        self.unreported_down.push((rank, how));
     }
 
     /// Accepts the contact of a rank that made contact, sent and left between two of our checks, before the rank counts as down.
     ///
     /// The rank had no answer from us yet, so none of its messages is in chunks, unless it knew us from our own contact.
-    fn take_last_words(&mut self, rank: u32) {
+    fn accept_last_contact(&mut self, rank: u32) {
         let contact = self.segment.contact_word(rank / 32).load(Acquire) >> (rank % 32) & 1 == 1;
         if contact && !self.inbound.iter().any(|inbound| inbound.from == rank) {
             self.open_inbox(rank);
-            let bell = PeerBell::new(&self.board, rank, self.bell.has_barrier());
+            let bell = PeerDoorbell::new(&self.board, rank, self.bell.has_barrier());
             let link = self.links[index(rank)].as_ref();
             let chunks = link.map(|link| link.segment.clone());
             self.read_chunks(rank, chunks.as_ref());
             self.inbound
-                .push(Inbound::new(rank, &self.segment, chunks, bell));
+                .push(InboundRing::new(rank, &self.segment, chunks, bell));
         }
     }
 
     /// Treats a rank as failed that we cannot work with, although it may be alive.
     #[cold]
-    pub(super) fn give_up(&mut self, rank: u32, why: io::Error) -> Reach {
-        self.see_off(rank, Down::Failed);
+    pub(super) fn give_up(&mut self, rank: u32, why: io::Error) -> LinkOutcome {
+        self.record_peer_down(rank, DownCause::Failed);
         self.close_to(rank);
         for inbound in self
             .inbound
@@ -278,8 +283,8 @@ impl Shm {
             inbound.refuse(&self.board, &self.counters);
         }
         self.leave_ring(rank);
-        self.troubles.push((rank, why));
-        Reach::Down
+        self.give_up_reasons.push((rank, why));
+        LinkOutcome::Down
     }
 
     /// Stops reading the ring of this rank. Its messages in cells do not wait for ring messages any more.
@@ -308,8 +313,8 @@ impl Shm {
 
     /// Reports the ranks that are down and whose messages are all delivered.
     #[cold]
-    pub(super) fn part(&mut self, sink: &mut dyn Sink) -> u32 {
-        let leaving = std::mem::take(&mut self.leaving);
+    pub(super) fn report_peer_down(&mut self, sink: &mut dyn Sink) -> u32 {
+        let leaving = std::mem::take(&mut self.unreported_down);
         let mut events = 0;
         for (rank, how) in leaving {
             if self
@@ -317,11 +322,11 @@ impl Shm {
                 .iter()
                 .any(|inbound| inbound.from == rank && inbound.is_ready())
             {
-                self.leaving.push((rank, how));
+                self.unreported_down.push((rank, how));
                 continue;
             }
             self.leave_ring(rank);
-            sink.peer_down(Peer(rank), how);
+            sink.peer_down(WorldRank(rank), how);
             events += 1;
         }
         events
@@ -329,74 +334,78 @@ impl Shm {
 
     /// Checks for dead processes: after a sleep, after much work without one, and while commands wait for a death.
     #[inline]
-    pub(super) fn wake_up(&mut self) {
+    pub(super) fn check_deaths_if_due(&mut self) {
         let slept = self.bell.is_armed();
         if slept {
             self.bell.disarm(&self.counters);
         }
-        if slept || self.unchecked >= WORK_PER_CHECK || self.copies.has_dying() {
-            self.bury();
+        if slept || self.unchecked >= WORK_PER_CHECK || self.rma_queue.has_dying() {
+            self.handle_deaths();
         }
     }
 
     /// Returns true if a command waits for the end of a process that we are not watching.
-    pub(super) fn must_look_for_deaths(&self) -> bool {
-        let unwatched = |rank| !self.deaths.watches(self.board.entry(rank).life);
-        self.copies.dying().any(unwatched)
+    pub(super) fn has_unwatched_dying(&self) -> bool {
+        let unwatched = |rank| {
+            !self
+                .death_watch
+                .watches(self.board.entry(rank).process_name)
+        };
+        self.rma_queue.dying().any(unwatched)
     }
 
     #[cold]
-    fn bury(&mut self) {
+    fn handle_deaths(&mut self) {
         self.unchecked = 0;
         self.let_go_of_read();
         self.counters.checks.add(1);
-        let dying: Vec<u32> = self.copies.dying().collect();
-        self.part_from_the_closed(&dying);
+        let dying: Vec<u32> = self.rma_queue.dying().collect();
+        self.give_up_closed_peers(&dying);
         for rank in dying {
             self.watch_rank(rank); // it may have had no descriptor to watch the process before
         }
-        for process in self.deaths.poll() {
+        for process in self.death_watch.poll() {
             self.mark_dead(process);
         }
-        for rank in self.deaths.overdue() {
+        for rank in self.death_watch.overdue() {
             if self.board.process_of(rank).is_some() {
                 self.watch_rank(rank); // it came while we slept
-            } else if self.board.miss(rank) {
-                self.tell_all();
+            } else if self.board.fail_overdue(rank) {
+                self.ring_all_unconditionally();
             }
         }
     }
 
-    fn mark_dead(&self, process: LifeName) {
+    fn mark_dead(&self, process: ProcessName) {
         let mut news = false;
         for rank in 0..self.board.size() {
-            let died = self.board.process_of(rank) == Some(process) && self.board.bury(rank);
-            news |= died || self.board.left_untold(rank, process);
+            let died = self.board.process_of(rank) == Some(process) && self.board.fail_dead(rank);
+            news |= died || self.board.claim_exit_notice(rank, process);
         }
         if news {
-            self.tell_all();
+            self.ring_all_unconditionally();
         }
     }
 
     fn watch_rank(&mut self, rank: u32) {
-        if !self.deaths.watch(&self.board, rank) {
-            self.mark_dead(self.board.entry(rank).life);
+        if !self.death_watch.watch(&self.board, rank) {
+            self.mark_dead(self.board.entry(rank).process_name);
         }
     }
 
     /// Unmaps the memory that one peer has released, before a sleep. It is another peer each time.
-    pub(super) fn let_go_of_freed(&mut self) {
+    pub(super) fn unmap_freed_regions(&mut self) {
         self.let_go_of_read();
         let count = self.linked.len().max(1);
         let next = self.linked.get(self.turns as usize % count);
         if let Some(link) = next.and_then(|rank| self.links[index(*rank)].as_deref_mut()) {
-            link.let_go_of_freed();
+            link.unmap_freed_regions();
         }
     }
 
     /// Watches the processes of the next ranks on the board.
     pub(super) fn watch(&mut self) {
-        for process in self.deaths.watch_next(&self.board) {
+        for process in self.death_watch.watch_next(&self.board) {
             self.mark_dead(process);
         }
     }
@@ -408,15 +417,15 @@ impl Shm {
     }
 
     /// Wakes every rank that may sleep, even one that a dead rank was about to wake. Makes a system call for each.
-    fn tell_all(&self) {
+    fn ring_all_unconditionally(&self) {
         self.bells()
-            .for_each(|mut bell| bell.ring_anyway(&self.board, &self.counters));
+            .for_each(|mut bell| bell.ring_unconditionally(&self.board, &self.counters));
     }
 
-    fn bells(&self) -> impl Iterator<Item = PeerBell> {
+    fn bells(&self) -> impl Iterator<Item = PeerDoorbell> {
         let others = (0..self.board.size()).filter(|rank| *rank != self.rank);
         let ready = others.filter(|rank| self.board.state_of(*rank) == PeerState::Ready);
-        ready.map(|rank| PeerBell::new(&self.board, rank, self.bell.has_barrier()))
+        ready.map(|rank| PeerDoorbell::new(&self.board, rank, self.bell.has_barrier()))
     }
 
     /// Takes back the chunks that any peer has released. Returns true if there is a free chunk now.
@@ -426,7 +435,7 @@ impl Shm {
                 link.reclaim(&mut self.pool);
             }
         }
-        self.reclaim_parted();
+        self.reclaim_retired_links();
         !self.pool.is_dry()
     }
 
@@ -435,7 +444,9 @@ impl Shm {
         if self.stalled {
             let links = self.links.iter().flatten();
             links.for_each(|link| link.ask_for_room(self.pool.is_dry()));
-            self.parted.iter().for_each(Parted::ask);
+            self.retired_links
+                .iter()
+                .for_each(RetiredLink::request_wakeup);
         }
     }
 
@@ -464,7 +475,7 @@ impl Shm {
 }
 
 /// Returns the error for a rank whose line on the board could not be claimed for a driver.
-pub(super) fn taken(rank: u32, state: PeerState) -> io::Error {
+pub(super) fn claim_error(rank: u32, state: PeerState) -> io::Error {
     let (kind, why) = match state {
         PeerState::Failed => (
             io::ErrorKind::TimedOut,

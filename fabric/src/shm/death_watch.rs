@@ -12,33 +12,33 @@ use rustix::{
 };
 
 use super::{
+    absent_ranks::AbsentRanks,
     board::{Board, PeerState},
-    absent_ranks::Late,
-    process_handle::{Life, LifeName, own_life},
     peer_fds,
+    process_handle::{ProcessHandle, ProcessName, own_process_name},
 };
 
 /// The processes that this rank watches.
 #[derive(Debug)]
-pub(super) struct Deaths {
+pub(super) struct DeathWatch {
     epoll: Arc<OwnedFd>,
     /// Watched processes by name. Ranks of one process share a descriptor.
-    watched: BTreeMap<LifeName, Life>,
+    watched: BTreeMap<ProcessName, ProcessHandle>,
     /// Ranks that have no process yet.
-    late: Late,
+    late: AbsentRanks,
     me: u32,
-    own: LifeName,
+    own: ProcessName,
 }
 
-impl Deaths {
+impl DeathWatch {
     pub(super) fn new(me: u32, patience: Duration) -> io::Result<Self> {
         let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
         Ok(Self {
             epoll,
             watched: BTreeMap::new(),
-            late: Late::new(patience),
+            late: AbsentRanks::new(patience),
             me,
-            own: own_life(),
+            own: own_process_name(),
         })
     }
 
@@ -48,16 +48,16 @@ impl Deaths {
 
     /// Watches the process of `rank`. Returns false if it is dead already.
     pub(super) fn watch(&mut self, board: &Board, rank: u32) -> bool {
-        let process = board.entry(rank).life;
+        let process = board.entry(rank).process_name;
         if process == self.own || self.watched.contains_key(&process) {
             return true;
         }
-        let life = match peer_fds::life(board, rank) {
+        let life = match peer_fds::process_handle(board, rank) {
             Ok(life) => life,
             Err(why) if why.kind() == io::ErrorKind::NotFound => return false,
             // The rank was asked for a descriptor and did not answer. It is not asked again each turn: other ranks report its
             // end.
-            Err(why) if why.kind() == io::ErrorKind::TimedOut => Life::UNTOLD,
+            Err(why) if why.kind() == io::ErrorKind::TimedOut => ProcessHandle::UNKNOWN,
             // Out of descriptors: the death is noticed by the neighbors on the board, or only when a command fails.
             Err(_) => return true,
         };
@@ -70,24 +70,27 @@ impl Deaths {
     }
 
     /// Returns true if the end of this process will wake us.
-    pub(super) fn watches(&self, process: LifeName) -> bool {
+    pub(super) fn watches(&self, process: ProcessName) -> bool {
         let life = self.watched.get(&process);
         life.is_some_and(|life| life.descriptor().is_some())
     }
 
     /// Returns a handle that tells whether a pid still names the watched process.
-    pub(super) fn life_of(&self, process: LifeName) -> Life {
-        self.watched.get(&process).cloned().unwrap_or(Life::UNTOLD)
+    pub(super) fn handle_of(&self, process: ProcessName) -> ProcessHandle {
+        self.watched
+            .get(&process)
+            .cloned()
+            .unwrap_or(ProcessHandle::UNKNOWN)
     }
 
     /// Watches the next rank on the board that is open and in another process, and those before it that are about to open,
     /// because these do not watch other ranks yet.
     ///
     /// Returns the processes among them that are dead already.
-    pub(super) fn watch_next(&mut self, board: &Board) -> Vec<LifeName> {
+    pub(super) fn watch_next(&mut self, board: &Board) -> Vec<ProcessName> {
         let mut dead = Vec::new();
         for rank in (self.me + 1..board.size()).chain(0..self.me) {
-            let other = |process: &LifeName| *process != self.own;
+            let other = |process: &ProcessName| *process != self.own;
             let Some(process) = board.process_of(rank).filter(other) else {
                 continue;
             };
@@ -107,8 +110,8 @@ impl Deaths {
     }
 
     /// Stops waiting for a rank, because it has opened.
-    pub(super) fn met(&mut self, rank: u32) {
-        self.late.met(rank);
+    pub(super) fn stop_expecting(&mut self, rank: u32) {
+        self.late.stop_expecting(rank);
     }
 
     /// Takes the ranks whose time is up. They are not waited for any more.
@@ -117,7 +120,7 @@ impl Deaths {
     }
 
     /// Takes the processes that have died since the last call. They are not watched any more.
-    pub(super) fn poll(&mut self) -> Vec<LifeName> {
+    pub(super) fn poll(&mut self) -> Vec<ProcessName> {
         let mut events = [std::mem::MaybeUninit::uninit(); EVENTS_MAX];
         let now = Timespec {
             tv_sec: 0,
@@ -133,7 +136,7 @@ impl Deaths {
             .collect::<Vec<_>>();
         for process in &dead {
             let life = self.watched.remove(process);
-            if let Some(pidfd) = life.as_ref().and_then(Life::descriptor) {
+            if let Some(pidfd) = life.as_ref().and_then(ProcessHandle::descriptor) {
                 let _unless_it_is_gone = epoll::delete(&self.epoll, pidfd);
             }
         }

@@ -21,38 +21,38 @@ use rustix::{
 };
 
 use super::{
-    Wake,
+    WakeMethod,
     board::{Board, PeerState},
-    handover::lend_pipe,
-    peer_fds::{self, Pipe},
-    spare_fds::{self, Spare},
+    handover::publish_pipe,
+    peer_fds::{self, WakePipe},
+    spare_fds::{self, SpareFds},
 };
 use crate::{
-    counters::Counters,
-    driver::{FutexWord, WaitOn},
+    counters::DriverStats,
+    driver::{FutexWord, WakeSource},
 };
 
 /// This rank's bell.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct OwnDoorbell {
     word: FutexWord,
     /// Both ends of the pipe, if this rank is woken by a pipe.
     pipe: Option<(Arc<OwnedFd>, Arc<OwnedFd>)>,
     /// Spare descriptors, for opening the pipes of peers that are woken by one.
-    _spare: Option<Arc<Spare>>,
+    _spare: Option<Arc<SpareFds>>,
     barrier: bool,
     armed: bool,
 }
 
-impl Bell {
-    pub(super) fn new(board: &Board, rank: u32, wake: Wake) -> io::Result<Self> {
+impl OwnDoorbell {
+    pub(super) fn new(board: &Board, rank: u32, wake: WakeMethod) -> io::Result<Self> {
         let pipe = match wake {
-            Wake::Futex => None,
-            Wake::Fd => {
+            WakeMethod::Futex => None,
+            WakeMethod::Fd => {
                 let (read, write) =
                     rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
                 let (read, write) = (Arc::new(read), Arc::new(write));
-                lend_pipe(&read, &write);
+                publish_pipe(&read, &write);
                 Some((read, write))
             }
         };
@@ -78,10 +78,10 @@ impl Bell {
         self.barrier
     }
 
-    pub(super) fn wait_on(&self) -> WaitOn {
+    pub(super) fn wait_on(&self) -> WakeSource {
         match &self.pipe {
-            Some((read, _)) => WaitOn::Fd(Arc::clone(read)),
-            None => WaitOn::Futex {
+            Some((read, _)) => WakeSource::Fd(Arc::clone(read)),
+            None => WakeSource::Futex {
                 word: self.word.clone(),
                 armed: ARMED,
             },
@@ -90,7 +90,7 @@ impl Bell {
 
     /// Marks this rank as about to sleep. After this call, everything is visible that a peer published before it could see the
     /// mark.
-    pub(super) fn arm(&mut self, counters: &Counters) {
+    pub(super) fn arm(&mut self, counters: &DriverStats) {
         arm(self.word.get());
         self.armed = true;
         if self.barrier {
@@ -103,7 +103,7 @@ impl Bell {
     /// publications are visible after this call.
     ///
     /// Before a sleep, `arm` does the same. While another thread sleeps on this bell, the caller must call this.
-    pub(super) fn order(&self, counters: &Counters) {
+    pub(super) fn order(&self, counters: &DriverStats) {
         if self.barrier && self.armed {
             counters.checks.add(1);
             membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
@@ -113,7 +113,7 @@ impl Bell {
     /// Undoes `arm` before the sleep.
     pub(super) fn wake(&mut self) {
         self.armed = false;
-        Word::store(self.word.get(), AWAKE);
+        DoorbellWord::store(self.word.get(), AWAKE);
     }
 
     /// Returns true if this rank was armed since it last woke up, so it may have slept.
@@ -126,7 +126,7 @@ impl Bell {
     ///
     /// A waker swaps the word before it writes to the pipe, so its byte may arrive after we woke up. The byte then stays in the
     /// pipe, immediately ends the next sleep, and is drained after that.
-    pub(super) fn disarm(&mut self, counters: &Counters) {
+    pub(super) fn disarm(&mut self, counters: &DriverStats) {
         self.wake();
         if let Some((read, _)) = &self.pipe {
             counters.checks.add(1);
@@ -141,15 +141,15 @@ impl Bell {
 
 /// Another rank's bell.
 #[derive(Debug)]
-pub(super) struct PeerBell {
+pub(super) struct PeerDoorbell {
     word: FutexWord,
     /// Pipe to write to, opened at the first wake-up.
-    pipe: Option<Pipe>,
+    pipe: Option<WakePipe>,
     rank: u32,
     fence: bool,
 }
 
-impl PeerBell {
+impl PeerDoorbell {
     /// Makes the bell of `rank`. `barrier` is true if the `membarrier` of other processes reaches this process.
     pub(super) fn new(board: &Board, rank: u32, barrier: bool) -> Self {
         Self {
@@ -162,7 +162,7 @@ impl PeerBell {
 
     /// Wakes the peer if it sleeps. The peer sees everything published before this call, either now or before it falls asleep.
     #[inline]
-    pub(super) fn ring(&mut self, board: &Board, counters: &Counters) {
+    pub(super) fn ring(&mut self, board: &Board, counters: &DriverStats) {
         self.order();
         if is_armed(self.word.get()) {
             self.wake(board, counters);
@@ -171,7 +171,7 @@ impl PeerBell {
 
     /// Wakes the peer whatever its word says, because the rank that cleared the word may have died before it woke the sleeper.
     #[cold]
-    pub(super) fn ring_anyway(&mut self, board: &Board, counters: &Counters) {
+    pub(super) fn ring_unconditionally(&mut self, board: &Board, counters: &DriverStats) {
         self.order();
         let _armed = take(self.word.get());
         self.call(board, counters);
@@ -193,13 +193,13 @@ impl PeerBell {
     }
 
     #[cold]
-    fn wake(&mut self, board: &Board, counters: &Counters) {
+    fn wake(&mut self, board: &Board, counters: &DriverStats) {
         if take(self.word.get()) {
             self.call(board, counters);
         } // else another rank already wakes it
     }
 
-    fn call(&mut self, board: &Board, counters: &Counters) {
+    fn call(&mut self, board: &Board, counters: &DriverStats) {
         counters.wakes_sent.add(1);
         counters.system_calls.add(1);
         match board.entry(self.rank).pipe_fd {
@@ -224,15 +224,17 @@ impl PeerBell {
         // A full pipe wakes the peer as well, and a peer that has left need not be woken.
         let woken = match &self.pipe {
             Some(pipe) => wake_by(pipe),
-            None => !is_here() || spare_fds::instead(|| open().as_ref().is_some_and(wake_by)),
+            None => {
+                !is_here() || spare_fds::with_spares_closed(|| open().as_ref().is_some_and(wake_by))
+            }
         };
         if !woken {
-            Word::store(self.word.get(), ARMED); // so that the next rank that rings tries again
+            DoorbellWord::store(self.word.get(), ARMED); // so that the next rank that rings tries again
         }
     }
 }
 
-fn wake_by(pipe: &Pipe) -> bool {
+fn wake_by(pipe: &WakePipe) -> bool {
     // A full pipe wakes the peer as well.
     let _written = rustix::io::write(&pipe.write, &[1]);
     true
@@ -245,7 +247,7 @@ fn is_pipe(fd: &OwnedFd) -> bool {
 }
 
 /// The word of a bell: an atomic, or a model of one.
-pub(super) trait Word {
+pub(super) trait DoorbellWord {
     fn load(&self) -> u32;
     fn store(&self, value: u32);
     fn swap(&self, value: u32) -> u32;
@@ -253,7 +255,7 @@ pub(super) trait Word {
     fn fence();
 }
 
-impl Word for AtomicU32 {
+impl DoorbellWord for AtomicU32 {
     #[inline]
     fn load(&self) -> u32 {
         self.load(Ordering::Relaxed)
@@ -269,18 +271,18 @@ impl Word for AtomicU32 {
     }
 }
 
-pub(super) fn arm<W: Word>(word: &W) {
+pub(super) fn arm<W: DoorbellWord>(word: &W) {
     word.store(ARMED);
     W::fence();
 }
 
 #[inline]
-pub(super) fn is_armed<W: Word>(word: &W) -> bool {
+pub(super) fn is_armed<W: DoorbellWord>(word: &W) -> bool {
     word.load() == ARMED
 }
 
 /// Clears the word. Returns true to exactly one of several wakers, which must then wake the rank.
-pub(super) fn take<W: Word>(word: &W) -> bool {
+pub(super) fn take<W: DoorbellWord>(word: &W) -> bool {
     word.swap(AWAKE) == ARMED
 }
 

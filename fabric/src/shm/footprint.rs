@@ -1,17 +1,17 @@
 //! Memory that a rank's driver takes, computed from the layouts and types it is made of.
 
 use super::{
-    Inbound, Link, ShmConfig, Standing,
+    InboundRing, ShmConfig, ShmLink, ShmPeerStatus,
     board::{RANK_LEN, index},
-    collective_slots::{self, Inbox},
+    collective_slots::{self, CollSlotReceiver},
     pool::{self, STEP},
-    segment::{CHUNK_LEN, HEAD_LEN, PAGE, Shape, TABLE_LEN},
+    segment::{CHUNK_LEN, HEAD_LEN, PAGE, SegmentShape, TABLE_LEN},
 };
 
 /// Bytes that a driver takes. Memory that is made on demand is counted where it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Footprint {
+pub struct ShmFootprint {
     /// For each rank of the node without contact, including its line on the board.
     pub per_peer: usize,
     /// For two ranks that send to each other: both rings, and the state on both sides. Each side also needs one descriptor.
@@ -28,8 +28,8 @@ pub struct Footprint {
 impl ShmConfig {
     /// Returns the memory that a driver with this configuration takes.
     #[must_use]
-    pub fn footprint(&self) -> Footprint {
-        let shape = Shape {
+    pub fn footprint(&self) -> ShmFootprint {
+        let shape = SegmentShape {
             size: 1,
             slots: self.ring_slots,
             chunks: self.chunks,
@@ -38,17 +38,17 @@ impl ShmConfig {
         // The page of the control line is shared with other peers. The first of them accounts for it.
         let direction = shape.inbound_len()
             + PAGE
-            + size_of::<Link>()
+            + size_of::<ShmLink>()
             + lent
-            + size_of::<Inbound>()
-            + size_of::<Inbox<collective_slots::Mapped>>()
-            + collective_slots::CELLS * collective_slots::LIST_LEN;
+            + size_of::<InboundRing>()
+            + size_of::<CollSlotReceiver<collective_slots::MappedCollSlots>>()
+            + collective_slots::COLL_SLOTS * collective_slots::LIST_LEN;
         let lists = index(self.chunks) * pool::LISTS_LEN;
-        Footprint {
+        ShmFootprint {
             per_peer: RANK_LEN
-                + size_of::<Option<Box<Link>>>()
-                + size_of::<Standing>()
-                + size_of::<Option<Box<Inbox<collective_slots::Mapped>>>>(),
+                + size_of::<Option<Box<ShmLink>>>()
+                + size_of::<ShmPeerStatus>()
+                + size_of::<Option<Box<CollSlotReceiver<collective_slots::MappedCollSlots>>>>(),
             per_pair: 2 * direction,
             segment: HEAD_LEN + TABLE_LEN,
             chunks_first: index(STEP.min(self.chunks)) * CHUNK_LEN + lists,

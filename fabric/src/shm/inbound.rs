@@ -6,36 +6,41 @@ use std::{
 };
 
 use super::{
-    doorbell::PeerBell,
     board::Board,
+    doorbell::PeerDoorbell,
     link::{ACCEPTED, REFUSED},
-    mapped_ring::Mapped,
-    ring::{Consumer, Frame, HEADER_MAX, Malformed},
-    segment::Segment,
+    mapped_ring::MappedRing,
+    ring::{HEADER_MAX, MalformedFrame, RingConsumer, RingFrame},
+    segment::ShmSegment,
 };
 use crate::{
-    counters::Counters,
-    driver::{Payload, Peer, Sink},
+    counters::DriverStats,
+    driver::{PayloadView, Sink, WorldRank},
 };
 
 /// Receiving side of a connection.
 #[derive(Debug)]
-pub(super) struct Inbound {
+pub(super) struct InboundRing {
     pub(super) from: u32,
-    ring: Consumer<Mapped>,
+    ring: RingConsumer<MappedRing>,
     /// The peer's segment, which holds longer bodies.
     ///
     /// `None` if the peer ended before we could map it. Such a peer never used a chunk, because we had not accepted it.
-    chunks: Option<Segment>,
-    bell: PeerBell,
+    chunks: Option<ShmSegment>,
+    bell: PeerDoorbell,
     cells: u8,
 }
 
-impl Inbound {
+impl InboundRing {
     /// Accepts a contact. Without the peer's `chunks`, only bodies in the ring can be read, and the peer is notified of that.
-    pub(super) fn new(from: u32, own: &Segment, chunks: Option<Segment>, bell: PeerBell) -> Self {
+    pub(super) fn new(
+        from: u32,
+        own: &ShmSegment,
+        chunks: Option<ShmSegment>,
+        bell: PeerDoorbell,
+    ) -> Self {
         let shape = own.shape();
-        let ring = Mapped::new(
+        let ring = MappedRing::new(
             own.region(),
             shape.control(from),
             shape.ring(from),
@@ -45,7 +50,7 @@ impl Inbound {
         ring.accepts().store(answer, Release);
         Self {
             from,
-            ring: Consumer::new(ring, 0),
+            ring: RingConsumer::new(ring, 0),
             chunks,
             bell,
             cells: 0,
@@ -53,9 +58,9 @@ impl Inbound {
     }
 
     /// Notifies the peer that its messages are not read any more.
-    pub(super) fn refuse(&mut self, board: &Board, counters: &Counters) {
+    pub(super) fn refuse(&mut self, board: &Board, counters: &DriverStats) {
         self.ring.memory().accepts().store(REFUSED, Release);
-        self.answer(board, counters);
+        self.wake_if_waiting(board, counters);
     }
 
     /// Returns true if a message has arrived.
@@ -71,7 +76,7 @@ impl Inbound {
     }
 
     /// Returns how many messages the peer had written to cells before the last message that was handed out, modulo
-    /// [`CELLS_MOD`](super::ring::CELLS_MOD).
+    /// [`COLL_SLOTS_MOD`](super::ring::COLL_SLOTS_MOD).
     #[inline]
     pub(super) const fn cells(&self) -> u8 {
         self.cells
@@ -84,14 +89,14 @@ impl Inbound {
         budget: u32,
         sink: &mut dyn Sink,
         board: &Board,
-        counters: &Counters,
-    ) -> Result<u32, Malformed> {
+        counters: &DriverStats,
+    ) -> Result<u32, MalformedFrame> {
         let mut count = 0;
         while count < budget
             && let Some(frame) = self.ring.peek()
         {
             if count > 0 {
-                self.ring.look_ahead();
+                self.ring.prefetch_next_slot();
             }
             let frame = frame?;
             self.cells = frame.cells;
@@ -110,15 +115,15 @@ impl Inbound {
 
     /// Publishes our position to the peer, and wakes the peer if it waits for that.
     #[inline]
-    pub(super) fn give_back(&mut self, board: &Board, counters: &Counters) {
+    pub(super) fn give_back(&mut self, board: &Board, counters: &DriverStats) {
         if self.ring.publish() {
-            self.answer(board, counters);
+            self.wake_if_waiting(board, counters);
         }
     }
 
     /// Wakes the peer if it waits for what we have just published.
     #[inline]
-    pub(super) fn answer(&mut self, board: &Board, counters: &Counters) {
+    pub(super) fn wake_if_waiting(&mut self, board: &Board, counters: &DriverStats) {
         self.bell.order();
         let wants = self.ring.memory().wants();
         if wants.load(Relaxed) != 0 && wants.swap(0, AcqRel) != 0 {
@@ -127,7 +132,7 @@ impl Inbound {
     }
 
     #[inline]
-    fn hand_to(&self, sink: &mut dyn Sink, frame: Frame) -> Result<(), Malformed> {
+    fn hand_to(&self, sink: &mut dyn Sink, frame: RingFrame) -> Result<(), MalformedFrame> {
         let mut room = [MaybeUninit::uninit(); HEADER_MAX];
         let header = self.ring.header(frame, &mut room);
         let body = if frame.chunk {
@@ -135,17 +140,17 @@ impl Inbound {
         } else {
             self.ring.body(frame)
         };
-        sink.message(Peer(self.from), header, body);
+        sink.message(WorldRank(self.from), header, body);
         Ok(())
     }
 
-    fn chunk(&self, frame: Frame) -> Result<Payload<'_>, Malformed> {
-        let segment = self.chunks.as_ref().ok_or(Malformed)?;
+    fn chunk(&self, frame: RingFrame) -> Result<PayloadView<'_>, MalformedFrame> {
+        let segment = self.chunks.as_ref().ok_or(MalformedFrame)?;
         let (chunk, shape) = (self.ring.chunk(frame), segment.shape());
         if chunk < shape.chunks {
             Ok(segment.region().payload(shape.chunk(chunk), frame.body))
         } else {
-            Err(Malformed)
+            Err(MalformedFrame)
         }
     }
 }

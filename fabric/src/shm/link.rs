@@ -6,47 +6,47 @@ use std::{
 };
 
 use super::{
-    doorbell::PeerBell,
     board::Board,
-    collective_slots::{self, LINE_MAX, Outbox},
-    process_handle::{LifeName, own_life},
-    mapped_ring::{CELLS_TAKEN, Mapped},
-    retired_links::Parted,
-    pool::Pool,
-    regions::{Imports, Owner},
-    ring::{CELLS_MOD, Producer, ROOM},
-    segment::Segment,
+    collective_slots::{self, CollSlotSender, LINE_MAX},
+    doorbell::PeerDoorbell,
+    mapped_ring::{COLL_SLOTS_TAKEN, MappedRing},
+    pool::ChunkPool,
+    process_handle::{ProcessName, own_process_name},
+    regions::{ImportedRegions, RegionOwner},
+    retired_links::RetiredLink,
+    ring::{COLL_SLOTS_MOD, ROOM, RingProducer},
+    segment::ShmSegment,
 };
 use crate::{
-    counters::Counters,
-    driver::{CELL_MAX, CellName, Failure},
-    memory::{Region, RemoteRegion},
+    counters::DriverStats,
+    driver::{CommandFailure, SLOT_MESSAGE_MAX, SlotName},
+    memory::{MemoryRegion, RemoteRegion},
 };
 
 /// A peer whose segment is mapped.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct ShmLink {
     pub(super) rank: u32,
     /// Process ID of the peer, if that number means the same in our PID namespace.
     pub(super) pid: Option<u32>,
-    pub(super) process: LifeName,
-    pub(super) segment: Segment,
-    bell: PeerBell,
+    pub(super) process: ProcessName,
+    pub(super) segment: ShmSegment,
+    bell: PeerDoorbell,
     /// Our ring in the peer's segment, once we have something to send.
-    out: Option<Producer<Mapped>>,
+    out: Option<RingProducer<MappedRing>>,
     /// Our cells in the peer's segment. They exist as long as the ring does.
-    cells: Option<Outbox<collective_slots::Mapped>>,
-    imports: Imports,
+    cells: Option<CollSlotSender<collective_slots::MappedCollSlots>>,
+    imports: ImportedRegions,
     /// Turn after which a message was last sent.
     sent_after: u32,
     /// True if the peer has mapped our chunks.
-    pub(super) lends: bool,
-    pub(super) stall: Option<Stall>,
+    pub(super) has_mapped_chunks: bool,
+    pub(super) stall: Option<SendStall>,
 }
 
 /// Reason why a message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stall {
+pub(super) enum SendStall {
     /// The ring is full.
     Room,
     /// The body does not fit into a slot, and the peer has not mapped our chunks yet.
@@ -55,23 +55,23 @@ pub(super) enum Stall {
     Chunk,
 }
 
-impl Link {
-    pub(super) fn new(board: &Board, rank: u32, segment: Segment, barrier: bool) -> Self {
+impl ShmLink {
+    pub(super) fn new(board: &Board, rank: u32, segment: ShmSegment, barrier: bool) -> Self {
         let entry = board.entry(rank);
-        let alike = board.own_spaces().number_alike(entry.spaces);
-        let is_ours = entry.life == own_life();
-        let bell = PeerBell::new(board, rank, barrier);
+        let alike = board.own_spaces().number_alike(entry.namespaces);
+        let is_ours = entry.process_name == own_process_name();
+        let bell = PeerDoorbell::new(board, rank, barrier);
         Self {
             rank,
             pid: (alike || is_ours).then_some(entry.pid),
-            process: entry.life,
+            process: entry.process_name,
             segment,
             bell,
             out: None,
             cells: None,
             sent_after: 0,
-            imports: Imports::default(),
-            lends: false,
+            imports: ImportedRegions::default(),
+            has_mapped_chunks: false,
             stall: None,
         }
     }
@@ -82,19 +82,28 @@ impl Link {
     }
 
     /// Makes the first contact. From then on the peer polls our ring.
-    pub(super) fn open(&mut self, me: u32, board: &Board, counters: &Counters) -> io::Result<()> {
+    pub(super) fn open(
+        &mut self,
+        me: u32,
+        board: &Board,
+        counters: &DriverStats,
+    ) -> io::Result<()> {
         self.segment.reserve_ring(me)?;
         let shape = self.segment.shape();
-        let ring = Mapped::new(
+        let ring = MappedRing::new(
             self.segment.region(),
             shape.control(me),
             shape.ring(me),
             shape.slots,
         );
-        self.out = Some(Producer::new(ring, 0));
-        let taken_at = shape.control(me) + CELLS_TAKEN;
-        let lines = collective_slots::Mapped::new(self.segment.region(), shape.cells(me), taken_at);
-        self.cells = Some(Outbox::new(lines));
+        self.out = Some(RingProducer::new(ring, 0));
+        let taken_at = shape.control(me) + COLL_SLOTS_TAKEN;
+        let lines = collective_slots::MappedCollSlots::new(
+            self.segment.region(),
+            shape.cells(me),
+            taken_at,
+        );
+        self.cells = Some(CollSlotSender::new(lines));
         // Only now that the ring has its pages, because the owner polls it from now on.
         self.segment.contact(me);
         self.bell.ring(board, counters);
@@ -105,25 +114,26 @@ impl Link {
     #[inline]
     pub(super) fn send(
         &mut self,
-        pool: &mut Pool,
+        pool: &mut ChunkPool,
         header: &[u8],
         body: &[u8],
-    ) -> Result<(), Stall> {
-        let out = self.out.as_mut().ok_or(Stall::Room)?;
+    ) -> Result<(), SendStall> {
+        let out = self.out.as_mut().ok_or(SendStall::Room)?;
         if !out.has_room() {
-            return Err(Stall::Room);
+            return Err(SendStall::Room);
         }
         if header.len() + body.len() <= ROOM {
             out.push(header, body);
             return Ok(());
         }
-        self.lends = self.lends || out.memory().accepts().load(Acquire) == ACCEPTED;
-        if !self.lends {
-            return Err(Stall::Acceptance);
+        self.has_mapped_chunks =
+            self.has_mapped_chunks || out.memory().accepts().load(Acquire) == ACCEPTED;
+        if !self.has_mapped_chunks {
+            return Err(SendStall::Acceptance);
         }
         let chunk = pool
             .take(|pool| out.reclaim(|chunk| pool.give(chunk)))
-            .ok_or(Stall::Chunk)?;
+            .ok_or(SendStall::Chunk)?;
         pool.fill(chunk, body);
         out.push_chunk(header, chunk, body.len());
         Ok(())
@@ -134,8 +144,8 @@ impl Link {
     #[inline]
     pub(super) fn put_cell(
         &mut self,
-        pool: &mut Pool,
-        name: CellName,
+        pool: &mut ChunkPool,
+        name: SlotName,
         sig: u64,
         bytes: &[u8],
         again: bool,
@@ -151,36 +161,37 @@ impl Link {
             cells.put(name, sig, bytes, out.position());
             bytes.len()
         } else {
-            self.lends = self.lends || out.memory().accepts().load(Acquire) == ACCEPTED;
-            let fits = self.lends && bytes.len() <= CELL_MAX;
-            let copied = fits.then(|| pool.fill_for_cells(bytes, again))??;
+            self.has_mapped_chunks =
+                self.has_mapped_chunks || out.memory().accepts().load(Acquire) == ACCEPTED;
+            let fits = self.has_mapped_chunks && bytes.len() <= SLOT_MESSAGE_MAX;
+            let copied = fits.then(|| pool.fill_for_slots(bytes, again))??;
             cells.put_in_chunks(name, sig, bytes.len(), out.position(), pool);
             copied
         };
-        out.note_cells((cells.count() % u32::from(CELLS_MOD)).to_le_bytes()[0]);
+        out.note_cells((cells.count() % u32::from(COLL_SLOTS_MOD)).to_le_bytes()[0]);
         Some(copied)
     }
 
     /// Prefetches a later slot after a message was sent, if another one was sent since the last turn: more are likely.
     #[inline]
-    pub(super) fn look_ahead(&mut self, turns: u32) {
+    pub(super) fn prefetch_later_slot(&mut self, turns: u32) {
         if self.sent_after != turns {
             self.sent_after = turns;
         } else if let Some(out) = &self.out {
-            out.look_ahead();
+            out.prefetch_later_slot();
         }
     }
 
     /// Prefetches the next slot after messages of this peer arrived, because they are often answered.
     #[inline]
-    pub(super) fn expect_answer(&self) {
+    pub(super) fn prefetch_next_slot(&self) {
         if let Some(out) = &self.out {
-            out.expect();
+            out.prefetch_next_slot();
         }
     }
 
     #[inline]
-    pub(super) fn ring(&mut self, board: &Board, counters: &Counters) {
+    pub(super) fn ring(&mut self, board: &Board, counters: &DriverStats) {
         self.bell.ring(board, counters);
     }
 
@@ -197,11 +208,11 @@ impl Link {
     }
 
     /// Returns true if the reason of the stall has ended.
-    pub(super) fn could_send(&mut self, pool: &Pool) -> bool {
+    pub(super) fn could_send(&mut self, pool: &ChunkPool) -> bool {
         match (self.stall, &mut self.out) {
-            (Some(Stall::Room), Some(out)) => out.has_room(),
-            (Some(Stall::Acceptance), Some(out)) => out.memory().accepts().load(Acquire) != 0,
-            (Some(Stall::Chunk), _) => !pool.is_dry(),
+            (Some(SendStall::Room), Some(out)) => out.has_room(),
+            (Some(SendStall::Acceptance), Some(out)) => out.memory().accepts().load(Acquire) != 0,
+            (Some(SendStall::Chunk), _) => !pool.is_dry(),
             _ => false,
         }
     }
@@ -209,28 +220,28 @@ impl Link {
     /// Asks the peer to ring when it has consumed something, if we wait for that.
     pub(super) fn ask_for_room(&self, is_dry: bool) {
         let waits =
-            self.stall.is_some() || is_dry && self.out.as_ref().is_some_and(Producer::has_lent);
+            self.stall.is_some() || is_dry && self.out.as_ref().is_some_and(RingProducer::has_lent);
         if let Some(out) = self.out.as_ref().filter(|_| waits) {
             out.memory().wants().store(1, Relaxed);
         }
     }
 
-    pub(super) fn reclaim(&mut self, pool: &mut Pool) {
+    pub(super) fn reclaim(&mut self, pool: &mut ChunkPool) {
         if let Some(out) = &mut self.out {
             out.reclaim(|chunk| pool.give(chunk));
         }
         if let Some(cells) = &mut self.cells {
-            cells.reclaim(|chunk| pool.give_from_cell(chunk));
+            cells.reclaim(|chunk| pool.give_from_slot(chunk));
         }
     }
 
     /// Takes the link apart, because the peer is down or was given up. Keeps the memory that it may still read.
-    pub(super) fn part(self) -> Parted {
-        Parted::new(self.rank, self.out, self.cells)
+    pub(super) fn into_retired(self) -> RetiredLink {
+        RetiredLink::new(self.rank, self.out, self.cells)
     }
 
     /// Unmaps regions that the peer has released.
-    pub(super) fn let_go_of_freed(&mut self) {
+    pub(super) fn unmap_freed_regions(&mut self) {
         self.imports.let_go_of_freed(&self.segment);
     }
 
@@ -240,8 +251,8 @@ impl Link {
         board: &Board,
         key: RemoteRegion,
         len: usize,
-    ) -> Result<(Region, usize), Failure> {
-        let owner = Owner {
+    ) -> Result<(MemoryRegion, usize), CommandFailure> {
+        let owner = RegionOwner {
             board,
             rank: self.rank,
             segment: &self.segment,
@@ -250,6 +261,6 @@ impl Link {
     }
 }
 
-/// Values of [`Mapped::accepts`].
+/// Values of [`MappedRing::accepts`].
 pub(super) const ACCEPTED: u32 = 1;
 pub(super) const REFUSED: u32 = 2;

@@ -239,7 +239,7 @@ fn a_rank_that_sleeps_until_a_threshold_is_woken_by_the_count_that_reaches_it() 
 }
 
 /// One thread of the owner already sleeps when another one sets the watch, makes a fence in all processes and checks the count:
-/// see `Bell::order`.
+/// see `OwnDoorbell::order`.
 #[test]
 fn a_watch_that_is_set_while_another_thread_sleeps_is_heard_of_by_its_setter_or_by_the_sleeper() {
     loom::model(|| {

@@ -15,31 +15,32 @@ use std::{
     },
 };
 
-use super::ring::{FRAME_LEN, Memory, ROOM, SLOT_LEN};
+use super::ring::{FRAME_LEN, ROOM, RingMemory, SLOT_LEN};
 use crate::{
-    driver::Payload,
-    memory::{Region, prefetch_for_read, prefetch_line},
+    driver::PayloadView,
+    memory::{MemoryRegion, prefetch_for_read, prefetch_line},
 };
 
 /// A ring in mapped memory: `slots * SLOT_LEN` bytes at `slots_start`, and `CONTROL_LEN` bytes at `control`, all inside
 /// `_mapped`.
 #[derive(Debug)]
-pub(super) struct Mapped {
+pub(super) struct MappedRing {
     slots_start: NonNull<u8>,
     control: NonNull<u8>,
     mask: u32,
-    _mapped: Region,
+    _mapped: MemoryRegion,
 }
 
-// SAFETY: the pointers lead into a `Region`, which is `Send`. Each value is one end of a ring, and an end has one user at a time.
-unsafe impl Send for Mapped {}
+// SAFETY: the pointers lead into a `MemoryRegion`, which is `Send`. Each value is one end of a ring, and an end has one user at a
+// time.
+unsafe impl Send for MappedRing {}
 
-impl Mapped {
+impl MappedRing {
     /// Maps the control line at `control` and the slots at `ring`, both offsets into `region`.
     ///
     /// # Panics
     /// If the ring or the control line is not inside the region, or not aligned.
-    pub(super) fn new(region: &Region, control: usize, ring: usize, slots: u32) -> Self {
+    pub(super) fn new(region: &MemoryRegion, control: usize, ring: usize, slots: u32) -> Self {
         assert!(
             slots.is_power_of_two()
                 && ring.is_multiple_of(SLOT_LEN)
@@ -87,7 +88,7 @@ impl Mapped {
     }
 }
 
-impl Memory for Mapped {
+impl RingMemory for MappedRing {
     #[inline]
     fn slots(&self) -> u32 {
         self.mask + 1
@@ -156,7 +157,7 @@ impl Memory for Mapped {
     }
 
     #[inline]
-    fn read(&self, slot: u32, offset: usize, len: usize) -> Payload<'_> {
+    fn read(&self, slot: u32, offset: usize, len: usize) -> PayloadView<'_> {
         assert!(
             offset <= ROOM && len <= ROOM - offset,
             "{len} bytes at {offset} of a slot"
@@ -164,11 +165,11 @@ impl Memory for Mapped {
         // SAFETY: inside the slot, as just checked.
         let start = unsafe { self.slot(slot).add(FRAME_LEN + offset) };
         // SAFETY: the slot is mapped as long as `self`, and lent no longer.
-        unsafe { Payload::from_raw(start, len) }
+        unsafe { PayloadView::from_raw(start, len) }
     }
 }
 
-impl Mapped {
+impl MappedRing {
     #[inline]
     fn copy_near(&self, slot: u32, line: &[MaybeUninit<u8>; LINE_ROOM]) {
         // SAFETY: after the frame, in the slot's first line.
@@ -205,5 +206,5 @@ const LINE_ROOM: usize = LINE_LEN - FRAME_LEN;
 const TAIL: usize = 0;
 const ACCEPTS: usize = 4;
 /// Offset in the control line of the receiver's word that says which cells are free.
-pub(super) const CELLS_TAKEN: usize = 8;
+pub(super) const COLL_SLOTS_TAKEN: usize = 8;
 const WANTS: usize = 64;

@@ -1,7 +1,8 @@
 //! The shared-memory driver: connects the ranks of one node, as processes or as threads.
 //!
 //! Ranks find each other on a [`Board`]. Its main type is [`Shm`], a rank's driver. A message takes the path `Shm::post` →
-//! `Link::send` → `Producer::push`, and then `Shm::progress` → `Inbound::deliver` → `Sink::message`. The files are private:
+//! `ShmLink::send` → `RingProducer::push`, and then `Shm::progress` → `InboundRing::deliver` → `Sink::message`. The files are
+//! private:
 //!
 //! - `segment`: the memory that each rank owns and its peers map.
 //! - `ring`: in a segment, one ring for each rank that sends to the owner. A pair's memory is made at its first message.
@@ -15,72 +16,73 @@
 use std::{io, sync::Arc};
 
 use self::{
-    doorbell::Bell,
     board::index,
-    collective_slots::Inbox,
-    rma_queue::{Copies, Direction},
-    death_watch::Deaths,
-    inbound::Inbound,
-    link::{Link, Stall},
-    onesided::Wish,
-    retired_links::Parted,
-    pool::Pool,
-    regions::Exports,
-    segment::{CHUNK_LEN, Segment, Shape},
+    collective_slots::CollSlotReceiver,
+    death_watch::DeathWatch,
+    doorbell::OwnDoorbell,
+    inbound::InboundRing,
+    link::{SendStall, ShmLink},
+    onesided::ShmRmaOp,
+    pool::ChunkPool,
+    regions::ExportedRegions,
+    retired_links::RetiredLink,
+    rma_queue::{ShmRmaQueue, TransferDirection},
+    segment::{CHUNK_LEN, SegmentShape, ShmSegment},
 };
 use crate::{
-    counters::Counters,
+    counters::DriverStats,
     driver::{
-        Armed, Caps, CellName, Command, Down, Driver, DriverAbilities, EventCounters, LocalRange,
-        MappedMemory, NamedSlots, Payload, Peer, Post, Progress, Sink, Taken, WaitOn,
+        ArmResult, Caps, DownCause, Driver, DriverAbilities, DriverCommand, EventCounters,
+        LocalRange, MappedMemory, NamedSlots, PayloadView, PostResult, Sink, SlotName, SlotReceipt,
+        TurnProgress, WakeSource, WorldRank,
     },
     lacks_abilities,
-    memory::{Region, RemoteRegion},
-    offload::{Counter, RemoteCounter, Watches},
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{LocalCounter, RemoteCounter, ThresholdWatches},
 };
 
-mod doorbell;
+mod absent_ranks;
 mod board;
-mod collective_slots;
 mod cma;
+mod cma_guard;
+mod collective_slots;
 mod config;
 mod connect;
-mod rma_queue;
 mod death_watch;
+mod doorbell;
 mod footprint;
-mod cma_guard;
 mod handover;
 mod inbound;
-mod absent_ranks;
-mod process_handle;
 mod link;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_models;
 mod mapped_ring;
+mod namespaces;
 mod node;
 mod onesided;
-mod retired_links;
+mod peer_fds;
 mod pool;
 mod proc;
+mod process_handle;
 mod processes;
 mod provider;
-mod peer_fds;
 mod regions;
+mod retired_links;
 mod ring;
+mod rma_queue;
 mod segment;
-mod namespaces;
 mod spare_fds;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
 
 pub use board::{Board, PeerState};
-pub use config::{ShmConfig, Wake};
-pub use footprint::Footprint;
-pub use handover::Meeting;
-pub use node::Node;
-pub use processes::Processes;
+pub use config::{ShmConfig, WakeMethod};
+pub use footprint::ShmFootprint;
+pub use handover::BoardServer;
+pub use node::BoardRanks;
+pub use processes::ProcessMonitor;
 pub use provider::ShmProvider;
 
 /// A rank's driver on a node's shared memory.
@@ -88,42 +90,42 @@ pub use provider::ShmProvider;
 pub struct Shm {
     rank: u32,
     board: Board,
-    segment: Segment,
+    segment: ShmSegment,
     caps: Caps,
-    counters: Arc<Counters>,
-    bell: Bell,
-    deaths: Deaths,
-    pool: Pool,
-    exports: Exports,
-    copies: Copies,
-    watches: Watches,
+    counters: Arc<DriverStats>,
+    bell: OwnDoorbell,
+    death_watch: DeathWatch,
+    pool: ChunkPool,
+    exports: ExportedRegions,
+    rma_queue: ShmRmaQueue,
+    watches: ThresholdWatches,
     /// By rank: the peers whose segments we have mapped.
-    links: Vec<Option<Box<Link>>>,
+    links: Vec<Option<Box<ShmLink>>>,
     /// Ranks that have an entry in `links`.
     linked: Vec<u32>,
     /// Peers that send to us.
-    inbound: Vec<Inbound>,
+    inbound: Vec<InboundRing>,
     /// By rank: cells for messages from that rank, from its first contact on.
-    inboxes: Vec<Option<Box<Inbox<collective_slots::Mapped>>>>,
+    inboxes: Vec<Option<Box<CollSlotReceiver<collective_slots::MappedCollSlots>>>>,
     /// Ranks that are down and have left messages in cells.
     unread: Vec<u32>,
     /// By rank: whether it is down.
-    standing: Vec<Standing>,
+    peer_status: Vec<ShmPeerStatus>,
     /// Ranks that are down, to be reported once the messages they left are delivered.
-    leaving: Vec<(u32, Down)>,
+    unreported_down: Vec<(u32, DownCause)>,
     /// Ranks that will be given up as soon as they stop copying from or to our memory.
-    parting: Vec<u32>,
+    giving_up: Vec<u32>,
     /// Memory that ranks we have given up may still read.
-    parted: Vec<Parted>,
+    retired_links: Vec<RetiredLink>,
     /// Reasons why we gave up ranks whose processes may be alive.
-    troubles: Vec<(u32, io::Error)>,
-    seen: Seen,
+    give_up_reasons: Vec<(u32, io::Error)>,
+    seen: ChangeCounts,
     /// True if some link is stalled.
     stalled: bool,
     /// True if we wait for a rank that has not opened its segment yet.
-    expecting: bool,
+    awaits_absent: bool,
     /// True if some rank had not opened its segment yet when we last checked.
-    lacking: bool,
+    has_absent: bool,
     failed: bool,
     turns: u32,
     /// Work done since the last check for dead processes.
@@ -137,7 +139,7 @@ impl Shm {
     /// `InvalidInput` for a rank or a size out of range, `AddrInUse` if this rank was opened before, `TimedOut` if the other
     /// ranks already count it as failed. Otherwise the system's error when there is no memory or no descriptor.
     pub fn open(board: &Board, config: ShmConfig) -> io::Result<Self> {
-        let shape = Shape {
+        let shape = SegmentShape {
             size: board.size(),
             slots: config.ring_slots,
             chunks: config.chunks,
@@ -145,7 +147,7 @@ impl Shm {
         config::check(&config, shape)?;
         let rank = config.rank;
         if !board.claim(rank) {
-            return Err(connect::taken(rank, board.state_of(rank)));
+            return Err(connect::claim_error(rank, board.state_of(rank)));
         }
         Self::enter(board, config, shape).inspect_err(|_| board.disclaim(rank))
     }
@@ -160,12 +162,12 @@ impl Shm {
     /// Such a rank is reported as failed.
     #[must_use]
     pub fn trouble_with(&self, rank: u32) -> Option<&io::Error> {
-        self.troubles
+        self.give_up_reasons
             .iter()
             .find_map(|(of, why)| (*of == rank).then_some(why))
     }
 
-    fn enter(board: &Board, config: ShmConfig, shape: Shape) -> io::Result<Self> {
+    fn enter(board: &Board, config: ShmConfig, shape: SegmentShape) -> io::Result<Self> {
         let ShmConfig {
             rank,
             wake,
@@ -174,34 +176,34 @@ impl Shm {
             patience,
             ..
         } = config;
-        let segment = Segment::create(board, rank, shape)?;
+        let segment = ShmSegment::create(board, rank, shape)?;
         let size = index(shape.size);
         let shm = Self {
             rank,
             board: board.with_patience(patience),
             caps: config::caps(single_copy, board.is_split()),
             counters,
-            bell: Bell::new(board, rank, wake)?,
-            deaths: Deaths::new(rank, patience)?,
-            pool: Pool::new(segment.clone())?,
-            exports: Exports::new(segment.clone(), rank),
-            copies: Copies::default(),
-            watches: Watches::new(),
+            bell: OwnDoorbell::new(board, rank, wake)?,
+            death_watch: DeathWatch::new(rank, patience)?,
+            pool: ChunkPool::new(segment.clone())?,
+            exports: ExportedRegions::new(segment.clone(), rank),
+            rma_queue: ShmRmaQueue::default(),
+            watches: ThresholdWatches::new(),
             segment,
             links: std::iter::repeat_with(|| None).take(size).collect(),
             linked: Vec::new(),
             inbound: Vec::new(),
             inboxes: std::iter::repeat_with(|| None).take(size).collect(),
             unread: Vec::new(),
-            standing: vec![Standing::Up; size],
-            leaving: Vec::new(),
-            parting: Vec::new(),
-            parted: Vec::new(),
-            troubles: Vec::new(),
-            seen: Seen::default(),
+            peer_status: vec![ShmPeerStatus::Up; size],
+            unreported_down: Vec::new(),
+            giving_up: Vec::new(),
+            retired_links: Vec::new(),
+            give_up_reasons: Vec::new(),
+            seen: ChangeCounts::default(),
             stalled: false,
-            expecting: false,
-            lacking: true,
+            awaits_absent: false,
+            has_absent: true,
             failed: false,
             turns: 0,
             unchecked: 0,
@@ -217,10 +219,10 @@ impl Driver for Shm {
     }
 
     #[inline]
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         let taken = match command {
-            Command::Message { to, header, body } => self.send(to.0, header, body),
-            Command::Put {
+            DriverCommand::Message { to, header, body } => self.send(to.0, header, body),
+            DriverCommand::Put {
                 to,
                 from,
                 into,
@@ -228,32 +230,32 @@ impl Driver for Shm {
                 token,
             } => self.copy(
                 to.0,
-                Wish {
-                    direction: Direction::Put,
+                ShmRmaOp {
+                    direction: TransferDirection::Put,
                     local: from,
                     key: into,
                     count,
                     token,
                 },
             ),
-            Command::Get {
+            DriverCommand::Get {
                 to,
                 from,
                 into,
                 token,
             } => self.copy(
                 to.0,
-                Wish {
-                    direction: Direction::Get,
+                ShmRmaOp {
+                    direction: TransferDirection::Get,
                     local: into,
                     key: from,
                     count: None,
                     token,
                 },
             ),
-            Command::Atomic { to, at, op, token } => self.atomic(to.0, at, op, token),
-            Command::Count { to, counter, by } => self.count(to.0, counter, by),
-            Command::Watch {
+            DriverCommand::Atomic { to, at, op, token } => self.atomic(to.0, at, op, token),
+            DriverCommand::Count { to, counter, by } => self.count(to.0, counter, by),
+            DriverCommand::Watch {
                 counter,
                 threshold,
                 token,
@@ -262,28 +264,28 @@ impl Driver for Shm {
                 self.bell.order(&self.counters);
                 true
             }
-            Command::Unwatch { token } => {
+            DriverCommand::Unwatch { token } => {
                 self.watches.remove(token);
                 true
             }
             // The system grants access to all of our memory or to none, so there is nothing to revoke.
-            Command::Withdraw { .. } => true,
+            DriverCommand::Withdraw { .. } => true,
         };
         if taken {
-            Post::Posted
+            PostResult::Posted
         } else {
-            Post::Full(command)
+            PostResult::Full(command)
         }
     }
 
     #[inline]
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
-        self.wake_up();
-        let mut events = self.notice();
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
+        self.check_deaths_if_due();
+        let mut events = self.poll_board();
         events += self.receive(budget, sink);
-        if !self.copies.is_idle() {
+        if !self.rma_queue.is_idle() {
             events += self
-                .copies
+                .rma_queue
                 .advance(budget, sink, &self.board, &self.counters);
             self.unchecked += connect::WORK_OF_A_COPY;
             self.ring_reached();
@@ -292,40 +294,43 @@ impl Driver for Shm {
             sink.reached(token);
             events += 1;
         }
-        if !self.parting.is_empty() {
-            self.part_from_those_outside();
+        if !self.giving_up.is_empty() {
+            self.finish_giving_up();
         }
-        if !self.leaving.is_empty() {
-            events += self.part(sink);
+        if !self.unreported_down.is_empty() {
+            events += self.report_peer_down(sink);
         }
         if self.stalled {
             events += self.unstall();
         }
         self.unchecked += 1 + events;
-        Progress { events }
+        TurnProgress { events }
     }
 
-    fn arm(&mut self) -> Armed {
-        if self.has_news() {
-            return Armed::Busy;
+    fn arm(&mut self) -> ArmResult {
+        if self.has_pending_work() {
+            return ArmResult::Busy;
         }
         self.watch();
-        self.let_go_of_freed();
+        self.unmap_freed_regions();
         self.ask_for_room();
         self.bell.arm(&self.counters);
         // Check again after arming: a peer that published before it could see the bell armed does not ring.
-        if self.has_news() {
+        if self.has_pending_work() {
             self.bell.wake();
-            return Armed::Busy;
+            return ArmResult::Busy;
         }
-        Armed::Ready
+        ArmResult::Ready
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
-        vec![self.bell.wait_on(), WaitOn::Fd(self.deaths.wait_on())]
+    fn wait_on(&self) -> Vec<WakeSource> {
+        vec![
+            self.bell.wait_on(),
+            WakeSource::Fd(self.death_watch.wait_on()),
+        ]
     }
 
-    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
         self.exports.allocate(len)
     }
 
@@ -334,15 +339,15 @@ impl Driver for Shm {
     }
 
     #[inline]
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
-        if self.lacking {
-            self.expect_absent(awaited());
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
+        if self.has_absent {
+            self.await_all_absent(awaited());
         }
     }
 
     /// Ends nothing here: this driver watches the processes of its peers, and ends the commands itself.
-    fn give_up(&mut self, _peer: Peer, how: Option<Down>) -> Down {
-        how.unwrap_or(Down::Failed)
+    fn give_up(&mut self, _peer: WorldRank, how: Option<DownCause>) -> DownCause {
+        how.unwrap_or(DownCause::Failed)
     }
 }
 
@@ -366,17 +371,17 @@ impl DriverAbilities for Shm {
 }
 
 impl EventCounters for Shm {
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<MemoryRegion> {
         self.allocate(len)
     }
 }
 
 impl MappedMemory for Shm {
-    fn reach(&mut self, of: Peer, key: RemoteRegion) -> Option<(Region, usize)> {
+    fn reach(&mut self, of: WorldRank, key: RemoteRegion) -> Option<(MemoryRegion, usize)> {
         self.mapped(of.0, key)
     }
 
-    fn reach_counter(&mut self, of: Peer, key: RemoteCounter) -> Option<Counter> {
+    fn reach_counter(&mut self, of: WorldRank, key: RemoteCounter) -> Option<LocalCounter> {
         let counter = self.counter(of.0, key).ok()?;
         let link = self.links[index(of.0)].as_deref();
         Some(counter.fenced_by_owner(link.is_some_and(|link| !link.fences())))
@@ -385,13 +390,20 @@ impl MappedMemory for Shm {
 
 impl NamedSlots for Shm {
     #[inline]
-    fn put_cell(&mut self, to: Peer, name: CellName, sig: u64, bytes: &[u8], again: bool) -> bool {
+    fn put_cell(
+        &mut self,
+        to: WorldRank,
+        name: SlotName,
+        sig: u64,
+        bytes: &[u8],
+        again: bool,
+    ) -> bool {
         let link = self
             .links
             .get_mut(index(to.0))
             .and_then(Option::as_deref_mut);
         let Some(link) = link.filter(|link| link.is_open()) else {
-            return self.connect(to.0) == Reach::Linked
+            return self.connect(to.0) == LinkOutcome::Linked
                 && self.put_cell(to, name, sig, bytes, again);
         };
         let put = link.put_cell(&mut self.pool, name, sig, bytes, again);
@@ -409,31 +421,31 @@ impl NamedSlots for Shm {
     }
 
     #[inline]
-    fn peek_cell(&self, from: Peer, name: CellName) -> Option<u64> {
+    fn peek_cell(&self, from: WorldRank, name: SlotName) -> Option<u64> {
         self.inboxes.get(index(from.0))?.as_ref()?.peek(name)
     }
 
     #[inline]
     fn take_cell(
         &mut self,
-        from: Peer,
-        name: CellName,
-        fill: &mut dyn FnMut(&[Payload<'_>]) -> bool,
-    ) -> Option<Taken> {
+        from: WorldRank,
+        name: SlotName,
+        fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool,
+    ) -> Option<SlotReceipt> {
         let inbox = self.inboxes.get_mut(index(from.0))?.as_mut()?;
         let taken = inbox.take(name, fill)?;
         self.counters.messages_received.add(1);
         Some(taken)
     }
 
-    fn cells_from(&self, from: Peer) -> Vec<CellName> {
+    fn cells_from(&self, from: WorldRank) -> Vec<SlotName> {
         let inbox = self.inboxes.get(index(from.0));
         let inbox = inbox.and_then(Option::as_ref);
         inbox.map_or_else(Vec::new, |inbox| inbox.names())
     }
 
     #[inline]
-    fn are_cells_behind(&self, from: Peer) -> bool {
+    fn are_cells_behind(&self, from: WorldRank) -> bool {
         let inbox = self.inboxes.get(index(from.0));
         let inbox = inbox.and_then(Option::as_ref);
         inbox.is_some_and(|inbox| inbox.is_passed())
@@ -470,7 +482,7 @@ impl Shm {
             return self.stall(to, stall, header, body);
         }
         link.ring(&self.board, &self.counters);
-        link.look_ahead(self.turns);
+        link.prefetch_later_slot(self.turns);
         self.counters.messages_sent.add(1);
         if !body.is_empty() {
             self.counters.copies.add(1);
@@ -482,14 +494,14 @@ impl Shm {
     #[cold]
     fn send_first(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
         match self.connect(to) {
-            Reach::Linked => self.send(to, header, body),
-            Reach::Absent => false,
-            Reach::Down => true, // dropped, as `Driver::post` says
+            LinkOutcome::Linked => self.send(to, header, body),
+            LinkOutcome::Absent => false,
+            LinkOutcome::Down => true, // dropped, as `Driver::post` says
         }
     }
 
     #[cold]
-    fn stall(&mut self, to: u32, stall: Stall, header: &[u8], body: &[u8]) -> bool {
+    fn stall(&mut self, to: u32, stall: SendStall, header: &[u8], body: &[u8]) -> bool {
         let link = self.links[index(to)].as_deref();
         if link.is_some_and(|link| link.is_refused()) {
             self.give_up(
@@ -498,7 +510,7 @@ impl Shm {
             );
             return true;
         }
-        if stall == Stall::Chunk && self.reclaim() {
+        if stall == SendStall::Chunk && self.reclaim() {
             return self.send(to, header, body);
         }
         if let Some(link) = self.links[index(to)].as_deref_mut() {
@@ -531,10 +543,10 @@ impl Shm {
                         inbox.note_ring(inbound.position(), inbound.cells());
                     }
                     if let Some(link) = self.links[index(from)].as_deref() {
-                        link.expect_answer();
+                        link.prefetch_next_slot();
                     }
                 }
-                Err(ring::Malformed) => {
+                Err(ring::MalformedFrame) => {
                     let why = io::Error::other(format!("rank {from} wrote what is no message"));
                     self.give_up(from, why);
                     break; // the list has changed
@@ -545,14 +557,17 @@ impl Shm {
     }
 
     /// Returns true if `progress` would find something to do.
-    fn has_news(&mut self) -> bool {
-        self.seen != self.look()
-            || self.inbound.iter().any(Inbound::is_ready)
-            || !self.copies.is_idle()
+    fn has_pending_work(&mut self) -> bool {
+        self.seen != self.load_change_counts()
+            || self.inbound.iter().any(InboundRing::is_ready)
+            || !self.rma_queue.is_idle()
             || self.watches.is_reached()
-            || !self.leaving.is_empty()
-            || self.parting.iter().any(|rank| self.has_come_out(*rank))
-            || self.must_look_for_deaths()
+            || !self.unreported_down.is_empty()
+            || self
+                .giving_up
+                .iter()
+                .any(|rank| self.has_stopped_copying(*rank))
+            || self.has_unwatched_dying()
             || self.stalled && self.could_send()
     }
 }
@@ -563,30 +578,30 @@ impl Drop for Shm {
         // In this order: if this process dies in between, another rank finds out that the sleeping ranks were not notified.
         if self.board.leave(self.rank, failed) {
             self.ring_all();
-            self.board.say_told(self.rank);
+            self.board.mark_notified(self.rank);
         }
     }
 }
 
 /// What the driver knows about the life of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum ShmPeerStatus {
     /// Not known to be down.
     Up,
-    /// Down, and either reported or waiting in `leaving`.
-    Gone,
+    /// Down, and either reported or waiting in `unreported_down`.
+    Down,
 }
 
 /// Last seen values of the shared counters that change when something happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct ChangeCounts {
     contacts: u32,
     changes: u32,
 }
 
 /// Result of connecting to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
+enum LinkOutcome {
     Linked,
     Absent,
     Down,

@@ -11,12 +11,12 @@ use super::proc;
 
 /// The namespaces that a process is in. A number is 0 if the process cannot determine it, for lack of its own `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spaces {
+pub(super) struct ProcessNamespaces {
     pub(super) user: u32,
     pub(super) pid: u32,
 }
 
-impl Spaces {
+impl ProcessNamespaces {
     /// Returns the namespaces of this process.
     pub(super) fn own() -> Self {
         let number = |name| {
@@ -80,13 +80,13 @@ const FIRST_PID: u32 = 0xEFFF_FFFC;
 
 #[cfg(test)]
 mod tests {
-    use super::Spaces;
+    use super::ProcessNamespaces;
 
-    const HERE: Spaces = Spaces { user: 3, pid: 4 };
+    const HERE: ProcessNamespaces = ProcessNamespaces { user: 3, pid: 4 };
 
     #[test]
     fn the_namespace_that_differs_is_named() {
-        let to = |user, pid| HERE.obstacle(Spaces { user, pid }, "rank 1");
+        let to = |user, pid| HERE.obstacle(ProcessNamespaces { user, pid }, "rank 1");
         for (user, pid, named) in [
             (9, 9, "PID namespace"),
             (9, 4, "user namespace"),
@@ -96,7 +96,7 @@ mod tests {
             let why = to(user, pid);
             assert!(why.contains(named) && why.contains("rank 1"), "{why}");
         }
-        let blind = Spaces { user: 0, pid: 0 };
+        let blind = ProcessNamespaces { user: 0, pid: 0 };
         let why = blind.obstacle(HERE, "rank 1");
         assert!(why.contains("this process has no /proc"), "{why}");
         assert!(!blind.number_alike(blind) && !blind.are_open_to(blind));
@@ -104,6 +104,6 @@ mod tests {
 
     #[test]
     fn a_process_is_open_to_itself() {
-        assert!(Spaces::own().are_open_to(Spaces::own()));
+        assert!(ProcessNamespaces::own().are_open_to(ProcessNamespaces::own()));
     }
 }

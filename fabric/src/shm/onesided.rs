@@ -1,39 +1,39 @@
 //! Puts, gets and atomics: resolves keys to memory, and performs the commands.
 
 use super::{
-    Reach, Shm,
+    LinkOutcome, Shm,
     board::index,
-    rma_queue::{Direction, Done, Job, Remote},
-    cma_guard::Gate,
+    cma_guard::CmaGuard,
     regions::MAPPED,
+    rma_queue::{PeerMemory, ShmCompletion, ShmTransfer, TransferDirection},
 };
 use crate::{
-    driver::{AtomicOp, Failure, LocalRange, Token},
-    memory::{Region, RemoteRegion},
-    offload::{CELL_LEN, Counter, RemoteCounter},
+    driver::{AtomicOp, CommandFailure, CommandToken, LocalRange},
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{COUNTER_LEN, LocalCounter, RemoteCounter},
 };
 
 impl Shm {
     /// Takes a put or a get. Returns false if there was no room.
-    pub(super) fn copy(&mut self, to: u32, wish: Wish) -> bool {
-        if !self.copies.has_room() {
+    pub(super) fn copy(&mut self, to: u32, wish: ShmRmaOp) -> bool {
+        if !self.rma_queue.has_room() {
             return false;
         }
         match self.job(to, wish) {
             Ok(job) => {
-                self.copies.start(job, &self.board, &self.counters);
+                self.rma_queue.start(job, &self.board, &self.counters);
                 self.ring_reached();
             }
-            Err(Refusal::NotYet) => return false,
-            Err(Refusal::Never(why)) => self.refuse(to, wish.token, why),
+            Err(ShmKeyError::NotYet) => return false,
+            Err(ShmKeyError::Never(why)) => self.refuse(to, wish.token, why),
         }
         true
     }
 
-    fn job(&mut self, to: u32, wish: Wish) -> Result<Job, Refusal> {
+    fn job(&mut self, to: u32, wish: ShmRmaOp) -> Result<ShmTransfer, ShmKeyError> {
         let remote = self.remote(to, wish.key, wish.local.len())?;
         let count = wish.count.map(|key| self.counter(to, key)).transpose()?;
-        Ok(Job {
+        Ok(ShmTransfer {
             token: wish.token,
             peer: to,
             direction: wish.direction,
@@ -48,7 +48,7 @@ impl Shm {
     pub(super) fn count(&mut self, to: u32, key: RemoteCounter, by: u64) -> bool {
         match self.counter(to, key) {
             Ok(counter) if counter.add(by) => self.ring(to),
-            Err(Refusal::NotYet) => return false,
+            Err(ShmKeyError::NotYet) => return false,
             _ => {}
         }
         true
@@ -56,7 +56,7 @@ impl Shm {
 
     /// Wakes the ranks whose counters have reached a watched threshold by our puts.
     pub(super) fn ring_reached(&mut self) {
-        while let Some(peer) = self.copies.pop_reached() {
+        while let Some(peer) = self.rma_queue.pop_reached() {
             self.ring(peer);
         }
     }
@@ -67,11 +67,15 @@ impl Shm {
         }
     }
 
-    pub(super) fn counter(&mut self, of: u32, key: RemoteCounter) -> Result<Counter, Refusal> {
-        let cell = key.cell().ok_or(Failure::BadRange)?;
-        match self.remote(of, cell, CELL_LEN)? {
-            Remote::Mapped { region, offset } => Ok(Counter::in_region(region, offset)),
-            Remote::Plain { .. } => Err(Refusal::Never(Failure::BadRange)),
+    pub(super) fn counter(
+        &mut self,
+        of: u32,
+        key: RemoteCounter,
+    ) -> Result<LocalCounter, ShmKeyError> {
+        let cell = key.words_key().ok_or(CommandFailure::BadRange)?;
+        match self.remote(of, cell, COUNTER_LEN)? {
+            PeerMemory::Mapped { region, offset } => Ok(LocalCounter::in_region(region, offset)),
+            PeerMemory::Plain { .. } => Err(ShmKeyError::Never(CommandFailure::BadRange)),
         }
     }
 
@@ -81,46 +85,53 @@ impl Shm {
         to: u32,
         key: RemoteRegion,
         op: AtomicOp,
-        token: Token,
+        token: CommandToken,
     ) -> bool {
-        if !self.copies.has_room() {
+        if !self.rma_queue.has_room() {
             return false;
         }
         match self.remote(to, key, size_of::<u64>()) {
-            Ok(Remote::Mapped { region, offset }) if offset.is_multiple_of(size_of::<u64>()) => {
+            Ok(PeerMemory::Mapped { region, offset })
+                if offset.is_multiple_of(size_of::<u64>()) =>
+            {
                 let old = op.apply(region.atomic_u64(offset));
-                self.copies.finish(Done::Fetched(token, old));
+                self.rma_queue.finish(ShmCompletion::Fetched(token, old));
             }
-            Ok(_) => self.refuse(to, token, Failure::BadRange),
-            Err(Refusal::NotYet) => return false,
-            Err(Refusal::Never(why)) => self.refuse(to, token, why),
+            Ok(_) => self.refuse(to, token, CommandFailure::BadRange),
+            Err(ShmKeyError::NotYet) => return false,
+            Err(ShmKeyError::Never(why)) => self.refuse(to, token, why),
         }
         true
     }
 
     /// Ends a command that cannot be performed. If the peer is ending, the command fails once the peer has ended.
-    fn refuse(&mut self, to: u32, token: Token, why: Failure) {
-        let ends = matches!(why, Failure::PeerDown) && self.links[index(to)].is_some();
+    fn refuse(&mut self, to: u32, token: CommandToken, why: CommandFailure) {
+        let ends = matches!(why, CommandFailure::PeerDown) && self.links[index(to)].is_some();
         if ends {
-            self.copies.hold(to, token);
+            self.rma_queue.hold_until_death(to, token);
         } else {
-            self.copies.finish(Done::Failed(token, why));
+            self.rma_queue.finish(ShmCompletion::Failed(token, why));
         }
     }
 
     /// Returns the memory that a key grants. Access to a peer's memory maps its segment, but makes no contact.
-    fn remote(&mut self, to: u32, key: RemoteRegion, len: usize) -> Result<Remote, Refusal> {
+    fn remote(
+        &mut self,
+        to: u32,
+        key: RemoteRegion,
+        len: usize,
+    ) -> Result<PeerMemory, ShmKeyError> {
         match self.map(to) {
-            Reach::Linked => {}
-            Reach::Absent => return Err(Refusal::NotYet),
-            Reach::Down => return Err(Refusal::Never(Failure::PeerDown)),
+            LinkOutcome::Linked => {}
+            LinkOutcome::Absent => return Err(ShmKeyError::NotYet),
+            LinkOutcome::Down => return Err(ShmKeyError::Never(CommandFailure::PeerDown)),
         }
         let Some(link) = self.links[index(to)].as_deref_mut() else {
-            return Err(Refusal::Never(Failure::PeerDown));
+            return Err(ShmKeyError::Never(CommandFailure::PeerDown));
         };
         if key.kind == MAPPED {
             let (region, offset) = link.resolve(&self.board, key, len)?;
-            return Ok(Remote::Mapped { region, offset });
+            return Ok(PeerMemory::Mapped { region, offset });
         }
         let secret = link.segment.secret();
         let expected = RemoteRegion {
@@ -131,11 +142,11 @@ impl Shm {
         let fits = key == expected && key.base.checked_add(key.len).is_some();
         let may = fits && self.caps.any_memory.is_ok();
         if let Some(pid) = link.pid.filter(|_| may) {
-            Ok(Remote::Plain {
+            Ok(PeerMemory::Plain {
                 pid,
-                life: self.deaths.life_of(link.process),
+                life: self.death_watch.handle_of(link.process),
                 address: key.base,
-                gate: Gate {
+                gate: CmaGuard {
                     board: self.board.clone(),
                     segment: link.segment.clone(),
                     me: self.rank,
@@ -143,16 +154,16 @@ impl Shm {
                 },
             })
         } else {
-            Err(Refusal::Never(Failure::BadRange))
+            Err(ShmKeyError::Never(CommandFailure::BadRange))
         }
     }
 
     /// Returns the region that a key names, if it names one, and the offset where the range starts.
-    pub(super) fn mapped(&mut self, of: u32, key: RemoteRegion) -> Option<(Region, usize)> {
+    pub(super) fn mapped(&mut self, of: u32, key: RemoteRegion) -> Option<(MemoryRegion, usize)> {
         let len = usize::try_from(key.len).ok()?;
         match self.remote(of, key, len).ok()? {
-            Remote::Mapped { region, offset } => Some((region, offset)),
-            Remote::Plain { .. } => None,
+            PeerMemory::Mapped { region, offset } => Some((region, offset)),
+            PeerMemory::Plain { .. } => None,
         }
     }
 
@@ -169,22 +180,22 @@ impl Shm {
 
 /// A put or a get, as it was posted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wish {
-    pub(super) direction: Direction,
+pub(super) struct ShmRmaOp {
+    pub(super) direction: TransferDirection,
     pub(super) local: LocalRange,
     pub(super) key: RemoteRegion,
     pub(super) count: Option<RemoteCounter>,
-    pub(super) token: Token,
+    pub(super) token: CommandToken,
 }
 
 /// Reason why there is no memory for a key.
-pub(super) enum Refusal {
+pub(super) enum ShmKeyError {
     NotYet,
-    Never(Failure),
+    Never(CommandFailure),
 }
 
-impl From<Failure> for Refusal {
-    fn from(why: Failure) -> Self {
+impl From<CommandFailure> for ShmKeyError {
+    fn from(why: CommandFailure) -> Self {
         Self::Never(why)
     }
 }

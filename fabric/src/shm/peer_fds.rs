@@ -6,14 +6,14 @@ use rustix::{fs::OFlags, process::Pid};
 
 use super::{
     board::Board,
-    handover::{self, Wanted},
-    process_handle::Life,
+    handover::{self, FdRequest},
     proc,
+    process_handle::ProcessHandle,
 };
 
 /// Both ends of a pipe. One descriptor may be both.
 #[derive(Debug)]
-pub(super) struct Pipe {
+pub(super) struct WakePipe {
     pub(super) write: OwnedFd,
     /// Kept open, because a write to a pipe without readers raises SIGPIPE.
     _read: Option<OwnedFd>,
@@ -25,21 +25,21 @@ pub(super) struct Pipe {
 pub(super) fn memory(board: &Board, rank: u32, number: u32) -> io::Result<OwnedFd> {
     let handed = |given: Vec<OwnedFd>| given.into_iter().next();
     find(board, rank, number, OFlags::RDWR, |why| {
-        hand(board, rank, Wanted::Memory(number), why, handed)
+        hand(board, rank, FdRequest::Memory(number), why, handed)
     })
 }
 
 /// Returns the pipe that a rank has published as descriptor `number`. The same caution applies as for [`memory`].
-pub(super) fn pipe(board: &Board, rank: u32, number: u32) -> io::Result<Pipe> {
+pub(super) fn pipe(board: &Board, rank: u32, number: u32) -> io::Result<WakePipe> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK;
-    let both = find(board, rank, number, flags, Err).map(|write| Pipe { write, _read: None });
+    let both = find(board, rank, number, flags, Err).map(|write| WakePipe { write, _read: None });
     let handed = |given: Vec<OwnedFd>| {
         let [read, write] = <[OwnedFd; 2]>::try_from(given).ok()?;
         let _read = Some(read);
-        Some(Pipe { write, _read })
+        Some(WakePipe { write, _read })
     };
     match both {
-        Err(why) if is_hidden(&why) => hand(board, rank, Wanted::Pipe(number), why, handed),
+        Err(why) if is_hidden(&why) => hand(board, rank, FdRequest::Pipe(number), why, handed),
         done => done,
     }
 }
@@ -48,16 +48,21 @@ pub(super) fn pipe(board: &Board, rank: u32, number: u32) -> io::Result<Pipe> {
 ///
 /// # Errors
 /// `NotFound` if the process has ended, otherwise the reason why there is no descriptor for it.
-pub(super) fn life(board: &Board, rank: u32) -> io::Result<Life> {
+pub(super) fn process_handle(board: &Board, rank: u32) -> io::Result<ProcessHandle> {
     let entry = board.entry(rank);
-    if !board.own_spaces().number_alike(entry.spaces) {
-        let given = handover::of_rank(board, rank, Wanted::Life, board.patience().min(MOMENT))?;
+    if !board.own_spaces().number_alike(entry.namespaces) {
+        let given = handover::of_rank(
+            board,
+            rank,
+            FdRequest::ProcessHandle,
+            board.patience().min(MOMENT),
+        )?;
         let pidfd = given.into_iter().next().ok_or(io::ErrorKind::Other)?;
-        return Ok(Life::of(pidfd));
+        return Ok(ProcessHandle::of(pidfd));
     }
     let gone = || io::Error::from(io::ErrorKind::NotFound);
     let pid = i32::try_from(entry.pid).ok().and_then(Pid::from_raw);
-    let life = match Life::open(pid.ok_or_else(gone)?) {
+    let life = match ProcessHandle::open(pid.ok_or_else(gone)?) {
         Err(rustix::io::Errno::SRCH) => return Err(gone()),
         Err(why) => return Err(why.into()),
         Ok(life) => life,
@@ -81,7 +86,7 @@ fn find(
     instead: impl FnOnce(io::Error) -> io::Result<OwnedFd>,
 ) -> io::Result<OwnedFd> {
     let entry = board.entry(rank);
-    if !board.own_spaces().number_alike(entry.spaces) {
+    if !board.own_spaces().number_alike(entry.namespaces) {
         return instead(hidden());
     }
     let (pid, since) = entry.process();
@@ -94,7 +99,7 @@ fn find(
 fn hand<T>(
     board: &Board,
     rank: u32,
-    wanted: Wanted,
+    wanted: FdRequest,
     hidden: io::Error,
     pick: impl FnOnce(Vec<OwnedFd>) -> Option<T>,
 ) -> io::Result<T> {
@@ -117,7 +122,7 @@ fn explain(board: &Board, rank: u32, hidden: &io::Error, why: io::Error) -> io::
     if matches!(why.kind(), io::ErrorKind::NotFound) || why.raw_os_error().is_some_and(is_want) {
         return why;
     }
-    let (own, theirs) = (board.own_spaces(), board.entry(rank).spaces);
+    let (own, theirs) = (board.own_spaces(), board.entry(rank).namespaces);
     let owner = format!("rank {rank}");
     let why = handover::unreached(&hidden.to_string(), &why, own, theirs, &owner);
     io::Error::new(why.kind(), format!("the memory of rank {rank}: {why}"))

@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
-use super::segment::{CHUNK_LEN, Segment};
+use super::segment::{CHUNK_LEN, ShmSegment};
 
 /// Free chunks of this rank's segment.
 ///
 /// Chunks are taken in turn, and only [`STEP`] of them as long as that is enough. A chunk that the peer has just read is in its
 /// first-level cache; writing to it takes longer (by a sixth for 4 KiB) than writing to one that was read some time ago.
 #[derive(Debug)]
-pub(super) struct Pool {
-    segment: Segment,
+pub(super) struct ChunkPool {
+    segment: ShmSegment,
     free: VecDeque<u32>,
     /// Chunks below this number have pages.
     reserved: u32,
@@ -27,9 +27,9 @@ pub(super) struct Pool {
     lacks: bool,
 }
 
-impl Pool {
+impl ChunkPool {
     /// Creates the pool and its first chunks, so that a sender that waits for a chunk always waits for one that exists.
-    pub(super) fn new(segment: Segment) -> std::io::Result<Self> {
+    pub(super) fn new(segment: ShmSegment) -> std::io::Result<Self> {
         let free = VecDeque::with_capacity(segment.shape().chunks as usize);
         let limit = segment.shape().chunks;
         let mut pool = Self {
@@ -62,7 +62,7 @@ impl Pool {
 
     /// Copies a message for cells into chunks, unless it is the last one `again`. Returns how many bytes were copied, or `None`
     /// if there are too few chunks.
-    pub(super) fn fill_for_cells(&mut self, bytes: &[u8], again: bool) -> Option<usize> {
+    pub(super) fn fill_for_slots(&mut self, bytes: &[u8], again: bool) -> Option<usize> {
         if again && bytes.len() == self.last_len {
             return Some(0);
         }
@@ -114,13 +114,13 @@ impl Pool {
     fn forget_last(&mut self) {
         self.last_len = 0;
         while let Some(chunk) = self.last.pop() {
-            self.give_from_cell(chunk);
+            self.give_from_slot(chunk);
         }
     }
 
     /// Releases a chunk of a cell whose message was taken.
     #[inline]
-    pub(super) fn give_from_cell(&mut self, chunk: u32) {
+    pub(super) fn give_from_slot(&mut self, chunk: u32) {
         let uses = &mut self.uses[chunk as usize];
         *uses -= 1;
         if *uses == 0 {
@@ -132,7 +132,7 @@ impl Pool {
     /// Returns how many chunks hold messages in cells, or the last message, which may be put into more cells.
     #[cfg(test)]
     #[cfg(not(loom))]
-    pub(super) const fn in_cells(&self) -> u32 {
+    pub(super) const fn count_in_slots(&self) -> u32 {
         self.in_cells
     }
 
@@ -187,24 +187,24 @@ pub(super) const STEP: u32 = 32;
 #[cfg(not(loom))]
 mod tests {
     use super::{
-        super::{Board, segment::Shape},
-        CHUNK_LEN, Pool, STEP, Segment,
+        super::{Board, segment::SegmentShape},
+        CHUNK_LEN, ChunkPool, STEP, ShmSegment,
     };
 
     #[test]
     fn rings_keep_half_of_the_chunks_that_have_memory_also_when_there_is_no_more() {
         let (size, slots, chunks) = (1, 2, 8 * STEP);
         let board = Board::create(size).unwrap();
-        let shape = Shape {
+        let shape = SegmentShape {
             size,
             slots,
             chunks,
         };
-        let mut pool = Pool::new(Segment::create(&board, 0, shape).unwrap()).unwrap();
+        let mut pool = ChunkPool::new(ShmSegment::create(&board, 0, shape).unwrap()).unwrap();
         let mut cells = Vec::new();
-        let mut fill = |pool: &mut Pool, chunks: usize| {
+        let mut fill = |pool: &mut ChunkPool, chunks: usize| {
             let bytes = vec![1; chunks * CHUNK_LEN];
-            let fills = pool.fill_for_cells(&bytes, false).is_some();
+            let fills = pool.fill_for_slots(&bytes, false).is_some();
             if fills {
                 pool.lend_last(&mut cells);
             }
@@ -222,7 +222,7 @@ mod tests {
         assert!(rings >= pool.reserved as usize / 2, "{rings}");
         cells
             .into_iter()
-            .for_each(|chunk| pool.give_from_cell(chunk));
+            .for_each(|chunk| pool.give_from_slot(chunk));
         assert_eq!(pool.in_cells, 0);
     }
 }

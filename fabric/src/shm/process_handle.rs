@@ -15,14 +15,14 @@ use rustix::{
     time::{ClockId, Timespec, clock_gettime},
 };
 
-use crate::driver::Failure;
+use crate::driver::CommandFailure;
 
 /// Names a process on a board. Two processes in different namespaces may have the same pid, but not the same name.
-pub(super) type LifeName = u64;
+pub(super) type ProcessName = u64;
 
 /// Returns the name of this process. A forked process has another name than its parent.
-pub(super) fn own_life() -> LifeName {
-    static OWN: Mutex<(u32, LifeName)> = Mutex::new((0, 0));
+pub(super) fn own_process_name() -> ProcessName {
+    static OWN: Mutex<(u32, ProcessName)> = Mutex::new((0, 0));
     let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
     let pid = std::process::id();
     if own.0 != pid {
@@ -35,20 +35,20 @@ pub(super) fn own_life() -> LifeName {
 ///
 /// Holding this does not keep the pid from being reused, but tells whether it may have been.
 #[derive(Clone, Debug)]
-pub(super) struct Life(
+pub(super) struct ProcessHandle(
     /// `None` for our own process, and if there was no descriptor for another one: then a reuse is not detected.
-    Option<Arc<Watched>>,
+    Option<Arc<WatchedPid>>,
 );
 
 #[derive(Debug)]
-struct Watched {
+struct WatchedPid {
     pidfd: OwnedFd,
     /// Time when the process was last seen alive, in milliseconds of the system's clock.
     seen: AtomicU64,
 }
 
-impl Life {
-    pub(super) const UNTOLD: Self = Self(None);
+impl ProcessHandle {
+    pub(super) const UNKNOWN: Self = Self(None);
 
     pub(super) fn open(pid: Pid) -> rustix::io::Result<Self> {
         pidfd_open(pid, PidfdFlags::empty()).map(Self::of)
@@ -57,7 +57,7 @@ impl Life {
     /// Wraps a pidfd of the process.
     pub(super) fn of(pidfd: OwnedFd) -> Self {
         let seen = AtomicU64::new(0);
-        Self(Some(Arc::new(Watched { pidfd, seen })))
+        Self(Some(Arc::new(WatchedPid { pidfd, seen })))
     }
 
     pub(super) fn descriptor(&self) -> Option<&OwnedFd> {
@@ -66,18 +66,24 @@ impl Life {
 
     /// Makes a call that reads from the process by its pid. The result is discarded if another process may have got the pid
     /// meanwhile.
-    pub(super) fn read<T>(&self, call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    pub(super) fn read<T>(
+        &self,
+        call: impl FnOnce() -> Result<T, CommandFailure>,
+    ) -> Result<T, CommandFailure> {
         let outcome = call();
         if self.is_over() {
-            return Err(Failure::PeerDown);
+            return Err(CommandFailure::PeerDown);
         }
         outcome
     }
 
     /// Makes a call that writes to the process by its pid, if it is alive. The kernel has no such call by pidfd.
-    pub(super) fn write<T>(&self, call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    pub(super) fn write<T>(
+        &self,
+        call: impl FnOnce() -> Result<T, CommandFailure>,
+    ) -> Result<T, CommandFailure> {
         if self.is_over() {
-            return Err(Failure::PeerDown);
+            return Err(CommandFailure::PeerDown);
         }
         call()
     }
@@ -130,9 +136,9 @@ mod tests {
 
     use super::*;
 
-    fn child() -> (Child, Life) {
+    fn child() -> (Child, ProcessHandle) {
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let life = Life::open(Pid::from_child(&child)).unwrap();
+        let life = ProcessHandle::open(Pid::from_child(&child)).unwrap();
         (child, life)
     }
 
@@ -158,7 +164,7 @@ mod tests {
             called.set(true);
             Ok(7)
         });
-        assert!(matches!(outcome, Err(Failure::PeerDown)) && !called.get());
+        assert!(matches!(outcome, Err(CommandFailure::PeerDown)) && !called.get());
     }
 
     #[test]
@@ -168,6 +174,9 @@ mod tests {
             end(&mut child);
             Ok(7)
         });
-        assert!(matches!(outcome, Err(Failure::PeerDown)), "{outcome:?}");
+        assert!(
+            matches!(outcome, Err(CommandFailure::PeerDown)),
+            "{outcome:?}"
+        );
     }
 }

@@ -4,38 +4,38 @@
 use std::{collections::BTreeSet, io, time::Duration};
 
 use super::{
-    Node,
+    BoardRanks,
     board::{Board, PeerState},
-    death_watch::Deaths,
+    death_watch::DeathWatch,
     handover,
-    process_handle::LifeName,
+    process_handle::ProcessName,
 };
-use crate::driver::{Down, Ends, Peer, WaitOn};
+use crate::driver::{DownCause, ExitRecord, WakeSource, WorldRank};
 
 /// Watches the processes of the other ranks of a node. When dropped, it records on the board how this rank has ended.
 #[derive(Debug)]
-pub struct Processes {
-    node: Node,
+pub struct ProcessMonitor {
+    node: BoardRanks,
     rank: u32,
-    deaths: Deaths,
+    deaths: DeathWatch,
     /// True if this rank has slept since the last check, so that a process may have died unnoticed.
     slept: bool,
     /// Turns since the last check.
     turns: u32,
     /// Ranks whose processes have ended without closing.
     ended: BTreeSet<u32>,
-    fresh: Vec<Peer>,
+    fresh: Vec<WorldRank>,
 }
 
-impl Processes {
+impl ProcessMonitor {
     /// Creates a watcher of the ranks of this node, for `rank`, which is one of them.
     ///
     /// # Errors
     /// The system's error if there is no descriptor.
-    pub fn new(node: Node, rank: u32) -> io::Result<Self> {
+    pub fn new(node: BoardRanks, rank: u32) -> io::Result<Self> {
         let place = node.place_of(rank).unwrap_or_default();
         Ok(Self {
-            deaths: Deaths::new(place, Duration::MAX)?,
+            deaths: DeathWatch::new(place, Duration::MAX)?,
             node,
             rank,
             slept: false,
@@ -45,14 +45,14 @@ impl Processes {
         })
     }
 
-    pub(crate) fn wait_on(&self) -> WaitOn {
-        WaitOn::Fd(self.deaths.wait_on())
+    pub(crate) fn wait_on(&self) -> WakeSource {
+        WakeSource::Fd(self.deaths.wait_on())
     }
 
     /// Starts watching the processes of all ranks, which have all arrived. Some may have ended since.
     pub(crate) fn watch(&mut self) {
         if let Some(own) = self.node.place_of(self.rank) {
-            handover::open_when_asked(&self.node.board, own);
+            handover::ensure_fd_server(&self.node.board, own);
         }
         for place in (0..self.node.board.size()).take(WATCHED_MAX) {
             match self.node.board.process_of(place) {
@@ -76,7 +76,7 @@ impl Processes {
         if let Some(&rank) = rank
             && self.ended.insert(rank)
         {
-            self.fresh.push(Peer(rank));
+            self.fresh.push(WorldRank(rank));
         }
     }
 
@@ -103,59 +103,63 @@ impl Processes {
         }
     }
 
-    fn mark_dead(&mut self, process: LifeName) {
+    fn mark_dead(&mut self, process: ProcessName) {
         let board = &self.node.board;
         for (&rank, place) in self.node.ranks.iter().zip(0..board.size()) {
-            if board.entry(place).life == process
+            if board.entry(place).process_name == process
                 && has_failed(board, place)
                 && self.ended.insert(rank)
             {
-                self.fresh.push(Peer(rank));
+                self.fresh.push(WorldRank(rank));
             }
         }
     }
 
     /// Returns true if there are ended ranks that were not handed out yet.
     #[inline]
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_newly_ended(&self) -> bool {
         !self.fresh.is_empty()
     }
 
     /// Takes the ranks that have ended without closing since the last call.
-    pub(crate) fn take_news(&mut self) -> Vec<Peer> {
+    pub(crate) fn take_newly_ended(&mut self) -> Vec<WorldRank> {
         std::mem::take(&mut self.fresh)
     }
 
     /// Returns true if this rank is known to have ended without closing.
-    pub(crate) fn has_ended(&self, Peer(rank): Peer) -> bool {
+    pub(crate) fn has_ended(&self, WorldRank(rank): WorldRank) -> bool {
         self.ended.contains(&rank)
     }
 
     /// Returns true if the process of this rank is alive but stands still: by a signal, in a debugger, or because it waits for a
     /// disk.
-    pub(crate) fn stands_still(&self, Peer(rank): Peer) -> bool {
+    pub(crate) fn stands_still(&self, WorldRank(rank): WorldRank) -> bool {
         let place = self.node.place_of(rank);
         place.is_some_and(|place| {
             let board = &self.node.board;
             let (process, entry) = (board.process_of(place), board.entry(place));
             process.is_some_and(|process| self.deaths.watches(process))
-                && board.own_spaces().number_alike(entry.spaces)
+                && board.own_spaces().number_alike(entry.namespaces)
                 && is_stopped(entry.pid)
         })
     }
 }
 
-impl Drop for Processes {
+impl Drop for ProcessMonitor {
     fn drop(&mut self) {
         let failed = std::thread::panicking();
-        let how = if failed { Down::Failed } else { Down::Finished };
-        self.node.leave(self.rank, how);
+        let how = if failed {
+            DownCause::Failed
+        } else {
+            DownCause::Finished
+        };
+        self.node.record_exit(self.rank, how);
     }
 }
 
 /// Returns true if a rank whose process has ended had not closed, and records that on the board.
 fn has_failed(board: &Board, place: u32) -> bool {
-    board.bury(place) || board.state_of(place) == PeerState::Failed
+    board.fail_dead(place) || board.state_of(place) == PeerState::Failed
 }
 
 /// Returns true if the system reports that this living process is stopped.
@@ -208,28 +212,28 @@ mod tests {
 
     #[test]
     fn whoever_closes_says_so_on_the_board_and_has_not_failed() {
-        let node = Node {
+        let node = BoardRanks {
             board: Board::create(2).expect("memory"),
             ranks: vec![3, 5],
         };
         assert!(node.board.arrive(0) && node.board.arrive(1));
-        drop(Processes::new(node.clone(), 5).expect("a descriptor"));
-        assert_eq!(node.how_ended(5), Down::Finished);
+        drop(ProcessMonitor::new(node.clone(), 5).expect("a descriptor"));
+        assert_eq!(node.how_ended(5), DownCause::Finished);
         assert!(!has_failed(&node.board, 1));
         assert!(has_failed(&node.board, 0), "it has not said anything");
     }
 
     #[test]
     fn a_rank_whose_end_another_has_seen_before_is_news_to_the_one_that_begins_to_watch() {
-        let node = Node {
+        let node = BoardRanks {
             board: Board::create(2).expect("memory"),
             ranks: vec![3, 5],
         };
         assert!(node.board.arrive(0) && node.board.arrive(1));
-        assert!(node.board.bury(0), "it counted as living");
-        let mut processes = Processes::new(node, 5).expect("a descriptor");
+        assert!(node.board.fail_dead(0), "it counted as living");
+        let mut processes = ProcessMonitor::new(node, 5).expect("a descriptor");
         processes.watch();
-        assert_eq!(processes.take_news(), [Peer(3)]);
-        assert!(processes.has_ended(Peer(3)) && !processes.has_ended(Peer(5)));
+        assert_eq!(processes.take_newly_ended(), [WorldRank(3)]);
+        assert!(processes.has_ended(WorldRank(3)) && !processes.has_ended(WorldRank(5)));
     }
 }

@@ -16,26 +16,26 @@ use std::{
 
 use super::{
     board::Board,
-    handover::lend_memory,
+    handover::publish_memory,
     peer_fds,
-    segment::{Segment, TABLE_SLOTS},
+    segment::{ShmSegment, TABLE_SLOTS},
 };
 use crate::{
-    driver::{Failure, LocalRange},
-    memory::{Region, RemoteRegion, WeakRegion},
+    driver::{CommandFailure, LocalRange},
+    memory::{MemoryRegion, RemoteRegion, WeakRegion},
 };
 
 /// The regions that this rank allocated.
 #[derive(Debug)]
-pub(super) struct Exports {
-    segment: Segment,
+pub(super) struct ExportedRegions {
+    segment: ShmSegment,
     rank: u32,
     /// Generation and region of each slot.
     regions: Vec<(u32, WeakRegion)>,
 }
 
-impl Exports {
-    pub(super) const fn new(segment: Segment, rank: u32) -> Self {
+impl ExportedRegions {
+    pub(super) const fn new(segment: ShmSegment, rank: u32) -> Self {
         Self {
             segment,
             rank,
@@ -43,11 +43,11 @@ impl Exports {
         }
     }
 
-    pub(super) fn allocate(&mut self, len: usize) -> io::Result<Region> {
-        let region = Region::create("ripstop-region", len, true)?;
+    pub(super) fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
+        let region = MemoryRegion::create("ripstop-region", len, true)?;
         let fd = u32::try_from(region.as_fd().as_raw_fd()).map_err(io::Error::other)?;
         let (slot, generation) = self.free_slot()?;
-        let at = Segment::table_entry(slot).ok_or_else(too_many)?;
+        let at = ShmSegment::table_entry(slot).ok_or_else(too_many)?;
         let table = self.segment.region();
         // The thread that drops the slot's last region may not have cleared the entry yet. Clear it first, so that no peer opens
         // the new region under the old generation.
@@ -59,14 +59,14 @@ impl Exports {
             .store(region.len() as u64, Relaxed);
         table.atomic_u32(at + GENERATION).store(generation, Release);
         let table = table.clone();
-        let region = region.with_farewell(move || {
+        let region = region.with_unmap_check(move || {
             // The slot may have a new region already, which then has a new generation.
             let _newer = table
                 .atomic_u32(at + GENERATION)
                 .compare_exchange(generation, 0, AcqRel, Relaxed);
             true
         });
-        lend_memory(&region);
+        publish_memory(&region);
         let entry = (generation, region.downgrade());
         match self.regions.get_mut(slot as usize) {
             Some(place) => *place = entry,
@@ -118,21 +118,21 @@ impl Exports {
 
 /// The regions of one peer that this rank has mapped, by slot.
 #[derive(Debug, Default)]
-pub(super) struct Imports(BTreeMap<u32, (u32, Region)>);
+pub(super) struct ImportedRegions(BTreeMap<u32, (u32, MemoryRegion)>);
 
-impl Imports {
+impl ImportedRegions {
     /// Returns the region that `key` names, and the offset where the granted `len` bytes start.
     pub(super) fn resolve(
         &mut self,
-        owner: &Owner<'_>,
+        owner: &RegionOwner<'_>,
         key: RemoteRegion,
         len: usize,
-    ) -> Result<(Region, usize), Failure> {
-        let at = Segment::table_entry(key.id).ok_or(Failure::BadRange)?;
+    ) -> Result<(MemoryRegion, usize), CommandFailure> {
+        let at = ShmSegment::table_entry(key.id).ok_or(CommandFailure::BadRange)?;
         let live = owner.segment.region().atomic_u32(at + GENERATION);
         if key.owner != owner.rank || key.generation == 0 || live.load(Acquire) != key.generation {
             self.0.remove(&key.id);
-            return Err(Failure::BadRange);
+            return Err(CommandFailure::BadRange);
         }
         let is_mapped = self
             .0
@@ -143,21 +143,21 @@ impl Imports {
             let region = open(owner, at, live, key.generation)?;
             self.0.insert(key.id, (key.generation, region));
         }
-        let (_, region) = self.0.get(&key.id).ok_or(Failure::BadRange)?;
+        let (_, region) = self.0.get(&key.id).ok_or(CommandFailure::BadRange)?;
         let [offset, granted, whole] =
             [key.base, key.len, key.whole].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let inside = offset <= region.len() && len <= region.len() - offset;
         if inside && granted == len && whole == region.len() {
             Ok((region.clone(), offset))
         } else {
-            Err(Failure::BadRange)
+            Err(CommandFailure::BadRange)
         }
     }
 
     /// Unmaps regions that their owner has released. The system gets their memory back when every rank has unmapped it.
-    pub(super) fn let_go_of_freed(&mut self, owner: &Segment) {
+    pub(super) fn let_go_of_freed(&mut self, owner: &ShmSegment) {
         self.0.retain(|slot, (generation, _)| {
-            let at = Segment::table_entry(*slot);
+            let at = ShmSegment::table_entry(*slot);
             at.is_some_and(|at| {
                 owner.region().atomic_u32(at + GENERATION).load(Relaxed) == *generation
             })
@@ -167,36 +167,36 @@ impl Imports {
 
 /// The owner of a region.
 #[derive(Debug)]
-pub(super) struct Owner<'a> {
+pub(super) struct RegionOwner<'a> {
     pub(super) board: &'a Board,
     pub(super) rank: u32,
-    pub(super) segment: &'a Segment,
+    pub(super) segment: &'a ShmSegment,
 }
 
 fn open(
-    owner: &Owner<'_>,
+    owner: &RegionOwner<'_>,
     at: usize,
     live: &AtomicU32,
     generation: u32,
-) -> Result<Region, Failure> {
+) -> Result<MemoryRegion, CommandFailure> {
     let table = owner.segment.region();
     let fd = table.atomic_u32(at + FD).load(Relaxed);
-    let len =
-        usize::try_from(table.atomic_u64(at + LEN).load(Relaxed)).map_err(|_| Failure::BadRange)?;
+    let len = usize::try_from(table.atomic_u64(at + LEN).load(Relaxed))
+        .map_err(|_| CommandFailure::BadRange)?;
     let fd = peer_fds::memory(owner.board, owner.rank, fd);
     // Check again after opening: the entry is cleared before its descriptor is closed and its number reused.
     fence(Acquire);
     if live.load(Relaxed) != generation {
-        return Err(Failure::BadRange);
+        return Err(CommandFailure::BadRange);
     }
-    let region = fd.and_then(|fd| Region::open(fd, len, true));
+    let region = fd.and_then(|fd| MemoryRegion::open(fd, len, true));
     // A copy that ends at a page's end prefetches the next page, which is slow if that is not mapped. Windows have a line to
     // spare for that.
-    let touch_end = |region: &Region| _ = region.atomic_u64(region.len() - 8).load(Relaxed);
+    let touch_end = |region: &MemoryRegion| _ = region.atomic_u64(region.len() - 8).load(Relaxed);
     region.inspect(touch_end).map_err(|why| match why.kind() {
         // The owner's process has ended: while it lives, it keeps open what its table shows.
-        io::ErrorKind::NotFound => Failure::PeerDown,
-        _ => Failure::Transport(why),
+        io::ErrorKind::NotFound => CommandFailure::PeerDown,
+        _ => CommandFailure::Transport(why),
     })
 }
 

@@ -8,39 +8,39 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use super::{
     Shm,
     board::{Board, PeerState},
-    collective_slots::{self, Outbox},
+    collective_slots::{self, CollSlotSender},
     link::REFUSED,
-    mapped_ring::Mapped,
-    pool::Pool,
-    ring::Producer,
+    mapped_ring::MappedRing,
+    pool::ChunkPool,
+    ring::RingProducer,
 };
 
 /// Chunks lent to one rank, and the ring and cells in which it says how far it has read.
 #[derive(Debug)]
-pub(super) struct Parted {
+pub(super) struct RetiredLink {
     rank: u32,
-    ring: Option<Producer<Mapped>>,
-    cells: Option<Outbox<collective_slots::Mapped>>,
+    ring: Option<RingProducer<MappedRing>>,
+    cells: Option<CollSlotSender<collective_slots::MappedCollSlots>>,
 }
 
-impl Parted {
+impl RetiredLink {
     pub(super) const fn new(
         rank: u32,
-        ring: Option<Producer<Mapped>>,
-        cells: Option<Outbox<collective_slots::Mapped>>,
+        ring: Option<RingProducer<MappedRing>>,
+        cells: Option<CollSlotSender<collective_slots::MappedCollSlots>>,
     ) -> Self {
         Self { rank, ring, cells }
     }
 
     /// Asks the rank to ring when it has read something.
-    pub(super) fn ask(&self) {
+    pub(super) fn request_wakeup(&self) {
         if let Some(ring) = &self.ring {
             ring.memory().wants().store(1, Relaxed);
         }
     }
 
     /// Takes back the chunks that are not read any more. Returns true if those were all.
-    fn reclaim(&mut self, board: &Board, pool: &mut Pool) -> bool {
+    fn reclaim(&mut self, board: &Board, pool: &mut ChunkPool) -> bool {
         let is_gone = board.state_of(self.rank) != PeerState::Ready;
         let mut is_over = true;
         if let Some(ring) = &mut self.ring {
@@ -54,9 +54,9 @@ impl Parted {
         }
         if let Some(cells) = &mut self.cells {
             if is_gone {
-                cells.reclaim_all(|chunk| pool.give_from_cell(chunk));
+                cells.reclaim_all(|chunk| pool.give_from_slot(chunk));
             } else {
-                cells.reclaim(|chunk| pool.give_from_cell(chunk));
+                cells.reclaim(|chunk| pool.give_from_slot(chunk));
             }
             is_over &= !cells.has_lent();
         }
@@ -66,9 +66,9 @@ impl Parted {
 
 impl Shm {
     /// Takes back the chunks that ranks which were given up do not read any more.
-    pub(super) fn reclaim_parted(&mut self) {
+    pub(super) fn reclaim_retired_links(&mut self) {
         let Self {
-            parted,
+            retired_links: parted,
             board,
             pool,
             ..

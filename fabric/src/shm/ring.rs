@@ -14,10 +14,10 @@
 
 use std::{collections::VecDeque, mem::MaybeUninit};
 
-use crate::driver::Payload;
+use crate::driver::PayloadView;
 
 /// The memory of a ring, as seen by both its ends.
-pub(super) trait Memory {
+pub(super) trait RingMemory {
     /// Returns the number of slots, a power of two.
     fn slots(&self) -> u32;
     /// Loads the frame of a slot, and acquires what the producer wrote before it stored this frame.
@@ -34,23 +34,23 @@ pub(super) trait Memory {
     /// Prefetches the first line of a slot for writing.
     fn prefetch_for_write(&self, slot: u32);
     /// Lends `len` bytes at `offset` after the frame word. The range must be inside the slot.
-    fn read(&self, slot: u32, offset: usize, len: usize) -> Payload<'_>;
+    fn read(&self, slot: u32, offset: usize, len: usize) -> PayloadView<'_>;
 }
 
 /// The sending end.
 #[derive(Debug)]
-pub(super) struct Producer<M> {
+pub(super) struct RingProducer<M> {
     memory: M,
     head: u32,
     /// Position of the consumer when we last loaded it. May be stale, which only makes the ring look fuller than it is.
     tail: u32,
     /// Position and number of each chunk in flight. A chunk returns when the consumer has passed its position.
     lent: VecDeque<(u32, u32)>,
-    /// Messages written to cells, modulo [`CELLS_MOD`].
+    /// Messages written to cells, modulo [`COLL_SLOTS_MOD`].
     cells: u8,
 }
 
-impl<M: Memory> Producer<M> {
+impl<M: RingMemory> RingProducer<M> {
     pub(super) fn new(memory: M, start: u32) -> Self {
         let lent = VecDeque::with_capacity(memory.slots() as usize);
         Self {
@@ -68,7 +68,7 @@ impl<M: Memory> Producer<M> {
         self.head
     }
 
-    /// Sets how many messages were written to cells, modulo [`CELLS_MOD`].
+    /// Sets how many messages were written to cells, modulo [`COLL_SLOTS_MOD`].
     #[inline]
     pub(super) const fn note_cells(&mut self, count: u8) {
         self.cells = count;
@@ -90,7 +90,7 @@ impl<M: Memory> Producer<M> {
         self.write(
             header,
             body,
-            Frame {
+            RingFrame {
                 header: header.len(),
                 body: body.len(),
                 chunk: false,
@@ -106,7 +106,7 @@ impl<M: Memory> Producer<M> {
         self.write(
             header,
             &chunk.to_le_bytes(),
-            Frame {
+            RingFrame {
                 header: header.len(),
                 body: len,
                 chunk: true,
@@ -117,7 +117,7 @@ impl<M: Memory> Producer<M> {
 
     /// Prefetches a later slot if it is free. In a burst of messages, its line arrives while the next ones are prepared.
     #[inline]
-    pub(super) fn look_ahead(&self) {
+    pub(super) fn prefetch_later_slot(&self) {
         let ahead = self.head.wrapping_add(AHEAD);
         if ahead.wrapping_sub(self.tail) < self.memory.slots() {
             let slot = ahead & (self.memory.slots() - 1);
@@ -127,7 +127,7 @@ impl<M: Memory> Producer<M> {
 
     /// Prefetches the next slot. Its line takes about as long to arrive as an answer takes to be made.
     #[inline]
-    pub(super) fn expect(&self) {
+    pub(super) fn prefetch_next_slot(&self) {
         self.memory.prefetch_for_write(self.slot());
     }
 
@@ -171,7 +171,7 @@ impl<M: Memory> Producer<M> {
     }
 
     #[inline]
-    fn write(&mut self, first: &[u8], second: &[u8], frame: Frame) {
+    fn write(&mut self, first: &[u8], second: &[u8], frame: RingFrame) {
         let slot = self.slot();
         self.head = self.head.wrapping_add(1);
         self.memory
@@ -181,7 +181,7 @@ impl<M: Memory> Producer<M> {
 
 /// The receiving end.
 #[derive(Debug)]
-pub(super) struct Consumer<M> {
+pub(super) struct RingConsumer<M> {
     memory: M,
     position: u32,
     published: u32,
@@ -189,16 +189,16 @@ pub(super) struct Consumer<M> {
 
 /// The frame of a message that has arrived and was not read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(super) struct RingFrame {
     pub(super) header: usize,
     pub(super) body: usize,
     /// True if the body is in a chunk, whose number is in the slot.
     pub(super) chunk: bool,
-    /// Messages that its sender had written to cells before, modulo [`CELLS_MOD`].
+    /// Messages that its sender had written to cells before, modulo [`COLL_SLOTS_MOD`].
     pub(super) cells: u8,
 }
 
-impl<M: Memory> Consumer<M> {
+impl<M: RingMemory> RingConsumer<M> {
     pub(super) const fn new(memory: M, start: u32) -> Self {
         Self {
             memory,
@@ -215,16 +215,16 @@ impl<M: Memory> Consumer<M> {
 
     /// Returns the next message, or `Err` if its frame is invalid.
     #[inline]
-    pub(super) fn peek(&self) -> Option<Result<Frame, Malformed>> {
+    pub(super) fn peek(&self) -> Option<Result<RingFrame, MalformedFrame>> {
         let frame = self.memory.frame(self.slot());
-        (stamp_of(frame) == self.position.wrapping_add(1)).then(|| Frame::unpack(frame))
+        (stamp_of(frame) == self.position.wrapping_add(1)).then(|| RingFrame::unpack(frame))
     }
 
     /// Copies out the header of the message that `peek` found.
     #[inline]
     pub(super) fn header<'a>(
         &self,
-        frame: Frame,
+        frame: RingFrame,
         into: &'a mut [MaybeUninit<u8>; HEADER_MAX],
     ) -> &'a [u8] {
         let into = &mut into[..frame.header];
@@ -235,13 +235,13 @@ impl<M: Memory> Consumer<M> {
 
     /// Returns the body of the message that `peek` found, if it is in the slot.
     #[inline]
-    pub(super) fn body(&self, frame: Frame) -> Payload<'_> {
+    pub(super) fn body(&self, frame: RingFrame) -> PayloadView<'_> {
         self.memory.read(self.slot(), frame.header, frame.body)
     }
 
     /// Returns the number of the chunk that holds the body. The caller must check it, because the peer may write anything.
     #[inline]
-    pub(super) fn chunk(&self, frame: Frame) -> u32 {
+    pub(super) fn chunk(&self, frame: RingFrame) -> u32 {
         let mut bytes = [0; size_of::<u32>()];
         self.memory
             .read(self.slot(), frame.header, bytes.len())
@@ -257,7 +257,7 @@ impl<M: Memory> Consumer<M> {
 
     /// Prefetches a later message. In a burst, its line arrives while the next messages are handled.
     #[inline]
-    pub(super) fn look_ahead(&self) {
+    pub(super) fn prefetch_next_slot(&self) {
         let slot = self.position.wrapping_add(AHEAD) & (self.memory.slots() - 1);
         self.memory.prefetch_for_read(slot);
     }
@@ -287,9 +287,9 @@ impl<M: Memory> Consumer<M> {
 
 /// The frame is invalid, so the peer's memory is corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedFrame;
 
-impl Frame {
+impl RingFrame {
     #[inline]
     fn pack(self, stamp: u32) -> u64 {
         debug_assert!(self.is_sane(), "{self:?}");
@@ -301,7 +301,7 @@ impl Frame {
     }
 
     #[inline]
-    fn unpack(frame: u64) -> Result<Self, Malformed> {
+    fn unpack(frame: u64) -> Result<Self, MalformedFrame> {
         let [_, _, _, _, header, flags, low, high] = frame.to_le_bytes();
         let (header, body) = (header.into(), u16::from_le_bytes([low, high]).into());
         let unpacked = Self {
@@ -313,7 +313,7 @@ impl Frame {
         if unpacked.is_sane() {
             Ok(unpacked)
         } else {
-            Err(Malformed)
+            Err(MalformedFrame)
         }
     }
 
@@ -324,7 +324,7 @@ impl Frame {
             self.body
         };
         self.header <= HEADER_MAX
-            && self.cells < CELLS_MOD
+            && self.cells < COLL_SLOTS_MOD
             && behind <= ROOM - self.header
             && self.body <= super::segment::CHUNK_LEN
     }
@@ -336,13 +336,13 @@ const fn stamp_of(frame: u64) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-impl<M> Producer<M> {
+impl<M> RingProducer<M> {
     pub(super) const fn memory(&self) -> &M {
         &self.memory
     }
 }
 
-impl<M> Consumer<M> {
+impl<M> RingConsumer<M> {
     pub(super) const fn memory(&self) -> &M {
         &self.memory
     }
@@ -357,7 +357,7 @@ pub(super) const HEADER_MAX: usize = ROOM - FRAME_LEN;
 pub(super) const FRAME_LEN: usize = 8;
 
 /// Modulus of the cell counts in frames. At most half as many messages fit into the cells, so counts are unambiguous.
-pub(super) const CELLS_MOD: u8 = 128;
+pub(super) const COLL_SLOTS_MOD: u8 = 128;
 
 /// Slots to prefetch ahead of a busy consumer. Two lines take longer to arrive than to process; with eight, lines are taken from
 /// a producer that is about to write them.
@@ -370,20 +370,21 @@ const PUBLISHED_PER_LAP: u32 = 4;
 #[cfg(not(loom))]
 mod tests {
     use super::{
-        super::mapped_ring::{CONTROL_LEN, Mapped},
-        Consumer, Frame, HEADER_MAX, Malformed, MaybeUninit, Producer, SLOT_LEN,
+        super::mapped_ring::{CONTROL_LEN, MappedRing},
+        HEADER_MAX, MalformedFrame, MaybeUninit, RingConsumer, RingFrame, RingProducer, SLOT_LEN,
     };
-    use crate::memory::Region;
+    use crate::memory::MemoryRegion;
 
     const SLOTS: u32 = 4;
 
-    fn ring(start: u32) -> (Producer<Mapped>, Consumer<Mapped>) {
+    fn ring(start: u32) -> (RingProducer<MappedRing>, RingConsumer<MappedRing>) {
         let region =
-            Region::create("ring-test", CONTROL_LEN + SLOTS as usize * SLOT_LEN, true).unwrap();
-        let mapped = || Mapped::new(&region, 0, CONTROL_LEN, SLOTS);
+            MemoryRegion::create("ring-test", CONTROL_LEN + SLOTS as usize * SLOT_LEN, true)
+                .unwrap();
+        let mapped = || MappedRing::new(&region, 0, CONTROL_LEN, SLOTS);
         (
-            Producer::new(mapped(), start),
-            Consumer::new(mapped(), start),
+            RingProducer::new(mapped(), start),
+            RingConsumer::new(mapped(), start),
         )
     }
 
@@ -398,7 +399,7 @@ mod tests {
             let frame = consumer.peek().unwrap().unwrap();
             assert_eq!(
                 frame,
-                Frame {
+                RingFrame {
                     header: 3,
                     body: 5,
                     chunk: true,
@@ -433,20 +434,20 @@ mod tests {
 
     #[test]
     fn frames_that_cannot_be_are_refused() {
-        let good = Frame {
+        let good = RingFrame {
             header: 112,
             body: 8192,
             chunk: true,
             cells: 127,
         };
-        assert_eq!(Frame::unpack(good.pack(7)), Ok(good));
+        assert_eq!(RingFrame::unpack(good.pack(7)), Ok(good));
         let bad = [
             113 << 32 | 1 << 40,      // a header longer than any
             24 << 32 | 97 << 48,      // more than fits into the slot
             1 << 40 | 8193_u64 << 48, // more than a chunk
         ];
         for frame in bad {
-            assert_eq!(Frame::unpack(frame), Err(Malformed), "{frame:x}");
+            assert_eq!(RingFrame::unpack(frame), Err(MalformedFrame), "{frame:x}");
         }
     }
 
@@ -455,7 +456,7 @@ mod tests {
         let (mut producer, _consumer) = ring(100);
         (0..SLOTS).for_each(|_| producer.push(&[], &[]));
         for tail in [0, 99, 105, u32::MAX] {
-            super::Memory::set_tail(&producer.memory, tail);
+            super::RingMemory::set_tail(&producer.memory, tail);
             assert!(!producer.has_room(), "{tail}");
         }
     }

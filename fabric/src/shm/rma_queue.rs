@@ -12,73 +12,73 @@ use std::{
 use super::{
     board::{Board, PeerState},
     cma,
-    cma_guard::Gate,
-    process_handle::Life,
+    cma_guard::CmaGuard,
+    process_handle::ProcessHandle,
 };
 use crate::{
-    counters::Counters,
-    driver::{Failure, LocalRange, Sink, Token},
-    memory::Region,
-    offload::Counter,
+    counters::DriverStats,
+    driver::{CommandFailure, CommandToken, LocalRange, Sink},
+    memory::MemoryRegion,
+    offload::LocalCounter,
 };
 
 /// The commands, in the order in which they were posted.
 #[derive(Debug, Default)]
-pub(super) struct Copies {
-    jobs: VecDeque<Job>,
-    done: VecDeque<Done>,
+pub(super) struct ShmRmaQueue {
+    jobs: VecDeque<ShmTransfer>,
+    done: VecDeque<ShmCompletion>,
     /// Ranks to wake, because a counter of theirs has reached a threshold that they watch for.
     reached: Vec<u32>,
     /// Commands that wait for their peer's end before they fail.
     ///
     /// Either the peer's process had no memory or descriptors any more: its first thread has ended, but another one may still be
     /// in a system call that writes to our memory. Or the peer has given us up.
-    dying: Vec<(u32, Token)>,
+    dying: Vec<(u32, CommandToken)>,
 }
 
 /// A put or a get.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) token: Token,
+pub(super) struct ShmTransfer {
+    pub(super) token: CommandToken,
     pub(super) peer: u32,
-    pub(super) direction: Direction,
+    pub(super) direction: TransferDirection,
     pub(super) local: LocalRange,
-    pub(super) remote: Remote,
+    pub(super) remote: PeerMemory,
     /// Counter to increment when the bytes are there.
-    pub(super) count: Option<Counter>,
+    pub(super) count: Option<LocalCounter>,
     pub(super) copied: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum TransferDirection {
     Put,
     Get,
 }
 
 /// Memory of a peer, already checked to have the length of the local range.
 #[derive(Debug)]
-pub(super) enum Remote {
+pub(super) enum PeerMemory {
     Mapped {
-        region: Region,
+        region: MemoryRegion,
         offset: usize,
     },
     Plain {
         pid: u32,
-        life: Life,
+        life: ProcessHandle,
         address: u64,
-        gate: Gate,
+        gate: CmaGuard,
     },
 }
 
 /// A completion to report to the sink.
 #[derive(Debug)]
-pub(super) enum Done {
-    Complete(Token),
-    Fetched(Token, u64),
-    Failed(Token, Failure),
+pub(super) enum ShmCompletion {
+    Complete(CommandToken),
+    Fetched(CommandToken, u64),
+    Failed(CommandToken, CommandFailure),
 }
 
-impl Copies {
+impl ShmRmaQueue {
     /// Returns true if there is room for another command.
     pub(super) fn has_room(&self) -> bool {
         self.jobs.len() + self.done.len() + self.dying.len() < COMMANDS_MAX
@@ -88,11 +88,11 @@ impl Copies {
         self.jobs.is_empty() && self.done.is_empty()
     }
 
-    pub(super) fn finish(&mut self, done: Done) {
+    pub(super) fn finish(&mut self, done: ShmCompletion) {
         self.done.push_back(done);
     }
 
-    pub(super) fn start(&mut self, mut job: Job, board: &Board, counters: &Counters) {
+    pub(super) fn start(&mut self, mut job: ShmTransfer, board: &Board, counters: &DriverStats) {
         if job.local.len() <= AT_ONCE_MAX {
             let moved = job.run(counters);
             self.conclude(&job, moved, board);
@@ -107,7 +107,7 @@ impl Copies {
         budget: u32,
         sink: &mut dyn Sink,
         board: &Board,
-        counters: &Counters,
+        counters: &DriverStats,
     ) -> u32 {
         let mut events = self.step(board, counters);
         while events < budget
@@ -125,7 +125,7 @@ impl Copies {
     }
 
     /// Keeps a command for a peer that is ending. It fails once the peer has ended.
-    pub(super) fn hold(&mut self, peer: u32, token: Token) {
+    pub(super) fn hold_until_death(&mut self, peer: u32, token: CommandToken) {
         self.dying.push((peer, token));
     }
 
@@ -144,13 +144,13 @@ impl Copies {
         let of_peer = self.jobs.iter().map(|job| (job.peer, job.token));
         let failed = of_peer.chain(self.dying.iter().copied());
         let tokens = failed.filter_map(|(of, token)| (of == peer).then_some(token));
-        let failed = tokens.map(|token| Done::Failed(token, Failure::PeerDown));
+        let failed = tokens.map(|token| ShmCompletion::Failed(token, CommandFailure::PeerDown));
         self.done.extend(failed);
         self.jobs.retain(|job| job.peer != peer);
         self.dying.retain(|(of, _)| *of != peer);
     }
 
-    fn step(&mut self, board: &Board, counters: &Counters) -> u32 {
+    fn step(&mut self, board: &Board, counters: &DriverStats) -> u32 {
         let Some(job) = self.jobs.front_mut() else {
             return 0;
         };
@@ -163,13 +163,13 @@ impl Copies {
         1
     }
 
-    fn conclude(&mut self, job: &Job, moved: Result<(), Failure>, board: &Board) {
+    fn conclude(&mut self, job: &ShmTransfer, moved: Result<(), CommandFailure>, board: &Board) {
         // A rank that fails releases its memory, but its process may live on and reuse it. Bytes copied after that may be
         // anything, so check the state after the copy.
         fence(Acquire);
         if moved.is_ok() && board.state_of(job.peer) == PeerState::Failed {
             self.done
-                .push_back(Done::Failed(job.token, Failure::PeerDown));
+                .push_back(ShmCompletion::Failed(job.token, CommandFailure::PeerDown));
             return;
         }
         let counts = moved.is_ok().then_some(job.count.as_ref()).flatten();
@@ -177,33 +177,33 @@ impl Copies {
             self.reached.push(job.peer);
         }
         match moved {
-            Ok(()) => self.done.push_back(Done::Complete(job.token)),
-            Err(Failure::PeerDown) => self.hold(job.peer, job.token),
-            Err(why) => self.done.push_back(Done::Failed(job.token, why)),
+            Ok(()) => self.done.push_back(ShmCompletion::Complete(job.token)),
+            Err(CommandFailure::PeerDown) => self.hold_until_death(job.peer, job.token),
+            Err(why) => self.done.push_back(ShmCompletion::Failed(job.token, why)),
         }
     }
 }
 
-impl Job {
-    fn run(&mut self, counters: &Counters) -> Result<(), Failure> {
+impl ShmTransfer {
+    fn run(&mut self, counters: &DriverStats) -> Result<(), CommandFailure> {
         while self.copied < self.local.len() {
             self.piece(counters)?;
         }
         Ok(())
     }
 
-    fn piece(&mut self, counters: &Counters) -> Result<(), Failure> {
+    fn piece(&mut self, counters: &DriverStats) -> Result<(), CommandFailure> {
         let len = (self.local.len() - self.copied).min(PIECE_MAX);
         let local = self.local.slice(self.copied, len);
         let moved = match &self.remote {
-            Remote::Mapped { region, offset } => {
+            PeerMemory::Mapped { region, offset } => {
                 match self.direction {
-                    Direction::Put => region.copy_in(offset + self.copied, local),
-                    Direction::Get => region.copy_out(offset + self.copied, local),
+                    TransferDirection::Put => region.copy_in(offset + self.copied, local),
+                    TransferDirection::Get => region.copy_out(offset + self.copied, local),
                 }
                 len
             }
-            Remote::Plain {
+            PeerMemory::Plain {
                 pid,
                 life,
                 address,
@@ -212,11 +212,13 @@ impl Job {
                 counters.system_calls.add(1);
                 let address = address.saturating_add(self.copied as u64);
                 let failed = |why| self.failure(why);
-                gate.pass(|| match self.direction {
-                    Direction::Put => {
+                gate.run_guarded(|| match self.direction {
+                    TransferDirection::Put => {
                         life.write(|| cma::write(*pid, address, local).map_err(failed))
                     }
-                    Direction::Get => life.read(|| cma::read(*pid, address, local).map_err(failed)),
+                    TransferDirection::Get => {
+                        life.read(|| cma::read(*pid, address, local).map_err(failed))
+                    }
                 })?
             }
         };
@@ -226,14 +228,14 @@ impl Job {
         Ok(())
     }
 
-    fn failure(&self, why: io::Error) -> Failure {
+    fn failure(&self, why: io::Error) -> CommandFailure {
         match why.raw_os_error() {
-            Some(libc::ESRCH) => Failure::PeerDown,
-            Some(libc::EFAULT) => Failure::BadRange,
+            Some(libc::ESRCH) => CommandFailure::PeerDown,
+            Some(libc::EFAULT) => CommandFailure::BadRange,
             _ => {
                 let advice =
                     "let the ranks trace each other, or open the driver with single_copy = false";
-                Failure::Transport(io::Error::new(
+                CommandFailure::Transport(io::Error::new(
                     why.kind(),
                     format!("rank {}'s memory: {why}; {advice}", self.peer),
                 ))
@@ -242,7 +244,7 @@ impl Job {
     }
 }
 
-impl Done {
+impl ShmCompletion {
     fn hand_to(self, sink: &mut dyn Sink) {
         match self {
             Self::Complete(token) => sink.complete(token),

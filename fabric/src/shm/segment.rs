@@ -20,25 +20,25 @@ use std::{
 };
 
 use super::{
-    board::{Board, Entry, index},
-    collective_slots::CELLS_LEN,
-    handover::lend_memory,
+    board::{Board, BoardEntry, index},
+    collective_slots::COLL_SLOTS_LEN,
+    handover::publish_memory,
     mapped_ring::CONTROL_LEN,
     peer_fds,
     ring::SLOT_LEN,
 };
-use crate::memory::Region;
+use crate::memory::MemoryRegion;
 
 /// A mapped segment, our own or a peer's. Its shape was checked against its length.
 #[derive(Clone, Debug)]
-pub(super) struct Segment {
-    region: Region,
-    shape: Shape,
+pub(super) struct ShmSegment {
+    region: MemoryRegion,
+    shape: SegmentShape,
 }
 
 /// The counts that determine a segment's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct SegmentShape {
     /// Number of ranks on the node.
     pub(super) size: u32,
     /// Slots of each ring, a power of two.
@@ -47,10 +47,10 @@ pub(super) struct Shape {
     pub(super) chunks: u32,
 }
 
-impl Segment {
+impl ShmSegment {
     /// Creates the segment of `rank`, which is this rank.
-    pub(super) fn create(board: &Board, rank: u32, shape: Shape) -> io::Result<Self> {
-        let region = Region::create("ripstop-segment", shape.len(), false)?;
+    pub(super) fn create(board: &Board, rank: u32, shape: SegmentShape) -> io::Result<Self> {
+        let region = MemoryRegion::create("ripstop-segment", shape.len(), false)?;
         region.reserve(0, HEAD_LEN)?;
         for (at, value) in [
             (RANK_AT, rank),
@@ -65,20 +65,20 @@ impl Segment {
             .atomic_u64(SECRET_AT)
             .store(RandomState::new().hash_one(rank), Relaxed);
         region.atomic_u64(MAGIC_AT).store(MAGIC, Release);
-        lend_memory(&region);
+        publish_memory(&region);
         Ok(Self { region, shape })
     }
 
     /// Maps a peer's segment.
-    pub(super) fn open(board: &Board, rank: u32, entry: &Entry) -> io::Result<Self> {
+    pub(super) fn open(board: &Board, rank: u32, entry: &BoardEntry) -> io::Result<Self> {
         let fd = peer_fds::memory(board, rank, entry.segment_fd)?;
         let len = usize::try_from(entry.segment_len).unwrap_or(usize::MAX);
-        let region = Region::open(fd, len, true)?;
+        let region = MemoryRegion::open(fd, len, true)?;
         let of = |at| region.atomic_u32(at).load(Relaxed);
         let ours = region.atomic_u64(MAGIC_AT).load(Acquire) == MAGIC
             && region.atomic_u64(COOKIE_AT).load(Relaxed) == board.cookie()
             && of(RANK_AT) == rank;
-        let shape = Shape {
+        let shape = SegmentShape {
             size: of(SIZE_AT),
             slots: of(SLOTS_AT),
             chunks: of(CHUNKS_AT),
@@ -92,11 +92,11 @@ impl Segment {
         Ok(Self { region, shape })
     }
 
-    pub(super) const fn region(&self) -> &Region {
+    pub(super) const fn region(&self) -> &MemoryRegion {
         &self.region
     }
 
-    pub(super) const fn shape(&self) -> Shape {
+    pub(super) const fn shape(&self) -> SegmentShape {
         self.shape
     }
 
@@ -169,7 +169,7 @@ impl Segment {
     }
 }
 
-impl Shape {
+impl SegmentShape {
     /// Returns the offset of the control line of `rank`.
     pub(super) const fn control(self, rank: u32) -> usize {
         HEAD_LEN + TABLE_LEN + index(rank) * CONTROL_LEN
@@ -204,7 +204,7 @@ impl Shape {
 
     /// Returns the length in bytes of a ring plus the cells after it.
     pub(super) const fn inbound_len(self) -> usize {
-        self.ring_len() + CELLS_LEN
+        self.ring_len() + COLL_SLOTS_LEN
     }
 
     const fn len(self) -> usize {

@@ -9,24 +9,24 @@ use std::{
 
 /// Two spare descriptors: one for the pipe, and one to check whose it is. `None` if they could not be opened again.
 #[derive(Debug)]
-pub(super) struct Spare(Mutex<Option<[OwnedFd; 2]>>);
+pub(super) struct SpareFds(Mutex<Option<[OwnedFd; 2]>>);
 
 /// The spare descriptors of this process, as long as they are held.
-static KEPT: Mutex<Weak<Spare>> = Mutex::new(Weak::new());
+static KEPT: Mutex<Weak<SpareFds>> = Mutex::new(Weak::new());
 
 /// Opens the spare descriptors, and keeps them as long as the result is held.
-pub(super) fn keep() -> Arc<Spare> {
+pub(super) fn keep() -> Arc<SpareFds> {
     let mut kept = lock(&KEPT);
     if let Some(spare) = kept.upgrade() {
         return spare;
     }
-    let spare = Arc::new(Spare(Mutex::new(open())));
+    let spare = Arc::new(SpareFds(Mutex::new(open())));
     *kept = Arc::downgrade(&spare);
     spare
 }
 
 /// Runs `work` with two more descriptors available, by closing the spare ones meanwhile.
-pub(super) fn instead<R>(work: impl FnOnce() -> R) -> R {
+pub(super) fn with_spares_closed<R>(work: impl FnOnce() -> R) -> R {
     let Some(spare) = lock(&KEPT).upgrade() else {
         return work();
     };

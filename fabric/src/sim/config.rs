@@ -4,13 +4,13 @@ use std::fmt;
 
 use super::{faults::Faults, model::Model, world};
 use crate::{
-    connect::{Job, Pattern, Scheme},
+    connect::{CommPattern, ConnectPolicy, JobShape},
     memory,
 };
 
 /// Configuration of a simulated cluster.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ClusterConfig {
     /// Number of ranks, at least 1.
     pub ranks: u32,
     /// What everything costs.
@@ -22,12 +22,13 @@ pub struct Config {
     /// Which faults the runtime sees.
     pub transport: Transport,
     /// When queue pairs are made, if the adapters have queue pairs.
-    pub scheme: Scheme,
-    /// Most queue pairs that a node can have at a time. With [`Scheme::AllToAll`] all of them must fit. With [`Scheme::OnDemand`]
-    /// and [`Scheme::Hybrid`], the least recently used connection is evicted when there are no more.
+    pub scheme: ConnectPolicy,
+    /// Most queue pairs that a node can have at a time. With [`ConnectPolicy::AllToAll`] all of them must fit. With
+    /// [`ConnectPolicy::OnDemand`] and [`ConnectPolicy::Hybrid`], the least recently used connection is evicted when there are no
+    /// more.
     pub queue_pairs_max: u32,
-    /// Threads of a rank that make queue pairs at the same time, at least 1. With [`Scheme::AllToAll`] the ranks of a node take
-    /// turns.
+    /// Threads of a rank that make queue pairs at the same time, at least 1. With [`ConnectPolicy::AllToAll`] the ranks of a node
+    /// take turns.
     pub connect_threads: u32,
     /// Length in bytes from which puts and gets carry a hash instead of bytes, if both ends are registered memory.
     ///
@@ -60,7 +61,7 @@ pub struct ConfigError {
     why: String,
 }
 
-impl Config {
+impl ClusterConfig {
     /// Returns the configuration of a cluster of `ranks` ranks on the default [`Model`], without faults.
     #[must_use]
     pub fn new(ranks: u32) -> Self {
@@ -70,7 +71,7 @@ impl Config {
             faults: Faults::default(),
             seed: 0,
             transport: Transport::default(),
-            scheme: Scheme::default(),
+            scheme: ConnectPolicy::default(),
             queue_pairs_max: u32::MAX,
             connect_threads: 1,
             hash_from: u64::MAX,
@@ -101,11 +102,11 @@ impl Config {
     }
 }
 
-impl Config {
-    /// Describes this cluster for the choice of a [`Scheme`].
+impl ClusterConfig {
+    /// Describes this cluster for the choice of a [`ConnectPolicy`].
     #[must_use]
-    pub fn job(&self, pattern: Pattern) -> Job {
-        Job {
+    pub fn job(&self, pattern: CommPattern) -> JobShape {
+        JobShape {
             ranks: self.ranks,
             ranks_per_node: self.model.node.ranks.min(self.ranks),
             lanes: self.model.nic.rails,
@@ -123,9 +124,9 @@ impl Config {
                 "0, and at least 1 is needed",
             ));
         }
-        let job = self.job(Pattern::Dense);
-        let fits = Scheme::choose_connecting(&job) == Scheme::AllToAll;
-        if self.scheme == Scheme::AllToAll && !fits {
+        let job = self.job(CommPattern::Dense);
+        let fits = ConnectPolicy::choose_connecting(&job) == ConnectPolicy::AllToAll;
+        if self.scheme == ConnectPolicy::AllToAll && !fits {
             let max = self.queue_pairs_max;
             return Err(ConfigError::new(
                 "queue_pairs_max",

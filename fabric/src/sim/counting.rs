@@ -1,18 +1,18 @@
 //! Counters: adapters add to them, and a host is notified of the thresholds that it watches.
 
 use super::{
-    exports::Place,
-    host::Host,
-    named_regions::Parked,
+    exports::GrantedMemory,
+    host::SimHost,
+    named_regions::ParkedCommand,
     slab::index,
-    world::{Cargo, Notice, Packet, Why, World, ps},
+    world::{PacketPayload, SimCompletion, SimFailure, SimPacket, SimWorld, ps},
 };
 use crate::{
-    driver::Token,
-    offload::{CELL_LEN, Counter, RemoteCounter},
+    driver::CommandToken,
+    offload::{COUNTER_LEN, LocalCounter, RemoteCounter},
 };
 
-impl World {
+impl SimWorld {
     /// Posts a count of a host.
     pub(super) fn send_count(&mut self, from: u32, to: u32, key: RemoteCounter, by: u64) {
         self.check_rank(to);
@@ -22,7 +22,7 @@ impl World {
         let posted = self.spend(from, ps(self.model.host.send_ns));
         let mut bytes = self.buffers.pop().unwrap_or_default();
         bytes.extend_from_slice(bytemuck::bytes_of(&key));
-        let packet = Packet::new(from, to, Cargo::Count(by), bytes);
+        let packet = SimPacket::new(from, to, PacketPayload::Count(by), bytes);
         self.dispatch(posted + ps(self.model.nic.command_ns), packet);
     }
 
@@ -33,7 +33,7 @@ impl World {
         let key: RemoteCounter = bytemuck::pod_read_unaligned(&packet.bytes);
         self.discard(slot);
         if !self.hosts[index(to)].is_open() {
-            return self.say_bye(to, from);
+            return self.announce_close(to, from);
         }
         let heard = !self.departed || !self.knows_down(to, from);
         if heard {
@@ -45,14 +45,14 @@ impl World {
     pub(super) fn count_by_key(&mut self, from: u32, to: u32, key: RemoteCounter, by: u64) {
         let host = &mut self.hosts[index(to)];
         if key.name().is_some_and(|name| !host.has_named(name)) {
-            host.park(Parked::Count(from, key, by));
+            host.park(ParkedCommand::Count(from, key, by));
         } else if let Ok(counter) = host.counter(to, key) {
             self.count(to, &counter, by);
         }
     }
 
     /// Adds to a counter of a rank, notifies it of thresholds reached, and begins tasks that are ready.
-    pub(super) fn count(&mut self, rank: u32, counter: &Counter, by: u64) {
+    pub(super) fn count(&mut self, rank: u32, counter: &LocalCounter, by: u64) {
         if counter.add(by) {
             self.tell_reached(rank);
         }
@@ -61,7 +61,13 @@ impl World {
         }
     }
 
-    pub(super) fn watch(&mut self, rank: u32, counter: &Counter, threshold: u64, token: Token) {
+    pub(super) fn watch(
+        &mut self,
+        rank: u32,
+        counter: &LocalCounter,
+        threshold: u64,
+        token: CommandToken,
+    ) {
         let host = &mut self.hosts[index(rank)];
         if !host.is_open() {
             return; // A killed rank is not notified of anything.
@@ -73,7 +79,7 @@ impl World {
         }
     }
 
-    pub(super) fn unwatch(&mut self, rank: u32, token: Token) {
+    pub(super) fn unwatch(&mut self, rank: u32, token: CommandToken) {
         if let Some(watches) = &mut self.hosts[index(rank)].watches {
             watches.remove(token);
         }
@@ -83,18 +89,22 @@ impl World {
         while let Some(watches) = &mut self.hosts[index(rank)].watches
             && let Some(token) = watches.pop_reached()
         {
-            self.put_notice(rank, rank, Notice::Reached(token));
+            self.put_completion(rank, rank, SimCompletion::Reached(token));
         }
     }
 }
 
-impl Host {
+impl SimHost {
     /// Returns the counter of this rank that a key names.
-    pub(super) fn counter(&self, rank: u32, key: RemoteCounter) -> Result<Counter, Why> {
-        let cell = key.cell().ok_or(Why::BadRange)?;
-        match self.place(rank, cell, CELL_LEN)? {
-            Place::Region(region, offset) => Ok(Counter::in_region(region, offset)),
-            Place::Plain(_) => Err(Why::BadRange),
+    pub(super) fn counter(
+        &self,
+        rank: u32,
+        key: RemoteCounter,
+    ) -> Result<LocalCounter, SimFailure> {
+        let cell = key.words_key().ok_or(SimFailure::BadRange)?;
+        match self.granted_memory(rank, cell, COUNTER_LEN)? {
+            GrantedMemory::Region(region, offset) => Ok(LocalCounter::in_region(region, offset)),
+            GrantedMemory::Plain(_) => Err(SimFailure::BadRange),
         }
     }
 }

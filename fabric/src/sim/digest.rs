@@ -2,9 +2,9 @@
 
 /// A hash of everything that was mixed in, and of the order. For comparing runs, not for security.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Digest(u64);
+pub(super) struct RunDigest(u64);
 
-impl Digest {
+impl RunDigest {
     pub(super) const fn new(seed: u64) -> Self {
         Self(seed ^ 0x6a09_e667_f3bc_c908)
     }
@@ -34,10 +34,10 @@ impl Digest {
 
 #[cfg(test)]
 mod tests {
-    use super::Digest;
+    use super::RunDigest;
 
     fn of(parts: &[&[u8]]) -> u64 {
-        let mut digest = Digest::new(1);
+        let mut digest = RunDigest::new(1);
         parts.iter().for_each(|part| digest.mix_bytes(part));
         digest.get()
     }

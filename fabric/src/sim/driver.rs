@@ -8,32 +8,32 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
-    Cluster, Config, Model, Transport,
-    onesided::Deed,
+    Cluster, ClusterConfig, Model, Transport,
+    onesided::SimOpKind,
     slab::index,
-    world::{Cargo, Notice, Packet, Why, World},
+    world::{PacketPayload, SimCompletion, SimFailure, SimPacket, SimWorld},
 };
 use crate::{
     driver::{
-        Armed, Caps, Command, Cost, Doorkeeper, Down, Driver, DriverAbilities, EventCounters,
-        Failure, GuardedMemory, ListLimits, LocalRange, Payload, Peer, Post, Progress, Sink,
-        TaskLists, Token, WaitOn,
+        AccessPolicy, ArmResult, Caps, CommandFailure, CommandToken, DownCause, Driver,
+        DriverAbilities, DriverCommand, DriverCost, EventCounters, GuardedMemory, ListLimits,
+        LocalRange, PayloadView, PostResult, Sink, TaskLists, TurnProgress, WakeSource, WorldRank,
     },
     lacks_abilities,
-    memory::{Region, RemoteRegion},
-    offload::Task,
+    memory::{MemoryRegion, RemoteRegion},
+    offload::TriggeredTask,
 };
 
 /// Driver of one rank of a [`Cluster`].
 #[derive(Debug)]
-pub struct Sim {
+pub struct SimDriver {
     cluster: Cluster,
     rank: u32,
     caps: Arc<Caps>,
     lists: ListLimits,
 }
 
-impl Sim {
+impl SimDriver {
     pub(super) fn open(cluster: Cluster, rank: u32) -> Self {
         let (caps, lists) = {
             let mut world = cluster.lock();
@@ -50,44 +50,44 @@ impl Sim {
 
     /// Closes the driver, and notifies the peers that this rank has failed.
     pub fn fail(self) {
-        self.cluster.lock().close(self.rank, Down::Failed);
+        self.cluster.lock().close(self.rank, DownCause::Failed);
     }
 }
 
-impl Driver for Sim {
+impl Driver for SimDriver {
     fn caps(&self) -> &Caps {
         &self.caps
     }
 
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         let mut world = self.cluster.lock();
         let taken = match command {
-            Command::Message { to, header, body } => {
+            DriverCommand::Message { to, header, body } => {
                 check_length("header", header.len(), HEADER_MAX);
                 check_length("body", body.len(), BODY_MAX);
                 world.send(self.rank, to.0, header, body)
             }
-            Command::Put {
+            DriverCommand::Put {
                 to,
                 from,
                 into,
                 count,
                 token,
-            } => world.command(self.rank, to.0, Deed::Put(from, count), into, token),
-            Command::Get {
+            } => world.command(self.rank, to.0, SimOpKind::Put(from, count), into, token),
+            DriverCommand::Get {
                 to,
                 from,
                 into,
                 token,
-            } => world.command(self.rank, to.0, Deed::Get(into), from, token),
-            Command::Atomic { to, at, op, token } => {
-                world.command(self.rank, to.0, Deed::Atomic(op), at, token)
+            } => world.command(self.rank, to.0, SimOpKind::Get(into), from, token),
+            DriverCommand::Atomic { to, at, op, token } => {
+                world.command(self.rank, to.0, SimOpKind::Atomic(op), at, token)
             }
-            Command::Count { to, counter, by } => {
+            DriverCommand::Count { to, counter, by } => {
                 world.send_count(self.rank, to.0, counter, by);
                 true
             }
-            Command::Watch {
+            DriverCommand::Watch {
                 counter,
                 threshold,
                 token,
@@ -95,35 +95,35 @@ impl Driver for Sim {
                 world.watch(self.rank, counter, threshold, token);
                 true
             }
-            Command::Unwatch { token } => {
+            DriverCommand::Unwatch { token } => {
                 world.unwatch(self.rank, token);
                 true
             }
-            Command::Withdraw { key } => {
+            DriverCommand::Withdraw { key } => {
                 world.hosts[index(self.rank)].withdraw(key);
                 true
             }
         };
-        world.stir();
+        world.wake_all_armed();
         if taken {
-            Post::Posted
+            PostResult::Posted
         } else {
-            Post::Full(command)
+            PostResult::Full(command)
         }
     }
 
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
         let mut taken = {
             let mut world = self.cluster.lock();
             let mut taken = std::mem::take(&mut world.taken);
             world.disarm(self.rank);
             world.take(self.rank, budget, &mut taken);
-            if taken.is_empty() && world.free_running && world.happen() {
+            if taken.is_empty() && world.free_running && world.run_event() {
                 world.taken = taken;
-                world.stir();
-                return Progress { events: 1 };
+                world.wake_all_armed();
+                return TurnProgress { events: 1 };
             }
-            world.stir();
+            world.wake_all_armed();
             taken
         };
         // The world is not locked here, because a sink may call back into the cluster to wake ranks.
@@ -134,18 +134,18 @@ impl Driver for Sim {
             .drain(..)
             .for_each(|packet| world.recycle(packet.bytes));
         world.taken = taken;
-        Progress { events }
+        TurnProgress { events }
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> ArmResult {
         self.cluster.lock().arm(self.rank)
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
+    fn wait_on(&self) -> Vec<WakeSource> {
         self.cluster.lock().wait_on(self.rank)
     }
 
-    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
         let mut world = self.cluster.lock();
         let vacant = world.lengths_only || len as u64 >= world.hash_from;
         world.hosts[index(self.rank)].allocate(len, vacant)
@@ -157,15 +157,15 @@ impl Driver for Sim {
     }
 
     /// Does nothing: connections of the simulated network are made when they are used.
-    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<WorldRank>) {}
 
     /// Ends nothing here: the simulated adapters end the commands to a rank that is down.
-    fn give_up(&mut self, _peer: Peer, how: Option<Down>) -> Down {
-        how.unwrap_or(Down::Failed)
+    fn give_up(&mut self, _peer: WorldRank, how: Option<DownCause>) -> DownCause {
+        how.unwrap_or(DownCause::Failed)
     }
 }
 
-impl DriverAbilities for Sim {
+impl DriverAbilities for SimDriver {
     fn event_counters(&mut self) -> Option<&mut dyn EventCounters> {
         if self.caps.reliable { Some(self) } else { None }
     }
@@ -187,89 +187,89 @@ impl DriverAbilities for Sim {
     }
 }
 
-impl EventCounters for Sim {
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+impl EventCounters for SimDriver {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<MemoryRegion> {
         self.allocate(len)
     }
 }
 
-impl TaskLists for Sim {
+impl TaskLists for SimDriver {
     fn list_limits(&self) -> ListLimits {
         self.lists
     }
 
-    fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+    fn post_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> bool {
         let mut world = self.cluster.lock();
         let taken = world.post_list(self.rank, tasks, token);
-        world.stir();
+        world.wake_all_armed();
         taken
     }
 
-    fn cancel_lists(&mut self, token: Token) {
+    fn cancel_lists(&mut self, token: CommandToken) {
         let mut world = self.cluster.lock();
         world.cancel(self.rank, token);
-        world.stir();
+        world.wake_all_armed();
     }
 
     /// Has nothing to release: the simulated adapter keeps nothing of lists that have begun.
-    fn forget_lists(&mut self, _token: Token) -> bool {
+    fn forget_lists(&mut self, _token: CommandToken) -> bool {
         true
     }
 
-    fn give_name(&mut self, name: u64, region: &Region) {
+    fn give_name(&mut self, name: u64, region: &MemoryRegion) {
         let mut world = self.cluster.lock();
         world.name(self.rank, name, region);
-        world.stir();
+        world.wake_all_armed();
     }
 
     fn take_back_name(&mut self, name: u64) {
         let mut world = self.cluster.lock();
         world.hosts[index(self.rank)].unname(name);
-        world.stir();
+        world.wake_all_armed();
     }
 }
 
-impl GuardedMemory for Sim {
-    fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn Doorkeeper>) {
+impl GuardedMemory for SimDriver {
+    fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn AccessPolicy>) {
         self.cluster.lock().hosts[index(self.rank)].guard(key, keeper);
     }
 }
 
-impl Drop for Sim {
+impl Drop for SimDriver {
     fn drop(&mut self) {
         let how = if std::thread::panicking() {
-            Down::Failed
+            DownCause::Failed
         } else {
-            Down::Finished
+            DownCause::Finished
         };
         let mut world = self.cluster.lock();
         world.close(self.rank, how);
-        world.stir();
+        world.wake_all_armed();
     }
 }
 
-impl World {
-    pub(super) fn cost_inside(&self) -> Option<Cost> {
+impl SimWorld {
+    pub(super) fn cost_inside(&self) -> Option<DriverCost> {
         let ranks = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
         let local = self.model.node.ranks;
         (1 < local && local < ranks).then(|| cost(&self.model, true))
     }
 
-    fn arm(&mut self, rank: u32) -> Armed {
+    fn arm(&mut self, rank: u32) -> ArmResult {
         let busy = self.free_running && !self.heap.is_empty();
         let host = &mut self.hosts[index(rank)];
-        if busy || host.nudged || !host.inbox.is_empty() {
-            return Armed::Busy;
+        if busy || host.has_room_again || !host.inbox.is_empty() {
+            return ArmResult::Busy;
         }
         if !std::mem::replace(&mut host.armed, true) && self.free_running {
             self.armed.push(rank);
         }
-        Armed::Ready
+        ArmResult::Ready
     }
 
     fn disarm(&mut self, rank: u32) {
         let host = &mut self.hosts[index(rank)];
-        host.nudged = false;
+        host.has_room_again = false;
         if std::mem::take(&mut host.armed) {
             self.armed.retain(|armed| *armed != rank);
         }
@@ -281,9 +281,9 @@ impl World {
         }
     }
 
-    fn wait_on(&mut self, rank: u32) -> Vec<WaitOn> {
+    fn wait_on(&mut self, rank: u32) -> Vec<WakeSource> {
         if !self.free_running {
-            return vec![WaitOn::Virtual];
+            return vec![WakeSource::Virtual];
         }
         let host = &mut self.hosts[index(rank)];
         let bell = host.bell.get_or_insert_with(|| {
@@ -293,7 +293,7 @@ impl World {
             );
             Arc::new(bell.expect("a file descriptor for each rank that sleeps"))
         });
-        vec![WaitOn::Fd(Arc::clone(bell))]
+        vec![WakeSource::Fd(Arc::clone(bell))]
     }
 
     /// Wakes a rank that sleeps on an armed driver. A second call before it sleeps again does nothing.
@@ -310,7 +310,7 @@ impl World {
     }
 
     /// Wakes all sleeping ranks while there are events, if no executor advances the world: one of them must run the events.
-    fn stir(&mut self) {
+    fn wake_all_armed(&mut self) {
         if !self.heap.is_empty() {
             while let Some(rank) = self.armed.last().copied() {
                 self.ring(rank);
@@ -319,37 +319,41 @@ impl World {
     }
 }
 
-fn hand_over(packet: &Packet, sink: &mut dyn Sink) {
-    let from = Peer(packet.from);
-    match packet.cargo {
-        Cargo::Message { header, .. } => {
+fn hand_over(packet: &SimPacket, sink: &mut dyn Sink) {
+    let from = WorldRank(packet.from);
+    match packet.payload {
+        PacketPayload::Message { header, .. } => {
             let (header, body) = packet.bytes.split_at(usize::from(header));
-            sink.message(from, header, Payload::from_slice(body));
+            sink.message(from, header, PayloadView::from_slice(body));
         }
-        Cargo::Notice(Notice::Complete(token)) => sink.complete(token),
-        Cargo::Notice(Notice::Fetched(token, old)) => sink.fetched(token, old),
-        Cargo::Notice(Notice::Failed(token, why)) => sink.failed(token, why.into()),
-        Cargo::Notice(Notice::Reached(token)) => sink.reached(token),
-        Cargo::Notice(Notice::Triggered(token)) => sink.triggered(token),
-        Cargo::Notice(Notice::Broken(token, why)) => sink.failed(token, why.into()),
-        Cargo::Notice(Notice::Down(how)) => sink.peer_down(from, how),
-        Cargo::Chunk { .. }
-        | Cargo::Ask(_)
-        | Cargo::Answer(_)
-        | Cargo::Count(_)
-        | Cargo::Bye(_) => {
-            unreachable!("{:?} is the adapter's and not for an inbox", packet.cargo)
+        PacketPayload::Completion(SimCompletion::Complete(token)) => sink.complete(token),
+        PacketPayload::Completion(SimCompletion::Fetched(token, old)) => sink.fetched(token, old),
+        PacketPayload::Completion(SimCompletion::Failed(token, why)) => {
+            sink.failed(token, why.into())
+        }
+        PacketPayload::Completion(SimCompletion::Reached(token)) => sink.reached(token),
+        PacketPayload::Completion(SimCompletion::Triggered(token)) => sink.triggered(token),
+        PacketPayload::Completion(SimCompletion::Broken(token, why)) => {
+            sink.failed(token, why.into())
+        }
+        PacketPayload::Completion(SimCompletion::Down(how)) => sink.peer_down(from, how),
+        PacketPayload::Chunk { .. }
+        | PacketPayload::Request(_)
+        | PacketPayload::Answer(_)
+        | PacketPayload::Count(_)
+        | PacketPayload::Closing(_) => {
+            unreachable!("{:?} is the adapter's and not for an inbox", packet.payload)
         }
     }
 }
 
-impl From<Why> for Failure {
-    fn from(why: Why) -> Self {
+impl From<SimFailure> for CommandFailure {
+    fn from(why: SimFailure) -> Self {
         match why {
-            Why::PeerDown => Self::PeerDown,
-            Why::BadRange => Self::BadRange,
-            Why::Unmatched => Self::Unmatched,
-            Why::Cancelled => Self::Cancelled,
+            SimFailure::PeerDown => Self::PeerDown,
+            SimFailure::BadRange => Self::BadRange,
+            SimFailure::Unmatched => Self::Unmatched,
+            SimFailure::Cancelled => Self::Cancelled,
         }
     }
 }
@@ -362,7 +366,7 @@ fn check_length(what: &str, len: usize, max: usize) {
 }
 
 /// Returns what the drivers of a cluster can do.
-pub(super) fn caps(config: &Config) -> Caps {
+pub(super) fn caps(config: &ClusterConfig) -> Caps {
     let reliable = config.transport == Transport::Reliable;
     Caps {
         name: "sim",
@@ -389,7 +393,7 @@ pub(super) fn caps(config: &Config) -> Caps {
 }
 
 /// Returns the limits of the adapters' task lists. Without room for tasks there are none.
-pub(super) fn lists(config: &Config) -> ListLimits {
+pub(super) fn lists(config: &ClusterConfig) -> ListLimits {
     let reliable = config.transport == Transport::Reliable;
     ListLimits {
         triggered_max: if reliable {
@@ -402,7 +406,7 @@ pub(super) fn lists(config: &Config) -> ListLimits {
 }
 
 /// Returns the model's costs for the choice of protocols: between nodes, unless there is only one node.
-fn cost(model: &Model, one_node: bool) -> Cost {
+fn cost(model: &Model, one_node: bool) -> DriverCost {
     let ns = |ns: u64| ns as f64;
     let per_kib = |ps: u64| ps as f64 * 1.024;
     let (host, nic, network, node) = (&model.host, &model.nic, &model.network, &model.node);
@@ -416,7 +420,7 @@ fn cost(model: &Model, one_node: bool) -> Cost {
     let latency = nic.command_ns + distance + host.detect_ns;
     let one_sided_ns = ns(host.send_ns + access + 2 * latency + host.recv_ns);
     let bulk_ns_per_kib = per_kib(byte_ps) / f64::from(rails);
-    Cost {
+    DriverCost {
         send_ns: ns(host.send_ns),
         recv_ns: ns(host.recv_ns),
         latency_ns: ns(latency),

@@ -6,48 +6,48 @@ use std::{
     sync::Weak,
 };
 
-use super::{host::Host, named_regions::Parked, world::Why};
+use super::{host::SimHost, named_regions::ParkedCommand, world::SimFailure};
 use crate::{
-    driver::{Doorkeeper, LocalRange, Peer},
-    memory::{Region, RemoteRegion, WeakRegion},
+    driver::{AccessPolicy, LocalRange, WorldRank},
+    memory::{MemoryRegion, RemoteRegion, WeakRegion},
 };
 
 /// Memory that a rank has allocated or exposed. Keys contain numbers and offsets but no addresses, so that messages with keys are
 /// the same in every run.
 #[derive(Debug, Default)]
-pub(super) struct Exports {
+pub(super) struct SimExports {
     regions: BTreeMap<u64, WeakRegion>,
     region_next: u64,
     /// The latest ranges of plain memory, `None` if withdrawn.
     plain: VecDeque<Option<LocalRange>>,
     plain_first: u64,
-    named: BTreeMap<u64, Region>,
+    named: BTreeMap<u64, MemoryRegion>,
     /// Commands for names that are not given yet.
-    parked: Vec<Parked>,
-    guarded: Vec<Guarded>,
+    parked: Vec<ParkedCommand>,
+    guarded: Vec<GuardedRegion>,
 }
 
 /// Memory whose owner knows which ranks may access it.
 #[derive(Debug)]
-struct Guarded {
+struct GuardedRegion {
     key: RemoteRegion,
-    keeper: Weak<dyn Doorkeeper>,
+    keeper: Weak<dyn AccessPolicy>,
 }
 
 /// Memory that a key grants.
 #[derive(Debug)]
-pub(super) enum Place {
-    Region(Region, usize),
+pub(super) enum GrantedMemory {
+    Region(MemoryRegion, usize),
     Plain(LocalRange),
 }
 
-impl Host {
+impl SimHost {
     /// Allocates memory. `vacant` is true if most of it will never be touched.
-    pub(super) fn allocate(&mut self, len: usize, vacant: bool) -> io::Result<Region> {
+    pub(super) fn allocate(&mut self, len: usize, vacant: bool) -> io::Result<MemoryRegion> {
         let region = if vacant {
-            Region::vacant(len)?
+            MemoryRegion::vacant(len)?
         } else {
-            Region::anonymous(len)?
+            MemoryRegion::anonymous(len)?
         };
         self.exports.get_or_insert_default().add(&region);
         Ok(region)
@@ -67,11 +67,11 @@ impl Host {
     }
 
     /// Keeps a command for a name that is not given yet.
-    pub(super) fn park(&mut self, parked: Parked) {
+    pub(super) fn park(&mut self, parked: ParkedCommand) {
         self.exports.get_or_insert_default().parked.push(parked);
     }
 
-    pub(super) fn take_parked(&mut self) -> Vec<Parked> {
+    pub(super) fn take_parked(&mut self) -> Vec<ParkedCommand> {
         let exports = self.exports.as_mut();
         exports.map_or_else(Vec::new, |exports| std::mem::take(&mut exports.parked))
     }
@@ -82,7 +82,7 @@ impl Host {
         exports.is_some_and(|exports| exports.named.contains_key(&name))
     }
 
-    pub(super) fn name(&mut self, name: u64, region: &Region) {
+    pub(super) fn name(&mut self, name: u64, region: &MemoryRegion) {
         let named = &mut self.exports.get_or_insert_default().named;
         named.insert(name, region.clone());
     }
@@ -102,31 +102,38 @@ impl Host {
         }
     }
 
-    pub(super) fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn Doorkeeper>) {
+    pub(super) fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn AccessPolicy>) {
         let guarded = &mut self.exports.get_or_insert_default().guarded;
         guarded.retain(|guarded| guarded.keeper.strong_count() > 0);
-        guarded.push(Guarded { key, keeper });
+        guarded.push(GuardedRegion { key, keeper });
     }
 
     /// Returns true if commands of `origin` may now access the memory that a key grants.
-    pub(super) fn lets_in(&self, origin: u32, key: RemoteRegion) -> bool {
+    pub(super) fn permits(&self, origin: u32, key: RemoteRegion) -> bool {
         let guarded = self.exports.iter().flat_map(|exports| &exports.guarded);
         let keepers = guarded.filter(|guarded| guarded.overlaps(key));
         let mut keepers = keepers.filter_map(|guarded| guarded.keeper.upgrade());
-        keepers.all(|keeper| keeper.lets_in(Peer(origin)))
+        keepers.all(|keeper| keeper.permits(WorldRank(origin)))
     }
 
     /// Returns the memory of `len` bytes that a key to this rank's memory grants.
-    pub(super) fn place(&self, rank: u32, key: RemoteRegion, len: usize) -> Result<Place, Why> {
+    pub(super) fn granted_memory(
+        &self,
+        rank: u32,
+        key: RemoteRegion,
+        len: usize,
+    ) -> Result<GrantedMemory, SimFailure> {
         let place = self
             .exports
             .as_ref()
-            .and_then(|exports| exports.place(key, len));
-        place.filter(|_| key.owner == rank).ok_or(Why::BadRange)
+            .and_then(|exports| exports.granted_memory(key, len));
+        place
+            .filter(|_| key.owner == rank)
+            .ok_or(SimFailure::BadRange)
     }
 }
 
-impl Guarded {
+impl GuardedRegion {
     fn overlaps(&self, key: RemoteRegion) -> bool {
         let end = |key: RemoteRegion| key.base.saturating_add(key.len);
         let what = |key: RemoteRegion| [key.kind, key.owner, key.id, key.generation];
@@ -135,8 +142,8 @@ impl Guarded {
     }
 }
 
-impl Exports {
-    fn add(&mut self, region: &Region) {
+impl SimExports {
+    fn add(&mut self, region: &MemoryRegion) {
         self.regions.retain(|_, region| region.upgrade().is_some());
         self.regions.insert(self.region_next, region.downgrade());
         self.region_next += 1;
@@ -186,25 +193,26 @@ impl Exports {
         }
     }
 
-    fn place(&self, key: RemoteRegion, len: usize) -> Option<Place> {
+    fn granted_memory(&self, key: RemoteRegion, len: usize) -> Option<GrantedMemory> {
         let number: u64 = bytemuck::cast([key.id, key.generation]);
         let [offset, granted, whole] =
             [key.base, key.len, key.whole].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let fits = |room: usize| offset <= room && len <= room - offset && granted == len;
         if let Some(name) = key.name() {
             let region = self.named.get(&name)?;
-            return fits(region.len()).then(|| Place::Region(region.clone(), offset));
+            return fits(region.len()).then(|| GrantedMemory::Region(region.clone(), offset));
         }
         match key.kind {
             REGION => {
                 let region = self.regions.get(&number)?.upgrade()?;
                 (fits(region.len()) && whole == region.len())
-                    .then_some(Place::Region(region, offset))
+                    .then_some(GrantedMemory::Region(region, offset))
             }
             PLAIN => {
                 let nth = usize::try_from(number.checked_sub(self.plain_first)?).ok()?;
                 let range = (*self.plain.get(nth)?)?;
-                (fits(range.len()) && whole == 0).then(|| Place::Plain(range.slice(offset, len)))
+                (fits(range.len()) && whole == 0)
+                    .then(|| GrantedMemory::Plain(range.slice(offset, len)))
             }
             _ => None,
         }
@@ -213,7 +221,7 @@ impl Exports {
     /// Returns how many bytes this takes.
     pub(super) fn footprint(&self) -> usize {
         self.plain.capacity() * size_of::<Option<LocalRange>>()
-            + self.guarded.capacity() * size_of::<Guarded>()
+            + self.guarded.capacity() * size_of::<GuardedRegion>()
             + self.regions.len() * 2 * size_of::<(u64, WeakRegion)>()
     }
 }

@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use super::slab::index;
 
 /// Virtual time in picoseconds.
-pub(super) type Time = u64;
+pub(super) type SimTime = u64;
 
 /// A time that never comes.
-pub(super) const NEVER: Time = Time::MAX;
+pub(super) const NEVER: SimTime = SimTime::MAX;
 
 /// An event. Packets and operations are named by their slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum SimEvent {
     /// A packet is at the head of its adapter's queue.
     Depart(u32),
     /// A packet's last byte is at its destination.
@@ -22,23 +22,23 @@ pub(super) enum What {
     /// An adapter does something at its own rank.
     Local { rank: u32, slot: u32 },
     /// A host checks for work, unless another check was scheduled since.
-    Look { rank: u32, ticket: u32 },
+    HostCheck { rank: u32, ticket: u32 },
     /// An application has finished its computation.
     Resume(u32),
     /// A sender that was refused has room again.
     Room { rank: u32, peer: u32 },
     /// All ranks are notified that a rank failed.
-    Gone(u32),
+    FailureNotice(u32),
     /// A frame is at the other end of its lane.
     Frame(u32),
     /// The timer of a lane has expired.
-    Lane(u32),
+    FlowTimeout(u32),
     /// A rank's request for a message may have been lost.
-    Call(u32),
+    SlotCall(u32),
     /// The timer of an end of a connection has expired.
-    Redial(u32),
+    ConnectionTimeout(u32),
     /// A fault happens to a host.
-    Strike(u32),
+    HostFault(u32),
 }
 
 /// Names an operation: its slot, and a serial number that distinguishes successive uses of the slot.
@@ -55,12 +55,12 @@ pub(super) struct OpKey {
 /// its events are distributed to nearer buckets. Each event moves a few times, sequentially in memory, and is never compared with
 /// another.
 #[derive(Debug)]
-pub(super) struct Heap {
+pub(super) struct EventHeap {
     /// Events of the time `now`.
-    due: VecDeque<What>,
-    now: Time,
+    due: VecDeque<SimEvent>,
+    now: SimTime,
     /// Buckets by level and digit.
-    buckets: Vec<Vec<Event>>,
+    buckets: Vec<Vec<TimedEvent>>,
     /// Bits of the digits of each level whose buckets have events, and bits of the levels with such buckets.
     full: [u16; LEVELS],
     levels: u16,
@@ -68,23 +68,23 @@ pub(super) struct Heap {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Event {
-    at: Time,
-    what: What,
+struct TimedEvent {
+    at: SimTime,
+    what: SimEvent,
 }
 
 const _: () = assert!(
-    size_of::<Event>() == 24,
+    size_of::<TimedEvent>() == 24,
     "eight events fill three cache lines"
 );
 
 /// Bits of a digit.
 const BITS: usize = 4;
 const DIGITS: usize = 1 << BITS;
-const DIGIT: Time = (1 << BITS) - 1;
+const DIGIT: SimTime = (1 << BITS) - 1;
 const LEVELS: usize = 64 / BITS;
 
-impl Default for Heap {
+impl Default for EventHeap {
     fn default() -> Self {
         Self {
             due: VecDeque::new(),
@@ -97,14 +97,14 @@ impl Default for Heap {
     }
 }
 
-impl Heap {
+impl EventHeap {
     /// Plans an event. An event for the past is planned for now.
-    pub(super) fn push(&mut self, at: Time, what: What) {
+    pub(super) fn push(&mut self, at: SimTime, what: SimEvent) {
         self.len += 1;
-        self.put(Event { at, what });
+        self.put(TimedEvent { at, what });
     }
 
-    pub(super) fn pop(&mut self) -> Option<(Time, What)> {
+    pub(super) fn pop(&mut self) -> Option<(SimTime, SimEvent)> {
         if self.due.is_empty() {
             self.deal_out();
         }
@@ -120,11 +120,11 @@ impl Heap {
     /// Returns how many bytes the heap takes.
     pub(super) fn footprint(&self) -> usize {
         let events: usize = self.buckets.iter().map(Vec::capacity).sum();
-        let buckets = self.buckets.capacity() * size_of::<Vec<Event>>();
-        events * size_of::<Event>() + self.due.capacity() * size_of::<What>() + buckets
+        let buckets = self.buckets.capacity() * size_of::<Vec<TimedEvent>>();
+        events * size_of::<TimedEvent>() + self.due.capacity() * size_of::<SimEvent>() + buckets
     }
 
-    fn put(&mut self, event: Event) {
+    fn put(&mut self, event: TimedEvent) {
         if event.at <= self.now {
             return self.due.push_back(event.what);
         }
@@ -171,42 +171,42 @@ const KEPT: usize = 256;
 
 #[cfg(test)]
 mod tests {
-    use super::{Heap, What};
-    use crate::random::Random;
+    use super::{EventHeap, SimEvent};
+    use crate::random::SeededRandom;
 
     #[test]
     fn what_is_planned_for_the_same_time_happens_in_the_order_of_planning() {
-        let mut heap = Heap::default();
+        let mut heap = EventHeap::default();
         for (at, rank) in [(7, 0), (3, 1), (7, 2), (0, 3), (3, 4)] {
-            heap.push(at, What::Resume(rank));
+            heap.push(at, SimEvent::Resume(rank));
         }
         let order: Vec<_> = std::iter::from_fn(|| heap.pop()).collect();
         let expected = [(0, 3), (3, 1), (3, 4), (7, 0), (7, 2)];
         assert!(
             order
                 .into_iter()
-                .eq(expected.map(|(at, rank)| (at, What::Resume(rank))))
+                .eq(expected.map(|(at, rank)| (at, SimEvent::Resume(rank))))
         );
     }
 
     #[test]
     fn events_come_in_the_order_of_their_times_whatever_is_planned_meanwhile() {
-        let mut random = Random::new(5);
-        let mut heap = Heap::default();
+        let mut random = SeededRandom::new(5);
+        let mut heap = EventHeap::default();
         let mut planned = Vec::new();
         let (mut now, mut number) = (0, 0);
         for _ in 0..2000 {
             for _ in 0..random.within(0..20) {
                 let far = random.within(0..40);
                 let at = now + random.within(0..1 << far) / 2;
-                heap.push(at, What::Resume(number));
+                heap.push(at, SimEvent::Resume(number));
                 planned.push((at, number));
                 number += 1;
             }
             for _ in 0..random.within(0..20) {
                 let first = planned.iter().min().copied();
                 let popped = heap.pop();
-                assert_eq!(popped, first.map(|(at, rank)| (at, What::Resume(rank))));
+                assert_eq!(popped, first.map(|(at, rank)| (at, SimEvent::Resume(rank))));
                 let Some(first) = first else { break };
                 planned.retain(|other| *other != first);
                 now = first.0;

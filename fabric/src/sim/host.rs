@@ -3,101 +3,101 @@
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use super::{
-    exports::Exports,
-    heap::{NEVER, Time, What},
-    link::{Inbox, Link},
+    exports::SimExports,
+    heap::{NEVER, SimEvent, SimTime},
+    link::{PacketInbox, SimLink},
     slab::index,
-    stats::Counts,
-    tasks::Lists,
-    world::{Cargo, Notice, Packet, World, ps},
+    stats::HostCounts,
+    tasks::SimTaskLists,
+    world::{PacketPayload, SimCompletion, SimPacket, SimWorld, ps},
 };
-use crate::{driver::Down, offload::Watches};
+use crate::{driver::DownCause, offload::ThresholdWatches};
 
 /// A rank's processor, and what the simulator keeps for the rank.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct SimHost {
     /// Time from which the application can make its next turn.
-    free_at: Time,
+    free_at: SimTime,
     /// Time from which the progress agent can make its next turn.
-    agent_free_at: Time,
+    agent_free_at: SimTime,
     /// Time of the next check for work.
-    due: Time,
+    due: SimTime,
     ticket: u32,
-    pub(super) life: Life,
+    pub(super) state: HostState,
     /// True while the application computes, until `free_at`.
     computing: bool,
     /// True if a sender that was refused has room now.
-    pub(super) nudged: bool,
+    pub(super) has_room_again: bool,
     /// True while the host sleeps on an armed driver, if no executor advances the world.
     pub(super) armed: bool,
     pub(super) rung: bool,
-    pub(super) inbox: Inbox,
+    pub(super) inbox: PacketInbox,
     /// Puts, gets and atomics whose completion was not delivered yet.
     pub(super) commands: u32,
-    pub(super) exports: Option<Box<Exports>>,
+    pub(super) exports: Option<Box<SimExports>>,
     /// Counters that the host waits for.
-    pub(super) watches: Option<Box<Watches>>,
+    pub(super) watches: Option<Box<ThresholdWatches>>,
     /// Task lists of the adapter.
-    pub(super) lists: Option<Box<Lists>>,
+    pub(super) lists: Option<Box<SimTaskLists>>,
     pub(super) bell: Option<Arc<OwnedFd>>,
     /// Peers that the host has exchanged packets with.
-    pub(super) links: BTreeMap<u32, Link>,
-    pub(super) counts: Counts,
+    pub(super) links: BTreeMap<u32, SimLink>,
+    pub(super) counts: HostCounts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum HostState {
     /// The driver was not made yet.
     Unborn,
     Open,
     /// The driver was dropped.
-    Closed(Down),
+    Closed(DownCause),
     Killed,
 }
 
 /// A turn in progress.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningTurn {
     pub(super) rank: u32,
     pub(super) computing: bool,
-    start: Time,
-    local: Time,
+    start: SimTime,
+    local: SimTime,
     /// Time that the application will compute after the turn.
-    work: Time,
+    work: SimTime,
     woken: bool,
 }
 
-impl Host {
+impl SimHost {
     pub(super) fn new() -> Self {
         Self {
             free_at: 0,
             agent_free_at: 0,
             due: NEVER,
             ticket: 0,
-            life: Life::Unborn,
+            state: HostState::Unborn,
             computing: false,
-            nudged: false,
+            has_room_again: false,
             armed: false,
             rung: false,
-            inbox: Inbox::new(),
+            inbox: PacketInbox::new(),
             commands: 0,
             exports: None,
             watches: None,
             lists: None,
             bell: None,
             links: BTreeMap::new(),
-            counts: Counts::default(),
+            counts: HostCounts::default(),
         }
     }
 
     pub(super) const fn is_open(&self) -> bool {
-        matches!(self.life, Life::Open | Life::Unborn)
+        matches!(self.state, HostState::Open | HostState::Unborn)
     }
 }
 
-impl World {
+impl SimWorld {
     /// Returns the time on a host: within its turn, or when it could begin one.
-    pub(super) fn local(&self, rank: u32) -> Time {
+    pub(super) fn local(&self, rank: u32) -> SimTime {
         match &self.running {
             Some(running) if running.rank == rank => running.local,
             _ => self.now.max(self.hosts[index(rank)].free_at),
@@ -105,13 +105,13 @@ impl World {
     }
 
     /// Keeps a host busy for `time`. Returns when it is free again.
-    pub(super) fn spend(&mut self, rank: u32, time: Time) -> Time {
+    pub(super) fn spend(&mut self, rank: u32, time: SimTime) -> SimTime {
         let done = self.local(rank).saturating_add(time);
         match &mut self.running {
             Some(running) if running.rank == rank => running.local = done,
             _ => self.hosts[index(rank)].free_at = done,
         }
-        self.tell_time(done);
+        self.publish_clock(done);
         done
     }
 
@@ -125,7 +125,7 @@ impl World {
         let asleep = self.now >= host.free_at;
         if !asleep && host.computing && costs.interrupts && !costs.agent {
             host.free_at += ps(costs.wake_ns);
-            self.heap.push(host.free_at, What::Resume(rank));
+            self.heap.push(host.free_at, SimEvent::Resume(rank));
         }
         // An agent sleeps whenever it has nothing to do, even where a waiting application would poll all the time.
         let agent_sleeps =
@@ -139,18 +139,18 @@ impl World {
     }
 
     /// Schedules a check for work at this time, unless an earlier one is scheduled.
-    fn look_at(&mut self, rank: u32, at: Time) {
+    fn look_at(&mut self, rank: u32, at: SimTime) {
         let host = &mut self.hosts[index(rank)];
         if at < host.due {
             host.due = at;
             host.ticket = host.ticket.wrapping_add(1);
             let ticket = host.ticket;
-            self.heap.push(at, What::Look { rank, ticket });
+            self.heap.push(at, SimEvent::HostCheck { rank, ticket });
         }
     }
 
     /// Makes a turn at a scheduled check, or reschedules it if the host is busy.
-    pub(super) fn look(&mut self, rank: u32, ticket: u32) {
+    pub(super) fn run_host_check(&mut self, rank: u32, ticket: u32) {
         let agent = self.model.host.agent;
         let host = &mut self.hosts[index(rank)];
         if ticket != host.ticket || !host.is_open() {
@@ -183,7 +183,7 @@ impl World {
         host.due = NEVER;
         host.ticket = host.ticket.wrapping_add(1);
         host.counts.turns += 1;
-        self.running = Some(Running {
+        self.running = Some(RunningTurn {
             rank,
             computing,
             start: self.now,
@@ -207,14 +207,14 @@ impl World {
             if self.model.host.steals {
                 // The application's next turn begins at the new time only; see `resume`.
                 host.free_at += end - turn.start + ps(self.model.host.wake_ns);
-                self.heap.push(host.free_at, What::Resume(rank));
+                self.heap.push(host.free_at, SimEvent::Resume(rank));
             }
         } else {
             host.free_at = end;
         }
         // Tasks cannot be polled while the application computes.
         let woken = turn.woken && !turn.computing;
-        let again = woken || host.nudged || !host.inbox.is_empty();
+        let again = woken || host.has_room_again || !host.inbox.is_empty();
         if turn.work > 0 {
             self.begin_work(rank, turn.work);
         }
@@ -244,14 +244,14 @@ impl World {
         }
     }
 
-    fn begin_work(&mut self, rank: u32, work: Time) {
+    fn begin_work(&mut self, rank: u32, work: SimTime) {
         let start = self.local(rank);
         let end = self.detours.end(rank, start, work);
         let host = &mut self.hosts[index(rank)];
         host.computing = true;
         host.free_at = end;
         host.agent_free_at = host.agent_free_at.max(start);
-        self.heap.push(host.free_at, What::Resume(rank));
+        self.heap.push(host.free_at, SimEvent::Resume(rank));
     }
 
     pub(super) fn pause(&mut self, rank: u32, time: Duration) {
@@ -259,7 +259,7 @@ impl World {
         let host = &mut self.hosts[index(rank)];
         host.agent_free_at = host.agent_free_at.max(end);
         if host.computing {
-            self.heap.push(end, What::Resume(rank));
+            self.heap.push(end, SimEvent::Resume(rank));
         }
     }
 
@@ -268,19 +268,21 @@ impl World {
         let host = self.hosts.get_mut(index(rank));
         let host = host.unwrap_or_else(|| panic!("rank {rank} on a cluster of {ranks}"));
         assert!(
-            host.life == Life::Unborn,
+            host.state == HostState::Unborn,
             "the driver of rank {rank} was made before"
         );
-        host.life = Life::Open;
+        host.state = HostState::Open;
     }
 
     /// Closes a rank, because its driver was dropped.
-    pub(super) fn close(&mut self, rank: u32, how: Down) {
+    pub(super) fn close(&mut self, rank: u32, how: DownCause) {
         if self.hosts[index(rank)].is_open() {
-            self.bury(rank, Life::Closed(how));
+            self.release_rank(rank, HostState::Closed(how));
             let peers: Vec<u32> = self.hosts[index(rank)].links.keys().copied().collect();
-            peers.into_iter().for_each(|peer| self.say_bye(rank, peer));
-            if how == Down::Failed {
+            peers
+                .into_iter()
+                .for_each(|peer| self.announce_close(rank, peer));
+            if how == DownCause::Failed {
                 self.plan_announcement(rank);
             }
         }
@@ -288,17 +290,17 @@ impl World {
 
     pub(super) fn kill(&mut self, rank: u32) {
         if self.hosts[index(rank)].is_open() {
-            self.bury(rank, Life::Killed);
+            self.release_rank(rank, HostState::Killed);
             self.plan_announcement(rank);
         }
     }
 
     pub(super) fn is_alive(&self, rank: u32) -> bool {
-        self.hosts.get(index(rank)).is_some_and(Host::is_open)
+        self.hosts.get(index(rank)).is_some_and(SimHost::is_open)
     }
 
     /// Releases everything of a rank that ends: later arrivals are dropped, and its memory is not touched any more.
-    fn bury(&mut self, rank: u32, life: Life) {
+    fn release_rank(&mut self, rank: u32, life: HostState) {
         self.departed = true;
         let mut left = Vec::new();
         self.take(rank, u32::MAX, &mut left);
@@ -306,7 +308,7 @@ impl World {
             .for_each(|packet| self.recycle(packet.bytes));
         self.forget_ops(rank);
         let host = &mut self.hosts[index(rank)];
-        host.life = life;
+        host.state = life;
         host.bell = None;
         let parked = host.take_parked();
         host.exports = None;
@@ -316,25 +318,28 @@ impl World {
     }
 
     /// Notifies a peer once that a rank has closed, after all messages to that peer. A killed rank notifies no peer.
-    pub(super) fn say_bye(&mut self, rank: u32, peer: u32) {
-        let Life::Closed(how) = self.hosts[index(rank)].life else {
+    pub(super) fn announce_close(&mut self, rank: u32, peer: u32) {
+        let HostState::Closed(how) = self.hosts[index(rank)].state else {
             return;
         };
         let at = self.local(rank) + ps(self.model.nic.command_ns);
         let link = self.link(rank, peer);
-        if rank != peer && !std::mem::replace(&mut link.said_bye, true) {
-            self.dispatch(at, Packet::new(rank, peer, Cargo::Bye(how), Vec::new()));
+        if rank != peer && !std::mem::replace(&mut link.close_announced, true) {
+            self.dispatch(
+                at,
+                SimPacket::new(rank, peer, PacketPayload::Closing(how), Vec::new()),
+            );
         }
     }
 
     fn plan_announcement(&mut self, rank: u32) {
         let at = self.local(rank) + ps(self.model.network.failure_ns);
-        self.heap.push(at, What::Gone(rank));
+        self.heap.push(at, SimEvent::FailureNotice(rank));
     }
 
     pub(super) fn announce_failure(&mut self, rank: u32) {
         for observer in 0..u32::try_from(self.hosts.len()).unwrap_or(u32::MAX) {
-            self.tell_down(observer, rank, Down::Failed);
+            self.report_peer_down(observer, rank, DownCause::Failed);
         }
     }
 
@@ -347,7 +352,7 @@ impl World {
     ///
     /// All operations between the two end before the notice, because the rank may then free memory that the peer, which may be
     /// alive, was reading.
-    pub(super) fn tell_down(&mut self, observer: u32, peer: u32, how: Down) {
+    pub(super) fn report_peer_down(&mut self, observer: u32, peer: u32, how: DownCause) {
         if !self.hosts[index(observer)].is_open() {
             return;
         }
@@ -355,16 +360,16 @@ impl World {
         if !std::mem::replace(&mut links.entry(peer).or_default().down, true) {
             self.departed = true;
             self.fail_between(observer, peer);
-            self.put_notice(peer, observer, Notice::Down(how));
+            self.put_completion(peer, observer, SimCompletion::Down(how));
         }
     }
 }
 
-fn duration_ps(time: Duration) -> Time {
+fn duration_ps(time: Duration) -> SimTime {
     ps(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)).min(DURATION_MAX)
 }
 
 /// Shortest turn, so that time passes even for a program that only polls.
-const TURN_MIN: Time = 1000;
+const TURN_MIN: SimTime = 1000;
 /// Longest duration, 26 days. It can be added to any time that a simulation reaches.
-const DURATION_MAX: Time = 1 << 61;
+const DURATION_MAX: SimTime = 1 << 61;

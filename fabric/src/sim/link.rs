@@ -1,10 +1,10 @@
 //! What a host keeps for each peer, and the inbox of packets from its peers.
 
-use super::{slab::NO_SLOT, world::Room};
+use super::{slab::NO_SLOT, world::RoomGrant};
 
 /// What a rank keeps for one peer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Link {
+pub(super) struct SimLink {
     /// Messages in flight to the peer.
     count: u32,
     /// Bytes in flight to the peer.
@@ -16,12 +16,12 @@ pub(super) struct Link {
     /// True if the rank was notified that the peer is down.
     pub(super) down: bool,
     /// True if the notification that this rank has closed was sent to the peer.
-    pub(super) said_bye: bool,
+    pub(super) close_announced: bool,
     /// Datagrams sent to the peer through a network with faults; wraps around.
     pub(super) crossed: u32,
     /// First lane to the peer, if there are lanes.
-    pub(super) lane: Option<u32>,
-    pub(super) side: Option<u32>,
+    pub(super) first_flow: Option<u32>,
+    pub(super) connection_end: Option<u32>,
 }
 
 /// Limits on what is in flight from one rank to another.
@@ -33,15 +33,15 @@ pub(super) struct LinkLimits {
 
 /// Packets in the order of arrival, each naming the next.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Inbox {
+pub(super) struct PacketInbox {
     head: u32,
     tail: u32,
 }
 
-impl Link {
-    pub(super) fn take_room(&mut self, len: usize, limits: LinkLimits) -> Room {
+impl SimLink {
+    pub(super) fn take_room(&mut self, len: usize, limits: LinkLimits) -> RoomGrant {
         if self.down {
-            return Room::Down;
+            return RoomGrant::Down;
         }
         let bytes = self
             .bytes
@@ -51,11 +51,11 @@ impl Link {
             || self.count > 0 && (self.count >= limits.count_max || bytes > limits.bytes_max)
         {
             self.refused = true;
-            return Room::None;
+            return RoomGrant::None;
         }
         self.count += 1;
         self.bytes = bytes;
-        Room::Taken
+        RoomGrant::Taken
     }
 
     /// Releases the room of a message. Returns true if the sender was refused and must now be notified that there is room.
@@ -75,7 +75,7 @@ impl Link {
     }
 }
 
-impl Link {
+impl SimLink {
     /// Handles the notification that there is room.
     pub(super) const fn keep_promise(&mut self) {
         self.refused = false;
@@ -83,7 +83,7 @@ impl Link {
     }
 }
 
-impl Inbox {
+impl PacketInbox {
     pub(super) const fn new() -> Self {
         Self {
             head: NO_SLOT,

@@ -4,7 +4,7 @@
 //!
 //! - [`Cluster`]: everything that happens in the network, and when. Events are ordered by time, then by the order in which they
 //!   were planned (`heap`). Hosts are in `host`, adapters and links in `network`, and packets in flight in `world`.
-//! - [`Sim`]: a rank's driver (`driver`).
+//! - [`SimDriver`]: a rank's driver (`driver`).
 //! - [`Model`]: what everything costs.
 //! - [`Faults`]: what goes wrong.
 //!
@@ -12,13 +12,13 @@
 //! same seed and the same program therefore give the same [`digest`](Cluster::digest) on any machine.
 //!
 //! An executor of ranks calls [`advance`](Cluster::advance) until a host must run, runs its runnable tasks, and calls
-//! [`end_turn`](Cluster::end_turn). Programs that use drivers only let the cluster advance itself ([`Config::free_running`]).
+//! [`end_turn`](Cluster::end_turn). Programs that use drivers only let the cluster advance itself
+//! ([`ClusterConfig::free_running`]).
 
-mod task_costs;
 mod config;
+mod connections;
 mod counting;
 mod crc;
-mod connections;
 mod digest;
 mod driver;
 mod exports;
@@ -33,6 +33,7 @@ mod network;
 mod onesided;
 mod slab;
 mod stats;
+mod task_costs;
 mod tasks;
 mod wire;
 mod world;
@@ -46,23 +47,23 @@ use std::{
     time::Duration,
 };
 
-use self::world::World;
+use self::world::SimWorld;
 pub use self::{
-    config::{Config, ConfigError, Transport},
-    driver::Sim,
+    config::{ClusterConfig, ConfigError, Transport},
+    driver::SimDriver,
     faults::Faults,
     model::{
-        HostModel, Model, NetworkModel, NicModel, NodeModel, Noise, PmiModel, Server, Topology,
+        FifoServer, HostModel, Model, NetworkModel, NicModel, NodeModel, Noise, PmiModel, Topology,
     },
     stats::{RankStats, Stats},
 };
-pub use crate::connect::{Pattern, Scheme};
-use crate::driver::Cost;
+pub use crate::connect::{CommPattern, ConnectPolicy};
+use crate::driver::DriverCost;
 
 /// A simulated cluster. Clones are handles to the same cluster.
 #[derive(Clone)]
 pub struct Cluster {
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<SimWorld>>,
 }
 
 /// Reason why [`Cluster::advance`] returned.
@@ -72,7 +73,7 @@ pub struct Cluster {
     clippy::exhaustive_enums,
     reason = "an executor must know what to do with each"
 )]
-pub enum Step {
+pub enum ClusterStep {
     /// A host must run: make a turn of its runtime, then call [`Cluster::end_turn`].
     Turn {
         /// Rank of the host.
@@ -89,10 +90,10 @@ impl Cluster {
     ///
     /// # Errors
     /// Names the invalid field of `config`, and its valid values.
-    pub fn new(config: Config) -> Result<Self, ConfigError> {
+    pub fn new(config: ClusterConfig) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
-            world: Arc::new(Mutex::new(World::new(config))),
+            world: Arc::new(Mutex::new(SimWorld::new(config))),
         })
     }
 
@@ -101,8 +102,8 @@ impl Cluster {
     /// # Panics
     /// If there is no such rank, or its driver was made before.
     #[must_use]
-    pub fn driver(&self, rank: u32) -> Sim {
-        Sim::open(self.clone(), rank)
+    pub fn driver(&self, rank: u32) -> SimDriver {
+        SimDriver::open(self.clone(), rank)
     }
 
     /// Returns the clock in nanoseconds: the time of the host that runs now or, between turns, of the last event.
@@ -115,7 +116,7 @@ impl Cluster {
     ///
     /// # Panics
     /// If the previous turn was not [ended](Self::end_turn).
-    pub fn advance(&self) -> Step {
+    pub fn advance(&self) -> ClusterStep {
         self.lock().advance()
     }
 
@@ -181,11 +182,11 @@ impl Cluster {
 
     /// Returns the costs of the fabric within a node, if there are several nodes with several ranks.
     #[must_use]
-    pub fn cost_inside(&self) -> Option<Cost> {
+    pub fn cost_inside(&self) -> Option<DriverCost> {
         self.lock().cost_inside()
     }
 
-    fn lock(&self) -> MutexGuard<'_, World> {
+    fn lock(&self) -> MutexGuard<'_, SimWorld> {
         // A panic of the program elsewhere cannot leave the world in the middle of a call, so a poisoned lock is fine.
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,18 +1,18 @@
 //! Regions with names. A command for a name that its owner has not given yet waits at the owner's adapter.
 
-use super::{heap::OpKey, slab::index, world::World};
-use crate::{memory::Region, offload::RemoteCounter};
+use super::{heap::OpKey, slab::index, world::SimWorld};
+use crate::{memory::MemoryRegion, offload::RemoteCounter};
 
 /// A command that waits for a name.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Parked {
+pub(super) enum ParkedCommand {
     Op(OpKey),
     /// A count: its sender, its counter, and the amount.
     Count(u32, RemoteCounter, u64),
 }
 
-impl World {
-    pub(super) fn name(&mut self, rank: u32, name: u64, region: &Region) {
+impl SimWorld {
+    pub(super) fn name(&mut self, rank: u32, name: u64, region: &MemoryRegion) {
         let host = &mut self.hosts[index(rank)];
         host.name(name, region);
         let parked = host.take_parked();
@@ -20,14 +20,14 @@ impl World {
     }
 
     /// Lets parked commands try again, in their order.
-    pub(super) fn release(&mut self, rank: u32, parked: Vec<Parked>) {
+    pub(super) fn release(&mut self, rank: u32, parked: Vec<ParkedCommand>) {
         for parked in parked {
             match parked {
-                Parked::Op(key) => self.go_on(key),
-                Parked::Count(from, key, by) if self.hosts[index(rank)].is_open() => {
+                ParkedCommand::Op(key) => self.resume_op(key),
+                ParkedCommand::Count(from, key, by) if self.hosts[index(rank)].is_open() => {
                     self.count_by_key(from, rank, key, by);
                 }
-                Parked::Count(..) => {}
+                ParkedCommand::Count(..) => {}
             }
         }
     }

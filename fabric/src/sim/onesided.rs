@@ -7,42 +7,42 @@
 //! - A get reads when its request reaches the target, and completes when the last byte is back.
 //! - The bytes are copied between the two ranges in this process at that moment.
 //!
-//! An operation touches the origin's memory only while it is in `World::ops`. It touches the target's memory only if the target
-//! is open and neither end was notified that the other is down. Both are checked right before the access, so no memory is touched
-//! after its owner was told that it is free. An operation leaves `ops` when its end is reported, when its origin closes, and when
-//! either end is given up.
+//! An operation touches the origin's memory only while it is in `SimWorld::ops`. It touches the target's memory only if the
+//! target is open and neither end was notified that the other is down. Both are checked right before the access, so no memory is
+//! touched after its owner was told that it is free. An operation leaves `ops` when its end is reported, when its origin closes,
+//! and when either end is given up.
 
 use super::{
-    exports::Place,
-    heap::{OpKey, What},
-    named_regions::Parked,
+    exports::GrantedMemory,
+    heap::{OpKey, SimEvent},
+    named_regions::ParkedCommand,
     slab::{NO_SLOT, index},
-    tasks::{Begun, Put},
-    world::{Cargo, Notice, Packet, Why, World, ps},
+    tasks::{ResolvedPut, SimStartedTask},
+    world::{PacketPayload, SimCompletion, SimFailure, SimPacket, SimWorld, ps},
 };
 use crate::{
-    driver::{AtomicOp, LocalRange, Token},
+    driver::{AtomicOp, CommandToken, LocalRange},
     memory::RemoteRegion,
-    offload::{Landing, RemoteCounter},
+    offload::{PutLanding, RemoteCounter},
 };
 
 /// A command in flight.
 #[derive(Debug)]
-pub(super) struct Op {
+pub(super) struct SimOp {
     serial: u32,
     pub(super) origin: u32,
     pub(super) target: u32,
-    deed: Deed,
+    kind: SimOpKind,
     key: RemoteRegion,
-    token: Token,
+    token: CommandToken,
     /// Length in bytes of each chunk except the last.
     chunk: u64,
     unsent: u32,
     unlanded: u32,
     /// The target's answer.
-    outcome: Option<Notice>,
+    outcome: Option<SimCompletion>,
     /// The task that this operation belongs to. Its end is not reported to the host.
-    task: Option<Box<Begun>>,
+    task: Option<Box<SimStartedTask>>,
     /// Slots of the next later and earlier operations of the same origin. A rank that ends visits its own operations only,
     /// however many there are in all.
     later: u32,
@@ -50,20 +50,20 @@ pub(super) struct Op {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Deed {
+pub(super) enum SimOpKind {
     Put(LocalRange, Option<RemoteCounter>),
     /// A put of bytes that the command itself contains.
-    Offer(Landing, RemoteCounter),
+    PutInline(PutLanding, RemoteCounter),
     Get(LocalRange),
     Atomic(AtomicOp),
 }
 
-impl Deed {
+impl SimOpKind {
     /// Returns how many bytes of the target's memory it accesses.
     const fn len(self) -> usize {
         match self {
             Self::Put(local, _) | Self::Get(local) => local.len(),
-            Self::Offer(..) => size_of::<Landing>(),
+            Self::PutInline(..) => size_of::<PutLanding>(),
             Self::Atomic(_) => size_of::<u64>(),
         }
     }
@@ -72,7 +72,7 @@ impl Deed {
     const fn local(self) -> Option<LocalRange> {
         match self {
             Self::Put(local, _) | Self::Get(local) => Some(local),
-            Self::Offer(..) | Self::Atomic(_) => None,
+            Self::PutInline(..) | Self::Atomic(_) => None,
         }
     }
 
@@ -80,7 +80,7 @@ impl Deed {
     const fn bulk(self) -> u64 {
         match self {
             Self::Put(local, _) | Self::Get(local) => local.len() as u64,
-            Self::Offer(..) => size_of::<Landing>() as u64,
+            Self::PutInline(..) => size_of::<PutLanding>() as u64,
             Self::Atomic(_) => 0,
         }
     }
@@ -89,21 +89,21 @@ impl Deed {
     const fn counts(self) -> Option<RemoteCounter> {
         match self {
             Self::Put(_, count) => count,
-            Self::Offer(_, count) => Some(count),
+            Self::PutInline(_, count) => Some(count),
             Self::Get(_) | Self::Atomic(_) => None,
         }
     }
 }
 
-impl World {
+impl SimWorld {
     /// Posts a command of a host. Returns false if there was no room.
     pub(super) fn command(
         &mut self,
         origin: u32,
         target: u32,
-        deed: Deed,
+        deed: SimOpKind,
         key: RemoteRegion,
-        token: Token,
+        token: CommandToken,
     ) -> bool {
         self.check_rank(target);
         let host = &mut self.hosts[index(origin)];
@@ -126,19 +126,22 @@ impl World {
         let posted = self.spend(origin, ps(self.model.host.send_ns + calls));
         self.spend(origin, copies);
         let refusal = if self.link(origin, target).down {
-            Some(Why::PeerDown)
+            Some(SimFailure::PeerDown)
         } else {
-            (!is_plausible(key, target, deed)).then_some(Why::BadRange)
+            (!is_plausible(key, target, deed)).then_some(SimFailure::BadRange)
         };
         match refusal {
-            Some(why) => self.put_notice(target, origin, Notice::Failed(token, why)),
+            Some(why) => self.put_completion(target, origin, SimCompletion::Failed(token, why)),
             None => {
-                let op = self.start(Op::new(origin, target, deed, key, token));
+                let op = self.start(SimOp::new(origin, target, deed, key, token));
                 let at = posted + ps(self.model.nic.command_ns);
                 match deed {
-                    Deed::Put(..) | Deed::Offer(..) => self.stream_out(op, at),
-                    Deed::Get(_) | Deed::Atomic(_) => {
-                        self.dispatch(at, Packet::new(origin, target, Cargo::Ask(op), Vec::new()));
+                    SimOpKind::Put(..) | SimOpKind::PutInline(..) => self.stream_out(op, at),
+                    SimOpKind::Get(_) | SimOpKind::Atomic(_) => {
+                        self.dispatch(
+                            at,
+                            SimPacket::new(origin, target, PacketPayload::Request(op), Vec::new()),
+                        );
                     }
                 }
             }
@@ -146,7 +149,7 @@ impl World {
         true
     }
 
-    fn start(&mut self, op: Op) -> OpKey {
+    fn start(&mut self, op: SimOp) -> OpKey {
         self.op_serial = self.op_serial.wrapping_add(1);
         let serial = self.op_serial;
         let origin = index(op.origin);
@@ -155,7 +158,7 @@ impl World {
         }
         let latest = &mut self.latest_ops[origin];
         let earlier = *latest;
-        let slot = self.ops.insert(Op {
+        let slot = self.ops.insert(SimOp {
             serial,
             earlier,
             ..op
@@ -168,7 +171,7 @@ impl World {
     }
 
     /// Removes an operation, and unlinks it from the list of its origin.
-    fn remove_op(&mut self, slot: u32) -> Op {
+    fn remove_op(&mut self, slot: u32) -> SimOp {
         let op = self.ops.remove(slot);
         match self.ops.get_mut(op.later) {
             Some(later) => later.earlier = op.earlier,
@@ -191,7 +194,7 @@ impl World {
         };
         for rail in 0..streams {
             let rail = u8::try_from(rail).unwrap_or(u8::MAX);
-            self.heap.push(at, What::Stream { op: key, rail });
+            self.heap.push(at, SimEvent::Stream { op: key, rail });
         }
     }
 
@@ -200,11 +203,13 @@ impl World {
         let Some(op) = self.op(key).filter(|op| op.unsent > 0) else {
             return;
         };
-        let (from, to) = match op.deed {
-            Deed::Get(_) => (op.target, op.origin),
-            Deed::Put(..) | Deed::Offer(..) | Deed::Atomic(_) => (op.origin, op.target),
+        let (from, to) = match op.kind {
+            SimOpKind::Get(_) => (op.target, op.origin),
+            SimOpKind::Put(..) | SimOpKind::PutInline(..) | SimOpKind::Atomic(_) => {
+                (op.origin, op.target)
+            }
         };
-        let left = op.deed.bulk() - op.chunk * u64::from(op.chunks() - op.unsent);
+        let left = op.kind.bulk() - op.chunk * u64::from(op.chunks() - op.unsent);
         let len = left.min(op.chunk);
         if self.is_killed(from) {
             return; // the end is reported together with the failure
@@ -212,20 +217,20 @@ impl World {
         let op = &mut self.ops[key.slot];
         op.unsent -= 1;
         let more = op.unsent > 0;
-        let chunk = Packet::new(from, to, Cargo::Chunk { op: key, len }, Vec::new());
+        let chunk = SimPacket::new(from, to, PacketPayload::Chunk { op: key, len }, Vec::new());
         let slot = self.packets.insert(chunk);
-        let next = self.leave(slot, u32::from(rail));
+        let next = self.send_packet(slot, u32::from(rail));
         if more {
-            self.heap.push(next, What::Stream { op: key, rail });
+            self.heap.push(next, SimEvent::Stream { op: key, rail });
         }
     }
 
     /// Handles a request that has reached the target's adapter.
     pub(super) fn serve(&mut self, key: OpKey) {
         let Some(op) = self.op(key) else { return };
-        let deed = op.deed;
+        let deed = op.kind;
         match self.act(key) {
-            Some(Ok(_)) if matches!(deed, Deed::Get(_)) => {
+            Some(Ok(_)) if matches!(deed, SimOpKind::Get(_)) => {
                 self.stream_out(key, self.now + ps(self.model.nic.command_ns));
             }
             Some(outcome) => self.answer(key, outcome),
@@ -243,8 +248,8 @@ impl World {
         if op.unlanded > 0 {
             return;
         }
-        if matches!(op.deed, Deed::Get(_)) {
-            let done = Notice::Complete(op.token);
+        if matches!(op.kind, SimOpKind::Get(_)) {
+            let done = SimCompletion::Complete(op.token);
             return self.finish(key, done);
         }
         if let Some(outcome) = self.act(key) {
@@ -261,25 +266,25 @@ impl World {
 
     /// Accesses the target's memory for an operation. Returns `None` if there is no answer yet: from a killed target, or for a
     /// name not given.
-    fn act(&mut self, key: OpKey) -> Option<Result<Notice, Why>> {
+    fn act(&mut self, key: OpKey) -> Option<Result<SimCompletion, SimFailure>> {
         let op = self.op(key)?;
         let (origin, target, token) = (op.origin, op.target, op.token);
         if self.is_killed(target) {
             return None;
         }
         if !self.hosts[index(target)].is_open() {
-            self.say_bye(target, origin);
-            return Some(Err(Why::PeerDown));
+            self.announce_close(target, origin);
+            return Some(Err(SimFailure::PeerDown));
         }
         if self.departed && self.knows_down(target, origin) {
-            return Some(Err(Why::PeerDown));
+            return Some(Err(SimFailure::PeerDown));
         }
         let op = &self.ops[key.slot];
-        let counter = op.deed.counts().and_then(RemoteCounter::name);
+        let counter = op.kind.counts().and_then(RemoteCounter::name);
         let names = [op.key.name(), counter].into_iter().flatten();
         let host = &mut self.hosts[index(target)];
         if names.into_iter().any(|name| !host.has_named(name)) {
-            host.park(Parked::Op(key));
+            host.park(ParkedCommand::Op(key));
             return None;
         }
         Some(self.act_at([origin, target], key, token))
@@ -289,15 +294,15 @@ impl World {
         &mut self,
         [origin, target]: [u32; 2],
         key: OpKey,
-        token: Token,
-    ) -> Result<Notice, Why> {
+        token: CommandToken,
+    ) -> Result<SimCompletion, SimFailure> {
         let (op, host) = (&self.ops[key.slot], &self.hosts[index(target)]);
-        let deed = op.deed;
+        let deed = op.kind;
         let counter = deed.counts().map(|key| host.counter(target, key));
         let counter = counter.transpose()?;
-        let place = host.place(target, op.key, deed.len())?;
+        let place = host.granted_memory(target, op.key, deed.len())?;
         assert!(
-            host.lets_in(origin, op.key),
+            host.permits(origin, op.key),
             "rank {origin} accesses memory of rank {target} that is not open to it, at {} ns: {deed:?}",
             self.now / 1000
         );
@@ -315,20 +320,23 @@ impl World {
     fn move_bytes(
         &mut self,
         origin: u32,
-        deed: Deed,
-        token: Token,
-        place: &Place,
-    ) -> Result<Notice, Why> {
+        deed: SimOpKind,
+        token: CommandToken,
+        place: &GrantedMemory,
+    ) -> Result<SimCompletion, SimFailure> {
         let hashed = deed.bulk() >= self.hash_from;
-        if let (true, Some(local), Place::Region(region, offset)) = (hashed, deed.local(), place)
+        if let (true, Some(local), GrantedMemory::Region(region, offset)) =
+            (hashed, deed.local(), place)
             && self.hosts[index(origin)].has_allocated(origin, local)
         {
             match deed {
                 _ if self.lengths_only => {}
-                Deed::Get(_) => self.hash(local.len(), |at, piece| region.read(offset + at, piece)),
+                SimOpKind::Get(_) => {
+                    self.hash(local.len(), |at, piece| region.read(offset + at, piece))
+                }
                 _ => self.hash_range(local),
             }
-            return Ok(Notice::Complete(token));
+            return Ok(SimCompletion::Complete(token));
         }
         let done = perform(deed, token, place)?;
         if let Some(local) = deed.local() {
@@ -365,9 +373,9 @@ impl World {
     }
 
     /// Resumes an operation that was parked at its target.
-    pub(super) fn go_on(&mut self, key: OpKey) {
-        match self.op(key).map(|op| op.deed) {
-            Some(Deed::Get(_)) => self.serve(key),
+    pub(super) fn resume_op(&mut self, key: OpKey) {
+        match self.op(key).map(|op| op.kind) {
+            Some(SimOpKind::Get(_)) => self.serve(key),
             Some(_) => {
                 if let Some(outcome) = self.act(key) {
                     self.answer(key, outcome);
@@ -377,37 +385,45 @@ impl World {
         }
     }
 
-    fn answer(&mut self, key: OpKey, outcome: Result<Notice, Why>) {
+    fn answer(&mut self, key: OpKey, outcome: Result<SimCompletion, SimFailure>) {
         let op = &mut self.ops[key.slot];
-        op.outcome = Some(outcome.unwrap_or_else(|why| Notice::Failed(op.token, why)));
-        let answer = Packet::new(op.target, op.origin, Cargo::Answer(key), Vec::new());
+        op.outcome = Some(outcome.unwrap_or_else(|why| SimCompletion::Failed(op.token, why)));
+        let answer = SimPacket::new(op.target, op.origin, PacketPayload::Answer(key), Vec::new());
         self.dispatch(self.now, answer);
     }
 
     /// Removes an operation that has ended, and reports that to its origin.
-    fn finish(&mut self, key: OpKey, notice: Notice) {
+    fn finish(&mut self, key: OpKey, notice: SimCompletion) {
         let op = self.remove_op(key.slot);
         match (op.task, notice) {
-            (None, notice) => self.put_notice(op.target, op.origin, notice),
-            (Some(task), Notice::Failed(_, why)) => self.task_over(op.origin, *task, Err(why)),
+            (None, notice) => self.put_completion(op.target, op.origin, notice),
+            (Some(task), SimCompletion::Failed(_, why)) => {
+                self.task_over(op.origin, *task, Err(why))
+            }
             (Some(task), _) => self.task_over(op.origin, *task, Ok(())),
         }
     }
 
     /// Starts the put of a task, which leaves its adapter at `at`.
-    pub(super) fn put_by_itself(&mut self, at: u64, pair: (u32, u32), put: Put, task: Begun) {
+    pub(super) fn start_task_put(
+        &mut self,
+        at: u64,
+        pair: (u32, u32),
+        put: ResolvedPut,
+        task: SimStartedTask,
+    ) {
         let (origin, target) = pair;
-        let deed = put.deed;
+        let deed = put.kind;
         let bytes = deed.bulk();
         self.hosts[index(origin)].counts.bytes_sent += bytes;
         self.stats.bytes += bytes;
         if self.link(origin, target).down {
-            return self.task_over(origin, task, Err(Why::PeerDown));
+            return self.task_over(origin, task, Err(SimFailure::PeerDown));
         }
         if !is_plausible(put.into, target, deed) {
-            return self.task_over(origin, task, Err(Why::BadRange));
+            return self.task_over(origin, task, Err(SimFailure::BadRange));
         }
-        let mut op = Op::new(origin, target, deed, put.into, Token(0));
+        let mut op = SimOp::new(origin, target, deed, put.into, CommandToken(0));
         op.task = Some(Box::new(task));
         let op = self.start(op);
         self.stream_out(op, at);
@@ -419,15 +435,15 @@ impl World {
         for key in self.ops_of(&[one, other], |op| pair.contains(&(op.origin, op.target))) {
             // A failed task takes operations of other tasks of its token with it, so check whether each still exists.
             if let Some(op) = self.op(key) {
-                let failed = Notice::Failed(op.token, Why::PeerDown);
+                let failed = SimCompletion::Failed(op.token, SimFailure::PeerDown);
                 self.finish(key, failed);
             }
         }
     }
 
     /// Removes the operations of a token's tasks. Returns how many there were.
-    pub(super) fn forget_tasks(&mut self, origin: u32, token: Token) -> usize {
-        let is_one = |op: &Op| op.task.as_ref().is_some_and(|task| task.is_of(token));
+    pub(super) fn forget_tasks(&mut self, origin: u32, token: CommandToken) -> usize {
+        let is_one = |op: &SimOp| op.task.as_ref().is_some_and(|task| task.is_of(token));
         let keys = self.ops_of(&[origin], is_one);
         for key in &keys {
             self.remove_op(key.slot);
@@ -443,7 +459,7 @@ impl World {
     }
 
     /// Returns the operations that ranks have started, in the order of their slots.
-    fn ops_of(&self, origins: &[u32], wanted: impl Fn(&Op) -> bool) -> Vec<OpKey> {
+    fn ops_of(&self, origins: &[u32], wanted: impl Fn(&SimOp) -> bool) -> Vec<OpKey> {
         let mut keys = Vec::new();
         for &origin in origins {
             let latest = self.latest_ops.get(index(origin));
@@ -461,26 +477,32 @@ impl World {
     }
 
     /// Returns true if a packet is a chunk of a task's put.
-    pub(super) fn is_of_task(&self, cargo: Cargo) -> bool {
-        let Cargo::Chunk { op, .. } = cargo else {
+    pub(super) fn is_of_task(&self, cargo: PacketPayload) -> bool {
+        let PacketPayload::Chunk { op, .. } = cargo else {
             return false;
         };
         self.op(op).is_some_and(|op| op.task.is_some())
     }
 
-    fn op(&self, key: OpKey) -> Option<&Op> {
+    fn op(&self, key: OpKey) -> Option<&SimOp> {
         self.ops.get(key.slot).filter(|op| op.serial == key.serial)
     }
 }
 
-impl Op {
-    fn new(origin: u32, target: u32, deed: Deed, key: RemoteRegion, token: Token) -> Self {
+impl SimOp {
+    fn new(
+        origin: u32,
+        target: u32,
+        deed: SimOpKind,
+        key: RemoteRegion,
+        token: CommandToken,
+    ) -> Self {
         let chunk = chunk_len(deed.bulk());
         let mut op = Self {
             serial: 0,
             origin,
             target,
-            deed,
+            kind: deed,
             key,
             token,
             chunk,
@@ -498,34 +520,45 @@ impl Op {
 
     /// Returns the number of chunks. It is at least 1, because even an empty operation must arrive.
     fn chunks(&self) -> u32 {
-        let chunks = self.deed.bulk().div_ceil(self.chunk).max(1);
+        let chunks = self.kind.bulk().div_ceil(self.chunk).max(1);
         u32::try_from(chunks).unwrap_or(u32::MAX)
     }
 }
 
 /// Returns true if a key looks valid to the origin's adapter, which cannot ask the target.
-fn is_plausible(key: RemoteRegion, target: u32, deed: Deed) -> bool {
+fn is_plausible(key: RemoteRegion, target: u32, deed: SimOpKind) -> bool {
     let end = key.base.checked_add(key.len);
     key.owner == target && key.len == deed.len() as u64 && end.is_some()
 }
 
-fn perform(deed: Deed, token: Token, place: &Place) -> Result<Notice, Why> {
+fn perform(
+    deed: SimOpKind,
+    token: CommandToken,
+    place: &GrantedMemory,
+) -> Result<SimCompletion, SimFailure> {
     match (deed, place) {
-        (Deed::Put(local, _), Place::Region(region, offset)) => region.copy_in(*offset, local),
-        (Deed::Put(local, _), Place::Plain(range)) => local.copy_to(*range),
-        (Deed::Offer(landing, _), Place::Region(region, offset)) => {
+        (SimOpKind::Put(local, _), GrantedMemory::Region(region, offset)) => {
+            region.copy_in(*offset, local)
+        }
+        (SimOpKind::Put(local, _), GrantedMemory::Plain(range)) => local.copy_to(*range),
+        (SimOpKind::PutInline(landing, _), GrantedMemory::Region(region, offset)) => {
             region.write(*offset, bytemuck::bytes_of(&landing));
         }
-        (Deed::Get(local), Place::Region(region, offset)) => region.copy_out(*offset, local),
-        (Deed::Get(local), Place::Plain(range)) => range.copy_to(local),
-        (Deed::Atomic(op), Place::Region(region, offset))
+        (SimOpKind::Get(local), GrantedMemory::Region(region, offset)) => {
+            region.copy_out(*offset, local)
+        }
+        (SimOpKind::Get(local), GrantedMemory::Plain(range)) => range.copy_to(local),
+        (SimOpKind::Atomic(op), GrantedMemory::Region(region, offset))
             if offset.is_multiple_of(size_of::<u64>()) =>
         {
-            return Ok(Notice::Fetched(token, op.apply(region.atomic_u64(*offset))));
+            return Ok(SimCompletion::Fetched(
+                token,
+                op.apply(region.atomic_u64(*offset)),
+            ));
         }
-        (Deed::Atomic(_) | Deed::Offer(..), _) => return Err(Why::BadRange),
+        (SimOpKind::Atomic(_) | SimOpKind::PutInline(..), _) => return Err(SimFailure::BadRange),
     }
-    Ok(Notice::Complete(token))
+    Ok(SimCompletion::Complete(token))
 }
 
 /// Returns the length of a chunk. Long transfers are cut so that they share links with others, into at most 256 chunks.

@@ -4,13 +4,13 @@ use std::ops::{Index, IndexMut};
 
 /// Values in slots. The slot freed last is reused first, because it is still in the cache.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
-    slots: Vec<Slot<T>>,
+pub(super) struct SimSlab<T> {
+    slots: Vec<SimSlabSlot<T>>,
     free: u32,
 }
 
 #[derive(Debug)]
-enum Slot<T> {
+enum SimSlabSlot<T> {
     Used(T),
     Free { next: u32 },
 }
@@ -18,7 +18,7 @@ enum Slot<T> {
 /// A number that no slot has.
 pub(super) const NO_SLOT: u32 = u32::MAX;
 
-impl<T> Slab<T> {
+impl<T> SimSlab<T> {
     pub(super) const fn new() -> Self {
         Self {
             slots: Vec::new(),
@@ -30,16 +30,16 @@ impl<T> Slab<T> {
         let slot = self.free;
         match self.slots.get_mut(index(slot)) {
             Some(place) => {
-                if let Slot::Free { next } = *place {
+                if let SimSlabSlot::Free { next } = *place {
                     self.free = next;
                 }
-                *place = Slot::Used(value);
+                *place = SimSlabSlot::Used(value);
                 slot
             }
             None => {
                 let slot = u32::try_from(self.slots.len()).unwrap_or(NO_SLOT);
                 assert!(slot != NO_SLOT, "{slot} things under way at a time");
-                self.slots.push(Slot::Used(value));
+                self.slots.push(SimSlabSlot::Used(value));
                 slot
             }
         }
@@ -50,8 +50,9 @@ impl<T> Slab<T> {
     /// # Panics
     /// If the slot is free.
     pub(super) fn remove(&mut self, slot: u32) -> T {
-        let freed = Slot::Free { next: self.free };
-        let Slot::Used(value) = std::mem::replace(&mut self.slots[index(slot)], freed) else {
+        let freed = SimSlabSlot::Free { next: self.free };
+        let SimSlabSlot::Used(value) = std::mem::replace(&mut self.slots[index(slot)], freed)
+        else {
             unreachable!("slot {slot} was freed twice");
         };
         self.free = slot;
@@ -60,15 +61,15 @@ impl<T> Slab<T> {
 
     pub(super) fn get(&self, slot: u32) -> Option<&T> {
         match self.slots.get(index(slot))? {
-            Slot::Used(value) => Some(value),
-            Slot::Free { .. } => None,
+            SimSlabSlot::Used(value) => Some(value),
+            SimSlabSlot::Free { .. } => None,
         }
     }
 
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
         match self.slots.get_mut(index(slot))? {
-            Slot::Used(value) => Some(value),
-            Slot::Free { .. } => None,
+            SimSlabSlot::Used(value) => Some(value),
+            SimSlabSlot::Free { .. } => None,
         }
     }
 
@@ -76,18 +77,18 @@ impl<T> Slab<T> {
         (0..)
             .zip(&self.slots)
             .filter_map(|(slot, place)| match place {
-                Slot::Used(value) => Some((slot, value)),
-                Slot::Free { .. } => None,
+                SimSlabSlot::Used(value) => Some((slot, value)),
+                SimSlabSlot::Free { .. } => None,
             })
     }
 
     /// Returns how many bytes the slab takes, without what its values own.
     pub(super) fn footprint(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot<T>>()
+        self.slots.capacity() * size_of::<SimSlabSlot<T>>()
     }
 }
 
-impl<T> Index<u32> for Slab<T> {
+impl<T> Index<u32> for SimSlab<T> {
     type Output = T;
 
     fn index(&self, slot: u32) -> &T {
@@ -96,14 +97,14 @@ impl<T> Index<u32> for Slab<T> {
     }
 }
 
-impl<T> IndexMut<u32> for Slab<T> {
+impl<T> IndexMut<u32> for SimSlab<T> {
     fn index_mut(&mut self, slot: u32) -> &mut T {
         self.get_mut(slot)
             .unwrap_or_else(|| unreachable!("slot {slot} is free"))
     }
 }
 
-impl<T> Default for Slab<T> {
+impl<T> Default for SimSlab<T> {
     fn default() -> Self {
         Self::new()
     }
@@ -116,11 +117,11 @@ pub(super) fn index(number: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::Slab;
+    use super::SimSlab;
 
     #[test]
     fn freed_slots_are_used_again_last_first() {
-        let mut slab = Slab::new();
+        let mut slab = SimSlab::new();
         let slots: Vec<u32> = (0..4).map(|value| slab.insert(value)).collect();
         assert_eq!((slab.remove(slots[1]), slab.remove(slots[3])), (1, 3));
         assert_eq!(slab.iter().count(), 2);

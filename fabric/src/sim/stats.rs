@@ -1,6 +1,6 @@
 //! Statistics of a cluster and of its ranks.
 
-use super::{Sim, host::Host, link::Link, slab::index, world::World};
+use super::{SimDriver, host::SimHost, link::SimLink, slab::index, world::SimWorld};
 
 /// Statistics of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,14 +55,14 @@ pub struct RankStats {
 
 /// Counts of a host.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct HostCounts {
     pub(super) messages_sent: u64,
     pub(super) messages_received: u64,
     pub(super) bytes_sent: u64,
     pub(super) turns: u64,
 }
 
-impl World {
+impl SimWorld {
     pub(super) fn stats(&self) -> Stats {
         Stats {
             time_ns: self.now / 1000,
@@ -74,8 +74,8 @@ impl World {
     pub(super) fn rank_stats(&self, rank: u32) -> RankStats {
         self.check_rank(rank);
         let host = &self.hosts[index(rank)];
-        let own = size_of::<Host>() + size_of::<Sim>() + host.footprint();
-        let Counts {
+        let own = size_of::<SimHost>() + size_of::<SimDriver>() + host.footprint();
+        let HostCounts {
             messages_sent,
             messages_received,
             bytes_sent,
@@ -93,8 +93,8 @@ impl World {
 
     /// Returns the bytes of all state, without the contents of long messages and the ranks' own memory.
     fn footprint(&self) -> usize {
-        let each = size_of::<Host>() + size_of::<Sim>();
-        let of_hosts: usize = self.hosts.iter().map(Host::footprint).sum();
+        let each = size_of::<SimHost>() + size_of::<SimDriver>();
+        let of_hosts: usize = self.hosts.iter().map(SimHost::footprint).sum();
         let ops = self.ops.footprint() + self.latest_ops.capacity() * size_of::<u32>();
         let under_way = self.heap.footprint() + self.packets.footprint() + ops;
         let buffers = self.buffers.iter().map(Vec::capacity).sum::<usize>();
@@ -108,11 +108,11 @@ impl World {
     }
 }
 
-impl Host {
+impl SimHost {
     /// Returns the bytes outside of the host itself.
     fn footprint(&self) -> usize {
         // Nodes of the tree are at least half full.
-        let links = 2 * self.links.len() * (size_of::<u32>() + size_of::<Link>());
+        let links = 2 * self.links.len() * (size_of::<u32>() + size_of::<SimLink>());
         links
             + self
                 .exports

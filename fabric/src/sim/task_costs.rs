@@ -11,31 +11,31 @@
 //!
 //! Each call costs the host as much as a command, and each operation costs its adapter `nic.triggered_ns`.
 
-use crate::offload::{Action, PIECE_MAX, Target, Task};
+use crate::offload::{PIECE_MAX, PutTarget, TaskAction, TriggeredTask};
 
 /// Returns how many triggered operations a task takes.
-pub(super) fn operations_of(task: &Task) -> u64 {
-    let waits = task.whens().filter(|when| when.threshold > 0);
-    let (acts, ends) = match &task.then {
-        Action::Put { target, done, .. } => {
-            let counts = matches!(target, Target::Known { count: Some(_), .. });
+pub(super) fn operations_of(task: &TriggeredTask) -> u64 {
+    let waits = task.conditions().filter(|when| when.threshold > 0);
+    let (acts, ends) = match &task.action {
+        TaskAction::Put { target, done, .. } => {
+            let counts = matches!(target, PutTarget::Known { count: Some(_), .. });
             (1, u64::from(counts) + u64::from(done.is_some()))
         }
-        Action::Copy { done, .. } => (1, u64::from(done.is_some())),
-        Action::Combine { from, done, .. } => {
+        TaskAction::Copy { done, .. } => (1, u64::from(done.is_some())),
+        TaskAction::Combine { from, done, .. } => {
             let pieces = from.len().div_ceil(PIECE_MAX) as u64;
             (pieces, u64::from(done.is_some()))
         }
-        Action::Offer { .. } | Action::Count { .. } => (1, 0),
+        TaskAction::PublishLanding { .. } | TaskAction::Count { .. } => (1, 0),
     };
     let begun = 1;
     waits.count() as u64 + begun + acts + ends
 }
 
 /// Returns how many library calls a list takes, including all its tasks.
-pub(super) fn calls_of(tasks: &[Task]) -> u64 {
-    let others = |task: &Task| match task.then {
-        Action::Offer { .. } => 2,
+pub(super) fn calls_of(tasks: &[TriggeredTask]) -> u64 {
+    let others = |task: &TriggeredTask| match task.action {
+        TaskAction::PublishLanding { .. } => 2,
         _ => 1,
     };
     let each = |task| operations_of(task) + others(task);
@@ -46,39 +46,41 @@ pub(super) fn calls_of(tasks: &[Task]) -> u64 {
 mod tests {
     use super::{calls_of, operations_of};
     use crate::{
-        driver::{Driver, Peer},
+        driver::{Driver, WorldRank},
         memory::RemoteRegion,
-        offload::{Action, Counters, Landing, Target, Task, When},
-        sim::{Cluster, Config},
+        offload::{
+            CounterCondition, LocalCounters, PutLanding, PutTarget, TaskAction, TriggeredTask,
+        },
+        sim::{Cluster, ClusterConfig},
     };
 
     #[test]
     fn a_put_that_waits_twice_is_five_operations_and_an_offer_four_calls() {
-        let mut driver = Cluster::new(Config::new(1)).unwrap().driver(0);
-        let counters = Counters::for_tasks(&mut driver, 1).unwrap();
+        let mut driver = Cluster::new(ClusterConfig::new(1)).unwrap().driver(0);
+        let counters = LocalCounters::for_tasks(&mut driver, 1).unwrap();
         let (counter, count) = (counters.at(0), counters.remote().at(0).unwrap());
         let region = driver.allocate(64).unwrap();
-        let when = |threshold| When {
+        let when = |threshold| CounterCondition {
             counter: counter.clone(),
             threshold,
         };
         let into: RemoteRegion = driver.expose(region.range()).unwrap();
-        let put = Task {
-            when: when(1),
-            and: Some(when(2)),
-            then: Action::Put {
-                to: Peer(0),
+        let put = TriggeredTask {
+            condition: when(1),
+            second_condition: Some(when(2)),
+            action: TaskAction::Put {
+                to: WorldRank(0),
                 from: region.range(),
-                target: Target::Known { into, count: None },
+                target: PutTarget::Known { into, count: None },
                 done: Some(counter.clone()),
             },
         };
-        let offer = Task {
-            when: when(0),
-            and: None,
-            then: Action::Offer {
-                to: Peer(0),
-                landing: Landing {
+        let offer = TriggeredTask {
+            condition: when(0),
+            second_condition: None,
+            action: TaskAction::PublishLanding {
+                to: WorldRank(0),
+                landing: PutLanding {
                     into,
                     word: 0,
                     count,

@@ -3,42 +3,42 @@
 //! A task waits at each counter that is below its threshold. A count removes it there, and when it waits at no counter any more,
 //! it begins. Beginning takes the adapter of its node `nic.triggered_ns` for each operation of the task, one after the other.
 //! From then on it behaves like any command. Bytes that are copied or combined within a rank's memory leave the adapter and come
-//! back, like those of other ranks. Posting a list costs the host its [`calls`](super::calls).
+//! back, like those of other ranks. Posting a list costs the host its [`calls`](super::task_costs).
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
+    heap::{SimEvent, SimTime},
+    onesided::SimOpKind,
+    slab::{SimSlab, index},
     task_costs::{calls_of, operations_of},
-    heap::{Time, What},
-    onesided::Deed,
-    slab::{Slab, index},
-    world::{Cargo, Notice, Packet, Why, World, ps},
+    world::{PacketPayload, SimCompletion, SimFailure, SimPacket, SimWorld, ps},
 };
 use crate::{
-    driver::{LocalRange, Token},
+    driver::{CommandToken, LocalRange},
     memory::RemoteRegion,
-    offload::{Action, Combination, Counter, RemoteCounter, Task},
+    offload::{LocalCounter, RemoteCounter, TaskAction, TriggeredTask, TypedOperator},
 };
 
 /// The lists of one rank.
 #[derive(Debug, Default)]
-pub(super) struct Lists {
-    waiting: Slab<Waiting>,
+pub(super) struct SimTaskLists {
+    waiting: SimSlab<SimWaitingTask>,
     /// Number of tasks in `waiting`.
     count: usize,
     /// By counter: thresholds in ascending order, each with a task that waits for it.
     at: BTreeMap<(usize, usize), VecDeque<(u64, u32)>>,
-    lists: Slab<List>,
-    runs: BTreeMap<u64, Run>,
-    planned: Slab<Planned>,
+    lists: SimSlab<SimTaskList>,
+    runs: BTreeMap<u64, TokenLists>,
+    planned: SimSlab<AdapterAction>,
     /// True if a list found no room.
     refused: bool,
 }
 
 /// A task that has not begun.
 #[derive(Debug)]
-struct Waiting {
-    then: Action,
+struct SimWaitingTask {
+    then: TaskAction,
     /// Triggered operations that the task takes.
     operations: u64,
     list: u32,
@@ -47,20 +47,20 @@ struct Waiting {
 }
 
 #[derive(Debug)]
-struct List {
-    token: Token,
+struct SimTaskList {
+    token: CommandToken,
     /// Tasks that have not begun.
     left: usize,
 }
 
 /// All lists of one token.
 #[derive(Debug, Default)]
-struct Run {
+struct TokenLists {
     lists: usize,
     /// Tasks in flight, plus notifications to the host in flight.
     flying: usize,
     /// Reason why no further task begins. Cleared when it is reported.
-    broken: Option<Why>,
+    broken: Option<SimFailure>,
     /// True if a task has failed and the failure was reported.
     failed: bool,
     /// True if the host has cancelled the token.
@@ -69,39 +69,44 @@ struct Run {
 
 /// A task in flight.
 #[derive(Debug)]
-pub(super) struct Begun {
-    token: Token,
-    done: Option<Counter>,
+pub(super) struct SimStartedTask {
+    token: CommandToken,
+    done: Option<LocalCounter>,
 }
 
 /// A put whose target is known.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Put {
-    pub(super) deed: Deed,
+pub(super) struct ResolvedPut {
+    pub(super) kind: SimOpKind,
     pub(super) into: RemoteRegion,
 }
 
 /// What an adapter will do at its own rank.
 #[derive(Debug)]
-enum Planned {
+enum AdapterAction {
     /// Report that all tasks of a list have begun.
-    Tell(Token),
+    Tell(CommandToken),
     /// Send the bytes that a task moves within its rank's memory out of the adapter and back.
-    Send(Local, Begun),
+    Send(SimLocalTask, SimStartedTask),
     /// Perform a task in its rank's memory.
-    Do(Local, Begun),
+    Do(SimLocalTask, SimStartedTask),
 }
 
 #[derive(Debug)]
-enum Local {
+enum SimLocalTask {
     Count(RemoteCounter, u64),
     Copy(LocalRange, LocalRange),
-    Combine(LocalRange, LocalRange, Combination),
+    Combine(LocalRange, LocalRange, TypedOperator),
 }
 
-impl World {
+impl SimWorld {
     /// Posts a list of a host. Returns false if there was no room.
-    pub(super) fn post_list(&mut self, rank: u32, tasks: &[Task], token: Token) -> bool {
+    pub(super) fn post_list(
+        &mut self,
+        rank: u32,
+        tasks: &[TriggeredTask],
+        token: CommandToken,
+    ) -> bool {
         let room = self.lists.triggered_max;
         assert!(
             (1..=room).contains(&tasks.len()),
@@ -113,10 +118,12 @@ impl World {
             return true; // A killed rank's lists are lost.
         }
         let lists = host.lists.get_or_insert_default();
-        if lists.runs.get(&token.0).is_some_and(Run::is_broken) {
+        if lists.runs.get(&token.0).is_some_and(TokenLists::is_broken) {
             return true; // its failure is about to be reported
         }
-        let waiting = tasks.iter().filter(|task| task.unmet().next().is_some());
+        let waiting = tasks
+            .iter()
+            .filter(|task| task.unmet_conditions().next().is_some());
         if lists.count + waiting.count() > room {
             lists.refused = true;
             return false;
@@ -130,7 +137,7 @@ impl World {
     }
 
     /// Begins the tasks that became ready because a counter has grown.
-    pub(super) fn begin_tasks(&mut self, rank: u32, counter: &Counter) {
+    pub(super) fn begin_tasks(&mut self, rank: u32, counter: &LocalCounter) {
         while let Some(lists) = &mut self.hosts[index(rank)].lists
             && let Some(task) = lists.pop_ready(counter)
         {
@@ -139,14 +146,19 @@ impl World {
     }
 
     /// Takes back the lists of a token.
-    pub(super) fn cancel(&mut self, rank: u32, token: Token) {
+    pub(super) fn cancel(&mut self, rank: u32, token: CommandToken) {
         if self.hosts[index(rank)].is_open() {
-            self.break_off(rank, token, Why::Cancelled); // otherwise all its lists are gone
+            self.break_off(rank, token, SimFailure::Cancelled); // otherwise all its lists are gone
         }
     }
 
     /// Handles the end of a task's action.
-    pub(super) fn task_over(&mut self, rank: u32, task: Begun, outcome: Result<(), Why>) {
+    pub(super) fn task_over(
+        &mut self,
+        rank: u32,
+        task: SimStartedTask,
+        outcome: Result<(), SimFailure>,
+    ) {
         let Some(lists) = &mut self.hosts[index(rank)].lists else {
             return;
         };
@@ -162,29 +174,29 @@ impl World {
     }
 
     /// Performs what the adapter has planned at its own rank.
-    pub(super) fn act_locally(&mut self, rank: u32, slot: u32) {
+    pub(super) fn perform_planned(&mut self, rank: u32, slot: u32) {
         let Some(lists) = &mut self.hosts[index(rank)].lists else {
             return;
         };
         match lists.planned.remove(slot) {
-            Planned::Tell(token) => self.tell_begun(rank, token),
-            Planned::Send(local, task) => {
+            AdapterAction::Tell(token) => self.tell_begun(rank, token),
+            AdapterAction::Send(local, task) => {
                 let rail = self.network.home_rail(rank, rank);
                 let sent = self.network.loop_back(self.now, rank, local.len(), rail);
-                self.plan(rank, sent.arrives, Planned::Do(local, task));
+                self.plan(rank, sent.arrives, AdapterAction::Do(local, task));
             }
-            Planned::Do(local, task) => self.do_locally(rank, local, task),
+            AdapterAction::Do(local, task) => self.do_locally(rank, local, task),
         }
     }
 
     /// Reports that all tasks of a list have begun, and that there may be room for another list.
-    fn tell_begun(&mut self, rank: u32, token: Token) {
+    fn tell_begun(&mut self, rank: u32, token: CommandToken) {
         let host = &mut self.hosts[index(rank)];
         let Some(lists) = &mut host.lists else {
             return;
         };
         if lists.calls_again() {
-            host.nudged = true;
+            host.has_room_again = true;
             self.notify(rank);
         }
         let Some(run) = self.run(rank, token) else {
@@ -192,32 +204,32 @@ impl World {
         };
         run.flying -= 1;
         if !run.is_broken() {
-            self.put_notice(rank, rank, Notice::Triggered(token));
+            self.put_completion(rank, rank, SimCompletion::Triggered(token));
         }
         self.settle_run(rank, token);
     }
 
-    fn run(&mut self, rank: u32, token: Token) -> Option<&mut Run> {
+    fn run(&mut self, rank: u32, token: CommandToken) -> Option<&mut TokenLists> {
         let lists = self.hosts[index(rank)].lists.as_mut()?;
         lists.runs.get_mut(&token.0)
     }
 
-    fn do_locally(&mut self, rank: u32, local: Local, task: Begun) {
+    fn do_locally(&mut self, rank: u32, local: SimLocalTask, task: SimStartedTask) {
         match local {
-            Local::Count(key, by) => {
+            SimLocalTask::Count(key, by) => {
                 if let Ok(counter) = self.hosts[index(rank)].counter(rank, key) {
                     self.count(rank, &counter, by);
                 }
             }
             // As with a put, a long copy counts by its length only.
-            Local::Copy(from, into) if self.has_length_only(rank, from, into) => {}
-            Local::Copy(from, into) => from.copy_to(into),
-            Local::Combine(from, into, how) => how.apply(from, into),
+            SimLocalTask::Copy(from, into) if self.has_length_only(rank, from, into) => {}
+            SimLocalTask::Copy(from, into) => from.copy_to(into),
+            SimLocalTask::Combine(from, into, how) => how.apply(from, into),
         }
         self.task_over(rank, task, Ok(()));
     }
 
-    fn begin(&mut self, rank: u32, slot: u32, at: Time) {
+    fn begin(&mut self, rank: u32, slot: u32, at: SimTime) {
         let Some(lists) = &mut self.hosts[index(rank)].lists else {
             return;
         };
@@ -228,76 +240,91 @@ impl World {
         let at = self.network.trigger(at, rank, operations);
         // Report the list before the effects of its last task.
         if is_last {
-            self.plan(rank, at, Planned::Tell(token));
+            self.plan(rank, at, AdapterAction::Tell(token));
         }
         self.perform_task(rank, then, token, at);
     }
 
-    fn perform_task(&mut self, rank: u32, then: Action, token: Token, at: Time) {
+    fn perform_task(&mut self, rank: u32, then: TaskAction, token: CommandToken, at: SimTime) {
         let leaves = at + ps(self.model.nic.command_ns);
         match then {
-            Action::Put {
+            TaskAction::Put {
                 to,
                 from,
                 target,
                 done,
             } => {
-                let task = Begun { token, done };
-                let Some((into, count)) = target.read() else {
-                    return self.task_over(rank, task, Err(Why::Unmatched));
+                let task = SimStartedTask { token, done };
+                let Some((into, count)) = target.resolve() else {
+                    return self.task_over(rank, task, Err(SimFailure::Unmatched));
                 };
-                let deed = Deed::Put(from, count);
-                let put = Put { deed, into };
-                self.put_by_itself(leaves, (rank, to.0), put, task);
+                let kind = SimOpKind::Put(from, count);
+                let put = ResolvedPut { kind, into };
+                self.start_task_put(leaves, (rank, to.0), put, task);
             }
-            Action::Offer {
+            TaskAction::PublishLanding {
                 to,
                 landing,
                 place,
                 count,
                 ..
             } => {
-                let deed = Deed::Offer(landing, count);
-                let put = Put { deed, into: place };
-                let task = Begun { token, done: None };
-                self.put_by_itself(leaves, (rank, to.0), put, task);
+                let kind = SimOpKind::PutInline(landing, count);
+                let put = ResolvedPut { kind, into: place };
+                let task = SimStartedTask { token, done: None };
+                self.start_task_put(leaves, (rank, to.0), put, task);
             }
-            Action::Count { to, counter, by } if to.0 == rank => {
-                let task = Begun { token, done: None };
-                self.plan(rank, at, Planned::Do(Local::Count(counter, by), task));
+            TaskAction::Count { to, counter, by } if to.0 == rank => {
+                let task = SimStartedTask { token, done: None };
+                self.plan(
+                    rank,
+                    at,
+                    AdapterAction::Do(SimLocalTask::Count(counter, by), task),
+                );
             }
-            Action::Count { to, counter, by } => {
+            TaskAction::Count { to, counter, by } => {
                 let bytes = bytemuck::bytes_of(&counter).to_vec();
                 if !self.link(rank, to.0).down {
-                    self.dispatch(leaves, Packet::new(rank, to.0, Cargo::Count(by), bytes));
+                    self.dispatch(
+                        leaves,
+                        SimPacket::new(rank, to.0, PacketPayload::Count(by), bytes),
+                    );
                 }
-                self.task_over(rank, Begun { token, done: None }, Ok(()));
+                self.task_over(rank, SimStartedTask { token, done: None }, Ok(()));
             }
-            Action::Copy { from, into, done } => {
-                let copy = Local::Copy(from, into);
-                self.plan(rank, leaves, Planned::Send(copy, Begun { token, done }));
+            TaskAction::Copy { from, into, done } => {
+                let copy = SimLocalTask::Copy(from, into);
+                self.plan(
+                    rank,
+                    leaves,
+                    AdapterAction::Send(copy, SimStartedTask { token, done }),
+                );
             }
-            Action::Combine {
+            TaskAction::Combine {
                 from,
                 into,
                 how,
                 done,
             } => {
-                let combine = Local::Combine(from, into, how);
-                self.plan(rank, leaves, Planned::Send(combine, Begun { token, done }));
+                let combine = SimLocalTask::Combine(from, into, how);
+                self.plan(
+                    rank,
+                    leaves,
+                    AdapterAction::Send(combine, SimStartedTask { token, done }),
+                );
             }
         }
     }
 
-    fn plan(&mut self, rank: u32, at: Time, planned: Planned) {
+    fn plan(&mut self, rank: u32, at: SimTime, planned: AdapterAction) {
         if let Some(lists) = &mut self.hosts[index(rank)].lists {
             let slot = lists.planned.insert(planned);
-            self.heap.push(at, What::Local { rank, slot });
+            self.heap.push(at, SimEvent::Local { rank, slot });
         }
     }
 
     /// Stops a token: none of its tasks begins any more. When none is in flight any more, the host is notified of the reason.
-    fn break_off(&mut self, rank: u32, token: Token, why: Why) {
+    fn break_off(&mut self, rank: u32, token: CommandToken, why: SimFailure) {
         // Tasks that have left may wait at peers for a name that is never given. Do not wait for them.
         let ended = self.forget_tasks(rank, token);
         let lists = self.hosts[index(rank)].lists.get_or_insert_default();
@@ -305,17 +332,17 @@ impl World {
         let run = lists.runs.entry(token.0).or_default();
         run.lists = 0;
         run.flying -= ended;
-        run.taken_back |= matches!(why, Why::Cancelled);
+        run.taken_back |= matches!(why, SimFailure::Cancelled);
         run.broken.get_or_insert(why);
         self.settle_run(rank, token);
     }
 
     /// Forgets the lists of a token when all have ended.
-    fn settle_run(&mut self, rank: u32, token: Token) {
+    fn settle_run(&mut self, rank: u32, token: CommandToken) {
         let Some(lists) = &mut self.hosts[index(rank)].lists else {
             return;
         };
-        let over = |run: &&mut Run| run.lists == 0 && run.flying == 0;
+        let over = |run: &&mut TokenLists| run.lists == 0 && run.flying == 0;
         let Some(run) = lists.runs.get_mut(&token.0).filter(over) else {
             return;
         };
@@ -325,12 +352,12 @@ impl World {
             lists.runs.remove(&token.0);
         }
         if let Some(why) = broken {
-            self.put_notice(rank, rank, Notice::Broken(token, why));
+            self.put_completion(rank, rank, SimCompletion::Broken(token, why));
         }
     }
 }
 
-impl Local {
+impl SimLocalTask {
     /// Returns the number of bytes moved.
     const fn len(&self) -> u64 {
         match self {
@@ -340,22 +367,22 @@ impl Local {
     }
 }
 
-impl Run {
+impl TokenLists {
     const fn is_broken(&self) -> bool {
         self.failed || self.broken.is_some()
     }
 }
 
-impl Begun {
-    pub(super) fn is_of(&self, token: Token) -> bool {
+impl SimStartedTask {
+    pub(super) fn is_of(&self, token: CommandToken) -> bool {
         self.token == token
     }
 }
 
-impl Lists {
+impl SimTaskLists {
     /// Adds a list. Returns its tasks that wait for no counter.
-    fn add(&mut self, tasks: &[Task], token: Token) -> Vec<u32> {
-        let list = self.lists.insert(List {
+    fn add(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> Vec<u32> {
+        let list = self.lists.insert(SimTaskList {
             token,
             left: tasks.len(),
         });
@@ -363,13 +390,13 @@ impl Lists {
         self.count += tasks.len();
         let mut ready = Vec::new();
         for task in tasks {
-            let slot = self.waiting.insert(Waiting {
-                then: task.then.clone(),
+            let slot = self.waiting.insert(SimWaitingTask {
+                then: task.action.clone(),
                 operations: operations_of(task),
                 list,
-                unmet: task.unmet().count(),
+                unmet: task.unmet_conditions().count(),
             });
-            for when in task.unmet() {
+            for when in task.unmet_conditions() {
                 let queue = self.at.entry(when.counter.place()).or_default();
                 // After those with the same threshold, so that tasks begin in the order of posting.
                 let behind = queue.partition_point(|(threshold, _)| *threshold <= when.threshold);
@@ -383,7 +410,7 @@ impl Lists {
     }
 
     /// Takes a task that has waited for this counter alone, if the counter has reached its threshold.
-    fn pop_ready(&mut self, counter: &Counter) -> Option<u32> {
+    fn pop_ready(&mut self, counter: &LocalCounter) -> Option<u32> {
         let (place, value) = (counter.place(), counter.value());
         let queue = self.at.get_mut(&place)?;
         let ready = loop {
@@ -403,12 +430,12 @@ impl Lists {
     }
 
     /// Takes a task that begins. Returns its action and operations, its token, and whether it is the last of its list.
-    fn take(&mut self, slot: u32) -> Option<((Action, u64), Token, bool)> {
+    fn take(&mut self, slot: u32) -> Option<((TaskAction, u64), CommandToken, bool)> {
         self.waiting.get(slot)?;
         let task = self.waiting.remove(slot);
         let (then, list) = ((task.then, task.operations), task.list);
         self.count -= 1;
-        let List { token, left } = &mut self.lists[list];
+        let SimTaskList { token, left } = &mut self.lists[list];
         let token = *token;
         *left -= 1;
         let is_last = *left == 0;
@@ -427,7 +454,7 @@ impl Lists {
     }
 
     /// Removes all tasks of a token that have not begun.
-    fn forget(&mut self, token: Token) {
+    fn forget(&mut self, token: CommandToken) {
         let of_token = |list: &u32| self.lists[*list].token == token;
         let all = self.waiting.iter();
         let gone: Vec<(u32, u32)> = all

@@ -6,45 +6,45 @@ use std::sync::{
 };
 
 use super::{
-    Config, Stats, Step,
-    connections::Dial,
-    digest::Digest,
-    heap::{Heap, OpKey, Time, What},
-    host::{Host, Life, Running},
-    link::{Link, LinkLimits},
-    model::{Detours, Model},
-    network::{Network, RankPair, WireLoad},
-    onesided::Op,
-    slab::{Slab, index},
-    wire::Wire,
+    ClusterConfig, ClusterStep, Stats,
+    connections::SimConnections,
+    digest::RunDigest,
+    heap::{EventHeap, OpKey, SimEvent, SimTime},
+    host::{HostState, RunningTurn, SimHost},
+    link::{LinkLimits, SimLink},
+    model::{Model, NoiseDetours},
+    network::{RankPair, SimNetwork, WireLoad},
+    onesided::SimOp,
+    slab::{SimSlab, index},
+    wire::SimWire,
 };
-use crate::driver::{Caps, Down, ListLimits, Token};
+use crate::driver::{Caps, CommandToken, DownCause, ListLimits};
 
 /// Bytes that a rank takes before it communicates: its host, its driver, and some room for its first events.
 pub(super) const BYTES_PER_RANK: u64 = 1024;
 
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct SimWorld {
     pub(super) model: Arc<Model>,
     pub(super) caps: Arc<Caps>,
     pub(super) lists: ListLimits,
     /// Time of the last event.
-    pub(super) now: Time,
-    pub(super) heap: Heap,
-    pub(super) hosts: Vec<Host>,
-    pub(super) packets: Slab<Packet>,
+    pub(super) now: SimTime,
+    pub(super) heap: EventHeap,
+    pub(super) hosts: Vec<SimHost>,
+    pub(super) packets: SimSlab<SimPacket>,
     /// Puts, gets and atomics in flight.
-    pub(super) ops: Slab<Op>,
+    pub(super) ops: SimSlab<SimOp>,
     pub(super) op_serial: u32,
     /// By origin, the last operation in flight, including those of tasks. Each operation names the one before. Only as long as
     /// needed, so idle ranks take no room.
     pub(super) latest_ops: Vec<u32>,
-    pub(super) network: Network,
+    pub(super) network: SimNetwork,
     /// Faults of packets, and what repairs them, if there are any faults.
-    pub(super) wire: Option<Box<Wire>>,
-    pub(super) detours: Detours,
+    pub(super) wire: Option<Box<SimWire>>,
+    pub(super) detours: NoiseDetours,
     /// The host whose turn it is.
-    pub(super) running: Option<Running>,
+    pub(super) running: Option<RunningTurn>,
     pub(super) clock: Arc<AtomicU64>,
     /// Ranks that sleep on an armed driver, if no executor advances the world.
     pub(super) armed: Vec<u32>,
@@ -55,70 +55,70 @@ pub(super) struct World {
     /// True if some rank has closed or was killed, or was given up by another one.
     pub(super) departed: bool,
     pub(super) stats: Stats,
-    pub(super) digest: Digest,
+    pub(super) digest: RunDigest,
     /// Buffers of packets that arrived, kept for reuse.
     pub(super) buffers: Vec<Vec<u8>>,
     /// Packets taken in a turn of progress, kept for the capacity.
-    pub(super) taken: Vec<Packet>,
+    pub(super) taken: Vec<SimPacket>,
 }
 
 /// A packet on its way to a rank: in a queue of its adapter, in the network, or in the inbox of its host.
 #[derive(Debug)]
-pub(super) struct Packet {
+pub(super) struct SimPacket {
     pub(super) from: u32,
     pub(super) to: u32,
     /// The next packet in the same inbox.
     pub(super) next: u32,
-    pub(super) cargo: Cargo,
+    pub(super) payload: PacketPayload,
     /// Header and body of a message.
     pub(super) bytes: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Cargo {
+pub(super) enum PacketPayload {
     /// A message, with the length of its header. `copy`: a duplicate made by a fault, for which the sender has reserved no room.
     Message { header: u8, copy: bool },
     /// A piece of a put or of a get's answer, with its length in bytes.
     Chunk { op: OpKey, len: u64 },
     /// The request of a get or an atomic.
-    Ask(OpKey),
+    Request(OpKey),
     /// The target's answer.
     Answer(OpKey),
     /// A count to add. The counter's key is in the bytes.
     Count(u64),
     /// Notification that the sender has closed.
-    Bye(Down),
+    Closing(DownCause),
     /// A completion, or an event of a peer, for a host. Never enters the network.
-    Notice(Notice),
+    Completion(SimCompletion),
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Notice {
-    Complete(Token),
-    Fetched(Token, u64),
-    Failed(Token, Why),
-    Reached(Token),
+pub(super) enum SimCompletion {
+    Complete(CommandToken),
+    Fetched(CommandToken, u64),
+    Failed(CommandToken, SimFailure),
+    Reached(CommandToken),
     /// All tasks of a list have begun.
-    Triggered(Token),
+    Triggered(CommandToken),
     /// The rest of a token's lists was taken back.
-    Broken(Token, Why),
-    Down(Down),
+    Broken(CommandToken, SimFailure),
+    Down(DownCause),
 }
 
 /// Reason why a one-sided command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum SimFailure {
     PeerDown,
     BadRange,
     Unmatched,
     Cancelled,
 }
 
-impl World {
-    pub(super) fn new(config: Config) -> Self {
-        let wire = Wire::new(&config);
-        let dial = wire.as_ref().and_then(|wire| wire.dial.as_ref());
-        let made = dial.map_or(0, Dial::made_ahead);
+impl SimWorld {
+    pub(super) fn new(config: ClusterConfig) -> Self {
+        let wire = SimWire::new(&config);
+        let dial = wire.as_ref().and_then(|wire| wire.connections.as_ref());
+        let made = dial.map_or(0, SimConnections::made_ahead);
         let caps = Arc::new(super::driver::caps(&config));
         let lists = super::driver::lists(&config);
         let model = Arc::new(config.model);
@@ -126,14 +126,14 @@ impl World {
             caps,
             lists,
             now: 0,
-            heap: Heap::default(),
-            hosts: (0..config.ranks).map(|_| Host::new()).collect(),
-            packets: Slab::new(),
-            ops: Slab::new(),
+            heap: EventHeap::default(),
+            hosts: (0..config.ranks).map(|_| SimHost::new()).collect(),
+            packets: SimSlab::new(),
+            ops: SimSlab::new(),
             op_serial: 0,
             latest_ops: Vec::new(),
-            network: Network::new(&model, config.ranks),
-            detours: Detours::new(model.host.noise, config.seed, config.ranks),
+            network: SimNetwork::new(&model, config.ranks),
+            detours: NoiseDetours::new(model.host.noise, config.seed, config.ranks),
             running: None,
             clock: Arc::default(),
             armed: Vec::new(),
@@ -142,59 +142,59 @@ impl World {
             lengths_only: config.lengths_only,
             departed: false,
             stats: Stats::default(),
-            digest: Digest::new(config.seed),
+            digest: RunDigest::new(config.seed),
             buffers: Vec::new(),
             taken: Vec::new(),
             wire,
             model,
         };
         world.stats.queue_pairs = made;
-        world.plan_strikes();
+        world.plan_host_faults();
         world
     }
 
-    pub(super) fn advance(&mut self) -> Step {
+    pub(super) fn advance(&mut self) -> ClusterStep {
         assert!(
             self.running.is_none(),
             "the turn of rank {} was not ended",
             self.running.as_ref().map_or(0, |running| running.rank)
         );
-        while self.happen() {
+        while self.run_event() {
             if let Some(running) = &self.running {
                 let (rank, computing) = (running.rank, running.computing);
-                return Step::Turn { rank, computing };
+                return ClusterStep::Turn { rank, computing };
             }
         }
-        Step::Quiet
+        ClusterStep::Quiet
     }
 
     /// Runs one event. Returns false if there was none.
-    pub(super) fn happen(&mut self) -> bool {
+    pub(super) fn run_event(&mut self) -> bool {
         let Some((at, what)) = self.heap.pop() else {
             return false;
         };
         self.now = at;
         self.stats.events += 1;
-        self.tell_time(at);
+        self.publish_clock(at);
         match what {
-            What::Depart(packet) => self.depart(packet),
-            What::Arrive(packet) => self.arrive(packet),
-            What::Stream { op, rail } => self.stream(op, rail),
-            What::Local { rank, slot } => self.act_locally(rank, slot),
-            What::Look { rank, ticket } => self.look(rank, ticket),
-            What::Resume(rank) => self.resume(rank),
-            What::Room { rank, peer } => self.make_room(rank, peer),
-            What::Gone(rank) => self.announce_failure(rank),
-            What::Frame(frame) => self.take_frame(frame),
-            What::Lane(lane) => self.look_at_lane(lane),
-            What::Call(rank) => self.call_again(rank),
-            What::Redial(side) => self.redial(side),
-            What::Strike(number) => self.strike(number),
+            SimEvent::Depart(packet) => self.depart(packet),
+            SimEvent::Arrive(packet) => self.arrive(packet),
+            SimEvent::Stream { op, rail } => self.stream(op, rail),
+            SimEvent::Local { rank, slot } => self.perform_planned(rank, slot),
+            SimEvent::HostCheck { rank, ticket } => self.run_host_check(rank, ticket),
+            SimEvent::Resume(rank) => self.resume(rank),
+            SimEvent::Room { rank, peer } => self.make_room(rank, peer),
+            SimEvent::FailureNotice(rank) => self.announce_failure(rank),
+            SimEvent::Frame(frame) => self.take_frame(frame),
+            SimEvent::FlowTimeout(lane) => self.handle_flow_timeout(lane),
+            SimEvent::SlotCall(rank) => self.call_again(rank),
+            SimEvent::ConnectionTimeout(side) => self.connection_timed_out(side),
+            SimEvent::HostFault(number) => self.apply_host_fault(number),
         }
         true
     }
 
-    pub(super) fn tell_time(&self, at: Time) {
+    pub(super) fn publish_clock(&self, at: SimTime) {
         self.clock.store(at / 1000, Relaxed);
     }
 
@@ -207,9 +207,9 @@ impl World {
         }
         let limits = self.link_limits();
         match self.link(from, to).take_room(len, limits) {
-            Room::Taken => {}
-            Room::Down => return true, // dropped, as `Driver::post` says
-            Room::None => return false,
+            RoomGrant::Taken => {}
+            RoomGrant::Down => return true, // dropped, as `Driver::post` says
+            RoomGrant::None => return false,
         }
         let host = &self.model.host;
         let cost = ps(host.send_ns) + host.copy_byte_ps * len as u64;
@@ -218,10 +218,10 @@ impl World {
         bytes.extend_from_slice(header);
         bytes.extend_from_slice(body);
         let header = u8::try_from(header.len()).unwrap_or(u8::MAX);
-        let packet = Packet::new(
+        let packet = SimPacket::new(
             from,
             to,
-            Cargo::Message {
+            PacketPayload::Message {
                 header,
                 copy: false,
             },
@@ -237,32 +237,32 @@ impl World {
     }
 
     /// Puts a packet at the head of its adapter's queue at time `at`.
-    pub(super) fn dispatch(&mut self, at: Time, packet: Packet) {
+    pub(super) fn dispatch(&mut self, at: SimTime, packet: SimPacket) {
         let slot = self.packets.insert(packet);
-        self.heap.push(at, What::Depart(slot));
+        self.heap.push(at, SimEvent::Depart(slot));
     }
 
     fn depart(&mut self, slot: u32) {
         let packet = &self.packets[slot];
         let rail = self.network.home_rail(packet.from, packet.to);
-        self.leave(slot, rail);
+        self.send_packet(slot, rail);
     }
 
     /// Sends a packet from its source's adapter, and decides what becomes of it. Returns when the next packet of the same
     /// transfer should leave.
-    pub(super) fn leave(&mut self, slot: u32, rail: u32) -> Time {
+    pub(super) fn send_packet(&mut self, slot: u32, rail: u32) -> SimTime {
         let packet = &self.packets[slot];
         if self.wire.is_some() && packet.from != packet.to {
-            return self.leave_by_wire(slot, rail);
+            return self.send_by_wire(slot, rail);
         }
-        self.go(slot, rail, 0)
+        self.send_undisturbed(slot, rail, 0)
     }
 
     /// Sends a packet through the network without faults. Its adapter first spends the time `toll` on it.
-    pub(super) fn go(&mut self, slot: u32, rail: u32, toll: Time) -> Time {
+    pub(super) fn send_undisturbed(&mut self, slot: u32, rail: u32, toll: SimTime) -> SimTime {
         let packet = &self.packets[slot];
         let (from, to, len) = (packet.from, packet.to, packet.len());
-        let passage = if self.network.is_inside(from, to) && self.is_of_task(packet.cargo) {
+        let passage = if self.network.is_inside(from, to) && self.is_of_task(packet.payload) {
             self.network.loop_back(self.now, from, len, rail)
         } else {
             let pair = RankPair::new(from, to);
@@ -270,7 +270,7 @@ impl World {
                 .carry(self.now, pair, WireLoad { len, toll }, rail)
         };
         self.stats.packets += 1;
-        self.heap.push(passage.arrives, What::Arrive(slot));
+        self.heap.push(passage.arrives, SimEvent::Arrive(slot));
         passage.next
     }
 
@@ -280,36 +280,38 @@ impl World {
         let (from, to) = (packet.from, packet.to);
         self.digest.mix(self.now);
         self.digest.mix(u64::from(from) << 32 | u64::from(to));
-        self.digest.mix(packet.len() << 8 | packet.cargo.kind());
+        self.digest.mix(packet.len() << 8 | packet.payload.kind());
         self.digest.mix_bytes(&packet.bytes);
         if self.wire.is_some() {
             self.leave_connection(from, to);
         }
         if self.departed && !self.may_arrive(slot) {
-            return self.lose(slot);
+            return self.drop_packet(slot);
         }
-        let cargo = self.packets[slot].cargo;
+        let cargo = self.packets[slot].payload;
         match cargo {
-            Cargo::Message { .. } if !self.takes_slot(slot) => self.lose(slot),
-            Cargo::Message { .. } | Cargo::Notice(_) => self.put_in_inbox(slot),
-            Cargo::Count(by) => self.take_count(slot, by),
+            PacketPayload::Message { .. } if !self.takes_slot(slot) => self.drop_packet(slot),
+            PacketPayload::Message { .. } | PacketPayload::Completion(_) => self.put_in_inbox(slot),
+            PacketPayload::Count(by) => self.take_count(slot, by),
             _ => {
                 self.discard(slot);
                 match cargo {
-                    Cargo::Chunk { op, .. } => self.land(op),
-                    Cargo::Ask(op) => self.serve(op),
-                    Cargo::Answer(op) => self.conclude(op),
-                    Cargo::Bye(how) => self.tell_down(to, from, how),
-                    Cargo::Message { .. } | Cargo::Notice(_) | Cargo::Count(_) => {}
+                    PacketPayload::Chunk { op, .. } => self.land(op),
+                    PacketPayload::Request(op) => self.serve(op),
+                    PacketPayload::Answer(op) => self.conclude(op),
+                    PacketPayload::Closing(how) => self.report_peer_down(to, from, how),
+                    PacketPayload::Message { .. }
+                    | PacketPayload::Completion(_)
+                    | PacketPayload::Count(_) => {}
                 }
             }
         }
     }
 
     /// Puts a notice about a host's own command, or about a peer, into its inbox.
-    pub(super) fn put_notice(&mut self, from: u32, to: u32, notice: Notice) {
+    pub(super) fn put_completion(&mut self, from: u32, to: u32, notice: SimCompletion) {
         if self.hosts[index(to)].is_open() {
-            let notice = Packet::new(from, to, Cargo::Notice(notice), Vec::new());
+            let notice = SimPacket::new(from, to, PacketPayload::Completion(notice), Vec::new());
             let slot = self.packets.insert(notice);
             self.put_in_inbox(slot);
         }
@@ -318,18 +320,18 @@ impl World {
     /// Returns true if the packet's receiver will take it. One-sided operations check that themselves.
     fn may_arrive(&mut self, slot: u32) -> bool {
         let packet = &self.packets[slot];
-        let (from, to, cargo) = (packet.from, packet.to, packet.cargo);
+        let (from, to, cargo) = (packet.from, packet.to, packet.payload);
         let is_open = self.hosts[index(to)].is_open();
-        if !is_open && matches!(cargo, Cargo::Message { .. }) {
-            self.say_bye(to, from);
+        if !is_open && matches!(cargo, PacketPayload::Message { .. }) {
+            self.announce_close(to, from);
         }
-        !matches!(cargo, Cargo::Message { .. }) || is_open && !self.knows_down(to, from)
+        !matches!(cargo, PacketPayload::Message { .. }) || is_open && !self.knows_down(to, from)
     }
 
     /// Drops a packet. If it was a message, its sender gets its room back.
-    pub(super) fn lose(&mut self, slot: u32) {
+    pub(super) fn drop_packet(&mut self, slot: u32) {
         let packet = &self.packets[slot];
-        if let Cargo::Message { copy: false, .. } = packet.cargo {
+        if let PacketPayload::Message { copy: false, .. } = packet.payload {
             self.give_room(packet.from, packet.to, packet.bytes.len());
         }
         self.discard(slot);
@@ -345,7 +347,7 @@ impl World {
     }
 
     /// Takes up to `budget` packets out of a host's inbox, and charges their cost to the host.
-    pub(super) fn take(&mut self, rank: u32, budget: u32, taken: &mut Vec<Packet>) {
+    pub(super) fn take(&mut self, rank: u32, budget: u32, taken: &mut Vec<SimPacket>) {
         let mut cost = 0;
         let (each, copy) = (ps(self.model.host.recv_ns), self.model.host.copy_byte_ps);
         for _ in 0..budget {
@@ -364,10 +366,10 @@ impl World {
     }
 
     /// Updates counts and room after a packet has left an inbox.
-    fn settle(&mut self, rank: u32, packet: &Packet) {
+    fn settle(&mut self, rank: u32, packet: &SimPacket) {
         let host = &mut self.hosts[index(rank)];
-        match packet.cargo {
-            Cargo::Message { copy, .. } => {
+        match packet.payload {
+            PacketPayload::Message { copy, .. } => {
                 host.counts.messages_received += 1;
                 if !copy {
                     self.give_room(packet.from, rank, packet.bytes.len());
@@ -376,10 +378,13 @@ impl World {
                     self.free_slot(rank);
                 }
             }
-            Cargo::Notice(
-                Notice::Down(_) | Notice::Reached(_) | Notice::Triggered(_) | Notice::Broken(..),
+            PacketPayload::Completion(
+                SimCompletion::Down(_)
+                | SimCompletion::Reached(_)
+                | SimCompletion::Triggered(_)
+                | SimCompletion::Broken(..),
             ) => {}
-            Cargo::Notice(_) => host.commands -= 1,
+            PacketPayload::Completion(_) => host.commands -= 1,
             _ => {}
         }
     }
@@ -398,7 +403,7 @@ impl World {
     }
 
     /// Returns the sender's side of a pair. The first use adds the pair to both hosts.
-    pub(super) fn link(&mut self, from: u32, to: u32) -> &mut Link {
+    pub(super) fn link(&mut self, from: u32, to: u32) -> &mut SimLink {
         if !self.hosts[index(from)].links.contains_key(&to) {
             self.hosts[index(to)].links.entry(from).or_default();
         }
@@ -421,7 +426,7 @@ impl World {
         if link.give_room(len, limits) {
             let at = self.local(receiver) + ps(self.model.network.latency_ns);
             let (rank, peer) = (sender, receiver);
-            self.heap.push(at, What::Room { rank, peer });
+            self.heap.push(at, SimEvent::Room { rank, peer });
         }
     }
 
@@ -429,12 +434,12 @@ impl World {
         if let Some(link) = self.hosts[index(rank)].links.get_mut(&peer) {
             link.keep_promise();
         }
-        self.hosts[index(rank)].nudged = true;
+        self.hosts[index(rank)].has_room_again = true;
         self.notify(rank);
     }
 
     pub(super) fn is_killed(&self, rank: u32) -> bool {
-        self.hosts[index(rank)].life == Life::Killed
+        self.hosts[index(rank)].state == HostState::Killed
     }
 
     pub(super) fn check_rank(&self, rank: u32) {
@@ -452,43 +457,43 @@ impl World {
 }
 
 /// Result of asking for room for a message.
-pub(super) enum Room {
+pub(super) enum RoomGrant {
     Taken,
     None,
     Down,
 }
 
-impl Cargo {
+impl PacketPayload {
     /// Returns a number for the digest.
     const fn kind(self) -> u64 {
         match self {
             Self::Message { .. } => 0,
             Self::Chunk { .. } => 1,
-            Self::Ask(_) => 2,
+            Self::Request(_) => 2,
             Self::Answer(_) => 3,
-            Self::Bye(Down::Finished) => 4,
-            Self::Bye(Down::Failed) => 5,
-            Self::Notice(_) => 6,
+            Self::Closing(DownCause::Finished) => 4,
+            Self::Closing(DownCause::Failed) => 5,
+            Self::Completion(_) => 6,
             Self::Count(_) => 7,
         }
     }
 }
 
-impl Packet {
-    pub(super) const fn new(from: u32, to: u32, cargo: Cargo, bytes: Vec<u8>) -> Self {
+impl SimPacket {
+    pub(super) const fn new(from: u32, to: u32, cargo: PacketPayload, bytes: Vec<u8>) -> Self {
         Self {
             from,
             to,
             next: super::slab::NO_SLOT,
-            cargo,
+            payload: cargo,
             bytes,
         }
     }
 
     /// Returns a duplicate of the packet, as made by a fault.
     pub(super) fn copied(&self) -> Self {
-        let cargo = match self.cargo {
-            Cargo::Message { header, .. } => Cargo::Message { header, copy: true },
+        let cargo = match self.payload {
+            PacketPayload::Message { header, .. } => PacketPayload::Message { header, copy: true },
             cargo => cargo,
         };
         Self::new(self.from, self.to, cargo, self.bytes.clone())
@@ -496,15 +501,15 @@ impl Packet {
 
     /// Returns the number of bytes on the wire.
     pub(super) const fn len(&self) -> u64 {
-        match self.cargo {
-            Cargo::Chunk { len, .. } => len,
+        match self.payload {
+            PacketPayload::Chunk { len, .. } => len,
             _ => self.bytes.len() as u64,
         }
     }
 }
 
 /// Converts nanoseconds to picoseconds.
-pub(super) const fn ps(ns: u64) -> Time {
+pub(super) const fn ps(ns: u64) -> SimTime {
     ns.saturating_mul(1000)
 }
 

@@ -14,7 +14,7 @@ mod tests;
 /// Identifies an application's message, together with its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "two numbers with names")]
-pub struct Tag {
+pub struct MatchTag {
     /// Context of the communicator.
     pub context: u32,
     /// The application's tag.
@@ -24,19 +24,19 @@ pub struct Tag {
 /// All fields of a message's match bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who sends")]
-pub struct Envelope {
+pub struct TagEnvelope {
     /// Kind of message, which is never ignored.
     pub kind: u8,
-    /// With [`Layout::Wide`], the endpoint of the sending process; with [`Layout::Narrow`], the sending rank.
+    /// With [`TagLayout::Wide`], the endpoint of the sending process; with [`TagLayout::Narrow`], the sending rank.
     pub source: u32,
     /// Communicator and tag.
-    pub tag: Tag,
+    pub tag: MatchTag,
 }
 
 /// What a receive asks for. `None` means any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who receives")]
-pub struct Want {
+pub struct TagSelector {
     /// Kind of message.
     pub kind: u8,
     /// Context of the communicator.
@@ -50,7 +50,7 @@ pub struct Want {
 /// Layout of match bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "one for each kind of adapter")]
-pub enum Layout {
+pub enum TagLayout {
     /// For adapters that also compare the sender.
     Wide,
     /// For adapters that compare 64 bits and nothing else.
@@ -60,18 +60,18 @@ pub enum Layout {
 /// Bits to compare, and those that may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "two numbers with names")]
-pub struct Pattern {
+pub struct TagPattern {
     /// Bits to compare.
     pub bits: u64,
     /// Bits that may differ.
     pub ignored: u64,
 }
 
-impl Layout {
+impl TagLayout {
     /// Returns the bits of a message, or `None` if it does not fit.
     #[must_use]
-    pub const fn bits(self, envelope: Envelope) -> Option<u64> {
-        let Envelope { kind, source, tag } = envelope;
+    pub const fn bits(self, envelope: TagEnvelope) -> Option<u64> {
+        let TagEnvelope { kind, source, tag } = envelope;
         let (context_len, source_len, tag_len) = self.lengths();
         if kind as u32 >> KIND_LEN != 0
             || !fits(tag.context, context_len)
@@ -89,16 +89,16 @@ impl Layout {
 
     /// Returns the message with these bits.
     #[must_use]
-    pub fn envelope(self, bits: u64) -> Envelope {
+    pub fn envelope(self, bits: u64) -> TagEnvelope {
         let (context_len, source_len, tag_len) = self.lengths();
         let part = |above: u32, len: u32| {
             let part = bits >> above & ones(len);
             u32::try_from(part).expect("32 bits or fewer")
         };
-        Envelope {
+        TagEnvelope {
             kind: u8::try_from(bits >> (64 - KIND_LEN)).expect("four bits"),
             source: part(tag_len, source_len),
-            tag: Tag {
+            tag: MatchTag {
                 context: part(source_len + tag_len, context_len),
                 tag: part(0, tag_len),
             },
@@ -107,12 +107,12 @@ impl Layout {
 
     /// Returns what the adapter must compare for a receive, or `None` if the receive's fields do not fit.
     #[must_use]
-    pub fn pattern(self, want: Want) -> Option<Pattern> {
+    pub fn pattern(self, want: TagSelector) -> Option<TagPattern> {
         let (_, source_len, tag_len) = self.lengths();
-        let bits = self.bits(Envelope {
+        let bits = self.bits(TagEnvelope {
             kind: want.kind,
             source: want.source.unwrap_or(0),
-            tag: Tag {
+            tag: MatchTag {
                 context: want.context,
                 tag: want.tag.unwrap_or(0),
             },
@@ -123,7 +123,7 @@ impl Layout {
             0
         };
         let any_tag = if want.tag.is_none() { ones(tag_len) } else { 0 };
-        Some(Pattern {
+        Some(TagPattern {
             bits,
             ignored: any_source | any_tag,
         })
@@ -138,10 +138,10 @@ impl Layout {
     }
 }
 
-impl Pattern {
+impl TagPattern {
     /// Returns true if an adapter accepts a message with these bits.
     #[must_use]
-    pub const fn takes(self, bits: u64) -> bool {
+    pub const fn matches(self, bits: u64) -> bool {
         (self.bits ^ bits) & !self.ignored == 0
     }
 }

@@ -1,8 +1,8 @@
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
-use super::{Envelope, Layout, Pattern, Tag, Want};
+use super::{MatchTag, TagEnvelope, TagLayout, TagPattern, TagSelector};
 
-const LAYOUTS: [Layout; 2] = [Layout::Wide, Layout::Narrow];
+const LAYOUTS: [TagLayout; 2] = [TagLayout::Wide, TagLayout::Narrow];
 
 /// Draws from few numbers, so that messages and receives often match, and includes all limits of both layouts.
 fn number() -> impl Strategy<Value = u32> {
@@ -15,19 +15,23 @@ fn number() -> impl Strategy<Value = u32> {
     ]
 }
 
-fn envelope() -> impl Strategy<Value = Envelope> {
+fn envelope() -> impl Strategy<Value = TagEnvelope> {
     let numbers = (number(), number(), number());
-    (0_u8..16, numbers).prop_map(|(kind, (source, context, tag))| Envelope {
+    (0_u8..16, numbers).prop_map(|(kind, (source, context, tag))| TagEnvelope {
         kind,
         source,
-        tag: Tag { context, tag },
+        tag: MatchTag { context, tag },
     })
 }
 
 /// Returns a receive whose fields match this message or another one.
-fn want(near: Envelope, other: Envelope, [kind, context, source, tag]: [bool; 4]) -> Want {
+fn want(
+    near: TagEnvelope,
+    other: TagEnvelope,
+    [kind, context, source, tag]: [bool; 4],
+) -> TagSelector {
     let of = |is_near| if is_near { near } else { other };
-    Want {
+    TagSelector {
         kind: of(kind).kind,
         context: of(context).tag.context,
         source: Some(of(source).source),
@@ -36,7 +40,7 @@ fn want(near: Envelope, other: Envelope, [kind, context, source, tag]: [bool; 4]
 }
 
 /// Returns true if a receive matches a message, as matching in software decides it.
-fn fits(want: Want, envelope: Envelope) -> bool {
+fn fits(want: TagSelector, envelope: TagEnvelope) -> bool {
     want.kind == envelope.kind
         && want.context == envelope.tag.context
         && want.source.is_none_or(|source| source == envelope.source)
@@ -79,21 +83,21 @@ proptest! {
             let (Some(bits), Some(pattern)) = (layout.bits(sent), layout.pattern(want)) else {
                 continue; // software matches them
             };
-            assert_eq!(pattern.takes(bits), fits(want, sent), "{layout:?}, {want:?}");
+            assert_eq!(pattern.matches(bits), fits(want, sent), "{layout:?}, {want:?}");
         }
     }
 }
 
 #[test]
 fn what_does_not_fit_has_no_bits() {
-    let with = |kind, context, source, tag| Envelope {
+    let with = |kind, context, source, tag| TagEnvelope {
         kind,
         source,
-        tag: Tag { context, tag },
+        tag: MatchTag { context, tag },
     };
     for (layout, last, beyond) in [
         (
-            Layout::Wide,
+            TagLayout::Wide,
             with(15, 0xf_ffff, 0xff, u32::MAX),
             vec![
                 with(16, 0, 0, 0),
@@ -102,7 +106,7 @@ fn what_does_not_fit_has_no_bits() {
             ],
         ),
         (
-            Layout::Narrow,
+            TagLayout::Narrow,
             with(15, 0xffff, 0xf_ffff, 0xff_ffff),
             vec![
                 with(16, 0, 0, 0),
@@ -121,7 +125,7 @@ fn what_does_not_fit_has_no_bits() {
 
 #[test]
 fn wildcards_ignore_what_the_table_of_the_specification_says() {
-    let want = |source, tag| Want {
+    let want = |source, tag| TagSelector {
         kind: 0,
         context: 0,
         source,
@@ -129,11 +133,19 @@ fn wildcards_ignore_what_the_table_of_the_specification_says() {
     };
     let exact = want(Some(0), Some(0));
     for (layout, any_tag, any_source) in [
-        (Layout::Wide, 0x0000_0000_ffff_ffff, 0x0000_00ff_0000_0000),
-        (Layout::Narrow, 0x0000_0000_00ff_ffff, 0x0000_0fff_ff00_0000),
+        (
+            TagLayout::Wide,
+            0x0000_0000_ffff_ffff,
+            0x0000_00ff_0000_0000,
+        ),
+        (
+            TagLayout::Narrow,
+            0x0000_0000_00ff_ffff,
+            0x0000_0fff_ff00_0000,
+        ),
     ] {
         let ignored = |want| {
-            let Pattern { ignored, .. } = layout.pattern(want).expect("it fits");
+            let TagPattern { ignored, .. } = layout.pattern(want).expect("it fits");
             ignored
         };
         assert_eq!(ignored(exact), 0);

@@ -1,16 +1,16 @@
 //! Binary interface of libibverbs: the structures and constants of `infiniband/verbs.h` that this driver uses.
 //!
 //! `layout.rs` compares all of it with the header of the machine that builds the tests. The header's inline functions are calls
-//! through the table in [`Context`]. That includes polling, by the plain `poll_cq`, because the newer `ibv_start_poll` family
+//! through the table in [`IbvContext`]. That includes polling, by the plain `poll_cq`, because the newer `ibv_start_poll` family
 //! returns completions that never existed on software devices before rdma-core 55.
 
 use std::ffi::{c_int, c_uint, c_void};
 
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Context {
-    pub(super) device: *mut Device,
-    pub(super) ops: Ops,
+pub(super) struct IbvContext {
+    pub(super) device: *mut IbvDevice,
+    pub(super) ops: IbvContextOps,
     pub(super) cmd_fd: c_int,
     pub(super) async_fd: c_int,
     pub(super) num_comp_vectors: c_int,
@@ -19,43 +19,43 @@ pub(super) struct Context {
 /// Table of functions. Only those that have no exported function of their own are named.
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Ops {
+pub(super) struct IbvContextOps {
     before: [*mut c_void; 11],
-    pub(super) poll_cq: Option<unsafe extern "C" fn(*mut Cq, c_int, *mut Completion) -> c_int>,
-    pub(super) req_notify_cq: Option<unsafe extern "C" fn(*mut Cq, c_int) -> c_int>,
+    pub(super) poll_cq: Option<unsafe extern "C" fn(*mut IbvCq, c_int, *mut IbvWc) -> c_int>,
+    pub(super) req_notify_cq: Option<unsafe extern "C" fn(*mut IbvCq, c_int) -> c_int>,
     between: [*mut c_void; 7],
-    pub(super) post_srq_recv: Option<PostReceive<Srq>>,
+    pub(super) post_srq_recv: Option<IbvPostRecv<IbvSrq>>,
     about_queue_pairs: [*mut c_void; 4],
     pub(super) post_send:
-        Option<unsafe extern "C" fn(*mut Qp, *mut SendRequest, *mut *mut SendRequest) -> c_int>,
-    pub(super) post_recv: Option<PostReceive<Qp>>,
+        Option<unsafe extern "C" fn(*mut IbvQp, *mut IbvSendWr, *mut *mut IbvSendWr) -> c_int>,
+    pub(super) post_recv: Option<IbvPostRecv<IbvQp>>,
     after: [*mut c_void; 5],
 }
 
-pub(super) type PostReceive<T> =
-    unsafe extern "C" fn(*mut T, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int;
+pub(super) type IbvPostRecv<T> =
+    unsafe extern "C" fn(*mut T, *mut IbvRecvWr, *mut *mut IbvRecvWr) -> c_int;
 
 /// Types that are only used behind pointers.
 #[derive(Debug)]
-pub(super) enum Device {}
+pub(super) enum IbvDevice {}
 #[derive(Debug)]
-pub(super) enum Pd {}
+pub(super) enum IbvPd {}
 #[derive(Debug)]
-pub(super) enum Ah {}
+pub(super) enum IbvAh {}
 
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Channel {
-    pub(super) context: *mut Context,
+pub(super) struct IbvCompChannel {
+    pub(super) context: *mut IbvContext,
     pub(super) fd: c_int,
     pub(super) refcnt: c_int,
 }
 
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Cq {
-    pub(super) context: *mut Context,
-    pub(super) channel: *mut Channel,
+pub(super) struct IbvCq {
+    pub(super) context: *mut IbvContext,
+    pub(super) channel: *mut IbvCompChannel,
     pub(super) cq_context: *mut c_void,
     pub(super) handle: u32,
     pub(super) cqe: c_int,
@@ -63,28 +63,28 @@ pub(super) struct Cq {
 
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Srq {
-    pub(super) context: *mut Context,
+pub(super) struct IbvSrq {
+    pub(super) context: *mut IbvContext,
 }
 
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Qp {
-    pub(super) context: *mut Context,
+pub(super) struct IbvQp {
+    pub(super) context: *mut IbvContext,
     pub(super) qp_context: *mut c_void,
-    pub(super) pd: *mut Pd,
-    pub(super) send_cq: *mut Cq,
-    pub(super) recv_cq: *mut Cq,
-    pub(super) srq: *mut Srq,
+    pub(super) pd: *mut IbvPd,
+    pub(super) send_cq: *mut IbvCq,
+    pub(super) recv_cq: *mut IbvCq,
+    pub(super) srq: *mut IbvSrq,
     pub(super) handle: u32,
     pub(super) qp_num: u32,
 }
 
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Mr {
-    pub(super) context: *mut Context,
-    pub(super) pd: *mut Pd,
+pub(super) struct IbvMr {
+    pub(super) context: *mut IbvContext,
+    pub(super) pd: *mut IbvPd,
     pub(super) addr: *mut c_void,
     pub(super) length: usize,
     pub(super) handle: u32,
@@ -94,7 +94,7 @@ pub(super) struct Mr {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DeviceAttributes {
+pub(super) struct IbvDeviceAttr {
     pub(super) fw_ver: [u8; 64],
     pub(super) node_guid: u64,
     pub(super) sys_image_guid: u64,
@@ -130,7 +130,7 @@ pub(super) struct DeviceAttributes {
 /// Attributes of a port. The function that the library exports fills in only the first part.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PortAttributes {
+pub(super) struct IbvPortAttr {
     pub(super) state: c_int,
     pub(super) max_mtu: c_int,
     pub(super) active_mtu: c_int,
@@ -148,7 +148,7 @@ pub(super) struct PortAttributes {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct QpCapacity {
+pub(super) struct IbvQpCap {
     pub(super) max_send_wr: u32,
     pub(super) max_recv_wr: u32,
     pub(super) max_send_sge: u32,
@@ -158,19 +158,19 @@ pub(super) struct QpCapacity {
 
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct QpInit {
+pub(super) struct IbvQpInitAttr {
     pub(super) qp_context: *mut c_void,
-    pub(super) send_cq: *mut Cq,
-    pub(super) recv_cq: *mut Cq,
-    pub(super) srq: *mut Srq,
-    pub(super) cap: QpCapacity,
+    pub(super) send_cq: *mut IbvCq,
+    pub(super) recv_cq: *mut IbvCq,
+    pub(super) srq: *mut IbvSrq,
+    pub(super) cap: IbvQpCap,
     pub(super) qp_type: c_int,
     pub(super) sq_sig_all: c_int,
 }
 
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct SrqInit {
+pub(super) struct IbvSrqInitAttr {
     pub(super) srq_context: *mut c_void,
     pub(super) max_wr: u32,
     pub(super) max_sge: u32,
@@ -180,12 +180,12 @@ pub(super) struct SrqInit {
 /// 16 bytes that are aligned to eight, because the C type is a union with two words.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Gid(pub(super) [u8; 16]);
+pub(super) struct IbvGid(pub(super) [u8; 16]);
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct GlobalRoute {
-    pub(super) dgid: Gid,
+pub(super) struct IbvGlobalRoute {
+    pub(super) dgid: IbvGid,
     pub(super) flow_label: u32,
     pub(super) sgid_index: u8,
     pub(super) hop_limit: u8,
@@ -194,8 +194,8 @@ pub(super) struct GlobalRoute {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct AhAttributes {
-    pub(super) grh: GlobalRoute,
+pub(super) struct IbvAhAttr {
+    pub(super) grh: IbvGlobalRoute,
     pub(super) dlid: u16,
     pub(super) sl: u8,
     pub(super) src_path_bits: u8,
@@ -206,7 +206,7 @@ pub(super) struct AhAttributes {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct QpAttributes {
+pub(super) struct IbvQpAttr {
     pub(super) qp_state: c_int,
     pub(super) cur_qp_state: c_int,
     pub(super) path_mtu: c_int,
@@ -216,9 +216,9 @@ pub(super) struct QpAttributes {
     pub(super) sq_psn: u32,
     pub(super) dest_qp_num: u32,
     pub(super) qp_access_flags: c_uint,
-    pub(super) cap: QpCapacity,
-    pub(super) ah_attr: AhAttributes,
-    pub(super) alt_ah_attr: AhAttributes,
+    pub(super) cap: IbvQpCap,
+    pub(super) ah_attr: IbvAhAttr,
+    pub(super) alt_ah_attr: IbvAhAttr,
     pub(super) pkey_index: u16,
     pub(super) alt_pkey_index: u16,
     pub(super) en_sqd_async_notify: u8,
@@ -237,7 +237,7 @@ pub(super) struct QpAttributes {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sge {
+pub(super) struct IbvSge {
     pub(super) addr: u64,
     pub(super) length: u32,
     pub(super) lkey: u32,
@@ -245,24 +245,24 @@ pub(super) struct Sge {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReceiveRequest {
+pub(super) struct IbvRecvWr {
     pub(super) wr_id: u64,
     pub(super) next: *mut Self,
-    pub(super) sg_list: *mut Sge,
+    pub(super) sg_list: *mut IbvSge,
     pub(super) num_sge: c_int,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SendRequest {
+pub(super) struct IbvSendWr {
     pub(super) wr_id: u64,
     pub(super) next: *mut Self,
-    pub(super) sg_list: *mut Sge,
+    pub(super) sg_list: *mut IbvSge,
     pub(super) num_sge: c_int,
     pub(super) opcode: c_int,
     pub(super) send_flags: c_uint,
     pub(super) imm_data: u32,
-    pub(super) wr: Detail,
+    pub(super) wr: IbvWrDetail,
     /// For queue pairs and operations that are not used here.
     pub(super) others: [u64; 7],
 }
@@ -272,9 +272,9 @@ pub(super) struct SendRequest {
 /// Writes and reads: address, key. Atomics: address, operand, swap, key. Datagrams: address handle, queue pair and its key.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Detail {
+pub(super) struct IbvWrDetail {
     pub(super) first: u64,
-    pub(super) second: Second,
+    pub(super) second: IbvWrSecond,
     pub(super) swap: u64,
     pub(super) key: u32,
 }
@@ -282,11 +282,11 @@ pub(super) struct Detail {
 /// A word, or its two halves.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Second(pub(super) [u32; 2]);
+pub(super) struct IbvWrSecond(pub(super) [u32; 2]);
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Completion {
+pub(super) struct IbvWc {
     pub(super) wr_id: u64,
     pub(super) status: c_int,
     pub(super) opcode: c_int,
@@ -304,7 +304,7 @@ pub(super) struct Completion {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AsyncEvent {
+pub(super) struct IbvAsyncEvent {
     pub(super) element: u64,
     pub(super) event_type: c_int,
 }

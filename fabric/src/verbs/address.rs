@@ -9,15 +9,15 @@
 use std::io;
 
 use super::{
-    address_extension::Doors,
-    objects::Remote,
-    lane::{Far, PSN_MAX, parse_skills, skills},
+    address_extension::AddressExtension,
+    lane::{PSN_MAX, RemotePort, parse_skills, skills},
+    objects::RemoteAddress,
 };
-use crate::random::Random;
+use crate::random::SeededRandom;
 
 /// Address of a rank: its first port, its datagram queue pair and its table of regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Address {
+pub(super) struct VerbsAddress {
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
     /// MTU as verbs encodes it: 1 to 5 for 256 to 4096 bytes.
@@ -27,7 +27,7 @@ pub(super) struct Address {
     pub(super) qkey: u32,
     pub(super) incarnation: u32,
     /// Table where peers look up its regions.
-    pub(super) table: Remote,
+    pub(super) table: RemoteAddress,
     /// Reads of one queue pair that its first port serves at a time.
     pub(super) reads: u8,
     /// True if the link of its first port is Ethernet rather than InfiniBand.
@@ -36,14 +36,19 @@ pub(super) struct Address {
     pub(super) parcels: bool,
 }
 
-impl Address {
+impl VerbsAddress {
     /// Makes the address of a rank with this first port.
-    pub(super) const fn new(first: &Far, qkey: u32, table: Remote, parcels: bool) -> Self {
+    pub(super) const fn new(
+        first: &RemotePort,
+        qkey: u32,
+        table: RemoteAddress,
+        parcels: bool,
+    ) -> Self {
         Self {
             gid: first.gid,
             lid: first.lid,
             mtu: first.mtu,
-            qpn: first.words,
+            qpn: first.datagram_qpn,
             qkey,
             incarnation: 1,
             table,
@@ -54,14 +59,14 @@ impl Address {
     }
 
     /// Returns the length in bytes of an address with these doors.
-    pub(super) fn len(doors: Option<&Doors>) -> usize {
+    pub(super) fn len(doors: Option<&AddressExtension>) -> usize {
         let mut bytes = Vec::new();
         doors.into_iter().for_each(|doors| doors.encode(&mut bytes));
         LEN + bytes.len()
     }
 
     /// Returns the wire form. `doors` are the queue pairs that peers find ready, or only the further ports.
-    pub(super) fn encode(&self, doors: Option<&Doors>) -> Vec<u8> {
+    pub(super) fn encode(&self, doors: Option<&AddressExtension>) -> Vec<u8> {
         let mut bytes = vec![VERSION, self.mtu];
         bytes.extend(self.lid.to_le_bytes());
         for word in [self.qpn, self.qkey, self.incarnation] {
@@ -73,7 +78,7 @@ impl Address {
         let parcels = if self.parcels { PARCELS } else { 0 };
         let flags = parcels
             | match doors {
-                Some(doors) if doors.are_open() => DOORS,
+                Some(doors) if doors.has_queue_pairs() => DOORS,
                 Some(_) => PORTS,
                 None => 0,
             };
@@ -92,7 +97,7 @@ impl Address {
         rank: usize,
         bytes: &[u8],
         ranks: u32,
-    ) -> io::Result<(Self, Option<Doors>)> {
+    ) -> io::Result<(Self, Option<AddressExtension>)> {
         let wrong = |what: String| {
             let why = format!("the verbs address of rank {rank}: {what}");
             io::Error::new(io::ErrorKind::InvalidData, why)
@@ -112,7 +117,7 @@ impl Address {
             qpn: word(4),
             qkey: word(8),
             incarnation: word(12),
-            table: Remote {
+            table: RemoteAddress {
                 address: u64::from(word(32)) | u64::from(word(36)) << 32,
                 key: word(40),
             },
@@ -130,7 +135,8 @@ impl Address {
             return Err(wrong("a number out of its range".to_owned()));
         }
         let open = behind == DOORS;
-        let doors = (behind != 0).then(|| Doors::parse(rest, ranks, open).map_err(wrong));
+        let doors =
+            (behind != 0).then(|| AddressExtension::parse(rest, ranks, open).map_err(wrong));
         Ok((address, doors.transpose()?))
     }
 
@@ -163,19 +169,19 @@ impl Address {
     /// not.
     pub(super) fn psn(&self, peer: &Self) -> u32 {
         let both = u64::from(self.qkey) << 32 | u64::from(peer.qkey);
-        u32::try_from(Random::new(both).bits() & u64::from(PSN_MAX)).unwrap_or(0)
+        u32::try_from(SeededRandom::new(both).bits() & u64::from(PSN_MAX)).unwrap_or(0)
     }
 
     /// Returns its first port.
-    pub(super) const fn first(&self) -> Far {
-        Far {
+    pub(super) const fn first(&self) -> RemotePort {
+        RemotePort {
             gid: self.gid,
             lid: self.lid,
             mtu: self.mtu,
             reads: self.reads,
             ethernet: self.ethernet,
             table: self.table.key,
-            words: self.qpn,
+            datagram_qpn: self.qpn,
         }
     }
 }
@@ -189,17 +195,17 @@ const PORTS: u8 = 4;
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{Address, Doors, Remote};
-    use crate::random::Random;
+    use super::{AddressExtension, RemoteAddress, VerbsAddress};
+    use crate::random::SeededRandom;
 
-    pub(in crate::verbs) const ADDRESS: Address = Address {
+    pub(in crate::verbs) const ADDRESS: VerbsAddress = VerbsAddress {
         gid: [7; 16],
         lid: 0x1234,
         mtu: 5,
         qpn: 0x0012_3456,
         qkey: 0x89ab_cdef,
         incarnation: 1,
-        table: Remote {
+        table: RemoteAddress {
             address: 0x7f01_2345_6789_a000,
             key: 0x5555_aaaa,
         },
@@ -212,24 +218,24 @@ pub(super) mod tests {
     fn an_address_survives_the_way_through_the_bootstrap() {
         let bytes = ADDRESS.encode(None);
         assert!(bytes.len() <= 48, "{} bytes", bytes.len());
-        assert_eq!(Address::parse(0, &bytes, 9).unwrap(), (ADDRESS, None));
-        let deaf = Address {
+        assert_eq!(VerbsAddress::parse(0, &bytes, 9).unwrap(), (ADDRESS, None));
+        let deaf = VerbsAddress {
             parcels: false,
             ethernet: false,
             ..ADDRESS
         };
         assert_eq!(
-            Address::parse(0, &deaf.encode(None), 9).unwrap(),
+            VerbsAddress::parse(0, &deaf.encode(None), 9).unwrap(),
             (deaf, None)
         );
-        let doors = Doors::example(9, 3);
+        let doors = AddressExtension::example(9, 3);
         let ports = [&[ADDRESS.first()], &doors.ports[..]].concat();
-        let closed = Doors::closed(&ports).unwrap();
-        assert!(Doors::closed(&ports[..1]).is_none());
+        let closed = AddressExtension::ports_only(&ports).unwrap();
+        assert!(AddressExtension::ports_only(&ports[..1]).is_none());
         for doors in [doors, closed] {
             let bytes = ADDRESS.encode(Some(&doors));
             assert_eq!(
-                Address::parse(0, &bytes, 9).unwrap(),
+                VerbsAddress::parse(0, &bytes, 9).unwrap(),
                 (ADDRESS, Some(doors))
             );
         }
@@ -237,12 +243,13 @@ pub(super) mod tests {
 
     #[test]
     fn two_ranks_know_the_first_packets_of_both_without_a_word() {
-        let peer = Address {
+        let peer = VerbsAddress {
             qkey: 0x1234_5678,
             ..ADDRESS
         };
         let [ours, theirs] = [ADDRESS.psn(&peer), peer.psn(&ADDRESS)];
-        let read = |address: Address| Address::parse(0, &address.encode(None), 9).unwrap().0;
+        let read =
+            |address: VerbsAddress| VerbsAddress::parse(0, &address.encode(None), 9).unwrap().0;
         assert_eq!(read(ADDRESS).psn(&read(peer)), ours);
         assert_eq!(read(peer).psn(&read(ADDRESS)), theirs);
         assert!(ours != theirs && ours < 1 << 24 && theirs < 1 << 24);
@@ -250,7 +257,7 @@ pub(super) mod tests {
 
     #[test]
     fn ports_of_two_kinds_of_network_are_refused_at_once() {
-        let infiniband = Address {
+        let infiniband = VerbsAddress {
             ethernet: false,
             ..ADDRESS
         };
@@ -287,35 +294,37 @@ pub(super) mod tests {
             changed(45, 0x80),
             changed(47, 1),
         ] {
-            let why = Address::parse(13, &bytes, 9).unwrap_err().to_string();
+            let why = VerbsAddress::parse(13, &bytes, 9).unwrap_err().to_string();
             assert!(why.contains("rank 13"), "{why}");
         }
-        let mut random = Random::new(5);
+        let mut random = SeededRandom::new(5);
         for _ in 0..1000 {
             let mut bytes = good.clone();
             random.fill(&mut bytes);
-            let _no_panic = Address::parse(0, &bytes, 9);
+            let _no_panic = VerbsAddress::parse(0, &bytes, 9);
         }
     }
 
     #[test]
     fn doors_that_are_none_are_refused_with_the_rank() {
-        let good = ADDRESS.encode(Some(&Doors::example(9, 2)));
+        let good = ADDRESS.encode(Some(&AddressExtension::example(9, 2)));
         for len in 0..good.len() {
-            let why = Address::parse(13, &good[..len], 9).unwrap_err().to_string();
+            let why = VerbsAddress::parse(13, &good[..len], 9)
+                .unwrap_err()
+                .to_string();
             assert!(why.contains("rank 13"), "{why}");
         }
         for job in [0, 2, 8, 10] {
-            assert!(Address::parse(13, &good, job).is_err(), "{job} ranks");
+            assert!(VerbsAddress::parse(13, &good, job).is_err(), "{job} ranks");
         }
-        let mut random = Random::new(6);
+        let mut random = SeededRandom::new(6);
         for _ in 0..10_000 {
             let mut bytes = good.clone();
             let at = usize::try_from(random.within(0..bytes.len() as u64)).unwrap();
             bytes[at] ^= u8::try_from(random.within(1..256)).unwrap();
-            let _no_panic = Address::parse(0, &bytes, 9);
+            let _no_panic = VerbsAddress::parse(0, &bytes, 9);
             random.fill(&mut bytes[48..]);
-            let _no_panic = Address::parse(0, &bytes, 9);
+            let _no_panic = VerbsAddress::parse(0, &bytes, 9);
         }
     }
 }

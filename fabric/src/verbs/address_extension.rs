@@ -6,27 +6,27 @@
 //! ```
 
 use super::{
-    address::Address,
-    connect_wire::{self, Ends, PORT_LEN},
-    lane::{Far, psns},
+    address::VerbsAddress,
+    connect_wire::{self, LaneEnds, PORT_LEN},
+    lane::{RemotePort, psns},
 };
 use crate::{
-    connect::{Lane, Lanes, Ranges},
+    connect::{QpAddress, QpAddressList, QpRanges},
     lanes::RAILS_MAX,
 };
 
 /// Ports of a rank, and queue pairs that its peers find ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Doors {
+pub(super) struct AddressExtension {
     /// Ports behind each lane except the first.
-    pub(super) ports: Vec<Far>,
+    pub(super) ports: Vec<RemotePort>,
     /// Numbers of the queue pairs on each lane; empty if there are none.
-    pub(super) numbers: Vec<Ranges>,
+    pub(super) numbers: Vec<QpRanges>,
 }
 
-impl Doors {
+impl AddressExtension {
     /// Describes a rank with these ports and without queue pairs. Returns `None` for a single port, which the address itself has.
-    pub(super) fn closed(ports: &[Far]) -> Option<Self> {
+    pub(super) fn ports_only(ports: &[RemotePort]) -> Option<Self> {
         let (_first, others) = ports.split_first()?;
         (!others.is_empty()).then(|| Self {
             ports: others.to_vec(),
@@ -35,7 +35,7 @@ impl Doors {
     }
 
     /// Returns true if there are queue pairs.
-    pub(super) const fn are_open(&self) -> bool {
+    pub(super) const fn has_queue_pairs(&self) -> bool {
         !self.numbers.is_empty()
     }
 
@@ -66,7 +66,7 @@ impl Doors {
         let ports = ports.as_chunks().0.iter().map(connect_wire::parse_port);
         let ports: Option<_> = ports.collect();
         let numbered = if open { lanes } else { 0 };
-        let numbers = (0..numbered).map(|_| Ranges::decode(&mut rest, ranks));
+        let numbers = (0..numbered).map(|_| QpRanges::decode(&mut rest, ranks));
         let numbers: Result<_, _> = numbers.collect();
         let doors = Self {
             ports: ports.ok_or("a port with a number out of its range")?,
@@ -81,14 +81,20 @@ impl Doors {
 
     /// Returns the ends that rank `me` finds at rank `of`, whose address came with these doors. They are those that a connection
     /// message would name. `psn` is the first packet number of the first lane.
-    pub(super) fn ends(&self, of: u32, me: u32, address: &Address, psn: u32) -> Option<Ends> {
+    pub(super) fn ends(
+        &self,
+        of: u32,
+        me: u32,
+        address: &VerbsAddress,
+        psn: u32,
+    ) -> Option<LaneEnds> {
         let lanes = self.numbers.iter().zip(psns(psn)).map(|(numbers, psn)| {
             let qpn = numbers.number(of, me)?;
-            Some(Lane { qpn, psn })
+            Some(QpAddress { qpn, psn })
         });
         let lanes: Vec<_> = lanes.collect::<Option<_>>()?;
-        let mut ends = Ends {
-            lanes: Lanes::new(&lanes)?,
+        let mut ends = LaneEnds {
+            lanes: QpAddressList::new(&lanes)?,
             far: [address.first(); RAILS_MAX],
         };
         for (far, port) in ends.far.iter_mut().skip(1).zip(&self.ports) {
@@ -99,16 +105,16 @@ impl Doors {
 
     #[cfg(test)]
     pub(super) fn example(ranks: u32, lanes: u32) -> Self {
-        let port = |lane| Far {
+        let port = |lane| RemotePort {
             gid: [9; 16],
             lid: 0x1234,
             mtu: 5,
             reads: lane,
             ethernet: true,
             table: 0x89ab_cdef,
-            words: 0x0012_3456,
+            datagram_qpn: 0x0012_3456,
         };
-        let numbers = |lane| Ranges::new((0..ranks - 1).map(|at| 1000 * lane + 2 * at).collect());
+        let numbers = |lane| QpRanges::new((0..ranks - 1).map(|at| 1000 * lane + 2 * at).collect());
         Self {
             ports: (1..u8::try_from(lanes).unwrap()).map(port).collect(),
             numbers: (0..lanes).map(numbers).collect(),
@@ -118,30 +124,30 @@ impl Doors {
 
 #[cfg(test)]
 mod tests {
-    use super::{Doors, Far, RAILS_MAX, Ranges, psns};
+    use super::{AddressExtension, QpRanges, RAILS_MAX, RemotePort, psns};
     use crate::driver::ADDRESS_MAX;
 
     #[test]
     fn doors_on_four_devices_fit_into_an_address() {
-        let mut doors = Doors::example(2, u32::try_from(RAILS_MAX).unwrap());
-        let numbers = |lane: u32| Ranges::new((0..1023).map(|at| (lane << 22) + at).collect());
+        let mut doors = AddressExtension::example(2, u32::try_from(RAILS_MAX).unwrap());
+        let numbers = |lane: u32| QpRanges::new((0..1023).map(|at| (lane << 22) + at).collect());
         doors.numbers = (0..4).map(numbers).collect();
         let mut bytes = Vec::new();
         doors.encode(&mut bytes);
         assert!(48 + bytes.len() <= ADDRESS_MAX, "{}", bytes.len());
-        assert_eq!(Doors::parse(&bytes, 1024, true), Ok(doors));
+        assert_eq!(AddressExtension::parse(&bytes, 1024, true), Ok(doors));
     }
 
     #[test]
     fn a_peer_finds_its_queue_pair_and_the_port_on_each_lane() {
-        let doors = Doors::example(5, 3);
+        let doors = AddressExtension::example(5, 3);
         let address = crate::verbs::address::tests::ADDRESS;
         let ends = doors.ends(1, 3, &address, 77).unwrap();
         let lanes: Vec<_> = ends.iter().map(|(lane, _)| (lane.qpn, lane.psn)).collect();
         // Rank 3 is the third of rank 1's peers.
         let psns: Vec<_> = psns(77).take(3).collect();
         assert_eq!(lanes, [(4, psns[0]), (1004, psns[1]), (2004, psns[2])]);
-        let far: Vec<Far> = ends.iter().map(|(_, far)| far).collect();
+        let far: Vec<RemotePort> = ends.iter().map(|(_, far)| far).collect();
         assert_eq!(far, [address.first(), doors.ports[0], doors.ports[1]]);
         assert!(doors.ends(1, 1, &address, 77).is_none());
         assert!(doors.ends(1, 5, &address, 77).is_none());

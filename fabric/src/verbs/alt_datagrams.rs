@@ -12,63 +12,63 @@
 //! answered. A rejection is sent only once, and so goes by all working devices. Messages may arrive twice.
 
 use super::{
-    abi::Completion,
-    core::{Core, index},
-    datagrams::{Datagrams, Destination},
+    abi::IbvWc,
+    core::{VerbsCore, index},
+    datagrams::{DatagramDestination, DatagramQp},
+    lane::{FIRST, RemotePort},
     multirail::number,
-    lane::{FIRST, Far},
 };
 
-impl Core {
+impl VerbsCore {
     /// Returns the datagram queue pair of a device.
-    pub(super) fn words_by(&mut self, lane: usize) -> Option<&mut Datagrams> {
+    pub(super) fn datagram_qp(&mut self, lane: usize) -> Option<&mut DatagramQp> {
         match lane {
             FIRST => Some(&mut self.datagrams),
-            _ => self.detours.get_mut(lane - 1),
+            _ => self.alt_datagrams.get_mut(lane - 1),
         }
     }
 
     /// Returns the datagram queue pair of a device, if the completion is about it.
-    pub(super) fn words_of(&mut self, lane: usize, over: &Completion) -> Option<&mut Datagrams> {
-        let words = self.words_by(lane);
+    pub(super) fn datagram_qp_of(&mut self, lane: usize, over: &IbvWc) -> Option<&mut DatagramQp> {
+        let words = self.datagram_qp(lane);
         words.filter(|words| words.qp.number() == over.qp_num)
     }
 
     /// Returns true if rank `from` sends its connection messages by this device from this queue pair.
-    pub(super) fn speaks_by(&self, from: u32, lane: usize, qpn: u32) -> bool {
+    pub(super) fn is_connect_source(&self, from: u32, lane: usize, qpn: u32) -> bool {
         let by = match lane {
             FIRST => self.peers.get(index(from)).map(|peer| peer.qpn),
-            _ => self.far(from, lane).map(|far| far.words),
+            _ => self.far(from, lane).map(|far| far.datagram_qpn),
         };
         by == Some(qpn)
     }
 
     /// Returns a peer's port behind a lane other than the first: the one it named last, or otherwise that of its address.
-    fn far(&self, peer: u32, lane: usize) -> Option<Far> {
+    fn far(&self, peer: u32, lane: usize) -> Option<RemotePort> {
         let link = self.links.get(index(peer)).and_then(Option::as_deref);
-        let said = link.and_then(|link| link.far.get(lane));
+        let said = link.and_then(|link| link.remote_ports.get(lane));
         let told = || self.peer_ports.get(index(peer))?.get(lane - 1);
         said.or_else(told).copied()
     }
 
     /// Returns true if a connection message may be sent now. If the first device has failed there is no need for room on it.
-    pub(super) fn has_room_for_words(&self) -> bool {
+    pub(super) fn has_connect_room(&self) -> bool {
         self.rails[FIRST].failed.is_some() || self.datagrams.has_room()
     }
 
     /// Returns true if a peer's connection messages also go by other devices. None waits for room at the first one then, because
     /// a device that hangs never has any.
-    pub(super) fn goes_around(&self, peer: u32) -> bool {
+    pub(super) fn uses_alternates(&self, peer: u32) -> bool {
         let link = self.links[index(peer)].as_deref();
         let mut others = FIRST + 1..self.rails.len();
-        link.is_some_and(|link| link.goes_around)
-            && !self.detours.is_empty()
+        link.is_some_and(|link| link.uses_alternates)
+            && !self.alt_datagrams.is_empty()
             && others.any(|lane| self.far(peer, lane).is_some())
     }
 
     /// Sends a connection message by another device if there is a reason, or by all others if it is sent only `once`. A message
     /// that finds no room is dropped, and repeated later.
-    pub(super) fn send_around(&mut self, peer: u32, bytes: &[u8], once: bool) {
+    pub(super) fn send_by_alternates(&mut self, peer: u32, bytes: &[u8], once: bool) {
         let (Some(address), Some(link)) = (
             self.peers.get(index(peer)).copied(),
             self.links[index(peer)].as_deref(),
@@ -77,37 +77,37 @@ impl Core {
         };
         let lanes = link.lanes_at_work();
         let by_first = lanes.has(0) && self.rails[FIRST].failed.is_none();
-        if by_first && !link.goes_around {
+        if by_first && !link.uses_alternates {
             return;
         }
-        let (connected, first) = (link.is_connected(), link.detour);
+        let (connected, first) = (link.is_connected(), link.alternate);
         for lane in in_turn(first, self.rails.len()) {
             let works = !connected || lanes.has(number(lane));
             let Some(far) = self.far(peer, lane).filter(|_| works) else {
                 continue;
             };
             let rail = &self.rails[lane];
-            if rail.failed.is_some() || far.ethernet != rail.own.ethernet {
+            if rail.failed.is_some() || far.ethernet != rail.device.ethernet {
                 continue;
             }
-            let own = &rail.own;
-            let to = Destination {
+            let own = &rail.device;
+            let to = DatagramDestination {
                 peer,
                 route: far.route(own.port, own.gid_index, own.ethernet),
-                qpn: far.words,
+                qpn: far.datagram_qpn,
                 qkey: address.qkey,
             };
-            let sent = self.detours[lane - 1].send(&own.pd, &to, bytes);
+            let sent = self.alt_datagrams[lane - 1].send(&own.pd, &to, bytes);
             if sent.is_ok() && !once {
-                self.link_or_new(peer).detour = lane + 1;
+                self.link_or_new(peer).alternate = lane + 1;
                 return;
             }
         }
     }
 
     /// Returns true if all datagrams have left. Devices that have failed do not count, as they may never report it.
-    pub(super) fn have_words_left(&self) -> bool {
-        let words = std::iter::once(&self.datagrams).chain(&self.detours);
+    pub(super) fn have_datagrams_left(&self) -> bool {
+        let words = std::iter::once(&self.datagrams).chain(&self.alt_datagrams);
         let mut all = self.rails.iter().zip(words);
         all.all(|(rail, words)| rail.failed.is_some() || words.have_left())
     }

@@ -14,20 +14,20 @@ use std::io;
 
 use super::{
     abi,
-    core::{Core, index},
-    rail::Own,
-    lane::{FIRST, Far, To},
+    core::{VerbsCore, index},
+    lane::{FIRST, PeerLane, RemotePort},
+    rail::RailDevice,
 };
 
 /// An event, and its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Happened {
+pub(super) struct DeviceEvent {
     pub(super) kind: i32,
-    pub(super) about: Subject,
+    pub(super) subject: EventSubject,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(super) enum EventSubject {
     /// The queue pair of this number.
     Pair(u32),
     /// The port of this number.
@@ -38,7 +38,7 @@ pub(super) enum Subject {
 
 /// Kind of subject that an event carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum About {
+pub(super) enum EventSubjectKind {
     Pair,
     Port,
     Other,
@@ -46,7 +46,7 @@ pub(super) enum About {
 
 /// Reaction to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
+enum EventReaction {
     /// Leave the device, for this reason.
     LeaveDevice(&'static str),
     /// Leave the lane of the queue pair, for this reason.
@@ -54,15 +54,15 @@ enum Then {
     /// Leave the port, if it is still down.
     LeavePort,
     /// Read the port's address, which may have changed.
-    LookAtPort,
+    ReadPort,
     /// Note that a queue pair that was given up holds no receives any more.
-    LetGo,
+    ReceivesDrained,
     /// Do nothing, for this reason.
     Ignore(&'static str),
 }
 
 /// Returns the kind of subject of an event. Other kinds carry nothing that could be read.
-pub(super) const fn about(kind: i32) -> About {
+pub(super) const fn subject_kind(kind: i32) -> EventSubjectKind {
     match kind {
         abi::EVENT_QP_FATAL
         | abi::EVENT_QP_REQ_ERR
@@ -71,106 +71,119 @@ pub(super) const fn about(kind: i32) -> About {
         | abi::EVENT_SQ_DRAINED
         | abi::EVENT_PATH_MIG
         | abi::EVENT_PATH_MIG_ERR
-        | abi::EVENT_QP_LAST_WQE_REACHED => About::Pair,
+        | abi::EVENT_QP_LAST_WQE_REACHED => EventSubjectKind::Pair,
         abi::EVENT_PORT_ACTIVE
         | abi::EVENT_PORT_ERR
         | abi::EVENT_LID_CHANGE
         | abi::EVENT_PKEY_CHANGE
         | abi::EVENT_SM_CHANGE
         | abi::EVENT_CLIENT_REREGISTER
-        | abi::EVENT_GID_CHANGE => About::Port,
-        _ => About::Other,
+        | abi::EVENT_GID_CHANGE => EventSubjectKind::Port,
+        _ => EventSubjectKind::Other,
     }
 }
 
-const fn then(kind: i32) -> Then {
+const fn then(kind: i32) -> EventReaction {
     match kind {
-        abi::EVENT_DEVICE_FATAL => {
-            Then::LeaveDevice("the device failed (IBV_EVENT_DEVICE_FATAL): see the kernel's log")
-        }
-        abi::EVENT_CQ_ERR => Then::LeaveDevice(
+        abi::EVENT_DEVICE_FATAL => EventReaction::LeaveDevice(
+            "the device failed (IBV_EVENT_DEVICE_FATAL): see the kernel's log",
+        ),
+        abi::EVENT_CQ_ERR => EventReaction::LeaveDevice(
             "a completion queue of the device failed or overran (IBV_EVENT_CQ_ERR)",
         ),
-        abi::EVENT_SRQ_ERR => Then::LeaveDevice(
+        abi::EVENT_SRQ_ERR => EventReaction::LeaveDevice(
             "the device's queue of receives failed (IBV_EVENT_SRQ_ERR): nothing can come by it",
         ),
         abi::EVENT_QP_FATAL => {
-            Then::LeaveLane("the device gave a queue pair up (IBV_EVENT_QP_FATAL)")
+            EventReaction::LeaveLane("the device gave a queue pair up (IBV_EVENT_QP_FATAL)")
         }
-        abi::EVENT_QP_REQ_ERR => {
-            Then::LeaveLane("the peer asked for what its queue pair may not (IBV_EVENT_QP_REQ_ERR)")
-        }
-        abi::EVENT_QP_ACCESS_ERR => Then::LeaveLane(
+        abi::EVENT_QP_REQ_ERR => EventReaction::LeaveLane(
+            "the peer asked for what its queue pair may not (IBV_EVENT_QP_REQ_ERR)",
+        ),
+        abi::EVENT_QP_ACCESS_ERR => EventReaction::LeaveLane(
             "the peer reached for memory that it may not touch (IBV_EVENT_QP_ACCESS_ERR)",
         ),
         abi::EVENT_PATH_MIG_ERR => {
-            Then::LeaveLane("a queue pair found no other path (IBV_EVENT_PATH_MIG_ERR)")
+            EventReaction::LeaveLane("a queue pair found no other path (IBV_EVENT_PATH_MIG_ERR)")
         }
-        abi::EVENT_PORT_ERR => Then::LeavePort,
-        abi::EVENT_PORT_ACTIVE | abi::EVENT_LID_CHANGE | abi::EVENT_GID_CHANGE => Then::LookAtPort,
-        abi::EVENT_PKEY_CHANGE => Then::Ignore(
+        abi::EVENT_PORT_ERR => EventReaction::LeavePort,
+        abi::EVENT_PORT_ACTIVE | abi::EVENT_LID_CHANGE | abi::EVENT_GID_CHANGE => {
+            EventReaction::ReadPort
+        }
+        abi::EVENT_PKEY_CHANGE => EventReaction::Ignore(
             "all use the first partition; whoever is out of it finds out by its requests",
         ),
         abi::EVENT_SM_CHANGE | abi::EVENT_CLIENT_REREGISTER => {
-            Then::Ignore("nothing is registered with the subnet manager")
+            EventReaction::Ignore("nothing is registered with the subnet manager")
         }
-        abi::EVENT_COMM_EST => Then::Ignore("what came by a queue pair says so, too"),
+        abi::EVENT_COMM_EST => EventReaction::Ignore("what came by a queue pair says so, too"),
         abi::EVENT_SQ_DRAINED | abi::EVENT_SRQ_LIMIT_REACHED | abi::EVENT_PATH_MIG => {
-            Then::Ignore("nobody asked for it")
+            EventReaction::Ignore("nobody asked for it")
         }
-        abi::EVENT_QP_LAST_WQE_REACHED => Then::LetGo,
-        _ => Then::Ignore("newer than this driver, and about nothing that it uses"),
+        abi::EVENT_QP_LAST_WQE_REACHED => EventReaction::ReceivesDrained,
+        _ => EventReaction::Ignore("newer than this driver, and about nothing that it uses"),
     }
 }
 
-impl Core {
+impl VerbsCore {
     /// Reads and handles all events of the devices.
-    pub(super) fn hear_devices(&mut self) {
+    pub(super) fn handle_device_events(&mut self) {
         for lane in 0..self.rails.len() {
-            while let Some(happened) = self.rails[lane].own.context.next_event() {
-                self.handle_happened(lane, happened);
+            while let Some(happened) = self.rails[lane].device.context.next_event() {
+                self.handle_device_event(lane, happened);
             }
         }
     }
 
-    pub(super) fn handle_happened(&mut self, lane: usize, Happened { kind, about }: Happened) {
+    pub(super) fn handle_device_event(
+        &mut self,
+        lane: usize,
+        DeviceEvent {
+            kind,
+            subject: about,
+        }: DeviceEvent,
+    ) {
         self.counters.device_events.add(1);
-        let port = u32::from(self.rails[lane].own.port);
+        let port = u32::from(self.rails[lane].device.port);
         match (then(kind), about) {
-            (Then::LeaveDevice(why), _) => self.break_all(lane, why),
+            (EventReaction::LeaveDevice(why), _) => self.fail_device(lane, why),
             // A datagram queue pair has no peer. Datagrams lost with it are sent again, by other devices if there are some, until
             // the peer counts as unreachable.
-            (Then::LeaveLane(why), Subject::Pair(qpn)) => {
+            (EventReaction::LeaveLane(why), EventSubject::Pair(qpn)) => {
                 if let Some(&peer) = self.rails[lane].by_qpn.get(&qpn) {
-                    self.note_broken(To { peer, lane }, io::Error::other(why));
+                    self.note_broken(PeerLane { peer, lane }, io::Error::other(why));
                 }
             }
-            (Then::LetGo, Subject::Pair(qpn)) => self.handle_last(lane, qpn),
+            (EventReaction::ReceivesDrained, EventSubject::Pair(qpn)) => {
+                self.handle_last_wqe(lane, qpn)
+            }
             // The port may be up again by the time this event is read.
-            (Then::LeavePort, Subject::Port(number))
+            (EventReaction::LeavePort, EventSubject::Port(number))
                 if number == port && self.port_is_down(lane) =>
             {
                 self.leave_port(lane);
             }
-            (Then::LookAtPort, Subject::Port(number)) if number == port => self.look_at_port(lane),
+            (EventReaction::ReadPort, EventSubject::Port(number)) if number == port => {
+                self.look_at_port(lane)
+            }
             // About another port of the device, or a port that is up again, or of no consequence.
             _ => {}
         }
     }
 
     /// Marks a device as failed. Queue pairs of lanes that were left before are retried, since their completions may be lost.
-    pub(super) fn break_all(&mut self, lane: usize, why: &'static str) {
+    pub(super) fn fail_device(&mut self, lane: usize, why: &'static str) {
         self.rails[lane].failed.get_or_insert(why);
         for peer in (0..).take(self.links.len()) {
-            let to = To { peer, lane };
+            let to = PeerLane { peer, lane };
             self.note_broken(to, io::Error::other(why));
-            let way = self.link(peer).and_then(|link| link.ways.get(lane));
-            if way.is_some_and(|way| way.doomed) {
-                self.dying.insert(to);
+            let way = self.link(peer).and_then(|link| link.lanes.get(lane));
+            if way.is_some_and(|way| way.retired) {
+                self.to_destroy.insert(to);
             }
         }
         if lane == FIRST {
-            self.break_parcels(why);
+            self.fail_datagrams(why);
         }
     }
 
@@ -186,28 +199,28 @@ impl Core {
         for peer in (0..).take(self.links.len()) {
             let link = self.links[index(peer)].as_deref();
             let others = link.is_some_and(|link| {
-                let mut ways = link.ways.iter().zip(&up);
+                let mut ways = link.lanes.iter().zip(&up);
                 ways.any(|(way, up)| *up && way.works())
             });
             if others {
                 let why = "this rank's port is down (IBV_EVENT_PORT_ERR): see its cable and switch";
                 let why = io::Error::new(io::ErrorKind::NetworkDown, why);
-                self.note_broken(To { peer, lane }, why);
+                self.note_broken(PeerLane { peer, lane }, why);
             }
         }
     }
 
     /// Reads a port again, for connections that are made from now on.
     fn look_at_port(&mut self, lane: usize) {
-        self.rails[lane].own.look_again();
-        let own = &self.rails[lane].own;
+        self.rails[lane].device.look_again();
+        let own = &self.rails[lane].device;
         let far = &mut self.ports[lane];
         (far.gid, far.lid, far.mtu) = (own.gid, own.lid, own.mtu);
         self.moved |= !self.ports[FIRST].is_at(&self.peers[index(self.me)].first());
     }
 
     /// Records where a peer's first port is now.
-    pub(super) fn hear_of_port(&mut self, peer: u32, now: &Far) {
+    pub(super) fn update_peer_port(&mut self, peer: u32, now: &RemotePort) {
         let Some(known) = self.peers.get_mut(index(peer)) else {
             return;
         };
@@ -217,7 +230,7 @@ impl Core {
     }
 }
 
-impl Own {
+impl RailDevice {
     /// Reads the port's state and address. Values that the device does not give now stay as they were.
     fn look_again(&mut self) {
         let state = self.context.port(self.port);
@@ -233,46 +246,64 @@ impl Own {
 
 #[cfg(test)]
 mod tests {
-    use super::{About, Then, about, then};
+    use super::{EventReaction, EventSubjectKind, subject_kind, then};
 
     #[test]
     fn what_ends_more_than_one_lane_is_what_all_share() {
         let ends: Vec<i32> = (KINDS)
-            .filter(|kind| matches!(then(*kind), Then::LeaveDevice(_)))
+            .filter(|kind| matches!(then(*kind), EventReaction::LeaveDevice(_)))
             .collect();
         // A completion queue, the device, and the shared receive queue.
         assert_eq!(ends, [0, 8, 14]);
-        assert!(ends.iter().all(|kind| about(*kind) == About::Other));
+        assert!(
+            ends.iter()
+                .all(|kind| subject_kind(*kind) == EventSubjectKind::Other)
+        );
     }
 
     #[test]
     fn what_ends_one_lane_says_which_queue_pair_it_is_of() {
         let lanes: Vec<i32> = (KINDS)
-            .filter(|kind| matches!(then(*kind), Then::LeaveLane(_)))
+            .filter(|kind| matches!(then(*kind), EventReaction::LeaveLane(_)))
             .collect();
         assert_eq!(lanes, [1, 2, 3, 7]);
-        assert!(lanes.iter().all(|kind| about(*kind) == About::Pair));
+        assert!(
+            lanes
+                .iter()
+                .all(|kind| subject_kind(*kind) == EventSubjectKind::Pair)
+        );
     }
 
     #[test]
     fn what_is_of_a_port_says_which() {
         let of_ports: Vec<i32> = (KINDS)
-            .filter(|kind| matches!(then(*kind), Then::LeavePort | Then::LookAtPort))
+            .filter(|kind| {
+                matches!(
+                    then(*kind),
+                    EventReaction::LeavePort | EventReaction::ReadPort
+                )
+            })
             .collect();
         assert_eq!(of_ports, [9, 10, 11, 18]);
-        assert!(of_ports.iter().all(|kind| about(*kind) == About::Port));
-        assert_eq!(then(10), Then::LeavePort);
+        assert!(
+            of_ports
+                .iter()
+                .all(|kind| subject_kind(*kind) == EventSubjectKind::Port)
+        );
+        assert_eq!(then(10), EventReaction::LeavePort);
     }
 
     #[test]
     fn every_end_names_its_event_and_nothing_is_ignored_without_a_reason() {
         for kind in KINDS {
             match then(kind) {
-                Then::LeaveDevice(why) | Then::LeaveLane(why) => {
+                EventReaction::LeaveDevice(why) | EventReaction::LeaveLane(why) => {
                     assert!(why.contains("IBV_EVENT_"), "{kind}: {why}");
                 }
-                Then::Ignore(why) => assert!(!why.is_empty(), "{kind}"),
-                Then::LeavePort | Then::LookAtPort | Then::LetGo => {}
+                EventReaction::Ignore(why) => assert!(!why.is_empty(), "{kind}"),
+                EventReaction::LeavePort
+                | EventReaction::ReadPort
+                | EventReaction::ReceivesDrained => {}
             }
         }
     }

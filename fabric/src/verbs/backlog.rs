@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Resource that a waiting command lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Want {
+pub(super) enum BacklogReason {
     /// The connection, requests of the queue pair, or a resource of this rank.
     Room,
     Credits,
@@ -15,19 +15,19 @@ pub(super) enum Want {
 
 /// Commands that wait, each at most once.
 #[derive(Debug, Default)]
-pub(super) struct Parked {
+pub(super) struct CommandBacklog {
     room: BTreeMap<u64, u32>,
     credits: BTreeMap<u64, u32>,
     /// Queue and place of each command.
-    places: BTreeMap<u32, (Want, u64)>,
+    places: BTreeMap<u32, (BacklogReason, u64)>,
     next: u64,
     #[cfg(test)]
     pub(super) popped: usize,
 }
 
-impl Parked {
+impl CommandBacklog {
     /// Queues a command behind the others, unless it waits already.
-    pub(super) fn push(&mut self, op: u32, want: Want) {
+    pub(super) fn push(&mut self, op: u32, want: BacklogReason) {
         let place = (want, self.next);
         if *self.places.entry(op).or_insert(place) == place {
             self.next += 1;
@@ -36,7 +36,7 @@ impl Parked {
     }
 
     /// Removes and returns the first command.
-    pub(super) fn pop(&mut self, want: Want) -> Option<u32> {
+    pub(super) fn pop(&mut self, want: BacklogReason) -> Option<u32> {
         let (_, op) = self.of(want).pop_first()?;
         self.places.remove(&op);
         #[cfg(test)]
@@ -57,10 +57,10 @@ impl Parked {
         self.places.is_empty()
     }
 
-    pub(super) fn count(&self, want: Want) -> usize {
+    pub(super) fn count(&self, want: BacklogReason) -> usize {
         match want {
-            Want::Room => self.room.len(),
-            Want::Credits => self.credits.len(),
+            BacklogReason::Room => self.room.len(),
+            BacklogReason::Credits => self.credits.len(),
         }
     }
 
@@ -72,43 +72,43 @@ impl Parked {
         all.into_values().collect()
     }
 
-    const fn of(&mut self, want: Want) -> &mut BTreeMap<u64, u32> {
+    const fn of(&mut self, want: BacklogReason) -> &mut BTreeMap<u64, u32> {
         match want {
-            Want::Room => &mut self.room,
-            Want::Credits => &mut self.credits,
+            BacklogReason::Room => &mut self.room,
+            BacklogReason::Credits => &mut self.credits,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Parked, Want};
+    use super::{BacklogReason, CommandBacklog};
 
     #[test]
     fn who_waits_goes_in_its_order_and_waits_once() {
-        let mut parked = Parked::default();
+        let mut parked = CommandBacklog::default();
         for (op, want) in [
-            (5, Want::Room),
-            (3, Want::Room),
-            (5, Want::Room),
-            (9, Want::Credits),
-            (4, Want::Room),
-            (9, Want::Room),
+            (5, BacklogReason::Room),
+            (3, BacklogReason::Room),
+            (5, BacklogReason::Room),
+            (9, BacklogReason::Credits),
+            (4, BacklogReason::Room),
+            (9, BacklogReason::Room),
         ] {
             parked.push(op, want);
         }
         assert_eq!(
-            [Want::Room, Want::Credits].map(|want| parked.count(want)),
+            [BacklogReason::Room, BacklogReason::Credits].map(|want| parked.count(want)),
             [3, 1]
         );
         parked.forget(3); // it has ended, and its number is another's next
         parked.forget(3);
-        assert_eq!(parked.pop(Want::Room), Some(5));
-        parked.push(3, Want::Room);
-        parked.push(5, Want::Credits);
-        assert_eq!(parked.pop(Want::Credits), Some(9));
+        assert_eq!(parked.pop(BacklogReason::Room), Some(5));
+        parked.push(3, BacklogReason::Room);
+        parked.push(5, BacklogReason::Credits);
+        assert_eq!(parked.pop(BacklogReason::Credits), Some(9));
         assert_eq!(parked.take(), [4, 3, 5]);
-        assert!(parked.is_empty() && parked.pop(Want::Room).is_none());
-        assert_eq!(parked.count(Want::Credits), 0);
+        assert!(parked.is_empty() && parked.pop(BacklogReason::Room).is_none());
+        assert_eq!(parked.count(BacklogReason::Credits), 0);
     }
 }

@@ -7,37 +7,37 @@
 use std::io;
 
 use super::{
-    link::Link,
-    objects::{CHAIN_MAX, STEP_MAX, What, Work},
-    outbox::{Cargo, Flight, Outbox, quiet, signaled},
-    lane::{To, Way},
+    lane::{PeerLane, VerbsLane},
+    link::VerbsLink,
+    objects::{CHAIN_MAX, STEP_MAX, WorkOp, WorkRequest},
+    outbox::{FlightContent, QpFlight, VerbsOutbox, quiet, signaled},
 };
 
 /// Requests gathered for a peer's queue pair, which are posted in one call.
 #[derive(Debug, Default)]
-pub(super) struct Chain {
-    works: Vec<Work<'static>>,
-    flights: Vec<Flight>,
+pub(super) struct RequestChain {
+    works: Vec<WorkRequest<'static>>,
+    flights: Vec<QpFlight>,
 }
 
-impl Chain {
+impl RequestChain {
     pub(super) const fn is_empty(&self) -> bool {
         self.flights.is_empty()
     }
 }
 
-impl Outbox {
+impl VerbsOutbox {
     /// Posts requests to the queue pair of the flight's lane. The last request completes as the flight.
     pub(super) fn post(
         &mut self,
-        link: &mut Link,
-        mut flight: Flight,
-        works: &[Work<'_>],
+        link: &mut VerbsLink,
+        mut flight: QpFlight,
+        works: &[WorkRequest<'_>],
     ) -> io::Result<()> {
         let lane = flight.to.lane;
         let before = self.post_chain(link, lane);
         flight.stand_for(link);
-        let way = &mut link.ways[lane];
+        let way = &mut link.lanes[lane];
         self.count(way, &mut flight, works.len());
         let id = self.launch(flight);
         let (last, rest) = works.split_last().expect("a flight has requests");
@@ -51,20 +51,20 @@ impl Outbox {
     /// Posts the requests of a step, or gathers them if `gathers` is set.
     pub(super) fn post_step(
         &mut self,
-        link: &mut Link,
-        mut flight: Flight,
-        works: &[Work<'static>],
+        link: &mut VerbsLink,
+        mut flight: QpFlight,
+        works: &[WorkRequest<'static>],
     ) -> io::Result<()> {
         if !self.gathers {
             return self.post(link, flight, works);
         }
         let lane = flight.to.lane;
         let mut posted = Ok(());
-        if link.ways[lane].chain.works.len() + works.len() > CHAIN_MAX {
+        if link.lanes[lane].chain.works.len() + works.len() > CHAIN_MAX {
             posted = self.post_chain(link, lane);
         }
         flight.stand_for(link);
-        let way = &mut link.ways[lane];
+        let way = &mut link.lanes[lane];
         self.count(way, &mut flight, works.len());
         if way.chain.works.is_empty() {
             self.gathered.push(flight.to);
@@ -75,8 +75,8 @@ impl Outbox {
     }
 
     /// Posts the requests gathered for a lane of a peer.
-    pub(super) fn post_chain(&mut self, link: &mut Link, lane: usize) -> io::Result<()> {
-        let Some(way) = link.ways.get_mut(lane) else {
+    pub(super) fn post_chain(&mut self, link: &mut VerbsLink, lane: usize) -> io::Result<()> {
+        let Some(way) = link.lanes.get_mut(lane) else {
             return Ok(());
         };
         let Some(mut flight) = way.chain.flights.pop() else {
@@ -97,30 +97,30 @@ impl Outbox {
     /// Posts bytes that the device copies. With `seen`, the request asks for a completion.
     pub(super) fn post_inline(
         &mut self,
-        link: &mut Link,
-        to: To,
+        link: &mut VerbsLink,
+        to: PeerLane,
         bytes: &[u8],
         seen: bool,
     ) -> io::Result<()> {
-        let work = Work {
+        let work = WorkRequest {
             id: quiet(to.peer),
-            what: What::Inline(bytes),
+            op: WorkOp::Inline(bytes),
             signaled: false,
             solicited: true,
         };
-        if seen || link.ways[to.lane].quiet + 1 >= self.signal_every {
-            let flight = Flight::new(to, Cargo::Message { chunk: None }, None);
+        if seen || link.lanes[to.lane].quiet + 1 >= self.signal_every {
+            let flight = QpFlight::new(to, FlightContent::Message { chunk: None }, None);
             return self.post(link, flight, &[work]);
         }
         let before = self.post_chain(link, to.lane);
-        let way = &mut link.ways[to.lane];
+        let way = &mut link.lanes[to.lane];
         way.used += 1;
         way.quiet += 1;
         self.add(to.lane, 1);
         before.and_then(|()| self.give(way, &[work]))
     }
 
-    fn count(&mut self, way: &mut Way, flight: &mut Flight, works: usize) {
+    fn count(&mut self, way: &mut VerbsLane, flight: &mut QpFlight, works: usize) {
         let requests = u32::try_from(works).unwrap_or(u32::MAX);
         flight.requests = requests + std::mem::take(&mut way.quiet);
         way.used += requests;
@@ -128,8 +128,8 @@ impl Outbox {
     }
 
     /// Posts requests, unless an earlier one could not be posted: nothing may follow that one.
-    fn give(&self, way: &Way, works: &[Work<'_>]) -> io::Result<()> {
-        let Some(qp) = way.qp.as_ref().filter(|_| !way.is_spoilt()) else {
+    fn give(&self, way: &VerbsLane, works: &[WorkRequest<'_>]) -> io::Result<()> {
+        let Some(qp) = way.qp.as_ref().filter(|_| !way.is_unusable()) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         self.counters.posts.add(1);
@@ -137,18 +137,18 @@ impl Outbox {
     }
 }
 
-impl Flight {
+impl QpFlight {
     /// Notes, if messages are kept for a retry, that all messages posted to the same queue pair before have arrived with this
     /// one.
-    fn stand_for(&mut self, link: &Link) {
+    fn stand_for(&mut self, link: &VerbsLink) {
         let behind = link.is_wide() && self.to.lane == link.home && link.left.is_empty();
         if behind && self.sent == 0 {
-            self.sent = link.trail.sent();
+            self.sent = link.replay_log.sent();
         }
     }
 }
 
-impl Way {
+impl VerbsLane {
     /// Records a flight that could not be posted, or only in part. No completion will report it, and the device may work on its
     /// first requests as long as the queue pair exists.
     fn strand(&mut self, flight: u64, posted: io::Result<()>) -> io::Result<()> {
@@ -163,31 +163,35 @@ impl Way {
 mod tests {
     use super::super::{Verbs, VerbsConfig};
     use crate::{
-        driver::{Armed, Command, Down, Driver, Failure, Payload, Peer, Post, Sink, Token},
-        memory::{Region, RemoteRegion},
+        driver::{
+            ArmResult, CommandFailure, CommandToken, DownCause, Driver, DriverCommand, PayloadView,
+            PostResult, Sink, WorldRank,
+        },
+        memory::{MemoryRegion, RemoteRegion},
     };
 
     #[derive(Default)]
     struct Ears {
-        ended: Vec<Token>,
-        failed: Vec<(Token, bool)>,
-        down: Vec<(Peer, Down)>,
+        ended: Vec<CommandToken>,
+        failed: Vec<(CommandToken, bool)>,
+        down: Vec<(WorldRank, DownCause)>,
     }
 
     impl Sink for Ears {
-        fn message(&mut self, _: Peer, _: &[u8], _: Payload<'_>) {}
-        fn complete(&mut self, token: Token) {
+        fn message(&mut self, _: WorldRank, _: &[u8], _: PayloadView<'_>) {}
+        fn complete(&mut self, token: CommandToken) {
             self.ended.push(token);
         }
-        fn fetched(&mut self, token: Token, _: u64) {
+        fn fetched(&mut self, token: CommandToken, _: u64) {
             self.ended.push(token);
         }
-        fn failed(&mut self, token: Token, why: Failure) {
-            self.failed.push((token, matches!(why, Failure::PeerDown)));
+        fn failed(&mut self, token: CommandToken, why: CommandFailure) {
+            self.failed
+                .push((token, matches!(why, CommandFailure::PeerDown)));
         }
-        fn reached(&mut self, _: Token) {}
-        fn triggered(&mut self, _: Token) {}
-        fn peer_down(&mut self, peer: Peer, how: Down) {
+        fn reached(&mut self, _: CommandToken) {}
+        fn triggered(&mut self, _: CommandToken) {}
+        fn peer_down(&mut self, peer: WorldRank, how: DownCause) {
             self.down.push((peer, how));
         }
     }
@@ -198,13 +202,13 @@ mod tests {
         prepared.map(|one| one.connect(addresses.clone()).unwrap())
     }
 
-    fn put(from: &Region, into: RemoteRegion, token: u64) -> Command<'static> {
-        Command::Put {
-            to: Peer(1),
+    fn put(from: &MemoryRegion, into: RemoteRegion, token: u64) -> DriverCommand<'static> {
+        DriverCommand::Put {
+            to: WorldRank(1),
             from: from.range(),
             into,
             count: None,
-            token: Token(token),
+            token: CommandToken(token),
         }
     }
 
@@ -216,22 +220,25 @@ mod tests {
         let (from, there) = (ours.allocate(LEN).unwrap(), theirs.allocate(LEN).unwrap());
         let into = theirs.expose(there.range()).unwrap();
         let mut ears = Ears::default();
-        assert!(matches!(ours.post(put(&from, into, 1)), Post::Posted));
+        assert!(matches!(ours.post(put(&from, into, 1)), PostResult::Posted));
         while ears.ended.is_empty() {
             let _events = ours.progress(64, &mut ears);
             let _events = theirs.progress(64, &mut Ears::default());
         }
         let core = ours.core();
-        core.rails[0].says_last = Some(false); // do not wait for the device to say so
-        core.link_or_new(1).ways[0].qp.as_ref().unwrap().reset();
+        core.rails[0].reports_last_wqe = Some(false); // do not wait for the device to say so
+        core.link_or_new(1).lanes[0].qp.as_ref().unwrap().reset();
         for token in [2, 3] {
-            assert!(matches!(ours.post(put(&from, into, token)), Post::Posted));
+            assert!(matches!(
+                ours.post(put(&from, into, token)),
+                PostResult::Posted
+            ));
         }
-        assert_eq!(ours.arm(), Armed::Busy, "the end is to be told");
+        assert_eq!(ours.arm(), ArmResult::Busy, "the end is to be told");
         let _events = ours.progress(64, &mut ears);
-        let lost = [2, 3].map(|token| (Token(token), true));
+        let lost = [2, 3].map(|token| (CommandToken(token), true));
         assert_eq!(ears.failed, lost);
-        assert_eq!(ears.down, [(Peer(1), Down::Failed)]);
+        assert_eq!(ears.down, [(WorldRank(1), DownCause::Failed)]);
         let core = ours.core();
         assert!(core.outbox.is_idle(0) && core.ops.len() == 0);
         assert!(!core.link_or_new(1).is_made(), "nothing can come late");

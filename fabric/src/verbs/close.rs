@@ -4,40 +4,47 @@ use std::{hint, time::Duration};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{core::Core, link::Link, backlog::Want, rail::Rail, lane::To, wire::Word};
-use crate::driver::{Armed, Down, Failure, Payload, Peer, Sink, Token, WaitOn};
+use super::{
+    backlog::BacklogReason, core::VerbsCore, lane::PeerLane, link::VerbsLink, rail::VerbsRail,
+    wire::VerbsControlWord,
+};
+use crate::driver::{
+    ArmResult, CommandFailure, CommandToken, DownCause, PayloadView, Sink, WakeSource, WorldRank,
+};
 
-impl Core {
+impl VerbsCore {
     /// Begins the end: connected peers will be sent a goodbye, now or when their connection is complete.
-    pub(super) fn begin_close(&mut self, how: Down) {
+    pub(super) fn begin_close(&mut self, how: DownCause) {
         self.closing = Some(how);
         self.datagrams.ends = true;
-        self.detours.iter_mut().for_each(|words| words.ends = true);
+        self.alt_datagrams
+            .iter_mut()
+            .for_each(|words| words.ends = true);
         self.drop_lists();
         for peer in (0..).take(self.links.len()) {
             let Some(link) = self.link(peer) else {
                 continue;
             };
-            let parked = link.parked.take();
+            let parked = link.backlog.take();
             let naming: Vec<u32> = link.naming.iter().collect();
             for op in parked {
                 // Keep counts: a peer may wait for one, and a count touches no memory of this rank.
-                if self.ops.get(op).is_some_and(|op| op.wish.counts() > 0) {
-                    self.link_or_new(peer).parked.push(op, Want::Room);
+                if self.ops.get(op).is_some_and(|op| op.rma.counts() > 0) {
+                    self.link_or_new(peer).backlog.push(op, BacklogReason::Room);
                 } else {
-                    self.abandon(op, Failure::Cancelled);
+                    self.fail_command(op, CommandFailure::Cancelled);
                 }
             }
             for op in naming {
-                let counts = self.ops.get(op).is_some_and(|op| op.wish.counts() > 0);
+                let counts = self.ops.get(op).is_some_and(|op| op.rma.counts() > 0);
                 // Keep counts here as well, except for this rank itself, which will give no more names.
                 if peer == self.me || !counts {
-                    self.abandon(op, Failure::Cancelled);
+                    self.fail_command(op, CommandFailure::Cancelled);
                 }
             }
         }
-        if how != Down::Finished {
-            self.forgo_names();
+        if how != DownCause::Finished {
+            self.cancel_name_waits();
         }
     }
 
@@ -48,7 +55,7 @@ impl Core {
             .saturating_mul(1000);
         let end = self.sleep.timer.now().saturating_add(limit);
         loop {
-            let events = self.turn(BUDGET, &mut Deaf);
+            let events = self.turn(BUDGET, &mut DiscardSink);
             self.say_bye();
             self.leave_told();
             if self.is_finished() {
@@ -59,20 +66,20 @@ impl Core {
             }
             if events == 0 {
                 match self.arm() {
-                    Armed::Ready => self.nap(),
-                    Armed::Busy => hint::spin_loop(),
+                    ArmResult::Ready => self.nap(),
+                    ArmResult::Busy => hint::spin_loop(),
                 }
             }
         }
     }
 
     /// Stops waiting for names, some of which are never given. Counts by such a name are canceled.
-    pub(super) fn forgo_names(&mut self) {
-        self.names.forgone = true;
+    pub(super) fn cancel_name_waits(&mut self) {
+        self.names.closing = true;
         for peer in (0..).take(self.links.len()) {
             let naming = self.link(peer).map(|link| link.naming.take());
             for op in naming.into_iter().flatten() {
-                self.abandon(op, Failure::Cancelled);
+                self.fail_command(op, CommandFailure::Cancelled);
             }
         }
     }
@@ -85,7 +92,7 @@ impl Core {
             .filter(|peer| *peer != self.me)
             .collect::<Vec<_>>()
         {
-            let stuck = self.tasks.are_stuck(peer);
+            let stuck = self.tasks.has_stalled_for(peer);
             let Some(link) = self.link(peer) else {
                 continue;
             };
@@ -94,27 +101,27 @@ impl Core {
             let waits = !link.asking.is_empty() || !link.naming.is_empty();
             let more = stuck
                 || waits
-                || !link.parked.is_empty()
-                || !link.waiting.is_empty()
-                || link.is_busy_abroad();
-            if link.owes_bye() && !more {
+                || !link.backlog.is_empty()
+                || !link.message_queue.is_empty()
+                || link.is_busy_off_home();
+            if link.owes_goodbye() && !more {
                 let (open, wide) = (link.open, link.is_wide());
                 // Control words still in the queue may be counts, which the goodbye must not overtake.
-                let first = link.words.is_empty();
-                if !open && first && self.talks_to(peer) {
-                    let said = self.send_last_parcel(peer, how);
-                    self.link_or_new(peer).said_bye = said;
+                let first = link.control_queue.is_empty();
+                if !open && first && self.accepts_datagrams(peer) {
+                    let said = self.send_datagram_goodbye(peer, how);
+                    self.link_or_new(peer).sent_goodbye = said;
                     continue;
                 }
-                if open && wide && !self.say_end(peer, how) {
+                if open && wide && !self.send_lane_goodbye(peer, how) {
                     continue;
                 }
-                self.link_or_new(peer).said_bye = true;
-                self.say(peer, Word::Bye(how));
+                self.link_or_new(peer).sent_goodbye = true;
+                self.queue_control(peer, VerbsControlWord::Goodbye(how));
                 if open {
                     self.flush(peer);
                 } else {
-                    self.want(peer);
+                    self.request_connection(peer);
                 }
             }
         }
@@ -123,29 +130,32 @@ impl Core {
     /// Drops the connections to peers that have received the goodbye, if connections are scarce. Such a peer may have exited, and
     /// would not answer a request to drain the connection.
     fn leave_told(&mut self) {
-        if self.scarce.is_none() {
+        if self.connection_cache.is_none() {
             return;
         }
-        let told = |link: &Link| link.said_bye && link.used() == 0 && link.is_done();
+        let told = |link: &VerbsLink| link.sent_goodbye && link.used() == 0 && link.is_done();
         let ends = (0..).zip(&self.links);
         let all: Vec<u32> = ends
             .filter(|(_, link)| link.as_deref().is_some_and(told))
             .map(|(peer, _)| peer)
             .collect();
         all.into_iter()
-            .for_each(|peer| self.part(peer, Down::Finished));
+            .for_each(|peer| self.report_peer_down(peer, DownCause::Finished));
     }
 
     /// Returns true if nothing is left that a peer should receive.
     fn is_finished(&self) -> bool {
-        if !self.talks.are_over() || !self.have_words_left() || self.tasks.have_stuck() {
+        if !self.datagram_peers.are_acknowledged()
+            || !self.have_datagrams_left()
+            || self.tasks.has_stalled()
+        {
             return false;
         }
         self.links.iter().flatten().all(|link| {
-            let silent = !link.has_something() && link.parcels.is_answered();
-            let idle = !link.is_made() && silent && !link.owes_bye();
-            let said = link.is_done() && (link.said_bye || link.open);
-            link.gone.is_some() || link.naming.is_empty() && (idle || said)
+            let silent = !link.has_queued() && link.datagram_messages.is_acknowledged();
+            let idle = !link.is_made() && silent && !link.owes_goodbye();
+            let said = link.is_done() && (link.sent_goodbye || link.open);
+            link.down.is_some() || link.naming.is_empty() && (idle || said)
         }) && !(0..)
             .take(self.links.len())
             .any(|peer| self.touches_memory(peer))
@@ -153,19 +163,19 @@ impl Core {
 
     /// Ends everything that touches memory of the application, which is free once the driver is dropped. Returns false if a
     /// device may still touch some; then the devices must be closed first.
-    pub(super) fn let_go(&mut self) -> bool {
+    pub(super) fn release_memory(&mut self) -> bool {
         for peer in (0..).take(self.links.len()).collect::<Vec<_>>() {
             if self.touches_memory(peer) {
-                self.part(peer, Down::Failed);
+                self.report_peer_down(peer, DownCause::Failed);
                 for lane in 0..self.rails.len() {
-                    self.take_down(To { peer, lane });
+                    self.destroy_qp(PeerLane { peer, lane });
                 }
-                self.free_kept(peer);
+                self.clear_replay(peer);
             }
         }
         // Cancel commands that have not begun, even if they could begin later: their memory is free soon. Counts use none.
-        for id in self.ops.all(|op| op.flights == 0 && op.wish.counts() == 0) {
-            self.abandon(id, Failure::Cancelled);
+        for id in self.ops.all(|op| op.flights == 0 && op.rma.counts() == 0) {
+            self.fail_command(id, CommandFailure::Cancelled);
         }
         !(0..)
             .take(self.links.len())
@@ -176,12 +186,12 @@ impl Core {
     fn nap(&self) {
         let sleep = &self.sleep;
         let timer = sleep.timer.wait_on();
-        let waits = self.rails.iter().flat_map(Rail::wait_on);
-        let waits: Vec<_> = waits.chain([WaitOn::Fd(timer)]).collect();
+        let waits = self.rails.iter().flat_map(VerbsRail::wait_on);
+        let waits: Vec<_> = waits.chain([WakeSource::Fd(timer)]).collect();
         let mut fds: Vec<_> = waits
             .iter()
             .filter_map(|wait| match wait {
-                WaitOn::Fd(fd) => Some(PollFd::new(fd, PollFlags::IN)),
+                WakeSource::Fd(fd) => Some(PollFd::new(fd, PollFlags::IN)),
                 _ => None,
             })
             .collect();
@@ -194,16 +204,16 @@ impl Core {
 }
 
 /// Ignores all events: the application has dropped the driver.
-struct Deaf;
+struct DiscardSink;
 
-impl Sink for Deaf {
-    fn message(&mut self, _: Peer, _: &[u8], _: Payload<'_>) {}
-    fn complete(&mut self, _: Token) {}
-    fn fetched(&mut self, _: Token, _: u64) {}
-    fn failed(&mut self, _: Token, _: Failure) {}
-    fn reached(&mut self, _: Token) {}
-    fn triggered(&mut self, _: Token) {}
-    fn peer_down(&mut self, _: Peer, _: Down) {}
+impl Sink for DiscardSink {
+    fn message(&mut self, _: WorldRank, _: &[u8], _: PayloadView<'_>) {}
+    fn complete(&mut self, _: CommandToken) {}
+    fn fetched(&mut self, _: CommandToken, _: u64) {}
+    fn failed(&mut self, _: CommandToken, _: CommandFailure) {}
+    fn reached(&mut self, _: CommandToken) {}
+    fn triggered(&mut self, _: CommandToken) {}
+    fn peer_down(&mut self, _: WorldRank, _: DownCause) {}
 }
 
 const BUDGET: u32 = 64;

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    connect::{Pattern, Scheme},
-    counters::Counters,
+    connect::{CommPattern, ConnectPolicy},
+    counters::DriverStats,
 };
 
 /// Settings to open a [`Verbs`](super::Verbs) with.
@@ -28,9 +28,9 @@ pub struct VerbsConfig {
     /// device uses its address of RoCE v2, over IPv4 if possible, or the first address of InfiniBand.
     pub gid_index: Vec<u8>,
     /// Time at which ranks are connected. If `None`, the size of the job and its pattern decide.
-    pub scheme: Option<Scheme>,
+    pub scheme: Option<ConnectPolicy>,
     /// Which ranks communicate, used if `scheme` is `None`. Must be the same on all ranks.
-    pub pattern: Pattern,
+    pub pattern: CommPattern,
     /// Greatest number of ranks on a node. They share its adapter.
     pub ranks_per_node: u32,
     /// Peers that may be connected at a time, at least two. If `None`, the device's queue pairs are divided among the ranks of
@@ -45,7 +45,7 @@ pub struct VerbsConfig {
     /// Time that a closing driver waits for posted commands to leave. After that a background thread goes on with them.
     pub linger: Duration,
     /// Counters that the driver updates.
-    pub counters: Arc<Counters>,
+    pub counters: Arc<DriverStats>,
 }
 
 impl VerbsConfig {
@@ -58,8 +58,8 @@ impl VerbsConfig {
             place: rank,
             device: None,
             gid_index: Vec::new(),
-            scheme: Some(Scheme::OnDemand),
-            pattern: Pattern::Unknown,
+            scheme: Some(ConnectPolicy::OnDemand),
+            pattern: CommPattern::Unknown,
             ranks_per_node: ranks,
             connections_max: None,
             pinned_max: PINNED_MAX,
@@ -83,19 +83,19 @@ const PINNED_MAX: u64 = 16 << 30;
 #[cfg(test)]
 mod tests {
     use super::VerbsConfig;
-    use crate::connect::{End, Limits, Local, Parcels};
+    use crate::connect::{ConnectConfig, ConnectLimits, DatagramMessages, RankIncarnation};
 
     #[test]
     fn the_oldest_parcel_of_a_rank_that_closes_leaves_nine_times() {
         let linger = VerbsConfig::new(0, 2).linger.as_nanos() * 1000;
         for seed in 0..100 {
-            let end = End {
+            let end = RankIncarnation {
                 rank: 0,
                 incarnation: 1,
             };
-            let limits = Limits::default();
-            let local = Local { end, limits, seed };
-            let mut parcels = Parcels::default();
+            let limits = ConnectLimits::default();
+            let local = ConnectConfig { end, limits, seed };
+            let mut parcels = DatagramMessages::default();
             parcels.push([0; 8].into());
             let (mut now, mut left) = (0, 0);
             while u128::from(now) < linger {

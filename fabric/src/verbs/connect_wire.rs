@@ -6,36 +6,36 @@
 //! ```
 //! The first port is in the rank's address. If it has moved since, it comes before the others.
 
-use super::lane::{Far, parse_skills, skills};
+use super::lane::{RemotePort, parse_skills, skills};
 use crate::{
-    connect::{Frame, Lane, Lanes},
+    connect::{ConnectFrame, QpAddress, QpAddressList},
     lanes::RAILS_MAX,
 };
 
 /// Ends of the lanes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ends {
-    pub(super) lanes: Lanes,
+pub(super) struct LaneEnds {
+    pub(super) lanes: QpAddressList,
     /// Ports behind the lanes. Those beyond the last lane mean nothing.
-    pub(super) far: [Far; RAILS_MAX],
+    pub(super) far: [RemotePort; RAILS_MAX],
 }
 
-impl Ends {
+impl LaneEnds {
     /// Joins lanes and their ports, of which there must be at least one.
-    pub(super) fn new(lanes: Lanes, ports: &[Far]) -> Self {
+    pub(super) fn new(lanes: QpAddressList, ports: &[RemotePort]) -> Self {
         let last = ports.len() - 1;
         let far = std::array::from_fn(|lane| ports[lane.min(last)]);
         Self { lanes, far }
     }
 
     /// Returns the lanes with their ports.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Lane, Far)> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (QpAddress, RemotePort)> + '_ {
         self.lanes.as_slice().iter().copied().zip(self.far)
     }
 }
 
 /// Appends the wire form to `bytes`. `moved`: the first port is not where the rank's address says.
-pub(super) fn encode(frame: &Frame, ports: &[Far], moved: bool, bytes: &mut Vec<u8>) {
+pub(super) fn encode(frame: &ConnectFrame, ports: &[RemotePort], moved: bool, bytes: &mut Vec<u8>) {
     frame.encode(bytes);
     let known = usize::from(!moved);
     for port in ports.iter().take(frame.lanes.as_slice().len()).skip(known) {
@@ -43,25 +43,28 @@ pub(super) fn encode(frame: &Frame, ports: &[Far], moved: bool, bytes: &mut Vec<
     }
 }
 
-pub(super) fn encode_port(port: &Far, bytes: &mut Vec<u8>) {
+pub(super) fn encode_port(port: &RemotePort, bytes: &mut Vec<u8>) {
     let skills = skills(port.reads, port.ethernet);
     bytes.extend(port.gid);
     bytes.extend(port.lid.to_le_bytes());
     bytes.extend([port.mtu, skills]);
     bytes.extend(port.table.to_le_bytes());
-    bytes.extend(port.words.to_le_bytes());
+    bytes.extend(port.datagram_qpn.to_le_bytes());
 }
 
 /// Reads the wire form. `first` returns the first port of a rank. Returns `None` if the bytes are malformed.
-pub(super) fn parse(bytes: &[u8], first: impl Fn(u32) -> Option<Far>) -> Option<(Frame, Ends)> {
+pub(super) fn parse(
+    bytes: &[u8],
+    first: impl Fn(u32) -> Option<RemotePort>,
+) -> Option<(ConnectFrame, LaneEnds)> {
     let lanes = usize::from(*bytes.get(3)?);
     let (frame, ports) = bytes.split_at_checked(FRAME_LEN + lanes * LANE_LEN)?;
-    let frame = Frame::parse(frame).ok()?;
+    let frame = ConnectFrame::parse(frame).ok()?;
     let (ports, rest) = ports.as_chunks::<PORT_LEN>();
     let others = lanes.saturating_sub(1);
     let whole = rest.is_empty() && (others..=lanes).contains(&ports.len());
     let known = first(frame.message.from.rank).filter(|_| whole && lanes <= RAILS_MAX)?;
-    let mut ends = Ends {
+    let mut ends = LaneEnds {
         lanes: frame.lanes,
         far: [known; RAILS_MAX],
     };
@@ -71,19 +74,19 @@ pub(super) fn parse(bytes: &[u8], first: impl Fn(u32) -> Option<Far>) -> Option<
     Some((frame, ends))
 }
 
-pub(super) fn parse_port(bytes: &[u8; PORT_LEN]) -> Option<Far> {
+pub(super) fn parse_port(bytes: &[u8; PORT_LEN]) -> Option<RemotePort> {
     let &[.., l0, l1, mtu, skills, k0, k1, k2, k3, w0, w1, w2, w3] = bytes;
     let gid = std::array::from_fn(|nth| bytes[nth]);
     let (reads, ethernet) = parse_skills(skills)?;
     let words = u32::from_le_bytes([w0, w1, w2, w3]);
-    ((1..=5).contains(&mtu) && words >> 24 == 0).then_some(Far {
+    ((1..=5).contains(&mtu) && words >> 24 == 0).then_some(RemotePort {
         gid,
         lid: u16::from_le_bytes([l0, l1]),
         mtu,
         reads,
         ethernet,
         table: u32::from_le_bytes([k0, k1, k2, k3]),
-        words,
+        datagram_qpn: words,
     })
 }
 
@@ -98,40 +101,43 @@ pub(super) const PORT_LEN: usize = 28;
 
 #[cfg(test)]
 mod tests {
-    use super::{Far, Frame, Lane, Lanes, PORT_LEN, RAILS_MAX, encode, len_max, parse};
+    use super::{
+        ConnectFrame, PORT_LEN, QpAddress, QpAddressList, RAILS_MAX, RemotePort, encode, len_max,
+        parse,
+    };
     use crate::{
-        connect::{End, Kind, Message},
-        random::Random,
+        connect::{ConnectKind, ConnectMessage, RankIncarnation},
+        random::SeededRandom,
     };
 
-    const PORT: Far = Far {
+    const PORT: RemotePort = RemotePort {
         gid: [9; 16],
         lid: 0x1234,
         mtu: 5,
         reads: 16,
         ethernet: false,
         table: 0x89ab_cdef,
-        words: 0x0012_3456,
+        datagram_qpn: 0x0012_3456,
     };
 
-    fn greeting(lanes: usize, moved: bool) -> (Frame, Vec<Far>, Vec<u8>) {
-        let end = |rank| End {
+    fn greeting(lanes: usize, moved: bool) -> (ConnectFrame, Vec<RemotePort>, Vec<u8>) {
+        let end = |rank| RankIncarnation {
             rank,
             incarnation: 1,
         };
-        let message = Message {
+        let message = ConnectMessage {
             kind: if lanes > 0 {
-                Kind::Request
+                ConnectKind::Request
             } else {
-                Kind::Ready
+                ConnectKind::Ready
             },
             id: 7,
             from: end(3),
             to: end(4),
         };
-        let mut frame = Frame::bare(message);
-        frame.lanes = Lanes::new(&vec![Lane { qpn: 5, psn: 6 }; lanes]).unwrap();
-        let port = |nth: usize| Far {
+        let mut frame = ConnectFrame::bare(message);
+        frame.lanes = QpAddressList::new(&vec![QpAddress { qpn: 5, psn: 6 }; lanes]).unwrap();
+        let port = |nth: usize| RemotePort {
             lid: u16::try_from(nth).unwrap(),
             reads: u8::try_from(nth + 1).unwrap(),
             ethernet: nth % 2 == 1,
@@ -187,7 +193,7 @@ mod tests {
 
     #[test]
     fn noise_is_refused_and_never_a_panic() {
-        let mut random = Random::new(11);
+        let mut random = SeededRandom::new(11);
         for _ in 0..10_000 {
             let (.., mut bytes) = greeting(RAILS_MAX, random.bits().is_multiple_of(2));
             let at = usize::try_from(random.within(0..bytes.len() as u64)).unwrap();

@@ -7,18 +7,21 @@
 use std::collections::BTreeSet;
 
 use super::{
-    core::{Core, index},
-    connect_wire::Ends,
-    link::Link,
-    lane::To,
-    wire::Word,
+    connect_wire::LaneEnds,
+    core::{VerbsCore, index},
+    lane::PeerLane,
+    link::VerbsLink,
+    wire::VerbsControlWord,
 };
-use crate::connect::{Caller, Event, Job, Kind, Message, Next, Share, State};
+use crate::connect::{
+    ArbiterStep, ConnectEvent, ConnectKind, ConnectMessage, ConnectRequest, ConnectState, JobShape,
+    QpArbiter,
+};
 
 /// State of the connection cache.
 #[derive(Debug)]
-pub(super) struct Scarce {
-    share: Share<Option<Ends>>,
+pub(super) struct ConnectionCache {
+    share: QpArbiter<Option<LaneEnds>>,
     max: u32,
     /// Upper bound of `max`.
     most: u32,
@@ -30,10 +33,10 @@ pub(super) struct Scarce {
     next: Option<u64>,
 }
 
-impl Scarce {
+impl ConnectionCache {
     /// Makes the cache of a rank that may be connected to `asked` peers at a time, or to as many as the device has queue pairs
     /// for, and to no more than it has buffers for. Returns `None` if it may be connected to all.
-    pub(super) fn of(job: &Job, asked: Option<u32>) -> Option<Self> {
+    pub(super) fn of(job: &JobShape, asked: Option<u32>) -> Option<Self> {
         let max = asked.map_or_else(
             || job.connections_max(),
             |asked| asked.min(job.connections_max).max(CONNECTIONS_MIN),
@@ -43,7 +46,7 @@ impl Scarce {
 
     fn new(max: u32) -> Self {
         Self {
-            share: Share::default(),
+            share: QpArbiter::default(),
             max,
             most: max,
             going: BTreeSet::new(),
@@ -71,29 +74,29 @@ impl Scarce {
     }
 
     /// Notes that a queue pair was destroyed. The next turn finds out which peer that helps.
-    pub(super) fn handle_gone(&mut self) {
+    pub(super) fn handle_qp_destroyed(&mut self) {
         if !self.going.is_empty() {
             self.next = Some(0);
         }
     }
 }
 
-impl Core {
+impl VerbsCore {
     /// Handles that the device has nothing left for one more connection, since other ranks and programs use it, too. From now on
     /// there are at most as many connections as now, and as many more as queue pairs are about to be destroyed. Returns false if
     /// that is too few to go on with.
-    pub(super) fn make_do(&mut self, peer: u32) -> bool {
+    pub(super) fn handle_exhausted(&mut self, peer: u32) -> bool {
         let others = (0..).zip(&self.links).filter_map(|(other, link)| {
-            let link = link.as_deref().filter(|link| link.gone.is_none())?;
-            Some((other, link.used_at, link.dial.state()))
+            let link = link.as_deref().filter(|link| link.down.is_none())?;
+            Some((other, link.used_at, link.connection.state()))
         });
         let others: Vec<_> = others.filter(|(other, ..)| *other != self.me).collect();
         let connected = others.iter().filter(|(other, _, state)| {
-            *other != peer && !matches!(state, State::Idle | State::Failed)
+            *other != peer && !matches!(state, ConnectState::Idle | ConnectState::Failed)
         });
         let left = u32::try_from(connected.count()).unwrap_or(u32::MAX);
         let going = (0..).zip(&self.links).filter_map(|(other, link)| {
-            let going = link.as_deref().is_some_and(Link::is_going);
+            let going = link.as_deref().is_some_and(VerbsLink::is_going);
             going.then_some(other)
         });
         let going: BTreeSet<u32> = going.collect();
@@ -101,10 +104,12 @@ impl Core {
         if left.saturating_add(coming) < CONNECTIONS_MIN {
             return false;
         }
-        let scarce = self.scarce.get_or_insert_with(|| {
-            let mut scarce = Scarce::new(u32::MAX);
+        let scarce = self.connection_cache.get_or_insert_with(|| {
+            let mut scarce = ConnectionCache::new(u32::MAX);
             for (other, used_at, state) in &others {
-                scarce.share.note(*other, *used_at, State::Idle, *state);
+                scarce
+                    .share
+                    .note(*other, *used_at, ConnectState::Idle, *state);
             }
             scarce
         });
@@ -113,53 +118,62 @@ impl Core {
     }
 
     /// Asks for a connection to a peer that something waits for.
-    pub(super) fn want(&mut self, peer: u32) {
-        let idle = self.link_or_new(peer).dial.state() == State::Idle;
-        match &mut self.scarce {
+    pub(super) fn request_connection(&mut self, peer: u32) {
+        let idle = self.link_or_new(peer).connection.state() == ConnectState::Idle;
+        match &mut self.connection_cache {
             Some(scarce) if idle => {
                 scarce.share.wait(peer);
                 self.share_out();
             }
-            _ => self.tell_dial(peer, Event::Connect, None),
+            _ => self.handle_connect_event(peer, ConnectEvent::Connect, None),
         }
     }
 
     /// Returns true if one more peer may be connected without evicting a connection.
     pub(super) fn has_spare(&self) -> bool {
-        self.scarce
+        self.connection_cache
             .as_ref()
             .is_none_or(|scarce| scarce.share.has_room(scarce.max))
     }
 
     /// Handles a peer's connection message. A request may have to wait for a queue pair.
-    pub(super) fn hear_word(&mut self, peer: u32, message: Message, lane: Option<Ends>) {
-        let idle = self.link_or_new(peer).dial.state() == State::Idle;
-        if let Some(scarce) = &mut self.scarce
+    pub(super) fn handle_connect_message(
+        &mut self,
+        peer: u32,
+        message: ConnectMessage,
+        lane: Option<LaneEnds>,
+    ) {
+        let idle = self.link_or_new(peer).connection.state() == ConnectState::Idle;
+        if let Some(scarce) = &mut self.connection_cache
             && idle
-            && message.kind == Kind::Request
+            && message.kind == ConnectKind::Request
             && !scarce.share.has_room(scarce.max)
         {
             let side = peer;
-            scarce.share.call(Caller {
+            scarce.share.queue_request(ConnectRequest {
                 side,
                 message,
                 lane,
             });
             return self.share_out();
         }
-        self.tell_dial(peer, Event::Message(message), lane);
+        self.handle_connect_event(peer, ConnectEvent::Message(message), lane);
     }
 
     /// Notes that a connection is used, so that it is not the least recently used one.
     #[inline]
     pub(super) fn touch(&mut self, peer: u32) {
-        if self.scarce.is_some() {
+        if self.connection_cache.is_some() {
             self.note_use(peer);
         }
     }
 
     fn note_use(&mut self, peer: u32) {
-        let Self { scarce, links, .. } = self;
+        let Self {
+            connection_cache: scarce,
+            links,
+            ..
+        } = self;
         let link = links.get_mut(index(peer)).and_then(Option::as_deref_mut);
         if let (Some(scarce), Some(link)) = (scarce, link) {
             scarce.uses += 1;
@@ -169,28 +183,34 @@ impl Core {
     }
 
     /// Notes that a connection has changed its state, or that its peer is down.
-    pub(super) fn note_state(&mut self, peer: u32, before: State) {
-        let Self { scarce, links, .. } = self;
+    pub(super) fn note_state(&mut self, peer: u32, before: ConnectState) {
+        let Self {
+            connection_cache: scarce,
+            links,
+            ..
+        } = self;
         let link = links.get(index(peer)).and_then(Option::as_deref);
         if let (Some(scarce), Some(link)) = (scarce, link) {
-            let gone = link.gone.is_some();
+            let gone = link.down.is_some();
             let after = if gone {
-                State::Failed
+                ConnectState::Failed
             } else {
-                link.dial.state()
+                link.connection.state()
             };
             scarce.share.note(peer, link.used_at, before, after);
         }
     }
 
     /// Reacts to the new state of a connection: if something waits for the peer, it needs another one.
-    pub(super) fn settle_dial(&mut self, peer: u32) {
+    pub(super) fn settle_connection(&mut self, peer: u32) {
         let wants = self.link(peer).is_some_and(|link| {
-            link.dial.state() == State::Idle && link.gone.is_none() && link.has_something()
+            link.connection.state() == ConnectState::Idle
+                && link.down.is_none()
+                && link.has_queued()
         });
         if wants {
-            self.want(peer);
-        } else if self.scarce.is_some() {
+            self.request_connection(peer);
+        } else if self.connection_cache.is_some() {
             self.share_out();
         }
     }
@@ -199,40 +219,50 @@ impl Core {
     fn share_out(&mut self) {
         // The steps below may call this again, and then the outer call does what follows from them.
         if !self
-            .scarce
+            .connection_cache
             .as_mut()
             .is_some_and(|scarce| scarce.share.begin())
         {
             return;
         }
-        let Self { scarce, links, .. } = self;
+        let Self {
+            connection_cache: scarce,
+            links,
+            ..
+        } = self;
         if let Some(scarce) = scarce {
             let link = |peer| links.get(index(peer)).and_then(Option::as_deref);
-            scarce.raise(|peer| link(peer).is_some_and(Link::is_going));
+            scarce.raise(|peer| link(peer).is_some_and(VerbsLink::is_going));
         }
-        while let Some(scarce) = &mut self.scarce {
+        while let Some(scarce) = &mut self.connection_cache {
             scarce.next = None;
             match scarce.share.next(scarce.max) {
-                Next::Hear(caller) => {
-                    self.tell_dial(caller.side, Event::Message(caller.message), caller.lane);
+                ArbiterStep::HandleRequest(caller) => {
+                    self.handle_connect_event(
+                        caller.side,
+                        ConnectEvent::Message(caller.message),
+                        caller.lane,
+                    );
                 }
-                Next::Connect(peer) => self.tell_dial(peer, Event::Connect, None),
-                Next::Evict(peer) if self.stays(peer) => break,
-                Next::Evict(peer) => {
+                ArbiterStep::Connect(peer) => {
+                    self.handle_connect_event(peer, ConnectEvent::Connect, None)
+                }
+                ArbiterStep::Evict(peer) if self.stays(peer) => break,
+                ArbiterStep::Evict(peer) => {
                     self.counters.evictions.add(1);
-                    self.tell_dial(peer, Event::Evict, None);
+                    self.handle_connect_event(peer, ConnectEvent::Evict, None);
                 }
-                Next::Rest => break,
+                ArbiterStep::Idle => break,
             }
         }
-        if let Some(scarce) = &mut self.scarce {
+        if let Some(scarce) = &mut self.connection_cache {
             scarce.share.end();
         }
     }
 
     /// Notes that a connection is complete, and keeps it for a while. Keeping it for longer than it took to make pays, and a peer
     /// that asks something through it has the answer by then.
-    pub(super) fn stay(&mut self, peer: u32) {
+    pub(super) fn protect_from_eviction(&mut self, peer: u32) {
         self.touch(peer);
         let now = self.sleep.timer.now();
         let link = self.link_or_new(peer);
@@ -244,15 +274,18 @@ impl Core {
     fn stays(&mut self, peer: u32) -> bool {
         let until = self.link(peer).map_or(0, |link| link.stays_until);
         let stays = until > self.sleep.timer.now();
-        if let Some(scarce) = &mut self.scarce {
+        if let Some(scarce) = &mut self.connection_cache {
             scarce.next = stays.then_some(until);
         }
         stays
     }
 
     /// Evicts a connection, if one is due.
-    pub(super) fn evict_late(&mut self) {
-        let next = self.scarce.as_ref().and_then(Scarce::next_eviction);
+    pub(super) fn evict_idle(&mut self) {
+        let next = self
+            .connection_cache
+            .as_ref()
+            .and_then(ConnectionCache::next_eviction);
         if next.is_some_and(|next| next <= self.sleep.timer.now()) {
             self.share_out();
         }
@@ -263,7 +296,7 @@ impl Core {
         let link = self.link_or_new(peer);
         (link.open, link.draining) = (false, true);
         self.leave_broken(peer);
-        self.stir(peer);
+        self.mark_dirty(peer);
         // A thread may sleep before the next turn, so check now.
         self.settle_drain(peer);
     }
@@ -271,15 +304,15 @@ impl Core {
     /// Reports a draining connection as quiet when nothing of it is in flight, and no failed lane is still to be fenced. Requests
     /// without a completion count as in flight until a later one completes, so one is posted if needed.
     pub(super) fn settle_drain(&mut self, peer: u32) {
-        let drains = |link: &&mut Link| link.draining && !link.drained && link.is_settled();
+        let drains = |link: &&mut VerbsLink| link.draining && !link.drained && link.is_settled();
         let Some(link) = self.link(peer).filter(drains) else {
             return;
         };
         if link.used() == 0 {
             link.drained = true;
-            self.tell_dial(peer, Event::Quiet, None);
+            self.handle_connect_event(peer, ConnectEvent::Quiesced, None);
         } else if link.is_quiet() {
-            self.have_home_answer(peer);
+            self.probe_home(peer);
         }
     }
 
@@ -289,38 +322,38 @@ impl Core {
         let link = self.link_or_new(peer);
         (link.open, link.draining, link.drained) = (false, false, false);
         // Control words about lanes may be in flight, but the peer needs none of them any more.
-        for lane in 0..link.ways.len() {
-            if !self.take_down(To { peer, lane }) {
+        for lane in 0..link.lanes.len() {
+            if !self.destroy_qp(PeerLane { peer, lane }) {
                 return;
             }
         }
-        self.exports.lost(peer);
-        self.names.untell(peer);
-        let words = std::mem::take(&mut self.link_or_new(peer).words);
-        for chunk in self.link_or_new(peer).trail.clear() {
+        self.exports.handle_peer_down(peer);
+        self.names.forget_peer(peer);
+        let words = std::mem::take(&mut self.link_or_new(peer).control_queue);
+        for chunk in self.link_or_new(peer).replay_log.clear() {
             self.outbox.free_chunk(chunk);
         }
         self.renew_stripes(peer);
         let link = self.link_or_new(peer);
-        link.words.clone_from(&words);
+        link.control_queue.clone_from(&words);
         link.renew();
-        self.answer_again(peer, &words);
+        self.requeue_answers(peer, &words);
     }
 }
 
-impl Link {
+impl VerbsLink {
     /// Returns true if a queue pair was given up and is not destroyed yet.
     fn is_going(&self) -> bool {
-        self.ways.iter().any(|way| way.doomed)
+        self.lanes.iter().any(|way| way.retired)
     }
 }
 
-impl Word {
+impl VerbsControlWord {
     /// Returns true if a control word means anything on another connection.
     pub(super) const fn outlives(self) -> bool {
         matches!(
             self,
-            Self::Wake | Self::Ask(_) | Self::Count { .. } | Self::Bye(_)
+            Self::Wake | Self::ResolveName(_) | Self::Count { .. } | Self::Goodbye(_)
         )
     }
 }
@@ -334,31 +367,31 @@ const STAY_MAX: u64 = 100_000_000_000;
 
 #[cfg(test)]
 mod tests {
-    use super::{Job, Scarce};
-    use crate::connect::Pattern;
+    use super::{ConnectionCache, JobShape};
+    use crate::connect::CommPattern;
 
     #[test]
     fn who_has_buffers_for_fewer_than_all_is_not_connected_to_more() {
-        let job = Job {
+        let job = JobShape {
             ranks: 2000,
             ranks_per_node: 4,
             lanes: 1,
             queue_pairs_max: 1 << 17,
             connections_max: 1022,
             datagrams: false,
-            pattern: Pattern::Unknown,
+            pattern: CommPattern::Unknown,
         };
-        let max = |job: &Job, asked| Scarce::of(job, asked).map(|scarce| scarce.max);
+        let max = |job: &JobShape, asked| ConnectionCache::of(job, asked).map(|scarce| scarce.max);
         assert_eq!(max(&job, None), Some(1022));
         assert_eq!(max(&job, Some(5000)), Some(1022));
         assert_eq!(max(&job, Some(100)), Some(100));
-        let few = Job { ranks: 1023, ..job };
+        let few = JobShape { ranks: 1023, ..job };
         assert_eq!(max(&few, None), None);
     }
 
     #[test]
     fn what_was_still_to_go_when_there_was_nothing_left_makes_room_later() {
-        let mut scarce = Scarce::new(5);
+        let mut scarce = ConnectionCache::new(5);
         scarce.lower(2, [7, 8].into());
         scarce.raise(|_| true);
         assert_eq!(scarce.max, 2);

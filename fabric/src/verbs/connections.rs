@@ -3,33 +3,36 @@
 use std::{io, sync::Arc};
 
 use super::{
-    abi::Completion,
-    address::Address,
-    core::{Core, index},
-    connect_wire::{self, Ends},
-    srq_drain::Holds,
-    link::{Link, REQUESTS_MAX},
-    objects::{Connect, Cq, Qp},
-    datagram_messages::is_parcel,
-    rail::{Own, Rail},
-    connection_cache::Scarce,
-    deferred_datagrams::Late,
-    lane::{FIRST, Far, To},
+    abi::IbvWc,
+    address::VerbsAddress,
+    connect_wire::{self, LaneEnds},
+    connection_cache::ConnectionCache,
+    core::{VerbsCore, index},
+    datagram_messages::is_datagram_message,
+    deferred_datagrams::DeferredDatagram,
     diagnose::{unconnected, unlike, unmatched},
+    lane::{FIRST, PeerLane, RemotePort},
+    link::{REQUESTS_MAX, VerbsLink},
+    objects::{QpConnectParams, VerbsCq, VerbsQp},
+    rail::{RailDevice, VerbsRail},
+    srq_drain::HeldReceives,
 };
 use crate::{
-    connect::{Action, CAPS_NONE, Context, Event, Frame, Kind, Lane, Message, State},
+    connect::{
+        CAPS_NONE, ConnectAction, ConnectContext, ConnectEvent, ConnectFrame, ConnectKind,
+        ConnectMessage, ConnectState, QpAddress,
+    },
     driver::Sink,
-    lanes::{Fences, LaneSet},
+    lanes::{LaneFences, LaneSet},
 };
 
-impl Core {
+impl VerbsCore {
     /// Connects to a peer, if it is not connected.
-    pub(super) fn dial(&mut self, peer: u32) {
+    pub(super) fn ensure_connected(&mut self, peer: u32) {
         if peer == self.me {
             self.open_self();
         } else {
-            self.want(peer);
+            self.request_connection(peer);
         }
     }
 
@@ -37,7 +40,7 @@ impl Core {
     pub(super) fn connect(&mut self, peer: u32) {
         let met = self.link(peer).is_some_and(|link| link.is_made());
         if !met && self.has_spare() && index(peer) < self.peers.len() && self.closing.is_none() {
-            self.dial(peer);
+            self.ensure_connected(peer);
         }
     }
 
@@ -48,13 +51,13 @@ impl Core {
         let me = self.me;
         if self
             .link(me)
-            .is_some_and(|link| link.is_made() || link.gone.is_some())
+            .is_some_and(|link| link.is_made() || link.down.is_some())
         {
             return;
         }
         let made = self.create(me).and_then(|()| {
-            let lanes = self.link_or_new(me).lanes();
-            let ends = Ends::new(lanes, &self.ports);
+            let lanes = self.link_or_new(me).qp_addresses();
+            let ends = LaneEnds::new(lanes, &self.ports);
             self.bind(me, &ends)
         });
         match made {
@@ -64,115 +67,130 @@ impl Core {
     }
 
     /// Handles a datagram that arrived by a device.
-    pub(super) fn handle_datagram(&mut self, lane: usize, came: &Completion) {
-        let Some(datagrams) = self.words_by(lane) else {
+    pub(super) fn handle_datagram(&mut self, lane: usize, came: &IbvWc) {
+        let Some(datagrams) = self.datagram_qp(lane) else {
             return;
         };
         let bytes = datagrams.take(came);
-        if is_parcel(&bytes) && lane == FIRST {
-            return self.handle_parcel(bytes, came.src_qp);
+        if is_datagram_message(&bytes) && lane == FIRST {
+            return self.handle_datagram_message(bytes, came.src_qp);
         }
-        let first = |rank| self.peers.get(index(rank)).map(Address::first);
+        let first = |rank| self.peers.get(index(rank)).map(VerbsAddress::first);
         let Some((frame, ends)) = connect_wire::parse(&bytes, first) else {
             return;
         };
         let from = frame.message.from.rank;
-        if self.speaks_by(from, lane, came.src_qp) && from != self.me {
+        if self.is_connect_source(from, lane, came.src_qp) && from != self.me {
             if lane != FIRST {
                 let link = self.link_or_new(from);
-                (link.goes_around, link.detour) = (true, lane);
+                (link.uses_alternates, link.alternate) = (true, lane);
             }
             let ends = (!frame.lanes.as_slice().is_empty()).then_some(ends);
             if let Some(ends) = &ends {
-                self.hear_of_port(from, &ends.far[FIRST]);
+                self.update_peer_port(from, &ends.far[FIRST]);
             }
-            self.unheard.push(from, Late::Word(frame.message, ends));
+            self.deferred_datagrams
+                .push(from, DeferredDatagram::Connect(frame.message, ends));
         }
     }
 
     /// Handles the datagrams that wait, each after everything that arrived from its sender before, by any device. Devices do not
     /// report arrivals in the order in which they came by different queue pairs, and arrivals of a destroyed queue pair cannot be
     /// attributed to a peer. Returns the number of events.
-    pub(super) fn hear_late(&mut self, sink: &mut dyn Sink) -> u32 {
+    pub(super) fn deliver_deferred(&mut self, sink: &mut dyn Sink) -> u32 {
         let mut events = 0;
-        for _ in 0..self.unheard.len() {
-            let Some((from, late)) = self.unheard.pop() else {
+        for _ in 0..self.deferred_datagrams.len() {
+            let Some((from, late)) = self.deferred_datagrams.pop() else {
                 break;
             };
             if self.has_arrivals_from(from) {
-                self.unheard.push(from, late);
+                self.deferred_datagrams.push(from, late);
                 continue;
             }
             match late {
-                Late::Word(message, ends) => self.hear_word(from, message, ends),
-                Late::Parcel(bytes) => events += self.hear_parcel(from, &bytes, sink),
+                DeferredDatagram::Connect(message, ends) => {
+                    self.handle_connect_message(from, message, ends)
+                }
+                DeferredDatagram::Message(bytes) => {
+                    events += self.deliver_datagram(from, &bytes, sink)
+                }
             }
         }
         events
     }
 
     fn has_arrivals_from(&mut self, peer: u32) -> bool {
-        (0..self.rails.len()).any(|lane| self.has_arrivals_by(To { peer, lane }))
+        (0..self.rails.len()).any(|lane| self.has_arrivals_by(PeerLane { peer, lane }))
     }
 
     /// Repeats the connection messages that were not answered in time.
-    pub(super) fn redial(&mut self) {
-        if self.dialling.is_empty() {
+    pub(super) fn retry_connects(&mut self) {
+        if self.connecting.is_empty() {
             return;
         }
         let now = self.sleep.timer.now();
-        for peer in self.dialling.clone() {
-            let due = self.link(peer).and_then(|link| link.dial.next_timeout());
+        for peer in self.connecting.clone() {
+            let due = self
+                .link(peer)
+                .and_then(|link| link.connection.next_timeout());
             if due.is_some_and(|due| due <= now) {
-                self.link_or_new(peer).goes_around = true;
-                self.tell_dial(peer, Event::Timeout, None);
+                self.link_or_new(peer).uses_alternates = true;
+                self.handle_connect_event(peer, ConnectEvent::Timeout, None);
             }
         }
     }
 
     /// Returns when a turn is due next: for a retry, an eviction, a parcel, or a queue pair to destroy.
     pub(super) fn next_retry(&self) -> Option<u64> {
-        let eviction = self.scarce.as_ref().and_then(Scarce::next_eviction);
+        let eviction = self
+            .connection_cache
+            .as_ref()
+            .and_then(ConnectionCache::next_eviction);
         let links = self
-            .dialling
+            .connecting
             .iter()
             .filter_map(|peer| self.links[index(*peer)].as_ref());
-        let retries = links.filter_map(|link| link.dial.next_timeout());
-        let parcel = self.next_parcel();
-        let late = self.next_late();
+        let retries = links.filter_map(|link| link.connection.next_timeout());
+        let parcel = self.next_datagram_retry();
+        let late = self.next_drain_deadline();
         retries.chain(eviction).chain(parcel).chain(late).min()
     }
 
     /// Passes an event to the connection of a peer, and performs the actions that follow.
-    pub(super) fn tell_dial(&mut self, peer: u32, event: Event, ends: Option<Ends>) {
+    pub(super) fn handle_connect_event(
+        &mut self,
+        peer: u32,
+        event: ConnectEvent,
+        ends: Option<LaneEnds>,
+    ) {
         let mut actions = std::mem::take(&mut self.actions);
         let (now, local) = (self.sleep.timer.now(), self.local);
         let link = self.link_or_new(peer);
-        if link.gone.is_some() {
+        if link.down.is_some() {
             self.actions = actions;
             return;
         }
-        let cx = &mut Context {
+        let cx = &mut ConnectContext {
             local: &local,
             now,
             actions: &mut actions,
         };
-        let before = link.dial.state();
-        link.dial.handle(event, cx);
-        let awaited = link.dial.next_timeout().is_some();
+        let before = link.connection.state();
+        link.connection.handle(event, cx);
+        let awaited = link.connection.next_timeout().is_some();
         self.note_state(peer, before);
         if awaited {
-            self.dialling.insert(peer);
+            self.connecting.insert(peer);
         } else {
-            self.dialling.remove(&peer);
+            self.connecting.remove(&peer);
         }
         let mut next = None;
         let mut rest = actions.drain(..).peekable();
         while let Some(action) = rest.next() {
             let performed = match action {
                 // A failure follows: requests in flight end one by one, so the queue pairs are destroyed later.
-                Action::Destroy if matches!(rest.peek(), Some(Action::Fail(_))) => {
-                    self.doom(peer);
+                ConnectAction::Destroy if matches!(rest.peek(), Some(ConnectAction::Fail(_))) => {
+                    self.retire_qps(peer);
                     Ok(())
                 }
                 action => self.perform(peer, action, ends.as_ref()),
@@ -182,7 +200,7 @@ impl Core {
                 break;
             }
             // The state machine would answer a peer that was started again. Here it counts as failed, so skip the rest.
-            if self.link_or_new(peer).gone.is_some() {
+            if self.link_or_new(peer).down.is_some() {
                 break;
             }
         }
@@ -190,9 +208,9 @@ impl Core {
         actions.clear();
         self.actions = actions;
         if let Some(event) = next {
-            self.tell_dial(peer, event, None);
+            self.handle_connect_event(peer, event, None);
         } else {
-            self.settle_dial(peer);
+            self.settle_connection(peer);
         }
     }
 
@@ -200,23 +218,28 @@ impl Core {
     ///
     /// # Errors
     /// The event that happened instead.
-    fn perform(&mut self, peer: u32, action: Action, ends: Option<&Ends>) -> Result<(), Event> {
+    fn perform(
+        &mut self,
+        peer: u32,
+        action: ConnectAction,
+        ends: Option<&LaneEnds>,
+    ) -> Result<(), ConnectEvent> {
         match action {
-            Action::Create => {
+            ConnectAction::Create => {
                 let made = self.create(peer);
                 made.map_err(|why| self.handle_uncreated(peer, why))?;
             }
-            Action::Bind => {
+            ConnectAction::Bind => {
                 let bound = ends.ok_or_else(|| io::ErrorKind::InvalidData.into());
                 let bound = bound.and_then(|ends| self.bind(peer, ends));
                 bound.map_err(|why| self.handle_unbound(peer, why))?;
             }
-            Action::Send(message) => self.send_word(peer, message),
-            Action::Greet => self.greet_again(peer),
-            Action::Open => self.open(peer),
-            Action::Quiesce => self.quiesce(peer),
-            Action::Destroy => self.forget_connection(peer),
-            Action::Fail(why) => self.fail(peer, unconnected(why)),
+            ConnectAction::Send(message) => self.send_word(peer, message),
+            ConnectAction::Greet => self.greet_again(peer),
+            ConnectAction::Open => self.open(peer),
+            ConnectAction::Quiesce => self.quiesce(peer),
+            ConnectAction::Destroy => self.forget_connection(peer),
+            ConnectAction::Fail(why) => self.fail(peer, unconnected(why)),
         }
         Ok(())
     }
@@ -240,7 +263,7 @@ impl Core {
         let mut qps = Vec::new();
         let mut refused = None;
         for lane in 0..wanted {
-            match self.make_pair(To { peer, lane }) {
+            match self.make_pair(PeerLane { peer, lane }) {
                 Ok(qp) => qps.push(Some(qp)),
                 Err(why) => {
                     refused = Some(why);
@@ -257,12 +280,12 @@ impl Core {
         }
         let now = self.sleep.timer.now();
         let link = self.link_or_new(peer);
-        link.set_ways(qps, link.next_psn());
+        link.set_lanes(qps, link.next_psn());
         link.made_at = now;
         Ok(())
     }
 
-    fn make_pair(&mut self, To { peer, lane }: To) -> io::Result<Qp> {
+    fn make_pair(&mut self, PeerLane { peer, lane }: PeerLane) -> io::Result<VerbsQp> {
         let Self { rails, outbox, .. } = self;
         let rail = &mut rails[lane];
         if let Some(why) = rail.failed {
@@ -282,50 +305,50 @@ impl Core {
     }
 
     /// Handles that there is no queue pair for a peer. If no other connection can be evicted, a peer with queued commands is
-    /// marked as failed. That includes control words that nothing else carries, for which `settle_dial` would ask again and
+    /// marked as failed. That includes control words that nothing else carries, for which `settle_connection` would ask again and
     /// again. If only the peer asked, it is refused and may ask again.
-    fn handle_uncreated(&mut self, peer: u32, why: io::Error) -> Event {
-        if is_used_up(&why) && self.make_do(peer) {
-            return Event::CreateFailed;
+    fn handle_uncreated(&mut self, peer: u32, why: io::Error) -> ConnectEvent {
+        if is_used_up(&why) && self.handle_exhausted(peer) {
+            return ConnectEvent::CreateFailed;
         }
-        let talks = self.talks_to(peer);
+        let talks = self.accepts_datagrams(peer);
         let link = self.link_or_new(peer);
-        let wanted = link.dial.state() == State::ReqSent && !talks;
-        if wanted || link.has_something() {
+        let wanted = link.connection.state() == ConnectState::ReqSent && !talks;
+        if wanted || link.has_queued() {
             self.fail(peer, why);
         }
-        Event::CreateFailed
+        ConnectEvent::CreateFailed
     }
 
-    fn handle_unbound(&mut self, peer: u32, why: io::Error) -> Event {
+    fn handle_unbound(&mut self, peer: u32, why: io::Error) -> ConnectEvent {
         self.link_or_new(peer).broken.get_or_insert(why);
-        Event::Broken
+        ConnectEvent::Broken
     }
 
     /// Connects the lanes that both ranks have; a device that has failed has none. A lane that cannot be connected is left when
     /// the connection is open, if there is another lane.
-    fn bind(&mut self, peer: u32, ends: &Ends) -> io::Result<()> {
+    fn bind(&mut self, peer: u32, ends: &LaneEnds) -> io::Result<()> {
         let (me, Self { links, rails, .. }) = (self.me, self);
         let link = links[index(peer)].as_deref_mut();
         let link = link.ok_or(io::ErrorKind::NotConnected)?;
-        let lanes = ends.iter().count().min(link.ways.len());
-        for (way, rail) in link.ways.drain(lanes..).zip(&mut rails[lanes..]) {
+        let lanes = ends.iter().count().min(link.lanes.len());
+        for (way, rail) in link.lanes.drain(lanes..).zip(&mut rails[lanes..]) {
             rail.take_back(way.qp);
         }
         let mut broken = None;
-        for ((way, rail), (lane, far)) in link.ways.iter_mut().zip(rails).zip(ends.iter()) {
+        for ((way, rail), (lane, far)) in link.lanes.iter_mut().zip(rails).zip(ends.iter()) {
             let Some(qp) = &way.qp else { continue };
             if lane.qpn == 0 {
                 rail.take_back(way.qp.take());
                 way.broken = true;
-            } else if let Err(why) = rail.own.join(qp, way.psn, lane, &far) {
+            } else if let Err(why) = rail.device.join(qp, way.psn, lane, &far) {
                 way.broken = true;
                 broken.get_or_insert(why);
             } else {
-                way.holds = Holds::Some;
+                way.held_receives = HeldReceives::Some;
             }
         }
-        if link.ways.iter().all(|way| way.broken) {
+        if link.lanes.iter().all(|way| way.broken) {
             return Err(broken.unwrap_or_else(unmatched));
         }
         link.set_ends(me, peer, ends);
@@ -334,30 +357,30 @@ impl Core {
 
     fn open(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
-        (link.open, link.met, link.goes_around) = (true, true, false);
+        (link.open, link.met, link.uses_alternates) = (true, true, false);
         self.leave_broken(peer);
-        self.stay(peer);
-        self.stir(peer);
+        self.protect_from_eviction(peer);
+        self.mark_dirty(peer);
         self.flush(peer);
     }
 
     /// Sends the connection messages that found no room, as when many connections are made at the same time.
-    pub(super) fn speak_up(&mut self) {
-        while self.has_room_for_words()
-            && let Some((peer, message)) = self.unsaid.pop_front()
+    pub(super) fn flush_connect_messages(&mut self) {
+        while self.has_connect_room()
+            && let Some((peer, message)) = self.unsent_connects.pop_front()
         {
             self.send_word(peer, message);
         }
     }
 
-    fn send_word(&mut self, peer: u32, message: Message) {
-        if !self.has_room_for_words() && !self.goes_around(peer) {
-            return self.unsaid.push_back((peer, message));
+    fn send_word(&mut self, peer: u32, message: ConnectMessage) {
+        if !self.has_connect_room() && !self.uses_alternates(peer) {
+            return self.unsent_connects.push_back((peer, message));
         }
-        let mut frame = Frame::bare(message);
-        if matches!(message.kind, Kind::Request | Kind::Reply) {
+        let mut frame = ConnectFrame::bare(message);
+        if matches!(message.kind, ConnectKind::Request | ConnectKind::Reply) {
             frame.caps = CAPS_NONE;
-            frame.lanes = self.link_or_new(peer).lanes();
+            frame.lanes = self.link_or_new(peer).qp_addresses();
         }
         self.counters.connecting.add(1);
         let mut bytes = std::mem::take(&mut self.scratch);
@@ -366,31 +389,42 @@ impl Core {
         let to = self.destination(peer);
         if let Some(to) = to.filter(|_| self.rails[FIRST].failed.is_none()) {
             // Errors are ignored: the message counts as lost, and is repeated until the peer counts as unreachable.
-            let _lost = self.datagrams.send(&self.rails[FIRST].own.pd, &to, &bytes);
+            let _lost = self
+                .datagrams
+                .send(&self.rails[FIRST].device.pd, &to, &bytes);
         }
-        let once = matches!(message.kind, Kind::Reject(_));
-        self.send_around(peer, &bytes, once);
+        let once = matches!(message.kind, ConnectKind::Reject(_));
+        self.send_by_alternates(peer, &bytes, once);
         self.scratch = bytes;
     }
 
     /// Notes that data or a greeting came from a peer whose connection was not known to be complete.
-    pub(super) fn hear_data(&mut self, peer: u32, data: Event) {
-        let half = self
-            .link(peer)
-            .is_some_and(|link| matches!(link.dial.state(), State::RepSent | State::Bound));
+    pub(super) fn note_peer_data(&mut self, peer: u32, data: ConnectEvent) {
+        let half = self.link(peer).is_some_and(|link| {
+            matches!(
+                link.connection.state(),
+                ConnectState::RepSent | ConnectState::Bound
+            )
+        });
         if half {
-            self.tell_dial(peer, data, None);
+            self.handle_connect_event(peer, data, None);
         }
     }
 }
 
-impl Own {
+impl RailDevice {
     /// Connects a queue pair of this device to a peer's end.
-    pub(super) fn join(&self, qp: &Qp, psn: u32, lane: Lane, far: &Far) -> io::Result<()> {
+    pub(super) fn join(
+        &self,
+        qp: &VerbsQp,
+        psn: u32,
+        lane: QpAddress,
+        far: &RemotePort,
+    ) -> io::Result<()> {
         if far.ethernet != self.ethernet {
             return Err(unlike());
         }
-        qp.connect(&Connect {
+        qp.connect(&QpConnectParams {
             route: far.route(self.port, self.gid_index, self.ethernet),
             qpn: lane.qpn,
             our_psn: psn,
@@ -403,17 +437,17 @@ impl Own {
     }
 }
 
-impl Link {
+impl VerbsLink {
     /// Sets the peer's ends of the lanes. All lanes with a queue pair work from now on.
-    pub(super) fn set_ends(&mut self, me: u32, peer: u32, ends: &Ends) {
-        let lanes = self.ways.len();
-        self.far = ends.iter().map(|(_, far)| far).take(lanes).collect();
-        let present = (0..).zip(&self.ways).filter(|(_, way)| way.qp.is_some());
+    pub(super) fn set_ends(&mut self, me: u32, peer: u32, ends: &LaneEnds) {
+        let lanes = self.lanes.len();
+        self.remote_ports = ends.iter().map(|(_, far)| far).take(lanes).collect();
+        let present = (0..).zip(&self.lanes).filter(|(_, way)| way.qp.is_some());
         let present = present.fold(LaneSet::EMPTY, |all, (lane, _)| all.with(lane));
-        self.fences = Fences::new(present);
+        self.fences = LaneFences::new(present);
         self.left = LaneSet::EMPTY;
         self.home = self.home_of(me, peer);
-        self.heard_by = self.home;
+        self.arrival_lane = self.home;
     }
 }
 
@@ -425,17 +459,17 @@ fn is_used_up(why: &io::Error) -> bool {
     )
 }
 
-impl Rail {
+impl VerbsRail {
     /// Makes a queue pair on this device, whose requests complete in `sends`.
-    pub(super) fn pair(&self, sends: &Arc<Cq>) -> io::Result<Qp> {
+    pub(super) fn pair(&self, sends: &Arc<VerbsCq>) -> io::Result<VerbsQp> {
         let queues = [sends, &self.inbox.cq];
-        let qp = Qp::connected(&self.own.pd, queues, &self.inbox.srq, REQUESTS_MAX)?;
-        qp.init(self.own.port)?;
+        let qp = VerbsQp::connected(&self.device.pd, queues, &self.inbox.srq, REQUESTS_MAX)?;
+        qp.init(self.device.port)?;
         Ok(qp)
     }
 
     /// Drops a queue pair that is not needed. Nothing was posted to it.
-    fn take_back(&mut self, qp: Option<Qp>) {
+    fn take_back(&mut self, qp: Option<VerbsQp>) {
         if let Some(qp) = qp {
             self.by_qpn.remove(&qp.number());
             self.inbox.release();
@@ -443,15 +477,15 @@ impl Rail {
     }
 
     /// Returns this device's port, as peers name it.
-    pub(super) const fn port(&self, table: u32, words: u32) -> Far {
-        Far {
-            gid: self.own.gid,
-            lid: self.own.lid,
-            mtu: self.own.mtu,
-            reads: self.own.reads_in,
-            ethernet: self.own.ethernet,
+    pub(super) const fn port(&self, table: u32, words: u32) -> RemotePort {
+        RemotePort {
+            gid: self.device.gid,
+            lid: self.device.lid,
+            mtu: self.device.mtu,
+            reads: self.device.reads_in,
+            ethernet: self.device.ethernet,
             table,
-            words,
+            datagram_qpn: words,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Parcels: short messages to peers without a connection, as datagrams, if the scheme says so.
 //!
-//! The hosts number and acknowledge them ([`Parcels`](crate::connect)). So a first message waits for nothing, a peer that gets
-//! many messages is connected meanwhile, and a peer whose connection was evicted is still reached. Only messages and the goodbye
-//! go as parcels, and only if nothing waits before them. A peer with another scheme, because its adapter or its settings are
-//! different, says so in its address, and is connected instead.
+//! The hosts number and acknowledge them ([`DatagramMessages`](crate::connect)). So a first message waits for nothing, a peer
+//! that gets many messages is connected meanwhile, and a peer whose connection was evicted is still reached. Only messages and
+//! the goodbye go as parcels, and only if nothing waits before them. A peer with another scheme, because its adapter or its
+//! settings are different, says so in its address, and is connected instead.
 //!
 //! **Order.** No parcel begins while there is a connection, or while one is drained. Nothing goes by a new connection before the
 //! peer has acknowledged all parcels. A parcel is delivered after everything that came by the connection before it.
@@ -16,22 +16,22 @@
 use std::collections::BTreeSet;
 
 use super::{
-    core::{Core, index},
-    datagrams::Destination,
-    inbox::HEADER_MAX,
-    deferred_datagrams::Late,
-    lane::FIRST,
+    core::{VerbsCore, index},
+    datagrams::DatagramDestination,
+    deferred_datagrams::DeferredDatagram,
     diagnose::unconnected,
-    wire::{Arrival, HEAD, WORD_MAX, Word, message_head, parse},
+    inbox::HEADER_MAX,
+    lane::FIRST,
+    wire::{HEAD, VerbsArrival, VerbsControlWord, WORD_MAX, message_head, parse},
 };
 use crate::{
-    connect::{Scheme, State, Why},
-    driver::{Down, Payload, Peer, Sink},
+    connect::{ConnectFailure, ConnectPolicy, ConnectState},
+    driver::{DownCause, PayloadView, Sink, WorldRank},
 };
 
 /// Peers with parcels or acknowledgments in flight.
 #[derive(Debug, Default)]
-pub(super) struct Talks {
+pub(super) struct DatagramPeers {
     /// True if the scheme has parcels.
     pub(super) on: bool,
     /// Peers that have not acknowledged all parcels.
@@ -40,23 +40,23 @@ pub(super) struct Talks {
     owed: BTreeSet<u32>,
 }
 
-impl Talks {
-    pub(super) fn of(scheme: Scheme) -> Self {
+impl DatagramPeers {
+    pub(super) fn of(scheme: ConnectPolicy) -> Self {
         Self {
-            on: scheme == Scheme::Hybrid,
+            on: scheme == ConnectPolicy::Hybrid,
             ..Self::default()
         }
     }
 
     /// Returns true if no parcel and no acknowledgment is outstanding.
-    pub(super) fn are_over(&self) -> bool {
+    pub(super) fn are_acknowledged(&self) -> bool {
         self.busy.is_empty() && self.owed.is_empty()
     }
 }
 
-impl Core {
+impl VerbsCore {
     /// Sends a message without a connection. Returns false if it cannot go as a parcel.
-    pub(super) fn send_parcel(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
+    pub(super) fn send_datagram(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
         if !self.may_send_parcel(to, HEAD + header.len() + body.len()) {
             return false;
         }
@@ -70,9 +70,9 @@ impl Core {
     }
 
     /// Sends the goodbye without a connection. Returns false if it cannot go as a parcel.
-    pub(super) fn send_last_parcel(&mut self, to: u32, how: Down) -> bool {
+    pub(super) fn send_datagram_goodbye(&mut self, to: u32, how: DownCause) -> bool {
         let mut bytes = [0; WORD_MAX];
-        let len = Word::Bye(how).encode(0, &mut bytes);
+        let len = VerbsControlWord::Goodbye(how).encode(0, &mut bytes);
         let may = self.may_send_parcel(to, len);
         if may {
             let parcel = [&parcel_head(self.me), &bytes[..len]].concat();
@@ -83,37 +83,43 @@ impl Core {
 
     /// Returns true if parcels may go to a peer: both use them, and the peer knows where to answer. They only go by the first
     /// devices, which must work on both sides, as far as is known.
-    pub(super) fn talks_to(&self, peer: u32) -> bool {
+    pub(super) fn accepts_datagrams(&self, peer: u32) -> bool {
         let hears = self.peers.get(index(peer)).is_some_and(|its| its.parcels);
         let link = self.links.get(index(peer)).and_then(Option::as_deref);
         let first = link.is_none_or(|link| link.lanes_at_work().has(0));
-        self.talks.on && hears && first && !self.moved && self.rails[FIRST].failed.is_none()
+        self.datagram_peers.on
+            && hears
+            && first
+            && !self.moved
+            && self.rails[FIRST].failed.is_none()
     }
 
     fn may_send_parcel(&mut self, to: u32, len: usize) -> bool {
-        if !self.talks_to(to) || to == self.me || PARCEL_HEAD + len > self.parcel_max(to) {
+        if !self.accepts_datagrams(to) || to == self.me || PARCEL_HEAD + len > self.parcel_max(to) {
             return false;
         }
         let link = self.link_or_new(to);
-        let first = link.waiting.is_empty() && link.parked.is_empty() && link.counts == 0;
-        link.gone.is_none() && !link.is_connected() && first && link.parcels.has_room()
+        let first = link.message_queue.is_empty() && link.backlog.is_empty() && link.counts == 0;
+        link.down.is_none() && !link.is_connected() && first && link.datagram_messages.has_room()
     }
 
     /// Returns the bytes that one packet carries to a peer.
     fn parcel_max(&self, peer: u32) -> usize {
-        let mtu = self.peers[index(peer)].mtu.min(self.rails[FIRST].own.mtu);
+        let mtu = self.peers[index(peer)]
+            .mtu
+            .min(self.rails[FIRST].device.mtu);
         (128 << mtu).min(self.datagrams.longest())
     }
 
     fn post_parcel(&mut self, to: u32, parcel: Vec<u8>) {
         let link = self.link_or_new(to);
         link.met = true;
-        let much = link.parcels.push(parcel.into());
-        let idle = link.dial.state() == State::Idle;
-        self.talks.busy.insert(to);
+        let much = link.datagram_messages.push(parcel.into());
+        let idle = link.connection.state() == ConnectState::Idle;
+        self.datagram_peers.busy.insert(to);
         self.send_parcels(to);
         if much && idle && self.closing.is_none() {
-            self.want(to);
+            self.request_connection(to);
         }
     }
 
@@ -126,28 +132,28 @@ impl Core {
             rails,
             local,
             counters,
-            talks,
+            datagram_peers: talks,
             ..
         } = self;
         let (Some(to), Some(link)) = (to, links[index(peer)].as_deref_mut()) else {
             return;
         };
-        let answer = link.parcels.expected();
+        let answer = link.datagram_messages.expected();
         while datagrams.has_room()
-            && let Some((number, parcel)) = link.parcels.next(local, now)
+            && let Some((number, parcel)) = link.datagram_messages.next(local, now)
         {
             put_numbers(parcel, number, answer);
             counters.datagrams.add(1);
             // A parcel that is lost here is like one lost on its way.
-            let _lost = datagrams.send(&rails[FIRST].own.pd, &to, parcel);
+            let _lost = datagrams.send(&rails[FIRST].device.pd, &to, parcel);
             talks.owed.remove(&peer);
         }
     }
 
     /// Returns where a peer receives datagrams.
-    pub(super) fn destination(&self, peer: u32) -> Option<Destination> {
-        let (own, to) = (&self.rails[FIRST].own, self.peers.get(index(peer))?);
-        Some(Destination {
+    pub(super) fn destination(&self, peer: u32) -> Option<DatagramDestination> {
+        let (own, to) = (&self.rails[FIRST].device, self.peers.get(index(peer))?);
+        Some(DatagramDestination {
             peer,
             route: to.first().route(own.port, own.gid_index, own.ethernet),
             qpn: to.qpn,
@@ -156,18 +162,18 @@ impl Core {
     }
 
     /// Sends outstanding acknowledgments, and parcels that found no room.
-    pub(super) fn talk(&mut self) {
+    pub(super) fn flush_datagrams(&mut self) {
         while self.datagrams.has_room()
-            && let Some(peer) = self.talks.owed.pop_first()
+            && let Some(peer) = self.datagram_peers.owed.pop_first()
         {
             let Some(to) = self.destination(peer) else {
                 continue;
             };
-            let answer = self.link_or_new(peer).parcels.expected();
+            let answer = self.link_or_new(peer).datagram_messages.expected();
             let mut bytes = parcel_head(self.me);
             put_numbers(&mut bytes, 0, answer);
             self.counters.datagrams.add(1);
-            let pd = &self.rails[FIRST].own.pd;
+            let pd = &self.rails[FIRST].device.pd;
             let _lost = self.datagrams.send(pd, &to, &bytes); // the peer sends its parcel again
         }
         for peer in self.late().collect::<Vec<_>>() {
@@ -176,93 +182,103 @@ impl Core {
     }
 
     /// Repeats the parcels that were not acknowledged in time. A peer that acknowledges nothing is marked as failed.
-    pub(super) fn talk_again(&mut self) {
-        if self.talks.busy.is_empty() {
+    pub(super) fn retry_datagrams(&mut self) {
+        if self.datagram_peers.busy.is_empty() {
             return;
         }
         let now = self.sleep.timer.now();
         let local = self.local;
-        let all: Vec<u32> = self.talks.busy.iter().copied().collect();
+        let all: Vec<u32> = self.datagram_peers.busy.iter().copied().collect();
         for peer in all {
-            if !self.link_or_new(peer).parcels.handle_time(&local, now) {
-                self.fail(peer, unconnected(Why::Unreachable));
+            if !self
+                .link_or_new(peer)
+                .datagram_messages
+                .handle_time(&local, now)
+            {
+                self.fail(peer, unconnected(ConnectFailure::Unreachable));
             }
         }
     }
 
     /// Returns when the next parcel must be repeated.
-    pub(super) fn next_parcel(&self) -> Option<u64> {
-        let links = self.talks.busy.iter();
+    pub(super) fn next_datagram_retry(&self) -> Option<u64> {
+        let links = self.datagram_peers.busy.iter();
         links
-            .filter_map(|peer| self.links[index(*peer)].as_ref()?.parcels.next_timeout())
+            .filter_map(|peer| {
+                self.links[index(*peer)]
+                    .as_ref()?
+                    .datagram_messages
+                    .next_timeout()
+            })
             .min()
     }
 
     /// Returns true if something will leave as soon as there is room.
-    pub(super) fn has_parcels(&self) -> bool {
-        !self.talks.owed.is_empty() || self.late().next().is_some()
+    pub(super) fn has_datagrams_to_send(&self) -> bool {
+        !self.datagram_peers.owed.is_empty() || self.late().next().is_some()
     }
 
     /// Returns the peers with parcels that must leave.
     fn late(&self) -> impl Iterator<Item = u32> + '_ {
         let waits = |peer: &u32| {
             let link = self.links[index(*peer)].as_deref();
-            link.is_some_and(|link| link.parcels.has_next())
+            link.is_some_and(|link| link.datagram_messages.has_next())
         };
-        self.talks.busy.iter().copied().filter(waits)
+        self.datagram_peers.busy.iter().copied().filter(waits)
     }
 
     /// Handles that the first device has failed. No acknowledgment is sent or received any more, so peers that still owe some are
     /// marked as failed.
-    pub(super) fn break_parcels(&mut self, why: &'static str) {
-        self.talks.owed.clear();
-        for peer in std::mem::take(&mut self.talks.busy) {
+    pub(super) fn fail_datagrams(&mut self, why: &'static str) {
+        self.datagram_peers.owed.clear();
+        for peer in std::mem::take(&mut self.datagram_peers.busy) {
             self.fail(peer, std::io::Error::other(why));
         }
     }
 
     /// Drops all parcels for a peer that is down.
-    pub(super) fn drop_parcels(&mut self, peer: u32) {
-        self.link_or_new(peer).parcels.clear();
-        self.talks.busy.remove(&peer);
+    pub(super) fn drop_datagrams(&mut self, peer: u32) {
+        self.link_or_new(peer).datagram_messages.clear();
+        self.datagram_peers.busy.remove(&peer);
     }
 
     /// Handles a datagram that is no connection message. The parcel in it, if there is one, waits for its turn.
-    pub(super) fn handle_parcel(&mut self, bytes: Vec<u8>, qpn: u32) {
+    pub(super) fn handle_datagram_message(&mut self, bytes: Vec<u8>, qpn: u32) {
         let Some((from, answer)) = parse_head(&bytes) else {
             return;
         };
         let known = self.peers.get(index(from)).is_some_and(|p| p.qpn == qpn);
-        if !known || from == self.me || !self.talks.on {
+        if !known || from == self.me || !self.datagram_peers.on {
             return;
         }
         let (local, now) = (self.local, self.sleep.timer.now());
         let link = self.link_or_new(from);
-        if link.parcels.handle_answer(answer, &local, now) {
+        if link.datagram_messages.handle_ack(answer, &local, now) {
             link.answers += 1;
-            if link.parcels.is_answered() {
-                self.talks.busy.remove(&from);
+            if link.datagram_messages.is_acknowledged() {
+                self.datagram_peers.busy.remove(&from);
             }
-            self.stir(from);
+            self.mark_dirty(from);
         }
         if bytes.len() > PARCEL_HEAD {
-            self.unheard.push(from, Late::Parcel(bytes));
+            self.deferred_datagrams
+                .push(from, DeferredDatagram::Message(bytes));
         }
     }
 
     /// Delivers a parcel, if it is the next one. Returns the number of events.
-    pub(super) fn hear_parcel(&mut self, from: u32, bytes: &[u8], sink: &mut dyn Sink) -> u32 {
+    pub(super) fn deliver_datagram(&mut self, from: u32, bytes: &[u8], sink: &mut dyn Sink) -> u32 {
         let link = self.link_or_new(from);
-        if link.gone == Some(Down::Failed) {
+        if link.down == Some(DownCause::Failed) {
             return 0;
         }
         let next = bytes
             .first_chunk()
-            .is_some_and(|head| link.parcels.take(word(head, NUMBER_AT)));
-        let heard = next && link.gone.is_none();
+            .is_some_and(|head| link.datagram_messages.take(word(head, NUMBER_AT)));
+        let heard = next && link.down.is_none();
         link.met |= heard;
         if self.rails[FIRST].failed.is_none() {
-            self.talks.owed.insert(from);
+            self.datagram_peers.owed.insert(from);
         }
         if !heard {
             return 0;
@@ -272,14 +288,14 @@ impl Core {
         let seen = message.len().min(WORD_MAX);
         first[..seen].copy_from_slice(&message[..seen]);
         match parse(&first, message.len()) {
-            Ok((Arrival::Message { header }, _)) if header <= HEADER_MAX => {
+            Ok((VerbsArrival::Message { header }, _)) if header <= HEADER_MAX => {
                 let (header, body) = message[HEAD..].split_at(header);
                 self.counters.messages_received.add(1);
-                sink.message(Peer(from), header, Payload::from_slice(body));
+                sink.message(WorldRank(from), header, PayloadView::from_slice(body));
                 1
             }
-            Ok((Arrival::Word(Word::Bye(how)), _)) => {
-                self.part(from, how);
+            Ok((VerbsArrival::Control(VerbsControlWord::Goodbye(how)), _)) => {
+                self.report_peer_down(from, how);
                 0
             }
             _ => {
@@ -304,7 +320,7 @@ fn put_numbers(bytes: &mut [u8], number: u32, answer: u32) {
 }
 
 /// Returns true if a datagram is a parcel, or an acknowledgment of parcels.
-pub(super) fn is_parcel(bytes: &[u8]) -> bool {
+pub(super) fn is_datagram_message(bytes: &[u8]) -> bool {
     bytes.first() == Some(&PARCEL)
 }
 

@@ -7,21 +7,24 @@ use std::{
 };
 
 use super::{
-    abi::{Completion, WC_SUCCESS},
+    abi::{IbvWc, WC_SUCCESS},
     connect_wire,
-    objects::{Access, Ah, Carried, Cq, Mr, Pd, Qp, Route, What, Work},
+    objects::{
+        DatagramBytes, MrAccess, PortRoute, VerbsAh, VerbsCq, VerbsMr, VerbsPd, VerbsQp, WorkOp,
+        WorkRequest,
+    },
 };
-use crate::{lanes::RAILS_MAX, memory::Region};
+use crate::{lanes::RAILS_MAX, memory::MemoryRegion};
 
 /// A queue pair for datagrams, and the routes to peers.
 #[derive(Debug)]
-pub(super) struct Datagrams {
-    pub(super) qp: Qp,
-    mr: Mr,
-    memory: Region,
-    ways: BTreeMap<u32, (Route, Ah)>,
+pub(super) struct DatagramQp {
+    pub(super) qp: VerbsQp,
+    mr: VerbsMr,
+    memory: MemoryRegion,
+    ways: BTreeMap<u32, (PortRoute, VerbsAh)>,
     /// Address handles of former routes, which datagrams in flight may still use.
-    left: Vec<Ah>,
+    left: Vec<VerbsAh>,
     /// Bytes of the longest datagram, and of a buffer that it arrives in.
     longest: usize,
     buffer_len: usize,
@@ -45,22 +48,26 @@ pub(super) struct Datagrams {
 
 /// Destination of a datagram.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Destination {
+pub(super) struct DatagramDestination {
     pub(super) peer: u32,
-    pub(super) route: Route,
+    pub(super) route: PortRoute,
     pub(super) qpn: u32,
     pub(super) qkey: u32,
 }
 
-impl Datagrams {
+impl DatagramQp {
     /// Makes the queue pair, for connection messages and for datagrams of up to `longest` bytes.
-    pub(super) fn new(pd: &Arc<Pd>, queues: [&Arc<Cq>; 2], longest: usize) -> io::Result<Self> {
+    pub(super) fn new(
+        pd: &Arc<VerbsPd>,
+        queues: [&Arc<VerbsCq>; 2],
+        longest: usize,
+    ) -> io::Result<Self> {
         let longest = longest.max(WORD_MAX);
         let buffer_len = (ADDRESS_LEN + longest).next_multiple_of(64);
         let len = RECEIVES as usize * buffer_len + SENDS as usize * longest;
-        let memory = Region::anonymous(len)?;
-        let mr = Mr::new(pd, memory.range(), Access::Write)?;
-        let qp = Qp::datagrams(pd, queues, SENDS, RECEIVES)?;
+        let memory = MemoryRegion::anonymous(len)?;
+        let mr = VerbsMr::new(pd, memory.range(), MrAccess::Write)?;
+        let qp = VerbsQp::datagrams(pd, queues, SENDS, RECEIVES)?;
         let ways = BTreeMap::new();
         Ok(Self {
             qp,
@@ -136,18 +143,23 @@ impl Datagrams {
     }
 
     /// Sends bytes, or drops them if there is no room.
-    pub(super) fn send(&mut self, pd: &Arc<Pd>, to: &Destination, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn send(
+        &mut self,
+        pd: &Arc<VerbsPd>,
+        to: &DatagramDestination,
+        bytes: &[u8],
+    ) -> io::Result<()> {
         if !self.has_room() || bytes.len() > self.longest || self.broken {
             return Ok(());
         }
         let bytes = if bytes.len() <= self.qp.inline_max() {
-            Carried::Inline(bytes)
+            DatagramBytes::Inline(bytes)
         } else {
             // At most this many are in flight, and they leave in order, so this place is free.
             let buffers = RECEIVES as usize * self.buffer_len;
             let at = buffers + self.sent % SENDS as usize * self.longest;
             self.memory.write(at, bytes);
-            Carried::From(self.mr.piece(at, bytes.len()))
+            DatagramBytes::From(self.mr.piece(at, bytes.len()))
         };
         let known = self.ways.get(&to.peer);
         if known.is_some_and(|(route, _)| *route != to.route) {
@@ -155,20 +167,20 @@ impl Datagrams {
         }
         let (_, way) = match self.ways.entry(to.peer) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert((to.route, Ah::new(pd, &to.route)?)),
+            Entry::Vacant(new) => new.insert((to.route, VerbsAh::new(pd, &to.route)?)),
         };
         let covers = self.unsignaled + 1;
         let signaled = covers >= SIGNAL_EVERY || self.ends;
         let (qpn, qkey) = (to.qpn, to.qkey);
-        let what = What::Datagram {
+        let what = WorkOp::Datagram {
             bytes,
             way,
             qpn,
             qkey,
         };
-        self.qp.post(&[Work {
+        self.qp.post(&[WorkRequest {
             id: u64::from(covers),
-            what,
+            op: what,
             signaled,
             solicited: true,
         }])?;
@@ -188,7 +200,7 @@ impl Datagrams {
     }
 
     /// Handles a completion. A success covers the datagrams before it that asked for none; after a failure each has its own.
-    pub(super) fn handle_sent(&mut self, over: &Completion) {
+    pub(super) fn handle_sent(&mut self, over: &IbvWc) {
         let covers = u32::try_from(over.wr_id).unwrap_or(u32::MAX);
         let covers = if self.flushes { 1 } else { covers };
         self.under_way = self.under_way.saturating_sub(covers);
@@ -201,7 +213,7 @@ impl Datagrams {
 
     /// Returns an arrived datagram without the sender's address before it, and posts its buffer again. Returns nothing if the
     /// device gave the buffer back.
-    pub(super) fn take(&mut self, came: &Completion) -> Vec<u8> {
+    pub(super) fn take(&mut self, came: &IbvWc) -> Vec<u8> {
         if came.status != WC_SUCCESS {
             self.missing.push(came.wr_id);
             self.give_up();
@@ -214,7 +226,7 @@ impl Datagrams {
         bytes
     }
 
-    fn read(&self, came: &Completion) -> Vec<u8> {
+    fn read(&self, came: &IbvWc) -> Vec<u8> {
         let len = (came.byte_len as usize)
             .min(self.buffer_len)
             .saturating_sub(ADDRESS_LEN);

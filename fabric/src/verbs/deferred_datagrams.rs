@@ -2,29 +2,29 @@
 
 use std::collections::VecDeque;
 
-use super::connect_wire::Ends;
-use crate::connect::Message;
+use super::connect_wire::LaneEnds;
+use crate::connect::ConnectMessage;
 
 /// Datagrams with their senders. One that finds no room is lost like any other, and sent again.
 #[derive(Debug, Default)]
-pub(super) struct Unheard(VecDeque<(u32, Late)>);
+pub(super) struct DeferredDatagrams(VecDeque<(u32, DeferredDatagram)>);
 
 /// A datagram that waits for its turn.
 #[derive(Debug)]
-pub(super) enum Late {
+pub(super) enum DeferredDatagram {
     /// A connection message, with the peer's ends if it names them.
-    Word(Message, Option<Ends>),
-    Parcel(Vec<u8>),
+    Connect(ConnectMessage, Option<LaneEnds>),
+    Message(Vec<u8>),
 }
 
-impl Unheard {
-    pub(super) fn push(&mut self, from: u32, late: Late) {
+impl DeferredDatagrams {
+    pub(super) fn push(&mut self, from: u32, late: DeferredDatagram) {
         if self.0.len() < UNHEARD_MAX {
             self.0.push_back((from, late));
         }
     }
 
-    pub(super) fn pop(&mut self) -> Option<(u32, Late)> {
+    pub(super) fn pop(&mut self) -> Option<(u32, DeferredDatagram)> {
         self.0.pop_front()
     }
 
@@ -43,13 +43,13 @@ const UNHEARD_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {
-    use super::{Late, UNHEARD_MAX, Unheard};
+    use super::{DeferredDatagram, DeferredDatagrams, UNHEARD_MAX};
 
     #[test]
     fn datagrams_that_come_faster_than_they_can_be_heard_are_lost() {
-        let mut unheard = Unheard::default();
+        let mut unheard = DeferredDatagrams::default();
         for nth in (0..).take(UNHEARD_MAX + 1) {
-            unheard.push(nth, Late::Parcel(Vec::new()));
+            unheard.push(nth, DeferredDatagram::Message(Vec::new()));
         }
         let heard: Vec<u32> = std::iter::from_fn(|| Some(unheard.pop()?.0)).collect();
         assert!(heard.into_iter().eq((0..).take(UNHEARD_MAX)));

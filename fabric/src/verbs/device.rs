@@ -9,17 +9,17 @@ use crate::lanes::RAILS_MAX;
 
 /// The ports that a rank opens.
 #[derive(Debug)]
-pub(super) struct Chosen {
+pub(super) struct PortChoice {
     /// Ports, with their weights.
-    pub(super) ports: Vec<(Port, u32)>,
+    pub(super) ports: Vec<(DevicePort, u32)>,
     /// Ports that are down, if none was named.
-    pub(super) left_out: Vec<Port>,
+    pub(super) left_out: Vec<DevicePort>,
 }
 
 /// A port of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Port {
+pub struct DevicePort {
     /// Name of the device in the kernel, like `mlx5_0`.
     pub device: String,
     /// Number of the port on its device, from 1.
@@ -32,7 +32,7 @@ pub struct Port {
     subnet: String,
 }
 
-impl Port {
+impl DevicePort {
     /// Returns all ports of this machine, in the order of their names.
     ///
     /// # Errors
@@ -61,11 +61,11 @@ impl Port {
     ///
     /// # Errors
     /// A name or a weight is wrong, or no port is active.
-    pub(super) fn choose(names: Option<&str>, place: u32) -> io::Result<Chosen> {
+    pub(super) fn choose(names: Option<&str>, place: u32) -> io::Result<PortChoice> {
         let all = Self::all()?;
         let ports = Self::choose_all(&all, names, place)?;
         let left_out = names.map_or_else(|| Self::left_out(&all, &ports[0].0), |_| Vec::new());
-        Ok(Chosen { ports, left_out })
+        Ok(PortChoice { ports, left_out })
     }
 
     /// Returns the ports that would be used beside `chosen`, or instead of it, if they were not down.
@@ -181,19 +181,19 @@ impl Port {
     }
 }
 
-impl std::fmt::Display for Port {
+impl std::fmt::Display for DevicePort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.device, self.port)
     }
 }
 
-fn ports_of(device: &Path, name: &str) -> Vec<Port> {
+fn ports_of(device: &Path, name: &str) -> Vec<DevicePort> {
     let ports = device.join("ports");
     let all = entries(&ports).into_iter().filter_map(|port| {
         let of = |file: &str| read(&ports.join(&port).join(file)).unwrap_or_default();
         let ethernet = of("link_layer") == "Ethernet";
         let subnet = of("gids/0").get(..SUBNET_LEN).map(str::to_owned);
-        Some(Port {
+        Some(DevicePort {
             device: name.to_owned(),
             port: port.parse().ok()?,
             active: of("state").contains("ACTIVE"),
@@ -230,10 +230,10 @@ const IPV4_MAPPED: &str = "0000:0000:0000:0000:0000:ffff:";
 
 #[cfg(test)]
 mod tests {
-    use super::{Path, Port, fs};
+    use super::{DevicePort, Path, fs};
 
-    fn port(device: &str, active: bool) -> Port {
-        Port {
+    fn port(device: &str, active: bool) -> DevicePort {
+        DevicePort {
             device: device.to_owned(),
             port: 1,
             active,
@@ -242,8 +242,8 @@ mod tests {
         }
     }
 
-    fn infiniband(device: &str, subnet: &str) -> Port {
-        Port {
+    fn infiniband(device: &str, subnet: &str) -> DevicePort {
+        DevicePort {
             ethernet: false,
             subnet: subnet.to_owned(),
             ..port(device, true)
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn ranks_of_a_node_take_turns_among_ports_of_one_network_only() {
-        let off = Port {
+        let off = DevicePort {
             active: false,
             ..infiniband("f", "y")
         };
@@ -264,9 +264,13 @@ mod tests {
             infiniband("e", "x"),
             off,
         ];
-        let of = |place| Port::choose_from(all.to_vec(), None, place).unwrap().device;
+        let of = |place| {
+            DevicePort::choose_from(all.to_vec(), None, place)
+                .unwrap()
+                .device
+        };
         assert_eq!([0, 1, 2, 3].map(of), ["b", "e", "b", "e"]);
-        let named = Port::choose_from(all.to_vec(), Some("c"), 0);
+        let named = DevicePort::choose_from(all.to_vec(), Some("c"), 0);
         assert_eq!(named.unwrap().device, "c");
     }
 
@@ -281,7 +285,7 @@ mod tests {
             let gid = "fe80:0000:0000:0007:0002:c903:0000:1492\n";
             fs::write(port.join("gids/0"), gid).unwrap();
         }
-        let all = Port::all_in(&root).unwrap();
+        let all = DevicePort::all_in(&root).unwrap();
         fs::remove_dir_all(&root).unwrap();
         let networks = [infiniband("x", "fe80:0000:0000:0007"), port("y", true)];
         assert_eq!(all, networks);
@@ -290,22 +294,26 @@ mod tests {
     #[test]
     fn ranks_of_a_node_take_turns_among_the_ports_that_are_up() {
         let all = [port("a", true), port("b", false), port("c", true)];
-        let of = |place| Port::choose_from(all.to_vec(), None, place).unwrap().device;
+        let of = |place| {
+            DevicePort::choose_from(all.to_vec(), None, place)
+                .unwrap()
+                .device
+        };
         assert_eq!([of(0), of(1), of(2)], ["a", "c", "a"]);
     }
 
     #[test]
     fn of_those_that_are_down_who_named_none_hears_which_would_have_been_used() {
-        let down = |port: Port| Port {
+        let down = |port: DevicePort| DevicePort {
             active: false,
             ..port
         };
-        let left_out = |all: &[Port]| {
-            let chosen = Port::choose_all(all, None, 1).unwrap();
-            let left_out = Port::left_out(all, &chosen[0].0);
+        let left_out = |all: &[DevicePort]| {
+            let chosen = DevicePort::choose_all(all, None, 1).unwrap();
+            let left_out = DevicePort::left_out(all, &chosen[0].0);
             left_out.into_iter().map(|port| port.device).collect()
         };
-        let of = |all: &[Port]| -> String { left_out(all) };
+        let of = |all: &[DevicePort]| -> String { left_out(all) };
         let (a, b) = (port("a", true), infiniband("b", "x"));
         assert_eq!(of(&[a.clone(), b.clone()]), "");
         assert_eq!(of(&[a.clone(), port("c", false)]), "c");
@@ -320,7 +328,7 @@ mod tests {
     #[test]
     fn a_name_that_is_none_or_down_is_an_error_with_those_there_are() {
         let all = [port("a", true), port("b", false)];
-        let of = |name| Port::choose_from(all.to_vec(), Some(name), 0);
+        let of = |name| DevicePort::choose_from(all.to_vec(), Some(name), 0);
         assert_eq!(of("a").unwrap().device, "a");
         assert_eq!(
             of("b:1").unwrap().device,
@@ -332,14 +340,14 @@ mod tests {
             assert!(why.contains("a:1, b:1 (down)"), "{why}");
             assert!(why.contains("RIPSTOP_VERBS_DEVICE"), "{why}");
         }
-        assert!(Port::choose_from(vec![port("b", false)], None, 0).is_err());
+        assert!(DevicePort::choose_from(vec![port("b", false)], None, 0).is_err());
     }
 
     #[test]
     fn several_devices_are_named_in_their_order_with_what_they_are_worth() {
         let all = ["a", "b", "c", "d", "e"].map(|name| port(name, true));
-        let of = |names| Port::choose_all(&all, names, 1);
-        let names = |chosen: Vec<(Port, u32)>| {
+        let of = |names| DevicePort::choose_all(&all, names, 1);
+        let names = |chosen: Vec<(DevicePort, u32)>| {
             let all = chosen
                 .iter()
                 .map(|(port, weight)| (port.to_string(), *weight));
@@ -384,7 +392,7 @@ mod tests {
                 write(&format!("{device}/ports/1/gid_attrs/types/{index}"), kind);
             }
         }
-        let all = Port::all_in(&root).unwrap();
+        let all = DevicePort::all_in(&root).unwrap();
         let index: Vec<_> = all.iter().map(|port| port.gid_index_in(&root)).collect();
         fs::remove_dir_all(&root).unwrap();
         assert_eq!(all, ["x", "y", "z"].map(|device| port(device, true)));
@@ -397,7 +405,7 @@ mod tests {
             "{why}"
         );
         assert!(
-            Port::all_in(Path::new("/nowhere"))
+            DevicePort::all_in(Path::new("/nowhere"))
                 .unwrap_err()
                 .to_string()
                 .contains("RDMA device")

@@ -4,32 +4,32 @@ use std::io;
 
 use super::{
     abi::{WC_FLUSHED, WC_RETRIES_EXCEEDED},
-    core::Core,
+    core::VerbsCore,
 };
 use crate::{
-    connect::{Reason, Why},
-    driver::Down,
+    connect::{ConnectFailure, RejectReason},
+    driver::DownCause,
 };
 
-impl Core {
+impl VerbsCore {
     /// Marks a peer as failed, for this reason.
     pub(super) fn fail(&mut self, peer: u32, why: io::Error) {
         let link = self.link_or_new(peer);
         link.broken.get_or_insert(why);
-        self.part(peer, Down::Failed);
+        self.report_peer_down(peer, DownCause::Failed);
     }
 
     /// Returns why a peer failed, if it did, as far as this rank knows.
     pub(super) fn why_down(&self, peer: u32) -> Option<String> {
         let link = self.links.get(super::core::index(peer))?.as_deref()?;
-        let failed = link.gone == Some(Down::Failed);
+        let failed = link.down == Some(DownCause::Failed);
         let why = link.broken.as_ref().filter(|_| failed)?;
         Some(why.to_string())
     }
 
     /// Returns what the status of a failed request says of the connection. Returns `None` for one that was flushed.
     pub(super) fn why_of(&self, lane: usize, status: i32) -> Option<io::Error> {
-        let words = self.rails[lane].own.context.status(status);
+        let words = self.rails[lane].device.context.status(status);
         match status {
             WC_FLUSHED => None,
             _ if self.port_is_down(lane) => Some(io::Error::new(
@@ -48,7 +48,7 @@ impl Core {
     }
 
     pub(super) fn port_is_down(&self, lane: usize) -> bool {
-        let own = &self.rails[lane].own;
+        let own = &self.rails[lane].device;
         let state = own.context.port(own.port);
         state.is_ok_and(|state| !state.active)
     }
@@ -78,24 +78,24 @@ pub(super) fn unmatched() -> io::Error {
 }
 
 /// Makes the error for two ranks that could not be connected.
-pub(super) fn unconnected(why: Why) -> io::Error {
+pub(super) fn unconnected(why: ConnectFailure) -> io::Error {
     let sentence = match why {
-        Why::Unreachable => {
+        ConnectFailure::Unreachable => {
             "no datagram came back from its address: see with `ibv_devinfo -v` that both ports' addresses (GIDs) are of one \
              network and kind, that its port's is the one that it had when the job began, and that a firewall lets UDP port \
              4791 pass"
         }
-        Why::Rejected(Reason::NoQueuePair) => "it has no queue pair for this rank",
-        Why::Rejected(_) | Why::Broken => "it gave the connection up",
-        Why::Restarted => "it was started anew",
-        Why::Down => "it was lost before",
+        ConnectFailure::Rejected(RejectReason::NoQueuePair) => "it has no queue pair for this rank",
+        ConnectFailure::Rejected(_) | ConnectFailure::Broken => "it gave the connection up",
+        ConnectFailure::Restarted => "it was started anew",
+        ConnectFailure::Down => "it was lost before",
     };
     io::Error::new(io::ErrorKind::NotConnected, sentence)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Why, silent, unconnected};
+    use super::{ConnectFailure, silent, unconnected};
 
     #[test]
     fn who_hears_nothing_is_told_what_to_look_at() {
@@ -103,7 +103,7 @@ mod tests {
         for words in ["retry counter exceeded", "active_mtu", "cable"] {
             assert!(why.contains(words), "{why}");
         }
-        let why = unconnected(Why::Unreachable).to_string();
+        let why = unconnected(ConnectFailure::Unreachable).to_string();
         assert!(why.contains("GID") && why.contains("4791"), "{why}");
     }
 }

@@ -12,37 +12,37 @@
 use std::{collections::BTreeMap, io};
 
 use super::{
-    core::Core,
-    link::Link,
-    posting::Stall,
-    rail::Wakes,
+    core::VerbsCore,
+    link::VerbsLink,
+    posting::PostStall,
+    rail::WakeFilter,
     regions::{SLOTS, check},
-    wire::Word,
+    wire::VerbsControlWord,
 };
 use crate::{
-    connect::Event,
-    driver::Token,
-    memory::{Region, RemoteRegion, WeakRegion},
-    offload::{CELL_LEN, Counter, RemoteCounter},
+    connect::ConnectEvent,
+    driver::CommandToken,
+    memory::{MemoryRegion, RemoteRegion, WeakRegion},
+    offload::{COUNTER_LEN, LocalCounter, RemoteCounter},
 };
 
 /// The regions of this rank by slot, each with its generation. A new region replaces a released one.
 #[derive(Debug, Default)]
-pub(super) struct Own {
+pub(super) struct CounterRegions {
     all: BTreeMap<u32, (u32, WeakRegion)>,
     /// Start addresses of the regions with counters that this rank adds to for peers.
-    told: BTreeMap<u32, usize>,
+    host_counted: BTreeMap<u32, usize>,
 }
 
 /// Number of a counter of the receiver: the slot of its region, the low bits of the region's generation, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tally(pub(super) u32);
+pub(super) struct CounterId(pub(super) u32);
 
-impl Tally {
+impl CounterId {
     /// Returns `None` if a part does not fit, or if `offset` is not the start of a counter.
     pub(super) fn new(slot: u32, generation: u32, offset: u64) -> Option<Self> {
-        let nth = offset / CELL_LEN as u64;
-        let fits = slot < SLOTS && nth < CELLS && offset.is_multiple_of(CELL_LEN as u64);
+        let nth = offset / COUNTER_LEN as u64;
+        let fits = slot < SLOTS && nth < CELLS && offset.is_multiple_of(COUNTER_LEN as u64);
         let nth = u32::try_from(nth).ok().filter(|_| fits)?;
         let slot = slot << 21;
         Some(Self(slot | (generation % GENERATIONS) << 16 | nth))
@@ -57,43 +57,44 @@ impl Tally {
     }
 
     const fn offset(self) -> usize {
-        (self.0 & 0xffff) as usize * CELL_LEN
+        (self.0 & 0xffff) as usize * COUNTER_LEN
     }
 }
 
-impl Own {
-    /// Adds a new region, of which `key` covers all. With `told`, this rank adds to its counters for peers.
-    fn add(&mut self, key: RemoteRegion, region: &Region, told: bool) {
+impl CounterRegions {
+    /// Adds a new region, of which `key` covers all. With `host_counted`, this rank adds to its counters for peers.
+    fn add(&mut self, key: RemoteRegion, region: &MemoryRegion, told: bool) {
         self.all
             .insert(key.id, (key.generation, region.downgrade()));
-        self.told.remove(&key.id);
+        self.host_counted.remove(&key.id);
         if told {
-            self.told.insert(key.id, region.start().addr().get());
+            self.host_counted
+                .insert(key.id, region.start().addr().get());
         }
     }
 
-    fn find(&self, key: RemoteRegion) -> Option<Region> {
+    fn find(&self, key: RemoteRegion) -> Option<MemoryRegion> {
         let (generation, region) = self.all.get(&key.id)?;
         (*generation == key.generation).then(|| region.upgrade())?
     }
 
     /// Returns the counter that a peer names, if it still exists.
-    fn find_told(&self, tally: Tally) -> Option<Counter> {
-        self.told.get(&tally.slot())?;
+    fn find_told(&self, tally: CounterId) -> Option<LocalCounter> {
+        self.host_counted.get(&tally.slot())?;
         let (generation, region) = self.all.get(&tally.slot())?;
         let region = region.upgrade().filter(|_| tally.is_of(*generation))?;
         counter_at(region, tally.offset())
     }
 
-    fn is_told(&self, counter: &Counter) -> bool {
+    fn is_told(&self, counter: &LocalCounter) -> bool {
         let (start, _) = counter.place();
-        self.told.values().any(|told| *told == start)
+        self.host_counted.values().any(|told| *told == start)
     }
 }
 
-impl Core {
-    /// Allocates a region. With `told`, this rank adds to its counters for peers.
-    pub(super) fn allocate(&mut self, len: usize, told: bool) -> io::Result<Region> {
+impl VerbsCore {
+    /// Allocates a region. With `host_counted`, this rank adds to its counters for peers.
+    pub(super) fn allocate(&mut self, len: usize, told: bool) -> io::Result<MemoryRegion> {
         let region = self.exports.allocate(len, told)?;
         if let Some(key) = self.exports.key_to(region.range()) {
             self.tasks.own.add(key, &region, told);
@@ -111,42 +112,42 @@ impl Core {
     }
 
     /// Adds to a counter for a peer. Nothing happens if the counter no longer exists.
-    pub(super) fn handle_count(&self, tally: Tally, by: u64) {
+    pub(super) fn handle_count(&self, tally: CounterId, by: u64) {
         if let Some(counter) = self.tasks.own.find_told(tally) {
             counter.add_own(by);
-            self.watches.counted(&counter);
+            self.watches.owner_counted(&counter);
         }
     }
 
     /// Adds to a counter of this rank, and ends the sleep of a thread.
-    pub(super) fn count_own(&mut self, counter: &Counter, by: u64) {
+    pub(super) fn count_own(&mut self, counter: &LocalCounter, by: u64) {
         counter.add_own(by);
-        self.watches.counted(counter);
+        self.watches.owner_counted(counter);
         if self.sleep.slept {
             // A thread sleeps, and no device has an event to wake it.
-            self.ring();
+            self.wake_sleeper();
         }
     }
 
     /// Watches a counter. A thread that already sleeps will be woken by counts from now on.
-    pub(super) fn watch(&mut self, counter: &Counter, threshold: u64, token: Token) {
+    pub(super) fn watch(&mut self, counter: &LocalCounter, threshold: u64, token: CommandToken) {
         self.watches.add(counter, threshold, token);
-        self.listen();
+        self.arm_for_counts();
     }
 
     /// Arms the queues for counts, if a thread sleeps since before counts were watched.
-    pub(super) fn listen(&mut self) {
-        if !self.sleep.slept || self.wakes() != Wakes::All {
+    pub(super) fn arm_for_counts(&mut self) {
+        if !self.sleep.slept || self.wakes() != WakeFilter::All {
             return;
         }
         let mut rails = self.rails.iter_mut();
-        let deaf = rails.any(|rail| rail.notify(Wakes::All, None).is_err());
+        let deaf = rails.any(|rail| rail.notify(WakeFilter::All, None).is_err());
         let counted = self.take_counts() > 0;
         if counted {
             self.begin_tasks();
         }
-        if deaf || self.watches.is_reached() || counted && self.has_news() {
-            self.ring();
+        if deaf || self.watches.is_reached() || counted && self.has_pending_work() {
+            self.wake_sleeper();
         }
     }
 
@@ -154,14 +155,14 @@ impl Core {
     pub(super) fn take_counts(&mut self) -> u32 {
         let mut taken = 0;
         for lane in 0..self.rails.len() {
-            while let Some(came) = self.rails[lane].inbox.next_told() {
+            while let Some(came) = self.rails[lane].inbox.next_count() {
                 taken += 1;
                 self.counters.events.add(1);
                 let peer = self.sender(lane, &came);
                 if let Some(peer) = peer {
                     self.touch(peer);
-                    self.hear_data(peer, Event::Data);
-                    self.handle_count(Tally(u32::from_be(came.imm_data)), 1);
+                    self.note_peer_data(peer, ConnectEvent::Data);
+                    self.handle_count(CounterId(u32::from_be(came.imm_data)), 1);
                 }
                 self.give_back(lane, &came, peer);
             }
@@ -170,30 +171,41 @@ impl Core {
     }
 
     /// Returns which arrivals must wake this rank.
-    pub(super) fn wakes(&self) -> Wakes {
-        let counts = self.watches.any(|counter| self.tasks.own.is_told(counter));
-        if counts { Wakes::All } else { Wakes::Wanted }
+    pub(super) fn wakes(&self) -> WakeFilter {
+        let counts = self
+            .watches
+            .watches_any(|counter| self.tasks.own.is_told(counter));
+        if counts {
+            WakeFilter::All
+        } else {
+            WakeFilter::Wanted
+        }
     }
 
     /// Queues a control word that asks a peer to add `by` to one of its counters. A put can only ask for 1.
-    pub(super) fn say_count(&mut self, peer: u32, tally: Tally, by: u64) -> Result<(), Stall> {
+    pub(super) fn queue_count(
+        &mut self,
+        peer: u32,
+        tally: CounterId,
+        by: u64,
+    ) -> Result<(), PostStall> {
         if !self.link_or_new(peer).keep_count(tally, by) {
-            return Err(Stall::Room);
+            return Err(PostStall::Room);
         }
-        self.stir(peer);
+        self.mark_dirty(peer);
         Ok(())
     }
 
     /// Ends the sleep of a thread, by its alarm.
-    pub(super) fn ring(&mut self) {
+    pub(super) fn wake_sleeper(&mut self) {
         let now = self.sleep.timer.now();
         let set = self.sleep.timer.set(Some(now));
         debug_assert!(set.is_ok(), "an alarm that exists can be set");
     }
 
-    fn own_counter(&self, counter: RemoteCounter) -> Option<Counter> {
-        let cell = counter.cell()?;
-        check(cell, self.me, CELL_LEN).ok()?;
+    fn own_counter(&self, counter: RemoteCounter) -> Option<LocalCounter> {
+        let cell = counter.words_key()?;
+        check(cell, self.me, COUNTER_LEN).ok()?;
         let region = match cell.name() {
             Some(name) => self.named(name),
             None => self.tasks.own.find(cell),
@@ -202,17 +214,17 @@ impl Core {
     }
 }
 
-impl Link {
+impl VerbsLink {
     /// Queues a count, or adds it to a queued one of the same counter. Returns false if there is no room.
-    fn keep_count(&mut self, which: Tally, more: u64) -> bool {
-        let room = self.words.len() < WORDS_MAX;
-        let same = self.words.iter_mut().find_map(|word| match word {
-            Word::Count { tally, by } if *tally == which => Some(by),
+    fn keep_count(&mut self, which: CounterId, more: u64) -> bool {
+        let room = self.control_queue.len() < WORDS_MAX;
+        let same = self.control_queue.iter_mut().find_map(|word| match word {
+            VerbsControlWord::Count { tally, by } if *tally == which => Some(by),
             _ => None,
         });
         match same {
             Some(by) => *by = by.wrapping_add(more),
-            None if room => self.words.push_back(Word::Count {
+            None if room => self.control_queue.push_back(VerbsControlWord::Count {
                 tally: which,
                 by: more,
             }),
@@ -223,11 +235,11 @@ impl Link {
 }
 
 /// Returns the counter at an offset, if it lies inside the region.
-fn counter_at(region: Region, offset: usize) -> Option<Counter> {
+fn counter_at(region: MemoryRegion, offset: usize) -> Option<LocalCounter> {
     let inside = offset
-        .checked_add(CELL_LEN)
+        .checked_add(COUNTER_LEN)
         .is_some_and(|end| end <= region.len());
-    inside.then(|| Counter::in_region(region, offset))
+    inside.then(|| LocalCounter::in_region(region, offset))
 }
 
 /// Counters of a region that a word can name, and generations of it that a word can tell apart.
@@ -243,13 +255,13 @@ const WORDS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use super::{CELL_LEN, CELLS, Own, SLOTS, Tally};
+    use super::{CELLS, COUNTER_LEN, CounterId, CounterRegions, SLOTS};
     use crate::{
-        memory::{Region, RemoteRegion},
-        random::Random,
+        memory::{MemoryRegion, RemoteRegion},
+        random::SeededRandom,
     };
 
-    fn key(id: u32, generation: u32, region: &Region) -> RemoteRegion {
+    fn key(id: u32, generation: u32, region: &MemoryRegion) -> RemoteRegion {
         RemoteRegion {
             kind: 0,
             owner: 0,
@@ -263,16 +275,16 @@ mod tests {
 
     #[test]
     fn a_word_leads_to_the_counter_that_was_meant() {
-        let region = Region::anonymous(4096).unwrap();
-        let mut own = Own::default();
+        let region = MemoryRegion::anonymous(4096).unwrap();
+        let mut own = CounterRegions::default();
         own.add(key(7, 33, &region), &region, true);
-        let tally = Tally::new(7, 33, 3 * CELL_LEN as u64).unwrap();
+        let tally = CounterId::new(7, 33, 3 * COUNTER_LEN as u64).unwrap();
         own.find_told(tally).unwrap().add_own(5);
         assert_eq!(own.find_told(tally).unwrap().value(), 5);
-        let next = Tally::new(7, 33, 4 * CELL_LEN as u64).unwrap();
+        let next = CounterId::new(7, 33, 4 * COUNTER_LEN as u64).unwrap();
         assert_eq!(own.find_told(next).unwrap().value(), 0);
         for (slot, generation) in [(6, 33), (7, 34)] {
-            let other = Tally::new(slot, generation, 0).unwrap();
+            let other = CounterId::new(slot, generation, 0).unwrap();
             assert!(own.find_told(other).is_none(), "{slot}, {generation}");
         }
         drop(region);
@@ -281,25 +293,25 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_into_a_word_is_no_word() {
-        let last = (CELLS - 1) * CELL_LEN as u64;
-        assert!(Tally::new(SLOTS - 1, u32::MAX, last).is_some());
-        assert!(Tally::new(SLOTS, 1, 0).is_none());
-        assert!(Tally::new(0, 1, last + CELL_LEN as u64).is_none());
-        assert!(Tally::new(0, 1, 8).is_none(), "inside of a counter");
+        let last = (CELLS - 1) * COUNTER_LEN as u64;
+        assert!(CounterId::new(SLOTS - 1, u32::MAX, last).is_some());
+        assert!(CounterId::new(SLOTS, 1, 0).is_none());
+        assert!(CounterId::new(0, 1, last + COUNTER_LEN as u64).is_none());
+        assert!(CounterId::new(0, 1, 8).is_none(), "inside of a counter");
     }
 
     #[test]
     fn noise_counts_only_where_peers_may_count() {
-        let [told, other] = [4096, 4096].map(|len| Region::anonymous(len).unwrap());
-        let mut own = Own::default();
+        let [told, other] = [4096, 4096].map(|len| MemoryRegion::anonymous(len).unwrap());
+        let mut own = CounterRegions::default();
         own.add(key(3, 1, &told), &told, true);
         own.add(key(4, 1, &other), &other, false);
-        let mut random = Random::new(5);
+        let mut random = SeededRandom::new(5);
         let mut found = 0;
         for _ in 0..100_000 {
             let word = u32::try_from(random.within(0..1 << 32)).unwrap();
             // Slots 0 to 7, and offsets up to twice the length of the region.
-            let tally = Tally(word & 0x00ff_00ff);
+            let tally = CounterId(word & 0x00ff_00ff);
             if let Some(counter) = own.find_told(tally) {
                 assert_eq!(tally.slot(), 3);
                 counter.add_own(1);

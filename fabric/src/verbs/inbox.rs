@@ -6,25 +6,25 @@
 use std::{collections::VecDeque, io, sync::Arc};
 
 use super::{
-    abi::{Completion, WC_RECV_RDMA_WITH_IMM, WC_SUCCESS},
-    objects::{Access, Cq, Mr, Pd, Srq},
+    abi::{IbvWc, WC_RECV_RDMA_WITH_IMM, WC_SUCCESS},
+    objects::{MrAccess, VerbsCq, VerbsMr, VerbsPd, VerbsSrq},
     wire::{HEAD, WORD_MAX},
 };
-use crate::{driver::Payload, memory::Region};
+use crate::{driver::PayloadView, memory::MemoryRegion};
 
 /// Buffers, and arrivals in them.
 #[derive(Debug)]
-pub(super) struct Inbox {
-    pd: Arc<Pd>,
-    pub(super) cq: Arc<Cq>,
-    pub(super) srq: Arc<Srq>,
-    slabs: Vec<Slab>,
+pub(super) struct VerbsInbox {
+    pd: Arc<VerbsPd>,
+    pub(super) cq: Arc<VerbsCq>,
+    pub(super) srq: Arc<VerbsSrq>,
+    slabs: Vec<InboxSlab>,
     slabs_max: usize,
     /// Slabs of connections, and those lost with earlier ones.
     taken: usize,
-    arrived: VecDeque<Completion>,
+    arrived: VecDeque<IbvWc>,
     /// Arrived counts. They are in no order with messages, and are taken even while no sink takes messages.
-    told: VecDeque<Completion>,
+    counts: VecDeque<IbvWc>,
     /// True if anything arrived since this was last cleared.
     pub(super) came: bool,
     /// Buffers that the device refused.
@@ -33,22 +33,22 @@ pub(super) struct Inbox {
 
 /// The buffers of one connection. When it ends, they serve the next one.
 #[derive(Debug)]
-struct Slab {
-    mr: Mr,
-    memory: Region,
+struct InboxSlab {
+    mr: VerbsMr,
+    memory: MemoryRegion,
 }
 
-impl Inbox {
-    pub(super) fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, room: u32) -> io::Result<Self> {
+impl VerbsInbox {
+    pub(super) fn new(pd: &Arc<VerbsPd>, cq: &Arc<VerbsCq>, room: u32) -> io::Result<Self> {
         Ok(Self {
             pd: Arc::clone(pd),
             cq: Arc::clone(cq),
-            srq: Srq::new(pd, room)?,
+            srq: VerbsSrq::new(pd, room)?,
             slabs: Vec::new(),
             slabs_max: (room / WINDOW) as usize,
             taken: 0,
             arrived: VecDeque::with_capacity(BATCH),
-            told: VecDeque::with_capacity(BATCH),
+            counts: VecDeque::with_capacity(BATCH),
             came: false,
             missing: Vec::new(),
         })
@@ -67,9 +67,9 @@ impl Inbox {
                 );
                 return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
             }
-            let memory = Region::anonymous(WINDOW as usize * BUFFER_LEN)?;
-            let mr = Mr::new(&self.pd, memory.range(), Access::Write)?;
-            self.slabs.push(Slab { mr, memory });
+            let memory = MemoryRegion::anonymous(WINDOW as usize * BUFFER_LEN)?;
+            let mr = VerbsMr::new(&self.pd, memory.range(), MrAccess::Write)?;
+            self.slabs.push(InboxSlab { mr, memory });
             let first = (self.slabs.len() as u64 - 1) * u64::from(WINDOW);
             self.missing.extend(first..first + u64::from(WINDOW));
         }
@@ -97,21 +97,21 @@ impl Inbox {
     }
 
     /// Polls the device if no arrival waits. Returns true if there are arrivals.
-    pub(super) fn look(&mut self) -> bool {
-        if self.arrived.is_empty() && self.told.is_empty() {
+    pub(super) fn poll_arrivals(&mut self) -> bool {
+        if self.arrived.is_empty() && self.counts.is_empty() {
             self.take();
         }
-        !self.arrived.is_empty() || !self.told.is_empty()
+        !self.arrived.is_empty() || !self.counts.is_empty()
     }
 
     /// Polls one batch of arrivals. Returns true if there were any.
     fn take(&mut self) -> bool {
-        let mut batch = [Completion::default(); BATCH];
+        let mut batch = [IbvWc::default(); BATCH];
         let came = self.cq.poll(&mut batch);
         for came in &batch[..came] {
             let told = came.status == WC_SUCCESS && came.opcode == WC_RECV_RDMA_WITH_IMM;
             let queue = if told {
-                &mut self.told
+                &mut self.counts
             } else {
                 &mut self.arrived
             };
@@ -129,7 +129,7 @@ impl Inbox {
     /// Polls all arrivals, and returns true if one of them came by this queue pair.
     pub(super) fn has_from(&mut self, qpn: u32) -> bool {
         self.take_all();
-        let mut all = self.told.iter().chain(&self.arrived);
+        let mut all = self.counts.iter().chain(&self.arrived);
         all.any(|came| came.qp_num == qpn)
     }
 
@@ -148,7 +148,7 @@ impl Inbox {
     }
 
     /// Returns the next arrival that is no count.
-    pub(super) fn next(&mut self) -> Option<Completion> {
+    pub(super) fn next(&mut self) -> Option<IbvWc> {
         if self.arrived.is_empty() {
             self.take();
         }
@@ -156,15 +156,15 @@ impl Inbox {
     }
 
     /// Returns the next arrived count.
-    pub(super) fn next_told(&mut self) -> Option<Completion> {
-        if self.told.is_empty() {
+    pub(super) fn next_count(&mut self) -> Option<IbvWc> {
+        if self.counts.is_empty() {
             self.take();
         }
-        self.told.pop_front()
+        self.counts.pop_front()
     }
 
     /// Returns the first bytes of an arrival.
-    pub(super) fn first(&self, came: &Completion) -> [u8; WORD_MAX] {
+    pub(super) fn first(&self, came: &IbvWc) -> [u8; WORD_MAX] {
         let mut first = [0; WORD_MAX];
         let (slab, at) = self.place(came.wr_id);
         let len = len_of(came).min(WORD_MAX);
@@ -173,7 +173,7 @@ impl Inbox {
     }
 
     /// Reads the header of a message, whose length the head gave, and returns the body.
-    pub(super) fn message(&self, came: &Completion, header: &mut [u8]) -> Payload<'_> {
+    pub(super) fn message(&self, came: &IbvWc, header: &mut [u8]) -> PayloadView<'_> {
         let (slab, at) = self.place(came.wr_id);
         slab.memory.read(at + HEAD, header);
         let before = HEAD + header.len();
@@ -193,7 +193,7 @@ impl Inbox {
         given
     }
 
-    fn place(&self, id: u64) -> (&Slab, usize) {
+    fn place(&self, id: u64) -> (&InboxSlab, usize) {
         let id = usize::try_from(id).unwrap_or(usize::MAX);
         let window = WINDOW as usize;
         (&self.slabs[id / window], id % window * BUFFER_LEN)
@@ -201,7 +201,7 @@ impl Inbox {
 }
 
 /// Returns the bytes of an arrival, at most the length of the buffer; 0 if it failed.
-pub(super) fn len_of(came: &Completion) -> usize {
+pub(super) fn len_of(came: &IbvWc) -> usize {
     if came.status == WC_SUCCESS {
         (came.byte_len as usize).min(BUFFER_LEN)
     } else {

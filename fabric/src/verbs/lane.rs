@@ -1,30 +1,30 @@
 //! One lane of a link: a queue pair on one device of this rank, connected to the peer's device of the same number.
 
 use super::{
-    chain::Chain,
-    srq_drain::Holds,
+    chain::RequestChain,
     link::REQUESTS_MAX,
-    objects::{Qp, Route},
+    objects::{PortRoute, VerbsQp},
+    srq_drain::HeldReceives,
 };
 
 /// A lane of a link, on this side.
 #[derive(Debug, Default)]
-pub(super) struct Way {
-    pub(super) qp: Option<Qp>,
+pub(super) struct VerbsLane {
+    pub(super) qp: Option<VerbsQp>,
     /// First packet number of this side.
     pub(super) psn: u32,
     /// Requests in the queue pair, and those of them that no flight covers.
     pub(super) used: u32,
     pub(super) quiet: u32,
-    pub(super) chain: Chain,
+    pub(super) chain: RequestChain,
     /// Flights that could not be posted. They end with the queue pair.
     pub(super) stranded: Vec<u64>,
     /// True if a request could not be posted, or failed.
     pub(super) broken: bool,
     /// True if the queue pair was given up. It is destroyed when nothing of it is in flight.
-    pub(super) doomed: bool,
+    pub(super) retired: bool,
     /// Receives of the shared queue that the queue pair may hold.
-    pub(super) holds: Holds,
+    pub(super) held_receives: HeldReceives,
     /// True if the device did not destroy the queue pair, and may go on. Its requests never complete, so their memory is not
     /// reused.
     pub(super) stuck: bool,
@@ -32,14 +32,14 @@ pub(super) struct Way {
 
 /// A lane to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct To {
+pub(super) struct PeerLane {
     pub(super) peer: u32,
     pub(super) lane: usize,
 }
 
 /// A port of a peer, as the peer names it when a connection is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Far {
+pub(super) struct RemotePort {
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
     /// MTU as verbs encodes it: 1 to 5 for 256 to 4096 bytes.
@@ -51,11 +51,11 @@ pub(super) struct Far {
     /// Key to its table of regions by this device.
     pub(super) table: u32,
     /// Queue pair that receives connection messages.
-    pub(super) words: u32,
+    pub(super) datagram_qpn: u32,
 }
 
-impl Way {
-    pub(super) fn new(qp: Qp, psn: u32) -> Self {
+impl VerbsLane {
+    pub(super) fn new(qp: VerbsQp, psn: u32) -> Self {
         Self {
             qp: Some(qp),
             psn,
@@ -77,31 +77,31 @@ impl Way {
     }
 
     pub(super) const fn works(&self) -> bool {
-        self.qp.is_some() && !self.broken && !self.doomed
+        self.qp.is_some() && !self.broken && !self.retired
     }
 
     /// Returns true if nothing more may be posted, because an earlier request failed or could not be posted.
-    pub(super) const fn is_spoilt(&self) -> bool {
+    pub(super) const fn is_unusable(&self) -> bool {
         self.broken || !self.stranded.is_empty()
     }
 }
 
-impl To {
+impl PeerLane {
     /// Returns the first lane of a peer.
     pub(super) const fn first(peer: u32) -> Self {
         Self { peer, lane: FIRST }
     }
 }
 
-impl Far {
+impl RemotePort {
     /// Returns true if the same route leads to both.
     pub(super) fn is_at(&self, other: &Self) -> bool {
         (self.gid, self.lid, self.mtu) == (other.gid, other.lid, other.mtu)
     }
 
     /// Returns the route to this port from a port of this rank.
-    pub(super) const fn route(&self, port: u8, gid_index: u8, ethernet: bool) -> Route {
-        Route {
+    pub(super) const fn route(&self, port: u8, gid_index: u8, ethernet: bool) -> PortRoute {
+        PortRoute {
             gid: self.gid,
             lid: self.lid,
             global: ethernet,

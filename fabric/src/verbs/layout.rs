@@ -21,29 +21,29 @@ fn structures() -> Vec<(String, u64)> {
         )*};
     }
     layout! {
-        "ibv_device_attr" is DeviceAttributes {
+        "ibv_device_attr" is IbvDeviceAttr {
             "max_mr_size" is max_mr_size, "max_qp" is max_qp, "max_qp_wr" is max_qp_wr, "max_cqe" is max_cqe,
             "max_qp_rd_atom" is max_qp_rd_atom, "max_qp_init_rd_atom" is max_qp_init_rd_atom,
             "atomic_cap" is atomic_cap, "max_srq" is max_srq, "max_srq_wr" is max_srq_wr,
             "phys_port_cnt" is phys_port_cnt,
         }
-        "ibv_port_attr" is PortAttributes {
+        "ibv_port_attr" is IbvPortAttr {
             "state" is state, "active_mtu" is active_mtu, "max_msg_sz" is max_msg_sz, "lid" is lid,
             "lmc" is bytes, "port_cap_flags2" is port_cap_flags2,
         }
-        "ibv_qp_init_attr" is QpInit {
+        "ibv_qp_init_attr" is IbvQpInitAttr {
             "send_cq" is send_cq, "recv_cq" is recv_cq, "srq" is srq, "cap" is cap,
             "cap.max_inline_data" is cap.max_inline_data, "qp_type" is qp_type, "sq_sig_all" is sq_sig_all,
         }
-        "ibv_srq_init_attr" is SrqInit {
+        "ibv_srq_init_attr" is IbvSrqInitAttr {
             "attr.max_wr" is max_wr, "attr.max_sge" is max_sge, "attr.srq_limit" is srq_limit,
         }
-        "ibv_ah_attr" is AhAttributes {
+        "ibv_ah_attr" is IbvAhAttr {
             "grh.dgid" is grh.dgid, "grh.flow_label" is grh.flow_label, "grh.sgid_index" is grh.sgid_index,
             "grh.hop_limit" is grh.hop_limit, "grh.traffic_class" is grh.traffic_class, "dlid" is dlid,
             "is_global" is is_global, "port_num" is port_num,
         }
-        "ibv_qp_attr" is QpAttributes {
+        "ibv_qp_attr" is IbvQpAttr {
             "qp_state" is qp_state, "path_mtu" is path_mtu, "qkey" is qkey, "rq_psn" is rq_psn, "sq_psn" is sq_psn,
             "dest_qp_num" is dest_qp_num, "qp_access_flags" is qp_access_flags, "cap" is cap,
             "ah_attr" is ah_attr, "alt_ah_attr" is alt_ah_attr, "pkey_index" is pkey_index,
@@ -51,11 +51,11 @@ fn structures() -> Vec<(String, u64)> {
             "min_rnr_timer" is min_rnr_timer, "port_num" is port_num, "timeout" is timeout,
             "retry_cnt" is retry_cnt, "rnr_retry" is rnr_retry, "rate_limit" is rate_limit,
         }
-        "ibv_sge" is Sge { "addr" is addr, "length" is length, "lkey" is lkey }
-        "ibv_recv_wr" is ReceiveRequest {
+        "ibv_sge" is IbvSge { "addr" is addr, "length" is length, "lkey" is lkey }
+        "ibv_recv_wr" is IbvRecvWr {
             "wr_id" is wr_id, "next" is next, "sg_list" is sg_list, "num_sge" is num_sge,
         }
-        "ibv_send_wr" is SendRequest {
+        "ibv_send_wr" is IbvSendWr {
             "wr_id" is wr_id, "next" is next, "sg_list" is sg_list, "num_sge" is num_sge, "opcode" is opcode,
             "send_flags" is send_flags, "imm_data" is imm_data,
             "wr.rdma.remote_addr" is wr.first, "wr.rdma.rkey" is wr.second,
@@ -63,15 +63,15 @@ fn structures() -> Vec<(String, u64)> {
             "wr.atomic.swap" is wr.swap, "wr.atomic.rkey" is wr.key,
             "wr.ud.ah" is wr.first, "wr.ud.remote_qpn" is wr.second,
         }
-        "ibv_wc" is Completion {
+        "ibv_wc" is IbvWc {
             "wr_id" is wr_id, "status" is status, "opcode" is opcode, "byte_len" is byte_len,
             "imm_data" is imm_data, "qp_num" is qp_num, "src_qp" is src_qp, "wc_flags" is wc_flags,
             "dlid_path_bits" is dlid_path_bits,
         }
-        "ibv_async_event" is AsyncEvent { "element" is element, "event_type" is event_type }
+        "ibv_async_event" is IbvAsyncEvent { "element" is element, "event_type" is event_type }
     }
     // The key of a queue pair is the second half of a word.
-    let second = offset_of!(abi::SendRequest, wr.second) + size_of::<u32>();
+    let second = offset_of!(abi::IbvSendWr, wr.second) + size_of::<u32>();
     all.push((
         "offsetof(struct ibv_send_wr, wr.ud.remote_qkey)".to_owned(),
         second as u64,
@@ -91,16 +91,16 @@ fn beginnings() -> Vec<(String, u64)> {
         )*)*};
     }
     prefix! {
-        "ibv_mr" is Mr { addr, length, handle, lkey, rkey }
-        "ibv_qp" is Qp { send_cq, srq, handle, qp_num }
-        "ibv_cq" is Cq { channel, handle, cqe }
-        "ibv_comp_channel" is Channel { fd, refcnt }
-        "ibv_context" is Context { device, ops, cmd_fd, async_fd, num_comp_vectors }
-        "ibv_context_ops" is Ops { poll_cq, req_notify_cq, post_srq_recv, post_send, post_recv }
+        "ibv_mr" is IbvMr { addr, length, handle, lkey, rkey }
+        "ibv_qp" is IbvQp { send_cq, srq, handle, qp_num }
+        "ibv_cq" is IbvCq { channel, handle, cqe }
+        "ibv_comp_channel" is IbvCompChannel { fd, refcnt }
+        "ibv_context" is IbvContext { device, ops, cmd_fd, async_fd, num_comp_vectors }
+        "ibv_context_ops" is IbvContextOps { poll_cq, req_notify_cq, post_srq_recv, post_send, post_recv }
     }
     all.push((
         "sizeof(struct ibv_context_ops)".to_owned(),
-        size_of::<abi::Ops>() as u64,
+        size_of::<abi::IbvContextOps>() as u64,
     ));
     all
 }

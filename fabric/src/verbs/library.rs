@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::abi::{
-    Ah, AhAttributes, AsyncEvent, Channel, Context, Cq, Device, DeviceAttributes, Gid, Mr, Pd,
-    PortAttributes, Qp, QpAttributes, QpInit, Srq, SrqInit,
+    IbvAh, IbvAhAttr, IbvAsyncEvent, IbvCompChannel, IbvContext, IbvCq, IbvDevice, IbvDeviceAttr,
+    IbvGid, IbvMr, IbvPd, IbvPortAttr, IbvQp, IbvQpAttr, IbvQpInitAttr, IbvSrq, IbvSrqInitAttr,
 };
 use crate::c_library::CLibrary;
 
@@ -41,34 +41,34 @@ macro_rules! library {
 }
 
 library! {
-    get_device_list(*mut c_int) -> *mut *mut Device;
-    free_device_list(*mut *mut Device);
-    get_device_name(*mut Device) -> *const c_char;
-    open_device(*mut Device) -> *mut Context;
-    close_device(*mut Context) -> c_int;
-    query_device(*mut Context, *mut DeviceAttributes) -> c_int;
-    query_port(*mut Context, u8, *mut PortAttributes) -> c_int;
-    query_gid(*mut Context, u8, c_int, *mut Gid) -> c_int;
-    alloc_pd(*mut Context) -> *mut Pd;
-    dealloc_pd(*mut Pd) -> c_int;
-    reg_mr(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr;
-    reg_mr_iova(*mut Pd, *mut c_void, usize, u64, c_int) -> *mut Mr;
-    dereg_mr(*mut Mr) -> c_int;
-    create_comp_channel(*mut Context) -> *mut Channel;
-    destroy_comp_channel(*mut Channel) -> c_int;
-    create_cq(*mut Context, c_int, *mut c_void, *mut Channel, c_int) -> *mut Cq;
-    destroy_cq(*mut Cq) -> c_int;
-    get_cq_event(*mut Channel, *mut *mut Cq, *mut *mut c_void) -> c_int;
-    ack_cq_events(*mut Cq, c_uint);
-    create_srq(*mut Pd, *mut SrqInit) -> *mut Srq;
-    destroy_srq(*mut Srq) -> c_int;
-    create_qp(*mut Pd, *mut QpInit) -> *mut Qp;
-    modify_qp(*mut Qp, *mut QpAttributes, c_int) -> c_int;
-    destroy_qp(*mut Qp) -> c_int;
-    create_ah(*mut Pd, *mut AhAttributes) -> *mut Ah;
-    destroy_ah(*mut Ah) -> c_int;
-    get_async_event(*mut Context, *mut AsyncEvent) -> c_int;
-    ack_async_event(*mut AsyncEvent);
+    get_device_list(*mut c_int) -> *mut *mut IbvDevice;
+    free_device_list(*mut *mut IbvDevice);
+    get_device_name(*mut IbvDevice) -> *const c_char;
+    open_device(*mut IbvDevice) -> *mut IbvContext;
+    close_device(*mut IbvContext) -> c_int;
+    query_device(*mut IbvContext, *mut IbvDeviceAttr) -> c_int;
+    query_port(*mut IbvContext, u8, *mut IbvPortAttr) -> c_int;
+    query_gid(*mut IbvContext, u8, c_int, *mut IbvGid) -> c_int;
+    alloc_pd(*mut IbvContext) -> *mut IbvPd;
+    dealloc_pd(*mut IbvPd) -> c_int;
+    reg_mr(*mut IbvPd, *mut c_void, usize, c_int) -> *mut IbvMr;
+    reg_mr_iova(*mut IbvPd, *mut c_void, usize, u64, c_int) -> *mut IbvMr;
+    dereg_mr(*mut IbvMr) -> c_int;
+    create_comp_channel(*mut IbvContext) -> *mut IbvCompChannel;
+    destroy_comp_channel(*mut IbvCompChannel) -> c_int;
+    create_cq(*mut IbvContext, c_int, *mut c_void, *mut IbvCompChannel, c_int) -> *mut IbvCq;
+    destroy_cq(*mut IbvCq) -> c_int;
+    get_cq_event(*mut IbvCompChannel, *mut *mut IbvCq, *mut *mut c_void) -> c_int;
+    ack_cq_events(*mut IbvCq, c_uint);
+    create_srq(*mut IbvPd, *mut IbvSrqInitAttr) -> *mut IbvSrq;
+    destroy_srq(*mut IbvSrq) -> c_int;
+    create_qp(*mut IbvPd, *mut IbvQpInitAttr) -> *mut IbvQp;
+    modify_qp(*mut IbvQp, *mut IbvQpAttr, c_int) -> c_int;
+    destroy_qp(*mut IbvQp) -> c_int;
+    create_ah(*mut IbvPd, *mut IbvAhAttr) -> *mut IbvAh;
+    destroy_ah(*mut IbvAh) -> c_int;
+    get_async_event(*mut IbvContext, *mut IbvAsyncEvent) -> c_int;
+    ack_async_event(*mut IbvAsyncEvent);
     wc_status_str(c_int) -> *const c_char;
 }
 

@@ -3,42 +3,43 @@
 use std::{collections::VecDeque, io};
 
 use super::{
-    region_release::Forgetting,
+    backlog::{BacklogReason, CommandBacklog},
     inbox::WINDOW,
-    objects::Qp,
-    backlog::{Parked, Want},
-    regions::Imports,
-    replay_log::Trail,
-    wait_queues::Waits,
-    lane::{FIRST, Far, Way, psn_after, psns},
-    wire::{Name, Word},
+    lane::{FIRST, RemotePort, VerbsLane, psn_after, psns},
+    objects::VerbsQp,
+    region_release::RegionReleases,
+    regions::VerbsImports,
+    replay_log::ReplayLog,
+    wait_queues::WaitQueues,
+    wire::{RegionId, VerbsControlWord},
 };
 use crate::{
-    connect::{Connection, Lane, Lanes, Parcels, State},
-    driver::Down,
-    lanes::{Fences, LaneSet},
+    connect::{ConnectState, DatagramMessages, PeerConnection, QpAddress, QpAddressList},
+    driver::DownCause,
+    lanes::{LaneFences, LaneSet},
 };
 
 /// The connection to one peer, on this side.
 #[derive(Debug)]
-pub(super) struct Link {
-    pub(super) dial: Connection,
+pub(super) struct VerbsLink {
+    pub(super) connection: PeerConnection,
     /// Lanes of the connection; empty before there are queue pairs.
-    pub(super) ways: Vec<Way>,
+    pub(super) lanes: Vec<VerbsLane>,
     /// The peer's ports behind the lanes.
-    pub(super) far: Vec<Far>,
-    pub(super) fences: Fences,
+    pub(super) remote_ports: Vec<RemotePort>,
+    pub(super) fences: LaneFences,
     /// Lane of messages and control words. Nothing more goes by it while `left` has lanes that are not fenced yet.
     pub(super) home: usize,
     pub(super) left: LaneSet,
     /// Lanes by which the peer must still be notified of failed lanes.
-    pub(super) untold: LaneSet,
+    pub(super) unreported: LaneSet,
     /// Lane that the peer's last message came by.
-    pub(super) heard_by: usize,
-    pub(super) trail: Trail,
-    /// True if connection messages go by other devices, too, because there is no answer by the first; `detour` is the next one.
-    pub(super) goes_around: bool,
-    pub(super) detour: usize,
+    pub(super) arrival_lane: usize,
+    pub(super) replay_log: ReplayLog,
+    /// True if connection messages go by other devices, too, because there is no answer by the first; `alternate` is the next
+    /// one.
+    pub(super) uses_alternates: bool,
+    pub(super) alternate: usize,
     /// First packet number of this rank's side of the last lane.
     psn: u32,
     /// True while messages may be posted.
@@ -49,7 +50,7 @@ pub(super) struct Link {
     /// Why the connection failed or could not be made.
     pub(super) broken: Option<io::Error>,
     /// Ending of the peer, once it is down.
-    pub(super) gone: Option<Down>,
+    pub(super) down: Option<DownCause>,
     /// Credits: messages that the peer has buffers for.
     pub(super) credits: u32,
     /// Credits to give back: the peer's messages whose buffers are free again.
@@ -57,26 +58,26 @@ pub(super) struct Link {
     /// Requests that the peer's adapter has acknowledged.
     pub(super) answers: u64,
     /// Messages that go without a connection.
-    pub(super) parcels: Parcels,
+    pub(super) datagram_messages: DatagramMessages,
     /// Messages that wait for the connection.
-    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) message_queue: VecDeque<LinkMessage>,
     /// Control words that wait for room.
-    pub(super) words: VecDeque<Word>,
+    pub(super) control_queue: VecDeque<VerbsControlWord>,
     /// Regions that may still be in use by lanes that are in no order with control words.
-    pub(super) forgetting: Forgetting,
+    pub(super) releases: RegionReleases,
     /// One-sided commands that wait for the connection or for room, and those that wait for an entry of the peer's table.
-    pub(super) parked: Parked,
-    pub(super) asking: Waits<u32>,
+    pub(super) backlog: CommandBacklog,
+    pub(super) asking: WaitQueues<u32>,
     /// Counts that are not posted yet and wait for no name. Messages wait for them, because a message may say that nothing more
     /// will be counted.
     pub(super) counts: u32,
     /// Commands that wait for a name.
-    pub(super) naming: Waits<u64>,
-    pub(super) imports: Imports,
+    pub(super) naming: WaitQueues<u64>,
+    pub(super) imports: VerbsImports,
     /// Ending of the peer, and the messages before it, if it has said goodbye by another lane than that of messages.
-    pub(super) ends: Option<(Down, u64)>,
+    pub(super) lane_goodbye: Option<(DownCause, u64)>,
     /// True once the goodbye was sent.
-    pub(super) said_bye: bool,
+    pub(super) sent_goodbye: bool,
     /// True once the peer knows this rank, by a connection or by a parcel.
     pub(super) met: bool,
     /// Number of the last use, if connections are scarce.
@@ -88,45 +89,45 @@ pub(super) struct Link {
 
 /// A message that waits for a connection.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct LinkMessage {
     pub(super) header: Box<[u8]>,
     pub(super) body: Box<[u8]>,
 }
 
-impl Link {
+impl VerbsLink {
     pub(super) fn new(peer: u32, psn: u32) -> Self {
         Self {
-            dial: Connection::new(peer),
-            ways: Vec::new(),
-            far: Vec::new(),
-            fences: Fences::new(LaneSet::first(1)),
+            connection: PeerConnection::new(peer),
+            lanes: Vec::new(),
+            remote_ports: Vec::new(),
+            fences: LaneFences::new(LaneSet::first(1)),
             home: FIRST,
             left: LaneSet::EMPTY,
-            untold: LaneSet::EMPTY,
-            heard_by: FIRST,
-            trail: Trail::default(),
-            goes_around: false,
-            detour: FIRST + 1,
+            unreported: LaneSet::EMPTY,
+            arrival_lane: FIRST,
+            replay_log: ReplayLog::default(),
+            uses_alternates: false,
+            alternate: FIRST + 1,
             psn,
             open: false,
             draining: false,
             drained: false,
             broken: None,
-            gone: None,
+            down: None,
             credits: WINDOW,
             owed: 0,
             answers: 0,
-            parcels: Parcels::default(),
-            waiting: VecDeque::new(),
-            words: VecDeque::new(),
-            forgetting: Forgetting::default(),
-            parked: Parked::default(),
-            asking: Waits::default(),
+            datagram_messages: DatagramMessages::default(),
+            message_queue: VecDeque::new(),
+            control_queue: VecDeque::new(),
+            releases: RegionReleases::default(),
+            backlog: CommandBacklog::default(),
+            asking: WaitQueues::default(),
             counts: 0,
-            naming: Waits::default(),
-            imports: Imports::default(),
-            ends: None,
-            said_bye: false,
+            naming: WaitQueues::default(),
+            imports: VerbsImports::default(),
+            lane_goodbye: None,
+            sent_goodbye: false,
             met: false,
             used_at: 0,
             made_at: 0,
@@ -135,12 +136,12 @@ impl Link {
     }
 
     /// Sets the queue pairs of the lanes; `first` is the first packet number of the first one. A lane may lack its queue pair.
-    pub(super) fn set_ways(&mut self, qps: Vec<Option<Qp>>, first: u32) {
-        let way = |(qp, psn): (Option<Qp>, u32)| {
-            qp.map_or_else(|| Way::absent(psn), |qp| Way::new(qp, psn))
+    pub(super) fn set_lanes(&mut self, qps: Vec<Option<VerbsQp>>, first: u32) {
+        let way = |(qp, psn): (Option<VerbsQp>, u32)| {
+            qp.map_or_else(|| VerbsLane::absent(psn), |qp| VerbsLane::new(qp, psn))
         };
-        self.ways = qps.into_iter().zip(psns(first)).map(way).collect();
-        self.psn = self.ways.last().map_or(first, |way| way.psn);
+        self.lanes = qps.into_iter().zip(psns(first)).map(way).collect();
+        self.psn = self.lanes.last().map_or(first, |way| way.psn);
     }
 
     /// Returns the first packet number of the next lane.
@@ -149,28 +150,28 @@ impl Link {
     }
 
     /// Returns this rank's ends, as connection messages name them. The number 0 is no queue pair.
-    pub(super) fn lanes(&self) -> Lanes {
-        let lane = |way: &Way| Lane {
-            qpn: way.qp.as_ref().map_or(0, Qp::number),
+    pub(super) fn qp_addresses(&self) -> QpAddressList {
+        let lane = |way: &VerbsLane| QpAddress {
+            qpn: way.qp.as_ref().map_or(0, VerbsQp::number),
             psn: way.psn,
         };
-        let all: Vec<_> = self.ways.iter().map(lane).collect();
-        Lanes::new(&all).unwrap_or_default()
+        let all: Vec<_> = self.lanes.iter().map(lane).collect();
+        QpAddressList::new(&all).unwrap_or_default()
     }
 
     /// Returns true if there are queue pairs.
     pub(super) fn is_made(&self) -> bool {
-        self.ways.iter().any(|way| way.qp.is_some())
+        self.lanes.iter().any(|way| way.qp.is_some())
     }
 
     /// Returns true if a device may go on with a queue pair that it did not destroy.
     pub(super) fn is_stuck(&self) -> bool {
-        self.ways.iter().any(|way| way.stuck)
+        self.lanes.iter().any(|way| way.stuck)
     }
 
     /// Returns true if there are several lanes, or were.
     pub(super) const fn is_wide(&self) -> bool {
-        self.ways.len() > 1
+        self.lanes.len() > 1
     }
 
     /// Returns true if there is a connection: it is open, or being drained. Lanes may fail in both states.
@@ -185,67 +186,69 @@ impl Link {
 
     /// Returns true if this many more requests fit into the queue pair of a lane, for requests that draining needs.
     pub(super) fn has_slots(&self, lane: usize, requests: u32) -> bool {
-        let fits = |way: &Way| !way.broken && !way.doomed && way.has_slots(requests);
-        self.is_connected() && self.ways.get(lane).is_some_and(fits)
+        let fits = |way: &VerbsLane| !way.broken && !way.retired && way.has_slots(requests);
+        self.is_connected() && self.lanes.get(lane).is_some_and(fits)
     }
 
     /// Returns true if this many more messages and control words may be posted. Messages that left as parcels come first.
     pub(super) fn has_room_at_home(&self, requests: u32) -> bool {
-        self.left.is_empty() && self.parcels.is_answered() && self.has_room(self.home, requests)
+        self.left.is_empty()
+            && self.datagram_messages.is_acknowledged()
+            && self.has_room(self.home, requests)
     }
 
     /// Returns the bytes that a message can be posted with.
     pub(super) fn inline_max(&self) -> usize {
-        let qp = self.ways.get(self.home).and_then(|way| way.qp.as_ref());
-        qp.map_or(0, Qp::inline_max)
+        let qp = self.lanes.get(self.home).and_then(|way| way.qp.as_ref());
+        qp.map_or(0, VerbsQp::inline_max)
     }
 
     /// Returns true if other lanes carry the unfinished work of failed lanes, and the peer knows which failed.
     pub(super) fn is_settled(&self) -> bool {
-        let leaving = self.ways.iter().any(|way| way.broken && way.qp.is_some());
-        !leaving && self.left.is_empty() && self.untold.is_empty() && self.fences.are_settled()
+        let leaving = self.lanes.iter().any(|way| way.broken && way.qp.is_some());
+        !leaving && self.left.is_empty() && self.unreported.is_empty() && self.fences.are_settled()
     }
 
     /// Returns the number of requests in flight.
     pub(super) fn used(&self) -> u32 {
-        self.ways.iter().map(|way| way.used).sum()
+        self.lanes.iter().map(|way| way.used).sum()
     }
 
     /// Returns true if no request in flight asks for a completion.
     pub(super) fn is_quiet(&self) -> bool {
-        self.ways.iter().all(|way| way.used == way.quiet)
+        self.lanes.iter().all(|way| way.used == way.quiet)
     }
 
     /// Returns true if a request is in flight on another lane than that of messages.
-    pub(super) fn is_busy_abroad(&self) -> bool {
-        let abroad = |(lane, way): (usize, &Way)| lane != self.home && way.used > 0;
-        self.ways.iter().enumerate().any(abroad)
+    pub(super) fn is_busy_off_home(&self) -> bool {
+        let abroad = |(lane, way): (usize, &VerbsLane)| lane != self.home && way.used > 0;
+        self.lanes.iter().enumerate().any(abroad)
     }
 
     /// Returns true if something waits to be sent.
-    pub(super) fn has_something(&self) -> bool {
-        !self.waiting.is_empty()
-            || !self.parked.is_empty()
-            || !self.words.is_empty()
-            || !self.untold.is_empty()
+    pub(super) fn has_queued(&self) -> bool {
+        !self.message_queue.is_empty()
+            || !self.backlog.is_empty()
+            || !self.control_queue.is_empty()
+            || !self.unreported.is_empty()
     }
 
     /// Returns true if the peer knows this rank, and may wait for it forever without a goodbye.
-    pub(super) fn owes_bye(&self) -> bool {
-        let reachable = self.open || self.met && self.dial.state() == State::Idle;
-        reachable && self.gone.is_none() && !self.said_bye
+    pub(super) fn owes_goodbye(&self) -> bool {
+        let reachable = self.open || self.met && self.connection.state() == ConnectState::Idle;
+        reachable && self.down.is_none() && !self.sent_goodbye
     }
 
     /// Resets the state to that before the first connection, except for messages and commands that wait.
     pub(super) fn renew(&mut self) {
         (self.credits, self.owed) = (WINDOW, 0);
-        self.trail = Trail::default();
-        self.ends = None;
+        self.replay_log = ReplayLog::default();
+        self.lane_goodbye = None;
         // The owner does not wait for a peer without a connection.
-        self.forgetting.clear();
-        self.words.retain(|word| word.outlives());
+        self.releases.clear();
+        self.control_queue.retain(|word| word.outlives());
         for op in self.asking.take() {
-            self.parked.push(op, Want::Room);
+            self.backlog.push(op, BacklogReason::Room);
         }
         self.imports.renew();
     }
@@ -262,27 +265,30 @@ impl Link {
 
     /// Handles that the owner takes a region back. Returns false if it may not: it reuses a slot after the release of its region
     /// was reported, so it never waits for more regions than it has slots.
-    pub(super) fn handle_forget(&mut self, name: Name, under_way: Vec<u32>) -> bool {
-        let unsaid = |word: &Word| matches!(word, Word::Forgot(of) if of.slot == name.slot);
-        if self.forgetting.has(name.slot) || self.words.iter().any(unsaid) {
+    pub(super) fn handle_forget(&mut self, name: RegionId, under_way: Vec<u32>) -> bool {
+        let unsaid = |word: &VerbsControlWord| matches!(word, VerbsControlWord::RegionReleased(of) if of.slot == name.slot);
+        if self.releases.has(name.slot) || self.control_queue.iter().any(unsaid) {
             return false;
         }
         self.imports.forget(name);
-        self.forgetting.ask(name, under_way);
+        self.releases.ask(name, under_way);
         true
     }
 
     /// Removes a command from everything that it waits for.
     pub(super) fn forget_op(&mut self, op: u32) {
-        self.parked.forget(op);
+        self.backlog.forget(op);
         self.asking.forget(op);
         self.naming.forget(op);
     }
 
     /// Returns true if a control word may take a credit. The last credit is for giving back credits, so that both sides always
     /// can.
-    pub(super) fn may_say(&self, word: Word) -> bool {
-        let kept = if matches!(word, Word::Credit | Word::Bye(_)) {
+    pub(super) fn may_send_control(&self, word: VerbsControlWord) -> bool {
+        let kept = if matches!(
+            word,
+            VerbsControlWord::Credit | VerbsControlWord::Goodbye(_)
+        ) {
             0
         } else {
             1
@@ -297,7 +303,7 @@ impl Link {
 
     /// Takes a credit for a count. Returns true if the count must wake the peer even if that waits for no count. Otherwise it
     /// might sleep on its buffers until nothing can be sent any more.
-    pub(super) const fn take_credit_to_tell(&mut self) -> bool {
+    pub(super) const fn take_credit_for_count(&mut self) -> bool {
         self.credits -= 1;
         self.credits <= WINDOW / 2
     }
@@ -309,8 +315,8 @@ impl Link {
 
     /// Returns true if all posted requests have left, as far as is known, and nothing waits.
     pub(super) fn is_done(&self) -> bool {
-        let left = self.left.is_empty() && self.parcels.is_answered();
-        self.is_quiet() && left && !self.has_something()
+        let left = self.left.is_empty() && self.datagram_messages.is_acknowledged();
+        self.is_quiet() && left && !self.has_queued()
     }
 }
 
@@ -325,22 +331,26 @@ pub(super) const WAITING_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use super::{Link, Name, Word};
+    use super::{RegionId, VerbsControlWord, VerbsLink};
 
     /// Otherwise a peer that gives no credits back would make this rank keep an answer to each of its control words.
     #[test]
     fn a_slot_is_taken_back_again_only_when_it_was_said_forgotten() {
-        let mut link = Link::new(1, 0);
-        let name = |slot, generation| Name { slot, generation };
+        let mut link = VerbsLink::new(1, 0);
+        let name = |slot, generation| RegionId { slot, generation };
         assert!(link.handle_forget(name(7, 1), vec![4]));
         assert!(!link.handle_forget(name(7, 2), vec![]), "it is in use");
         assert!(link.handle_forget(name(8, 1), vec![4]), "another slot");
-        link.forgetting.handle_end(4);
-        while let Some(over) = link.forgetting.poll_over() {
-            link.words.push_back(Word::Forgot(over));
+        link.releases.handle_end(4);
+        while let Some(over) = link.releases.poll_over() {
+            link.control_queue
+                .push_back(VerbsControlWord::RegionReleased(over));
         }
         assert!(!link.handle_forget(name(7, 2), vec![]), "it was not said");
-        assert_eq!(link.words.pop_front(), Some(Word::Forgot(name(7, 1))));
+        assert_eq!(
+            link.control_queue.pop_front(),
+            Some(VerbsControlWord::RegionReleased(name(7, 1)))
+        );
         assert!(link.handle_forget(name(7, 2), vec![]));
         assert!(!link.handle_forget(name(8, 2), vec![]));
     }

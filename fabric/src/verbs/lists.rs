@@ -6,81 +6,81 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    core::{Core, index},
-    host_counters::Own,
-    onesided::Owner,
-    rma_op::{Wish, cell_of},
+    core::{VerbsCore, index},
+    host_counters::CounterRegions,
+    onesided::CommandOwner,
+    rma_op::{VerbsRmaOp, cell_of},
 };
 use crate::{
-    driver::{Failure, Token},
-    offload::{Action, Counter, Lists, Order, TASKS_MAX, Task},
+    driver::{CommandFailure, CommandToken},
+    offload::{LocalCounter, TASKS_MAX, TaskAction, TaskScheduler, TriggeredTask, WatchRequest},
 };
 
 /// Tasks in flight.
 #[derive(Debug, Default)]
-pub(super) struct Tasks {
-    begun: BTreeMap<u64, Begun>,
+pub(super) struct VerbsTasks {
+    begun: BTreeMap<u64, RunningTask>,
     /// Completed tasks that are not processed yet, and their results.
-    over: VecDeque<(u64, Result<(), Failure>)>,
+    over: VecDeque<(u64, Result<(), CommandFailure>)>,
     /// Commands that found no room.
-    stuck: VecDeque<Stuck>,
+    stalled: VecDeque<StalledCommand>,
     /// Regions with the counters of this rank.
-    pub(super) own: Own,
+    pub(super) own: CounterRegions,
 }
 
-impl Tasks {
+impl VerbsTasks {
     /// Returns true if completed tasks are not processed yet. A message can release a task that completes immediately, outside a
     /// turn.
-    pub(super) fn are_over(&self) -> bool {
+    pub(super) fn has_finished(&self) -> bool {
         !self.over.is_empty()
     }
 
     /// Returns true if tasks of a token may still touch this rank's memory, as those that count on completion do. A caller
     /// that knows that the list is done asks, because a peer may have counted in place of the tasks.
-    pub(super) fn touch(&self, token: Token) -> bool {
-        let touches = |begun: &Begun| begun.token == token && begun.done.is_some();
+    pub(super) fn touch(&self, token: CommandToken) -> bool {
+        let touches = |begun: &RunningTask| begun.token == token && begun.done.is_some();
         self.begun.values().any(touches)
     }
 
     /// Returns true if any command has found no room.
-    pub(super) fn have_stuck(&self) -> bool {
-        !self.stuck.is_empty()
+    pub(super) fn has_stalled(&self) -> bool {
+        !self.stalled.is_empty()
     }
 
     /// Returns true if a command for a peer has found no room.
-    pub(super) fn are_stuck(&self, peer: u32) -> bool {
-        self.stuck.iter().any(|stuck| stuck.peer == peer)
+    pub(super) fn has_stalled_for(&self, peer: u32) -> bool {
+        self.stalled.iter().any(|stuck| stuck.peer == peer)
     }
 }
 
 /// A task that has begun.
 #[derive(Debug)]
-struct Begun {
-    token: Token,
-    done: Option<Counter>,
+struct RunningTask {
+    token: CommandToken,
+    done: Option<LocalCounter>,
 }
 
 /// A command that found no room.
 #[derive(Debug)]
-struct Stuck {
+struct StalledCommand {
     peer: u32,
-    owner: Owner,
-    wish: Wish,
+    owner: CommandOwner,
+    rma: VerbsRmaOp,
 }
 
-impl Core {
+impl VerbsCore {
     /// Takes a list. Returns false if there was no room.
-    pub(super) fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+    pub(super) fn post_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> bool {
         let taken = self.lists.post(tasks, token);
         if taken {
             self.begin_tasks();
-            self.listen();
+            self.arm_for_counts();
         }
         taken
     }
 
     /// Cancels the lists of a token.
-    pub(super) fn cancel_lists(&mut self, token: Token) {
+    pub(super) fn cancel_lists(&mut self, token: CommandToken) {
         self.lists.cancel(token);
         self.forget_tasks(token);
         self.begin_tasks();
@@ -96,7 +96,7 @@ impl Core {
             let link = links[index(to.peer)].as_deref_mut();
             if let Some(Err(why)) = link.map(|link| outbox.post_chain(link, to.lane)) {
                 self.note_broken(to, why);
-                self.bury(to); // the peer may have failed since the requests were gathered
+                self.destroy_if_drained(to); // the peer may have failed since the requests were gathered
             }
         }
         begun
@@ -119,83 +119,87 @@ impl Core {
     }
 
     /// Notes that the command of a task has completed.
-    pub(super) fn task_over(&mut self, serial: u64, how: Result<(), Failure>) {
+    pub(super) fn handle_task_end(&mut self, serial: u64, how: Result<(), CommandFailure>) {
         self.tasks.over.push_back((serial, how));
     }
 
     /// Drops tasks that have not begun. Those that have begun and found no room go on if they only count: a peer may wait for a
     /// count, and it needs no memory of this rank.
     pub(super) fn drop_lists(&mut self) {
-        self.lists = Lists::new(TASKS_MAX);
-        self.tasks.stuck.retain(|stuck| stuck.wish.counts() > 0);
+        self.lists = TaskScheduler::new(TASKS_MAX);
+        self.tasks.stalled.retain(|stuck| stuck.rma.counts() > 0);
     }
 
     fn retry(&mut self) {
-        while let Some(stuck) = self.tasks.stuck.pop_front() {
-            let Stuck { peer, owner, wish } = stuck;
+        while let Some(stuck) = self.tasks.stalled.pop_front() {
+            let StalledCommand {
+                peer,
+                owner,
+                rma: wish,
+            } = stuck;
             if !self.begin(peer, owner, wish) {
-                return self.tasks.stuck.push_front(stuck);
+                return self.tasks.stalled.push_front(stuck);
             }
         }
     }
 
     fn obey(&mut self) {
-        while let Some(order) = self.lists.poll_order() {
+        while let Some(order) = self.lists.poll_watch_request() {
             match order {
-                Order::Watch {
+                WatchRequest::Watch {
                     counter,
                     threshold,
                     token,
                 } => self.watches.add(&counter, threshold, token),
-                Order::Unwatch(token) => self.watches.remove(token),
+                WatchRequest::Unwatch(token) => self.watches.remove(token),
             }
         }
     }
 
-    fn carry_out(&mut self, then: Action, token: Token) {
-        let serial = self.lists.number();
-        let mut begun = Begun { token, done: None };
+    fn carry_out(&mut self, then: TaskAction, token: CommandToken) {
+        let serial = self.lists.next_own_token();
+        let mut begun = RunningTask { token, done: None };
         let (peer, wish) = match then {
-            Action::Put {
+            TaskAction::Put {
                 to,
                 from,
                 target,
                 done,
             } => {
                 begun.done = done;
-                let Some((into, count)) = target.read() else {
-                    return self.end_at_once(serial, begun, Err(Failure::Unmatched));
+                let Some((into, count)) = target.resolve() else {
+                    return self.end_at_once(serial, begun, Err(CommandFailure::Unmatched));
                 };
-                let put = cell_of(count).map(|count| Wish::Put { from, into, count });
+                let put = cell_of(count).map(|count| VerbsRmaOp::Put { from, into, count });
                 (to.0, put)
             }
-            Action::Offer {
+            TaskAction::PublishLanding {
                 to,
                 landing,
                 place,
                 count,
                 ..
             } => {
-                let offer = cell_of(Some(count)).map(|count| Wish::Offer {
+                let offer = cell_of(Some(count)).map(|count| VerbsRmaOp::Offer {
                     landing,
                     into: place,
                     count,
                 });
                 (to.0, offer)
             }
-            Action::Count { to, counter, by } => {
+            TaskAction::Count { to, counter, by } => {
                 let counted = to.0 == self.me && self.count_by_key(counter, by);
-                if let Some(wish) = Wish::count(counter, by).filter(|_| !counted) {
-                    self.begin_or_wait(to.0, Owner::Nobody, wish);
+                if let Some(wish) = VerbsRmaOp::count(counter, by).filter(|_| !counted) {
+                    self.begin_or_wait(to.0, CommandOwner::Unowned, wish);
                 }
                 return self.end_at_once(serial, begun, Ok(()));
             }
-            Action::Copy { from, into, done } => {
+            TaskAction::Copy { from, into, done } => {
                 from.copy_to(into);
                 begun.done = done;
                 return self.end_at_once(serial, begun, Ok(()));
             }
-            Action::Combine {
+            TaskAction::Combine {
                 from,
                 into,
                 how,
@@ -209,53 +213,57 @@ impl Core {
         match wish {
             Ok(wish) => {
                 self.tasks.begun.insert(serial, begun);
-                self.begin_or_wait(peer, Owner::Task(serial), wish);
+                self.begin_or_wait(peer, CommandOwner::Task(serial), wish);
             }
-            Err(_) if self.link_or_new(peer).gone.is_some() => {
-                self.end_at_once(serial, begun, Err(Failure::PeerDown));
+            Err(_) if self.link_or_new(peer).down.is_some() => {
+                self.end_at_once(serial, begun, Err(CommandFailure::PeerDown));
             }
             Err(why) => self.end_at_once(serial, begun, Err(why)),
         }
     }
 
-    fn end_at_once(&mut self, serial: u64, begun: Begun, how: Result<(), Failure>) {
+    fn end_at_once(&mut self, serial: u64, begun: RunningTask, how: Result<(), CommandFailure>) {
         self.tasks.begun.insert(serial, begun);
-        self.task_over(serial, how);
+        self.handle_task_end(serial, how);
     }
 
-    fn begin_or_wait(&mut self, peer: u32, owner: Owner, wish: Wish) {
-        if !self.tasks.stuck.is_empty() || !self.begin(peer, owner, wish) {
-            self.tasks.stuck.push_back(Stuck { peer, owner, wish });
+    fn begin_or_wait(&mut self, peer: u32, owner: CommandOwner, wish: VerbsRmaOp) {
+        if !self.tasks.stalled.is_empty() || !self.begin(peer, owner, wish) {
+            self.tasks.stalled.push_back(StalledCommand {
+                peer,
+                owner,
+                rma: wish,
+            });
         }
     }
 
-    fn settle_task(&mut self, serial: u64, how: Result<(), Failure>) {
-        let Some(Begun { token, done }) = self.tasks.begun.remove(&serial) else {
+    fn settle_task(&mut self, serial: u64, how: Result<(), CommandFailure>) {
+        let Some(RunningTask { token, done }) = self.tasks.begun.remove(&serial) else {
             return;
         };
         let failed = how.is_err();
         if let (Ok(()), Some(done)) = (&how, done) {
             self.count_own(&done, 1);
         }
-        self.lists.ended(token, how);
+        self.lists.report_ended(token, how);
         if failed {
             self.forget_tasks(token);
         }
     }
 
     /// Cancels tasks that have begun and not left yet, perhaps because a name is never given.
-    fn forget_tasks(&mut self, token: Token) {
-        let of_token = |(_, begun): &(&u64, &Begun)| begun.token == token;
+    fn forget_tasks(&mut self, token: CommandToken) {
+        let of_token = |(_, begun): &(&u64, &RunningTask)| begun.token == token;
         let begun = self.tasks.begun.iter().filter(of_token);
         let serials: Vec<u64> = begun.map(|(serial, _)| *serial).collect();
         for serial in serials {
-            let owner = Owner::Task(serial);
-            let stuck = &mut self.tasks.stuck;
+            let owner = CommandOwner::Task(serial);
+            let stuck = &mut self.tasks.stalled;
             if let Some(at) = stuck.iter().position(|stuck| stuck.owner == owner) {
                 stuck.remove(at);
-                self.task_over(serial, Err(Failure::Cancelled));
+                self.handle_task_end(serial, Err(CommandFailure::Cancelled));
             } else {
-                self.recall(owner);
+                self.cancel_unposted(owner);
             }
         }
     }
@@ -263,21 +271,21 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use super::{Begun, Tasks, Token};
-    use crate::{memory::Region, offload::Counter};
+    use super::{CommandToken, RunningTask, VerbsTasks};
+    use crate::{memory::MemoryRegion, offload::LocalCounter};
 
     #[test]
     fn lists_that_move_bytes_are_not_forgotten() {
-        let counter = Counter::in_region(Region::anonymous(64).unwrap(), 0);
-        let mut tasks = Tasks::default();
+        let counter = LocalCounter::in_region(MemoryRegion::anonymous(64).unwrap(), 0);
+        let mut tasks = VerbsTasks::default();
         for (serial, token, done) in [(1, 5, None), (2, 6, Some(counter))] {
-            let token = Token(token);
-            tasks.begun.insert(serial, Begun { token, done });
+            let token = CommandToken(token);
+            tasks.begun.insert(serial, RunningTask { token, done });
         }
         // An offer uses no memory of its own, and may be reported after everything that followed from it.
-        assert!(!tasks.touch(Token(5)));
-        assert!(tasks.touch(Token(6)));
+        assert!(!tasks.touch(CommandToken(5)));
+        assert!(tasks.touch(CommandToken(6)));
         tasks.begun.remove(&2);
-        assert!(!tasks.touch(Token(6)));
+        assert!(!tasks.touch(CommandToken(6)));
     }
 }

@@ -3,34 +3,34 @@
 use std::io;
 
 use super::{
-    core::{Core, index},
+    core::{VerbsCore, index},
     inbox::{BODY_MAX, HEADER_MAX},
-    link::{Link, WAITING_MAX, Waiting},
-    objects::{What, Work},
-    outbox::{Cargo, Flight, Outbox},
-    replay_log::Kept,
-    lane::To,
-    wire::{HEAD, WORD_MAX, Word, message_head},
+    lane::PeerLane,
+    link::{LinkMessage, VerbsLink, WAITING_MAX},
+    objects::{WorkOp, WorkRequest},
+    outbox::{FlightContent, QpFlight, VerbsOutbox},
+    replay_log::ReplayEntry,
+    wire::{HEAD, VerbsControlWord, WORD_MAX, message_head},
 };
-use crate::connect::State;
+use crate::connect::ConnectState;
 
-impl Core {
+impl VerbsCore {
     /// Sends a message. Returns false if there was no room.
     pub(super) fn send(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
         self.check_message(to, header, body);
         let Some(link) = self
             .link(to)
-            .filter(|link| link.gone.is_some() || link.open)
+            .filter(|link| link.down.is_some() || link.open)
         else {
             return self.send_first(to, header, body);
         };
-        if link.gone.is_some() {
+        if link.down.is_some() {
             return true; // dropped, as `Driver::post` says
         }
-        if !link.waiting.is_empty() || !link.words.is_empty() {
+        if !link.message_queue.is_empty() || !link.control_queue.is_empty() {
             self.flush(to);
         }
-        let is_next = |link: &mut Link| link.counts == 0 && link.waiting.is_empty();
+        let is_next = |link: &mut VerbsLink| link.counts == 0 && link.message_queue.is_empty();
         let free = self.link(to).is_some_and(is_next);
         let sent = free && self.transmit(to, header, body);
         self.touch(to);
@@ -61,26 +61,26 @@ impl Core {
     #[cold]
     fn send_first(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
         self.link_or_new(to);
-        if self.send_parcel(to, header, body) {
+        if self.send_datagram(to, header, body) {
             return true;
         }
-        self.dial(to);
+        self.ensure_connected(to);
         let link = self.link_or_new(to);
-        if link.gone.is_some() {
+        if link.down.is_some() {
             return true;
         }
-        if link.open && link.waiting.is_empty() {
+        if link.open && link.message_queue.is_empty() {
             return self.send(to, header, body);
         }
-        let room = link.waiting.len() < WAITING_MAX;
+        let room = link.message_queue.len() < WAITING_MAX;
         if room {
             let (header, body) = (header.into(), body.into());
-            link.waiting.push_back(Waiting { header, body });
+            link.message_queue.push_back(LinkMessage { header, body });
             self.counters.messages_sent.add(1);
             // No connection could be had, and nothing else asks again.
             let link = self.link_or_new(to);
-            if !link.open && link.dial.state() == State::Idle {
-                self.settle_dial(to);
+            if !link.open && link.connection.state() == ConnectState::Idle {
+                self.settle_connection(to);
             }
         }
         self.refused |= !room;
@@ -89,38 +89,38 @@ impl Core {
 
     /// Posts everything that waited: control words first, then messages in their order, then one-sided commands.
     pub(super) fn flush(&mut self, peer: u32) {
-        self.tell_lanes(peer);
-        self.send_again(peer);
+        self.report_lanes(peer);
+        self.replay_messages(peer);
         self.speak(peer);
         while let Some(link) = self.link(peer).filter(|link| link.open && link.counts == 0)
-            && let Some(next) = link.waiting.pop_front()
+            && let Some(next) = link.message_queue.pop_front()
         {
             if !self.transmit(peer, &next.header, &next.body) {
-                self.link_or_new(peer).waiting.push_front(next);
+                self.link_or_new(peer).message_queue.push_front(next);
                 break;
             }
         }
-        self.unpark(peer);
+        self.retry_backlog(peer);
         self.settle_drain(peer);
         if let Some(link) = self.link(peer)
             && link.is_done()
             && (!link.draining || link.drained)
         {
-            self.stirred.remove(&peer);
+            self.dirty_peers.remove(&peer);
         }
     }
 
     /// Queues a control word, which is sent as soon as there is room.
-    pub(super) fn say(&mut self, peer: u32, word: Word) {
+    pub(super) fn queue_control(&mut self, peer: u32, word: VerbsControlWord) {
         let link = self.link_or_new(peer);
-        if link.gone.is_none() && !link.words.contains(&word) {
+        if link.down.is_none() && !link.control_queue.contains(&word) {
             // Words in front may wait for credits, and so may the peer's, so giving back credits comes first.
-            if matches!(word, Word::Credit) {
-                link.words.push_front(word);
+            if matches!(word, VerbsControlWord::Credit) {
+                link.control_queue.push_front(word);
             } else {
-                link.words.push_back(word);
+                link.control_queue.push_back(word);
             }
-            self.stir(peer);
+            self.mark_dirty(peer);
         }
     }
 
@@ -129,22 +129,22 @@ impl Core {
         let Some(link) = links[index(peer)].as_deref_mut() else {
             return;
         };
-        while let Some(word) = link.words.front().copied()
-            && link.may_say(word)
+        while let Some(word) = link.control_queue.front().copied()
+            && link.may_send_control(word)
             && link.has_room_at_home(1)
             && outbox.has_room(link.home, 1)
             && outbox.may_keep(link)
         {
-            let to = To {
+            let to = PeerLane {
                 peer,
                 lane: link.home,
             };
-            link.words.pop_front();
+            link.control_queue.pop_front();
             let mut bytes = [0; WORD_MAX];
             let len = word.encode(link.take_owed(), &mut bytes);
             link.credits -= 1;
             // The goodbye asks for a completion, to know when it has left.
-            let last = matches!(word, Word::Bye(_));
+            let last = matches!(word, VerbsControlWord::Goodbye(_));
             outbox.keep(link, &bytes[..len]);
             let posted = outbox.post_inline(link, to, &bytes[..len], last);
             if let Err(why) = posted {
@@ -165,9 +165,9 @@ impl Core {
             return false;
         };
         let lane = link.home;
-        let to = To { peer, lane };
+        let to = PeerLane { peer, lane };
         let room = link.may_send() && link.has_room_at_home(1) && outbox.has_room(lane, 1);
-        if !room || !link.words.is_empty() || !outbox.may_keep(link) {
+        if !room || !link.control_queue.is_empty() || !outbox.may_keep(link) {
             return false;
         }
         let total = HEAD + header.len() + body.len();
@@ -188,12 +188,16 @@ impl Core {
             counters.copies.add(1);
             counters.bytes_copied.add(body.len() as u64);
             let what = if link.is_wide() {
-                link.trail.keep(Kept { chunk, len });
-                Cargo::Message { chunk: None }
+                link.replay_log.keep(ReplayEntry { chunk, len });
+                FlightContent::Message { chunk: None }
             } else {
-                Cargo::Message { chunk: Some(chunk) }
+                FlightContent::Message { chunk: Some(chunk) }
             };
-            outbox.post_chunk(link, Flight::new(to, what, None), Kept { chunk, len })
+            outbox.post_chunk(
+                link,
+                QpFlight::new(to, what, None),
+                ReplayEntry { chunk, len },
+            )
         };
         link.credits -= 1;
         if let Err(why) = posted {
@@ -203,18 +207,18 @@ impl Core {
     }
 }
 
-impl Outbox {
+impl VerbsOutbox {
     /// Posts a message that lies in a chunk.
     pub(super) fn post_chunk(
         &mut self,
-        link: &mut Link,
-        flight: Flight,
-        one: Kept,
+        link: &mut VerbsLink,
+        flight: QpFlight,
+        one: ReplayEntry,
     ) -> io::Result<()> {
         let from = self.chunk(flight.to.lane, one.chunk, one.len);
-        let work = Work {
+        let work = WorkRequest {
             id: 0,
-            what: What::Send(from),
+            op: WorkOp::Send(from),
             signaled: true,
             solicited: true,
         };
@@ -222,16 +226,16 @@ impl Outbox {
     }
 
     /// Returns true if there is room to keep the next message, in case it must be sent again.
-    fn may_keep(&self, link: &Link) -> bool {
+    fn may_keep(&self, link: &VerbsLink) -> bool {
         !link.is_wide() || self.has_chunk()
     }
 
     /// Keeps the next message, in case it must be sent again.
-    fn keep(&mut self, link: &mut Link, bytes: &[u8]) {
+    fn keep(&mut self, link: &mut VerbsLink, bytes: &[u8]) {
         if link.is_wide()
             && let Some((chunk, len)) = self.fill(&[bytes])
         {
-            link.trail.keep(Kept { chunk, len });
+            link.replay_log.keep(ReplayEntry { chunk, len });
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The driver for InfiniBand and RoCE, on top of libibverbs, which is loaded at run time.
 //!
 //! [`Verbs::prepare`] opens the devices and gives this rank's address. When the bootstrap has brought the addresses of all ranks,
-//! [`Prepared::connect`] makes the driver. Two ranks connect when one has something for the other, or at the start if the scheme
-//! says so. A connection is one reliable queue pair on each side, or one for each device if there are several.
+//! [`PreparedVerbs::connect`] makes the driver. Two ranks connect when one has something for the other, or at the start if the
+//! scheme says so. A connection is one reliable queue pair on each side, or one for each device if there are several.
 //!
 //! Modules, by task:
 //!
@@ -12,7 +12,7 @@
 //!   by further devices), `unheard` (datagrams that wait for earlier arrivals), `mesh` and `doors` (all ranks connected at the
 //!   start), `scarce` (fewer queue pairs than peers), `link` (state of one peer), `way` (state of one lane).
 //! * Messages: `messages`, `inbox` (one shared receive queue, with credits for each peer so that no sender finds it empty),
-//!   `outbox` (requests in flight), `wire` (formats), `parcels` (short messages as datagrams, with `Scheme::Hybrid`).
+//!   `outbox` (requests in flight), `wire` (formats), `parcels` (short messages as datagrams, with `ConnectPolicy::Hybrid`).
 //! * One-sided commands: `onesided`, `wish` (content of a command), `posting`, `parked` and `waits` (commands that wait),
 //!   `regions` (keys are checked before the device sees them), `forgetting` (when a region is used no more), `names` (regions
 //!   addressed by name), `registrations` (memory of the application).
@@ -27,69 +27,72 @@
 
 mod abi;
 mod address;
+mod address_extension;
+mod alt_datagrams;
+mod async_events;
+mod backlog;
 mod chain;
 mod close;
 mod config;
-mod core;
-mod host_counters;
-mod datagrams;
-mod alt_datagrams;
-mod device;
-mod connections;
-mod address_extension;
-mod region_release;
 mod connect_wire;
-mod async_events;
-mod srq_drain;
+mod connection_cache;
+mod connections;
+mod core;
+mod datagram_messages;
+mod datagrams;
+mod deferred_datagrams;
+mod device;
+mod diagnose;
+mod host_counters;
 mod inbox;
+mod lane;
 #[cfg(test)]
 mod layout;
 mod library;
 mod link;
 mod lists;
-mod prewired;
 mod messages;
+mod multirail;
 mod named_regions;
 mod objects;
 mod onesided;
 mod open_device;
 mod outbox;
-mod datagram_messages;
-mod backlog;
 mod parallel_setup;
 mod posting;
 mod prepare;
+mod prewired;
 mod provider;
 mod rail;
-mod multirail;
+mod region_release;
 mod regions;
 mod registrations;
-mod connection_cache;
+mod replay_log;
+mod rma_op;
 mod slab;
+mod srq_drain;
 #[cfg(test)]
 mod tests;
-mod replay_log;
 mod turn;
-mod deferred_datagrams;
 mod wait_queues;
-mod lane;
-mod diagnose;
 mod wire;
-mod rma_op;
 
 use std::{io, time::Duration};
 
-pub use self::{config::VerbsConfig, device::Port, prepare::Prepared, provider::VerbsProvider};
-use self::{core::Core, rail::Rail};
+pub use self::{
+    config::VerbsConfig, device::DevicePort, prepare::PreparedVerbs, provider::VerbsProvider,
+};
+use self::{core::VerbsCore, rail::VerbsRail};
 use crate::{
     driver::{
-        Armed, Caps, Command, ConnectAhead, Down, Driver, DriverAbilities, EventCounters, Evidence,
-        FailureWatch, ListLimits, LocalRange, Peer, Post, Progress, Sink, TaskLists, Token, WaitOn,
+        ArmResult, Caps, CommandToken, ConnectAhead, DownCause, DownEvidence, Driver,
+        DriverAbilities, DriverCommand, EventCounters, FailureWatch, ListLimits, LocalRange,
+        PostResult, Sink, TaskLists, TurnProgress, WakeSource, WorldRank,
     },
     lacks_abilities,
-    memory::{Region, RemoteRegion},
-    offload::{TASKS_MAX, Task},
-    timer::Timer,
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{TASKS_MAX, TriggeredTask},
+    timer::RetryTimer,
 };
 
 /// A rank on devices that speak verbs.
@@ -99,13 +102,13 @@ use crate::{
 #[derive(Debug)]
 pub struct Verbs {
     /// `None` only during `drop`.
-    core: Option<Box<Core>>,
+    core: Option<Box<VerbsCore>>,
     linger: Duration,
 }
 
-fn wait_on(rails: &[Rail], timer: &Timer) -> Vec<WaitOn> {
-    let rails = rails.iter().flat_map(Rail::wait_on);
-    rails.chain([WaitOn::Fd(timer.wait_on())]).collect()
+fn wait_on(rails: &[VerbsRail], timer: &RetryTimer) -> Vec<WakeSource> {
+    let rails = rails.iter().flat_map(VerbsRail::wait_on);
+    rails.chain([WakeSource::Fd(timer.wait_on())]).collect()
 }
 
 /// Limits of the task lists, which the driver runs in its turns.
@@ -119,11 +122,11 @@ impl Driver for Verbs {
         &self.core_ref().caps
     }
 
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         let core = self.core();
         let room = match &command {
-            Command::Message { to, header, body } => core.send(to.0, header, body),
-            Command::Watch {
+            DriverCommand::Message { to, header, body } => core.send(to.0, header, body),
+            DriverCommand::Watch {
                 counter,
                 threshold,
                 token,
@@ -131,42 +134,42 @@ impl Driver for Verbs {
                 core.watch(counter, *threshold, *token);
                 true
             }
-            Command::Unwatch { .. } | Command::Withdraw { .. } => {
+            DriverCommand::Unwatch { .. } | DriverCommand::Withdraw { .. } => {
                 core.take(&command);
                 true
             }
-            Command::Put { .. }
-            | Command::Get { .. }
-            | Command::Atomic { .. }
-            | Command::Count { .. } => core.move_bytes(&command),
+            DriverCommand::Put { .. }
+            | DriverCommand::Get { .. }
+            | DriverCommand::Atomic { .. }
+            | DriverCommand::Count { .. } => core.post_rma(&command),
         };
-        if matches!(command, Command::Count { .. }) {
-            core.listen_to_sends();
+        if matches!(command, DriverCommand::Count { .. }) {
+            core.arm_for_sends();
         }
         core.keep_alarm();
         if room {
-            Post::Posted
+            PostResult::Posted
         } else {
-            Post::Full(command)
+            PostResult::Full(command)
         }
     }
 
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
-        Progress {
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
+        TurnProgress {
             events: self.core().turn(budget, sink),
         }
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> ArmResult {
         self.core().arm()
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
+    fn wait_on(&self) -> Vec<WakeSource> {
         let core = self.core_ref();
         wait_on(&core.rails, &core.sleep.timer)
     }
 
-    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
         self.core().allocate(len, false)
     }
 
@@ -176,11 +179,11 @@ impl Driver for Verbs {
         key.or_else(|| core.registrations.expose(range, &mut core.exports))
     }
 
-    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<WorldRank>) {}
 
-    fn give_up(&mut self, Peer(rank): Peer, how: Option<Down>) -> Down {
-        let how = how.unwrap_or(Down::Failed);
-        self.core().part(rank, how);
+    fn give_up(&mut self, WorldRank(rank): WorldRank, how: Option<DownCause>) -> DownCause {
+        let how = how.unwrap_or(DownCause::Failed);
+        self.core().report_peer_down(rank, how);
         how
     }
 }
@@ -203,7 +206,7 @@ impl DriverAbilities for Verbs {
     }
 
     fn connect_ahead(&mut self) -> Option<&mut dyn ConnectAhead> {
-        if self.core_ref().talks.on {
+        if self.core_ref().datagram_peers.on {
             None // short messages need no connection, and longer transfers ask for one
         } else {
             Some(self)
@@ -220,7 +223,7 @@ impl DriverAbilities for Verbs {
 }
 
 impl EventCounters for Verbs {
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<MemoryRegion> {
         self.core().allocate(len, true)
     }
 }
@@ -230,27 +233,27 @@ impl TaskLists for Verbs {
         LISTS
     }
 
-    fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+    fn post_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> bool {
         let core = self.core();
         let taken = core.post_list(tasks, token);
-        core.listen_to_sends();
+        core.arm_for_sends();
         core.keep_alarm();
         taken
     }
 
-    fn cancel_lists(&mut self, token: Token) {
+    fn cancel_lists(&mut self, token: CommandToken) {
         let core = self.core();
         core.cancel_lists(token);
         core.keep_alarm();
     }
 
-    fn forget_lists(&mut self, token: Token) -> bool {
+    fn forget_lists(&mut self, token: CommandToken) -> bool {
         let core = self.core();
         core.keep_alarm();
         !core.tasks.touch(token)
     }
 
-    fn give_name(&mut self, name: u64, region: &Region) {
+    fn give_name(&mut self, name: u64, region: &MemoryRegion) {
         let core = self.core();
         core.name(name, region);
         core.keep_alarm();
@@ -264,7 +267,7 @@ impl TaskLists for Verbs {
 }
 
 impl ConnectAhead for Verbs {
-    fn connect_many(&mut self, peers: &[Peer]) {
+    fn connect_many(&mut self, peers: &[WorldRank]) {
         let core = self.core();
         peers.iter().for_each(|peer| core.connect(peer.0));
     }
@@ -275,25 +278,25 @@ impl FailureWatch for Verbs {
         true
     }
 
-    fn answers(&mut self, peer: Peer) -> u64 {
+    fn answers(&mut self, peer: WorldRank) -> u64 {
         self.core_ref().answers(peer.0)
     }
 
-    fn evidence(&mut self, peer: Peer) -> Evidence {
+    fn evidence(&mut self, peer: WorldRank) -> DownEvidence {
         let why = self.core_ref().why_down(peer.0);
-        why.map_or(Evidence::Unreachable, Evidence::Reported)
+        why.map_or(DownEvidence::Unreachable, DownEvidence::Reported)
     }
 }
 
 impl Verbs {
-    fn core(&mut self) -> &mut Core {
+    fn core(&mut self) -> &mut VerbsCore {
         let Some(core) = &mut self.core else {
             unreachable!("{ONLY_DROP}")
         };
         core
     }
 
-    fn core_ref(&self) -> &Core {
+    fn core_ref(&self) -> &VerbsCore {
         let Some(core) = &self.core else {
             unreachable!("{ONLY_DROP}")
         };
@@ -307,16 +310,20 @@ impl Drop for Verbs {
             return;
         };
         let panics = std::thread::panicking();
-        core.begin_close(if panics { Down::Failed } else { Down::Finished });
+        core.begin_close(if panics {
+            DownCause::Failed
+        } else {
+            DownCause::Finished
+        });
         if core.finish(self.linger / 2) {
             return;
         }
         // Names may never be given, so the second half of the time is for the goodbyes only.
-        core.forgo_names();
+        core.cancel_name_waits();
         if core.finish(self.linger / 2) {
             return;
         }
-        if !core.let_go() {
+        if !core.release_memory() {
             return; // dropping `core` here closes the devices, which ends the requests that still touch memory
         }
         // Continue in another thread: a peer that has not answered yet may be a rank of this one.

@@ -6,65 +6,71 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
-    core::{Core, index},
-    regions::{Entry, SLOTS},
-    wire::Word,
+    core::{VerbsCore, index},
+    regions::{RegionEntry, SLOTS},
+    wire::VerbsControlWord,
 };
-use crate::{driver::Failure, memory::Region};
+use crate::{driver::CommandFailure, memory::MemoryRegion};
 
 /// Names that this rank has given, and names that peers wait for.
 #[derive(Debug, Default)]
-pub(super) struct Names {
-    given: BTreeMap<u64, Given>,
+pub(super) struct NamedRegions {
+    given: BTreeMap<u64, NameBinding>,
     /// Names that each peer waits for.
     asked: BTreeMap<u32, BTreeSet<u64>>,
-    gone: Gone,
+    retired: RetiredNames,
     /// True once this rank is closing and waits for no name any more.
-    pub(super) forgone: bool,
+    pub(super) closing: bool,
 }
 
 /// The names that were taken back last, each with the peers that have asked for it since.
 #[derive(Debug, Default)]
-struct Gone {
+struct RetiredNames {
     askers: BTreeMap<u64, BTreeSet<u32>>,
     /// The names, in the order in which they were taken back.
     order: VecDeque<u64>,
 }
 
 #[derive(Debug)]
-struct Given {
-    region: Region,
+struct NameBinding {
+    region: MemoryRegion,
     /// Peers that know the name.
-    told: BTreeSet<u32>,
+    notified: BTreeSet<u32>,
 }
 
 /// The answer to a peer that has asked for a name: its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NameAnswer {
     pub(super) name: u64,
     pub(super) slot: u32,
-    pub(super) entry: Entry,
+    pub(super) entry: RegionEntry,
 }
 
-impl Core {
-    pub(super) fn name(&mut self, name: u64, region: &Region) {
+impl VerbsCore {
+    pub(super) fn name(&mut self, name: u64, region: &MemoryRegion) {
         let told = BTreeSet::new();
         let region = region.clone();
-        self.names.given.insert(name, Given { region, told });
-        let mut asking = self.names.gone.remove(name);
+        self.names.given.insert(
+            name,
+            NameBinding {
+                region,
+                notified: told,
+            },
+        );
+        let mut asking = self.names.retired.remove(name);
         asking.extend(self.names.take_asking(name));
         for peer in asking {
             self.answer_name(peer, name);
             // The connection may have been evicted since the peer asked.
             if !self.link_or_new(peer).open {
-                self.dial(peer);
+                self.ensure_connected(peer);
             }
             self.flush(peer);
         }
     }
 
     /// Returns this rank's region of this name.
-    pub(super) fn named(&self, name: u64) -> Option<Region> {
+    pub(super) fn named(&self, name: u64) -> Option<MemoryRegion> {
         let given = self.names.given.get(&name)?;
         Some(given.region.clone())
     }
@@ -74,9 +80,9 @@ impl Core {
         let Some(given) = self.names.given.remove(&name) else {
             return;
         };
-        self.names.gone.add(name);
-        for peer in given.told {
-            self.say(peer, Word::Unnamed(name));
+        self.names.retired.add(name);
+        for peer in given.notified {
+            self.queue_control(peer, VerbsControlWord::NameRetired(name));
             self.flush(peer);
         }
     }
@@ -85,7 +91,7 @@ impl Core {
     pub(super) fn handle_ask(&mut self, peer: u32, name: u64) -> bool {
         let Self { names, links, .. } = self;
         let link = links[index(peer)].as_deref();
-        let may = link.is_some_and(|link| names.may_ask(peer, &link.words));
+        let may = link.is_some_and(|link| names.may_ask(peer, &link.control_queue));
         if may {
             self.answer_name(peer, name);
         }
@@ -94,21 +100,24 @@ impl Core {
 
     /// Answers which region a name has or that it was taken back, or will answer when the name is given.
     pub(super) fn answer_name(&mut self, peer: u32, name: u64) {
-        if self.names.gone.ask(peer, name) {
-            return self.say(peer, Word::Unnamed(name));
+        if self.names.retired.ask(peer, name) {
+            return self.queue_control(peer, VerbsControlWord::NameRetired(name));
         }
         let Some(given) = self.names.given.get_mut(&name) else {
             self.names.ask(peer, name);
             return;
         };
         if let Some((slot, entry)) = self.exports.entry_of(given.region.range()) {
-            given.told.insert(peer);
-            self.say(peer, Word::Named(Named { name, slot, entry }));
+            given.notified.insert(peer);
+            self.queue_control(
+                peer,
+                VerbsControlWord::NameResolved(NameAnswer { name, slot, entry }),
+            );
         }
     }
 
     /// Handles the owner's answer that a name has this region.
-    pub(super) fn handle_named(&mut self, from: u32, named: Named) {
+    pub(super) fn handle_named(&mut self, from: u32, named: NameAnswer) {
         let link = self.link_or_new(from);
         link.imports.name(named);
         for _ in 0..link.naming.count(named.name) {
@@ -116,7 +125,7 @@ impl Core {
             let Some(id) = self.link_or_new(from).naming.pop(named.name) else {
                 return;
             };
-            self.run(id);
+            self.advance_or_queue(id);
         }
     }
 
@@ -128,20 +137,22 @@ impl Core {
             let Some(id) = self.link_or_new(from).naming.pop(name) else {
                 return;
             };
-            if self.ops.get(id).is_some_and(|op| op.wish.counts() > 0) {
-                self.abandon(id, Failure::BadRange);
+            if self.ops.get(id).is_some_and(|op| op.rma.counts() > 0) {
+                self.fail_command(id, CommandFailure::BadRange);
             } else {
                 self.link_or_new(from).naming.push(name, id);
             }
         }
     }
 
-    /// Repeats the answers among `words`, which were not sent before the connection was taken down.
-    pub(super) fn answer_again(&mut self, peer: u32, words: &VecDeque<Word>) {
+    /// Repeats the answers among `control_queue`, which were not sent before the connection was taken down.
+    pub(super) fn requeue_answers(&mut self, peer: u32, words: &VecDeque<VerbsControlWord>) {
         for word in words {
             match *word {
-                Word::Named(Named { name, .. }) => self.answer_name(peer, name),
-                Word::Unnamed(name) if self.names.gone.has_asked(peer, name) => {
+                VerbsControlWord::NameResolved(NameAnswer { name, .. }) => {
+                    self.answer_name(peer, name)
+                }
+                VerbsControlWord::NameRetired(name) if self.names.retired.has_asked(peer, name) => {
                     self.answer_name(peer, name);
                 }
                 _ => {}
@@ -150,7 +161,7 @@ impl Core {
     }
 }
 
-impl Gone {
+impl RetiredNames {
     fn add(&mut self, name: u64) {
         self.order.push_back(name);
         self.askers.insert(name, BTreeSet::new());
@@ -189,17 +200,19 @@ impl Gone {
     }
 }
 
-impl Names {
+impl NamedRegions {
     /// Notes that a peer waits for a name.
     fn ask(&mut self, peer: u32, name: u64) {
         self.asked.entry(peer).or_default().insert(name);
     }
 
-    /// Returns true if a peer may ask for one more name; `words` wait to be sent to it. Answers among them count, because the
-    /// peer counts names without an answer, too, and asks for no more.
-    fn may_ask(&self, peer: u32, words: &VecDeque<Word>) -> bool {
+    /// Returns true if a peer may ask for one more name; `control_queue` wait to be sent to it. Answers among them count, because
+    /// the peer counts names without an answer, too, and asks for no more.
+    fn may_ask(&self, peer: u32, words: &VecDeque<VerbsControlWord>) -> bool {
         let asked = self.asked.get(&peer).map_or(0, BTreeSet::len);
-        let answers = words.iter().filter(|word| matches!(word, Word::Named(_)));
+        let answers = words
+            .iter()
+            .filter(|word| matches!(word, VerbsControlWord::NameResolved(_)));
         asked + answers.count() < ASKED_MAX
     }
 
@@ -211,16 +224,16 @@ impl Names {
     }
 
     /// Notes that a peer has forgotten all names. It still waits for those that it has asked for.
-    pub(super) fn untell(&mut self, peer: u32) {
-        let told = self.given.values_mut().map(|given| &mut given.told);
+    pub(super) fn forget_peer(&mut self, peer: u32) {
+        let told = self.given.values_mut().map(|given| &mut given.notified);
         told.for_each(|peers| _ = peers.remove(&peer));
     }
 
     /// Forgets a peer that is down.
     pub(super) fn lost(&mut self, peer: u32) {
-        self.untell(peer);
+        self.forget_peer(peer);
         self.asked.remove(&peer);
-        self.gone.lost(peer);
+        self.retired.lost(peer);
     }
 }
 
@@ -236,19 +249,21 @@ const GONE_MAX: usize = 256;
 mod tests {
     use std::collections::VecDeque;
 
-    use super::{ASKED_MAX, Entry, GONE_MAX, Gone, Named, Names, Word};
-    use crate::verbs::{objects::Remote, regions::Place};
+    use super::{
+        ASKED_MAX, GONE_MAX, NameAnswer, NamedRegions, RegionEntry, RetiredNames, VerbsControlWord,
+    };
+    use crate::verbs::{objects::RemoteAddress, regions::MemoryTarget};
 
-    const ENTRY: Entry = Entry {
+    const ENTRY: RegionEntry = RegionEntry {
         generation: 1,
-        place: Place::by_first(Remote { address: 0, key: 0 }),
+        place: MemoryTarget::by_first(RemoteAddress { address: 0, key: 0 }),
         len: 64,
-        told: true,
+        host_counts: true,
     };
 
     #[test]
     fn nobody_waits_for_more_names_than_one_in_good_faith_asks_for() {
-        let mut names = Names::default();
+        let mut names = NamedRegions::default();
         let mut words = VecDeque::new();
         for name in (0..).take(ASKED_MAX) {
             assert!(names.may_ask(1, &words), "{name} others");
@@ -258,7 +273,11 @@ mod tests {
         assert!(names.may_ask(2, &words), "another peer");
         assert_eq!(names.take_asking(5), [1]);
         let (name, slot, entry) = (5, 0, ENTRY);
-        words.push_back(Word::Named(Named { name, slot, entry }));
+        words.push_back(VerbsControlWord::NameResolved(NameAnswer {
+            name,
+            slot,
+            entry,
+        }));
         assert!(!names.may_ask(1, &words), "it has not heard the answer");
         words.clear();
         assert!(names.may_ask(1, &words));
@@ -267,7 +286,7 @@ mod tests {
 
     #[test]
     fn the_names_that_were_taken_back_last_are_remembered_with_who_asked() {
-        let mut gone = Gone::default();
+        let mut gone = RetiredNames::default();
         (0..=GONE_MAX as u64).for_each(|name| gone.add(name));
         assert!(
             !gone.ask(1, 0),
@@ -286,7 +305,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_of_who_is_gone() {
-        let mut names = Names::default();
+        let mut names = NamedRegions::default();
         names.ask(1, 5);
         names.ask(2, 5);
         names.lost(1);

@@ -6,91 +6,99 @@
 
 use super::{
     abi::WC_SUCCESS,
-    core::{Core, News, index},
-    link::Link,
-    objects::{Local, STEP_MAX},
-    outbox::Step,
-    backlog::Want,
-    posting::Stall,
-    multirail::Striped,
+    backlog::BacklogReason,
+    core::{VerbsCompletion, VerbsCore, index},
     lane::FIRST,
-    wire::Word,
-    rma_op::{Wish, cell_of},
+    link::VerbsLink,
+    multirail::VerbsStripe,
+    objects::{LocalSge, STEP_MAX},
+    outbox::CommandStep,
+    posting::PostStall,
+    rma_op::{VerbsRmaOp, cell_of},
+    wire::VerbsControlWord,
 };
 use crate::{
-    driver::{Command, Failure, Token},
+    driver::{CommandFailure, CommandToken, DriverCommand},
     lanes::RAILS_MAX,
 };
 
 /// A command in flight.
 #[derive(Debug)]
-pub(super) struct Op {
+pub(super) struct VerbsCommand {
     pub(super) peer: u32,
-    owner: Owner,
-    pub(super) wish: Wish,
+    owner: CommandOwner,
+    pub(super) rma: VerbsRmaOp,
     /// Bytes posted so far; `all_posted` once nothing is left to post.
     pub(super) posted: usize,
     pub(super) all_posted: bool,
     pub(super) flights: u32,
-    pub(super) why: Option<Failure>,
+    pub(super) failure: Option<CommandFailure>,
     pub(super) old: u64,
     /// This rank's memory as the devices know it. The registration and the chunk behind it are released at the end.
-    pub(super) here: Option<Here>,
+    pub(super) local: Option<RailSges>,
     pub(super) registered: Option<u32>,
     pub(super) chunk: Option<u32>,
     /// State of a command that may go by any lane.
-    pub(super) striped: Option<Box<Striped>>,
+    pub(super) striped: Option<Box<VerbsStripe>>,
     /// True once messages that wait for the command may go.
-    told: bool,
+    unblocked: bool,
 }
 
 /// A piece of memory as each device knows it.
-pub(super) type Here = [Local; RAILS_MAX];
+pub(super) type RailSges = [LocalSge; RAILS_MAX];
 
 /// Receiver of the result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum CommandOwner {
     /// None, because it is a count.
-    Nobody,
-    Caller(Token),
+    Unowned,
+    Caller(CommandToken),
     /// A task of a list, by its number.
     Task(u64),
 }
 
-impl Core {
+impl VerbsCore {
     /// Begins a command about a peer's memory. Returns false if there was no room.
-    pub(super) fn move_bytes(&mut self, command: &Command<'_>) -> bool {
+    pub(super) fn post_rma(&mut self, command: &DriverCommand<'_>) -> bool {
         let (to, owner, wish) = match *command {
-            Command::Put {
+            DriverCommand::Put {
                 to,
                 from,
                 into,
                 count,
                 token,
             } => {
-                let owner = Owner::Caller(token);
+                let owner = CommandOwner::Caller(token);
                 match cell_of(count) {
-                    Ok(count) => (to, owner, Wish::Put { from, into, count }),
+                    Ok(count) => (to, owner, VerbsRmaOp::Put { from, into, count }),
                     Err(_) => return self.refuse(token),
                 }
             }
-            Command::Get {
+            DriverCommand::Get {
                 to,
                 from,
                 into,
                 token,
-            } => (to, Owner::Caller(token), Wish::Get { from, into }),
-            Command::Atomic { to, at, op, token } => {
+            } => (
+                to,
+                CommandOwner::Caller(token),
+                VerbsRmaOp::Get { from, into },
+            ),
+            DriverCommand::Atomic { to, at, op, token } => {
                 let known = None;
-                (to, Owner::Caller(token), Wish::Atomic { at, op, known })
+                (
+                    to,
+                    CommandOwner::Caller(token),
+                    VerbsRmaOp::Atomic { at, op, known },
+                )
             }
-            Command::Count { to, counter, by }
+            DriverCommand::Count { to, counter, by }
                 if to.0 == self.me && self.count_by_key(counter, by) =>
             {
                 return true;
             }
-            Command::Count { to, counter, by } => match Wish::count(counter, by) {
-                Some(wish) => (to, Owner::Nobody, wish),
+            DriverCommand::Count { to, counter, by } => match VerbsRmaOp::count(counter, by) {
+                Some(wish) => (to, CommandOwner::Unowned, wish),
                 None => return true,
             },
             ref other => unreachable!("{other:?} is not about a peer's memory"),
@@ -99,7 +107,7 @@ impl Core {
     }
 
     /// Begins a command. Returns false if there was no room.
-    pub(super) fn begin(&mut self, peer: u32, owner: Owner, wish: Wish) -> bool {
+    pub(super) fn begin(&mut self, peer: u32, owner: CommandOwner, wish: VerbsRmaOp) -> bool {
         assert!(
             index(peer) < self.peers.len(),
             "rank {peer} in a job of {}",
@@ -109,20 +117,20 @@ impl Core {
             self.refused = true;
             return false;
         }
-        let id = self.ops.insert(Op::new(peer, owner, wish));
+        let id = self.ops.insert(VerbsCommand::new(peer, owner, wish));
         self.link_or_new(peer).counts += wish.counts();
-        if self.link_or_new(peer).gone.is_some() {
-            self.abandon(id, Failure::PeerDown);
+        if self.link_or_new(peer).down.is_some() {
+            self.fail_command(id, CommandFailure::PeerDown);
         } else if let Err(why) = wish.check(peer) {
-            self.abandon(id, why);
+            self.fail_command(id, why);
         } else {
             self.touch(peer);
-            self.run(id);
+            self.advance_or_queue(id);
             // The command waits by now. If there is no connection to be had, that ends it.
             if !self.link_or_new(peer).open {
-                self.dial(peer);
+                self.ensure_connected(peer);
             }
-            if self.stirred.contains(&peer) {
+            if self.dirty_peers.contains(&peer) {
                 self.flush(peer);
             }
         }
@@ -130,27 +138,28 @@ impl Core {
     }
 
     /// Fails a command that cannot be valid.
-    fn refuse(&mut self, token: Token) -> bool {
-        self.news.push_back(News::Failed(token, Failure::BadRange));
+    fn refuse(&mut self, token: CommandToken) -> bool {
+        self.completions
+            .push_back(VerbsCompletion::Failed(token, CommandFailure::BadRange));
         true
     }
 
     /// Retries the commands that waited for room.
-    pub(super) fn unpark(&mut self, peer: u32) {
-        for want in [Want::Credits, Want::Room] {
+    pub(super) fn retry_backlog(&mut self, peer: u32) {
+        for want in [BacklogReason::Credits, BacklogReason::Room] {
             let waiting =
-                |core: &mut Self| core.link(peer).map_or(0, |link| link.parked.count(want));
+                |core: &mut Self| core.link(peer).map_or(0, |link| link.backlog.count(want));
             for _ in 0..waiting(self) {
                 // One at a time: commands that end meanwhile leave the queue.
                 let before = waiting(self);
                 let link = self.link(peer).filter(|link| link.open);
-                let Some(id) = link.and_then(|link| link.parked.pop(want)) else {
+                let Some(id) = link.and_then(|link| link.backlog.pop(want)) else {
                     break;
                 };
-                self.run(id);
+                self.advance_or_queue(id);
                 // Stop at one that waits again. Otherwise each completion would retry all that wait for the next ones.
                 let waits = waiting(self) >= before;
-                if waits && (want == Want::Credits || !self.has_room_for_steps(peer)) {
+                if waits && (want == BacklogReason::Credits || !self.has_room_for_steps(peer)) {
                     break;
                 }
             }
@@ -162,13 +171,13 @@ impl Core {
     fn has_room_for_steps(&self, peer: u32) -> bool {
         let requests = u32::try_from(STEP_MAX).unwrap_or(u32::MAX);
         let link = self.links[index(peer)].as_deref();
-        let fits = |link: &Link, lane| {
+        let fits = |link: &VerbsLink, lane| {
             link.has_room(lane, requests) && self.outbox.has_room(lane, requests)
         };
-        link.is_some_and(|link| (0..link.ways.len()).any(|lane| fits(link, lane)))
+        link.is_some_and(|link| (0..link.lanes.len()).any(|lane| fits(link, lane)))
     }
 
-    pub(super) fn run(&mut self, id: u32) {
+    pub(super) fn advance_or_queue(&mut self, id: u32) {
         let stall = self.advance(id);
         let Some(op) = self.ops.get_mut(id) else {
             return;
@@ -180,15 +189,17 @@ impl Core {
                 self.settle_posted(id);
                 self.finish_if_over(id);
             }
-            Err(Stall::Never(why)) => self.abandon(id, why),
-            Err(Stall::Room | Stall::Credits) if self.link_or_new(peer).gone.is_some() => {
-                self.abandon(id, Failure::PeerDown);
+            Err(PostStall::Fails(why)) => self.fail_command(id, why),
+            Err(PostStall::Room | PostStall::Credits) if self.link_or_new(peer).down.is_some() => {
+                self.fail_command(id, CommandFailure::PeerDown);
             }
-            Err(Stall::Room) => self.park(id, peer, Want::Room),
-            Err(Stall::Credits) => self.park(id, peer, Want::Credits),
-            Err(Stall::Name(_)) if self.names.forgone => self.abandon(id, Failure::Cancelled),
-            Err(Stall::Slot(slot)) => self.link_or_new(peer).asking.push(slot, id),
-            Err(Stall::Name(name)) => {
+            Err(PostStall::Room) => self.park(id, peer, BacklogReason::Room),
+            Err(PostStall::Credits) => self.park(id, peer, BacklogReason::Credits),
+            Err(PostStall::Name(_)) if self.names.closing => {
+                self.fail_command(id, CommandFailure::Cancelled)
+            }
+            Err(PostStall::Slot(slot)) => self.link_or_new(peer).asking.push(slot, id),
+            Err(PostStall::Name(name)) => {
                 self.link_or_new(peer).naming.push(name, id);
                 // A name may never be given, and a count by name is in no order with other messages, so these need not wait.
                 self.let_messages_go(id);
@@ -196,30 +207,34 @@ impl Core {
         }
     }
 
-    fn park(&mut self, id: u32, peer: u32, want: Want) {
-        self.link_or_new(peer).parked.push(id, want);
-        self.stir(peer);
+    fn park(&mut self, id: u32, peer: u32, want: BacklogReason) {
+        self.link_or_new(peer).backlog.push(id, want);
+        self.mark_dirty(peer);
     }
 
     /// Posts as much of a command as there is room for.
-    fn advance(&mut self, id: u32) -> Result<(), Stall> {
+    fn advance(&mut self, id: u32) -> Result<(), PostStall> {
         let Some(op) = self.ops.get(id) else {
             return Ok(());
         };
-        let (peer, wish) = (op.peer, op.wish);
-        if self.goes_widely(peer, op) {
-            return self.go_widely(id);
+        let (peer, wish) = (op.peer, op.rma);
+        if self.may_use_any_lane(peer, op) {
+            return self.advance_striped(id);
         }
         if wish.does_nothing() {
-            return self.look_only(peer, &wish);
+            return self.check_key(peer, &wish);
         }
-        self.need_first(peer)?;
-        let places = self.find(peer, &wish)?;
+        self.require_first_lane(peer)?;
+        let places = self.find_targets(peer, &wish)?;
         match wish {
-            Wish::Put { .. } | Wish::Offer { .. } => self.post_pieces(id, peer, places, true),
-            Wish::Get { .. } => self.post_pieces(id, peer, places, false),
-            Wish::Count { by, .. } => self.post_count(id, peer, places, by),
-            Wish::Atomic { op, known, .. } => self.post_atomic(id, peer, places.main, op, known),
+            VerbsRmaOp::Put { .. } | VerbsRmaOp::Offer { .. } => {
+                self.post_pieces(id, peer, places, true)
+            }
+            VerbsRmaOp::Get { .. } => self.post_pieces(id, peer, places, false),
+            VerbsRmaOp::Count { by, .. } => self.post_count(id, peer, places, by),
+            VerbsRmaOp::Atomic { op, known, .. } => {
+                self.post_atomic(id, peer, places.main, op, known)
+            }
         }
     }
 
@@ -227,7 +242,7 @@ impl Core {
     pub(super) fn handle_step(
         &mut self,
         id: u32,
-        step: Step,
+        step: CommandStep,
         lane: usize,
         answer: Option<u32>,
         status: i32,
@@ -238,27 +253,27 @@ impl Core {
         };
         op.flights -= 1;
         let peer = op.peer;
-        if let Step::Piece(piece) = step {
+        if let CommandStep::Piece(piece) = step {
             return self.handle_piece(id, piece, lane, status);
         }
         if status != WC_SUCCESS {
             let why = if self.is_of_lane(lane, status) {
-                Failure::PeerDown
+                CommandFailure::PeerDown
             } else {
-                self.transport(lane, status)
+                self.request_failure(lane, status)
             };
-            self.lose_if_unsure(peer);
-            return self.abandon(id, why);
+            self.fail_if_uncertain(peer);
+            return self.fail_command(id, why);
         }
         match (step, found) {
-            (Step::Count, Some([_, count, wake_at, ..])) if count >= !wake_at => {
-                self.say(peer, Word::Wake)
+            (CommandStep::Count, Some([_, count, wake_at, ..])) if count >= !wake_at => {
+                self.queue_control(peer, VerbsControlWord::Wake)
             }
-            (Step::Atomic { expected }, Some([old, ..])) => {
+            (CommandStep::Atomic { expected }, Some([old, ..])) => {
                 op.old = old;
-                if op.wish.wants_another_look(expected, old) {
+                if op.rma.must_retry(expected, old) {
                     op.all_posted = false;
-                    return self.run(id);
+                    return self.advance_or_queue(id);
                 }
             }
             _ => {}
@@ -267,16 +282,16 @@ impl Core {
     }
 
     /// Makes the failure of a request that failed by itself rather than with its lane.
-    pub(super) fn transport(&self, lane: usize, status: i32) -> Failure {
-        let words = self.rails[lane].own.context.status(status);
-        Failure::Transport(std::io::Error::other(words))
+    pub(super) fn request_failure(&self, lane: usize, status: i32) -> CommandFailure {
+        let words = self.rails[lane].device.context.status(status);
+        CommandFailure::Transport(std::io::Error::other(words))
     }
 
     /// Fails a command: no more of it is posted, and it ends when its requests in flight have completed.
-    pub(super) fn abandon(&mut self, id: u32, why: Failure) {
+    pub(super) fn fail_command(&mut self, id: u32, why: CommandFailure) {
         self.settle_posted(id);
         if let Some(op) = self.ops.get_mut(id) {
-            op.why.get_or_insert(why);
+            op.failure.get_or_insert(why);
             self.finish_if_over(id);
         }
     }
@@ -298,10 +313,10 @@ impl Core {
         let Some(op) = self.ops.get_mut(id) else {
             return;
         };
-        let (peer, counts) = (op.peer, op.wish.counts());
-        if !std::mem::replace(&mut op.told, true) && counts > 0 {
+        let (peer, counts) = (op.peer, op.rma.counts());
+        if !std::mem::replace(&mut op.unblocked, true) && counts > 0 {
             self.link_or_new(peer).counts -= counts;
-            self.stir(peer);
+            self.mark_dirty(peer);
         }
     }
 
@@ -322,7 +337,7 @@ impl Core {
             link.forget_op(id);
         }
         if let Some(chunk) = op.chunk {
-            if let (Wish::Get { into, .. }, None) = (op.wish, &op.why) {
+            if let (VerbsRmaOp::Get { into, .. }, None) = (op.rma, &op.failure) {
                 self.outbox.copy_out(chunk, into);
             }
             self.outbox.free_chunk(chunk);
@@ -331,29 +346,31 @@ impl Core {
             self.registrations.give_back(registered, &mut self.exports);
         }
         if let Some(link) = self.link(op.peer) {
-            link.forgetting.handle_end(id);
+            link.releases.handle_end(id);
         }
-        self.say_forgot(op.peer);
+        self.report_released(op.peer);
         if let Some(striped) = op.striped {
             self.spare_stripe(striped);
         }
         let token = match op.owner {
-            Owner::Nobody => return,
-            Owner::Task(serial) => return self.task_over(serial, op.why.map_or(Ok(()), Err)),
-            Owner::Caller(token) => token,
+            CommandOwner::Unowned => return,
+            CommandOwner::Task(serial) => {
+                return self.handle_task_end(serial, op.failure.map_or(Ok(()), Err));
+            }
+            CommandOwner::Caller(token) => token,
         };
-        self.news.push_back(match (op.why, op.wish) {
-            (Some(why), _) => News::Failed(token, why),
-            (None, Wish::Atomic { .. }) => News::Fetched(token, op.old),
-            (None, _) => News::Complete(token),
+        self.completions.push_back(match (op.failure, op.rma) {
+            (Some(why), _) => VerbsCompletion::Failed(token, why),
+            (None, VerbsRmaOp::Atomic { .. }) => VerbsCompletion::Fetched(token, op.old),
+            (None, _) => VerbsCompletion::Complete(token),
         });
     }
 
     /// Cancels a command that has nothing in flight.
-    pub(super) fn recall(&mut self, owner: Owner) {
+    pub(super) fn cancel_unposted(&mut self, owner: CommandOwner) {
         let found = self.ops.find(|op| op.owner == owner && op.flights == 0);
         if let Some(id) = found {
-            self.abandon(id, Failure::Cancelled);
+            self.fail_command(id, CommandFailure::Cancelled);
         }
     }
 
@@ -363,26 +380,26 @@ impl Core {
     }
 }
 
-impl Op {
+impl VerbsCommand {
     pub(super) const fn is_of_task(&self) -> bool {
-        matches!(self.owner, Owner::Task(_))
+        matches!(self.owner, CommandOwner::Task(_))
     }
 
-    const fn new(peer: u32, owner: Owner, wish: Wish) -> Self {
+    const fn new(peer: u32, owner: CommandOwner, wish: VerbsRmaOp) -> Self {
         Self {
             peer,
             owner,
-            wish,
+            rma: wish,
             posted: 0,
             all_posted: false,
             flights: 0,
-            why: None,
+            failure: None,
             old: 0,
-            here: None,
+            local: None,
             registered: None,
             chunk: None,
             striped: None,
-            told: false,
+            unblocked: false,
         }
     }
 }

@@ -5,35 +5,43 @@ use std::{io, sync::Arc, time::Duration};
 use super::{
     config::VerbsConfig,
     datagrams,
-    device::Port,
+    device::DevicePort,
     inbox::WINDOW,
-    objects::{Channel, Context, Cq, Limits, Pd, TRIES},
-    rail::Own,
+    objects::{DeviceLimits, TRIES, VerbsChannel, VerbsContext, VerbsCq, VerbsPd},
+    rail::RailDevice,
 };
 
 /// An opened device, without queues.
-pub(super) struct Opened {
-    own: Own,
-    pub(super) limits: Limits,
+pub(super) struct OpenedDevice {
+    own: RailDevice,
+    pub(super) limits: DeviceLimits,
 }
 
-impl Opened {
+impl OpenedDevice {
     /// Opens the named devices, with their weights.
-    pub(super) fn all(named: Vec<(Port, u32)>, config: &VerbsConfig) -> io::Result<Vec<Self>> {
+    pub(super) fn all(
+        named: Vec<(DevicePort, u32)>,
+        config: &VerbsConfig,
+    ) -> io::Result<Vec<Self>> {
         let given = given(&config.gid_index, named.len())?;
         let all = named.into_iter().zip(given);
         all.map(|((port, weight), given)| Self::new(port, weight, given, config))
             .collect()
     }
 
-    fn new(port: Port, weight: u32, given: Option<u8>, config: &VerbsConfig) -> io::Result<Self> {
+    fn new(
+        port: DevicePort,
+        weight: u32,
+        given: Option<u8>,
+        config: &VerbsConfig,
+    ) -> io::Result<Self> {
         let gid_index = given.map_or_else(|| port.gid_index(), Ok)?;
-        let context = Context::open(&port.device, &config.counters)?;
+        let context = VerbsContext::open(&port.device, &config.counters)?;
         let (limits, state) = (context.limits()?, context.port(port.port)?);
         if !state.active {
             return Err(io::Error::new(
                 io::ErrorKind::NotConnected,
-                format!("port {port} is down: {}", Port::DOWN),
+                format!("port {port} is down: {}", DevicePort::DOWN),
             ));
         }
         let gid = context.gid(port.port, gid_index);
@@ -45,10 +53,10 @@ impl Opened {
             );
             io::Error::new(io::ErrorKind::InvalidInput, why)
         })?;
-        let own = Own {
-            device: port.device.clone(),
-            pd: Pd::new(&context)?,
-            channel: Channel::new(&context)?,
+        let own = RailDevice {
+            name: port.device.clone(),
+            pd: VerbsPd::new(&context)?,
+            channel: VerbsChannel::new(&context)?,
             context,
             port: port.port,
             gid_index,
@@ -66,14 +74,14 @@ impl Opened {
     }
 
     /// Makes the queues of the device.
-    pub(super) fn device(self, rooms: Rooms) -> io::Result<Device> {
+    pub(super) fn device(self, rooms: QueueCapacity) -> io::Result<ReadyDevice> {
         let channel = &self.own.channel;
         let queues = [
-            Cq::new(channel, rooms.sends + datagrams::SENDS)?,
-            Cq::new(channel, rooms.receives + datagrams::RECEIVES)?,
+            VerbsCq::new(channel, rooms.sends + datagrams::SENDS)?,
+            VerbsCq::new(channel, rooms.receives + datagrams::RECEIVES)?,
         ];
         let Self { own, limits } = self;
-        Ok(Device {
+        Ok(ReadyDevice {
             own,
             limits,
             queues,
@@ -83,23 +91,23 @@ impl Opened {
 
 /// An opened device, with its queues.
 #[derive(Debug)]
-pub(super) struct Device {
-    pub(super) own: Own,
-    pub(super) limits: Limits,
+pub(super) struct ReadyDevice {
+    pub(super) own: RailDevice,
+    pub(super) limits: DeviceLimits,
     /// Completion queues of requests and of arrivals.
-    pub(super) queues: [Arc<Cq>; 2],
+    pub(super) queues: [Arc<VerbsCq>; 2],
 }
 
 /// Completions of requests, and receives, that there is room for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rooms {
+pub(super) struct QueueCapacity {
     pub(super) sends: u32,
     pub(super) receives: u32,
 }
 
-impl Rooms {
+impl QueueCapacity {
     /// Returns room for a window of receives for each rank, as far as the devices have it.
-    pub(super) fn new(limits: &[Limits], ranks: u32) -> Self {
+    pub(super) fn new(limits: &[DeviceLimits], ranks: u32) -> Self {
         let cqe_max = least(limits.iter().map(|one| one.cqe_max));
         let srq_wr_max = least(limits.iter().map(|one| one.srq_wr_max));
         let qp_wr_max = least(limits.iter().map(|one| one.qp_wr_max));
@@ -158,7 +166,7 @@ mod tests {
 
     #[test]
     fn there_are_buffers_for_all_ranks_or_for_as_many_as_the_device_takes() {
-        let limits = Limits {
+        let limits = DeviceLimits {
             srq_wr_max: 32_767,
             qp_wr_max: 1 << 15,
             qp_max: 1 << 17,
@@ -167,10 +175,11 @@ mod tests {
             reads_in: 16,
             atomics: true,
         };
-        let serves = |limits: &[Limits], ranks| Rooms::new(limits, ranks).connections_max();
+        let serves =
+            |limits: &[DeviceLimits], ranks| QueueCapacity::new(limits, ranks).connections_max();
         assert_eq!(serves(&[limits], 1000), 999, "all others");
         assert_eq!(serves(&[limits], 100_000), 1022, "and itself");
-        let less = Limits {
+        let less = DeviceLimits {
             cqe_max: 4096 + datagrams::RECEIVES,
             ..limits
         };

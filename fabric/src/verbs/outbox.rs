@@ -7,38 +7,38 @@ use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 
 use super::{
     VerbsConfig,
-    abi::Completion,
+    abi::IbvWc,
     inbox::BUFFER_LEN,
-    objects::{Access, Cq, Local, Mr, Pd, Work},
+    lane::PeerLane,
+    objects::{LocalSge, MrAccess, VerbsCq, VerbsMr, VerbsPd, WorkRequest},
     regions::ENTRY_LEN,
-    slab::Slab,
-    lane::To,
+    slab::VerbsSlab,
 };
-use crate::{counters::Counters, driver::LocalRange, lanes::PieceId, memory::Region};
+use crate::{counters::DriverStats, driver::LocalRange, lanes::PieceId, memory::MemoryRegion};
 
 /// Requests in flight.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(super) struct VerbsOutbox {
     /// Requests of each device.
-    pub(super) lanes: Vec<Sends>,
+    pub(super) lanes: Vec<RailSendQueue>,
     /// Short messages of which one asks for a completion.
     pub(super) signal_every: u32,
     /// True while steps are gathered rather than posted; `gathered` has the lanes that some are gathered for.
     pub(super) gathers: bool,
-    pub(super) gathered: Vec<To>,
-    pub(super) counters: Arc<Counters>,
-    flights: Slab<Flight>,
-    chunks: Pool,
-    answers: Pool,
-    done: VecDeque<(usize, Completion)>,
+    pub(super) gathered: Vec<PeerLane>,
+    pub(super) counters: Arc<DriverStats>,
+    flights: VerbsSlab<QpFlight>,
+    chunks: OutboxPool,
+    answers: OutboxPool,
+    done: VecDeque<(usize, IbvWc)>,
     /// True if anything completed since this was last cleared.
     pub(super) came: bool,
 }
 
 /// Requests in flight on one device.
 #[derive(Debug)]
-pub(super) struct Sends {
-    pub(super) cq: Arc<Cq>,
+pub(super) struct RailSendQueue {
+    pub(super) cq: Arc<VerbsCq>,
     /// Requests that may still complete, and the most there may be.
     used: u32,
     room: u32,
@@ -46,11 +46,11 @@ pub(super) struct Sends {
 
 /// A request that asks for a completion, and the earlier ones that it covers.
 #[derive(Debug)]
-pub(super) struct Flight {
-    pub(super) to: To,
+pub(super) struct QpFlight {
+    pub(super) to: PeerLane,
     /// Requests that complete with it. Known when it is posted.
     pub(super) requests: u32,
-    pub(super) what: Cargo,
+    pub(super) content: FlightContent,
     /// Number of messages and control words that have arrived when it completes, if they are kept until then.
     pub(super) sent: u64,
     /// Place where the device writes its answer.
@@ -61,18 +61,18 @@ pub(super) struct Flight {
 
 /// Purpose of a flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cargo {
+pub(super) enum FlightContent {
     /// Messages, and the chunk that one of them lies in.
     Message { chunk: Option<u32> },
     /// A step of a one-sided command.
-    Step { op: u32, step: Step },
+    Step { op: u32, step: CommandStep },
     /// A read of an entry of a peer's table of regions.
     LookUp { slot: u32 },
 }
 
 /// A step of a one-sided command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum CommandStep {
     /// A part of a put or get.
     Move,
     /// A piece of a command that may go by any lane.
@@ -85,35 +85,35 @@ pub(super) enum Step {
 
 /// Registered memory in pieces of equal length.
 #[derive(Debug)]
-struct Pool {
+struct OutboxPool {
     /// Registrations with each device.
-    mrs: Vec<Mr>,
-    memory: Region,
+    mrs: Vec<VerbsMr>,
+    memory: MemoryRegion,
     piece: usize,
     free: Vec<u32>,
 }
 
-impl Flight {
-    pub(super) const fn new(to: To, what: Cargo, answer: Option<u32>) -> Self {
+impl QpFlight {
+    pub(super) const fn new(to: PeerLane, what: FlightContent, answer: Option<u32>) -> Self {
         Self {
             to,
             requests: 0,
             sent: 0,
-            what,
+            content: what,
             answer,
             before: Vec::new(),
         }
     }
 }
 
-impl Outbox {
+impl VerbsOutbox {
     /// Makes an outbox on devices with these queues, with room for `room` requests on each.
     pub(super) fn new(
-        devices: &[(&Arc<Pd>, &Arc<Cq>)],
+        devices: &[(&Arc<VerbsPd>, &Arc<VerbsCq>)],
         room: u32,
         config: &VerbsConfig,
     ) -> io::Result<Self> {
-        let sends = |(_, cq): &(_, &Arc<Cq>)| Sends {
+        let sends = |(_, cq): &(_, &Arc<VerbsCq>)| RailSendQueue {
             cq: Arc::clone(cq),
             used: 0,
             room,
@@ -127,9 +127,9 @@ impl Outbox {
             gathers: false,
             gathered: Vec::new(),
             counters: Arc::clone(&config.counters),
-            flights: Slab::new(),
-            chunks: Pool::new(&pds, BUFFER_LEN, CHUNKS)?,
-            answers: Pool::new(&pds, ANSWER_LEN, ANSWERS)?,
+            flights: VerbsSlab::new(),
+            chunks: OutboxPool::new(&pds, BUFFER_LEN, CHUNKS)?,
+            answers: OutboxPool::new(&pds, ANSWER_LEN, ANSWERS)?,
             done: VecDeque::with_capacity(BATCH),
             came: false,
         })
@@ -154,16 +154,16 @@ impl Outbox {
         self.lanes[lane].used -= requests;
     }
 
-    pub(super) fn launch(&mut self, flight: Flight) -> u64 {
+    pub(super) fn launch(&mut self, flight: QpFlight) -> u64 {
         u64::from(self.flights.insert(flight))
     }
 
-    pub(super) fn flight(&mut self, id: u64) -> Option<Flight> {
+    pub(super) fn flight(&mut self, id: u64) -> Option<QpFlight> {
         self.flights.remove(u32::try_from(id).ok()?)
     }
 
     /// Returns the flights by a lane.
-    pub(super) fn flights_of(&self, to: To) -> Vec<u32> {
+    pub(super) fn flights_of(&self, to: PeerLane) -> Vec<u32> {
         self.flights.all(|flight| flight.to == to)
     }
 
@@ -180,12 +180,12 @@ impl Outbox {
     /// Drops completions of a queue pair that was destroyed, since they are about nothing any more.
     pub(super) fn forget(&mut self, lane: usize, qpn: u32) {
         while self.take_from(lane) {}
-        let about = |(of, over): &(usize, Completion)| *of == lane && over.qp_num == qpn;
+        let about = |(of, over): &(usize, IbvWc)| *of == lane && over.qp_num == qpn;
         self.done.retain(|over| !about(over));
     }
 
     /// Polls the devices if no completion waits. Returns true if there are completions.
-    pub(super) fn look(&mut self) -> bool {
+    pub(super) fn poll_completions(&mut self) -> bool {
         if self.done.is_empty() {
             for lane in 0..self.lanes.len() {
                 self.take_from(lane);
@@ -195,7 +195,7 @@ impl Outbox {
     }
 
     fn take_from(&mut self, lane: usize) -> bool {
-        let mut batch = [Completion::default(); BATCH];
+        let mut batch = [IbvWc::default(); BATCH];
         let came = self.lanes[lane].cq.poll(&mut batch);
         self.done
             .extend(batch[..came].iter().map(|over| (lane, *over)));
@@ -204,8 +204,10 @@ impl Outbox {
     }
 
     /// Returns the next completion, and its lane.
-    pub(super) fn next(&mut self) -> Option<(usize, Completion)> {
-        self.look().then(|| self.done.pop_front()).flatten()
+    pub(super) fn next(&mut self) -> Option<(usize, IbvWc)> {
+        self.poll_completions()
+            .then(|| self.done.pop_front())
+            .flatten()
     }
 
     /// Copies the parts into a free chunk, one behind the other. Returns the chunk and their length.
@@ -233,7 +235,7 @@ impl Outbox {
     }
 
     /// Returns the first `len` bytes of a chunk, for a request by this lane.
-    pub(super) fn chunk(&self, lane: usize, chunk: u32, len: usize) -> Local {
+    pub(super) fn chunk(&self, lane: usize, chunk: u32, len: usize) -> LocalSge {
         self.chunks.local(lane, chunk, 0..len)
     }
 
@@ -264,7 +266,7 @@ impl Outbox {
     }
 
     /// Returns words of an answer, for a request by this lane.
-    pub(super) fn answer_at(&self, lane: usize, answer: u32, words: Range<usize>) -> Local {
+    pub(super) fn answer_at(&self, lane: usize, answer: u32, words: Range<usize>) -> LocalSge {
         let bytes = 8 * words.start..8 * words.end;
         self.answers.local(lane, answer, bytes)
     }
@@ -281,10 +283,10 @@ impl Outbox {
     }
 }
 
-impl Pool {
-    fn new(pds: &[&Arc<Pd>], piece: usize, pieces: u32) -> io::Result<Self> {
-        let memory = Region::anonymous(piece * pieces as usize)?;
-        let mr = |pd: &&Arc<Pd>| Mr::new(pd, memory.range(), Access::Write);
+impl OutboxPool {
+    fn new(pds: &[&Arc<VerbsPd>], piece: usize, pieces: u32) -> io::Result<Self> {
+        let memory = MemoryRegion::anonymous(piece * pieces as usize)?;
+        let mr = |pd: &&Arc<VerbsPd>| VerbsMr::new(pd, memory.range(), MrAccess::Write);
         let mrs = pds.iter().map(mr).collect::<io::Result<_>>()?;
         let free = (0..pieces).rev().collect();
         Ok(Self {
@@ -299,7 +301,7 @@ impl Pool {
         nth as usize * self.piece
     }
 
-    fn local(&self, lane: usize, nth: u32, bytes: Range<usize>) -> Local {
+    fn local(&self, lane: usize, nth: u32, bytes: Range<usize>) -> LocalSge {
         self.mrs[lane].piece(self.at(nth) + bytes.start, bytes.len())
     }
 }
@@ -315,8 +317,8 @@ pub(super) fn quiet_peer(id: u64) -> Option<u32> {
 }
 
 /// Returns the same request, with a completion of the number `id`.
-pub(super) const fn signaled<'a>(work: Work<'a>, id: u64) -> Work<'a> {
-    Work {
+pub(super) const fn signaled<'a>(work: WorkRequest<'a>, id: u64) -> WorkRequest<'a> {
+    WorkRequest {
         id,
         signaled: true,
         ..work

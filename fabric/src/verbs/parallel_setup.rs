@@ -68,11 +68,11 @@ fn use_all_processors() {
 /// The turn of a rank to make queue pairs. The ranks of a node make theirs on a device one after the other, so that the numbers
 /// have no gaps. A rank that has waited for long goes on anyway, because gaps only take more bytes.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct NumberingLock {
     _locked: Option<File>,
 }
 
-impl Turn {
+impl NumberingLock {
     pub(super) fn take(device: &str) -> Self {
         // Lock the device's own folder: it exists, all ranks of the node see the same one, and the lock of a process that dies is
         // released.
@@ -120,7 +120,7 @@ const NAPS_MAX: u32 = 10_000;
 mod tests {
     use std::{collections::BTreeSet, sync::Mutex, thread};
 
-    use super::{EACH, Turn, each};
+    use super::{EACH, NumberingLock, each};
 
     #[test]
     fn all_is_done_once_and_comes_back_in_order() {
@@ -143,12 +143,12 @@ mod tests {
     fn one_has_the_turn_and_who_waited_for_long_goes_on() {
         let folder = std::env::temp_dir().join(format!("ripstop-turn-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let first = Turn::take_in(&folder, 1);
+        let first = NumberingLock::take_in(&folder, 1);
         assert!(first._locked.is_some());
-        assert!(Turn::take_in(&folder, 2)._locked.is_none());
+        assert!(NumberingLock::take_in(&folder, 2)._locked.is_none());
         drop(first);
-        assert!(Turn::take_in(&folder, 1)._locked.is_some());
+        assert!(NumberingLock::take_in(&folder, 1)._locked.is_some());
         std::fs::remove_dir(&folder).unwrap();
-        assert!(Turn::take_in(&folder, 1)._locked.is_none());
+        assert!(NumberingLock::take_in(&folder, 1)._locked.is_none());
     }
 }

@@ -1,26 +1,26 @@
 //! Posting commands, as far as there is room: resolving their keys, registering their memory, and cutting them into pieces.
 
 use super::{
-    core::{Core, index},
-    host_counters::Tally,
+    core::{VerbsCore, index},
+    host_counters::CounterId,
     inbox::BODY_MAX,
-    link::Link,
-    objects::{Access, Local, Remote, STEP_MAX, What, Work},
-    onesided::Here,
-    outbox::{Cargo, Flight, Outbox, Step, quiet},
-    regions::{ENTRY_LEN, Entry, Found, Place, entry_of},
-    lane::{FIRST, To},
-    wire::Word,
-    rma_op::Wish,
+    lane::{FIRST, PeerLane},
+    link::VerbsLink,
+    objects::{LocalSge, MrAccess, RemoteAddress, STEP_MAX, WorkOp, WorkRequest},
+    onesided::RailSges,
+    outbox::{CommandStep, FlightContent, QpFlight, VerbsOutbox, quiet},
+    regions::{ENTRY_LEN, KeyResolution, MemoryTarget, RegionEntry, entry_of},
+    rma_op::VerbsRmaOp,
+    wire::VerbsControlWord,
 };
 use crate::{
-    driver::{AtomicOp, Failure},
+    driver::{AtomicOp, CommandFailure},
     lanes::RAILS_MAX,
     memory::RemoteRegion,
 };
 
 /// Why a command cannot go on.
-pub(super) enum Stall {
+pub(super) enum PostStall {
     /// There is no room, or no connection yet.
     Room,
     /// The peer has no buffer for the completion that it gets.
@@ -30,66 +30,76 @@ pub(super) enum Stall {
     /// The peer must give this name first.
     Name(u64),
     /// The command fails.
-    Never(Failure),
+    Fails(CommandFailure),
 }
 
-impl From<Failure> for Stall {
-    fn from(why: Failure) -> Self {
-        Self::Never(why)
+impl From<CommandFailure> for PostStall {
+    fn from(why: CommandFailure) -> Self {
+        Self::Fails(why)
     }
 }
 
 /// Targets of a command: the peer's memory, and its counter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Places {
-    pub(super) main: Remote,
-    pub(super) cell: Option<Cell>,
+pub(super) struct PostTargets {
+    pub(super) main: RemoteAddress,
+    pub(super) cell: Option<CounterTarget>,
 }
 
 /// Way to add to a peer's counter.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Cell {
+pub(super) enum CounterTarget {
     /// By the peer's device.
-    There(Remote),
+    ByDevice(RemoteAddress),
     /// By the peer's processor, which is notified.
-    Told(Tally),
+    ByHost(CounterId),
 }
 
-impl Core {
+impl VerbsCore {
     /// Returns where a command goes by the first lane, if both its keys are known to be valid.
-    pub(super) fn find(&mut self, peer: u32, wish: &Wish) -> Result<Places, Stall> {
+    pub(super) fn find_targets(
+        &mut self,
+        peer: u32,
+        wish: &VerbsRmaOp,
+    ) -> Result<PostTargets, PostStall> {
         let (main, count) = wish.keys();
-        let main = self.look_up(To::first(peer), main, false)?.on(FIRST);
+        let main = self
+            .resolve_key(PeerLane::first(peer), main, false)?
+            .on(FIRST);
         let cell = count.map(|key| self.find_cell(peer, key)).transpose()?;
-        Ok(Places { main, cell })
+        Ok(PostTargets { main, cell })
     }
 
     /// Checks the key of a command that moves nothing. Any lane can tell.
-    pub(super) fn look_only(&mut self, peer: u32, wish: &Wish) -> Result<(), Stall> {
+    pub(super) fn check_key(&mut self, peer: u32, wish: &VerbsRmaOp) -> Result<(), PostStall> {
         let lane = self.link_or_new(peer).home;
         let (main, _) = wish.keys();
-        self.look_up(To { peer, lane }, main, false).map(|_| ())
+        self.resolve_key(PeerLane { peer, lane }, main, false)
+            .map(|_| ())
     }
 
     /// Returns how to add to a counter. With several lanes, a notification is in no order with data by other lanes, so the device
     /// adds.
-    fn find_cell(&mut self, peer: u32, key: RemoteRegion) -> Result<Cell, Stall> {
-        let place = self.look_up(To::first(peer), key, false)?;
+    fn find_cell(&mut self, peer: u32, key: RemoteRegion) -> Result<CounterTarget, PostStall> {
+        let place = self.resolve_key(PeerLane::first(peer), key, false)?;
         let link = self.links[index(peer)].as_deref();
         let narrow = link.filter(|link| !link.is_wide());
-        let tally = narrow.and_then(|link| link.imports.tally(key));
-        Ok(tally.map_or_else(|| Cell::There(place.on(FIRST)), Cell::Told))
+        let tally = narrow.and_then(|link| link.imports.counter_id(key));
+        Ok(tally.map_or_else(
+            || CounterTarget::ByDevice(place.on(FIRST)),
+            CounterTarget::ByHost,
+        ))
     }
 
     /// Returns where the range of a key is, by all lanes if `widely`. If that is not known, begins to read it from the owner's
     /// table.
-    pub(super) fn look_up(
+    pub(super) fn resolve_key(
         &mut self,
-        to: To,
+        to: PeerLane,
         key: RemoteRegion,
         widely: bool,
-    ) -> Result<Place, Stall> {
-        let To { peer, lane } = to;
+    ) -> Result<MemoryTarget, PostStall> {
+        let PeerLane { peer, lane } = to;
         let Self {
             links,
             outbox,
@@ -99,40 +109,40 @@ impl Core {
         let link = links[index(peer)]
             .as_deref_mut()
             .filter(|link| link.has_room(lane, 1));
-        let link = link.ok_or(Stall::Room)?;
+        let link = link.ok_or(PostStall::Room)?;
         let slot = match link.imports.find(key, widely)? {
-            Found::There(place) => return Ok(place),
-            Found::Asked(slot) => return Err(Stall::Slot(slot)),
-            Found::Naming(name) => return Err(Stall::Name(name)),
-            Found::Unnamed(name) => {
+            KeyResolution::There(place) => return Ok(place),
+            KeyResolution::Asked(slot) => return Err(PostStall::Slot(slot)),
+            KeyResolution::Naming(name) => return Err(PostStall::Name(name)),
+            KeyResolution::Unnamed(name) => {
                 link.imports.ask_name(name);
-                self.say(peer, Word::Ask(name));
-                return Err(Stall::Name(name));
+                self.queue_control(peer, VerbsControlWord::ResolveName(name));
+                return Err(PostStall::Name(name));
             }
-            Found::Unknown(slot) => slot,
+            KeyResolution::Unknown(slot) => slot,
         };
         let answer = outbox
             .has_room(lane, 1)
             .then(|| outbox.answer())
             .flatten()
-            .ok_or(Stall::Room)?;
+            .ok_or(PostStall::Room)?;
         let into = outbox.answer_at(lane, answer, 0..ENTRY_LEN / 8);
         let table = link.table(peers[index(peer)].table, lane);
         let from = entry_of(table, slot);
-        let what = What::Read { from, into };
-        let work = Work {
+        let what = WorkOp::Read { from, into };
+        let work = WorkRequest {
             id: quiet(peer),
-            what,
+            op: what,
             signaled: false,
             solicited: false,
         };
-        let what = Cargo::LookUp { slot };
+        let what = FlightContent::LookUp { slot };
         link.imports.ask(slot);
-        let posted = outbox.post(link, Flight::new(to, what, Some(answer)), &[work]);
+        let posted = outbox.post(link, QpFlight::new(to, what, Some(answer)), &[work]);
         if let Err(why) = posted {
             self.note_broken(to, why);
         }
-        Err(Stall::Slot(slot))
+        Err(PostStall::Slot(slot))
     }
 
     /// Handles that an entry of a peer's table was read, or could not be.
@@ -141,13 +151,15 @@ impl Core {
             .map(|answer| self.outbox.take_answer(answer))
             .filter(|_| read);
         let link = self.link_or_new(peer);
-        let _again_if_not = link.imports.answer(slot, words.and_then(Entry::parse));
+        let _again_if_not = link
+            .imports
+            .answer(slot, words.and_then(RegionEntry::parse));
         for _ in 0..link.asking.count(slot) {
             // One at a time, as in `unpark`.
             let Some(id) = self.link_or_new(peer).asking.pop(slot) else {
                 break;
             };
-            self.run(id);
+            self.advance_or_queue(id);
         }
         self.link_or_new(peer).imports.drop_empty(slot);
     }
@@ -156,29 +168,33 @@ impl Core {
         &mut self,
         id: u32,
         peer: u32,
-        places: Places,
+        places: PostTargets,
         put: bool,
-    ) -> Result<(), Stall> {
-        let here = self.reach(id)?[FIRST];
+    ) -> Result<(), PostStall> {
+        let here = self.local_memory(id)?[FIRST];
         loop {
-            let op = self.ops.get(id).ok_or(Stall::Room)?;
-            let (at, whole) = (op.posted, op.wish.bytes());
-            let len = (whole - at).min(self.rails[FIRST].own.piece_max);
+            let op = self.ops.get(id).ok_or(PostStall::Room)?;
+            let (at, whole) = (op.posted, op.rma.bytes());
+            let len = (whole - at).min(self.rails[FIRST].device.piece_max);
             let (piece, there) = (here.part(at, len), places.main.at(at as u64));
             let last = at + len == whole;
             let from = (len > 0).then_some(piece);
             let what = if put {
-                What::Write { from, into: there }
+                WorkOp::Write { from, into: there }
             } else {
-                What::Read {
+                WorkOp::Read {
                     from: there,
                     into: piece,
                 }
             };
             match places.cell.filter(|_| last) {
-                Some(Cell::There(cell)) => self.post_add(id, peer, cell, 1, Some(what))?,
-                Some(Cell::Told(tally)) => self.post_told(id, peer, tally, from, there)?,
-                None => self.post_step(id, peer, Step::Move, None, &[what])?,
+                Some(CounterTarget::ByDevice(cell)) => {
+                    self.post_add(id, peer, cell, 1, Some(what))?
+                }
+                Some(CounterTarget::ByHost(tally)) => {
+                    self.post_told(id, peer, tally, from, there)?
+                }
+                None => self.post_step(id, peer, CommandStep::Move, None, &[what])?,
             }
             if let Some(op) = self.ops.get_mut(id) {
                 op.posted += len;
@@ -190,42 +206,44 @@ impl Core {
     }
 
     /// Returns the command's memory of this rank, as the devices know it.
-    pub(super) fn reach(&mut self, id: u32) -> Result<Here, Stall> {
-        let op = self.ops.get_mut(id).ok_or(Stall::Room)?;
-        if let Some(here) = op.here {
+    pub(super) fn local_memory(&mut self, id: u32) -> Result<RailSges, PostStall> {
+        let op = self.ops.get_mut(id).ok_or(PostStall::Room)?;
+        if let Some(here) = op.local {
             return Ok(here);
         }
-        let (range, access) = match &op.wish {
-            Wish::Offer { landing, .. } => {
+        let (range, access) = match &op.rma {
+            VerbsRmaOp::Offer { landing, .. } => {
                 let filled = self.outbox.fill(&[bytemuck::bytes_of(landing)]);
-                let (chunk, len) = filled.ok_or(Stall::Room)?;
+                let (chunk, len) = filled.ok_or(PostStall::Room)?;
                 let here = self.outbox.chunk_everywhere(chunk, len);
-                (op.chunk, op.here) = (Some(chunk), Some(here));
+                (op.chunk, op.local) = (Some(chunk), Some(here));
                 return Ok(here);
             }
-            Wish::Put { from, .. } => (*from, Access::Read),
-            Wish::Get { into, .. } => (*into, Access::Write),
-            Wish::Atomic { .. } | Wish::Count { .. } => return Err(Stall::Room),
+            VerbsRmaOp::Put { from, .. } => (*from, MrAccess::Read),
+            VerbsRmaOp::Get { into, .. } => (*into, MrAccess::Write),
+            VerbsRmaOp::Atomic { .. } | VerbsRmaOp::Count { .. } => return Err(PostStall::Room),
         };
         let here = if let Some(own) = self.exports.local(range) {
             own
         } else if range.len() <= BOUNCE_MAX {
-            let put = access == Access::Read;
-            let chunk = self.outbox.bounce(range, put).ok_or(Stall::Room)?;
+            let put = access == MrAccess::Read;
+            let chunk = self.outbox.bounce(range, put).ok_or(PostStall::Room)?;
             op.chunk = Some(chunk);
             self.counters.copies.add(1);
             self.counters.bytes_copied.add(range.len() as u64);
             self.outbox.chunk_everywhere(chunk, range.len())
         } else {
             // A command for the first lane needs only its device.
-            let devices = if op.may_go_widely() { RAILS_MAX } else { 1 };
+            let devices = if op.allows_any_lane() { RAILS_MAX } else { 1 };
             let taken = self.registrations.take(range, access, devices);
-            let registered = taken.map_err(Failure::Transport)?.ok_or(Stall::Room)?;
+            let registered = taken
+                .map_err(CommandFailure::Transport)?
+                .ok_or(PostStall::Room)?;
             op.registered = Some(registered);
             let here = self.registrations.local(registered, range);
-            here.ok_or(Stall::Room)?
+            here.ok_or(PostStall::Room)?
         };
-        op.here = Some(here);
+        op.local = Some(here);
         Ok(here)
     }
 
@@ -234,15 +252,15 @@ impl Core {
         &mut self,
         id: u32,
         peer: u32,
-        places: Places,
+        places: PostTargets,
         by: u64,
-    ) -> Result<(), Stall> {
+    ) -> Result<(), PostStall> {
         match places.cell {
-            Some(Cell::Told(tally)) if by == 1 => {
+            Some(CounterTarget::ByHost(tally)) if by == 1 => {
                 self.post_told(id, peer, tally, None, places.main)
             }
-            Some(Cell::Told(tally)) => self.say_count(peer, tally, by),
-            Some(Cell::There(cell)) => self.post_add(id, peer, cell, by, None),
+            Some(CounterTarget::ByHost(tally)) => self.queue_count(peer, tally, by),
+            Some(CounterTarget::ByDevice(cell)) => self.post_add(id, peer, cell, by, None),
             None => Ok(()),
         }
     }
@@ -252,13 +270,13 @@ impl Core {
         &mut self,
         id: u32,
         peer: u32,
-        tally: Tally,
-        from: Option<Local>,
-        into: Remote,
-    ) -> Result<(), Stall> {
+        tally: CounterId,
+        from: Option<LocalSge>,
+        into: RemoteAddress,
+    ) -> Result<(), PostStall> {
         let word = tally.0;
-        let tell = What::Tell { from, into, word };
-        self.post_step(id, peer, Step::Move, None, &[tell])
+        let tell = WorkOp::WriteImm { from, into, word };
+        self.post_step(id, peer, CommandStep::Move, None, &[tell])
     }
 
     /// Adds to a counter after `before`, and reads it.
@@ -266,23 +284,27 @@ impl Core {
         &mut self,
         id: u32,
         peer: u32,
-        cell: Remote,
+        cell: RemoteAddress,
         by: u64,
-        before: Option<What<'static>>,
-    ) -> Result<(), Stall> {
-        let answer = self.outbox.answer().ok_or(Stall::Room)?;
+        before: Option<WorkOp<'static>>,
+    ) -> Result<(), PostStall> {
+        let answer = self.outbox.answer().ok_or(PostStall::Room)?;
         let old = self.outbox.answer_at(FIRST, answer, 0..1);
         let both = self.outbox.answer_at(FIRST, answer, 1..3);
-        let add = What::Add { at: cell, by, old };
-        let look = What::Read {
+        let add = WorkOp::FetchAdd { at: cell, by, old };
+        let look = WorkOp::Read {
             from: cell,
             into: both,
         };
         match before {
-            Some(before) => {
-                self.post_step(id, peer, Step::Count, Some(answer), &[before, add, look])
-            }
-            None => self.post_step(id, peer, Step::Count, Some(answer), &[add, look]),
+            Some(before) => self.post_step(
+                id,
+                peer,
+                CommandStep::Count,
+                Some(answer),
+                &[before, add, look],
+            ),
+            None => self.post_step(id, peer, CommandStep::Count, Some(answer), &[add, look]),
         }
     }
 
@@ -290,10 +312,10 @@ impl Core {
         &mut self,
         id: u32,
         peer: u32,
-        at: Remote,
+        at: RemoteAddress,
         op: AtomicOp,
         known: Option<u64>,
-    ) -> Result<(), Stall> {
+    ) -> Result<(), PostStall> {
         let (expected, wanted) = match (op, known) {
             (AtomicOp::CompareSwap { expected, new }, _) => (Some(expected), new),
             (AtomicOp::Add(_) | AtomicOp::Fetch, _) | (_, None) => (None, 0),
@@ -305,19 +327,25 @@ impl Core {
             }
             return Ok(());
         }
-        let answer = self.outbox.answer().ok_or(Stall::Room)?;
+        let answer = self.outbox.answer().ok_or(PostStall::Room)?;
         let old = self.outbox.answer_at(FIRST, answer, 0..1);
         let what = match (expected, op) {
-            (Some(expected), _) => What::CompareSwap {
+            (Some(expected), _) => WorkOp::CompareSwap {
                 at,
                 expected,
                 new: wanted,
                 old,
             },
-            (None, AtomicOp::Add(by)) => What::Add { at, by, old },
-            (None, _) => What::Add { at, by: 0, old },
+            (None, AtomicOp::Add(by)) => WorkOp::FetchAdd { at, by, old },
+            (None, _) => WorkOp::FetchAdd { at, by: 0, old },
         };
-        self.post_step(id, peer, Step::Atomic { expected }, Some(answer), &[what])
+        self.post_step(
+            id,
+            peer,
+            CommandStep::Atomic { expected },
+            Some(answer),
+            &[what],
+        )
     }
 
     /// Posts a step by the first lane.
@@ -325,35 +353,41 @@ impl Core {
         &mut self,
         id: u32,
         peer: u32,
-        step: Step,
+        step: CommandStep,
         answer: Option<u32>,
-        chain: &[What<'static>],
-    ) -> Result<(), Stall> {
+        chain: &[WorkOp<'static>],
+    ) -> Result<(), PostStall> {
         let requests = u32::try_from(chain.len()).unwrap_or(u32::MAX);
         let Self {
             links, outbox, ops, ..
         } = self;
-        let link = links[index(peer)].as_deref_mut().ok_or(Stall::Room)?;
-        let to = To::first(peer);
-        let tells = chain.iter().any(|what| matches!(what, What::Tell { .. }));
+        let link = links[index(peer)].as_deref_mut().ok_or(PostStall::Room)?;
+        let to = PeerLane::first(peer);
+        let tells = chain
+            .iter()
+            .any(|what| matches!(what, WorkOp::WriteImm { .. }));
         let heard = !tells || link.may_send();
         let room = link.has_room(FIRST, requests) && outbox.has_room(FIRST, requests);
         if !heard || !room {
             answer
                 .into_iter()
                 .for_each(|answer| outbox.free_answer(answer));
-            return Err(if room { Stall::Credits } else { Stall::Room });
+            return Err(if room {
+                PostStall::Credits
+            } else {
+                PostStall::Room
+            });
         }
-        let flight = Flight::new(to, Cargo::Step { op: id, step }, answer);
-        let first = Work {
+        let flight = QpFlight::new(to, FlightContent::Step { op: id, step }, answer);
+        let first = WorkRequest {
             id: quiet(peer),
-            what: chain[0],
+            op: chain[0],
             signaled: false,
-            solicited: tells && link.take_credit_to_tell(),
+            solicited: tells && link.take_credit_for_count(),
         };
         let mut works = [first; STEP_MAX];
         for (work, what) in works.iter_mut().zip(chain) {
-            work.what = *what;
+            work.op = *what;
         }
         let posted = outbox.post_step(link, flight, &works[..chain.len()]);
         if let Some(op) = ops.get_mut(id) {
@@ -366,19 +400,22 @@ impl Core {
     }
 }
 
-impl Outbox {
+impl VerbsOutbox {
     /// Returns the first bytes of a chunk, for each lane.
-    fn chunk_everywhere(&self, chunk: u32, len: usize) -> Here {
+    fn chunk_everywhere(&self, chunk: u32, len: usize) -> RailSges {
         let lanes = self.lanes.len();
         std::array::from_fn(|lane| self.chunk(lane.min(lanes - 1), chunk, len))
     }
 }
 
-impl Link {
+impl VerbsLink {
     /// Returns a peer's table of regions, as a lane reaches it.
-    pub(super) fn table(&self, table: Remote, lane: usize) -> Remote {
-        let key = self.far.get(lane).map_or(table.key, |far| far.table);
-        Remote { key, ..table }
+    pub(super) fn table(&self, table: RemoteAddress, lane: usize) -> RemoteAddress {
+        let key = self
+            .remote_ports
+            .get(lane)
+            .map_or(table.key, |far| far.table);
+        RemoteAddress { key, ..table }
     }
 }
 

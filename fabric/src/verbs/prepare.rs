@@ -9,57 +9,57 @@ use std::{
 
 use super::{
     LISTS, Verbs,
-    address::Address,
+    address::VerbsAddress,
+    address_extension::AddressExtension,
     config::VerbsConfig,
-    core::{Core, Sleep, index},
-    datagrams::Datagrams,
-    device::Port,
-    address_extension::Doors,
+    connection_cache::ConnectionCache,
+    core::{VerbsCore, VerbsSleep, index},
+    datagram_messages::{DatagramPeers, PARCEL_MAX},
+    datagrams::DatagramQp,
+    deferred_datagrams::DeferredDatagrams,
+    device::DevicePort,
     inbox::{BODY_MAX, HEADER_MAX},
-    lists::Tasks,
-    prewired::Mesh,
-    named_regions::Names,
-    objects::{Cq, Limits},
-    open_device::{Device, Opened, Rooms, least},
-    outbox::Outbox,
-    datagram_messages::{PARCEL_MAX, Talks},
-    rail::{Rail, speeds},
-    regions::Exports,
-    registrations::Registrations,
-    connection_cache::Scarce,
-    slab::Slab,
-    deferred_datagrams::Unheard,
+    lane::{FIRST, RemotePort},
+    lists::VerbsTasks,
+    named_regions::NamedRegions,
+    objects::{DeviceLimits, VerbsCq},
+    open_device::{OpenedDevice, QueueCapacity, ReadyDevice, least},
+    outbox::VerbsOutbox,
+    prewired::PrewiredQps,
+    rail::{VerbsRail, speeds},
+    regions::VerbsExports,
+    registrations::AppRegistrations,
+    slab::VerbsSlab,
     wait_on,
-    lane::{FIRST, Far},
     wire::HEAD,
 };
 use crate::{
-    connect::{self, Job, Scheme},
-    driver::{self, AbilitySummary, Caps, Cost, Driver, WaitOn},
-    offload::{Lists, TASKS_MAX, Watches},
-    random::Random,
-    timer::Timer,
+    connect::{self, ConnectPolicy, JobShape},
+    driver::{self, AbilitySummary, Caps, Driver, DriverCost, WakeSource},
+    offload::{TASKS_MAX, TaskScheduler, ThresholdWatches},
+    random::SeededRandom,
+    timer::RetryTimer,
 };
 
 /// A rank that peers can find, and that does not know its peers yet.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedVerbs {
     config: VerbsConfig,
-    left_out: Vec<Port>,
-    rails: Vec<Rail>,
+    left_out: Vec<DevicePort>,
+    rails: Vec<VerbsRail>,
     /// Completion queue of the requests of each device.
-    sends: Vec<Arc<Cq>>,
+    sends: Vec<Arc<VerbsCq>>,
     caps: Caps,
-    address: Address,
-    ports: Vec<Far>,
-    mesh: Option<Mesh>,
-    exports: Exports,
-    datagrams: Datagrams,
-    detours: Vec<Datagrams>,
-    rooms: Rooms,
-    job: Job,
-    scheme: Scheme,
-    sleep: Sleep,
+    address: VerbsAddress,
+    ports: Vec<RemotePort>,
+    prewired: Option<PrewiredQps>,
+    exports: VerbsExports,
+    datagrams: DatagramQp,
+    alt_datagrams: Vec<DatagramQp>,
+    capacity: QueueCapacity,
+    job: JobShape,
+    scheme: ConnectPolicy,
+    sleep: VerbsSleep,
 }
 
 impl Verbs {
@@ -68,12 +68,12 @@ impl Verbs {
     /// # Errors
     /// Something is missing, and the text says what to do: no libibverbs, no device, a port that is down, no permission, a limit
     /// of locked memory that is too low (with the figure), or a rank outside the job.
-    pub fn prepare(config: VerbsConfig) -> io::Result<Prepared> {
-        Prepared::new(config)
+    pub fn prepare(config: VerbsConfig) -> io::Result<PreparedVerbs> {
+        PreparedVerbs::new(config)
     }
 }
 
-impl driver::Prepared for Prepared {
+impl driver::PreparedEndpoint for PreparedVerbs {
     fn address(&self) -> Vec<u8> {
         Self::address(self)
     }
@@ -82,7 +82,7 @@ impl driver::Prepared for Prepared {
         &self.caps
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
+    fn wait_on(&self) -> Vec<WakeSource> {
         wait_on(&self.rails, &self.sleep.timer)
     }
 
@@ -91,7 +91,7 @@ impl driver::Prepared for Prepared {
             counters: self.caps.atomics,
             lists: self.caps.atomics.then_some(LISTS),
             tags: None,
-            connects: !Talks::of(self.scheme).on,
+            connects: !DatagramPeers::of(self.scheme).on,
         }
     }
 
@@ -100,7 +100,7 @@ impl driver::Prepared for Prepared {
     }
 }
 
-impl Prepared {
+impl PreparedVerbs {
     fn new(config: VerbsConfig) -> io::Result<Self> {
         if config.rank >= config.ranks {
             let why = format!(
@@ -109,45 +109,45 @@ impl Prepared {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let chosen = Port::choose(config.device.as_deref(), config.place)?;
+        let chosen = DevicePort::choose(config.device.as_deref(), config.place)?;
         let (named, left_out) = (chosen.ports, chosen.left_out);
         let on_one_device = most_alike(named.iter().map(|(port, _)| port.device.as_str()));
-        let opened = Opened::all(named, &config)?;
+        let opened = OpenedDevice::all(named, &config)?;
         let limits: Vec<_> = opened.iter().map(|one| one.limits).collect();
-        let rooms = Rooms::new(&limits, config.ranks);
+        let rooms = QueueCapacity::new(&limits, config.ranks);
         let devices = opened.into_iter().map(|one| one.device(rooms));
-        let devices: Vec<Device> = devices.collect::<io::Result<_>>()?;
+        let devices: Vec<ReadyDevice> = devices.collect::<io::Result<_>>()?;
         let job = job(&config, on_one_device, &limits, rooms);
         let scheme = config
             .scheme
-            .unwrap_or_else(|| Scheme::choose_connecting(&job));
-        let longest = if scheme == Scheme::Hybrid {
+            .unwrap_or_else(|| ConnectPolicy::choose_connecting(&job));
+        let longest = if scheme == ConnectPolicy::Hybrid {
             PARCEL_MAX
         } else {
             0
         };
         let first = &devices[FIRST];
-        let mut datagrams = Datagrams::new(&first.own.pd, first.queues.each_ref(), longest)?;
+        let mut datagrams = DatagramQp::new(&first.own.pd, first.queues.each_ref(), longest)?;
         let qkey = secret()?;
         datagrams.open(first.own.port, qkey, qkey >> 8)?;
-        let detour = |one: &Device| {
-            let mut words = Datagrams::new(&one.own.pd, one.queues.each_ref(), 0)?;
+        let detour = |one: &ReadyDevice| {
+            let mut words = DatagramQp::new(&one.own.pd, one.queues.each_ref(), 0)?;
             words.open(one.own.port, qkey, qkey >> 8)?;
             Ok(words)
         };
         let detours = devices.iter().skip(1).map(detour);
         let detours = detours.collect::<io::Result<_>>()?;
         let pds = devices.iter().map(|one| Arc::clone(&one.own.pd));
-        let exports = Exports::new(pds.collect(), config.rank)?;
+        let exports = VerbsExports::new(pds.collect(), config.rank)?;
         let caps = caps(&devices, datagrams.qp.inline_max());
         let (rails, sends) = rails(devices, rooms)?;
         let words = std::iter::once(&datagrams).chain(&detours);
         let ports = ports(&rails, &exports, words);
-        let address = Address::new(&ports[FIRST], qkey, exports.shown(), longest > 0);
-        let scarce = Scarce::of(&job, config.connections_max).is_some();
-        let at_once = scheme == Scheme::AllToAll && !scarce;
-        let others = Mesh::others(config.ranks, rooms.sends).filter(|_| at_once);
-        let mesh = others.and_then(|others| Mesh::new(&rails, &sends, &ports, others));
+        let address = VerbsAddress::new(&ports[FIRST], qkey, exports.shown(), longest > 0);
+        let scarce = ConnectionCache::of(&job, config.connections_max).is_some();
+        let at_once = scheme == ConnectPolicy::AllToAll && !scarce;
+        let others = PrewiredQps::others(config.ranks, rooms.sends).filter(|_| at_once);
+        let mesh = others.and_then(|others| PrewiredQps::new(&rails, &sends, &ports, others));
         Ok(Self {
             config,
             left_out,
@@ -156,15 +156,15 @@ impl Prepared {
             caps,
             address,
             ports,
-            mesh,
+            prewired: mesh,
             exports,
             datagrams,
-            detours,
-            rooms,
+            alt_datagrams: detours,
+            capacity: rooms,
             job,
             scheme,
-            sleep: Sleep {
-                timer: Timer::new()?,
+            sleep: VerbsSleep {
+                timer: RetryTimer::new()?,
                 slept: false,
                 deaf: 0,
             },
@@ -173,7 +173,7 @@ impl Prepared {
 
     /// Returns the ports that are down, and so not among those that the ranks of a node take turns at. Empty if ports were named.
     #[must_use]
-    pub fn left_out(&self) -> &[Port] {
+    pub fn left_out(&self) -> &[DevicePort] {
         &self.left_out
     }
 
@@ -181,8 +181,8 @@ impl Prepared {
     /// all ranks are connected at the start.
     #[must_use]
     pub fn address(&self) -> Vec<u8> {
-        let closed = Doors::closed(&self.ports);
-        let open = self.mesh.as_ref().map(|mesh| &mesh.doors);
+        let closed = AddressExtension::ports_only(&self.ports);
+        let open = self.prewired.as_ref().map(|mesh| &mesh.doors);
         self.address.encode(open.or(closed.as_ref()))
     }
 
@@ -199,32 +199,33 @@ impl Prepared {
             sends,
             caps,
             ports,
-            mesh,
+            prewired,
             exports,
             datagrams,
-            detours,
-            rooms,
+            alt_datagrams,
+            capacity,
             job,
             scheme,
             sleep,
             ..
         } = self;
-        let pds: Vec<_> = rails.iter().map(|rail| Arc::clone(&rail.own.pd)).collect();
+        let pd_of = |rail: &VerbsRail| Arc::clone(&rail.device.pd);
+        let pds: Vec<_> = rails.iter().map(pd_of).collect();
         let queues: Vec<_> = pds.iter().zip(&sends).collect();
-        let outbox = Outbox::new(&queues, rooms.sends, &config)?;
+        let outbox = VerbsOutbox::new(&queues, capacity.sends, &config)?;
         let local = local(&config, &self.address);
-        let core = Core {
+        let mut core = Box::new(VerbsCore {
             links: (0..config.ranks).map(|_| None).collect(),
             datagrams,
-            detours,
+            alt_datagrams,
             speeds: speeds(&rails),
             rails,
             first_heard: FIRST,
             outbox,
             exports,
-            names: Names::default(),
-            registrations: Registrations::new(pds, &config),
-            ops: Slab::new(),
+            names: NamedRegions::default(),
+            registrations: AppRegistrations::new(pds, &config),
+            ops: VerbsSlab::new(),
             spare_stripes: Vec::new(),
             me: config.rank,
             caps,
@@ -232,31 +233,30 @@ impl Prepared {
             peers,
             peer_ports: ports_behind(&doors),
             ports,
-            watches: Watches::new(),
-            lists: Lists::new(TASKS_MAX),
-            tasks: Tasks::default(),
-            news: VecDeque::new(),
-            stirred: BTreeSet::new(),
-            dialling: BTreeSet::new(),
-            scarce: Scarce::of(&job, config.connections_max),
+            watches: ThresholdWatches::new(),
+            lists: TaskScheduler::new(TASKS_MAX),
+            tasks: VerbsTasks::default(),
+            completions: VecDeque::new(),
+            dirty_peers: BTreeSet::new(),
+            connecting: BTreeSet::new(),
+            connection_cache: ConnectionCache::of(&job, config.connections_max),
             broken: BTreeSet::new(),
-            dying: BTreeSet::new(),
-            holding: BTreeSet::new(),
+            to_destroy: BTreeSet::new(),
+            draining_receives: BTreeSet::new(),
             actions: Vec::new(),
-            talks: Talks::of(scheme),
-            unheard: Unheard::default(),
-            unsaid: VecDeque::new(),
+            datagram_peers: DatagramPeers::of(scheme),
+            deferred_datagrams: DeferredDatagrams::default(),
+            unsent_connects: VecDeque::new(),
             local,
-            random: Random::new(local.seed),
+            random: SeededRandom::new(local.seed),
             sleep,
             moved: false,
             refused: false,
             closing: None,
             scratch: Vec::new(),
-        };
-        let mut core = Box::new(core);
-        if scheme == Scheme::AllToAll {
-            core.connect_all(mesh, &doors);
+        });
+        if scheme == ConnectPolicy::AllToAll {
+            core.connect_all(prewired, &doors);
         }
         Ok(Verbs {
             core: Some(core),
@@ -264,7 +264,10 @@ impl Prepared {
         })
     }
 
-    fn parse(&self, peers: &[Vec<u8>]) -> io::Result<(Vec<Address>, Vec<Option<Doors>>)> {
+    fn parse(
+        &self,
+        peers: &[Vec<u8>],
+    ) -> io::Result<(Vec<VerbsAddress>, Vec<Option<AddressExtension>>)> {
         let wrong = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         let ranks = self.config.ranks;
         if peers.len() != index(ranks) {
@@ -276,8 +279,8 @@ impl Prepared {
         let parsed = peers
             .iter()
             .enumerate()
-            .map(|(rank, bytes)| Address::parse(rank, bytes, ranks));
-        let parsed: (Vec<Address>, Vec<_>) = parsed.collect::<io::Result<_>>()?;
+            .map(|(rank, bytes)| VerbsAddress::parse(rank, bytes, ranks));
+        let parsed: (Vec<VerbsAddress>, Vec<_>) = parsed.collect::<io::Result<_>>()?;
         if parsed.0[index(self.config.rank)] != self.address {
             return wrong(format!(
                 "peers: the address of rank {} is not its own",
@@ -293,36 +296,44 @@ impl Prepared {
     /// Returns the bytes that one packet carries.
     #[must_use]
     pub fn mtu(&self) -> usize {
-        128 << self.rails[FIRST].own.mtu
+        128 << self.rails[FIRST].device.mtu
     }
 }
 
 /// Returns the devices in use, and the completion queues of their requests.
-fn rails(devices: Vec<Device>, rooms: Rooms) -> io::Result<(Vec<Rail>, Vec<Arc<Cq>>)> {
-    let rail = |one: Device| {
+fn rails(
+    devices: Vec<ReadyDevice>,
+    rooms: QueueCapacity,
+) -> io::Result<(Vec<VerbsRail>, Vec<Arc<VerbsCq>>)> {
+    let rail = |one: ReadyDevice| {
         let [sends, arrivals] = one.queues;
-        Ok((Rail::new(one.own, &arrivals, rooms.receives)?, sends))
+        Ok((VerbsRail::new(one.own, &arrivals, rooms.receives)?, sends))
     };
     devices.into_iter().map(rail).collect()
 }
 
 /// Returns the ports of the devices, as peers find them.
 fn ports<'a>(
-    rails: &[Rail],
-    exports: &Exports,
-    words: impl Iterator<Item = &'a Datagrams>,
-) -> Vec<Far> {
+    rails: &[VerbsRail],
+    exports: &VerbsExports,
+    words: impl Iterator<Item = &'a DatagramQp>,
+) -> Vec<RemotePort> {
     let all = rails.iter().zip(exports.shown_by()).zip(words);
     all.map(|((rail, table), words)| rail.port(table, words.qp.number()))
         .collect()
 }
 
 /// Returns the properties of the job that the scheme is chosen by. They must be the same on all ranks.
-fn job(config: &VerbsConfig, on_one_device: u32, limits: &[Limits], rooms: Rooms) -> Job {
+fn job(
+    config: &VerbsConfig,
+    on_one_device: u32,
+    limits: &[DeviceLimits],
+    rooms: QueueCapacity,
+) -> JobShape {
     // On each port, one that reaches the rank itself, and one for datagrams.
     let own = config.ranks_per_node.saturating_mul(2 * on_one_device);
     let queue_pairs = least(limits.iter().map(|one| one.qp_max));
-    Job {
+    JobShape {
         ranks: config.ranks,
         ranks_per_node: config.ranks_per_node,
         lanes: on_one_device,
@@ -340,7 +351,7 @@ fn most_alike<'a>(names: impl Iterator<Item = &'a str> + Clone) -> u32 {
     u32::try_from(most.unwrap_or(1)).unwrap_or(1)
 }
 
-fn caps(devices: &[Device], inline_max: usize) -> Caps {
+fn caps(devices: &[ReadyDevice], inline_max: usize) -> Caps {
     let atomics = devices.iter().all(|one| one.limits.atomics);
     Caps {
         name: "verbs",
@@ -363,19 +374,21 @@ fn caps(devices: &[Device], inline_max: usize) -> Caps {
 }
 
 /// Returns for each rank the ports after its first.
-fn ports_behind(doors: &[Option<Doors>]) -> Vec<Box<[Far]>> {
-    let behind = |doors: &Option<Doors>| doors.iter().flat_map(|all| &all.ports).copied().collect();
+fn ports_behind(doors: &[Option<AddressExtension>]) -> Vec<Box<[RemotePort]>> {
+    let behind = |doors: &Option<AddressExtension>| {
+        doors.iter().flat_map(|all| &all.ports).copied().collect()
+    };
     doors.iter().map(behind).collect()
 }
 
 /// Returns the values that all connections of this rank share.
-fn local(config: &VerbsConfig, address: &Address) -> connect::Local {
+fn local(config: &VerbsConfig, address: &VerbsAddress) -> connect::ConnectConfig {
     let (rank, incarnation) = (config.rank, address.incarnation);
     let patience = config.patience.as_nanos() * 1000;
     let patience = u64::try_from(patience).unwrap_or(u64::MAX);
-    connect::Local {
-        end: connect::End { rank, incarnation },
-        limits: connect::Limits::default().patient(patience),
+    connect::ConnectConfig {
+        end: connect::RankIncarnation { rank, incarnation },
+        limits: connect::ConnectLimits::default().patient(patience),
         seed: u64::from(address.qkey) << 32 | u64::from(rank),
     }
 }
@@ -389,7 +402,7 @@ fn secret() -> io::Result<u32> {
 }
 
 /// Costs of a typical adapter of 100 Gbit/s. They are not measured, because software devices say nothing about real ones.
-const COST: Cost = Cost {
+const COST: DriverCost = DriverCost {
     send_ns: 200.0,
     recv_ns: 200.0,
     latency_ns: 1000.0,

@@ -13,41 +13,41 @@ use std::{
 };
 
 use super::{
-    address::Address,
-    core::{Core, index},
-    address_extension::Doors,
-    connect_wire::Ends,
-    srq_drain::Holds,
-    objects::{Cq, Qp},
-    parallel_setup::{self, Turn},
-    rail::Rail,
-    lane::{Far, To, psns},
-    wire::{WORD_MAX, Word},
+    address::VerbsAddress,
+    address_extension::AddressExtension,
+    connect_wire::LaneEnds,
+    core::{VerbsCore, index},
+    lane::{PeerLane, RemotePort, psns},
+    objects::{VerbsCq, VerbsQp},
+    parallel_setup::{self, NumberingLock},
+    rail::VerbsRail,
+    srq_drain::HeldReceives,
+    wire::{VerbsControlWord, WORD_MAX},
 };
 use crate::{
-    connect::{Connection, Event, Ranges, State, place},
+    connect::{ConnectEvent, ConnectState, PeerConnection, QpRanges, place},
     driver::ADDRESS_MAX,
-    lanes::{Fences, LaneSet, pair},
+    lanes::{LaneFences, LaneSet, pair},
 };
 
 /// A queue pair for each other rank, on each device.
 #[derive(Debug)]
-pub(super) struct Mesh {
-    pub(super) doors: Doors,
+pub(super) struct PrewiredQps {
+    pub(super) doors: AddressExtension,
     /// Queue pairs of each device, in the order of their numbers. `None` once taken.
-    lanes: Vec<Vec<Option<Qp>>>,
+    lanes: Vec<Vec<Option<VerbsQp>>>,
 }
 
 /// A peer that has made queue pairs, too, and this rank's queue pairs for it.
-struct Meeting {
+struct PrewiredPeer {
     peer: u32,
-    qps: Vec<Qp>,
+    qps: Vec<VerbsQp>,
     /// First packet number of the first lane.
     psn: u32,
-    ends: Ends,
+    ends: LaneEnds,
 }
 
-impl Mesh {
+impl PrewiredQps {
     /// Returns the number of other ranks, if there are some and `sends` requests in flight are enough. Each of them is greeted
     /// once, and some a second time, which waits for no room.
     pub(super) fn others(ranks: u32, sends: u32) -> Option<u32> {
@@ -58,20 +58,20 @@ impl Mesh {
     /// Makes queue pairs for `others` ranks. Returns `None` if there are not enough, or if their numbers are so scattered that
     /// the address would be too long. Ranks then connect as if this had not been tried.
     pub(super) fn new(
-        rails: &[Rail],
-        sends: &[Arc<Cq>],
-        ports: &[Far],
+        rails: &[VerbsRail],
+        sends: &[Arc<VerbsCq>],
+        ports: &[RemotePort],
         others: u32,
     ) -> Option<Self> {
         let made = rails.iter().zip(sends);
-        let made: Vec<Vec<Qp>> = made
+        let made: Vec<Vec<VerbsQp>> = made
             .map(|(rail, sends)| make(rail, sends, others))
             .collect::<io::Result<_>>()
             .ok()?;
         let numbers = made
             .iter()
-            .map(|lane| Ranges::new(lane.iter().map(Qp::number).collect()));
-        let doors = Doors {
+            .map(|lane| QpRanges::new(lane.iter().map(VerbsQp::number).collect()));
+        let doors = AddressExtension {
             ports: ports[1..].to_vec(),
             numbers: numbers.collect(),
         };
@@ -79,12 +79,12 @@ impl Mesh {
             .into_iter()
             .map(|lane| lane.into_iter().map(Some).collect())
             .collect();
-        let fits = Address::len(Some(&doors)) <= ADDRESS_MAX;
+        let fits = VerbsAddress::len(Some(&doors)) <= ADDRESS_MAX;
         fits.then_some(Self { doors, lanes })
     }
 
     /// Takes the queue pairs for a peer.
-    fn take(&mut self, me: u32, peer: u32) -> Vec<Qp> {
+    fn take(&mut self, me: u32, peer: u32) -> Vec<VerbsQp> {
         let Some(place) = place(me, peer) else {
             return Vec::new();
         };
@@ -96,8 +96,8 @@ impl Mesh {
 }
 
 /// Makes `count` queue pairs on one device.
-fn make(rail: &Rail, sends: &Arc<Cq>, count: u32) -> io::Result<Vec<Qp>> {
-    let _turn = Turn::take(&rail.own.device);
+fn make(rail: &VerbsRail, sends: &Arc<VerbsCq>, count: u32) -> io::Result<Vec<VerbsQp>> {
+    let _turn = NumberingLock::take(&rail.device.name);
     let full = AtomicBool::new(false);
     let made = parallel_setup::each(&vec![(); index(count)], |()| {
         if full.load(Relaxed) {
@@ -107,16 +107,20 @@ fn make(rail: &Rail, sends: &Arc<Cq>, count: u32) -> io::Result<Vec<Qp>> {
         full.fetch_or(made.is_err(), Relaxed);
         made
     });
-    let mut made: Vec<Qp> = made.into_iter().collect::<io::Result<_>>()?;
-    made.sort_unstable_by_key(Qp::number);
+    let mut made: Vec<VerbsQp> = made.into_iter().collect::<io::Result<_>>()?;
+    made.sort_unstable_by_key(VerbsQp::number);
     Ok(made)
 }
 
-impl Core {
+impl VerbsCore {
     /// Connects to all peers.
-    pub(super) fn connect_all(&mut self, mesh: Option<Mesh>, doors: &[Option<Doors>]) {
+    pub(super) fn connect_all(
+        &mut self,
+        mesh: Option<PrewiredQps>,
+        doors: &[Option<AddressExtension>],
+    ) {
         if let Some(mesh) = mesh {
-            self.join(mesh, doors);
+            self.bind_prewired(mesh, doors);
         }
         for peer in (0..).take(self.peers.len()) {
             if peer != self.me {
@@ -127,11 +131,15 @@ impl Core {
 
     /// Connects to all peers that have made queue pairs for this rank, too. Peers that cannot be connected so are asked by
     /// datagrams.
-    pub(super) fn join(&mut self, mut mesh: Mesh, doors: &[Option<Doors>]) {
+    pub(super) fn bind_prewired(
+        &mut self,
+        mut mesh: PrewiredQps,
+        doors: &[Option<AddressExtension>],
+    ) {
         let mut meetings = Vec::new();
         for (peer, doors) in (0..).zip(doors) {
             if let Some(doors) = doors
-                && doors.are_open()
+                && doors.has_queue_pairs()
                 && peer != self.me
                 && let Some(meeting) = self.meeting(peer, doors, &mut mesh)
             {
@@ -157,9 +165,14 @@ impl Core {
 
     /// Reserves buffers for a peer. Whether this succeeds or not, the peer knows of this rank's queue pairs, and the link says
     /// so.
-    fn meeting(&mut self, peer: u32, doors: &Doors, mesh: &mut Mesh) -> Option<Meeting> {
+    fn meeting(
+        &mut self,
+        peer: u32,
+        doors: &AddressExtension,
+        mesh: &mut PrewiredQps,
+    ) -> Option<PrewiredPeer> {
         let (mine, theirs) = (self.peers[index(self.me)], self.peers[index(peer)]);
-        self.link_or_new(peer).dial = Connection::unbound(peer, theirs.incarnation);
+        self.link_or_new(peer).connection = PeerConnection::unbound(peer, theirs.incarnation);
         let ends = doors.ends(peer, self.me, &theirs, theirs.psn(&mine))?;
         let mut qps = mesh.take(self.me, peer);
         qps.truncate(ends.iter().count());
@@ -170,7 +183,7 @@ impl Core {
                 return None;
             }
         }
-        Some(Meeting {
+        Some(PrewiredPeer {
             peer,
             qps,
             psn: mine.psn(&theirs),
@@ -179,8 +192,8 @@ impl Core {
     }
 
     /// Adopts connected queue pairs, by which the peer's packets may already come, and greets the peer.
-    fn install(&mut self, meeting: Meeting) -> io::Result<()> {
-        let Meeting {
+    fn install(&mut self, meeting: PrewiredPeer) -> io::Result<()> {
+        let PrewiredPeer {
             peer,
             qps,
             psn,
@@ -192,13 +205,13 @@ impl Core {
         }
         let incarnation = self.peers[index(peer)].incarnation;
         let link = self.link_or_new(peer);
-        link.set_ways(qps.into_iter().map(Some).collect(), psn);
-        let ways = link.ways.iter_mut();
-        ways.for_each(|way| way.holds = Holds::Some);
-        link.dial = Connection::bound(peer, incarnation);
+        link.set_lanes(qps.into_iter().map(Some).collect(), psn);
+        let ways = link.lanes.iter_mut();
+        ways.for_each(|way| way.held_receives = HeldReceives::Some);
+        link.connection = PeerConnection::bound(peer, incarnation);
         link.made_at = now;
         link.set_ends(me, peer, &ends);
-        self.note_state(peer, State::Idle);
+        self.note_state(peer, ConnectState::Idle);
         self.greet(peer)
     }
 
@@ -207,12 +220,12 @@ impl Core {
         let Self { links, outbox, .. } = self;
         let link = links[index(peer)].as_deref_mut();
         let link = link.ok_or(io::ErrorKind::NotConnected)?;
-        let to = To {
+        let to = PeerLane {
             peer,
             lane: link.home,
         };
         let mut bytes = [0; WORD_MAX];
-        let len = Word::Hello.encode(0, &mut bytes);
+        let len = VerbsControlWord::Hello.encode(0, &mut bytes);
         link.credits -= 1;
         outbox.post_inline(link, to, &bytes[..len], true)
     }
@@ -221,44 +234,44 @@ impl Core {
     pub(super) fn greet_again(&mut self, peer: u32) {
         let Self { links, outbox, .. } = self;
         let link = links[index(peer)].as_deref();
-        let home = link.and_then(|link| Some((link.home, link.ways.get(link.home)?)));
+        let home = link.and_then(|link| Some((link.home, link.lanes.get(link.home)?)));
         if let Some((lane, way)) = home
             && way.has_slots(1)
             && !way.broken
             && outbox.has_room(lane, 1)
         {
-            self.post_nothing(To { peer, lane });
+            self.post_empty(PeerLane { peer, lane });
         }
     }
 
     /// Notes that the peer's device has acknowledged a request.
-    pub(super) fn hear_answer(&mut self, peer: u32) {
+    pub(super) fn handle_greeting_ack(&mut self, peer: u32) {
         let bound = self
             .link(peer)
-            .is_some_and(|link| link.dial.state() == State::Bound);
+            .is_some_and(|link| link.connection.state() == ConnectState::Bound);
         if bound {
-            self.tell_dial(peer, Event::Answered, None);
+            self.handle_connect_event(peer, ConnectEvent::GreetingAcked, None);
         }
     }
 
     /// Asks the peer by datagrams as if nothing had been made: it has not connected its queue pairs, and may not have begun.
     pub(super) fn start_over(&mut self, peer: u32) {
         self.link_or_new(peer).broken = None; // it is no reason for later failures
-        self.tell_dial(peer, Event::Broken, None);
+        self.handle_connect_event(peer, ConnectEvent::Broken, None);
     }
 }
 
-impl Meeting {
+impl PrewiredPeer {
     /// Connects the queue pairs. The lane of greetings comes last, because a peer that was greeted may use all lanes.
-    fn join(&self, me: u32, rails: &[Rail]) -> io::Result<()> {
+    fn join(&self, me: u32, rails: &[VerbsRail]) -> io::Result<()> {
         let lanes = u32::try_from(self.qps.len()).unwrap_or(1);
-        let home = Fences::new(LaneSet::first(lanes)).home(pair(me, self.peer));
+        let home = LaneFences::new(LaneSet::first(lanes)).home(pair(me, self.peer));
         let home = home.map_or(0, |lane| lane as usize);
         let all: Vec<_> = self.ends.iter().zip(psns(self.psn)).collect();
         let order = (0..self.qps.len()).filter(|lane| *lane != home);
         order.chain([home]).try_for_each(|lane| {
             let ((end, far), psn) = all[lane];
-            rails[lane].own.join(&self.qps[lane], psn, end, &far)
+            rails[lane].device.join(&self.qps[lane], psn, end, &far)
         })
     }
 }

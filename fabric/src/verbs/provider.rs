@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use super::{Port, Verbs, VerbsConfig, library::Library};
+use super::{DevicePort, Verbs, VerbsConfig, library::Library};
 use crate::{
     connect::settings::{CONNECT, PATTERN, pattern, scheme},
     lanes::RAILS_MAX,
@@ -46,13 +46,14 @@ impl Provider for VerbsProvider {
 
     fn check(&self, values: &DriverValues) -> Result<String, String> {
         Library::open().map_err(|why| why.to_string())?;
-        let chosen = Port::choose(device(values).as_deref(), 0).map_err(|why| why.to_string())?;
+        let chosen =
+            DevicePort::choose(device(values).as_deref(), 0).map_err(|why| why.to_string())?;
         let used: Vec<_> = chosen
             .ports
             .iter()
             .map(|(port, _)| described(port))
             .collect();
-        let down: Vec<_> = chosen.left_out.iter().map(Port::to_string).collect();
+        let down: Vec<_> = chosen.left_out.iter().map(DevicePort::to_string).collect();
         Ok(match down.len() {
             0 => used.join(", "),
             _ => format!(
@@ -65,7 +66,7 @@ impl Provider for VerbsProvider {
 
     fn open(&self, request: OpenRequest<'_>) -> io::Result<OpenedDriver> {
         let prepared = Verbs::prepare(config(&request))?;
-        let notice = |port: &Port| {
+        let notice = |port: &DevicePort| {
             format!(
                 "port {port} is down and left out: see `ibv_devinfo`, or name others with RIPSTOP_VERBS_DEVICE"
             )
@@ -102,7 +103,7 @@ fn device(values: &DriverValues) -> Option<String> {
     (!device.is_empty()).then(|| device.to_owned())
 }
 
-fn described(port: &Port) -> String {
+fn described(port: &DevicePort) -> String {
     let link = if port.ethernet { "RoCE" } else { "InfiniBand" };
     format!("port {port} ({link})")
 }

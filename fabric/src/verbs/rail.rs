@@ -4,35 +4,35 @@
 use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc};
 
 use super::{
-    inbox::Inbox,
-    objects::{Channel, Context, Cq, Pd},
+    inbox::VerbsInbox,
+    objects::{VerbsChannel, VerbsContext, VerbsCq, VerbsPd},
 };
 use crate::{
-    driver::WaitOn,
-    lanes::{Speed, Speeds},
+    driver::WakeSource,
+    lanes::{LaneSpeed, LaneSpeeds},
 };
 
 /// A device of this rank.
 #[derive(Debug)]
-pub(super) struct Rail {
-    pub(super) inbox: Inbox,
+pub(super) struct VerbsRail {
+    pub(super) inbox: VerbsInbox,
     /// Peer of each queue pair, by number.
     pub(super) by_qpn: BTreeMap<u32, u32>,
-    pub(super) own: Own,
+    pub(super) device: RailDevice,
     /// Why the device has failed. Its completions may never come, so nothing waits for them, and nothing new is made on it.
     pub(super) failed: Option<&'static str>,
     /// True if it reports when a queue pair that was given up holds no receives any more. `None` if that is not known yet.
-    pub(super) says_last: Option<bool>,
+    pub(super) reports_last_wqe: Option<bool>,
     completions: Arc<OwnedFd>,
     events: Arc<OwnedFd>,
     /// Events that the queues are armed for, and that have not come yet.
-    arrivals_armed: Wakes,
+    arrivals_armed: WakeFilter,
     sends_armed: bool,
 }
 
 /// Which arrivals wake a sleeping thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Wakes {
+pub(super) enum WakeFilter {
     None,
     /// Arrivals whose senders asked for that.
     Wanted,
@@ -42,12 +42,12 @@ pub(super) enum Wakes {
 
 /// This rank's port of a device, and the objects made on it.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct RailDevice {
     /// Name of the device.
-    pub(super) device: String,
-    pub(super) context: Arc<Context>,
-    pub(super) pd: Arc<Pd>,
-    pub(super) channel: Arc<Channel>,
+    pub(super) name: String,
+    pub(super) context: Arc<VerbsContext>,
+    pub(super) pd: Arc<VerbsPd>,
+    pub(super) channel: Arc<VerbsChannel>,
     pub(super) port: u8,
     pub(super) gid_index: u8,
     pub(super) gid: [u8; 16],
@@ -64,24 +64,24 @@ pub(super) struct Own {
     pub(super) weight: u32,
 }
 
-impl Rail {
-    pub(super) fn new(own: Own, arrivals: &Arc<Cq>, receives: u32) -> io::Result<Self> {
+impl VerbsRail {
+    pub(super) fn new(own: RailDevice, arrivals: &Arc<VerbsCq>, receives: u32) -> io::Result<Self> {
         Ok(Self {
-            inbox: Inbox::new(&own.pd, arrivals, receives)?,
+            inbox: VerbsInbox::new(&own.pd, arrivals, receives)?,
             by_qpn: BTreeMap::new(),
             completions: Arc::new(own.channel.fd()?),
             events: Arc::new(own.context.events()?),
-            own,
+            device: own,
             failed: None,
-            says_last: None,
-            arrivals_armed: Wakes::None,
+            reports_last_wqe: None,
+            arrivals_armed: WakeFilter::None,
             sends_armed: false,
         })
     }
 
     /// Returns the descriptors that a sleeping thread waits for.
-    pub(super) fn wait_on(&self) -> [WaitOn; 2] {
-        [&self.completions, &self.events].map(|fd| WaitOn::Fd(Arc::clone(fd)))
+    pub(super) fn wait_on(&self) -> [WakeSource; 2] {
+        [&self.completions, &self.events].map(|fd| WakeSource::Fd(Arc::clone(fd)))
     }
 
     /// Arms the queues for an event at the next arrival that must wake and, if `sends` is given, at the next completion of a
@@ -89,9 +89,9 @@ impl Rail {
     ///
     /// # Errors
     /// The device's error.
-    pub(super) fn notify(&mut self, wakes: Wakes, sends: Option<&Cq>) -> io::Result<()> {
+    pub(super) fn notify(&mut self, wakes: WakeFilter, sends: Option<&VerbsCq>) -> io::Result<()> {
         if self.arrivals_armed < wakes {
-            self.inbox.cq.notify(wakes == Wakes::Wanted)?;
+            self.inbox.cq.notify(wakes == WakeFilter::Wanted)?;
             self.arrivals_armed = wakes;
         }
         if let Some(sends) = sends.filter(|_| !self.sends_armed) {
@@ -102,20 +102,20 @@ impl Rail {
     }
 
     #[cfg(test)]
-    pub(super) const fn hears_sends(&self) -> bool {
+    pub(super) const fn is_armed_for_sends(&self) -> bool {
         self.sends_armed
     }
 
     /// Takes an event, whose queue is not armed any more. Returns false if there was none.
     pub(super) fn take_event(&mut self) -> bool {
-        if self.arrivals_armed == Wakes::None && !self.sends_armed {
+        if self.arrivals_armed == WakeFilter::None && !self.sends_armed {
             return false;
         }
-        let Some(handle) = self.own.channel.take() else {
+        let Some(handle) = self.device.channel.take() else {
             return false;
         };
         if handle == self.inbox.cq.handle() {
-            self.arrivals_armed = Wakes::None;
+            self.arrivals_armed = WakeFilter::None;
         } else {
             self.sends_armed = false;
         }
@@ -124,13 +124,13 @@ impl Rail {
 }
 
 /// Returns the speeds of the devices as their weights say them, used until pieces have been measured.
-pub(super) fn speeds(rails: &[Rail]) -> Speeds {
-    let weights = rails.iter().map(|rail| rail.own.weight);
-    Speeds::by_weight(SPEED, &weights.collect::<Vec<_>>())
+pub(super) fn speeds(rails: &[VerbsRail]) -> LaneSpeeds {
+    let weights = rails.iter().map(|rail| rail.device.weight);
+    LaneSpeeds::by_weight(SPEED, &weights.collect::<Vec<_>>())
 }
 
 /// Speed of a device of the greatest weight, typical of 100 Gbit/s.
-const SPEED: Speed = Speed {
+const SPEED: LaneSpeed = LaneSpeed {
     latency_ns: 1_500,
     bytes_per_us: 12_000,
 };

@@ -1,16 +1,16 @@
 //! Regions that a peer has asked this rank to release, and commands that may still touch them. Pure.
 
-use super::wire::Name;
+use super::wire::RegionId;
 
 /// Regions whose release is reported when the commands have completed that were in flight when the owner asked.
 #[derive(Debug, Default)]
-pub(super) struct Forgetting {
-    all: Vec<(Name, Vec<u32>)>,
+pub(super) struct RegionReleases {
+    all: Vec<(RegionId, Vec<u32>)>,
 }
 
-impl Forgetting {
+impl RegionReleases {
     /// Records the owner's request, and the commands in flight then. Later commands find that the region no longer exists.
-    pub(super) fn ask(&mut self, name: Name, under_way: Vec<u32>) {
+    pub(super) fn ask(&mut self, name: RegionId, under_way: Vec<u32>) {
         self.all.push((name, under_way));
     }
 
@@ -27,8 +27,8 @@ impl Forgetting {
     }
 
     /// Removes and returns a region that no command touches any more.
-    pub(super) fn poll_over(&mut self) -> Option<Name> {
-        let over = |(_, under_way): &(Name, Vec<u32>)| under_way.is_empty();
+    pub(super) fn poll_over(&mut self) -> Option<RegionId> {
+        let over = |(_, under_way): &(RegionId, Vec<u32>)| under_way.is_empty();
         let at = self.all.iter().position(over)?;
         Some(self.all.remove(at).0)
     }
@@ -40,10 +40,10 @@ impl Forgetting {
 
 #[cfg(test)]
 mod tests {
-    use super::{Forgetting, Name};
+    use super::{RegionId, RegionReleases};
 
-    const fn name(slot: u32) -> Name {
-        Name {
+    const fn name(slot: u32) -> RegionId {
+        RegionId {
             slot,
             generation: 1,
         }
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_region_is_over_when_those_have_ended_that_were_under_way_whatever_began_since() {
-        let mut forgetting = Forgetting::default();
+        let mut forgetting = RegionReleases::default();
         forgetting.ask(name(1), vec![4, 5]);
         forgetting.handle_end(4);
         forgetting.ask(name(2), vec![5, 6]); // 6 began since

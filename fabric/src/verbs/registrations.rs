@@ -9,57 +9,57 @@ use std::{collections::BTreeMap, io, sync::Arc};
 
 use super::{
     VerbsConfig,
-    objects::{Access, Mr, Pd, Remote},
-    onesided::Here,
-    regions::{Exports, here},
-    slab::Slab,
     lane::FIRST,
+    objects::{MrAccess, RemoteAddress, VerbsMr, VerbsPd},
+    onesided::RailSges,
+    regions::{VerbsExports, here},
+    slab::VerbsSlab,
 };
-use crate::{counters::Counters, driver::LocalRange, lanes::RAILS_MAX, memory::RemoteRegion};
+use crate::{counters::DriverStats, driver::LocalRange, lanes::RAILS_MAX, memory::RemoteRegion};
 
 /// Registered memory of the application.
 #[derive(Debug)]
-pub(super) struct Registrations {
-    pds: Vec<Arc<Pd>>,
+pub(super) struct AppRegistrations {
+    pds: Vec<Arc<VerbsPd>>,
     me: u32,
-    all: Slab<Registration>,
+    all: VerbsSlab<AppRegistration>,
     /// Registrations by start and inverted length, so that longer ones come first.
     by_start: BTreeMap<(usize, usize), u32>,
     by_key: BTreeMap<u32, u32>,
-    pinned: Pinned,
+    pinned: PinnedBytes,
     pinned_max: u64,
-    counters: Arc<Counters>,
+    counters: Arc<DriverStats>,
 }
 
 /// Pinned bytes, by purpose. Each purpose has half of the budget. Keys last until peers are done, and peers may wait for commands
 /// of this rank, so commands must not wait for keys.
 #[derive(Debug, Default)]
-struct Pinned {
+struct PinnedBytes {
     keys: u64,
     commands: u64,
 }
 
 #[derive(Debug)]
-struct Registration {
+struct AppRegistration {
     /// Registrations with each device, or with the first ones.
-    mrs: Vec<Mr>,
+    mrs: Vec<VerbsMr>,
     /// Slot of the table where peers look up the keys of the other devices.
     slot: Option<u32>,
-    access: Access,
+    access: MrAccess,
     start: usize,
     len: usize,
     users: u32,
 }
 
-impl Registrations {
-    pub(super) fn new(pds: Vec<Arc<Pd>>, config: &VerbsConfig) -> Self {
+impl AppRegistrations {
+    pub(super) fn new(pds: Vec<Arc<VerbsPd>>, config: &VerbsConfig) -> Self {
         Self {
             pds,
             me: config.rank,
-            all: Slab::new(),
+            all: VerbsSlab::new(),
             by_start: BTreeMap::new(),
             by_key: BTreeMap::new(),
-            pinned: Pinned {
+            pinned: PinnedBytes {
                 keys: 0,
                 commands: 0,
             },
@@ -76,7 +76,7 @@ impl Registrations {
     pub(super) fn take(
         &mut self,
         range: LocalRange,
-        access: Access,
+        access: MrAccess,
         devices: usize,
     ) -> io::Result<Option<u32>> {
         let devices = devices.min(self.pds.len());
@@ -94,12 +94,12 @@ impl Registrations {
         if pinned > 0 && pinned.saturating_add(bytes) > self.pinned_max / 2 {
             return Ok(None);
         }
-        let mr = |pd: &Arc<Pd>| Mr::from_zero(pd, range, access);
+        let mr = |pd: &Arc<VerbsPd>| VerbsMr::from_zero(pd, range, access);
         let mrs = self.pds[..devices].iter().map(mr);
         let mrs = mrs.collect::<io::Result<Vec<_>>>()?;
         let (start, len) = (range.start().addr().get(), range.len());
         let key = mrs[FIRST].remote().key;
-        let id = self.all.insert(Registration {
+        let id = self.all.insert(AppRegistration {
             mrs,
             slot: None,
             access,
@@ -108,7 +108,7 @@ impl Registrations {
             users: 1,
         });
         self.by_start.insert((start, !len), id);
-        if access == Access::Peers {
+        if access == MrAccess::Peers {
             self.by_key.insert(key, id);
         }
         *self.pinned.of(access) += bytes;
@@ -117,7 +117,7 @@ impl Registrations {
     }
 
     /// Returns a registration that covers the range, with as many devices and as much access.
-    fn covering(&self, range: LocalRange, access: Access, devices: usize) -> Option<u32> {
+    fn covering(&self, range: LocalRange, access: MrAccess, devices: usize) -> Option<u32> {
         let (start, len) = (range.start().addr().get(), range.len());
         let before = self.by_start.range(..=(start, usize::MAX)).rev();
         let found = before.take(LOOKED_AT_MAX).map(|(_, id)| *id);
@@ -125,14 +125,14 @@ impl Registrations {
             self.all.get(*id).is_some_and(|known| {
                 let inside =
                     start - known.start <= known.len && len <= known.len - (start - known.start);
-                let allows = known.access == access || known.access == Access::Peers;
+                let allows = known.access == access || known.access == MrAccess::Peers;
                 inside && allows && known.mrs.len() >= devices
             })
         })
     }
 
     /// Ends a use. After the last one the memory is not pinned any more.
-    pub(super) fn give_back(&mut self, id: u32, exports: &mut Exports) {
+    pub(super) fn give_back(&mut self, id: u32, exports: &mut VerbsExports) {
         let Some(known) = self.all.get_mut(id) else {
             return;
         };
@@ -158,7 +158,7 @@ impl Registrations {
     }
 
     /// Returns a range of a registration, as this rank's devices know it.
-    pub(super) fn local(&self, id: u32, range: LocalRange) -> Option<Here> {
+    pub(super) fn local(&self, id: u32, range: LocalRange) -> Option<RailSges> {
         let known = self.all.get(id)?;
         let offset = range.start().addr().get().checked_sub(known.start)?;
         Some(here(&known.mrs, offset, range.len()))
@@ -169,16 +169,19 @@ impl Registrations {
     pub(super) fn expose(
         &mut self,
         range: LocalRange,
-        exports: &mut Exports,
+        exports: &mut VerbsExports,
     ) -> Option<RemoteRegion> {
         if range.is_empty() {
             return None;
         }
         // Use all devices, even for short memory: the others reach it when the first lane fails. If this fails, say because the
         // memory is read-only or a limit is reached, the data goes as messages.
-        let id = self.take(range, Access::Peers, RAILS_MAX).ok().flatten()?;
+        let id = self
+            .take(range, MrAccess::Peers, RAILS_MAX)
+            .ok()
+            .flatten()?;
         let known = self.all.get_mut(id)?;
-        let Remote { address, key } = known.mrs[FIRST].remote();
+        let RemoteAddress { address, key } = known.mrs[FIRST].remote();
         let offset = (range.start().addr().get() - known.start) as u64;
         let whole = address + known.len as u64;
         if known.slot.is_none() {
@@ -197,7 +200,7 @@ impl Registrations {
     }
 
     /// Withdraws a key.
-    pub(super) fn withdraw(&mut self, key: RemoteRegion, exports: &mut Exports) {
+    pub(super) fn withdraw(&mut self, key: RemoteRegion, exports: &mut VerbsExports) {
         if is_plain(key)
             && key.owner == self.me
             && let Some(&id) = self.by_key.get(&key.generation)
@@ -207,11 +210,11 @@ impl Registrations {
     }
 }
 
-impl Pinned {
-    const fn of(&mut self, access: Access) -> &mut u64 {
+impl PinnedBytes {
+    const fn of(&mut self, access: MrAccess) -> &mut u64 {
         match access {
-            Access::Peers | Access::Shown => &mut self.keys,
-            Access::Read | Access::Write => &mut self.commands,
+            MrAccess::Peers | MrAccess::Shown => &mut self.keys,
+            MrAccess::Read | MrAccess::Write => &mut self.commands,
         }
     }
 }
@@ -233,8 +236,8 @@ pub(super) fn is_sealed(key: RemoteRegion, owner: u32) -> bool {
 }
 
 /// Returns where a key leads. It must be sealed, and its range inside of what it grants.
-pub(super) const fn place_of(key: RemoteRegion) -> Remote {
-    Remote {
+pub(super) const fn place_of(key: RemoteRegion) -> RemoteAddress {
+    RemoteAddress {
         address: key.base,
         key: key.generation,
     }

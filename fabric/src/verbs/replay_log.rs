@@ -8,19 +8,19 @@ use std::collections::VecDeque;
 
 /// Messages that were sent and are not known to have arrived, and how many have arrived.
 #[derive(Debug, Default)]
-pub(super) struct Trail {
-    kept: VecDeque<Kept>,
+pub(super) struct ReplayLog {
+    kept: VecDeque<ReplayEntry>,
     /// Messages sent before the first one that is kept.
     done: u64,
     /// Messages that have arrived, as the peer says.
     confirmed: u64,
     /// Messages of the peer that have arrived here.
-    pub(super) heard: u64,
+    pub(super) received: u64,
 }
 
 /// The bytes of a message or control word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct ReplayEntry {
     pub(super) chunk: u32,
     pub(super) len: usize,
 }
@@ -29,9 +29,9 @@ pub(super) struct Kept {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap;
 
-impl Trail {
+impl ReplayLog {
     /// Keeps one that is being sent. Returns how many were sent with it.
-    pub(super) fn keep(&mut self, one: Kept) -> u64 {
+    pub(super) fn keep(&mut self, one: ReplayEntry) -> u64 {
         self.kept.push_back(one);
         self.sent()
     }
@@ -69,7 +69,7 @@ impl Trail {
     }
 
     /// Returns those that must be sent again, and how many were sent up to the last.
-    pub(super) fn rest(&self) -> (Vec<Kept>, u64) {
+    pub(super) fn rest(&self) -> (Vec<ReplayEntry>, u64) {
         (self.kept.iter().copied().collect(), self.sent())
     }
 
@@ -82,17 +82,17 @@ impl Trail {
 
 #[cfg(test)]
 mod tests {
-    use super::{Gap, Kept, Trail};
+    use super::{Gap, ReplayEntry, ReplayLog};
 
-    fn of(chunks: &[u32]) -> Trail {
-        let mut trail = Trail::default();
+    fn of(chunks: &[u32]) -> ReplayLog {
+        let mut trail = ReplayLog::default();
         for &chunk in chunks {
-            trail.keep(Kept { chunk, len: 1 });
+            trail.keep(ReplayEntry { chunk, len: 1 });
         }
         trail
     }
 
-    fn chunks_until(trail: &mut Trail, sent: u64) -> Vec<u32> {
+    fn chunks_until(trail: &mut ReplayLog, sent: u64) -> Vec<u32> {
         std::iter::from_fn(|| trail.pop_done(sent)).collect()
     }
 
@@ -105,8 +105,8 @@ mod tests {
         let confirmed = trail.confirmed().unwrap();
         assert_eq!(chunks_until(&mut trail, confirmed), [7]);
         let (rest, sent) = trail.rest();
-        assert_eq!((rest, sent), (vec![Kept { chunk: 8, len: 1 }], 4));
-        assert_eq!(trail.keep(Kept { chunk: 9, len: 1 }), 5);
+        assert_eq!((rest, sent), (vec![ReplayEntry { chunk: 8, len: 1 }], 4));
+        assert_eq!(trail.keep(ReplayEntry { chunk: 9, len: 1 }), 5);
     }
 
     #[test]

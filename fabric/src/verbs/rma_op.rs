@@ -4,14 +4,14 @@ use std::sync::atomic::AtomicU64;
 
 use super::regions::check;
 use crate::{
-    driver::{AtomicOp, Failure, LocalRange},
+    driver::{AtomicOp, CommandFailure, LocalRange},
     memory::RemoteRegion,
-    offload::{CELL_LEN, Landing, RemoteCounter},
+    offload::{COUNTER_LEN, PutLanding, RemoteCounter},
 };
 
 /// Content of a one-sided command.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wish {
+pub(super) enum VerbsRmaOp {
     Put {
         from: LocalRange,
         into: RemoteRegion,
@@ -19,7 +19,7 @@ pub(super) enum Wish {
     },
     /// A put of the few words of a landing.
     Offer {
-        landing: Landing,
+        landing: PutLanding,
         into: RemoteRegion,
         count: Option<RemoteRegion>,
     },
@@ -39,7 +39,7 @@ pub(super) enum Wish {
     },
 }
 
-impl Wish {
+impl VerbsRmaOp {
     /// Returns 1 for a count, and otherwise 0.
     pub(super) fn counts(&self) -> u32 {
         u32::from(matches!(self, Self::Count { .. }))
@@ -53,7 +53,7 @@ impl Wish {
 
     /// Makes a count, if the key can be one to a counter.
     pub(super) fn count(counter: RemoteCounter, by: u64) -> Option<Self> {
-        counter.cell().map(|cell| Self::Count { cell, by })
+        counter.words_key().map(|cell| Self::Count { cell, by })
     }
 
     pub(super) const fn keys(&self) -> (RemoteRegion, Option<RemoteRegion>) {
@@ -69,7 +69,7 @@ impl Wish {
     pub(super) const fn bytes(&self) -> usize {
         match self {
             Self::Put { from, .. } => from.len(),
-            Self::Offer { .. } => size_of::<Landing>(),
+            Self::Offer { .. } => size_of::<PutLanding>(),
             Self::Get { into, .. } => into.len(),
             Self::Atomic { .. } | Self::Count { .. } => 0,
         }
@@ -87,30 +87,30 @@ impl Wish {
     }
 
     /// Checks that its keys can be keys of this peer.
-    pub(super) fn check(&self, peer: u32) -> Result<(), Failure> {
+    pub(super) fn check(&self, peer: u32) -> Result<(), CommandFailure> {
         let word = |key: RemoteRegion, len| {
             let aligned = key.base.is_multiple_of(size_of::<u64>() as u64);
             check(key, peer, len)?;
-            aligned.then_some(()).ok_or(Failure::BadRange)
+            aligned.then_some(()).ok_or(CommandFailure::BadRange)
         };
         match *self {
             Self::Put { from, into, count } => {
                 check(into, peer, from.len())?;
-                count.map_or(Ok(()), |cell| word(cell, CELL_LEN))
+                count.map_or(Ok(()), |cell| word(cell, COUNTER_LEN))
             }
             Self::Offer { into, count, .. } => {
-                check(into, peer, size_of::<Landing>())?;
-                count.map_or(Ok(()), |cell| word(cell, CELL_LEN))
+                check(into, peer, size_of::<PutLanding>())?;
+                count.map_or(Ok(()), |cell| word(cell, COUNTER_LEN))
             }
             Self::Get { from, into } => check(from, peer, into.len()),
             Self::Atomic { at, .. } => word(at, size_of::<u64>()),
-            Self::Count { cell, .. } => word(cell, CELL_LEN),
+            Self::Count { cell, .. } => word(cell, COUNTER_LEN),
         }
     }
 
     /// Notes the value that an atomic found. Returns true if it must be tried again, because the device has no such operation and
     /// a compare-and-swap in its place has failed or is still to come.
-    pub(super) fn wants_another_look(&mut self, expected: Option<u64>, old: u64) -> bool {
+    pub(super) fn must_retry(&mut self, expected: Option<u64>, old: u64) -> bool {
         let Self::Atomic { op, known, .. } = self else {
             return false;
         };
@@ -125,8 +125,10 @@ impl Wish {
 }
 
 /// Returns the counter of a put, if its key can be one to a counter.
-pub(super) fn cell_of(count: Option<RemoteCounter>) -> Result<Option<RemoteRegion>, Failure> {
-    let cell = count.map(|count| count.cell().ok_or(Failure::BadRange));
+pub(super) fn cell_of(
+    count: Option<RemoteCounter>,
+) -> Result<Option<RemoteRegion>, CommandFailure> {
+    let cell = count.map(|count| count.words_key().ok_or(CommandFailure::BadRange));
     cell.transpose()
 }
 

@@ -2,12 +2,12 @@
 
 /// Values by number.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(super) struct VerbsSlab<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,
 }
 
-impl<T> Slab<T> {
+impl<T> VerbsSlab<T> {
     pub(super) const fn new() -> Self {
         Self {
             places: Vec::new(),
@@ -69,11 +69,11 @@ impl<T> Slab<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::Slab;
+    use super::VerbsSlab;
 
     #[test]
     fn a_number_is_used_again_when_its_value_is_gone_and_not_before() {
-        let mut slab = Slab::new();
+        let mut slab = VerbsSlab::new();
         let [a, b] = ["a", "b"].map(|value| slab.insert(value));
         assert_eq!(slab.remove(a), Some("a"));
         assert_eq!((slab.remove(a), slab.get(a), slab.len()), (None, None, 1));

@@ -13,14 +13,14 @@
 //! or about a lane is in flight then, and no message.
 
 use super::{
-    core::{Core, index},
-    objects::Qp,
-    lane::To,
+    core::{VerbsCore, index},
+    lane::PeerLane,
+    objects::VerbsQp,
 };
 
 /// State of the receives that a queue pair may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum HeldReceives {
     /// Maybe some, because it was connected.
     Some,
     /// Maybe some; the device has until this time to report that there are none, in picoseconds.
@@ -30,80 +30,84 @@ pub(super) enum Holds {
     Nothing,
 }
 
-impl Core {
-    /// Returns true if a queue pair without anything else in flight may hold receives. If so, `let_go_late` will retry it.
-    pub(super) fn holds_receives(&mut self, to: To) -> bool {
+impl VerbsCore {
+    /// Returns true if a queue pair without anything else in flight may hold receives. If so, `release_drained_qps` will retry
+    /// it.
+    pub(super) fn holds_receives(&mut self, to: PeerLane) -> bool {
         let now = self.sleep.timer.now();
         let rail = &mut self.rails[to.lane];
         let way = self.links[index(to.peer)]
             .as_deref_mut()
-            .and_then(|link| link.ways.get_mut(to.lane));
-        let Some(way) = way.filter(|way| way.holds != Holds::Nothing) else {
+            .and_then(|link| link.lanes.get_mut(to.lane));
+        let Some(way) = way.filter(|way| way.held_receives != HeldReceives::Nothing) else {
             return false;
         };
-        if rail.failed.is_some() || rail.says_last == Some(false) {
+        if rail.failed.is_some() || rail.reports_last_wqe == Some(false) {
             return false;
         }
-        let until = match way.holds {
-            Holds::Until(until) => until,
+        let until = match way.held_receives {
+            HeldReceives::Until(until) => until,
             _ => now.saturating_add(HOLDS_MAX),
         };
-        way.holds = Holds::Until(until);
+        way.held_receives = HeldReceives::Until(until);
         if now < until {
-            self.holding.insert(to);
+            self.draining_receives.insert(to);
             return true;
         }
-        if rail.says_last.is_some() {
+        if rail.reports_last_wqe.is_some() {
             rail.inbox.lose();
             self.counters.stuck.add(1);
         } else {
-            rail.says_last = Some(false);
+            rail.reports_last_wqe = Some(false);
         }
         false
     }
 
     /// Handles the report that a queue pair that was given up holds no receives any more.
-    pub(super) fn handle_last(&mut self, lane: usize, qpn: u32) {
-        self.rails[lane].says_last = Some(true);
+    pub(super) fn handle_last_wqe(&mut self, lane: usize, qpn: u32) {
+        self.rails[lane].reports_last_wqe = Some(true);
         let Some(&peer) = self.rails[lane].by_qpn.get(&qpn) else {
             return;
         };
-        let way = self.link(peer).and_then(|link| link.ways.get_mut(lane));
-        let its = |qp: &Qp| qp.number() == qpn;
+        let way = self.link(peer).and_then(|link| link.lanes.get_mut(lane));
+        let its = |qp: &VerbsQp| qp.number() == qpn;
         if let Some(way) = way.filter(|way| way.qp.as_ref().is_some_and(its)) {
-            way.holds = Holds::Nothing;
-            let to = To { peer, lane };
-            if self.holding.remove(&to) {
-                self.dying.insert(to);
+            way.held_receives = HeldReceives::Nothing;
+            let to = PeerLane { peer, lane };
+            if self.draining_receives.remove(&to) {
+                self.to_destroy.insert(to);
             }
         }
     }
 
     /// Retries the queue pairs whose devices have had their time. Events are read first, because no turn may have read them
     /// since.
-    pub(super) fn let_go_late(&mut self) {
+    pub(super) fn release_drained_qps(&mut self) {
         if self
-            .next_late()
+            .next_drain_deadline()
             .is_none_or(|at| at > self.sleep.timer.now())
         {
             return;
         }
-        self.hear_devices();
-        for to in std::mem::take(&mut self.holding) {
-            self.bury(to);
+        self.handle_device_events();
+        for to in std::mem::take(&mut self.draining_receives) {
+            self.destroy_if_drained(to);
         }
     }
 
     /// Returns when the time of the first one ends, in picoseconds.
-    pub(super) fn next_late(&self) -> Option<u64> {
-        let until = |to: &To| {
-            let way = self.links[index(to.peer)].as_deref()?.ways.get(to.lane)?;
-            match way.holds {
-                Holds::Until(until) => Some(until),
+    pub(super) fn next_drain_deadline(&self) -> Option<u64> {
+        let until = |to: &PeerLane| {
+            let way = self.links[index(to.peer)].as_deref()?.lanes.get(to.lane)?;
+            match way.held_receives {
+                HeldReceives::Until(until) => Some(until),
                 _ => Some(0),
             }
         };
-        self.holding.iter().map(|to| until(to).unwrap_or(0)).min()
+        self.draining_receives
+            .iter()
+            .map(|to| until(to).unwrap_or(0))
+            .min()
     }
 }
 

@@ -3,59 +3,59 @@
 use std::{collections::BTreeSet, io};
 
 use super::{
-    abi::{Completion, WC_SUCCESS},
-    core::{Core, index},
+    abi::{IbvWc, WC_SUCCESS},
+    core::{VerbsCore, index},
     inbox::{BODY_MAX, HEADER_MAX, len_of},
-    objects::Qp,
-    outbox::{Cargo, Flight, quiet_peer},
-    rail::Wakes,
-    lane::{FIRST, To},
-    wire::{Arrival, HEAD, Word, parse},
+    lane::{FIRST, PeerLane},
+    objects::VerbsQp,
+    outbox::{FlightContent, QpFlight, quiet_peer},
+    rail::WakeFilter,
+    wire::{HEAD, VerbsArrival, VerbsControlWord, parse},
 };
 use crate::{
-    connect::Event,
-    driver::{Armed, Peer, Sink},
+    connect::ConnectEvent,
+    driver::{ArmResult, Sink, WorldRank},
 };
 
-impl Core {
+impl VerbsCore {
     /// Makes a turn. Returns the number of events.
     pub(super) fn turn(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         self.wake_up();
-        self.talk();
-        let mut events = self.tell(budget, sink);
+        self.flush_datagrams();
+        let mut events = self.drain_completions(budget, sink);
         events += self.take_counts();
         events += self.receive(budget.saturating_sub(events).max(1), sink);
-        events += self.hear_late(sink);
-        events += self.reap();
+        events += self.deliver_deferred(sink);
+        events += self.poll_send_cq();
         events += self.begin_tasks();
-        self.speak_up();
-        self.redial();
-        self.talk_again();
-        self.evict_late();
-        self.forget_dropped();
-        for peer in std::mem::take(&mut self.stirred) {
-            self.stirred.insert(peer); // `flush` takes it out when nothing is left
+        self.flush_connect_messages();
+        self.retry_connects();
+        self.retry_datagrams();
+        self.evict_idle();
+        self.release_regions();
+        for peer in std::mem::take(&mut self.dirty_peers) {
+            self.dirty_peers.insert(peer); // `flush` takes it out when nothing is left
             self.flush(peer);
         }
-        self.break_off();
-        self.let_go_late();
-        self.bury_late();
+        self.leave_broken_lanes();
+        self.release_drained_qps();
+        self.destroy_drained_qps();
         events += self.begin_tasks();
-        events + self.tell(budget.saturating_sub(events), sink)
+        events + self.drain_completions(budget.saturating_sub(events), sink)
     }
 
     /// Asks for a wake-up, and checks once more.
-    pub(super) fn arm(&mut self) -> Armed {
+    pub(super) fn arm(&mut self) -> ArmResult {
         if self.take_counts() > 0
-            || self.has_news()
+            || self.has_pending_work()
             || self
                 .next_retry()
                 .is_some_and(|at| at <= self.sleep.timer.now())
         {
-            return Armed::Busy;
+            return ArmResult::Busy;
         }
         // Datagrams that the application has sent by now carry acknowledgments. The others are sent here.
-        self.talk();
+        self.flush_datagrams();
         // The event of a queue that was armed, and has got something since, may be in the channel and would end the sleep.
         let mut came = std::mem::take(&mut self.outbox.came);
         for rail in &mut self.rails {
@@ -65,23 +65,26 @@ impl Core {
         let set = self.notify();
         debug_assert!(set.is_ok(), "an alarm can be set");
         // Arming may have found that a device has failed, and marked peers as failed.
-        if set.is_err() || self.has_news() || self.has_arrivals() | self.outbox.look() {
-            return Armed::Busy;
+        if set.is_err()
+            || self.has_pending_work()
+            || self.has_arrivals() | self.outbox.poll_completions()
+        {
+            return ArmResult::Busy;
         }
         self.sleep.slept = true;
-        Armed::Ready
+        ArmResult::Ready
     }
 
     /// Arms the queues and the alarm. A device whose queues cannot be armed has failed: it would wake no sleeping thread.
     fn notify(&mut self) -> io::Result<()> {
         let wakes = self.wakes();
-        let datagrams = !self.unsaid.is_empty() || self.has_parcels();
+        let datagrams = !self.unsent_connects.is_empty() || self.has_datagrams_to_send();
         for lane in 0..self.rails.len() {
             // Requests that fail complete even if they asked for no completion, so listen while any are in flight.
             let listens = !self.outbox.is_idle(lane) || lane == FIRST && datagrams;
             let sends = listens.then_some(&*self.outbox.lanes[lane].cq);
             if self.rails[lane].notify(wakes, sends).is_err() {
-                self.break_all(lane, "the device failed: its queues cannot be armed");
+                self.fail_device(lane, "the device failed: its queues cannot be armed");
             }
         }
         let next = self.next_retry();
@@ -90,7 +93,7 @@ impl Core {
 
     /// Arms the queues for completions of requests that were posted while a thread sleeps, as if they had been in flight before.
     /// A completion may have a consequence, such as a peer to wake, or a task to begin.
-    pub(super) fn listen_to_sends(&mut self) {
+    pub(super) fn arm_for_sends(&mut self) {
         if !self.sleep.slept {
             return;
         }
@@ -98,11 +101,11 @@ impl Core {
         for (rail, lane) in self.rails.iter_mut().zip(0..) {
             if !self.outbox.is_idle(lane) {
                 let sends = &*self.outbox.lanes[lane].cq;
-                deaf |= rail.notify(Wakes::None, Some(sends)).is_err();
+                deaf |= rail.notify(WakeFilter::None, Some(sends)).is_err();
             }
         }
-        if deaf || self.outbox.look() {
-            self.ring();
+        if deaf || self.outbox.poll_completions() {
+            self.wake_sleeper();
         }
     }
 
@@ -116,13 +119,13 @@ impl Core {
         }
     }
 
-    pub(super) fn has_news(&mut self) -> bool {
-        self.lists.has_news()
-            || self.tasks.are_over()
-            || !self.news.is_empty()
+    pub(super) fn has_pending_work(&mut self) -> bool {
+        self.lists.has_pending_work()
+            || self.tasks.has_finished()
+            || !self.completions.is_empty()
             || !self.broken.is_empty()
-            || !self.dying.is_empty()
-            || !self.unheard.is_empty()
+            || !self.to_destroy.is_empty()
+            || !self.deferred_datagrams.is_empty()
             || self.watches.is_reached()
             || self.exports.has_dropped()
     }
@@ -134,14 +137,14 @@ impl Core {
         let looks = slept && !self.take_events();
         self.sleep.deaf += 1;
         // A rank may never sleep, or always be woken by something else, so events are also read after some turns.
-        let deaf_max = if self.holding.is_empty() {
+        let deaf_max = if self.draining_receives.is_empty() {
             DEAF_MAX
         } else {
             DEAF_MAX_HOLDING
         };
         if looks || self.sleep.deaf >= deaf_max {
             self.sleep.deaf = 0;
-            self.hear_devices();
+            self.handle_device_events();
         }
     }
 
@@ -157,7 +160,7 @@ impl Core {
     fn has_arrivals(&mut self) -> bool {
         let mut any = false;
         for rail in &mut self.rails {
-            any |= rail.inbox.look();
+            any |= rail.inbox.poll_arrivals();
         }
         any
     }
@@ -174,7 +177,7 @@ impl Core {
             {
                 events += 1;
                 self.counters.events.add(1);
-                if self.words_of(lane, &came).is_some() {
+                if self.datagram_qp_of(lane, &came).is_some() {
                     self.handle_datagram(lane, &came);
                 } else {
                     self.handle_arrival(lane, &came, sink);
@@ -184,16 +187,16 @@ impl Core {
         events
     }
 
-    fn handle_arrival(&mut self, lane: usize, came: &Completion, sink: &mut dyn Sink) {
+    fn handle_arrival(&mut self, lane: usize, came: &IbvWc, sink: &mut dyn Sink) {
         let alive = self.sender(lane, came);
         let mut owes = false;
         if let Some(peer) = alive {
             self.touch(peer);
-            let to = To { peer, lane };
+            let to = PeerLane { peer, lane };
             let taken = match came.status {
                 WC_SUCCESS => self.handle_message(to, came, sink),
                 status => Err(io::Error::other(
-                    self.rails[lane].own.context.status(status),
+                    self.rails[lane].device.context.status(status),
                 )),
             };
             owes = taken.as_ref().is_ok_and(|costs| *costs);
@@ -205,17 +208,17 @@ impl Core {
     }
 
     /// Returns the peer that an arrival is from, if it is still up.
-    pub(super) fn sender(&mut self, lane: usize, came: &Completion) -> Option<u32> {
+    pub(super) fn sender(&mut self, lane: usize, came: &IbvWc) -> Option<u32> {
         let from = self.rails[lane].by_qpn.get(&came.qp_num).copied();
-        from.filter(|from| self.link(*from).is_some_and(|link| link.gone.is_none()))
+        from.filter(|from| self.link(*from).is_some_and(|link| link.down.is_none()))
     }
 
     /// Posts the buffer of an arrival again, and owes the peer in `owed` a credit. If the device refuses the buffer there are
     /// fewer than credits, so the lane that the arrival came by is left.
-    pub(super) fn give_back(&mut self, lane: usize, came: &Completion, owed: Option<u32>) {
+    pub(super) fn give_back(&mut self, lane: usize, came: &IbvWc, owed: Option<u32>) {
         if let Err(why) = self.rails[lane].inbox.give(came.wr_id) {
             if let Some(peer) = self.sender(lane, came) {
-                self.note_broken(To { peer, lane }, why);
+                self.note_broken(PeerLane { peer, lane }, why);
             }
             return;
         }
@@ -224,7 +227,7 @@ impl Core {
         {
             link.owed += 1;
             if link.owes_much() {
-                self.say(from, Word::Credit);
+                self.queue_control(from, VerbsControlWord::Credit);
             }
         }
     }
@@ -232,8 +235,8 @@ impl Core {
     /// Handles an arrived message or control word. Returns true if it took one of the peer's credits.
     fn handle_message(
         &mut self,
-        To { peer, lane }: To,
-        came: &Completion,
+        PeerLane { peer, lane }: PeerLane,
+        came: &IbvWc,
         sink: &mut dyn Sink,
     ) -> io::Result<bool> {
         let malformed = || io::Error::other(format!("rank {peer} sent what is no message"));
@@ -241,39 +244,39 @@ impl Core {
         let len = len_of(came);
         let (arrival, credits) = parse(&first, len).map_err(|_| malformed())?;
         let data = match arrival {
-            Arrival::Word(Word::Hello) => Event::Greeted,
-            _ => Event::Data,
+            VerbsArrival::Control(VerbsControlWord::Hello) => ConnectEvent::GreetingArrived,
+            _ => ConnectEvent::Data,
         };
-        self.hear_data(peer, data);
+        self.note_peer_data(peer, data);
         match arrival {
-            Arrival::Word(Word::Lanes(said)) => {
+            VerbsArrival::Control(VerbsControlWord::LaneReport(said)) => {
                 self.handle_lanes(peer, said);
                 return Ok(false);
             }
-            Arrival::Word(Word::End { how, sent }) => {
+            VerbsArrival::Control(VerbsControlWord::LaneGoodbye { how, sent }) => {
                 self.handle_end(peer, how, sent);
                 return Ok(false);
             }
-            Arrival::Word(Word::Hello) => return Ok(true),
+            VerbsArrival::Control(VerbsControlWord::Hello) => return Ok(true),
             _ => {}
         }
         let link = self.link_or_new(peer);
         link.add_credits(credits);
-        link.trail.heard += 1;
-        link.heard_by = lane;
+        link.replay_log.received += 1;
+        link.arrival_lane = lane;
         match arrival {
-            Arrival::Word(word) => self.handle_word(peer, word)?,
-            Arrival::Message { header }
+            VerbsArrival::Control(word) => self.handle_word(peer, word)?,
+            VerbsArrival::Message { header }
                 if header > HEADER_MAX || len - HEAD - header > BODY_MAX =>
             {
                 return Err(malformed());
             }
-            Arrival::Message { header } => {
+            VerbsArrival::Message { header } => {
                 self.counters.messages_received.add(1);
                 let mut room = [0; HEADER_MAX];
                 let header = &mut room[..header];
                 let body = self.rails[lane].inbox.message(came, header);
-                sink.message(Peer(peer), header, body);
+                sink.message(WorldRank(peer), header, body);
             }
         }
         Ok(true)
@@ -283,34 +286,38 @@ impl Core {
     ///
     /// # Errors
     /// No peer in good faith sends it.
-    fn handle_word(&mut self, from: u32, word: Word) -> io::Result<()> {
+    fn handle_word(&mut self, from: u32, word: VerbsControlWord) -> io::Result<()> {
         match word {
-            Word::Credit | Word::Wake | Word::Hello | Word::Lanes(_) | Word::End { .. } => {}
-            Word::Forget(name) => {
+            VerbsControlWord::Credit
+            | VerbsControlWord::Wake
+            | VerbsControlWord::Hello
+            | VerbsControlWord::LaneReport(_)
+            | VerbsControlWord::LaneGoodbye { .. } => {}
+            VerbsControlWord::ReleaseRegion(name) => {
                 let under_way = self.touching(from);
                 if !self.link_or_new(from).handle_forget(name, under_way) {
                     let why = format!("rank {from} took back a region twice");
                     return Err(io::Error::other(why));
                 }
-                self.say_forgot(from);
+                self.report_released(from);
             }
-            Word::Forgot(name) => self.exports.forgot(name, from),
-            Word::Ask(name) => {
+            VerbsControlWord::RegionReleased(name) => self.exports.handle_released(name, from),
+            VerbsControlWord::ResolveName(name) => {
                 if !self.handle_ask(from, name) {
                     let why = format!("rank {from} asks for too many names");
                     return Err(io::Error::other(why));
                 }
             }
-            Word::Named(named) => self.handle_named(from, named),
-            Word::Unnamed(name) => self.handle_unnamed(from, name),
-            Word::Count { tally, by } => self.handle_count(tally, by),
-            Word::Bye(how) => self.part(from, how),
+            VerbsControlWord::NameResolved(named) => self.handle_named(from, named),
+            VerbsControlWord::NameRetired(name) => self.handle_unnamed(from, name),
+            VerbsControlWord::Count { tally, by } => self.handle_count(tally, by),
+            VerbsControlWord::Goodbye(how) => self.report_peer_down(from, how),
         }
         Ok(())
     }
 
     /// Processes completions. Returns 1 if a caller that was refused for lack of room should try again, otherwise 0.
-    fn reap(&mut self) -> u32 {
+    fn poll_send_cq(&mut self) -> u32 {
         let mut room = false;
         while let Some((lane, over)) = self.outbox.next() {
             self.counters.events.add(1);
@@ -320,23 +327,23 @@ impl Core {
         u32::from(room && std::mem::take(&mut self.refused))
     }
 
-    fn handle_over(&mut self, lane: usize, over: &Completion) {
-        if let Some(words) = self.words_of(lane, over) {
+    fn handle_over(&mut self, lane: usize, over: &IbvWc) {
+        if let Some(words) = self.datagram_qp_of(lane, over) {
             return words.handle_sent(over);
         }
         let failed = (over.status != WC_SUCCESS).then_some(over.status);
         if let Some(peer) = quiet_peer(over.wr_id) {
-            return self.note_status(To { peer, lane }, failed);
+            return self.note_status(PeerLane { peer, lane }, failed);
         }
         if let Some(to) = self.end_flights(over.wr_id, over.status) {
-            let way = &mut self.link_or_new(to.peer).ways[to.lane];
+            let way = &mut self.link_or_new(to.peer).lanes[to.lane];
             way.stranded.retain(|id| *id != over.wr_id);
-            self.bury(to);
+            self.destroy_if_drained(to);
         }
     }
 
     /// Ends a flight, and those posted before it in the same chain. Returns its lane.
-    pub(super) fn end_flights(&mut self, id: u64, status: i32) -> Option<To> {
+    pub(super) fn end_flights(&mut self, id: u64, status: i32) -> Option<PeerLane> {
         let mut flight = self.outbox.flight(id)?;
         for before in std::mem::take(&mut flight.before) {
             self.end_flight(&before, status);
@@ -345,59 +352,61 @@ impl Core {
         Some(flight.to)
     }
 
-    fn end_flight(&mut self, flight: &Flight, status: i32) {
+    fn end_flight(&mut self, flight: &QpFlight, status: i32) {
         let failed = (status != WC_SUCCESS).then_some(status);
         let to = flight.to;
         self.outbox.subtract(to.lane, flight.requests);
         if let Some(link) = self.link(to.peer) {
-            link.ways[to.lane].used -= flight.requests;
+            link.lanes[to.lane].used -= flight.requests;
             if failed.is_none() {
                 link.answers += u64::from(flight.requests);
             }
         }
         self.note_status(to, failed);
         if failed.is_none() {
-            self.hear_answer(to.peer);
+            self.handle_greeting_ack(to.peer);
             if flight.sent > 0 {
-                self.forget_kept(to.peer, flight.sent);
+                self.release_replayed(to.peer, flight.sent);
             }
         }
-        match flight.what {
-            Cargo::Message { chunk } => chunk
+        match flight.content {
+            FlightContent::Message { chunk } => chunk
                 .into_iter()
                 .for_each(|chunk| self.outbox.free_chunk(chunk)),
-            Cargo::LookUp { slot } => {
+            FlightContent::LookUp { slot } => {
                 self.handle_entry(to.peer, slot, flight.answer, failed.is_none());
             }
-            Cargo::Step { op, step } => self.handle_step(op, step, to.lane, flight.answer, status),
+            FlightContent::Step { op, step } => {
+                self.handle_step(op, step, to.lane, flight.answer, status)
+            }
         }
     }
 
-    fn note_status(&mut self, to: To, failed: Option<i32>) {
+    fn note_status(&mut self, to: PeerLane, failed: Option<i32>) {
         if let Some(why) = failed.and_then(|status| self.why_of(to.lane, status)) {
             self.note_broken(to, why);
         }
     }
 
     /// Asks connected peers to release the regions that have no holder any more.
-    fn forget_dropped(&mut self) {
+    fn release_regions(&mut self) {
         if !self.exports.has_dropped() {
             return;
         }
         let ends = (0..)
             .zip(&self.links)
             .filter_map(|(peer, link)| Some((peer, link.as_deref()?)));
-        let connected = ends.filter(|(_, link)| link.is_made() && link.gone.is_none());
+        let connected = ends.filter(|(_, link)| link.is_made() && link.down.is_none());
         let connected: BTreeSet<u32> = connected.map(|(peer, _)| peer).collect();
         for name in self.exports.take_dropped(&connected) {
             connected
                 .iter()
-                .for_each(|peer| self.say(*peer, Word::Forget(name)));
+                .for_each(|peer| self.queue_control(*peer, VerbsControlWord::ReleaseRegion(name)));
         }
     }
 
     /// Leaves broken lanes, once everything that came by them before was delivered.
-    fn break_off(&mut self) {
+    fn leave_broken_lanes(&mut self) {
         for to in std::mem::take(&mut self.broken) {
             if self.has_arrivals_by(to) {
                 self.broken.insert(to);
@@ -408,12 +417,12 @@ impl Core {
     }
 
     /// Returns true if something that came from a peer by a lane is not delivered yet.
-    pub(super) fn has_arrivals_by(&mut self, to: To) -> bool {
+    pub(super) fn has_arrivals_by(&mut self, to: PeerLane) -> bool {
         let Self { links, rails, .. } = self;
-        let way = links[index(to.peer)].as_ref().map(|link| &link.ways);
+        let way = links[index(to.peer)].as_ref().map(|link| &link.lanes);
         let qp = way
             .and_then(|ways| ways.get(to.lane)?.qp.as_ref())
-            .map(Qp::number);
+            .map(VerbsQp::number);
         qp.is_some_and(|qpn| rails[to.lane].inbox.has_from(qpn))
     }
 }

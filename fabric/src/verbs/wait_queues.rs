@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Commands by what they wait for, in the order in which they began to wait.
 #[derive(Debug)]
-pub(super) struct Waits<K> {
+pub(super) struct WaitQueues<K> {
     all: BTreeMap<K, VecDeque<u32>>,
     /// Key that each command waits for.
     of: BTreeMap<u32, K>,
 }
 
-impl<K> Default for Waits<K> {
+impl<K> Default for WaitQueues<K> {
     fn default() -> Self {
         Self {
             all: BTreeMap::new(),
@@ -19,7 +19,7 @@ impl<K> Default for Waits<K> {
     }
 }
 
-impl<K: Copy + Ord> Waits<K> {
+impl<K: Copy + Ord> WaitQueues<K> {
     pub(super) fn push(&mut self, what: K, op: u32) {
         self.all.entry(what).or_default().push_back(op);
         self.of.insert(op, what);
@@ -68,11 +68,11 @@ impl<K: Copy + Ord> Waits<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::Waits;
+    use super::WaitQueues;
 
     #[test]
     fn those_who_wait_for_one_thing_go_in_their_order_and_no_other_does() {
-        let mut waits = Waits::default();
+        let mut waits = WaitQueues::default();
         for (what, op) in [(7, 1), (8, 2), (7, 3), (7, 4)] {
             waits.push(what, op);
         }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_what_nobody_waits_for() {
-        let mut waits = Waits::default();
+        let mut waits = WaitQueues::default();
         waits.push(7, 1);
         assert_eq!((waits.pop(7), waits.pop(7)), (Some(1), None));
         waits.push(8, 2);

@@ -12,70 +12,70 @@
 //! gives back buffers that are free again.
 
 use super::{
-    host_counters::Tally,
-    named_regions::Named,
-    objects::Remote,
-    regions::{Entry, Place, SLOTS},
+    host_counters::CounterId,
+    named_regions::NameAnswer,
+    objects::RemoteAddress,
+    regions::{MemoryTarget, RegionEntry, SLOTS},
 };
-use crate::{driver::Down, lanes::LaneSet};
+use crate::{driver::DownCause, lanes::LaneSet};
 
 /// Name of a region at its owner: a slot, and its generation there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name {
+pub(super) struct RegionId {
     pub(super) slot: u32,
     pub(super) generation: u32,
 }
 
 /// A control word from one driver to another. Messages of the application are separate, because they are not copied first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum VerbsControlWord {
     /// Gives back credits, and nothing else.
     Credit,
     /// The sender has connected its queue pairs. It comes before all others, and only on connections that were not asked for.
     Hello,
-    /// The receiver must stop using this region of the sender, and answer `Forgot`.
-    Forget(Name),
+    /// The receiver must stop using this region of the sender, and answer `RegionReleased`.
+    ReleaseRegion(RegionId),
     /// The sender does not use this region any more.
-    Forgot(Name),
+    RegionReleased(RegionId),
     /// A counter of the receiver has reached the threshold that it waits for.
     Wake,
     /// Asks which region has this name.
-    Ask(u64),
+    ResolveName(u64),
     /// Answers which region has a name.
-    Named(Named),
+    NameResolved(NameAnswer),
     /// The name was taken back.
-    Unnamed(u64),
+    NameRetired(u64),
     /// Asks the receiver to add to one of its counters.
-    Count { tally: Tally, by: u64 },
+    Count { tally: CounterId, by: u64 },
     /// Goodbye: the sender ends.
-    Bye(Down),
+    Goodbye(DownCause),
     /// Some lanes do not work.
-    Lanes(Said),
+    LaneReport(VerbsLaneReport),
     /// Goodbye by lanes that messages do not go by, of which `sent` come before it.
-    End { how: Down, sent: u64 },
+    LaneGoodbye { how: DownCause, sent: u64 },
 }
 
 /// Report of a rank to a peer about the lanes between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Said {
-    pub(super) lanes: crate::lanes::Word,
+pub(super) struct VerbsLaneReport {
+    pub(super) lanes: crate::lanes::LaneReport,
     /// Messages and control words of the peer that have arrived, by closed lanes and others.
-    pub(super) heard: u64,
+    pub(super) arrived: u64,
 }
 
 /// Something that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(super) enum VerbsArrival {
     /// A message with a header of this many bytes, which begins after the head.
     Message {
         header: usize,
     },
-    Word(Word),
+    Control(VerbsControlWord),
 }
 
 /// The bytes are neither a message nor a control word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct VerbsWireError;
 
 /// Returns the head of a message.
 pub(super) fn message_head(header: usize, credits: u16) -> [u8; HEAD] {
@@ -87,7 +87,7 @@ fn head(kind: u8, header: u8, credits: u16) -> [u8; HEAD] {
     [kind, header, low, high, 0, 0, 0, 0]
 }
 
-impl Word {
+impl VerbsControlWord {
     /// Writes the wire form to `bytes`. Returns its length.
     pub(super) fn encode(self, credits: u16, bytes: &mut [u8; WORD_MAX]) -> usize {
         let mut put =
@@ -96,31 +96,34 @@ impl Word {
             Self::Credit => (CREDIT, 0),
             Self::Wake => (WAKE, 0),
             Self::Hello => (HELLO, 0),
-            Self::Bye(how) => {
-                put(0, &[u8::from(how != Down::Finished)]);
+            Self::Goodbye(how) => {
+                put(0, &[u8::from(how != DownCause::Finished)]);
                 (BYE, 1)
             }
-            Self::Lanes(Said { lanes, heard }) => {
+            Self::LaneReport(VerbsLaneReport {
+                lanes,
+                arrived: heard,
+            }) => {
                 put(0, &[lanes.failed.bits(), lanes.closed.bits()]);
                 put(2, &heard.to_le_bytes());
                 (LANES, 10)
             }
-            Self::End { how, sent } => {
-                put(0, &[u8::from(how != Down::Finished)]);
+            Self::LaneGoodbye { how, sent } => {
+                put(0, &[u8::from(how != DownCause::Finished)]);
                 put(1, &sent.to_le_bytes());
                 (END, 9)
             }
-            Self::Ask(name) | Self::Unnamed(name) => {
+            Self::ResolveName(name) | Self::NameRetired(name) => {
                 put(0, &name.to_le_bytes());
-                let asks = matches!(self, Self::Ask(_));
+                let asks = matches!(self, Self::ResolveName(_));
                 (if asks { ASK } else { UNNAMED }, 8)
             }
-            Self::Named(named) => {
-                let Entry {
+            Self::NameResolved(named) => {
+                let RegionEntry {
                     generation,
                     place,
                     len,
-                    told,
+                    host_counts: told,
                 } = named.entry;
                 put(0, &named.name.to_le_bytes());
                 put(8, &named.slot.to_le_bytes());
@@ -136,11 +139,11 @@ impl Word {
                 put(4, &by.to_le_bytes());
                 (COUNT, 12)
             }
-            Self::Forget(name) | Self::Forgot(name) => {
+            Self::ReleaseRegion(name) | Self::RegionReleased(name) => {
                 put(0, &name.slot.to_le_bytes());
                 put(4, &name.generation.to_le_bytes());
                 (
-                    if self == Self::Forget(name) {
+                    if self == Self::ReleaseRegion(name) {
                         FORGET
                     } else {
                         FORGOT
@@ -155,54 +158,57 @@ impl Word {
 }
 
 /// Reads a head and, of a control word, its content. `len` bytes arrived, and `first` holds the first of them.
-pub(super) fn parse(first: &[u8; WORD_MAX], len: usize) -> Result<(Arrival, u16), Malformed> {
-    let rest = len.checked_sub(HEAD).ok_or(Malformed)?;
+pub(super) fn parse(
+    first: &[u8; WORD_MAX],
+    len: usize,
+) -> Result<(VerbsArrival, u16), VerbsWireError> {
+    let rest = len.checked_sub(HEAD).ok_or(VerbsWireError)?;
     let [kind, header, low, high, ..] = *first;
     let credits = u16::from_le_bytes([low, high]);
-    let name = Name {
+    let name = RegionId {
         slot: word(first, 0),
         generation: word(first, 4),
     };
     let (arrival, expected) = match kind {
         MESSAGE if usize::from(header) <= rest => {
             return Ok((
-                Arrival::Message {
+                VerbsArrival::Message {
                     header: header.into(),
                 },
                 credits,
             ));
         }
-        CREDIT => (Word::Credit, 0),
-        WAKE => (Word::Wake, 0),
-        HELLO => (Word::Hello, 0),
-        BYE => (Word::Bye(how(first)), 1),
+        CREDIT => (VerbsControlWord::Credit, 0),
+        WAKE => (VerbsControlWord::Wake, 0),
+        HELLO => (VerbsControlWord::Hello, 0),
+        BYE => (VerbsControlWord::Goodbye(how(first)), 1),
         END => (
-            Word::End {
+            VerbsControlWord::LaneGoodbye {
                 how: how(first),
                 sent: long(first, 1),
             },
             9,
         ),
-        FORGET | FORGOT if name.slot >= SLOTS => return Err(Malformed),
-        FORGET => (Word::Forget(name), 8),
-        FORGOT => (Word::Forgot(name), 8),
-        ASK => (Word::Ask(long(first, 0)), 8),
-        UNNAMED => (Word::Unnamed(long(first, 0)), 8),
-        NAMED if word(first, 8) >= SLOTS => return Err(Malformed),
-        NAMED => (Word::Named(named(first)), 37),
+        FORGET | FORGOT if name.slot >= SLOTS => return Err(VerbsWireError),
+        FORGET => (VerbsControlWord::ReleaseRegion(name), 8),
+        FORGOT => (VerbsControlWord::RegionReleased(name), 8),
+        ASK => (VerbsControlWord::ResolveName(long(first, 0)), 8),
+        UNNAMED => (VerbsControlWord::NameRetired(long(first, 0)), 8),
+        NAMED if word(first, 8) >= SLOTS => return Err(VerbsWireError),
+        NAMED => (VerbsControlWord::NameResolved(named(first)), 37),
         COUNT => (
-            Word::Count {
-                tally: Tally(word(first, 0)),
+            VerbsControlWord::Count {
+                tally: CounterId(word(first, 0)),
                 by: long(first, 4),
             },
             12,
         ),
-        LANES => (Word::Lanes(said(first)), 10),
-        _ => return Err(Malformed),
+        LANES => (VerbsControlWord::LaneReport(said(first)), 10),
+        _ => return Err(VerbsWireError),
     };
     (rest == expected)
-        .then_some((Arrival::Word(arrival), credits))
-        .ok_or(Malformed)
+        .then_some((VerbsArrival::Control(arrival), credits))
+        .ok_or(VerbsWireError)
 }
 
 fn word(first: &[u8; WORD_MAX], at: usize) -> u32 {
@@ -213,39 +219,39 @@ fn long(first: &[u8; WORD_MAX], at: usize) -> u64 {
     u64::from(word(first, at)) | u64::from(word(first, at + 4)) << 32
 }
 
-fn how(first: &[u8; WORD_MAX]) -> Down {
+fn how(first: &[u8; WORD_MAX]) -> DownCause {
     match first[HEAD] {
-        0 => Down::Finished,
-        _ => Down::Failed,
+        0 => DownCause::Finished,
+        _ => DownCause::Failed,
     }
 }
 
-fn named(first: &[u8; WORD_MAX]) -> Named {
-    let place = Remote {
+fn named(first: &[u8; WORD_MAX]) -> NameAnswer {
+    let place = RemoteAddress {
         address: long(first, 16),
         key: word(first, 24),
     };
     let (generation, len) = (word(first, 12), long(first, 28));
-    Named {
+    NameAnswer {
         name: long(first, 0),
         slot: word(first, 8),
-        entry: Entry {
+        entry: RegionEntry {
             generation,
-            place: Place::by_first(place),
+            place: MemoryTarget::by_first(place),
             len,
-            told: first[HEAD + 36] != 0,
+            host_counts: first[HEAD + 36] != 0,
         },
     }
 }
 
-fn said(first: &[u8; WORD_MAX]) -> Said {
+fn said(first: &[u8; WORD_MAX]) -> VerbsLaneReport {
     let set = |at: usize| LaneSet::from_bits(first[HEAD + at]);
-    Said {
-        lanes: crate::lanes::Word {
+    VerbsLaneReport {
+        lanes: crate::lanes::LaneReport {
             failed: set(0),
             closed: set(1),
         },
-        heard: long(first, 2),
+        arrived: long(first, 2),
     }
 }
 
@@ -273,66 +279,75 @@ const HELLO: u8 = 13;
 #[cfg(test)]
 mod tests {
     use super::{
-        Arrival, Down, Entry, HEAD, LaneSet, Malformed, Name, Named, Place, Remote, SLOTS, Said,
-        Tally, WORD_MAX, Word, message_head, parse,
+        CounterId, DownCause, HEAD, LaneSet, MemoryTarget, NameAnswer, RegionEntry, RegionId,
+        RemoteAddress, SLOTS, VerbsArrival, VerbsControlWord, VerbsLaneReport, VerbsWireError,
+        WORD_MAX, message_head, parse,
     };
-    use crate::random::Random;
+    use crate::random::SeededRandom;
 
-    const NAME: Name = Name {
+    const NAME: RegionId = RegionId {
         slot: 7,
         generation: 0x8000_0001,
     };
 
-    const SAID: Said = Said {
-        lanes: crate::lanes::Word {
+    const SAID: VerbsLaneReport = VerbsLaneReport {
+        lanes: crate::lanes::LaneReport {
             failed: LaneSet::from_bits(0b1011),
             closed: LaneSet::from_bits(0b1001),
         },
-        heard: 0x0123_4567_89ab_cdef,
+        arrived: 0x0123_4567_89ab_cdef,
     };
 
-    const NAMED: Named = Named {
+    const NAMED: NameAnswer = NameAnswer {
         name: 0xfeed_0000_0000_beef,
         slot: 7,
-        entry: Entry {
+        entry: RegionEntry {
             generation: 5,
-            place: Place::by_first(Remote {
+            place: MemoryTarget::by_first(RemoteAddress {
                 address: 0x7f00_1234_5000,
                 key: 0x8765_4321,
             }),
             len: 1 << 33,
-            told: true,
+            host_counts: true,
         },
     };
 
     #[test]
     fn every_word_arrives_as_it_was_said() {
         for word in [
-            Word::Credit,
-            Word::Forget(NAME),
-            Word::Forgot(NAME),
-            Word::Wake,
-            Word::Hello,
-            Word::Ask(0x0123_4567_89ab_cdef),
-            Word::Named(NAMED),
-            Word::Unnamed(u64::MAX),
-            Word::Count {
-                tally: Tally(0xfedc_ba98),
+            VerbsControlWord::Credit,
+            VerbsControlWord::ReleaseRegion(NAME),
+            VerbsControlWord::RegionReleased(NAME),
+            VerbsControlWord::Wake,
+            VerbsControlWord::Hello,
+            VerbsControlWord::ResolveName(0x0123_4567_89ab_cdef),
+            VerbsControlWord::NameResolved(NAMED),
+            VerbsControlWord::NameRetired(u64::MAX),
+            VerbsControlWord::Count {
+                tally: CounterId(0xfedc_ba98),
                 by: u64::MAX - 1,
             },
-            Word::Bye(Down::Finished),
-            Word::Bye(Down::Failed),
-            Word::Lanes(SAID),
-            Word::End {
-                how: Down::Failed,
+            VerbsControlWord::Goodbye(DownCause::Finished),
+            VerbsControlWord::Goodbye(DownCause::Failed),
+            VerbsControlWord::LaneReport(SAID),
+            VerbsControlWord::LaneGoodbye {
+                how: DownCause::Failed,
                 sent: u64::MAX - 1,
             },
         ] {
             let mut bytes = [0; WORD_MAX];
             let len = word.encode(513, &mut bytes);
-            assert_eq!(parse(&bytes, len), Ok((Arrival::Word(word), 513)));
-            assert_eq!(parse(&bytes, len + 1), Err(Malformed), "{word:?} and more");
-            assert_eq!(parse(&bytes, len - 1), Err(Malformed), "{word:?} cut short");
+            assert_eq!(parse(&bytes, len), Ok((VerbsArrival::Control(word), 513)));
+            assert_eq!(
+                parse(&bytes, len + 1),
+                Err(VerbsWireError),
+                "{word:?} and more"
+            );
+            assert_eq!(
+                parse(&bytes, len - 1),
+                Err(VerbsWireError),
+                "{word:?} cut short"
+            );
         }
     }
 
@@ -340,9 +355,13 @@ mod tests {
     #[test]
     fn a_word_about_a_slot_that_no_table_has_is_refused() {
         for (slot, exists) in [(SLOTS - 1, true), (SLOTS, false), (u32::MAX, false)] {
-            let name = Name { slot, ..NAME };
-            let named = Named { slot, ..NAMED };
-            for word in [Word::Forget(name), Word::Forgot(name), Word::Named(named)] {
+            let name = RegionId { slot, ..NAME };
+            let named = NameAnswer { slot, ..NAMED };
+            for word in [
+                VerbsControlWord::ReleaseRegion(name),
+                VerbsControlWord::RegionReleased(name),
+                VerbsControlWord::NameResolved(named),
+            ] {
                 let mut bytes = [0; WORD_MAX];
                 let len = word.encode(0, &mut bytes);
                 assert_eq!(parse(&bytes, len).is_ok(), exists, "{word:?}");
@@ -356,16 +375,16 @@ mod tests {
         bytes[..HEAD].copy_from_slice(&message_head(24, 3));
         assert_eq!(
             parse(&bytes, HEAD + 24),
-            Ok((Arrival::Message { header: 24 }, 3))
+            Ok((VerbsArrival::Message { header: 24 }, 3))
         );
-        assert_eq!(parse(&bytes, HEAD + 23), Err(Malformed));
-        assert_eq!(parse(&bytes, HEAD - 1), Err(Malformed));
-        assert_eq!(parse(&bytes, 0), Err(Malformed));
+        assert_eq!(parse(&bytes, HEAD + 23), Err(VerbsWireError));
+        assert_eq!(parse(&bytes, HEAD - 1), Err(VerbsWireError));
+        assert_eq!(parse(&bytes, 0), Err(VerbsWireError));
     }
 
     #[test]
     fn noise_is_refused_or_a_word_but_never_a_panic() {
-        let mut random = Random::new(3);
+        let mut random = SeededRandom::new(3);
         let mut bytes = [0; WORD_MAX];
         for _ in 0..10_000 {
             random.fill(&mut bytes);

@@ -2,9 +2,12 @@
 
 use bytemuck::{Pod, Zeroable};
 use ripstop_fabric::{
-    driver::{Failure, Token},
-    memory::{Region, RemoteRegion},
-    offload::{Action, Counters, Landing, Pair, RemoteCounter, Target, Task, When},
+    driver::{CommandFailure, CommandToken},
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{
+        CounterCondition, LocalCounters, PairKey, PutLanding, PutTarget, RemoteCounter, TaskAction,
+        TriggeredTask,
+    },
 };
 
 use crate::{
@@ -24,23 +27,26 @@ struct Putter {
 
 /// Long enough that the rank is killed while it puts.
 const LEN: usize = 64 << 20;
-const PAIR: Option<Pair> = Some(Pair { lane: 1, nth: 1 });
+const PAIR: Option<PairKey> = Some(PairKey {
+    sequence: 1,
+    nth: 1,
+});
 const WORD: u64 = 77;
 
 /// Puts a long block to rank 0 when that rank has offered memory for it, and stays alive.
 pub(crate) fn put_one(rank: &mut Rank, _ranks: usize) {
-    let counters = Counters::for_tasks(rank.driver.as_mut(), 1).unwrap();
+    let counters = LocalCounters::for_tasks(rank.driver.as_mut(), 1).unwrap();
     let (block, _) = rank.memory(LEN);
     block.write(0, &[0xff; 8]);
     block.write(LEN - 8, &[0xff; 8]);
-    let (landing, place) = rank.memory(size_of::<Landing>());
-    let put = Task {
-        when: when(&counters, 0),
-        and: None,
-        then: Action::Put {
+    let (landing, place) = rank.memory(size_of::<PutLanding>());
+    let put = TriggeredTask {
+        condition: when(&counters, 0),
+        second_condition: None,
+        action: TaskAction::Put {
             to: peer(0),
             from: all_of(&block),
-            target: Target::Given {
+            target: PutTarget::FromLanding {
                 region: landing,
                 offset: 0,
                 word: WORD,
@@ -55,19 +61,19 @@ pub(crate) fn put_one(rank: &mut Rank, _ranks: usize) {
     until_death(rank);
 }
 
-fn when(counters: &Counters, nth: usize) -> When {
-    When {
+fn when(counters: &LocalCounters, nth: usize) -> CounterCondition {
+    CounterCondition {
         counter: counters.at(nth),
         threshold: 1,
     }
 }
 
-fn post(rank: &mut Rank, tasks: &[Task]) {
+fn post(rank: &mut Rank, tasks: &[TriggeredTask]) {
     let token = TOKEN;
     rank.post_list(tasks, token);
 }
 
-const TOKEN: Token = Token(3);
+const TOKEN: CommandToken = CommandToken(3);
 
 #[test]
 fn a_block_whose_sender_is_killed_in_the_midst_of_it_counts_for_nothing() {
@@ -88,11 +94,11 @@ fn breaks_off(mode: u32) -> bool {
     let mut rank = job.own_rank(0);
     rank.until("who puts", |heard| heard.messages.len() == 1);
     let putter: Putter = bytemuck::pod_read_unaligned(&rank.heard.messages[0].header);
-    let counters = Counters::for_tasks(rank.driver.as_mut(), 2).unwrap();
+    let counters = LocalCounters::for_tasks(rank.driver.as_mut(), 2).unwrap();
     let (region, into) = rank.memory(LEN);
-    let offer = Action::Offer {
+    let offer = TaskAction::PublishLanding {
         to: peer(1),
-        landing: Landing {
+        landing: PutLanding {
             into,
             word: WORD,
             count: counters.remote().at(0).unwrap(),
@@ -101,17 +107,17 @@ fn breaks_off(mode: u32) -> bool {
         count: putter.offered,
         pair: PAIR,
     };
-    let pass_on = Action::Count {
+    let pass_on = TaskAction::Count {
         to: peer(0),
         counter: counters.remote().at(1).unwrap(),
         by: 1,
     };
-    let task = |when, then| Task {
-        when,
-        and: None,
-        then,
+    let task = |when, then| TriggeredTask {
+        condition: when,
+        second_condition: None,
+        action: then,
     };
-    let at_once = When {
+    let at_once = CounterCondition {
         threshold: 0,
         ..when(&counters, 0)
     };
@@ -132,7 +138,7 @@ fn breaks_off(mode: u32) -> bool {
     rank.until("the end of the list", |heard| !heard.failed.is_empty());
     let failed = &rank.heard.failed;
     assert!(
-        matches!(failed[..], [(TOKEN, Failure::PeerDown)]),
+        matches!(failed[..], [(TOKEN, CommandFailure::PeerDown)]),
         "mode {mode}: {failed:?}"
     );
     let _busy_or_ready = rank.driver.arm();
@@ -141,7 +147,7 @@ fn breaks_off(mode: u32) -> bool {
     true
 }
 
-fn word(region: &Region, at: usize) -> u64 {
+fn word(region: &MemoryRegion, at: usize) -> u64 {
     region
         .atomic_u64(at)
         .load(std::sync::atomic::Ordering::SeqCst)

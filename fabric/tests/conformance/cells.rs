@@ -1,6 +1,6 @@
 //! Claims about cells, for drivers that have them.
 
-use ripstop_fabric::driver::{CELL_MAX, CellName, Down, NamedSlots};
+use ripstop_fabric::driver::{DownCause, NamedSlots, SLOT_MESSAGE_MAX, SlotName};
 
 use crate::world::{Make, World, noise, peer};
 
@@ -16,15 +16,15 @@ fn slots(world: &mut World, rank: usize) -> &mut dyn NamedSlots {
     world[rank].driver.named_slots().unwrap()
 }
 
-const fn name(tag: u32) -> CellName {
-    CellName { ctx: 1, tag }
+const fn name(tag: u32) -> SlotName {
+    SlotName { ctx: 1, tag }
 }
 
-fn put(world: &mut World, [from, to]: [usize; 2], name: CellName, bytes: &[u8]) -> bool {
+fn put(world: &mut World, [from, to]: [usize; 2], name: SlotName, bytes: &[u8]) -> bool {
     slots(world, from).put_cell(peer(to), name, SIG, bytes, false)
 }
 
-fn take(world: &mut World, [from, to]: [usize; 2], name: CellName) -> Option<Vec<u8>> {
+fn take(world: &mut World, [from, to]: [usize; 2], name: SlotName) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let taken = slots(world, to).take_cell(peer(from), name, &mut |pieces| {
         bytes = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
@@ -36,7 +36,15 @@ fn take(world: &mut World, [from, to]: [usize; 2], name: CellName) -> Option<Vec
 
 pub(crate) fn messages_in_cells_are_there_once_and_under_their_names(make: Make) {
     let mut world = met(make, 2);
-    let long = [41, 1000, 8192, 8193, 30_000, CELL_MAX - 1, CELL_MAX];
+    let long = [
+        41,
+        1000,
+        8192,
+        8193,
+        30_000,
+        SLOT_MESSAGE_MAX - 1,
+        SLOT_MESSAGE_MAX,
+    ];
     for (len, tag) in (0..=LINE_MAX).chain(long).zip(0..) {
         let bytes = noise(tag.into(), len);
         if !put(&mut world, [0, 1], name(tag), &bytes) {
@@ -45,7 +53,7 @@ pub(crate) fn messages_in_cells_are_there_once_and_under_their_names(make: Make)
         }
         let receiver = slots(&mut world, 1);
         assert_eq!(receiver.peek_cell(peer(0), name(tag)), Some(SIG));
-        let others = [name(tag + 1), CellName { ctx: 3, tag }];
+        let others = [name(tag + 1), SlotName { ctx: 3, tag }];
         for other in others {
             assert_eq!(receiver.peek_cell(peer(0), other), None);
         }
@@ -71,7 +79,7 @@ pub(crate) fn cells_refuse_when_all_are_taken_and_go_on_when_all_are_free(make: 
     for tag in refused..2 * refused {
         assert!(put(&mut world, [0, 1], name(tag), &[2]));
     }
-    let long = vec![0; CELL_MAX + 1];
+    let long = vec![0; SLOT_MESSAGE_MAX + 1];
     assert!(!put(&mut world, [1, 0], name(0), &long), "too long");
 }
 
@@ -104,7 +112,7 @@ pub(crate) fn long_messages_leave_room_for_others_and_find_it_again(make: Make) 
 
 pub(crate) fn what_is_left_for_several_lies_in_one_place(make: Make) {
     let mut world = met(make, 4);
-    let content = |tag: u32| noise(tag.into(), CELL_MAX - tag as usize % 3);
+    let content = |tag: u32| noise(tag.into(), SLOT_MESSAGE_MAX - tag as usize % 3);
     // Returns the names for which there is room. If the first of these peers has room for a message, all others must have.
     let fill = |world: &mut World, peers: &[usize], tags: std::ops::Range<u32>| -> Vec<u32> {
         let mut lie = Vec::new();
@@ -152,7 +160,7 @@ pub(crate) fn what_is_left_for_several_lies_in_one_place(make: Make) {
 pub(crate) fn long_messages_find_room_again_whatever_their_length(make: Make) {
     let mut world = met(make, 2);
     for chunks in 1..=8_u32 {
-        let bytes = noise(chunks.into(), chunks as usize * CELL_MAX / 8);
+        let bytes = noise(chunks.into(), chunks as usize * SLOT_MESSAGE_MAX / 8);
         let tags = 1000 * chunks..1000 * chunks + 300;
         let (mut left, mut fits) = (Vec::new(), false);
         for tag in tags.clone().chain([tags.end]) {
@@ -214,7 +222,7 @@ pub(crate) fn what_lies_in_a_cell_is_there_when_its_sender_has_gone(make: Make) 
     let fits = put(&mut world, [0, 1], name(4), &long);
     world.close(0);
     world.until("the report", |world| world[1].heard.down.len() == 1);
-    assert_eq!(world[1].heard.down, [(peer(0), Down::Finished)]);
+    assert_eq!(world[1].heard.down, [(peer(0), DownCause::Finished)]);
     let kept = take(&mut world, [0, 1], name(3));
     assert_eq!(kept.as_deref(), Some(&b"farewell"[..]));
     assert_eq!(take(&mut world, [0, 1], name(4)), fits.then_some(long));

@@ -1,8 +1,8 @@
 //! Claims about tasks that combine integers, for drivers that run lists: one for each operator.
 
 use ripstop_fabric::{
-    driver::Token,
-    offload::{Action, Combination, Integer, Operator, Target, Task},
+    driver::CommandToken,
+    offload::{Integer, Operator, PutTarget, TaskAction, TriggeredTask, TypedOperator},
 };
 
 use crate::{
@@ -46,16 +46,16 @@ fn arrivals_are_combined(make: Make, operator: Operator) {
             let (mut ours, theirs) = (noise(2 * nth, len), noise(2 * nth + 1, len));
             bench.regions[0].write(0, &ours);
             bench.regions[1].write(0, &theirs);
-            let how = Combination { operator, integer };
+            let how = TypedOperator { operator, integer };
             combine_when(&mut bench, nth, [0, FROM, len], how);
             let landing = bench.landing(0, FROM, len, 1);
-            let put = Task {
-                when: bench.when(1, 0, nth),
-                and: None,
-                then: Action::Put {
+            let put = TriggeredTask {
+                condition: bench.when(1, 0, nth),
+                second_condition: None,
+                action: TaskAction::Put {
                     to: peer(0),
                     from: bench.part(1, 0, len),
-                    target: Target::Known {
+                    target: PutTarget::Known {
                         into: landing.into,
                         count: Some(landing.count),
                     },
@@ -73,11 +73,11 @@ fn arrivals_are_combined(make: Make, operator: Operator) {
 }
 
 /// Posts a task that combines block number `nth` when it has arrived, and counts that.
-fn combine_when(bench: &mut Bench, nth: u64, [into, from, len]: [usize; 3], how: Combination) {
-    let combine = Task {
-        when: bench.when(0, 1, nth),
-        and: None,
-        then: Action::Combine {
+fn combine_when(bench: &mut Bench, nth: u64, [into, from, len]: [usize; 3], how: TypedOperator) {
+    let combine = TriggeredTask {
+        condition: bench.when(0, 1, nth),
+        second_condition: None,
+        action: TaskAction::Combine {
             from: bench.part(0, from, len),
             into: bench.part(0, into, len),
             how,
@@ -91,7 +91,7 @@ fn combine_when(bench: &mut Bench, nth: u64, [into, from, len]: [usize; 3], how:
 pub(crate) fn a_row_of_blocks_is_added(world: World, count: u64) {
     const LEN: usize = 800;
     let mut bench = Bench::of(world, 2);
-    let how = Combination {
+    let how = TypedOperator {
         operator: Operator::Sum,
         integer: Integer::U32,
     };
@@ -102,23 +102,23 @@ pub(crate) fn a_row_of_blocks_is_added(world: World, count: u64) {
         combined(how, &mut sum, &block);
         bench.regions[1].write(at, &block);
         let landing = bench.landing(0, at, LEN, 1);
-        puts.push(Task {
-            when: bench.when(1, 0, 1),
-            and: None,
-            then: Action::Put {
+        puts.push(TriggeredTask {
+            condition: bench.when(1, 0, 1),
+            second_condition: None,
+            action: TaskAction::Put {
                 to: peer(0),
                 from: bench.part(1, at, LEN),
-                target: Target::Known {
+                target: PutTarget::Known {
                     into: landing.into,
                     count: Some(landing.count),
                 },
                 done: Some(bench.own(1, 1)),
             },
         });
-        sums.push(Task {
-            when: bench.when(0, 1, count),
-            and: Some(bench.when(0, 2, nth)),
-            then: Action::Combine {
+        sums.push(TriggeredTask {
+            condition: bench.when(0, 1, count),
+            second_condition: Some(bench.when(0, 2, nth)),
+            action: TaskAction::Combine {
                 from: bench.part(0, at, LEN),
                 into: bench.part(0, 0, LEN),
                 how,
@@ -134,13 +134,13 @@ pub(crate) fn a_row_of_blocks_is_added(world: World, count: u64) {
     assert!(contents(&bench.regions[0])[..LEN] == sum);
     for (rank, token) in [(0, 1), (1, 2)] {
         bench.world.until("the list to have begun", |world| {
-            world[rank].heard.triggered == [Token(token)]
+            world[rank].heard.triggered == [CommandToken(token)]
         });
     }
 }
 
 /// Computes the expected result, by numbers that are longer than all elements.
-fn combined(how: Combination, ours: &mut [u8], theirs: &[u8]) {
+fn combined(how: TypedOperator, ours: &mut [u8], theirs: &[u8]) {
     let size = how.integer.bytes();
     for (ours, theirs) in ours.chunks_mut(size).zip(theirs.chunks(size)) {
         let [a, b] = [&*ours, theirs].map(|bytes| number(how.integer, bytes));

@@ -3,9 +3,9 @@
 use std::{env, process::Command as Process, sync::Arc, time::Duration};
 
 use ripstop_fabric::{
-    counters::Snapshot,
-    driver::{Down, Driver},
-    portals::{Compat, PortalsConfig, PortalsCounters, Pscom},
+    counters::StatsSnapshot,
+    driver::{DownCause, Driver},
+    portals::{BaselineLayout, PortalsConfig, PortalsCounters, PscomLayout},
 };
 
 use crate::{
@@ -21,15 +21,15 @@ pub(crate) fn pscom_world(ranks: u32) -> Vec<Box<dyn Driver>> {
 /// Returns ranks with two receive buffers of 1 KiB and nine send buffers, so that long messages are sent in pieces and many are
 /// dropped at first.
 pub(crate) fn little_pscom_world(ranks: u32) -> Vec<Box<dyn Driver>> {
-    let little = || Pscom {
+    let little = || PscomLayout {
         buffer_size: 1024,
         recvq_size: 2,
         sendq_size: 9,
         eq_size: 256,
-        ..Pscom::default()
+        ..PscomLayout::default()
     };
     world(ranks, "portails4", |config| PortalsConfig {
-        compat: Some(Compat::Pscom(little())),
+        compat: Some(BaselineLayout::Pscom(little())),
         ..config
     })
 }
@@ -40,14 +40,14 @@ pub(crate) fn mpc_world(ranks: u32) -> Vec<Box<dyn Driver>> {
 
 pub(crate) fn pscom(config: PortalsConfig) -> PortalsConfig {
     PortalsConfig {
-        compat: Some(Compat::Pscom(Pscom::default())),
+        compat: Some(BaselineLayout::Pscom(PscomLayout::default())),
         ..config
     }
 }
 
 fn mpc(config: PortalsConfig) -> PortalsConfig {
     PortalsConfig {
-        compat: Some(Compat::Mpc),
+        compat: Some(BaselineLayout::Mpc),
         ..config
     }
 }
@@ -83,7 +83,7 @@ fn cost_of(layout: fn(PortalsConfig) -> PortalsConfig, body: usize) -> Cost {
     let sent = (0..COUNT).map(|number| message(1, number, 8, body));
     assert!(world[0].heard.from(1).cloned().eq(sent));
     let [a, b] = [0, 1].map(|rank| counters[rank].all.snapshot() - before[rank]);
-    let sum = |count: fn(&Snapshot) -> u64| count(&a) + count(&b);
+    let sum = |count: fn(&StatsSnapshot) -> u64| count(&a) + count(&b);
     Cost {
         entries: sum(|one| one.entries),
         acks: sum(|one| one.acks),
@@ -164,14 +164,14 @@ fn a_job_in_the_layout_of_mpc_ends_when_its_blocks_are_full_and_ours_goes_on() {
         let mut idle = 0;
         while idle < 200 {
             let message = message(1, sent, 8, 64);
-            let command = ripstop_fabric::driver::Command::Message {
+            let command = ripstop_fabric::driver::DriverCommand::Message {
                 to: peer(0),
                 header: &message.header,
                 body: &message.body,
             };
             let room = matches!(
                 world[1].driver.post(command),
-                ripstop_fabric::driver::Post::Posted
+                ripstop_fabric::driver::PostResult::Posted
             );
             sent += u64::from(room);
             idle = if room || world[1].progress() > 0 {
@@ -186,7 +186,7 @@ fn a_job_in_the_layout_of_mpc_ends_when_its_blocks_are_full_and_ours_goes_on() {
         }
         if ends {
             world.until("the end", |world| !world[0].heard.down.is_empty());
-            assert!(world[0].heard.down.contains(&(peer(1), Down::Failed)));
+            assert!(world[0].heard.down.contains(&(peer(1), DownCause::Failed)));
         } else {
             world.hears(0, sent as usize);
             assert!(world[0].heard.down.is_empty());
@@ -240,13 +240,13 @@ fn interrupts_are_counted() {
     let mut seen = None;
     for number in 0..21 {
         let sent = message(1, number, 8, len - 8);
-        let command = ripstop_fabric::driver::Command::Message {
+        let command = ripstop_fabric::driver::DriverCommand::Message {
             to: peer(0),
             header: &sent.header,
             body: &sent.body,
         };
         let posted = ranks[1].driver.post(command);
-        assert!(matches!(posted, ripstop_fabric::driver::Post::Posted));
+        assert!(matches!(posted, ripstop_fabric::driver::PostResult::Posted));
         while heard[0].messages.len() as u64 <= number {
             for (rank, heard) in ranks.iter_mut().zip(&mut heard) {
                 let _turn = rank.driver.progress(64, heard);

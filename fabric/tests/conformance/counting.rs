@@ -6,9 +6,9 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Armed, Command, Failure, Peer, Token},
-    offload::{Counter, Counters, RemoteCounter, RemoteCounters},
-    random::Random,
+    driver::{ArmResult, CommandFailure, CommandToken, DriverCommand, WorldRank},
+    offload::{LocalCounter, LocalCounters, RemoteCounter, RemoteCounters},
+    random::SeededRandom,
 };
 
 use crate::{
@@ -56,12 +56,12 @@ pub(crate) fn who_sees_the_count_of_a_put_sees_its_data(make: Make) {
             let (key, counters) = sole(&board);
             for (round, len) in (1..).zip(LENS.into_iter().cycle()).take(40) {
                 let mut bytes = noise(round, len);
-                rank.post(Command::Put {
-                    to: Peer(0),
+                rank.post(DriverCommand::Put {
+                    to: WorldRank(0),
                     from: local(&mut bytes),
                     into: key.slice(0, len as u64).unwrap(),
                     count: counters.at(1),
-                    token: Token(round),
+                    token: CommandToken(round),
                 });
                 rank.until("the next round", |heard| {
                     heard.messages.len() == round as usize
@@ -78,7 +78,7 @@ pub(crate) fn a_watched_threshold_is_told_once(make: Make) {
     let counters = world[1].counters(2);
     let counter = counters.at(0);
     for (threshold, token) in [(5, 55), (3, 33), (3, 34)] {
-        world.watch(1, &counter, threshold, Token(token));
+        world.watch(1, &counter, threshold, CommandToken(token));
     }
     for told in [
         vec![],
@@ -109,17 +109,17 @@ pub(crate) fn what_is_reached_already_is_told_by_the_next_turn(make: Make) {
     let mut world = World::new(make, 1);
     let counters = world[0].counters(1);
     let counter = counters.at(0);
-    world.watch(0, &counter, 0, Token(1));
+    world.watch(0, &counter, 0, CommandToken(1));
     assert_eq!(
         world[0].driver.arm(),
-        Armed::Busy,
+        ArmResult::Busy,
         "there is something to tell"
     );
-    world.reaches(0, Token(1));
+    world.reaches(0, CommandToken(1));
     world.count(0, 0, counters.remote(), 0, 7);
     world.until("the count", |_| counter.value() == 7);
-    world.watch(0, &counter, 6, Token(2));
-    world.reaches(0, Token(2));
+    world.watch(0, &counter, 6, CommandToken(2));
+    world.reaches(0, CommandToken(2));
 }
 
 pub(crate) fn a_watch_that_was_taken_back_is_not_told(make: Make) {
@@ -127,31 +127,31 @@ pub(crate) fn a_watch_that_was_taken_back_is_not_told(make: Make) {
     world.meet();
     let counters = world[1].counters(1);
     for (threshold, token) in [(1, 1), (1, 2), (2, 3)] {
-        world.watch(1, &counters.at(0), threshold, Token(token));
+        world.watch(1, &counters.at(0), threshold, CommandToken(token));
     }
     for token in [1, 3, 99] {
         world.post(
             1,
-            Command::Unwatch {
-                token: Token(token),
+            DriverCommand::Unwatch {
+                token: CommandToken(token),
             },
         );
     }
     (0..3).for_each(|_| world.count(0, 1, counters.remote(), 0, 1));
     world.settle();
-    assert_eq!(world[1].heard.reached, [Token(2)]);
+    assert_eq!(world[1].heard.reached, [CommandToken(2)]);
 }
 
 pub(crate) fn the_owner_sleeps_until_what_it_watches_is_reached(make: Make) {
     let mut world = World::new(make, 2);
     world.meet();
     let counters = world[1].counters(2);
-    world.watch(1, &counters.at(0), 3, Token(9));
+    world.watch(1, &counters.at(0), 3, CommandToken(9));
     let waits = world[1].driver.wait_on();
     // If no executor advances it, a simulated world makes sleeping ranks run its events.
     let sound = world[1].driver.caps().name != "sim";
     world.settle();
-    assert_eq!(world[1].driver.arm(), Armed::Ready);
+    assert_eq!(world[1].driver.arm(), ArmResult::Ready);
     for nth in [0, 0, 1, 1, 1, 1] {
         world.count(0, 1, counters.remote(), nth, 1);
         world.carry(0);
@@ -169,9 +169,9 @@ pub(crate) fn the_owner_sleeps_until_what_it_watches_is_reached(make: Make) {
     world.carry(0);
     world.let_count(1);
     assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);
-    world.reaches(1, Token(9));
+    world.reaches(1, CommandToken(9));
     world.settle();
-    assert_eq!(world[1].driver.arm(), Armed::Ready);
+    assert_eq!(world[1].driver.arm(), ArmResult::Ready);
     world.count(0, 1, counters.remote(), 0, 1);
     world.carry(0);
     world.let_count(1);
@@ -194,9 +194,9 @@ pub(crate) fn no_wake_up_is_lost_in_a_game_of_counts(make: Make) {
             if me == 0 {
                 rank.count(1, theirs, 0, 1);
             }
-            rank.watch(&counters.at(0), round, Token(round));
+            rank.watch(&counters.at(0), round, CommandToken(round));
             rank.until("the ball", |heard| {
-                heard.reached.last() == Some(&Token(round))
+                heard.reached.last() == Some(&CommandToken(round))
             });
             if me == 1 {
                 rank.count(0, theirs, 0, 1);
@@ -222,8 +222,10 @@ pub(crate) fn no_wake_up_is_lost_among_many_who_count(make: Make) {
                 rank.count(to, remote_of(&board, to), 0, 1);
             }
             let threshold = round * RANKS as u64;
-            rank.watch(&counters.at(0), threshold, Token(round));
-            rank.until("all", |heard| heard.reached.last() == Some(&Token(round)));
+            rank.watch(&counters.at(0), threshold, CommandToken(round));
+            rank.until("all", |heard| {
+                heard.reached.last() == Some(&CommandToken(round))
+            });
         }
         (0..RANKS).for_each(|to| rank.send(to, b"bye", b""));
         rank.until("the end", |heard| heard.messages.len() == RANKS);
@@ -241,7 +243,7 @@ pub(crate) fn wrong_counters_count_nothing(make: Make) {
     }
     let counters = world[1].counters(3);
     let (seed, good) = (31, counters.remote().at(1).unwrap());
-    let mut random = Random::new(seed);
+    let mut random = SeededRandom::new(seed);
     let broken = std::iter::repeat_with(|| {
         let mut bytes: [u8; 40] = bytemuck::cast(good);
         let (at, bit) = (random.within(0..40) as usize, random.within(0..8));
@@ -253,7 +255,7 @@ pub(crate) fn wrong_counters_count_nothing(make: Make) {
     for some in wrong.chunks(31) {
         for &counter in some {
             let (to, by) = (peer(1), 1);
-            world.post(0, Command::Count { to, counter, by });
+            world.post(0, DriverCommand::Count { to, counter, by });
         }
         world.settle();
         assert_eq!(counters.at(1).value(), 0, "seed {seed}: one of {some:?}");
@@ -270,15 +272,15 @@ pub(crate) fn a_put_with_a_wrong_counter_writes_nothing(make: Make) {
     for count in [gone, foreign] {
         let ended = world.one_sided(
             0,
-            Command::Put {
+            DriverCommand::Put {
                 to: peer(1),
                 from: local(&mut [1; 4096]),
                 into,
                 count,
-                token: Token(1),
+                token: CommandToken(1),
             },
         );
-        assert!(matches!(ended, Err(Failure::BadRange)), "{ended:?}");
+        assert!(matches!(ended, Err(CommandFailure::BadRange)), "{ended:?}");
     }
     assert!(contents(&region).iter().all(|byte| *byte == 0));
 }
@@ -287,7 +289,7 @@ pub(crate) fn a_count_for_a_rank_that_is_gone_is_dropped(make: Make) {
     let mut world = World::new(make, 2);
     world.meet();
     let (theirs, own) = (world[1].counters(1), world[0].counters(1));
-    world.watch(0, &own.at(0), 1, Token(1));
+    world.watch(0, &own.at(0), 1, CommandToken(1));
     world.close(1);
     world.until("the end of rank 1", |world| world[0].heard.down.len() == 1);
     for _ in 0..3 {
@@ -301,7 +303,7 @@ pub(crate) fn a_count_for_a_rank_that_is_gone_is_dropped(make: Make) {
 pub(crate) fn counters_of_no_number_are_refused(make: Make) {
     let mut world = World::new(make, 1);
     for count in [0, usize::MAX, usize::MAX / 16] {
-        let why = Counters::new(world[0].driver.as_mut(), count)
+        let why = LocalCounters::new(world[0].driver.as_mut(), count)
             .map(|_| ())
             .unwrap_err();
         assert!(!why.to_string().is_empty(), "{why}");
@@ -330,7 +332,7 @@ impl World {
         let counter = counters.at(nth).unwrap();
         self.post(
             from,
-            Command::Count {
+            DriverCommand::Count {
                 to: peer(to),
                 counter,
                 by,
@@ -338,10 +340,10 @@ impl World {
         );
     }
 
-    fn watch(&mut self, rank: usize, counter: &Counter, threshold: u64, token: Token) {
+    fn watch(&mut self, rank: usize, counter: &LocalCounter, threshold: u64, token: CommandToken) {
         self.post(
             rank,
-            Command::Watch {
+            DriverCommand::Watch {
                 counter,
                 threshold,
                 token,
@@ -350,7 +352,7 @@ impl World {
     }
 
     /// Makes turns until the watch of `token` is reported.
-    pub(crate) fn reaches(&mut self, rank: usize, token: Token) {
+    pub(crate) fn reaches(&mut self, rank: usize, token: CommandToken) {
         self.until("a threshold to be reached", |world| {
             world[rank].heard.reached.contains(&token)
         });
@@ -358,21 +360,21 @@ impl World {
 }
 
 impl Rank {
-    pub(crate) fn counters(&mut self, count: usize) -> Counters {
-        Counters::new(self.driver.as_mut(), count).expect("counters for a test")
+    pub(crate) fn counters(&mut self, count: usize) -> LocalCounters {
+        LocalCounters::new(self.driver.as_mut(), count).expect("counters for a test")
     }
 
     pub(crate) fn count(&mut self, to: usize, counters: RemoteCounters, nth: usize, by: u64) {
         let counter = counters.at(nth).unwrap();
-        self.post(Command::Count {
+        self.post(DriverCommand::Count {
             to: peer(to),
             counter,
             by,
         });
     }
 
-    pub(crate) fn watch(&mut self, counter: &Counter, threshold: u64, token: Token) {
-        self.post(Command::Watch {
+    pub(crate) fn watch(&mut self, counter: &LocalCounter, threshold: u64, token: CommandToken) {
+        self.post(DriverCommand::Watch {
             counter,
             threshold,
             token,

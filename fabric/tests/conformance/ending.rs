@@ -1,7 +1,7 @@
 //! Claims about peers that end.
 
 use ripstop_fabric::{
-    driver::{AtomicOp, Command, Down, Failure, Peer, Token},
+    driver::{AtomicOp, CommandFailure, CommandToken, DownCause, DriverCommand, WorldRank},
     memory::RemoteRegion,
 };
 
@@ -38,7 +38,7 @@ pub(crate) fn a_peer_that_closes_is_reported_once_and_after_its_last_message(mak
     for rank in 1..3 {
         assert_eq!(
             world[rank].heard.down,
-            [(Peer(0), Down::Finished)],
+            [(WorldRank(0), DownCause::Finished)],
             "rank {rank}"
         );
     }
@@ -92,38 +92,44 @@ pub(crate) fn commands_for_a_peer_that_is_down_end(make: Make) {
         world.send(0, 1, b"anybody?", b"there");
         let ended = get(&mut world, key, 10 + round);
         assert!(
-            matches!(ended, Err(Failure::PeerDown)),
+            matches!(ended, Err(CommandFailure::PeerDown)),
             "a get ended in {ended:?}, round {round}"
         );
-        let put = Command::Put {
+        let put = DriverCommand::Put {
             to: peer(1),
             from: local(&mut [1; 4096]),
             into: key,
             count: None,
-            token: Token(5),
+            token: CommandToken(5),
         };
-        assert!(matches!(world.one_sided(0, put), Err(Failure::PeerDown)));
-        let add = Command::Atomic {
+        assert!(matches!(
+            world.one_sided(0, put),
+            Err(CommandFailure::PeerDown)
+        ));
+        let add = DriverCommand::Atomic {
             to: peer(1),
             at: key.slice(0, 8).unwrap(),
             op: AtomicOp::Add(1),
-            token: Token(6),
+            token: CommandToken(6),
         };
-        assert!(matches!(world.one_sided(0, add), Err(Failure::PeerDown)));
+        assert!(matches!(
+            world.one_sided(0, add),
+            Err(CommandFailure::PeerDown)
+        ));
     }
     world.settle();
-    assert_eq!(world[0].heard.down, [(Peer(1), Down::Finished)]);
+    assert_eq!(world[0].heard.down, [(WorldRank(1), DownCause::Finished)]);
 }
 
 fn get(world: &mut World, key: RemoteRegion, token: u64) -> crate::world::Ended {
     let mut bytes = vec![0; 4096];
     world.one_sided(
         0,
-        Command::Get {
+        DriverCommand::Get {
             to: peer(1),
             from: key,
             into: local(&mut bytes),
-            token: Token(token),
+            token: CommandToken(token),
         },
     )
 }

@@ -1,8 +1,14 @@
-//! Claims about [`Hook`]: its faults do what their documentation says, and nothing else.
+//! Claims about [`HookDriver`]: its faults do what their documentation says, and nothing else.
 
 use ripstop_fabric::{
-    driver::{Armed, AtomicOp, Command, Driver, Failure, Peer, Post, Token},
-    hook::{Action, Counts, Faults, Hook, Passed, Plan, Tap, What},
+    driver::{
+        ArmResult, AtomicOp, CommandFailure, CommandToken, Driver, DriverCommand, PostResult,
+        WorldRank,
+    },
+    hook::{
+        HookAction, HookCounts, HookDriver, HookFaults, HookPlan, HookTap, TrafficEvent,
+        TrafficKind,
+    },
     loopback,
 };
 
@@ -11,9 +17,9 @@ use crate::world::{Rank, World, local};
 const COUNT: u64 = 2000;
 
 /// Returns a world of two with a hook around rank 0, and the hook's tap.
-fn hooked(plan: impl Into<Plan>) -> (World, Tap) {
+fn hooked(plan: impl Into<HookPlan>) -> (World, HookTap) {
     let mut ranks = loopback::world(2).into_iter();
-    let hook = Hook::new(Box::new(ranks.next().unwrap()), plan);
+    let hook = HookDriver::new(Box::new(ranks.next().unwrap()), plan);
     let tap = hook.tap();
     let other = ranks.next().unwrap();
     (
@@ -41,10 +47,10 @@ fn arrivals(world: &mut World, count: u64) -> Vec<u64> {
 
 #[test]
 fn lost_messages_are_lost_and_the_others_keep_their_order() {
-    let (mut world, tap) = hooked(Faults {
+    let (mut world, tap) = hooked(HookFaults {
         drop: 0.3,
         seed: 1,
-        ..Faults::default()
+        ..HookFaults::default()
     });
     let caps = world[0].driver.caps();
     assert!(caps.ordered && !caps.reliable);
@@ -64,10 +70,10 @@ fn lost_messages_are_lost_and_the_others_keep_their_order() {
 
 #[test]
 fn doubled_messages_come_twice_in_a_row() {
-    let (mut world, tap) = hooked(Faults {
+    let (mut world, tap) = hooked(HookFaults {
         duplicate: 0.1,
         seed: 2,
-        ..Faults::default()
+        ..HookFaults::default()
     });
     assert!(!world[0].driver.caps().reliable);
     let mut heard = arrivals(&mut world, COUNT);
@@ -85,10 +91,10 @@ fn doubled_messages_come_twice_in_a_row() {
 #[test]
 fn no_message_is_overtaken_by_more_than_the_window() {
     for window in [1, 2, 8] {
-        let (mut world, _) = hooked(Faults {
+        let (mut world, _) = hooked(HookFaults {
             reorder: window,
             seed: 3,
-            ..Faults::default()
+            ..HookFaults::default()
         });
         let caps = world[0].driver.caps();
         assert!(!caps.ordered && caps.reliable);
@@ -118,16 +124,16 @@ fn no_message_is_overtaken_by_more_than_the_window() {
 
 #[test]
 fn delay_and_refusal_alone_lose_nothing_and_keep_the_order() {
-    let (mut world, tap) = hooked(Faults {
+    let (mut world, tap) = hooked(HookFaults {
         delay: 0..4,
         full: 0.05,
         seed: 4,
-        ..Faults::default()
+        ..HookFaults::default()
     });
     let caps = world[0].driver.caps();
     assert!(caps.ordered && caps.reliable);
     assert!(arrivals(&mut world, COUNT).into_iter().eq(0..COUNT));
-    let Counts { delayed, fulls, .. } = tap.counts();
+    let HookCounts { delayed, fulls, .. } = tap.counts();
     assert!(
         delayed > 1000 && fulls > 50,
         "{delayed} delayed, {fulls} refused"
@@ -137,7 +143,7 @@ fn delay_and_refusal_alone_lose_nothing_and_keep_the_order() {
 #[test]
 fn all_faults_together_account_for_every_message() {
     for seed in 0..10 {
-        let faults = Faults {
+        let faults = HookFaults {
             drop: 0.3,
             duplicate: 0.1,
             reorder: 8,
@@ -159,7 +165,7 @@ fn all_faults_together_account_for_every_message() {
 #[test]
 fn the_same_seed_gives_the_same_faults() {
     let story = |seed| {
-        let faults = Faults {
+        let faults = HookFaults {
             drop: 0.2,
             duplicate: 0.2,
             reorder: 4,
@@ -167,7 +173,7 @@ fn the_same_seed_gives_the_same_faults() {
             full: 0.1,
             seed,
         };
-        let (mut world, tap) = hooked(Plan::from(faults).record());
+        let (mut world, tap) = hooked(HookPlan::from(faults).record());
         (arrivals(&mut world, 300), tap.take_record())
     };
     assert!(story(5) == story(5));
@@ -176,11 +182,11 @@ fn the_same_seed_gives_the_same_faults() {
 
 #[test]
 fn the_nth_message_to_a_peer_is_dropped_doubled_or_refused_once() {
-    let plan = Plan::new()
-        .drop_nth(Peer(1), 3)
-        .nth(Peer(1), 5, Action::Duplicate)
-        .nth(Peer(1), 6, Action::Full)
-        .drop_nth(Peer(0), 0);
+    let plan = HookPlan::new()
+        .drop_nth(WorldRank(1), 3)
+        .nth(WorldRank(1), 5, HookAction::Duplicate)
+        .nth(WorldRank(1), 6, HookAction::Full)
+        .drop_nth(WorldRank(0), 0);
     let (mut world, tap) = hooked(plan);
     assert!(!world[0].driver.caps().reliable);
     assert_eq!(arrivals(&mut world, 8), [0, 1, 2, 4, 5, 5, 6, 7]);
@@ -193,10 +199,10 @@ fn the_nth_message_to_a_peer_is_dropped_doubled_or_refused_once() {
 
 #[test]
 fn a_script_sees_headers_and_decides() {
-    let plan = Plan::new().script(|message| match message.header {
-        [7, ..] if message.nth > 8 => Action::Drop,
-        [9, ..] => Action::Delay(3),
-        _ => Action::Pass,
+    let plan = HookPlan::new().script(|message| match message.header {
+        [7, ..] if message.nth > 8 => HookAction::Drop,
+        [9, ..] => HookAction::Delay(3),
+        _ => HookAction::Pass,
     });
     let (mut world, tap) = hooked(plan);
     // Number 7 is the eighth message. Number 9 holds up those behind it without changing the order.
@@ -212,32 +218,32 @@ fn a_script_sees_headers_and_decides() {
 
 #[test]
 fn arm_is_busy_while_messages_are_held_and_only_then() {
-    let (mut world, _) = hooked(Plan::new().nth(Peer(1), 0, Action::Delay(3)));
-    assert_eq!(world[0].driver.arm(), Armed::Ready);
+    let (mut world, _) = hooked(HookPlan::new().nth(WorldRank(1), 0, HookAction::Delay(3)));
+    assert_eq!(world[0].driver.arm(), ArmResult::Ready);
     world.send(0, 1, b"slow", b"");
     for _ in 0..3 {
-        assert_eq!(world[0].driver.arm(), Armed::Busy);
+        assert_eq!(world[0].driver.arm(), ArmResult::Busy);
         assert!(world[1].heard.messages.is_empty());
         world.turn();
     }
-    assert_eq!(world[0].driver.arm(), Armed::Ready);
+    assert_eq!(world[0].driver.arm(), ArmResult::Ready);
     world.hears(1, 1);
 }
 
 #[test]
 fn an_injected_refusal_gives_back_the_command_and_is_not_slept_on() {
-    let (mut world, _) = hooked(Faults {
+    let (mut world, _) = hooked(HookFaults {
         full: 1.0,
-        ..Faults::default()
+        ..HookFaults::default()
     });
     let header = [1; 8];
-    let answer = world[0].driver.post(Command::Message {
-        to: Peer(1),
+    let answer = world[0].driver.post(DriverCommand::Message {
+        to: WorldRank(1),
         header: &header,
         body: &[],
     });
-    let Post::Full(Command::Message {
-        to: Peer(1),
+    let PostResult::Full(DriverCommand::Message {
+        to: WorldRank(1),
         header: back,
         ..
     }) = answer
@@ -245,14 +251,14 @@ fn an_injected_refusal_gives_back_the_command_and_is_not_slept_on() {
         panic!("{answer:?}")
     };
     assert_eq!(back.as_ptr(), header.as_ptr());
-    assert_eq!(world[0].driver.arm(), Armed::Busy);
+    assert_eq!(world[0].driver.arm(), ArmResult::Busy);
     assert_eq!(world[0].progress(), 0);
-    assert_eq!(world[0].driver.arm(), Armed::Ready);
+    assert_eq!(world[0].driver.arm(), ArmResult::Ready);
 }
 
 #[test]
 fn one_sided_commands_are_refused_at_the_most() {
-    let faults = Faults {
+    let faults = HookFaults {
         drop: 1.0,
         duplicate: 1.0,
         reorder: 8,
@@ -264,28 +270,28 @@ fn one_sided_commands_are_refused_at_the_most() {
     let (region, key) = world[1].memory(4096);
     let at = key.slice(0, 8).unwrap();
     for number in 0..100 {
-        let add = Command::Atomic {
-            to: Peer(1),
+        let add = DriverCommand::Atomic {
+            to: WorldRank(1),
             at,
             op: AtomicOp::Add(1),
-            token: Token(1),
+            token: CommandToken(1),
         };
         assert_eq!(world.one_sided(0, add).unwrap(), Some(number));
         let mut word = [0; 8];
-        let get = Command::Get {
-            to: Peer(1),
+        let get = DriverCommand::Get {
+            to: WorldRank(1),
             from: at,
             into: local(&mut word),
-            token: Token(2),
+            token: CommandToken(2),
         };
         world.one_sided(0, get).unwrap();
         assert_eq!(u64::from_ne_bytes(word), number + 1);
-        let put = Command::Put {
-            to: Peer(1),
+        let put = DriverCommand::Put {
+            to: WorldRank(1),
             from: local(&mut word),
             into: key.slice(8, 8).unwrap(),
             count: None,
-            token: Token(3),
+            token: CommandToken(3),
         };
         world.one_sided(0, put).unwrap();
     }
@@ -293,39 +299,42 @@ fn one_sided_commands_are_refused_at_the_most() {
     assert_eq!((counts.puts, counts.gets, counts.atomics), (100, 100, 100));
     assert!(counts.fulls > 200, "{} of 600 refused at 0.5", counts.fulls);
     drop(region);
-    let add = Command::Atomic {
-        to: Peer(1),
+    let add = DriverCommand::Atomic {
+        to: WorldRank(1),
         at,
         op: AtomicOp::Add(1),
-        token: Token(4),
+        token: CommandToken(4),
     };
-    assert!(matches!(world.one_sided(0, add), Err(Failure::BadRange)));
+    assert!(matches!(
+        world.one_sided(0, add),
+        Err(CommandFailure::BadRange)
+    ));
 }
 
 #[test]
 fn the_record_tells_the_story() {
-    let (mut world, tap) = hooked(Plan::new().drop_nth(Peer(1), 1).record());
+    let (mut world, tap) = hooked(HookPlan::new().drop_nth(WorldRank(1), 1).record());
     world.send(0, 1, b"one", b"12345");
     world.send(0, 1, b"two", b"");
     world.turn();
     world.send(1, 0, b"back", b"");
     world.hears(0, 1);
-    let sent = |header: &[u8], body| What::Sent {
+    let sent = |header: &[u8], body| TrafficKind::Sent {
         header: header.to_vec(),
         body,
     };
     let story: Vec<_> = tap
         .take_record()
         .into_iter()
-        .map(|passed: Passed| (passed.turn, passed.what))
+        .map(|passed: TrafficEvent| (passed.turn, passed.kind))
         .collect();
     let expected = [
         (0, sent(b"one", 5)),
         (0, sent(b"two", 0)),
-        (0, What::Dropped),
+        (0, TrafficKind::Dropped),
         (
             2,
-            What::Received {
+            TrafficKind::Received {
                 header: b"back".to_vec(),
                 body: 0,
             },
@@ -349,16 +358,16 @@ fn the_record_tells_the_story() {
 fn an_observer_sees_what_passes_as_it_passes() {
     let (said, heard) = std::sync::mpsc::channel();
     let (mut world, _) =
-        hooked(Plan::new().observe(move |passed| said.send(passed.clone()).unwrap()));
+        hooked(HookPlan::new().observe(move |passed| said.send(passed.clone()).unwrap()));
     world.send(0, 1, b"look", b"");
-    assert_eq!(heard.try_recv().unwrap().peer, Some(Peer(1)));
+    assert_eq!(heard.try_recv().unwrap().peer, Some(WorldRank(1)));
 }
 
 #[test]
 fn what_is_held_leaves_when_the_hook_is_closed() {
-    let (mut world, _) = hooked(Faults {
+    let (mut world, _) = hooked(HookFaults {
         delay: 50..51,
-        ..Faults::default()
+        ..HookFaults::default()
     });
     (0..20_u64).for_each(|number| world.send(0, 1, &number.to_le_bytes(), b""));
     world.close(0);
@@ -369,16 +378,19 @@ fn what_is_held_leaves_when_the_hook_is_closed() {
 #[test]
 fn a_hook_can_be_hooked() {
     let mut ranks = loopback::world(1);
-    let inner = Hook::new(Box::new(ranks.remove(0)), Plan::new().drop_nth(Peer(0), 0));
-    let outer = Hook::new(
+    let inner = HookDriver::new(
+        Box::new(ranks.remove(0)),
+        HookPlan::new().drop_nth(WorldRank(0), 0),
+    );
+    let outer = HookDriver::new(
         Box::new(inner),
-        Faults {
+        HookFaults {
             delay: 1..2,
-            ..Faults::default()
+            ..HookFaults::default()
         },
     );
     assert!(!outer.caps().reliable);
-    let mut rank = Rank::new(Peer(0), Box::new(outer));
+    let mut rank = Rank::new(WorldRank(0), Box::new(outer));
     rank.send(0, b"lost", b"");
     rank.send(0, b"kept", b"");
     rank.until("the second", |heard| heard.messages.len() == 1);

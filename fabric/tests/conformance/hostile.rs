@@ -9,9 +9,9 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Armed, AtomicOp, Command, Driver, Peer, Post, Token},
-    memory::{Region, RemoteRegion},
-    random::Random,
+    driver::{ArmResult, AtomicOp, CommandToken, Driver, DriverCommand, PostResult, WorldRank},
+    memory::{MemoryRegion, RemoteRegion},
+    random::SeededRandom,
     shm::{Board, Shm, ShmConfig},
 };
 
@@ -34,7 +34,7 @@ pub(crate) fn scribble(seed: u64) {
 }
 
 fn break_a_world(seed: u64) {
-    let mut random = Random::new(seed);
+    let mut random = SeededRandom::new(seed);
     let board = Board::create(3).unwrap();
     let config = |rank| ShmConfig {
         ring_slots: 8,
@@ -46,7 +46,7 @@ fn break_a_world(seed: u64) {
     };
     let open = |rank| {
         Rank::new(
-            Peer(rank),
+            WorldRank(rank),
             Box::new(Shm::open(&board, config(rank)).unwrap()) as Box<dyn Driver>,
         )
     };
@@ -84,11 +84,11 @@ fn break_a_world(seed: u64) {
 }
 
 /// Writes garbage from another thread meanwhile, so that checked values change before they are used.
-fn while_it_changes(targets: &[Region], seed: u64, mut used: impl FnMut()) {
+fn while_it_changes(targets: &[MemoryRegion], seed: u64, mut used: impl FnMut()) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut random = Random::new(!seed);
+            let mut random = SeededRandom::new(!seed);
             while !done.load(Relaxed) {
                 targets
                     .iter()
@@ -104,9 +104,9 @@ fn while_it_changes(targets: &[Region], seed: u64, mut used: impl FnMut()) {
 /// Posts a few commands of every kind and makes a few turns, whatever the results are.
 fn use_everything(
     ranks: &mut [Rank],
-    keys: &[(Region, RemoteRegion)],
+    keys: &[(MemoryRegion, RemoteRegion)],
     memory: &mut [Vec<u8>],
-    random: &mut Random,
+    random: &mut SeededRandom,
 ) {
     for _ in 0..4 {
         for (rank, bytes) in ranks.iter_mut().zip(memory.iter_mut()) {
@@ -116,48 +116,48 @@ fn use_everything(
             let key = keys[to].1;
             let at = key.slice(8, 8).unwrap();
             for command in [
-                Command::Message {
+                DriverCommand::Message {
                     to: peer(to),
                     header: b"a header",
                     body: &body[..len],
                 },
-                Command::Message {
+                DriverCommand::Message {
                     to: peer(to),
                     header: b"",
                     body: b"",
                 },
-                Command::Put {
+                DriverCommand::Put {
                     to: peer(to),
                     from: local(bytes),
                     into: key,
                     count: None,
-                    token: Token(1),
+                    token: CommandToken(1),
                 },
-                Command::Get {
+                DriverCommand::Get {
                     to: peer(to),
                     from: key,
                     into: local(bytes),
-                    token: Token(2),
+                    token: CommandToken(2),
                 },
-                Command::Atomic {
+                DriverCommand::Atomic {
                     to: peer(to),
                     at,
                     op: AtomicOp::Add(1),
-                    token: Token(3),
+                    token: CommandToken(3),
                 },
             ] {
-                let (Post::Posted | Post::Full(_)) = rank.driver.post(command);
+                let (PostResult::Posted | PostResult::Full(_)) = rank.driver.post(command);
             }
         }
         for rank in ranks.iter_mut() {
             (0..3).for_each(|_| _ = rank.progress());
-            let (Armed::Ready | Armed::Busy) = rank.driver.arm();
+            let (ArmResult::Ready | ArmResult::Busy) = rank.driver.arm();
             rank.heard.messages.clear();
         }
     }
 }
 
-fn write_nonsense(target: &Region, random: &mut Random) {
+fn write_nonsense(target: &MemoryRegion, random: &mut SeededRandom) {
     let words = target.len() as u64 / 4;
     for _ in 0..1 << random.within(0..8) {
         // Heads and indices are at the start, so most of the garbage goes there.
@@ -177,7 +177,7 @@ fn write_nonsense(target: &Region, random: &mut Random) {
 }
 
 /// Maps all memfds that this process has open, as a peer would.
-fn memfds(except: &str) -> Vec<Region> {
+fn memfds(except: &str) -> Vec<MemoryRegion> {
     let fds = fs::read_dir("/proc/self/fd")
         .unwrap()
         .map(|entry| entry.unwrap().path());
@@ -198,6 +198,6 @@ fn memfds(except: &str) -> Vec<Region> {
         .collect()
 }
 
-fn map(len: u64, fd: OwnedFd) -> Region {
-    Region::open(fd, usize::try_from(len).unwrap(), true).unwrap()
+fn map(len: u64, fd: OwnedFd) -> MemoryRegion {
+    MemoryRegion::open(fd, usize::try_from(len).unwrap(), true).unwrap()
 }

@@ -4,9 +4,12 @@ use std::sync::{Barrier, Mutex};
 
 use bytemuck::Zeroable;
 use ripstop_fabric::{
-    driver::{Command, Failure, LocalRange, Token},
-    memory::{Region, RemoteRegion},
-    offload::{Action, Counter, Counters, Landing, Pair, RemoteCounter, Target, Task, When},
+    driver::{CommandFailure, CommandToken, DriverCommand, LocalRange},
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{
+        CounterCondition, LocalCounter, LocalCounters, PairKey, PutLanding, PutTarget,
+        RemoteCounter, TaskAction, TriggeredTask,
+    },
 };
 
 use crate::world::{Make, World, all_of, contents, in_threads, noise, peer};
@@ -14,8 +17,8 @@ use crate::world::{Make, World, all_of, contents, in_threads, noise, peer};
 /// A world of ranks that each have a region of 64 KiB and counters.
 pub(crate) struct Bench {
     pub(crate) world: World,
-    pub(crate) regions: Vec<Region>,
-    pub(crate) counters: Vec<Counters>,
+    pub(crate) regions: Vec<MemoryRegion>,
+    pub(crate) counters: Vec<LocalCounters>,
 }
 
 const COUNTERS: usize = 16;
@@ -30,7 +33,7 @@ impl Bench {
             .map(|rank| world[rank].memory(LEN).0)
             .collect();
         let counters = (0..ranks as usize)
-            .map(|rank| Counters::for_tasks(&mut *world[rank].driver, COUNTERS).unwrap())
+            .map(|rank| LocalCounters::for_tasks(&mut *world[rank].driver, COUNTERS).unwrap())
             .collect();
         world.meet();
         Self {
@@ -40,7 +43,7 @@ impl Bench {
         }
     }
 
-    pub(crate) fn own(&self, rank: usize, nth: usize) -> Counter {
+    pub(crate) fn own(&self, rank: usize, nth: usize) -> LocalCounter {
         self.counters[rank].at(nth)
     }
 
@@ -48,20 +51,20 @@ impl Bench {
         all_of(&self.regions[rank]).slice(at, len)
     }
 
-    pub(crate) fn when(&self, rank: usize, nth: usize, threshold: u64) -> When {
-        When {
+    pub(crate) fn when(&self, rank: usize, nth: usize, threshold: u64) -> CounterCondition {
+        CounterCondition {
             counter: self.own(rank, nth),
             threshold,
         }
     }
 
-    pub(crate) fn landing(&mut self, rank: usize, at: usize, len: usize, nth: usize) -> Landing {
+    pub(crate) fn landing(&mut self, rank: usize, at: usize, len: usize, nth: usize) -> PutLanding {
         let part = self.part(rank, at, len);
         let into = self.world[rank]
             .driver
             .expose(part)
             .expect("a key to allocated memory");
-        Landing {
+        PutLanding {
             into,
             count: self.counters[rank].remote().at(nth).unwrap(),
             word: WORD,
@@ -72,7 +75,7 @@ impl Bench {
         let counter = self.counters[to].remote().at(nth).unwrap();
         self.world.post(
             from,
-            Command::Count {
+            DriverCommand::Count {
                 to: peer(to),
                 counter,
                 by,
@@ -80,17 +83,17 @@ impl Bench {
         );
     }
 
-    pub(crate) fn post(&mut self, rank: usize, tasks: &[Task], token: u64) {
-        self.world.post_list(rank, tasks, Token(token));
+    pub(crate) fn post(&mut self, rank: usize, tasks: &[TriggeredTask], token: u64) {
+        self.world.post_list(rank, tasks, CommandToken(token));
     }
 
     /// Returns a task of `rank` that adds to its own counter number `nth`.
-    pub(crate) fn tick(&self, rank: usize, when: When, nth: usize) -> Task {
+    pub(crate) fn tick(&self, rank: usize, when: CounterCondition, nth: usize) -> TriggeredTask {
         let counter = self.counters[rank].remote().at(nth).unwrap();
-        Task {
-            when,
-            and: None,
-            then: Action::Count {
+        TriggeredTask {
+            condition: when,
+            second_condition: None,
+            action: TaskAction::Count {
                 to: peer(rank),
                 counter,
                 by: 1,
@@ -105,8 +108,8 @@ impl Bench {
     }
 
     pub(crate) fn until(&mut self, rank: usize, nth: usize, value: u64) {
-        let (counter, token) = (self.own(rank, nth), Token(WATCH + nth as u64));
-        let watch = Command::Watch {
+        let (counter, token) = (self.own(rank, nth), CommandToken(WATCH + nth as u64));
+        let watch = DriverCommand::Watch {
             counter: &counter,
             threshold: value,
             token,
@@ -122,14 +125,14 @@ impl Bench {
 pub(crate) fn a_task_begins_when_its_counters_have_come_far_enough(make: Make) {
     let mut bench = Bench::new(make, 2);
     bench.regions[0].write(0, &noise(1, 4096));
-    let Landing { into, count, .. } = bench.landing(1, 100, 4096, 3);
-    let task = Task {
-        when: bench.when(0, 0, 3),
-        and: Some(bench.when(0, 1, 1)),
-        then: Action::Put {
+    let PutLanding { into, count, .. } = bench.landing(1, 100, 4096, 3);
+    let task = TriggeredTask {
+        condition: bench.when(0, 0, 3),
+        second_condition: Some(bench.when(0, 1, 1)),
+        action: TaskAction::Put {
             to: peer(1),
             from: bench.part(0, 0, 4096),
-            target: Target::Known {
+            target: PutTarget::Known {
                 into,
                 count: Some(count),
             },
@@ -150,7 +153,7 @@ pub(crate) fn a_task_begins_when_its_counters_have_come_far_enough(make: Make) {
     bench.until(1, 3, 1);
     assert!(contents(&bench.regions[1])[100..][..4096] == noise(1, 4096));
     bench.world.settle();
-    assert_eq!(bench.world[0].heard.triggered, [Token(7)]);
+    assert_eq!(bench.world[0].heard.triggered, [CommandToken(7)]);
     assert!(
         bench.world[0].heard.completed.is_empty(),
         "nobody is told of a task"
@@ -169,24 +172,31 @@ pub(crate) fn a_list_is_told_once_when_all_of_it_has_begun(make: Make) {
     bench.until(0, 1, 1);
     for round in 1..=4 {
         bench.world.settle();
-        assert_eq!(bench.world[0].heard.triggered, [Token(2)], "round {round}");
+        assert_eq!(
+            bench.world[0].heard.triggered,
+            [CommandToken(2)],
+            "round {round}"
+        );
         bench.count(0, 0, 0, 1);
         bench.until(0, 1, 1 + round);
     }
     bench.world.settle();
-    assert_eq!(bench.world[0].heard.triggered, [Token(2), Token(1)]);
+    assert_eq!(
+        bench.world[0].heard.triggered,
+        [CommandToken(2), CommandToken(1)]
+    );
 }
 
 pub(crate) fn a_put_goes_where_its_peer_says_when_it_begins(make: Make) {
     let mut bench = Bench::new(make, 2);
     bench.regions[0].write(8000, &noise(2, 500));
-    let task = Task {
-        when: bench.when(0, 0, 1),
-        and: None,
-        then: Action::Put {
+    let task = TriggeredTask {
+        condition: bench.when(0, 0, 1),
+        second_condition: None,
+        action: TaskAction::Put {
             to: peer(1),
             from: bench.part(0, 8000, 500),
-            target: Target::Given {
+            target: PutTarget::FromLanding {
                 region: bench.regions[0].clone(),
                 offset: 0,
                 word: WORD,
@@ -199,14 +209,14 @@ pub(crate) fn a_put_goes_where_its_peer_says_when_it_begins(make: Make) {
     // By a list of its own, the peer puts a landing for the put, and counts that in the same command.
     let landing = bench.landing(1, 3000, 500, 5);
     bench.regions[1].write(0, bytemuck::bytes_of(&landing));
-    let Landing { into, count, .. } = bench.landing(0, 0, size_of::<Landing>(), 0);
-    let say = Task {
-        when: bench.when(1, 1, 0),
-        and: None,
-        then: Action::Put {
+    let PutLanding { into, count, .. } = bench.landing(0, 0, size_of::<PutLanding>(), 0);
+    let say = TriggeredTask {
+        condition: bench.when(1, 1, 0),
+        second_condition: None,
+        action: TaskAction::Put {
             to: peer(0),
-            from: bench.part(1, 0, size_of::<Landing>()),
-            target: Target::Known {
+            from: bench.part(1, 0, size_of::<PutLanding>()),
+            target: PutTarget::Known {
                 into,
                 count: Some(count),
             },
@@ -224,13 +234,13 @@ pub(crate) fn a_put_does_not_go_to_a_place_for_something_else(make: Make) {
     let mut landing = bench.landing(1, 3000, 64, 5);
     landing.word = WORD + 1;
     bench.regions[0].write(0, bytemuck::bytes_of(&landing));
-    let task = Task {
-        when: bench.when(0, 0, 1),
-        and: None,
-        then: Action::Put {
+    let task = TriggeredTask {
+        condition: bench.when(0, 0, 1),
+        second_condition: None,
+        action: TaskAction::Put {
             to: peer(1),
             from: bench.part(0, 8000, 64),
-            target: Target::Given {
+            target: PutTarget::FromLanding {
                 region: bench.regions[0].clone(),
                 offset: 0,
                 word: WORD,
@@ -241,23 +251,23 @@ pub(crate) fn a_put_does_not_go_to_a_place_for_something_else(make: Make) {
     };
     bench.post(0, &[task], 1);
     bench.count(0, 0, 0, 1);
-    let ended = bench.world.ended(0, Token(1));
-    assert!(matches!(ended, Err(Failure::Unmatched)), "{ended:?}");
+    let ended = bench.world.ended(0, CommandToken(1));
+    assert!(matches!(ended, Err(CommandFailure::Unmatched)), "{ended:?}");
     assert_eq!(bench.value(1, 5), 0);
 }
 
 /// Posts the tasks of both ranks for one message of a pair, from rank 0 to rank 1.
 fn post_pair(bench: &mut Bench, nth: u64, len: usize, offered: u64) {
-    let pair = Some(Pair { lane: 5, nth });
+    let pair = Some(PairKey { sequence: 5, nth });
     let from = bench.part(0, 8000, len);
-    let place = bench.landing(0, 0, size_of::<Landing>(), 0);
-    let put = Task {
-        when: bench.when(0, 0, nth),
-        and: Some(bench.when(0, 2, 1)),
-        then: Action::Put {
+    let place = bench.landing(0, 0, size_of::<PutLanding>(), 0);
+    let put = TriggeredTask {
+        condition: bench.when(0, 0, nth),
+        second_condition: Some(bench.when(0, 2, 1)),
+        action: TaskAction::Put {
             to: peer(1),
             from,
-            target: Target::Given {
+            target: PutTarget::FromLanding {
                 region: bench.regions[0].clone(),
                 offset: 0,
                 word: WORD,
@@ -269,10 +279,10 @@ fn post_pair(bench: &mut Bench, nth: u64, len: usize, offered: u64) {
     bench.post(0, &[put], 1);
     let mut landing = bench.landing(1, 3000, len, 5);
     landing.word = offered;
-    let offer = Task {
-        when: bench.when(1, 1, nth),
-        and: None,
-        then: Action::Offer {
+    let offer = TriggeredTask {
+        condition: bench.when(1, 1, nth),
+        second_condition: None,
+        action: TaskAction::PublishLanding {
             to: peer(0),
             landing,
             place: place.into,
@@ -302,17 +312,17 @@ pub(crate) fn the_put_of_a_pair_goes_where_it_was_offered(make: Make) {
 pub(crate) fn a_row_of_pairs_is_put(world: World, count: u64) {
     let mut bench = Bench::of(world, 2);
     bench.regions[0].write(0, &noise(9, 8 * count as usize));
-    let place = bench.landing(0, 60_000, size_of::<Landing>(), 0);
+    let place = bench.landing(0, 60_000, size_of::<PutLanding>(), 0);
     let (mut puts, mut offers) = (Vec::new(), Vec::new());
     for nth in 1..=count {
-        let (at, pair) = (8 * (nth as usize - 1), Some(Pair { lane: 2, nth }));
-        puts.push(Task {
-            when: bench.when(0, 0, nth),
-            and: None,
-            then: Action::Put {
+        let (at, pair) = (8 * (nth as usize - 1), Some(PairKey { sequence: 2, nth }));
+        puts.push(TriggeredTask {
+            condition: bench.when(0, 0, nth),
+            second_condition: None,
+            action: TaskAction::Put {
                 to: peer(1),
                 from: bench.part(0, at, 8),
-                target: Target::Given {
+                target: PutTarget::FromLanding {
                     region: bench.regions[0].clone(),
                     offset: 60_000,
                     word: WORD,
@@ -321,10 +331,10 @@ pub(crate) fn a_row_of_pairs_is_put(world: World, count: u64) {
                 done: Some(bench.own(0, 1)),
             },
         });
-        offers.push(Task {
-            when: bench.when(1, 5, nth - 1),
-            and: None,
-            then: Action::Offer {
+        offers.push(TriggeredTask {
+            condition: bench.when(1, 5, nth - 1),
+            second_condition: None,
+            action: TaskAction::PublishLanding {
                 to: peer(0),
                 landing: bench.landing(1, at, 8, 5),
                 place: place.into,
@@ -341,7 +351,7 @@ pub(crate) fn a_row_of_pairs_is_put(world: World, count: u64) {
     let whole = noise(9, 8 * count as usize);
     assert!(contents(&bench.regions[1]).starts_with(&whole));
     for rank in 0..2 {
-        assert_eq!(bench.world[rank].heard.triggered, [Token(1)]);
+        assert_eq!(bench.world[rank].heard.triggered, [CommandToken(1)]);
     }
 }
 
@@ -351,8 +361,8 @@ pub(crate) fn the_put_of_a_pair_does_not_go_where_something_else_was_offered(mak
     bench.count(0, 0, 2, 1);
     post_pair(&mut bench, 1, 64, WORD + 1);
     bench.count(1, 1, 1, 1);
-    let ended = bench.world.ended(0, Token(1));
-    assert!(matches!(ended, Err(Failure::Unmatched)), "{ended:?}");
+    let ended = bench.world.ended(0, CommandToken(1));
+    assert!(matches!(ended, Err(CommandFailure::Unmatched)), "{ended:?}");
     assert_eq!(bench.value(1, 5), 0);
     assert!(
         contents(&bench.regions[1])[3000..][..64]
@@ -379,7 +389,7 @@ pub(crate) fn what_forgotten_lists_have_offered_is_not_taken_back(make: Make) {
     post_pair(&mut bench, 1, 64, WORD);
     bench.count(1, 1, 1, 1);
     bench.world.settle();
-    let token = Token(2);
+    let token = CommandToken(2);
     assert!(bench.world.lists(1).forget_lists(token));
     bench.world.close(0);
     bench.world.settle();
@@ -392,15 +402,18 @@ pub(crate) fn what_is_passed_on_needs_no_turns_of_who_passes_it_on(make: Make) {
     const LEN: usize = 30_000;
     let mut bench = Bench::new(make, 3);
     bench.regions[0].write(0, &noise(5, LEN));
-    let pair = Some(Pair { lane: 1, nth: 1 });
+    let pair = Some(PairKey {
+        sequence: 1,
+        nth: 1,
+    });
     for rank in 0..3 {
         let mut tasks = Vec::new();
         if rank > 0 {
-            let place = bench.landing(rank - 1, 40_000, size_of::<Landing>(), 1);
-            tasks.push(Task {
-                when: bench.when(rank, 3, 1),
-                and: None,
-                then: Action::Offer {
+            let place = bench.landing(rank - 1, 40_000, size_of::<PutLanding>(), 1);
+            tasks.push(TriggeredTask {
+                condition: bench.when(rank, 3, 1),
+                second_condition: None,
+                action: TaskAction::PublishLanding {
                     to: peer(rank - 1),
                     landing: bench.landing(rank, 0, LEN, 0),
                     place: place.into,
@@ -411,13 +424,13 @@ pub(crate) fn what_is_passed_on_needs_no_turns_of_who_passes_it_on(make: Make) {
         }
         if rank < 2 {
             // Rank 0 has the data from the start, the others when it has landed.
-            tasks.push(Task {
-                when: bench.when(rank, 0, u64::from(rank > 0)),
-                and: Some(bench.when(rank, 1, 1)),
-                then: Action::Put {
+            tasks.push(TriggeredTask {
+                condition: bench.when(rank, 0, u64::from(rank > 0)),
+                second_condition: Some(bench.when(rank, 1, 1)),
+                action: TaskAction::Put {
                     to: peer(rank + 1),
                     from: bench.part(rank, 0, LEN),
-                    target: Target::Given {
+                    target: PutTarget::FromLanding {
                         region: bench.regions[rank].clone(),
                         offset: 40_000,
                         word: WORD,
@@ -436,7 +449,7 @@ pub(crate) fn what_is_passed_on_needs_no_turns_of_who_passes_it_on(make: Make) {
     }
     assert!(bench.world[1].heard.triggered.is_empty());
     bench.world.settle();
-    assert_eq!(bench.world[1].heard.triggered, [Token(1)]);
+    assert_eq!(bench.world[1].heard.triggered, [CommandToken(1)]);
 }
 
 pub(crate) fn tasks_count_each_other_on_from_rank_to_rank(make: Make) {
@@ -448,10 +461,10 @@ pub(crate) fn tasks_count_each_other_on_from_rank_to_rank(make: Make) {
         let next = (rank + 1) % RANKS;
         let counter = bench.counters[next].remote().at(0).unwrap();
         let tasks: Vec<_> = (1..=laps)
-            .map(|lap| Task {
-                when: bench.when(rank, 0, lap),
-                and: None,
-                then: Action::Count {
+            .map(|lap| TriggeredTask {
+                condition: bench.when(rank, 0, lap),
+                second_condition: None,
+                action: TaskAction::Count {
                     to: peer(next),
                     counter,
                     by: 1,
@@ -465,7 +478,11 @@ pub(crate) fn tasks_count_each_other_on_from_rank_to_rank(make: Make) {
     bench.until(0, 0, laps + 1);
     bench.world.settle();
     for rank in 0..RANKS {
-        assert_eq!(bench.world[rank].heard.triggered, [Token(1)], "rank {rank}");
+        assert_eq!(
+            bench.world[rank].heard.triggered,
+            [CommandToken(1)],
+            "rank {rank}"
+        );
     }
 }
 
@@ -475,7 +492,7 @@ pub(crate) fn who_sleeps_is_woken_for_its_tasks(make: Make) {
     let (board, ready) = (Mutex::new(Vec::new()), Barrier::new(RANKS));
     in_threads(make, RANKS, |rank| {
         let me = rank.me.0 as usize;
-        let counters = Counters::for_tasks(&mut *rank.driver, 2).unwrap();
+        let counters = LocalCounters::for_tasks(&mut *rank.driver, 2).unwrap();
         board.lock().unwrap().push((me, counters.remote()));
         ready.wait();
         let next = (me + 1) % RANKS;
@@ -488,20 +505,20 @@ pub(crate) fn who_sleeps_is_woken_for_its_tasks(make: Make) {
             .unwrap();
         let laps = LAPS.min(rank.list_max() as u64);
         let tasks: Vec<_> = (1..=laps)
-            .map(|threshold| Task {
-                when: When {
+            .map(|threshold| TriggeredTask {
+                condition: CounterCondition {
                     counter: counters.at(0),
                     threshold,
                 },
-                and: None,
-                then: Action::Count {
+                second_condition: None,
+                action: TaskAction::Count {
                     to: peer(next),
                     counter: theirs.at(0).unwrap(),
                     by: 1,
                 },
             })
             .collect();
-        rank.post_list(&tasks, Token(1));
+        rank.post_list(&tasks, CommandToken(1));
         if me == 0 {
             rank.count(0, counters.remote(), 0, 1);
         }
@@ -514,10 +531,10 @@ pub(crate) fn who_sleeps_is_woken_for_its_tasks(make: Make) {
 pub(crate) fn a_copy_within_the_rank_is_done_before_it_is_counted(make: Make) {
     let mut bench = Bench::new(make, 1);
     bench.regions[0].write(0, &noise(3, 20_000));
-    let copy = |bench: &Bench, from, into, nth: usize| Task {
-        when: bench.when(0, nth, 1),
-        and: None,
-        then: Action::Copy {
+    let copy = |bench: &Bench, from, into, nth: usize| TriggeredTask {
+        condition: bench.when(0, nth, 1),
+        second_condition: None,
+        action: TaskAction::Copy {
             from: bench.part(0, from, 20_000),
             into: bench.part(0, into, 20_000),
             done: Some(bench.own(0, nth + 1)),
@@ -536,7 +553,7 @@ pub(crate) fn a_list_that_finds_no_room_is_given_back_whole(make: Make) {
     let task = bench.tick(0, bench.when(0, 0, 1), 1);
     let tasks = vec![task; room - 1];
     bench.post(0, &tasks, 1);
-    let taken = bench.world.lists(0).post_list(&tasks[..2], Token(2));
+    let taken = bench.world.lists(0).post_list(&tasks[..2], CommandToken(2));
     assert!(!taken, "there is room for one task, and it took two");
     bench.post(0, &tasks[..1], 3);
     bench.count(0, 0, 0, 1);
@@ -551,29 +568,29 @@ pub(crate) fn lists_that_are_taken_back_begin_nothing(make: Make) {
         let task = bench.tick(0, bench.when(0, 0, 1), token);
         bench.post(0, &[task], token as u64);
     }
-    for token in [1, 9].map(Token) {
+    for token in [1, 9].map(CommandToken) {
         bench.world.lists(0).cancel_lists(token);
         let ended = bench.world.ended(0, token);
-        assert!(matches!(ended, Err(Failure::Cancelled)), "{ended:?}");
+        assert!(matches!(ended, Err(CommandFailure::Cancelled)), "{ended:?}");
     }
     bench.count(0, 0, 0, 1);
     bench.until(0, 2, 1);
     bench.world.settle();
     assert_eq!(bench.value(0, 1), 0);
-    assert_eq!(bench.world[0].heard.triggered, [Token(2)]);
+    assert_eq!(bench.world[0].heard.triggered, [CommandToken(2)]);
     assert!(bench.world[0].heard.failed.is_empty());
 }
 
 pub(crate) fn a_task_that_fails_takes_back_its_lists(make: Make) {
     let mut bench = Bench::new(make, 3);
     let (regions, counters) = (bench.regions.clone(), bench.counters.clone());
-    let put = |bench: &Bench, to: usize, landing: Landing, threshold| Task {
-        when: bench.when(0, 0, threshold),
-        and: None,
-        then: Action::Put {
+    let put = |bench: &Bench, to: usize, landing: PutLanding, threshold| TriggeredTask {
+        condition: bench.when(0, 0, threshold),
+        second_condition: None,
+        action: TaskAction::Put {
             to: peer(to),
             from: all_of(&regions[0]).slice(0, 64),
-            target: Target::Known {
+            target: PutTarget::Known {
                 into: landing.into,
                 count: Some(landing.count),
             },
@@ -582,11 +599,11 @@ pub(crate) fn a_task_that_fails_takes_back_its_lists(make: Make) {
     };
     let alive = bench.landing(1, 0, 64, 0);
     let dead = bench.landing(2, 0, 64, 0);
-    let wrong = Landing {
+    let wrong = PutLanding {
         count: Zeroable::zeroed(),
         ..alive
     };
-    for (round, (to, bad)) in (0..).zip([(1, wrong), (2, dead), (2, Landing::zeroed())]) {
+    for (round, (to, bad)) in (0..).zip([(1, wrong), (2, dead), (2, PutLanding::zeroed())]) {
         if round == 1 {
             bench.world.close(2);
             bench
@@ -603,10 +620,10 @@ pub(crate) fn a_task_that_fails_takes_back_its_lists(make: Make) {
         bench.count(0, 0, 0, 1);
         bench.until(0, 1, 1 + round);
         bench.count(0, 0, 0, 1);
-        let ended = bench.world.ended(0, Token(5));
+        let ended = bench.world.ended(0, CommandToken(5));
         match round {
-            0 => assert!(matches!(ended, Err(Failure::BadRange)), "{ended:?}"),
-            _ => assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}"),
+            0 => assert!(matches!(ended, Err(CommandFailure::BadRange)), "{ended:?}"),
+            _ => assert!(matches!(ended, Err(CommandFailure::PeerDown)), "{ended:?}"),
         }
         bench.count(0, 0, 0, 1);
         let late = bench.tick(0, bench.when(0, 0, value), 3);
@@ -618,22 +635,22 @@ pub(crate) fn a_task_that_fails_takes_back_its_lists(make: Make) {
             "a task began after its list had failed"
         );
         assert!(bench.world[0].heard.failed.is_empty(), "told twice");
-        bench.world.lists(0).cancel_lists(Token(5));
-        let ended = bench.world.ended(0, Token(5));
-        assert!(matches!(ended, Err(Failure::Cancelled)), "{ended:?}");
+        bench.world.lists(0).cancel_lists(CommandToken(5));
+        let ended = bench.world.ended(0, CommandToken(5));
+        assert!(matches!(ended, Err(CommandFailure::Cancelled)), "{ended:?}");
     }
 }
 
 pub(crate) fn a_rank_that_closes_takes_its_lists_along(make: Make) {
     let mut bench = Bench::new(make, 2);
     let landing = bench.landing(0, 0, 64, 1);
-    let task = Task {
-        when: bench.when(1, 0, 1),
-        and: None,
-        then: Action::Put {
+    let task = TriggeredTask {
+        condition: bench.when(1, 0, 1),
+        second_condition: None,
+        action: TaskAction::Put {
             to: peer(0),
             from: bench.part(1, 0, 64),
-            target: Target::Known {
+            target: PutTarget::Known {
                 into: landing.into,
                 count: Some(landing.count),
             },
@@ -651,13 +668,13 @@ pub(crate) fn what_comes_before_its_name_is_given_waits_for_it(make: Make) {
     let mut bench = Bench::new(make, 2);
     let (name, places) = (0xfeed, 0xbeef);
     let landing = bench.landing(0, 0, 64, 7);
-    let offer = Task {
-        when: bench.when(0, 0, 0),
-        and: None,
-        then: Action::Offer {
+    let offer = TriggeredTask {
+        condition: bench.when(0, 0, 0),
+        second_condition: None,
+        action: TaskAction::PublishLanding {
             to: peer(1),
             landing,
-            place: RemoteRegion::named(1, places, 80, size_of::<Landing>() as u64),
+            place: RemoteRegion::named(1, places, 80, size_of::<PutLanding>() as u64),
             count: RemoteCounter::named(1, name, 2),
             pair: None,
         },
@@ -666,7 +683,7 @@ pub(crate) fn what_comes_before_its_name_is_given_waits_for_it(make: Make) {
     let counter = RemoteCounter::named(1, name, 3);
     bench.world.post(
         0,
-        Command::Count {
+        DriverCommand::Count {
             to: peer(1),
             counter,
             by: 5,
@@ -690,16 +707,16 @@ pub(crate) fn a_name_that_was_taken_back_or_never_given_opens_nothing(make: Make
     let region = bench.regions[1].clone();
     let region = &region;
     bench.world.lists(1).give_name(name, region);
-    let put = |bench: &Bench, into, token| Command::Put {
+    let put = |bench: &Bench, into, token| DriverCommand::Put {
         to: peer(1),
         from: bench.part(0, 0, 8),
         into,
         count: None,
-        token: Token(token),
+        token: CommandToken(token),
     };
     let beside = put(&bench, RemoteRegion::named(1, name, LEN as u64 - 7, 8), 1);
     let ended = bench.world.one_sided(0, beside);
-    assert!(matches!(ended, Err(Failure::BadRange)), "{ended:?}");
+    assert!(matches!(ended, Err(CommandFailure::BadRange)), "{ended:?}");
     bench.world.lists(1).take_back_name(name);
     bench.world.settle(); // ranks that know the name learn that it was taken back
     for (name, token) in [(name, 2), (never, 3)] {
@@ -711,8 +728,8 @@ pub(crate) fn a_name_that_was_taken_back_or_never_given_opens_nothing(make: Make
     assert!(contents(region).iter().all(|byte| *byte == 0));
     bench.world.close(1);
     for token in [2, 3] {
-        let ended = bench.world.ended(0, Token(token));
-        assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+        let ended = bench.world.ended(0, CommandToken(token));
+        assert!(matches!(ended, Err(CommandFailure::PeerDown)), "{ended:?}");
     }
 }
 

@@ -34,10 +34,10 @@ mod world;
 
 use ripstop_fabric::{
     driver::Driver,
-    hook::{Hook, Plan},
+    hook::{HookDriver, HookPlan},
     loopback,
-    shm::{Board, Shm, ShmConfig, Wake},
-    sim::{Cluster, Config, Model},
+    shm::{Board, Shm, ShmConfig, WakeMethod},
+    sim::{Cluster, ClusterConfig, Model},
 };
 
 /// Faults that adapters must repair in the worlds that are called faulty.
@@ -498,7 +498,7 @@ fn loopback_world(ranks: u32) -> Vec<Box<dyn Driver>> {
 fn hooked_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     let hooked = loopback_world(ranks)
         .into_iter()
-        .map(|rank| Hook::new(rank, Plan::new()));
+        .map(|rank| HookDriver::new(rank, HookPlan::new()));
     hooked
         .map(|rank| Box::new(rank) as Box<dyn Driver>)
         .collect()
@@ -575,12 +575,12 @@ fn cluster_world(ranks: u32, model: Model) -> Vec<Box<dyn Driver>> {
 }
 
 fn world_with_faults(ranks: u32, model: Model, faults: &str) -> Vec<Box<dyn Driver>> {
-    let config = Config {
+    let config = ClusterConfig {
         faults: faults.parse().unwrap(),
         seed: 7,
         model,
         free_running: true,
-        ..Config::new(ranks)
+        ..ClusterConfig::new(ranks)
     };
     let cluster = Cluster::new(config).unwrap();
     (0..ranks)
@@ -594,7 +594,7 @@ fn futex_world(ranks: u32) -> Vec<Box<dyn Driver>> {
 
 fn descriptor_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     shm_world(ranks, |config| ShmConfig {
-        wake: Wake::Fd,
+        wake: WakeMethod::Fd,
         ..config
     })
 }

@@ -3,8 +3,8 @@
 use std::sync::Barrier;
 
 use ripstop_fabric::{
-    driver::{Caps, Command, Peer, Post},
-    random::Random,
+    driver::{Caps, DriverCommand, PostResult, WorldRank},
+    random::SeededRandom,
 };
 
 use crate::world::{Heard, Make, Message, Rank, World, in_threads, noise, peer};
@@ -79,7 +79,7 @@ pub(crate) fn the_senders_memory_is_free_when_posted(make: Make) {
 
 pub(crate) fn messages_of_one_peer_arrive_in_order(make: Make) {
     let mut world = World::new(make, 2);
-    let mut random = Random::new(11);
+    let mut random = SeededRandom::new(11);
     let caps = world[0].driver.caps().clone();
     for number in 0..3000 {
         let sent = random_message(0, number, &caps, &mut random);
@@ -89,7 +89,7 @@ pub(crate) fn messages_of_one_peer_arrive_in_order(make: Make) {
         }
     }
     world.hears(1, 3000);
-    check_stream(&world[1].heard, 0, 3000, &caps, Random::new(11), 0.02);
+    check_stream(&world[1].heard, 0, 3000, &caps, SeededRandom::new(11), 0.02);
 }
 
 pub(crate) fn many_peers_at_once_do_not_mix(make: Make) {
@@ -200,18 +200,18 @@ pub(crate) fn a_full_post_gives_back_the_command_and_nothing_is_lost(make: Make)
 pub(crate) fn fill(world: &mut World, len: usize) -> u64 {
     for number in 0..1_000_000 {
         let sent = message(0, number, 8, len);
-        let command = Command::Message {
-            to: Peer(1),
+        let command = DriverCommand::Message {
+            to: WorldRank(1),
             header: &sent.header,
             body: &sent.body,
         };
-        if let Post::Full(back) = world[0].driver.post(command) {
-            let Command::Message { to, header, body } = back else {
+        if let PostResult::Full(back) = world[0].driver.post(command) {
+            let DriverCommand::Message { to, header, body } = back else {
                 panic!("a message came back as {back:?}")
             };
             assert_eq!(
                 (to, header.as_ptr(), header.len()),
-                (Peer(1), sent.header.as_ptr(), 8),
+                (WorldRank(1), sent.header.as_ptr(), 8),
                 "not the same header"
             );
             assert_eq!(
@@ -231,13 +231,13 @@ pub(crate) fn a_full_peer_does_not_stop_short_messages_to_others(make: Make) {
         world.meet();
         fill(&mut world, len);
         let sent = message(0, 1, 8, world[0].driver.caps().inline_max - 8);
-        let command = Command::Message {
-            to: Peer(2),
+        let command = DriverCommand::Message {
+            to: WorldRank(2),
             header: &sent.header,
             body: &sent.body,
         };
         assert!(
-            matches!(world[0].driver.post(command), Post::Posted),
+            matches!(world[0].driver.post(command), PostResult::Posted),
             "only rank 1 is full of {len} bytes"
         );
         world.hears(2, 1);
@@ -290,7 +290,7 @@ pub(crate) fn threads_exchange_streams_while_they_sleep_and_wake(make: Make) {
 pub(crate) fn exchange_streams(rank: &mut Rank, ranks: usize, count: u64) {
     let caps = rank.driver.caps().clone();
     let me = rank.me.0 as usize;
-    let mut random = Random::new(me as u64);
+    let mut random = SeededRandom::new(me as u64);
     for number in 0..count {
         let sent = random_message(me, number, &caps, &mut random);
         (0..ranks).for_each(|to| rank.send(to, &sent.header, &sent.body));
@@ -303,7 +303,7 @@ pub(crate) fn exchange_streams(rank: &mut Rank, ranks: usize, count: u64) {
             from,
             count,
             &caps,
-            Random::new(from as u64),
+            SeededRandom::new(from as u64),
             0.0,
         );
     }
@@ -315,7 +315,7 @@ fn check_stream(
     from: usize,
     count: u64,
     caps: &Caps,
-    mut random: Random,
+    mut random: SeededRandom,
     pause: f64,
 ) {
     let mut messages = heard.from(from);
@@ -336,7 +336,7 @@ fn check_stream(
     );
 }
 
-fn random_message(from: usize, number: u64, caps: &Caps, random: &mut Random) -> Message {
+fn random_message(from: usize, number: u64, caps: &Caps, random: &mut SeededRandom) -> Message {
     let header = random.within(8..caps.header_max as u64 + 1) as usize;
     // Mostly short messages, and some of every length.
     let bits = random.within(0..17);
@@ -357,12 +357,12 @@ pub(crate) fn message(from: usize, number: u64, header: usize, body: usize) -> M
 /// Posts up to `max` short messages from rank 0 to rank 1, as many as there is room for. Returns how many.
 fn post_until_full(world: &mut World, max: usize) -> usize {
     let room = |_: &usize| {
-        let command = Command::Message {
-            to: Peer(1),
+        let command = DriverCommand::Message {
+            to: WorldRank(1),
             header: b"short",
             body: b"",
         };
-        matches!(world[0].driver.post(command), Post::Posted)
+        matches!(world[0].driver.post(command), PostResult::Posted)
     };
     (0..max).take_while(room).count()
 }

@@ -3,9 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use ripstop_fabric::{
-    driver::{Armed, AtomicOp, Command, Down, Failure, Token},
-    memory::{Region, RemoteRegion},
-    offload::{Action, Combination, Counters, Integer, Operator, Task, When},
+    driver::{ArmResult, AtomicOp, CommandFailure, CommandToken, DownCause, DriverCommand},
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{
+        CounterCondition, Integer, LocalCounters, Operator, TaskAction, TriggeredTask,
+        TypedOperator,
+    },
     portals::{Interface, PortalsConfig, PortalsCounters},
 };
 
@@ -25,7 +28,7 @@ const PUT: usize = 200_000;
 /// Four ranks. Puts of the first one use the first rail, and those of the last one the second.
 struct Four {
     world: World,
-    region: Region,
+    region: MemoryRegion,
     key: RemoteRegion,
 }
 
@@ -50,12 +53,12 @@ impl Four {
         let mut bytes = noise(11, PUT);
         let into = self.key.slice(4096, PUT as u64).unwrap();
         for nth in 0..PUTS {
-            let command = Command::Put {
+            let command = DriverCommand::Put {
                 to: peer(1),
                 from: local(&mut bytes),
                 into,
                 count: None,
-                token: Token(nth),
+                token: CommandToken(nth),
             };
             self.world.post(from, command);
             while self.world[from].heard.completed.is_empty() {
@@ -72,20 +75,20 @@ impl Four {
 
     /// Adds to the first counter of rank 1 until `tasks` tasks of its list may have begun, then waits until the second counter
     /// shows their ends.
-    fn list_comes_to(&mut self, counters: &Counters, tasks: u64) {
-        let count = Command::Count {
+    fn list_comes_to(&mut self, counters: &LocalCounters, tasks: u64) {
+        let count = DriverCommand::Count {
             to: peer(1),
             counter: counters.remote().at(0).unwrap(),
             by: tasks - counters.at(1).value(),
         };
         self.world.post(1, count);
-        let watch = Command::Watch {
+        let watch = DriverCommand::Watch {
             counter: &counters.at(1),
             threshold: tasks,
-            token: Token(tasks),
+            token: CommandToken(tasks),
         };
         self.world.post(1, watch);
-        while self.world[1].heard.reached != [Token(tasks)] {
+        while self.world[1].heard.reached != [CommandToken(tasks)] {
             let failed = &self.world[1].heard.failed;
             assert!(failed.is_empty(), "{failed:?}");
             self.world.turn_others(2);
@@ -111,12 +114,12 @@ fn all_tables_are_left() {
     four.cut(0);
     four.cut(3);
     let mut bytes = noise(13, 48);
-    let command = Command::Put {
+    let command = DriverCommand::Put {
         to: peer(1),
         from: local(&mut bytes),
         into: four.key.slice(0, 48).unwrap(),
         count: None,
-        token: Token(1),
+        token: CommandToken(1),
     };
     four.world.one_sided(2, command).unwrap();
     assert_eq!(contents(&four.region)[..48], bytes);
@@ -143,12 +146,12 @@ fn named_memory_moves() {
     four.world.lists(1).give_name(after, region);
     for (name, token) in [(before, 1), (after, 2)] {
         let mut bytes = noise(name, 48);
-        let mut put = |from, at| Command::Put {
+        let mut put = |from, at| DriverCommand::Put {
             to: peer(1),
             from: local(&mut bytes),
             into: RemoteRegion::named(1, name, at, 48),
             count: None,
-            token: Token(from),
+            token: CommandToken(from),
         };
         four.world.one_sided(2, put(token, 0)).unwrap();
         let beside = four
@@ -162,12 +165,12 @@ fn named_memory_moves() {
         four.world.lists(1).take_back_name(name);
     }
     let mut bytes = noise(1, 48);
-    let command = Command::Put {
+    let command = DriverCommand::Put {
         to: peer(1),
         from: local(&mut bytes),
         into: RemoteRegion::named(1, before, 0, 48),
         count: None,
-        token: Token(3),
+        token: CommandToken(3),
     };
     four.world.post(2, command);
     four.world.settle();
@@ -196,20 +199,23 @@ fn an_atomic_has_no_answer() {
     world.meet();
     let (_region, key) = world[1].memory(4096);
     let mut add = |token| {
-        let command = Command::Atomic {
+        let command = DriverCommand::Atomic {
             to: peer(1),
             at: key.slice(0, 8).unwrap(),
             op: AtomicOp::Add(1),
-            token: Token(token),
+            token: CommandToken(token),
         };
         world.one_sided(0, command)
     };
     let failed = (0..1000).find_map(|token| add(token).err());
-    assert!(matches!(failed, Some(Failure::PeerDown)), "{failed:?}");
+    assert!(
+        matches!(failed, Some(CommandFailure::PeerDown)),
+        "{failed:?}"
+    );
     // The other rail works, so otherwise the other rank would wait for this one forever.
     for (rank, other) in [(0, 1), (1, 0)] {
         world.until("the loss of a peer", |world| {
-            world[rank].heard.down == [(peer(other), Down::Failed)]
+            world[rank].heard.down == [(peer(other), DownCause::Failed)]
         });
     }
 }
@@ -232,37 +238,37 @@ fn own_memory_moves_under_a_list() {
     };
     let mut four = Four::new(family);
     let (region, _) = four.world[1].memory(LEN * (1 + TASKS));
-    let counters = Counters::for_tasks(&mut *four.world[1].driver, 2).unwrap();
+    let counters = LocalCounters::for_tasks(&mut *four.world[1].driver, 2).unwrap();
     let (ours, theirs) = (noise(1, LEN), noise(2, LEN));
     region.write(0, &theirs);
     (1..=TASKS).for_each(|nth| region.write(nth * LEN, &ours));
     let part = |nth| all_of(&region).slice(nth * LEN, LEN);
     let task = |nth| {
         let (from, into, done) = (part(0), part(nth), Some(counters.at(1)));
-        let how = Combination {
+        let how = TypedOperator {
             operator: Operator::Xor,
             integer: Integer::U64,
         };
-        Task {
-            when: When {
+        TriggeredTask {
+            condition: CounterCondition {
                 counter: counters.at(0),
                 threshold: nth as u64,
             },
-            and: None,
-            then: if combines(nth) {
-                Action::Combine {
+            second_condition: None,
+            action: if combines(nth) {
+                TaskAction::Combine {
                     from,
                     into,
                     how,
                     done,
                 }
             } else {
-                Action::Copy { from, into, done }
+                TaskAction::Copy { from, into, done }
             },
         }
     };
     let tasks: Vec<_> = (1..=TASKS).map(task).collect();
-    four.world.post_list(1, &tasks, Token(9));
+    four.world.post_list(1, &tasks, CommandToken(9));
     four.list_comes_to(&counters, EARLY);
     four.cut(0);
     four.list_comes_to(&counters, TASKS as u64);
@@ -307,8 +313,8 @@ fn the_word_for_a_sleeper_is_lost() {
     let counters = world[0].counters(1);
     // Counts use the first rail. For some of these pairs the second rail is the home, on which nothing was sent before.
     for from in 1..8_u64 {
-        world[0].watch(&counters.at(0), from, Token(from));
-        while world[0].driver.arm() == Armed::Busy {
+        world[0].watch(&counters.at(0), from, CommandToken(from));
+        while world[0].driver.arm() == ArmResult::Busy {
             world[0].progress();
         }
         let waits = world[0].driver.wait_on();
@@ -318,7 +324,7 @@ fn the_word_for_a_sleeper_is_lost() {
             world.turn_others(0);
         }
         world.until("word of the count", |world| {
-            world[0].heard.reached.last() == Some(&Token(from as u64))
+            world[0].heard.reached.last() == Some(&CommandToken(from as u64))
         });
     }
     assert!(counts.iter().any(|counts| counts.lanes_failed.get() > 0));

@@ -6,13 +6,13 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Command, Down, Driver, Peer, Token},
-    hook::{Hook, Plan, Tap},
-    loopback::{self, Loopback},
+    driver::{CommandToken, DownCause, Driver, DriverCommand, WorldRank},
+    hierarchical::{HierarchicalConfig, HierarchicalDriver},
+    hook::{HookDriver, HookPlan, HookTap},
+    loopback::{self, LoopbackDriver},
     memory::RemoteRegion,
-    hierarchical::{NearFar, NearFarConfig},
     registry::FabricSelection,
-    shm::{Board, Node, Shm, ShmConfig, Wake},
+    shm::{Board, BoardRanks, Shm, ShmConfig, WakeMethod},
 };
 
 use crate::{
@@ -49,31 +49,31 @@ fn joined(
     let network = far.first().map_or("", |one| one.caps().name);
     let name = FabricSelection::combined().find(|name| name.ends_with(network));
     let join = |(rank, far)| {
-        let config = NearFarConfig {
+        let config = HierarchicalConfig {
             name: name.unwrap_or("shm+network"),
             together,
             loopback,
             ..config(&board, rank)
         };
-        Box::new(NearFar::open(config, far).unwrap()) as Box<dyn Driver>
+        Box::new(HierarchicalDriver::open(config, far).unwrap()) as Box<dyn Driver>
     };
     (0..).zip(far).map(join).collect()
 }
 
-fn config(board: &Board, rank: u32) -> NearFarConfig {
-    NearFarConfig {
+fn config(board: &Board, rank: u32) -> HierarchicalConfig {
+    HierarchicalConfig {
         name: "shm+network",
         rank,
         size: board.size(),
-        node: Node {
+        node: BoardRanks {
             board: board.clone(),
             ranks: (0..board.size()).collect(),
         },
         together: None,
         wake: if rank.is_multiple_of(2) {
-            Wake::Futex
+            WakeMethod::Futex
         } else {
-            Wake::Fd
+            WakeMethod::Fd
         },
         single_copy: true,
         loopback: None,
@@ -83,12 +83,12 @@ fn config(board: &Board, rank: u32) -> NearFarConfig {
 }
 
 /// Returns four ranks on two nodes, and taps of their networks.
-fn tapped(loopback: bool) -> (World, Vec<Tap>) {
-    let hooks: Vec<Hook> = loopback::world(4)
+fn tapped(loopback: bool) -> (World, Vec<HookTap>) {
+    let hooks: Vec<HookDriver> = loopback::world(4)
         .into_iter()
-        .map(|rank| Hook::new(Box::new(rank), Plan::new()))
+        .map(|rank| HookDriver::new(Box::new(rank), HookPlan::new()))
         .collect();
-    let taps = hooks.iter().map(Hook::tap).collect();
+    let taps = hooks.iter().map(HookDriver::tap).collect();
     let far = hooks
         .into_iter()
         .map(|hook| Box::new(hook) as Box<dyn Driver>);
@@ -116,11 +116,11 @@ fn memory_within_a_node_is_copied_by_the_processor_or_by_the_adapter() {
         for (to, gets) in [(0, u64::from(loopback)), (2, 1)] {
             let here = world[to].driver.allocate(there.len()).unwrap();
             let from = world[1].driver.expose_to(peer(to), all_of(&there));
-            let get = Command::Get {
-                to: Peer(1),
+            let get = DriverCommand::Get {
+                to: WorldRank(1),
                 from: from.unwrap(),
                 into: all_of(&here),
-                token: Token(3),
+                token: CommandToken(3),
             };
             world.one_sided(to, get).unwrap();
             assert!(contents(&here) == noise(5, there.len()));
@@ -130,11 +130,11 @@ fn memory_within_a_node_is_copied_by_the_processor_or_by_the_adapter() {
 }
 
 /// Returns rank 0, and the two drivers of rank 1, which can be closed separately.
-fn apart() -> (World, Loopback, Shm) {
+fn apart() -> (World, LoopbackDriver, Shm) {
     let board = Board::create(2).unwrap();
     let mut far = loopback::world(2).into_iter();
     let first = Box::new(far.next().unwrap());
-    let first = NearFar::open(config(&board, 0), first).unwrap();
+    let first = HierarchicalDriver::open(config(&board, 0), first).unwrap();
     let near = Shm::open(&board, ShmConfig::new(1)).unwrap();
     let world = World::from_drivers(vec![Box::new(first)]);
     (world, far.next().unwrap(), near)
@@ -149,13 +149,13 @@ fn the_networks_word_alone_ends_no_neighbour() {
     drop(near);
     world.until("the end of rank 1", |world| !world[0].heard.down.is_empty());
     world.settle();
-    assert_eq!(world[0].heard.down, [(Peer(1), Down::Finished)]);
+    assert_eq!(world[0].heard.down, [(WorldRank(1), DownCause::Finished)]);
 }
 
 #[test]
 fn a_neighbour_that_the_network_has_lost_has_failed_and_says_nothing_more() {
     let (mut world, far, near) = apart();
-    let mut neighbour = Rank::new(Peer(1), Box::new(near));
+    let mut neighbour = Rank::new(WorldRank(1), Box::new(near));
     neighbour.send(0, b"before", b"");
     world.hears(0, 1);
     let failed = catch_unwind(AssertUnwindSafe(|| {
@@ -168,22 +168,22 @@ fn a_neighbour_that_the_network_has_lost_has_failed_and_says_nothing_more() {
     world.settle();
     drop(neighbour);
     world.settle();
-    assert_eq!(world[0].heard.down, [(Peer(1), Down::Failed)]);
+    assert_eq!(world[0].heard.down, [(WorldRank(1), DownCause::Failed)]);
     assert_eq!(world[0].heard.messages.len(), 1);
 }
 
 #[test]
 fn a_neighbour_that_the_caller_gives_up_hears_of_it_and_is_not_heard_any_more() {
     let (mut world, _far, near) = apart();
-    let mut neighbour = Rank::new(Peer(1), Box::new(near));
+    let mut neighbour = Rank::new(WorldRank(1), Box::new(near));
     neighbour.send(0, b"before", b"");
     world.hears(0, 1);
-    let how = world[0].driver.give_up(peer(1), Some(Down::Failed));
-    assert_eq!(how, Down::Failed);
+    let how = world[0].driver.give_up(peer(1), Some(DownCause::Failed));
+    assert_eq!(how, DownCause::Failed);
     neighbour.send(0, b"after", b"");
     world.settle();
     neighbour.until("the word of it", |heard| {
-        heard.down == [(Peer(0), Down::Failed)]
+        heard.down == [(WorldRank(0), DownCause::Failed)]
     });
     world.settle();
     assert_eq!(world[0].heard.messages.len(), 1);
@@ -193,7 +193,7 @@ fn a_neighbour_that_the_caller_gives_up_hears_of_it_and_is_not_heard_any_more() 
 #[test]
 fn a_neighbour_that_the_network_has_lost_writes_nothing_more() {
     let (mut world, far, near) = apart();
-    let mut neighbour = Rank::new(Peer(1), Box::new(near));
+    let mut neighbour = Rank::new(WorldRank(1), Box::new(near));
     let (mut memory, mut bytes) = (vec![0; 4096], vec![1; 4096]);
     let Some(key) = world[0].driver.expose_to(peer(1), local(&mut memory)) else {
         return; // the system does not let a neighbor reach the memory
@@ -203,12 +203,12 @@ fn a_neighbour_that_the_network_has_lost_writes_nothing_more() {
         ..key
     };
     let mut put = |neighbour: &mut Rank| {
-        neighbour.post(Command::Put {
+        neighbour.post(DriverCommand::Put {
             to: peer(0),
             from: local(&mut bytes),
             into,
             count: None,
-            token: Token(1),
+            token: CommandToken(1),
         });
     };
     put(&mut neighbour);
@@ -227,7 +227,7 @@ fn a_neighbour_that_the_network_has_lost_writes_nothing_more() {
     });
     assert!(memory == [0; 4096], "it is ours again");
     neighbour.until("the word of it", |heard| {
-        heard.down == [(Peer(0), Down::Failed)]
+        heard.down == [(WorldRank(0), DownCause::Failed)]
     });
 }
 
@@ -237,6 +237,8 @@ fn a_rank_of_another_node_is_refused_by_name() {
     let mut config = config(&board, 0);
     config.node.ranks = vec![4, 5];
     let far = Box::new(loopback::world(1).remove(0));
-    let why = NearFar::open(config, far).unwrap_err().to_string();
+    let why = HierarchicalDriver::open(config, far)
+        .unwrap_err()
+        .to_string();
     assert!(why.contains("rank 0") && why.contains("[4, 5]"), "{why}");
 }

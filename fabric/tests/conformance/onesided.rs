@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use ripstop_fabric::{
-    driver::{AtomicOp, Command, Failure, LocalRange, Token},
-    memory::{Region, RemoteRegion},
-    random::Random,
+    driver::{AtomicOp, CommandFailure, CommandToken, DriverCommand, LocalRange},
+    memory::{MemoryRegion, RemoteRegion},
+    random::SeededRandom,
 };
 
 use crate::world::{Ended, Make, World, all_of, contents, in_threads, local, noise, peer};
@@ -98,12 +98,12 @@ pub(crate) fn put_and_get_between_two_regions(make: Make) {
     world
         .one_sided(
             0,
-            Command::Put {
+            DriverCommand::Put {
                 to: peer(1),
                 from: all_of(&near),
                 into: key,
                 count: None,
-                token: Token(1),
+                token: CommandToken(1),
             },
         )
         .unwrap();
@@ -112,11 +112,11 @@ pub(crate) fn put_and_get_between_two_regions(make: Make) {
     world
         .one_sided(
             0,
-            Command::Get {
+            DriverCommand::Get {
                 to: peer(1),
                 from: key,
                 into: all_of(&near),
-                token: Token(2),
+                token: CommandToken(2),
             },
         )
         .unwrap();
@@ -126,12 +126,12 @@ pub(crate) fn put_and_get_between_two_regions(make: Make) {
 pub(crate) fn put(world: &mut World, to: usize, from: &mut [u8], into: RemoteRegion) -> Ended {
     world.one_sided(
         0,
-        Command::Put {
+        DriverCommand::Put {
             to: peer(to),
             from: local(from),
             into,
             count: None,
-            token: Token(7),
+            token: CommandToken(7),
         },
     )
 }
@@ -139,11 +139,11 @@ pub(crate) fn put(world: &mut World, to: usize, from: &mut [u8], into: RemoteReg
 fn get(world: &mut World, to: usize, from: RemoteRegion, into: LocalRange) -> Ended {
     world.one_sided(
         0,
-        Command::Get {
+        DriverCommand::Get {
             to: peer(to),
             from,
             into,
-            token: Token(8),
+            token: CommandToken(8),
         },
     )
 }
@@ -151,11 +151,11 @@ fn get(world: &mut World, to: usize, from: RemoteRegion, into: LocalRange) -> En
 fn atomic(world: &mut World, to: usize, at: RemoteRegion, op: AtomicOp) -> Ended {
     world.one_sided(
         0,
-        Command::Atomic {
+        DriverCommand::Atomic {
             to: peer(to),
             at,
             op,
-            token: Token(9),
+            token: CommandToken(9),
         },
     )
 }
@@ -310,7 +310,7 @@ pub(crate) fn wrong_lengths_and_words_are_refused(make: Make) {
 
 fn check_refused(ended: Ended, what: &str, key: RemoteRegion) {
     assert!(
-        matches!(ended, Err(Failure::BadRange)),
+        matches!(ended, Err(CommandFailure::BadRange)),
         "{what} with {key:?} ended in {ended:?}, not in BadRange"
     );
 }
@@ -321,7 +321,7 @@ pub(crate) fn keys_of_random_bytes_harm_nobody(make: Make) {
     let (region, good) = world[1].memory(8192);
     region.write(0, &noise(6, 8192));
     let seed = 23;
-    let mut random = Random::new(seed);
+    let mut random = SeededRandom::new(seed);
     for round in 0..1500 {
         let mut bytes = bytemuck::cast::<RemoteRegion, [u8; 40]>(good.slice(128, 512).unwrap());
         // From one flipped bit to noise.
@@ -341,12 +341,12 @@ pub(crate) fn keys_of_random_bytes_harm_nobody(make: Make) {
         if key.kind != good.kind || !inside {
             let put = world.one_sided(
                 0,
-                Command::Put {
+                DriverCommand::Put {
                     to: peer(1),
                     from: local(&mut buffer),
                     into: key,
                     count: None,
-                    token: Token(1),
+                    token: CommandToken(1),
                 },
             );
             assert!(put.is_err(), "seed {seed}, round {round}: {key:?} writes");
@@ -464,7 +464,7 @@ pub(crate) fn every_atomic_returns_the_old_word_and_leaves_the_new(make: Make) {
 pub(crate) fn atomics_of_all_ranks_sum_up(make: Make) {
     const RANKS: usize = 4;
     const COUNT: u64 = 500;
-    let board: Mutex<Option<(Region, RemoteRegion)>> = Mutex::new(None);
+    let board: Mutex<Option<(MemoryRegion, RemoteRegion)>> = Mutex::new(None);
     let ready = Barrier::new(RANKS);
     let won = AtomicU64::new(0);
     in_threads(make, RANKS, |rank| {
@@ -484,11 +484,11 @@ pub(crate) fn atomics_of_all_ranks_sum_up(make: Make) {
                 (64, AtomicOp::Max(u64::from(rank.me.0) * 1000 + number)),
                 (128, race),
             ] {
-                rank.post(Command::Atomic {
+                rank.post(DriverCommand::Atomic {
                     to: peer(0),
                     at: at(offset),
                     op,
-                    token: Token(offset),
+                    token: CommandToken(offset),
                 });
             }
             rank.until("three atomics", |heard| heard.fetched.len() == 3);
@@ -502,11 +502,11 @@ pub(crate) fn atomics_of_all_ranks_sum_up(make: Make) {
             );
         }
         // Rank 0 must stay until the others have finished, which word 192 counts.
-        rank.post(Command::Atomic {
+        rank.post(DriverCommand::Atomic {
             to: peer(0),
             at: key.slice(192, 8).unwrap(),
             op: AtomicOp::Add(1),
-            token: Token(0),
+            token: CommandToken(0),
         });
         rank.until("the last atomic", |heard| heard.fetched.len() == 1);
         ready.wait();
@@ -535,12 +535,12 @@ pub(crate) fn many_commands_in_flight_each_end_once(make: Make) {
         let into = key.slice(256 * number, 256).unwrap();
         world.post(
             0,
-            Command::Put {
+            DriverCommand::Put {
                 to: peer(1),
                 from: local(source),
                 into,
                 count: None,
-                token: Token(number),
+                token: CommandToken(number),
             },
         );
     }

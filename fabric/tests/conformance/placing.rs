@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use ripstop_fabric::{
-    driver::{Armed, Command, Offer, Peer, Post, TagMatching, Token},
-    random::Random,
-    tags::Tag,
+    driver::{
+        ArmResult, CommandToken, DriverCommand, PostResult, TagBuffer, TagMatching, WorldRank,
+    },
+    random::SeededRandom,
+    tags::MatchTag,
 };
 
 use crate::{
@@ -64,10 +66,10 @@ pub(crate) fn memory_is_for_messages_of_its_peer_and_its_tag(make: Make) {
     let others = [
         (2, Some(TAG)),
         (0, None),
-        (0, Some(Tag { context, ..TAG })),
+        (0, Some(MatchTag { context, ..TAG })),
         (
             0,
-            Some(Tag {
+            Some(MatchTag {
                 tag: TAG.tag + 1,
                 ..TAG
             }),
@@ -146,7 +148,7 @@ pub(crate) fn memory_runs_out_and_comes_again(make: Make) {
     let mut world = World::new(make, 2);
     let lent: Vec<_> = std::iter::from_fn(|| rooms.lend(&mut world, 0, TAG, 8)).collect();
     assert!(!lent.is_empty());
-    let other = Tag { tag: 1, ..TAG };
+    let other = MatchTag { tag: 1, ..TAG };
     assert_eq!(rooms.lend(&mut world, 0, other, 8), None);
     send_tagged(&mut world, other, 1, 8);
     send_tagged(&mut world, TAG, 2, 8);
@@ -190,7 +192,7 @@ pub(crate) fn a_message_that_is_placed_ends_a_sleep(make: Make) {
     let waits = world[1].driver.wait_on();
     for number in 0..10 {
         rooms.lend(&mut world, 0, TAG, 100).expect("room for one");
-        assert_eq!(world[1].driver.arm(), Armed::Ready, "nothing came");
+        assert_eq!(world[1].driver.arm(), ArmResult::Ready, "nothing came");
         send_tagged(&mut world, TAG, number, 100);
         let rest = sleeper::rest(world[1].driver.as_mut(), &waits, Guard::new().left());
         assert_ne!(rest, Rest::TimedOut, "message {number}");
@@ -204,12 +206,12 @@ pub(crate) fn whatever_is_lent_all_arrives_in_order_and_every_loan_ends(make: Ma
     const COUNT: usize = 1500;
     let mut rooms = Rooms::default();
     let mut world = World::new(make, 2);
-    let mut random = Random::new(SEED);
+    let mut random = SeededRandom::new(SEED);
     eprintln!("seed {SEED}");
     let mut sent = Vec::new();
     let (mut lent, mut asked, mut back) = (Vec::new(), Vec::new(), Vec::new());
     while sent.len() < COUNT {
-        let tag = Tag {
+        let tag = MatchTag {
             tag: random.within(0..3) as u32,
             ..TAG
         };
@@ -245,7 +247,7 @@ pub(crate) fn whatever_is_lent_all_arrives_in_order_and_every_loan_ends(make: Ma
     });
     let heard = &world[1].heard;
     let placed = heard.placed.iter().map(|(token, _)| token);
-    let mut ended: BTreeMap<Token, u32> = BTreeMap::new();
+    let mut ended: BTreeMap<CommandToken, u32> = BTreeMap::new();
     for token in placed.chain(&heard.returned).chain(&back) {
         *ended.entry(*token).or_default() += 1;
     }
@@ -296,21 +298,21 @@ pub(crate) fn more_than_there_is_room_for(world: World) {
     }
 }
 
-fn send_tagged(world: &mut World, tag: Tag, number: u64, len: usize) -> Message {
+fn send_tagged(world: &mut World, tag: MatchTag, number: u64, len: usize) -> Message {
     let sent = message(0, number, 24, len);
     post_tagged(world, 0, tag, &sent);
     sent
 }
 
-fn post_tagged(world: &mut World, from: usize, tag: Tag, sent: &Message) {
+fn post_tagged(world: &mut World, from: usize, tag: MatchTag, sent: &Message) {
     let guard = Guard::new();
     loop {
-        let command = Command::Message {
-            to: Peer(1),
+        let command = DriverCommand::Message {
+            to: WorldRank(1),
             header: &sent.header,
             body: &sent.body,
         };
-        if let Post::Posted = tags(world, from).post_tagged(tag, command) {
+        if let PostResult::Posted = tags(world, from).post_tagged(tag, command) {
             return;
         }
         world.turn();
@@ -324,10 +326,16 @@ struct Rooms(Vec<Vec<u8>>);
 
 impl Rooms {
     /// Has rank 1 lend `len` bytes to a message of rank `from`.
-    fn lend(&mut self, world: &mut World, from: usize, tag: Tag, len: usize) -> Option<Token> {
+    fn lend(
+        &mut self,
+        world: &mut World,
+        from: usize,
+        tag: MatchTag,
+        len: usize,
+    ) -> Option<CommandToken> {
         let mut room = vec![BLANK; len];
-        let token = Token(self.0.len() as u64);
-        let offer = Offer {
+        let token = CommandToken(self.0.len() as u64);
+        let offer = TagBuffer {
             tag,
             header_len: 24,
             into: local(&mut room),
@@ -339,20 +347,20 @@ impl Rooms {
         lent.then_some(token)
     }
 
-    fn at(&mut self, Token(at): Token) -> &mut Vec<u8> {
+    fn at(&mut self, CommandToken(at): CommandToken) -> &mut Vec<u8> {
         &mut self.0[usize::try_from(at).unwrap()]
     }
 
-    fn take(&mut self, token: Token) -> Vec<u8> {
+    fn take(&mut self, token: CommandToken) -> Vec<u8> {
         std::mem::take(self.at(token))
     }
 
-    fn is_blank(&mut self, token: Token) -> bool {
+    fn is_blank(&mut self, token: CommandToken) -> bool {
         self.at(token).iter().all(|byte| *byte == BLANK)
     }
 }
 
-const TAG: Tag = Tag {
+const TAG: MatchTag = MatchTag {
     context: 6,
     tag: 77,
 };

@@ -12,14 +12,16 @@ use std::{
 };
 
 use ripstop_fabric::{
+    deferred::DeferredDriver,
     driver::{
-        self, Armed, Caps, Command, Down, Driver, DriverAbilities, LocalRange, Peer, Post,
-        Progress, Sink, WaitOn,
+        self, ArmResult, Caps, DownCause, Driver, DriverAbilities, DriverCommand, LocalRange,
+        PostResult, Sink, TurnProgress, WakeSource, WorldRank,
     },
-    deferred::Late,
-    memory::{Region, RemoteRegion},
+    memory::{MemoryRegion, RemoteRegion},
     passes_abilities,
-    portals::{Compat, Portals, PortalsConfig, PortalsCounters, Prepared, Pscom},
+    portals::{
+        BaselineLayout, Portals, PortalsConfig, PortalsCounters, PreparedPortals, PscomLayout,
+    },
     shm::Board,
 };
 use rustix::fs::MemfdFlags;
@@ -185,9 +187,9 @@ pub(crate) fn late_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     let late = |(rank, hired): (u32, PreparedCopy)| {
         let PreparedCopy { copy, prepared } = hired;
         let addresses = addresses.clone();
-        let join = move |prepared: Box<dyn driver::Prepared>| prepared.connect(&addresses);
+        let join = move |prepared: Box<dyn driver::PreparedEndpoint>| prepared.connect(&addresses);
         Box::new(Hired {
-            driver: Late::open(Box::new(prepared), (rank, ranks), join).unwrap(),
+            driver: DeferredDriver::open(Box::new(prepared), (rank, ranks), join).unwrap(),
             _copy: Return(Some(copy)),
         }) as Box<dyn Driver>
     };
@@ -210,7 +212,7 @@ pub(crate) fn prepare(family: &'static str, config: PortalsConfig) -> PreparedCo
 #[derive(Debug)]
 pub(crate) struct PreparedCopy {
     copy: Copy,
-    prepared: Prepared,
+    prepared: PreparedPortals,
 }
 
 impl PreparedCopy {
@@ -322,12 +324,12 @@ fn what_a_peer_has_not_taken_is_bounded_and_leaves_room_for_others() {
         let mut world = World::new(sandia42_world, 3);
         let mut posts = |to, number| {
             let sent = message(0, number, 8, len);
-            let command = Command::Message {
+            let command = DriverCommand::Message {
                 to: peer(to),
                 header: &sent.header,
                 body: &sent.body,
             };
-            matches!(world[0].driver.post(command), Post::Posted)
+            matches!(world[0].driver.post(command), PostResult::Posted)
         };
         // Without a turn, the sender does not learn that any was taken.
         let kept = (0..1000).take_while(|number| posts(1, *number)).count() as u64;
@@ -411,7 +413,7 @@ fn what_forgotten_lists_have_offered_is_not_taken_back() {
 #[test]
 fn a_message_that_the_library_refuses_for_good_costs_the_peer_and_no_sleep() {
     for family in FAMILIES {
-        for compat in [None, Some(Compat::Pscom(Pscom::default()))] {
+        for compat in [None, Some(BaselineLayout::Pscom(PscomLayout::default()))] {
             let config = PortalsConfig {
                 compat,
                 ..PortalsConfig::default()
@@ -425,9 +427,9 @@ fn a_message_that_the_library_refuses_for_good_costs_the_peer_and_no_sleep() {
             let mut world = World::from_drivers(vec![rank]);
             world.send(0, 1, b"to nowhere", b"");
             world.until("the end of the peer", |world| {
-                world[0].heard.down == [(Peer(1), Down::Failed)]
+                world[0].heard.down == [(WorldRank(1), DownCause::Failed)]
             });
-            assert_eq!(world[0].driver.arm(), Armed::Ready, "{family}");
+            assert_eq!(world[0].driver.arm(), ArmResult::Ready, "{family}");
         }
     }
 }
@@ -496,31 +498,31 @@ impl<D: Driver> Driver for Hired<D> {
         self.driver.caps()
     }
 
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         self.driver.post(command)
     }
 
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
         self.driver.progress(budget, sink)
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> ArmResult {
         self.driver.arm()
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
+    fn wait_on(&self) -> Vec<WakeSource> {
         self.driver.wait_on()
     }
 
-    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
         self.driver.allocate(len)
     }
 
-    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+    fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
         self.driver.give_up(peer, how)
     }
 
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
         self.driver.expect(awaited);
     }
 

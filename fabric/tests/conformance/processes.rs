@@ -9,12 +9,14 @@ use std::{
 
 use bytemuck::Zeroable;
 use ripstop_fabric::{
-    driver::{AtomicOp, Command, Down, Driver, Failure, Peer, Token},
+    driver::{AtomicOp, CommandFailure, CommandToken, DownCause, Driver, DriverCommand, WorldRank},
     memory::RemoteRegion,
-    offload::{Action, Counters, RemoteCounters, Target, Task, When},
+    offload::{
+        CounterCondition, LocalCounters, PutTarget, RemoteCounters, TaskAction, TriggeredTask,
+    },
     portals::PortalsCounters,
-    random::Random,
-    shm::{Board, Shm, ShmConfig, Wake},
+    random::SeededRandom,
+    shm::{Board, Shm, ShmConfig, WakeMethod},
 };
 
 use crate::{
@@ -87,7 +89,7 @@ fn open(board: &Board, rank: u32, mode: u32) -> Rank {
         0..MODES => open_shm(board, rank, mode),
         _ => portals::join(board, rank, (mode - MODES) as usize, &Arc::default()),
     };
-    Rank::new(Peer(rank), driver)
+    Rank::new(WorldRank(rank), driver)
 }
 
 fn open_shm(board: &Board, rank: u32, mode: u32) -> Box<dyn Driver> {
@@ -95,7 +97,7 @@ fn open_shm(board: &Board, rank: u32, mode: u32) -> Box<dyn Driver> {
     let config = match mode {
         0 => config,
         1 => ShmConfig {
-            wake: Wake::Fd,
+            wake: WakeMethod::Fd,
             ..config
         },
         2 => ShmConfig {
@@ -250,19 +252,19 @@ fn share_memory(rank: &mut Rank, ranks: usize) {
         let key = first_key(rank, to);
         let piece = key.slice((64 + PIECE * me) as u64, PIECE as u64).unwrap();
         let (mut there, mut back) = (noise(me as u64, PIECE), vec![0; PIECE]);
-        rank.post(Command::Put {
+        rank.post(DriverCommand::Put {
             to: peer(to),
             from: local(&mut there),
             into: piece,
             count: None,
-            token: Token(1),
+            token: CommandToken(1),
         });
         rank.until("a put", |heard| heard.completed.len() == 1);
-        rank.post(Command::Get {
+        rank.post(DriverCommand::Get {
             to: peer(to),
             from: piece,
             into: local(&mut back),
-            token: Token(2),
+            token: CommandToken(2),
         });
         rank.until("a get", |heard| heard.completed.len() == 2);
         assert!(
@@ -272,11 +274,11 @@ fn share_memory(rank: &mut Rank, ranks: usize) {
         rank.heard.completed.clear();
         for _ in 0..ADDS {
             let at = key.slice(0, 8).unwrap();
-            rank.post(Command::Atomic {
+            rank.post(DriverCommand::Atomic {
                 to: peer(to),
                 at,
                 op: AtomicOp::Add(1),
-                token: Token(3),
+                token: CommandToken(3),
             });
         }
     }
@@ -333,17 +335,17 @@ fn count_rounds(rank: &mut Rank, ranks: usize) {
             let keys = &rank.heard.from(to).next().unwrap().body;
             let into: RemoteRegion = bytemuck::pod_read_unaligned(&keys[..40]);
             let theirs: RemoteCounters = bytemuck::pod_read_unaligned(&keys[40..]);
-            rank.post(Command::Put {
+            rank.post(DriverCommand::Put {
                 to: peer(to),
                 from: local(&mut round.to_ne_bytes()),
                 into: into.slice(16 * me as u64 + 8 * (round % 2), 8).unwrap(),
                 count: theirs.at(me),
-                token: Token(0),
+                token: CommandToken(0),
             });
             rank.until("a put", |heard| heard.completed.len() == 1);
             rank.heard.completed.clear();
         }
-        (0..ranks).for_each(|from| rank.watch(&counters.at(from), round, Token(round)));
+        (0..ranks).for_each(|from| rank.watch(&counters.at(from), round, CommandToken(round)));
         rank.until("all words", |heard| heard.reached.len() == ranks);
         rank.heard.reached.clear();
         for from in 0..ranks {
@@ -366,7 +368,7 @@ fn first_key(rank: &Rank, from: usize) -> RemoteRegion {
 fn a_process_killed_while_it_sends_is_reported_and_hurts_nobody_else() {
     let seed = u64::from(std::process::id());
     eprintln!("seed {seed}");
-    let mut random = Random::new(seed);
+    let mut random = SeededRandom::new(seed);
     for round in 0..12 {
         let mut job = Job::new(3, round % WAYS)
             .start("flood", 1)
@@ -387,7 +389,10 @@ fn a_process_killed_while_it_sends_is_reported_and_hurts_nobody_else() {
         survivor.until("the witness", |heard| heard.down.len() == 2);
         // The witness may finish before us, so the two reports come in either order.
         survivor.heard.down.sort_by_key(|(gone, _)| *gone);
-        let down = [(Peer(1), Down::Failed), (Peer(2), Down::Finished)];
+        let down = [
+            (WorldRank(1), DownCause::Failed),
+            (WorldRank(2), DownCause::Finished),
+        ];
         assert_eq!(survivor.heard.down, down, "seed {seed}, round {round}");
         assert_eq!(
             survivor.heard.from(2).count(),
@@ -407,7 +412,7 @@ fn a_process_killed_while_it_sends_is_reported_and_hurts_nobody_else() {
 /// Sends to all ranks until it is killed.
 fn flood(rank: &mut Rank, ranks: usize) {
     let max = rank.driver.caps().body_max;
-    let mut random = Random::new(rank.me.0.into());
+    let mut random = SeededRandom::new(rank.me.0.into());
     for number in 0.. {
         let bits = random.within(0..15);
         let body = (random.within(0..1 << bits) as usize).min(max);
@@ -434,14 +439,19 @@ fn check_flood(rank: &Rank, seed: u64) {
 /// Waits for the report that rank 1 was killed, and notifies rank 0.
 fn witness(rank: &mut Rank, _ranks: usize) {
     until_death(rank);
-    assert_eq!(rank.heard.down, [(Peer(1), Down::Failed)]);
+    assert_eq!(rank.heard.down, [(WorldRank(1), DownCause::Failed)]);
     rank.send(0, b"seen", b"");
 }
 
 /// Waits until the death of rank 1 is known. A driver that does not watch its peers learns it from its own sends.
 pub(crate) fn until_death(rank: &mut Rank) {
     let guard = Guard::new();
-    while !rank.heard.down.iter().any(|(gone, _)| *gone == Peer(1)) {
+    while !rank
+        .heard
+        .down
+        .iter()
+        .any(|(gone, _)| *gone == WorldRank(1))
+    {
         if !rank.driver.caps().detects_death {
             rank.send(1, b"alive?", b"");
         }
@@ -471,7 +481,7 @@ fn a_sleeper_is_woken_by_the_death_of_a_peer_within_a_second() {
             "the peer died and nobody woke, mode {mode}"
         );
         survivor.until("the report", |heard| {
-            heard.down == [(Peer(1), Down::Failed)]
+            heard.down == [(WorldRank(1), DownCause::Failed)]
         });
     }
 }
@@ -490,7 +500,7 @@ fn serve(rank: &mut Rank, _ranks: usize) {
 fn one_sided_commands_end_when_their_target_is_killed() {
     let seed = u64::from(std::process::id()) + 1;
     eprintln!("seed {seed}");
-    let mut random = Random::new(seed);
+    let mut random = SeededRandom::new(seed);
     for round in 0..8 {
         let (mut job, mut origin, keys) = serve_and_open(round % WAYS);
         let mut bytes = vec![1; 1 << 20];
@@ -507,20 +517,20 @@ fn one_sided_commands_end_when_their_target_is_killed() {
         origin.until("all commands to end", |heard| ended(heard) == 3 * 20);
         assert_eq!(
             origin.heard.down,
-            [(Peer(1), Down::Failed)],
+            [(WorldRank(1), DownCause::Failed)],
             "seed {seed}, round {round}"
         );
         origin.heard.failed.clear();
         let at = keys[0].slice(0, 8).unwrap();
-        origin.post(Command::Atomic {
+        origin.post(DriverCommand::Atomic {
             to: peer(1),
             at,
             op: AtomicOp::Add(1),
-            token: Token(0),
+            token: CommandToken(0),
         });
         origin.until("the refusal", |heard| !heard.failed.is_empty());
         assert!(
-            matches!(origin.heard.failed[0].1, Failure::PeerDown),
+            matches!(origin.heard.failed[0].1, CommandFailure::PeerDown),
             "{:?}",
             origin.heard.failed
         );
@@ -533,10 +543,10 @@ fn a_rank_that_is_killed_takes_no_rail_of_others_along() {
     let mut job = Job::new(3, mode).start("serve", 1).start("serve", 2);
     let counters = Arc::<PortalsCounters>::default();
     let way = (mode - MODES) as usize;
-    let mut origin = Rank::new(Peer(0), portals::join(&job.board, 0, way, &counters));
+    let mut origin = Rank::new(WorldRank(0), portals::join(&job.board, 0, way, &counters));
     origin.until("the keys", |heard| heard.messages.len() == 2);
     let messages = origin.heard.messages.iter();
-    let keys: Vec<(Peer, RemoteRegion)> = messages
+    let keys: Vec<(WorldRank, RemoteRegion)> = messages
         .map(|message| {
             (
                 message.from,
@@ -549,14 +559,14 @@ fn a_rank_that_is_killed_takes_no_rail_of_others_along() {
         let (to, into) = keys
             .iter()
             .copied()
-            .find(|(from, _)| *from == Peer(to))
+            .find(|(from, _)| *from == WorldRank(to))
             .unwrap();
-        rank.post(Command::Put {
+        rank.post(DriverCommand::Put {
             to,
             from: local(&mut bytes),
             into,
             count: None,
-            token: Token(0),
+            token: CommandToken(0),
         });
     };
     (0..20).for_each(|_| put_to(&mut origin, 1));
@@ -604,22 +614,22 @@ fn a_list_ends_when_its_target_is_killed_in_the_midst_of_it() {
     const PUTS: usize = 40;
     for mode in MODES..WAYS {
         let (mut job, mut origin, keys) = serve_and_open(mode);
-        let counters = Counters::for_tasks(origin.driver.as_mut(), 2).unwrap();
+        let counters = LocalCounters::for_tasks(origin.driver.as_mut(), 2).unwrap();
         let (region, _) = origin.memory(1 << 20);
-        let put = |when: When| Task {
-            when,
-            and: None,
-            then: Action::Put {
+        let put = |when: CounterCondition| TriggeredTask {
+            condition: when,
+            second_condition: None,
+            action: TaskAction::Put {
                 to: peer(1),
                 from: all_of(&region),
-                target: Target::Known {
+                target: PutTarget::Known {
                     into: keys[0],
                     count: None,
                 },
                 done: Some(counters.at(1)),
             },
         };
-        let when = |nth: usize, threshold| When {
+        let when = |nth: usize, threshold| CounterCondition {
             counter: counters.at(nth),
             threshold,
         };
@@ -628,7 +638,7 @@ fn a_list_ends_when_its_target_is_killed_in_the_midst_of_it() {
             .map(|before| put(when(1, before)))
             .collect();
         tasks.push(put(when(0, 1)));
-        let token = Token(7);
+        let token = CommandToken(7);
         origin.post_list(&tasks, token);
         while counters.at(1).value() == 0 {
             let _busy_or_ready = origin.driver.arm();
@@ -637,35 +647,35 @@ fn a_list_ends_when_its_target_is_killed_in_the_midst_of_it() {
         job.kill(0);
         let counter = counters.remote().at(0).unwrap();
         let (to, by) = (peer(0), 1);
-        origin.post(Command::Count { to, counter, by });
+        origin.post(DriverCommand::Count { to, counter, by });
         origin.until("the end of the list", |heard| !heard.failed.is_empty());
         let failed = &origin.heard.failed[..];
         assert!(
-            matches!(failed, [(of, Failure::PeerDown)] if *of == token),
+            matches!(failed, [(of, CommandFailure::PeerDown)] if *of == token),
             "mode {mode}: {failed:?}"
         );
         origin.until("the report", |heard| {
-            heard.down == [(Peer(1), Down::Failed)]
+            heard.down == [(WorldRank(1), DownCause::Failed)]
         });
     }
 }
 
 fn post_all(origin: &mut Rank, [region, plain]: [RemoteRegion; 2], bytes: &mut [u8]) {
-    let (to, token, bytes) = (peer(1), Token(0), local(bytes));
-    origin.post(Command::Put {
+    let (to, token, bytes) = (peer(1), CommandToken(0), local(bytes));
+    origin.post(DriverCommand::Put {
         to,
         from: bytes,
         into: region,
         count: None,
         token,
     });
-    origin.post(Command::Get {
+    origin.post(DriverCommand::Get {
         to,
         from: region,
         into: bytes,
         token,
     });
-    origin.post(Command::Get {
+    origin.post(DriverCommand::Get {
         to,
         from: plain,
         into: bytes,
@@ -676,11 +686,11 @@ fn post_all(origin: &mut Rank, [region, plain]: [RemoteRegion; 2], bytes: &mut [
 #[test]
 fn a_process_that_panics_has_failed_and_one_that_returns_has_finished() {
     for mode in [0].into_iter().chain(MODES..WAYS) {
-        for (story, down) in [("panic", Down::Failed), ("greet", Down::Finished)] {
+        for (story, down) in [("panic", DownCause::Failed), ("greet", DownCause::Finished)] {
             let job = Job::new(2, mode).start(story, 1);
             let mut survivor = job.own_rank(0);
             survivor.until("the report", |heard| !heard.down.is_empty());
-            assert_eq!(survivor.heard.down, [(Peer(1), down)], "{story}");
+            assert_eq!(survivor.heard.down, [(WorldRank(1), down)], "{story}");
             assert_eq!(
                 survivor.heard.messages.len(),
                 1,
@@ -699,7 +709,11 @@ fn the_only_message_of_a_process_that_exited_arrives() {
         // The sender has ended before the receiver makes its first turn.
         assert!(job.finish()[0].success());
         rank.until("the report", |heard| !heard.down.is_empty());
-        assert_eq!(rank.heard.down, [(Peer(1), Down::Finished)], "mode {mode}");
+        assert_eq!(
+            rank.heard.down,
+            [(WorldRank(1), DownCause::Finished)],
+            "mode {mode}"
+        );
         assert_eq!(rank.heard.messages.len(), 1, "mode {mode}");
     }
 }
@@ -792,11 +806,11 @@ fn leave_nothing_behind() {
         world
             .one_sided(
                 0,
-                Command::Atomic {
+                DriverCommand::Atomic {
                     to: peer(1),
                     at,
                     op: AtomicOp::Add(1),
-                    token: Token(1),
+                    token: CommandToken(1),
                 },
             )
             .unwrap();

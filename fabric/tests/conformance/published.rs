@@ -7,7 +7,7 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Command, Down, Failure, Token},
+    driver::{CommandFailure, CommandToken, DownCause, DriverCommand},
     portals::{PortalsConfig, PortalsCounters},
 };
 
@@ -32,11 +32,11 @@ fn a_long_get_takes_short_ones_where_long_ones_are_answered_from_elsewhere() {
     region.write(0, &bytes);
     let before = counters.ends.get();
     let mut got = [0; 5000];
-    let get = Command::Get {
+    let get = DriverCommand::Get {
         to: peer(1),
         from: key.slice(1000, 5000).unwrap(),
         into: local(&mut got),
-        token: Token(1),
+        token: CommandToken(1),
     };
     world.one_sided(0, get).unwrap();
     assert!(got[..] == bytes[1000..6000]);
@@ -51,26 +51,26 @@ fn what_is_under_way_to_a_peer_that_is_given_up_ends_where_the_library_does_not_
         let [(_kept, theirs), (_also, others)] = [1, 2].map(|rank| world[rank].memory(4096));
         let mut got = [[0; 4096]; 4];
         for (number, into) in got.iter_mut().enumerate() {
-            let get = Command::Get {
+            let get = DriverCommand::Get {
                 to: peer(1),
                 from: theirs,
                 into: local(into),
-                token: Token(number as u64),
+                token: CommandToken(number as u64),
             };
             world.post(0, get);
         }
-        assert_eq!(world[0].driver.give_up(peer(1), None), Down::Failed);
+        assert_eq!(world[0].driver.give_up(peer(1), None), DownCause::Failed);
         for number in 0..4 {
-            let ended = world.ended(0, Token(number));
-            assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+            let ended = world.ended(0, CommandToken(number));
+            assert!(matches!(ended, Err(CommandFailure::PeerDown)), "{ended:?}");
         }
-        assert_eq!(world[0].heard.down, [(peer(1), Down::Failed)]);
+        assert_eq!(world[0].heard.down, [(peer(1), DownCause::Failed)]);
         let mut last = [0; 4096];
-        let get = Command::Get {
+        let get = DriverCommand::Get {
             to: peer(2),
             from: others,
             into: local(&mut last),
-            token: Token(9),
+            token: CommandToken(9),
         };
         world.one_sided(0, get).unwrap();
     }

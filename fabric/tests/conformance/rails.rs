@@ -7,10 +7,10 @@ use std::{
 };
 
 use ripstop_fabric::{
-    counters::Count,
-    driver::{Armed, AtomicOp, Command, Down, Driver, Failure, Token},
-    memory::{Region, RemoteRegion},
-    offload::{Action, Counters, Landing, Target, Task},
+    counters::StatCount,
+    driver::{ArmResult, AtomicOp, CommandFailure, CommandToken, DownCause, Driver, DriverCommand},
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{LocalCounters, PutLanding, PutTarget, TaskAction, TriggeredTask},
     portals::{Interface, PortalsConfig, PortalsCounters},
 };
 
@@ -60,7 +60,7 @@ fn a_thread_that_waits_for_several_rails_is_never_refused_that() {
     world.meet();
     let waits = world[1].driver.wait_on();
     for round in 0..20 {
-        assert_eq!(world[1].driver.arm(), Armed::Ready, "round {round}");
+        assert_eq!(world[1].driver.arm(), ArmResult::Ready, "round {round}");
         world.send(0, 1, b"wake", b"");
         assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);
         world.hears(1, 1 + round);
@@ -78,7 +78,7 @@ fn interfaces(count: u32) -> Vec<Interface> {
 struct Pair {
     world: World,
     counters: Vec<Arc<PortalsCounters>>,
-    region: Region,
+    region: MemoryRegion,
     key: RemoteRegion,
 }
 
@@ -124,23 +124,23 @@ impl Pair {
     }
 
     fn put(&mut self, bytes: &mut [u8], into: RemoteRegion) {
-        let command = Command::Put {
+        let command = DriverCommand::Put {
             to: peer(1),
             from: local(bytes),
             into,
             count: None,
-            token: Token(1),
+            token: CommandToken(1),
         };
         self.world.post(0, command);
         self.end();
     }
 
     fn get(&mut self, bytes: &mut [u8], from: RemoteRegion) {
-        let command = Command::Get {
+        let command = DriverCommand::Get {
             to: peer(1),
             from,
             into: local(bytes),
-            token: Token(1),
+            token: CommandToken(1),
         };
         self.world.post(0, command);
         self.end();
@@ -152,25 +152,25 @@ impl Pair {
             !heard.completed.is_empty() || !heard.failed.is_empty()
         });
         let heard = std::mem::take(&mut self.world[0].heard);
-        assert_eq!(heard.completed, [Token(1)], "{:?}", heard.failed);
+        assert_eq!(heard.completed, [CommandToken(1)], "{:?}", heard.failed);
     }
 
     /// Adds to a word, and returns its previous value.
     fn add(&mut self, number: u64) -> u64 {
         let range = all_of(&self.region).slice(4096, 8);
         let at = self.world[1].driver.expose(range).unwrap();
-        let command = Command::Atomic {
+        let command = DriverCommand::Atomic {
             to: peer(1),
             at,
             op: AtomicOp::Add(number),
-            token: Token(2),
+            token: CommandToken(2),
         };
         let before = self.world.one_sided(0, command);
         before.unwrap().expect("an atomic fetches")
     }
 
     fn by_rail(&self) -> [u64; 4] {
-        self.counters[0].by_rail.each_ref().map(Count::get)
+        self.counters[0].by_rail.each_ref().map(StatCount::get)
     }
 }
 
@@ -251,7 +251,8 @@ fn both_ranks_of_a_pair_find_the_same_home_and_different_pairs_use_different_rai
     });
     let mut world = World::from_drivers(drivers);
     let moved = || {
-        let of_rank = |counters: &Arc<PortalsCounters>| counters.by_rail.each_ref().map(Count::get);
+        let of_rank =
+            |counters: &Arc<PortalsCounters>| counters.by_rail.each_ref().map(StatCount::get);
         counters.iter().map(of_rank).collect::<Vec<_>>()
     };
     let mut homes = [0; 2];
@@ -390,12 +391,12 @@ fn the_memory_of_a_peer_moves() {
     // Too many bytes for the first rail of rank 0. Both ranks close that lane, but rank 2, which makes no turns, does not learn
     // of it.
     let mut bytes = noise(11, 1 << 20);
-    let command = Command::Put {
+    let command = DriverCommand::Put {
         to: peer(1),
         from: local(&mut bytes),
         into: key,
         count: None,
-        token: Token(1),
+        token: CommandToken(1),
     };
     world.post(0, command);
     while world[0].heard.completed.is_empty() {
@@ -404,11 +405,11 @@ fn the_memory_of_a_peer_moves() {
     }
     region.atomic_u64(8).store(40, SeqCst);
     for (token, old) in [(2, 40), (3, 42)] {
-        let command = Command::Atomic {
+        let command = DriverCommand::Atomic {
             to: peer(1),
             at: key.slice(8, 8).unwrap(),
             op: AtomicOp::Add(2),
-            token: Token(token),
+            token: CommandToken(token),
         };
         assert_eq!(world.one_sided(2, command).unwrap(), Some(old));
     }
@@ -445,16 +446,16 @@ fn no_rail_reaches_all() {
     let mut world = World::from_drivers(drivers);
     world.meet();
     let (_region, into) = world[0].memory(LEN);
-    let counters = Counters::new(&mut *world[0].driver, 1).unwrap();
+    let counters = LocalCounters::new(&mut *world[0].driver, 1).unwrap();
     for (from, bytes) in [(1, 300_000), (2, 600_000)] {
         for token in 0..=bytes / LEN as u64 {
             let mut bytes = noise(token, LEN);
-            let command = Command::Put {
+            let command = DriverCommand::Put {
                 to: peer(0),
                 from: local(&mut bytes),
                 into,
                 count: None,
-                token: Token(token),
+                token: CommandToken(token),
             };
             world.one_sided(from, command).unwrap();
         }
@@ -463,7 +464,7 @@ fn no_rail_reaches_all() {
     // Counts for rank 0 use the first rail, which rank 1 has lost.
     let counter = counters.remote().at(0).unwrap();
     let to = peer(0);
-    world.post(1, Command::Count { to, counter, by: 1 });
+    world.post(1, DriverCommand::Count { to, counter, by: 1 });
     world.until("a count, or the news that there is none", |world| {
         counters.at(0).value() == 1 || !world[0].heard.down.is_empty()
     });
@@ -492,12 +493,12 @@ fn the_way_to_oneself_is_cut_off() {
     let (region, into) = world[0].memory(1 << 20);
     for round in 0..4 {
         let mut bytes = noise(round, 1 << 20);
-        let command = Command::Put {
+        let command = DriverCommand::Put {
             to: peer(0),
             from: local(&mut bytes),
             into,
             count: None,
-            token: Token(round),
+            token: CommandToken(round),
         };
         world.one_sided(0, command).unwrap();
         assert!(contents(&region) == bytes, "round {round}");
@@ -524,14 +525,14 @@ fn a_list_is_cut_off() {
         ..config
     });
     let mut bench = Bench::of(World::from_drivers(drivers), 2);
-    let Landing { into, count, .. } = bench.landing(1, 0, LEN, 3);
-    let put = |nth| Task {
-        when: bench.when(0, 1, nth),
-        and: Some(bench.when(0, 0, 1)),
-        then: Action::Put {
+    let PutLanding { into, count, .. } = bench.landing(1, 0, LEN, 3);
+    let put = |nth| TriggeredTask {
+        condition: bench.when(0, 1, nth),
+        second_condition: Some(bench.when(0, 0, 1)),
+        action: TaskAction::Put {
             to: peer(1),
             from: bench.part(0, 0, LEN),
-            target: Target::Known {
+            target: PutTarget::Known {
                 into,
                 count: Some(count),
             },
@@ -541,8 +542,8 @@ fn a_list_is_cut_off() {
     let puts: Vec<_> = (0..40).map(put).collect();
     bench.post(0, &puts, 1);
     bench.count(0, 0, 0, 1);
-    match bench.world.ended(0, Token(1)) {
-        Err(Failure::Transport(why)) => {
+    match bench.world.ended(0, CommandToken(1)) {
+        Err(CommandFailure::Transport(why)) => {
             let why = why.to_string();
             assert!(
                 why.contains("the first rail to this peer has failed"),
@@ -587,8 +588,8 @@ fn counts_by_failing(child: &Child, cut: usize) {
     });
     let mut bench = Bench::of(World::from_drivers(drivers), 2);
     post_puts(&mut bench, 0);
-    let (counter, token) = (bench.own(0, 1), Token(2));
-    let watch = Command::Watch {
+    let (counter, token) = (bench.own(0, 1), CommandToken(2));
+    let watch = DriverCommand::Watch {
         counter: &counter,
         threshold: PUTS,
         token,
@@ -618,8 +619,11 @@ fn counts_by_failing(child: &Child, cut: usize) {
         turn(&mut bench);
         bench.world.turn_others(0);
     }
-    let ended = bench.world.ended(0, Token(1));
-    assert!(matches!(ended, Err(Failure::Transport(_))), "{ended:?}");
+    let ended = bench.world.ended(0, CommandToken(1));
+    assert!(
+        matches!(ended, Err(CommandFailure::Transport(_))),
+        "{ended:?}"
+    );
     let told = |world: &World| world[0].heard.reached == [token];
     bench.world.until("a watch that was held back", told);
 }
@@ -630,13 +634,13 @@ const PUTS: u64 = 40;
 fn post_puts(bench: &mut Bench, rank: usize) {
     const LEN: usize = 20_000;
     let into = bench.landing(1 - rank, 0, LEN, 3).into;
-    let put = |_| Task {
-        when: bench.when(rank, 0, 1),
-        and: None,
-        then: Action::Put {
+    let put = |_| TriggeredTask {
+        condition: bench.when(rank, 0, 1),
+        second_condition: None,
+        action: TaskAction::Put {
             to: peer(1 - rank),
             from: bench.part(rank, 0, LEN),
-            target: Target::Known { into, count: None },
+            target: PutTarget::Known { into, count: None },
             done: Some(bench.own(rank, 1)),
         },
     };
@@ -708,12 +712,12 @@ fn all_rails_are_cut_off() {
     let mut bytes = vec![7; 16 << 20];
     let (_region, key) = pair.world[1].memory(bytes.len());
     for token in 0..3 {
-        let command = Command::Put {
+        let command = DriverCommand::Put {
             to: peer(1),
             from: local(&mut bytes),
             into: key,
             count: None,
-            token: Token(token),
+            token: CommandToken(token),
         };
         pair.world.post(0, command);
     }
@@ -723,6 +727,6 @@ fn all_rails_are_cut_off() {
         heard.completed.len() + heard.failed.len() == 3 && !heard.down.is_empty()
     });
     let heard = &pair.world[0].heard;
-    assert_eq!(heard.down, [(peer(1), Down::Failed)]);
+    assert_eq!(heard.down, [(peer(1), DownCause::Failed)]);
     assert!(!heard.failed.is_empty(), "what was it that arrived?");
 }

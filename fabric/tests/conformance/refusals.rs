@@ -13,8 +13,8 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Armed, Command, Down, Driver, Token},
-    memory::Region,
+    driver::{ArmResult, CommandToken, DownCause, Driver, DriverCommand},
+    memory::MemoryRegion,
     portals::{Portals, PortalsConfig},
 };
 
@@ -183,12 +183,12 @@ pub(crate) fn inherit_an_address() {
     );
     let mut world = World::from_drivers(vec![survivor]);
     for into in [to_region.slice(0, 64).unwrap(), to_bytes] {
-        let command = Command::Put {
+        let command = DriverCommand::Put {
             to: peer(1),
             from: local(&mut [7; 64]),
             into,
             count: None,
-            token: Token(1),
+            token: CommandToken(1),
         };
         assert!(world.one_sided(0, command).is_err(), "{into:?}");
     }
@@ -227,7 +227,7 @@ fn starve(drivers: Vec<Box<dyn Driver>>, count: usize, len: usize, times: usize)
         world.hears(1, count);
         world.settle();
         let armed = world[1].driver.arm();
-        assert_eq!(armed, Armed::Ready, "after {count} of {len}");
+        assert_eq!(armed, ArmResult::Ready, "after {count} of {len}");
         world[1].heard.messages.clear();
     }
     world.send(0, 1, b"waits", b"");
@@ -262,7 +262,7 @@ pub(crate) fn lose_what_peers_sent() {
             world[0].heard.down.len() == SENDERS
         });
         let heard = &world[0].heard;
-        assert!(heard.down.iter().all(|(_, how)| *how == Down::Failed));
+        assert!(heard.down.iter().all(|(_, how)| *how == DownCause::Failed));
         for from in 1..=SENDERS {
             let came = heard.from(from).map(|message| message.header[0]);
             assert!(
@@ -274,6 +274,6 @@ pub(crate) fn lose_what_peers_sent() {
 }
 
 /// Allocates memory until there are no more entries.
-fn all_entries(rank: &mut Rank) -> Vec<Region> {
+fn all_entries(rank: &mut Rank) -> Vec<MemoryRegion> {
     std::iter::from_fn(|| rank.driver.allocate(4096).ok()).collect()
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ripstop_fabric::driver::{Armed, Driver, WaitOn};
+use ripstop_fabric::driver::{ArmResult, Driver, WakeSource};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::Errno,
@@ -14,10 +14,10 @@ use rustix::{
 };
 
 /// Arms `driver`, and sleeps until an event or until `limit`.
-pub(crate) fn rest(driver: &mut dyn Driver, waits: &[WaitOn], limit: Duration) -> Rest {
+pub(crate) fn rest(driver: &mut dyn Driver, waits: &[WakeSource], limit: Duration) -> Rest {
     match driver.arm() {
-        Armed::Busy => Rest::Busy,
-        Armed::Ready => sleep(waits, limit),
+        ArmResult::Busy => Rest::Busy,
+        ArmResult::Ready => sleep(waits, limit),
     }
 }
 
@@ -33,13 +33,13 @@ pub(crate) enum Rest {
 }
 
 /// Sleeps on all of `waits` together.
-pub(crate) fn sleep(waits: &[WaitOn], limit: Duration) -> Rest {
+pub(crate) fn sleep(waits: &[WakeSource], limit: Duration) -> Rest {
     let mut fds = Vec::new();
     let mut words = Vec::new();
     for wait in waits {
         match wait {
-            WaitOn::Fd(fd) => fds.push(fd.as_fd()),
-            WaitOn::Futex { word, armed } => words.push((word.get(), *armed)),
+            WakeSource::Fd(fd) => fds.push(fd.as_fd()),
+            WakeSource::Futex { word, armed } => words.push((word.get(), *armed)),
             other => panic!("the tests cannot sleep on {other:?}"),
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ripstop_fabric::{
-    driver::{Command, Driver, Post},
+    driver::{Driver, DriverCommand, PostResult},
     portals::{PortalsConfig, PortalsCounters},
 };
 
@@ -50,13 +50,13 @@ impl Street {
     fn is_called(&mut self, count: u64, len: usize) {
         for number in 0..count {
             let message = message(7, number, 8, len);
-            let command = Command::Message {
+            let command = DriverCommand::Message {
                 to: peer(0),
                 header: &message.header,
                 body: &message.body,
             };
             // Without room the message is skipped.
-            let (Post::Posted | Post::Full(_)) = self.stranger[0].driver.post(command);
+            let (PostResult::Posted | PostResult::Full(_)) = self.stranger[0].driver.post(command);
             if number % 8 == 7 {
                 self.stranger.carry(0);
             }

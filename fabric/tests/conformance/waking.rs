@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ripstop_fabric::driver::{Armed, AtomicOp, Command, Token, WaitOn};
+use ripstop_fabric::driver::{ArmResult, AtomicOp, CommandToken, DriverCommand, WakeSource};
 
 use crate::{
     messages::fill,
@@ -18,7 +18,7 @@ pub(crate) fn arm_is_busy_when_something_came_since_the_last_progress(make: Make
     for round in 0..rounds {
         assert_eq!(
             world[1].driver.arm(),
-            Armed::Ready,
+            ArmResult::Ready,
             "nothing came, round {round}"
         );
         // In half of the rounds a turn disarms the rank, so that messages arrive both armed and not.
@@ -33,12 +33,12 @@ pub(crate) fn arm_is_busy_when_something_came_since_the_last_progress(make: Make
         }
         assert_eq!(
             world[1].driver.arm(),
-            Armed::Busy,
+            ArmResult::Busy,
             "a message came, round {round}"
         );
         assert_eq!(
             world[1].driver.arm(),
-            Armed::Busy,
+            ArmResult::Busy,
             "and is still there, round {round}"
         );
         world.hears(1, 1 + round as usize);
@@ -51,11 +51,11 @@ pub(crate) fn a_completion_that_was_not_handed_over_keeps_one_awake(make: Make) 
     world.meet();
     let (_region, key) = world[1].memory(4096);
     let at = key.slice(0, 8).unwrap();
-    let token = Token(5);
+    let token = CommandToken(5);
     world.settle();
     world.post(
         0,
-        Command::Atomic {
+        DriverCommand::Atomic {
             to: world[1].me,
             at,
             op: AtomicOp::Add(1),
@@ -80,8 +80,8 @@ pub(crate) fn what_ended_a_sleep_outlives_another_arming(make: Make) {
     let (to, op) = (world[1].me, AtomicOp::Add(1));
     let waits = world[0].driver.wait_on();
     for round in 0..20 {
-        let token = Token(round);
-        world.post(0, Command::Atomic { to, at, op, token });
+        let token = CommandToken(round);
+        world.post(0, DriverCommand::Atomic { to, at, op, token });
         // Arms repeatedly, without a turn in between.
         let guard = Guard::new();
         let mut rest = Rest::Woken;
@@ -103,7 +103,7 @@ pub(crate) fn an_idle_driver_sleeps(make: Make) {
     world.meet();
     for rank in 0..2 {
         let waits = world[rank].driver.wait_on();
-        assert_eq!(world[rank].driver.arm(), Armed::Ready);
+        assert_eq!(world[rank].driver.arm(), ArmResult::Ready);
         let rest = sleep(&waits, Duration::from_millis(30));
         assert_eq!(rest, Rest::TimedOut, "rank {rank} was woken for nothing");
         assert_eq!(world[rank].progress(), 0);
@@ -114,7 +114,7 @@ pub(crate) fn a_wake_up_is_over_after_the_next_turn(make: Make) {
     let mut world = World::new(make, 2);
     world.meet();
     for round in 0..20 {
-        assert_eq!(world[1].driver.arm(), Armed::Ready, "round {round}");
+        assert_eq!(world[1].driver.arm(), ArmResult::Ready, "round {round}");
         (0..3).for_each(|_| world.send(0, 1, b"three at once", b""));
         let waits = world[1].driver.wait_on();
         assert_eq!(
@@ -125,7 +125,7 @@ pub(crate) fn a_wake_up_is_over_after_the_next_turn(make: Make) {
         world.hears(1, 3);
         world.settle();
         world[1].heard.messages.clear();
-        assert_eq!(world[1].driver.arm(), Armed::Ready, "round {round}");
+        assert_eq!(world[1].driver.arm(), ArmResult::Ready, "round {round}");
         assert_eq!(
             sleep(&waits, Duration::from_millis(5)),
             Rest::TimedOut,
@@ -146,9 +146,9 @@ pub(crate) fn what_to_wait_on_does_not_change(make: Make) {
     assert_eq!(before, after);
 }
 
-fn name(wait: &WaitOn) -> String {
+fn name(wait: &WakeSource) -> String {
     match wait {
-        WaitOn::Futex { word, armed } => format!("{:p} {armed}", word.get()),
+        WakeSource::Futex { word, armed } => format!("{:p} {armed}", word.get()),
         other => format!("{other:?}"),
     }
 }

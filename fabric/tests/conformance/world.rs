@@ -8,12 +8,12 @@ use std::{
 
 use ripstop_fabric::{
     driver::{
-        Command, Down, Driver, Evidence, Failure, LocalRange, Payload, Peer, Post, Sink, TaskLists,
-        Token,
+        CommandFailure, CommandToken, DownCause, DownEvidence, Driver, DriverCommand, LocalRange,
+        PayloadView, PostResult, Sink, TaskLists, WorldRank,
     },
-    memory::{Region, RemoteRegion},
-    offload::Task,
-    random::Random,
+    memory::{MemoryRegion, RemoteRegion},
+    offload::TriggeredTask,
+    random::SeededRandom,
 };
 
 use crate::sleeper;
@@ -29,7 +29,7 @@ pub(crate) struct World {
 
 /// A rank, and what it received.
 pub(crate) struct Rank {
-    pub(crate) me: Peer,
+    pub(crate) me: WorldRank,
     pub(crate) driver: Box<dyn Driver>,
     pub(crate) heard: Heard,
 }
@@ -39,19 +39,19 @@ pub(crate) struct Rank {
 pub(crate) struct Heard {
     pub(crate) messages: Vec<Message>,
     /// Token and message index of each message that was placed in lent memory.
-    pub(crate) placed: Vec<(Token, usize)>,
-    pub(crate) returned: Vec<Token>,
-    pub(crate) completed: Vec<Token>,
-    pub(crate) fetched: Vec<(Token, u64)>,
-    pub(crate) failed: Vec<(Token, Failure)>,
-    pub(crate) reached: Vec<Token>,
-    pub(crate) triggered: Vec<Token>,
-    pub(crate) down: Vec<(Peer, Down)>,
+    pub(crate) placed: Vec<(CommandToken, usize)>,
+    pub(crate) returned: Vec<CommandToken>,
+    pub(crate) completed: Vec<CommandToken>,
+    pub(crate) fetched: Vec<(CommandToken, u64)>,
+    pub(crate) failed: Vec<(CommandToken, CommandFailure)>,
+    pub(crate) reached: Vec<CommandToken>,
+    pub(crate) triggered: Vec<CommandToken>,
+    pub(crate) down: Vec<(WorldRank, DownCause)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    pub(crate) from: Peer,
+    pub(crate) from: WorldRank,
     pub(crate) header: Vec<u8>,
     pub(crate) body: Vec<u8>,
 }
@@ -69,7 +69,7 @@ impl World {
 
     pub(crate) fn from_drivers(drivers: Vec<Box<dyn Driver>>) -> Self {
         let ranks = (0..)
-            .map(Peer)
+            .map(WorldRank)
             .zip(drivers)
             .map(|(me, driver)| Some(Rank::new(me, driver)));
         Self {
@@ -145,15 +145,15 @@ impl World {
         }
     }
 
-    pub(crate) fn post(&mut self, from: usize, mut command: Command<'_>) {
-        while let Post::Full(back) = self[from].driver.post(command) {
+    pub(crate) fn post(&mut self, from: usize, mut command: DriverCommand<'_>) {
+        while let PostResult::Full(back) = self[from].driver.post(command) {
             command = back;
             self.turn();
             self.guard.check("room for a command");
         }
     }
 
-    pub(crate) fn post_list(&mut self, rank: usize, tasks: &[Task], token: Token) {
+    pub(crate) fn post_list(&mut self, rank: usize, tasks: &[TriggeredTask], token: CommandToken) {
         while !self.lists(rank).post_list(tasks, token) {
             self.turn();
             self.guard.check("room for a list");
@@ -168,7 +168,7 @@ impl World {
     pub(crate) fn send(&mut self, from: usize, to: usize, header: &[u8], body: &[u8]) {
         self.post(
             from,
-            Command::Message {
+            DriverCommand::Message {
                 to: peer(to),
                 header,
                 body,
@@ -195,14 +195,14 @@ impl World {
     }
 
     /// Posts a one-sided command, and makes turns until it has ended.
-    pub(crate) fn one_sided(&mut self, from: usize, command: Command<'_>) -> Ended {
+    pub(crate) fn one_sided(&mut self, from: usize, command: DriverCommand<'_>) -> Ended {
         let token = token_of(&command);
         self.post(from, command);
         self.ended(from, token)
     }
 
     /// Makes turns until the command of `token` has ended.
-    pub(crate) fn ended(&mut self, rank: usize, token: Token) -> Ended {
+    pub(crate) fn ended(&mut self, rank: usize, token: CommandToken) -> Ended {
         loop {
             if let Some(ended) = self[rank].heard.take_ended(token) {
                 return ended;
@@ -248,7 +248,7 @@ impl IndexMut<usize> for World {
 }
 
 impl Rank {
-    pub(crate) fn post_list(&mut self, tasks: &[Task], token: Token) {
+    pub(crate) fn post_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) {
         let lists = self.driver.task_lists().unwrap();
         assert!(lists.post_list(tasks, token), "there is room");
     }
@@ -260,14 +260,14 @@ impl Rank {
     }
 
     /// Returns what the driver reports about the failure of a peer.
-    pub(crate) fn why_down(&mut self, peer: Peer) -> String {
+    pub(crate) fn why_down(&mut self, peer: WorldRank) -> String {
         match self.driver.evidence(peer) {
-            Evidence::Reported(why) => why,
+            DownEvidence::Reported(why) => why,
             evidence => panic!("{evidence:?}"),
         }
     }
 
-    pub(crate) fn new(me: Peer, driver: Box<dyn Driver>) -> Self {
+    pub(crate) fn new(me: WorldRank, driver: Box<dyn Driver>) -> Self {
         Self {
             me,
             driver,
@@ -292,14 +292,14 @@ impl Rank {
     }
 
     /// Posts like [`World::post`], for a rank alone on its thread.
-    pub(crate) fn post(&mut self, mut command: Command<'_>) {
+    pub(crate) fn post(&mut self, mut command: DriverCommand<'_>) {
         let guard = Guard::new();
         let waits = self.driver.wait_on();
         let mut idle = false;
         loop {
             command = match self.driver.post(command) {
-                Post::Posted => return,
-                Post::Full(back) => back,
+                PostResult::Posted => return,
+                PostResult::Full(back) => back,
             };
             // Try again after the last turn before sleeping, so that room which came before it is not missed.
             if idle {
@@ -311,7 +311,7 @@ impl Rank {
     }
 
     pub(crate) fn send(&mut self, to: usize, header: &[u8], body: &[u8]) {
-        self.post(Command::Message {
+        self.post(DriverCommand::Message {
             to: peer(to),
             header,
             body,
@@ -319,7 +319,7 @@ impl Rank {
     }
 
     /// Allocates a region, and returns it with a key to all of it.
-    pub(crate) fn memory(&mut self, len: usize) -> (Region, RemoteRegion) {
+    pub(crate) fn memory(&mut self, len: usize) -> (MemoryRegion, RemoteRegion) {
         let region = self.driver.allocate(len).expect("memory for a test");
         let key = self
             .driver
@@ -330,7 +330,7 @@ impl Rank {
 }
 
 impl Heard {
-    fn take_ended(&mut self, token: Token) -> Option<Ended> {
+    fn take_ended(&mut self, token: CommandToken) -> Option<Ended> {
         if let Some(at) = self.completed.iter().position(|done| *done == token) {
             self.completed.remove(at);
             return Some(Ok(None));
@@ -343,7 +343,7 @@ impl Heard {
     }
 
     /// Returns true if lent memory has come back, with a message or without.
-    pub(crate) fn has_ended(&self, token: Token) -> bool {
+    pub(crate) fn has_ended(&self, token: CommandToken) -> bool {
         self.returned.contains(&token) || self.placed.iter().any(|(placed, _)| *placed == token)
     }
 
@@ -355,10 +355,10 @@ impl Heard {
 }
 
 /// Result of a one-sided command: the old value if it was an atomic.
-pub(crate) type Ended = Result<Option<u64>, Failure>;
+pub(crate) type Ended = Result<Option<u64>, CommandFailure>;
 
 impl Sink for Heard {
-    fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>) {
+    fn message(&mut self, from: WorldRank, header: &[u8], body: PayloadView<'_>) {
         self.messages.push(Message {
             from,
             header: header.to_vec(),
@@ -366,36 +366,42 @@ impl Sink for Heard {
         });
     }
 
-    fn placed(&mut self, token: Token, from: Peer, header: &[u8], body: Payload<'_>) {
+    fn placed(
+        &mut self,
+        token: CommandToken,
+        from: WorldRank,
+        header: &[u8],
+        body: PayloadView<'_>,
+    ) {
         self.placed.push((token, self.messages.len()));
         self.message(from, header, body);
     }
 
-    fn returned(&mut self, token: Token) {
+    fn returned(&mut self, token: CommandToken) {
         self.returned.push(token);
     }
 
-    fn complete(&mut self, token: Token) {
+    fn complete(&mut self, token: CommandToken) {
         self.completed.push(token);
     }
 
-    fn fetched(&mut self, token: Token, old: u64) {
+    fn fetched(&mut self, token: CommandToken, old: u64) {
         self.fetched.push((token, old));
     }
 
-    fn failed(&mut self, token: Token, why: Failure) {
+    fn failed(&mut self, token: CommandToken, why: CommandFailure) {
         self.failed.push((token, why));
     }
 
-    fn reached(&mut self, token: Token) {
+    fn reached(&mut self, token: CommandToken) {
         self.reached.push(token);
     }
 
-    fn triggered(&mut self, token: Token) {
+    fn triggered(&mut self, token: CommandToken) {
         self.triggered.push(token);
     }
 
-    fn peer_down(&mut self, peer: Peer, why: Down) {
+    fn peer_down(&mut self, peer: WorldRank, why: DownCause) {
         self.down.push((peer, why));
     }
 }
@@ -421,20 +427,20 @@ impl Guard {
     }
 }
 
-pub(crate) fn peer(rank: usize) -> Peer {
-    Peer(u32::try_from(rank).unwrap())
+pub(crate) fn peer(rank: usize) -> WorldRank {
+    WorldRank(u32::try_from(rank).unwrap())
 }
 
 /// Returns bytes determined by a seed.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    Random::new(seed).fill(&mut bytes);
+    SeededRandom::new(seed).fill(&mut bytes);
     bytes
 }
 
 /// Returns all of a region as the local end of a command.
 #[expect(unsafe_code, reason = "names memory of the test")]
-pub(crate) fn all_of(region: &Region) -> LocalRange {
+pub(crate) fn all_of(region: &MemoryRegion) -> LocalRange {
     // SAFETY: the tests keep the region until their commands ended.
     unsafe { LocalRange::new(region.start(), region.len()) }
 }
@@ -446,17 +452,17 @@ pub(crate) fn local(bytes: &mut [u8]) -> LocalRange {
     unsafe { LocalRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
 }
 
-fn token_of(command: &Command<'_>) -> Token {
+fn token_of(command: &DriverCommand<'_>) -> CommandToken {
     match command {
-        Command::Put { token, .. } | Command::Get { token, .. } | Command::Atomic { token, .. } => {
-            *token
-        }
+        DriverCommand::Put { token, .. }
+        | DriverCommand::Get { token, .. }
+        | DriverCommand::Atomic { token, .. } => *token,
         other => panic!("{other:?} has no token"),
     }
 }
 
 /// Returns all bytes of a region.
-pub(crate) fn contents(region: &Region) -> Vec<u8> {
+pub(crate) fn contents(region: &MemoryRegion) -> Vec<u8> {
     let mut bytes = vec![0; region.len()];
     region.read(0, &mut bytes);
     bytes

@@ -6,7 +6,7 @@ use syn::{Error, ItemFn, Path, Result};
 
 use crate::options;
 
-pub(crate) fn main(options: &options::Main, function: &ItemFn) -> Result<TokenStream> {
+pub(crate) fn main(options: &options::MainOptions, function: &ItemFn) -> Result<TokenStream> {
     check(function, "#[ripstop::main] async fn main(world: Comm)")?;
     if function.sig.ident != "main" {
         return Err(Error::new_spanned(
@@ -27,7 +27,7 @@ pub(crate) fn main(options: &options::Main, function: &ItemFn) -> Result<TokenSt
     })
 }
 
-pub(crate) fn test(options: &options::Test, function: &ItemFn) -> Result<TokenStream> {
+pub(crate) fn test(options: &options::TestOptions, function: &ItemFn) -> Result<TokenStream> {
     check(
         function,
         "#[ripstop::test(ranks = 4)] async fn name(world: Comm)",
@@ -61,7 +61,7 @@ pub(crate) fn test(options: &options::Test, function: &ItemFn) -> Result<TokenSt
     })
 }
 
-pub(crate) fn sim(options: &options::Sim, function: &ItemFn) -> Result<TokenStream> {
+pub(crate) fn sim(options: &options::SimOptions, function: &ItemFn) -> Result<TokenStream> {
     check(
         function,
         "#[ripstop::sim(ranks = 64)] async fn name(world: Comm)",
@@ -70,7 +70,7 @@ pub(crate) fn sim(options: &options::Sim, function: &ItemFn) -> Result<TokenStre
     let (attributes, visibility, name) = (&function.attrs, &function.vis, &function.sig.ident);
     let inner = inner(function);
     let rank = rank_function(function, &private);
-    let options::Sim {
+    let options::SimOptions {
         ranks,
         fabric,
         faults,

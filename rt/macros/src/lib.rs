@@ -30,7 +30,8 @@ mod wire;
 pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
     let function = parse_macro_input!(item as ItemFn);
     finish(
-        options::Main::parse(options.into()).and_then(|options| entry::main(&options, &function)),
+        options::MainOptions::parse(options.into())
+            .and_then(|options| entry::main(&options, &function)),
     )
 }
 
@@ -56,7 +57,8 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     let function = parse_macro_input!(item as ItemFn);
     finish(
-        options::Test::parse(options.into()).and_then(|options| entry::test(&options, &function)),
+        options::TestOptions::parse(options.into())
+            .and_then(|options| entry::test(&options, &function)),
     )
 }
 
@@ -85,7 +87,10 @@ pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn sim(options: TokenStream, item: TokenStream) -> TokenStream {
     let function = parse_macro_input!(item as ItemFn);
-    finish(options::Sim::parse(options.into()).and_then(|options| entry::sim(&options, &function)))
+    finish(
+        options::SimOptions::parse(options.into())
+            .and_then(|options| entry::sim(&options, &function)),
+    )
 }
 
 /// Allows values of a struct to be sent in messages.

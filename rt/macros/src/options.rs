@@ -7,9 +7,9 @@ use syn::{
 };
 
 /// Path of the module that contains `__private`.
-pub(crate) struct Crate(Path);
+pub(crate) struct CratePath(Path);
 
-impl Crate {
+impl CratePath {
     fn facade() -> Self {
         Self(parse_quote!(::ripstop))
     }
@@ -26,16 +26,16 @@ impl Crate {
 }
 
 /// The options of `#[ripstop::main]`.
-pub(crate) struct Main {
-    pub(crate) krate: Crate,
+pub(crate) struct MainOptions {
+    pub(crate) krate: CratePath,
     /// True if the rank runs inside tokio.
     pub(crate) tokio: bool,
 }
 
-impl Main {
+impl MainOptions {
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
         let mut options = Self {
-            krate: Crate::facade(),
+            krate: CratePath::facade(),
             tokio: false,
         };
         let parser = syn::meta::parser(|meta| {
@@ -56,8 +56,8 @@ impl Main {
 }
 
 /// The options of `#[ripstop::test]`.
-pub(crate) struct Test {
-    pub(crate) krate: Crate,
+pub(crate) struct TestOptions {
+    pub(crate) krate: CratePath,
     pub(crate) ranks: usize,
     pub(crate) processes: bool,
     /// Time limit, in seconds.
@@ -66,10 +66,10 @@ pub(crate) struct Test {
     pub(crate) tokio: bool,
 }
 
-impl Test {
+impl TestOptions {
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
         let (mut krate, mut ranks, mut processes, mut timeout, mut tokio) =
-            (Crate::facade(), None, false, None, false);
+            (CratePath::facade(), None, false, None, false);
         let parser = syn::meta::parser(|meta| {
             if meta.path.is_ident("ranks") {
                 ranks = Some(positive(&meta, "ranks")?);
@@ -102,8 +102,8 @@ impl Test {
 }
 
 /// The options of `#[ripstop::sim]`.
-pub(crate) struct Sim {
-    pub(crate) krate: Crate,
+pub(crate) struct SimOptions {
+    pub(crate) krate: CratePath,
     pub(crate) ranks: u32,
     pub(crate) seed: Option<u64>,
     /// Name of a preset.
@@ -113,11 +113,11 @@ pub(crate) struct Sim {
     pub(crate) datagrams: bool,
 }
 
-impl Sim {
+impl SimOptions {
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
         let mut ranks = None;
         let mut options = Self {
-            krate: Crate::facade(),
+            krate: CratePath::facade(),
             ranks: 0,
             seed: None,
             fabric: "ideal".to_owned(),
@@ -153,8 +153,8 @@ impl Sim {
 }
 
 /// The options of `#[derive(Wire)]`.
-pub(crate) fn wire(attributes: &[Attribute]) -> Result<Crate> {
-    let mut krate = Crate::facade();
+pub(crate) fn wire(attributes: &[Attribute]) -> Result<CratePath> {
+    let mut krate = CratePath::facade();
     for attribute in attributes
         .iter()
         .filter(|attribute| attribute.path().is_ident("wire"))

@@ -4,7 +4,7 @@ use std::{fmt::Write, time::Duration};
 
 use ripstop_fabric::shm::{Board, PeerState};
 
-use super::{Arrival, Boot, BootError};
+use super::{ArrivalGuard, Boot, BootError};
 
 /// Returns the board of this rank's node. The node's lowest rank makes it and publishes its address. Takes one fence.
 /// This rank has arrived on the board when this returns.
@@ -23,7 +23,7 @@ pub fn meet(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
     let key = format!("ripstop-board-{leader}");
     let made = if boot.rank == leader {
         let board = Board::create_in_job(ranks, others).map_err(io)?;
-        let arrival = Arrival::new(&board, boot.on_node());
+        let arrival = ArrivalGuard::new(&board, boot.on_node());
         boot.exchange.put(&key, &board.address())?;
         Some((board, arrival))
     } else {
@@ -45,7 +45,7 @@ pub fn meet(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
         }
     })?;
     drop(meeting);
-    arrival.stay();
+    arrival.release();
     Ok(board)
 }
 
@@ -76,12 +76,12 @@ pub fn exchange(
     limit: Duration,
 ) -> Result<Vec<Vec<u8>>, BootError> {
     board.leave_note(boot.on_node(), mine);
-    hear(boot, board, limit)
+    collect_addresses(boot, board, limit)
 }
 
 /// Second half of [`exchange`]: this rank's address is already on the board, so the others need nothing more from this
 /// rank.
-pub(crate) fn hear(
+pub(crate) fn collect_addresses(
     boot: &mut Boot,
     board: &Board,
     limit: Duration,
@@ -125,7 +125,7 @@ fn gather(boot: &mut Boot) -> Result<Vec<Vec<u8>>, BootError> {
         let record = boot.exchange.get(leader, &key(leader))?.unwrap_or_default();
         let garbled = || BootError::Record {
             leader,
-            found: super::error::shown(&record),
+            found: super::error::printable(&record),
         };
         let read = read(&record, boot.size).ok_or_else(garbled)?;
         for (rank, address) in read {

@@ -2,42 +2,42 @@
 
 use ripstop_fabric::shm::Board;
 
-/// Guard of a rank's arrival on its node's board. If it is dropped before [`stay`](Self::stay), the rank counts as
+/// Guard of a rank's arrival on its node's board. If it is dropped before [`release`](Self::release), the rank counts as
 /// failed and the other ranks are notified, because nothing else notifies them while the process lives.
 #[derive(Debug)]
 #[must_use = "dropped, the rank has failed"]
-pub(crate) struct Arrival {
+pub(crate) struct ArrivalGuard {
     board: Board,
     place: u32,
     /// True if this rank has the place, and no other object reports how the rank ends.
     ours: bool,
 }
 
-impl Arrival {
+impl ArrivalGuard {
     /// Arrives at the board, in a place that no other rank has.
     pub(crate) fn new(board: &Board, place: u32) -> Self {
         let ours = board.arrive(place);
-        Self::known(board, place, ours)
+        Self::of_arrived(board, place, ours)
     }
 
     /// Creates a guard for a known arrival. `ours` is true if this rank has arrived, and no other rank in its place.
-    pub(crate) fn known(board: &Board, place: u32, ours: bool) -> Self {
+    pub(crate) fn of_arrived(board: &Board, place: u32, ours: bool) -> Self {
         let board = board.clone();
         Self { board, place, ours }
     }
 
     /// Returns a second guard. The rank counts as failed if either is dropped before it stays.
-    pub(crate) fn again(&self) -> Self {
-        Self::known(&self.board, self.place, self.ours)
+    pub(crate) fn second_guard(&self) -> Self {
+        Self::of_arrived(&self.board, self.place, self.ours)
     }
 
     /// Releases the guard. From here on, the rank's driver, or another guard, reports how the rank ends.
-    pub(crate) fn stay(mut self) {
+    pub(crate) fn release(mut self) {
         self.ours = false;
     }
 }
 
-impl Drop for Arrival {
+impl Drop for ArrivalGuard {
     fn drop(&mut self) {
         if self.ours {
             self.board.fail(self.place);

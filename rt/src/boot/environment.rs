@@ -62,16 +62,19 @@ impl Environment {
     /// Returns an error if the job found by `found` has one rank, and another launcher's variables say that there are
     /// more.
     pub(super) fn check_job_of_one(&self, found: &str) -> Result<(), BootError> {
-        self.check(Hint::is_of_ranks, &format!(" (and {found} knows of one)"))
+        self.check(
+            LauncherHint::is_of_ranks,
+            &format!(" (and {found} knows of one)"),
+        )
     }
 
-    fn check(&self, counts: fn(&Hint) -> bool, beside: &str) -> Result<(), BootError> {
+    fn check(&self, counts: fn(&LauncherHint) -> bool, beside: &str) -> Result<(), BootError> {
         let mut hints = HINTS.iter().filter(|hint| counts(hint));
         let found = hints.find_map(|hint| self.contradiction(hint, beside));
         found.map_or(Ok(()), Err)
     }
 
-    fn contradiction(&self, hint: &Hint, beside: &str) -> Option<BootError> {
+    fn contradiction(&self, hint: &LauncherHint, beside: &str) -> Option<BootError> {
         let value = self.get(hint.variable)?;
         let number: u64 = value.parse().ok()?;
         let ranks = if hint.is_rank {
@@ -101,13 +104,13 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
 }
 
 /// A variable with which a launcher announces the number of ranks, or that this is not rank 0.
-struct Hint {
+struct LauncherHint {
     variable: &'static str,
     launcher: &'static str,
     is_rank: bool,
 }
 
-impl Hint {
+impl LauncherHint {
     /// Returns true if only ranks have this variable. Other variables describe an allocation, or are set for the
     /// launchers' own processes on its nodes.
     fn is_of_ranks(&self) -> bool {
@@ -117,7 +120,7 @@ impl Hint {
     }
 }
 
-fn advice(ranks: u64, hint: &Hint) -> String {
+fn advice(ranks: u64, hint: &LauncherHint) -> String {
     let n = if hint.is_rank {
         "N".to_owned()
     } else {
@@ -143,16 +146,16 @@ fn advice(ranks: u64, hint: &Hint) -> String {
     )
 }
 
-const fn count(variable: &'static str, launcher: &'static str) -> Hint {
-    Hint {
+const fn count(variable: &'static str, launcher: &'static str) -> LauncherHint {
+    LauncherHint {
         variable,
         launcher,
         is_rank: false,
     }
 }
 
-const fn rank(variable: &'static str, launcher: &'static str) -> Hint {
-    Hint {
+const fn rank(variable: &'static str, launcher: &'static str) -> LauncherHint {
+    LauncherHint {
         variable,
         launcher,
         is_rank: true,
@@ -161,7 +164,7 @@ const fn rank(variable: &'static str, launcher: &'static str) -> Hint {
 
 /// Counts come before ranks, because the advice can then name the number. `SLURM_NTASKS` is last, because the others
 /// are set by programs that `srun` started.
-const HINTS: &[Hint] = &[
+const HINTS: &[LauncherHint] = &[
     count("OMPI_COMM_WORLD_SIZE", "Open MPI's launcher"),
     count(
         "PMI_SIZE",

@@ -131,7 +131,7 @@ impl BootError {
     pub(super) fn variable(name: &'static str, value: &str, expected: &str) -> Self {
         Self::Variable {
             name,
-            value: shown(value),
+            value: printable(value),
             expected: expected.to_owned(),
         }
     }
@@ -287,7 +287,7 @@ impl std::error::Error for BootError {
 }
 
 /// Returns foreign text that is safe to print: escaped, and shortened to fit a line.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     const SHOWN_MAX: usize = 120;
     let mut shown: String = text
         .chars()

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use super::report::{Leaving, Report};
+use super::report::{FailureReport, PeerDeparture};
 
 /// Exit code of a rank that ends because of a peer.
 pub const ENDED_BY_PEER: u8 = 75;
@@ -16,7 +16,7 @@ pub const ENDED_BY_PEER: u8 = 75;
 /// Everything known about the ranks of a job.
 #[derive(Debug)]
 pub struct Inquest {
-    ranks: Vec<Fate>,
+    ranks: Vec<RankFate>,
     /// Ranks that ended badly and were not yet reported to the user, in the order in which they ended.
     open: Vec<u32>,
     /// Number of reports so far.
@@ -24,10 +24,10 @@ pub struct Inquest {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Fate {
-    end: Option<End>,
+struct RankFate {
+    end: Option<RankEnd>,
     /// Blamed peers: number of the report, the peer, and how it left.
-    blames: Vec<(u64, u32, Leaving)>,
+    blames: Vec<(u64, u32, PeerDeparture)>,
     panicked: Option<(u64, String)>,
     gave_up: Option<String>,
     /// True once the failure of this rank was reported to the user.
@@ -37,7 +37,7 @@ struct Fate {
 /// How a rank ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "of those who start ranks")]
-pub enum End {
+pub enum RankEnd {
     /// With code 0 after leaving the job properly.
     Well,
     /// With code 0 but without leaving the job, so its peers consider it failed.
@@ -50,7 +50,7 @@ pub enum End {
     Killed,
 }
 
-impl End {
+impl RankEnd {
     fn is_bad(self) -> bool {
         matches!(self, Self::Code(_) | Self::Aborted | Self::Killed)
     }
@@ -59,7 +59,7 @@ impl End {
 /// Next action of the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "of those who start ranks")]
-pub enum Finding {
+pub enum InquestFinding {
     /// Nothing is wrong, or everything has been reported to the user.
     Nothing,
     /// This rank is the cause.
@@ -68,7 +68,7 @@ pub enum Finding {
     Follows(u32),
     /// Ranks ended because of this one, which has not ended yet. They report that it failed, or that it left early and
     /// so may still fail.
-    Awaits(u32, Leaving),
+    Awaits(u32, PeerDeparture),
     /// Ranks ended because of peers that they did not name.
     AwaitsAny,
 }
@@ -78,7 +78,7 @@ impl Inquest {
     #[must_use]
     pub fn new(ranks: u32) -> Self {
         Self {
-            ranks: vec![Fate::default(); ranks as usize],
+            ranks: vec![RankFate::default(); ranks as usize],
             open: Vec::new(),
             reports: 0,
         }
@@ -88,15 +88,15 @@ impl Inquest {
     ///
     /// # Errors
     /// Describes why the report makes no sense.
-    pub fn hear(&mut self, rank: u32, report: Report) -> Result<(), String> {
+    pub fn handle_report(&mut self, rank: u32, report: FailureReport) -> Result<(), String> {
         self.reports += 1;
         let (now, size) = (self.reports, self.ranks.len());
         let fate = &mut self.ranks[rank as usize];
         match report {
-            Report::Blames { rank: peer, .. } if peer as usize >= size => {
+            FailureReport::Blames { rank: peer, .. } if peer as usize >= size => {
                 return Err(format!("it blames rank {peer} of {size}"));
             }
-            Report::Blames { rank: peer, how } => {
+            FailureReport::Blames { rank: peer, how } => {
                 let is_known = fate
                     .blames
                     .iter()
@@ -106,15 +106,15 @@ impl Inquest {
                 }
             }
             // The end of a panic whose beginning may already have been reported.
-            Report::Panicked { at } if at.is_empty() && fate.panicked.is_some() => {}
-            Report::Panicked { at } => fate.panicked = Some((now, at)),
-            Report::GivesUp { why } => fate.gave_up = Some(why),
+            FailureReport::Panicked { at } if at.is_empty() && fate.panicked.is_some() => {}
+            FailureReport::Panicked { at } => fate.panicked = Some((now, at)),
+            FailureReport::GivesUp { why } => fate.gave_up = Some(why),
         }
         Ok(())
     }
 
     /// Records that a rank ended.
-    pub fn end(&mut self, rank: u32, end: End) {
+    pub fn end(&mut self, rank: u32, end: RankEnd) {
         self.ranks[rank as usize].end = Some(end);
         if end.is_bad() {
             self.open.push(rank);
@@ -123,32 +123,34 @@ impl Inquest {
 
     /// Returns the finding from everything known so far.
     #[must_use]
-    pub fn finding(&self) -> Finding {
+    pub fn finding(&self) -> InquestFinding {
         if self.open.is_empty() {
-            return Finding::Nothing;
+            return InquestFinding::Nothing;
         }
         if let Some(&cause) = self.open.iter().find(|&&rank| self.is_cause(rank)) {
-            return Finding::Cause(cause);
+            return InquestFinding::Cause(cause);
         }
         let mut awaited = self.open.iter().filter_map(|&rank| self.awaited(rank));
         let mut soonest = awaited.next();
         for (rank, how) in awaited {
-            if how == Leaving::Failed && soonest.is_none_or(|(_, how)| how == Leaving::Early) {
+            if how == PeerDeparture::Failed
+                && soonest.is_none_or(|(_, how)| how == PeerDeparture::Early)
+            {
                 soonest = Some((rank, how));
             }
         }
         if let Some((rank, how)) = soonest {
-            return Finding::Awaits(rank, how);
+            return InquestFinding::Awaits(rank, how);
         }
         if let Some(&rank) = self.open.iter().find(|&&rank| self.follows_told(rank)) {
-            return Finding::Follows(rank);
+            return InquestFinding::Follows(rank);
         }
         let all_ended = self.ranks.iter().all(|fate| fate.end.is_some());
         let named = self.open.iter().all(|&rank| !self.blames(rank).is_empty());
         if all_ended || named {
-            Finding::Cause(self.likeliest())
+            InquestFinding::Cause(self.likeliest())
         } else {
-            Finding::AwaitsAny
+            InquestFinding::AwaitsAny
         }
     }
 
@@ -179,7 +181,7 @@ impl Inquest {
 
     /// Records that the cause was reported. Returns the ranks that ended because of it so far, which need no report of
     /// their own.
-    pub fn tell(&mut self, cause: u32) -> Vec<u32> {
+    pub fn mark_reported(&mut self, cause: u32) -> Vec<u32> {
         self.close(cause);
         let mut followers = Vec::new();
         while let Some(&rank) = self.open.iter().find(|&&rank| {
@@ -220,51 +222,51 @@ impl Inquest {
 
     /// Returns how the rank ended.
     #[must_use]
-    pub fn end_of(&self, rank: u32) -> Option<End> {
+    pub fn end_of(&self, rank: u32) -> Option<RankEnd> {
         self.ranks[rank as usize].end
     }
 
     /// Returns true if the rank ended because of a peer, and not by a signal.
     #[must_use]
-    pub fn gave_in(&self, rank: u32) -> bool {
+    pub fn ended_over_peer(&self, rank: u32) -> bool {
         let fate = &self.ranks[rank as usize];
-        fate.gave_up.is_some() || fate.end == Some(End::Code(ENDED_BY_PEER))
+        fate.gave_up.is_some() || fate.end == Some(RankEnd::Code(ENDED_BY_PEER))
     }
 
-    fn blames(&self, rank: u32) -> &[(u64, u32, Leaving)] {
+    fn blames(&self, rank: u32) -> &[(u64, u32, PeerDeparture)] {
         &self.ranks[rank as usize].blames
     }
 
     fn has_failed(&self, rank: u32) -> bool {
         let end = self.ranks[rank as usize].end;
-        end.is_some_and(|end| end != End::Well)
+        end.is_some_and(|end| end != RankEnd::Well)
     }
 
     /// Returns true if the rank ended for a reason of its own.
     fn is_cause(&self, rank: u32) -> bool {
         let fate = &self.ranks[rank as usize];
-        if self.gave_in(rank) {
+        if self.ended_over_peer(rank) {
             return false;
         }
-        if fate.end == Some(End::Killed) {
+        if fate.end == Some(RankEnd::Killed) {
             return true; // Killed from outside, or by its own fault, whatever happened before.
         }
         let Some(&(blamed, ..)) = fate.blames.first() else {
             return true;
         };
         // A panic unwinds, and meanwhile other ranks may leave because of it. It ends with code 101, or in an abort.
-        let by_panic = matches!(fate.end, Some(End::Code(101) | End::Aborted));
+        let by_panic = matches!(fate.end, Some(RankEnd::Code(101) | RankEnd::Aborted));
         let panicked = fate.panicked.as_ref().map(|&(when, _)| when);
         by_panic && panicked.is_some_and(|panicked| panicked < blamed)
     }
 
     /// Returns the blamed peer that has not ended.
-    fn awaited(&self, rank: u32) -> Option<(u32, Leaving)> {
-        let lives = |&(_, peer, how): &(u64, u32, Leaving)| {
+    fn awaited(&self, rank: u32) -> Option<(u32, PeerDeparture)> {
+        let lives = |&(_, peer, how): &(u64, u32, PeerDeparture)| {
             let end = self.ranks[peer as usize].end;
             end.is_none().then_some((peer, how))
         };
-        let explained = |&(_, peer, _): &(u64, u32, Leaving)| self.has_failed(peer);
+        let explained = |&(_, peer, _): &(u64, u32, PeerDeparture)| self.has_failed(peer);
         let blames = self.blames(rank);
         if blames.iter().any(explained) {
             return None;
@@ -287,7 +289,7 @@ impl Inquest {
             }
         }
         let some_told = self.ranks.iter().any(|fate| fate.told);
-        some_told && self.blames(rank).is_empty() && self.gave_in(rank)
+        some_told && self.blames(rank).is_empty() && self.ended_over_peer(rank)
     }
 }
 
@@ -303,32 +305,35 @@ mod tests {
     }
 
     impl Inquest {
-        fn blame(&mut self, rank: u32, peer: u32, how: Leaving) {
-            self.hear(rank, Report::Blames { rank: peer, how }).unwrap();
+        fn blame(&mut self, rank: u32, peer: u32, how: PeerDeparture) {
+            self.handle_report(rank, FailureReport::Blames { rank: peer, how })
+                .unwrap();
         }
 
         fn panic(&mut self, rank: u32) {
             let at = "a.rs:1:2".to_owned();
-            self.hear(rank, Report::Panicked { at }).unwrap();
+            self.handle_report(rank, FailureReport::Panicked { at })
+                .unwrap();
         }
 
         fn give_up(&mut self, rank: u32) {
             let why = "recv".to_owned();
-            self.hear(rank, Report::GivesUp { why }).unwrap();
-            self.end(rank, End::Code(ENDED_BY_PEER));
+            self.handle_report(rank, FailureReport::GivesUp { why })
+                .unwrap();
+            self.end(rank, RankEnd::Code(ENDED_BY_PEER));
         }
     }
 
-    use Leaving::{Early, Failed};
+    use PeerDeparture::{Early, Failed};
 
     #[test]
     fn a_rank_that_blames_nobody_is_the_cause_at_once() {
         let mut job = job(3);
-        assert_eq!(job.finding(), Finding::Nothing);
-        job.end(1, End::Code(3));
-        assert_eq!(job.finding(), Finding::Cause(1));
-        assert_eq!(job.tell(1), []);
-        assert_eq!(job.finding(), Finding::Nothing);
+        assert_eq!(job.finding(), InquestFinding::Nothing);
+        job.end(1, RankEnd::Code(3));
+        assert_eq!(job.finding(), InquestFinding::Cause(1));
+        assert_eq!(job.mark_reported(1), []);
+        assert_eq!(job.finding(), InquestFinding::Nothing);
     }
 
     #[test]
@@ -336,11 +341,11 @@ mod tests {
         for code in [1, 75, 78, 101] {
             let mut job = job(3);
             job.blame(0, 1, Failed);
-            job.end(0, End::Code(code));
-            assert_eq!(job.finding(), Finding::Awaits(1, Failed), "{code}");
-            job.end(1, End::Killed);
-            assert_eq!(job.finding(), Finding::Cause(1), "{code}");
-            assert_eq!(job.tell(1), [0], "{code}");
+            job.end(0, RankEnd::Code(code));
+            assert_eq!(job.finding(), InquestFinding::Awaits(1, Failed), "{code}");
+            job.end(1, RankEnd::Killed);
+            assert_eq!(job.finding(), InquestFinding::Cause(1), "{code}");
+            assert_eq!(job.mark_reported(1), [0], "{code}");
         }
     }
 
@@ -349,27 +354,27 @@ mod tests {
         let mut job = job(4);
         job.blame(2, 0, Failed);
         job.blame(0, 1, Failed);
-        job.end(2, End::Code(1));
-        job.end(0, End::Code(1));
-        assert_eq!(job.finding(), Finding::Awaits(1, Failed));
-        job.end(1, End::Code(101));
-        assert_eq!(job.finding(), Finding::Cause(1));
-        assert_eq!(job.tell(1), [0, 2]);
+        job.end(2, RankEnd::Code(1));
+        job.end(0, RankEnd::Code(1));
+        assert_eq!(job.finding(), InquestFinding::Awaits(1, Failed));
+        job.end(1, RankEnd::Code(101));
+        assert_eq!(job.finding(), InquestFinding::Cause(1));
+        assert_eq!(job.mark_reported(1), [0, 2]);
         job.blame(3, 2, Failed);
-        job.end(3, End::Code(1));
-        assert_eq!(job.finding(), Finding::Follows(3));
+        job.end(3, RankEnd::Code(1));
+        assert_eq!(job.finding(), InquestFinding::Follows(3));
     }
 
     #[test]
     fn who_gives_up_without_a_name_waits_for_any() {
         let mut job = job(3);
         job.give_up(0);
-        assert_eq!(job.finding(), Finding::AwaitsAny);
-        job.end(2, End::Code(4));
-        assert_eq!(job.finding(), Finding::Cause(2));
-        assert_eq!(job.tell(2), [0]);
+        assert_eq!(job.finding(), InquestFinding::AwaitsAny);
+        job.end(2, RankEnd::Code(4));
+        assert_eq!(job.finding(), InquestFinding::Cause(2));
+        assert_eq!(job.mark_reported(2), [0]);
         job.give_up(1);
-        assert_eq!(job.finding(), Finding::Follows(1));
+        assert_eq!(job.finding(), InquestFinding::Follows(1));
     }
 
     #[test]
@@ -377,9 +382,9 @@ mod tests {
         let mut job = job(2);
         job.blame(0, 1, Early);
         job.give_up(0);
-        assert_eq!(job.finding(), Finding::Awaits(1, Early));
-        job.end(1, End::Well);
-        assert_eq!(job.finding(), Finding::Cause(0));
+        assert_eq!(job.finding(), InquestFinding::Awaits(1, Early));
+        job.end(1, RankEnd::Well);
+        assert_eq!(job.finding(), InquestFinding::Cause(0));
     }
 
     #[test]
@@ -387,9 +392,9 @@ mod tests {
         let mut job = job(2);
         job.blame(0, 1, Failed);
         job.give_up(0);
-        job.end(1, End::Unclosed);
-        assert_eq!(job.finding(), Finding::Cause(1));
-        assert_eq!(job.tell(1), [0]);
+        job.end(1, RankEnd::Unclosed);
+        assert_eq!(job.finding(), InquestFinding::Cause(1));
+        assert_eq!(job.mark_reported(1), [0]);
     }
 
     #[test]
@@ -397,16 +402,16 @@ mod tests {
         let mut job = job(2);
         job.panic(1);
         job.blame(0, 1, Failed);
-        job.end(0, End::Code(75));
+        job.end(0, RankEnd::Code(75));
         job.blame(1, 0, Failed);
-        job.end(1, End::Code(101));
-        assert_eq!(job.finding(), Finding::Cause(1));
+        job.end(1, RankEnd::Code(101));
+        assert_eq!(job.finding(), InquestFinding::Cause(1));
         let mut job = Inquest::new(3);
         job.panic(0); // The panic was caught.
         job.blame(0, 1, Failed);
         job.panic(0);
-        job.end(0, End::Code(101));
-        assert_eq!(job.finding(), Finding::Awaits(1, Failed));
+        job.end(0, RankEnd::Code(101));
+        assert_eq!(job.finding(), InquestFinding::Awaits(1, Failed));
     }
 
     #[test]
@@ -414,20 +419,23 @@ mod tests {
         let mut job = job(2);
         job.blame(0, 1, Early);
         job.blame(1, 0, Failed);
-        job.end(0, End::Code(75));
-        job.end(1, End::Code(1));
-        assert_eq!(job.finding(), Finding::Cause(1));
-        assert_eq!(job.tell(1), [0]);
+        job.end(0, RankEnd::Code(75));
+        job.end(1, RankEnd::Code(1));
+        assert_eq!(job.finding(), InquestFinding::Cause(1));
+        assert_eq!(job.mark_reported(1), [0]);
     }
 
     #[test]
     fn a_rank_that_does_not_exist_cannot_be_blamed_and_nobody_blames_itself() {
         let mut job = job(2);
         let how = Failed;
-        assert!(job.hear(0, Report::Blames { rank: 2, how }).is_err());
+        assert!(
+            job.handle_report(0, FailureReport::Blames { rank: 2, how })
+                .is_err()
+        );
         job.blame(0, 0, Failed);
-        job.end(0, End::Code(1));
-        assert_eq!(job.finding(), Finding::Cause(0));
+        job.end(0, RankEnd::Code(1));
+        assert_eq!(job.finding(), InquestFinding::Cause(0));
     }
 
     #[test]
@@ -446,19 +454,19 @@ mod tests {
                     0 => job.panic(rank),
                     1 => job.blame(rank, any(5), Failed),
                     2 => job.blame(rank, any(5), Early),
-                    3 => job.end(rank, End::Code(u8::try_from(any(3) * 37 + 1).unwrap())),
-                    4 => job.end(rank, End::Aborted),
-                    _ => job.end(rank, End::Well),
+                    3 => job.end(rank, RankEnd::Code(u8::try_from(any(3) * 37 + 1).unwrap())),
+                    4 => job.end(rank, RankEnd::Aborted),
+                    _ => job.end(rank, RankEnd::Well),
                 }
                 left.retain(|&rank| job.end_of(rank).is_none());
-                while let Finding::Cause(rank) = job.finding() {
-                    job.tell(rank);
+                while let InquestFinding::Cause(rank) = job.finding() {
+                    job.mark_reported(rank);
                 }
             }
-            while let Finding::Cause(rank) | Finding::Follows(rank) = job.finding() {
-                job.tell(rank);
+            while let InquestFinding::Cause(rank) | InquestFinding::Follows(rank) = job.finding() {
+                job.mark_reported(rank);
             }
-            assert_eq!(job.finding(), Finding::Nothing, "all have ended");
+            assert_eq!(job.finding(), InquestFinding::Nothing, "all have ended");
         }
     }
 }

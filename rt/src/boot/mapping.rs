@@ -27,7 +27,7 @@ pub(super) fn node_of(rank: u32, size: u32, mapping: &str) -> Result<Node, Strin
     Ok(Node { ranks, each, most })
 }
 
-fn most_on_a_node(blocks: &[Block], size: u32) -> u32 {
+fn most_on_a_node(blocks: &[MappingBlock], size: u32) -> u32 {
     let mut nodes = BTreeMap::new();
     for place in places(blocks, size) {
         *nodes.entry(place.node).or_insert(0) += place.end - place.first;
@@ -37,7 +37,7 @@ fn most_on_a_node(blocks: &[Block], size: u32) -> u32 {
 
 /// Returns the number of consecutive ranks on each node, if all nodes have the same number; the last node may have
 /// fewer.
-fn in_a_row(blocks: &[Block], size: u32) -> Option<u32> {
+fn in_a_row(blocks: &[MappingBlock], size: u32) -> Option<u32> {
     let mut all = places(blocks, size).peekable();
     let each = all.peek().map(|place| place.end - place.first)?;
     let mut next = None;
@@ -54,26 +54,26 @@ fn in_a_row(blocks: &[Block], size: u32) -> Option<u32> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Block {
+struct MappingBlock {
     node: u32,
     nodes: u32,
     ranks_each: u32,
 }
 
 /// The ranks `first..end`, which are on `node`.
-struct Place {
+struct MappedRanks {
     node: u32,
     first: u32,
     end: u32,
 }
 
-impl Place {
+impl MappedRanks {
     fn contains(&self, rank: u32) -> bool {
         (self.first..self.end).contains(&rank)
     }
 }
 
-fn parse(mapping: &str) -> Result<Vec<Block>, String> {
+fn parse(mapping: &str) -> Result<Vec<MappingBlock>, String> {
     let mut rest = mapping
         .trim()
         .strip_prefix("(vector")
@@ -93,14 +93,14 @@ fn parse(mapping: &str) -> Result<Vec<Block>, String> {
 
 /// Parses a block. A block without ranks places nothing and is dropped, so that iterating over the others always makes
 /// progress.
-fn parse_block(numbers: &str) -> Result<Option<Block>, String> {
+fn parse_block(numbers: &str) -> Result<Option<MappingBlock>, String> {
     let numbers: Vec<u32> = numbers
         .split(',')
         .map(|number| {
             number
                 .trim()
                 .parse()
-                .map_err(|_| format!("{:?} is not a number", super::error::shown(number)))
+                .map_err(|_| format!("{:?} is not a number", super::error::printable(number)))
         })
         .collect::<Result<_, _>>()?;
     let &[node, nodes, ranks_each] = numbers.as_slice() else {
@@ -108,7 +108,7 @@ fn parse_block(numbers: &str) -> Result<Option<Block>, String> {
     };
     node.checked_add(nodes)
         .ok_or("a node number is too large")?;
-    Ok((nodes > 0 && ranks_each > 0).then_some(Block {
+    Ok((nodes > 0 && ranks_each > 0).then_some(MappingBlock {
         node,
         nodes,
         ranks_each,
@@ -116,14 +116,14 @@ fn parse_block(numbers: &str) -> Result<Option<Block>, String> {
 }
 
 /// Iterates over the nodes in the order in which they receive ranks, until all `size` ranks are placed.
-fn places(blocks: &[Block], size: u32) -> impl Iterator<Item = Place> + '_ {
+fn places(blocks: &[MappingBlock], size: u32) -> impl Iterator<Item = MappedRanks> + '_ {
     let turns = blocks.iter().flat_map(|block| {
         (block.node..block.node + block.nodes).map(|node| (node, block.ranks_each))
     });
     turns.cycle().scan(0, move |next: &mut u32, (node, ranks)| {
         let first = *next;
         *next = first.saturating_add(ranks).min(size);
-        (first < size).then_some(Place {
+        (first < size).then_some(MappedRanks {
             node,
             first,
             end: *next,

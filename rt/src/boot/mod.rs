@@ -15,9 +15,9 @@ mod mapping;
 mod pmi1;
 mod pmix;
 pub(crate) mod report;
+mod shared_exchange;
 mod singleton;
 mod threads;
-mod shared_exchange;
 pub mod wire;
 
 use std::{
@@ -25,15 +25,15 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-pub(crate) use addresses::hear;
+pub(crate) use addresses::collect_addresses;
 pub use addresses::{exchange, meet};
-pub(crate) use arrival::Arrival;
+pub(crate) use arrival::ArrivalGuard;
 pub use environment::Environment;
 pub use error::BootError;
 pub(crate) use pmi1::own_stream;
-use report::Reporter;
+use report::FailureReporter;
+use shared_exchange::SharedExchange;
 pub use threads::threads;
-use shared_exchange::Turns;
 
 /// A rank that knows its place in its job.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ pub struct Boot {
 
 impl Boot {
     /// Splits the boot handle in two that share one exchange; calls are serialized.
-    pub(crate) fn twice(self) -> (Self, Self) {
-        let turns = Turns(Arc::new(Mutex::new(self.exchange)));
+    pub(crate) fn share_exchange(self) -> (Self, Self) {
+        let turns = SharedExchange(Arc::new(Mutex::new(self.exchange)));
         let (rank, size, node, found) = (self.rank, self.size, self.node.clone(), self.found);
         let other = Self {
             rank,
@@ -146,7 +146,7 @@ pub trait Exchange: Send + Debug {
     /// Returns the connection on which this rank reports lost peers and panics; `None` if the launcher does not accept
     /// reports.
     #[doc(hidden)]
-    fn reporter(&self) -> Option<Reporter> {
+    fn reporter(&self) -> Option<FailureReporter> {
         None
     }
 
@@ -189,10 +189,10 @@ pub fn discover(environment: &Environment) -> Result<Boot, BootError> {
 }
 
 fn find(environment: &Environment) -> Result<Boot, BootError> {
-    let boot = match Family::of(environment) {
-        Family::Pmi1 => pmi1::join(environment)?,
-        Family::Pmix => pmix::join(environment)?,
-        Family::None => {
+    let boot = match LauncherProtocol::of(environment) {
+        LauncherProtocol::Pmi1 => pmi1::join(environment)?,
+        LauncherProtocol::Pmix => pmix::join(environment)?,
+        LauncherProtocol::None => {
             environment.check_alone()?;
             return Ok(singleton::boot());
         }
@@ -205,13 +205,13 @@ fn find(environment: &Environment) -> Result<Boot, BootError> {
 
 /// Protocol of the launcher that started this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
+enum LauncherProtocol {
     Pmi1,
     Pmix,
     None,
 }
 
-impl Family {
+impl LauncherProtocol {
     /// Returns the protocol of the inner launcher.
     ///
     /// Below two nested launchers, variables of both are set. A PMI-1 connection reaches only processes that its
@@ -251,7 +251,7 @@ fn check_key(key: &str) -> Result<(), BootError> {
         Ok(())
     } else {
         Err(BootError::Key {
-            key: error::shown(key),
+            key: error::printable(key),
         })
     }
 }

@@ -16,13 +16,13 @@ use super::wire::{self, Line};
 /// One report. It is never answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Report {
+pub enum FailureReport {
     /// Operations of this rank ended in an error because of a peer.
     Blames {
         /// The peer's rank in the world.
         rank: u32,
         /// How the peer left.
-        how: Leaving,
+        how: PeerDeparture,
     },
     /// A thread of this rank panicked. The panic may be caught.
     Panicked {
@@ -39,14 +39,14 @@ pub enum Report {
 /// How a peer left, as far as others see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(clippy::exhaustive_enums, reason = "there is no third way")]
-pub enum Leaving {
+pub enum PeerDeparture {
     /// The peer failed.
     Failed,
     /// The peer closed its runtime, dropped a communicator or gave a collective up, perhaps because of its own error.
     Early,
 }
 
-impl Report {
+impl FailureReport {
     /// Returns the report as a line.
     #[must_use]
     pub fn line(&self) -> String {
@@ -54,8 +54,8 @@ impl Report {
             Self::Blames { rank, how } => {
                 let rank = rank.to_string();
                 let how = match how {
-                    Leaving::Failed => FAILED,
-                    Leaving::Early => EARLY,
+                    PeerDeparture::Failed => FAILED,
+                    PeerDeparture::Early => EARLY,
                 };
                 wire::line(BLAMES, &[("rank", &rank), ("how", how)])
             }
@@ -69,7 +69,7 @@ impl Report {
     /// # Errors
     /// The report is malformed. The error says what is wrong with it.
     #[must_use]
-    pub fn read(line: Line<'_>) -> Option<Result<Self, &'static str>> {
+    pub fn parse(line: Line<'_>) -> Option<Result<Self, &'static str>> {
         let text = |name| {
             let bytes = line.attribute(name).and_then(wire::unhex);
             String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
@@ -78,11 +78,11 @@ impl Report {
             BLAMES => match (line.number("rank"), line.attribute("how")) {
                 (Some(rank), Some(FAILED)) => Ok(Self::Blames {
                     rank,
-                    how: Leaving::Failed,
+                    how: PeerDeparture::Failed,
                 }),
                 (Some(rank), Some(EARLY)) => Ok(Self::Blames {
                     rank,
-                    how: Leaving::Early,
+                    how: PeerDeparture::Early,
                 }),
                 _ => Err("it blames no rank"),
             },
@@ -95,32 +95,32 @@ impl Report {
 
 /// Sends reports. All clones send to the same listener.
 #[derive(Clone)]
-pub struct Reporter(Arc<Inner>);
+pub struct FailureReporter(Arc<ReporterState>);
 
-struct Inner {
-    way: Way,
+struct ReporterState {
+    way: ReportChannel,
     /// Peers already blamed. Each is blamed once for each way to leave.
-    blamed: Mutex<BTreeSet<(u32, Leaving)>>,
+    blamed: Mutex<BTreeSet<(u32, PeerDeparture)>>,
 }
 
-enum Way {
+enum ReportChannel {
     Socket(OwnedFd),
-    Thread(u32, mpsc::Sender<(u32, Report)>),
+    Thread(u32, mpsc::Sender<(u32, FailureReport)>),
 }
 
-impl Reporter {
+impl FailureReporter {
     /// Sends lines over this socket.
     pub(crate) fn socket(socket: OwnedFd) -> Self {
-        Self::new(Way::Socket(socket))
+        Self::new(ReportChannel::Socket(socket))
     }
 
     /// Sends values, as this rank, to another thread of the process.
-    pub(crate) fn thread(rank: u32, listener: mpsc::Sender<(u32, Report)>) -> Self {
-        Self::new(Way::Thread(rank, listener))
+    pub(crate) fn thread(rank: u32, listener: mpsc::Sender<(u32, FailureReport)>) -> Self {
+        Self::new(ReportChannel::Thread(rank, listener))
     }
 
-    fn new(way: Way) -> Self {
-        Self(Arc::new(Inner {
+    fn new(way: ReportChannel) -> Self {
+        Self(Arc::new(ReporterState {
             way,
             blamed: Mutex::default(),
         }))
@@ -128,30 +128,30 @@ impl Reporter {
 
     /// Reports that operations failed because of the peer `rank`.
     #[cold]
-    pub(crate) fn blame(&self, rank: u32, how: Leaving) {
+    pub(crate) fn blame(&self, rank: u32, how: PeerDeparture) {
         let mut blamed = self.0.blamed.lock().unwrap_or_else(PoisonError::into_inner);
         if blamed.insert((rank, how)) {
             drop(blamed);
-            self.say(Report::Blames { rank, how });
+            self.send_report(FailureReport::Blames { rank, how });
         }
     }
 
     /// Sends a report without waiting. Returns true if it was sent, and false if there was no room because the listener does not
     /// read, or if the listener has ended.
     #[cold]
-    pub(crate) fn say(&self, report: Report) -> bool {
+    pub(crate) fn send_report(&self, report: FailureReport) -> bool {
         match &self.0.way {
-            Way::Socket(socket) => {
+            ReportChannel::Socket(socket) => {
                 let line = report.line();
                 let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
                 send(socket, line.as_bytes(), flags) == Ok(line.len())
             }
-            Way::Thread(rank, listener) => listener.send((*rank, report)).is_ok(),
+            ReportChannel::Thread(rank, listener) => listener.send((*rank, report)).is_ok(),
         }
     }
 }
 
-impl fmt::Debug for Reporter {
+impl fmt::Debug for FailureReporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Reporter")
     }
@@ -170,42 +170,42 @@ mod tests {
     #[test]
     fn a_report_is_read_as_it_was_written() {
         for report in [
-            Report::Blames {
+            FailureReport::Blames {
                 rank: 3,
-                how: Leaving::Failed,
+                how: PeerDeparture::Failed,
             },
-            Report::Blames {
+            FailureReport::Blames {
                 rank: 0,
-                how: Leaving::Early,
+                how: PeerDeparture::Early,
             },
-            Report::Panicked {
+            FailureReport::Panicked {
                 at: "src/a b.rs:3:5".to_owned(),
             },
-            Report::GivesUp {
+            FailureReport::GivesUp {
                 why: "recv: rank 1 failed; ü\n".to_owned(),
             },
         ] {
             let line = report.line();
             assert!(line.len() <= wire::REQUEST_MAX && line.ends_with('\n'));
-            let read = Report::read(Line::parse(line.as_bytes()).unwrap());
+            let read = FailureReport::parse(Line::parse(line.as_bytes()).unwrap());
             assert_eq!(read, Some(Ok(report)));
         }
     }
 
     #[test]
     fn a_report_fits_a_request_however_long_it_is_and_nonsense_is_refused() {
-        let long = Report::GivesUp {
+        let long = FailureReport::GivesUp {
             why: "ü".repeat(4000),
         };
         assert!(long.line().len() <= wire::REQUEST_MAX);
-        let read = |line: &str| Report::read(Line::parse(line.as_bytes()).unwrap());
+        let read = |line: &str| FailureReport::parse(Line::parse(line.as_bytes()).unwrap());
         assert!(matches!(read("cmd=blames"), Some(Err(_))));
         assert!(matches!(
             read("cmd=blames rank=-1 how=failed"),
             Some(Err(_))
         ));
         assert!(matches!(read("cmd=blames rank=1 how=x"), Some(Err(_))));
-        let nothing = Report::Panicked { at: String::new() };
+        let nothing = FailureReport::Panicked { at: String::new() };
         assert_eq!(read("cmd=panicked at=0xé"), Some(Ok(nothing)));
         assert_eq!(read("cmd=put key=a"), None);
     }
@@ -213,9 +213,9 @@ mod tests {
     #[test]
     fn a_peer_is_blamed_once() {
         let (listener, heard) = mpsc::channel();
-        let reporter = Reporter::thread(2, listener);
+        let reporter = FailureReporter::thread(2, listener);
         for _ in 0..3 {
-            reporter.blame(1, Leaving::Failed);
+            reporter.blame(1, PeerDeparture::Failed);
         }
         drop(reporter);
         assert_eq!(heard.iter().count(), 1);

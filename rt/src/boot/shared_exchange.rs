@@ -2,19 +2,19 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{BootError, Exchange, Reporter};
+use super::{BootError, Exchange, FailureReporter};
 
 #[derive(Clone, Debug)]
-pub(super) struct Turns(pub(super) Arc<Mutex<Box<dyn Exchange>>>);
+pub(super) struct SharedExchange(pub(super) Arc<Mutex<Box<dyn Exchange>>>);
 
-impl Turns {
+impl SharedExchange {
     /// Locks the exchange. A panic of another user leaves it in the same state as an error, so poisoning is ignored.
     fn turn(&self) -> MutexGuard<'_, Box<dyn Exchange>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Exchange for Turns {
+impl Exchange for SharedExchange {
     fn put(&mut self, key: &str, value: &str) -> Result<(), BootError> {
         self.turn().put(key, value)
     }
@@ -31,7 +31,7 @@ impl Exchange for Turns {
         self.turn().settle()
     }
 
-    fn reporter(&self) -> Option<Reporter> {
+    fn reporter(&self) -> Option<FailureReporter> {
         self.turn().reporter()
     }
 

@@ -9,19 +9,19 @@ pub(super) fn boot() -> Boot {
         rank: 0,
         size: 1,
         node: Node::only(1),
-        exchange: Box::new(Singleton::default()),
+        exchange: Box::new(SingletonExchange::default()),
         found: "singleton",
     }
 }
 
 #[derive(Debug, Default)]
-struct Singleton {
+struct SingletonExchange {
     staged: BTreeMap<String, String>,
     published: BTreeMap<String, String>,
     over: bool,
 }
 
-impl Singleton {
+impl SingletonExchange {
     fn check_open(&self) -> Result<(), BootError> {
         if self.over {
             Err(BootError::Over)
@@ -31,7 +31,7 @@ impl Singleton {
     }
 }
 
-impl Exchange for Singleton {
+impl Exchange for SingletonExchange {
     fn put(&mut self, key: &str, value: &str) -> Result<(), BootError> {
         self.check_open()?;
         check_key(key)?;

@@ -51,10 +51,14 @@ fn a_job_that_would_fall_apart_into_single_ranks_is_an_error_with_the_command() 
 fn a_connection_of_pmi_1_that_is_closed_leaves_the_ranks_to_pmix() {
     let pmix = [("PMIX_NAMESPACE", "job"), ("PMIX_RANK", "0")];
     let closed = [("PMI_FD", "1000000"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
-    let of = |variables: &[(&str, &str)]| Family::of(&environment(variables));
-    assert_eq!(of(&[&pmix[..], &closed].concat()), Family::Pmix);
-    assert_eq!(of(&closed), Family::Pmi1, "to say what is wrong with it");
-    assert_eq!(of(&pmix[1..]), Family::None);
+    let of = |variables: &[(&str, &str)]| LauncherProtocol::of(&environment(variables));
+    assert_eq!(of(&[&pmix[..], &closed].concat()), LauncherProtocol::Pmix);
+    assert_eq!(
+        of(&closed),
+        LauncherProtocol::Pmi1,
+        "to say what is wrong with it"
+    );
+    assert_eq!(of(&pmix[1..]), LauncherProtocol::None);
 }
 
 #[test]

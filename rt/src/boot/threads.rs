@@ -10,7 +10,7 @@ use super::{Boot, BootError, Exchange, Node, check_key, check_value};
 /// If a rank is dropped, finalized or aborted, the fences of the others fail instead of waiting forever.
 #[must_use]
 pub fn threads(size: u32) -> Vec<Boot> {
-    let job = Arc::new(Job {
+    let job = Arc::new(ThreadJob {
         size,
         table: Mutex::default(),
         turned: Condvar::new(),
@@ -20,7 +20,7 @@ pub fn threads(size: u32) -> Vec<Boot> {
         rank,
         size,
         node: node.clone(),
-        exchange: Box::new(Thread {
+        exchange: Box::new(ThreadExchange {
             job: Arc::clone(&job),
             rank,
             over: false,
@@ -31,37 +31,37 @@ pub fn threads(size: u32) -> Vec<Boot> {
 }
 
 #[derive(Debug)]
-struct Thread {
-    job: Arc<Job>,
+struct ThreadExchange {
+    job: Arc<ThreadJob>,
     rank: u32,
     over: bool,
 }
 
 #[derive(Debug)]
-struct Job {
+struct ThreadJob {
     size: u32,
-    table: Mutex<Table>,
+    table: Mutex<ExchangeTable>,
     turned: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ExchangeTable {
     staged: BTreeMap<String, String>,
     published: BTreeMap<String, String>,
     /// Ranks that wait in the fence of this `turn`.
     waiting: u32,
     turn: u64,
-    end: Option<End>,
+    end: Option<ThreadJobEnd>,
 }
 
 /// Reason why no further fence can complete.
 #[derive(Clone, Debug)]
-enum End {
+enum ThreadJobEnd {
     Left { rank: u32 },
     Aborted { rank: u32, code: i32, why: String },
 }
 
-impl Exchange for Thread {
+impl Exchange for ThreadExchange {
     fn put(&mut self, key: &str, value: &str) -> Result<(), BootError> {
         check_key(key)?;
         check_value(key, value)?;
@@ -102,7 +102,7 @@ impl Exchange for Thread {
     }
 
     fn abort(&mut self, code: i32, why: &str) {
-        self.leave(End::Aborted {
+        self.leave(ThreadJobEnd::Aborted {
             rank: self.rank,
             code,
             why: why.to_owned(),
@@ -110,13 +110,13 @@ impl Exchange for Thread {
     }
 
     fn finalize(&mut self) -> Result<(), BootError> {
-        self.leave(End::Left { rank: self.rank });
+        self.leave(ThreadJobEnd::Left { rank: self.rank });
         Ok(())
     }
 }
 
-impl Thread {
-    fn table(&self) -> Result<MutexGuard<'_, Table>, BootError> {
+impl ThreadExchange {
+    fn table(&self) -> Result<MutexGuard<'_, ExchangeTable>, BootError> {
         if self.over {
             Err(BootError::Over)
         } else {
@@ -124,7 +124,7 @@ impl Thread {
         }
     }
 
-    fn leave(&mut self, end: End) {
+    fn leave(&mut self, end: ThreadJobEnd) {
         if !std::mem::replace(&mut self.over, true) {
             self.job.lock().end.get_or_insert(end);
             self.job.turned.notify_all();
@@ -132,21 +132,21 @@ impl Thread {
     }
 }
 
-impl Drop for Thread {
+impl Drop for ThreadExchange {
     fn drop(&mut self) {
-        self.leave(End::Left { rank: self.rank });
+        self.leave(ThreadJobEnd::Left { rank: self.rank });
     }
 }
 
-impl Job {
+impl ThreadJob {
     /// Ignores poisoning: no code that can panic runs under the lock, and the table is consistent between any two
     /// statements.
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, ExchangeTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl ExchangeTable {
     fn publish(&mut self) {
         self.published.append(&mut self.staged);
         self.waiting = 0;
@@ -154,11 +154,11 @@ impl Table {
     }
 }
 
-impl From<End> for BootError {
-    fn from(end: End) -> Self {
+impl From<ThreadJobEnd> for BootError {
+    fn from(end: ThreadJobEnd) -> Self {
         match end {
-            End::Left { rank } => Self::RankGone { rank },
-            End::Aborted { rank, code, why } => Self::Aborted { rank, code, why },
+            ThreadJobEnd::Left { rank } => Self::RankGone { rank },
+            ThreadJobEnd::Aborted { rank, code, why } => Self::Aborted { rank, code, why },
         }
     }
 }

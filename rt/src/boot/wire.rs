@@ -13,7 +13,8 @@ pub const REQUEST_MAX: usize = 1024;
 /// Longest reply line that is read, with its newline.
 pub const REPLY_MAX: usize = 4096;
 
-/// Attribute with which our launcher declares, in its answer to `init`, that it reads [reports](crate::internal::report::Report).
+/// Attribute with which our launcher declares, in its answer to `init`, that it reads
+/// [reports](crate::internal::report::FailureReport).
 pub const HEARS: &str = "reports";
 
 /// Returns the value of `RIPSTOP_LAUNCHER`: the descriptor number of a rank's connection, and the inode of its socket.

@@ -5,7 +5,7 @@ use std::io;
 
 use ripstop_fabric::{
     driver::{Driver, LocalRange},
-    memory::Region,
+    memory::MemoryRegion,
 };
 
 use super::{RegBuf, Wire};
@@ -42,13 +42,13 @@ impl<T: Wire> RegBuf<T> {
 const LINE: usize = 64;
 
 /// Returns `len` bytes of a window's region, for the driver to make a key. No command gets this range.
-pub(crate) fn range_of(region: &Region, start: usize, len: usize) -> LocalRange {
+pub(crate) fn range_of(region: &MemoryRegion, start: usize, len: usize) -> LocalRange {
     // SAFETY: no data is read or written through this range.
     unsafe { LocalRange::new(region.at(start, len), len) }
 }
 
 /// Returns the word at `offset` of a region, for the driver to make a key. No command gets this range.
-pub(crate) fn word_of(region: &Region, offset: usize) -> LocalRange {
+pub(crate) fn word_of(region: &MemoryRegion, offset: usize) -> LocalRange {
     // SAFETY: no data is read or written through this range: a key is an address, and the holder of the key accesses
     // the word by atomics.
     unsafe { LocalRange::new(region.at(offset, size_of::<u64>()), size_of::<u64>()) }

@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use ripstop_fabric::memory::Region;
+use ripstop_fabric::memory::MemoryRegion;
 
 use super::{RecvBuf, SendBuf, Wire};
 
@@ -25,7 +25,7 @@ use super::{RecvBuf, SendBuf, Wire};
 ///
 /// A buffer may be split into parts that several operations use at the same time, and joined again.
 pub struct RegBuf<T: Wire> {
-    lease: Arc<Lease>,
+    lease: Arc<RegionLease>,
     /// Offset in the region, in bytes, aligned for `T`.
     offset: usize,
     /// Length, in elements.
@@ -34,12 +34,12 @@ pub struct RegBuf<T: Wire> {
 }
 
 /// A region, returned to its owner when the last part of it is dropped.
-struct Lease {
-    region: Region,
-    give_back: Option<GiveBack>,
+struct RegionLease {
+    region: MemoryRegion,
+    give_back: Option<RegionReturnFn>,
 }
 
-type GiveBack = Box<dyn FnOnce(Region) + Send + Sync>;
+type RegionReturnFn = Box<dyn FnOnce(MemoryRegion) + Send + Sync>;
 
 impl<T: Wire> RegBuf<T> {
     /// Returns a buffer over the first `len` elements of a region, with their present values.
@@ -52,9 +52,9 @@ impl<T: Wire> RegBuf<T> {
     /// # Panics
     /// Panics if the region is shorter, or does not start at a multiple of the element's alignment.
     #[must_use]
-    pub unsafe fn over(region: Region, len: usize) -> Self {
+    pub unsafe fn over(region: MemoryRegion, len: usize) -> Self {
         Self::leased(
-            Lease {
+            RegionLease {
                 region,
                 give_back: None,
             },
@@ -71,12 +71,12 @@ impl<T: Wire> RegBuf<T> {
     /// Panics if [`over`](Self::over) would.
     #[must_use]
     pub unsafe fn over_returning(
-        region: Region,
+        region: MemoryRegion,
         len: usize,
-        give_back: impl FnOnce(Region) + Send + Sync + 'static,
+        give_back: impl FnOnce(MemoryRegion) + Send + Sync + 'static,
     ) -> Self {
         Self::leased(
-            Lease {
+            RegionLease {
                 region,
                 give_back: Some(Box::new(give_back)),
             },
@@ -84,7 +84,7 @@ impl<T: Wire> RegBuf<T> {
         )
     }
 
-    fn leased(lease: Lease, len: usize) -> Self {
+    fn leased(lease: RegionLease, len: usize) -> Self {
         let bytes = len
             .checked_mul(size_of::<T>())
             .expect("a length in bytes below usize::MAX");
@@ -108,7 +108,7 @@ impl<T: Wire> RegBuf<T> {
     }
 
     /// Returns the region that contains the buffer, and the buffer's byte offset in the region.
-    pub(crate) fn place(&self) -> (&Region, usize) {
+    pub(crate) fn place(&self) -> (&MemoryRegion, usize) {
         (&self.lease.region, self.offset)
     }
 
@@ -201,7 +201,7 @@ impl<T: Wire> RegBuf<T> {
 /// The registered memory of a buffer. Only the runtime can access it: with the region, safe code could write to memory
 /// that the buffer lends as a slice.
 #[derive(Clone, Copy)]
-pub struct Registered<'a>(&'a Region);
+pub struct Registered<'a>(&'a MemoryRegion);
 
 impl<'a> Registered<'a> {
     /// Returns the region, and the byte offset at which a slice of the buffer starts in it. Returns `None` if the slice
@@ -210,7 +210,11 @@ impl<'a> Registered<'a> {
     /// # Safety
     /// The caller uses the region only for the slice, and only for an operation that owns the buffer.
     #[must_use]
-    pub unsafe fn locate(self, start: NonNull<u8>, bytes: usize) -> Option<(&'a Region, usize)> {
+    pub unsafe fn locate(
+        self,
+        start: NonNull<u8>,
+        bytes: usize,
+    ) -> Option<(&'a MemoryRegion, usize)> {
         let offset = start
             .addr()
             .get()
@@ -259,7 +263,7 @@ unsafe impl<T: Wire> RecvBuf for RegBuf<T> {
     unsafe fn set_filled(&mut self, _: usize) {}
 }
 
-impl Drop for Lease {
+impl Drop for RegionLease {
     fn drop(&mut self) {
         if let Some(give_back) = self.give_back.take() {
             give_back(self.region.clone());

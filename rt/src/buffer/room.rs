@@ -3,7 +3,7 @@
 
 use std::slice;
 
-use ripstop_fabric::driver::Payload;
+use ripstop_fabric::driver::PayloadView;
 
 use super::{RecvBuf, Wire};
 
@@ -24,7 +24,7 @@ pub fn zeros<T: Wire>(len: usize) -> Option<Vec<T>> {
 ///
 /// # Panics
 /// Panics if the length of `payload` is not exactly the room.
-pub(crate) fn fill<B: RecvBuf>(buf: &mut B, payload: Payload<'_>) {
+pub(crate) fn fill<B: RecvBuf>(buf: &mut B, payload: PayloadView<'_>) {
     // SAFETY: only initialized elements are written below, because any bytes are a valid element.
     let room = unsafe { buf.spare() };
     let (len, bytes) = (room.len(), size_of_val(room));

@@ -126,10 +126,10 @@ pub struct Strided<B: SendBuf> {
     packed: Vec<B::Elem>,
     /// Set when the packed elements may have been written. Only a `RecvBuf` can be unpacked to, and the methods of a
     /// `SendBuf` cannot know whether it is one. So the function pointer is stored where the type is known.
-    unpack: Option<Unpack<B>>,
+    unpack: Option<UnpackFn<B>>,
 }
 
-type Unpack<B> = fn(&mut B, &Layout, &[<B as SendBuf>::Elem]);
+type UnpackFn<B> = fn(&mut B, &Layout, &[<B as SendBuf>::Elem]);
 
 impl<B: SendBuf> Strided<B> {
     pub(super) fn new(buf: B, layout: Layout, mut packed: Vec<B::Elem>) -> Self {

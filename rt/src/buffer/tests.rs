@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use ripstop_fabric::memory::Region;
+use ripstop_fabric::memory::MemoryRegion;
 
 use super::{BufExt, Layout, RecvBuf, RegBuf, SendBuf, Wire};
 
@@ -224,7 +224,8 @@ fn unpack_is_the_reverse_of_pack() {
 }
 
 fn registered<T: Wire>(len: usize) -> RegBuf<T> {
-    let region = Region::create("test", len * size_of::<T>(), false).expect("memory for a test");
+    let region =
+        MemoryRegion::create("test", len * size_of::<T>(), false).expect("memory for a test");
     // SAFETY: no other code has the region.
     unsafe { RegBuf::over(region, len) }
 }
@@ -267,7 +268,7 @@ fn a_part_of_a_registered_buffer_is_found_in_its_region() {
 fn a_region_is_given_back_when_the_last_part_is_gone() {
     let returned = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&returned);
-    let region = Region::create("test", 64, false).expect("memory for a test");
+    let region = MemoryRegion::create("test", 64, false).expect("memory for a test");
     let give_back = move |_| {
         count.fetch_add(1, Ordering::Relaxed);
     };

@@ -2,34 +2,34 @@
 
 use std::panic::Location;
 
-use super::{Call, Comm};
+use super::{CollectiveCall, Comm};
 use crate::{
     engine::Engine,
     error::{ErrorKind, Result},
-    offload::Signature,
+    offload::CollectiveSignature,
     proto::collective_id::CollectiveId,
 };
 
 /// Signature of the communicator that a rank makes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Vote(u64);
+pub(super) struct CommSignature(u64);
 
 /// Proposed context id; the least signature and its rank; the greatest signature and its rank.
-type Ballot = [u64; 5];
+type ContextBallot = [u64; 5];
 
-impl Vote {
-    pub(super) const fn new(signature: Signature) -> Self {
+impl CommSignature {
+    pub(super) const fn new(signature: CollectiveSignature) -> Self {
         Self(signature.0.0)
     }
 
-    fn ballot(self, proposed: u32, rank: usize) -> Ballot {
+    fn ballot(self, proposed: u32, rank: usize) -> ContextBallot {
         let (sig, rank) = (self.0, rank as u64);
         [proposed.into(), sig, rank, sig, rank]
     }
 }
 
 /// Merges two ballots. Of equal signatures the lower rank counts, so all ranks name the same two.
-fn count(one: Ballot, other: Ballot) -> Ballot {
+fn count(one: ContextBallot, other: ContextBallot) -> ContextBallot {
     let least = if other[1] < one[1] { other } else { one };
     let greatest = if other[3] > one[3] { other } else { one };
     [
@@ -42,29 +42,34 @@ fn count(one: Ballot, other: Ballot) -> Ballot {
 }
 
 /// A position in the order of collectives where this rank agrees with others. It is active from the call on, not only
-/// while it is awaited: see [`agrees_before`](crate::engine::Core::agrees_before).
+/// while it is awaited: see [`agrees_before`](crate::engine::EngineCore::agrees_before).
 #[must_use = "it ends when it is dropped"]
-pub(crate) struct Agreement {
+pub(crate) struct AgreementPlace {
     pub(super) comm: Comm,
-    pub(super) call: Call,
+    pub(super) call: CollectiveCall,
 }
 
-impl Agreement {
+impl AgreementPlace {
     fn key(&self) -> CollectiveId {
         CollectiveId::new(self.comm.id() + 1, self.call.tag)
     }
 }
 
-impl Drop for Agreement {
+impl Drop for AgreementPlace {
     fn drop(&mut self) {
         let (key, shared) = (self.key(), self.comm.shared());
-        shared.with(|engine| engine.core.agree_no_more(key));
+        shared.with(|engine| engine.core.record_creation_end(key));
     }
 }
 
 impl Comm {
     /// Returns the greatest proposed context id, if all ranks make the same communicator.
-    pub(super) async fn elect(&self, call: Call, vote: Vote, proposed: u32) -> Result<u32> {
+    pub(super) async fn elect_context(
+        &self,
+        call: CollectiveCall,
+        vote: CommSignature,
+        proposed: u32,
+    ) -> Result<u32> {
         let ballot = vote.ballot(proposed, self.rank());
         let [counted] = self.all_reduce_with(call, [ballot], count).await?;
         let [agreed, least, one, greatest, other] = counted;
@@ -80,39 +85,43 @@ impl Comm {
 
     /// Takes the next position in the order of collectives for an agreement.
     #[track_caller]
-    pub(crate) fn agreement(&self) -> Agreement {
+    pub(crate) fn agreement(&self) -> AgreementPlace {
         self.agreement_at(Location::caller())
     }
 
     /// Like [`agreement`](Self::agreement), for a call from the source line `at`.
-    pub(crate) fn agreement_at(&self, at: &'static Location<'static>) -> Agreement {
-        let call = Call {
+    pub(crate) fn agreement_at(&self, at: &'static Location<'static>) -> AgreementPlace {
+        let call = CollectiveCall {
             at,
             ..self.next_collective()
         };
         let comm = self.clone();
-        let agreement = Agreement { comm, call };
+        let agreement = AgreementPlace { comm, call };
         let key = agreement.key();
-        self.shared().with(|engine| engine.core.agree_in(key));
+        self.shared()
+            .with(|engine| engine.core.record_creation(key));
         agreement
     }
 
     /// Begins the agreement. Fails if a rank that waits for this one in another collective has already asked.
-    pub(super) fn begin_agreement(&self, call: Call) -> Result<()> {
+    pub(super) fn begin_agreement(&self, call: CollectiveCall) -> Result<()> {
         let key = CollectiveId::new(self.id() + 1, call.tag);
-        let stranger = self
-            .shared()
-            .with(|engine| engine.core.begin_agreement(key));
+        let stranger = self.shared().with(|engine| engine.core.check_creation(key));
         let kind = stranger.map_or(Ok(()), Err);
         kind.map_err(|kind| self.error("split", kind, None, None))
     }
 
     /// Ends the agreement: if this rank could not make a communicator, notifies the others, which may wait for it. A
     /// rank that could make one may find out only now that another rank called another collective before.
-    pub(super) fn settled<T>(&self, name: &'static str, call: Call, made: Result<T>) -> Result<T> {
+    pub(super) fn end_agreement<T>(
+        &self,
+        name: &'static str,
+        call: CollectiveCall,
+        made: Result<T>,
+    ) -> Result<T> {
         let key = CollectiveId::new(self.id() + 1, call.tag);
         let made = made.and_then(|made| {
-            let why = self.shared().with(|engine| engine.end_agreement(key));
+            let why = self.shared().with(|engine| engine.end_creation(key));
             why.map_or(Ok(made), |kind| Err(self.error(name, kind, None, None)))
         });
         made.map_err(|mut error| {
@@ -130,7 +139,7 @@ impl Comm {
             if !matches!(error.kind, ErrorKind::Closed) {
                 let kind = self.in_world(&error.kind);
                 self.shared()
-                    .with(|engine| engine.give_up_agreement(key, &kind));
+                    .with(|engine| engine.abort_creation(key, &kind));
             }
             error.renamed(name).called_at(call.at)
         })
@@ -158,14 +167,14 @@ impl Comm {
 
 #[cfg(test)]
 mod tests {
-    use super::{Signature, Vote, count};
+    use super::{CollectiveSignature, CommSignature, count};
 
     #[test]
     fn the_count_names_the_same_two_ranks_in_any_tree() {
         let sigs = ["dup", "split", "dup", "cart", "split"];
         let ballots: Vec<_> = (0..5)
             .map(|rank| {
-                Vote::new(Signature::of(sigs[rank]))
+                CommSignature::new(CollectiveSignature::of(sigs[rank]))
                     .ballot(10 - 2 * u32::try_from(rank).unwrap(), rank)
             })
             .collect();

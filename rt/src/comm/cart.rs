@@ -5,7 +5,7 @@ use std::{ops::Deref, panic::Location, sync::Arc};
 use super::Comm;
 use crate::{
     error::{ErrorKind, Result},
-    offload::Signature,
+    offload::CollectiveSignature,
 };
 
 /// A communicator whose ranks form a grid. Ranks are in row-major order: the last dimension varies fastest, as in MPI.
@@ -79,12 +79,12 @@ impl Comm {
     }
 }
 
-fn grid_signature(dims: &[usize], periodic: &[bool]) -> Signature {
+fn grid_signature(dims: &[usize], periodic: &[bool]) -> CollectiveSignature {
     let lens = [dims.len(), periodic.len()];
     let dims = lens.iter().chain(dims).map(|len| *len as u64);
     let wraps = periodic.iter().map(|wraps| u64::from(*wraps));
     dims.chain(wraps)
-        .fold(Signature::of("cart"), Signature::with)
+        .fold(CollectiveSignature::of("cart"), CollectiveSignature::with)
 }
 
 impl Cart {

@@ -6,7 +6,7 @@ use super::{Comm, RecvOp, SendOp, Source, Tag};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     error::Result,
-    ops::About,
+    ops::OpInfo,
 };
 
 /// One peer, tag and element type, checked once, for messages that are exchanged repeatedly.
@@ -15,8 +15,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Channel<T: Wire> {
     comm: Comm,
-    send: About,
-    recv: About,
+    send: OpInfo,
+    recv: OpInfo,
     elem: PhantomData<fn() -> T>,
 }
 
@@ -25,8 +25,8 @@ impl<T: Wire> Channel<T> {
     pub(super) fn new(comm: &Comm, peer: usize, tag: u32) -> Result<Self> {
         let (at, known) = (Location::caller(), comm.peer("channel", "peer", peer));
         known.map_err(|error| error.called_at(at))?;
-        let send = comm.about_send::<T>(comm.id(), peer, tag, false)?;
-        let recv = comm.about_recv::<T>(comm.id(), Source::Rank(peer), Tag::Is(tag))?;
+        let send = comm.send_info::<T>(comm.id(), peer, tag, false)?;
+        let recv = comm.recv_info::<T>(comm.id(), Source::Rank(peer), Tag::Is(tag))?;
         Ok(Self {
             comm: comm.clone(),
             send,
@@ -39,13 +39,13 @@ impl<T: Wire> Channel<T> {
     #[track_caller]
     pub fn send<B: SendBuf<Elem = T>>(&self, buf: B) -> SendOp<B> {
         let at = Location::caller();
-        self.comm.start_send(About { at, ..self.send }, buf)
+        self.comm.start_send(OpInfo { at, ..self.send }, buf)
     }
 
     /// Receives like [`Comm::recv_into`].
     #[track_caller]
     pub fn recv_into<B: RecvBuf<Elem = T>>(&self, buf: B) -> RecvOp<B> {
         let at = Location::caller();
-        self.comm.start_recv(About { at, ..self.recv }, buf)
+        self.comm.start_recv(OpInfo { at, ..self.recv }, buf)
     }
 }

@@ -1,27 +1,27 @@
 //! Simple collectives over messages, used internally to make communicators and windows.
 //!
-//! [Courses](crate::executor::Course) drive them. The collectives for users are in the crate `ripstop-collectives`.
+//! [Courses](crate::executor::BackgroundFuture) drive them. The collectives for users are in the crate `ripstop-collectives`.
 
-use super::{Agreement, Call, Comm, RecvOp, ReduceOp, SendOp, Source, Tag};
+use super::{AgreementPlace, CollectiveCall, Comm, RecvOp, ReduceOp, SendOp, Source, Tag};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     error::{Error, ErrorKind, OpError, Result, called_at},
     executor::proceed,
-    ops::About,
+    ops::OpInfo,
 };
 
-impl Agreement {
+impl AgreementPlace {
     /// Waits until every rank has called this with the same `word`. Dissemination barrier (Hensgen, Finkel, Manber
     /// 1988).
-    pub(crate) async fn meet(self, word: u8) -> Result<()> {
+    pub(crate) async fn barrier(self, word: u8) -> Result<()> {
         let met = self.comm.meet_with(self.call, word);
         called_at(self.call.at, met).await
     }
 
-    /// Makes the [meeting](Self::meet) fail on all ranks, because this rank cannot do what they agreed on.
+    /// Makes the [meeting](Self::barrier) fail on all ranks, because this rank cannot do what they agreed on.
     ///
-    /// This does not wait: ranks that will never call `meet` may wait for what this rank does next.
-    pub(crate) fn meet_in_vain(self) {
+    /// This does not wait: ranks that will never call `barrier` may wait for what this rank does next.
+    pub(crate) fn fail_barrier(self) {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         let mut distance = 1;
         while distance < size {
@@ -35,7 +35,7 @@ impl Agreement {
 }
 
 impl Comm {
-    async fn meet_with(&self, call: Call, word: u8) -> Result<()> {
+    async fn meet_with(&self, call: CollectiveCall, word: u8) -> Result<()> {
         proceed().await;
         let (rank, size) = (self.rank(), self.size());
         let world = |rank| {
@@ -79,7 +79,7 @@ impl Comm {
     /// Broadcasts `root`'s elements to all ranks, along a binomial tree.
     pub(super) async fn bcast_with<B: RecvBuf>(
         &self,
-        call: Call,
+        call: CollectiveCall,
         root: usize,
         mut buf: B,
     ) -> Result<B, OpError<B>> {
@@ -115,7 +115,7 @@ impl Comm {
     /// Combines the elements of all ranks in rank order: up a binomial tree to rank 0, and back down to all ranks.
     pub(super) async fn all_reduce_with<B: RecvBuf>(
         &self,
-        call: Call,
+        call: CollectiveCall,
         buf: B,
         op: impl ReduceOp<B::Elem>,
     ) -> Result<B, OpError<B>> {
@@ -129,7 +129,7 @@ impl Comm {
     /// Computes the partial result of this rank's subtree, and sends it towards rank 0. On rank 0 it is the result.
     async fn reduce_to_first<T: Wire>(
         &self,
-        call: Call,
+        call: CollectiveCall,
         mut mine: Vec<T>,
         op: impl ReduceOp<T>,
     ) -> Result<Vec<T>> {
@@ -157,7 +157,7 @@ impl Comm {
 
     async fn spread_from_first<B: RecvBuf>(
         &self,
-        call: Call,
+        call: CollectiveCall,
         mut buf: B,
         result: Vec<B::Elem>,
     ) -> Result<B, OpError<B>> {
@@ -170,10 +170,15 @@ impl Comm {
     }
 
     /// Sends a message of a collective.
-    pub(super) fn send_for<B: SendBuf>(&self, call: Call, to: usize, buf: B) -> SendOp<B> {
-        match self.about_send::<B::Elem>(self.id() + 1, to, call.tag, false) {
+    pub(super) fn send_for<B: SendBuf>(
+        &self,
+        call: CollectiveCall,
+        to: usize,
+        buf: B,
+    ) -> SendOp<B> {
+        match self.send_info::<B::Elem>(self.id() + 1, to, call.tag, false) {
             Ok(about) => self.start_send(
-                About {
+                OpInfo {
                     at: call.at,
                     ..about
                 },
@@ -187,7 +192,7 @@ impl Comm {
     /// the sender called another collective.
     pub(super) async fn recv_whole<B: RecvBuf>(
         &self,
-        call: Call,
+        call: CollectiveCall,
         from: usize,
         buf: B,
     ) -> Result<B, OpError<B>> {
@@ -218,11 +223,16 @@ impl Comm {
     }
 
     /// Receives a message of a collective from one rank.
-    pub(super) fn recv_for<B: RecvBuf>(&self, call: Call, from: usize, buf: B) -> RecvOp<B> {
+    pub(super) fn recv_for<B: RecvBuf>(
+        &self,
+        call: CollectiveCall,
+        from: usize,
+        buf: B,
+    ) -> RecvOp<B> {
         let (from, tag) = (Source::Rank(from), Tag::Is(call.tag));
-        match self.about_recv::<B::Elem>(self.id() + 1, from, tag) {
+        match self.recv_info::<B::Elem>(self.id() + 1, from, tag) {
             Ok(about) => self.start_recv(
-                About {
+                OpInfo {
                     at: call.at,
                     ..about
                 },
@@ -240,7 +250,7 @@ fn renamed<B>(op: &'static str, error: OpError<B>) -> OpError<B> {
     }
 }
 
-/// Reserved words of [`Agreement::meet`], which no caller passes. `APART`: two ranks passed different words. `GAVE_UP`:
+/// Reserved words of [`AgreementPlace::barrier`], which no caller passes. `APART`: two ranks passed different words. `GAVE_UP`:
 /// a rank will not take part.
 const APART: u8 = u8::MAX;
 const GAVE_UP: u8 = u8::MAX - 1;

@@ -21,11 +21,11 @@ use crate::{
 /// received. Dropping it detaches it: the message is still sent.
 #[must_use = "await it, or call `detach`"]
 pub struct SendCopyOp<T: Wire> {
-    state: State<T>,
+    state: SendCopyState<T>,
 }
 
 // Small, because futures are moved around: failures are rare, so they are boxed.
-enum State<T: Wire> {
+enum SendCopyState<T: Wire> {
     Sent,
     Failed(Box<Error>),
     UnderWay(SendOp<Vec<T>>),
@@ -35,19 +35,21 @@ enum State<T: Wire> {
 impl<T: Wire> SendCopyOp<T> {
     #[inline]
     pub(super) fn sent() -> Self {
-        Self { state: State::Sent }
+        Self {
+            state: SendCopyState::Sent,
+        }
     }
 
     #[cold]
     pub(super) fn failed(error: Error) -> Self {
         Self {
-            state: State::Failed(Box::new(error)),
+            state: SendCopyState::Failed(Box::new(error)),
         }
     }
 
     pub(super) fn under_way(send: SendOp<Vec<T>>) -> Self {
         Self {
-            state: State::UnderWay(send),
+            state: SendCopyState::UnderWay(send),
         }
     }
 
@@ -58,7 +60,7 @@ impl<T: Wire> SendCopyOp<T> {
     #[must_use]
     pub fn is_done(&self) -> bool {
         match &self.state {
-            State::UnderWay(send) => send.is_done(),
+            SendCopyState::UnderWay(send) => send.is_done(),
             _ => true,
         }
     }
@@ -66,7 +68,7 @@ impl<T: Wire> SendCopyOp<T> {
     /// Gives up after `limit`, as [`SendOp::timeout`] does. The error is then `TimedOut`.
     pub fn timeout(self, limit: Duration) -> Self {
         match self.state {
-            State::UnderWay(send) => Self::under_way(send.timeout(limit)),
+            SendCopyState::UnderWay(send) => Self::under_way(send.timeout(limit)),
             state => Self { state },
         }
     }
@@ -77,15 +79,15 @@ impl<T: Wire> Future for SendCopyOp<T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        if let State::UnderWay(send) = &mut self.state {
+        if let SendCopyState::UnderWay(send) = &mut self.state {
             let sent = ready!(Pin::new(send).poll(cx));
-            self.state = State::Taken;
+            self.state = SendCopyState::Taken;
             return Poll::Ready(sent.map(drop).map_err(|failed| failed.error));
         }
         ready!(poll_proceed(cx));
-        match mem::replace(&mut self.state, State::Taken) {
-            State::Sent => Poll::Ready(Ok(())),
-            State::Failed(error) => Poll::Ready(Err(*error)),
+        match mem::replace(&mut self.state, SendCopyState::Taken) {
+            SendCopyState::Sent => Poll::Ready(Ok(())),
+            SendCopyState::Failed(error) => Poll::Ready(Err(*error)),
             _ => panic!("a send was polled after it had completed"),
         }
     }

@@ -19,7 +19,7 @@ use std::{
 };
 
 use super::Comm;
-use crate::{engine::RunCall, executor, offload::Program};
+use crate::{engine::RunCall, executor, offload::CollectiveProgram};
 
 /// Maximum number of cached handles: futures of short messages that are typically alive at the same time.
 const SPARE_MAX: usize = 256;
@@ -27,25 +27,25 @@ const SPARE_MAX: usize = 256;
 /// Maximum number of cached calls: different collectives in an inner loop, or collectives in flight at a time.
 const CALLS_MAX: usize = 8;
 
-type Calls = Vec<Box<RunCall>>;
+type CachedCalls = Vec<Box<RunCall>>;
 
 thread_local! {
     // Never dropped by the thread, so access needs no check for destruction. Both are empty after the last `block_on`
     // has returned.
     static SPARE: RefCell<ManuallyDrop<Vec<Comm>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
-    static CALLS: RefCell<ManuallyDrop<Calls>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
+    static CALLS: RefCell<ManuallyDrop<CachedCalls>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 /// Returns a handle of `comm`: a cached one if possible, otherwise a clone.
 #[inline]
-pub(super) fn clone(comm: &Comm) -> Comm {
+pub(super) fn clone_handle(comm: &Comm) -> Comm {
     let spare = with(|spare| spare.pop_if(|spare| is_same(spare, comm)));
     spare.flatten().unwrap_or_else(|| comm.clone())
 }
 
 /// Caches a handle that a future no longer needs.
 #[inline]
-pub(super) fn keep(comm: Comm) {
+pub(super) fn cache_handle(comm: Comm) {
     let unkept = with(|spare| {
         let is_of = match spare.first() {
             Some(first) => spare.len() < SPARE_MAX && is_same(first, &comm),
@@ -65,7 +65,7 @@ pub(super) fn keep(comm: Comm) {
 
 /// Returns the allocation for a call of this program: one that an earlier call has left, or a new one.
 #[inline]
-pub(crate) fn call_of(program: &Arc<Program>) -> Box<RunCall> {
+pub(crate) fn call_allocation(program: &Arc<CollectiveProgram>) -> Box<RunCall> {
     let spare = CALLS.with(|spare| {
         let spare = &mut *spare.try_borrow_mut().ok()?;
         let at = spare
@@ -78,7 +78,7 @@ pub(crate) fn call_of(program: &Arc<Program>) -> Box<RunCall> {
 
 /// Reuses an allocation whose call has been taken out, if there is any.
 #[cold]
-fn room_for(program: &Arc<Program>) -> Box<RunCall> {
+fn room_for(program: &Arc<CollectiveProgram>) -> Box<RunCall> {
     let program = Arc::clone(program);
     let left = CALLS.with(|spare| {
         let spare = &mut *spare.try_borrow_mut().ok()?;
@@ -96,7 +96,7 @@ fn room_for(program: &Arc<Program>) -> Box<RunCall> {
 
 /// Caches the allocation of a call that a collective no longer needs.
 #[inline]
-pub(super) fn keep_call(mut call: Box<RunCall>) {
+pub(super) fn cache_call(mut call: Box<RunCall>) {
     let has_handles = with(|spare| !spare.is_empty()) == Some(true);
     call.reducer = None;
     let unkept = CALLS.with(|spare| match &mut spare.try_borrow_mut() {
@@ -137,7 +137,7 @@ pub(super) fn clear() {
 }
 
 /// Clears all caches, like [`clear`], when this thread leaves `block_on`.
-pub(crate) fn end() {
+pub(crate) fn clear_all() {
     clear();
     drop(with(mem::take));
     let calls = CALLS.with(|spare| mem::take(&mut **spare.borrow_mut()));
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::{
         Runtime,
-        offload::{Builder, Lens},
+        offload::{BufferLens, ProgramBuilder},
     };
 
     fn spares() -> usize {
@@ -221,17 +221,17 @@ mod tests {
 
     #[test]
     fn a_call_is_kept_only_beside_handles_and_not_after_block_on() {
-        let program = Arc::new(Builder::new::<u8>(1, Lens::default()).finish());
-        keep_call(call_of(&program));
+        let program = Arc::new(ProgramBuilder::new::<u8>(1, BufferLens::default()).finish());
+        cache_call(call_allocation(&program));
         assert_eq!(Arc::strong_count(&program), 1);
         let runtime = Runtime::builder().init().unwrap();
         let world = runtime.world();
         runtime.block_on(async {
             use_once(&world).await;
-            keep_call(call_of(&program));
-            let again = call_of(&program);
+            cache_call(call_allocation(&program));
+            let again = call_allocation(&program);
             assert_eq!(Arc::strong_count(&program), 2);
-            keep_call(again);
+            cache_call(again);
         });
         assert_eq!(Arc::strong_count(&program), 1);
     }

@@ -7,9 +7,9 @@ use super::{
 };
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
-    engine::Started,
+    engine::SendStart,
     error::{OpError, Result},
-    ops::About,
+    ops::OpInfo,
 };
 
 impl Comm {
@@ -62,11 +62,11 @@ impl Comm {
     /// it.
     #[track_caller]
     pub fn recv<T: Wire>(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> RecvOp<Vec<T>> {
-        self.start_growing(self.about_recv::<T>(self.id(), from.into(), tag.into()))
+        self.start_growing(self.recv_info::<T>(self.id(), from.into(), tag.into()))
     }
 
     /// Starts a receive into a new vector.
-    pub(super) fn start_growing<T: Wire>(&self, about: Result<About>) -> RecvOp<Vec<T>> {
+    pub(super) fn start_growing<T: Wire>(&self, about: Result<OpInfo>) -> RecvOp<Vec<T>> {
         let about = match about {
             Ok(about) => about,
             Err(error) => {
@@ -110,7 +110,7 @@ impl Comm {
     /// Same as [`send`](Self::send).
     #[track_caller]
     pub fn try_send_copy<T: Wire>(&self, to: usize, tag: u32, data: &[T]) -> Result<bool> {
-        let about = self.about_send::<T>(self.id(), to, tag, false)?;
+        let about = self.send_info::<T>(self.id(), to, tag, false)?;
         let sent = self
             .shared()
             .with(|engine| engine.try_send(&about, bytemuck::cast_slice(data)));
@@ -134,7 +134,7 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> impl Future<Output = Result<Matched>> + Send {
-        let about = self.about_recv::<u8>(self.id(), from.into(), tag.into());
+        let about = self.recv_info::<u8>(self.id(), from.into(), tag.into());
         probe::probe(self, about)
     }
 
@@ -170,16 +170,16 @@ impl Comm {
         buf: B,
         synchronous: bool,
     ) -> SendOp<B> {
-        match self.about_send::<B::Elem>(ctx, to, tag, synchronous) {
+        match self.send_info::<B::Elem>(ctx, to, tag, synchronous) {
             Ok(about) => self.start_send(about, buf),
             Err(error) => SendOp::failed(OpError { error, buf }),
         }
     }
 
     #[inline]
-    pub(super) fn start_send<B: SendBuf>(&self, about: About, buf: B) -> SendOp<B> {
-        let started: Started<B> = self.shared().with(|engine| engine.send(about, buf));
-        if let Started::Sent(buf) = &started
+    pub(super) fn start_send<B: SendBuf>(&self, about: OpInfo, buf: B) -> SendOp<B> {
+        let started: SendStart<B> = self.shared().with(|engine| engine.send(about, buf));
+        if let SendStart::Sent(buf) = &started
             && size_of_val(buf.elems()) >= LONG
         {
             self.shared().turn_between_copies();
@@ -196,31 +196,31 @@ impl Comm {
         tag: Tag,
         buf: B,
     ) -> RecvOp<B> {
-        match self.about_recv::<B::Elem>(ctx, from, tag) {
+        match self.recv_info::<B::Elem>(ctx, from, tag) {
             Ok(about) => self.start_recv(about, buf),
             Err(error) => RecvOp::failed(OpError { error, buf }),
         }
     }
 
     #[inline]
-    pub(super) fn start_recv<B: RecvBuf>(&self, about: About, buf: B) -> RecvOp<B> {
+    pub(super) fn start_recv<B: RecvBuf>(&self, about: OpInfo, buf: B) -> RecvOp<B> {
         let ticket = self.shared().with(|engine| engine.recv(&about, buf));
         RecvOp::new(self, ticket)
     }
 
     #[inline]
     #[track_caller]
-    pub(super) fn about_send<T: Wire>(
+    pub(super) fn send_info<T: Wire>(
         &self,
         ctx: u32,
         to: usize,
         tag: u32,
         synchronous: bool,
-    ) -> Result<About> {
+    ) -> Result<OpInfo> {
         let at = Location::caller();
         let peer = self.peer("send", "to", to);
         let peer = peer.map_err(|error| error.called_at(at))?;
-        Ok(About {
+        Ok(OpInfo {
             ctx,
             peer: Some(peer),
             tag: Some(tag),
@@ -234,7 +234,7 @@ impl Comm {
 
     #[inline]
     #[track_caller]
-    pub(super) fn about_recv<T: Wire>(&self, ctx: u32, from: Source, tag: Tag) -> Result<About> {
+    pub(super) fn recv_info<T: Wire>(&self, ctx: u32, from: Source, tag: Tag) -> Result<OpInfo> {
         let at = Location::caller();
         let named = |rank| self.peer("recv", "from", rank);
         let peer = match from {
@@ -245,7 +245,7 @@ impl Comm {
             Tag::Any => None,
             Tag::Is(tag) => Some(tag),
         };
-        Ok(About {
+        Ok(OpInfo {
             ctx,
             peer,
             tag,

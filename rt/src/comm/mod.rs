@@ -2,20 +2,20 @@
 //!
 //! The main type is [`Comm`]. Its methods are spread over the files of this folder, by topic.
 
+mod agreement;
 mod cart;
 mod channel;
 mod collective;
 mod copy;
+pub(crate) mod handle_cache;
 mod message;
 mod op;
 mod probe;
 mod program;
 mod recovery;
 mod reduce;
-pub(crate) mod handle_cache;
 mod split;
 mod stream;
-mod agreement;
 
 use std::{
     fmt,
@@ -27,14 +27,14 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use self::agreement::Agreement;
+pub(crate) use self::agreement::AgreementPlace;
 pub use self::{
     cart::Cart,
     channel::Channel,
     copy::SendCopyOp,
     op::{RecvOp, SendOp},
     probe::Matched,
-    program::{ProgramOp, Turn},
+    program::{CollectivePlace, ProgramOp},
     recovery::Failures,
     reduce::{
         BitAnd, BitOr, BitXor, Commutative, Located, LogicalAnd, LogicalOr, LogicalXor, Max,
@@ -45,10 +45,10 @@ pub use self::{
 use crate::{
     buffer::{RegBuf, Wire},
     engine::WindowId,
-    error::{Error, ErrorKind, Known, Result},
+    error::{Error, ErrorDetails, ErrorKind, Result},
     executor::{self, JoinHandle},
-    group::{Group, WorldRank},
-    shared::Shared,
+    group::{RankGroup, WorldRank},
+    shared::RuntimeShared,
 };
 
 /// Context id of the world communicator. Every communicator has two context ids: an even one for messages of users, and
@@ -63,14 +63,14 @@ const WORLD: u32 = 0;
 /// runtime.
 #[derive(Clone)]
 pub struct Comm {
-    inner: Arc<Inner>,
+    inner: Arc<CommInner>,
 }
 
-struct Inner {
-    shared: Arc<Shared>,
+struct CommInner {
+    shared: Arc<RuntimeShared>,
     ctx: u32,
     rank: u32,
-    group: Group,
+    group: RankGroup,
     /// Source line that made this communicator; `None` for the world communicator.
     made: Option<&'static Location<'static>>,
     /// Name set by [`Comm::named`].
@@ -82,7 +82,7 @@ struct Inner {
 
 /// Identity of one collective call, carried by all of its messages.
 #[derive(Clone, Copy, Debug)]
-struct Call {
+struct CollectiveCall {
     tag: u32,
     /// Source line of the call.
     at: &'static Location<'static>,
@@ -140,34 +140,41 @@ pub struct Status {
 
 impl Comm {
     /// Returns the communicator of all ranks.
-    pub(crate) fn world(shared: Arc<Shared>) -> Self {
+    pub(crate) fn world(shared: Arc<RuntimeShared>) -> Self {
         let (rank, size) = (shared.place.rank, shared.place.size);
         let collectives = Arc::clone(&shared.on_world);
-        Self::counting(shared, WORLD, rank.0, Group::First(size), None, collectives)
+        Self::counting(
+            shared,
+            WORLD,
+            rank.0,
+            RankGroup::First(size),
+            None,
+            collectives,
+        )
     }
 
     /// Returns this rank's handle of a new communicator; `made` is the source line that makes it.
     fn new(
-        shared: Arc<Shared>,
+        shared: Arc<RuntimeShared>,
         ctx: u32,
         rank: u32,
-        group: Group,
+        group: RankGroup,
         made: &'static Location<'static>,
     ) -> Self {
         Self::counting(shared, ctx, rank, group, Some(made), Arc::default())
     }
 
     fn counting(
-        shared: Arc<Shared>,
+        shared: Arc<RuntimeShared>,
         ctx: u32,
         rank: u32,
-        group: Group,
+        group: RankGroup,
         made: Option<&'static Location<'static>>,
         collectives: Arc<AtomicU32>,
     ) -> Self {
         shared.with(|engine| engine.join(ctx, &group));
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(CommInner {
                 shared,
                 ctx,
                 rank,
@@ -246,11 +253,11 @@ impl Comm {
         executor::sleep(self.shared(), duration)
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<RuntimeShared> {
         &self.inner.shared
     }
 
-    pub(crate) fn group(&self) -> &Group {
+    pub(crate) fn group(&self) -> &RankGroup {
         &self.inner.group
     }
 
@@ -269,8 +276,8 @@ impl Comm {
     /// All ranks begin collectives in the same order, and messages of one collective between two ranks are received in
     /// the order in which they are sent. So a counter identifies the collective on every rank.
     #[track_caller]
-    fn next_collective(&self) -> Call {
-        Call {
+    fn next_collective(&self) -> CollectiveCall {
+        CollectiveCall {
             tag: self.inner.collectives.fetch_add(1, Ordering::Relaxed),
             at: Location::caller(),
         }
@@ -289,8 +296,8 @@ impl Comm {
         let (name, made) = (self.name(), self.inner.made);
         Error {
             comm: Some(self.id()),
-            known: (name.is_some() || made.is_some()).then(|| {
-                Box::new(Known {
+            details: (name.is_some() || made.is_some()).then(|| {
+                Box::new(ErrorDetails {
                     name,
                     made,
                     note: None,
@@ -318,7 +325,7 @@ impl Comm {
             self.shared().blame(rank);
         }
         let kind = match kind {
-            ErrorKind::PeerFailed { rank, .. } => match self.shared().unmet() {
+            ErrorKind::PeerFailed { rank, .. } => match self.shared().unreachable_reason() {
                 Some(why) => ErrorKind::Setup(why.to_owned()),
                 None => ErrorKind::PeerFailed {
                     rank: local(rank),
@@ -358,7 +365,7 @@ impl Drop for Comm {
     }
 }
 
-impl Drop for Inner {
+impl Drop for CommInner {
     fn drop(&mut self) {
         self.shared.with(|engine| {
             engine.core.leave_group(self.ctx);

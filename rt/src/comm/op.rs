@@ -13,10 +13,10 @@ use std::{
 use super::{Comm, Status, handle_cache};
 use crate::{
     buffer::RecvBuf,
-    engine::{Engine, Started},
+    engine::{Engine, SendStart},
     error::{ErrorKind, OpError},
     executor::poll_proceed,
-    ops::{About, Failure, Landed, Ticket},
+    ops::{MessageStatus, OpFailure, OpInfo, OpTicket},
 };
 
 /// A send in flight. The call that made it has already started the send, which proceeds whether or not it is polled.
@@ -25,7 +25,7 @@ use crate::{
 /// message is still sent, and the buffer is dropped afterwards.
 #[must_use = "await it, or call `detach`"]
 pub struct SendOp<B> {
-    state: State<B, B>,
+    state: MessageOpState<B, B>,
 }
 
 /// A posted receive. It proceeds whether or not it is polled.
@@ -34,42 +34,42 @@ pub struct SendOp<B> {
 /// `select!` and time limits lose no message.
 #[must_use = "await it; dropping it takes the receive back"]
 pub struct RecvOp<B> {
-    state: State<B, Infallible>,
+    state: MessageOpState<B, Infallible>,
 }
 
 // Small, because futures are moved around: failures are rare, so they are boxed.
-enum State<B, Done> {
+enum MessageOpState<B, Done> {
     Done(Done),
     Failed(Box<OpError<B>>),
-    Flying(Flight<B>),
+    Flying(MessageFlight<B>),
     Taken,
 }
 
 /// The part of an operation that its future holds.
-struct Flight<B> {
-    ticket: Ticket<B>,
+struct MessageFlight<B> {
+    ticket: OpTicket<B>,
     comm: Comm,
 }
 
 /// Outcome of a receive: the buffer, information about the message in it, and the communicator.
-type Landing<B> = Result<(B, Landed, Comm), OpError<B>>;
+type RecvOutcome<B> = Result<(B, MessageStatus, Comm), OpError<B>>;
 
 impl<B> SendOp<B> {
-    pub(super) fn new(comm: &Comm, about: About, started: Started<B>) -> Self {
+    pub(super) fn new(comm: &Comm, about: OpInfo, started: SendStart<B>) -> Self {
         let state = match started {
-            Started::Sent(buf) => State::Done(buf),
-            Started::Refused(kind, buf) => {
+            SendStart::Sent(buf) => MessageOpState::Done(buf),
+            SendStart::Refused(kind, buf) => {
                 let error = error_of("send", comm, &about, kind);
-                State::Failed(Box::new(OpError { error, buf }))
+                MessageOpState::Failed(Box::new(OpError { error, buf }))
             }
-            Started::Flying(ticket) => State::Flying(Flight::new(comm, ticket)),
+            SendStart::Flying(ticket) => MessageOpState::Flying(MessageFlight::new(comm, ticket)),
         };
         Self { state }
     }
 
     pub(super) fn failed(error: OpError<B>) -> Self {
         Self {
-            state: State::Failed(Box::new(error)),
+            state: MessageOpState::Failed(Box::new(error)),
         }
     }
 
@@ -79,7 +79,7 @@ impl<B> SendOp<B> {
     /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
         match &self.state {
-            State::Flying(flight) => flight.is_done(),
+            MessageOpState::Flying(flight) => flight.is_done(),
             _ => true,
         }
     }
@@ -90,7 +90,7 @@ impl<B> SendOp<B> {
     /// agreement with the receiver, so the future may take a little longer than `limit`. If the receiver is in `inline`
     /// mode, it takes as long as the receiver computes.
     pub fn timeout(self, limit: Duration) -> Self {
-        if let State::Flying(flight) = &self.state {
+        if let MessageOpState::Flying(flight) = &self.state {
             flight.set_timer(limit);
         }
         self
@@ -104,17 +104,19 @@ impl<B: Send + 'static> Future for SendOp<B> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         ready!(poll_proceed(cx));
-        if let State::Flying(flight) = &self.state {
+        if let MessageOpState::Flying(flight) = &self.state {
             let ticket = &flight.ticket;
             let shared = flight.comm.shared();
             let (outcome, buf) =
                 ready!(shared.poll(ticket.op, cx.waker(), |core| core.take_send(ticket)));
-            let State::Flying(flight) = mem::replace(&mut self.state, State::Taken) else {
+            let MessageOpState::Flying(flight) =
+                mem::replace(&mut self.state, MessageOpState::Taken)
+            else {
                 unreachable!("just seen")
             };
             return Poll::Ready(match outcome {
                 Ok(_) => {
-                    handle_cache::keep(flight.comm);
+                    handle_cache::cache_handle(flight.comm);
                     Ok(buf)
                 }
                 Err(failure) => Err(failed("send", &flight.comm, *failure, buf)),
@@ -126,7 +128,7 @@ impl<B: Send + 'static> Future for SendOp<B> {
 
 impl<B> Drop for SendOp<B> {
     fn drop(&mut self) {
-        if let State::Flying(flight) = &self.state {
+        if let MessageOpState::Flying(flight) = &self.state {
             flight
                 .comm
                 .shared()
@@ -139,7 +141,7 @@ impl<B> RecvOp<B> {
     /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
         match &self.state {
-            State::Flying(flight) => flight.is_done(),
+            MessageOpState::Flying(flight) => flight.is_done(),
             _ => true,
         }
     }
@@ -147,7 +149,7 @@ impl<B> RecvOp<B> {
     /// Gives up after `limit`. The error is then `TimedOut` and carries the buffer. A message that is already being
     /// written to the buffer completes instead.
     pub fn timeout(self, limit: Duration) -> Self {
-        if let State::Flying(flight) = &self.state {
+        if let MessageOpState::Flying(flight) = &self.state {
             flight.set_timer(limit);
         }
         self
@@ -155,30 +157,31 @@ impl<B> RecvOp<B> {
 }
 
 impl<B: RecvBuf> RecvOp<B> {
-    pub(super) fn new(comm: &Comm, ticket: Ticket<B>) -> Self {
+    pub(super) fn new(comm: &Comm, ticket: OpTicket<B>) -> Self {
         Self {
-            state: State::Flying(Flight::new(comm, ticket)),
+            state: MessageOpState::Flying(MessageFlight::new(comm, ticket)),
         }
     }
 
     pub(super) fn failed(error: OpError<B>) -> Self {
         Self {
-            state: State::Failed(Box::new(error)),
+            state: MessageOpState::Failed(Box::new(error)),
         }
     }
 
     /// Polls for the received message and its communicator.
     #[inline]
-    fn poll_landed(&mut self, cx: &Context<'_>) -> Poll<Landing<B>> {
+    fn poll_landed(&mut self, cx: &Context<'_>) -> Poll<RecvOutcome<B>> {
         ready!(poll_proceed(cx));
-        let State::Flying(flight) = &self.state else {
+        let MessageOpState::Flying(flight) = &self.state else {
             return Poll::Ready(Err(self.take_failure()));
         };
         let ticket = &flight.ticket;
         let shared = flight.comm.shared();
         let (outcome, buf) =
             ready!(shared.poll(ticket.op, cx.waker(), |core| core.take_recv(ticket)));
-        let State::Flying(flight) = mem::replace(&mut self.state, State::Taken) else {
+        let MessageOpState::Flying(flight) = mem::replace(&mut self.state, MessageOpState::Taken)
+        else {
             unreachable!("just seen")
         };
         Poll::Ready(match outcome {
@@ -188,14 +191,14 @@ impl<B: RecvBuf> RecvOp<B> {
     }
 
     fn take_failure(&mut self) -> OpError<B> {
-        match mem::replace(&mut self.state, State::Taken) {
-            State::Failed(error) => *error,
+        match mem::replace(&mut self.state, MessageOpState::Taken) {
+            MessageOpState::Failed(error) => *error,
             _ => panic!("a receive was polled after it had completed"),
         }
     }
 
     /// Waits for the message and returns its description without the bytes, for a probe.
-    pub(super) async fn landed(mut self) -> Result<Landed, OpError<B>> {
+    pub(super) async fn landed(mut self) -> Result<MessageStatus, OpError<B>> {
         let (_, landed, _) = poll_fn(|cx| self.poll_landed(cx)).await?;
         Ok(landed)
     }
@@ -205,7 +208,7 @@ impl<B: RecvBuf> RecvOp<B> {
     /// # Errors
     /// This is not a failure: if the message arrived first, returns the buffer with the message in it.
     pub async fn cancel(mut self) -> Result<B, (B, Status)> {
-        if let State::Flying(flight) = &mut self.state {
+        if let MessageOpState::Flying(flight) = &mut self.state {
             let op = flight.ticket.op;
             flight
                 .comm
@@ -226,7 +229,7 @@ impl<B: RecvBuf> Future for RecvOp<B> {
         let landed = ready!(self.poll_landed(cx));
         Poll::Ready(landed.map(|(buf, landed, comm)| {
             let status = status_of::<B::Elem>(&comm, &landed);
-            handle_cache::keep(comm);
+            handle_cache::cache_handle(comm);
             (buf, status)
         }))
     }
@@ -234,9 +237,9 @@ impl<B: RecvBuf> Future for RecvOp<B> {
 
 impl<B> Drop for RecvOp<B> {
     fn drop(&mut self) {
-        if let State::Flying(flight) = &self.state {
+        if let MessageOpState::Flying(flight) = &self.state {
             flight.comm.shared().with(|engine| {
-                engine.core.forsake(flight.ticket.op);
+                engine.core.drop_recv(flight.ticket.op);
                 engine.flush();
             });
         }
@@ -247,35 +250,37 @@ impl<B> Drop for RecvOp<B> {
 impl<B> Unpin for SendOp<B> {}
 impl<B> Unpin for RecvOp<B> {}
 
-impl<B> Flight<B> {
+impl<B> MessageFlight<B> {
     #[inline]
-    fn new(comm: &Comm, ticket: Ticket<B>) -> Self {
-        let comm = handle_cache::clone(comm);
+    fn new(comm: &Comm, ticket: OpTicket<B>) -> Self {
+        let comm = handle_cache::clone_handle(comm);
         Self { ticket, comm }
     }
 
     fn is_done(&self) -> bool {
         let shared = self.comm.shared();
-        shared.is_so(|engine| engine.core.is_done(self.ticket.op))
+        shared.test_condition(|engine| engine.core.is_done(self.ticket.op))
     }
 
     fn set_timer(&self, limit: Duration) {
         let shared = self.comm.shared();
         let deadline = shared.clock.now() + limit;
         shared.with(|engine| engine.core.set_timer(deadline, self.ticket.op));
-        shared.nudge();
+        shared.wake_seat_sleeper();
     }
 }
 
-fn take<B>(state: &mut State<B, B>) -> Result<B, OpError<B>> {
-    match mem::replace(state, State::Taken) {
-        State::Done(done) => Ok(done),
-        State::Failed(error) => Err(*error),
-        State::Flying(_) | State::Taken => panic!("a send was polled after it had completed"),
+fn take<B>(state: &mut MessageOpState<B, B>) -> Result<B, OpError<B>> {
+    match mem::replace(state, MessageOpState::Taken) {
+        MessageOpState::Done(done) => Ok(done),
+        MessageOpState::Failed(error) => Err(*error),
+        MessageOpState::Flying(_) | MessageOpState::Taken => {
+            panic!("a send was polled after it had completed")
+        }
     }
 }
 
-pub(super) fn status_of<T>(comm: &Comm, landed: &Landed) -> Status {
+pub(super) fn status_of<T>(comm: &Comm, landed: &MessageStatus) -> Status {
     let source = comm.group().local_of(landed.source).unwrap_or_default();
     let len = landed.bytes.checked_div(size_of::<T>()).unwrap_or(0);
     Status {
@@ -285,15 +290,15 @@ pub(super) fn status_of<T>(comm: &Comm, landed: &Landed) -> Status {
     }
 }
 
-fn failed<B>(op: &'static str, comm: &Comm, failure: Failure, buf: B) -> OpError<B> {
-    let error = error_of(op, comm, &failure.about, failure.kind);
+fn failed<B>(op: &'static str, comm: &Comm, failure: OpFailure, buf: B) -> OpError<B> {
+    let error = error_of(op, comm, &failure.info, failure.kind);
     OpError { error, buf }
 }
 
 pub(super) fn error_of(
     op: &'static str,
     comm: &Comm,
-    about: &About,
+    about: &OpInfo,
     kind: ErrorKind,
 ) -> crate::Error {
     let peer = about.peer.and_then(|world| comm.group().local_of(world));
@@ -303,7 +308,7 @@ pub(super) fn error_of(
         let rank = peer.unwrap_or_default();
         let waiting = |engine: &mut Engine| engine.core.waiting_from(world, about.ctx, rank);
         if let Some(sentence) = comm.shared().with(waiting) {
-            error.known.get_or_insert_default().note = Some(sentence);
+            error.details.get_or_insert_default().note = Some(sentence);
         }
     }
     error

@@ -6,7 +6,7 @@ use super::{Comm, RecvOp, Source, Status, Tag, op};
 use crate::{
     buffer::{RecvBuf, Wire},
     error::{Error, Result},
-    ops::{About, Landed},
+    ops::{MessageStatus, OpInfo},
 };
 
 /// A probed message, reserved for its holder. Dropping it returns the message to its place in the queue.
@@ -15,13 +15,13 @@ use crate::{
 pub struct Matched {
     comm: Comm,
     ctx: u32,
-    landed: Landed,
+    landed: MessageStatus,
     /// True once the message was received or returned to the queue.
     gone: bool,
 }
 
-pub(super) async fn probe(comm: &Comm, about: Result<About>) -> Result<Matched> {
-    let about = About {
+pub(super) async fn probe(comm: &Comm, about: Result<OpInfo>) -> Result<Matched> {
+    let about = OpInfo {
         probe: true,
         ..about.map_err(|error| error.renamed("probe"))?
     };
@@ -38,14 +38,14 @@ pub(super) async fn probe(comm: &Comm, about: Result<About>) -> Result<Matched> 
 #[track_caller]
 pub(super) fn try_probe(comm: &Comm, from: Source, tag: Tag) -> Result<Option<Matched>> {
     let ctx = comm.id();
-    let about = comm.about_recv::<u8>(ctx, from, tag);
+    let about = comm.recv_info::<u8>(ctx, from, tag);
     let about = about.map_err(|error| error.renamed("try_probe"))?;
     comm.shared().turn();
     let found = comm.shared().with(|engine| {
         let found = engine.core.try_probe(&about);
         found
             .map(Ok)
-            .or_else(|| engine.core.hopeless(&about.want()).map(Err))
+            .or_else(|| engine.core.unmatchable_reason(&about.want()).map(Err))
     });
     let found = found.transpose();
     let found = found.map_err(|kind| op::error_of("try_probe", comm, &about, kind))?;
@@ -109,10 +109,10 @@ impl Matched {
     }
 
     #[track_caller]
-    fn about<T: Wire>(&self) -> About {
-        let Landed { source, tag, .. } = self.landed;
+    fn about<T: Wire>(&self) -> OpInfo {
+        let MessageStatus { source, tag, .. } = self.landed;
         let (sig, elem) = (T::SIG.0, size_of::<T>());
-        About {
+        OpInfo {
             ctx: self.ctx,
             peer: Some(source),
             tag: Some(tag),

@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-use super::{Call, Comm, handle_cache};
+use super::{CollectiveCall, Comm, handle_cache};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
-    engine::{Core, Engine, Look, QuickRun, RunTicket, Taken},
+    engine::{Engine, EngineCore, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun},
     error::{ErrorKind, OpError},
     executor::{self, poll_proceed},
-    offload::{Collective, Loaded},
-    ops::{Failure, Pair},
+    offload::{CollectiveSpec, LoadedProgram},
+    ops::{OpFailure, ProgramBuffers},
     settings::Executor,
 };
 
@@ -30,27 +30,27 @@ use crate::{
 pub struct ProgramOp<I: SendBuf, O: RecvBuf> {
     name: &'static str,
     /// `None` once the buffers have been returned.
-    flight: Option<Flight<I, O>>,
+    flight: Option<CollectiveFlight<I, O>>,
 }
 
-struct Flight<I: SendBuf, O: RecvBuf> {
-    way: Way<I, O>,
+struct CollectiveFlight<I: SendBuf, O: RecvBuf> {
+    way: CollectiveState<I, O>,
     comm: Comm,
     /// True if the collective makes progress only when this future is polled.
     hosted: bool,
 }
 
-enum Way<I, O> {
-    Quick(QuickRun<I, O>),
+enum CollectiveState<I, O> {
+    Quick(SingleRoundRun<I, O>),
     Run(RunTicket<I, O>),
     /// Temporary state during the change from `Quick` to `Run`.
     Between,
     /// Two ranks called different collectives. The error waits for both to report their calls.
-    Disagrees(Box<Disagreement<I, O>>),
+    Disagrees(Box<MismatchedCall<I, O>>),
 }
 
-struct Disagreement<I, O> {
-    failure: Failure,
+struct MismatchedCall<I, O> {
+    failure: OpFailure,
     buffers: (I, O),
     /// Time limit for the reports, because these ranks may have failed or be busy computing.
     limit: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -62,14 +62,14 @@ const WORDS_MAX: Duration = Duration::from_secs(1);
 /// A reserved position in the order of a communicator's collectives, with the source line that reserved it.
 #[must_use = "the other ranks wait for the collective that begins in it"]
 #[derive(Debug)]
-pub struct Turn {
-    call: Call,
+pub struct CollectivePlace {
+    call: CollectiveCall,
     /// True if the collective may begin late, after collectives with later positions. It then uses no task lists.
     waits: bool,
-    promise: Option<Promise>,
+    promise: Option<ReservationGuard>,
 }
 
-impl Turn {
+impl CollectivePlace {
     /// Returns the next position, for a collective that begins before any with a later position.
     #[inline]
     #[track_caller]
@@ -87,22 +87,22 @@ impl Turn {
         Self {
             call: comm.next_collective(),
             waits: true,
-            promise: Promise::new(comm),
+            promise: ReservationGuard::new(comm),
         }
     }
 
     /// Returns the same position, reserved by another source line.
     pub fn called_at(self, at: &'static Location<'static>) -> Self {
-        let call = Call { at, ..self.call };
+        let call = CollectiveCall { at, ..self.call };
         Self { call, ..self }
     }
 }
 
 /// Makes a closing runtime wait for a collective that is reserved but not yet begun.
 #[derive(Debug)]
-struct Promise(Comm);
+struct ReservationGuard(Comm);
 
-impl Promise {
+impl ReservationGuard {
     /// Returns `None` if the runtime is already closing.
     fn new(comm: &Comm) -> Option<Self> {
         let promised = comm.shared().with(|engine| engine.core.promise());
@@ -110,7 +110,7 @@ impl Promise {
     }
 }
 
-impl Drop for Promise {
+impl Drop for ReservationGuard {
     fn drop(&mut self) {
         let shared = self.0.shared();
         shared.with(|engine| engine.core.promised -= 1);
@@ -121,7 +121,7 @@ impl Comm {
     /// Returns true if this process can reach the memory of all members directly. Then an adapter, even if there is
     /// one, would only copy more slowly.
     fn is_among_neighbours(&self) -> bool {
-        let (group, near) = (self.group(), &self.shared().place.neighbours);
+        let (group, near) = (self.group(), &self.shared().place.neighbors);
         group.len() <= near.len()
             && group
                 .members()
@@ -132,12 +132,12 @@ impl Comm {
     #[inline(always)]
     pub(crate) fn begin_program<I: SendBuf, O: RecvBuf>(
         &self,
-        Turn {
-            call: Call { tag, at },
+        CollectivePlace {
+            call: CollectiveCall { tag, at },
             waits,
             promise,
-        }: Turn,
-        collective: Collective,
+        }: CollectivePlace,
+        collective: CollectiveSpec,
         refused: Option<String>,
         input: I,
         output: O,
@@ -149,20 +149,20 @@ impl Comm {
             Executor::Messages | Executor::Host => false,
         };
         let by_lists = lists && !waits;
-        let buffers = Pair::new(input, output, &collective.program, by_lists);
-        let Loaded(mut call) = collective.program;
+        let buffers = ProgramBuffers::new(input, output, &collective.program, by_lists);
+        let LoadedProgram(mut call) = collective.program;
         (call.ctx, call.tag, call.sig) = (self.id() + 1, tag, collective.signature.0.0);
         call.at = at;
-        if !call.group.is(self.group()) {
+        if !call.group.is_same_as(self.group()) {
             call.group = self.group().clone();
         }
         (call.reducer, call.refused) = (collective.reducer, refused);
         (call.offload, call.by_blocks) = (by_lists, collective.by_blocks);
         let mut op = ProgramOp {
             name: collective.name,
-            flight: Some(Flight {
-                way: Way::Quick(QuickRun::new(call, buffers)),
-                comm: handle_cache::clone(self),
+            flight: Some(CollectiveFlight {
+                way: CollectiveState::Quick(SingleRoundRun::new(call, buffers)),
+                comm: handle_cache::clone_handle(self),
                 hosted: false,
             }),
         };
@@ -200,10 +200,10 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         self.flight.as_ref().is_none_or(|flight| {
             let shared = flight.comm.shared();
             flight.has_ended()
-                || shared.is_so(|engine| match &flight.way {
-                    Way::Quick(quick) => engine.is_quick_done(quick),
-                    Way::Run(ticket) => engine.core.is_done(ticket.buffers.op),
-                    Way::Between | Way::Disagrees(_) => true,
+                || shared.test_condition(|engine| match &flight.way {
+                    CollectiveState::Quick(quick) => engine.is_quick_done(quick),
+                    CollectiveState::Run(ticket) => engine.core.is_done(ticket.buffers.op),
+                    CollectiveState::Between | CollectiveState::Disagrees(_) => true,
                 })
         })
     }
@@ -242,19 +242,19 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
             panic!("a collective was polled after it had completed")
         };
         if flight.is_over_quickly()
-            && let Some(Flight {
-                way: Way::Quick(quick),
+            && let Some(CollectiveFlight {
+                way: CollectiveState::Quick(quick),
                 comm,
                 ..
             }) = self.flight.take()
         {
             let (filled, call) = quick.into_filled();
-            handle_cache::keep(comm);
-            handle_cache::keep_call(call);
+            handle_cache::cache_handle(comm);
+            handle_cache::cache_call(call);
             return Poll::Ready(Ok(filled));
         }
         let flight = self.flight.as_mut().expect("just seen");
-        if let Way::Disagrees(_) = &flight.way {
+        if let CollectiveState::Disagrees(_) = &flight.way {
             return self.poll_words(cx);
         }
         let polled = flight.poll_by(|flight| flight.poll(cx));
@@ -265,11 +265,11 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
         }
         match outcome {
             Ok(_) => {
-                handle_cache::keep(flight.comm);
+                handle_cache::cache_handle(flight.comm);
                 Poll::Ready(Ok((input, output)))
             }
             Err(failure) => {
-                flight.way = Way::Disagrees(Box::new(Disagreement {
+                flight.way = CollectiveState::Disagrees(Box::new(MismatchedCall {
                     limit: Box::pin(executor::sleep(flight.comm.shared(), WORDS_MAX)),
                     failure: *failure,
                     buffers: (input, output),
@@ -286,24 +286,24 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     #[cold]
     fn poll_words(&mut self, cx: &mut Context<'_>) -> Poll<<Self as Future>::Output> {
         let flight = self.flight.as_mut().expect("it has failed just now");
-        if let Way::Disagrees(its) = &mut flight.way
+        if let CollectiveState::Disagrees(its) = &mut flight.way
             && let ErrorKind::Mismatch { .. } = &its.failure.kind
         {
             let (ctx, shared) = (flight.comm.id() + 1, flight.comm.shared());
-            let said = shared.with(|engine| engine.core.poll_words(ctx, cx.waker()));
+            let said = shared.with(|engine| engine.core.poll_descriptions(ctx, cx.waker()));
             if said.is_pending() {
                 ready!(its.limit.as_mut().poll(cx));
             }
         }
-        let Some(Flight {
-            way: Way::Disagrees(its),
+        let Some(CollectiveFlight {
+            way: CollectiveState::Disagrees(its),
             comm,
             ..
         }) = self.flight.take()
         else {
             unreachable!("just seen")
         };
-        let Disagreement {
+        let MismatchedCall {
             mut failure,
             buffers: buf,
             ..
@@ -316,21 +316,23 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
             }
         }
         let error = comm.error(self.name, failure.kind, None, None);
-        let error = error.called_at(failure.about.at);
+        let error = error.called_at(failure.info.at);
         Poll::Ready(Err(OpError { error, buf }))
     }
 }
 
-impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
+impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
     /// Sends everything that can go by cells, then looks once for what has arrived.
     ///
     /// A rank that is ahead of its receivers waits a moment for them, because sending messages to the slower ranks
     /// would cost both sides more.
     #[inline]
     fn begin(&mut self) {
-        if let Way::Quick(quick) = &mut self.way {
+        if let CollectiveState::Quick(quick) = &mut self.way {
             let shared = self.comm.shared();
-            if shared.poll_quick(|engine| engine.send_quick(quick)) != Look::Over {
+            if shared.poll_condition(|engine| engine.send_single_round(quick))
+                != SingleRoundPoll::Done
+            {
                 self.run();
             }
         }
@@ -339,37 +341,38 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
     /// Returns true if a quick collective has received everything that it waits for. Polls if that is not known yet.
     #[inline]
     fn is_over_quickly(&mut self) -> bool {
-        let Way::Quick(quick) = &mut self.way else {
+        let CollectiveState::Quick(quick) = &mut self.way else {
             return false;
         };
         if quick.has_ended() {
             return true;
         }
         let shared = self.comm.shared();
-        shared.poll_quick(|engine| engine.look(quick)) == Look::Over
+        shared.poll_condition(|engine| engine.poll_single_round(quick)) == SingleRoundPoll::Done
     }
 
     /// Returns true if the collective is known to have ended, without polling.
     const fn has_ended(&self) -> bool {
         match &self.way {
-            Way::Quick(quick) => quick.has_ended(),
-            Way::Disagrees(_) => true,
-            Way::Run(_) | Way::Between => false,
+            CollectiveState::Quick(quick) => quick.has_ended(),
+            CollectiveState::Disagrees(_) => true,
+            CollectiveState::Run(_) | CollectiveState::Between => false,
         }
     }
 
     /// Hands a quick collective over to the engine, which tracks it from here on.
     fn run(&mut self) -> (&RunTicket<I, O>, &Comm) {
-        if let Way::Quick(_) = &self.way
-            && let Way::Quick(quick) = mem::replace(&mut self.way, Way::Between)
+        if let CollectiveState::Quick(_) = &self.way
+            && let CollectiveState::Quick(quick) =
+                mem::replace(&mut self.way, CollectiveState::Between)
         {
             let shared = self.comm.shared();
-            let (ticket, room) = shared.with(|engine| engine.adopt(quick));
-            self.way = Way::Run(ticket);
-            handle_cache::keep_call(room);
+            let (ticket, room) = shared.with(|engine| engine.convert_to_run(quick));
+            self.way = CollectiveState::Run(ticket);
+            handle_cache::cache_call(room);
         }
         match &self.way {
-            Way::Run(ticket) => (ticket, &self.comm),
+            CollectiveState::Run(ticket) => (ticket, &self.comm),
             _ => unreachable!("made just now"),
         }
     }
@@ -380,9 +383,9 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
     }
 
     #[inline]
-    fn poll(&mut self, cx: &Context<'_>) -> Poll<Taken<I, O>> {
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<RunOutcome<I, O>> {
         let (ticket, comm) = self.run();
-        let take = |core: &mut Core| core.take_run(ticket);
+        let take = |core: &mut EngineCore| core.take_run(ticket);
         comm.shared().poll(ticket.buffers.op, cx.waker(), take)
     }
 
@@ -396,7 +399,8 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
             self.with_run(Engine::carry_on);
             let polled = poll(self);
             // Events during `poll` have woken no task, so loop if there were any.
-            if polled.is_ready() || !self.with_run(|engine, ticket| engine.core.is_stirred(ticket))
+            if polled.is_ready()
+                || !self.with_run(|engine, ticket| engine.core.has_new_events(ticket))
             {
                 return polled;
             }
@@ -406,20 +410,20 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
 
 impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
     fn drop(&mut self) {
-        if let Some(Flight {
-            way: Way::Disagrees(its),
+        if let Some(CollectiveFlight {
+            way: CollectiveState::Disagrees(its),
             comm,
             ..
         }) = &self.flight
         {
-            let about = &its.failure.about;
+            let about = &its.failure.info;
             comm.shared()
                 .with(|engine| engine.core.forget_outcome(about));
         }
         if let Some(flight) = &mut self.flight
             && !flight.is_over_quickly()
             // The collective does not exist any more if a panic interrupted the change from `Quick` to `Run`.
-            && !matches!(flight.way, Way::Between | Way::Disagrees(_))
+            && !matches!(flight.way, CollectiveState::Between | CollectiveState::Disagrees(_))
         {
             flight.with_run(|engine, ticket| {
                 engine.core.detach_run(ticket);

@@ -13,14 +13,14 @@ use std::{
 
 use futures_core::Stream;
 
-use super::{Comm, split::none_left};
+use super::{Comm, split::contexts_exhausted};
 use crate::{
-    engine::{AgreementId, Engine, Following, living},
+    engine::{AgreementId, Engine, FailureCursor, survivors},
     error::{ErrorKind, Result, called_at},
     executor::{drives, poll_proceed},
-    group::Group,
-    proto::agree::{Ranks, Value},
-    shared::Shared,
+    group::RankGroup,
+    proto::agree::{AgreeValue, RankSet},
+    shared::RuntimeShared,
 };
 
 impl Comm {
@@ -122,14 +122,14 @@ impl Comm {
         called_at(at, async move {
             let settled = agreeing.await?;
             if !settled.flag {
-                return Err(none_left("shrink"));
+                return Err(contexts_exhausted("shrink"));
             }
             comm.without(&settled.down, settled.number, at)
         })
     }
 
     /// Makes the communicator of the members that are not in `down`, with a context id that is free on all of them.
-    fn without(&self, down: &Ranks, ctx: u32, at: &'static Location<'static>) -> Result<Self> {
+    fn without(&self, down: &RankSet, ctx: u32, at: &'static Location<'static>) -> Result<Self> {
         if down.contains(self.rank()) {
             let rank = self.group().world_of(self.rank());
             let rank = rank.map_or(0, |world| world.0 as usize);
@@ -137,12 +137,17 @@ impl Comm {
         }
         let before = (0..self.rank()).filter(|rank| !down.contains(*rank));
         let rank = u32::try_from(before.count()).expect("less than the old one");
-        let group = living(self.group(), down);
+        let group = survivors(self.group(), down);
         Ok(Self::new(self.shared().clone(), ctx, rank, group, at))
     }
 
-    fn agreeing(&self, op: &'static str, call: u32, at: &'static Location<'static>) -> Agreeing {
-        Agreeing {
+    fn agreeing(
+        &self,
+        op: &'static str,
+        call: u32,
+        at: &'static Location<'static>,
+    ) -> AgreementCall {
+        AgreementCall {
             comm: self.clone(),
             op,
             call,
@@ -152,35 +157,35 @@ impl Comm {
 }
 
 /// An agreement in flight.
-struct Agreeing {
+struct AgreementCall {
     comm: Comm,
     op: &'static str,
     call: u32,
     at: &'static Location<'static>,
 }
 
-impl Agreeing {
+impl AgreementCall {
     fn id(&self) -> AgreementId {
         AgreementId::new(self.comm.id(), self.call)
     }
 }
 
-impl Future for Agreeing {
-    type Output = Result<Value>;
+impl Future for AgreementCall {
+    type Output = Result<AgreeValue>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         ready!(poll_proceed(cx));
         let (id, shared) = (self.id(), self.comm.shared());
         let polled = shared.with(|engine| engine.core.poll_agreed(id, cx.waker()));
         if polled.is_pending() && !drives(shared) {
-            shared.wait_elsewhere();
+            shared.record_foreign_pending();
         }
         let error = |kind| self.comm.error(self.op, kind, None, None);
         polled.map_err(|kind| error(kind).called_at(self.at))
     }
 }
 
-impl Drop for Agreeing {
+impl Drop for AgreementCall {
     fn drop(&mut self) {
         let (id, shared) = (self.id(), self.comm.shared());
         shared.with(|engine| engine.core.forget_agreed(id));
@@ -190,9 +195,9 @@ impl Drop for Agreeing {
 /// Stream of the failed ranks of a communicator. Made by [`Comm::failures`].
 #[must_use = "a stream does nothing until it is polled"]
 pub struct Failures {
-    shared: Arc<Shared>,
-    group: Group,
-    following: Following,
+    shared: Arc<RuntimeShared>,
+    group: RankGroup,
+    following: FailureCursor,
 }
 
 impl Failures {

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use ripstop_fabric::offload::{Combination, Integer, Operator};
+use ripstop_fabric::offload::{Integer, Operator, TypedOperator};
 
 use crate::buffer::Wire;
 
@@ -34,7 +34,7 @@ pub trait ReduceOp<T>: Send + 'static {
 /// application. Also names the matching operator of adapters that combine integers.
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "nobody else says yes")]
-pub struct BuiltIn<O: ?Sized, T>(bool, Option<Combination>, PhantomData<fn(&O, T)>);
+pub struct BuiltIn<O: ?Sized, T>(bool, Option<TypedOperator>, PhantomData<fn(&O, T)>);
 
 impl<O: ?Sized, T> BuiltIn<O, T> {
     const NO: Self = Self(false, None, PhantomData);
@@ -43,13 +43,13 @@ impl<O: ?Sized, T> BuiltIn<O, T> {
     /// Returns the mark for an integer operator, with the adapter's operator if it has one for such integers.
     const fn of_integers(operator: Option<Operator>, signed: bool) -> Self {
         let how = match (operator, Integer::new(size_of::<T>(), signed)) {
-            (Some(operator), Some(integer)) => Some(Combination { operator, integer }),
+            (Some(operator), Some(integer)) => Some(TypedOperator { operator, integer }),
             _ => None,
         };
         Self(true, how, PhantomData)
     }
 
-    pub(crate) const fn combination(&self) -> Option<Combination> {
+    pub(crate) const fn combination(&self) -> Option<TypedOperator> {
         self.1
     }
 

@@ -2,13 +2,13 @@
 
 use std::panic::Location;
 
-use super::{Call, Comm, Min, agreement::Vote};
+use super::{CollectiveCall, Comm, Min, agreement::CommSignature};
 use crate::{
-    contexts::Contexts,
+    contexts::ContextIds,
     error::{Error, Result, called_at},
-    executor::Course,
-    group::Group,
-    offload::Signature,
+    executor::BackgroundFuture,
+    group::RankGroup,
+    offload::CollectiveSignature,
 };
 
 impl Comm {
@@ -37,20 +37,20 @@ impl Comm {
         name: &'static str,
         color: Option<u32>,
         key: i32,
-    ) -> Course<Result<Option<Self>>> {
+    ) -> BackgroundFuture<Result<Option<Self>>> {
         let agreement = self.agreement();
-        Course::new(async move {
+        BackgroundFuture::new(async move {
             let (comm, call) = (&agreement.comm, agreement.call);
-            let vote = Vote::new(Signature::of(name));
+            let vote = CommSignature::new(CollectiveSignature::of(name));
             let made = comm.split_with(call, vote, color, key).await;
-            comm.settled(name, call, made)
+            comm.end_agreement(name, call, made)
         })
     }
 
     async fn split_with(
         &self,
-        call: Call,
-        vote: Vote,
+        call: CollectiveCall,
+        vote: CommSignature,
         color: Option<u32>,
         key: i32,
     ) -> Result<Option<Self>> {
@@ -77,7 +77,7 @@ impl Comm {
             .iter()
             .filter_map(|&(_, rank)| self.group().world_of(rank))
             .collect();
-        let group = Group::new(world);
+        let group = RankGroup::new(world);
         let rank = members
             .iter()
             .zip(0_u32..)
@@ -100,7 +100,7 @@ impl Comm {
     /// Same as [`split`](Self::split).
     #[track_caller]
     pub fn dup(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
-        self.start_dup("dup", Signature::of("dup"))
+        self.start_dup("dup", CollectiveSignature::of("dup"))
     }
 
     /// Makes a [`dup`](Self::dup) that succeeds only if all ranks pass the same signature.
@@ -108,13 +108,15 @@ impl Comm {
     pub(crate) fn start_dup(
         &self,
         name: &'static str,
-        signature: Signature,
-    ) -> Course<Result<Self>> {
+        signature: CollectiveSignature,
+    ) -> BackgroundFuture<Result<Self>> {
         let agreement = self.agreement();
-        Course::new(async move {
+        BackgroundFuture::new(async move {
             let (comm, call) = (&agreement.comm, agreement.call);
-            let agreed = comm.agree_on_context(call, Vote::new(signature)).await;
-            let ctx = comm.settled(name, call, agreed)?;
+            let agreed = comm
+                .agree_on_context(call, CommSignature::new(signature))
+                .await;
+            let ctx = comm.end_agreement(name, call, agreed)?;
             let (shared, group) = (comm.shared().clone(), comm.group().clone());
             Ok(Self::new(shared, ctx, comm.inner.rank, group, call.at))
         })
@@ -139,24 +141,28 @@ impl Comm {
     ///
     /// Each rank proposes one, and the greatest is taken if it is free on all ranks; otherwise the next round starts
     /// above it. Splits of overlapping communicators may run at the same time.
-    async fn agree_on_context(&self, call: Call, vote: Vote) -> Result<u32> {
+    async fn agree_on_context(&self, call: CollectiveCall, vote: CommSignature) -> Result<u32> {
         self.begin_agreement(call)?;
         let contexts = self.shared().contexts();
         let mut from = 2;
         loop {
             let proposed = contexts.propose(from);
-            let agreed = self.elect(call, vote, proposed).await?;
+            let agreed = self.elect_context(call, vote, proposed).await?;
             let free = contexts.accept(agreed, proposed);
             let [everywhere] = self.all_reduce_with(call, [u8::from(free)], Min).await?;
             if everywhere == 1 {
                 return Ok(agreed);
             }
-            from = Contexts::after(agreed).ok_or_else(|| none_left("split"))?;
+            from = ContextIds::after(agreed).ok_or_else(|| contexts_exhausted("split"))?;
         }
     }
 
     /// Returns the three numbers of every rank, each with its rank.
-    async fn gather_all(&self, call: Call, mine: [i64; 3]) -> Result<Vec<(usize, [i64; 3])>> {
+    async fn gather_all(
+        &self,
+        call: CollectiveCall,
+        mine: [i64; 3],
+    ) -> Result<Vec<(usize, [i64; 3])>> {
         let mut all = vec![mine; self.size()];
         if self.rank() == 0 {
             for (rank, entry) in all.iter_mut().enumerate().skip(1) {
@@ -171,7 +177,7 @@ impl Comm {
 }
 
 /// Returns the error for running out of context ids.
-pub(super) fn none_left(op: &'static str) -> Error {
+pub(super) fn contexts_exhausted(op: &'static str) -> Error {
     let why = "2^31 communicators were made: there is no number for another";
     Error::argument(op, why.to_owned())
 }

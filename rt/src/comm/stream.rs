@@ -10,7 +10,7 @@ use std::{
 use futures_core::Stream;
 
 use super::{Comm, RecvOp, Source, Status, Tag};
-use crate::{buffer::Wire, error::Result, ops::About};
+use crate::{buffer::Wire, error::Result, ops::OpInfo};
 
 /// Stream of all matching messages, in queue order. Made by [`Comm::messages`].
 #[derive(Debug)]
@@ -62,7 +62,7 @@ fn receive<T: Wire>(
     tag: Tag,
     at: &'static Location<'static>,
 ) -> RecvOp<Vec<T>> {
-    let about = comm.about_recv::<T>(comm.id(), from, tag);
-    let about = about.map(|about| About { at, ..about });
+    let about = comm.recv_info::<T>(comm.id(), from, tag);
+    let about = about.map(|about| OpInfo { at, ..about });
     comm.start_growing(about.map_err(|error| error.called_at(at)))
 }

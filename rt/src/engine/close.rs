@@ -1,7 +1,7 @@
 //! The end of a runtime: completes all sends, receives no more, and releases the driver.
 //!
 //! [`Runtime::close`](crate::Runtime::close) and the drop of a runtime call it: [`Engine::begin_close`], then turns until
-//! [`Engine::is_closed`], then [`Engine::shut`].
+//! [`Engine::is_closed`], then [`Engine::release_driver`].
 
 use std::{
     io,
@@ -9,17 +9,17 @@ use std::{
     thread,
 };
 
-use ripstop_fabric::driver::{Armed, Driver, NullDriver};
+use ripstop_fabric::driver::{ArmResult, Driver, NullDriver};
 
 use super::{
-    Core, Engine,
-    message::{Offered, Parcel},
+    Engine, EngineCore,
+    message::{MessageBody, OfferedMessage},
 };
 use crate::{
     error::ErrorKind,
     group::WorldRank,
-    ops::{Held, Life},
-    proto::wire::{self, Kind},
+    ops::{ErasedBuffer, OpState},
+    proto::wire::{self, WireKind},
 };
 
 impl Engine {
@@ -37,14 +37,14 @@ impl Engine {
         core.closing = true;
         core.end_recovery();
         for op in core.matching.drain_posted(|_| true) {
-            core.land(op, Err(ErrorKind::Closed));
+            core.complete_op(op, Err(ErrorKind::Closed));
         }
         for index in core.matching.drain_unexpected(|_, _| true) {
             let mut message = core.messages.take(index);
             core.discharge(&mut message);
-            let bytes = message.body.parcel().bytes();
+            let bytes = message.body.as_message_body().bytes();
             core.note_unreceived(message.envelope, message.sig, bytes);
-            core.turn_away(message.envelope.source, &message.body.parcel());
+            core.turn_away(message.envelope.source, &message.body.as_message_body());
         }
         core.refuse_held();
         core.unpark_any();
@@ -56,30 +56,30 @@ impl Engine {
         if self.core.leaving {
             self.begin_close();
         }
-        let busy = |life: &Life| {
+        let busy = |life: &OpState| {
             life.is_sending()
                 || matches!(
                     life,
-                    Life::Landing(_) | Life::Recalled(_) | Life::Remote { .. }
+                    OpState::Landing(_) | OpState::Recalled(_) | OpState::Remote { .. }
                 )
         };
         !self.core.leaving
-            && self.core.has_said_all()
-            && self.core.wanted.is_empty()
-            && self.core.ops.which(|slot| busy(&slot.life)).is_empty()
+            && self.core.has_sent_all()
+            && self.core.commands.is_empty()
+            && self.core.ops.select(|slot| busy(&slot.state)).is_empty()
             // A driver that still holds messages back is not ready to sleep.
-            && self.driver.arm() == Armed::Ready
+            && self.driver.arm() == ArmResult::Ready
     }
 }
 
 /// The driver of a closed runtime, kept while this rank can still store to memory of its peers.
-pub(super) struct Kept {
+pub(super) struct RetiredDriver {
     driver: Option<Box<dyn Driver>>,
     /// True if the runtime was dropped in a panic, so that peers must see this rank as failed.
     failed: bool,
 }
 
-impl Drop for Kept {
+impl Drop for RetiredDriver {
     fn drop(&mut self) {
         let driver = self.driver.take();
         if self.failed && !thread::panicking() {
@@ -95,15 +95,15 @@ impl Drop for Kept {
 
 impl Engine {
     /// Releases the kept driver of a closed runtime once no epoch or lock of this rank can store to memory of peers.
-    pub(super) fn let_kept_go(&mut self) {
+    pub(super) fn release_retired_driver(&mut self) {
         if self.kept.is_some() && !self.core.may_store() {
             let kept = self.kept.take();
-            self.core.garbage.extend(kept.map(Held::of));
+            self.core.garbage.extend(kept.map(ErasedBuffer::of));
         }
     }
 
     /// Drops the driver, so that peers see that this rank has left. Operations started afterwards fail with `Closed`.
-    pub(crate) fn shut(&mut self) {
+    pub(crate) fn release_driver(&mut self) {
         if self.core.ended {
             return; // already closed, in a panic that now drops the runtime
         }
@@ -117,7 +117,7 @@ impl Engine {
         self.core.windows.end_ledgers();
         // A peer that sees the driver end takes its memory back, and open epochs of this rank may still store to that memory.
         if self.core.may_store() {
-            self.kept = Some(Box::new(Kept {
+            self.kept = Some(Box::new(RetiredDriver {
                 driver: Some(driver),
                 failed: thread::panicking(),
             }));
@@ -127,7 +127,7 @@ impl Engine {
         let keeps = self.kept.is_some();
         let failed = keeps && thread::panicking();
         let Self { core, .. } = self;
-        for op in core.ops.which(|slot| !slot.life.is_done()) {
+        for op in core.ops.select(|slot| !slot.state.is_done()) {
             let slot = core.ops.live(op);
             // The buffer is lent to a driver that is kept. No turn will recall it any more, so only the end of the driver would
             // make the buffer safe to return: leak it.
@@ -136,22 +136,22 @@ impl Engine {
                 continue;
             }
             slot.lent = false;
-            match slot.life {
+            match slot.state {
                 // In a panic this rank does not wait for the peer, which may still write to this buffer. So it is leaked.
-                Life::Landing(landing)
+                OpState::Landing(landing)
                     if (landing.invited || landing.shared) && !landing.fragments =>
                 {
                     core.wakers.extend(slot.leak());
                 }
                 // Peers do not know yet that this rank has failed, and can still get bytes from the buffer.
                 life if failed && life.is_offered() => core.wakers.extend(slot.leak()),
-                Life::Running => {} // `end_programs` ends it, unless a peer may still write to its memory
-                Life::Posted(posted) => {
+                OpState::Running => {} // `end_programs` ends it, unless a peer may still write to its memory
+                OpState::Posted(posted) => {
                     core.matching.unpost(posted);
-                    core.land(op, Err(ErrorKind::Closed));
+                    core.complete_op(op, Err(ErrorKind::Closed));
                 }
-                Life::Remote { .. } => core.remote_over(op, Err(ErrorKind::Closed)),
-                _ => core.land(op, Err(ErrorKind::Closed)),
+                OpState::Remote { .. } => core.remote_over(op, Err(ErrorKind::Closed)),
+                _ => core.complete_op(op, Err(ErrorKind::Closed)),
             }
         }
         core.end_programs();
@@ -160,9 +160,9 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Returns true if all messages to peers have left, and were received where a driver may lose them.
-    pub(crate) fn has_said_all(&self) -> bool {
+    pub(crate) fn has_sent_all(&self) -> bool {
         !self.peers.any_marked() && self.peers.unacked().next().is_none()
     }
 
@@ -180,20 +180,22 @@ impl Core {
         for index in self.messages.offers(|_| true) {
             let message = self.messages.get(index);
             let source = message.envelope.source;
-            if let Parcel::Offered(Offered { sender, .. }) = message.body.parcel() {
-                self.tell(source, Kind::Taken, sender, wire::REFUSED);
+            if let MessageBody::Offered(OfferedMessage { sender, .. }) =
+                message.body.as_message_body()
+            {
+                self.send_control(source, WireKind::Ats, sender, wire::REFUSED);
             }
         }
     }
 
     /// Turns away a message that will not be received: refuses an offer, or returns the credits of an eager message.
-    pub(super) fn turn_away(&mut self, source: WorldRank, parcel: &Parcel<'_>) {
+    pub(super) fn turn_away(&mut self, source: WorldRank, parcel: &MessageBody<'_>) {
         if let Some(bytes) = parcel.uninvited() {
             self.pay_back(source, bytes);
         }
-        if let Parcel::Offered(offered) = parcel {
-            self.leave(source);
-            self.tell(source, Kind::Taken, offered.sender, wire::REFUSED);
+        if let MessageBody::Offered(offered) = parcel {
+            self.note_message_taken(source);
+            self.send_control(source, WireKind::Ats, offered.sender, wire::REFUSED);
         }
     }
 }

@@ -3,31 +3,35 @@
 use std::collections::BTreeSet;
 
 use bytemuck::Zeroable;
-use ripstop_fabric::{driver::Down, memory::RemoteRegion};
+use ripstop_fabric::{driver::DownCause, memory::RemoteRegion};
 
 use super::{
-    Core,
-    message::{Body, Offered},
+    EngineCore,
+    message::{OfferedMessage, StoredBody},
     send::down_kind,
 };
 use crate::{
     error::ErrorKind,
-    group::{Group, WorldRank},
-    ops::Life,
-    proto::{matching::Want, wire::OpId},
+    group::{RankGroup, WorldRank},
+    ops::OpState,
+    proto::{matching::RecvPattern, wire::OpId},
 };
 
-impl Core {
+impl EngineCore {
     /// Handles a peer that is down: fails everything that waits for it.
-    pub(super) fn lose(&mut self, rank: WorldRank, why: Down) {
+    pub(super) fn handle_peer_down(&mut self, rank: WorldRank, why: DownCause) {
         if !self.peers.fall(rank, why) {
             return;
         }
-        if let Some(tell) = self.on_failure.as_ref().filter(|_| why == Down::Failed) {
+        if let Some(tell) = self
+            .on_failure
+            .as_ref()
+            .filter(|_| why == DownCause::Failed)
+        {
             tell(rank.0);
         }
         self.post_all_waits();
-        self.forget_sought(rank);
+        self.forget_fetches(rank);
         self.lose_sends(rank, why);
         self.lose_offers(rank);
         self.lose_receives(rank, why);
@@ -36,24 +40,24 @@ impl Core {
         self.lose_windows(rank, why);
         self.recover_from(rank, why);
         if self.peers.grants().is_scarce() {
-            self.serve(); // gives its share of the room to other peers
+            self.distribute_quota(); // gives its share of the room to other peers
         }
     }
 
     /// Treats a peer as failed. Nothing is accepted from it any more.
     pub(crate) fn count_as_failed(&mut self, rank: WorldRank) {
-        self.lose(rank, Down::Failed);
+        self.handle_peer_down(rank, DownCause::Failed);
     }
 
     /// Returns true if a future waits for something that only turns bring.
     pub(crate) fn is_waited_for(&self) -> bool {
-        !self.ops.which(|slot| slot.waker.is_some()).is_empty()
+        !self.ops.select(|slot| slot.waker.is_some()).is_empty()
             || self.sleepers.are_waited_for()
             || self.windows.are_waited_for()
     }
 
     /// Returns the members of this communicator.
-    pub(super) fn members(&self, ctx: u32) -> Option<&Group> {
+    pub(super) fn members(&self, ctx: u32) -> Option<&RankGroup> {
         self.groups.get(ctx)
     }
 
@@ -62,16 +66,16 @@ impl Core {
         self.groups.has_left(ctx)
     }
 
-    fn lose_sends(&mut self, rank: WorldRank, why: Down) {
+    fn lose_sends(&mut self, rank: WorldRank, why: DownCause) {
         // A put in flight ends only when the driver reports it, because until then the driver uses the buffer.
-        let lost = |life: &Life| {
-            life.is_sending() && !matches!(life, Life::Putting { .. } | Life::Sharing { .. })
+        let lost = |life: &OpState| {
+            life.is_sending() && !matches!(life, OpState::Putting { .. } | OpState::Sharing { .. })
         };
         for op in self
             .ops
-            .which(|slot| slot.about.peer == Some(rank) && lost(&slot.life))
+            .select(|slot| slot.info.peer == Some(rank) && lost(&slot.state))
         {
-            self.land(op, Err(down_kind(rank, why)));
+            self.complete_op(op, Err(down_kind(rank, why)));
         }
     }
 
@@ -87,56 +91,58 @@ impl Core {
         }
     }
 
-    fn lose_receives(&mut self, rank: WorldRank, why: Down) {
+    fn lose_receives(&mut self, rank: WorldRank, why: DownCause) {
         let Self {
             matching, groups, ..
         } = self;
         // If all other ranks have finished, wildcard receives stay posted: this rank may still send to itself (see `itself`).
-        let concerns = |want: &Want| match want.source {
+        let concerns = |want: &RecvPattern| match want.source {
             Some(source) => source == rank,
             None => {
-                let group = groups.get(want.ctx).filter(|_| why == Down::Failed);
+                let group = groups.get(want.ctx).filter(|_| why == DownCause::Failed);
                 group.is_some_and(|group| group.contains(rank))
             }
         };
         let lost = matching.drain_posted(concerns);
         let told: BTreeSet<u32> = lost.iter().filter_map(|&op| self.told(op)).collect();
-        if why == Down::Failed {
+        if why == DownCause::Failed {
             let concerned = self.groups.with(rank).filter(|ctx| !told.contains(ctx));
-            self.untold.extend(concerned.map(|ctx| (ctx, rank)));
+            self.unreported_failures
+                .extend(concerned.map(|ctx| (ctx, rank)));
         }
         for op in lost {
-            self.land(op, Err(down_kind(rank, why)));
+            self.complete_op(op, Err(down_kind(rank, why)));
         }
     }
 
     /// Returns the communicator of a wildcard receive that is about to report a failure.
     fn told(&mut self, op: OpId) -> Option<u32> {
-        let about = self.ops.live(op).about;
+        let about = self.ops.live(op).info;
         about.peer.is_none().then_some(about.ctx)
     }
 
     /// Returns the error of a wildcard receive, if a failed member has not been reported yet. Each one is reported to one
     /// receive. Later receives wait for the remaining members, including this rank.
-    pub(super) fn hopeless_any(&mut self, ctx: u32) -> Option<ErrorKind> {
+    pub(super) fn unreported_failure(&mut self, ctx: u32) -> Option<ErrorKind> {
         let news = self
-            .untold
+            .unreported_failures
             .range((ctx, WorldRank(0))..=(ctx, WorldRank(u32::MAX)))
             .next();
         let news = news.copied()?;
-        self.untold.remove(&news);
-        Some(down_kind(news.1, Down::Failed))
+        self.unreported_failures.remove(&news);
+        Some(down_kind(news.1, DownCause::Failed))
     }
 
     /// Registers a handle of a communicator and its members, whose failures end wildcard receives. Several handles may exist.
-    pub(crate) fn join_group(&mut self, ctx: u32, group: &Group) {
+    pub(crate) fn join_group(&mut self, ctx: u32, group: &RankGroup) {
         if !self.groups.join(ctx, group) {
             return;
         }
         if self.peers.downs() > 0 {
-            let failed = |member: &WorldRank| self.peers.down(*member) == Some(Down::Failed);
+            let failed = |member: &WorldRank| self.peers.down(*member) == Some(DownCause::Failed);
             let failed = group.members().filter(failed);
-            self.untold.extend(failed.map(|member| (ctx, member)));
+            self.unreported_failures
+                .extend(failed.map(|member| (ctx, member)));
         }
         self.enter(ctx, group);
     }
@@ -144,21 +150,22 @@ impl Core {
     pub(crate) fn leave_group(&mut self, ctx: u32) {
         if let Some(group) = self.groups.leave(ctx) {
             self.keep_calls(ctx, group);
-            self.untold.retain(|&(of, _)| of != ctx);
+            self.unreported_failures.retain(|&(of, _)| of != ctx);
             self.forget_slots(ctx);
             self.forget_programs(ctx);
             self.leave_agreements(ctx);
-            if self.is_deaf(ctx) {
+            if self.has_stopped_receiving(ctx) {
                 self.forget_messages(|envelope, _| envelope.ctx == ctx);
             }
             self.forget_left(ctx);
         }
     }
 
-    fn lose_landings(&mut self, rank: WorldRank, why: Down) {
+    fn lose_landings(&mut self, rank: WorldRank, why: DownCause) {
         // A get in flight ends only when the driver reports it, because until then the driver uses the buffer.
-        let of_peer = |life: &Life| matches!(life, Life::Landing(landing) if landing.is_from(rank));
-        for op in self.ops.which(|slot| of_peer(&slot.life)) {
+        let of_peer =
+            |life: &OpState| matches!(life, OpState::Landing(landing) if landing.is_from(rank));
+        for op in self.ops.select(|slot| of_peer(&slot.state)) {
             self.abandon(op, down_kind(rank, why));
         }
     }
@@ -166,16 +173,16 @@ impl Core {
     /// Fails an operation whose bytes were moving and will not all arrive.
     pub(super) fn abandon(&mut self, op: OpId, why: ErrorKind) {
         let slot = self.ops.live(op);
-        let Life::Landing(landing) = slot.life else {
-            self.land(op, Err(why));
+        let OpState::Landing(landing) = slot.state else {
+            self.complete_op(op, Err(why));
             return;
         };
         if !slot.orphan {
-            self.land(op, Err(why));
+            self.complete_op(op, Err(why));
             return;
         }
         match landing.follower {
-            Some(follower) => self.land(follower, Err(why)),
+            Some(follower) => self.complete_op(follower, Err(why)),
             None => self.drop_message_in(op, landing.sender),
         }
         self.release(op);
@@ -183,7 +190,8 @@ impl Core {
 
     /// Drops the message whose bytes should have arrived in this operation's buffer.
     fn drop_message_in(&mut self, op: OpId, sender: OpId) {
-        let is_it = |body: &Body| matches!(body, Body::InOp { op: it, .. } if *it == op);
+        let is_it =
+            |body: &StoredBody| matches!(body, StoredBody::InOp { op: it, .. } if *it == op);
         let Some(index) = self.messages.find(is_it) else {
             return;
         };
@@ -196,11 +204,11 @@ impl Core {
             // A probe has taken the message out of the queue. It becomes an offer of a sender that is down, so receiving it
             // fails.
             None => {
-                let offered = Offered {
-                    total: message.body.parcel().bytes(),
+                let offered = OfferedMessage {
+                    total: message.body.as_message_body().bytes(),
                     sender,
                     modes: 0,
-                    sought: false,
+                    out_of_order: false,
                     key: RemoteRegion::zeroed(),
                 };
                 self.messages.make_offer(index, offered);

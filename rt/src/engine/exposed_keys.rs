@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use ripstop_fabric::{
-    driver::{Command, LocalRange},
+    driver::{DriverCommand, LocalRange},
     memory::RemoteRegion,
 };
 
@@ -15,20 +15,20 @@ use crate::{group::WorldRank, proto::wire::OpId};
 
 /// Valid keys of operations, by operation and serial number. Empty if the driver pins nothing.
 #[derive(Debug, Default)]
-pub(super) struct Exposed {
+pub(super) struct ExposedKeys {
     pins: bool,
     out: BTreeMap<(u64, u32), RemoteRegion>,
     serial: u32,
     /// Key in an offer that found no room at the driver, with the operation of the offer, by peer.
-    kept: Option<Box<Kept>>,
+    kept: Option<Box<UnsentOfferKeys>>,
     /// Keys to withdraw.
     over: Vec<RemoteRegion>,
 }
 
 /// Boxed, because a rank hardly ever has any.
-type Kept = BTreeMap<WorldRank, (OpId, RemoteRegion)>;
+type UnsentOfferKeys = BTreeMap<WorldRank, (OpId, RemoteRegion)>;
 
-impl Exposed {
+impl ExposedKeys {
     pub(super) fn new(pins: bool) -> Self {
         Self {
             pins,
@@ -101,7 +101,7 @@ impl Engine {
     pub(super) fn withdraw_keys(&mut self) {
         while let Some(key) = self.core.exposed.over.pop() {
             // The driver never refuses this command, because it needs no room.
-            let _ = self.driver.post(Command::Withdraw { key });
+            let _ = self.driver.post(DriverCommand::Withdraw { key });
         }
     }
 }

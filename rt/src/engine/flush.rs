@@ -1,25 +1,26 @@
 //! Posts what waits for room at the driver.
 
 use ripstop_fabric::{
-    driver::{Command, Down, Driver, Post, Token},
-    tags::Tag,
+    driver::{CommandToken, DownCause, Driver, DriverCommand, PostResult},
+    tags::MatchTag,
 };
 
-use super::{Engine, Wanted, peer::Peer, send::down_kind};
+use super::{Engine, OneSidedCommand, peer::EnginePeer, send::down_kind};
 use crate::{
     group::WorldRank,
-    ops::{Landed, Life},
+    ops::{MessageStatus, OpState},
     proto::{
-        channel::Answer,
+        channel::ChannelReply,
         wire::{
-            Accept, Base, Fragment, Kind, MODE_FRAGMENTS, MODE_GET, MODE_PUT, Offer, OpId, Plain,
+            BareHeader, FragmentHeader, HeaderBase, MODE_FRAGMENTS, MODE_GET, MODE_PUT, OpId,
+            RtrHeader, RtsHeader, WireKind,
         },
     },
 };
 
 /// Result of a flush: whether there was room for everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flushed {
+pub(super) enum FlushResult {
     All,
     Stuck,
 }
@@ -31,10 +32,10 @@ impl Engine {
         if self.core.ended {
             return;
         }
-        if !self.core.wanted.is_empty() {
+        if !self.core.commands.is_empty() {
             self.post_wanted();
         }
-        if self.core.peers.any_marked() | self.core.programs.are_told() {
+        if self.core.peers.any_marked() | self.core.programs.has_events() {
             self.flush_rest();
         }
         self.withdraw_keys();
@@ -44,9 +45,9 @@ impl Engine {
         if self.core.peers.any_marked() {
             self.flush_peers();
         }
-        while self.core.programs.are_told() {
-            self.tend_programs();
-            if !self.core.wanted.is_empty() {
+        while self.core.programs.has_events() {
+            self.progress_programs();
+            if !self.core.commands.is_empty() {
                 self.post_wanted();
             }
             if self.core.peers.any_marked() {
@@ -59,7 +60,7 @@ impl Engine {
         let mut marked = self.core.peers.take_marked();
         marked.retain(|&rank| {
             // A peer that must acknowledge something first is marked again when it does.
-            let stuck = self.flush_peer(rank) == Flushed::Stuck
+            let stuck = self.flush_peer(rank) == FlushResult::Stuck
                 && !self.core.peers.contact(rank).waits_for_peer();
             if !stuck {
                 self.core.peers.unmark(rank);
@@ -73,94 +74,95 @@ impl Engine {
     }
 
     /// Flushes the queues of one peer: control headers first, then envelopes, updates of windows, and fragments.
-    pub(super) fn flush_peer(&mut self, rank: WorldRank) -> Flushed {
+    pub(super) fn flush_peer(&mut self, rank: WorldRank) -> FlushResult {
         if !self.core.peers.reliable {
-            self.core.peers.stir(rank);
+            self.core.peers.mark_dirty(rank);
             self.core.waits = true;
         }
-        if self.flush_channel(rank) == Flushed::Stuck || self.flush_control(rank) == Flushed::Stuck
+        if self.flush_channel(rank) == FlushResult::Stuck
+            || self.flush_control(rank) == FlushResult::Stuck
         {
-            return Flushed::Stuck;
+            return FlushResult::Stuck;
         }
-        if self.flush_sends(rank) == Flushed::Stuck {
-            return Flushed::Stuck;
+        if self.flush_sends(rank) == FlushResult::Stuck {
+            return FlushResult::Stuck;
         }
-        if self.flush_window_lines(rank) == Flushed::Stuck {
-            return Flushed::Stuck;
+        if self.flush_window_lines(rank) == FlushResult::Stuck {
+            return FlushResult::Stuck;
         }
         self.flush_fragments(rank)
     }
 
     /// Sends what a channel sends by itself: frames to repeat after a loss, and acknowledgments.
-    fn flush_channel(&mut self, rank: WorldRank) -> Flushed {
+    fn flush_channel(&mut self, rank: WorldRank) -> FlushResult {
         let now = self.core.now.nanos();
         let peer = self.core.peers.contact(rank);
         let Some(channel) = &mut peer.channel else {
-            return Flushed::All;
+            return FlushResult::All;
         };
         while let Some(frame) = channel.poll_transmit(now) {
-            let message = Command::Message {
+            let message = DriverCommand::Message {
                 to: rank,
                 header: &frame.header,
                 body: &frame.body,
             };
-            if let Post::Full(_) = self.driver.post(message) {
+            if let PostResult::Full(_) = self.driver.post(message) {
                 channel.untransmit();
-                return Flushed::Stuck;
+                return FlushResult::Stuck;
             }
         }
         if channel.is_dead() {
-            self.core.lose(rank, Down::Failed);
-            return Flushed::All;
+            self.core.handle_peer_down(rank, DownCause::Failed);
+            return FlushResult::All;
         }
-        let Some(answer) = channel.answer(now) else {
-            return Flushed::All;
+        let Some(answer) = channel.poll_reply(now) else {
+            return FlushResult::All;
         };
         let (kind, ack) = match answer {
-            Answer::Ack(ack) => (Kind::Ack, ack),
-            Answer::Nack(ack) => (Kind::Nack, ack),
+            ChannelReply::Ack(ack) => (WireKind::Ack, ack),
+            ChannelReply::Nack(ack) => (WireKind::Nack, ack),
         };
-        let mut header = Plain::new(kind);
+        let mut header = BareHeader::new(kind);
         header.base.ack = ack;
         header.base.credits = peer.credits.due();
-        let message = Command::Message {
+        let message = DriverCommand::Message {
             to: rank,
             header: bytemuck::bytes_of(&header),
             body: &[],
         };
-        if let Post::Full(_) = self.driver.post(message) {
-            return Flushed::Stuck;
+        if let PostResult::Full(_) = self.driver.post(message) {
+            return FlushResult::Stuck;
         }
-        channel.answered(now);
-        Flushed::All
+        channel.reply_sent(now);
+        FlushResult::All
     }
 
-    pub(super) fn flush_control(&mut self, rank: WorldRank) -> Flushed {
+    pub(super) fn flush_control(&mut self, rank: WorldRank) -> FlushResult {
         let peer = self.core.peers.contact(rank);
         while let Some(mut frame) = peer.control.front().copied() {
             if !transmit(&mut *self.driver, peer, rank, frame.bytes(), &[]) {
-                return Flushed::Stuck;
+                return FlushResult::Stuck;
             }
             peer.control.pop_front();
         }
-        Flushed::All
+        FlushResult::All
     }
 
     /// Sends the envelope of an operation, for which the peer has room. Returns false if the driver has none.
     ///
     /// If credits for its bytes are missing, the message is offered instead, which costs the receiver only a header.
-    pub(super) fn start(&mut self, op: OpId, rank: WorldRank) -> bool {
+    pub(super) fn send_envelope(&mut self, op: OpId, rank: WorldRank) -> bool {
         let Some(slot) = self.core.ops.get(op) else {
             return true;
         };
         let bytes = slot.area.len;
-        let whole = bytes <= self.core.paths.to(rank).eager_max() && !slot.about.synchronous;
+        let whole = bytes <= self.core.paths.to(rank).eager_max() && !slot.info.synchronous;
         let peer = self.core.peers.contact(rank);
         if whole && peer.credits.spend(bytes) {
             peer.allowance.spend();
             let slot = self.core.ops.live(op);
-            let mut header = slot.about.eager();
-            let tag = header.tag_for(self.core.lends, bytes);
+            let mut header = slot.info.eager();
+            let tag = header.tag_for(self.core.hw_matching_min, bytes);
             if !transmit_tagged(
                 &mut *self.driver,
                 peer,
@@ -173,7 +175,7 @@ impl Engine {
                 peer.allowance.unspend();
                 return false;
             }
-            self.core.land(op, Ok(Landed::sent(bytes)));
+            self.core.complete_op(op, Ok(MessageStatus::sent(bytes)));
             return true;
         }
         self.offer(op, rank)
@@ -191,7 +193,7 @@ impl Engine {
         );
         if sent {
             peer.allowance.spend();
-            self.core.ops.live(op).life = Life::Offered;
+            self.core.ops.live(op).state = OpState::Offered;
             self.core.offers += 1;
         } else if header.modes & MODE_GET != 0 {
             self.core.exposed.keep(op, rank, header.key);
@@ -199,10 +201,10 @@ impl Engine {
         sent
     }
 
-    pub(super) fn offer_header(&mut self, op: OpId) -> Offer {
+    pub(super) fn offer_header(&mut self, op: OpId) -> RtsHeader {
         let slot = self.core.ops.live(op);
         let range = slot.range(slot.area.len);
-        let to = slot.about.peer;
+        let to = slot.info.peer;
         let key = to.and_then(|to| self.expose_once(op, to, range));
         let slot = self.core.ops.live(op);
         let put = if self.driver.caps().one_sided {
@@ -211,9 +213,9 @@ impl Engine {
             0
         };
         let get = if key.is_some() { MODE_GET } else { 0 };
-        let about = slot.about;
-        Offer {
-            base: Base::new(Kind::Offer),
+        let about = slot.info;
+        RtsHeader {
+            base: HeaderBase::new(WireKind::Rts),
             ctx: about.ctx,
             tag: about.tag.unwrap_or(0),
             sig: about.sig,
@@ -226,34 +228,34 @@ impl Engine {
 }
 
 impl Engine {
-    fn flush_fragments(&mut self, rank: WorldRank) -> Flushed {
+    fn flush_fragments(&mut self, rank: WorldRank) -> FlushResult {
         while let Some(&op) = self.core.peers.contact(rank).fragments.front() {
-            if self.send_fragments(op, rank) == Flushed::Stuck {
-                return Flushed::Stuck;
+            if self.send_fragments(op, rank) == FlushResult::Stuck {
+                return FlushResult::Stuck;
             }
             self.core.peers.contact(rank).fragments.pop_front();
         }
-        Flushed::All
+        FlushResult::All
     }
 
-    fn send_fragments(&mut self, op: OpId, rank: WorldRank) -> Flushed {
+    fn send_fragments(&mut self, op: OpId, rank: WorldRank) -> FlushResult {
         let body_max = self.driver.caps_to(rank).body_max;
         loop {
             let Some(slot) = self.core.ops.get(op) else {
-                return Flushed::All;
+                return FlushResult::All;
             };
-            let Life::Fragmenting { receiver, sent } = slot.life else {
-                return Flushed::All;
+            let OpState::Fragmenting { receiver, sent } = slot.state else {
+                return FlushResult::All;
             };
             let left = slot.area.len - sent;
             if left == 0 {
                 let bytes = slot.area.len;
-                self.core.land(op, Ok(Landed::sent(bytes)));
-                return Flushed::All;
+                self.core.complete_op(op, Ok(MessageStatus::sent(bytes)));
+                return FlushResult::All;
             }
             let piece = left.min(body_max);
-            let mut header = Fragment {
-                base: Base::new(Kind::Fragment),
+            let mut header = FragmentHeader {
+                base: HeaderBase::new(WireKind::Fragment),
                 receiver,
                 offset: sent as u64,
             };
@@ -266,9 +268,9 @@ impl Engine {
                 bytemuck::bytes_of_mut(&mut header),
                 body,
             ) {
-                return Flushed::Stuck;
+                return FlushResult::Stuck;
             }
-            slot.life = Life::Fragmenting {
+            slot.state = OpState::Fragmenting {
                 receiver,
                 sent: sent + piece,
             };
@@ -278,8 +280,8 @@ impl Engine {
     fn post_wanted(&mut self) {
         let (mut wanted, mut full) = (Vec::new(), Vec::new());
         // Posting some of them adds more.
-        while !self.core.wanted.is_empty() {
-            std::mem::swap(&mut wanted, &mut self.core.wanted);
+        while !self.core.commands.is_empty() {
+            std::mem::swap(&mut wanted, &mut self.core.commands);
             full.extend(
                 wanted
                     .drain(..)
@@ -289,41 +291,43 @@ impl Engine {
         // Reuse the vector's memory.
         wanted.append(&mut full);
         self.core.waits |= self.core.watches && !wanted.is_empty();
-        self.core.wanted = wanted;
+        self.core.commands = wanted;
     }
 
     /// Posts a command. Returns true if it is posted or no longer needed.
-    fn post_one_sided(&mut self, wanted: Wanted) -> bool {
+    fn post_one_sided(&mut self, wanted: OneSidedCommand) -> bool {
         let (op, key, at) = match wanted {
-            Wanted::Get { op, key, at } | Wanted::Put { op, key, at } => (op, key, at),
-            Wanted::Invite { op } => {
+            OneSidedCommand::Get { op, key, at } | OneSidedCommand::Put { op, key, at } => {
+                (op, key, at)
+            }
+            OneSidedCommand::Invite { op } => {
                 self.invite(op);
                 return true;
             }
-            Wanted::Recall { op } => {
-                self.ask_back(op);
+            OneSidedCommand::Recall { op } => {
+                self.recall_tag_buffer(op);
                 return true;
             }
-            Wanted::Share { op, key } => {
-                self.share(op, key);
+            OneSidedCommand::Share { op, key } => {
+                self.start_split(op, key);
                 return true;
             }
-            Wanted::Answer { op, first } => {
+            OneSidedCommand::Answer { op, first } => {
                 self.answer(op, first);
                 return true;
             }
-            Wanted::Greet { id, rank } => {
+            OneSidedCommand::Greet { id, rank } => {
                 self.greet(id, rank);
                 return true;
             }
-            Wanted::Count { rank, counter, by } => return self.count(rank, counter, by),
-            Wanted::Unname { name } => {
+            OneSidedCommand::Count { rank, counter, by } => return self.count(rank, counter, by),
+            OneSidedCommand::Unname { name } => {
                 if let Some(lists) = self.driver.task_lists() {
                     lists.take_back_name(name);
                 }
                 return true;
             }
-            Wanted::Claim {
+            OneSidedCommand::Claim {
                 op,
                 claim,
                 receiver,
@@ -332,30 +336,30 @@ impl Engine {
         let Some(slot) = self.core.ops.get(op) else {
             return true;
         };
-        let Some(to) = slot.life.partner(&slot.about) else {
+        let Some(to) = slot.state.partner(&slot.info) else {
             return true;
         };
         let Ok(bytes) = usize::try_from(key.len) else {
             return true;
         };
         let local = slot.range(at + bytes).slice(at, bytes);
-        let token = Token(op.pack());
+        let token = CommandToken(op.pack());
         let command = match wanted {
-            Wanted::Put { .. } => Command::Put {
+            OneSidedCommand::Put { .. } => DriverCommand::Put {
                 to,
                 from: local,
                 into: key,
                 count: None,
                 token,
             },
-            _ => Command::Get {
+            _ => DriverCommand::Get {
                 to,
                 from: key,
                 into: local,
                 token,
             },
         };
-        let posted = matches!(self.driver.post(command), Post::Posted);
+        let posted = matches!(self.driver.post(command), PostResult::Posted);
         self.core.moving += usize::from(posted);
         posted
     }
@@ -365,7 +369,7 @@ impl Engine {
         let Some(slot) = self.core.ops.get(op) else {
             return;
         };
-        let Life::Landing(mut landing) = slot.life else {
+        let OpState::Landing(mut landing) = slot.state else {
             return;
         };
         if let Some(down) = self.core.peers.down(landing.landed.source) {
@@ -381,10 +385,11 @@ impl Engine {
         };
         let slot = self.core.ops.live(op);
         landing.invited = true;
-        slot.life = Life::Landing(landing);
-        self.core
-            .peers
-            .control(landing.landed.source, &Accept::put(landing.sender, op, key));
+        slot.state = OpState::Landing(landing);
+        self.core.peers.control(
+            landing.landed.source,
+            &RtrHeader::put(landing.sender, op, key),
+        );
     }
 }
 
@@ -393,7 +398,7 @@ impl Engine {
 #[inline]
 pub(super) fn transmit(
     driver: &mut dyn Driver,
-    peer: &mut Peer,
+    peer: &mut EnginePeer,
     rank: WorldRank,
     header: &mut [u8],
     body: &[u8],
@@ -405,9 +410,9 @@ pub(super) fn transmit(
 #[inline]
 pub(super) fn transmit_tagged(
     driver: &mut dyn Driver,
-    peer: &mut Peer,
+    peer: &mut EnginePeer,
     rank: WorldRank,
-    tag: Option<Tag>,
+    tag: Option<MatchTag>,
     header: &mut [u8],
     body: &[u8],
 ) -> bool {
@@ -419,8 +424,8 @@ pub(super) fn transmit_tagged(
         };
         (seq, ack) = (next, channel.ack());
     }
-    Base::stamp(header, seq, credits, ack);
-    let message = Command::Message {
+    HeaderBase::stamp(header, seq, credits, ack);
+    let message = DriverCommand::Message {
         to: rank,
         header,
         body,
@@ -432,7 +437,7 @@ pub(super) fn transmit_tagged(
             None => driver.post(message), // the adapter was never reached
         },
     };
-    let posted = matches!(posted, Post::Posted);
+    let posted = matches!(posted, PostResult::Posted);
     if posted {
         peer.credits.returned(credits);
         if let Some(channel) = &mut peer.channel {

@@ -2,9 +2,9 @@
 
 use ripstop_fabric::shm::ShmConfig;
 
-use super::{Engine, message::Messages, peer::Peer, rank_map::Sparse};
+use super::{Engine, message::MessageStore, peer::EnginePeer, rank_map::SparseRankMap};
 use crate::{
-    ops::{Life, Ops},
+    ops::{OpState, OpTable},
     proto::{matching::Matching, wire::OpId},
     settings::Settings,
 };
@@ -34,7 +34,7 @@ pub struct Pool {
 }
 
 /// A stored message without its body, and its place in the matching.
-const HEADER_BYTES: usize = Messages::PLACE_BYTES + Matching::<OpId, u32>::MESSAGE_BYTES;
+const HEADER_BYTES: usize = MessageStore::PLACE_BYTES + Matching::<OpId, u32>::MESSAGE_BYTES;
 
 impl Footprint {
     /// Returns the memory that a runtime with these settings uses.
@@ -44,7 +44,8 @@ impl Footprint {
         let pool = |name, first, max| Pool { name, first, max };
         Self {
             per_peer: driver.per_peer,
-            per_pair: driver.per_pair + 2 * (size_of::<Peer>() + 4 * Sparse::<Peer>::PLACE_BYTES),
+            per_pair: driver.per_pair
+                + 2 * (size_of::<EnginePeer>() + 4 * SparseRankMap::<EnginePeer>::PLACE_BYTES),
             pools: vec![
                 pool("segment head", driver.segment, Some(driver.segment)),
                 pool(
@@ -58,7 +59,11 @@ impl Footprint {
                     0,
                     Some(settings.unexpected_messages.saturating_mul(HEADER_BYTES)),
                 ),
-                pool("operations in flight, 64 at a time", Ops::BLOCK_BYTES, None),
+                pool(
+                    "operations in flight, 64 at a time",
+                    OpTable::BLOCK_BYTES,
+                    None,
+                ),
             ],
         }
     }
@@ -66,7 +71,7 @@ impl Footprint {
 
 /// Memory that an engine uses at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct EngineMemory {
     /// Bytes, including those for peers.
     pub(crate) bytes: usize,
     /// Peers in contact.
@@ -79,10 +84,10 @@ pub(crate) struct State {
 
 impl Engine {
     /// Returns the current memory use, without the application's buffers. O(operations).
-    pub(crate) fn state(&mut self) -> State {
+    pub(crate) fn state(&mut self) -> EngineMemory {
         let peers = self.core.peers.len();
         let peer_bytes = self.core.peers.bytes();
-        State {
+        EngineMemory {
             bytes: size_of::<Self>()
                 + peer_bytes
                 + self.core.ops.bytes()
@@ -93,7 +98,7 @@ impl Engine {
             operations: self
                 .core
                 .ops
-                .which(|slot| !matches!(slot.life, Life::Free))
+                .select(|slot| !matches!(slot.state, OpState::Free))
                 .len(),
         }
     }

@@ -2,33 +2,33 @@
 
 use std::ops::Range;
 
-use crate::group::{Group, WorldRank};
+use crate::group::{RankGroup, WorldRank};
 
 #[derive(Debug, Default)]
-pub(super) struct Groups {
+pub(super) struct GroupTable {
     /// Sorted by context. In a vector the first communicator takes a tenth of the memory that it takes in a tree, which
     /// matters in large simulations.
-    joined: Vec<Joined>,
+    joined: Vec<JoinedGroup>,
     /// Even contexts that this rank has left for good, divided by 2, as sorted ranges that do not touch.
     left: Vec<Range<u32>>,
 }
 
 #[derive(Debug)]
-struct Joined {
+struct JoinedGroup {
     ctx: u32,
-    group: Group,
+    group: RankGroup,
     handles: u32,
 }
 
-impl Groups {
+impl GroupTable {
     /// Returns the members of this communicator. O(log communicators).
-    pub(super) fn get(&self, ctx: u32) -> Option<&Group> {
+    pub(super) fn get(&self, ctx: u32) -> Option<&RankGroup> {
         let at = self.place(ctx).ok()?;
         Some(&self.joined[at].group)
     }
 
     /// Adds a handle of a communicator. Returns true if it is the first.
-    pub(super) fn join(&mut self, ctx: u32, group: &Group) -> bool {
+    pub(super) fn join(&mut self, ctx: u32, group: &RankGroup) -> bool {
         let place = self.place(ctx);
         let at = place.unwrap_or_else(|at| at);
         if place.is_err() {
@@ -39,7 +39,7 @@ impl Groups {
             }
             self.joined.insert(
                 at,
-                Joined {
+                JoinedGroup {
                     ctx,
                     group,
                     handles: 0,
@@ -51,7 +51,7 @@ impl Groups {
     }
 
     /// Removes a handle of a communicator. Returns the members if it was the last handle.
-    pub(super) fn leave(&mut self, ctx: u32) -> Option<Group> {
+    pub(super) fn leave(&mut self, ctx: u32) -> Option<RankGroup> {
         let at = self.place(ctx).ok()?;
         self.joined[at].handles -= 1;
         if self.joined[at].handles > 0 {
@@ -110,13 +110,13 @@ impl Groups {
 
 #[cfg(test)]
 mod tests {
-    use super::{Group, Groups};
+    use super::{GroupTable, RankGroup};
 
     #[test]
     fn what_was_left_is_kept_in_few_ranges() {
-        let mut groups = Groups::default();
+        let mut groups = GroupTable::default();
         for ctx in [0, 1, 2, 3, 8, 9, 6, 7, 12, 13, 4, 5] {
-            assert!(groups.join(ctx, &Group::First(2)));
+            assert!(groups.join(ctx, &RankGroup::First(2)));
             assert!(!groups.has_left(ctx));
             assert!(groups.leave(ctx).is_some());
         }
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn the_last_handle_leaves() {
-        let mut groups = Groups::default();
-        groups.join(4, &Group::First(2));
-        groups.join(4, &Group::First(2));
+        let mut groups = GroupTable::default();
+        groups.join(4, &RankGroup::First(2));
+        groups.join(4, &RankGroup::First(2));
         assert!(groups.leave(4).is_none() && !groups.has_left(4));
         assert!(groups.leave(4).is_some() && groups.has_left(4));
     }

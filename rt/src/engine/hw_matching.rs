@@ -8,15 +8,15 @@
 //! A lent buffer belongs to the driver. Its operation completes or fails only when the driver has returned it.
 
 use ripstop_fabric::{
-    driver::{Driver, Offer, Token},
-    tags::Tag,
+    driver::{CommandToken, Driver, TagBuffer},
+    tags::MatchTag,
 };
 
-use super::{Core, Engine, Wanted};
+use super::{Engine, EngineCore, OneSidedCommand};
 use crate::{
     error::ErrorKind,
-    ops::{Kept, Landed, Life},
-    proto::wire::{Eager, OpId},
+    ops::{MessageStatus, OpState, ReservedMessage},
+    proto::wire::{EagerHeader, OpId},
 };
 
 impl Engine {
@@ -24,37 +24,38 @@ impl Engine {
     ///
     /// A buffer is not lent while a wildcard receive waits, which may get the message that would be placed. Nor is one that is
     /// longer than the longest eager message, because its message will probably be offered.
-    pub(super) fn lend(&mut self, op: OpId, least: usize) {
+    pub(super) fn post_tag_buffer(&mut self, op: OpId, least: usize) {
         let Some(slot) = self.core.ops.get(op) else {
             return;
         };
-        let (about, len) = (slot.about, slot.area.len);
-        let (Life::Posted(_), Some(from), Some(tag)) = (slot.life, about.peer, about.tag) else {
+        let (about, len) = (slot.info, slot.area.len);
+        let (OpState::Posted(_), Some(from), Some(tag)) = (slot.state, about.peer, about.tag)
+        else {
             return;
         };
         let longest = self.core.paths.to(from).eager_max();
         if about.probe
-            || slot.part
+            || slot.in_program
             || !(least..=longest).contains(&len)
-            || self.core.matching.is_wild()
+            || self.core.matching.has_wildcard()
         {
             return;
         }
         let context = about.ctx;
-        let offer = Offer {
-            tag: Tag { context, tag },
-            header_len: size_of::<Eager>(),
+        let offer = TagBuffer {
+            tag: MatchTag { context, tag },
+            header_len: size_of::<EagerHeader>(),
             into: slot.range(len),
-            token: Token(op.pack()),
+            token: CommandToken(op.pack()),
         };
         let tags = self.driver.tag_matching();
         slot.lent = tags.is_some_and(|tags| tags.offer(from, offer));
     }
 
     /// Asks the driver to return a lent buffer.
-    pub(super) fn ask_back(&mut self, op: OpId) {
+    pub(super) fn recall_tag_buffer(&mut self, op: OpId) {
         let lent = self.core.ops.get(op).is_some_and(|slot| slot.lent);
-        let token = Token(op.pack());
+        let token = CommandToken(op.pack());
         let is_back = |driver: &mut dyn Driver| {
             let tags = driver.tag_matching();
             tags.is_none_or(|tags| tags.take_back(token))
@@ -66,16 +67,16 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Ends a receive whose buffer is lent, with this message or an error. It completes once the buffer is back.
-    pub(super) fn recall_buffer(&mut self, op: OpId, kept: Option<Kept>) {
-        self.ops.live(op).life = Life::Recalled(kept);
-        self.wanted.push(Wanted::Recall { op });
+    pub(super) fn recall_buffer(&mut self, op: OpId, kept: Option<ReservedMessage>) {
+        self.ops.live(op).state = OpState::Recalled(kept);
+        self.commands.push(OneSidedCommand::Recall { op });
     }
 
-    /// Fails a receive whose buffer is lent, in place of [`land`](Self::land).
+    /// Fails a receive whose buffer is lent, in place of [`complete_op`](Self::complete_op).
     #[cold]
-    pub(super) fn fail_lent(&mut self, op: OpId, outcome: Result<Landed, ErrorKind>) {
+    pub(super) fn fail_lent(&mut self, op: OpId, outcome: Result<MessageStatus, ErrorKind>) {
         let why = outcome.expect_err("what succeeds has its buffer");
         self.ops.live(op).blame(why);
         self.recall_buffer(op, None);
@@ -93,26 +94,26 @@ impl Core {
         let Some(slot) = self.ops.get(op) else {
             return;
         };
-        match slot.life {
-            Life::Recalled(Some(Kept { stored, arrival })) => {
+        match slot.state {
+            OpState::Recalled(Some(ReservedMessage { stored, arrival })) => {
                 let message = self.messages.take(stored);
                 self.deliver_stored(op, message, arrival);
             }
-            Life::Recalled(None) => {
+            OpState::Recalled(None) => {
                 let why = slot.take_why().expect("what failed says why");
-                self.land(op, Err(why));
+                self.complete_op(op, Err(why));
             }
             _ => {}
         }
     }
 }
 
-impl Eager {
+impl EagerHeader {
     /// Returns the tag of a message, if the message is long enough for an adapter to match it.
     #[inline]
-    pub(super) fn tag_for(&self, least: Option<usize>, len: usize) -> Option<Tag> {
+    pub(super) fn tag_for(&self, least: Option<usize>, len: usize) -> Option<MatchTag> {
         let least = least?;
-        let tag = Tag {
+        let tag = MatchTag {
             context: self.ctx,
             tag: self.tag,
         };

@@ -4,17 +4,17 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use ripstop_fabric::driver::{Command, Down, Driver, Evidence, Post};
+use ripstop_fabric::driver::{DownCause, DownEvidence, Driver, DriverCommand, PostResult};
 
-use super::{Core, Engine, Wanted};
+use super::{Engine, EngineCore, OneSidedCommand};
 use crate::evidence::FailureEvidence;
 use crate::{
-    clock::Time,
+    clock::ClockTime,
     group::WorldRank,
-    ops::Life,
+    ops::OpState,
     proto::{
-        failure_detector::Alive,
-        wire::{Death, Kind, Plain, read},
+        failure_detector::FailureDetector,
+        wire::{BareHeader, DeathHeader, WireKind, read},
     },
 };
 
@@ -22,16 +22,16 @@ use crate::{
 const MEMBERS_MAX: usize = 64;
 
 /// State of the detector. Unused if the driver reports failures.
-pub(super) struct Liveness {
+pub(super) struct LivenessMonitor {
     /// True once the driver knows where its peers are.
     knows_peers: bool,
-    alive: Alive,
+    alive: FailureDetector,
     /// This rank, which is not watched.
     me: WorldRank,
     /// Messages to be sent out of order.
-    pub(super) asides: Vec<Aside>,
+    pub(super) asides: Vec<LivenessMessage>,
     /// Messages that found no room. The driver wakes this rank when there is some.
-    stuck: Vec<Aside>,
+    stuck: Vec<LivenessMessage>,
     /// Peers that the driver has reported as failed since the last turn.
     pub(super) lost: Vec<WorldRank>,
     /// Peers that this detector has found failed, or that have given this rank up.
@@ -40,51 +40,51 @@ pub(super) struct Liveness {
 
 /// A message sent out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Aside {
+pub(super) struct LivenessMessage {
     to: WorldRank,
-    word: Word,
+    content: LivenessContent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Word {
-    Plain(Kind),
+enum LivenessContent {
+    Plain(WireKind),
     /// Reports that the process of this rank was seen to end.
     Death(WorldRank),
 }
 
-impl Aside {
-    fn plain(to: WorldRank, kind: Kind) -> Self {
-        let word = Word::Plain(kind);
-        Self { to, word }
+impl LivenessMessage {
+    fn plain(to: WorldRank, kind: WireKind) -> Self {
+        let word = LivenessContent::Plain(kind);
+        Self { to, content: word }
     }
 
     /// Posts the message. Returns false if there was no room.
     fn post(self, driver: &mut dyn Driver) -> bool {
         let to = self.to;
         let (plain, death);
-        let header = match self.word {
-            Word::Plain(kind) => {
-                plain = Plain::new(kind);
+        let header = match self.content {
+            LivenessContent::Plain(kind) => {
+                plain = BareHeader::new(kind);
                 bytemuck::bytes_of(&plain)
             }
-            Word::Death(rank) => {
-                death = Death::new(rank.0);
+            LivenessContent::Death(rank) => {
+                death = DeathHeader::new(rank.0);
                 bytemuck::bytes_of(&death)
             }
         };
         let body = &[];
         matches!(
-            driver.post(Command::Message { to, header, body }),
-            Post::Posted
+            driver.post(DriverCommand::Message { to, header, body }),
+            PostResult::Posted
         )
     }
 }
 
-impl Liveness {
+impl LivenessMonitor {
     /// Creates the detector; `interval` is in nanoseconds.
     pub(super) fn new(interval: u64, me: WorldRank) -> Self {
         Self {
-            alive: Alive::new(interval),
+            alive: FailureDetector::new(interval),
             me,
             knows_peers: false,
             asides: Vec::new(),
@@ -106,7 +106,7 @@ impl Liveness {
 
 impl Engine {
     /// Checks the peers for which this rank waits, if that is due. `all` is true if this turn took everything that has come.
-    pub(super) fn tend_alive(&mut self, now: Time, all: bool) {
+    pub(super) fn check_liveness(&mut self, now: ClockTime, all: bool) {
         if self.core.ended {
             return;
         }
@@ -141,10 +141,10 @@ impl Engine {
         let lost = lost.map(|liveness| std::mem::take(&mut liveness.lost));
         for rank in lost.into_iter().flatten() {
             let how = self.driver.evidence(rank);
-            if let Evidence::Reported(why) = &how {
+            if let DownEvidence::Reported(why) = &how {
                 tracing::warn!(rank = rank.0, why, "this rank counts as failed");
             }
-            let is_seen = matches!(how, Evidence::Ended);
+            let is_seen = matches!(how, DownEvidence::Ended);
             if self.core.evidence.note(rank, how.into()) && is_seen {
                 self.core.tell_of_death(rank);
             }
@@ -153,7 +153,7 @@ impl Engine {
 
     /// If the driver detects failures itself, tells it for which peers this rank waits. A peer that never connects would
     /// otherwise never be reported.
-    pub(super) fn expect(&mut self) {
+    pub(super) fn report_awaited_peers(&mut self) {
         let core = &mut self.core;
         if !core.watches && std::mem::take(&mut core.waits) {
             self.driver
@@ -177,46 +177,55 @@ impl Engine {
         }
         for rank in std::mem::take(&mut liveness.given_up) {
             let how = self.driver.give_up(rank, None);
-            self.core.lose(rank, how);
+            self.core.handle_peer_down(rank, how);
         }
     }
 
     /// Returns the time of the next check. For waits that began since the last turn, the time counts from that turn.
-    pub(super) fn next_look(&mut self) -> Option<Time> {
+    pub(super) fn next_liveness_check(&mut self) -> Option<ClockTime> {
         let liveness = self.core.liveness.as_mut()?;
         if !liveness.knows_peers_of(&mut *self.driver) {
             return None; // the driver wakes this rank when it knows them
         }
-        let next = liveness.alive.next_look();
+        let next = liveness.alive.next_check();
         let next = next.or_else(|| self.core.waits.then_some(self.core.now.nanos()));
-        next.map(Time::from_nanos)
+        next.map(ClockTime::from_nanos)
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Handles a sign of life of a peer. Returns true if the message must be handled as usual.
-    pub(super) fn hear(&mut self, rank: WorldRank, kind: Kind, header: &[u8]) -> bool {
+    pub(super) fn handle_liveness(
+        &mut self,
+        rank: WorldRank,
+        kind: WireKind,
+        header: &[u8],
+    ) -> bool {
         let Some(liveness) = self.liveness.as_deref_mut() else {
             return true;
         };
-        if self.peers.down(rank) == Some(Down::Failed) {
+        if self.peers.down(rank) == Some(DownCause::Failed) {
             // This rank has given the peer up and failed what waited for it, so the peer cannot come back. Tell it that.
-            if kind != Kind::Gone {
-                liveness.asides.push(Aside::plain(rank, Kind::Gone));
+            if kind != WireKind::DeclaredDown {
+                liveness
+                    .asides
+                    .push(LivenessMessage::plain(rank, WireKind::DeclaredDown));
             }
             return false;
         }
         liveness.alive.handle_heard(rank, self.now.nanos());
         match kind {
-            Kind::Ping => liveness.asides.push(Aside::plain(rank, Kind::Pong)),
-            Kind::Pong => {}
-            Kind::Gone => {
+            WireKind::Ping => liveness
+                .asides
+                .push(LivenessMessage::plain(rank, WireKind::Pong)),
+            WireKind::Pong => {}
+            WireKind::DeclaredDown => {
                 liveness.given_up.push(rank);
                 self.evidence.note(rank, FailureEvidence::GaveUp);
             }
-            Kind::Death => match read(header) {
-                Some(Death { rank: dead, .. }) if dead < self.peers.size() => {
-                    liveness.alive.doubt(WorldRank(dead), self.now.nanos());
+            WireKind::Death => match read(header) {
+                Some(DeathHeader { rank: dead, .. }) if dead < self.peers.size() => {
+                    liveness.alive.suspect(WorldRank(dead), self.now.nanos());
                 }
                 _ => self.refused += 1,
             },
@@ -231,13 +240,13 @@ impl Core {
             return;
         };
         waited.remove(&liveness.me);
-        let found = liveness.alive.look(now, &waited, answers);
-        let aside = |kind| move |rank: &WorldRank| Aside::plain(*rank, kind);
-        let pings = found.to_ping.iter().map(aside(Kind::Ping));
-        let gone = found.failed.iter().map(aside(Kind::Gone));
+        let found = liveness.alive.check_peers(now, &waited, answers);
+        let aside = |kind| move |rank: &WorldRank| LivenessMessage::plain(*rank, kind);
+        let pings = found.to_ping.iter().map(aside(WireKind::Ping));
+        let gone = found.failed.iter().map(aside(WireKind::DeclaredDown));
         liveness.asides.extend(pings.chain(gone));
         liveness.given_up.extend(&found.failed);
-        let limits = [liveness.alive.limit(), liveness.alive.limit_of_doubt()];
+        let limits = [liveness.alive.limit(), liveness.alive.suspect_limit()];
         let [limit, limit_of_doubt] = limits.map(Duration::from_nanos);
         for rank in found.failed {
             tracing::warn!(
@@ -262,9 +271,9 @@ impl Core {
         };
         let others = self.peers.met().filter(|rank| *rank != liveness.me);
         let others = others.filter(|rank| self.peers.down(*rank).is_none());
-        liveness.asides.extend(others.map(|to| Aside {
+        liveness.asides.extend(others.map(|to| LivenessMessage {
             to,
-            word: Word::Death(dead),
+            content: LivenessContent::Death(dead),
         }));
     }
 
@@ -273,19 +282,19 @@ impl Core {
     fn waited_for(&self, members_max: usize) -> BTreeSet<WorldRank> {
         let mut waited: BTreeSet<WorldRank> = self.peers.unacked().collect();
         let mut from_anybody = BTreeSet::new();
-        self.ops.which(|slot| {
-            let about = &slot.about;
-            match &slot.life {
-                Life::Posted(_) if about.peer.is_none() => {
+        self.ops.select(|slot| {
+            let about = &slot.info;
+            match &slot.state {
+                OpState::Posted(_) if about.peer.is_none() => {
                     from_anybody.insert(about.ctx);
                 }
-                Life::Posted(_) | Life::Recalled(_) | Life::Remote { .. } => {
+                OpState::Posted(_) | OpState::Recalled(_) | OpState::Remote { .. } => {
                     waited.extend(about.peer);
                 }
-                Life::Landing(landing) => {
+                OpState::Landing(landing) => {
                     waited.insert(landing.landed.source);
                 }
-                Life::Following { landed, .. } => {
+                OpState::Following { landed, .. } => {
                     waited.insert(landed.source);
                 }
                 life if life.is_sending() => waited.extend(about.peer),
@@ -299,7 +308,7 @@ impl Core {
         }
         // Commands that wait for room at the driver wait for the peer, if commands to a failed peer do not end.
         waited.extend(self.peers.marked());
-        waited.extend(self.wanted.iter().filter_map(Wanted::peer));
+        waited.extend(self.commands.iter().filter_map(OneSidedCommand::peer));
         waited.extend(self.windows.waited_for());
         waited.extend(self.awaited_still());
         waited.extend(self.awaited_listed());

@@ -2,12 +2,12 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use ripstop_fabric::{driver::Payload, memory::RemoteRegion};
+use ripstop_fabric::{driver::PayloadView, memory::RemoteRegion};
 
 use crate::{
     group::WorldRank,
     proto::{
-        matching::{Envelope, Unexpected},
+        matching::{MessageEnvelope, UnexpectedHandle},
         wire::{MODE_FIRST, OpId},
     },
 };
@@ -23,12 +23,12 @@ const SPARE_BYTES_MAX: usize = 64 << 10;
 
 /// A message that is not in a receive's buffer yet.
 #[derive(Debug)]
-pub(crate) struct Message {
-    pub(crate) envelope: Envelope,
+pub(crate) struct StoredMessage {
+    pub(crate) envelope: MessageEnvelope,
     pub(crate) sig: u64,
-    pub(crate) body: Body,
+    pub(crate) body: StoredBody,
     /// Place in the matching, while the message has one.
-    pub(crate) place: Option<Unexpected>,
+    pub(crate) place: Option<UnexpectedHandle>,
     /// True if its sender has withdrawn this offer. It is dropped when it is in the queue again.
     pub(crate) recalled: bool,
     /// True if it is charged to its sender.
@@ -37,10 +37,10 @@ pub(crate) struct Message {
 
 /// Location of a stored message's bytes.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub(crate) enum StoredBody {
     Short([u8; SHORT], usize),
     Long(Vec<u8>),
-    Offered(Offered),
+    Offered(OfferedMessage),
     /// In the buffer of a receive whose future was dropped.
     InOp {
         op: OpId,
@@ -50,41 +50,41 @@ pub(crate) enum Body {
 
 /// An offer: the bytes are still with the sender.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Offered {
+pub(crate) struct OfferedMessage {
     pub(crate) total: u64,
     pub(crate) sender: OpId,
     pub(crate) modes: u64,
     pub(crate) key: RemoteRegion,
     /// True if it came out of turn and is not charged.
-    pub(crate) sought: bool,
+    pub(crate) out_of_order: bool,
 }
 
 /// A message as it arrives, or as it is taken from the store.
-pub(crate) enum Parcel<'a> {
-    Bytes(Payload<'a>),
-    Offered(Offered),
+pub(crate) enum MessageBody<'a> {
+    Bytes(PayloadView<'a>),
+    Offered(OfferedMessage),
     InOp { op: OpId, bytes: usize },
 }
 
 /// The store. It reuses slots, and the vectors of longer bodies.
-pub(crate) struct Messages {
-    slots: Vec<Option<Message>>,
+pub(crate) struct MessageStore {
+    slots: Vec<Option<StoredMessage>>,
     free: Vec<u32>,
     /// State for long messages. Allocated at the first one, because an idle rank of a large simulation should take little memory.
-    long: Option<Box<Long>>,
+    long: Option<Box<LongMessageStore>>,
 }
 
 /// State for long messages.
 #[derive(Default)]
-struct Long {
+struct LongMessageStore {
     spare: Vec<Vec<u8>>,
     /// Stored offers, by their senders' operations.
     offers: BTreeMap<(WorldRank, OpId), u32>,
 }
 
-impl Messages {
+impl MessageStore {
     /// Bytes of a place, which includes a short body.
-    pub(crate) const PLACE_BYTES: usize = size_of::<Option<Message>>();
+    pub(crate) const PLACE_BYTES: usize = size_of::<Option<StoredMessage>>();
 
     pub(crate) fn new() -> Self {
         Self {
@@ -119,12 +119,12 @@ impl Messages {
 
     /// Returns the bytes of the store, including the stored bodies and the vectors kept for reuse.
     pub(crate) fn bytes(&self) -> usize {
-        let long = |slot: &Option<Message>| match slot.as_ref().map(|message| &message.body) {
-            Some(Body::Long(bytes)) => bytes.capacity(),
+        let long = |slot: &Option<StoredMessage>| match slot.as_ref().map(|message| &message.body) {
+            Some(StoredBody::Long(bytes)) => bytes.capacity(),
             _ => 0,
         };
         let spare = self.long.iter().flat_map(|long| &long.spare);
-        self.slots.capacity() * size_of::<Option<Message>>()
+        self.slots.capacity() * size_of::<Option<StoredMessage>>()
             + self.slots.iter().map(long).sum::<usize>()
             + spare.map(Vec::capacity).sum::<usize>()
     }
@@ -141,10 +141,10 @@ impl Messages {
     }
 
     /// Stores a message at [`next`](Self::next).
-    pub(crate) fn store(&mut self, message: Message) -> u32 {
+    pub(crate) fn store(&mut self, message: StoredMessage) -> u32 {
         let index = self.next();
         self.free.pop();
-        if let Body::Offered(offered) = &message.body {
+        if let StoredBody::Offered(offered) = &message.body {
             self.note_offer(message.envelope.source, offered.sender, index);
         }
         self.slots[index as usize] = Some(message);
@@ -152,9 +152,9 @@ impl Messages {
     }
 
     /// Turns a stored message into an offer, because its bytes are still with its sender.
-    pub(crate) fn make_offer(&mut self, index: u32, offered: Offered) {
+    pub(crate) fn make_offer(&mut self, index: u32, offered: OfferedMessage) {
         let message = self.get(index);
-        message.body = Body::Offered(offered);
+        message.body = StoredBody::Offered(offered);
         let source = message.envelope.source;
         self.note_offer(source, offered.sender, index);
     }
@@ -163,20 +163,20 @@ impl Messages {
         self.long().offers.insert((source, sender), index);
     }
 
-    fn long(&mut self) -> &mut Long {
+    fn long(&mut self) -> &mut LongMessageStore {
         self.long.get_or_insert_default()
     }
 
-    pub(crate) fn get(&mut self, index: u32) -> &mut Message {
+    pub(crate) fn get(&mut self, index: u32) -> &mut StoredMessage {
         self.slots[index as usize]
             .as_mut()
             .expect("a stored message")
     }
 
-    pub(crate) fn take(&mut self, index: u32) -> Message {
+    pub(crate) fn take(&mut self, index: u32) -> StoredMessage {
         self.free.push(index);
         let message = self.slots[index as usize].take().expect("a stored message");
-        if let Body::Offered(offered) = &message.body {
+        if let StoredBody::Offered(offered) = &message.body {
             let key = (message.envelope.source, offered.sender);
             let offers = &mut self.long().offers;
             // A peer may have offered it twice.
@@ -188,28 +188,28 @@ impl Messages {
     }
 
     /// Copies the bytes of a message that is only lent.
-    pub(crate) fn keep(&mut self, parcel: &Parcel<'_>) -> Body {
+    pub(crate) fn keep(&mut self, parcel: &MessageBody<'_>) -> StoredBody {
         match *parcel {
-            Parcel::Bytes(bytes) if bytes.len() <= SHORT => {
+            MessageBody::Bytes(bytes) if bytes.len() <= SHORT => {
                 let mut short = [0; SHORT];
                 bytes.copy_into(&mut short[..bytes.len()]);
-                Body::Short(short, bytes.len())
+                StoredBody::Short(short, bytes.len())
             }
-            Parcel::Bytes(bytes) => {
+            MessageBody::Bytes(bytes) => {
                 let mut long = self.long().spare.pop().unwrap_or_default();
                 long.clear();
                 long.resize(bytes.len(), 0);
                 bytes.copy_into(&mut long);
-                Body::Long(long)
+                StoredBody::Long(long)
             }
-            Parcel::Offered(offered) => Body::Offered(offered),
-            Parcel::InOp { op, bytes } => Body::InOp { op, bytes },
+            MessageBody::Offered(offered) => StoredBody::Offered(offered),
+            MessageBody::InOp { op, bytes } => StoredBody::InOp { op, bytes },
         }
     }
 
     /// Keeps the vector of a body for reuse.
-    pub(crate) fn recycle(&mut self, body: Body) {
-        if let Body::Long(bytes) = body
+    pub(crate) fn recycle(&mut self, body: StoredBody) {
+        if let StoredBody::Long(bytes) = body
             && let spare = &mut self.long().spare
             && spare.len() < SPARE_MAX
             && bytes.capacity() <= SPARE_BYTES_MAX
@@ -225,9 +225,9 @@ impl Messages {
     }
 
     /// Returns the sender of a stored message that has another signature than this collective. O(stored messages).
-    pub(crate) fn stranger(&self, ctx: u32, tag: u32, sig: u64) -> Option<WorldRank> {
-        let is_it = |message: &&Message| {
-            let Envelope {
+    pub(crate) fn mismatched_sender(&self, ctx: u32, tag: u32, sig: u64) -> Option<WorldRank> {
+        let is_it = |message: &&StoredMessage| {
+            let MessageEnvelope {
                 ctx: its, tag: of, ..
             } = message.envelope;
             its == ctx && of == tag && message.sig != sig
@@ -237,12 +237,12 @@ impl Messages {
     }
 
     /// Returns all stored messages.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Message> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &StoredMessage> {
         self.slots.iter().flatten()
     }
 
     /// Returns the stored message whose body satisfies `is_it`.
-    pub(crate) fn find(&self, is_it: impl Fn(&Body) -> bool) -> Option<u32> {
+    pub(crate) fn find(&self, is_it: impl Fn(&StoredBody) -> bool) -> Option<u32> {
         let found = self
             .slots
             .iter()
@@ -251,41 +251,47 @@ impl Messages {
     }
 
     /// Returns the stored offers whose envelopes satisfy `of`.
-    pub(crate) fn offers(&self, mut of: impl FnMut(&Envelope) -> bool) -> Vec<u32> {
+    pub(crate) fn offers(&self, mut of: impl FnMut(&MessageEnvelope) -> bool) -> Vec<u32> {
         let slots = self.slots.iter().zip(0u32..);
         slots
             .filter_map(|(slot, index)| slot.as_ref().map(|message| (message, index)))
             .filter(|(message, _)| {
-                matches!(message.body, Body::Offered(_)) && of(&message.envelope)
+                matches!(message.body, StoredBody::Offered(_)) && of(&message.envelope)
             })
             .map(|(_, index)| index)
             .collect()
     }
 }
 
-impl Message {
+impl StoredMessage {
     /// Returns true if the message came out of turn.
-    pub(crate) fn is_sought(&self) -> bool {
-        matches!(self.body, Body::Offered(Offered { sought: true, .. }))
+    pub(crate) fn is_out_of_order(&self) -> bool {
+        matches!(
+            self.body,
+            StoredBody::Offered(OfferedMessage {
+                out_of_order: true,
+                ..
+            })
+        )
     }
 }
 
-impl Message {
+impl StoredMessage {
     /// Returns true if no message of its communicator precedes it at its sender, as far as the sender has reported.
     pub(crate) fn is_first(&self) -> bool {
-        matches!(&self.body, Body::Offered(offered) if offered.modes & MODE_FIRST != 0)
+        matches!(&self.body, StoredBody::Offered(offered) if offered.modes & MODE_FIRST != 0)
     }
 }
 
-impl Body {
+impl StoredBody {
     pub(crate) const NOTHING: Self = Self::Short([0; SHORT], 0);
 
-    pub(crate) fn parcel(&self) -> Parcel<'_> {
+    pub(crate) fn as_message_body(&self) -> MessageBody<'_> {
         match self {
-            Self::Short(bytes, len) => Parcel::Bytes(Payload::from_slice(&bytes[..*len])),
-            Self::Long(bytes) => Parcel::Bytes(Payload::from_slice(bytes)),
-            Self::Offered(offered) => Parcel::Offered(*offered),
-            Self::InOp { op, bytes } => Parcel::InOp {
+            Self::Short(bytes, len) => MessageBody::Bytes(PayloadView::from_slice(&bytes[..*len])),
+            Self::Long(bytes) => MessageBody::Bytes(PayloadView::from_slice(bytes)),
+            Self::Offered(offered) => MessageBody::Offered(*offered),
+            Self::InOp { op, bytes } => MessageBody::InOp {
                 op: *op,
                 bytes: *bytes,
             },
@@ -293,7 +299,7 @@ impl Body {
     }
 }
 
-impl Parcel<'_> {
+impl MessageBody<'_> {
     /// Returns the length of the whole message in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
@@ -307,7 +313,7 @@ impl Parcel<'_> {
     pub(crate) fn counts(&self) -> bool {
         match self {
             Self::Bytes(_) => true,
-            Self::Offered(offered) => !offered.sought,
+            Self::Offered(offered) => !offered.out_of_order,
             Self::InOp { .. } => false,
         }
     }
@@ -327,8 +333,8 @@ mod tests {
     use bytemuck::Zeroable;
     use ripstop_fabric::memory::RemoteRegion;
 
-    use super::{Body, Message, Messages, Offered, WorldRank};
-    use crate::proto::{matching::Envelope, wire::OpId};
+    use super::{MessageStore, OfferedMessage, StoredBody, StoredMessage, WorldRank};
+    use crate::proto::{matching::MessageEnvelope, wire::OpId};
 
     const fn op(slot: u32) -> OpId {
         OpId {
@@ -337,20 +343,20 @@ mod tests {
         }
     }
 
-    fn offer(source: u32, slot: u32) -> Message {
-        Message {
-            envelope: Envelope {
+    fn offer(source: u32, slot: u32) -> StoredMessage {
+        StoredMessage {
+            envelope: MessageEnvelope {
                 ctx: 0,
                 source: WorldRank(source),
                 tag: 0,
             },
             sig: 0,
-            body: Body::Offered(Offered {
+            body: StoredBody::Offered(OfferedMessage {
                 total: 1,
                 sender: op(slot),
                 modes: 0,
                 key: RemoteRegion::zeroed(),
-                sought: false,
+                out_of_order: false,
             }),
             place: None,
             recalled: false,
@@ -360,7 +366,7 @@ mod tests {
 
     #[test]
     fn an_offer_is_found_by_its_sender_and_operation_as_long_as_it_is_stored() {
-        let mut messages = Messages::new();
+        let mut messages = MessageStore::new();
         let first = messages.store(offer(1, 7));
         let other = messages.store(offer(2, 7));
         assert_eq!(messages.offer_of(WorldRank(1), op(7)), Some(first));

@@ -3,73 +3,75 @@
 //! Budget of a small message, from `send` to `post` and from arrival to wake: no allocation, no system call, one uncontended
 //! lock each. `ripstop perf` counts them for each message.
 //!
-//! The driver hands arrivals to [`Core`], which must not call the driver back. It puts commands into [`Core::wanted`] and into
-//! the queues of peers, and [`Engine::flush`] posts them right after. Wakers and the buffers of detached operations are
-//! collected. The caller wakes and drops them when it holds no lock, because both run code of the application.
+//! The driver hands arrivals to [`EngineCore`], which must not call the driver back. It puts commands into
+//! [`EngineCore::commands`] and into the queues of peers, and [`Engine::flush`] posts them right after. Wakers and the buffers of
+//! detached operations are collected. The caller wakes and drops them when it holds no lock, because both run code of the
+//! application.
 
-mod sink;
 mod close;
 mod down;
-mod exposed_keys;
 mod down_ranks;
+mod exposed_keys;
 mod flush;
 mod footprint;
 mod groups;
-mod self_deadlock;
-mod liveness;
-mod preconnect;
-mod message;
-mod peer;
 mod hw_matching;
+mod liveness;
+mod message;
+mod out_of_order_fetch;
+mod peer;
+mod pending_ops;
+mod preconnect;
 mod program;
+mod rank_map;
 mod recovery;
 mod recv;
-mod unexpected_quota;
-mod out_of_order_fetch;
+mod self_deadlock;
 mod send;
-mod split_rendezvous;
 mod shrink;
+mod sink;
 mod sleeper;
-mod rank_map;
+mod split_rendezvous;
 #[cfg(test)]
 mod tests;
+mod unexpected_quota;
 mod unreceived;
-mod pending_ops;
 mod window;
 
 use ripstop_fabric::{
-    driver::{Armed, Driver},
+    driver::{ArmResult, Driver},
     memory::RemoteRegion,
     offload::RemoteCounter,
 };
 use std::{collections::BTreeSet, sync::Arc, task::Waker};
 
-use self::{close::Kept, message::Messages, peer::Peers};
+use self::{close::RetiredDriver, message::MessageStore, peer::EnginePeers};
 pub use self::{
     footprint::{Footprint, Pool},
     window::Combine,
 };
 pub(crate) use self::{
-    peer::Store,
-    program::{Job, Look, QuickRun, RunCall, RunTicket, Taken},
-    recovery::{AgreementId, Following, living},
-    send::Started,
-    sleeper::Sleeper,
-    pending_ops::Waiting,
+    peer::UnexpectedLimits,
+    pending_ops::PendingOpReport,
+    program::{ProgramJob, RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun},
+    recovery::{AgreementId, FailureCursor, survivors},
+    send::SendStart,
+    sleeper::SleeperId,
     window::{
-        Deed, Extent, Far, Gates, Heard, Ledger, Listening, Looked, Memory as WindowMemory, Number,
-        Passed, Ranges, Said, Want, WindowId, begin_all,
+        EpochCounters, FenceMethod, FencePoll, FenceResult, NotifyResult, NumberType,
+        PeerEndMemory, TargetRanges, WakeReason, WindowExtent, WindowId, WindowLockKind,
+        WindowMemory, WindowOpKind, WindowWaiterSlot, begin_accesses,
     },
 };
 use crate::{
     buffer::RecvBuf,
-    clock::Time,
+    clock::ClockTime,
     error::ErrorKind,
     evidence::KnownFailures,
     group::WorldRank,
-    ops::{About, Held, Landed, Ops, Outcome, Ticket},
-    proto::{header_quota::Seeker, matching::Matching, path::Paths, wire::OpId},
-    reactor::{TimerId, Timers, Watch},
+    ops::{ErasedBuffer, MessageStatus, OpInfo, OpOutcome, OpTable, OpTicket},
+    proto::{header_quota::FetchTracker, matching::Matching, path::PathTables, wire::OpId},
+    reactor::{SleepWatch, TimerId, Timers},
 };
 
 /// Arrivals and completions handled in one turn. With more, threads that submit operations would wait too long for the lock.
@@ -79,57 +81,57 @@ const ARRIVALS_MAX: u32 = 64;
 pub(crate) struct Engine {
     driver: Box<dyn Driver>,
     /// Driver of a closed runtime, kept while epochs of this rank can store to memory of peers.
-    kept: Option<Box<Kept>>,
-    pub(crate) core: Core,
-    pub(crate) watch: Watch,
+    kept: Option<Box<RetiredDriver>>,
+    pub(crate) core: EngineCore,
+    pub(crate) watch: SleepWatch,
 }
 
 /// The state of an engine without its driver. It is the driver's sink of arrivals and completions.
-pub(crate) struct Core {
-    pub(crate) ops: Ops,
+pub(crate) struct EngineCore {
+    pub(crate) ops: OpTable,
     matching: Matching<OpId, u32>,
-    messages: Messages,
-    peers: Peers,
-    paths: Paths,
+    messages: MessageStore,
+    peers: EnginePeers,
+    paths: PathTables,
     /// Least length in bytes of a receive buffer that is lent to the driver. `None` if its adapter does not match tags.
-    lends: Option<usize>,
+    hw_matching_min: Option<usize>,
     /// One-sided commands that are not posted yet.
-    wanted: Vec<Wanted>,
-    shares: split_rendezvous::Shares,
-    meeting: Option<preconnect::Meeting>,
-    exposed: exposed_keys::Exposed,
+    commands: Vec<OneSidedCommand>,
+    shares: split_rendezvous::SplitTable,
+    meeting: Option<preconnect::PreconnectedPeers>,
+    exposed: exposed_keys::ExposedKeys,
     /// True if both ends move a long message together, while messages go in one direction only.
     shares_long: bool,
     /// Sends of this rank whose offer has no answer yet. While there are any, both ends are busy, so that no message is shared.
     offers: usize,
-    groups: groups::Groups,
+    groups: groups::GroupTable,
     /// Tracks which senders to ask for messages that have not arrived.
-    seeker: Seeker,
+    seeker: FetchTracker,
     /// A message sought for a probe, not for a receive.
-    parked: Option<Box<out_of_order_fetch::Parked>>,
+    parked: Option<Box<out_of_order_fetch::ParkedMessage>>,
     timers: Timers,
-    sleepers: sleeper::Sleepers,
+    sleepers: sleeper::SleeperTable,
     /// True if the driver does not detect failed peers, so that the engine pings the peers it waits for.
     watches: bool,
     /// True if collectives may use the driver's cells.
     cells: bool,
-    liveness: Option<Box<liveness::Liveness>>,
+    liveness: Option<Box<liveness::LivenessMonitor>>,
     /// Failed ranks, and how each failure was detected.
     pub(crate) evidence: Arc<KnownFailures>,
     /// True if an operation began to wait since the driver was last told which peers are waited for.
     waits: bool,
     /// Failed members not yet reported to any wildcard receive, as pairs of context and rank.
-    untold: BTreeSet<(u32, WorldRank)>,
-    own_wait: Option<Box<self_deadlock::OwnWait>>,
-    unreceived: Option<Box<unreceived::Unreceived>>,
+    unreported_failures: BTreeSet<(u32, WorldRank)>,
+    own_wait: Option<Box<self_deadlock::SelfDeadlock>>,
+    unreceived: Option<Box<unreceived::UnreceivedMessages>>,
     /// Time since which tables have been larger than they need to be.
-    bloated_since: Option<Time>,
-    shrinks_after: Time,
-    programs: program::Programs,
-    recovery: recovery::Recovery,
+    bloated_since: Option<ClockTime>,
+    shrinks_after: ClockTime,
+    programs: program::LazyProgramTable,
+    recovery: recovery::LazyRecovery,
     /// True if a communicator was revoked, so that each send must check its own.
     revokes: bool,
-    windows: window::Windows,
+    windows: window::LazyWindowTable,
     /// True while a closing runtime still completes the programs that are in flight or promised. No other program may begin.
     leaving: bool,
     /// Collectives that have their place in the order and have not begun yet.
@@ -141,22 +143,22 @@ pub(crate) struct Core {
     /// Malformed or stale messages that were dropped.
     pub(crate) refused: u64,
     pub(crate) wakers: Vec<Waker>,
-    pub(crate) garbage: Vec<Held>,
-    /// Jobs to run with no lock held. Each is then [reported](Engine::done) to the engine.
-    pub(crate) jobs: Vec<Job>,
-    now: Time,
+    pub(crate) garbage: Vec<ErasedBuffer>,
+    /// Jobs to run with no lock held. Each is then [reported](Engine::complete_job) to the engine.
+    pub(crate) jobs: Vec<ProgramJob>,
+    now: ClockTime,
     /// One-sided commands in flight at the driver.
     moving: usize,
     /// Called with each peer that failed.
-    pub(crate) on_failure: Option<OnFailure>,
+    pub(crate) on_failure: Option<FailureCallback>,
 }
 
 /// Called with the rank of each failed peer, before the application can learn of the failure.
-pub(crate) type OnFailure = Box<dyn Fn(u32) + Send>;
+pub(crate) type FailureCallback = Box<dyn Fn(u32) + Send>;
 
 /// A one-sided command for the operation that owns the local memory.
 #[derive(Clone, Copy, Debug)]
-enum Wanted {
+enum OneSidedCommand {
     /// `at` is where the bytes begin in the operation's buffer.
     Get {
         op: OpId,
@@ -193,7 +195,7 @@ enum Wanted {
     },
 }
 
-impl Wanted {
+impl OneSidedCommand {
     /// Returns the target rank of a command that belongs to no operation.
     fn peer(&self) -> Option<WorldRank> {
         match self {
@@ -207,9 +209,9 @@ impl Wanted {
 pub(crate) struct EngineSetup {
     pub(crate) rank: WorldRank,
     pub(crate) size: u32,
-    pub(crate) paths: Paths,
+    pub(crate) paths: PathTables,
     /// Limits of the unexpected messages that a runtime holds, of all peers together.
-    pub(crate) store: Store,
+    pub(crate) store: UnexpectedLimits,
     /// True if both ends may move a message at the same time, because each rank has a processor.
     pub(crate) shares_long: bool,
     /// Seed of random choices, different on each rank.
@@ -226,44 +228,45 @@ impl Engine {
         let lists = program::list_max(&mut *driver) > 0;
         let caps = driver.caps();
         let watches = !caps.detects_death;
-        let peers = Peers::new(
+        let peers = EnginePeers::new(
             setup.size,
             setup.store,
             caps.reliable && caps.ordered,
             setup.seed,
         );
-        let core = Core {
-            ops: Ops::new(),
+        let core = EngineCore {
+            ops: OpTable::new(),
             matching: Matching::new(),
-            messages: Messages::new(),
+            messages: MessageStore::new(),
             peers,
             paths: setup.paths,
-            lends,
-            wanted: Vec::new(),
-            shares: split_rendezvous::Shares::default(),
-            exposed: exposed_keys::Exposed::new(caps.pins_exposed),
-            meeting: connects.then(preconnect::Meeting::default),
+            hw_matching_min: lends,
+            commands: Vec::new(),
+            shares: split_rendezvous::SplitTable::default(),
+            exposed: exposed_keys::ExposedKeys::new(caps.pins_exposed),
+            meeting: connects.then(preconnect::PreconnectedPeers::default),
             shares_long: setup.shares_long,
             offers: 0,
-            groups: groups::Groups::default(),
-            seeker: Seeker::default(),
+            groups: groups::GroupTable::default(),
+            seeker: FetchTracker::default(),
             parked: None,
             timers: Timers::default(),
-            sleepers: sleeper::Sleepers::default(),
+            sleepers: sleeper::SleeperTable::default(),
             watches,
             cells: caps.reliable && caps.ordered && caps.detects_death && has_slots,
-            liveness: watches.then(|| Box::new(liveness::Liveness::new(setup.detect, setup.rank))),
+            liveness: watches
+                .then(|| Box::new(liveness::LivenessMonitor::new(setup.detect, setup.rank))),
             evidence: Arc::new(KnownFailures::new(!watches)),
             waits: false,
-            untold: BTreeSet::new(),
+            unreported_failures: BTreeSet::new(),
             own_wait: None,
             unreceived: None,
             bloated_since: None,
-            shrinks_after: Time::default(),
-            programs: program::Programs::new(setup.rank, lists),
-            recovery: recovery::Recovery::default(),
+            shrinks_after: ClockTime::default(),
+            programs: program::LazyProgramTable::new(setup.rank, lists),
+            recovery: recovery::LazyRecovery::default(),
             revokes: false,
-            windows: window::Windows::new(setup.rank),
+            windows: window::LazyWindowTable::new(setup.rank),
             leaving: false,
             promised: 0,
             closing: false,
@@ -272,7 +275,7 @@ impl Engine {
             wakers: Vec::new(),
             garbage: Vec::new(),
             jobs: Vec::new(),
-            now: Time::default(),
+            now: ClockTime::default(),
             moving: 0,
             on_failure: None,
         };
@@ -280,21 +283,21 @@ impl Engine {
             driver,
             kept: None,
             core,
-            watch: Watch::default(),
+            watch: SleepWatch::default(),
         }
     }
 
     /// Makes one turn: handles arrivals, expired timers and queued commands. Returns the number of events.
     #[inline]
-    pub(crate) fn turn(&mut self, now: Time) -> u32 {
+    pub(crate) fn turn(&mut self, now: ClockTime) -> u32 {
         self.core.now = now;
         let mut events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
-        if self.core.programs.are_looking() {
-            events += self.look_in_cells();
+        if self.core.programs.has_slot_waiters() {
+            events += self.poll_collective_slots();
         }
         self.core.expire(now);
         if self.core.watches {
-            self.tend_alive(now, events < ARRIVALS_MAX);
+            self.check_liveness(now, events < ARRIVALS_MAX);
         }
         if self.core.peers.reliable {
             self.flush();
@@ -307,28 +310,28 @@ impl Engine {
     }
 
     /// Arms the driver for a sleep. Returns `Busy` if there is still work to do, so that the caller must not sleep.
-    pub(crate) fn arm(&mut self) -> Armed {
+    pub(crate) fn arm(&mut self) -> ArmResult {
         if self.core.has_work() {
-            return Armed::Busy;
+            return ArmResult::Busy;
         }
-        self.expect();
-        if self.driver.arm() == Armed::Busy {
-            return Armed::Busy;
+        self.report_awaited_peers();
+        if self.driver.arm() == ArmResult::Busy {
+            return ArmResult::Busy;
         }
         // A filled cell does not make the driver busy, so look once more after arming. A peer that fills a cell from now on
         // wakes this rank.
-        if self.has_cells_to_take() {
-            Armed::Busy
+        if self.has_slot_messages() {
+            ArmResult::Busy
         } else {
-            self.core.peers.was_asked();
-            Armed::Ready
+            self.core.peers.set_armed();
+            ArmResult::Ready
         }
     }
 
     /// Returns the time at which a sleeping thread must wake up at the latest.
-    pub(crate) fn deadline(&mut self) -> Option<Time> {
-        let next_look = self.next_look();
-        let Core { timers, peers, .. } = &self.core;
+    pub(crate) fn deadline(&mut self) -> Option<ClockTime> {
+        let next_look = self.next_liveness_check();
+        let EngineCore { timers, peers, .. } = &self.core;
         [timers.next(), peers.deadline(), next_look]
             .into_iter()
             .flatten()
@@ -337,7 +340,7 @@ impl Engine {
 
     /// Creates a receive and posts it.
     #[inline]
-    pub(crate) fn recv<B: RecvBuf>(&mut self, about: &About, buf: B) -> Ticket<B> {
+    pub(crate) fn recv<B: RecvBuf>(&mut self, about: &OpInfo, buf: B) -> OpTicket<B> {
         let ticket = self.core.ops.hold_recv(*about, buf);
         self.post(ticket.op);
         ticket
@@ -347,14 +350,14 @@ impl Engine {
     #[inline]
     pub(crate) fn post(&mut self, op: OpId) {
         self.core.recv(op);
-        if let Some(least) = self.core.lends {
-            self.lend(op, least);
+        if let Some(least) = self.core.hw_matching_min {
+            self.post_tag_buffer(op, least);
         }
         self.flush();
     }
 
     /// Receives a message that was probed.
-    pub(crate) fn recv_probed(&mut self, op: OpId, landed: &Landed) {
+    pub(crate) fn recv_probed(&mut self, op: OpId, landed: &MessageStatus) {
         if let Some(stored) = landed.stored {
             self.core.recv_probed(op, stored, landed.arrival);
             self.flush();
@@ -362,7 +365,7 @@ impl Engine {
     }
 
     /// Returns a probed message that will not be received to its place among the unexpected messages.
-    pub(crate) fn return_probed(&mut self, landed: &Landed) {
+    pub(crate) fn return_probed(&mut self, landed: &MessageStatus) {
         if let Some(stored) = landed.stored {
             self.core.return_probed(stored, landed.arrival);
             self.flush();
@@ -371,24 +374,24 @@ impl Engine {
 
     /// Returns true if operations are in flight, or have begun to wait, without the knowledge of the sleeping thread.
     #[inline]
-    pub(crate) fn is_restless(&mut self, now: impl FnOnce() -> Time) -> bool {
+    pub(crate) fn needs_wakeup(&mut self, now: impl FnOnce() -> ClockTime) -> bool {
         let core = &self.core;
         // Commands that found no room do not count: the sleeping thread retries them, because it asked the driver to be woken
         // when there is room.
         core.moving > 0
             || core.leaving
-            || !core.wanted.is_empty()
-            || core.peers.any_unasked()
+            || !core.commands.is_empty()
+            || core.peers.needs_arming()
             || self.watch.is_asleep() && self.oversleeps(now)
     }
 
     /// Returns true if something is due before the sleeping thread wakes up.
     #[cold]
-    fn oversleeps(&mut self, now: impl FnOnce() -> Time) -> bool {
-        self.core.begin_doubt(true, now);
-        self.expect();
+    fn oversleeps(&mut self, now: impl FnOnce() -> ClockTime) -> bool {
+        self.core.arm_stall_probe(true, now);
+        self.report_awaited_peers();
         let deadline = self.deadline();
-        self.core.peers.fresh() || self.watch.oversleeps(deadline)
+        self.core.peers.has_new_work() || self.watch.oversleeps(deadline)
     }
 
     pub(crate) fn driver(&mut self) -> &mut dyn Driver {
@@ -396,7 +399,7 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Returns true if a receive is posted.
     pub(crate) fn is_receiving(&self) -> bool {
         self.matching.is_receiving()
@@ -408,24 +411,24 @@ impl Core {
     }
 
     /// Returns the time of the last turn, which may be stale.
-    pub(crate) fn time(&self) -> Time {
+    pub(crate) fn time(&self) -> ClockTime {
         self.now
     }
 
     #[inline]
     pub(crate) fn is_done(&mut self, op: OpId) -> bool {
-        self.ops.live(op).life.is_done()
+        self.ops.live(op).state.is_done()
     }
 
     /// Sets the waker to call when the operation completes.
-    pub(crate) fn remember(&mut self, op: OpId, waker: &Waker) {
+    pub(crate) fn set_waker(&mut self, op: OpId, waker: &Waker) {
         let before = self.ops.remember(op, waker);
         self.let_go(before);
     }
 
     /// Drops a waker as soon as no lock is held, because its drop may run code of the application.
     fn let_go(&mut self, waker: Option<Waker>) {
-        self.garbage.extend(waker.map(Held::of));
+        self.garbage.extend(waker.map(ErasedBuffer::of));
     }
 
     /// Detaches an operation whose future was dropped. A send then completes on its own.
@@ -435,7 +438,7 @@ impl Core {
         };
         slot.orphan = true;
         let waker = slot.waker.take();
-        let (done, timer) = (slot.life.is_done(), slot.timer.take());
+        let (done, timer) = (slot.state.is_done(), slot.timer.take());
         self.let_go(waker);
         self.cancel_timer(timer); // the time limit was the future's
         if done {
@@ -444,7 +447,7 @@ impl Core {
     }
 
     /// Sets the time at which an operation times out. Replaces an earlier one.
-    pub(crate) fn set_timer(&mut self, deadline: Time, op: OpId) {
+    pub(crate) fn set_timer(&mut self, deadline: ClockTime, op: OpId) {
         let timer = self.timers.insert(deadline, op.pack());
         let before = self.ops.live(op).timer.replace(timer);
         self.cancel_timer(before);
@@ -460,19 +463,19 @@ impl Core {
     #[inline]
     pub(crate) fn take_send<B: Send + 'static>(
         &mut self,
-        ticket: &Ticket<B>,
-    ) -> Option<(Outcome, B)> {
+        ticket: &OpTicket<B>,
+    ) -> Option<(OpOutcome, B)> {
         self.ops.take(ticket, &mut self.timers)
     }
 
     /// Takes the outcome and the buffer of a receive if it is complete.
     #[inline]
-    pub(crate) fn take_recv<B: RecvBuf>(&mut self, ticket: &Ticket<B>) -> Option<(Outcome, B)> {
+    pub(crate) fn take_recv<B: RecvBuf>(&mut self, ticket: &OpTicket<B>) -> Option<(OpOutcome, B)> {
         self.ops.take_recv(ticket, &mut self.timers)
     }
 
     /// Ends the operations and sleeps whose time limit has passed.
-    fn expire(&mut self, now: Time) {
+    fn expire(&mut self, now: ClockTime) {
         while let Some(key) = self.timers.pop_expired(now) {
             if key >= sleeper::KEYS {
                 self.expire_sleeper(key);
@@ -486,7 +489,7 @@ impl Core {
             let Some(slot) = self.ops.get(op) else {
                 continue;
             };
-            if slot.life.is_sending() {
+            if slot.state.is_sending() {
                 self.withdraw(op, ErrorKind::TimedOut);
             } else {
                 self.unpost(op, ErrorKind::TimedOut);
@@ -498,29 +501,29 @@ impl Core {
     ///
     /// Commands that wait for room are no work: the driver wakes this rank when there is room. Only new commands count.
     fn has_work(&self) -> bool {
-        self.has_spoils()
-            || self.peers.fresh()
+        self.has_deferred()
+            || self.peers.has_new_work()
             || self
                 .liveness
                 .as_ref()
                 .is_some_and(|liveness| !liveness.asides.is_empty())
-            || self.programs.are_told()
+            || self.programs.has_events()
     }
 
     /// Returns true if there are wakers to call, values to drop or jobs to run once no lock is held.
     #[inline]
-    pub(crate) fn has_spoils(&self) -> bool {
+    pub(crate) fn has_deferred(&self) -> bool {
         self.wakers.len() | self.garbage.len() | self.jobs.len() != 0
     }
 
     /// Completes an operation. Its waker is collected, to be called without a lock. An operation without a future is released.
-    fn land(&mut self, id: OpId, outcome: Result<Landed, ErrorKind>) {
+    fn complete_op(&mut self, id: OpId, outcome: Result<MessageStatus, ErrorKind>) {
         self.exposed.close(id);
         let slot = self.ops.live(id);
         if slot.lent {
             return self.fail_lent(id, outcome);
         }
-        self.offers -= usize::from(slot.life.is_offered());
+        self.offers -= usize::from(slot.state.is_offered());
         let waker = match outcome {
             Ok(landed) => slot.land(landed),
             Err(why) => slot.fail(why),
@@ -528,8 +531,8 @@ impl Core {
         self.wakers.extend(waker);
         if slot.orphan {
             self.release(id);
-        } else if slot.part {
-            self.programs.tell(id);
+        } else if slot.in_program {
+            self.programs.notify_message(id);
         }
     }
 

@@ -1,26 +1,26 @@
 //! Messages out of turn: how a receive gets a message that its sender may not send yet. See
-//! [`proto::headers`](crate::proto::headers).
+//! [`proto::headers`](crate::proto::header_quota).
 
 use super::{
-    Core, Engine, Wanted,
-    message::{Body, Message, Offered, Parcel},
-    peer::Frame,
+    Engine, EngineCore, OneSidedCommand,
+    message::{MessageBody, OfferedMessage, StoredBody, StoredMessage},
+    peer::ControlFrame,
 };
 use crate::{
     group::WorldRank,
-    ops::{About, Landed, Life},
+    ops::{MessageStatus, OpInfo, OpState},
     proto::{
-        header_quota::{Held, Sought},
-        matching::{Arrival, Envelope, Want},
-        wire::{self, ANY_TAG, FIRST, Kind, Line, MODE_FIRST, Offer, OpId},
+        header_quota::{FetchCandidate, FetchResult},
+        matching::{ArrivalNumber, MessageEnvelope, RecvPattern},
+        wire::{self, ANY_TAG, FIRST, FetchHeader, MODE_FIRST, OpId, RtsHeader, WireKind},
     },
 };
 
 /// A message that waits for the probe that has sought it. The matching does not have it, because there it would precede messages
 /// that were sent before it.
-pub(super) struct Parked {
-    message: Message,
-    arrival: Arrival,
+pub(super) struct ParkedMessage {
+    message: StoredMessage,
+    arrival: ArrivalNumber,
     /// Probes that have found nothing since then.
     missed: u32,
 }
@@ -29,11 +29,11 @@ pub(super) struct Parked {
 const MISSED_MAX: u32 = 16;
 
 /// Calls at the receiver.
-impl Core {
+impl EngineCore {
     /// Handles a new receive that found nothing while some peers hold messages back. Gives it the parked message, or asks those
     /// peers.
     #[cold]
-    pub(super) fn seek_for(&mut self, want: Want) {
+    pub(super) fn fetch_for_recv(&mut self, want: RecvPattern) {
         self.offer_parked();
         for rank in self.holders(want) {
             self.ask(rank, want);
@@ -42,19 +42,20 @@ impl Core {
 
     /// Gives the parked message to a receive that may have it now.
     fn offer_parked(&mut self) {
-        let wanted = |parked: &mut Box<Parked>| {
+        let wanted = |parked: &mut Box<ParkedMessage>| {
             let first = parked.message.is_first();
-            self.matching.is_wanted(parked.message.envelope, first)
+            self.matching
+                .has_receive_for(parked.message.envelope, first)
         };
         if let Some(parked) = self.parked.take_if(wanted) {
-            self.give_sought(parked.message, parked.arrival);
+            self.deliver_fetched(parked.message, parked.arrival);
         }
     }
 
     /// Handles a sender's report that a sought message is the first one of its communicator now.
-    pub(super) fn handle_first(&mut self, rank: WorldRank, op: OpId) {
+    pub(super) fn handle_fetch_is_first(&mut self, rank: WorldRank, op: OpId) {
         if let Some(parked) = &mut self.parked
-            && let Body::Offered(offered) = &mut parked.message.body
+            && let StoredBody::Offered(offered) = &mut parked.message.body
             && (parked.message.envelope.source, offered.sender) == (rank, op)
         {
             offered.modes |= MODE_FIRST;
@@ -64,12 +65,13 @@ impl Core {
 
     /// Handles a failed probe that does not wait. It may get the parked message; otherwise the next one may.
     #[cold]
-    pub(super) fn seek_for_probe(&mut self, about: &About) -> Option<Landed> {
+    pub(super) fn fetch_for_probe(&mut self, about: &OpInfo) -> Option<MessageStatus> {
         let want = about.want();
         if let Some(parked) = self.take_parked(want) {
-            let Envelope { source, tag, .. } = parked.message.envelope;
-            let bytes = usize::try_from(parked.message.body.parcel().bytes()).unwrap_or(usize::MAX);
-            return Some(Landed {
+            let MessageEnvelope { source, tag, .. } = parked.message.envelope;
+            let bytes = usize::try_from(parked.message.body.as_message_body().bytes())
+                .unwrap_or(usize::MAX);
+            return Some(MessageStatus {
                 source,
                 tag,
                 bytes,
@@ -94,25 +96,26 @@ impl Core {
     }
 
     /// Asks a peer that holds messages back from now on for what receives wait for.
-    pub(super) fn seek_at(&mut self, rank: WorldRank, tells: bool) {
+    pub(super) fn fetch_from(&mut self, rank: WorldRank, tells: bool) {
         self.post_all_waits();
         let next = self.matching.next_posting();
-        let from = self.seeker.ask_from(rank, tells, next);
-        let wants = self.matching.wants_from(from, rank);
+        let from = self.seeker.fetch_from(rank, tells, next);
+        let wants = self.matching.patterns_from(from, rank);
         let wants: std::collections::BTreeSet<_> = wants.map(|want| (want.ctx, want.tag)).collect();
         for (ctx, tag) in wants {
-            self.peers.control(rank, &Line::seek(ctx, tag));
+            self.peers.control(rank, &FetchHeader::request(ctx, tag));
         }
     }
 
-    fn ask(&mut self, rank: WorldRank, want: Want) {
+    fn ask(&mut self, rank: WorldRank, want: RecvPattern) {
         if self.peers.down(rank).is_none() {
-            self.peers.control(rank, &Line::seek(want.ctx, want.tag));
+            self.peers
+                .control(rank, &FetchHeader::request(want.ctx, want.tag));
         }
     }
 
     /// Returns the peers that may hold back a message for this receive.
-    fn holders(&self, want: Want) -> Vec<WorldRank> {
+    fn holders(&self, want: RecvPattern) -> Vec<WorldRank> {
         let mut holders = self.seeker.holders(want.source);
         if let Some(members) = self.members(want.ctx) {
             holders.retain(|&rank| members.contains(rank));
@@ -121,72 +124,72 @@ impl Core {
     }
 
     /// Handles a peer's report of something new in its queue.
-    pub(super) fn handle_held(&mut self, rank: WorldRank, header: &Line) {
-        let envelope = Envelope {
+    pub(super) fn handle_fetch_candidate(&mut self, rank: WorldRank, header: &FetchHeader) {
+        let envelope = MessageEnvelope {
             ctx: header.ctx,
             source: rank,
             tag: header.tag,
         };
         let first = header.flags & FIRST != 0;
-        self.seeker.ask_again(rank);
+        self.seeker.probe_again(rank);
         let probed = self.parked.is_none() && self.seeker.is_probed(&envelope, first);
-        if probed || self.matching.is_wanted(envelope, first) {
+        if probed || self.matching.has_receive_for(envelope, first) {
             self.peers
-                .control(rank, &Line::seek(header.ctx, Some(header.tag)));
+                .control(rank, &FetchHeader::request(header.ctx, Some(header.tag)));
         }
     }
 
     /// Handles an offer out of turn.
-    pub(super) fn handle_sought(&mut self, rank: WorldRank, header: &Offer) {
-        self.seeker.out(rank);
-        self.seeker.ask_again(rank);
+    pub(super) fn handle_fetched_rts(&mut self, rank: WorldRank, header: &RtsHeader) {
+        self.seeker.record_fetched(rank);
+        self.seeker.probe_again(rank);
         if self.closing {
-            self.meet(rank, header.sender);
-            return self.tell(rank, Kind::Taken, header.sender, wire::REFUSED);
+            self.confirm_fetched(rank, header.sender);
+            return self.send_control(rank, WireKind::Ats, header.sender, wire::REFUSED);
         }
-        let envelope = Envelope {
+        let envelope = MessageEnvelope {
             ctx: header.ctx,
             source: rank,
             tag: header.tag,
         };
-        let message = Message {
+        let message = StoredMessage {
             envelope,
             sig: header.sig,
-            body: Body::Offered(Offered {
+            body: StoredBody::Offered(OfferedMessage {
                 total: header.total,
                 sender: header.sender,
                 modes: header.modes,
                 key: header.key,
-                sought: true,
+                out_of_order: true,
             }),
             place: None,
             recalled: false,
             charged: false,
         };
         let arrival = self.matching.number_arrival();
-        self.give_sought(message, arrival);
-        if self.seeker.is_out(rank) {
-            self.seek_at(rank, false); // the peer's queue does not advance past it
+        self.deliver_fetched(message, arrival);
+        if self.seeker.has_fetched(rank) {
+            self.fetch_from(rank, false); // the peer's queue does not advance past it
         }
     }
 
     /// Gives a message out of turn to the first receive that can take it. Otherwise parks it for a probe, or sends it back.
-    pub(super) fn give_sought(&mut self, message: Message, arrival: Arrival) {
-        let Body::Offered(offered) = &message.body else {
+    pub(super) fn deliver_fetched(&mut self, message: StoredMessage, arrival: ArrivalNumber) {
+        let StoredBody::Offered(offered) = &message.body else {
             unreachable!("an offer, which leaves its bytes with the sender")
         };
         let (envelope, sender) = (message.envelope, offered.sender);
         let first = message.is_first();
-        while let Some(recv) = self.matching.take_for_sought(envelope, first) {
-            let parcel = Parcel::Offered(*offered);
+        while let Some(recv) = self.matching.take_for_fetched(envelope, first) {
+            let parcel = MessageBody::Offered(*offered);
             match self.deliver(recv, envelope, arrival, message.sig, &parcel) {
                 Ok(()) => return,
-                Err(kind) => self.land(recv, Err(kind)),
+                Err(kind) => self.complete_op(recv, Err(kind)),
             }
         }
         if self.parked.is_none() && self.seeker.is_probed(&envelope, first) {
             let missed = 0;
-            self.parked = Some(Box::new(Parked {
+            self.parked = Some(Box::new(ParkedMessage {
                 message,
                 arrival,
                 missed,
@@ -197,12 +200,12 @@ impl Core {
     }
 
     /// Takes the parked message, if a probe wants it and no receive posted earlier may have a right to it.
-    fn take_parked(&mut self, want: Want) -> Option<Box<Parked>> {
+    fn take_parked(&mut self, want: RecvPattern) -> Option<Box<ParkedMessage>> {
         let matching = &self.matching;
         self.parked.take_if(|parked| {
             let (envelope, first) = (parked.message.envelope, parked.message.is_first());
             let fits = want.fits(&envelope) && (first || want.tag.is_some());
-            fits && !matching.is_wanted(envelope, true)
+            fits && !matching.has_receive_for(envelope, true)
         })
     }
 
@@ -212,7 +215,7 @@ impl Core {
             .parked
             .take_if(|parked| parked.message.envelope.source == rank);
         if let Some(parked) = parked
-            && let Body::Offered(offered) = parked.message.body
+            && let StoredBody::Offered(offered) = parked.message.body
         {
             self.send_back(rank, offered.sender);
         }
@@ -227,9 +230,9 @@ impl Core {
 
     /// Drops the parked message if its sender withdraws it. Returns true if that was the one.
     pub(super) fn withdraw_parked(&mut self, rank: WorldRank, sender: OpId) -> bool {
-        let is_it = |message: &Message| {
+        let is_it = |message: &StoredMessage| {
             message.envelope.source == rank
-                && matches!(&message.body, Body::Offered(offered) if offered.sender == sender)
+                && matches!(&message.body, StoredBody::Offered(offered) if offered.sender == sender)
         };
         let parked = self.parked.take_if(|parked| is_it(&parked.message));
         if parked.is_some() {
@@ -241,18 +244,18 @@ impl Core {
     fn send_back(&mut self, rank: WorldRank, sender: OpId) {
         self.seeker.resolved(rank);
         if self.peers.down(rank).is_none() {
-            self.tell(rank, Kind::Back, sender, wire::OK);
+            self.send_control(rank, WireKind::FetchReturned, sender, wire::OK);
         }
     }
 
     /// Reports that a message out of turn was matched, so that the queue at its sender may advance.
-    pub(super) fn meet(&mut self, rank: WorldRank, sender: OpId) {
+    pub(super) fn confirm_fetched(&mut self, rank: WorldRank, sender: OpId) {
         self.seeker.resolved(rank);
-        self.tell(rank, Kind::Met, sender, wire::OK);
+        self.send_control(rank, WireKind::FetchMatched, sender, wire::OK);
     }
 
     /// Forgets a peer from which nothing comes any more.
-    pub(super) fn forget_sought(&mut self, rank: WorldRank) {
+    pub(super) fn forget_fetches(&mut self, rank: WorldRank) {
         self.parked
             .take_if(|parked| parked.message.envelope.source == rank);
         self.seeker.forget(rank);
@@ -260,82 +263,87 @@ impl Core {
 }
 
 /// Calls at the sender.
-impl Core {
-    pub(super) fn handle_seek(&mut self, rank: WorldRank, header: &Line) {
+impl EngineCore {
+    pub(super) fn handle_fetch_request(&mut self, rank: WorldRank, header: &FetchHeader) {
         let tag = (header.flags & ANY_TAG == 0).then_some(header.tag);
         let line = &mut self.peers.contact(rank).sends;
-        let (item, first) = match line.seek(header.ctx, tag) {
-            Sought::Found { item, first } => (item, first),
-            Sought::Out(item) => return self.tell(rank, Kind::First, item, wire::OK),
-            Sought::Nothing => return,
+        let (item, first) = match line.fetch(header.ctx, tag) {
+            FetchResult::Found { item, first } => (item, first),
+            FetchResult::Out(item) => {
+                return self.send_control(rank, WireKind::FetchIsFirst, item, wire::OK);
+            }
+            FetchResult::Nothing => return,
         };
         let Some(slot) = self.ops.get(item) else {
             return;
         };
-        slot.life = Life::Offered;
+        slot.state = OpState::Offered;
         self.offers += 1;
-        self.wanted.push(Wanted::Answer { op: item, first });
+        self.commands
+            .push(OneSidedCommand::Answer { op: item, first });
     }
 
     /// Cancels an offer out of turn that was not made yet. Returns true if there was one.
     pub(super) fn take_unanswered(&mut self, op: OpId) -> bool {
-        let before = self.wanted.len();
-        let is_it = |wanted: &Wanted| matches!(wanted, Wanted::Answer { op: it, .. } if *it == op);
-        self.wanted.retain(|wanted| !is_it(wanted));
-        self.wanted.len() < before
+        let before = self.commands.len();
+        let is_it = |wanted: &OneSidedCommand| matches!(wanted, OneSidedCommand::Answer { op: it, .. } if *it == op);
+        self.commands.retain(|wanted| !is_it(wanted));
+        self.commands.len() < before
     }
 
     /// Handles the report that one of our messages was matched out of turn.
-    pub(super) fn handle_met(&mut self, rank: WorldRank, op: OpId) {
+    pub(super) fn handle_fetch_matched(&mut self, rank: WorldRank, op: OpId) {
         let Some(about) = self.about_to(rank, op) else {
             return;
         };
         let line = &mut self.peers.contact(rank).sends;
-        let news = line.met(op, about.ctx, about.tag.unwrap_or(0));
-        self.tell_held(rank, &news);
+        let news = line.remove_fetched(op, about.ctx, about.tag.unwrap_or(0));
+        self.send_fetch_candidates(rank, &news);
         self.peers.mark(rank);
     }
 
     /// Handles the return of a sought message that the receiver does not want any more.
-    pub(super) fn handle_back(&mut self, rank: WorldRank, op: OpId) {
+    pub(super) fn handle_fetch_returned(&mut self, rank: WorldRank, op: OpId) {
         let Some(about) = self.about_to(rank, op) else {
             return;
         };
         let (ctx, tag) = (about.ctx, about.tag.unwrap_or(0));
         let slot = self.ops.live(op);
         let line = &mut self.peers.contact(rank).sends;
-        let news = match slot.life {
-            Life::Offered => {
-                let Some(news) = line.back(op, ctx, tag) else {
+        let news = match slot.state {
+            OpState::Offered => {
+                let Some(news) = line.put_back(op, ctx, tag) else {
                     return;
                 };
-                slot.life = Life::Queued;
+                slot.state = OpState::Queued;
                 self.offers -= 1;
                 news
             }
             // The receiver does not have it any more, so it is withdrawn. The answer to our request will find nothing.
-            Life::Withdrawing if line.is_out(op, ctx, tag) => {
-                let (why, news) = (slot.take_why(), line.met(op, ctx, tag));
+            OpState::Withdrawing if line.is_fetched(op, ctx, tag) => {
+                let (why, news) = (slot.take_why(), line.remove_fetched(op, ctx, tag));
                 if let Some(why) = why {
-                    self.land(op, Err(why));
+                    self.complete_op(op, Err(why));
                 }
                 news
             }
             _ => return,
         };
-        self.tell_held(rank, &news);
+        self.send_fetch_candidates(rank, &news);
         self.peers.mark(rank);
     }
 
-    fn about_to(&mut self, rank: WorldRank, op: OpId) -> Option<About> {
-        let about = self.ops.get(op)?.about;
+    fn about_to(&mut self, rank: WorldRank, op: OpId) -> Option<OpInfo> {
+        let about = self.ops.get(op)?.info;
         (about.peer == Some(rank)).then_some(about)
     }
 
-    pub(super) fn tell_held(&mut self, rank: WorldRank, news: &[Held]) {
+    pub(super) fn send_fetch_candidates(&mut self, rank: WorldRank, news: &[FetchCandidate]) {
         for held in news {
-            self.peers
-                .control(rank, &Line::held(held.ctx, held.tag, held.first));
+            self.peers.control(
+                rank,
+                &FetchHeader::candidate(held.ctx, held.tag, held.first),
+            );
         }
     }
 }
@@ -348,17 +356,17 @@ impl Engine {
         };
         // The send may have failed since, together with the peer. Then the application has its buffer again.
         let Some(to) = slot
-            .about
+            .info
             .peer
-            .filter(|_| matches!(slot.life, Life::Offered))
+            .filter(|_| matches!(slot.state, OpState::Offered))
         else {
             return;
         };
         let mut header = self.offer_header(op);
-        header.base.kind = Kind::Sought as u8;
+        header.base.kind = WireKind::FetchedRts as u8;
         header.modes |= if first { MODE_FIRST } else { 0 };
         let peer = self.core.peers.contact(to);
-        peer.control.push_back(Frame::new(&header));
+        peer.control.push_back(ControlFrame::new(&header));
         self.core.peers.mark(to);
     }
 }

@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 
 use bytemuck::Pod;
-use ripstop_fabric::{driver::Down, random::Random};
+use ripstop_fabric::{driver::DownCause, random::SeededRandom};
 
-use super::{down_ranks::Fallen, rank_map::Sparse};
+use super::{down_ranks::DownRanks, rank_map::SparseRankMap};
 use crate::{
-    clock::Time,
+    clock::ClockTime,
     group::WorldRank,
     proto::{
-        channel::{Channel, Credits},
-        header_quota::{Allowance, Granted, Grants, Line, Room},
+        channel::{Credits, ReliableChannel},
+        header_quota::{BlockedQueue, HeaderQuota, HeaderRoom, PeerQuota, QuotaGrants},
         wire::OpId,
     },
     reactor::{TimerId, Timers},
@@ -25,37 +25,37 @@ const QUEUE_KEPT: usize = 64;
 
 /// A message without a body that waits for room.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame {
+pub(crate) struct ControlFrame {
     bytes: [u8; FRAME],
     len: u8,
 }
 
 /// One peer in contact.
-pub(crate) struct Peer {
+pub(crate) struct EnginePeer {
     /// Headers without bodies, in order. They overtake envelopes and need no credits.
-    pub(crate) control: VecDeque<Frame>,
+    pub(crate) control: VecDeque<ControlFrame>,
     /// Sends whose envelopes wait for room or credits, in order.
-    pub(crate) sends: Line<OpId>,
+    pub(crate) sends: BlockedQueue<OpId>,
     /// Sends whose bytes go out in fragments.
     pub(crate) fragments: VecDeque<OpId>,
     pub(crate) credits: Credits,
     /// Limit of the messages that may be sent to the peer.
-    pub(crate) allowance: Allowance,
+    pub(crate) allowance: HeaderQuota,
     /// Limit of the messages that the peer may send.
-    pub(crate) granted: Granted,
+    pub(crate) granted: PeerQuota,
     /// Channel that keeps order and resends, on drivers that lose or reorder messages.
-    pub(crate) channel: Option<Box<Channel>>,
+    pub(crate) channel: Option<Box<ReliableChannel>>,
     /// True while the peer is in the list of peers to flush.
     marked: bool,
     /// True while the peer is in the list of peers whose channel's clock may have to be set.
     stirred: bool,
     /// Time at which the channel will be checked, which may be too early.
-    due: Option<(Time, TimerId)>,
+    due: Option<(ClockTime, TimerId)>,
 }
 
 /// Room for unexpected messages, for all peers together.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Store {
+pub(crate) struct UnexpectedLimits {
     pub(crate) bytes: usize,
     pub(crate) messages: usize,
 }
@@ -64,10 +64,10 @@ pub(crate) struct Store {
 ///
 /// Nothing here is as long as the world, and a turn costs only what is due in it. Channels that wait are in an ordered set of
 /// deadlines, and peers with nothing to flush are in no list.
-pub(crate) struct Peers {
-    list: Sparse<Peer>,
+pub(crate) struct EnginePeers {
+    list: SparseRankMap<EnginePeer>,
     /// Peers that are down, including those that were never in contact.
-    fallen: Fallen,
+    down_ranks: DownRanks,
     size: u32,
     /// Seed of the channels' random choices.
     seed: u64,
@@ -80,7 +80,7 @@ pub(crate) struct Peers {
     unexpected_bytes: usize,
     /// Messages that each peer may send from the start.
     pub(crate) first: u32,
-    grants: Grants,
+    grants: QuotaGrants,
     pub(crate) reliable: bool,
     /// Peers whose channels have sent or received something since their clocks were set.
     stirred: Vec<WorldRank>,
@@ -88,15 +88,15 @@ pub(crate) struct Peers {
     due: Option<Box<Timers>>,
 }
 
-impl Peers {
-    pub(crate) fn new(size: u32, store: Store, reliable: bool, seed: u64) -> Self {
-        let room = Room {
+impl EnginePeers {
+    pub(crate) fn new(size: u32, store: UnexpectedLimits, reliable: bool, seed: u64) -> Self {
+        let room = HeaderRoom {
             headers: store.messages,
             peers: size,
         };
         Self {
-            list: Sparse::new(),
-            fallen: Fallen::default(),
+            list: SparseRankMap::new(),
+            down_ranks: DownRanks::default(),
             size,
             seed,
             marked: Vec::new(),
@@ -104,7 +104,7 @@ impl Peers {
             unasked: false,
             unexpected_bytes: store.bytes,
             first: room.first(),
-            grants: Grants::new(room),
+            grants: QuotaGrants::new(room),
             reliable,
             stirred: Vec::new(),
             due: None,
@@ -113,15 +113,15 @@ impl Peers {
 
     /// Returns the peer, created at the first contact.
     #[inline]
-    pub(crate) fn contact(&mut self, rank: WorldRank) -> &mut Peer {
+    pub(crate) fn contact(&mut self, rank: WorldRank) -> &mut EnginePeer {
         self.list.get_or_insert(rank, || {
-            let ordered = self.reliable || self.fallen.get(rank).is_some();
+            let ordered = self.reliable || self.down_ranks.get(rank).is_some();
             let channel = (!ordered).then(|| {
-                let seed = Random::new(self.seed ^ u64::from(rank.0) << 32).bits();
-                Box::new(Channel::new(seed))
+                let seed = SeededRandom::new(self.seed ^ u64::from(rank.0) << 32).bits();
+                Box::new(ReliableChannel::new(seed))
             });
             let credits = Credits::new(self.unexpected_bytes, self.size as usize);
-            Peer::new(credits, self.first, channel)
+            EnginePeer::new(credits, self.first, channel)
         })
     }
 
@@ -140,7 +140,7 @@ impl Peers {
         let channel = if self.reliable {
             0
         } else {
-            size_of::<Channel>()
+            size_of::<ReliableChannel>()
         };
         self.list.bytes() + self.list.len() * channel
     }
@@ -152,18 +152,18 @@ impl Peers {
 
     /// Returns how a peer went down, or `None` if it is not known to be down.
     #[inline]
-    pub(crate) fn down(&self, rank: WorldRank) -> Option<Down> {
-        self.fallen.get(rank)
+    pub(crate) fn down(&self, rank: WorldRank) -> Option<DownCause> {
+        self.down_ranks.get(rank)
     }
 
     /// Returns the number of peers that are down.
     pub(crate) fn downs(&self) -> usize {
-        self.fallen.len()
+        self.down_ranks.len()
     }
 
     /// Marks a peer as down and drops what is queued for it. Returns false if that was known.
-    pub(crate) fn fall(&mut self, rank: WorldRank, why: Down) -> bool {
-        let new = self.fallen.insert(rank, why);
+    pub(crate) fn fall(&mut self, rank: WorldRank, why: DownCause) -> bool {
+        let new = self.down_ranks.insert(rank, why);
         if let Some(peer) = self.list.get_mut(rank).filter(|_| new) {
             peer.control.clear();
             peer.sends.clear();
@@ -175,7 +175,7 @@ impl Peers {
     }
 
     /// Returns the limit of a peer, and the room that it shares with the others.
-    pub(super) fn granting(&mut self, rank: WorldRank) -> (&mut Grants, &mut Granted) {
+    pub(super) fn granting(&mut self, rank: WorldRank) -> (&mut QuotaGrants, &mut PeerQuota) {
         self.contact(rank);
         let peer = self.list.get_mut(rank).expect("in contact");
         (&mut self.grants, &mut peer.granted)
@@ -189,7 +189,7 @@ impl Peers {
 
     /// Returns the room that all peers share.
     #[inline]
-    pub(super) fn grants(&mut self) -> &mut Grants {
+    pub(super) fn grants(&mut self) -> &mut QuotaGrants {
         &mut self.grants
     }
 
@@ -246,31 +246,33 @@ impl Peers {
 
     /// Returns true if something may wait for room and the driver was not armed for it.
     #[inline]
-    pub(crate) fn any_unasked(&self) -> bool {
+    pub(crate) fn needs_arming(&self) -> bool {
         self.unasked && self.any_marked()
     }
 
     /// Records that the driver is armed for everything that waits.
-    pub(crate) fn was_asked(&mut self) {
+    pub(crate) fn set_armed(&mut self) {
         self.unasked = false;
     }
 
     /// Returns true if there is something to do before a sleep.
-    pub(crate) fn fresh(&self) -> bool {
+    pub(crate) fn has_new_work(&self) -> bool {
         self.fresh || !self.stirred.is_empty()
     }
 
     /// Queues a message without a body.
     pub(crate) fn control<H: Pod>(&mut self, rank: WorldRank, header: &H) {
-        self.contact(rank).control.push_back(Frame::new(header));
+        self.contact(rank)
+            .control
+            .push_back(ControlFrame::new(header));
         self.mark(rank);
     }
 }
 
 /// Clocks of channels.
-impl Peers {
+impl EnginePeers {
     /// Notes that a peer's channel has sent or received something. Its clock is set at the end of the turn.
-    pub(crate) fn stir(&mut self, rank: WorldRank) {
+    pub(crate) fn mark_dirty(&mut self, rank: WorldRank) {
         if let Some(peer) = self.list.get_mut(rank)
             && !std::mem::replace(&mut peer.stirred, true)
         {
@@ -279,7 +281,7 @@ impl Peers {
     }
 
     /// Marks the peers whose channels must resend.
-    pub(crate) fn mark_due(&mut self, now: Time) {
+    pub(crate) fn mark_due(&mut self, now: ClockTime) {
         while let Some(key) = self.due.as_mut().and_then(|due| due.pop_expired(now)) {
             let rank = WorldRank(u32::try_from(key).expect("keys here are ranks"));
             let peer = self.contact(rank);
@@ -293,7 +295,7 @@ impl Peers {
     }
 
     /// Sets the clocks of the channels that were used.
-    pub(crate) fn set_clocks(&mut self, now: Time) {
+    pub(crate) fn set_clocks(&mut self, now: ClockTime) {
         while let Some(rank) = self.stirred.pop() {
             let peer = self.contact(rank);
             peer.stirred = false;
@@ -308,7 +310,7 @@ impl Peers {
 
     /// Schedules a check of a peer's channel. An earlier one stays: it is corrected when its time comes, so acknowledgments cost
     /// nothing here.
-    fn look_at(&mut self, rank: WorldRank, due: Time) {
+    fn look_at(&mut self, rank: WorldRank, due: ClockTime) {
         let Some(peer) = self.list.get_mut(rank) else {
             return;
         };
@@ -333,20 +335,20 @@ impl Peers {
     }
 
     /// Returns the time at which a channel must be checked.
-    pub(crate) fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<ClockTime> {
         self.due.as_ref()?.next()
     }
 }
 
-impl Peer {
-    fn new(credits: Credits, first: u32, channel: Option<Box<Channel>>) -> Self {
+impl EnginePeer {
+    fn new(credits: Credits, first: u32, channel: Option<Box<ReliableChannel>>) -> Self {
         Self {
             control: VecDeque::new(),
-            sends: Line::new(),
+            sends: BlockedQueue::new(),
             fragments: VecDeque::new(),
             credits,
-            allowance: Allowance::new(first),
-            granted: Granted::new(first),
+            allowance: HeaderQuota::new(first),
+            granted: PeerQuota::new(first),
             channel,
             marked: false,
             stirred: false,
@@ -354,9 +356,9 @@ impl Peer {
         }
     }
 
-    fn timeout(&self) -> Option<Time> {
+    fn timeout(&self) -> Option<ClockTime> {
         let channel = self.channel.as_ref()?;
-        channel.next_timeout().map(Time::from_nanos)
+        channel.next_timeout().map(ClockTime::from_nanos)
     }
 
     /// Returns true if something waits that cannot be sent before the peer has acknowledged something.
@@ -372,7 +374,7 @@ impl Peer {
     }
 }
 
-impl Frame {
+impl ControlFrame {
     pub(crate) fn new<H: Pod>(header: &H) -> Self {
         let from = bytemuck::bytes_of(header);
         let mut bytes = [0; FRAME];
@@ -392,27 +394,27 @@ impl Frame {
 mod tests {
     use super::*;
 
-    fn peers(reliable: bool) -> Peers {
-        let store = Store {
+    fn peers(reliable: bool) -> EnginePeers {
+        let store = UnexpectedLimits {
             bytes: 1 << 20,
             messages: 1 << 16,
         };
-        Peers::new(16_384, store, reliable, 1)
+        EnginePeers::new(16_384, store, reliable, 1)
     }
 
     #[test]
     fn peers_without_contact_cost_nothing_also_when_they_go() {
         let mut peers = peers(true);
         for rank in 0..16_384 {
-            assert!(peers.fall(WorldRank(rank), Down::Finished));
-            assert!(!peers.fall(WorldRank(rank), Down::Failed));
+            assert!(peers.fall(WorldRank(rank), DownCause::Finished));
+            assert!(!peers.fall(WorldRank(rank), DownCause::Failed));
         }
         assert!((0..16_384).all(|rank| peers.list.get(WorldRank(rank)).is_none()));
         assert_eq!(
             (peers.downs(), peers.down(WorldRank(9))),
-            (16_384, Some(Down::Finished))
+            (16_384, Some(DownCause::Finished))
         );
-        assert!(size_of::<Peers>() < 400);
+        assert!(size_of::<EnginePeers>() < 400);
     }
 
     #[test]
@@ -425,10 +427,10 @@ mod tests {
                 .as_mut()
                 .expect("unreliable");
             channel.sent(&[1], &[]);
-            peers.stir(WorldRank(rank));
-            peers.set_clocks(Time::from_nanos(u64::from(rank) * 10_000_000));
+            peers.mark_dirty(WorldRank(rank));
+            peers.set_clocks(ClockTime::from_nanos(u64::from(rank) * 10_000_000));
         }
-        assert!(!peers.fresh());
+        assert!(!peers.has_new_work());
         assert_eq!(peers.unacked().count(), 1_000);
         let due = peers.deadline().expect("all wait");
         peers.mark_due(due);
@@ -440,9 +442,9 @@ mod tests {
             .as_mut()
             .expect("unreliable");
         channel.handle_ack(1, 0);
-        peers.mark_due(Time::from_nanos(20_000_000));
+        peers.mark_due(ClockTime::from_nanos(20_000_000));
         assert_eq!(peers.take_marked(), []);
-        peers.mark_due(Time::from_nanos(u64::MAX));
+        peers.mark_due(ClockTime::from_nanos(u64::MAX));
         assert_eq!(peers.take_marked().len(), 998);
     }
 }

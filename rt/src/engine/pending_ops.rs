@@ -2,15 +2,15 @@
 
 use std::panic::Location;
 
-use super::Core;
+use super::EngineCore;
 use crate::{
     group::WorldRank,
-    ops::{Life, Slot},
+    ops::{OpSlot, OpState},
 };
 
 /// An operation that is not complete.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct PendingOpReport {
     /// Kind of the operation, for example `recv`, `send` or `probe`, and its state.
     pub(crate) what: &'static str,
     pub(crate) ctx: u32,
@@ -22,36 +22,36 @@ pub(crate) struct Waiting {
     pub(crate) at: &'static Location<'static>,
 }
 
-impl Core {
+impl EngineCore {
     /// Returns true if nothing will happen here without a peer: no time limit runs, and no bytes are in flight.
     pub(crate) fn is_passive(&self) -> bool {
-        let moves = |life: &Life| {
+        let moves = |life: &OpState| {
             matches!(
                 life,
-                Life::Putting { .. }
-                    | Life::Claiming { .. }
-                    | Life::Sharing { .. }
-                    | Life::Fragmenting { .. }
-                    | Life::Landing(_)
-                    | Life::Recalled(_)
-                    | Life::Remote { .. }
+                OpState::Putting { .. }
+                    | OpState::Claiming { .. }
+                    | OpState::Sharing { .. }
+                    | OpState::Fragmenting { .. }
+                    | OpState::Landing(_)
+                    | OpState::Recalled(_)
+                    | OpState::Remote { .. }
             )
         };
-        self.timers.next().is_none() && self.ops.which(|slot| moves(&slot.life)).is_empty()
+        self.timers.next().is_none() && self.ops.select(|slot| moves(&slot.state)).is_empty()
     }
 
     /// Returns the operations in flight, in no order. O(operations).
-    pub(crate) fn waiting(&mut self) -> Vec<Waiting> {
+    pub(crate) fn pending_ops(&mut self) -> Vec<PendingOpReport> {
         self.post_all_waits(); // turns direct receives into operations, which can be listed
         // A program is listed once, as one of the messages for which it waits.
-        let messages = |slot: &Slot| name(&slot.life).is_some() && !slot.part;
-        let mut pending = self.ops.which(messages);
+        let messages = |slot: &OpSlot| name(&slot.state).is_some() && !slot.in_program;
+        let mut pending = self.ops.select(messages);
         pending.extend(self.representatives());
         let waiting = |op| {
             let slot = self.ops.live(op);
-            let about = slot.about;
-            let what = name(&slot.life)?;
-            Some(Waiting {
+            let about = slot.info;
+            let what = name(&slot.state)?;
+            Some(PendingOpReport {
                 what: if about.probe { "probe" } else { what },
                 ctx: about.ctx,
                 peer: about.peer,
@@ -61,7 +61,7 @@ impl Core {
         };
         let mut all: Vec<_> = pending.into_iter().filter_map(waiting).collect();
         // Only the adapter knows the messages of these.
-        all.extend(self.listed_calls().map(|(ctx, at)| Waiting {
+        all.extend(self.listed_calls().map(|(ctx, at)| PendingOpReport {
             what: "collective (in the adapter's lists)",
             ctx,
             peer: None,
@@ -73,18 +73,20 @@ impl Core {
     }
 }
 
-fn name(life: &Life) -> Option<&'static str> {
+fn name(life: &OpState) -> Option<&'static str> {
     match life {
-        Life::Free | Life::Running | Life::Done(_) | Life::Failed | Life::Lost => None,
-        Life::Queued => Some("send (waits for room)"),
-        Life::Offered | Life::Withdrawing => Some("send (waits for its receive)"),
-        Life::Putting { .. }
-        | Life::Claiming { .. }
-        | Life::Sharing { .. }
-        | Life::Fragmenting { .. } => Some("send (bytes on their way)"),
-        Life::Remote { .. } => Some("put or get"),
-        Life::Posted(_) => Some("recv"),
-        Life::Landing(_) | Life::Recalled(_) | Life::Following { .. } => {
+        OpState::Free | OpState::Running | OpState::Done(_) | OpState::Failed | OpState::Lost => {
+            None
+        }
+        OpState::Queued => Some("send (waits for room)"),
+        OpState::Offered | OpState::Withdrawing => Some("send (waits for its receive)"),
+        OpState::Putting { .. }
+        | OpState::Claiming { .. }
+        | OpState::Sharing { .. }
+        | OpState::Fragmenting { .. } => Some("send (bytes on their way)"),
+        OpState::Remote { .. } => Some("put or get"),
+        OpState::Posted(_) => Some("recv"),
+        OpState::Landing(_) | OpState::Recalled(_) | OpState::Following { .. } => {
             Some("recv (bytes on their way)")
         }
     }

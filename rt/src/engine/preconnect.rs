@@ -6,21 +6,21 @@ use std::collections::BTreeSet;
 
 use super::Engine;
 use crate::{
-    group::{Group, WorldRank},
-    offload::{Action, Program},
+    group::{RankGroup, WorldRank},
+    offload::{CollectiveProgram, StepAction},
 };
 
 /// Peers to which the driver was asked to connect.
 #[derive(Debug, Default)]
-pub(super) struct Meeting {
+pub(super) struct PreconnectedPeers {
     known: BTreeSet<WorldRank>,
 }
 
-impl Meeting {
+impl PreconnectedPeers {
     /// Returns the peers to which a program sends for the first time.
-    fn strangers(&mut self, group: &Group, program: &Program) -> Vec<WorldRank> {
+    fn strangers(&mut self, group: &RankGroup, program: &CollectiveProgram) -> Vec<WorldRank> {
         let sends = (0..program.len()).filter_map(|at| match program.step(at).action {
-            Action::Send { to, .. } => group.world_of(to),
+            StepAction::Send { to, .. } => group.world_of(to),
             _ => None,
         });
         sends.filter(|peer| self.known.insert(*peer)).collect()
@@ -28,7 +28,7 @@ impl Meeting {
 }
 
 impl Engine {
-    pub(super) fn meet(&mut self, group: &Group, program: &Program) {
+    pub(super) fn preconnect(&mut self, group: &RankGroup, program: &CollectiveProgram) {
         let Some(meeting) = &mut self.core.meeting else {
             return;
         };

@@ -6,22 +6,22 @@
 use crate::group::WorldRank;
 
 /// At most one `T` for each rank.
-pub(super) struct Sparse<T> {
-    places: Box<[Place<T>]>,
+pub(super) struct SparseRankMap<T> {
+    places: Box<[RankMapSlot<T>]>,
     used: usize,
     shift: u32,
 }
 
-type Place<T> = Option<Box<Entry<T>>>;
+type RankMapSlot<T> = Option<Box<RankMapEntry<T>>>;
 
-struct Entry<T> {
+struct RankMapEntry<T> {
     rank: WorldRank,
     item: T,
 }
 
-impl<T> Sparse<T> {
+impl<T> SparseRankMap<T> {
     /// Bytes of a place in the table. At most half of the places are used.
-    pub(super) const PLACE_BYTES: usize = size_of::<Place<T>>();
+    pub(super) const PLACE_BYTES: usize = size_of::<RankMapSlot<T>>();
 
     pub(super) fn new() -> Self {
         Self::with_bits(BITS_MIN)
@@ -34,7 +34,7 @@ impl<T> Sparse<T> {
 
     /// Returns the bytes of the table and of its items.
     pub(super) fn bytes(&self) -> usize {
-        self.places.len() * Self::PLACE_BYTES + self.used * size_of::<Entry<T>>()
+        self.places.len() * Self::PLACE_BYTES + self.used * size_of::<RankMapEntry<T>>()
     }
 
     #[inline]
@@ -73,7 +73,7 @@ impl<T> Sparse<T> {
             self.grow();
         }
         let place = self.probe(rank);
-        self.places[place] = Some(Box::new(Entry { rank, item }));
+        self.places[place] = Some(Box::new(RankMapEntry { rank, item }));
         place
     }
 
@@ -126,7 +126,7 @@ mod tests {
 
     use proptest::prelude::{any, prop, prop_oneof, proptest};
 
-    use super::{Sparse, WorldRank};
+    use super::{SparseRankMap, WorldRank};
 
     proptest! {
         #[test]
@@ -134,7 +134,7 @@ mod tests {
             ranks in prop::collection::vec(prop_oneof![0_u32..100, any::<u32>()], 0..300),
             others in prop::collection::vec(0_u32..200, 0..50),
         ) {
-            let (mut sparse, mut reference) = (Sparse::new(), BTreeMap::new());
+            let (mut sparse, mut reference) = (SparseRankMap::new(), BTreeMap::new());
             for (rank, item) in ranks.into_iter().zip(0..) {
                 let known = *reference.entry(rank).or_insert(item);
                 assert_eq!(*sparse.get_or_insert(WorldRank(rank), || item), known);
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn ranks_a_power_of_two_apart_do_not_pile_up() {
-        let mut sparse = Sparse::new();
+        let mut sparse = SparseRankMap::new();
         for rank in 0..1024_u32 {
             sparse.get_or_insert(WorldRank(rank << 12), || ());
         }

@@ -1,55 +1,60 @@
 //! Receives, from posting to completion.
 
-use ripstop_fabric::driver::Payload;
+use ripstop_fabric::driver::PayloadView;
 
 use super::{
-    Core, Wanted,
-    message::{Body, Message, Offered, Parcel},
+    EngineCore, OneSidedCommand,
+    message::{MessageBody, OfferedMessage, StoredBody, StoredMessage},
     send::down_kind,
 };
 use crate::{
     error::ErrorKind,
     group::WorldRank,
-    ops::{About, Kept, Landed, Landing, Life},
+    ops::{InboundTransfer, MessageStatus, OpInfo, OpState, ReservedMessage},
     proto::{
-        matching::{Arrival, Arrived, Envelope, Received, Want},
-        path::Path,
-        wire::{self, Kind, MODE_GET, MODE_PUT, OpId},
+        matching::{ArrivalNumber, ArrivalOutcome, MessageEnvelope, PostOutcome, RecvPattern},
+        path::MessagePath,
+        wire::{self, MODE_GET, MODE_PUT, OpId, WireKind},
     },
 };
 
-impl Core {
+impl EngineCore {
     /// Posts a receive that already owns its buffer.
     #[inline]
     pub(crate) fn recv(&mut self, op: OpId) {
         let slot = self.ops.live(op);
-        let want = slot.about.want();
+        let want = slot.info.want();
         match self.matching.post(want, op) {
-            Received::Taken(taken) => {
+            PostOutcome::Taken(taken) => {
                 self.was_early(taken.envelope);
                 let message = self.messages.take(taken.message);
                 self.deliver_stored(op, message, taken.arrival);
             }
-            Received::Waits(posted) => {
-                slot.life = Life::Posted(posted);
+            PostOutcome::Waits(posted) => {
+                slot.state = OpState::Posted(posted);
                 self.waits = true;
                 // Checked only now, because a message that has arrived is received even if its sender is down.
-                if let Some(kind) = self.hopeless(&want) {
+                if let Some(kind) = self.unmatchable_reason(&want) {
                     self.matching.unpost(posted);
-                    self.land(op, Err(kind));
+                    self.complete_op(op, Err(kind));
                 } else if self.seeker.is_active() {
-                    self.seek_for(want);
+                    self.fetch_for_recv(want);
                 }
             }
         }
     }
 
     /// Gives a stored message to the receive that matched it. If the receive refuses it, the message goes back to its place.
-    pub(super) fn deliver_stored(&mut self, op: OpId, mut message: Message, arrival: Arrival) {
+    pub(super) fn deliver_stored(
+        &mut self,
+        op: OpId,
+        mut message: StoredMessage,
+        arrival: ArrivalNumber,
+    ) {
         match self.deliver_message(op, &mut message, arrival) {
             Ok(()) => self.messages.recycle(message.body),
             Err(kind) => {
-                self.land(op, Err(kind));
+                self.complete_op(op, Err(kind));
                 self.put_back(message, arrival);
             }
         }
@@ -59,11 +64,11 @@ impl Core {
     fn deliver_message(
         &mut self,
         op: OpId,
-        message: &mut Message,
-        arrival: Arrival,
+        message: &mut StoredMessage,
+        arrival: ArrivalNumber,
     ) -> Result<(), ErrorKind> {
         let charged = self.discharge(message);
-        let (envelope, parcel) = (message.envelope, message.body.parcel());
+        let (envelope, parcel) = (message.envelope, message.body.as_message_body());
         let outcome = self.deliver(op, envelope, arrival, message.sig, &parcel);
         if outcome.is_err() {
             message.charged = charged && self.charge(envelope.source, &parcel);
@@ -72,55 +77,55 @@ impl Core {
     }
 
     /// Puts a message back in its place, or gives it to the first receive that matches it now and can take it.
-    pub(super) fn put_back(&mut self, mut message: Message, arrival: Arrival) {
+    pub(super) fn put_back(&mut self, mut message: StoredMessage, arrival: ArrivalNumber) {
         if self.is_void(&message) {
             return self.drop_stored(message);
         }
         if self.closing {
             return self.give_up(message);
         }
-        if self.is_deaf(message.envelope.ctx) && !message.is_sought() {
+        if self.has_stopped_receiving(message.envelope.ctx) && !message.is_out_of_order() {
             self.discharge(&mut message);
-            return self.turn_off(message.envelope, &message.body.parcel());
+            return self.turn_off(message.envelope, &message.body.as_message_body());
         }
-        if message.is_sought() {
-            return self.give_sought(message, arrival);
+        if message.is_out_of_order() {
+            return self.deliver_fetched(message, arrival);
         }
         // A loop instead of recursion, because any number of posted receives may have another type.
         while let Some(recv) = self.store_at(&mut message, arrival) {
             match self.deliver_message(recv, &mut message, arrival) {
                 Ok(()) => return self.messages.recycle(message.body),
-                Err(kind) => self.land(recv, Err(kind)),
+                Err(kind) => self.complete_op(recv, Err(kind)),
             }
         }
     }
 
     /// Drops a message that comes back when nothing is received any more.
-    fn give_up(&mut self, mut message: Message) {
-        let (source, sought) = (message.envelope.source, message.is_sought());
-        let bytes = message.body.parcel().bytes();
+    fn give_up(&mut self, mut message: StoredMessage) {
+        let (source, sought) = (message.envelope.source, message.is_out_of_order());
+        let bytes = message.body.as_message_body().bytes();
         self.note_unreceived(message.envelope, message.sig, bytes);
-        match message.body.parcel() {
-            Parcel::Offered(offered) if sought => {
-                self.meet(source, offered.sender);
-                self.tell(source, Kind::Taken, offered.sender, wire::REFUSED);
+        match message.body.as_message_body() {
+            MessageBody::Offered(offered) if sought => {
+                self.confirm_fetched(source, offered.sender);
+                self.send_control(source, WireKind::Ats, offered.sender, wire::REFUSED);
             }
             _ => {
                 self.discharge(&mut message);
-                self.turn_away(source, &message.body.parcel());
+                self.turn_away(source, &message.body.as_message_body());
             }
         }
     }
 
     /// Stores a message in its place. If a receive matches it, returns that receive and leaves the message with the caller.
-    fn store_at(&mut self, message: &mut Message, arrival: Arrival) -> Option<OpId> {
+    fn store_at(&mut self, message: &mut StoredMessage, arrival: ArrivalNumber) -> Option<OpId> {
         let index = self.messages.next();
         match self.matching.restore(message.envelope, arrival, index) {
-            Arrived::Matched { recv, .. } => Some(recv),
-            Arrived::Waits(place) => {
+            ArrivalOutcome::Matched { recv, .. } => Some(recv),
+            ArrivalOutcome::Waits(place) => {
                 self.is_early(message.envelope, message.sig);
-                let body = std::mem::replace(&mut message.body, Body::NOTHING);
-                let stored = self.messages.store(Message {
+                let body = std::mem::replace(&mut message.body, StoredBody::NOTHING);
+                let stored = self.messages.store(StoredMessage {
                     body,
                     place: Some(place),
                     ..*message
@@ -132,12 +137,13 @@ impl Core {
     }
 
     /// Returns true if an offer that comes back must be dropped, because its sender is down or has withdrawn it.
-    fn is_void(&mut self, message: &Message) -> bool {
-        let (source, Body::Offered(offered)) = (message.envelope.source, &message.body) else {
+    fn is_void(&mut self, message: &StoredMessage) -> bool {
+        let (source, StoredBody::Offered(offered)) = (message.envelope.source, &message.body)
+        else {
             return false;
         };
         if message.recalled {
-            self.tell(source, Kind::Withdrawn, offered.sender, wire::OK);
+            self.send_control(source, WireKind::CancelAck, offered.sender, wire::OK);
         }
         message.recalled || self.peers.down(source).is_some()
     }
@@ -147,22 +153,22 @@ impl Core {
     pub(super) fn deliver_bytes(
         &mut self,
         op: OpId,
-        envelope: Envelope,
-        arrival: Arrival,
+        envelope: MessageEnvelope,
+        arrival: ArrivalNumber,
         sig: u64,
-        body: Payload<'_>,
+        body: PayloadView<'_>,
     ) -> Result<(), ErrorKind> {
         let slot = self.ops.live(op);
-        if slot.about.probe | slot.lent {
-            return self.set_aside(op, envelope, arrival, sig, &Parcel::Bytes(body));
+        if slot.info.probe | slot.lent {
+            return self.set_aside(op, envelope, arrival, sig, &MessageBody::Bytes(body));
         }
         let bytes = slot.admit(sig, body.len() as u64)?;
         let filled = slot.fill(0, body);
         assert!(filled, "`admit` said so");
-        if slot.part {
-            self.programs.tell(op);
+        if slot.in_program {
+            self.programs.notify_message(op);
         }
-        let waker = slot.land(Landed {
+        let waker = slot.land(MessageStatus {
             source: envelope.source,
             tag: envelope.tag,
             bytes,
@@ -180,20 +186,20 @@ impl Core {
     pub(super) fn deliver(
         &mut self,
         op: OpId,
-        envelope: Envelope,
-        arrival: Arrival,
+        envelope: MessageEnvelope,
+        arrival: ArrivalNumber,
         sig: u64,
-        parcel: &Parcel<'_>,
+        parcel: &MessageBody<'_>,
     ) -> Result<(), ErrorKind> {
-        if let Parcel::Bytes(body) = *parcel {
+        if let MessageBody::Bytes(body) = *parcel {
             return self.deliver_bytes(op, envelope, arrival, sig, body);
         }
         let slot = self.ops.live(op);
-        if slot.about.probe | slot.lent {
+        if slot.info.probe | slot.lent {
             return self.set_aside(op, envelope, arrival, sig, parcel);
         }
         let bytes = slot.admit(sig, parcel.bytes())?;
-        let landed = Landed {
+        let landed = MessageStatus {
             source: envelope.source,
             tag: envelope.tag,
             bytes,
@@ -201,16 +207,16 @@ impl Core {
             stored: None,
         };
         match *parcel {
-            Parcel::Bytes(_) => unreachable!("delivered above"),
-            Parcel::Offered(offered) => {
-                if offered.sought {
-                    self.meet(envelope.source, offered.sender);
+            MessageBody::Bytes(_) => unreachable!("delivered above"),
+            MessageBody::Offered(offered) => {
+                if offered.out_of_order {
+                    self.confirm_fetched(envelope.source, offered.sender);
                 } else {
-                    self.leave(envelope.source);
+                    self.note_message_taken(envelope.source);
                 }
                 self.take_up(op, landed, &offered);
             }
-            Parcel::InOp { op: orphan, .. } => self.follow(op, landed, orphan),
+            MessageBody::InOp { op: orphan, .. } => self.follow(op, landed, orphan),
         }
         Ok(())
     }
@@ -220,26 +226,26 @@ impl Core {
     fn set_aside(
         &mut self,
         op: OpId,
-        envelope: Envelope,
-        arrival: Arrival,
+        envelope: MessageEnvelope,
+        arrival: ArrivalNumber,
         sig: u64,
-        parcel: &Parcel<'_>,
+        parcel: &MessageBody<'_>,
     ) -> Result<(), ErrorKind> {
-        if self.ops.live(op).about.probe {
+        if self.ops.live(op).info.probe {
             self.hand_over(op, envelope, arrival, sig, parcel);
         } else {
             self.ops.live(op).admit(sig, parcel.bytes())?;
             let stored = self.set_apart(envelope, sig, parcel);
-            self.recall_buffer(op, Some(Kept { stored, arrival }));
+            self.recall_buffer(op, Some(ReservedMessage { stored, arrival }));
         }
         Ok(())
     }
 
     /// Stores a message that is not in the queue any more, or never was. Returns its index.
-    fn set_apart(&mut self, envelope: Envelope, sig: u64, parcel: &Parcel<'_>) -> u32 {
+    fn set_apart(&mut self, envelope: MessageEnvelope, sig: u64, parcel: &MessageBody<'_>) -> u32 {
         let body = self.messages.keep(parcel);
         let charged = parcel.counts() && self.charge(envelope.source, parcel);
-        self.messages.store(Message {
+        self.messages.store(StoredMessage {
             envelope,
             sig,
             body,
@@ -253,16 +259,16 @@ impl Core {
     fn hand_over(
         &mut self,
         op: OpId,
-        envelope: Envelope,
-        arrival: Arrival,
+        envelope: MessageEnvelope,
+        arrival: ArrivalNumber,
         sig: u64,
-        parcel: &Parcel<'_>,
+        parcel: &MessageBody<'_>,
     ) {
         let stored = Some(self.set_apart(envelope, sig, parcel));
         let bytes = usize::try_from(parcel.bytes()).unwrap_or(usize::MAX);
-        self.land(
+        self.complete_op(
             op,
-            Ok(Landed {
+            Ok(MessageStatus {
                 source: envelope.source,
                 tag: envelope.tag,
                 bytes,
@@ -273,18 +279,18 @@ impl Core {
     }
 
     /// Takes the earliest message that a probe matches out of the queue.
-    pub(crate) fn try_probe(&mut self, about: &About) -> Option<Landed> {
+    pub(crate) fn try_probe(&mut self, about: &OpInfo) -> Option<MessageStatus> {
         let Some(found) = self.matching.peek(about.want()) else {
             let seeks = self.seeker.is_active();
-            return seeks.then(|| self.seek_for_probe(about)).flatten();
+            return seeks.then(|| self.fetch_for_probe(about)).flatten();
         };
         let taken = self.matching.take(found.at)?;
         let message = self.messages.get(taken.message);
         message.place = None;
-        let Envelope { source, tag, .. } = taken.envelope;
-        let bytes = usize::try_from(message.body.parcel().bytes()).unwrap_or(usize::MAX);
+        let MessageEnvelope { source, tag, .. } = taken.envelope;
+        let bytes = usize::try_from(message.body.as_message_body().bytes()).unwrap_or(usize::MAX);
         let (arrival, stored) = (taken.arrival, Some(taken.message));
-        Some(Landed {
+        Some(MessageStatus {
             source,
             tag,
             bytes,
@@ -294,25 +300,25 @@ impl Core {
     }
 
     /// Receives a probed message.
-    pub(crate) fn recv_probed(&mut self, op: OpId, stored: u32, arrival: Arrival) {
+    pub(crate) fn recv_probed(&mut self, op: OpId, stored: u32, arrival: ArrivalNumber) {
         let message = self.messages.take(stored);
         self.deliver_stored(op, message, arrival);
     }
 
     /// Puts a probed message that will not be received back in its place.
-    pub(crate) fn return_probed(&mut self, stored: u32, arrival: Arrival) {
+    pub(crate) fn return_probed(&mut self, stored: u32, arrival: ArrivalNumber) {
         let message = self.messages.take(stored);
         self.put_back(message, arrival);
     }
 
     /// Chooses how the bytes of an offer travel, and requests them.
-    fn take_up(&mut self, op: OpId, landed: Landed, offered: &Offered) {
+    fn take_up(&mut self, op: OpId, landed: MessageStatus, offered: &OfferedMessage) {
         let refused = self.closing.then_some(ErrorKind::Closed);
         if let Some(kind) = refused.or_else(|| self.unreachable(landed.source)) {
-            self.tell(landed.source, Kind::Taken, offered.sender, wire::REFUSED);
-            return self.land(op, Err(kind));
+            self.send_control(landed.source, WireKind::Ats, offered.sender, wire::REFUSED);
+            return self.complete_op(op, Err(kind));
         }
-        let landing = Landing {
+        let landing = InboundTransfer {
             sender: offered.sender,
             landed,
             received: 0,
@@ -321,11 +327,11 @@ impl Core {
             shared: false,
             follower: None,
         };
-        self.ops.live(op).life = Life::Landing(landing);
+        self.ops.live(op).state = OpState::Landing(landing);
         self.waits = true;
         if landed.bytes == 0 {
-            self.tell(landed.source, Kind::Taken, offered.sender, wire::OK);
-            self.landed(op);
+            self.send_control(landed.source, WireKind::Ats, offered.sender, wire::OK);
+            self.complete_recv(op);
             return;
         }
         let get = offered.modes & MODE_GET != 0 && offered.key.len == offered.total;
@@ -336,27 +342,27 @@ impl Core {
             .to(landed.source)
             .choose(landed.bytes, offered.key.whole > 0);
         match path {
-            Path::RendezvousPut if put => self.wanted.push(Wanted::Invite { op }),
-            Path::Fragments => self.ask_for_fragments(op),
-            _ if get && put && self.shares(landed.bytes) => {
-                self.wanted.push(Wanted::Share {
+            MessagePath::RendezvousPut if put => self.commands.push(OneSidedCommand::Invite { op }),
+            MessagePath::Fragments => self.ask_for_fragments(op),
+            _ if get && put && self.may_split(landed.bytes) => {
+                self.commands.push(OneSidedCommand::Share {
                     op,
                     key: offered.key,
                 });
             }
-            _ if get => self.wanted.push(Wanted::Get {
+            _ if get => self.commands.push(OneSidedCommand::Get {
                 op,
                 key: offered.key,
                 at: 0,
             }),
-            _ if put => self.wanted.push(Wanted::Invite { op }),
+            _ if put => self.commands.push(OneSidedCommand::Invite { op }),
             _ => self.ask_for_fragments(op),
         }
     }
 
     /// Requests fragments, which always work.
     pub(super) fn ask_for_fragments(&mut self, op: OpId) {
-        let Life::Landing(landing) = &mut self.ops.live(op).life else {
+        let OpState::Landing(landing) = &mut self.ops.live(op).state else {
             return;
         };
         let source = landing.landed.source;
@@ -364,43 +370,43 @@ impl Core {
             return self.abandon(op, down_kind(source, down));
         }
         landing.fragments = true;
-        let header = wire::Accept::fragments(landing.sender, op);
+        let header = wire::RtrHeader::fragments(landing.sender, op);
         self.peers.control(source, &header);
     }
 
     /// Gives a receive the message that is in the buffer of a dropped receive: now, or when all bytes have arrived there.
-    fn follow(&mut self, op: OpId, landed: Landed, orphan: OpId) {
+    fn follow(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
         let slot = self.ops.live(orphan);
-        if let Life::Landing(landing) = &mut slot.life {
+        if let OpState::Landing(landing) = &mut slot.state {
             landing.follower = Some(op);
-            self.ops.live(op).life = Life::Following { orphan, landed };
+            self.ops.live(op).state = OpState::Following { orphan, landed };
         } else {
             self.take_over(op, landed, orphan);
         }
     }
 
     /// Copies the message of a dropped receive to the receive that took it over.
-    fn take_over(&mut self, op: OpId, landed: Landed, orphan: OpId) {
+    fn take_over(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
         let copy = self.ops.live(orphan).content(landed.bytes).to_vec();
-        let filled = self.ops.live(op).fill(0, Payload::from_slice(&copy));
+        let filled = self.ops.live(op).fill(0, PayloadView::from_slice(&copy));
         assert!(filled, "`fits` said so");
         self.release(orphan);
-        self.land(op, Ok(landed));
+        self.complete_op(op, Ok(landed));
     }
 
     /// Completes a receive, because all bytes of its message are in its buffer.
-    pub(super) fn landed(&mut self, op: OpId) {
+    pub(super) fn complete_recv(&mut self, op: OpId) {
         let slot = self.ops.live(op);
-        let Life::Landing(landing) = slot.life else {
+        let OpState::Landing(landing) = slot.state else {
             return;
         };
         if !slot.orphan {
-            self.land(op, Ok(landing.landed));
+            self.complete_op(op, Ok(landing.landed));
             return;
         }
-        slot.life = Life::Done(landing.landed); // an orphan that is a message's body stays until the message is taken
+        slot.state = OpState::Done(landing.landed); // an orphan that is a message's body stays until the message is taken
         if let Some(follower) = landing.follower {
-            let Life::Following { landed, .. } = self.ops.live(follower).life else {
+            let OpState::Following { landed, .. } = self.ops.live(follower).state else {
                 return;
             };
             self.take_over(follower, landed, op);
@@ -410,38 +416,38 @@ impl Core {
     }
 
     /// Drops the future of a receive. If the receive had a message, it goes back to its place in the queue.
-    pub(crate) fn forsake(&mut self, op: OpId) {
+    pub(crate) fn drop_recv(&mut self, op: OpId) {
         let Some(slot) = self.ops.get(op) else { return };
         slot.orphan = true;
         let waker = slot.waker.take();
         self.let_go(waker);
-        match &self.ops.live(op).life {
+        match &self.ops.live(op).state {
             _ if self.ended => self.release(op),
-            Life::Posted(posted) => {
+            OpState::Posted(posted) => {
                 self.matching.unpost(*posted);
                 // An orphan now, so it is released as soon as its buffer is back.
-                self.land(op, Err(ErrorKind::Cancelled));
+                self.complete_op(op, Err(ErrorKind::Cancelled));
             }
-            Life::Recalled(kept) => {
-                if let Some(Kept { stored, arrival }) = *kept {
-                    self.ops.live(op).life = Life::Recalled(None);
+            OpState::Recalled(kept) => {
+                if let Some(ReservedMessage { stored, arrival }) = *kept {
+                    self.ops.live(op).state = OpState::Recalled(None);
                     self.ops.live(op).blame(ErrorKind::Cancelled);
                     self.return_probed(stored, arrival);
                 }
             }
-            Life::Landing(landing) => {
+            OpState::Landing(landing) => {
                 let landed = landing.landed;
                 self.return_message(op, landed);
             }
-            Life::Following { orphan, landed } => {
+            OpState::Following { orphan, landed } => {
                 let (orphan, landed) = (*orphan, *landed);
-                if let Life::Landing(landing) = &mut self.ops.live(orphan).life {
+                if let OpState::Landing(landing) = &mut self.ops.live(orphan).state {
                     landing.follower = None;
                 }
                 self.put_back_in_op(op, landed, orphan);
                 self.release(op);
             }
-            Life::Done(landed) => {
+            OpState::Done(landed) => {
                 let landed = *landed;
                 match landed.stored {
                     Some(stored) => {
@@ -455,24 +461,24 @@ impl Core {
         }
     }
 
-    fn return_message(&mut self, op: OpId, landed: Landed) {
+    fn return_message(&mut self, op: OpId, landed: MessageStatus) {
         self.put_back_in_op(op, landed, op);
     }
 
     /// Puts the message of the receive `op` back. It is in the buffer of `orphan`, or on its way there.
-    fn put_back_in_op(&mut self, op: OpId, landed: Landed, orphan: OpId) {
-        let about = self.ops.live(op).about;
-        let envelope = Envelope {
+    fn put_back_in_op(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
+        let about = self.ops.live(op).info;
+        let envelope = MessageEnvelope {
             ctx: about.ctx,
             source: landed.source,
             tag: landed.tag,
         };
-        let body = Body::InOp {
+        let body = StoredBody::InOp {
             op: orphan,
             bytes: landed.bytes,
         };
         self.put_back(
-            Message {
+            StoredMessage {
                 envelope,
                 sig: about.sig,
                 body,
@@ -489,16 +495,16 @@ impl Core {
         let Some(slot) = self.ops.get(op) else {
             return false;
         };
-        let Life::Posted(posted) = slot.life else {
+        let OpState::Posted(posted) = slot.state else {
             return false;
         };
         self.matching.unpost(posted);
-        self.land(op, Err(why));
+        self.complete_op(op, Err(why));
         true
     }
 
     /// Returns the reason why a receive that found nothing will never get a message, if there is one.
-    pub(crate) fn hopeless(&mut self, want: &Want) -> Option<ErrorKind> {
+    pub(crate) fn unmatchable_reason(&mut self, want: &RecvPattern) -> Option<ErrorKind> {
         if self.closing {
             return Some(ErrorKind::Closed);
         }
@@ -512,7 +518,7 @@ impl Core {
         }
         match want.source {
             Some(source) => self.peers.down(source).map(|down| down_kind(source, down)),
-            None => self.hopeless_any(want.ctx),
+            None => self.unreported_failure(want.ctx),
         }
     }
 
@@ -532,11 +538,12 @@ impl Core {
 
     #[cold]
     fn say_credits(&mut self, rank: WorldRank) {
-        self.peers.control(rank, &wire::Plain::new(Kind::Credit));
+        self.peers
+            .control(rank, &wire::BareHeader::new(WireKind::Credit));
     }
 
-    pub(super) fn tell(&mut self, rank: WorldRank, kind: Kind, op: OpId, status: u64) {
+    pub(super) fn send_control(&mut self, rank: WorldRank, kind: WireKind, op: OpId, status: u64) {
         self.peers
-            .control(rank, &wire::About::new(kind, op, status));
+            .control(rank, &wire::OpHeader::new(kind, op, status));
     }
 }

@@ -7,26 +7,26 @@
 //! The engine cannot see threads of the application that have no operation in flight. A simulation has none, and knows when
 //! nothing can happen any more; elsewhere the thread that goes to sleep looks at the others (rt/src/shared/itself.rs).
 
-use super::{Core, Engine};
+use super::{Engine, EngineCore};
 use crate::{
-    clock::Time,
+    clock::ClockTime,
     error::ErrorKind,
-    group::{Group, WorldRank},
-    ops::{Life, Slot},
+    group::{RankGroup, WorldRank},
+    ops::{OpSlot, OpState},
     proto::wire::OpId,
 };
 
 /// State of a rank that seems to wait for itself.
 #[derive(Debug)]
-pub(crate) struct OwnWait {
-    pub(crate) since: Time,
+pub(crate) struct SelfDeadlock {
+    pub(crate) since: ClockTime,
     /// Receives posted and messages arrived by then: something has happened when there are more.
     seen: (u64, u64),
 }
 
 impl Engine {
     /// Fails the operations for which this rank waits in vain, if it waits for itself. Returns true if there were any.
-    pub(crate) fn end_own_waits(&mut self) -> bool {
+    pub(crate) fn fail_self_deadlock(&mut self) -> bool {
         let ends = self.core.waits_for_itself();
         if ends {
             self.core.end_own_waits();
@@ -36,7 +36,7 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Returns true if the application awaits operations that only this rank can complete, and nothing else is in flight.
     #[inline]
     pub(crate) fn waits_for_itself(&self) -> bool {
@@ -49,9 +49,9 @@ impl Core {
         self.is_otherwise_idle()
             && self
                 .matching
-                .wanted()
+                .posted_patterns()
                 .all(|want| self.is_for_itself(want.source, want.ctx))
-            && self.ops.which(|slot| self.is_for_others(slot)).is_empty()
+            && self.ops.select(|slot| self.is_for_others(slot)).is_empty()
             && !self.own_waits().is_empty()
     }
 
@@ -65,7 +65,7 @@ impl Core {
             && no_collectives
             && no_news_awaited
             && self.timers.next().is_none()
-            && self.wanted.is_empty()
+            && self.commands.is_empty()
             && self.moving == 0
             && self.peers.unacked().next().is_none()
     }
@@ -87,11 +87,11 @@ impl Core {
     }
 
     /// Returns true if something else than this rank may still complete the operation.
-    fn is_for_others(&self, slot: &Slot) -> bool {
-        match slot.life {
-            Life::Free | Life::Done(_) | Life::Failed | Life::Lost => false,
-            Life::Posted(_) => slot.part, // its source was checked above
-            Life::Queued | Life::Offered => slot.about.peer != Some(self.programs.me()),
+    fn is_for_others(&self, slot: &OpSlot) -> bool {
+        match slot.state {
+            OpState::Free | OpState::Done(_) | OpState::Failed | OpState::Lost => false,
+            OpState::Posted(_) => slot.in_program, // its source was checked above
+            OpState::Queued | OpState::Offered => slot.info.peer != Some(self.programs.me()),
             _ => true,
         }
     }
@@ -99,15 +99,15 @@ impl Core {
     /// Returns the operations in flight for which the application waits.
     fn own_waits(&self) -> Vec<OpId> {
         self.ops
-            .which(|slot| slot.waker.is_some() && !slot.life.is_done())
+            .select(|slot| slot.waker.is_some() && !slot.state.is_done())
     }
 
     fn end_own_waits(&mut self) {
         self.own_wait = None;
         for op in self.own_waits() {
             let slot = self.ops.live(op);
-            let (is_sending, ctx) = (slot.life.is_sending(), slot.about.ctx);
-            let size = self.groups.get(ctx).map_or(1, Group::len);
+            let (is_sending, ctx) = (slot.state.is_sending(), slot.info.ctx);
+            let size = self.groups.get(ctx).map_or(1, RankGroup::len);
             let alone = size > 1 && self.is_left_alone(ctx);
             let why = ErrorKind::WaitsForItself { alone };
             if is_sending {
@@ -119,10 +119,10 @@ impl Core {
     }
 
     /// Returns the time since when this rank has seemed to wait for itself.
-    pub(crate) fn own_wait(&mut self, now: Time) -> &mut OwnWait {
-        let seen = self.matching.counted();
+    pub(crate) fn self_deadlock(&mut self, now: ClockTime) -> &mut SelfDeadlock {
+        let seen = self.matching.counts();
         let before = self.own_wait.take().filter(|before| before.seen == seen);
-        let begin = || Box::new(OwnWait { since: now, seen });
+        let begin = || Box::new(SelfDeadlock { since: now, seen });
         self.own_wait.insert(before.unwrap_or_else(begin))
     }
 }

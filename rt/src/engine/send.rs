@@ -1,40 +1,40 @@
 //! Start and withdrawal of sends.
 
-use ripstop_fabric::driver::Down;
+use ripstop_fabric::driver::DownCause;
 
-use super::{Core, Engine, flush::transmit_tagged};
+use super::{Engine, EngineCore, flush::transmit_tagged};
 use crate::{
     buffer::SendBuf,
     error::ErrorKind,
     group::WorldRank,
-    ops::{About, Life, Ticket},
-    proto::wire::{self, Eager, Kind, OpId},
+    ops::{OpInfo, OpState, OpTicket},
+    proto::wire::{self, EagerHeader, OpId, WireKind},
 };
 
 /// Outcome of starting a send.
-pub(crate) enum Started<B> {
+pub(crate) enum SendStart<B> {
     /// The bytes were sent, so the buffer is free.
     Sent(B),
     /// The message could not be sent.
     Refused(ErrorKind, B),
-    Flying(Ticket<B>),
+    Flying(OpTicket<B>),
 }
 
 impl Engine {
     /// Starts a send. A short message that meets no obstacle leaves immediately, without an operation.
     #[inline]
-    pub(crate) fn send<B: SendBuf>(&mut self, about: About, buf: B) -> Started<B> {
+    pub(crate) fn send<B: SendBuf>(&mut self, about: OpInfo, buf: B) -> SendStart<B> {
         let to = about.peer.expect("a send has a peer");
         if let Some(kind) = self.core.unsendable(about.ctx, to) {
-            return Started::Refused(kind, buf);
+            return SendStart::Refused(kind, buf);
         }
         if self.send_now(&about, to, bytemuck::cast_slice(buf.elems())) {
-            return Started::Sent(buf);
+            return SendStart::Sent(buf);
         }
         let ticket = self.core.ops.hold_send(about, buf);
         self.queue(ticket.op, to);
         self.flush();
-        Started::Flying(ticket)
+        SendStart::Flying(ticket)
     }
 
     /// Queues a send that waits for room or credits.
@@ -45,12 +45,17 @@ impl Engine {
     }
 
     #[inline]
-    pub(super) fn send_now(&mut self, about: &About, to: WorldRank, bytes: &[u8]) -> bool {
+    pub(super) fn send_now(&mut self, about: &OpInfo, to: WorldRank, bytes: &[u8]) -> bool {
         !about.synchronous && self.send_eager(about.eager(), to, bytes)
     }
 
     #[inline]
-    pub(super) fn send_eager(&mut self, mut header: Eager, to: WorldRank, bytes: &[u8]) -> bool {
+    pub(super) fn send_eager(
+        &mut self,
+        mut header: EagerHeader,
+        to: WorldRank,
+        bytes: &[u8],
+    ) -> bool {
         let peer = self.core.peers.contact(to);
         let fits = bytes.len() <= self.core.paths.to(to).eager_max();
         if !fits || !peer.is_clear() || !peer.allowance.spend() {
@@ -60,21 +65,21 @@ impl Engine {
             peer.allowance.unspend();
             return false;
         }
-        let tag = header.tag_for(self.core.lends, bytes.len());
+        let tag = header.tag_for(self.core.hw_matching_min, bytes.len());
         let header = bytemuck::bytes_of_mut(&mut header);
         let posted = transmit_tagged(&mut *self.driver, peer, to, tag, header, bytes);
         if !posted {
             peer.credits.unspend(bytes.len());
             peer.allowance.unspend();
         } else if !self.core.peers.reliable {
-            self.core.peers.stir(to);
+            self.core.peers.mark_dirty(to);
             self.core.waits = true;
         }
         posted
     }
 
     /// Sends borrowed bytes, if they can leave immediately.
-    pub(crate) fn try_send(&mut self, about: &About, bytes: &[u8]) -> Result<bool, ErrorKind> {
+    pub(crate) fn try_send(&mut self, about: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
         let to = about.peer.expect("a send has a peer");
         match self.core.unsendable(about.ctx, to) {
             Some(kind) => Err(kind),
@@ -83,7 +88,7 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Returns the reason why nothing can be sent to this rank, if there is one.
     pub(super) fn unreachable(&self, rank: WorldRank) -> Option<ErrorKind> {
         if self.closing {
@@ -106,43 +111,43 @@ impl Core {
 
     /// Appends a send to the peer's queue. Notifies the peer if it has sought such a message.
     fn enqueue(&mut self, to: WorldRank, op: OpId) {
-        let about = self.ops.live(op).about;
+        let about = self.ops.live(op).info;
         let line = &mut self.peers.contact(to).sends;
         let held = line.push(op, about.ctx, about.tag.unwrap_or(0));
-        self.tell_held(to, held.as_slice());
+        self.send_fetch_candidates(to, held.as_slice());
     }
 
     /// Withdraws a send: immediately if nothing was sent, otherwise by asking the receiver to forget the offer.
     pub(crate) fn withdraw(&mut self, op: OpId, why: ErrorKind) {
         let Some(slot) = self.ops.get(op) else { return };
-        let to = slot.about.peer.expect("a send has a peer");
-        match slot.life {
-            Life::Queued => {
+        let to = slot.info.peer.expect("a send has a peer");
+        match slot.state {
+            OpState::Queued => {
                 let uncovered = self.peers.contact(to).sends.remove(op);
-                self.tell_held(to, &uncovered);
-                self.land(op, Err(why));
+                self.send_fetch_candidates(to, &uncovered);
+                self.complete_op(op, Err(why));
             }
-            Life::Offered => self.withdraw_offer(op, to, why),
+            OpState::Offered => self.withdraw_offer(op, to, why),
             _ => {} // its bytes are moving, so it completes by itself
         }
     }
 
     fn withdraw_offer(&mut self, op: OpId, to: WorldRank, why: ErrorKind) {
         if self.take_unanswered(op) {
-            self.handle_met(to, op); // the receiver does not know of it
-            self.land(op, Err(why));
+            self.handle_fetch_matched(to, op); // the receiver does not know of it
+            self.complete_op(op, Err(why));
         } else {
             self.ops.live(op).withdraw(why);
-            self.tell(to, Kind::Withdraw, op, wire::OK);
+            self.send_control(to, WireKind::Cancel, op, wire::OK);
         }
     }
 }
 
 /// Returns the error of an operation with a peer that is down. It has the world rank, which futures translate.
-pub(super) fn down_kind(rank: WorldRank, down: Down) -> ErrorKind {
+pub(super) fn down_kind(rank: WorldRank, down: DownCause) -> ErrorKind {
     let rank = rank.0 as usize;
     match down {
-        Down::Finished => ErrorKind::PeerFinished { rank },
+        DownCause::Finished => ErrorKind::PeerFinished { rank },
         _ => ErrorKind::peer_failed(rank),
     }
 }

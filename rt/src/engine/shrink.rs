@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use super::{Core, Engine};
-use crate::clock::Time;
+use super::{Engine, EngineCore};
+use crate::clock::ClockTime;
 
 /// Tables with fewer places than this never shrink.
 const FLOOR: usize = 16 << 10;
@@ -26,7 +26,7 @@ const TRIM: usize = 64 << 10;
 impl Engine {
     /// Frees memory that is due, before a sleep. Returns when to check again.
     #[inline]
-    pub(crate) fn tidy(&mut self, now: impl FnOnce() -> Time) -> Option<Time> {
+    pub(crate) fn trim_memory(&mut self, now: impl FnOnce() -> ClockTime) -> Option<ClockTime> {
         if self.core.is_bloated() {
             return self.core.wait_and_shrink(now());
         }
@@ -35,7 +35,7 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Returns true if a table is much larger than what is in it.
     #[inline]
     fn is_bloated(&self) -> bool {
@@ -44,7 +44,7 @@ impl Core {
     }
 
     #[cold]
-    fn wait_and_shrink(&mut self, now: Time) -> Option<Time> {
+    fn wait_and_shrink(&mut self, now: ClockTime) -> Option<ClockTime> {
         let due = *self.bloated_since.get_or_insert(now) + WHILE;
         if now < due {
             return Some(due);
@@ -73,7 +73,7 @@ impl Core {
         self.messages.shrink();
         self.programs.shrink(self.ops.room().0);
         self.peers.shrink();
-        self.wanted.shrink_to(FLOOR);
+        self.commands.shrink_to(FLOOR);
         self.wakers.shrink_to(FLOOR);
         self.garbage.shrink_to(FLOOR);
     }

@@ -2,36 +2,36 @@
 //!
 //! All headers are checked. A message with a header of the wrong length, an unknown kind or a stale name is counted and dropped.
 
-use ripstop_fabric::driver::{Down, Failure, Payload, Sink, Token};
+use ripstop_fabric::driver::{CommandFailure, CommandToken, DownCause, PayloadView, Sink};
 
 use super::{
-    Core, Wanted,
-    message::{Message, Offered, Parcel},
+    EngineCore, OneSidedCommand,
+    message::{MessageBody, OfferedMessage, StoredMessage},
     program,
     send::down_kind,
 };
 use crate::{
     error::ErrorKind,
     group::WorldRank,
-    ops::{Landed, Life},
+    ops::{MessageStatus, OpState},
     proto::{
-        channel::Verdict,
-        matching::{Arrival, Arrived, Envelope, Unexpected},
+        channel::ChannelVerdict,
+        matching::{ArrivalNumber, ArrivalOutcome, MessageEnvelope, UnexpectedHandle},
         wire::{
-            self, About, Accept, Base, Eager, Fragment, Kind, MODE_FRAGMENTS, MODE_PUT, Offer,
-            OpId, Plain, read,
+            self, BareHeader, EagerHeader, FragmentHeader, HeaderBase, MODE_FRAGMENTS, MODE_PUT,
+            OpHeader, OpId, RtrHeader, RtsHeader, WireKind, read,
         },
     },
 };
 
-impl Sink for Core {
+impl Sink for EngineCore {
     #[inline]
-    fn message(&mut self, rank: WorldRank, header: &[u8], body: Payload<'_>) {
+    fn message(&mut self, rank: WorldRank, header: &[u8], body: PayloadView<'_>) {
         let Some((kind, base)) = wire::read_base(header) else {
             self.refused += 1;
             return;
         };
-        if self.watches && !self.hear(rank, kind, header) {
+        if self.watches && !self.handle_liveness(rank, kind, header) {
             return;
         }
         if self.handle_base(rank, kind, base, header, body) {
@@ -40,7 +40,13 @@ impl Sink for Core {
         }
     }
 
-    fn placed(&mut self, token: Token, from: WorldRank, header: &[u8], body: Payload<'_>) {
+    fn placed(
+        &mut self,
+        token: CommandToken,
+        from: WorldRank,
+        header: &[u8],
+        body: PayloadView<'_>,
+    ) {
         let op = OpId::unpack(token.0);
         // The driver placed the message into the buffer of `op`. If it matches `op`, it is received like any other message. If it
         // belongs to another receive, it is copied out before anything else is written to this buffer.
@@ -49,97 +55,106 @@ impl Sink for Core {
         self.settle(op);
     }
 
-    fn returned(&mut self, token: Token) {
+    fn returned(&mut self, token: CommandToken) {
         let op = OpId::unpack(token.0);
         self.take_over_buffer(op);
         self.settle(op);
     }
 
-    fn complete(&mut self, token: Token) {
+    fn complete(&mut self, token: CommandToken) {
         self.moving -= 1;
         let op = OpId::unpack(token.0);
         let Some(slot) = self.ops.get(op) else { return };
-        match slot.life {
-            Life::Landing(landing) if landing.shared => self.share_got(op),
-            Life::Sharing { receiver } => self.rear_put(op, receiver, wire::OK),
-            Life::Landing(landing) => {
-                self.tell(landing.landed.source, Kind::Taken, landing.sender, wire::OK);
-                self.landed(op);
+        match slot.state {
+            OpState::Landing(landing) if landing.shared => self.share_got(op),
+            OpState::Sharing { receiver } => self.rear_put(op, receiver, wire::OK),
+            OpState::Landing(landing) => {
+                self.send_control(
+                    landing.landed.source,
+                    WireKind::Ats,
+                    landing.sender,
+                    wire::OK,
+                );
+                self.complete_recv(op);
             }
-            Life::Putting { receiver } => {
-                let (to, bytes) = (slot.about.peer, slot.area.len);
+            OpState::Putting { receiver } => {
+                let (to, bytes) = (slot.info.peer, slot.area.len);
                 if let Some(to) = to {
-                    self.tell(to, Kind::Landed, receiver, wire::OK);
+                    self.send_control(to, WireKind::Atp, receiver, wire::OK);
                 }
-                self.land(op, Ok(Landed::sent(bytes)));
+                self.complete_op(op, Ok(MessageStatus::sent(bytes)));
             }
-            Life::Remote { .. } => self.remote_part_over(op, Ok(())),
+            OpState::Remote { .. } => self.remote_part_over(op, Ok(())),
             _ => {}
         }
     }
 
-    fn fetched(&mut self, token: Token, old: u64) {
+    fn fetched(&mut self, token: CommandToken, old: u64) {
         self.moving -= 1;
         self.claimed(OpId::unpack(token.0), old);
     }
 
-    fn failed(&mut self, token: Token, why: Failure) {
+    fn failed(&mut self, token: CommandToken, why: CommandFailure) {
         if program::is_token(token) {
-            return self.programs.hear(token, program::Heard::Failed(why));
+            return self
+                .programs
+                .notify_list(token, program::TaskListEvent::Failed(why));
         }
         self.moving -= 1;
         let op = OpId::unpack(token.0);
         let Some(slot) = self.ops.get(op) else { return };
-        let partner = slot.life.partner(&slot.about).unwrap_or(WorldRank(0));
-        let way = match &slot.life {
-            Life::Landing(landing) if landing.fragments => return,
-            Life::Landing(landing) if landing.shared => Way::Share,
-            Life::Landing(_) => Way::Get,
-            Life::Claiming { .. } => {
-                slot.life = Life::Offered; // the receiver gets all bytes itself, or has failed
+        let partner = slot.state.partner(&slot.info).unwrap_or(WorldRank(0));
+        let way = match &slot.state {
+            OpState::Landing(landing) if landing.fragments => return,
+            OpState::Landing(landing) if landing.shared => CommandPurpose::Share,
+            OpState::Landing(_) => CommandPurpose::Get,
+            OpState::Claiming { .. } => {
+                slot.state = OpState::Offered; // the receiver gets all bytes itself, or has failed
                 return;
             }
-            Life::Sharing { receiver } => Way::Rear(*receiver),
-            Life::Putting { receiver } => Way::Put(*receiver),
-            Life::Remote { .. } => return self.remote_failed(op, partner, why),
+            OpState::Sharing { receiver } => CommandPurpose::Rear(*receiver),
+            OpState::Putting { receiver } => CommandPurpose::Put(*receiver),
+            OpState::Remote { .. } => return self.remote_failed(op, partner, why),
             _ => return,
         };
         let down = self
             .peers
             .down(partner)
-            .or_else(|| matches!(why, Failure::PeerDown).then_some(Down::Failed));
+            .or_else(|| matches!(why, CommandFailure::PeerDown).then_some(DownCause::Failed));
         match (way, down) {
             (_, Some(down)) => self.abandon(op, down_kind(partner, down)),
             // The fabric or the kernel refuses this transfer, as in a container without process_vm_readv. Use another way.
-            (Way::Get, None) => self.ask_for_fragments(op),
-            (Way::Put(receiver), None) => self.fall_back(op, receiver),
-            (Way::Share, None) => self.share_broken(op),
-            (Way::Rear(receiver), None) => self.rear_put(op, receiver, wire::REFUSED),
+            (CommandPurpose::Get, None) => self.ask_for_fragments(op),
+            (CommandPurpose::Put(receiver), None) => self.fall_back(op, receiver),
+            (CommandPurpose::Share, None) => self.share_broken(op),
+            (CommandPurpose::Rear(receiver), None) => self.rear_put(op, receiver, wire::REFUSED),
         }
     }
 
-    fn reached(&mut self, token: Token) {
+    fn reached(&mut self, token: CommandToken) {
         if program::is_token(token) {
-            self.programs.hear(token, program::Heard::Reached);
+            self.programs
+                .notify_list(token, program::TaskListEvent::Reached);
         } else {
             self.window_reached(token);
         }
     }
 
-    fn triggered(&mut self, token: Token) {
-        self.programs.hear(token, program::Heard::Triggered);
+    fn triggered(&mut self, token: CommandToken) {
+        self.programs
+            .notify_list(token, program::TaskListEvent::Triggered);
     }
 
-    fn peer_down(&mut self, peer: WorldRank, why: Down) {
-        if let Some(liveness) = self.liveness.as_mut().filter(|_| why == Down::Failed) {
+    fn peer_down(&mut self, peer: WorldRank, why: DownCause) {
+        if let Some(liveness) = self.liveness.as_mut().filter(|_| why == DownCause::Failed) {
             liveness.lost.push(peer);
         }
-        self.hear_of_end(peer, why);
+        self.note_peer_down(peer, why);
     }
 }
 
 /// Purpose of a one-sided command that failed.
-enum Way {
+enum CommandPurpose {
     Get,
     Put(OpId),
     /// One of the gets of a shared message.
@@ -148,16 +163,16 @@ enum Way {
     Rear(OpId),
 }
 
-impl Core {
+impl EngineCore {
     /// Handles credits and order. Returns true if the message is the next one and must be handled now.
     #[inline]
     fn handle_base(
         &mut self,
         rank: WorldRank,
-        kind: Kind,
-        base: Base,
+        kind: WireKind,
+        base: HeaderBase,
         header: &[u8],
-        body: Payload<'_>,
+        body: PayloadView<'_>,
     ) -> bool {
         if base.credits > 0 {
             let peer = self.peers.contact(rank);
@@ -172,10 +187,10 @@ impl Core {
     fn handle_order(
         &mut self,
         rank: WorldRank,
-        kind: Kind,
-        base: Base,
+        kind: WireKind,
+        base: HeaderBase,
         header: &[u8],
-        body: Payload<'_>,
+        body: PayloadView<'_>,
     ) -> bool {
         let now = self.now.nanos();
         let peer = self.peers.contact(rank);
@@ -184,20 +199,20 @@ impl Core {
         };
         let was_full = channel.is_full();
         match kind {
-            Kind::Nack => channel.handle_nack(base.ack, now),
-            Kind::Ack => channel.handle_answer(base.ack, now),
+            WireKind::Nack => channel.handle_nack(base.ack, now),
+            WireKind::Ack => channel.handle_bare_ack(base.ack, now),
             _ => channel.handle_ack(base.ack, now),
         }
         let verdict = match kind {
-            Kind::Ack | Kind::Nack => None,
+            WireKind::Ack | WireKind::Nack => None,
             _ => Some(channel.accept(base.seq, || (header.to_vec(), body.to_vec()))),
         };
         let opened = was_full && !channel.is_full(); // there is also room for messages that windows hold back
-        self.peers.stir(rank);
+        self.peers.mark_dirty(rank);
         if opened || verdict.is_some() {
             self.peers.mark(rank); // its message must be acknowledged, or queued messages can leave
         }
-        verdict == Some(Verdict::Deliver)
+        verdict == Some(ChannelVerdict::Deliver)
     }
 
     /// Handles messages that arrived out of order and whose turn has come.
@@ -217,14 +232,19 @@ impl Core {
             .and_then(|channel| channel.pop_early())
         {
             if let Some((kind, _)) = wire::read_base(&frame.header) {
-                self.handle_again(rank, kind, &frame.header, Payload::from_slice(&frame.body));
+                self.handle_again(
+                    rank,
+                    kind,
+                    &frame.header,
+                    PayloadView::from_slice(&frame.body),
+                );
             }
         }
     }
 
     #[inline(always)]
-    fn handle(&mut self, rank: WorldRank, kind: Kind, header: &[u8], body: Payload<'_>) {
-        if kind == Kind::Eager
+    fn handle(&mut self, rank: WorldRank, kind: WireKind, header: &[u8], body: PayloadView<'_>) {
+        if kind == WireKind::Eager
             && let Some(header) = read(header)
         {
             self.handle_eager(rank, &header, body);
@@ -234,56 +254,112 @@ impl Core {
     }
 
     #[inline(never)]
-    fn handle_again(&mut self, rank: WorldRank, kind: Kind, header: &[u8], body: Payload<'_>) {
+    fn handle_again(
+        &mut self,
+        rank: WorldRank,
+        kind: WireKind,
+        header: &[u8],
+        body: PayloadView<'_>,
+    ) {
         self.handle(rank, kind, header, body);
     }
 
     #[inline(never)]
-    fn handle_other(&mut self, rank: WorldRank, kind: Kind, header: &[u8], body: Payload<'_>) {
+    fn handle_other(
+        &mut self,
+        rank: WorldRank,
+        kind: WireKind,
+        header: &[u8],
+        body: PayloadView<'_>,
+    ) {
         let understood = match kind {
-            Kind::Eager => None,
-            Kind::Offer => read(header).map(|header| self.handle_offer(rank, &header)),
-            Kind::Accept => read(header).map(|header| self.handle_accept(rank, &header)),
-            Kind::Fragment => read(header).map(|header| self.handle_fragment(rank, &header, body)),
-            Kind::Landed => read(header).map(|header| self.handle_landed(rank, &header)),
-            Kind::Taken => read(header).map(|header| self.handle_taken(rank, &header)),
-            Kind::Withdraw => read(header).map(|header| self.handle_withdraw(rank, &header)),
-            Kind::Withdrawn => read(header).map(|header| self.handle_withdrawn(rank, &header)),
-            Kind::Share => read(header).map(|header| self.handle_share(rank, &header)),
-            Kind::Abort => read(header).map(|header| self.handle_abort(rank, &header)),
-            Kind::Ask => read(header).map(|header| self.handle_ask(rank, &header)),
-            Kind::Over => read(header).map(|header| self.handle_over(rank, &header)),
-            Kind::Halt => read(header).map(|header| self.handle_halt(rank, &header)),
-            Kind::Halted => read(header).map(|header| self.handle_halted(rank, &header)),
-            Kind::Revoke => read(header).map(|header| self.handle_revoke(rank, &header)),
-            Kind::Words => read(header).map(|header| self.handle_words(rank, &header)),
-            Kind::LastCalls => read(header).map(|header| self.handle_last_calls(rank, &header)),
-            Kind::Agree => read(header).map(|header| self.handle_agree(rank, &header)),
-            Kind::Credit | Kind::Ack | Kind::Nack => Some(()),
-            Kind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
-            Kind::Grant => read(header).map(|header| self.handle_grant(rank, &header)),
-            Kind::Limit => read(header).map(|header| self.handle_limit(rank, &header)),
-            Kind::Recall => read(header).map(|Plain { .. }| self.handle_recall(rank)),
-            Kind::Seek => read(header).map(|header| self.handle_seek(rank, &header)),
-            Kind::Held => read(header).map(|header| self.handle_held(rank, &header)),
-            Kind::Sought => read(header).map(|header| self.handle_sought(rank, &header)),
-            Kind::Met => read(header).map(|About { op, .. }| self.handle_met(rank, op)),
-            Kind::First => read(header).map(|About { op, .. }| self.handle_first(rank, op)),
-            Kind::Back => read(header).map(|About { op, .. }| self.handle_back(rank, op)),
-            Kind::Hello => read(header).map(|header| self.handle_hello(rank, &header)),
-            Kind::Note => read(header).map(|header| self.handle_note(rank, &header)),
-            Kind::Tally => read(header).map(|header| self.handle_tally(rank, &header)),
-            Kind::Gate => read(header).map(|header| self.handle_gate(rank, &header)),
-            Kind::Update => read(header).map(|header| self.handle_update(rank, &header, body)),
-            Kind::Updated => read(header).map(|header| self.handle_updated(rank, &header, body)),
-            Kind::Lock => read(header).map(|header| self.handle_lock(rank, &header)),
-            Kind::Locked => read(header).map(|header| self.handle_locked(rank, &header)),
-            Kind::Unlock => read(header).map(|header| self.handle_unlock(rank, &header)),
-            Kind::NoWindow => read(header).map(|header| self.handle_no_window(rank, &header)),
-            Kind::Ping | Kind::Pong | Kind::Gone | Kind::Death => None, // only used where the engine watches peers
+            WireKind::Eager => None,
+            WireKind::Rts => read(header).map(|header| self.handle_rts(rank, &header)),
+            WireKind::Rtr => read(header).map(|header| self.handle_rtr(rank, &header)),
+            WireKind::Fragment => {
+                read(header).map(|header| self.handle_fragment(rank, &header, body))
+            }
+            WireKind::Atp => read(header).map(|header| self.handle_atp(rank, &header)),
+            WireKind::Ats => read(header).map(|header| self.handle_ats(rank, &header)),
+            WireKind::Cancel => read(header).map(|header| self.handle_cancel(rank, &header)),
+            WireKind::CancelAck => read(header).map(|header| self.handle_cancel_ack(rank, &header)),
+            WireKind::SplitRtr => read(header).map(|header| self.handle_split_rtr(rank, &header)),
+            WireKind::Abort => read(header).map(|header| self.handle_abort(rank, &header)),
+            WireKind::StallProbe => {
+                read(header).map(|header| self.handle_stall_probe(rank, &header))
+            }
+            WireKind::ProgramDone => {
+                read(header).map(|header| self.handle_program_done(rank, &header))
+            }
+            WireKind::Quiesce => read(header).map(|header| self.handle_quiesce(rank, &header)),
+            WireKind::Quiesced => read(header).map(|header| self.handle_quiesced(rank, &header)),
+            WireKind::Revoke => read(header).map(|header| self.handle_revoke(rank, &header)),
+            WireKind::CallDescription => {
+                read(header).map(|header| self.handle_call_description(rank, &header))
+            }
+            WireKind::LastCalls => read(header).map(|header| self.handle_last_calls(rank, &header)),
+            WireKind::Agree => read(header).map(|header| self.handle_agree(rank, &header)),
+            WireKind::Credit | WireKind::Ack | WireKind::Nack => Some(()),
+            WireKind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
+            WireKind::Grant => read(header).map(|header| self.handle_grant(rank, &header)),
+            WireKind::Limit => read(header).map(|header| self.handle_limit(rank, &header)),
+            WireKind::Recall => read(header).map(|BareHeader { .. }| self.handle_recall(rank)),
+            WireKind::FetchRequest => {
+                read(header).map(|header| self.handle_fetch_request(rank, &header))
+            }
+            WireKind::FetchCandidate => {
+                read(header).map(|header| self.handle_fetch_candidate(rank, &header))
+            }
+            WireKind::FetchedRts => {
+                read(header).map(|header| self.handle_fetched_rts(rank, &header))
+            }
+            WireKind::FetchMatched => {
+                read(header).map(|OpHeader { op, .. }| self.handle_fetch_matched(rank, op))
+            }
+            WireKind::FetchIsFirst => {
+                read(header).map(|OpHeader { op, .. }| self.handle_fetch_is_first(rank, op))
+            }
+            WireKind::FetchReturned => {
+                read(header).map(|OpHeader { op, .. }| self.handle_fetch_returned(rank, op))
+            }
+            WireKind::Ping | WireKind::Pong | WireKind::DeclaredDown | WireKind::Death => None, // an engine that watches peers
+            _ => self.handle_window_kind(rank, kind, header, body),
         };
         if understood.is_none() {
             self.refused += 1;
+        }
+    }
+
+    /// Handles a message about a window. Returns `None` if it is not understood.
+    fn handle_window_kind(
+        &mut self,
+        rank: WorldRank,
+        kind: WireKind,
+        header: &[u8],
+        body: PayloadView<'_>,
+    ) -> Option<()> {
+        match kind {
+            WireKind::WindowHello => {
+                read(header).map(|header| self.handle_window_hello(rank, &header))
+            }
+            WireKind::WindowCount => {
+                read(header).map(|header| self.handle_window_count(rank, &header))
+            }
+            WireKind::CounterKeys => {
+                read(header).map(|header| self.handle_counter_keys(rank, &header))
+            }
+            WireKind::FenceKeys => read(header).map(|header| self.handle_fence_keys(rank, &header)),
+            WireKind::Update => read(header).map(|header| self.handle_update(rank, &header, body)),
+            WireKind::UpdateReply => {
+                read(header).map(|header| self.handle_update_reply(rank, &header, body))
+            }
+            WireKind::Lock => read(header).map(|header| self.handle_lock(rank, &header)),
+            WireKind::LockGranted => {
+                read(header).map(|header| self.handle_lock_granted(rank, &header))
+            }
+            WireKind::Unlock => read(header).map(|header| self.handle_unlock(rank, &header)),
+            WireKind::NoWindow => read(header).map(|header| self.handle_no_window(rank, &header)),
+            _ => None,
         }
     }
 
@@ -291,47 +367,47 @@ impl Core {
     ///
     /// The common path is inlined, because calls would add a tenth to its time.
     #[inline(always)]
-    fn handle_eager(&mut self, rank: WorldRank, header: &Eager, body: Payload<'_>) {
-        let envelope = Envelope {
+    fn handle_eager(&mut self, rank: WorldRank, header: &EagerHeader, body: PayloadView<'_>) {
+        let envelope = MessageEnvelope {
             ctx: header.ctx,
             source: rank,
             tag: header.tag,
         };
         if self.closing {
-            return self.refuse(envelope, header.sig, &Parcel::Bytes(body));
+            return self.refuse(envelope, header.sig, &MessageBody::Bytes(body));
         }
         if header.ctx & 1 == 1 && self.take_directly(envelope, header.sig, body) {
             return;
         }
         let index = self.messages.next();
         match self.matching.arrive(envelope, index) {
-            Arrived::Waits(place) => {
-                self.store_early(envelope, header.sig, &Parcel::Bytes(body), place);
+            ArrivalOutcome::Waits(place) => {
+                self.store_early(envelope, header.sig, &MessageBody::Bytes(body), place);
             }
-            Arrived::Matched { recv, arrival } => {
+            ArrivalOutcome::Matched { recv, arrival } => {
                 let delivered = self.deliver_bytes(recv, envelope, arrival, header.sig, body);
                 if let Err(kind) = delivered {
-                    let parcel = Parcel::Bytes(body);
+                    let parcel = MessageBody::Bytes(body);
                     self.reject(recv, kind, envelope, arrival, header.sig, &parcel);
                 }
             }
         }
     }
 
-    fn handle_offer(&mut self, rank: WorldRank, header: &Offer) {
-        let envelope = Envelope {
+    fn handle_rts(&mut self, rank: WorldRank, header: &RtsHeader) {
+        let envelope = MessageEnvelope {
             ctx: header.ctx,
             source: rank,
             tag: header.tag,
         };
-        let offered = Offered {
+        let offered = OfferedMessage {
             total: header.total,
             sender: header.sender,
             modes: header.modes,
             key: header.key,
-            sought: false,
+            out_of_order: false,
         };
-        let parcel = Parcel::Offered(offered);
+        let parcel = MessageBody::Offered(offered);
         if self.closing {
             return self.refuse(envelope, header.sig, &parcel);
         }
@@ -340,10 +416,10 @@ impl Core {
         }
         let index = self.messages.next();
         match self.matching.arrive(envelope, index) {
-            Arrived::Waits(place) => {
+            ArrivalOutcome::Waits(place) => {
                 self.store_early(envelope, header.sig, &parcel, place);
             }
-            Arrived::Matched { recv, arrival } => {
+            ArrivalOutcome::Matched { recv, arrival } => {
                 if let Err(kind) = self.deliver(recv, envelope, arrival, header.sig, &parcel) {
                     self.reject(recv, kind, envelope, arrival, header.sig, &parcel);
                 }
@@ -353,18 +429,18 @@ impl Core {
 
     /// Turns away a message that arrives when this rank receives no more.
     #[cold]
-    fn refuse(&mut self, envelope: Envelope, sig: u64, parcel: &Parcel<'_>) {
+    fn refuse(&mut self, envelope: MessageEnvelope, sig: u64, parcel: &MessageBody<'_>) {
         self.note_unreceived(envelope, sig, parcel.bytes());
         self.turn_away(envelope.source, parcel);
     }
 
     /// Stores an unexpected message if its sender has credits for it. Returns true if it is stored.
-    pub(super) fn wait(
+    pub(super) fn store_unexpected(
         &mut self,
-        envelope: Envelope,
+        envelope: MessageEnvelope,
         sig: u64,
-        parcel: &Parcel<'_>,
-        place: Unexpected,
+        parcel: &MessageBody<'_>,
+        place: UnexpectedHandle,
     ) -> bool {
         if !self.charge(envelope.source, parcel) {
             self.matching.withdraw(place);
@@ -372,7 +448,7 @@ impl Core {
             return false;
         }
         let body = self.messages.keep(parcel);
-        self.messages.store(Message {
+        self.messages.store(StoredMessage {
             envelope,
             sig,
             body,
@@ -389,16 +465,16 @@ impl Core {
         &mut self,
         recv: OpId,
         kind: ErrorKind,
-        envelope: Envelope,
-        arrival: Arrival,
+        envelope: MessageEnvelope,
+        arrival: ArrivalNumber,
         sig: u64,
-        parcel: &Parcel<'_>,
+        parcel: &MessageBody<'_>,
     ) {
-        self.land(recv, Err(kind));
+        self.complete_op(recv, Err(kind));
         if !self.charge(envelope.source, parcel) {
             return self.refuse_overdraft(envelope.source, parcel);
         }
-        let message = Message {
+        let message = StoredMessage {
             envelope,
             sig,
             body: self.messages.keep(parcel),
@@ -410,23 +486,23 @@ impl Core {
     }
 
     /// Sends the bytes of an offer of this rank in the way that the receiver chose: as a put or as fragments.
-    fn handle_accept(&mut self, rank: WorldRank, header: &Accept) {
+    fn handle_rtr(&mut self, rank: WorldRank, header: &RtrHeader) {
         let Some(slot) = self.sending_to(rank, header.sender) else {
             return;
         };
         match header.mode {
             MODE_PUT if header.key.len == slot.area.len as u64 => {
-                slot.life = Life::Putting {
+                slot.state = OpState::Putting {
                     receiver: header.receiver,
                 };
-                self.wanted.push(Wanted::Put {
+                self.commands.push(OneSidedCommand::Put {
                     op: header.sender,
                     key: header.key,
                     at: 0,
                 });
             }
             MODE_FRAGMENTS => {
-                slot.life = Life::Fragmenting {
+                slot.state = OpState::Fragmenting {
                     receiver: header.receiver,
                     sent: 0,
                 };
@@ -437,11 +513,11 @@ impl Core {
         }
     }
 
-    fn handle_fragment(&mut self, rank: WorldRank, header: &Fragment, body: Payload<'_>) {
+    fn handle_fragment(&mut self, rank: WorldRank, header: &FragmentHeader, body: PayloadView<'_>) {
         let Some(slot) = self.ops.get(header.receiver) else {
             return;
         };
-        let Life::Landing(mut landing) = slot.life else {
+        let OpState::Landing(mut landing) = slot.state else {
             return;
         };
         let offset = usize::try_from(header.offset).unwrap_or(usize::MAX);
@@ -456,48 +532,48 @@ impl Core {
             return;
         }
         landing.received += body.len();
-        slot.life = Life::Landing(landing);
+        slot.state = OpState::Landing(landing);
         if landing.received == landing.landed.bytes {
-            self.landed(header.receiver);
+            self.complete_recv(header.receiver);
         }
     }
 
     /// Completes a receive whose sender has put all bytes.
-    fn handle_landed(&mut self, rank: WorldRank, header: &About) {
+    fn handle_atp(&mut self, rank: WorldRank, header: &OpHeader) {
         let Some(slot) = self.ops.get(header.op) else {
             return;
         };
-        let Life::Landing(landing) = slot.life else {
+        let OpState::Landing(landing) = slot.state else {
             return;
         };
         if landing.landed.source == rank && landing.shared {
             self.rear_landed(header.op, header);
         } else if landing.landed.source == rank && landing.invited && landing.received == 0 {
-            self.landed(header.op);
+            self.complete_recv(header.op);
         } else {
             self.refused += 1;
         }
     }
 
-    fn handle_taken(&mut self, rank: WorldRank, header: &About) {
+    fn handle_ats(&mut self, rank: WorldRank, header: &OpHeader) {
         let Some(slot) = self.sending_to(rank, header.op) else {
             return;
         };
         let bytes = slot.area.len;
         let outcome = match header.status {
-            wire::OK => Ok(Landed::sent(bytes)),
+            wire::OK => Ok(MessageStatus::sent(bytes)),
             wire::REVOKED => Err(ErrorKind::Revoked),
-            _ => Err(down_kind(rank, Down::Finished)),
+            _ => Err(down_kind(rank, DownCause::Finished)),
         };
-        self.land(header.op, outcome);
+        self.complete_op(header.op, outcome);
     }
 
-    fn handle_withdraw(&mut self, rank: WorldRank, header: &About) {
+    fn handle_cancel(&mut self, rank: WorldRank, header: &OpHeader) {
         if self.withdraw_parked(rank, header.op) {
-            return self.tell(rank, Kind::Withdrawn, header.op, wire::OK);
+            return self.send_control(rank, WireKind::CancelAck, header.op, wire::OK);
         }
         let Some(index) = self.messages.offer_of(rank, header.op) else {
-            return self.tell(rank, Kind::Withdrawn, header.op, wire::REFUSED);
+            return self.send_control(rank, WireKind::CancelAck, header.op, wire::REFUSED);
         };
         let message = self.messages.get(index);
         let Some(place) = message.place else {
@@ -508,41 +584,41 @@ impl Core {
         let message = self.messages.take(index);
         self.was_early(message.envelope);
         self.drop_stored(message);
-        self.tell(rank, Kind::Withdrawn, header.op, wire::OK);
+        self.send_control(rank, WireKind::CancelAck, header.op, wire::OK);
     }
 
-    fn handle_withdrawn(&mut self, rank: WorldRank, header: &About) {
+    fn handle_cancel_ack(&mut self, rank: WorldRank, header: &OpHeader) {
         let Some(slot) = self.sending_to(rank, header.op) else {
             return;
         };
-        let life = std::mem::replace(&mut slot.life, Life::Offered); // if refused, the offer was matched and will complete
+        let life = std::mem::replace(&mut slot.state, OpState::Offered); // if refused, the offer was matched and will complete
         let why = slot.take_why();
         if header.status == wire::OK
-            && matches!(life, Life::Withdrawing)
+            && matches!(life, OpState::Withdrawing)
             && let Some(why) = why
         {
-            self.handle_met(rank, header.op); // in case it was offered out of turn
-            self.land(header.op, Err(why));
+            self.handle_fetch_matched(rank, header.op); // in case it was offered out of turn
+            self.complete_op(header.op, Err(why));
         }
     }
 
     /// Sends a message as fragments after its put failed. Fragments always work.
     fn fall_back(&mut self, op: OpId, receiver: OpId) {
         let slot = self.ops.live(op);
-        slot.life = Life::Fragmenting { receiver, sent: 0 };
-        if let Some(to) = slot.about.peer {
+        slot.state = OpState::Fragmenting { receiver, sent: 0 };
+        if let Some(to) = slot.info.peer {
             self.peers.contact(to).fragments.push_back(op);
             self.peers.mark(to);
         }
     }
 
     /// Returns a send of this rank whose offer this peer has.
-    fn sending_to(&mut self, rank: WorldRank, op: OpId) -> Option<&mut crate::ops::Slot> {
+    fn sending_to(&mut self, rank: WorldRank, op: OpId) -> Option<&mut crate::ops::OpSlot> {
         let slot = self.ops.get(op)?;
         let offered = matches!(
-            slot.life,
-            Life::Offered | Life::Withdrawing | Life::Claiming { .. }
+            slot.state,
+            OpState::Offered | OpState::Withdrawing | OpState::Claiming { .. }
         );
-        (offered && slot.about.peer == Some(rank)).then_some(slot)
+        (offered && slot.info.peer == Some(rank)).then_some(slot)
     }
 }

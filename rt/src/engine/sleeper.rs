@@ -5,23 +5,23 @@ use std::{
     task::{Poll, Waker},
 };
 
-use super::Core;
-use crate::{clock::Time, reactor::TimerId};
+use super::EngineCore;
+use crate::{clock::ClockTime, reactor::TimerId};
 
 /// Identifies one sleeping future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Sleeper(u32);
+pub(crate) struct SleeperId(u32);
 
 /// All sleeping futures.
 #[derive(Default)]
-pub(super) struct Sleepers {
-    asleep: BTreeMap<Sleeper, (TimerId, Option<Waker>)>,
+pub(super) struct SleeperTable {
+    asleep: BTreeMap<SleeperId, (TimerId, Option<Waker>)>,
     made: u32,
     /// True once there are no turns any more, so that no timer can expire.
     ended: bool,
 }
 
-impl Sleepers {
+impl SleeperTable {
     pub(super) fn are_waited_for(&self) -> bool {
         self.asleep.values().any(|(_, waker)| waker.is_some())
     }
@@ -30,9 +30,9 @@ impl Sleepers {
 /// Least timer key of sleepers. Smaller keys are those of operations, whose slots never become that large.
 pub(super) const KEYS: u64 = (u32::MAX as u64) << 32;
 
-impl Core {
-    pub(crate) fn fall_asleep(&mut self, deadline: Time) -> Sleeper {
-        let sleeper = Sleeper(self.sleepers.made);
+impl EngineCore {
+    pub(crate) fn fall_asleep(&mut self, deadline: ClockTime) -> SleeperId {
+        let sleeper = SleeperId(self.sleepers.made);
         self.sleepers.made = self.sleepers.made.wrapping_add(1);
         if self.sleepers.ended {
             return sleeper; // it is ready immediately
@@ -43,7 +43,7 @@ impl Core {
     }
 
     /// Returns ready once the deadline has passed.
-    pub(crate) fn poll_sleeper(&mut self, sleeper: Sleeper, waker: &Waker) -> Poll<()> {
+    pub(crate) fn poll_sleeper(&mut self, sleeper: SleeperId, waker: &Waker) -> Poll<()> {
         let Some((_, place)) = self.sleepers.asleep.get_mut(&sleeper) else {
             return Poll::Ready(());
         };
@@ -55,7 +55,7 @@ impl Core {
     }
 
     /// Removes a sleeper whose future was dropped.
-    pub(crate) fn wake_sleeper(&mut self, sleeper: Sleeper) {
+    pub(crate) fn wake_sleeper(&mut self, sleeper: SleeperId) {
         if let Some((timer, waker)) = self.sleepers.asleep.remove(&sleeper) {
             self.timers.cancel(timer);
             self.let_go(waker);
@@ -72,7 +72,7 @@ impl Core {
 
     /// Wakes a sleeper whose deadline has passed.
     pub(super) fn expire_sleeper(&mut self, key: u64) {
-        let sleeper = Sleeper(u32::try_from(key & u64::from(u32::MAX)).unwrap_or_default());
+        let sleeper = SleeperId(u32::try_from(key & u64::from(u32::MAX)).unwrap_or_default());
         if let Some((_, waker)) = self.sleepers.asleep.remove(&sleeper) {
             self.wakers.extend(waker);
         }

@@ -9,16 +9,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ripstop_fabric::{
-    driver::{AtomicOp, Command, Post, Token},
-    memory::{Region, RemoteRegion},
+    driver::{AtomicOp, CommandToken, DriverCommand, PostResult},
+    memory::{MemoryRegion, RemoteRegion},
 };
 
-use super::{Core, Engine, Wanted, send::down_kind};
+use super::{Engine, EngineCore, OneSidedCommand, send::down_kind};
 use crate::{
     buffer::word_of,
     group::WorldRank,
-    ops::Life,
-    proto::wire::{self, About, Kind, OpId, Share as Header},
+    ops::OpState,
+    proto::wire::{self, OpHeader, OpId, SplitRtrHeader as Header, WireKind},
 };
 
 /// Least length in bytes of a shared message. The receiver gets shorter ones faster than both ends could agree. Measured by
@@ -31,30 +31,30 @@ const WORDS: usize = 512;
 /// Rear halves of messages in flight, at both ends, by the slot of the operation. Allocated at the first one, because an idle
 /// rank of a large simulation should take little memory.
 #[derive(Default)]
-pub(super) struct Shares(Option<Box<Halves>>);
+pub(super) struct SplitTable(Option<Box<SplitTableSlots>>);
 
 #[derive(Default)]
-struct Halves {
-    words: Option<Region>,
-    list: Vec<Option<Share>>,
+struct SplitTableSlots {
+    words: Option<MemoryRegion>,
+    list: Vec<Option<SplitMessage>>,
 }
 
 /// A shared message. At the receiver `key` leads to the rear half in the sender's memory, at the sender to that in the
 /// receiver's.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct SplitMessage {
     generation: u32,
     /// Offset at which the rear half begins, in bytes.
     at: usize,
     key: RemoteRegion,
     /// True once the front half has arrived.
     front: bool,
-    rear: Rear,
+    rear: RearState,
 }
 
 /// State of the rear half, as far as the receiver knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rear {
+enum RearState {
     Open,
     /// The receiver gets it.
     Ours,
@@ -66,8 +66,8 @@ enum Rear {
     Broken,
 }
 
-impl Shares {
-    fn of(&mut self, op: OpId) -> Option<&mut Share> {
+impl SplitTable {
+    fn of(&mut self, op: OpId) -> Option<&mut SplitMessage> {
         let list = &mut self.0.as_mut()?.list;
         let share = list.get_mut(op.slot as usize)?.as_mut()?;
         (share.generation == op.generation).then_some(share)
@@ -78,12 +78,12 @@ impl Shares {
         if list.is_empty() {
             list.resize(WORDS, None);
         }
-        list[op.slot as usize] = Some(Share {
+        list[op.slot as usize] = Some(SplitMessage {
             generation: op.generation,
             at,
             key,
             front: false,
-            rear: Rear::Open,
+            rear: RearState::Open,
         });
     }
 
@@ -126,9 +126,11 @@ fn state(op: OpId, state: u64) -> u64 {
 
 impl Engine {
     /// Offers the rear half of a message to its sender and gets the front half. If that is impossible, gets the whole message.
-    pub(super) fn share(&mut self, op: OpId, key: RemoteRegion) {
+    pub(super) fn start_split(&mut self, op: OpId, key: RemoteRegion) {
         if !self.offer_rear(op, key) {
-            self.core.wanted.push(Wanted::Get { op, key, at: 0 });
+            self.core
+                .commands
+                .push(OneSidedCommand::Get { op, key, at: 0 });
         }
     }
 
@@ -139,7 +141,7 @@ impl Engine {
         let Some(slot) = self.core.ops.get(op) else {
             return true;
         };
-        let Life::Landing(mut landing) = slot.life else {
+        let OpState::Landing(mut landing) = slot.state else {
             return true;
         };
         let total = landing.landed.bytes;
@@ -157,13 +159,13 @@ impl Engine {
         };
         let slot = self.core.ops.live(op);
         landing.shared = true;
-        slot.life = Life::Landing(landing);
+        slot.state = OpState::Landing(landing);
         self.core.shares.put(op, at, rear);
         let source = landing.landed.source;
         let header = Header::new(landing.sender, op, at as u64, here, claim);
         self.core.peers.control(source, &header);
         self.flush_peer(source); // now, because getting the front half keeps this thread busy
-        self.core.wanted.push(Wanted::Get {
+        self.core.commands.push(OneSidedCommand::Get {
             op,
             key: front,
             at: 0,
@@ -193,41 +195,41 @@ impl Engine {
         let Some(slot) = self.core.ops.get(op) else {
             return true;
         };
-        let (Life::Claiming { .. }, Some(to)) = (&slot.life, slot.about.peer) else {
+        let (OpState::Claiming { .. }, Some(to)) = (&slot.state, slot.info.peer) else {
             return true;
         };
-        let command = Command::Atomic {
+        let command = DriverCommand::Atomic {
             to,
             at: claim,
             op: AtomicOp::CompareSwap {
                 expected: state(receiver, OPEN),
                 new: state(receiver, CLAIMED),
             },
-            token: Token(op.pack()),
+            token: CommandToken(op.pack()),
         };
-        let posted = matches!(self.driver.post(command), Post::Posted);
+        let posted = matches!(self.driver.post(command), PostResult::Posted);
         self.core.moving += usize::from(posted);
         posted
     }
 }
 
 /// Calls at the sender.
-impl Core {
+impl EngineCore {
     /// Handles an offer of the rear half by claiming it.
-    pub(super) fn handle_share(&mut self, rank: WorldRank, header: &Header) {
+    pub(super) fn handle_split_rtr(&mut self, rank: WorldRank, header: &Header) {
         let Some(slot) = self.ops.get(header.sender) else {
             return;
         };
         let rear = (slot.area.len as u64).checked_sub(header.at);
-        let offered = matches!(slot.life, Life::Offered) && slot.about.peer == Some(rank);
+        let offered = matches!(slot.state, OpState::Offered) && slot.info.peer == Some(rank);
         let fits = rear == Some(header.key.len) && (header.sender.slot as usize) < WORDS;
         let (true, true, Ok(at)) = (offered, fits, usize::try_from(header.at)) else {
             return; // it is not claimed, so the receiver gets it
         };
         let receiver = header.receiver;
-        slot.life = Life::Claiming { receiver };
+        slot.state = OpState::Claiming { receiver };
         self.shares.put(header.sender, at, header.key);
-        self.wanted.push(Wanted::Claim {
+        self.commands.push(OneSidedCommand::Claim {
             op: header.sender,
             claim: header.claim,
             receiver,
@@ -237,38 +239,38 @@ impl Core {
     /// Handles the result of a claim, which is the old value of the word.
     pub(super) fn claimed(&mut self, op: OpId, old: u64) {
         let Some(slot) = self.ops.get(op) else { return };
-        let Life::Claiming { receiver } = slot.life else {
+        let OpState::Claiming { receiver } = slot.state else {
             return;
         };
         let Some(share) = self.shares.of(op).filter(|_| old == state(receiver, OPEN)) else {
-            slot.life = Life::Offered; // too late: the receiver gets the whole message
+            slot.state = OpState::Offered; // too late: the receiver gets the whole message
             self.shares.remove(op);
             return;
         };
-        slot.life = Life::Sharing { receiver };
+        slot.state = OpState::Sharing { receiver };
         let (key, at) = (share.key, share.at);
-        self.wanted.push(Wanted::Put { op, key, at });
+        self.commands.push(OneSidedCommand::Put { op, key, at });
     }
 
     /// Handles the end of the put of the rear half. The receiver will report when it also has the front half.
     pub(super) fn rear_put(&mut self, op: OpId, receiver: OpId, status: u64) {
         let slot = self.ops.live(op);
-        slot.life = Life::Offered;
-        let to = slot.about.peer;
+        slot.state = OpState::Offered;
+        let to = slot.info.peer;
         self.shares.remove(op);
         let Some(to) = to else { return };
         match self.peers.down(to) {
             // The peer went down during the put, after everything offered to it had failed.
             Some(down) => self.abandon(op, down_kind(to, down)),
-            None => self.tell(to, Kind::Landed, receiver, status),
+            None => self.send_control(to, WireKind::Atp, receiver, status),
         }
     }
 }
 
 /// Calls at the receiver.
-impl Core {
+impl EngineCore {
     /// Returns true if both ends move a message of this length.
-    pub(super) fn shares(&self, bytes: usize) -> bool {
+    pub(super) fn may_split(&self, bytes: usize) -> bool {
         self.shares_long && self.offers == 0 && bytes >= SHARED_MIN
     }
 
@@ -280,29 +282,30 @@ impl Core {
         share.front = true;
         let rear = share.rear;
         match rear {
-            Rear::Ours | Rear::Landed => self.share_done(op),
-            Rear::Refused => self.get_rear(op),
-            Rear::Broken => {}
-            Rear::Open if self.shares.close(op) => self.get_rear(op),
-            Rear::Open => self.await_rear(op),
+            RearState::Ours | RearState::Landed => self.share_done(op),
+            RearState::Refused => self.get_rear(op),
+            RearState::Broken => {}
+            RearState::Open if self.shares.close(op) => self.get_rear(op),
+            RearState::Open => self.await_rear(op),
         }
     }
 
     /// Handles the sender's report on its put of the rear half.
-    pub(super) fn rear_landed(&mut self, op: OpId, header: &About) {
+    pub(super) fn rear_landed(&mut self, op: OpId, header: &OpHeader) {
         let is_claimed = self.shares.is_claimed(op);
         // Accept only one report: after it, the rear half may be ours and the driver may be writing to the buffer.
-        let waits =
-            |share: &&mut Share| is_claimed && matches!(share.rear, Rear::Open | Rear::Broken);
+        let waits = |share: &&mut SplitMessage| {
+            is_claimed && matches!(share.rear, RearState::Open | RearState::Broken)
+        };
         let Some(share) = self.shares.of(op).filter(waits) else {
             self.refused += 1;
             return;
         };
-        let (front, broken) = (share.front, share.rear == Rear::Broken);
+        let (front, broken) = (share.front, share.rear == RearState::Broken);
         share.rear = if header.status == wire::OK {
-            Rear::Landed
+            RearState::Landed
         } else {
-            Rear::Refused
+            RearState::Refused
         };
         match (broken, front, header.status == wire::OK) {
             (true, ..) => self.share_failed(op),
@@ -318,7 +321,7 @@ impl Core {
         let Some(share) = self.shares.of(op) else {
             return;
         };
-        let open = std::mem::replace(&mut share.rear, Rear::Broken) == Rear::Open;
+        let open = std::mem::replace(&mut share.rear, RearState::Broken) == RearState::Open;
         if !open || self.shares.close(op) {
             self.share_failed(op);
         } else {
@@ -328,7 +331,7 @@ impl Core {
 
     fn share_failed(&mut self, op: OpId) {
         self.shares.remove(op);
-        if let Life::Landing(landing) = &mut self.ops.live(op).life {
+        if let OpState::Landing(landing) = &mut self.ops.live(op).state {
             landing.shared = false;
             landing.invited = false;
         }
@@ -339,19 +342,19 @@ impl Core {
         let Some(share) = self.shares.of(op) else {
             return;
         };
-        share.rear = Rear::Ours;
+        share.rear = RearState::Ours;
         let (key, at) = (share.key, share.at);
         // The driver uses the buffer again, and the peer does not.
-        if let Life::Landing(landing) = &mut self.ops.live(op).life {
+        if let OpState::Landing(landing) = &mut self.ops.live(op).state {
             landing.invited = false;
         }
-        self.wanted.push(Wanted::Get { op, key, at });
+        self.commands.push(OneSidedCommand::Get { op, key, at });
     }
 
     /// Waits for the sender. The driver has no command of ours any more, so from here on a failure of the peer ends the
     /// operation.
     fn await_rear(&mut self, op: OpId) {
-        let Life::Landing(landing) = &mut self.ops.live(op).life else {
+        let OpState::Landing(landing) = &mut self.ops.live(op).state else {
             return;
         };
         landing.invited = true;
@@ -363,10 +366,15 @@ impl Core {
 
     fn share_done(&mut self, op: OpId) {
         self.shares.remove(op);
-        let Life::Landing(landing) = self.ops.live(op).life else {
+        let OpState::Landing(landing) = self.ops.live(op).state else {
             return;
         };
-        self.tell(landing.landed.source, Kind::Taken, landing.sender, wire::OK);
-        self.landed(op);
+        self.send_control(
+            landing.landed.source,
+            WireKind::Ats,
+            landing.sender,
+            wire::OK,
+        );
+        self.complete_recv(op);
     }
 }

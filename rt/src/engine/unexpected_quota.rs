@@ -1,27 +1,27 @@
 //! Room for unexpected messages: what peers may send here, and what this rank may send to them.
 //!
-//! Numbers of messages are handled by [`proto::headers`](crate::proto::headers), numbers of bytes by
+//! Numbers of messages are handled by [`proto::headers`](crate::proto::header_quota), numbers of bytes by
 //! [`Credits`](crate::proto::channel::Credits).
 
 use super::{
-    Core, Engine,
-    flush::Flushed,
-    message::{Message, Parcel},
+    Engine, EngineCore,
+    flush::FlushResult,
+    message::{MessageBody, StoredMessage},
 };
 use crate::{
     group::WorldRank,
-    ops::Life,
+    ops::OpState,
     proto::{
-        header_quota::Front,
-        wire::{self, Blocked, Kind, Limit, OpId, Plain},
+        header_quota::QueueFront,
+        wire::{self, BareHeader, BlockedHeader, OpId, QuotaHeader, WireKind},
     },
 };
 
 /// Calls at the receiver.
-impl Core {
+impl EngineCore {
     /// Charges a message that is about to be stored to its sender. Returns false if the sender exceeds its limit; then the
     /// message must not be stored.
-    pub(super) fn charge(&mut self, rank: WorldRank, parcel: &Parcel<'_>) -> bool {
+    pub(super) fn charge(&mut self, rank: WorldRank, parcel: &MessageBody<'_>) -> bool {
         let peer = self.peers.contact(rank);
         if !peer.granted.store() {
             return false;
@@ -36,12 +36,12 @@ impl Core {
     }
 
     /// Releases the room of a message that leaves the store. Returns true if the message was charged.
-    pub(super) fn discharge(&mut self, message: &mut Message) -> bool {
+    pub(super) fn discharge(&mut self, message: &mut StoredMessage) -> bool {
         let charged = std::mem::take(&mut message.charged);
         if charged {
             let peer = self.peers.contact(message.envelope.source);
             peer.granted.unstore();
-            if let Some(bytes) = message.body.parcel().uninvited() {
+            if let Some(bytes) = message.body.as_message_body().uninvited() {
                 peer.credits.unstore(bytes);
             }
         }
@@ -49,29 +49,29 @@ impl Core {
     }
 
     /// Drops a stored offer that is void.
-    pub(super) fn drop_stored(&mut self, mut message: Message) {
+    pub(super) fn drop_stored(&mut self, mut message: StoredMessage) {
         let source = message.envelope.source;
-        if message.is_sought() {
+        if message.is_out_of_order() {
             self.seeker.resolved(source);
         } else if self.discharge(&mut message) {
-            self.leave(source);
+            self.note_message_taken(source);
         }
     }
 
     /// Drops a message that the peer was not allowed to send. The peer violates the protocol or has other settings.
-    pub(super) fn refuse_overdraft(&mut self, rank: WorldRank, parcel: &Parcel<'_>) {
+    pub(super) fn refuse_overdraft(&mut self, rank: WorldRank, parcel: &MessageBody<'_>) {
         self.refused += 1;
         tracing::warn!(
             rank = rank.0,
             "dropped a message that this rank was not allowed to send: do all ranks have the same RIPSTOP_UNEXPECTED_*?"
         );
-        if let Parcel::Offered(offered) = parcel {
-            self.tell(rank, Kind::Taken, offered.sender, wire::REFUSED);
+        if let MessageBody::Offered(offered) = parcel {
+            self.send_control(rank, WireKind::Ats, offered.sender, wire::REFUSED);
         }
     }
 
     /// Handles a message that has reached its receive or was dropped: the peer may send another one.
-    pub(super) fn leave(&mut self, rank: WorldRank) {
+    pub(super) fn note_message_taken(&mut self, rank: WorldRank) {
         let scarce = self.peers.grants().is_scarce();
         if self.peers.contact(rank).granted.leave() || scarce {
             self.replenish(rank);
@@ -84,11 +84,11 @@ impl Core {
         if let Some(limit) = grants.replenish(peer) {
             self.grant(rank, limit);
         }
-        self.serve();
+        self.distribute_quota();
     }
 
     /// Distributes the free room among the peers that wait for room.
-    pub(super) fn serve(&mut self) {
+    pub(super) fn distribute_quota(&mut self) {
         let mut waiting = self.peers.grants().take_waiting();
         for _ in 0..waiting.len() {
             if self.peers.grants().free() == 0 {
@@ -110,23 +110,24 @@ impl Core {
         self.seeker.handle_granted(rank);
         self.unpark(rank); // its messages come in order from now on
         if self.peers.down(rank).is_none() {
-            self.peers.control(rank, &Limit::new(Kind::Grant, limit));
+            self.peers
+                .control(rank, &QuotaHeader::new(WireKind::Grant, limit));
         }
     }
 
     /// Handles a peer that may not send any more and holds messages back.
-    pub(super) fn handle_blocked(&mut self, rank: WorldRank, header: &Blocked) {
+    pub(super) fn handle_blocked(&mut self, rank: WorldRank, header: &BlockedHeader) {
         let (grants, peer) = self.peers.granting(rank);
         if let Some(limit) = grants.handle_blocked(rank, peer, header.at, header.held) {
             return self.grant(rank, limit);
         }
         if self.peers.contact(rank).granted.waits() {
             self.recall();
-            self.serve();
+            self.distribute_quota();
         }
         if self.peers.contact(rank).granted.waits() {
             self.seeker.handle_blocked(rank);
-            self.seek_at(rank, header.tells == 1);
+            self.fetch_from(rank, header.notifies == 1);
         }
     }
 
@@ -139,17 +140,17 @@ impl Core {
         for rank in met {
             let (grants, peer) = self.peers.granting(rank);
             if grants.recall(peer) {
-                self.peers.control(rank, &Plain::new(Kind::Recall));
+                self.peers.control(rank, &BareHeader::new(WireKind::Recall));
             }
         }
     }
 
     /// Handles a peer that has returned unused room.
-    pub(super) fn handle_limit(&mut self, rank: WorldRank, header: &Limit) {
+    pub(super) fn handle_limit(&mut self, rank: WorldRank, header: &QuotaHeader) {
         let (grants, peer) = self.peers.granting(rank);
         let limit = header.messages();
         if limit.is_some_and(|limit| grants.handle_limit(peer, limit)) {
-            self.serve();
+            self.distribute_quota();
         } else {
             self.refused += 1;
         }
@@ -157,9 +158,9 @@ impl Core {
 }
 
 /// Calls at the sender.
-impl Core {
+impl EngineCore {
     /// Handles a peer that has raised our limit.
-    pub(super) fn handle_grant(&mut self, rank: WorldRank, header: &Limit) {
+    pub(super) fn handle_grant(&mut self, rank: WorldRank, header: &QuotaHeader) {
         let peer = self.peers.contact(rank);
         let limit = header.messages();
         let more = limit.is_some_and(|limit| peer.allowance.handle_grant(limit));
@@ -173,7 +174,8 @@ impl Core {
         let peer = self.peers.contact(rank);
         let limit = peer.allowance.handle_recall(first);
         let waits = !peer.sends.is_empty();
-        self.peers.control(rank, &Limit::new(Kind::Limit, limit));
+        self.peers
+            .control(rank, &QuotaHeader::new(WireKind::Limit, limit));
         if waits {
             self.peers.mark(rank);
         }
@@ -182,22 +184,22 @@ impl Core {
 
 impl Engine {
     /// Sends from the front of the queue, while there is room at the driver and at the peer.
-    pub(super) fn flush_sends(&mut self, rank: WorldRank) -> Flushed {
+    pub(super) fn flush_sends(&mut self, rank: WorldRank) -> FlushResult {
         loop {
             let peer = self.core.peers.contact(rank);
             let op = match peer.sends.front() {
-                Front::Nothing => return Flushed::All,
+                QueueFront::Nothing => return FlushResult::All,
                 // The peer will report that the message is matched, or return it.
-                Front::Out(op) if self.core.ops.get(op).is_some() => return Flushed::All,
-                Front::Out(op) | Front::Waiting(op) => op,
+                QueueFront::Out(op) if self.core.ops.get(op).is_some() => return FlushResult::All,
+                QueueFront::Out(op) | QueueFront::Waiting(op) => op,
             };
             if self.is_queued(op) {
                 let peer = self.core.peers.contact(rank);
                 if peer.allowance.is_spent() {
                     return self.say_blocked(rank);
                 }
-                if !self.start(op, rank) {
-                    return Flushed::Stuck;
+                if !self.send_envelope(op, rank) {
+                    return FlushResult::Stuck;
                 }
             }
             self.core.peers.contact(rank).sends.pop();
@@ -206,25 +208,25 @@ impl Engine {
 
     fn is_queued(&mut self, op: OpId) -> bool {
         let slot = self.core.ops.get(op);
-        slot.is_some_and(|slot| matches!(slot.life, Life::Queued))
+        slot.is_some_and(|slot| matches!(slot.state, OpState::Queued))
     }
 
     /// Notifies the peer that this rank is blocked, once for each limit. The queue then waits for the peer, not for the driver.
-    fn say_blocked(&mut self, rank: WorldRank) -> Flushed {
+    fn say_blocked(&mut self, rank: WorldRank) -> FlushResult {
         let peer = self.core.peers.contact(rank);
         let Some(limit) = peer.allowance.block() else {
-            return Flushed::All;
+            return FlushResult::All;
         };
         let line = &mut peer.sends;
         let held = u32::try_from(line.len()).unwrap_or(u32::MAX);
-        let header = Blocked::new(limit, held, line.block());
+        let header = BlockedHeader::new(limit, held, line.block());
         self.core.peers.control(rank, &header);
         self.flush_control(rank)
     }
 }
 
 #[cfg(test)]
-impl Core {
+impl EngineCore {
     /// Returns the number of unexpected messages in the store.
     pub(super) fn stored(&self) -> usize {
         self.peers.stored() + usize::from(self.parked.is_some())

@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use ripstop_fabric::driver::Down;
+use ripstop_fabric::driver::DownCause;
 
-use super::Core;
-use crate::{buffer::TypeSig, group::WorldRank, proto::matching::Envelope};
+use super::EngineCore;
+use crate::{buffer::TypeSig, group::WorldRank, proto::matching::MessageEnvelope};
 
 /// Numbers of messages that were not received, by kind.
 #[derive(Debug, Default)]
-pub(crate) struct Unreceived {
-    kinds: BTreeMap<Sort, Count>,
+pub(crate) struct UnreceivedMessages {
+    kinds: BTreeMap<UnreceivedKind, UnreceivedCount>,
     /// Messages of further kinds, for which there was no room.
     rest: u64,
 }
 
 /// Properties that messages of one kind share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Sort {
+struct UnreceivedKind {
     /// World rank of the sender.
     source: WorldRank,
     ctx: u32,
@@ -26,7 +26,7 @@ struct Sort {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Count {
+struct UnreceivedCount {
     messages: u64,
     /// Lengths of the shortest and of the longest message, in bytes.
     bytes: (u64, u64),
@@ -38,14 +38,15 @@ const KINDS_MAX: usize = 1_000;
 /// Most kinds listed in a sentence.
 const LISTED_MAX: usize = 4;
 
-impl Unreceived {
-    fn add(&mut self, sort: Sort, bytes: u64) {
+impl UnreceivedMessages {
+    fn add(&mut self, sort: UnreceivedKind, bytes: u64) {
         if let Some(count) = self.kinds.get_mut(&sort) {
             count.messages += 1;
             count.bytes = (count.bytes.0.min(bytes), count.bytes.1.max(bytes));
         } else if self.kinds.len() < KINDS_MAX {
             let bytes = (bytes, bytes);
-            self.kinds.insert(sort, Count { messages: 1, bytes });
+            self.kinds
+                .insert(sort, UnreceivedCount { messages: 1, bytes });
         } else {
             self.rest += 1;
         }
@@ -96,7 +97,7 @@ impl Unreceived {
     }
 }
 
-impl Sort {
+impl UnreceivedKind {
     fn sender(&self) -> String {
         match self.ctx {
             0 => format!(" of rank {}", self.source),
@@ -109,7 +110,7 @@ impl Sort {
 }
 
 /// Returns the length of the messages, in elements if their type is known.
-fn length(sig: TypeSig, count: &Count) -> String {
+fn length(sig: TypeSig, count: &UnreceivedCount) -> String {
     let (unit, size) = match sig.primitive() {
         Some((name, size)) => (name.to_owned(), size as u64),
         None => (format!("bytes of {sig}"), 1),
@@ -124,18 +125,18 @@ fn length(sig: TypeSig, count: &Count) -> String {
     format!("{range} {unit}{each}")
 }
 
-impl Core {
+impl EngineCore {
     /// Counts a message of the application that will not be received. Messages of failed ranks and on revoked communicators do
     /// not count, because the program has got errors for those.
     #[cold]
-    pub(super) fn note_unreceived(&mut self, envelope: Envelope, sig: u64, bytes: u64) {
-        let Envelope { ctx, source, tag } = envelope;
+    pub(super) fn note_unreceived(&mut self, envelope: MessageEnvelope, sig: u64, bytes: u64) {
+        let MessageEnvelope { ctx, source, tag } = envelope;
         let is_known = !ctx.is_multiple_of(2)
             || self.programs.is_void(ctx)
-            || self.peers.down(source) == Some(Down::Failed);
+            || self.peers.down(source) == Some(DownCause::Failed);
         if !is_known {
             let sig = TypeSig(sig);
-            let sort = Sort {
+            let sort = UnreceivedKind {
                 source,
                 ctx,
                 tag,
@@ -153,22 +154,22 @@ impl Core {
     /// Returns a sentence about the messages of a rank that wait here to be received. `rank` is its number in the communicator.
     /// O(stored messages).
     pub(crate) fn waiting_from(&self, source: WorldRank, ctx: u32, rank: usize) -> Option<String> {
-        let mut waiting = Unreceived::default();
+        let mut waiting = UnreceivedMessages::default();
         for message in self.messages.all() {
-            let Envelope {
+            let MessageEnvelope {
                 source: its,
                 ctx: on,
                 tag,
             } = message.envelope;
             if its == source && on == ctx && message.place.is_some() {
                 let sig = TypeSig(message.sig);
-                let sort = Sort {
+                let sort = UnreceivedKind {
                     source,
                     ctx,
                     tag,
                     sig,
                 };
-                waiting.add(sort, message.body.parcel().bytes());
+                waiting.add(sort, message.body.as_message_body().bytes());
             }
         }
         waiting.sentence(Some(rank))
@@ -177,11 +178,11 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use super::{KINDS_MAX, Sort, TypeSig, Unreceived, WorldRank};
+    use super::{KINDS_MAX, TypeSig, UnreceivedKind, UnreceivedMessages, WorldRank};
     use crate::buffer::Wire;
 
-    fn sort(source: u32, ctx: u32, tag: u32, sig: TypeSig) -> Sort {
-        Sort {
+    fn sort(source: u32, ctx: u32, tag: u32, sig: TypeSig) -> UnreceivedKind {
+        UnreceivedKind {
             source: WorldRank(source),
             ctx,
             tag,
@@ -191,12 +192,12 @@ mod tests {
 
     #[test]
     fn what_was_received_needs_no_word() {
-        assert_eq!(Unreceived::default().sentence(None), None);
+        assert_eq!(UnreceivedMessages::default().sentence(None), None);
     }
 
     #[test]
     fn messages_are_grouped_by_what_they_have_in_common() {
-        let mut lost = Unreceived::default();
+        let mut lost = UnreceivedMessages::default();
         lost.add(sort(1, 0, 8, f64::SIG), 80);
         assert_eq!(
             lost.sentence(None).as_deref(),
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn however_many_kinds_there_are_the_sentence_stays_short_and_the_count_right() {
-        let mut lost = Unreceived::default();
+        let mut lost = UnreceivedMessages::default();
         for tag in 0..5_000 {
             lost.add(sort(1, 0, tag, u64::SIG), 8);
         }

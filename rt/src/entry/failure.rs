@@ -6,14 +6,14 @@ use crate::error::{Error, ErrorKind};
 
 /// Why a rank's function failed.
 #[derive(Debug)]
-pub struct Failure {
+pub struct RankFailure {
     /// The error and what caused it.
     pub sentence: String,
     /// True if a peer caused it: the peer failed, left, or gave up an operation.
     pub by_peer: bool,
 }
 
-impl Failure {
+impl RankFailure {
     /// Describes an error and its sources. A source that is already part of the sentence is not repeated.
     pub(crate) fn of(error: &(dyn StdError + 'static)) -> Self {
         let mut failure = Self {
@@ -47,30 +47,30 @@ fn is_by_peer(kind: &ErrorKind) -> bool {
 }
 
 /// Return type of a rank's function: nothing, or a result whose error can be printed.
-pub trait Outcome {
+pub trait RankOutcome {
     /// Returns why the function failed, or `None` if it succeeded.
-    fn failure(self) -> Option<Failure>;
+    fn failure(self) -> Option<RankFailure>;
 }
 
-impl Outcome for () {
-    fn failure(self) -> Option<Failure> {
+impl RankOutcome for () {
+    fn failure(self) -> Option<RankFailure> {
         None
     }
 }
 
-impl Outcome for Option<Failure> {
+impl RankOutcome for Option<RankFailure> {
     fn failure(self) -> Self {
         self
     }
 }
 
-impl<E: Display + 'static> Outcome for Result<(), E> {
-    fn failure(self) -> Option<Failure> {
+impl<E: Display + 'static> RankOutcome for Result<(), E> {
+    fn failure(self) -> Option<RankFailure> {
         let error = self.err()?;
         if let Some(error) = known(&error) {
-            return Some(Failure::of(error));
+            return Some(RankFailure::of(error));
         }
-        Some(Failure {
+        Some(RankFailure {
             // Error types that do not implement `Error` print their sources in this form.
             sentence: format!("{error:#}"),
             by_peer: false,
@@ -100,19 +100,19 @@ pub struct Told<T>(pub T);
 
 impl<E: StdError + 'static> Told<Result<(), E>> {
     /// Returns why the function failed, or `None` if it succeeded.
-    pub fn failure(self) -> Option<Failure> {
-        self.0.err().map(|error| Failure::of(&error))
+    pub fn failure(self) -> Option<RankFailure> {
+        self.0.err().map(|error| RankFailure::of(&error))
     }
 }
 
 /// Fallback of [`Told::failure`] for results whose error does not implement `Error`.
 pub trait Plain {
     /// Returns why the function failed, or `None` if it succeeded.
-    fn failure(self) -> Option<Failure>;
+    fn failure(self) -> Option<RankFailure>;
 }
 
-impl<T: Outcome> Plain for Told<T> {
-    fn failure(self) -> Option<Failure> {
+impl<T: RankOutcome> Plain for Told<T> {
+    fn failure(self) -> Option<RankFailure> {
         self.0.failure()
     }
 }
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_peer_is_at_fault_wherever_it_stands_in_the_chain() {
-        let by_peer = |failure: Option<Failure>| failure.unwrap().by_peer;
+        let by_peer = |failure: Option<RankFailure>| failure.unwrap().by_peer;
         assert!(by_peer(Told(Err(failed())).failure()));
         assert!(by_peer(Told(Err(Step("step 5", failed()))).failure()));
         let boxed: Box<dyn StdError + Send + Sync> = Box::new(Step("step 5", failed()));

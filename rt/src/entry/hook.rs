@@ -7,18 +7,18 @@ use std::{
 };
 
 use super::say;
-use crate::boot::report::{Report, Reporter};
+use crate::boot::report::{FailureReport, FailureReporter};
 
 /// Installs a panic hook that prints one line, with the rank and the line of the program.
 ///
 /// If backtraces are enabled, the previous hook runs, too.
-pub(super) fn name_panics(rank: usize, reporter: Option<Reporter>) {
+pub(super) fn name_panics(rank: usize, reporter: Option<FailureReporter>) {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         let at = panic.location().map(ToString::to_string);
         let at = at.unwrap_or_default();
         if let Some(reporter) = &reporter {
-            reporter.say(Report::Panicked { at: at.clone() });
+            reporter.send_report(FailureReport::Panicked { at: at.clone() });
         }
         say(&sentence(rank, &at, panic));
         if Backtrace::capture().status() == BacktraceStatus::Captured {

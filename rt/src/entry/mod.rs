@@ -14,7 +14,7 @@ use std::{future::Future, io::Write, process::ExitCode};
 #[cfg(feature = "tokio")]
 pub use self::tokio::run_on_tokio;
 pub use self::{
-    failure::{Failure, Outcome, Plain, Told},
+    failure::{Plain, RankFailure, RankOutcome, Told},
     ranks::run_ranks,
     sim::{SimTest, run_sim},
     test::{TestConfig, run_test},
@@ -22,7 +22,7 @@ pub use self::{
 use crate::{
     boot::{
         inquest::ENDED_BY_PEER,
-        report::{Report, Reporter},
+        report::{FailureReport, FailureReporter},
     },
     comm::Comm,
     runtime::Runtime,
@@ -33,7 +33,7 @@ use crate::{
 pub fn run_main<F, Fut>(rank: F) -> ExitCode
 where
     F: FnOnce(Comm) -> Fut,
-    Fut: Future<Output: Outcome>,
+    Fut: Future<Output: RankOutcome>,
 {
     let runtime = match Runtime::init() {
         Ok(runtime) => runtime,
@@ -45,7 +45,7 @@ where
 }
 
 /// Leaves the job, in good order unless the rank has failed.
-fn leave(runtime: Runtime, failure: Option<Failure>) -> ExitCode {
+fn leave(runtime: Runtime, failure: Option<RankFailure>) -> ExitCode {
     let rank = runtime.world().rank();
     let Some(failure) = failure else {
         let warn = |sentence: &str| say(&format!("ripstop: rank {rank}: warning: {sentence}"));
@@ -61,13 +61,14 @@ fn leave(runtime: Runtime, failure: Option<Failure>) -> ExitCode {
 
 /// Reports a failure and returns the exit code. If the launcher listens, it explains which failure caused which, so this rank
 /// prints only failures that no peer caused.
-fn give_up(rank: usize, failure: Failure, reporter: Option<&Reporter>) -> ExitCode {
+fn give_up(rank: usize, failure: RankFailure, reporter: Option<&FailureReporter>) -> ExitCode {
     let line = format!("ripstop: rank {rank}: {}", failure.sentence);
     if !failure.by_peer {
         return complain(&line);
     }
     let why = failure.sentence;
-    let is_told = reporter.is_some_and(|reporter| reporter.say(Report::GivesUp { why }));
+    let is_told =
+        reporter.is_some_and(|reporter| reporter.send_report(FailureReport::GivesUp { why }));
     if !is_told {
         say(&line);
     }

@@ -21,12 +21,12 @@ use rustix::{
     },
 };
 
-use super::ranks::{PATIENCE, Ranks};
+use super::ranks::{PATIENCE, TestRanks};
 use crate::{
     boot::{
-        inquest::{End, Finding, Inquest},
+        inquest::{Inquest, InquestFinding, RankEnd},
         one_of, own_stream,
-        report::{Report, Reporter},
+        report::{FailureReport, FailureReporter},
         wire::Line,
     },
     error::remedy,
@@ -38,7 +38,7 @@ const VARIABLE: &str = "RIPSTOP_TEST_RANK";
 
 /// Identifies a call in a test that runs ranks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call<'a> {
+pub(super) struct TestCall<'a> {
     /// The test's path, without the crate's name.
     pub(super) test: &'a str,
     pub(super) number: u32,
@@ -46,7 +46,7 @@ pub(super) struct Call<'a> {
 
 /// Identifies the rank of a test that this process is.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct TestRank {
     pub(super) test: String,
     pub(super) call: u32,
     pub(super) rank: u32,
@@ -55,13 +55,13 @@ pub(super) struct Place {
 }
 
 /// Returns the place of this process, or `None` if it is not a rank of a test.
-pub(super) fn this_place() -> Option<Place> {
+pub(super) fn this_test_rank() -> Option<TestRank> {
     let text = env::var(VARIABLE).ok()?;
-    let place = Place::read(&text);
+    let place = TestRank::read(&text);
     Some(place.unwrap_or_else(|| panic!("{VARIABLE}={text}: it is set by tests, for their ranks")))
 }
 
-impl Place {
+impl TestRank {
     fn read(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split(' ').collect();
         let [test, call, rank, size, board] = words[..] else {
@@ -92,8 +92,8 @@ impl Place {
 }
 
 /// Returns the reporter to the test, which listens at the other end of the standard input.
-pub(super) fn reporter() -> Option<Reporter> {
-    own_stream(io::stdin()).map(Reporter::socket)
+pub(super) fn reporter() -> Option<FailureReporter> {
+    own_stream(io::stdin()).map(FailureReporter::socket)
 }
 
 /// Ends a rank that has done its part. Only the test's own process runs the rest of the test.
@@ -104,7 +104,7 @@ pub(super) fn leave() -> ! {
 /// Runs all ranks, and panics with the output of the rank that failed first. With `RUST_TEST_NOCAPTURE`, the output of all ranks
 /// appears immediately.
 #[track_caller]
-pub(super) fn run(ranks: Ranks<'_>) {
+pub(super) fn run(ranks: TestRanks<'_>) {
     let board =
         Board::create(ranks.size).unwrap_or_else(|error| panic!("no board for the ranks: {error}"));
     let (ended, ends) = mpsc::channel();
@@ -117,21 +117,21 @@ pub(super) fn run(ranks: Ranks<'_>) {
             )
         })
     };
-    let mut job = Job { ranks: vec![] };
+    let mut job = ProcessJob { ranks: vec![] };
     (0..ranks.size).for_each(|rank| job.ranks.push(start(rank)));
     if let Err(sentence) = job.wait(ranks, &ends) {
         panic!("{sentence}");
     }
 }
 
-type Ended = (u32, io::Result<ExitStatus>);
+type ProcessExit = (u32, io::Result<ExitStatus>);
 
 /// The processes of all ranks. They do not outlive the test.
-struct Job {
-    ranks: Vec<Rank>,
+struct ProcessJob {
+    ranks: Vec<TestProcess>,
 }
 
-struct Rank {
+struct TestProcess {
     number: u32,
     /// Handle of the process. Unlike a process id, it never refers to another process. On systems without such handles it is
     /// `None`, and a rank that hangs ends with the test's process.
@@ -145,13 +145,13 @@ struct Rank {
     end: Option<String>,
 }
 
-impl Job {
-    fn wait(mut self, ranks: Ranks<'_>, ends: &Receiver<Ended>) -> Result<(), String> {
+impl ProcessJob {
+    fn wait(mut self, ranks: TestRanks<'_>, ends: &Receiver<ProcessExit>) -> Result<(), String> {
         let mut inquest = Inquest::new(ranks.size);
         while self.running().next().is_some() {
             let limit = match inquest.finding() {
-                Finding::Nothing => ranks.limit,
-                Finding::Cause(_) => break,
+                InquestFinding::Nothing => ranks.limit,
+                InquestFinding::Cause(_) => break,
                 _ => PATIENCE,
             };
             let Ok((number, end)) = ends.recv_timeout(limit) else {
@@ -163,30 +163,30 @@ impl Job {
             }
             let (words, end) = match end {
                 Ok(status) => (status.to_string(), end_of(status)),
-                Err(error) => (error.to_string(), End::Killed),
+                Err(error) => (error.to_string(), RankEnd::Killed),
             };
             self.ranks[number as usize].end = Some(words);
             inquest.end(number, end);
         }
-        if inquest.finding() != Finding::Nothing {
+        if inquest.finding() != InquestFinding::Nothing {
             return Err(self.verdict(ranks, &mut inquest));
         }
         let running: Vec<u32> = self.running().map(|rank| rank.number).collect();
         if running.is_empty() {
             return Ok(());
         }
-        let said: String = self.running().map(Rank::said).collect();
+        let said: String = self.running().map(TestProcess::said).collect();
         Err(format!("{}\n{said}", ranks.hang(&running)))
     }
 
-    fn running(&self) -> impl Iterator<Item = &Rank> {
+    fn running(&self) -> impl Iterator<Item = &TestProcess> {
         self.ranks.iter().filter(|rank| rank.end.is_none())
     }
 
     /// Returns a sentence with the rank that failed first, how it ended, and its output.
-    fn verdict(&self, ranks: Ranks<'_>, inquest: &mut Inquest) -> String {
+    fn verdict(&self, ranks: TestRanks<'_>, inquest: &mut Inquest) -> String {
         let cause = inquest.likeliest();
-        let followers = inquest.tell(cause);
+        let followers = inquest.mark_reported(cause);
         let rank = &self.ranks[cause as usize];
         let end = rank
             .end
@@ -207,16 +207,16 @@ impl Job {
     }
 }
 
-fn end_of(status: ExitStatus) -> End {
+fn end_of(status: ExitStatus) -> RankEnd {
     match (status.code(), status.signal()) {
-        (Some(0), _) => End::Well,
-        (Some(code), _) => End::Code(u8::try_from(code).unwrap_or(1)),
-        (None, Some(libc::SIGABRT)) => End::Aborted,
-        (None, _) => End::Killed,
+        (Some(0), _) => RankEnd::Well,
+        (Some(code), _) => RankEnd::Code(u8::try_from(code).unwrap_or(1)),
+        (None, Some(libc::SIGABRT)) => RankEnd::Aborted,
+        (None, _) => RankEnd::Killed,
     }
 }
 
-impl Drop for Job {
+impl Drop for ProcessJob {
     fn drop(&mut self) {
         for process in self.running().filter_map(|rank| rank.process.as_ref()) {
             // Ignore an error: the rank may have ended by itself.
@@ -225,7 +225,7 @@ impl Drop for Job {
     }
 }
 
-impl Rank {
+impl TestProcess {
     /// Reads the reports of this rank. Other lines come from other writers to its standard input, and are ignored.
     fn hear(&mut self, inquest: &mut Inquest) {
         let mut bytes = [0; 4096];
@@ -234,9 +234,9 @@ impl Rank {
         }
         while let Some(end) = self.partial.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.partial.drain(..=end).collect();
-            let report = Line::parse(&line).ok().and_then(Report::read);
+            let report = Line::parse(&line).ok().and_then(FailureReport::parse);
             if let Some(Ok(report)) = report {
-                let _ = inquest.hear(self.number, report); // A report that makes no sense is ignored.
+                let _ = inquest.handle_report(self.number, report); // A report that makes no sense is ignored.
             }
         }
     }
@@ -259,8 +259,13 @@ impl Rank {
 }
 
 /// Starts a rank, and a thread that waits for its end.
-fn start(ranks: Ranks<'_>, number: u32, board: &Board, ended: &Sender<Ended>) -> io::Result<Rank> {
-    let Call { test, number: call } = ranks.call;
+fn start(
+    ranks: TestRanks<'_>,
+    number: u32,
+    board: &Board,
+    ended: &Sender<ProcessExit>,
+) -> io::Result<TestProcess> {
+    let TestCall { test, number: call } = ranks.call;
     let place = format!("{test} {call} {number} {} {}", ranks.size, board.address());
     let mut command = Command::new(env::current_exe()?);
     command.args([
@@ -287,7 +292,7 @@ fn start(ranks: Ranks<'_>, number: u32, board: &Board, ended: &Sender<Ended>) ->
     let ended = ended.clone();
     // Sending fails if the test has already ended, which does no harm.
     thread::spawn(move || drop(ended.send((number, child.wait()))));
-    Ok(Rank {
+    Ok(TestProcess {
         number,
         process,
         output,
@@ -309,16 +314,16 @@ fn output() -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use super::Place;
+    use super::TestRank;
 
     #[test]
     fn a_place_is_five_words() {
-        let place = Place::read("ends::of 2 1 4 /proc/7/fd/3").expect("a place");
+        let place = TestRank::read("ends::of 2 1 4 /proc/7/fd/3").expect("a place");
         assert_eq!((place.test.as_str(), place.call), ("ends::of", 2));
         assert_eq!((place.rank, place.size), (1, 4));
         assert_eq!(place.board, "/proc/7/fd/3");
         for wrong in ["", "ends::of", "a 0 x 1 b", "a 0 1 4 b c"] {
-            assert!(Place::read(wrong).is_none(), "{wrong}");
+            assert!(TestRank::read(wrong).is_none(), "{wrong}");
         }
     }
 }

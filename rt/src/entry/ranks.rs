@@ -15,14 +15,14 @@ use std::{
 };
 
 use super::{
-    failure::Failure,
-    process::{self, Call},
+    failure::RankFailure,
+    process::{self, TestCall},
 };
 use crate::{
     boot::{
         self,
-        inquest::{ENDED_BY_PEER, End, Finding, Inquest},
-        report::{Report, Reporter},
+        inquest::{ENDED_BY_PEER, Inquest, InquestFinding, RankEnd},
+        report::{FailureReport, FailureReporter},
     },
     runtime::{Builder, Runtime},
 };
@@ -39,8 +39,8 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The ranks that one call of a test runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ranks<'a> {
-    pub(super) call: Call<'a>,
+pub(super) struct TestRanks<'a> {
+    pub(super) call: TestCall<'a>,
     pub(super) size: u32,
     /// Time after which the ranks count as hanging.
     pub(super) limit: Duration,
@@ -60,7 +60,7 @@ where
     F: Fn(u32, Builder) + Send + Sync + 'static,
 {
     let number = CALLS.replace(CALLS.get() + 1);
-    if let Some(place) = process::this_place() {
+    if let Some(place) = process::this_test_rank() {
         if place.call == number {
             let (number, builder) = (place.rank, place.join());
             rank(number, builder);
@@ -69,8 +69,8 @@ where
         return;
     }
     let thread = thread::current();
-    let ranks = Ranks {
-        call: Call {
+    let ranks = TestRanks {
+        call: TestCall {
             test: thread.name().unwrap_or_default(),
             number,
         },
@@ -118,9 +118,9 @@ fn limit_of(text: &str) -> Option<Duration> {
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Number of a rank whose thread has ended, and its panic, if it panicked.
-type Ended = (u32, thread::Result<()>);
+type ThreadExit = (u32, thread::Result<()>);
 
-impl Ranks<'_> {
+impl TestRanks<'_> {
     #[track_caller]
     pub(super) fn run_threads<F>(self, rank: F)
     where
@@ -130,7 +130,7 @@ impl Ranks<'_> {
         let (reporting, reports) = mpsc::channel();
         for boot in boot::threads(self.size) {
             let (number, ended, rank) = (boot.rank, ended.clone(), rank.clone());
-            let reporter = Reporter::thread(number, reporting.clone());
+            let reporter = FailureReporter::thread(number, reporting.clone());
             let body = move || {
                 let builder = Runtime::builder().boot(boot).reporter(Some(reporter));
                 let outcome = panic::catch_unwind(AssertUnwindSafe(|| rank(number, builder)));
@@ -145,7 +145,7 @@ impl Ranks<'_> {
         drop(ended);
         match self
             .wait(&ends, &reports)
-            .map(|panic| panic.downcast::<Failure>())
+            .map(|panic| panic.downcast::<RankFailure>())
         {
             None => {}
             Some(Ok(failure)) => panic!("{}", failure.sentence),
@@ -157,29 +157,29 @@ impl Ranks<'_> {
     #[track_caller]
     fn wait(
         &self,
-        ends: &Receiver<Ended>,
-        reports: &Receiver<(u32, Report)>,
+        ends: &Receiver<ThreadExit>,
+        reports: &Receiver<(u32, FailureReport)>,
     ) -> Option<Box<dyn Any + Send>> {
         let mut inquest = Inquest::new(self.size);
         let mut running: Vec<u32> = (0..self.size).collect();
         let mut panics = BTreeMap::new();
         while !running.is_empty() {
             let limit = match inquest.finding() {
-                Finding::Nothing => self.limit,
-                Finding::Cause(_) => break,
+                InquestFinding::Nothing => self.limit,
+                InquestFinding::Cause(_) => break,
                 _ => PATIENCE,
             };
             let Ok((number, outcome)) = ends.recv_timeout(limit) else {
                 break;
             };
             for (rank, report) in reports.try_iter() {
-                let _ = inquest.hear(rank, report); // A report from a thread is always valid.
+                let _ = inquest.handle_report(rank, report); // A report from a thread is always valid.
             }
             running.retain(|&rank| rank != number);
             inquest.end(number, end_of(&outcome));
             panics.extend(outcome.err().map(|panic| (number, panic)));
         }
-        if inquest.finding() != Finding::Nothing {
+        if inquest.finding() != InquestFinding::Nothing {
             let cause = inquest.likeliest();
             return panics
                 .remove(&cause)
@@ -198,14 +198,14 @@ impl Ranks<'_> {
     }
 }
 
-fn end_of(outcome: &thread::Result<()>) -> End {
+fn end_of(outcome: &thread::Result<()>) -> RankEnd {
     let Err(panic) = outcome else {
-        return End::Well;
+        return RankEnd::Well;
     };
-    match panic.downcast_ref::<Failure>() {
-        Some(failure) if failure.by_peer => End::Code(ENDED_BY_PEER),
-        Some(_) => End::Code(1),
-        None => End::Code(101),
+    match panic.downcast_ref::<RankFailure>() {
+        Some(failure) if failure.by_peer => RankEnd::Code(ENDED_BY_PEER),
+        Some(_) => RankEnd::Code(1),
+        None => RankEnd::Code(101),
     }
 }
 

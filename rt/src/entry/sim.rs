@@ -8,7 +8,7 @@ use std::{
 
 use ripstop_fabric::sim::Transport;
 
-use super::Outcome;
+use super::RankOutcome;
 use crate::{
     comm::Comm,
     sim::{SimError, Simulation},
@@ -40,7 +40,7 @@ pub struct SimTest {
 pub fn run_sim<F, Fut>(test: SimTest, rank: F)
 where
     F: Fn(Comm) -> Fut,
-    Fut: Future<Output: Outcome + 'static> + 'static,
+    Fut: Future<Output: RankOutcome + 'static> + 'static,
 {
     let seed = test.seed.unwrap_or_else(|| seed_of(test.name));
     for seed in seeds(seed) {
@@ -68,13 +68,13 @@ where
 pub(super) fn run<F, Fut>(simulation: Simulation, rank: F) -> Result<(), String>
 where
     F: Fn(Comm) -> Fut,
-    Fut: Future<Output: Outcome + 'static> + 'static,
+    Fut: Future<Output: RankOutcome + 'static> + 'static,
 {
     let report = simulation
         .run(rank)
         .map_err(|error: SimError| error.to_string())?;
     for (number, outcome) in report.results.into_iter().enumerate() {
-        if let Some(failure) = outcome.and_then(Outcome::failure) {
+        if let Some(failure) = outcome.and_then(RankOutcome::failure) {
             return Err(format!("rank {number}: {}", failure.sentence));
         }
     }

@@ -11,12 +11,12 @@ use std::{
 use ripstop_fabric::sim::Transport;
 
 use super::{
-    Failure as RankFailure, Outcome,
-    process::{self, Call},
-    ranks::{Ranks, are_processes, limit},
+    RankFailure, RankOutcome,
+    process::{self, TestCall},
+    ranks::{TestRanks, are_processes, limit},
     sim,
 };
-use crate::{boot::report::Report, comm::Comm, runtime::Builder, sim::Simulation};
+use crate::{boot::report::FailureReport, comm::Comm, runtime::Builder, sim::Simulation};
 
 /// Environment variable that runs the ranks of tests on a simulated fabric instead of as threads.
 const SIMULATED: &str = "RIPSTOP_TEST_SIM";
@@ -43,15 +43,15 @@ pub struct TestConfig {
 pub fn run_test<F, Fut>(config: TestConfig, rank: F)
 where
     F: FnOnce(Comm) -> Fut + Clone + Send + 'static,
-    Fut: Future<Output: Outcome + 'static> + 'static,
+    Fut: Future<Output: RankOutcome + 'static> + 'static,
 {
-    if let Some(place) = process::this_place() {
+    if let Some(place) = process::this_test_rank() {
         let run = AssertUnwindSafe(|| run_rank(place.join(), rank));
         return panic::catch_unwind(run).unwrap_or_else(|panic| say(panic));
     }
     let test = config.name.split_once("::");
-    let ranks = Ranks {
-        call: Call {
+    let ranks = TestRanks {
+        call: TestCall {
             test: test.map_or(config.name, |(_, test)| test),
             number: 0,
         },
@@ -80,7 +80,7 @@ fn say(panic: Box<dyn Any + Send>) {
         && let Some(reporter) = process::reporter()
     {
         let why = failure.sentence.clone();
-        reporter.say(Report::GivesUp { why });
+        reporter.send_report(FailureReport::GivesUp { why });
     }
     panic!("{}", failure.sentence);
 }
@@ -91,7 +91,7 @@ fn say(panic: Box<dyn Any + Send>) {
 fn run_simulated<F, Fut>(config: &TestConfig, words: &str, rank: &F)
 where
     F: FnOnce(Comm) -> Fut + Clone,
-    Fut: Future<Output: Outcome + 'static> + 'static,
+    Fut: Future<Output: RankOutcome + 'static> + 'static,
 {
     let size = u32::try_from(config.ranks).expect("a number of ranks below 2^32");
     let mut simulation = Simulation::new(size).seed(sim::seed_of(config.name));
@@ -114,7 +114,7 @@ where
 fn run_rank<F, Fut>(builder: Builder, rank: F)
 where
     F: FnOnce(Comm) -> Fut,
-    Fut: Future<Output: Outcome>,
+    Fut: Future<Output: RankOutcome>,
 {
     let fail = |failure: RankFailure, name: String| -> ! {
         let sentence = format!("{name}{}", failure.sentence);

@@ -24,10 +24,9 @@ where
         "`tokio` and a simulated fabric do not go together, as tokio waits in real time: leave one of them out"
     );
     let threads = Builder::new_multi_thread().enable_all().build();
-    let tokio =
-        Tokio(Some(threads.unwrap_or_else(|error| {
-            panic!("tokio could not start: {error}")
-        })));
+    let tokio = TokioGuard(Some(
+        threads.unwrap_or_else(|error| panic!("tokio could not start: {error}")),
+    ));
     let _inside = tokio.0.as_ref().map(Runtime::enter);
     if shared.settings.progress == ProgressMode::Tokio {
         drop(::tokio::spawn(drive(shared.clone())));
@@ -36,9 +35,9 @@ where
 }
 
 /// Tokio runtime that shuts down when it is dropped.
-struct Tokio(Option<Runtime>);
+struct TokioGuard(Option<Runtime>);
 
-impl Drop for Tokio {
+impl Drop for TokioGuard {
     /// Does not wait for tokio's tasks if the rank panics, because its peers wait for its end.
     fn drop(&mut self) {
         if let Some(tokio) = self.0.take_if(|_| thread::panicking()) {

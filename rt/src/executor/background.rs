@@ -15,32 +15,32 @@ use std::{
 };
 
 use super::{poll_proceed, without_turns};
-use crate::shared::contain;
+use crate::shared::contain_panic;
 
 /// A future that starts when it is made, and proceeds in the background.
 ///
 /// Dropping it does not stop it; its result is then dropped as soon as it is available.
 #[must_use = "await it, or drop it to let it go on by itself"]
-pub struct Course<T: Send + 'static> {
-    state: Arc<State<T>>,
+pub struct BackgroundFuture<T: Send + 'static> {
+    state: Arc<BackgroundState<T>>,
 }
 
-struct State<T>(Mutex<Stage<T>>);
+struct BackgroundState<T>(Mutex<BackgroundStage<T>>);
 
-enum Stage<T> {
+enum BackgroundStage<T> {
     UnderWay {
         /// The rest of the work; `None` while a thread polls it.
-        rest: Option<Rest<T>>,
+        rest: Option<RemainingFuture<T>>,
         /// True if it was woken and no thread has polled it since.
         woken: bool,
-        reader: Reader,
+        reader: ResultReader,
     },
     /// The result. A panic is passed to the task that awaits it.
     Over(thread::Result<T>),
     Taken,
 }
 
-enum Reader {
+enum ResultReader {
     /// No task has awaited the course yet.
     None,
     Waits(Waker),
@@ -48,22 +48,22 @@ enum Reader {
     Gone,
 }
 
-type Rest<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type RemainingFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What remains to be done after a poll, without the lock, because wakers and results may run application code.
-enum After<T> {
+enum PollFollowUp<T> {
     Nothing,
     Wake(Waker),
     Drop(thread::Result<T>),
 }
 
-impl<T: Send + 'static> Course<T> {
+impl<T: Send + 'static> BackgroundFuture<T> {
     /// Starts a course. Whatever it waits for keeps it alive from now on.
     pub fn new(rest: impl Future<Output = T> + Send + 'static) -> Self {
-        let state = Arc::new(State(Mutex::new(Stage::UnderWay {
+        let state = Arc::new(BackgroundState(Mutex::new(BackgroundStage::UnderWay {
             rest: Some(Box::pin(rest)),
             woken: false,
-            reader: Reader::None,
+            reader: ResultReader::None,
         })));
         state.wake_by_ref();
         Self { state }
@@ -72,32 +72,34 @@ impl<T: Send + 'static> Course<T> {
     /// Returns true if awaiting it would not wait.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        !matches!(*self.state.lock(), Stage::UnderWay { .. })
+        !matches!(*self.state.lock(), BackgroundStage::UnderWay { .. })
     }
 }
 
-impl<T: Send + 'static> Drop for Course<T> {
+impl<T: Send + 'static> Drop for BackgroundFuture<T> {
     fn drop(&mut self) {
         let mut stage = self.state.lock();
         let left = match &mut *stage {
-            Stage::UnderWay { reader, .. } => Err(mem::replace(reader, Reader::Gone)),
-            over => Ok(mem::replace(over, Stage::Taken)),
+            BackgroundStage::UnderWay { reader, .. } => {
+                Err(mem::replace(reader, ResultReader::Gone))
+            }
+            over => Ok(mem::replace(over, BackgroundStage::Taken)),
         };
         drop(stage);
         drop(left); // without the lock, because this may drop a task or a communicator
     }
 }
 
-impl<T: Send + 'static> Future for Course<T> {
+impl<T: Send + 'static> Future for BackgroundFuture<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         ready!(poll_proceed(cx));
         let mut stage = ready!(self.state.poll_over(cx.waker()));
-        let taken = mem::replace(&mut *stage, Stage::Taken);
+        let taken = mem::replace(&mut *stage, BackgroundStage::Taken);
         drop(stage);
         match taken {
-            Stage::Over(outcome) => {
+            BackgroundStage::Over(outcome) => {
                 Poll::Ready(outcome.unwrap_or_else(|panic| resume_unwind(panic)))
             }
             _ => panic!("an operation was polled after it had completed"),
@@ -105,11 +107,11 @@ impl<T: Send + 'static> Future for Course<T> {
     }
 }
 
-impl<T> State<T> {
-    fn poll_over(&self, waker: &Waker) -> Poll<MutexGuard<'_, Stage<T>>> {
-        let next = Reader::Waits(waker.clone());
+impl<T> BackgroundState<T> {
+    fn poll_over(&self, waker: &Waker) -> Poll<MutexGuard<'_, BackgroundStage<T>>> {
+        let next = ResultReader::Waits(waker.clone());
         let mut stage = self.lock();
-        let Stage::UnderWay { reader, .. } = &mut *stage else {
+        let BackgroundStage::UnderWay { reader, .. } = &mut *stage else {
             drop(next);
             return Poll::Ready(stage);
         };
@@ -119,12 +121,12 @@ impl<T> State<T> {
         Poll::Pending
     }
 
-    fn lock(&self) -> MutexGuard<'_, Stage<T>> {
+    fn lock(&self) -> MutexGuard<'_, BackgroundStage<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T: Send + 'static> Wake for State<T> {
+impl<T: Send + 'static> Wake for BackgroundState<T> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -137,14 +139,14 @@ impl<T: Send + 'static> Wake for State<T> {
 }
 
 /// A course of any type.
-trait GoOn {
-    fn go_on(self: Arc<Self>);
+trait ErasedBackground {
+    fn resume(self: Arc<Self>);
 }
 
-impl<T: Send + 'static> GoOn for State<T> {
+impl<T: Send + 'static> ErasedBackground for BackgroundState<T> {
     /// Polls the course, without the lock. Only one thread does so at a time. If a thread wakes it meanwhile, even the
     /// same thread, it only sets a flag.
-    fn go_on(self: Arc<Self>) {
+    fn resume(self: Arc<Self>) {
         loop {
             let taken = self.lock().take_up();
             let Some(mut rest) = taken else { return };
@@ -153,11 +155,11 @@ impl<T: Send + 'static> GoOn for State<T> {
             let poll = || without_turns(|| rest.as_mut().poll(&mut cx));
             let polled = catch_unwind(AssertUnwindSafe(poll));
             let (over, after) = self.lock().lay_down(rest, polled);
-            contain(|| drop(over));
+            contain_panic(|| drop(over));
             match after {
-                After::Nothing => {}
-                After::Wake(reader) => contain(|| reader.wake()),
-                After::Drop(outcome) => contain(|| drop(outcome)),
+                PollFollowUp::Nothing => {}
+                PollFollowUp::Wake(reader) => contain_panic(|| reader.wake()),
+                PollFollowUp::Drop(outcome) => contain_panic(|| drop(outcome)),
             }
         }
     }
@@ -165,12 +167,12 @@ impl<T: Send + 'static> GoOn for State<T> {
 
 thread_local! {
     /// Courses woken while this thread polls another one; `None` while it polls none.
-    static LATER: RefCell<Option<VecDeque<Arc<dyn GoOn>>>> = const { RefCell::new(None) };
+    static LATER: RefCell<Option<VecDeque<Arc<dyn ErasedBackground>>>> = const { RefCell::new(None) };
 }
 
 /// Polls a course on this thread: immediately, or after the course that this thread is already polling. Otherwise a
 /// chain of thousands of courses that complete each other would need as many stack frames.
-fn run(course: Arc<dyn GoOn>) {
+fn run(course: Arc<dyn ErasedBackground>) {
     let first = LATER.try_with(|later| match &mut *later.borrow_mut() {
         Some(later) => {
             later.push_back(Arc::clone(&course));
@@ -184,18 +186,18 @@ fn run(course: Arc<dyn GoOn>) {
     match first {
         Ok(false) => return,
         Ok(true) => {}
-        Err(_) => return course.go_on(), // the thread is ending, so it cannot keep the course for later
+        Err(_) => return course.resume(), // the thread is ending, so it cannot keep the course for later
     }
     let mut next = Some(course);
     while let Some(course) = next {
-        course.go_on();
+        course.resume();
         next = take_later();
     }
 }
 
 /// Returns the next course that was woken meanwhile. If there is none, records that this thread polls no course any
 /// more.
-fn take_later() -> Option<Arc<dyn GoOn>> {
+fn take_later() -> Option<Arc<dyn ErasedBackground>> {
     let taken = LATER.try_with(|later| {
         let mut later = later.borrow_mut();
         let next = later.as_mut().and_then(VecDeque::pop_front);
@@ -207,7 +209,7 @@ fn take_later() -> Option<Arc<dyn GoOn>> {
     taken.ok().flatten()
 }
 
-impl<T> Stage<T> {
+impl<T> BackgroundStage<T> {
     fn wake(&mut self) {
         if let Self::UnderWay { woken, .. } = self {
             *woken = true;
@@ -215,7 +217,7 @@ impl<T> Stage<T> {
     }
 
     /// Takes the rest of the work, if the course was woken and no other thread polls it.
-    fn take_up(&mut self) -> Option<Rest<T>> {
+    fn take_up(&mut self) -> Option<RemainingFuture<T>> {
         match self {
             Self::UnderWay { rest, woken, .. } if *woken => {
                 let rest = rest.take()?;
@@ -230,35 +232,35 @@ impl<T> Stage<T> {
     /// done.
     fn lay_down(
         &mut self,
-        left: Rest<T>,
+        left: RemainingFuture<T>,
         polled: thread::Result<Poll<T>>,
-    ) -> (Option<Rest<T>>, After<T>) {
+    ) -> (Option<RemainingFuture<T>>, PollFollowUp<T>) {
         let Self::UnderWay { rest, reader, .. } = self else {
-            return (Some(left), After::Nothing);
+            return (Some(left), PollFollowUp::Nothing);
         };
         let outcome = match polled {
             Ok(Poll::Pending) => {
                 *rest = Some(left);
-                return (None, After::Nothing);
+                return (None, PollFollowUp::Nothing);
             }
             Ok(Poll::Ready(outcome)) => Ok(outcome),
             Err(panic) => Err(panic),
         };
-        let reader = mem::replace(reader, Reader::None);
-        if matches!(reader, Reader::Gone) {
+        let reader = mem::replace(reader, ResultReader::None);
+        if matches!(reader, ResultReader::Gone) {
             *self = Self::Taken;
-            return (Some(left), After::Drop(outcome));
+            return (Some(left), PollFollowUp::Drop(outcome));
         }
         *self = Self::Over(outcome);
         let after = match reader {
-            Reader::Waits(waker) => After::Wake(waker),
-            _ => After::Nothing,
+            ResultReader::Waits(waker) => PollFollowUp::Wake(waker),
+            _ => PollFollowUp::Nothing,
         };
         (Some(left), after)
     }
 }
 
-impl<T: Send + 'static> fmt::Debug for Course<T> {
+impl<T: Send + 'static> fmt::Debug for BackgroundFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Course").finish_non_exhaustive()
     }
@@ -280,7 +282,7 @@ mod tests {
         thread,
     };
 
-    use super::Course;
+    use super::BackgroundFuture;
 
     /// Counts how often it is woken.
     #[derive(Default)]
@@ -292,14 +294,14 @@ mod tests {
         }
     }
 
-    fn poll<T: Send + 'static>(course: Course<T>) -> Poll<T> {
+    fn poll<T: Send + 'static>(course: BackgroundFuture<T>) -> Poll<T> {
         pin!(course).poll(&mut Context::from_waker(Waker::noop()))
     }
 
     #[test]
     fn what_is_woken_in_the_middle_of_a_poll_is_polled_again() {
         let mut left = 3;
-        let course = Course::new(poll_fn(move |cx| {
+        let course = BackgroundFuture::new(poll_fn(move |cx| {
             if left == 0 {
                 return Poll::Ready(7);
             }
@@ -316,7 +318,7 @@ mod tests {
     fn it_goes_on_on_the_thread_that_wakes_it_and_wakes_the_task_that_awaits_it_last() {
         let (waker, wakers) = mpsc::channel();
         let here = thread::current().id();
-        let course = Course::new(poll_fn(move |cx| {
+        let course = BackgroundFuture::new(poll_fn(move |cx| {
             if thread::current().id() != here {
                 return Poll::Ready(7);
             }
@@ -339,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_panic_on_its_way_goes_to_the_task_that_awaits_it() {
-        let course = Course::new(async { panic!("the test's") });
+        let course = BackgroundFuture::new(async { panic!("the test's") });
         assert!(course.is_done());
         let polled = || poll::<()>(course);
         let panic = catch_unwind(AssertUnwindSafe(polled)).unwrap_err();
@@ -350,7 +352,7 @@ mod tests {
     fn what_is_dropped_before_its_end_is_dropped_with_its_last_waker() {
         let kept = Arc::new(());
         let held = Arc::clone(&kept);
-        drop(Course::new(async move {
+        drop(BackgroundFuture::new(async move {
             let _held = held;
             pending::<()>().await;
         }));
@@ -358,11 +360,11 @@ mod tests {
     }
 
     /// Returns a course that waits until [`open`] is called, and its waker.
-    fn gated<T: Send + 'static>(value: T) -> (Course<T>, Waker) {
+    fn gated<T: Send + 'static>(value: T) -> (BackgroundFuture<T>, Waker) {
         let (waker, wakers) = mpsc::channel();
         let mut value = Some(value);
         let mut first = true;
-        let course = Course::new(poll_fn(move |cx| {
+        let course = BackgroundFuture::new(poll_fn(move |cx| {
             if std::mem::take(&mut first) {
                 waker.send(cx.waker().clone()).unwrap();
                 return Poll::Pending;
@@ -399,7 +401,7 @@ mod tests {
             let told = next.take();
             let (waker, wakers) = mpsc::channel();
             let mut first = true;
-            all.push(Course::new(poll_fn(move |cx| {
+            all.push(BackgroundFuture::new(poll_fn(move |cx| {
                 if std::mem::take(&mut first) {
                     waker.send(cx.waker().clone()).unwrap();
                     return Poll::Pending;
@@ -410,7 +412,7 @@ mod tests {
             next = wakers.recv().ok();
         }
         next.take().expect("the last").wake();
-        assert!(all.iter().all(Course::is_done));
+        assert!(all.iter().all(BackgroundFuture::is_done));
     }
 
     #[test]
@@ -419,7 +421,7 @@ mod tests {
         let counted = Arc::clone(&polls);
         let (waker, wakers) = mpsc::channel();
         let mut first = true;
-        let course = Course::new(poll_fn(move |cx| {
+        let course = BackgroundFuture::new(poll_fn(move |cx| {
             if std::mem::take(&mut first) {
                 waker.send(cx.waker().clone()).unwrap();
             }

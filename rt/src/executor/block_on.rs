@@ -14,13 +14,13 @@ use super::{Parker, budget};
 use crate::{
     comm::handle_cache,
     engine::Engine,
-    reactor::{Cooldown, Rest},
-    shared::{Counted, Seat, Shared},
+    reactor::{Cooldown, CooldownAction},
+    shared::{RuntimeShared, SeatOutcome, TurnMakerGuard},
 };
 
 /// Polls the future whenever it is woken. Meanwhile runs tasks, makes turns, and sleeps when there is nothing to do.
-pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
-    let _driving = Driving::start(shared);
+pub(crate) fn block_on<F: Future>(shared: &Arc<RuntimeShared>, future: F) -> F::Output {
+    let _driving = DrivingGuard::start(shared);
     let parker = Arc::new(Parker::new(shared.new_notifier()));
     let waker = Waker::from(Arc::clone(&parker));
     let mut context = Context::from_waker(&waker);
@@ -43,7 +43,7 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output 
 }
 
 /// Makes turns until the closing engine has completed every send.
-pub(crate) fn drain(shared: &Arc<Shared>) {
+pub(crate) fn drain(shared: &Arc<RuntimeShared>) {
     let parker = Arc::new(Parker::new(shared.new_notifier()));
     let mut cooldown = Cooldown::new(shared.wake_cost());
     parker.take();
@@ -53,7 +53,7 @@ pub(crate) fn drain(shared: &Arc<Shared>) {
 }
 
 /// Makes one turn, and rests if the turn had no events.
-fn step(shared: &Shared, parker: &Arc<Parker>, cooldown: &mut Cooldown) {
+fn step(shared: &RuntimeShared, parker: &Arc<Parker>, cooldown: &mut Cooldown) {
     let Some(events) = shared.turn() else {
         run_tasks(shared);
         return sleep(shared, parker);
@@ -64,23 +64,23 @@ fn step(shared: &Shared, parker: &Arc<Parker>, cooldown: &mut Cooldown) {
         return;
     }
     match cooldown.after_empty(shared.is_crowded(), || shared.clock.now()) {
-        Rest::Spin => hint::spin_loop(),
-        Rest::Yield => thread::yield_now(),
-        Rest::Park => sleep(shared, parker),
+        CooldownAction::Spin => hint::spin_loop(),
+        CooldownAction::Yield => thread::yield_now(),
+        CooldownAction::Park => sleep(shared, parker),
     }
 }
 
-fn sleep(shared: &Shared, parker: &Arc<Parker>) {
-    shared.look_around();
+fn sleep(shared: &RuntimeShared, parker: &Arc<Parker>) {
+    shared.publish_processor();
     shared.warn_of_tokio();
-    if shared.sleep_in_seat(parker) == Seat::Taken {
+    if shared.sleep_in_seat(parker) == SeatOutcome::Taken {
         shared.park(parker);
     }
 }
 
 /// Runs the tasks that are ready now, but not those that become ready meanwhile. A task may yield forever while it waits for
 /// something that only a turn brings.
-pub(crate) fn run_tasks(shared: &Shared) {
+pub(crate) fn run_tasks(shared: &RuntimeShared) {
     for _ in 0..shared.ready_tasks() {
         let Some(task) = shared.next_task() else {
             return;
@@ -93,46 +93,46 @@ pub(crate) fn run_tasks(shared: &Shared) {
 
 thread_local! {
     /// Runtime that this thread drives, [`STILL`], or null.
-    static DRIVEN: Cell<*const Shared> = const { Cell::new(ptr::null()) };
+    static DRIVEN: Cell<*const RuntimeShared> = const { Cell::new(ptr::null()) };
 }
 
 /// Marks a thread that is in the middle of a turn, or in other work that must not make turns. Used in place of a runtime.
-const STILL: *const Shared = ptr::without_provenance(1);
+const STILL: *const RuntimeShared = ptr::without_provenance(1);
 
 /// Returns true if the calling thread must not make turns of any runtime.
-pub(crate) fn is_still() -> bool {
+pub(crate) fn is_progress_paused() -> bool {
     DRIVEN.get() == STILL
 }
 
 /// Returns true if the calling thread is in `block_on` of this runtime.
 #[inline]
-pub(crate) fn drives(shared: &Shared) -> bool {
+pub(crate) fn drives(shared: &RuntimeShared) -> bool {
     ptr::eq(DRIVEN.get(), shared)
 }
 
 /// Runs `work` while this thread makes no turns, whatever `work` calls. In the middle of a turn, further turns would nest.
 pub(crate) fn without_turns<T>(work: impl FnOnce() -> T) -> T {
-    let _still = Still(DRIVEN.replace(STILL));
+    let _still = ProgressPause(DRIVEN.replace(STILL));
     work()
 }
 
 /// While it exists, this thread makes no turns. Its drop restores the runtime that the thread drove before.
-struct Still(*const Shared);
+struct ProgressPause(*const RuntimeShared);
 
-impl Drop for Still {
+impl Drop for ProgressPause {
     fn drop(&mut self) {
         DRIVEN.set(self.0);
     }
 }
 
 /// While it exists, this thread drives a runtime. Its drop restores the runtime that the thread drove before.
-struct Driving<'a> {
-    before: *const Shared,
-    _counted: Counted<'a>,
+struct DrivingGuard<'a> {
+    before: *const RuntimeShared,
+    _counted: TurnMakerGuard<'a>,
 }
 
-impl<'a> Driving<'a> {
-    fn start(shared: &'a Shared) -> Self {
+impl<'a> DrivingGuard<'a> {
+    fn start(shared: &'a RuntimeShared) -> Self {
         Self {
             before: DRIVEN.replace(shared),
             _counted: shared.drivers.thread(),
@@ -140,9 +140,9 @@ impl<'a> Driving<'a> {
     }
 }
 
-impl Drop for Driving<'_> {
+impl Drop for DrivingGuard<'_> {
     fn drop(&mut self) {
         DRIVEN.set(self.before);
-        handle_cache::end();
+        handle_cache::clear_all();
     }
 }

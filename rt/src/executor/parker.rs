@@ -22,7 +22,7 @@ pub(crate) struct Parker<B = Notifier> {
 }
 
 /// Ends a sleep in the seat, or the next one if there is none.
-pub(crate) trait Bell {
+pub(crate) trait SeatDoorbell {
     fn ring(&self);
 }
 
@@ -74,7 +74,7 @@ impl<B> Parker<B> {
     }
 }
 
-impl<B: Bell> Wake for Parker<B> {
+impl<B: SeatDoorbell> Wake for Parker<B> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -91,7 +91,7 @@ impl<B: Bell> Wake for Parker<B> {
     }
 }
 
-impl Bell for Notifier {
+impl SeatDoorbell for Notifier {
     fn ring(&self) {
         self.notify();
     }

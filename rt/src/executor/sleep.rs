@@ -9,26 +9,26 @@ use std::{
 };
 
 use super::{drives, poll_proceed};
-use crate::{engine::Sleeper, shared::Shared};
+use crate::{engine::SleeperId, shared::RuntimeShared};
 
 /// Returns a future that completes after `duration`.
-pub(crate) fn sleep(shared: &Arc<Shared>, duration: Duration) -> Sleep {
+pub(crate) fn sleep(shared: &Arc<RuntimeShared>, duration: Duration) -> SleepFuture {
     let deadline = shared.clock.now() + duration;
     let sleeper = shared.with(|engine| engine.core.fall_asleep(deadline));
-    shared.nudge();
-    Sleep {
+    shared.wake_seat_sleeper();
+    SleepFuture {
         shared: Arc::clone(shared),
         sleeper,
     }
 }
 
 /// Future made by [`sleep`].
-pub(crate) struct Sleep {
-    shared: Arc<Shared>,
-    sleeper: Sleeper,
+pub(crate) struct SleepFuture {
+    shared: Arc<RuntimeShared>,
+    sleeper: SleeperId,
 }
 
-impl Future for Sleep {
+impl Future for SleepFuture {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -36,20 +36,20 @@ impl Future for Sleep {
         let shared = &self.shared;
         let polled = shared.with(|engine| engine.core.poll_sleeper(self.sleeper, cx.waker()));
         if polled.is_pending() && !drives(shared) {
-            shared.wait_elsewhere();
+            shared.record_foreign_pending();
         }
         polled
     }
 }
 
-impl Drop for Sleep {
+impl Drop for SleepFuture {
     fn drop(&mut self) {
         self.shared
             .with(|engine| engine.core.wake_sleeper(self.sleeper));
     }
 }
 
-impl fmt::Debug for Sleep {
+impl fmt::Debug for SleepFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Sleep")
     }

@@ -11,12 +11,12 @@ use std::{
 
 use super::{drives, poll_proceed};
 use crate::{
-    shared::{Shared, contain},
+    shared::{RuntimeShared, contain_panic},
     sync::{AtomicU8, Mutex, lock},
 };
 
 /// A future that runs on the threads that drive the runtime.
-pub(crate) struct Task<Q = Shared> {
+pub(crate) struct RuntimeTask<Q = RuntimeShared> {
     queue: Weak<Q>,
     /// Scheduling state: one of the constants below.
     state: AtomicU8,
@@ -24,8 +24,8 @@ pub(crate) struct Task<Q = Shared> {
 }
 
 /// Queue of the tasks that are ready to run.
-pub(crate) trait Queue: Sized {
-    fn schedule(&self, task: Arc<Task<Self>>);
+pub(crate) trait TaskQueue: Sized {
+    fn schedule(&self, task: Arc<RuntimeTask<Self>>);
 }
 
 /// The task waits for a wake-up.
@@ -43,11 +43,11 @@ const AGAIN: u8 = 3;
 /// Awaiting it panics if the task panicked, with the same payload, or if the runtime ended before the task did.
 #[must_use = "await it, or drop it to let the task run by itself"]
 pub struct JoinHandle<T> {
-    outcome: Arc<Mutex<Outcome<T>>>,
-    runtime: Weak<Shared>,
+    outcome: Arc<Mutex<TaskOutcome<T>>>,
+    runtime: Weak<RuntimeShared>,
 }
 
-struct Outcome<T> {
+struct TaskOutcome<T> {
     value: Option<thread::Result<T>>,
     waker: Option<Waker>,
     /// True once the task has ended, with a value or without.
@@ -55,16 +55,16 @@ struct Outcome<T> {
 }
 
 /// Creates a task that is ready to run.
-pub(crate) fn spawn<F>(shared: &Arc<Shared>, future: F) -> JoinHandle<F::Output>
+pub(crate) fn spawn<F>(shared: &Arc<RuntimeShared>, future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    let outcome = Arc::new(Mutex::new(Outcome {
+    let outcome = Arc::new(Mutex::new(TaskOutcome {
         value: None,
         waker: None,
         over: false,
     }));
-    let report = Report {
+    let report = OutcomeFuture {
         outcome: Arc::clone(&outcome),
         future: Box::pin(future),
     };
@@ -75,18 +75,18 @@ where
     }
 }
 
-pub(super) fn start<Q: Queue + Send + Sync + 'static>(
+pub(super) fn start<Q: TaskQueue + Send + Sync + 'static>(
     queue: &Arc<Q>,
     future: impl Future<Output = ()> + Send + 'static,
 ) {
-    queue.schedule(Arc::new(Task {
+    queue.schedule(Arc::new(RuntimeTask {
         queue: Arc::downgrade(queue),
         state: AtomicU8::new(QUEUED),
         future: Mutex::new(Some(Box::pin(future))),
     }));
 }
 
-impl<Q: Queue + Send + Sync + 'static> Task<Q> {
+impl<Q: TaskQueue + Send + Sync + 'static> RuntimeTask<Q> {
     /// Polls the task once, and queues it again if it was woken meanwhile.
     pub(crate) fn run(self: Arc<Self>) {
         // A swap, not a store, here and wherever the state changes: it must synchronize with the writes before every
@@ -103,7 +103,7 @@ impl<Q: Queue + Send + Sync + 'static> Task<Q> {
         let over = future.take_if(|_| done);
         drop(future);
         if done {
-            return contain(|| drop(over));
+            return contain_panic(|| drop(over));
         }
         if self
             .state
@@ -118,7 +118,7 @@ impl<Q: Queue + Send + Sync + 'static> Task<Q> {
     /// Drops the future of a task that will never run again.
     pub(crate) fn abandon(&self) {
         let future = lock(&self.future).take();
-        contain(|| drop(future));
+        contain_panic(|| drop(future));
     }
 
     fn enqueue(self: &Arc<Self>) {
@@ -128,7 +128,7 @@ impl<Q: Queue + Send + Sync + 'static> Task<Q> {
     }
 }
 
-impl<Q: Queue + Send + Sync + 'static> Wake for Task<Q> {
+impl<Q: TaskQueue + Send + Sync + 'static> Wake for RuntimeTask<Q> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -154,12 +154,12 @@ impl<Q: Queue + Send + Sync + 'static> Wake for Task<Q> {
 }
 
 /// The task's future, which stores its outcome, or its panic, in the handle.
-struct Report<F: Future> {
-    outcome: Arc<Mutex<Outcome<F::Output>>>,
+struct OutcomeFuture<F: Future> {
+    outcome: Arc<Mutex<TaskOutcome<F::Output>>>,
     future: Pin<Box<F>>,
 }
 
-impl<F: Future> Future for Report<F> {
+impl<F: Future> Future for OutcomeFuture<F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -175,7 +175,7 @@ impl<F: Future> Future for Report<F> {
 }
 
 /// Notifies the task that awaits the outcome, also if this task is dropped with its runtime.
-impl<F: Future> Drop for Report<F> {
+impl<F: Future> Drop for OutcomeFuture<F> {
     fn drop(&mut self) {
         let mut outcome = lock(&self.outcome);
         outcome.over = true;
@@ -195,7 +195,7 @@ impl<T> Future for JoinHandle<T> {
         let polled = self.poll_outcome(cx);
         if polled.is_pending()
             && let Some(shared) = self.runtime.upgrade().filter(|shared| !drives(shared))
-            && shared.run_elsewhere(cx.waker())
+            && shared.run_tasks_foreign(cx.waker())
         {
             return self.poll_outcome(cx);
         }
@@ -215,7 +215,7 @@ impl<T> JoinHandle<T> {
                 // This may be the waker of another task, and the last handle of that task.
                 let before = outcome.waker.replace(waker);
                 drop(outcome);
-                contain(|| drop(before));
+                contain_panic(|| drop(before));
                 Poll::Pending
             }
         }

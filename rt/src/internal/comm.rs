@@ -6,8 +6,10 @@ use crate::{
     Choices, Comm, Settings,
     buffer::{RecvBuf, SendBuf},
     error::Result,
-    executor::Course,
-    offload::{Builder, Collective, Lens, ProgramOp, Signature, Turn},
+    executor::BackgroundFuture,
+    offload::{
+        BufferLens, CollectivePlace, CollectiveSignature, CollectiveSpec, ProgramBuilder, ProgramOp,
+    },
 };
 
 /// Methods of [`Comm`] for Ripstop's own crates.
@@ -36,17 +38,21 @@ pub trait CommInternals {
     fn attached<T: Any + Default + Send + Sync>(&self) -> &T;
 
     /// Records the text of a collective signature. Errors show the text if ranks call different collectives.
-    fn name_signature(&self, signature: Signature, words: impl FnOnce() -> String);
+    fn name_signature(&self, signature: CollectiveSignature, words: impl FnOnce() -> String);
 
     /// Makes a [`dup`](Comm::dup) that succeeds only if all ranks pass the same signature.
     #[track_caller]
-    fn dup_as(&self, name: &'static str, signature: Signature) -> Course<Result<Comm>>;
+    fn dup_as(
+        &self,
+        name: &'static str,
+        signature: CollectiveSignature,
+    ) -> BackgroundFuture<Result<Comm>>;
 
     /// Reserves a position in the order of this communicator's collectives, for a collective that begins later.
     ///
     /// The caller must begin a collective in it, because the other ranks wait for that collective.
     #[track_caller]
-    fn reserve_collective(&self) -> Turn;
+    fn reserve_collective(&self) -> CollectivePlace;
 
     /// Like [`reserve_collective`](Self::reserve_collective), for a collective that may begin late, after collectives with
     /// later positions.
@@ -54,7 +60,7 @@ pub trait CommInternals {
     /// It uses no adapter task lists. These tell collectives apart only by the order in which they begin, so a late one would
     /// take messages of another collective. A runtime that is being closed waits for it.
     #[track_caller]
-    fn promise_collective(&self) -> Turn;
+    fn promise_collective(&self) -> CollectivePlace;
 
     /// Runs a program as the next collective of this communicator. All ranks must begin collectives in the same order.
     ///
@@ -76,7 +82,7 @@ pub trait CommInternals {
     #[track_caller]
     fn run_program<I: SendBuf, O: RecvBuf>(
         &self,
-        collective: Collective,
+        collective: CollectiveSpec,
         input: I,
         output: O,
     ) -> ProgramOp<I, O>;
@@ -84,8 +90,8 @@ pub trait CommInternals {
     /// Like [`run_program`](Self::run_program), in a position reserved earlier.
     fn run_program_in<I: SendBuf, O: RecvBuf>(
         &self,
-        turn: Turn,
-        collective: Collective,
+        turn: CollectivePlace,
+        collective: CollectiveSpec,
         input: I,
         output: O,
     ) -> ProgramOp<I, O>;
@@ -94,7 +100,7 @@ pub trait CommInternals {
     /// `sentence` here, and `Aborted` on the other ranks.
     fn refuse_program<I: SendBuf, O: RecvBuf>(
         &self,
-        turn: Turn,
+        turn: CollectivePlace,
         name: &'static str,
         sentence: String,
         input: I,
@@ -105,7 +111,10 @@ pub trait CommInternals {
 impl CommInternals for Comm {
     fn per_node(&self) -> usize {
         let nodes = self.shared().place.per_node;
-        nodes.map_or_else(|| self.size(), |per_node| self.group().in_a_row(per_node))
+        nodes.map_or_else(
+            || self.size(),
+            |per_node| self.group().consecutive_per_node(per_node),
+        )
     }
 
     fn settings(&self) -> &Settings {
@@ -123,31 +132,35 @@ impl CommInternals for Comm {
     }
 
     #[cold]
-    fn name_signature(&self, signature: Signature, words: impl FnOnce() -> String) {
+    fn name_signature(&self, signature: CollectiveSignature, words: impl FnOnce() -> String) {
         let sig = signature.0.0;
         self.shared()
             .with(|engine| engine.core.name_signature(sig, words));
     }
 
     #[track_caller]
-    fn dup_as(&self, name: &'static str, signature: Signature) -> Course<Result<Comm>> {
+    fn dup_as(
+        &self,
+        name: &'static str,
+        signature: CollectiveSignature,
+    ) -> BackgroundFuture<Result<Comm>> {
         self.start_dup(name, signature)
     }
 
     #[track_caller]
-    fn reserve_collective(&self) -> Turn {
-        Turn::reserve(self)
+    fn reserve_collective(&self) -> CollectivePlace {
+        CollectivePlace::reserve(self)
     }
 
     #[track_caller]
-    fn promise_collective(&self) -> Turn {
-        Turn::promise(self)
+    fn promise_collective(&self) -> CollectivePlace {
+        CollectivePlace::promise(self)
     }
 
     #[track_caller]
     fn run_program<I: SendBuf, O: RecvBuf>(
         &self,
-        collective: Collective,
+        collective: CollectiveSpec,
         input: I,
         output: O,
     ) -> ProgramOp<I, O> {
@@ -157,8 +170,8 @@ impl CommInternals for Comm {
     #[inline(always)]
     fn run_program_in<I: SendBuf, O: RecvBuf>(
         &self,
-        turn: Turn,
-        collective: Collective,
+        turn: CollectivePlace,
+        collective: CollectiveSpec,
         input: I,
         output: O,
     ) -> ProgramOp<I, O> {
@@ -168,16 +181,16 @@ impl CommInternals for Comm {
     #[cold]
     fn refuse_program<I: SendBuf, O: RecvBuf>(
         &self,
-        turn: Turn,
+        turn: CollectivePlace,
         name: &'static str,
         sentence: String,
         input: I,
         output: O,
     ) -> ProgramOp<I, O> {
-        let collective = Collective {
+        let collective = CollectiveSpec {
             name,
-            signature: Signature::of(name),
-            program: Builder::new::<u8>(self.size(), Lens::default())
+            signature: CollectiveSignature::of(name),
+            program: ProgramBuilder::new::<u8>(self.size(), BufferLens::default())
                 .finish()
                 .into(),
             reducer: None,

@@ -15,31 +15,33 @@ pub use crate::{
 
 /// Which rank of a job failed first, for launchers.
 pub mod inquest {
-    pub use crate::boot::inquest::{ENDED_BY_PEER, End, Finding, Inquest};
+    pub use crate::boot::inquest::{ENDED_BY_PEER, Inquest, InquestFinding, RankEnd};
 }
 
 /// The lock of the engine, also for programs that collectives keep.
 pub mod lock {
-    pub use crate::lock::{Guard, Lock};
+    pub use crate::lock::{SpinGuard, SpinLock};
 }
 
 /// Collectives as programs that the engine or an adapter runs.
 pub mod offload {
     pub use crate::offload::{
-        Action, Buffer, Builder, Collective, Course, LOOKAHEAD, LOOKAHEAD_MIN, Lens, Loaded,
-        Misfit, Program, ProgramOp, Reducer, Side, Signature, Span, StepId, Turn, poll_proceed,
+        BackgroundFuture, BufferLens, BufferSpan, CollectivePlace, CollectiveProgram,
+        CollectiveSignature, CollectiveSpec, ErasedReducer, LOOKAHEAD, LOOKAHEAD_MIN,
+        LoadedProgram, OperandSide, ProgramBuffer, ProgramBuilder, ProgramOp, ProgramStepId,
+        StepAction, StepError, poll_proceed,
     };
 }
 
 /// The ends of windows, and operations on them.
 pub mod onesided {
     pub use crate::onesided::{
-        Combine, Come, Element, Fetching, Locking, Overlap, Piece, Port, RemoteOp, Starting,
-        Target, Visit, proceed,
+        AccessEpoch, Combine, Element, FenceArrival, Fetching, Overlap, PassiveLocks, PendingStart,
+        Piece, RemoteOp, WindowEnd, WindowTarget, proceed,
     };
 }
 
 /// Reports of a rank about failures, for launchers.
 pub mod report {
-    pub use crate::boot::report::{Leaving, Report, Reporter};
+    pub use crate::boot::report::{FailureReport, FailureReporter, PeerDeparture};
 }

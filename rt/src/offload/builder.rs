@@ -3,32 +3,33 @@
 use std::{collections::BTreeMap, fmt};
 
 use super::{
-    Action, Buffer, Elem, LOOKAHEAD, LOOKAHEAD_MIN, Lens, Program, Quick, Span, Step, StepId, lower,
+    BufferLens, BufferSpan, CollectiveProgram, ElemLayout, LOOKAHEAD, LOOKAHEAD_MIN, ProgramBuffer,
+    ProgramStep, ProgramStepId, SingleRound, StepAction, lower,
 };
 use crate::buffer::Wire;
 
-/// Builds a [`Program`] from actions in the order of a plan.
+/// Builds a [`CollectiveProgram`] from actions in the order of a plan.
 #[derive(Debug)]
 #[must_use = "call `finish` for the program"]
-pub struct Builder {
-    program: Program,
+pub struct ProgramBuilder {
+    program: CollectiveProgram,
     /// Dependencies: the earlier step, then the step that waits for it.
     edges: Vec<(u32, u32)>,
     /// Last message to, or from, each peer.
-    last: BTreeMap<(usize, Way), StepId>,
+    last: BTreeMap<(usize, PeerDirection), ProgramStepId>,
     /// Steps that the caller has pushed.
     asked: u32,
 }
 
 /// Reason why a step does not fit into a program. The text names the argument, its value and the range.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfit {
+pub struct StepError {
     step: usize,
     sentence: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum PeerDirection {
     To,
     From,
 }
@@ -36,16 +37,16 @@ enum Way {
 /// Minimum alignment of messages in scratch memory.
 const ALIGN_MIN: usize = align_of::<u128>();
 
-impl Builder {
+impl ProgramBuilder {
     /// Starts a program for communicators of `ranks` ranks, on elements of type `T` in memory of these lengths in
     /// bytes.
-    pub fn new<T: Wire>(ranks: usize, lens: Lens) -> Self {
-        let elem = Elem {
+    pub fn new<T: Wire>(ranks: usize, lens: BufferLens) -> Self {
+        let elem = ElemLayout {
             size: size_of::<T>(),
             align: align_of::<T>(),
         };
         Self {
-            program: Program {
+            program: CollectiveProgram {
                 steps: Vec::new(),
                 waits: Vec::new(),
                 successors: Vec::new(),
@@ -58,7 +59,7 @@ impl Builder {
                 recv_max: 0,
                 quick: None,
                 fills_output: false,
-                form: lower::Kept::new(),
+                form: lower::LoweredCache::new(),
             },
             edges: Vec::new(),
             last: BTreeMap::new(),
@@ -89,19 +90,23 @@ impl Builder {
     /// # Errors
     /// A rank or a span is out of range, a span does not consist of whole elements, two spans have different lengths or
     /// overlap, the action writes to the input, or `after` has a step that is not before this one.
-    pub fn push(&mut self, action: Action, after: &[StepId]) -> Result<StepId, Misfit> {
+    pub fn push(
+        &mut self,
+        action: StepAction,
+        after: &[ProgramStepId],
+    ) -> Result<ProgramStepId, StepError> {
         self.check(&action, after)
             .map_err(|sentence| self.misfit(sentence))?;
         let step = match action {
-            Action::Send { to, from } if !from.is_contiguous() => {
+            StepAction::Send { to, from } if !from.is_contiguous() => {
                 let room = self.room(from.len)?;
-                let packed = self.add(Action::Copy { from, into: room }, after)?;
-                self.add(Action::Send { to, from: room }, &[packed])
+                let packed = self.add(StepAction::Copy { from, into: room }, after)?;
+                self.add(StepAction::Send { to, from: room }, &[packed])
             }
-            Action::Recv { from, into } if !into.is_contiguous() => {
+            StepAction::Recv { from, into } if !into.is_contiguous() => {
                 let room = self.room(into.len)?;
-                let here = self.add(Action::Recv { from, into: room }, after)?;
-                self.add(Action::Copy { from: room, into }, &[here])
+                let here = self.add(StepAction::Recv { from, into: room }, after)?;
+                self.add(StepAction::Copy { from: room, into }, &[here])
             }
             action => self.add(action, after),
         }?;
@@ -111,7 +116,7 @@ impl Builder {
 
     /// Returns the program.
     #[must_use]
-    pub fn finish(self) -> Program {
+    pub fn finish(self) -> CollectiveProgram {
         let Self {
             mut program,
             mut edges,
@@ -129,12 +134,16 @@ impl Builder {
             at += len;
         }
         program.successors = edges.into_iter().map(|(_, later)| later).collect();
-        program.quick = Quick::of(&program);
+        program.quick = SingleRound::of(&program);
         program.fills_output = fills_output(&program);
         program
     }
 
-    fn add(&mut self, action: Action, after: &[StepId]) -> Result<StepId, Misfit> {
+    fn add(
+        &mut self,
+        action: StepAction,
+        after: &[ProgramStepId],
+    ) -> Result<ProgramStepId, StepError> {
         let edges = self.edges.len() + after.len();
         let fits = u32::try_from(edges)
             .ok()
@@ -142,24 +151,24 @@ impl Builder {
         let Some(at) = fits.filter(|&at| at < u32::MAX - 2) else {
             return Err(self.misfit("there are 2^32 steps or edges: cut the program".to_owned()));
         };
-        let id = StepId(at);
+        let id = ProgramStepId(at);
         self.edges.extend(after.iter().map(|step| (step.0, at)));
         let mut waits = u32::try_from(after.len()).unwrap_or(u32::MAX);
         let way = match action {
-            Action::Send { to, .. } => Some((to, Way::To)),
-            Action::Recv { from, .. } => Some((from, Way::From)),
+            StepAction::Send { to, .. } => Some((to, PeerDirection::To)),
+            StepAction::Recv { from, .. } => Some((from, PeerDirection::From)),
             _ => None,
         };
         if let Some(before) = way.and_then(|way| self.last.insert(way, id)) {
             self.program.steps[before.index()].next = Some(id);
             waits += 1;
         }
-        self.program.reduces |= matches!(action, Action::Reduce { .. });
-        if let Action::Recv { into, .. } = action {
+        self.program.reduces |= matches!(action, StepAction::Reduce { .. });
+        if let StepAction::Recv { into, .. } = action {
             self.program.recv_max = self.program.recv_max.max(into.len);
         }
         self.program.waits.push(waits);
-        self.program.steps.push(Step {
+        self.program.steps.push(ProgramStep {
             action,
             frees: 0..0,
             next: None,
@@ -169,7 +178,7 @@ impl Builder {
     }
 
     /// Reserves scratch memory for a message in runs.
-    fn room(&mut self, len: usize) -> Result<Span, Misfit> {
+    fn room(&mut self, len: usize) -> Result<BufferSpan, StepError> {
         let align = self.program.elem.align.max(ALIGN_MIN);
         let scratch = self.program.lens.scratch.checked_next_multiple_of(align);
         let end = scratch.and_then(|start| start.checked_add(len));
@@ -177,27 +186,27 @@ impl Builder {
             return Err(self.misfit(format!("a message of {len} bytes in runs: too long")));
         };
         self.program.lens.scratch = end;
-        Ok(Buffer::Scratch.span(start, len))
+        Ok(ProgramBuffer::Scratch.span(start, len))
     }
 
-    fn check(&self, action: &Action, after: &[StepId]) -> Result<(), String> {
+    fn check(&self, action: &StepAction, after: &[ProgramStepId]) -> Result<(), String> {
         let steps = self.program.steps.len();
         if let Some(step) = after.iter().find(|step| step.index() >= steps) {
             return Err(format!("it waits for step {step}, which is not before it"));
         }
         match *action {
-            Action::Send { to, from } => {
+            StepAction::Send { to, from } => {
                 self.check_rank("to", to)?;
                 self.check_span("from", &from)
             }
-            Action::Recv { from, into } => {
+            StepAction::Recv { from, into } => {
                 self.check_rank("from", from)?;
                 self.check_written("into", &into)
             }
-            Action::Copy { from, into } | Action::Reduce { from, into, .. } => {
+            StepAction::Copy { from, into } | StepAction::Reduce { from, into, .. } => {
                 self.check_pair(&from, &into)
             }
-            Action::Join => Ok(()),
+            StepAction::Join => Ok(()),
         }
     }
 
@@ -211,20 +220,20 @@ impl Builder {
         ))
     }
 
-    fn check_pair(&self, from: &Span, into: &Span) -> Result<(), String> {
+    fn check_pair(&self, from: &BufferSpan, into: &BufferSpan) -> Result<(), String> {
         self.check_span("from", from)?;
         self.check_written("into", into)?;
         if from.len != into.len {
             return Err(format!("{from:?} and {into:?} are of different lengths"));
         }
-        if from.meets(into) {
+        if from.overlaps(into) {
             return Err(format!("{from:?} and {into:?} overlap"));
         }
         Ok(())
     }
 
-    fn check_written(&self, name: &str, span: &Span) -> Result<(), String> {
-        if span.buffer == Buffer::Input && span.len > 0 {
+    fn check_written(&self, name: &str, span: &BufferSpan) -> Result<(), String> {
+        if span.buffer == ProgramBuffer::Input && span.len > 0 {
             return Err(format!(
                 "`{name}` is {span:?}, and the input is never written"
             ));
@@ -237,16 +246,16 @@ impl Builder {
         self.check_span(name, span)
     }
 
-    fn check_span(&self, name: &str, span: &Span) -> Result<(), String> {
-        let Lens {
+    fn check_span(&self, name: &str, span: &BufferSpan) -> Result<(), String> {
+        let BufferLens {
             input,
             output,
             scratch,
         } = self.program.lens;
         let room = match span.buffer {
-            Buffer::Input => input,
-            Buffer::Output => output,
-            Buffer::Scratch => scratch,
+            ProgramBuffer::Input => input,
+            ProgramBuffer::Output => output,
+            ProgramBuffer::Scratch => scratch,
         };
         if span.bounds().is_none_or(|bounds| bounds.end > room) {
             return Err(format!("`{name}` is {span:?} of a buffer of {room} bytes"));
@@ -262,8 +271,8 @@ impl Builder {
         Ok(())
     }
 
-    fn misfit(&self, sentence: String) -> Misfit {
-        Misfit {
+    fn misfit(&self, sentence: String) -> StepError {
+        StepError {
             step: self.asked as usize,
             sentence,
         }
@@ -271,9 +280,9 @@ impl Builder {
 }
 
 /// Returns true if the program writes all of the output, contiguously, and never reads it.
-fn fills_output(program: &Program) -> bool {
-    let in_output = |span: &&Span| span.buffer == Buffer::Output && span.len > 0;
-    let reads = |action: &Action| {
+fn fills_output(program: &CollectiveProgram) -> bool {
+    let in_output = |span: &&BufferSpan| span.buffer == ProgramBuffer::Output && span.len > 0;
+    let reads = |action: &StepAction| {
         action
             .reads()
             .into_iter()
@@ -285,7 +294,7 @@ fn fills_output(program: &Program) -> bool {
     }
     let written = program
         .actions()
-        .filter_map(Action::writes)
+        .filter_map(StepAction::writes)
         .filter(in_output);
     let mut rows: Vec<_> = written
         .filter(|span| span.is_contiguous())
@@ -298,10 +307,10 @@ fn fills_output(program: &Program) -> bool {
     filled.is_some_and(|end| end >= program.lens.output)
 }
 
-impl fmt::Display for Misfit {
+impl fmt::Display for StepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "step {}: {}", self.step, self.sentence)
     }
 }
 
-impl std::error::Error for Misfit {}
+impl std::error::Error for StepError {}

@@ -1,7 +1,7 @@
 //! Collectives as programs that a driver, or the engine on its behalf, carries out without the application.
 //!
-//! A [`Program`] is the part of one rank: steps on the bytes of three memory areas, each of which begins after the
-//! steps that it waits for. It is pure data, made by a [`Builder`] that checks it. It can run any number of times, and
+//! A [`CollectiveProgram`] is the part of one rank: steps on the bytes of three memory areas, each of which begins after the
+//! steps that it waits for. It is pure data, made by a [`ProgramBuilder`] that checks it. It can run any number of times, and
 //! also on several ranks if it is the same for them. `CommInternals::run_program` runs it with messages only. The rules for
 //! authors of programs are the rules of the plans that they come from:
 //!
@@ -9,16 +9,16 @@
 //! - The k-th send from one rank to another, in list order, matches the k-th receive there from it. So a send begins
 //!   only after the earlier sends in the list to the same rank have begun, and likewise a receive.
 //! - A step may be held back until all but a few of the earlier steps in the list have ended: see
-//!   [`Builder::lookahead`].
+//!   [`ProgramBuilder::lookahead`].
 //!
 //! Programs are not for users: the crate `ripstop-collectives` lowers its plans to programs.
 
 mod builder;
-pub(crate) mod task_lists;
 pub(crate) mod lower;
-mod single_round;
 mod signature;
+mod single_round;
 mod span;
+pub(crate) mod task_lists;
 #[cfg(test)]
 mod tests;
 
@@ -28,17 +28,17 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-pub(crate) use self::single_round::{MOVED_MAX, Quick};
+pub(crate) use self::single_round::{MOVED_MAX, SingleRound};
 pub use self::{
-    builder::{Builder, Misfit},
-    signature::Signature,
-    span::{Buffer, Span},
+    builder::{ProgramBuilder, StepError},
+    signature::CollectiveSignature,
+    span::{BufferSpan, ProgramBuffer},
 };
 use crate::{comm::handle_cache, engine::RunCall};
 pub use crate::{
-    comm::{ProgramOp, Turn},
-    executor::{Course, poll_proceed},
-    ops::Reducer,
+    comm::{CollectivePlace, ProgramOp},
+    executor::{BackgroundFuture, poll_proceed},
+    ops::ErasedReducer,
 };
 
 /// Minimum number of unfinished steps of each rank that must be in flight at a time for a collective to complete,
@@ -51,64 +51,64 @@ pub const LOOKAHEAD: usize = 64;
 
 /// A program that is about to run, with the memory for the call.
 #[derive(Debug)]
-pub struct Loaded(pub(crate) Box<RunCall>);
+pub struct LoadedProgram(pub(crate) Box<RunCall>);
 
-impl Loaded {
+impl LoadedProgram {
     /// Returns a handle of a program. Reuses the memory of a completed collective, if there is any, which needs no
     /// atomic instruction and no allocation.
     #[must_use]
     #[inline]
-    pub fn new(program: &Arc<Program>) -> Self {
-        Self(handle_cache::call_of(program))
+    pub fn new(program: &Arc<CollectiveProgram>) -> Self {
+        Self(handle_cache::call_allocation(program))
     }
 
     /// Returns the program.
     #[must_use]
-    pub const fn program(&self) -> &Arc<Program> {
+    pub const fn program(&self) -> &Arc<CollectiveProgram> {
         &self.0.program
     }
 }
 
-impl From<Program> for Loaded {
-    fn from(program: Program) -> Self {
+impl From<CollectiveProgram> for LoadedProgram {
+    fn from(program: CollectiveProgram) -> Self {
         Self::new(&Arc::new(program))
     }
 }
 
-impl Deref for Loaded {
-    type Target = Program;
+impl Deref for LoadedProgram {
+    type Target = CollectiveProgram;
 
-    fn deref(&self) -> &Program {
+    fn deref(&self) -> &CollectiveProgram {
         &self.0.program
     }
 }
 
 /// The steps of one rank in one collective.
 ///
-/// A `Program` proves that all its spans lie inside memory of the stated lengths, that every step waits only for
+/// A `CollectiveProgram` proves that all its spans lie inside memory of the stated lengths, that every step waits only for
 /// earlier steps, that no step writes the input, and that the two spans of a step do not overlap. It does not prove
 /// that other ranks run programs of the same collective, nor that concurrent steps do not conflict. The executor
 /// handles both.
 #[derive(Clone, Debug)]
-pub struct Program {
-    steps: Vec<Step>,
+pub struct CollectiveProgram {
+    steps: Vec<ProgramStep>,
     /// By step: number of ends and beginnings of earlier steps that it waits for.
     waits: Vec<u32>,
     /// Steps that wait for the end of a step; those of one step are consecutive.
     successors: Vec<u32>,
-    lens: Lens,
+    lens: BufferLens,
     ranks: usize,
-    elem: Elem,
+    elem: ElemLayout,
     lookahead: usize,
     reduces: bool,
     /// True if handing it to an adapter takes longer than running it.
     short: bool,
     /// Length of its longest receive, in bytes.
     recv_max: usize,
-    quick: Option<Quick>,
+    quick: Option<SingleRound>,
     fills_output: bool,
     /// Cached data for its task lists, filled when it first runs with task lists.
-    form: lower::Kept,
+    form: lower::LoweredCache,
 }
 
 /// Lengths of a program's memory areas, in bytes.
@@ -117,7 +117,7 @@ pub struct Program {
     clippy::exhaustive_structs,
     reason = "one number for each piece of memory"
 )]
-pub struct Lens {
+pub struct BufferLens {
     /// Length of the input.
     pub input: usize,
     /// Length of the output.
@@ -132,22 +132,22 @@ pub struct Lens {
     clippy::exhaustive_structs,
     reason = "what `CommInternals::run_program` asks for, written out by the caller"
 )]
-pub struct Collective {
+pub struct CollectiveSpec {
     /// Name in errors: `bcast`, `all_reduce`, …
     pub name: &'static str,
     /// Signature on which all ranks must agree.
-    pub signature: Signature,
+    pub signature: CollectiveSignature,
     /// Program of this rank.
-    pub program: Loaded,
+    pub program: LoadedProgram,
     /// Operation of its reductions.
-    pub reducer: Option<Reducer>,
+    pub reducer: Option<ErasedReducer>,
     /// True if the caller may ask for its receives one by one: see [`ProgramOp::watch`].
     pub by_blocks: bool,
 }
 
 /// The number of a step: its index in the list of its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StepId(u32);
+pub struct ProgramStepId(u32);
 
 /// The action of a step.
 ///
@@ -157,36 +157,36 @@ pub struct StepId(u32);
     clippy::exhaustive_enums,
     reason = "an executor must know every action"
 )]
-pub enum Action {
+pub enum StepAction {
     /// Sends a message. A message without bytes is a signal.
     Send {
         /// Receiver: a rank of the communicator.
         to: usize,
         /// Bytes to send.
-        from: Span,
+        from: BufferSpan,
     },
     /// Receives the message of the same length that `from` sends to this rank.
     Recv {
         /// Sender: a rank of the communicator.
         from: usize,
         /// Bytes to fill.
-        into: Span,
+        into: BufferSpan,
     },
     /// Copies between spans of the same length.
     Copy {
         /// Source.
-        from: Span,
+        from: BufferSpan,
         /// Destination.
-        into: Span,
+        into: BufferSpan,
     },
     /// Combines spans of the same length, element by element.
     Reduce {
         /// Operand that stays unchanged.
-        from: Span,
+        from: BufferSpan,
         /// Operand that becomes the result.
-        into: Span,
+        into: BufferSpan,
         /// Side of the operation on which `from` stands.
-        side: Side,
+        side: OperandSide,
     },
     /// Does nothing, and ends when all steps that it waits for have ended. Many steps can wait for this one step
     /// instead of for all of them.
@@ -196,7 +196,7 @@ pub enum Action {
 /// The side of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "an operation has two sides")]
-pub enum Side {
+pub enum OperandSide {
     /// `into = from ⊕ into`.
     Left,
     /// `into = into ⊕ from`.
@@ -205,28 +205,28 @@ pub enum Side {
 
 /// Size and alignment of an element, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Elem {
+pub(crate) struct ElemLayout {
     pub(crate) size: usize,
     pub(crate) align: usize,
 }
 
 /// A step in the form that the executor needs.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
-    pub(crate) action: Action,
+pub(crate) struct ProgramStep {
+    pub(crate) action: StepAction,
     /// Range of its successors in the list of all successors.
     frees: Range<u32>,
     /// Next message to, or from, the same peer, which begins after this one has begun.
-    pub(crate) next: Option<StepId>,
+    pub(crate) next: Option<ProgramStepId>,
     /// Number of the pushed step that this one belongs to: a message in runs takes two steps.
     pub(crate) number: u32,
 }
 
 /// A program that does nothing, used in place of a program that has been moved away.
-static NOTHING: LazyLock<Arc<Program>> =
-    LazyLock::new(|| Arc::new(Builder::new::<u8>(1, Lens::default()).finish()));
+static NOTHING: LazyLock<Arc<CollectiveProgram>> =
+    LazyLock::new(|| Arc::new(ProgramBuilder::new::<u8>(1, BufferLens::default()).finish()));
 
-impl Program {
+impl CollectiveProgram {
     pub(crate) fn nothing() -> &'static Arc<Self> {
         &NOTHING
     }
@@ -245,7 +245,7 @@ impl Program {
 
     /// Returns the lengths of the memory areas. Scratch is longer than requested if messages are in runs.
     #[must_use]
-    pub const fn lens(&self) -> Lens {
+    pub const fn lens(&self) -> BufferLens {
         self.lens
     }
 
@@ -255,20 +255,20 @@ impl Program {
         self.ranks
     }
 
-    /// Returns true if it needs a [`Reducer`].
+    /// Returns true if it needs a [`ErasedReducer`].
     #[must_use]
     pub const fn reduces(&self) -> bool {
         self.reduces
     }
 
-    /// Returns true if it is [too short](Builder::short) for task lists.
+    /// Returns true if it is [too short](ProgramBuilder::short) for task lists.
     #[must_use]
     pub const fn is_short(&self) -> bool {
         self.short
     }
 
     /// Returns the actions of the steps, in list order.
-    pub fn actions(&self) -> impl ExactSizeIterator<Item = &Action> {
+    pub fn actions(&self) -> impl ExactSizeIterator<Item = &StepAction> {
         self.steps.iter().map(|step| &step.action)
     }
 
@@ -277,7 +277,7 @@ impl Program {
     }
 
     /// Returns the order of its steps, if it has one round and all its messages fit into cells.
-    pub(crate) const fn quick(&self) -> Option<&Quick> {
+    pub(crate) const fn single_round(&self) -> Option<&SingleRound> {
         self.quick.as_ref()
     }
 
@@ -286,11 +286,11 @@ impl Program {
         self.fills_output
     }
 
-    pub(crate) const fn elem(&self) -> Elem {
+    pub(crate) const fn elem(&self) -> ElemLayout {
         self.elem
     }
 
-    pub(crate) fn step(&self, at: usize) -> &Step {
+    pub(crate) fn step(&self, at: usize) -> &ProgramStep {
         &self.steps[at]
     }
 
@@ -307,13 +307,13 @@ impl Program {
     }
 
     /// Returns true if a step may begin while `first` is the first unfinished step.
-    pub(crate) fn is_near(&self, first: usize, at: usize) -> bool {
+    pub(crate) fn is_in_lookahead(&self, first: usize, at: usize) -> bool {
         let ahead = self.steps[at].number - self.steps[first].number;
         (ahead as usize) < self.lookahead
     }
 }
 
-impl StepId {
+impl ProgramStepId {
     /// Returns its index in the list.
     #[must_use]
     pub const fn index(self) -> usize {
@@ -321,9 +321,9 @@ impl StepId {
     }
 }
 
-impl Action {
+impl StepAction {
     /// Returns the spans that it reads.
-    pub(crate) fn reads(&self) -> [Option<&Span>; 2] {
+    pub(crate) fn reads(&self) -> [Option<&BufferSpan>; 2] {
         match self {
             Self::Send { from, .. } | Self::Copy { from, .. } => [Some(from), None],
             Self::Reduce { from, into, .. } => [Some(from), Some(into)],
@@ -332,7 +332,7 @@ impl Action {
     }
 
     /// Returns the span that it writes.
-    pub(crate) fn writes(&self) -> Option<&Span> {
+    pub(crate) fn writes(&self) -> Option<&BufferSpan> {
         match self {
             Self::Recv { into, .. } | Self::Copy { into, .. } | Self::Reduce { into, .. } => {
                 Some(into)
@@ -342,17 +342,19 @@ impl Action {
     }
 
     /// Returns true if the two may not run at the same time, because one writes bytes that the other accesses.
-    pub(crate) fn clashes(&self, other: &Self) -> bool {
-        let touches = |action: &Self, span: &Span| {
+    pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
+        let touches = |action: &Self, span: &BufferSpan| {
             let reads = action.reads().into_iter().flatten();
-            reads.chain(action.writes()).any(|known| known.meets(span))
+            reads
+                .chain(action.writes())
+                .any(|known| known.overlaps(span))
         };
         self.writes().is_some_and(|span| touches(other, span))
             || other.writes().is_some_and(|span| touches(self, span))
     }
 }
 
-impl fmt::Display for StepId {
+impl fmt::Display for ProgramStepId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -14,9 +14,9 @@ use crate::buffer::{TypeSig, Wire};
 /// assert_ne!(ours, Signature::of("bcast").with(0).with_type::<u64>());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Signature(pub(crate) TypeSig);
+pub struct CollectiveSignature(pub(crate) TypeSig);
 
-impl Signature {
+impl CollectiveSignature {
     /// Returns the signature of an operation, by its name.
     #[must_use]
     pub const fn of(name: &str) -> Self {

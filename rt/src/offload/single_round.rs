@@ -3,13 +3,13 @@
 //! Short ones need no step-by-step execution: all sends leave when the program begins, and all other steps are done
 //! when every message has arrived.
 
-use ripstop_fabric::driver::CELL_MAX;
+use ripstop_fabric::driver::SLOT_MESSAGE_MAX;
 
-use super::{Action, Buffer, Program, Span};
+use super::{BufferSpan, CollectiveProgram, ProgramBuffer, StepAction};
 
 /// Order in which the steps of a program of one round are done.
 #[derive(Clone, Debug)]
-pub(crate) struct Quick {
+pub(crate) struct SingleRound {
     /// All steps: first those that wait for no message, in list order.
     pub(crate) order: Box<[u32]>,
     /// Number of steps that wait for no message.
@@ -25,14 +25,14 @@ const WORK_MAX: usize = 256 << 10;
 /// Maximum length of a message, in bytes, that is copied twice although one copy would suffice.
 ///
 /// Longer messages are faster by a get, although offered memory must be matched. Two copies are worth it up to
-/// [`CELL_MAX`] in two cases: if ranks reduce, because they have just written the data, and if messages go in one
+/// [`SLOT_MESSAGE_MAX`] in two cases: if ranks reduce, because they have just written the data, and if messages go in one
 /// direction and one message is for all ranks, because its sender copies once and goes on while they copy. Measured
 /// with `ripstop perf collective`.
 pub(crate) const MOVED_MAX: usize = 32 << 10;
 
-impl Quick {
+impl SingleRound {
     /// Returns the order for a program whose messages go to, and come from, different ranks.
-    pub(super) fn of(program: &Program) -> Option<Self> {
+    pub(super) fn of(program: &CollectiveProgram) -> Option<Self> {
         if program.len() > STEPS_MAX {
             return None;
         }
@@ -43,18 +43,18 @@ impl Quick {
             let (len, len_max, waits_now) = match step.action {
                 // Two messages to one rank would have the same name.
                 _ if step.next.is_some() => return None,
-                Action::Send { .. } if waits[at] => return None,
+                StepAction::Send { .. } if waits[at] => return None,
                 // The same bytes already lie in the cell.
-                Action::Send { from, .. } if sent == Some(from) => (0, len_max, false),
-                Action::Send { from, .. } => {
+                StepAction::Send { from, .. } if sent == Some(from) => (0, len_max, false),
+                StepAction::Send { from, .. } => {
                     sent = Some(from);
                     (from.len, len_max, false)
                 }
-                Action::Recv { into, .. } => (into.len, len_max, true),
-                Action::Copy { into, .. } | Action::Reduce { into, .. } => {
+                StepAction::Recv { into, .. } => (into.len, len_max, true),
+                StepAction::Copy { into, .. } | StepAction::Reduce { into, .. } => {
                     (into.len, WORK_MAX, waits[at])
                 }
-                Action::Join => (0, 0, waits[at]),
+                StepAction::Join => (0, 0, waits[at]),
             };
             work += len;
             if len > len_max || work > WORK_MAX {
@@ -81,44 +81,48 @@ impl Quick {
 }
 
 /// Returns the length of the longest message for which two copies are worth it, in bytes.
-fn len_max(program: &Program) -> usize {
+fn len_max(program: &CollectiveProgram) -> usize {
     let (mut sent, mut receives) = (Vec::new(), false);
     for action in program.actions() {
         match action {
-            Action::Reduce { .. } => return CELL_MAX,
-            Action::Send { from, .. } => sent.push(from),
-            Action::Recv { .. } => receives = true,
-            Action::Copy { .. } | Action::Join => {}
+            StepAction::Reduce { .. } => return SLOT_MESSAGE_MAX,
+            StepAction::Send { from, .. } => sent.push(from),
+            StepAction::Recv { .. } => receives = true,
+            StepAction::Copy { .. } | StepAction::Join => {}
         }
     }
     let is_one = sent.windows(2).all(|pair| pair[0] == pair[1]);
     let one_way = sent.is_empty() || !receives;
     if is_one && one_way {
-        CELL_MAX
+        SLOT_MESSAGE_MAX
     } else {
         MOVED_MAX
     }
 }
 
 /// Returns true if it writes to scratch before messages have arrived, because scratch is not kept until then.
-fn fills_scratch(program: &Program, waits: &[bool]) -> bool {
-    let in_scratch = |span: &Span| span.buffer == Buffer::Scratch && span.len > 0;
+fn fills_scratch(program: &CollectiveProgram, waits: &[bool]) -> bool {
+    let in_scratch = |span: &BufferSpan| span.buffer == ProgramBuffer::Scratch && span.len > 0;
     let mut steps = program.actions().zip(waits);
     steps.any(|(action, waits)| !waits && action.writes().is_some_and(in_scratch))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::offload::{Action, Buffer::Input, Buffer::Output, Buffer::Scratch};
-    use crate::offload::{Builder, Lens, Program, Side, single_round::CELL_MAX};
+    use crate::offload::{
+        BufferLens, CollectiveProgram, OperandSide, ProgramBuilder, single_round::SLOT_MESSAGE_MAX,
+    };
+    use crate::offload::{
+        ProgramBuffer::Input, ProgramBuffer::Output, ProgramBuffer::Scratch, StepAction,
+    };
 
-    fn program(steps: &[(Action, &[usize])]) -> Program {
-        let lens = Lens {
+    fn program(steps: &[(StepAction, &[usize])]) -> CollectiveProgram {
+        let lens = BufferLens {
             input: 100_000,
             output: 64,
             scratch: 100_000,
         };
-        let mut builder = Builder::new::<u64>(4, lens);
+        let mut builder = ProgramBuilder::new::<u64>(4, lens);
         let mut made = Vec::new();
         for (action, after) in steps {
             let after: Vec<_> = after.iter().map(|&at| made[at]).collect();
@@ -127,21 +131,21 @@ mod tests {
         builder.finish()
     }
 
-    fn send(to: usize, len: usize) -> Action {
+    fn send(to: usize, len: usize) -> StepAction {
         let from = Input.span(0, len);
-        Action::Send { to, from }
+        StepAction::Send { to, from }
     }
 
-    fn recv(from: usize, len: usize) -> Action {
+    fn recv(from: usize, len: usize) -> StepAction {
         let into = Scratch.span(0, len);
-        Action::Recv { from, into }
+        StepAction::Recv { from, into }
     }
 
-    const fn reduce() -> Action {
-        Action::Reduce {
+    const fn reduce() -> StepAction {
+        StepAction::Reduce {
             from: Scratch.span(0, 8),
             into: Output.span(0, 8),
-            side: Side::Left,
+            side: OperandSide::Left,
         }
     }
 
@@ -155,41 +159,45 @@ mod tests {
             (send(2, 65_536), &[2]),
         ];
         let program = program(&steps);
-        let quick = program.quick().unwrap();
+        let quick = program.single_round().unwrap();
         assert_eq!((&*quick.order, quick.sends), (&[2, 4, 0, 1, 3][..], 2));
     }
 
     #[test]
     fn one_message_for_all_may_be_long_and_is_counted_once() {
         let to_all = |len| program(&[1, 2, 3].map(|to| (send(to, len), &[][..])));
-        assert!(to_all(CELL_MAX).quick().is_some());
-        assert!(to_all(CELL_MAX + 8).quick().is_none());
-        assert!(program(&[(recv(0, CELL_MAX), &[])]).quick().is_some());
-        let other = Action::Send {
+        assert!(to_all(SLOT_MESSAGE_MAX).single_round().is_some());
+        assert!(to_all(SLOT_MESSAGE_MAX + 8).single_round().is_none());
+        assert!(
+            program(&[(recv(0, SLOT_MESSAGE_MAX), &[])])
+                .single_round()
+                .is_some()
+        );
+        let other = StepAction::Send {
             to: 2,
-            from: Input.span(8, CELL_MAX),
+            from: Input.span(8, SLOT_MESSAGE_MAX),
         };
-        let different = program(&[(send(1, CELL_MAX), &[]), (other, &[])]);
-        assert!(different.quick().is_none());
+        let different = program(&[(send(1, SLOT_MESSAGE_MAX), &[]), (other, &[])]);
+        assert!(different.single_round().is_none());
     }
 
     #[test]
     fn one_round_of_short_messages_to_and_from_different_ranks_is_quick_and_nothing_else() {
-        let two_rounds: [(Action, &[usize]); 2] = [(recv(1, 8), &[]), (send(2, 8), &[0])];
-        let two_to_one: [(Action, &[usize]); 2] = [(send(1, 8), &[]), (send(1, 8), &[])];
-        let long: [(Action, &[usize]); 2] = [(send(1, 32_776), &[]), (recv(1, 8), &[])];
-        let kept = Action::Copy {
+        let two_rounds: [(StepAction, &[usize]); 2] = [(recv(1, 8), &[]), (send(2, 8), &[0])];
+        let two_to_one: [(StepAction, &[usize]); 2] = [(send(1, 8), &[]), (send(1, 8), &[])];
+        let long: [(StepAction, &[usize]); 2] = [(send(1, 32_776), &[]), (recv(1, 8), &[])];
+        let kept = StepAction::Copy {
             from: Input.span(0, 8),
             into: Scratch.span(8, 8),
         };
-        let keeps: [(Action, &[usize]); 2] = [(kept, &[]), (recv(1, 8), &[])];
+        let keeps: [(StepAction, &[usize]); 2] = [(kept, &[]), (recv(1, 8), &[])];
         for steps in [&two_rounds[..], &two_to_one, &long, &keeps] {
-            assert!(program(steps).quick().is_none(), "{steps:?}");
+            assert!(program(steps).single_round().is_none(), "{steps:?}");
         }
-        let both_ways: [(Action, &[usize]); 2] = [(send(1, 8), &[]), (recv(1, 8), &[])];
-        assert!(program(&both_ways).quick().is_some());
-        let reduced: [(Action, &[usize]); 3] =
+        let both_ways: [(StepAction, &[usize]); 2] = [(send(1, 8), &[]), (recv(1, 8), &[])];
+        assert!(program(&both_ways).single_round().is_some());
+        let reduced: [(StepAction, &[usize]); 3] =
             [(send(1, 65_536), &[]), (recv(1, 8), &[]), (reduce(), &[1])];
-        assert!(program(&reduced).quick().is_some());
+        assert!(program(&reduced).single_round().is_some());
     }
 }

@@ -8,7 +8,7 @@ use std::{fmt, ops::Range};
     clippy::exhaustive_enums,
     reason = "a program has these three pieces of memory"
 )]
-pub enum Buffer {
+pub enum ProgramBuffer {
     /// Input of the caller, which no step writes.
     Input,
     /// Output for the caller. It may hold a contribution at the start.
@@ -25,9 +25,9 @@ pub enum Buffer {
     clippy::exhaustive_structs,
     reason = "five numbers, written out by who lowers a plan"
 )]
-pub struct Span {
+pub struct BufferSpan {
     /// Memory area of the bytes.
-    pub buffer: Buffer,
+    pub buffer: ProgramBuffer,
     /// Index of the first byte.
     pub start: usize,
     /// Total number of bytes.
@@ -38,11 +38,11 @@ pub struct Span {
     pub stride: isize,
 }
 
-impl Buffer {
+impl ProgramBuffer {
     /// Returns `len` contiguous bytes from `start`.
     #[must_use]
-    pub const fn span(self, start: usize, len: usize) -> Span {
-        Span {
+    pub const fn span(self, start: usize, len: usize) -> BufferSpan {
+        BufferSpan {
             buffer: self,
             start,
             len,
@@ -52,9 +52,9 @@ impl Buffer {
     }
 }
 
-impl Span {
+impl BufferSpan {
     /// A span without bytes, as in a signal.
-    pub const EMPTY: Self = Buffer::Input.span(0, 0);
+    pub const EMPTY: Self = ProgramBuffer::Input.span(0, 0);
 
     /// Returns the same number of bytes in runs of `run` bytes at the distance `stride`.
     #[must_use]
@@ -101,7 +101,7 @@ impl Span {
     /// Returns true if both contain a common byte. Call only for spans that have [`bounds`](Self::bounds).
     ///
     /// Takes constant time if the bounds are apart or both are contiguous, otherwise O(runs).
-    pub(crate) fn meets(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         if self.buffer != other.buffer || self.len == 0 || other.len == 0 {
             return false;
         }
@@ -199,7 +199,7 @@ impl Span {
     }
 }
 
-impl fmt::Debug for Span {
+impl fmt::Debug for BufferSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}[{};{}]", self.buffer, self.start, self.len)?;
         if self.is_contiguous() {

@@ -2,10 +2,12 @@
 
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
 
-use super::{Action, Buffer, Builder, Lens, Side, Span, StepId};
+use super::{
+    BufferLens, BufferSpan, OperandSide, ProgramBuffer, ProgramBuilder, ProgramStepId, StepAction,
+};
 
 /// Returns the bytes of a span, in order.
-fn bytes(span: &Span) -> Vec<isize> {
+fn bytes(span: &BufferSpan) -> Vec<isize> {
     let byte = |i: usize| {
         let (run, at) = if span.is_contiguous() {
             (0, i)
@@ -18,9 +20,10 @@ fn bytes(span: &Span) -> Vec<isize> {
     (0..span.len).map(byte).collect()
 }
 
-fn spans() -> impl Strategy<Value = Span> {
+fn spans() -> impl Strategy<Value = BufferSpan> {
     let shape = (0_usize..60, 0_usize..30, 1_usize..12, -15_isize..15);
-    let span = |(start, len, run, stride)| Buffer::Scratch.span(start, len).in_runs(run, stride);
+    let span =
+        |(start, len, run, stride)| ProgramBuffer::Scratch.span(start, len).in_runs(run, stride);
     shape.prop_map(span)
 }
 
@@ -46,16 +49,16 @@ proptest! {
         let inside = one.bounds().is_some() && other.bounds().is_some();
         let shares = bytes(&one).iter().any(|at| bytes(&other).contains(at));
         if inside && one.is_disjoint() && other.is_disjoint() {
-            prop_assert_eq!(one.meets(&other), shares);
+            prop_assert_eq!(one.overlaps(&other), shares);
         } else {
-            prop_assert!(one.meets(&other) || !shares);
+            prop_assert!(one.overlaps(&other) || !shares);
         }
     }
 
     #[test]
     fn pieces_pair_the_bytes_of_both(one in spans(), other in spans()) {
         let len = one.len.min(other.len);
-        let cut = |span: Span| Span { len, ..span };
+        let cut = |span: BufferSpan| BufferSpan { len, ..span };
         let (one, other) = (cut(one), cut(other));
         if one.bounds().is_some() && other.bounds().is_some() {
             let pieces = one.pieces(other).flat_map(|(a, b, len)| (a..a + len).zip(b..b + len));
@@ -66,73 +69,79 @@ proptest! {
     }
 }
 
-const LENS: Lens = Lens {
+const LENS: BufferLens = BufferLens {
     input: 64,
     output: 64,
     scratch: 64,
 };
 
 /// Returns the error of a builder of 8-byte elements.
-fn refusal(action: Action) -> String {
-    let mut builder = Builder::new::<u64>(4, LENS);
+fn refusal(action: StepAction) -> String {
+    let mut builder = ProgramBuilder::new::<u64>(4, LENS);
     let misfit = builder.push(action, &[]).expect_err("it does not fit");
     misfit.to_string()
 }
 
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
-    let whole = Buffer::Output.span(0, 64);
-    let send = |to, from| refusal(Action::Send { to, from });
+    let whole = ProgramBuffer::Output.span(0, 64);
+    let send = |to, from| refusal(StepAction::Send { to, from });
     assert_eq!(
         send(4, whole),
         "step 0: `to` is rank 4, and there are ranks 0..4"
     );
-    assert!(send(0, Buffer::Input.span(8, 64)).contains("of a buffer of 64 bytes"));
-    assert!(send(0, Buffer::Input.span(usize::MAX, 8)).contains("of a buffer"));
-    assert!(send(0, Buffer::Input.span(4, 8)).contains("elements of 8 bytes"));
+    assert!(send(0, ProgramBuffer::Input.span(8, 64)).contains("of a buffer of 64 bytes"));
+    assert!(send(0, ProgramBuffer::Input.span(usize::MAX, 8)).contains("of a buffer"));
+    assert!(send(0, ProgramBuffer::Input.span(4, 8)).contains("elements of 8 bytes"));
     assert!(send(0, whole.in_runs(0, 8)).contains("of a buffer"));
     assert!(send(0, whole.in_runs(8, isize::MIN)).contains("of a buffer"));
-    let copy = |from, into| refusal(Action::Copy { from, into });
-    assert!(copy(whole, Buffer::Input.span(0, 64)).contains("never written"));
-    assert!(copy(whole, Buffer::Scratch.span(0, 32)).contains("different lengths"));
-    assert!(copy(Buffer::Output.span(0, 16), Buffer::Output.span(8, 16)).contains("overlap"));
-    let dense = Buffer::Scratch.span(0, 32).in_runs(16, 8);
-    assert!(copy(Buffer::Output.span(0, 32), dense).contains("its runs overlap"));
-    let mut builder = Builder::new::<u64>(4, LENS);
+    let copy = |from, into| refusal(StepAction::Copy { from, into });
+    assert!(copy(whole, ProgramBuffer::Input.span(0, 64)).contains("never written"));
+    assert!(copy(whole, ProgramBuffer::Scratch.span(0, 32)).contains("different lengths"));
+    assert!(
+        copy(
+            ProgramBuffer::Output.span(0, 16),
+            ProgramBuffer::Output.span(8, 16)
+        )
+        .contains("overlap")
+    );
+    let dense = ProgramBuffer::Scratch.span(0, 32).in_runs(16, 8);
+    assert!(copy(ProgramBuffer::Output.span(0, 32), dense).contains("its runs overlap"));
+    let mut builder = ProgramBuilder::new::<u64>(4, LENS);
     let misfit = builder
-        .push(Action::Join, &[StepId(0)])
+        .push(StepAction::Join, &[ProgramStepId(0)])
         .expect_err("itself");
     assert!(misfit.to_string().contains("not before it"));
 }
 
 #[test]
 fn messages_in_runs_go_by_scratch_memory_of_their_own() {
-    let mut builder = Builder::new::<u64>(4, LENS);
-    let runs = Buffer::Output.span(0, 32).in_runs(8, 16);
+    let mut builder = ProgramBuilder::new::<u64>(4, LENS);
+    let runs = ProgramBuffer::Output.span(0, 32).in_runs(8, 16);
     let first = builder
         .push(
-            Action::Recv {
+            StepAction::Recv {
                 from: 1,
                 into: runs,
             },
             &[],
         )
         .expect("good");
-    let reduce = Action::Reduce {
+    let reduce = StepAction::Reduce {
         from: runs,
-        into: Buffer::Scratch.span(0, 32),
-        side: Side::Left,
+        into: ProgramBuffer::Scratch.span(0, 32),
+        side: OperandSide::Left,
     };
     let second = builder.push(reduce, &[first]).expect("good");
     builder
-        .push(Action::Send { to: 1, from: runs }, &[second])
+        .push(StepAction::Send { to: 1, from: runs }, &[second])
         .expect("good");
     let program = builder.finish();
     assert_eq!((program.len(), program.lens().scratch), (5, 128));
     assert!(program.reduces());
     let rows = program.actions().filter(|action| match action {
-        Action::Send { from, .. } => from.is_contiguous(),
-        Action::Recv { into, .. } => into.is_contiguous(),
+        StepAction::Send { from, .. } => from.is_contiguous(),
+        StepAction::Recv { into, .. } => into.is_contiguous(),
         _ => false,
     });
     assert_eq!(rows.count(), 2);

@@ -6,17 +6,17 @@ use std::{
     time::Duration,
 };
 
-use super::{Port, Target, inline_list::Few, listener::Listener};
+use super::{WindowEnd, WindowTarget, inline_list::InlineList, listener::WindowListener};
 use crate::{
     buffer::Wire,
-    engine::{Engine, Heard, Said, begin_all},
+    engine::{Engine, NotifyResult, WakeReason, begin_accesses},
     error::{Error, ErrorKind, Result},
     executor::poll_proceed,
     group::WorldRank,
 };
 
 /// Exposure epochs: letting other ranks access this end.
-impl<T: Wire> Port<T> {
+impl<T: Wire> WindowEnd<T> {
     /// Opens this end to these ranks. Does not wait.
     ///
     /// # Errors
@@ -30,9 +30,9 @@ impl<T: Wire> Port<T> {
         for &origin in origins {
             let target = self.meet("post", "origins", origin)?;
             match target.ledger.post() {
-                Said::Heard => {}
-                Said::Wake => self.wake(target, Heard::Posted),
-                Said::Unsaid => self.comm.shared().with(|engine| {
+                NotifyResult::Delivered => {}
+                NotifyResult::NeedsWakeup => self.wake(target, WakeReason::Posted),
+                NotifyResult::NotSent => self.comm.shared().with(|engine| {
                     engine.post_window(self.id, target.world);
                     engine.flush();
                 }),
@@ -49,7 +49,7 @@ impl<T: Wire> Port<T> {
     /// completed.
     pub fn poll_closed(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         ready!(poll_proceed(cx));
-        if !self.comm.shared().comes_soon(|| self.have_completed()) {
+        if !self.comm.shared().arrives_soon(|| self.have_completed()) {
             ready!(self.poll_closed_slowly(cx))?;
         }
         self.open_to.clear();
@@ -93,7 +93,7 @@ impl<T: Wire> Port<T> {
             let mut origins = origins.iter();
             origins.all(|&origin| engine.core.has_completed(self.id, origin).is_some())
         };
-        self.have_completed() || self.comm.shared().is_so(over)
+        self.have_completed() || self.comm.shared().test_condition(over)
     }
 
     /// Returns the error for a wait of this duration that was given up. The end stays open.
@@ -114,7 +114,7 @@ impl<T: Wire> Port<T> {
     /// Returns true if all origins have completed, according to their counters.
     #[inline]
     fn have_completed(&self) -> bool {
-        let completed = |target: &Target| target.ledger.is_completed();
+        let completed = |target: &WindowTarget| target.ledger.is_completed();
         let mut origins = self.open_to.iter();
         origins.all(|&origin| self.targets.find(origin).is_some_and(completed))
     }
@@ -130,63 +130,63 @@ impl<T: Wire> Port<T> {
 
     /// Wakes a neighbor that may sleep after this rank has added to its counter.
     #[cold]
-    fn wake(&self, target: &Target, heard: Heard) {
+    fn wake(&self, target: &WindowTarget, heard: WakeReason) {
         let shared = self.comm.shared();
-        shared.with(|engine| engine.wake_neighbour(self.id, target.world, heard));
+        shared.with(|engine| engine.wake_neighbor(self.id, target.world, heard));
     }
 }
 
 /// Access epochs: accessing the ends of other ranks.
-impl<T: Wire> Port<T> {
+impl<T: Wire> WindowEnd<T> {
     /// Begins to wait for these targets.
     ///
     /// # Errors
     /// A rank is out of range or named twice.
-    pub fn begin_start(&self, targets: &[usize]) -> Result<Starting<'_, T>> {
+    pub fn begin_start(&self, targets: &[usize]) -> Result<PendingStart<'_, T>> {
         self.check_ranks("start", "targets", targets)?;
-        let mut met = Few::new();
+        let mut met = InlineList::new();
         for &target in targets {
             met.push(self.meet("start", "targets", target)?);
         }
-        Ok(Starting {
+        Ok(PendingStart {
             port: self,
             targets: met,
             waiting: Vec::new(),
-            listener: Listener::new(self),
+            listener: WindowListener::new(self),
         })
     }
 }
 
 /// Waits for targets to post. Dropping it cancels the wait: nothing has been started.
 #[derive(Debug)]
-pub struct Starting<'p, T: Wire> {
-    port: &'p Port<T>,
-    targets: Few<&'p Target>,
+pub struct PendingStart<'p, T: Wire> {
+    port: &'p WindowEnd<T>,
+    targets: InlineList<&'p WindowTarget>,
     /// World ranks of the targets. Set when the engine was notified of this wait.
     waiting: Vec<WorldRank>,
-    listener: Listener<'p, T>,
+    listener: WindowListener<'p, T>,
 }
 
-impl<'p, T: Wire> Starting<'p, T> {
+impl<'p, T: Wire> PendingStart<'p, T> {
     /// Returns ready when all targets have posted.
     ///
     /// # Errors
     /// A target failed, finished or freed the window, is already being accessed, or has elements of another type. Then
     /// nothing has been started.
-    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Visit<'p, T>>> {
+    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<AccessEpoch<'p, T>>> {
         ready!(poll_proceed(cx));
         if !self.begins_soon() {
             ready!(self.poll_slowly(cx))?;
         }
-        let mut targets = Few::new();
+        let mut targets = InlineList::new();
         for target in self.targets.iter() {
             targets.push((target, target.ledger.starts()));
         }
-        Poll::Ready(Ok(Visit {
+        Poll::Ready(Ok(AccessEpoch {
             port: self.port,
             targets,
             open: true,
-            listener: Listener::new(self.port),
+            listener: WindowListener::new(self.port),
         }))
     }
 
@@ -194,11 +194,11 @@ impl<'p, T: Wire> Starting<'p, T> {
     #[inline]
     fn begins_soon(&self) -> bool {
         let shared = self.port.comm.shared();
-        let all = |is: fn(&Target) -> bool| self.targets.iter().all(is);
+        let all = |is: fn(&WindowTarget) -> bool| self.targets.iter().all(is);
         let ledgers = self.targets.iter().map(|target| &*target.ledger);
         all(|target| target.mapped().is_some())
-            && shared.comes_soon(|| all(|target| target.ledger.is_posted()))
-            && begin_all(ledgers)
+            && shared.arrives_soon(|| all(|target| target.ledger.is_posted()))
+            && begin_accesses(ledgers)
     }
 
     fn poll_slowly(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
@@ -251,7 +251,7 @@ impl<'p, T: Wire> Starting<'p, T> {
     }
 }
 
-impl<T: Wire> Drop for Starting<'_, T> {
+impl<T: Wire> Drop for PendingStart<'_, T> {
     fn drop(&mut self) {
         if self.waiting.is_empty() {
             return;
@@ -266,19 +266,19 @@ impl<T: Wire> Drop for Starting<'_, T> {
 
 /// An access epoch with targets that have posted. Dropping it ends it, without waiting.
 #[derive(Debug)]
-pub struct Visit<'p, T: Wire> {
-    port: &'p Port<T>,
+pub struct AccessEpoch<'p, T: Wire> {
+    port: &'p WindowEnd<T>,
     /// The targets, each with the number of this access.
-    targets: Few<(&'p Target, u64)>,
+    targets: InlineList<(&'p WindowTarget, u64)>,
     open: bool,
-    listener: Listener<'p, T>,
+    listener: WindowListener<'p, T>,
 }
 
-impl<'p, T: Wire> Visit<'p, T> {
+impl<'p, T: Wire> AccessEpoch<'p, T> {
     /// Returns this rank's end.
     #[inline]
     #[must_use]
-    pub fn port(&self) -> &'p Port<T> {
+    pub fn port(&self) -> &'p WindowEnd<T> {
         self.port
     }
 
@@ -287,7 +287,7 @@ impl<'p, T: Wire> Visit<'p, T> {
     /// # Errors
     /// The rank was not named.
     #[inline]
-    pub fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
+    pub fn target(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
         let mut targets = self.targets.iter().filter(|_| self.open);
         let found = targets.find(|(target, _)| target.rank == rank);
         found.map_or_else(|| Err(self.stranger(op, rank)), |(target, _)| Ok(target))
@@ -308,9 +308,9 @@ impl<'p, T: Wire> Visit<'p, T> {
         let (port, id) = (self.port, self.port.id);
         for (target, _) in self.targets.iter() {
             match target.ledger.complete() {
-                Said::Heard => {}
-                Said::Wake => port.wake(target, Heard::Completed),
-                Said::Unsaid => port
+                NotifyResult::Delivered => {}
+                NotifyResult::NeedsWakeup => port.wake(target, WakeReason::Completed),
+                NotifyResult::NotSent => port
                     .comm
                     .shared()
                     .with(|engine| engine.complete_window(id, target.world)),
@@ -346,7 +346,7 @@ impl<'p, T: Wire> Visit<'p, T> {
     }
 }
 
-impl<T: Wire> Drop for Visit<'_, T> {
+impl<T: Wire> Drop for AccessEpoch<'_, T> {
     fn drop(&mut self) {
         self.end();
     }

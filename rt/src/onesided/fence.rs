@@ -8,22 +8,22 @@ use std::{
     task::Poll,
 };
 
-use super::{Port, Target, listener::Listener};
+use super::{WindowEnd, WindowTarget, listener::WindowListener};
 use crate::{
     buffer::Wire,
-    engine::{Engine, Gates, Looked, Passed},
+    engine::{Engine, FenceMethod, FencePoll, FenceResult},
     error::{ErrorKind, Result},
     executor::proceed,
 };
 
-type Agreed = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+type FenceFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 /// State of fences by messages.
 #[derive(Default)]
-pub(super) struct Meeting {
+pub(super) struct MessageFence {
     /// Fence that is in flight, and whether it ends the epoch. The mutex is never locked: it only makes a port
     /// shareable between threads.
-    under_way: Mutex<Option<(bool, Agreed)>>,
+    under_way: Mutex<Option<(bool, FenceFuture)>>,
     /// True once no further fence can be passed.
     failed: bool,
 }
@@ -31,14 +31,14 @@ pub(super) struct Meeting {
 /// A fence that this rank has reached.
 #[derive(Debug)]
 #[must_use = "the other members wait for what follows"]
-pub struct Come {
+pub struct FenceArrival {
     ending: bool,
     at: &'static Location<'static>,
-    gates: Gates,
-    looked: Looked,
+    gates: FenceMethod,
+    looked: FencePoll,
 }
 
-impl<T: Wire> Port<T> {
+impl<T: Wire> WindowEnd<T> {
     /// Opens this end to all ranks.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl<T: Wire> Port<T> {
         }
         self.is_open = true;
         let shared = self.comm.shared();
-        shared.with(|engine| engine.core.gather(self.id, true));
+        shared.with(|engine| engine.core.set_fence_epoch(self.id, true));
         Ok(())
     }
 
@@ -57,15 +57,15 @@ impl<T: Wire> Port<T> {
     pub fn close_to_all(&mut self) {
         self.is_open = false;
         let shared = self.comm.shared();
-        shared.with(|engine| engine.core.gather(self.id, false));
+        shared.with(|engine| engine.core.set_fence_epoch(self.id, false));
     }
 
     /// Reaches a fence. If it is `ending`, it ends the epochs of all members. The other members are notified
     /// immediately, unless operations of this rank are in flight or the driver has no counters.
-    pub fn come_to_fence(&mut self, ending: bool, at: &'static Location<'static>) -> Come {
+    pub fn come_to_fence(&mut self, ending: bool, at: &'static Location<'static>) -> FenceArrival {
         self.is_gathered = false;
         let (gates, looked) = self.go_to_gate(ending);
-        Come {
+        FenceArrival {
             ending,
             at,
             gates,
@@ -79,27 +79,27 @@ impl<T: Wire> Port<T> {
     /// # Errors
     /// A member failed; or `Mismatch`, if a member reached a fence of the other kind. Then all further fences of this
     /// window fail.
-    pub async fn fence(&mut self, come: Come) -> Result<()> {
+    pub async fn fence(&mut self, come: FenceArrival) -> Result<()> {
         proceed().await;
         let (ending, at) = (come.ending, come.at);
-        if self.pass(come).await? == Gates::None {
+        if self.pass(come).await? == FenceMethod::None {
             self.agree(ending, at).await?;
         }
         self.is_gathered = !ending;
         Ok(())
     }
 
-    fn go_to_gate(&self, ending: bool) -> (Gates, Looked) {
+    fn go_to_gate(&self, ending: bool) -> (FenceMethod, FencePoll) {
         let id = self.id;
         self.comm.shared().with(|engine| {
             let gates = engine.begin_fence(id, ending);
-            (gates, engine.go_through(id, gates))
+            (gates, engine.advance_fence(id, gates))
         })
     }
 
     /// Passes the gates of the fence, if the driver has gates.
-    async fn pass(&self, come: Come) -> Result<Gates> {
-        let Come {
+    async fn pass(&self, come: FenceArrival) -> Result<FenceMethod> {
+        let FenceArrival {
             ending,
             mut gates,
             looked,
@@ -107,9 +107,9 @@ impl<T: Wire> Port<T> {
         } = come;
         let mut first = Some(looked);
         let (id, shared) = (self.id, self.comm.shared());
-        let mut listener = Listener::new(self);
+        let mut listener = WindowListener::new(self);
         loop {
-            let go_on = |engine: &mut Engine| engine.go_through(id, gates);
+            let go_on = |engine: &mut Engine| engine.advance_fence(id, gates);
             let passed = poll_fn(|cx| {
                 let looked = first.take().unwrap_or_else(|| shared.with(go_on));
                 self.pass_soon(looked, go_on).map_or_else(
@@ -125,8 +125,8 @@ impl<T: Wire> Port<T> {
                 .await
                 .map_err(|(rank, why)| self.error("fence", why, rank))?;
             match gates {
-                Gates::Counted | Gates::None => return Ok(gates),
-                Gates::Earlier => {}
+                FenceMethod::Counted | FenceMethod::None => return Ok(gates),
+                FenceMethod::Earlier => {}
             }
             let (next, looked) = self.go_to_gate(ending);
             (gates, first) = (next, Some(looked));
@@ -136,16 +136,16 @@ impl<T: Wire> Port<T> {
     /// Continues from where the last look ended, as long as the awaited ranks arrive soon.
     fn pass_soon(
         &self,
-        mut looked: Looked,
-        go_on: impl Fn(&mut Engine) -> Looked,
-    ) -> Option<Passed> {
+        mut looked: FencePoll,
+        go_on: impl Fn(&mut Engine) -> FencePoll,
+    ) -> Option<FenceResult> {
         let shared = self.comm.shared();
         loop {
             let gate = match looked {
                 Ok(passed) => return Some(passed),
                 Err(gate) => gate?,
             };
-            if !shared.comes_soon(|| gate.is_open()) {
+            if !shared.arrives_soon(|| gate.is_open()) {
                 return None;
             }
             looked = shared.with(&go_on);
@@ -156,16 +156,16 @@ impl<T: Wire> Port<T> {
     /// may have reached it.
     async fn agree(&mut self, ending: bool, at: &'static Location<'static>) -> Result<()> {
         let Self { meeting, comm, .. } = self;
-        let Meeting { under_way, failed } = meeting;
+        let MessageFence { under_way, failed } = meeting;
         let meeting = under_way.get_mut().unwrap_or_else(PoisonError::into_inner);
         if *failed {
-            comm.agreement_at(at).meet_in_vain();
+            comm.agreement_at(at).fail_barrier();
             return Err(comm.error("fence", ErrorKind::Revoked, None, None));
         }
         loop {
             let (earlier, agreed) = meeting.get_or_insert_with(|| {
-                let agreed = comm.agreement_at(at).meet(ending.into());
-                (ending, Box::pin(agreed) as Agreed)
+                let agreed = comm.agreement_at(at).barrier(ending.into());
+                (ending, Box::pin(agreed) as FenceFuture)
             });
             let is_this = *earlier == ending;
             let agreed = agreed.as_mut().await;
@@ -184,7 +184,7 @@ impl<T: Wire> Port<T> {
     /// The rank is out of range, or the elements of its window are of another type; `Epoch` if the last fence ended the
     /// epoch, or failed.
     #[inline]
-    pub fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
+    pub fn target(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
         if !self.is_gathered {
             let sentence = format!("window {}: no fence epoch is open", self.id.sequence);
             return Err(self.comm.error(op, ErrorKind::Epoch(sentence), None, None));

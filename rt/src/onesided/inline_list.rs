@@ -2,7 +2,7 @@
 
 /// Values in insertion order. The first [`FEW`] of them are stored inline.
 #[derive(Clone, Debug)]
-pub(super) struct Few<V> {
+pub(super) struct InlineList<V> {
     first: [Option<V>; FEW],
     more: Vec<V>,
 }
@@ -10,7 +10,7 @@ pub(super) struct Few<V> {
 /// Number of inline values: the neighbors of most epochs are the faces of a cube, and two are spare.
 const FEW: usize = 8;
 
-impl<V: Copy> Few<V> {
+impl<V: Copy> InlineList<V> {
     pub(super) const fn new() -> Self {
         Self {
             first: [None; FEW],
@@ -35,12 +35,12 @@ impl<V: Copy> Few<V> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FEW, Few};
+    use super::{FEW, InlineList};
 
     #[test]
     fn few_and_many_come_back_in_order() {
         for count in [0, 1, FEW, FEW + 3] {
-            let mut few = Few::new();
+            let mut few = InlineList::new();
             (0..count).for_each(|value| few.push(value));
             assert!(few.iter().eq(0..count), "{count}");
             assert_eq!(few.more.is_empty(), count <= FEW);

@@ -2,10 +2,10 @@
 
 use std::future::poll_fn;
 
-use super::{Port, Target, listener::Listener};
+use super::{WindowEnd, WindowTarget, listener::WindowListener};
 use crate::{buffer::Wire, engine::Engine, error::Result, group::WorldRank};
 
-impl<T: Wire> Port<T> {
+impl<T: Wire> WindowEnd<T> {
     /// Introduces this end to these ranks, and completes when all of them have introduced theirs.
     ///
     /// # Errors
@@ -21,7 +21,7 @@ impl<T: Wire> Port<T> {
             let ranks: Vec<WorldRank> = greeted.iter().map(|target| target.world).collect();
             let id = self.id;
             let check = |engine: &mut Engine| engine.core.have_come(id, &ranks);
-            let mut listener = Listener::new(self);
+            let mut listener = WindowListener::new(self);
             let known = poll_fn(|cx| listener.poll(cx, check, |_| ()));
             let known = known.await;
             known.map_err(|(rank, why)| self.error("meet", why, rank))?;
@@ -32,7 +32,7 @@ impl<T: Wire> Port<T> {
     }
 
     /// Sends a greeting to these ranks.
-    fn greet_all(&self, neighbours: &[usize]) -> Result<Vec<&Target>> {
+    fn greet_all(&self, neighbours: &[usize]) -> Result<Vec<&WindowTarget>> {
         self.check_ranks("meet", "neighbours", neighbours)?;
         let mut greeted = Vec::new();
         for &rank in neighbours {

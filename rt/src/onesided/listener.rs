@@ -5,24 +5,24 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::Port;
+use super::WindowEnd;
 use crate::{
     buffer::Wire,
-    engine::{Engine, Listening},
+    engine::{Engine, WindowWaiterSlot},
     executor::poll_proceed,
 };
 
 /// Registration of a future. Dropping it removes the registration, whether or not an event happened.
-pub(super) struct Listener<'p, T: Wire> {
-    port: &'p Port<T>,
-    place: Listening,
+pub(super) struct WindowListener<'p, T: Wire> {
+    port: &'p WindowEnd<T>,
+    place: WindowWaiterSlot,
 }
 
-impl<'p, T: Wire> Listener<'p, T> {
-    pub(super) const fn new(port: &'p Port<T>) -> Self {
+impl<'p, T: Wire> WindowListener<'p, T> {
+    pub(super) const fn new(port: &'p WindowEnd<T>) -> Self {
         Self {
             port,
-            place: Listening::NONE,
+            place: WindowWaiterSlot::NONE,
         }
     }
 
@@ -35,13 +35,13 @@ impl<'p, T: Wire> Listener<'p, T> {
         watch: impl FnOnce(&mut Engine),
     ) -> Poll<R> {
         ready!(poll_proceed(cx));
-        let Port { comm, id, .. } = self.port;
+        let WindowEnd { comm, id, .. } = self.port;
         let (shared, place) = (comm.shared(), &mut self.place);
         shared.poll_window(*id, place, cx.waker(), check, watch)
     }
 }
 
-impl<T: Wire> Drop for Listener<'_, T> {
+impl<T: Wire> Drop for WindowListener<'_, T> {
     fn drop(&mut self) {
         if self.place.is_taken() {
             let (id, shared) = (self.port.id, self.port.comm.shared());
@@ -50,7 +50,7 @@ impl<T: Wire> Drop for Listener<'_, T> {
     }
 }
 
-impl<T: Wire> fmt::Debug for Listener<'_, T> {
+impl<T: Wire> fmt::Debug for WindowListener<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.place.fmt(f)
     }

@@ -13,43 +13,43 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use ripstop_fabric::memory::Region;
+use ripstop_fabric::memory::MemoryRegion;
 
-use super::{Element, LOCKS_ALL, Port, Target, listener::Listener, met};
+use super::{Element, LOCKS_ALL, WindowEnd, WindowTarget, listener::WindowListener, met};
 use crate::{
     buffer::Wire,
-    engine::{Combine, Engine, Want},
+    engine::{Combine, Engine, WindowLockKind},
     error::{Error, ErrorKind, Result},
-    executor::Course,
+    executor::BackgroundFuture,
 };
 
 /// Requested or held locks. Dropping this releases them, each as soon as this rank has no operation in flight on that
 /// target.
 #[derive(Debug)]
-pub struct Locking<'p, T: Wire> {
-    port: &'p Port<T>,
-    whose: Whose<'p>,
-    listener: Listener<'p, T>,
+pub struct PassiveLocks<'p, T: Wire> {
+    port: &'p WindowEnd<T>,
+    whose: LockedTargets<'p>,
+    listener: WindowListener<'p, T>,
 }
 
 #[derive(Debug)]
-enum Whose<'p> {
-    One(&'p Target, Want),
+enum LockedTargets<'p> {
+    One(&'p WindowTarget, WindowLockKind),
     /// Locks of all ranks: contains the ranks that were accessed.
-    All(Mutex<Vec<&'p Target>>),
+    All(Mutex<Vec<&'p WindowTarget>>),
 }
 
-impl<T: Wire> Port<T> {
+impl<T: Wire> WindowEnd<T> {
     /// Requests the lock of a rank.
     ///
     /// # Errors
     /// The rank is out of range, this rank already has a lock there, or it has the locks of all ranks.
-    pub fn lock(&self, rank: usize, exclusive: bool) -> Result<Locking<'_, T>> {
+    pub fn lock(&self, rank: usize, exclusive: bool) -> Result<PassiveLocks<'_, T>> {
         let target = self.meet("lock", "rank", rank)?;
         let want = if exclusive {
-            Want::Exclusive
+            WindowLockKind::Exclusive
         } else {
-            Want::Shared
+            WindowLockKind::Shared
         };
         let count = |locks: usize| locks.checked_add(1).filter(|&locks| locks != LOCKS_ALL);
         let counted = self.locks.fetch_update(AcqRel, Relaxed, count);
@@ -57,10 +57,10 @@ impl<T: Wire> Port<T> {
         self.ask("lock", target, want).inspect_err(|_| {
             self.locks.fetch_sub(1, Release);
         })?;
-        Ok(Locking {
+        Ok(PassiveLocks {
             port: self,
-            whose: Whose::One(target, want),
-            listener: Listener::new(self),
+            whose: LockedTargets::One(target, want),
+            listener: WindowListener::new(self),
         })
     }
 
@@ -68,17 +68,17 @@ impl<T: Wire> Port<T> {
     ///
     /// # Errors
     /// This rank already has a lock.
-    pub fn lock_all(&self) -> Result<Locking<'_, T>> {
+    pub fn lock_all(&self) -> Result<PassiveLocks<'_, T>> {
         let free = self.locks.compare_exchange(0, LOCKS_ALL, AcqRel, Relaxed);
         free.map_err(|_| self.too_many_locks("lock_all"))?;
-        Ok(Locking {
+        Ok(PassiveLocks {
             port: self,
-            whose: Whose::All(Mutex::default()),
-            listener: Listener::new(self),
+            whose: LockedTargets::All(Mutex::default()),
+            listener: WindowListener::new(self),
         })
     }
 
-    fn ask(&self, op: &'static str, target: &Target, want: Want) -> Result<()> {
+    fn ask(&self, op: &'static str, target: &WindowTarget, want: WindowLockKind) -> Result<()> {
         let shared = self.comm.shared();
         let asked = shared.with(|engine| engine.ask_lock(self.id, target.world, want));
         asked.map_err(|why| self.error(op, why, target.world))
@@ -101,7 +101,7 @@ impl<T: Wire> Port<T> {
         let held = self
             .comm
             .shared()
-            .with(|engine| engine.core.has_lock(self.id, me, Want::Exclusive));
+            .with(|engine| engine.core.has_lock(self.id, me, WindowLockKind::Exclusive));
         if matches!(held, Some(Ok(()))) {
             return Ok(&mut self.memory);
         }
@@ -124,7 +124,7 @@ impl<T: Wire> Port<T> {
     /// Returns true if operations on a target complete when they are called: only stores into mapped memory, and
     /// nothing else in flight.
     #[must_use]
-    pub fn flushes_at_once(&self, target: &Target) -> bool {
+    pub fn flushes_at_once(&self, target: &WindowTarget) -> bool {
         fence(Release);
         target.mapped().is_some() && target.ledger.is_quiet() && !target.ledger.is_down()
     }
@@ -134,7 +134,7 @@ impl<T: Wire> Port<T> {
     ///
     /// # Errors
     /// The rank failed.
-    pub fn check_up(&self, op: &'static str, target: &Target) -> Result<()> {
+    pub fn check_up(&self, op: &'static str, target: &WindowTarget) -> Result<()> {
         let shared = self.comm.shared();
         let lost = shared.with(|engine| engine.core.lost_stores_of(target.world));
         lost.map_or(Ok(()), |why| Err(self.error(op, why, target.world)))
@@ -157,9 +157,9 @@ impl<T: Wire> Port<T> {
         mut self,
         op: &'static str,
         at: &'static Location<'static>,
-    ) -> Course<Result<Self>> {
+    ) -> BackgroundFuture<Result<Self>> {
         let agreement = self.comm.agreement_at(at);
-        Course::new(async move {
+        BackgroundFuture::new(async move {
             self.quiet(None).await;
             met(op, agreement).await?;
             self.close_to_all();
@@ -168,7 +168,7 @@ impl<T: Wire> Port<T> {
     }
 
     /// Waits until no operation of this rank is in flight on the target's memory, or on the memory of any rank.
-    pub async fn quiet(&self, target: Option<&Target>) {
+    pub async fn quiet(&self, target: Option<&WindowTarget>) {
         let id = self.id;
         let check = |engine: &mut Engine| {
             let quiet = match target {
@@ -177,12 +177,12 @@ impl<T: Wire> Port<T> {
             };
             quiet.then_some(())
         };
-        let mut listener = Listener::new(self);
+        let mut listener = WindowListener::new(self);
         poll_fn(|cx| listener.poll(cx, check, |_| ())).await;
     }
 }
 
-impl<T: Element> Port<T> {
+impl<T: Element> WindowEnd<T> {
     /// Reads an element of this rank atomically; `None` if it does not exist.
     #[must_use]
     pub fn load(&self, at: usize) -> Option<T> {
@@ -198,17 +198,17 @@ impl<T: Element> Port<T> {
         Some(())
     }
 
-    fn place(&self, at: usize) -> Option<(&Region, usize)> {
+    fn place(&self, at: usize) -> Option<(&MemoryRegion, usize)> {
         let (region, start) = self.memory.place();
         (at < self.len()).then_some((region, start + at * size_of::<T>()))
     }
 }
 
-impl<'p, T: Wire> Locking<'p, T> {
+impl<'p, T: Wire> PassiveLocks<'p, T> {
     /// Returns this rank's end.
     #[inline]
     #[must_use]
-    pub fn port(&self) -> &'p Port<T> {
+    pub fn port(&self) -> &'p WindowEnd<T> {
         self.port
     }
 
@@ -218,7 +218,7 @@ impl<'p, T: Wire> Locking<'p, T> {
     /// # Errors
     /// The rank failed, finished or freed its window, or its elements are of another type.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
-        let &Whose::One(target, want) = &self.whose else {
+        let &LockedTargets::One(target, want) = &self.whose else {
             return Poll::Ready(Ok(()));
         };
         let (port, id) = (self.port, self.port.id);
@@ -233,10 +233,10 @@ impl<'p, T: Wire> Locking<'p, T> {
     /// # Errors
     /// The rank is not locked.
     #[inline]
-    pub fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
+    pub fn target(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
         let asked = match &self.whose {
-            &Whose::One(target, _) => (target.rank == rank).then_some(target),
-            Whose::All(_) => self.port.targets.find(rank),
+            &LockedTargets::One(target, _) => (target.rank == rank).then_some(target),
+            LockedTargets::All(_) => self.port.targets.find(rank),
         };
         match asked {
             Some(target) if target.ledger.is_inside() && target.mapped().is_some() => Ok(target),
@@ -246,28 +246,28 @@ impl<'p, T: Wire> Locking<'p, T> {
 
     /// Returns a target in the cases that need more work.
     #[cold]
-    fn target_later(&self, op: &'static str, rank: usize) -> Result<&Target> {
+    fn target_later(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
         let port = self.port;
         let target = port.meet(op, "rank", rank)?;
         let asked = match &self.whose {
-            Whose::One(locked, _) if locked.rank != rank => {
+            LockedTargets::One(locked, _) if locked.rank != rank => {
                 let sentence = format!("`rank` is {rank}, of which no lock is held here");
                 return Err(port.refusal(op, sentence));
             }
-            Whose::One(..) => None,
-            Whose::All(asked) => Some(asked.lock().unwrap_or_else(PoisonError::into_inner)),
+            LockedTargets::One(..) => None,
+            LockedTargets::All(asked) => Some(asked.lock().unwrap_or_else(PoisonError::into_inner)),
         };
         if let Some(mut asked) = asked
             && !asked.iter().any(|asked| asked.rank == rank)
         {
-            port.ask(op, target, Want::Shared)?;
+            port.ask(op, target, WindowLockKind::Shared)?;
             asked.push(target);
         }
         port.look(op, target)?;
         Ok(if target.ledger.is_inside() {
             target
         } else {
-            target.behind_the_door()
+            target.unmapped()
         })
     }
 
@@ -277,34 +277,34 @@ impl<'p, T: Wire> Locking<'p, T> {
     /// # Errors
     /// The rank is not locked.
     #[inline]
-    pub fn touched(&self, op: &'static str, rank: usize) -> Result<Option<&Target>> {
+    pub fn touched(&self, op: &'static str, rank: usize) -> Result<Option<&WindowTarget>> {
         match &self.whose {
-            Whose::One(..) => self.target(op, rank).map(Some),
-            Whose::All(_) => match self.port.targets.find(rank) {
+            LockedTargets::One(..) => self.target(op, rank).map(Some),
+            LockedTargets::All(_) => match self.port.targets.find(rank) {
                 None => self.port.comm.peer(op, "rank", rank).map(|_| None),
                 found => Ok(found),
             },
         }
     }
 
-    /// Keeps the lock: [`Port::unlock_self`] releases it.
+    /// Keeps the lock: [`WindowEnd::unlock_self`] releases it.
     pub fn keep(self) {
         std::mem::forget(self);
     }
 }
 
-impl<T: Wire> Drop for Locking<'_, T> {
+impl<T: Wire> Drop for PassiveLocks<'_, T> {
     fn drop(&mut self) {
         let (port, shared) = (self.port, self.port.comm.shared());
-        let give_back = |target: &Target| {
+        let give_back = |target: &WindowTarget| {
             shared.with(|engine| engine.give_lock_back(port.id, target.world));
         };
         match &mut self.whose {
-            Whose::One(target, _) => {
+            LockedTargets::One(target, _) => {
                 give_back(target);
                 port.locks.fetch_sub(1, Release);
             }
-            Whose::All(asked) => {
+            LockedTargets::All(asked) => {
                 let asked = asked.get_mut().unwrap_or_else(PoisonError::into_inner);
                 asked.iter().copied().for_each(give_back);
                 port.locks.store(0, Release);

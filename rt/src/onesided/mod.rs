@@ -24,23 +24,23 @@ use std::{
 };
 
 pub use self::{
-    epochs::{Starting, Visit},
-    fence::Come,
-    locks::Locking,
+    epochs::{AccessEpoch, PendingStart},
+    fence::FenceArrival,
+    locks::PassiveLocks,
     number::Element,
     op::RemoteOp,
     overlap::Overlap,
     pieces::Piece,
     remote::Fetching,
-    target::Target,
+    target::WindowTarget,
 };
-use self::{overlap::Habit, pieces::Pieces, target::Targets};
+use self::{overlap::CopyHistory, pieces::LocalPieces, target::TargetTree};
 use crate::{
     buffer::{RegBuf, TypeSig, Wire},
-    comm::{Agreement, Comm},
-    engine::{Extent, Listening, WindowId, WindowMemory},
+    comm::{AgreementPlace, Comm},
+    engine::{WindowExtent, WindowId, WindowMemory, WindowWaiterSlot},
     error::{Error, ErrorKind, Result, called_at},
-    executor::Course,
+    executor::BackgroundFuture,
     group::WorldRank,
 };
 pub use crate::{engine::Combine, executor::proceed};
@@ -48,7 +48,7 @@ pub use crate::{engine::Combine, executor::proceed};
 /// This rank's end of a window.
 ///
 /// Dropping it frees the end: later operations of neighbors fail.
-pub struct Port<T: Wire> {
+pub struct WindowEnd<T: Wire> {
     comm: Comm,
     id: WindowId,
     /// Memory of this end. Never lent while other ranks may access it.
@@ -56,27 +56,27 @@ pub struct Port<T: Wire> {
     /// True if the memory must be returned to the application.
     is_lent: bool,
     /// Attached memory. A dynamic window has no other.
-    pieces: Option<Pieces<T>>,
+    pieces: Option<LocalPieces<T>>,
     /// The other ends that this rank knows.
-    targets: Targets,
+    targets: TargetTree,
     /// Ranks that this end is open to, until all of them have completed.
     open_to: Vec<usize>,
     /// Registration of the future that waits until they have.
-    closing: Listening,
+    closing: WindowWaiterSlot,
     /// True while this end is open permanently, or to all ranks.
     is_open: bool,
     /// True while a fence epoch is open on all ranks.
     is_gathered: bool,
     /// State of fences by messages, used if the driver has no counters.
-    meeting: fence::Meeting,
+    meeting: fence::MessageFence,
     /// Number of locks that this rank has, or [`LOCKS_ALL`].
     locks: AtomicUsize,
     /// Setting that says which thread copies.
     overlap: Overlap,
-    habit: Arc<Habit>,
+    habit: Arc<CopyHistory>,
 }
 
-impl<T: Wire> Port<T> {
+impl<T: Wire> WindowEnd<T> {
     /// Makes a window in which this rank has `len` zeroed elements. Collective.
     ///
     /// # Errors
@@ -115,31 +115,31 @@ impl<T: Wire> Port<T> {
     /// yet.
     fn made(
         op: &'static str,
-        opened: Result<(Self, Agreement)>,
+        opened: Result<(Self, AgreementPlace)>,
         at: &'static Location<'static>,
-    ) -> Course<Result<Self>> {
-        Course::new(called_at(at, async move {
+    ) -> BackgroundFuture<Result<Self>> {
+        BackgroundFuture::new(called_at(at, async move {
             let (port, agreement) = opened?;
             met(op, agreement).await?;
             Ok(port)
         }))
     }
 
-    fn open(comm: Comm, id: WindowId, memory: RegBuf<T>, extent: Extent) -> Self {
-        let grows = matches!(extent, Extent::Growing(_));
+    fn open(comm: Comm, id: WindowId, memory: RegBuf<T>, extent: WindowExtent) -> Self {
+        let grows = matches!(extent, WindowExtent::Growing(_));
         comm.shared().with(|engine| engine.open_window(id, extent));
         Self {
             comm,
             id,
             memory,
             is_lent: false,
-            pieces: grows.then(Pieces::default),
-            targets: Targets::default(),
+            pieces: grows.then(LocalPieces::default),
+            targets: TargetTree::default(),
             open_to: Vec::new(),
-            closing: Listening::NONE,
+            closing: WindowWaiterSlot::NONE,
             is_open: false,
             is_gathered: false,
-            meeting: fence::Meeting::default(),
+            meeting: fence::MessageFence::default(),
             locks: AtomicUsize::new(0),
             overlap: Overlap::default(),
             habit: Arc::default(),
@@ -194,13 +194,13 @@ impl<T: Wire> Port<T> {
         &self,
         op: &'static str,
         at: &'static Location<'static>,
-    ) -> Course<Result<()>> {
+    ) -> BackgroundFuture<Result<()>> {
         let (agreement, closed) = (self.comm.agreement_at(at), self.check_closed(op));
-        Course::new(called_at(at, async move {
+        BackgroundFuture::new(called_at(at, async move {
             match closed {
                 Ok(()) => met(op, agreement).await,
                 Err(open) => {
-                    agreement.meet_in_vain();
+                    agreement.fail_barrier();
                     Err(open)
                 }
             }
@@ -216,9 +216,9 @@ impl<T: Wire> Port<T> {
         self,
         op: &'static str,
         at: &'static Location<'static>,
-    ) -> Course<Result<Self>> {
+    ) -> BackgroundFuture<Result<Self>> {
         let closed = self.barrier_closed(op, at);
-        Course::new(async move {
+        BackgroundFuture::new(async move {
             closed.await?;
             Ok(self)
         })
@@ -226,7 +226,7 @@ impl<T: Wire> Port<T> {
 }
 
 /// Methods for this rank's own memory.
-impl<T: Wire> Port<T> {
+impl<T: Wire> WindowEnd<T> {
     /// Returns true if an exposure epoch is open.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
@@ -269,10 +269,10 @@ impl<T: Wire> Port<T> {
     }
 }
 
-impl<T: Wire> Port<T> {
+impl<T: Wire> WindowEnd<T> {
     /// Returns the end of a rank, and makes it known first if necessary.
     #[inline]
-    fn meet(&self, op: &'static str, name: &str, rank: usize) -> Result<&Target> {
+    fn meet(&self, op: &'static str, name: &str, rank: usize) -> Result<&WindowTarget> {
         match self.targets.find(rank) {
             Some(target) => Ok(target),
             None => self.meet_first(op, name, rank),
@@ -280,16 +280,16 @@ impl<T: Wire> Port<T> {
     }
 
     #[cold]
-    fn meet_first(&self, op: &'static str, name: &str, rank: usize) -> Result<&Target> {
+    fn meet_first(&self, op: &'static str, name: &str, rank: usize) -> Result<&WindowTarget> {
         let world = self.comm.peer(op, name, rank)?;
         let shared = self.comm.shared();
         let ledger = shared.with(|engine| engine.ledger(self.id, world));
-        Ok(self.targets.meet(Target::new(rank, world, ledger)))
+        Ok(self.targets.meet(WindowTarget::new(rank, world, ledger)))
     }
 
     /// Updates a target if it has introduced itself meanwhile.
     #[cold]
-    fn look(&self, op: &'static str, target: &Target) -> Result<()> {
+    fn look(&self, op: &'static str, target: &WindowTarget) -> Result<()> {
         let shared = self.comm.shared();
         let far = shared.with(|engine| engine.far(self.id, target.world));
         let Some(far) = far else { return Ok(()) };
@@ -328,30 +328,30 @@ impl<T: Wire> Port<T> {
 }
 
 /// Waits until all members have arrived.
-async fn met(op: &'static str, agreement: Agreement) -> Result<()> {
-    let met = agreement.meet(0).await;
+async fn met(op: &'static str, agreement: AgreementPlace) -> Result<()> {
+    let met = agreement.barrier(0).await;
     met.map_err(|error| error.renamed(op))
 }
 
 /// Returns the memory of a new window if it could be allocated. Otherwise makes all members fail.
 fn own_memory<T: Wire>(
     op: &'static str,
-    agreement: Agreement,
+    agreement: AgreementPlace,
     memory: io::Result<RegBuf<T>>,
     comm: &Comm,
-) -> Result<(RegBuf<T>, Agreement)> {
+) -> Result<(RegBuf<T>, AgreementPlace)> {
     match memory {
         Ok(memory) => Ok((memory, agreement)),
         Err(why) => {
-            agreement.meet_in_vain();
+            agreement.fail_barrier();
             Err(comm.error(op, ErrorKind::Transport(why), None, None))
         }
     }
 }
 
 /// Returns the extent of an end with this memory.
-fn extent_of<T: Wire>(memory: &RegBuf<T>) -> Extent {
-    Extent::Fixed(memory_of(memory))
+fn extent_of<T: Wire>(memory: &RegBuf<T>) -> WindowExtent {
+    WindowExtent::Fixed(memory_of(memory))
 }
 
 fn memory_of<T: Wire>(memory: &RegBuf<T>) -> WindowMemory {
@@ -380,7 +380,7 @@ const COMPARED_MAX: usize = 32;
 /// Value used instead of a number of locks: the locks of all ranks, requested as they are needed.
 const LOCKS_ALL: usize = usize::MAX;
 
-impl<T: Wire> Drop for Port<T> {
+impl<T: Wire> Drop for WindowEnd<T> {
     fn drop(&mut self) {
         if self.is_lent && self.is_open() {
             // Neighbors with open epochs continue to write to it, which the lender of the memory would not expect. So
@@ -388,7 +388,7 @@ impl<T: Wire> Drop for Port<T> {
             self.memory.keep_for_ever();
         }
         if self.is_open() {
-            let pieces = self.pieces.iter().flat_map(Pieces::bufs);
+            let pieces = self.pieces.iter().flat_map(LocalPieces::bufs);
             pieces.for_each(RegBuf::keep_for_ever);
         }
         self.comm
@@ -397,7 +397,7 @@ impl<T: Wire> Drop for Port<T> {
     }
 }
 
-impl<T: Wire> fmt::Debug for Port<T> {
+impl<T: Wire> fmt::Debug for WindowEnd<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

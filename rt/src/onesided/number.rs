@@ -1,10 +1,10 @@
 //! Element types that are updated atomically.
 
-use ripstop_fabric::memory::Region;
+use ripstop_fabric::memory::MemoryRegion;
 
 use crate::{
     buffer::Wire,
-    engine::{Combine, Number},
+    engine::{Combine, NumberType},
 };
 
 /// A number type that windows update atomically: 32 or 64 bits.
@@ -16,7 +16,7 @@ use crate::{
 pub trait Element: Wire + Sealed {}
 
 mod sealed {
-    use super::{Combine, Region};
+    use super::{Combine, MemoryRegion};
 
     /// The private part of [`Element`](super::Element), so that no other crate can implement it.
     #[expect(unnameable_types, reason = "nobody else implements it")]
@@ -25,12 +25,12 @@ mod sealed {
         fn allows(combine: Combine) -> bool;
 
         /// Updates the number at an offset of a region, and returns the old value.
-        fn update(region: &Region, offset: usize, combine: Combine, operand: Self) -> Self;
+        fn update(region: &MemoryRegion, offset: usize, combine: Combine, operand: Self) -> Self;
 
         /// Writes `new` if the number equals `expected` bit by bit, and returns the old value.
-        fn compare_swap(region: &Region, offset: usize, expected: Self, new: Self) -> Self;
+        fn compare_swap(region: &MemoryRegion, offset: usize, expected: Self, new: Self) -> Self;
 
-        /// Returns the code of the number kind; see [`Number::from_code`](super::Number::from_code).
+        /// Returns the code of the number kind; see [`NumberType::from_code`](super::NumberType::from_code).
         fn code() -> u32;
     }
 }
@@ -38,8 +38,8 @@ mod sealed {
 use sealed::Sealed;
 
 /// Returns the number kind of a type.
-pub(super) fn number_of<T: Element>() -> Number {
-    Number::from_code(T::code()).expect("codes name numbers")
+pub(super) fn number_of<T: Element>() -> NumberType {
+    NumberType::from_code(T::code()).expect("codes name numbers")
 }
 
 macro_rules! elements {
@@ -48,25 +48,25 @@ macro_rules! elements {
 
         impl Sealed for $element {
             fn allows(combine: Combine) -> bool {
-                Number::$number.allows(combine)
+                NumberType::$number.allows(combine)
             }
 
             #[inline]
-            fn update(region: &Region, offset: usize, combine: Combine, operand: Self) -> Self {
+            fn update(region: &MemoryRegion, offset: usize, combine: Combine, operand: Self) -> Self {
                 let bits = bytemuck::cast::<Self, $bits>(operand);
-                let old = Number::$number.update(region, offset, combine, u64::from(bits));
+                let old = NumberType::$number.update(region, offset, combine, u64::from(bits));
                 bytemuck::cast(<$bits>::try_from(old).unwrap_or_default())
             }
 
             #[inline]
-            fn compare_swap(region: &Region, offset: usize, expected: Self, new: Self) -> Self {
+            fn compare_swap(region: &MemoryRegion, offset: usize, expected: Self, new: Self) -> Self {
                 let [expected, new] = [expected, new].map(|x| u64::from(bytemuck::cast::<Self, $bits>(x)));
-                let old = Number::$number.compare_swap(region, offset, expected, new);
+                let old = NumberType::$number.compare_swap(region, offset, expected, new);
                 bytemuck::cast(<$bits>::try_from(old).unwrap_or_default())
             }
 
             fn code() -> u32 {
-                Number::$number.code()
+                NumberType::$number.code()
             }
         }
     )*};

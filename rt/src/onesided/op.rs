@@ -7,13 +7,13 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::overlap::Watched;
+use super::overlap::ObservedCopy;
 use crate::{
     comm::Comm,
-    engine::Core,
+    engine::EngineCore,
     error::OpError,
     executor::poll_proceed,
-    ops::{Outcome, Ticket},
+    ops::{OpOutcome, OpTicket},
 };
 
 /// An operation on another rank's memory. It has already been started, and returns its buffer.
@@ -24,28 +24,28 @@ use crate::{
 pub struct RemoteOp<B: Send + 'static> {
     /// State of an operation that did not complete immediately. Boxed, because an operation is moved several times
     /// before it is awaited, and moving much data takes as long as a short copy.
-    rest: Option<Box<Rest<B>>>,
+    rest: Option<Box<RemoteOpState<B>>>,
     /// Buffer of a completed operation.
     buf: Option<B>,
 }
 
-enum Rest<B> {
+enum RemoteOpState<B> {
     /// A long copy that the caller made. The buffer is already in its place.
-    Copied(Watched),
+    Copied(ObservedCopy),
     Failed(OpError<B>),
-    Flying(Flight<B>),
+    Flying(RemoteOpFlight<B>),
 }
 
-struct Flight<B> {
+struct RemoteOpFlight<B> {
     op: &'static str,
     comm: Comm,
-    ticket: Ticket<B>,
-    take: Take<B>,
+    ticket: OpTicket<B>,
+    take: TakeOutcome<B>,
     /// Observation of a long copy by the agent, until the future is polled.
-    watched: Option<Watched>,
+    watched: Option<ObservedCopy>,
 }
 
-type Take<B> = fn(&mut Core, &Ticket<B>) -> Option<(Outcome, B)>;
+type TakeOutcome<B> = fn(&mut EngineCore, &OpTicket<B>) -> Option<(OpOutcome, B)>;
 
 impl<B: Send + 'static> RemoteOp<B> {
     #[inline]
@@ -63,16 +63,16 @@ impl<B: Send + 'static> RemoteOp<B> {
         let error = error.called_at(Location::caller());
         Self {
             buf: None,
-            rest: Some(Box::new(Rest::Failed(error))),
+            rest: Some(Box::new(RemoteOpState::Failed(error))),
         }
     }
 
     /// Creates a completed copy by the caller, which may be observed.
     #[inline]
-    pub(super) fn copied(buf: B, watched: Option<Watched>) -> Self {
+    pub(super) fn copied(buf: B, watched: Option<ObservedCopy>) -> Self {
         Self {
             buf: Some(buf),
-            rest: watched.map(|watched| Box::new(Rest::Copied(watched))),
+            rest: watched.map(|watched| Box::new(RemoteOpState::Copied(watched))),
         }
     }
 
@@ -80,11 +80,11 @@ impl<B: Send + 'static> RemoteOp<B> {
     pub(super) fn flying(
         op: &'static str,
         comm: &Comm,
-        ticket: Ticket<B>,
-        take: Take<B>,
-        watched: Option<Watched>,
+        ticket: OpTicket<B>,
+        take: TakeOutcome<B>,
+        watched: Option<ObservedCopy>,
     ) -> Self {
-        let flight = Flight {
+        let flight = RemoteOpFlight {
             op,
             comm: comm.clone(),
             ticket,
@@ -93,7 +93,7 @@ impl<B: Send + 'static> RemoteOp<B> {
         };
         Self {
             buf: None,
-            rest: Some(Box::new(Rest::Flying(flight))),
+            rest: Some(Box::new(RemoteOpState::Flying(flight))),
         }
     }
 
@@ -102,17 +102,17 @@ impl<B: Send + 'static> RemoteOp<B> {
 
     /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
-        let Some(Rest::Flying(flight)) = self.rest.as_deref() else {
+        let Some(RemoteOpState::Flying(flight)) = self.rest.as_deref() else {
             return true;
         };
         let (shared, op) = (flight.comm.shared(), flight.ticket.op);
-        shared.is_so(|engine| engine.core.is_done(op))
+        shared.test_condition(|engine| engine.core.is_done(op))
     }
 
     /// Puts the buffer in its place, or returns the error of the operation.
     #[cold]
     fn settle(&mut self, cx: &Context<'_>) -> Poll<Option<Box<OpError<B>>>> {
-        if let Some(Rest::Flying(flight)) = self.rest.as_deref_mut() {
+        if let Some(RemoteOpState::Flying(flight)) = self.rest.as_deref_mut() {
             let done = ready!(flight.poll(cx));
             self.rest = None;
             return Poll::Ready(match done {
@@ -124,9 +124,9 @@ impl<B: Send + 'static> RemoteOp<B> {
             });
         }
         match self.rest.take().map(|rest| *rest) {
-            Some(Rest::Failed(error)) => return Poll::Ready(Some(Box::new(error))),
-            Some(Rest::Copied(watched)) => watched.asked(true),
-            Some(Rest::Flying(_)) | None => {}
+            Some(RemoteOpState::Failed(error)) => return Poll::Ready(Some(Box::new(error))),
+            Some(RemoteOpState::Copied(watched)) => watched.asked(true),
+            Some(RemoteOpState::Flying(_)) | None => {}
         }
         Poll::Ready(None)
     }
@@ -150,7 +150,7 @@ impl<B: Send + 'static> Future for RemoteOp<B> {
     }
 }
 
-impl<B: Send + 'static> Flight<B> {
+impl<B: Send + 'static> RemoteOpFlight<B> {
     fn is_done(&self) -> bool {
         let shared = self.comm.shared();
         shared.with(|engine| engine.core.is_done(self.ticket.op))
@@ -160,16 +160,16 @@ impl<B: Send + 'static> Flight<B> {
         if let Some(watched) = self.watched.take() {
             watched.asked(self.is_done());
         }
-        let take = |core: &mut Core| (self.take)(core, &self.ticket);
+        let take = |core: &mut EngineCore| (self.take)(core, &self.ticket);
         let shared = self.comm.shared();
         let (outcome, buf) = ready!(shared.poll(self.ticket.op, cx.waker(), take));
         Poll::Ready(match outcome {
             Ok(_) => Ok(buf),
             Err(failure) => {
                 let group = self.comm.group();
-                let peer = failure.about.peer.and_then(|world| group.local_of(world));
+                let peer = failure.info.peer.and_then(|world| group.local_of(world));
                 let error = self.comm.error(self.op, failure.kind, peer, None);
-                let error = error.called_at(failure.about.at);
+                let error = error.called_at(failure.info.at);
                 Err(OpError { error, buf })
             }
         })
@@ -179,7 +179,7 @@ impl<B: Send + 'static> Flight<B> {
 impl<B: Send + 'static> Drop for RemoteOp<B> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(Rest::Flying(flight)) = self.rest.as_deref() {
+        if let Some(RemoteOpState::Flying(flight)) = self.rest.as_deref() {
             let shared = flight.comm.shared();
             shared.with(|engine| engine.core.detach(flight.ticket.op));
         }

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use super::Port;
-use crate::{buffer::Wire, clock::Time, comm::Comm};
+use super::WindowEnd;
+use crate::{buffer::Wire, clock::ClockTime, comm::Comm};
 
 /// Which thread copies when data is put to memory of the same node, or got from it.
 ///
@@ -36,7 +36,7 @@ pub enum Overlap {
 
 /// What the caller of long copies does after them, as far as observed.
 #[derive(Debug, Default)]
-pub(super) struct Habit {
+pub(super) struct CopyHistory {
     /// Number of consecutive copies after which the caller computed. Negative after the agent found no processor.
     computed: AtomicI32,
     /// Time for a KiB when the caller copies, in nanoseconds.
@@ -44,17 +44,17 @@ pub(super) struct Habit {
 }
 
 /// A long copy whose end the caller has not asked for yet.
-pub(super) struct Watched {
-    habit: Arc<Habit>,
+pub(super) struct ObservedCopy {
+    habit: Arc<CopyHistory>,
     comm: Comm,
     /// Time when the call returned.
-    since: Time,
+    since: ClockTime,
     /// Expected or measured duration of the copy.
     copy: Duration,
     by_agent: bool,
 }
 
-impl<T: Wire> Port<T> {
+impl<T: Wire> WindowEnd<T> {
     /// Sets which thread copies from now on.
     pub fn set_overlap(&mut self, overlap: Overlap) {
         self.overlap = overlap;
@@ -72,12 +72,12 @@ impl<T: Wire> Port<T> {
             Overlap::Caller => false,
             Overlap::Agent => true,
         };
-        prefers && self.comm.shared().agent.is_there()
+        prefers && self.comm.shared().agent.is_started()
     }
 
     /// Makes the caller `copy` this many bytes, and observes what it does then, if that matters.
     #[inline]
-    pub(super) fn copy(&self, len: usize, copy: impl FnOnce()) -> Option<Watched> {
+    pub(super) fn copy(&self, len: usize, copy: impl FnOnce()) -> Option<ObservedCopy> {
         if len < HANDED_MIN || self.overlap != Overlap::Auto {
             copy();
             return None;
@@ -93,31 +93,31 @@ impl<T: Wire> Port<T> {
     }
 
     /// Wakes the agent, which has something to do. Observes what the caller does meanwhile, if that matters.
-    pub(super) fn hurry(&self, len: usize) -> Option<Watched> {
+    pub(super) fn wake_agent(&self, len: usize) -> Option<ObservedCopy> {
         if !self.hands_over(len) {
             return None;
         }
-        self.comm.shared().agent.hurry();
+        self.comm.shared().agent.check_now();
         let kib = u64::try_from(len >> 10).unwrap_or(u64::MAX);
         let nanos = self.habit.ns_per_kib.load(Relaxed).saturating_mul(kib);
         self.watch(Duration::from_nanos(nanos), true)
     }
 
-    fn watch(&self, copy: Duration, by_agent: bool) -> Option<Watched> {
+    fn watch(&self, copy: Duration, by_agent: bool) -> Option<ObservedCopy> {
         let shared = self.comm.shared();
-        let watched = || Watched {
+        let watched = || ObservedCopy {
             habit: Arc::clone(&self.habit),
             comm: self.comm.clone(),
             since: shared.clock.now(),
             copy,
             by_agent,
         };
-        let matters = self.overlap == Overlap::Auto && shared.agent.is_there();
+        let matters = self.overlap == Overlap::Auto && shared.agent.is_started();
         matters.then(watched)
     }
 }
 
-impl Watched {
+impl ObservedCopy {
     /// Called when the caller asks for the end for the first time. `done` is true if the copy has ended.
     pub(super) fn asked(&self, done: bool) {
         let away = self.comm.shared().clock.now().since(self.since);
@@ -125,7 +125,7 @@ impl Watched {
     }
 }
 
-impl Habit {
+impl CopyHistory {
     /// Records an observation. `away` is true if the caller was away for at least the duration of a copy.
     fn note(&self, by_agent: bool, done: bool, away: bool) {
         let computed = self.computed.load(Relaxed);
@@ -151,9 +151,9 @@ const PAUSE: i32 = 16;
 
 #[cfg(test)]
 mod tests {
-    use super::{ENOUGH, Habit, PAUSE, Relaxed};
+    use super::{CopyHistory, ENOUGH, PAUSE, Relaxed};
 
-    impl Habit {
+    impl CopyHistory {
         /// Returns the habit after `count` copies of one kind.
         fn after(&self, count: i32, kind: [bool; 3]) -> i32 {
             let [by_agent, done, away] = kind;
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn who_computes_after_its_copies_again_and_again_has_a_habit_and_who_waits_once_has_none() {
-        let habit = Habit::default();
+        let habit = CopyHistory::default();
         assert_eq!(habit.after(1, COMPUTES), 1);
         assert_eq!(habit.after(1, WAITS), 0);
         assert_eq!(habit.after(9, COMPUTES), ENOUGH);
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_finds_no_processor_is_left_in_peace_for_some_copies() {
-        let habit = Habit::default();
+        let habit = CopyHistory::default();
         assert_eq!(habit.after(2, COMPUTES), ENOUGH);
         assert_eq!(habit.after(1, [true, false, true]), -PAUSE);
         assert_eq!(habit.after(1, WAITS), -PAUSE);

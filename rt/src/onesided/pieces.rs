@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, panic::Location};
 
-use super::{Port, memory_of, own_memory};
+use super::{WindowEnd, memory_of, own_memory};
 use crate::{
     buffer::{RegBuf, Wire},
     comm::Comm,
-    engine::Extent,
+    engine::WindowExtent,
     error::{Error, Result},
 };
 
@@ -48,7 +48,7 @@ impl Piece {
     }
 }
 
-impl<T: Wire> Port<T> {
+impl<T: Wire> WindowEnd<T> {
     /// Makes a window without elements, to which each rank attaches its own. Collective.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl<T: Wire> Port<T> {
             .with(|engine| RegBuf::for_window(engine.driver(), 0));
         let owned = own_memory("dynamic", agreement, nothing, comm);
         let opened = owned.map(|(nothing, agreement)| {
-            let port = Self::open(comm.clone(), id, nothing, Extent::Growing(T::SIG));
+            let port = Self::open(comm.clone(), id, nothing, WindowExtent::Growing(T::SIG));
             (port, agreement)
         });
         Self::made("dynamic", opened, Location::caller())
@@ -87,7 +87,7 @@ impl<T: Wire> Port<T> {
         let nth = pieces.count;
         pieces.count += 1;
         let memory = memory_of(&buf);
-        pieces.attached.insert(first, Attached { nth, buf });
+        pieces.attached.insert(first, AttachedPiece { nth, buf });
         let (id, shared) = (self.id, self.comm.shared());
         let at = byte_of::<T>(first);
         shared.with(|engine| engine.set_piece(id, at, Some(memory)));
@@ -105,7 +105,7 @@ impl<T: Wire> Port<T> {
         }
         let pieces = self.pieces.get_or_insert_default();
         let attached = pieces.attached.remove(&piece.first);
-        let Some(Attached { buf, .. }) = attached else {
+        let Some(AttachedPiece { buf, .. }) = attached else {
             return Err(self.stray("detach", piece));
         };
         let (id, shared) = (self.id, self.comm.shared());
@@ -154,21 +154,21 @@ const NOT_DYNAMIC: &str =
 /// piece, to the end of the address range, and then again from 0 in free places. So numbers of a detached piece are not
 /// reused before 2⁶³ bytes of addresses were used. With short pieces that takes 2⁴³ attaches, which is a hundred days
 /// at a million per second.
-pub(super) struct Pieces<T: Wire> {
+pub(super) struct LocalPieces<T: Wire> {
     /// Attached pieces, by the number of their first element.
-    attached: BTreeMap<usize, Attached<T>>,
+    attached: BTreeMap<usize, AttachedPiece<T>>,
     /// Number for the first element of the next piece, if there is room.
     next: usize,
     /// Number of pieces that were ever attached.
     count: u64,
 }
 
-struct Attached<T: Wire> {
+struct AttachedPiece<T: Wire> {
     nth: u64,
     buf: RegBuf<T>,
 }
 
-impl<T: Wire> Default for Pieces<T> {
+impl<T: Wire> Default for LocalPieces<T> {
     fn default() -> Self {
         Self {
             attached: BTreeMap::new(),
@@ -178,7 +178,7 @@ impl<T: Wire> Default for Pieces<T> {
     }
 }
 
-impl<T: Wire> Pieces<T> {
+impl<T: Wire> LocalPieces<T> {
     /// Returns the attached buffers.
     pub(super) fn bufs(&self) -> impl Iterator<Item = &RegBuf<T>> {
         self.attached.values().map(|attached| &attached.buf)

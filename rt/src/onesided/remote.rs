@@ -8,20 +8,25 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::{Element, Port, RemoteOp, Target, number::number_of};
+use super::{Element, RemoteOp, WindowEnd, WindowTarget, number::number_of};
 use crate::{
     buffer::{self, RecvBuf, SendBuf, Wire},
-    engine::{Combine, Core, Deed, Ranges},
+    engine::{Combine, EngineCore, TargetRanges, WindowOpKind},
     error::{Error, ErrorKind, OpError, Result},
     executor::poll_proceed,
-    ops::About,
+    ops::OpInfo,
 };
 
-impl<T: Wire> Port<T> {
+impl<T: Wire> WindowEnd<T> {
     /// Writes `buf` to a target, starting at element `at`.
     #[inline]
     #[track_caller]
-    pub fn put<B: SendBuf<Elem = T>>(&self, target: &Target, at: usize, buf: B) -> RemoteOp<B> {
+    pub fn put<B: SendBuf<Elem = T>>(
+        &self,
+        target: &WindowTarget,
+        at: usize,
+        buf: B,
+    ) -> RemoteOp<B> {
         let elems = buf.elems();
         let range = match self.range("put", target, at, elems.len()) {
             Ok(range) => range,
@@ -37,8 +42,8 @@ impl<T: Wire> Port<T> {
         self.write(
             "put",
             target,
-            Deed::Put,
-            Ranges::From(range.start as u64),
+            WindowOpKind::Put,
+            TargetRanges::From(range.start as u64),
             buf,
         )
     }
@@ -46,7 +51,12 @@ impl<T: Wire> Port<T> {
     /// Fills `buf` from a target, starting at element `at`.
     #[inline]
     #[track_caller]
-    pub fn get<B: RecvBuf<Elem = T>>(&self, target: &Target, at: usize, mut buf: B) -> RemoteOp<B> {
+    pub fn get<B: RecvBuf<Elem = T>>(
+        &self,
+        target: &WindowTarget,
+        at: usize,
+        mut buf: B,
+    ) -> RemoteOp<B> {
         let range = match self.range("get", target, at, buffer::room(&mut buf)) {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
@@ -61,8 +71,8 @@ impl<T: Wire> Port<T> {
         self.fetch(
             "get",
             target,
-            Deed::Get,
-            Ranges::From(range.start as u64),
+            WindowOpKind::Get,
+            TargetRanges::From(range.start as u64),
             buf,
         )
     }
@@ -71,7 +81,7 @@ impl<T: Wire> Port<T> {
     #[track_caller]
     pub fn put_blocks<B: SendBuf<Elem = T>>(
         &self,
-        target: &Target,
+        target: &WindowTarget,
         blocks: &[Range<usize>],
         buf: B,
     ) -> RemoteOp<B> {
@@ -81,7 +91,7 @@ impl<T: Wire> Port<T> {
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
         let Some((region, start)) = target.mapped() else {
-            return self.write("put", target, Deed::Put, in_words(&ranges), buf);
+            return self.write("put", target, WindowOpKind::Put, in_words(&ranges), buf);
         };
         let mut bytes: &[u8] = bytemuck::cast_slice(elems);
         for range in ranges {
@@ -96,7 +106,7 @@ impl<T: Wire> Port<T> {
     #[track_caller]
     pub fn get_blocks<B: RecvBuf<Elem = T>>(
         &self,
-        target: &Target,
+        target: &WindowTarget,
         blocks: &[Range<usize>],
         mut buf: B,
     ) -> RemoteOp<B> {
@@ -105,7 +115,7 @@ impl<T: Wire> Port<T> {
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
         let Some((region, start)) = target.mapped() else {
-            return self.fetch("get", target, Deed::Get, in_words(&ranges), buf);
+            return self.fetch("get", target, WindowOpKind::Get, in_words(&ranges), buf);
         };
         let mut bytes = Vec::with_capacity(ranges.iter().map(Range::len).sum());
         for range in ranges {
@@ -115,7 +125,7 @@ impl<T: Wire> Port<T> {
         }
         buffer::fill(
             &mut buf,
-            ripstop_fabric::driver::Payload::from_slice(&bytes),
+            ripstop_fabric::driver::PayloadView::from_slice(&bytes),
         );
         RemoteOp::done(buf)
     }
@@ -124,25 +134,25 @@ impl<T: Wire> Port<T> {
     fn write<B: SendBuf>(
         &self,
         op: &'static str,
-        target: &Target,
-        deed: Deed,
-        ranges: Ranges,
+        target: &WindowTarget,
+        deed: WindowOpKind,
+        ranges: TargetRanges,
         buf: B,
     ) -> RemoteOp<B> {
         let about = self.about(target);
         let (shared, len) = (self.comm.shared(), size_of_val(buf.elems()));
         let ticket = shared.with(|engine| engine.write_window(about, deed, ranges, buf));
-        let watched = self.hurry(len);
-        RemoteOp::flying(op, &self.comm, ticket, Core::take_send, watched)
+        let watched = self.wake_agent(len);
+        RemoteOp::flying(op, &self.comm, ticket, EngineCore::take_send, watched)
     }
 
     #[track_caller]
     fn fetch<B: RecvBuf>(
         &self,
         op: &'static str,
-        target: &Target,
-        deed: Deed,
-        ranges: Ranges,
+        target: &WindowTarget,
+        deed: WindowOpKind,
+        ranges: TargetRanges,
         mut buf: B,
     ) -> RemoteOp<B> {
         let about = self.about(target);
@@ -151,8 +161,8 @@ impl<T: Wire> Port<T> {
             buffer::room(&mut buf) * size_of::<B::Elem>(),
         );
         let ticket = shared.with(|engine| engine.fetch_window(about, deed, ranges, buf));
-        let watched = self.hurry(len);
-        RemoteOp::flying(op, &self.comm, ticket, Core::take_recv, watched)
+        let watched = self.wake_agent(len);
+        RemoteOp::flying(op, &self.comm, ticket, EngineCore::take_recv, watched)
     }
 
     /// Returns the byte range of `len` elements from `at` on.
@@ -160,7 +170,7 @@ impl<T: Wire> Port<T> {
     fn range(
         &self,
         op: &'static str,
-        target: &Target,
+        target: &WindowTarget,
         at: usize,
         len: usize,
     ) -> Result<Range<usize>> {
@@ -178,7 +188,7 @@ impl<T: Wire> Port<T> {
     }
 
     #[cold]
-    fn outside(&self, op: &'static str, target: &Target, at: usize, len: usize) -> Error {
+    fn outside(&self, op: &'static str, target: &WindowTarget, at: usize, len: usize) -> Error {
         let has = target.elements(size_of::<T>());
         let sentence = format!(
             "`at` is {at} and `buf` has {len} elements: rank {} has elements 0..{has} in window {}",
@@ -190,7 +200,7 @@ impl<T: Wire> Port<T> {
     fn blocks(
         &self,
         op: &'static str,
-        target: &Target,
+        target: &WindowTarget,
         blocks: &[Range<usize>],
         len: usize,
     ) -> Result<Vec<Range<usize>>> {
@@ -211,8 +221,8 @@ impl<T: Wire> Port<T> {
     }
 
     #[track_caller]
-    fn about(&self, target: &Target) -> About {
-        About {
+    fn about(&self, target: &WindowTarget) -> OpInfo {
+        OpInfo {
             ctx: self.id.context,
             peer: Some(target.world),
             tag: Some(self.id.sequence),
@@ -226,12 +236,12 @@ impl<T: Wire> Port<T> {
 }
 
 /// Atomic updates, one for each number.
-impl<T: Element> Port<T> {
+impl<T: Element> WindowEnd<T> {
     /// Combines each element of `buf` with the target's elements, starting at element `at`.
     #[track_caller]
     pub fn accumulate<B: SendBuf<Elem = T>>(
         &self,
-        target: &Target,
+        target: &WindowTarget,
         at: usize,
         buf: B,
         combine: Combine,
@@ -247,7 +257,7 @@ impl<T: Element> Port<T> {
             }
             return RemoteOp::done(buf);
         }
-        let deed = Deed::Update {
+        let deed = WindowOpKind::Update {
             number: number_of::<T>(),
             combine,
             fetch: false,
@@ -256,7 +266,7 @@ impl<T: Element> Port<T> {
             "accumulate",
             target,
             deed,
-            Ranges::From(range.start as u64),
+            TargetRanges::From(range.start as u64),
             buf,
         )
     }
@@ -265,7 +275,7 @@ impl<T: Element> Port<T> {
     #[track_caller]
     pub fn get_accumulate<B: RecvBuf<Elem = T>>(
         &self,
-        target: &Target,
+        target: &WindowTarget,
         at: usize,
         mut buf: B,
         combine: Combine,
@@ -286,7 +296,7 @@ impl<T: Element> Port<T> {
             buffer::overwrite(&mut buf, &old);
             return RemoteOp::done(buf);
         }
-        let deed = Deed::Update {
+        let deed = WindowOpKind::Update {
             number: number_of::<T>(),
             combine,
             fetch: true,
@@ -295,7 +305,7 @@ impl<T: Element> Port<T> {
             "get_accumulate",
             target,
             deed,
-            Ranges::From(range.start as u64),
+            TargetRanges::From(range.start as u64),
             buf,
         )
     }
@@ -303,7 +313,13 @@ impl<T: Element> Port<T> {
     /// Combines one element, and returns its old value.
     #[inline]
     #[track_caller]
-    pub fn fetch_op(&self, target: &Target, at: usize, value: T, combine: Combine) -> Fetching<T> {
+    pub fn fetch_op(
+        &self,
+        target: &WindowTarget,
+        at: usize,
+        value: T,
+        combine: Combine,
+    ) -> Fetching<T> {
         if let Some((region, start)) = target.mapped() {
             return match self.updates("fetch_op", target, at, 1, combine) {
                 Ok(range) => Fetching::done(T::update(region, start + range.start, combine, value)),
@@ -316,7 +332,13 @@ impl<T: Element> Port<T> {
     /// Writes `new` if the element equals `expected` bit by bit. Returns the old value.
     #[inline]
     #[track_caller]
-    pub fn compare_swap(&self, target: &Target, at: usize, expected: T, new: T) -> Fetching<T> {
+    pub fn compare_swap(
+        &self,
+        target: &WindowTarget,
+        at: usize,
+        expected: T,
+        new: T,
+    ) -> Fetching<T> {
         let range = match self.updates("compare_swap", target, at, 1, Combine::Keep) {
             Ok(range) => range,
             Err(error) => return Fetching::failed(error),
@@ -324,10 +346,10 @@ impl<T: Element> Port<T> {
         if let Some((region, start)) = target.mapped() {
             return Fetching::done(T::compare_swap(region, start + range.start, expected, new));
         }
-        let deed = Deed::CompareSwap {
+        let deed = WindowOpKind::CompareSwap {
             number: number_of::<T>(),
         };
-        let ranges = Ranges::From(range.start as u64);
+        let ranges = TargetRanges::From(range.start as u64);
         Fetching::two(self.fetch("compare_swap", target, deed, ranges, [expected, new]))
     }
 
@@ -336,7 +358,7 @@ impl<T: Element> Port<T> {
     fn whole<B: RecvBuf<Elem = T>>(
         &self,
         op: &'static str,
-        target: &Target,
+        target: &WindowTarget,
         buf: &mut B,
     ) -> Result<usize> {
         let (len, room) = (buf.elems().len(), buffer::room(buf));
@@ -351,7 +373,7 @@ impl<T: Element> Port<T> {
     fn updates(
         &self,
         op: &'static str,
-        target: &Target,
+        target: &WindowTarget,
         at: usize,
         len: usize,
         combine: Combine,
@@ -364,20 +386,20 @@ impl<T: Element> Port<T> {
     }
 }
 
-fn in_words(ranges: &[Range<usize>]) -> Ranges {
+fn in_words(ranges: &[Range<usize>]) -> TargetRanges {
     let words = ranges
         .iter()
         .map(|range| (range.start as u64, range.len() as u64));
-    Ranges::Blocks(words.collect())
+    TargetRanges::Blocks(words.collect())
 }
 
 /// A fetching update in flight. It has already been started; dropping it detaches it.
 #[must_use = "await it, or drop it: it goes on by itself"]
 pub struct Fetching<T: Element> {
-    state: State<T>,
+    state: FetchingState<T>,
 }
 
-enum State<T: Element> {
+enum FetchingState<T: Element> {
     Done(Option<Result<T>>),
     One(RemoteOp<[T; 1]>),
     Two(RemoteOp<[T; 2]>),
@@ -388,7 +410,7 @@ impl<T: Element> Fetching<T> {
     #[inline]
     fn done(old: T) -> Self {
         Self {
-            state: State::Done(Some(Ok(old))),
+            state: FetchingState::Done(Some(Ok(old))),
         }
     }
 
@@ -398,19 +420,19 @@ impl<T: Element> Fetching<T> {
     pub(crate) fn failed(error: Error) -> Self {
         let error = error.called_at(Location::caller());
         Self {
-            state: State::Done(Some(Err(error))),
+            state: FetchingState::Done(Some(Err(error))),
         }
     }
 
     fn one(op: RemoteOp<[T; 1]>) -> Self {
         Self {
-            state: State::One(op),
+            state: FetchingState::One(op),
         }
     }
 
     fn two(op: RemoteOp<[T; 2]>) -> Self {
         Self {
-            state: State::Two(op),
+            state: FetchingState::Two(op),
         }
     }
 }
@@ -420,16 +442,16 @@ impl<T: Element> Future for Fetching<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match &mut self.state {
-            State::Done(result) => {
+            FetchingState::Done(result) => {
                 ready!(poll_proceed(cx));
                 result
                     .take()
                     .expect("a fetch was polled after it had completed")
             }
-            State::One(op) => ready!(Pin::new(op).poll(cx))
+            FetchingState::One(op) => ready!(Pin::new(op).poll(cx))
                 .map(|[old]| old)
                 .map_err(|error| error.error),
-            State::Two(op) => ready!(Pin::new(op).poll(cx))
+            FetchingState::Two(op) => ready!(Pin::new(op).poll(cx))
                 .map(|[old, _]| old)
                 .map_err(|error| error.error),
         })

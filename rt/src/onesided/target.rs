@@ -5,23 +5,23 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use ripstop_fabric::memory::Region;
+use ripstop_fabric::memory::MemoryRegion;
 
 use crate::{
-    engine::{Far, Ledger},
+    engine::{EpochCounters, PeerEndMemory},
     group::WorldRank,
 };
 
 /// The end of another rank. An epoch with access to it lends it while the epoch is open.
-pub struct Target {
+pub struct WindowTarget {
     /// Rank in the communicator.
     pub rank: usize,
     pub(super) world: WorldRank,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) ledger: Arc<EpochCounters>,
     /// Length in bytes, known once that rank has introduced itself.
     len: OnceLock<u64>,
     /// Memory where this process loads and stores.
-    mapped: OnceLock<(Region, usize)>,
+    mapped: OnceLock<(MemoryRegion, usize)>,
     /// Same end without mapped memory, for operations that must wait for a requested lock.
     behind: OnceLock<Box<Self>>,
 }
@@ -29,20 +29,20 @@ pub struct Target {
 /// The known ends, by their rank in the communicator. A digital search tree (after Coffman and Eve 1970) that only
 /// grows, so it can be read and lent without a lock.
 #[derive(Debug, Default)]
-pub(super) struct Targets {
-    root: Child,
+pub(super) struct TargetTree {
+    root: TargetTreeLink,
 }
 
-type Child = OnceLock<Box<Node>>;
+type TargetTreeLink = OnceLock<Box<TargetTreeNode>>;
 
 #[derive(Debug)]
-struct Node {
-    target: Target,
-    children: [Child; 2],
+struct TargetTreeNode {
+    target: WindowTarget,
+    children: [TargetTreeLink; 2],
 }
 
-impl Target {
-    pub(super) fn new(rank: usize, world: WorldRank, ledger: Arc<Ledger>) -> Self {
+impl WindowTarget {
+    pub(super) fn new(rank: usize, world: WorldRank, ledger: Arc<EpochCounters>) -> Self {
         Self {
             rank,
             world,
@@ -54,7 +54,7 @@ impl Target {
     }
 
     /// Records the introduction of this end.
-    pub(super) fn learn(&self, far: Far) {
+    pub(super) fn learn(&self, far: PeerEndMemory) {
         let _known = self.len.set(far.len);
         if let Some(mapped) = far.mapped {
             let _known = self.mapped.set(mapped);
@@ -63,7 +63,7 @@ impl Target {
 
     /// Returns the memory where this process loads and stores.
     #[inline]
-    pub(super) fn mapped(&self) -> Option<&(Region, usize)> {
+    pub(super) fn mapped(&self) -> Option<&(MemoryRegion, usize)> {
         self.mapped.get()
     }
 
@@ -76,7 +76,7 @@ impl Target {
     }
 
     /// Returns the same end, for operations that must wait for a lock.
-    pub(super) fn behind_the_door(&self) -> &Self {
+    pub(super) fn unmapped(&self) -> &Self {
         let outside = || {
             let target = Self::new(self.rank, self.world, Arc::clone(&self.ledger));
             if let Some(&len) = self.len.get() {
@@ -88,17 +88,17 @@ impl Target {
     }
 }
 
-impl Targets {
+impl TargetTree {
     /// Returns the end of this rank, if it is known.
     #[inline]
-    pub(super) fn find(&self, rank: usize) -> Option<&Target> {
+    pub(super) fn find(&self, rank: usize) -> Option<&WindowTarget> {
         self.place(rank).get().map(|node| &node.target)
     }
 
     /// Adds an end.
-    pub(super) fn meet(&self, target: Target) -> &Target {
+    pub(super) fn meet(&self, target: WindowTarget) -> &WindowTarget {
         let rank = target.rank;
-        let mut node = Box::new(Node {
+        let mut node = Box::new(TargetTreeNode {
             target,
             children: Default::default(),
         });
@@ -115,7 +115,7 @@ impl Targets {
 
     /// Returns the place of a rank, or the place where it would be added.
     #[inline]
-    fn place(&self, rank: usize) -> &Child {
+    fn place(&self, rank: usize) -> &TargetTreeLink {
         let (mut place, mut bits) = (&self.root, rank);
         while let Some(node) = place.get().filter(|node| node.target.rank != rank) {
             place = &node.children[bits & 1];
@@ -125,7 +125,7 @@ impl Targets {
     }
 }
 
-impl fmt::Debug for Target {
+impl fmt::Debug for WindowTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Target(rank {})", self.rank)
     }
@@ -133,15 +133,15 @@ impl fmt::Debug for Target {
 
 #[cfg(test)]
 mod tests {
-    use super::{Target, Targets, WorldRank};
+    use super::{TargetTree, WindowTarget, WorldRank};
 
     #[test]
     fn every_rank_that_was_met_is_found_and_no_other() {
-        let targets = Targets::default();
+        let targets = TargetTree::default();
         let ranks = [5, 0, 7, 4, 1 << 40, 12, 3, usize::MAX];
         for rank in ranks {
             assert!(targets.find(rank).is_none());
-            targets.meet(Target::new(rank, WorldRank(0), Default::default()));
+            targets.meet(WindowTarget::new(rank, WorldRank(0), Default::default()));
         }
         for rank in ranks {
             assert_eq!(targets.find(rank).map(|target| target.rank), Some(rank));

@@ -8,55 +8,55 @@ use std::{
 
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
-    offload::Program,
+    offload::CollectiveProgram,
 };
 
 /// Size of the room for a buffer value, in words. A larger or more aligned value is boxed, and the box is stored.
 const WORDS: usize = 10;
 
 /// Size of the room, in bytes.
-pub(super) const ROOM_LEN: usize = size_of::<Words>();
+pub(super) const ROOM_LEN: usize = size_of::<InlineStorage>();
 
 /// Owns a value whose type is known only to the code that stored it.
 ///
 /// `table` is `Some` exactly while `room` holds an initialized value of the type that `table` was made for. The room is
 /// a separate allocation, made once and reused, so a `&mut` to the operation makes no claim about the buffer's bytes.
-pub(crate) struct Held {
-    room: Option<NonNull<Words>>,
-    table: Option<&'static Table>,
+pub(crate) struct ErasedBuffer {
+    room: Option<NonNull<InlineStorage>>,
+    table: Option<&'static BufferVtable>,
     /// True if the room to receive into may be uninitialized.
     bare: bool,
 }
 
-type Words = MaybeUninit<[u64; WORDS]>;
+type InlineStorage = MaybeUninit<[u64; WORDS]>;
 
-struct Table {
+struct BufferVtable {
     drop: unsafe fn(*mut u8),
-    grow: Option<unsafe fn(*mut u8, usize) -> Option<Area>>,
+    grow: Option<unsafe fn(*mut u8, usize) -> Option<BufferArea>>,
 }
 
 // SAFETY: `hold` accepts only `Send` values.
-unsafe impl Send for Held {}
+unsafe impl Send for ErasedBuffer {}
 
 /// The bytes of a buffer that an operation reads or fills.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Area {
+pub(crate) struct BufferArea {
     pub(crate) start: NonNull<u8>,
     /// Length in bytes.
     pub(crate) len: usize,
 }
 
 // SAFETY: this is only an address. Only the engine accesses the memory, and it keeps the buffer alive meanwhile.
-unsafe impl Send for Area {}
+unsafe impl Send for BufferArea {}
 
-impl Area {
+impl BufferArea {
     pub(crate) const NONE: Self = Self {
         start: NonNull::dangling(),
         len: 0,
     };
 }
 
-impl Held {
+impl ErasedBuffer {
     pub(super) const fn empty() -> Self {
         Self {
             room: None,
@@ -66,11 +66,11 @@ impl Held {
     }
 
     /// Stores the buffer, and returns the address of its elements *after* the move.
-    pub(super) fn hold_send<B: SendBuf>(&mut self, buf: B) -> Area {
+    pub(super) fn hold_send<B: SendBuf>(&mut self, buf: B) -> BufferArea {
         let value = self.hold(
             buf,
             const {
-                &Table {
+                &BufferVtable {
                     drop: drop_value::<B>,
                     grow: None,
                 }
@@ -78,18 +78,18 @@ impl Held {
         );
         // SAFETY: `hold` returned the address of the live value it stored.
         let elems = unsafe { value.as_ref() }.elems();
-        Area {
+        BufferArea {
             start: NonNull::from(elems).cast(),
             len: size_of_val(elems),
         }
     }
 
     /// Stores the buffer, and returns the address of the room to receive into *after* the move.
-    pub(super) fn hold_recv<B: RecvBuf>(&mut self, buf: B) -> Area {
+    pub(super) fn hold_recv<B: RecvBuf>(&mut self, buf: B) -> BufferArea {
         let mut value = self.hold(
             buf,
             const {
-                &Table {
+                &BufferVtable {
                     drop: drop_value::<B>,
                     grow: None,
                 }
@@ -100,7 +100,7 @@ impl Held {
         self.bare = !has_values(buf);
         // SAFETY: the engine copies whole messages of the element's type to it, which are initialized.
         let spare = unsafe { buf.spare() };
-        Area {
+        BufferArea {
             len: size_of_val(spare),
             start: NonNull::from(spare).cast(),
         }
@@ -109,10 +109,10 @@ impl Held {
     /// Stores the two buffers of a program, and returns their addresses *after* the move.
     pub(super) fn hold_pair<I: SendBuf, O: RecvBuf>(
         &mut self,
-        Pair { input, output }: Pair<I, O>,
-    ) -> [Area; 2] {
+        ProgramBuffers { input, output }: ProgramBuffers<I, O>,
+    ) -> [BufferArea; 2] {
         let table = const {
-            &Table {
+            &BufferVtable {
                 drop: drop_value::<(I, O)>,
                 grow: None,
             }
@@ -125,7 +125,7 @@ impl Held {
     }
 
     /// Makes the operation use memory that is held elsewhere.
-    pub(super) fn borrow(&mut self, area: Area, bare: bool) -> Area {
+    pub(super) fn borrow(&mut self, area: BufferArea, bare: bool) -> BufferArea {
         self.bare = bare;
         area
     }
@@ -136,7 +136,7 @@ impl Held {
         held.hold(
             value,
             const {
-                &Table {
+                &BufferVtable {
                     drop: drop_value::<V>,
                     grow: None,
                 }
@@ -146,22 +146,22 @@ impl Held {
     }
 
     /// Stores an empty vector, whose size the message will decide.
-    pub(super) fn hold_growing<T: Wire>(&mut self, buf: Vec<T>) -> Area {
+    pub(super) fn hold_growing<T: Wire>(&mut self, buf: Vec<T>) -> BufferArea {
         self.hold(
             buf,
             const {
-                &Table {
+                &BufferVtable {
                     drop: drop_value::<Vec<T>>,
                     grow: Some(grow::<T>),
                 }
             },
         );
-        Area::NONE
+        BufferArea::NONE
     }
 
     /// Makes room for `bytes` bytes, or returns `None` if there is not enough memory. Call only after
     /// [`hold_growing`](Self::hold_growing).
-    pub(super) fn grow(&mut self, bytes: usize) -> Option<Area> {
+    pub(super) fn grow(&mut self, bytes: usize) -> Option<BufferArea> {
         let grow = self.table?.grow?;
         // SAFETY: `room` holds the vector that `grow` was made for.
         unsafe { grow(self.room?.as_ptr().cast(), bytes) }
@@ -178,18 +178,18 @@ impl Held {
     }
 
     /// Moves the value out, if there is one, so that the caller can drop it later.
-    pub(super) fn carry_off(&mut self) -> Option<Self> {
+    pub(super) fn take_erased(&mut self) -> Option<Self> {
         self.table
             .is_some()
             .then(|| mem::replace(self, Self::empty()))
     }
 
-    fn hold<B: Send + 'static>(&mut self, buf: B, table: &'static Table) -> NonNull<B> {
+    fn hold<B: Send + 'static>(&mut self, buf: B, table: &'static BufferVtable) -> NonNull<B> {
         assert!(self.table.is_none(), "an operation owns one buffer");
         (self.table, self.bare) = (Some(table), false);
         let room = *self
             .room
-            .get_or_insert_with(|| NonNull::from(Box::leak(Box::new(Words::uninit()))));
+            .get_or_insert_with(|| NonNull::from(Box::leak(Box::new(InlineStorage::uninit()))));
         if fits::<B>() {
             // SAFETY: `fits` says that size and alignment suffice.
             unsafe { room.cast::<B>().write(buf) };
@@ -223,15 +223,20 @@ impl Held {
 
 /// The two buffers of a program: one that it reads, and one that it reads and fills. All the room of the second is
 /// initialized, or the program initializes it before anything reads it.
-pub(crate) struct Pair<I, O> {
+pub(crate) struct ProgramBuffers<I, O> {
     input: I,
     output: O,
 }
 
-impl<I: SendBuf, O: RecvBuf> Pair<I, O> {
-    /// Zeroes the output if it is uninitialized, unless the program [fills](Program::fills_output) it and this rank
+impl<I: SendBuf, O: RecvBuf> ProgramBuffers<I, O> {
+    /// Zeroes the output if it is uninitialized, unless the program [fills](CollectiveProgram::fills_output) it and this rank
     /// handles each message itself. In the case of `by_lists`, peers put into it and count the puts without this rank.
-    pub(crate) fn new(input: I, mut output: O, program: &Program, by_lists: bool) -> Self {
+    pub(crate) fn new(
+        input: I,
+        mut output: O,
+        program: &CollectiveProgram,
+        by_lists: bool,
+    ) -> Self {
         if by_lists || !program.fills_output() {
             blank(&mut output);
         }
@@ -239,7 +244,7 @@ impl<I: SendBuf, O: RecvBuf> Pair<I, O> {
     }
 
     /// Returns the present addresses of the buffers.
-    pub(crate) fn areas(&mut self) -> [Area; 2] {
+    pub(crate) fn areas(&mut self) -> [BufferArea; 2] {
         areas_of(&self.input, &mut self.output)
     }
 
@@ -254,22 +259,22 @@ impl<I: SendBuf, O: RecvBuf> Pair<I, O> {
     }
 }
 
-fn areas_of<I: SendBuf, O: RecvBuf>(input: &I, output: &mut O) -> [Area; 2] {
+fn areas_of<I: SendBuf, O: RecvBuf>(input: &I, output: &mut O) -> [BufferArea; 2] {
     let elems = input.elems();
     // SAFETY: the engine writes whole elements to it, which are initialized.
     let spare = unsafe { output.spare() };
-    let input = Area {
+    let input = BufferArea {
         start: NonNull::from(elems).cast(),
         len: size_of_val(elems),
     };
-    let output = Area {
+    let output = BufferArea {
         len: size_of_val(spare),
         start: NonNull::from(spare).cast(),
     };
     [input, output]
 }
 
-impl Drop for Held {
+impl Drop for ErasedBuffer {
     fn drop(&mut self) {
         let Some(room) = self.room.take() else { return };
         if let Some(table) = self.table.take() {
@@ -318,13 +323,13 @@ unsafe fn drop_value<B>(room: *mut u8) {
 
 /// # Safety
 /// `room` holds a `Vec<T>` in place.
-unsafe fn grow<T>(room: *mut u8, bytes: usize) -> Option<Area> {
+unsafe fn grow<T>(room: *mut u8, bytes: usize) -> Option<BufferArea> {
     // SAFETY: the caller's promise; the engine has exclusive use of a held buffer.
     let vec = unsafe { &mut *room.cast::<Vec<T>>() };
     let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
     vec.try_reserve_exact(len).ok()?;
     let spare = vec.spare_capacity_mut().get_mut(..len)?;
-    Some(Area {
+    Some(BufferArea {
         len: size_of_val(spare),
         start: NonNull::from(spare).cast(),
     })
@@ -332,24 +337,26 @@ unsafe fn grow<T>(room: *mut u8, bytes: usize) -> Option<Area> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Held, Pair};
-    use crate::offload::{Action, Buffer, Builder, Lens};
+    use super::{ErasedBuffer, ProgramBuffers};
+    use crate::offload::{BufferLens, ProgramBuffer, ProgramBuilder, StepAction};
 
     #[test]
     fn output_has_values_where_peers_put_and_count_by_themselves() {
-        let lens = Lens {
+        let lens = BufferLens {
             input: 0,
             output: 9,
             scratch: 0,
         };
-        let mut builder = Builder::new::<u8>(2, lens);
-        let into = Buffer::Output.span(0, 9);
-        builder.push(Action::Recv { from: 1, into }, &[]).unwrap();
+        let mut builder = ProgramBuilder::new::<u8>(2, lens);
+        let into = ProgramBuffer::Output.span(0, 9);
+        builder
+            .push(StepAction::Recv { from: 1, into }, &[])
+            .unwrap();
         let program = builder.finish();
         for by_lists in [false, true] {
             let mut output = vec![3_u8; 9];
             output.clear();
-            let pair = Pair::new([0; 0], output, &program, by_lists);
+            let pair = ProgramBuffers::new([0; 0], output, &program, by_lists);
             let left = if by_lists { 0 } else { 3 };
             assert_eq!(pair.into_filled(9).1, [left; 9]);
         }
@@ -357,8 +364,8 @@ mod tests {
 
     #[test]
     fn room_is_bare_where_there_may_be_no_values() {
-        let is_bare = |hold: &dyn Fn(&mut Held)| {
-            let mut held = Held::empty();
+        let is_bare = |hold: &dyn Fn(&mut ErasedBuffer)| {
+            let mut held = ErasedBuffer::empty();
             hold(&mut held);
             held.is_bare()
         };

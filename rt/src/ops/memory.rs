@@ -1,7 +1,7 @@
 //! The memory of a program in flight: the caller's two buffers and the scratch, and the work that steps do there.
 //!
 //! The messages of a program are operations whose areas lie in this memory. Its long copies and its reductions are
-//! [`Work`], done without a lock. The engine keeps the buffers in place until all of them have completed. It never runs
+//! [`StepWork`], done without a lock. The engine keeps the buffers in place until all of them have completed. It never runs
 //! two steps at the same time if one writes memory that the other accesses.
 #![expect(
     unsafe_code,
@@ -19,30 +19,30 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{LocalRange, Payload},
-    offload::Combination,
+    driver::{LocalRange, PayloadView},
+    offload::TypedOperator,
 };
 
-use super::Area;
+use super::BufferArea;
 use crate::{
     buffer::{self, Wire},
     comm::ReduceOp,
-    offload::{Action, Buffer, Elem, Lens, Side, Span},
+    offload::{BufferLens, BufferSpan, ElemLayout, OperandSide, ProgramBuffer, StepAction},
 };
 
 /// The three areas of memory, and the scratch itself.
-pub(crate) struct Memory {
-    view: View,
+pub(crate) struct RunMemory {
+    view: ProgramAreas,
     /// Keeps the scratch alive and in place. Initialized; it may contain data of earlier programs.
     words: Vec<u128>,
 }
 
 /// Addresses of the three areas. Accessed only while their owner keeps them alive.
 #[derive(Clone, Copy)]
-struct View {
-    input: Area,
-    output: Area,
-    scratch: Area,
+struct ProgramAreas {
+    input: BufferArea,
+    output: BufferArea,
+    scratch: BufferArea,
 }
 
 /// Scratch of a completed program is kept for the next one up to this many bytes. Fresh memory costs a page fault per
@@ -53,45 +53,45 @@ const SCRATCH_MAX: usize = 2 << 20;
 const ALIGN: usize = align_of::<u128>();
 
 /// Reduction of a program: a [`ReduceOp`] whose element type is known only to the code that made it.
-pub struct Reducer {
-    op: Box<dyn Combine>,
-    elem: Elem,
+pub struct ErasedReducer {
+    op: Box<dyn ErasedCombine>,
+    elem: ElemLayout,
     built_in: bool,
-    combination: Option<Combination>,
+    combination: Option<TypedOperator>,
 }
 
 /// A copy or a reduction that is done without a lock.
-pub(crate) struct Work {
-    view: View,
-    action: Action,
+pub(crate) struct StepWork {
+    view: ProgramAreas,
+    action: StepAction,
     /// Reducer, for a reduction. A program has only one, because its reductions run one after the other.
-    pub(crate) reducer: Option<Reducer>,
+    pub(crate) reducer: Option<ErasedReducer>,
 }
 
 /// Payload of a panic in application code.
-pub(crate) type Panic = Box<dyn Any + Send>;
+pub(crate) type PanicPayload = Box<dyn Any + Send>;
 
-trait Combine: Send {
+trait ErasedCombine: Send {
     /// Combines elements in rows of `bytes` bytes.
     ///
     /// # Safety
     /// Both rows are initialized and aligned for the element type, consist of whole elements, and do not overlap.
     /// Meanwhile, no other code writes `from` or accesses `into`.
-    unsafe fn combine(&self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize, side: Side);
+    unsafe fn combine(&self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize, side: OperandSide);
 }
 
-struct Typed<T, O> {
+struct TypedReducer<T, O> {
     op: O,
     elem: PhantomData<fn(T) -> T>,
 }
 
-impl Memory {
+impl RunMemory {
     /// Creates the memory from the areas of two held buffers and from [scratch](Self::scratch) in `words`, for elements
     /// of this alignment. The areas get the lengths that the program states, so all its spans are inside.
     #[inline]
     pub(crate) fn new(
-        [input, output]: [Area; 2],
-        lens: Lens,
+        [input, output]: [BufferArea; 2],
+        lens: BufferLens,
         align: usize,
         mut words: Vec<u128>,
     ) -> Self {
@@ -110,13 +110,13 @@ impl Memory {
             output.len,
             words.len()
         );
-        let part = |area: Area, len| Area { len, ..area };
-        let scratch = Area {
+        let part = |area: BufferArea, len| BufferArea { len, ..area };
+        let scratch = BufferArea {
             // SAFETY: inside the words, as just checked, or one past their end.
             start: unsafe { start.add(skipped) },
             len: lens.scratch,
         };
-        let view = View {
+        let view = ProgramAreas {
             input: part(input, lens.input),
             output: part(output, lens.output),
             scratch,
@@ -147,7 +147,7 @@ impl Memory {
     /// Returns the scratch for reuse. Call only when no step of the program is in flight any more.
     #[inline]
     pub(crate) fn take_scratch(&mut self) -> Vec<u128> {
-        self.view.scratch = Area::NONE;
+        self.view.scratch = BufferArea::NONE;
         let words = mem::take(&mut self.words);
         if size_of_val(words.as_slice()) <= SCRATCH_MAX {
             words
@@ -158,25 +158,25 @@ impl Memory {
 
     /// Returns the area of a contiguous span.
     #[inline]
-    pub(crate) fn area(&self, span: &Span) -> Area {
+    pub(crate) fn area(&self, span: &BufferSpan) -> BufferArea {
         assert!(span.is_contiguous(), "{span:?} has several runs");
-        Area {
+        BufferArea {
             start: self.view.at(span.buffer, span.start, span.len),
             len: span.len,
         }
     }
 
     /// Returns the bytes of a contiguous span, to be sent.
-    pub(crate) fn bytes(&self, span: &Span) -> &[u8] {
-        let Area { start, len } = self.area(span);
+    pub(crate) fn bytes(&self, span: &BufferSpan) -> &[u8] {
+        let BufferArea { start, len } = self.area(span);
         // SAFETY: inside a buffer or the scratch, all of which are initialized from the start. No step in flight writes
         // there, and no other step begins while this is borrowed.
         unsafe { slice::from_raw_parts(start.as_ptr(), len) }
     }
 
     /// Copies the pieces of a message to a contiguous span. Returns false if the lengths differ.
-    pub(crate) fn fill(&self, span: &Span, pieces: &[Payload<'_>]) -> bool {
-        let Area { start, len } = self.area(span);
+    pub(crate) fn fill(&self, span: &BufferSpan, pieces: &[PayloadView<'_>]) -> bool {
+        let BufferArea { start, len } = self.area(span);
         let whole = match pieces {
             [piece] => piece.len(),
             _ => pieces.iter().map(|piece| piece.len()).sum(),
@@ -198,7 +198,7 @@ impl Memory {
     /// Returns the ranges of input, output and scratch for the driver. They must stay in place until the driver's tasks
     /// have completed.
     pub(crate) fn ranges(&self) -> [LocalRange; 3] {
-        let View {
+        let ProgramAreas {
             input,
             output,
             scratch,
@@ -209,18 +209,24 @@ impl Memory {
     }
 
     /// Copies immediately.
-    pub(crate) fn copy(&self, from: &Span, into: &Span) {
+    pub(crate) fn copy(&self, from: &BufferSpan, into: &BufferSpan) {
         self.view.copy(from, into);
     }
 
     /// Reduces immediately. The operation must be built-in, because these do not panic.
-    pub(crate) fn reduce(&self, reducer: &Reducer, from: &Span, into: &Span, side: Side) {
+    pub(crate) fn reduce(
+        &self,
+        reducer: &ErasedReducer,
+        from: &BufferSpan,
+        into: &BufferSpan,
+        side: OperandSide,
+    ) {
         self.view.reduce(reducer, from, into, side);
     }
 
     /// Returns the work for a copy or a reduction.
-    pub(crate) fn work(&self, action: &Action, reducer: Option<Reducer>) -> Work {
-        Work {
+    pub(crate) fn work(&self, action: &StepAction, reducer: Option<ErasedReducer>) -> StepWork {
+        StepWork {
             view: self.view,
             action: *action,
             reducer,
@@ -228,14 +234,14 @@ impl Memory {
     }
 }
 
-impl View {
+impl ProgramAreas {
     /// Returns the address of `len` bytes from `start` on.
     #[inline]
-    fn at(&self, buffer: Buffer, start: usize, len: usize) -> NonNull<u8> {
+    fn at(&self, buffer: ProgramBuffer, start: usize, len: usize) -> NonNull<u8> {
         let area = match buffer {
-            Buffer::Input => self.input,
-            Buffer::Output => self.output,
-            Buffer::Scratch => self.scratch,
+            ProgramBuffer::Input => self.input,
+            ProgramBuffer::Output => self.output,
+            ProgramBuffer::Scratch => self.scratch,
         };
         assert!(
             start <= area.len && len <= area.len - start,
@@ -246,7 +252,7 @@ impl View {
         unsafe { area.start.add(start) }
     }
 
-    fn copy(&self, from: &Span, into: &Span) {
+    fn copy(&self, from: &BufferSpan, into: &BufferSpan) {
         for (at, to, len) in from.pieces(*into) {
             let (at, to) = (self.at(from.buffer, at, len), self.at(into.buffer, to, len));
             // SAFETY: `at` has checked both rows. The spans do not overlap, and no other code writes the source or
@@ -256,7 +262,13 @@ impl View {
     }
 
     #[inline]
-    fn reduce(&self, reducer: &Reducer, from: &Span, into: &Span, side: Side) {
+    fn reduce(
+        &self,
+        reducer: &ErasedReducer,
+        from: &BufferSpan,
+        into: &BufferSpan,
+        side: OperandSide,
+    ) {
         let reduce = |(at, to, len)| {
             let (at, to) = (self.at(from.buffer, at, len), self.at(into.buffer, to, len));
             // SAFETY: inside initialized memory. The program's spans consist of whole elements and do not overlap. Its
@@ -272,15 +284,15 @@ impl View {
     }
 }
 
-impl Work {
+impl StepWork {
     /// Does the work. The reducer stays inside, so that it can be returned.
     ///
     /// # Errors
     /// Returns the payload if the reduction panicked.
-    pub(crate) fn run(&self) -> Result<(), Panic> {
+    pub(crate) fn run(&self) -> Result<(), PanicPayload> {
         match (&self.action, &self.reducer) {
-            (Action::Copy { from, into }, _) => self.view.copy(from, into),
-            (Action::Reduce { from, into, side }, Some(reducer)) => {
+            (StepAction::Copy { from, into }, _) => self.view.copy(from, into),
+            (StepAction::Reduce { from, into, side }, Some(reducer)) => {
                 // No code sees the half-done result, because the program fails.
                 return catch_unwind(AssertUnwindSafe(|| {
                     self.view.reduce(reducer, from, into, *side);
@@ -292,17 +304,17 @@ impl Work {
     }
 }
 
-impl Reducer {
+impl ErasedReducer {
     /// Creates the reducer that applies `op` to rows of elements.
     pub fn new<T: Wire>(op: impl ReduceOp<T>) -> Self {
         Self {
             built_in: is_built_in(&op),
             combination: combination_of(&op),
-            op: Box::new(Typed {
+            op: Box::new(TypedReducer {
                 op,
                 elem: PhantomData::<fn(T) -> T>,
             }),
-            elem: Elem {
+            elem: ElemLayout {
                 size: size_of::<T>(),
                 align: align_of::<T>(),
             },
@@ -315,12 +327,12 @@ impl Reducer {
     }
 
     /// Returns the matching operation of adapters, if there is one.
-    pub(crate) const fn combination(&self) -> Option<Combination> {
+    pub(crate) const fn combination(&self) -> Option<TypedOperator> {
         self.combination
     }
 
     /// Returns true if the reducer is for elements of this size and alignment.
-    pub(crate) fn fits(&self, elem: Elem) -> bool {
+    pub(crate) fn fits(&self, elem: ElemLayout) -> bool {
         self.elem == elem
     }
 }
@@ -329,12 +341,18 @@ const fn is_built_in<T, O: ReduceOp<T>>(_: &O) -> bool {
     O::BUILT_IN.get()
 }
 
-const fn combination_of<T, O: ReduceOp<T>>(_: &O) -> Option<Combination> {
+const fn combination_of<T, O: ReduceOp<T>>(_: &O) -> Option<TypedOperator> {
     O::BUILT_IN.combination()
 }
 
-impl<T: Wire, O: ReduceOp<T>> Combine for Typed<T, O> {
-    unsafe fn combine(&self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize, side: Side) {
+impl<T: Wire, O: ReduceOp<T>> ErasedCombine for TypedReducer<T, O> {
+    unsafe fn combine(
+        &self,
+        from: NonNull<u8>,
+        into: NonNull<u8>,
+        bytes: usize,
+        side: OperandSide,
+    ) {
         let len = bytes / size_of::<T>();
         // SAFETY: the caller's promise; any bytes are a `T`.
         let from = unsafe { slice::from_raw_parts(from.cast::<T>().as_ptr(), len) };
@@ -342,13 +360,17 @@ impl<T: Wire, O: ReduceOp<T>> Combine for Typed<T, O> {
         let into = unsafe { slice::from_raw_parts_mut(into.cast::<T>().as_ptr(), len) };
         let pairs = into.iter_mut().zip(from);
         match side {
-            Side::Left => pairs.for_each(|(into, from)| *into = self.op.combine(*from, *into)),
-            Side::Right => pairs.for_each(|(into, from)| *into = self.op.combine(*into, *from)),
+            OperandSide::Left => {
+                pairs.for_each(|(into, from)| *into = self.op.combine(*from, *into))
+            }
+            OperandSide::Right => {
+                pairs.for_each(|(into, from)| *into = self.op.combine(*into, *from))
+            }
         }
     }
 }
 
-impl fmt::Debug for Reducer {
+impl fmt::Debug for ErasedReducer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reducer of elements of {} bytes", self.elem.size)
     }

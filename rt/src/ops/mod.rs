@@ -8,20 +8,22 @@
 )]
 
 mod erased_buffer;
-mod op_state;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod memory;
+mod op_state;
 mod slot;
 
 use std::{cmp::Reverse, marker::PhantomData, task::Waker};
 
-pub use self::memory::Reducer;
+pub use self::memory::ErasedReducer;
 pub(crate) use self::{
-    erased_buffer::{Area, Held, Pair},
-    op_state::{About, Failure, Kept, Landed, Landing, Life, Outcome},
-    memory::{Memory, Panic, Work},
-    slot::Slot,
+    erased_buffer::{BufferArea, ErasedBuffer, ProgramBuffers},
+    memory::{PanicPayload, RunMemory, StepWork},
+    op_state::{
+        InboundTransfer, MessageStatus, OpFailure, OpInfo, OpOutcome, OpState, ReservedMessage,
+    },
+    slot::OpSlot,
 };
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
@@ -33,20 +35,20 @@ use crate::{
 const BLOCK: usize = 64;
 
 /// All operations of one runtime.
-pub(crate) struct Ops {
-    blocks: Vec<Box<[Slot; BLOCK]>>,
+pub(crate) struct OpTable {
+    blocks: Vec<Box<[OpSlot; BLOCK]>>,
     free: Vec<u32>,
     /// Generation of new slots, chosen such that an id of a released slot never becomes valid again.
     first_generation: u32,
 }
 
 /// The right to take the buffer of type `B` out of an operation. Each operation has one, held by its future.
-pub(crate) struct Ticket<B> {
+pub(crate) struct OpTicket<B> {
     pub(crate) op: OpId,
     buf: PhantomData<fn() -> B>,
 }
 
-impl<B> Ticket<B> {
+impl<B> OpTicket<B> {
     fn new(op: OpId) -> Self {
         Self {
             op,
@@ -55,9 +57,9 @@ impl<B> Ticket<B> {
     }
 }
 
-impl Ops {
+impl OpTable {
     /// Memory of one block of slots with their rooms, in bytes.
-    pub(crate) const BLOCK_BYTES: usize = BLOCK * (size_of::<Slot>() + erased_buffer::ROOM_LEN);
+    pub(crate) const BLOCK_BYTES: usize = BLOCK * (size_of::<OpSlot>() + erased_buffer::ROOM_LEN);
 
     pub(crate) fn new() -> Self {
         Self {
@@ -76,14 +78,14 @@ impl Ops {
     /// Releases the blocks behind the last operation. O(slots).
     #[cold]
     pub(crate) fn shrink(&mut self) {
-        let is_free = |block: &[Slot; BLOCK]| block.iter().all(|slot| !slot.is_live());
+        let is_free = |block: &[OpSlot; BLOCK]| block.iter().all(|slot| !slot.is_live());
         let used = self.blocks.iter().rposition(|block| !is_free(block));
         let kept = used.map_or(0, |last| last + 1);
         if kept == self.blocks.len() {
             return;
         }
         let gone = self.blocks[kept..].iter().flat_map(|block| block.iter());
-        let generations = gone.map(Slot::generation);
+        let generations = gone.map(OpSlot::generation);
         self.first_generation = generations.fold(self.first_generation, u32::max);
         self.blocks.truncate(kept);
         self.blocks.shrink_to_fit();
@@ -98,18 +100,18 @@ impl Ops {
     }
 
     /// Creates a send that owns `buf`.
-    pub(crate) fn hold_send<B: SendBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
-        Ticket::new(self.make(about, Life::Queued, |held| held.hold_send(buf)))
+    pub(crate) fn hold_send<B: SendBuf>(&mut self, about: OpInfo, buf: B) -> OpTicket<B> {
+        OpTicket::new(self.make(about, OpState::Queued, |held| held.hold_send(buf)))
     }
 
     /// Creates a receive that owns `buf` and fills it from its start.
-    pub(crate) fn hold_recv<B: RecvBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
-        Ticket::new(self.make(about, Life::Queued, |held| held.hold_recv(buf)))
+    pub(crate) fn hold_recv<B: RecvBuf>(&mut self, about: OpInfo, buf: B) -> OpTicket<B> {
+        OpTicket::new(self.make(about, OpState::Queued, |held| held.hold_recv(buf)))
     }
 
     /// Creates a receive whose message decides the size of the vector.
-    pub(crate) fn hold_growing<T: Wire>(&mut self, about: About) -> Ticket<Vec<T>> {
-        Ticket::new(self.make(about, Life::Queued, |held| {
+    pub(crate) fn hold_growing<T: Wire>(&mut self, about: OpInfo) -> OpTicket<Vec<T>> {
+        OpTicket::new(self.make(about, OpState::Queued, |held| {
             held.hold_growing(Vec::<T>::new())
         }))
     }
@@ -117,34 +119,39 @@ impl Ops {
     /// Stores the two buffers of a program, one to read, and one to read and fill. Also returns their areas.
     pub(crate) fn hold_pair<I: SendBuf, O: RecvBuf>(
         &mut self,
-        about: About,
-        pair: Pair<I, O>,
-    ) -> (Ticket<(I, O)>, [Area; 2]) {
-        let mut areas = [Area::NONE; 2];
-        let op = self.make(about, Life::Running, |held| {
+        about: OpInfo,
+        pair: ProgramBuffers<I, O>,
+    ) -> (OpTicket<(I, O)>, [BufferArea; 2]) {
+        let mut areas = [BufferArea::NONE; 2];
+        let op = self.make(about, OpState::Running, |held| {
             areas = held.hold_pair(pair);
             areas[1]
         });
-        (Ticket::new(op), areas)
+        (OpTicket::new(op), areas)
     }
 
     /// Creates a put to a window, which owns the buffer that it reads.
-    pub(crate) fn hold_put<B: SendBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
-        Ticket::new(self.make(about, Life::REMOTE, |held| held.hold_send(buf)))
+    pub(crate) fn hold_put<B: SendBuf>(&mut self, about: OpInfo, buf: B) -> OpTicket<B> {
+        OpTicket::new(self.make(about, OpState::REMOTE, |held| held.hold_send(buf)))
     }
 
     /// Creates a get from a window, or a fetching update, which owns the buffer that it fills.
-    pub(crate) fn hold_get<B: RecvBuf>(&mut self, about: About, mut buf: B) -> Ticket<B> {
+    pub(crate) fn hold_get<B: RecvBuf>(&mut self, about: OpInfo, mut buf: B) -> OpTicket<B> {
         erased_buffer::blank(&mut buf);
-        Ticket::new(self.make(about, Life::REMOTE, |held| held.hold_recv(buf)))
+        OpTicket::new(self.make(about, OpState::REMOTE, |held| held.hold_recv(buf)))
     }
 
     /// Creates a message of a program. Its memory belongs to the program, which keeps it until the message is complete
     /// and released: the scratch, or the `buffers` that the program holds.
-    pub(crate) fn lend(&mut self, about: About, area: Area, buffers: OpId) -> OpId {
+    pub(crate) fn make_program_message(
+        &mut self,
+        about: OpInfo,
+        area: BufferArea,
+        buffers: OpId,
+    ) -> OpId {
         let bare = self.live(buffers).lacks_values();
-        let op = self.make(about, Life::Queued, |held| held.borrow(area, bare));
-        self.live(op).part = true;
+        let op = self.make(about, OpState::Queued, |held| held.borrow(area, bare));
+        self.live(op).in_program = true;
         op
     }
 
@@ -152,21 +159,21 @@ impl Ops {
     #[inline(always)]
     pub(crate) fn take<B: Send + 'static>(
         &mut self,
-        ticket: &Ticket<B>,
+        ticket: &OpTicket<B>,
         timers: &mut Timers,
-    ) -> Option<(Outcome, B)> {
+    ) -> Option<(OpOutcome, B)> {
         let slot = self.live(ticket.op);
-        if !slot.life.is_done() {
+        if !slot.state.is_done() {
             assert!(
-                !matches!(slot.life, Life::Lost),
+                !matches!(slot.state, OpState::Lost),
                 "the runtime ended in a panic while a peer could use the buffer of this operation"
             );
             return None;
         }
         // SAFETY: the type of a ticket is the type of the buffer with which its operation was made.
         let buf = unsafe { slot.take::<B>() };
-        let outcome = match slot.life {
-            Life::Done(landed) => Ok(landed),
+        let outcome = match slot.state {
+            OpState::Done(landed) => Ok(landed),
             _ => Err(slot.failure()),
         };
         slot.vacate();
@@ -181,9 +188,9 @@ impl Ops {
     #[inline]
     pub(crate) fn take_recv<B: RecvBuf>(
         &mut self,
-        ticket: &Ticket<B>,
+        ticket: &OpTicket<B>,
         timers: &mut Timers,
-    ) -> Option<(Outcome, B)> {
+    ) -> Option<(OpOutcome, B)> {
         let (outcome, mut buf) = self.take(ticket, timers)?;
         if let Ok(landed) = &outcome
             && landed.stored.is_none()
@@ -198,9 +205,9 @@ impl Ops {
     #[inline]
     pub(crate) fn take_pair<I: SendBuf, O: RecvBuf>(
         &mut self,
-        ticket: &Ticket<(I, O)>,
+        ticket: &OpTicket<(I, O)>,
         timers: &mut Timers,
-    ) -> Option<(Outcome, I, O)> {
+    ) -> Option<(OpOutcome, I, O)> {
         let (outcome, (input, mut output)) = self.take(ticket, timers)?;
         if let Ok(landed) = &outcome {
             let len = landed.bytes.checked_div(size_of::<O::Elem>()).unwrap_or(0);
@@ -221,7 +228,12 @@ impl Ops {
         }
     }
 
-    fn make(&mut self, about: About, life: Life, hold: impl FnOnce(&mut Held) -> Area) -> OpId {
+    fn make(
+        &mut self,
+        about: OpInfo,
+        life: OpState,
+        hold: impl FnOnce(&mut ErasedBuffer) -> BufferArea,
+    ) -> OpId {
         let index = self.free_slot();
         let slot = self.slot(index);
         let generation = slot.begin(about, life, hold);
@@ -245,19 +257,19 @@ impl Ops {
             u32::try_from(self.blocks.len() * BLOCK).expect("fewer than 2^32 operations in flight");
         let generation = self.first_generation;
         self.blocks
-            .push(Box::new([(); BLOCK].map(|()| Slot::free(generation))));
+            .push(Box::new([(); BLOCK].map(|()| OpSlot::free(generation))));
         self.free.extend((first..).take(BLOCK));
         self.free.pop().expect("just filled")
     }
 
-    fn slot(&mut self, index: u32) -> &mut Slot {
+    fn slot(&mut self, index: u32) -> &mut OpSlot {
         let index = index as usize;
         &mut self.blocks[index / BLOCK][index % BLOCK]
     }
 
     /// Returns the operation, or `None` if the id is stale or forged.
     #[inline]
-    pub(crate) fn get(&mut self, id: OpId) -> Option<&mut Slot> {
+    pub(crate) fn get(&mut self, id: OpId) -> Option<&mut OpSlot> {
         let index = id.slot as usize;
         let slot = &mut self.blocks.get_mut(index / BLOCK)?[index % BLOCK];
         (slot.generation() == id.generation && slot.is_live()).then_some(slot)
@@ -265,12 +277,12 @@ impl Ops {
 
     /// Returns an operation that the caller knows to be live.
     #[inline]
-    pub(crate) fn live(&mut self, id: OpId) -> &mut Slot {
+    pub(crate) fn live(&mut self, id: OpId) -> &mut OpSlot {
         self.get(id).expect("a live operation")
     }
 
     /// Returns every live operation that `of` selects.
-    pub(crate) fn which(&self, mut of: impl FnMut(&Slot) -> bool) -> Vec<OpId> {
+    pub(crate) fn select(&self, mut of: impl FnMut(&OpSlot) -> bool) -> Vec<OpId> {
         let slots = self
             .blocks
             .iter()
@@ -286,10 +298,10 @@ impl Ops {
 
     /// Releases the operation's slot. Returns the buffer if it was not taken; the caller must drop it without a lock.
     #[must_use]
-    pub(crate) fn release(&mut self, id: OpId) -> Option<Held> {
+    pub(crate) fn release(&mut self, id: OpId) -> Option<ErasedBuffer> {
         let slot = self.live(id);
         slot.vacate();
-        let held = slot.carry_off();
+        let held = slot.take_erased();
         self.free.push(id.slot);
         held
     }
@@ -297,11 +309,11 @@ impl Ops {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{BLOCK, Ops};
-    use crate::{ops::About, proto::wire::OpId};
+    use super::{BLOCK, OpTable};
+    use crate::{ops::OpInfo, proto::wire::OpId};
 
-    fn about() -> About {
-        About {
+    fn about() -> OpInfo {
+        OpInfo {
             ctx: 0,
             peer: None,
             tag: None,
@@ -313,13 +325,13 @@ mod tests {
         }
     }
 
-    fn hold(ops: &mut Ops) -> OpId {
+    fn hold(ops: &mut OpTable) -> OpId {
         ops.hold_recv(about(), [0_u8; 1]).op
     }
 
     #[test]
     fn what_named_a_slot_that_was_given_back_names_no_later_operation() {
-        let mut ops = Ops::new();
+        let mut ops = OpTable::new();
         let first = hold(&mut ops);
         let mut stale = Vec::new();
         for _ in 0..3 {

@@ -6,24 +6,24 @@ use crate::{
     error::ErrorKind,
     group::WorldRank,
     proto::{
-        matching::{Arrival, Posted, Want},
-        wire::{Base, Eager, Kind, OpId},
+        matching::{ArrivalNumber, ReceiveHandle, RecvPattern},
+        wire::{EagerHeader, HeaderBase, OpId, WireKind},
     },
 };
 
 /// How an operation ended: the received message, or the reason of the failure.
-pub(crate) type Outcome = Result<Landed, Box<Failure>>;
+pub(crate) type OpOutcome = Result<MessageStatus, Box<OpFailure>>;
 
 /// Reason of a failure, and the operation that failed.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct OpFailure {
     pub(crate) kind: ErrorKind,
-    pub(crate) about: About,
+    pub(crate) info: OpInfo,
 }
 
 /// Description of an operation, fixed when the operation is made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct About {
+pub(crate) struct OpInfo {
     pub(crate) ctx: u32,
     /// World rank of the peer; `None` for a receive from any source.
     pub(crate) peer: Option<WorldRank>,
@@ -45,7 +45,7 @@ pub(crate) struct About {
 /// Contains nothing that must be dropped, so a change of state is a plain store. The reason of a failure is large and
 /// rare, so it is stored separately.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Life {
+pub(crate) enum OpState {
     /// The slot is in the free list.
     Free,
     /// A send that waits for room or credits (ended by flush).
@@ -63,21 +63,21 @@ pub(crate) enum Life {
     /// A send that has withdrawn its offer (ended by the peer's answer).
     Withdrawing,
     /// A receive that waits for its message (ended by matching).
-    Posted(Posted),
+    Posted(ReceiveHandle),
     /// A receive that has ended except for its buffer, to which the driver may still write (ended by the driver). Holds
     /// the message that is kept for it; without one, the receive fails.
-    Recalled(Option<Kept>),
+    Recalled(Option<ReservedMessage>),
     /// A receive whose message is being transferred.
-    Landing(Landing),
+    Landing(InboundTransfer),
     /// A receive that takes over the message of an orphan, once that message has landed.
-    Following { orphan: OpId, landed: Landed },
+    Following { orphan: OpId, landed: MessageStatus },
     /// The buffers of a program in flight (ended by its last step).
     Running,
     /// An operation on another rank's window, of which `left` parts have not completed (ended by the driver's
     /// completions, or by the target's answers).
     Remote { left: u32, by_message: bool },
     /// Completed; the future takes the result.
-    Done(Landed),
+    Done(MessageStatus),
     /// Failed; the future takes the error.
     Failed,
     /// The runtime ended in a panic. A peer may still write to the buffer, so it is never returned, and a future that
@@ -87,16 +87,16 @@ pub(crate) enum Life {
 
 /// A message in flight to the buffer of a receive.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Landing {
+pub(crate) struct InboundTransfer {
     pub(crate) sender: OpId,
-    pub(crate) landed: Landed,
+    pub(crate) landed: MessageStatus,
     /// Bytes of fragments received so far.
     pub(crate) received: usize,
     /// True if fragments were requested: every other path has failed or does not exist.
     pub(crate) fragments: bool,
     /// True if the sender was given a key to put to.
     pub(crate) invited: bool,
-    /// True if both ends transfer parts of the message; the engine's `Shares` track their progress.
+    /// True if both ends transfer parts of the message; the engine's `SplitTable` track their progress.
     pub(crate) shared: bool,
     /// Receive that gets the message if this one is an orphan.
     pub(crate) follower: Option<OpId>,
@@ -104,47 +104,47 @@ pub(crate) struct Landing {
 
 /// A message that is stored for a receive.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ReservedMessage {
     pub(crate) stored: u32,
-    pub(crate) arrival: Arrival,
+    pub(crate) arrival: ArrivalNumber,
 }
 
 /// A message in a buffer. `source` is a world rank. For a send, only `bytes` is meaningful.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Landed {
+pub(crate) struct MessageStatus {
     pub(crate) source: WorldRank,
     pub(crate) tag: u32,
     pub(crate) bytes: usize,
-    pub(crate) arrival: Arrival,
+    pub(crate) arrival: ArrivalNumber,
     /// Index where a probed message is stored.
     pub(crate) stored: Option<u32>,
 }
 
-impl Landing {
+impl InboundTransfer {
     /// Returns true if this peer sends the bytes itself, so that the driver has no command for them.
     pub(crate) fn is_from(&self, rank: WorldRank) -> bool {
         self.landed.source == rank && (self.fragments || self.invited)
     }
 }
 
-impl Landed {
+impl MessageStatus {
     /// Returns the outcome of a send.
     pub(crate) fn sent(bytes: usize) -> Self {
         Self {
             source: WorldRank(0),
             tag: 0,
             bytes,
-            arrival: Arrival::default(),
+            arrival: ArrivalNumber::default(),
             stored: None,
         }
     }
 }
 
-impl About {
+impl OpInfo {
     /// Returns the header of an eager send.
-    pub(crate) fn eager(&self) -> Eager {
-        Eager {
-            base: Base::new(Kind::Eager),
+    pub(crate) fn eager(&self) -> EagerHeader {
+        EagerHeader {
+            base: HeaderBase::new(WireKind::Eager),
             ctx: self.ctx,
             tag: self.tag.unwrap_or(0),
             sig: self.sig,
@@ -152,8 +152,8 @@ impl About {
     }
 
     /// Returns what a receive asks for.
-    pub(crate) fn want(&self) -> Want {
-        Want {
+    pub(crate) fn want(&self) -> RecvPattern {
+        RecvPattern {
             ctx: self.ctx,
             source: self.peer,
             tag: self.tag,
@@ -161,7 +161,7 @@ impl About {
     }
 }
 
-impl Life {
+impl OpState {
     /// State of an operation on a window that is not yet cut into parts, so no driver command or answer belongs to it.
     pub(super) const REMOTE: Self = Self::Remote {
         left: 1,
@@ -169,7 +169,7 @@ impl Life {
     };
 
     /// Returns the peer of a one-sided command that this operation waits for.
-    pub(crate) fn partner(&self, about: &About) -> Option<WorldRank> {
+    pub(crate) fn partner(&self, about: &OpInfo) -> Option<WorldRank> {
         match self {
             Self::Landing(landing) => Some(landing.landed.source),
             Self::Putting { .. } | Self::Sharing { .. } | Self::Remote { .. } => about.peer,

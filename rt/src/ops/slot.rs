@@ -6,39 +6,39 @@
 
 use std::{io, mem::MaybeUninit, ops::Range, panic::Location, task::Waker};
 
-use ripstop_fabric::driver::{LocalRange, Payload};
+use ripstop_fabric::driver::{LocalRange, PayloadView};
 
 use super::{
-    erased_buffer::{Area, Held},
-    op_state::{About, Failure, Landed, Life},
+    erased_buffer::{BufferArea, ErasedBuffer},
+    op_state::{MessageStatus, OpFailure, OpInfo, OpState},
 };
 use crate::{buffer::TypeSig, error::ErrorKind, group::WorldRank, reactor::TimerId};
 
 /// The slot of one operation.
-pub(crate) struct Slot {
+pub(crate) struct OpSlot {
     generation: u32,
-    held: Held,
-    pub(crate) area: Area,
-    pub(crate) life: Life,
+    held: ErasedBuffer,
+    pub(crate) area: BufferArea,
+    pub(crate) state: OpState,
     /// Reason of the failure, or of the withdrawal.
     why: Option<Box<ErrorKind>>,
     /// True if the future was dropped, so that the rest of the operation belongs to the engine.
     pub(crate) orphan: bool,
     /// True for a message of a program. It has no buffer and no future of its own, and its program is notified when it
     /// is complete.
-    pub(crate) part: bool,
+    pub(crate) in_program: bool,
     /// True while the buffer is lent to the driver for a message that may arrive. The driver may write to it at any
     /// moment, so no other code uses it meanwhile.
     pub(crate) lent: bool,
     pub(crate) waker: Option<Waker>,
     /// Timer of the time limit.
     pub(crate) timer: Option<TimerId>,
-    pub(crate) about: About,
+    pub(crate) info: OpInfo,
 }
 
-impl Slot {
+impl OpSlot {
     pub(super) fn free(generation: u32) -> Self {
-        let about = About {
+        let about = OpInfo {
             ctx: 0,
             peer: None,
             tag: None,
@@ -50,16 +50,16 @@ impl Slot {
         };
         Self {
             generation,
-            held: Held::empty(),
-            area: Area::NONE,
-            life: Life::Free,
+            held: ErasedBuffer::empty(),
+            area: BufferArea::NONE,
+            state: OpState::Free,
             why: None,
             orphan: false,
-            part: false,
+            in_program: false,
             lent: false,
             waker: None,
             timer: None,
-            about,
+            info: about,
         }
     }
 
@@ -67,36 +67,36 @@ impl Slot {
     #[inline]
     pub(super) fn begin(
         &mut self,
-        about: About,
-        life: Life,
-        hold: impl FnOnce(&mut Held) -> Area,
+        about: OpInfo,
+        life: OpState,
+        hold: impl FnOnce(&mut ErasedBuffer) -> BufferArea,
     ) -> u32 {
         self.area = hold(&mut self.held);
-        self.life = life;
+        self.state = life;
         self.orphan = false;
-        self.part = false;
+        self.in_program = false;
         debug_assert!(!self.lent, "a free slot has no buffer");
-        self.about = about;
+        self.info = about;
         self.generation
     }
 
     /// Frees the slot. From now on, ids of the operation are stale.
     #[inline]
     pub(super) fn vacate(&mut self) {
-        self.life = Life::Free;
+        self.state = OpState::Free;
         self.why = None;
         self.generation = self.generation.wrapping_add(1);
         self.waker = None;
     }
 
     /// Moves the buffer out, if it was not taken.
-    pub(super) fn carry_off(&mut self) -> Option<Held> {
+    pub(super) fn take_erased(&mut self) -> Option<ErasedBuffer> {
         assert!(
             !self.lent,
             "a buffer that the driver may write to stays with its operation"
         );
-        self.area = Area::NONE;
-        self.held.carry_off()
+        self.area = BufferArea::NONE;
+        self.held.take_erased()
     }
 
     #[inline]
@@ -106,28 +106,28 @@ impl Slot {
 
     #[inline]
     pub(super) fn is_live(&self) -> bool {
-        !matches!(self.life, Life::Free)
+        !matches!(self.state, OpState::Free)
     }
 
     /// Completes the operation. The caller must wake the returned waker without a lock.
     #[must_use]
     #[inline]
-    pub(crate) fn land(&mut self, landed: Landed) -> Option<Waker> {
-        self.life = Life::Done(landed);
+    pub(crate) fn land(&mut self, landed: MessageStatus) -> Option<Waker> {
+        self.state = OpState::Done(landed);
         self.waker.take()
     }
 
     /// Fails the operation. The caller must wake the returned waker without a lock.
     #[must_use]
     pub(crate) fn fail(&mut self, why: ErrorKind) -> Option<Waker> {
-        self.life = Life::Failed;
+        self.state = OpState::Failed;
         self.why = Some(Box::new(why));
         self.waker.take()
     }
 
     /// Begins to withdraw the offer of a send. `why` is its error if the receiver agrees.
     pub(crate) fn withdraw(&mut self, why: ErrorKind) {
-        self.life = Life::Withdrawing;
+        self.state = OpState::Withdrawing;
         self.why = Some(Box::new(why));
     }
 
@@ -139,13 +139,13 @@ impl Slot {
     /// Returns true if the operation on a window is carried out by messages to `rank`.
     pub(crate) fn is_by_message(&self, rank: WorldRank) -> bool {
         let by_message = matches!(
-            self.life,
-            Life::Remote {
+            self.state,
+            OpState::Remote {
                 by_message: true,
                 ..
             }
         );
-        by_message && self.about.peer == Some(rank)
+        by_message && self.info.peer == Some(rank)
     }
 
     /// Takes the reason given to [`withdraw`](Self::withdraw), or forgets it if the withdrawal no longer matters.
@@ -154,45 +154,45 @@ impl Slot {
     }
 
     #[cold]
-    pub(super) fn failure(&mut self) -> Box<Failure> {
+    pub(super) fn failure(&mut self) -> Box<OpFailure> {
         let kind = self.take_why().expect("what failed says why");
-        Box::new(Failure {
+        Box::new(OpFailure {
             kind,
-            about: self.about,
+            info: self.info,
         })
     }
 
     /// Checks whether a message of this many bytes fits. Allocates the room if the message decides the size of the
     /// buffer.
-    fn room_for(&mut self, bytes: usize) -> Room {
+    fn room_for(&mut self, bytes: usize) -> RoomCheck {
         if !self.held.grows() {
             return if bytes <= self.area.len {
-                Room::Enough
+                RoomCheck::Enough
             } else {
-                Room::Short
+                RoomCheck::Short
             };
         }
         match self.held.grow(bytes) {
             Some(area) => {
                 self.area = area;
-                Room::Enough
+                RoomCheck::Enough
             }
-            None => Room::NoMemory,
+            None => RoomCheck::NoMemory,
         }
     }
 
     /// Checks the type and length of a message against this receive. Returns the length in bytes.
     #[inline(always)]
     pub(crate) fn admit(&mut self, sig: u64, bytes: u64) -> Result<usize, ErrorKind> {
-        let elem = self.about.elem as u64;
+        let elem = self.info.elem as u64;
         // Avoids the division for powers of two, which are nearly all element sizes.
         let whole = if elem & elem.wrapping_sub(1) == 0 {
             bytes & elem.wrapping_sub(1) == 0
         } else {
             bytes.is_multiple_of(elem)
         };
-        if sig != self.about.sig || !whole {
-            let expected = TypeSig(self.about.sig);
+        if sig != self.info.sig || !whole {
+            let expected = TypeSig(self.info.sig);
             return Err(ErrorKind::TypeMismatch {
                 sent: TypeSig(sig),
                 expected,
@@ -202,15 +202,15 @@ impl Slot {
             return Err(self.too_long(bytes));
         };
         match self.room_for(len) {
-            Room::Enough => Ok(len),
-            Room::Short => Err(self.too_long(bytes)),
-            Room::NoMemory => Err(ErrorKind::Transport(io::ErrorKind::OutOfMemory.into())),
+            RoomCheck::Enough => Ok(len),
+            RoomCheck::Short => Err(self.too_long(bytes)),
+            RoomCheck::NoMemory => Err(ErrorKind::Transport(io::ErrorKind::OutOfMemory.into())),
         }
     }
 
     #[cold]
     fn too_long(&self, bytes: u64) -> ErrorKind {
-        let elem = self.about.elem.max(1);
+        let elem = self.info.elem.max(1);
         let sent = usize::try_from(bytes).unwrap_or(usize::MAX) / elem;
         ErrorKind::Truncated {
             sent,
@@ -221,7 +221,7 @@ impl Slot {
     /// Copies a piece of a message into the buffer, if it is not already there. Returns false if the piece is outside
     /// the buffer.
     #[inline]
-    pub(crate) fn fill(&mut self, offset: usize, body: Payload<'_>) -> bool {
+    pub(crate) fn fill(&mut self, offset: usize, body: PayloadView<'_>) -> bool {
         let inside = offset <= self.area.len && body.len() <= self.area.len - offset;
         if inside {
             // SAFETY: inside the area of the buffer that this slot holds, which is not lent.
@@ -260,14 +260,14 @@ impl Slot {
     }
 
     /// Returns the first `len` bytes of the buffer.
-    pub(crate) fn content(&self, len: usize) -> Payload<'_> {
+    pub(crate) fn content(&self, len: usize) -> PayloadView<'_> {
         assert!(
             len <= self.area.len,
             "{len} bytes of a buffer of {}",
             self.area.len
         );
         // SAFETY: inside the area of the buffer that this slot holds.
-        unsafe { Payload::from_raw(self.area.start, len) }
+        unsafe { PayloadView::from_raw(self.area.start, len) }
     }
 
     /// Returns a part of the bytes to send.
@@ -291,7 +291,7 @@ impl Slot {
             "{len} bytes of a buffer of {}",
             self.area.len
         );
-        // SAFETY: the engine keeps a slot, and so its buffer, in place until the driver's completion (see `Life`).
+        // SAFETY: the engine keeps a slot, and so its buffer, in place until the driver's completion (see `OpState`).
         unsafe { LocalRange::new(self.area.start, len) }
     }
 
@@ -299,8 +299,8 @@ impl Slot {
     #[must_use]
     pub(crate) fn leak(&mut self) -> Option<Waker> {
         self.lent = false;
-        std::mem::forget(self.carry_off());
-        self.life = Life::Lost;
+        std::mem::forget(self.take_erased());
+        self.state = OpState::Lost;
         self.waker.take()
     }
 
@@ -310,7 +310,7 @@ impl Slot {
     /// `B` is the type of the buffer.
     pub(crate) unsafe fn take<B: Send + 'static>(&mut self) -> B {
         assert!(
-            self.life.is_done() && !self.lent,
+            self.state.is_done() && !self.lent,
             "a buffer comes home when its operation is complete"
         );
         // SAFETY: the caller's promise, and no code accesses the area of a complete operation.
@@ -318,9 +318,9 @@ impl Slot {
     }
 }
 
-/// Result of [`Slot::room_for`].
+/// Result of [`OpSlot::room_for`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
+enum RoomCheck {
     Enough,
     Short,
     NoMemory,

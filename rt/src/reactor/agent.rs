@@ -18,7 +18,7 @@ use std::{
 
 use crate::{
     executor::without_turns,
-    shared::Shared,
+    shared::RuntimeShared,
     sync::{self, AtomicBool, Thread},
 };
 
@@ -39,7 +39,7 @@ const KEEN: u32 = 400;
 
 /// Handle of the agent for threads that wake and stop it.
 #[derive(Debug, Default)]
-pub(crate) struct Agent {
+pub(crate) struct ProgressAgent {
     thread: OnceLock<Thread>,
     /// Thread id in the operating system.
     number: OnceLock<rustix::thread::Pid>,
@@ -50,7 +50,7 @@ pub(crate) struct Agent {
     stopped: AtomicBool,
 }
 
-impl Agent {
+impl ProgressAgent {
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -59,7 +59,7 @@ impl Agent {
     ///
     /// # Errors
     /// Fails if the system cannot create a thread.
-    pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
+    pub(crate) fn start(shared: &Arc<RuntimeShared>) -> std::io::Result<JoinHandle<()>> {
         let weak = Arc::downgrade(shared);
         let tick = if shared.place.crowded {
             TICK_CROWDED
@@ -82,12 +82,12 @@ impl Agent {
 
     /// Returns true if the agent was started.
     #[inline]
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn is_started(&self) -> bool {
         self.thread.get().is_some()
     }
 
     /// Makes the agent check now, and not at its next tick, whether application threads make turns.
-    pub(crate) fn hurry(&self) {
+    pub(crate) fn check_now(&self) {
         if let Some(thread) = self.thread.get()
             && !self.hurried.swap(true, Ordering::SeqCst)
         {
@@ -105,7 +105,7 @@ impl Agent {
     }
 
     /// Wakes the agent because an application thread leaves the seat, so that the agent checks for turns again.
-    pub(crate) fn rouse(&self) {
+    pub(crate) fn wake_agent(&self) {
         if self.deep.load(Ordering::SeqCst)
             && self.deep.swap(false, Ordering::SeqCst)
             && let Some(thread) = self.thread.get()
@@ -139,12 +139,12 @@ impl Agent {
     }
 }
 
-fn run(shared: &Weak<Shared>, tick: Duration) {
+fn run(shared: &Weak<RuntimeShared>, tick: Duration) {
     if let Some(shared) = shared.upgrade() {
         shared.agent.begin();
     }
     let mut seen = None;
-    let mut pace = Pace { tick, keen: 0 };
+    let mut pace = AgentPace { tick, keen: 0 };
     loop {
         // Holds no strong reference while parked, so that the runtime can be dropped meanwhile.
         thread::park_timeout(pace.next());
@@ -164,13 +164,13 @@ fn run(shared: &Weak<Shared>, tick: Duration) {
 }
 
 /// Decides how soon the agent checks again.
-struct Pace {
+struct AgentPace {
     tick: Duration,
     /// Remaining short ticks.
     keen: u32,
 }
 
-impl Pace {
+impl AgentPace {
     fn next(&mut self) -> Duration {
         if self.keen == 0 {
             return self.tick;
@@ -182,7 +182,7 @@ impl Pace {
 
 /// Called after a whole tick without a turn of the application, which computes, or sleeps in the seat. Returns true if
 /// there was work to do.
-fn look_after(shared: &Shared, turns: u64) -> bool {
+fn look_after(shared: &RuntimeShared, turns: u64) -> bool {
     let events = shared.agent_in_seat(turns);
     if events.is_none() {
         shared.agent.sleep_deep(|| shared.is_seat_taken());
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_had_something_to_do_looks_more_often_for_a_while() {
-        let mut pace = Pace {
+        let mut pace = AgentPace {
             tick: TICK,
             keen: 0,
         };

@@ -5,11 +5,11 @@
 
 use std::{fmt::Debug, io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
-use ripstop_fabric::driver::WaitOn;
+use ripstop_fabric::driver::WakeSource;
 
 use super::{
-    epoll::Epoll,
-    uring::{self, Uring},
+    epoll::EpollBackend,
+    uring::{self, UringBackend},
 };
 
 pub(crate) use super::notifier::Notifier;
@@ -19,18 +19,18 @@ pub(crate) use super::notifier::Notifier;
 /// The caller arms its drivers before each sleep. The backend forgets events that fired while the caller was awake,
 /// because a word that differs from its armed value, or a descriptor that is still readable, ends the sleep
 /// immediately. Several threads may use one backend, one after the other.
-pub(crate) trait Backend: Send + Debug {
+pub(crate) trait SleepBackend: Send + Debug {
     /// Returns `uring` or `epoll`.
     fn name(&self) -> &'static str;
 
-    /// Returns true if [`WaitOn::Futex`] can be watched. If not, drivers must be opened with descriptors.
+    /// Returns true if [`WakeSource::Futex`] can be watched. If not, drivers must be opened with descriptors.
     fn futex(&self) -> bool;
 
     /// Adds events to sleep on. Call this at start only, because it may create a new ring.
     ///
     /// # Errors
     /// `Unsupported` for a futex word if there is only epoll or an old kernel; otherwise the system's error.
-    fn watch(&mut self, waits: &[WaitOn]) -> io::Result<()>;
+    fn watch(&mut self, waits: &[WakeSource]) -> io::Result<()>;
 
     /// Sleeps until a watched event fires, [`Notifier::notify`] is called, or the timeout passes. The sleep may end
     /// early without a cause, but a timeout is never shortened by rounding.
@@ -62,11 +62,11 @@ pub(crate) trait Backend: Send + Debug {
     fn notifier(&self) -> Notifier;
 }
 
-const _: Option<&dyn Backend> = None; // must stay dyn-compatible
+const _: Option<&dyn SleepBackend> = None; // must stay dyn-compatible
 
 /// Capabilities of this machine.
 #[derive(Debug)]
-pub(crate) struct Probe {
+pub(crate) struct ReactorProbe {
     /// Capabilities of io_uring, or a text that says why it does not work and what would help.
     pub(crate) uring: Result<UringCaps, String>,
 }
@@ -81,15 +81,15 @@ pub(crate) struct UringCaps {
 }
 
 /// Returns the capabilities of this machine. Creates one ring, which takes about 50 µs.
-pub(crate) fn probe() -> Probe {
-    Probe {
-        uring: Uring::open(uring::set_up).map(|ring| ring.caps()),
+pub(crate) fn probe() -> ReactorProbe {
+    ReactorProbe {
+        uring: UringBackend::open(uring::set_up).map(|ring| ring.caps()),
     }
 }
 
 /// Value of `RIPSTOP_REACTOR`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum BackendChoice {
     /// io_uring if it works, otherwise epoll.
     #[default]
     Auto,
@@ -103,31 +103,34 @@ pub(crate) enum Choice {
 ///
 /// # Errors
 /// `Unsupported` if io_uring was requested and does not work; the system's error if no descriptors are left.
-pub(crate) fn open(choice: Choice) -> io::Result<(Box<dyn Backend>, String)> {
+pub(crate) fn open(choice: BackendChoice) -> io::Result<(Box<dyn SleepBackend>, String)> {
     open_with(choice, uring::set_up)
 }
 
 /// Opens a backend like [`open`], with `set_up` to create rings.
 pub(super) fn open_with(
-    choice: Choice,
-    set_up: uring::SetUp,
-) -> io::Result<(Box<dyn Backend>, String)> {
+    choice: BackendChoice,
+    set_up: uring::UringSetup,
+) -> io::Result<(Box<dyn SleepBackend>, String)> {
     match choice {
-        Choice::Epoll => Ok((
-            Box::new(Epoll::open()?),
+        BackendChoice::Epoll => Ok((
+            Box::new(EpollBackend::open()?),
             "epoll, because RIPSTOP_REACTOR=epoll".to_owned(),
         )),
-        Choice::Uring => Uring::open(set_up)
+        BackendChoice::Uring => UringBackend::open(set_up)
             .map_err(refused)
             .map(|ring| with_reason(ring, "because RIPSTOP_REACTOR=uring")),
-        Choice::Auto => match Uring::open(set_up) {
+        BackendChoice::Auto => match UringBackend::open(set_up) {
             Ok(ring) => Ok(with_reason(ring, "because it works here")),
-            Err(why) => Ok((Box::new(Epoll::open()?), format!("epoll, because {why}"))),
+            Err(why) => Ok((
+                Box::new(EpollBackend::open()?),
+                format!("epoll, because {why}"),
+            )),
         },
     }
 }
 
-fn with_reason(ring: Uring, because: &str) -> (Box<dyn Backend>, String) {
+fn with_reason(ring: UringBackend, because: &str) -> (Box<dyn SleepBackend>, String) {
     let waits = if ring.caps().futex {
         "futex words and descriptors"
     } else {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Time;
+use crate::clock::ClockTime;
 
 /// Spins for a moment and then parks. Waking up costs tens of microseconds, so it is worth spinning for an answer that
 /// arrives sooner.
@@ -18,14 +18,14 @@ pub(crate) struct Cooldown {
     /// Empty turns in this wait.
     turns: u32,
     /// Time of the first clock reading in this wait.
-    since: Option<Time>,
+    since: Option<ClockTime>,
     parked: bool,
 }
 
 /// Action before the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Rest {
+pub(crate) enum CooldownAction {
     /// Make the next turn immediately.
     Spin,
     /// Yield this processor to another thread, then make the next turn.
@@ -50,9 +50,13 @@ impl Cooldown {
 
     /// Returns the action after an empty turn. `oversubscribed` is true if a peer may need this processor for the next
     /// step. Calls `now` rarely.
-    pub(crate) fn after_empty(&mut self, oversubscribed: bool, now: impl FnOnce() -> Time) -> Rest {
+    pub(crate) fn after_empty(
+        &mut self,
+        oversubscribed: bool,
+        now: impl FnOnce() -> ClockTime,
+    ) -> CooldownAction {
         if self.parked {
-            return Rest::Park; // the sleep ended without a cause
+            return CooldownAction::Park; // the sleep ended without a cause
         }
         self.turns += 1;
         if self.spin_max.is_zero() {
@@ -62,13 +66,13 @@ impl Cooldown {
             return self.step_aside(now);
         }
         if !self.turns.is_multiple_of(TURNS_PER_LOOK) {
-            return Rest::Spin;
+            return CooldownAction::Spin;
         }
         self.look(now())
     }
 
     /// Ends the wait after a turn with events. Calls `now` only if the wait was not a short one.
-    pub(crate) fn reset(&mut self, now: impl FnOnce() -> Time) {
+    pub(crate) fn reset(&mut self, now: impl FnOnce() -> ClockTime) {
         if self.turns == 0 {
             return;
         }
@@ -85,31 +89,31 @@ impl Cooldown {
         (self.turns, self.since, self.parked) = (0, None, false);
     }
 
-    fn step_aside(&mut self, now: impl FnOnce() -> Time) -> Rest {
+    fn step_aside(&mut self, now: impl FnOnce() -> ClockTime) -> CooldownAction {
         let turns_max = if self.waits_are_long() {
             YIELDS_MIN
         } else {
             YIELDS_MAX
         };
         if self.turns <= turns_max {
-            Rest::Yield
+            CooldownAction::Yield
         } else {
             self.park(now())
         }
     }
 
-    fn look(&mut self, now: Time) -> Rest {
+    fn look(&mut self, now: ClockTime) -> CooldownAction {
         let spun = now.since(*self.since.get_or_insert(now));
         if self.waits_are_long() || spun >= self.spin_max || self.turns >= TURNS_MAX {
             return self.park(now);
         }
-        Rest::Spin
+        CooldownAction::Spin
     }
 
-    fn park(&mut self, now: Time) -> Rest {
+    fn park(&mut self, now: ClockTime) -> CooldownAction {
         self.parked = true;
         let _ = self.since.get_or_insert(now);
-        Rest::Park
+        CooldownAction::Park
     }
 
     fn waits_are_long(&self) -> bool {
@@ -159,17 +163,17 @@ const SAMPLE_SPINS_MAX: u32 = 4;
 #[cfg(test)]
 mod tests {
     use super::{
-        Cooldown, Rest, SAMPLE_SPINS_MAX, TURNS_MAX, TURNS_PER_LOOK, WAKE_COST, YIELDS_MAX,
-        YIELDS_MIN,
+        Cooldown, CooldownAction, SAMPLE_SPINS_MAX, TURNS_MAX, TURNS_PER_LOOK, WAKE_COST,
+        YIELDS_MAX, YIELDS_MIN,
     };
-    use crate::clock::{Clock, Time};
+    use crate::clock::{Clock, ClockTime};
     use proptest::prelude::{any, prop, proptest};
     use std::time::Duration;
 
     /// Returns the number of empty turns, of 100 ns each, until the state machine parks.
     fn turns_until_park(cooldown: &mut Cooldown, oversubscribed: bool, clock: &Clock) -> u32 {
         let mut turns = 0;
-        while cooldown.after_empty(oversubscribed, || clock.now()) != Rest::Park {
+        while cooldown.after_empty(oversubscribed, || clock.now()) != CooldownAction::Park {
             clock.advance(Duration::from_nanos(100));
             turns += 1;
         }
@@ -189,7 +193,7 @@ mod tests {
         let (mut cooldown, clock) = (Cooldown::default(), Clock::manual());
         let _ = turns_until_park(&mut cooldown, false, &clock);
         let (spun, slack) = (
-            clock.now().since(Time::default()),
+            clock.now().since(ClockTime::default()),
             Duration::from_nanos(100) * 2 * TURNS_PER_LOOK,
         );
         assert!(
@@ -252,7 +256,10 @@ mod tests {
     fn a_sleep_that_ended_without_cause_is_resumed_at_once() {
         let (mut cooldown, clock) = (Cooldown::default(), Clock::manual());
         let _ = turns_until_park(&mut cooldown, false, &clock);
-        assert_eq!(cooldown.after_empty(false, || clock.now()), Rest::Park);
+        assert_eq!(
+            cooldown.after_empty(false, || clock.now()),
+            CooldownAction::Park
+        );
     }
 
     #[test]
@@ -262,7 +269,7 @@ mod tests {
         for _ in 1..TURNS_PER_LOOK {
             assert_eq!(
                 cooldown.after_empty(false, || unreachable!("too early")),
-                Rest::Spin
+                CooldownAction::Spin
             );
         }
         cooldown.reset(|| unreachable!("too short to measure"));
@@ -271,7 +278,8 @@ mod tests {
     #[test]
     fn a_clock_that_stands_still_is_no_reason_to_spin_for_ever() {
         let (mut cooldown, clock) = (Cooldown::default(), Clock::manual());
-        let turns = (1..).find(|_| cooldown.after_empty(false, || clock.now()) == Rest::Park);
+        let turns =
+            (1..).find(|_| cooldown.after_empty(false, || clock.now()) == CooldownAction::Park);
         assert_eq!(turns, Some(TURNS_MAX));
     }
 
@@ -290,7 +298,7 @@ mod tests {
             }
             let (start, step) = (clock.now(), Duration::from_nanos(100));
             for oversubscribed in crowded.iter().cycle() {
-                if cooldown.after_empty(*oversubscribed, || clock.now()) == Rest::Park {
+                if cooldown.after_empty(*oversubscribed, || clock.now()) == CooldownAction::Park {
                     break;
                 }
                 clock.advance(step);

@@ -2,7 +2,7 @@
 
 use std::{io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
-use ripstop_fabric::driver::WaitOn;
+use ripstop_fabric::driver::WakeSource;
 use rustix::{
     event::{
         PollFd, PollFlags, Timespec,
@@ -13,20 +13,20 @@ use rustix::{
 };
 
 use super::{
-    backend::{Backend, TIMEOUT_MAX, no_futex},
+    backend::{SleepBackend, TIMEOUT_MAX, no_futex},
     notifier::{Notifier, ring},
 };
 
 /// An epoll instance. The notifier's doorbell is edge-triggered, and everything watched is level-triggered.
 #[derive(Debug)]
-pub(crate) struct Epoll {
+pub(crate) struct EpollBackend {
     epoll: Arc<OwnedFd>,
     notifier: Notifier,
     // Kept open, because the kernel forgets a closed descriptor.
     watched: Vec<Arc<OwnedFd>>,
 }
 
-impl Epoll {
+impl EpollBackend {
     /// # Errors
     /// Fails if no file descriptors are left.
     pub(crate) fn open() -> io::Result<Self> {
@@ -83,7 +83,7 @@ impl Epoll {
     }
 }
 
-impl Backend for Epoll {
+impl SleepBackend for EpollBackend {
     fn name(&self) -> &'static str {
         "epoll"
     }
@@ -92,9 +92,9 @@ impl Backend for Epoll {
         false
     }
 
-    fn watch(&mut self, waits: &[WaitOn]) -> io::Result<()> {
+    fn watch(&mut self, waits: &[WakeSource]) -> io::Result<()> {
         for wait in waits {
-            let WaitOn::Fd(fd) = wait else {
+            let WakeSource::Fd(fd) = wait else {
                 return Err(no_futex("epoll"));
             };
             epoll::add(&self.epoll, fd, EventData::new_u64(WATCHED), EventFlags::IN)?;

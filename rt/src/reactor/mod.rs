@@ -6,23 +6,23 @@ mod backend;
 mod backend_tests;
 mod cooldown;
 mod epoll;
-mod watchdog;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod notifier;
 mod seat;
+mod sleep_watch;
 mod timers;
 #[cfg(feature = "tokio")]
 pub(crate) mod tokio;
 mod uring;
-mod sleep_watch;
+mod watchdog;
 
 pub(crate) use self::{
-    agent::Agent,
-    backend::{Backend, Choice, Notifier, open, probe},
-    cooldown::{Cooldown, Rest},
-    watchdog::Lookout,
+    agent::ProgressAgent,
+    backend::{BackendChoice, Notifier, SleepBackend, open, probe},
+    cooldown::{Cooldown, CooldownAction},
     seat::SeatLock,
+    sleep_watch::SleepWatch,
     timers::{TimerId, Timers},
-    sleep_watch::Watch,
+    watchdog::ProgressWatchdog,
 };

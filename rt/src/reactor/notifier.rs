@@ -18,17 +18,17 @@ use rustix::event::EventfdFlags;
 ///
 /// The reactor sees everything written before `notify` when that sleep has ended.
 #[derive(Clone)]
-pub(crate) struct Notifier(Bell);
+pub(crate) struct Notifier(NotifierTarget);
 
 #[derive(Clone)]
-enum Bell {
-    Doorbell(Arc<Shared>),
+enum NotifierTarget {
+    Doorbell(Arc<DoorbellState>),
     /// Callback that schedules a simulated host, whether it sleeps or not, and the number of the host.
     Host(Arc<dyn Fn(u32) + Send + Sync>, u32),
 }
 
 #[derive(Debug)]
-struct Shared {
+struct DoorbellState {
     state: AtomicU8,
     /// An eventfd that is written but never read for its count: backends wait for *edges* on it.
     doorbell: OwnedFd,
@@ -44,26 +44,26 @@ impl Notifier {
     /// # Errors
     /// Fails if no file descriptor is left.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(Bell::Doorbell(Arc::new(Shared {
+        Ok(Self(NotifierTarget::Doorbell(Arc::new(DoorbellState {
             state: AtomicU8::new(AWAKE),
             doorbell: new_eventfd()?,
         }))))
     }
 
     /// Creates a notifier that calls `ring` with the host's number, for a runtime that never sleeps by itself.
-    pub(crate) fn calling(ring: Arc<dyn Fn(u32) + Send + Sync>, host: u32) -> Self {
-        Self(Bell::Host(ring, host))
+    pub(crate) fn for_host(ring: Arc<dyn Fn(u32) + Send + Sync>, host: u32) -> Self {
+        Self(NotifierTarget::Host(ring, host))
     }
 
     /// Ends the sleep. Never blocks.
     pub(crate) fn notify(&self) {
         match &self.0 {
-            Bell::Doorbell(shared) => {
+            NotifierTarget::Doorbell(shared) => {
                 if shared.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
                     ring(&shared.doorbell);
                 }
             }
-            Bell::Host(ring, host) => ring(*host),
+            NotifierTarget::Host(ring, host) => ring(*host),
         }
     }
 
@@ -89,10 +89,10 @@ impl Notifier {
         self.shared().doorbell.as_fd()
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &DoorbellState {
         match &self.0 {
-            Bell::Doorbell(shared) => shared,
-            Bell::Host(..) => unreachable!("a simulated host has no reactor"),
+            NotifierTarget::Doorbell(shared) => shared,
+            NotifierTarget::Host(..) => unreachable!("a simulated host has no reactor"),
         }
     }
 
@@ -105,8 +105,8 @@ impl Notifier {
 impl fmt::Debug for Notifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Bell::Doorbell(shared) => shared.fmt(f),
-            Bell::Host(_, host) => write!(f, "Notifier of host {host}"),
+            NotifierTarget::Doorbell(shared) => shared.fmt(f),
+            NotifierTarget::Host(_, host) => write!(f, "Notifier of host {host}"),
         }
     }
 }

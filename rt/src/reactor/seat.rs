@@ -31,7 +31,7 @@ pub(crate) struct SeatLock<B = Notifier> {
 /// Guard of the seat. Dropping it leaves the seat and wakes a waiting thread.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the seat"]
-pub(crate) struct Sitting<'a, B>(&'a SeatLock<B>);
+pub(crate) struct SeatGuard<'a, B>(&'a SeatLock<B>);
 
 impl<B> SeatLock<B> {
     pub(crate) fn new() -> Self {
@@ -46,18 +46,18 @@ impl<B> SeatLock<B> {
         }
     }
 
-    /// Registers a task to wake when a thread leaves the seat, or when [`pass`](Self::pass) is called. A later call
+    /// Registers a task to wake when a thread leaves the seat, or when [`wake_next`](Self::wake_next) is called. A later call
     /// replaces an earlier one.
     #[cfg(feature = "tokio")]
-    pub(crate) fn call(&self, waker: &Waker) {
+    pub(crate) fn register_waiter(&self, waker: &Waker) {
         let before = lock(&self.caller).replace(waker.clone());
         drop(before);
         self.called.store(true, Ordering::SeqCst);
     }
 
-    /// Returns ready when the last `call` has been answered.
+    /// Returns ready when the last `register_waiter` has been answered.
     #[cfg(feature = "tokio")]
-    pub(crate) fn poll_called(&self, waker: &Waker) -> Poll<()> {
+    pub(crate) fn poll_waiter(&self, waker: &Waker) -> Poll<()> {
         let waker = waker.clone();
         let mut caller = lock(&self.caller);
         if caller.is_none() {
@@ -72,7 +72,7 @@ impl<B> SeatLock<B> {
     /// Ends a call because its task has ended. The call may belong to another task by now, which then wakes up and
     /// calls again.
     #[cfg(feature = "tokio")]
-    pub(crate) fn call_off(&self) {
+    pub(crate) fn unregister_waiter(&self) {
         let caller = lock(&self.caller).take();
         caller.into_iter().for_each(Waker::wake);
     }
@@ -85,11 +85,11 @@ impl<B> SeatLock<B> {
         }
     }
 
-    pub(crate) fn take(&self) -> Option<Sitting<'_, B>> {
+    pub(crate) fn take(&self) -> Option<SeatGuard<'_, B>> {
         self.taken
             .compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
-            .then(|| Sitting(self))
+            .then(|| SeatGuard(self))
     }
 
     pub(crate) fn is_taken(&self) -> bool {
@@ -97,7 +97,7 @@ impl<B> SeatLock<B> {
     }
 
     /// Parks until woken, or until the seat is free. `may` is called once this thread is visible to threads that
-    /// [pass](Self::pass) the seat.
+    /// [pass](Self::wake_next) the seat.
     pub(crate) fn wait(&self, parker: &Arc<Parker<B>>, may: impl FnOnce() -> bool) {
         lock(&self.waiting).push(Arc::clone(parker));
         // Pairs with the store of `taken` and the load of `waiting_len` by a thread that leaves the seat: one of the
@@ -114,11 +114,11 @@ impl<B> SeatLock<B> {
         // In this order: a thread that waits registers first and then checks `taken`, so one of the two threads sees the
         // other.
         self.taken.store(false, Ordering::SeqCst);
-        self.pass();
+        self.wake_next();
     }
 
     /// Wakes one waiting thread, and a task that may wait instead.
-    pub(crate) fn pass(&self) {
+    pub(crate) fn wake_next(&self) {
         #[cfg(feature = "tokio")]
         self.answer();
         if self.waiting_len.load(Ordering::SeqCst) > 0
@@ -131,12 +131,12 @@ impl<B> SeatLock<B> {
     /// Called before this thread does something else: wakes a waiting thread if the seat is free.
     pub(crate) fn offer(&self) {
         if self.waiting_len.load(Ordering::SeqCst) > 0 && !self.is_taken() {
-            self.pass();
+            self.wake_next();
         }
     }
 }
 
-impl<B> Drop for Sitting<'_, B> {
+impl<B> Drop for SeatGuard<'_, B> {
     fn drop(&mut self) {
         self.0.leave();
     }

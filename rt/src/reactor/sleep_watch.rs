@@ -1,11 +1,11 @@
 //! Bookkeeping between application threads and the agent: turns, the seat, and sleeping threads.
 
-use crate::clock::Time;
+use crate::clock::ClockTime;
 
 /// State that the agent and the application threads share. Guarded by the engine's lock, which both hold for a turn
 /// anyway.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct SleepWatch {
     /// Turns made by application threads.
     pub(crate) turns: u64,
     /// True while the agent has the seat.
@@ -18,15 +18,15 @@ pub(crate) struct Watch {
     /// True while an application thread or the agent sleeps with the driver armed for it.
     asleep: bool,
     /// Time when the sleeper wakes up if nothing happens before.
-    until: Option<Time>,
+    until: Option<ClockTime>,
     /// True while the runtime is closing. The closing thread makes all turns, because it waits for events that wake no
     /// future, so the agent stays out.
     closing: bool,
 }
 
-impl Watch {
+impl SleepWatch {
     /// Counts a turn of an application thread. Returns true if the agent must be notified to leave the seat.
-    pub(crate) fn announce(&mut self) -> bool {
+    pub(crate) fn count_turn(&mut self) -> bool {
         self.turns = self.turns.wrapping_add(1);
         self.agent_sits
     }
@@ -39,21 +39,21 @@ impl Watch {
 
     /// Lets the agent take or keep the seat, unless application threads made turns since it saw `seen` of them. Returns
     /// true if it may.
-    pub(crate) fn sit(&mut self, seen: u64) -> bool {
+    pub(crate) fn let_agent_sit(&mut self, seen: u64) -> bool {
         self.agent_sits = self.turns == seen && !self.closing;
         self.agent_sits
     }
 
     /// Records that a thread is about to sleep on the armed driver, until `until` at the latest. If the sleeper is the
     /// agent, turns stay allowed, because a turn notifies the agent.
-    pub(crate) fn fall_asleep(&mut self, until: Option<Time>) {
+    pub(crate) fn fall_asleep(&mut self, until: Option<ClockTime>) {
         self.guarded = !self.agent_sits;
         self.asleep = true;
         self.until = until;
     }
 
     /// Returns true if the sleeping thread would wake up too late for a deadline.
-    pub(crate) fn oversleeps(&self, due: Option<Time>) -> bool {
+    pub(crate) fn oversleeps(&self, due: Option<ClockTime>) -> bool {
         let oversleeps = |due| self.until.is_none_or(|until| due < until);
         self.asleep && due.is_some_and(oversleeps)
     }

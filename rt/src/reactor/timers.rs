@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::clock::Time;
+use crate::clock::ClockTime;
 
 /// Deadlines, each with a key that the caller chooses. Every call costs O(log n).
 #[derive(Debug, Default)]
@@ -14,14 +14,14 @@ pub(crate) struct Timers {
 /// Id of a pending timer. Ids are never reused, so a stale one cancels nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimerId {
-    deadline: Time,
+    deadline: ClockTime,
     // The second field, so that timers with the same deadline expire in the order in which they were made.
     number: u64,
 }
 
 impl Timers {
     /// Adds a timer that returns `key` once `deadline` has passed.
-    pub(crate) fn insert(&mut self, deadline: Time, key: u64) -> TimerId {
+    pub(crate) fn insert(&mut self, deadline: ClockTime, key: u64) -> TimerId {
         let id = TimerId {
             deadline,
             number: self.made,
@@ -37,7 +37,7 @@ impl Timers {
     }
 
     /// Returns the earliest deadline.
-    pub(crate) fn next(&self) -> Option<Time> {
+    pub(crate) fn next(&self) -> Option<ClockTime> {
         self.pending.first_key_value().map(|(id, _)| id.deadline)
     }
 
@@ -48,7 +48,7 @@ impl Timers {
 
     /// Removes and returns the key of the earliest timer whose deadline is `now` or before. Call this until it returns
     /// `None`.
-    pub(crate) fn pop_expired(&mut self, now: Time) -> Option<u64> {
+    pub(crate) fn pop_expired(&mut self, now: ClockTime) -> Option<u64> {
         let first = self.pending.first_entry()?;
         (first.key().deadline <= now).then(|| first.remove())
     }
@@ -57,11 +57,11 @@ impl Timers {
 #[cfg(test)]
 mod tests {
     use super::Timers;
-    use crate::clock::Time;
+    use crate::clock::ClockTime;
     use proptest::prelude::{Strategy, any, prop, proptest};
 
-    const fn at(nanos: u64) -> Time {
-        Time::from_nanos(nanos)
+    const fn at(nanos: u64) -> ClockTime {
+        ClockTime::from_nanos(nanos)
     }
 
     #[test]

@@ -10,10 +10,10 @@ use tokio::{
     task, time,
 };
 
-use super::{Cooldown, Rest};
+use super::{Cooldown, CooldownAction};
 use crate::{
     executor,
-    shared::{Prepared, Shared},
+    shared::{PreparedSleep, RuntimeShared},
 };
 
 /// Makes turns and runs spawned tasks until the runtime is closed, and sleeps in between.
@@ -24,13 +24,13 @@ use crate::{
 ///
 /// # Errors
 /// The system's error about the descriptor.
-pub(crate) async fn drive(shared: Arc<Shared>) -> io::Result<()> {
+pub(crate) async fn drive(shared: Arc<RuntimeShared>) -> io::Result<()> {
     let fd = watch(shared.readable_fd())?;
     let _driving = shared.drivers.task();
-    let _called = Called(&shared);
+    let _called = SeatWaiterGuard(&shared);
     let mut cooldown = Cooldown::new(shared.wake_cost());
     while !shared.agent.is_stopped() {
-        let waits = shared.drivers.waits();
+        let waits = shared.drivers.wait_count();
         let events = turns(&shared);
         executor::run_tasks(&shared);
         let seen = shared.turns();
@@ -39,12 +39,12 @@ pub(crate) async fn drive(shared: Arc<Shared>) -> io::Result<()> {
             task::yield_now().await;
         } else {
             match cooldown.after_empty(shared.is_crowded(), || shared.clock.now()) {
-                Rest::Spin => task::yield_now().await,
-                Rest::Yield => {
+                CooldownAction::Spin => task::yield_now().await,
+                CooldownAction::Yield => {
                     thread::yield_now();
                     task::yield_now().await;
                 }
-                Rest::Park => rest(&shared, &fd).await?,
+                CooldownAction::Park => rest(&shared, &fd).await?,
             }
         }
         if shared.turns() != seen && leave_it(&shared, seen, waits).await {
@@ -55,18 +55,18 @@ pub(crate) async fn drive(shared: Arc<Shared>) -> io::Result<()> {
 }
 
 /// Makes a few turns, until one finds events. Returns true if one does.
-fn turns(shared: &Shared) -> bool {
+fn turns(shared: &RuntimeShared) -> bool {
     (0..TURNS).any(|_| shared.turn().is_some_and(|events| events > 0))
 }
 
 /// Sleeps until something happens.
-async fn rest(shared: &Shared, fd: &AsyncFd<Arc<OwnedFd>>) -> io::Result<()> {
+async fn rest(shared: &RuntimeShared, fd: &AsyncFd<Arc<OwnedFd>>) -> io::Result<()> {
     let prepared = poll_fn(|cx| Poll::Ready(shared.prepare_sleep(cx.waker())));
     match prepared.await? {
-        Prepared::Busy => task::yield_now().await,
-        Prepared::Taken => poll_fn(|cx| shared.poll_called(cx.waker())).await,
-        Prepared::Until(limit, nth) => {
-            let _asleep = Asleep(shared, nth);
+        PreparedSleep::Busy => task::yield_now().await,
+        PreparedSleep::Taken => poll_fn(|cx| shared.poll_seat_waiter(cx.waker())).await,
+        PreparedSleep::Until(limit, nth) => {
+            let _asleep = AsleepGuard(shared, nth);
             sleep(shared, fd, limit).await?;
         }
     }
@@ -75,7 +75,7 @@ async fn rest(shared: &Shared, fd: &AsyncFd<Arc<OwnedFd>>) -> io::Result<()> {
 
 /// Leaves the turns to other threads, until they make none for a tick, or one of them waits. Returns true if one of
 /// them waits.
-async fn leave_it(shared: &Shared, mut seen: u64, waits: u32) -> bool {
+async fn leave_it(shared: &RuntimeShared, mut seen: u64, waits: u32) -> bool {
     loop {
         let turns = shared.turns();
         if turns == seen || shared.agent.is_stopped() {
@@ -86,12 +86,12 @@ async fn leave_it(shared: &Shared, mut seen: u64, waits: u32) -> bool {
         let mut is_new = true;
         let called = poll_fn(|cx| {
             if mem::take(&mut is_new) {
-                shared.call(cx.waker());
+                shared.register_seat_waiter(cx.waker());
                 // A thread or task may have begun to wait before the call was registered.
-                if shared.drivers.waits() != waits || shared.has_tasks() {
+                if shared.drivers.wait_count() != waits || shared.has_tasks() {
                     return Poll::Ready(true);
                 }
-            } else if shared.poll_called(cx.waker()).is_ready() {
+            } else if shared.poll_seat_waiter(cx.waker()).is_ready() {
                 return Poll::Ready(true);
             }
             tick.as_mut().poll(cx).map(|()| false)
@@ -109,25 +109,25 @@ const TICK: Duration = Duration::from_millis(1);
 const TURNS: u32 = 16;
 
 /// Guard: turns are left to this sleeper until the guard is dropped, by waking up or together with the whole task.
-struct Asleep<'a>(&'a Shared, u64);
+struct AsleepGuard<'a>(&'a RuntimeShared, u64);
 
-impl Drop for Asleep<'_> {
+impl Drop for AsleepGuard<'_> {
     fn drop(&mut self) {
         self.0.end_sleep(self.1);
     }
 }
 
 /// Guard: a thread that leaves the seat wakes this task until the guard is dropped.
-struct Called<'a>(&'a Shared);
+struct SeatWaiterGuard<'a>(&'a RuntimeShared);
 
-impl Drop for Called<'_> {
+impl Drop for SeatWaiterGuard<'_> {
     fn drop(&mut self) {
-        self.0.call_off();
+        self.0.unregister_seat_waiter();
     }
 }
 
 async fn sleep(
-    shared: &Shared,
+    shared: &RuntimeShared,
     fd: &AsyncFd<Arc<OwnedFd>>,
     limit: Option<Duration>,
 ) -> io::Result<()> {
@@ -139,7 +139,7 @@ async fn sleep(
             ready?.clear_ready();
             return Poll::Ready(Ok(()));
         }
-        match shared.poll_called(cx.waker()) {
+        match shared.poll_seat_waiter(cx.waker()) {
             Poll::Pending => late.as_mut().poll(cx).map(Ok),
             called => called.map(Ok),
         }

@@ -26,10 +26,10 @@ use io_uring::{
     EnterFlags, IoUring, cqueue, opcode, squeue,
     types::{Fd, SubmitArgs, Timespec},
 };
-use ripstop_fabric::driver::{FutexWord, WaitOn};
+use ripstop_fabric::driver::{FutexWord, WakeSource};
 
 use super::{
-    backend::{Backend, TIMEOUT_MAX, UringCaps, no_futex},
+    backend::{SleepBackend, TIMEOUT_MAX, UringCaps, no_futex},
     notifier::{Notifier, new_eventfd, ring, silence},
 };
 
@@ -37,9 +37,9 @@ use super::{
 ///
 /// Everything named by a submitted wait stays in `waits` until the ring is closed: `ring` is the first field, so it is
 /// dropped first.
-pub(crate) struct Uring {
+pub(crate) struct UringBackend {
     ring: IoUring,
-    waits: Vec<Wait>,
+    waits: Vec<UringWait>,
     caps: UringCaps,
     notifier: Notifier,
     completed: Arc<OwnedFd>,
@@ -50,12 +50,12 @@ pub(crate) struct Uring {
 }
 
 /// One event source to sleep on.
-struct Wait {
-    what: What,
+struct UringWait {
+    what: UringSource,
     in_flight: bool,
 }
 
-enum What {
+enum UringSource {
     /// Doorbell of the notifier: a multishot poll with one completion for each edge.
     Doorbell(Notifier),
     Fd(Arc<OwnedFd>),
@@ -66,25 +66,25 @@ enum What {
 }
 
 /// Function that creates a ring with a number of entries.
-pub(super) type SetUp = fn(u32) -> io::Result<IoUring>;
+pub(super) type UringSetup = fn(u32) -> io::Result<IoUring>;
 
 /// Creates a ring in the kernel.
 pub(super) fn set_up(entries: u32) -> io::Result<IoUring> {
     IoUring::new(entries)
 }
 
-impl Uring {
+impl UringBackend {
     /// Creates a ring that waits only for its notifier.
     ///
     /// # Errors
     /// A text that says why io_uring does not work, and what would help.
-    pub(crate) fn open(set_up: SetUp) -> Result<Self, String> {
+    pub(crate) fn open(set_up: UringSetup) -> Result<Self, String> {
         let ring = set_up(ENTRIES_MIN).map_err(|error| why_not(&error))?;
         let caps = caps_of(&ring)?;
         let (notifier, completed) = Notifier::new()
             .and_then(|notifier| Ok((notifier, new_eventfd()?)))
             .map_err(|error| why_not(&error))?;
-        let waits = vec![Wait::new(What::Doorbell(notifier.clone()))];
+        let waits = vec![UringWait::new(UringSource::Doorbell(notifier.clone()))];
         let completed = Arc::new(completed);
         Ok(Self {
             ring,
@@ -209,7 +209,7 @@ impl Uring {
     }
 }
 
-impl Backend for Uring {
+impl SleepBackend for UringBackend {
     fn name(&self) -> &'static str {
         "uring"
     }
@@ -218,15 +218,15 @@ impl Backend for Uring {
         self.caps.futex
     }
 
-    fn watch(&mut self, waits: &[WaitOn]) -> io::Result<()> {
+    fn watch(&mut self, waits: &[WakeSource]) -> io::Result<()> {
         for wait in waits {
             let what = match wait {
-                WaitOn::Fd(fd) => What::Fd(Arc::clone(fd)),
-                WaitOn::Futex { word, armed } if self.caps.futex => What::Futex {
+                WakeSource::Fd(fd) => UringSource::Fd(Arc::clone(fd)),
+                WakeSource::Futex { word, armed } if self.caps.futex => UringSource::Futex {
                     word: word.clone(),
                     armed: *armed,
                 },
-                WaitOn::Futex { .. } => return Err(no_futex("io_uring before Linux 6.7")),
+                WakeSource::Futex { .. } => return Err(no_futex("io_uring before Linux 6.7")),
                 _ => {
                     return Err(io::Error::new(
                         io::ErrorKind::Unsupported,
@@ -234,7 +234,7 @@ impl Backend for Uring {
                     ));
                 }
             };
-            self.waits.push(Wait::new(what));
+            self.waits.push(UringWait::new(what));
         }
         let entries = u32::try_from(2 * self.waits.len()).map_err(io::Error::other)?;
         if entries > ENTRIES_MIN {
@@ -283,8 +283,8 @@ impl Backend for Uring {
     }
 }
 
-impl Wait {
-    const fn new(what: What) -> Self {
+impl UringWait {
+    const fn new(what: UringSource) -> Self {
         Self {
             what,
             in_flight: false,
@@ -293,13 +293,13 @@ impl Wait {
 
     fn entry(&self) -> squeue::Entry {
         match &self.what {
-            What::Doorbell(notifier) => {
+            UringSource::Doorbell(notifier) => {
                 opcode::PollAdd::new(Fd(notifier.doorbell().as_raw_fd()), READABLE)
                     .multi(true)
                     .build()
             }
-            What::Fd(fd) => opcode::PollAdd::new(Fd(fd.as_raw_fd()), READABLE).build(),
-            What::Futex { word, armed } => opcode::FutexWait::new(
+            UringSource::Fd(fd) => opcode::PollAdd::new(Fd(fd.as_raw_fd()), READABLE).build(),
+            UringSource::Futex { word, armed } => opcode::FutexWait::new(
                 word.get().as_ptr(),
                 u64::from(*armed),
                 ANY_WAKER,
@@ -326,7 +326,7 @@ impl Wait {
     }
 }
 
-impl Drop for Uring {
+impl Drop for UringBackend {
     /// Cancels all waits. The kernel destroys a closed ring later, and until then a wait for a word would take the
     /// wake-ups of the next watcher of that word.
     fn drop(&mut self) {
@@ -335,7 +335,7 @@ impl Drop for Uring {
     }
 }
 
-impl fmt::Debug for Uring {
+impl fmt::Debug for UringBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Uring")
             .field("waits", &self.waits)
@@ -344,7 +344,7 @@ impl fmt::Debug for Uring {
     }
 }
 
-impl fmt::Debug for Wait {
+impl fmt::Debug for UringWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -355,7 +355,7 @@ impl fmt::Debug for Wait {
     }
 }
 
-impl fmt::Debug for What {
+impl fmt::Debug for UringSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Doorbell(_) => write!(f, "the notifier"),

@@ -10,12 +10,12 @@ use std::{
     time::Duration,
 };
 
-use crate::{executor::without_turns, settings::ProgressMode, shared::Shared};
+use crate::{executor::without_turns, settings::ProgressMode, shared::RuntimeShared};
 
 /// Checks periodically, once it is set up, whether anything drives a runtime that has no agent.
 #[derive(Debug, Default)]
-pub(crate) struct Lookout {
-    runtime: OnceLock<Weak<Shared>>,
+pub(crate) struct ProgressWatchdog {
+    runtime: OnceLock<Weak<RuntimeShared>>,
     set_up: AtomicBool,
 }
 
@@ -25,9 +25,9 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// Number of consecutive checks that find a waiting operation and no turn since the check before.
 const LOOKS: u32 = 3;
 
-impl Lookout {
+impl ProgressWatchdog {
     /// Sets the runtime to check. Without this call, the lookout is never set up.
-    pub(crate) fn is_for(&self, runtime: Weak<Shared>) {
+    pub(crate) fn set_runtime(&self, runtime: Weak<RuntimeShared>) {
         let first = self.runtime.set(runtime);
         debug_assert!(first.is_ok(), "a runtime starts once");
     }
@@ -48,7 +48,7 @@ impl Lookout {
     }
 }
 
-fn look_out(runtime: &Weak<Shared>) {
+fn look_out(runtime: &Weak<RuntimeShared>) {
     let (mut seen, mut looks) = (None, 0);
     loop {
         thread::park_timeout(PERIOD);
@@ -59,7 +59,7 @@ fn look_out(runtime: &Weak<Shared>) {
             return;
         }
         let turns = Some(shared.turns());
-        let is_left = !shared.drivers.are_there() && shared.is_waited_for();
+        let is_left = !shared.drivers.is_driven() && shared.has_waiters();
         looks = if is_left && seen == turns {
             looks + 1
         } else {
@@ -75,7 +75,7 @@ fn look_out(runtime: &Weak<Shared>) {
 
 /// Fails all operations that wait for other ranks, and lets the others end. From here on, this thread drives the
 /// runtime.
-fn end_waits(runtime: &Weak<Shared>) {
+fn end_waits(runtime: &Weak<RuntimeShared>) {
     let mut is_told = false;
     while let Some(shared) = runtime
         .upgrade()

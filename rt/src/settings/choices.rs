@@ -1,19 +1,19 @@
 //! Settings with a fixed set of named values.
 
 /// A value that has a name.
-pub(super) trait Named: Copy + PartialEq + 'static {
+pub(super) trait NamedChoice: Copy + PartialEq + 'static {
     /// All values, in the order in which they are listed for users.
     const ALL: &'static [(&'static str, Self)];
 }
 
 /// Returns the value with this name.
-pub(super) fn named<T: Named>(name: &str) -> Option<T> {
+pub(super) fn named<T: NamedChoice>(name: &str) -> Option<T> {
     let found = T::ALL.iter().find(|(known, _)| *known == name);
     found.map(|(_, value)| *value)
 }
 
 /// Returns the name of a value.
-pub(super) fn name_of<T: Named>(value: &T) -> String {
+pub(super) fn name_of<T: NamedChoice>(value: &T) -> String {
     let found = T::ALL.iter().find(|(_, known)| known == value);
     found.expect("every value has a name").0.to_owned()
 }
@@ -74,7 +74,7 @@ pub enum Rendezvous {
     Fragments,
 }
 
-impl Named for ReactorChoice {
+impl NamedChoice for ReactorChoice {
     const ALL: &'static [(&'static str, Self)] = &[
         ("auto", Self::Auto),
         ("uring", Self::Uring),
@@ -82,7 +82,7 @@ impl Named for ReactorChoice {
     ];
 }
 
-impl Named for ProgressMode {
+impl NamedChoice for ProgressMode {
     const ALL: &'static [(&'static str, Self)] = &[
         ("thread", Self::Thread),
         ("inline", Self::Inline),
@@ -90,7 +90,7 @@ impl Named for ProgressMode {
     ];
 }
 
-impl Named for Executor {
+impl NamedChoice for Executor {
     const ALL: &'static [(&'static str, Self)] = &[
         ("offload", Self::Offload),
         ("lists", Self::Lists),
@@ -99,7 +99,7 @@ impl Named for Executor {
     ];
 }
 
-impl Named for Rendezvous {
+impl NamedChoice for Rendezvous {
     const ALL: &'static [(&'static str, Self)] = &[
         ("auto", Self::Auto),
         ("get", Self::Get),
@@ -108,6 +108,6 @@ impl Named for Rendezvous {
     ];
 }
 
-impl Named for bool {
+impl NamedChoice for bool {
     const ALL: &'static [(&'static str, Self)] = &[("on", true), ("off", false)];
 }

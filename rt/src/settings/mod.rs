@@ -14,10 +14,10 @@ use ripstop_fabric::{
 pub use self::choices::{Executor, ProgressMode, ReactorChoice, Rendezvous};
 use self::{
     nearest::nearest,
-    table::{OTHERS, Spec, TABLE},
+    table::{OTHERS, SettingSpec, TABLE},
 };
 use crate::{
-    engine::Store,
+    engine::UnexpectedLimits,
     error::{Error, ErrorKind, Result},
 };
 
@@ -59,13 +59,13 @@ pub struct Settings {
     pub collectives: Executor,
     /// `RIPSTOP_BARRIER`, `RIPSTOP_BCAST` and so on: the selected algorithms, by collective.
     algorithms: BTreeMap<&'static str, String>,
-    sources: BTreeMap<&'static str, Source>,
+    sources: BTreeMap<&'static str, SettingSource>,
 }
 
 /// Origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Source {
+pub enum SettingSource {
     /// The default.
     Default,
     /// An environment variable.
@@ -83,7 +83,7 @@ pub struct Row {
     /// Present value.
     pub value: String,
     /// Origin of the value.
-    pub source: Source,
+    pub source: SettingSource,
     /// Allowed values.
     pub range: &'static str,
     /// Meaning of the setting.
@@ -137,7 +137,7 @@ impl Settings {
         let mut settings = Self::new();
         for (name, value) in variables {
             if name.starts_with("RIPSTOP_") && !others().any(|other| other == name) {
-                settings.put(&name, &value, Source::Environment)?;
+                settings.put(&name, &value, SettingSource::Environment)?;
             }
         }
         Ok(settings)
@@ -148,10 +148,10 @@ impl Settings {
     /// # Errors
     /// There is no such variable, or the value is bad. The error lists what is allowed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        self.put(name, value, Source::Builder)
+        self.put(name, value, SettingSource::Builder)
     }
 
-    fn put(&mut self, name: &str, value: &str, source: Source) -> Result<()> {
+    fn put(&mut self, name: &str, value: &str, source: SettingSource) -> Result<()> {
         let error = |sentence| Error::new("settings", ErrorKind::Setup(sentence));
         let Some(entry) = entries().find(|entry| entry.name() == name) else {
             return Err(error(unknown(name)));
@@ -199,8 +199,8 @@ impl Settings {
     }
 
     /// Returns the size of the store for unexpected messages.
-    pub(crate) fn store(&self) -> Store {
-        Store {
+    pub(crate) fn store(&self) -> UnexpectedLimits {
+        UnexpectedLimits {
             bytes: self.unexpected_bytes,
             messages: self.unexpected_messages,
         }
@@ -228,7 +228,7 @@ impl Settings {
                 .sources
                 .get(entry.name())
                 .copied()
-                .unwrap_or(Source::Default),
+                .unwrap_or(SettingSource::Default),
             range: entry.range(),
             meaning: entry.meaning(),
         };
@@ -239,7 +239,7 @@ impl Settings {
 /// A setting of the runtime or of drivers.
 #[derive(Clone, Copy)]
 enum SettingEntry {
-    Runtime(&'static Spec),
+    Runtime(&'static SettingSpec),
     Driver(&'static DriverSetting),
 }
 
@@ -304,7 +304,7 @@ impl Default for Settings {
 
 #[cfg(test)]
 mod tests {
-    use super::{choices::Named, *};
+    use super::{choices::NamedChoice, *};
 
     fn one(name: &str, value: &str) -> Result<Settings> {
         Settings::from_variables([(name.to_owned(), value.to_owned())])
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn every_choice_may_be_what_its_row_says() {
-        fn of<T: Named>(name: &str) {
+        fn of<T: NamedChoice>(name: &str) {
             let names: Vec<_> = T::ALL.iter().map(|(name, _)| *name).collect();
             let spec = TABLE.iter().find(|spec| spec.name == name).unwrap();
             assert_eq!((spec.range)(), names.join(" | "), "{name}");

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// A setting of the runtime. Drivers bring their own.
-pub(super) struct Spec {
+pub(super) struct SettingSpec {
     pub(super) name: &'static str,
     pub(super) range: fn() -> &'static str,
     pub(super) meaning: &'static str,
@@ -36,7 +36,7 @@ pub(super) const OTHERS: &[&str] = &[
 /// Makes the row of a field: how its value is parsed, and how it is printed.
 macro_rules! row {
     ($field:ident: $name:literal, $range:expr, $meaning:literal, $read:expr, $print:expr) => {
-        Spec {
+        SettingSpec {
             name: $name,
             range: || $range,
             meaning: $meaning,
@@ -52,7 +52,7 @@ macro_rules! row {
 /// Makes the row of a collective. The names are those of the crate `ripstop-collectives`, where a test compares them.
 macro_rules! algorithm {
     ($name:literal, $collective:literal, $names:literal) => {
-        Spec {
+        SettingSpec {
             name: $name,
             range: || concat!("auto | ", $names),
             meaning: concat!(
@@ -66,7 +66,7 @@ macro_rules! algorithm {
     };
 }
 
-pub(super) const TABLE: &[Spec] = &[
+pub(super) const TABLE: &[SettingSpec] = &[
     row!(
         fabric: "RIPSTOP_FABRIC",
         FabricSelection::range(),

@@ -5,11 +5,11 @@
 //! application computes. A thread that wants to sleep while the seat is taken parks. It is woken by the waker of its
 //! future, or to take over the seat.
 
-mod turn_makers;
-mod self_deadlock;
 mod parts;
 mod polls;
 mod seat;
+mod self_deadlock;
+mod turn_makers;
 
 use std::{
     any::Any,
@@ -26,46 +26,46 @@ use std::{
 #[cfg(feature = "tokio")]
 use std::{os::fd::OwnedFd, sync::atomic::AtomicU64};
 
-use ripstop_fabric::counters::Counters;
+use ripstop_fabric::counters::DriverStats;
 
 pub use self::parts::Choices;
 #[cfg(feature = "tokio")]
-pub(crate) use self::seat::Prepared;
+pub(crate) use self::seat::PreparedSleep;
 pub(crate) use self::{
-    turn_makers::{Counted, Drivers},
-    parts::{Parts, Place, Sleeps},
-    seat::Seat,
+    parts::{RankPlacement, RuntimeParts, SleepMode},
+    seat::SeatOutcome,
+    turn_makers::{TurnMakerGuard, TurnMakers},
 };
 use crate::{
-    boot::report::{Leaving, Reporter},
+    boot::report::{FailureReporter, PeerDeparture},
     buffer::{RegBuf, Wire},
     clock::Clock,
-    contexts::Contexts,
-    engine::{Engine, Job},
+    contexts::ContextIds,
+    engine::{Engine, ProgramJob},
     error::{Error, ErrorKind, Result},
     evidence::KnownFailures,
-    executor::{Queue, Task},
+    executor::{RuntimeTask, TaskQueue},
     group::WorldRank,
-    lock::{Guard, Lock},
-    ops::Held,
-    reactor::{Agent, Backend, Notifier, SeatLock},
+    lock::{SpinGuard, SpinLock},
+    ops::ErasedBuffer,
+    reactor::{Notifier, ProgressAgent, SeatLock, SleepBackend},
     settings::Settings,
-    sim::Host,
+    sim::RankHost,
 };
 
 /// Queue of tasks that are ready to run.
 #[derive(Default)]
 struct RunQueue {
-    ready: VecDeque<Arc<Task>>,
+    ready: VecDeque<Arc<RuntimeTask>>,
     /// True once no thread will run tasks any more.
     ended: bool,
 }
 
 /// The shared state of one runtime.
-pub(crate) struct Shared {
-    engine: Lock<Engine>,
+pub(crate) struct RuntimeShared {
+    engine: SpinLock<Engine>,
     /// Used by the thread in the seat. A simulated host has none.
-    backend: Option<Box<Mutex<Box<dyn Backend>>>>,
+    backend: Option<Box<Mutex<Box<dyn SleepBackend>>>>,
     seat: SeatLock,
     /// Number of sleeps that a task on tokio has prepared.
     #[cfg(feature = "tokio")]
@@ -78,35 +78,35 @@ pub(crate) struct Shared {
     asleep: AtomicBool,
     /// True if spinning is useless, as determined before the last sleep.
     crowded: AtomicBool,
-    pub(crate) agent: Agent,
-    pub(crate) drivers: Drivers,
+    pub(crate) agent: ProgressAgent,
+    pub(crate) drivers: TurnMakers,
     tasks: Mutex<RunQueue>,
     tasks_len: AtomicUsize,
     pub(crate) clock: Clock,
-    pub(crate) place: Place,
+    pub(crate) place: RankPlacement,
     pub(crate) settings: Arc<Settings>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<DriverStats>,
     pub(crate) choices: Arc<Choices>,
     /// Reason why this rank never got the addresses of the other ranks.
     unmet: Option<Arc<OnceLock<String>>>,
     /// Evidence for each failed rank.
     pub(crate) failures: Arc<KnownFailures>,
     /// Connection to the launcher, if it accepts reports.
-    pub(crate) reporter: Option<Reporter>,
+    pub(crate) reporter: Option<FailureReporter>,
     /// Collectives begun on the world communicator.
     pub(crate) on_world: Arc<AtomicU32>,
     /// Allocated on first use, because most ranks make no communicators.
-    contexts: OnceLock<Arc<Contexts>>,
+    contexts: OnceLock<Arc<ContextIds>>,
     /// State of the collectives crate.
     pub(crate) attached: OnceLock<Box<dyn Any + Send + Sync>>,
     /// This rank's host, if it is simulated.
-    pub(crate) host: Option<Host>,
+    pub(crate) host: Option<RankHost>,
 }
 
-impl Shared {
+impl RuntimeShared {
     /// Returns the reason why this rank cannot reach any other rank.
     #[cold]
-    pub(crate) fn unmet(&self) -> Option<&str> {
+    pub(crate) fn unreachable_reason(&self) -> Option<&str> {
         self.unmet.as_ref()?.get().map(String::as_str)
     }
 
@@ -115,17 +115,17 @@ impl Shared {
     #[cold]
     pub(crate) fn blame(&self, rank: usize) {
         if let (Some(reporter), Ok(rank)) = (&self.reporter, u32::try_from(rank)) {
-            reporter.blame(rank, Leaving::Early);
+            reporter.blame(rank, PeerDeparture::Early);
         }
     }
 
-    pub(crate) fn new(parts: Parts) -> Self {
+    pub(crate) fn new(parts: RuntimeParts) -> Self {
         let (notifier, backend, host) = match parts.sleeps {
-            Sleeps::In(backend) => {
+            SleepMode::In(backend) => {
                 let notifier = backend.notifier();
                 (notifier, Some(Box::new(Mutex::new(backend))), None)
             }
-            Sleeps::Never(host, notifier) => (notifier, None, Some(host)),
+            SleepMode::Never(host, notifier) => (notifier, None, Some(host)),
         };
         #[cfg(feature = "tokio")]
         let readable = backend
@@ -133,7 +133,7 @@ impl Shared {
             .map(|backend| lock(backend).readable_fd());
         let failures = Arc::clone(&parts.engine.core.evidence);
         Self {
-            engine: Lock::new(parts.engine),
+            engine: SpinLock::new(parts.engine),
             notifier,
             backend,
             host,
@@ -144,8 +144,8 @@ impl Shared {
             readable,
             asleep: AtomicBool::new(false),
             crowded: AtomicBool::new(parts.place.crowded),
-            agent: Agent::new(),
-            drivers: Drivers::default(),
+            agent: ProgressAgent::new(),
+            drivers: TurnMakers::default(),
             tasks: Mutex::default(),
             tasks_len: AtomicUsize::new(0),
             clock: parts.clock,
@@ -163,7 +163,7 @@ impl Shared {
     }
 
     /// Returns true if a future waits for an event that only turns can bring.
-    pub(crate) fn is_waited_for(&self) -> bool {
+    pub(crate) fn has_waiters(&self) -> bool {
         self.engine.lock().core.is_waited_for()
     }
 
@@ -175,7 +175,7 @@ impl Shared {
         self.with(|engine| others.for_each(|rank| engine.core.count_as_failed(rank)));
     }
 
-    pub(crate) fn contexts(&self) -> &Arc<Contexts> {
+    pub(crate) fn contexts(&self) -> &Arc<ContextIds> {
         self.contexts.get_or_init(Arc::default)
     }
 
@@ -184,10 +184,10 @@ impl Shared {
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let mut engine = self.engine.lock();
         let result = work(&mut engine);
-        let restless = engine.is_restless(|| self.clock.now());
+        let restless = engine.needs_wakeup(|| self.clock.now());
         self.finish(engine);
         if restless {
-            self.nudge();
+            self.wake_seat_sleeper();
         }
         result
     }
@@ -198,7 +198,7 @@ impl Shared {
         if engine.watch.is_guarded() {
             return None;
         }
-        let disturbed = engine.watch.announce();
+        let disturbed = engine.watch.count_turn();
         let events = engine_turn(&mut engine, &self.clock);
         self.finish(engine);
         // After unlocking, because the agent takes the lock as soon as it is woken.
@@ -254,7 +254,7 @@ impl Shared {
     }
 
     /// Removes and returns the next ready task.
-    pub(crate) fn next_task(&self) -> Option<Arc<Task>> {
+    pub(crate) fn next_task(&self) -> Option<Arc<RuntimeTask>> {
         if !self.has_tasks() {
             return None;
         }
@@ -280,14 +280,14 @@ impl Shared {
 
     /// Unlocks the engine. Then wakes wakers, drops what was released, and runs the jobs of programs without the lock.
     #[inline]
-    fn finish(&self, engine: Guard<'_, Engine>) {
-        if engine.core.has_spoils() {
+    fn finish(&self, engine: SpinGuard<'_, Engine>) {
+        if engine.core.has_deferred() {
             self.finish_with_spoils(engine);
         }
     }
 
     #[inline(never)]
-    fn finish_with_spoils<'a>(&'a self, mut engine: Guard<'a, Engine>) {
+    fn finish_with_spoils<'a>(&'a self, mut engine: SpinGuard<'a, Engine>) {
         // At thread exit, the thread-local may be destroyed before this call, so start with empty vectors then.
         let kept = SPOILS.try_with(RefCell::take);
         let (mut wakers, mut garbage) = kept.unwrap_or_default();
@@ -298,20 +298,20 @@ impl Shared {
             // The remains of the last jobs are dropped when the lock is free.
             let over = mem::replace(&mut jobs, mem::take(&mut engine.core.jobs));
             drop(engine);
-            over.into_iter().for_each(|job| contain(|| drop(job)));
+            over.into_iter().for_each(|job| contain_panic(|| drop(job)));
             for waker in wakers.drain(..) {
-                contain(|| waker.wake());
+                contain_panic(|| waker.wake());
             }
             for held in garbage.drain(..) {
-                contain(|| drop(held));
+                contain_panic(|| drop(held));
             }
             if jobs.is_empty() {
                 break;
             }
-            jobs.iter_mut().for_each(Job::run);
+            jobs.iter_mut().for_each(ProgramJob::run);
             engine = self.engine.lock();
-            jobs.iter_mut().for_each(|job| engine.done(job));
-            self.nudge(); // a sleeping thread may have more to look at now
+            jobs.iter_mut().for_each(|job| engine.complete_job(job));
+            self.wake_seat_sleeper(); // a sleeping thread may have more to look at now
         }
         let _kept = SPOILS.try_with(|spoils| spoils.replace((wakers, garbage)));
     }
@@ -322,7 +322,7 @@ impl Shared {
 ///
 /// The thread that runs this does not own the value and must not unwind: it still holds obligations to borrowed memory
 /// and to other waiters.
-pub(crate) fn contain(work: impl FnOnce()) {
+pub(crate) fn contain_panic(work: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         tracing::error!(
             "a waker, a buffer or a future of the application panicked when the runtime woke or dropped it"
@@ -332,20 +332,20 @@ pub(crate) fn contain(work: impl FnOnce()) {
 }
 
 /// Wakes the main function of a simulated rank.
-impl Wake for Shared {
+impl Wake for RuntimeShared {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.host.as_ref().is_some_and(Host::wake) {
-            self.nudge();
+        if self.host.as_ref().is_some_and(RankHost::wake) {
+            self.wake_seat_sleeper();
         }
     }
 }
 
-impl Queue for Shared {
-    fn schedule(&self, task: Arc<Task>) {
+impl TaskQueue for RuntimeShared {
+    fn schedule(&self, task: Arc<RuntimeTask>) {
         let mut tasks = lock(&self.tasks);
         if tasks.ended {
             drop(tasks);
@@ -355,9 +355,9 @@ impl Queue for Shared {
         // Counted before the nudge: a thread publishes that it sleeps, and then checks this count.
         self.tasks_len.fetch_add(1, Ordering::SeqCst);
         drop(tasks);
-        self.nudge();
-        self.seat.pass();
-        self.call_helpers();
+        self.wake_seat_sleeper();
+        self.seat.wake_next();
+        self.wake_task_helpers();
     }
 }
 
@@ -372,7 +372,7 @@ fn engine_turn(engine: &mut Engine, clock: &Clock) -> u32 {
 
 thread_local! {
     /// Vectors that are swapped with the engine's, so that no vector is allocated anew.
-    static SPOILS: RefCell<(Vec<Waker>, Vec<Held>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+    static SPOILS: RefCell<(Vec<Waker>, Vec<ErasedBuffer>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,24 +3,24 @@
 use std::sync::{Arc, OnceLock};
 
 use ripstop_fabric::{
-    counters::Counters,
-    driver::{Caps, Cost},
+    counters::DriverStats,
+    driver::{Caps, DriverCost},
     shm::Board,
 };
 
 use crate::{
-    boot::report::{Leaving, Reporter},
+    boot::report::{FailureReporter, PeerDeparture},
     clock::Clock,
     engine::Engine,
     group::WorldRank,
-    reactor::{Backend, Notifier},
+    reactor::{Notifier, SleepBackend},
     settings::Settings,
-    sim::Host,
+    sim::RankHost,
 };
 
 /// Position of this rank in the job and on its node.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct RankPlacement {
     pub(crate) rank: WorldRank,
     pub(crate) size: u32,
     /// Lowest world rank on this node.
@@ -33,7 +33,7 @@ pub(crate) struct Place {
     pub(crate) per_node: Option<u32>,
     /// Ranks whose memory processors can access although there is an adapter too, in ascending order. Includes this
     /// rank, or is empty.
-    pub(crate) neighbours: Arc<[u32]>,
+    pub(crate) neighbors: Arc<[u32]>,
 }
 
 /// What was chosen at start, and why. `ripstop info` prints it.
@@ -55,9 +55,9 @@ pub struct Choices {
     /// True if processors copy memory between ranks of a node, false if adapters do.
     pub by_processor: bool,
     /// Costs of the fabric's operations. Protocols and collectives are chosen by them.
-    pub cost: Cost,
+    pub cost: DriverCost,
     /// Costs between ranks of one node, if they are different.
-    pub cost_inside: Option<Cost>,
+    pub cost_inside: Option<DriverCost>,
     /// Additional cost of a round of messages, in nanoseconds, if ranks share processors: each of them has to run. 0 if
     /// the job has several nodes.
     pub round_ns: f64,
@@ -73,7 +73,7 @@ pub struct Choices {
 
 impl Choices {
     /// Returns the choices of a simulated rank, which has no alternatives.
-    pub(crate) fn simulated(paths: String, caps: &Caps, inside: Option<Cost>) -> Self {
+    pub(crate) fn simulated(paths: String, caps: &Caps, inside: Option<DriverCost>) -> Self {
         Self {
             boot: "simulation",
             fabric: caps.name,
@@ -93,19 +93,19 @@ impl Choices {
 }
 
 /// Parts from which a shared runtime is made.
-pub(crate) struct Parts {
+pub(crate) struct RuntimeParts {
     pub(crate) engine: Engine,
-    pub(crate) sleeps: Sleeps,
+    pub(crate) sleeps: SleepMode,
     pub(crate) clock: Clock,
-    pub(crate) place: Place,
+    pub(crate) place: RankPlacement,
     pub(crate) settings: Arc<Settings>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<DriverStats>,
     pub(crate) choices: Arc<Choices>,
     pub(crate) unmet: Option<Arc<OnceLock<String>>>,
-    pub(crate) reporter: Option<Reporter>,
+    pub(crate) reporter: Option<FailureReporter>,
 }
 
-impl Parts {
+impl RuntimeParts {
     /// Makes the engine report failed peers before the application is notified. A rank that never got the addresses of
     /// the others reports none, because that is not the fault of its peers.
     pub(crate) fn report_failures(&mut self) {
@@ -115,16 +115,16 @@ impl Parts {
         let unmet = self.unmet.clone();
         self.engine.core.on_failure = Some(Box::new(move |rank| {
             if unmet.as_ref().is_none_or(|unmet| unmet.get().is_none()) {
-                reporter.blame(rank, Leaving::Failed);
+                reporter.blame(rank, PeerDeparture::Failed);
             }
         }));
     }
 }
 
 /// How a runtime waits for events.
-pub(crate) enum Sleeps {
+pub(crate) enum SleepMode {
     /// Threads sleep in this backend.
-    In(Box<dyn Backend>),
+    In(Box<dyn SleepBackend>),
     /// The runtime does not sleep. Its simulated host makes turns when it asks for them.
-    Never(Host, Notifier),
+    Never(RankHost, Notifier),
 }

@@ -7,15 +7,15 @@ use std::{
     time::Duration,
 };
 
-use super::{Shared, engine_turn};
+use super::{RuntimeShared, engine_turn};
 use crate::{
-    engine::{Core, Engine, Listening, Look, WindowId},
+    engine::{Engine, EngineCore, SingleRoundPoll, WindowId, WindowWaiterSlot},
     executor,
-    lock::Guard,
+    lock::SpinGuard,
     proto::wire::OpId,
 };
 
-impl Shared {
+impl RuntimeShared {
     /// Called after a message that took longer to copy than a turn takes.
     ///
     /// If receives are posted, the thread that drives this runtime makes a turn. So arrivals are handled while they are
@@ -28,7 +28,7 @@ impl Shared {
 
     /// Returns the result of `look`, for a program that asks repeatedly and does not wait. If the result is false, the
     /// thread that drives the runtime makes a turn and looks again.
-    pub(crate) fn is_so(&self, look: impl Fn(&mut Engine) -> bool) -> bool {
+    pub(crate) fn test_condition(&self, look: impl Fn(&mut Engine) -> bool) -> bool {
         self.with(&look)
             || self.may_turn() && self.turn().is_some_and(|events| events > 0) && self.with(look)
     }
@@ -43,7 +43,7 @@ impl Shared {
         &self,
         op: OpId,
         waker: &Waker,
-        take: impl Fn(&mut Core) -> Option<R>,
+        take: impl Fn(&mut EngineCore) -> Option<R>,
     ) -> Poll<R> {
         let mut engine = self.engine.lock();
         // `None` before turns were made; afterwards, true if the agent must be notified.
@@ -53,7 +53,7 @@ impl Shared {
                 break Poll::Ready(taken);
             }
             if turned.is_some() {
-                engine.core.remember(op, waker);
+                engine.core.set_waker(op, waker);
                 break Poll::Pending;
             }
             turned = Some(self.make_turns_for(op, &mut engine));
@@ -63,7 +63,7 @@ impl Shared {
             self.notifier.notify();
         }
         if polled.is_pending() && !executor::drives(self) {
-            self.wait_elsewhere();
+            self.record_foreign_pending();
         }
         polled
     }
@@ -75,9 +75,9 @@ impl Shared {
         let (turns, disturbed) = self.patience(engine);
         for _ in 0..turns {
             engine_turn(engine, &self.clock);
-            if engine.core.is_done(op) || engine.core.has_spoils() {
+            if engine.core.is_done(op) || engine.core.has_deferred() {
                 if !executor::drives(self) {
-                    self.found_elsewhere();
+                    self.record_foreign_ready();
                 }
                 break;
             }
@@ -90,28 +90,33 @@ impl Shared {
     #[inline]
     fn patience(&self, engine: &mut Engine) -> (u32, bool) {
         if !executor::drives(self) {
-            return self.patience_elsewhere(engine, self.impatience());
+            return self.foreign_poll_turns(engine, self.impatience());
         }
         if engine.watch.is_guarded() {
             return (0, false);
         }
-        (self.impatience(), engine.watch.announce())
+        (self.impatience(), engine.watch.count_turn())
     }
 
     fn may_turn(&self) -> bool {
-        executor::drives(self) || self.may_turn_elsewhere()
+        executor::drives(self) || self.may_turn_foreign()
     }
 
     /// Like [`poll`](Self::poll), for a wait without an operation: calls `look` until the result is not
-    /// [`Look::Waits`], or until the turns are used up.
+    /// [`SingleRoundPoll::Pending`], or until the turns are used up.
     ///
     /// On crowded processors, the thread yields between two looks, because peers need the processor to do their part.
     #[inline]
-    pub(crate) fn poll_quick(&self, mut look: impl FnMut(&mut Engine) -> Look) -> Look {
+    pub(crate) fn poll_condition(
+        &self,
+        mut look: impl FnMut(&mut Engine) -> SingleRoundPoll,
+    ) -> SingleRoundPoll {
         let mut engine = self.engine.lock();
         let found = look(&mut engine);
         // If everything was there immediately, make a turn now and then, because other ranks wait for turns.
-        if found == Look::Waits || found == Look::Over && engine.core.is_turn_due() {
+        if found == SingleRoundPoll::Pending
+            || found == SingleRoundPoll::Done && engine.core.is_turn_due()
+        {
             return self.look_between_turns(engine, found, look);
         }
         self.finish(engine);
@@ -121,27 +126,27 @@ impl Shared {
     #[inline(never)]
     fn look_between_turns<'a>(
         &'a self,
-        mut engine: Guard<'a, Engine>,
-        mut found: Look,
-        mut look: impl FnMut(&mut Engine) -> Look,
-    ) -> Look {
+        mut engine: SpinGuard<'a, Engine>,
+        mut found: SingleRoundPoll,
+        mut look: impl FnMut(&mut Engine) -> SingleRoundPoll,
+    ) -> SingleRoundPoll {
         let crowded = self.is_crowded();
         let (turns, mut disturbed) = self.patience(&mut engine);
         let mut left = match found {
             _ if turns == 0 => 0,
-            Look::Waits if crowded => YIELDS,
-            Look::Waits if executor::drives(self) => QUICK * turns,
-            Look::Waits => turns,
+            SingleRoundPoll::Pending if crowded => YIELDS,
+            SingleRoundPoll::Pending if executor::drives(self) => QUICK * turns,
+            SingleRoundPoll::Pending => turns,
             _ => 1,
         };
         while left > 0 && !engine.watch.is_guarded() {
             left -= 1;
-            disturbed |= engine.watch.announce();
+            disturbed |= engine.watch.count_turn();
             engine_turn(&mut engine, &self.clock);
-            if found == Look::Waits {
+            if found == SingleRoundPoll::Pending {
                 found = look(&mut engine);
             }
-            if found != Look::Waits || engine.core.has_spoils() {
+            if found != SingleRoundPoll::Pending || engine.core.has_deferred() {
                 break;
             }
             if crowded {
@@ -164,7 +169,7 @@ impl Shared {
     pub(crate) fn poll_window<R>(
         &self,
         id: WindowId,
-        place: &mut Listening,
+        place: &mut WindowWaiterSlot,
         waker: &Waker,
         check: impl Fn(&mut Engine) -> Option<R>,
         watch: impl FnOnce(&mut Engine),
@@ -181,7 +186,7 @@ impl Shared {
                 disturbed = is_disturbed;
                 turns
             });
-            if *left == 0 || engine.core.has_spoils() {
+            if *left == 0 || engine.core.has_deferred() {
                 engine.core.remember_window(id, place, waker);
                 watch(&mut engine);
                 // Check again: an event before the watch was set woke no thread, and another thread may sleep on the
@@ -195,15 +200,15 @@ impl Shared {
         if polled.is_ready() && place.is_taken() {
             engine.core.forget_listener(id, place);
         }
-        let restless = engine.is_restless(|| self.clock.now());
+        let restless = engine.needs_wakeup(|| self.clock.now());
         self.finish(engine);
         if disturbed {
             self.notifier.notify();
         } else if restless {
-            self.nudge();
+            self.wake_seat_sleeper();
         }
         if polled.is_pending() && !executor::drives(self) {
-            self.wait_elsewhere();
+            self.record_foreign_pending();
         }
         polled
     }
@@ -211,7 +216,7 @@ impl Shared {
     /// Returns true if `has_come` becomes true within about the time that a write from another processor takes. Makes
     /// no turns, so only the thread that drives this runtime may wait here: it makes turns afterwards if this fails.
     #[inline]
-    pub(crate) fn comes_soon(&self, has_come: impl Fn() -> bool) -> bool {
+    pub(crate) fn arrives_soon(&self, has_come: impl Fn() -> bool) -> bool {
         if has_come() {
             return true;
         }

@@ -12,33 +12,32 @@ use std::{
     time::Duration,
 };
 
-use ripstop_fabric::driver::Armed;
+use ripstop_fabric::driver::ArmResult;
 
 use super::{
-    Place, Shared, engine_turn,
-    self_deadlock::{OwnWaits, Sleeper},
-    lock,
+    RankPlacement, RuntimeShared, engine_turn, lock,
+    self_deadlock::{OwnWaits, SleeperKind},
 };
 #[cfg(feature = "tokio")]
-use crate::reactor::Backend;
-use crate::{clock::Time, executor::Parker};
+use crate::reactor::SleepBackend;
+use crate::{clock::ClockTime, executor::Parker};
 
-impl Shared {
-    /// Takes the seat and sleeps there until something happens. Returns `Seat::Taken` if another thread has the seat.
+impl RuntimeShared {
+    /// Takes the seat and sleeps there until something happens. Returns `SeatOutcome::Taken` if another thread has the seat.
     /// `parker` records where its thread sleeps, so that its waker reaches it.
-    pub(crate) fn sleep_in_seat(&self, parker: &Parker) -> Seat {
+    pub(crate) fn sleep_in_seat(&self, parker: &Parker) -> SeatOutcome {
         let Some(sitting) = self.seat.take() else {
-            return Seat::Taken;
+            return SeatOutcome::Taken;
         };
         parker.sit(|| {
             // A task on tokio may have consumed the wake-up before this thread had the reactor, so check again. A
             // thread that adds a task from here on sees that this thread sleeps.
             let may = || !parker.is_woken() && self.tasks_len.load(Ordering::SeqCst) == 0;
-            self.sleep(Sleeper::Application, may);
+            self.sleep(SleeperKind::Application, may);
         });
         drop(sitting);
-        self.agent.rouse();
-        Seat::Left
+        self.agent.wake_agent();
+        SeatOutcome::Left
     }
 
     /// Runs the agent in the seat, until an application thread makes turns again. Returns the number of events, or
@@ -46,17 +45,17 @@ impl Shared {
     pub(crate) fn agent_in_seat(&self, turns: u64) -> Option<u32> {
         let sitting = self.seat.take()?;
         let mut seen: u32 = 0;
-        let leaving = Leaving(self); // also if a waker or a dropped value panics
+        let leaving = AgentLeaveGuard(self); // also if a waker or a dropped value panics
         while !self.agent.is_stopped() {
             let mut engine = self.engine.lock();
-            if !engine.watch.sit(turns) {
+            if !engine.watch.let_agent_sit(turns) {
                 break;
             }
             let events = engine_turn(&mut engine, &self.clock);
             self.finish(engine);
             seen = events.saturating_add(seen);
             if events == 0 {
-                self.sleep(Sleeper::Agent, || !self.agent.is_stopped());
+                self.sleep(SleeperKind::Agent, || !self.agent.is_stopped());
             }
         }
         drop(leaving);
@@ -65,7 +64,7 @@ impl Shared {
     }
 
     /// Sleeps, if `may` returns true. `may` is called once other threads can see that this one sleeps.
-    fn sleep(&self, sleeper: Sleeper, may: impl FnOnce() -> bool) {
+    fn sleep(&self, sleeper: SleeperKind, may: impl FnOnce() -> bool) {
         let Some(mut backend) = self.backend.as_deref().map(lock) else {
             return; // a simulated host, whose scheduler knows when its next turn is due
         };
@@ -90,13 +89,13 @@ impl Shared {
         clippy::option_option,
         reason = "not at all, as long as one likes, or so long"
     )]
-    fn arm(&self, sleeper: Sleeper) -> Option<Option<Duration>> {
+    fn arm(&self, sleeper: SleeperKind) -> Option<Option<Duration>> {
         let mut engine = self.engine.lock();
-        if engine.arm() == Armed::Busy {
+        if engine.arm() == ArmResult::Busy {
             return None;
         }
-        engine.core.begin_doubt(false, || self.clock.now());
-        let own = match self.look_at_own_waits(&mut engine, sleeper) {
+        engine.core.arm_stall_probe(false, || self.clock.now());
+        let own = match self.check_self_deadlock(&mut engine, sleeper) {
             OwnWaits::None => None,
             OwnWaits::Until(time) => Some(time),
             OwnWaits::Ended => {
@@ -104,7 +103,7 @@ impl Shared {
                 return None;
             }
         };
-        let tidy = engine.tidy(|| self.clock.now());
+        let tidy = engine.trim_memory(|| self.clock.now());
         let deadline = [engine.deadline(), own, tidy].into_iter().flatten().min();
         engine.watch.fall_asleep(deadline);
         drop(engine);
@@ -116,27 +115,27 @@ impl Shared {
     /// A thread may take the seat meanwhile, and then takes over the sleep. `waker` is woken when a thread has left the
     /// seat.
     #[cfg(feature = "tokio")]
-    pub(crate) fn prepare_sleep(&self, waker: &Waker) -> io::Result<Prepared> {
-        self.seat.call(waker);
+    pub(crate) fn prepare_sleep(&self, waker: &Waker) -> io::Result<PreparedSleep> {
+        self.seat.register_waiter(waker);
         let Some(mut backend) = self.free_backend() else {
             // A thread that leaves the seat publishes that before it looks for calls.
             let idle = self.tasks_len.load(Ordering::SeqCst) == 0;
             return Ok(if idle && self.seat.is_taken() {
-                Prepared::Taken
+                PreparedSleep::Taken
             } else {
-                Prepared::Busy
+                PreparedSleep::Busy
             });
         };
         self.asleep.store(true, Ordering::SeqCst);
         // A thread that adds a task from here on, or stops the runtime, sees that a thread sleeps.
         let idle = self.tasks_len.load(Ordering::SeqCst) == 0 && !self.agent.is_stopped();
-        let Some(limit) = idle.then(|| self.arm(Sleeper::Tokio)).flatten() else {
+        let Some(limit) = idle.then(|| self.arm(SleeperKind::Tokio)).flatten() else {
             self.asleep.store(false, Ordering::SeqCst);
-            return Ok(Prepared::Busy);
+            return Ok(PreparedSleep::Busy);
         };
         backend.prepare()?;
         let nth = self.prepared.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Prepared::Until(limit, nth))
+        Ok(PreparedSleep::Until(limit, nth))
     }
 
     /// Ends the sleep that `prepare_sleep` began, unless another thread has begun or ended a sleep meanwhile.
@@ -154,19 +153,19 @@ impl Shared {
 
     /// Registers a task to wake, like `prepare_sleep` but without a sleep.
     #[cfg(feature = "tokio")]
-    pub(crate) fn call(&self, waker: &Waker) {
-        self.seat.call(waker);
+    pub(crate) fn register_seat_waiter(&self, waker: &Waker) {
+        self.seat.register_waiter(waker);
     }
 
     /// Returns ready when a thread has left the seat, or a task became ready, since the last `prepare_sleep`.
     #[cfg(feature = "tokio")]
-    pub(crate) fn poll_called(&self, waker: &Waker) -> Poll<()> {
-        self.seat.poll_called(waker)
+    pub(crate) fn poll_seat_waiter(&self, waker: &Waker) -> Poll<()> {
+        self.seat.poll_waiter(waker)
     }
 
     #[cfg(feature = "tokio")]
-    pub(crate) fn call_off(&self) {
-        self.seat.call_off();
+    pub(crate) fn unregister_seat_waiter(&self) {
+        self.seat.unregister_waiter();
     }
 
     /// Returns the descriptor that becomes readable after `prepare_sleep` when something happens.
@@ -178,7 +177,7 @@ impl Shared {
 
     /// Returns the backend, or `None` while a thread sleeps in it, or is about to.
     #[cfg(feature = "tokio")]
-    fn free_backend(&self) -> Option<MutexGuard<'_, Box<dyn Backend>>> {
+    fn free_backend(&self) -> Option<MutexGuard<'_, Box<dyn SleepBackend>>> {
         match self.backend.as_deref()?.try_lock() {
             Ok(backend) => Some(backend),
             Err(TryLockError::Poisoned(backend)) => Some(backend.into_inner()),
@@ -195,7 +194,7 @@ impl Shared {
     /// nanoseconds.
     pub(crate) fn end_host_turn(&self) -> Option<u64> {
         self.asleep.store(true, Ordering::Relaxed);
-        self.engine.lock().deadline().map(Time::nanos)
+        self.engine.lock().deadline().map(ClockTime::nanos)
     }
 
     pub(crate) fn is_seat_taken(&self) -> bool {
@@ -203,7 +202,7 @@ impl Shared {
     }
 
     /// Ends a sleep in the seat, if a thread sleeps there.
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake_seat_sleeper(&self) {
         if self.asleep.load(Ordering::SeqCst) {
             self.notifier.notify();
         }
@@ -220,7 +219,7 @@ impl Shared {
     /// if tasks are ready.
     pub(crate) fn offer_seat(&self) {
         if self.has_tasks() {
-            self.seat.pass();
+            self.seat.wake_next();
         } else {
             self.seat.offer();
         }
@@ -228,8 +227,8 @@ impl Shared {
 
     /// Publishes the processor on which this rank runs, and looks up that of its peer. Knowing whether they share a
     /// processor is cheap with two ranks; with more, their number decides.
-    pub(crate) fn look_around(&self) {
-        let Place { board, crowded, .. } = &self.place;
+    pub(crate) fn publish_processor(&self) {
+        let RankPlacement { board, crowded, .. } = &self.place;
         let Some((board, mine)) = board else { return };
         board.publish_cpu(*mine);
         if board.size() == 2 {
@@ -251,9 +250,9 @@ impl Shared {
 }
 
 /// Guard: the agent leaves the seat when this is dropped.
-struct Leaving<'a>(&'a Shared);
+struct AgentLeaveGuard<'a>(&'a RuntimeShared);
 
-impl Drop for Leaving<'_> {
+impl Drop for AgentLeaveGuard<'_> {
     fn drop(&mut self) {
         self.0.engine.lock().watch.leave();
     }
@@ -261,7 +260,7 @@ impl Drop for Leaving<'_> {
 
 /// Whether and how long a foreign event loop may sleep.
 #[cfg(feature = "tokio")]
-pub(crate) enum Prepared {
+pub(crate) enum PreparedSleep {
     Busy,
     /// A thread sleeps in the seat.
     Taken,
@@ -271,7 +270,7 @@ pub(crate) enum Prepared {
 
 /// Whether a thread got the seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seat {
+pub(crate) enum SeatOutcome {
     Taken,
     Left,
 }

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use super::Shared;
-use crate::{clock::Time, engine::Engine, threads};
+use super::RuntimeShared;
+use crate::{clock::ClockTime, engine::Engine, threads};
 
 /// The thread that is about to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sleeper {
+pub(super) enum SleeperKind {
     /// An application thread in `block_on`.
     Application,
     /// A task on tokio that drives the runtime. Other threads await the operations.
@@ -26,7 +26,7 @@ pub(super) enum OwnWaits {
     /// No action: the rank does not wait for itself.
     None,
     /// Check again at this time.
-    Until(Time),
+    Until(ClockTime),
     /// Operations were failed.
     Ended,
 }
@@ -40,11 +40,15 @@ const GRACE_OF_THREADS: Duration = Duration::from_secs(3);
 /// Time until the next check, if the application has other threads that may end.
 const GRACE_BESIDE_THREADS: Duration = Duration::from_secs(10);
 
-impl Shared {
+impl RuntimeShared {
     /// Fails operations that this rank waits for without hope, or returns when to check again.
     #[inline]
-    pub(super) fn look_at_own_waits(&self, engine: &mut Engine, sleeper: Sleeper) -> OwnWaits {
-        if sleeper != Sleeper::Agent && engine.core.waits_for_itself() {
+    pub(super) fn check_self_deadlock(
+        &self,
+        engine: &mut Engine,
+        sleeper: SleeperKind,
+    ) -> OwnWaits {
+        if sleeper != SleeperKind::Agent && engine.core.waits_for_itself() {
             self.wait_for_itself(engine, sleeper)
         } else {
             OwnWaits::None
@@ -52,20 +56,20 @@ impl Shared {
     }
 
     #[cold]
-    fn wait_for_itself(&self, engine: &mut Engine, sleeper: Sleeper) -> OwnWaits {
+    fn wait_for_itself(&self, engine: &mut Engine, sleeper: SleeperKind) -> OwnWaits {
         let now = self.clock.now();
-        let in_threads = self.choices.boot == "threads" && sleeper == Sleeper::Application;
+        let in_threads = self.choices.boot == "threads" && sleeper == SleeperKind::Application;
         let grace = if in_threads { GRACE_OF_THREADS } else { GRACE };
-        let wait = engine.core.own_wait(now);
+        let wait = engine.core.self_deadlock(now);
         if now < wait.since + grace {
             return OwnWaits::Until(wait.since + grace);
         }
-        let is_alone = in_threads || sleeper == Sleeper::Application && threads::is_alone();
+        let is_alone = in_threads || sleeper == SleeperKind::Application && threads::is_alone();
         if !is_alone {
             wait.since = now;
             return OwnWaits::Until(now + GRACE_BESIDE_THREADS);
         }
-        engine.end_own_waits();
+        engine.fail_self_deadlock();
         OwnWaits::Ended
     }
 }

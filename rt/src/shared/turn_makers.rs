@@ -3,7 +3,7 @@
 //!
 //! Such a poll makes turns itself for a moment, because an answer from another processor usually arrives within that
 //! time, and waking a thread takes twenty times as long. If no answer arrives, the poll notifies whatever drives the
-//! runtime. If nothing drives it, the poll sets up a [`Lookout`].
+//! runtime. If nothing drives it, the poll sets up a [`ProgressWatchdog`].
 
 use std::{
     cell::Cell,
@@ -16,19 +16,19 @@ use std::{
     task::Waker,
 };
 
-use super::{Shared, contain, lock};
-use crate::{engine::Engine, executor, reactor::Lookout, settings::ProgressMode};
+use super::{RuntimeShared, contain_panic, lock};
+use crate::{engine::Engine, executor, reactor::ProgressWatchdog, settings::ProgressMode};
 
 /// Threads and tasks that make turns.
 #[derive(Debug, Default)]
-pub(crate) struct Drivers {
+pub(crate) struct TurnMakers {
     /// Number of threads in `block_on`.
     threads: AtomicU32,
     /// Number of tasks on tokio.
     tasks: AtomicU32,
     /// Number of polls by foreign executors that found nothing.
     waits: AtomicU32,
-    pub(crate) lookout: Lookout,
+    pub(crate) lookout: ProgressWatchdog,
     /// Futures that wait for a task, polled where nothing runs tasks: their threads run the tasks.
     helpers: Mutex<Vec<Waker>>,
     /// True once the program was warned that no task on tokio drives the runtime, or once a task does.
@@ -37,29 +37,29 @@ pub(crate) struct Drivers {
 
 /// Guard: something drives the runtime until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted<'a>(&'a AtomicU32);
+pub(crate) struct TurnMakerGuard<'a>(&'a AtomicU32);
 
-impl Drivers {
+impl TurnMakers {
     /// Counts the calling thread as one in `block_on`.
-    pub(crate) fn thread(&self) -> Counted<'_> {
-        Counted::new(&self.threads)
+    pub(crate) fn thread(&self) -> TurnMakerGuard<'_> {
+        TurnMakerGuard::new(&self.threads)
     }
 
     /// Counts a task on tokio that drives the runtime.
     #[cfg(feature = "tokio")]
-    pub(crate) fn task(&self) -> Counted<'_> {
+    pub(crate) fn task(&self) -> TurnMakerGuard<'_> {
         self.told.store(true, SeqCst);
-        Counted::new(&self.tasks)
+        TurnMakerGuard::new(&self.tasks)
     }
 
     /// Returns a count that changes when an operation waits that the driving task may not know of.
     #[cfg(feature = "tokio")]
-    pub(crate) fn waits(&self) -> u32 {
+    pub(crate) fn wait_count(&self) -> u32 {
         self.waits.load(SeqCst)
     }
 
     /// Returns true if anything drives the runtime.
-    pub(crate) fn are_there(&self) -> bool {
+    pub(crate) fn is_driven(&self) -> bool {
         self.has_threads() || self.has_tasks()
     }
 
@@ -77,29 +77,29 @@ impl Drivers {
     }
 }
 
-impl<'a> Counted<'a> {
+impl<'a> TurnMakerGuard<'a> {
     fn new(count: &'a AtomicU32) -> Self {
         count.fetch_add(1, SeqCst);
         Self(count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for TurnMakerGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }
 }
 
-impl Shared {
+impl RuntimeShared {
     /// Returns true if this thread may make turns although it is not in `block_on`.
-    pub(super) fn may_turn_elsewhere(&self) -> bool {
-        self.host.is_none() && !executor::is_still()
+    pub(super) fn may_turn_foreign(&self) -> bool {
+        self.host.is_none() && !executor::is_progress_paused()
     }
 
     /// Returns how many turns a poll by a foreign executor makes, and whether a sleeper must be notified of them.
     #[cold]
-    pub(super) fn patience_elsewhere(&self, engine: &mut Engine, short: u32) -> (u32, bool) {
-        if !self.may_turn_elsewhere() || self.drivers.has_threads() {
+    pub(super) fn foreign_poll_turns(&self, engine: &mut Engine, short: u32) -> (u32, bool) {
+        if !self.may_turn_foreign() || self.drivers.has_threads() {
             return (0, false);
         }
         let mut disturbed = false;
@@ -111,21 +111,21 @@ impl Shared {
             engine.watch.wake_up();
             disturbed = true;
         }
-        disturbed |= engine.watch.announce();
+        disturbed |= engine.watch.count_turn();
         let is_worth_it = short > 1 && VAIN.get() < VAIN_MAX;
         (if is_worth_it { short * LONGER } else { short }, disturbed)
     }
 
     /// Records that a poll by a foreign executor found its result.
     #[cold]
-    pub(super) fn found_elsewhere(&self) {
+    pub(super) fn record_foreign_ready(&self) {
         VAIN.set(0);
     }
 
     /// Records that a poll by a foreign executor is pending. Must be called without a lock.
     #[cold]
-    pub(crate) fn wait_elsewhere(&self) {
-        if !self.may_turn_elsewhere() {
+    pub(crate) fn record_foreign_pending(&self) {
+        if !self.may_turn_foreign() {
             return;
         }
         VAIN.set(VAIN.get().saturating_add(1));
@@ -134,21 +134,21 @@ impl Shared {
         }
         if self.drivers.has_tasks() {
             self.drivers.waits.fetch_add(1, SeqCst);
-            self.seat.pass();
-        } else if !self.agent.is_there() {
+            self.seat.wake_next();
+        } else if !self.agent.is_started() {
             self.drivers.lookout.set_up();
         } else if !self.is_seat_taken() {
-            self.agent.hurry();
+            self.agent.check_now();
         }
     }
 }
 
-impl Shared {
+impl RuntimeShared {
     /// Runs ready tasks on this thread, which waits for one, if nothing else runs tasks. `waker` is woken when other
     /// tasks become ready. Returns true if any task ran.
     #[cold]
-    pub(crate) fn run_elsewhere(&self, waker: &Waker) -> bool {
-        if !self.may_turn_elsewhere() || self.drivers.are_there() {
+    pub(crate) fn run_tasks_foreign(&self, waker: &Waker) -> bool {
+        if !self.may_turn_foreign() || self.drivers.is_driven() {
             return false;
         }
         let mut helpers = lock(&self.drivers.helpers);
@@ -165,14 +165,14 @@ impl Shared {
     }
 
     /// Wakes the futures that help to run tasks, because a task is ready.
-    pub(super) fn call_helpers(&self) {
-        if self.drivers.are_there() {
+    pub(super) fn wake_task_helpers(&self) {
+        if self.drivers.is_driven() {
             return;
         }
         let helpers = mem::take(&mut *lock(&self.drivers.helpers));
         helpers
             .into_iter()
-            .for_each(|waker| contain(|| waker.wake()));
+            .for_each(|waker| contain_panic(|| waker.wake()));
     }
 
     /// Called when a thread in `block_on` is about to sleep. Warns once if a task on tokio should drive the runtime but

@@ -12,7 +12,7 @@ use std::{
 use ripstop_fabric::sim::Cluster;
 
 /// The simulated host of one rank.
-pub(crate) struct Host {
+pub(crate) struct RankHost {
     cluster: Cluster,
     rank: u32,
     /// True if the rank's main function must be polled.
@@ -21,7 +21,7 @@ pub(crate) struct Host {
     computes: Mutex<Option<Waker>>,
 }
 
-impl Host {
+impl RankHost {
     pub(super) fn new(cluster: Cluster, rank: u32) -> Self {
         Self {
             cluster,
@@ -53,12 +53,12 @@ impl Host {
     }
 
     /// Returns true while the application computes.
-    pub(super) fn computes(&self) -> bool {
+    pub(super) fn is_computing(&self) -> bool {
         self.lock().is_some()
     }
 
     /// Ends the computation.
-    pub(super) fn computed(&self) {
+    pub(super) fn end_compute(&self) {
         let waker = self.lock().take();
         if let Some(waker) = waker {
             waker.wake();

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use ripstop_fabric::sim::{Model, Server};
+use ripstop_fabric::sim::{FifoServer, Model};
 
 use super::time::now;
 use crate::comm::Comm;
@@ -20,14 +20,14 @@ use crate::comm::Comm;
 /// models what the ranks of a node exchange without the server. Clones are handles of the same manager.
 #[derive(Clone)]
 pub struct Manager {
-    state: Rc<RefCell<State>>,
+    state: Rc<RefCell<ManagerState>>,
     ranks_per_node: usize,
 }
 
-struct State {
-    server: Server,
+struct ManagerState {
+    server: FifoServer,
     requests: u64,
-    events: BTreeMap<What, Event>,
+    events: BTreeMap<ManagerEvent, RepeatedEvent>,
     /// Ranks that have left or failed, and take part in no further event.
     gone: BTreeSet<usize>,
 }
@@ -42,7 +42,7 @@ pub struct Member {
 
 /// An event that ranks wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum ManagerEvent {
     /// All ranks have reached the fence.
     Fence,
     /// All ranks have reached the start of a measurement.
@@ -53,7 +53,7 @@ enum What {
 
 /// An event that happens repeatedly.
 #[derive(Default)]
-struct Event {
+struct RepeatedEvent {
     /// Number of times that it has happened.
     times: u64,
     /// Ranks that have arrived since it last happened.
@@ -65,8 +65,8 @@ impl Manager {
     /// Creates the manager of a job on this machine.
     #[must_use]
     pub fn new(model: &Model) -> Self {
-        let state = State {
-            server: Server::new(model.pmi.service_ns),
+        let state = ManagerState {
+            server: FifoServer::new(model.pmi.service_ns),
             requests: 0,
             events: BTreeMap::new(),
             gone: BTreeSet::new(),
@@ -110,16 +110,16 @@ impl Manager {
     /// Sends a request, and waits until all ranks have sent one.
     pub async fn fence(&self, world: &Comm) {
         self.ask(world, 1).await;
-        self.all_come(What::Fence, world).await;
+        self.all_come(ManagerEvent::Fence, world).await;
     }
 
     /// Waits until all ranks have arrived, without a request. A measurement after this begins at the same time on all
     /// ranks.
     pub async fn gather(&self, world: &Comm) {
-        self.all_come(What::Gathering, world).await;
+        self.all_come(ManagerEvent::Gathering, world).await;
     }
 
-    async fn all_come(&self, what: What, world: &Comm) {
+    async fn all_come(&self, what: ManagerEvent, world: &Comm) {
         let before = self.times(what);
         let is_last = {
             let state = &mut *self.state.borrow_mut();
@@ -148,7 +148,7 @@ impl Manager {
         }
         self.ask(world, 1).await;
         self.fence(world).await;
-        let node = What::Node(rank / self.ranks_per_node);
+        let node = ManagerEvent::Node(rank / self.ranks_per_node);
         if leads {
             self.ask(world, size.div_ceil(self.ranks_per_node)).await;
             self.happen(node);
@@ -156,12 +156,12 @@ impl Manager {
         self.until(node, 1).await;
     }
 
-    fn times(&self, what: What) -> u64 {
+    fn times(&self, what: ManagerEvent) -> u64 {
         let state = self.state.borrow();
         state.events.get(&what).map_or(0, |event| event.times)
     }
 
-    fn happen(&self, what: What) {
+    fn happen(&self, what: ManagerEvent) {
         let woken = {
             let mut state = self.state.borrow_mut();
             let event = state.events.entry(what).or_default();
@@ -173,7 +173,7 @@ impl Manager {
     }
 
     /// Waits until an event has happened `times` times.
-    async fn until(&self, what: What, times: u64) {
+    async fn until(&self, what: ManagerEvent, times: u64) {
         poll_fn(|cx| {
             let mut state = self.state.borrow_mut();
             let event = state.events.entry(what).or_default();
@@ -187,7 +187,7 @@ impl Manager {
     }
 }
 
-impl Event {
+impl RepeatedEvent {
     /// Returns true if all ranks that still can have arrived. A rank that has arrived is never in `gone`.
     fn has_all(&self, size: usize, gone: &BTreeSet<usize>) -> bool {
         !self.inside.is_empty() && self.inside.len() + gone.len() >= size
@@ -209,7 +209,7 @@ impl Drop for Member {
         }
         // The other ranks of its node go on without the addresses, and find out which rank is missing.
         if self.rank.is_multiple_of(self.manager.ranks_per_node) {
-            due.push(What::Node(self.rank / self.manager.ranks_per_node));
+            due.push(ManagerEvent::Node(self.rank / self.manager.ranks_per_node));
         }
         due.into_iter().for_each(|what| self.manager.happen(what));
     }

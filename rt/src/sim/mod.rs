@@ -15,11 +15,11 @@ mod time;
 
 use std::{future::Future, time::Duration};
 
-use ripstop_fabric::sim::{Config, ConfigError, Pattern, Scheme};
+use ripstop_fabric::sim::{ClusterConfig, CommPattern, ConfigError, ConnectPolicy};
 pub use ripstop_fabric::sim::{Faults, Model, Stats, Transport};
 
-pub(crate) use self::host::Host;
-use self::ranks::Ranks;
+pub(crate) use self::host::RankHost;
+use self::ranks::RankTasks;
 pub use self::{
     error::SimError,
     manager::{Manager, Member},
@@ -43,7 +43,7 @@ use crate::{comm::Comm, settings::Settings};
 #[derive(Clone, Debug)]
 #[must_use = "nothing is simulated before `run`"]
 pub struct Simulation {
-    config: Config,
+    config: ClusterConfig,
     settings: Settings,
     /// True if ranks begin by exchanging their addresses.
     starts: bool,
@@ -57,7 +57,7 @@ impl Simulation {
     /// Describes `ranks` ranks on an ideal fabric without faults. The seed is 0.
     pub fn new(ranks: u32) -> Self {
         Self {
-            config: Config::new(ranks),
+            config: ClusterConfig::new(ranks),
             // Not the settings of the environment, so that a seed gives the same run everywhere.
             settings: Settings::new(),
             starts: false,
@@ -113,23 +113,23 @@ impl Simulation {
     }
 
     /// Sets when queue pairs are created, on a fabric that has them. The default is with the first message of a pair.
-    pub fn scheme(mut self, scheme: Scheme) -> Self {
+    pub fn scheme(mut self, scheme: ConnectPolicy) -> Self {
         self.config.scheme = scheme;
         self
     }
 
-    /// Returns the scheme that [`Scheme::choose`] selects for this job as configured now, if its ranks communicate in
+    /// Returns the scheme that [`ConnectPolicy::choose`] selects for this job as configured now, if its ranks communicate in
     /// this `pattern`.
     #[must_use]
-    pub fn best_scheme(&self, pattern: Pattern) -> Scheme {
-        Scheme::choose(&self.config.job(pattern))
+    pub fn best_scheme(&self, pattern: CommPattern) -> ConnectPolicy {
+        ConnectPolicy::choose(&self.config.job(pattern))
     }
 
     /// Returns the scheme that the verbs driver would select by itself; otherwise like
     /// [`best_scheme`](Self::best_scheme).
     #[must_use]
-    pub fn verbs_scheme(&self, pattern: Pattern) -> Scheme {
-        Scheme::choose_connecting(&self.config.job(pattern))
+    pub fn verbs_scheme(&self, pattern: CommPattern) -> ConnectPolicy {
+        ConnectPolicy::choose_connecting(&self.config.job(pattern))
     }
 
     /// Sets the maximum number of queue pairs of a node. The default is no limit.
@@ -202,7 +202,7 @@ impl Simulation {
             return Err(error);
         }
         let manager = self.starts.then(|| Manager::new(&self.config.model));
-        let mut ranks = Ranks::new(self.config, self.settings, self.limit)?;
+        let mut ranks = RankTasks::new(self.config, self.settings, self.limit)?;
         ranks.start(rank, manager.as_ref());
         ranks.run()
     }

@@ -11,27 +11,27 @@ use std::{
 };
 
 use ripstop_fabric::{
-    counters::Counters,
+    counters::DriverStats,
     driver::Driver,
-    random::Random,
-    sim::{Cluster, Config, ConfigError, Step},
+    random::SeededRandom,
+    sim::{Cluster, ClusterConfig, ClusterStep, ConfigError},
 };
 
-use super::{Host, Manager, Memory, Report, SimError, Stuck, Wait, stuck::WAITS_MAX};
+use super::{Manager, Memory, RankHost, Report, SimError, Stuck, Wait, stuck::WAITS_MAX};
 use crate::{
     clock::Clock,
     comm::Comm,
     engine::{Engine, EngineSetup},
     executor,
     group::WorldRank,
-    proto::path::Paths,
+    proto::path::PathTables,
     reactor::Notifier,
     settings::Settings,
-    shared::{Choices, Parts, Place, Shared, Sleeps},
+    shared::{Choices, RankPlacement, RuntimeParts, RuntimeShared, SleepMode},
 };
 
 /// All ranks of one simulation.
-pub(super) struct Ranks<T> {
+pub(super) struct RankTasks<T> {
     size: u32,
     ranks_per_node: u32,
     seed: u64,
@@ -40,7 +40,7 @@ pub(super) struct Ranks<T> {
     settings: Arc<Settings>,
     limit: Duration,
     /// The ranks; `None` for a rank that has finished.
-    ranks: Vec<Option<Rank<T>>>,
+    ranks: Vec<Option<RankTask<T>>>,
     results: Vec<Option<T>>,
     /// Number of unfinished ranks.
     left: u32,
@@ -53,8 +53,8 @@ pub(super) struct Ranks<T> {
     moved: bool,
 }
 
-struct Rank<T> {
-    shared: Arc<Shared>,
+struct RankTask<T> {
+    shared: Arc<RuntimeShared>,
     /// Main function; `None` once it has returned and only its sends are left.
     future: Option<Pin<Box<dyn Future<Output = T>>>>,
     /// Number of consecutive turns that ended because the program spins.
@@ -62,20 +62,20 @@ struct Rank<T> {
 }
 
 /// Data that all ranks share.
-struct Common {
-    paths: Paths,
+struct RankCommon {
+    paths: PathTables,
     choices: Arc<Choices>,
     /// Counters shared by all ranks, because those of a single simulated rank are never read.
-    counters: Arc<Counters>,
+    counters: Arc<DriverStats>,
     ring: Arc<dyn Fn(u32) + Send + Sync>,
     /// Neighbors on the node whose ranks are being made. Adapters run task lists, but processors can access the memory
     /// of these ranks.
-    neighbours: Arc<[u32]>,
+    neighbors: Arc<[u32]>,
 }
 
-impl<T: 'static> Ranks<T> {
+impl<T: 'static> RankTasks<T> {
     pub(super) fn new(
-        config: Config,
+        config: ClusterConfig,
         settings: Settings,
         limit: Duration,
     ) -> Result<Self, ConfigError> {
@@ -120,7 +120,7 @@ impl<T: 'static> Ranks<T> {
                     program.await
                 }),
             };
-            self.ranks.push(Some(Rank::new(shared, future)));
+            self.ranks.push(Some(RankTask::new(shared, future)));
             self.results.push(None);
             self.cluster.wake(number);
         }
@@ -143,8 +143,8 @@ impl<T: 'static> Ranks<T> {
     fn go_to_the_end(&mut self) -> Result<(), SimError> {
         while self.left > 0 {
             match self.cluster.advance() {
-                Step::Turn { rank, computing } => self.turn(rank, computing)?,
-                Step::Quiet => {
+                ClusterStep::Turn { rank, computing } => self.turn(rank, computing)?,
+                ClusterStep::Quiet => {
                     let buried = self.bury_killed();
                     if self.left > 0 && !buried && !self.ask_in_vain() && !self.end_own_waits() {
                         return Err(SimError::Deadlock(self.stuck()));
@@ -166,7 +166,7 @@ impl<T: 'static> Ranks<T> {
     /// runtime.
     fn shut_the_others(&mut self) {
         for rank in self.ranks.iter_mut().filter_map(Option::take) {
-            rank.shared.with(Engine::shut);
+            rank.shared.with(Engine::release_driver);
         }
     }
 
@@ -181,7 +181,7 @@ impl<T: 'static> Ranks<T> {
         if self.bury_killed() || self.left == 0 {
             return false;
         }
-        let goes_on = |rank: &Rank<T>| {
+        let goes_on = |rank: &RankTask<T>| {
             rank.is_busy(false) || !rank.shared.with(|engine| engine.core.is_passive())
         };
         !self.ranks.iter().flatten().any(goes_on) && !self.end_own_waits()
@@ -192,23 +192,23 @@ impl<T: 'static> Ranks<T> {
             return Ok(()); // it had finished before this turn
         };
         let turned = panic::catch_unwind(AssertUnwindSafe(|| rank.turn(computing)));
-        if !matches!(turned, Ok(Turned::Nothing)) {
+        if !matches!(turned, Ok(RankTurn::Nothing)) {
             self.polled = Duration::from_nanos(self.clock.now().nanos());
             self.moved = true;
         }
         let mut deadline = rank.shared.end_host_turn();
-        if let Ok(Turned::Spins(pause)) = turned {
+        if let Ok(RankTurn::Spins(pause)) = turned {
             let again = (self.clock.now() + pause).nanos();
             deadline = Some(deadline.map_or(again, |deadline| deadline.min(again)));
         }
         self.cluster.end_turn(number, deadline);
         match turned {
-            Ok(Turned::Nothing | Turned::Polled | Turned::Spins(_)) => {}
-            Ok(Turned::Returned(result)) => {
+            Ok(RankTurn::Nothing | RankTurn::Polled | RankTurn::Spins(_)) => {}
+            Ok(RankTurn::Returned(result)) => {
                 self.results[number as usize] = Some(result);
                 self.cluster.wake(number); // to check whether it has finished
             }
-            Ok(Turned::Through) => self.end(number),
+            Ok(RankTurn::Through) => self.end(number),
             Err(panic) => {
                 return Err(SimError::Panicked {
                     rank: number,
@@ -228,7 +228,7 @@ impl<T: 'static> Ranks<T> {
     /// so this terminates.
     fn ask_in_vain(&mut self) -> bool {
         let again = std::mem::take(&mut self.moved);
-        let ask = |asked, rank: &Rank<T>| {
+        let ask = |asked, rank: &RankTask<T>| {
             rank.shared.with(|engine| {
                 let asks = engine.core.ask_in_vain(again);
                 engine.flush();
@@ -241,7 +241,7 @@ impl<T: 'static> Ranks<T> {
     /// Fails the operations of ranks that wait for themselves, because nothing else can happen any more. Returns true
     /// if there were any.
     fn end_own_waits(&mut self) -> bool {
-        let end = |ended, rank: &Rank<T>| rank.shared.with(Engine::end_own_waits) || ended;
+        let end = |ended, rank: &RankTask<T>| rank.shared.with(Engine::fail_self_deadlock) || ended;
         let ended = self.ranks.iter().flatten().fold(false, end);
         self.moved |= ended;
         ended
@@ -254,12 +254,12 @@ impl<T: 'static> Ranks<T> {
         };
         let state = rank.shared.with(Engine::state);
         let driver = self.cluster.rank_stats(number).state_bytes;
-        let runtime = size_of::<Shared>() - size_of::<Engine>();
+        let runtime = size_of::<RuntimeShared>() - size_of::<Engine>();
         self.memory.bytes += (state.bytes + runtime) as u64 + driver;
         self.memory.peers += state.peers as u64;
         self.memory.peer_bytes += state.peer_bytes as u64;
         self.leaked += state.operations as u64;
-        rank.shared.with(Engine::shut);
+        rank.shared.with(Engine::release_driver);
         self.left -= 1;
     }
 
@@ -270,7 +270,7 @@ impl<T: 'static> Ranks<T> {
             if !self.cluster.is_alive(number)
                 && let Some(rank) = rank.take()
             {
-                rank.shared.with(Engine::shut);
+                rank.shared.with(Engine::release_driver);
                 self.left -= 1;
             }
         }
@@ -282,25 +282,25 @@ impl<T: 'static> Ranks<T> {
         buried
     }
 
-    fn runtime(&self, rank: u32, common: &mut Option<Common>) -> Arc<Shared> {
+    fn runtime(&self, rank: u32, common: &mut Option<RankCommon>) -> Arc<RuntimeShared> {
         let driver: Box<dyn Driver> = Box::new(self.cluster.driver(rank));
-        let Common {
+        let RankCommon {
             paths,
             choices,
             counters,
             ring,
-            neighbours,
+            neighbors: neighbours,
         } = common.get_or_insert_with(|| {
-            let paths = Paths::new(driver.caps(), &self.settings);
+            let paths = PathTables::new(driver.caps(), &self.settings);
             let inside = self.cluster.cost_inside();
             let choices = Choices::simulated(paths.to_string(), driver.caps(), inside);
             let cluster = self.cluster.clone();
-            Common {
+            RankCommon {
                 paths,
                 choices: Arc::new(choices),
                 counters: Arc::default(),
                 ring: Arc::new(move |rank| cluster.wake(rank)),
-                neighbours: Arc::default(),
+                neighbors: Arc::default(),
             }
         });
         let size = self.size;
@@ -315,21 +315,21 @@ impl<T: 'static> Ranks<T> {
             store: self.settings.store(),
             shares_long: false,
             detect: self.settings.detect_ns(),
-            seed: Random::new(self.seed ^ u64::from(rank)).bits(),
+            seed: SeededRandom::new(self.seed ^ u64::from(rank)).bits(),
         };
-        let host = Host::new(self.cluster.clone(), rank);
-        Arc::new(Shared::new(Parts {
+        let host = RankHost::new(self.cluster.clone(), rank);
+        Arc::new(RuntimeShared::new(RuntimeParts {
             engine: Engine::new(driver, setup),
-            sleeps: Sleeps::Never(host, Notifier::calling(Arc::clone(ring), rank)),
+            sleeps: SleepMode::Never(host, Notifier::for_host(Arc::clone(ring), rank)),
             clock: self.clock.clone(),
-            place: Place {
+            place: RankPlacement {
                 rank: WorldRank(rank),
                 size,
                 node,
                 board: None,
                 crowded: false,
                 per_node: Some(self.ranks_per_node),
-                neighbours: Arc::clone(neighbours),
+                neighbors: Arc::clone(neighbours),
             },
             settings: Arc::clone(&self.settings),
             counters: Arc::clone(counters),
@@ -347,7 +347,7 @@ impl<T: 'static> Ranks<T> {
         let mut waits = Vec::new();
         for (number, rank) in (0..).zip(&self.ranks) {
             let Some(rank) = rank else { continue };
-            let waiting = rank.shared.with(|engine| engine.core.waiting());
+            let waiting = rank.shared.with(|engine| engine.core.pending_ops());
             if waiting.is_empty() {
                 waits.push(Wait::elsewhere(number));
             }
@@ -376,7 +376,7 @@ const SPIN: Duration = Duration::from_nanos(100);
 const SPIN_DOUBLINGS: u32 = 7;
 
 /// Result of a turn.
-enum Turned<T> {
+enum RankTurn<T> {
     /// The program had nothing to do.
     Nothing,
     Polled,
@@ -387,8 +387,8 @@ enum Turned<T> {
     Through,
 }
 
-impl<T> Rank<T> {
-    fn new(shared: Arc<Shared>, future: Pin<Box<dyn Future<Output = T>>>) -> Self {
+impl<T> RankTask<T> {
+    fn new(shared: Arc<RuntimeShared>, future: Pin<Box<dyn Future<Output = T>>>) -> Self {
         Self {
             shared,
             future: Some(future),
@@ -397,10 +397,10 @@ impl<T> Rank<T> {
     }
 
     /// Handles events and polls what they woke, until nothing happens any more.
-    fn turn(&mut self, computing: bool) -> Turned<T> {
+    fn turn(&mut self, computing: bool) -> RankTurn<T> {
         self.shared.begin_host_turn();
         if !computing && let Some(host) = &self.shared.host {
-            host.computed();
+            host.end_compute();
         }
         let (mut result, mut polls, mut idle_polls) = (None, 0, 0);
         loop {
@@ -414,14 +414,16 @@ impl<T> Rank<T> {
             idle_polls = if events > 0 { 0 } else { idle_polls + 1 };
             if idle_polls == POLLS_MAX {
                 self.spins += 1;
-                return Turned::Spins(SPIN * (1 << self.spins.min(SPIN_DOUBLINGS)));
+                return RankTurn::Spins(SPIN * (1 << self.spins.min(SPIN_DOUBLINGS)));
             }
         }
         match result {
-            Some(result) => Turned::Returned(result),
-            None if self.future.is_none() && self.shared.with(Engine::is_closed) => Turned::Through,
-            None if polls > 0 => Turned::Polled,
-            None => Turned::Nothing,
+            Some(result) => RankTurn::Returned(result),
+            None if self.future.is_none() && self.shared.with(Engine::is_closed) => {
+                RankTurn::Through
+            }
+            None if polls > 0 => RankTurn::Polled,
+            None => RankTurn::Nothing,
         }
     }
 
@@ -433,12 +435,16 @@ impl<T> Rank<T> {
                 .shared
                 .host
                 .as_ref()
-                .is_some_and(|host| host.computes())
+                .is_some_and(|host| host.is_computing())
     }
 
     /// Polls the main function if it was woken, otherwise one task. Returns true if there was something to poll.
     fn poll(&mut self, result: &mut Option<T>) -> bool {
-        let woken = self.shared.host.as_ref().is_some_and(Host::take_wake_up);
+        let woken = self
+            .shared
+            .host
+            .as_ref()
+            .is_some_and(RankHost::take_wake_up);
         if let Some(future) = self.future.as_mut().filter(|_| woken) {
             let waker = Waker::from(Arc::clone(&self.shared));
             executor::refill();
@@ -461,7 +467,7 @@ impl<T> Rank<T> {
     }
 }
 
-impl<T> Drop for Rank<T> {
+impl<T> Drop for RankTask<T> {
     fn drop(&mut self) {
         self.future = None;
         self.shared.end_tasks();

@@ -2,7 +2,7 @@
 
 use std::{fmt, panic::Location, time::Duration};
 
-use crate::engine::Waiting;
+use crate::engine::PendingOpReport;
 
 /// What the unfinished ranks wait for.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub struct Wait {
 pub(super) const WAITS_MAX: usize = 40;
 
 impl Wait {
-    pub(super) fn of(rank: u32, waiting: &Waiting) -> Self {
+    pub(super) fn of(rank: u32, waiting: &PendingOpReport) -> Self {
         Self {
             rank,
             what: waiting.what,

@@ -7,40 +7,40 @@ use std::{
     time::Duration,
 };
 
-use super::Host;
-use crate::{clock::Time, comm::Comm, executor::poll_proceed, shared::Shared};
+use super::RankHost;
+use crate::{clock::ClockTime, comm::Comm, executor::poll_proceed, shared::RuntimeShared};
 
 /// Returns the time of this rank's clock: virtual time if ranks are simulated, otherwise the time since the runtime was
 /// made.
 #[must_use]
 pub fn now(comm: &Comm) -> Duration {
-    comm.shared().clock.now().since(Time::default())
+    comm.shared().clock.now().since(ClockTime::default())
 }
 
 /// Returns how many turns this rank's simulated host has made. Returns 0 if ranks are real.
 #[must_use]
 pub fn turns(comm: &Comm) -> u64 {
-    comm.shared().host.as_ref().map_or(0, Host::turns)
+    comm.shared().host.as_ref().map_or(0, RankHost::turns)
 }
 
 /// Computes for `time`. A simulated rank does nothing else meanwhile, in virtual time; a real one spins for that time.
 ///
 /// The rank's own function or a spawned task must await it, because polling it keeps the rank busy.
 pub fn compute(comm: &Comm, time: Duration) -> impl Future<Output = ()> + Send + use<> {
-    Compute {
+    ComputeFuture {
         shared: Arc::clone(comm.shared()),
         time,
         until: None,
     }
 }
 
-struct Compute {
-    shared: Arc<Shared>,
+struct ComputeFuture {
+    shared: Arc<RuntimeShared>,
     time: Duration,
-    until: Option<Time>,
+    until: Option<ClockTime>,
 }
 
-impl Future for Compute {
+impl Future for ComputeFuture {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

@@ -19,16 +19,16 @@ use ripstop::{
         set_for,
     },
 };
-use ripstop_fabric::portals::Pscom;
+use ripstop_fabric::portals::PscomLayout;
 use ripstop_rt::internal::CommInternals;
 use serde_json::{Value, json};
 
-use crate::{fabrics, stderr_lines::tell};
+use crate::{fabrics, stderr_lines::print_line};
 
 /// Show what a rank would use here, and why: reactor, protocols, memory, settings
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct InfoArgs {
     /// Only how messages of which length travel
     #[arg(long)]
     protocols: bool,
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-impl Args {
+impl InfoArgs {
     const fn wants_all(&self) -> bool {
         !(self.protocols || self.collectives || self.memory || self.settings || self.fabrics)
     }
@@ -74,17 +74,17 @@ impl Args {
 }
 
 /// Prints the report; of several ranks only the first one prints.
-pub(crate) fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &InfoArgs) -> ExitCode {
     match show(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell("ripstop info", &error.to_string());
+            print_line("ripstop info", &error.to_string());
             ExitCode::FAILURE
         }
     }
 }
 
-fn show(args: &Args) -> Result<(), Box<dyn Error>> {
+fn show(args: &InfoArgs) -> Result<(), Box<dyn Error>> {
     if args.compat {
         let text = compat(args.json);
         return Ok(writeln!(io::stdout().lock(), "{}", text.trim_end())?);
@@ -96,7 +96,7 @@ fn show(args: &Args) -> Result<(), Box<dyn Error>> {
     let (rank, found) = (boot.rank, boot.found);
     let runtime = Runtime::builder().boot(boot).init()?;
     if rank == 0 {
-        let facts = Facts::of(&runtime, found);
+        let facts = InfoReport::of(&runtime, found);
         let text = if args.json {
             facts.json(args).to_string()
         } else {
@@ -109,7 +109,7 @@ fn show(args: &Args) -> Result<(), Box<dyn Error>> {
 }
 
 /// Prints which fabrics can run here, without a runtime.
-fn show_fabrics(args: &Args, mut boot: Boot) -> Result<(), Box<dyn Error>> {
+fn show_fabrics(args: &InfoArgs, mut boot: Boot) -> Result<(), Box<dyn Error>> {
     if boot.rank == 0 {
         let settings = Settings::from_environment()?;
         let text = if args.json {
@@ -123,7 +123,7 @@ fn show_fabrics(args: &Args, mut boot: Boot) -> Result<(), Box<dyn Error>> {
 }
 
 /// The report.
-struct Facts<'a> {
+struct InfoReport<'a> {
     runtime: &'a Runtime,
     found: &'static str,
     ranks: usize,
@@ -132,7 +132,7 @@ struct Facts<'a> {
     footprint: Footprint,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> InfoReport<'a> {
     fn of(runtime: &'a Runtime, found: &'static str) -> Self {
         // The runtime has read these variables already, so they are valid.
         let settings = Settings::from_environment().unwrap_or_default();
@@ -146,7 +146,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    fn text(&self, args: &Args) -> String {
+    fn text(&self, args: &InfoArgs) -> String {
         // Checks load libraries, so there are none if they are not shown.
         let wants_fabrics = args.fabrics || args.wants_all();
         let shown = wants_fabrics.then(|| fabrics::text(&self.of_process));
@@ -262,7 +262,7 @@ impl<'a> Facts<'a> {
         text
     }
 
-    fn json(&self, args: &Args) -> Value {
+    fn json(&self, args: &InfoArgs) -> Value {
         let mut facts = serde_json::Map::new();
         let all = args.wants_all();
         if all {
@@ -338,7 +338,7 @@ fn table<A: Algorithm>(settings: &Settings, shape: Shape, machine: &Machine) -> 
 
 /// Returns the variables of pscom4portals. They apply with `RIPSTOP_PORTALS_COMPAT=pscom`.
 fn compat(as_json: bool) -> String {
-    let rows = Pscom::variables().iter();
+    let rows = PscomLayout::variables().iter();
     if as_json {
         let rows = rows.map(|row| {
             json!({
@@ -405,7 +405,7 @@ Examples:
 
 #[cfg(test)]
 mod tests {
-    use super::{Environment, Facts, Runtime, boot};
+    use super::{Environment, InfoReport, Runtime, boot};
 
     #[test]
     fn an_algorithm_that_is_set_is_shown_as_that_and_no_other_is() {
@@ -415,7 +415,7 @@ mod tests {
             let with =
                 |builder: ripstop::Builder, (name, value): &(&str, &str)| builder.set(name, value);
             let runtime = set.iter().fold(builder, with).init().unwrap();
-            let text = Facts::of(&runtime, "singleton").collectives(Some(8));
+            let text = InfoReport::of(&runtime, "singleton").collectives(Some(8));
             runtime.close().unwrap();
             text
         };

@@ -1,8 +1,8 @@
 //! The `ripstop` command.
 
 mod fabrics;
-mod overlap_percent;
 mod info;
+mod overlap_percent;
 mod perf;
 mod run;
 mod sim;
@@ -19,25 +19,25 @@ use clap::{Parser, Subcommand};
 #[command(name = "ripstop", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    Run(run::Args),
-    Perf(perf::Args),
-    Sim(Box<sim::Args>),
-    Info(info::Args),
+enum CliCommand {
+    Run(run::RunArgs),
+    Perf(perf::PerfArgs),
+    Sim(Box<sim::SimArgs>),
+    Info(info::InfoArgs),
 }
 
 fn main() -> ExitCode {
     let (words, parsed) = parse(std::env::args_os().collect());
     match parsed {
         Ok(Cli { command }) => match command {
-            Command::Run(args) => run::run(args, &words),
-            Command::Perf(args) => perf::run(&args),
-            Command::Sim(args) => sim::run(&args),
-            Command::Info(args) => info::run(&args),
+            CliCommand::Run(args) => run::run(args, &words),
+            CliCommand::Perf(args) => perf::run(&args),
+            CliCommand::Sim(args) => sim::run(&args),
+            CliCommand::Info(args) => info::run(&args),
         },
         Err(why) => answer(&why),
     }

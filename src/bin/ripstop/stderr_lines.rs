@@ -5,11 +5,11 @@
 use std::io::{Write, stderr};
 
 /// Prints a line under the name of a command.
-pub(crate) fn tell(command: &str, text: &str) {
+pub(crate) fn print_line(command: &str, text: &str) {
     print(&line(command, text));
 }
 
-/// Returns the line that [`tell`] prints.
+/// Returns the line that [`print_line`] prints.
 pub(crate) fn line(command: &str, text: &str) -> String {
     format!("{command}: {text}\n")
 }

@@ -1,7 +1,9 @@
 //! Collectives beside those of the peers: one launch for each, so that a part of the table takes seconds.
 
-use super::contestant::Who;
-use super::figures::{Better, Job, Pick, Row, Target, words};
+use super::contestant::Contestant;
+use super::figures::{
+    BetterDirection, CompareJob, CompareRow, FigureSelector, RatioTarget, split_words,
+};
 
 const NAMES: [&str; 4] = ["barrier", "bcast", "all_reduce", "all_to_all"];
 
@@ -21,7 +23,7 @@ const FAR: [(&str, u64, u32); 3] = [
 ];
 const FAR_LIMIT: f64 = 0.01;
 
-pub(super) fn jobs() -> Vec<Job> {
+pub(super) fn jobs() -> Vec<CompareJob> {
     let mut jobs = Vec::new();
     for (ranks, lengths) in LENGTHS {
         for name in NAMES {
@@ -46,14 +48,14 @@ pub(super) fn jobs() -> Vec<Job> {
 /// Measures a blocking collective. With more ranks than cores, it makes fewer calls, because the peers need milliseconds for
 /// one. A short broadcast is an exception: its root waits for no other rank. With fewer calls than it may run ahead, the result
 /// would be the time until the other ranks get a core.
-fn blocking(name: &'static str, size: u64, ranks: u32) -> Job {
+fn blocking(name: &'static str, size: u64, ranks: u32) -> CompareJob {
     let crowded = ranks > 2;
-    let pick = Pick::new("collective", "mean_us", Better::Lower)
+    let pick = FigureSelector::new("collective", "mean_us", BetterDirection::Lower)
         .with("collective", name)
         .with("size", size);
     let limit = if crowded || size > 8 { 1.0 } else { 0.9 };
     let label = format!("{name} {size} B, {ranks} ranks");
-    let mut rows = vec![Row::against_peers(label.clone(), &pick, limit)];
+    let mut rows = vec![CompareRow::against_peers(label.clone(), &pick, limit)];
     if FAR.contains(&(name, size, ranks)) {
         rows.push(far(&label, &pick));
     }
@@ -67,44 +69,44 @@ fn blocking(name: &'static str, size: u64, ranks: u32) -> Job {
             _ => " --iters 50",
         };
     }
-    Job {
+    CompareJob {
         peer_program: Some("collective"),
-        peer_args: words(&args),
-        ..Job::perf("collectives", &format!("collective {args}"), rows).on(ranks)
+        peer_args: split_words(&args),
+        ..CompareJob::perf("collectives", &format!("collective {args}"), rows).on(ranks)
     }
 }
 
 /// Returns a row with the same figure, beside MPICH's alone.
-fn far(label: &str, pick: &Pick) -> Row {
-    let against = vec![(Who::Mpich, pick.clone())];
-    let label = format!("{label} / {}", Who::Mpich.name());
-    Row::new(label, pick, Target::ratio(against, FAR_LIMIT))
+fn far(label: &str, pick: &FigureSelector) -> CompareRow {
+    let against = vec![(Contestant::Mpich, pick.clone())];
+    let label = format!("{label} / {}", Contestant::Mpich.name());
+    CompareRow::new(label, pick, RatioTarget::ratio(against, FAR_LIMIT))
 }
 
 /// Measures a collective together with a computation that takes as long as the collective alone, with `tests` tests. Each
 /// contestant has its own computation. More ranks than cores compute one after the other. The hidden share has no limit: a
 /// contestant whose collective alone is slow has much to hide, and is slower all the same.
-fn hidden(ranks: u32, size: u64, tests: u64) -> Job {
+fn hidden(ranks: u32, size: u64, tests: u64) -> CompareJob {
     let names = ["bcast", "all_reduce", "all_to_all"];
     let tested = match tests {
         0 => String::new(),
         _ => format!(", {tests} tests"),
     };
     let pick = |field, better, name: &str| {
-        Pick::new("collective", field, better)
+        FigureSelector::new("collective", field, better)
             .with("collective", name)
             .with("size", size)
     };
     let whole = |name: &str| {
         let label = format!("{name} {size} B and a computation as long{tested}, {ranks} ranks");
-        let pick = pick("overall_us", Better::Lower, name);
-        Row::against_peers(label, &pick, 1.0)
+        let pick = pick("overall_us", BetterDirection::Lower, name);
+        CompareRow::against_peers(label, &pick, 1.0)
     };
     let share = |name: &str| {
         let label = format!("{name} {size} B, OSU overlap %{tested}, {ranks} ranks");
-        let pick = pick("osu_overlap", Better::Higher, name);
-        let against = Row::peers(&pick);
-        Row::new(label, &pick, Target::shown(against))
+        let pick = pick("osu_overlap", BetterDirection::Higher, name);
+        let against = CompareRow::peers(&pick);
+        CompareRow::new(label, &pick, RatioTarget::shown(against))
     };
     let rows = names.map(whole).into_iter().chain(names.map(share));
     let iters = match (ranks, size) {
@@ -117,20 +119,23 @@ fn hidden(ranks: u32, size: u64, tests: u64) -> Job {
 }
 
 /// Measures what four ranks on two cores need for a non-blocking exchange, without a computation.
-fn crowded_exchange() -> Job {
-    let pick = Pick::new("collective", "pure_us", Better::Lower)
+fn crowded_exchange() -> CompareJob {
+    let pick = FigureSelector::new("collective", "pure_us", BetterDirection::Lower)
         .with("collective", "all_to_all")
         .with("size", 4096);
     let label = "all_to_all 4096 B, not blocking, 4 ranks";
-    let rows = vec![Row::against_peers(label, &pick, 1.0), far(label, &pick)];
+    let rows = vec![
+        CompareRow::against_peers(label, &pick, 1.0),
+        far(label, &pick),
+    ];
     overlapping("all_to_all --size 4096 --iters 50", 0, rows).on(4)
 }
 
-fn overlapping(args: &str, tests: u64, rows: Vec<Row>) -> Job {
-    Job {
+fn overlapping(args: &str, tests: u64, rows: Vec<CompareRow>) -> CompareJob {
+    CompareJob {
         peer_program: Some("collective"),
-        peer_args: words(&format!("{args} --overlap yes --tests {tests}")),
-        ..Job::perf(
+        peer_args: split_words(&format!("{args} --overlap yes --tests {tests}")),
+        ..CompareJob::perf(
             "overlap",
             &format!("collective {args} --overlap --tests {tests}"),
             rows,
@@ -140,7 +145,7 @@ fn overlapping(args: &str, tests: u64, rows: Vec<Row>) -> Job {
 
 #[cfg(test)]
 mod tests {
-    use super::{Who, jobs};
+    use super::{Contestant, jobs};
 
     #[test]
     fn crowded_collectives_are_held_against_the_better_peer_and_against_mpich() {
@@ -162,7 +167,7 @@ mod tests {
             let far = row(&format!("{label} / mpich")).unwrap();
             assert_eq!(
                 (far.target.against[0].0, far.target.limit),
-                (Who::Mpich, 0.01)
+                (Contestant::Mpich, 0.01)
             );
         }
     }

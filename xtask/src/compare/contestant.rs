@@ -4,12 +4,12 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::figures::{Job, Ours};
+use super::figures::{CompareJob, OwnProgram};
 use super::report;
 
 /// One column of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Who {
+pub(super) enum Contestant {
     /// Debian's MPICH.
     Mpich,
     /// Debian's Open MPI.
@@ -24,7 +24,7 @@ pub(super) enum Who {
     Line,
 }
 
-impl Who {
+impl Contestant {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Mpich => "mpich",
@@ -41,7 +41,7 @@ impl Who {
     }
 
     /// Returns the command of this contestant for a job; `None` if it takes no part in it.
-    pub(super) fn command(self, job: &Job, paths: &Paths) -> Option<Command> {
+    pub(super) fn command(self, job: &CompareJob, paths: &ComparePaths) -> Option<Command> {
         match self {
             Self::Line => Some(Command::new(paths.peer_program("line", self))),
             Self::Mpich | Self::OpenMpi => self.peer_command(job, paths),
@@ -56,7 +56,7 @@ impl Who {
         }
     }
 
-    fn peer_command(self, job: &Job, paths: &Paths) -> Option<Command> {
+    fn peer_command(self, job: &CompareJob, paths: &ComparePaths) -> Option<Command> {
         let program = job.peer_program?;
         let mut command = Command::new(format!("mpiexec.{}", self.name()));
         let bound = usize::try_from(job.ranks).is_ok_and(|ranks| ranks <= cores());
@@ -78,12 +78,12 @@ impl Who {
     }
 }
 
-fn our_command(job: &Job, paths: &Paths) -> Command {
+fn our_command(job: &CompareJob, paths: &ComparePaths) -> Command {
     let mut command = Command::new(&paths.ripstop);
     command.args(["run", "-n", &job.ranks.to_string(), "--bind", job.bind()]);
     match job.ours {
-        Ours::Perf => command.arg(&paths.ripstop).args(["--", "perf"]),
-        Ours::Example(name) => command.arg(paths.example(name)).arg("--"),
+        OwnProgram::Perf => command.arg(&paths.ripstop).args(["--", "perf"]),
+        OwnProgram::Example(name) => command.arg(paths.example(name)).arg("--"),
     };
     command.args(&job.our_args);
     command
@@ -91,7 +91,7 @@ fn our_command(job: &Job, paths: &Paths) -> Command {
 
 /// Paths of sources, built peers and our own binaries.
 #[derive(Debug)]
-pub(super) struct Paths {
+pub(super) struct ComparePaths {
     workspace: PathBuf,
     sources: PathBuf,
     built: PathBuf,
@@ -99,7 +99,7 @@ pub(super) struct Paths {
     ripstop: PathBuf,
 }
 
-impl Paths {
+impl ComparePaths {
     pub(super) fn find(workspace: &Path) -> Self {
         let target =
             env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
@@ -115,7 +115,7 @@ impl Paths {
         }
     }
 
-    fn peer_program(&self, program: &str, who: Who) -> PathBuf {
+    fn peer_program(&self, program: &str, who: Contestant) -> PathBuf {
         self.built.join(format!("{program}-{}", who.name()))
     }
 
@@ -124,19 +124,19 @@ impl Paths {
     }
 
     /// Describes what is missing for a contestant in a job.
-    pub(super) fn not_built(&self, who: Who, job: &Job) -> Option<String> {
+    pub(super) fn not_built(&self, who: Contestant, job: &CompareJob) -> Option<String> {
         match who {
-            Who::Ours | Who::OursInline => self.ours_not_built(job),
-            Who::Fftw if !self.peer_program("fftw", Who::OpenMpi).exists() => {
+            Contestant::Ours | Contestant::OursInline => self.ours_not_built(job),
+            Contestant::Fftw if !self.peer_program("fftw", Contestant::OpenMpi).exists() => {
                 Some("not built: apt-get install libfftw3-dev libfftw3-mpi-dev".to_owned())
             }
             _ => None,
         }
     }
 
-    fn ours_not_built(&self, job: &Job) -> Option<String> {
+    fn ours_not_built(&self, job: &CompareJob) -> Option<String> {
         match job.ours {
-            Ours::Example(name) if !self.example(name).exists() => {
+            OwnProgram::Example(name) if !self.example(name).exists() => {
                 Some(format!("not built yet: example {name}"))
             }
             _ if !self.ripstop.exists() => Some("not built yet: the ripstop command".to_owned()),
@@ -179,20 +179,20 @@ fn on_path(program: &str) -> bool {
 }
 
 /// Compiles every C program with each peer's compiler, and the bare cache line with `cc`.
-pub(super) fn build_peers(paths: &Paths) -> Result<(), String> {
+pub(super) fn build_peers(paths: &ComparePaths) -> Result<(), String> {
     std::fs::create_dir_all(&paths.built)
         .map_err(|error| format!("cannot create {}: {error}", paths.built.display()))?;
-    for who in [Who::Mpich, Who::OpenMpi] {
+    for who in [Contestant::Mpich, Contestant::OpenMpi] {
         for program in ["p2p", "collective", "ring", "halo", "rma", "startup"] {
             compile(&format!("mpicc.{}", who.name()), program, who, paths, &[])?;
         }
     }
     // Without FFTW, only one comparison is missing.
     let fftw = ["-lfftw3_mpi", "-lfftw3"];
-    if let Err(message) = compile("mpicc.openmpi", "fftw", Who::OpenMpi, paths, &fftw) {
-        report::note(&message);
+    if let Err(message) = compile("mpicc.openmpi", "fftw", Contestant::OpenMpi, paths, &fftw) {
+        report::print_note(&message);
     }
-    compile("cc", "line", Who::Line, paths, &[])
+    compile("cc", "line", Contestant::Line, paths, &[])
 }
 
 /// Options that are the same for all. No `-march`, because rustc builds for the baseline of the architecture too.
@@ -210,8 +210,8 @@ const C_FLAGS: [&str; 6] = [
 fn compile(
     compiler: &str,
     program: &str,
-    who: Who,
-    paths: &Paths,
+    who: Contestant,
+    paths: &ComparePaths,
     libraries: &[&str],
 ) -> Result<(), String> {
     let source = paths.sources.join(format!("{program}.c"));
@@ -235,7 +235,7 @@ fn compile(
 }
 
 /// Builds the command and the examples. An error is the reason why our side has no figures.
-pub(super) fn build_ours(paths: &Paths) -> Result<(), String> {
+pub(super) fn build_ours(paths: &ComparePaths) -> Result<(), String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .current_dir(&paths.workspace)

@@ -2,26 +2,26 @@
 
 use serde_json::Value;
 
-use super::contestant::{Who, cores};
+use super::contestant::{Contestant, cores};
 use super::{collectives, windows};
 
 /// A job: one launch per contestant and repeat, and the rows of the table that come from it.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct CompareJob {
     pub(super) group: &'static str,
     pub(super) ranks: u32,
     pub(super) peer_program: Option<&'static str>,
     pub(super) peer_args: Vec<String>,
-    pub(super) ours: Ours,
+    pub(super) ours: OwnProgram,
     pub(super) our_args: Vec<String>,
-    pub(super) contestants: Vec<Who>,
+    pub(super) contestants: Vec<Contestant>,
     pub(super) repeats_max: usize,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<CompareRow>,
 }
 
 /// The program that a job starts.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Ours {
+pub(super) enum OwnProgram {
     /// `ripstop perf ...`
     Perf,
     /// An example by name.
@@ -30,41 +30,45 @@ pub(super) enum Ours {
 
 /// One line of the table.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct CompareRow {
     pub(super) label: String,
-    pub(super) who: Who,
-    pub(super) ours: Pick,
-    pub(super) theirs: Pick,
-    pub(super) target: Target,
+    pub(super) contestant: Contestant,
+    pub(super) ours: FigureSelector,
+    pub(super) theirs: FigureSelector,
+    pub(super) target: RatioTarget,
 }
 
 /// The limit on the ratio of ours to the best of `against`; without `against`, the limit on the figure itself.
 #[derive(Debug)]
-pub(super) struct Target {
-    pub(super) against: Vec<(Who, Pick)>,
+pub(super) struct RatioTarget {
+    pub(super) against: Vec<(Contestant, FigureSelector)>,
     pub(super) limit: f64,
-    pub(super) by: By,
+    pub(super) method: CompareMethod,
 }
 
 /// How two figures are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum CompareMethod {
     Ratio,
     /// The difference of percentages, which may be 0. It is shown, and has no limit.
     Difference,
 }
 
-impl Target {
-    pub(super) const fn ratio(against: Vec<(Who, Pick)>, limit: f64) -> Self {
-        let by = By::Ratio;
-        Self { against, limit, by }
+impl RatioTarget {
+    pub(super) const fn ratio(against: Vec<(Contestant, FigureSelector)>, limit: f64) -> Self {
+        let by = CompareMethod::Ratio;
+        Self {
+            against,
+            limit,
+            method: by,
+        }
     }
 
-    pub(super) const fn shown(against: Vec<(Who, Pick)>) -> Self {
+    pub(super) const fn shown(against: Vec<(Contestant, FigureSelector)>) -> Self {
         Self {
             against,
             limit: f64::NEG_INFINITY,
-            by: By::Difference,
+            method: CompareMethod::Difference,
         }
     }
 
@@ -76,20 +80,20 @@ impl Target {
 
 /// Selects a figure from the records of a launch.
 #[derive(Clone, Debug)]
-pub(super) struct Pick {
+pub(super) struct FigureSelector {
     wanted: Vec<(&'static str, Value)>,
     pub(super) field: &'static str,
-    pub(super) better: Better,
+    pub(super) better: BetterDirection,
 }
 
 /// The direction in which a figure improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Better {
+pub(super) enum BetterDirection {
     Lower,
     Higher,
 }
 
-impl Better {
+impl BetterDirection {
     /// Returns the better of two figures.
     pub(super) fn of(self, one: f64, other: f64) -> f64 {
         match self {
@@ -99,8 +103,8 @@ impl Better {
     }
 }
 
-impl Pick {
-    pub(super) fn new(program: &'static str, field: &'static str, better: Better) -> Self {
+impl FigureSelector {
+    pub(super) fn new(program: &'static str, field: &'static str, better: BetterDirection) -> Self {
         Self {
             wanted: vec![("program", program.into())],
             field,
@@ -120,61 +124,74 @@ impl Pick {
     }
 }
 
-impl Row {
+impl CompareRow {
     /// Makes a row of ours against the better of the two peers, by the same figure.
-    pub(super) fn against_peers(label: impl Into<String>, pick: &Pick, limit: f64) -> Self {
-        Self::new(label, pick, Target::ratio(Self::peers(pick), limit))
+    pub(super) fn against_peers(
+        label: impl Into<String>,
+        pick: &FigureSelector,
+        limit: f64,
+    ) -> Self {
+        Self::new(label, pick, RatioTarget::ratio(Self::peers(pick), limit))
     }
 
     /// Selects the same figure of both peers.
-    pub(super) fn peers(pick: &Pick) -> Vec<(Who, Pick)> {
+    pub(super) fn peers(pick: &FigureSelector) -> Vec<(Contestant, FigureSelector)> {
         PEERS.map(|peer| (peer, pick.clone())).to_vec()
     }
 
-    pub(super) fn new(label: impl Into<String>, pick: &Pick, target: Target) -> Self {
+    pub(super) fn new(
+        label: impl Into<String>,
+        pick: &FigureSelector,
+        target: RatioTarget,
+    ) -> Self {
         Self {
             label: label.into(),
-            who: Who::Ours,
+            contestant: Contestant::Ours,
             ours: pick.clone(),
             theirs: pick.clone(),
             target,
         }
     }
 
-    fn by(mut self, who: Who) -> Self {
-        self.who = who;
+    fn by(mut self, who: Contestant) -> Self {
+        self.contestant = who;
         self
     }
 }
 
-impl Job {
-    pub(super) fn perf(group: &'static str, args: &str, rows: Vec<Row>) -> Self {
+impl CompareJob {
+    pub(super) fn perf(group: &'static str, args: &str, rows: Vec<CompareRow>) -> Self {
         Self {
             group,
             ranks: 2,
             peer_program: Some("p2p"),
-            peer_args: words(args),
-            ours: Ours::Perf,
-            our_args: words(&format!("{args} --json")),
-            contestants: vec![Who::Mpich, Who::OpenMpi, Who::Ours],
+            peer_args: split_words(args),
+            ours: OwnProgram::Perf,
+            our_args: split_words(&format!("{args} --json")),
+            contestants: vec![Contestant::Mpich, Contestant::OpenMpi, Contestant::Ours],
             repeats_max: usize::MAX,
             rows,
         }
     }
 
-    fn example(group: &'static str, program: &'static str, args: &str, rows: Vec<Row>) -> Self {
+    fn example(
+        group: &'static str,
+        program: &'static str,
+        args: &str,
+        rows: Vec<CompareRow>,
+    ) -> Self {
         Self {
             peer_program: Some(program),
-            ours: Ours::Example(program),
+            ours: OwnProgram::Example(program),
             ..Self::perf(group, args, rows)
         }
     }
 
     /// Makes a job of figures with a limit of their own and no peer beside them; `args` and their time are ours alone.
-    fn alone(group: &'static str, args: &str, rows: Vec<Row>) -> Self {
+    fn alone(group: &'static str, args: &str, rows: Vec<CompareRow>) -> Self {
         Self {
             peer_program: None,
-            contestants: vec![Who::Ours],
+            contestants: vec![Contestant::Ours],
             repeats_max: 2,
             ..Self::perf(group, args, rows)
         }
@@ -206,7 +223,7 @@ impl Job {
 ///
 /// # Errors
 /// Names the group that does not exist, or the text that no row contains.
-pub(super) fn catalogue(only: &[String], rows: &[String]) -> Result<Vec<Job>, String> {
+pub(super) fn job_catalog(only: &[String], rows: &[String]) -> Result<Vec<CompareJob>, String> {
     let jobs = all();
     if let Some(unknown) = only
         .iter()
@@ -219,13 +236,13 @@ pub(super) fn catalogue(only: &[String], rows: &[String]) -> Result<Vec<Job>, St
             groups.join(", ")
         ));
     }
-    let wanted = |job: &Job| only.is_empty() || only.iter().any(|name| name == job.group);
+    let wanted = |job: &CompareJob| only.is_empty() || only.iter().any(|name| name == job.group);
     let jobs = jobs.into_iter().filter(wanted).collect();
     with_rows(jobs, rows)
 }
 
 /// Keeps the jobs that have such rows, with no other rows.
-fn with_rows(mut jobs: Vec<Job>, texts: &[String]) -> Result<Vec<Job>, String> {
+fn with_rows(mut jobs: Vec<CompareJob>, texts: &[String]) -> Result<Vec<CompareJob>, String> {
     let labels = || jobs.iter().flat_map(|job| &job.rows).map(|row| &row.label);
     if let Some(unknown) = texts
         .iter()
@@ -237,7 +254,8 @@ fn with_rows(mut jobs: Vec<Job>, texts: &[String]) -> Result<Vec<Job>, String> {
     }
     if !texts.is_empty() {
         for job in &mut jobs {
-            let wanted = |row: &Row| texts.iter().any(|text| row.label.contains(text.as_str()));
+            let wanted =
+                |row: &CompareRow| texts.iter().any(|text| row.label.contains(text.as_str()));
             job.rows.retain(wanted);
         }
         jobs.retain(|job| !job.rows.is_empty());
@@ -245,9 +263,9 @@ fn with_rows(mut jobs: Vec<Job>, texts: &[String]) -> Result<Vec<Job>, String> {
     Ok(jobs)
 }
 
-const PEERS: [Who; 2] = [Who::Mpich, Who::OpenMpi];
+const PEERS: [Contestant; 2] = [Contestant::Mpich, Contestant::OpenMpi];
 
-fn all() -> Vec<Job> {
+fn all() -> Vec<CompareJob> {
     let mut jobs = vec![
         latency(),
         bandwidth("bandwidth"),
@@ -272,8 +290,10 @@ fn all() -> Vec<Job> {
     jobs
 }
 
-fn latency() -> Job {
-    let pick = |size: u64| Pick::new("latency", "median_us", Better::Lower).with("size", size);
+fn latency() -> CompareJob {
+    let pick = |size: u64| {
+        FigureSelector::new("latency", "median_us", BetterDirection::Lower).with("size", size)
+    };
     let sizes = [
         (8, "8 B", 0.8),
         (4096, "4 KiB", 0.9),
@@ -282,38 +302,46 @@ fn latency() -> Job {
     ];
     let mut rows = Vec::new();
     for (size, name, limit) in sizes {
-        for (who, mode) in [(Who::OursInline, "inline"), (Who::Ours, "default")] {
+        for (who, mode) in [
+            (Contestant::OursInline, "inline"),
+            (Contestant::Ours, "default"),
+        ] {
             rows.push(
-                Row::against_peers(format!("latency {name}, {mode}"), &pick(size), limit).by(who),
+                CompareRow::against_peers(format!("latency {name}, {mode}"), &pick(size), limit)
+                    .by(who),
             );
         }
     }
-    let line = Pick::new("line", "median_us", Better::Lower).with("kind", "one");
-    let to_line = Target::ratio(vec![(Who::Line, line)], 3.0);
-    rows.push(Row::new("latency 8 B, inline / cache line", &pick(8), to_line).by(Who::OursInline));
-    let to_inline = Target::ratio(vec![(Who::OursInline, pick(8))], 1.25);
-    rows.push(Row::new(
+    let line = FigureSelector::new("line", "median_us", BetterDirection::Lower).with("kind", "one");
+    let to_line = RatioTarget::ratio(vec![(Contestant::Line, line)], 3.0);
+    rows.push(
+        CompareRow::new("latency 8 B, inline / cache line", &pick(8), to_line)
+            .by(Contestant::OursInline),
+    );
+    let to_inline = RatioTarget::ratio(vec![(Contestant::OursInline, pick(8))], 1.25);
+    rows.push(CompareRow::new(
         "latency 8 B, default / inline",
         &pick(8),
         to_inline,
     ));
     let contestants = vec![
-        Who::Mpich,
-        Who::OpenMpi,
-        Who::OursInline,
-        Who::Ours,
-        Who::Line,
+        Contestant::Mpich,
+        Contestant::OpenMpi,
+        Contestant::OursInline,
+        Contestant::Ours,
+        Contestant::Line,
     ];
-    Job {
+    CompareJob {
         contestants,
-        ..Job::perf("latency", "latency --size 8,4096,65536,1048576", rows)
+        ..CompareJob::perf("latency", "latency --size 8,4096,65536,1048576", rows)
     }
 }
 
-fn bandwidth(program: &'static str) -> Job {
+fn bandwidth(program: &'static str) -> CompareJob {
     let row = |(size, name, limit): (u64, &str, f64)| {
-        let pick = Pick::new(program, "mb_per_s", Better::Higher).with("size", size);
-        Row::against_peers(format!("{program} {name}"), &pick, limit)
+        let pick =
+            FigureSelector::new(program, "mb_per_s", BetterDirection::Higher).with("size", size);
+        CompareRow::against_peers(format!("{program} {name}"), &pick, limit)
     };
     let sizes = [
         (8192, "8 KiB", 1.1),
@@ -323,34 +351,34 @@ fn bandwidth(program: &'static str) -> Job {
         (1_048_576, "1 MiB", 1.0),
     ];
     let args = format!("{program} --size 8192,16384,65536,262144,1048576");
-    Job::perf(program, &args, sizes.map(row).into())
+    CompareJob::perf(program, &args, sizes.map(row).into())
 }
 
-fn rate() -> Job {
-    let pick = Pick::new("rate", "million_per_s", Better::Higher);
-    Job::perf(
+fn rate() -> CompareJob {
+    let pick = FigureSelector::new("rate", "million_per_s", BetterDirection::Higher);
+    CompareJob::perf(
         "rate",
         "rate",
-        vec![Row::against_peers("rate 8 B, window 64", &pick, 1.2)],
+        vec![CompareRow::against_peers("rate 8 B, window 64", &pick, 1.2)],
     )
 }
 
 /// Compares ours with 10 000 messages in front with ours without; the peers' figures stand beside it.
-fn matching() -> Job {
+fn matching() -> CompareJob {
     let pick = |kind: &str, depth: u64| {
-        Pick::new("matching", "median_us", Better::Lower)
+        FigureSelector::new("matching", "median_us", BetterDirection::Lower)
             .with("kind", kind)
             .with("depth", depth)
     };
     let row = |kind: &str| {
-        let target = Target::ratio(vec![(Who::Ours, pick(kind, 0))], 1.2);
-        Row::new(
+        let target = RatioTarget::ratio(vec![(Contestant::Ours, pick(kind, 0))], 1.2);
+        CompareRow::new(
             format!("10 000 {kind} / empty queue"),
             &pick(kind, 10_000),
             target,
         )
     };
-    Job::perf(
+    CompareJob::perf(
         "matching",
         "matching --depth 0,10000",
         vec![row("posted"), row("unexpected")],
@@ -358,59 +386,60 @@ fn matching() -> Job {
 }
 
 /// Compares the mean, not the median: with more ranks than cores, most samples are near zero and a few are whole time slices.
-fn ring() -> Job {
+fn ring() -> CompareJob {
     let mut rows = Vec::new();
     for program in ["ring", "token", "barrier"] {
-        let pick = Pick::new(program, "mean_us", Better::Lower);
-        for (peer, limit) in [(Who::Mpich, 0.01), (Who::OpenMpi, 1.2)] {
-            let target = Target::ratio(vec![(peer, pick.clone())], limit);
-            rows.push(Row::new(
+        let pick = FigureSelector::new(program, "mean_us", BetterDirection::Lower);
+        for (peer, limit) in [(Contestant::Mpich, 0.01), (Contestant::OpenMpi, 1.2)] {
+            let target = RatioTarget::ratio(vec![(peer, pick.clone())], limit);
+            rows.push(CompareRow::new(
                 format!("{program}, 8 ranks / {}", peer.name()),
                 &pick,
                 target,
             ));
         }
     }
-    let ours = words("--json --seconds 1");
-    Job {
+    let ours = split_words("--json --seconds 1");
+    CompareJob {
         our_args: ours,
-        ..Job::example("ring", "ring", "--seconds 1", rows).on(8)
+        ..CompareJob::example("ring", "ring", "--seconds 1", rows).on(8)
     }
 }
 
 /// The peers count with the better of their two versions, with and without overlap.
-fn halo(n: u64, steps: u64) -> Job {
-    let theirs = Pick::new("halo", "median_us", Better::Lower).with("n", n);
+fn halo(n: u64, steps: u64) -> CompareJob {
+    let theirs = FigureSelector::new("halo", "median_us", BetterDirection::Lower).with("n", n);
     let ours = theirs.clone().with("mode", "overlap");
     let blocking = theirs.clone().with("mode", "blocking");
-    let mut first = Row::against_peers(format!("halo {n}, whole step"), &theirs, 0.95);
+    let mut first = CompareRow::against_peers(format!("halo {n}, whole step"), &theirs, 0.95);
     first.ours = ours.clone();
-    let own = Target::ratio(vec![(Who::Ours, blocking)], 1.0);
-    let mut second = Row::new(format!("halo {n}, overlap / blocking"), &ours, own);
+    let own = RatioTarget::ratio(vec![(Contestant::Ours, blocking)], 1.0);
+    let mut second = CompareRow::new(format!("halo {n}, overlap / blocking"), &ours, own);
     second.theirs = ours;
     let args = format!("--n {n} --steps {steps}");
-    let job = Job::example("halo", "halo", &args, vec![first, second]);
-    Job {
-        our_args: words(&format!("{args} --mode both --json")),
+    let job = CompareJob::example("halo", "halo", &args, vec![first, second]);
+    CompareJob {
+        our_args: split_words(&format!("{args} --mode both --json")),
         ..job
     }
 }
 
 /// There and back on FFTW's grid, in slabs. FFTW waits for its transposes, and so does Ripstop in the first row.
-fn p3dfft(n: u64, ranks: u32, iters: u64) -> Job {
-    let pick = |program| Pick::new(program, "median_us", Better::Lower).with("n", n);
+fn p3dfft(n: u64, ranks: u32, iters: u64) -> CompareJob {
+    let pick =
+        |program| FigureSelector::new(program, "median_us", BetterDirection::Lower).with("n", n);
     let row = |mode: &str| {
-        let target = Target::ratio(vec![(Who::Fftw, pick("fftw"))], 1.2);
+        let target = RatioTarget::ratio(vec![(Contestant::Fftw, pick("fftw"))], 1.2);
         let label = format!("p3dfft {n}, {ranks} ranks, {mode} / FFTW");
-        Row::new(label, &pick("p3dfft").with("mode", mode), target)
+        CompareRow::new(label, &pick("p3dfft").with("mode", mode), target)
     };
     let args = format!("--n {n} --iters {iters}");
     let ours = format!("{args} --grid 1x{ranks} --no-check --json");
-    Job {
-        ours: Ours::Example("p3dfft"),
-        our_args: words(&ours),
-        contestants: vec![Who::Fftw, Who::Ours],
-        ..Job::example(
+    CompareJob {
+        ours: OwnProgram::Example("p3dfft"),
+        our_args: split_words(&ours),
+        contestants: vec![Contestant::Fftw, Contestant::Ours],
+        ..CompareJob::example(
             "p3dfft",
             "fftw",
             &args,
@@ -420,46 +449,47 @@ fn p3dfft(n: u64, ranks: u32, iters: u64) -> Job {
     }
 }
 
-fn startup(ranks: u32) -> Job {
-    let pick = Pick::new("wall", "wall_ms", Better::Lower);
-    let rows = vec![Row::against_peers(
+fn startup(ranks: u32) -> CompareJob {
+    let pick = FigureSelector::new("wall", "wall_ms", BetterDirection::Lower);
+    let rows = vec![CompareRow::against_peers(
         format!("start-up, {ranks} ranks"),
         &pick,
         0.5,
     )];
-    let job = Job::example("startup", "startup", "", rows).on(ranks);
-    Job {
-        ours: Ours::Example("hello"),
+    let job = CompareJob::example("startup", "startup", "", rows).on(ranks);
+    CompareJob {
+        ours: OwnProgram::Example("hello"),
         our_args: Vec::new(),
         ..job
     }
 }
 
-fn idle(ranks: u32) -> Job {
-    let pick = Pick::new("idle", "cpu_percent", Better::Lower);
-    let target = Target::alone(1.0);
-    let rows = vec![Row::new(
+fn idle(ranks: u32) -> CompareJob {
+    let pick = FigureSelector::new("idle", "cpu_percent", BetterDirection::Lower);
+    let target = RatioTarget::alone(1.0);
+    let rows = vec![CompareRow::new(
         format!("idle, {ranks} ranks, % of one core"),
         &pick,
         target,
     )];
-    Job::alone("idle", "idle --seconds 5", rows).on(ranks)
+    CompareJob::alone("idle", "idle --seconds 5", rows).on(ranks)
 }
 
 /// The end of a transfer, as a share of the computation during which one side does not touch the runtime.
-fn overlap() -> Job {
+fn overlap() -> CompareJob {
     let row = |busy: &str| {
-        let pick = Pick::new("overlap", "done_share", Better::Lower).with("busy", busy);
-        Row::new(
+        let pick =
+            FigureSelector::new("overlap", "done_share", BetterDirection::Lower).with("busy", busy);
+        CompareRow::new(
             format!("64 MiB while the {busy} computes"),
             &pick,
-            Target::alone(1.0),
+            RatioTarget::alone(1.0),
         )
     };
-    Job::alone("overlap", "overlap", vec![row("receiver"), row("sender")])
+    CompareJob::alone("overlap", "overlap", vec![row("receiver"), row("sender")])
 }
 
-pub(super) fn words(text: &str) -> Vec<String> {
+pub(super) fn split_words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -467,11 +497,12 @@ pub(super) fn words(text: &str) -> Vec<String> {
 mod tests {
     use serde_json::json;
 
-    use super::{Better, Pick, catalogue};
+    use super::{BetterDirection, FigureSelector, job_catalog};
 
     #[test]
     fn a_pick_takes_only_records_with_every_wanted_value() {
-        let pick = Pick::new("latency", "median_us", Better::Lower).with("size", 8);
+        let pick =
+            FigureSelector::new("latency", "median_us", BetterDirection::Lower).with("size", 8);
         assert!(pick.matches(&json!({ "program": "latency", "size": 8, "peer": "mpich" })));
         assert!(!pick.matches(&json!({ "program": "latency", "size": 64 })));
         assert!(!pick.matches(&json!({ "program": "latency" })));
@@ -479,10 +510,10 @@ mod tests {
 
     #[test]
     fn only_selects_groups_and_names_the_unknown_one() {
-        let jobs = catalogue(&["halo".to_owned()], &[]).unwrap();
+        let jobs = job_catalog(&["halo".to_owned()], &[]).unwrap();
         assert_eq!(jobs.len(), 2);
         assert!(
-            catalogue(&["hola".to_owned()], &[])
+            job_catalog(&["hola".to_owned()], &[])
                 .unwrap_err()
                 .contains("--only hola")
         );
@@ -490,9 +521,10 @@ mod tests {
 
     #[test]
     fn a_text_selects_the_rows_that_have_it_and_an_unknown_one_is_named() {
-        let pick = |only: &str, row: &str| catalogue(&[only.to_owned()], &[row.to_owned()]);
+        let pick = |only: &str, row: &str| job_catalog(&[only.to_owned()], &[row.to_owned()]);
         let jobs = pick("collectives", "bcast 8 B").unwrap();
-        let labels = |job: &super::Job| job.rows.iter().map(|row| row.label.clone()).collect();
+        let labels =
+            |job: &super::CompareJob| job.rows.iter().map(|row| row.label.clone()).collect();
         let found: Vec<Vec<String>> = jobs.iter().map(labels).collect();
         let of = |ranks: u32| vec![format!("bcast 8 B, {ranks} ranks")];
         assert_eq!(found, [of(2), of(4), of(8)]);

@@ -6,26 +6,31 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::contestant::{Paths, Who};
-use super::figures::{Job, Pick};
+use super::contestant::{ComparePaths, Contestant};
+use super::figures::{CompareJob, FigureSelector};
 use super::rotated;
 
 /// The records of one launch, or the reason why there are none.
-pub(super) type Launch = Result<Vec<Value>, String>;
+pub(super) type LaunchRecords = Result<Vec<Value>, String>;
 
 /// All launches of a job, per contestant in the order of the repeats.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    pub(super) launches: BTreeMap<Who, Vec<Launch>>,
+pub(super) struct LaunchTable {
+    pub(super) launches: BTreeMap<Contestant, Vec<LaunchRecords>>,
 }
 
-impl Table {
+impl LaunchTable {
     pub(super) fn repeats(&self) -> usize {
         self.launches.values().map(Vec::len).max().unwrap_or(0)
     }
 
     /// Returns the best figure among the matching records of one launch.
-    pub(super) fn value(&self, who: Who, pick: &Pick, repeat: usize) -> Option<f64> {
+    pub(super) fn value(
+        &self,
+        who: Contestant,
+        pick: &FigureSelector,
+        repeat: usize,
+    ) -> Option<f64> {
         let records = self.launches.get(&who)?.get(repeat)?.as_ref().ok()?;
         let matching = records.iter().filter(|record| pick.matches(record));
         let values = matching.filter_map(|record| record.get(pick.field)?.as_f64());
@@ -33,7 +38,7 @@ impl Table {
     }
 
     /// Returns why a contestant has no figure.
-    pub(super) fn reason(&self, who: Who) -> String {
+    pub(super) fn reason(&self, who: Contestant) -> String {
         let failed = self
             .launches
             .get(&who)
@@ -47,13 +52,13 @@ impl Table {
 }
 
 /// Runs every contestant once per repeat; `ours` is the reason why our side cannot run, if it cannot.
-pub(super) fn in_turns(
-    job: &Job,
-    paths: &Paths,
+pub(super) fn measure_interleaved(
+    job: &CompareJob,
+    paths: &ComparePaths,
     ours: &Result<(), String>,
     repeats: usize,
-) -> Table {
-    let mut table = Table::default();
+) -> LaunchTable {
+    let mut table = LaunchTable::default();
     for repeat in 0..job.repeats(repeats) {
         for who in rotated(&job.contestants, repeat) {
             let launch = match ours {
@@ -66,7 +71,7 @@ pub(super) fn in_turns(
     table
 }
 
-fn launch(who: Who, job: &Job, paths: &Paths) -> Launch {
+fn launch(who: Contestant, job: &CompareJob, paths: &ComparePaths) -> LaunchRecords {
     if let Some(reason) = paths.not_built(who, job) {
         return Err(reason);
     }
@@ -81,7 +86,7 @@ fn launch(who: Who, job: &Job, paths: &Paths) -> Launch {
     clippy::disallowed_methods,
     reason = "the wall time of a launch is what is measured"
 )]
-fn timed(who: Who, command: Command) -> Launch {
+fn timed(who: Contestant, command: Command) -> LaunchRecords {
     let mut command = guarded(&command);
     let start = Instant::now();
     let output = command.stdin(Stdio::null()).output();
@@ -133,8 +138,8 @@ fn json_lines(text: &str) -> Vec<Value> {
 mod tests {
     use std::process::Command;
 
-    use super::{Table, Who, json_lines, timed};
-    use crate::compare::figures::{Better, Pick};
+    use super::{Contestant, LaunchTable, json_lines, timed};
+    use crate::compare::figures::{BetterDirection, FigureSelector};
 
     #[test]
     fn lines_that_are_not_json_are_passed_over() {
@@ -146,23 +151,23 @@ mod tests {
     fn the_best_of_several_matching_records_counts() {
         let text =
             "{\"program\":\"halo\",\"median_us\":3.0}\n{\"program\":\"halo\",\"median_us\":2.0}";
-        let mut table = Table::default();
+        let mut table = LaunchTable::default();
         table.launches.insert(
-            Who::Mpich,
+            Contestant::Mpich,
             vec![Ok(json_lines(text)), Err("gone".to_owned())],
         );
-        let pick = Pick::new("halo", "median_us", Better::Lower);
-        assert_eq!(table.value(Who::Mpich, &pick, 0), Some(2.0));
-        assert_eq!(table.value(Who::Mpich, &pick, 1), None);
-        assert_eq!(table.value(Who::Ours, &pick, 0), None);
-        assert_eq!(table.reason(Who::Mpich), "gone");
+        let pick = FigureSelector::new("halo", "median_us", BetterDirection::Lower);
+        assert_eq!(table.value(Contestant::Mpich, &pick, 0), Some(2.0));
+        assert_eq!(table.value(Contestant::Mpich, &pick, 1), None);
+        assert_eq!(table.value(Contestant::Ours, &pick, 0), None);
+        assert_eq!(table.reason(Contestant::Mpich), "gone");
     }
 
     #[test]
     fn a_program_that_fails_is_a_reason_with_its_first_line_and_not_a_figure() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo 'no such subcommand: perf' >&2; exit 2"]);
-        let reason = timed(Who::Ours, command).unwrap_err();
+        let reason = timed(Contestant::Ours, command).unwrap_err();
         assert!(reason.contains("no such subcommand: perf"), "{reason}");
     }
 }

@@ -6,9 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use self::contestant::{Paths, Who};
-use self::options::Options;
-use self::report::Outcome;
+use self::contestant::{ComparePaths, Contestant};
+use self::options::CompareOptions;
+use self::report::CompareOutcome;
 
 mod collectives;
 mod contestant;
@@ -24,43 +24,43 @@ mod windows;
 /// A sentence saying what to do: an unknown argument, peers that are not installed (with the command that installs
 /// them), a C program that does not compile, or a JSON file that cannot be written. A missed target is no error.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    let Some(options) = Options::parse(args)? else {
-        return report::say(options::HELP);
+    let Some(options) = CompareOptions::parse(args)? else {
+        return report::print_text(options::HELP);
     };
-    let jobs = figures::catalogue(&options.only, &options.rows)?;
+    let jobs = figures::job_catalog(&options.only, &options.rows)?;
     if options.list {
         let labels = jobs.iter().flat_map(|job| &job.rows);
         return labels
             .map(|row| row.label.as_str())
-            .try_for_each(report::say_line);
+            .try_for_each(report::print_line);
     }
-    let paths = Paths::find(&workspace());
+    let paths = ComparePaths::find(&workspace());
     contestant::require_peers()?;
     if !options.built {
         contestant::build_peers(&paths)?;
     }
     let ours = match options {
-        Options {
+        CompareOptions {
             peers_only: true, ..
         } => Err("left out by --peers-only".to_owned()),
-        Options { built: true, .. } => Ok(()),
+        CompareOptions { built: true, .. } => Ok(()),
         _ => contestant::build_ours(&paths),
     };
 
-    report::say(&machine())?;
+    report::print_text(&machine())?;
     let mut outcomes = Vec::new();
     let mut lines = Vec::new();
     for job in &jobs {
-        report::note(&format!(
+        report::print_note(&format!(
             "{}: {} repeats",
             job.title(),
             job.repeats(options.repeats)
         ));
-        let table = measure::in_turns(job, &paths, &ours, options.repeats);
+        let table = measure::measure_interleaved(job, &paths, &ours, options.repeats);
         lines.extend(report::records(job, &table));
-        outcomes.extend(job.rows.iter().map(|row| Outcome::of(row, &table)));
+        outcomes.extend(job.rows.iter().map(|row| CompareOutcome::of(row, &table)));
     }
-    report::say(&report::table(&outcomes))?;
+    report::print_text(&report::table(&outcomes))?;
     match &options.json {
         Some(file) => report::write_json(file, lines, &outcomes),
         None => Ok(()),
@@ -83,7 +83,7 @@ fn machine() -> String {
 }
 
 /// Returns the contestants of a job in the order of the first repeat; each later repeat starts one further on.
-fn rotated(contestants: &[Who], repeat: usize) -> impl Iterator<Item = Who> {
+fn rotated(contestants: &[Contestant], repeat: usize) -> impl Iterator<Item = Contestant> {
     let start = repeat % contestants.len().max(1);
     contestants
         .iter()
@@ -95,14 +95,17 @@ fn rotated(contestants: &[Who], repeat: usize) -> impl Iterator<Item = Who> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Who, rotated};
+    use super::{Contestant, rotated};
 
     #[test]
     fn every_repeat_runs_every_contestant_once_and_starts_with_another() {
-        let all = [Who::Mpich, Who::OpenMpi, Who::Ours];
+        let all = [Contestant::Mpich, Contestant::OpenMpi, Contestant::Ours];
         let order = |repeat| rotated(&all, repeat).collect::<Vec<_>>();
         assert_eq!(order(0), all);
-        assert_eq!(order(1), [Who::OpenMpi, Who::Ours, Who::Mpich]);
+        assert_eq!(
+            order(1),
+            [Contestant::OpenMpi, Contestant::Ours, Contestant::Mpich]
+        );
         assert_eq!(order(3), all);
     }
 }

@@ -17,7 +17,7 @@ cargo xtask bench compare [--only NAME,NAME] [--row TEXT]... [--repeats N] [--js
 
 /// What to measure, the number of repeats, and the file for the records.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Options {
+pub(super) struct CompareOptions {
     pub(super) only: Vec<String>,
     pub(super) rows: Vec<String>,
     pub(super) repeats: usize,
@@ -27,7 +27,7 @@ pub(super) struct Options {
     pub(super) list: bool,
 }
 
-impl Options {
+impl CompareOptions {
     /// Parses the arguments; `None` if help was asked for.
     pub(super) fn parse(args: &[String]) -> Result<Option<Self>, String> {
         let mut options = Self {
@@ -72,10 +72,10 @@ fn repeats(text: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::Options;
+    use super::CompareOptions;
 
-    fn parse(line: &str) -> Result<Option<Options>, String> {
-        Options::parse(
+    fn parse(line: &str) -> Result<Option<CompareOptions>, String> {
+        CompareOptions::parse(
             &line
                 .split_whitespace()
                 .map(str::to_owned)

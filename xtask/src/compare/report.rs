@@ -7,39 +7,43 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::contestant::Who;
-use super::figures::{Better, By, Job, Pick, Row, Target};
-use super::measure::Table;
-use crate::spread::Spread;
+use super::contestant::Contestant;
+use super::figures::{
+    BetterDirection, CompareJob, CompareMethod, CompareRow, FigureSelector, RatioTarget,
+};
+use super::measure::LaunchTable;
+use crate::spread::ValueSpread;
 
 /// A computed row of the table.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct CompareOutcome {
     label: String,
     mpich: Option<f64>,
     openmpi: Option<f64>,
     ours: Option<f64>,
     against: Option<f64>,
-    ratio: Option<Spread>,
+    ratio: Option<ValueSpread>,
     target: String,
     verdict: String,
 }
 
-impl Outcome {
-    pub(super) fn of(row: &Row, table: &Table) -> Self {
+impl CompareOutcome {
+    pub(super) fn of(row: &CompareRow, table: &LaunchTable) -> Self {
         let repeats = 0..table.repeats();
-        let ratio = Spread::of(
+        let ratio = ValueSpread::of(
             repeats
                 .clone()
                 .filter_map(|repeat| ratio(row, table, repeat)),
         );
         Self {
             label: row.label.clone(),
-            mpich: median_of(table, Who::Mpich, &row.theirs),
-            openmpi: median_of(table, Who::OpenMpi, &row.theirs),
-            ours: median_of(table, row.who, &row.ours),
-            against: Spread::of(repeats.filter_map(|repeat| best_of(&row.target, table, repeat)))
-                .map(|best| best.median),
+            mpich: median_of(table, Contestant::Mpich, &row.theirs),
+            openmpi: median_of(table, Contestant::OpenMpi, &row.theirs),
+            ours: median_of(table, row.contestant, &row.ours),
+            against: ValueSpread::of(
+                repeats.filter_map(|repeat| best_of(&row.target, table, repeat)),
+            )
+            .map(|best| best.median),
             ratio,
             target: target_text(&row.target, row.ours.better),
             verdict: verdict(row, table, ratio),
@@ -57,19 +61,19 @@ impl Outcome {
 
 /// Computes the ratio, or the difference, of ours to the best of the others in the same repeat; `None` unless each has a figure
 /// there.
-fn ratio(row: &Row, table: &Table, repeat: usize) -> Option<f64> {
-    let ours = table.value(row.who, &row.ours, repeat)?;
+fn ratio(row: &CompareRow, table: &LaunchTable, repeat: usize) -> Option<f64> {
+    let ours = table.value(row.contestant, &row.ours, repeat)?;
     if row.target.against.is_empty() {
         return Some(ours);
     }
     let best = best_of(&row.target, table, repeat)?;
-    Some(match row.target.by {
-        By::Ratio => ours / best,
-        By::Difference => ours - best,
+    Some(match row.target.method {
+        CompareMethod::Ratio => ours / best,
+        CompareMethod::Difference => ours - best,
     })
 }
 
-fn best_of(target: &Target, table: &Table, repeat: usize) -> Option<f64> {
+fn best_of(target: &RatioTarget, table: &LaunchTable, repeat: usize) -> Option<f64> {
     let mut best = None;
     for (who, pick) in &target.against {
         let value = table.value(*who, pick, repeat)?;
@@ -78,46 +82,46 @@ fn best_of(target: &Target, table: &Table, repeat: usize) -> Option<f64> {
     best
 }
 
-fn median_of(table: &Table, who: Who, pick: &Pick) -> Option<f64> {
+fn median_of(table: &LaunchTable, who: Contestant, pick: &FigureSelector) -> Option<f64> {
     let values = (0..table.repeats()).filter_map(|repeat| table.value(who, pick, repeat));
-    Spread::of(values).map(|spread| spread.median)
+    ValueSpread::of(values).map(|spread| spread.median)
 }
 
-fn target_text(target: &Target, better: Better) -> String {
-    let sign = if better == Better::Lower {
+fn target_text(target: &RatioTarget, better: BetterDirection) -> String {
+    let sign = if better == BetterDirection::Lower {
         "≤"
     } else {
         "≥"
     };
     let times = if target.against.is_empty() { "" } else { " ×" };
-    match target.by {
-        By::Ratio => format!("{sign} {}{times}", target.limit),
-        By::Difference => "–".to_owned(),
+    match target.method {
+        CompareMethod::Ratio => format!("{sign} {}{times}", target.limit),
+        CompareMethod::Difference => "–".to_owned(),
     }
 }
 
-fn verdict(row: &Row, table: &Table, ratio: Option<Spread>) -> String {
+fn verdict(row: &CompareRow, table: &LaunchTable, ratio: Option<ValueSpread>) -> String {
     let Some(ratio) = ratio else {
         let others = row.target.against.iter().map(|(who, pick)| (*who, pick));
-        let mut all = [(row.who, &row.ours)].into_iter().chain(others);
+        let mut all = [(row.contestant, &row.ours)].into_iter().chain(others);
         let silent = all.find(|(who, pick)| median_of(table, *who, pick).is_none());
         return silent.map_or_else(
             || "no repeat in which all ran".to_owned(),
             |(who, _)| table.reason(who),
         );
     };
-    if row.target.by == By::Difference {
+    if row.target.method == CompareMethod::Difference {
         return "shown".to_owned();
     }
     let met = match row.ours.better {
-        Better::Lower => ratio.median <= row.target.limit,
-        Better::Higher => ratio.median >= row.target.limit,
+        BetterDirection::Lower => ratio.median <= row.target.limit,
+        BetterDirection::Higher => ratio.median >= row.target.limit,
     };
     if met { "met" } else { "MISSED" }.to_owned()
 }
 
 /// Formats the table, one line per row.
-pub(super) fn table(outcomes: &[Outcome]) -> String {
+pub(super) fn table(outcomes: &[CompareOutcome]) -> String {
     let longest = outcomes.iter().map(|outcome| outcome.label.chars().count());
     let width = longest.max().unwrap_or(0).max(LABEL) + 2;
     let mut text = format!(
@@ -152,7 +156,7 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
 /// Least width of the first column.
 const LABEL: usize = 32;
 
-fn spread_text(ratio: Spread) -> String {
+fn spread_text(ratio: ValueSpread) -> String {
     format!("{:.3} ({:.3}–{:.3})", ratio.median, ratio.least, ratio.most)
 }
 
@@ -166,7 +170,7 @@ fn figure_text(value: Option<f64>) -> String {
 }
 
 /// Returns every record of a job with its contestant and repeat.
-pub(super) fn records(job: &Job, table: &Table) -> Vec<Value> {
+pub(super) fn records(job: &CompareJob, table: &LaunchTable) -> Vec<Value> {
     let mut lines = Vec::new();
     for (who, launches) in &table.launches {
         for (repeat, launch) in launches.iter().enumerate() {
@@ -194,12 +198,12 @@ fn merged(mut into: Value, record: &Value) -> Value {
 pub(super) fn write_json(
     file: &Path,
     records: Vec<Value>,
-    outcomes: &[Outcome],
+    outcomes: &[CompareOutcome],
 ) -> Result<(), String> {
     let mut text = String::new();
     for line in records
         .into_iter()
-        .chain(outcomes.iter().map(Outcome::json))
+        .chain(outcomes.iter().map(CompareOutcome::json))
     {
         writeln!(text, "{line}").expect("writing to a string does not fail");
     }
@@ -210,22 +214,22 @@ pub(super) fn write_json(
 ///
 /// # Errors
 /// Standard output is closed.
-pub(super) fn say(text: &str) -> Result<(), String> {
+pub(super) fn print_text(text: &str) -> Result<(), String> {
     io::stdout()
         .write_all(text.as_bytes())
         .map_err(|error| format!("cannot print: {error}"))
 }
 
-/// Like [`say`], with a newline.
+/// Like [`print_text`], with a newline.
 ///
 /// # Errors
 /// Standard output is closed.
-pub(super) fn say_line(text: &str) -> Result<(), String> {
-    say(&format!("{text}\n"))
+pub(super) fn print_line(text: &str) -> Result<(), String> {
+    print_text(&format!("{text}\n"))
 }
 
 /// Tells a waiting user what is going on. It is no error if the output is closed.
-pub(super) fn note(text: &str) {
+pub(super) fn print_note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
@@ -233,21 +237,21 @@ pub(super) fn note(text: &str) {
 mod tests {
     use serde_json::json;
 
-    use super::{Outcome, Spread, Who};
-    use crate::compare::figures::catalogue;
-    use crate::compare::measure::Table;
+    use super::{CompareOutcome, Contestant, ValueSpread};
+    use crate::compare::figures::job_catalog;
+    use crate::compare::measure::LaunchTable;
 
     /// Makes a rate job in which MPICH, Open MPI and Ripstop reach these figures, one per repeat.
-    fn rates(mpich: &[f64], openmpi: &[f64], ours: Option<&[f64]>) -> Outcome {
+    fn rates(mpich: &[f64], openmpi: &[f64], ours: Option<&[f64]>) -> CompareOutcome {
         let launch = |rates: &[f64]| {
             rates
                 .iter()
                 .map(|rate| Ok(vec![json!({ "program": "rate", "million_per_s": rate })]))
                 .collect()
         };
-        let mut table = Table::default();
-        table.launches.insert(Who::Mpich, launch(mpich));
-        table.launches.insert(Who::OpenMpi, launch(openmpi));
+        let mut table = LaunchTable::default();
+        table.launches.insert(Contestant::Mpich, launch(mpich));
+        table.launches.insert(Contestant::OpenMpi, launch(openmpi));
         let missing = || {
             mpich
                 .iter()
@@ -256,9 +260,9 @@ mod tests {
         };
         table
             .launches
-            .insert(Who::Ours, ours.map_or_else(missing, launch));
-        let jobs = catalogue(&["rate".to_owned()], &[]).unwrap();
-        Outcome::of(&jobs[0].rows[0], &table)
+            .insert(Contestant::Ours, ours.map_or_else(missing, launch));
+        let jobs = job_catalog(&["rate".to_owned()], &[]).unwrap();
+        CompareOutcome::of(&jobs[0].rows[0], &table)
     }
 
     #[test]
@@ -270,7 +274,7 @@ mod tests {
         );
         assert_eq!(
             outcome.ratio,
-            Some(Spread {
+            Some(ValueSpread {
                 least: 1.2,
                 median: 1.25,
                 most: 1.5
@@ -292,13 +296,17 @@ mod tests {
             vec![Ok(vec![record])]
         };
         let row = "bcast 65536 B, OSU overlap %, 2 ranks".to_owned();
-        let jobs = catalogue(&[], &[row]).unwrap();
+        let jobs = job_catalog(&[], &[row]).unwrap();
         let outcome = |ours: f64| {
-            let mut table = Table::default();
-            for (who, overlap) in [(Who::Mpich, 0.0), (Who::OpenMpi, 2.0), (Who::Ours, ours)] {
+            let mut table = LaunchTable::default();
+            for (who, overlap) in [
+                (Contestant::Mpich, 0.0),
+                (Contestant::OpenMpi, 2.0),
+                (Contestant::Ours, ours),
+            ] {
                 table.launches.insert(who, launch(overlap));
             }
-            Outcome::of(&jobs[0].rows[0], &table)
+            CompareOutcome::of(&jobs[0].rows[0], &table)
         };
         let more = outcome(40.0);
         assert_eq!(more.ratio.unwrap().median, 38.0);

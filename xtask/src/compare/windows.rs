@@ -1,13 +1,13 @@
 //! Windows beside those of the peers.
 
-use super::figures::{Better, Job, Pick, Row};
+use super::figures::{BetterDirection, CompareJob, CompareRow, FigureSelector};
 
-pub(super) fn jobs() -> impl Iterator<Item = Job> {
+pub(super) fn jobs() -> impl Iterator<Item = CompareJob> {
     times().into_iter().chain(streams())
 }
 
 /// Makes a job of epochs of both ranks, or of operations of one, and takes the median time.
-fn times() -> [Job; 7] {
+fn times() -> [CompareJob; 7] {
     let programs = [
         ("pscw", "8,4096,65536", 0.5),
         ("fence", "8,4096,65536", 0.7),
@@ -21,7 +21,7 @@ fn times() -> [Job; 7] {
 }
 
 /// Makes a job of many operations at a time, and takes the bytes per second.
-fn streams() -> [Job; 2] {
+fn streams() -> [CompareJob; 2] {
     ["put-stream", "get-stream"].map(|program| {
         rma(
             program,
@@ -32,19 +32,19 @@ fn streams() -> [Job; 2] {
     })
 }
 
-fn rma(program: &'static str, sizes: &str, field: &'static str, limit: f64) -> Job {
+fn rma(program: &'static str, sizes: &str, field: &'static str, limit: f64) -> CompareJob {
     let better = match field {
-        "mb_per_s" => Better::Higher,
-        _ => Better::Lower,
+        "mb_per_s" => BetterDirection::Higher,
+        _ => BetterDirection::Lower,
     };
     let row = |size: &str| {
         let size: u64 = size.parse().unwrap_or_default();
-        let pick = Pick::new(program, field, better).with("size", size);
-        Row::against_peers(format!("{program} {size} B"), &pick, limit)
+        let pick = FigureSelector::new(program, field, better).with("size", size);
+        CompareRow::against_peers(format!("{program} {size} B"), &pick, limit)
     };
     let args = format!("{program} --size {sizes}");
-    Job {
+    CompareJob {
         peer_program: Some("rma"),
-        ..Job::perf("rma", &args, sizes.split(',').map(row).collect())
+        ..CompareJob::perf("rma", &args, sizes.split(',').map(row).collect())
     }
 }

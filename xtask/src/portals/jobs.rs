@@ -16,11 +16,11 @@ pub(super) struct Ratio {
     pub(super) figure: &'static str,
     pub(super) of: &'static str,
     pub(super) to: Option<&'static str>,
-    pub(super) asked: Asked,
+    pub(super) asked: PortalsTarget,
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Asked {
+pub(super) enum PortalsTarget {
     AtMost(f64),
     AtLeast(f64),
     /// No target; the figure is only shown.
@@ -223,58 +223,63 @@ macro_rules! other {
 }
 
 pub(super) const RATIOS: &[Ratio] = ratios! {
-    "latency": "latency against pscom" = "median_us" of "latency" / "latency-pscom", Asked::AtMost(0.7);
-    "latency": "latency against MPC" = "median_us" of "latency" / "latency-mpc", Asked::Nothing;
-    "latency": "matched by the host against by the adapter" = "median_us" of "latency-generic" / "latency", Asked::Nothing;
-    "bandwidth": "bandwidth against pscom" = "mb_per_s" of "bandwidth" / "bandwidth-pscom", Asked::AtLeast(1.3);
-    "bandwidth": "bandwidth against MPC" = "mb_per_s" of "bandwidth" / "bandwidth-mpc", Asked::Nothing;
-    "tags": "bandwidth with tags matched by the adapter" = "mb_per_s" of "tags" / "no-tags", Asked::Nothing;
-    "tags": "latency with tags matched by the adapter" = "median_us" of "tags-late" / "no-tags-late", Asked::Nothing;
-    "tags": "copies by the driver, tags by the adapter" = "copies_per_message" of "tags", Asked::Nothing;
-    "tags": "copies by the driver, slabs" = "copies_per_message" of "no-tags", Asked::Nothing;
-    "causes": "slab against an entry each, copied" = "median_us" of "slab-copy" / "entry-copy", Asked::Nothing;
-    "causes": "slab against an entry each, not copied" = "median_us" of "slab-zero" / "entry-zero", Asked::Nothing;
-    "causes": "not copied against copied, slab" = "median_us" of "slab-zero" / "slab-copy", Asked::Nothing;
-    "causes": "not copied against copied, an entry each" = "median_us" of "entry-zero" / "entry-copy", Asked::Nothing;
+    "latency": "latency against pscom" = "median_us" of "latency" / "latency-pscom", PortalsTarget::AtMost(0.7);
+    "latency": "latency against MPC" = "median_us" of "latency" / "latency-mpc", PortalsTarget::Nothing;
+    "latency": "matched by the host against by the adapter"
+        = "median_us" of "latency-generic" / "latency", PortalsTarget::Nothing;
+    "bandwidth": "bandwidth against pscom" = "mb_per_s" of "bandwidth" / "bandwidth-pscom", PortalsTarget::AtLeast(1.3);
+    "bandwidth": "bandwidth against MPC" = "mb_per_s" of "bandwidth" / "bandwidth-mpc", PortalsTarget::Nothing;
+    "tags": "bandwidth with tags matched by the adapter" = "mb_per_s" of "tags" / "no-tags", PortalsTarget::Nothing;
+    "tags": "latency with tags matched by the adapter" = "median_us" of "tags-late" / "no-tags-late", PortalsTarget::Nothing;
+    "tags": "copies by the driver, tags by the adapter" = "copies_per_message" of "tags", PortalsTarget::Nothing;
+    "tags": "copies by the driver, slabs" = "copies_per_message" of "no-tags", PortalsTarget::Nothing;
+    "causes": "slab against an entry each, copied" = "median_us" of "slab-copy" / "entry-copy", PortalsTarget::Nothing;
+    "causes": "slab against an entry each, not copied" = "median_us" of "slab-zero" / "entry-zero", PortalsTarget::Nothing;
+    "causes": "not copied against copied, slab" = "median_us" of "slab-zero" / "slab-copy", PortalsTarget::Nothing;
+    "causes": "not copied against copied, an entry each" = "median_us" of "entry-zero" / "entry-copy", PortalsTarget::Nothing;
     // A put is timed with its flush, a round trip like a get, but a message is timed one way. So no bound for a put one way
     // fits these.
-    "netpipe": "get against put" = "median_us" of "single-get" / "single-put", Asked::Nothing;
-    "netpipe": "message against put" = "median_us" of "single-tag" / "single-put", Asked::Nothing;
-    "netpipe": "gets against puts, streaming" = "mb_per_s" of "stream-get" / "stream-put", Asked::AtLeast(0.9);
-    "netpipe": "puts both ways against one way" = "mb_per_s" of "both-ways" / "one-way", Asked::AtLeast(1.95);
-    "rails": "two rails against one" = "mb_per_s" of "two-rails" / "one-rail", Asked::AtLeast(1.9);
-    "rails": "three rails against two" = "mb_per_s" of "three-rails" / "two-rails", Asked::AtLeast(1.45);
-    "rails": "four rails against one" = "mb_per_s" of "four-rails" / "one-rail", Asked::AtLeast(3.8);
-    "rails": "short messages with four rails against one" = "median_us" of "short-rails" / "short", Asked::AtMost(1.02);
-    "matching": "message behind others against a put" = "median_us" of "matching" / "single-put", Asked::Nothing;
-    "lengths": "matched by the host against by the adapter" = "median_us" of "lengths-generic" / "lengths", Asked::Nothing;
-    "lengths": "interrupts with the acknowledgement, host" = "interrupts_per_message" of "lengths-generic", Asked::AtMost(3.0);
-    "lengths": "interrupts with the acknowledgement, adapter" = "interrupts_per_message" of "lengths", Asked::AtMost(0.0);
-    "half": "half of the bandwidth, adapter against host" = "half_bytes" of "half" / "half-generic", Asked::AtMost(0.5);
-    "half": "the same, streaming" = "half_bytes" of "half-stream" / "half-stream-generic", Asked::AtMost(0.5);
-    "half": "half of the bandwidth, streaming against one at a time" = "half_bytes" of "half-stream" / "half", Asked::AtMost(1.0);
-    "half": "bandwidth, adapter against host" = "mb_per_s" of "half" / "half-generic", Asked::Nothing;
-    "half": "bandwidth streaming, adapter against host" = "mb_per_s" of "half-stream" / "half-stream-generic", Asked::Nothing;
-    "long": "2 GiB against 1 GiB" = "mb_per_s" of "gib-2" / "gib-1", Asked::AtLeast(0.99);
-    "long": "4 GiB against 1 GiB" = "mb_per_s" of "gib-4" / "gib-1", Asked::AtLeast(0.99);
-    "long": "entries of a message" = "entries_per_message" of "gib-4", Asked::AtMost(1.0);
-    "long": "entries of a message by two rails" = "entries_per_message" of "gib-4-two-rails", Asked::AtMost(2.0);
-    "flood": "little room against much" = "mb_per_s" of "flood-little" / "flood", Asked::AtLeast(0.5);
-    "flood": "fairness with little room" = "fairness" of "flood-little", Asked::AtLeast(0.9);
-    "flood": "fairness with much room" = "fairness" of "flood", Asked::Nothing;
-    "overlap": "overlap of 2 ranks" = "osu_overlap" of "overlap-2", Asked::AtLeast(95.0);
-    "overlap": "words to a host, 2 ranks" = "list_words" of "overlap-2", Asked::AtMost(2.0);
-    "overlap": "overlap of 4 ranks" = "osu_overlap" of "overlap-4", Asked::AtLeast(95.0);
-    "overlap": "words to a host, 4 ranks" = "list_words" of "overlap-4", Asked::AtMost(2.0);
-    "overlap": "µs of other threads in a call, 4 ranks" = "agent_us" of "overlap-4", Asked::Nothing;
-    "queue": "overlap with 8 entries against 1024" = "osu_overlap" of "queue-8" / "queue-1024", Asked::Nothing;
-    "queue": "overlap with 16 entries against 1024" = "osu_overlap" of "queue-16" / "queue-1024", Asked::Nothing;
-    "queue": "overlap with 32 entries against 1024" = "osu_overlap" of "queue-32" / "queue-1024", Asked::AtLeast(0.98);
-    "queue": "overlap with 64 entries against 1024" = "osu_overlap" of "queue-64" / "queue-1024", Asked::AtLeast(0.98);
-    "queue": "overlap with 256 entries against 1024" = "osu_overlap" of "queue-256" / "queue-1024", Asked::AtLeast(0.98);
-    "queue": "words to a host with 8 entries" = "list_words" of "queue-8", Asked::Nothing;
-    "queue": "words to a host with 32 entries" = "list_words" of "queue-32", Asked::Nothing;
-    "queue": "words to a host with 1024 entries" = "list_words" of "queue-1024", Asked::Nothing;
+    "netpipe": "get against put" = "median_us" of "single-get" / "single-put", PortalsTarget::Nothing;
+    "netpipe": "message against put" = "median_us" of "single-tag" / "single-put", PortalsTarget::Nothing;
+    "netpipe": "gets against puts, streaming" = "mb_per_s" of "stream-get" / "stream-put", PortalsTarget::AtLeast(0.9);
+    "netpipe": "puts both ways against one way" = "mb_per_s" of "both-ways" / "one-way", PortalsTarget::AtLeast(1.95);
+    "rails": "two rails against one" = "mb_per_s" of "two-rails" / "one-rail", PortalsTarget::AtLeast(1.9);
+    "rails": "three rails against two" = "mb_per_s" of "three-rails" / "two-rails", PortalsTarget::AtLeast(1.45);
+    "rails": "four rails against one" = "mb_per_s" of "four-rails" / "one-rail", PortalsTarget::AtLeast(3.8);
+    "rails": "short messages with four rails against one" = "median_us" of "short-rails" / "short", PortalsTarget::AtMost(1.02);
+    "matching": "message behind others against a put" = "median_us" of "matching" / "single-put", PortalsTarget::Nothing;
+    "lengths": "matched by the host against by the adapter"
+        = "median_us" of "lengths-generic" / "lengths", PortalsTarget::Nothing;
+    "lengths": "interrupts with the acknowledgement, host"
+        = "interrupts_per_message" of "lengths-generic", PortalsTarget::AtMost(3.0);
+    "lengths": "interrupts with the acknowledgement, adapter" = "interrupts_per_message" of "lengths", PortalsTarget::AtMost(0.0);
+    "half": "half of the bandwidth, adapter against host" = "half_bytes" of "half" / "half-generic", PortalsTarget::AtMost(0.5);
+    "half": "the same, streaming" = "half_bytes" of "half-stream" / "half-stream-generic", PortalsTarget::AtMost(0.5);
+    "half": "half of the bandwidth, streaming against one at a time"
+        = "half_bytes" of "half-stream" / "half", PortalsTarget::AtMost(1.0);
+    "half": "bandwidth, adapter against host" = "mb_per_s" of "half" / "half-generic", PortalsTarget::Nothing;
+    "half": "bandwidth streaming, adapter against host"
+        = "mb_per_s" of "half-stream" / "half-stream-generic", PortalsTarget::Nothing;
+    "long": "2 GiB against 1 GiB" = "mb_per_s" of "gib-2" / "gib-1", PortalsTarget::AtLeast(0.99);
+    "long": "4 GiB against 1 GiB" = "mb_per_s" of "gib-4" / "gib-1", PortalsTarget::AtLeast(0.99);
+    "long": "entries of a message" = "entries_per_message" of "gib-4", PortalsTarget::AtMost(1.0);
+    "long": "entries of a message by two rails" = "entries_per_message" of "gib-4-two-rails", PortalsTarget::AtMost(2.0);
+    "flood": "little room against much" = "mb_per_s" of "flood-little" / "flood", PortalsTarget::AtLeast(0.5);
+    "flood": "fairness with little room" = "fairness" of "flood-little", PortalsTarget::AtLeast(0.9);
+    "flood": "fairness with much room" = "fairness" of "flood", PortalsTarget::Nothing;
+    "overlap": "overlap of 2 ranks" = "osu_overlap" of "overlap-2", PortalsTarget::AtLeast(95.0);
+    "overlap": "words to a host, 2 ranks" = "list_words" of "overlap-2", PortalsTarget::AtMost(2.0);
+    "overlap": "overlap of 4 ranks" = "osu_overlap" of "overlap-4", PortalsTarget::AtLeast(95.0);
+    "overlap": "words to a host, 4 ranks" = "list_words" of "overlap-4", PortalsTarget::AtMost(2.0);
+    "overlap": "µs of other threads in a call, 4 ranks" = "agent_us" of "overlap-4", PortalsTarget::Nothing;
+    "queue": "overlap with 8 entries against 1024" = "osu_overlap" of "queue-8" / "queue-1024", PortalsTarget::Nothing;
+    "queue": "overlap with 16 entries against 1024" = "osu_overlap" of "queue-16" / "queue-1024", PortalsTarget::Nothing;
+    "queue": "overlap with 32 entries against 1024" = "osu_overlap" of "queue-32" / "queue-1024", PortalsTarget::AtLeast(0.98);
+    "queue": "overlap with 64 entries against 1024" = "osu_overlap" of "queue-64" / "queue-1024", PortalsTarget::AtLeast(0.98);
+    "queue": "overlap with 256 entries against 1024" = "osu_overlap" of "queue-256" / "queue-1024", PortalsTarget::AtLeast(0.98);
+    "queue": "words to a host with 8 entries" = "list_words" of "queue-8", PortalsTarget::Nothing;
+    "queue": "words to a host with 32 entries" = "list_words" of "queue-32", PortalsTarget::Nothing;
+    "queue": "words to a host with 1024 entries" = "list_words" of "queue-1024", PortalsTarget::Nothing;
 };
 
 impl Kind {

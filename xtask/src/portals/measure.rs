@@ -4,17 +4,17 @@ use std::{fs, path::Path, process::Command};
 
 use serde_json::{Value, json};
 
-use super::jobs::{Asked, CORE, Kind, ONE_TO_256, Ratio};
-use crate::spread::{self, Spread};
+use super::jobs::{CORE, Kind, ONE_TO_256, PortalsTarget, Ratio};
+use crate::spread::{self, ValueSpread};
 
 /// The output of one job, and the processor time that it took.
-pub(super) struct Ran {
+pub(super) struct PortalsJobOutput {
     lines: Vec<Value>,
     cpu_seconds: f64,
 }
 
 impl Kind {
-    pub(super) fn run(&self, dir: &Path) -> Result<Ran, String> {
+    pub(super) fn run(&self, dir: &Path) -> Result<PortalsJobOutput, String> {
         let before = children_seconds();
         let mut job = self.command(dir);
         let ended = job
@@ -31,7 +31,7 @@ impl Kind {
         let lines = text
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok());
-        Ok(Ran {
+        Ok(PortalsJobOutput {
             lines: lines.collect(),
             cpu_seconds: children_seconds() - before,
         })
@@ -72,7 +72,7 @@ impl Kind {
     }
 }
 
-impl Ran {
+impl PortalsJobOutput {
     /// Returns a label and the figure of each line that has it.
     fn figures(&self, figure: &str) -> Vec<(String, f64)> {
         let lines = self.lines.iter();
@@ -95,7 +95,11 @@ fn label(line: &Value) -> String {
 
 impl Ratio {
     /// Returns the figure, or the quotient, of each line: the median of the rounds, with the least and the greatest.
-    pub(super) fn print(&self, rounds: &[(&Ran, Option<&Ran>)], json: bool) {
+    pub(super) fn print(
+        &self,
+        rounds: &[(&PortalsJobOutput, Option<&PortalsJobOutput>)],
+        json: bool,
+    ) {
         let of: Vec<_> = rounds
             .iter()
             .map(|(of, _)| of.figures(self.figure))
@@ -115,7 +119,7 @@ impl Ratio {
                         |ran: &Vec<(String, f64)>| Some(ran.get(nth).or_else(|| ran.first())?.1);
                     all.iter().filter_map(one).collect()
                 };
-                Line {
+                PortalsReportLine {
                     label: of[0][nth].0.clone(),
                     of: line(&of),
                     to: to.as_deref().map(line),
@@ -134,7 +138,7 @@ impl Ratio {
         }
     }
 
-    fn head(&self, rounds: &[(&Ran, Option<&Ran>)]) {
+    fn head(&self, rounds: &[(&PortalsJobOutput, Option<&PortalsJobOutput>)]) {
         let of = spread::median(rounds.iter().map(|(of, _)| of.cpu_seconds));
         let to: Option<Vec<_>> = rounds
             .iter()
@@ -155,20 +159,20 @@ impl Ratio {
 }
 
 /// One line of the jobs of a kind, in all rounds, and of the kind to compare with. Similar lines may be joined to one.
-struct Line {
+struct PortalsReportLine {
     label: String,
     of: Vec<f64>,
     to: Option<Vec<f64>>,
 }
 
 /// If there are too many lines to read, joins consecutive lines whose spread overlaps with that of the first of them.
-fn joined(lines: Vec<Line>) -> Vec<Line> {
+fn joined(lines: Vec<PortalsReportLine>) -> Vec<PortalsReportLine> {
     if lines.len() <= LINES_MAX {
         return lines;
     }
-    let mut all: Vec<(Line, [f64; 2], String)> = Vec::new();
+    let mut all: Vec<(PortalsReportLine, [f64; 2], String)> = Vec::new();
     for line in lines {
-        let Spread { least, most, .. } = line.spread();
+        let ValueSpread { least, most, .. } = line.spread();
         match all.last_mut() {
             Some((first, [low, high], last)) if least <= *high && *low <= most => {
                 first.of.extend(line.of);
@@ -183,7 +187,7 @@ fn joined(lines: Vec<Line>) -> Vec<Line> {
             }
         }
     }
-    let name = |(line, _, last): (Line, [f64; 2], String)| Line {
+    let name = |(line, _, last): (PortalsReportLine, [f64; 2], String)| PortalsReportLine {
         label: match line.label == last {
             true => last,
             false => format!("{} to {last}", line.label),
@@ -196,7 +200,7 @@ fn joined(lines: Vec<Line>) -> Vec<Line> {
 /// The most lines of a figure.
 const LINES_MAX: usize = 40;
 
-impl Line {
+impl PortalsReportLine {
     /// Returns the value of each round that is judged.
     fn values(&self) -> Vec<f64> {
         let of = self.of.iter();
@@ -207,16 +211,16 @@ impl Line {
     }
 
     /// Returns the spread, of NaN if there is no value.
-    fn spread(&self) -> Spread {
-        Spread::of(self.values()).unwrap_or(Spread {
+    fn spread(&self) -> ValueSpread {
+        ValueSpread::of(self.values()).unwrap_or(ValueSpread {
             least: f64::NAN,
             median: f64::NAN,
             most: f64::NAN,
         })
     }
 
-    fn text(&self, asked: Asked) -> String {
-        let Spread {
+    fn text(&self, asked: PortalsTarget) -> String {
+        let ValueSpread {
             least,
             median,
             most,
@@ -236,7 +240,7 @@ impl Line {
     }
 
     fn json(&self, ratio: &Ratio) -> Value {
-        let Spread {
+        let ValueSpread {
             least,
             median,
             most,
@@ -249,7 +253,7 @@ impl Line {
     }
 }
 
-impl Asked {
+impl PortalsTarget {
     fn verdict(self, ratio: f64) -> String {
         let (sign, bound, held) = match self {
             Self::AtMost(bound) => ("≤", bound, ratio <= bound),
@@ -274,10 +278,10 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 #[cfg(test)]
 mod tests {
-    use super::{LINES_MAX, Line, joined};
+    use super::{LINES_MAX, PortalsReportLine, joined};
 
-    fn lines(values: &[f64]) -> Vec<Line> {
-        let line = |(nth, value): (usize, &f64)| Line {
+    fn lines(values: &[f64]) -> Vec<PortalsReportLine> {
+        let line = |(nth, value): (usize, &f64)| PortalsReportLine {
             label: format!("{nth}"),
             of: vec![*value, *value + 0.1],
             to: None,
@@ -285,7 +289,7 @@ mod tests {
         values.iter().enumerate().map(line).collect()
     }
 
-    fn labels(lines: &[Line]) -> Vec<&str> {
+    fn labels(lines: &[PortalsReportLine]) -> Vec<&str> {
         lines.iter().map(|line| &*line.label).collect()
     }
 

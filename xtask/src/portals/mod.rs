@@ -23,7 +23,7 @@ medians and the ratio, or the figure, with its least and greatest of all rounds,
 threads of theirs; with --json, a line of JSON for each. `overlap` and `queue` need two processors and `taskset`.";
 
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
-    let Some(options) = Options::parse(args)? else {
+    let Some(options) = PortalsBenchOptions::parse(args)? else {
         println!("{HELP}");
         return Ok(());
     };
@@ -34,14 +34,14 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
     compare(&dir, &options)
 }
 
-struct Options {
+struct PortalsBenchOptions {
     group: String,
     rounds: usize,
     from: Option<PathBuf>,
     json: bool,
 }
 
-impl Options {
+impl PortalsBenchOptions {
     /// Parses the arguments; `None` if help was asked for.
     fn parse(args: &[String]) -> Result<Option<Self>, String> {
         let words: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -102,7 +102,7 @@ fn build(root: &Path) -> Result<PathBuf, String> {
         .join("release"))
 }
 
-fn compare(dir: &Path, options: &Options) -> Result<(), String> {
+fn compare(dir: &Path, options: &PortalsBenchOptions) -> Result<(), String> {
     let ratios: Vec<_> = RATIOS
         .iter()
         .filter(|ratio| ratio.group == options.group)
@@ -134,10 +134,10 @@ fn compare(dir: &Path, options: &Options) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{HELP, KINDS, Options, RATIOS};
+    use super::{HELP, KINDS, PortalsBenchOptions, RATIOS};
 
-    fn options(words: &[&str]) -> Result<Option<Options>, String> {
-        Options::parse(
+    fn options(words: &[&str]) -> Result<Option<PortalsBenchOptions>, String> {
+        PortalsBenchOptions::parse(
             &words
                 .iter()
                 .map(|word| (*word).to_owned())

@@ -2,11 +2,11 @@
 
 use std::{env, process::Command};
 
-use crate::step::{Gate, Task};
+use crate::step::{CommandLine, StepRunner};
 
 /// What to do if a launcher is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum MissingLauncher {
     /// Install its package.
     Install,
     /// Leave out the tests under it, and name them; if `CI` is set, they fail.
@@ -17,13 +17,13 @@ pub(crate) enum Missing {
 ///
 /// # Errors
 /// An installation failed or is not possible.
-pub(crate) fn bring(gate: &mut Gate, missing: Missing) -> Result<(), String> {
+pub(crate) fn prepare(gate: &mut StepRunner, missing: MissingLauncher) -> Result<(), String> {
     LAUNCHERS
         .iter()
         .filter(|(launcher, _)| !is_installed(launcher))
         .try_for_each(|(launcher, package)| match missing {
-            Missing::Install => install(gate, launcher, package),
-            Missing::LeaveOut => {
+            MissingLauncher::Install => install(gate, launcher, package),
+            MissingLauncher::LeaveOut => {
                 println!(
                     "{launcher} is missing: the tests that start under it are left out. `--install` installs it, as root \
                      (Debian's package {package})"
@@ -36,7 +36,7 @@ pub(crate) fn bring(gate: &mut Gate, missing: Missing) -> Result<(), String> {
 /// Launchers, and Debian's packages that contain them.
 const LAUNCHERS: [(&str, &str); 2] = [("mpiexec.hydra", "mpich"), ("orterun", "openmpi-bin")];
 
-fn install(gate: &mut Gate, launcher: &str, package: &str) -> Result<(), String> {
+fn install(gate: &mut StepRunner, launcher: &str, package: &str) -> Result<(), String> {
     let is_root = Command::new("id")
         .arg("-u")
         .output()
@@ -53,7 +53,7 @@ fn install(gate: &mut Gate, launcher: &str, package: &str) -> Result<(), String>
     );
     gate.run(
         &format!("installing {package}, for the tests that start under {launcher}"),
-        &Task::new("sh", &["-c", &script]),
+        &CommandLine::new("sh", &["-c", &script]),
     )
 }
 

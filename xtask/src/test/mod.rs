@@ -4,8 +4,8 @@
 pub(crate) mod launchers;
 pub(crate) mod portals;
 
-use self::launchers::Missing;
-use crate::step::{Gate, Task};
+use self::launchers::MissingLauncher;
+use crate::step::{CommandLine, StepRunner};
 
 const HELP: &str = "\
 The tests of every day: once, with the reactor that the machine offers. They take some minutes.
@@ -35,23 +35,23 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     }
     let (all, install) = (words.contains(&"--all"), words.contains(&"--install"));
     match (all, install) {
-        (true, true) => Gate::open(|gate| everything(gate, Missing::Install)),
-        (true, false) => Gate::open(|gate| everything(gate, Missing::LeaveOut)),
-        (false, true) => Gate::open(|gate| everyday(gate, Missing::Install)),
-        (false, false) => Gate::open(|gate| everyday(gate, Missing::LeaveOut)),
+        (true, true) => StepRunner::run_all(|gate| everything(gate, MissingLauncher::Install)),
+        (true, false) => StepRunner::run_all(|gate| everything(gate, MissingLauncher::LeaveOut)),
+        (false, true) => StepRunner::run_all(|gate| everyday(gate, MissingLauncher::Install)),
+        (false, false) => StepRunner::run_all(|gate| everyday(gate, MissingLauncher::LeaveOut)),
     }
 }
 
 const OPTIONS: [&str; 2] = ["--all", "--install"];
 
-fn everyday(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
-    launchers::bring(gate, launchers)?;
+fn everyday(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), String> {
+    launchers::prepare(gate, launchers)?;
     // The examples of the documentation are built one by one, which takes as long as all other tests.
     let words = "test -p ripstop -p ripstop-rt -p ripstop-collectives -p ripstop-rma -p ripstop-fabric --all-features \
                  --no-fail-fast --lib --bins --tests --";
     let mut words: Vec<&str> = words.split_whitespace().collect();
     LONG.iter().for_each(|name| words.extend(["--skip", name]));
-    gate.tests("tests", &Task::cargo(&words))
+    gate.run_tests("tests", &CommandLine::cargo(&words))
 }
 
 /// The tests that take longest and change least: the software Portals, and each algorithm with each number of ranks.
@@ -61,24 +61,24 @@ const LONG: [&str; 3] = [
     "every_collective_is_right_for_every_size_root_and_length",
 ];
 
-fn everything(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
-    small(gate, launchers)?;
-    large(gate)
+fn everything(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), String> {
+    run_small(gate, launchers)?;
+    run_large(gate)
 }
 
 /// Runs all tests except the large simulations.
 ///
 /// The reactor chooses io_uring if the kernel has it and allows it. So the first run uses io_uring on a machine that offers it,
 /// and the second run uses the other reactor everywhere.
-pub(crate) fn small(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
-    launchers::bring(gate, launchers)?;
+pub(crate) fn run_small(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), String> {
+    launchers::prepare(gate, launchers)?;
     // The chores depend on more features of some crates. With them, the later steps would have to build everything once more.
     let words = "test --workspace --exclude xtask --all-features --no-fail-fast";
     let words: Vec<&str> = words.split(' ').collect();
-    gate.tests("tests", &Task::cargo(&words))?;
-    gate.tests(
+    gate.run_tests("tests", &CommandLine::cargo(&words))?;
+    gate.run_tests(
         "tests of the chores",
-        &Task::cargo(&["test", "-p", "xtask"]),
+        &CommandLine::cargo(&["test", "-p", "xtask"]),
     )?;
     let mut words = "test -p ripstop-rt -p ripstop --all-features --lib --no-fail-fast"
         .split(' ')
@@ -96,9 +96,9 @@ pub(crate) fn small(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
         "--skip",
         "simulated::",
     ]);
-    gate.tests(
+    gate.run_tests(
         "tests with epoll",
-        &Task::cargo(&words).with("RIPSTOP_REACTOR", "epoll"),
+        &CommandLine::cargo(&words).with("RIPSTOP_REACTOR", "epoll"),
     )?;
     SIMULATED
         .iter()
@@ -128,11 +128,11 @@ const SLEEPING: [&str; 17] = [
 ];
 
 /// Runs tests once more, on a simulated fabric.
-fn simulated(gate: &mut Gate, world: &str, tests: &[&str]) -> Result<(), String> {
+fn simulated(gate: &mut StepRunner, world: &str, tests: &[&str]) -> Result<(), String> {
     let mut words = vec!["test", "-p", "ripstop", "--all-features", "--no-fail-fast"];
     tests.iter().for_each(|test| words.extend(["--test", test]));
-    let task = Task::cargo(&words).with("RIPSTOP_TEST_SIM", world);
-    gate.tests(&format!("tests simulated: {world}"), &task)
+    let task = CommandLine::cargo(&words).with("RIPSTOP_TEST_SIM", world);
+    gate.run_tests(&format!("tests simulated: {world}"), &task)
 }
 
 /// A fabric, its faults and the layer that hides them, and the tests that run on it.
@@ -154,17 +154,17 @@ const SIMULATED: [(&str, &[&str]); 5] = [
 ];
 
 /// Runs, without debug assertions, simulations that a debug build runs in a smaller size than they need.
-pub(crate) fn large(gate: &mut Gate) -> Result<(), String> {
+pub(crate) fn run_large(gate: &mut StepRunner) -> Result<(), String> {
     LARGE.iter().try_for_each(|tests| simulations(gate, tests))
 }
 
-fn simulations(gate: &mut Gate, tests: &[&str]) -> Result<(), String> {
+fn simulations(gate: &mut StepRunner, tests: &[&str]) -> Result<(), String> {
     // The same packages as in the other steps; otherwise some would be built again for other features.
     let words = "test --profile swift --no-fail-fast -p ripstop -p ripstop-fabric";
     let words: Vec<&str> = words.split(' ').chain(tests.iter().copied()).collect();
-    gate.tests(
+    gate.run_tests(
         &format!("large simulations: {}", tests[0]),
-        &Task::cargo(&words),
+        &CommandLine::cargo(&words),
     )
 }
 

@@ -1,9 +1,9 @@
 //! `cargo xtask portals`: tests whose ranks are processes that reach each other through the software Portals.
 
-use crate::step::{Gate, Task, target_dir};
+use crate::step::{CommandLine, StepRunner, target_dir};
 
 /// A library, its behavior and the way ranks sleep, and the tests that run so.
-struct Run {
+struct PortalsTestRun {
     name: &'static str,
     family: &'static str,
     variables: &'static [(&'static str, &'static str)],
@@ -12,8 +12,8 @@ struct Run {
 
 /// The applications compute for most of their time, so each runs once: P3DFFT with all collectives by lists, AWP with windows and
 /// messages. Tests with the same traffic as another run are run once.
-const RUNS: [Run; 14] = [
-    Run {
+const RUNS: [PortalsTestRun; 14] = [
+    PortalsTestRun {
         // With io_uring on a machine that offers it.
         name: "sandia42, the machine's reactor",
         family: "sandia42",
@@ -30,7 +30,7 @@ const RUNS: [Run; 14] = [
             "halo",
         ],
     },
-    Run {
+    PortalsTestRun {
         name: "portails4, epoll",
         family: "portails4",
         variables: &[("RIPSTOP_REACTOR", "epoll")],
@@ -45,39 +45,39 @@ const RUNS: [Run; 14] = [
             "awp",
         ],
     },
-    Run {
+    PortalsTestRun {
         name: "the host matches",
         family: "portails4",
         variables: &[("RIPSTOP_PORTALS_MODE", "generic")],
         tests: &["messages", "windows"],
     },
-    Run {
+    PortalsTestRun {
         // All messages with at least one byte go into the buffers that wait for them.
         name: "the adapter matches tags",
         family: "sandia42",
         variables: &[("RIPSTOP_PORTALS_TAGS", "1")],
         tests: &["messages", "operations", "communicators", "errors"],
     },
-    Run {
+    PortalsTestRun {
         name: "the adapter matches tags, and ranks die",
         family: "portails4",
         variables: &[("RIPSTOP_PORTALS_TAGS", "1"), ("RIPSTOP_REACTOR", "epoll")],
         tests: &["messages", "operations", "failures", "recovery"],
     },
-    Run {
+    PortalsTestRun {
         name: "two rails",
         family: "portails4",
         variables: &[("RIPSTOP_PORTALS_IFACES", "0,1")],
         tests: &["messages", "windows"],
     },
-    Run {
+    PortalsTestRun {
         // Collectives by lists, and messages in collective slots.
         name: "beside shared memory",
         family: "sandia42",
         variables: &[("RIPSTOP_FABRIC", "shm+portals")],
         tests: &["collectives", "windows"],
     },
-    Run {
+    PortalsTestRun {
         name: "between nodes of two ranks",
         family: "portails4",
         variables: &[
@@ -86,7 +86,7 @@ const RUNS: [Run; 14] = [
         ],
         tests: &["messages", "operations", "windows", "failures", "recovery"],
     },
-    Run {
+    PortalsTestRun {
         // All collectives by lists of two exchanges each.
         name: "eight triggered operations",
         family: "sandia42",
@@ -96,7 +96,7 @@ const RUNS: [Run; 14] = [
         ],
         tests: &["collectives"],
     },
-    Run {
+    PortalsTestRun {
         name: "collectives of applications by lists, epoll",
         family: "portails4",
         variables: &[
@@ -105,13 +105,13 @@ const RUNS: [Run; 14] = [
         ],
         tests: &["halo", "p3dfft", "communicators", "scope", "tokio"],
     },
-    Run {
+    PortalsTestRun {
         name: "collectives of applications by lists",
         family: "sandia42",
         variables: &[("RIPSTOP_COLLECTIVES", "lists")],
         tests: &["programs", "faults"],
     },
-    Run {
+    PortalsTestRun {
         name: "adapters that say little by themselves",
         family: "sandia42",
         variables: &[(
@@ -120,13 +120,13 @@ const RUNS: [Run; 14] = [
         )],
         tests: &["messages", "windows", "failures"],
     },
-    Run {
+    PortalsTestRun {
         name: "what goes to the dead never ends",
         family: "sandia42",
         variables: &[("RIPSTOP_PORTALS_HABITS", "ends-never")],
         tests: &["messages", "operations", "failures", "recovery"],
     },
-    Run {
+    PortalsTestRun {
         name: "datagrams that are lost and reordered",
         family: "sandia42",
         variables: &[(
@@ -159,7 +159,7 @@ const LEFT_OUT_BY_LISTS: &str = "failing::";
 /// the ten of one test by itself.
 const KILLS: &str = "4";
 
-pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
+pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     let words = [
         "build",
         "-p",
@@ -167,12 +167,12 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
         "-p",
         "ripstop-portals-portails4",
     ];
-    gate.run("the software Portals", &Task::cargo(&words))?;
+    gate.run("the software Portals", &CommandLine::cargo(&words))?;
     RUNS.iter().try_for_each(|run| run.start(gate))
 }
 
-impl Run {
-    fn start(&self, gate: &mut Gate) -> Result<(), String> {
+impl PortalsTestRun {
+    fn start(&self, gate: &mut StepRunner) -> Result<(), String> {
         let library = target_dir(&gate.root)
             .join("debug")
             .join(format!("libportals_{}.so", self.family));
@@ -187,13 +187,13 @@ impl Run {
         if self.variables.contains(&("RIPSTOP_COLLECTIVES", "lists")) {
             words.extend(["--skip", LEFT_OUT_BY_LISTS]);
         }
-        let task = Task::cargo(&words)
+        let task = CommandLine::cargo(&words)
             .with("RIPSTOP_TEST_RANKS", "processes")
             .with("KILLS", KILLS)
             .with("RIPSTOP_FABRIC", "portals")
             .with("RIPSTOP_PORTALS_LIBRARY", library.display().to_string());
-        let set = |task: Task, (name, value): &(&'static str, &str)| task.with(name, *value);
+        let set = |task: CommandLine, (name, value): &(&'static str, &str)| task.with(name, *value);
         let task = self.variables.iter().fold(task, set);
-        gate.tests(&format!("tests over Portals: {}", self.name), &task)
+        gate.run_tests(&format!("tests over Portals: {}", self.name), &task)
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::{Findings, tree::Tree};
+use super::{TidyFindings, tree::SourceTree};
 
 const SUMMARY: &str = "book/src/SUMMARY.md";
 const SNIPPETS: &str = "book/snippets/";
 
-pub(super) fn check(tree: &Tree) -> Findings {
+pub(super) fn check(tree: &SourceTree) -> TidyFindings {
     let mut findings = summary(tree);
     let mut used = BTreeSet::new();
     for (file, text) in chapters(tree) {
@@ -24,12 +24,12 @@ pub(super) fn check(tree: &Tree) -> Findings {
     findings
 }
 
-fn chapters(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
-    tree.ending(".md")
+fn chapters(tree: &SourceTree) -> impl Iterator<Item = (&str, &str)> {
+    tree.with_suffix(".md")
         .filter(|(file, _)| file.starts_with("book/src/") && *file != SUMMARY)
 }
 
-fn summary(tree: &Tree) -> Findings {
+fn summary(tree: &SourceTree) -> TidyFindings {
     let text = tree.get(SUMMARY).unwrap_or_default();
     let links = text
         .split("](")
@@ -52,7 +52,7 @@ fn included(line: &str) -> Option<&str> {
 }
 
 fn look_up(
-    tree: &Tree,
+    tree: &SourceTree,
     chapter: &str,
     include: &str,
     used: &mut BTreeSet<(String, String)>,
@@ -86,10 +86,10 @@ fn look_up(
     }
 }
 
-fn unused(tree: &Tree, used: &BTreeSet<(String, String)>) -> Findings {
-    let mut findings = Findings::new();
+fn unused(tree: &SourceTree, used: &BTreeSet<(String, String)>) -> TidyFindings {
+    let mut findings = TidyFindings::new();
     for (file, text) in tree
-        .ending(".rs")
+        .with_suffix(".rs")
         .filter(|(file, _)| file.starts_with(SNIPPETS))
     {
         for anchor in text
@@ -120,11 +120,11 @@ fn beside(file: &str, path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Tree, check};
+    use super::{SourceTree, check};
 
     #[test]
     fn chapters_and_anchors_must_be_there() {
-        let tree = Tree::of(&[
+        let tree = SourceTree::of(&[
             ("book/src/SUMMARY.md", "- [A](a.md)\n- [B](gone.md)"),
             (
                 "book/src/a.md",

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
-use super::Findings;
+use super::TidyFindings;
 
 /// The most crates, promised to users: their build stays small enough to review.
 const CRATES_MAX: usize = 60;
 
-pub(super) fn check(root: &Path) -> Result<Findings, String> {
+pub(super) fn check(root: &Path) -> Result<TidyFindings, String> {
     let words = [
         "tree",
         "-p",

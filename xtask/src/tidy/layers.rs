@@ -1,20 +1,20 @@
 //! Checks that dependencies point one way: a table of the paths that each folder may not name, and where drivers may be named.
 
-use super::{Findings, lexer, paths, tree::Tree};
+use super::{TidyFindings, lexer, paths, tree::SourceTree};
 
 /// Sources under a folder may not name these paths.
-struct Rule {
+struct LayerRule {
     folder: &'static str,
     forbidden: &'static [&'static str],
     because: &'static str,
 }
 
-pub(super) fn check(tree: &Tree) -> Findings {
-    let mut findings = Findings::new();
+pub(super) fn check(tree: &SourceTree) -> TidyFindings {
+    let mut findings = TidyFindings::new();
     let drivers = DriverFolders::of(tree);
-    let sources = tree.ending(".rs").filter(|(file, _)| !is_test(file));
+    let sources = tree.with_suffix(".rs").filter(|(file, _)| !is_test(file));
     for (file, text) in sources {
-        let rules: Vec<&Rule> = RULES
+        let rules: Vec<&LayerRule> = RULES
             .iter()
             .filter(|rule| file.starts_with(rule.folder))
             .collect();
@@ -22,7 +22,7 @@ pub(super) fn check(tree: &Tree) -> Findings {
             continue;
         }
         let module = module_of(file);
-        for (line, path) in paths::named(&lexer::code(text), &module) {
+        for (line, path) in paths::named_paths(&lexer::code(text), &module) {
             for rule in rules.iter().filter(|rule| rule.forbids(&path)) {
                 findings.push(format!(
                     "{file}:{line}: `{path}` in {}: {}",
@@ -41,8 +41,8 @@ pub(super) fn check(tree: &Tree) -> Findings {
 struct DriverFolders<'a>(Vec<&'a str>);
 
 impl<'a> DriverFolders<'a> {
-    fn of(tree: &'a Tree) -> Self {
-        let providers = tree.ending("/provider.rs").map(|(file, _)| file);
+    fn of(tree: &'a SourceTree) -> Self {
+        let providers = tree.with_suffix("/provider.rs").map(|(file, _)| file);
         let folders = providers.filter_map(|file| {
             let inside = file.strip_prefix(FABRIC)?;
             inside.strip_suffix("/provider.rs")
@@ -85,7 +85,7 @@ const BELOW_DRIVERS: [&str; 8] = [
     "connect", "driver", "lanes", "memory", "offload", "provider", "sim", "tags",
 ];
 
-impl Rule {
+impl LayerRule {
     fn forbids(&self, path: &str) -> bool {
         let under = |forbidden: &str| {
             let rest = path.strip_prefix(forbidden);
@@ -109,8 +109,8 @@ fn module_of(file: &str) -> Vec<&str> {
     ["crate"].into_iter().chain(named).collect()
 }
 
-const RULES: [Rule; 18] = [
-    Rule {
+const RULES: [LayerRule; 18] = [
+    LayerRule {
         folder: "fabric/src/",
         forbidden: &[
             "ripstop_rt",
@@ -121,7 +121,7 @@ const RULES: [Rule; 18] = [
         ],
         because: "fabric is below everything, and is of use without the runtime",
     },
-    Rule {
+    LayerRule {
         folder: "fabric/softportals/",
         forbidden: &[
             "ripstop_rt",
@@ -131,7 +131,7 @@ const RULES: [Rule; 18] = [
         ],
         because: "it stands in for a vendor's library, which knows nothing of Ripstop",
     },
-    Rule {
+    LayerRule {
         folder: "fabric/softportals/src/interface/",
         forbidden: &[
             "crate::process",
@@ -146,37 +146,37 @@ const RULES: [Rule; 18] = [
         ],
         because: "the interface is a pure state machine: packets and memory come as arguments",
     },
-    Rule {
+    LayerRule {
         folder: "fabric/src/driver/",
         forbidden: &["crate::hook", "crate::sim"],
         because: "the contract knows no driver",
     },
-    Rule {
+    LayerRule {
         folder: "fabric/src/memory/",
         forbidden: &["crate::hook", "crate::sim"],
         because: "memory knows no driver",
     },
-    Rule {
+    LayerRule {
         folder: "fabric/src/shm/",
         forbidden: &["crate::hook", "crate::sim"],
         because: "drivers do not know each other",
     },
-    Rule {
+    LayerRule {
         folder: "fabric/src/portals/",
         forbidden: &["crate::hook", "crate::sim"],
         because: "drivers do not know each other",
     },
-    Rule {
+    LayerRule {
         folder: "fabric/src/verbs/",
         forbidden: &["crate::hook", "crate::sim"],
         because: "drivers do not know each other",
     },
-    Rule {
+    LayerRule {
         folder: "fabric/src/loopback/",
         forbidden: &["crate::hook", "crate::sim"],
         because: "drivers do not know each other",
     },
-    Rule {
+    LayerRule {
         folder: "fabric/src/sim/",
         forbidden: &[
             "std::time::Instant",
@@ -185,7 +185,7 @@ const RULES: [Rule; 18] = [
         ],
         because: "drivers do not know each other, and a simulation owns its time",
     },
-    Rule {
+    LayerRule {
         folder: "fabric/src/connect/",
         forbidden: &[
             "crate::sim",
@@ -199,17 +199,17 @@ const RULES: [Rule; 18] = [
         ],
         because: "a protocol is a pure state machine: time, input and chance come as arguments",
     },
-    Rule {
+    LayerRule {
         folder: "rt/src/",
         forbidden: &["ripstop_collectives", "ripstop_rma", "ripstop"],
         because: "the runtime is below the collectives and the windows",
     },
-    Rule {
+    LayerRule {
         folder: "rt/src/",
         forbidden: &["ripstop_fabric::connect", "ripstop_fabric::lanes"],
         because: "only drivers need what they share with each other",
     },
-    Rule {
+    LayerRule {
         folder: "rt/src/proto/",
         forbidden: &[
             "crate::engine",
@@ -232,22 +232,22 @@ const RULES: [Rule; 18] = [
         ],
         because: "a protocol is a pure state machine: time, input and chance come as arguments",
     },
-    Rule {
+    LayerRule {
         folder: "rt/src/reactor/",
         forbidden: &["crate::engine", "crate::proto", "crate::comm", "crate::ops"],
         because: "the reactor waits; what for is not its business",
     },
-    Rule {
+    LayerRule {
         folder: "collectives/",
         forbidden: &["ripstop_rma", "ripstop"],
         because: "collectives and rma are siblings: what both need moves down",
     },
-    Rule {
+    LayerRule {
         folder: "rma/",
         forbidden: &["ripstop_collectives", "ripstop"],
         because: "collectives and rma are siblings: what both need moves down",
     },
-    Rule {
+    LayerRule {
         folder: "examples/",
         forbidden: &[
             "ripstop_rt",
@@ -261,11 +261,11 @@ const RULES: [Rule; 18] = [
 
 #[cfg(test)]
 mod tests {
-    use super::{Tree, check, module_of};
+    use super::{SourceTree, check, module_of};
 
     #[test]
     fn a_forbidden_path_is_found_however_it_is_written() {
-        let tree = Tree::of(&[
+        let tree = SourceTree::of(&[
             ("rt/src/proto/a.rs", "use std::{fmt,\n time::Instant};"),
             ("rt/src/proto/b.rs", "fn f() { super::super::engine::go() }"),
             (
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn drivers_are_named_by_the_registry_only() {
         let node = "use crate::shm::Node;";
-        let tree = Tree::of(&[
+        let tree = SourceTree::of(&[
             ("fabric/src/shm/provider.rs", "use super::Shm;"),
             (
                 "fabric/src/tcp/provider.rs",

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::step::Gate;
+use crate::step::StepRunner;
 
 mod chapters;
 mod crates;
@@ -15,17 +15,17 @@ mod tree;
 mod unsafety;
 mod words;
 
-use self::tree::Tree;
+use self::tree::SourceTree;
 
 /// Findings, one line each: `file:line: what is wrong, and what to do`.
-type Findings = Vec<String>;
+type TidyFindings = Vec<String>;
 
-pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
-    gate.check("tidy", "cargo xtask tidy", check)
+pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
+    gate.run_check("tidy", "cargo xtask tidy", check)
 }
 
 fn check(root: &Path) -> Result<(), String> {
-    let tree = Tree::read(root)?;
+    let tree = SourceTree::read(root)?;
     let mut findings = layers::check(&tree);
     findings.extend(unsafety::check(&tree));
     findings.extend(modules::check(&tree));

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{Findings, lexer, tree::Tree};
+use super::{TidyFindings, lexer, tree::SourceTree};
 
-pub(super) fn check(tree: &Tree) -> Findings {
+pub(super) fn check(tree: &SourceTree) -> TidyFindings {
     let mut alive = BTreeSet::new();
     for root in roots(tree) {
         reach(tree, &root, &mut alive);
     }
-    let sources = tree.ending(".rs").map(|(file, _)| file);
+    let sources = tree.with_suffix(".rs").map(|(file, _)| file);
     let dead = sources.filter(|file| {
         !alive.contains(*file) && !READ_BY_TESTS.iter().any(|folder| file.starts_with(folder))
     });
@@ -18,12 +18,12 @@ pub(super) fn check(tree: &Tree) -> Findings {
 }
 
 /// Returns the sources from which cargo starts: those it finds by their place, and those that a manifest names.
-fn roots(tree: &Tree) -> Vec<String> {
+fn roots(tree: &SourceTree) -> Vec<String> {
     let mut roots: Vec<String> = Vec::new();
-    for (manifest, text) in tree.ending("Cargo.toml") {
+    for (manifest, text) in tree.with_suffix("Cargo.toml") {
         let package = manifest.trim_end_matches("Cargo.toml");
         let mine = tree
-            .ending(".rs")
+            .with_suffix(".rs")
             .filter_map(|(file, _)| file.strip_prefix(package));
         roots.extend(
             mine.filter(|file| is_target(file))
@@ -56,7 +56,7 @@ fn named(manifest: &str) -> impl Iterator<Item = &str> {
         .filter(|path| path.ends_with(".rs"))
 }
 
-fn reach(tree: &Tree, file: &str, alive: &mut BTreeSet<String>) {
+fn reach(tree: &SourceTree, file: &str, alive: &mut BTreeSet<String>) {
     let Some(source) = tree.get(file) else { return };
     if !alive.insert(file.to_owned()) {
         return;
@@ -68,13 +68,13 @@ fn reach(tree: &Tree, file: &str, alive: &mut BTreeSet<String>) {
     }
 }
 
-enum Child {
+enum ModuleChild {
     Named(String),
     At(String),
 }
 
 /// Returns the `mod name;` items of a source, with the `#[path]` before them.
-fn children(source: &str) -> Vec<Child> {
+fn children(source: &str) -> Vec<ModuleChild> {
     let mut children = Vec::new();
     let mut at = None;
     for line in source.lines().map(str::trim) {
@@ -88,7 +88,7 @@ fn children(source: &str) -> Vec<Child> {
         if let Some(name) = declared(line) {
             children.push(
                 at.take()
-                    .map_or_else(|| Child::Named(name.to_owned()), Child::At),
+                    .map_or_else(|| ModuleChild::Named(name.to_owned()), ModuleChild::At),
             );
         }
     }
@@ -106,7 +106,7 @@ fn declared(line: &str) -> Option<&str> {
     (plain && !before.contains('"')).then_some(name)
 }
 
-fn candidates(file: &str, child: &Child) -> Vec<String> {
+fn candidates(file: &str, child: &ModuleChild) -> Vec<String> {
     let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
     let stem = name.trim_end_matches(".rs");
     let owns_folder = is_target_name(stem)
@@ -119,8 +119,10 @@ fn candidates(file: &str, child: &Child) -> Vec<String> {
         format!("{folder}/{stem}")
     };
     match child {
-        Child::Named(name) => vec![format!("{home}/{name}.rs"), format!("{home}/{name}/mod.rs")],
-        Child::At(path) => vec![normal(&format!("{folder}/{path}"))],
+        ModuleChild::Named(name) => {
+            vec![format!("{home}/{name}.rs"), format!("{home}/{name}/mod.rs")]
+        }
+        ModuleChild::At(path) => vec![normal(&format!("{folder}/{path}"))],
     }
 }
 
@@ -146,11 +148,11 @@ const READ_BY_TESTS: [&str; 1] = ["xtask/tests/ui/"];
 
 #[cfg(test)]
 mod tests {
-    use super::{Tree, check};
+    use super::{SourceTree, check};
 
     #[test]
     fn a_file_that_no_mod_names_is_dead() {
-        let tree = Tree::of(&[
+        let tree = SourceTree::of(&[
             (
                 "a/Cargo.toml",
                 "[[test]]\nname = \"x\"\npath = \"book/x.rs\"",

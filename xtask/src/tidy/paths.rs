@@ -2,7 +2,7 @@
 
 /// Returns every path of two or more parts, and every lone name after `use`, with its line (from 1). `module` is the module
 /// that `self` means: `["crate", "proto"]`.
-pub(super) fn named(code: &str, module: &[&str]) -> Vec<(usize, String)> {
+pub(super) fn named_paths(code: &str, module: &[&str]) -> Vec<(usize, String)> {
     let tokens = tokens(code);
     let mut paths = Vec::new();
     let mut at = 0;
@@ -28,12 +28,12 @@ pub(super) fn named(code: &str, module: &[&str]) -> Vec<(usize, String)> {
 const BEFORE_A_PATH: [&str; 8] = ["use", "as", "impl", "for", "dyn", "in", "return", "mut"];
 
 #[derive(Clone, Copy)]
-struct Token<'a> {
+struct CodeToken<'a> {
     line: usize,
     text: &'a str,
 }
 
-impl Token<'_> {
+impl CodeToken<'_> {
     fn is_name(&self) -> bool {
         self.text
             .bytes()
@@ -44,7 +44,7 @@ impl Token<'_> {
 
 /// Reads one path, or one item of a group, and returns the position after it.
 fn read<'a>(
-    tokens: &[Token<'a>],
+    tokens: &[CodeToken<'a>],
     start: usize,
     prefix: &[&'a str],
     paths: &mut Vec<(usize, Vec<&'a str>)>,
@@ -70,7 +70,7 @@ fn read<'a>(
 }
 
 fn read_group<'a>(
-    tokens: &[Token<'a>],
+    tokens: &[CodeToken<'a>],
     start: usize,
     prefix: &[&'a str],
     paths: &mut Vec<(usize, Vec<&'a str>)>,
@@ -102,10 +102,11 @@ fn resolve(path: &[&str], module: &[&str]) -> String {
     base.join("::")
 }
 
-fn lone_uses(tokens: &[Token<'_>]) -> Vec<(usize, String)> {
-    let ends = |token: &Token<'_>| token.text == ";" || token.text == "as";
-    let lone =
-        |window: &&[Token<'_>]| window[0].text == "use" && window[1].is_name() && ends(&window[2]);
+fn lone_uses(tokens: &[CodeToken<'_>]) -> Vec<(usize, String)> {
+    let ends = |token: &CodeToken<'_>| token.text == ";" || token.text == "as";
+    let lone = |window: &&[CodeToken<'_>]| {
+        window[0].text == "use" && window[1].is_name() && ends(&window[2])
+    };
     tokens
         .windows(3)
         .filter(lone)
@@ -113,7 +114,7 @@ fn lone_uses(tokens: &[Token<'_>]) -> Vec<(usize, String)> {
         .collect()
 }
 
-fn tokens(code: &str) -> Vec<Token<'_>> {
+fn tokens(code: &str) -> Vec<CodeToken<'_>> {
     let mut tokens = Vec::new();
     for (line, text) in code.lines().enumerate() {
         let mut left = text.trim_start();
@@ -127,7 +128,7 @@ fn tokens(code: &str) -> Vec<Token<'_>> {
                 0 => left.chars().next().map_or(1, char::len_utf8),
                 _ => word,
             };
-            tokens.push(Token {
+            tokens.push(CodeToken {
                 line: line + 1,
                 text: &left[..len],
             });
@@ -139,10 +140,10 @@ fn tokens(code: &str) -> Vec<Token<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::named;
+    use super::named_paths;
 
     fn paths(code: &str) -> Vec<String> {
-        named(code, &["crate", "proto", "wire"])
+        named_paths(code, &["crate", "proto", "wire"])
             .into_iter()
             .map(|(_, path)| path)
             .collect()
@@ -172,7 +173,7 @@ mod tests {
     #[test]
     fn paths_in_place_and_lone_names_are_found_on_their_line() {
         assert_eq!(
-            named(
+            named_paths(
                 "\nlet t = std::time::Instant::now();\nuse ripstop_rt;",
                 &["crate"]
             ),

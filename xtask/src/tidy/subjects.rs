@@ -2,12 +2,12 @@
 //!
 //! One sentence that is shown in an editor's hover does not say which rank, peer or thread a pronoun stands for.
 
-use super::{Findings, lexer, tree::Tree};
+use super::{TidyFindings, lexer, tree::SourceTree};
 
 /// Pronouns that stand where a noun should.
 const PRONOUNS: [&str; 6] = ["who", "whoever", "whom", "nobody", "somebody", "anybody"];
 
-pub(super) fn check(tree: &Tree) -> Findings {
+pub(super) fn check(tree: &SourceTree) -> TidyFindings {
     let sources = tree.all().filter(|(file, _)| is_source(file));
     sources
         .flat_map(|(file, text)| faults(file, text))
@@ -19,7 +19,7 @@ fn is_source(file: &str) -> bool {
     file.ends_with(".rs") && !file.starts_with("xtask/tests/ui/")
 }
 
-fn faults(file: &str, text: &str) -> Findings {
+fn faults(file: &str, text: &str) -> TidyFindings {
     let code = lexer::uncommented(text);
     let mut in_example = false;
     let lines = text.lines().zip(code.lines()).zip(1..);

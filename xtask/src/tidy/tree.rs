@@ -7,11 +7,11 @@ use std::{
 };
 
 /// Every text file by its path from the root, with `/` between the parts.
-pub(super) struct Tree {
+pub(super) struct SourceTree {
     files: BTreeMap<String, String>,
 }
 
-impl Tree {
+impl SourceTree {
     pub(super) fn read(root: &Path) -> Result<Self, String> {
         let mut tree = Self {
             files: BTreeMap::new(),
@@ -29,7 +29,10 @@ impl Tree {
     }
 
     /// Returns the files whose names end with `end`.
-    pub(super) fn ending<'a>(&'a self, end: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    pub(super) fn with_suffix<'a>(
+        &'a self,
+        end: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.all().filter(move |(path, _)| path.ends_with(end))
     }
 

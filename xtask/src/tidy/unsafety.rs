@@ -1,13 +1,13 @@
 //! Checks that `unsafe` occurs only in a few named files.
 
-use super::{Findings, lexer, tree::Tree};
+use super::{TidyFindings, lexer, tree::SourceTree};
 
-pub(super) fn check(tree: &Tree) -> Findings {
+pub(super) fn check(tree: &SourceTree) -> TidyFindings {
     compare(tree, ALLOWED)
 }
 
-fn compare(tree: &Tree, allowed: &[&str]) -> Findings {
-    let sources = tree.ending(".rs").filter(|(_, text)| has_unsafe(text));
+fn compare(tree: &SourceTree, allowed: &[&str]) -> TidyFindings {
+    let sources = tree.with_suffix(".rs").filter(|(_, text)| has_unsafe(text));
     let found: Vec<&str> = sources.map(|(file, _)| file).collect();
     let strays = found.iter().filter(|file| !allowed.contains(file));
     let stale = allowed.iter().filter(|file| !found.contains(file));
@@ -95,11 +95,11 @@ const ALLOWED: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::{Tree, compare};
+    use super::{SourceTree, compare};
 
     #[test]
     fn strays_and_stale_names_are_found_and_words_in_comments_are_not() {
-        let tree = Tree::of(&[
+        let tree = SourceTree::of(&[
             ("a.rs", "unsafe fn f() {}"),
             ("b.rs", "#![deny(unsafe_code)] // unsafe"),
             ("c.rs", "unsafe impl Send for X {}"),

@@ -1,6 +1,6 @@
 //! Finds long lines, leftovers, and traces of the machine on which the code was written.
 
-use super::{Findings, tree::Tree};
+use super::{TidyFindings, tree::SourceTree};
 
 /// Longest line, in columns. The formatter keeps code shorter; this limits what it leaves alone.
 const LINE_MAX: usize = 130;
@@ -25,9 +25,9 @@ const PLACES: [&str; 6] = [
     concat!("/home", "/"),
 ];
 
-pub(super) fn check(tree: &Tree) -> Findings {
+pub(super) fn check(tree: &SourceTree) -> TidyFindings {
     let checked = tree.all().filter(|(file, _)| !file.starts_with("LICENSE"));
-    let mut findings = Findings::new();
+    let mut findings = TidyFindings::new();
     for (file, text) in checked {
         for (line, what) in text
             .lines()

@@ -11,10 +11,10 @@ use std::{
 
 /// Returns the ticks per millisecond, within half a percent.
 pub(super) fn khz() -> u64 {
-    let first = Reading::best();
+    let first = ClockReading::best();
     loop {
         thread_sleep(PAUSE);
-        let last = Reading::best();
+        let last = ClockReading::best();
         let passed = last.at.duration_since(first.at);
         if (first.doubt + last.doubt) * 200 < passed {
             return rate(last.ticks.wrapping_sub(first.ticks), passed);
@@ -23,13 +23,13 @@ pub(super) fn khz() -> u64 {
 }
 
 /// A reading of the counter, with the time and its uncertainty.
-struct Reading {
+struct ClockReading {
     ticks: u64,
     at: Instant,
     doubt: Duration,
 }
 
-impl Reading {
+impl ClockReading {
     /// Returns the reading that was interrupted least, of a few.
     fn best() -> Self {
         let first = Self::take();

@@ -2,10 +2,10 @@
 
 use std::{env, fmt::Write as _, path::Path};
 
-use super::options::Options;
+use super::options::VmOptions;
 
 /// Returns a script for `sh` that runs the command in the same folder and environment as here, within its time limit.
-pub(super) fn script(options: &Options, folder: &Path) -> String {
+pub(super) fn script(options: &VmOptions, folder: &Path) -> String {
     let folder = folder.display().to_string();
     let inherited = env::vars().filter(|(name, _)| goes_along(name));
     let mut script = format!("cd {} || exit 125\n", quoted(&folder));
@@ -25,7 +25,7 @@ pub(super) fn script(options: &Options, folder: &Path) -> String {
 }
 
 /// Returns the settings of the guest's own scripts.
-pub(super) fn settings(options: &Options) -> String {
+pub(super) fn settings(options: &VmOptions) -> String {
     let mut settings = format!(
         "devices={}\nshape='{}'\n",
         options.devices,
@@ -59,14 +59,14 @@ const PREFIXES: [&str; 3] = ["CARGO", "RIPSTOP", "RUST"];
 mod tests {
     use std::path::Path;
 
-    use super::{Options, goes_along, script, settings};
+    use super::{VmOptions, goes_along, script, settings};
 
     #[test]
     fn every_word_reaches_the_guest_as_it_was_given() {
-        let options = Options {
+        let options = VmOptions {
             env: vec![("A".to_owned(), "it's $HOME".to_owned())],
             command: ["say", "", "a b", "\n"].map(str::to_owned).to_vec(),
-            ..Options::default()
+            ..VmOptions::default()
         };
         let script = script(&options, Path::new("/x y"));
         assert!(script.starts_with("cd '/x y' || exit 125\n"), "{script}");
@@ -85,10 +85,10 @@ mod tests {
 
     #[test]
     fn settings_are_lines_of_a_script() {
-        let options = Options {
+        let options = VmOptions {
             shape: vec!["loss".to_owned(), "1%".to_owned()],
             shares: vec!["/a".into(), "/b c".into()],
-            ..Options::default()
+            ..VmOptions::default()
         };
         assert_eq!(
             settings(&options),

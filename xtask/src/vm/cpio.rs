@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 /// An archive that is being built.
 #[derive(Debug, Default)]
-pub(super) struct Archive {
+pub(super) struct CpioArchive {
     bytes: Vec<u8>,
     entries: u32,
 }
 
-impl Archive {
+impl CpioArchive {
     /// Adds a folder; its parent must exist.
     pub(super) fn folder(&mut self, path: &str) {
         self.entry(path, 0o040_755, &[]);
@@ -59,11 +59,11 @@ fn size(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::Archive;
+    use super::CpioArchive;
 
     #[test]
     fn every_part_of_an_archive_begins_at_a_multiple_of_four() {
-        let mut archive = Archive::default();
+        let mut archive = CpioArchive::default();
         archive.folder("bin");
         archive.program("bin/ab", b"12345");
         let bytes = archive.finish();

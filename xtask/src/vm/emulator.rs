@@ -10,12 +10,12 @@ use super::{fetch, packages};
 
 /// A QEMU that can be started.
 #[derive(Debug)]
-pub(super) struct Emulator {
+pub(super) struct VmEmulator {
     /// The folder where it is unpacked; `None` if it is installed.
     folder: Option<PathBuf>,
 }
 
-impl Emulator {
+impl VmEmulator {
     pub(super) fn installed() -> Option<Self> {
         packages::find(PROGRAM).map(|_| Self { folder: None })
     }
@@ -63,11 +63,11 @@ const DATA: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 
 #[cfg(test)]
 mod tests {
-    use super::Emulator;
+    use super::VmEmulator;
 
     #[test]
     fn an_unpacked_one_finds_its_libraries_and_firmware() {
-        let command = Emulator::unpacked("/t/qemu".into()).command();
+        let command = VmEmulator::unpacked("/t/qemu".into()).command();
         let words = format!("{command:?}");
         for part in [
             "LD_LIBRARY_PATH=\"/t/qemu/usr/lib/x86_64-linux-gnu\"",

@@ -16,22 +16,22 @@ use std::{
     time::Duration,
 };
 
-use super::{command, image::Image, options::Options, qemu};
+use super::{command, image::VmImage, options::VmOptions, qemu};
 
 /// A virtual machine that runs a command.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct VmGuest {
     child: Child,
-    ports: Vec<Port>,
+    ports: Vec<GuestPort>,
     errors: JoinHandle<Vec<u8>>,
-    news: Receiver<News>,
+    news: Receiver<GuestEvent>,
     timeout: Duration,
     log: bool,
 }
 
 /// An event of a guest.
 #[derive(Debug, PartialEq, Eq)]
-enum News {
+enum GuestEvent {
     /// The command begins.
     Began,
     /// The command ended with this status.
@@ -42,11 +42,11 @@ enum News {
     Off,
 }
 
-impl Guest {
+impl VmGuest {
     /// Starts the machine; the output of the command goes to `output`.
     pub(super) fn start(
-        image: &Image,
-        options: &Options,
+        image: &VmImage,
+        options: &VmOptions,
         output: impl Write + Send + 'static,
     ) -> Result<Self, String> {
         let folder = env::current_dir().map_err(|why| format!("the current folder: {why}"))?;
@@ -59,10 +59,10 @@ impl Guest {
             Box::new(io::sink())
         };
         let ports = vec![
-            Port::open(CONSOLE, move |stream| copy(stream, console).0)?,
-            Port::open("status", told(sender.clone()))?,
-            Port::open("out", passed_on(output, sender))?,
-            Port::open("err", |stream| copy(stream, io::stderr()).0)?,
+            GuestPort::open(CONSOLE, move |stream| copy(stream, console).0)?,
+            GuestPort::open("status", told(sender.clone()))?,
+            GuestPort::open("out", passed_on(output, sender))?,
+            GuestPort::open("err", |stream| copy(stream, io::stderr()).0)?,
         ];
         let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
         let mut child = image
@@ -87,7 +87,7 @@ impl Guest {
 
     /// Follows the guest to its end and returns the status of the command.
     pub(super) fn status(mut self) -> Result<u8, String> {
-        let patience = Patience {
+        let patience = GuestTimeouts {
             start: BOOT,
             command: self.timeout + GRACE,
             end: GRACE,
@@ -98,7 +98,7 @@ impl Guest {
             drop(self.child.kill());
         }
         let ended = self.child.wait().map_err(|why| format!("QEMU: {why}"))?;
-        self.ports.iter().for_each(Port::release);
+        self.ports.iter().for_each(GuestPort::release);
         let mut console = Vec::new();
         for port in self.ports {
             let said = port.reader.join().unwrap_or_default();
@@ -132,25 +132,25 @@ impl Guest {
 
 /// The longest silences of a guest in its phases.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
+struct GuestTimeouts {
     start: Duration,
     command: Duration,
     end: Duration,
 }
 
 /// Returns the command's status; `None` if the machine went off without one.
-fn follow(news: &Receiver<News>, patience: Patience) -> Result<Option<u8>, String> {
+fn follow(news: &Receiver<GuestEvent>, patience: GuestTimeouts) -> Result<Option<u8>, String> {
     let mut status = None;
     let mut left = patience.start;
     loop {
         match news.recv_timeout(left) {
-            Ok(News::Began) => left = patience.command,
-            Ok(News::Ended(with)) => {
+            Ok(GuestEvent::Began) => left = patience.command,
+            Ok(GuestEvent::Ended(with)) => {
                 status = Some(with);
                 left = patience.end;
             }
-            Ok(News::Unread) => return Err("nobody reads the output".to_owned()),
-            Ok(News::Off) | Err(RecvTimeoutError::Disconnected) => return Ok(status),
+            Ok(GuestEvent::Unread) => return Err("nobody reads the output".to_owned()),
+            Ok(GuestEvent::Off) | Err(RecvTimeoutError::Disconnected) => return Ok(status),
             Err(RecvTimeoutError::Timeout) => {
                 return Err(format!(
                     "the guest said nothing for {} s and was ended; `--log` shows what its kernel says",
@@ -163,12 +163,12 @@ fn follow(news: &Receiver<News>, patience: Patience) -> Result<Option<u8>, Strin
 
 /// A socket to which QEMU connects, and the thread that reads it.
 #[derive(Debug)]
-struct Port {
+struct GuestPort {
     name: String,
     reader: JoinHandle<Vec<u8>>,
 }
 
-impl Port {
+impl GuestPort {
     fn open(
         short: &str,
         read: impl FnOnce(UnixStream) -> Vec<u8> + Send + 'static,
@@ -196,30 +196,30 @@ fn address(name: &str) -> io::Result<SocketAddr> {
 }
 
 /// Forwards the guest's reports about the command. The receiver may have ended.
-fn told(news: Sender<News>) -> impl FnOnce(UnixStream) -> Vec<u8> {
+fn told(news: Sender<GuestEvent>) -> impl FnOnce(UnixStream) -> Vec<u8> {
     move |stream| {
         let lines = BufReader::new(stream).lines().map_while(Result::ok);
         lines
             .filter_map(|line| news_of(&line))
             .for_each(|what| drop(news.send(what)));
-        drop(news.send(News::Off));
+        drop(news.send(GuestEvent::Off));
         Vec::new()
     }
 }
 
-fn passed_on(output: impl Write, news: Sender<News>) -> impl FnOnce(UnixStream) -> Vec<u8> {
+fn passed_on(output: impl Write, news: Sender<GuestEvent>) -> impl FnOnce(UnixStream) -> Vec<u8> {
     move |stream| {
         if copy(stream, output).1.is_err() {
-            drop(news.send(News::Unread));
+            drop(news.send(GuestEvent::Unread));
         }
         Vec::new()
     }
 }
 
-fn news_of(line: &str) -> Option<News> {
+fn news_of(line: &str) -> Option<GuestEvent> {
     match line.split_once(' ') {
-        None if line == "began" => Some(News::Began),
-        Some(("ended", status)) => Some(News::Ended(status.parse().ok()?)),
+        None if line == "began" => Some(GuestEvent::Began),
+        Some(("ended", status)) => Some(GuestEvent::Ended(status.parse().ok()?)),
         _ => None,
     }
 }
@@ -290,12 +290,12 @@ const COMPLAINTS: [&str; 6] = [
 mod tests {
     use std::{sync::mpsc::channel, time::Duration};
 
-    use super::{News, Patience, follow, last_lines, news_of};
+    use super::{GuestEvent, GuestTimeouts, follow, last_lines, news_of};
 
-    fn followed(said: impl IntoIterator<Item = News>) -> Result<Option<u8>, String> {
+    fn followed(said: impl IntoIterator<Item = GuestEvent>) -> Result<Option<u8>, String> {
         let (sender, news) = channel();
         said.into_iter().for_each(|what| sender.send(what).unwrap());
-        let patience = Patience {
+        let patience = GuestTimeouts {
             start: Duration::ZERO,
             command: Duration::ZERO,
             end: Duration::ZERO,
@@ -306,27 +306,38 @@ mod tests {
     #[test]
     fn the_status_of_a_command_is_passed_on_when_the_machine_is_off() {
         for status in [0, 7, 124, 255] {
-            let said = [News::Began, News::Ended(status), News::Off];
+            let said = [
+                GuestEvent::Began,
+                GuestEvent::Ended(status),
+                GuestEvent::Off,
+            ];
             assert_eq!(followed(said), Ok(Some(status)));
         }
-        for said in [vec![News::Off], vec![News::Began, News::Off]] {
+        for said in [
+            vec![GuestEvent::Off],
+            vec![GuestEvent::Began, GuestEvent::Off],
+        ] {
             assert_eq!(followed(said), Ok(None));
         }
     }
 
     #[test]
     fn a_guest_that_says_nothing_any_more_is_an_error_wherever_it_was() {
-        for said in [vec![], vec![News::Began], vec![News::Began, News::Ended(0)]] {
+        for said in [
+            vec![],
+            vec![GuestEvent::Began],
+            vec![GuestEvent::Began, GuestEvent::Ended(0)],
+        ] {
             assert!(followed(said).unwrap_err().contains("said nothing"));
         }
-        let why = followed([News::Began, News::Unread]).unwrap_err();
+        let why = followed([GuestEvent::Began, GuestEvent::Unread]).unwrap_err();
         assert!(why.contains("nobody reads"), "{why}");
     }
 
     #[test]
     fn a_guest_tells_when_the_command_began_and_how_it_ended() {
-        assert_eq!(news_of("began"), Some(News::Began));
-        assert_eq!(news_of("ended 139"), Some(News::Ended(139)));
+        assert_eq!(news_of("began"), Some(GuestEvent::Began));
+        assert_eq!(news_of("ended 139"), Some(GuestEvent::Ended(139)));
         for line in ["", "ended", "ended 256", "ended -1", "began now"] {
             assert_eq!(news_of(line), None, "{line}");
         }

@@ -10,28 +10,28 @@ use std::{
 use crate::step;
 
 use super::{
-    cpio::Archive,
-    emulator::{self, Emulator},
+    cpio::CpioArchive,
+    emulator::{self, VmEmulator},
     fetch, kernel, modules,
 };
 
 /// A kernel and the files that it needs to reach the files of this machine.
 #[derive(Debug)]
-pub(super) struct Image {
+pub(super) struct VmImage {
     folder: PathBuf,
     /// The emulator on which it runs.
-    pub(super) emulator: Emulator,
+    pub(super) emulator: VmEmulator,
 }
 
-impl Image {
+impl VmImage {
     /// Returns the image under the target folder, and makes it if there is none.
     pub(super) fn at(root: &Path) -> Result<Self, String> {
         let all = step::target_dir(root).join("vm");
         fs::create_dir_all(&all).map_err(|why| format!("{}: {why}", all.display()))?;
         sweep(&all);
-        let emulator = match Emulator::installed() {
+        let emulator = match VmEmulator::installed() {
             Some(emulator) => emulator,
-            None => Emulator::unpacked(kept(&all, EMULATOR, emulator::unpack)?),
+            None => VmEmulator::unpacked(kept(&all, EMULATOR, emulator::unpack)?),
         };
         let folder = match newest(&all) {
             Some(folder) => folder,
@@ -54,7 +54,7 @@ impl Image {
     /// Returns the first file system, with these scripts in it, as a file without a name.
     pub(super) fn initramfs(&self, settings: &str, command: &str) -> Result<File, String> {
         let named = |why: std::io::Error| format!("{}: {why}", self.folder.display());
-        let mut archive = Archive::default();
+        let mut archive = CpioArchive::default();
         FOLDERS.iter().for_each(|folder| archive.folder(folder));
         let shell = fs::read(self.folder.join(SHELL)).map_err(named)?;
         archive.program("bin/busybox", &shell);

@@ -7,9 +7,11 @@ use std::{io, path::Path, process::ExitCode};
 
 pub(crate) use self::{
     bench::run as bench,
-    suite::{all as test_all, beside as test_beside, itself as test_itself, run as test},
+    suite::{
+        all as test_all, run as test, run_beside as test_beside, run_self_check as test_itself,
+    },
 };
-use self::{guest::Guest, image::Image, options::Options};
+use self::{guest::VmGuest, image::VmImage, options::VmOptions};
 
 mod bench;
 mod clock;
@@ -31,12 +33,12 @@ mod suite;
 /// # Errors
 /// A sentence saying what to do: an unknown argument, a package that is not installed, a guest that did not start or died.
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<ExitCode, String> {
-    let Some(options) = Options::parse(args)? else {
+    let Some(options) = VmOptions::parse(args)? else {
         println!("{}", options::HELP);
         return Ok(ExitCode::SUCCESS);
     };
     packages::require(&[])?;
-    let image = Image::at(root)?;
-    let status = Guest::start(&image, &options, io::stdout())?.status()?;
+    let image = VmImage::at(root)?;
+    let status = VmGuest::start(&image, &options, io::stdout())?.status()?;
     Ok(ExitCode::from(status))
 }

@@ -15,7 +15,7 @@ pub(super) fn collect(tree: &Path, to: &Path) -> Result<(), String> {
     let built_in = built_in(&files);
     let work = to.join("work");
     fs::create_dir_all(&work).map_err(|why| format!("{}: {why}", to.display()))?;
-    let mut loader = Loader {
+    let mut loader = ModuleLoader {
         files: &files,
         built_in: &built_in,
         work: &work,
@@ -67,7 +67,7 @@ fn canonical(name: &str) -> String {
     name.replace('-', "_")
 }
 
-struct Loader<'a> {
+struct ModuleLoader<'a> {
     files: &'a BTreeMap<String, PathBuf>,
     built_in: &'a BTreeSet<String>,
     work: &'a Path,
@@ -75,7 +75,7 @@ struct Loader<'a> {
     order: Vec<(String, PathBuf)>,
 }
 
-impl Loader<'_> {
+impl ModuleLoader<'_> {
     /// Adds a module after all modules on which it depends.
     fn load(&mut self, name: &str) -> Result<(), String> {
         if self.built_in.contains(name) || !self.seen.insert(name.to_owned()) {

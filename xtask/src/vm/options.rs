@@ -33,7 +33,7 @@ Exit status: COMMAND's; 124 when the time was up; 1 with a message when the mach
 
 /// A machine, and the command to run on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct VmOptions {
     pub(crate) devices: u32,
     /// Arguments of `tc`'s netem for every cable; empty for none.
     pub(crate) shape: Vec<String>,
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     pub(crate) command: Vec<String>,
 }
 
-impl Default for Options {
+impl Default for VmOptions {
     fn default() -> Self {
         Self {
             devices: 2,
@@ -65,7 +65,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl VmOptions {
     /// Parses the arguments; `None` if help was asked for.
     pub(super) fn parse(args: &[String]) -> Result<Option<Self>, String> {
         let mut options = Self::default();
@@ -162,11 +162,11 @@ fn variable(value: &str) -> Result<(String, String), String> {
 mod tests {
     use std::time::Duration;
 
-    use super::Options;
+    use super::VmOptions;
 
-    fn parse(line: &str) -> Result<Option<Options>, String> {
+    fn parse(line: &str) -> Result<Option<VmOptions>, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        Options::parse(&words)
+        VmOptions::parse(&words)
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
             "--devices 4 --rate 200mbit --loss 2% --delay 5ms --timeout 7 --share / --env A=b=c \
              --cpus 3 --parallel --memory 512 --log -- prog --devices 9",
         );
-        let expected = Options {
+        let expected = VmOptions {
             devices: 4,
             shape: ["rate", "200mbit", "loss", "2%", "delay", "5ms"]
                 .map(str::to_owned)

@@ -2,10 +2,10 @@
 
 use std::{ffi::OsString, path::Path};
 
-use super::{clock, options::Options};
+use super::{clock, options::VmOptions};
 
 /// Returns QEMU's arguments. All input and output goes through sockets of these names.
-pub(super) fn arguments(kernel: &Path, options: &Options, ports: &[String]) -> Vec<OsString> {
+pub(super) fn arguments(kernel: &Path, options: &VmOptions, ports: &[String]) -> Vec<OsString> {
     let emulated = !has_kvm();
     let mut words: Vec<OsString> = FIXED.iter().map(OsString::from).collect();
     let (accelerator, processor) = match (emulated, options.parallel) {
@@ -27,7 +27,7 @@ pub(super) fn arguments(kernel: &Path, options: &Options, ports: &[String]) -> V
 }
 
 /// Returns the last part of a port's name, which is its name in the guest.
-pub(super) fn short(port: &str) -> &str {
+pub(super) fn short_port_name(port: &str) -> &str {
     port.rsplit('-').next().unwrap_or(port)
 }
 
@@ -68,7 +68,7 @@ fn folder(tag: &str, path: &Path, more: &str) -> [OsString; 4] {
 
 /// Returns the arguments of a serial port of the guest, or of its console, that ends at a socket of this process.
 fn port(name: &str) -> [OsString; 4] {
-    let short = short(name);
+    let short = short_port_name(name);
     let socket = format!("socket,id={short},path={name},abstract=on,server=off");
     let device = match short {
         "console" => ["-serial".to_owned(), format!("chardev:{short}")],
@@ -115,13 +115,13 @@ const BOOT_LINE_EMULATED: &str = "no_timer_check norandmaps tsc=reliable";
 mod tests {
     use std::path::Path;
 
-    use super::{Options, arguments};
+    use super::{VmOptions, arguments};
 
     #[test]
     fn folders_and_ports_become_devices_of_the_guest() {
-        let options = Options {
+        let options = VmOptions {
             shares: vec!["/a,b".into()],
-            ..Options::default()
+            ..VmOptions::default()
         };
         let words = arguments(
             Path::new("/k"),

@@ -112,7 +112,7 @@ pub fn inspect(plan: &Plan, input: usize, output: usize) -> Result<(), Fault> {
             return Err(Fault::Spans(at));
         }
     }
-    races::find(plan, output)
+    races::find_race(plan, output)
 }
 
 fn overlap(a: Span, b: Span) -> bool {

@@ -5,11 +5,11 @@ use crate::plan::Buffer;
 
 /// Finds the first race. The list of steps is a topological order. So a write that is ordered after the last write, and after
 /// all reads since, is ordered after all earlier accesses, and only those need a check.
-pub(super) fn find(plan: &Plan, output: usize) -> Result<(), Fault> {
-    let before = Before::of(plan);
+pub(super) fn find_race(plan: &Plan, output: usize) -> Result<(), Fault> {
+    let before = HappensBefore::of(plan);
     let mut elements = [
-        vec![Touched::default(); output],
-        vec![Touched::default(); plan.scratch()],
+        vec![ElementAccesses::default(); output],
+        vec![ElementAccesses::default(); plan.scratch()],
     ];
     for (step, action) in plan.steps() {
         let ordered = |earlier: &StepId| {
@@ -32,7 +32,7 @@ pub(super) fn find(plan: &Plan, output: usize) -> Result<(), Fault> {
                 .iter()
                 .chain(&touched.read)
                 .try_for_each(ordered)?;
-            *touched = Touched {
+            *touched = ElementAccesses {
                 written: Some(step),
                 read: Vec::new(),
             };
@@ -42,7 +42,7 @@ pub(super) fn find(plan: &Plan, output: usize) -> Result<(), Fault> {
 }
 
 #[derive(Clone, Default)]
-struct Touched {
+struct ElementAccesses {
     written: Option<StepId>,
     read: Vec<StepId>,
 }
@@ -59,11 +59,11 @@ fn each(span: crate::plan::Span) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// For each step, a bit for each step that has completed when it begins.
-struct Before {
+struct HappensBefore {
     rows: Vec<Vec<u64>>,
 }
 
-impl Before {
+impl HappensBefore {
     fn of(plan: &Plan) -> Self {
         let mut rows: Vec<Vec<u64>> = Vec::with_capacity(plan.len());
         for (step, _) in plan.steps() {

@@ -67,7 +67,7 @@ pub fn run<T: Clone>(
     for (plan, memory) in plans.iter().zip(&mut *memory) {
         memory.scratch = vec![None; plan.scratch()];
     }
-    let mut turns = Turns::new(plans, &pairs, rules);
+    let mut turns = RunnableSteps::new(plans, &pairs, rules);
     let mut order = Vec::new();
     while !turns.ready.is_empty() {
         let at = turns.ready.swap_remove(pick(turns.ready.len()));
@@ -143,17 +143,17 @@ impl<T: Clone> Memory<T> {
 }
 
 /// The steps that may run next.
-struct Turns<'a> {
+struct RunnableSteps<'a> {
     plans: &'a [Plan],
     pairs: &'a Pairs,
     rules: Rules,
-    ranks: Vec<Progress>,
+    ranks: Vec<RankProgress>,
     ready: Vec<At>,
 }
 
 /// The progress of one rank.
-struct Progress {
-    steps: Vec<State>,
+struct RankProgress {
+    steps: Vec<CheckStepState>,
     /// For each step, the steps that wait for it.
     waiting: Vec<Vec<StepId>>,
     /// The first step that has not completed.
@@ -163,20 +163,20 @@ struct Progress {
 }
 
 #[derive(Clone, Copy)]
-struct State {
+struct CheckStepState {
     /// Steps to wait for that have not completed.
     missing: usize,
     begun: bool,
     over: bool,
 }
 
-impl<'a> Turns<'a> {
+impl<'a> RunnableSteps<'a> {
     fn new(plans: &'a [Plan], pairs: &'a Pairs, rules: Rules) -> Self {
         let mut turns = Self {
             plans,
             pairs,
             rules,
-            ranks: plans.iter().map(Progress::new).collect(),
+            ranks: plans.iter().map(RankProgress::new).collect(),
             ready: Vec::new(),
         };
         for rank in 0..plans.len() {
@@ -252,20 +252,20 @@ impl<'a> Turns<'a> {
         self.pairs.other(at).filter(|_| is_send)
     }
 
-    fn state(&self, at: At) -> State {
+    fn state(&self, at: At) -> CheckStepState {
         let At { rank, step } = at;
         self.ranks[rank].steps[step.index()]
     }
 
     fn stuck(&self) -> Option<At> {
-        let stuck = |(rank, progress): (usize, &Progress)| {
+        let stuck = |(rank, progress): (usize, &RankProgress)| {
             (progress.low < progress.steps.len()).then(|| At::new(rank, StepId::new(progress.low)))
         };
         self.ranks.iter().enumerate().find_map(stuck)
     }
 }
 
-impl Progress {
+impl RankProgress {
     fn new(plan: &Plan) -> Self {
         let mut waiting = vec![Vec::new(); plan.len()];
         let mut steps = Vec::with_capacity(plan.len());
@@ -274,7 +274,7 @@ impl Progress {
             for before in after {
                 waiting[before.index()].push(step);
             }
-            steps.push(State {
+            steps.push(CheckStepState {
                 missing: after.len(),
                 begun: false,
                 over: false,

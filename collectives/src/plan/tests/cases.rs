@@ -2,8 +2,8 @@
 
 use super::{Atom, Case, Memory, Order, Plan, Symbol};
 use crate::plan::{
-    AllGather, AllReduce, AllToAll, Barrier, Bcast, Blocks, Gather, Neighbour, Nodes, Pairing,
-    Place, Reduce, ReduceScatter, Scatter, Unfit, exscan, neighbours, scan,
+    AllGather, AllReduce, AllToAll, Barrier, Bcast, Blocks, Gather, NeighborEdge, Nodes, Pairing,
+    RankLayout, Reduce, ReduceScatter, Scatter, Unfit, exscan, neighbors, scan,
 };
 
 /// Calls `visit` with every case of a group of `size`.
@@ -55,12 +55,12 @@ impl Group<'_> {
     fn plans(
         &self,
         name: &str,
-        plan: impl Fn(&Place<'_>) -> Result<Plan, Unfit>,
+        plan: impl Fn(&RankLayout<'_>) -> Result<Plan, Unfit>,
     ) -> Option<Vec<Plan>> {
         if self.map != "regular" && !name.starts_with("leaders") {
             return None;
         }
-        let place = |rank| Place::new(rank, self.size).on(self.nodes);
+        let place = |rank| RankLayout::new(rank, self.size).on(self.nodes);
         (0..self.size).map(|rank| plan(&place(rank)).ok()).collect()
     }
 
@@ -219,7 +219,7 @@ impl Group<'_> {
                 };
                 let sends = |rank| blocks((0..self.size).map(|to| count(rank, to)).collect());
                 let recvs = |rank| blocks((0..self.size).map(|from| count(from, rank)).collect());
-                let plan = |place: &Place<'_>| {
+                let plan = |place: &RankLayout<'_>| {
                     algorithm.plan(place, &sends(place.rank()), &recvs(place.rank()))
                 };
                 let Some(plans) = self.plans(algorithm.name(), plan) else {
@@ -314,7 +314,8 @@ impl Group<'_> {
     fn reduces(&self, root: usize, visit: &mut dyn FnMut(Case)) {
         for algorithm in Reduce::ALL.iter().copied() {
             for len in self.lens() {
-                let plan = |place: &Place<'_>| algorithm.plan(place, root, len, Order::RankOrder);
+                let plan =
+                    |place: &RankLayout<'_>| algorithm.plan(place, root, len, Order::RankOrder);
                 let plans = self.plans(algorithm.name(), plan).unwrap();
                 let label = format!("reduce {algorithm} to {root}, {len}");
                 let wanted = |rank, i| (rank == root).then(|| self.all(i));
@@ -355,7 +356,7 @@ impl Group<'_> {
         let all_of = [ReduceScatter::ALL, &few].concat();
         for (algorithm, order) in with_orders(&all_of) {
             for (blocks, layout) in self.layouts() {
-                let plan = |place: &Place<'_>| algorithm.plan(place, &blocks, order);
+                let plan = |place: &RankLayout<'_>| algorithm.plan(place, &blocks, order);
                 let Some(plans) = self.plans(algorithm.name(), plan) else {
                     continue;
                 };
@@ -411,8 +412,8 @@ impl Group<'_> {
         type Ends<'a> = &'a dyn Fn(usize, usize) -> Option<usize>;
         for (ends, label) in [(&ring as Ends<'_>, "ring"), (&open, "open")] {
             let both = |rank| [edge(0, ends(rank, size - 1)), edge(1, ends(rank, size + 1))];
-            let plan = |place: &Place<'_>| {
-                Ok(neighbours(
+            let plan = |place: &RankLayout<'_>| {
+                Ok(neighbors(
                     place,
                     &both(place.rank()),
                     &both(place.rank()),
@@ -431,8 +432,8 @@ impl Group<'_> {
         let to = |rank: usize| [0, 1, 2].map(|i| edge(i, Some((rank + steps[i]) % size)));
         let from =
             |rank: usize| [0, 1, 2].map(|i| edge(i, Some((rank + 3 * size - steps[i]) % size)));
-        let plan = |place: &Place<'_>| {
-            Ok(neighbours(
+        let plan = |place: &RankLayout<'_>| {
+            Ok(neighbors(
                 place,
                 &to(place.rank()),
                 &from(place.rank()),
@@ -459,13 +460,13 @@ impl Group<'_> {
             named.sort_by_key(|(nth, peer)| (7 * rank + 5 * nth + 3 * peer) % 11);
             named.into_iter().map(|(_, peer)| peer).collect()
         };
-        let edges = |rank: usize, sends: bool| -> Vec<Neighbour> {
+        let edges = |rank: usize, sends: bool| -> Vec<NeighborEdge> {
             let peers = peers(rank, sends).into_iter().enumerate();
             peers.map(|(i, peer)| edge(i, Some(peer))).collect()
         };
-        let plan = |place: &Place<'_>| {
+        let plan = |place: &RankLayout<'_>| {
             let [to, from] = [true, false].map(|sends| edges(place.rank(), sends));
-            Ok(neighbours(place, &to, &from, Pairing::Graph))
+            Ok(neighbors(place, &to, &from, Pairing::Graph))
         };
         let plans = self.plans("web", plan).unwrap();
         let mut case = self.case("neighbours web", plans, |_, _| None, 0, 0, (4 * size, 0));
@@ -549,8 +550,8 @@ fn atoms(rank: usize, len: usize) -> Vec<Option<Symbol>> {
     (0..len).map(|i| Some(Symbol::from([(rank, i)]))).collect()
 }
 
-const fn edge(i: usize, rank: Option<usize>) -> Neighbour {
-    Neighbour {
+const fn edge(i: usize, rank: Option<usize>) -> NeighborEdge {
+    NeighborEdge {
         rank,
         start: 2 * i,
         len: 2,

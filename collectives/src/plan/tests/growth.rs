@@ -1,10 +1,11 @@
 //! The growth of plans with the group.
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 
 use super::{Memory, Rules, run};
 use crate::plan::{
-    AllReduce, AllToAll, Barrier, Bcast, Blocks, LOOKAHEAD_MIN, Order, Place, Plan, Reduce, scan,
+    AllReduce, AllToAll, Barrier, Bcast, Blocks, LOOKAHEAD_MIN, Order, Plan, RankLayout, Reduce,
+    scan,
 };
 
 #[test]
@@ -12,7 +13,7 @@ fn plans_of_trees_and_doublings_grow_with_the_logarithm() {
     for size in [1000_usize, 1024, 16_383, 16_384, 1 << 30] {
         let lg = size.next_power_of_two().ilog2() as usize;
         for rank in [0, 1, size / 2, size - 2, size - 1] {
-            let place = Place::new(rank, size);
+            let place = RankLayout::new(rank, size);
             let any = |algorithm: AllReduce| algorithm.plan(&place, 1 << 20, Order::Any).unwrap();
             let plans = [
                 Barrier::Dissemination.plan(&place).unwrap(),
@@ -43,12 +44,12 @@ fn plans_of_trees_and_doublings_grow_with_the_logarithm() {
 
 #[test]
 fn a_thousand_ranks_reduce_and_exchange() {
-    let mut random = Random::new(1000);
+    let mut random = SeededRandom::new(1000);
     let mut pick = |count: usize| usize::try_from(random.within(0..count as u64)).unwrap();
     let size = 1000;
-    let plans_of = |plan: &dyn Fn(&Place<'_>) -> Plan| -> Vec<Plan> {
+    let plans_of = |plan: &dyn Fn(&RankLayout<'_>) -> Plan| -> Vec<Plan> {
         (0..size)
-            .map(|rank| plan(&Place::new(rank, size)))
+            .map(|rank| plan(&RankLayout::new(rank, size)))
             .collect()
     };
     for algorithm in [

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ops::Range, rc::Rc};
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 
 use super::{
     Action, LOOKAHEAD_MIN, Order, Plan,
@@ -57,7 +57,7 @@ fn every_plan_of_every_group_from_49_to_64_gives_the_right_result_under_the_stri
 }
 
 fn prove_all(sizes: Range<usize>, rules: &[Rules]) {
-    let mut seeds = Random::new(64);
+    let mut seeds = SeededRandom::new(64);
     for size in sizes {
         cases::each(size, &mut |case| {
             let proven = case.prove(&case.plans, rules, &mut seeds);
@@ -85,7 +85,12 @@ enum Wrong {
 
 impl Case {
     /// Checks that these plans, the case's own or others, give the case's results.
-    fn prove(&self, plans: &[Plan], rules: &[Rules], seeds: &mut Random) -> Result<(), Wrong> {
+    fn prove(
+        &self,
+        plans: &[Plan],
+        rules: &[Rules],
+        seeds: &mut SeededRandom,
+    ) -> Result<(), Wrong> {
         for (plan, memory) in plans.iter().zip(&self.memory) {
             let (len, scratch) = (plan.len(), plan.scratch());
             if len > self.bounds.0 || scratch > self.bounds.1 {
@@ -103,7 +108,7 @@ impl Case {
         Ok(())
     }
 
-    fn run(&self, plans: &[Plan], rules: Rules, seeds: &mut Random) -> Result<(), Wrong> {
+    fn run(&self, plans: &[Plan], rules: Rules, seeds: &mut SeededRandom) -> Result<(), Wrong> {
         let mut memory = self.memory.clone();
         let combine =
             |left: &Symbol, right: &Symbol| left.iter().chain(right.iter()).copied().collect();

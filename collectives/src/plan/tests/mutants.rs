@@ -1,9 +1,9 @@
 //! Plans with one fault, which the checks must find.
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 
 use super::{Case, Wrong, cases};
-use crate::plan::{Action, LOOKAHEAD_MIN, Order, Plan, Side, Step, StepId, check::Rules};
+use crate::plan::{Action, LOOKAHEAD_MIN, Order, Plan, PlanStep, Side, StepId, check::Rules};
 
 /// Sizes that fold, sizes that do not, and sizes that fill nodes with several ranks.
 const SIZES: [usize; 3] = [3, 6, 8];
@@ -138,7 +138,7 @@ impl Case {
         let mut plans = self.plans.clone();
         change(&mut plans[rank]);
         let rules = [Rules::strict(LOOKAHEAD_MIN), Rules::eager()];
-        self.prove(&plans, &rules, &mut Random::new(1))
+        self.prove(&plans, &rules, &mut SeededRandom::new(1))
     }
 }
 
@@ -153,7 +153,7 @@ impl Plan {
 
     /// Removes a step. Steps that waited for it no longer wait for it.
     fn drop_step(&mut self, dropped: usize) {
-        let steps: Vec<Step> = self.steps.clone();
+        let steps: Vec<PlanStep> = self.steps.clone();
         let edges = std::mem::take(&mut self.edges);
         self.steps.clear();
         for (index, step) in steps.into_iter().enumerate() {

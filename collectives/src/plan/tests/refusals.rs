@@ -1,16 +1,16 @@
 //! Algorithms that do not fit are refused, with the reason.
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 
 use super::{Rules, Wrong, cases};
 use crate::plan::{
-    Action, AllReduce, AllToAll, Barrier, Bcast, Blocks, Gather, Nodes, Order, Place,
+    Action, AllReduce, AllToAll, Barrier, Bcast, Blocks, Gather, Nodes, Order, RankLayout,
     ReduceScatter, Scatter, Unfit, check::Fault,
 };
 
 #[test]
 fn an_operation_that_does_not_commute_gets_no_algorithm_that_mixes_ranks() {
-    let place = Place::new(0, 6);
+    let place = RankLayout::new(0, 6);
     let ring = AllReduce::Ring.plan(&place, 8, Order::RankOrder);
     assert_eq!(ring, Err(Unfit::Order("ring")));
     assert!(AllReduce::Ring.plan(&place, 8, Order::Any).is_ok());
@@ -20,7 +20,7 @@ fn an_operation_that_does_not_commute_gets_no_algorithm_that_mixes_ranks() {
 
 #[test]
 fn shapes_that_an_algorithm_cannot_do_are_refused() {
-    let (place, even) = (Place::new(0, 6), Blocks::each(3));
+    let (place, even) = (RankLayout::new(0, 6), Blocks::each(3));
     let ragged = Blocks::counts(&[3; 6]);
     let plan = |algorithm: AllToAll, recvs| algorithm.plan(&place, &even, recvs);
     assert_eq!(
@@ -36,7 +36,7 @@ fn shapes_that_an_algorithm_cannot_do_are_refused() {
 
 #[test]
 fn a_parameter_of_zero_is_refused() {
-    let (place, even) = (Place::new(0, 4), Blocks::each(3));
+    let (place, even) = (RankLayout::new(0, 4), Blocks::each(3));
     let all_to_all = |algorithm: AllToAll| algorithm.plan(&place, &even, &even);
     let bcast = |algorithm: Bcast| algorithm.plan(&place, 0, 8);
     let plans = [
@@ -56,7 +56,7 @@ fn a_parameter_of_zero_is_refused() {
 
 #[test]
 fn node_aware_algorithms_need_a_map_and_some_an_orderly_one() {
-    let place = Place::new(0, 4);
+    let place = RankLayout::new(0, 4);
     assert_eq!(
         Barrier::Leaders.plan(&place),
         Err(Unfit::NoNodes("leaders"))
@@ -87,13 +87,13 @@ fn node_aware_algorithms_need_a_map_and_some_an_orderly_one() {
 #[test]
 #[should_panic(expected = "root 4 of 4 ranks")]
 fn a_root_outside_the_group_is_a_mistake_of_the_caller() {
-    let _ = Bcast::Binomial.plan(&Place::new(0, 4), 4, 1);
+    let _ = Bcast::Binomial.plan(&RankLayout::new(0, 4), 4, 1);
 }
 
 #[test]
 fn one_step_at_a_time_is_a_deadlock_where_everybody_sends_first() {
     cases::each(8, &mut |case| {
-        let proven = case.prove(&case.plans, &[Rules::strict(1)], &mut Random::new(3));
+        let proven = case.prove(&case.plans, &[Rules::strict(1)], &mut SeededRandom::new(3));
         let stuck = matches!(proven, Err(Wrong::Fault(Fault::Deadlock(_))));
         if case.label.starts_with("all_gather ring, each") {
             assert!(stuck, "{proven:?}");
@@ -108,7 +108,9 @@ fn one_step_at_a_time_is_a_deadlock_where_everybody_sends_first() {
 fn receives_of_an_all_to_all_land_in_the_callers_buffer() {
     let even = Blocks::each(2);
     let lands = |algorithm: AllToAll| {
-        let plan = algorithm.plan(&Place::new(3, 8), &even, &even).unwrap();
+        let plan = algorithm
+            .plan(&RankLayout::new(3, 8), &even, &even)
+            .unwrap();
         plan.steps()
             .filter(|(_, action)| action.lands_in_user_buffer())
             .count()

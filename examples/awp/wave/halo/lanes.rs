@@ -1,43 +1,43 @@
 //! The layers that each rank sends and receives.
 
 use crate::wave::{
-    domain::{Domain, GHOSTS, Region},
-    stencil::Ghosts,
+    domain::{AwpDomain, CellBox, GHOSTS},
+    stencil::GhostWidths,
 };
 
 /// The ghosts of one component at one side: this rank's own, and those of the neighbor opposite.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lane {
+pub(super) struct GhostLane {
     pub(super) component: usize,
     /// Number of the lane, the same on all ranks, and below [`LANES_MAX`].
     pub(super) number: u32,
     /// The sender, and the ghosts that it fills.
-    pub(super) from: Option<End>,
+    pub(super) from: Option<LaneEnd>,
     /// The receiver, and the own layers that become its ghosts.
-    pub(super) to: Option<End>,
+    pub(super) to: Option<LaneEnd>,
 }
 
 /// One end of a lane.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End {
+pub(super) struct LaneEnd {
     pub(super) peer: usize,
-    pub(super) region: Region,
+    pub(super) region: CellBox,
 }
 
 /// The most lanes: components, dimensions and sides.
 pub(super) const LANES_MAX: u32 = 6 * 3 * 2;
 
 /// Returns all lanes of a rank for components with these ghosts.
-pub(super) fn lanes(domain: &Domain, ghosts: &[Ghosts]) -> Vec<Lane> {
+pub(super) fn lanes(domain: &AwpDomain, ghosts: &[GhostWidths]) -> Vec<GhostLane> {
     let mut lanes = Vec::new();
     for ((component, dim, high), number) in all().zip(0..) {
         let Some(of_component) = ghosts.get(component) else {
             break;
         };
         let count = of_component[dim][usize::from(high)];
-        let end = |high: bool, region: Region| {
-            let peer = domain.neighbour(dim, high)?;
-            (count > 0).then_some(End { peer, region })
+        let end = |high: bool, region: CellBox| {
+            let peer = domain.neighbor(dim, high)?;
+            (count > 0).then_some(LaneEnd { peer, region })
         };
         let own = domain.own();
         let (first, last) = (own.start[dim], own.end[dim]);
@@ -46,7 +46,7 @@ pub(super) fn lanes(domain: &Domain, ghosts: &[Ghosts]) -> Vec<Lane> {
         } else {
             (first - count..first, last - count..last)
         };
-        lanes.push(Lane {
+        lanes.push(GhostLane {
             component,
             number,
             from: end(high, own.with(dim, ghosts)),

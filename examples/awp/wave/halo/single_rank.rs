@@ -2,37 +2,37 @@
 
 use ripstop::Result;
 
-use super::{Halo, Halos, Lane, Open, Outgoing, lanes::lanes};
+use super::{GhostExchange, GhostLane, GhostSender, OpenExchange, StepExchanges, lanes::lanes};
 use crate::wave::{
-    clock::Stopwatch,
-    domain::Domain,
-    field::Field,
-    real::Real,
-    stencil::{Ghosts, Layers},
+    clock::AwpStopwatch,
+    domain::AwpDomain,
+    field::AwpField,
+    real::WaveReal,
+    stencil::{ExchangedLayers, GhostWidths},
 };
 
 /// The exchange of a box that is not split.
 #[derive(Debug)]
-pub(crate) struct Alone<T> {
-    lanes: Vec<Lane>,
+pub(crate) struct SingleRankExchange<T> {
+    lanes: Vec<GhostLane>,
     packed: Vec<T>,
 }
 
-impl<T: Real> Alone<T> {
+impl<T: WaveReal> SingleRankExchange<T> {
     /// Makes the exchange of a domain that is the whole box.
-    pub(crate) fn halos(domain: &Domain, layers: &Layers) -> Halos<Self> {
-        let of = |ghosts: &[Ghosts]| Self {
+    pub(crate) fn halos(domain: &AwpDomain, layers: &ExchangedLayers) -> StepExchanges<Self> {
+        let of = |ghosts: &[GhostWidths]| Self {
             lanes: lanes(domain, ghosts),
             packed: Vec::new(),
         };
-        Halos {
+        StepExchanges {
             velocity: of(&layers.velocity),
             stress: of(&layers.stress),
         }
     }
 }
 
-impl<T: Real> Halo<T> for Alone<T> {
+impl<T: WaveReal> GhostExchange<T> for SingleRankExchange<T> {
     type Open<'a> = &'a mut Self;
 
     fn open(&mut self) -> Result<&mut Self> {
@@ -43,17 +43,17 @@ impl<T: Real> Halo<T> for Alone<T> {
     }
 }
 
-impl<T: Real> Open<T> for &mut Alone<T> {
+impl<T: WaveReal> OpenExchange<T> for &mut SingleRankExchange<T> {
     type Outgoing<'o>
-        = Nothing
+        = NoSender
     where
         Self: 'o;
 
-    async fn start(&mut self, _: &mut Stopwatch) -> Result<Nothing> {
-        Ok(Nothing)
+    async fn start(&mut self, _: &mut AwpStopwatch) -> Result<NoSender> {
+        Ok(NoSender)
     }
 
-    async fn finish(self, fields: &mut [Field<T>], _: &mut Stopwatch) -> Result<()> {
+    async fn finish(self, fields: &mut [AwpField<T>], _: &mut AwpStopwatch) -> Result<()> {
         for lane in &self.lanes {
             let (Some(from), Some(to)) = (lane.from, lane.to) else {
                 continue;
@@ -69,12 +69,12 @@ impl<T: Real> Open<T> for &mut Alone<T> {
 
 /// The sending side of a rank without neighbors.
 #[derive(Debug)]
-pub(crate) struct Nothing;
+pub(crate) struct NoSender;
 
-impl<T: Real> Outgoing<T> for Nothing {
-    fn send(&mut self, _: usize, _: &Field<T>) {}
+impl<T: WaveReal> GhostSender<T> for NoSender {
+    fn send(&mut self, _: usize, _: &AwpField<T>) {}
 
-    async fn complete(self, _: &mut Stopwatch) -> Result<()> {
+    async fn complete(self, _: &mut AwpStopwatch) -> Result<()> {
         Ok(())
     }
 }

@@ -5,47 +5,47 @@ use std::mem;
 use ripstop::{Channel, Comm, RecvOp, Result, SendOp};
 
 use super::{
-    End, Halo, Halos, Open, Outgoing,
+    GhostExchange, GhostSender, LaneEnd, OpenExchange, StepExchanges,
     lanes::{LANES_MAX, lanes},
 };
 use crate::wave::{
-    clock::Stopwatch,
-    domain::Domain,
-    field::Field,
-    real::Real,
-    stencil::{Ghosts, Layers},
+    clock::AwpStopwatch,
+    domain::AwpDomain,
+    field::AwpField,
+    real::WaveReal,
+    stencil::{ExchangedLayers, GhostWidths},
 };
 
 /// Exchange by messages. Buffers are made once; operations take them and return them with the results.
 #[derive(Debug)]
-pub(crate) struct TwoSided<T: Real> {
-    incoming: Vec<Way<T, RecvOp<Vec<T>>>>,
-    outgoing: Vec<Way<T, SendOp<Vec<T>>>>,
+pub(crate) struct TwoSidedExchange<T: WaveReal> {
+    incoming: Vec<MessageLane<T, RecvOp<Vec<T>>>>,
+    outgoing: Vec<MessageLane<T, SendOp<Vec<T>>>>,
     poison: bool,
 }
 
 /// The lanes and buffers to or from a neighbor.
 #[derive(Debug)]
-pub(crate) struct Way<T: Real, Op> {
+pub(crate) struct MessageLane<T: WaveReal, Op> {
     component: usize,
-    end: End,
+    end: LaneEnd,
     channel: Channel<T>,
     buffer: Vec<T>,
     flight: Option<Op>,
 }
 
-impl<T: Real> TwoSided<T> {
+impl<T: WaveReal> TwoSidedExchange<T> {
     /// Makes the exchange with the neighbors of a rank of `comm`. With `poison`, values are NaN until they are received.
     ///
     /// # Errors
     /// `comm` has fewer ranks than `domain` has parts.
     pub(crate) fn halos(
         comm: &Comm,
-        domain: &Domain,
-        layers: &Layers,
+        domain: &AwpDomain,
+        layers: &ExchangedLayers,
         poison: bool,
-    ) -> Result<Halos<Self>> {
-        let of = |ghosts: &[Ghosts], tag: u32| -> Result<Self> {
+    ) -> Result<StepExchanges<Self>> {
+        let of = |ghosts: &[GhostWidths], tag: u32| -> Result<Self> {
             let mut halo = Self {
                 incoming: Vec::new(),
                 outgoing: Vec::new(),
@@ -55,23 +55,24 @@ impl<T: Real> TwoSided<T> {
                 let tag = tag + lane.number;
                 if let Some(from) = lane.from {
                     halo.incoming
-                        .push(Way::new(comm, lane.component, from, tag)?);
+                        .push(MessageLane::new(comm, lane.component, from, tag)?);
                 }
                 if let Some(to) = lane.to {
-                    halo.outgoing.push(Way::new(comm, lane.component, to, tag)?);
+                    halo.outgoing
+                        .push(MessageLane::new(comm, lane.component, to, tag)?);
                 }
             }
             Ok(halo)
         };
-        Ok(Halos {
+        Ok(StepExchanges {
             velocity: of(&layers.velocity, 0)?,
             stress: of(&layers.stress, LANES_MAX)?,
         })
     }
 }
 
-impl<T: Real, Op> Way<T, Op> {
-    fn new(comm: &Comm, component: usize, end: End, tag: u32) -> Result<Self> {
+impl<T: WaveReal, Op> MessageLane<T, Op> {
+    fn new(comm: &Comm, component: usize, end: LaneEnd, tag: u32) -> Result<Self> {
         Ok(Self {
             component,
             end,
@@ -82,7 +83,7 @@ impl<T: Real, Op> Way<T, Op> {
     }
 }
 
-impl<T: Real> Halo<T> for TwoSided<T> {
+impl<T: WaveReal> GhostExchange<T> for TwoSidedExchange<T> {
     type Open<'a> = &'a mut Self;
 
     fn open(&mut self) -> Result<&mut Self> {
@@ -100,17 +101,17 @@ impl<T: Real> Halo<T> for TwoSided<T> {
     }
 }
 
-impl<T: Real> Open<T> for &mut TwoSided<T> {
+impl<T: WaveReal> OpenExchange<T> for &mut TwoSidedExchange<T> {
     type Outgoing<'o>
-        = Sends<'o, T>
+        = MessageLaneSender<'o, T>
     where
         Self: 'o;
 
-    async fn start(&mut self, _: &mut Stopwatch) -> Result<Sends<'_, T>> {
-        Ok(Sends(&mut self.outgoing))
+    async fn start(&mut self, _: &mut AwpStopwatch) -> Result<MessageLaneSender<'_, T>> {
+        Ok(MessageLaneSender(&mut self.outgoing))
     }
 
-    async fn finish(self, fields: &mut [Field<T>], watch: &mut Stopwatch) -> Result<()> {
+    async fn finish(self, fields: &mut [AwpField<T>], watch: &mut AwpStopwatch) -> Result<()> {
         for way in &mut self.incoming {
             let Some(recv) = way.flight.take() else {
                 continue;
@@ -124,10 +125,10 @@ impl<T: Real> Open<T> for &mut TwoSided<T> {
 
 /// The sending side, by messages to the neighbors.
 #[derive(Debug)]
-pub(crate) struct Sends<'o, T: Real>(&'o mut [Way<T, SendOp<Vec<T>>>]);
+pub(crate) struct MessageLaneSender<'o, T: WaveReal>(&'o mut [MessageLane<T, SendOp<Vec<T>>>]);
 
-impl<T: Real> Outgoing<T> for Sends<'_, T> {
-    fn send(&mut self, component: usize, field: &Field<T>) {
+impl<T: WaveReal> GhostSender<T> for MessageLaneSender<'_, T> {
+    fn send(&mut self, component: usize, field: &AwpField<T>) {
         let ways = self.0.iter_mut();
         for way in ways.filter(|way| way.component == component) {
             field.pack(way.end.region, &mut way.buffer);
@@ -136,7 +137,7 @@ impl<T: Real> Outgoing<T> for Sends<'_, T> {
         }
     }
 
-    async fn complete(self, watch: &mut Stopwatch) -> Result<()> {
+    async fn complete(self, watch: &mut AwpStopwatch) -> Result<()> {
         for way in self.0 {
             let Some(send) = way.flight.take() else {
                 continue;

@@ -5,21 +5,21 @@
 )]
 
 use super::{
-    Profile,
-    layout::{Iovec, Limits, Md, Me, Process},
+    FamilyAbi,
+    layout::{PtlIovec, PtlMd, PtlMe, PtlNiLimits, PtlProcess},
 };
 use crate::{
-    error::Error,
-    event::{Address, Peer},
-    interface::{self, Config, CtId, Entry, EqId, Source},
+    error::SoftError,
+    event::{PhysicalId, SoftPeer},
+    interface::{self, CtId, EqId, InitiatorFilter, NiConfig, SoftListEntry},
     limits,
-    memory::{Region, Segment},
-    slab::Id,
+    memory::{IovecSegment, SoftRegion},
+    slab::GenerationalId,
 };
 
 /// Kind of an object, in the high bits of its handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PtlHandleKind {
     Ni = 0,
     Eq = 1,
     Ct = 2,
@@ -28,7 +28,7 @@ pub(super) enum Kind {
 }
 
 /// Packs an object into 32 bits: kind 3, interface 6, generation 8, slot 15.
-pub(super) const fn pack(kind: Kind, ni: u32, id: Id) -> u32 {
+pub(super) const fn pack(kind: PtlHandleKind, ni: u32, id: GenerationalId) -> u32 {
     (kind as u32) << 29
         | ni << 23
         | (id.generation & interface::GENERATIONS) << 15
@@ -36,8 +36,8 @@ pub(super) const fn pack(kind: Kind, ni: u32, id: Id) -> u32 {
 }
 
 /// Returns the interface and the object, if the object is of this kind.
-pub(super) fn unpack(kind: Kind, bits: u32) -> Option<(u32, Id)> {
-    let id = Id {
+pub(super) fn unpack(kind: PtlHandleKind, bits: u32) -> Option<(u32, GenerationalId)> {
+    let id = GenerationalId {
         slot: bits & SLOTS,
         generation: bits >> 15 & interface::GENERATIONS,
     };
@@ -46,7 +46,7 @@ pub(super) fn unpack(kind: Kind, bits: u32) -> Option<(u32, Id)> {
 
 /// Returns the interface of an object of any kind.
 pub(super) const fn interface_of(bits: u32) -> Option<u32> {
-    if bits >> 29 <= Kind::Entry as u32 {
+    if bits >> 29 <= PtlHandleKind::Entry as u32 {
         Some(bits >> 23 & INTERFACES)
     } else {
         None
@@ -54,39 +54,42 @@ pub(super) const fn interface_of(bits: u32) -> Option<u32> {
 }
 
 /// Converts the handle of an optional queue. A queue of another interface is an error.
-pub(super) fn eq<P: Profile>(handle: P::Handle, ni: u32) -> Result<Option<EqId>, Error> {
+pub(super) fn eq<P: FamilyAbi>(handle: P::Handle, ni: u32) -> Result<Option<EqId>, SoftError> {
     let [none, _] = P::NONE;
-    optional::<P>(Kind::Eq, none, handle, ni, "eq_handle").map(|id| id.map(EqId))
+    optional::<P>(PtlHandleKind::Eq, none, handle, ni, "eq_handle").map(|id| id.map(EqId))
 }
 
 /// Converts the handle of an optional counter. A counter of another interface is an error.
-pub(super) fn ct<P: Profile>(handle: P::Handle, ni: u32) -> Result<Option<CtId>, Error> {
+pub(super) fn ct<P: FamilyAbi>(handle: P::Handle, ni: u32) -> Result<Option<CtId>, SoftError> {
     let [_, none] = P::NONE;
-    optional::<P>(Kind::Ct, none, handle, ni, "ct_handle").map(|id| id.map(CtId))
+    optional::<P>(PtlHandleKind::Ct, none, handle, ni, "ct_handle").map(|id| id.map(CtId))
 }
 
-fn optional<P: Profile>(
-    kind: Kind,
+fn optional<P: FamilyAbi>(
+    kind: PtlHandleKind,
     none: P::Handle,
     handle: P::Handle,
     ni: u32,
     name: &'static str,
-) -> Result<Option<Id>, Error> {
+) -> Result<Option<GenerationalId>, SoftError> {
     if handle == none {
         return Ok(None);
     }
     match unpack(kind, P::bits(handle)) {
         Some((of, id)) if of == ni => Ok(Some(id)),
-        _ => Err(Error::ArgInvalid(name)),
+        _ => Err(SoftError::ArgInvalid(name)),
     }
 }
 
 /// # Safety
 /// With `PTL_IOVEC`, `md.start` points to `md.length` segments.
-pub(super) unsafe fn md<P: Profile>(md: &Md<P::Handle>, ni: u32) -> Result<interface::Md, Error> {
+pub(super) unsafe fn md<P: FamilyAbi>(
+    md: &PtlMd<P::Handle>,
+    ni: u32,
+) -> Result<interface::MemoryDescriptor, SoftError> {
     // SAFETY: the caller's promise.
     let region = unsafe { region::<P>(md.start.cast(), md.length, md.options) }?;
-    Ok(interface::Md {
+    Ok(interface::MemoryDescriptor {
         region,
         options: P::NUMBERS.parse_md_options(md.options)?,
         eq: eq::<P>(md.eq_handle, ni)?,
@@ -96,14 +99,14 @@ pub(super) unsafe fn md<P: Profile>(md: &Md<P::Handle>, ni: u32) -> Result<inter
 
 /// # Safety
 /// With `PTL_IOVEC`, `me.start` points to `me.length` segments.
-pub(super) unsafe fn entry<P: Profile>(
-    me: &Me<P::Handle>,
+pub(super) unsafe fn entry<P: FamilyAbi>(
+    me: &PtlMe<P::Handle>,
     ni: u32,
-    config: &Config,
-) -> Result<Entry, Error> {
+    config: &NiConfig,
+) -> Result<SoftListEntry, SoftError> {
     // SAFETY: the caller's promise.
     let region = unsafe { region::<P>(me.start.cast(), me.length, me.options) }?;
-    Ok(Entry {
+    Ok(SoftListEntry {
         region,
         ct: ct::<P>(me.ct_handle, ni)?,
         uid: (me.uid != UID_ANY).then_some(me.uid),
@@ -117,78 +120,80 @@ pub(super) unsafe fn entry<P: Profile>(
 
 /// # Safety
 /// With `PTL_IOVEC`, `start` points to `length` segments.
-unsafe fn region<P: Profile>(
-    start: *const Iovec,
+unsafe fn region<P: FamilyAbi>(
+    start: *const PtlIovec,
     length: u64,
     options: u32,
-) -> Result<Region, Error> {
+) -> Result<SoftRegion, SoftError> {
     if options & P::NUMBERS.iovec == 0 {
-        return Ok(Region::flat(start.expose_provenance() as u64, length));
+        return Ok(SoftRegion::flat(start.expose_provenance() as u64, length));
     }
-    let too_many = Error::ArgInvalid("length: more segments than max_iovecs");
+    let too_many = SoftError::ArgInvalid("length: more segments than max_iovecs");
     let count = usize::try_from(length).map_err(|_| too_many)?;
-    if count > limits::Limits::MOST.max_iovecs as usize {
+    if count > limits::NiLimits::MOST.max_iovecs as usize {
         return Err(too_many);
     }
     if start.is_null() && count > 0 {
-        return Err(Error::ArgInvalid("start"));
+        return Err(SoftError::ArgInvalid("start"));
     }
     let segment = |at: usize| {
         // SAFETY: inside the array of `length` segments.
         let place = unsafe { start.add(at) };
         // SAFETY: as above.
         let iovec = unsafe { place.read_unaligned() };
-        Segment {
+        IovecSegment {
             start: iovec.base.expose_provenance() as u64,
             len: iovec.len,
         }
     };
-    let segments: Vec<Segment> = (0..count).map(segment).collect();
-    Region::vector(&segments).ok_or(Error::ArgInvalid("start: longer than can be counted"))
+    let segments: Vec<IovecSegment> = (0..count).map(segment).collect();
+    SoftRegion::vector(&segments).ok_or(SoftError::ArgInvalid("start: longer than can be counted"))
 }
 
-fn source<P: Profile>(id: Process, config: &Config) -> Source {
+fn source<P: FamilyAbi>(id: PtlProcess, config: &NiConfig) -> InitiatorFilter {
     let numbers = P::NUMBERS;
     match config {
-        Config {
+        NiConfig {
             matching: false, ..
-        } => Source::Any,
-        Config { logical: true, .. } if id.rank_or_nid == numbers.rank_any => Source::Any,
-        Config { logical: true, .. } => Source::Rank(id.rank_or_nid),
-        _ => Source::At {
+        } => InitiatorFilter::Any,
+        NiConfig { logical: true, .. } if id.rank_or_nid == numbers.rank_any => {
+            InitiatorFilter::Any
+        }
+        NiConfig { logical: true, .. } => InitiatorFilter::Rank(id.rank_or_nid),
+        _ => InitiatorFilter::At {
             nid: (id.rank_or_nid != numbers.nid_any).then_some(id.rank_or_nid),
             pid: (id.pid != numbers.pid_any).then_some(id.pid),
         },
     }
 }
 
-pub(super) const fn process(peer: Peer) -> Process {
+pub(super) const fn process(peer: SoftPeer) -> PtlProcess {
     match peer {
-        Peer::Rank(rank) => Process {
+        SoftPeer::Rank(rank) => PtlProcess {
             rank_or_nid: rank,
             pid: 0,
         },
-        Peer::At(address) => at(address),
+        SoftPeer::At(address) => at(address),
     }
 }
 
-pub(super) const fn at(address: Address) -> Process {
-    Process {
+pub(super) const fn at(address: PhysicalId) -> PtlProcess {
+    PtlProcess {
         rank_or_nid: address.nid,
         pid: address.pid,
     }
 }
 
-pub(super) const fn address(process: Process) -> Address {
-    Address {
+pub(super) const fn address(process: PtlProcess) -> PhysicalId {
+    PhysicalId {
         nid: process.rank_or_nid,
         pid: process.pid,
     }
 }
 
-pub(super) fn from_limits(limits: &Limits) -> limits::Limits {
+pub(super) fn from_limits(limits: &PtlNiLimits) -> limits::NiLimits {
     let count = |value: i32| u32::try_from(value).unwrap_or(0);
-    limits::Limits {
+    limits::NiLimits {
         max_entries: count(limits.max_entries),
         max_unexpected_headers: count(limits.max_unexpected_headers),
         max_mds: count(limits.max_mds),
@@ -208,9 +213,9 @@ pub(super) fn from_limits(limits: &Limits) -> limits::Limits {
     }
 }
 
-pub(super) fn to_limits(limits: &limits::Limits, features: u32) -> Limits {
+pub(super) fn to_limits(limits: &limits::NiLimits, features: u32) -> PtlNiLimits {
     let count = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
-    Limits {
+    PtlNiLimits {
         max_entries: count(limits.max_entries),
         max_unexpected_headers: count(limits.max_unexpected_headers),
         max_mds: count(limits.max_mds),

@@ -6,7 +6,7 @@ use std::{ffi::c_void, mem::offset_of};
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[expect(clippy::exhaustive_structs, reason = "C's layout")]
-pub struct Process {
+pub struct PtlProcess {
     /// `rank`, or `phys.nid`.
     pub rank_or_nid: u32,
     /// `phys.pid`.
@@ -21,7 +21,7 @@ pub struct Process {
     clippy::exhaustive_structs,
     reason = "C's layout and names"
 )]
-pub struct CtEvent {
+pub struct PtlCtEvent {
     pub success: u64,
     pub failure: u64,
 }
@@ -29,7 +29,7 @@ pub struct CtEvent {
 /// `ptl_iovec_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Iovec {
+pub(super) struct PtlIovec {
     pub(super) base: *mut c_void,
     pub(super) len: u64,
 }
@@ -42,7 +42,7 @@ pub(super) struct Iovec {
     clippy::exhaustive_structs,
     reason = "C's layout and names"
 )]
-pub struct PollFd {
+pub struct CPollFd {
     pub fd: i32,
     pub events: i16,
     pub revents: i16,
@@ -56,7 +56,7 @@ pub struct PollFd {
     clippy::exhaustive_structs,
     reason = "C's layout and names"
 )]
-pub struct Md<H> {
+pub struct PtlMd<H> {
     pub start: *mut c_void,
     pub length: u64,
     pub options: u32,
@@ -72,13 +72,13 @@ pub struct Md<H> {
     clippy::exhaustive_structs,
     reason = "C's layout and names"
 )]
-pub struct Me<H> {
+pub struct PtlMe<H> {
     pub start: *mut c_void,
     pub length: u64,
     pub ct_handle: H,
     pub uid: u32,
     pub options: u32,
-    pub match_id: Process,
+    pub match_id: PtlProcess,
     pub match_bits: u64,
     pub ignore_bits: u64,
     pub min_free: u64,
@@ -92,7 +92,7 @@ pub struct Me<H> {
     clippy::exhaustive_structs,
     reason = "C's layout and names"
 )]
-pub struct Limits {
+pub struct PtlNiLimits {
     pub max_entries: i32,
     pub max_unexpected_headers: i32,
     pub max_mds: i32,
@@ -111,11 +111,15 @@ pub struct Limits {
     pub features: u32,
 }
 
-const _: () = assert!(size_of::<Process>() == 8 && size_of::<CtEvent>() == 16);
-const _: () = assert!(size_of::<Iovec>() == 16 && size_of::<PollFd>() == 8);
-const _: () = assert!(size_of::<Md<u32>>() == 32 && size_of::<Md<u64>>() == 40);
-const _: () = assert!(offset_of!(Md<u32>, eq_handle) == 20 && offset_of!(Md<u64>, eq_handle) == 24);
-const _: () = assert!(size_of::<Me<u32>>() == 64 && size_of::<Me<u64>>() == 64);
-const _: () = assert!(offset_of!(Me<u32>, match_id) == 28 && offset_of!(Me<u64>, match_id) == 32);
-const _: () = assert!(offset_of!(Me<u32>, match_bits) == 40 && offset_of!(Me<u64>, min_free) == 56);
-const _: () = assert!(size_of::<Limits>() == 96 && offset_of!(Limits, max_msg_size) == 40);
+const _: () = assert!(size_of::<PtlProcess>() == 8 && size_of::<PtlCtEvent>() == 16);
+const _: () = assert!(size_of::<PtlIovec>() == 16 && size_of::<CPollFd>() == 8);
+const _: () = assert!(size_of::<PtlMd<u32>>() == 32 && size_of::<PtlMd<u64>>() == 40);
+const _: () =
+    assert!(offset_of!(PtlMd<u32>, eq_handle) == 20 && offset_of!(PtlMd<u64>, eq_handle) == 24);
+const _: () = assert!(size_of::<PtlMe<u32>>() == 64 && size_of::<PtlMe<u64>>() == 64);
+const _: () =
+    assert!(offset_of!(PtlMe<u32>, match_id) == 28 && offset_of!(PtlMe<u64>, match_id) == 32);
+const _: () =
+    assert!(offset_of!(PtlMe<u32>, match_bits) == 40 && offset_of!(PtlMe<u64>, min_free) == 56);
+const _: () =
+    assert!(size_of::<PtlNiLimits>() == 96 && offset_of!(PtlNiLimits, max_msg_size) == 40);

@@ -7,66 +7,66 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::settings::Settings;
+use super::settings::SoftRailSettings;
 use crate::{
-    error::Error,
-    event::Address,
-    interface::{Config, Family},
-    limits::Limits,
-    memory::Memory as _,
-    process::{Nic, ProcessMemory, Setup},
-    transport::{Place, Reservation},
+    error::SoftError,
+    event::PhysicalId,
+    interface::{LibraryFamily, NiConfig},
+    limits::NiLimits,
+    memory::AppMemory as _,
+    process::{ProcessMemory, SoftNic, SoftNicSetup},
+    transport::{InterfaceLocation, PidReservation},
 };
 
 /// State between the first `PtlInit` and the last `PtlFini`.
 #[derive(Debug)]
-struct Library {
+struct SoftLibrary {
     inits: u32,
     /// True if all waits end immediately, including those on interfaces opened later.
     aborted: bool,
-    interfaces: Vec<Option<Open>>,
+    interfaces: Vec<Option<OpenInterface>>,
 }
 
 #[derive(Debug)]
-struct Open {
-    nic: Arc<Nic<ProcessMemory>>,
+struct OpenInterface {
+    nic: Arc<SoftNic<ProcessMemory>>,
     users: u32,
     rail: u32,
     kind: u32,
     /// True if changes by atomics stay hidden until [`publish`].
     hides: bool,
-    pid: Arc<Pid>,
+    pid: Arc<SharedPid>,
 }
 
 /// A process id, shared by interfaces.
 #[derive(Debug)]
-struct Pid {
+struct SharedPid {
     pid: u32,
-    _reservation: Reservation,
+    _reservation: PidReservation,
 }
 
 /// Arguments of `PtlNIInit`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct NiInitArgs {
     pub(super) rail: u32,
     pub(super) matching: bool,
     pub(super) logical: bool,
     /// The requested process id, or `None` for any up to `pid_max`.
     pub(super) pid: Option<u32>,
     pub(super) pid_max: u32,
-    pub(super) limits: Option<Limits>,
-    pub(super) family: Family,
+    pub(super) limits: Option<NiLimits>,
+    pub(super) family: LibraryFamily,
 }
 
-static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
+static LIBRARY: Mutex<Option<SoftLibrary>> = Mutex::new(None);
 
-fn library() -> MutexGuard<'static, Option<Library>> {
+fn library() -> MutexGuard<'static, Option<SoftLibrary>> {
     LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn init() {
     let mut library = library();
-    let library = library.get_or_insert_with(|| Library {
+    let library = library.get_or_insert_with(|| SoftLibrary {
         inits: 0,
         aborted: false,
         interfaces: Vec::new(),
@@ -122,40 +122,40 @@ pub(super) fn publish() {
 }
 
 /// Returns the interface with this number.
-pub(super) fn nic(ni: u32) -> Result<Arc<Nic<ProcessMemory>>, Error> {
+pub(super) fn nic(ni: u32) -> Result<Arc<SoftNic<ProcessMemory>>, SoftError> {
     let guard = library();
-    let library = guard.as_ref().ok_or(Error::NoInit)?;
+    let library = guard.as_ref().ok_or(SoftError::NoInit)?;
     let open = library.interfaces.get(ni as usize).and_then(Option::as_ref);
     open.map(|open| Arc::clone(&open.nic))
-        .ok_or(Error::ArgInvalid("ni_handle"))
+        .ok_or(SoftError::ArgInvalid("ni_handle"))
 }
 
 /// Opens an interface, or adds a user to one that is open.
 pub(super) fn open(
-    wanted: Wanted,
+    wanted: NiInitArgs,
     memory: impl Fn() -> ProcessMemory,
-) -> Result<(u32, Limits), Error> {
+) -> Result<(u32, NiLimits), SoftError> {
     if wanted.rail >= RAILS {
-        return Err(Error::ArgInvalid("iface"));
+        return Err(SoftError::ArgInvalid("iface"));
     }
     let mut guard = library();
-    let library = guard.as_mut().ok_or(Error::NoInit)?;
-    let settings = Settings::read(wanted.rail)?;
+    let library = guard.as_mut().ok_or(SoftError::NoInit)?;
+    let settings = SoftRailSettings::read(wanted.rail)?;
     if let (Some(ni), true) = (library.find(&wanted), settings.reuse) {
         return library.open_again(ni);
     }
-    let place = Place {
+    let place = InterfaceLocation {
         network: settings.network.clone(),
         rail: wanted.rail,
         kind: wanted.kind(),
     };
     let limits = wanted.limits.unwrap_or(settings.ceiling);
     let limits = limits.within(&settings.ceiling);
-    let setup = |pid| Setup {
-        config: Config {
+    let setup = |pid| SoftNicSetup {
+        config: NiConfig {
             matching: wanted.matching,
             logical: wanted.logical,
-            address: Address {
+            address: PhysicalId {
                 nid: settings.nid,
                 pid,
             },
@@ -179,7 +179,7 @@ pub(super) fn open(
             true => memory().hiding_atomics(),
             false => memory(),
         };
-        match Nic::open(setup(pid.pid), memory) {
+        match SoftNic::open(setup(pid.pid), memory) {
             // The previous owner of this id has not ended yet, or another program uses its ports. Try another id unless one was
             // requested.
             Err(Errno::ADDRINUSE) if wanted.pid.is_none() && Arc::strong_count(&pid) == 1 => {
@@ -191,7 +191,7 @@ pub(super) fn open(
     if library.aborted {
         nic.abort();
     }
-    let open = Open {
+    let open = OpenInterface {
         nic: Arc::new(nic),
         users: 1,
         rail: wanted.rail,
@@ -203,13 +203,13 @@ pub(super) fn open(
 }
 
 /// Removes a user of an interface. The last one closes it and wakes the threads that wait for it.
-pub(super) fn close(ni: u32) -> Result<(), Error> {
+pub(super) fn close(ni: u32) -> Result<(), SoftError> {
     let mut guard = library();
-    let library = guard.as_mut().ok_or(Error::NoInit)?;
+    let library = guard.as_mut().ok_or(SoftError::NoInit)?;
     let slot = library.interfaces.get_mut(ni as usize);
     let slot = slot
         .filter(|slot| slot.is_some())
-        .ok_or(Error::ArgInvalid("ni_handle"))?;
+        .ok_or(SoftError::ArgInvalid("ni_handle"))?;
     if let Some(open) = slot.as_mut().filter(|open| open.users > 1) {
         open.users -= 1;
         return Ok(());
@@ -223,7 +223,7 @@ pub(super) fn close(ni: u32) -> Result<(), Error> {
     Ok(())
 }
 
-impl Open {
+impl OpenInterface {
     /// Wakes waiting threads, and lingers until peers have received everything.
     fn end(&self) {
         self.nic.interrupt();
@@ -231,22 +231,22 @@ impl Open {
     }
 }
 
-impl Library {
-    fn find(&self, wanted: &Wanted) -> Option<usize> {
-        let same = |open: &Open| open.rail == wanted.rail && open.kind == wanted.kind();
+impl SoftLibrary {
+    fn find(&self, wanted: &NiInitArgs) -> Option<usize> {
+        let same = |open: &OpenInterface| open.rail == wanted.rail && open.kind == wanted.kind();
         self.interfaces
             .iter()
             .position(|open| open.as_ref().is_some_and(same))
     }
 
-    fn open_again(&mut self, ni: usize) -> Result<(u32, Limits), Error> {
-        let open = self.interfaces[ni].as_mut().ok_or(Error::Fail)?;
+    fn open_again(&mut self, ni: usize) -> Result<(u32, NiLimits), SoftError> {
+        let open = self.interfaces[ni].as_mut().ok_or(SoftError::Fail)?;
         open.users += 1;
         let limits = open.nic.call(|interface| interface.config().limits);
-        Ok((u32::try_from(ni).map_err(|_| Error::Fail)?, limits))
+        Ok((u32::try_from(ni).map_err(|_| SoftError::Fail)?, limits))
     }
 
-    fn insert(&mut self, open: Open) -> Result<u32, Error> {
+    fn insert(&mut self, open: OpenInterface) -> Result<u32, SoftError> {
         let free = self.interfaces.iter().position(Option::is_none);
         let ni = match free {
             Some(ni) => ni,
@@ -254,14 +254,19 @@ impl Library {
                 self.interfaces.push(None);
                 self.interfaces.len() - 1
             }
-            None => return Err(Error::NoSpace),
+            None => return Err(SoftError::NoSpace),
         };
         self.interfaces[ni] = Some(open);
-        u32::try_from(ni).map_err(|_| Error::NoSpace)
+        u32::try_from(ni).map_err(|_| SoftError::NoSpace)
     }
 
     /// Returns the process id for an interface: shared with others of its rail if they may be reused, otherwise its own.
-    fn pid(&self, place: &Place, wanted: &Wanted, settings: &Settings) -> Result<Arc<Pid>, Error> {
+    fn pid(
+        &self,
+        place: &InterfaceLocation,
+        wanted: &NiInitArgs,
+        settings: &SoftRailSettings,
+    ) -> Result<Arc<SharedPid>, SoftError> {
         let mut of_rail = self
             .interfaces
             .iter()
@@ -272,7 +277,7 @@ impl Library {
             None if settings.reuse => of_rail.next(),
             None => None,
             Some(pid) => match of_rail.find(|held| settings.reuse || held.pid == pid) {
-                Some(held) if held.pid != pid => return Err(Error::PidInUse),
+                Some(held) if held.pid != pid => return Err(SoftError::PidInUse),
                 held => held,
             },
         };
@@ -282,46 +287,46 @@ impl Library {
         let most = wanted.pid_max.min(settings.pid_max);
         // Sandia's process ids are UDP ports, so ids above its `PTL_PID_MAX` are valid.
         let named_most = match wanted.family {
-            Family::Sandia => settings.pid_max,
-            Family::Bull => most,
+            LibraryFamily::Sandia => settings.pid_max,
+            LibraryFamily::Bull => most,
         };
         let (pid, reservation) = match wanted.pid {
-            Some(pid) if pid > named_most => return Err(Error::ArgInvalid("pid")),
-            Some(pid) => (pid, Reservation::take(place, pid).map_err(refused)?),
+            Some(pid) if pid > named_most => return Err(SoftError::ArgInvalid("pid")),
+            Some(pid) => (pid, PidReservation::take(place, pid).map_err(refused)?),
             None => any_pid(place, most)?,
         };
-        Ok(Arc::new(Pid {
+        Ok(Arc::new(SharedPid {
             pid,
             _reservation: reservation,
         }))
     }
 }
 
-impl Wanted {
+impl NiInitArgs {
     fn kind(&self) -> u32 {
         u32::from(self.matching) << 1 | u32::from(self.logical)
     }
 }
 
 /// Reserves the first free id, starting from one that depends on the system's process id to avoid collisions.
-fn any_pid(place: &Place, most: u32) -> Result<(u32, Reservation), Error> {
+fn any_pid(place: &InterfaceLocation, most: u32) -> Result<(u32, PidReservation), SoftError> {
     let start = std::process::id() % most;
     for step in 0..most {
         let pid = 1 + (start + step) % most;
-        match Reservation::take(place, pid) {
+        match PidReservation::take(place, pid) {
             Ok(reservation) => return Ok((pid, reservation)),
             Err(Errno::ADDRINUSE) => {}
-            Err(_) => return Err(Error::Fail),
+            Err(_) => return Err(SoftError::Fail),
         }
     }
-    Err(Error::PidInUse)
+    Err(SoftError::PidInUse)
 }
 
-fn refused(why: Errno) -> Error {
+fn refused(why: Errno) -> SoftError {
     if why == Errno::ADDRINUSE {
-        Error::PidInUse
+        SoftError::PidInUse
     } else {
-        Error::Fail
+        SoftError::Fail
     }
 }
 

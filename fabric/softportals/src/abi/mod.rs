@@ -1,8 +1,8 @@
 //! The C interfaces: numbers and layouts of each library family, over the same implementation.
 //!
-//! A program is compiled against the header of one family, and families differ in numbers, structures and handles. A [`Profile`]
-//! describes these differences. [`portals_library!`](crate::portals_library) turns a package into the library of one family. The
-//! functions themselves are implemented once, in [`calls`].
+//! A program is compiled against the header of one family, and families differ in numbers, structures and handles. A
+//! [`FamilyAbi`] describes these differences. [`portals_library!`](crate::portals_library) turns a package into the library of
+//! one family. The functions themselves are implemented once, in [`calls`].
 
 pub mod calls;
 mod convert;
@@ -15,17 +15,17 @@ mod sandia42;
 mod settings;
 
 pub use self::{
-    layout::{CtEvent, Limits, Md, Me, PollFd, Process},
-    numbers::Numbers,
+    layout::{CPollFd, PtlCtEvent, PtlMd, PtlMe, PtlNiLimits, PtlProcess},
+    numbers::AbiNumbers,
     portails4::Portails4,
     sandia42::Sandia42,
 };
 use std::ffi::CStr;
 
-use crate::{event::Event, interface::Family};
+use crate::{event::FullEvent, interface::LibraryFamily};
 
 /// A library family: its handles, structures and numbers.
-pub trait Profile: Sized + 'static {
+pub trait FamilyAbi: Sized + 'static {
     /// Handle of an object.
     type Handle: Copy + PartialEq;
     /// Type of an enumeration passed as an argument.
@@ -40,14 +40,14 @@ pub trait Profile: Sized + 'static {
     /// Name of the family.
     const NAME: &CStr;
     /// All constants of the family.
-    const NUMBERS: Numbers;
+    const NUMBERS: AbiNumbers;
     /// True if programs may pass no place for the index when they poll.
     const WHICH_IS_OPTIONAL: bool;
     /// True if entries of both kinds are valid on both kinds of interfaces. Programs of a family with one structure for both mix
     /// them.
     const ENTRIES_ARE_ALIKE: bool;
     /// Behavior of the family's interfaces.
-    const FAMILY: Family;
+    const FAMILY: LibraryFamily;
     /// Handles that mean no event queue and no counter.
     const NONE: [Self::Handle; 2];
 
@@ -56,7 +56,7 @@ pub trait Profile: Sized + 'static {
     /// Returns an object's 32 bits, or all ones if the handle cannot name an object.
     fn bits(handle: Self::Handle) -> u32;
     /// Converts a list entry to the structure of matching interfaces.
-    fn me(le: &Self::Le) -> Me<Self::Handle>;
+    fn me(le: &Self::Le) -> PtlMe<Self::Handle>;
     /// Converts an event to the layout of the family.
-    fn event(event: &Event) -> Self::Event;
+    fn event(event: &FullEvent) -> Self::Event;
 }

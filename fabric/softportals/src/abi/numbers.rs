@@ -1,19 +1,19 @@
 //! Constants that differ between families.
 
 use crate::{
-    atomic::{Datatype, Operator},
-    error::Error,
-    event::{EventKind, Fail},
-    interface::Ack,
+    atomic::{AtomicDatatype, AtomicOperator},
+    error::SoftError,
+    event::{EventKind, NiFail},
+    interface::AckRequest,
     options::{EntryOptions, MdOptions, TableOptions},
 };
 
 /// Constants of a family. Arrays are in the order of our enumerations.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "a table that profiles write out")]
-pub struct Numbers {
+pub struct AbiNumbers {
     /// Return codes.
-    pub codes: Codes,
+    pub codes: AbiReturnCodes,
     /// `PTL_IFACE_DEFAULT`.
     pub iface_default: u32,
     /// `PTL_PID_ANY`.
@@ -36,15 +36,15 @@ pub struct Numbers {
     pub md: &'static [(u32, MdOptions)],
     /// Portal table options, each with its bit.
     pub table: &'static [(u32, TableOptions)],
-    /// Failures in the order of [`Fail`].
+    /// Failures in the order of [`NiFail`].
     pub fails: [u32; 8],
     /// Event kinds in the order of [`EventKind`].
     pub kinds: [u32; 16],
-    /// Acknowledgements in the order of [`Ack`].
+    /// Acknowledgements in the order of [`AckRequest`].
     pub acks: [u32; 4],
-    /// Operators in the order of [`Operator::ALL`].
+    /// Operators in the order of [`AtomicOperator::ALL`].
     pub operators: [u32; 18],
-    /// Datatypes in the order of [`Datatype::ALL`].
+    /// Datatypes in the order of [`AtomicDatatype::ALL`].
     pub datatypes: [u32; 14],
 }
 
@@ -54,7 +54,7 @@ pub struct Numbers {
     unnameable_types,
     reason = "the specification's names; part of the table that profiles write out"
 )]
-pub struct Codes {
+pub struct AbiReturnCodes {
     pub arg_invalid: i32,
     pub ct_none_reached: i32,
     pub eq_dropped: i32,
@@ -75,25 +75,25 @@ pub struct Codes {
     pub aborted: i32,
 }
 
-impl Numbers {
-    pub(super) const fn code(&self, error: Error) -> i32 {
+impl AbiNumbers {
+    pub(super) const fn code(&self, error: SoftError) -> i32 {
         let codes = &self.codes;
         match error {
-            Error::ArgInvalid(_) => codes.arg_invalid,
-            Error::InUse => codes.in_use,
-            Error::ListTooLong => codes.list_too_long,
-            Error::NoSpace => codes.no_space,
-            Error::PidInUse => codes.pid_in_use,
-            Error::PtFull => codes.pt_full,
-            Error::PtEqNeeded => codes.pt_eq_needed,
-            Error::PtInUse => codes.pt_in_use,
-            Error::EqEmpty => codes.eq_empty,
-            Error::CtNoneReached => codes.ct_none_reached,
-            Error::Ignored => codes.map_again,
-            Error::Interrupted => codes.interrupted,
-            Error::Aborted => codes.aborted,
-            Error::NoInit => codes.no_init,
-            Error::Fail => codes.fail,
+            SoftError::ArgInvalid(_) => codes.arg_invalid,
+            SoftError::InUse => codes.in_use,
+            SoftError::ListTooLong => codes.list_too_long,
+            SoftError::NoSpace => codes.no_space,
+            SoftError::PidInUse => codes.pid_in_use,
+            SoftError::PtFull => codes.pt_full,
+            SoftError::PtEqNeeded => codes.pt_eq_needed,
+            SoftError::PtInUse => codes.pt_in_use,
+            SoftError::EqEmpty => codes.eq_empty,
+            SoftError::CtNoneReached => codes.ct_none_reached,
+            SoftError::Ignored => codes.map_again,
+            SoftError::Interrupted => codes.interrupted,
+            SoftError::Aborted => codes.aborted,
+            SoftError::NoInit => codes.no_init,
+            SoftError::Fail => codes.fail,
         }
     }
 
@@ -101,41 +101,41 @@ impl Numbers {
         number(&KINDS, &self.kinds, kind)
     }
 
-    pub(super) fn fail(&self, fail: Fail) -> u32 {
+    pub(super) fn fail(&self, fail: NiFail) -> u32 {
         number(&FAILS, &self.fails, fail)
     }
 
-    pub(super) fn operator(&self, operator: Operator) -> u32 {
-        number(&Operator::ALL, &self.operators, operator)
+    pub(super) fn operator(&self, operator: AtomicOperator) -> u32 {
+        number(&AtomicOperator::ALL, &self.operators, operator)
     }
 
-    pub(super) fn datatype(&self, datatype: Datatype) -> u32 {
-        number(&Datatype::ALL, &self.datatypes, datatype)
+    pub(super) fn datatype(&self, datatype: AtomicDatatype) -> u32 {
+        number(&AtomicDatatype::ALL, &self.datatypes, datatype)
     }
 
-    pub(super) fn parse_ack(&self, number: u32) -> Result<Ack, Error> {
-        meaning(&ACKS, &self.acks, number).ok_or(Error::ArgInvalid("ack_req"))
+    pub(super) fn parse_ack(&self, number: u32) -> Result<AckRequest, SoftError> {
+        meaning(&ACKS, &self.acks, number).ok_or(SoftError::ArgInvalid("ack_req"))
     }
 
-    pub(super) fn parse_operator(&self, number: u32) -> Result<Operator, Error> {
-        let operator = meaning(&Operator::ALL, &self.operators, number);
-        operator.ok_or(Error::ArgInvalid("operation"))
+    pub(super) fn parse_operator(&self, number: u32) -> Result<AtomicOperator, SoftError> {
+        let operator = meaning(&AtomicOperator::ALL, &self.operators, number);
+        operator.ok_or(SoftError::ArgInvalid("operation"))
     }
 
-    pub(super) fn parse_datatype(&self, number: u32) -> Result<Datatype, Error> {
-        let datatype = meaning(&Datatype::ALL, &self.datatypes, number);
-        datatype.ok_or(Error::ArgInvalid("datatype"))
+    pub(super) fn parse_datatype(&self, number: u32) -> Result<AtomicDatatype, SoftError> {
+        let datatype = meaning(&AtomicDatatype::ALL, &self.datatypes, number);
+        datatype.ok_or(SoftError::ArgInvalid("datatype"))
     }
 
-    pub(super) fn parse_entry_options(&self, bits: u32) -> Result<EntryOptions, Error> {
+    pub(super) fn parse_entry_options(&self, bits: u32) -> Result<EntryOptions, SoftError> {
         named(self.entry, bits & !self.iovec, EntryOptions::NONE)
     }
 
-    pub(super) fn parse_md_options(&self, bits: u32) -> Result<MdOptions, Error> {
+    pub(super) fn parse_md_options(&self, bits: u32) -> Result<MdOptions, SoftError> {
         named(self.md, bits & !self.iovec, MdOptions::NONE)
     }
 
-    pub(super) fn parse_table_options(&self, bits: u32) -> Result<TableOptions, Error> {
+    pub(super) fn parse_table_options(&self, bits: u32) -> Result<TableOptions, SoftError> {
         named(self.table, bits, TableOptions::NONE)
     }
 }
@@ -151,7 +151,7 @@ fn meaning<T: Copy, const N: usize>(all: &[T; N], numbers: &[u32; N], number: u3
 }
 
 /// Returns the options of all bits, or an error for a bit without a name.
-fn named<T>(names: &[(u32, T)], bits: u32, none: T) -> Result<T, Error>
+fn named<T>(names: &[(u32, T)], bits: u32, none: T) -> Result<T, SoftError>
 where
     T: Copy + std::ops::BitOr<Output = T>,
 {
@@ -162,19 +162,19 @@ where
     if known == bits {
         Ok(options)
     } else {
-        Err(Error::ArgInvalid("options"))
+        Err(SoftError::ArgInvalid("options"))
     }
 }
 
-pub(super) const FAILS: [Fail; 8] = [
-    Fail::Ok,
-    Fail::Undeliverable,
-    Fail::Dropped,
-    Fail::PtDisabled,
-    Fail::PermViolation,
-    Fail::OpViolation,
-    Fail::NoMatch,
-    Fail::Segv,
+pub(super) const FAILS: [NiFail; 8] = [
+    NiFail::Ok,
+    NiFail::Undeliverable,
+    NiFail::Dropped,
+    NiFail::PtDisabled,
+    NiFail::PermViolation,
+    NiFail::OpViolation,
+    NiFail::NoMatch,
+    NiFail::Segv,
 ];
 
 pub(super) const KINDS: [EventKind; 16] = [
@@ -196,4 +196,9 @@ pub(super) const KINDS: [EventKind; 16] = [
     EventKind::Search,
 ];
 
-pub(super) const ACKS: [Ack; 4] = [Ack::No, Ack::Full, Ack::Count, Ack::Completed];
+pub(super) const ACKS: [AckRequest; 4] = [
+    AckRequest::No,
+    AckRequest::Full,
+    AckRequest::Count,
+    AckRequest::Completed,
+];

@@ -3,14 +3,14 @@
 use std::{ffi::CStr, mem::offset_of};
 
 use super::{
-    Profile,
-    layout::{Me, Process},
-    numbers::{Codes, Numbers},
+    FamilyAbi,
+    layout::{PtlMe, PtlProcess},
+    numbers::{AbiNumbers, AbiReturnCodes},
 };
 use crate::{
     abi::convert,
-    event::{Event, List},
-    interface::Family,
+    event::{EntryList, FullEvent},
+    interface::LibraryFamily,
     options::{EntryOptions, MdOptions, TableOptions},
 };
 
@@ -23,7 +23,7 @@ pub struct Portails4;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[expect(unnameable_types, reason = "named by the profile")]
-pub struct CEvent {
+pub struct Portails4Event {
     start: u64,
     user_ptr: u64,
     hdr_data: u64,
@@ -32,7 +32,7 @@ pub struct CEvent {
     mlength: u64,
     remote_offset: u64,
     uid: u32,
-    initiator: Process,
+    initiator: PtlProcess,
     kind: u32,
     list: u32,
     pt_index: u32,
@@ -41,22 +41,24 @@ pub struct CEvent {
     datatype: u32,
 }
 
-const _: () = assert!(size_of::<CEvent>() == 96 && offset_of!(CEvent, initiator) == 60);
-const _: () = assert!(offset_of!(CEvent, kind) == 68 && offset_of!(CEvent, datatype) == 88);
+const _: () =
+    assert!(size_of::<Portails4Event>() == 96 && offset_of!(Portails4Event, initiator) == 60);
+const _: () =
+    assert!(offset_of!(Portails4Event, kind) == 68 && offset_of!(Portails4Event, datatype) == 88);
 
-impl Profile for Portails4 {
+impl FamilyAbi for Portails4 {
     /// A pointer in Bull's library. Zero means no object, so our handles have a bit that is always set.
     type Handle = u64;
     type Small = u32;
     type Time = u64;
-    type Le = Me<u64>;
-    type Event = CEvent;
+    type Le = PtlMe<u64>;
+    type Event = Portails4Event;
 
     const NAME: &CStr = c"portails4";
-    const NUMBERS: Numbers = NUMBERS;
+    const NUMBERS: AbiNumbers = NUMBERS;
     const WHICH_IS_OPTIONAL: bool = true;
     const ENTRIES_ARE_ALIKE: bool = true;
-    const FAMILY: Family = Family::Bull;
+    const FAMILY: LibraryFamily = LibraryFamily::Bull;
     // The family has only one invalid handle.
     const NONE: [u64; 2] = [0; 2];
 
@@ -68,10 +70,10 @@ impl Profile for Portails4 {
         u32::try_from(handle ^ SET).unwrap_or(u32::MAX)
     }
 
-    fn me(le: &Me<u64>) -> Me<u64> {
+    fn me(le: &PtlMe<u64>) -> PtlMe<u64> {
         // Programs leave the remaining fields of a list entry uninitialized.
-        Me {
-            match_id: Process {
+        PtlMe {
+            match_id: PtlProcess {
                 rank_or_nid: 0,
                 pid: 0,
             },
@@ -82,8 +84,8 @@ impl Profile for Portails4 {
         }
     }
 
-    fn event(event: &Event) -> CEvent {
-        CEvent {
+    fn event(event: &FullEvent) -> Portails4Event {
+        Portails4Event {
             start: event.start,
             user_ptr: event.user_ptr,
             hdr_data: event.hdr_data,
@@ -94,7 +96,7 @@ impl Profile for Portails4 {
             uid: event.uid,
             initiator: convert::process(event.initiator),
             kind: NUMBERS.kind(event.kind),
-            list: u32::from(event.list == List::Overflow),
+            list: u32::from(event.list == EntryList::Overflow),
             pt_index: event.pt_index,
             fail: NUMBERS.fail(event.fail),
             operator: event
@@ -107,7 +109,7 @@ impl Profile for Portails4 {
     }
 }
 
-impl CEvent {
+impl Portails4Event {
     /// Returns the kind, the failure and the bytes of the event.
     pub(super) const fn outline(&self) -> (u32, u32, u64) {
         (self.kind, self.fail, self.mlength)
@@ -116,8 +118,8 @@ impl CEvent {
 
 const SET: u64 = 1 << 32;
 
-const NUMBERS: Numbers = Numbers {
-    codes: Codes {
+const NUMBERS: AbiNumbers = AbiNumbers {
+    codes: AbiReturnCodes {
         fail: 6,
         arg_invalid: 7,
         in_use: 8,

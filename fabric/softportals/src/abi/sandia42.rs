@@ -6,14 +6,14 @@ use std::{
 };
 
 use super::{
-    Profile,
-    layout::{Me, Process},
-    numbers::{Codes, Numbers},
+    FamilyAbi,
+    layout::{PtlMe, PtlProcess},
+    numbers::{AbiNumbers, AbiReturnCodes},
 };
 use crate::{
     abi::convert,
-    event::{Event, List},
-    interface::Family,
+    event::{EntryList, FullEvent},
+    interface::LibraryFamily,
     options::{EntryOptions, MdOptions, TableOptions},
 };
 
@@ -26,7 +26,7 @@ pub struct Sandia42;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[expect(unnameable_types, reason = "named by the profile")]
-pub struct Le {
+pub struct PtlLe {
     start: *mut c_void,
     length: u64,
     ct_handle: u32,
@@ -38,7 +38,7 @@ pub struct Le {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[expect(unnameable_types, reason = "named by the profile")]
-pub struct CEvent {
+pub struct Sandia42Event {
     start: u64,
     user_ptr: u64,
     hdr_data: u64,
@@ -46,7 +46,7 @@ pub struct CEvent {
     rlength: u64,
     mlength: u64,
     remote_offset: u64,
-    initiator: Process,
+    initiator: PtlProcess,
     uid: u32,
     pt_index: u32,
     kind: u8,
@@ -56,21 +56,22 @@ pub struct CEvent {
     datatype: u8,
 }
 
-const _: () = assert!(size_of::<Le>() == 32 && size_of::<CEvent>() == 80);
-const _: () = assert!(offset_of!(CEvent, initiator) == 56 && offset_of!(CEvent, kind) == 72);
+const _: () = assert!(size_of::<PtlLe>() == 32 && size_of::<Sandia42Event>() == 80);
+const _: () =
+    assert!(offset_of!(Sandia42Event, initiator) == 56 && offset_of!(Sandia42Event, kind) == 72);
 
-impl Profile for Sandia42 {
+impl FamilyAbi for Sandia42 {
     type Handle = u32;
     type Small = u8;
     type Time = u32;
-    type Le = Le;
-    type Event = CEvent;
+    type Le = PtlLe;
+    type Event = Sandia42Event;
 
     const NAME: &CStr = c"sandia42";
-    const NUMBERS: Numbers = NUMBERS;
+    const NUMBERS: AbiNumbers = NUMBERS;
     const WHICH_IS_OPTIONAL: bool = false;
     const ENTRIES_ARE_ALIKE: bool = false;
-    const FAMILY: Family = Family::Sandia;
+    const FAMILY: LibraryFamily = LibraryFamily::Sandia;
     const NONE: [u32; 2] = [EQ_NONE, CT_NONE];
 
     fn handle(bits: u32) -> u32 {
@@ -81,14 +82,14 @@ impl Profile for Sandia42 {
         handle
     }
 
-    fn me(le: &Le) -> Me<u32> {
-        Me {
+    fn me(le: &PtlLe) -> PtlMe<u32> {
+        PtlMe {
             start: le.start,
             length: le.length,
             ct_handle: le.ct_handle,
             uid: le.uid,
             options: le.options,
-            match_id: Process {
+            match_id: PtlProcess {
                 rank_or_nid: 0,
                 pid: 0,
             },
@@ -98,9 +99,9 @@ impl Profile for Sandia42 {
         }
     }
 
-    fn event(event: &Event) -> CEvent {
+    fn event(event: &FullEvent) -> Sandia42Event {
         let small = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
-        CEvent {
+        Sandia42Event {
             start: event.start,
             user_ptr: event.user_ptr,
             hdr_data: event.hdr_data,
@@ -112,7 +113,7 @@ impl Profile for Sandia42 {
             uid: event.uid,
             pt_index: event.pt_index,
             kind: small(NUMBERS.kind(event.kind)),
-            list: u8::from(event.list == List::Overflow),
+            list: u8::from(event.list == EntryList::Overflow),
             fail: small(NUMBERS.fail(event.fail)),
             operator: small(
                 event
@@ -131,8 +132,8 @@ impl Profile for Sandia42 {
 const EQ_NONE: u32 = 0x3fff_ffff;
 const CT_NONE: u32 = 0x5fff_ffff;
 
-const NUMBERS: Numbers = Numbers {
-    codes: Codes {
+const NUMBERS: AbiNumbers = AbiNumbers {
+    codes: AbiReturnCodes {
         arg_invalid: 1,
         ct_none_reached: 2,
         eq_dropped: 3,

@@ -9,30 +9,30 @@ use std::{
 };
 
 use crate::{
-    error::Error,
-    habits::Habits,
-    limits::Limits,
-    process::Mode,
-    transport::{Faults, Medium, PID_MAX, Wires},
+    error::SoftError,
+    habits::LibraryHabits,
+    limits::NiLimits,
+    process::SoftNicMode,
+    transport::{DatagramFaults, MediumKind, PID_MAX, SoftTransportConfig},
 };
 
 /// Settings for one rail.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct SoftRailSettings {
     /// `RIPSTOP_PORTALS_NETWORK`: jobs with different networks do not see each other.
     pub(super) network: String,
     /// `RIPSTOP_PORTALS_MODE`: `offload` or `generic`.
-    pub(super) mode: Mode,
+    pub(super) mode: SoftNicMode,
     /// `RIPSTOP_PORTALS_NID`, or the IPv4 address on a UDP network.
     pub(super) nid: u32,
     /// `RIPSTOP_PORTALS_LIMITS`: upper limits of an interface, as `name=number,name=number`.
-    pub(super) ceiling: Limits,
+    pub(super) ceiling: NiLimits,
     /// `RIPSTOP_PORTALS_TRANSPORT`, `.._HOST`, `.._FAULTS`, `.._RATE` and `.._CUT`.
-    pub(super) wires: Wires,
+    pub(super) wires: SoftTransportConfig,
     /// `RIPSTOP_PORTALS_FLOW`: true if flow control counts events too, not only entries and headers.
     pub(super) counts_events: bool,
     /// `RIPSTOP_PORTALS_HABITS`: optional behaviors of other libraries.
-    pub(super) habits: Habits,
+    pub(super) habits: LibraryHabits,
     /// Largest process id of the transport.
     pub(super) pid_max: u32,
     /// `RIPSTOP_PORTALS_REUSE`: true if opening an open interface again returns the same one.
@@ -41,10 +41,10 @@ pub(super) struct Settings {
     pub(super) core: Option<usize>,
 }
 
-impl Settings {
+impl SoftRailSettings {
     /// Gives these habits to all interfaces opened later, regardless of the environment. Returns false if a name is unknown.
     pub(super) fn adopt(habits: &str) -> bool {
-        let habits = Habits::parse(habits);
+        let habits = LibraryHabits::parse(habits);
         let mut adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
         *adopted = habits.or(*adopted);
         habits.is_some()
@@ -54,7 +54,7 @@ impl Settings {
     ///
     /// # Errors
     /// `ArgInvalid` for an invalid value. A message on standard error names the variable, because a code cannot.
-    pub(super) fn read(rail: u32) -> Result<Self, Error> {
+    pub(super) fn read(rail: u32) -> Result<Self, SoftError> {
         let adopted = *ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
         let read = Self::from(rail, |name| env::var(name).ok());
         let read = read.map(|settings| Self {
@@ -67,16 +67,19 @@ impl Settings {
                 std::io::stderr(),
                 "libportals: {name}={value}: expected {wanted}"
             );
-            Error::ArgInvalid(name)
+            SoftError::ArgInvalid(name)
         })
     }
 
-    fn from(rail: u32, value: impl Fn(&'static str) -> Option<String>) -> Result<Self, Wrong> {
-        let look = |name| Variable::of(name, &value);
+    fn from(
+        rail: u32,
+        value: impl Fn(&'static str) -> Option<String>,
+    ) -> Result<Self, SoftSettingError> {
+        let look = |name| SettingVariable::of(name, &value);
         let medium = medium(rail, look("RIPSTOP_PORTALS_TRANSPORT"), &value)?;
         let (nid, pid_max) = match &medium {
-            Medium::Udp { host, .. } => (u32::from(*host), PID_MAX),
-            Medium::Shared => {
+            MediumKind::Udp { host, .. } => (u32::from(*host), PID_MAX),
+            MediumKind::Shared => {
                 let nid = parse(look("RIPSTOP_PORTALS_NID"), "a node's number")?;
                 (nid.unwrap_or(1), u32::MAX)
             }
@@ -84,14 +87,17 @@ impl Settings {
         let mode = choice(
             look("RIPSTOP_PORTALS_MODE"),
             "offload or generic",
-            &[("offload", Mode::Offload), ("generic", Mode::Generic)],
+            &[
+                ("offload", SoftNicMode::Offload),
+                ("generic", SoftNicMode::Generic),
+            ],
         )?;
-        let most = Limits {
+        let most = NiLimits {
             // The data of volatile puts must fit into the packet of the header.
             max_volatile_size: mode
                 .inline_max()
-                .map_or(Limits::MOST.max_volatile_size, |most| most as u64),
-            ..Limits::MOST
+                .map_or(NiLimits::MOST.max_volatile_size, |most| most as u64),
+            ..NiLimits::MOST
         };
         Ok(Self {
             network: value("RIPSTOP_PORTALS_NETWORK").unwrap_or_else(|| "default".to_owned()),
@@ -103,7 +109,7 @@ impl Settings {
                 |text| most.lowered(text),
             )?
             .unwrap_or(most),
-            wires: Wires {
+            wires: SoftTransportConfig {
                 medium,
                 rate: of_rail(rail, look("RIPSTOP_PORTALS_RATE"), "bytes per second")?,
                 cut_after: of_rail(rail, look("RIPSTOP_PORTALS_CUT"), CUT)?
@@ -114,7 +120,7 @@ impl Settings {
                 "events or entries",
                 &[("events", true), ("entries", false)],
             )?,
-            habits: read(look("RIPSTOP_PORTALS_HABITS"), HABITS, Habits::parse)?
+            habits: read(look("RIPSTOP_PORTALS_HABITS"), HABITS, LibraryHabits::parse)?
                 .unwrap_or_default(),
             pid_max,
             reuse: choice(
@@ -132,7 +138,7 @@ impl Settings {
 }
 
 /// Habits requested by a call of the program.
-static ADOPTED: Mutex<Option<Habits>> = Mutex::new(None);
+static ADOPTED: Mutex<Option<LibraryHabits>> = Mutex::new(None);
 
 /// Size of a processor set.
 const CORES_MAX: usize = 1024;
@@ -140,15 +146,15 @@ const HABITS: &str = "ends-never, incoherent, polled-only, short-failures, send-
 const CUT: &str = "bytes, or 0 for never, or one for each rail";
 
 /// A variable, its value, and the expected form.
-type Wrong = (&'static str, String, &'static str);
+type SoftSettingError = (&'static str, String, &'static str);
 
 /// A variable of the environment.
-struct Variable {
+struct SettingVariable {
     name: &'static str,
     value: Option<String>,
 }
 
-impl Variable {
+impl SettingVariable {
     fn of(name: &'static str, value: impl Fn(&'static str) -> Option<String>) -> Self {
         Self {
             name,
@@ -159,41 +165,41 @@ impl Variable {
 
 fn medium(
     rail: u32,
-    transport: Variable,
+    transport: SettingVariable,
     value: &impl Fn(&'static str) -> Option<String>,
-) -> Result<Medium, Wrong> {
+) -> Result<MediumKind, SoftSettingError> {
     let faults = read(
-        Variable::of("RIPSTOP_PORTALS_FAULTS", value),
+        SettingVariable::of("RIPSTOP_PORTALS_FAULTS", value),
         "drop=, duplicate=, reorder=, exhaust= with chances below 1, delay_us= and seed=, with commas between",
-        Faults::parse,
+        DatagramFaults::parse,
     )?;
     // Faults apply to datagrams only, so setting them selects UDP.
     let usual = if faults.is_some() { "udp" } else { "shared" };
-    let named = Variable {
+    let named = SettingVariable {
         value: transport.value.or_else(|| Some(usual.to_owned())),
         ..transport
     };
     if !choice(named, "shared or udp", &[("shared", false), ("udp", true)])? {
-        return Ok(Medium::Shared);
+        return Ok(MediumKind::Shared);
     }
-    let host = Variable::of("RIPSTOP_PORTALS_HOST", value);
+    let host = SettingVariable::of("RIPSTOP_PORTALS_HOST", value);
     let host = of_rail(
         rail,
         host,
         "an IPv4 address of this machine, or one for each rail",
     )?;
-    Ok(Medium::Udp {
+    Ok(MediumKind::Udp {
         host: host.unwrap_or(Ipv4Addr::LOCALHOST),
         faults: faults.unwrap_or_default(),
     })
 }
 
 fn read<T>(
-    variable: Variable,
+    variable: SettingVariable,
     wanted: &'static str,
     meaning: impl FnOnce(&str) -> Option<T>,
-) -> Result<Option<T>, Wrong> {
-    let Variable { name, value } = variable;
+) -> Result<Option<T>, SoftSettingError> {
+    let SettingVariable { name, value } = variable;
     let Some(value) = value else { return Ok(None) };
     match meaning(&value) {
         Some(meaning) => Ok(Some(meaning)),
@@ -201,16 +207,19 @@ fn read<T>(
     }
 }
 
-fn parse<T: FromStr>(variable: Variable, wanted: &'static str) -> Result<Option<T>, Wrong> {
+fn parse<T: FromStr>(
+    variable: SettingVariable,
+    wanted: &'static str,
+) -> Result<Option<T>, SoftSettingError> {
     read(variable, wanted, |text| text.trim().parse().ok())
 }
 
 /// Parses one value for all rails, or a comma-separated list with one per rail. The last one applies to all further rails.
 fn of_rail<T: FromStr>(
     rail: u32,
-    variable: Variable,
+    variable: SettingVariable,
     wanted: &'static str,
-) -> Result<Option<T>, Wrong> {
+) -> Result<Option<T>, SoftSettingError> {
     read(variable, wanted, |text| {
         let own = text.split(',').take(rail as usize + 1).last();
         own?.trim().parse().ok()
@@ -219,10 +228,10 @@ fn of_rail<T: FromStr>(
 
 /// Parses one of these words. Without a value, the first one applies.
 fn choice<T: Copy>(
-    variable: Variable,
+    variable: SettingVariable,
     wanted: &'static str,
     words: &[(&str, T)],
-) -> Result<T, Wrong> {
+) -> Result<T, SoftSettingError> {
     let chosen = read(variable, wanted, |text| {
         let found = words.iter().find(|(word, _)| *word == text.trim());
         found.map(|(_, meaning)| *meaning)
@@ -232,10 +241,10 @@ fn choice<T: Copy>(
 
 #[cfg(test)]
 mod tests {
-    use super::{Ipv4Addr, Medium, Mode, Settings, Wrong};
+    use super::{Ipv4Addr, MediumKind, SoftNicMode, SoftRailSettings, SoftSettingError};
 
-    fn from(rail: u32, said: &[(&str, &str)]) -> Result<Settings, Wrong> {
-        Settings::from(rail, |name| {
+    fn from(rail: u32, said: &[(&str, &str)]) -> Result<SoftRailSettings, SoftSettingError> {
+        SoftRailSettings::from(rail, |name| {
             let found = said.iter().find(|(one, _)| *one == name);
             found.map(|(_, value)| (*value).to_owned())
         })
@@ -244,10 +253,10 @@ mod tests {
     #[test]
     fn nothing_said_is_shared_memory_and_offload() {
         let settings = from(0, &[]).expect("right");
-        assert!(matches!(settings.wires.medium, Medium::Shared));
+        assert!(matches!(settings.wires.medium, MediumKind::Shared));
         assert_eq!(
             (settings.mode, settings.nid, settings.reuse, settings.core),
-            (Mode::Offload, 1, true, None)
+            (SoftNicMode::Offload, 1, true, None)
         );
     }
 
@@ -255,8 +264,8 @@ mod tests {
     fn a_host_that_is_interrupted_takes_little_with_a_header() {
         let most = |said: &[_]| from(0, said).expect("right").ceiling.max_volatile_size;
         let generic = ("RIPSTOP_PORTALS_MODE", "generic");
-        assert_eq!(most(&[]), super::Limits::MOST.max_volatile_size);
-        let inline = Mode::Generic.inline_max().expect("little");
+        assert_eq!(most(&[]), super::NiLimits::MOST.max_volatile_size);
+        let inline = SoftNicMode::Generic.inline_max().expect("little");
         assert_eq!(most(&[generic]), inline as u64);
         let lower = ("RIPSTOP_PORTALS_LIMITS", "max_volatile_size=8");
         assert_eq!(most(&[generic, lower]), 8);
@@ -283,10 +292,10 @@ mod tests {
     fn faults_go_over_datagrams() {
         let settings = from(0, &[("RIPSTOP_PORTALS_FAULTS", "drop=0.1,seed=4")]).expect("right");
         match settings.wires.medium {
-            Medium::Udp { host, faults } => {
+            MediumKind::Udp { host, faults } => {
                 assert_eq!((host, faults.seed), (Ipv4Addr::LOCALHOST, 4));
             }
-            Medium::Shared => panic!("nothing is lost there"),
+            MediumKind::Shared => panic!("nothing is lost there"),
         }
     }
 

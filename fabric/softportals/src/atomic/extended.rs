@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 /// An 80-bit number, stored in 16 bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Extended {
+pub(super) struct LongDouble {
     negative: bool,
     /// Biased by [`BIAS`]. 0 means denormal or zero, [`EXPONENT_MAX`] means infinite or NaN.
     exponent: u16,
@@ -14,13 +14,13 @@ pub(super) struct Extended {
 
 /// A finite number: `fraction * 2^scale`.
 #[derive(Clone, Copy)]
-struct Scaled {
+struct ScaledFraction {
     negative: bool,
     fraction: u128,
     scale: i32,
 }
 
-impl Extended {
+impl LongDouble {
     pub(super) fn from_ne_bytes(bytes: &[u8; 16]) -> Self {
         let bits = u128::from_ne_bytes(*bytes).to_le_bytes();
         let mut fraction = [0; 8];
@@ -68,7 +68,7 @@ impl Extended {
             return if zero { NAN } else { infinite(negative) };
         }
         let (a, b) = (self.scaled(), other.scaled());
-        rounded(Scaled {
+        rounded(ScaledFraction {
             negative,
             fraction: a.fraction * b.fraction,
             scale: a.scale + b.scale,
@@ -93,8 +93,8 @@ impl Extended {
         self.exponent == 0 && self.fraction == 0
     }
 
-    fn scaled(self) -> Scaled {
-        Scaled {
+    fn scaled(self) -> ScaledFraction {
+        ScaledFraction {
             negative: self.negative,
             fraction: u128::from(self.fraction),
             scale: i32::from(self.exponent.max(1)) - BIAS - 63,
@@ -102,13 +102,13 @@ impl Extended {
     }
 }
 
-impl PartialEq for Extended {
+impl PartialEq for LongDouble {
     fn eq(&self, other: &Self) -> bool {
         self.partial_cmp(other) == Some(Ordering::Equal)
     }
 }
 
-impl PartialOrd for Extended {
+impl PartialOrd for LongDouble {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         if self.is_nan() || other.is_nan() {
             return None;
@@ -126,7 +126,7 @@ impl PartialOrd for Extended {
     }
 }
 
-fn sum(a: Scaled, b: Scaled) -> Extended {
+fn sum(a: ScaledFraction, b: ScaledFraction) -> LongDouble {
     let (large, small) = if a.scale >= b.scale { (a, b) } else { (b, a) };
     // The 63 bits below the larger number's last bit decide the rounding. Of the bits below those, only whether any is set
     // matters.
@@ -147,21 +147,21 @@ fn sum(a: Scaled, b: Scaled) -> Extended {
     };
     // The difference of equal numbers is positive zero, but the sum of two negative zeros is negative.
     let negative = negative && (fraction != 0 || (a.negative && b.negative));
-    rounded(Scaled {
+    rounded(ScaledFraction {
         negative,
         fraction,
         scale,
     })
 }
 
-fn rounded(number: Scaled) -> Extended {
-    let Scaled {
+fn rounded(number: ScaledFraction) -> LongDouble {
+    let ScaledFraction {
         negative,
         fraction,
         scale,
     } = number;
     if fraction == 0 {
-        return Extended {
+        return LongDouble {
             negative,
             exponent: 0,
             fraction: 0,
@@ -182,7 +182,7 @@ fn rounded(number: Scaled) -> Extended {
     let exponent = scale + shift + i32::from(carried) + BIAS + 63;
     let exponent = if kept >> 63 == 0 { 0 } else { exponent };
     match u16::try_from(exponent) {
-        Ok(exponent) if exponent < EXPONENT_MAX => Extended {
+        Ok(exponent) if exponent < EXPONENT_MAX => LongDouble {
             negative,
             exponent,
             fraction: kept,
@@ -204,8 +204,8 @@ fn shifted(fraction: u128, shift: i32) -> (u128, bool) {
     (kept, up)
 }
 
-const fn infinite(negative: bool) -> Extended {
-    Extended {
+const fn infinite(negative: bool) -> LongDouble {
+    LongDouble {
         negative,
         exponent: EXPONENT_MAX,
         fraction: 1 << 63,
@@ -213,7 +213,7 @@ const fn infinite(negative: bool) -> Extended {
 }
 
 /// The NaN that the x87 produces for invalid operations.
-const NAN: Extended = Extended {
+const NAN: LongDouble = LongDouble {
     negative: true,
     exponent: EXPONENT_MAX,
     fraction: 3 << 62,

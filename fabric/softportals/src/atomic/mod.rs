@@ -4,14 +4,14 @@ mod extended;
 #[cfg(test)]
 mod tests;
 
-use self::extended::Extended;
-use crate::packet::Operand;
+use self::extended::LongDouble;
+use crate::packet::SwapOperand;
 
 /// Operation on an element of the target and one of the initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the specification's names say it")]
-pub enum Operator {
+pub enum AtomicOperator {
     Min,
     Max,
     Sum,
@@ -36,7 +36,7 @@ pub enum Operator {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the specification's names say it")]
-pub enum Datatype {
+pub enum AtomicDatatype {
     I8,
     U8,
     I16,
@@ -53,7 +53,7 @@ pub enum Datatype {
     LongDoubleComplex,
 }
 
-impl Operator {
+impl AtomicOperator {
     /// All operators, in the order of their Portals 4.2 numbers.
     pub const ALL: [Self; 18] = [
         Self::Min,
@@ -104,7 +104,7 @@ impl Operator {
 
     /// Returns true if the operator is defined for `datatype`: bit operators need integers, and complex numbers have no order.
     #[must_use]
-    pub const fn takes(self, datatype: Datatype) -> bool {
+    pub const fn takes(self, datatype: AtomicDatatype) -> bool {
         if self.is_of_bits() || matches!(self, Self::Mswap) {
             return datatype.is_integer();
         }
@@ -112,7 +112,7 @@ impl Operator {
     }
 }
 
-impl Datatype {
+impl AtomicDatatype {
     /// All datatypes, in the order of their Portals 4.2 numbers.
     pub const ALL: [Self; 14] = [
         Self::I8,
@@ -170,9 +170,9 @@ impl Datatype {
 ///
 /// Bytes after the last whole element do not change. An operator that is undefined for the datatype changes nothing.
 pub(crate) fn apply(
-    operator: Operator,
-    datatype: Datatype,
-    operand: &Operand,
+    operator: AtomicOperator,
+    datatype: AtomicDatatype,
+    operand: &SwapOperand,
     target: &mut [u8],
     source: &[u8],
 ) {
@@ -190,26 +190,32 @@ pub(crate) fn apply(
     }
 }
 
-fn combine(operator: Operator, datatype: Datatype, target: &mut [u8], source: &[u8]) {
+fn combine(operator: AtomicOperator, datatype: AtomicDatatype, target: &mut [u8], source: &[u8]) {
     match datatype {
-        Datatype::I8 => each::<i8, 1>(operator, target, source),
-        Datatype::U8 => each::<u8, 1>(operator, target, source),
-        Datatype::I16 => each::<i16, 2>(operator, target, source),
-        Datatype::U16 => each::<u16, 2>(operator, target, source),
-        Datatype::I32 => each::<i32, 4>(operator, target, source),
-        Datatype::U32 => each::<u32, 4>(operator, target, source),
-        Datatype::I64 => each::<i64, 8>(operator, target, source),
-        Datatype::U64 => each::<u64, 8>(operator, target, source),
-        Datatype::Float => each::<f32, 4>(operator, target, source),
-        Datatype::Double => each::<f64, 8>(operator, target, source),
-        Datatype::LongDouble => each::<Extended, 16>(operator, target, source),
-        Datatype::FloatComplex => each_complex::<f32, 4>(operator, target, source),
-        Datatype::DoubleComplex => each_complex::<f64, 8>(operator, target, source),
-        Datatype::LongDoubleComplex => each_complex::<Extended, 16>(operator, target, source),
+        AtomicDatatype::I8 => each::<i8, 1>(operator, target, source),
+        AtomicDatatype::U8 => each::<u8, 1>(operator, target, source),
+        AtomicDatatype::I16 => each::<i16, 2>(operator, target, source),
+        AtomicDatatype::U16 => each::<u16, 2>(operator, target, source),
+        AtomicDatatype::I32 => each::<i32, 4>(operator, target, source),
+        AtomicDatatype::U32 => each::<u32, 4>(operator, target, source),
+        AtomicDatatype::I64 => each::<i64, 8>(operator, target, source),
+        AtomicDatatype::U64 => each::<u64, 8>(operator, target, source),
+        AtomicDatatype::Float => each::<f32, 4>(operator, target, source),
+        AtomicDatatype::Double => each::<f64, 8>(operator, target, source),
+        AtomicDatatype::LongDouble => each::<LongDouble, 16>(operator, target, source),
+        AtomicDatatype::FloatComplex => each_complex::<f32, 4>(operator, target, source),
+        AtomicDatatype::DoubleComplex => each_complex::<f64, 8>(operator, target, source),
+        AtomicDatatype::LongDoubleComplex => {
+            each_complex::<LongDouble, 16>(operator, target, source)
+        }
     }
 }
 
-fn each<T: Element<N>, const N: usize>(operator: Operator, target: &mut [u8], source: &[u8]) {
+fn each<T: AtomicElement<N>, const N: usize>(
+    operator: AtomicOperator,
+    target: &mut [u8],
+    source: &[u8],
+) {
     let (Some(target), Some(source)) = (target.as_mut_array(), source.as_array()) else {
         return;
     };
@@ -218,8 +224,8 @@ fn each<T: Element<N>, const N: usize>(operator: Operator, target: &mut [u8], so
 }
 
 /// Applies sums and products; other operators are undefined for complex numbers.
-fn each_complex<T: Element<N>, const N: usize>(
-    operator: Operator,
+fn each_complex<T: AtomicElement<N>, const N: usize>(
+    operator: AtomicOperator,
     target: &mut [u8],
     source: &[u8],
 ) {
@@ -233,21 +239,30 @@ fn each_complex<T: Element<N>, const N: usize>(
     };
     let (a, b) = (T::from_bytes(re), T::from_bytes(im));
     let (c, d) = (T::from_bytes(other_re), T::from_bytes(other_im));
-    let (x, y) = if operator == Operator::Prod {
-        let cross = |a: T, b: T| a.combine(Operator::Prod, b);
+    let (x, y) = if operator == AtomicOperator::Prod {
+        let cross = |a: T, b: T| a.combine(AtomicOperator::Prod, b);
         (
             cross(a, c).minus(cross(b, d)),
-            cross(a, d).combine(Operator::Sum, cross(b, c)),
+            cross(a, d).combine(AtomicOperator::Sum, cross(b, c)),
         )
     } else {
-        (a.combine(Operator::Sum, c), b.combine(Operator::Sum, d))
+        (
+            a.combine(AtomicOperator::Sum, c),
+            b.combine(AtomicOperator::Sum, d),
+        )
     };
     (*re, *im) = (x.to_bytes(), y.to_bytes());
 }
 
 /// Replaces the target: `SWAP` always, `MSWAP` where the operand's bits are set, others if `operand OPERATOR target` holds.
-fn swap(operator: Operator, datatype: Datatype, operand: &[u8], target: &mut [u8], source: &[u8]) {
-    if operator == Operator::Mswap {
+fn swap(
+    operator: AtomicOperator,
+    datatype: AtomicDatatype,
+    operand: &[u8],
+    target: &mut [u8],
+    source: &[u8],
+) {
+    if operator == AtomicOperator::Mswap {
         for ((target, source), mask) in target.iter_mut().zip(source).zip(operand) {
             *target = *target & !mask | source & mask;
         }
@@ -255,12 +270,12 @@ fn swap(operator: Operator, datatype: Datatype, operand: &[u8], target: &mut [u8
     }
     let order = || compare(datatype, operand, target);
     let swaps = match operator {
-        Operator::Cswap => equal(datatype, operand, target),
-        Operator::CswapNe => !equal(datatype, operand, target),
-        Operator::CswapLe => order().is_some_and(std::cmp::Ordering::is_le),
-        Operator::CswapLt => order().is_some_and(std::cmp::Ordering::is_lt),
-        Operator::CswapGe => order().is_some_and(std::cmp::Ordering::is_ge),
-        Operator::CswapGt => order().is_some_and(std::cmp::Ordering::is_gt),
+        AtomicOperator::Cswap => equal(datatype, operand, target),
+        AtomicOperator::CswapNe => !equal(datatype, operand, target),
+        AtomicOperator::CswapLe => order().is_some_and(std::cmp::Ordering::is_le),
+        AtomicOperator::CswapLt => order().is_some_and(std::cmp::Ordering::is_lt),
+        AtomicOperator::CswapGe => order().is_some_and(std::cmp::Ordering::is_ge),
+        AtomicOperator::CswapGt => order().is_some_and(std::cmp::Ordering::is_gt),
         _ => true,
     };
     if swaps {
@@ -268,11 +283,11 @@ fn swap(operator: Operator, datatype: Datatype, operand: &[u8], target: &mut [u8
     }
 }
 
-fn equal(datatype: Datatype, a: &[u8], b: &[u8]) -> bool {
+fn equal(datatype: AtomicDatatype, a: &[u8], b: &[u8]) -> bool {
     let part = match datatype {
-        Datatype::FloatComplex => Datatype::Float,
-        Datatype::DoubleComplex => Datatype::Double,
-        Datatype::LongDoubleComplex => Datatype::LongDouble,
+        AtomicDatatype::FloatComplex => AtomicDatatype::Float,
+        AtomicDatatype::DoubleComplex => AtomicDatatype::Double,
+        AtomicDatatype::LongDoubleComplex => AtomicDatatype::LongDouble,
         plain => plain,
     };
     let parts = a.chunks_exact(part.size()).zip(b.chunks_exact(part.size()));
@@ -281,38 +296,43 @@ fn equal(datatype: Datatype, a: &[u8], b: &[u8]) -> bool {
         .all(|(a, b)| compare(part, a, b).is_some_and(std::cmp::Ordering::is_eq))
 }
 
-fn compare(datatype: Datatype, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
-    fn typed<T: Element<N>, const N: usize>(a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
+fn compare(datatype: AtomicDatatype, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
+    fn typed<T: AtomicElement<N>, const N: usize>(
+        a: &[u8],
+        b: &[u8],
+    ) -> Option<std::cmp::Ordering> {
         T::from_bytes(a.as_array()?).partial_cmp(&T::from_bytes(b.as_array()?))
     }
     match datatype {
-        Datatype::I8 => typed::<i8, 1>(a, b),
-        Datatype::U8 => typed::<u8, 1>(a, b),
-        Datatype::I16 => typed::<i16, 2>(a, b),
-        Datatype::U16 => typed::<u16, 2>(a, b),
-        Datatype::I32 => typed::<i32, 4>(a, b),
-        Datatype::U32 => typed::<u32, 4>(a, b),
-        Datatype::I64 => typed::<i64, 8>(a, b),
-        Datatype::U64 => typed::<u64, 8>(a, b),
-        Datatype::Float => typed::<f32, 4>(a, b),
-        Datatype::Double => typed::<f64, 8>(a, b),
-        Datatype::LongDouble => typed::<Extended, 16>(a, b),
-        Datatype::FloatComplex | Datatype::DoubleComplex | Datatype::LongDoubleComplex => None,
+        AtomicDatatype::I8 => typed::<i8, 1>(a, b),
+        AtomicDatatype::U8 => typed::<u8, 1>(a, b),
+        AtomicDatatype::I16 => typed::<i16, 2>(a, b),
+        AtomicDatatype::U16 => typed::<u16, 2>(a, b),
+        AtomicDatatype::I32 => typed::<i32, 4>(a, b),
+        AtomicDatatype::U32 => typed::<u32, 4>(a, b),
+        AtomicDatatype::I64 => typed::<i64, 8>(a, b),
+        AtomicDatatype::U64 => typed::<u64, 8>(a, b),
+        AtomicDatatype::Float => typed::<f32, 4>(a, b),
+        AtomicDatatype::Double => typed::<f64, 8>(a, b),
+        AtomicDatatype::LongDouble => typed::<LongDouble, 16>(a, b),
+        AtomicDatatype::FloatComplex
+        | AtomicDatatype::DoubleComplex
+        | AtomicDatatype::LongDoubleComplex => None,
     }
 }
 
 /// A number in native byte order.
-trait Element<const N: usize>: Copy + PartialOrd {
+trait AtomicElement<const N: usize>: Copy + PartialOrd {
     fn from_bytes(bytes: &[u8; N]) -> Self;
     fn to_bytes(self) -> [u8; N];
-    fn combine(self, operator: Operator, other: Self) -> Self;
+    fn combine(self, operator: AtomicOperator, other: Self) -> Self;
     fn minus(self, other: Self) -> Self;
 }
 
 /// Returns the smaller or the larger number. With a NaN the comparison fails, so the target's value stays.
-fn extreme<T: PartialOrd>(operator: Operator, target: T, other: T) -> T {
+fn extreme<T: PartialOrd>(operator: AtomicOperator, target: T, other: T) -> T {
     let replaces = match operator {
-        Operator::Min => other < target,
+        AtomicOperator::Min => other < target,
         _ => other > target,
     };
     if replaces { other } else { target }
@@ -320,24 +340,24 @@ fn extreme<T: PartialOrd>(operator: Operator, target: T, other: T) -> T {
 
 macro_rules! integers {
     ($($type:ty, $len:literal;)+) => {
-        $(impl Element<$len> for $type {
+        $(impl AtomicElement<$len> for $type {
             fn from_bytes(bytes: &[u8; $len]) -> Self {
                 Self::from_ne_bytes(*bytes)
             }
             fn to_bytes(self) -> [u8; $len] {
                 self.to_ne_bytes()
             }
-            fn combine(self, operator: Operator, other: Self) -> Self {
+            fn combine(self, operator: AtomicOperator, other: Self) -> Self {
                 let truth = |holds: bool| Self::from(holds);
                 match operator {
-                    Operator::Sum => self.wrapping_add(other),
-                    Operator::Prod => self.wrapping_mul(other),
-                    Operator::Lor => truth(self != 0 || other != 0),
-                    Operator::Land => truth(self != 0 && other != 0),
-                    Operator::Lxor => truth((self != 0) != (other != 0)),
-                    Operator::Bor => self | other,
-                    Operator::Band => self & other,
-                    Operator::Bxor => self ^ other,
+                    AtomicOperator::Sum => self.wrapping_add(other),
+                    AtomicOperator::Prod => self.wrapping_mul(other),
+                    AtomicOperator::Lor => truth(self != 0 || other != 0),
+                    AtomicOperator::Land => truth(self != 0 && other != 0),
+                    AtomicOperator::Lxor => truth((self != 0) != (other != 0)),
+                    AtomicOperator::Bor => self | other,
+                    AtomicOperator::Band => self & other,
+                    AtomicOperator::Bxor => self ^ other,
                     _ => extreme(operator, self, other),
                 }
             }
@@ -352,17 +372,17 @@ integers! { i8, 1; u8, 1; i16, 2; u16, 2; i32, 4; u32, 4; i64, 8; u64, 8; }
 
 macro_rules! floats {
     ($($type:ty, $len:literal;)+) => {
-        $(impl Element<$len> for $type {
+        $(impl AtomicElement<$len> for $type {
             fn from_bytes(bytes: &[u8; $len]) -> Self {
                 Self::from_ne_bytes(*bytes)
             }
             fn to_bytes(self) -> [u8; $len] {
                 self.to_ne_bytes()
             }
-            fn combine(self, operator: Operator, other: Self) -> Self {
+            fn combine(self, operator: AtomicOperator, other: Self) -> Self {
                 match operator {
-                    Operator::Sum => self + other,
-                    Operator::Prod => self * other,
+                    AtomicOperator::Sum => self + other,
+                    AtomicOperator::Prod => self * other,
                     _ => extreme(operator, self, other),
                 }
             }
@@ -375,17 +395,17 @@ macro_rules! floats {
 
 floats! { f32, 4; f64, 8; }
 
-impl Element<16> for Extended {
+impl AtomicElement<16> for LongDouble {
     fn from_bytes(bytes: &[u8; 16]) -> Self {
         Self::from_ne_bytes(bytes)
     }
     fn to_bytes(self) -> [u8; 16] {
         self.to_ne_bytes()
     }
-    fn combine(self, operator: Operator, other: Self) -> Self {
+    fn combine(self, operator: AtomicOperator, other: Self) -> Self {
         match operator {
-            Operator::Sum => self.plus(other),
-            Operator::Prod => self.times(other),
+            AtomicOperator::Sum => self.plus(other),
+            AtomicOperator::Prod => self.times(other),
             _ => extreme(operator, self, other),
         }
     }

@@ -1,8 +1,13 @@
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 
-use super::{Datatype, Operator, apply, extended::Extended};
+use super::{AtomicDatatype, AtomicOperator, apply, extended::LongDouble};
 
-fn done(operator: Operator, datatype: Datatype, target: &[u8], source: &[u8]) -> Vec<u8> {
+fn done(
+    operator: AtomicOperator,
+    datatype: AtomicDatatype,
+    target: &[u8],
+    source: &[u8],
+) -> Vec<u8> {
     let mut target = target.to_vec();
     apply(operator, datatype, &[0; 32], &mut target, source);
     target
@@ -11,36 +16,41 @@ fn done(operator: Operator, datatype: Datatype, target: &[u8], source: &[u8]) ->
 #[test]
 fn integers_follow_c() {
     let on = |operator, a: i16, b: i16| {
-        let bytes = done(operator, Datatype::I16, &a.to_ne_bytes(), &b.to_ne_bytes());
+        let bytes = done(
+            operator,
+            AtomicDatatype::I16,
+            &a.to_ne_bytes(),
+            &b.to_ne_bytes(),
+        );
         i16::from_ne_bytes(bytes.try_into().unwrap())
     };
-    assert_eq!(on(Operator::Min, -3, 2), -3);
-    assert_eq!(on(Operator::Max, -3, 2), 2);
-    assert_eq!(on(Operator::Sum, i16::MAX, 1), i16::MIN);
-    assert_eq!(on(Operator::Prod, 300, 300), 24_464);
-    assert_eq!(on(Operator::Lor, 0, 8), 1);
-    assert_eq!(on(Operator::Land, 4, 8), 1);
-    assert_eq!(on(Operator::Lxor, 4, 8), 0);
-    assert_eq!(on(Operator::Bor, 4, 8), 12);
-    assert_eq!(on(Operator::Band, 12, 8), 8);
-    assert_eq!(on(Operator::Bxor, 12, 8), 4);
-    assert_eq!(on(Operator::Swap, 12, 8), 8);
+    assert_eq!(on(AtomicOperator::Min, -3, 2), -3);
+    assert_eq!(on(AtomicOperator::Max, -3, 2), 2);
+    assert_eq!(on(AtomicOperator::Sum, i16::MAX, 1), i16::MIN);
+    assert_eq!(on(AtomicOperator::Prod, 300, 300), 24_464);
+    assert_eq!(on(AtomicOperator::Lor, 0, 8), 1);
+    assert_eq!(on(AtomicOperator::Land, 4, 8), 1);
+    assert_eq!(on(AtomicOperator::Lxor, 4, 8), 0);
+    assert_eq!(on(AtomicOperator::Bor, 4, 8), 12);
+    assert_eq!(on(AtomicOperator::Band, 12, 8), 8);
+    assert_eq!(on(AtomicOperator::Bxor, 12, 8), 4);
+    assert_eq!(on(AtomicOperator::Swap, 12, 8), 8);
 }
 
 #[test]
 fn unsigned_and_signed_order_differently() {
-    let least = |datatype| done(Operator::Min, datatype, &[255], &[1]);
+    let least = |datatype| done(AtomicOperator::Min, datatype, &[255], &[1]);
     assert_eq!(
-        (least(Datatype::I8), least(Datatype::U8)),
+        (least(AtomicDatatype::I8), least(AtomicDatatype::U8)),
         (vec![255], vec![1])
     );
 }
 
 #[test]
 fn every_operator_does_something_to_every_datatype_it_takes_and_nothing_to_the_others() {
-    let mut random = Random::new(5);
-    for operator in Operator::ALL {
-        for datatype in Datatype::ALL {
+    let mut random = SeededRandom::new(5);
+    for operator in AtomicOperator::ALL {
+        for datatype in AtomicDatatype::ALL {
             let mut changed = false;
             for _ in 0..64 {
                 let mut bytes = [[0; 32]; 3];
@@ -52,7 +62,7 @@ fn every_operator_does_something_to_every_datatype_it_takes_and_nothing_to_the_o
                         .for_each(|bytes| number(datatype, bytes, &mut random));
                 }
                 let [target, source, operand] = bytes;
-                let operand = if operator == Operator::Cswap {
+                let operand = if operator == AtomicOperator::Cswap {
                     target
                 } else {
                     operand
@@ -77,17 +87,17 @@ fn every_operator_does_something_to_every_datatype_it_takes_and_nothing_to_the_o
     }
 }
 
-fn number(datatype: Datatype, bytes: &mut [u8; 32], random: &mut Random) {
+fn number(datatype: AtomicDatatype, bytes: &mut [u8; 32], random: &mut SeededRandom) {
     let value = f64::from(u32::try_from(random.within(1..1000)).unwrap()) - 500.5;
     match datatype {
-        Datatype::Float | Datatype::FloatComplex => {
+        AtomicDatatype::Float | AtomicDatatype::FloatComplex => {
             #[expect(clippy::cast_possible_truncation, reason = "such small numbers fit")]
             let value = (value as f32).to_ne_bytes();
             bytes
                 .chunks_exact_mut(4)
                 .for_each(|part| part.copy_from_slice(&value));
         }
-        Datatype::Double | Datatype::DoubleComplex => {
+        AtomicDatatype::Double | AtomicDatatype::DoubleComplex => {
             let value = value.to_ne_bytes();
             bytes
                 .chunks_exact_mut(8)
@@ -110,7 +120,7 @@ fn conditional_swaps_compare_the_operand_with_the_target() {
         compared[..4].copy_from_slice(&operand.to_ne_bytes());
         apply(
             operator,
-            Datatype::I32,
+            AtomicDatatype::I32,
             &compared,
             &mut bytes,
             &77_i32.to_ne_bytes(),
@@ -118,12 +128,12 @@ fn conditional_swaps_compare_the_operand_with_the_target() {
         i32::from_ne_bytes(bytes) == 77
     };
     for (operator, less, equal, greater) in [
-        (Operator::Cswap, false, true, false),
-        (Operator::CswapNe, true, false, true),
-        (Operator::CswapLe, true, true, false),
-        (Operator::CswapLt, true, false, false),
-        (Operator::CswapGe, false, true, true),
-        (Operator::CswapGt, false, false, true),
+        (AtomicOperator::Cswap, false, true, false),
+        (AtomicOperator::CswapNe, true, false, true),
+        (AtomicOperator::CswapLe, true, true, false),
+        (AtomicOperator::CswapLt, true, false, false),
+        (AtomicOperator::CswapGe, false, true, true),
+        (AtomicOperator::CswapGt, false, false, true),
     ] {
         let seen = (
             swapped(operator, -2, 5),
@@ -140,8 +150,8 @@ fn a_masked_swap_takes_the_bits_of_the_mask() {
     mask[0] = 0x0f;
     let mut target = [0xab, 0xcd];
     apply(
-        Operator::Mswap,
-        Datatype::U16,
+        AtomicOperator::Mswap,
+        AtomicDatatype::U16,
         &mask,
         &mut target,
         &[0x12, 0x34],
@@ -153,15 +163,15 @@ fn a_masked_swap_takes_the_bits_of_the_mask() {
 fn complex_products_multiply_both_parts() {
     let pair = |re: f64, im: f64| [re.to_ne_bytes(), im.to_ne_bytes()].concat();
     let product = done(
-        Operator::Prod,
-        Datatype::DoubleComplex,
+        AtomicOperator::Prod,
+        AtomicDatatype::DoubleComplex,
         &pair(1., 2.),
         &pair(3., -4.),
     );
     assert_eq!(product, pair(11., 2.));
     let sum = done(
-        Operator::Sum,
-        Datatype::DoubleComplex,
+        AtomicOperator::Sum,
+        AtomicDatatype::DoubleComplex,
         &pair(1., 2.),
         &pair(3., -4.),
     );
@@ -172,13 +182,16 @@ fn complex_products_multiply_both_parts() {
 fn what_is_no_number_is_neither_least_nor_greatest() {
     let nan = f64::NAN.to_ne_bytes();
     let one = 1_f64.to_ne_bytes();
-    assert_eq!(done(Operator::Max, Datatype::Double, &one, &nan), one);
+    assert_eq!(
+        done(AtomicOperator::Max, AtomicDatatype::Double, &one, &nan),
+        one
+    );
     let mut target = nan;
     let mut operand = [0; 32];
     operand[..8].copy_from_slice(&nan);
     apply(
-        Operator::Cswap,
-        Datatype::Double,
+        AtomicOperator::Cswap,
+        AtomicDatatype::Double,
         &operand,
         &mut target,
         &one,
@@ -189,13 +202,18 @@ fn what_is_no_number_is_neither_least_nor_greatest() {
 #[test]
 fn bytes_behind_the_last_whole_element_stay() {
     assert_eq!(
-        done(Operator::Swap, Datatype::U16, &[1, 2, 3], &[4, 5, 6]),
+        done(
+            AtomicOperator::Swap,
+            AtomicDatatype::U16,
+            &[1, 2, 3],
+            &[4, 5, 6]
+        ),
         [4, 5, 3]
     );
 }
 
 /// Returns exactly `value`, which must be finite and not denormal.
-fn long(value: f64) -> Extended {
+fn long(value: f64) -> LongDouble {
     let bits = value.to_bits();
     let exponent = (bits >> 52) & 0x7ff;
     let mut bytes = [0; 16];
@@ -205,12 +223,12 @@ fn long(value: f64) -> Extended {
         bytes[..8].copy_from_slice(&fraction.to_ne_bytes());
         bytes[8..10].copy_from_slice(&(top | u16::from(value < 0.0) << 15).to_ne_bytes());
     }
-    Extended::from_ne_bytes(&bytes)
+    LongDouble::from_ne_bytes(&bytes)
 }
 
 #[test]
 fn long_doubles_hold_sums_and_products_that_doubles_cannot() {
-    let mut random = Random::new(3);
+    let mut random = SeededRandom::new(3);
     for _ in 0..10_000 {
         // 30 bits each: the product has 60 bits, and the sum at these distances at most 62, so both are exact.
         let mut whole = || random.within(0..1 << 30).cast_signed() - (1 << 29);

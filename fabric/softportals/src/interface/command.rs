@@ -1,39 +1,58 @@
 //! Operations that start immediately or when a counter reaches a threshold.
 
-use super::{CtId, INCREMENT, Interface, MdId};
+use super::{CtId, INCREMENT, MdId, SoftInterface};
 use crate::{
-    atomic::{Datatype, Operator},
-    counter::Count,
-    error::Error,
-    event::{Address, Peer},
-    memory::Memory,
-    packet::Operand,
+    atomic::{AtomicDatatype, AtomicOperator},
+    counter::SoftCtValue,
+    error::SoftError,
+    event::{PhysicalId, SoftPeer},
+    memory::AppMemory,
+    packet::SwapOperand,
 };
 
 /// A command for the interface.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub enum Command {
+pub enum NiCommand {
     /// Writes local memory to the target.
-    Put(Local, Remote, Ack),
+    Put(MdOffset, RequestTarget, AckRequest),
     /// Reads the target's memory.
-    Get(Local, Remote),
+    Get(MdOffset, RequestTarget),
     /// Combines the target's memory with local memory.
-    Atomic(Local, Remote, Ack, Operator, Datatype),
+    Atomic(
+        MdOffset,
+        RequestTarget,
+        AckRequest,
+        AtomicOperator,
+        AtomicDatatype,
+    ),
     /// Like `Atomic`, and returns the previous value: into the first local memory, from the second.
-    FetchAtomic(Local, Local, Remote, Operator, Datatype),
+    FetchAtomic(
+        MdOffset,
+        MdOffset,
+        RequestTarget,
+        AtomicOperator,
+        AtomicDatatype,
+    ),
     /// Replaces the target's memory with local memory if the operand allows it, and returns the previous value.
-    Swap(Local, Local, Remote, Operator, Datatype, Operand),
+    Swap(
+        MdOffset,
+        MdOffset,
+        RequestTarget,
+        AtomicOperator,
+        AtomicDatatype,
+        SwapOperand,
+    ),
     /// Adds to a counter.
-    CtInc(CtId, Count),
+    CtInc(CtId, SoftCtValue),
     /// Sets a counter.
-    CtSet(CtId, Count),
+    CtSet(CtId, SoftCtValue),
 }
 
 /// A part of a descriptor's memory, as long as the operation.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
-pub struct Local {
+pub struct MdOffset {
     /// The descriptor.
     pub md: MdId,
     /// Offset in its memory.
@@ -43,9 +62,9 @@ pub struct Local {
 /// Target side of an operation, and the values that travel with it.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
-pub struct Remote {
+pub struct RequestTarget {
     /// The target.
-    pub peer: Peer,
+    pub peer: SoftPeer,
     /// Portal table entry at the target.
     pub pt_index: u32,
     /// Match bits compared with the target's entries.
@@ -63,7 +82,7 @@ pub struct Remote {
 /// Acknowledgement that the initiator wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ack {
+pub enum AckRequest {
     /// No acknowledgement.
     No,
     /// An ACK event and a count.
@@ -77,19 +96,19 @@ pub enum Ack {
 /// A counter and the threshold for its successes and failures together.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
-pub struct Trigger {
+pub struct CtThreshold {
     /// The counter.
     pub ct: CtId,
     /// Smallest sum that triggers the operation.
     pub threshold: u64,
 }
 
-impl<M: Memory> Interface<M> {
+impl<M: AppMemory> SoftInterface<M> {
     /// Starts an operation immediately.
     ///
     /// # Errors
     /// `ArgInvalid`, which names the wrong argument.
-    pub fn start(&mut self, command: Command) -> Result<(), Error> {
+    pub fn start(&mut self, command: NiCommand) -> Result<(), SoftError> {
         self.check(&command)?;
         self.execute(command);
         self.run_triggered();
@@ -103,14 +122,18 @@ impl<M: Memory> Interface<M> {
     ///
     /// # Errors
     /// `ArgInvalid`, which names the wrong argument; `NoSpace` if too many operations wait for the counter.
-    pub fn start_when(&mut self, trigger: Trigger, command: Command) -> Result<(), Error> {
+    pub fn start_when(
+        &mut self,
+        trigger: CtThreshold,
+        command: NiCommand,
+    ) -> Result<(), SoftError> {
         self.check(&command)?;
         let most = self.config.limits.max_triggered_ops as usize;
         let counter = self.counters.get_mut(trigger.ct.0);
-        let counter = counter.ok_or(Error::ArgInvalid("trig_ct_handle"))?;
+        let counter = counter.ok_or(SoftError::ArgInvalid("trig_ct_handle"))?;
         let due = counter.count.sum() >= trigger.threshold;
         if !due && counter.waiting() >= most {
-            return Err(Error::NoSpace);
+            return Err(SoftError::NoSpace);
         }
         counter.post(trigger.threshold, command);
         if due {
@@ -129,10 +152,10 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    fn execute(&mut self, command: Command) {
+    fn execute(&mut self, command: NiCommand) {
         match command {
-            Command::CtInc(ct, by) => self.count(Some(ct), by),
-            Command::CtSet(ct, to) => {
+            NiCommand::CtInc(ct, by) => self.count(Some(ct), by),
+            NiCommand::CtSet(ct, to) => {
                 if let Ok(counter) = self.counter(ct) {
                     counter.count = to;
                     self.changed(ct);
@@ -145,107 +168,125 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    fn check(&self, command: &Command) -> Result<(), Error> {
+    fn check(&self, command: &NiCommand) -> Result<(), SoftError> {
         let limits = &self.config.limits;
         match *command {
-            Command::Put(local, remote, _) | Command::Get(local, remote) => {
+            NiCommand::Put(local, remote, _) | NiCommand::Get(local, remote) => {
                 self.check_local(local, remote.length, "md_handle")?;
                 self.check_remote(&remote, limits.max_msg_size)
             }
-            Command::Atomic(local, remote, _, operator, datatype) => {
+            NiCommand::Atomic(local, remote, _, operator, datatype) => {
                 self.check_local(local, remote.length, "md_handle")?;
                 self.check_remote(&remote, limits.max_atomic_size)?;
                 check_combining(operator, datatype, remote.length)
             }
-            Command::FetchAtomic(get, put, remote, operator, datatype) => {
+            NiCommand::FetchAtomic(get, put, remote, operator, datatype) => {
                 self.check_fetch(get, put, &remote)?;
                 check_combining(operator, datatype, remote.length)
             }
-            Command::Swap(get, put, remote, operator, datatype, _) => {
+            NiCommand::Swap(get, put, remote, operator, datatype, _) => {
                 self.check_fetch(get, put, &remote)?;
                 check_swap(operator, datatype, remote.length)
             }
-            Command::CtInc(ct, by) => {
+            NiCommand::CtInc(ct, by) => {
                 self.ct_get(ct)?;
                 by.is_increment().then_some(()).ok_or(INCREMENT)
             }
-            Command::CtSet(ct, _) => self.ct_get(ct).map(drop),
+            NiCommand::CtSet(ct, _) => self.ct_get(ct).map(drop),
         }
     }
 
-    fn check_fetch(&self, get: Local, put: Local, remote: &Remote) -> Result<(), Error> {
+    fn check_fetch(
+        &self,
+        get: MdOffset,
+        put: MdOffset,
+        remote: &RequestTarget,
+    ) -> Result<(), SoftError> {
         self.check_local(get, remote.length, "get_md_handle")?;
         self.check_local(put, remote.length, "put_md_handle")?;
         self.check_remote(remote, self.config.limits.max_fetch_atomic_size)
     }
 
-    fn check_local(&self, local: Local, length: u64, name: &'static str) -> Result<(), Error> {
+    fn check_local(
+        &self,
+        local: MdOffset,
+        length: u64,
+        name: &'static str,
+    ) -> Result<(), SoftError> {
         let descriptor = self.descriptors.get(local.md.0);
-        let region = &descriptor.ok_or(Error::ArgInvalid(name))?.md.region;
+        let region = &descriptor.ok_or(SoftError::ArgInvalid(name))?.md.region;
         if region.holds(local.offset, length) {
             Ok(())
         } else {
-            Err(Error::ArgInvalid(
+            Err(SoftError::ArgInvalid(
                 "local_offset, length: not inside the descriptor",
             ))
         }
     }
 
-    fn check_remote(&self, remote: &Remote, length_max: u64) -> Result<(), Error> {
+    fn check_remote(&self, remote: &RequestTarget, length_max: u64) -> Result<(), SoftError> {
         if remote.length > length_max {
-            return Err(Error::ArgInvalid(
+            return Err(SoftError::ArgInvalid(
                 "length: more than the interface's limits allow",
             ));
         }
         if remote.pt_index > self.config.limits.max_pt_index {
-            return Err(Error::ArgInvalid("pt_index"));
+            return Err(SoftError::ArgInvalid("pt_index"));
         }
         self.resolve(remote.peer).map(drop)
     }
 
-    pub(super) fn resolve(&self, peer: Peer) -> Result<Address, Error> {
+    pub(super) fn resolve(&self, peer: SoftPeer) -> Result<PhysicalId, SoftError> {
         match peer {
-            Peer::Rank(rank) if self.config.logical => {
+            SoftPeer::Rank(rank) if self.config.logical => {
                 let address = self.map.get(rank as usize).copied();
-                address.ok_or(Error::ArgInvalid("target_id: no such rank in the map"))
+                address.ok_or(SoftError::ArgInvalid("target_id: no such rank in the map"))
             }
-            Peer::At(address) if !self.config.logical => Ok(address),
-            Peer::Rank(_) => Err(Error::ArgInvalid(
+            SoftPeer::At(address) if !self.config.logical => Ok(address),
+            SoftPeer::Rank(_) => Err(SoftError::ArgInvalid(
                 "target_id: a rank on a physical interface",
             )),
-            Peer::At(_) => Err(Error::ArgInvalid(
+            SoftPeer::At(_) => Err(SoftError::ArgInvalid(
                 "target_id: an address on a logical interface",
             )),
         }
     }
 }
 
-fn check_combining(operator: Operator, datatype: Datatype, length: u64) -> Result<(), Error> {
+fn check_combining(
+    operator: AtomicOperator,
+    datatype: AtomicDatatype,
+    length: u64,
+) -> Result<(), SoftError> {
     if operator.swaps() || !operator.takes(datatype) {
-        return Err(Error::ArgInvalid(
+        return Err(SoftError::ArgInvalid(
             "operation: not for this call or datatype",
         ));
     }
     check_whole(datatype, length)
 }
 
-fn check_swap(operator: Operator, datatype: Datatype, length: u64) -> Result<(), Error> {
+fn check_swap(
+    operator: AtomicOperator,
+    datatype: AtomicDatatype,
+    length: u64,
+) -> Result<(), SoftError> {
     if !operator.swaps() || !operator.takes(datatype) {
-        return Err(Error::ArgInvalid(
+        return Err(SoftError::ArgInvalid(
             "operation: not for this call or datatype",
         ));
     }
     if operator.takes_operand() && length > datatype.size() as u64 {
-        return Err(Error::ArgInvalid("length: more than one element"));
+        return Err(SoftError::ArgInvalid("length: more than one element"));
     }
     check_whole(datatype, length)
 }
 
-fn check_whole(datatype: Datatype, length: u64) -> Result<(), Error> {
+fn check_whole(datatype: AtomicDatatype, length: u64) -> Result<(), SoftError> {
     if length.is_multiple_of(datatype.size() as u64) {
         Ok(())
     } else {
-        Err(Error::ArgInvalid(
+        Err(SoftError::ArgInvalid(
             "length: not a multiple of the datatype's",
         ))
     }

@@ -2,17 +2,17 @@
 
 use super::CtId;
 use crate::{
-    event::{List, Peer},
-    memory::Region,
+    event::{EntryList, SoftPeer},
+    memory::SoftRegion,
     options::EntryOptions,
 };
 
 /// A list entry, as appended or searched with. Without matching, the fields from `source` on are ignored.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
-pub struct Entry {
+pub struct SoftListEntry {
     /// Memory that messages are delivered to.
-    pub region: Region,
+    pub region: SoftRegion,
     /// Counter of the entry.
     pub ct: Option<CtId>,
     /// User whose messages the entry admits; `None` admits every user.
@@ -20,7 +20,7 @@ pub struct Entry {
     /// Options of the entry.
     pub options: EntryOptions,
     /// Processes whose messages the entry matches.
-    pub source: Source,
+    pub source: InitiatorFilter,
     /// Match bits.
     pub match_bits: u64,
     /// Match bits that are ignored.
@@ -32,7 +32,7 @@ pub struct Entry {
 /// Initiators that an entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Source {
+pub enum InitiatorFilter {
     /// Any process.
     Any,
     /// One rank.
@@ -48,10 +48,10 @@ pub enum Source {
 
 /// An entry that is on a list, or was and still has messages pending.
 #[derive(Debug)]
-pub(super) struct Linked {
-    pub(super) entry: Entry,
+pub(super) struct LinkedEntry {
+    pub(super) entry: SoftListEntry,
     pub(super) pt_index: u32,
-    pub(super) list: List,
+    pub(super) list: EntryList,
     pub(super) user_ptr: u64,
     /// Offset of the next message, with [`EntryOptions::MANAGE_LOCAL`].
     pub(super) local: u64,
@@ -62,29 +62,29 @@ pub(super) struct Linked {
     /// Unexpected messages whose data lies in it.
     pub(super) headers: u32,
     /// The `AUTO_UNLINK` event that the entry owes: its last message has arrived, but the event is not posted yet.
-    pub(super) unlink: Option<Unlink>,
+    pub(super) unlink: Option<PendingUnlink>,
 }
 
 /// A pending `AUTO_UNLINK` event.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Unlink {
+pub(super) struct PendingUnlink {
     /// True if a place in the queue is reserved for the event.
     pub(super) reserved: bool,
 }
 
 /// Message properties that matching looks at.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Probe {
-    pub(super) initiator: Peer,
+pub(super) struct EntryProbe {
+    pub(super) initiator: SoftPeer,
     pub(super) uid: u32,
     pub(super) match_bits: u64,
     pub(super) offset: u64,
     pub(super) length: u64,
 }
 
-impl Linked {
+impl LinkedEntry {
     /// Returns the offset at which a message would be delivered, and the bytes available there.
-    pub(super) fn place(&self, probe: &Probe) -> (u64, u64) {
+    pub(super) fn place(&self, probe: &EntryProbe) -> (u64, u64) {
         let len = self.entry.region.len();
         let options = self.entry.options;
         if !options.has(EntryOptions::MANAGE_LOCAL) {
@@ -98,7 +98,7 @@ impl Linked {
         (self.local, len.saturating_sub(self.local))
     }
 
-    pub(super) fn room(&self, probe: &Probe) -> u64 {
+    pub(super) fn room(&self, probe: &EntryProbe) -> u64 {
         self.place(probe).1
     }
 
@@ -125,12 +125,12 @@ impl Linked {
     }
 }
 
-impl Source {
-    pub(super) fn takes(self, initiator: Peer) -> bool {
+impl InitiatorFilter {
+    pub(super) fn takes(self, initiator: SoftPeer) -> bool {
         match (self, initiator) {
             (Self::Any, _) => true,
-            (Self::Rank(rank), Peer::Rank(initiator)) => rank == initiator,
-            (Self::At { nid, pid }, Peer::At(initiator)) => {
+            (Self::Rank(rank), SoftPeer::Rank(initiator)) => rank == initiator,
+            (Self::At { nid, pid }, SoftPeer::At(initiator)) => {
                 nid.is_none_or(|nid| nid == initiator.nid)
                     && pid.is_none_or(|pid| pid == initiator.pid)
             }

@@ -3,14 +3,14 @@
 /// Library whose behavior programs expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Family {
+pub enum LibraryFamily {
     /// The reference implementation.
     Sandia,
     /// Bull's implementation.
     Bull,
 }
 
-impl Family {
+impl LibraryFamily {
     /// Returns true if a search for more than one message ends with an event that no more were found. Programs for the reference
     /// implementation expect no such event, and programs for Bull's wait for it.
     pub(super) const fn closes_searches(self) -> bool {

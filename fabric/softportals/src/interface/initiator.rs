@@ -3,68 +3,68 @@
 use std::collections::BTreeSet;
 
 use super::{
-    CtId, EqId, Interface, MdId,
-    command::{Ack, Command, Local, Remote},
-    transmit::{Outgoing, Payload, Then},
+    CtId, EqId, MdId, SoftInterface,
+    command::{AckRequest, MdOffset, NiCommand, RequestTarget},
+    transmit::{PayloadSource, SoftOutMessage, TransmitAction},
 };
 use crate::{
-    atomic::{Datatype, Operator},
-    counter::Count,
-    event::{Address, Event, EventKind, Fail, List},
-    memory::Memory,
+    atomic::{AtomicDatatype, AtomicOperator},
+    counter::SoftCtValue,
+    event::{EntryList, EventKind, FullEvent, NiFail, PhysicalId},
+    memory::AppMemory,
     options::MdOptions,
-    packet::{Answer, Body, Kind, Request},
-    slab::Id,
+    packet::{AnswerHeader, PacketHeader, RequestHeader, SoftRequestKind},
+    slab::GenerationalId,
 };
 
 /// An operation in flight.
 #[derive(Debug)]
-pub(super) struct Operation {
-    pub(super) peer: Address,
+pub(super) struct InitiatorOp {
+    pub(super) peer: PhysicalId,
     /// Descriptor that the data comes from, in use until the operation has ended.
     put: Option<MdId>,
     /// Memory that fetched data goes to, in use until all of it has arrived.
-    get: Option<Local>,
-    ack: Ack,
+    get: Option<MdOffset>,
+    ack: AckRequest,
     user_ptr: u64,
     length: u64,
     /// True once the data has left, or if there is none.
     sent: bool,
-    answer: Awaited,
+    answer: AnswerState,
 }
 
 /// State of an operation's answer.
 #[derive(Debug)]
-enum Awaited {
+enum AnswerState {
     /// No answer will come, or all of it has arrived.
     Nothing,
     Answer,
     /// The rest of the fetched data.
     Rest {
-        answer: Answer,
+        answer: AnswerHeader,
         received: u64,
     },
 }
 
 /// Fields that all kinds of operations have.
-struct Parts {
-    put: Option<Local>,
-    get: Option<Local>,
-    remote: Remote,
-    ack: Ack,
-    kind: Kind,
+struct RequestParts {
+    put: Option<MdOffset>,
+    get: Option<MdOffset>,
+    remote: RequestTarget,
+    ack: AckRequest,
+    kind: SoftRequestKind,
 }
 
-impl<M: Memory> Interface<M> {
+impl<M: AppMemory> SoftInterface<M> {
     /// Starts a command that was checked before.
-    pub(super) fn initiate(&mut self, command: Command) {
+    pub(super) fn initiate(&mut self, command: NiCommand) {
         let Some(parts) = parts(command) else { return };
         let Ok(peer) = self.resolve(parts.remote.peer) else {
             return;
         };
         let length = parts.remote.length;
-        let wants_answer = parts.get.is_some() || parts.ack != Ack::No;
-        let operation = self.operations.insert(Operation {
+        let wants_answer = parts.get.is_some() || parts.ack != AckRequest::No;
+        let operation = self.operations.insert(InitiatorOp {
             peer,
             put: parts.put.map(|put| put.md),
             get: parts.get,
@@ -73,15 +73,15 @@ impl<M: Memory> Interface<M> {
             length,
             sent: parts.put.is_none(),
             answer: if wants_answer {
-                Awaited::Answer
+                AnswerState::Answer
             } else {
-                Awaited::Nothing
+                AnswerState::Nothing
             },
         });
         for local in [parts.put, parts.get].into_iter().flatten() {
             self.use_md(local.md);
         }
-        let request = Request {
+        let request = RequestHeader {
             operation: operation.bits(),
             kind: parts.kind,
             wants_answer,
@@ -95,18 +95,23 @@ impl<M: Memory> Interface<M> {
         };
         let payload = parts
             .put
-            .map_or(Payload::None, |put| self.payload(put, length));
-        let then = parts.put.map_or(Then::Nothing, |_| Then::Sent(operation));
-        self.enqueue(peer, Outgoing::new(Body::Request(request), payload, then));
+            .map_or(PayloadSource::None, |put| self.payload(put, length));
+        let then = parts
+            .put
+            .map_or(TransmitAction::Nothing, |_| TransmitAction::Sent(operation));
+        self.enqueue(
+            peer,
+            SoftOutMessage::new(PacketHeader::Request(request), payload, then),
+        );
     }
 
     /// Returns the payload of an operation.
     ///
     /// The bytes of a volatile descriptor are copied immediately. If they cannot be read, the error is reported when the message
     /// leaves.
-    fn payload(&mut self, local: Local, length: u64) -> Payload {
+    fn payload(&mut self, local: MdOffset, length: u64) -> PayloadSource {
         let Some(descriptor) = self.descriptors.get(local.md.0) else {
-            return Payload::None;
+            return PayloadSource::None;
         };
         let region = descriptor.md.region.clone();
         let short = length <= self.config.limits.max_volatile_size;
@@ -116,10 +121,10 @@ impl<M: Memory> Interface<M> {
                 .read(&mut self.memory, local.offset, &mut bytes)
                 .is_ok()
             {
-                return Payload::Bytes(bytes);
+                return PayloadSource::Bytes(bytes);
             }
         }
-        Payload::Region {
+        PayloadSource::Region {
             region,
             offset: local.offset,
             len: length,
@@ -129,76 +134,81 @@ impl<M: Memory> Interface<M> {
     /// Handles the end of sending: the data of `id` has left, or never will.
     ///
     /// Every requested event must be posted once, so a failure here also fails the answer.
-    pub(super) fn handle_sent(&mut self, id: Id, fail: Fail) {
+    pub(super) fn handle_sent(&mut self, id: GenerationalId, fail: NiFail) {
         let Some(operation) = self.operations.get_mut(id) else {
             return;
         };
         operation.sent = true;
         let (put, length) = (operation.put, operation.length);
-        let mut event = Event::new(EventKind::Send, fail, operation.user_ptr);
+        let mut event = FullEvent::new(EventKind::Send, fail, operation.user_ptr);
         event.mlength = length;
         if let Some(md) = put {
             self.tell(md, &event, MdOptions::EVENT_CT_SEND);
         }
-        if fail != Fail::Ok && !self.tells_by_send_alone(id) {
+        if fail != NiFail::Ok && !self.tells_by_send_alone(id) {
             self.fail_answer(id, fail);
         }
         self.end_if_done(id);
     }
 
     /// Returns true if the SEND event alone reports a send failure, and stops waiting for the answer.
-    fn tells_by_send_alone(&mut self, id: Id) -> bool {
+    fn tells_by_send_alone(&mut self, id: GenerationalId) -> bool {
         let alone = self.config.habits.send_alone;
         if let Some(operation) = self.operations.get_mut(id)
             && alone
             && operation.get.is_none()
         {
-            operation.answer = Awaited::Nothing;
+            operation.answer = AnswerState::Nothing;
             return true;
         }
         false
     }
 
     /// Completes an operation whose answer will not come.
-    fn fail_answer(&mut self, id: Id, fail: Fail) {
+    fn fail_answer(&mut self, id: GenerationalId, fail: NiFail) {
         let Some(operation) = self.operations.get_mut(id) else {
             return;
         };
-        let awaited = std::mem::replace(&mut operation.answer, Awaited::Nothing);
+        let awaited = std::mem::replace(&mut operation.answer, AnswerState::Nothing);
         let get = operation.get;
-        let failed = Answer {
+        let failed = AnswerHeader {
             operation: id.bits(),
             fail,
             silent: false,
-            list: List::Priority,
+            list: EntryList::Priority,
             mlength: 0,
             remote_offset: 0,
         };
         match get {
-            _ if matches!(awaited, Awaited::Nothing) => {}
+            _ if matches!(awaited, AnswerState::Nothing) => {}
             Some(get) => self.reply(id, get.md, &failed),
             None => self.acknowledge(id, &failed),
         }
     }
 
     /// Handles an answer or its first part.
-    pub(super) fn handle_answer(&mut self, from: Address, answer: &Answer, payload: &[u8]) {
-        let id = Id::from_bits(answer.operation);
+    pub(super) fn handle_answer(
+        &mut self,
+        from: PhysicalId,
+        answer: &AnswerHeader,
+        payload: &[u8],
+    ) {
+        let id = GenerationalId::from_bits(answer.operation);
         let Some(operation) = self.operations.get_mut(id) else {
             return;
         };
-        if operation.peer != from || !matches!(operation.answer, Awaited::Answer) {
+        if operation.peer != from || !matches!(operation.answer, AnswerState::Answer) {
             return;
         }
         let mut answer = *answer;
         if answer.mlength > operation.length {
-            answer.fail = Fail::Undeliverable;
+            answer.fail = NiFail::Undeliverable;
         }
         if operation.get.is_none() {
-            operation.answer = Awaited::Nothing;
+            operation.answer = AnswerState::Nothing;
             self.acknowledge(id, &answer);
         } else {
-            operation.answer = Awaited::Rest {
+            operation.answer = AnswerState::Rest {
                 answer,
                 received: 0,
             };
@@ -209,40 +219,40 @@ impl<M: Memory> Interface<M> {
     /// Handles a further part of fetched data.
     pub(super) fn handle_answer_rest(
         &mut self,
-        from: Address,
-        rest: &crate::packet::Rest,
+        from: PhysicalId,
+        rest: &crate::packet::ContinuationHeader,
         payload: &[u8],
     ) {
-        let id = Id::from_bits(rest.operation);
+        let id = GenerationalId::from_bits(rest.operation);
         let Some(operation) = self.operations.get_mut(id) else {
             return;
         };
-        let Awaited::Rest { answer, .. } = &mut operation.answer else {
+        let AnswerState::Rest { answer, .. } = &mut operation.answer else {
             return;
         };
         if operation.peer != from {
             return;
         }
         if rest.broken {
-            answer.fail = Fail::Segv;
+            answer.fail = NiFail::Segv;
         }
         self.receive(id, rest.offset, payload);
     }
 
-    fn receive(&mut self, id: Id, offset: u64, payload: &[u8]) {
+    fn receive(&mut self, id: GenerationalId, offset: u64, payload: &[u8]) {
         let Some(operation) = self.operations.get_mut(id) else {
             return;
         };
-        let (Some(get), Awaited::Rest { answer, received }) =
+        let (Some(get), AnswerState::Rest { answer, received }) =
             (operation.get, &mut operation.answer)
         else {
             return;
         };
         let room = answer.mlength.saturating_sub(*received);
         if offset != *received || payload.len() as u64 > room {
-            answer.fail = Fail::Undeliverable;
+            answer.fail = NiFail::Undeliverable;
         }
-        if answer.fail == Fail::Ok {
+        if answer.fail == NiFail::Ok {
             let region = self
                 .descriptors
                 .get(get.md.0)
@@ -250,22 +260,22 @@ impl<M: Memory> Interface<M> {
             let written =
                 region.map(|region| region.write(&mut self.memory, get.offset + offset, payload));
             if written != Some(Ok(())) {
-                answer.fail = Fail::Segv;
+                answer.fail = NiFail::Segv;
             }
         }
         *received += payload.len() as u64;
-        if *received >= answer.mlength || answer.fail != Fail::Ok {
+        if *received >= answer.mlength || answer.fail != NiFail::Ok {
             let answer = *answer;
-            operation.answer = Awaited::Nothing;
+            operation.answer = AnswerState::Nothing;
             self.reply(id, get.md, &answer);
         }
     }
 
-    fn reply(&mut self, id: Id, md: MdId, answer: &Answer) {
+    fn reply(&mut self, id: GenerationalId, md: MdId, answer: &AnswerHeader) {
         let Some(user_ptr) = self.operations.get(id).map(|operation| operation.user_ptr) else {
             return;
         };
-        let mut event = Event::new(EventKind::Reply, answer.fail, user_ptr);
+        let mut event = FullEvent::new(EventKind::Reply, answer.fail, user_ptr);
         event.mlength = answer.mlength;
         event.remote_offset = answer.remote_offset;
         event.list = answer.list;
@@ -275,13 +285,13 @@ impl<M: Memory> Interface<M> {
         self.end_if_done(id);
     }
 
-    fn acknowledge(&mut self, id: Id, answer: &Answer) {
+    fn acknowledge(&mut self, id: GenerationalId, answer: &AnswerHeader) {
         let Some(operation) = self.operations.get(id) else {
             return;
         };
         let (md, ack, length) = (operation.put, operation.ack, operation.length);
-        let mut event = Event::new(EventKind::Ack, answer.fail, operation.user_ptr);
-        event.mlength = if ack == Ack::Completed {
+        let mut event = FullEvent::new(EventKind::Ack, answer.fail, operation.user_ptr);
+        event.mlength = if ack == AckRequest::Completed {
             length
         } else {
             answer.mlength
@@ -289,7 +299,7 @@ impl<M: Memory> Interface<M> {
         event.remote_offset = answer.remote_offset;
         event.list = answer.list;
         if let (Some(md), false) = (md, answer.silent) {
-            if ack == Ack::Full {
+            if ack == AckRequest::Full {
                 self.tell(md, &event, MdOptions::EVENT_CT_ACK);
             } else {
                 self.tell_counter(md, &event, MdOptions::EVENT_CT_ACK);
@@ -302,15 +312,18 @@ impl<M: Memory> Interface<M> {
     ///
     /// A request of which nothing has left yet may be meant for a successor of the peer, so it is retried once. O(operations in
     /// flight).
-    pub fn handle_lost(&mut self, peer: Address) {
+    pub fn handle_lost(&mut self, peer: PhysicalId) {
         let spared = self.spare_requests(peer);
-        let kept: BTreeSet<Id> = spared.iter().filter_map(Outgoing::operation).collect();
+        let kept: BTreeSet<GenerationalId> = spared
+            .iter()
+            .filter_map(SoftOutMessage::operation)
+            .collect();
         let ends = !self.config.habits.ends_never;
         let lost = self
             .operations
             .iter()
             .filter(|(id, operation)| ends && operation.peer == peer && !kept.contains(id));
-        let lost: Vec<Id> = lost.map(|(id, _)| id).collect();
+        let lost: Vec<GenerationalId> = lost.map(|(id, _)| id).collect();
         self.drop_lane(peer);
         for id in lost {
             if self
@@ -318,9 +331,9 @@ impl<M: Memory> Interface<M> {
                 .get(id)
                 .is_some_and(|operation| !operation.sent)
             {
-                self.handle_sent(id, Fail::Undeliverable);
+                self.handle_sent(id, NiFail::Undeliverable);
             }
-            self.fail_answer(id, Fail::Undeliverable);
+            self.fail_answer(id, NiFail::Undeliverable);
             self.end_if_done(id);
         }
         for message in spared {
@@ -329,16 +342,16 @@ impl<M: Memory> Interface<M> {
         self.run_triggered();
     }
 
-    fn forget_get(&mut self, id: Id) {
+    fn forget_get(&mut self, id: GenerationalId) {
         if let Some(operation) = self.operations.get_mut(id) {
             operation.get = None;
         }
     }
 
-    fn end_if_done(&mut self, id: Id) {
+    fn end_if_done(&mut self, id: GenerationalId) {
         let operation = self.operations.get(id);
         let done = operation.is_some_and(|operation| {
-            operation.sent && matches!(operation.answer, Awaited::Nothing)
+            operation.sent && matches!(operation.answer, AnswerState::Nothing)
         });
         if !done {
             return;
@@ -362,11 +375,11 @@ impl<M: Memory> Interface<M> {
     }
 
     /// Posts and counts an event of a descriptor, as its options say.
-    fn tell(&mut self, md: MdId, event: &Event, counted: MdOptions) {
+    fn tell(&mut self, md: MdId, event: &FullEvent, counted: MdOptions) {
         let Some((eq, _, options)) = self.md_listeners(md) else {
             return;
         };
-        let ok = event.fail == Fail::Ok;
+        let ok = event.fail == NiFail::Ok;
         let hidden = ok && options.has(MdOptions::EVENT_SUCCESS_DISABLE)
             || event.kind == EventKind::Send
                 && options.has(MdOptions::EVENT_SEND_DISABLE)
@@ -377,7 +390,7 @@ impl<M: Memory> Interface<M> {
         self.tell_counter(md, event, counted);
     }
 
-    fn tell_counter(&mut self, md: MdId, event: &Event, counted: MdOptions) {
+    fn tell_counter(&mut self, md: MdId, event: &FullEvent, counted: MdOptions) {
         let Some((_, ct, options)) = self.md_listeners(md) else {
             return;
         };
@@ -394,55 +407,57 @@ impl<M: Memory> Interface<M> {
 }
 
 /// Returns the increment that an event adds to a counter. A failure always counts as one.
-pub(super) const fn counts(event: &Event, bytes: bool) -> Count {
+pub(super) const fn counts(event: &FullEvent, bytes: bool) -> SoftCtValue {
     match event.fail {
-        Fail::Ok => Count {
+        NiFail::Ok => SoftCtValue {
             success: if bytes { event.mlength } else { 1 },
             failure: 0,
         },
-        _ => Count {
+        _ => SoftCtValue {
             success: 0,
             failure: 1,
         },
     }
 }
 
-fn parts(command: Command) -> Option<Parts> {
-    let fetch = |get, put, remote, operator: Operator, datatype: Datatype, operand| Parts {
-        put: Some(put),
-        get: Some(get),
-        remote,
-        ack: Ack::No,
-        kind: Kind::Fetch(operator, datatype, operand),
+fn parts(command: NiCommand) -> Option<RequestParts> {
+    let fetch = |get, put, remote, operator: AtomicOperator, datatype: AtomicDatatype, operand| {
+        RequestParts {
+            put: Some(put),
+            get: Some(get),
+            remote,
+            ack: AckRequest::No,
+            kind: SoftRequestKind::Fetch(operator, datatype, operand),
+        }
     };
     Some(match command {
-        Command::Put(put, remote, ack) => Parts {
+        NiCommand::Put(put, remote, ack) => RequestParts {
             put: Some(put),
             get: None,
             remote,
             ack,
-            kind: Kind::Put,
+            kind: SoftRequestKind::Put,
         },
-        Command::Get(get, remote) => Parts {
+        NiCommand::Get(get, remote) => RequestParts {
             put: None,
             get: Some(get),
             remote,
-            ack: Ack::No,
-            kind: Kind::Get,
+            ack: AckRequest::No,
+            kind: SoftRequestKind::Get,
         },
-        Command::Atomic(put, remote, ack, operator, datatype) => Parts {
+        NiCommand::Atomic(put, remote, ack, operator, datatype) => RequestParts {
             put: Some(put),
             get: None,
             remote,
             ack,
-            kind: Kind::Atomic(operator, datatype),
+            kind: SoftRequestKind::Atomic(operator, datatype),
         },
-        Command::FetchAtomic(get, put, remote, operator, datatype) => {
+        NiCommand::FetchAtomic(get, put, remote, operator, datatype) => {
             fetch(get, put, remote, operator, datatype, [0; 32])
         }
-        Command::Swap(get, put, remote, operator, datatype, operand) => {
+        NiCommand::Swap(get, put, remote, operator, datatype, operand) => {
             fetch(get, put, remote, operator, datatype, operand)
         }
-        Command::CtInc(..) | Command::CtSet(..) => return None,
+        NiCommand::CtInc(..) | NiCommand::CtSet(..) => return None,
     })
 }

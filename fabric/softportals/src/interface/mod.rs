@@ -1,9 +1,9 @@
 //! One network interface as a state machine: commands and packets in, packets and events out.
 //!
-//! [`Interface`] knows no thread, no clock and no transport. Its owner calls
-//! - the commands of the application: `*_alloc`, `append`, [`Interface::start`] and others;
-//! - [`Interface::handle`] for each packet that arrived, in the order of its sender;
-//! - [`Interface::transmit`] when packets can leave.
+//! [`SoftInterface`] knows no thread, no clock and no transport. Its owner calls
+//! - the commands of the application: `*_alloc`, `append`, [`SoftInterface::start`] and others;
+//! - [`SoftInterface::handle`] for each packet that arrived, in the order of its sender;
+//! - [`SoftInterface::transmit`] when packets can leave.
 //!
 //! All of them post events to queues and add to counters, where the application finds them.
 #![forbid(unsafe_code)]
@@ -21,22 +21,24 @@ mod unexpected;
 use std::collections::{BTreeMap, VecDeque};
 
 pub use self::{
-    command::{Ack, Command, Local, Remote, Trigger},
-    entry::{Entry, Source},
-    family::Family,
+    command::{AckRequest, CtThreshold, MdOffset, NiCommand, RequestTarget},
+    entry::{InitiatorFilter, SoftListEntry},
+    family::LibraryFamily,
     table::SearchMode,
-    transmit::{Link, Packet},
+    transmit::{PacketLink, SoftPacket},
 };
-use self::{entry::Linked, initiator::Operation, table::Portal, transmit::Lane};
+use self::{
+    entry::LinkedEntry, initiator::InitiatorOp, table::PortalTableEntry, transmit::SoftPeerQueues,
+};
 use crate::{
-    counter::{Count, Counter},
-    error::Error,
-    event::{Address, EventQueue, Peer, Taken},
-    habits::Habits,
-    limits::{ATOMIC_MAX, Limits},
-    memory::{Memory, Region},
+    counter::{SoftCounter, SoftCtValue},
+    error::SoftError,
+    event::{DequeuedEvent, EventQueue, PhysicalId, SoftPeer},
+    habits::LibraryHabits,
+    limits::{ATOMIC_MAX, NiLimits},
+    memory::{AppMemory, SoftRegion},
     options::MdOptions,
-    slab::{Id, Slab},
+    slab::{GenerationalId, SoftSlab},
 };
 
 /// Fixed properties of an interface.
@@ -45,17 +47,17 @@ use crate::{
     clippy::exhaustive_structs,
     reason = "built by whoever makes an interface"
 )]
-pub struct Config {
+pub struct NiConfig {
     /// True if match bits and sources select the entry of a message; otherwise the first entry takes the message.
     pub matching: bool,
     /// True if peers are named by rank.
     pub logical: bool,
     /// Address of this process.
-    pub address: Address,
+    pub address: PhysicalId,
     /// User id that this process acts for.
     pub uid: u32,
     /// Limits of the interface.
-    pub limits: Limits,
+    pub limits: NiLimits,
     /// Payload bytes of a packet, at least 2048 (the size of an atomic).
     pub packet_max: usize,
     /// Bytes up to which data travels in the first packet. A longer message starts with a packet that is only a header; `None`
@@ -65,40 +67,40 @@ pub struct Config {
     /// which violates the specification.
     pub counts_events: bool,
     /// Library family whose behavior the interface follows.
-    pub family: Family,
+    pub family: LibraryFamily,
     /// Optional behavior of other libraries and adapters.
-    pub habits: Habits,
+    pub habits: LibraryHabits,
 }
 
 /// A network interface over memory `M`.
 #[derive(Debug)]
-pub struct Interface<M> {
-    config: Config,
+pub struct SoftInterface<M> {
+    config: NiConfig,
     memory: M,
-    map: Vec<Address>,
+    map: Vec<PhysicalId>,
     /// This process's index in `map`.
     rank: Option<u32>,
-    queues: Slab<EventQueue>,
-    counters: Slab<Counter>,
-    descriptors: Slab<Descriptor>,
-    entries: Slab<Linked>,
-    table: Vec<Option<Portal>>,
-    operations: Slab<Operation>,
-    lanes: BTreeMap<Address, Lane>,
+    queues: SoftSlab<EventQueue>,
+    counters: SoftSlab<SoftCounter>,
+    descriptors: SoftSlab<BoundDescriptor>,
+    entries: SoftSlab<LinkedEntry>,
+    table: Vec<Option<PortalTableEntry>>,
+    operations: SoftSlab<InitiatorOp>,
+    lanes: BTreeMap<PhysicalId, SoftPeerQueues>,
     /// Peers whose lanes have output, served round-robin.
-    ready: VecDeque<Address>,
+    ready: VecDeque<PhysicalId>,
     /// Counters that changed, whose triggered operations may be due.
-    moved: VecDeque<Id>,
+    moved: VecDeque<GenerationalId>,
     unexpected: u32,
-    status: Status,
-    news: News,
+    status: StatusRegisters,
+    news: NiChanges,
     packet: Vec<u8>,
 }
 
 /// Kinds of changes that waiting threads must be notified of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "what there is to wait for")]
-pub struct News {
+pub struct NiChanges {
     /// An event was queued.
     pub event: bool,
     /// A counter moved.
@@ -110,7 +112,7 @@ pub struct News {
 /// The status registers of the specification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "the specification's registers")]
-pub struct Status {
+pub struct StatusRegisters {
     /// Messages that matched no entry.
     pub drops: u64,
     /// Messages whose user id the matching entry does not admit.
@@ -123,7 +125,7 @@ macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident;)+) => {
         $($(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub struct $name(pub Id);)+
+        pub struct $name(pub GenerationalId);)+
     };
 }
 
@@ -141,9 +143,9 @@ ids! {
 /// Memory descriptor: local memory that operations start from.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
-pub struct Md {
+pub struct MemoryDescriptor {
     /// The memory.
-    pub region: Region,
+    pub region: SoftRegion,
     /// Options of the descriptor.
     pub options: MdOptions,
     /// Queue that receives the descriptor's events.
@@ -153,18 +155,18 @@ pub struct Md {
 }
 
 #[derive(Debug)]
-struct Descriptor {
-    md: Md,
+struct BoundDescriptor {
+    md: MemoryDescriptor,
     /// Operations in flight that may still access the memory.
     users: u32,
 }
 
-impl<M: Memory> Interface<M> {
+impl<M: AppMemory> SoftInterface<M> {
     /// Returns an interface on which nothing is set up.
     ///
     /// # Panics
     /// If an atomic does not fit into a packet.
-    pub fn new(config: Config, memory: M) -> Self {
+    pub fn new(config: NiConfig, memory: M) -> Self {
         assert!(
             config.packet_max as u64 >= ATOMIC_MAX,
             "packets of {} bytes do not hold an atomic",
@@ -176,24 +178,24 @@ impl<M: Memory> Interface<M> {
             memory,
             map: Vec::new(),
             rank: None,
-            queues: Slab::with_generations(GENERATIONS),
-            counters: Slab::with_generations(GENERATIONS),
-            descriptors: Slab::with_generations(GENERATIONS),
-            entries: Slab::with_generations(GENERATIONS),
+            queues: SoftSlab::with_generations(GENERATIONS),
+            counters: SoftSlab::with_generations(GENERATIONS),
+            descriptors: SoftSlab::with_generations(GENERATIONS),
+            entries: SoftSlab::with_generations(GENERATIONS),
             table: (0..portals).map(|_| None).collect(),
-            operations: Slab::new(),
+            operations: SoftSlab::new(),
             lanes: BTreeMap::new(),
             ready: VecDeque::new(),
             moved: VecDeque::new(),
             unexpected: 0,
-            status: Status::default(),
-            news: News::default(),
+            status: StatusRegisters::default(),
+            news: NiChanges::default(),
             packet: Vec::new(),
         }
     }
 
     /// Returns the configuration.
-    pub const fn config(&self) -> &Config {
+    pub const fn config(&self) -> &NiConfig {
         &self.config
     }
 
@@ -203,12 +205,12 @@ impl<M: Memory> Interface<M> {
     }
 
     /// Returns the status registers.
-    pub const fn status(&self) -> Status {
+    pub const fn status(&self) -> StatusRegisters {
         self.status
     }
 
     /// Returns the changes since the last call.
-    pub fn take_news(&mut self) -> News {
+    pub fn take_changes(&mut self) -> NiChanges {
         std::mem::take(&mut self.news)
     }
 
@@ -216,17 +218,17 @@ impl<M: Memory> Interface<M> {
     ///
     /// # Errors
     /// `Ignored` if the map is already set; `ArgInvalid` on a physical interface, or if this process's address is not in the map.
-    pub fn set_map(&mut self, map: &[Address]) -> Result<(), Error> {
+    pub fn set_map(&mut self, map: &[PhysicalId]) -> Result<(), SoftError> {
         if !self.config.logical {
-            return Err(Error::ArgInvalid("ni: a physical interface has no map"));
+            return Err(SoftError::ArgInvalid("ni: a physical interface has no map"));
         }
         if !self.map.is_empty() {
-            return Err(Error::Ignored);
+            return Err(SoftError::Ignored);
         }
         let rank = map.iter().position(|one| *one == self.config.address);
         let rank = rank.and_then(|rank| u32::try_from(rank).ok());
         if rank.is_none() {
-            return Err(Error::ArgInvalid("map: this process is not in it"));
+            return Err(SoftError::ArgInvalid("map: this process is not in it"));
         }
         self.map = map.to_vec();
         self.rank = rank;
@@ -234,15 +236,15 @@ impl<M: Memory> Interface<M> {
     }
 
     /// Returns the address of each rank; empty before [`Self::set_map`].
-    pub fn map(&self) -> &[Address] {
+    pub fn map(&self) -> &[PhysicalId] {
         &self.map
     }
 
     /// Returns the name of this process for its peers: its rank, or its address if it has none.
-    pub const fn id(&self) -> Peer {
+    pub const fn id(&self) -> SoftPeer {
         match self.rank {
-            Some(rank) => Peer::Rank(rank),
-            None => Peer::At(self.config.address),
+            Some(rank) => SoftPeer::Rank(rank),
+            None => SoftPeer::At(self.config.address),
         }
     }
 
@@ -250,12 +252,12 @@ impl<M: Memory> Interface<M> {
     ///
     /// # Errors
     /// `NoSpace` beyond the limits.
-    pub fn eq_alloc(&mut self, count: u64) -> Result<EqId, Error> {
+    pub fn eq_alloc(&mut self, count: u64) -> Result<EqId, SoftError> {
         let limits = &self.config.limits;
         let full = self.queues.len() >= limits.max_eqs as usize || count > limits.max_eq_size;
-        let count = usize::try_from(count).map_err(|_| Error::NoSpace)?;
+        let count = usize::try_from(count).map_err(|_| SoftError::NoSpace)?;
         if full {
-            return Err(Error::NoSpace);
+            return Err(SoftError::NoSpace);
         }
         Ok(EqId(self.queues.insert(EventQueue::new(count.max(1)))))
     }
@@ -264,19 +266,19 @@ impl<M: Memory> Interface<M> {
     ///
     /// # Errors
     /// `ArgInvalid` if the queue does not exist.
-    pub fn eq_free(&mut self, eq: EqId) -> Result<(), Error> {
+    pub fn eq_free(&mut self, eq: EqId) -> Result<(), SoftError> {
         self.news.end = true;
         let freed = self.queues.remove(eq.0);
-        freed.map(drop).ok_or(Error::ArgInvalid("eq"))
+        freed.map(drop).ok_or(SoftError::ArgInvalid("eq"))
     }
 
     /// Takes the next event from a queue.
     ///
     /// # Errors
     /// `EqEmpty` if the queue is empty; `ArgInvalid` if the queue does not exist.
-    pub fn eq_get(&mut self, eq: EqId) -> Result<Taken, Error> {
+    pub fn eq_get(&mut self, eq: EqId) -> Result<DequeuedEvent, SoftError> {
         let queue = self.queues.get_mut(eq.0);
-        queue.ok_or(Error::ArgInvalid("eq"))?.take()
+        queue.ok_or(SoftError::ArgInvalid("eq"))?.take()
     }
 
     /// Returns true if any queue holds an event.
@@ -288,37 +290,39 @@ impl<M: Memory> Interface<M> {
     ///
     /// # Errors
     /// `NoSpace` beyond the limits.
-    pub fn ct_alloc(&mut self) -> Result<CtId, Error> {
+    pub fn ct_alloc(&mut self) -> Result<CtId, SoftError> {
         if self.counters.len() >= self.config.limits.max_cts as usize {
-            return Err(Error::NoSpace);
+            return Err(SoftError::NoSpace);
         }
-        Ok(CtId(self.counters.insert(Counter::default())))
+        Ok(CtId(self.counters.insert(SoftCounter::default())))
     }
 
     /// Frees a counter and drops the operations that wait for it.
     ///
     /// # Errors
     /// `ArgInvalid` if the counter does not exist.
-    pub fn ct_free(&mut self, ct: CtId) -> Result<(), Error> {
+    pub fn ct_free(&mut self, ct: CtId) -> Result<(), SoftError> {
         self.news.end = true;
         let freed = self.counters.remove(ct.0);
-        freed.map(drop).ok_or(Error::ArgInvalid("ct"))
+        freed.map(drop).ok_or(SoftError::ArgInvalid("ct"))
     }
 
     /// Returns the value of a counter.
     ///
     /// # Errors
     /// `ArgInvalid` if the counter does not exist.
-    pub fn ct_get(&self, ct: CtId) -> Result<Count, Error> {
+    pub fn ct_get(&self, ct: CtId) -> Result<SoftCtValue, SoftError> {
         let counter = self.counters.get(ct.0);
-        counter.map(|ct| ct.count).ok_or(Error::ArgInvalid("ct"))
+        counter
+            .map(|ct| ct.count)
+            .ok_or(SoftError::ArgInvalid("ct"))
     }
 
     /// Sets the value of a counter.
     ///
     /// # Errors
     /// `ArgInvalid` if the counter does not exist.
-    pub fn ct_set(&mut self, ct: CtId, count: Count) -> Result<(), Error> {
+    pub fn ct_set(&mut self, ct: CtId, count: SoftCtValue) -> Result<(), SoftError> {
         self.counter(ct)?.count = count;
         self.changed(ct);
         self.run_triggered();
@@ -329,7 +333,7 @@ impl<M: Memory> Interface<M> {
     ///
     /// # Errors
     /// `ArgInvalid` if the counter does not exist, or if `by` increments both.
-    pub fn ct_inc(&mut self, ct: CtId, by: Count) -> Result<(), Error> {
+    pub fn ct_inc(&mut self, ct: CtId, by: SoftCtValue) -> Result<(), SoftError> {
         let counter = self.counter(ct)?;
         if !by.is_increment() {
             return Err(INCREMENT);
@@ -344,7 +348,7 @@ impl<M: Memory> Interface<M> {
     ///
     /// # Errors
     /// `ArgInvalid` if the counter does not exist.
-    pub fn ct_cancel_triggered(&mut self, ct: CtId) -> Result<(), Error> {
+    pub fn ct_cancel_triggered(&mut self, ct: CtId) -> Result<(), SoftError> {
         self.counter(ct)?.cancel();
         Ok(())
     }
@@ -353,22 +357,24 @@ impl<M: Memory> Interface<M> {
     ///
     /// # Errors
     /// `NoSpace` beyond the limits; `ArgInvalid` with too many segments, or with a queue or counter that does not exist.
-    pub fn md_bind(&mut self, md: Md) -> Result<MdId, Error> {
+    pub fn md_bind(&mut self, md: MemoryDescriptor) -> Result<MdId, SoftError> {
         self.check_region(&md.region)?;
         if md.eq.is_some_and(|eq| self.queues.get(eq.0).is_none()) {
-            return Err(Error::ArgInvalid("md.eq_handle"));
+            return Err(SoftError::ArgInvalid("md.eq_handle"));
         }
         if md.ct.is_some_and(|ct| self.counters.get(ct.0).is_none()) {
-            return Err(Error::ArgInvalid("md.ct_handle"));
+            return Err(SoftError::ArgInvalid("md.ct_handle"));
         }
         if self.descriptors.len() >= self.config.limits.max_mds as usize {
-            return Err(Error::NoSpace);
+            return Err(SoftError::NoSpace);
         }
-        let md = Md {
+        let md = MemoryDescriptor {
             region: md.region.trusted(),
             ..md
         };
-        Ok(MdId(self.descriptors.insert(Descriptor { md, users: 0 })))
+        Ok(MdId(
+            self.descriptors.insert(BoundDescriptor { md, users: 0 }),
+        ))
     }
 
     /// Releases a memory descriptor.
@@ -376,25 +382,32 @@ impl<M: Memory> Interface<M> {
     /// # Errors
     /// `InUse` while an operation that names the descriptor is in flight, including its answer if it asked for one; `ArgInvalid`
     /// if the descriptor does not exist.
-    pub fn md_release(&mut self, md: MdId) -> Result<(), Error> {
-        let descriptor = self.descriptors.get(md.0).ok_or(Error::ArgInvalid("md"))?;
+    pub fn md_release(&mut self, md: MdId) -> Result<(), SoftError> {
+        let descriptor = self
+            .descriptors
+            .get(md.0)
+            .ok_or(SoftError::ArgInvalid("md"))?;
         if descriptor.users > 0 {
-            return Err(Error::InUse);
+            return Err(SoftError::InUse);
         }
         self.descriptors.remove(md.0);
         Ok(())
     }
 
-    fn check_region(&self, region: &Region) -> Result<(), Error> {
+    fn check_region(&self, region: &SoftRegion) -> Result<(), SoftError> {
         let most = self.config.limits.max_iovecs as usize;
         if region.segments().is_some_and(|segments| segments > most) {
-            return Err(Error::ArgInvalid("length: more segments than max_iovecs"));
+            return Err(SoftError::ArgInvalid(
+                "length: more segments than max_iovecs",
+            ));
         }
         Ok(())
     }
 
-    fn counter(&mut self, ct: CtId) -> Result<&mut Counter, Error> {
-        self.counters.get_mut(ct.0).ok_or(Error::ArgInvalid("ct"))
+    fn counter(&mut self, ct: CtId) -> Result<&mut SoftCounter, SoftError> {
+        self.counters
+            .get_mut(ct.0)
+            .ok_or(SoftError::ArgInvalid("ct"))
     }
 
     fn changed(&mut self, ct: CtId) {
@@ -406,7 +419,7 @@ impl<M: Memory> Interface<M> {
     }
 
     /// Adds to the counter of a descriptor or an entry. Does nothing if the counter was freed meanwhile.
-    fn count(&mut self, ct: Option<CtId>, by: Count) {
+    fn count(&mut self, ct: Option<CtId>, by: SoftCtValue) {
         let Some(ct) = ct else { return };
         if let Some(counter) = self.counters.get_mut(ct.0) {
             counter.add(by);
@@ -414,7 +427,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    fn post(&mut self, eq: Option<EqId>, event: crate::event::Event) {
+    fn post(&mut self, eq: Option<EqId>, event: crate::event::FullEvent) {
         let Some(queue) = eq.and_then(|eq| self.queues.get_mut(eq.0)) else {
             return;
         };
@@ -424,7 +437,7 @@ impl<M: Memory> Interface<M> {
 }
 
 /// Error for an increment of successes and failures at once.
-const INCREMENT: Error = Error::ArgInvalid("increment: successes and failures at once");
+const INCREMENT: SoftError = SoftError::ArgInvalid("increment: successes and failures at once");
 
 /// Bound on the generations of handles that the application holds: a handle has 32 bits, of which 8 are left for the generation.
 pub(crate) const GENERATIONS: u32 = 0xff;

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    EntryId, EqId, Interface,
-    entry::{Entry, Linked, Probe, Source, Unlink},
-    unexpected::Unexpected,
+    EntryId, EqId, SoftInterface,
+    entry::{EntryProbe, InitiatorFilter, LinkedEntry, PendingUnlink, SoftListEntry},
+    unexpected::UnexpectedHeader,
 };
 use crate::{
-    error::Error,
-    event::{Event, EventKind, Fail, List},
-    memory::Memory,
+    error::SoftError,
+    event::{EntryList, EventKind, FullEvent, NiFail},
+    memory::AppMemory,
     options::{EntryOptions, TableOptions},
 };
 
@@ -26,20 +26,20 @@ pub enum SearchMode {
 
 /// An entry of the portal table.
 #[derive(Debug)]
-pub(super) struct Portal {
+pub(super) struct PortalTableEntry {
     pub(super) options: TableOptions,
     pub(super) eq: Option<EqId>,
     pub(super) enabled: bool,
     pub(super) priority: VecDeque<EntryId>,
     pub(super) overflow: VecDeque<EntryId>,
     /// Unexpected messages by order of arrival.
-    pub(super) unexpected: BTreeMap<u64, Unexpected>,
+    pub(super) unexpected: BTreeMap<u64, UnexpectedHeader>,
     pub(super) arrivals: u64,
     /// Messages being delivered.
     pub(super) pending: u32,
 }
 
-impl<M: Memory> Interface<M> {
+impl<M: AppMemory> SoftInterface<M> {
     /// Allocates an entry of the portal table: `wanted`, or the first free one.
     ///
     /// # Errors
@@ -49,37 +49,37 @@ impl<M: Memory> Interface<M> {
         options: TableOptions,
         eq: Option<EqId>,
         wanted: Option<u32>,
-    ) -> Result<u32, Error> {
+    ) -> Result<u32, SoftError> {
         if eq.is_some_and(|eq| self.queues.get(eq.0).is_none()) {
-            return Err(Error::ArgInvalid("eq_handle"));
+            return Err(SoftError::ArgInvalid("eq_handle"));
         }
         if eq.is_none() && options.has(TableOptions::FLOWCTRL) {
-            return Err(Error::PtEqNeeded);
+            return Err(SoftError::PtEqNeeded);
         }
         let at = match wanted {
             None => self.table.iter().position(Option::is_none),
             Some(at) => Some(at as usize),
         };
-        let at = at.ok_or(Error::PtFull)?;
+        let at = at.ok_or(SoftError::PtFull)?;
         match self.table.get_mut(at) {
-            None => return Err(Error::ArgInvalid("pt_index: more than max_pt_index")),
-            Some(Some(_)) => return Err(Error::PtInUse),
-            Some(free) => *free = Some(Portal::new(options, eq)),
+            None => return Err(SoftError::ArgInvalid("pt_index: more than max_pt_index")),
+            Some(Some(_)) => return Err(SoftError::PtInUse),
+            Some(free) => *free = Some(PortalTableEntry::new(options, eq)),
         }
         if let Some(queue) = self.flow_queue(at) {
             queue.serve_flow_control();
         }
-        u32::try_from(at).map_err(|_| Error::PtFull)
+        u32::try_from(at).map_err(|_| SoftError::PtFull)
     }
 
     /// Frees a portal table entry and forgets its unexpected messages.
     ///
     /// # Errors
     /// `PtInUse` while an entry is on its lists or a message is in flight; `ArgInvalid` if it does not exist.
-    pub fn pt_free(&mut self, pt_index: u32) -> Result<(), Error> {
+    pub fn pt_free(&mut self, pt_index: u32) -> Result<(), SoftError> {
         let portal = self.portal(pt_index)?;
         if !portal.priority.is_empty() || !portal.overflow.is_empty() || portal.pending > 0 {
-            return Err(Error::PtInUse);
+            return Err(SoftError::PtInUse);
         }
         let headers: Vec<u64> = portal.unexpected.keys().copied().collect();
         for arrival in headers {
@@ -96,7 +96,7 @@ impl<M: Memory> Interface<M> {
     ///
     /// # Errors
     /// `ArgInvalid` if the portal table entry does not exist.
-    pub fn pt_disable(&mut self, pt_index: u32) -> Result<(), Error> {
+    pub fn pt_disable(&mut self, pt_index: u32) -> Result<(), SoftError> {
         self.portal_mut(pt_index)?.enabled = false;
         Ok(())
     }
@@ -105,7 +105,7 @@ impl<M: Memory> Interface<M> {
     ///
     /// # Errors
     /// `ArgInvalid` if the portal table entry does not exist.
-    pub fn pt_enable(&mut self, pt_index: u32) -> Result<(), Error> {
+    pub fn pt_enable(&mut self, pt_index: u32) -> Result<(), SoftError> {
         self.portal_mut(pt_index)?.enabled = true;
         Ok(())
     }
@@ -114,7 +114,7 @@ impl<M: Memory> Interface<M> {
     ///
     /// # Errors
     /// `ArgInvalid` if the portal table entry does not exist.
-    pub fn pt_is_busy(&self, pt_index: u32) -> Result<bool, Error> {
+    pub fn pt_is_busy(&self, pt_index: u32) -> Result<bool, SoftError> {
         Ok(self.portal(pt_index)?.pending > 0)
     }
 
@@ -128,20 +128,20 @@ impl<M: Memory> Interface<M> {
     pub fn append(
         &mut self,
         pt_index: u32,
-        entry: Entry,
-        list: List,
+        entry: SoftListEntry,
+        list: EntryList,
         user_ptr: u64,
-    ) -> Result<EntryId, Error> {
+    ) -> Result<EntryId, SoftError> {
         self.check_entry(&entry)?;
         let portal = self.portal(pt_index)?;
         let long = portal.list(list).len() >= self.config.limits.max_list_size as usize;
         if long {
-            return Err(Error::ListTooLong);
+            return Err(SoftError::ListTooLong);
         }
         if self.entries.len() >= self.config.limits.max_entries as usize {
-            return Err(Error::NoSpace);
+            return Err(SoftError::NoSpace);
         }
-        let id = EntryId(self.entries.insert(Linked {
+        let id = EntryId(self.entries.insert(LinkedEntry {
             entry,
             pt_index,
             list,
@@ -152,7 +152,7 @@ impl<M: Memory> Interface<M> {
             headers: 0,
             unlink: None,
         }));
-        if list == List::Overflow || self.take_unexpected(id) {
+        if list == EntryList::Overflow || self.take_unexpected(id) {
             self.link(id);
         }
         self.run_triggered();
@@ -164,13 +164,13 @@ impl<M: Memory> Interface<M> {
     /// # Errors
     /// `InUse` while a message is being delivered to the entry, an unexpected message lies in it, or an unexpected message it
     /// claimed is incomplete; `ArgInvalid` if it does not exist.
-    pub fn unlink(&mut self, id: EntryId) -> Result<(), Error> {
+    pub fn unlink(&mut self, id: EntryId) -> Result<(), SoftError> {
         let linked = self
             .entries
             .get(id.0)
-            .ok_or(Error::ArgInvalid("me_handle"))?;
+            .ok_or(SoftError::ArgInvalid("me_handle"))?;
         if linked.pending > 0 || linked.headers > 0 {
-            return Err(Error::InUse);
+            return Err(SoftError::InUse);
         }
         self.take_off_list(id);
         self.entries.remove(id.0);
@@ -192,7 +192,7 @@ impl<M: Memory> Interface<M> {
     }
 
     /// Unlinks an entry by its own rules. The event is posted once [no message is being delivered to it](Self::tell_unlinked).
-    pub(super) fn auto_unlink(&mut self, id: EntryId, unlink: Unlink) {
+    pub(super) fn auto_unlink(&mut self, id: EntryId, unlink: PendingUnlink) {
         self.take_off_list(id);
         if let Some(linked) = self.entries.get_mut(id.0) {
             linked.unlink = Some(unlink);
@@ -253,7 +253,7 @@ impl<M: Memory> Interface<M> {
             return;
         }
         let quiet = linked.entry.options.has(EntryOptions::EVENT_UNLINK_DISABLE);
-        if linked.list == List::Overflow && !quiet {
+        if linked.list == EntryList::Overflow && !quiet {
             self.tell_of_entry(id, EventKind::AutoFree);
         }
         self.entries.remove(id.0);
@@ -263,11 +263,11 @@ impl<M: Memory> Interface<M> {
         let Some(linked) = self.entries.get(id.0) else {
             return;
         };
-        let event = Event {
+        let event = FullEvent {
             list: linked.list,
             start: linked.entry.region.address(0),
             pt_index: linked.pt_index,
-            ..Event::new(kind, Fail::Ok, linked.user_ptr)
+            ..FullEvent::new(kind, NiFail::Ok, linked.user_ptr)
         };
         let eq = self
             .portal(linked.pt_index)
@@ -277,8 +277,12 @@ impl<M: Memory> Interface<M> {
     }
 
     /// Returns the first entry that takes a message, and its list. O(length of the lists).
-    pub(super) fn find(&self, portal: &Portal, probe: &Probe) -> Option<(EntryId, List)> {
-        let first = |list: List| {
+    pub(super) fn find(
+        &self,
+        portal: &PortalTableEntry,
+        probe: &EntryProbe,
+    ) -> Option<(EntryId, EntryList)> {
+        let first = |list: EntryList| {
             let mut ids = portal.list(list).iter().copied();
             ids.find(|id| {
                 self.entries
@@ -286,11 +290,11 @@ impl<M: Memory> Interface<M> {
                     .is_some_and(|entry| self.matches(entry, probe))
             })
         };
-        let on = |list: List| first(list).map(|id| (id, list));
-        on(List::Priority).or_else(|| on(List::Overflow))
+        let on = |list: EntryList| first(list).map(|id| (id, list));
+        on(EntryList::Priority).or_else(|| on(EntryList::Overflow))
     }
 
-    pub(super) fn matches(&self, linked: &Linked, probe: &Probe) -> bool {
+    pub(super) fn matches(&self, linked: &LinkedEntry, probe: &EntryProbe) -> bool {
         let entry = &linked.entry;
         let stranger = entry.uid.is_some_and(|uid| uid != probe.uid);
         if stranger && self.config.family.matches_users() {
@@ -303,31 +307,31 @@ impl<M: Memory> Interface<M> {
                     || linked.room(probe) >= probe.length)
     }
 
-    pub(super) fn portal(&self, pt_index: u32) -> Result<&Portal, Error> {
+    pub(super) fn portal(&self, pt_index: u32) -> Result<&PortalTableEntry, SoftError> {
         let portal = self.table.get(pt_index as usize).and_then(Option::as_ref);
-        portal.ok_or(Error::ArgInvalid("pt_index"))
+        portal.ok_or(SoftError::ArgInvalid("pt_index"))
     }
 
-    pub(super) fn portal_mut(&mut self, pt_index: u32) -> Result<&mut Portal, Error> {
+    pub(super) fn portal_mut(&mut self, pt_index: u32) -> Result<&mut PortalTableEntry, SoftError> {
         let portal = self
             .table
             .get_mut(pt_index as usize)
             .and_then(Option::as_mut);
-        portal.ok_or(Error::ArgInvalid("pt_index"))
+        portal.ok_or(SoftError::ArgInvalid("pt_index"))
     }
 
-    pub(super) fn check_entry(&self, entry: &Entry) -> Result<(), Error> {
+    pub(super) fn check_entry(&self, entry: &SoftListEntry) -> Result<(), SoftError> {
         self.check_region(&entry.region)?;
         if entry.ct.is_some_and(|ct| self.counters.get(ct.0).is_none()) {
-            return Err(Error::ArgInvalid("ct_handle"));
+            return Err(SoftError::ArgInvalid("ct_handle"));
         }
         let fits = match entry.source {
-            Source::Any => true,
-            Source::Rank(_) => self.config.logical,
-            Source::At { .. } => !self.config.logical,
+            InitiatorFilter::Any => true,
+            InitiatorFilter::Rank(_) => self.config.logical,
+            InitiatorFilter::At { .. } => !self.config.logical,
         };
         if self.config.matching && !fits {
-            return Err(Error::ArgInvalid(
+            return Err(SoftError::ArgInvalid(
                 "match_id: not how this interface names processes",
             ));
         }
@@ -342,7 +346,7 @@ impl<M: Memory> Interface<M> {
     }
 }
 
-impl Portal {
+impl PortalTableEntry {
     const fn new(options: TableOptions, eq: Option<EqId>) -> Self {
         Self {
             options,
@@ -360,17 +364,17 @@ impl Portal {
         self.options.has(TableOptions::FLOWCTRL)
     }
 
-    const fn list(&self, list: List) -> &VecDeque<EntryId> {
+    const fn list(&self, list: EntryList) -> &VecDeque<EntryId> {
         match list {
-            List::Priority => &self.priority,
-            List::Overflow => &self.overflow,
+            EntryList::Priority => &self.priority,
+            EntryList::Overflow => &self.overflow,
         }
     }
 
-    const fn list_mut(&mut self, list: List) -> &mut VecDeque<EntryId> {
+    const fn list_mut(&mut self, list: EntryList) -> &mut VecDeque<EntryId> {
         match list {
-            List::Priority => &mut self.priority,
-            List::Overflow => &mut self.overflow,
+            EntryList::Priority => &mut self.priority,
+            EntryList::Overflow => &mut self.overflow,
         }
     }
 }

@@ -1,29 +1,29 @@
 //! Target side: admitted messages are moved to or from memory, reported by events, and answered.
 
 use super::{
-    EntryId, Interface,
+    EntryId, SoftInterface,
     initiator::counts,
-    transmit::{Outgoing, Payload, Then},
-    unexpected::Arrival,
+    transmit::{PayloadSource, SoftOutMessage, TransmitAction},
+    unexpected::ArrivalHeader,
 };
 use crate::{
     atomic,
-    event::{Address, EventKind, Fail, List},
-    memory::{Memory, Region},
+    event::{EntryList, EventKind, NiFail, PhysicalId},
+    memory::{AppMemory, SoftRegion},
     options::EntryOptions,
-    packet::{Answer, Body, Kind, Request, Rest},
+    packet::{AnswerHeader, ContinuationHeader, PacketHeader, RequestHeader, SoftRequestKind},
 };
 
 /// An admitted message.
 #[derive(Debug)]
-pub(super) struct Delivery {
-    pub(super) arrival: Arrival,
-    pub(super) from: Address,
+pub(super) struct AdmittedMessage {
+    pub(super) arrival: ArrivalHeader,
+    pub(super) from: PhysicalId,
     pub(super) operation: u64,
     pub(super) wants_answer: bool,
     pub(super) entry: EntryId,
-    pub(super) list: List,
-    pub(super) region: Region,
+    pub(super) list: EntryList,
+    pub(super) region: SoftRegion,
     pub(super) offset: u64,
     /// Number of the unexpected header; `None` if the message was expected.
     pub(super) header: Option<u64>,
@@ -33,44 +33,44 @@ pub(super) struct Delivery {
 
 /// A put whose data is incomplete.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct IncompletePut {
     operation: u64,
     length: u64,
     received: u64,
-    fail: Fail,
+    fail: NiFail,
     /// `None` if the message was refused: its data is discarded, and the refusal is sent once all of it has arrived.
-    delivery: Option<Delivery>,
+    delivery: Option<AdmittedMessage>,
     wants_answer: bool,
 }
 
-impl<M: Memory> Interface<M> {
+impl<M: AppMemory> SoftInterface<M> {
     /// Handles an arrived packet. The transport vouches for `from`; the contents are not trusted.
-    pub fn handle(&mut self, from: Address, packet: &[u8]) {
+    pub fn handle(&mut self, from: PhysicalId, packet: &[u8]) {
         let Some((body, payload)) = packet.split_first_chunk() else {
             return;
         };
-        match Body::decode(body) {
-            Some(Body::Request(request)) => self.handle_request(from, &request, payload),
-            Some(Body::Answer(answer)) => self.handle_answer(from, &answer, payload),
-            Some(Body::Rest(rest)) if rest.of_answer => {
+        match PacketHeader::decode(body) {
+            Some(PacketHeader::Request(request)) => self.handle_request(from, &request, payload),
+            Some(PacketHeader::Answer(answer)) => self.handle_answer(from, &answer, payload),
+            Some(PacketHeader::Continuation(rest)) if rest.of_answer => {
                 self.handle_answer_rest(from, &rest, payload);
             }
-            Some(Body::Rest(rest)) => self.handle_rest(from, &rest, payload),
+            Some(PacketHeader::Continuation(rest)) => self.handle_rest(from, &rest, payload),
             None => {}
         }
         self.run_triggered();
     }
 
-    fn handle_request(&mut self, from: Address, request: &Request, payload: &[u8]) {
+    fn handle_request(&mut self, from: PhysicalId, request: &RequestHeader, payload: &[u8]) {
         self.abandon_incoming(from);
         let admitted = self.admit(from, request);
         match request.kind {
-            Kind::Put => self.begin_put(from, request, admitted, payload),
-            Kind::Get => match admitted {
+            SoftRequestKind::Put => self.begin_put(from, request, admitted, payload),
+            SoftRequestKind::Get => match admitted {
                 Ok(delivery) => self.serve(delivery),
                 Err(fail) => self.refuse(from, request.operation, request.wants_answer, fail),
             },
-            Kind::Atomic(..) | Kind::Fetch(..) => match admitted {
+            SoftRequestKind::Atomic(..) | SoftRequestKind::Fetch(..) => match admitted {
                 Ok(delivery) => self.combine(delivery, request.kind, payload),
                 Err(fail) => self.refuse(from, request.operation, request.wants_answer, fail),
             },
@@ -79,16 +79,16 @@ impl<M: Memory> Interface<M> {
 
     fn begin_put(
         &mut self,
-        from: Address,
-        request: &Request,
-        admitted: Result<Delivery, Fail>,
+        from: PhysicalId,
+        request: &RequestHeader,
+        admitted: Result<AdmittedMessage, NiFail>,
         payload: &[u8],
     ) {
-        let mut incoming = Incoming {
+        let mut incoming = IncompletePut {
             operation: request.operation,
             length: request.length,
             received: 0,
-            fail: admitted.as_ref().err().copied().unwrap_or(Fail::Ok),
+            fail: admitted.as_ref().err().copied().unwrap_or(NiFail::Ok),
             delivery: admitted.ok(),
             wants_answer: request.wants_answer,
         };
@@ -96,7 +96,7 @@ impl<M: Memory> Interface<M> {
         self.keep_or_finish(from, incoming);
     }
 
-    fn handle_rest(&mut self, from: Address, rest: &Rest, payload: &[u8]) {
+    fn handle_rest(&mut self, from: PhysicalId, rest: &ContinuationHeader, payload: &[u8]) {
         let Some(mut incoming) = self.take_incoming(from) else {
             return;
         };
@@ -104,7 +104,7 @@ impl<M: Memory> Interface<M> {
             return self.keep_or_finish(from, incoming);
         }
         if rest.broken {
-            incoming.fail = Fail::Segv;
+            incoming.fail = NiFail::Segv;
             incoming.received = incoming.length;
         } else {
             self.deposit(&mut incoming, rest.offset, payload);
@@ -112,10 +112,10 @@ impl<M: Memory> Interface<M> {
         self.keep_or_finish(from, incoming);
     }
 
-    fn deposit(&mut self, incoming: &mut Incoming, offset: u64, payload: &[u8]) {
+    fn deposit(&mut self, incoming: &mut IncompletePut, offset: u64, payload: &[u8]) {
         let left = incoming.length - incoming.received;
         if offset != incoming.received || payload.len() as u64 > left {
-            incoming.fail = Fail::Undeliverable;
+            incoming.fail = NiFail::Undeliverable;
             incoming.received = incoming.length;
             return;
         }
@@ -123,7 +123,7 @@ impl<M: Memory> Interface<M> {
         let Some(delivery) = incoming
             .delivery
             .as_ref()
-            .filter(|_| incoming.fail == Fail::Ok)
+            .filter(|_| incoming.fail == NiFail::Ok)
         else {
             return;
         };
@@ -139,11 +139,11 @@ impl<M: Memory> Interface<M> {
                 .write(&mut self.memory, at, &payload[..wanted]),
         };
         if written.is_err() {
-            incoming.fail = Fail::Segv;
+            incoming.fail = NiFail::Segv;
         }
     }
 
-    fn keep_or_finish(&mut self, from: Address, incoming: Incoming) {
+    fn keep_or_finish(&mut self, from: PhysicalId, incoming: IncompletePut) {
         if incoming.received < incoming.length {
             self.keep_incoming(from, incoming);
         } else {
@@ -151,7 +151,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    fn finish_put(&mut self, from: Address, incoming: Incoming) {
+    fn finish_put(&mut self, from: PhysicalId, incoming: IncompletePut) {
         match incoming.delivery {
             Some(delivery) => self.complete(delivery, incoming.fail),
             None => self.refuse(
@@ -164,27 +164,27 @@ impl<M: Memory> Interface<M> {
     }
 
     /// Fails the incomplete message of a sender that stopped sending it.
-    pub(super) fn abandon_incoming(&mut self, from: Address) {
+    pub(super) fn abandon_incoming(&mut self, from: PhysicalId) {
         if let Some(mut incoming) = self.take_incoming(from) {
-            incoming.fail = Fail::Undeliverable;
+            incoming.fail = NiFail::Undeliverable;
             self.finish_put(from, incoming);
         }
     }
 
     /// Answers a get. Data that fits into a packet is read now, so that a later put cannot change it.
-    fn serve(&mut self, delivery: Delivery) {
+    fn serve(&mut self, delivery: AdmittedMessage) {
         let len = delivery.arrival.mlength;
-        let body = Body::Answer(delivery.answer(Fail::Ok, false));
+        let body = PacketHeader::Answer(delivery.answer(NiFail::Ok, false));
         let (from, short) = (delivery.from, usize::try_from(len).ok());
         let short = short.filter(|short| *short <= self.config.packet_max);
         let Some(short) = short else {
-            let payload = Payload::Region {
+            let payload = PayloadSource::Region {
                 region: delivery.region.clone(),
                 offset: delivery.offset,
                 len,
             };
-            let then = Then::Served(Box::new(delivery));
-            return self.enqueue(from, Outgoing::new(body, payload, then));
+            let then = TransmitAction::Served(Box::new(delivery));
+            return self.enqueue(from, SoftOutMessage::new(body, payload, then));
         };
         let mut bytes = vec![0; short];
         let read = match short {
@@ -194,31 +194,38 @@ impl<M: Memory> Interface<M> {
                 .read(&mut self.memory, delivery.offset, &mut bytes),
         };
         if read.is_err() {
-            let failed = Body::Answer(delivery.answer(Fail::Segv, false));
-            self.enqueue(from, Outgoing::new(failed, Payload::None, Then::Nothing));
-            return self.complete(delivery, Fail::Segv);
+            let failed = PacketHeader::Answer(delivery.answer(NiFail::Segv, false));
+            self.enqueue(
+                from,
+                SoftOutMessage::new(failed, PayloadSource::None, TransmitAction::Nothing),
+            );
+            return self.complete(delivery, NiFail::Segv);
         }
         self.enqueue(
             from,
-            Outgoing::new(body, Payload::Bytes(bytes), Then::Nothing),
+            SoftOutMessage::new(body, PayloadSource::Bytes(bytes), TransmitAction::Nothing),
         );
-        self.complete(delivery, Fail::Ok);
+        self.complete(delivery, NiFail::Ok);
     }
 
     /// Applies an atomic in one step: no other message comes between its read and its write.
-    fn combine(&mut self, delivery: Delivery, kind: Kind, payload: &[u8]) {
+    fn combine(&mut self, delivery: AdmittedMessage, kind: SoftRequestKind, payload: &[u8]) {
         let (operator, datatype, operand) = match kind {
-            Kind::Fetch(operator, datatype, operand) => (operator, datatype, operand),
-            Kind::Atomic(operator, datatype) => (operator, datatype, [0; 32]),
-            Kind::Put | Kind::Get => return,
+            SoftRequestKind::Fetch(operator, datatype, operand) => (operator, datatype, operand),
+            SoftRequestKind::Atomic(operator, datatype) => (operator, datatype, [0; 32]),
+            SoftRequestKind::Put | SoftRequestKind::Get => return,
         };
         let whole = payload.len() as u64 == delivery.arrival.rlength;
         let len = usize::try_from(delivery.arrival.mlength)
             .unwrap_or(0)
             .min(payload.len());
         let mut before = vec![0; len];
-        let mut fail = if whole { Fail::Ok } else { Fail::Undeliverable };
-        if fail == Fail::Ok && len > 0 {
+        let mut fail = if whole {
+            NiFail::Ok
+        } else {
+            NiFail::Undeliverable
+        };
+        if fail == NiFail::Ok && len > 0 {
             let size = datatype.size();
             let combine = |at: usize, element: &mut [u8]| {
                 let source = &payload[at..][..element.len()];
@@ -226,22 +233,29 @@ impl<M: Memory> Interface<M> {
             };
             let (region, offset) = (&delivery.region, delivery.offset);
             let done = region.update(&mut self.memory, offset, size, &mut before, combine);
-            fail = if done.is_ok() { Fail::Ok } else { Fail::Segv };
-        }
-        if matches!(kind, Kind::Fetch(..)) {
-            let body = Body::Answer(delivery.answer(fail, false));
-            let payload = if fail == Fail::Ok {
-                Payload::Bytes(before)
+            fail = if done.is_ok() {
+                NiFail::Ok
             } else {
-                Payload::None
+                NiFail::Segv
             };
-            self.enqueue(delivery.from, Outgoing::new(body, payload, Then::Nothing));
+        }
+        if matches!(kind, SoftRequestKind::Fetch(..)) {
+            let body = PacketHeader::Answer(delivery.answer(fail, false));
+            let payload = if fail == NiFail::Ok {
+                PayloadSource::Bytes(before)
+            } else {
+                PayloadSource::None
+            };
+            self.enqueue(
+                delivery.from,
+                SoftOutMessage::new(body, payload, TransmitAction::Nothing),
+            );
         }
         self.complete(delivery, fail);
     }
 
     /// Completes a message: posts its event, answers it, and releases its entry.
-    pub(super) fn complete(&mut self, delivery: Delivery, fail: Fail) {
+    pub(super) fn complete(&mut self, delivery: AdmittedMessage, fail: NiFail) {
         let pt_index = delivery.arrival.pt_index;
         if let Ok(portal) = self.portal_mut(pt_index) {
             portal.pending -= 1;
@@ -254,10 +268,10 @@ impl<M: Memory> Interface<M> {
         );
         if delivery.wants_answer && !answered_already {
             let silent = self.has(delivery.entry, EntryOptions::ACK_DISABLE);
-            let body = Body::Answer(delivery.answer(fail, silent));
+            let body = PacketHeader::Answer(delivery.answer(fail, silent));
             self.enqueue(
                 delivery.from,
-                Outgoing::new(body, Payload::None, Then::Nothing),
+                SoftOutMessage::new(body, PayloadSource::None, TransmitAction::Nothing),
             );
         }
         if let Some(linked) = self.entries.get_mut(delivery.entry.0) {
@@ -271,14 +285,14 @@ impl<M: Memory> Interface<M> {
     }
 
     /// Posts and counts the event of a message.
-    fn tell_of(&mut self, delivery: &Delivery, fail: Fail) {
+    fn tell_of(&mut self, delivery: &AdmittedMessage, fail: NiFail) {
         let Some(linked) = self.entries.get(delivery.entry.0) else {
             return;
         };
         let (options, ct, user_ptr) = (linked.entry.options, linked.entry.ct, linked.user_ptr);
         let arrival = &delivery.arrival;
         let mut event = arrival.event(arrival.kind, fail, delivery.list, user_ptr);
-        if self.config.habits.short_failures && fail != Fail::Ok {
+        if self.config.habits.short_failures && fail != NiFail::Ok {
             event.mlength = 0;
         }
         let eq = self.portal_queue(arrival.pt_index);
@@ -294,21 +308,25 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    fn refuse(&mut self, to: Address, operation: u64, wants_answer: bool, fail: Fail) {
+    fn refuse(&mut self, to: PhysicalId, operation: u64, wants_answer: bool, fail: NiFail) {
         if !wants_answer {
             return;
         }
-        let answer = Answer {
+        let answer = AnswerHeader {
             operation,
             fail,
             silent: false,
-            list: List::Priority,
+            list: EntryList::Priority,
             mlength: 0,
             remote_offset: 0,
         };
         self.enqueue(
             to,
-            Outgoing::new(Body::Answer(answer), Payload::None, Then::Nothing),
+            SoftOutMessage::new(
+                PacketHeader::Answer(answer),
+                PayloadSource::None,
+                TransmitAction::Nothing,
+            ),
         );
     }
 
@@ -318,11 +336,11 @@ impl<M: Memory> Interface<M> {
     }
 }
 
-impl Delivery {
+impl AdmittedMessage {
     /// Returns the answer; its `remote_offset` is the offset that was used.
-    const fn answer(&self, fail: Fail, silent: bool) -> Answer {
-        let ok = matches!(fail, Fail::Ok);
-        Answer {
+    const fn answer(&self, fail: NiFail, silent: bool) -> AnswerHeader {
+        let ok = matches!(fail, NiFail::Ok);
+        AnswerHeader {
             operation: self.operation,
             fail,
             silent,

@@ -3,28 +3,28 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::{
-    Config, Interface,
-    target::{Delivery, Incoming},
+    NiConfig, SoftInterface,
+    target::{AdmittedMessage, IncompletePut},
 };
 use crate::{
-    event::{Address, Fail},
-    memory::{Fault, Memory, Region},
-    packet::{Answer, Body, Kind, Rest},
-    slab::Id,
+    event::{NiFail, PhysicalId},
+    memory::{AccessFault, AppMemory, SoftRegion},
+    packet::{AnswerHeader, ContinuationHeader, PacketHeader, SoftRequestKind},
+    slab::GenerationalId,
 };
 
 /// Path to other interfaces, and to this one itself.
-pub trait Link {
+pub trait PacketLink {
     /// Returns true if a packet to `peer` can be taken now.
-    fn has_room(&mut self, peer: Address) -> bool;
+    fn has_room(&mut self, peer: PhysicalId) -> bool;
     /// Sends a packet to `peer`. The caller has checked that there is room.
-    fn send(&mut self, peer: Address, packet: Packet<'_>);
+    fn send(&mut self, peer: PhysicalId, packet: SoftPacket<'_>);
 }
 
-/// An outgoing packet. The receiver passes header and data, concatenated, to [`Interface::handle`].
+/// An outgoing packet. The receiver passes header and data, concatenated, to [`SoftInterface::handle`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Packet<'a> {
+pub struct SoftPacket<'a> {
     /// The header.
     pub head: &'a [u8],
     /// The data.
@@ -33,35 +33,35 @@ pub struct Packet<'a> {
 
 /// Messages to and from one peer. A lane exists only while it is not empty.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
-    requests: VecDeque<Outgoing>,
-    answers: VecDeque<Outgoing>,
+pub(super) struct SoftPeerQueues {
+    requests: VecDeque<SoftOutMessage>,
+    answers: VecDeque<SoftOutMessage>,
     /// True if the next packet is an answer. Requests and answers alternate, so neither waits for long messages of the other.
     answers_next: bool,
     /// Message from this peer whose data is incomplete.
-    incoming: Option<Incoming>,
+    incoming: Option<IncompletePut>,
     queued: bool,
 }
 
 /// A message that has not left completely.
 #[derive(Debug)]
-pub(super) struct Outgoing {
-    body: Body,
-    payload: Payload,
+pub(super) struct SoftOutMessage {
+    body: PacketHeader,
+    payload: PayloadSource,
     sent: u64,
     begun: bool,
     /// True if the peer was lost before this message began, and the message was kept once.
     spared: bool,
-    then: Then,
+    then: TransmitAction,
 }
 
 /// Location of a message's data.
 #[derive(Debug)]
-pub(super) enum Payload {
+pub(super) enum PayloadSource {
     None,
     Bytes(Vec<u8>),
     Region {
-        region: Region,
+        region: SoftRegion,
         offset: u64,
         len: u64,
     },
@@ -69,17 +69,17 @@ pub(super) enum Payload {
 
 /// Action once the last packet has left.
 #[derive(Debug)]
-pub(super) enum Then {
+pub(super) enum TransmitAction {
     Nothing,
     /// Reports that an operation's data was sent.
-    Sent(Id),
+    Sent(GenerationalId),
     /// Completes a served get.
-    Served(Box<Delivery>),
+    Served(Box<AdmittedMessage>),
 }
 
-impl<M: Memory> Interface<M> {
+impl<M: AppMemory> SoftInterface<M> {
     /// Sends packets by `link` while it has room, one packet per peer in turn. Returns true if at least one was sent.
-    pub fn transmit(&mut self, link: &mut impl Link) -> bool {
+    pub fn transmit(&mut self, link: &mut impl PacketLink) -> bool {
         let mut sent = false;
         while self.transmit_ready(link, &mut sent) {
             // Sent and failed messages are counted, and a count may trigger further operations.
@@ -89,7 +89,7 @@ impl<M: Memory> Interface<M> {
     }
 
     /// Sends until `link` is full. Returns true if it had room for any message.
-    fn transmit_ready(&mut self, link: &mut impl Link, sent: &mut bool) -> bool {
+    fn transmit_ready(&mut self, link: &mut impl PacketLink, sent: &mut bool) -> bool {
         let mut full = VecDeque::new();
         let mut any = false;
         while let Some(peer) = self.ready.pop_front() {
@@ -123,15 +123,15 @@ impl<M: Memory> Interface<M> {
     }
 
     /// Returns the peers that owe an answer, the rest of a message, or room.
-    pub fn awaited(&self) -> BTreeSet<Address> {
+    pub fn awaited(&self) -> BTreeSet<PhysicalId> {
         let operations = self.operations.iter().map(|(_, operation)| operation.peer);
         operations.chain(self.lanes.keys().copied()).collect()
     }
 
     /// Returns true if a packet carries only data, so its receiver need not be woken before or after it.
     pub fn is_data_alone(packet: &[u8]) -> bool {
-        let body = packet.first_chunk().and_then(Body::decode);
-        matches!(body, Some(Body::Rest(rest)) if !rest.last && !rest.broken)
+        let body = packet.first_chunk().and_then(PacketHeader::decode);
+        matches!(body, Some(PacketHeader::Continuation(rest)) if !rest.last && !rest.broken)
     }
 
     /// Returns true if a packet begins a message whose data follows in other packets.
@@ -140,17 +140,19 @@ impl<M: Memory> Interface<M> {
             return false;
         };
         let here = payload.len() as u64;
-        match Body::decode(body) {
-            Some(Body::Request(request)) => request.kind == Kind::Put && request.length > here,
-            Some(Body::Answer(answer)) => answer.mlength > here && here == 0,
+        match PacketHeader::decode(body) {
+            Some(PacketHeader::Request(request)) => {
+                request.kind == SoftRequestKind::Put && request.length > here
+            }
+            Some(PacketHeader::Answer(answer)) => answer.mlength > here && here == 0,
             _ => false,
         }
     }
 
-    pub(super) fn enqueue(&mut self, peer: Address, message: Outgoing) {
+    pub(super) fn enqueue(&mut self, peer: PhysicalId, message: SoftOutMessage) {
         let lane = self.lanes.entry(peer).or_default();
         match &message.body {
-            Body::Answer(_) => lane.answers.push_back(message),
+            PacketHeader::Answer(_) => lane.answers.push_back(message),
             _ => lane.requests.push_back(message),
         }
         if !std::mem::replace(&mut lane.queued, true) {
@@ -158,8 +160,8 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    fn transmit_one(&mut self, peer: Address, link: &mut impl Link) -> bool {
-        let Some(mut message) = self.lanes.get_mut(&peer).and_then(Lane::next) else {
+    fn transmit_one(&mut self, peer: PhysicalId, link: &mut impl PacketLink) -> bool {
+        let Some(mut message) = self.lanes.get_mut(&peer).and_then(SoftPeerQueues::next) else {
             return false;
         };
         let mut payload = std::mem::take(&mut self.packet);
@@ -172,7 +174,7 @@ impl<M: Memory> Interface<M> {
         if sends {
             let last = message.sent + payload.len() as u64 >= message.payload.len();
             let head = message.head(read.is_err(), last).encode();
-            let packet = Packet {
+            let packet = SoftPacket {
                 head: &head,
                 payload: &payload,
             };
@@ -182,24 +184,24 @@ impl<M: Memory> Interface<M> {
         message.sent += payload.len() as u64;
         self.packet = payload;
         if read.is_err() {
-            self.sent(message.then, Fail::Segv);
+            self.sent(message.then, NiFail::Segv);
         } else if message.sent < message.payload.len() {
             self.put_back(peer, message);
         } else {
-            self.sent(message.then, Fail::Ok);
+            self.sent(message.then, NiFail::Ok);
         }
         sends
     }
 
-    fn sent(&mut self, then: Then, fail: Fail) {
+    fn sent(&mut self, then: TransmitAction, fail: NiFail) {
         match then {
-            Then::Nothing => {}
-            Then::Sent(operation) => self.handle_sent(operation, fail),
-            Then::Served(delivery) => self.complete(*delivery, fail),
+            TransmitAction::Nothing => {}
+            TransmitAction::Sent(operation) => self.handle_sent(operation, fail),
+            TransmitAction::Served(delivery) => self.complete(*delivery, fail),
         }
     }
 
-    fn put_back(&mut self, peer: Address, message: Outgoing) {
+    fn put_back(&mut self, peer: PhysicalId, message: SoftOutMessage) {
         let lane = self.lanes.entry(peer).or_default();
         if message.is_answer() {
             lane.answers.push_front(message);
@@ -208,18 +210,18 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    pub(super) fn take_incoming(&mut self, from: Address) -> Option<Incoming> {
+    pub(super) fn take_incoming(&mut self, from: PhysicalId) -> Option<IncompletePut> {
         let incoming = self.lanes.get_mut(&from)?.incoming.take();
         self.drop_lane_if_empty(from);
         incoming
     }
 
-    pub(super) fn keep_incoming(&mut self, from: Address, incoming: Incoming) {
+    pub(super) fn keep_incoming(&mut self, from: PhysicalId, incoming: IncompletePut) {
         self.lanes.entry(from).or_default().incoming = Some(incoming);
     }
 
     /// Removes from a peer's lane, and returns, the requests that have not begun and were not spared before.
-    pub(super) fn spare_requests(&mut self, peer: Address) -> VecDeque<Outgoing> {
+    pub(super) fn spare_requests(&mut self, peer: PhysicalId) -> VecDeque<SoftOutMessage> {
         let Some(lane) = self.lanes.get_mut(&peer) else {
             return VecDeque::new();
         };
@@ -232,15 +234,15 @@ impl<M: Memory> Interface<M> {
     }
 
     /// Drops the messages that wait for a peer, and completes with an error the ones that had begun.
-    pub(super) fn drop_lane(&mut self, peer: Address) {
+    pub(super) fn drop_lane(&mut self, peer: PhysicalId) {
         self.abandon_incoming(peer);
         let Some(lane) = self.lanes.remove(&peer) else {
             return;
         };
         self.ready.retain(|one| *one != peer);
         for message in lane.answers {
-            if let Then::Served(delivery) = message.then {
-                self.complete(*delivery, Fail::Undeliverable);
+            if let TransmitAction::Served(delivery) = message.then {
+                self.complete(*delivery, NiFail::Undeliverable);
             }
         }
         // Completing the deliveries above may have queued answers to this peer, which no longer have a receiver.
@@ -248,16 +250,16 @@ impl<M: Memory> Interface<M> {
         self.ready.retain(|one| *one != peer);
     }
 
-    fn drop_lane_if_empty(&mut self, peer: Address) {
-        let empty = self.lanes.get(&peer).is_some_and(Lane::is_empty);
+    fn drop_lane_if_empty(&mut self, peer: PhysicalId) {
+        let empty = self.lanes.get(&peer).is_some_and(SoftPeerQueues::is_empty);
         if empty {
             self.lanes.remove(&peer);
         }
     }
 }
 
-impl Lane {
-    fn next(&mut self) -> Option<Outgoing> {
+impl SoftPeerQueues {
+    fn next(&mut self) -> Option<SoftOutMessage> {
         self.answers_next = !self.answers_next;
         let (first, second) = if self.answers_next {
             (&mut self.answers, &mut self.requests)
@@ -276,8 +278,12 @@ impl Lane {
     }
 }
 
-impl Outgoing {
-    pub(super) const fn new(body: Body, payload: Payload, then: Then) -> Self {
+impl SoftOutMessage {
+    pub(super) const fn new(
+        body: PacketHeader,
+        payload: PayloadSource,
+        then: TransmitAction,
+    ) -> Self {
         Self {
             body,
             payload,
@@ -289,22 +295,24 @@ impl Outgoing {
     }
 
     /// Returns the operation of a request.
-    pub(super) const fn operation(&self) -> Option<Id> {
+    pub(super) const fn operation(&self) -> Option<GenerationalId> {
         match &self.body {
-            Body::Request(request) => Some(Id::from_bits(request.operation)),
+            PacketHeader::Request(request) => Some(GenerationalId::from_bits(request.operation)),
             _ => None,
         }
     }
 
     const fn is_answer(&self) -> bool {
-        matches!(self.body, Body::Answer(_))
+        matches!(self.body, PacketHeader::Answer(_))
     }
 
     /// Returns the data bytes that the next packet may carry. With `inline_max`, the first packet of a longer message carries no
     /// data. An atomic is never cut.
-    fn room(&self, config: &Config) -> usize {
+    fn room(&self, config: &NiConfig) -> usize {
         let atomic = match &self.body {
-            Body::Request(request) => !matches!(request.kind, Kind::Put | Kind::Get),
+            PacketHeader::Request(request) => {
+                !matches!(request.kind, SoftRequestKind::Put | SoftRequestKind::Get)
+            }
             _ => false,
         };
         match config.inline_max {
@@ -314,25 +322,25 @@ impl Outgoing {
     }
 
     /// Fills `into` with the data of the next packet.
-    fn read<M: Memory>(
+    fn read<M: AppMemory>(
         &self,
         memory: &mut M,
         room: usize,
         into: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), AccessFault> {
         let left = self.payload.len() - self.sent;
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(room);
         into.clear();
         match &self.payload {
-            Payload::None => Ok(()),
-            Payload::Bytes(bytes) => {
+            PayloadSource::None => Ok(()),
+            PayloadSource::Bytes(bytes) => {
                 let rest = usize::try_from(self.sent)
                     .ok()
                     .and_then(|sent| bytes.get(sent..));
-                into.extend_from_slice(&rest.ok_or(Fault)?[..len]);
+                into.extend_from_slice(&rest.ok_or(AccessFault)?[..len]);
                 Ok(())
             }
-            Payload::Region { region, offset, .. } => {
+            PayloadSource::Region { region, offset, .. } => {
                 into.resize(len, 0);
                 region.read(memory, offset + self.sent, into)
             }
@@ -340,34 +348,36 @@ impl Outgoing {
     }
 
     /// Returns the header of the next packet. `broken`: its data cannot be read.
-    const fn head(&self, broken: bool, last: bool) -> Body {
+    const fn head(&self, broken: bool, last: bool) -> PacketHeader {
         match &self.body {
-            Body::Answer(answer) if !self.begun && broken => Body::Answer(Answer {
-                fail: Fail::Segv,
-                mlength: 0,
-                ..*answer
-            }),
+            PacketHeader::Answer(answer) if !self.begun && broken => {
+                PacketHeader::Answer(AnswerHeader {
+                    fail: NiFail::Segv,
+                    mlength: 0,
+                    ..*answer
+                })
+            }
             body if !self.begun => *body,
-            Body::Answer(answer) => Body::Rest(Rest {
+            PacketHeader::Answer(answer) => PacketHeader::Continuation(ContinuationHeader {
                 operation: answer.operation,
                 of_answer: true,
                 broken,
                 last,
                 offset: self.sent,
             }),
-            Body::Request(request) => Body::Rest(Rest {
+            PacketHeader::Request(request) => PacketHeader::Continuation(ContinuationHeader {
                 operation: request.operation,
                 of_answer: false,
                 broken,
                 last,
                 offset: self.sent,
             }),
-            Body::Rest(rest) => Body::Rest(*rest),
+            PacketHeader::Continuation(rest) => PacketHeader::Continuation(*rest),
         }
     }
 }
 
-impl Payload {
+impl PayloadSource {
     const fn len(&self) -> u64 {
         match self {
             Self::None => 0,

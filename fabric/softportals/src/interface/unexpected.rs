@@ -2,25 +2,25 @@
 //! list.
 
 use super::{
-    CtId, EntryId, EqId, Interface,
-    entry::{Entry, Linked, Probe, Unlink},
+    CtId, EntryId, EqId, SoftInterface,
+    entry::{EntryProbe, LinkedEntry, PendingUnlink, SoftListEntry},
     initiator::counts,
     table::SearchMode,
 };
 use crate::{
-    atomic::{Datatype, Operator},
-    counter::Count,
-    error::Error,
-    event::{Event, EventKind, Fail, List, Peer},
-    memory::Memory,
+    atomic::{AtomicDatatype, AtomicOperator},
+    counter::SoftCtValue,
+    error::SoftError,
+    event::{EntryList, EventKind, FullEvent, NiFail, SoftPeer},
+    memory::AppMemory,
     options::EntryOptions,
 };
 
 /// Header of an arrived message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
+pub(super) struct ArrivalHeader {
     pub(super) kind: EventKind,
-    pub(super) initiator: Peer,
+    pub(super) initiator: SoftPeer,
     pub(super) uid: u32,
     pub(super) pt_index: u32,
     pub(super) match_bits: u64,
@@ -29,24 +29,24 @@ pub(super) struct Arrival {
     pub(super) rlength: u64,
     pub(super) mlength: u64,
     pub(super) start: u64,
-    pub(super) operator: Option<Operator>,
-    pub(super) datatype: Option<Datatype>,
+    pub(super) operator: Option<AtomicOperator>,
+    pub(super) datatype: Option<AtomicDatatype>,
 }
 
 #[derive(Debug)]
-pub(super) struct Unexpected {
-    pub(super) arrival: Arrival,
+pub(super) struct UnexpectedHeader {
+    pub(super) arrival: ArrivalHeader,
     /// Entry that holds the data.
     pub(super) entry: EntryId,
     /// True if all data has arrived.
     pub(super) complete: bool,
     /// Receiver that claimed the message before it was complete, notified when it is.
-    pub(super) claim: Option<Claim>,
+    pub(super) claim: Option<UnexpectedClaim>,
 }
 
 /// Receiver that claimed an unexpected message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Claim {
+pub(super) struct UnexpectedClaim {
     user_ptr: u64,
     options: EntryOptions,
     ct: Option<CtId>,
@@ -56,27 +56,27 @@ pub(super) struct Claim {
     last: bool,
 }
 
-impl<M: Memory> Interface<M> {
+impl<M: AppMemory> SoftInterface<M> {
     /// Searches for unexpected messages that match `entry`, without linking it.
     ///
     /// An entry with `USE_ONCE` finds at most one message. Events and counts report each message found. The end of the search is
-    /// always counted, and reported by an event as the [`Family`](super::Family) requires.
+    /// always counted, and reported by an event as the [`LibraryFamily`](super::LibraryFamily) requires.
     ///
     /// # Errors
     /// `ArgInvalid`.
     pub fn search(
         &mut self,
         pt_index: u32,
-        entry: Entry,
+        entry: SoftListEntry,
         mode: SearchMode,
         user_ptr: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SoftError> {
         self.check_entry(&entry)?;
         self.portal(pt_index)?;
-        let linked = Linked {
+        let linked = LinkedEntry {
             entry,
             pt_index,
-            list: List::Priority,
+            list: EntryList::Priority,
             user_ptr,
             local: 0,
             on_list: false,
@@ -84,7 +84,7 @@ impl<M: Memory> Interface<M> {
             headers: 0,
             unlink: None,
         };
-        let claim = Claim::of(&linked, None, false);
+        let claim = UnexpectedClaim::of(&linked, None, false);
         let once = claim.options.has(EntryOptions::USE_ONCE);
         let mut found = 0_u32;
         let mut after = None;
@@ -131,7 +131,7 @@ impl<M: Memory> Interface<M> {
             };
             linked.advance_to(linked.local.saturating_add(step));
             let last = linked.is_used_up();
-            let claim = Claim::of(linked, Some(id), last);
+            let claim = UnexpectedClaim::of(linked, Some(id), last);
             self.claim(pt_index, arrival, claim);
             if last {
                 return false;
@@ -140,7 +140,7 @@ impl<M: Memory> Interface<M> {
     }
 
     /// Returns the first unclaimed message after `after` that `linked` matches.
-    fn next_match(&self, pt_index: u32, linked: &Linked, after: Option<u64>) -> Option<u64> {
+    fn next_match(&self, pt_index: u32, linked: &LinkedEntry, after: Option<u64>) -> Option<u64> {
         let portal = self.portal(pt_index).ok()?;
         let from = after.map_or(0, |after| after + 1);
         let mut headers = portal.unexpected.range(from..);
@@ -152,7 +152,7 @@ impl<M: Memory> Interface<M> {
 
     /// Claims a message for a receiver, which is notified once the data has arrived. The claiming entry counts as in use until
     /// then.
-    fn claim(&mut self, pt_index: u32, arrival: u64, claim: Claim) {
+    fn claim(&mut self, pt_index: u32, arrival: u64, claim: UnexpectedClaim) {
         if let Some(linked) = claim.entry.and_then(|id| self.entries.get_mut(id.0)) {
             linked.pending += 1;
         }
@@ -162,12 +162,12 @@ impl<M: Memory> Interface<M> {
         };
         header.claim = Some(claim);
         if header.complete {
-            self.hand_over(pt_index, arrival, Fail::Ok);
+            self.hand_over(pt_index, arrival, NiFail::Ok);
         }
     }
 
     /// Handles the end of an unexpected message's data: all of it arrived, or it failed.
-    pub(super) fn complete_header(&mut self, pt_index: u32, arrival: u64, fail: Fail) {
+    pub(super) fn complete_header(&mut self, pt_index: u32, arrival: u64, fail: NiFail) {
         let portal = self.portal_mut(pt_index).ok();
         let Some(header) = portal.and_then(|portal| portal.unexpected.get_mut(&arrival)) else {
             return;
@@ -175,19 +175,24 @@ impl<M: Memory> Interface<M> {
         header.complete = true;
         if header.claim.is_some() {
             self.hand_over(pt_index, arrival, fail);
-        } else if fail != Fail::Ok {
+        } else if fail != NiFail::Ok {
             self.forget_header(pt_index, arrival);
         }
     }
 
-    fn hand_over(&mut self, pt_index: u32, arrival: u64, fail: Fail) {
+    fn hand_over(&mut self, pt_index: u32, arrival: u64, fail: NiFail) {
         let Some(header) = self.header(pt_index, arrival) else {
             return;
         };
         let (Some(claim), found) = (header.claim, header.arrival) else {
             return;
         };
-        let event = found.event(found.kind.overflow(), fail, List::Overflow, claim.user_ptr);
+        let event = found.event(
+            found.kind.overflow(),
+            fail,
+            EntryList::Overflow,
+            claim.user_ptr,
+        );
         let eq = self.portal_queue(pt_index);
         if claim.options.shows(EntryOptions::EVENT_OVER_DISABLE, fail) {
             self.post(eq, event);
@@ -201,7 +206,7 @@ impl<M: Memory> Interface<M> {
                 linked.pending -= 1;
             }
             if claim.last {
-                self.auto_unlink(id, Unlink { reserved: false });
+                self.auto_unlink(id, PendingUnlink { reserved: false });
             }
             self.release(id);
         }
@@ -221,37 +226,42 @@ impl<M: Memory> Interface<M> {
         self.release(header.entry);
     }
 
-    fn tell_of_find(&mut self, pt_index: u32, arrival: u64, claim: &Claim) {
+    fn tell_of_find(&mut self, pt_index: u32, arrival: u64, claim: &UnexpectedClaim) {
         let Some(header) = self.header(pt_index, arrival) else {
             return;
         };
         let found = header.arrival;
-        let event = found.event(EventKind::Search, Fail::Ok, List::Overflow, claim.user_ptr);
+        let event = found.event(
+            EventKind::Search,
+            NiFail::Ok,
+            EntryList::Overflow,
+            claim.user_ptr,
+        );
         let eq = self.portal_queue(pt_index);
-        if self.shows_search(claim, Fail::Ok) {
+        if self.shows_search(claim, NiFail::Ok) {
             self.post(eq, event);
         }
         let bytes = claim.options.has(EntryOptions::EVENT_CT_BYTES);
         self.count_search(claim, SearchMode::Only, counts(&event, bytes));
     }
 
-    fn tell_of_no_more(&mut self, pt_index: u32, claim: &Claim) {
-        let event = Event {
+    fn tell_of_no_more(&mut self, pt_index: u32, claim: &UnexpectedClaim) {
+        let event = FullEvent {
             pt_index,
-            ..Event::new(EventKind::Search, Fail::NoMatch, claim.user_ptr)
+            ..FullEvent::new(EventKind::Search, NiFail::NoMatch, claim.user_ptr)
         };
         let eq = self.portal_queue(pt_index);
-        if self.shows_search(claim, Fail::NoMatch) {
+        if self.shows_search(claim, NiFail::NoMatch) {
             self.post(eq, event);
         }
     }
 
     /// Returns true if a SEARCH event is posted. The option for overflow events does not apply to it.
-    fn shows_search(&self, claim: &Claim, fail: Fail) -> bool {
+    fn shows_search(&self, claim: &UnexpectedClaim, fail: NiFail) -> bool {
         let options = claim.options;
         let hidden =
             self.config.family.hides_searches() && options.has(EntryOptions::EVENT_COMM_DISABLE);
-        let muted = fail == Fail::Ok && options.has(EntryOptions::EVENT_SUCCESS_DISABLE);
+        let muted = fail == NiFail::Ok && options.has(EntryOptions::EVENT_SUCCESS_DISABLE);
         !hidden && !muted
     }
 
@@ -259,14 +269,14 @@ impl<M: Memory> Interface<M> {
     ///
     /// `SearchMode::Only` counts whenever there is a counter, because no option covers its events. `SearchMode::Delete` reports
     /// overflow events, so the option for those applies, also at the end of the search.
-    fn count_search(&mut self, claim: &Claim, mode: SearchMode, by: Count) {
+    fn count_search(&mut self, claim: &UnexpectedClaim, mode: SearchMode, by: SoftCtValue) {
         let counts = claim.options.has(EntryOptions::EVENT_CT_OVERFLOW);
         if mode == SearchMode::Only || counts {
             self.count(claim.ct, by);
         }
     }
 
-    fn header(&self, pt_index: u32, arrival: u64) -> Option<&Unexpected> {
+    fn header(&self, pt_index: u32, arrival: u64) -> Option<&UnexpectedHeader> {
         self.portal(pt_index).ok()?.unexpected.get(&arrival)
     }
 
@@ -275,8 +285,8 @@ impl<M: Memory> Interface<M> {
     }
 }
 
-impl Claim {
-    const fn of(linked: &Linked, entry: Option<EntryId>, last: bool) -> Self {
+impl UnexpectedClaim {
+    const fn of(linked: &LinkedEntry, entry: Option<EntryId>, last: bool) -> Self {
         Self {
             user_ptr: linked.user_ptr,
             options: linked.entry.options,
@@ -287,9 +297,9 @@ impl Claim {
     }
 }
 
-impl Arrival {
-    const fn probe(&self) -> Probe {
-        Probe {
+impl ArrivalHeader {
+    const fn probe(&self) -> EntryProbe {
+        EntryProbe {
             initiator: self.initiator,
             uid: self.uid,
             match_bits: self.match_bits,
@@ -301,11 +311,11 @@ impl Arrival {
     pub(super) const fn event(
         &self,
         kind: EventKind,
-        fail: Fail,
-        list: List,
+        fail: NiFail,
+        list: EntryList,
         user_ptr: u64,
-    ) -> Event {
-        Event {
+    ) -> FullEvent {
+        FullEvent {
             list,
             start: self.start,
             hdr_data: self.hdr_data,
@@ -318,19 +328,19 @@ impl Arrival {
             pt_index: self.pt_index,
             operator: self.operator,
             datatype: self.datatype,
-            ..Event::new(kind, fail, user_ptr)
+            ..FullEvent::new(kind, fail, user_ptr)
         }
     }
 }
 
 impl EntryOptions {
     /// Returns true if an event is posted, given the option that disables its kind.
-    pub(super) fn shows(self, disabled: Self, fail: Fail) -> bool {
-        !self.has(disabled) && (fail != Fail::Ok || !self.has(Self::EVENT_SUCCESS_DISABLE))
+    pub(super) fn shows(self, disabled: Self, fail: NiFail) -> bool {
+        !self.has(disabled) && (fail != NiFail::Ok || !self.has(Self::EVENT_SUCCESS_DISABLE))
     }
 }
 
-const FAILURE: Count = Count {
+const FAILURE: SoftCtValue = SoftCtValue {
     success: 0,
     failure: 1,
 };

@@ -14,23 +14,23 @@ use rustix::{
 };
 
 use super::{
-    host::Host,
-    nic::{Agent, Shared, State, ring},
-    packet_budget::{PACKETS_MAX, Spell},
+    host::HostPacketQueue,
+    nic::{AgentSleepState, SoftNicShared, SoftNicState, ring},
+    packet_budget::{PACKETS_MAX, PacketBudget},
 };
 use crate::{
-    interface::{Interface, News},
-    memory::Memory,
+    interface::{NiChanges, SoftInterface},
+    memory::AppMemory,
 };
 
 /// Descriptors and timeout of the agent's sleep.
-struct Bed {
+struct AgentPollSet {
     socket: Arc<OwnedFd>,
     full: Vec<Arc<OwnedFd>>,
     timeout: Option<Timespec>,
 }
 
-impl<M: Memory + Send> Shared<M> {
+impl<M: AppMemory + Send> SoftNicShared<M> {
     /// Runs the agent: sleeps, takes arrived packets, and sends what the port has room for.
     pub(super) fn run(&self) {
         self.move_to_core();
@@ -40,7 +40,7 @@ impl<M: Memory + Send> Shared<M> {
             let mut state = self.lock();
             state.port.tick();
             if rung {
-                state.port.attend();
+                state.port.drain_socket();
             }
             self.take_packets(&mut state);
             state.probe_debtors();
@@ -101,11 +101,11 @@ impl<M: Memory + Send> Shared<M> {
     }
 
     /// Takes and handles arrived packets. Returns true if there was one.
-    fn take_packets(&self, state: &mut State<M>) -> bool {
+    fn take_packets(&self, state: &mut SoftNicState<M>) -> bool {
         let mut packet = std::mem::take(&mut state.inbox);
         let mut any = false;
         for _ in 0..PACKETS_MAX {
-            if any && self.is_wanted() || self.host.as_ref().is_some_and(Host::is_full) {
+            if any && self.is_wanted() || self.host.as_ref().is_some_and(HostPacketQueue::is_full) {
                 break;
             }
             let Some(from) = state.port.receive(&mut packet) else {
@@ -113,9 +113,9 @@ impl<M: Memory + Send> Shared<M> {
             };
             any = true;
             match &self.host {
-                Some(host) if host.is_busy() || !Interface::<M>::is_data_alone(&packet) => {
+                Some(host) if host.is_busy() || !SoftInterface::<M>::is_data_alone(&packet) => {
                     host.raise(from, &packet);
-                    if Interface::<M>::has_data_behind(&packet) {
+                    if SoftInterface::<M>::has_data_behind(&packet) {
                         self.host_comes_first.store(true, Relaxed);
                         break;
                     }
@@ -133,7 +133,7 @@ impl<M: Memory + Send> Shared<M> {
     /// Takes packets for a caller that found no event, so that no other thread has to wake for them.
     ///
     /// Does nothing in generic mode, where the host must be interrupted, or if the agent has its own processor.
-    pub(super) fn take_for_caller(&self, state: &mut State<M>) -> bool {
+    pub(super) fn take_for_caller(&self, state: &mut SoftNicState<M>) -> bool {
         if self.host.is_some() || self.core.is_some() {
             return false;
         }
@@ -146,7 +146,7 @@ impl<M: Memory + Send> Shared<M> {
     }
 
     /// Makes progress for a caller that waits for its operations. Returns true if there was any.
-    pub(super) fn work_for_caller(&self, state: &mut State<M>) -> bool {
+    pub(super) fn work_for_caller(&self, state: &mut SoftNicState<M>) -> bool {
         let leaves = self.host.is_none() && self.core.is_none() && state.interface.has_output();
         if self.take_for_caller(state) {
             return true;
@@ -158,7 +158,7 @@ impl<M: Memory + Send> Shared<M> {
     }
 
     /// Sends what a caller started, or wakes the agent to send it if the agent does all work.
-    pub(super) fn flush_for_caller(&self, state: &mut State<M>) {
+    pub(super) fn flush_for_caller(&self, state: &mut SoftNicState<M>) {
         if self.core.is_some() && state.interface.has_output() {
             self.ring();
         } else {
@@ -167,7 +167,7 @@ impl<M: Memory + Send> Shared<M> {
     }
 
     /// Hands packets over to the agent, because the caller goes to sleep.
-    pub(super) fn hand_over(&self, state: &mut State<M>) {
+    pub(super) fn hand_over(&self, state: &mut SoftNicState<M>) {
         state.polled = false;
         if std::mem::take(&mut state.agent.naps) {
             self.ring();
@@ -176,7 +176,7 @@ impl<M: Memory + Send> Shared<M> {
 
     /// Runs the host in generic mode: sleeps until interrupted, then handles all queued packets.
     pub(super) fn run_host(&self) {
-        while let Some((from, packet)) = self.host.as_ref().and_then(Host::next) {
+        while let Some((from, packet)) = self.host.as_ref().and_then(HostPacketQueue::next) {
             let mut state = self.lock();
             if packet.is_empty() {
                 state.interface.handle_lost(from);
@@ -188,8 +188,8 @@ impl<M: Memory + Send> Shared<M> {
         }
     }
 
-    pub(super) fn flush(&self, state: &mut State<M>) {
-        let mut spell = Spell::default();
+    pub(super) fn flush(&self, state: &mut SoftNicState<M>) {
+        let mut spell = PacketBudget::default();
         loop {
             state.port.tick();
             state
@@ -201,7 +201,7 @@ impl<M: Memory + Send> Shared<M> {
                 match &self.host {
                     // Queue the loss behind the packets that arrived from that peer.
                     Some(host) => {
-                        state.port.mourn(peer);
+                        state.port.mark_lost(peer);
                         host.raise(peer, &[]);
                     }
                     None => {
@@ -214,13 +214,13 @@ impl<M: Memory + Send> Shared<M> {
                 break;
             }
         }
-        let (news, waits) = (state.interface.take_news(), state.sleepers.count() > 0);
+        let (news, waits) = (state.interface.take_changes(), state.sleepers.count() > 0);
         state.watch.counted |= news.count;
         if news.event || news.count {
-            state.watch.tell();
+            state.watch.notify();
         }
-        if news != News::default() {
-            state.listeners.iter().for_each(|listener| listener.tell());
+        if news != NiChanges::default() {
+            state.listeners.iter().for_each(|listener| listener.set());
             if waits {
                 self.call_back(state);
             }
@@ -238,12 +238,12 @@ impl<M: Memory + Send> Shared<M> {
     }
 
     /// Wakes the threads that sleep on `changed`.
-    pub(super) fn call_back(&self, state: &mut State<M>) {
+    pub(super) fn call_back(&self, state: &mut SoftNicState<M>) {
         state.sleepers.call(&self.kept_waiting);
         self.changed.notify_all();
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State<M>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SoftNicState<M>> {
         match self.state.try_lock() {
             Ok(state) => return state,
             Err(TryLockError::Poisoned(state)) => return state.into_inner(),
@@ -257,7 +257,7 @@ impl<M: Memory + Send> Shared<M> {
 
     /// Spins for the lock. An agent with its own processor releases the lock within the time of one packet, and a thread that
     /// slept meanwhile would lose its processor for a time slice.
-    fn lock_soon(&self) -> Option<LockResult<MutexGuard<'_, State<M>>>> {
+    fn lock_soon(&self) -> Option<LockResult<MutexGuard<'_, SoftNicState<M>>>> {
         let spins = self.core.map_or(0, |_| SPINS_MAX);
         (0..spins).find_map(|_| {
             std::hint::spin_loop();
@@ -270,9 +270,9 @@ impl<M: Memory + Send> Shared<M> {
     }
 }
 
-impl<M: Memory> State<M> {
+impl<M: AppMemory> SoftNicState<M> {
     /// Returns what the agent sleeps on, and for how long. Returns `None` if there is work to do.
-    fn lie_down(&mut self) -> Option<Bed> {
+    fn lie_down(&mut self) -> Option<AgentPollSet> {
         let naps = std::mem::take(&mut self.polled);
         if naps {
             self.port.disarm();
@@ -289,14 +289,14 @@ impl<M: Memory> State<M> {
             self.port.deadline(),
         ];
         let until = ends.into_iter().flatten().min();
-        self.agent = Agent {
+        self.agent = AgentSleepState {
             timed,
             until: until.unwrap_or(u64::MAX),
             watched: full.len(),
             naps,
             ..self.agent
         };
-        Some(Bed {
+        Some(AgentPollSet {
             socket: self.port.socket(),
             full,
             timeout: until.map(|until| span(until.saturating_sub(now))),

@@ -8,28 +8,28 @@ use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::event::Address;
+use crate::event::PhysicalId;
 
 /// Packets for the host.
 #[derive(Debug, Default)]
-pub(super) struct Host {
-    inbox: Mutex<Inbox>,
+pub(super) struct HostPacketQueue {
+    inbox: Mutex<HostQueueState>,
     interrupt: Condvar,
     room: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Inbox {
-    packets: VecDeque<(Address, Vec<u8>)>,
+struct HostQueueState {
+    packets: VecDeque<(PhysicalId, Vec<u8>)>,
     interrupts: u64,
     /// True from an interrupt until the host has found the queue empty.
     busy: bool,
     stop: bool,
 }
 
-impl Host {
+impl HostPacketQueue {
     /// Queues a packet for the host, and interrupts the host if it is idle. An empty packet means that the peer is lost.
-    pub(super) fn raise(&self, from: Address, packet: &[u8]) {
+    pub(super) fn raise(&self, from: PhysicalId, packet: &[u8]) {
         let mut inbox = self.lock();
         inbox.packets.push_back((from, packet.to_vec()));
         if !std::mem::replace(&mut inbox.busy, true) {
@@ -45,13 +45,13 @@ impl Host {
 
     /// Waits while the backlog is full. Packets not taken meanwhile stay with their senders.
     pub(super) fn wait_for_room(&self) {
-        let behind = |inbox: &mut Inbox| inbox.packets.len() >= BACKLOG_MAX && !inbox.stop;
+        let behind = |inbox: &mut HostQueueState| inbox.packets.len() >= BACKLOG_MAX && !inbox.stop;
         drop(self.room.wait_while(self.lock(), behind));
     }
 
     /// Waits until the host is idle.
     pub(super) fn wait_for_rest(&self) {
-        let works = |inbox: &mut Inbox| inbox.busy && !inbox.stop;
+        let works = |inbox: &mut HostQueueState| inbox.busy && !inbox.stop;
         drop(self.room.wait_while(self.lock(), works));
     }
 
@@ -60,13 +60,13 @@ impl Host {
     }
 
     /// Returns the host's next packet, and sleeps until there is one. Returns `None` after [`Self::stop`].
-    pub(super) fn next(&self) -> Option<(Address, Vec<u8>)> {
+    pub(super) fn next(&self) -> Option<(PhysicalId, Vec<u8>)> {
         let mut inbox = self.lock();
         inbox.busy = !inbox.packets.is_empty();
         if !inbox.busy {
             self.room.notify_one();
         }
-        let waits = |inbox: &mut Inbox| inbox.packets.is_empty() && !inbox.stop;
+        let waits = |inbox: &mut HostQueueState| inbox.packets.is_empty() && !inbox.stop;
         let waited = self.interrupt.wait_while(inbox, waits);
         let mut inbox = waited.unwrap_or_else(PoisonError::into_inner);
         if inbox.packets.len() >= BACKLOG_MAX {
@@ -85,7 +85,7 @@ impl Host {
         self.room.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inbox> {
+    fn lock(&self) -> MutexGuard<'_, HostQueueState> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -95,11 +95,11 @@ const BACKLOG_MAX: usize = 128;
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Host};
+    use super::{HostPacketQueue, PhysicalId};
 
     #[test]
     fn a_host_at_work_is_not_interrupted_again() {
-        let (host, from) = (Host::default(), Address { nid: 1, pid: 2 });
+        let (host, from) = (HostPacketQueue::default(), PhysicalId { nid: 1, pid: 2 });
         host.raise(from, b"one");
         host.raise(from, b"two");
         assert_eq!(host.interrupts(), 1);

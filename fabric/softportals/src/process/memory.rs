@@ -10,7 +10,7 @@ use std::{
     sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst},
 };
 
-use crate::memory::{Fault, Memory};
+use crate::memory::{AccessFault, AppMemory};
 
 /// All memory of this process.
 ///
@@ -31,7 +31,7 @@ impl ProcessMemory {
         Self { hidden: None }
     }
 
-    /// Hides changes by atomics until they are [published](Memory::publish). The interface itself sees them immediately.
+    /// Hides changes by atomics until they are [published](AppMemory::publish). The interface itself sees them immediately.
     #[must_use]
     pub fn hiding_atomics(self) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl ProcessMemory {
         at: u64,
         before: &mut [u8],
         change: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), AccessFault> {
         self.read(at, before)?;
         let mut after = before.to_vec();
         change(&mut after);
@@ -73,8 +73,8 @@ impl ProcessMemory {
     }
 }
 
-impl Memory for ProcessMemory {
-    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+impl AppMemory for ProcessMemory {
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), AccessFault> {
         let from = pointer(at, into.len())?;
         // SAFETY: mapped, by the promise of the type; an application's buffer does not overlap ours.
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
@@ -82,7 +82,7 @@ impl Memory for ProcessMemory {
         Ok(())
     }
 
-    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), AccessFault> {
         let into = pointer(at, from.len())?;
         self.uncover(at, from.len());
         // A flag polled by another thread must change in one store.
@@ -104,7 +104,7 @@ impl Memory for ProcessMemory {
         at: u64,
         before: &mut [u8],
         change: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), AccessFault> {
         let place = pointer(at, before.len())?;
         if self.hidden.is_some() {
             return self.update_hidden(at, before, change);
@@ -144,7 +144,7 @@ impl Memory for ProcessMemory {
         }
     }
 
-    fn read_unsure(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+    fn read_unsure(&mut self, at: u64, into: &mut [u8]) -> Result<(), AccessFault> {
         let remote = part(pointer(at, into.len())?, into.len());
         let local = part(into.as_mut_ptr(), into.len());
         // SAFETY: writes `into` alone, and refuses addresses of the other side that are not mapped.
@@ -155,7 +155,7 @@ impl Memory for ProcessMemory {
         Ok(())
     }
 
-    fn write_unsure(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
+    fn write_unsure(&mut self, at: u64, from: &[u8]) -> Result<(), AccessFault> {
         self.uncover(at, from.len());
         let remote = part(pointer(at, from.len())?, from.len());
         let local = part(from.as_ptr().cast_mut(), from.len());
@@ -167,14 +167,14 @@ impl Memory for ProcessMemory {
 }
 
 /// Returns a pointer, or a fault for an address that no mapping can have.
-fn pointer(at: u64, len: usize) -> Result<*mut u8, Fault> {
-    let end = at.checked_add(len as u64).ok_or(Fault)?;
+fn pointer(at: u64, len: usize) -> Result<*mut u8, AccessFault> {
+    let end = at.checked_add(len as u64).ok_or(AccessFault)?;
     if at < PAGE_MIN || end > ADDRESS_MAX {
-        return Err(Fault);
+        return Err(AccessFault);
     }
     usize::try_from(at)
         .map(ptr::with_exposed_provenance_mut)
-        .map_err(|_| Fault)
+        .map_err(|_| AccessFault)
 }
 
 const fn part(start: *mut u8, len: usize) -> libc::iovec {
@@ -188,11 +188,11 @@ fn me() -> libc::pid_t {
     rustix::process::getpid().as_raw_pid()
 }
 
-fn all(moved: isize, len: usize) -> Result<(), Fault> {
+fn all(moved: isize, len: usize) -> Result<(), AccessFault> {
     if usize::try_from(moved) == Ok(len) {
         Ok(())
     } else {
-        Err(Fault)
+        Err(AccessFault)
     }
 }
 
@@ -203,7 +203,7 @@ const ADDRESS_MAX: u64 = 1 << 63;
 
 #[cfg(test)]
 mod tests {
-    use super::{AtomicU64, Fault, Memory, ProcessMemory, SeqCst};
+    use super::{AccessFault, AppMemory, AtomicU64, ProcessMemory, SeqCst};
 
     #[test]
     fn words_are_updated_in_one_step_and_misaligned_ones_at_all() {
@@ -274,9 +274,9 @@ mod tests {
         memory.read_unsure(at, &mut seen).expect("there");
         assert_eq!(seen, buffer);
         for nowhere in [0, 100, 4096, u64::MAX - 2, 1 << 62] {
-            assert_eq!(memory.read_unsure(nowhere, &mut seen), Err(Fault));
-            assert_eq!(memory.write_unsure(nowhere, &seen), Err(Fault));
+            assert_eq!(memory.read_unsure(nowhere, &mut seen), Err(AccessFault));
+            assert_eq!(memory.write_unsure(nowhere, &seen), Err(AccessFault));
         }
-        assert_eq!(memory.write(0, &seen), Err(Fault));
+        assert_eq!(memory.write(0, &seen), Err(AccessFault));
     }
 }

@@ -16,29 +16,32 @@ use std::{
 
 use rustix::{event::EventfdFlags, io::Errno};
 
-use super::{wait_any::Signal, host::Host, sleepers::Sleepers, packet_budget::PACKETS_MAX};
+use super::{
+    host::HostPacketQueue, packet_budget::PACKETS_MAX, sleepers::NicSleepers,
+    wait_any::ChangeSignal,
+};
 use crate::{
-    counter::Count,
-    error::Error,
-    event::Taken,
-    interface::{Config, CtId, EqId, Interface},
-    memory::Memory,
+    counter::SoftCtValue,
+    error::SoftError,
+    event::DequeuedEvent,
+    interface::{CtId, EqId, NiConfig, SoftInterface},
+    memory::AppMemory,
     packet::BODY_LEN,
-    transport::{Place, Port, Wires},
+    transport::{InterfaceLocation, PacketPort, SoftTransportConfig},
 };
 
-/// Settings of a [`Nic`].
+/// Settings of a [`SoftNic`].
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
-pub struct Setup {
+pub struct SoftNicSetup {
     /// Configuration of the interface.
-    pub config: Config,
+    pub config: NiConfig,
     /// Location of the interface.
-    pub place: Place,
+    pub place: InterfaceLocation,
     /// Thread that matches arriving messages.
-    pub mode: Mode,
-    /// Transport of packets; [`Wires::packet_max`] is their largest payload.
-    pub wires: Wires,
+    pub mode: SoftNicMode,
+    /// Transport of packets; [`SoftTransportConfig::packet_max`] is their largest payload.
+    pub wires: SoftTransportConfig,
     /// Processor on which the agent does all work, as an adapter does. With `None`, calling threads work too.
     pub core: Option<usize>,
 }
@@ -46,15 +49,15 @@ pub struct Setup {
 /// Thread that matches arriving messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Mode {
+pub enum SoftNicMode {
     /// The agent matches, like an adapter that matches and runs triggered operations by itself.
     Offload,
     /// A thread of the host matches. The agent interrupts it for each header and each end of a message.
     Generic,
 }
 
-impl Mode {
-    /// Returns the value that [`Config::inline_max`] needs for this mode: the packet of a header has little room for data.
+impl SoftNicMode {
+    /// Returns the value that [`NiConfig::inline_max`] needs for this mode: the packet of a header has little room for data.
     #[must_use]
     pub const fn inline_max(self) -> Option<usize> {
         match self {
@@ -66,14 +69,14 @@ impl Mode {
 
 /// An interface that makes progress by itself. Dropping it ends the interface and every wait on it.
 #[derive(Debug)]
-pub struct Nic<M: Memory + Send + 'static> {
-    shared: Arc<Shared<M>>,
+pub struct SoftNic<M: AppMemory + Send + 'static> {
+    shared: Arc<SoftNicShared<M>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared<M> {
-    pub(super) state: Mutex<State<M>>,
+pub(super) struct SoftNicShared<M> {
+    pub(super) state: Mutex<SoftNicState<M>>,
     /// Number of threads that wait for the lock, including notified sleepers that have not reacquired it.
     pub(super) kept_waiting: AtomicU32,
     pub(super) changed: Condvar,
@@ -82,7 +85,7 @@ pub(super) struct Shared<M> {
     pub(super) stop: AtomicBool,
     pub(super) wakes: AtomicU64,
     /// The host's packet queue, in generic mode.
-    pub(super) host: Option<Host>,
+    pub(super) host: Option<HostPacketQueue>,
     /// True if the agent must wait for the host before it takes more packets: only the host knows where their data goes.
     pub(super) host_comes_first: AtomicBool,
     /// The agent's processor, if callers leave all work to the agent.
@@ -90,27 +93,27 @@ pub(super) struct Shared<M> {
 }
 
 #[derive(Debug)]
-pub(super) struct State<M> {
-    pub(super) interface: Interface<M>,
-    pub(super) port: Port,
-    pub(super) sleepers: Sleepers,
-    /// True while a thread waits in [`Nic::linger`] for the port to have sent everything.
+pub(super) struct SoftNicState<M> {
+    pub(super) interface: SoftInterface<M>,
+    pub(super) port: PacketPort,
+    pub(super) sleepers: NicSleepers,
+    /// True while a thread waits in [`SoftNic::linger`] for the port to have sent everything.
     pub(super) lingers: bool,
     /// Error that ends every wait, once waiting has ended.
-    pub(super) closed: Option<Error>,
+    pub(super) closed: Option<SoftError>,
     /// Buffer for a received packet.
     pub(super) inbox: Vec<u8>,
     /// True if a caller has polled for packets since the agent went to sleep.
     pub(super) polled: bool,
-    pub(super) agent: Agent,
-    pub(super) watch: Watch,
+    pub(super) agent: AgentSleepState,
+    pub(super) watch: NicPollFd,
     /// Signals of threads that wait for several interfaces.
-    pub(super) listeners: Vec<Arc<Signal>>,
+    pub(super) listeners: Vec<Arc<ChangeSignal>>,
 }
 
 /// Descriptor for threads that wait in `poll` instead of in a call.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct NicPollFd {
     /// Readable once there was news after the descriptor was armed.
     pub(super) fd: Arc<OwnedFd>,
     pub(super) armed: bool,
@@ -120,7 +123,7 @@ pub(super) struct Watch {
 
 /// State of the sleeping agent, by which callers decide whether to wake it.
 #[derive(Debug, Default)]
-pub(super) struct Agent {
+pub(super) struct AgentSleepState {
     /// True if the agent wakes by itself to probe peers that owe an answer.
     pub(super) timed: bool,
     /// Latest time at which the agent wakes.
@@ -135,33 +138,33 @@ pub(super) struct Agent {
     pub(super) quiet: bool,
 }
 
-impl<M: Memory + Send + 'static> Nic<M> {
+impl<M: AppMemory + Send + 'static> SoftNic<M> {
     /// Opens a port and starts the agent.
     ///
     /// # Errors
     /// `EADDRINUSE` if the address is taken, or another error of the system.
-    pub fn open(setup: Setup, memory: M) -> Result<Self, Errno> {
-        let Setup {
+    pub fn open(setup: SoftNicSetup, memory: M) -> Result<Self, Errno> {
+        let SoftNicSetup {
             config,
             place,
             mode,
             wires,
             core,
         } = setup;
-        let port = Port::open(place, config.address, &wires)?;
+        let port = PacketPort::open(place, config.address, &wires)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State {
-                interface: Interface::new(config, memory),
+        let shared = Arc::new(SoftNicShared {
+            state: Mutex::new(SoftNicState {
+                interface: SoftInterface::new(config, memory),
                 port,
-                sleepers: Sleepers::default(),
+                sleepers: NicSleepers::default(),
                 lingers: false,
                 closed: None,
                 inbox: Vec::new(),
                 polled: false,
-                agent: Agent::default(),
+                agent: AgentSleepState::default(),
                 listeners: Vec::new(),
-                watch: Watch {
+                watch: NicPollFd {
                     fd: Arc::new(rustix::event::eventfd(0, flags)?),
                     armed: false,
                     counted: false,
@@ -173,21 +176,21 @@ impl<M: Memory + Send + 'static> Nic<M> {
             stop: AtomicBool::new(false),
             wakes: AtomicU64::new(0),
             host_comes_first: AtomicBool::new(false),
-            host: (mode == Mode::Generic).then(Host::default),
+            host: (mode == SoftNicMode::Generic).then(HostPacketQueue::default),
             core,
         });
         let mut nic = Self {
             shared,
             threads: Vec::new(),
         };
-        nic.spawn("portals-agent", Shared::run)?;
-        if mode == Mode::Generic {
-            nic.spawn("portals-host", Shared::run_host)?;
+        nic.spawn("portals-agent", SoftNicShared::run)?;
+        if mode == SoftNicMode::Generic {
+            nic.spawn("portals-host", SoftNicShared::run_host)?;
         }
         Ok(nic)
     }
 
-    fn spawn(&mut self, name: &str, run: fn(&Shared<M>)) -> Result<(), Errno> {
+    fn spawn(&mut self, name: &str, run: fn(&SoftNicShared<M>)) -> Result<(), Errno> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(name.to_owned());
         let thread = thread.spawn(move || run(&shared));
@@ -197,7 +200,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
     }
 
     /// Calls the interface and sends the resulting packets.
-    pub fn call<R>(&self, call: impl FnOnce(&mut Interface<M>) -> R) -> R {
+    pub fn call<R>(&self, call: impl FnOnce(&mut SoftInterface<M>) -> R) -> R {
         let mut state = self.shared.lock();
         let result = call(&mut state.interface);
         self.shared.flush_for_caller(&mut state);
@@ -211,15 +214,16 @@ impl<M: Memory + Send + 'static> Nic<M> {
     ///
     /// # Errors
     /// The error of `call`.
-    pub fn let_go<R>(
+    pub fn release<R>(
         &self,
-        mut call: impl FnMut(&mut Interface<M>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
+        mut call: impl FnMut(&mut SoftInterface<M>) -> Result<R, SoftError>,
+    ) -> Result<R, SoftError> {
         let mut state = self.shared.lock();
         let mut result = call(&mut state.interface);
         // Handles one packet at a time while other threads wait for the lock. The needed packet may be behind others.
         for _ in 0..PACKETS_MAX {
-            if !matches!(result, Err(Error::InUse)) || !self.shared.work_for_caller(&mut state) {
+            if !matches!(result, Err(SoftError::InUse)) || !self.shared.work_for_caller(&mut state)
+            {
                 break;
             }
             result = call(&mut state.interface);
@@ -237,17 +241,17 @@ impl<M: Memory + Send + 'static> Nic<M> {
         &self,
         queues: &[EqId],
         timeout: Option<Duration>,
-    ) -> Result<(Taken, usize), Error> {
-        let look = |interface: &mut Interface<M>| {
+    ) -> Result<(DequeuedEvent, usize), SoftError> {
+        let look = |interface: &mut SoftInterface<M>| {
             for (which, eq) in queues.iter().enumerate() {
                 match interface.eq_get(*eq) {
-                    Err(Error::EqEmpty) => {}
+                    Err(SoftError::EqEmpty) => {}
                     taken => return Some(taken.map(|taken| (taken, which))),
                 }
             }
             None
         };
-        self.wait(timeout, look).unwrap_or(Err(Error::EqEmpty))
+        self.wait(timeout, look).unwrap_or(Err(SoftError::EqEmpty))
     }
 
     /// Waits at most `timeout` until a counter reaches its number of successes or has a failure. Returns the value and the
@@ -260,8 +264,8 @@ impl<M: Memory + Send + 'static> Nic<M> {
         &self,
         counters: &[(CtId, u64)],
         timeout: Option<Duration>,
-    ) -> Result<(Count, usize), Error> {
-        let look = |interface: &mut Interface<M>| {
+    ) -> Result<(SoftCtValue, usize), SoftError> {
+        let look = |interface: &mut SoftInterface<M>| {
             for (which, (ct, threshold)) in counters.iter().enumerate() {
                 match interface.ct_get(*ct) {
                     Ok(count) if !count.ends_wait(*threshold) => {}
@@ -271,31 +275,31 @@ impl<M: Memory + Send + 'static> Nic<M> {
             None
         };
         self.wait(timeout, look)
-            .unwrap_or(Err(Error::CtNoneReached))
+            .unwrap_or(Err(SoftError::CtNoneReached))
     }
 
     /// Disables a portal table entry, and waits for the messages being delivered.
     ///
     /// # Errors
     /// `ArgInvalid` if the entry does not exist; `Interrupted` if it is freed or the interface ends during the wait.
-    pub fn disable_pt(&self, pt_index: u32) -> Result<(), Error> {
+    pub fn disable_pt(&self, pt_index: u32) -> Result<(), SoftError> {
         self.call(|interface| interface.pt_disable(pt_index))?;
-        let look = |interface: &mut Interface<M>| match interface.pt_is_busy(pt_index) {
+        let look = |interface: &mut SoftInterface<M>| match interface.pt_is_busy(pt_index) {
             Ok(true) => None,
             Ok(false) => Some(Ok(())),
             Err(gone) => Some(Err(gone)),
         };
-        self.wait(None, look).unwrap_or(Err(Error::Interrupted))
+        self.wait(None, look).unwrap_or(Err(SoftError::Interrupted))
     }
 
     /// Ends every wait, current and future, because the awaited objects are being freed.
     pub fn interrupt(&self) {
-        self.end_waits(Error::Interrupted);
+        self.end_waits(SoftError::Interrupted);
     }
 
     /// Ends every wait, current and future, because the application aborts.
     pub fn abort(&self) {
-        self.end_waits(Error::Aborted);
+        self.end_waits(SoftError::Aborted);
     }
 
     /// Waits at most `limit` until everything has been sent, and acknowledged where the transport can lose packets.
@@ -305,22 +309,22 @@ impl<M: Memory + Send + 'static> Nic<M> {
         let mut state = self.shared.lock();
         self.shared.hand_over(&mut state);
         state.lingers = true;
-        let owes = |state: &mut State<M>| state.interface.has_output() || state.port.owes();
+        let owes = |state: &mut SoftNicState<M>| state.interface.has_output() || state.port.owes();
         let waited = self.shared.changed.wait_timeout_while(state, limit, owes);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.lingers = false;
     }
 
-    fn end_waits(&self, why: Error) {
+    fn end_waits(&self, why: SoftError) {
         let mut state = self.shared.lock();
         state.closed.get_or_insert(why);
-        state.watch.tell();
-        state.listeners.iter().for_each(|listener| listener.tell());
+        state.watch.notify();
+        state.listeners.iter().for_each(|listener| listener.set());
         self.shared.call_back(&mut state);
     }
 
     /// Arms and returns a descriptor that becomes readable when there is news: a queued event, a counter that changed since
-    /// [`Self::look`], or an end of waiting.
+    /// [`Self::disarm`], or an end of waiting.
     ///
     /// News from before the call counts too, so none is missed. Events that were taken no longer count, except with
     /// `polled_only`.
@@ -338,7 +342,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
     }
 
     /// Clears the descriptor and returns true if there is news. Called after the descriptor was readable, or before it is armed.
-    pub fn look(&self) -> bool {
+    pub fn disarm(&self) -> bool {
         let mut state = self.shared.lock();
         unring(&state.watch.fd);
         state.watch.armed = false;
@@ -347,11 +351,11 @@ impl<M: Memory + Send + 'static> Nic<M> {
         due
     }
 
-    /// Returns what `look` finds now, or the error that ended all waiting.
+    /// Returns what `disarm` finds now, or the error that ended all waiting.
     pub(super) fn look_now<R>(
         &self,
-        mut look: impl FnMut(&mut Interface<M>) -> Option<Result<R, Error>>,
-    ) -> Option<Result<R, Error>> {
+        mut look: impl FnMut(&mut SoftInterface<M>) -> Option<Result<R, SoftError>>,
+    ) -> Option<Result<R, SoftError>> {
         let mut state = self.shared.lock();
         let mut found = look(&mut state.interface);
         if found.is_none() && self.shared.take_for_caller(&mut state) {
@@ -360,11 +364,11 @@ impl<M: Memory + Send + 'static> Nic<M> {
         found.or_else(|| state.closed.map(Err))
     }
 
-    pub(super) fn listen(&self, signal: &Arc<Signal>) {
+    pub(super) fn listen(&self, signal: &Arc<ChangeSignal>) {
         self.shared.lock().listeners.push(Arc::clone(signal));
     }
 
-    pub(super) fn unlisten(&self, signal: &Arc<Signal>) {
+    pub(super) fn unlisten(&self, signal: &Arc<ChangeSignal>) {
         let mut state = self.shared.lock();
         state.listeners.retain(|one| !Arc::ptr_eq(one, signal));
     }
@@ -377,7 +381,10 @@ impl<M: Memory + Send + 'static> Nic<M> {
     /// Returns true if the host is working on an interrupt. Only in generic mode.
     #[must_use]
     pub fn host_is_busy(&self) -> bool {
-        self.shared.host.as_ref().is_some_and(Host::is_busy)
+        self.shared
+            .host
+            .as_ref()
+            .is_some_and(HostPacketQueue::is_busy)
     }
 
     /// Returns the number of threads waiting for this interface.
@@ -395,16 +402,16 @@ impl<M: Memory + Send + 'static> Nic<M> {
     /// Returns how often the agent interrupted the host; `None` unless the mode is generic.
     #[must_use]
     pub fn interrupts(&self) -> Option<u64> {
-        self.shared.host.as_ref().map(Host::interrupts)
+        self.shared.host.as_ref().map(HostPacketQueue::interrupts)
     }
 
-    /// Waits until `look` finds something. Returns `None` on timeout. An invalid argument after the first look means that an
+    /// Waits until `disarm` finds something. Returns `None` on timeout. An invalid argument after the first look means that an
     /// awaited object was freed.
     fn wait<R>(
         &self,
         timeout: Option<Duration>,
-        mut look: impl FnMut(&mut Interface<M>) -> Option<Result<R, Error>>,
-    ) -> Option<Result<R, Error>> {
+        mut look: impl FnMut(&mut SoftInterface<M>) -> Option<Result<R, SoftError>>,
+    ) -> Option<Result<R, SoftError>> {
         let mut state = self.shared.lock();
         let mut found = look(&mut state.interface);
         if found.is_none() && self.shared.take_for_caller(&mut state) {
@@ -419,13 +426,15 @@ impl<M: Memory + Send + 'static> Nic<M> {
         self.shared.hand_over(&mut state);
         state.sleepers.enter();
         let mut sleeps = false;
-        let waits = |state: &mut State<M>| {
+        let waits = |state: &mut SoftNicState<M>| {
             if std::mem::replace(&mut sleeps, true) {
                 state.sleepers.come_back(&self.shared.kept_waiting);
             }
             found = match state.closed {
                 Some(why) => Some(Err(why)),
-                None => look(&mut state.interface).map(|found| found.map_err(Error::while_waiting)),
+                None => {
+                    look(&mut state.interface).map(|found| found.map_err(SoftError::while_waiting))
+                }
             };
             found.is_none()
         };
@@ -448,7 +457,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
     }
 }
 
-impl<M: Memory + Send + 'static> Drop for Nic<M> {
+impl<M: AppMemory + Send + 'static> Drop for SoftNic<M> {
     fn drop(&mut self) {
         self.interrupt();
         self.shared.stop.store(true, Relaxed);
@@ -463,14 +472,14 @@ impl<M: Memory + Send + 'static> Drop for Nic<M> {
     }
 }
 
-impl<M: Memory> State<M> {
+impl<M: AppMemory> SoftNicState<M> {
     fn is_due(&self) -> bool {
         self.watch.counted || self.closed.is_some() || self.interface.has_events()
     }
 }
 
-impl Watch {
-    pub(super) fn tell(&mut self) {
+impl NicPollFd {
+    pub(super) fn notify(&mut self) {
         if std::mem::replace(&mut self.armed, false) {
             ring(&self.fd);
         }

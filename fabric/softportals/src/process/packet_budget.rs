@@ -6,18 +6,18 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::{
-    event::Address,
-    interface::{Link, Packet},
+    event::PhysicalId,
+    interface::{PacketLink, SoftPacket},
 };
 
 #[derive(Debug)]
-pub(super) struct Spell {
+pub(super) struct PacketBudget {
     packets_left: u32,
     /// True if the limit was reached while packets were left to send.
     pub(super) is_over: bool,
 }
 
-impl Default for Spell {
+impl Default for PacketBudget {
     fn default() -> Self {
         Self {
             packets_left: PACKETS_MAX,
@@ -26,14 +26,14 @@ impl Default for Spell {
     }
 }
 
-impl Spell {
+impl PacketBudget {
     /// Returns a link that stops at the limit, or earlier if another thread waits for the lock.
     pub(super) fn over<'a, L>(
         &'a mut self,
         link: &'a mut L,
         kept_waiting: &'a AtomicU32,
-    ) -> Leaving<'a, L> {
-        Leaving {
+    ) -> BudgetedLink<'a, L> {
+        BudgetedLink {
             spell: self,
             link,
             kept_waiting,
@@ -42,14 +42,14 @@ impl Spell {
 }
 
 #[derive(Debug)]
-pub(super) struct Leaving<'a, L> {
-    spell: &'a mut Spell,
+pub(super) struct BudgetedLink<'a, L> {
+    spell: &'a mut PacketBudget,
     link: &'a mut L,
     kept_waiting: &'a AtomicU32,
 }
 
-impl<L: Link> Link for Leaving<'_, L> {
-    fn has_room(&mut self, peer: Address) -> bool {
+impl<L: PacketLink> PacketLink for BudgetedLink<'_, L> {
+    fn has_room(&mut self, peer: PhysicalId) -> bool {
         let has_begun = self.spell.packets_left < PACKETS_MAX;
         if self.spell.packets_left == 0 || has_begun && self.kept_waiting.load(Relaxed) > 0 {
             self.spell.is_over = true;
@@ -58,7 +58,7 @@ impl<L: Link> Link for Leaving<'_, L> {
         self.link.has_room(peer)
     }
 
-    fn send(&mut self, peer: Address, packet: Packet<'_>) {
+    fn send(&mut self, peer: PhysicalId, packet: SoftPacket<'_>) {
         self.spell.packets_left -= 1;
         self.link.send(peer, packet);
     }
@@ -69,31 +69,31 @@ pub(super) const PACKETS_MAX: u32 = 64;
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, AtomicU32, Link, PACKETS_MAX, Packet, Spell};
+    use super::{AtomicU32, PACKETS_MAX, PacketBudget, PacketLink, PhysicalId, SoftPacket};
 
     /// A peer that reads as fast as we write.
     #[derive(Default)]
     struct Fast(u32);
 
-    impl Link for Fast {
-        fn has_room(&mut self, _peer: Address) -> bool {
+    impl PacketLink for Fast {
+        fn has_room(&mut self, _peer: PhysicalId) -> bool {
             true
         }
 
-        fn send(&mut self, _peer: Address, _packet: Packet<'_>) {
+        fn send(&mut self, _peer: PhysicalId, _packet: SoftPacket<'_>) {
             self.0 += 1;
         }
     }
 
-    const PEER: Address = Address { nid: 1, pid: 2 };
-    const PACKET: Packet<'_> = Packet {
+    const PEER: PhysicalId = PhysicalId { nid: 1, pid: 2 };
+    const PACKET: SoftPacket<'_> = SoftPacket {
         head: &[],
         payload: &[],
     };
 
     /// Returns how many of `count` packets are sent in one spell.
     fn leave(count: u32, kept_waiting: u32) -> (u32, bool) {
-        let (mut spell, mut fast) = (Spell::default(), Fast::default());
+        let (mut spell, mut fast) = (PacketBudget::default(), Fast::default());
         let kept_waiting = AtomicU32::new(kept_waiting);
         for _ in 0..count {
             let mut way = spell.over(&mut fast, &kept_waiting);

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Number of sleeping threads, protected by the lock.
 #[derive(Debug, Default)]
-pub(super) struct Sleepers {
+pub(super) struct NicSleepers {
     all: u32,
     /// Threads that were notified and have not had the lock since.
     called: u32,
 }
 
-impl Sleepers {
+impl NicSleepers {
     pub(super) const fn count(&self) -> u32 {
         self.all
     }
@@ -48,11 +48,11 @@ impl Sleepers {
 
 #[cfg(test)]
 mod tests {
-    use super::{AtomicU32, Relaxed, Sleepers};
+    use super::{AtomicU32, NicSleepers, Relaxed};
 
     #[test]
     fn who_was_called_waits_until_he_has_the_lock_and_is_counted_once() {
-        let (mut sleepers, waiting) = (Sleepers::default(), AtomicU32::new(7));
+        let (mut sleepers, waiting) = (NicSleepers::default(), AtomicU32::new(7));
         let waits = || waiting.load(Relaxed) - 7;
         (0..3).for_each(|_| sleepers.enter());
         assert_eq!(waits(), 0);

@@ -5,25 +5,27 @@ use std::{
     time::Duration,
 };
 
-use super::nic::Nic;
-use crate::{counter::Count, error::Error, interface::CtId, memory::Memory, transport};
+use super::nic::SoftNic;
+use crate::{
+    counter::SoftCtValue, error::SoftError, interface::CtId, memory::AppMemory, transport,
+};
 
 /// Signal that each interface sets when it has news.
 #[derive(Debug, Default)]
-pub(super) struct Signal {
-    told: Mutex<bool>,
+pub(super) struct ChangeSignal {
+    is_set: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Signal {
-    pub(super) fn tell(&self) {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = true;
+impl ChangeSignal {
+    pub(super) fn set(&self) {
+        *self.is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
     }
 
     /// Waits for the signal and clears it. Returns false on timeout.
     fn wait(&self, timeout: Option<Duration>) -> bool {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
         let waits = |told: &mut bool| !*told;
         let mut told = match timeout {
             None => self
@@ -39,14 +41,14 @@ impl Signal {
     }
 }
 
-/// Like [`Nic::wait_count`], for counters of several interfaces.
+/// Like [`SoftNic::wait_count`], for counters of several interfaces.
 ///
 /// # Errors
-/// Same errors as [`Nic::wait_count`].
-pub fn wait_count_among<M: Memory + Send + 'static>(
-    counters: &[(Arc<Nic<M>>, CtId, u64)],
+/// Same errors as [`SoftNic::wait_count`].
+pub fn wait_count_among<M: AppMemory + Send + 'static>(
+    counters: &[(Arc<SoftNic<M>>, CtId, u64)],
     timeout: Option<Duration>,
-) -> Result<(Count, usize), Error> {
+) -> Result<(SoftCtValue, usize), SoftError> {
     let look = || {
         let mut counters = counters.iter().enumerate();
         counters.find_map(|(which, (nic, ct, threshold))| {
@@ -57,25 +59,25 @@ pub fn wait_count_among<M: Memory + Send + 'static>(
         })
     };
     let nics = counters.iter().map(|(nic, ..)| nic);
-    wait(nics, timeout, look).unwrap_or(Err(Error::CtNoneReached))
+    wait(nics, timeout, look).unwrap_or(Err(SoftError::CtNoneReached))
 }
 
-fn wait<'a, M: Memory + Send + 'static, R>(
-    nics: impl Iterator<Item = &'a Arc<Nic<M>>> + Clone,
+fn wait<'a, M: AppMemory + Send + 'static, R>(
+    nics: impl Iterator<Item = &'a Arc<SoftNic<M>>> + Clone,
     timeout: Option<Duration>,
-    look: impl Fn() -> Option<Result<R, Error>>,
-) -> Option<Result<R, Error>> {
+    look: impl Fn() -> Option<Result<R, SoftError>>,
+) -> Option<Result<R, SoftError>> {
     let found = look();
     if found.is_some() || timeout == Some(Duration::ZERO) {
         return found;
     }
-    let signal = Arc::new(Signal::default());
+    let signal = Arc::new(ChangeSignal::default());
     nics.clone().for_each(|nic| nic.listen(&signal));
     let start = transport::now();
     let found = loop {
         // News from before we listened is found by this look; later news sets the signal.
         if let Some(found) = look() {
-            break Some(found.map_err(Error::while_waiting));
+            break Some(found.map_err(SoftError::while_waiting));
         }
         nics.clone().for_each(|nic| nic.sleep_soon());
         let passed = Duration::from_nanos(transport::now() - start);

@@ -2,19 +2,19 @@
 
 use std::{collections::BTreeSet, os::fd::OwnedFd, sync::Arc};
 
-use super::Wire;
-use crate::{event::Address, interface::Packet};
+use super::PacketMedium;
+use crate::{event::PhysicalId, interface::SoftPacket};
 
 /// Replacement for the medium of a disconnected interface.
 #[derive(Debug)]
-pub(super) struct Cut {
+pub(super) struct CutMedium {
     /// Descriptor that is never readable.
     silence: Arc<OwnedFd>,
     /// Peers that were probed or sent to, to be reported lost.
-    lost: BTreeSet<Address>,
+    lost: BTreeSet<PhysicalId>,
 }
 
-impl Cut {
+impl CutMedium {
     pub(super) fn new(silence: OwnedFd) -> Self {
         Self {
             silence: Arc::new(silence),
@@ -23,7 +23,7 @@ impl Cut {
     }
 }
 
-impl Wire for Cut {
+impl PacketMedium for CutMedium {
     fn socket(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.silence)
     }
@@ -34,9 +34,9 @@ impl Wire for Cut {
 
     fn flush(&mut self, _now: u64) {}
 
-    fn attend(&mut self) {}
+    fn drain_socket(&mut self) {}
 
-    fn receive(&mut self, _now: u64, _into: &mut Vec<u8>) -> Option<Address> {
+    fn receive(&mut self, _now: u64, _into: &mut Vec<u8>) -> Option<PhysicalId> {
         None
     }
 
@@ -46,11 +46,11 @@ impl Wire for Cut {
 
     fn disarm(&mut self) {}
 
-    fn probe(&mut self, _now: u64, peer: Address) {
+    fn probe(&mut self, _now: u64, peer: PhysicalId) {
         self.lost.insert(peer);
     }
 
-    fn next_lost(&mut self) -> Option<Address> {
+    fn next_lost(&mut self) -> Option<PhysicalId> {
         self.lost.pop_first()
     }
 
@@ -62,10 +62,10 @@ impl Wire for Cut {
         false
     }
 
-    fn has_room(&mut self, peer: Address) -> bool {
+    fn has_room(&mut self, peer: PhysicalId) -> bool {
         self.lost.insert(peer);
         false
     }
 
-    fn send(&mut self, _now: u64, _peer: Address, _packet: Packet<'_>) {}
+    fn send(&mut self, _now: u64, _peer: PhysicalId, _packet: SoftPacket<'_>) {}
 }

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::Address;
+use crate::event::PhysicalId;
 
 /// Faults and their probabilities, from 0 to 1 per datagram.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
-pub struct Faults {
+pub struct DatagramFaults {
     /// Seed of the random numbers. The same seed does the same to the same datagrams.
     pub seed: u64,
     /// Probability that a datagram is lost.
@@ -23,7 +23,7 @@ pub struct Faults {
     pub delay_us: u64,
 }
 
-impl Faults {
+impl DatagramFaults {
     /// Parses faults such as `drop=0.1,delay_us=200,seed=7`; the others stay zero. Returns `None` if a name or a number is wrong.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -51,16 +51,16 @@ impl Faults {
 
 /// Datagrams in flight through a faulty network.
 #[derive(Debug)]
-pub(super) struct Weather {
-    faults: Faults,
+pub(super) struct FaultyNetwork {
+    faults: DatagramFaults,
     state: u64,
     /// Datagrams by arrival time, then in the order sent.
-    held: BTreeMap<(u64, u64), (Address, Vec<u8>)>,
+    held: BTreeMap<(u64, u64), (PhysicalId, Vec<u8>)>,
     sent: u64,
 }
 
-impl Weather {
-    pub(super) const fn new(faults: Faults) -> Self {
+impl FaultyNetwork {
+    pub(super) const fn new(faults: DatagramFaults) -> Self {
         Self {
             state: faults.seed,
             faults,
@@ -70,17 +70,17 @@ impl Weather {
     }
 
     /// Returns true if no faults are configured.
-    pub(super) fn is_fair(&self) -> bool {
-        let Faults { seed, .. } = self.faults;
-        let calm = Faults {
+    pub(super) fn is_faultless(&self) -> bool {
+        let DatagramFaults { seed, .. } = self.faults;
+        let calm = DatagramFaults {
             seed,
-            ..Faults::default()
+            ..DatagramFaults::default()
         };
         self.faults == calm
     }
 
     /// Sends a datagram through the network.
-    pub(super) fn push(&mut self, now: u64, to: Address, datagram: Vec<u8>) {
+    pub(super) fn push(&mut self, now: u64, to: PhysicalId, datagram: Vec<u8>) {
         if self.chance(self.faults.drop) {
             return;
         }
@@ -90,7 +90,7 @@ impl Weather {
         self.hold(now, to, datagram);
     }
 
-    fn hold(&mut self, now: u64, to: Address, datagram: Vec<u8>) {
+    fn hold(&mut self, now: u64, to: PhysicalId, datagram: Vec<u8>) {
         let late = match self.chance(self.faults.reorder) {
             true => self.next() % LATE_NS_MAX,
             false => 0,
@@ -101,7 +101,7 @@ impl Weather {
     }
 
     /// Takes the next datagram that has arrived by now.
-    pub(super) fn pop(&mut self, now: u64) -> Option<(Address, Vec<u8>)> {
+    pub(super) fn pop(&mut self, now: u64) -> Option<(PhysicalId, Vec<u8>)> {
         let first = self.held.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
@@ -138,14 +138,14 @@ const LATE_NS_MAX: u64 = 2_000_000;
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Faults, Weather};
+    use super::{DatagramFaults, FaultyNetwork, PhysicalId};
 
     #[test]
     fn faults_are_read_by_name() {
-        let faults = Faults::parse("drop=0.25, delay_us=10,seed=3").expect("right");
+        let faults = DatagramFaults::parse("drop=0.25, delay_us=10,seed=3").expect("right");
         assert_eq!((faults.drop, faults.delay_us, faults.seed), (0.25, 10, 3));
         for wrong in ["drop", "drop=1", "drop=-0.1", "loss=0.1", "seed=x"] {
-            assert_eq!(Faults::parse(wrong), None, "{wrong}");
+            assert_eq!(DatagramFaults::parse(wrong), None, "{wrong}");
         }
     }
 
@@ -153,8 +153,8 @@ mod tests {
     fn as_much_goes_wrong_as_was_asked_for_and_the_same_each_time() {
         let run = || {
             let text = "drop=0.2,duplicate=0.1,reorder=0.3,seed=9";
-            let mut weather = Weather::new(Faults::parse(text).expect("right"));
-            let to = Address { nid: 1, pid: 1 };
+            let mut weather = FaultyNetwork::new(DatagramFaults::parse(text).expect("right"));
+            let to = PhysicalId { nid: 1, pid: 1 };
             let mut seen = Vec::new();
             for number in 0..1000_u32 {
                 weather.push(0, to, number.to_le_bytes().to_vec());
@@ -172,9 +172,11 @@ mod tests {
 
     #[test]
     fn a_delay_keeps_the_order() {
-        let mut weather = Weather::new(Faults::parse("delay_us=5").expect("right"));
-        assert!(!weather.is_fair() && Weather::new(Faults::default()).is_fair());
-        let to = Address { nid: 1, pid: 1 };
+        let mut weather = FaultyNetwork::new(DatagramFaults::parse("delay_us=5").expect("right"));
+        assert!(
+            !weather.is_faultless() && FaultyNetwork::new(DatagramFaults::default()).is_faultless()
+        );
+        let to = PhysicalId { nid: 1, pid: 1 };
         weather.push(100, to, vec![1]);
         weather.push(100, to, vec![2]);
         assert_eq!((weather.pop(5099), weather.deadline()), (None, Some(5100)));

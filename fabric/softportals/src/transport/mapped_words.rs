@@ -20,15 +20,15 @@ use rustix::{
 
 /// `len` words from `start` on, mapped while this value lives. The file is sealed, so no process can shrink it.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct MappedWords {
     start: NonNull<AtomicU64>,
     len: usize,
 }
 
 // SAFETY: atomics in a mapping of our own, which any thread may use and end.
-unsafe impl Send for Shared {}
+unsafe impl Send for MappedWords {}
 
-impl Shared {
+impl MappedWords {
     /// Creates words that are all zero, and returns them with the file to pass to the other process.
     pub(super) fn create(len: usize) -> Result<(Self, OwnedFd), Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-impl Deref for Shared {
+impl Deref for MappedWords {
     type Target = [AtomicU64];
 
     fn deref(&self) -> &[AtomicU64] {
@@ -79,7 +79,7 @@ impl Deref for Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for MappedWords {
     fn drop(&mut self) {
         // SAFETY: our own mapping, and `&mut self` means that no borrow of it is left.
         let ended = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len * WORD) };
@@ -96,12 +96,12 @@ const SEALS: SealFlags = SealFlags::SHRINK
 mod tests {
     use std::{os::fd::AsFd, sync::atomic::Ordering::Relaxed};
 
-    use super::{Errno, MemfdFlags, Shared};
+    use super::{Errno, MappedWords, MemfdFlags};
 
     #[test]
     fn both_see_what_one_writes() {
-        let (ours, file) = Shared::create(64).expect("memory");
-        let theirs = Shared::open(file.as_fd(), 64).expect("sealed");
+        let (ours, file) = MappedWords::create(64).expect("memory");
+        let theirs = MappedWords::open(file.as_fd(), 64).expect("sealed");
         ours[63].store(7, Relaxed);
         assert_eq!(theirs[63].load(Relaxed), 7);
     }
@@ -111,8 +111,11 @@ mod tests {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(c"test", flags).expect("memory");
         rustix::fs::ftruncate(&file, 512).expect("short");
-        assert_eq!(Shared::open(file.as_fd(), 64).err(), Some(Errno::PERM));
-        let (_ours, sealed) = Shared::create(64).expect("memory");
-        assert_eq!(Shared::open(sealed.as_fd(), 65).err(), Some(Errno::PERM));
+        assert_eq!(MappedWords::open(file.as_fd(), 64).err(), Some(Errno::PERM));
+        let (_ours, sealed) = MappedWords::create(64).expect("memory");
+        assert_eq!(
+            MappedWords::open(sealed.as_fd(), 65).err(),
+            Some(Errno::PERM)
+        );
     }
 }

@@ -5,14 +5,14 @@
 //!   injects.
 //! - `cut`: an interface that was disconnected on purpose.
 //!
-//! A [`Port`] connects an interface to all others over one of these, at most at the configured rate of its rail.
+//! A [`PacketPort`] connects an interface to all others over one of these, at most at the configured rate of its rail.
 
 mod conversation;
 mod cut_medium;
 mod faults;
 mod local;
-mod ring;
 mod mapped_words;
+mod ring;
 mod udp;
 
 use std::{fmt, net::Ipv4Addr, os::fd::OwnedFd, sync::Arc};
@@ -24,18 +24,18 @@ use rustix::{
 };
 
 pub(crate) use self::udp::PID_MAX;
-use self::{cut_medium::Cut, local::Local, udp::Udp};
-pub use self::{faults::Faults, local::Reservation};
+use self::{cut_medium::CutMedium, local::LocalMedium, udp::UdpMedium};
+pub use self::{faults::DatagramFaults, local::PidReservation};
 use crate::{
-    event::Address,
-    interface::{Link, Packet},
+    event::PhysicalId,
+    interface::{PacketLink, SoftPacket},
     packet::BODY_LEN,
 };
 
 /// Location of an interface, apart from its address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
-pub struct Place {
+pub struct InterfaceLocation {
     /// Name of the network. Networks with different names do not see each other.
     pub network: String,
     /// Rail number.
@@ -47,9 +47,9 @@ pub struct Place {
 /// Transport of packets, and its limits.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
-pub struct Wires {
+pub struct SoftTransportConfig {
     /// Medium that carries packets.
-    pub medium: Medium,
+    pub medium: MediumKind,
     /// Maximum bytes per second sent by an interface.
     pub rate: Option<u64>,
     /// Bytes sent by an interface before it is disconnected, as if its cable had been pulled.
@@ -59,7 +59,7 @@ pub struct Wires {
 /// Media that carry packets.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub enum Medium {
+pub enum MediumKind {
     /// Memory shared by processes of one machine.
     #[default]
     Shared,
@@ -68,66 +68,67 @@ pub enum Medium {
         /// IPv4 address of this node.
         host: Ipv4Addr,
         /// Faults to inject.
-        faults: Faults,
+        faults: DatagramFaults,
     },
 }
 
-impl Wires {
+impl SoftTransportConfig {
     /// Returns the largest payload of a packet in bytes.
     #[must_use]
     pub const fn packet_max(&self) -> usize {
         match self.medium {
-            Medium::Shared => ring::PACKET_LEN_MAX - BODY_LEN,
-            Medium::Udp { .. } => udp::PAYLOAD_MAX,
+            MediumKind::Shared => ring::PACKET_LEN_MAX - BODY_LEN,
+            MediumKind::Udp { .. } => udp::PAYLOAD_MAX,
         }
     }
 }
 
 /// One end of a medium. Times are in nanoseconds of [`now`].
-trait Wire: fmt::Debug + Send {
-    /// Returns a descriptor that is readable when [`attend`](Self::attend) or [`receive`](Self::receive) must be called.
+trait PacketMedium: fmt::Debug + Send {
+    /// Returns a descriptor that is readable when [`drain_socket`](Self::drain_socket) or [`receive`](Self::receive) must be
+    /// called.
     fn socket(&self) -> Arc<OwnedFd>;
     /// Returns descriptors that become writable when peers that were full have room.
     fn full(&self) -> Vec<Arc<OwnedFd>>;
     /// Does the work that is due by now.
     fn flush(&mut self, now: u64);
     /// Takes everything except packets from the readable socket.
-    fn attend(&mut self);
+    fn drain_socket(&mut self);
     /// Takes the next packet if there is one, and returns its sender.
-    fn receive(&mut self, now: u64, into: &mut Vec<u8>) -> Option<Address>;
+    fn receive(&mut self, now: u64, into: &mut Vec<u8>) -> Option<PhysicalId>;
     /// Requests that the socket become readable when a packet arrives. Returns true if one is there already.
     fn arm(&mut self) -> bool;
     /// Withdraws [`arm`](Self::arm): the caller will poll.
     fn disarm(&mut self);
     /// Checks that `peer` is alive.
-    fn probe(&mut self, now: u64, peer: Address);
+    fn probe(&mut self, now: u64, peer: PhysicalId);
     /// Returns the next peer that was found to be dead.
-    fn next_lost(&mut self) -> Option<Address>;
+    fn next_lost(&mut self) -> Option<PhysicalId>;
     /// Returns the latest time of the next [`flush`](Self::flush).
     fn deadline(&self) -> Option<u64>;
     /// Returns true if sent data may have to be resent.
     fn owes(&self) -> bool;
-    /// See [`Link`].
-    fn has_room(&mut self, peer: Address) -> bool;
-    /// See [`Link`].
-    fn send(&mut self, now: u64, peer: Address, packet: Packet<'_>);
+    /// See [`PacketLink`].
+    fn has_room(&mut self, peer: PhysicalId) -> bool;
+    /// See [`PacketLink`].
+    fn send(&mut self, now: u64, peer: PhysicalId, packet: SoftPacket<'_>);
 }
 
 /// Connection of an interface to all others.
 #[derive(Debug)]
-pub struct Port {
-    wire: Box<dyn Wire>,
-    rate: Option<Rate>,
-    cut: Option<Doom>,
+pub struct PacketPort {
+    wire: Box<dyn PacketMedium>,
+    rate: Option<RailRateLimit>,
+    cut: Option<PlannedCut>,
     /// Lost peers whose operations have not been failed yet. Nothing is sent to them, because it would fail along with those
     /// operations.
-    mourned: Vec<Address>,
+    marked_lost: Vec<PhysicalId>,
     now: u64,
 }
 
 /// Rate limit of a rail.
 #[derive(Debug)]
-struct Rate {
+struct RailRateLimit {
     bytes_per_second: u64,
     /// Time at which all sent bytes have left, at this rate.
     free_at: u64,
@@ -137,31 +138,39 @@ struct Rate {
 
 /// Planned disconnection of an interface, and the descriptor it sleeps on afterwards.
 #[derive(Debug)]
-struct Doom {
+struct PlannedCut {
     bytes_left: u64,
     silence: OwnedFd,
 }
 
-impl Port {
+impl PacketPort {
     /// Takes an address and listens there.
     ///
     /// # Errors
     /// `EADDRINUSE` if the address is taken, or another error of the system.
-    pub fn open(place: Place, address: Address, wires: &Wires) -> Result<Self, Errno> {
-        let wire: Box<dyn Wire> = match &wires.medium {
-            Medium::Shared => Box::new(Local::open(place, address)?),
-            Medium::Udp { host, faults } => {
-                Box::new(Udp::open(&place, address, *host, faults.clone(), now())?)
-            }
+    pub fn open(
+        place: InterfaceLocation,
+        address: PhysicalId,
+        wires: &SoftTransportConfig,
+    ) -> Result<Self, Errno> {
+        let wire: Box<dyn PacketMedium> = match &wires.medium {
+            MediumKind::Shared => Box::new(LocalMedium::open(place, address)?),
+            MediumKind::Udp { host, faults } => Box::new(UdpMedium::open(
+                &place,
+                address,
+                *host,
+                faults.clone(),
+                now(),
+            )?),
         };
-        let rate = wires.rate.map(|bytes_per_second| Rate {
+        let rate = wires.rate.map(|bytes_per_second| RailRateLimit {
             bytes_per_second: bytes_per_second.max(1),
             free_at: 0,
             waited: false,
         });
         let cut = wires.cut_after.map(|bytes_left| {
             let silence = eventfd(0, EventfdFlags::CLOEXEC)?;
-            Ok(Doom {
+            Ok(PlannedCut {
                 bytes_left,
                 silence,
             })
@@ -170,7 +179,7 @@ impl Port {
             wire,
             rate,
             cut: cut.transpose()?,
-            mourned: Vec::new(),
+            marked_lost: Vec::new(),
             now: now(),
         })
     }
@@ -198,12 +207,12 @@ impl Port {
     }
 
     /// Takes everything except packets from the readable socket.
-    pub fn attend(&mut self) {
-        self.wire.attend();
+    pub fn drain_socket(&mut self) {
+        self.wire.drain_socket();
     }
 
     /// Takes the next packet if there is one, and returns its sender.
-    pub fn receive(&mut self, into: &mut Vec<u8>) -> Option<Address> {
+    pub fn receive(&mut self, into: &mut Vec<u8>) -> Option<PhysicalId> {
         self.wire.receive(self.now, into)
     }
 
@@ -218,25 +227,25 @@ impl Port {
     }
 
     /// Checks that `peer` is alive.
-    pub fn probe(&mut self, peer: Address) {
+    pub fn probe(&mut self, peer: PhysicalId) {
         self.wire.probe(self.now, peer);
     }
 
     /// Returns the next peer that was found to be dead.
-    pub fn next_lost(&mut self) -> Option<Address> {
+    pub fn next_lost(&mut self) -> Option<PhysicalId> {
         self.wire.next_lost()
     }
 
     /// Stops sending to a lost peer or its successor until [`Self::forget`].
-    pub fn mourn(&mut self, peer: Address) {
-        self.mourned.push(peer);
+    pub fn mark_lost(&mut self, peer: PhysicalId) {
+        self.marked_lost.push(peer);
     }
 
     /// Allows sending again, once all operations to a lost peer have been failed.
-    pub fn forget(&mut self, peer: Address) {
+    pub fn forget(&mut self, peer: PhysicalId) {
         // A peer may have been lost twice, so only one entry is removed.
-        if let Some(at) = self.mourned.iter().position(|one| *one == peer) {
-            self.mourned.swap_remove(at);
+        if let Some(at) = self.marked_lost.iter().position(|one| *one == peer) {
+            self.marked_lost.swap_remove(at);
         }
     }
 
@@ -258,12 +267,12 @@ impl Port {
 
     /// Counts bytes towards the planned disconnection, and disconnects the interface when it is due.
     fn age(&mut self, bytes: u64) {
-        let is_over = |doom: &mut Doom| {
+        let is_over = |doom: &mut PlannedCut| {
             doom.bytes_left = doom.bytes_left.saturating_sub(bytes);
             doom.bytes_left == 0
         };
         if let Some(doom) = self.cut.take_if(is_over) {
-            self.wire = Box::new(Cut::new(doom.silence));
+            self.wire = Box::new(CutMedium::new(doom.silence));
         }
     }
 
@@ -274,18 +283,18 @@ impl Port {
     }
 }
 
-impl Link for Port {
-    fn has_room(&mut self, peer: Address) -> bool {
+impl PacketLink for PacketPort {
+    fn has_room(&mut self, peer: PhysicalId) -> bool {
         if let Some(rate) = &mut self.rate {
             rate.waited = rate.free_at > self.now + BURST_NS;
             if rate.waited {
                 return false;
             }
         }
-        !self.mourned.contains(&peer) && self.wire.has_room(peer)
+        !self.marked_lost.contains(&peer) && self.wire.has_room(peer)
     }
 
-    fn send(&mut self, peer: Address, packet: Packet<'_>) {
+    fn send(&mut self, peer: PhysicalId, packet: SoftPacket<'_>) {
         let bytes = (packet.head.len() + packet.payload.len()) as u64;
         self.age(bytes);
         if let Some(rate) = &mut self.rate {
@@ -309,24 +318,24 @@ const BURST_NS: u64 = 200_000;
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Link, Place, Port, Wires};
+    use super::{InterfaceLocation, PacketLink, PacketPort, PhysicalId, SoftTransportConfig};
 
     #[test]
     fn a_lost_peer_gets_nothing_until_it_is_forgotten_as_often_as_it_was_lost() {
-        let place = Place {
+        let place = InterfaceLocation {
             network: format!("test-mourned-{}", std::process::id()),
             rail: 0,
             kind: 0,
         };
         let open = |pid| {
-            let address = Address { nid: 1, pid };
-            let port = Port::open(place.clone(), address, &Wires::default());
+            let address = PhysicalId { nid: 1, pid };
+            let port = PacketPort::open(place.clone(), address, &SoftTransportConfig::default());
             (port.expect("a free address"), address)
         };
         let ((mut port, _), (_peer, there)) = (open(1), open(2));
         assert!(port.has_room(there));
-        port.mourn(there);
-        port.mourn(there);
+        port.mark_lost(there);
+        port.mark_lost(there);
         port.forget(there);
         assert!(!port.has_room(there));
         port.forget(there);

@@ -11,12 +11,12 @@ use std::sync::atomic::{
     fence,
 };
 
-use super::mapped_words::Shared;
+use super::mapped_words::MappedWords;
 
 /// The writing end of a ring.
 #[derive(Debug)]
-pub(super) struct Producer {
-    words: Shared,
+pub(super) struct PacketProducer {
+    words: MappedWords,
     tail: u64,
     /// Last known position of the consumer.
     head: u64,
@@ -24,8 +24,8 @@ pub(super) struct Producer {
 
 /// The reading end of a ring.
 #[derive(Debug)]
-pub(super) struct Consumer {
-    words: Shared,
+pub(super) struct PacketConsumer {
+    words: MappedWords,
     head: u64,
     /// Bytes taken since the last check whether the producer waits for room.
     taken: usize,
@@ -33,10 +33,10 @@ pub(super) struct Consumer {
 
 /// The other side wrote something that no correct producer writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken;
+pub(super) struct PacketRingError;
 
-impl Producer {
-    pub(super) const fn new(words: Shared) -> Self {
+impl PacketProducer {
+    pub(super) const fn new(words: MappedWords) -> Self {
         Self {
             words,
             tail: 0,
@@ -86,8 +86,8 @@ impl Producer {
     }
 }
 
-impl Consumer {
-    pub(super) const fn new(words: Shared) -> Self {
+impl PacketConsumer {
+    pub(super) const fn new(words: MappedWords) -> Self {
         Self {
             words,
             head: 0,
@@ -96,16 +96,20 @@ impl Consumer {
     }
 
     /// Takes the next packet, of at most `len_max` bytes. Returns false if there is none.
-    pub(super) fn pop(&mut self, into: &mut Vec<u8>, len_max: usize) -> Result<bool, Broken> {
+    pub(super) fn pop(
+        &mut self,
+        into: &mut Vec<u8>,
+        len_max: usize,
+    ) -> Result<bool, PacketRingError> {
         let ready = self.words[TAIL].load(Acquire).wrapping_sub(self.head);
         if ready == 0 {
             return Ok(false);
         }
         let len = slot(&self.words, self.head).load(Relaxed);
         let len = usize::try_from(len).ok().filter(|len| *len <= len_max);
-        let len = len.ok_or(Broken)?;
+        let len = len.ok_or(PacketRingError)?;
         if ready > CAPACITY || words_of(len) > ready {
-            return Err(Broken);
+            return Err(PacketRingError);
         }
         into.resize(len, 0);
         load(&self.words, self.head.wrapping_add(1), into);
@@ -223,23 +227,23 @@ const ROOM_WORTH: usize = SLOTS * WORD / 4;
 mod tests {
     use std::os::fd::AsFd;
 
-    use ripstop_fabric::random::Random;
+    use ripstop_fabric::random::SeededRandom;
 
     use super::{
-        Broken, CAPACITY, Consumer, PACKET_LEN_MAX, Producer, RING_WORDS, Relaxed, Shared, TAIL,
-        slot,
+        CAPACITY, MappedWords, PACKET_LEN_MAX, PacketConsumer, PacketProducer, PacketRingError,
+        RING_WORDS, Relaxed, TAIL, slot,
     };
 
-    fn pair() -> (Producer, Consumer) {
-        let (ours, file) = Shared::create(RING_WORDS).expect("memory");
-        let theirs = Shared::open(file.as_fd(), RING_WORDS).expect("sealed");
-        (Producer::new(ours), Consumer::new(theirs))
+    fn pair() -> (PacketProducer, PacketConsumer) {
+        let (ours, file) = MappedWords::create(RING_WORDS).expect("memory");
+        let theirs = MappedWords::open(file.as_fd(), RING_WORDS).expect("sealed");
+        (PacketProducer::new(ours), PacketConsumer::new(theirs))
     }
 
     #[test]
     fn packets_of_all_lengths_come_out_as_they_went_in() {
         let (mut producer, mut consumer) = pair();
-        let mut random = Random::new(5);
+        let mut random = SeededRandom::new(5);
         let mut seen = Vec::new();
         for _ in 0..2000 {
             let len = usize::try_from(random.within(0..PACKET_LEN_MAX as u64)).expect("short");
@@ -277,12 +281,12 @@ mod tests {
         let mut seen = Vec::new();
         let (producer, mut consumer) = pair();
         producer.words[TAIL].store(CAPACITY + 1, Relaxed);
-        assert_eq!(consumer.pop(&mut seen, 64), Err(Broken));
+        assert_eq!(consumer.pop(&mut seen, 64), Err(PacketRingError));
         for lie in [65, u64::MAX, 64] {
             let (producer, mut consumer) = pair();
             slot(&producer.words, 0).store(lie, Relaxed);
             producer.words[TAIL].store(3, Relaxed);
-            assert_eq!(consumer.pop(&mut seen, 64), Err(Broken), "{lie}");
+            assert_eq!(consumer.pop(&mut seen, 64), Err(PacketRingError), "{lie}");
         }
         let (mut producer, consumer) = pair();
         consumer.words[super::HEAD].store(u64::MAX / 2, Relaxed);

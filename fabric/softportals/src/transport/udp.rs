@@ -18,36 +18,36 @@ use rustix::{
 };
 
 use super::{
-    Place, Wire,
-    conversation::{Conversations, HEADER_LEN},
-    faults::{Faults, Weather},
+    InterfaceLocation, PacketMedium,
+    conversation::{HEADER_LEN, UdpConversations},
+    faults::{DatagramFaults, FaultyNetwork},
 };
-use crate::{event::Address, interface::Packet, packet::BODY_LEN};
+use crate::{event::PhysicalId, interface::SoftPacket, packet::BODY_LEN};
 
 /// The UDP end of an interface.
 #[derive(Debug)]
-pub(super) struct Udp {
+pub(super) struct UdpMedium {
     socket: Arc<OwnedFd>,
     rail: u32,
     kind: u32,
-    conversations: Conversations,
-    weather: Weather,
+    conversations: UdpConversations,
+    weather: FaultyNetwork,
     datagram: Vec<u8>,
 }
 
-impl Udp {
+impl UdpMedium {
     /// Binds the port of an address.
     ///
     /// # Errors
     /// `EADDRINUSE` if the port is taken, `EINVAL` for a process id that has no port, or another error of the system.
     pub(super) fn open(
-        place: &Place,
-        address: Address,
+        place: &InterfaceLocation,
+        address: PhysicalId,
         host: Ipv4Addr,
-        faults: Faults,
+        faults: DatagramFaults,
         now: u64,
     ) -> Result<Self, Errno> {
-        let Place { rail, kind, .. } = *place;
+        let InterfaceLocation { rail, kind, .. } = *place;
         let port = port(rail, kind, address.pid).ok_or(Errno::INVAL)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
@@ -58,16 +58,16 @@ impl Udp {
             socket: Arc::new(socket),
             rail,
             kind,
-            conversations: Conversations::new(epoch(), now),
-            weather: Weather::new(faults),
+            conversations: UdpConversations::new(epoch(), now),
+            weather: FaultyNetwork::new(faults),
             datagram: vec![0; HEADER_LEN + BODY_LEN + PAYLOAD_MAX],
         })
     }
 
     /// Returns the address that owns this port, if it can be the peer of this interface.
-    fn sender(&self, from: SocketAddrV4) -> Option<Address> {
+    fn sender(&self, from: SocketAddrV4) -> Option<PhysicalId> {
         let index = u32::from(from.port().checked_sub(PORT_MIN)?);
-        let address = Address {
+        let address = PhysicalId {
             nid: u32::from(*from.ip()),
             pid: index / PORTS,
         };
@@ -75,7 +75,7 @@ impl Udp {
     }
 }
 
-impl Wire for Udp {
+impl PacketMedium for UdpMedium {
     fn socket(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.socket)
     }
@@ -94,7 +94,7 @@ impl Wire for Udp {
             ..
         } = self;
         conversations.handle_time(now);
-        let fair = weather.is_fair();
+        let fair = weather.is_faultless();
         conversations.transmit(now, |to, parts| {
             if fair {
                 post(socket, *rail, *kind, to, parts);
@@ -107,9 +107,9 @@ impl Wire for Udp {
         }
     }
 
-    fn attend(&mut self) {}
+    fn drain_socket(&mut self) {}
 
-    fn receive(&mut self, now: u64, into: &mut Vec<u8>) -> Option<Address> {
+    fn receive(&mut self, now: u64, into: &mut Vec<u8>) -> Option<PhysicalId> {
         loop {
             let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
             let received = rustix::net::recvfrom(&*self.socket, &mut self.datagram[..], flags);
@@ -139,11 +139,11 @@ impl Wire for Udp {
 
     fn disarm(&mut self) {}
 
-    fn probe(&mut self, now: u64, peer: Address) {
+    fn probe(&mut self, now: u64, peer: PhysicalId) {
         self.conversations.probe(now, peer);
     }
 
-    fn next_lost(&mut self) -> Option<Address> {
+    fn next_lost(&mut self) -> Option<PhysicalId> {
         self.conversations.next_lost()
     }
 
@@ -156,18 +156,18 @@ impl Wire for Udp {
         self.conversations.owes()
     }
 
-    fn has_room(&mut self, peer: Address) -> bool {
+    fn has_room(&mut self, peer: PhysicalId) -> bool {
         self.conversations.has_room(peer)
     }
 
-    fn send(&mut self, now: u64, peer: Address, packet: Packet<'_>) {
+    fn send(&mut self, now: u64, peer: PhysicalId, packet: SoftPacket<'_>) {
         let bytes = [packet.head, packet.payload].concat();
         self.conversations.send(now, peer, bytes);
     }
 }
 
 /// Sends a datagram. If the system refuses it, it counts as lost.
-fn post(socket: &OwnedFd, rail: u32, kind: u32, to: Address, parts: [&[u8]; 3]) {
+fn post(socket: &OwnedFd, rail: u32, kind: u32, to: PhysicalId, parts: [&[u8]; 3]) {
     let Some(port) = port(rail, kind, to.pid) else {
         return;
     };
@@ -206,17 +206,27 @@ const BUFFER_LEN: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Faults, Ipv4Addr, PID_MAX, Packet, Place, Udp, Wire, port};
+    use super::{
+        DatagramFaults, InterfaceLocation, Ipv4Addr, PID_MAX, PacketMedium, PhysicalId, SoftPacket,
+        UdpMedium, port,
+    };
 
-    fn open(kind: u32, pid: u32) -> Udp {
-        let place = Place {
+    fn open(kind: u32, pid: u32) -> UdpMedium {
+        let place = InterfaceLocation {
             network: String::new(),
             rail: 3,
             kind,
         };
         let host = Ipv4Addr::LOCALHOST;
         let nid = u32::from(host);
-        Udp::open(&place, Address { nid, pid }, host, Faults::default(), 0).expect("a free port")
+        UdpMedium::open(
+            &place,
+            PhysicalId { nid, pid },
+            host,
+            DatagramFaults::default(),
+            0,
+        )
+        .expect("a free port")
     }
 
     #[test]
@@ -229,11 +239,11 @@ mod tests {
     #[test]
     fn a_packet_travels_and_strangers_are_not_heard() {
         let (mut a, mut b, mut stranger) = (open(1, 901), open(1, 902), open(2, 901));
-        let there = Address {
+        let there = PhysicalId {
             nid: u32::from(Ipv4Addr::LOCALHOST),
             pid: 902,
         };
-        let packet = Packet {
+        let packet = SoftPacket {
             head: b"head",
             payload: b"data",
         };

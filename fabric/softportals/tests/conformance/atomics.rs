@@ -1,8 +1,8 @@
 //! Atomics and their valid arguments.
 
 use ripstop_softportals::{
-    Ack, Command, Datatype, Entry, EntryOptions, Error, EventKind, Fail, Limits, List, Memory,
-    Operator, Remote,
+    AckRequest, AppMemory, AtomicDatatype, AtomicOperator, EntryList, EntryOptions, EventKind,
+    NiCommand, NiFail, NiLimits, RequestTarget, SoftError, SoftListEntry,
 };
 
 use crate::world::{INITIATOR_AT, Initiator, Target, World, bytes, entry, events, kinds};
@@ -10,7 +10,7 @@ use crate::world::{INITIATOR_AT, Initiator, Target, World, bytes, entry, events,
 fn ready() -> (World, Target, Initiator) {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], entry(0, 4096), List::Priority, 5);
+    target.append(&mut world.nodes[1], entry(0, 4096), EntryList::Priority, 5);
     world.nodes[1]
         .memory()
         .write(0, &10_u64.to_ne_bytes())
@@ -30,12 +30,12 @@ fn value(world: &mut World, node: usize, at: u64) -> u64 {
 #[test]
 fn an_atomic_combines_and_is_told_on_both_sides() {
     let (mut world, target, initiator) = ready();
-    let remote = Remote {
+    let remote = RequestTarget {
         length: 8,
         ..world.remote(1)
     };
-    let (sum, long) = (Operator::Sum, Datatype::U64);
-    let command = Command::Atomic(initiator.local(0), remote, Ack::Full, sum, long);
+    let (sum, long) = (AtomicOperator::Sum, AtomicDatatype::U64);
+    let command = NiCommand::Atomic(initiator.local(0), remote, AckRequest::Full, sum, long);
     world.nodes[0].start(command).unwrap();
     world.run();
     assert_eq!(value(&mut world, 1, 0), 42);
@@ -49,12 +49,13 @@ fn an_atomic_combines_and_is_told_on_both_sides() {
 #[test]
 fn a_fetching_atomic_brings_back_what_was_there() {
     let (mut world, target, initiator) = ready();
-    let remote = Remote {
+    let remote = RequestTarget {
         length: 8,
         ..world.remote(1)
     };
     let (get, put) = (initiator.local(64), initiator.local(0));
-    let command = Command::FetchAtomic(get, put, remote, Operator::Prod, Datatype::I64);
+    let command =
+        NiCommand::FetchAtomic(get, put, remote, AtomicOperator::Prod, AtomicDatatype::I64);
     world.nodes[0].start(command).unwrap();
     world.run();
     assert_eq!(
@@ -76,14 +77,21 @@ fn a_fetching_atomic_brings_back_what_was_there() {
 fn a_conditional_swap_compares_with_its_operand() {
     for (compared, after) in [(10_u64, 32), (11, 10)] {
         let (mut world, _, initiator) = ready();
-        let remote = Remote {
+        let remote = RequestTarget {
             length: 8,
             ..world.remote(1)
         };
         let mut operand = [0; 32];
         operand[..8].copy_from_slice(&compared.to_ne_bytes());
         let (get, put) = (initiator.local(64), initiator.local(0));
-        let command = Command::Swap(get, put, remote, Operator::Cswap, Datatype::U64, operand);
+        let command = NiCommand::Swap(
+            get,
+            put,
+            remote,
+            AtomicOperator::Cswap,
+            AtomicDatatype::U64,
+            operand,
+        );
         world.nodes[0].start(command).unwrap();
         world.run();
         assert_eq!(value(&mut world, 1, 0), after);
@@ -96,14 +104,22 @@ fn every_operator_and_datatype_is_taken_by_one_call_or_refused_by_name() {
     let (mut world, _, initiator) = ready();
     let remote = world.remote(1);
     let (get, put) = (initiator.local(64), initiator.local(0));
-    for operator in Operator::ALL {
-        for datatype in Datatype::ALL {
+    for operator in AtomicOperator::ALL {
+        for datatype in AtomicDatatype::ALL {
             let length = datatype.size() as u64;
-            let remote = Remote { length, ..remote };
+            let remote = RequestTarget { length, ..remote };
             let node = &mut world.nodes[0];
-            let combines = node.start(Command::Atomic(put, remote, Ack::No, operator, datatype));
-            let fetches = node.start(Command::FetchAtomic(get, put, remote, operator, datatype));
-            let swaps = node.start(Command::Swap(get, put, remote, operator, datatype, [0; 32]));
+            let combines = node.start(NiCommand::Atomic(
+                put,
+                remote,
+                AckRequest::No,
+                operator,
+                datatype,
+            ));
+            let fetches = node.start(NiCommand::FetchAtomic(get, put, remote, operator, datatype));
+            let swaps = node.start(NiCommand::Swap(
+                get, put, remote, operator, datatype, [0; 32],
+            ));
             let allowed = operator.takes(datatype);
             assert_eq!(combines.is_ok(), allowed && !operator.swaps());
             assert_eq!(fetches.is_ok(), combines.is_ok());
@@ -117,28 +133,48 @@ fn every_operator_and_datatype_is_taken_by_one_call_or_refused_by_name() {
 #[test]
 fn lengths_are_whole_elements_within_the_limits() {
     let (mut world, _, initiator) = ready();
-    let most = Limits::MOST.max_atomic_size;
+    let most = NiLimits::MOST.max_atomic_size;
     let remote = world.remote(1);
     let (get, put) = (initiator.local(4096), initiator.local(0));
     let mut atomic = |length| {
-        let remote = Remote { length, ..remote };
-        let command = Command::Atomic(put, remote, Ack::No, Operator::Sum, Datatype::U64);
+        let remote = RequestTarget { length, ..remote };
+        let command = NiCommand::Atomic(
+            put,
+            remote,
+            AckRequest::No,
+            AtomicOperator::Sum,
+            AtomicDatatype::U64,
+        );
         world.nodes[0].start(command)
     };
     assert!(atomic(most).is_ok() && atomic(0).is_ok());
-    assert!(matches!(atomic(most + 8), Err(Error::ArgInvalid(_))));
-    assert!(matches!(atomic(12), Err(Error::ArgInvalid(_))));
-    let two = Remote {
+    assert!(matches!(atomic(most + 8), Err(SoftError::ArgInvalid(_))));
+    assert!(matches!(atomic(12), Err(SoftError::ArgInvalid(_))));
+    let two = RequestTarget {
         length: 16,
         ..remote
     };
     let node = &mut world.nodes[0];
-    let cswap = Command::Swap(get, put, two, Operator::Cswap, Datatype::U64, [0; 32]);
+    let cswap = NiCommand::Swap(
+        get,
+        put,
+        two,
+        AtomicOperator::Cswap,
+        AtomicDatatype::U64,
+        [0; 32],
+    );
     assert!(
-        matches!(node.start(cswap), Err(Error::ArgInvalid(_))),
+        matches!(node.start(cswap), Err(SoftError::ArgInvalid(_))),
         "one element"
     );
-    let swap = Command::Swap(get, put, two, Operator::Swap, Datatype::U64, [0; 32]);
+    let swap = NiCommand::Swap(
+        get,
+        put,
+        two,
+        AtomicOperator::Swap,
+        AtomicDatatype::U64,
+        [0; 32],
+    );
     assert!(node.start(swap).is_ok());
 }
 
@@ -147,24 +183,25 @@ fn a_fetching_atomic_needs_an_entry_for_puts_and_gets() {
     for options in [EntryOptions::OP_PUT, EntryOptions::OP_GET] {
         let mut world = World::pair();
         let target = Target::new(&mut world.nodes[1]);
-        let one = Entry {
+        let one = SoftListEntry {
             options,
             ..entry(0, 8)
         };
-        target.append(&mut world.nodes[1], one, List::Priority, 5);
+        target.append(&mut world.nodes[1], one, EntryList::Priority, 5);
         let initiator = Initiator::new(&mut world.nodes[0]);
-        let remote = Remote {
+        let remote = RequestTarget {
             length: 8,
             ..world.remote(1)
         };
         let (get, put) = (initiator.local(64), initiator.local(0));
-        let command = Command::FetchAtomic(get, put, remote, Operator::Sum, Datatype::U64);
+        let command =
+            NiCommand::FetchAtomic(get, put, remote, AtomicOperator::Sum, AtomicDatatype::U64);
         world.nodes[0].start(command).unwrap();
         world.run();
         let reply = events(&mut world.nodes[0], initiator.eq)[1];
         assert_eq!(
             (reply.kind, reply.fail),
-            (EventKind::Reply, Fail::OpViolation)
+            (EventKind::Reply, NiFail::OpViolation)
         );
     }
 }
@@ -173,22 +210,22 @@ fn a_fetching_atomic_needs_an_entry_for_puts_and_gets() {
 fn what_does_not_fit_is_cut_and_only_whole_elements_change() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], entry(0, 12), List::Priority, 5);
+    target.append(&mut world.nodes[1], entry(0, 12), EntryList::Priority, 5);
     let initiator = Initiator::new(&mut world.nodes[0]);
     world.nodes[0]
         .memory()
         .write(INITIATOR_AT, &[1; 16])
         .unwrap();
-    let remote = Remote {
+    let remote = RequestTarget {
         length: 16,
         ..world.remote(1)
     };
-    let command = Command::Atomic(
+    let command = NiCommand::Atomic(
         initiator.local(0),
         remote,
-        Ack::Full,
-        Operator::Sum,
-        Datatype::U64,
+        AckRequest::Full,
+        AtomicOperator::Sum,
+        AtomicDatatype::U64,
     );
     world.nodes[0].start(command).unwrap();
     world.run();

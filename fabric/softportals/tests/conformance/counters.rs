@@ -1,11 +1,13 @@
 //! Counters of events.
 
-use ripstop_softportals::{Ack, Count, Entry, EntryOptions, Error, List, MdOptions};
+use ripstop_softportals::{
+    AckRequest, EntryList, EntryOptions, MdOptions, SoftCtValue, SoftError, SoftListEntry,
+};
 
 use crate::world::{Initiator, Target, World, count, entry, with};
 
-const fn successes(success: u64) -> Count {
-    Count {
+const fn successes(success: u64) -> SoftCtValue {
+    SoftCtValue {
         success,
         failure: 0,
     }
@@ -20,24 +22,27 @@ fn a_counter_is_set_increased_and_freed() {
     node.ct_inc(ct, successes(3)).unwrap();
     node.ct_inc(
         ct,
-        Count {
+        SoftCtValue {
             success: 0,
             failure: 2,
         },
     )
     .unwrap();
     assert_eq!(count(node, ct), (3, 2));
-    let both = Count {
+    let both = SoftCtValue {
         success: 1,
         failure: 1,
     };
     let refused = node.ct_inc(ct, both);
-    assert!(matches!(refused, Err(Error::ArgInvalid(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(SoftError::ArgInvalid(_))),
+        "{refused:?}"
+    );
     assert_eq!(count(node, ct), (3, 2));
     node.ct_set(ct, successes(1)).unwrap();
     assert_eq!(count(node, ct), (1, 0), "set, not added");
     node.ct_free(ct).unwrap();
-    let gone = Error::ArgInvalid("ct");
+    let gone = SoftError::ArgInvalid("ct");
     assert_eq!(node.ct_get(ct), Err(gone));
     assert_eq!(node.ct_set(ct, successes(1)), Err(gone));
     assert_eq!(node.ct_inc(ct, successes(1)), Err(gone));
@@ -48,7 +53,7 @@ fn a_counter_is_set_increased_and_freed() {
 #[test]
 fn a_wait_ends_with_enough_successes_or_the_first_failure() {
     for (success, failure, ends) in [(3, 0, true), (2, 0, false), (0, 1, true), (2, 1, true)] {
-        let count = Count { success, failure };
+        let count = SoftCtValue { success, failure };
         assert_eq!(count.ends_wait(3), ends, "{count:?}");
     }
 }
@@ -67,12 +72,12 @@ fn an_entry_counts_messages_or_their_bytes() {
         let mut world = World::pair();
         let target = Target::new(&mut world.nodes[1]);
         let ct = world.nodes[1].ct_alloc().unwrap();
-        let counting = Entry {
+        let counting = SoftListEntry {
             ct: Some(ct),
             ..with(entry(0, 8), more)
         };
-        target.append(&mut world.nodes[1], counting, List::Priority, 5);
-        let initiator = world.put(b"cut to 8 bytes", Ack::No);
+        target.append(&mut world.nodes[1], counting, EntryList::Priority, 5);
+        let initiator = world.put(b"cut to 8 bytes", AckRequest::No);
         world.get(&initiator, 1, 0);
         assert_eq!(count(&world.nodes[1], ct), (counted, 0), "{more:?}");
     }
@@ -93,11 +98,11 @@ fn a_descriptor_counts_what_its_options_name() {
     ] {
         let mut world = World::pair();
         let target = Target::new(&mut world.nodes[1]);
-        target.append(&mut world.nodes[1], entry(0, 8), List::Priority, 5);
+        target.append(&mut world.nodes[1], entry(0, 8), EntryList::Priority, 5);
         let node = &mut world.nodes[0];
         let ct = node.ct_alloc().unwrap();
-        let md = ripstop_softportals::Md {
-            region: ripstop_softportals::Region::flat(crate::world::INITIATOR_AT, 64),
+        let md = ripstop_softportals::MemoryDescriptor {
+            region: ripstop_softportals::SoftRegion::flat(crate::world::INITIATOR_AT, 64),
             options,
             eq: None,
             ct: Some(ct),
@@ -107,7 +112,7 @@ fn a_descriptor_counts_what_its_options_name() {
             eq: node.eq_alloc(1).unwrap(),
             ct,
         };
-        world.put_again(&initiator, b"abc", Ack::Count, 7, 0);
+        world.put_again(&initiator, b"abc", AckRequest::Count, 7, 0);
         world.get(&initiator, 2, 0);
         assert_eq!(count(&world.nodes[0], ct), counted, "{options:?}");
     }
@@ -115,10 +120,10 @@ fn a_descriptor_counts_what_its_options_name() {
 
 #[test]
 fn an_acknowledgement_of_completion_counts_the_bytes_that_were_asked_for() {
-    for (ack, counted) in [(Ack::Count, 8), (Ack::Completed, 10)] {
+    for (ack, counted) in [(AckRequest::Count, 8), (AckRequest::Completed, 10)] {
         let mut world = World::pair();
         let target = Target::new(&mut world.nodes[1]);
-        target.append(&mut world.nodes[1], entry(0, 8), List::Priority, 5);
+        target.append(&mut world.nodes[1], entry(0, 8), EntryList::Priority, 5);
         let initiator = Initiator::with(
             &mut world.nodes[0],
             MdOptions::EVENT_CT_BYTES | MdOptions::EVENT_SEND_DISABLE,
@@ -133,7 +138,7 @@ fn an_acknowledgement_of_completion_counts_the_bytes_that_were_asked_for() {
 fn a_failure_counts_one_even_where_bytes_are_counted() {
     let mut world = World::pair();
     let initiator = Initiator::with(&mut world.nodes[0], MdOptions::EVENT_CT_BYTES);
-    world.put_again(&initiator, b"lost", Ack::Count, 7, 0);
+    world.put_again(&initiator, b"lost", AckRequest::Count, 7, 0);
     world.get(&initiator, 3, 0);
     assert_eq!(count(&world.nodes[0], initiator.ct), (4, 2));
 }

@@ -1,6 +1,8 @@
 //! Full events: their contents, and the behavior of a full queue.
 
-use ripstop_softportals::{Ack, EntryOptions, EventKind, Fail, List, News, Peer};
+use ripstop_softportals::{
+    AckRequest, EntryList, EntryOptions, EventKind, NiChanges, NiFail, SoftPeer,
+};
 
 use crate::world::{INITIATOR_AT, Initiator, Target, World, entry, events, with};
 
@@ -8,19 +10,19 @@ use crate::world::{INITIATOR_AT, Initiator, Target, World, entry, events, with};
 fn a_put_is_told_on_both_sides() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], entry(10, 8), List::Priority, 5);
+    target.append(&mut world.nodes[1], entry(10, 8), EntryList::Priority, 5);
     let initiator = Initiator::new(&mut world.nodes[0]);
-    world.put_again(&initiator, b"hello", Ack::Full, 7, 2);
+    world.put_again(&initiator, b"hello", AckRequest::Full, 7, 2);
     let put = events(&mut world.nodes[1], target.eq)[0];
     assert_eq!(
         (put.kind, put.fail, put.list),
-        (EventKind::Put, Fail::Ok, List::Priority)
+        (EventKind::Put, NiFail::Ok, EntryList::Priority)
     );
     assert_eq!((put.start, put.rlength, put.mlength), (12, 5, 5));
     assert_eq!((put.user_ptr, put.hdr_data, put.match_bits), (5, 0xdef, 7));
     assert_eq!(
         (put.initiator, put.uid, put.pt_index),
-        (Peer::Rank(0), 100, 0)
+        (SoftPeer::Rank(0), 100, 0)
     );
     assert_eq!(
         (put.remote_offset, put.operator, put.datatype),
@@ -38,7 +40,7 @@ fn a_put_is_told_on_both_sides() {
 fn a_get_is_told_on_both_sides() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], entry(10, 8), List::Priority, 5);
+    target.append(&mut world.nodes[1], entry(10, 8), EntryList::Priority, 5);
     let initiator = Initiator::new(&mut world.nodes[0]);
     world.get(&initiator, 20, 3);
     let get = events(&mut world.nodes[1], target.eq)[0];
@@ -54,14 +56,14 @@ fn a_get_is_told_on_both_sides() {
 #[test]
 fn the_kind_of_acknowledgement_decides_what_is_told() {
     for (ack, told, counted) in [
-        (Ack::No, vec![EventKind::Send], 1),
-        (Ack::Full, vec![EventKind::Send, EventKind::Ack], 2),
-        (Ack::Count, vec![EventKind::Send], 2),
-        (Ack::Completed, vec![EventKind::Send], 2),
+        (AckRequest::No, vec![EventKind::Send], 1),
+        (AckRequest::Full, vec![EventKind::Send, EventKind::Ack], 2),
+        (AckRequest::Count, vec![EventKind::Send], 2),
+        (AckRequest::Completed, vec![EventKind::Send], 2),
     ] {
         let mut world = World::pair();
         let target = Target::new(&mut world.nodes[1]);
-        target.append(&mut world.nodes[1], entry(0, 8), List::Priority, 5);
+        target.append(&mut world.nodes[1], entry(0, 8), EntryList::Priority, 5);
         let initiator = world.put(b"x", ack);
         assert_eq!(crate::world::kinds(&mut world.nodes[0], initiator.eq), told);
         assert_eq!(
@@ -74,11 +76,11 @@ fn the_kind_of_acknowledgement_decides_what_is_told() {
 #[test]
 fn nobody_hears_of_a_lost_put_that_asked_for_nothing() {
     let mut world = World::pair();
-    let initiator = world.put(b"x", Ack::No);
+    let initiator = world.put(b"x", AckRequest::No);
     let seen = events(&mut world.nodes[0], initiator.eq);
     assert_eq!(
         (seen.len(), seen[0].kind, seen[0].fail),
-        (1, EventKind::Send, Fail::Ok)
+        (1, EventKind::Send, NiFail::Ok)
     );
 }
 
@@ -90,10 +92,10 @@ fn a_full_queue_drops_the_newest_and_the_next_event_says_so() {
         ripstop_softportals::TableOptions::NONE,
         2,
     );
-    target.append(&mut world.nodes[1], entry(0, 8), List::Priority, 5);
+    target.append(&mut world.nodes[1], entry(0, 8), EntryList::Priority, 5);
     let initiator = Initiator::new(&mut world.nodes[0]);
     for offset in 0..3 {
-        world.put_again(&initiator, b"x", Ack::No, 7, offset);
+        world.put_again(&initiator, b"x", AckRequest::No, 7, offset);
     }
     let node = &mut world.nodes[1];
     let first = node.eq_get(target.eq).unwrap();
@@ -102,7 +104,7 @@ fn a_full_queue_drops_the_newest_and_the_next_event_says_so() {
     assert!(!second.dropped && second.event.remote_offset == 1);
     assert_eq!(
         node.eq_get(target.eq),
-        Err(ripstop_softportals::Error::EqEmpty)
+        Err(ripstop_softportals::SoftError::EqEmpty)
     );
 }
 
@@ -110,13 +112,13 @@ fn a_full_queue_drops_the_newest_and_the_next_event_says_so() {
 fn link_and_unlink_events_name_the_list_and_the_memory() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    for list in [List::Priority, List::Overflow] {
-        let once = ripstop_softportals::Entry {
+    for list in [EntryList::Priority, EntryList::Overflow] {
+        let once = ripstop_softportals::SoftListEntry {
             options: EntryOptions::OP_PUT | EntryOptions::USE_ONCE,
             ..entry(40, 8)
         };
         target.append(&mut world.nodes[1], once, list, 5);
-        world.put(b"x", Ack::No);
+        world.put(b"x", AckRequest::No);
         let seen = events(&mut world.nodes[1], target.eq);
         let order: Vec<EventKind> = seen.iter().map(|event| event.kind).collect();
         assert_eq!(
@@ -133,12 +135,12 @@ fn link_and_unlink_events_name_the_list_and_the_memory() {
 fn a_queue_that_is_gone_hears_nothing_and_stops_nothing() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], entry(0, 8), List::Priority, 5);
+    target.append(&mut world.nodes[1], entry(0, 8), EntryList::Priority, 5);
     world.nodes[1].eq_free(target.eq).unwrap();
-    let initiator = world.put(b"still", Ack::Full);
+    let initiator = world.put(b"still", AckRequest::Full);
     assert_eq!(crate::world::bytes(&mut world.nodes[1], 0, 5), b"still");
     assert_eq!(events(&mut world.nodes[0], initiator.eq).len(), 2);
-    let gone = ripstop_softportals::Error::ArgInvalid("eq");
+    let gone = ripstop_softportals::SoftError::ArgInvalid("eq");
     assert_eq!(world.nodes[1].eq_get(target.eq), Err(gone));
 }
 
@@ -147,20 +149,20 @@ fn news_is_told_once() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     let quiet = with(entry(0, 8), EntryOptions::EVENT_COMM_DISABLE);
-    target.append(&mut world.nodes[1], quiet, List::Priority, 5);
-    world.nodes[1].take_news();
-    assert_eq!(world.nodes[1].take_news(), News::default());
-    world.put(b"x", Ack::Full);
-    let quiet_end = News {
+    target.append(&mut world.nodes[1], quiet, EntryList::Priority, 5);
+    world.nodes[1].take_changes();
+    assert_eq!(world.nodes[1].take_changes(), NiChanges::default());
+    world.put(b"x", AckRequest::Full);
+    let quiet_end = NiChanges {
         end: true,
-        ..News::default()
+        ..NiChanges::default()
     };
     assert_eq!(
-        world.nodes[1].take_news(),
+        world.nodes[1].take_changes(),
         quiet_end,
         "what is hidden wakes nobody who sleeps"
     );
-    assert!(world.nodes[0].take_news().event);
-    assert_eq!(world.nodes[0].take_news(), News::default());
+    assert!(world.nodes[0].take_changes().event);
+    assert_eq!(world.nodes[0].take_changes(), NiChanges::default());
     assert!(world.nodes[0].memory().0[usize::try_from(INITIATOR_AT).unwrap()] == b'x');
 }

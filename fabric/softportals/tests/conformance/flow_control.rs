@@ -1,10 +1,12 @@
 //! Flow control: an exhausted resource disables the portal table entry, and no admitted message is lost.
 
-use ripstop_softportals::{Ack, EntryOptions, EventKind, Fail, Limits, List, TableOptions};
+use ripstop_softportals::{
+    AckRequest, EntryList, EntryOptions, EventKind, NiFail, NiLimits, TableOptions,
+};
 
 use crate::world::{Initiator, Target, World, entry, events, kinds, once, with};
 
-fn acks(world: &mut World, initiator: &Initiator) -> Vec<Fail> {
+fn acks(world: &mut World, initiator: &Initiator) -> Vec<NiFail> {
     let events = events(&mut world.nodes[0], initiator.eq);
     let acks = events.iter().filter(|event| event.kind == EventKind::Ack);
     acks.map(|event| event.fail).collect()
@@ -13,20 +15,20 @@ fn acks(world: &mut World, initiator: &Initiator) -> Vec<Fail> {
 #[test]
 fn no_match_disables_with_flow_control_and_loses_without() {
     for (options, fail, told) in [
-        (TableOptions::NONE, Fail::Dropped, vec![]),
+        (TableOptions::NONE, NiFail::Dropped, vec![]),
         (
             TableOptions::FLOWCTRL,
-            Fail::PtDisabled,
-            vec![(EventKind::PtDisabled, Fail::PtDisabled)],
+            NiFail::PtDisabled,
+            vec![(EventKind::PtDisabled, NiFail::PtDisabled)],
         ),
     ] {
         let mut world = World::pair();
         let target = Target::with(&mut world.nodes[1], options, 8);
-        let initiator = world.put(b"x", Ack::Full);
-        world.put_again(&initiator, b"y", Ack::Full, 7, 0);
+        let initiator = world.put(b"x", AckRequest::Full);
+        world.put_again(&initiator, b"y", AckRequest::Full, 7, 0);
         assert_eq!(acks(&mut world, &initiator), [fail, fail]);
         let seen = events(&mut world.nodes[1], target.eq);
-        let ends: Vec<(EventKind, Fail)> =
+        let ends: Vec<(EventKind, NiFail)> =
             seen.iter().map(|event| (event.kind, event.fail)).collect();
         assert_eq!(ends, told, "once, not per message");
     }
@@ -36,14 +38,14 @@ fn no_match_disables_with_flow_control_and_loses_without() {
 fn a_full_queue_disables_before_an_event_would_be_lost() {
     let mut world = World::pair();
     let target = Target::with(&mut world.nodes[1], TableOptions::FLOWCTRL, 2);
-    target.append(&mut world.nodes[1], entry(0, 8), List::Priority, 0);
+    target.append(&mut world.nodes[1], entry(0, 8), EntryList::Priority, 0);
     let initiator = Initiator::new(&mut world.nodes[0]);
     for _ in 0..3 {
-        world.put_again(&initiator, b"x", Ack::Full, 7, 0);
+        world.put_again(&initiator, b"x", AckRequest::Full, 7, 0);
     }
     assert_eq!(
         acks(&mut world, &initiator),
-        [Fail::Ok, Fail::Ok, Fail::PtDisabled]
+        [NiFail::Ok, NiFail::Ok, NiFail::PtDisabled]
     );
     let seen = kinds(&mut world.nodes[1], target.eq);
     assert_eq!(
@@ -51,24 +53,30 @@ fn a_full_queue_disables_before_an_event_would_be_lost() {
         [EventKind::Put, EventKind::Put, EventKind::PtDisabled]
     );
     world.nodes[1].pt_enable(target.pt).unwrap();
-    world.put_again(&initiator, b"x", Ack::Full, 7, 0);
-    assert_eq!(acks(&mut world, &initiator), [Fail::Ok]);
+    world.put_again(&initiator, b"x", AckRequest::Full, 7, 0);
+    assert_eq!(acks(&mut world, &initiator), [NiFail::Ok]);
 }
 
 #[test]
 fn places_are_kept_for_messages_whose_data_is_still_coming() {
     let mut world = World::of(3, |config| config);
     let target = Target::with(&mut world.nodes[1], TableOptions::FLOWCTRL, 1);
-    target.append(&mut world.nodes[1], entry(0, 1 << 15), List::Priority, 0);
-    let initiator = world.begin_put(&[0; 1 << 14], Ack::Full);
+    target.append(
+        &mut world.nodes[1],
+        entry(0, 1 << 15),
+        EntryList::Priority,
+        0,
+    );
+    let initiator = world.begin_put(&[0; 1 << 14], AckRequest::Full);
     let other = Initiator::new(&mut world.nodes[2]);
-    let short = ripstop_softportals::Command::Put(other.local(0), world.remote(1), Ack::Full);
+    let short =
+        ripstop_softportals::NiCommand::Put(other.local(0), world.remote(1), AckRequest::Full);
     world.nodes[2].start(short).unwrap();
     world.run();
-    assert_eq!(acks(&mut world, &initiator), [Fail::Ok]);
+    assert_eq!(acks(&mut world, &initiator), [NiFail::Ok]);
     assert_eq!(
         events(&mut world.nodes[2], other.eq)[1].fail,
-        Fail::PtDisabled
+        NiFail::PtDisabled
     );
     let seen = kinds(&mut world.nodes[1], target.eq);
     assert_eq!(seen, [EventKind::PtDisabled, EventKind::Put]);
@@ -77,24 +85,27 @@ fn places_are_kept_for_messages_whose_data_is_still_coming() {
 #[test]
 fn no_room_for_headers_disables_with_flow_control_and_loses_without() {
     for (options, fail) in [
-        (TableOptions::NONE, Fail::Dropped),
-        (TableOptions::FLOWCTRL, Fail::PtDisabled),
+        (TableOptions::NONE, NiFail::Dropped),
+        (TableOptions::FLOWCTRL, NiFail::PtDisabled),
     ] {
-        let limits = Limits {
+        let limits = NiLimits {
             max_unexpected_headers: 1,
-            ..Limits::MOST
+            ..NiLimits::MOST
         };
-        let mut world = World::of(2, |config| ripstop_softportals::Config { limits, ..config });
+        let mut world = World::of(2, |config| ripstop_softportals::NiConfig {
+            limits,
+            ..config
+        });
         let target = Target::with(&mut world.nodes[1], options, 16);
         target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
-        let initiator = world.put(b"a", Ack::Full);
-        world.put_again(&initiator, b"b", Ack::Full, 7, 0);
-        assert_eq!(acks(&mut world, &initiator), [Fail::Ok, fail]);
+        let initiator = world.put(b"a", AckRequest::Full);
+        world.put_again(&initiator, b"b", AckRequest::Full, 7, 0);
+        assert_eq!(acks(&mut world, &initiator), [NiFail::Ok, fail]);
         // Taking the first event makes room.
-        target.append(&mut world.nodes[1], once(64, 8), List::Priority, 1);
+        target.append(&mut world.nodes[1], once(64, 8), EntryList::Priority, 1);
         world.nodes[1].pt_enable(target.pt).unwrap();
-        world.put_again(&initiator, b"c", Ack::Full, 7, 0);
-        assert_eq!(acks(&mut world, &initiator), [Fail::Ok]);
+        world.put_again(&initiator, b"c", AckRequest::Full, 7, 0);
+        assert_eq!(acks(&mut world, &initiator), [NiFail::Ok]);
     }
 }
 
@@ -103,10 +114,13 @@ fn an_entry_can_ask_not_to_be_told() {
     let mut world = World::pair();
     let target = Target::with(&mut world.nodes[1], TableOptions::FLOWCTRL, 1);
     let quiet = with(entry(0, 8), EntryOptions::EVENT_FLOWCTRL_DISABLE);
-    target.append(&mut world.nodes[1], quiet, List::Priority, 0);
-    let initiator = world.put(b"x", Ack::Full);
-    world.put_again(&initiator, b"y", Ack::Full, 7, 0);
-    assert_eq!(acks(&mut world, &initiator), [Fail::Ok, Fail::PtDisabled]);
+    target.append(&mut world.nodes[1], quiet, EntryList::Priority, 0);
+    let initiator = world.put(b"x", AckRequest::Full);
+    world.put_again(&initiator, b"y", AckRequest::Full, 7, 0);
+    assert_eq!(
+        acks(&mut world, &initiator),
+        [NiFail::Ok, NiFail::PtDisabled]
+    );
     assert_eq!(kinds(&mut world.nodes[1], target.eq), [EventKind::Put]);
 }
 
@@ -115,13 +129,13 @@ fn an_entry_can_ask_not_to_be_told() {
 fn repeating_what_was_refused_loses_nothing() {
     let mut world = World::pair();
     let target = Target::with(&mut world.nodes[1], TableOptions::FLOWCTRL, 3);
-    target.append(&mut world.nodes[1], entry(0, 8), List::Priority, 0);
+    target.append(&mut world.nodes[1], entry(0, 8), EntryList::Priority, 0);
     let initiator = Initiator::new(&mut world.nodes[0]);
     let mut seen = Vec::new();
     for message in 0..50_u8 {
         loop {
-            world.put_again(&initiator, &[message], Ack::Full, 7, 0);
-            if acks(&mut world, &initiator) == [Fail::Ok] {
+            world.put_again(&initiator, &[message], AckRequest::Full, 7, 0);
+            if acks(&mut world, &initiator) == [NiFail::Ok] {
                 break;
             }
             let events = events(&mut world.nodes[1], target.eq);

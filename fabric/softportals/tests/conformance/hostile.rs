@@ -1,20 +1,25 @@
 //! Packets that no correct interface would send.
 
-use ripstop_fabric::random::Random;
-use ripstop_softportals::{Ack, EntryOptions, List};
+use ripstop_fabric::random::SeededRandom;
+use ripstop_softportals::{AckRequest, EntryList, EntryOptions};
 
 use crate::world::{Initiator, RAM_LEN, Target, World, address, bytes, entry, once, with};
 
 #[test]
 fn noise_neither_panics_nor_writes_where_nothing_is_offered() {
-    let mut random = Random::new(77);
+    let mut random = SeededRandom::new(77);
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], entry(1000, 100), List::Priority, 1);
+    target.append(
+        &mut world.nodes[1],
+        entry(1000, 100),
+        EntryList::Priority,
+        1,
+    );
     target.append(
         &mut world.nodes[1],
         with(once(2000, 100), EntryOptions::MANAGE_LOCAL),
-        List::Overflow,
+        EntryList::Overflow,
         2,
     );
     let initiator = Initiator::new(&mut world.nodes[1]);
@@ -52,22 +57,27 @@ fn noise_neither_panics_nor_writes_where_nothing_is_offered() {
 #[test]
 fn damaged_traffic_ends_and_leaves_nothing_under_way() {
     for seed in 0..300 {
-        let mut random = Random::new(seed);
+        let mut random = SeededRandom::new(seed);
         let mut world = World::pair().shuffled(seed);
         let target = Target::new(&mut world.nodes[1]);
-        let linked = target.append(&mut world.nodes[1], entry(0, 1 << 15), List::Priority, 1);
+        let linked = target.append(
+            &mut world.nodes[1],
+            entry(0, 1 << 15),
+            EntryList::Priority,
+            1,
+        );
         let initiator = Initiator::new(&mut world.nodes[0]);
         for _ in 0..20 {
             let length = random.within(0..9000);
-            let remote = ripstop_softportals::Remote {
+            let remote = ripstop_softportals::RequestTarget {
                 length,
                 ..world.remote(1)
             };
             let local = initiator.local(0);
             let command = if random.chance(0.5) {
-                ripstop_softportals::Command::Put(local, remote, Ack::Full)
+                ripstop_softportals::NiCommand::Put(local, remote, AckRequest::Full)
             } else {
-                ripstop_softportals::Command::Get(local, remote)
+                ripstop_softportals::NiCommand::Get(local, remote)
             };
             world.nodes[0].start(command).unwrap();
             while world.step_damaged(&mut random, 0.1) {

@@ -1,8 +1,9 @@
 //! List entries: interfaces without matching, and features common to both kinds of entries.
 
 use ripstop_softportals::{
-    Ack, Command, Config, Datatype, Entry, EntryOptions, Error, EventKind, Fail, List, Local, Md,
-    MdOptions, Memory, Operator, Region, Remote, Source, TableOptions,
+    AckRequest, AppMemory, AtomicDatatype, AtomicOperator, EntryList, EntryOptions, EventKind,
+    InitiatorFilter, MdOffset, MdOptions, MemoryDescriptor, NiCommand, NiConfig, NiFail,
+    RequestTarget, SoftError, SoftListEntry, SoftRegion, TableOptions,
 };
 
 use crate::world::{
@@ -10,7 +11,7 @@ use crate::world::{
 };
 
 fn unmatched() -> World {
-    World::of(2, |config| Config {
+    World::of(2, |config| NiConfig {
         matching: false,
         ..config
     })
@@ -20,16 +21,16 @@ fn unmatched() -> World {
 fn without_matching_the_first_entry_takes_everything() {
     let mut world = unmatched();
     let target = Target::new(&mut world.nodes[1]);
-    let strange = Entry {
+    let strange = SoftListEntry {
         match_bits: 12345,
-        source: Source::Rank(77),
+        source: InitiatorFilter::Rank(77),
         ..once(0, 8)
     };
-    target.append(&mut world.nodes[1], strange, List::Priority, 1);
-    target.append(&mut world.nodes[1], entry(8, 8), List::Priority, 2);
+    target.append(&mut world.nodes[1], strange, EntryList::Priority, 1);
+    target.append(&mut world.nodes[1], entry(8, 8), EntryList::Priority, 2);
     let initiator = Initiator::new(&mut world.nodes[0]);
     for text in [b"one", b"two", b"six"] {
-        world.put_again(&initiator, text, Ack::No, 7, 0);
+        world.put_again(&initiator, text, AckRequest::No, 7, 0);
     }
     let puts = events(&mut world.nodes[1], target.eq);
     let puts = puts.iter().filter(|event| event.kind == EventKind::Put);
@@ -51,17 +52,23 @@ fn an_entry_takes_the_operations_it_allows() {
     ] {
         let mut world = World::pair();
         let target = Target::new(&mut world.nodes[1]);
-        let entry = Entry {
+        let entry = SoftListEntry {
             options,
             ..entry(0, 8)
         };
-        target.append(&mut world.nodes[1], entry, List::Priority, 0);
+        target.append(&mut world.nodes[1], entry, EntryList::Priority, 0);
         events(&mut world.nodes[1], target.eq);
-        let initiator = world.put(b"x", Ack::Full);
+        let initiator = world.put(b"x", AckRequest::Full);
         world.get(&initiator, 1, 0);
         let ends = events(&mut world.nodes[0], initiator.eq);
-        let fails: Vec<Fail> = ends[1..].iter().map(|event| event.fail).collect();
-        let fail = |allowed| if allowed { Fail::Ok } else { Fail::OpViolation };
+        let fails: Vec<NiFail> = ends[1..].iter().map(|event| event.fail).collect();
+        let fail = |allowed| {
+            if allowed {
+                NiFail::Ok
+            } else {
+                NiFail::OpViolation
+            }
+        };
         assert_eq!(fails, [fail(puts), fail(gets)]);
         let violations = u64::from(!puts) + u64::from(!gets);
         assert_eq!(world.nodes[1].status().operation_violations, violations);
@@ -77,26 +84,26 @@ fn an_entry_takes_the_operations_it_allows() {
 #[test]
 fn an_entry_is_for_its_user() {
     for (uid, fail) in [
-        (None, Fail::Ok),
-        (Some(100), Fail::Ok),
-        (Some(101), Fail::PermViolation),
+        (None, NiFail::Ok),
+        (Some(100), NiFail::Ok),
+        (Some(101), NiFail::PermViolation),
     ] {
         let mut world = World::pair();
         let target = Target::new(&mut world.nodes[1]);
         target.append(
             &mut world.nodes[1],
-            Entry { uid, ..once(0, 8) },
-            List::Priority,
+            SoftListEntry { uid, ..once(0, 8) },
+            EntryList::Priority,
             0,
         );
-        let initiator = world.put(b"x", Ack::Full);
+        let initiator = world.put(b"x", AckRequest::Full);
         assert_eq!(events(&mut world.nodes[0], initiator.eq)[1].fail, fail);
-        let left = if fail == Fail::Ok {
-            Err(Error::ArgInvalid("me_handle"))
+        let left = if fail == NiFail::Ok {
+            Err(SoftError::ArgInvalid("me_handle"))
         } else {
             Ok(())
         };
-        let first = ripstop_softportals::EntryId(ripstop_softportals::Id {
+        let first = ripstop_softportals::EntryId(ripstop_softportals::GenerationalId {
             slot: 0,
             generation: 0,
         });
@@ -112,26 +119,26 @@ fn an_entry_is_for_its_user() {
 fn that_an_entry_used_once_is_unlinked_is_told_after_its_message() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    let linked = target.append(&mut world.nodes[1], once(0, 8), List::Priority, 5);
-    world.put(b"x", Ack::No);
+    let linked = target.append(&mut world.nodes[1], once(0, 8), EntryList::Priority, 5);
+    world.put(b"x", AckRequest::No);
     let seen = events(&mut world.nodes[1], target.eq);
     let order: Vec<EventKind> = seen.iter().map(|event| event.kind).collect();
     assert_eq!(order, [EventKind::Put, EventKind::AutoUnlink]);
     assert!(seen.iter().all(|event| event.user_ptr == 5));
     assert_eq!(
         world.nodes[1].unlink(linked),
-        Err(Error::ArgInvalid("me_handle"))
+        Err(SoftError::ArgInvalid("me_handle"))
     );
-    let initiator = world.put(b"x", Ack::Full);
+    let initiator = world.put(b"x", AckRequest::Full);
     assert_eq!(
         events(&mut world.nodes[0], initiator.eq)[1].fail,
-        Fail::Dropped
+        NiFail::Dropped
     );
 }
 
 #[test]
 fn that_an_entry_is_off_its_list_is_told_after_whatever_used_it_up() {
-    for list in [List::Priority, List::Overflow] {
+    for list in [EntryList::Priority, EntryList::Overflow] {
         for (kind, length) in [
             (EventKind::Put, 8),
             (EventKind::Put, 1 << 14),
@@ -144,17 +151,17 @@ fn that_an_entry_is_off_its_list_is_told_after_whatever_used_it_up() {
             let target = Target::new(&mut world.nodes[1]);
             target.append(&mut world.nodes[1], once(0, 1 << 15), list, 5);
             let initiator = Initiator::new(&mut world.nodes[0]);
-            let remote = Remote {
+            let remote = RequestTarget {
                 length,
                 ..world.remote(1)
             };
             let (near, other) = (initiator.local(0), initiator.local(1 << 15));
-            let (sum, long) = (Operator::Sum, Datatype::U64);
+            let (sum, long) = (AtomicOperator::Sum, AtomicDatatype::U64);
             let command = match kind {
-                EventKind::Put => Command::Put(near, remote, Ack::Full),
-                EventKind::Get => Command::Get(near, remote),
-                EventKind::Atomic => Command::Atomic(near, remote, Ack::Full, sum, long),
-                _ => Command::FetchAtomic(near, other, remote, sum, long),
+                EventKind::Put => NiCommand::Put(near, remote, AckRequest::Full),
+                EventKind::Get => NiCommand::Get(near, remote),
+                EventKind::Atomic => NiCommand::Atomic(near, remote, AckRequest::Full, sum, long),
+                _ => NiCommand::FetchAtomic(near, other, remote, sum, long),
             };
             world.nodes[0].start(command).unwrap();
             world.run();
@@ -169,18 +176,18 @@ fn that_an_entry_is_off_its_list_is_told_after_whatever_used_it_up() {
 fn that_a_block_is_off_its_list_is_told_when_all_of_its_messages_are_there() {
     let mut world = World::of(3, |config| config);
     let target = Target::with(&mut world.nodes[1], TableOptions::FLOWCTRL, 3);
-    let block = Entry {
+    let block = SoftListEntry {
         min_free: 1 << 14,
         ..with(entry(0, 1 << 15), EntryOptions::MANAGE_LOCAL)
     };
-    target.append(&mut world.nodes[1], block, List::Priority, 5);
-    world.begin_put(&[1; 1 << 14], Ack::No);
+    target.append(&mut world.nodes[1], block, EntryList::Priority, 5);
+    world.begin_put(&[1; 1 << 14], AckRequest::No);
     let other = Initiator::new(&mut world.nodes[2]);
-    let short = Remote {
+    let short = RequestTarget {
         length: 8,
         ..world.remote(1)
     };
-    let put = Command::Put(other.local(0), short, Ack::Full);
+    let put = NiCommand::Put(other.local(0), short, AckRequest::Full);
     world.nodes[2].start(put).unwrap();
     world.run();
     let seen = events(&mut world.nodes[1], target.eq);
@@ -192,15 +199,15 @@ fn that_a_block_is_off_its_list_is_told_when_all_of_its_messages_are_there() {
     assert_eq!(order[2], last, "{order:?}");
     assert!(order.contains(&(EventKind::Put, 1 << 14)) && order.contains(&(EventKind::Put, 8)));
     // All reserved places must be free again.
-    let again = Entry {
+    let again = SoftListEntry {
         min_free: 8,
         ..with(entry(0, 8), EntryOptions::MANAGE_LOCAL)
     };
     for number in 0..3 {
-        target.append(&mut world.nodes[1], again.clone(), List::Priority, 6);
-        let initiator = world.put(b"x", Ack::Full);
+        target.append(&mut world.nodes[1], again.clone(), EntryList::Priority, 6);
+        let initiator = world.put(b"x", AckRequest::Full);
         let ends = events(&mut world.nodes[0], initiator.eq);
-        assert_eq!(ends[1].fail, Fail::Ok, "{number}");
+        assert_eq!(ends[1].fail, NiFail::Ok, "{number}");
         let seen = kinds(&mut world.nodes[1], target.eq);
         assert_eq!(seen, [EventKind::Put, EventKind::AutoUnlink], "{number}");
     }
@@ -212,12 +219,12 @@ fn an_entry_cannot_be_unlinked_while_a_message_goes_to_it() {
     let target = Target::new(&mut world.nodes[1]);
     for linked in [once(0, 1 << 15), entry(0, 1 << 15)] {
         let once = linked.options.has(EntryOptions::USE_ONCE);
-        let linked = target.append(&mut world.nodes[1], linked, List::Priority, 5);
-        world.begin_put(&[0; 1 << 14], Ack::No);
-        assert_eq!(world.nodes[1].unlink(linked), Err(Error::InUse));
+        let linked = target.append(&mut world.nodes[1], linked, EntryList::Priority, 5);
+        world.begin_put(&[0; 1 << 14], AckRequest::No);
+        assert_eq!(world.nodes[1].unlink(linked), Err(SoftError::InUse));
         world.run();
         let gone = if once {
-            Err(Error::ArgInvalid("me_handle"))
+            Err(SoftError::ArgInvalid("me_handle"))
         } else {
             Ok(())
         };
@@ -250,12 +257,12 @@ fn options_hide_events() {
     ] {
         let mut world = World::pair();
         let target = Target::new(&mut world.nodes[1]);
-        let entry = Entry {
+        let entry = SoftListEntry {
             options: link | more,
             ..entry(0, 8)
         };
-        target.append(&mut world.nodes[1], entry, List::Priority, 5);
-        world.put(b"x", Ack::No);
+        target.append(&mut world.nodes[1], entry, EntryList::Priority, 5);
+        world.put(b"x", AckRequest::No);
         assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
     }
 }
@@ -265,34 +272,39 @@ fn a_failure_is_told_where_success_is_not() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     let ct = world.nodes[1].ct_alloc().unwrap();
-    let beyond = Entry {
+    let beyond = SoftListEntry {
         ct: Some(ct),
         ..entry(RAM_LEN as u64 - 2, 8)
     };
     let counts = EntryOptions::EVENT_SUCCESS_DISABLE | EntryOptions::EVENT_CT_COMM;
-    target.append(&mut world.nodes[1], with(beyond, counts), List::Priority, 5);
-    let initiator = world.put(b"x", Ack::Full);
+    target.append(
+        &mut world.nodes[1],
+        with(beyond, counts),
+        EntryList::Priority,
+        5,
+    );
+    let initiator = world.put(b"x", AckRequest::Full);
     assert!(kinds(&mut world.nodes[1], target.eq).is_empty());
-    world.put_again(&initiator, b"four", Ack::Full, 7, 0);
+    world.put_again(&initiator, b"four", AckRequest::Full, 7, 0);
     let seen = events(&mut world.nodes[1], target.eq);
     assert_eq!(
         (seen.len(), seen[0].kind, seen[0].fail),
-        (1, EventKind::Put, Fail::Segv)
+        (1, EventKind::Put, NiFail::Segv)
     );
     assert_eq!(count(&world.nodes[1], ct), (1, 1));
     assert_eq!(
         events(&mut world.nodes[0], initiator.eq)[3].fail,
-        Fail::Segv
+        NiFail::Segv
     );
 }
 
 #[test]
 fn no_acknowledgement_leaves_an_entry_that_disables_them() {
-    for ack in [Ack::Full, Ack::Count, Ack::Completed] {
+    for ack in [AckRequest::Full, AckRequest::Count, AckRequest::Completed] {
         let mut world = World::pair();
         let target = Target::new(&mut world.nodes[1]);
         let quiet = with(entry(0, 8), EntryOptions::ACK_DISABLE);
-        target.append(&mut world.nodes[1], quiet, List::Priority, 5);
+        target.append(&mut world.nodes[1], quiet, EntryList::Priority, 5);
         let initiator = world.put(b"x", ack);
         assert_eq!(kinds(&mut world.nodes[0], initiator.eq), [EventKind::Send]);
         assert_eq!(count(&world.nodes[0], initiator.ct), (1, 0));
@@ -303,26 +315,31 @@ fn no_acknowledgement_leaves_an_entry_that_disables_them() {
 fn all_memory_at_once_is_an_entry_like_any_other() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], entry(0, u64::MAX), List::Priority, 5);
+    target.append(
+        &mut world.nodes[1],
+        entry(0, u64::MAX),
+        EntryList::Priority,
+        5,
+    );
     let node = &mut world.nodes[0];
-    let md = node.md_bind(Md {
-        region: Region::flat(0, u64::MAX),
+    let md = node.md_bind(MemoryDescriptor {
+        region: SoftRegion::flat(0, u64::MAX),
         options: MdOptions::NONE,
         eq: None,
         ct: None,
     });
     node.memory().write(1000, b"far").unwrap();
-    let local = Local {
+    let local = MdOffset {
         md: md.unwrap(),
         offset: 1000,
     };
-    let remote = Remote {
+    let remote = RequestTarget {
         offset: RAM_LEN as u64 - 3,
         length: 3,
         ..world.remote(1)
     };
     world.nodes[0]
-        .start(Command::Put(local, remote, Ack::No))
+        .start(NiCommand::Put(local, remote, AckRequest::No))
         .unwrap();
     world.run();
     assert_eq!(bytes(&mut world.nodes[1], RAM_LEN as u64 - 3, 3), b"far");

@@ -1,8 +1,9 @@
 //! Matching compared with a model of two plain lists, on random posts and messages.
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 use ripstop_softportals::{
-    Ack, Command, Entry, EntryId, EntryOptions, EventKind, List, Remote, SearchMode, Source,
+    AckRequest, EntryId, EntryList, EntryOptions, EventKind, InitiatorFilter, NiCommand,
+    RequestTarget, SearchMode, SoftListEntry,
 };
 
 use crate::world::{Initiator, OVERFLOW, Target, World, entry, events, once};
@@ -82,10 +83,10 @@ impl Reference {
     }
 }
 
-fn chosen(random: &mut Random, id: u64) -> Posted {
+fn chosen(random: &mut SeededRandom, id: u64) -> Posted {
     Posted {
         id,
-        handle: EntryId(ripstop_softportals::Id::from_bits(0)),
+        handle: EntryId(ripstop_softportals::GenerationalId::from_bits(0)),
         source: random.chance(0.5).then(|| sender(random)),
         bits: random.within(0..4),
         ignore: if random.chance(0.3) { 3 } else { 0 },
@@ -93,19 +94,21 @@ fn chosen(random: &mut Random, id: u64) -> Posted {
     }
 }
 
-fn sender(random: &mut Random) -> u32 {
+fn sender(random: &mut SeededRandom) -> u32 {
     u32::try_from(random.within(1..u64::from(SENDERS) + 1)).unwrap()
 }
 
-fn as_entry(posted: &Posted) -> Entry {
+fn as_entry(posted: &Posted) -> SoftListEntry {
     let base = if posted.once {
         once(0, 64)
     } else {
         entry(0, 64)
     };
-    Entry {
+    SoftListEntry {
         options: base.options | EntryOptions::EVENT_UNLINK_DISABLE,
-        source: posted.source.map_or(Source::Any, Source::Rank),
+        source: posted
+            .source
+            .map_or(InitiatorFilter::Any, InitiatorFilter::Rank),
         match_bits: posted.bits,
         ignore_bits: posted.ignore,
         ..base
@@ -116,7 +119,7 @@ fn as_entry(posted: &Posted) -> Entry {
 fn matching_agrees_with_two_plain_lists() {
     let mut matched = [0; 2];
     for seed in 0..200 {
-        let (mut random, mut reference) = (Random::new(seed), Reference::default());
+        let (mut random, mut reference) = (SeededRandom::new(seed), Reference::default());
         let mut world = World::of(SENDERS + 1, |config| config);
         let target = Target::with(
             &mut world.nodes[0],
@@ -130,7 +133,7 @@ fn matching_agrees_with_two_plain_lists() {
                 0..5 => {
                     let from = sender(&mut random);
                     let bits = random.within(0..4);
-                    let remote = Remote {
+                    let remote = RequestTarget {
                         match_bits: bits,
                         length: 8,
                         hdr_data: number,
@@ -138,7 +141,7 @@ fn matching_agrees_with_two_plain_lists() {
                     };
                     let local = initiators[from as usize - 1].local(0);
                     world.nodes[from as usize]
-                        .start(Command::Put(local, remote, Ack::No))
+                        .start(NiCommand::Put(local, remote, AckRequest::No))
                         .unwrap();
                     world.run();
                     reference.arrive(Message { from, bits, number });
@@ -147,7 +150,7 @@ fn matching_agrees_with_two_plain_lists() {
                     let mut posted = chosen(&mut random, number);
                     let entry = as_entry(&posted);
                     posted.handle =
-                        target.append(&mut world.nodes[0], entry, List::Priority, number);
+                        target.append(&mut world.nodes[0], entry, EntryList::Priority, number);
                     reference.append(posted);
                 }
                 8 if !reference.posted.is_empty() => {

@@ -1,6 +1,6 @@
 //! The portal table: allocation, disabling, freeing.
 
-use ripstop_softportals::{Ack, Error, Fail, List, TableOptions};
+use ripstop_softportals::{AckRequest, EntryList, NiFail, SoftError, TableOptions};
 
 use crate::world::{Target, World, entry, events, once};
 
@@ -13,10 +13,10 @@ fn the_lowest_free_index_is_given_unless_one_is_asked_for() {
     assert_eq!(node.pt_alloc(none, None, Some(2)), Ok(2));
     assert_eq!(node.pt_alloc(none, None, None), Ok(1));
     assert_eq!(node.pt_alloc(none, None, None), Ok(3));
-    assert_eq!(node.pt_alloc(none, None, Some(2)), Err(Error::PtInUse));
+    assert_eq!(node.pt_alloc(none, None, Some(2)), Err(SoftError::PtInUse));
     assert_eq!(
         node.pt_alloc(none, None, Some(256))
-            .map_err(|e| matches!(e, Error::ArgInvalid(_))),
+            .map_err(|e| matches!(e, SoftError::ArgInvalid(_))),
         Err(true)
     );
     node.pt_free(1).unwrap();
@@ -28,11 +28,11 @@ fn flow_control_needs_a_queue_and_queues_have_to_be_there() {
     let mut world = World::pair();
     let node = &mut world.nodes[0];
     let refused = node.pt_alloc(TableOptions::FLOWCTRL, None, None);
-    assert_eq!(refused, Err(Error::PtEqNeeded));
+    assert_eq!(refused, Err(SoftError::PtEqNeeded));
     let eq = node.eq_alloc(1).unwrap();
     node.eq_free(eq).unwrap();
     let refused = node.pt_alloc(TableOptions::NONE, Some(eq), None);
-    assert_eq!(refused, Err(Error::ArgInvalid("eq_handle")));
+    assert_eq!(refused, Err(SoftError::ArgInvalid("eq_handle")));
     assert_eq!(
         node.pt_alloc(TableOptions::NONE, None, None),
         Ok(0),
@@ -45,16 +45,19 @@ fn an_entry_with_a_list_cannot_be_freed() {
     let mut world = World::pair();
     let node = &mut world.nodes[0];
     let target = Target::new(node);
-    for list in [List::Priority, List::Overflow] {
+    for list in [EntryList::Priority, EntryList::Overflow] {
         let linked = target.append(node, entry(0, 8), list, 0);
-        assert_eq!(node.pt_free(target.pt), Err(Error::PtInUse));
+        assert_eq!(node.pt_free(target.pt), Err(SoftError::PtInUse));
         node.unlink(linked).unwrap();
     }
     node.pt_free(target.pt).unwrap();
-    assert_eq!(node.pt_free(target.pt), Err(Error::ArgInvalid("pt_index")));
+    assert_eq!(
+        node.pt_free(target.pt),
+        Err(SoftError::ArgInvalid("pt_index"))
+    );
     assert_eq!(
         node.pt_enable(target.pt),
-        Err(Error::ArgInvalid("pt_index"))
+        Err(SoftError::ArgInvalid("pt_index"))
     );
 }
 
@@ -62,29 +65,32 @@ fn an_entry_with_a_list_cannot_be_freed() {
 fn a_disabled_entry_refuses_and_an_enabled_one_takes_again() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], entry(0, 8), List::Priority, 0);
+    target.append(&mut world.nodes[1], entry(0, 8), EntryList::Priority, 0);
     world.nodes[1].pt_disable(target.pt).unwrap();
-    let initiator = world.put(b"early", Ack::Full);
+    let initiator = world.put(b"early", AckRequest::Full);
     let ack = events(&mut world.nodes[0], initiator.eq)[1];
-    assert_eq!(ack.fail, Fail::PtDisabled);
+    assert_eq!(ack.fail, NiFail::PtDisabled);
     assert!(
         events(&mut world.nodes[1], target.eq).is_empty(),
         "who disables need not be told"
     );
     world.nodes[1].pt_enable(target.pt).unwrap();
-    let initiator = world.put(b"late", Ack::Full);
-    assert_eq!(events(&mut world.nodes[0], initiator.eq)[1].fail, Fail::Ok);
+    let initiator = world.put(b"late", AckRequest::Full);
+    assert_eq!(
+        events(&mut world.nodes[0], initiator.eq)[1].fail,
+        NiFail::Ok
+    );
 }
 
 #[test]
 fn an_entry_can_start_disabled() {
     let mut world = World::pair();
     let target = Target::with(&mut world.nodes[1], TableOptions::ALLOC_DISABLED, 8);
-    target.append(&mut world.nodes[1], entry(0, 8), List::Priority, 0);
-    let initiator = world.put(b"x", Ack::Full);
+    target.append(&mut world.nodes[1], entry(0, 8), EntryList::Priority, 0);
+    let initiator = world.put(b"x", AckRequest::Full);
     assert_eq!(
         events(&mut world.nodes[0], initiator.eq)[1].fail,
-        Fail::PtDisabled
+        NiFail::PtDisabled
     );
 }
 
@@ -92,13 +98,21 @@ fn an_entry_can_start_disabled() {
 fn disabling_lets_what_is_under_way_finish() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], once(0, 1 << 15), List::Priority, 0);
-    let initiator = world.begin_put(&[0; 1 << 14], Ack::Full);
+    target.append(
+        &mut world.nodes[1],
+        once(0, 1 << 15),
+        EntryList::Priority,
+        0,
+    );
+    let initiator = world.begin_put(&[0; 1 << 14], AckRequest::Full);
     world.nodes[1].pt_disable(target.pt).unwrap();
     assert_eq!(world.nodes[1].pt_is_busy(target.pt), Ok(true));
-    assert_eq!(world.nodes[1].pt_free(target.pt), Err(Error::PtInUse));
+    assert_eq!(world.nodes[1].pt_free(target.pt), Err(SoftError::PtInUse));
     world.run();
     assert_eq!(world.nodes[1].pt_is_busy(target.pt), Ok(false));
-    assert_eq!(events(&mut world.nodes[0], initiator.eq)[1].fail, Fail::Ok);
+    assert_eq!(
+        events(&mut world.nodes[0], initiator.eq)[1].fail,
+        NiFail::Ok
+    );
     world.nodes[1].pt_free(target.pt).unwrap();
 }

@@ -1,23 +1,24 @@
 //! Searches of the unexpected messages.
 
 use ripstop_softportals::{
-    Ack, Config, Entry, EntryOptions, Error, EventKind, Fail, Family, List, SearchMode,
+    AckRequest, EntryList, EntryOptions, EventKind, LibraryFamily, NiConfig, NiFail, SearchMode,
+    SoftError, SoftListEntry,
 };
 
 use crate::world::{Initiator, Target, World, count, entry, events, kinds, once, with};
 
 /// Returns three unexpected messages: "one" with match bits 8, "two" and "six" with 7.
 fn three() -> (World, Target) {
-    three_of(Family::Sandia)
+    three_of(LibraryFamily::Sandia)
 }
 
-fn three_of(family: Family) -> (World, Target) {
-    let mut world = World::of(2, |config| Config { family, ..config });
+fn three_of(family: LibraryFamily) -> (World, Target) {
+    let mut world = World::of(2, |config| NiConfig { family, ..config });
     let target = Target::new(&mut world.nodes[1]);
     target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
     let initiator = Initiator::new(&mut world.nodes[0]);
     for (text, bits) in [(b"one", 8), (b"two", 7), (b"six", 7)] {
-        world.put_again(&initiator, text, Ack::No, bits, 0);
+        world.put_again(&initiator, text, AckRequest::No, bits, 0);
     }
     events(&mut world.nodes[1], target.eq);
     (world, target)
@@ -33,7 +34,7 @@ fn a_search_tells_of_the_first_message_and_leaves_it() {
         let seen = events(node, target.eq);
         assert_eq!(
             (seen.len(), seen[0].kind, seen[0].fail),
-            (1, EventKind::Search, Fail::Ok)
+            (1, EventKind::Search, NiFail::Ok)
         );
         assert_eq!(
             (seen[0].user_ptr, seen[0].start, seen[0].mlength),
@@ -60,7 +61,7 @@ fn a_search_that_deletes_tells_of_the_operation() {
 #[test]
 fn a_search_that_finds_nothing_says_so() {
     let (mut world, target) = three();
-    let other = Entry {
+    let other = SoftListEntry {
         match_bits: 9,
         ..once(0, 0)
     };
@@ -70,7 +71,7 @@ fn a_search_that_finds_nothing_says_so() {
         let seen = events(node, target.eq);
         assert_eq!(
             (seen.len(), seen[0].kind, seen[0].fail),
-            (1, EventKind::Search, Fail::NoMatch)
+            (1, EventKind::Search, NiFail::NoMatch)
         );
         assert_eq!(seen[0].user_ptr, 5);
     }
@@ -78,8 +79,8 @@ fn a_search_that_finds_nothing_says_so() {
 
 #[test]
 fn a_search_that_stays_tells_of_every_match() {
-    for family in [Family::Sandia, Family::Bull] {
-        let end = (family == Family::Bull).then_some((EventKind::Search, Fail::NoMatch));
+    for family in [LibraryFamily::Sandia, LibraryFamily::Bull] {
+        let end = (family == LibraryFamily::Bull).then_some((EventKind::Search, NiFail::NoMatch));
         let (mut world, target) = three_of(family);
         let node = &mut world.nodes[1];
         for (mode, kind) in [
@@ -89,13 +90,17 @@ fn a_search_that_stays_tells_of_every_match() {
             node.search(target.pt, entry(0, 0), mode, 5).unwrap();
             let told = events(node, target.eq).into_iter();
             let told: Vec<_> = told.map(|event| (event.kind, event.fail)).collect();
-            let found = [(kind, Fail::Ok); 2].into_iter();
+            let found = [(kind, NiFail::Ok); 2].into_iter();
             assert_eq!(told, found.chain(end).collect::<Vec<_>>(), "{family:?}");
         }
         node.search(target.pt, entry(0, 0), SearchMode::Only, 5)
             .unwrap();
         let told = events(node, target.eq);
-        assert_eq!((told.len(), told[0].fail), (1, Fail::NoMatch), "{family:?}");
+        assert_eq!(
+            (told.len(), told[0].fail),
+            (1, NiFail::NoMatch),
+            "{family:?}"
+        );
     }
 }
 
@@ -106,15 +111,15 @@ fn a_search_is_told_of_though_overflow_events_are_hidden() {
     let hidden = |family, (match_bits, mode), more| {
         let (mut world, target) = three_of(family);
         let node = &mut world.nodes[1];
-        let entry = Entry {
+        let entry = SoftListEntry {
             match_bits,
             ..with(once(0, 0), more)
         };
         node.search(target.pt, entry, mode, 5).unwrap();
         events(node, target.eq).is_empty()
     };
-    for family in [Family::Sandia, Family::Bull] {
-        let with_communication = family == Family::Sandia;
+    for family in [LibraryFamily::Sandia, LibraryFamily::Bull] {
+        let with_communication = family == LibraryFamily::Sandia;
         for (what, over, success, comm) in [
             (found, false, true, with_communication),
             (nothing, false, false, with_communication),
@@ -140,20 +145,20 @@ fn a_search_is_told_of_though_overflow_events_are_hidden() {
 #[test]
 fn a_user_is_matched_where_the_family_does_so() {
     for (family, uid, found) in [
-        (Family::Sandia, Some(100), true),
-        (Family::Sandia, Some(101), true),
-        (Family::Bull, Some(100), true),
-        (Family::Bull, Some(101), false),
-        (Family::Bull, None, true),
+        (LibraryFamily::Sandia, Some(100), true),
+        (LibraryFamily::Sandia, Some(101), true),
+        (LibraryFamily::Bull, Some(100), true),
+        (LibraryFamily::Bull, Some(101), false),
+        (LibraryFamily::Bull, None, true),
     ] {
         let (mut world, target) = three_of(family);
         let node = &mut world.nodes[1];
-        let entry = Entry { uid, ..once(0, 0) };
+        let entry = SoftListEntry { uid, ..once(0, 0) };
         node.search(target.pt, entry.clone(), SearchMode::Only, 5)
             .unwrap();
-        let fail = if found { Fail::Ok } else { Fail::NoMatch };
+        let fail = if found { NiFail::Ok } else { NiFail::NoMatch };
         assert_eq!(events(node, target.eq)[0].fail, fail, "{family:?} {uid:?}");
-        target.append(node, entry, List::Priority, 6);
+        target.append(node, entry, EntryList::Priority, 6);
         let took = kinds(node, target.eq).contains(&EventKind::PutOverflow);
         assert_eq!(took, found, "{family:?} {uid:?}");
     }
@@ -178,7 +183,7 @@ fn searches_count() {
         let (mut world, target) = three();
         let node = &mut world.nodes[1];
         let ct = node.ct_alloc().unwrap();
-        let entry = Entry {
+        let entry = SoftListEntry {
             ct: Some(ct),
             match_bits: bits,
             ..with(entry(0, 0), more)
@@ -198,7 +203,7 @@ fn a_search_that_deletes_counts_if_it_asks_for_that() {
         let (mut world, target) = three();
         let node = &mut world.nodes[1];
         let ct = node.ct_alloc().unwrap();
-        let entry = Entry {
+        let entry = SoftListEntry {
             ct: Some(ct),
             match_bits: 7,
             ..with(entry(0, 0), more)
@@ -213,9 +218,9 @@ fn a_search_that_deletes_counts_if_it_asks_for_that() {
 fn a_deleted_message_frees_the_memory_it_lay_in() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    let slab = target.append(&mut world.nodes[1], once(0, 8), List::Overflow, 1);
-    world.put(b"x", Ack::No);
-    assert_eq!(world.nodes[1].unlink(slab), Err(Error::InUse));
+    let slab = target.append(&mut world.nodes[1], once(0, 8), EntryList::Overflow, 1);
+    world.put(b"x", AckRequest::No);
+    assert_eq!(world.nodes[1].unlink(slab), Err(SoftError::InUse));
     events(&mut world.nodes[1], target.eq);
     world.nodes[1]
         .search(target.pt, once(0, 0), SearchMode::Delete, 5)
@@ -229,5 +234,5 @@ fn bad_arguments_are_refused() {
     let (mut world, _) = three();
     let node = &mut world.nodes[1];
     let refused = node.search(3, once(0, 0), SearchMode::Only, 5);
-    assert_eq!(refused, Err(Error::ArgInvalid("pt_index")));
+    assert_eq!(refused, Err(SoftError::ArgInvalid("pt_index")));
 }

@@ -1,46 +1,47 @@
 //! Triggered operations.
 
 use ripstop_softportals::{
-    Ack, Command, Config, Count, CtId, Datatype, Entry, EntryOptions, Error, EventKind, Limits,
-    List, Local, Md, MdOptions, Memory, Operator, Region, Remote, Trigger,
+    AckRequest, AppMemory, AtomicDatatype, AtomicOperator, CtId, CtThreshold, EntryList,
+    EntryOptions, EventKind, MdOffset, MdOptions, MemoryDescriptor, NiCommand, NiConfig, NiLimits,
+    RequestTarget, SoftCtValue, SoftError, SoftListEntry, SoftRegion,
 };
 
 use crate::world::{
     INITIATOR_AT, Initiator, Target, World, bytes, count, entry, events, kinds, with,
 };
 
-const ONE: Count = Count {
+const ONE: SoftCtValue = SoftCtValue {
     success: 1,
     failure: 0,
 };
 
-const fn at(ct: CtId, threshold: u64) -> Trigger {
-    Trigger { ct, threshold }
+const fn at(ct: CtId, threshold: u64) -> CtThreshold {
+    CtThreshold { ct, threshold }
 }
 
 #[test]
 fn an_operation_starts_when_its_counter_is_there_and_not_before() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], entry(0, 64), List::Priority, 5);
+    target.append(&mut world.nodes[1], entry(0, 64), EntryList::Priority, 5);
     let initiator = Initiator::new(&mut world.nodes[0]);
     let node = &mut world.nodes[0];
     let ct = node.ct_alloc().unwrap();
-    let remote = Remote {
+    let remote = RequestTarget {
         length: 4,
         ..World::pair().remote(1)
     };
-    let (sum, int) = (Operator::Sum, Datatype::U32);
+    let (sum, int) = (AtomicOperator::Sum, AtomicDatatype::U32);
     let (put, get) = (initiator.local(0), initiator.local(8));
     for (threshold, command) in [
-        (1, Command::Put(put, remote, Ack::No)),
-        (2, Command::Atomic(put, remote, Ack::No, sum, int)),
-        (3, Command::FetchAtomic(get, put, remote, sum, int)),
+        (1, NiCommand::Put(put, remote, AckRequest::No)),
+        (2, NiCommand::Atomic(put, remote, AckRequest::No, sum, int)),
+        (3, NiCommand::FetchAtomic(get, put, remote, sum, int)),
         (
             4,
-            Command::Swap(get, put, remote, Operator::Swap, int, [0; 32]),
+            NiCommand::Swap(get, put, remote, AtomicOperator::Swap, int, [0; 32]),
         ),
-        (5, Command::Get(get, remote)),
+        (5, NiCommand::Get(get, remote)),
     ] {
         node.start_when(at(ct, threshold), command).unwrap();
     }
@@ -64,17 +65,20 @@ fn an_operation_starts_when_its_counter_is_there_and_not_before() {
 fn it_takes_what_is_in_memory_when_it_starts() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], entry(0, 64), List::Priority, 5);
+    target.append(&mut world.nodes[1], entry(0, 64), EntryList::Priority, 5);
     let initiator = Initiator::new(&mut world.nodes[0]);
-    let remote = Remote {
+    let remote = RequestTarget {
         length: 5,
         ..world.remote(1)
     };
     let node = &mut world.nodes[0];
     node.memory().write(INITIATOR_AT, b"early").unwrap();
     let ct = node.ct_alloc().unwrap();
-    node.start_when(at(ct, 1), Command::Put(initiator.local(0), remote, Ack::No))
-        .unwrap();
+    node.start_when(
+        at(ct, 1),
+        NiCommand::Put(initiator.local(0), remote, AckRequest::No),
+    )
+    .unwrap();
     node.memory().write(INITIATOR_AT, b"later").unwrap();
     node.ct_inc(ct, ONE).unwrap();
     world.run();
@@ -85,19 +89,19 @@ fn it_takes_what_is_in_memory_when_it_starts() {
 fn thresholds_order_and_equal_ones_keep_their_order() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], entry(0, 64), List::Priority, 5);
+    target.append(&mut world.nodes[1], entry(0, 64), EntryList::Priority, 5);
     let initiator = Initiator::new(&mut world.nodes[0]);
     let remote = world.remote(1);
     let node = &mut world.nodes[0];
     let ct = node.ct_alloc().unwrap();
     for (threshold, hdr_data) in [(3, 30), (1, 10), (2, 20), (1, 11), (3, 31), (1, 12)] {
-        let remote = Remote { hdr_data, ..remote };
-        let put = Command::Put(initiator.local(0), remote, Ack::No);
+        let remote = RequestTarget { hdr_data, ..remote };
+        let put = NiCommand::Put(initiator.local(0), remote, AckRequest::No);
         node.start_when(at(ct, threshold), put).unwrap();
     }
     node.ct_set(
         ct,
-        Count {
+        SoftCtValue {
             success: 2,
             failure: 1,
         },
@@ -114,9 +118,9 @@ fn a_threshold_that_is_reached_already_starts_at_once() {
     let mut world = World::pair();
     let node = &mut world.nodes[0];
     let [a, b] = [node.ct_alloc().unwrap(), node.ct_alloc().unwrap()];
-    node.start_when(at(a, 0), Command::CtInc(b, ONE)).unwrap();
+    node.start_when(at(a, 0), NiCommand::CtInc(b, ONE)).unwrap();
     node.ct_inc(a, ONE).unwrap();
-    node.start_when(at(a, 1), Command::CtInc(b, ONE)).unwrap();
+    node.start_when(at(a, 1), NiCommand::CtInc(b, ONE)).unwrap();
     assert_eq!(count(node, b), (2, 0));
 }
 
@@ -126,18 +130,18 @@ fn counters_set_each_other_off() {
     let node = &mut world.nodes[0];
     let chain: Vec<CtId> = (0..1000).map(|_| node.ct_alloc().unwrap()).collect();
     for pair in chain.windows(2) {
-        node.start_when(at(pair[0], 1), Command::CtInc(pair[1], ONE))
+        node.start_when(at(pair[0], 1), NiCommand::CtInc(pair[1], ONE))
             .unwrap();
     }
     node.ct_inc(chain[0], ONE).unwrap();
     assert_eq!(count(node, chain[999]), (1, 0));
     // A set replaces the value instead of adding to it.
     let (first, last) = (chain[0], chain[999]);
-    let five = Count {
+    let five = SoftCtValue {
         success: 5,
         failure: 1,
     };
-    node.start_when(at(first, 2), Command::CtSet(last, five))
+    node.start_when(at(first, 2), NiCommand::CtSet(last, five))
         .unwrap();
     node.ct_inc(first, ONE).unwrap();
     assert_eq!(count(node, last), (5, 1));
@@ -148,14 +152,14 @@ fn counters_set_each_other_off() {
 fn what_a_departure_sets_off_leaves_with_it() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], entry(0, 64), List::Priority, 5);
+    target.append(&mut world.nodes[1], entry(0, 64), EntryList::Priority, 5);
     let Initiator { ct, md, .. } = Initiator::new(&mut world.nodes[0]);
     let put = |length| {
-        let remote = Remote {
+        let remote = RequestTarget {
             length,
             ..World::pair().remote(1)
         };
-        Command::Put(Local { md, offset: 0 }, remote, Ack::No)
+        NiCommand::Put(MdOffset { md, offset: 0 }, remote, AckRequest::No)
     };
     for threshold in 1..4 {
         let node = &mut world.nodes[0];
@@ -175,23 +179,24 @@ fn a_departure_that_fails_sets_off_what_waits_for_a_failure() {
     let mut world = World::pair();
     let node = &mut world.nodes[0];
     let (ct, other) = (node.ct_alloc().unwrap(), node.ct_alloc().unwrap());
-    let nowhere = Md {
-        region: Region::flat(1 << 40, 64),
+    let nowhere = MemoryDescriptor {
+        region: SoftRegion::flat(1 << 40, 64),
         options: MdOptions::EVENT_CT_SEND,
         eq: None,
         ct: Some(ct),
     };
-    let local = Local {
+    let local = MdOffset {
         md: node.md_bind(nowhere).unwrap(),
         offset: 0,
     };
-    node.start_when(at(ct, 1), Command::CtInc(other, ONE))
+    node.start_when(at(ct, 1), NiCommand::CtInc(other, ONE))
         .unwrap();
-    let remote = Remote {
+    let remote = RequestTarget {
         length: 64,
         ..World::pair().remote(1)
     };
-    node.start(Command::Put(local, remote, Ack::No)).unwrap();
+    node.start(NiCommand::Put(local, remote, AckRequest::No))
+        .unwrap();
     assert_eq!(world.transmit(0), 0);
     assert_eq!(count(&world.nodes[0], other), (1, 0));
 }
@@ -201,9 +206,11 @@ fn two_conditions_are_one_that_both_increase() {
     let mut world = World::pair();
     let node = &mut world.nodes[0];
     let [a, b, go, done] = [(); 4].map(|()| node.ct_alloc().unwrap());
-    node.start_when(at(a, 3), Command::CtInc(go, ONE)).unwrap();
-    node.start_when(at(b, 1), Command::CtInc(go, ONE)).unwrap();
-    node.start_when(at(go, 2), Command::CtInc(done, ONE))
+    node.start_when(at(a, 3), NiCommand::CtInc(go, ONE))
+        .unwrap();
+    node.start_when(at(b, 1), NiCommand::CtInc(go, ONE))
+        .unwrap();
+    node.start_when(at(go, 2), NiCommand::CtInc(done, ONE))
         .unwrap();
     node.ct_inc(b, ONE).unwrap();
     for _ in 0..2 {
@@ -216,19 +223,19 @@ fn two_conditions_are_one_that_both_increase() {
 
 #[test]
 fn the_limit_is_per_counter_and_what_has_started_leaves_room() {
-    let limits = Limits {
+    let limits = NiLimits {
         max_triggered_ops: 2,
-        ..Limits::MOST
+        ..NiLimits::MOST
     };
-    let mut world = World::of(1, |config| Config { limits, ..config });
+    let mut world = World::of(1, |config| NiConfig { limits, ..config });
     let node = &mut world.nodes[0];
     let [a, b] = [node.ct_alloc().unwrap(), node.ct_alloc().unwrap()];
-    let inc = Command::CtInc(b, ONE);
+    let inc = NiCommand::CtInc(b, ONE);
     for _ in 0..2 {
         node.start_when(at(a, 1), inc).unwrap();
         node.start_when(at(b, 9), inc).unwrap();
     }
-    assert_eq!(node.start_when(at(a, 1), inc), Err(Error::NoSpace));
+    assert_eq!(node.start_when(at(a, 1), inc), Err(SoftError::NoSpace));
     assert_eq!(
         node.start_when(at(a, 0), inc),
         Ok(()),
@@ -243,11 +250,11 @@ fn cancelled_operations_never_start() {
     let mut world = World::pair();
     let node = &mut world.nodes[0];
     let [a, b] = [node.ct_alloc().unwrap(), node.ct_alloc().unwrap()];
-    node.start_when(at(a, 1), Command::CtInc(b, ONE)).unwrap();
+    node.start_when(at(a, 1), NiCommand::CtInc(b, ONE)).unwrap();
     node.ct_cancel_triggered(a).unwrap();
     node.ct_inc(a, ONE).unwrap();
     assert_eq!(count(node, b), (0, 0));
-    node.start_when(at(a, 2), Command::CtInc(b, ONE)).unwrap();
+    node.start_when(at(a, 2), NiCommand::CtInc(b, ONE)).unwrap();
     node.ct_inc(a, ONE).unwrap();
     assert_eq!(count(node, b), (1, 0), "later ones do");
 }
@@ -259,20 +266,20 @@ fn arguments_are_checked_when_it_is_posted() {
     let remote = world.remote(1);
     let node = &mut world.nodes[0];
     let ct = node.ct_alloc().unwrap();
-    let nowhere = Remote {
-        peer: ripstop_softportals::Peer::Rank(9),
+    let nowhere = RequestTarget {
+        peer: ripstop_softportals::SoftPeer::Rank(9),
         ..remote
     };
-    let put = Command::Put(initiator.local(0), nowhere, Ack::No);
+    let put = NiCommand::Put(initiator.local(0), nowhere, AckRequest::No);
     assert!(matches!(
         node.start_when(at(ct, 1), put),
-        Err(Error::ArgInvalid(_))
+        Err(SoftError::ArgInvalid(_))
     ));
-    let put = Command::Put(initiator.local(0), remote, Ack::No);
+    let put = NiCommand::Put(initiator.local(0), remote, AckRequest::No);
     node.ct_free(ct).unwrap();
     assert_eq!(
         node.start_when(at(ct, 1), put),
-        Err(Error::ArgInvalid("trig_ct_handle"))
+        Err(SoftError::ArgInvalid("trig_ct_handle"))
     );
 }
 
@@ -283,7 +290,7 @@ fn what_is_gone_when_it_should_start_is_left_out() {
     let remote = world.remote(1);
     let node = &mut world.nodes[0];
     let ct = node.ct_alloc().unwrap();
-    let put = Command::Put(initiator.local(0), remote, Ack::Full);
+    let put = NiCommand::Put(initiator.local(0), remote, AckRequest::Full);
     node.start_when(at(ct, 1), put).unwrap();
     node.md_release(initiator.md).unwrap();
     node.ct_inc(ct, ONE).unwrap();
@@ -302,14 +309,14 @@ fn a_message_travels_around_a_ring_by_itself() {
         let node = &mut world.nodes[rank as usize];
         let target = Target::new(node);
         let ct = node.ct_alloc().unwrap();
-        let counting = Entry {
+        let counting = SoftListEntry {
             ct: Some(ct),
             ..with(entry(0, 8), EntryOptions::EVENT_CT_COMM)
         };
-        target.append(node, counting, List::Priority, 0);
+        target.append(node, counting, EntryList::Priority, 0);
         let initiator = Initiator::new(node);
         for lap in 1..=3 {
-            let put = Command::Put(initiator.local(0), next, Ack::No);
+            let put = NiCommand::Put(initiator.local(0), next, AckRequest::No);
             node.start_when(at(ct, lap), put).unwrap();
         }
         counters.push(ct);

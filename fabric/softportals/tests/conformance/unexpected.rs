@@ -1,8 +1,8 @@
 //! The overflow list, and messages that arrive before their entry.
 
 use ripstop_softportals::{
-    Ack, Command, Datatype, Entry, EntryOptions, Error, EventKind, Fail, List, Memory, Operator,
-    Remote,
+    AckRequest, AppMemory, AtomicDatatype, AtomicOperator, EntryList, EntryOptions, EventKind,
+    NiCommand, NiFail, RequestTarget, SoftError, SoftListEntry,
 };
 
 use crate::world::{
@@ -15,41 +15,44 @@ fn the_overflow_list_takes_what_the_priority_list_does_not() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
-    let other = Entry {
+    let other = SoftListEntry {
         match_bits: 8,
         ..once(64, 8)
     };
-    target.append(&mut world.nodes[1], other, List::Priority, 1);
-    let initiator = world.put(b"early", Ack::Full);
+    target.append(&mut world.nodes[1], other, EntryList::Priority, 1);
+    let initiator = world.put(b"early", AckRequest::Full);
     let put = events(&mut world.nodes[1], target.eq)[0];
     assert_eq!(
         (put.kind, put.list, put.user_ptr),
-        (EventKind::Put, List::Overflow, OVERFLOW)
+        (EventKind::Put, EntryList::Overflow, OVERFLOW)
     );
-    assert_eq!(events(&mut world.nodes[0], initiator.eq)[1].fail, Fail::Ok);
+    assert_eq!(
+        events(&mut world.nodes[0], initiator.eq)[1].fail,
+        NiFail::Ok
+    );
 }
 
 /// Programs look at the event to learn whether their message was expected.
 #[test]
 fn acknowledgements_and_replies_say_which_list_took_the_operation() {
-    for list in [List::Priority, List::Overflow] {
+    for list in [EntryList::Priority, EntryList::Overflow] {
         let mut world = World::pair();
         let target = Target::new(&mut world.nodes[1]);
         target.append(&mut world.nodes[1], entry(0, 1 << 16), list, 5);
-        let initiator = world.put(b"short", Ack::Full);
-        world.put_again(&initiator, &[1; 40_000], Ack::Full, 7, 0);
+        let initiator = world.put(b"short", AckRequest::Full);
+        world.put_again(&initiator, &[1; 40_000], AckRequest::Full, 7, 0);
         world.get(&initiator, 5, 0);
         world.get(&initiator, 40_000, 0);
-        let remote = Remote {
+        let remote = RequestTarget {
             length: 8,
             ..world.remote(1)
         };
-        let (sum, long) = (Operator::Sum, Datatype::U64);
+        let (sum, long) = (AtomicOperator::Sum, AtomicDatatype::U64);
         let (near, other) = (initiator.local(0), initiator.local(64));
         for command in [
-            Command::Atomic(near, remote, Ack::Full, sum, long),
-            Command::FetchAtomic(near, other, remote, sum, long),
-            Command::Swap(near, other, remote, Operator::Swap, long, [0; 32]),
+            NiCommand::Atomic(near, remote, AckRequest::Full, sum, long),
+            NiCommand::FetchAtomic(near, other, remote, sum, long),
+            NiCommand::Swap(near, other, remote, AtomicOperator::Swap, long, [0; 32]),
         ] {
             world.nodes[0].start(command).unwrap();
         }
@@ -57,7 +60,7 @@ fn acknowledgements_and_replies_say_which_list_took_the_operation() {
         let told = events(&mut world.nodes[0], initiator.eq);
         let answers = told.iter().filter(|event| event.kind != EventKind::Send);
         let answers: Vec<_> = answers.map(|event| (event.fail, event.list)).collect();
-        assert_eq!(answers, [(Fail::Ok, list); 7]);
+        assert_eq!(answers, [(NiFail::Ok, list); 7]);
     }
 }
 
@@ -68,11 +71,11 @@ fn an_appended_entry_gets_the_first_message_it_matches() {
     target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
     let initiator = Initiator::new(&mut world.nodes[0]);
     for (text, bits) in [(b"one", 8), (b"two", 7), (b"six", 7)] {
-        world.put_again(&initiator, text, Ack::No, bits, 0);
+        world.put_again(&initiator, text, AckRequest::No, bits, 0);
     }
     events(&mut world.nodes[1], target.eq);
     for (start, text) in [(3, b"two"), (6, b"six")] {
-        let id = target.append(&mut world.nodes[1], once(100, 2), List::Priority, 5);
+        let id = target.append(&mut world.nodes[1], once(100, 2), EntryList::Priority, 5);
         let seen = events(&mut world.nodes[1], target.eq);
         let order: Vec<EventKind> = seen.iter().map(|event| event.kind).collect();
         assert_eq!(
@@ -81,13 +84,13 @@ fn an_appended_entry_gets_the_first_message_it_matches() {
             "and no LINK"
         );
         let found = seen[0];
-        assert_eq!((found.user_ptr, found.list), (5, List::Overflow));
+        assert_eq!((found.user_ptr, found.list), (5, EntryList::Overflow));
         assert_eq!((found.start, found.mlength, found.rlength), (start, 3, 3));
         assert_eq!((found.hdr_data, found.match_bits), (0xdef, 7));
         assert_eq!(bytes(&mut world.nodes[1], found.start, 3), text);
         assert_eq!(
             world.nodes[1].unlink(id),
-            Err(Error::ArgInvalid("me_handle"))
+            Err(SoftError::ArgInvalid("me_handle"))
         );
     }
     assert_eq!(
@@ -104,21 +107,21 @@ fn an_entry_that_stays_gets_all_that_match_and_is_linked_after_them() {
     target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
     let initiator = Initiator::new(&mut world.nodes[0]);
     for bits in [7, 8, 7] {
-        world.put_again(&initiator, b"x", Ack::No, bits, 0);
+        world.put_again(&initiator, b"x", AckRequest::No, bits, 0);
     }
     events(&mut world.nodes[1], target.eq);
-    let stays = Entry {
+    let stays = SoftListEntry {
         options: EntryOptions::OP_PUT,
         ..entry(64, 8)
     };
-    let id = target.append(&mut world.nodes[1], stays, List::Priority, 5);
+    let id = target.append(&mut world.nodes[1], stays, EntryList::Priority, 5);
     let told = [
         EventKind::PutOverflow,
         EventKind::PutOverflow,
         EventKind::Link,
     ];
     assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
-    world.put_again(&initiator, b"direct", Ack::No, 7, 0);
+    world.put_again(&initiator, b"direct", AckRequest::No, 7, 0);
     assert_eq!(bytes(&mut world.nodes[1], 64, 6), b"direct");
     world.nodes[1].unlink(id).unwrap();
 }
@@ -128,9 +131,9 @@ fn appending_to_the_overflow_list_searches_nothing() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
-    world.put(b"x", Ack::No);
+    world.put(b"x", AckRequest::No);
     events(&mut world.nodes[1], target.eq);
-    target.append(&mut world.nodes[1], once(64, 8), List::Overflow, 5);
+    target.append(&mut world.nodes[1], once(64, 8), EntryList::Overflow, 5);
     assert!(kinds(&mut world.nodes[1], target.eq).is_empty());
 }
 
@@ -139,13 +142,13 @@ fn a_short_entry_that_may_not_cut_does_not_match_a_long_message() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
-    world.put(b"longer", Ack::No);
+    world.put(b"longer", AckRequest::No);
     events(&mut world.nodes[1], target.eq);
     let strict = with(once(64, 5), EntryOptions::NO_TRUNCATE);
-    target.append(&mut world.nodes[1], strict, List::Priority, 1);
+    target.append(&mut world.nodes[1], strict, EntryList::Priority, 1);
     assert!(kinds(&mut world.nodes[1], target.eq).is_empty());
     let strict = with(once(64, 6), EntryOptions::NO_TRUNCATE);
-    target.append(&mut world.nodes[1], strict, List::Priority, 2);
+    target.append(&mut world.nodes[1], strict, EntryList::Priority, 2);
     let told = [EventKind::PutOverflow, EventKind::AutoUnlink];
     assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
 }
@@ -154,32 +157,32 @@ fn a_short_entry_that_may_not_cut_does_not_match_a_long_message() {
 fn memory_is_free_again_after_its_last_message_is_taken() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    let slab = Entry {
+    let slab = SoftListEntry {
         min_free: 4,
         ..with(entry(0, 8), EntryOptions::MANAGE_LOCAL)
     };
-    let slab = target.append(&mut world.nodes[1], slab, List::Overflow, OVERFLOW);
+    let slab = target.append(&mut world.nodes[1], slab, EntryList::Overflow, OVERFLOW);
     let initiator = Initiator::new(&mut world.nodes[0]);
     for _ in 0..2 {
-        world.put_again(&initiator, b"abc", Ack::No, 7, 0);
+        world.put_again(&initiator, b"abc", AckRequest::No, 7, 0);
     }
     let told = [EventKind::Put, EventKind::Put, EventKind::AutoUnlink];
     assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
-    assert_eq!(world.nodes[1].unlink(slab), Err(Error::InUse));
-    target.append(&mut world.nodes[1], once(64, 8), List::Priority, 1);
+    assert_eq!(world.nodes[1].unlink(slab), Err(SoftError::InUse));
+    target.append(&mut world.nodes[1], once(64, 8), EntryList::Priority, 1);
     let told = [EventKind::PutOverflow, EventKind::AutoUnlink];
     assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
-    target.append(&mut world.nodes[1], once(64, 8), List::Priority, 2);
+    target.append(&mut world.nodes[1], once(64, 8), EntryList::Priority, 2);
     let seen = events(&mut world.nodes[1], target.eq);
     let last = seen.last().unwrap();
     assert_eq!(
         (last.kind, last.user_ptr, last.list),
-        (EventKind::AutoFree, OVERFLOW, List::Overflow)
+        (EventKind::AutoFree, OVERFLOW, EntryList::Overflow)
     );
     assert_eq!(seen.len(), 3);
     assert_eq!(
         world.nodes[1].unlink(slab),
-        Err(Error::ArgInvalid("me_handle"))
+        Err(SoftError::ArgInvalid("me_handle"))
     );
 }
 
@@ -188,9 +191,9 @@ fn a_linked_overflow_entry_is_unlinked_only_when_nothing_lies_in_it() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     let slab = target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
-    world.put(b"x", Ack::No);
-    assert_eq!(world.nodes[1].unlink(slab), Err(Error::InUse));
-    target.append(&mut world.nodes[1], once(64, 8), List::Priority, 1);
+    world.put(b"x", AckRequest::No);
+    assert_eq!(world.nodes[1].unlink(slab), Err(SoftError::InUse));
+    target.append(&mut world.nodes[1], once(64, 8), EntryList::Priority, 1);
     events(&mut world.nodes[1], target.eq);
     world.nodes[1].unlink(slab).unwrap();
     assert!(
@@ -203,18 +206,18 @@ fn a_linked_overflow_entry_is_unlinked_only_when_nothing_lies_in_it() {
 fn headers_can_be_left_out() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    let slab = Entry {
+    let slab = SoftListEntry {
         min_free: 6,
         ..with(
             entry(0, 8),
             EntryOptions::MANAGE_LOCAL | EntryOptions::UNEXPECTED_HDR_DISABLE,
         )
     };
-    target.append(&mut world.nodes[1], slab, List::Overflow, OVERFLOW);
-    world.put(b"abc", Ack::No);
+    target.append(&mut world.nodes[1], slab, EntryList::Overflow, OVERFLOW);
+    world.put(b"abc", AckRequest::No);
     let told = [EventKind::Put, EventKind::AutoUnlink, EventKind::AutoFree];
     assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
-    let id = target.append(&mut world.nodes[1], once(64, 8), List::Priority, 1);
+    let id = target.append(&mut world.nodes[1], once(64, 8), EntryList::Priority, 1);
     assert!(kinds(&mut world.nodes[1], target.eq).is_empty());
     world.nodes[1].unlink(id).unwrap();
 }
@@ -224,14 +227,24 @@ fn a_message_can_be_taken_while_its_data_is_coming() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     target.overflow(&mut world.nodes[1], 0, 1 << 15, EntryOptions::NONE);
-    world.begin_put(&[3; 1 << 14], Ack::No);
-    let taker = target.append(&mut world.nodes[1], once(1 << 15, 8), List::Priority, 5);
+    world.begin_put(&[3; 1 << 14], AckRequest::No);
+    let taker = target.append(
+        &mut world.nodes[1],
+        once(1 << 15, 8),
+        EntryList::Priority,
+        5,
+    );
     assert!(
         kinds(&mut world.nodes[1], target.eq).is_empty(),
         "not before all of it is there"
     );
-    assert_eq!(world.nodes[1].unlink(taker), Err(Error::InUse));
-    let late = target.append(&mut world.nodes[1], once(1 << 15, 8), List::Priority, 6);
+    assert_eq!(world.nodes[1].unlink(taker), Err(SoftError::InUse));
+    let late = target.append(
+        &mut world.nodes[1],
+        once(1 << 15, 8),
+        EntryList::Priority,
+        6,
+    );
     world.nodes[1].unlink(late).expect("nobody else's message");
     world.run();
     let told = [
@@ -248,10 +261,15 @@ fn an_entry_that_stays_is_in_use_until_what_it_took_is_there() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     target.overflow(&mut world.nodes[1], 0, 1 << 15, EntryOptions::NONE);
-    world.begin_put(&[3; 1 << 14], Ack::No);
-    let taker = target.append(&mut world.nodes[1], entry(1 << 15, 8), List::Priority, 5);
+    world.begin_put(&[3; 1 << 14], AckRequest::No);
+    let taker = target.append(
+        &mut world.nodes[1],
+        entry(1 << 15, 8),
+        EntryList::Priority,
+        5,
+    );
     while kinds(&mut world.nodes[1], target.eq) != [EventKind::Put, EventKind::PutOverflow] {
-        assert_eq!(world.nodes[1].unlink(taker), Err(Error::InUse));
+        assert_eq!(world.nodes[1].unlink(taker), Err(SoftError::InUse));
         assert!(world.step(), "the message is told of");
     }
     world.nodes[1].unlink(taker).unwrap();
@@ -262,19 +280,19 @@ fn an_entry_that_was_used_up_meanwhile_ends_with_the_last_message_that_it_took()
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     target.overflow(&mut world.nodes[1], 0, 1 << 15, EntryOptions::NONE);
-    world.begin_put(&[3; 1 << 14], Ack::No);
-    let slab = Entry {
+    world.begin_put(&[3; 1 << 14], AckRequest::No);
+    let slab = SoftListEntry {
         min_free: 8,
         ..with(entry(1 << 15, 8), EntryOptions::MANAGE_LOCAL)
     };
-    let slab = target.append(&mut world.nodes[1], slab, List::Priority, 5);
+    let slab = target.append(&mut world.nodes[1], slab, EntryList::Priority, 5);
     let own = Initiator::new(&mut world.nodes[1]);
-    let short = Remote {
+    let short = RequestTarget {
         length: 1,
         ..world.remote(1)
     };
     world.nodes[1]
-        .start(Command::Put(own.local(0), short, Ack::No))
+        .start(NiCommand::Put(own.local(0), short, AckRequest::No))
         .unwrap();
     world.run();
     let mut told = kinds(&mut world.nodes[1], target.eq);
@@ -288,7 +306,7 @@ fn an_entry_that_was_used_up_meanwhile_ends_with_the_last_message_that_it_took()
     assert_eq!(told, all);
     assert_eq!(
         world.nodes[1].unlink(slab),
-        Err(Error::ArgInvalid("me_handle"))
+        Err(SoftError::ArgInvalid("me_handle"))
     );
 }
 
@@ -301,14 +319,14 @@ fn gets_and_atomics_can_come_early_too() {
     let initiator = Initiator::new(&mut world.nodes[0]);
     world.get(&initiator, 4, 0);
     assert_eq!(bytes(&mut world.nodes[0], INITIATOR_AT, 4), b"read");
-    let remote = Remote {
+    let remote = RequestTarget {
         length: 4,
         ..world.remote(1)
     };
-    let (sum, int) = (Operator::Sum, Datatype::U32);
+    let (sum, int) = (AtomicOperator::Sum, AtomicDatatype::U32);
     for command in [
-        Command::Atomic(initiator.local(0), remote, Ack::No, sum, int),
-        Command::FetchAtomic(initiator.local(8), initiator.local(0), remote, sum, int),
+        NiCommand::Atomic(initiator.local(0), remote, AckRequest::No, sum, int),
+        NiCommand::FetchAtomic(initiator.local(8), initiator.local(0), remote, sum, int),
     ] {
         world.nodes[0].start(command).unwrap();
         world.run();
@@ -320,7 +338,7 @@ fn gets_and_atomics_can_come_early_too() {
         EventKind::FetchAtomicOverflow,
     ];
     for kind in told {
-        target.append(&mut world.nodes[1], once(64, 8), List::Priority, 1);
+        target.append(&mut world.nodes[1], once(64, 8), EntryList::Priority, 1);
         let seen = events(&mut world.nodes[1], target.eq);
         assert_eq!(seen[0].kind, kind);
         assert_eq!(seen[0].operator.is_some(), kind != EventKind::GetOverflow);
@@ -341,14 +359,14 @@ fn overflow_events_are_hidden_and_counted_by_the_appended_entry() {
         let mut world = World::pair();
         let target = Target::new(&mut world.nodes[1]);
         target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
-        world.put(b"abc", Ack::No);
+        world.put(b"abc", AckRequest::No);
         events(&mut world.nodes[1], target.eq);
         let ct = world.nodes[1].ct_alloc().unwrap();
-        let taker = Entry {
+        let taker = SoftListEntry {
             ct: Some(ct),
             ..with(once(64, 8), more)
         };
-        target.append(&mut world.nodes[1], taker, List::Priority, 1);
+        target.append(&mut world.nodes[1], taker, EntryList::Priority, 1);
         assert_eq!(
             kinds(&mut world.nodes[1], target.eq).len(),
             told,
@@ -375,19 +393,19 @@ fn an_appended_slab_is_used_up_by_the_lengths_it_takes_if_it_asks_for_that() {
         target.append(
             &mut world.nodes[1],
             entry(0, room),
-            List::Overflow,
+            EntryList::Overflow,
             OVERFLOW,
         );
         let initiator = Initiator::new(&mut world.nodes[0]);
         for _ in 0..3 {
-            world.put_again(&initiator, b"abc", Ack::No, 7, 0);
+            world.put_again(&initiator, b"abc", AckRequest::No, 7, 0);
         }
         events(&mut world.nodes[1], target.eq);
-        let slab = Entry {
+        let slab = SoftListEntry {
             min_free: 4,
             ..with(entry(64, 8), options)
         };
-        target.append(&mut world.nodes[1], slab, List::Priority, 1);
+        target.append(&mut world.nodes[1], slab, EntryList::Priority, 1);
         let seen = kinds(&mut world.nodes[1], target.eq);
         let over = seen.iter().filter(|kind| **kind == EventKind::PutOverflow);
         assert_eq!(over.count(), taken, "{options:?}, {room}");
@@ -400,12 +418,12 @@ fn an_appended_slab_is_used_up_by_the_lengths_it_takes_if_it_asks_for_that() {
 fn freeing_the_portal_table_entry_forgets_what_nobody_took() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
-    let slab = Entry {
+    let slab = SoftListEntry {
         min_free: 8,
         ..with(entry(0, 8), EntryOptions::MANAGE_LOCAL)
     };
-    target.append(&mut world.nodes[1], slab, List::Overflow, OVERFLOW);
-    world.put(b"x", Ack::No);
+    target.append(&mut world.nodes[1], slab, EntryList::Overflow, OVERFLOW);
+    world.put(b"x", AckRequest::No);
     world.nodes[1].pt_free(target.pt).unwrap();
     let told = [EventKind::Put, EventKind::AutoUnlink, EventKind::AutoFree];
     assert_eq!(kinds(&mut world.nodes[1], target.eq), told);

@@ -2,37 +2,38 @@
 
 use std::collections::VecDeque;
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 use ripstop_softportals::{
-    Ack, Address, Command, Config, Count, CtId, Entry, EntryId, EntryOptions, EqId, Event,
-    EventKind, Family, Fault, Habits, Interface, Limits, Link, List, Local, Md, MdId, MdOptions,
-    Memory, Packet, Peer, Region, Remote, Source, TableOptions,
+    AccessFault, AckRequest, AppMemory, CtId, EntryId, EntryList, EntryOptions, EqId, EventKind,
+    FullEvent, InitiatorFilter, LibraryFamily, LibraryHabits, MdId, MdOffset, MdOptions,
+    MemoryDescriptor, NiCommand, NiConfig, NiLimits, PacketLink, PhysicalId, RequestTarget,
+    SoftCtValue, SoftInterface, SoftListEntry, SoftPacket, SoftPeer, SoftRegion, TableOptions,
 };
 
 /// Memory with addresses from 0 on.
 #[derive(Debug)]
 pub(crate) struct Ram(pub(crate) Vec<u8>);
 
-impl Memory for Ram {
-    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
-        let at = usize::try_from(at).map_err(|_| Fault)?;
+impl AppMemory for Ram {
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), AccessFault> {
+        let at = usize::try_from(at).map_err(|_| AccessFault)?;
         let from = self.0.get(at..).and_then(|rest| rest.get(..into.len()));
-        into.copy_from_slice(from.ok_or(Fault)?);
+        into.copy_from_slice(from.ok_or(AccessFault)?);
         Ok(())
     }
 
-    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
-        let at = usize::try_from(at).map_err(|_| Fault)?;
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), AccessFault> {
+        let at = usize::try_from(at).map_err(|_| AccessFault)?;
         let into = self
             .0
             .get_mut(at..)
             .and_then(|rest| rest.get_mut(..from.len()));
-        into.ok_or(Fault)?.copy_from_slice(from);
+        into.ok_or(AccessFault)?.copy_from_slice(from);
         Ok(())
     }
 }
 
-pub(crate) type Node = Interface<Ram>;
+pub(crate) type Node = SoftInterface<Ram>;
 
 /// Interfaces `0..n`; the index is also the rank or the process id.
 #[derive(Debug)]
@@ -40,21 +41,21 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     /// Packets in flight, by sender and receiver.
     wires: Vec<Vec<VecDeque<Vec<u8>>>>,
-    random: Random,
+    random: SeededRandom,
     logical: bool,
 }
 
 /// Output of one node: a queue to each node.
 struct Out<'a>(&'a mut Vec<VecDeque<Vec<u8>>>);
 
-impl Link for Out<'_> {
-    fn has_room(&mut self, peer: Address) -> bool {
+impl PacketLink for Out<'_> {
+    fn has_room(&mut self, peer: PhysicalId) -> bool {
         self.0
             .get(peer.pid as usize)
             .is_none_or(|wire| wire.len() < WIRE_LEN)
     }
 
-    fn send(&mut self, peer: Address, packet: Packet<'_>) {
+    fn send(&mut self, peer: PhysicalId, packet: SoftPacket<'_>) {
         if let Some(wire) = self.0.get_mut(peer.pid as usize) {
             wire.push_back([packet.head, packet.payload].concat());
         }
@@ -64,8 +65,8 @@ impl Link for Out<'_> {
 /// Maximum number of packets on a wire.
 const WIRE_LEN: usize = 4;
 
-pub(crate) const fn address(pid: u32) -> Address {
-    Address { nid: 1, pid }
+pub(crate) const fn address(pid: u32) -> PhysicalId {
+    PhysicalId { nid: 1, pid }
 }
 
 impl World {
@@ -74,24 +75,24 @@ impl World {
         Self::of(2, |config| config)
     }
 
-    pub(crate) fn of(nodes: u32, change: impl Fn(Config) -> Config) -> Self {
-        let config = |pid| Config {
+    pub(crate) fn of(nodes: u32, change: impl Fn(NiConfig) -> NiConfig) -> Self {
+        let config = |pid| NiConfig {
             matching: true,
             logical: true,
             address: address(pid),
             uid: 100,
-            limits: Limits::MOST,
+            limits: NiLimits::MOST,
             packet_max: PACKET_MAX,
             inline_max: None,
             counts_events: true,
-            family: Family::Sandia,
-            habits: Habits::default(),
+            family: LibraryFamily::Sandia,
+            habits: LibraryHabits::default(),
         };
-        let configs: Vec<Config> = (0..nodes).map(|pid| change(config(pid))).collect();
+        let configs: Vec<NiConfig> = (0..nodes).map(|pid| change(config(pid))).collect();
         let logical = configs.iter().all(|config| config.logical);
-        let map: Vec<Address> = (0..nodes).map(address).collect();
-        let node = |config: Config| {
-            let mut node = Interface::new(config, Ram(vec![0; RAM_LEN]));
+        let map: Vec<PhysicalId> = (0..nodes).map(address).collect();
+        let node = |config: NiConfig| {
+            let mut node = SoftInterface::new(config, Ram(vec![0; RAM_LEN]));
             if logical {
                 node.set_map(&map).unwrap();
             }
@@ -101,7 +102,7 @@ impl World {
         Self {
             nodes: configs.into_iter().map(node).collect(),
             wires,
-            random: Random::new(1),
+            random: SeededRandom::new(1),
             logical,
         }
     }
@@ -120,7 +121,7 @@ impl World {
     }
 
     /// Like [`Self::step`], but damages the packet with this probability.
-    pub(crate) fn step_damaged(&mut self, random: &mut Random, probability: f64) -> bool {
+    pub(crate) fn step_damaged(&mut self, random: &mut SeededRandom, probability: f64) -> bool {
         let Some((from, to, mut packet)) = self.next_packet() else {
             return false;
         };
@@ -144,7 +145,7 @@ impl World {
         true
     }
 
-    fn next_packet(&mut self) -> Option<(Address, usize, Vec<u8>)> {
+    fn next_packet(&mut self) -> Option<(PhysicalId, usize, Vec<u8>)> {
         for (node, wires) in self.nodes.iter_mut().zip(&mut self.wires) {
             node.transmit(&mut Out(wires));
         }
@@ -167,20 +168,20 @@ impl World {
     }
 
     pub(crate) fn shuffled(mut self, seed: u64) -> Self {
-        self.random = Random::new(seed);
+        self.random = SeededRandom::new(seed);
         self
     }
 
-    pub(crate) fn peer(&self, node: u32) -> Peer {
+    pub(crate) fn peer(&self, node: u32) -> SoftPeer {
         if self.logical {
-            Peer::Rank(node)
+            SoftPeer::Rank(node)
         } else {
-            Peer::At(address(node))
+            SoftPeer::At(address(node))
         }
     }
 
     /// Puts `bytes` from node 0 to portal table entry 0 of node 1, with match bits 7, and delivers everything.
-    pub(crate) fn put(&mut self, bytes: &[u8], ack: Ack) -> Initiator {
+    pub(crate) fn put(&mut self, bytes: &[u8], ack: AckRequest) -> Initiator {
         let initiator = Initiator::new(&mut self.nodes[0]);
         self.put_again(&initiator, bytes, ack, 7, 0);
         initiator
@@ -190,11 +191,11 @@ impl World {
         &mut self,
         initiator: &Initiator,
         bytes: &[u8],
-        ack: Ack,
+        ack: AckRequest,
         match_bits: u64,
         offset: u64,
     ) {
-        let remote = Remote {
+        let remote = RequestTarget {
             match_bits,
             offset,
             ..self.remote(1)
@@ -204,35 +205,41 @@ impl World {
     }
 
     /// Like [`put`](Self::put), but delivers only the first packet.
-    pub(crate) fn begin_put(&mut self, bytes: &[u8], ack: Ack) -> Initiator {
+    pub(crate) fn begin_put(&mut self, bytes: &[u8], ack: AckRequest) -> Initiator {
         let initiator = Initiator::new(&mut self.nodes[0]);
         self.start_put(&initiator, bytes, ack, self.remote(1));
         assert!(self.step());
         initiator
     }
 
-    fn start_put(&mut self, initiator: &Initiator, bytes: &[u8], ack: Ack, remote: Remote) {
+    fn start_put(
+        &mut self,
+        initiator: &Initiator,
+        bytes: &[u8],
+        ack: AckRequest,
+        remote: RequestTarget,
+    ) {
         let length = bytes.len() as u64;
         self.nodes[0].memory().write(INITIATOR_AT, bytes).unwrap();
-        let command = Command::Put(initiator.local(0), Remote { length, ..remote }, ack);
+        let command = NiCommand::Put(initiator.local(0), RequestTarget { length, ..remote }, ack);
         self.nodes[0].start(command).unwrap();
     }
 
     pub(crate) fn get(&mut self, initiator: &Initiator, length: u64, offset: u64) {
-        let remote = Remote {
+        let remote = RequestTarget {
             length,
             offset,
             ..self.remote(1)
         };
         self.nodes[0]
-            .start(Command::Get(initiator.local(0), remote))
+            .start(NiCommand::Get(initiator.local(0), remote))
             .unwrap();
         self.run();
     }
 
     /// Returns a target: portal table entry 0, match bits 7, no bytes.
-    pub(crate) fn remote(&self, node: u32) -> Remote {
-        Remote {
+    pub(crate) fn remote(&self, node: u32) -> RequestTarget {
+        RequestTarget {
             peer: self.peer(node),
             pt_index: 0,
             match_bits: 7,
@@ -260,8 +267,8 @@ impl Initiator {
     pub(crate) fn with(node: &mut Node, options: MdOptions) -> Self {
         let all = MdOptions::EVENT_CT_SEND | MdOptions::EVENT_CT_REPLY | MdOptions::EVENT_CT_ACK;
         let (eq, ct) = (node.eq_alloc(64).unwrap(), node.ct_alloc().unwrap());
-        let md = Md {
-            region: Region::flat(INITIATOR_AT, RAM_LEN as u64 - INITIATOR_AT),
+        let md = MemoryDescriptor {
+            region: SoftRegion::flat(INITIATOR_AT, RAM_LEN as u64 - INITIATOR_AT),
             options: options | all,
             eq: Some(eq),
             ct: Some(ct),
@@ -270,8 +277,8 @@ impl Initiator {
         Self { md, eq, ct }
     }
 
-    pub(crate) const fn local(&self, offset: u64) -> Local {
-        Local {
+    pub(crate) const fn local(&self, offset: u64) -> MdOffset {
+        MdOffset {
             md: self.md,
             offset,
         }
@@ -300,8 +307,8 @@ impl Target {
     pub(crate) fn append(
         &self,
         node: &mut Node,
-        entry: Entry,
-        list: List,
+        entry: SoftListEntry,
+        list: EntryList,
         user_ptr: u64,
     ) -> EntryId {
         node.append(self.pt, entry, list, user_ptr).unwrap()
@@ -316,35 +323,35 @@ impl Target {
         more: EntryOptions,
     ) -> EntryId {
         let options = EntryOptions::OP_PUT | EntryOptions::OP_GET | QUIET;
-        let slab = Entry {
+        let slab = SoftListEntry {
             ignore_bits: u64::MAX,
             options: options | EntryOptions::MANAGE_LOCAL | more,
             ..entry(at, len)
         };
-        self.append(node, slab, List::Overflow, OVERFLOW)
+        self.append(node, slab, EntryList::Overflow, OVERFLOW)
     }
 }
 
 /// Returns an entry over memory `at..at + len` that matches bits 7 of any source, for puts and gets.
-pub(crate) fn entry(at: u64, len: u64) -> Entry {
-    Entry {
-        region: Region::flat(at, len),
+pub(crate) fn entry(at: u64, len: u64) -> SoftListEntry {
+    SoftListEntry {
+        region: SoftRegion::flat(at, len),
         ct: None,
         uid: None,
         options: EntryOptions::OP_PUT | EntryOptions::OP_GET | QUIET,
-        source: Source::Any,
+        source: InitiatorFilter::Any,
         match_bits: 7,
         ignore_bits: 0,
         min_free: 0,
     }
 }
 
-pub(crate) fn once(at: u64, len: u64) -> Entry {
+pub(crate) fn once(at: u64, len: u64) -> SoftListEntry {
     with(entry(at, len), EntryOptions::USE_ONCE)
 }
 
-pub(crate) fn with(entry: Entry, more: EntryOptions) -> Entry {
-    Entry {
+pub(crate) fn with(entry: SoftListEntry, more: EntryOptions) -> SoftListEntry {
+    SoftListEntry {
         options: entry.options | more,
         ..entry
     }
@@ -355,7 +362,7 @@ pub(crate) fn kinds(node: &mut Node, eq: EqId) -> Vec<EventKind> {
     events(node, eq).iter().map(|event| event.kind).collect()
 }
 
-pub(crate) fn events(node: &mut Node, eq: EqId) -> Vec<Event> {
+pub(crate) fn events(node: &mut Node, eq: EqId) -> Vec<FullEvent> {
     std::iter::from_fn(|| node.eq_get(eq).ok())
         .map(|taken| {
             assert!(!taken.dropped, "an event was dropped before {taken:?}");
@@ -365,7 +372,7 @@ pub(crate) fn events(node: &mut Node, eq: EqId) -> Vec<Event> {
 }
 
 pub(crate) fn count(node: &Node, ct: CtId) -> (u64, u64) {
-    let Count { success, failure } = node.ct_get(ct).unwrap();
+    let SoftCtValue { success, failure } = node.ct_get(ct).unwrap();
     (success, failure)
 }
 

@@ -11,11 +11,11 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 use ripstop_softportals::{
-    Ack, Command, Count, Error, EventKind, Fail,
-    process::{Mode, wait_count_among},
-    transport::Wires,
+    AckRequest, EventKind, NiCommand, NiFail, SoftCtValue, SoftError,
+    process::{SoftNicMode, wait_count_among},
+    transport::SoftTransportConfig,
 };
 
 mod over_udp;
@@ -25,27 +25,27 @@ use process::{HALF, Process, start, start_in, start_on};
 
 #[test]
 fn data_is_right_at_every_size_while_nobody_calls_the_target() {
-    for mode in [Mode::Offload, Mode::Generic] {
+    for mode in [SoftNicMode::Offload, SoftNicMode::Generic] {
         data_is_right(mode);
     }
 }
 
-fn data_is_right(mode: Mode) {
+fn data_is_right(mode: SoftNicMode) {
     let network = format!("sizes-{mode:?}");
     let (a, b) = (start_in(&network, 1, mode), start_in(&network, 2, mode));
-    let mut random = Random::new(4);
+    let mut random = SeededRandom::new(4);
     for size in [0, 1, 8, 4096, 32 << 10, (32 << 10) + 1, 1 << 20, HALF] {
         random.fill(&mut a.ram.0.lock().expect("whole")[HALF..]);
-        a.put(2, size as u64, Ack::Full);
-        assert_eq!(a.event(), (EventKind::Ack, Fail::Ok), "{size} bytes");
+        a.put(2, size as u64, AckRequest::Full);
+        assert_eq!(a.event(), (EventKind::Ack, NiFail::Ok), "{size} bytes");
         let sent = a.ram.0.lock().expect("whole")[HALF..HALF + size].to_vec();
         assert!(
             b.ram.0.lock().expect("whole")[..size] == sent,
             "{size} bytes"
         );
         a.ram.0.lock().expect("whole")[HALF..].fill(0);
-        a.start(Command::Get, 2, size as u64);
-        assert_eq!(a.event(), (EventKind::Reply, Fail::Ok), "{size} bytes");
+        a.start(NiCommand::Get, 2, size as u64);
+        assert_eq!(a.event(), (EventKind::Reply, NiFail::Ok), "{size} bytes");
         assert!(
             a.ram.0.lock().expect("whole")[HALF..HALF + size] == sent,
             "{size} bytes"
@@ -57,12 +57,12 @@ fn data_is_right(mode: Mode) {
 fn one_can_send_to_oneself() {
     let a = start("self", 1);
     a.ram.0.lock().expect("whole")[HALF..].fill(7);
-    a.put(1, HALF as u64, Ack::Full);
+    a.put(1, HALF as u64, AckRequest::Full);
     let mut ends = [a.event(), a.event()];
     ends.sort_by_key(|end| end.0 == EventKind::Ack);
     assert_eq!(
         ends,
-        [(EventKind::Put, Fail::Ok), (EventKind::Ack, Fail::Ok)]
+        [(EventKind::Put, NiFail::Ok), (EventKind::Ack, NiFail::Ok)]
     );
     assert!(
         a.ram.0.lock().expect("whole")[..HALF]
@@ -75,10 +75,10 @@ fn one_can_send_to_oneself() {
 fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor() {
     for round in 0..50 {
         let a = start("himself", 1);
-        a.put(1, round * 100, Ack::Full);
+        a.put(1, round * 100, AckRequest::Full);
         // The acknowledgement may have arrived first.
-        while a.event() != (EventKind::Put, Fail::Ok) {}
-        let released = a.nic.let_go(|interface| interface.md_release(a.md));
+        while a.event() != (EventKind::Put, NiFail::Ok) {}
+        let released = a.nic.release(|interface| interface.md_release(a.md));
         assert_eq!(released, Ok(()), "round {round}");
     }
 }
@@ -111,12 +111,12 @@ fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor_while_oth
                 });
             }
             let _over = Over(&over);
-            (0..PUTS).for_each(|_| a.put(1, 8, Ack::Full));
+            (0..PUTS).for_each(|_| a.put(1, 8, AckRequest::Full));
             let mut heard = 0;
             while heard < PUTS {
-                heard += u32::from(a.event() == (EventKind::Put, Fail::Ok));
+                heard += u32::from(a.event() == (EventKind::Put, NiFail::Ok));
             }
-            let released = a.nic.let_go(|interface| interface.md_release(a.md));
+            let released = a.nic.release(|interface| interface.md_release(a.md));
             assert_eq!(released, Ok(()), "round {round}");
         });
     }
@@ -124,17 +124,17 @@ fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor_while_oth
 
 #[test]
 fn what_one_has_sent_to_oneself_is_let_go_of_however_often_one_asks() {
-    for mode in [Mode::Offload, Mode::Generic] {
+    for mode in [SoftNicMode::Offload, SoftNicMode::Generic] {
         for round in 0..50 {
             let a = start_in(&format!("oneself-{mode:?}"), 1, mode);
-            a.put(1, round * 1000, Ack::Full);
+            a.put(1, round * 1000, AckRequest::Full);
             // No event has been taken yet. A thread that polls without pause must still leave the lock to the agent and the host.
-            let asked = |result| matches!(result, Err(Error::InUse));
-            while asked(a.nic.let_go(|interface| interface.md_release(a.md))) {}
-            while asked(a.nic.let_go(|interface| interface.unlink(a.entry))) {}
+            let asked = |result| matches!(result, Err(SoftError::InUse));
+            while asked(a.nic.release(|interface| interface.md_release(a.md))) {}
+            while asked(a.nic.release(|interface| interface.unlink(a.entry))) {}
             let mut ends = [a.event(), a.event()];
             ends.sort_by_key(|end| end.0 == EventKind::Ack);
-            let told = [(EventKind::Put, Fail::Ok), (EventKind::Ack, Fail::Ok)];
+            let told = [(EventKind::Put, NiFail::Ok), (EventKind::Ack, NiFail::Ok)];
             assert_eq!(ends, told, "{mode:?}, round {round}");
         }
     }
@@ -146,7 +146,7 @@ fn a_flood_from_many_is_counted_to_the_last() {
     let senders: Vec<Process> = (2..6).map(|pid| start("flood", pid)).collect();
     std::thread::scope(|scope| {
         for sender in &senders {
-            scope.spawn(|| (0..1000).for_each(|size| sender.put(1, size, Ack::No)));
+            scope.spawn(|| (0..1000).for_each(|size| sender.put(1, size, AckRequest::No)));
         }
     });
     let waited = target
@@ -158,13 +158,13 @@ fn a_flood_from_many_is_counted_to_the_last() {
 #[test]
 fn who_is_not_there_is_undeliverable() {
     let a = start("nobody", 1);
-    a.put(2, 8, Ack::Full);
-    assert_eq!(a.event(), (EventKind::Ack, Fail::Undeliverable));
+    a.put(2, 8, AckRequest::Full);
+    assert_eq!(a.event(), (EventKind::Ack, NiFail::Undeliverable));
 }
 
 #[test]
 fn who_takes_something_is_never_said_not_to_have() {
-    for mode in [Mode::Offload, Mode::Generic] {
+    for mode in [SoftNicMode::Offload, SoftNicMode::Generic] {
         let network = format!("late-{mode:?}");
         let a = start_in(&network, 1, mode);
         for round in 0..40 {
@@ -181,9 +181,9 @@ fn who_takes_something_is_never_said_not_to_have() {
                         tell.send(()).expect("it listens");
                     }
                     asked += 1;
-                    a.put(2, 8, Ack::Full);
+                    a.put(2, 8, AckRequest::Full);
                     match a.event() {
-                        (EventKind::Ack, Fail::Ok) => break,
+                        (EventKind::Ack, NiFail::Ok) => break,
                         // The other process may have started, with its list still empty.
                         (kind, _) => assert_eq!(kind, EventKind::Ack),
                     }
@@ -199,23 +199,23 @@ fn who_takes_something_is_never_said_not_to_have() {
 #[test]
 fn who_dies_owing_an_answer_is_found_out() {
     let (a, b) = (start("dies", 1), start("dies", 2));
-    a.put(2, 8, Ack::Full);
-    assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+    a.put(2, 8, AckRequest::Full);
+    assert_eq!(a.event(), (EventKind::Ack, NiFail::Ok));
     // A message that is begun and never finished keeps the target's entry busy until its sender is known to be dead.
     let silent = start("dies", 3);
-    silent.put(1, 8, Ack::No);
-    assert_eq!(a.event(), (EventKind::Put, Fail::Ok));
+    silent.put(1, 8, AckRequest::No);
+    assert_eq!(a.event(), (EventKind::Put, NiFail::Ok));
     drop((b, silent));
-    a.put(2, 8, Ack::Full);
-    a.put(3, HALF as u64, Ack::Full);
+    a.put(2, 8, AckRequest::Full);
+    a.put(3, HALF as u64, AckRequest::Full);
     for _ in 0..2 {
-        assert_eq!(a.event(), (EventKind::Ack, Fail::Undeliverable));
+        assert_eq!(a.event(), (EventKind::Ack, NiFail::Undeliverable));
     }
     let again = start("dies", 2);
-    a.put(2, 8, Ack::Full);
+    a.put(2, 8, AckRequest::Full);
     assert_eq!(
         a.event(),
-        (EventKind::Ack, Fail::Ok),
+        (EventKind::Ack, NiFail::Ok),
         "a new process can be reached at the old address"
     );
     drop(again);
@@ -223,21 +223,21 @@ fn who_dies_owing_an_answer_is_found_out() {
 
 #[test]
 fn what_was_sent_before_the_end_arrives_before_it() {
-    for mode in [Mode::Offload, Mode::Generic] {
+    for mode in [SoftNicMode::Offload, SoftNicMode::Generic] {
         for turn in 0..20 {
             let network = format!("ends-{mode:?}-{turn}");
             let (a, b) = (start_in(&network, 1, mode), start_in(&network, 2, mode));
-            a.put(2, 8, Ack::Full);
-            assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+            a.put(2, 8, AckRequest::Full);
+            assert_eq!(a.event(), (EventKind::Ack, NiFail::Ok));
             for _ in 0..8 {
-                b.put(1, 20_000, Ack::No);
+                b.put(1, 20_000, AckRequest::No);
             }
             b.nic.linger(Duration::from_secs(20));
             drop(b);
-            a.put(2, 8, Ack::Full);
+            a.put(2, 8, AckRequest::Full);
             let mut ends: Vec<_> = (0..9).map(|_| a.event()).collect();
-            ends.retain(|end| *end != (EventKind::Put, Fail::Ok));
-            assert_eq!(ends, [(EventKind::Ack, Fail::Undeliverable)], "{mode:?}");
+            ends.retain(|end| *end != (EventKind::Put, NiFail::Ok));
+            assert_eq!(ends, [(EventKind::Ack, NiFail::Undeliverable)], "{mode:?}");
         }
     }
 }
@@ -246,15 +246,18 @@ fn what_was_sent_before_the_end_arrives_before_it() {
 fn waiting_ends_with_the_time_with_what_is_waited_for_and_with_the_interface() {
     let a = start("waits", 1);
     let short = Some(Duration::from_millis(20));
-    assert_eq!(a.nic.wait_event(&[a.eq], short).err(), Some(Error::EqEmpty));
+    assert_eq!(
+        a.nic.wait_event(&[a.eq], short).err(),
+        Some(SoftError::EqEmpty)
+    );
     assert_eq!(
         a.nic.wait_event(&[a.eq], Some(Duration::ZERO)).err(),
-        Some(Error::EqEmpty)
+        Some(SoftError::EqEmpty)
     );
     let never = [(a.ct, 1)];
     assert_eq!(
         a.nic.wait_count(&never, short).err(),
-        Some(Error::CtNoneReached)
+        Some(SoftError::CtNoneReached)
     );
     std::thread::scope(|scope| {
         let on_event = scope.spawn(|| a.nic.wait_event(&[a.eq], None).err());
@@ -265,26 +268,32 @@ fn waiting_ends_with_the_time_with_what_is_waited_for_and_with_the_interface() {
         a.nic
             .call(|interface| interface.eq_free(a.eq))
             .expect("there");
-        assert_eq!(on_event.join().expect("no panic"), Some(Error::Interrupted));
+        assert_eq!(
+            on_event.join().expect("no panic"),
+            Some(SoftError::Interrupted)
+        );
         assert!(!on_count.is_finished());
         a.nic.interrupt();
-        assert_eq!(on_count.join().expect("no panic"), Some(Error::Interrupted));
+        assert_eq!(
+            on_count.join().expect("no panic"),
+            Some(SoftError::Interrupted)
+        );
     });
     assert_eq!(
         a.nic.wait_event(&[a.eq], None).err(),
-        Some(Error::ArgInvalid("eq"))
+        Some(SoftError::ArgInvalid("eq"))
     );
 }
 
 #[test]
 fn who_only_looks_sees_what_is_there_and_that_waiting_was_aborted() {
     let a = start("aborted", 1);
-    a.put(1, 8, Ack::Full);
+    a.put(1, 8, AckRequest::Full);
     let ended = [a.event(), a.event()];
-    assert!(ended.contains(&(EventKind::Ack, Fail::Ok)));
+    assert!(ended.contains(&(EventKind::Ack, NiFail::Ok)));
     a.nic.abort();
     let now = Some(Duration::ZERO);
-    let aborted = Some(Error::Aborted);
+    let aborted = Some(SoftError::Aborted);
     assert_eq!(a.nic.wait_event(&[a.eq], now).err(), aborted);
     assert_eq!(a.nic.wait_event(&[a.eq], None).err(), aborted);
     assert_eq!(a.nic.wait_count(&[(a.ct, 2)], now).err(), aborted);
@@ -294,7 +303,7 @@ fn who_only_looks_sees_what_is_there_and_that_waiting_was_aborted() {
 
 #[test]
 fn a_failure_ends_a_wait_for_successes() {
-    let failure = Count {
+    let failure = SoftCtValue {
         success: 0,
         failure: 1,
     };
@@ -316,25 +325,25 @@ fn a_failure_ends_a_wait_for_successes() {
 #[test]
 fn a_message_interrupts_the_host_twice_once_or_never() {
     for (mode, size, interrupts) in [
-        (Mode::Generic, HALF as u64, 2),
-        (Mode::Generic, 129, 2),
-        (Mode::Generic, 128, 1),
-        (Mode::Generic, 0, 1),
-        (Mode::Offload, 0, 0),
-        (Mode::Offload, HALF as u64, 0),
+        (SoftNicMode::Generic, HALF as u64, 2),
+        (SoftNicMode::Generic, 129, 2),
+        (SoftNicMode::Generic, 128, 1),
+        (SoftNicMode::Generic, 0, 1),
+        (SoftNicMode::Offload, 0, 0),
+        (SoftNicMode::Offload, HALF as u64, 0),
     ] {
         let network = format!("interrupts-{mode:?}-{size}");
         let (a, b) = (start_in(&network, 1, mode), start_in(&network, 2, mode));
         for _ in 0..20 {
-            a.put(2, size, Ack::No);
-            assert_eq!(b.event(), (EventKind::Put, Fail::Ok));
+            a.put(2, size, AckRequest::No);
+            assert_eq!(b.event(), (EventKind::Put, NiFail::Ok));
             // A packet that arrives while the host still works would need no interrupt of its own.
             while b.nic.host_is_busy() {
                 std::thread::yield_now();
             }
         }
         let seen = b.nic.interrupts();
-        let expected = (mode == Mode::Generic).then_some(20 * interrupts);
+        let expected = (mode == SoftNicMode::Generic).then_some(20 * interrupts);
         assert_eq!(seen, expected, "{mode:?}, {size} bytes");
     }
 }
@@ -342,22 +351,22 @@ fn a_message_interrupts_the_host_twice_once_or_never() {
 #[test]
 fn a_processor_of_its_own_moves_what_callers_start_and_look_for() {
     let alone = |pid| {
-        let wires = Wires::default();
-        start_on("core", pid, Mode::Offload, wires, Some(0))
+        let wires = SoftTransportConfig::default();
+        start_on("core", pid, SoftNicMode::Offload, wires, Some(0))
     };
     let (a, b) = (alone(1), alone(2));
     for nth in 1..=20 {
-        a.put(2, HALF as u64 / 64, Ack::No);
+        a.put(2, HALF as u64 / 64, AckRequest::No);
         let started = now();
         let looked = || b.nic.wait_event(&[b.eq], Some(Duration::ZERO));
         let event = loop {
             match looked() {
-                Err(Error::EqEmpty) => std::thread::yield_now(),
+                Err(SoftError::EqEmpty) => std::thread::yield_now(),
                 got => break got.expect("an event").0.event,
             }
             assert!(now() - started < Duration::from_secs(20), "put {nth}");
         };
-        assert_eq!((event.kind, event.fail), (EventKind::Put, Fail::Ok));
+        assert_eq!((event.kind, event.fail), (EventKind::Put, NiFail::Ok));
     }
     // Agents do not wake for packets that callers take.
     assert!(a.nic.wakes() > 0 && b.nic.wakes() > 0);
@@ -383,34 +392,34 @@ fn news_can_be_waited_for_with_poll() {
         };
         rustix::event::poll(&mut fds, Some(&timeout)).expect("a descriptor") == 1
     };
-    assert!(!readable(20) && !b.nic.look());
-    a.put(2, 8, Ack::No);
+    assert!(!readable(20) && !b.nic.disarm());
+    a.put(2, 8, AckRequest::No);
     assert!(readable(20_000), "a sleeper is woken");
     assert!(
-        b.nic.look() && readable(0),
+        b.nic.disarm() && readable(0),
         "an event that nobody takes stays news"
     );
-    assert_eq!(b.event(), (EventKind::Put, Fail::Ok));
-    assert!(!b.nic.look() && !readable(20), "it was taken");
-    a.put(2, 8, Ack::Full);
-    assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+    assert_eq!(b.event(), (EventKind::Put, NiFail::Ok));
+    assert!(!b.nic.disarm() && !readable(20), "it was taken");
+    a.put(2, 8, AckRequest::Full);
+    assert_eq!(a.event(), (EventKind::Ack, NiFail::Ok));
     assert!(readable(0), "what came before it was armed counts");
     b.nic.interrupt();
-    assert!(b.nic.look() && readable(0), "an end wakes, and stays");
+    assert!(b.nic.disarm() && readable(0), "an end wakes, and stays");
 }
 
 #[test]
 fn an_idle_agent_sleeps() {
     let (a, b) = (start("idle", 1), start("idle", 2));
-    a.put(2, 8, Ack::Full);
-    assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+    a.put(2, 8, AckRequest::Full);
+    assert_eq!(a.event(), (EventKind::Ack, NiFail::Ok));
     let quiet = || (a.nic.wakes(), b.nic.wakes());
     // Twice the interval after which agents probe peers that owe an answer, then once more as long.
     let pause = |millis| {
         let waited = a
             .nic
             .wait_event(&[a.eq], Some(Duration::from_millis(millis)));
-        assert_eq!(waited.err(), Some(Error::EqEmpty));
+        assert_eq!(waited.err(), Some(SoftError::EqEmpty));
     };
     pause(1200);
     let before = quiet();
@@ -426,15 +435,15 @@ fn one_can_wait_for_several_interfaces_at_once() {
     let short = Some(Duration::from_millis(20));
     assert_eq!(
         wait_count_among(&counters, short).err(),
-        Some(Error::CtNoneReached)
+        Some(SoftError::CtNoneReached)
     );
     std::thread::scope(|scope| {
         let counter = scope.spawn(|| wait_count_among(&counters, None).map(|(_, which)| which));
-        a.put(3, 8, Ack::No);
+        a.put(3, 8, AckRequest::No);
         assert_eq!(counter.join().expect("no panic"), Ok(1));
         let never = [&b, &c].map(|process| (Arc::clone(&process.nic), process.ct, 9));
         let gone = scope.spawn(move || wait_count_among(&never, None).err());
         b.nic.interrupt();
-        assert_eq!(gone.join().expect("no panic"), Some(Error::Interrupted));
+        assert_eq!(gone.join().expect("no panic"), Some(SoftError::Interrupted));
     });
 }

@@ -2,52 +2,52 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 use ripstop_softportals::{
-    Ack, Command, EventKind, Fail,
-    process::Mode,
-    transport::{Faults, Medium, Wires},
+    AckRequest, EventKind, NiCommand, NiFail,
+    process::SoftNicMode,
+    transport::{DatagramFaults, MediumKind, SoftTransportConfig},
 };
 
 use crate::process::{HALF, Process, start_over};
 
 /// Uses addresses of this test process alone; all of 127/8 is this machine.
-fn wires(faults: &str) -> Wires {
+fn wires(faults: &str) -> SoftTransportConfig {
     let [_, a, b, c] = std::process::id().to_be_bytes();
-    Wires {
-        medium: Medium::Udp {
+    SoftTransportConfig {
+        medium: MediumKind::Udp {
             host: Ipv4Addr::new(127, a | 1, b, c | 1),
-            faults: Faults::parse(faults).expect("right"),
+            faults: DatagramFaults::parse(faults).expect("right"),
         },
-        ..Wires::default()
+        ..SoftTransportConfig::default()
     }
 }
 
 fn start(pid: u32, faults: &str) -> Process {
-    start_over("udp", pid, Mode::Offload, wires(faults))
+    start_over("udp", pid, SoftNicMode::Offload, wires(faults))
 }
 
 #[test]
 fn data_is_right_at_every_size_in_bad_weather() {
     let faults = "drop=0.02,duplicate=0.05,reorder=0.05,exhaust=0.02";
-    for (mode, pid) in [(Mode::Offload, 10), (Mode::Generic, 20)] {
+    for (mode, pid) in [(SoftNicMode::Offload, 10), (SoftNicMode::Generic, 20)] {
         let seeds = [1, 2].map(|seed| wires(&format!("{faults},seed={seed}")));
         let [a, b] = seeds.map(|wires| wires);
         let a = start_over("udp", pid, mode, a);
         let b = start_over("udp", pid + 1, mode, b);
-        let mut random = Random::new(4);
+        let mut random = SeededRandom::new(4);
         for size in [0, 1, 8, 4096, 8192, 8193, 100_000, 1 << 20] {
             random.fill(&mut a.ram.0.lock().expect("whole")[HALF..]);
-            a.put(pid + 1, size as u64, Ack::Full);
-            assert_eq!(a.event(), (EventKind::Ack, Fail::Ok), "{size} bytes");
+            a.put(pid + 1, size as u64, AckRequest::Full);
+            assert_eq!(a.event(), (EventKind::Ack, NiFail::Ok), "{size} bytes");
             let sent = a.ram.0.lock().expect("whole")[HALF..HALF + size].to_vec();
             assert!(
                 b.ram.0.lock().expect("whole")[..size] == sent,
                 "{size} bytes"
             );
             a.ram.0.lock().expect("whole")[HALF..].fill(0);
-            a.start(Command::Get, pid + 1, size as u64);
-            assert_eq!(a.event(), (EventKind::Reply, Fail::Ok), "{size} bytes");
+            a.start(NiCommand::Get, pid + 1, size as u64);
+            assert_eq!(a.event(), (EventKind::Reply, NiFail::Ok), "{size} bytes");
             assert!(
                 a.ram.0.lock().expect("whole")[HALF..HALF + size] == sent,
                 "{size} bytes"
@@ -64,7 +64,7 @@ fn a_flood_from_many_is_counted_to_the_last() {
         .collect();
     std::thread::scope(|scope| {
         for sender in &senders {
-            scope.spawn(|| (0..500).for_each(|size| sender.put(30, size, Ack::No)));
+            scope.spawn(|| (0..500).for_each(|size| sender.put(30, size, AckRequest::No)));
         }
     });
     let all = [(target.ct, 2000)];
@@ -75,18 +75,18 @@ fn a_flood_from_many_is_counted_to_the_last() {
 #[test]
 fn who_is_not_there_or_dies_is_undeliverable() {
     let (a, b) = (start(40, ""), start(41, ""));
-    a.put(42, 8, Ack::Full);
-    assert_eq!(a.event(), (EventKind::Ack, Fail::Undeliverable));
-    a.put(41, 8, Ack::Full);
-    assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+    a.put(42, 8, AckRequest::Full);
+    assert_eq!(a.event(), (EventKind::Ack, NiFail::Undeliverable));
+    a.put(41, 8, AckRequest::Full);
+    assert_eq!(a.event(), (EventKind::Ack, NiFail::Ok));
     drop(b);
-    a.put(41, 8, Ack::Full);
-    assert_eq!(a.event(), (EventKind::Ack, Fail::Undeliverable));
+    a.put(41, 8, AckRequest::Full);
+    assert_eq!(a.event(), (EventKind::Ack, NiFail::Undeliverable));
     let _again = start(41, "");
-    a.put(41, 8, Ack::Full);
+    a.put(41, 8, AckRequest::Full);
     assert_eq!(
         a.event(),
-        (EventKind::Ack, Fail::Ok),
+        (EventKind::Ack, NiFail::Ok),
         "its successor is there"
     );
 }
@@ -96,28 +96,28 @@ fn who_ends_gives_its_peers_what_they_wait_for() {
     for seed in 0..24 {
         let a = start(60, &format!("drop=0.3,seed={seed}"));
         let b = start(61, &format!("drop=0.3,seed={}", seed + 100));
-        a.put(61, 8, Ack::Full);
-        assert_eq!(b.event(), (EventKind::Put, Fail::Ok));
+        a.put(61, 8, AckRequest::Full);
+        assert_eq!(b.event(), (EventKind::Put, NiFail::Ok));
         b.nic.linger(Duration::from_secs(3));
         drop(b);
-        assert_eq!(a.event(), (EventKind::Ack, Fail::Ok), "seed {seed}");
+        assert_eq!(a.event(), (EventKind::Ack, NiFail::Ok), "seed {seed}");
     }
 }
 
 #[test]
 fn a_rail_carries_no_more_than_it_can() {
-    for wires in [Wires::default(), wires("")] {
-        let wires = Wires {
+    for wires in [SoftTransportConfig::default(), wires("")] {
+        let wires = SoftTransportConfig {
             rate: Some(20_000_000),
             ..wires
         };
-        let a = start_over("rate", 50, Mode::Offload, wires.clone());
-        let _b = start_over("rate", 51, Mode::Offload, wires);
-        a.put(51, 8, Ack::Full);
-        assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+        let a = start_over("rate", 50, SoftNicMode::Offload, wires.clone());
+        let _b = start_over("rate", 51, SoftNicMode::Offload, wires);
+        a.put(51, 8, AckRequest::Full);
+        assert_eq!(a.event(), (EventKind::Ack, NiFail::Ok));
         let start = crate::now();
-        a.put(51, HALF as u64, Ack::Full);
-        assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+        a.put(51, HALF as u64, AckRequest::Full);
+        assert_eq!(a.event(), (EventKind::Ack, NiFail::Ok));
         // 4 MiB at 20 MB/s take 210 ms, and longer on slow machines.
         assert!(start.elapsed() >= Duration::from_millis(180));
     }

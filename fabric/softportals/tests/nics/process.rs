@@ -6,33 +6,34 @@ use std::{
 };
 
 use ripstop_softportals::{
-    Ack, Address, Command, Config, CtId, Entry, EntryId, EntryOptions, EqId, EventKind, Fail,
-    Family, Fault, Habits, Limits, List, Local, Md, MdId, MdOptions, Memory, Peer, Region, Remote,
-    Source, TableOptions,
-    process::{Mode, Nic, Setup},
-    transport::{Medium, Place, Wires},
+    AccessFault, AckRequest, AppMemory, CtId, EntryId, EntryList, EntryOptions, EqId, EventKind,
+    InitiatorFilter, LibraryFamily, LibraryHabits, MdId, MdOffset, MdOptions, MemoryDescriptor,
+    NiCommand, NiConfig, NiFail, NiLimits, PhysicalId, RequestTarget, SoftListEntry, SoftPeer,
+    SoftRegion, TableOptions,
+    process::{SoftNic, SoftNicMode, SoftNicSetup},
+    transport::{InterfaceLocation, MediumKind, SoftTransportConfig},
 };
 
 /// Memory that the test can read.
 #[derive(Clone, Debug)]
 pub(crate) struct Ram(pub(crate) Arc<Mutex<Vec<u8>>>);
 
-impl Memory for Ram {
-    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
-        let at = usize::try_from(at).map_err(|_| Fault)?;
-        let ram = self.0.lock().map_err(|_| Fault)?;
+impl AppMemory for Ram {
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), AccessFault> {
+        let at = usize::try_from(at).map_err(|_| AccessFault)?;
+        let ram = self.0.lock().map_err(|_| AccessFault)?;
         let from = ram.get(at..).and_then(|rest| rest.get(..into.len()));
-        into.copy_from_slice(from.ok_or(Fault)?);
+        into.copy_from_slice(from.ok_or(AccessFault)?);
         Ok(())
     }
 
-    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
-        let at = usize::try_from(at).map_err(|_| Fault)?;
-        let mut ram = self.0.lock().map_err(|_| Fault)?;
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), AccessFault> {
+        let at = usize::try_from(at).map_err(|_| AccessFault)?;
+        let mut ram = self.0.lock().map_err(|_| AccessFault)?;
         let into = ram
             .get_mut(at..)
             .and_then(|rest| rest.get_mut(..from.len()));
-        into.ok_or(Fault)?.copy_from_slice(from);
+        into.ok_or(AccessFault)?.copy_from_slice(from);
         Ok(())
     }
 }
@@ -41,7 +42,7 @@ impl Memory for Ram {
 #[derive(Debug)]
 pub(crate) struct Process {
     nid: u32,
-    pub(crate) nic: Arc<Nic<Ram>>,
+    pub(crate) nic: Arc<SoftNic<Ram>>,
     pub(crate) ram: Ram,
     pub(crate) md: MdId,
     pub(crate) entry: EntryId,
@@ -52,48 +53,53 @@ pub(crate) struct Process {
 pub(crate) const HALF: usize = 1 << 22;
 
 /// Returns the address of a process of the same network.
-fn at(nid: u32, pid: u32) -> Address {
-    Address { nid, pid }
+fn at(nid: u32, pid: u32) -> PhysicalId {
+    PhysicalId { nid, pid }
 }
 
 pub(crate) fn start(network: &str, pid: u32) -> Process {
-    start_in(network, pid, Mode::Offload)
+    start_in(network, pid, SoftNicMode::Offload)
 }
 
-pub(crate) fn start_in(network: &str, pid: u32, mode: Mode) -> Process {
-    start_over(network, pid, mode, Wires::default())
+pub(crate) fn start_in(network: &str, pid: u32, mode: SoftNicMode) -> Process {
+    start_over(network, pid, mode, SoftTransportConfig::default())
 }
 
-pub(crate) fn start_over(network: &str, pid: u32, mode: Mode, wires: Wires) -> Process {
+pub(crate) fn start_over(
+    network: &str,
+    pid: u32,
+    mode: SoftNicMode,
+    wires: SoftTransportConfig,
+) -> Process {
     start_on(network, pid, mode, wires, None)
 }
 
 pub(crate) fn start_on(
     network: &str,
     pid: u32,
-    mode: Mode,
-    wires: Wires,
+    mode: SoftNicMode,
+    wires: SoftTransportConfig,
     core: Option<usize>,
 ) -> Process {
     let ram = Ram(Arc::new(Mutex::new(vec![0; 2 * HALF])));
     let nid = match &wires.medium {
-        Medium::Udp { host, .. } => u32::from(*host),
+        MediumKind::Udp { host, .. } => u32::from(*host),
         _ => 1,
     };
-    let setup = Setup {
-        config: Config {
+    let setup = SoftNicSetup {
+        config: NiConfig {
             matching: true,
             logical: false,
             address: at(nid, pid),
             uid: 0,
-            limits: Limits::MOST,
+            limits: NiLimits::MOST,
             packet_max: wires.packet_max(),
             inline_max: mode.inline_max(),
             counts_events: true,
-            family: Family::Sandia,
-            habits: Habits::default(),
+            family: LibraryFamily::Sandia,
+            habits: LibraryHabits::default(),
         },
-        place: Place {
+        place: InterfaceLocation {
             network: format!("test-{network}-{}", std::process::id()),
             rail: 0,
             kind: 0,
@@ -102,30 +108,30 @@ pub(crate) fn start_on(
         wires,
         core,
     };
-    let nic = Nic::open(setup, ram.clone()).expect("a free address");
+    let nic = SoftNic::open(setup, ram.clone()).expect("a free address");
     let (eq, ct, entry, md) = nic.call(|interface| {
         let eq = interface.eq_alloc(4096).expect("within the limits");
         let ct = interface.ct_alloc().expect("within the limits");
         let pt = interface
             .pt_alloc(TableOptions::NONE, Some(eq), Some(0))
             .expect("free");
-        let entry = Entry {
-            region: Region::flat(0, HALF as u64),
+        let entry = SoftListEntry {
+            region: SoftRegion::flat(0, HALF as u64),
             ct: Some(ct),
             uid: None,
             options: EntryOptions::OP_PUT
                 | EntryOptions::OP_GET
                 | EntryOptions::EVENT_LINK_DISABLE
                 | EntryOptions::EVENT_CT_COMM,
-            source: Source::Any,
+            source: InitiatorFilter::Any,
             match_bits: 0,
             ignore_bits: 0,
             min_free: 0,
         };
-        let entry = interface.append(pt, entry, List::Priority, 0);
+        let entry = interface.append(pt, entry, EntryList::Priority, 0);
         let entry = entry.expect("within the limits");
-        let md = Md {
-            region: Region::flat(HALF as u64, HALF as u64),
+        let md = MemoryDescriptor {
+            region: SoftRegion::flat(HALF as u64, HALF as u64),
             options: MdOptions::EVENT_SEND_DISABLE,
             eq: Some(eq),
             ct: None,
@@ -145,22 +151,26 @@ pub(crate) fn start_on(
 }
 
 impl Process {
-    pub(crate) fn put(&self, to: u32, length: u64, ack: Ack) {
-        self.start(|local, remote| Command::Put(local, remote, ack), to, length);
+    pub(crate) fn put(&self, to: u32, length: u64, ack: AckRequest) {
+        self.start(
+            |local, remote| NiCommand::Put(local, remote, ack),
+            to,
+            length,
+        );
     }
 
     pub(crate) fn start(
         &self,
-        command: impl FnOnce(Local, Remote) -> Command,
+        command: impl FnOnce(MdOffset, RequestTarget) -> NiCommand,
         to: u32,
         length: u64,
     ) {
-        let local = Local {
+        let local = MdOffset {
             md: self.md,
             offset: 0,
         };
-        let remote = Remote {
-            peer: Peer::At(at(self.nid, to)),
+        let remote = RequestTarget {
+            peer: SoftPeer::At(at(self.nid, to)),
             pt_index: 0,
             match_bits: 0,
             offset: 0,
@@ -173,7 +183,7 @@ impl Process {
             .expect("valid");
     }
 
-    pub(crate) fn event(&self) -> (EventKind, Fail) {
+    pub(crate) fn event(&self) -> (EventKind, NiFail) {
         let waited = self
             .nic
             .wait_event(&[self.eq], Some(Duration::from_secs(20)));

@@ -3,21 +3,24 @@
 
 use super::{
     super::{
-        match_entries::{Entry, EntryKind},
-        event::{End, Got},
-        rma_calls::Far,
-        onesided::RESERVED,
-        peer::{Label, Life, Ticket},
-        send_pool::HEADER_MAX,
         driver_state::Portals,
+        event::{PortalsOutcome, RailEvent},
+        match_entries::{EntryKind, MatchEntry},
+        onesided::RESERVED,
+        peer::{MessageLabel, PortalsPeerState, UserPtr},
+        rma_calls::RemoteTarget,
+        send_pool::HEADER_MAX,
     },
-    buffers::{Buffers, Place, Whole},
+    buffers::{ArrivedPiece, BaselineBuffers, JoinedMessage},
 };
-use crate::driver::{self, Down, Payload, Sink};
+use crate::driver::{self, DownCause, PayloadView, Sink};
 
 impl Portals {
     /// Appends an entry for every buffer.
-    pub(in super::super) fn lay_out_buffers(&self, buffers: &Buffers) -> std::io::Result<()> {
+    pub(in super::super) fn lay_out_buffers(
+        &self,
+        buffers: &BaselineBuffers,
+    ) -> std::io::Result<()> {
         let ranks = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
         for from in 0..ranks {
             (0..buffers.receives()).try_for_each(|nth| self.append_buffer(buffers, from, nth))?;
@@ -25,8 +28,8 @@ impl Portals {
         Ok(())
     }
 
-    fn append_buffer(&self, buffers: &Buffers, from: u32, nth: u32) -> std::io::Result<()> {
-        let entry = Entry {
+    fn append_buffer(&self, buffers: &BaselineBuffers, from: u32, nth: u32) -> std::io::Result<()> {
+        let entry = MatchEntry {
             memory: Some(buffers.inbox(from, nth)),
             kind: EntryKind::Once {
                 from: self.peer(from).address.process,
@@ -35,7 +38,7 @@ impl Portals {
             ignore_bits: 0,
         };
         let user = u64::from(from) << 32 | u64::from(nth);
-        self.ground
+        self.resources
             .append(self.own_address().tables.eager, &entry, user)
     }
 
@@ -43,7 +46,7 @@ impl Portals {
     pub(in super::super) fn send_by_buffers(
         &mut self,
         to: u32,
-        label: Label,
+        label: MessageLabel,
         parts: [&[u8]; 2],
     ) -> bool {
         let credits = (self.credits - RESERVED.min(self.credits)) as usize;
@@ -56,7 +59,7 @@ impl Portals {
             return false;
         }
         let slots = buffers.fill(to, label.bits(), parts);
-        let all = &self.ground.counters.all;
+        let all = &self.resources.counters.all;
         all.messages_sent.add(1);
         all.copies.add(u64::from(len > 0));
         all.bytes_copied.add(len as u64);
@@ -74,8 +77,10 @@ impl Portals {
         };
         let range = buffers.outbox(to, slot, piece.len);
         let peer = self.peer(to);
-        let near = self.ground.near(range, Ticket::Message(to, slot).bits());
-        let far = Far {
+        let near = self
+            .resources
+            .local_span(range, UserPtr::Message(to, slot).bits());
+        let far = RemoteTarget {
             process: peer.address.process,
             pt: peer.address.tables.eager,
             match_bits: peer.address.message_bits(self.me),
@@ -84,7 +89,7 @@ impl Portals {
         let header = u64::from(piece.label) << 32 | u64::from(piece.number);
         let later = if self.credits == 0 {
             true
-        } else if let Err(refused) = self.ground.ni.put(near, far, header, true) {
+        } else if let Err(refused) = self.resources.ni.put(near, far, header, true) {
             self.is_for_later(&refused)
         } else {
             return self.spend_credit(to);
@@ -92,7 +97,7 @@ impl Portals {
         if later && let Some(buffers) = &mut self.buffers {
             buffers.unsent.push_back((to, slot));
         } else {
-            self.handle_buffer_end(to, slot, End::Undeliverable);
+            self.handle_buffer_end(to, slot, PortalsOutcome::Undeliverable);
         }
     }
 
@@ -113,17 +118,17 @@ impl Portals {
     }
 
     /// Handles the completion of a put. A dropped piece is put again immediately, without limit.
-    pub(in super::super) fn handle_buffer_end(&mut self, to: u32, slot: u32, end: End) {
-        let refused = matches!(end, End::PtDisabled | End::Dropped);
-        self.ground.counters.refused.add(u64::from(refused));
-        if !refused && end != End::Well {
+    pub(in super::super) fn handle_buffer_end(&mut self, to: u32, slot: u32, end: PortalsOutcome) {
+        let refused = matches!(end, PortalsOutcome::PtDisabled | PortalsOutcome::Dropped);
+        self.resources.counters.refused.add(u64::from(refused));
+        if !refused && end != PortalsOutcome::Success {
             self.suspect(to);
         }
         let again = refused
             && self
                 .peers
                 .get(to as usize)
-                .is_some_and(|peer| peer.life != Life::Down);
+                .is_some_and(|peer| peer.state != PortalsPeerState::Down);
         if again {
             return self.put_buffer(to, slot);
         }
@@ -135,7 +140,7 @@ impl Portals {
     }
 
     /// Handles an arrived piece. Its buffer is appended again afterwards.
-    pub(in super::super) fn handle_piece(&mut self, got: &Got, sink: &mut dyn Sink) {
+    pub(in super::super) fn handle_piece(&mut self, got: &RailEvent, sink: &mut dyn Sink) {
         let event = &got.event;
         let [nth, rank] = bytemuck::cast::<u64, [u32; 2]>(event.user);
         let from = self.sender(got).filter(|from| {
@@ -146,10 +151,10 @@ impl Portals {
         };
         let place = from.and_then(|from| buffers.place(from, nth, event.mlength));
         match place {
-            Some(place) if event.end == End::Well => {
+            Some(place) if event.end == PortalsOutcome::Success => {
                 self.take_piece(&mut buffers, place, event.header, sink);
             }
-            _ => self.ground.counters.nonsense.add(1),
+            _ => self.resources.counters.nonsense.add(1),
         }
         if (rank as usize) < self.peers.len() && nth < buffers.receives() {
             buffers.missing.push((rank, nth));
@@ -166,7 +171,7 @@ impl Portals {
         }
     }
 
-    fn append_missing(&self, buffers: &mut Buffers) {
+    fn append_missing(&self, buffers: &mut BaselineBuffers) {
         while let Some((from, nth)) = buffers.missing.pop() {
             if self.append_buffer(buffers, from, nth).is_err() {
                 return buffers.missing.push((from, nth));
@@ -176,8 +181,8 @@ impl Portals {
 
     fn take_piece(
         &mut self,
-        buffers: &mut Buffers,
-        place: Place,
+        buffers: &mut BaselineBuffers,
+        place: ArrivedPiece,
         header: u64,
         sink: &mut dyn Sink,
     ) {
@@ -189,17 +194,23 @@ impl Portals {
             if number.wrapping_sub(expected) < u32::MAX / 2 {
                 buffers.keep(from, number, label, buffers.read(place));
             }
-            return self.ground.counters.repeated.add(1);
+            return self.resources.counters.repeated.add(1);
         }
         self.peer_mut(from).expected = expected.wrapping_add(1);
         if buffers.is_whole(from, label) {
-            self.take_whole(from, label, place.len, &Lent::InPlace(buffers, place), sink);
+            self.take_whole(
+                from,
+                label,
+                place.len,
+                &BaselineMessage::InPlace(buffers, place),
+                sink,
+            );
         } else if let Some(whole) = buffers.join(from, label, buffers.read(place)) {
             self.take_whole(
                 from,
                 whole.label,
                 whole.bytes.len(),
-                &Lent::Joined(&whole),
+                &BaselineMessage::Joined(&whole),
                 sink,
             );
         }
@@ -211,7 +222,7 @@ impl Portals {
                     from,
                     whole.label,
                     whole.bytes.len(),
-                    &Lent::Joined(&whole),
+                    &BaselineMessage::Joined(&whole),
                     sink,
                 );
             }
@@ -223,26 +234,28 @@ impl Portals {
         from: u32,
         label: u32,
         len: usize,
-        lent: &Lent<'_>,
+        lent: &BaselineMessage<'_>,
         sink: &mut dyn Sink,
     ) {
-        if self.peer(from).life == Life::Down {
+        if self.peer(from).state == PortalsPeerState::Down {
             return;
         }
-        match Label::of(label) {
-            Some(Label::Bye(how)) => self.lose(from, how),
-            Some(Label::Message(header_len)) if usize::from(header_len) <= len.min(HEADER_MAX) => {
-                self.ground.counters.all.messages_received.add(1);
+        match MessageLabel::of(label) {
+            Some(MessageLabel::Bye(how)) => self.report_peer_down(from, how),
+            Some(MessageLabel::Message(header_len))
+                if usize::from(header_len) <= len.min(HEADER_MAX) =>
+            {
+                self.resources.counters.all.messages_received.add(1);
                 let header_len = usize::from(header_len);
                 let mut header = [0; HEADER_MAX];
                 lent.read(&mut header[..header_len]);
                 sink.message(
-                    driver::Peer(from),
+                    driver::WorldRank(from),
                     &header[..header_len],
                     lent.body(header_len),
                 );
             }
-            _ => self.ground.counters.nonsense.add(1),
+            _ => self.resources.counters.nonsense.add(1),
         }
     }
 
@@ -251,20 +264,20 @@ impl Portals {
         let me = self.me;
         let ranks = 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
         for rank in ranks.filter(|rank| *rank != me) {
-            self.lose(rank, Down::Failed);
+            self.report_peer_down(rank, DownCause::Failed);
         }
     }
 }
 
 /// Bytes of a whole message.
-enum Lent<'a> {
+enum BaselineMessage<'a> {
     /// In its receive buffer.
-    InPlace(&'a Buffers, Place),
+    InPlace(&'a BaselineBuffers, ArrivedPiece),
     /// Joined from pieces.
-    Joined(&'a Whole),
+    Joined(&'a JoinedMessage),
 }
 
-impl Lent<'_> {
+impl BaselineMessage<'_> {
     fn read(&self, into: &mut [u8]) {
         match self {
             Self::InPlace(buffers, place) => buffers.read_start(*place, into),
@@ -272,10 +285,10 @@ impl Lent<'_> {
         }
     }
 
-    fn body(&self, after: usize) -> Payload<'_> {
+    fn body(&self, after: usize) -> PayloadView<'_> {
         match self {
             Self::InPlace(buffers, place) => buffers.payload(*place, after),
-            Self::Joined(whole) => Payload::from_slice(&whole.bytes[after..]),
+            Self::Joined(whole) => PayloadView::from_slice(&whole.bytes[after..]),
         }
     }
 }

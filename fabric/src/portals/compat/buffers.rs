@@ -8,19 +8,19 @@ use std::{
     io,
 };
 
-use super::Pscom;
+use super::PscomLayout;
 use crate::{
-    driver::{LocalRange, Payload},
-    memory::Region,
+    driver::{LocalRange, PayloadView},
+    memory::MemoryRegion,
 };
 
 /// The buffers of all peers.
 #[derive(Debug)]
-pub(in super::super) struct Buffers {
-    layout: Pscom,
-    inbound: Region,
-    outbound: Region,
-    sides: Vec<Side>,
+pub(in super::super) struct BaselineBuffers {
+    layout: PscomLayout,
+    inbound: MemoryRegion,
+    outbound: MemoryRegion,
+    sides: Vec<BaselinePeer>,
     /// Pieces that the library refused, put again in the next turn.
     pub(in super::super) unsent: VecDeque<(u32, u32)>,
     /// Receive buffers for which the library had no entry, by peer and index; appended in a later turn.
@@ -29,9 +29,9 @@ pub(in super::super) struct Buffers {
 
 /// State of one peer besides its buffers.
 #[derive(Debug, Default)]
-struct Side {
+struct BaselinePeer {
     free: Vec<u32>,
-    sent: Vec<Piece>,
+    sent: Vec<BaselinePiece>,
     /// Number of the next piece to the peer.
     next: u32,
     /// Pieces from the peer that arrived too early.
@@ -42,7 +42,7 @@ struct Side {
 
 /// A piece in a send buffer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in super::super) struct Piece {
+pub(in super::super) struct BaselinePiece {
     pub(in super::super) number: u32,
     pub(in super::super) label: u32,
     pub(in super::super) len: usize,
@@ -50,7 +50,7 @@ pub(in super::super) struct Piece {
 
 /// Location of an arrived piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Place {
+pub(in super::super) struct ArrivedPiece {
     pub(in super::super) from: u32,
     nth: u32,
     pub(in super::super) len: usize,
@@ -58,7 +58,7 @@ pub(in super::super) struct Place {
 
 /// A message joined from its pieces.
 #[derive(Debug)]
-pub(in super::super) struct Whole {
+pub(in super::super) struct JoinedMessage {
     pub(in super::super) label: u32,
     pub(in super::super) bytes: Vec<u8>,
 }
@@ -66,18 +66,18 @@ pub(in super::super) struct Whole {
 /// Flag of a label: further pieces of the message follow.
 const MORE: u32 = 1 << 16;
 
-impl Buffers {
+impl BaselineBuffers {
     /// Allocates the buffers.
     ///
     /// # Errors
     /// If there is no memory for this many peers.
-    pub(in super::super) fn new(layout: &Pscom, peers: usize) -> io::Result<Self> {
-        let region = |count: usize| Region::vacant(peers * count * layout.buffer_size);
+    pub(in super::super) fn new(layout: &PscomLayout, peers: usize) -> io::Result<Self> {
+        let region = |count: usize| MemoryRegion::vacant(peers * count * layout.buffer_size);
         let sends = u32::try_from(layout.sendq_size).unwrap_or(u32::MAX);
-        let side = || Side {
+        let side = || BaselinePeer {
             free: (0..sends).rev().collect(),
-            sent: vec![Piece::default(); layout.sendq_size],
-            ..Side::default()
+            sent: vec![BaselinePiece::default(); layout.sendq_size],
+            ..BaselinePeer::default()
         };
         Ok(Self {
             inbound: region(layout.recvq_size)?,
@@ -113,7 +113,7 @@ impl Buffers {
         (to as usize * self.layout.sendq_size + slot as usize) * self.layout.buffer_size
     }
 
-    pub(in super::super) fn piece(&self, to: u32, slot: u32) -> Option<Piece> {
+    pub(in super::super) fn piece(&self, to: u32, slot: u32) -> Option<BaselinePiece> {
         let side = self.sides.get(to as usize)?;
         side.sent.get(slot as usize).copied()
     }
@@ -138,7 +138,7 @@ impl Buffers {
             self.write(self.outbox_at(to, slot), parts, piece.clone());
             let side = &mut self.sides[to as usize];
             let more = if nth + 1 < count { MORE } else { 0 };
-            side.sent[slot as usize] = Piece {
+            side.sent[slot as usize] = BaselinePiece {
                 number: side.next,
                 label: label | more,
                 len: piece.len(),
@@ -175,27 +175,27 @@ impl Buffers {
     }
 
     /// Returns the location of an arrived piece, if it is inside a receive buffer.
-    pub(in super::super) fn place(&self, from: u32, nth: u32, len: u64) -> Option<Place> {
+    pub(in super::super) fn place(&self, from: u32, nth: u32, len: u64) -> Option<ArrivedPiece> {
         let len = usize::try_from(len).ok()?;
         let fits = nth < self.receives() && len <= self.layout.buffer_size;
-        fits.then_some(Place { from, nth, len })
+        fits.then_some(ArrivedPiece { from, nth, len })
     }
 
     /// Returns all bytes of a piece.
-    pub(in super::super) fn read(&self, place: Place) -> Vec<u8> {
+    pub(in super::super) fn read(&self, place: ArrivedPiece) -> Vec<u8> {
         let mut bytes = vec![0; place.len];
         self.read_start(place, &mut bytes);
         bytes
     }
 
     /// Reads the first bytes of a piece.
-    pub(in super::super) fn read_start(&self, place: Place, into: &mut [u8]) {
+    pub(in super::super) fn read_start(&self, place: ArrivedPiece, into: &mut [u8]) {
         self.inbound
             .read(self.inbox_at(place.from, place.nth), into);
     }
 
     /// Returns the bytes of a piece after the first `after`.
-    pub(in super::super) fn payload(&self, place: Place, after: usize) -> Payload<'_> {
+    pub(in super::super) fn payload(&self, place: ArrivedPiece, after: usize) -> PayloadView<'_> {
         let at = self.inbox_at(place.from, place.nth);
         self.inbound.payload(at + after, place.len - after)
     }
@@ -224,7 +224,7 @@ impl Buffers {
         from: u32,
         label: u32,
         bytes: Vec<u8>,
-    ) -> Option<Whole> {
+    ) -> Option<JoinedMessage> {
         let begun = &mut self.sides[from as usize].begun;
         let bytes = if begun.is_empty() {
             bytes
@@ -233,7 +233,7 @@ impl Buffers {
             std::mem::take(begun)
         };
         if label & MORE == 0 {
-            return Some(Whole { label, bytes });
+            return Some(JoinedMessage { label, bytes });
         }
         if bytes.len() <= WHOLE_MAX {
             self.sides[from as usize].begun = bytes;
@@ -249,16 +249,16 @@ const WHOLE_MAX: usize = 4096 << 20;
 
 #[cfg(test)]
 mod tests {
-    use super::{Buffers, Pscom};
+    use super::{BaselineBuffers, PscomLayout};
 
-    fn buffers() -> Buffers {
-        let layout = Pscom {
+    fn buffers() -> BaselineBuffers {
+        let layout = PscomLayout {
             buffer_size: 256,
             recvq_size: 2,
             sendq_size: 4,
-            ..Pscom::default()
+            ..PscomLayout::default()
         };
-        Buffers::new(&layout, 2).expect("memory")
+        BaselineBuffers::new(&layout, 2).expect("memory")
     }
 
     #[test]

@@ -10,19 +10,19 @@ mod baseline;
 pub(super) mod buffers;
 mod variables;
 
-pub use self::variables::{Pscom, PscomVariable};
+pub use self::variables::{PscomLayout, PscomVariable};
 
 /// Message layouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Compat {
+pub enum BaselineLayout {
     /// The layout of pscom4portals.
-    Pscom(Pscom),
+    Pscom(PscomLayout),
     /// The layout of MPC: 64 blocks of 64 KiB.
     Mpc,
 }
 
-impl Compat {
+impl BaselineLayout {
     /// Returns the layout of this name, `pscom` or `mpc`, or `None` for other names. The `PSP_` variables configure the layout of
     /// pscom.
     ///
@@ -33,7 +33,7 @@ impl Compat {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> std::io::Result<Option<Self>> {
         Ok(match name {
-            "pscom" => Some(Self::Pscom(Pscom::from_variables(variables)?)),
+            "pscom" => Some(Self::Pscom(PscomLayout::from_variables(variables)?)),
             "mpc" => Some(Self::Mpc),
             _ => None,
         })
@@ -48,7 +48,7 @@ impl Compat {
         }
     }
 
-    pub(super) const fn pscom(&self) -> Option<&Pscom> {
+    pub(super) const fn pscom(&self) -> Option<&PscomLayout> {
         match self {
             Self::Pscom(pscom) => Some(pscom),
             Self::Mpc => None,

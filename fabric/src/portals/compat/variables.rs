@@ -8,7 +8,7 @@ use std::io;
     clippy::exhaustive_structs,
     reason = "written out by who opens a driver"
 )]
-pub struct Pscom {
+pub struct PscomLayout {
     /// `PSP_PORTALS_BUFFER_SIZE`: bytes of a buffer.
     pub buffer_size: usize,
     /// `PSP_PORTALS_RECVQ_SIZE`: receive buffers for each peer.
@@ -38,11 +38,11 @@ pub struct PscomVariable {
     /// Effect in this driver.
     pub maps_to: &'static str,
     /// Check of a value.
-    check: Check,
+    check: PscomCheck,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Check {
+enum PscomCheck {
     /// Numbers from the first to the second.
     Number(u64, u64),
     /// Such numbers, or `inf`.
@@ -50,7 +50,7 @@ enum Check {
     Words(&'static [&'static str]),
 }
 
-impl Default for Pscom {
+impl Default for PscomLayout {
     fn default() -> Self {
         Self {
             buffer_size: 8192,
@@ -64,7 +64,7 @@ impl Default for Pscom {
     }
 }
 
-impl Pscom {
+impl PscomLayout {
     /// Reads the values from these variables. Variables outside the table are ignored.
     ///
     /// # Errors
@@ -113,11 +113,11 @@ impl PscomVariable {
     fn read(&self, text: &str) -> io::Result<u64> {
         let number = || text.trim().parse::<u64>().ok();
         let value = match self.check {
-            Check::NumberOrInf(..) if text.trim() == "inf" => Some(u64::MAX),
-            Check::Number(least, most) | Check::NumberOrInf(least, most) => {
+            PscomCheck::NumberOrInf(..) if text.trim() == "inf" => Some(u64::MAX),
+            PscomCheck::Number(least, most) | PscomCheck::NumberOrInf(least, most) => {
                 number().filter(|value| (least..=most).contains(value))
             }
-            Check::Words(words) => words.contains(&text.trim()).then_some(0),
+            PscomCheck::Words(words) => words.contains(&text.trim()).then_some(0),
         };
         value.ok_or_else(|| {
             let Self { name, range, .. } = self;
@@ -142,29 +142,29 @@ macro_rules! table {
     };
 }
 
-const SWITCH: Check = Check::Number(0, 1);
-const ANY: Check = Check::Number(0, u32::MAX as u64);
+const SWITCH: PscomCheck = PscomCheck::Number(0, 1);
+const ANY: PscomCheck = PscomCheck::Number(0, u32::MAX as u64);
 
 const TABLE: &[PscomVariable] = table! {
     "PSP_PORTALS" = "40", ANY, "0..=4294967295, 0 for never",
         "nothing: fabrics have no order; RIPSTOP_FABRIC=portals takes this one, and any other leaves it";
-    "PSP_PORTALS_BUFFER_SIZE" = "8192", Check::Number(256, 1 << 20), "256..=1048576 bytes",
+    "PSP_PORTALS_BUFFER_SIZE" = "8192", PscomCheck::Number(256, 1 << 20), "256..=1048576 bytes",
         "the same; without compat mode RIPSTOP_EAGER_MAX, and slabs that all peers share";
-    "PSP_PORTALS_RECVQ_SIZE" = "16", Check::Number(1, 4096), "1..=4096 buffers",
+    "PSP_PORTALS_RECVQ_SIZE" = "16", PscomCheck::Number(1, 4096), "1..=4096 buffers",
         "the same; without compat mode nothing is kept for a peer";
-    "PSP_PORTALS_SENDQ_SIZE" = "16", Check::Number(1, 4096), "1..=4096 buffers",
+    "PSP_PORTALS_SENDQ_SIZE" = "16", PscomCheck::Number(1, 4096), "1..=4096 buffers",
         "the same; without compat mode nothing is kept for a peer";
-    "PSP_PORTALS_EQ_SIZE" = "65536", Check::Number(64, 1 << 24), "64..=16777216 events",
+    "PSP_PORTALS_EQ_SIZE" = "65536", PscomCheck::Number(64, 1 << 24), "64..=16777216 events",
         "the same; without compat mode 4096";
     "PSP_PORTALS_FOSTER_PROGRESS" = "0", SWITCH, "0 | 1",
         "nothing: every turn looks at all queues; RIPSTOP_PROGRESS says who makes turns";
-    "PSP_PORTALS_MAX_RNDV_REQS" = "4096", Check::Number(1, 1 << 20), "1..=1048576 commands",
+    "PSP_PORTALS_MAX_RNDV_REQS" = "4096", PscomCheck::Number(1, 1 << 20), "1..=1048576 commands",
         "the same; without compat mode as many as a queue holds events";
-    "PSP_PORTALS_RNDV_FRAGMENT_SIZE" = "inf", Check::NumberOrInf(4096, u64::MAX), "4096.. bytes | inf",
+    "PSP_PORTALS_RNDV_FRAGMENT_SIZE" = "inf", PscomCheck::NumberOrInf(4096, u64::MAX), "4096.. bytes | inf",
         "the same: the most that one operation of the adapter moves; never more than its limit";
-    "PSP_PORTALS_RENDEZVOUS" = "40000", Check::NumberOrInf(0, u64::MAX), "0.. bytes | inf",
+    "PSP_PORTALS_RENDEZVOUS" = "40000", PscomCheck::NumberOrInf(0, u64::MAX), "0.. bytes | inf",
         "the longest message that is not offered, but no more than the send queue holds; without compat mode RIPSTOP_EAGER_MAX";
-    "PSP_RENDEZVOUS" = "inf", Check::NumberOrInf(0, u64::MAX), "0.. bytes | inf",
+    "PSP_RENDEZVOUS" = "inf", PscomCheck::NumberOrInf(0, u64::MAX), "0.. bytes | inf",
         "the same as PSP_PORTALS_RENDEZVOUS, where that is not set";
     "PSP_TCP_BACKLOG" = "262144", ANY, "0..=4294967295 connections",
         "nothing: ranks do not connect to each other by TCP";
@@ -180,7 +180,7 @@ const TABLE: &[PscomVariable] = table! {
         "nothing: a rank that ends waits for each peer to take what is under way, for a second at most";
     "PSP_GUARD" = "0", SWITCH, "0 | 1",
         "always on: RIPSTOP_DETECT_MS";
-    "PSP_PRECON_TYPE" = "tcp", Check::Words(&["tcp", "rrcomm"]), "tcp | rrcomm",
+    "PSP_PRECON_TYPE" = "tcp", PscomCheck::Words(&["tcp", "rrcomm"]), "tcp | rrcomm",
         "nothing: the process manager tells where ranks are; RIPSTOP_BOOT";
     "PSP_IPROBE_COUNT" = "0", ANY, "0..=4294967295 probes",
         "nothing: a probe is a future";
@@ -192,10 +192,10 @@ const TABLE: &[PscomVariable] = table! {
 
 #[cfg(test)]
 mod tests {
-    use super::{Pscom, TABLE};
+    use super::{PscomLayout, TABLE};
 
-    fn one(name: &str, value: &str) -> std::io::Result<Pscom> {
-        Pscom::from_variables([(name.to_owned(), value.to_owned())])
+    fn one(name: &str, value: &str) -> std::io::Result<PscomLayout> {
+        PscomLayout::from_variables([(name.to_owned(), value.to_owned())])
     }
 
     #[test]
@@ -227,9 +227,9 @@ mod tests {
         assert_eq!(table, documented);
         for row in TABLE.iter().filter(|row| row.name != "PSP_RENDEZVOUS") {
             let as_said = one(row.name, row.default).expect(row.name);
-            assert_eq!(as_said, Pscom::default(), "{}", row.name);
+            assert_eq!(as_said, PscomLayout::default(), "{}", row.name);
         }
-        assert_eq!(Pscom::default().peer_len(), 262_144);
+        assert_eq!(PscomLayout::default().peer_len(), 262_144);
     }
 
     #[test]
@@ -250,11 +250,14 @@ mod tests {
         let both = [("PSP_PORTALS_RENDEZVOUS", "7"), ("PSP_RENDEZVOUS", "100")];
         for both in [both, [both[1], both[0]]] {
             let both = both.map(|(name, value)| (name.to_owned(), value.to_owned()));
-            assert_eq!(Pscom::from_variables(both).expect("right").rendezvous, 7);
+            assert_eq!(
+                PscomLayout::from_variables(both).expect("right").rendezvous,
+                7
+            );
         }
         assert_eq!(
             one("PSP_NOTHING_OF_OURS", "x").expect("ignored"),
-            Pscom::default()
+            PscomLayout::default()
         );
     }
 

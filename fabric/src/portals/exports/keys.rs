@@ -1,18 +1,18 @@
 //! Keys to the memory of a rank, and the match bits that they stand for. Pure.
 
 use super::super::{address::of_life, task_lists::match_bits};
-use crate::{memory::RemoteRegion, offload::CELL_LEN};
+use crate::{memory::RemoteRegion, offload::COUNTER_LEN};
 
 /// A task counter: its allocation, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) struct Spot {
+pub(in super::super) struct TaskCounterId {
     pub(in super::super) serial: u32,
     pub(in super::super) nth: u32,
 }
 
 /// Owner of keys.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Owner {
+pub(in super::super) struct KeyOwner {
     pub(in super::super) rank: u32,
     /// Nonce of this run of the rank's process.
     pub(in super::super) nonce: u32,
@@ -20,7 +20,11 @@ pub(in super::super) struct Owner {
 
 /// Returns what a key names at its owner: match bits, and the offset at which the range starts. Returns `None` if the key is not
 /// one of this owner's, or is not for `len` bytes.
-pub(in super::super) fn target(key: RemoteRegion, owner: Owner, len: usize) -> Option<(u64, u64)> {
+pub(in super::super) fn target(
+    key: RemoteRegion,
+    owner: KeyOwner,
+    len: usize,
+) -> Option<(u64, u64)> {
     let ours = key.owner == owner.rank && key.generation == owner.nonce && key.len == len as u64;
     let end = key.base.checked_add(key.len)?;
     let bits = if let Some(name) = key.name() {
@@ -40,11 +44,12 @@ pub(in super::super) fn target(key: RemoteRegion, owner: Owner, len: usize) -> O
 }
 
 /// Returns the task counter that a key of this owner names.
-pub(in super::super) fn counter(key: RemoteRegion, owner: Owner) -> Option<Spot> {
+pub(in super::super) fn counter(key: RemoteRegion, owner: KeyOwner) -> Option<TaskCounterId> {
     let ours = key.owner == owner.rank && key.generation == owner.nonce;
-    let nth = u32::try_from(key.base / CELL_LEN as u64).ok()?;
+    let nth = u32::try_from(key.base / COUNTER_LEN as u64).ok()?;
     let serial = key.id;
-    (ours && key.kind == CELLS && key.len == CELL_LEN as u64).then_some(Spot { serial, nth })
+    (ours && key.kind == CELLS && key.len == COUNTER_LEN as u64)
+        .then_some(TaskCounterId { serial, nth })
 }
 
 /// Returns true if one of this rank's keys names plain memory.
@@ -74,11 +79,11 @@ mod tests {
 
     use bytemuck::Zeroable;
 
-    use super::{LEN_MAX, Owner, PAGE, PLAIN, REGION, RemoteRegion, target};
+    use super::{KeyOwner, LEN_MAX, PAGE, PLAIN, REGION, RemoteRegion, target};
 
     #[test]
     fn keys_of_others_and_of_other_lengths_name_nothing() {
-        let owner = Owner { rank: 3, nonce: 77 };
+        let owner = KeyOwner { rank: 3, nonce: 77 };
         let key = RemoteRegion {
             kind: REGION,
             owner: 3,
@@ -144,7 +149,9 @@ mod tests {
             let bits = |nonce| {
                 let generation = key.name().map_or(nonce, |_| key.generation);
                 let key = RemoteRegion { generation, ..key };
-                target(key, Owner { rank: 0, nonce }, 8).expect("right").0
+                target(key, KeyOwner { rank: 0, nonce }, 8)
+                    .expect("right")
+                    .0
             };
             let kind = bits(0) >> 60;
             let all: BTreeSet<_> = (0..100).map(bits).collect();

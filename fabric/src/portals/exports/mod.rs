@@ -15,34 +15,34 @@ use std::{
 };
 
 use self::keys::{CELLS, LEN_MAX, PLAIN, PLAIN_BITS, REGION, region_bits};
-pub(super) use self::keys::{Owner, Spot, counter, is_plain, target};
+pub(super) use self::keys::{KeyOwner, TaskCounterId, counter, is_plain, target};
 use super::{
     address::of_life,
-    calls::{Me, Ni, Refused},
-    match_entries::{Entry, EntryKind},
-    multirail::Door,
+    calls::{Me, PortalsCallError, PortalsNi},
+    match_entries::{EntryKind, MatchEntry},
+    multirail::RailExports,
     stats::PortalsCounters,
 };
 use crate::{
     driver::LocalRange,
     lanes::LaneSet,
-    memory::{Region, RemoteRegion, WeakRegion},
-    offload::{CELL_LEN, Counter},
+    memory::{MemoryRegion, RemoteRegion, WeakRegion},
+    offload::{COUNTER_LEN, LocalCounter},
 };
 
 /// Memory of this rank that others may access.
 #[derive(Debug)]
-pub(super) struct Exports {
+pub(super) struct PortalsExports {
     /// Regions by start address, and their entries.
-    regions: Mutex<Regions>,
+    regions: Mutex<PortalsRegionMap>,
     /// Nonce of this run of the rank's process.
     nonce: u32,
     counters: Arc<PortalsCounters>,
 }
 
 #[derive(Debug, Default)]
-struct Regions {
-    by_start: BTreeMap<usize, Exposed>,
+struct PortalsRegionMap {
+    by_start: BTreeMap<usize, PortalsRegion>,
     serial: u32,
     /// Freed allocations of task counters, not yet swept.
     gone: Vec<u32>,
@@ -50,18 +50,18 @@ struct Regions {
     /// Serials of named regions, by the serials of their names.
     named: BTreeMap<u32, u32>,
     /// Entries of withdrawn names that are still in use, by the serials of their regions.
-    kept: Vec<(u32, (Arc<Ni>, Me))>,
+    kept: Vec<(u32, (Arc<PortalsNi>, Me))>,
     /// Entries on each rail, the first rail first.
-    doors: Vec<Door>,
+    doors: Vec<RailExports>,
     /// Places of the memory that peers may know.
-    places: Places,
+    places: ExposedTables,
 }
 
 /// Table entries by which memory is accessed, as peers are told.
 ///
 /// Table entries being left stay listed. A peer that used another one meanwhile might change the same word at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct ExposedTables {
     /// Table index per rail; `None` for a rail without one.
     pub(super) tables: Vec<Option<u8>>,
     /// Number of changes of the tables.
@@ -71,20 +71,20 @@ pub(super) struct Places {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Exposed {
+struct PortalsRegion {
     len: usize,
     serial: u32,
     /// True if peers may access the memory. False for task counters, which the adapter keeps.
     reachable: bool,
 }
 
-impl Exports {
+impl PortalsExports {
     /// Exposes all memory on the first rail.
     ///
     /// # Errors
     /// If the library refuses an entry for all memory.
     pub(super) fn new(
-        ni: &Arc<Ni>,
+        ni: &Arc<PortalsNi>,
         pt: u32,
         nonce: u32,
         counters: &Arc<PortalsCounters>,
@@ -102,15 +102,15 @@ impl Exports {
     ///
     /// # Errors
     /// If the library has no entry for it.
-    pub(super) fn add_rail(&self, ni: &Arc<Ni>) -> io::Result<u8> {
+    pub(super) fn add_rail(&self, ni: &Arc<PortalsNi>) -> io::Result<u8> {
         let table = small(ni.pt_alloc(None, None, false)?)?;
         self.open_door(ni, table)?;
         Ok(table)
     }
 
-    fn open_door(&self, ni: &Arc<Ni>, table: u8) -> io::Result<()> {
-        let mut door = Door::new(Arc::clone(ni), table);
-        let everything = Entry {
+    fn open_door(&self, ni: &Arc<PortalsNi>, table: u8) -> io::Result<()> {
+        let mut door = RailExports::new(Arc::clone(ni), table);
+        let everything = MatchEntry {
             memory: None,
             kind: EntryKind::Exposed,
             match_bits: of_life(PLAIN_BITS, self.nonce),
@@ -125,7 +125,7 @@ impl Exports {
         Ok(())
     }
 
-    pub(super) fn places(&self) -> Places {
+    pub(super) fn exposed_tables(&self) -> ExposedTables {
         self.lock().places.clone()
     }
 
@@ -143,12 +143,12 @@ impl Exports {
     /// the rail of atomics.
     pub(super) fn have_left(&self, rails: LaneSet, atomics: u32) -> bool {
         let mut regions = self.lock();
-        let Regions { doors, places, .. } = &mut *regions;
+        let PortalsRegionMap { doors, places, .. } = &mut *regions;
         let mut left = (0..).zip(&mut *doors).filter(|(rail, _)| rails.has(*rail));
         let have_left = left.all(|(_, door)| door.has_left());
         if have_left {
-            *places = Places {
-                tables: doors.iter().map(Door::table).collect(),
+            *places = ExposedTables {
+                tables: doors.iter().map(RailExports::table).collect(),
                 moves: places.moves.saturating_add(1).min(MOVES_MAX),
                 atomics,
             };
@@ -160,7 +160,7 @@ impl Exports {
     ///
     /// # Errors
     /// If there is no memory, or no entry for it.
-    pub(super) fn allocate(self: &Arc<Self>, len: usize) -> io::Result<Region> {
+    pub(super) fn allocate(self: &Arc<Self>, len: usize) -> io::Result<MemoryRegion> {
         self.make(len, true)
     }
 
@@ -168,19 +168,19 @@ impl Exports {
     ///
     /// # Errors
     /// If there is no memory.
-    pub(super) fn allocate_counters(self: &Arc<Self>, len: usize) -> io::Result<Region> {
+    pub(super) fn allocate_counters(self: &Arc<Self>, len: usize) -> io::Result<MemoryRegion> {
         self.make(len, false)
     }
 
-    fn make(self: &Arc<Self>, len: usize, reachable: bool) -> io::Result<Region> {
-        let region = Region::anonymous(len)?;
+    fn make(self: &Arc<Self>, len: usize, reachable: bool) -> io::Result<MemoryRegion> {
+        let region = MemoryRegion::anonymous(len)?;
         if region.len() as u64 >= LEN_MAX {
             let why = format!("a region of {len} bytes: ask for less than {LEN_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let start = region.start().addr().get();
         let exports: Weak<Self> = Arc::downgrade(self);
-        let region = region.with_farewell(move || {
+        let region = region.with_unmap_check(move || {
             exports
                 .upgrade()
                 .is_none_or(|exports| exports.withdraw(start))
@@ -188,7 +188,7 @@ impl Exports {
         let mut regions = self.lock();
         let next = regions.serial.checked_add(1);
         let serial = next.ok_or_else(|| io::Error::other(USED_UP))?;
-        let exposed = Entry {
+        let exposed = MatchEntry {
             memory: Some(region.range()),
             kind: EntryKind::Exposed,
             match_bits: of_life(region_bits(serial, region.len() as u64), self.nonce),
@@ -201,7 +201,7 @@ impl Exports {
             None
         };
         regions.serial = serial;
-        let exposed = Exposed {
+        let exposed = PortalsRegion {
             len: region.len(),
             serial,
             reachable,
@@ -212,7 +212,12 @@ impl Exports {
     }
 
     /// Appends an entry on all rails. If a further rail has no room for it, pieces that find no entry there go by other rails.
-    fn append(&self, doors: &mut [Door], serial: u32, entry: &Entry) -> Result<(), Refused> {
+    fn append(
+        &self,
+        doors: &mut [RailExports],
+        serial: u32,
+        entry: &MatchEntry,
+    ) -> Result<(), PortalsCallError> {
         let mut all = doors.iter_mut().map(|door| door.append(serial, *entry));
         let first = all.next().unwrap_or(Ok(()));
         let others = all.filter(Result::is_ok).count() as u64;
@@ -221,11 +226,11 @@ impl Exports {
     }
 
     /// Returns where a counter is, if it is a task counter.
-    pub(super) fn spot(&self, counter: &Counter) -> Option<Spot> {
+    pub(super) fn counter_id(&self, counter: &LocalCounter) -> Option<TaskCounterId> {
         let (start, offset) = counter.place();
         let serial = self.serial_of(start)?;
-        let nth = u32::try_from(offset / CELL_LEN).ok()?;
-        Some(Spot { serial, nth })
+        let nth = u32::try_from(offset / COUNTER_LEN).ok()?;
+        Some(TaskCounterId { serial, nth })
     }
 
     /// Returns the serial of an allocation of task counters.
@@ -244,10 +249,10 @@ impl Exports {
     ///
     /// The second entry takes operations that do not fit into the first one, and truncates them to zero bytes. Otherwise their
     /// initiators would wait as if the name did not exist yet.
-    pub(super) fn name(&self, bits: u64, region: &Region) -> Result<u32, Refused> {
+    pub(super) fn name(&self, bits: u64, region: &MemoryRegion) -> Result<u32, PortalsCallError> {
         let mut regions = self.lock();
         let next = regions.serial.checked_add(1);
-        let serial = next.ok_or_else(|| Refused::Code(USED_UP.to_owned()))?;
+        let serial = next.ok_or_else(|| PortalsCallError::Permanent(USED_UP.to_owned()))?;
         let match_bits = of_life(bits, self.nonce);
         regions.serial = serial;
         let start = region.start().addr().get();
@@ -259,9 +264,9 @@ impl Exports {
         };
         for (kind, memory) in [
             (EntryKind::Exposed, region.range()),
-            (EntryKind::Beside, region.range().slice(0, 0)),
+            (EntryKind::ExposedTruncating, region.range().slice(0, 0)),
         ] {
-            let entry = Entry {
+            let entry = MatchEntry {
                 memory: Some(memory),
                 kind,
                 match_bits,
@@ -311,7 +316,7 @@ impl Exports {
     }
 
     /// Returns the key to a range of a region or of plain memory.
-    pub(super) fn expose(&self, owner: Owner, range: LocalRange) -> RemoteRegion {
+    pub(super) fn expose(&self, owner: KeyOwner, range: LocalRange) -> RemoteRegion {
         let start = range.start().addr().get();
         let key = RemoteRegion {
             kind: PLAIN,
@@ -358,7 +363,7 @@ impl Exports {
         unlink(entries).is_empty()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Regions> {
+    fn lock(&self) -> MutexGuard<'_, PortalsRegionMap> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -368,9 +373,13 @@ impl Exports {
 /// The memory must stay until operations in flight have completed, by themselves or because their peer was found dead. Some never
 /// do: a library that moves bytes only in calls may keep trying to reach a dead peer, and an adapter may wait for a peer that was
 /// stopped in the middle of an operation.
-fn unlink(mut entries: Vec<(Arc<Ni>, Me)>) -> Vec<(Arc<Ni>, Me)> {
+fn unlink(mut entries: Vec<(Arc<PortalsNi>, Me)>) -> Vec<(Arc<PortalsNi>, Me)> {
     entries.retain(|(ni, entry)| {
-        let tries = if ni.moves_alone { TRIES_ALONE } else { TRIES };
+        let tries = if ni.async_progress {
+            TRIES_ALONE
+        } else {
+            TRIES
+        };
         ni.is_kept(*entry, tries)
     });
     entries

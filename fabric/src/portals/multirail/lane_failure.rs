@@ -3,21 +3,21 @@
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use super::{
-    super::{peer::Life, driver_state::Portals},
-    Ways,
+    super::{driver_state::Portals, peer::PortalsPeerState},
+    PortalsPeerLanes,
 };
-use crate::lanes::{LaneSet, RAILS_MAX, Word};
+use crate::lanes::{LaneReport, LaneSet, RAILS_MAX};
 
 impl Portals {
     /// Returns our word about rails for a peer: the state of the lanes between us, and the tables of memory that changed since
     /// our address was sent.
-    pub(in super::super) fn word_of_rails(&self, to: u32) -> u64 {
-        let Some(ways) = self.rails.ways.get(to as usize) else {
+    pub(in super::super) fn rail_word(&self, to: u32) -> u64 {
+        let Some(ways) = self.rails.peers.get(to as usize) else {
             return 0;
         };
-        let Word { failed, closed } = ways.fences.word();
+        let LaneReport { failed, closed } = ways.fences.report();
         let mut bytes = [failed.bits(), closed.bits(), 0, 0, 0, 0, 0, 0];
-        let places = self.ground.exports.places();
+        let places = self.resources.exports.exposed_tables();
         for (byte, table) in bytes[TABLES].iter_mut().zip(places.tables) {
             *byte = match table {
                 Some(table) => table + 1,
@@ -31,8 +31,8 @@ impl Portals {
     }
 
     /// Handles a peer's word about its rails.
-    pub(in super::super) fn hear_of_rails(&mut self, rank: u32, word: u64) {
-        let Some(ways) = self.rails.ways.get_mut(rank as usize).filter(|_| word > 0) else {
+    pub(in super::super) fn handle_rail_word(&mut self, rank: u32, word: u64) {
+        let Some(ways) = self.rails.peers.get_mut(rank as usize).filter(|_| word > 0) else {
             return;
         };
         let bytes = word.to_le_bytes();
@@ -40,7 +40,7 @@ impl Portals {
         ways.handle_places(moves, &bytes[TABLES]);
         let [failed, closed, ..] = bytes.map(LaneSet::from_bits);
         let before = ways.fences;
-        let fenced = ways.fences.handle_word(Word { failed, closed });
+        let fenced = ways.fences.handle_report(LaneReport { failed, closed });
         let to_close = ways.fences.to_close().and(failed);
         let lanes = to_close.iter().map(|lane| (lane, rank));
         let new = lanes.filter(|lane| !self.rails.leaving.contains(lane));
@@ -49,34 +49,34 @@ impl Portals {
         if !failed.is_empty() || !fenced.is_empty() {
             failed.iter().for_each(|lane| self.leave_lane(rank, lane));
             self.find_home(rank);
-            self.go_on_towards(rank);
+            self.continue_stripes_to(rank);
         }
     }
 
     /// Fails a lane on which the peer does not answer, and suspects the peer if it was the last lane. Returns true if lanes are
     /// left.
     pub(in super::super) fn fail_lane(&mut self, rank: u32, lane: u32) -> bool {
-        let Some(ways) = self.rails.ways.get_mut(rank as usize) else {
+        let Some(ways) = self.rails.peers.get_mut(rank as usize) else {
             self.suspect(rank);
             return false;
         };
         if ways.fences.fail(lane) {
-            self.ground.counters.lanes_failed.add(1);
+            self.resources.counters.lanes_failed.add(1);
             self.leave_lane(rank, lane);
             self.find_home(rank);
         }
-        !self.rails.ways[rank as usize].fences.working().is_empty()
+        !self.rails.peers[rank as usize].fences.working().is_empty()
     }
 
     /// Fails all lanes to a lost peer. If the peer still lives, the word tells it that no lane is left, so it does not wait.
     pub(in super::super) fn give_up_lanes(&mut self, rank: u32) {
-        let Some(ways) = self.rails.ways.get_mut(rank as usize) else {
+        let Some(ways) = self.rails.peers.get_mut(rank as usize) else {
             return;
         };
         let working = ways.fences.working();
         working.iter().for_each(|lane| _ = ways.fences.fail(lane));
         if !working.is_empty() {
-            self.say_words(rank);
+            self.schedule_words(rank);
         }
     }
 
@@ -87,13 +87,13 @@ impl Portals {
         };
         let peer = self.peer_mut(rank);
         let moves = std::mem::replace(&mut peer.home, home) != home;
-        if moves && peer.life == Life::Up {
-            let pool = &mut self.ground.pool;
+        if moves && peer.state == PortalsPeerState::Up {
+            let pool = &mut self.resources.pool;
             let outbox = &mut self.peers[rank as usize].outbox;
             let then = outbox.move_away(|slot| pool.give_back(slot));
-            self.follow(rank, then);
+            self.continue_sending(rank, then);
         }
-        self.say_words(rank);
+        self.schedule_words(rank);
     }
 
     /// Closes lanes that must be closed. This completes immediately unless operations are being delivered on them.
@@ -101,33 +101,33 @@ impl Portals {
         if self.rails.asked.is_empty() && self.rails.leaving.is_empty() {
             return;
         }
-        let exports = Arc::clone(&self.ground.exports);
+        let exports = Arc::clone(&self.resources.exports);
         if self.rails.leaving.is_empty() {
             self.rails.leaving = std::mem::take(&mut self.rails.asked);
             exports.leave(lanes_of(&self.rails.leaving));
         }
         let leaving = lanes_of(&self.rails.leaving);
-        let atomics = self.rail_of_atomics(exports.places().atomics, leaving);
+        let atomics = self.rail_of_atomics(exports.exposed_tables().atomics, leaving);
         let own = self.rails.leaving.contains(&(0, self.me));
         if own && !self.close_own_memory() || !exports.have_left(leaving, atomics) {
             return;
         }
         for (lane, rank) in std::mem::take(&mut self.rails.leaving) {
-            self.rails.ways[rank as usize].fences.close(lane);
-            self.go_on_towards(rank);
+            self.rails.peers[rank as usize].fences.close(lane);
+            self.continue_stripes_to(rank);
         }
         self.hear_of_own_rails();
         // Peers that were never met are notified too, because they may have to find our memory later.
         for rank in (0..).take(self.peers.len()) {
-            if self.peer(rank).life == Life::Up && rank != self.me {
-                self.say_words(rank);
+            if self.peer(rank).state == PortalsPeerState::Up && rank != self.me {
+                self.schedule_words(rank);
             }
         }
     }
 
     fn hear_of_own_rails(&mut self) {
-        let own = self.word_of_rails(self.me);
-        self.hear_of_rails(self.me, own);
+        let own = self.rail_word(self.me);
+        self.handle_rail_word(self.me, own);
     }
 }
 
@@ -135,7 +135,7 @@ fn lanes_of(lanes: &BTreeSet<(u32, u32)>) -> LaneSet {
     (lanes.iter()).fold(LaneSet::EMPTY, |all, (lane, _)| all.with(*lane))
 }
 
-impl Ways {
+impl PortalsPeerLanes {
     /// Handles the peer's announcement of where its memory is now.
     fn handle_places(&mut self, moves: u16, tables: &[u8]) {
         // An older word may arrive later by another lane.

@@ -12,8 +12,8 @@
 //! **A lane that fails** is left by both ranks. A new home begins with a pause (`outbox`), so that the peer has handled
 //! everything that came by the old one. Messages are then resent from the first unacknowledged one on, and duplicates are
 //! recognized by their numbers. An operation on memory may still arrive long after it was given up, so it is repeated only when
-//! both ranks have closed the lane ([`Fences`]). Whether an unanswered atomic was done is unknown, so its peer is given up, and
-//! told that no lane is left. A peer that no lane reaches is given up as well.
+//! both ranks have closed the lane ([`LaneFences`]). Whether an unanswered atomic was done is unknown, so its peer is given up,
+//! and told that no lane is left. A peer that no lane reaches is given up as well.
 //!
 //! **Closing.** One table entry of a rail exposes memory to all peers. A rank closes a lane by moving its memory to another table
 //! entry (`door`). Once nothing is delivered by the old one, it tells its peers the new one, and the peer of the closed lane does
@@ -21,8 +21,8 @@
 //! their key for wrong. A rank that finds a lane broken closes it only when the other rank has answered, so a dead rank does not
 //! cost a rail.
 
-mod rail_exports;
 mod lane_failure;
+mod rail_exports;
 mod stripes;
 
 use std::{
@@ -31,61 +31,61 @@ use std::{
     sync::Arc,
 };
 
-pub(super) use self::rail_exports::Door;
-use self::stripes::Striped;
+pub(super) use self::rail_exports::RailExports;
+use self::stripes::PortalsStripedOp;
 use super::{
-    calls::{Eq, Md, Ni},
+    calls::{Eq, Md, PortalsNi},
     config::{Interface, PortalsConfig},
-    event::Process,
-    rma_calls::Near,
-    peer::Life,
-    send_pool::HEADER_MAX,
-    prepare::{BOARD_LEN, queue},
-    eager_slabs::Slabs,
     driver_state::Portals,
+    eager_slabs::EagerSlabs,
+    event::PortalsProcess,
+    peer::PortalsPeerState,
+    prepare::{BOARD_LEN, queue},
+    rma_calls::MdSpan,
+    send_pool::HEADER_MAX,
 };
 use crate::{
     driver::LocalRange,
-    lanes::{Fences, LaneSet, RAILS_MAX, Speed, Speeds, pair},
-    memory::Region,
+    lanes::{LaneFences, LaneSet, LaneSpeed, LaneSpeeds, RAILS_MAX, pair},
+    memory::MemoryRegion,
 };
 
 /// An interface, and the objects beside exposed memory by which peers reach it.
 #[derive(Debug)]
-pub(super) struct Rail {
-    pub(super) ni: Arc<Ni>,
+pub(super) struct PortalsRail {
+    pub(super) ni: Arc<PortalsNi>,
     /// Queue of arriving messages.
     pub(super) arrivals: Eq,
     /// Queue of completions.
-    pub(super) ends: Eq,
+    pub(super) completions: Eq,
     /// Queue of hints about words on the board.
     pub(super) hints: Eq,
     /// Descriptor for operations on any local memory.
     all_md: Md,
-    pub(super) slabs: Slabs,
+    pub(super) slabs: EagerSlabs,
     /// Each rail has its own board, so that late words by a failed rail overwrite nothing.
-    pub(super) board: Region,
+    pub(super) board: MemoryRegion,
 }
 
 /// Location of a rank's exposed memory on a rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) process: Process,
+pub(super) struct RailTableEntry {
+    pub(super) process: PortalsProcess,
     /// Index of the portal table entry.
     pub(super) table: u8,
 }
 
 /// The rails of this rank, and what it knows of the rails of others.
 #[derive(Debug)]
-pub(super) struct Rails {
+pub(super) struct PortalsRails {
     /// Lanes by rank; empty if all ranks have one interface.
-    ways: Vec<Ways>,
-    speeds: Speeds,
+    peers: Vec<PortalsPeerLanes>,
+    speeds: LaneSpeeds,
     piece_max: u64,
     /// Operations split over several lanes, by slot.
-    striped: BTreeMap<u32, Striped>,
+    striped: BTreeMap<u32, PortalsStripedOp>,
     /// True if some of them wait for room.
-    hungry: bool,
+    needs_room: bool,
     /// Lanes to close, with their peers.
     asked: BTreeSet<(u32, u32)>,
     /// Lanes that are closed once memory has left their tables.
@@ -94,24 +94,24 @@ pub(super) struct Rails {
 
 /// The lanes to a peer.
 #[derive(Debug)]
-struct Ways {
+struct PortalsPeerLanes {
     /// Last known place of the peer's memory, by lane.
-    places: [Option<Place>; RAILS_MAX],
+    places: [Option<RailTableEntry>; RAILS_MAX],
     /// Lanes by which the memory is accessible now.
     exposed: LaneSet,
-    fences: Fences,
+    fences: LaneFences,
     /// Number of moves that the peer last announced.
     moves: u16,
     /// Lane of atomics on the peer's memory.
     atomics: u32,
 }
 
-impl Rail {
+impl PortalsRail {
     /// Allocates the queues, the slabs and the board of a rail.
     ///
     /// # Errors
     /// The error of the library.
-    pub(super) fn open(ni: Arc<Ni>, config: &PortalsConfig) -> io::Result<Self> {
+    pub(super) fn open(ni: Arc<PortalsNi>, config: &PortalsConfig) -> io::Result<Self> {
         let [arrivals, hints] = [(); 2].map(|()| queue(&ni, config.events));
         // Operations that were given up may still complete, in addition to those in flight.
         let late = if ni.ends_to_dead { 0 } else { config.events };
@@ -119,11 +119,11 @@ impl Rail {
         let message_max = HEADER_MAX + config.body_max(ni.limits.max_msg_size);
         Ok(Self {
             arrivals: arrivals?,
-            ends,
+            completions: ends,
             hints: hints?,
             all_md: ni.md_bind(None, ends)?,
-            slabs: Slabs::new(config.slabs, config.slab_len, message_max)?,
-            board: Region::vacant(BOARD_LEN)?,
+            slabs: EagerSlabs::new(config.slabs, config.slab_len, message_max)?,
+            board: MemoryRegion::vacant(BOARD_LEN)?,
             ni,
         })
     }
@@ -132,7 +132,7 @@ impl Rail {
     ///
     /// # Errors
     /// If the library does not grant them.
-    pub(super) fn listen(
+    pub(super) fn alloc_tables(
         &self,
         wanted: Option<[u32; 2]>,
         controlled: bool,
@@ -145,8 +145,8 @@ impl Rail {
     }
 
     /// Returns local memory in the form that operations on this rail use.
-    pub(super) fn near(&self, range: LocalRange, user: u64) -> Near {
-        Near {
+    pub(super) fn local_span(&self, range: LocalRange, user: u64) -> MdSpan {
+        MdSpan {
             md: self.all_md,
             offset: range.start().as_ptr().expose_provenance() as u64,
             len: range.len() as u64,
@@ -155,17 +155,22 @@ impl Rail {
     }
 }
 
-impl Rails {
+impl PortalsRails {
     /// Returns the lanes of a rank with `own` rails. `places` lists where the memory of each rank is.
-    pub(super) fn new(own: usize, places: Vec<Vec<Place>>, speeds: Speeds, piece_max: u64) -> Self {
-        let ways = |places: Vec<Place>| {
+    pub(super) fn new(
+        own: usize,
+        places: Vec<Vec<RailTableEntry>>,
+        speeds: LaneSpeeds,
+        piece_max: u64,
+    ) -> Self {
+        let ways = |places: Vec<RailTableEntry>| {
             let lanes = own.min(places.len());
             let all = LaneSet::first(u32::try_from(lanes).unwrap_or(1));
             let place = |at| places.get(at).filter(|_| at < lanes).copied();
-            Ways {
+            PortalsPeerLanes {
                 places: std::array::from_fn(place),
                 exposed: all,
-                fences: Fences::new(all),
+                fences: LaneFences::new(all),
                 moves: 0,
                 atomics: 0,
             }
@@ -177,11 +182,11 @@ impl Rails {
             true => places.into_iter().map(ways).collect(),
         };
         Self {
-            ways,
+            peers: ways,
             speeds,
             piece_max,
             striped: BTreeMap::new(),
-            hungry: false,
+            needs_room: false,
             asked: BTreeSet::new(),
             leaving: BTreeSet::new(),
         }
@@ -189,21 +194,21 @@ impl Rails {
 
     /// Returns true if any rank has more than one rail.
     pub(super) const fn are_several(&self) -> bool {
-        !self.ways.is_empty()
+        !self.peers.is_empty()
     }
 
     /// Returns the bytes kept for a peer.
     pub(super) const fn peer_len(&self) -> usize {
-        if self.ways.is_empty() {
+        if self.peers.is_empty() {
             0
         } else {
-            size_of::<Ways>()
+            size_of::<PortalsPeerLanes>()
         }
     }
 
     /// Returns the working lanes by which a peer's memory is accessible now.
     fn lanes(&self, rank: u32) -> LaneSet {
-        let ways = self.ways.get(rank as usize);
+        let ways = self.peers.get(rank as usize);
         ways.map_or(LaneSet::EMPTY, |ways| {
             ways.fences.working().and(ways.exposed)
         })
@@ -211,14 +216,14 @@ impl Rails {
 
     /// Returns the home lane of a pair, for messages and words; `None` if no lane works.
     pub(super) fn home(&self, me: u32, rank: u32) -> Option<u8> {
-        let Some(ways) = self.ways.get(rank as usize) else {
+        let Some(ways) = self.peers.get(rank as usize) else {
             return Some(0);
         };
         u8::try_from(ways.fences.home(pair(me, rank))?).ok()
     }
 
     fn fenced(&self, rank: u32) -> LaneSet {
-        let ways = self.ways.get(rank as usize);
+        let ways = self.peers.get(rank as usize);
         ways.map_or(LaneSet::EMPTY, |ways| ways.fences.fenced())
     }
 
@@ -231,13 +236,13 @@ impl Rails {
     }
 
     /// Returns true if there is work to do immediately, without an event.
-    pub(super) fn have_news(&self) -> bool {
+    pub(super) fn have_pending_work(&self) -> bool {
         !self.asked.is_empty() && self.leaving.is_empty()
     }
 
     /// Returns true if split operations wait for room.
-    pub(super) const fn are_hungry(&self) -> bool {
-        self.hungry
+    pub(super) const fn need_room(&self) -> bool {
+        self.needs_room
     }
 
     /// Returns true if lanes will be closed once the library releases entries.
@@ -248,54 +253,54 @@ impl Rails {
 
 impl Portals {
     /// Returns the rail for messages and words to a peer, and the peer's process on it.
-    pub(super) fn home(&self, to: u32) -> (&Rail, Process) {
+    pub(super) fn home(&self, to: u32) -> (&PortalsRail, PortalsProcess) {
         let (peer, lane) = (self.peer(to), self.peer(to).home);
         let place = self.place(to, lane.into());
         let process = place.map_or(peer.address.process, |(process, _)| process);
-        (&self.ground.rails[usize::from(lane)], process)
+        (&self.resources.rails[usize::from(lane)], process)
     }
 
     /// Returns the lane of atomics on a peer's memory, and of the operations that belong to them.
-    pub(super) fn lane_of_atomics(&self, to: u32) -> Bound {
-        let Some(ways) = self.rails.ways.get(to as usize) else {
-            return Bound::By(0);
+    pub(super) fn lane_of_atomics(&self, to: u32) -> LaneAvailability {
+        let Some(ways) = self.rails.peers.get(to as usize) else {
+            return LaneAvailability::Lane(0);
         };
         let lane = ways.atomics;
         if ways.fences.working().has(lane) {
-            Bound::By(lane)
+            LaneAvailability::Lane(lane)
         } else if ways.fences.fenced().has(lane) {
-            Bound::Never
+            LaneAvailability::Never
         } else {
-            Bound::Later
+            LaneAvailability::Retry
         }
     }
 
     /// Returns the rail of atomics for our memory, after it has left its tables on some rails.
     fn rail_of_atomics(&self, now: u32, left: LaneSet) -> u32 {
-        let up = self.peers.iter().zip(&self.rails.ways);
-        let up = up.filter(|(peer, _)| peer.life == Life::Up);
-        let all = LaneSet::first(u32::try_from(self.ground.rails.len()).unwrap_or(1));
+        let up = self.peers.iter().zip(&self.rails.peers);
+        let up = up.filter(|(peer, _)| peer.state == PortalsPeerState::Up);
+        let all = LaneSet::first(u32::try_from(self.resources.rails.len()).unwrap_or(1));
         let common = up.fold(all, |common, (_, ways)| common.and(ways.fences.working()));
         rail_of_atomics(now, left, common)
     }
 
     /// Returns the lane of task lists and names, which are on the first rail.
-    pub(super) fn lane_of_lists(&self, to: u32) -> Bound {
-        let Some(ways) = self.rails.ways.get(to as usize) else {
-            return Bound::By(0);
+    pub(super) fn lane_of_lists(&self, to: u32) -> LaneAvailability {
+        let Some(ways) = self.rails.peers.get(to as usize) else {
+            return LaneAvailability::Lane(0);
         };
         if ways.fences.working().and(ways.exposed).has(0) {
-            Bound::By(0)
+            LaneAvailability::Lane(0)
         } else if ways.fences.fenced().has(0) || !ways.exposed.has(0) {
-            Bound::Never
+            LaneAvailability::Never
         } else {
-            Bound::Later
+            LaneAvailability::Retry
         }
     }
 
     /// Returns a peer's process on a lane, and the table entry of its memory there.
-    pub(super) fn place(&self, to: u32, lane: u32) -> Option<(Process, u32)> {
-        match self.rails.ways.get(to as usize) {
+    pub(super) fn place(&self, to: u32, lane: u32) -> Option<(PortalsProcess, u32)> {
+        match self.rails.peers.get(to as usize) {
             Some(ways) => {
                 let place = ways.places.get(lane as usize).copied()??;
                 Some((place.process, place.table.into()))
@@ -310,10 +315,10 @@ impl Portals {
 
 /// Availability of an operation's only possible lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bound {
-    By(u32),
+pub(super) enum LaneAvailability {
+    Lane(u32),
     /// The lane has failed. The peer will answer, or be found dead.
-    Later,
+    Retry,
     /// The peer has answered, and the lane cannot be used.
     Never,
 }
@@ -331,13 +336,13 @@ fn rail_of_atomics(now: u32, left: LaneSet, common: LaneSet) -> u32 {
 }
 
 /// Returns the speeds of the rails by weight, used until pieces have shown the real ones.
-pub(super) fn speeds(interfaces: &[Interface]) -> Speeds {
+pub(super) fn speeds(interfaces: &[Interface]) -> LaneSpeeds {
     let weights = interfaces.iter().map(|one| one.weight);
-    Speeds::by_weight(SPEED, &weights.collect::<Vec<_>>())
+    LaneSpeeds::by_weight(SPEED, &weights.collect::<Vec<_>>())
 }
 
 /// Assumed speed of a rail with the greatest weight.
-const SPEED: Speed = Speed {
+const SPEED: LaneSpeed = LaneSpeed {
     latency_ns: 3_500,
     bytes_per_us: 11_000,
 };

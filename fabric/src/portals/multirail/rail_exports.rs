@@ -3,25 +3,25 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::super::{
-    calls::{Me, Ni, Refused},
-    match_entries::Entry,
+    calls::{Me, PortalsCallError, PortalsNi},
     exports::small,
+    match_entries::MatchEntry,
 };
 
 /// The exposed memory of a rank, as one rail reaches it.
 #[derive(Debug)]
-pub(in super::super) struct Door {
-    ni: Arc<Ni>,
+pub(in super::super) struct RailExports {
+    ni: Arc<PortalsNi>,
     /// Index of the table entry in use; `None` if the library has no further one.
     table: Option<u8>,
     /// Entries by the serials of their regions, in the order in which they must match.
-    entries: BTreeMap<u32, Vec<(Me, Entry)>>,
+    entries: BTreeMap<u32, Vec<(Me, MatchEntry)>>,
     /// Entries of tables that were left, in which operations are still being delivered.
     stale: Vec<(u32, Me)>,
 }
 
-impl Door {
-    pub(in super::super) const fn new(ni: Arc<Ni>, table: u8) -> Self {
+impl RailExports {
+    pub(in super::super) const fn new(ni: Arc<PortalsNi>, table: u8) -> Self {
         Self {
             ni,
             table: Some(table),
@@ -38,7 +38,11 @@ impl Door {
     ///
     /// # Errors
     /// If the library has no room for it.
-    pub(in super::super) fn append(&mut self, serial: u32, entry: Entry) -> Result<(), Refused> {
+    pub(in super::super) fn append(
+        &mut self,
+        serial: u32,
+        entry: MatchEntry,
+    ) -> Result<(), PortalsCallError> {
         if let Some(table) = self.table {
             let me = self.ni.append(table.into(), &entry, 0)?;
             self.entries.entry(serial).or_default().push((me, entry));
@@ -47,7 +51,7 @@ impl Door {
     }
 
     /// Removes the entries of a region that is being freed, and returns them to be unlinked.
-    pub(in super::super) fn withdraw(&mut self, serial: u32) -> Vec<(Arc<Ni>, Me)> {
+    pub(in super::super) fn withdraw(&mut self, serial: u32) -> Vec<(Arc<PortalsNi>, Me)> {
         let entries = self.entries.remove(&serial).unwrap_or_default();
         let entries = entries.into_iter().map(|(me, _)| me);
         let stale = self.stale.extract_if(.., |(of, _)| *of == serial);
@@ -56,7 +60,7 @@ impl Door {
     }
 
     /// Moves all entries to another table entry. The adapter answers operations by the old one with
-    /// [`Moved`](super::super::event::End::Moved), so that their initiators do not take their key for wrong.
+    /// [`Moved`](super::super::event::PortalsOutcome::Moved), so that their initiators do not take their key for wrong.
     pub(in super::super) fn leave(&mut self) {
         let new = self.ni.pt_alloc(None, None, false).ok();
         let new = new.and_then(|table| small(table).ok());
@@ -76,7 +80,7 @@ impl Door {
 
     /// Returns true if nothing is delivered any more by tables that were left.
     pub(in super::super) fn has_left(&mut self) -> bool {
-        let in_use = |me| matches!(self.ni.unlink(me), Err(Refused::InUse));
+        let in_use = |me| matches!(self.ni.unlink(me), Err(PortalsCallError::InUse));
         self.stale.retain(|(_, me)| in_use(*me));
         self.stale.is_empty()
     }

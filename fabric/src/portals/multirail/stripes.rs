@@ -1,44 +1,44 @@
 //! Long puts and gets, split into pieces over all lanes to a peer.
 
 use super::super::{
-    calls::Refused,
-    event::End,
-    onesided::{Deed, RESERVED, Work, failure, no_step, unreached},
-    peer::Ticket,
+    calls::PortalsCallError,
     driver_state::Portals,
+    event::PortalsOutcome,
+    onesided::{PortalsRmaCommand, PortalsRmaOp, RESERVED, failure, no_step, unreached},
+    peer::UserPtr,
 };
 use crate::{
-    driver::{Failure, LocalRange},
-    lanes::{LaneSet, Piece, PieceId, RAILS_MAX, STRIPE_MIN, Standing, Stripe},
+    driver::{CommandFailure, LocalRange},
+    lanes::{LaneSet, LaneStripe, PieceId, RAILS_MAX, STRIPE_MIN, StripePiece, StripeProgress},
     memory::RemoteRegion,
 };
 
 /// A put or a get in flight on several lanes.
 #[derive(Debug)]
-pub(super) struct Striped {
+pub(super) struct PortalsStripedOp {
     to: u32,
-    stripe: Stripe,
+    stripe: LaneStripe,
     /// Pieces in flight on each lane.
-    told_not: [u32; RAILS_MAX],
+    in_flight: [u32; RAILS_MAX],
     /// Working lanes that this command does not use. None of its pieces can still arrive there.
     without: LaneSet,
     /// Failure of the command, reported once all pieces have completed.
-    failure: Option<Failure>,
+    failure: Option<CommandFailure>,
     /// Reason why a lane was left, reported if no other is left.
-    cause: Option<Failure>,
+    cause: Option<CommandFailure>,
     /// True if a lane was left because the memory has moved to another table, and the word with the new one is on its way.
     moved: bool,
 }
 
 /// Result of a split command.
-enum Ending {
+enum PortalsStripeOutcome {
     Done,
     /// Nothing is in flight. Restart the command when the peer has announced where its memory is.
     Anew,
-    Failed(Failure),
+    Failed(CommandFailure),
 }
 
-impl Striped {
+impl PortalsStripedOp {
     pub(super) const fn is_towards(&self, rank: u32) -> bool {
         self.to == rank
     }
@@ -46,34 +46,40 @@ impl Striped {
     /// Releases the pieces of failed lanes for other lanes, once the lanes are fenced.
     fn repeat(&mut self, fenced: LaneSet) {
         for lane in self.without.or(fenced).iter() {
-            if self.told_not[lane as usize] == 0 {
+            if self.in_flight[lane as usize] == 0 {
                 self.stripe.handle_fenced(lane);
             }
         }
     }
 
     /// Returns the result, if the command has ended.
-    fn end(&mut self) -> Option<Ending> {
+    fn end(&mut self) -> Option<PortalsStripeOutcome> {
         if self.failure.is_some() {
-            let told = self.told_not == [0; RAILS_MAX];
-            return self.failure.take_if(|_| told).map(Ending::Failed);
+            let told = self.in_flight == [0; RAILS_MAX];
+            return self
+                .failure
+                .take_if(|_| told)
+                .map(PortalsStripeOutcome::Failed);
         }
         Some(match self.stripe.standing() {
-            Standing::UnderWay => return None,
-            Standing::Done => Ending::Done,
-            Standing::Stranded if self.moved => Ending::Anew,
-            Standing::Stranded => Ending::Failed(self.cause.take().unwrap_or_else(unreached)),
+            StripeProgress::UnderWay => return None,
+            StripeProgress::Done => PortalsStripeOutcome::Done,
+            StripeProgress::Stranded if self.moved => PortalsStripeOutcome::Anew,
+            StripeProgress::Stranded => {
+                PortalsStripeOutcome::Failed(self.cause.take().unwrap_or_else(unreached))
+            }
         })
     }
 }
 
 impl Portals {
     /// Starts a move over several lanes, if possible. Returns false if the move must use one lane.
-    pub(in super::super) fn stripe(&mut self, slot: u32, work: &Work) -> bool {
+    pub(in super::super) fn stripe(&mut self, slot: u32, work: &PortalsRmaCommand) -> bool {
         let Some((local, key)) = ends_of(work) else {
             return false;
         };
-        let careful = self.ground.ni.wire.flawed.is_some() || !self.ground.ni.moves_alone;
+        let careful =
+            self.resources.ni.wire.damaged_lens.is_some() || !self.resources.ni.async_progress;
         if careful || !self.rails.are_several() || key.name().is_some() {
             return false;
         }
@@ -84,10 +90,10 @@ impl Portals {
             self.rails.lanes(work.to)
         };
         let rails = &mut self.rails;
-        let striped = Striped {
+        let striped = PortalsStripedOp {
             to: work.to,
-            stripe: Stripe::new(len, &rails.speeds, lanes, rails.piece_max),
-            told_not: [0; RAILS_MAX],
+            stripe: LaneStripe::new(len, &rails.speeds, lanes, rails.piece_max),
+            in_flight: [0; RAILS_MAX],
             without: LaneSet::EMPTY,
             failure: None,
             cause: None,
@@ -128,18 +134,23 @@ impl Portals {
             return;
         };
         match end {
-            Ending::Done => self.moved(slot, work, Ok(())),
-            Ending::Anew => self.operations.try_later(slot),
-            Ending::Failed(why) => self.moved(slot, work, Err(why)),
+            PortalsStripeOutcome::Done => self.moved(slot, work, Ok(())),
+            PortalsStripeOutcome::Anew => self.operations.schedule_retry(slot),
+            PortalsStripeOutcome::Failed(why) => self.moved(slot, work, Err(why)),
         }
     }
 
     /// Passes pieces to the lanes. Returns true if a lane was left, so that others may take more.
-    fn feed(&mut self, slot: u32, work: &Work, striped: &mut Striped) -> bool {
+    fn feed(
+        &mut self,
+        slot: u32,
+        work: &PortalsRmaCommand,
+        striped: &mut PortalsStripedOp,
+    ) -> bool {
         for lane in striped.stripe.lanes().iter() {
             while striped.failure.is_none() {
                 if self.credits <= RESERVED {
-                    self.rails.hungry = true;
+                    self.rails.needs_room = true;
                     return false;
                 }
                 let Some(piece) = striped.stripe.poll_piece(lane, &self.rails.speeds) else {
@@ -148,32 +159,37 @@ impl Portals {
                 let Err(refused) = self.put_or_get(slot, work, &piece) else {
                     self.credits -= 1;
                     self.refusals = 0;
-                    self.ground.counters.pieces.add(1);
+                    self.resources.counters.pieces.add(1);
                     self.count_sent(lane, piece.range.end - piece.range.start);
-                    striped.told_not[lane as usize] += 1;
+                    striped.in_flight[lane as usize] += 1;
                     continue;
                 };
                 striped.stripe.refuse(piece.id);
                 if self.is_for_later(&refused) {
-                    self.rails.hungry = true;
+                    self.rails.needs_room = true;
                     return false;
                 }
-                self.do_without(striped, lane, Failure::Transport(refused.into()));
+                self.do_without(striped, lane, CommandFailure::Transport(refused.into()));
                 return true;
             }
         }
         false
     }
 
-    fn put_or_get(&self, slot: u32, work: &Work, piece: &Piece) -> Result<(), Refused> {
+    fn put_or_get(
+        &self,
+        slot: u32,
+        work: &PortalsRmaCommand,
+        piece: &StripePiece,
+    ) -> Result<(), PortalsCallError> {
         let (local, key) = ends_of(work).ok_or_else(no_step)?;
         let [from, to] = [piece.range.start, piece.range.end].map(in_memory);
-        let far = self.far(work.to, piece.lane, key, piece.range.start, local.len())?;
-        let rail = &self.ground.rails[piece.lane as usize];
-        let user = Ticket::Piece(slot, piece.lane, piece.id.0).bits();
-        let near = rail.near(local.slice(from, to - from), user);
-        match work.deed {
-            Deed::Put(..) => rail.ni.put(near, far, 0, true),
+        let far = self.remote_target(work.to, piece.lane, key, piece.range.start, local.len())?;
+        let rail = &self.resources.rails[piece.lane as usize];
+        let user = UserPtr::Piece(slot, piece.lane, piece.id.0).bits();
+        let near = rail.local_span(local.slice(from, to - from), user);
+        match work.op {
+            PortalsRmaOp::Put(..) => rail.ni.put(near, far, 0, true),
             _ => rail.ni.get(near, far),
         }
     }
@@ -184,21 +200,25 @@ impl Portals {
         slot: u32,
         lane: u32,
         piece: u32,
-        end: End,
+        end: PortalsOutcome,
     ) {
         let Some(mut striped) = self.rails.striped.remove(&slot) else {
             return;
         };
-        let told_not = &mut striped.told_not[lane as usize];
+        let told_not = &mut striped.in_flight[lane as usize];
         *told_not = told_not.saturating_sub(1);
         let piece = PieceId(piece);
         let to = striped.to;
         let fails = !matches!(
             end,
-            End::Well | End::Dropped | End::PtDisabled | End::Forbidden | End::Moved
+            PortalsOutcome::Success
+                | PortalsOutcome::Dropped
+                | PortalsOutcome::PtDisabled
+                | PortalsOutcome::Forbidden
+                | PortalsOutcome::Moved
         );
         match end {
-            End::Well => {
+            PortalsOutcome::Success => {
                 striped.stripe.handle_landed(piece);
                 self.peers[to as usize].answers += 1;
             }
@@ -211,7 +231,7 @@ impl Portals {
             _ => {
                 // Nothing was written. If no other lane has an entry either, the key is wrong.
                 striped.stripe.refuse(piece);
-                striped.moved |= end == End::Moved;
+                striped.moved |= end == PortalsOutcome::Moved;
                 self.do_without(&mut striped, lane, failure(end));
             }
         }
@@ -222,7 +242,7 @@ impl Portals {
         self.go_on(slot);
     }
 
-    fn do_without(&self, striped: &mut Striped, lane: u32, why: Failure) {
+    fn do_without(&self, striped: &mut PortalsStripedOp, lane: u32, why: CommandFailure) {
         striped.without = striped.without.with(lane);
         striped.cause = Some(why);
         let others = self.rails.lanes(striped.to).without(striped.without);
@@ -239,17 +259,17 @@ impl Portals {
         }
     }
 
-    pub(super) fn go_on_towards(&mut self, rank: u32) {
+    pub(super) fn continue_stripes_to(&mut self, rank: u32) {
         let slots = self.rails.towards(rank).into_iter();
         slots.for_each(|slot| self.go_on(slot));
     }
 
     /// Continues operations that found no room before.
-    pub(in super::super) fn feed_stripes(&mut self) {
-        if self.credits > RESERVED && std::mem::take(&mut self.rails.hungry) {
+    pub(in super::super) fn continue_stripes(&mut self) {
+        if self.credits > RESERVED && std::mem::take(&mut self.rails.needs_room) {
             let slots: Vec<_> = self.rails.striped.keys().copied().collect();
             for slot in slots {
-                if !self.rails.hungry {
+                if !self.rails.needs_room {
                     self.go_on(slot);
                 }
             }
@@ -260,7 +280,7 @@ impl Portals {
     pub(in super::super) fn give_up_stripes(&mut self, rank: u32) {
         for slot in self.rails.towards(rank) {
             if let Some(striped) = self.rails.striped.get_mut(&slot) {
-                striped.failure.get_or_insert(Failure::PeerDown);
+                striped.failure.get_or_insert(CommandFailure::PeerDown);
             }
             self.go_on(slot);
         }
@@ -268,10 +288,10 @@ impl Portals {
 }
 
 /// Returns the memory that a put or a get moves.
-const fn ends_of(work: &Work) -> Option<(LocalRange, RemoteRegion)> {
-    match work.deed {
-        Deed::Put(local, key, _) | Deed::Get(local, key) => Some((local, key)),
-        Deed::Atomic(..) | Deed::Count(..) => None,
+const fn ends_of(work: &PortalsRmaCommand) -> Option<(LocalRange, RemoteRegion)> {
+    match work.op {
+        PortalsRmaOp::Put(local, key, _) | PortalsRmaOp::Get(local, key) => Some((local, key)),
+        PortalsRmaOp::Atomic(..) | PortalsRmaOp::Count(..) => None,
     }
 }
 

@@ -14,44 +14,50 @@ mod slots;
 mod steps;
 
 pub(super) use self::{
-    slots::Operations,
-    steps::{Deed, Work, failure, lists_lost, no_step, unreached},
+    slots::PortalsRmaSlots,
+    steps::{PortalsRmaCommand, PortalsRmaOp, failure, lists_lost, no_step, unreached},
 };
 use self::{
-    slots::Word,
-    steps::{Step, is_add, operand_of},
+    slots::RmaSlotWord,
+    steps::{PortalsRmaStep, is_add, operand_of},
 };
 use super::{
-    calls::Refused,
-    event::End,
+    calls::PortalsCallError,
+    driver_state::{Portals, PortalsCompletion},
+    event::PortalsOutcome,
     exports,
+    multirail::LaneAvailability,
+    peer::PortalsPeerState,
+    prepare::PortalsResources,
+    rma_calls::{MdSpan, RemoteTarget},
     task_lists::match_bits,
-    rma_calls::{Far, Near},
-    peer::Life,
-    prepare::Ground,
-    multirail::Bound,
-    driver_state::{Portals, Told},
 };
 use crate::{
-    driver::{AtomicOp, Failure, LocalRange, Token},
+    driver::{AtomicOp, CommandFailure, CommandToken, LocalRange},
     memory::RemoteRegion,
-    offload::{CELL_LEN, RemoteCounter},
+    offload::{COUNTER_LEN, RemoteCounter},
 };
 
 impl Portals {
     /// Starts a command with a token. Returns true if there was room.
-    pub(super) fn command(&mut self, to: u32, deed: Option<Deed>, token: Token) -> bool {
+    pub(super) fn command(
+        &mut self,
+        to: u32,
+        deed: Option<PortalsRmaOp>,
+        token: CommandToken,
+    ) -> bool {
         let owner = self.peer(to).owner(to);
-        let down = self.peer(to).life != Life::Up;
+        let down = self.peer(to).state != PortalsPeerState::Up;
         let first = match deed {
-            _ if down => Err(Failure::PeerDown),
-            None => Err(Failure::BadRange),
+            _ if down => Err(CommandFailure::PeerDown),
+            None => Err(CommandFailure::BadRange),
             Some(deed) => deed.first(owner).map(|step| (deed, step)),
         };
         match first {
             Ok((deed, step)) => self.begin(to, Some(token), deed, step),
             Err(why) => {
-                self.told.push_back(Told::Failed(token, why));
+                self.completions
+                    .push_back(PortalsCompletion::Failed(token, why));
                 true
             }
         }
@@ -60,32 +66,41 @@ impl Portals {
     /// Starts a count, unless the peer is down. Returns true if there was room.
     pub(super) fn count(&mut self, to: u32, counter: RemoteCounter, by: u64) -> bool {
         let owner = self.peer(to).owner(to);
-        let Some(cell) = counter.cell() else {
+        let Some(cell) = counter.words_key() else {
             return true;
         };
         if to == self.me
-            && let Some(ct) = self.own_cell(cell)
+            && let Some(ct) = self.own_task_counter(cell)
         {
             // A refusal means that the interface is closed.
-            let _added = self.ground.ni.ct_inc(ct, by);
+            let _added = self.resources.ni.ct_inc(ct, by);
             return true;
         }
-        let deed = Deed::Count(by, cell);
+        let deed = PortalsRmaOp::Count(by, cell);
         match deed.first(owner) {
-            Ok(Step::Tick(0)) => true, // each message adds one, so zero needs none; adapters wake the owner by themselves
-            Ok(step) if self.peer(to).life == Life::Up => self.begin(to, None, deed, step),
+            // Each message adds one, so zero needs none; adapters wake the owner by themselves.
+            Ok(PortalsRmaStep::CountTask(0)) => true,
+            Ok(step) if self.peer(to).state == PortalsPeerState::Up => {
+                self.begin(to, None, deed, step)
+            }
             _ => true,
         }
     }
 
-    fn begin(&mut self, to: u32, token: Option<Token>, deed: Deed, step: Step) -> bool {
+    fn begin(
+        &mut self,
+        to: u32,
+        token: Option<CommandToken>,
+        deed: PortalsRmaOp,
+        step: PortalsRmaStep,
+    ) -> bool {
         if self.credits <= RESERVED {
             return false;
         }
-        let work = Work {
+        let work = PortalsRmaCommand {
             to,
             token,
-            deed,
+            op: deed,
             step,
         };
         let Some(slot) = self.operations.insert(work) else {
@@ -97,40 +112,42 @@ impl Portals {
     }
 
     /// Starts the current step of a slot.
-    fn take_step(&mut self, slot: u32, work: Work) {
-        if matches!(work.step, Step::Move(0)) && self.stripe(slot, &work) {
+    fn take_step(&mut self, slot: u32, work: PortalsRmaCommand) {
+        if matches!(work.step, PortalsRmaStep::Move(0)) && self.stripe(slot, &work) {
             return;
         }
         let lane = match self.lane_of(&work) {
-            Bound::By(lane) => lane,
-            Bound::Later => return self.operations.try_later(slot),
-            Bound::Never if work.is_of_lists() => {
+            LaneAvailability::Lane(lane) => lane,
+            LaneAvailability::Retry => return self.operations.schedule_retry(slot),
+            LaneAvailability::Never if work.is_of_lists() => {
                 return self.go_without(slot, work, lists_lost());
             }
-            Bound::Never => return self.go_without(slot, work, unreached()),
+            LaneAvailability::Never => return self.go_without(slot, work, unreached()),
         };
         match self.issue(slot, work, lane) {
             Ok(()) => {
-                self.ground.queues.expect(lane);
+                self.resources.queues.note_traffic(lane);
                 self.spend_credit(work.to);
             }
-            Err(refused) if self.is_for_later(&refused) => self.operations.try_later(slot),
-            Err(refused) => self.go_without(slot, work, Failure::Transport(refused.into())),
+            Err(refused) if self.is_for_later(&refused) => self.operations.schedule_retry(slot),
+            Err(refused) => self.go_without(slot, work, CommandFailure::Transport(refused.into())),
         }
     }
 
     /// Handles a step that no lane can do.
-    fn go_without(&mut self, slot: u32, work: Work, why: Failure) {
+    fn go_without(&mut self, slot: u32, work: PortalsRmaCommand, why: CommandFailure) {
         match work.step {
-            Step::Look => self.say_words(work.to),
+            PortalsRmaStep::CheckWaiter => self.schedule_words(work.to),
             // No token reports that the count is missing, and the peer may wait for it.
-            Step::Add | Step::Tick(_) if work.token.is_none() => self.suspect(work.to),
+            PortalsRmaStep::Add | PortalsRmaStep::CountTask(_) if work.token.is_none() => {
+                self.suspect(work.to)
+            }
             _ => {}
         }
         self.finish(slot, work, Err(why));
     }
 
-    fn lane_of(&self, work: &Work) -> Bound {
+    fn lane_of(&self, work: &PortalsRmaCommand) -> LaneAvailability {
         if !work.is_of_lists() {
             self.lane_of_atomics(work.to)
         } else {
@@ -138,44 +155,56 @@ impl Portals {
         }
     }
 
-    fn issue(&self, slot: u32, work: Work, lane: u32) -> Result<(), Refused> {
-        let user = self.operations.ticket(slot);
-        let rail = &self.ground.rails[lane as usize];
-        let words = |word, len| rail.near(self.operations.words(slot, word, len), user);
+    fn issue(&self, slot: u32, work: PortalsRmaCommand, lane: u32) -> Result<(), PortalsCallError> {
+        let user = self.operations.user_ptr(slot);
+        let rail = &self.resources.rails[lane as usize];
+        let words = |word, len| rail.local_span(self.operations.words(slot, word, len), user);
         let operand = |value| {
-            self.operations.set_word(slot, Word::Operand, value);
-            words(Word::Operand, 8).offset
+            self.operations.set_word(slot, RmaSlotWord::Operand, value);
+            words(RmaSlotWord::Operand, 8).offset
         };
-        let far = |key, at, len| self.far(work.to, lane, key, at, len);
+        let far = |key, at, len| self.remote_target(work.to, lane, key, at, len);
         let ni = &rail.ni;
-        match (work.step, work.deed) {
-            (Step::Move(from), Deed::Put(local, key, _)) => {
-                let (part, at) = self.piece(work.deed, local, from);
+        match (work.step, work.op) {
+            (PortalsRmaStep::Move(from), PortalsRmaOp::Put(local, key, _)) => {
+                let (part, at) = self.piece(work.op, local, from);
                 let part = self.operations.to_send(slot, part);
-                ni.put(rail.near(part, user), far(key, at, local.len())?, 0, true)
+                ni.put(
+                    rail.local_span(part, user),
+                    far(key, at, local.len())?,
+                    0,
+                    true,
+                )
             }
-            (Step::Move(from), Deed::Get(local, key)) => {
-                let (part, at) = self.piece(work.deed, local, from);
+            (PortalsRmaStep::Move(from), PortalsRmaOp::Get(local, key)) => {
+                let (part, at) = self.piece(work.op, local, from);
                 let part = self.operations.to_fill(slot, part);
-                ni.get(rail.near(part, user), far(key, at, local.len())?)
+                ni.get(rail.local_span(part, user), far(key, at, local.len())?)
             }
-            (Step::Combine, Deed::Atomic(op, key)) => {
+            (PortalsRmaStep::Combine, PortalsRmaOp::Atomic(op, key)) => {
                 let operand = operand(operand_of(op));
-                ni.atomic(words(Word::Before, 8), operand, far(key, 0, 8)?, op)
+                ni.atomic(words(RmaSlotWord::Before, 8), operand, far(key, 0, 8)?, op)
             }
             (step, deed) => {
                 let cell = deed.cell().ok_or_else(no_step)?;
                 match step {
-                    Step::Tick(_) => {
-                        ni.put(words(Word::Cell, 0), self.tick(work.to, cell)?, 0, true)
+                    PortalsRmaStep::CountTask(_) => ni.put(
+                        words(RmaSlotWord::Counter, 0),
+                        self.tick(work.to, cell)?,
+                        0,
+                        true,
+                    ),
+                    PortalsRmaStep::Probe => {
+                        ni.get(words(RmaSlotWord::Counter, 16), far(cell, 0, COUNTER_LEN)?)
                     }
-                    Step::Probe => ni.get(words(Word::Cell, 16), far(cell, 0, CELL_LEN)?),
-                    Step::Look => ni.get(words(Word::Cell, 8), far(cell, 8, CELL_LEN)?),
+                    PortalsRmaStep::CheckWaiter => {
+                        ni.get(words(RmaSlotWord::Counter, 8), far(cell, 8, COUNTER_LEN)?)
+                    }
                     _ => {
                         let by = AtomicOp::Add(deed.by());
                         let operand = operand(deed.by());
-                        let near = words(Word::Before, 8);
-                        ni.atomic(near, operand, far(cell, 0, CELL_LEN)?, by)
+                        let near = words(RmaSlotWord::Before, 8);
+                        ni.atomic(near, operand, far(cell, 0, COUNTER_LEN)?, by)
                     }
                 }
             }
@@ -183,25 +212,25 @@ impl Portals {
     }
 
     /// Returns the next part of a range that one operation can move, and its offset.
-    fn piece(&self, deed: Deed, local: LocalRange, from: usize) -> (LocalRange, u64) {
+    fn piece(&self, deed: PortalsRmaOp, local: LocalRange, from: usize) -> (LocalRange, u64) {
         let piece = local.slice(from, self.piece_len(deed, local.len() - from));
         (piece, from as u64)
     }
 
-    fn piece_len(&self, deed: Deed, left: usize) -> usize {
-        let ni = &self.ground.ni;
+    fn piece_len(&self, deed: PortalsRmaOp, left: usize) -> usize {
+        let ni = &self.resources.ni;
         let most = match deed {
-            Deed::Get(..) => ni.limits.max_msg_size.min(ni.wire.get_most),
+            PortalsRmaOp::Get(..) => ni.limits.max_msg_size.min(ni.wire.get_max),
             _ => ni.limits.max_msg_size,
         };
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         ni.wire.piece(left.min(most))
     }
 
-    fn tick(&self, to: u32, cell: RemoteRegion) -> Result<Far, Refused> {
+    fn tick(&self, to: u32, cell: RemoteRegion) -> Result<RemoteTarget, PortalsCallError> {
         let peer = self.peer(to);
         let match_bits = match_bits::count(cell, peer.owner(to)).ok_or_else(no_step)?;
-        Ok(Far {
+        Ok(RemoteTarget {
             process: peer.address.process,
             pt: peer.address.tables.lists,
             match_bits,
@@ -210,19 +239,19 @@ impl Portals {
     }
 
     /// Returns the location of a peer's memory on a lane.
-    pub(super) fn far(
+    pub(super) fn remote_target(
         &self,
         to: u32,
         lane: u32,
         key: RemoteRegion,
         at: u64,
         len: usize,
-    ) -> Result<Far, Refused> {
+    ) -> Result<RemoteTarget, PortalsCallError> {
         let peer = self.peer(to);
         let named = exports::target(key, peer.owner(to), len);
         let (match_bits, offset) = named.ok_or_else(no_step)?;
         let (process, pt) = self.place(to, lane).ok_or_else(no_step)?;
-        Ok(Far {
+        Ok(RemoteTarget {
             process,
             pt,
             match_bits,
@@ -235,58 +264,69 @@ impl Portals {
         &mut self,
         slot: u32,
         generation: u32,
-        end: End,
+        end: PortalsOutcome,
         moved: u64,
         rail: u32,
     ) {
         let Some(mut work) = self.operations.work(slot, generation) else {
             return;
         };
-        if end != End::Well {
+        if end != PortalsOutcome::Success {
             return self.handle_bad_step(slot, work, end, rail);
         }
         self.peers[work.to as usize].answers += 1;
         if work.falls_beside(moved) {
-            return self.finish(slot, work, Err(Failure::BadRange));
+            return self.finish(slot, work, Err(CommandFailure::BadRange));
         }
-        if let (Step::Move(from), Deed::Get(local, _)) = (work.step, work.deed) {
+        if let (PortalsRmaStep::Move(from), PortalsRmaOp::Get(local, _)) = (work.step, work.op) {
             let moved = usize::try_from(moved).unwrap_or(usize::MAX);
-            let piece = local.slice(
-                from,
-                moved.min(self.piece_len(work.deed, local.len() - from)),
-            );
+            let piece = local.slice(from, moved.min(self.piece_len(work.op, local.len() - from)));
             self.operations.land(slot, piece);
         }
-        if let (Step::Add, Some(token)) = (work.step, work.token.take_if(|_| is_add(work.step))) {
-            self.told.push_back(Told::Complete(token));
+        if let (PortalsRmaStep::Add, Some(token)) =
+            (work.step, work.token.take_if(|_| is_add(work.step)))
+        {
+            self.completions
+                .push_back(PortalsCompletion::Complete(token));
         }
         let next = self.next_step(slot, &work, moved);
         self.go_to(slot, work, next);
     }
 
-    fn handle_bad_step(&mut self, slot: u32, work: Work, end: End, rail: u32) {
+    fn handle_bad_step(
+        &mut self,
+        slot: u32,
+        work: PortalsRmaCommand,
+        end: PortalsOutcome,
+        rail: u32,
+    ) {
         let again = match end {
-            End::Undeliverable if work.is_repeatable() => self.fail_lane(work.to, rail),
-            End::Undeliverable => {
+            PortalsOutcome::Undeliverable if work.is_repeatable() => self.fail_lane(work.to, rail),
+            PortalsOutcome::Undeliverable => {
                 // Whether the step was done is unknown, so the peer is given up, and told so by another lane.
                 self.fail_lane(work.to, rail);
                 self.suspect(work.to);
                 false
             }
-            End::Dropped => work.waits_for_entry(),
+            PortalsOutcome::Dropped => work.waits_for_entry(),
             // A word with the new location is on its way.
-            End::Moved => self.rails.are_several(),
+            PortalsOutcome::Moved => self.rails.are_several(),
             _ => false,
         };
-        if again && self.peer(work.to).life == Life::Up {
+        if again && self.peer(work.to).state == PortalsPeerState::Up {
             self.operations.keep(slot, work);
-            return self.operations.try_later(slot);
+            return self.operations.schedule_retry(slot);
         }
         self.finish(slot, work, Err(failure(end)));
     }
 
     /// Continues a command whose bytes were moved by several lanes, or could not be.
-    pub(super) fn moved(&mut self, slot: u32, work: Work, how: Result<(), Failure>) {
+    pub(super) fn moved(
+        &mut self,
+        slot: u32,
+        work: PortalsRmaCommand,
+        how: Result<(), CommandFailure>,
+    ) {
         match how {
             Ok(()) => {
                 let next = self.after_move(&work);
@@ -296,7 +336,7 @@ impl Portals {
         }
     }
 
-    fn go_to(&mut self, slot: u32, mut work: Work, next: Option<Step>) {
+    fn go_to(&mut self, slot: u32, mut work: PortalsRmaCommand, next: Option<PortalsRmaStep>) {
         match next {
             Some(step) => {
                 work.step = step;
@@ -307,39 +347,53 @@ impl Portals {
         }
     }
 
-    fn after_move(&self, work: &Work) -> Option<Step> {
+    fn after_move(&self, work: &PortalsRmaCommand) -> Option<PortalsRmaStep> {
         let tick = |cell| self.is_tick(work.to, cell);
-        let cell = work.deed.cell()?;
-        Some(if tick(cell) { Step::Tick(1) } else { Step::Add })
+        let cell = work.op.cell()?;
+        Some(if tick(cell) {
+            PortalsRmaStep::CountTask(1)
+        } else {
+            PortalsRmaStep::Add
+        })
     }
 
-    fn next_step(&mut self, slot: u32, work: &Work, moved: u64) -> Option<Step> {
-        match (work.step, work.deed) {
-            (Step::Probe, _) => Some(Step::Move(0)),
-            (Step::Move(from), deed @ (Deed::Put(local, ..) | Deed::Get(local, _))) => {
+    fn next_step(
+        &mut self,
+        slot: u32,
+        work: &PortalsRmaCommand,
+        moved: u64,
+    ) -> Option<PortalsRmaStep> {
+        match (work.step, work.op) {
+            (PortalsRmaStep::Probe, _) => Some(PortalsRmaStep::Move(0)),
+            (
+                PortalsRmaStep::Move(from),
+                deed @ (PortalsRmaOp::Put(local, ..) | PortalsRmaOp::Get(local, _)),
+            ) => {
                 let done = from.saturating_add(usize::try_from(moved).unwrap_or(usize::MAX));
                 let left = local.len() - from;
                 let all = self.piece_len(deed, left) == left || moved == 0;
                 if !all && done < local.len() {
-                    Some(Step::Move(done))
+                    Some(PortalsRmaStep::Move(done))
                 } else {
                     self.after_move(work)
                 }
             }
-            (Step::Add, _) => Some(Step::Look),
-            (Step::Look, deed) => {
+            (PortalsRmaStep::Add, _) => Some(PortalsRmaStep::CheckWaiter),
+            (PortalsRmaStep::CheckWaiter, deed) => {
                 let after = self
                     .operations
-                    .word(slot, Word::Before)
+                    .word(slot, RmaSlotWord::Before)
                     .wrapping_add(deed.by());
-                if after >= !self.operations.word(slot, Word::Cell) {
+                if after >= !self.operations.word(slot, RmaSlotWord::Counter) {
                     // The words wake the peer. If they are not acknowledged, they are written again by another rail.
-                    self.say_words(work.to);
+                    self.schedule_words(work.to);
                 }
                 None
             }
-            (Step::Tick(left), _) => (left > 1).then(|| Step::Tick(left - 1)),
-            (Step::Move(_) | Step::Combine, _) => None,
+            (PortalsRmaStep::CountTask(left), _) => {
+                (left > 1).then(|| PortalsRmaStep::CountTask(left - 1))
+            }
+            (PortalsRmaStep::Move(_) | PortalsRmaStep::Combine, _) => None,
         }
     }
 
@@ -349,23 +403,23 @@ impl Portals {
 
     /// Retries, in some turns, steps that found no entry at their peer or no room in the library. After one refusal for lack of
     /// room, the others need not be tried.
-    pub(super) fn try_again(&mut self) {
-        if !self.naps.asks() {
+    pub(super) fn retry_commands(&mut self) {
+        if !self.backoff.is_retry_turn() {
             return;
         }
         let mut has_room = true;
-        for slot in self.operations.take_later() {
+        for slot in self.operations.take_retries() {
             let Some(work) = self.operations.work_in(slot) else {
                 continue;
             };
-            if self.peer(work.to).life != Life::Up {
-                self.finish(slot, work, Err(Failure::PeerDown));
+            if self.peer(work.to).state != PortalsPeerState::Up {
+                self.finish(slot, work, Err(CommandFailure::PeerDown));
             } else if has_room && self.credits > RESERVED {
                 let refusals = self.refusals;
                 self.take_step(slot, work);
                 has_room = self.refusals <= refusals;
             } else {
-                self.operations.try_later(slot);
+                self.operations.schedule_retry(slot);
             }
         }
     }
@@ -375,49 +429,49 @@ impl Portals {
     /// Credits are returned immediately. A late completion finds no operation, and the completion queue has extra places for such
     /// events. Memory that the library may still access is not reused.
     pub(super) fn give_up_under_way(&mut self, rank: u32) {
-        let goes_on = self.ground.ni.goes_on;
+        let goes_on = self.resources.ni.goes_on;
         let peer = self.peer_mut(rank);
         let under_way = std::mem::take(&mut peer.under_way);
-        let slots = peer.outbox.forsake();
+        let slots = peer.outbox.abandon_in_flight();
         self.credits += under_way;
         for (slot, flies) in slots {
             if goes_on && flies {
-                self.ground.pool.lose(slot);
+                self.resources.pool.lose(slot);
             } else {
-                self.ground.pool.give_back(slot);
+                self.resources.pool.give_back(slot);
             }
         }
         for (slot, work) in self.operations.towards(rank) {
             if goes_on {
-                self.operations.lose(slot);
+                self.operations.retire_slot(slot);
             } else {
                 self.operations.remove(slot);
             }
             if let Some(token) = work.token {
-                let failed = Told::Failed(token, Failure::PeerDown);
-                self.told.push_back(failed);
+                let failed = PortalsCompletion::Failed(token, CommandFailure::PeerDown);
+                self.completions.push_back(failed);
             }
         }
     }
 
-    fn finish(&mut self, slot: u32, work: Work, how: Result<(), Failure>) {
-        let before = self.operations.word(slot, Word::Before);
+    fn finish(&mut self, slot: u32, work: PortalsRmaCommand, how: Result<(), CommandFailure>) {
+        let before = self.operations.word(slot, RmaSlotWord::Before);
         self.operations.remove(slot);
         let Some(token) = work.token else {
             return;
         };
-        self.told.push_back(match (how, work.deed) {
-            (Err(why), _) => Told::Failed(token, why),
-            (Ok(()), Deed::Atomic(..)) => Told::Fetched(token, before),
-            (Ok(()), _) => Told::Complete(token),
+        self.completions.push_back(match (how, work.op) {
+            (Err(why), _) => PortalsCompletion::Failed(token, why),
+            (Ok(()), PortalsRmaOp::Atomic(..)) => PortalsCompletion::Fetched(token, before),
+            (Ok(()), _) => PortalsCompletion::Complete(token),
         });
     }
 }
 
-impl Ground {
+impl PortalsResources {
     /// Returns local memory in the form that operations on the first rail use.
-    pub(super) fn near(&self, range: LocalRange, user: u64) -> Near {
-        self.rails[0].near(range, user)
+    pub(super) fn local_span(&self, range: LocalRange, user: u64) -> MdSpan {
+        self.rails[0].local_span(range, user)
     }
 }
 

@@ -2,16 +2,16 @@
 
 use std::{io, sync::atomic::Ordering::SeqCst};
 
-use super::{super::peer::Ticket, steps::Work};
-use crate::{driver::LocalRange, memory::Region};
+use super::{super::peer::UserPtr, steps::PortalsRmaCommand};
+use crate::{driver::LocalRange, memory::MemoryRegion};
 
 /// Operations in flight, and the words that they need.
 #[derive(Debug)]
-pub(in super::super) struct Operations {
-    slots: Vec<Slot>,
+pub(in super::super) struct PortalsRmaSlots {
+    slots: Vec<PortalsRmaSlot>,
     free: Vec<u32>,
     /// Memory of the slots, `part_len` slots in each part.
-    parts: Vec<Part>,
+    parts: Vec<RmaSlotMemory>,
     part_len: u32,
     /// Bytes of a slot's own room for moved data, if the library may access memory after a peer's death.
     room_len: Option<usize>,
@@ -24,35 +24,35 @@ pub(in super::super) struct Operations {
 
 /// Memory of some slots.
 #[derive(Debug)]
-struct Part {
+struct RmaSlotMemory {
     /// Words of each slot: an operand, the previous value, and the two words of a counter.
-    words: Region,
+    words: MemoryRegion,
     /// Room of each slot for moved data.
-    room: Option<Region>,
+    room: Option<MemoryRegion>,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct PortalsRmaSlot {
     generation: u32,
-    work: Option<Work>,
+    work: Option<PortalsRmaCommand>,
 }
 
 /// Words of a slot.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Word {
+pub(super) enum RmaSlotWord {
     Operand = 0,
     Before = 1,
-    Cell = 2,
+    Counter = 2,
 }
 
-impl Operations {
+impl PortalsRmaSlots {
     /// Returns `count` slots, with `room` bytes of their own each for moved data, if given.
     pub(in super::super) fn new(count: u32, room: Option<usize>) -> io::Result<Self> {
         let part_len = count.max(1);
         Ok(Self {
-            slots: (0..count).map(|_| Slot::default()).collect(),
+            slots: (0..count).map(|_| PortalsRmaSlot::default()).collect(),
             free: (0..count).rev().collect(),
-            parts: vec![Part::new(part_len, room)?],
+            parts: vec![RmaSlotMemory::new(part_len, room)?],
             part_len,
             room_len: room,
             later: Vec::new(),
@@ -61,13 +61,13 @@ impl Operations {
     }
 
     /// Returns the memory of a slot, and its index there.
-    fn place(&self, slot: u32) -> (&Part, usize) {
+    fn place(&self, slot: u32) -> (&RmaSlotMemory, usize) {
         let (part, nth) = (slot / self.part_len, slot % self.part_len);
         (&self.parts[part as usize], nth as usize)
     }
 
     /// Returns the room of a slot, and its offset.
-    fn room(&self, slot: u32) -> Option<(&Region, usize)> {
+    fn room(&self, slot: u32) -> Option<(&MemoryRegion, usize)> {
         let (part, nth) = self.place(slot);
         Some((part.room.as_ref()?, nth * self.room_len?))
     }
@@ -96,7 +96,7 @@ impl Operations {
     }
 
     /// Returns the operations in flight to a rank, without those that wait for a retry.
-    pub(super) fn towards(&self, rank: u32) -> Vec<(u32, Work)> {
+    pub(super) fn towards(&self, rank: u32) -> Vec<(u32, PortalsRmaCommand)> {
         let under_way = (0..).zip(&self.slots).filter_map(|(slot, entry)| {
             let work = entry.work.filter(|work| work.to == rank)?;
             Some((slot, work))
@@ -107,23 +107,23 @@ impl Operations {
     }
 
     /// Gives up a slot for good, and replaces it by one with memory of its own.
-    pub(super) fn lose(&mut self, slot: u32) {
+    pub(super) fn retire_slot(&mut self, slot: u32) {
         self.remove(slot);
         self.free.pop();
         self.lost += 1;
         let new = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         if (new / self.part_len) as usize == self.parts.len() {
-            let Ok(part) = Part::new(self.part_len, self.room_len) else {
+            let Ok(part) = RmaSlotMemory::new(self.part_len, self.room_len) else {
                 return; // there is one slot less
             };
             self.parts.push(part);
         }
-        self.slots.push(Slot::default());
+        self.slots.push(PortalsRmaSlot::default());
         self.free.push(new);
     }
 
     /// Returns true if operations wait for a retry.
-    pub(in super::super) const fn wait(&self) -> bool {
+    pub(in super::super) const fn have_retries(&self) -> bool {
         !self.later.is_empty()
     }
 
@@ -131,7 +131,7 @@ impl Operations {
         self.free.len() + self.later.len() + self.lost == self.slots.len()
     }
 
-    pub(super) fn insert(&mut self, work: Work) -> Option<u32> {
+    pub(super) fn insert(&mut self, work: PortalsRmaCommand) -> Option<u32> {
         let slot = self.free.pop()?;
         self.slots[slot as usize].work = Some(work);
         Some(slot)
@@ -144,64 +144,64 @@ impl Operations {
         self.free.push(slot);
     }
 
-    pub(in super::super) fn work(&self, slot: u32, generation: u32) -> Option<Work> {
+    pub(in super::super) fn work(&self, slot: u32, generation: u32) -> Option<PortalsRmaCommand> {
         let entry = self.slots.get(slot as usize)?;
         entry.work.filter(|_| entry.generation == generation)
     }
 
     /// Returns the command in a slot.
-    pub(in super::super) fn work_in(&self, slot: u32) -> Option<Work> {
+    pub(in super::super) fn work_in(&self, slot: u32) -> Option<PortalsRmaCommand> {
         self.slots.get(slot as usize)?.work
     }
 
     /// Updates the command in a slot.
-    pub(super) fn keep(&mut self, slot: u32, work: Work) {
+    pub(super) fn keep(&mut self, slot: u32, work: PortalsRmaCommand) {
         self.slots[slot as usize].work = Some(work);
     }
 
     /// Returns the user pointer for a step of a slot.
-    pub(super) fn ticket(&self, slot: u32) -> u64 {
-        Ticket::Operation(slot, self.slots[slot as usize].generation).bits()
+    pub(super) fn user_ptr(&self, slot: u32) -> u64 {
+        UserPtr::Operation(slot, self.slots[slot as usize].generation).bits()
     }
 
     /// Schedules a retry of the command in a slot.
-    pub(in super::super) fn try_later(&mut self, slot: u32) {
+    pub(in super::super) fn schedule_retry(&mut self, slot: u32) {
         self.later.push(slot);
     }
 
     /// Takes the slots to retry.
-    pub(super) fn take_later(&mut self) -> Vec<u32> {
+    pub(super) fn take_retries(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.later)
     }
 
     /// Returns the words of a slot, from one on.
-    pub(super) fn words(&self, slot: u32, word: Word, len: usize) -> LocalRange {
+    pub(super) fn words(&self, slot: u32, word: RmaSlotWord, len: usize) -> LocalRange {
         let (part, nth) = self.place(slot);
         part.words.range().slice(at(nth, word), len)
     }
 
-    pub(super) fn word(&self, slot: u32, word: Word) -> u64 {
+    pub(super) fn word(&self, slot: u32, word: RmaSlotWord) -> u64 {
         let (part, nth) = self.place(slot);
         part.words.atomic_u64(at(nth, word)).load(SeqCst)
     }
 
-    pub(super) fn set_word(&self, slot: u32, word: Word, value: u64) {
+    pub(super) fn set_word(&self, slot: u32, word: RmaSlotWord, value: u64) {
         let (part, nth) = self.place(slot);
         part.words.atomic_u64(at(nth, word)).store(value, SeqCst);
     }
 }
 
-impl Part {
+impl RmaSlotMemory {
     fn new(slots: u32, room: Option<usize>) -> io::Result<Self> {
-        let room = room.map(|len| Region::vacant(slots as usize * len));
+        let room = room.map(|len| MemoryRegion::vacant(slots as usize * len));
         Ok(Self {
-            words: Region::anonymous(slots as usize * WORDS_LEN)?,
+            words: MemoryRegion::anonymous(slots as usize * WORDS_LEN)?,
             room: room.transpose()?,
         })
     }
 }
 
-const fn at(nth: usize, word: Word) -> usize {
+const fn at(nth: usize, word: RmaSlotWord) -> usize {
     nth * WORDS_LEN + 8 * word as usize
 }
 

@@ -1,29 +1,29 @@
 //! Steps of a command: their kinds, their order, and the meaning of failures. Pure.
 
 use super::super::{
-    calls::Refused,
-    event::End,
-    exports::{self, Owner},
+    calls::PortalsCallError,
+    event::PortalsOutcome,
+    exports::{self, KeyOwner},
     task_lists::match_bits,
 };
 use crate::{
-    driver::{AtomicOp, Failure, LocalRange, Token},
+    driver::{AtomicOp, CommandFailure, CommandToken, LocalRange},
     memory::RemoteRegion,
-    offload::CELL_LEN,
+    offload::COUNTER_LEN,
 };
 
 /// A command in flight.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Work {
+pub(in super::super) struct PortalsRmaCommand {
     pub(in super::super) to: u32,
     /// Token to complete; `None` once it is completed.
-    pub(super) token: Option<Token>,
-    pub(in super::super) deed: Deed,
-    pub(super) step: Step,
+    pub(super) token: Option<CommandToken>,
+    pub(in super::super) op: PortalsRmaOp,
+    pub(super) step: PortalsRmaStep,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) enum Deed {
+pub(in super::super) enum PortalsRmaOp {
     Put(LocalRange, RemoteRegion, Option<RemoteRegion>),
     Get(LocalRange, RemoteRegion),
     Atomic(AtomicOp, RemoteRegion),
@@ -32,7 +32,7 @@ pub(in super::super) enum Deed {
 
 /// Current step of a command.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
+pub(super) enum PortalsRmaStep {
     /// Check that a counter exists.
     Probe,
     /// Move the bytes from this offset on.
@@ -42,19 +42,20 @@ pub(super) enum Step {
     /// Add to a counter.
     Add,
     /// Check whether the owner of the counter waits for the new value.
-    Look,
+    CheckWaiter,
     /// Count at a task counter, this many times.
-    Tick(u64),
+    CountTask(u64),
 }
 
-impl Work {
+impl PortalsRmaCommand {
     /// Returns true if nothing was done because the name belongs to other memory.
     pub(super) fn falls_beside(&self, moved: u64) -> bool {
-        let named = match (self.step, self.deed) {
-            (Step::Move(from), Deed::Put(local, key, _) | Deed::Get(local, key)) => {
-                key.name().is_some() && from < local.len()
-            }
-            (Step::Combine, Deed::Atomic(_, key)) => key.name().is_some(),
+        let named = match (self.step, self.op) {
+            (
+                PortalsRmaStep::Move(from),
+                PortalsRmaOp::Put(local, key, _) | PortalsRmaOp::Get(local, key),
+            ) => key.name().is_some() && from < local.len(),
+            (PortalsRmaStep::Combine, PortalsRmaOp::Atomic(_, key)) => key.name().is_some(),
             _ => false,
         };
         named && moved == 0
@@ -62,54 +63,65 @@ impl Work {
 
     /// Returns true if the step must use the first rail, which has the task lists and names.
     pub(super) fn is_of_lists(&self) -> bool {
-        let key = match self.deed {
-            Deed::Put(_, key, _) | Deed::Get(_, key) | Deed::Atomic(_, key) => key,
-            Deed::Count(_, cell) => cell,
+        let key = match self.op {
+            PortalsRmaOp::Put(_, key, _)
+            | PortalsRmaOp::Get(_, key)
+            | PortalsRmaOp::Atomic(_, key) => key,
+            PortalsRmaOp::Count(_, cell) => cell,
         };
         match self.step {
-            Step::Tick(_) => true,
-            Step::Move(_) | Step::Combine => key.name().is_some(),
-            Step::Probe | Step::Add | Step::Look => false,
+            PortalsRmaStep::CountTask(_) => true,
+            PortalsRmaStep::Move(_) | PortalsRmaStep::Combine => key.name().is_some(),
+            PortalsRmaStep::Probe | PortalsRmaStep::Add | PortalsRmaStep::CheckWaiter => false,
         }
     }
 
     /// Returns true if the step may be repeated when it is unknown whether it was done.
     pub(super) const fn is_repeatable(&self) -> bool {
-        matches!(self.step, Step::Probe | Step::Look)
+        matches!(
+            self.step,
+            PortalsRmaStep::Probe | PortalsRmaStep::CheckWaiter
+        )
     }
 
     /// Returns true if the peer may have an entry for the step later.
     pub(super) fn waits_for_entry(&self) -> bool {
-        match (self.step, self.deed) {
-            (Step::Tick(_), _) => true,
-            (Step::Move(_), Deed::Put(_, key, _) | Deed::Get(_, key)) => key.name().is_some(),
-            (Step::Combine, Deed::Atomic(_, key)) => key.name().is_some(),
+        match (self.step, self.op) {
+            (PortalsRmaStep::CountTask(_), _) => true,
+            (PortalsRmaStep::Move(_), PortalsRmaOp::Put(_, key, _) | PortalsRmaOp::Get(_, key)) => {
+                key.name().is_some()
+            }
+            (PortalsRmaStep::Combine, PortalsRmaOp::Atomic(_, key)) => key.name().is_some(),
             _ => false,
         }
     }
 }
 
-impl Deed {
+impl PortalsRmaOp {
     /// Returns the first step, if all keys are valid as far as this rank can tell.
-    pub(super) fn first(self, owner: Owner) -> Result<Step, Failure> {
-        let known = |key, len| exports::target(key, owner, len).ok_or(Failure::BadRange);
+    pub(super) fn first(self, owner: KeyOwner) -> Result<PortalsRmaStep, CommandFailure> {
+        let known = |key, len| exports::target(key, owner, len).ok_or(CommandFailure::BadRange);
         match self {
-            Self::Put(from, into, None) => known(into, from.len()).map(|_| Step::Move(0)),
+            Self::Put(from, into, None) => known(into, from.len()).map(|_| PortalsRmaStep::Move(0)),
             Self::Put(from, into, Some(cell)) if match_bits::count(cell, owner).is_some() => {
-                known(into, from.len()).map(|_| Step::Move(0))
+                known(into, from.len()).map(|_| PortalsRmaStep::Move(0))
             }
             Self::Put(from, into, Some(cell)) => {
                 known(into, from.len())?;
-                known(cell, CELL_LEN).map(|_| Step::Probe)
+                known(cell, COUNTER_LEN).map(|_| PortalsRmaStep::Probe)
             }
-            Self::Get(into, from) => known(from, into.len()).map(|_| Step::Move(0)),
+            Self::Get(into, from) => known(from, into.len()).map(|_| PortalsRmaStep::Move(0)),
             Self::Atomic(_, at) => {
                 let (_, offset) = known(at, 8)?;
                 let aligned = offset.is_multiple_of(8);
-                aligned.then_some(Step::Combine).ok_or(Failure::BadRange)
+                aligned
+                    .then_some(PortalsRmaStep::Combine)
+                    .ok_or(CommandFailure::BadRange)
             }
-            Self::Count(by, cell) if match_bits::count(cell, owner).is_some() => Ok(Step::Tick(by)),
-            Self::Count(_, cell) => known(cell, CELL_LEN).map(|_| Step::Add),
+            Self::Count(by, cell) if match_bits::count(cell, owner).is_some() => {
+                Ok(PortalsRmaStep::CountTask(by))
+            }
+            Self::Count(_, cell) => known(cell, COUNTER_LEN).map(|_| PortalsRmaStep::Add),
         }
     }
 
@@ -130,8 +142,8 @@ impl Deed {
     }
 }
 
-pub(super) const fn is_add(step: Step) -> bool {
-    matches!(step, Step::Add)
+pub(super) const fn is_add(step: PortalsRmaStep) -> bool {
+    matches!(step, PortalsRmaStep::Add)
 }
 
 pub(super) const fn operand_of(op: AtomicOp) -> u64 {
@@ -148,32 +160,35 @@ pub(super) const fn operand_of(op: AtomicOp) -> u64 {
     }
 }
 
-pub(in super::super) fn failure(end: End) -> Failure {
+pub(in super::super) fn failure(end: PortalsOutcome) -> CommandFailure {
     match end {
-        End::Undeliverable => Failure::PeerDown,
-        End::Dropped | End::Forbidden => Failure::BadRange,
-        End::Well | End::PtDisabled | End::Moved | End::Other(_) => {
+        PortalsOutcome::Undeliverable => CommandFailure::PeerDown,
+        PortalsOutcome::Dropped | PortalsOutcome::Forbidden => CommandFailure::BadRange,
+        PortalsOutcome::Success
+        | PortalsOutcome::PtDisabled
+        | PortalsOutcome::Moved
+        | PortalsOutcome::Other(_) => {
             let why = format!("the Portals adapter ended an operation with {end:?}");
-            Failure::Transport(std::io::Error::other(why))
+            CommandFailure::Transport(std::io::Error::other(why))
         }
     }
 }
 
 /// Returns the failure for task lists and names when the first rail, which they need, no longer reaches the peer.
-pub(in super::super) fn lists_lost() -> Failure {
+pub(in super::super) fn lists_lost() -> CommandFailure {
     let why = "the first rail to this peer has failed, and task lists and names go by no other: \
                set RIPSTOP_COLLECTIVES=messages, or leave that interface out of RIPSTOP_PORTALS_IFACES";
-    Failure::Transport(std::io::Error::other(why))
+    CommandFailure::Transport(std::io::Error::other(why))
 }
 
 /// Returns the failure for steps that no lane can do.
-pub(in super::super) fn unreached() -> Failure {
+pub(in super::super) fn unreached() -> CommandFailure {
     let why =
         "memory of this peer is reached by no rail that works: look at the links of both ranks";
-    Failure::Transport(std::io::Error::other(why))
+    CommandFailure::Transport(std::io::Error::other(why))
 }
 
 /// Returns the error for an impossible step. Keys were checked before the first step, and commands take only their own steps.
-pub(in super::super) fn no_step() -> Refused {
-    Refused::Code("a step that its command does not have".to_owned())
+pub(in super::super) fn no_step() -> PortalsCallError {
+    PortalsCallError::Permanent("a step that its command does not have".to_owned())
 }

@@ -1,19 +1,22 @@
 //! Bull's libraries: the published software library, and those of the second and third BXI.
 
-use super::{Any, Codes, EventLayout, Fails, Layout, Operators, Options, Profile, Wire};
+use super::{
+    EventLayout, FailNumbers, LibraryProfile, OperatorNumbers, OptionBits, ReturnCodes,
+    StructLayout, WildcardNumbers, WireLimits,
+};
 
 /// The published software library, which works over UDP.
-pub(super) const PORTAILS4: Profile = Profile {
+pub(super) const PORTAILS4: LibraryProfile = LibraryProfile {
     name: "portails4",
-    moves_alone: false,
+    async_progress: false,
     ends_to_dead: false,
     nobody: None,
-    waits_to_meet: false,
-    wire: Wire::UDP,
+    first_op_blocks: false,
+    wire: WireLimits::UDP,
     handle_len: 8,
     eq_none: 0,
     ct_none: 0,
-    layout: Layout {
+    layout: StructLayout {
         md_eq: 24,
         md_ct: 32,
         me_uid: 24,
@@ -30,7 +33,7 @@ pub(super) const PORTAILS4: Profile = Profile {
         },
         pid_len: 4,
     },
-    codes: Codes {
+    codes: ReturnCodes {
         eq_dropped: 0x21,
         in_use: 8,
         names: &[
@@ -52,7 +55,7 @@ pub(super) const PORTAILS4: Profile = Profile {
             (0x2f, "PTL_ABORTED"),
         ],
     },
-    fails: Fails {
+    fails: FailNumbers {
         undeliverable: 6,
         dropped: 8,
         pt_disabled: 7,
@@ -61,14 +64,14 @@ pub(super) const PORTAILS4: Profile = Profile {
         no_match: 0xc,
         segv: 0xb,
     },
-    any: Any {
+    any: WildcardNumbers {
         iface: 0,
         nid: 0,
         pid: 0,
         pt: 0xffff_ffff,
         size: 0xffff_ffff_ffff,
     },
-    options: Options {
+    options: OptionBits {
         ni_matching: 2,
         ni_physical: 1,
         bind_inaccessible: 1,
@@ -93,7 +96,7 @@ pub(super) const PORTAILS4: Profile = Profile {
         me_event_ct_bytes: 0x10,
         ack_req: 3,
     },
-    operators: Operators {
+    operators: OperatorNumbers {
         min: 0,
         max: 1,
         sum: 2,
@@ -107,14 +110,14 @@ pub(super) const PORTAILS4: Profile = Profile {
 };
 
 /// The second BXI: the numbers of the software library, except for outcomes of operations.
-pub(super) const BXI2: Profile = Profile {
+pub(super) const BXI2: LibraryProfile = LibraryProfile {
     name: "bxi2",
-    moves_alone: true,
+    async_progress: true,
     ends_to_dead: true,
     nobody: Some(0xfff),
-    waits_to_meet: false,
-    wire: Wire::WHOLE,
-    fails: Fails {
+    first_op_blocks: false,
+    wire: WireLimits::WHOLE,
+    fails: FailNumbers {
         undeliverable: 5,
         dropped: 4,
         pt_disabled: 3,
@@ -123,7 +126,7 @@ pub(super) const BXI2: Profile = Profile {
         no_match: 9,
         segv: 2,
     },
-    options: Options {
+    options: OptionBits {
         coherent_atomics: 4,
         ..PORTAILS4.options
     },
@@ -131,17 +134,17 @@ pub(super) const BXI2: Profile = Profile {
 };
 
 /// The third BXI.
-pub(super) const BXI3: Profile = Profile {
+pub(super) const BXI3: LibraryProfile = LibraryProfile {
     name: "bxi3",
-    moves_alone: true,
+    async_progress: true,
     ends_to_dead: true,
     nobody: Some(0x3fe),
-    waits_to_meet: false,
-    wire: Wire::WHOLE,
+    first_op_blocks: false,
+    wire: WireLimits::WHOLE,
     handle_len: 8,
     eq_none: 0,
     ct_none: 0,
-    layout: Layout {
+    layout: StructLayout {
         md_eq: 20,
         md_ct: 28,
         me_uid: 24,
@@ -158,7 +161,7 @@ pub(super) const BXI3: Profile = Profile {
         },
         pid_len: 2,
     },
-    codes: Codes {
+    codes: ReturnCodes {
         eq_dropped: 0x102,
         in_use: 4,
         names: &[
@@ -182,7 +185,7 @@ pub(super) const BXI3: Profile = Profile {
             (0x301, "PTL_TRY_AGAIN"),
         ],
     },
-    fails: Fails {
+    fails: FailNumbers {
         undeliverable: 6,
         dropped: 8,
         pt_disabled: 7,
@@ -191,14 +194,14 @@ pub(super) const BXI3: Profile = Profile {
         no_match: 0xc,
         segv: 0xb,
     },
-    any: Any {
+    any: WildcardNumbers {
         iface: 0,
         nid: 0x3fff_ffff,
         pid: 0x3ff,
         pt: 0x20_0001,
         size: 0x1ff_ffff_ffff_ffff,
     },
-    options: Options {
+    options: OptionBits {
         ni_matching: 2,
         ni_physical: 1,
         bind_inaccessible: 2,
@@ -223,7 +226,7 @@ pub(super) const BXI3: Profile = Profile {
         me_event_ct_bytes: 0x1_0000,
         ack_req: 3,
     },
-    operators: Operators {
+    operators: OperatorNumbers {
         min: 0xe,
         max: 0xd,
         sum: 0x11,

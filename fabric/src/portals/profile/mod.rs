@@ -8,55 +8,55 @@ mod sandia;
 
 /// A family of libraries.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Profile {
+pub(super) struct LibraryProfile {
     /// Name of the family in `RIPSTOP_PORTALS_ABI`.
     pub(super) name: &'static str,
     /// True if bytes move without calls to the library.
-    pub(super) moves_alone: bool,
+    pub(super) async_progress: bool,
     /// True if operations to a killed process are assumed to complete.
     pub(super) ends_to_dead: bool,
     /// Unused process id, to which an operation is sent when an interface is opened to test `ends_to_dead`.
     pub(super) nobody: Option<u32>,
     /// True if the first operation to a process blocks until that process answers, possibly forever.
-    pub(super) waits_to_meet: bool,
-    pub(super) wire: Wire,
+    pub(super) first_op_blocks: bool,
+    pub(super) wire: WireLimits,
     /// Bytes of a handle: 4 or 8.
     pub(super) handle_len: usize,
     pub(super) eq_none: u64,
     pub(super) ct_none: u64,
-    pub(super) layout: Layout,
-    pub(super) codes: Codes,
-    pub(super) fails: Fails,
-    pub(super) any: Any,
-    pub(super) options: Options,
-    pub(super) operators: Operators,
+    pub(super) layout: StructLayout,
+    pub(super) codes: ReturnCodes,
+    pub(super) fails: FailNumbers,
+    pub(super) any: WildcardNumbers,
+    pub(super) options: OptionBits,
+    pub(super) operators: OperatorNumbers,
 }
 
 /// Limits on what arrives undamaged, if lower than the library's own limits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wire {
+pub(super) struct WireLimits {
     /// Bytes of the longest operation.
-    pub(super) most: u64,
+    pub(super) op_max: u64,
     /// Operations that may be in flight.
-    pub(super) at_once: u32,
+    pub(super) in_flight_max: u32,
     /// Bytes of the longest get. Longer ones return data from the start of the entry, regardless of their offset.
-    pub(super) get_most: u64,
+    pub(super) get_max: u64,
     /// Range of lengths of operations that arrive damaged.
-    pub(super) flawed: Option<(usize, usize)>,
+    pub(super) damaged_lens: Option<(usize, usize)>,
 }
 
-impl Wire {
+impl WireLimits {
     /// No limits beyond those of the library.
     pub(super) const WHOLE: Self = Self {
-        most: u64::MAX,
-        at_once: u32::MAX,
-        get_most: u64::MAX,
-        flawed: None,
+        op_max: u64::MAX,
+        in_flight_max: u32::MAX,
+        get_max: u64::MAX,
+        damaged_lens: None,
     };
     /// Limits over UDP. Packets are lost when the socket of a busy receiver is full, and with less than 256 KiB a few long ones
     /// fill it.
     const UDP: Self = Self {
-        most: 32 << 10,
+        op_max: 32 << 10,
         ..Self::WHOLE
     };
 
@@ -71,13 +71,14 @@ impl Wire {
     }
 
     fn flaw_of(self, len: usize) -> Option<(usize, usize)> {
-        self.flawed.filter(|&(from, to)| (from..=to).contains(&len))
+        self.damaged_lens
+            .filter(|&(from, to)| (from..=to).contains(&len))
     }
 }
 
 /// Offsets in structures, if they differ between families.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
+pub(super) struct StructLayout {
     pub(super) md_eq: usize,
     pub(super) md_ct: usize,
     pub(super) me_uid: usize,
@@ -103,7 +104,7 @@ pub(super) struct EventLayout {
 
 /// Return codes. Success is 0 in all families.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Codes {
+pub(super) struct ReturnCodes {
     pub(super) eq_dropped: i32,
     pub(super) in_use: i32,
     /// All known codes, with their names.
@@ -112,7 +113,7 @@ pub(super) struct Codes {
 
 /// Outcomes of operations. Success is 0 in all families.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fails {
+pub(super) struct FailNumbers {
     pub(super) undeliverable: u32,
     pub(super) dropped: u32,
     pub(super) pt_disabled: u32,
@@ -124,7 +125,7 @@ pub(super) struct Fails {
 
 /// Wildcards.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Any {
+pub(super) struct WildcardNumbers {
     pub(super) iface: u32,
     pub(super) nid: u32,
     pub(super) pid: u32,
@@ -135,7 +136,7 @@ pub(super) struct Any {
 
 /// Option bits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Options {
+pub(super) struct OptionBits {
     pub(super) ni_matching: u32,
     pub(super) ni_physical: u32,
     /// Feature: entries over memory that does not exist.
@@ -166,7 +167,7 @@ pub(super) struct Options {
 
 /// Numbers of atomic operators and datatypes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Operators {
+pub(super) struct OperatorNumbers {
     pub(super) min: u32,
     pub(super) max: u32,
     pub(super) sum: u32,
@@ -180,7 +181,7 @@ pub(super) struct Operators {
 }
 
 /// All families.
-pub(super) static ALL: [&Profile; 5] = [
+pub(super) static ALL: [&LibraryProfile; 5] = [
     &sandia::SANDIA42,
     &sandia::SANDIA43,
     &bull::PORTAILS4,
@@ -189,12 +190,12 @@ pub(super) static ALL: [&Profile; 5] = [
 ];
 
 /// Returns the family of this name.
-pub(super) fn by_name(name: &str) -> Option<&'static Profile> {
+pub(super) fn by_name(name: &str) -> Option<&'static LibraryProfile> {
     ALL.into_iter().find(|profile| profile.name == name)
 }
 
 /// Returns the family of a library by its symbols. Used for libraries that do not report their family.
-pub(super) fn by_symbols(has: impl Fn(&str) -> bool) -> &'static Profile {
+pub(super) fn by_symbols(has: impl Fn(&str) -> bool) -> &'static LibraryProfile {
     if has("PtlMsgPut") {
         &bull::BXI3
     } else if has("PtlNFDs") {
@@ -208,7 +209,7 @@ pub(super) fn by_symbols(has: impl Fn(&str) -> bool) -> &'static Profile {
     }
 }
 
-impl Codes {
+impl ReturnCodes {
     /// Returns true if a code means that there is no room now, but may be after other operations have completed.
     pub(super) fn is_for_later(&self, code: i32) -> bool {
         matches!(self.name(code), Some("PTL_NO_SPACE" | "PTL_TRY_AGAIN"))
@@ -228,7 +229,7 @@ impl Codes {
     }
 
     /// Returns a code's name. An unknown code suggests that the library is of another family.
-    pub(super) fn say(&self, code: i32) -> String {
+    pub(super) fn describe(&self, code: i32) -> String {
         let unknown = || {
             format!(
                 "code {code}, which its family does not have: does RIPSTOP_PORTALS_ABI name the right one?"

@@ -1,11 +1,14 @@
 //! The reference implementation: two versions with the same library name and different numbers.
 
-use super::{Any, Codes, EventLayout, Fails, Layout, Operators, Options, Profile, Wire};
+use super::{
+    EventLayout, FailNumbers, LibraryProfile, OperatorNumbers, OptionBits, ReturnCodes,
+    StructLayout, WildcardNumbers, WireLimits,
+};
 
 /// Version 4.2.
-pub(super) const SANDIA42: Profile = Profile {
+pub(super) const SANDIA42: LibraryProfile = LibraryProfile {
     name: "sandia42",
-    codes: Codes {
+    codes: ReturnCodes {
         eq_dropped: 3,
         in_use: 7,
         names: &[
@@ -26,7 +29,7 @@ pub(super) const SANDIA42: Profile = Profile {
             (0xf, "PTL_PT_IN_USE"),
         ],
     },
-    options: Options {
+    options: OptionBits {
         me_unexpected_hdr_disable: 0x20,
         me_event_link_disable: 0x80,
         me_event_comm_disable: 0x100,
@@ -43,24 +46,24 @@ pub(super) const SANDIA42: Profile = Profile {
 };
 
 /// The unfinished version 4.3.
-pub(super) const SANDIA43: Profile = Profile {
+pub(super) const SANDIA43: LibraryProfile = LibraryProfile {
     name: "sandia43",
-    moves_alone: true,
+    async_progress: true,
     ends_to_dead: false,
     nobody: None,
-    waits_to_meet: true,
+    first_op_blocks: true,
     // Observed over UDP, whose losses the library does not repair. Whether it uses another network cannot be determined from
     // here.
-    wire: Wire {
-        most: 8 << 10,
-        at_once: 7,
-        get_most: 900,
-        flawed: Some((901, 1648)),
+    wire: WireLimits {
+        op_max: 8 << 10,
+        in_flight_max: 7,
+        get_max: 900,
+        damaged_lens: Some((901, 1648)),
     },
     handle_len: 4,
     eq_none: 0x3fff_ffff,
     ct_none: 0x5fff_ffff,
-    layout: Layout {
+    layout: StructLayout {
         md_eq: 20,
         md_ct: 24,
         me_uid: 20,
@@ -77,7 +80,7 @@ pub(super) const SANDIA43: Profile = Profile {
         },
         pid_len: 4,
     },
-    codes: Codes {
+    codes: ReturnCodes {
         eq_dropped: 3,
         in_use: 7,
         names: &[
@@ -98,7 +101,7 @@ pub(super) const SANDIA43: Profile = Profile {
             (0xf, "PTL_ABORTED"),
         ],
     },
-    fails: Fails {
+    fails: FailNumbers {
         undeliverable: 1,
         dropped: 2,
         pt_disabled: 3,
@@ -107,14 +110,14 @@ pub(super) const SANDIA43: Profile = Profile {
         no_match: 6,
         segv: 7,
     },
-    any: Any {
+    any: WildcardNumbers {
         iface: 0xffff_ffff,
         nid: 0xffff,
         pid: 0xffff,
         pt: 0xffff_ffff,
         size: u64::MAX,
     },
-    options: Options {
+    options: OptionBits {
         ni_matching: 1,
         ni_physical: 8,
         bind_inaccessible: 1,
@@ -139,7 +142,7 @@ pub(super) const SANDIA43: Profile = Profile {
         me_no_truncate: 0x1_0000,
         ack_req: 1,
     },
-    operators: Operators {
+    operators: OperatorNumbers {
         min: 0,
         max: 1,
         sum: 2,

@@ -6,20 +6,20 @@
 
 use super::{
     super::{
-        calls::{AddressRange, Ct, Me, Refused},
-        match_entries::RawEntry,
+        calls::{AddressRange, Ct, Me, PortalsCallError},
         driver_state::Portals,
+        match_entries::RawEntry,
     },
     quiet,
 };
-use crate::driver::{Failure, Token};
+use crate::driver::{CommandFailure, CommandToken};
 
 /// An entry for the data of an offer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Landed {
+pub(super) struct LandingEntry {
     pub(super) entry: Me,
     from: u32,
-    token: Token,
+    token: CommandToken,
     /// Serial of the counters that it counts at. The entry is forgotten with them.
     pub(super) serial: u32,
     /// Counter of the bytes, if the put can break off.
@@ -27,7 +27,7 @@ pub(super) struct Landed {
 }
 
 /// Destination of an offer's data.
-pub(super) struct Place {
+pub(super) struct LandingTarget {
     pub(super) memory: AddressRange,
     pub(super) match_bits: u64,
     pub(super) from: u32,
@@ -35,13 +35,13 @@ pub(super) struct Place {
 
 impl Portals {
     /// Appends an entry for one put. Once all its data has arrived, it counts at `ct` of the counters `serial`.
-    pub(super) fn land(
+    pub(super) fn post_landing(
         &mut self,
-        place: &Place,
+        place: &LandingTarget,
         serial: u32,
         ct: Ct,
-        token: Token,
-    ) -> Result<(), Refused> {
+        token: CommandToken,
+    ) -> Result<(), PortalsCallError> {
         let len = place.memory.len;
         let bytes = if len > WHOLE {
             Some(self.count_bytes(len, ct)?)
@@ -50,8 +50,8 @@ impl Portals {
         };
         let appended = self.append_landing(place, ct, bytes);
         let entry = appended.inspect_err(|_| self.spare_bytes(bytes))?;
-        self.ground.counters.all.entries.add(1);
-        self.lists.landings.push(Landed {
+        self.resources.counters.all.entries.add(1);
+        self.lists.landings.push(LandingEntry {
             entry,
             from: place.from,
             token,
@@ -62,8 +62,8 @@ impl Portals {
     }
 
     /// Returns a counter that adds one to `ct` after `len` bytes.
-    fn count_bytes(&mut self, len: u64, ct: Ct) -> Result<Ct, Refused> {
-        let ni = &self.ground.ni;
+    fn count_bytes(&mut self, len: u64, ct: Ct) -> Result<Ct, PortalsCallError> {
+        let ni = &self.resources.ni;
         let bytes = match self.lists.spare.pop() {
             Some(bytes) => bytes,
             None => ni.ct_alloc()?,
@@ -73,8 +73,13 @@ impl Portals {
         Ok(bytes)
     }
 
-    fn append_landing(&self, place: &Place, ct: Ct, bytes: Option<Ct>) -> Result<Me, Refused> {
-        let profile = self.ground.ni.profile();
+    fn append_landing(
+        &self,
+        place: &LandingTarget,
+        ct: Ct,
+        bytes: Option<Ct>,
+    ) -> Result<Me, PortalsCallError> {
+        let profile = self.resources.ni.profile();
         let options = &profile.options;
         let in_bytes = match bytes {
             Some(_) => options.me_event_ct_bytes,
@@ -96,14 +101,14 @@ impl Portals {
             overflow: false,
         };
         let lists = self.address.tables.lists;
-        self.ground.ni.append_raw(lists, &entry, 0)
+        self.resources.ni.append_raw(lists, &entry, 0)
     }
 
     /// Makes a byte counter available for other entries, once nothing arrives at its entry any more.
     pub(super) fn spare_bytes(&mut self, bytes: Option<Ct>) {
         if let Some(ct) = bytes {
-            self.ground.ni.ct_cancel(ct);
-            self.ground.ni.ct_reset(ct);
+            self.resources.ni.ct_cancel(ct);
+            self.resources.ni.ct_reset(ct);
             self.lists.spare.push(ct);
         }
     }
@@ -113,7 +118,7 @@ impl Portals {
     ///
     /// Returns false while one of their puts may still read its memory. That means that something has counted by mistake, because
     /// the lists wait for the completion of their own puts as well.
-    pub(in super::super) fn forget_offers(&mut self, token: Token) -> bool {
+    pub(in super::super) fn forget_offers(&mut self, token: CommandToken) -> bool {
         if self.is_putting(token) {
             return false;
         }
@@ -122,15 +127,15 @@ impl Portals {
     }
 
     /// Returns true if a put of these lists is in flight.
-    fn is_putting(&self, token: Token) -> bool {
-        let ni = &self.ground.ni;
-        self.lists.gears.values().any(|gear| {
-            let work = gear.work.as_ref().filter(|work| work.token == token);
-            work.is_some_and(|work| work.puts() && !work.is_over(ni.ct_get(gear.wheel.go)))
+    fn is_putting(&self, token: CommandToken) -> bool {
+        let ni = &self.resources.ni;
+        self.lists.trigger_slots.values().any(|gear| {
+            let work = gear.task.as_ref().filter(|work| work.token == token);
+            work.is_some_and(|work| work.puts() && !work.is_over(ni.ct_get(gear.pair.go)))
         })
     }
 
-    pub(super) fn forget_landings(&mut self, is_it: impl Fn(&Landed) -> bool) {
+    pub(super) fn forget_landings(&mut self, is_it: impl Fn(&LandingEntry) -> bool) {
         let landings = std::mem::take(&mut self.lists.landings);
         let (come, others): (Vec<_>, Vec<_>) = landings.into_iter().partition(is_it);
         self.lists.landings = others;
@@ -139,13 +144,16 @@ impl Portals {
     }
 
     /// Withdraws the offers of these lists. Returns true if nothing arrives at any of them any more.
-    pub(super) fn close_landings(&mut self, token: Token) -> bool {
+    pub(super) fn close_landings(&mut self, token: CommandToken) -> bool {
         let mut closed = true;
         for landing in std::mem::take(&mut self.lists.landings) {
             let is_it = landing.token == token;
             if !is_it {
                 self.lists.landings.push(landing);
-            } else if matches!(self.ground.ni.unlink(landing.entry), Err(Refused::InUse)) {
+            } else if matches!(
+                self.resources.ni.unlink(landing.entry),
+                Err(PortalsCallError::InUse)
+            ) {
                 closed = false;
                 self.lists.landings.push(landing);
             } else {
@@ -162,17 +170,17 @@ impl Portals {
             .partition(|landing| landing.from == rank);
         self.lists.landings = others;
         for landing in of_rank {
-            let unlinked = self.ground.ni.unlink(landing.entry);
-            if matches!(unlinked, Err(Refused::InUse)) {
+            let unlinked = self.resources.ni.unlink(landing.entry);
+            if matches!(unlinked, Err(PortalsCallError::InUse)) {
                 self.lists.landings.push(landing);
-                self.break_off(landing.token, Failure::PeerDown);
+                self.break_off(landing.token, CommandFailure::PeerDown);
                 continue;
             }
-            let broken = |ct: Ct| self.ground.ni.ct_get(ct).failure > 0;
+            let broken = |ct: Ct| self.resources.ni.ct_get(ct).failure > 0;
             let has_come = unlinked.is_err() && !landing.bytes.is_some_and(broken);
             self.spare_bytes(landing.bytes);
             if !has_come {
-                self.break_off(landing.token, Failure::PeerDown);
+                self.break_off(landing.token, CommandFailure::PeerDown);
             }
         }
     }

@@ -2,52 +2,59 @@
 
 use super::{
     super::{
-        calls::{AddressRange, Ct, Refused},
-        event::{End, Got, Kind},
-        onesided::{self, Deed},
-        peer::Life,
-        multirail::Bound,
-        driver_state::{Portals, Told},
+        calls::{AddressRange, Ct, PortalsCallError},
+        driver_state::{Portals, PortalsCompletion},
+        event::{PortalsEventKind, PortalsOutcome, RailEvent},
+        multirail::LaneAvailability,
+        onesided::{self, PortalsRmaOp},
+        peer::PortalsPeerState,
     },
-    Code, Polled, Waits, Zombie, match_bits,
-    trigger_slots::{NOBODY, Then, Work, near},
+    NotificationCode, PolledWait, RetiredTrigger, TaskCounterWait,
     lower::disown,
+    match_bits,
+    trigger_slots::{NOBODY, SlotTask, TaskFallback, local_span},
 };
 use crate::{
-    driver::{Failure, Token},
-    memory::Region,
-    offload::{Action, Landing, RemoteCounter},
+    driver::{CommandFailure, CommandToken},
+    memory::MemoryRegion,
+    offload::{PutLanding, RemoteCounter, TaskAction},
 };
 
 impl Portals {
     /// Handles an event of the queue of task lists.
-    pub(in super::super) fn handle_list_event(&mut self, Got { event, dropped, .. }: Got) {
+    pub(in super::super) fn handle_list_event(
+        &mut self,
+        RailEvent { event, dropped, .. }: RailEvent,
+    ) {
         if dropped {
-            self.ground.counters.lost.add(1);
-            self.look_for_lost(|| {
+            self.resources.counters.lost.add(1);
+            self.recover_lost_events(|| {
                 let why = "a put of a task list failed, and the event that says why was lost";
-                Failure::Transport(std::io::Error::other(why))
+                CommandFailure::Transport(std::io::Error::other(why))
             });
         }
         match event.kind {
-            Kind::Put
-                if event.match_bits == match_bits::WAKE && event.initiator == self.address.process =>
+            PortalsEventKind::Put
+                if event.match_bits == match_bits::WAKE
+                    && event.initiator == self.address.process =>
             {
-                self.ground.counters.all.list_words.add(1);
-                match Code::unpack(event.header) {
-                    Some(Code::List(id)) => self.list_begun(id),
-                    Some(Code::Watch(id)) => self.reached(id),
-                    Some(Code::Task(id)) => self.task_due(id),
+                self.resources.counters.all.list_words.add(1);
+                match NotificationCode::unpack(event.header) {
+                    Some(NotificationCode::List(id)) => self.list_begun(id),
+                    Some(NotificationCode::Watch(id)) => self.reached(id),
+                    Some(NotificationCode::Task(id)) => self.task_due(id),
                     None => {}
                 }
             }
             // Notifications of this rank use its first rail, so their failure means that no further one will arrive.
-            Kind::Ack | Kind::Send | Kind::Error
-                if event.end != End::Well && event.user == NOBODY =>
+            PortalsEventKind::Ack | PortalsEventKind::Send | PortalsEventKind::Error
+                if event.end != PortalsOutcome::Success && event.user == NOBODY =>
             {
-                self.look_for_lost(onesided::lists_lost);
+                self.recover_lost_events(onesided::lists_lost);
             }
-            Kind::Ack | Kind::Send | Kind::Error if event.end != End::Well => {
+            PortalsEventKind::Ack | PortalsEventKind::Send | PortalsEventKind::Error
+                if event.end != PortalsOutcome::Success =>
+            {
                 self.task_failed(event.user, event.end);
             }
             _ => {}
@@ -55,9 +62,9 @@ impl Portals {
     }
 
     /// Makes progress that events do not signal.
-    pub(in super::super) fn tend_lists(&mut self) {
+    pub(in super::super) fn progress_lists(&mut self) {
         self.name_again();
-        if !self.lists.are_to_end() && !self.lists.wait() {
+        if !self.lists.have_ending_lists() && !self.lists.need_retry() {
             return;
         }
         // Watches that wait for failures to be reported are kept for a later turn, because the caller may withdraw them when it
@@ -65,11 +72,11 @@ impl Portals {
         for polled in std::mem::take(&mut self.lists.polled) {
             self.look_again(polled);
         }
-        if self.naps.asks() {
+        if self.backoff.is_retry_turn() {
             for id in std::mem::take(&mut self.lists.again) {
                 self.count_again(id);
             }
-            self.arm_late();
+            self.arm_unarmed();
         }
         for id in std::mem::take(&mut self.lists.due) {
             self.task_due(id);
@@ -78,40 +85,44 @@ impl Portals {
         let ending: Vec<u64> = self.lists.ending.keys().copied().collect();
         ending
             .into_iter()
-            .for_each(|token| self.settle_list(Token(token)));
+            .for_each(|token| self.settle_list(CommandToken(token)));
         self.lists.held = true;
         self.bury();
     }
 
-    fn look_again(&mut self, polled: Polled) {
+    fn look_again(&mut self, polled: PolledWait) {
         match polled {
-            Polled::Watch(id) => match self.lists.watches.get(&id).copied() {
-                Some(watch) if self.cell(watch.spot).is_ok() && self.is_met(watch.waits()) => {
+            PolledWait::Watch(id) => match self.lists.watches.get(&id).copied() {
+                Some(watch)
+                    if self.task_counter(watch.counter).is_ok() && self.is_met(watch.waits()) =>
+                {
                     // Failures that counted for this watch are in the queue by now, and must be reported first.
-                    if self.hear_of_lists() {
+                    if self.drain_list_events() {
                         self.reached(id);
                     } else {
                         self.lists.polled.push(polled);
                     }
                 }
-                Some(watch) if !self.naps.asks() || self.ask_for(id, watch).is_err() => {
+                Some(watch)
+                    if !self.backoff.is_retry_turn() || self.arm_watch(id, watch).is_err() =>
+                {
                     self.lists.polled.push(polled);
                 }
                 Some(_) | None => {}
             },
-            Polled::Gear(id, waits) => {
-                let Some(gear) = self.lists.gears.get(&id) else {
+            PolledWait::Gear(id, waits) => {
+                let Some(gear) = self.lists.trigger_slots.get(&id) else {
                     return;
                 };
-                let token = gear.work.as_ref().map(|work| work.token);
+                let token = gear.task.as_ref().map(|work| work.token);
                 if token.is_some_and(|token| self.lists.are_ending(token)) {
                     return;
                 }
-                let go = gear.wheel.go;
+                let go = gear.pair.go;
                 let goes_on = if self.is_met(waits) {
-                    self.ground.ni.ct_inc(go, 1).is_ok()
+                    self.resources.ni.ct_inc(go, 1).is_ok()
                 } else {
-                    self.naps.asks() && self.go_when(go, waits).is_ok()
+                    self.backoff.is_retry_turn() && self.go_when(go, waits).is_ok()
                 };
                 if !goes_on {
                     self.lists.polled.push(polled);
@@ -121,38 +132,41 @@ impl Portals {
     }
 
     /// Retries the triggered increment of a gear's counter.
-    fn go_when(&mut self, go: Ct, waits: Waits) -> Result<(), Refused> {
-        let ct = self.cell(waits.spot)?;
-        self.ground.ni.inc_when(go, 1, (ct, waits.threshold))
+    fn go_when(&mut self, go: Ct, waits: TaskCounterWait) -> Result<(), PortalsCallError> {
+        let ct = self.task_counter(waits.counter)?;
+        self.resources.ni.inc_when(go, 1, (ct, waits.threshold))
     }
 
     /// Resends a count that found no room at its peer.
     fn count_again(&mut self, id: u32) {
-        let Some(gear) = self.lists.gears.get_mut(&id) else {
+        let Some(gear) = self.lists.trigger_slots.get_mut(&id) else {
             return;
         };
-        if let Some(Work {
+        if let Some(SlotTask {
             token,
             full,
-            then: Then::Count(_, far),
+            fallback: TaskFallback::Count(_, far),
             ..
-        }) = &mut gear.work
+        }) = &mut gear.task
             && !self.lists.ending.contains_key(&token.0)
         {
-            let (token, near) = (*token, near(gear.wheel.md, AddressRange::EMPTY, id.into()));
-            match self.ground.ni.put(near, *far, 0, true) {
+            let (token, near) = (
+                *token,
+                local_span(gear.pair.md, AddressRange::EMPTY, id.into()),
+            );
+            match self.resources.ni.put(near, *far, 0, true) {
                 Ok(()) => *full += 1,
                 Err(refused) if self.is_for_later(&refused) => self.lists.again.push_back(id),
-                Err(refused) => self.break_off(token, Failure::Transport(refused.into())),
+                Err(refused) => self.break_off(token, CommandFailure::Transport(refused.into())),
             }
         }
     }
 
-    fn task_failed(&mut self, user: u64, end: End) {
+    fn task_failed(&mut self, user: u64, end: PortalsOutcome) {
         let gear = u32::try_from(user)
             .ok()
-            .and_then(|id| Some((id, self.lists.gears.get(&id)?)));
-        let Some((id, Some(work))) = gear.map(|(id, gear)| (id, gear.work.as_ref())) else {
+            .and_then(|id| Some((id, self.lists.trigger_slots.get(&id)?)));
+        let Some((id, Some(work))) = gear.map(|(id, gear)| (id, gear.task.as_ref())) else {
             return;
         };
         let token = work.token;
@@ -160,20 +174,22 @@ impl Portals {
         if known || self.lists.doubted.contains_key(&token.0) {
             return;
         }
-        let (to, why) = match &work.then {
-            Then::Count(_, _) if end == End::Dropped => return self.lists.again.push_back(id),
-            Then::Put(to, Some((region, offset))) if end == End::Dropped => {
-                disown(region, *offset, Landing::read(region, *offset).word);
-                (*to, Failure::Unmatched)
+        let (to, why) = match &work.fallback {
+            TaskFallback::Count(_, _) if end == PortalsOutcome::Dropped => {
+                return self.lists.again.push_back(id);
+            }
+            TaskFallback::Put(to, Some((region, offset))) if end == PortalsOutcome::Dropped => {
+                disown(region, *offset, PutLanding::read(region, *offset).word);
+                (*to, CommandFailure::Unmatched)
             }
             // This rank stopped using the path to itself before the put began.
-            Then::Put(to, _) if *to == self.me && end == End::Dropped => {
+            TaskFallback::Put(to, _) if *to == self.me && end == PortalsOutcome::Dropped => {
                 (*to, onesided::lists_lost())
             }
-            Then::Put(to, _) | Then::Count(to, _) => (*to, onesided::failure(end)),
-            Then::Nothing | Then::Task(_) | Then::Doing { .. } => return,
+            TaskFallback::Put(to, _) | TaskFallback::Count(to, _) => (*to, onesided::failure(end)),
+            TaskFallback::Nothing | TaskFallback::Task(_) | TaskFallback::Doing { .. } => return,
         };
-        if end == End::Undeliverable && self.fail_lane(to, 0) {
+        if end == PortalsOutcome::Undeliverable && self.fail_lane(to, 0) {
             self.lists.doubted.insert(token.0, to);
             self.lists.held = false;
             return;
@@ -186,9 +202,9 @@ impl Portals {
     pub(super) fn task_due(&mut self, id: u32) {
         let Some(work) = self
             .lists
-            .gears
+            .trigger_slots
             .get_mut(&id)
-            .and_then(|gear| gear.work.as_mut())
+            .and_then(|gear| gear.task.as_mut())
         else {
             return;
         };
@@ -196,15 +212,15 @@ impl Portals {
         if self.lists.ending.contains_key(&token.0) {
             return;
         }
-        match std::mem::replace(&mut work.then, Then::Doing { _keeps: None }) {
-            Then::Task(action) => match self.carry_out(id, &action) {
-                Ok(true) => self.ground.counters.aided.add(1),
+        match std::mem::replace(&mut work.fallback, TaskFallback::Doing { _keeps: None }) {
+            TaskFallback::Task(action) => match self.carry_out(id, &action) {
+                Ok(true) => self.resources.counters.aided.add(1),
                 Ok(false) => {
-                    self.leave(id, Then::Task(action));
+                    self.leave(id, TaskFallback::Task(action));
                     self.lists.due.push_back(id);
                 }
                 Err(why) => {
-                    self.leave(id, Then::Nothing);
+                    self.leave(id, TaskFallback::Nothing);
                     self.break_off(token, why);
                 }
             },
@@ -212,28 +228,28 @@ impl Portals {
         }
     }
 
-    fn leave(&mut self, id: u32, then: Then) {
+    fn leave(&mut self, id: u32, then: TaskFallback) {
         if let Some(work) = self
             .lists
-            .gears
+            .trigger_slots
             .get_mut(&id)
-            .and_then(|gear| gear.work.as_mut())
+            .and_then(|gear| gear.task.as_mut())
         {
-            work.then = then;
+            work.fallback = then;
         }
     }
 
     /// Does an action that the adapter cannot. Returns true if there was room.
-    fn carry_out(&mut self, id: u32, action: &Action) -> Result<bool, Failure> {
-        let token = Token(OWN | u64::from(id));
+    fn carry_out(&mut self, id: u32, action: &TaskAction) -> Result<bool, CommandFailure> {
+        let token = CommandToken(OWN | u64::from(id));
         let (to, from, into, count) = match action {
-            Action::Put {
+            TaskAction::Put {
                 to, from, target, ..
             } => {
-                let (into, count) = target.read().ok_or(Failure::Unmatched)?;
+                let (into, count) = target.resolve().ok_or(CommandFailure::Unmatched)?;
                 (*to, *from, into, count)
             }
-            Action::Offer {
+            TaskAction::PublishLanding {
                 to,
                 landing,
                 place,
@@ -241,30 +257,31 @@ impl Portals {
                 ..
             } => {
                 let bytes = bytemuck::bytes_of(landing);
-                let region = Region::anonymous(bytes.len()).map_err(Failure::Transport)?;
+                let region =
+                    MemoryRegion::anonymous(bytes.len()).map_err(CommandFailure::Transport)?;
                 region.write(0, bytes);
                 let from = region.range().slice(0, bytes.len());
                 self.leave(
                     id,
-                    Then::Doing {
+                    TaskFallback::Doing {
                         _keeps: Some(region),
                     },
                 );
                 (*to, from, *place, Some(*count))
             }
-            Action::Count { to, counter, by } => {
+            TaskAction::Count { to, counter, by } => {
                 let posted = self.count(to.0, *counter, *by);
                 if posted {
                     self.aided(id, Ok(()));
                 }
                 return Ok(posted);
             }
-            Action::Copy { from, into, .. } => {
+            TaskAction::Copy { from, into, .. } => {
                 from.copy_to(*into);
                 self.aided(id, Ok(()));
                 return Ok(true);
             }
-            Action::Combine {
+            TaskAction::Combine {
                 from, into, how, ..
             } => {
                 how.apply(*from, *into);
@@ -272,42 +289,47 @@ impl Portals {
                 return Ok(true);
             }
         };
-        let cell = count.map(RemoteCounter::cell);
+        let cell = count.map(RemoteCounter::words_key);
         let deed = match cell {
             Some(None) => None,
-            cell => Some(Deed::Put(from, into, cell.flatten())),
+            cell => Some(PortalsRmaOp::Put(from, into, cell.flatten())),
         };
         Ok(self.command(to.0, deed, token))
     }
 
     /// Completes an action that the host has done for a task.
-    fn aided(&mut self, id: u32, how: Result<(), Failure>) {
-        self.leave(id, Then::Nothing);
-        let Some(gear) = self.lists.gears.get(&id) else {
+    fn aided(&mut self, id: u32, how: Result<(), CommandFailure>) {
+        self.leave(id, TaskFallback::Nothing);
+        let Some(gear) = self.lists.trigger_slots.get(&id) else {
             return;
         };
-        let Some(token) = gear.work.as_ref().map(|work| work.token) else {
+        let Some(token) = gear.task.as_ref().map(|work| work.token) else {
             return;
         };
         match how {
             // A refusal means that the interface is closed.
-            Ok(()) => _ = self.ground.ni.ct_inc(gear.wheel.go, 1),
+            Ok(()) => _ = self.resources.ni.ct_inc(gear.pair.go, 1),
             Err(why) => self.break_off(token, why),
         }
     }
 
     /// Removes notifications for the driver itself from those for the sink.
-    pub(in super::super) fn keep_own(&mut self, told: Told) -> Option<Told> {
-        let id = |token: Token| {
+    pub(in super::super) fn take_own_completions(
+        &mut self,
+        told: PortalsCompletion,
+    ) -> Option<PortalsCompletion> {
+        let id = |token: CommandToken| {
             u32::try_from(token.0 & !OWN)
                 .ok()
                 .filter(|_| token.0 & OWN != 0)
         };
         match told {
-            Told::Complete(token) if let Some(id) = id(token) => self.aided(id, Ok(())),
-            Told::Failed(token, why) => match id(token) {
+            PortalsCompletion::Complete(token) if let Some(id) = id(token) => {
+                self.aided(id, Ok(()))
+            }
+            PortalsCompletion::Failed(token, why) => match id(token) {
                 Some(id) => self.aided(id, Err(why)),
-                None => return Some(Told::Failed(token, why)),
+                None => return Some(PortalsCompletion::Failed(token, why)),
             },
             told => return Some(told),
         }
@@ -315,36 +337,36 @@ impl Portals {
     }
 
     /// Withdraws the lists of a token.
-    pub(in super::super) fn cancel(&mut self, token: Token) {
+    pub(in super::super) fn cancel(&mut self, token: CommandToken) {
         self.lists.failed.remove(&token.0);
-        self.break_off(token, Failure::Cancelled);
+        self.break_off(token, CommandFailure::Cancelled);
     }
 
     /// Stops all further tasks of a token.
-    pub(super) fn break_off(&mut self, token: Token, why: Failure) {
+    pub(super) fn break_off(&mut self, token: CommandToken, why: CommandFailure) {
         if self.lists.are_ending(token) {
             return;
         }
         self.lists.doubted.remove(&token.0);
-        if !matches!(why, Failure::Cancelled) {
+        if !matches!(why, CommandFailure::Cancelled) {
             self.lists.failed.insert(token.0);
         }
         self.lists.ending.insert(token.0, why);
         self.lists.held = false;
-        let ni = &self.ground.ni;
+        let ni = &self.resources.ni;
         let mut gone = Vec::new();
-        for (id, gear) in &self.lists.gears {
-            if gear.work.as_ref().is_some_and(|work| work.token == token) {
-                ni.ct_cancel(gear.wheel.go);
+        for (id, gear) in &self.lists.trigger_slots {
+            if gear.task.as_ref().is_some_and(|work| work.token == token) {
+                ni.ct_cancel(gear.pair.go);
                 gone.push(*id);
             }
         }
-        self.lists.late.retain(|late| late.token != token);
+        self.lists.unarmed.retain(|late| late.token != token);
         self.lists.due.retain(|id| !gone.contains(id));
         self.lists.again.retain(|id| !gone.contains(id));
         self.lists
             .polled
-            .retain(|polled| !matches!(polled, Polled::Gear(id, _) if gone.contains(id)));
+            .retain(|polled| !matches!(polled, PolledWait::Gear(id, _) if gone.contains(id)));
         let mut spare = Vec::new();
         self.lists.lists.retain(|_, list| {
             if list.token == token {
@@ -358,22 +380,22 @@ impl Portals {
     }
 
     /// Reports a withdrawn list once nothing accesses its memory any more.
-    fn settle_list(&mut self, token: Token) {
-        let ni = std::sync::Arc::clone(&self.ground.ni);
+    fn settle_list(&mut self, token: CommandToken) {
+        let ni = std::sync::Arc::clone(&self.resources.ni);
         let mut left = false;
         let mut zombies = Vec::new();
-        self.lists.gears.retain(|_, gear| {
-            let Some(work) = gear.work.as_ref().filter(|work| work.token == token) else {
+        self.lists.trigger_slots.retain(|_, gear| {
+            let Some(work) = gear.task.as_ref().filter(|work| work.token == token) else {
                 return true;
             };
-            let flies = matches!(work.then, Then::Doing { .. })
-                || matches!(ni.md_release(gear.wheel.md), Err(Refused::InUse));
+            let flies = matches!(work.fallback, TaskFallback::Doing { .. })
+                || matches!(ni.md_release(gear.pair.md), Err(PortalsCallError::InUse));
             left |= flies;
             if !flies {
-                ni.ct_cancel(gear.wheel.go);
+                ni.ct_cancel(gear.pair.go);
                 let waits = work.waits.clone();
-                zombies.push(Zombie {
-                    go: gear.wheel.go,
+                zombies.push(RetiredTrigger {
+                    go: gear.pair.go,
                     waits,
                 });
             }
@@ -382,7 +404,8 @@ impl Portals {
         self.lists.zombies.append(&mut zombies);
         left |= !self.close_landings(token);
         if !left && let Some(why) = self.lists.ending.remove(&token.0) {
-            self.told.push_back(Told::Failed(token, why));
+            self.completions
+                .push_back(PortalsCompletion::Failed(token, why));
         }
     }
 
@@ -391,13 +414,13 @@ impl Portals {
     /// A list must not fail earlier: the peers should learn that reason, and not see that their puts find no entry.
     fn resolve_doubts(&mut self) {
         for (token, rank) in std::mem::take(&mut self.lists.doubted) {
-            let down = self.peer(rank).life == Life::Down;
+            let down = self.peer(rank).state == PortalsPeerState::Down;
             if down {
-                self.break_off(Token(token), Failure::PeerDown);
-            } else if self.lane_of_lists(rank) == Bound::Later {
+                self.break_off(CommandToken(token), CommandFailure::PeerDown);
+            } else if self.lane_of_lists(rank) == LaneAvailability::Retry {
                 self.lists.doubted.insert(token, rank);
             } else {
-                self.break_off(Token(token), onesided::lists_lost());
+                self.break_off(CommandToken(token), onesided::lists_lost());
             }
         }
     }
@@ -407,7 +430,7 @@ impl Portals {
         let zombies = std::mem::take(&mut self.lists.zombies);
         for zombie in zombies {
             if zombie.waits.iter().all(|waits| self.is_met(*waits)) {
-                self.ground.ni.ct_free(zombie.go);
+                self.resources.ni.ct_free(zombie.go);
             } else {
                 self.lists.zombies.push(zombie);
             }

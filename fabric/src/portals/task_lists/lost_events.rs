@@ -2,15 +2,15 @@
 
 use super::{
     super::driver_state::Portals,
-    Polled,
-    trigger_slots::{Then, Work},
+    PolledWait,
+    trigger_slots::{SlotTask, TaskFallback},
 };
-use crate::driver::Failure;
+use crate::driver::CommandFailure;
 
 impl Portals {
     /// Finds out from the counters what lost events would have reported. Failed lists end with `why`.
-    pub(super) fn look_for_lost(&mut self, why: impl Fn() -> Failure) {
-        let ni = std::sync::Arc::clone(&self.ground.ni);
+    pub(super) fn recover_lost_events(&mut self, why: impl Fn() -> CommandFailure) {
+        let ni = std::sync::Arc::clone(&self.resources.ni);
         let lists = self.lists.lists.iter();
         let begun = lists.filter(|(_, list)| ni.ct_get(list.begun).sum() >= list.count);
         let begun: Vec<u32> = begun.map(|(id, _)| *id).collect();
@@ -19,17 +19,20 @@ impl Portals {
         let met = self.lists.watches.iter();
         let met = met.filter(|(_, watch)| self.is_met(watch.waits()));
         let met: Vec<u32> = met.map(|(id, _)| *id).collect();
-        let is_new = |polled: &Polled| !matches!(polled, Polled::Watch(id) if met.contains(id));
+        let is_new =
+            |polled: &PolledWait| !matches!(polled, PolledWait::Watch(id) if met.contains(id));
         self.lists.polled.retain(is_new);
-        self.lists.polled.extend(met.into_iter().map(Polled::Watch));
+        self.lists
+            .polled
+            .extend(met.into_iter().map(PolledWait::Watch));
         let mut broken = Vec::new();
         let mut due = Vec::new();
-        for (id, gear) in &self.lists.gears {
-            let count = ni.ct_get(gear.wheel.go);
-            match &gear.work {
+        for (id, gear) in &self.lists.trigger_slots {
+            let count = ni.ct_get(gear.pair.go);
+            match &gear.task {
                 Some(work) if count.failure > 0 => broken.push(work.token),
-                Some(Work {
-                    then: Then::Task(_),
+                Some(SlotTask {
+                    fallback: TaskFallback::Task(_),
                     waits,
                     ..
                 }) if count.sum() >= waits.len() as u64 => {

@@ -4,41 +4,42 @@ use bytemuck::Zeroable;
 
 use super::{
     super::{
-        calls::{self, AddressRange, Ct, Me, Refused},
-        match_entries::RawEntry,
-        rma_calls::Far,
-        peer::Life,
-        multirail::Bound,
+        calls::{self, AddressRange, Ct, Me, PortalsCallError},
         driver_state::Portals,
+        match_entries::RawEntry,
+        multirail::LaneAvailability,
+        peer::PortalsPeerState,
+        rma_calls::RemoteTarget,
     },
-    match_bits,
-    trigger_slots::Then,
-    landings::Place,
-    piece_max, quiet,
+    landings::LandingTarget,
+    match_bits, piece_max, quiet,
+    trigger_slots::TaskFallback,
 };
 use crate::{
-    driver::{LocalRange, Peer, TaskLists as _, Token},
-    memory::{Region, RemoteRegion},
-    offload::{Action, Combination, Counter, Landing, Pair, RemoteCounter, Target},
+    driver::{CommandToken, LocalRange, TaskLists as _, WorldRank},
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{
+        LocalCounter, PairKey, PutLanding, PutTarget, RemoteCounter, TaskAction, TypedOperator,
+    },
 };
 
 /// Operations of the adapter for a task.
 #[derive(Debug)]
-pub(super) enum Plan {
+pub(super) enum TriggeredPlan {
     Put {
         from: AddressRange,
-        far: Far,
+        far: RemoteTarget,
         /// Count at the peer after the data has arrived.
-        count: Option<Far>,
+        count: Option<RemoteTarget>,
         done: Option<Ct>,
     },
     /// Atomics on consecutive pieces.
     Combine {
-        pieces: Vec<(AddressRange, Far)>,
-        how: Combination,
+        pieces: Vec<(AddressRange, RemoteTarget)>,
+        how: TypedOperator,
         done: Option<Ct>,
     },
-    Count(Far),
+    Count(RemoteTarget),
     /// Adds to a counter of this rank.
     Add(Ct, u64),
     /// Notifies the host that the task is due.
@@ -47,9 +48,9 @@ pub(super) enum Plan {
     },
 }
 
-impl Plan {
+impl TriggeredPlan {
     /// Returns the increments of the gear's counter between the start and the completion of the task's operation.
-    pub(super) const fn over(&self) -> u64 {
+    pub(super) const fn completion_count(&self) -> u64 {
         match self {
             Self::Combine { pieces, .. } => pieces.len() as u64,
             Self::Put { .. } | Self::Count(_) => 1,
@@ -60,65 +61,74 @@ impl Plan {
     }
 
     /// Returns the increments until nothing adds to the counter any more.
-    pub(super) const fn ends(&self) -> u64 {
+    pub(super) const fn final_count(&self) -> u64 {
         match self {
             Self::Put { count: Some(_), .. } => 2,
-            _ => self.over(),
+            _ => self.completion_count(),
         }
     }
 }
 
 impl Portals {
     /// Returns the operations of a task, and the data for its failure.
-    pub(super) fn plan(&mut self, action: &Action, token: Token) -> Result<(Plan, Then), Refused> {
+    pub(super) fn plan(
+        &mut self,
+        action: &TaskAction,
+        token: CommandToken,
+    ) -> Result<(TriggeredPlan, TaskFallback), PortalsCallError> {
         let done = match action {
-            Action::Put { done, .. } | Action::Copy { done, .. } | Action::Combine { done, .. } => {
-                done.as_ref()
-            }
-            Action::Offer { .. } | Action::Count { .. } => None,
+            TaskAction::Put { done, .. }
+            | TaskAction::Copy { done, .. }
+            | TaskAction::Combine { done, .. } => done.as_ref(),
+            TaskAction::PublishLanding { .. } | TaskAction::Count { .. } => None,
         };
         let done = done.map(|done| self.cell_of(done)).transpose()?;
         let native = match action {
-            Action::Put {
+            TaskAction::Put {
                 to, from, target, ..
             } => self.plan_put(*to, *from, target, done),
-            Action::Offer {
+            TaskAction::PublishLanding {
                 to,
                 landing,
                 count,
                 pair: Some(pair),
                 ..
             } => self.plan_offer(*to, landing, *pair, *count, token)?,
-            Action::Offer { .. } => None,
-            Action::Count { to, counter, by } => self.plan_count(*to, *counter, *by),
-            Action::Copy { from, into, .. } => self.plan_copy(*from, *into, done),
-            Action::Combine {
+            TaskAction::PublishLanding { .. } => None,
+            TaskAction::Count { to, counter, by } => self.plan_count(*to, *counter, *by),
+            TaskAction::Copy { from, into, .. } => self.plan_copy(*from, *into, done),
+            TaskAction::Combine {
                 from, into, how, ..
             } => self.plan_combine(*from, *into, *how, done),
         };
         // Impossible actions are passed to the host, too, where they fail when they are due.
-        Ok(native.unwrap_or_else(|| (Plan::Task { done }, Then::Task(action.clone()))))
+        Ok(native.unwrap_or_else(|| {
+            (
+                TriggeredPlan::Task { done },
+                TaskFallback::Task(action.clone()),
+            )
+        }))
     }
 
-    fn cell_of(&mut self, counter: &Counter) -> Result<Ct, Refused> {
-        let spot = self.ground.exports.spot(counter);
+    fn cell_of(&mut self, counter: &LocalCounter) -> Result<Ct, PortalsCallError> {
+        let spot = self.resources.exports.counter_id(counter);
         let spot = spot.ok_or_else(|| {
-            Refused::Code(
+            PortalsCallError::Permanent(
                 "a task adds to a counter that is not of `Counters::for_tasks`".to_owned(),
             )
         })?;
-        self.cell(spot)
+        self.task_counter(spot)
     }
 
     fn plan_put(
         &self,
-        to: Peer,
+        to: WorldRank,
         from: LocalRange,
-        target: &Target,
+        target: &PutTarget,
         done: Option<Ct>,
-    ) -> Option<(Plan, Then)> {
+    ) -> Option<(TriggeredPlan, TaskFallback)> {
         let (far, count, presumed) = match target {
-            Target::Known { into, count } => {
+            PutTarget::Known { into, count } => {
                 let far = self.far_by_first(to.0, *into, from.len())?;
                 let count = match count {
                     Some(count) => Some(self.far_count(to, *count)?),
@@ -126,7 +136,7 @@ impl Portals {
                 };
                 (far, count, None)
             }
-            Target::Given {
+            PutTarget::FromLanding {
                 region,
                 offset,
                 word,
@@ -138,59 +148,68 @@ impl Portals {
                 (far, None, Some((region.clone(), *offset)))
             }
         };
-        let fits = from.len() as u64 <= self.ground.ni.limits.max_msg_size;
-        let plan = Plan::Put {
+        let fits = from.len() as u64 <= self.resources.ni.limits.max_msg_size;
+        let plan = TriggeredPlan::Put {
             from: AddressRange::exposed(from),
             far,
             count,
             done,
         };
-        (fits && self.is_up(to)).then_some((plan, Then::Put(to.0, presumed)))
+        (fits && self.is_up(to)).then_some((plan, TaskFallback::Put(to.0, presumed)))
     }
 
     fn plan_offer(
         &mut self,
-        to: Peer,
-        landing: &Landing,
-        pair: Pair,
+        to: WorldRank,
+        landing: &PutLanding,
+        pair: PairKey,
         count: RemoteCounter,
-        token: Token,
-    ) -> Result<Option<(Plan, Then)>, Refused> {
+        token: CommandToken,
+    ) -> Result<Option<(TriggeredPlan, TaskFallback)>, PortalsCallError> {
         let len = landing.into.len;
         let memory = if len == 0 {
             Some(0)
         } else {
-            self.ground.exports.address_of(landing.into)
+            self.resources.exports.address_of(landing.into)
         };
         let ends = landing
             .count
-            .cell()
-            .and_then(|key| Some((self.own_spot(key)?, self.own_cell(key)?)));
+            .words_key()
+            .and_then(|key| Some((self.own_spot(key)?, self.own_task_counter(key)?)));
         let (Some(far), Some(start), Some((spot, ct)), Some(match_bits), true) = (
             self.far_count(to, count),
             memory,
             ends,
             match_bits::data(pair, landing.word, len).map(|bits| self.address.own_bits(bits)),
-            self.is_up(to) && len <= self.ground.ni.limits.max_msg_size,
+            self.is_up(to) && len <= self.resources.ni.limits.max_msg_size,
         ) else {
             return Ok(None);
         };
-        let place = Place {
+        let place = LandingTarget {
             memory: AddressRange { start, len },
             match_bits,
             from: to.0,
         };
-        self.land(&place, spot.serial, ct, token)?;
-        Ok(Some((Plan::Count(far), Then::Count(to.0, far))))
+        self.post_landing(&place, spot.serial, ct, token)?;
+        Ok(Some((
+            TriggeredPlan::Count(far),
+            TaskFallback::Count(to.0, far),
+        )))
     }
 
-    fn plan_count(&mut self, to: Peer, counter: RemoteCounter, by: u64) -> Option<(Plan, Then)> {
-        let own = counter.cell().filter(|_| to.0 == self.me);
-        if let Some(ct) = own.and_then(|key| self.own_cell(key)) {
-            return Some((Plan::Add(ct, by), Then::Nothing));
+    fn plan_count(
+        &mut self,
+        to: WorldRank,
+        counter: RemoteCounter,
+        by: u64,
+    ) -> Option<(TriggeredPlan, TaskFallback)> {
+        let own = counter.words_key().filter(|_| to.0 == self.me);
+        if let Some(ct) = own.and_then(|key| self.own_task_counter(key)) {
+            return Some((TriggeredPlan::Add(ct, by), TaskFallback::Nothing));
         }
         let far = self.far_count(to, counter)?;
-        (by == 1 && self.is_up(to)).then_some((Plan::Count(far), Then::Count(to.0, far)))
+        (by == 1 && self.is_up(to))
+            .then_some((TriggeredPlan::Count(far), TaskFallback::Count(to.0, far)))
     }
 
     fn plan_copy(
@@ -198,16 +217,16 @@ impl Portals {
         from: LocalRange,
         into: LocalRange,
         done: Option<Ct>,
-    ) -> Option<(Plan, Then)> {
-        let most = self.ground.ni.limits.max_msg_size;
+    ) -> Option<(TriggeredPlan, TaskFallback)> {
+        let most = self.resources.ni.limits.max_msg_size;
         let fits = from.len() == into.len() && from.len() as u64 <= most;
-        let plan = Plan::Put {
+        let plan = TriggeredPlan::Put {
             from: AddressRange::exposed(from),
             far: self.own_memory(into).filter(|_| fits)?,
             count: None,
             done,
         };
-        Some((plan, Then::Put(self.me, None)))
+        Some((plan, TaskFallback::Put(self.me, None)))
     }
 
     /// Plans the combination of a block of integers: as many atomics on this rank's own memory as it takes.
@@ -215,35 +234,35 @@ impl Portals {
         &mut self,
         from: LocalRange,
         into: LocalRange,
-        how: Combination,
+        how: TypedOperator,
         done: Option<Ct>,
-    ) -> Option<(Plan, Then)> {
+    ) -> Option<(TriggeredPlan, TaskFallback)> {
         let whole = from.len().is_multiple_of(how.integer.bytes());
         let fits =
             whole && from.len() == into.len() && from.len() <= self.list_limits().combine_max;
         let far = self.own_memory(into).filter(|_| fits)?;
-        let most = piece_max(&self.ground.ni).max(1);
+        let most = piece_max(&self.resources.ni).max(1);
         let piece = |at: usize| {
             let offset = far.offset + at as u64;
             let len = most.min(from.len() - at);
             let from = AddressRange::exposed(from.slice(at, len));
-            (from, Far { offset, ..far })
+            (from, RemoteTarget { offset, ..far })
         };
         let pieces = (0..from.len()).step_by(most).map(piece).collect();
-        let plan = Plan::Combine { pieces, how, done };
-        Some((plan, Then::Put(self.me, None)))
+        let plan = TriggeredPlan::Combine { pieces, how, done };
+        Some((plan, TaskFallback::Put(self.me, None)))
     }
 
     /// Returns memory of this rank as its own lists reach it. Returns `None` if the library has no entry for that, or if this
     /// rank no longer reaches itself.
-    fn own_memory(&mut self, range: LocalRange) -> Option<Far> {
+    fn own_memory(&mut self, range: LocalRange) -> Option<RemoteTarget> {
         if !self.is_by_first(self.me) {
             return None;
         }
         if self.lists.own.is_none() {
             self.lists.own = self.open_own_memory().ok();
         }
-        self.lists.own.map(|_| Far {
+        self.lists.own.map(|_| RemoteTarget {
             process: self.address.process,
             pt: self.address.tables.wakes,
             match_bits: match_bits::OWN,
@@ -253,7 +272,8 @@ impl Portals {
 
     /// Closes the path to this rank's own memory. Returns true if no operation accesses memory by that path any more.
     pub(in super::super) fn close_own_memory(&mut self) -> bool {
-        let in_use = |own: &mut Me| matches!(self.ground.ni.unlink(*own), Err(Refused::InUse));
+        let in_use =
+            |own: &mut Me| matches!(self.resources.ni.unlink(*own), Err(PortalsCallError::InUse));
         self.lists.own.take_if(|own| !in_use(own));
         self.lists.own.is_none()
     }
@@ -262,8 +282,8 @@ impl Portals {
     ///
     /// The entry is not behind the table entry of exposed memory. That one changes after a rail to a peer has failed, and
     /// operations of lists may have been passed to the adapter before.
-    fn open_own_memory(&self) -> Result<Me, Refused> {
-        let profile = self.ground.ni.profile();
+    fn open_own_memory(&self) -> Result<Me, PortalsCallError> {
+        let profile = self.resources.ni.profile();
         let entry = RawEntry {
             memory: calls::span(None, profile),
             options: quiet(profile) | profile.options.me_op_put | profile.options.me_no_truncate,
@@ -274,21 +294,21 @@ impl Portals {
             from: Some(self.address.process),
             overflow: false,
         };
-        self.ground.counters.all.entries.add(1);
-        self.ground
+        self.resources.counters.all.entries.add(1);
+        self.resources
             .ni
             .append_raw(self.address.tables.wakes, &entry, 0)
     }
 
     /// Returns the location of a task counter at a peer.
-    fn far_count(&self, to: Peer, counter: RemoteCounter) -> Option<Far> {
-        let bits = match_bits::count(counter.cell()?, self.peer(to.0).owner(to.0))?;
+    fn far_count(&self, to: WorldRank, counter: RemoteCounter) -> Option<RemoteTarget> {
+        let bits = match_bits::count(counter.words_key()?, self.peer(to.0).owner(to.0))?;
         self.far_list(to, bits)
     }
 
-    fn far_list(&self, to: Peer, match_bits: u64) -> Option<Far> {
+    fn far_list(&self, to: WorldRank, match_bits: u64) -> Option<RemoteTarget> {
         let address = self.peer(to.0).address;
-        Some(Far {
+        Some(RemoteTarget {
             process: address.process,
             pt: address.tables.lists,
             match_bits,
@@ -297,27 +317,27 @@ impl Portals {
     }
 
     fn is_by_first(&self, to: u32) -> bool {
-        self.lane_of_lists(to) == Bound::By(0)
+        self.lane_of_lists(to) == LaneAvailability::Lane(0)
     }
 
     /// Returns the location of memory on the first rail, as lists need it.
-    fn far_by_first(&self, to: u32, key: RemoteRegion, len: usize) -> Option<Far> {
+    fn far_by_first(&self, to: u32, key: RemoteRegion, len: usize) -> Option<RemoteTarget> {
         self.is_by_first(to)
-            .then(|| self.far(to, 0, key, 0, len).ok())?
+            .then(|| self.remote_target(to, 0, key, 0, len).ok())?
     }
 
-    fn is_up(&self, to: Peer) -> bool {
-        self.peer(to.0).life == Life::Up && self.is_by_first(to.0)
+    fn is_up(&self, to: WorldRank) -> bool {
+        self.peer(to.0).state == PortalsPeerState::Up && self.is_by_first(to.0)
     }
 }
 
 /// Writes the expected contents of an offer before it arrives. If the peer refuses the put, the contents are [corrected](disown).
-fn presume(region: &Region, offset: usize, word: u64, len: usize) {
+fn presume(region: &MemoryRegion, offset: usize, word: u64, len: usize) {
     let into = RemoteRegion {
         len: len as u64,
         ..Zeroable::zeroed()
     };
-    let landing = Landing {
+    let landing = PutLanding {
         into,
         word,
         count: Zeroable::zeroed(),
@@ -326,6 +346,6 @@ fn presume(region: &Region, offset: usize, word: u64, len: usize) {
 }
 
 /// Marks an offer as mismatching, because the peer has offered something else.
-pub(super) fn disown(region: &Region, offset: usize, word: u64) {
+pub(super) fn disown(region: &MemoryRegion, offset: usize, word: u64) {
     presume(region, offset, !word, 0);
 }

@@ -2,18 +2,18 @@
 
 use super::super::{
     address::of_life,
-    exports::{self, Owner, Spot},
+    exports::{self, KeyOwner, TaskCounterId},
 };
 use crate::{
     memory::RemoteRegion,
-    offload::{CELL_LEN, Pair},
+    offload::{COUNTER_LEN, PairKey},
 };
 
 /// Returns the bits of a count, if the key names a task counter of `owner`.
-pub(in super::super) fn count(key: RemoteRegion, owner: Owner) -> Option<u64> {
+pub(in super::super) fn count(key: RemoteRegion, owner: KeyOwner) -> Option<u64> {
     if let Some(name) = key.name() {
-        let ours = key.owner == owner.rank && key.len == CELL_LEN as u64;
-        let bits = named(name, key.base / CELL_LEN as u64).filter(|_| ours);
+        let ours = key.owner == owner.rank && key.len == COUNTER_LEN as u64;
+        let bits = named(name, key.base / COUNTER_LEN as u64).filter(|_| ours);
         return bits.map(|bits| of_life(bits, owner.nonce));
     }
     let bits = exports::counter(key, owner).map(keyed);
@@ -21,7 +21,7 @@ pub(in super::super) fn count(key: RemoteRegion, owner: Owner) -> Option<u64> {
 }
 
 /// Returns the bits of a counter, by its allocation.
-pub(super) fn keyed(spot: Spot) -> u64 {
+pub(super) fn keyed(spot: TaskCounterId) -> u64 {
     KEYED | u64::from(spot.serial) << NTH | u64::from(spot.nth) & NTH_MAX
 }
 
@@ -39,10 +39,10 @@ pub(in super::super) fn region(name: u64) -> Option<u64> {
 
 /// Returns the bits of the put of a pair. They contain a hash of what both ends must agree on. A mismatching put is refused,
 /// except with a probability of 2⁻²⁴.
-pub(super) fn data(pair: Pair, word: u64, len: u64) -> Option<u64> {
+pub(super) fn data(pair: PairKey, word: u64, len: u64) -> Option<u64> {
     let agreed = (word ^ len.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     let nth = pair.nth % (1 << 12);
-    (pair.lane < 1 << 24).then_some(DATA | pair.lane << 36 | nth << 24 | agreed)
+    (pair.sequence < 1 << 24).then_some(DATA | pair.sequence << 36 | nth << 24 | agreed)
 }
 
 /// Returns a name in 34 bits: thirty of the context and three of its member, as programs use them, or seventeen and sixteen.
@@ -71,12 +71,12 @@ const NTH_MAX: u64 = (1 << NTH) - 1;
 
 #[cfg(test)]
 mod tests {
-    use super::{PLACE, Pair, data, keyed, named, region};
-    use crate::portals::exports::Spot;
+    use super::{PLACE, PairKey, data, keyed, named, region};
+    use crate::portals::exports::TaskCounterId;
 
     #[test]
     fn what_differs_has_other_bits() {
-        let spot = Spot { serial: 7, nth: 3 };
+        let spot = TaskCounterId { serial: 7, nth: 3 };
         let name = 5 << 32 | 6;
         let of_names = [
             named(name, 3),
@@ -85,7 +85,7 @@ mod tests {
             region(name),
         ];
         let mut all: Vec<u64> = of_names.into_iter().flatten().collect();
-        all.extend([keyed(spot), keyed(Spot { nth: 4, ..spot })]);
+        all.extend([keyed(spot), keyed(TaskCounterId { nth: 4, ..spot })]);
         for (lane, nth, word, len) in [
             (1, 2, 3, 4),
             (2, 2, 3, 4),
@@ -93,7 +93,14 @@ mod tests {
             (1, 2, 9, 4),
             (1, 2, 3, 5),
         ] {
-            all.extend(data(Pair { lane, nth }, word, len));
+            all.extend(data(
+                PairKey {
+                    sequence: lane,
+                    nth,
+                },
+                word,
+                len,
+            ));
         }
         assert_eq!(all.len(), 11);
         all.sort_unstable();
@@ -128,8 +135,8 @@ mod tests {
         assert_eq!(named(1, 1 << 26), None);
         assert_eq!(
             data(
-                Pair {
-                    lane: 1 << 24,
+                PairKey {
+                    sequence: 1 << 24,
                     nth: 0
                 },
                 0,

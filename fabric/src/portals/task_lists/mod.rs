@@ -6,7 +6,7 @@
 //! word to its own rank, which wakes the host. Gears are reused after their tasks have completed.
 //!
 //! An offer appends the entry for its data immediately, for one put of that peer with the bits of its
-//! [`Pair`](crate::offload::Pair). Only the count that permits the put is triggered. So both ends meet without a host, and no
+//! [`Pair`](crate::offload::PairKey). Only the count that permits the put is triggered. So both ends meet without a host, and no
 //! address travels. The host does what an adapter cannot, in its next turn after the adapter reports that it is due: puts to
 //! addresses read from memory, counts of more than one, and wrong keys.
 //!
@@ -16,15 +16,15 @@
 //! own put has failed may start a task too early, but only with its own data. The failure is reported before any watch that it
 //! may have counted for. Puts that break off on their way here count for nothing (`landed`).
 
-pub(super) mod match_bits;
-pub(super) mod task_counters;
-mod trigger_slots;
 mod landings;
-mod unarmed_tasks;
+mod list_progress;
 mod lost_events;
 mod lower;
+pub(super) mod match_bits;
 mod names;
-mod list_progress;
+pub(super) mod task_counters;
+mod trigger_slots;
+mod unarmed_tasks;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -32,49 +32,49 @@ use std::{
 };
 
 use self::{
-    task_counters::{Cell, Watch},
-    trigger_slots::{Gear, Wheel},
-    landings::Landed,
-    unarmed_tasks::Late,
-    names::{Named, Unnamed},
+    landings::LandingEntry,
+    names::{NamedObject, PendingName},
+    task_counters::{CtTaskCounter, CtWatch},
+    trigger_slots::{TriggerPair, TriggerSlot},
+    unarmed_tasks::UnarmedTasks,
 };
 use super::{
-    address::Tables,
-    calls::{AddressRange, Ct, Me, Ni, Refused},
+    address::TableIndices,
+    calls::{AddressRange, Ct, Me, PortalsCallError, PortalsNi},
+    driver_state::{Portals, PortalsCompletion},
+    exports::TaskCounterId,
     match_entries::RawEntry,
-    exports::Spot,
-    prepare::Ground,
-    profile::Profile,
-    driver_state::{Portals, Told},
+    prepare::PortalsResources,
+    profile::LibraryProfile,
 };
 use crate::{
-    driver::{Failure, TaskLists as _, Token},
-    offload::{NO_LISTS, PIECE_MAX, Task, When, tasks_for},
+    driver::{CommandFailure, CommandToken, TaskLists as _},
+    offload::{CounterCondition, NO_LISTS, PIECE_MAX, TriggeredTask, task_capacity},
 };
 
 /// All task lists of a rank.
 #[derive(Debug, Default)]
-pub(super) struct Lists {
-    cells: BTreeMap<Spot, Cell>,
-    names: BTreeMap<u64, Named>,
+pub(super) struct PortalsTaskLists {
+    cells: BTreeMap<TaskCounterId, CtTaskCounter>,
+    names: BTreeMap<u64, NamedObject>,
     /// Names that found no room.
-    unnamed: Vec<Unnamed>,
+    unnamed: Vec<PendingName>,
     /// Reason why lists fail while such names exist.
     nameless: Option<String>,
-    gears: BTreeMap<u32, Gear>,
+    trigger_slots: BTreeMap<u32, TriggerSlot>,
     /// Idle gears.
     idle: Vec<u32>,
     /// Resources for notifications of this rank.
-    bell: Option<Wheel>,
+    bell: Option<TriggerPair>,
     /// Entry for operations of lists on memory of this rank.
     own: Option<Me>,
     /// Counters to reuse.
     spare: Vec<Ct>,
     /// Counters of withdrawn gears, to which something may still be added.
-    zombies: Vec<Zombie>,
-    lists: BTreeMap<u32, List>,
+    zombies: Vec<RetiredTrigger>,
+    lists: BTreeMap<u32, OpenTaskList>,
     /// Tokens whose lists are being withdrawn, and the reasons.
-    ending: BTreeMap<u64, Failure>,
+    ending: BTreeMap<u64, CommandFailure>,
     /// Tokens with a failed task, until they are cancelled.
     failed: BTreeSet<u64>,
     /// Tokens whose lists failed because a rank did not answer on the first rail, until the reason is known.
@@ -82,11 +82,11 @@ pub(super) struct Lists {
     /// True if all ending lists were checked in this turn, and still have operations in flight.
     held: bool,
     /// Lists with tasks that found no room.
-    late: Vec<Late>,
-    watches: BTreeMap<u32, Watch>,
+    unarmed: Vec<UnarmedTasks>,
+    watches: BTreeMap<u32, CtWatch>,
     /// Waits that found no room in the library, polled in each turn.
-    polled: Vec<Polled>,
-    landings: Vec<Landed>,
+    polled: Vec<PolledWait>,
+    landings: Vec<LandingEntry>,
     /// Gears with a task for the host that found no room.
     due: VecDeque<u32>,
     /// Gears with a count that found no room at its peer.
@@ -96,37 +96,37 @@ pub(super) struct Lists {
 
 /// A list with tasks that have not begun.
 #[derive(Clone, Copy, Debug)]
-struct List {
-    token: Token,
+struct OpenTaskList {
+    token: CommandToken,
     count: u64,
     begun: Ct,
 }
 
 /// A threshold of a task counter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waits {
-    spot: Spot,
+pub(super) struct TaskCounterWait {
+    counter: TaskCounterId,
     threshold: u64,
 }
 
 /// A wait that the library had no room for, polled in each turn.
 #[derive(Clone, Copy, Debug)]
-enum Polled {
+enum PolledWait {
     Watch(u32),
     /// A condition of a gear's task.
-    Gear(u32, Waits),
+    Gear(u32, TaskCounterWait),
 }
 
 /// A counter of a withdrawn gear.
 #[derive(Debug)]
-struct Zombie {
+struct RetiredTrigger {
     go: Ct,
-    waits: Vec<Waits>,
+    waits: Vec<TaskCounterWait>,
 }
 
 /// Notifications that the adapter sends to its own rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Code {
+enum NotificationCode {
     List(u32),
     Watch(u32),
     /// The task of this gear is due at the host.
@@ -137,17 +137,17 @@ enum Code {
 ///
 /// Returns zero if operations to dead ranks never complete. Then nothing says when the memory of their list may be reused, so the
 /// list could not end.
-pub(super) fn room(ni: &Ni) -> usize {
+pub(super) fn room(ni: &PortalsNi) -> usize {
     let most = ni.limits.max_triggered_ops;
     let gears = ni.limits.max_cts.min(ni.limits.max_mds) / 4;
-    if !ni.has_triggers() || ni.wire.flawed.is_some() || !ni.ends_to_dead {
+    if !ni.has_triggers() || ni.wire.damaged_lens.is_some() || !ni.ends_to_dead {
         return 0;
     }
-    tasks_for(most.min(gears))
+    task_capacity(most.min(gears))
 }
 
 /// Returns the bytes of a block that atomics of this interface combine.
-pub(super) fn combine_max(ni: &Ni) -> usize {
+pub(super) fn combine_max(ni: &PortalsNi) -> usize {
     if room(ni) == 0 || !ni.has_triggered_atomics() {
         return 0;
     }
@@ -155,14 +155,14 @@ pub(super) fn combine_max(ni: &Ni) -> usize {
 }
 
 /// Returns the bytes of one atomic: whole integers of every kind.
-fn piece_max(ni: &Ni) -> usize {
+fn piece_max(ni: &PortalsNi) -> usize {
     let most = usize::try_from(ni.limits.max_atomic_size).unwrap_or(usize::MAX);
     most.min(PIECE_MAX) / 8 * 8
 }
 
 impl Portals {
     /// Queues a list. Returns true if there was room.
-    pub(super) fn queue_list(&mut self, tasks: &[Task], token: Token) -> bool {
+    pub(super) fn queue_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> bool {
         let room = self.list_limits().triggered_max;
         assert!(room > 0, "{NO_LISTS}");
         assert!(
@@ -184,41 +184,45 @@ impl Portals {
         true
     }
 
-    fn has_room_for(&self, tasks: &[Task]) -> bool {
-        let waits = |task: &&Task| !task.whens().all(|when| self.is_over(when));
+    fn has_room_for(&self, tasks: &[TriggeredTask]) -> bool {
+        let waits = |task: &&TriggeredTask| !task.conditions().all(|when| self.is_over(when));
         let new = tasks.iter().filter(waits).count() as u64;
         if new == 0 {
             return true; // nothing would signal room to its owner later
         }
-        let ni = &self.ground.ni;
-        let left = |list: &List| list.count.saturating_sub(ni.ct_get(list.begun).sum());
+        let ni = &self.resources.ni;
+        let left = |list: &OpenTaskList| list.count.saturating_sub(ni.ct_get(list.begun).sum());
         let waiting: u64 = self.lists.lists.values().map(left).sum();
-        let late: u64 = self.lists.late.iter().map(Late::unopened).sum();
+        let late: u64 = self.lists.unarmed.iter().map(UnarmedTasks::unopened).sum();
         waiting + late + new <= self.list_limits().triggered_max as u64
     }
 
-    fn is_over(&self, when: &When) -> bool {
+    fn is_over(&self, when: &CounterCondition) -> bool {
         let threshold = when.threshold;
-        let spot = self.ground.exports.spot(&when.counter);
+        let spot = self.resources.exports.counter_id(&when.counter);
         threshold == 0
             || spot.is_some_and(|spot| {
-                self.lists.cells.contains_key(&spot) && self.is_met(Waits { spot, threshold })
+                self.lists.cells.contains_key(&spot)
+                    && self.is_met(TaskCounterWait {
+                        counter: spot,
+                        threshold,
+                    })
             })
     }
 
     /// Has the adapter count the tasks of a list that have begun, and notify this rank when all have.
-    fn open_list(&mut self, token: Token, count: u64) -> Result<Ct, Refused> {
+    fn open_list(&mut self, token: CommandToken, count: u64) -> Result<Ct, PortalsCallError> {
         let bell = self.bell()?;
         let begun = match self.lists.spare.pop() {
             Some(ct) => ct,
-            None => self.ground.ni.ct_alloc()?,
+            None => self.resources.ni.ct_alloc()?,
         };
         let id = self.lists.next();
-        if let Err(why) = self.ring_when(bell, Code::List(id), (begun, count)) {
+        if let Err(why) = self.notify_when(bell, NotificationCode::List(id), (begun, count)) {
             self.lists.spare.push(begun);
             return Err(why);
         }
-        let list = List {
+        let list = OpenTaskList {
             token,
             count,
             begun,
@@ -230,59 +234,60 @@ impl Portals {
     /// Reports a list that has begun.
     fn list_begun(&mut self, id: u32) {
         if let Some(list) = self.lists.lists.remove(&id) {
-            self.ground.ni.ct_reset(list.begun);
+            self.resources.ni.ct_reset(list.begun);
             self.lists.spare.push(list.begun);
-            self.told.push_back(Told::Triggered(list.token));
+            self.completions
+                .push_back(PortalsCompletion::Triggered(list.token));
         }
     }
 }
 
-impl Lists {
+impl PortalsTaskLists {
     fn next(&mut self) -> u32 {
         self.serial = self.serial.wrapping_add(1);
         self.serial
     }
 
-    pub(super) fn unwatch(&mut self, token: Token) {
+    pub(super) fn unwatch(&mut self, token: CommandToken) {
         self.watches.retain(|_, watch| watch.token != token);
     }
 
     /// Returns true if the lists of this token are being withdrawn, so that their counters may already belong to others.
-    pub(super) fn are_ending(&self, token: Token) -> bool {
+    pub(super) fn are_ending(&self, token: CommandToken) -> bool {
         self.ending.contains_key(&token.0)
     }
 
     /// Returns true if a list has failed and that is not reported yet.
     fn are_failing(&self) -> bool {
-        let fails = |why: &Failure| !matches!(why, Failure::Cancelled);
+        let fails = |why: &CommandFailure| !matches!(why, CommandFailure::Cancelled);
         !self.doubted.is_empty() || self.ending.values().any(fails)
     }
 
     /// Returns true if lists are ending: their memory is still in use, or the reason of their failure is unknown.
-    pub(super) fn are_to_end(&self) -> bool {
+    pub(super) fn have_ending_lists(&self) -> bool {
         !self.ending.is_empty() || !self.doubted.is_empty()
     }
 
     /// Returns true if there is work to do immediately, without an event.
-    pub(super) fn have_news(&self) -> bool {
-        self.are_to_end() && !self.held
+    pub(super) fn have_pending_work(&self) -> bool {
+        self.have_ending_lists() && !self.held
     }
 
     /// Returns true if anything must be retried or polled whose success is not signaled.
-    pub(super) fn wait(&self) -> bool {
-        let polls = |polled: &Polled| match polled {
-            Polled::Watch(id) => self.watches.contains_key(id),
-            Polled::Gear(..) => true,
+    pub(super) fn need_retry(&self) -> bool {
+        let polls = |polled: &PolledWait| match polled {
+            PolledWait::Watch(id) => self.watches.contains_key(id),
+            PolledWait::Gear(..) => true,
         };
         !self.due.is_empty()
             || !self.again.is_empty()
-            || !self.late.is_empty()
+            || !self.unarmed.is_empty()
             || self.polled.iter().any(polls)
-            || self.unnamed.iter().any(Unnamed::may_find_room)
+            || self.unnamed.iter().any(PendingName::may_find_room)
     }
 }
 
-impl Code {
+impl NotificationCode {
     const fn pack(self) -> u64 {
         let (kind, id) = match self {
             Self::List(id) => (0_u64, id),
@@ -303,9 +308,9 @@ impl Code {
     }
 }
 
-impl Ground {
+impl PortalsResources {
     /// Appends entries that keep counts for which no list waits yet, and the entry for notifications of this rank.
-    pub(super) fn lay_out_lists(&self, tables: &Tables) -> io::Result<()> {
+    pub(super) fn lay_out_lists(&self, tables: &TableIndices) -> io::Result<()> {
         if !self.ni.has_triggers() {
             return Ok(());
         }
@@ -344,7 +349,7 @@ impl Ground {
 }
 
 /// Returns the options of an entry without events.
-const fn quiet(profile: &Profile) -> u32 {
+const fn quiet(profile: &LibraryProfile) -> u32 {
     let options = &profile.options;
     options.me_event_link_disable
         | options.me_event_unlink_disable
@@ -357,13 +362,17 @@ const ATOMICS_MAX: usize = 4;
 
 #[cfg(test)]
 mod tests {
-    use super::Code;
+    use super::NotificationCode;
 
     #[test]
     fn codes_come_back_as_they_were() {
-        for code in [Code::List(1), Code::Watch(u32::MAX), Code::Task(0)] {
-            assert_eq!(Code::unpack(code.pack()), Some(code));
+        for code in [
+            NotificationCode::List(1),
+            NotificationCode::Watch(u32::MAX),
+            NotificationCode::Task(0),
+        ] {
+            assert_eq!(NotificationCode::unpack(code.pack()), Some(code));
         }
-        assert_eq!(Code::unpack(3 << 32), None);
+        assert_eq!(NotificationCode::unpack(3 << 32), None);
     }
 }

@@ -5,21 +5,21 @@
 
 use super::{
     super::{
-        calls::{Ni, Refused},
+        calls::{PortalsCallError, PortalsNi},
         driver_state::{Portals, REFUSALS_MAX},
     },
     match_bits,
-    task_counters::spots_of,
+    task_counters::counter_ids_of,
 };
 use crate::{
-    driver::{Failure, Token},
-    memory::{Region, WeakRegion},
+    driver::{CommandFailure, CommandToken},
+    memory::{MemoryRegion, WeakRegion},
     offload::NO_LISTS,
 };
 
 /// Kinds of named objects.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) enum Named {
+pub(in super::super) enum NamedObject {
     Counters(u32),
     /// Memory, by the serial of its entries.
     Memory(u32),
@@ -27,13 +27,13 @@ pub(in super::super) enum Named {
 
 /// A name that found no room.
 #[derive(Debug)]
-pub(super) struct Unnamed {
+pub(super) struct PendingName {
     name: u64,
     region: WeakRegion,
     tries: u32,
 }
 
-impl Unnamed {
+impl PendingName {
     /// Returns true if a retry may succeed.
     pub(super) const fn may_find_room(&self) -> bool {
         self.tries < REFUSALS_MAX
@@ -42,7 +42,7 @@ impl Unnamed {
 
 impl Portals {
     /// Gives memory or counters a name.
-    pub(in super::super) fn name(&mut self, name: u64, region: &Region) {
+    pub(in super::super) fn name(&mut self, name: u64, region: &MemoryRegion) {
         assert!(self.abilities.lists.is_some(), "{NO_LISTS}");
         // Counters that had the name before no longer count by it.
         self.sweep();
@@ -55,8 +55,8 @@ impl Portals {
     /// Withdraws a name.
     pub(in super::super) fn unname(&mut self, name: u64) {
         self.lists.unnamed.retain(|unnamed| unnamed.name != name);
-        if let Some(Named::Memory(serial)) = self.lists.names.remove(&name) {
-            self.ground.exports.unname(serial);
+        if let Some(NamedObject::Memory(serial)) = self.lists.names.remove(&name) {
+            self.resources.exports.unname(serial);
         }
     }
 
@@ -72,12 +72,12 @@ impl Portals {
     }
 
     /// Keeps a name for a retry, after `before` failed tries.
-    fn wait_with(&mut self, name: u64, region: WeakRegion, before: u32, why: Refused) {
+    fn wait_with(&mut self, name: u64, region: WeakRegion, before: u32, why: PortalsCallError) {
         let tries = match why {
-            Refused::Later(_) => before.saturating_add(self.naps.weight()),
+            PortalsCallError::Transient(_) => before.saturating_add(self.backoff.weight()),
             _ => REFUSALS_MAX,
         };
-        let unnamed = Unnamed {
+        let unnamed = PendingName {
             name,
             region,
             tries,
@@ -89,15 +89,15 @@ impl Portals {
     }
 
     /// Fails all lists, because peers wait for a name that will never exist.
-    fn break_all_off(&mut self, why: &Refused) {
-        let ni = &self.ground.ni;
+    fn break_all_off(&mut self, why: &PortalsCallError) {
+        let ni = &self.resources.ni;
         let lists = self.lists.lists.values().map(|list| list.token);
-        let gears = self.lists.gears.values().filter_map(|gear| {
-            let work = gear.work.as_ref()?;
-            (!work.is_over(ni.ct_get(gear.wheel.go))).then_some(work.token)
+        let gears = self.lists.trigger_slots.values().filter_map(|gear| {
+            let work = gear.task.as_ref()?;
+            (!work.is_over(ni.ct_get(gear.pair.go))).then_some(work.token)
         });
-        let late = self.lists.late.iter().map(|late| late.token);
-        let tokens: Vec<Token> = lists.chain(gears).chain(late).collect();
+        let late = self.lists.unarmed.iter().map(|late| late.token);
+        let tokens: Vec<CommandToken> = lists.chain(gears).chain(late).collect();
         let why = why.to_string();
         for token in tokens {
             self.break_off(token, failure(why.clone()));
@@ -106,24 +106,24 @@ impl Portals {
     }
 
     /// Returns the reason why no list can succeed, if there is one.
-    pub(super) fn namelessness(&self) -> Option<Failure> {
+    pub(super) fn namelessness(&self) -> Option<CommandFailure> {
         let all = self.lists.unnamed.iter();
         let lacks = all.clone().any(|unnamed| !unnamed.may_find_room());
         self.lists.nameless.clone().filter(|_| lacks).map(failure)
     }
 
-    fn give_name(&mut self, name: u64, region: &Region) -> Result<(), Refused> {
+    fn give_name(&mut self, name: u64, region: &MemoryRegion) -> Result<(), PortalsCallError> {
         // An unencodable name must fail, because peers would wait forever for a name that is silently missing.
         let bits = match_bits::region(name).ok_or_else(|| too_long(name))?;
         let start = region.start().addr().get();
-        let named = match self.ground.exports.serial_of(start) {
+        let named = match self.resources.exports.serial_of(start) {
             Some(serial) => {
                 self.name_counters(name, serial)?;
-                Named::Counters(serial)
+                NamedObject::Counters(serial)
             }
             None => {
-                let serial = self.ground.exports.name(bits, region);
-                Named::Memory(serial.map_err(|why| no_entry(&self.ground.ni, why))?)
+                let serial = self.resources.exports.name(bits, region);
+                NamedObject::Memory(serial.map_err(|why| no_entry(&self.resources.ni, why))?)
             }
         };
         self.lists.names.insert(name, named);
@@ -131,18 +131,18 @@ impl Portals {
     }
 
     /// Appends entries for all counters that are in use, or none.
-    fn name_counters(&mut self, name: u64, serial: u32) -> Result<(), Refused> {
+    fn name_counters(&mut self, name: u64, serial: u32) -> Result<(), PortalsCallError> {
         let mut new = Vec::new();
-        for (spot, cell) in self.lists.cells.range(spots_of(serial)) {
+        for (spot, cell) in self.lists.cells.range(counter_ids_of(serial)) {
             let Some(bits) = match_bits::named(name, spot.nth.into()) else {
                 continue; // keys to it cannot be encoded either
             };
-            match self.ground.count_at(&self.address, cell.ct, bits) {
+            match self.resources.count_at(&self.address, cell.ct, bits) {
                 Ok(entry) => new.push((*spot, entry)),
                 Err(why) => {
                     // An entry that is in use stays, and counts where the next one would.
                     new.iter()
-                        .for_each(|(_, entry)| _ = self.ground.ni.unlink(*entry));
+                        .for_each(|(_, entry)| _ = self.resources.ni.unlink(*entry));
                     return Err(why);
                 }
             }
@@ -157,7 +157,7 @@ impl Portals {
 }
 
 /// Adds the remedy to the error for a missing list entry.
-pub(super) fn no_entry(ni: &Ni, why: Refused) -> Refused {
+pub(super) fn no_entry(ni: &PortalsNi, why: PortalsCallError) -> PortalsCallError {
     let more = |why: String| {
         let most = ni.limits.max_entries;
         format!(
@@ -166,19 +166,19 @@ pub(super) fn no_entry(ni: &Ni, why: Refused) -> Refused {
         )
     };
     match why {
-        Refused::InUse => Refused::InUse,
-        Refused::Later(why) => Refused::Later(more(why)),
-        Refused::Code(why) => Refused::Code(more(why)),
+        PortalsCallError::InUse => PortalsCallError::InUse,
+        PortalsCallError::Transient(why) => PortalsCallError::Transient(more(why)),
+        PortalsCallError::Permanent(why) => PortalsCallError::Permanent(more(why)),
     }
 }
 
-fn too_long(name: u64) -> Refused {
-    Refused::Code(format!(
+fn too_long(name: u64) -> PortalsCallError {
+    PortalsCallError::Permanent(format!(
         "the name {name:#x} finds no place in the match bits of Portals: 2²⁹ communicators have one; make fewer, or set \
          RIPSTOP_COLLECTIVES=messages"
     ))
 }
 
-fn failure(why: String) -> Failure {
-    Failure::Transport(std::io::Error::other(why))
+fn failure(why: String) -> CommandFailure {
+    CommandFailure::Transport(std::io::Error::other(why))
 }

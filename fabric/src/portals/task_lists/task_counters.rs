@@ -5,25 +5,25 @@
 
 use super::{
     super::{
-        address::Address,
-        calls::{AddressRange, Ct, Me, Refused},
+        address::PortalsAddress,
+        calls::{AddressRange, Ct, Me, PortalsCallError},
+        driver_state::{Portals, PortalsCompletion},
+        exports::{TRIES_ALONE, TaskCounterId},
         match_entries::RawEntry,
-        exports::{Spot, TRIES_ALONE},
-        prepare::Ground,
-        driver_state::{Portals, Told},
+        prepare::PortalsResources,
     },
-    Code, Polled, Waits, match_bits,
-    names::{Named, no_entry},
+    NotificationCode, PolledWait, TaskCounterWait, match_bits,
+    names::{NamedObject, no_entry},
 };
 use crate::{
-    driver::Token,
+    driver::CommandToken,
     memory::{RemoteRegion, WeakRegion},
-    offload::{CELL_LEN, Counter},
+    offload::{COUNTER_LEN, LocalCounter},
 };
 
 /// A task counter kept by the adapter.
 #[derive(Debug)]
-pub(super) struct Cell {
+pub(super) struct CtTaskCounter {
     pub(super) ct: Ct,
     pub(super) entries: Vec<Me>,
     memory: Option<WeakRegion>,
@@ -31,58 +31,62 @@ pub(super) struct Cell {
 
 /// A threshold that the owner waits for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Watch {
-    pub(super) token: Token,
-    pub(super) spot: Spot,
+pub(super) struct CtWatch {
+    pub(super) token: CommandToken,
+    pub(super) counter: TaskCounterId,
     pub(super) threshold: u64,
 }
 
 impl Portals {
     /// Requests a notification when a counter reaches a threshold.
-    pub(in super::super) fn watch(&mut self, counter: &Counter, threshold: u64, token: Token) {
-        let Some(spot) = self.ground.exports.spot(counter) else {
+    pub(in super::super) fn watch(
+        &mut self,
+        counter: &LocalCounter,
+        threshold: u64,
+        token: CommandToken,
+    ) {
+        let Some(spot) = self.resources.exports.counter_id(counter) else {
             return self.watches.add(counter, threshold, token);
         };
-        let watch = Watch {
+        let watch = CtWatch {
             token,
-            spot,
+            counter: spot,
             threshold,
         };
         let id = self.lists.next();
         self.lists.watches.insert(id, watch);
-        if self.ask_for(id, watch).is_err() {
+        if self.arm_watch(id, watch).is_err() {
             // Too many operations wait for this counter, so poll it in each turn.
-            self.lists.polled.push(Polled::Watch(id));
+            self.lists.polled.push(PolledWait::Watch(id));
         }
     }
 
     /// Has the adapter notify this rank when a counter reaches the threshold.
-    pub(super) fn ask_for(&mut self, id: u32, watch: Watch) -> Result<(), Refused> {
-        let ct = self.cell(watch.spot)?;
+    pub(super) fn arm_watch(&mut self, id: u32, watch: CtWatch) -> Result<(), PortalsCallError> {
+        let ct = self.task_counter(watch.counter)?;
         let bell = self.bell()?;
-        self.ring_when(bell, Code::Watch(id), (ct, watch.threshold))
+        self.notify_when(bell, NotificationCode::Watch(id), (ct, watch.threshold))
     }
 
     /// Returns the adapter's counter of a task counter, and allocates it if necessary.
-    pub(super) fn cell(&mut self, spot: Spot) -> Result<Ct, Refused> {
+    pub(super) fn task_counter(&mut self, spot: TaskCounterId) -> Result<Ct, PortalsCallError> {
         if let Some(cell) = self.lists.cells.get(&spot) {
             return Ok(cell.ct);
         }
-        let ct = self.ground.ni.ct_alloc()?;
-        let mut cell = Cell {
+        let ct = self.resources.ni.ct_alloc()?;
+        let mut cell = CtTaskCounter {
             ct,
             entries: Vec::new(),
-            memory: self.ground.exports.counters_of(spot.serial),
+            memory: self.resources.exports.counters_of(spot.serial),
         };
-        let ours =
-            |named: &Named| matches!(named, Named::Counters(serial) if *serial == spot.serial);
+        let ours = |named: &NamedObject| matches!(named, NamedObject::Counters(serial) if *serial == spot.serial);
         let names = self.lists.names.iter().filter(|(_, named)| ours(named));
         let names = names.filter_map(|(name, _)| match_bits::named(*name, spot.nth.into()));
         for bits in std::iter::once(match_bits::keyed(spot)).chain(names) {
-            match self.ground.count_at(&self.address, ct, bits) {
+            match self.resources.count_at(&self.address, ct, bits) {
                 Ok(entry) => cell.entries.push(entry),
                 Err(why) => {
-                    self.ground.forget(&cell);
+                    self.resources.forget(&cell);
                     return Err(why);
                 }
             }
@@ -92,22 +96,22 @@ impl Portals {
     }
 
     /// Returns the adapter's counter for a key to one of this rank's task counters.
-    pub(in super::super) fn own_cell(&mut self, key: RemoteRegion) -> Option<Ct> {
+    pub(in super::super) fn own_task_counter(&mut self, key: RemoteRegion) -> Option<Ct> {
         let spot = self.own_spot(key)?;
-        self.ground.exports.counters_of(spot.serial)?;
-        self.cell(spot).ok()
+        self.resources.exports.counters_of(spot.serial)?;
+        self.task_counter(spot).ok()
     }
 
     /// Returns the task counter of this rank that a key names.
-    pub(super) fn own_spot(&self, key: RemoteRegion) -> Option<Spot> {
+    pub(super) fn own_spot(&self, key: RemoteRegion) -> Option<TaskCounterId> {
         let owner = self.peer(self.me).owner(self.me);
         let Some(name) = key.name() else {
             return super::super::exports::counter(key, owner);
         };
         match self.lists.names.get(&name) {
-            Some(Named::Counters(serial)) if key.owner == owner.rank => Some(Spot {
+            Some(NamedObject::Counters(serial)) if key.owner == owner.rank => Some(TaskCounterId {
                 serial: *serial,
-                nth: u32::try_from(key.base / CELL_LEN as u64).ok()?,
+                nth: u32::try_from(key.base / COUNTER_LEN as u64).ok()?,
             }),
             _ => None,
         }
@@ -120,10 +124,10 @@ impl Portals {
         }
     }
 
-    fn show(&self, spot: Spot, cell: &Cell) {
+    fn show(&self, spot: TaskCounterId, cell: &CtTaskCounter) {
         if let Some(region) = cell.memory.as_ref().and_then(WeakRegion::upgrade) {
-            let count = self.ground.ni.ct_get(cell.ct).success;
-            let word = region.atomic_u64(spot.nth as usize * CELL_LEN);
+            let count = self.resources.ni.ct_get(cell.ct).success;
+            let word = region.atomic_u64(spot.nth as usize * COUNTER_LEN);
             word.store(count, std::sync::atomic::Ordering::SeqCst);
         }
     }
@@ -133,50 +137,60 @@ impl Portals {
     /// A failed task counts like a successful one, so the failure must be reported before the watches that it may have triggered.
     pub(super) fn reached(&mut self, id: u32) {
         if self.lists.are_failing() {
-            return self.lists.polled.push(Polled::Watch(id));
+            return self.lists.polled.push(PolledWait::Watch(id));
         }
         let Some(watch) = self.lists.watches.remove(&id) else {
             return; // withdrawn
         };
         // Update the other counters of the allocation too: a caller that learns of the last one reads all of them.
-        for (spot, cell) in self.lists.cells.range(spots_of(watch.spot.serial)) {
+        for (spot, cell) in self.lists.cells.range(counter_ids_of(watch.counter.serial)) {
             self.show(*spot, cell);
         }
-        self.told.push_back(Told::Reached(watch.token));
+        self.completions
+            .push_back(PortalsCompletion::Reached(watch.token));
     }
 
     /// Frees the counters of allocations that were dropped.
     pub(super) fn sweep(&mut self) {
-        for serial in self.ground.exports.take_gone() {
-            let spots = spots_of(serial);
+        for serial in self.resources.exports.take_gone() {
+            let spots = counter_ids_of(serial);
             while let Some((&spot, _)) = self.lists.cells.range(spots.clone()).next() {
                 let cell = self.lists.cells.remove(&spot);
-                cell.into_iter().for_each(|cell| self.ground.forget(&cell));
+                cell.into_iter()
+                    .for_each(|cell| self.resources.forget(&cell));
             }
             self.forget_landings(|landing| landing.serial == serial);
             self.lists
                 .watches
-                .retain(|_, watch| watch.spot.serial != serial);
+                .retain(|_, watch| watch.counter.serial != serial);
         }
     }
 
     /// Returns true if the threshold is reached, as far as the adapter knows.
-    pub(super) fn is_met(&self, waits: Waits) -> bool {
-        let cell = self.lists.cells.get(&waits.spot);
-        cell.is_none_or(|cell| self.ground.ni.ct_get(cell.ct).sum() >= waits.threshold)
+    pub(super) fn is_met(&self, waits: TaskCounterWait) -> bool {
+        let cell = self.lists.cells.get(&waits.counter);
+        cell.is_none_or(|cell| self.resources.ni.ct_get(cell.ct).sum() >= waits.threshold)
     }
 }
 
-impl Watch {
-    pub(super) const fn waits(&self) -> Waits {
-        let (spot, threshold) = (self.spot, self.threshold);
-        Waits { spot, threshold }
+impl CtWatch {
+    pub(super) const fn waits(&self) -> TaskCounterWait {
+        let (spot, threshold) = (self.counter, self.threshold);
+        TaskCounterWait {
+            counter: spot,
+            threshold,
+        }
     }
 }
 
-impl Ground {
+impl PortalsResources {
     /// Appends an entry without memory that counts arrivals.
-    pub(super) fn count_at(&self, at: &Address, ct: Ct, match_bits: u64) -> Result<Me, Refused> {
+    pub(super) fn count_at(
+        &self,
+        at: &PortalsAddress,
+        ct: Ct,
+        match_bits: u64,
+    ) -> Result<Me, PortalsCallError> {
         let options = &self.ni.profile().options;
         let entry = RawEntry {
             memory: AddressRange::EMPTY,
@@ -197,7 +211,7 @@ impl Ground {
         appended.map_err(|why| no_entry(&self.ni, why))
     }
 
-    fn forget(&self, cell: &Cell) {
+    fn forget(&self, cell: &CtTaskCounter) {
         let entries = cell.entries.iter();
         let kept = entries.filter(|entry| self.ni.is_kept(**entry, TRIES_ALONE));
         // An entry that stays in use has no memory, but may still count at its counter.
@@ -207,7 +221,7 @@ impl Ground {
     }
 }
 
-pub(super) fn spots_of(serial: u32) -> std::ops::RangeInclusive<Spot> {
-    let all = |nth| Spot { serial, nth };
+pub(super) fn counter_ids_of(serial: u32) -> std::ops::RangeInclusive<TaskCounterId> {
+    let all = |nth| TaskCounterId { serial, nth };
     all(0)..=all(u32::MAX)
 }

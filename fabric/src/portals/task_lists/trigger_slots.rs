@@ -2,109 +2,121 @@
 
 use super::{
     super::{
-        calls::{AddressRange, Ct, Md, Refused},
-        rma_calls::{Far, Near},
-        event_queues::Which,
+        calls::{AddressRange, Ct, Md, PortalsCallError},
         driver_state::Portals,
-        triggers::Count,
+        event_queues::EventQueueKind,
+        rma_calls::{MdSpan, RemoteTarget},
+        triggers::CtValue,
     },
-    Code, Polled, Waits, match_bits,
-    lower::Plan,
+    NotificationCode, PolledWait, TaskCounterWait,
+    lower::TriggeredPlan,
+    match_bits,
 };
 use crate::{
-    driver::Token,
-    memory::Region,
-    offload::{Action, Task, When},
+    driver::CommandToken,
+    memory::MemoryRegion,
+    offload::{CounterCondition, TaskAction, TriggeredTask},
 };
 
 /// Resources of one task, reused by later tasks.
 #[derive(Debug)]
-pub(super) struct Gear {
-    pub(super) wheel: Wheel,
-    pub(super) work: Option<Work>,
+pub(super) struct TriggerSlot {
+    pub(super) pair: TriggerPair,
+    pub(super) task: Option<SlotTask>,
 }
 
 /// A counter, and a descriptor for all memory that counts its acknowledgements there.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wheel {
+pub(super) struct TriggerPair {
     pub(super) go: Ct,
     pub(super) md: Md,
 }
 
 /// Task of a gear.
 #[derive(Debug)]
-pub(super) struct Work {
-    pub(super) token: Token,
+pub(super) struct SlotTask {
+    pub(super) token: CommandToken,
     /// Value of the counter when the task is complete.
     pub(super) full: u64,
-    pub(super) waits: Vec<Waits>,
-    pub(super) then: Then,
+    pub(super) waits: Vec<TaskCounterWait>,
+    pub(super) fallback: TaskFallback,
 }
 
 /// Data for a task that fails, or that the host must do.
 #[derive(Debug)]
-pub(super) enum Then {
+pub(super) enum TaskFallback {
     Nothing,
     /// A put to this rank, possibly for an offer that is assumed to exist.
-    Put(u32, Option<(Region, usize)>),
-    Count(u32, Far),
+    Put(u32, Option<(MemoryRegion, usize)>),
+    Count(u32, RemoteTarget),
     /// The action, which the host does when the task is due.
-    Task(Action),
+    Task(TaskAction),
     /// An action in progress at the host, with the memory that it puts from.
     Doing {
-        _keeps: Option<Region>,
+        _keeps: Option<MemoryRegion>,
     },
 }
 
-impl Work {
+impl SlotTask {
     /// Returns true if the task reads memory of its list.
     pub(super) const fn puts(&self) -> bool {
-        matches!(self.then, Then::Put(..) | Then::Doing { .. })
+        matches!(
+            self.fallback,
+            TaskFallback::Put(..) | TaskFallback::Doing { .. }
+        )
     }
 
     /// Returns true if the counter has reached its final value. A count that was refused for lack of room is not complete,
     /// because it is resent.
-    pub(super) fn is_over(&self, count: Count) -> bool {
-        let refused =
-            matches!(self.then, Then::Count(..)) && count.success <= self.waits.len() as u64;
+    pub(super) fn is_over(&self, count: CtValue) -> bool {
+        let refused = matches!(self.fallback, TaskFallback::Count(..))
+            && count.success <= self.waits.len() as u64;
         count.sum() >= self.full && !refused
     }
 }
 
 impl Portals {
     /// Passes a task to the adapter.
-    pub(super) fn arm(&mut self, task: &Task, token: Token, begun: Ct) -> Result<(), Refused> {
-        let late = task.whens().filter(|when| when.threshold > 0);
-        let waits: Vec<(Ct, Waits)> = late
+    pub(super) fn arm_task(
+        &mut self,
+        task: &TriggeredTask,
+        token: CommandToken,
+        begun: Ct,
+    ) -> Result<(), PortalsCallError> {
+        let late = task.conditions().filter(|when| when.threshold > 0);
+        let waits: Vec<(Ct, TaskCounterWait)> = late
             .map(|when| self.waits_for(when))
             .collect::<Result<_, _>>()?;
-        let id = self.take_gear()?;
+        let id = self.take_trigger_slot()?;
         if self.lists.are_ending(token) {
             self.lists.idle.push(id);
             return Ok(());
         }
         let landings = self.lists.landings.len();
-        let planned = self.plan(&task.then, token);
+        let planned = self.plan(&task.action, token);
         let (plan, then) = planned.inspect_err(|_| self.lists.idle.push(id))?;
         let at = waits.len() as u64;
-        let Some(gear) = self.lists.gears.get_mut(&id) else {
+        let Some(gear) = self.lists.trigger_slots.get_mut(&id) else {
             return Ok(());
         };
-        let wheel = gear.wheel;
-        gear.work = Some(Work {
+        let wheel = gear.pair;
+        gear.task = Some(SlotTask {
             token,
-            full: at + plan.ends(),
+            full: at + plan.final_count(),
             waits: waits.iter().map(|(_, waits)| *waits).collect(),
-            then,
+            fallback: then,
         });
         if let Err(why) = self.engage(id, wheel, &plan, at, begun) {
             return Err(self.disengage(id, landings, why));
         }
         // Conditions come last: until they hold nothing begins, so a refused task can be taken back before.
         for (ct, waits) in waits {
-            let wait = self.ground.ni.inc_when(wheel.go, 1, (ct, waits.threshold));
+            let wait = self
+                .resources
+                .ni
+                .inc_when(wheel.go, 1, (ct, waits.threshold));
             if wait.is_err() {
-                self.lists.polled.push(Polled::Gear(id, waits));
+                self.lists.polled.push(PolledWait::Gear(id, waits));
             }
         }
         Ok(())
@@ -113,23 +125,23 @@ impl Portals {
     /// Takes back the parts of a task that the library has accepted, including the landings after the first `landings`.
     ///
     /// The task may be retried later, unless it has begun or cannot be taken back.
-    fn disengage(&mut self, id: u32, landings: usize, why: Refused) -> Refused {
-        let ni = &self.ground.ni;
-        let gear = self.lists.gears.get_mut(&id);
-        let waits = |gear: &&mut Gear| {
-            gear.work
+    fn disengage(&mut self, id: u32, landings: usize, why: PortalsCallError) -> PortalsCallError {
+        let ni = &self.resources.ni;
+        let gear = self.lists.trigger_slots.get_mut(&id);
+        let waits = |gear: &&mut TriggerSlot| {
+            gear.task
                 .as_ref()
                 .is_some_and(|work| !work.waits.is_empty())
         };
         let Some(gear) = gear.filter(waits) else {
-            return Refused::Code(why.to_string());
+            return PortalsCallError::Permanent(why.to_string());
         };
-        ni.ct_cancel(gear.wheel.go);
+        ni.ct_cancel(gear.pair.go);
         let mut landed = self.lists.landings[landings..].iter();
         if landed.any(|landing| ni.unlink(landing.entry).is_err()) {
-            return Refused::Code(why.to_string());
+            return PortalsCallError::Permanent(why.to_string());
         }
-        gear.work = None;
+        gear.task = None;
         self.lists.idle.push(id);
         for landing in self.lists.landings.split_off(landings) {
             self.spare_bytes(landing.bytes);
@@ -137,58 +149,69 @@ impl Portals {
         why
     }
 
-    fn waits_for(&mut self, when: &When) -> Result<(Ct, Waits), Refused> {
-        let spot = self.ground.exports.spot(&when.counter);
+    fn waits_for(
+        &mut self,
+        when: &CounterCondition,
+    ) -> Result<(Ct, TaskCounterWait), PortalsCallError> {
+        let spot = self.resources.exports.counter_id(&when.counter);
         let spot = spot.ok_or_else(|| {
-            Refused::Code(
+            PortalsCallError::Permanent(
                 "a task waits for a counter that is not of `Counters::for_tasks`".to_owned(),
             )
         })?;
         let threshold = when.threshold;
-        Ok((self.cell(spot)?, Waits { spot, threshold }))
+        Ok((
+            self.task_counter(spot)?,
+            TaskCounterWait {
+                counter: spot,
+                threshold,
+            },
+        ))
     }
 
     /// Sets up what happens when a gear's counter reaches `at`, and after that.
     fn engage(
         &self,
         id: u32,
-        wheel: Wheel,
-        plan: &Plan,
+        wheel: TriggerPair,
+        plan: &TriggeredPlan,
         at: u64,
         begun: Ct,
-    ) -> Result<(), Refused> {
-        let ni = &self.ground.ni;
-        let (go, over) = ((wheel.go, at), (wheel.go, at + plan.over()));
-        let empty = near(wheel.md, AddressRange::EMPTY, id.into());
+    ) -> Result<(), PortalsCallError> {
+        let ni = &self.resources.ni;
+        let (go, over) = ((wheel.go, at), (wheel.go, at + plan.completion_count()));
+        let empty = local_span(wheel.md, AddressRange::EMPTY, id.into());
         // This comes first. A task that may begin immediately can be complete before the next call, and the notification of the
         // list must precede that of the completion.
         ni.inc_when(begun, 1, go)?;
         match plan {
-            Plan::Put { from, far, .. } => {
-                ni.put_when(near(wheel.md, *from, id.into()), *far, 0, go)?;
+            TriggeredPlan::Put { from, far, .. } => {
+                ni.put_when(local_span(wheel.md, *from, id.into()), *far, 0, go)?;
             }
-            Plan::Combine { pieces, how, .. } => {
+            TriggeredPlan::Combine { pieces, how, .. } => {
                 for (from, far) in pieces {
-                    ni.combine_when(near(wheel.md, *from, id.into()), *far, *how, go)?;
+                    ni.combine_when(local_span(wheel.md, *from, id.into()), *far, *how, go)?;
                 }
             }
-            Plan::Count(far) => ni.put_when(empty, *far, 0, go)?,
-            Plan::Add(ct, by) => ni.inc_when(*ct, *by, go)?,
-            Plan::Task { .. } => self.ring_when(wheel, Code::Task(id), go)?,
+            TriggeredPlan::Count(far) => ni.put_when(empty, *far, 0, go)?,
+            TriggeredPlan::Add(ct, by) => ni.inc_when(*ct, *by, go)?,
+            TriggeredPlan::Task { .. } => {
+                self.notify_when(wheel, NotificationCode::Task(id), go)?
+            }
         }
-        if let Plan::Put {
+        if let TriggeredPlan::Put {
             count: Some(far), ..
         } = plan
         {
             ni.put_when(empty, *far, 0, over)?;
         }
-        if let Plan::Put {
+        if let TriggeredPlan::Put {
             done: Some(done), ..
         }
-        | Plan::Combine {
+        | TriggeredPlan::Combine {
             done: Some(done), ..
         }
-        | Plan::Task { done: Some(done) } = plan
+        | TriggeredPlan::Task { done: Some(done) } = plan
         {
             ni.inc_when(*done, 1, over)?;
         }
@@ -196,89 +219,95 @@ impl Portals {
     }
 
     /// Has the adapter notify this rank when a counter reaches a value.
-    pub(super) fn ring_when(
+    pub(super) fn notify_when(
         &self,
-        wheel: Wheel,
-        code: Code,
+        wheel: TriggerPair,
+        code: NotificationCode,
         when: (Ct, u64),
-    ) -> Result<(), Refused> {
-        let far = Far {
+    ) -> Result<(), PortalsCallError> {
+        let far = RemoteTarget {
             process: self.address.process,
             pt: self.address.tables.wakes,
             match_bits: match_bits::WAKE,
             offset: 0,
         };
-        let near = near(wheel.md, AddressRange::EMPTY, NOBODY);
-        self.ground.ni.put_when(near, far, code.pack(), when)
+        let near = local_span(wheel.md, AddressRange::EMPTY, NOBODY);
+        self.resources.ni.put_when(near, far, code.pack(), when)
     }
 
     /// Returns the resources for notifications of lists and watches.
-    pub(super) fn bell(&mut self) -> Result<Wheel, Refused> {
+    pub(super) fn bell(&mut self) -> Result<TriggerPair, PortalsCallError> {
         if let Some(bell) = self.lists.bell {
             return Ok(bell);
         }
-        let bell = self.new_wheel()?;
+        let bell = self.new_trigger_pair()?;
         self.lists.bell = Some(bell);
-        self.ground.queues.expect_lists();
+        self.resources.queues.note_task_lists();
         Ok(bell)
     }
 
-    fn new_wheel(&self) -> Result<Wheel, Refused> {
-        let go = self.ground.ni.ct_alloc()?;
-        let md = self.ground.ni.md_bind_counting(go, self.ground.lists);
-        let md = md.inspect_err(|_| self.ground.ni.ct_free(go))?;
-        Ok(Wheel { go, md })
+    fn new_trigger_pair(&self) -> Result<TriggerPair, PortalsCallError> {
+        let go = self.resources.ni.ct_alloc()?;
+        let md = self.resources.ni.md_bind_counting(go, self.resources.lists);
+        let md = md.inspect_err(|_| self.resources.ni.ct_free(go))?;
+        Ok(TriggerPair { go, md })
     }
 
-    fn take_gear(&mut self) -> Result<u32, Refused> {
+    fn take_trigger_slot(&mut self) -> Result<u32, PortalsCallError> {
         if self.lists.idle.is_empty() {
             self.reclaim();
         }
         if let Some(id) = self.lists.idle.pop() {
             return Ok(id);
         }
-        let (wheel, id) = (self.new_wheel()?, self.lists.next());
-        self.lists.gears.insert(id, Gear { wheel, work: None });
+        let (wheel, id) = (self.new_trigger_pair()?, self.lists.next());
+        self.lists.trigger_slots.insert(
+            id,
+            TriggerSlot {
+                pair: wheel,
+                task: None,
+            },
+        );
         Ok(id)
     }
 
     /// Makes the gears of complete tasks idle.
     fn reclaim(&mut self) {
-        let ni = &self.ground.ni;
-        let over = |(id, gear): (&u32, &Gear)| {
-            let count = ni.ct_get(gear.wheel.go);
-            let is_over = gear.work.as_ref()?.is_over(count);
+        let ni = &self.resources.ni;
+        let over = |(id, gear): (&u32, &TriggerSlot)| {
+            let count = ni.ct_get(gear.pair.go);
+            let is_over = gear.task.as_ref()?.is_over(count);
             is_over.then_some((*id, count.failure > 0))
         };
-        let over: Vec<_> = self.lists.gears.iter().filter_map(over).collect();
+        let over: Vec<_> = self.lists.trigger_slots.iter().filter_map(over).collect();
         // Events of failed tasks are in the queue by now.
-        let is_all = self.hear_of_lists();
+        let is_all = self.drain_list_events();
         for (id, _) in over.into_iter().filter(|(_, failed)| is_all || !failed) {
-            let Some(gear) = self.lists.gears.get_mut(&id) else {
+            let Some(gear) = self.lists.trigger_slots.get_mut(&id) else {
                 continue;
             };
-            let token = gear.work.as_ref().map(|work| work.token.0);
+            let token = gear.task.as_ref().map(|work| work.token.0);
             let is_ending = token.is_some_and(|token| self.lists.ending.contains_key(&token));
             if !is_ending {
-                gear.work = None;
-                self.ground.ni.ct_reset(gear.wheel.go);
+                gear.task = None;
+                self.resources.ni.ct_reset(gear.pair.go);
                 self.lists.idle.push(id);
             }
         }
     }
 
     /// Handles all events in the queue. Returns false if the helper thread may hold some.
-    pub(in super::super) fn hear_of_lists(&mut self) -> bool {
-        let is_all = self.ground.queues.recall();
-        while let Some(got) = self.next(Which::Lists) {
+    pub(in super::super) fn drain_list_events(&mut self) -> bool {
+        let is_all = self.resources.queues.recall();
+        while let Some(got) = self.next(EventQueueKind::Lists) {
             self.handle_list_event(got);
         }
         is_all
     }
 }
 
-pub(super) const fn near(md: Md, range: AddressRange, user: u64) -> Near {
-    Near {
+pub(super) const fn local_span(md: Md, range: AddressRange, user: u64) -> MdSpan {
+    MdSpan {
         md,
         offset: range.start,
         len: range.len,

@@ -4,26 +4,26 @@
 //! counters, not for each other, and short lists may make room.
 
 use super::super::{
-    calls::{Ct, Refused},
+    calls::{Ct, PortalsCallError},
     driver_state::{Portals, REFUSALS_MAX},
 };
 use crate::{
-    driver::{Failure, Token},
-    offload::Task,
+    driver::{CommandFailure, CommandToken},
+    offload::TriggeredTask,
 };
 
 /// The unarmed rest of a list.
 #[derive(Debug)]
-pub(super) struct Late {
-    pub(super) token: Token,
+pub(super) struct UnarmedTasks {
+    pub(super) token: CommandToken,
     /// Counter of the tasks that have begun; `None` if there was no room even for that.
     begun: Option<Ct>,
-    tasks: Vec<Task>,
+    tasks: Vec<TriggeredTask>,
     /// Turns in which none of its tasks found room.
     tries: u32,
 }
 
-impl Late {
+impl UnarmedTasks {
     /// Returns the number of tasks, if nothing counts them yet.
     pub(super) const fn unopened(&self) -> u64 {
         match self.begun {
@@ -35,33 +35,33 @@ impl Late {
 
 impl Portals {
     /// Arms a list as far as there is room.
-    pub(super) fn begin_list(&mut self, tasks: &[Task], token: Token) {
+    pub(super) fn begin_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) {
         let mut begun = None;
         if let Err((armed, why)) = self.arm_tasks(tasks, token, &mut begun) {
-            let late = Late {
+            let late = UnarmedTasks {
                 token,
                 begun,
                 tasks: tasks[armed..].to_vec(),
                 tries: 0,
             };
-            self.keep_late(late, why);
+            self.keep_unarmed(late, why);
         }
     }
 
     /// Arms tasks that found no room before.
-    pub(super) fn arm_late(&mut self) {
-        for mut late in std::mem::take(&mut self.lists.late) {
+    pub(super) fn arm_unarmed(&mut self) {
+        for mut late in std::mem::take(&mut self.lists.unarmed) {
             if self.lists.are_ending(late.token) {
                 continue;
             }
             let armed = self.arm_tasks(&late.tasks, late.token, &mut late.begun);
             if let Err((armed, why)) = armed {
-                late.tries = late.tries.saturating_add(self.naps.weight_of_asking());
+                late.tries = late.tries.saturating_add(self.backoff.weight_of_asking());
                 if armed > 0 {
                     late.tasks.drain(..armed);
                     late.tries = 0;
                 }
-                self.keep_late(late, why);
+                self.keep_unarmed(late, why);
             }
         }
     }
@@ -69,10 +69,10 @@ impl Portals {
     /// Arms tasks in order. On a refusal, returns the index of the refused task.
     fn arm_tasks(
         &mut self,
-        tasks: &[Task],
-        token: Token,
+        tasks: &[TriggeredTask],
+        token: CommandToken,
         begun: &mut Option<Ct>,
-    ) -> Result<(), (usize, Refused)> {
+    ) -> Result<(), (usize, PortalsCallError)> {
         let ct = match *begun {
             Some(ct) => ct,
             None => self
@@ -85,20 +85,20 @@ impl Portals {
             if self.lists.are_ending(token) {
                 break;
             }
-            self.arm(task, token, ct).map_err(|why| (armed, why))?;
+            self.arm_task(task, token, ct).map_err(|why| (armed, why))?;
         }
         Ok(())
     }
 
     /// Keeps the rest of a list for later, or fails the list if that is hopeless.
-    fn keep_late(&mut self, late: Late, why: Refused) {
+    fn keep_unarmed(&mut self, late: UnarmedTasks, why: PortalsCallError) {
         if self.lists.are_ending(late.token) {
             return;
         }
-        if matches!(why, Refused::Later(_)) && late.tries < REFUSALS_MAX {
-            self.lists.late.push(late);
+        if matches!(why, PortalsCallError::Transient(_)) && late.tries < REFUSALS_MAX {
+            self.lists.unarmed.push(late);
         } else {
-            self.break_off(late.token, Failure::Transport(why.into()));
+            self.break_off(late.token, CommandFailure::Transport(why.into()));
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Arrivals while the helper thread has the queues.
 
 use super::{FAMILIES, World};
-use crate::driver::{Armed, Down, Driver};
+use crate::driver::{ArmResult, DownCause, Driver};
 
 #[test]
 fn a_suspect_is_heard_out_when_the_waiting_thread_has_come_back() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
-        world.rank(0).ground.queues.send_away();
+        world.rank(0).resources.queues.send_away();
         assert!(world.sends(1, 0, 7, 8));
         // The message is in the queue, because the adapter has acknowledged it.
         while world.rank(1).peer(0).answers == 0 {
@@ -21,18 +21,18 @@ fn a_suspect_is_heard_out_when_the_waiting_thread_has_come_back() {
         );
         assert_eq!(
             world.rank(0).arm(),
-            Armed::Ready,
+            ArmResult::Ready,
             "{family}: it does not wait for the thread"
         );
-        world.rank(0).ground.queues.come_back();
+        world.rank(0).resources.queues.come_back();
         assert_eq!(
             world.rank(0).arm(),
-            Armed::Busy,
+            ArmResult::Busy,
             "{family}: the suspect is forgotten"
         );
         world.turn(0);
         assert_eq!(world.heard(0).messages, [(1, 7)], "{family}");
-        assert_eq!(world.heard(0).down, [(1, Down::Failed)], "{family}");
+        assert_eq!(world.heard(0).down, [(1, DownCause::Failed)], "{family}");
     }
 }
 
@@ -40,8 +40,8 @@ fn a_suspect_is_heard_out_when_the_waiting_thread_has_come_back() {
 fn what_task_lists_tell_is_not_all_heard_while_the_thread_has_the_queue() {
     let mut world = World::new("portails4", 1);
     let rank = world.rank(0);
-    rank.ground.queues.send_away();
-    assert!(!rank.hear_of_lists(), "it may have found something");
-    rank.ground.queues.come_back();
-    assert!(rank.hear_of_lists());
+    rank.resources.queues.send_away();
+    assert!(!rank.drain_list_events(), "it may have found something");
+    rank.resources.queues.come_back();
+    assert!(rank.drain_list_events());
 }

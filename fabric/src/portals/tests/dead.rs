@@ -2,11 +2,11 @@
 
 use super::{FAMILIES, World};
 use crate::{
-    driver::{Command, Down, Driver, Peer, Post, Token},
+    driver::{CommandToken, DownCause, Driver, DriverCommand, PostResult, WorldRank},
     portals::{
         PortalsConfig,
-        event::{End, Event, Got, Kind, Process},
-        peer::Ticket,
+        event::{PortalsEvent, PortalsEventKind, PortalsOutcome, PortalsProcess, RailEvent},
+        peer::UserPtr,
     },
 };
 
@@ -31,7 +31,11 @@ impl World {
     }
 
     fn gives_up(&mut self, ranks: std::ops::RangeInclusive<u32>) {
-        ranks.for_each(|rank| _ = self.rank(0).give_up(Peer(rank), Some(Down::Failed)));
+        ranks.for_each(|rank| {
+            _ = self
+                .rank(0)
+                .give_up(WorldRank(rank), Some(DownCause::Failed))
+        });
     }
 }
 
@@ -55,7 +59,7 @@ fn messages_to_the_dead_keep_no_room_and_may_end_late() {
     (0..100).for_each(|_| world.turn(0));
     let rank = world.rank(0);
     assert_eq!(
-        rank.credits, rank.ground.credits,
+        rank.credits, rank.resources.credits,
         "a credit came twice, or not"
     );
     assert_eq!(world.stuff(5, LEN), 16);
@@ -73,11 +77,11 @@ fn the_dead_keep_no_credits() {
         world.gives_up(1..=3);
         assert!(world.sends(0, 4, 0, 8), "{family}: no room for the living");
         world.until(|world| world.heard(4).messages.len() == 1);
-        let lost = world.rank(0).ground.counters.lost.get();
+        let lost = world.rank(0).resources.counters.lost.get();
         assert_eq!((lost, world.heard(0).down.len()), (0, 3), "{family}");
         world.until(|world| {
             let rank = world.rank(0);
-            rank.credits == rank.ground.credits
+            rank.credits == rank.resources.credits
         });
     }
 }
@@ -92,7 +96,7 @@ fn where_operations_to_the_dead_never_end_they_are_given_up_with_their_room() {
         };
         let mut world = World::of(family, 3, &config);
         // Rank 1 ends without a farewell.
-        world.rank(1).ground.close();
+        world.rank(1).resources.close();
         assert!(world.stuff(1, 8) > 0, "{family}");
         for _ in 0..100 {
             world.turn(0);
@@ -100,9 +104,9 @@ fn where_operations_to_the_dead_never_end_they_are_given_up_with_their_room() {
         assert_eq!(world.heard(0).down, [], "{family}: something has ended");
         world.gives_up(1..=1);
         world.turn(0);
-        assert_eq!(world.heard(0).down, [(1, Down::Failed)], "{family}");
+        assert_eq!(world.heard(0).down, [(1, DownCause::Failed)], "{family}");
         let rank = world.rank(0);
-        assert_eq!(rank.credits, rank.ground.credits, "{family}");
+        assert_eq!(rank.credits, rank.resources.credits, "{family}");
         let sent = world.stuff(2, 8);
         assert!(sent > 0, "{family}: the dead keep the room");
         while (world.heard(2).messages.len() as u64) < sent {
@@ -124,7 +128,7 @@ fn whether_operations_to_the_dead_end_is_tried_where_it_is_only_reckoned() {
         };
         let mut world = World::of("portails4", 2, &config);
         let rank = world.rank(0);
-        let (caps, ni) = (rank.caps(), &rank.ground.ni);
+        let (caps, ni) = (rank.caps(), &rank.resources.ni);
         assert_eq!((ni.ends_to_dead, ni.goes_on), (ends, !ends), "{habits}");
         assert_eq!(rank.abilities.lists.is_some(), ends, "{habits}");
         assert_eq!(caps.any_memory.is_ok(), ends, "{habits}");
@@ -142,13 +146,13 @@ fn a_failure_that_send_alone_tells_of_ends_what_it_is_about() {
             ..PortalsConfig::default()
         };
         let mut world = World::of(family, 3, &config);
-        world.rank(1).ground.close();
+        world.rank(1).resources.close();
         assert!(world.stuff(1, 8) > 0, "{family}");
         while world.heard(0).down.is_empty() {
             world.turn(0);
         }
-        assert_eq!(world.heard(0).down, [(1, Down::Failed)], "{family}");
-        while world.rank(0).credits < world.rank(0).ground.credits {
+        assert_eq!(world.heard(0).down, [(1, DownCause::Failed)], "{family}");
+        while world.rank(0).credits < world.rank(0).resources.credits {
             world.turn(0);
         }
         assert!(world.rank(0).peer(1).outbox.is_empty(), "{family}");
@@ -161,18 +165,22 @@ fn a_failure_that_is_told_twice_ends_what_it_is_about_once() {
     assert!(world.sends(0, 1, 0, 8) && world.sends(0, 1, 1, 8));
     let rank = world.rank(0);
     let before = rank.credits;
-    for kind in [Kind::Send, Kind::Ack, Kind::Error] {
-        rank.handle_end(got(Event {
+    for kind in [
+        PortalsEventKind::Send,
+        PortalsEventKind::Ack,
+        PortalsEventKind::Error,
+    ] {
+        rank.handle_completion(got(PortalsEvent {
             kind,
-            end: End::Dropped,
-            user: Ticket::Message(1, 1).bits(),
+            end: PortalsOutcome::Dropped,
+            user: UserPtr::Message(1, 1).bits(),
             ..told()
         }));
         assert_eq!(rank.credits, before + 1, "{kind:?}");
     }
-    rank.handle_end(got(Event {
-        kind: Kind::Send,
-        user: Ticket::Message(1, 0).bits(),
+    rank.handle_completion(got(PortalsEvent {
+        kind: PortalsEventKind::Send,
+        user: UserPtr::Message(1, 0).bits(),
         ..told()
     }));
     assert_eq!(
@@ -186,38 +194,38 @@ fn a_failure_that_is_told_twice_ends_what_it_is_about_once() {
 fn what_broke_off_gives_its_slab_back_although_it_says_that_it_has_no_bytes() {
     let mut world = World::new("sandia42", 2);
     let (rank, heard) = &mut world.ranks[0];
-    let before = rank.ground.counters.all.entries.get();
+    let before = rank.resources.counters.all.entries.get();
     for _ in 0..2 {
-        let event = Event {
-            kind: Kind::Put,
-            end: End::Other(1),
+        let event = PortalsEvent {
+            kind: PortalsEventKind::Put,
+            end: PortalsOutcome::Other(1),
             user: 1,
             rlength: 65_664,
             ..told()
         };
         rank.handle_arrival(got(event), heard);
     }
-    assert_eq!(rank.ground.counters.all.entries.get(), before + 1);
+    assert_eq!(rank.resources.counters.all.entries.get(), before + 1);
     assert!(heard.messages.is_empty());
 }
 
-fn told() -> Event {
-    Event {
-        kind: Kind::Ack,
-        end: End::Well,
+fn told() -> PortalsEvent {
+    PortalsEvent {
+        kind: PortalsEventKind::Ack,
+        end: PortalsOutcome::Success,
         start: 0,
         user: u64::MAX,
         header: 0,
         match_bits: 0,
         mlength: 0,
         rlength: 0,
-        initiator: Process { nid: 0, pid: 0 },
+        initiator: PortalsProcess { nid: 0, pid: 0 },
         pt: 0,
     }
 }
 
-const fn got(event: Event) -> Got {
-    Got {
+const fn got(event: PortalsEvent) -> RailEvent {
+    RailEvent {
         event,
         rail: 0,
         dropped: false,
@@ -227,12 +235,12 @@ const fn got(event: Event) -> Got {
 #[test]
 fn when_an_end_was_lost_nobody_is_waited_for() {
     let mut world = World::published("portails4", 3, 16);
-    world.rank(0).handle_end(Got {
+    world.rank(0).handle_completion(RailEvent {
         dropped: true,
         ..got(told())
     });
     world.turn(0);
-    let down = [1, 2].map(|rank| (rank, Down::Failed));
+    let down = [1, 2].map(|rank| (rank, DownCause::Failed));
     assert_eq!(world.heard(0).down, down);
 }
 
@@ -251,13 +259,14 @@ fn commands_towards_the_dead_keep_no_slots() {
         .collect();
     let own = world.rank(0).allocate(4096).expect("memory");
     let gets = |world: &mut World, to: u32| {
-        let get = || Command::Get {
-            to: Peer(to),
+        let get = || DriverCommand::Get {
+            to: WorldRank(to),
             from: keys[to as usize - 1].0.slice(0, 8).expect("inside"),
             into: own.range().slice(0, 8),
-            token: Token(to.into()),
+            token: CommandToken(to.into()),
         };
-        let posted = std::iter::repeat_with(|| matches!(world.rank(0).post(get()), Post::Posted));
+        let posted =
+            std::iter::repeat_with(|| matches!(world.rank(0).post(get()), PostResult::Posted));
         posted.take_while(|posted| *posted).count()
     };
     let all = gets(&mut world, 1);

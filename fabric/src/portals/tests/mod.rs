@@ -17,13 +17,16 @@ use std::{
 
 use rustix::fs::MemfdFlags;
 
-use super::{Portals, PortalsConfig, Prepared};
-use crate::driver::{Command, Down, Driver, Failure, Payload, Peer, Post, Sink, Token};
+use super::{Portals, PortalsConfig, PreparedPortals};
+use crate::driver::{
+    CommandFailure, CommandToken, DownCause, Driver, DriverCommand, PayloadView, PostResult, Sink,
+    WorldRank,
+};
 
 const FAMILIES: [&str; 2] = ["sandia42", "portails4"];
 
 /// Prepares a rank. Each rank is a process to the others, and loads its library, which stays loaded.
-pub(super) fn prepare(family: &str, config: PortalsConfig) -> Prepared {
+pub(super) fn prepare(family: &str, config: PortalsConfig) -> PreparedPortals {
     let test = env::current_exe().expect("the test's own name");
     let name = format!("libportals_{family}.so");
     let mut places = test.ancestors().skip(1).take(2).map(|dir| dir.join(&name));
@@ -51,10 +54,10 @@ struct World {
 struct Heard {
     /// Sender and first bytes of each message.
     messages: Vec<(u32, u64)>,
-    ended: Vec<(u64, Result<Option<u64>, Failure>)>,
+    ended: Vec<(u64, Result<Option<u64>, CommandFailure>)>,
     triggered: u32,
     reached: Vec<u64>,
-    down: Vec<(u32, Down)>,
+    down: Vec<(u32, DownCause)>,
 }
 
 impl World {
@@ -79,8 +82,8 @@ impl World {
         let prepared: Vec<_> = (0..ranks)
             .map(|_| prepare(family, config.clone()))
             .collect();
-        let addresses: Vec<_> = prepared.iter().map(Prepared::address).collect();
-        let connect = |one: Prepared| one.connect(addresses.clone()).expect("peers");
+        let addresses: Vec<_> = prepared.iter().map(PreparedPortals::address).collect();
+        let connect = |one: PreparedPortals| one.connect(addresses.clone()).expect("peers");
         let ranks = prepared.into_iter().map(connect);
         Self {
             ranks: ranks.map(|rank| (rank, Heard::default())).collect(),
@@ -113,42 +116,42 @@ impl World {
 
     /// Sends a message. Returns true if there was room.
     fn sends(&mut self, from: usize, to: u32, number: u64, len: usize) -> bool {
-        let command = Command::Message {
-            to: Peer(to),
+        let command = DriverCommand::Message {
+            to: WorldRank(to),
             header: &number.to_le_bytes(),
             body: &vec![0; len],
         };
-        matches!(self.rank(from).post(command), Post::Posted)
+        matches!(self.rank(from).post(command), PostResult::Posted)
     }
 }
 
 impl Sink for Heard {
-    fn message(&mut self, from: Peer, header: &[u8], _: Payload<'_>) {
+    fn message(&mut self, from: WorldRank, header: &[u8], _: PayloadView<'_>) {
         let number = header.first_chunk().copied().map(u64::from_le_bytes);
         self.messages.push((from.0, number.expect("a number")));
     }
 
-    fn complete(&mut self, token: Token) {
+    fn complete(&mut self, token: CommandToken) {
         self.ended.push((token.0, Ok(None)));
     }
 
-    fn fetched(&mut self, token: Token, old: u64) {
+    fn fetched(&mut self, token: CommandToken, old: u64) {
         self.ended.push((token.0, Ok(Some(old))));
     }
 
-    fn failed(&mut self, token: Token, why: Failure) {
+    fn failed(&mut self, token: CommandToken, why: CommandFailure) {
         self.ended.push((token.0, Err(why)));
     }
 
-    fn reached(&mut self, token: Token) {
+    fn reached(&mut self, token: CommandToken) {
         self.reached.push(token.0);
     }
 
-    fn triggered(&mut self, _: Token) {
+    fn triggered(&mut self, _: CommandToken) {
         self.triggered += 1;
     }
 
-    fn peer_down(&mut self, peer: Peer, how: Down) {
+    fn peer_down(&mut self, peer: WorldRank, how: DownCause) {
         self.down.push((peer.0, how));
     }
 }

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use super::{FAMILIES, World};
 use crate::{
-    driver::{Armed, Command, Driver, Failure, Peer, Post, TaskLists, Token},
-    memory::{Region, RemoteRegion},
-    offload::{Action, Counters, RemoteCounter, Task, When},
-    portals::{calls::Ni, driver_state::REFUSALS_MAX},
+    driver::{
+        ArmResult, CommandFailure, CommandToken, Driver, DriverCommand, PostResult, TaskLists,
+        WorldRank,
+    },
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{CounterCondition, LocalCounters, RemoteCounter, TaskAction, TriggeredTask},
+    portals::{calls::PortalsNi, driver_state::REFUSALS_MAX},
 };
 
 const NAME: u64 = 5 << 32 | 7;
@@ -15,48 +18,48 @@ const NAME: u64 = 5 << 32 | 7;
 const NOWHERE: u32 = 200;
 
 impl World {
-    fn posts(&mut self, rank: usize, command: Command<'_>) {
-        assert!(matches!(self.rank(rank).post(command), Post::Posted));
+    fn posts(&mut self, rank: usize, command: DriverCommand<'_>) {
+        assert!(matches!(self.rank(rank).post(command), PostResult::Posted));
     }
 
     /// Gives memory of rank 1 a name.
-    fn names(&mut self) -> Region {
+    fn names(&mut self) -> MemoryRegion {
         let region = self.rank(1).allocate(4096).expect("memory");
         self.rank(1).give_name(NAME, &region);
         region
     }
 
     /// Posts a list at rank 1 with one count of its own.
-    fn lists(&mut self, counters: &Counters, threshold: u64, token: u64) {
-        let task = Task {
-            when: When {
+    fn lists(&mut self, counters: &LocalCounters, threshold: u64, token: u64) {
+        let task = TriggeredTask {
+            condition: CounterCondition {
                 counter: counters.at(0),
                 threshold,
             },
-            and: None,
-            then: Action::Count {
-                to: Peer(1),
+            second_condition: None,
+            action: TaskAction::Count {
+                to: WorldRank(1),
                 counter: counters.remote().at(1).expect("a counter"),
                 by: 1,
             },
         };
-        let taken = self.rank(1).post_list(&[task], Token(token));
+        let taken = self.rank(1).post_list(&[task], CommandToken(token));
         assert!(taken, "there is room");
     }
 
     /// Posts a list at rank 1 of counts at rank 0, which has no room for them, so all must be resent. The library refuses the
     /// resends.
-    fn counts_in_vain(&mut self, tasks: u64) -> Arc<Ni> {
+    fn counts_in_vain(&mut self, tasks: u64) -> Arc<PortalsNi> {
         let [own, theirs] =
-            [1, 0].map(|rank| Counters::for_tasks(self.rank(rank), 1).expect("memory"));
-        let task = |_| Task {
-            when: When {
+            [1, 0].map(|rank| LocalCounters::for_tasks(self.rank(rank), 1).expect("memory"));
+        let task = |_| TriggeredTask {
+            condition: CounterCondition {
                 counter: own.at(0),
                 threshold: 0,
             },
-            and: None,
-            then: Action::Count {
-                to: Peer(0),
+            second_condition: None,
+            action: TaskAction::Count {
+                to: WorldRank(0),
                 counter: theirs.remote().at(0).expect("a counter"),
                 by: 1,
             },
@@ -64,9 +67,9 @@ impl World {
         let tasks: Vec<_> = (0..tasks).map(task).collect();
         // A missing table entry has the same effect as a lack of room.
         let lists = std::mem::replace(&mut self.rank(1).peer_mut(0).address.tables.lists, NOWHERE);
-        let ni = self.rank(1).ground.ni.clone();
+        let ni = self.rank(1).resources.ni.clone();
         ni.refuse("PtlPut", "PTL_NO_SPACE", None);
-        let taken = self.rank(1).post_list(&tasks, Token(1));
+        let taken = self.rank(1).post_list(&tasks, CommandToken(1));
         assert!(taken, "there is room");
         self.rank(1).peer_mut(0).address.tables.lists = lists;
         self.until(|world| world.rank(1).refusals as usize >= 2 * tasks.len());
@@ -78,7 +81,7 @@ impl World {
     fn advises(&mut self, token: u64) {
         self.until(|world| !world.heard(1).ended.is_empty());
         let ended = self.heard(1).ended.pop();
-        let Some((of, Err(Failure::Transport(why)))) = ended else {
+        let Some((of, Err(CommandFailure::Transport(why)))) = ended else {
             panic!("{ended:?}");
         };
         let why = why.to_string();
@@ -91,18 +94,18 @@ impl World {
 fn a_name_that_finds_no_room_is_given_when_there_is_some() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
-        let ni = world.rank(1).ground.ni.clone();
+        let ni = world.rank(1).resources.ni.clone();
         let region = world.rank(1).allocate(4096).expect("memory");
         ni.refuse("PtlMEAppend", "PTL_NO_SPACE", None);
         let region = &region;
         world.rank(1).give_name(NAME, region);
         let own = world.rank(0).allocate(64).expect("memory");
-        let put = Command::Put {
-            to: Peer(1),
+        let put = DriverCommand::Put {
+            to: WorldRank(1),
             from: own.range().slice(0, 8),
             into: RemoteRegion::named(1, NAME, 0, 8),
             count: None,
-            token: Token(1),
+            token: CommandToken(1),
         };
         world.posts(0, put);
         (0..100).for_each(|_| (0..2).for_each(|rank| world.turn(rank)));
@@ -119,22 +122,26 @@ fn a_name_that_finds_no_room_is_given_when_there_is_some() {
 fn lists_end_with_advice_as_long_as_a_name_has_no_room() {
     for code in ["PTL_NO_SPACE", "PTL_LIST_TOO_LONG"] {
         let mut world = World::new("sandia42", 2);
-        let counters = Counters::for_tasks(world.rank(1), 2).expect("memory");
+        let counters = LocalCounters::for_tasks(world.rank(1), 2).expect("memory");
         let region = world.names();
         world.rank(1).take_back_name(NAME);
-        let ni = world.rank(1).ground.ni.clone();
+        let ni = world.rank(1).resources.ni.clone();
         world.lists(&counters, 9, 1);
         ni.refuse("PtlMEAppend", code, None);
         world.rank(1).give_name(NAME, &region);
         if code == "PTL_NO_SPACE" {
             (0..REFUSALS_MAX - 2).for_each(|_| world.rank(1).name_again());
-            assert!(world.rank(1).lists.wait(), "too early");
+            assert!(world.rank(1).lists.need_retry(), "too early");
             world.rank(1).name_again();
         }
         world.advises(1);
         world.lists(&counters, 0, 2);
         world.advises(2);
-        assert_eq!(world.rank(1).arm(), Armed::Ready, "{code}: busy for ever");
+        assert_eq!(
+            world.rank(1).arm(),
+            ArmResult::Ready,
+            "{code}: busy for ever"
+        );
         ni.obey();
         world.turn(1);
         world.lists(&counters, 0, 3);
@@ -146,7 +153,7 @@ fn lists_end_with_advice_as_long_as_a_name_has_no_room() {
 fn lists_end_as_long_as_a_name_is_to_be_given_that_no_bits_say() {
     const TOO_LONG: u64 = 1 << 63;
     let mut world = World::new("sandia42", 2);
-    let counters = Counters::for_tasks(world.rank(1), 2).expect("memory");
+    let counters = LocalCounters::for_tasks(world.rank(1), 2).expect("memory");
     let region = world.rank(1).allocate(4096).expect("memory");
     for region in [counters.region(), &region] {
         let name = TOO_LONG;
@@ -154,12 +161,12 @@ fn lists_end_as_long_as_a_name_is_to_be_given_that_no_bits_say() {
         world.rank(1).give_name(name, region);
         world.until(|world| !world.heard(1).ended.is_empty());
         let ended = world.heard(1).ended.pop();
-        let Some((1, Err(Failure::Transport(why)))) = ended else {
+        let Some((1, Err(CommandFailure::Transport(why)))) = ended else {
             panic!("{ended:?}");
         };
         assert!(why.to_string().contains("fewer"), "{why}");
         world.rank(1).take_back_name(name);
-        world.rank(1).cancel_lists(Token(1));
+        world.rank(1).cancel_lists(CommandToken(1));
         world.until(|world| world.heard(1).ended.pop().is_some());
     }
     world.lists(&counters, 0, 3);
@@ -194,9 +201,9 @@ fn who_has_counts_for_which_a_peer_has_no_room_sleeps() {
 #[test]
 fn who_sleeps_does_not_wait_for_ever_for_a_name_to_find_room() {
     let mut world = World::new("sandia42", 2);
-    let counters = Counters::for_tasks(world.rank(1), 2).expect("memory");
+    let counters = LocalCounters::for_tasks(world.rank(1), 2).expect("memory");
     let region = world.rank(1).allocate(4096).expect("memory");
-    let ni = world.rank(1).ground.ni.clone();
+    let ni = world.rank(1).resources.ni.clone();
     world.lists(&counters, 9, 1);
     ni.refuse("PtlMEAppend", "PTL_NO_SPACE", None);
     world.rank(1).give_name(NAME, &region);
@@ -219,7 +226,7 @@ fn what_was_to_be_sent_again_is_not_when_its_list_is_taken_back() {
         world.until(|world| !world.heard(1).ended.is_empty());
         let ended = &world.heard(1).ended;
         assert!(
-            matches!(ended[..], [(1, Err(Failure::Transport(_)))]),
+            matches!(ended[..], [(1, Err(CommandFailure::Transport(_)))]),
             "{family}: {ended:?}"
         );
         assert_eq!(ni.obey(), 1, "{family}: sent for a list that had failed");
@@ -230,14 +237,14 @@ fn what_was_to_be_sent_again_is_not_when_its_list_is_taken_back() {
 fn a_watch_without_room_for_its_counter_is_not_told_of_before_it_is_reached() {
     for family in FAMILIES {
         let mut world = World::new(family, 1);
-        let counters = Counters::for_tasks(world.rank(0), 1).expect("memory");
-        let ni = world.rank(0).ground.ni.clone();
+        let counters = LocalCounters::for_tasks(world.rank(0), 1).expect("memory");
+        let ni = world.rank(0).resources.ni.clone();
         ni.refuse("PtlMEAppend", "PTL_NO_SPACE", None);
         let counter = counters.at(0);
-        let watch = Command::Watch {
+        let watch = DriverCommand::Watch {
             counter: &counter,
             threshold: 5,
-            token: Token(1),
+            token: CommandToken(1),
         };
         world.posts(0, watch);
         (0..10).for_each(|_| world.turn(0));
@@ -247,8 +254,8 @@ fn a_watch_without_room_for_its_counter_is_not_told_of_before_it_is_reached() {
         );
         ni.obey();
         let counter: RemoteCounter = counters.remote().at(0).expect("a counter");
-        let (to, by) = (Peer(0), 5);
-        world.posts(0, Command::Count { to, counter, by });
+        let (to, by) = (WorldRank(0), 5);
+        world.posts(0, DriverCommand::Count { to, counter, by });
         world.until(|world| world.heard(0).reached == [1]);
     }
 }

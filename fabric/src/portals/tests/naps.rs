@@ -2,10 +2,13 @@
 
 use super::{FAMILIES, World};
 use crate::{
-    driver::{Armed, Command, Down, Driver, Failure, Peer, Post, TaskLists, Token},
-    memory::{Region, RemoteRegion},
-    offload::{Action, Counter, Counters, Task, When},
-    portals::{Compat, PortalsConfig, Pscom, driver_state::REFUSALS_MAX},
+    driver::{
+        ArmResult, CommandFailure, CommandToken, DownCause, Driver, DriverCommand, PostResult,
+        TaskLists, WorldRank,
+    },
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{CounterCondition, LocalCounter, LocalCounters, TaskAction, TriggeredTask},
+    portals::{BaselineLayout, PortalsConfig, PscomLayout, driver_state::REFUSALS_MAX},
 };
 
 impl World {
@@ -18,17 +21,17 @@ impl World {
         assert!(others <= 15, "woken {others} times in vain");
     }
 
-    fn takes(&mut self, rank: usize, command: Command<'_>) {
-        assert!(matches!(self.rank(rank).post(command), Post::Posted));
+    fn takes(&mut self, rank: usize, command: DriverCommand<'_>) {
+        assert!(matches!(self.rank(rank).post(command), PostResult::Posted));
     }
 
     /// Rank 0 gets `len` bytes of memory of rank 1.
-    fn gets(&mut self, key: RemoteRegion, into: &Region, len: usize) {
-        let get = Command::Get {
-            to: Peer(1),
+    fn gets(&mut self, key: RemoteRegion, into: &MemoryRegion, len: usize) {
+        let get = DriverCommand::Get {
+            to: WorldRank(1),
             from: key,
             into: into.range().slice(0, len),
-            token: Token(1),
+            token: CommandToken(1),
         };
         self.takes(0, get);
     }
@@ -41,39 +44,42 @@ impl World {
 
     /// Asserts that rank 0 waits only for events.
     fn waits_for_nothing(&mut self) {
-        self.until(|world| !world.rank(0).lists.wait());
-        assert_eq!(self.rank(0).arm(), Armed::Ready);
-        assert!(!self.rank(0).naps.have_begun(), "it will wake up in vain");
+        self.until(|world| !world.rank(0).lists.need_retry());
+        assert_eq!(self.rank(0).arm(), ArmResult::Ready);
+        assert!(
+            !self.rank(0).backoff.have_begun(),
+            "it will wake up in vain"
+        );
     }
 
-    fn counters_of(&mut self, rank: usize, count: usize) -> Counters {
-        Counters::for_tasks(self.rank(rank), count).expect("memory")
+    fn counters_of(&mut self, rank: usize, count: usize) -> LocalCounters {
+        LocalCounters::for_tasks(self.rank(rank), count).expect("memory")
     }
 
-    fn watches(&mut self, rank: usize, counter: &Counter, threshold: u64) {
-        let watch = Command::Watch {
+    fn watches(&mut self, rank: usize, counter: &LocalCounter, threshold: u64) {
+        let watch = DriverCommand::Watch {
             counter,
             threshold,
-            token: Token(9),
+            token: CommandToken(9),
         };
         self.takes(rank, watch);
     }
 
     /// Posts a list at rank 0 that adds to a counter once another of its own counters reaches a threshold.
-    fn counts(&mut self, when: (&Counters, u64), to: usize, at: &Counters, by: u64) {
-        let task = Task {
-            when: When {
+    fn counts(&mut self, when: (&LocalCounters, u64), to: usize, at: &LocalCounters, by: u64) {
+        let task = TriggeredTask {
+            condition: CounterCondition {
                 counter: when.0.at(0),
                 threshold: when.1,
             },
-            and: None,
-            then: Action::Count {
-                to: Peer(u32::try_from(to).expect("a rank")),
+            second_condition: None,
+            action: TaskAction::Count {
+                to: WorldRank(u32::try_from(to).expect("a rank")),
                 counter: at.remote().at(at.remote().len() - 1).expect("a counter"),
                 by,
             },
         };
-        let taken = self.rank(0).post_list(&[task], Token(1));
+        let taken = self.rank(0).post_list(&[task], CommandToken(1));
         assert!(taken, "there is room");
     }
 }
@@ -81,7 +87,7 @@ impl World {
 #[test]
 fn who_has_messages_that_the_library_does_not_take_sleeps() {
     let pscom = PortalsConfig {
-        compat: Some(Compat::Pscom(Pscom::default())),
+        compat: Some(BaselineLayout::Pscom(PscomLayout::default())),
         ..PortalsConfig::default()
     };
     let worlds = [
@@ -90,7 +96,7 @@ fn who_has_messages_that_the_library_does_not_take_sleeps() {
         World::of("sandia42", 2, &pscom),
     ];
     for mut world in worlds {
-        let ni = world.rank(0).ground.ni.clone();
+        let ni = world.rank(0).resources.ni.clone();
         ni.refuse("PtlPut", "PTL_NO_SPACE", None);
         assert!(world.sends(0, 1, 7, 8));
         world.naps(0);
@@ -102,12 +108,12 @@ fn who_has_messages_that_the_library_does_not_take_sleeps() {
 #[test]
 fn who_has_words_that_the_library_does_not_take_sleeps() {
     let mut world = World::new("sandia42", 2);
-    let ni = world.rank(0).ground.ni.clone();
+    let ni = world.rank(0).resources.ni.clone();
     ni.refuse("PtlPut", "PTL_NO_SPACE", None);
-    world.rank(0).say_words(1);
+    world.rank(0).schedule_words(1);
     world.naps(0);
     ni.obey();
-    world.until(|world| world.rank(0).due.is_empty());
+    world.until(|world| world.rank(0).words_due.is_empty());
 }
 
 #[test]
@@ -117,7 +123,7 @@ fn who_has_commands_that_the_library_does_not_take_sleeps() {
         let mut world = World::by_rails("sandia42", 2, rails);
         let [own, there] = [0, 1].map(|rank| world.rank(rank).allocate(LEN).expect("memory"));
         let key = world.rank(1).expose(there.range()).expect("a key");
-        let rails = world.rank(0).ground.rails.iter();
+        let rails = world.rank(0).resources.rails.iter();
         let nis: Vec<_> = rails.map(|rail| rail.ni.clone()).collect();
         nis.iter()
             .for_each(|ni| ni.refuse("PtlGet", "PTL_NO_SPACE", None));
@@ -149,15 +155,15 @@ fn a_watch_for_which_there_is_no_room_is_looked_at_between_sleeps_and_asked_for_
     for family in FAMILIES {
         let mut world = World::new(family, 1);
         let counters = world.counters_of(0, 1);
-        let ni = world.rank(0).ground.ni.clone();
+        let ni = world.rank(0).resources.ni.clone();
         ni.refuse("PtlTriggeredPut", "PTL_NO_SPACE", None);
         world.watches(0, &counters.at(0), 5);
         world.naps(0);
         assert!(ni.obey() < 30, "{family}: asked for in each turn");
         world.waits_for_nothing();
         let counter = counters.remote().at(0).expect("a counter");
-        let (to, by) = (Peer(0), 5);
-        world.takes(0, Command::Count { to, counter, by });
+        let (to, by) = (WorldRank(0), 5);
+        world.takes(0, DriverCommand::Count { to, counter, by });
         world.until(|world| world.heard(0).reached == [9]);
     }
 }
@@ -167,7 +173,7 @@ fn a_task_for_whose_wait_there_is_no_room_is_looked_at_between_sleeps_and_armed_
     for family in FAMILIES {
         let mut world = World::new(family, 2);
         let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
-        let ni = world.rank(0).ground.ni.clone();
+        let ni = world.rank(0).resources.ni.clone();
         // Each task makes two of these calls: one to count that it begins, and one to wait.
         ni.refuse("PtlTriggeredCTInc", "PTL_NO_SPACE", Some(2));
         let ct = ni.ct_alloc().expect("a counter");
@@ -184,8 +190,8 @@ fn a_task_for_whose_wait_there_is_no_room_is_looked_at_between_sleeps_and_armed_
         assert!(ni.obey() < 30, "{family}: armed in each turn");
         world.waits_for_nothing();
         let counter = own.remote().at(0).expect("a counter");
-        let (to, by) = (Peer(0), 3);
-        world.takes(0, Command::Count { to, counter, by });
+        let (to, by) = (WorldRank(0), 3);
+        world.takes(0, DriverCommand::Count { to, counter, by });
         world.until(|world| world.heard(1).reached == [9] && world.heard(0).triggered == 1);
     }
 }
@@ -196,17 +202,17 @@ fn a_task_that_is_the_hosts_and_finds_no_room_is_done_after_a_sleep() {
     let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
     let [from, there] = [0, 1].map(|rank| world.rank(rank).allocate(64).expect("memory"));
     let key = world.rank(1).expose(there.range()).expect("a key");
-    let ni = world.rank(0).ground.ni.clone();
+    let ni = world.rank(0).resources.ni.clone();
     for call in ["PtlGet", "PtlPut"] {
         ni.refuse(call, "PTL_NO_SPACE", None);
     }
-    let get = || Command::Get {
-        to: Peer(1),
+    let get = || DriverCommand::Get {
+        to: WorldRank(1),
         from: key,
         into: from.range(),
-        token: Token(2),
+        token: CommandToken(2),
     };
-    while matches!(world.rank(0).post(get()), Post::Posted) {}
+    while matches!(world.rank(0).post(get()), PostResult::Posted) {}
     // An adapter adds only one at a time, so the host must do this.
     world.counts((&own, 0), 1, &theirs, 2);
     world.watches(1, &theirs.at(0), 2);
@@ -216,21 +222,21 @@ fn a_task_that_is_the_hosts_and_finds_no_room_is_done_after_a_sleep() {
 }
 
 /// Posts one list at rank 0 of `tasks` counts at rank 1, which wait for a count of rank 0.
-fn counts_at(world: &mut World, own: &Counters, theirs: &Counters, tasks: u64) {
-    let task = |_| Task {
-        when: When {
+fn counts_at(world: &mut World, own: &LocalCounters, theirs: &LocalCounters, tasks: u64) {
+    let task = |_| TriggeredTask {
+        condition: CounterCondition {
             counter: own.at(0),
             threshold: 1,
         },
-        and: None,
-        then: Action::Count {
-            to: Peer(1),
+        second_condition: None,
+        action: TaskAction::Count {
+            to: WorldRank(1),
             counter: theirs.remote().at(0).expect("a counter"),
             by: 1,
         },
     };
     let tasks: Vec<_> = (0..tasks).map(task).collect();
-    let taken = world.rank(0).post_list(&tasks, Token(1));
+    let taken = world.rank(0).post_list(&tasks, CommandToken(1));
     assert!(taken, "there is room");
 }
 
@@ -251,7 +257,7 @@ fn a_list_that_finds_no_room_is_armed_by_and_by() {
         let mut world = World::new(family, 2);
         let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
         world.watches(1, &theirs.at(0), 2 * TASKS);
-        let ni = world.rank(0).ground.ni.clone();
+        let ni = world.rank(0).resources.ni.clone();
         ni.refuse(call, "PTL_NO_SPACE", None);
         counts_at(&mut world, &own, &theirs, TASKS);
         counts_at(&mut world, &own, &theirs, TASKS);
@@ -259,9 +265,9 @@ fn a_list_that_finds_no_room_is_armed_by_and_by() {
         assert!(ni.obey() < 40, "{family}, {call}: armed in each turn");
         ni.refuse(call, "PTL_NO_SPACE", Some(3));
         let counter = own.remote().at(0).expect("a counter");
-        let (to, by) = (Peer(0), 1);
-        world.until(|world| !world.rank(0).lists.wait());
-        world.takes(0, Command::Count { to, counter, by });
+        let (to, by) = (WorldRank(0), 1);
+        world.until(|world| !world.rank(0).lists.need_retry());
+        world.takes(0, DriverCommand::Count { to, counter, by });
         world.until(|world| world.heard(0).triggered == 2 && world.heard(1).reached == [9]);
         ni.obey();
         (0..100).for_each(|_| (0..2).for_each(|rank| world.turn(rank)));
@@ -276,15 +282,15 @@ fn a_list_that_finds_no_room_is_armed_by_and_by() {
 fn a_list_that_finds_no_room_can_be_taken_back() {
     let mut world = World::new("sandia42", 2);
     let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
-    let ni = world.rank(0).ground.ni.clone();
+    let ni = world.rank(0).resources.ni.clone();
     ni.refuse("PtlTriggeredPut", "PTL_NO_SPACE", None);
     counts_at(&mut world, &own, &theirs, 2);
     world.turn(0);
-    world.rank(0).cancel_lists(Token(1));
+    world.rank(0).cancel_lists(CommandToken(1));
     world.until(|world| !world.heard(0).ended.is_empty());
     let ended = &world.heard(0).ended;
     assert!(
-        matches!(ended[..], [(1, Err(Failure::Cancelled))]),
+        matches!(ended[..], [(1, Err(CommandFailure::Cancelled))]),
         "{ended:?}"
     );
     world.waits_for_nothing();
@@ -294,7 +300,7 @@ fn a_list_that_finds_no_room_can_be_taken_back() {
 fn a_list_that_never_finds_room_ends() {
     let mut world = World::new("sandia42", 2);
     let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
-    let ni = world.rank(0).ground.ni.clone();
+    let ni = world.rank(0).resources.ni.clone();
     ni.refuse("PtlTriggeredPut", "PTL_NO_SPACE", None);
     counts_at(&mut world, &own, &theirs, 2);
     while world.heard(0).ended.is_empty() {
@@ -302,7 +308,7 @@ fn a_list_that_never_finds_room_ends() {
     }
     let ended = &world.heard(0).ended;
     assert!(
-        matches!(ended[..], [(1, Err(Failure::Transport(_)))]),
+        matches!(ended[..], [(1, Err(CommandFailure::Transport(_)))]),
         "{ended:?}"
     );
     let asked = ni.obey();
@@ -312,13 +318,13 @@ fn a_list_that_never_finds_room_ends() {
 #[test]
 fn what_never_finds_room_is_given_up_by_who_sleeps_too() {
     let mut world = World::new("sandia42", 2);
-    let ni = world.rank(0).ground.ni.clone();
+    let ni = world.rank(0).resources.ni.clone();
     ni.refuse("PtlPut", "PTL_NO_SPACE", None);
     assert!(world.sends(0, 1, 0, 8));
     while world.heard(0).down.is_empty() {
         world.rests(0);
     }
-    assert_eq!(world.heard(0).down, [(1, Down::Failed)]);
+    assert_eq!(world.heard(0).down, [(1, DownCause::Failed)]);
     let asked = ni.obey();
     // A second in total, in naps of 4 ms.
     assert!((256..2000).contains(&asked), "{asked} times");

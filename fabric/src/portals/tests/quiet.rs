@@ -4,7 +4,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::World;
 use crate::{
-    driver::{Armed, AtomicOp, Command, Driver, Peer, Post, Token, WaitOn},
+    driver::{
+        ArmResult, AtomicOp, CommandToken, Driver, DriverCommand, PostResult, WakeSource, WorldRank,
+    },
     portals::PortalsConfig,
 };
 
@@ -22,7 +24,7 @@ fn is_called(world: &mut World) -> bool {
     let mut fds: Vec<_> = fds
         .iter()
         .filter_map(|on| match on {
-            WaitOn::Fd(fd) => Some(PollFd::new(fd, PollFlags::IN)),
+            WakeSource::Fd(fd) => Some(PollFd::new(fd, PollFlags::IN)),
             _ => None,
         })
         .collect();
@@ -36,7 +38,7 @@ fn what_has_ended_one_sleep_does_not_end_the_next_one() {
         let mut world = world(habits);
         for number in 0..3 {
             // The rank may be woken for earlier arrivals, but not forever.
-            while world.rank(0).arm() != Armed::Ready || is_called(&mut world) {
+            while world.rank(0).arm() != ArmResult::Ready || is_called(&mut world) {
                 world.turn(0);
             }
             assert!(world.sends(1, 0, number, 8), "{habits}");
@@ -57,9 +59,9 @@ fn what_atomics_have_changed_is_seen_by_whoever_hears_of_them() {
         for number in 1..=100 {
             let at = key.slice(0, 8).expect("inside");
             let op = AtomicOp::Add(1);
-            let (to, token) = (Peer(1), Token(number));
-            let add = Command::Atomic { to, at, op, token };
-            assert!(matches!(world.rank(0).post(add), Post::Posted));
+            let (to, token) = (WorldRank(1), CommandToken(number));
+            let add = DriverCommand::Atomic { to, at, op, token };
+            assert!(matches!(world.rank(0).post(add), PostResult::Posted));
             while world.heard(0).ended.len() as u64 != number {
                 world.turn(0);
             }

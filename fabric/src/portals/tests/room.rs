@@ -4,18 +4,21 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{super::driver_state::REFUSALS_MAX, FAMILIES, World};
 use crate::{
-    driver::{AtomicOp, Command, Down, Driver, FailureWatch, Peer, Post, Token},
-    memory::{Region, RemoteRegion},
+    driver::{
+        AtomicOp, CommandToken, DownCause, Driver, DriverCommand, FailureWatch, PostResult,
+        WorldRank,
+    },
+    memory::{MemoryRegion, RemoteRegion},
 };
 
 impl World {
     /// Posts the command of this number from rank 0 to memory of rank 1: a put, a get, an addition or an exchange. Returns true
     /// if there was room.
-    fn does(&mut self, number: usize, there: RemoteRegion, own: &Region) -> bool {
+    fn does(&mut self, number: usize, there: RemoteRegion, own: &MemoryRegion) -> bool {
         let at = 8 * number;
         let near = own.range().slice(at, 8);
         let far = |at| there.slice(at as u64, 8).expect("inside");
-        let (to, token) = (Peer(1), Token(number as u64));
+        let (to, token) = (WorldRank(1), CommandToken(number as u64));
         let op = match number % 4 {
             2 => AtomicOp::Add(1),
             _ => AtomicOp::Swap(number as u64),
@@ -23,7 +26,7 @@ impl World {
         let command = match number % 4 {
             0 => {
                 own.atomic_u64(at).store(number as u64, Relaxed);
-                Command::Put {
+                DriverCommand::Put {
                     to,
                     from: near,
                     into: far(at),
@@ -31,26 +34,26 @@ impl World {
                     token,
                 }
             }
-            1 => Command::Get {
+            1 => DriverCommand::Get {
                 to,
                 from: far(HELD),
                 into: near,
                 token,
             },
-            rest => Command::Atomic {
+            rest => DriverCommand::Atomic {
                 to,
                 at: far(if rest == 2 { ADDED } else { at }),
                 op,
                 token,
             },
         };
-        matches!(self.rank(0).post(command), Post::Posted)
+        matches!(self.rank(0).post(command), PostResult::Posted)
     }
 
     /// Sends long messages from rank 1 until rank 0, which makes no turns, refuses one. Returns the number of messages.
     fn fill(&mut self) -> u64 {
         let mut sent = 0;
-        while self.rank(1).ground.counters.refused.get() == 0 {
+        while self.rank(1).resources.counters.refused.get() == 0 {
             sent += u64::from(self.sends(1, 0, sent, 60_000));
             self.turn(1);
         }
@@ -62,7 +65,7 @@ impl World {
 fn who_was_refused_goes_on_when_the_adapter_lets_messages_in_and_not_before() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
-        let ni = world.rank(0).ground.ni.clone();
+        let ni = world.rank(0).resources.ni.clone();
         ni.refuse("PtlPTEnable", "PTL_NO_SPACE", None);
         let sent = world.fill();
         world.until(|world| world.rank(0).refused == [1]);
@@ -94,17 +97,17 @@ fn who_was_refused_goes_on_when_the_adapter_lets_messages_in_and_not_before() {
 fn who_cannot_be_let_in_again_is_lost() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
-        let ni = world.rank(0).ground.ni.clone();
+        let ni = world.rank(0).resources.ni.clone();
         ni.refuse("PtlPTEnable", "PTL_ARG_INVALID", None);
         world.fill();
         world.until(|world| !world.heard(0).down.is_empty());
-        assert_eq!(world.heard(0).down, [(1, Down::Failed)], "{family}");
+        assert_eq!(world.heard(0).down, [(1, DownCause::Failed)], "{family}");
     }
 }
 
 /// Asserts the contents of memory after this many commands.
-fn check_memory(there: &Region, own: &Region, count: usize) {
-    let word = |region: &Region, at| region.atomic_u64(at).load(Relaxed);
+fn check_memory(there: &MemoryRegion, own: &MemoryRegion, count: usize) {
+    let word = |region: &MemoryRegion, at| region.atomic_u64(at).load(Relaxed);
     for number in 0..count {
         match number % 4 {
             0 | 3 => assert_eq!(word(there, 8 * number), number as u64),
@@ -140,7 +143,7 @@ fn a_library_that_has_no_room_now_and_then_loses_nothing() {
         let own = world.rank(0).allocate(8 << 10).expect("memory");
         memory.atomic_u64(HELD).store(SEEN, Relaxed);
         let key = world.rank(1).expose(memory.range()).expect("a key");
-        let nis = [0, 1].map(|rank| world.rank(rank).ground.ni.clone());
+        let nis = [0, 1].map(|rank| world.rank(rank).resources.ni.clone());
         for (made, call) in (2..).zip(CALLS) {
             nis.iter()
                 .for_each(|ni| ni.refuse(call, "PTL_NO_SPACE", Some(made)));
@@ -180,7 +183,7 @@ fn pieces_of_long_commands_find_room_by_and_by() {
         let mut world = World::by_rails(family, 2, &[0, 1]);
         let [own, there] = [0, 1].map(|rank| world.rank(rank).allocate(LEN).expect("memory"));
         let key = world.rank(1).expose(there.range()).expect("a key");
-        let nis = [0, 1].map(|rail| world.rank(0).ground.rails[rail].ni.clone());
+        let nis = [0, 1].map(|rail| world.rank(0).resources.rails[rail].ni.clone());
         for ni in &nis {
             for call in ["PtlPut", "PtlGet"] {
                 ni.refuse(call, "PTL_NO_SPACE", Some(3));
@@ -188,22 +191,22 @@ fn pieces_of_long_commands_find_room_by_and_by() {
         }
         let bytes: Vec<u8> = (0..251).cycle().take(LEN).collect();
         own.write(0, &bytes);
-        let (to, token, range) = (Peer(1), Token(0), own.range());
-        let put = Command::Put {
+        let (to, token, range) = (WorldRank(1), CommandToken(0), own.range());
+        let put = DriverCommand::Put {
             to,
             from: range,
             into: key,
             count: None,
             token,
         };
-        let get = Command::Get {
+        let get = DriverCommand::Get {
             to,
             from: key,
             into: range,
             token,
         };
         for (command, to) in [(put, &there), (get, &own)] {
-            assert!(matches!(world.rank(0).post(command), Post::Posted));
+            assert!(matches!(world.rank(0).post(command), PostResult::Posted));
             world.until(|world| !world.heard(0).ended.is_empty());
             let ended = world.heard(0).ended.pop();
             assert!(matches!(ended, Some((0, Ok(None)))), "{family}: {ended:?}");
@@ -219,7 +222,7 @@ fn pieces_of_long_commands_find_room_by_and_by() {
 #[test]
 fn what_never_finds_room_is_given_up_after_a_while() {
     let mut world = World::new("sandia42", 2);
-    let ni = world.rank(0).ground.ni.clone();
+    let ni = world.rank(0).resources.ni.clone();
     ni.refuse("PtlPut", "PTL_NO_SPACE", None);
     assert!(world.sends(0, 1, 0, 8));
     for _ in 0..REFUSALS_MAX / 2 {
@@ -230,7 +233,7 @@ fn what_never_finds_room_is_given_up_after_a_while() {
         world.rank(0).transmit();
     }
     world.until(|world| !world.heard(0).down.is_empty());
-    assert_eq!(world.heard(0).down, [(1, Down::Failed)]);
+    assert_eq!(world.heard(0).down, [(1, DownCause::Failed)]);
     assert_eq!(ni.obey(), REFUSALS_MAX);
 }
 
@@ -242,10 +245,10 @@ fn an_operation_that_is_done_is_a_sign_of_life() {
         let own = world.rank(0).allocate(8 << 10).expect("memory");
         let key = world.rank(1).expose(there.range()).expect("a key");
         for number in 0..4 {
-            let before = world.rank(0).answers(Peer(1));
+            let before = world.rank(0).answers(WorldRank(1));
             assert!(world.does(number, key, &own));
             world.until(|world| world.heard(0).ended.len() > number);
-            assert!(world.rank(0).answers(Peer(1)) > before, "{number}");
+            assert!(world.rank(0).answers(WorldRank(1)) > before, "{number}");
         }
     }
 }

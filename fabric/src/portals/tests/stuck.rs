@@ -4,13 +4,16 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{FAMILIES, PATIENCE, World};
 use crate::{
-    driver::{Armed, Down, Driver, Failure, Peer, TaskLists, Token, WaitOn},
-    offload::{Action, Counters, Landing, Pair, Task, When},
+    driver::{
+        ArmResult, CommandFailure, CommandToken, DownCause, Driver, TaskLists, WakeSource,
+        WorldRank,
+    },
+    offload::{CounterCondition, LocalCounters, PairKey, PutLanding, TaskAction, TriggeredTask},
 };
 
 impl World {
-    fn posts_list(&mut self, rank: usize, task: Task) {
-        assert!(self.rank(rank).post_list(&[task], Token(1)));
+    fn posts_list(&mut self, rank: usize, task: TriggeredTask) {
+        assert!(self.rank(rank).post_list(&[task], CommandToken(1)));
     }
 
     /// Lets a rank sleep until its timer ends, and make a turn. Returns how often it was woken for other reasons before.
@@ -23,7 +26,7 @@ impl World {
     pub(super) fn rests(&mut self, rank: usize) -> bool {
         let waits = self.rank(rank).wait_on().into_iter();
         let fds = waits.map(|wait| match wait {
-            WaitOn::Fd(fd) => fd,
+            WakeSource::Fd(fd) => fd,
             other => panic!("{other:?}"),
         });
         let fds: Vec<_> = fds.collect();
@@ -35,18 +38,18 @@ impl World {
             let fd = polled.last().expect("an alarm");
             !fd.revents().is_empty()
         };
-        let alarm = self.rank(rank).arm() == Armed::Ready && rings();
+        let alarm = self.rank(rank).arm() == ArmResult::Ready && rings();
         self.turn(rank);
         alarm
     }
 
-    fn counters(&mut self, rank: usize) -> Counters {
-        Counters::for_tasks(self.rank(rank), 4).expect("memory")
+    fn counters(&mut self, rank: usize) -> LocalCounters {
+        LocalCounters::for_tasks(self.rank(rank), 4).expect("memory")
     }
 }
 
-fn at_once(counters: &Counters) -> When {
-    When {
+fn at_once(counters: &LocalCounters) -> CounterCondition {
+    CounterCondition {
         counter: counters.at(0),
         threshold: 0,
     }
@@ -60,28 +63,33 @@ fn a_list_ends_when_nothing_can_land_for_it_any_more_and_not_before() {
         let [board, memory] = [0, 1].map(|rank| world.rank(rank).allocate(4096).expect("memory"));
         let place = world.rank(0).expose(board.range()).expect("a key");
         let into = world.rank(1).expose(memory.range()).expect("a key");
-        let offer = Action::Offer {
-            to: Peer(0),
-            landing: Landing {
+        let offer = TaskAction::PublishLanding {
+            to: WorldRank(0),
+            landing: PutLanding {
                 into,
                 count: own.remote().at(1).expect("a counter"),
                 word: 0x1a4d,
             },
-            place: place.slice(0, size_of::<Landing>() as u64).expect("inside"),
+            place: place
+                .slice(0, size_of::<PutLanding>() as u64)
+                .expect("inside"),
             count: theirs.remote().at(1).expect("a counter"),
-            pair: Some(Pair { lane: 1, nth: 1 }),
+            pair: Some(PairKey {
+                sequence: 1,
+                nth: 1,
+            }),
         };
         world.posts_list(
             1,
-            Task {
-                when: at_once(&own),
-                and: None,
-                then: offer,
+            TriggeredTask {
+                condition: at_once(&own),
+                second_condition: None,
+                action: offer,
             },
         );
-        let ni = world.rank(1).ground.ni.clone();
+        let ni = world.rank(1).resources.ni.clone();
         ni.refuse("PtlMEUnlink", "PTL_IN_USE", None);
-        world.rank(1).give_up(Peer(0), Some(Down::Failed));
+        world.rank(1).give_up(WorldRank(0), Some(DownCause::Failed));
         (0..100).for_each(|_| world.turn(1));
         assert!(world.heard(1).ended.is_empty(), "{family}: it may land");
         assert!(ni.obey() > 50, "{family}: it is not tried in each turn");
@@ -94,7 +102,7 @@ fn a_list_ends_when_nothing_can_land_for_it_any_more_and_not_before() {
         }
         let ended = &world.heard(1).ended;
         assert!(
-            matches!(ended[..], [(1, Err(Failure::PeerDown))]),
+            matches!(ended[..], [(1, Err(CommandFailure::PeerDown))]),
             "{family}: {ended:?}"
         );
     }
@@ -108,21 +116,21 @@ fn the_way_to_oneself_is_open_as_long_as_something_comes_by_it() {
         world.rank(0).allocate(4096).expect("memory"),
     );
     let (from, into) = (memory.range().slice(0, 64), memory.range().slice(64, 64));
-    let copy = Action::Copy {
+    let copy = TaskAction::Copy {
         from,
         into,
         done: None,
     };
     world.posts_list(
         0,
-        Task {
-            when: at_once(&counters),
-            and: None,
-            then: copy,
+        TriggeredTask {
+            condition: at_once(&counters),
+            second_condition: None,
+            action: copy,
         },
     );
     world.until(|world| world.heard(0).triggered > 0);
-    let ni = world.rank(0).ground.ni.clone();
+    let ni = world.rank(0).resources.ni.clone();
     ni.refuse("PtlMEUnlink", "PTL_IN_USE", None);
     assert!(!world.rank(0).close_own_memory());
     assert_eq!(ni.obey(), 1, "there was no such way");
@@ -133,7 +141,7 @@ fn the_way_to_oneself_is_open_as_long_as_something_comes_by_it() {
 fn who_waits_for_a_lane_to_be_closed_sleeps() {
     let mut world = World::by_rails("sandia42", 2, &[0, 1]);
     let _memory = world.rank(0).allocate(4096).expect("memory");
-    let ni = world.rank(0).ground.ni.clone();
+    let ni = world.rank(0).resources.ni.clone();
     ni.refuse("PtlMEUnlink", "PTL_IN_USE", None);
     world.rank(0).fail_lane(1, 0);
     world.until(|world| world.rank(0).rails.are_leaving());

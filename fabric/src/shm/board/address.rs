@@ -11,13 +11,13 @@ use rustix::fs::OFlags;
 use super::{
     super::{
         handover::{self, PATIENCE},
+        namespaces::ProcessNamespaces,
         proc,
-        namespaces::Spaces,
     },
     ATTACHED_AT, Board, COOKIE_AT, JOB_AT, MAGIC, MAGIC_AT, SIZE_AT, SIZE_MAX, VERSION, VERSION_AT,
     board_len,
 };
-use crate::memory::Region;
+use crate::memory::MemoryRegion;
 
 impl Board {
     /// Returns what another process of this node needs to attach: less than 100 bytes, without spaces. It is valid as long as
@@ -25,7 +25,7 @@ impl Board {
     #[must_use]
     pub fn address(&self) -> String {
         let (pid, fd) = (std::process::id(), self.region.as_fd().as_raw_fd());
-        let Spaces { user, pid: pids } = self.own_spaces();
+        let ProcessNamespaces { user, pid: pids } = self.own_spaces();
         format!(
             "{pid}:{fd}:{}:{}:{:016x}:{:016x}:{user}:{pids}",
             self.region.len(),
@@ -41,21 +41,21 @@ impl Board {
     /// A sentence that says what to do, if the address is invalid, the leader cannot be reached, or the memory there is not its
     /// board.
     pub fn attach(address: &str) -> io::Result<Self> {
-        let Some(parsed) = Address::parse(address) else {
+        let Some(parsed) = BoardAddress::parse(address) else {
             return Err(refusal(io::ErrorKind::InvalidInput, address, NOT_ONE));
         };
-        let spaces = Spaces::own();
+        let spaces = ProcessNamespaces::own();
         let fd = parsed
             .open(spaces)
             .map_err(|why| refusal(why.kind(), address, &why.to_string()))?;
-        let Address {
+        let BoardAddress {
             len,
             size,
             cookie,
             name,
             ..
         } = parsed;
-        let region = Region::open(fd, len, true)
+        let region = MemoryRegion::open(fd, len, true)
             .map_err(|why| refusal(why.kind(), address, &format!("it cannot be mapped: {why}")))?;
         let job = region.atomic_u32(JOB_AT).load(Relaxed);
         let found = Self {
@@ -69,9 +69,9 @@ impl Board {
         };
         match found.check() {
             Ok(()) => {
-                found.look_where(); // Before the creator sees that all ranks are here.
+                found.check_namespaces(); // Before the creator sees that all ranks are here.
                 found.region.atomic_u32(ATTACHED_AT).fetch_add(1, AcqRel);
-                found.tell();
+                found.notify_waiters();
                 Ok(found)
             }
             Err(what) => Err(refusal(
@@ -111,7 +111,7 @@ impl Board {
     }
 }
 
-struct Address {
+struct BoardAddress {
     pid: u32,
     fd: u32,
     len: usize,
@@ -120,10 +120,10 @@ struct Address {
     /// Number from which the name of the creator's socket is made.
     name: u64,
     /// Namespaces of the creator.
-    spaces: Spaces,
+    spaces: ProcessNamespaces,
 }
 
-impl Address {
+impl BoardAddress {
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(':');
         let address = Self {
@@ -133,7 +133,7 @@ impl Address {
             size: parts.next()?.parse().ok()?,
             cookie: u64::from_str_radix(parts.next()?, 16).ok()?,
             name: u64::from_str_radix(parts.next()?, 16).ok()?,
-            spaces: Spaces {
+            spaces: ProcessNamespaces {
                 user: parts.next()?.parse().ok()?,
                 pid: parts.next()?.parse().ok()?,
             },
@@ -144,7 +144,7 @@ impl Address {
     }
 
     /// Opens the board's descriptor under `/proc`, or asks the creator for it if it is hidden there.
-    fn open(&self, own: Spaces) -> io::Result<OwnedFd> {
+    fn open(&self, own: ProcessNamespaces) -> io::Result<OwnedFd> {
         let hidden = if own.number_alike(self.spaces) {
             match proc::open_fd_of(self.pid, self.fd, OFlags::RDWR) {
                 Err(why) if why.kind() == io::ErrorKind::PermissionDenied => why.to_string(),

@@ -20,13 +20,13 @@ use rustix::{
 };
 
 mod address;
-mod rank_state;
-mod notes;
 mod namespace_split;
+mod notes;
+mod rank_state;
 
 use self::notes::NOTE_LEN;
-use super::{handover::PATIENCE, namespaces::Spaces};
-use crate::{driver::FutexWord, memory::Region};
+use super::{handover::PATIENCE, namespaces::ProcessNamespaces};
+use crate::{driver::FutexWord, memory::MemoryRegion};
 
 /// The table of the ranks of one node, in one memfd that all of them map.
 ///
@@ -34,7 +34,7 @@ use crate::{driver::FutexWord, memory::Region};
 /// 128 bytes per rank, plus a note for each rank, once per node.
 #[derive(Clone, Debug)]
 pub struct Board {
-    region: Region,
+    region: MemoryRegion,
     size: u32,
     /// Number of ranks of the job for which there is room for notes.
     job: u32,
@@ -42,7 +42,7 @@ pub struct Board {
     /// Number from which the names of its sockets are made.
     name: u64,
     /// The namespaces of this process.
-    spaces: Spaces,
+    spaces: ProcessNamespaces,
     /// Longest time that this process waits until another rank hands over a descriptor.
     patience: Duration,
 }
@@ -80,7 +80,7 @@ impl Board {
             let why = format!("a board for {size} ranks: a node has 1 to {SIZE_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let region = Region::create("ripstop-board", board_len(size, job), true)?;
+        let region = MemoryRegion::create("ripstop-board", board_len(size, job), true)?;
         let [cookie, name] = [(); 2].map(|()| RandomState::new().hash_one(std::process::id()));
         region.atomic_u32(VERSION_AT).store(VERSION, Relaxed);
         region.atomic_u32(SIZE_AT).store(size, Relaxed);
@@ -93,10 +93,10 @@ impl Board {
             job,
             cookie,
             name,
-            spaces: Spaces::own(),
+            spaces: ProcessNamespaces::own(),
             patience: PATIENCE,
         };
-        board.say_where();
+        board.publish_namespaces();
         Ok(board)
     }
 
@@ -179,7 +179,7 @@ impl Board {
     }
 
     /// Wakes all processes that wait for a change on the board.
-    fn tell(&self) {
+    fn notify_waiters(&self) {
         self.changes().fetch_add(1, Release);
         // Ignore the result: it is fine if no process was waiting.
         let _woken = futex::wake(self.changes(), Flags::empty(), self.size);
@@ -190,16 +190,16 @@ impl Board {
     }
 
     /// Returns what a rank wrote when it entered. Like everything that peers write, it may be invalid.
-    pub(super) fn entry(&self, rank: u32) -> Entry {
-        Entry {
+    pub(super) fn entry(&self, rank: u32) -> BoardEntry {
+        BoardEntry {
             pid: self.word(rank, PID).load(Relaxed),
             started: self.long(rank, STARTED).load(Relaxed),
             segment_fd: self.word(rank, SEGMENT_FD).load(Relaxed),
             segment_len: self.long(rank, SEGMENT_LEN).load(Relaxed),
             pipe_fd: self.word(rank, PIPE_FD).load(Relaxed).checked_sub(1),
             fence: self.word(rank, FENCE).load(Relaxed) != 0,
-            life: self.long(rank, LIFE).load(Relaxed),
-            spaces: Spaces {
+            process_name: self.long(rank, LIFE).load(Relaxed),
+            namespaces: ProcessNamespaces {
                 user: self.word(rank, USER_SPACE).load(Relaxed),
                 pid: self.word(rank, PID_SPACE).load(Relaxed),
             },
@@ -207,7 +207,7 @@ impl Board {
     }
 
     /// Records that a rank which has another driver next to this one is about to close both.
-    pub(crate) fn say_closing(&self, rank: u32) {
+    pub(crate) fn mark_closing(&self, rank: u32) {
         self.word(rank, CLOSING).store(1, Release);
     }
 
@@ -249,7 +249,7 @@ impl Board {
 
 /// What a rank publishes about itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct BoardEntry {
     /// Process ID, valid from the rank's arrival on.
     pub(super) pid: u32,
     pub(super) started: u64,
@@ -260,11 +260,11 @@ pub(super) struct Entry {
     /// True if the rank cannot use `membarrier`, so that peers that ring its bell must fence.
     pub(super) fence: bool,
     /// Name of the rank's process on this board, because pids are only valid within a namespace.
-    pub(super) life: u64,
-    pub(super) spaces: Spaces,
+    pub(super) process_name: u64,
+    pub(super) namespaces: ProcessNamespaces,
 }
 
-impl Entry {
+impl BoardEntry {
     /// Returns pid and start time, which together name a process uniquely.
     pub(super) const fn process(&self) -> (u32, u64) {
         (self.pid, self.started)

@@ -15,8 +15,8 @@ use rustix::thread::futex::{self, Flags};
 
 use super::{
     super::{
-        handover::{self, Meeting},
-        namespaces::{self, Spaces},
+        handover::{self, BoardServer},
+        namespaces::{self, ProcessNamespaces},
     },
     Board, CALLS, CALLS_HEARD, MAKER_PID_SPACE_AT, MAKER_USER_SPACE_AT, PATHS_AT, SPREAD_AT,
 };
@@ -28,8 +28,8 @@ impl Board {
     ///
     /// # Errors
     /// The system's error if there was no socket or no thread.
-    pub fn meet(&self) -> io::Result<Meeting> {
-        Meeting::open(self)
+    pub fn meet(&self) -> io::Result<BoardServer> {
+        BoardServer::open(self)
     }
 
     /// Returns the number from which the names of its sockets are made. It is not a secret.
@@ -38,7 +38,7 @@ impl Board {
     }
 
     /// Returns true if ranks may have to ask for descriptors, so that each rank needs a thread that answers.
-    pub(in super::super) fn hands_over(&self) -> bool {
+    pub(in super::super) fn needs_fd_servers(&self) -> bool {
         self.spread().load(Acquire) != TOGETHER
     }
 
@@ -50,7 +50,7 @@ impl Board {
     /// Records that a rank cannot open another one's descriptors. From now on each rank hands over its own.
     pub(in super::super) fn split(&self) {
         if self.spread().swap(SPLIT, AcqRel) != SPLIT {
-            self.tell_all();
+            self.ring_all_ranks();
         }
     }
 
@@ -64,33 +64,35 @@ impl Board {
     }
 
     /// Calls the thread of a rank that hands over descriptors, unless an earlier call is still pending.
-    pub(in super::super) fn call_once(&self, rank: u32) {
-        if self.calls(rank).load(Acquire) == self.calls_heard(rank).load(Acquire) {
-            self.call(rank);
+    pub(in super::super) fn wake_fd_server_once(&self, rank: u32) {
+        if self.fd_server_calls(rank).load(Acquire)
+            == self.fd_server_calls_answered(rank).load(Acquire)
+        {
+            self.wake_fd_server(rank);
         }
     }
 
     /// Wakes the thread of a rank that hands over descriptors.
-    pub(in super::super) fn call(&self, rank: u32) {
-        let calls = self.calls(rank);
+    pub(in super::super) fn wake_fd_server(&self, rank: u32) {
+        let calls = self.fd_server_calls(rank);
         calls.fetch_add(1, Release);
         let _woken = futex::wake(calls, Flags::empty(), u32::MAX);
     }
 
     /// Returns the counter that grows when the rank is called.
-    pub(in super::super) fn calls(&self, rank: u32) -> &AtomicU32 {
+    pub(in super::super) fn fd_server_calls(&self, rank: u32) -> &AtomicU32 {
         self.word(rank, CALLS)
     }
 
-    /// Returns the value of `calls` up to which the rank has answered.
-    pub(in super::super) fn calls_heard(&self, rank: u32) -> &AtomicU32 {
+    /// Returns the value of `fd_server_calls` up to which the rank has answered.
+    pub(in super::super) fn fd_server_calls_answered(&self, rank: u32) -> &AtomicU32 {
         self.word(rank, CALLS_HEARD)
     }
 
     /// Releases the thread of a rank that has left. If the thread is in this process, it has ended when this returns.
     pub(super) fn release_thread(&self, rank: u32) {
         // Do not ask the board whether ranks hand over descriptors, because its contents may be invalid by now.
-        handover::close(self, rank);
+        handover::stop_fd_server(self, rank);
     }
 
     /// Returns the same board with a shorter patience: this process waits at most `most` for what other ranks hand over.
@@ -107,20 +109,20 @@ impl Board {
     }
 
     /// Returns the namespaces of this process.
-    pub(in super::super) const fn own_spaces(&self) -> Spaces {
+    pub(in super::super) const fn own_spaces(&self) -> ProcessNamespaces {
         self.spaces
     }
 
-    pub(super) fn maker_spaces(&self) -> Spaces {
-        Spaces {
+    pub(super) fn maker_spaces(&self) -> ProcessNamespaces {
+        ProcessNamespaces {
             user: self.region.atomic_u32(MAKER_USER_SPACE_AT).load(Relaxed),
             pid: self.region.atomic_u32(MAKER_PID_SPACE_AT).load(Relaxed),
         }
     }
 
     /// Records where the creator is. In the system's initial namespaces it need not expect ranks in others.
-    pub(super) fn say_where(&self) {
-        let Spaces { user, pid } = self.spaces;
+    pub(super) fn publish_namespaces(&self) {
+        let ProcessNamespaces { user, pid } = self.spaces;
         self.region
             .atomic_u32(MAKER_USER_SPACE_AT)
             .store(user, Relaxed);
@@ -130,11 +132,11 @@ impl Board {
         if !self.spaces.are_first() {
             self.spread().store(SPREAD, Relaxed);
         }
-        self.look_where();
+        self.check_namespaces();
     }
 
     /// Records if this process is in other namespaces than the creator, or hides its descriptors.
-    pub(super) fn look_where(&self) {
+    pub(super) fn check_namespaces(&self) {
         if !namespaces::is_dumpable() || !self.spaces.are_open_to(self.maker_spaces()) {
             self.split();
         }

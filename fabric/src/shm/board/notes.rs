@@ -18,7 +18,7 @@ impl Board {
     /// If there is no such rank, or the note is empty or longer than [`NOTE_MAX`](Self::NOTE_MAX).
     pub fn leave_note(&self, rank: u32, note: &[u8]) {
         self.write_note(self.note_at(rank), note);
-        self.tell();
+        self.notify_waiters();
     }
 
     /// Returns the notes of all ranks, once they are there.
@@ -39,7 +39,7 @@ impl Board {
         for (rank, note) in (0..).zip(notes) {
             self.write_note(self.job_at(rank), note);
         }
-        self.tell();
+        self.notify_waiters();
     }
 
     /// Returns the notes about all ranks of the job, once they are there.

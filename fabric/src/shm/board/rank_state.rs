@@ -15,15 +15,14 @@ use std::sync::atomic::{
 
 use super::{
     super::{
-        doorbell::PeerBell,
-        handover,
-        process_handle::{LifeName, own_life},
-        proc,
+        doorbell::PeerDoorbell,
+        handover, proc,
+        process_handle::{ProcessName, own_process_name},
     },
-    ABSENT, ARRIVED, ARRIVING, Board, Entry, FAILED, FENCE, FINISHED, LIFE, OPENING, PID,
+    ABSENT, ARRIVED, ARRIVING, Board, BoardEntry, FAILED, FENCE, FINISHED, LIFE, OPENING, PID,
     PID_SPACE, PIPE_FD, READY, SEGMENT_FD, SEGMENT_LEN, STARTED, STATE, TOLD, USER_SPACE,
 };
-use crate::counters::Counters;
+use crate::counters::DriverStats;
 
 impl Board {
     /// Records that `rank` is in this process, before it opens its driver. From then on the other ranks notice when the process
@@ -41,20 +40,22 @@ impl Board {
     /// If there is no such rank.
     pub fn fail(&self, rank: u32) {
         if self.end(rank, &[ABSENT, ARRIVING, ARRIVED, OPENING, READY]) {
-            self.tell_all();
+            self.ring_all_ranks();
         }
     }
 
     /// Marks all ranks as failed that have not arrived on the board, and wakes the ranks that wait for them.
     pub fn fail_absent(&self) {
-        let missed = (0..self.size).filter(|rank| self.miss(*rank)).count();
+        let missed = (0..self.size)
+            .filter(|rank| self.fail_overdue(*rank))
+            .count();
         if missed > 0 {
-            self.tell_all();
+            self.ring_all_ranks();
         }
     }
 
     /// Returns the process of a rank, from its arrival to its end.
-    pub(in super::super) fn process_of(&self, rank: u32) -> Option<LifeName> {
+    pub(in super::super) fn process_of(&self, rank: u32) -> Option<ProcessName> {
         let there = WITH_PROCESS.contains(&self.state(rank).load(Acquire));
         there.then(|| self.long(rank, LIFE).load(Relaxed))
     }
@@ -62,7 +63,7 @@ impl Board {
     /// Claims a rank's line for its driver, so that no other driver opens the same rank. Returns true on success.
     pub(in super::super) fn claim(&self, rank: u32) -> bool {
         self.come(rank);
-        self.process_of(rank) == Some(own_life()) && self.step(rank, ARRIVED, OPENING)
+        self.process_of(rank) == Some(own_process_name()) && self.step(rank, ARRIVED, OPENING)
     }
 
     /// Releases a claimed line.
@@ -71,7 +72,7 @@ impl Board {
     }
 
     /// Fills a claimed line, after which the rank can be reached. Returns false if other ranks already count it as failed.
-    pub(in super::super) fn enter(&self, rank: u32, entry: &Entry) -> bool {
+    pub(in super::super) fn enter(&self, rank: u32, entry: &BoardEntry) -> bool {
         self.word(rank, SEGMENT_FD).store(entry.segment_fd, Relaxed);
         self.long(rank, SEGMENT_LEN)
             .store(entry.segment_len, Relaxed);
@@ -96,30 +97,30 @@ impl Board {
     }
 
     /// Records that a rank has notified all sleeping ranks that it left.
-    pub(in super::super) fn say_told(&self, rank: u32) {
+    pub(in super::super) fn mark_notified(&self, rank: u32) {
         self.word(rank, TOLD).store(1, Relaxed);
     }
 
     /// Returns true if a rank left but its process ended before it could notify the others. Only the first caller gets true, and
     /// must do that.
-    pub(in super::super) fn left_untold(&self, rank: u32, process: LifeName) -> bool {
+    pub(in super::super) fn claim_exit_notice(&self, rank: u32, process: ProcessName) -> bool {
         ENDED.contains(&self.state(rank).load(Acquire))
             && self.long(rank, LIFE).load(Relaxed) == process
             && self.word(rank, TOLD).swap(1, Relaxed) == 0
     }
 
     /// Marks a rank whose process has ended as failed. Returns true if it counted as living until now.
-    pub(in super::super) fn bury(&self, rank: u32) -> bool {
+    pub(in super::super) fn fail_dead(&self, rank: u32) -> bool {
         self.end(rank, &WITH_PROCESS)
     }
 
     /// Marks a rank as failed that was waited for long enough. Returns true if it had not arrived.
-    pub(in super::super) fn miss(&self, rank: u32) -> bool {
+    pub(in super::super) fn fail_overdue(&self, rank: u32) -> bool {
         self.end(rank, &[ABSENT, ARRIVING])
     }
 
     /// Records how a rank with another driver than shared memory has ended.
-    pub(crate) fn say_end(&self, rank: u32, failed: bool) {
+    pub(crate) fn record_end(&self, rank: u32, failed: bool) {
         let how = if failed { FAILED } else { FINISHED };
         let ends = |state| (state != FAILED).then_some(how);
         let _ended = self.state(rank).fetch_update(Release, Relaxed, ends);
@@ -134,13 +135,13 @@ impl Board {
         self.word(rank, PID).store(std::process::id(), Relaxed);
         self.long(rank, STARTED)
             .store(proc::started_self(), Relaxed);
-        self.long(rank, LIFE).store(own_life(), Relaxed);
+        self.long(rank, LIFE).store(own_process_name(), Relaxed);
         self.word(rank, USER_SPACE).store(spaces.user, Relaxed);
         self.word(rank, PID_SPACE).store(spaces.pid, Relaxed);
         // Publishes the fields above to ranks that read this state with acquire ordering.
         let came = self.step(rank, ARRIVING, ARRIVED);
         self.changes().fetch_add(1, Release);
-        handover::open_when_asked(self, rank);
+        handover::ensure_fd_server(self, rank);
         came
     }
 
@@ -148,7 +149,7 @@ impl Board {
         let fail = |state| from.contains(&state).then_some(FAILED);
         let ended = self.state(rank).fetch_update(AcqRel, Relaxed, fail).is_ok();
         if ended {
-            self.tell();
+            self.notify_waiters();
             self.release_thread(rank);
         }
         ended
@@ -165,10 +166,10 @@ impl Board {
 
     /// Wakes every rank that may sleep, even one that a dead rank was about to wake. Fences, as this process may have no
     /// `membarrier`.
-    pub(super) fn tell_all(&self) {
-        let counters = Counters::default();
+    pub(super) fn ring_all_ranks(&self) {
+        let counters = DriverStats::default();
         for rank in (0..self.size).filter(|rank| self.state(*rank).load(Acquire) == READY) {
-            PeerBell::new(self, rank, false).ring_anyway(self, &counters);
+            PeerDoorbell::new(self, rank, false).ring_unconditionally(self, &counters);
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The chunks of long messages in cells, as kept by their sender.
 
-use super::{super::pool::Pool, CELLS, CHUNKS_MAX};
+use super::{super::pool::ChunkPool, CHUNKS_MAX, COLL_SLOTS};
 
 /// The cells whose chunks have not been returned.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(super) struct LentChunks {
     /// Chunks of each cell. Empty until the first long message.
-    by_cell: Vec<List>,
+    by_cell: Vec<SlotChunkList>,
     /// Bits of cells that have chunks.
     cells: u64,
     count: usize,
@@ -14,12 +14,12 @@ pub(super) struct Lent {
 
 /// The chunks of a message, and its number.
 #[derive(Clone, Debug, Default)]
-struct List {
+struct SlotChunkList {
     number: u32,
     chunks: Vec<u32>,
 }
 
-impl Lent {
+impl LentChunks {
     pub(super) const fn new() -> Self {
         Self {
             by_cell: Vec::new(),
@@ -35,11 +35,11 @@ impl Lent {
 
     /// Lends the chunks of the pool's last message to message `number` in a cell. The cell was free, so the chunks it had are
     /// returned first.
-    pub(super) fn lend(&mut self, cell: usize, number: u32, pool: &mut Pool) -> &[u32] {
+    pub(super) fn lend(&mut self, cell: usize, number: u32, pool: &mut ChunkPool) -> &[u32] {
         if self.by_cell.is_empty() {
-            self.by_cell = vec![List::default(); CELLS];
+            self.by_cell = vec![SlotChunkList::default(); COLL_SLOTS];
         }
-        self.give(self.cells & 1 << cell, |chunk| pool.give_from_cell(chunk));
+        self.give(self.cells & 1 << cell, |chunk| pool.give_from_slot(chunk));
         let list = &mut self.by_cell[cell];
         list.number = number;
         pool.lend_last(&mut list.chunks);
@@ -78,4 +78,5 @@ fn cells_of(mut bits: u64) -> impl Iterator<Item = usize> {
 }
 
 /// Most bytes of bookkeeping for a cell's chunks.
-pub(in super::super) const LIST_LEN: usize = size_of::<List>() + CHUNKS_MAX * size_of::<u32>();
+pub(in super::super) const LIST_LEN: usize =
+    size_of::<SlotChunkList>() + CHUNKS_MAX * size_of::<u32>();

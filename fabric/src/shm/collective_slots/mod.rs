@@ -25,22 +25,22 @@ use std::{
 };
 
 pub(super) use self::lent_chunks::LIST_LEN;
-use self::lent_chunks::Lent;
+use self::lent_chunks::LentChunks;
 use super::{
-    pool::Pool,
-    ring::CELLS_MOD,
-    segment::{CHUNK_LEN, Segment},
+    pool::ChunkPool,
+    ring::COLL_SLOTS_MOD,
+    segment::{CHUNK_LEN, ShmSegment},
 };
 use crate::{
-    driver::{CELL_MAX, CellName, Payload, Taken},
-    memory::{Region, Words, prefetch_for_read, prefetch_line},
+    driver::{PayloadView, SLOT_MESSAGE_MAX, SlotName, SlotReceipt},
+    memory::{MemoryRegion, RegionWords, prefetch_for_read, prefetch_line},
 };
 
 /// Cells of two ranks in one direction.
 ///
 /// That many collectives may be in flight before one takes the slower path, and that far a root runs ahead of ranks that share
 /// processors and wait for theirs. The cells fill one page, and their bits one word.
-pub(super) const CELLS: usize = 64;
+pub(super) const COLL_SLOTS: usize = 64;
 
 /// Most cells that may still be full when a sender goes on that has found its cell full.
 const FULL_MAX: u32 = 40;
@@ -50,10 +50,10 @@ const FULL_MAX: u32 = 40;
 const PAUSES: u32 = 4;
 
 /// Bytes of all cells of one direction.
-pub(super) const CELLS_LEN: usize = CELLS * LINE_LEN;
+pub(super) const COLL_SLOTS_LEN: usize = COLL_SLOTS * LINE_LEN;
 
 /// The memory of cells, as seen by both its ends.
-pub(super) trait Lines {
+pub(super) trait CollSlotMemory {
     /// Writes the words after the stamp, then stores the stamp with release ordering.
     fn write(&self, cell: usize, words: &[u64], stamp: u64);
     /// Prefetches a cell that will be written soon.
@@ -69,29 +69,29 @@ pub(super) trait Lines {
     /// Stores the receiver's bits, which releases the cells that they show as free.
     fn set_taken(&self, taken: u64);
     /// Returns the first `len` bytes of a chunk of the sender, if there is such a chunk.
-    fn chunk(&self, chunk: u32, len: usize) -> Option<Payload<'_>>;
+    fn chunk(&self, chunk: u32, len: usize) -> Option<PayloadView<'_>>;
 }
 
 /// Sending end.
 #[derive(Debug)]
-pub(super) struct Outbox<L> {
+pub(super) struct CollSlotSender<L> {
     lines: L,
     /// Bits that flip with each message written.
     written: u64,
     /// The receiver's bits when we last loaded them. May be stale, which only makes cells look full.
     taken: u64,
     count: u32,
-    lent: Lent,
+    lent: LentChunks,
 }
 
-impl<L: Lines> Outbox<L> {
+impl<L: CollSlotMemory> CollSlotSender<L> {
     pub(super) const fn new(lines: L) -> Self {
         Self {
             lines,
             written: 0,
             taken: 0,
             count: 0,
-            lent: Lent::new(),
+            lent: LentChunks::new(),
         }
     }
 
@@ -103,14 +103,14 @@ impl<L: Lines> Outbox<L> {
 
     /// Returns true if the cell of this name is free.
     #[inline]
-    pub(super) fn has_room(&mut self, name: CellName) -> bool {
+    pub(super) fn has_room(&mut self, name: SlotName) -> bool {
         self.is_free(cell_of(name))
     }
 
     /// Writes a message of at most [`LINE_MAX`] bytes to its cell, which must be free. `ring` is the current position of the ring
     /// next to these cells.
     #[inline]
-    pub(super) fn put(&mut self, name: CellName, sig: u64, bytes: &[u8], ring: u32) {
+    pub(super) fn put(&mut self, name: SlotName, sig: u64, bytes: &[u8], ring: u32) {
         let mut words = [0; BEHIND];
         let (body, last) = bytes.as_chunks::<8>();
         for (into, word) in words[BODY_AT..].iter_mut().zip(body) {
@@ -131,14 +131,14 @@ impl<L: Lines> Outbox<L> {
     /// pool.
     pub(super) fn put_in_chunks(
         &mut self,
-        name: CellName,
+        name: SlotName,
         sig: u64,
         bytes: usize,
         ring: u32,
-        pool: &mut Pool,
+        pool: &mut ChunkPool,
     ) {
         if self.lent.count() >= LENT_MAX {
-            self.reclaim(|chunk| pool.give_from_cell(chunk));
+            self.reclaim(|chunk| pool.give_from_slot(chunk));
         }
         let number = self.count.wrapping_add(1);
         let chunks = self.lent.lend(cell_of(name), number, pool);
@@ -175,12 +175,12 @@ impl<L: Lines> Outbox<L> {
     }
 
     #[inline]
-    fn leave(&mut self, name: CellName, words: &[u64]) {
+    fn leave(&mut self, name: SlotName, words: &[u64]) {
         let cell = cell_of(name);
         self.written ^= 1 << cell;
         self.count = self.count.wrapping_add(1);
         self.lines.write(cell, words, pack(self.count, name.tag));
-        let next = (cell + 1) % CELLS;
+        let next = (cell + 1) % COLL_SLOTS;
         if self.full() >> next & 1 == 0 {
             self.lines.prefetch_for_write(next);
         }
@@ -209,26 +209,26 @@ impl<L: Lines> Outbox<L> {
 
 /// Receiving end.
 #[derive(Debug)]
-pub(super) struct Inbox<L> {
+pub(super) struct CollSlotReceiver<L> {
     lines: L,
     /// By cell: number of the message that was last taken.
-    last: [u32; CELLS],
+    last: [u32; COLL_SLOTS],
     taken: u64,
     count: u32,
     /// Position up to which the ring next to the cells was read, or `None` once it is not read any more.
     ring: Option<u32>,
-    /// Messages that the sender had written to cells before the last ring message that was read, modulo [`CELLS_MOD`].
+    /// Messages that the sender had written to cells before the last ring message that was read, modulo [`COLL_SLOTS_MOD`].
     passed: u8,
     /// Bits of cells whose message the ring had already passed when its position last crossed a quarter. They stay passed however
     /// far the ring goes on.
     behind: u64,
 }
 
-impl<L: Lines> Inbox<L> {
+impl<L: CollSlotMemory> CollSlotReceiver<L> {
     pub(super) const fn new(lines: L) -> Self {
         Self {
             lines,
-            last: [0; CELLS],
+            last: [0; COLL_SLOTS],
             taken: 0,
             count: 0,
             ring: Some(0),
@@ -239,7 +239,7 @@ impl<L: Lines> Inbox<L> {
 
     /// Returns the type signature of the message of this name, if it is there and not ahead of the ring.
     #[inline]
-    pub(super) fn peek(&self, name: CellName) -> Option<u64> {
+    pub(super) fn peek(&self, name: SlotName) -> Option<u64> {
         let cell = cell_of(name);
         self.number(cell, name)?;
         if self.is_ahead(cell) {
@@ -252,12 +252,12 @@ impl<L: Lines> Inbox<L> {
     #[inline]
     pub(super) fn take(
         &mut self,
-        name: CellName,
-        fill: &mut dyn FnMut(&[Payload<'_>]) -> bool,
-    ) -> Option<Taken> {
+        name: SlotName,
+        fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool,
+    ) -> Option<SlotReceipt> {
         let cell = cell_of(name);
         let number = self.number(cell, name)?;
-        let taken = Taken {
+        let taken = SlotReceipt {
             sig: self.lines.word(cell, SIG_AT),
             overtook: number != self.count.wrapping_add(1),
             filled: self.read(cell, fill),
@@ -267,13 +267,13 @@ impl<L: Lines> Inbox<L> {
         self.taken ^= 1 << cell;
         self.behind &= !(1 << cell);
         self.lines.set_taken(self.taken);
-        self.lines.prefetch_for_read((cell + 1) % CELLS);
+        self.lines.prefetch_for_read((cell + 1) % COLL_SLOTS);
         Some(taken)
     }
 
     /// Hands the message in a cell to `fill`. A peer wrote it, so its length and chunks may be invalid.
     #[inline]
-    fn read(&self, cell: usize, fill: &mut dyn FnMut(&[Payload<'_>]) -> bool) -> bool {
+    fn read(&self, cell: usize, fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool) -> bool {
         let len = high(self.lines.word(cell, LEN_AT)) & LEN_MASK;
         if len > low(LINE_MAX as u64) {
             return len == IN_CHUNKS && self.read_chunks(cell, fill);
@@ -283,12 +283,14 @@ impl<L: Lines> Inbox<L> {
         for (into, at) in words[..used].iter_mut().zip(BODY_AT..) {
             *into = self.lines.word(cell, at).to_le_bytes();
         }
-        fill(&[Payload::from_slice(&words.as_flattened()[..len as usize])])
+        fill(&[PayloadView::from_slice(
+            &words.as_flattened()[..len as usize],
+        )])
     }
 
-    fn read_chunks(&self, cell: usize, fill: &mut dyn FnMut(&[Payload<'_>]) -> bool) -> bool {
+    fn read_chunks(&self, cell: usize, fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool) -> bool {
         let word = |at| self.lines.word(cell, BODY_AT + at);
-        let mut pieces = [Payload::from_slice(&[]); CHUNKS_MAX];
+        let mut pieces = [PayloadView::from_slice(&[]); CHUNKS_MAX];
         let mut left = usize::try_from(word(0)).unwrap_or(usize::MAX);
         let count = left.div_ceil(CHUNK_LEN);
         if count > CHUNKS_MAX {
@@ -323,7 +325,7 @@ impl<L: Lines> Inbox<L> {
 
     #[cold]
     fn note_behind(&mut self) {
-        for cell in 0..CELLS {
+        for cell in 0..COLL_SLOTS {
             let is_new = high(self.lines.stamp(cell)) != self.last[cell];
             if is_new && !self.is_ahead(cell) {
                 self.behind |= 1 << cell;
@@ -349,29 +351,29 @@ impl<L: Lines> Inbox<L> {
 
     /// Returns true if a cell message that was sent before the last ring message read has not been taken.
     ///
-    /// The answer compares counts, so it may be wrong if later cell messages were taken, which [`overtook`](Taken::overtook)
-    /// reports.
+    /// The answer compares counts, so it may be wrong if later cell messages were taken, which
+    /// [`overtook`](SlotReceipt::overtook) reports.
     #[inline]
     pub(super) const fn is_passed(&self) -> bool {
-        let behind = (self.passed as u32).wrapping_sub(self.count) % CELLS_MOD as u32;
-        behind != 0 && behind as usize <= CELLS
+        let behind = (self.passed as u32).wrapping_sub(self.count) % COLL_SLOTS_MOD as u32;
+        behind != 0 && behind as usize <= COLL_SLOTS
     }
 
     /// Returns the names of all messages in the cells.
-    pub(super) fn names(&self) -> Vec<CellName> {
+    pub(super) fn names(&self) -> Vec<SlotName> {
         let name = |cell: usize| {
             let stamp = self.lines.stamp(cell);
             let ctx = low(self.lines.word(cell, LEN_AT));
             let tag = low(stamp);
-            let name = CellName { ctx, tag };
+            let name = SlotName { ctx, tag };
             (high(stamp) != self.last[cell] && cell_of(name) == cell).then_some(name)
         };
-        (0..CELLS).filter_map(name).collect()
+        (0..COLL_SLOTS).filter_map(name).collect()
     }
 
     /// Returns the number of the message in the cell, if it is a new one of this name.
     #[inline]
-    fn number(&self, cell: usize, name: CellName) -> Option<u32> {
+    fn number(&self, cell: usize, name: SlotName) -> Option<u32> {
         let stamp = self.lines.stamp(cell);
         let is_it = low(stamp) == name.tag
             && high(stamp) != self.last[cell]
@@ -382,24 +384,24 @@ impl<L: Lines> Inbox<L> {
 
 /// Cells in memory that two processes map.
 #[derive(Debug)]
-pub(super) struct Mapped {
-    lines: Words,
-    taken: Words,
+pub(super) struct MappedCollSlots {
+    lines: RegionWords,
+    taken: RegionWords,
     /// The sender's segment, once it is mapped, as long as messages may be in its chunks.
-    chunks: Option<Segment>,
+    chunks: Option<ShmSegment>,
 }
 
-impl Mapped {
+impl MappedCollSlots {
     /// Maps the cells at `start` and the word of bits at `taken_at`, both offsets into `region`.
-    pub(super) fn new(region: &Region, start: usize, taken_at: usize) -> Self {
+    pub(super) fn new(region: &MemoryRegion, start: usize, taken_at: usize) -> Self {
         Self {
-            lines: region.words(start, CELLS_LEN / 8),
+            lines: region.words(start, COLL_SLOTS_LEN / 8),
             taken: region.words(taken_at, 1),
             chunks: None,
         }
     }
 
-    pub(super) fn read_chunks(&mut self, of: Segment) {
+    pub(super) fn read_chunks(&mut self, of: ShmSegment) {
         self.chunks = Some(of);
     }
 
@@ -408,16 +410,16 @@ impl Mapped {
     }
 
     #[inline]
-    fn line(&self, cell: usize) -> &Line {
+    fn line(&self, cell: usize) -> &CollSlotLine {
         let (lines, _) = self.lines.as_chunks();
         &lines[cell]
     }
 }
 
 /// A cell: the stamp, and the words after it.
-type Line = [AtomicU64; LINE_LEN / 8];
+type CollSlotLine = [AtomicU64; LINE_LEN / 8];
 
-impl Lines for Mapped {
+impl CollSlotMemory for MappedCollSlots {
     #[inline]
     fn write(&self, cell: usize, words: &[u64], stamp: u64) {
         let [first, behind @ ..] = self.line(cell);
@@ -458,7 +460,7 @@ impl Lines for Mapped {
         self.taken[0].store(taken, Release);
     }
 
-    fn chunk(&self, chunk: u32, len: usize) -> Option<Payload<'_>> {
+    fn chunk(&self, chunk: u32, len: usize) -> Option<PayloadView<'_>> {
         let segment = self.chunks.as_ref()?;
         let is_there = chunk < segment.shape().chunks && len <= CHUNK_LEN;
         is_there.then(|| segment.region().payload(segment.shape().chunk(chunk), len))
@@ -468,9 +470,9 @@ impl Lines for Mapped {
 /// Returns the cell of a name. Consecutive collectives of a communicator use different cells, and so do the first ones of several
 /// communicators.
 #[inline]
-const fn cell_of(name: CellName) -> usize {
+const fn cell_of(name: SlotName) -> usize {
     let spread = name.tag.wrapping_add((name.ctx >> 1).wrapping_mul(11));
-    spread as usize % CELLS
+    spread as usize % COLL_SLOTS
 }
 
 #[inline]
@@ -511,10 +513,10 @@ const LENT_MAX: usize = 8;
 
 const _: () = assert!(8 * (1 + BODY_AT) + LINE_MAX == LINE_LEN, "one line crosses");
 const _: () = assert!(
-    CELL_MAX == CHUNKS_MAX * CHUNK_LEN,
+    SLOT_MESSAGE_MAX == CHUNKS_MAX * CHUNK_LEN,
     "as many as a line names"
 );
 const _: () = assert!(
-    CELLS * 2 <= CELLS_MOD as usize,
+    COLL_SLOTS * 2 <= COLL_SLOTS_MOD as usize,
     "numbers tell who was first"
 );

@@ -2,17 +2,26 @@
 
 use super::*;
 
-fn pair() -> (Outbox<Mapped>, Inbox<Mapped>) {
-    let region = Region::anonymous(CELLS_LEN + 64).unwrap();
-    let lines = || Mapped::new(&region, 0, CELLS_LEN);
-    (Outbox::new(lines()), Inbox::new(lines()))
+fn pair() -> (
+    CollSlotSender<MappedCollSlots>,
+    CollSlotReceiver<MappedCollSlots>,
+) {
+    let region = MemoryRegion::anonymous(COLL_SLOTS_LEN + 64).unwrap();
+    let lines = || MappedCollSlots::new(&region, 0, COLL_SLOTS_LEN);
+    (CollSlotSender::new(lines()), CollSlotReceiver::new(lines()))
 }
 
-fn name(tag: u32) -> CellName {
-    CellName { ctx: 1, tag }
+fn name(tag: u32) -> SlotName {
+    SlotName { ctx: 1, tag }
 }
 
-fn put(out: &mut Outbox<Mapped>, name: CellName, sig: u64, bytes: &[u8], ring: u32) -> bool {
+fn put(
+    out: &mut CollSlotSender<MappedCollSlots>,
+    name: SlotName,
+    sig: u64,
+    bytes: &[u8],
+    ring: u32,
+) -> bool {
     let room = out.has_room(name);
     if room {
         out.put(name, sig, bytes, ring);
@@ -21,7 +30,10 @@ fn put(out: &mut Outbox<Mapped>, name: CellName, sig: u64, bytes: &[u8], ring: u
 }
 
 /// Takes a message. Returns its bytes, its type, and whether it has overtaken another one.
-fn take(inbox: &mut Inbox<Mapped>, name: CellName) -> Option<(Vec<u8>, u64, bool)> {
+fn take(
+    inbox: &mut CollSlotReceiver<MappedCollSlots>,
+    name: SlotName,
+) -> Option<(Vec<u8>, u64, bool)> {
     let mut bytes = Vec::new();
     let taken = inbox.take(name, &mut |pieces| {
         bytes = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
@@ -39,7 +51,7 @@ fn messages_of_any_length_arrive_once_and_under_their_names() {
         assert!(put(&mut out, name(tag), 7, body, 0));
         assert_eq!(inbox.peek(name(tag)), Some(7));
         assert!(
-            inbox.peek(name(tag + 1)).is_none() && inbox.peek(CellName { ctx: 3, tag }).is_none()
+            inbox.peek(name(tag + 1)).is_none() && inbox.peek(SlotName { ctx: 3, tag }).is_none()
         );
         let taken = take(&mut inbox, name(tag)).unwrap();
         assert_eq!(taken, (body.to_vec(), 7, false));
@@ -120,7 +132,7 @@ fn a_message_is_ahead_until_the_ring_was_read_up_to_where_it_was() {
 #[test]
 fn what_lies_behind_a_message_of_the_ring_is_known_until_it_is_taken() {
     let (mut out, mut inbox) = pair();
-    let count = |out: &Outbox<Mapped>| u8::try_from(out.count() % 128).unwrap();
+    let count = |out: &CollSlotSender<MappedCollSlots>| u8::try_from(out.count() % 128).unwrap();
     for tag in 0..300 {
         assert!(!inbox.is_passed());
         assert!(put(&mut out, name(tag), 0, &[1], 0));

@@ -6,37 +6,37 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
     super::board::Board,
-    Wanted, fd_server,
-    named_sockets::{self, Doors},
+    FdRequest, fd_server,
+    named_sockets::{self, NamedSockets},
 };
 
 /// A thread that hands the board over, as long as this is kept.
 #[derive(Debug)]
-pub struct Meeting {
+pub struct BoardServer {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Meeting {
+impl BoardServer {
     /// Starts to listen.
     pub(in super::super) fn open(board: &Board) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (board, stopped) = (board.clone(), Arc::clone(&stop));
         let serve = move || {
             let name = named_sockets::of_board(board.name());
-            let mut doors = Doors::open(&name);
+            let mut doors = NamedSockets::open(&name);
             let mut shown = false;
-            while !named_sockets::is_told(&stopped) {
+            while !named_sockets::is_stop_requested(&stopped) {
                 match doors.answer(Some(&stopped), Some(LOOK)) {
                     Some(socket) => {
                         fd_server::answer(&socket, board.cookie(), |wanted, give| match wanted {
-                            Wanted::Board => give(&[board.as_fd()]),
+                            FdRequest::Board => give(&[board.as_fd()]),
                             _ => give(&[]),
                         })
                     }
-                    None if !shown && named_sockets::is_knocked(&name) => {
+                    None if !shown && named_sockets::is_path_requested(&name) => {
                         shown = true;
-                        doors.show(&name);
+                        doors.listen_in_dirs(&name);
                     }
                     None => {}
                 }
@@ -48,7 +48,7 @@ impl Meeting {
     }
 }
 
-impl Drop for Meeting {
+impl Drop for BoardServer {
     fn drop(&mut self) {
         let _told = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {

@@ -21,36 +21,36 @@ use rustix::{
 
 use super::{
     super::board::{Board, PeerState},
-    GIVEN, NOTHING, REQUEST_LEN, STRANGER, Wanted,
-    named_sockets::{self, Doors},
-    give, published_fds,
+    FdRequest, GIVEN, NOTHING, REQUEST_LEN, STRANGER, give,
+    named_sockets::{self, NamedSockets},
+    published_fds,
 };
 
 /// Starts the thread of a rank of this process, if ranks of this board may have to ask for descriptors.
-pub(in super::super) fn open_when_asked(board: &Board, rank: u32) {
-    if !board.hands_over() || board.size() == 1 {
+pub(in super::super) fn ensure_fd_server(board: &Board, rank: u32) {
+    if !board.needs_fd_servers() || board.size() == 1 {
         return;
     }
     if let Entry::Vacant(place) = lock().entry((board.cookie(), rank))
-        && let Ok(desk) = Desk::open(board, rank)
+        && let Ok(desk) = FdServer::open(board, rank)
     {
         place.insert(desk); // otherwise the next call may find room for a thread
     }
 }
 
 /// Stops the thread of a rank that has left, if the rank is of this process.
-pub(in super::super) fn close(board: &Board, rank: u32) {
+pub(in super::super) fn stop_fd_server(board: &Board, rank: u32) {
     let desk = lock().remove(&(board.cookie(), rank));
     if let Some(desk) = desk {
         desk.tell();
-        board.call(rank);
+        board.wake_fd_server(rank);
         desk.join();
     }
 }
 
 /// The thread of one rank.
 #[derive(Debug)]
-struct Desk {
+struct FdServer {
     stop: Arc<OwnedFd>,
     thread: JoinHandle<()>,
     /// Process that started the thread. A forked child has this value, but not the thread.
@@ -58,13 +58,13 @@ struct Desk {
 }
 
 /// Threads of this process, by their boards' cookies and their ranks.
-static OPEN: Mutex<BTreeMap<(u64, u32), Desk>> = Mutex::new(BTreeMap::new());
+static OPEN: Mutex<BTreeMap<(u64, u32), FdServer>> = Mutex::new(BTreeMap::new());
 
-fn lock() -> MutexGuard<'static, BTreeMap<(u64, u32), Desk>> {
+fn lock() -> MutexGuard<'static, BTreeMap<(u64, u32), FdServer>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Desk {
+impl FdServer {
     fn open(board: &Board, rank: u32) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (board, stopped) = (board.clone(), Arc::clone(&stop));
@@ -77,7 +77,7 @@ impl Desk {
     }
 }
 
-impl Desk {
+impl FdServer {
     /// Has the thread end when it is next called.
     fn tell(&self) {
         if self.process == std::process::id() {
@@ -102,9 +102,9 @@ const STACK: usize = 128 << 10;
 
 /// Sleeps until the rank is called, then answers, until the rank has left the board.
 fn stay(board: &Board, rank: u32, stop: &OwnedFd) {
-    let (calls, mut heard) = (board.calls(rank), 0);
+    let (calls, mut heard) = (board.fd_server_calls(rank), 0);
     // Check `stop` as well, because the board's contents may be invalid.
-    while !has_left(board, rank) && !named_sockets::is_told(stop) {
+    while !has_left(board, rank) && !named_sockets::is_stop_requested(stop) {
         let now = calls.load(Acquire);
         if now == heard {
             let _changed = futex::wait(calls, Flags::empty(), now, Some(&LOOK));
@@ -112,9 +112,9 @@ fn stay(board: &Board, rank: u32, stop: &OwnedFd) {
         }
         heard = now;
         let name = named_sockets::of_rank(board.name(), rank);
-        let mut doors = Doors::open(&name);
+        let mut doors = NamedSockets::open(&name);
         if board.needs_paths() {
-            doors.show(&name);
+            doors.listen_in_dirs(&name);
         }
         while let Some(socket) = doors.answer(Some(stop), Some(IDLE)) {
             doors.hide(); // The next rank that looks for them calls again.
@@ -122,7 +122,7 @@ fn stay(board: &Board, rank: u32, stop: &OwnedFd) {
         }
         drop(doors);
         // Only after the sockets are closed, so that a rank that comes too late for them calls again.
-        board.calls_heard(rank).store(now, Release);
+        board.fd_server_calls_answered(rank).store(now, Release);
     }
 }
 
@@ -140,21 +140,21 @@ fn has_left(board: &Board, rank: u32) -> bool {
     matches!(state, PeerState::Finished | PeerState::Failed)
 }
 
-fn hand_over(wanted: Wanted, give: &mut dyn FnMut(&[BorrowedFd<'_>])) {
+fn hand_over(wanted: FdRequest, give: &mut dyn FnMut(&[BorrowedFd<'_>])) {
     match wanted {
-        Wanted::Memory(number) => match published_fds::memory(number) {
+        FdRequest::Memory(number) => match published_fds::memory(number) {
             Some(region) => give(&[region.as_fd()]),
             None => give(&[]),
         },
-        Wanted::Pipe(number) => match published_fds::pipe(number) {
+        FdRequest::Pipe(number) => match published_fds::pipe(number) {
             Some([read, write]) => give(&[read.as_fd(), write.as_fd()]),
             None => give(&[]),
         },
-        Wanted::Life => match pidfd_open(getpid(), PidfdFlags::empty()) {
+        FdRequest::ProcessHandle => match pidfd_open(getpid(), PidfdFlags::empty()) {
             Ok(pidfd) => give(&[pidfd.as_fd()]),
             Err(_) => give(&[]),
         },
-        Wanted::Board => give(&[]),
+        FdRequest::Board => give(&[]),
     }
 }
 
@@ -162,7 +162,7 @@ fn hand_over(wanted: Wanted, give: &mut dyn FnMut(&[BorrowedFd<'_>])) {
 pub(super) fn answer(
     socket: &OwnedFd,
     cookie: u64,
-    find: impl FnOnce(Wanted, &mut dyn FnMut(&[BorrowedFd<'_>])),
+    find: impl FnOnce(FdRequest, &mut dyn FnMut(&[BorrowedFd<'_>])),
 ) {
     if !named_sockets::is_ours(socket) {
         return; // The other end sees whose socket this is.
@@ -171,7 +171,7 @@ pub(super) fn answer(
     let Ok((len, _)) = rustix::net::recv(socket, &mut request, RecvFlags::empty()) else {
         return;
     };
-    match Wanted::decode(&request[..len]) {
+    match FdRequest::decode(&request[..len]) {
         Some((wanted, theirs)) if theirs == cookie => find(wanted, &mut |given| {
             give(
                 socket,

@@ -11,10 +11,10 @@
 //!
 //! The system tells both ends that they belong to one user. The board's cookie shows that the asking rank belongs to the job.
 
+mod board_server;
 mod fd_server;
 mod named_sockets;
 mod published_fds;
-mod board_server;
 
 use std::{
     io,
@@ -33,20 +33,20 @@ use rustix::{
     time::{ClockId, Timespec, clock_gettime},
 };
 
-use self::named_sockets::Doors;
-pub use self::board_server::Meeting;
+pub use self::board_server::BoardServer;
+use self::named_sockets::NamedSockets;
 pub(super) use self::{
-    fd_server::{close, open_when_asked},
-    published_fds::{lend_memory, lend_pipe},
+    fd_server::{ensure_fd_server, stop_fd_server},
+    published_fds::{publish_memory, publish_pipe},
 };
 use super::{
     board::{Board, PeerState},
-    namespaces::Spaces,
+    namespaces::ProcessNamespaces,
 };
 
 /// A descriptor to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum FdRequest {
     /// The board, which only its creator hands over.
     Board,
     /// The memory that the rank has published by this number.
@@ -54,7 +54,7 @@ pub(super) enum Wanted {
     /// Both ends of the pipe that the rank has published by this number, the read end first.
     Pipe(u32),
     /// A descriptor that tells when the rank's process has ended.
-    Life,
+    ProcessHandle,
 }
 
 /// Asks the creator of a board for it. The creator listens before any rank learns the board's name, or it has ended.
@@ -63,11 +63,11 @@ pub(super) fn board(name: u64, cookie: u64, patience: Duration) -> io::Result<Ow
     let mut knock = None;
     let look = |turn| {
         if turn == TURNS_WITHOUT_PATHS {
-            knock = Some(Doors::knock(&name));
+            knock = Some(NamedSockets::request_path(&name));
         }
         Ok(())
     };
-    let given = try_again(&name, cookie, Wanted::Board, patience, look);
+    let given = try_again(&name, cookie, FdRequest::Board, patience, look);
     drop(knock);
     given?.pop().ok_or_else(nothing)
 }
@@ -79,7 +79,7 @@ pub(super) fn board(name: u64, cookie: u64, patience: Duration) -> io::Result<Ow
 pub(super) fn of_rank(
     board: &Board,
     rank: u32,
-    wanted: Wanted,
+    wanted: FdRequest,
     patience: Duration,
 ) -> io::Result<Vec<OwnedFd>> {
     let name = named_sockets::of_rank(board.name(), rank);
@@ -93,9 +93,9 @@ pub(super) fn of_rank(
         }
         // Call unconditionally now and then, because the word that shows a pending call may be invalid.
         if turn % TURNS_PER_CALL == TURNS_PER_CALL - 1 {
-            board.call(rank);
+            board.wake_fd_server(rank);
         } else {
-            board.call_once(rank);
+            board.wake_fd_server_once(rank);
         }
         Ok(())
     };
@@ -106,7 +106,7 @@ pub(super) fn of_rank(
 fn try_again(
     name: &str,
     cookie: u64,
-    wanted: Wanted,
+    wanted: FdRequest,
     patience: Duration,
     mut before: impl FnMut(u32) -> io::Result<()>,
 ) -> io::Result<Vec<OwnedFd>> {
@@ -139,11 +139,13 @@ const TURNS_WITHOUT_PATHS: u32 = 4;
 pub(super) fn unreached(
     hidden: &str,
     why: &io::Error,
-    own: Spaces,
-    theirs: Spaces,
+    own: ProcessNamespaces,
+    theirs: ProcessNamespaces,
     owner: &str,
 ) -> io::Error {
-    let is_other_users = why.get_ref().is_some_and(|why| why.is::<named_sockets::TwoUsers>());
+    let is_other_users = why
+        .get_ref()
+        .is_some_and(|why| why.is::<named_sockets::UserMismatch>());
     let sentence = if is_other_users {
         format!("it is out of reach: {why}")
     } else {
@@ -176,7 +178,7 @@ fn is_absent(why: &io::Error) -> bool {
     }
 }
 
-fn ask(socket: &OwnedFd, cookie: u64, wanted: Wanted) -> io::Result<Vec<OwnedFd>> {
+fn ask(socket: &OwnedFd, cookie: u64, wanted: FdRequest) -> io::Result<Vec<OwnedFd>> {
     let request = wanted.encode(cookie);
     let sent = rustix::net::send(socket, &request, SendFlags::NOSIGNAL)?;
     debug_assert_eq!(sent, request.len(), "a packet goes whole");
@@ -235,13 +237,13 @@ const NOTHING: u8 = 3;
 /// Most descriptors in one answer.
 const GIVEN_MAX: usize = 2;
 
-impl Wanted {
+impl FdRequest {
     fn encode(self, cookie: u64) -> [u8; REQUEST_LEN] {
         let (kind, number) = match self {
             Self::Board => (1_u32, 0),
             Self::Memory(number) => (2, number),
             Self::Pipe(number) => (3, number),
-            Self::Life => (4, 0),
+            Self::ProcessHandle => (4, 0),
         };
         let mut request = [0; REQUEST_LEN];
         request[..8].copy_from_slice(&cookie.to_le_bytes());
@@ -262,7 +264,7 @@ impl Wanted {
             (1, 0) => Self::Board,
             (2, number) => Self::Memory(number),
             (3, number) => Self::Pipe(number),
-            (4, 0) => Self::Life,
+            (4, 0) => Self::ProcessHandle,
             _ => return None,
         };
         Some((wanted, cookie))

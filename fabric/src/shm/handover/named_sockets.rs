@@ -37,34 +37,35 @@ pub(super) fn of_rank(board: u64, rank: u32) -> String {
 
 /// Listening sockets, open as long as this is kept.
 #[derive(Debug)]
-pub(super) struct Doors(Vec<Door>);
+pub(super) struct NamedSockets(Vec<NamedSocket>);
 
 #[derive(Debug)]
-struct Door {
+struct NamedSocket {
     listener: OwnedFd,
     path: Option<PathBuf>,
 }
 
-impl Doors {
+impl NamedSockets {
     /// Listens at the abstract name, which is visible in this network namespace. It leaves nothing behind, however this process
     /// ends.
     pub(super) fn open(name: &str) -> Self {
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok();
-        let door = address.and_then(|address| Door::open(&address, None).ok());
+        let door = address.and_then(|address| NamedSocket::open(&address, None).ok());
         Self(door.into_iter().collect())
     }
 
     /// Listens at sockets in directories, too, which are visible in other network namespaces.
-    pub(super) fn show(&mut self, name: &str) {
+    pub(super) fn listen_in_dirs(&mut self, name: &str) {
         clean_up();
-        let doors = paths(name).filter_map(|(address, path)| Door::open(&address, Some(path)).ok());
+        let doors =
+            paths(name).filter_map(|(address, path)| NamedSocket::open(&address, Some(path)).ok());
         self.0.extend(doors);
     }
 
     /// Shows that this process looks for a socket of this name in directories.
-    pub(super) fn knock(name: &str) -> Self {
+    pub(super) fn request_path(name: &str) -> Self {
         let mut doors = Self(Vec::new());
-        doors.show(&knock_of(name));
+        doors.listen_in_dirs(&knock_of(name));
         doors
     }
 
@@ -107,7 +108,7 @@ impl Doors {
     }
 }
 
-impl Door {
+impl NamedSocket {
     fn open(address: &SocketAddrUnix, path: Option<PathBuf>) -> io::Result<Self> {
         let listener = socket()?;
         rustix::io::ioctl_fionbio(&listener, true)?;
@@ -121,7 +122,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for NamedSocket {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
             let _gone = rustix::fs::unlink(path);
@@ -141,7 +142,7 @@ pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
                 if theirs == ours {
                     return Ok(socket);
                 }
-                return Err(io::Error::other(TwoUsers { theirs, ours }));
+                return Err(io::Error::other(UserMismatch { theirs, ours }));
             }
             // A name without a listener is less informative than one with a listener, so keep the other error.
             Err(Errno::NOENT) => {}
@@ -153,12 +154,12 @@ pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
 
 /// The other end belongs to another user. Both numbers are as seen in our user namespace.
 #[derive(Debug)]
-pub(super) struct TwoUsers {
+pub(super) struct UserMismatch {
     theirs: u32,
     ours: u32,
 }
 
-impl fmt::Display for TwoUsers {
+impl fmt::Display for UserMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { theirs, ours } = self;
         write!(
@@ -168,16 +169,16 @@ impl fmt::Display for TwoUsers {
     }
 }
 
-impl std::error::Error for TwoUsers {}
+impl std::error::Error for UserMismatch {}
 
 /// Returns true if `stop` is readable.
-pub(super) fn is_told(stop: &OwnedFd) -> bool {
+pub(super) fn is_stop_requested(stop: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(stop, PollFlags::IN)];
     poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// Returns true if a process looks for a socket of this name in directories.
-pub(super) fn is_knocked(name: &str) -> bool {
+pub(super) fn is_path_requested(name: &str) -> bool {
     paths(&knock_of(name)).any(|(_, path)| path.exists())
 }
 

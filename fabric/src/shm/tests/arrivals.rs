@@ -5,10 +5,10 @@ use std::{sync::atomic::Ordering::AcqRel, time::Duration};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::{
-    BOARD, Board, Down, Driver, Ear, Heard, Peer, PeerState, Post, Shm, ShmConfig, Wake, hear,
-    message, other_process, posted, sleep,
+    BOARD, Board, DownCause, Driver, Ear, Heard, PeerState, PostResult, Shm, ShmConfig, WakeMethod,
+    WorldRank, hear, message, other_process, posted, sleep,
 };
-use crate::driver::{Armed, WaitOn};
+use crate::driver::{ArmResult, WakeSource};
 
 const COMES: &str = "shm::tests::arrivals::a_process_that_comes_and_opens_nothing";
 const OPENS: &str = "shm::tests::arrivals::a_process_that_opens";
@@ -16,7 +16,7 @@ const OPENS: &str = "shm::tests::arrivals::a_process_that_opens";
 /// Opens a rank that sleeps on descriptors, and waits `patience` for ranks that have not arrived.
 fn open(board: &Board, rank: u32, patience: Duration) -> Shm {
     let config = ShmConfig {
-        wake: Wake::Fd,
+        wake: WakeMethod::Fd,
         patience,
         ..ShmConfig::new(rank)
     };
@@ -38,16 +38,16 @@ fn a_process_killed_between_its_arrival_and_its_driver_is_noticed() {
         let _neighbour = open(&board, 2, LONG);
         assert_eq!(board.state_of(1), PeerState::Absent);
         if wanted {
-            assert!(matches!(a.post(message(1, b"", b"x")), Post::Full(_)));
+            assert!(matches!(a.post(message(1, b"", b"x")), PostResult::Full(_)));
         }
         let mut ear = Ear::default();
-        while a.progress(64, &mut ear).events > 0 || a.arm() == Armed::Busy {}
+        while a.progress(64, &mut ear).events > 0 || a.arm() == ArmResult::Busy {}
         other.kill().unwrap();
         while ear.0.is_empty() {
             sleep(&mut a, &mut ear);
         }
         other.wait().unwrap();
-        assert_eq!(ear.0, [Heard::Down(1, Down::Failed)]);
+        assert_eq!(ear.0, [Heard::Down(1, DownCause::Failed)]);
         posted(&mut a, message(1, b"", b"too late"));
     }
 }
@@ -62,8 +62,8 @@ fn a_process_that_died_before_anybody_watched_it_is_noticed() {
     other.kill().unwrap();
     other.wait().unwrap();
     let mut a = open(&board, 0, LONG);
-    assert!(matches!(a.post(message(1, b"", b"x")), Post::Full(_)));
-    assert_eq!(hear(&mut a), [Heard::Down(1, Down::Failed)]);
+    assert!(matches!(a.post(message(1, b"", b"x")), PostResult::Full(_)));
+    assert_eq!(hear(&mut a), [Heard::Down(1, DownCause::Failed)]);
 }
 
 #[test]
@@ -84,16 +84,16 @@ fn a_rank_that_fails_before_it_has_a_driver_wakes_who_waits() {
     let board = Board::create(2).unwrap();
     let mut a = open(&board, 0, LONG);
     assert!(board.arrive(1));
-    assert!(matches!(a.post(message(1, b"", b"x")), Post::Full(_)));
+    assert!(matches!(a.post(message(1, b"", b"x")), PostResult::Full(_)));
     let mut ear = Ear::default();
-    while a.progress(64, &mut ear).events > 0 || a.arm() == Armed::Busy {}
-    let WaitOn::Fd(bell) = &a.wait_on()[0] else {
+    while a.progress(64, &mut ear).events > 0 || a.arm() == ArmResult::Busy {}
+    let WakeSource::Fd(bell) = &a.wait_on()[0] else {
         panic!("a futex")
     };
     assert!(!super::is_readable(bell));
     board.fail(1);
     assert!(super::is_readable(bell));
-    assert_eq!(hear(&mut a), [Heard::Down(1, Down::Failed)]);
+    assert_eq!(hear(&mut a), [Heard::Down(1, DownCause::Failed)]);
     let refused = Shm::open(&board, ShmConfig::new(1)).unwrap_err();
     assert!(refused.to_string().contains("failed"), "{refused}");
     board.fail(0);
@@ -105,11 +105,11 @@ fn a_rank_that_is_wanted_and_never_comes_has_failed_when_it_is_late() {
     let board = Board::create(3).unwrap();
     let mut a = open(&board, 0, Duration::from_millis(20));
     let mut ear = Ear::default();
-    assert!(matches!(a.post(message(1, b"", b"x")), Post::Full(_)));
+    assert!(matches!(a.post(message(1, b"", b"x")), PostResult::Full(_)));
     while ear.0.is_empty() {
         sleep(&mut a, &mut ear);
     }
-    assert_eq!(ear.0, [Heard::Down(1, Down::Failed)]);
+    assert_eq!(ear.0, [Heard::Down(1, DownCause::Failed)]);
     posted(&mut a, message(1, b"", b"too late"));
     assert_eq!(board.state_of(2), PeerState::Absent, "nobody wanted it");
     assert!(!board.arrive(1) && board.arrive(2));
@@ -124,15 +124,15 @@ fn a_rank_that_is_awaited_and_never_comes_has_failed_when_it_is_late_and_others_
         open(&board, 2, LONG),
     );
     let mut ear = Ear::default();
-    while a.progress(64, &mut ear).events > 0 || a.arm() == Armed::Busy {}
-    a.expect(&mut || vec![Peer(1), Peer(2)]);
+    while a.progress(64, &mut ear).events > 0 || a.arm() == ArmResult::Busy {}
+    a.expect(&mut || vec![WorldRank(1), WorldRank(2)]);
     while ear.0.is_empty() {
         sleep(&mut a, &mut ear);
     }
-    assert_eq!(ear.0, [Heard::Down(1, Down::Failed)]);
+    assert_eq!(ear.0, [Heard::Down(1, DownCause::Failed)]);
     assert_eq!(board.state_of(3), PeerState::Absent, "nobody wanted it");
     let _d = open(&board, 3, LONG);
-    while a.progress(64, &mut ear).events > 0 || a.arm() == Armed::Busy {}
+    while a.progress(64, &mut ear).events > 0 || a.arm() == ArmResult::Busy {}
     a.expect(&mut || panic!("all have come, or never will"));
 }
 
@@ -140,9 +140,9 @@ fn a_rank_that_is_awaited_and_never_comes_has_failed_when_it_is_late_and_others_
 fn a_rank_that_comes_late_but_in_time_is_waited_for_no_longer() {
     let board = Board::create(2).unwrap();
     let mut a = open(&board, 0, Duration::from_millis(20));
-    assert!(matches!(a.post(message(1, b"", b"x")), Post::Full(_)));
+    assert!(matches!(a.post(message(1, b"", b"x")), PostResult::Full(_)));
     assert!(board.arrive(1), "and opens much later");
-    let alarm = a.deaths.wait_on();
+    let alarm = a.death_watch.wait_on();
     let guard = rustix::time::Timespec {
         tv_sec: 20,
         tv_nsec: 0,
@@ -151,7 +151,7 @@ fn a_rank_that_comes_late_but_in_time_is_waited_for_no_longer() {
         &alarm,
         rustix::event::PollFlags::IN,
     )];
-    assert_eq!(a.arm(), Armed::Busy, "it came");
+    assert_eq!(a.arm(), ArmResult::Busy, "it came");
     assert_eq!(rustix::event::poll(&mut fds, Some(&guard)), Ok(1));
     a.unchecked = u32::MAX / 2;
     assert_eq!(hear(&mut a), []);
@@ -176,7 +176,7 @@ fn hear_of_who_left(took_word: bool) {
     }
     let mut ear = Ear::default();
     for shm in [&mut near, &mut far] {
-        while shm.progress(64, &mut ear).events > 0 || shm.arm() == Armed::Busy {}
+        while shm.progress(64, &mut ear).events > 0 || shm.arm() == ArmResult::Busy {}
     }
     assert_eq!(ear.0, []);
     // The first step of closing. The rank is killed before it notifies the others, or while it does.
@@ -186,12 +186,12 @@ fn hear_of_who_left(took_word: bool) {
     }
     other.kill().unwrap();
     other.wait().unwrap();
-    assert_eq!(hear(&mut near), [Heard::Down(1, Down::Finished)]);
-    let WaitOn::Fd(bell) = &far.wait_on()[0] else {
+    assert_eq!(hear(&mut near), [Heard::Down(1, DownCause::Finished)]);
+    let WakeSource::Fd(bell) = &far.wait_on()[0] else {
         panic!("a futex")
     };
     assert!(super::is_readable(bell), "told by the one that watched it");
-    assert_eq!(hear(&mut far), [Heard::Down(1, Down::Finished)]);
+    assert_eq!(hear(&mut far), [Heard::Down(1, DownCause::Finished)]);
 }
 
 #[test]

@@ -1,22 +1,26 @@
 //! Tests of long messages in cells, and of the chunks that hold them.
 
 use super::{
-    Armed, Board, Down, Driver, Heard, Peer, Shm, ShmConfig, hear, mapped, message, pair, posted,
+    ArmResult, Board, DownCause, Driver, Heard, Shm, ShmConfig, WorldRank, hear, mapped, message,
+    pair, posted,
 };
-use crate::driver::CellName;
 use crate::driver::NamedSlots;
+use crate::driver::SlotName;
 
-const fn name(tag: u32) -> CellName {
-    CellName { ctx: 1, tag }
+const fn name(tag: u32) -> SlotName {
+    SlotName { ctx: 1, tag }
 }
 
 fn put(shm: &mut Shm, to: u32, tag: u32, bytes: &[u8]) {
-    assert!(shm.put_cell(Peer(to), name(tag), 0, bytes, false), "{tag}");
+    assert!(
+        shm.put_cell(WorldRank(to), name(tag), 0, bytes, false),
+        "{tag}"
+    );
 }
 
 fn take(shm: &mut Shm, from: u32, tag: u32) -> Vec<u8> {
     let mut got = Vec::new();
-    let taken = shm.take_cell(Peer(from), name(tag), &mut |pieces| {
+    let taken = shm.take_cell(WorldRank(from), name(tag), &mut |pieces| {
         got = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
         true
     });
@@ -39,22 +43,22 @@ fn a_short_message_in_a_cell_does_not_keep_the_chunks_of_a_long_one_before_it() 
     let (mut a, mut b) = met();
     for round in 0..3 {
         put(&mut a, 1, 64 * round, &[1; 20_000]);
-        assert_eq!(a.pool.in_cells(), 3);
+        assert_eq!(a.pool.count_in_slots(), 3);
         assert_eq!(take(&mut b, 0, 64 * round), [1; 20_000]);
         for again in 1..3 {
             let tag = 64 * (round + 100 * again);
             put(&mut a, 1, tag, &[2; 8]);
             put(&mut a, 1, 1 + 64 * round, &[3; 100]);
             a.reclaim();
-            assert_eq!(a.pool.in_cells(), 1, "of the one that was put last");
+            assert_eq!(a.pool.count_in_slots(), 1, "of the one that was put last");
             assert_eq!(take(&mut b, 0, tag), [2; 8]);
             assert_eq!(take(&mut b, 0, 1 + 64 * round), [3; 100]);
         }
         a.reclaim();
-        assert_eq!(a.pool.in_cells(), 1, "it may be put once more");
-        a.pool.fill_for_cells(&[], false);
+        assert_eq!(a.pool.count_in_slots(), 1, "it may be put once more");
+        a.pool.fill_for_slots(&[], false);
     }
-    assert_eq!(a.pool.in_cells(), 0);
+    assert_eq!(a.pool.count_in_slots(), 0);
 }
 
 #[test]
@@ -76,11 +80,11 @@ fn the_chunks_of_who_is_gone_are_mapped_until_its_messages_in_cells_are_taken() 
         put(&mut a, 0, 2, &[2; 500]);
         assert_eq!(segments(len), 4);
         drop(a);
-        assert_eq!(hear(&mut b), [Heard::Down(1, Down::Finished)]);
+        assert_eq!(hear(&mut b), [Heard::Down(1, DownCause::Finished)]);
         for (tag, left) in [(1, 2), (2, 1)] {
             assert_eq!(take(&mut b, 1, tag).len(), 500);
             if sleeps {
-                while b.arm() == Armed::Busy {
+                while b.arm() == ArmResult::Busy {
                     hear(&mut b);
                 }
             } else {
@@ -107,7 +111,7 @@ fn what_is_copied_for_cells_is_counted_once() {
     assert_eq!(copied(), (copies + 1, bytes + 40));
     put(&mut a, 1, 3, &[1; 20_000]);
     assert_eq!(copied(), (copies + 2, bytes + 20_040));
-    assert!(a.put_cell(Peer(1), name(4), 0, &[1; 20_000], true));
+    assert!(a.put_cell(WorldRank(1), name(4), 0, &[1; 20_000], true));
     assert_eq!(
         copied(),
         (copies + 2, bytes + 20_040),

@@ -5,9 +5,10 @@ use std::{fs::File, iter};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
-    BOARD, Board, Driver, Ear, Shm, ShmConfig, Wake, is_readable, message, other_process, posted,
+    BOARD, Board, Driver, Ear, Shm, ShmConfig, WakeMethod, is_readable, message, other_process,
+    posted,
 };
-use crate::driver::{Armed, Post, WaitOn};
+use crate::driver::{ArmResult, PostResult, WakeSource};
 
 const RINGS: &str = "shm::tests::descriptors::a_process_that_rings_without_descriptors";
 
@@ -26,7 +27,7 @@ fn a_process_that_rings_without_descriptors() {
     let board = Board::attach(&address).unwrap();
     let open = |rank| {
         let config = ShmConfig {
-            wake: Wake::Fd,
+            wake: WakeMethod::Fd,
             ..ShmConfig::new(rank)
         };
         Shm::open(&board, config).unwrap()
@@ -34,15 +35,15 @@ fn a_process_that_rings_without_descriptors() {
     let (mut a, mut b, mut ear) = (open(0), open(1), Ear::default());
     // Each rank maps the other, and neither sleeps.
     for _ in 0..2 {
-        while let Post::Full(_) = a.post(message(1, b"first", &[1])) {
+        while let PostResult::Full(_) = a.post(message(1, b"first", &[1])) {
             let _ = b.progress(64, &mut ear);
         }
         while b.progress(64, &mut ear).events > 0 || a.progress(64, &mut ear).events > 0 {}
     }
-    while b.arm() == Armed::Busy {
+    while b.arm() == ArmResult::Busy {
         let _ = b.progress(64, &mut ear);
     }
-    let WaitOn::Fd(pipe) = b.wait_on().remove(0) else {
+    let WakeSource::Fd(pipe) = b.wait_on().remove(0) else {
         panic!("a futex")
     };
     let all = getrlimit(Resource::Nofile);

@@ -3,12 +3,12 @@
 
 use std::{mem::MaybeUninit, panic::AssertUnwindSafe, ptr::NonNull, sync::Arc};
 
-use super::{Board, PeerState, Shm, ShmConfig, Wake};
+use super::{Board, PeerState, Shm, ShmConfig, WakeMethod};
 use crate::{
-    counters::Counters,
+    counters::DriverStats,
     driver::{
-        Armed, AtomicOp, Command, Down, Driver, Failure, LocalRange, MappedMemory, Payload, Peer,
-        Post, Sink, Token, WaitOn,
+        ArmResult, AtomicOp, CommandFailure, CommandToken, DownCause, Driver, DriverCommand,
+        LocalRange, MappedMemory, PayloadView, PostResult, Sink, WakeSource, WorldRank,
     },
     memory::RemoteRegion,
 };
@@ -24,42 +24,42 @@ enum Heard {
     Complete(u64),
     Fetched(u64, u64),
     Failed(u64, &'static str),
-    Down(u32, Down),
+    Down(u32, DownCause),
 }
 
 #[derive(Debug, Default)]
 struct Ear(Vec<Heard>);
 
 impl Sink for Ear {
-    fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>) {
+    fn message(&mut self, from: WorldRank, header: &[u8], body: PayloadView<'_>) {
         self.0
             .push(Heard::Message(from.0, header.to_vec(), body.to_vec()));
     }
-    fn complete(&mut self, token: Token) {
+    fn complete(&mut self, token: CommandToken) {
         self.0.push(Heard::Complete(token.0));
     }
-    fn fetched(&mut self, token: Token, old: u64) {
+    fn fetched(&mut self, token: CommandToken, old: u64) {
         self.0.push(Heard::Fetched(token.0, old));
     }
-    fn failed(&mut self, token: Token, why: Failure) {
+    fn failed(&mut self, token: CommandToken, why: CommandFailure) {
         let why = match why {
-            Failure::PeerDown => "peer down",
-            Failure::BadRange => "bad range",
-            Failure::Unmatched => "unmatched",
-            Failure::Cancelled => "cancelled",
-            Failure::Transport(_) => "transport",
+            CommandFailure::PeerDown => "peer down",
+            CommandFailure::BadRange => "bad range",
+            CommandFailure::Unmatched => "unmatched",
+            CommandFailure::Cancelled => "cancelled",
+            CommandFailure::Transport(_) => "transport",
         };
         self.0.push(Heard::Failed(token.0, why));
     }
-    fn reached(&mut self, _: Token) {
+    fn reached(&mut self, _: CommandToken) {
         panic!("nothing is watched here");
     }
 
-    fn triggered(&mut self, _: Token) {
+    fn triggered(&mut self, _: CommandToken) {
         panic!("no list is posted here");
     }
 
-    fn peer_down(&mut self, peer: Peer, why: Down) {
+    fn peer_down(&mut self, peer: WorldRank, why: DownCause) {
         self.0.push(Heard::Down(peer.0, why));
     }
 }
@@ -78,9 +78,9 @@ fn pair() -> (Shm, Shm) {
     (a, b)
 }
 
-fn message<'a>(to: u32, header: &'a [u8], body: &'a [u8]) -> Command<'a> {
-    Command::Message {
-        to: Peer(to),
+fn message<'a>(to: u32, header: &'a [u8], body: &'a [u8]) -> DriverCommand<'a> {
+    DriverCommand::Message {
+        to: WorldRank(to),
         header,
         body,
     }
@@ -91,8 +91,8 @@ fn send(from: &mut Shm, to: &mut Shm, header: &[u8], body: &[u8], ear: &mut Ear)
     let rank = to.rank;
     for _ in 0..1000 {
         match from.post(message(rank, header, body)) {
-            Post::Posted => return,
-            Post::Full(_) => {
+            PostResult::Posted => return,
+            PostResult::Full(_) => {
                 let _ = to.progress(64, ear);
             }
         }
@@ -108,8 +108,8 @@ fn hear(shm: &mut Shm) -> Vec<Heard> {
     ear.0
 }
 
-fn posted(shm: &mut Shm, command: Command<'_>) {
-    assert!(matches!(shm.post(command), Post::Posted));
+fn posted(shm: &mut Shm, command: DriverCommand<'_>) {
+    assert!(matches!(shm.post(command), PostResult::Posted));
 }
 
 /// Returns a range of test memory that outlives the commands on it.
@@ -166,7 +166,7 @@ fn a_rank_sends_to_itself() {
     let (mut a, _b) = pair();
     let mut ear = Ear::default();
     posted(&mut a, message(0, b"h", b"to me"));
-    assert_eq!(a.arm(), Armed::Busy);
+    assert_eq!(a.arm(), ArmResult::Busy);
     let _ = a.progress(64, &mut ear);
     posted(&mut a, message(0, b"h", &[1; 8000]));
     ear.0.extend(hear(&mut a));
@@ -178,13 +178,17 @@ fn a_rank_sends_to_itself() {
 fn a_full_ring_gives_the_command_back_and_room_is_an_event() {
     let (mut a, mut b) = pair();
     let mut count = 0;
-    while matches!(a.post(message(1, b"", b"x")), Post::Posted) {
+    while matches!(a.post(message(1, b"", b"x")), PostResult::Posted) {
         count += 1;
     }
     assert_eq!(count, 128);
-    assert_eq!(a.arm(), Armed::Busy, "nobody has looked at the board yet");
+    assert_eq!(
+        a.arm(),
+        ArmResult::Busy,
+        "nobody has looked at the board yet"
+    );
     assert_eq!(hear(&mut a), []);
-    assert_eq!(a.arm(), Armed::Ready);
+    assert_eq!(a.arm(), ArmResult::Ready);
     assert_eq!(hear(&mut b).len(), 128);
     assert_eq!(
         b.counters.wakes_sent.get(),
@@ -211,7 +215,10 @@ fn chunks_come_back_and_their_shortage_is_no_room() {
     send(&mut a, &mut b, b"", &[1; 500], &mut ear);
     posted(&mut a, message(1, b"", &[2; 500]));
     posted(&mut a, message(1, b"", &[3; 500]));
-    assert!(matches!(a.post(message(1, b"", &[4; 500])), Post::Full(_)));
+    assert!(matches!(
+        a.post(message(1, b"", &[4; 500])),
+        PostResult::Full(_)
+    ));
     posted(&mut a, message(1, b"", b"short ones go on"));
     assert_eq!(hear(&mut b).len(), 4);
     posted(&mut a, message(1, b"", &[4; 500]));
@@ -221,9 +228,12 @@ fn chunks_come_back_and_their_shortage_is_no_room() {
 #[test]
 fn a_long_body_waits_until_the_peer_has_mapped_our_chunks() {
     let (mut a, mut b) = pair();
-    assert!(matches!(a.post(message(1, b"", &[1; 500])), Post::Full(_)));
+    assert!(matches!(
+        a.post(message(1, b"", &[1; 500])),
+        PostResult::Full(_)
+    ));
     assert_eq!(hear(&mut a), []);
-    assert_eq!(a.arm(), Armed::Ready);
+    assert_eq!(a.arm(), ArmResult::Ready);
     assert_eq!(hear(&mut b), []);
     assert_eq!(
         b.counters.wakes_sent.get(),
@@ -241,8 +251,8 @@ fn an_absent_peer_is_no_room_and_its_coming_wakes() {
     let board = Board::create(2).unwrap();
     let mut a = Shm::open(&board, ShmConfig::new(0)).unwrap();
     assert_eq!(hear(&mut a), []);
-    assert!(matches!(a.post(message(1, b"", b"x")), Post::Full(_)));
-    assert_eq!(a.arm(), Armed::Ready);
+    assert!(matches!(a.post(message(1, b"", b"x")), PostResult::Full(_)));
+    assert_eq!(a.arm(), ArmResult::Ready);
     let mut b = Shm::open(&board, ShmConfig::new(1)).unwrap();
     assert_eq!(b.counters.wakes_sent.get(), 1);
     assert_eq!(a.progress(64, &mut Ear::default()).events, 1);
@@ -252,7 +262,7 @@ fn an_absent_peer_is_no_room_and_its_coming_wakes() {
 
 #[test]
 fn a_message_to_an_armed_rank_wakes_it_once() {
-    for wake in [Wake::Futex, Wake::Fd] {
+    for wake in [WakeMethod::Futex, WakeMethod::Fd] {
         let board = Board::create(2).unwrap();
         let mut a = Shm::open(&board, ShmConfig::new(0)).unwrap();
         let mut b = Shm::open(
@@ -265,19 +275,19 @@ fn a_message_to_an_armed_rank_wakes_it_once() {
         .unwrap();
         posted(&mut a, message(1, b"", b"contact"));
         assert_eq!(hear(&mut b).len(), 1);
-        assert_eq!(b.arm(), Armed::Ready);
+        assert_eq!(b.arm(), ArmResult::Ready);
         let before = a.counters.snapshot();
         posted(&mut a, message(1, b"", b"one"));
         posted(&mut a, message(1, b"", b"two"));
         assert_eq!((a.counters.snapshot() - before).wakes_sent, 1);
         match &b.wait_on()[0] {
-            WaitOn::Futex { word, armed } => {
+            WakeSource::Futex { word, armed } => {
                 assert_ne!(word.get().load(std::sync::atomic::Ordering::SeqCst), *armed)
             }
-            WaitOn::Fd(fd) => assert!(is_readable(fd)),
-            WaitOn::Virtual => panic!("shared memory is real"),
+            WakeSource::Fd(fd) => assert!(is_readable(fd)),
+            WakeSource::Virtual => panic!("shared memory is real"),
         }
-        assert_eq!(b.arm(), Armed::Busy);
+        assert_eq!(b.arm(), ArmResult::Busy);
         assert_eq!(hear(&mut b).len(), 2);
     }
 }
@@ -327,7 +337,7 @@ fn what_a_finished_rank_left_is_delivered_before_the_news() {
     posted(&mut a, message(1, b"", b"first words are last words"));
     drop(a);
     let last = Heard::Message(0, vec![], b"first words are last words".to_vec());
-    assert_eq!(hear(&mut b), [last, Heard::Down(0, Down::Finished)]);
+    assert_eq!(hear(&mut b), [last, Heard::Down(0, DownCause::Finished)]);
     posted(&mut b, message(0, b"", b"nobody hears this"));
     assert_eq!(hear(&mut b), []);
 }
@@ -342,7 +352,7 @@ fn chunks_of_a_finished_rank_are_still_read() {
     ear.0.extend(hear(&mut b));
     let all = [vec![1; 500], vec![2; 8000]].map(|body| Heard::Message(0, vec![], body));
     assert_eq!(ear.0[..2], all);
-    assert_eq!(ear.0[2..], [Heard::Down(0, Down::Finished)]);
+    assert_eq!(ear.0[2..], [Heard::Down(0, DownCause::Finished)]);
 }
 
 #[test]
@@ -353,7 +363,7 @@ fn a_small_budget_still_delivers_all_before_the_news() {
     let mut ear = Ear::default();
     while b.progress(1, &mut ear).events > 0 {}
     assert_eq!(ear.0.len(), 6);
-    assert_eq!(ear.0.last(), Some(&Heard::Down(0, Down::Failed)));
+    assert_eq!(ear.0.last(), Some(&Heard::Down(0, DownCause::Failed)));
 }
 
 #[test]
@@ -362,7 +372,7 @@ fn a_panic_closes_as_failed_and_wakes_everybody() {
     let dying = all.remove(0);
     for rank in &mut all {
         assert_eq!(hear(rank), []);
-        assert_eq!(rank.arm(), Armed::Ready);
+        assert_eq!(rank.arm(), ArmResult::Ready);
     }
     let counters = Arc::clone(&dying.counters);
     let panicked = std::panic::catch_unwind(AssertUnwindSafe(|| {
@@ -373,7 +383,7 @@ fn a_panic_closes_as_failed_and_wakes_everybody() {
     assert_eq!(board.state_of(0), PeerState::Failed);
     assert_eq!(counters.wakes_sent.get(), 2);
     for rank in &mut all {
-        assert_eq!(hear(rank), [Heard::Down(0, Down::Failed)]);
+        assert_eq!(hear(rank), [Heard::Down(0, DownCause::Failed)]);
     }
 }
 
@@ -389,23 +399,23 @@ fn put_get_and_atomics_reach_a_region_of_the_peer() {
     let part = key.slice(4096, 600_000).unwrap();
     posted(
         &mut a,
-        Command::Put {
-            to: Peer(1),
+        DriverCommand::Put {
+            to: WorldRank(1),
             from: range(&mut source),
             into: part,
             count: None,
-            token: Token(1),
+            token: CommandToken(1),
         },
     );
-    assert_eq!(a.arm(), Armed::Busy, "a copy is under way");
+    assert_eq!(a.arm(), ArmResult::Busy, "a copy is under way");
     assert_eq!(hear(&mut a), [Heard::Complete(1)]);
     posted(
         &mut a,
-        Command::Get {
-            to: Peer(1),
+        DriverCommand::Get {
+            to: WorldRank(1),
             from: part,
             into: range(&mut target),
-            token: Token(2),
+            token: CommandToken(2),
         },
     );
     assert_eq!(hear(&mut a), [Heard::Complete(2)]);
@@ -424,11 +434,11 @@ fn put_get_and_atomics_reach_a_region_of_the_peer() {
     ] {
         posted(
             &mut a,
-            Command::Atomic {
-                to: Peer(1),
+            DriverCommand::Atomic {
+                to: WorldRank(1),
                 at: word,
                 op,
-                token: Token(token),
+                token: CommandToken(token),
             },
         );
     }
@@ -448,7 +458,7 @@ fn put_get_and_atomics_reach_a_region_of_the_peer() {
     );
 }
 
-fn region_range(region: &crate::memory::Region) -> LocalRange {
+fn region_range(region: &crate::memory::MemoryRegion) -> LocalRange {
     // SAFETY: the region lives to the end of the test.
     unsafe { LocalRange::new(region.start(), region.len()) }
 }
@@ -468,11 +478,11 @@ fn plain_memory_is_reached_in_one_copy() {
     let into = unsafe { LocalRange::new(NonNull::from(&mut ours[..]).cast(), ours.len()) };
     posted(
         &mut a,
-        Command::Get {
-            to: Peer(1),
+        DriverCommand::Get {
+            to: WorldRank(1),
             from: key,
             into,
-            token: Token(1),
+            token: CommandToken(1),
         },
     );
     assert_eq!(hear(&mut a), [Heard::Complete(1)]);
@@ -481,12 +491,12 @@ fn plain_memory_is_reached_in_one_copy() {
     let mut short = [9; 100];
     posted(
         &mut a,
-        Command::Put {
-            to: Peer(1),
+        DriverCommand::Put {
+            to: WorldRank(1),
             from: range(&mut short),
             into: key.slice(50, 100).unwrap(),
             count: None,
-            token: Token(2),
+            token: CommandToken(2),
         },
     );
     assert_eq!(hear(&mut a), [Heard::Complete(2)]);
@@ -505,26 +515,26 @@ fn keys_that_grant_nothing_are_refused() {
     let plain = b.expose(range(&mut memory)).unwrap_or(key);
     let mut local = [0; 64];
     for key in bad_keys(key, plain) {
-        let (to, into) = (Peer(1), range(&mut local));
+        let (to, into) = (WorldRank(1), range(&mut local));
         posted(
             &mut a,
-            Command::Get {
+            DriverCommand::Get {
                 to,
                 from: key,
                 into,
-                token: Token(1),
+                token: CommandToken(1),
             },
         );
         assert_eq!(hear(&mut a), [Heard::Failed(1, "bad range")], "{key:?}");
     }
-    let (to, at) = (Peer(1), key.slice(4, 8).unwrap());
+    let (to, at) = (WorldRank(1), key.slice(4, 8).unwrap());
     posted(
         &mut a,
-        Command::Atomic {
+        DriverCommand::Atomic {
             to,
             at,
             op: AtomicOp::Fetch,
-            token: Token(2),
+            token: CommandToken(2),
         },
     );
     assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
@@ -580,11 +590,11 @@ fn a_key_outlives_its_region_harmlessly() {
     let from = key.slice(0, 8).unwrap();
     posted(
         &mut a,
-        Command::Get {
-            to: Peer(1),
+        DriverCommand::Get {
+            to: WorldRank(1),
             from,
             into: range(&mut local),
-            token: Token(1),
+            token: CommandToken(1),
         },
     );
     assert_eq!(hear(&mut a), [Heard::Complete(1)]);
@@ -592,11 +602,11 @@ fn a_key_outlives_its_region_harmlessly() {
     let _newer = b.allocate(4096).unwrap();
     posted(
         &mut a,
-        Command::Get {
-            to: Peer(1),
+        DriverCommand::Get {
+            to: WorldRank(1),
             from,
             into: range(&mut local),
-            token: Token(2),
+            token: CommandToken(2),
         },
     );
     assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
@@ -625,7 +635,7 @@ fn memory_that_its_owner_freed_is_let_go_by_who_had_mapped_it() {
     let mut reach = |b: &mut Shm, len: usize| {
         let region = b.allocate(len).unwrap();
         let key = b.expose(region_range(&region)).unwrap();
-        assert!(a.reach(Peer(1), key).is_some());
+        assert!(a.reach(WorldRank(1), key).is_some());
         region
     };
     let [first, second] = [LENS[0], LENS[1]].map(|len| reach(&mut b, len));
@@ -639,7 +649,7 @@ fn memory_that_its_owner_freed_is_let_go_by_who_had_mapped_it() {
         "another one was opened"
     );
     drop(third);
-    while a.arm() == Armed::Busy {
+    while a.arm() == ArmResult::Busy {
         hear(&mut a);
     }
     assert_eq!(LENS.map(mapped_regions), [0; 3], "a sleep");
@@ -652,11 +662,11 @@ fn what_is_copied_from_a_rank_that_has_failed_is_nothing() {
     let key = b.expose(region_range(&region)).unwrap();
     let mut local = vec![0; 4096];
     let mut get = |a: &mut Shm, token| {
-        let command = Command::Get {
-            to: Peer(1),
+        let command = DriverCommand::Get {
+            to: WorldRank(1),
             from: key,
             into: range(&mut local),
-            token: Token(token),
+            token: CommandToken(token),
         };
         posted(a, command);
     };
@@ -665,7 +675,10 @@ fn what_is_copied_from_a_rank_that_has_failed_is_nothing() {
     b.fail();
     // Posted before the rank checks which peers are down.
     get(&mut a, 2);
-    let gone = [Heard::Failed(2, "peer down"), Heard::Down(1, Down::Failed)];
+    let gone = [
+        Heard::Failed(2, "peer down"),
+        Heard::Down(1, DownCause::Failed),
+    ];
     assert_eq!(hear(&mut a), gone);
 }
 
@@ -677,21 +690,21 @@ fn commands_for_a_rank_that_is_gone_fail() {
     let mut local = vec![0; 1 << 20];
     posted(
         &mut a,
-        Command::Get {
-            to: Peer(1),
+        DriverCommand::Get {
+            to: WorldRank(1),
             from: key,
             into: range(&mut local),
-            token: Token(1),
+            token: CommandToken(1),
         },
     );
     drop(b);
     posted(
         &mut a,
-        Command::Get {
-            to: Peer(1),
+        DriverCommand::Get {
+            to: WorldRank(1),
             from: key,
             into: range(&mut local),
-            token: Token(2),
+            token: CommandToken(2),
         },
     );
     assert_eq!(
@@ -699,16 +712,16 @@ fn commands_for_a_rank_that_is_gone_fail() {
         [
             Heard::Failed(1, "peer down"),
             Heard::Failed(2, "peer down"),
-            Heard::Down(1, Down::Finished)
+            Heard::Down(1, DownCause::Finished)
         ]
     );
     posted(
         &mut a,
-        Command::Get {
-            to: Peer(1),
+        DriverCommand::Get {
+            to: WorldRank(1),
             from: key,
             into: range(&mut local),
-            token: Token(3),
+            token: CommandToken(3),
         },
     );
     assert_eq!(hear(&mut a), [Heard::Failed(3, "peer down")]);
@@ -726,12 +739,14 @@ fn nonsense_in_a_ring_fails_the_peer_that_wrote_it() {
         .region()
         .atomic_u64(second)
         .store(nonsense, std::sync::atomic::Ordering::SeqCst);
-    assert_eq!(hear(&mut b), [Heard::Down(0, Down::Failed)]);
+    assert_eq!(hear(&mut b), [Heard::Down(0, DownCause::Failed)]);
     assert!(b.trouble_with(0).unwrap().to_string().contains("rank 0"));
-    while matches!(a.post(message(1, b"", b"more")), Post::Posted) && a.trouble_with(1).is_none() {}
+    while matches!(a.post(message(1, b"", b"more")), PostResult::Posted)
+        && a.trouble_with(1).is_none()
+    {}
     assert_eq!(
         hear(&mut a),
-        [Heard::Down(1, Down::Failed)],
+        [Heard::Down(1, DownCause::Failed)],
         "and the peer hears that it was given up"
     );
 }
@@ -770,7 +785,7 @@ fn a_rank_opens_once_and_in_range() {
 
 #[test]
 fn counters_are_the_callers() {
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(DriverStats::default());
     let board = Board::create(1).unwrap();
     let mut a = Shm::open(
         &board,
@@ -804,7 +819,7 @@ fn a_killed_process_is_noticed_and_what_it_sent_arrives() {
     let mut a = Shm::open(
         &board,
         ShmConfig {
-            wake: Wake::Fd,
+            wake: WakeMethod::Fd,
             ..ShmConfig::new(0)
         },
     )
@@ -815,7 +830,7 @@ fn a_killed_process_is_noticed_and_what_it_sent_arrives() {
         sleep(&mut a, &mut ear);
     }
     other.kill().unwrap();
-    while ear.0.last() != Some(&Heard::Down(1, Down::Failed)) {
+    while ear.0.last() != Some(&Heard::Down(1, DownCause::Failed)) {
         sleep(&mut a, &mut ear);
     }
     other.wait().unwrap();
@@ -831,13 +846,13 @@ fn a_killed_process_is_noticed_and_what_it_sent_arrives() {
 /// Makes one turn of a loop like a runtime's.
 fn sleep(shm: &mut Shm, ear: &mut Ear) {
     let moved = shm.progress(64, ear).events > 0;
-    if moved || shm.arm() == Armed::Busy {
+    if moved || shm.arm() == ArmResult::Busy {
         return;
     }
     let all = shm.wait_on();
     let mut fds = Vec::new();
     for wait in &all {
-        let WaitOn::Fd(fd) = wait else {
+        let WakeSource::Fd(fd) = wait else {
             panic!("a futex")
         };
         fds.push(rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN));
@@ -860,14 +875,14 @@ fn the_other_process_of_the_test_above() {
     let mut shm = Shm::open(
         &Board::attach(&address).unwrap(),
         ShmConfig {
-            wake: Wake::Fd,
+            wake: WakeMethod::Fd,
             ..ShmConfig::new(1)
         },
     )
     .unwrap();
     let mut ear = Ear::default();
     // The first post finds no room, because the peer must map us first.
-    while let Post::Full(_) = shm.post(message(0, b"header", &[1; 300])) {
+    while let PostResult::Full(_) = shm.post(message(0, b"header", &[1; 300])) {
         sleep(&mut shm, &mut ear);
     }
     while ear.0.is_empty() {
@@ -881,7 +896,7 @@ fn the_other_process_of_the_test_above() {
 fn a_get_fails_when_all_threads_of_its_peer_have_ended() {
     let board = Board::create(2).unwrap();
     let config = ShmConfig {
-        wake: Wake::Fd,
+        wake: WakeMethod::Fd,
         ..ShmConfig::new(0)
     };
     let mut a = Shm::open(&board, config).unwrap();
@@ -894,7 +909,7 @@ fn a_get_fails_when_all_threads_of_its_peer_have_ended() {
         panic!("{:?}", ear.0);
     };
     // Map its memory before its first thread ends, because that is impossible afterwards.
-    while let Post::Full(_) = a.post(message(1, b"", b"")) {
+    while let PostResult::Full(_) = a.post(message(1, b"", b"")) {
         assert_eq!(hear(&mut a), []);
     }
     let stat = format!("/proc/{}/stat", other.id());
@@ -904,21 +919,24 @@ fn a_get_fails_when_all_threads_of_its_peer_have_ended() {
         std::thread::yield_now();
     }
     let mut local = [0; 8];
-    let command = Command::Get {
-        to: Peer(1),
+    let command = DriverCommand::Get {
+        to: WorldRank(1),
         from: bytemuck::pod_read_unaligned(&key),
         into: range(&mut local),
-        token: Token(1),
+        token: CommandToken(1),
     };
     posted(&mut a, command);
     assert_eq!(hear(&mut a), [], "a thread of it lives");
-    assert_eq!(a.arm(), Armed::Ready, "and its end will wake us");
+    assert_eq!(a.arm(), ArmResult::Ready, "and its end will wake us");
     other.kill().unwrap();
     while ear.0.len() < 2 {
         sleep(&mut a, &mut ear);
     }
     other.wait().unwrap();
-    let ends = [Heard::Failed(1, "peer down"), Heard::Down(1, Down::Failed)];
+    let ends = [
+        Heard::Failed(1, "peer down"),
+        Heard::Down(1, DownCause::Failed),
+    ];
     assert_eq!(ear.0, ends);
 }
 
@@ -931,7 +949,7 @@ fn a_process_whose_first_thread_ends() {
     let mut shm = Shm::open(&board, ShmConfig::new(1)).unwrap();
     let word = Box::leak(Box::new([7; 8]));
     let key = shm.expose(range(word)).unwrap();
-    while let Post::Full(_) = shm.post(message(0, b"", bytemuck::bytes_of(&key))) {
+    while let PostResult::Full(_) = shm.post(message(0, b"", bytemuck::bytes_of(&key))) {
         let _nothing = shm.progress(64, &mut Ear::default());
     }
     let mut ear = Ear::default();

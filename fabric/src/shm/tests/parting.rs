@@ -7,17 +7,20 @@ use std::sync::atomic::{
 
 use super::{Board, Ear, Heard, Shm, ShmConfig, hear, message, pair, posted, range};
 use crate::{
-    driver::{Armed, CellName, Command, Down, Driver, NamedSlots, Peer, Post, Token},
+    driver::{
+        ArmResult, CommandToken, DownCause, Driver, DriverCommand, NamedSlots, PostResult,
+        SlotName, WorldRank,
+    },
     memory::RemoteRegion,
 };
 
-fn put<'a>(from: &mut [u8], into: RemoteRegion, token: u64) -> Command<'a> {
-    Command::Put {
-        to: Peer(0),
+fn put<'a>(from: &mut [u8], into: RemoteRegion, token: u64) -> DriverCommand<'a> {
+    DriverCommand::Put {
+        to: WorldRank(0),
         from: range(from),
         into,
         count: None,
-        token: Token(token),
+        token: CommandToken(token),
     }
 }
 
@@ -34,13 +37,16 @@ fn who_is_given_up_writes_nothing_and_hears_of_it() {
             posted(&mut lost, put(&mut bytes, key, 1));
             assert_eq!(hear(&mut lost), [Heard::Complete(1)]);
         }
-        survivor.part_from(1);
+        survivor.begin_giving_up(1);
         let before = memory;
         posted(&mut lost, put(&mut [2; 64], key, 2));
-        assert_eq!(hear(&mut survivor), [Heard::Down(1, Down::Failed)]);
+        assert_eq!(hear(&mut survivor), [Heard::Down(1, DownCause::Failed)]);
         let mut heard = hear(&mut lost);
         heard.sort_by_key(|heard| matches!(heard, Heard::Down(..)));
-        let ended = [Heard::Failed(2, "peer down"), Heard::Down(0, Down::Failed)];
+        let ended = [
+            Heard::Failed(2, "peer down"),
+            Heard::Down(0, DownCause::Failed),
+        ];
         assert_eq!(heard, ended);
         assert_eq!(memory, before, "linked: {linked}");
         posted(&mut survivor, message(1, b"", b"to nobody"));
@@ -54,10 +60,10 @@ fn who_is_given_up_for_lack_of_memory_hears_of_it() {
     posted(&mut lost, message(0, b"", b"a question"));
     assert_eq!(hear(&mut survivor).len(), 1);
     survivor.give_up(1, std::io::ErrorKind::OutOfMemory.into());
-    assert_eq!(hear(&mut survivor), [Heard::Down(1, Down::Failed)]);
+    assert_eq!(hear(&mut survivor), [Heard::Down(1, DownCause::Failed)]);
     assert_eq!(
         hear(&mut lost),
-        [Heard::Down(0, Down::Failed)],
+        [Heard::Down(0, DownCause::Failed)],
         "no answer comes"
     );
 }
@@ -69,13 +75,13 @@ fn who_is_given_up_in_the_middle_of_a_copy_is_gone_when_that_is_over() {
     assert_eq!(hear(&mut lost).len(), 1);
     let board = survivor.board.clone();
     board.copies_with(1).store(1, SeqCst);
-    survivor.part_from(1);
+    survivor.begin_giving_up(1);
     assert_eq!(hear(&mut survivor), []);
-    assert_eq!(survivor.arm(), Armed::Ready, "it does not rest");
+    assert_eq!(survivor.arm(), ArmResult::Ready, "it does not rest");
     board.copies_with(1).store(0, SeqCst);
-    assert_eq!(survivor.arm(), Armed::Busy, "it sleeps on it");
-    assert_eq!(hear(&mut survivor), [Heard::Down(1, Down::Failed)]);
-    assert_eq!(hear(&mut lost), [Heard::Down(0, Down::Failed)]);
+    assert_eq!(survivor.arm(), ArmResult::Busy, "it sleeps on it");
+    assert_eq!(hear(&mut survivor), [Heard::Down(1, DownCause::Failed)]);
+    assert_eq!(hear(&mut lost), [Heard::Down(0, DownCause::Failed)]);
 }
 
 /// Returns three ranks in contact: one with few chunks, one that will be given up, and one that stays.
@@ -96,7 +102,8 @@ fn three() -> [Shm; 3] {
 
 /// Sends long messages until there are no more chunks. Returns how many it sent.
 fn use_all_chunks(from: &mut Shm, to: u32) -> usize {
-    let posts = |from: &mut Shm| matches!(from.post(message(to, b"", &[9; 500])), Post::Posted);
+    let posts =
+        |from: &mut Shm| matches!(from.post(message(to, b"", &[9; 500])), PostResult::Posted);
     (0..9).take_while(|_| posts(from)).count()
 }
 
@@ -104,12 +111,12 @@ fn use_all_chunks(from: &mut Shm, to: u32) -> usize {
 fn who_is_given_up_and_lives_reads_what_it_was_sent_and_then_its_chunks_come_back() {
     let [mut survivor, mut lost, mut other] = three();
     posted(&mut survivor, message(1, b"", &[1; 500]));
-    survivor.part_from(1);
-    assert_eq!(hear(&mut survivor), [Heard::Down(1, Down::Failed)]);
+    survivor.begin_giving_up(1);
+    assert_eq!(hear(&mut survivor), [Heard::Down(1, DownCause::Failed)]);
     assert_eq!(use_all_chunks(&mut survivor, 2), 3);
     let heard = hear(&mut lost);
     assert_eq!(heard[0], Heard::Message(0, vec![], vec![1; 500]));
-    assert_eq!(heard[1..], [Heard::Down(0, Down::Failed)]);
+    assert_eq!(heard[1..], [Heard::Down(0, DownCause::Failed)]);
     assert_eq!(use_all_chunks(&mut survivor, 2), 1, "it has read them");
     assert_eq!(hear(&mut other).len(), 4);
 }
@@ -118,16 +125,16 @@ fn who_is_given_up_and_lives_reads_what_it_was_sent_and_then_its_chunks_come_bac
 fn what_who_is_given_up_has_in_cells_is_kept_until_it_is_taken_or_its_taker_is_gone() {
     for takes in [true, false] {
         let [mut survivor, mut lost, _other] = three();
-        let name = CellName { ctx: 1, tag: 1 };
-        assert!(survivor.put_cell(Peer(1), name, 0, &[1; 500], false));
-        survivor.part_from(1);
-        assert_eq!(hear(&mut survivor), [Heard::Down(1, Down::Failed)]);
+        let name = SlotName { ctx: 1, tag: 1 };
+        assert!(survivor.put_cell(WorldRank(1), name, 0, &[1; 500], false));
+        survivor.begin_giving_up(1);
+        assert_eq!(hear(&mut survivor), [Heard::Down(1, DownCause::Failed)]);
         assert_eq!(use_all_chunks(&mut survivor, 2), 3);
-        assert_eq!(hear(&mut lost), [Heard::Down(0, Down::Failed)]);
+        assert_eq!(hear(&mut lost), [Heard::Down(0, DownCause::Failed)]);
         assert_eq!(use_all_chunks(&mut survivor, 2), 0);
         if takes {
             let mut got = Vec::new();
-            let taken = lost.take_cell(Peer(0), name, &mut |pieces| {
+            let taken = lost.take_cell(WorldRank(0), name, &mut |pieces| {
                 got = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
                 true
             });
@@ -135,9 +142,9 @@ fn what_who_is_given_up_has_in_cells_is_kept_until_it_is_taken_or_its_taker_is_g
         } else {
             drop(lost);
         }
-        survivor.pool.fill_for_cells(&[], false); // forget the last message, which otherwise keeps its chunks to be put again
+        survivor.pool.fill_for_slots(&[], false); // forget the last message, which otherwise keeps its chunks to be put again
         assert_eq!(use_all_chunks(&mut survivor, 2), 1);
-        assert!(survivor.parted.is_empty());
+        assert!(survivor.retired_links.is_empty());
     }
 }
 
@@ -147,10 +154,10 @@ fn who_waits_for_a_chunk_of_one_that_was_given_up_is_woken_when_that_has_read_it
     for _ in 0..4 {
         posted(&mut survivor, message(1, b"", &[1; 500]));
     }
-    survivor.part_from(1);
-    assert_eq!(hear(&mut survivor), [Heard::Down(1, Down::Failed)]);
+    survivor.begin_giving_up(1);
+    assert_eq!(hear(&mut survivor), [Heard::Down(1, DownCause::Failed)]);
     assert_eq!(use_all_chunks(&mut survivor, 2), 0);
-    assert_eq!(survivor.arm(), Armed::Ready);
+    assert_eq!(survivor.arm(), ArmResult::Ready);
     let woken = lost.counters.wakes_sent.get();
     assert_eq!(hear(&mut lost).len(), 5);
     assert!(lost.counters.wakes_sent.get() > woken);
@@ -177,8 +184,9 @@ fn what_is_taken_back_from_who_was_given_up_stays_as_it_is() {
             let begun = &begun;
             scope.spawn(move || {
                 let (mut bytes, mut ear) = (vec![1; 1 << 20], Ear::default());
-                while !ear.0.contains(&Heard::Down(0, Down::Failed)) {
-                    let (Post::Posted | Post::Full(_)) = lost.post(put(&mut bytes, key, 1));
+                while !ear.0.contains(&Heard::Down(0, DownCause::Failed)) {
+                    let (PostResult::Posted | PostResult::Full(_)) =
+                        lost.post(put(&mut bytes, key, 1));
                     let _more_or_not = lost.progress(64, &mut ear);
                     begun.store(true, Relaxed);
                 }
@@ -186,7 +194,7 @@ fn what_is_taken_back_from_who_was_given_up_stays_as_it_is() {
             while !begun.load(Relaxed) {
                 std::thread::yield_now();
             }
-            survivor.part_from(1);
+            survivor.begin_giving_up(1);
             while hear(&mut survivor).is_empty() {
                 std::thread::yield_now();
             }

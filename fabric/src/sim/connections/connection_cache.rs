@@ -1,12 +1,15 @@
 //! Connection cache, used when a rank has fewer queue pairs than peers.
 
-use super::{Caller, Dial, Event, Kind, Message, Next, Share, State, World, index};
+use super::{
+    ArbiterStep, ConnectEvent, ConnectKind, ConnectMessage, ConnectRequest, ConnectState,
+    QpArbiter, SimConnections, SimWorld, index,
+};
 
-impl World {
+impl SimWorld {
     pub(super) fn connect_side(&mut self, slot: u32) {
         let dial = self.dial();
         if dial.shares.is_empty() {
-            return self.tell_side(slot, Event::Connect, 0);
+            return self.handle_connection_event(slot, ConnectEvent::Connect, 0);
         }
         let rank = dial.sides[slot].rank;
         dial.shares[index(rank)].wait(slot);
@@ -14,15 +17,20 @@ impl World {
     }
 
     /// Handles a message about a connection. A request may have to wait for a queue pair.
-    pub(super) fn hear_word(&mut self, slot: u32, message: Message, lane: u32) {
+    pub(super) fn admit_connection_message(
+        &mut self,
+        slot: u32,
+        message: ConnectMessage,
+        lane: u32,
+    ) {
         let dial = self.dial();
         let side = &dial.sides[slot];
-        let new = matches!(side.connection.state(), State::Idle);
-        if new && message.kind == Kind::Request && !dial.shares.is_empty() {
+        let new = matches!(side.connection.state(), ConnectState::Idle);
+        if new && message.kind == ConnectKind::Request && !dial.shares.is_empty() {
             let (rank, max) = (side.rank, dial.connections_max);
             let share = &mut dial.shares[index(rank)];
             if !share.has_room(max) {
-                share.call(Caller {
+                share.queue_request(ConnectRequest {
                     side: slot,
                     message,
                     lane,
@@ -30,7 +38,7 @@ impl World {
                 return self.share_out(rank);
             }
         }
-        self.tell_side(slot, Event::Message(message), lane);
+        self.handle_connection_event(slot, ConnectEvent::Message(message), lane);
     }
 
     /// Records that a packet leaves through a connection.
@@ -58,7 +66,10 @@ impl World {
     }
 
     fn has_shares(&self) -> bool {
-        let dial = self.wire.as_ref().and_then(|wire| wire.dial.as_ref());
+        let dial = self
+            .wire
+            .as_ref()
+            .and_then(|wire| wire.connections.as_ref());
         dial.is_some_and(|dial| !dial.shares.is_empty())
     }
 
@@ -67,10 +78,10 @@ impl World {
         let side = &mut self.dial().sides[slot];
         let rank = side.rank;
         let state = side.connection.state();
-        if side.draining && (side.flying == 0 || state != State::Draining) {
+        if side.draining && (side.flying == 0 || state != ConnectState::Draining) {
             side.draining = false;
-            self.tell_side(slot, Event::Quiet, 0);
-        } else if state == State::Idle && !side.pending.is_empty() {
+            self.handle_connection_event(slot, ConnectEvent::Quiesced, 0);
+        } else if state == ConnectState::Idle && !side.pending.is_empty() {
             self.connect_side(slot);
         } else {
             self.share_out(rank);
@@ -88,26 +99,32 @@ impl World {
         }
         loop {
             match self.dial().shares[index(rank)].next(max) {
-                Next::Hear(caller) => {
-                    self.tell_side(caller.side, Event::Message(caller.message), caller.lane);
+                ArbiterStep::HandleRequest(caller) => {
+                    self.handle_connection_event(
+                        caller.side,
+                        ConnectEvent::Message(caller.message),
+                        caller.lane,
+                    );
                 }
-                Next::Connect(slot) => self.tell_side(slot, Event::Connect, 0),
-                Next::Evict(slot) => {
+                ArbiterStep::Connect(slot) => {
+                    self.handle_connection_event(slot, ConnectEvent::Connect, 0)
+                }
+                ArbiterStep::Evict(slot) => {
                     self.stats.evictions += 1;
-                    self.tell_side(slot, Event::Evict, 0);
+                    self.handle_connection_event(slot, ConnectEvent::Evict, 0);
                 }
-                Next::Rest => break,
+                ArbiterStep::Idle => break,
             }
         }
         self.dial().shares[index(rank)].end();
     }
 }
 
-impl Dial {
+impl SimConnections {
     pub(super) fn check_share(&self, slot: u32) {
         let rank = self.sides[slot].rank;
         let (share, max) = (self.shares.get(index(rank)), self.connections_max);
-        let used = share.map_or(0, Share::used);
+        let used = share.map_or(0, QpArbiter::used);
         assert!(
             used <= max,
             "rank {rank} has {used} connections and may have {max}"

@@ -4,41 +4,43 @@
 //! can still be reached. The hosts acknowledge and number datagrams, like messages of
 //! [`Transport::Datagram`](super::super::Transport::Datagram). Here this only costs time.
 
-use super::{State, World};
+use super::{ConnectState, SimWorld};
 use crate::sim::{
-    heap::Time,
-    world::{Cargo, ps},
+    heap::SimTime,
+    world::{PacketPayload, ps},
 };
 
 /// How a packet travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sim) enum Way {
+pub(in crate::sim) enum DeliveryMode {
     /// Through queue pairs, or through the memory of a node.
     Connected,
     /// In this many datagrams.
     Datagrams(u32),
     /// Not yet; it waits for a connection.
-    Waits,
+    Queued,
 }
 
-impl Way {
+impl DeliveryMode {
     /// Returns the additional time compared to a queue pair.
-    pub(in crate::sim) fn toll(self, datagram_ns: u64) -> Time {
+    pub(in crate::sim) fn toll(self, datagram_ns: u64) -> SimTime {
         match self {
             Self::Datagrams(count) => ps(datagram_ns).saturating_mul(u64::from(count)),
-            Self::Connected | Self::Waits => 0,
+            Self::Connected | Self::Queued => 0,
         }
     }
 }
 
-impl World {
+impl SimWorld {
     /// Returns how many datagrams a packet takes, if it can be sent as datagrams.
     pub(super) fn datagrams(&mut self, packet: u32) -> Option<u32> {
         let longest = self.dial().datagram;
         let packet = &self.packets[packet];
-        let count = match packet.cargo {
-            Cargo::Message { .. } => packet.len().max(1).div_ceil(u64::from(longest.max(1))),
-            Cargo::Bye(_) => 1,
+        let count = match packet.payload {
+            PacketPayload::Message { .. } => {
+                packet.len().max(1).div_ceil(u64::from(longest.max(1)))
+            }
+            PacketPayload::Closing(_) => 1,
             _ => return None,
         };
         let count = u32::try_from(count).ok()?;
@@ -48,7 +50,7 @@ impl World {
     /// Counts a packet sent as datagrams. A peer with much traffic is worth a connection, which is then started.
     pub(super) fn note_datagrams(&mut self, slot: u32, packet: u32) {
         let packet = &self.packets[packet];
-        if matches!(packet.cargo, Cargo::Bye(_)) {
+        if matches!(packet.payload, PacketPayload::Closing(_)) {
             return;
         }
         let len = packet.len();
@@ -56,7 +58,7 @@ impl World {
         side.datagrams += 1;
         side.datagram_bytes = side.datagram_bytes.saturating_add(len);
         let much = side.datagrams >= MESSAGES_MAX || side.datagram_bytes >= BYTES_MAX;
-        if much && side.connection.state() == State::Idle {
+        if much && side.connection.state() == ConnectState::Idle {
             (side.datagrams, side.datagram_bytes) = (0, 0);
             self.connect_side(slot);
         }

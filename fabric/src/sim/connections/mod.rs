@@ -3,56 +3,58 @@
 //! The first packet for a peer starts its connection, and later packets wait in order. Each rank makes queue pairs one after the
 //! other, at the model's cost. The messages about them are datagrams, which faults can hit.
 //!
-//! If all queue pairs are made when the job starts ([`Scheme::AllToAll`]), no messages are needed. The ranks of a node take
-//! turns, so that each rank's queue pair numbers are one range. A packet waits until both ends have theirs.
+//! If all queue pairs are made when the job starts ([`ConnectPolicy::AllToAll`]), no messages are needed. The ranks of a node
+//! take turns, so that each rank's queue pair numbers are one range. A packet waits until both ends have theirs.
 //!
-//! With [`Scheme::Hybrid`] short messages do not wait (`datagrams`). Ranks of one node need no queue pairs.
+//! With [`ConnectPolicy::Hybrid`] short messages do not wait (`datagrams`). Ranks of one node need no queue pairs.
 
+mod connection_cache;
 mod datagrams;
 mod qp_factory;
-mod connection_cache;
 
-pub(super) use self::datagrams::Way;
-use self::qp_factory::Makers;
+pub(super) use self::datagrams::DeliveryMode;
+use self::qp_factory::SimQpFactory;
 use super::{
-    Config,
-    faults::Flow,
-    heap::{NEVER, Time, What},
-    link::Inbox,
+    ClusterConfig,
+    faults::FlowKind,
+    heap::{NEVER, SimEvent, SimTime},
+    link::PacketInbox,
     network::RankPair,
-    slab::{NO_SLOT, Slab, index},
-    world::{Cargo, World},
+    slab::{NO_SLOT, SimSlab, index},
+    world::{PacketPayload, SimWorld},
 };
 use crate::{
     connect::{
-        Action, CAPS_NONE, Caller, Connection, Context, End, Event, Frame, Kind, Lane, Lanes,
-        Limits, Local, Message, Next, Pattern, Scheme, Share, State,
+        ArbiterStep, CAPS_NONE, CommPattern, ConnectAction, ConnectConfig, ConnectContext,
+        ConnectEvent, ConnectFrame, ConnectKind, ConnectLimits, ConnectMessage, ConnectPolicy,
+        ConnectRequest, ConnectState, PeerConnection, QpAddress, QpAddressList, QpArbiter,
+        RankIncarnation,
     },
-    driver::Down,
+    driver::DownCause,
 };
 
 /// All connections of a cluster.
 #[derive(Debug)]
-pub(super) struct Dial {
+pub(super) struct SimConnections {
     seed: u64,
-    sides: Slab<Side>,
-    makers: Makers,
-    actions: Vec<Action>,
+    sides: SimSlab<SimConnectionEnd>,
+    makers: SimQpFactory,
+    actions: Vec<ConnectAction>,
     /// Time at which each rank has made its queue pairs, if all are made at the start.
-    ahead: Vec<Time>,
+    ahead: Vec<SimTime>,
     /// Longest datagram in bytes, if short messages travel as datagrams until there is a connection. Otherwise 0.
     datagram: u32,
     /// Most connections of a rank at a time.
     connections_max: u32,
-    shares: Vec<Share<u32>>,
+    shares: Vec<QpArbiter<u32>>,
     /// Packets sent, counted to find the least recently used connection.
     uses: u64,
 }
 
 /// One rank's side of a connection.
 #[derive(Debug)]
-struct Side {
-    connection: Connection,
+struct SimConnectionEnd {
+    connection: PeerConnection,
     rank: u32,
     peer: u32,
     /// This rank's queue pair and the peer's; 0 while there is none.
@@ -63,11 +65,11 @@ struct Side {
     /// The attempt that this side answered last.
     answered: u32,
     /// Time at which this rank's queue pair is ready.
-    ready: Time,
+    ready: SimTime,
     /// Time of the next planned timeout.
-    timer: Time,
+    timer: SimTime,
     /// Packets that wait for the connection.
-    pending: Inbox,
+    pending: PacketInbox,
     /// Packets in flight.
     flying: u32,
     draining: bool,
@@ -77,14 +79,14 @@ struct Side {
     datagram_bytes: u64,
 }
 
-impl Dial {
-    pub(super) fn new(config: &Config) -> Self {
-        let connections_max = config.job(Pattern::Unknown).connections_max();
+impl SimConnections {
+    pub(super) fn new(config: &ClusterConfig) -> Self {
+        let connections_max = config.job(CommPattern::Unknown).connections_max();
         let scarce = connections_max < config.ranks.saturating_sub(config.model.node.ranks);
         let mut dial = Self {
             seed: config.seed,
-            sides: Slab::new(),
-            makers: Makers::new(config),
+            sides: SimSlab::new(),
+            makers: SimQpFactory::new(config),
             actions: Vec::new(),
             ahead: Vec::new(),
             datagram: 0,
@@ -93,12 +95,13 @@ impl Dial {
             uses: 0,
         };
         match config.scheme {
-            Scheme::AllToAll => dial.ahead = dial.makers.make_all(),
-            Scheme::Hybrid => dial.datagram = config.model.nic.datagram,
-            Scheme::OnDemand => {}
+            ConnectPolicy::AllToAll => dial.ahead = dial.makers.make_all(),
+            ConnectPolicy::Hybrid => dial.datagram = config.model.nic.datagram,
+            ConnectPolicy::OnDemand => {}
         }
         if scarce && dial.ahead.is_empty() {
-            dial.shares.resize_with(index(config.ranks), Share::default);
+            dial.shares
+                .resize_with(index(config.ranks), QpArbiter::default);
         }
         dial
     }
@@ -112,31 +115,31 @@ impl Dial {
     pub(super) fn footprint(&self) -> usize {
         self.sides.footprint()
             + self.makers.footprint()
-            + self.ahead.len() * size_of::<Time>()
-            + self.shares.len() * size_of::<Share<u32>>()
+            + self.ahead.len() * size_of::<SimTime>()
+            + self.shares.len() * size_of::<QpArbiter<u32>>()
     }
 
     /// Returns how many sides have packets that wait for a connection.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        let waits = |(_, side): &(u32, &Side)| !side.pending.is_empty();
+        let waits = |(_, side): &(u32, &SimConnectionEnd)| !side.pending.is_empty();
         self.sides.iter().filter(waits).count()
     }
 }
 
-impl World {
-    fn dial(&mut self) -> &mut Dial {
-        let dial = self.wire().dial.as_mut();
+impl SimWorld {
+    fn dial(&mut self) -> &mut SimConnections {
+        let dial = self.wire().connections.as_mut();
         dial.unwrap_or_else(|| unreachable!("who speaks of connections has them"))
     }
 
     /// Returns a rank's side of the connection with a peer.
     fn side(&mut self, rank: u32, peer: u32) -> u32 {
-        if let Some(side) = self.link(rank, peer).side {
+        if let Some(side) = self.link(rank, peer).connection_end {
             return side;
         }
-        let side = self.dial().sides.insert(Side {
-            connection: Connection::new(peer),
+        let side = self.dial().sides.insert(SimConnectionEnd {
+            connection: PeerConnection::new(peer),
             rank,
             peer,
             own: 0,
@@ -145,21 +148,21 @@ impl World {
             answered: 0,
             ready: 0,
             timer: NEVER,
-            pending: Inbox::new(),
+            pending: PacketInbox::new(),
             flying: 0,
             draining: false,
             used_at: 0,
             datagrams: 0,
             datagram_bytes: 0,
         });
-        self.link(rank, peer).side = Some(side);
+        self.link(rank, peer).connection_end = Some(side);
         side
     }
 
     /// Decides how a packet leaves. If it may not leave yet, it is queued until there is a connection.
-    pub(super) fn way(&mut self, from: u32, to: u32, packet: u32) -> Way {
+    pub(super) fn choose_delivery(&mut self, from: u32, to: u32, packet: u32) -> DeliveryMode {
         if self.network.is_inside(from, to) {
-            return Way::Connected;
+            return DeliveryMode::Connected;
         }
         if !self.dial().ahead.is_empty() {
             return self.way_ahead(from, to, packet);
@@ -167,36 +170,36 @@ impl World {
         let slot = self.side(from, to);
         let side = &self.dial().sides[slot];
         let (state, first) = (side.connection.state(), side.pending.is_empty());
-        if state == State::Ready && first {
-            return Way::Connected;
+        if state == ConnectState::Ready && first {
+            return DeliveryMode::Connected;
         }
         if first && let Some(count) = self.datagrams(packet) {
             self.note_datagrams(slot, packet);
-            return Way::Datagrams(count);
+            return DeliveryMode::Datagrams(count);
         }
         self.wait_for_side(slot, packet);
-        if matches!(state, State::Idle | State::Failed) {
+        if matches!(state, ConnectState::Idle | ConnectState::Failed) {
             self.connect_side(slot);
         }
-        Way::Waits
+        DeliveryMode::Queued
     }
 
-    /// Decides like `way`, if all queue pairs are made at the start.
-    fn way_ahead(&mut self, from: u32, to: u32, packet: u32) -> Way {
+    /// Decides like `choose_delivery`, if all queue pairs are made at the start.
+    fn way_ahead(&mut self, from: u32, to: u32, packet: u32) -> DeliveryMode {
         let now = self.now;
         let ends = &self.dial().ahead;
         let ready = ends[index(from)].max(ends[index(to)]);
         if now > ready {
-            return Way::Connected;
+            return DeliveryMode::Connected;
         }
         let slot = self.side(from, to);
         self.wait_for_side(slot, packet);
         let side = &mut self.dial().sides[slot];
         if side.timer == NEVER {
             side.timer = ready;
-            self.heap.push(ready, What::Redial(slot));
+            self.heap.push(ready, SimEvent::ConnectionTimeout(slot));
         }
-        Way::Waits
+        DeliveryMode::Queued
     }
 
     fn wait_for_side(&mut self, slot: u32, packet: u32) {
@@ -206,27 +209,27 @@ impl World {
     }
 
     /// Notifies the connection that data from a peer came through a rank's queue pair.
-    pub(super) fn hear_data(&mut self, rank: u32, peer: u32) {
-        if self.wire().dial.is_some() && !self.network.is_inside(rank, peer) {
+    pub(super) fn note_peer_data(&mut self, rank: u32, peer: u32) {
+        if self.wire().connections.is_some() && !self.network.is_inside(rank, peer) {
             let side = self.side(rank, peer);
-            self.tell_side(side, Event::Data, 0);
+            self.handle_connection_event(side, ConnectEvent::Data, 0);
         }
     }
 
     /// Handles a message about a connection.
-    pub(super) fn take_word(&mut self, from: u32, to: u32, bytes: &[u8]) {
-        if self.is_deaf(to, from) {
+    pub(super) fn take_connection_frame(&mut self, from: u32, to: u32, bytes: &[u8]) {
+        if self.ignores_peer(to, from) {
             return;
         }
-        if let Ok(frame) = Frame::parse(bytes) {
+        if let Ok(frame) = ConnectFrame::parse(bytes) {
             let lane = frame.lanes.as_slice().first().map_or(0, |lane| lane.qpn);
             let side = self.side(to, from);
-            self.hear_word(side, frame.message, lane);
+            self.admit_connection_message(side, frame.message, lane);
         }
     }
 
     /// Handles a planned timeout of a side.
-    pub(super) fn redial(&mut self, side: u32) {
+    pub(super) fn connection_timed_out(&mut self, side: u32) {
         let now = self.now;
         let state = &mut self.dial().sides[side];
         if state.timer != now {
@@ -236,34 +239,34 @@ impl World {
         if !self.dial().ahead.is_empty() {
             self.send_pending(side);
         } else {
-            self.tell_side(side, Event::Timeout, 0);
+            self.handle_connection_event(side, ConnectEvent::Timeout, 0);
         }
     }
 
-    fn tell_side(&mut self, slot: u32, event: Event, lane: u32) {
+    fn handle_connection_event(&mut self, slot: u32, event: ConnectEvent, lane: u32) {
         let rank = self.dial().sides[slot].rank;
         if self.is_killed(rank) {
             return;
         }
         let now = self.now;
         let dial = self.dial();
-        let local = Local {
-            end: End {
+        let local = ConnectConfig {
+            end: RankIncarnation {
                 rank,
                 incarnation: FIRST_LIFE,
             },
-            limits: Limits::default(),
+            limits: ConnectLimits::default(),
             seed: dial.seed,
         };
         let mut actions = std::mem::take(&mut dial.actions);
         // The wait for an answer begins when the request leaves, which is when the queue pair is made.
-        let starts = event == Event::Connect;
+        let starts = event == ConnectEvent::Connect;
         let ahead = if starts {
             dial.makers.due(rank, now)
         } else {
             now
         };
-        let mut cx = Context {
+        let mut cx = ConnectContext {
             local: &local,
             now: ahead,
             actions: &mut actions,
@@ -290,64 +293,64 @@ impl World {
         let at = side.connection.next_timeout().unwrap_or(NEVER);
         if at < side.timer {
             side.timer = at;
-            self.heap.push(at, What::Redial(slot));
+            self.heap.push(at, SimEvent::ConnectionTimeout(slot));
         }
     }
 
-    fn perform(&mut self, slot: u32, action: Action, lane: u32) {
+    fn perform(&mut self, slot: u32, action: ConnectAction, lane: u32) {
         let now = self.now;
         match action {
-            Action::Create => {
+            ConnectAction::Create => {
                 self.dial().create(slot, now);
                 self.dial().check_share(slot);
                 self.stats.queue_pairs += 1;
             }
-            Action::Bind => self.dial().sides[slot].theirs = lane,
-            Action::Send(message) => self.say(slot, message),
-            Action::Open => self.open_connection(slot),
-            Action::Destroy => {
+            ConnectAction::Bind => self.dial().sides[slot].theirs = lane,
+            ConnectAction::Send(message) => self.say(slot, message),
+            ConnectAction::Open => self.open_connection(slot),
+            ConnectAction::Destroy => {
                 let side = &mut self.dial().sides[slot];
                 (side.own, side.theirs) = (0, 0);
             }
-            Action::Fail(_) => {
+            ConnectAction::Fail(_) => {
                 let side = &self.dial().sides[slot];
                 let (rank, peer) = (side.rank, side.peer);
                 while let Some(packet) = self.next_pending(slot) {
-                    self.lose(packet);
+                    self.drop_packet(packet);
                 }
-                self.tell_down(rank, peer, Down::Failed);
+                self.report_peer_down(rank, peer, DownCause::Failed);
             }
-            Action::Greet => {} // no queue pair is bound from the start
-            Action::Quiesce => self.dial().sides[slot].draining = true,
+            ConnectAction::Greet => {} // no queue pair is bound from the start
+            ConnectAction::Quiesce => self.dial().sides[slot].draining = true,
         }
     }
 
-    fn say(&mut self, slot: u32, message: Message) {
+    fn say(&mut self, slot: u32, message: ConnectMessage) {
         let now = self.now;
         let side = &mut self.dial().sides[slot];
-        let mut frame = Frame::bare(message);
+        let mut frame = ConnectFrame::bare(message);
         let mut at = now;
-        if matches!(message.kind, Kind::Request | Kind::Reply) {
+        if matches!(message.kind, ConnectKind::Request | ConnectKind::Reply) {
             at = at.max(side.ready);
             let again = std::mem::replace(&mut side.answered, message.id) == message.id;
             if again && at > now {
                 return; // the earlier answer still waits for the queue pair, and is the same
             }
-            let lane = Lane {
+            let lane = QpAddress {
                 qpn: side.own,
                 psn: 0,
             };
-            frame = Frame {
+            frame = ConnectFrame {
                 message,
                 caps: CAPS_NONE,
-                lanes: Lanes::new(&[lane]).unwrap_or_default(),
+                lanes: QpAddressList::new(&[lane]).unwrap_or_default(),
             };
         }
         let pair = RankPair::new(side.rank, side.peer);
-        let place = Flow::Words.next(&mut side.words);
+        let place = FlowKind::ConnectionMessages.next(&mut side.words);
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
-        self.send_word(pair, place, &bytes, at);
+        self.send_connection_message(pair, place, &bytes, at);
     }
 
     /// Sends the packets that waited for the connection, in order.
@@ -368,11 +371,11 @@ impl World {
         let side = &self.dial().sides[slot];
         let (rank, peer) = (side.rank, side.peer);
         while let Some(packet) = self.next_pending(slot) {
-            let rail = match self.packets[packet].cargo {
-                Cargo::Chunk { .. } => packet % self.network.rails(),
+            let rail = match self.packets[packet].payload {
+                PacketPayload::Chunk { .. } => packet % self.network.rails(),
                 _ => self.network.home_rail(rank, peer),
             };
-            self.leave_in(Way::Connected, packet, rail);
+            self.send_by_mode(DeliveryMode::Connected, packet, rail);
         }
     }
 
@@ -384,8 +387,8 @@ impl World {
     }
 }
 
-impl Dial {
-    fn create(&mut self, slot: u32, now: Time) {
+impl SimConnections {
+    fn create(&mut self, slot: u32, now: SimTime) {
         let side = &mut self.sides[slot];
         (side.own, side.ready) = self.makers.make(side.rank, now);
     }

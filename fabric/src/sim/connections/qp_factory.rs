@@ -1,25 +1,25 @@
 //! Making queue pairs: threads of the ranks do it, and the adapters of their nodes perform a part of it for one rank at a time.
 
-use super::super::{Config, heap::Time, slab::index, world::ps};
+use super::super::{ClusterConfig, heap::SimTime, slab::index, world::ps};
 
 /// Costs and progress of making queue pairs.
 #[derive(Debug)]
-pub(super) struct Makers {
+pub(super) struct SimQpFactory {
     /// Time for one connection, with a queue pair per rail: for a thread, and for each adapter.
-    cost: Time,
-    alone: Time,
+    cost: SimTime,
+    alone: SimTime,
     threads: u32,
     ranks_per_node: u32,
     /// Connections that each rank has made.
     made: Vec<u32>,
     /// Time at which each thread of each rank is free.
-    threads_free: Vec<Time>,
+    threads_free: Vec<SimTime>,
     /// Time at which the adapters of each node are free. They serve requests in order, and are never idle while a request waits.
-    adapters_free: Vec<Time>,
+    adapters_free: Vec<SimTime>,
 }
 
-impl Makers {
-    pub(super) fn new(config: &Config) -> Self {
+impl SimQpFactory {
+    pub(super) fn new(config: &ClusterConfig) -> Self {
         let nic = &config.model.nic;
         let nodes = config.ranks.div_ceil(config.model.node.ranks);
         Self {
@@ -36,7 +36,7 @@ impl Makers {
     /// Makes the queue pairs for all peers of other nodes. Returns when each rank has finished.
     ///
     /// The ranks of a node take turns, so that each has one range of queue pair numbers.
-    pub(super) fn make_all(&mut self) -> Vec<Time> {
+    pub(super) fn make_all(&mut self) -> Vec<SimTime> {
         let ranks = u32::try_from(self.made.len()).unwrap_or(u32::MAX);
         let each = (self.cost / u64::from(self.threads)).max(self.alone);
         let mut ends = Vec::with_capacity(self.made.len());
@@ -52,7 +52,7 @@ impl Makers {
     }
 
     /// Returns when a queue pair would be ready that a rank begins now, or as soon as a thread is free.
-    pub(super) fn due(&self, rank: u32, now: Time) -> Time {
+    pub(super) fn due(&self, rank: u32, now: SimTime) -> SimTime {
         let thread = self.threads_free.get(self.thread(rank)).copied();
         let by_thread = now.max(thread.unwrap_or(0)) + self.cost;
         let by_adapter = now.max(self.adapters_free[self.node(rank)]) + self.alone;
@@ -60,7 +60,7 @@ impl Makers {
     }
 
     /// Makes a queue pair. Returns its number, and when it is ready.
-    pub(super) fn make(&mut self, rank: u32, now: Time) -> (u32, Time) {
+    pub(super) fn make(&mut self, rank: u32, now: SimTime) -> (u32, SimTime) {
         let due = self.due(rank, now);
         let (thread, node) = (self.thread(rank), self.node(rank));
         if self.threads_free.is_empty() {
@@ -82,7 +82,7 @@ impl Makers {
     /// Returns how many bytes this takes.
     pub(super) const fn footprint(&self) -> usize {
         let times = self.threads_free.len() + self.adapters_free.len();
-        self.made.len() * size_of::<u32>() + times * size_of::<Time>()
+        self.made.len() * size_of::<u32>() + times * size_of::<SimTime>()
     }
 
     /// Returns the thread for the next queue pair. Threads take turns, because each takes the same time.
@@ -98,19 +98,19 @@ impl Makers {
 
 #[cfg(test)]
 mod tests {
-    use super::{Config, Makers};
+    use super::{ClusterConfig, SimQpFactory};
     use crate::sim::Model;
 
     const COST: u64 = 500_000_000;
 
-    fn makers(ranks: u32, per_node: u32, connect_threads: u32) -> Makers {
+    fn makers(ranks: u32, per_node: u32, connect_threads: u32) -> SimQpFactory {
         let mut model = Model::preset("qdr").unwrap();
         (model.nic.connect_ns, model.nic.connect_alone_ns) = (500_000, 125_000);
         model.node.ranks = per_node;
-        Makers::new(&Config {
+        SimQpFactory::new(&ClusterConfig {
             model,
             connect_threads,
-            ..Config::new(ranks)
+            ..ClusterConfig::new(ranks)
         })
     }
 

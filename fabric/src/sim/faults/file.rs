@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::de::{DeTable, DeValue};
 
-use super::{ConfigError, Fault, Faults, text::Draft};
+use super::{ConfigError, FaultRule, Faults, text::FaultDraft};
 
 pub(super) fn parse(text: &str) -> Result<Faults, ConfigError> {
     let table = DeTable::parse(text).map_err(|why| ConfigError::new("faults", why.message()))?;
@@ -25,7 +25,7 @@ pub(super) fn parse(text: &str) -> Result<Faults, ConfigError> {
     Ok(Faults { list: list? })
 }
 
-fn parse_fault(number: usize, value: &DeValue<'_>) -> Result<Fault, ConfigError> {
+fn parse_fault(number: usize, value: &DeValue<'_>) -> Result<FaultRule, ConfigError> {
     let place = format!("fault[{number}]");
     let table = value.as_table();
     let table = table.ok_or_else(|| ConfigError::new(place.clone(), "must be a table"))?;
@@ -44,7 +44,7 @@ fn parse_fault(number: usize, value: &DeValue<'_>) -> Result<Fault, ConfigError>
     let what = fields
         .remove("what")
         .ok_or_else(|| ConfigError::new(format!("{place}.what"), "missing; what goes wrong?"))?;
-    Draft::new(place, fields).build(&what)
+    FaultDraft::new(place, fields).build(&what)
 }
 
 /// Returns a number or a word as text, and a list as text with commas.

@@ -1,8 +1,8 @@
 //! What goes wrong in a simulated cluster: which fault, when, and for which ranks.
 //!
-//! A [`Fault`] says what happens, when, and to which ranks. Whether it hits a packet is a pure function of the seed and of the
-//! packet's place in its flow (the number of packets of its kind that went from the same rank to the same rank before). A run can
-//! therefore be repeated, and a change at one end of a cluster does not change the random events at the other.
+//! A [`FaultRule`] says what happens, when, and to which ranks. Whether it hits a packet is a pure function of the seed and of
+//! the packet's place in its flow (the number of packets of its kind that went from the same rank to the same rank before). A run
+//! can therefore be repeated, and a change at one end of a cluster does not change the random events at the other.
 //!
 //! ```
 //! use ripstop_fabric::sim::Faults;
@@ -22,7 +22,7 @@ mod text;
 use std::ops::RangeInclusive;
 
 use super::ConfigError;
-use crate::random::Random;
+use crate::random::SeededRandom;
 
 /// A plan of faults. By default nothing goes wrong.
 ///
@@ -48,24 +48,24 @@ use crate::random::Random;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// All faults. Several of them can hit the same packet.
-    pub list: Vec<Fault>,
+    pub list: Vec<FaultRule>,
 }
 
 /// One fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct FaultRule {
     /// Kind of the fault.
-    pub what: What,
+    pub kind: FaultKind,
     /// When it acts.
-    pub when: When,
+    pub timing: FaultTiming,
     /// Ranks and rails that it affects.
-    pub whom: Whom,
+    pub scope: FaultScope,
 }
 
-/// Kind of a [`Fault`].
+/// Kind of a [`FaultRule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum What {
+pub enum FaultKind {
     /// A packet is lost.
     Drop,
     /// A packet arrives twice.
@@ -76,15 +76,15 @@ pub enum What {
     Delay(u64),
     /// Bits of a packet are flipped.
     Corrupt,
-    /// Nothing passes between [`Whom::from`] and [`Whom::to`], in either direction.
+    /// Nothing passes between [`FaultScope::from`] and [`FaultScope::to`], in either direction.
     Partition,
-    /// The host of [`Whom::rank`] stands still; its adapter keeps running.
+    /// The host of [`FaultScope::rank`] stands still; its adapter keeps running.
     Pause,
-    /// [`Whom::rank`] ends without notifying its peers.
+    /// [`FaultScope::rank`] ends without notifying its peers.
     KillRank,
-    /// [`Whom::rail`] carries nothing.
+    /// [`FaultScope::rail`] carries nothing.
     KillRail,
-    /// [`Whom::rail`] is this many times as slow.
+    /// [`FaultScope::rail`] is this many times as slow.
     SlowRail(u32),
     /// An adapter has this many receive slots.
     ///
@@ -93,21 +93,21 @@ pub enum What {
     Slots(u32),
 }
 
-/// When a [`Fault`] acts.
+/// When a [`FaultRule`] acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct When {
+pub struct FaultTiming {
     /// Start time in picoseconds.
     pub at: u64,
     /// Duration in picoseconds; `u64::MAX` means forever.
     pub lasting: u64,
     /// Packets of that time that are hit.
-    pub hits: Hits,
+    pub hits: FaultHits,
 }
 
-/// Which packets a [`Fault`] hits.
+/// Which packets a [`FaultRule`] hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Hits {
+pub enum FaultHits {
     /// All packets.
     Every,
     /// The packet with this number in its flow, from 0. Retransmissions count, too.
@@ -120,13 +120,13 @@ pub enum Hits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probability(u32);
 
-/// Ranks and rails that a [`Fault`] affects.
+/// Ranks and rails that a [`FaultRule`] affects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Whom {
+pub struct FaultScope {
     /// Senders of the packets; empty means all ranks.
-    pub from: Ranks,
+    pub from: RankRanges,
     /// Receivers of the packets; empty means all ranks.
-    pub to: Ranks,
+    pub to: RankRanges,
     /// The rank affected, for faults of one rank (`Pause`, `KillRank`) or limited to one (`Slots`).
     pub rank: Option<u32>,
     /// The rail affected, for faults of one rail or limited to packets on one.
@@ -135,11 +135,11 @@ pub struct Whom {
 
 /// A set of ranks. The empty set stands for all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ranks(pub Vec<RangeInclusive<u32>>);
+pub struct RankRanges(pub Vec<RangeInclusive<u32>>);
 
 /// A packet about to cross the network.
 #[derive(Clone, Copy, Debug)]
-pub struct Crossing {
+pub struct PacketCrossing {
     /// Sender of the packet.
     pub from: u32,
     /// Receiver of the packet.
@@ -147,7 +147,7 @@ pub struct Crossing {
     /// Rail that the packet takes.
     pub rail: u32,
     /// Kind of the packet.
-    pub flow: Flow,
+    pub flow: FlowKind,
     /// Packets of that kind that went from this sender to this receiver on this rail before.
     pub nth: u64,
     /// Time in picoseconds.
@@ -159,31 +159,31 @@ pub struct Crossing {
 /// Kind of a packet. Packets from one rank to another are numbered per kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Flow {
+pub enum FlowKind {
     /// Messages, and the pieces of puts and gets.
     Packets,
     /// Answers of adapters to those.
     Answers,
     /// Messages about a connection.
-    Words,
+    ConnectionMessages,
 }
 
 /// What happens to a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fate {
+pub struct PacketFate {
     /// True if the packet never arrives.
     pub lost: bool,
     /// Delay of the packet in picoseconds.
-    pub late: u64,
+    pub delay: u64,
     /// Delay of a second copy of the packet in picoseconds, if there is one.
-    pub again: Option<u64>,
-    /// Damage to the packet, if any; see [`Damage::apply`].
-    pub damage: Option<Damage>,
+    pub copy_delay: Option<u64>,
+    /// Damage to the packet, if any; see [`BitDamage::apply`].
+    pub damage: Option<BitDamage>,
 }
 
 /// Selects the bits of a packet that are flipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damage(u64);
+pub struct BitDamage(u64);
 
 /// A fault of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +199,7 @@ pub struct HostFault {
 impl Faults {
     /// Reads a file of `[[fault]]` tables.
     ///
-    /// Each has `what`, with the same names as in a line, and the fields that the fault needs or allows: `chance`, `nth`, `at`,
+    /// Each has `kind`, with the same names as in a line, and the fields that the fault needs or allows: `chance`, `nth`, `at`,
     /// `for`, `from`, `to`, `rank`, `rail`, `window`, `by`, `factor` and `slots`.
     ///
     /// ```
@@ -231,9 +231,9 @@ impl Faults {
     /// Returns true if packets may be lost, duplicated or reordered, so that adapters must repair that.
     #[must_use]
     pub fn disturbs(&self) -> bool {
-        let harmless = |fault: &Fault| {
-            use What::{KillRank, Pause, Slots, SlowRail};
-            matches!(fault.what, KillRank | Pause | SlowRail(_) | Slots(_))
+        let harmless = |fault: &FaultRule| {
+            use FaultKind::{KillRank, Pause, Slots, SlowRail};
+            matches!(fault.kind, KillRank | Pause | SlowRail(_) | Slots(_))
         };
         !self.list.iter().all(harmless)
     }
@@ -241,9 +241,11 @@ impl Faults {
     /// Returns true if a rank may fall silent without its driver being notified.
     #[must_use]
     pub fn silences(&self) -> bool {
-        let silent = |fault: &Fault| match fault.what {
-            What::KillRank | What::KillRail | What::Partition | What::Pause => true,
-            What::Drop | What::Corrupt => fault.when.hits.are_most(),
+        let silent = |fault: &FaultRule| match fault.kind {
+            FaultKind::KillRank | FaultKind::KillRail | FaultKind::Partition | FaultKind::Pause => {
+                true
+            }
+            FaultKind::Drop | FaultKind::Corrupt => fault.timing.hits.are_most(),
             _ => false,
         };
         self.list.iter().any(silent)
@@ -252,13 +254,15 @@ impl Faults {
     /// Returns true if bits may be flipped, so that adapters must check all bits.
     #[must_use]
     pub fn corrupts(&self) -> bool {
-        self.list.iter().any(|fault| fault.what == What::Corrupt)
+        self.list
+            .iter()
+            .any(|fault| fault.kind == FaultKind::Corrupt)
     }
 
     /// Returns true if adapters may run out of receive slots.
     #[must_use]
     pub fn exhausts(&self) -> bool {
-        let slots = |fault: &Fault| matches!(fault.what, What::Slots(_));
+        let slots = |fault: &FaultRule| matches!(fault.kind, FaultKind::Slots(_));
         self.list.iter().any(slots)
     }
 
@@ -275,13 +279,13 @@ impl Faults {
 
     /// Decides what happens to a packet.
     #[must_use]
-    pub fn judge(&self, packet: &Crossing, seed: u64) -> Fate {
-        let mut fate = Fate::default();
+    pub fn judge(&self, packet: &PacketCrossing, seed: u64) -> PacketFate {
+        let mut fate = PacketFate::default();
         for (fault, salt) in self.list.iter().zip(1..) {
             if fault.touches(packet) {
                 let mut chance = packet.chance(seed, salt);
-                if fault.when.hits.hit(packet.nth, &mut chance) {
-                    fault.what.befall(&mut fate, packet, &mut chance);
+                if fault.timing.hits.hit(packet.nth, &mut chance) {
+                    fault.kind.befall(&mut fate, packet, &mut chance);
                 }
             }
         }
@@ -291,19 +295,21 @@ impl Faults {
     /// Returns true if a rail carries nothing at this time, in picoseconds.
     #[must_use]
     pub fn rail_is_dead(&self, rail: u32, now: u64) -> bool {
-        let dead = |fault: &&Fault| fault.what == What::KillRail && fault.whom.rail == Some(rail);
+        let dead = |fault: &&FaultRule| {
+            fault.kind == FaultKind::KillRail && fault.scope.rail == Some(rail)
+        };
         self.list
             .iter()
             .filter(dead)
-            .any(|fault| fault.when.covers(now))
+            .any(|fault| fault.timing.covers(now))
     }
 
     /// Returns how many times as slow a rail is at this time, in picoseconds. The result is 1 without faults.
     #[must_use]
     pub fn slowness(&self, rail: u32, now: u64) -> u32 {
-        let acting = self.list.iter().filter(|fault| fault.when.covers(now));
-        let factor = |fault: &Fault| match fault.what {
-            What::SlowRail(factor) if fault.whom.rail == Some(rail) => Some(factor),
+        let acting = self.list.iter().filter(|fault| fault.timing.covers(now));
+        let factor = |fault: &FaultRule| match fault.kind {
+            FaultKind::SlowRail(factor) if fault.scope.rail == Some(rail) => Some(factor),
             _ => None,
         };
         acting.filter_map(factor).fold(1, u32::saturating_mul)
@@ -312,9 +318,11 @@ impl Faults {
     /// Returns how many receive slots the adapter of a rank has at this time, in picoseconds. `None` if they are not limited.
     #[must_use]
     pub fn slots(&self, rank: u32, now: u64) -> Option<u32> {
-        let acting = self.list.iter().filter(|fault| fault.when.covers(now));
-        let slots = |fault: &Fault| match fault.what {
-            What::Slots(slots) if fault.whom.rank.is_none_or(|whose| whose == rank) => Some(slots),
+        let acting = self.list.iter().filter(|fault| fault.timing.covers(now));
+        let slots = |fault: &FaultRule| match fault.kind {
+            FaultKind::Slots(slots) if fault.scope.rank.is_none_or(|whose| whose == rank) => {
+                Some(slots)
+            }
             _ => None,
         };
         acting.filter_map(slots).min()
@@ -323,46 +331,48 @@ impl Faults {
     /// Returns the faults of hosts, in no particular order.
     pub fn host_faults(&self) -> impl Iterator<Item = HostFault> {
         self.list.iter().filter_map(|fault| {
-            let pause = match fault.what {
-                What::Pause => Some(fault.when.lasting),
-                What::KillRank => None,
+            let pause = match fault.kind {
+                FaultKind::Pause => Some(fault.timing.lasting),
+                FaultKind::KillRank => None,
                 _ => return None,
             };
-            let (at, rank) = (fault.when.at, fault.whom.rank?);
+            let (at, rank) = (fault.timing.at, fault.scope.rank?);
             Some(HostFault { at, rank, pause })
         })
     }
 }
 
-impl Fault {
+impl FaultRule {
     /// Returns true if the fault is about this packet.
-    fn touches(&self, packet: &Crossing) -> bool {
-        let (from, to) = (&self.whom.from, &self.whom.to);
+    fn touches(&self, packet: &PacketCrossing) -> bool {
+        let (from, to) = (&self.scope.from, &self.scope.to);
         let along = from.contains(packet.from) && to.contains(packet.to);
-        let whom = match self.what {
-            What::Partition => along || from.contains(packet.to) && to.contains(packet.from),
+        let whom = match self.kind {
+            FaultKind::Partition => along || from.contains(packet.to) && to.contains(packet.from),
             _ => along,
         };
-        let rail = self.whom.rail.is_none_or(|rail| rail == packet.rail);
-        whom && rail && self.when.covers(packet.at)
+        let rail = self.scope.rail.is_none_or(|rail| rail == packet.rail);
+        whom && rail && self.timing.covers(packet.at)
     }
 
     fn check(&self, ranks: u32, rails: u32) -> Result<(), ConfigError> {
-        let missing = match self.what {
-            What::Pause | What::KillRank if self.whom.rank.is_none() => Some("rank"),
-            What::KillRail | What::SlowRail(_) if self.whom.rail.is_none() => Some("rail"),
-            What::Pause if self.when.lasting == u64::MAX => Some("for"),
-            What::SlowRail(0) => Some("factor"),
-            What::Slots(0) => Some("slots"),
+        let missing = match self.kind {
+            FaultKind::Pause | FaultKind::KillRank if self.scope.rank.is_none() => Some("rank"),
+            FaultKind::KillRail | FaultKind::SlowRail(_) if self.scope.rail.is_none() => {
+                Some("rail")
+            }
+            FaultKind::Pause if self.timing.lasting == u64::MAX => Some("for"),
+            FaultKind::SlowRail(0) => Some("factor"),
+            FaultKind::Slots(0) => Some("slots"),
             _ => None,
         };
         if let Some(field) = missing {
-            let field = format!("faults.{}.{field}", self.what.name());
+            let field = format!("faults.{}.{field}", self.kind.name());
             return Err(ConfigError::new(field, "missing"));
         }
         let exists = |field: &str, what: &str, last: Option<u32>, count: u32| match last {
             Some(last) if last >= count => Err(ConfigError::new(
-                format!("faults.{}.{field}", self.what.name()),
+                format!("faults.{}.{field}", self.kind.name()),
                 format!(
                     "{what} {last} on a cluster of {count}; 0 to {} exist",
                     count - 1
@@ -370,14 +380,14 @@ impl Fault {
             )),
             _ => Ok(()),
         };
-        exists("rank", "rank", self.whom.rank, ranks)?;
-        exists("from", "rank", self.whom.from.last(), ranks)?;
-        exists("to", "rank", self.whom.to.last(), ranks)?;
-        exists("rail", "rail", self.whom.rail, rails)
+        exists("rank", "rank", self.scope.rank, ranks)?;
+        exists("from", "rank", self.scope.from.last(), ranks)?;
+        exists("to", "rank", self.scope.to.last(), ranks)?;
+        exists("rail", "rail", self.scope.rail, rails)
     }
 }
 
-impl What {
+impl FaultKind {
     /// Returns the name in files and lines.
     const fn name(self) -> &'static str {
         match self {
@@ -396,33 +406,33 @@ impl What {
     }
 
     /// Applies the fault to a packet.
-    fn befall(self, fate: &mut Fate, packet: &Crossing, chance: &mut Random) {
+    fn befall(self, fate: &mut PacketFate, packet: &PacketCrossing, chance: &mut SeededRandom) {
         match self {
             Self::Drop | Self::Partition | Self::KillRail => fate.lost = true,
             Self::Duplicate => {
                 let spread = packet.spacing.saturating_mul(COPY_SPREAD);
-                fate.again = Some(packet.spacing.saturating_add(chance.within(0..spread)));
+                fate.copy_delay = Some(packet.spacing.saturating_add(chance.within(0..spread)));
             }
             Self::Reorder(window) => {
                 // A packet that is late by k times the spacing is overtaken by at most k packets.
                 let places = chance.within(0..u64::from(window) + 1);
-                fate.late = fate
-                    .late
+                fate.delay = fate
+                    .delay
                     .saturating_add(places.saturating_mul(packet.spacing));
             }
-            Self::Delay(by) => fate.late = fate.late.saturating_add(by),
-            Self::Corrupt => fate.damage = Some(Damage(chance.bits())),
+            Self::Delay(by) => fate.delay = fate.delay.saturating_add(by),
+            Self::Corrupt => fate.damage = Some(BitDamage(chance.bits())),
             Self::Pause | Self::KillRank | Self::SlowRail(_) | Self::Slots(_) => {}
         }
     }
 }
 
-impl When {
+impl FaultTiming {
     /// From the start, forever, and for all packets.
     pub const ALWAYS: Self = Self {
         at: 0,
         lasting: u64::MAX,
-        hits: Hits::Every,
+        hits: FaultHits::Every,
     };
 
     /// Returns true if the fault acts at this time.
@@ -431,7 +441,7 @@ impl When {
     }
 }
 
-impl Hits {
+impl FaultHits {
     /// Returns true if so many packets may be hit that no retransmission arrives in time.
     const fn are_most(self) -> bool {
         match self {
@@ -441,7 +451,7 @@ impl Hits {
         }
     }
 
-    fn hit(self, nth: u64, chance: &mut Random) -> bool {
+    fn hit(self, nth: u64, chance: &mut SeededRandom) -> bool {
         match self {
             Self::Every => true,
             Self::Nth(number) => nth == number,
@@ -465,12 +475,12 @@ impl Probability {
             .then_some(Self(parts as u32))
     }
 
-    fn hit(self, chance: &mut Random) -> bool {
+    fn hit(self, chance: &mut SeededRandom) -> bool {
         chance.within(0..u64::from(ALL_PARTS)) < u64::from(self.0)
     }
 }
 
-impl Ranks {
+impl RankRanges {
     /// Returns a set of consecutive ranks.
     #[must_use]
     pub fn new(ranks: RangeInclusive<u32>) -> Self {
@@ -488,21 +498,21 @@ impl Ranks {
     }
 }
 
-impl Crossing {
+impl PacketCrossing {
     /// Returns the random numbers for one fault and this packet.
-    const fn chance(&self, seed: u64, salt: u64) -> Random {
+    const fn chance(&self, seed: u64, salt: u64) -> SeededRandom {
         let flow = (self.from as u64) << 32 | self.to as u64;
         let salt = salt << 16 | (self.flow as u64) << 8 | self.rail as u64;
-        let seed = Random::new(seed ^ salt.wrapping_mul(SALT)).bits();
-        let seed = Random::new(seed ^ flow).bits();
-        Random::new(seed ^ self.nth.wrapping_mul(SALT))
+        let seed = SeededRandom::new(seed ^ salt.wrapping_mul(SALT)).bits();
+        let seed = SeededRandom::new(seed ^ flow).bits();
+        SeededRandom::new(seed ^ self.nth.wrapping_mul(SALT))
     }
 }
 
-impl Damage {
+impl BitDamage {
     /// Flips one to three bits, unless there are no bytes.
     pub fn apply(self, bytes: &mut [u8]) {
-        let mut chance = Random::new(self.0);
+        let mut chance = SeededRandom::new(self.0);
         let flips = if bytes.is_empty() { 0 } else { 1 + self.0 % 3 };
         for _ in 0..flips {
             let bit = chance.within(0..8 * bytes.len() as u64);

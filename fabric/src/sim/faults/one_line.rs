@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, str::FromStr};
 
-use super::{ConfigError, Fault, Faults, text::Draft};
+use super::{ConfigError, FaultRule, Faults, text::FaultDraft};
 
 impl FromStr for Faults {
     type Err = ConfigError;
@@ -17,7 +17,7 @@ impl FromStr for Faults {
     }
 }
 
-fn parse_fault(item: &str) -> Result<Fault, ConfigError> {
+fn parse_fault(item: &str) -> Result<FaultRule, ConfigError> {
     let (name, value) = item.split_once('=').ok_or_else(|| {
         ConfigError::new("faults", format!("{item:?} says nothing; write drop=0.3"))
     })?;
@@ -36,7 +36,7 @@ fn parse_fault(item: &str) -> Result<Fault, ConfigError> {
     for (field, text) in name_value(name, &value) {
         fields.insert(field.to_owned(), text.to_owned());
     }
-    Draft::new(format!("faults.{name}"), fields).build(name)
+    FaultDraft::new(format!("faults.{name}"), fields).build(name)
 }
 
 /// Returns the fields that the main value of a fault stands for.

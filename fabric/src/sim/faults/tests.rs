@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::{
-    Crossing, Damage, Fate, Fault, Faults, Flow, Hits, HostFault, Probability, Ranks, What, When,
-    Whom,
+    BitDamage, FaultHits, FaultKind, FaultRule, FaultScope, FaultTiming, Faults, FlowKind,
+    HostFault, PacketCrossing, PacketFate, Probability, RankRanges,
 };
 
 const US: u64 = 1_000_000;
@@ -12,19 +12,19 @@ fn line(text: &str) -> Faults {
     text.parse().expect("a good line")
 }
 
-fn crossing(from: u32, to: u32, nth: u64) -> Crossing {
-    Crossing {
+fn crossing(from: u32, to: u32, nth: u64) -> PacketCrossing {
+    PacketCrossing {
         from,
         to,
         rail: 0,
-        flow: Flow::Packets,
+        flow: FlowKind::Packets,
         nth,
         at: 0,
         spacing: 100,
     }
 }
 
-fn fates(faults: &Faults, count: u64, seed: u64) -> Vec<Fate> {
+fn fates(faults: &Faults, count: u64, seed: u64) -> Vec<PacketFate> {
     (0..count)
         .map(|nth| faults.judge(&crossing(0, 1, nth), seed))
         .collect()
@@ -60,27 +60,30 @@ fn a_line_says_all_that_a_fault_can_be() {
         "drop=0.3,dup=0.1,reorder=64,delay=0.1:5us,kill=3@2ms,partition=0-3|4-7@1ms+500us,pause=2@1ms+300us,\
          kill-rail=1@1ms,slow-rail=0@1ms/4,slots=2, corrupt=#7@1.5us",
     );
-    let what: Vec<_> = faults.list.iter().map(|fault| fault.what).collect();
+    let what: Vec<_> = faults.list.iter().map(|fault| fault.kind).collect();
     let expected = [
-        What::Drop,
-        What::Duplicate,
-        What::Reorder(64),
-        What::Delay(5 * US),
-        What::KillRank,
-        What::Partition,
-        What::Pause,
-        What::KillRail,
-        What::SlowRail(4),
-        What::Slots(2),
-        What::Corrupt,
+        FaultKind::Drop,
+        FaultKind::Duplicate,
+        FaultKind::Reorder(64),
+        FaultKind::Delay(5 * US),
+        FaultKind::KillRank,
+        FaultKind::Partition,
+        FaultKind::Pause,
+        FaultKind::KillRail,
+        FaultKind::SlowRail(4),
+        FaultKind::Slots(2),
+        FaultKind::Corrupt,
     ];
     assert_eq!(what, expected);
     let partition = &faults.list[5];
-    assert_eq!(partition.whom.from, Ranks::new(0..=3));
-    assert_eq!(partition.whom.to, Ranks::new(4..=7));
-    assert_eq!((partition.when.at, partition.when.lasting), (MS, 500 * US));
-    assert_eq!(faults.list[10].when.hits, Hits::Nth(7));
-    assert_eq!(faults.list[10].when.at, 3 * US / 2);
+    assert_eq!(partition.scope.from, RankRanges::new(0..=3));
+    assert_eq!(partition.scope.to, RankRanges::new(4..=7));
+    assert_eq!(
+        (partition.timing.at, partition.timing.lasting),
+        (MS, 500 * US)
+    );
+    assert_eq!(faults.list[10].timing.hits, FaultHits::Nth(7));
+    assert_eq!(faults.list[10].timing.at, 3 * US / 2);
     let hosts: Vec<_> = faults.host_faults().collect();
     let (killed, paused) = (Some(300 * US), None);
     let at = |at, rank, pause| HostFault { at, rank, pause };
@@ -104,16 +107,16 @@ fn a_file_says_the_same_and_whom() {
         factor = 3
     "#;
     let faults = Faults::from_toml(file).expect("a good file");
-    let drop = Fault {
-        what: What::Drop,
-        when: When {
+    let drop = FaultRule {
+        kind: FaultKind::Drop,
+        timing: FaultTiming {
             at: MS,
             lasting: 2 * MS,
-            hits: Hits::Chance(Probability::new(0.25).expect("a probability")),
+            hits: FaultHits::Chance(Probability::new(0.25).expect("a probability")),
         },
-        whom: Whom {
-            from: Ranks(vec![0..=0, 2..=3]),
-            to: Ranks::new(1..=1),
+        scope: FaultScope {
+            from: RankRanges(vec![0..=0, 2..=3]),
+            to: RankRanges::new(1..=1),
             rank: None,
             rail: Some(0),
         },
@@ -208,15 +211,15 @@ fn ranks_and_rails_that_do_not_exist_are_errors() {
 #[test]
 fn a_fault_made_by_hand_must_say_whom_too() {
     for (what, field) in [
-        (What::KillRank, "kill.rank"),
-        (What::Pause, "pause.rank"),
-        (What::SlowRail(2), "slow-rail.rail"),
-        (What::Slots(0), "slots.slots"),
+        (FaultKind::KillRank, "kill.rank"),
+        (FaultKind::Pause, "pause.rank"),
+        (FaultKind::SlowRail(2), "slow-rail.rail"),
+        (FaultKind::Slots(0), "slots.slots"),
     ] {
-        let fault = Fault {
-            what,
-            when: When::ALWAYS,
-            whom: Whom::default(),
+        let fault = FaultRule {
+            kind: what,
+            timing: FaultTiming::ALWAYS,
+            scope: FaultScope::default(),
         };
         let faults = Faults { list: vec![fault] };
         let why = faults.check(4, 1).expect_err("nobody").to_string();
@@ -229,12 +232,15 @@ fn chance_comes_as_often_as_it_says_and_is_the_same_for_the_same_seed() {
     let faults = line("drop=0.3,dup=0.1");
     let first = fates(&faults, 100_000, 7);
     let lost = first.iter().filter(|fate| fate.lost).count();
-    let twice = first.iter().filter(|fate| fate.again.is_some()).count();
+    let twice = first
+        .iter()
+        .filter(|fate| fate.copy_delay.is_some())
+        .count();
     assert!((29_000..31_000).contains(&lost), "{lost}");
     assert!((9_400..10_600).contains(&twice), "{twice}");
     let both = first
         .iter()
-        .filter(|fate| fate.lost && fate.again.is_some())
+        .filter(|fate| fate.lost && fate.copy_delay.is_some())
         .count();
     assert!(
         (2_600..3_400).contains(&both),
@@ -246,7 +252,7 @@ fn chance_comes_as_often_as_it_says_and_is_the_same_for_the_same_seed() {
     assert!(
         fates(&never, 1000, 7)
             .iter()
-            .all(|fate| *fate == Fate::default())
+            .all(|fate| *fate == PacketFate::default())
     );
     assert!(fates(&line("drop=1"), 1000, 7).iter().all(|fate| fate.lost));
 }
@@ -265,7 +271,7 @@ fn nobody_is_overtaken_by_more_than_the_window() {
     let faults = line("reorder=64");
     let spacing = 100;
     let arrivals: Vec<u64> = (0..10_000)
-        .map(|nth| nth * spacing + faults.judge(&crossing(0, 1, nth), 3).late)
+        .map(|nth| nth * spacing + faults.judge(&crossing(0, 1, nth), 3).delay)
         .collect();
     let overtaken = (0..arrivals.len()).map(|at| {
         let later = &arrivals[at + 1..];
@@ -283,7 +289,7 @@ fn nobody_is_overtaken_by_more_than_the_window() {
 fn a_partition_cuts_both_directions_for_its_time_only() {
     let faults = line("partition=0-1|2-3@1ms+500us");
     let lost = |from, to, at| {
-        let packet = Crossing {
+        let packet = PacketCrossing {
             at,
             ..crossing(from, to, 0)
         };
@@ -306,7 +312,7 @@ fn rails_and_slots_are_as_they_are_at_a_time() {
         [0, MS, 2 * MS, 3 * MS].map(|now| faults.slots(5, now)),
         [None, Some(2), Some(1), Some(2)]
     );
-    let dead = Crossing {
+    let dead = PacketCrossing {
         rail: 1,
         at: MS,
         ..crossing(0, 1, 0)
@@ -356,10 +362,10 @@ proptest! {
     #[test]
     fn damage_changes_bytes(bits in any::<u64>(), bytes in prop::collection::vec(any::<u8>(), 16..200)) {
         let mut damaged = bytes.clone();
-        Damage(bits).apply(&mut damaged);
+        BitDamage(bits).apply(&mut damaged);
         // Two flips can hit the same bit; three cannot cancel each other out.
         prop_assert!(damaged != bytes || bits % 3 == 1);
-        Damage(bits).apply(&mut damaged);
+        BitDamage(bits).apply(&mut damaged);
         prop_assert_eq!(damaged, bytes);
     }
 }

@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
-use super::{ConfigError, Fault, Hits, Probability, Ranks, What, When, Whom};
+use super::{
+    ConfigError, FaultHits, FaultKind, FaultRule, FaultScope, FaultTiming, Probability, RankRanges,
+};
 
 /// A fault as it was written: names and values, all as text.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct FaultDraft {
     /// Prefix of field names in errors, such as `faults.drop`.
     place: String,
     fields: BTreeMap<String, String>,
@@ -14,7 +16,7 @@ pub(super) struct Draft {
     known: Vec<&'static str>,
 }
 
-impl Draft {
+impl FaultDraft {
     pub(super) fn new(place: impl Into<String>, fields: BTreeMap<String, String>) -> Self {
         Self {
             place: place.into(),
@@ -24,36 +26,36 @@ impl Draft {
     }
 
     /// Builds the fault of this name.
-    pub(super) fn build(mut self, name: &str) -> Result<Fault, ConfigError> {
+    pub(super) fn build(mut self, name: &str) -> Result<FaultRule, ConfigError> {
         let fault = match name {
-            "drop" => self.packets(What::Drop),
-            "dup" | "duplicate" => self.packets(What::Duplicate),
-            "corrupt" => self.packets(What::Corrupt),
+            "drop" => self.packets(FaultKind::Drop),
+            "dup" | "duplicate" => self.packets(FaultKind::Duplicate),
+            "corrupt" => self.packets(FaultKind::Corrupt),
             "reorder" => {
                 let window = self.required("window", count)?;
-                self.packets(What::Reorder(window))
+                self.packets(FaultKind::Reorder(window))
             }
             "delay" => {
                 let by = self.required("by", time)?;
-                self.packets(What::Delay(by))
+                self.packets(FaultKind::Delay(by))
             }
             "partition" => self.partition(),
             "pause" => self.pause(),
-            "kill" => self.host(What::KillRank, false),
-            "kill-rail" => self.rail(What::KillRail),
+            "kill" => self.host(FaultKind::KillRank, false),
+            "kill-rail" => self.rail(FaultKind::KillRail),
             "slow-rail" => {
                 let factor = self.required("factor", positive)?;
-                self.rail(What::SlowRail(factor))
+                self.rail(FaultKind::SlowRail(factor))
             }
             "slots" => {
                 let slots = self.required("slots", positive)?;
                 let when = self.when(true)?;
                 let rank = self.optional("rank", count)?;
-                let whom = Whom {
+                let whom = FaultScope {
                     rank,
-                    ..Whom::default()
+                    ..FaultScope::default()
                 };
-                fault(What::Slots(slots), when, whom)
+                fault(FaultKind::Slots(slots), when, whom)
             }
             other => Err(self.wrong("what", format!("{other:?} is no fault; {NAMES} are"))),
         }?;
@@ -62,7 +64,7 @@ impl Draft {
     }
 
     /// Builds a fault of packets: with a probability, of one packet, or of all.
-    fn packets(&mut self, what: What) -> Result<Fault, ConfigError> {
+    fn packets(&mut self, what: FaultKind) -> Result<FaultRule, ConfigError> {
         let mut when = self.when(true)?;
         let chance = self.optional("chance", probability)?;
         let nth = self.optional("nth", number)?;
@@ -70,11 +72,11 @@ impl Draft {
             (Some(_), Some(_)) => {
                 return Err(self.wrong("nth", "beside `chance`; one of them is enough"));
             }
-            (Some(chance), None) => Hits::Chance(chance),
-            (None, Some(nth)) => Hits::Nth(nth),
-            (None, None) => Hits::Every,
+            (Some(chance), None) => FaultHits::Chance(chance),
+            (None, Some(nth)) => FaultHits::Nth(nth),
+            (None, None) => FaultHits::Every,
         };
-        let whom = Whom {
+        let whom = FaultScope {
             from: self.optional("from", ranks)?.unwrap_or_default(),
             to: self.optional("to", ranks)?.unwrap_or_default(),
             rail: self.optional("rail", count)?,
@@ -83,60 +85,60 @@ impl Draft {
         fault(what, when, whom)
     }
 
-    fn partition(&mut self) -> Result<Fault, ConfigError> {
+    fn partition(&mut self) -> Result<FaultRule, ConfigError> {
         let from = self.required("from", ranks)?;
         let to = self.required("to", ranks)?;
         let when = self.when(true)?;
-        let whom = Whom {
+        let whom = FaultScope {
             from,
             to,
-            ..Whom::default()
+            ..FaultScope::default()
         };
-        fault(What::Partition, when, whom)
+        fault(FaultKind::Partition, when, whom)
     }
 
-    fn pause(&mut self) -> Result<Fault, ConfigError> {
+    fn pause(&mut self) -> Result<FaultRule, ConfigError> {
         if !self.fields.contains_key("for") {
             return Err(self.wrong("for", "missing; how long does it stand still?"));
         }
-        self.host(What::Pause, true)
+        self.host(FaultKind::Pause, true)
     }
 
-    fn host(&mut self, what: What, lasts: bool) -> Result<Fault, ConfigError> {
+    fn host(&mut self, what: FaultKind, lasts: bool) -> Result<FaultRule, ConfigError> {
         let rank = Some(self.required("rank", count)?);
         let when = self.when(lasts)?;
-        let whom = Whom {
+        let whom = FaultScope {
             rank,
-            ..Whom::default()
+            ..FaultScope::default()
         };
         fault(what, when, whom)
     }
 
-    fn rail(&mut self, what: What) -> Result<Fault, ConfigError> {
+    fn rail(&mut self, what: FaultKind) -> Result<FaultRule, ConfigError> {
         let rail = Some(self.required("rail", count)?);
         let when = self.when(true)?;
-        let whom = Whom {
+        let whom = FaultScope {
             rail,
-            ..Whom::default()
+            ..FaultScope::default()
         };
         fault(what, when, whom)
     }
 
-    fn when(&mut self, lasts: bool) -> Result<When, ConfigError> {
+    fn when(&mut self, lasts: bool) -> Result<FaultTiming, ConfigError> {
         let at = self.optional("at", time)?.unwrap_or(0);
         let lasting = if lasts {
             self.optional("for", time)?
         } else {
             None
         };
-        Ok(When {
+        Ok(FaultTiming {
             at,
             lasting: lasting.unwrap_or(u64::MAX),
-            hits: Hits::Every,
+            hits: FaultHits::Every,
         })
     }
 
-    fn required<T>(&mut self, name: &'static str, parse: Parse<T>) -> Result<T, ConfigError> {
+    fn required<T>(&mut self, name: &'static str, parse: ValueParser<T>) -> Result<T, ConfigError> {
         self.optional(name, parse)?
             .ok_or_else(|| self.wrong(name, "missing"))
     }
@@ -144,7 +146,7 @@ impl Draft {
     fn optional<T>(
         &mut self,
         name: &'static str,
-        parse: Parse<T>,
+        parse: ValueParser<T>,
     ) -> Result<Option<T>, ConfigError> {
         self.known.push(name);
         let Some(text) = self.fields.remove(name) else {
@@ -172,10 +174,14 @@ impl Draft {
 }
 
 /// Parses a word. The error says what it should be.
-type Parse<T> = fn(&str) -> Result<T, &'static str>;
+type ValueParser<T> = fn(&str) -> Result<T, &'static str>;
 
-fn fault(what: What, when: When, whom: Whom) -> Result<Fault, ConfigError> {
-    Ok(Fault { what, when, whom })
+fn fault(what: FaultKind, when: FaultTiming, whom: FaultScope) -> Result<FaultRule, ConfigError> {
+    Ok(FaultRule {
+        kind: what,
+        timing: when,
+        scope: whom,
+    })
 }
 
 fn count(text: &str) -> Result<u32, &'static str> {
@@ -232,12 +238,12 @@ fn parse_time(text: &str) -> Option<u64> {
 }
 
 /// Parses ranks such as `0-3, 6`.
-fn ranks(text: &str) -> Result<Ranks, &'static str> {
+fn ranks(text: &str) -> Result<RankRanges, &'static str> {
     let ranges: Option<Vec<_>> = text
         .split(',')
         .map(|range| parse_range(range.trim()))
         .collect();
-    ranges.map(Ranks).ok_or("ranks as in 0-3, 6")
+    ranges.map(RankRanges).ok_or("ranks as in 0-3, 6")
 }
 
 fn parse_range(text: &str) -> Option<RangeInclusive<u32>> {

@@ -3,12 +3,12 @@
 //!
 //! Packets of a pair are numbered.
 //!
-//! - The [`Receiver`] takes the next packet and keeps no other. It reports which number it expects, once for several packets
-//!   (ACK). If another packet came or no slot is free, it reports that too (NACK), but not too often.
-//! - The [`Sender`] keeps packets that are not acknowledged. It sends again from the expected number on: immediately after a gap,
-//!   with growing delays after a refusal, and when no answer came in time.
-//! - An adapter that must refuse packets keeps a list of the senders it refused ([`Pool`]). It calls them one by one (GRANT) as
-//!   slots become free, so that no sender is served twice before another.
+//! - The [`GoBackReceiver`] takes the next packet and keeps no other. It reports which number it expects, once for several
+//!   packets (ACK). If another packet came or no slot is free, it reports that too (NACK), but not too often.
+//! - The [`GoBackSender`] keeps packets that are not acknowledged. It sends again from the expected number on: immediately after
+//!   a gap, with growing delays after a refusal, and when no answer came in time.
+//! - An adapter that must refuse packets keeps a list of the senders it refused ([`ReceiveSlotPool`]). It calls them one by one
+//!   (GRANT) as slots become free, so that no sender is served twice before another.
 //!
 //! All three are pure state machines. Times are in picoseconds and passed in by the caller, and packets are of the caller's type
 //! `T`.
@@ -19,11 +19,11 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::{pool::Pool, receiver::Receiver, sender::Sender};
+pub(super) use self::{pool::ReceiveSlotPool, receiver::GoBackReceiver, sender::GoBackSender};
 
 /// How patient an adapter is, and how far it sends ahead. Times are in picoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct GoBackLimits {
     /// Most packets of a pair in flight.
     pub(super) window: u32,
     /// How late an answer may be before it counts as lost. Doubles with every repetition.
@@ -38,7 +38,7 @@ pub(super) struct Limits {
 
 /// Header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Data {
+pub(super) struct GoBackHeader {
     /// Number of the packet.
     pub(super) seq: u64,
     /// True if nothing follows until this packet is answered.
@@ -49,14 +49,14 @@ pub(super) struct Data {
 
 /// Answer of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct GoBackAnswer {
     /// All packets before this number have arrived.
     pub(super) expected: u64,
-    pub(super) what: Said,
+    pub(super) kind: GoBackAnswerKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum GoBackAnswerKind {
     /// Continue.
     Ack,
     /// Continue when called.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::receiver::Admitted;
+use super::receiver::SlotAdmission;
 
 /// Receive slots, and the senders that wait for one.
 ///
@@ -11,7 +11,7 @@ use super::receiver::Admitted;
 /// slots turn out to be idle in between. A call may be lost, so its packet is waited for only for a while. A packet that comes
 /// later is still welcome: all called senders may be waiting for one link, and a refusal would keep them there.
 #[derive(Debug)]
-pub(in crate::sim) struct Pool {
+pub(in crate::sim) struct ReceiveSlotPool {
     slots: u32,
     used: u32,
     /// Most senders that may hold a slot or a call.
@@ -27,7 +27,7 @@ pub(in crate::sim) struct Pool {
     late: BTreeSet<u32>,
 }
 
-impl Pool {
+impl ReceiveSlotPool {
     pub(in crate::sim) const fn new(slots: u32, patience: u64) -> Self {
         Self {
             slots,
@@ -50,7 +50,7 @@ impl Pool {
     }
 
     /// Asks for a slot for a packet of `source`. `more` is true if the sender has further packets.
-    pub(super) fn admit(&mut self, source: u32, more: bool, now: u64) -> Admitted {
+    pub(super) fn admit(&mut self, source: u32, more: bool, now: u64) -> SlotAdmission {
         let called = self.called.remove(&source).is_some() || self.late.remove(&source);
         let free = self.slots.saturating_sub(self.used);
         let unclaimed = free > self.promised(now);
@@ -63,15 +63,15 @@ impl Pool {
             } else {
                 self.wait(source);
             }
-            return Admitted::No;
+            return SlotAdmission::No;
         }
         self.used += 1;
         self.unwait(source);
         if more && self.is_scarce() {
             self.wait(source);
-            return Admitted::AndWaits;
+            return SlotAdmission::AndWaits;
         }
-        Admitted::Yes
+        SlotAdmission::Yes
     }
 
     /// Takes a slot, if one is free, for a packet that will not be sent again.

@@ -1,10 +1,10 @@
 //! The receiving half of go-back-n: takes the next packet, and keeps no others.
 
-use super::{Answer, Data, Limits, Pool, Said};
+use super::{GoBackAnswer, GoBackAnswerKind, GoBackHeader, GoBackLimits, ReceiveSlotPool};
 
 /// Receiver of the packets of one adapter.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::sim) struct Receiver {
+pub(in crate::sim) struct GoBackReceiver {
     expected: u64,
     /// Packets taken since the last answer.
     owed: u32,
@@ -17,37 +17,37 @@ pub(in crate::sim) struct Receiver {
 /// Decision about a packet, and the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(in crate::sim) struct Verdict {
+pub(in crate::sim) struct ReceiveVerdict {
     /// True if it is the next packet and has its slot. Otherwise it is dropped.
     pub(in crate::sim) taken: bool,
-    pub(in crate::sim) answer: Option<Answer>,
+    pub(in crate::sim) answer: Option<GoBackAnswer>,
 }
 
-impl Receiver {
+impl GoBackReceiver {
     /// Handles a packet from adapter `source`. The packet needs a slot of `pool`, if there is a pool.
     pub(in crate::sim) fn handle_data(
         &mut self,
-        data: Data,
+        data: GoBackHeader,
         source: u32,
-        pool: Option<&mut Pool>,
+        pool: Option<&mut ReceiveSlotPool>,
         now: u64,
-        limits: &Limits,
-    ) -> Verdict {
+        limits: &GoBackLimits,
+    ) -> ReceiveVerdict {
         if data.seq != self.expected {
             let answer = if data.seq < self.expected {
-                Some(self.say(Said::Ack))
+                Some(self.say(GoBackAnswerKind::Ack))
             } else {
-                self.nack(Said::Gap, now, limits)
+                self.nack(GoBackAnswerKind::Gap, now, limits)
             };
-            return Verdict {
+            return ReceiveVerdict {
                 taken: false,
                 answer,
             };
         }
         let admitted = pool.map(|pool| pool.admit(source, data.more, now));
-        if admitted == Some(Admitted::No) {
-            let answer = self.nack(Said::NoSlot(limits.hold), now, limits);
-            return Verdict {
+        if admitted == Some(SlotAdmission::No) {
+            let answer = self.nack(GoBackAnswerKind::NoSlot(limits.hold), now, limits);
+            return ReceiveVerdict {
                 taken: false,
                 answer,
             };
@@ -55,10 +55,10 @@ impl Receiver {
         self.expected += 1;
         self.owed += 1;
         let said = match admitted {
-            Some(Admitted::AndWaits) => Some(Said::Pause),
-            _ => (data.ask || self.owed >= ACK_EVERY).then_some(Said::Ack),
+            Some(SlotAdmission::AndWaits) => Some(GoBackAnswerKind::Pause),
+            _ => (data.ask || self.owed >= ACK_EVERY).then_some(GoBackAnswerKind::Ack),
         };
-        Verdict {
+        ReceiveVerdict {
             taken: true,
             answer: said.map(|said| self.say(said)),
         }
@@ -70,20 +70,25 @@ impl Receiver {
     }
 
     /// Returns the call to the source, which may then send one packet.
-    pub(in crate::sim) fn grant(&mut self) -> Answer {
-        self.say(Said::Grant)
+    pub(in crate::sim) fn grant(&mut self) -> GoBackAnswer {
+        self.say(GoBackAnswerKind::Grant)
     }
 
-    fn say(&mut self, what: Said) -> Answer {
+    fn say(&mut self, what: GoBackAnswerKind) -> GoBackAnswer {
         self.owed = 0;
-        Answer {
+        GoBackAnswer {
             expected: self.expected,
-            what,
+            kind: what,
         }
     }
 
     /// Returns a NACK: one per expected number, and another one after a while.
-    fn nack(&mut self, what: Said, now: u64, limits: &Limits) -> Option<Answer> {
+    fn nack(
+        &mut self,
+        what: GoBackAnswerKind,
+        now: u64,
+        limits: &GoBackLimits,
+    ) -> Option<GoBackAnswer> {
         if now < self.quiet && self.nacked == self.expected {
             return None;
         }
@@ -95,7 +100,7 @@ impl Receiver {
 
 /// Result of asking for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Admitted {
+pub(super) enum SlotAdmission {
     No,
     Yes,
     /// The packet got a slot, and its source now waits to be called for the next one.

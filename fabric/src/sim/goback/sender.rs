@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::{Answer, Data, Limits, Said};
-use crate::random::Random;
+use super::{GoBackAnswer, GoBackAnswerKind, GoBackHeader, GoBackLimits};
+use crate::random::SeededRandom;
 
 /// Sender of packets to one adapter. `T` names a packet.
 #[derive(Debug)]
-pub(in crate::sim) struct Sender<T> {
+pub(in crate::sim) struct GoBackSender<T> {
     /// Number of the first of `packets`.
     first: u64,
     /// Packets that are not acknowledged, including those not sent yet.
@@ -18,7 +18,7 @@ pub(in crate::sim) struct Sender<T> {
     fresh: u64,
     /// Most packets in flight now.
     window: u32,
-    wait: Wait,
+    wait: GoBackWait,
     /// Time at which the last packet in flight should be answered.
     due: u64,
     /// Until this time, a reported gap is one that was already repaired.
@@ -32,7 +32,7 @@ pub(in crate::sim) struct Sender<T> {
 
 /// What the sender waits for, with a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
+enum GoBackWait {
     /// Nothing is in flight.
     Off,
     /// An answer, which is late from this time on.
@@ -41,7 +41,7 @@ enum Wait {
     Call(u64),
 }
 
-impl<T: Copy> Sender<T> {
+impl<T: Copy> GoBackSender<T> {
     pub(in crate::sim) fn new() -> Self {
         Self {
             first: 0,
@@ -49,7 +49,7 @@ impl<T: Copy> Sender<T> {
             cursor: 0,
             fresh: 0,
             window: WINDOW_FIRST,
-            wait: Wait::Off,
+            wait: GoBackWait::Off,
             due: 0,
             mending: 0,
             tries: 0,
@@ -68,14 +68,18 @@ impl<T: Copy> Sender<T> {
 
     /// Returns the next packet to send now. Call [`sent`](Self::sent) when it was sent.
     #[must_use]
-    pub(in crate::sim) fn poll_transmit(&mut self, now: u64, limits: &Limits) -> Option<(Data, T)> {
+    pub(in crate::sim) fn poll_transmit(
+        &mut self,
+        now: u64,
+        limits: &GoBackLimits,
+    ) -> Option<(GoBackHeader, T)> {
         self.look_at_clock(now, limits);
         let ahead = self.cursor - self.first;
-        let called = !matches!(self.wait, Wait::Call(_));
+        let called = !matches!(self.wait, GoBackWait::Call(_));
         let may = called && !self.dead && ahead < u64::from(self.window);
         let packet = *self.packets.get(position(ahead)).filter(|_| may)?;
         let more = position(ahead) + 1 < self.packets.len();
-        let data = Data {
+        let data = GoBackHeader {
             seq: self.cursor,
             ask: !more || ahead + 1 == u64::from(self.window),
             more,
@@ -84,7 +88,7 @@ impl<T: Copy> Sender<T> {
     }
 
     /// Records that the packet of the last [`poll_transmit`](Self::poll_transmit) was sent, and can be answered at `due`.
-    pub(in crate::sim) fn sent(&mut self, due: u64, limits: &Limits) {
+    pub(in crate::sim) fn sent(&mut self, due: u64, limits: &GoBackLimits) {
         self.due = self.due.max(due);
         if self.cursor == self.fresh {
             self.fresh += 1;
@@ -99,9 +103,9 @@ impl<T: Copy> Sender<T> {
     /// Handles an answer of the receiver. Acknowledged packets are appended to `done`, in order.
     pub(in crate::sim) fn handle_answer(
         &mut self,
-        answer: Answer,
+        answer: GoBackAnswer,
         now: u64,
-        limits: &Limits,
+        limits: &GoBackLimits,
         done: &mut Vec<T>,
     ) {
         // The answer is outdated, or about packets that were never sent.
@@ -111,34 +115,34 @@ impl<T: Copy> Sender<T> {
         self.heard = self.heard.max(now);
         self.acknowledge(answer.expected, limits, done);
         if self.packets.is_empty() {
-            self.wait = Wait::Off;
+            self.wait = GoBackWait::Off;
             return;
         }
-        match answer.what {
-            Said::Ack => {}
-            Said::Gap => {
+        match answer.kind {
+            GoBackAnswerKind::Ack => {}
+            GoBackAnswerKind::Gap => {
                 if self.cursor > self.first && now >= self.mending {
                     self.window = (self.window / 2).max(1);
                     self.rewind(now, limits);
                 }
             }
             // The sender's place in the queue is certain; only the call can be lost.
-            Said::Pause => self.await_call(limits.silence / CALL_PARTS, now, limits),
-            Said::NoSlot(hold) => {
-                if !matches!(self.wait, Wait::Call(_)) {
+            GoBackAnswerKind::Pause => self.await_call(limits.silence / CALL_PARTS, now, limits),
+            GoBackAnswerKind::NoSlot(hold) => {
+                if !matches!(self.wait, GoBackWait::Call(_)) {
                     let wait = self.patience(hold, limits.silence / CALL_PARTS, limits);
                     self.tries += 1;
                     self.await_call(wait, now, limits);
                 }
             }
-            Said::Grant => self.rewind(now, limits),
+            GoBackAnswerKind::Grant => self.rewind(now, limits),
         }
     }
 
     /// Returns when [`poll_transmit`](Self::poll_transmit) must be called without any other reason.
     pub(in crate::sim) const fn next_timeout(&self) -> Option<u64> {
         match self.wait {
-            Wait::Answer(at) | Wait::Call(at) if !self.dead => Some(at),
+            GoBackWait::Answer(at) | GoBackWait::Call(at) if !self.dead => Some(at),
             _ => None,
         }
     }
@@ -151,7 +155,7 @@ impl<T: Copy> Sender<T> {
     /// Takes all packets that were not acknowledged, and stops for good.
     pub(in crate::sim) fn take_all(&mut self) -> VecDeque<T> {
         self.dead = true;
-        self.wait = Wait::Off;
+        self.wait = GoBackWait::Off;
         std::mem::take(&mut self.packets)
     }
 
@@ -170,15 +174,15 @@ impl<T: Copy> Sender<T> {
         self.packets.len()
     }
 
-    fn look_at_clock(&mut self, now: u64, limits: &Limits) {
+    fn look_at_clock(&mut self, now: u64, limits: &GoBackLimits) {
         match self.wait {
-            Wait::Answer(at) if now >= at => {
+            GoBackWait::Answer(at) if now >= at => {
                 self.dead = self.is_silent(now, limits);
                 self.tries += 1;
                 self.window = (self.window / 2).max(1);
                 self.rewind(now, limits);
             }
-            Wait::Call(at) if now >= at => {
+            GoBackWait::Call(at) if now >= at => {
                 self.dead = self.is_silent(now, limits);
                 self.tries += 1;
                 self.rewind(now, limits);
@@ -188,11 +192,11 @@ impl<T: Copy> Sender<T> {
     }
 
     /// Returns true if the peer counts as dead. Answers may be late because links are busy, so many of them must be missing too.
-    const fn is_silent(&self, now: u64, limits: &Limits) -> bool {
+    const fn is_silent(&self, now: u64, limits: &GoBackLimits) -> bool {
         now.saturating_sub(self.heard) >= limits.silence && self.tries >= TRIES_MIN
     }
 
-    fn acknowledge(&mut self, expected: u64, limits: &Limits, done: &mut Vec<T>) {
+    fn acknowledge(&mut self, expected: u64, limits: &GoBackLimits, done: &mut Vec<T>) {
         let count = expected - self.first;
         if count == 0 {
             return;
@@ -207,31 +211,31 @@ impl<T: Copy> Sender<T> {
     }
 
     /// Sends again from the first packet on.
-    fn rewind(&mut self, now: u64, limits: &Limits) {
+    fn rewind(&mut self, now: u64, limits: &GoBackLimits) {
         self.cursor = self.first;
         self.await_answer(now, limits);
     }
 
     /// Sets the deadline for an answer. It counts from when the last packet in flight is due, because packets may wait long for a
     /// link and sending them again would not help.
-    fn await_answer(&mut self, now: u64, limits: &Limits) {
+    fn await_answer(&mut self, now: u64, limits: &GoBackLimits) {
         let slack = self.patience(limits.slack, limits.silence / SILENCE_PARTS, limits);
-        self.wait = Wait::Answer(self.due.max(now).saturating_add(slack));
+        self.wait = GoBackWait::Answer(self.due.max(now).saturating_add(slack));
     }
 
-    fn await_call(&mut self, wait: u64, now: u64, limits: &Limits) {
+    fn await_call(&mut self, wait: u64, now: u64, limits: &GoBackLimits) {
         self.cursor = self.first;
         self.window = 1;
         let at = now.saturating_add(wait);
-        self.wait = Wait::Call(at.max(self.due.saturating_add(limits.slack)));
+        self.wait = GoBackWait::Call(at.max(self.due.saturating_add(limits.slack)));
     }
 
     /// Returns a wait that doubles with every try, up to `longest`, and is randomly up to a quarter shorter.
-    fn patience(&self, base: u64, longest: u64, limits: &Limits) -> u64 {
+    fn patience(&self, base: u64, longest: u64, limits: &GoBackLimits) -> u64 {
         let doubled = base.saturating_mul(1 << self.tries.min(TRIES_DOUBLING));
         let wait = doubled.min(longest.max(base));
         let salt = self.first.wrapping_mul(31) ^ u64::from(self.tries);
-        wait - Random::new(limits.seed ^ salt).within(0..wait / 4 + 1)
+        wait - SeededRandom::new(limits.seed ^ salt).within(0..wait / 4 + 1)
     }
 }
 

@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 
-use super::{Answer, Data, Limits, Pool, Receiver, Said, Sender};
-use crate::random::Random;
+use super::{
+    GoBackAnswer, GoBackAnswerKind, GoBackHeader, GoBackLimits, GoBackReceiver, GoBackSender,
+    ReceiveSlotPool,
+};
+use crate::random::SeededRandom;
 
 const US: u64 = 1_000_000;
 const LATENCY: u64 = US;
 
-fn limits() -> Limits {
-    Limits {
+fn limits() -> GoBackLimits {
+    GoBackLimits {
         window: 64,
         slack: LATENCY / 2,
         hold: 8 * LATENCY,
@@ -41,8 +44,8 @@ const CALM: Net = Net {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Data(usize, Data, u64),
-    Answer(usize, Answer),
+    Data(usize, GoBackHeader, u64),
+    Answer(usize, GoBackAnswer),
     Timer,
     /// The host takes the first message out of its inbox.
     Serve,
@@ -50,15 +53,15 @@ enum Event {
 
 struct World {
     net: Net,
-    random: Random,
+    random: SeededRandom,
     now: u64,
     planned: u64,
     events: BTreeMap<(u64, u64), Event>,
-    senders: Vec<Sender<u64>>,
+    senders: Vec<GoBackSender<u64>>,
     /// Messages that each sender's user has yet to send.
     unsent: Vec<u64>,
-    receivers: Vec<Receiver>,
-    pool: Option<Pool>,
+    receivers: Vec<GoBackReceiver>,
+    pool: Option<ReceiveSlotPool>,
     link_free: u64,
     /// Time that the host takes for a message.
     service: u64,
@@ -77,13 +80,13 @@ impl World {
     fn new(senders: usize, messages: u64, net: Net, seed: u64) -> Self {
         Self {
             net,
-            random: Random::new(seed),
+            random: SeededRandom::new(seed),
             now: 0,
             planned: 0,
             events: BTreeMap::new(),
-            senders: (0..senders).map(|_| Sender::new()).collect(),
+            senders: (0..senders).map(|_| GoBackSender::new()).collect(),
             unsent: vec![messages; senders],
-            receivers: vec![Receiver::default(); senders],
+            receivers: vec![GoBackReceiver::default(); senders],
             pool: None,
             link_free: 0,
             service: 0,
@@ -98,7 +101,7 @@ impl World {
     }
 
     fn with_slots(mut self, slots: u32, service: u64) -> Self {
-        self.pool = Some(Pool::new(slots, 64 * LATENCY));
+        self.pool = Some(ReceiveSlotPool::new(slots, 64 * LATENCY));
         self.service = service;
         self
     }
@@ -184,7 +187,7 @@ impl World {
         arrival
     }
 
-    fn data(&mut self, from: usize, data: Data, packet: u64) {
+    fn data(&mut self, from: usize, data: GoBackHeader, packet: u64) {
         let source = u32::try_from(from).expect("few senders");
         let pool = self.pool.as_mut();
         let verdict = self.receivers[from].handle_data(data, source, pool, self.now, &limits());
@@ -212,7 +215,7 @@ impl World {
         }
     }
 
-    fn answer(&mut self, to: usize, answer: Answer) {
+    fn answer(&mut self, to: usize, answer: GoBackAnswer) {
         self.answers += 1;
         let mut done = Vec::new();
         self.senders[to].handle_answer(answer, self.now, &limits(), &mut done);
@@ -316,7 +319,7 @@ proptest! {
     fn nonsense_acknowledges_nothing_that_was_not_sent(
         answers in prop::collection::vec((0..300_u64, 0..5_usize, 0..3 * LATENCY), 0..60)
     ) {
-        let (mut sender, limits) = (Sender::new(), limits());
+        let (mut sender, limits) = (GoBackSender::new(), limits());
         (0..100).for_each(|packet| sender.push(packet, 0));
         let (mut now, mut sent, mut done) = (0, 0, Vec::new());
         for (expected, what, later) in answers {
@@ -326,8 +329,14 @@ proptest! {
                 sender.sent(now + 2 * LATENCY, &limits);
             }
             now += later;
-            let what = [Said::Ack, Said::Gap, Said::Grant, Said::NoSlot(LATENCY), Said::Pause][what];
-            sender.handle_answer(Answer { expected, what }, now, &limits, &mut done);
+            let what = [
+                GoBackAnswerKind::Ack,
+                GoBackAnswerKind::Gap,
+                GoBackAnswerKind::Grant,
+                GoBackAnswerKind::NoSlot(LATENCY),
+                GoBackAnswerKind::Pause,
+            ][what];
+            sender.handle_answer(GoBackAnswer { expected, kind: what }, now, &limits, &mut done);
             prop_assert!(done.len() as u64 <= sent);
             prop_assert_eq!(done.len() + sender.len(), 100);
             prop_assert!(sender.len() == 0 || sender.next_timeout().is_some() || sender.is_dead());
@@ -417,7 +426,7 @@ fn who_waits_in_front_of_a_busy_link_is_not_given_up() {
 #[test]
 fn a_peer_that_is_not_heard_is_given_up_and_one_that_refuses_is_not() {
     let limits = limits();
-    let mut sender = Sender::new();
+    let mut sender = GoBackSender::new();
     sender.push(7, 0);
     let (mut now, mut tries) = (0, 0);
     while let Some(at) = sender.next_timeout().or_else(|| (tries == 0).then_some(0)) {
@@ -436,15 +445,15 @@ fn a_peer_that_is_not_heard_is_given_up_and_one_that_refuses_is_not() {
     );
     assert!(tries >= 40, "{tries} tries");
 
-    let mut sender = Sender::new();
+    let mut sender = GoBackSender::new();
     sender.push(7, 0);
     for step in 0..10_000 {
         let now = step * LATENCY;
         if sender.poll_transmit(now, &limits).is_some() {
             sender.sent(now + 2 * LATENCY, &limits);
-            let answer = Answer {
+            let answer = GoBackAnswer {
                 expected: 0,
-                what: Said::NoSlot(limits.hold),
+                kind: GoBackAnswerKind::NoSlot(limits.hold),
             };
             sender.handle_answer(answer, now + 2 * LATENCY, &limits, &mut Vec::new());
         }

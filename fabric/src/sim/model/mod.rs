@@ -19,9 +19,9 @@ mod text;
 
 use std::ops::RangeInclusive;
 
-pub(super) use self::noise::Detours;
-pub use self::server::Server;
-use crate::offload::tasks_for;
+pub(super) use self::noise::NoiseDetours;
+pub use self::server::FifoServer;
+use crate::offload::task_capacity;
 
 /// Number of adapters that a node can have.
 const RAILS: RangeInclusive<u32> = 1..=8;
@@ -194,7 +194,7 @@ pub struct NodeModel {
     pub access_ns: u64,
 }
 
-/// The process manager's server. Requests queue and are served one at a time, as [`Server`] describes.
+/// The process manager's server. Requests queue and are served one at a time, as [`FifoServer`] describes.
 ///
 /// Simulated ranks know each other from the start, so this is for programs that simulate a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -233,7 +233,7 @@ impl NicModel {
     /// entries, as in the driver for Portals.
     #[must_use]
     pub const fn tasks(&self) -> usize {
-        tasks_for(self.triggered)
+        task_capacity(self.triggered)
     }
 }
 

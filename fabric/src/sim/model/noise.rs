@@ -2,13 +2,13 @@
 
 use super::Noise;
 use crate::{
-    random::Random,
-    sim::{heap::Time, slab::index, world::ps},
+    random::SeededRandom,
+    sim::{heap::SimTime, slab::index, world::ps},
 };
 
 /// Detours of all ranks.
 #[derive(Debug)]
-pub(in crate::sim) enum Detours {
+pub(in crate::sim) enum NoiseDetours {
     None,
     Fixed {
         rhythm: DetourRhythm,
@@ -16,7 +16,7 @@ pub(in crate::sim) enum Detours {
     },
     Exponential {
         means: DetourRhythm,
-        next: Vec<Next>,
+        next: Vec<NextDetour>,
     },
 }
 
@@ -24,20 +24,20 @@ pub(in crate::sim) enum Detours {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sim) struct DetourRhythm {
     /// Period of fixed detours; for random ones, the mean time from the end of one to the start of the next.
-    every: Time,
+    every: SimTime,
     /// Length of a detour.
-    detour: Time,
+    detour: SimTime,
 }
 
 /// The next detour of a rank.
 #[derive(Debug)]
-pub(in crate::sim) struct Next {
-    random: Random,
-    start: Time,
-    end: Time,
+pub(in crate::sim) struct NextDetour {
+    random: SeededRandom,
+    start: SimTime,
+    end: SimTime,
 }
 
-impl Detours {
+impl NoiseDetours {
     pub(in crate::sim) fn new(noise: Noise, seed: u64, ranks: u32) -> Self {
         match noise {
             Noise::None => Self::None,
@@ -59,7 +59,7 @@ impl Detours {
                     every: ps(every_ns),
                     detour: ps(detour_ns),
                 };
-                let first = |rank| Next::first(seed, rank, means);
+                let first = |rank| NextDetour::first(seed, rank, means);
                 let next = (0..ranks).map(first).collect();
                 Self::Exponential { means, next }
             }
@@ -67,7 +67,7 @@ impl Detours {
     }
 
     /// Returns when `work` that a rank begins at `start` is done.
-    pub(in crate::sim) fn end(&mut self, rank: u32, start: Time, work: Time) -> Time {
+    pub(in crate::sim) fn end(&mut self, rank: u32, start: SimTime, work: SimTime) -> SimTime {
         match self {
             Self::None => start.saturating_add(work),
             Self::Fixed { rhythm, seed } => {
@@ -81,14 +81,14 @@ impl Detours {
     /// Returns how many bytes this takes.
     pub(in crate::sim) const fn footprint(&self) -> usize {
         match self {
-            Self::Exponential { next, .. } => next.capacity() * size_of::<Next>(),
+            Self::Exponential { next, .. } => next.capacity() * size_of::<NextDetour>(),
             _ => 0,
         }
     }
 }
 
 /// Returns when `work` is done that begins at `start`, if detours begin at `phase` and then every `rhythm.every`.
-fn fixed_end(rhythm: DetourRhythm, phase: Time, start: Time, work: Time) -> Time {
+fn fixed_end(rhythm: DetourRhythm, phase: SimTime, start: SimTime, work: SimTime) -> SimTime {
     let DetourRhythm { every, detour } = rhythm;
     let into = (start + (every - phase)) % every;
     // Work that begins in a detour waits for the detour's end.
@@ -104,10 +104,10 @@ fn fixed_end(rhythm: DetourRhythm, phase: Time, start: Time, work: Time) -> Time
     start + to_next + whole * every + detour + (left - whole * free)
 }
 
-impl Next {
+impl NextDetour {
     fn first(seed: u64, rank: u32, means: DetourRhythm) -> Self {
         let mut next = Self {
-            random: Random::new(phase(seed, rank)),
+            random: SeededRandom::new(phase(seed, rank)),
             start: 0,
             end: 0,
         };
@@ -115,14 +115,14 @@ impl Next {
         next
     }
 
-    fn plan(&mut self, from: Time, means: DetourRhythm) {
+    fn plan(&mut self, from: SimTime, means: DetourRhythm) {
         self.start = from.saturating_add(exponential(&mut self.random, means.every));
         self.end = self
             .start
             .saturating_add(exponential(&mut self.random, means.detour));
     }
 
-    fn end(&mut self, start: Time, work: Time, means: DetourRhythm) -> Time {
+    fn end(&mut self, start: SimTime, work: SimTime, means: DetourRhythm) -> SimTime {
         if self.end <= start {
             // The host was idle meanwhile. An exponential time to the next detour does not depend on how long it was idle.
             self.plan(start, means);
@@ -139,8 +139,8 @@ impl Next {
 /// Returns an exponentially distributed time with this mean. It only compares integers (von Neumann's method), so it is the same
 /// on all machines. It relies on this: a descending run of random numbers that begins with x has an odd length with probability
 /// exp(-x).
-fn exponential(random: &mut Random, mean: Time) -> Time {
-    let mut whole: Time = 0;
+fn exponential(random: &mut SeededRandom, mean: SimTime) -> SimTime {
+    let mut whole: SimTime = 0;
     loop {
         let first = random.bits();
         let (mut last, mut length) = (first, 1_u32);
@@ -154,7 +154,7 @@ fn exponential(random: &mut Random, mean: Time) -> Time {
         }
         if length % 2 == 1 {
             let part = (u128::from(mean) * u128::from(first)) >> 64;
-            let part = Time::try_from(part).unwrap_or(Time::MAX);
+            let part = SimTime::try_from(part).unwrap_or(SimTime::MAX);
             return whole.saturating_mul(mean).saturating_add(part);
         }
         whole += 1;
@@ -162,13 +162,13 @@ fn exponential(random: &mut Random, mean: Time) -> Time {
 }
 
 fn phase(seed: u64, rank: u32) -> u64 {
-    Random::new(seed ^ u64::from(rank).wrapping_mul(0x2545_f491_4f6c_dd1d)).bits()
+    SeededRandom::new(seed ^ u64::from(rank).wrapping_mul(0x2545_f491_4f6c_dd1d)).bits()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DetourRhythm, Detours, Noise, exponential, fixed_end};
-    use crate::random::Random;
+    use super::{DetourRhythm, Noise, NoiseDetours, exponential, fixed_end};
+    use crate::random::SeededRandom;
 
     /// Computes the same as `fixed_end`, one unit of time after the other.
     fn slowly(rhythm: DetourRhythm, phase: u64, start: u64, work: u64) -> u64 {
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn exponential_times_have_their_mean_and_their_tail() {
-        let mut random = Random::new(5);
+        let mut random = SeededRandom::new(5);
         let drawn: Vec<u64> = (0..100_000)
             .map(|_| exponential(&mut random, 1_000_000))
             .collect();
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn noise_takes_its_share_of_a_long_time() {
         let (every_ns, detour_ns) = (90_000, 10_000);
-        let mut detours = Detours::new(
+        let mut detours = NoiseDetours::new(
             Noise::Exponential {
                 every_ns,
                 detour_ns,
@@ -239,6 +239,6 @@ mod tests {
             (1_100_000_000_000..1_122_000_000_000).contains(&end),
             "{end}"
         );
-        assert_eq!(Detours::new(Noise::None, 3, 4).end(2, 5, 7), 12);
+        assert_eq!(NoiseDetours::new(Noise::None, 3, 4).end(2, 5, 7), 12);
     }
 }

@@ -2,12 +2,12 @@
 
 /// Serves requests one at a time, in the order of arrival: a process manager in virtual time.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct FifoServer {
     service_ns: u64,
     free_at: u64,
 }
 
-impl Server {
+impl FifoServer {
     /// Makes a server that needs this many nanoseconds for each request.
     #[must_use]
     pub const fn new(service_ns: u64) -> Self {
@@ -26,11 +26,11 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use super::Server;
+    use super::FifoServer;
 
     #[test]
     fn requests_that_come_together_wait_for_each_other() {
-        let mut server = Server::new(10);
+        let mut server = FifoServer::new(10);
         let answers = [0, 0, 0, 100, 105].map(|at| server.serve(at));
         assert_eq!(answers, [10, 20, 30, 110, 120]);
     }

@@ -64,7 +64,7 @@ impl Model {
         let table = text
             .parse()
             .map_err(|why: toml::de::Error| ConfigError::new("TOML", why.to_string()))?;
-        let mut fields = Fields::new("", table);
+        let mut fields = ModelFields::new("", table);
         let mut model = match fields.word("base")? {
             Some(base) => Self::preset(&base)?,
             None => Self::default(),
@@ -83,7 +83,7 @@ impl Model {
         Ok(model)
     }
 
-    fn read_host(&mut self, mut fields: Fields) -> Result<(), ConfigError> {
+    fn read_host(&mut self, mut fields: ModelFields) -> Result<(), ConfigError> {
         let host = &mut self.host;
         fields.time("send_ns", &mut host.send_ns)?;
         fields.time("recv_ns", &mut host.recv_ns)?;
@@ -100,7 +100,7 @@ impl Model {
         fields.end()
     }
 
-    fn read_nic(&mut self, mut fields: Fields) -> Result<(), ConfigError> {
+    fn read_nic(&mut self, mut fields: ModelFields) -> Result<(), ConfigError> {
         let nic = &mut self.nic;
         fields.small("rails", &mut nic.rails, super::RAILS)?;
         fields.time("command_ns", &mut nic.command_ns)?;
@@ -120,7 +120,7 @@ impl Model {
         fields.end()
     }
 
-    fn read_network(&mut self, mut fields: Fields) -> Result<(), ConfigError> {
+    fn read_network(&mut self, mut fields: ModelFields) -> Result<(), ConfigError> {
         let network = &mut self.network;
         if let Some(topology) = fields.choice("topology")? {
             network.topology = read_topology(topology)?;
@@ -132,7 +132,7 @@ impl Model {
         fields.end()
     }
 
-    fn read_node(&mut self, mut fields: Fields) -> Result<(), ConfigError> {
+    fn read_node(&mut self, mut fields: ModelFields) -> Result<(), ConfigError> {
         let node = &mut self.node;
         fields.small("ranks", &mut node.ranks, 1..=u32::MAX)?;
         fields.time("latency_ns", &mut node.latency_ns)?;
@@ -143,7 +143,7 @@ impl Model {
     }
 }
 
-fn read_noise(mut fields: Fields) -> Result<Noise, ConfigError> {
+fn read_noise(mut fields: ModelFields) -> Result<Noise, ConfigError> {
     let kind = fields.kind(&["none", "fixed", "exponential"])?;
     let (mut every_ns, mut detour_ns) = (0, 0);
     if kind != "none" {
@@ -164,7 +164,7 @@ fn read_noise(mut fields: Fields) -> Result<Noise, ConfigError> {
     })
 }
 
-fn read_topology(mut fields: Fields) -> Result<Topology, ConfigError> {
+fn read_topology(mut fields: ModelFields) -> Result<Topology, ConfigError> {
     let kind = fields.kind(&["crossbar", "fat-tree", "torus", "dragonfly"])?;
     let topology = match kind {
         "fat-tree" => {
@@ -190,13 +190,13 @@ fn read_topology(mut fields: Fields) -> Result<Topology, ConfigError> {
 }
 
 /// A table whose fields are taken out one by one. Fields left at the end are unknown.
-struct Fields {
+struct ModelFields {
     path: String,
     table: Table,
     known: Vec<&'static str>,
 }
 
-impl Fields {
+impl ModelFields {
     fn new(path: &str, table: Table) -> Self {
         Self {
             path: path.to_owned(),
@@ -359,7 +359,7 @@ fn narrow(number: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::{Model, PRESETS};
-    use crate::sim::{Cluster, Config, Noise, Topology};
+    use crate::sim::{Cluster, ClusterConfig, Noise, Topology};
 
     #[test]
     fn every_preset_is_read_and_makes_a_cluster() {
@@ -367,9 +367,9 @@ mod tests {
         for name in names.chain(["bxi-2", "bxi-3", "bxi-4"]) {
             let model = Model::preset(name).unwrap();
             assert_eq!(model.name, name);
-            let config = Config {
+            let config = ClusterConfig {
                 model,
-                ..Config::new(100)
+                ..ClusterConfig::new(100)
             };
             Cluster::new(config).unwrap();
         }

@@ -7,30 +7,30 @@
 
 mod wiring;
 
-use self::wiring::Wiring;
+use self::wiring::SizedTopology;
 use super::{
-    heap::Time,
+    heap::SimTime,
     model::{Model, NetworkModel, NicModel, NodeModel},
     slab::index,
     world::ps,
 };
 
 #[derive(Debug)]
-pub(super) struct Network {
+pub(super) struct SimNetwork {
     nic: NicModel,
     network: NetworkModel,
     node: NodeModel,
-    wiring: Wiring,
+    wiring: SizedTopology,
     /// Time at which each node's adapter can send again, per rail.
-    sends: Vec<Time>,
+    sends: Vec<SimTime>,
     /// Time at which each node's adapter can receive again, per rail.
-    receives: Vec<Time>,
+    receives: Vec<SimTime>,
     /// Time at which each link between switches is free, per rail.
-    links: Vec<Time>,
+    links: Vec<SimTime>,
     /// Time at which each rank can send through its node's memory again.
-    ports: Vec<Time>,
+    ports: Vec<SimTime>,
     /// Time at which each node's adapter can begin another task. The adapter of the first rail runs all lists.
-    triggers: Vec<Time>,
+    triggers: Vec<SimTime>,
 }
 
 /// Two ranks, in the direction in which something goes between them.
@@ -52,23 +52,23 @@ pub(super) struct WireLoad {
     /// Bytes on the wire.
     pub(super) len: u64,
     /// Time that the adapter spends on the packet before it sends the first byte.
-    pub(super) toll: Time,
+    pub(super) toll: SimTime,
 }
 
 /// Timing of a packet's transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Passage {
+pub(super) struct TransferTiming {
     /// Time at which its last byte arrives.
-    pub(super) arrives: Time,
+    pub(super) arrives: SimTime,
     /// Time at which the next chunk of the same transfer should leave: when the sender is free and the bottleneck of the path has
     /// let this chunk pass.
-    pub(super) next: Time,
+    pub(super) next: SimTime,
 }
 
-impl Network {
+impl SimNetwork {
     pub(super) fn new(model: &Model, ranks: u32) -> Self {
         let nodes = ranks.div_ceil(model.node.ranks);
-        let wiring = Wiring::new(model.network.topology, nodes);
+        let wiring = SizedTopology::new(model.network.topology, nodes);
         let rails = index(model.nic.rails);
         let free = |count: usize| vec![0; count];
         Self {
@@ -97,7 +97,7 @@ impl Network {
     pub(super) const fn footprint(&self) -> usize {
         let adapters = self.sends.len() + self.receives.len() + self.triggers.len();
         let times = adapters + self.links.len() + self.ports.len();
-        times * size_of::<Time>()
+        times * size_of::<SimTime>()
     }
 
     /// Returns true if two ranks are on one node.
@@ -106,7 +106,13 @@ impl Network {
     }
 
     /// Sends a packet at `at`, or as soon as the rail is free.
-    pub(super) fn carry(&mut self, at: Time, pair: RankPair, load: WireLoad, rail: u32) -> Passage {
+    pub(super) fn carry(
+        &mut self,
+        at: SimTime,
+        pair: RankPair,
+        load: WireLoad,
+        rail: u32,
+    ) -> TransferTiming {
         let (source, target) = self.nodes_of(pair);
         if source == target {
             self.carry_inside(at, pair.from, load.len)
@@ -121,7 +127,7 @@ impl Network {
     }
 
     /// Returns when an urgent packet arrives. It is short, and does not wait for links.
-    pub(super) fn express(&self, at: Time, pair: RankPair) -> Passage {
+    pub(super) fn express(&self, at: SimTime, pair: RankPair) -> TransferTiming {
         let (source, target) = self.nodes_of(pair);
         let way = if source == target {
             ps(self.node.latency_ns)
@@ -129,7 +135,7 @@ impl Network {
             let hops = self.wiring.route(source, target, |_| {});
             ps(self.network.hop_ns) * u64::from(hops.switches) + ps(self.network.latency_ns)
         };
-        Passage {
+        TransferTiming {
             arrives: at + way,
             next: at,
         }
@@ -137,32 +143,38 @@ impl Network {
 
     /// Has the adapter of a rank's node begin a task of `operations` operations, at `at` or after the tasks before it. Returns
     /// when the task has begun.
-    pub(super) fn trigger(&mut self, at: Time, rank: u32, operations: u64) -> Time {
+    pub(super) fn trigger(&mut self, at: SimTime, rank: u32, operations: u64) -> SimTime {
         let free_at = &mut self.triggers[index(rank / self.node.ranks)];
         *free_at = at.max(*free_at) + ps(self.nic.triggered_ns) * operations;
         *free_at
     }
 
     /// Sends bytes out of a node's adapter and back into the same node, which keeps both its sending and its receiving side busy.
-    pub(super) fn loop_back(&mut self, at: Time, from: u32, len: u64, rail: u32) -> Passage {
+    pub(super) fn loop_back(
+        &mut self,
+        at: SimTime,
+        from: u32,
+        len: u64,
+        rail: u32,
+    ) -> TransferTiming {
         let adapter = index(from / self.node.ranks * self.nic.rails + rail);
         let (send, receive) = (&mut self.sends[adapter], &mut self.receives[adapter]);
         let transfer = len * self.nic.byte_ps;
         let start = at.max(*send).max(*receive);
         let free_at = start + transfer.max(ps(self.nic.gap_ns));
         (*send, *receive) = (free_at, free_at);
-        Passage {
+        TransferTiming {
             arrives: start + transfer + ps(self.nic.match_ns),
             next: free_at,
         }
     }
 
-    fn carry_inside(&mut self, at: Time, from: u32, len: u64) -> Passage {
+    fn carry_inside(&mut self, at: SimTime, from: u32, len: u64) -> TransferTiming {
         let port = &mut self.ports[index(from)];
         let start = at.max(*port);
         let transfer = len * self.node.byte_ps;
         *port = start + transfer.max(ps(self.node.gap_ns));
-        Passage {
+        TransferTiming {
             arrives: start + ps(self.node.latency_ns) + transfer,
             next: *port,
         }
@@ -170,12 +182,12 @@ impl Network {
 
     fn carry_over(
         &mut self,
-        at: Time,
+        at: SimTime,
         source: u32,
         target: u32,
         load: WireLoad,
         rail: u32,
-    ) -> Passage {
+    ) -> TransferTiming {
         let WireLoad { len, toll } = load;
         let busy = (len * self.nic.byte_ps).max(ps(self.nic.gap_ns));
         let rails = self.nic.rails;
@@ -184,7 +196,7 @@ impl Network {
         let start = at.max(*send) + toll;
         *send = start + busy;
         let sent = *send;
-        let mut way = Way {
+        let mut way = HeadAndTail {
             head: start,
             tail: start + len * self.nic.byte_ps,
         };
@@ -204,7 +216,7 @@ impl Network {
             busy,
         );
         let unhindered = hop * u64::from(hops.switches) + ps(self.network.latency_ns);
-        Passage {
+        TransferTiming {
             arrives: way.tail + ps(self.nic.match_ns),
             next: sent.max(way.tail - unhindered),
         }
@@ -213,19 +225,19 @@ impl Network {
 
 /// Times of a packet's head and tail while it crosses links.
 #[derive(Clone, Copy, Debug)]
-struct Way {
-    head: Time,
-    tail: Time,
+struct HeadAndTail {
+    head: SimTime,
+    tail: SimTime,
 }
 
-impl Way {
-    fn travel(&mut self, time: Time) {
+impl HeadAndTail {
+    fn travel(&mut self, time: SimTime) {
         self.head += time;
         self.tail += time;
     }
 
     /// Crosses a link that takes `transfer` for the bytes, and is `busy` with them.
-    fn pass(&mut self, free_at: &mut Time, transfer: Time, busy: Time) {
+    fn pass(&mut self, free_at: &mut SimTime, transfer: SimTime, busy: SimTime) {
         self.head = self.head.max(*free_at);
         self.tail = self.tail.max(self.head + transfer);
         *free_at = self.head + busy;

@@ -4,7 +4,7 @@ use crate::sim::{model::Topology, slab::index};
 
 /// A topology with its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wiring {
+pub(super) enum SizedTopology {
     Crossbar,
     FatTree(TreeShape),
     Torus { size: [u32; 3] },
@@ -33,14 +33,14 @@ pub(super) struct DragonflyShape {
 
 /// Length of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Hops {
+pub(super) struct HopCounts {
     /// Switches or routers on the path.
     pub(super) switches: u32,
     /// Links between switches that were visited.
     pub(super) links: u32,
 }
 
-impl Wiring {
+impl SizedTopology {
     pub(super) fn new(topology: Topology, nodes: u32) -> Self {
         match topology {
             Topology::Crossbar => Self::Crossbar,
@@ -85,8 +85,8 @@ impl Wiring {
     }
 
     /// Visits the links from one node to another, in order.
-    pub(super) fn route(self, from: u32, to: u32, mut visit: impl FnMut(usize)) -> Hops {
-        let mut hops = Hops::default();
+    pub(super) fn route(self, from: u32, to: u32, mut visit: impl FnMut(usize)) -> HopCounts {
+        let mut hops = HopCounts::default();
         let mut count = |link: usize| {
             hops.links += 1;
             visit(link);
@@ -208,10 +208,10 @@ fn cube(nodes: u32) -> [u32; 3] {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Hops, Wiring, cube};
+    use super::{HopCounts, SizedTopology, cube};
     use crate::sim::model::Topology;
 
-    fn way(wiring: Wiring, from: u32, to: u32) -> (Hops, Vec<usize>) {
+    fn way(wiring: SizedTopology, from: u32, to: u32) -> (HopCounts, Vec<usize>) {
         let mut links = Vec::new();
         let hops = wiring.route(from, to, |link| links.push(link));
         assert!(
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_torus_is_walked_the_shorter_way_round() {
         let size = [5, 4, 3];
-        let torus = Wiring::new(Topology::Torus { size }, 60);
+        let torus = SizedTopology::new(Topology::Torus { size }, 60);
         let node = |x: u32, y: u32, z: u32| x + 5 * (y + 4 * z);
         for ((x, y, z), hops) in [
             ((1, 0, 0), 1),
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_fat_tree_is_climbed_as_far_as_needed() {
-        let tree = Wiring::new(Topology::FatTree { arity: 4 }, 64);
+        let tree = SizedTopology::new(Topology::FatTree { arity: 4 }, 64);
         for (to, switches) in [(3, 1), (4, 3), (15, 3), (16, 5), (63, 5)] {
             assert_eq!(way(tree, 0, to).0.switches, switches, "to {to}");
         }
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_shift_of_all_nodes_of_a_fat_tree_has_every_link_to_itself() {
-        let tree = Wiring::new(Topology::FatTree { arity: 4 }, 64);
+        let tree = SizedTopology::new(Topology::FatTree { arity: 4 }, 64);
         for shift in 1..64 {
             let mut taken = BTreeSet::new();
             for from in 0..64 {
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn a_dragonfly_crosses_at_most_one_link_between_groups() {
         let (routers, nodes) = (4, 2);
-        let fly = Wiring::new(Topology::Dragonfly { routers, nodes }, 72);
+        let fly = SizedTopology::new(Topology::Dragonfly { routers, nodes }, 72);
         let locals = 9 * 16;
         for (from, to) in (0..72)
             .flat_map(|from| (0..72).map(move |to| (from, to)))

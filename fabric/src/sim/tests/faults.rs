@@ -8,9 +8,9 @@ use std::{
 
 use super::stage::{Heard, Rank, Stage};
 use crate::{
-    connect::Scheme,
-    driver::{Command, Down, Driver, Peer, Post},
-    sim::{Cluster, Config, Model, Stats, Transport},
+    connect::ConnectPolicy,
+    driver::{DownCause, Driver, DriverCommand, PostResult, WorldRank},
+    sim::{Cluster, ClusterConfig, Model, Stats, Transport},
 };
 
 /// Returns a model with 1 µs from end to end, and a processor that takes half of that per message.
@@ -22,11 +22,11 @@ fn model() -> Model {
 }
 
 fn stage(model: Model, ranks: u32, faults: &str, seed: u64) -> Stage {
-    Stage::of(Config {
+    Stage::of(ClusterConfig {
         model,
         faults: faults.parse().unwrap(),
         seed,
-        ..Config::new(ranks)
+        ..ClusterConfig::new(ranks)
     })
 }
 
@@ -52,12 +52,12 @@ impl Traffic {
         while *sent < count {
             let mut bytes = vec![0; body.max(8)];
             bytes[..8].copy_from_slice(&sent.to_le_bytes());
-            let command = Command::Message {
-                to: Peer(to),
+            let command = DriverCommand::Message {
+                to: WorldRank(to),
                 header: b"",
                 body: &bytes,
             };
-            if let Post::Full(_) = rank.driver.post(command) {
+            if let PostResult::Full(_) = rank.driver.post(command) {
                 return;
             }
             *sent += 1;
@@ -291,7 +291,7 @@ fn a_short_partition_heals_and_a_long_one_ends_both_sides() {
     let ended = |rank: u32| said.iter().find(|(me, ..)| *me == rank).expect("told");
     for rank in 0..2 {
         let (_, heard, at) = ended(rank);
-        assert_eq!(*heard, Heard::Down(1 - rank, Down::Failed));
+        assert_eq!(*heard, Heard::Down(1 - rank, DownCause::Failed));
         // The model's detection interval is 1 ms.
         assert!((2000..=3000).contains(at), "at {at} us");
     }
@@ -310,7 +310,7 @@ fn who_pauses_is_not_given_up_and_who_is_killed_is() {
     }
     for faults in ["kill=1@1ms", "kill=1@1ms,drop=0.3", "kill=1@1ms,slots=1"] {
         let (said, _) = lives_under(faults);
-        let [(0, Heard::Down(1, Down::Failed), at)] = said[..] else {
+        let [(0, Heard::Down(1, DownCause::Failed), at)] = said[..] else {
             panic!("{faults}: {said:?}")
         };
         assert!((1900..=3000).contains(&at), "{faults}: at {at} us");
@@ -320,12 +320,12 @@ fn who_pauses_is_not_given_up_and_who_is_killed_is() {
 #[test]
 fn datagrams_are_lost_doubled_and_overtaken_and_their_room_comes_back() {
     let faults = "drop=0.3,dup=0.1,reorder=16,corrupt=0.05";
-    let mut stage = Stage::of(Config {
+    let mut stage = Stage::of(ClusterConfig {
         model: model(),
         faults: faults.parse().unwrap(),
         seed: 6,
         transport: Transport::Datagram,
-        ..Config::new(2)
+        ..ClusterConfig::new(2)
     });
     let mut traffic = Traffic::default();
     stage.run(|rank| {
@@ -354,11 +354,11 @@ fn datagrams_are_lost_doubled_and_overtaken_and_their_room_comes_back() {
 #[test]
 fn datagrams_that_find_no_slot_are_lost_and_a_rank_reaches_itself() {
     for (transport, all) in [(Transport::Datagram, false), (Transport::Reliable, true)] {
-        let mut stage = Stage::of(Config {
+        let mut stage = Stage::of(ClusterConfig {
             model: model(),
             faults: "slots=2".parse().unwrap(),
             transport,
-            ..Config::new(2)
+            ..ClusterConfig::new(2)
         });
         let mut traffic = Traffic::default();
         stage.run(|rank| {
@@ -457,13 +457,13 @@ fn a_first_message_waits_for_the_queue_pairs_of_both_sides() {
 fn scarce(ranks: u32, queue_pairs_max: u32, faults: &str, seed: u64) -> Stage {
     let mut model = Model::preset("qdr").unwrap();
     model.node.ranks = 2;
-    Stage::of(Config {
+    Stage::of(ClusterConfig {
         model,
         faults: faults.parse().unwrap(),
         seed,
-        scheme: Scheme::OnDemand,
+        scheme: ConnectPolicy::OnDemand,
         queue_pairs_max,
-        ..Config::new(ranks)
+        ..ClusterConfig::new(ranks)
     })
 }
 
@@ -546,12 +546,12 @@ fn what_is_connected_at_the_start_waits_for_both_ends_and_for_nothing_else() {
     let mut model = Model::preset("qdr").unwrap();
     model.node.ranks = 2;
     let cost = model.nic.connect_ns;
-    let config = |connect_threads, queue_pairs_max| Config {
+    let config = |connect_threads, queue_pairs_max| ClusterConfig {
         model: model.clone(),
-        scheme: Scheme::AllToAll,
+        scheme: ConnectPolicy::AllToAll,
         connect_threads,
         queue_pairs_max,
-        ..Config::new(4)
+        ..ClusterConfig::new(4)
     };
     for threads in [1, 3] {
         let (mut stage, mut last) = (Stage::of(config(threads, 6)), [0; 4]);
@@ -595,13 +595,13 @@ fn what_is_connected_at_the_start_waits_for_both_ends_and_for_nothing_else() {
 #[test]
 fn short_messages_wait_for_no_queue_pairs_and_keep_their_order_when_there_are_some() {
     let hybrid = |ranks, queue_pairs_max, faults: &str, seed| {
-        Stage::of(Config {
+        Stage::of(ClusterConfig {
             model: Model::preset("qdr").unwrap(),
             faults: faults.parse().unwrap(),
             seed,
-            scheme: Scheme::Hybrid,
+            scheme: ConnectPolicy::Hybrid,
             queue_pairs_max,
-            ..Config::new(ranks)
+            ..ClusterConfig::new(ranks)
         })
     };
     let others = |me| (0..6).filter(move |to| *to != me);
@@ -642,7 +642,7 @@ fn a_peer_that_cannot_be_reached_is_down_and_what_waited_is_dropped() {
         }
         None
     });
-    assert_eq!(stage.heard(0), [Heard::Down(1, Down::Failed)]);
+    assert_eq!(stage.heard(0), [Heard::Down(1, DownCause::Failed)]);
     assert!(
         (20..40).contains(&(stage.now() / 1_000_000_000)),
         "after 30 s"
@@ -653,9 +653,9 @@ fn a_peer_that_cannot_be_reached_is_down_and_what_waited_is_dropped() {
 #[test]
 fn a_plan_that_names_who_is_not_there_is_refused() {
     let refused = |faults: &str| {
-        let config = Config {
+        let config = ClusterConfig {
             faults: faults.parse().unwrap(),
-            ..Config::new(4)
+            ..ClusterConfig::new(4)
         };
         Cluster::new(config).expect_err("refused").to_string()
     };

@@ -7,7 +7,7 @@ use std::sync::{
 
 use super::stage::{Heard, Stage};
 use crate::{
-    driver::{Command, Doorkeeper, Driver, DriverAbilities, Peer, Token},
+    driver::{AccessPolicy, CommandToken, Driver, DriverAbilities, DriverCommand, WorldRank},
     sim::Model,
 };
 
@@ -19,9 +19,9 @@ struct Door {
     open: AtomicBool,
 }
 
-impl Doorkeeper for Door {
-    fn lets_in(&self, origin: Peer) -> bool {
-        origin == Peer(0) && self.open.load(Relaxed)
+impl AccessPolicy for Door {
+    fn permits(&self, origin: WorldRank) -> bool {
+        origin == WorldRank(0) && self.open.load(Relaxed)
     }
 }
 
@@ -39,12 +39,12 @@ fn put(door: &Arc<Door>, at: usize) -> Vec<Heard> {
     let mut posted = false;
     stage.run(|rank| {
         if rank.me == 0 && !std::mem::replace(&mut posted, true) {
-            rank.post(Command::Put {
-                to: Peer(1),
+            rank.post(DriverCommand::Put {
+                to: WorldRank(1),
                 from: near.range().slice(0, LEN),
                 into,
                 count: None,
-                token: Token(1),
+                token: CommandToken(1),
             });
         }
         None

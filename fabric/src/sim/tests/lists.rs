@@ -5,8 +5,10 @@ use super::{
     times::odd_model,
 };
 use crate::{
-    driver::{Driver, Peer, TaskLists, Token},
-    offload::{Action, Counter, Counters, Target, Task, When},
+    driver::{CommandToken, Driver, TaskLists, WorldRank},
+    offload::{
+        CounterCondition, LocalCounter, LocalCounters, PutTarget, TaskAction, TriggeredTask,
+    },
     sim::Model,
 };
 
@@ -30,7 +32,10 @@ fn copies(len: usize, posts: [bool; 2]) -> ([u64; 2], [u64; 2], u64) {
     let mut stage = Stage::new(model(), 2);
     let memory = stage.ranks.iter_mut().flatten().map(|rank| {
         let region = rank.driver.allocate(2 * LEN).unwrap();
-        (region, Counters::for_tasks(&mut rank.driver, 1).unwrap())
+        (
+            region,
+            LocalCounters::for_tasks(&mut rank.driver, 1).unwrap(),
+        )
     });
     let memory: Vec<_> = memory.collect();
     let (mut posted, mut heard) = ([0; 2], [0; 2]);
@@ -38,13 +43,13 @@ fn copies(len: usize, posts: [bool; 2]) -> ([u64; 2], [u64; 2], u64) {
         let me = rank.me as usize;
         let (region, counters) = &memory[me];
         if posts[me] && posted[me] == 0 {
-            let copy = Action::Copy {
+            let copy = TaskAction::Copy {
                 from: region.range().slice(0, len),
                 into: region.range().slice(LEN, len),
                 done: None,
             };
             let tasks = vec![at_once(&counters.at(0), copy); TASKS];
-            assert!(rank.driver.post_list(&tasks, Token(7)));
+            assert!(rank.driver.post_list(&tasks, CommandToken(7)));
             posted[me] = rank.now();
         } else if rank.heard.contains(&Heard::Triggered(7)) && heard[me] == 0 {
             heard[me] = rank.now();
@@ -54,13 +59,17 @@ fn copies(len: usize, posts: [bool; 2]) -> ([u64; 2], [u64; 2], u64) {
     (posted, heard, stage.now())
 }
 
-fn at_once(counter: &Counter, then: Action) -> Task {
-    let when = When {
+fn at_once(counter: &LocalCounter, then: TaskAction) -> TriggeredTask {
+    let when = CounterCondition {
         counter: counter.clone(),
         threshold: 0,
     };
     let and = None;
-    Task { when, and, then }
+    TriggeredTask {
+        condition: when,
+        second_condition: and,
+        action: then,
+    }
 }
 
 #[test]
@@ -114,10 +123,10 @@ fn what_a_list_puts_within_a_node_goes_through_the_adapter() {
     let into = far.driver.expose(region.range()).unwrap();
     let near = stage.ranks[0].as_mut().unwrap();
     let source = near.driver.allocate(LEN).unwrap();
-    let counters = Counters::for_tasks(&mut near.driver, 2).unwrap();
-    let (to, from) = (Peer(1), source.range());
-    let (target, done) = (Target::Known { into, count: None }, Some(counters.at(1)));
-    let put = Action::Put {
+    let counters = LocalCounters::for_tasks(&mut near.driver, 2).unwrap();
+    let (to, from) = (WorldRank(1), source.range());
+    let (target, done) = (PutTarget::Known { into, count: None }, Some(counters.at(1)));
+    let put = TaskAction::Put {
         to,
         from,
         target,
@@ -125,7 +134,7 @@ fn what_a_list_puts_within_a_node_goes_through_the_adapter() {
     };
     assert!(
         near.driver
-            .post_list(&[at_once(&counters.at(0), put)], Token(7))
+            .post_list(&[at_once(&counters.at(0), put)], CommandToken(7))
     );
     let posted = near.now();
     let calls = model().host.send_ns * (1 + 3 + 1);

@@ -7,10 +7,10 @@ use super::{
     times::odd_model,
 };
 use crate::{
-    driver::{AtomicOp, Command, Down, Driver, Peer, TaskLists, Token},
-    memory::Region,
-    offload::{Action, Counters, Target, Task, When},
-    sim::{Cluster, Config, Model, Step},
+    driver::{AtomicOp, CommandToken, DownCause, Driver, DriverCommand, TaskLists, WorldRank},
+    memory::MemoryRegion,
+    offload::{CounterCondition, LocalCounters, PutTarget, TaskAction, TriggeredTask},
+    sim::{Cluster, ClusterConfig, ClusterStep, Model},
 };
 
 /// Returns what rank 0 records in its turns while each other rank sends to it once, at `sends_at` (in nanoseconds): when it had a
@@ -78,10 +78,10 @@ fn an_adapter_that_interrupts_makes_a_computation_longer() {
 
 #[test]
 fn a_deadline_is_kept_and_the_latest_one_counts() {
-    let cluster = Cluster::new(Config::new(1)).unwrap();
+    let cluster = Cluster::new(ClusterConfig::new(1)).unwrap();
     let _driver = cluster.driver(0);
     cluster.wake(0);
-    let turn = Step::Turn {
+    let turn = ClusterStep::Turn {
         rank: 0,
         computing: false,
     };
@@ -96,7 +96,7 @@ fn a_deadline_is_kept_and_the_latest_one_counts() {
         900
     );
     cluster.end_turn(0, None);
-    assert_eq!(cluster.advance(), Step::Quiet);
+    assert_eq!(cluster.advance(), ClusterStep::Quiet);
 }
 
 #[test]
@@ -152,7 +152,10 @@ fn a_killed_rank_makes_no_more_turns_and_everybody_is_told_once() {
             .heard(observer)
             .iter()
             .filter(|heard| matches!(heard, Heard::Down(..)));
-        assert!(told.eq([&Heard::Down(0, Down::Failed)]), "rank {observer}");
+        assert!(
+            told.eq([&Heard::Down(0, DownCause::Failed)]),
+            "rank {observer}"
+        );
     }
     assert!(stage.heard(0).is_empty());
 }
@@ -169,7 +172,10 @@ fn a_rank_that_closes_is_reported_to_those_it_had_to_do_with() {
     stage.run(greet);
     stage.close(0);
     stage.go_on(|_| None);
-    assert_eq!(stage.heard(1).last(), Some(&Heard::Down(0, Down::Finished)));
+    assert_eq!(
+        stage.heard(1).last(),
+        Some(&Heard::Down(0, DownCause::Finished))
+    );
     assert!(stage.heard(2).is_empty());
     // A rank without contact learns of the end when it tries to communicate.
     let mut asked = false;
@@ -179,15 +185,15 @@ fn a_rank_that_closes_is_reported_to_those_it_had_to_do_with() {
         }
         None
     });
-    assert_eq!(stage.heard(2), [Heard::Down(0, Down::Finished)]);
+    assert_eq!(stage.heard(2), [Heard::Down(0, DownCause::Finished)]);
 }
 
 /// Has all ranks send to all others, some of them at the same time.
 fn chatter(seed: u64) -> (u64, u64) {
-    let config = Config {
+    let config = ClusterConfig {
         model: odd_model(),
         seed,
-        ..Config::new(5)
+        ..ClusterConfig::new(5)
     };
     let mut stage = Stage::of(config);
     stage.run(|rank| {
@@ -207,9 +213,9 @@ fn the_same_program_and_seed_give_the_same_digest() {
 
 #[test]
 fn who_cannot_be_is_refused_by_name() {
-    let error = Cluster::new(Config::new(0)).unwrap_err();
+    let error = Cluster::new(ClusterConfig::new(0)).unwrap_err();
     assert_eq!(error.field(), "ranks");
-    let error = Cluster::new(Config::new(u32::MAX)).unwrap_err();
+    let error = Cluster::new(ClusterConfig::new(u32::MAX)).unwrap_err();
     assert!(
         error.to_string().starts_with("ranks: 4294967295 take"),
         "{error}"
@@ -218,7 +224,7 @@ fn who_cannot_be_is_refused_by_name() {
 
 /// Has rank 0 put 1 MiB into memory of rank 1 and get the same amount from it. After 1 µs something happens to one of them.
 /// Returns the stage, and rank 1's memory, which the put fills with ones.
-fn interrupted(happens: impl Fn(&Cluster)) -> (Stage, Region) {
+fn interrupted(happens: impl Fn(&Cluster)) -> (Stage, MemoryRegion) {
     const LEN: usize = 1 << 20;
     let mut model = odd_model();
     model.network.failure_ns = 1000;
@@ -237,19 +243,19 @@ fn interrupted(happens: impl Fn(&Cluster)) -> (Stage, Region) {
     let (mut posted, mut done) = (false, false);
     stage.run(|rank| match rank.me {
         0 if !std::mem::replace(&mut posted, true) => {
-            let (to, into, from) = (Peer(1), key, key);
-            rank.post(Command::Put {
+            let (to, into, from) = (WorldRank(1), key, key);
+            rank.post(DriverCommand::Put {
                 to,
                 from: source,
                 into,
                 count: None,
-                token: Token(1),
+                token: CommandToken(1),
             });
-            rank.post(Command::Get {
+            rank.post(DriverCommand::Get {
                 to,
                 from,
                 into: sink,
-                token: Token(2),
+                token: CommandToken(2),
             });
             None
         }
@@ -264,7 +270,7 @@ fn interrupted(happens: impl Fn(&Cluster)) -> (Stage, Region) {
     (stage, region)
 }
 
-fn first_byte(region: &Region) -> u8 {
+fn first_byte(region: &MemoryRegion) -> u8 {
     let mut byte = [0];
     region.read(0, &mut byte);
     byte[0]
@@ -281,16 +287,16 @@ fn commands_that_nothing_interrupts_complete() {
 fn what_a_killed_rank_takes_back_or_watches_is_nothing_any_more() {
     let mut stage = Stage::new(Model::default(), 1);
     let rank = stage.ranks[0].as_mut().unwrap();
-    let counters = Counters::for_tasks(&mut rank.driver, 2).unwrap();
-    let (counter, token) = (counters.at(0), Token(7));
-    let task = Task {
-        when: When {
+    let counters = LocalCounters::for_tasks(&mut rank.driver, 2).unwrap();
+    let (counter, token) = (counters.at(0), CommandToken(7));
+    let task = TriggeredTask {
+        condition: CounterCondition {
             counter: counter.clone(),
             threshold: 0,
         },
-        and: None,
-        then: Action::Count {
-            to: Peer(0),
+        second_condition: None,
+        action: TaskAction::Count {
+            to: WorldRank(0),
             counter: counters.remote().at(1).unwrap(),
             by: 1,
         },
@@ -300,12 +306,12 @@ fn what_a_killed_rank_takes_back_or_watches_is_nothing_any_more() {
     stage.cluster.kill(0);
     let rank = stage.ranks[0].as_mut().unwrap();
     rank.driver.cancel_lists(token);
-    rank.post(Command::Watch {
+    rank.post(DriverCommand::Watch {
         counter: &counter,
         threshold: 1,
         token,
     });
-    assert_eq!(stage.cluster.advance(), Step::Quiet);
+    assert_eq!(stage.cluster.advance(), ClusterStep::Quiet);
     let world = stage.cluster.lock();
     assert!(world.hosts[0].lists.is_none() && world.hosts[0].watches.is_none());
     drop(world);
@@ -317,7 +323,7 @@ fn commands_for_a_rank_that_is_killed_fail_and_touch_nothing() {
     let (stage, region) = interrupted(|cluster| cluster.kill(1));
     let mut heard = stage.heard(0).to_vec();
     heard.sort_by_key(|heard| matches!(heard, Heard::Down(..)));
-    let down = Heard::Down(1, Down::Failed);
+    let down = Heard::Down(1, DownCause::Failed);
     assert_eq!(heard, [Heard::Failed(1), Heard::Failed(2), down]);
     assert_eq!(first_byte(&region), 0);
 }
@@ -338,24 +344,27 @@ fn of_a_list_with_several_puts_to_a_killed_rank_its_owner_hears_once() {
     let key = far.driver.expose(region.range()).unwrap();
     let near = stage.ranks[0].as_mut().unwrap();
     let source = near.driver.allocate(LEN).unwrap();
-    let counters = Counters::for_tasks(&mut near.driver, 1).unwrap();
-    let put = || Task {
-        when: When {
+    let counters = LocalCounters::for_tasks(&mut near.driver, 1).unwrap();
+    let put = || TriggeredTask {
+        condition: CounterCondition {
             counter: counters.at(0).clone(),
             threshold: 0,
         },
-        and: None,
-        then: Action::Put {
-            to: Peer(1),
+        second_condition: None,
+        action: TaskAction::Put {
+            to: WorldRank(1),
             from: source.range(),
-            target: Target::Known {
+            target: PutTarget::Known {
                 into: key,
                 count: None,
             },
             done: None,
         },
     };
-    assert!(near.driver.post_list(&[put(), put(), put()], Token(7)));
+    assert!(
+        near.driver
+            .post_list(&[put(), put(), put()], CommandToken(7))
+    );
     let mut done = false;
     stage.run(|rank| match rank.me {
         2 if rank.now() < 2000 => Some(2000),
@@ -375,9 +384,10 @@ fn of_a_list_with_several_puts_to_a_killed_rank_its_owner_hears_once() {
 #[test]
 fn a_rank_that_was_given_up_reaches_no_memory_of_those_who_did() {
     // Like a partition: rank 1 is notified that rank 0 has failed, and may free memory that rank 0 was accessing.
-    let (mut stage, region) = interrupted(|cluster| cluster.lock().tell_down(1, 0, Down::Failed));
+    let (mut stage, region) =
+        interrupted(|cluster| cluster.lock().report_peer_down(1, 0, DownCause::Failed));
     assert_eq!(stage.heard(0), [Heard::Failed(1), Heard::Failed(2)]);
-    assert_eq!(stage.heard(1), [Heard::Down(0, Down::Failed)]);
+    assert_eq!(stage.heard(1), [Heard::Down(0, DownCause::Failed)]);
     assert_eq!(first_byte(&region), 0);
     let key = stage.ranks[1]
         .as_mut()
@@ -387,8 +397,8 @@ fn a_rank_that_was_given_up_reaches_no_memory_of_those_who_did() {
     let (at, mut posted) = (key.unwrap().slice(0, 8).unwrap(), false);
     stage.run(|rank| {
         if rank.me == 0 && !std::mem::replace(&mut posted, true) {
-            let (to, op, token) = (Peer(1), AtomicOp::Add(1), Token(3));
-            rank.post(Command::Atomic { to, at, op, token });
+            let (to, op, token) = (WorldRank(1), AtomicOp::Add(1), CommandToken(3));
+            rank.post(DriverCommand::Atomic { to, at, op, token });
         }
         None
     });
@@ -400,9 +410,9 @@ fn a_rank_that_was_given_up_reaches_no_memory_of_those_who_did() {
 /// the digest, and the bytes that are then at the targets of the put and of the get.
 fn carried(put: u8, got: u8, hash_from: u64) -> (u64, u8, u8) {
     const LEN: usize = 100_000;
-    let mut stage = Stage::of(Config {
+    let mut stage = Stage::of(ClusterConfig {
         hash_from,
-        ..Config::new(2)
+        ..ClusterConfig::new(2)
     });
     let [near, far] = [0, 1].map(|rank: usize| {
         let rank = stage.ranks[rank].as_mut().unwrap();
@@ -419,19 +429,19 @@ fn carried(put: u8, got: u8, hash_from: u64) -> (u64, u8, u8) {
     let mut posted = false;
     stage.run(|rank| {
         if rank.me == 0 && !std::mem::replace(&mut posted, true) {
-            let to = Peer(1);
-            rank.post(Command::Put {
+            let to = WorldRank(1);
+            rank.post(DriverCommand::Put {
                 to,
                 from: source,
                 into,
-                token: Token(1),
+                token: CommandToken(1),
                 count: None,
             });
-            rank.post(Command::Get {
+            rank.post(DriverCommand::Get {
                 to,
                 from,
                 into: sink,
-                token: Token(2),
+                token: CommandToken(2),
             });
         }
         None

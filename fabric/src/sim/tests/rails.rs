@@ -5,9 +5,12 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
-    driver::{Command, Down, Driver, Failure, Payload, Peer, Post, Sink, Token},
-    memory::{Region, RemoteRegion},
-    sim::{Cluster, Config, Faults, Model, Sim},
+    driver::{
+        CommandFailure, CommandToken, DownCause, Driver, DriverCommand, PayloadView, PostResult,
+        Sink, WorldRank,
+    },
+    memory::{MemoryRegion, RemoteRegion},
+    sim::{Cluster, ClusterConfig, Faults, Model, SimDriver},
 };
 
 const MIB: usize = 1 << 20;
@@ -16,21 +19,21 @@ const MACHINES: [&str; 4] = ["bxi", "bxi-2", "bxi-3", "bxi-4"];
 /// Two ranks, each with memory that the other can access.
 struct Pair {
     cluster: Cluster,
-    drivers: [Sim; 2],
-    regions: [Region; 2],
+    drivers: [SimDriver; 2],
+    regions: [MemoryRegion; 2],
     keys: [RemoteRegion; 2],
 }
 
 impl Pair {
     fn new(machine: &str, len: usize, faults: &str) -> Self {
-        let cluster = Cluster::new(Config {
+        let cluster = Cluster::new(ClusterConfig {
             model: Model::preset(machine).expect("a preset"),
             faults: faults.parse::<Faults>().expect("faults"),
             // The tests do not check the bytes, so none need to be copied.
             hash_from: 1,
             lengths_only: true,
             free_running: true,
-            ..Config::new(2)
+            ..ClusterConfig::new(2)
         });
         let cluster = cluster.expect("a cluster");
         let mut drivers = [0, 1].map(|rank| cluster.driver(rank));
@@ -58,15 +61,15 @@ impl Pair {
         let start = self.now();
         for &rank in from {
             let into = self.keys[1 - rank].slice(0, len as u64);
-            let to = Peer(u32::try_from(1 - rank).expect("two ranks"));
-            let posted = self.drivers[rank].post(Command::Put {
+            let to = WorldRank(u32::try_from(1 - rank).expect("two ranks"));
+            let posted = self.drivers[rank].post(DriverCommand::Put {
                 to,
                 from: self.regions[rank].range().slice(0, len),
                 into: into.expect("inside"),
                 count: None,
-                token: Token(1),
+                token: CommandToken(1),
             });
-            assert!(matches!(posted, Post::Posted));
+            assert!(matches!(posted, PostResult::Posted));
         }
         let mut ended = Ended::default();
         while ended.complete < from.len() {
@@ -84,17 +87,17 @@ struct Ended {
 }
 
 impl Sink for Ended {
-    fn message(&mut self, _: Peer, _: &[u8], _: Payload<'_>) {}
-    fn complete(&mut self, _: Token) {
+    fn message(&mut self, _: WorldRank, _: &[u8], _: PayloadView<'_>) {}
+    fn complete(&mut self, _: CommandToken) {
         self.complete += 1;
     }
-    fn fetched(&mut self, _: Token, _: u64) {}
-    fn failed(&mut self, _: Token, why: Failure) {
+    fn fetched(&mut self, _: CommandToken, _: u64) {}
+    fn failed(&mut self, _: CommandToken, why: CommandFailure) {
         panic!("a put failed: {why:?}");
     }
-    fn reached(&mut self, _: Token) {}
-    fn triggered(&mut self, _: Token) {}
-    fn peer_down(&mut self, peer: Peer, how: Down) {
+    fn reached(&mut self, _: CommandToken) {}
+    fn triggered(&mut self, _: CommandToken) {}
+    fn peer_down(&mut self, peer: WorldRank, how: DownCause) {
         panic!("rank {} is down: {how:?}", peer.0);
     }
 }

@@ -3,8 +3,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
-    driver::{Command, Down, Driver, Failure, Payload, Peer, Post, Sink, Token},
-    sim::{Cluster, Config, Model, Sim, Step},
+    driver::{
+        CommandFailure, CommandToken, DownCause, Driver, DriverCommand, PayloadView, PostResult,
+        Sink, WorldRank,
+    },
+    sim::{Cluster, ClusterConfig, ClusterStep, Model, SimDriver},
 };
 
 /// The ranks, and what each has received.
@@ -15,7 +18,7 @@ pub(super) struct Stage {
 
 pub(super) struct Rank {
     pub(super) me: u32,
-    pub(super) driver: Sim,
+    pub(super) driver: SimDriver,
     pub(super) heard: Vec<Heard>,
     /// True in a turn of the progress agent.
     pub(super) computing: bool,
@@ -30,18 +33,18 @@ pub(super) enum Heard {
     Fetched(u64, u64),
     Failed(u64),
     Triggered(u64),
-    Down(u32, Down),
+    Down(u32, DownCause),
 }
 
 impl Stage {
     pub(super) fn new(model: Model, ranks: u32) -> Self {
-        Self::of(Config {
+        Self::of(ClusterConfig {
             model,
-            ..Config::new(ranks)
+            ..ClusterConfig::new(ranks)
         })
     }
 
-    pub(super) fn of(config: Config) -> Self {
+    pub(super) fn of(config: ClusterConfig) -> Self {
         let ranks = config.ranks;
         let cluster = Cluster::new(config).unwrap();
         let open = |me| {
@@ -69,7 +72,7 @@ impl Stage {
     }
 
     pub(super) fn go_on(&mut self, mut turn: impl FnMut(&mut Rank) -> Option<u64>) {
-        while let Step::Turn { rank, computing } = self.cluster.advance() {
+        while let ClusterStep::Turn { rank, computing } = self.cluster.advance() {
             let on_stage = self.ranks[rank as usize].as_mut();
             let deadline = on_stage.and_then(|on_stage| {
                 on_stage.computing = computing;
@@ -108,17 +111,17 @@ impl Rank {
 
     pub(super) fn send(&mut self, to: u32, body: &[u8]) {
         let header = b"";
-        let command = Command::Message {
-            to: Peer(to),
+        let command = DriverCommand::Message {
+            to: WorldRank(to),
             header,
             body,
         };
         self.post(command);
     }
 
-    pub(super) fn post(&mut self, command: Command<'_>) {
+    pub(super) fn post(&mut self, command: DriverCommand<'_>) {
         let answer = self.driver.post(command);
-        assert!(matches!(answer, Post::Posted), "{answer:?}");
+        assert!(matches!(answer, PostResult::Posted), "{answer:?}");
     }
 
     pub(super) fn messages(&self) -> usize {
@@ -130,32 +133,32 @@ impl Rank {
 struct Ears<'a>(&'a mut Vec<Heard>);
 
 impl Sink for Ears<'_> {
-    fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>) {
+    fn message(&mut self, from: WorldRank, header: &[u8], body: PayloadView<'_>) {
         assert!(header.is_empty());
         self.0.push(Heard::Message(from.0, body.to_vec()));
     }
 
-    fn complete(&mut self, token: Token) {
+    fn complete(&mut self, token: CommandToken) {
         self.0.push(Heard::Complete(token.0));
     }
 
-    fn fetched(&mut self, token: Token, old: u64) {
+    fn fetched(&mut self, token: CommandToken, old: u64) {
         self.0.push(Heard::Fetched(token.0, old));
     }
 
-    fn failed(&mut self, token: Token, _why: Failure) {
+    fn failed(&mut self, token: CommandToken, _why: CommandFailure) {
         self.0.push(Heard::Failed(token.0));
     }
 
-    fn reached(&mut self, _: Token) {
+    fn reached(&mut self, _: CommandToken) {
         panic!("nothing is watched here");
     }
 
-    fn triggered(&mut self, token: Token) {
+    fn triggered(&mut self, token: CommandToken) {
         self.0.push(Heard::Triggered(token.0));
     }
 
-    fn peer_down(&mut self, peer: Peer, how: Down) {
+    fn peer_down(&mut self, peer: WorldRank, how: DownCause) {
         self.0.push(Heard::Down(peer.0, how));
     }
 }

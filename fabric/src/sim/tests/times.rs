@@ -2,7 +2,7 @@
 
 use super::stage::{Heard, Stage};
 use crate::{
-    driver::{Command, Driver, Peer, Token},
+    driver::{CommandToken, Driver, DriverCommand, WorldRank},
     sim::{HostModel, Model, NetworkModel, NicModel, NodeModel, Noise, Topology},
 };
 
@@ -225,11 +225,11 @@ fn within_a_node_the_origins_processor_copies_what_is_put_or_got() {
     let region = far.driver.allocate(LEN).unwrap();
     let key = far.driver.expose(region.range()).unwrap();
     let near = far.driver.allocate(LEN).unwrap();
-    let (from, to, into, token) = (near.range(), Peer(1), key, Token(9));
+    let (from, to, into, token) = (near.range(), WorldRank(1), key, CommandToken(9));
     let (mut posted, mut done_at) = (false, 0);
     stage.run(|rank| {
         if rank.me == 0 && !std::mem::replace(&mut posted, true) {
-            rank.post(Command::Put {
+            rank.post(DriverCommand::Put {
                 to,
                 from,
                 into,
@@ -261,7 +261,7 @@ fn one_sided_ends_at(model: &Model, len: usize, is_put: bool) -> (u64, Vec<u64>)
     let key = far.driver.expose(region.range().slice(0, len)).unwrap();
     let near = far.driver.allocate(len).unwrap();
     let local = near.range().slice(0, len);
-    let (to, token) = (Peer(1), Token(9));
+    let (to, token) = (WorldRank(1), CommandToken(9));
     let (mut posted, mut done_at, mut heard_at) = (false, None, Vec::new());
     stage.run(|rank| {
         if rank.me == 1 {
@@ -271,7 +271,7 @@ fn one_sided_ends_at(model: &Model, len: usize, is_put: bool) -> (u64, Vec<u64>)
         if !std::mem::replace(&mut posted, true) {
             rank.post(if is_put {
                 let (from, into) = (local, key);
-                Command::Put {
+                DriverCommand::Put {
                     to,
                     from,
                     into,
@@ -280,7 +280,7 @@ fn one_sided_ends_at(model: &Model, len: usize, is_put: bool) -> (u64, Vec<u64>)
                 }
             } else {
                 let (from, into) = (key, local);
-                Command::Get {
+                DriverCommand::Get {
                     to,
                     from,
                     into,

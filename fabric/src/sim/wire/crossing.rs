@@ -3,38 +3,38 @@
 use super::{
     super::{
         crc::Crc32c,
-        faults::{Crossing, Damage, Flow},
-        heap::{Time, What},
+        faults::{BitDamage, FlowKind, PacketCrossing},
+        heap::{SimEvent, SimTime},
         network::{RankPair, WireLoad},
-        world::{World, ps},
+        world::{SimWorld, ps},
     },
-    Frame,
+    WireFrame,
 };
 
 /// A packet's place in its flow: the number of packets of the flow before it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::sim) struct Place {
-    flow: Flow,
+pub(in crate::sim) struct FlowPosition {
+    flow: FlowKind,
     nth: u32,
 }
 
-impl Flow {
+impl FlowKind {
     /// Counts a packet of this flow, and returns its place.
-    pub(in crate::sim) const fn next(self, count: &mut u32) -> Place {
+    pub(in crate::sim) const fn next(self, count: &mut u32) -> FlowPosition {
         let nth = *count;
         *count = nth.wrapping_add(1);
-        Place { flow: self, nth }
+        FlowPosition { flow: self, nth }
     }
 }
 
 /// One crossing of the network: between which ranks, over which rail, and of what.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trip<'a> {
-    pub(super) at: Time,
+pub(super) struct FrameCrossing<'a> {
+    pub(super) at: SimTime,
     pub(super) pair: RankPair,
     pub(super) rail: u32,
     /// The packet's place in its flow.
-    pub(super) place: Place,
+    pub(super) place: FlowPosition,
     /// `None` for an urgent packet, which does not wait for links.
     pub(super) load: Option<WireLoad>,
     /// Bytes on the wire, or empty if no fault looks at them.
@@ -43,25 +43,25 @@ pub(super) struct Trip<'a> {
 
 /// Result of a crossing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Crossed {
+pub(super) struct CrossingResult {
     /// Time at which the packet would arrive without faults.
-    pub(super) due: Time,
+    pub(super) due: SimTime,
     /// Time at which the next packet of the same transfer should leave.
-    pub(super) next: Time,
-    pub(super) arrivals: [Option<Time>; 2],
+    pub(super) next: SimTime,
+    pub(super) arrivals: [Option<SimTime>; 2],
 }
 
-impl World {
+impl SimWorld {
     /// Sends a message about a connection, which leaves at `at`.
-    pub(in crate::sim) fn send_word(
+    pub(in crate::sim) fn send_connection_message(
         &mut self,
         pair: RankPair,
-        place: Place,
+        place: FlowPosition,
         bytes: &[u8],
-        at: Time,
+        at: SimTime,
     ) {
         let RankPair { from, to } = pair;
-        let crossed = self.cross(Trip {
+        let crossed = self.cross(FrameCrossing {
             at,
             pair,
             rail: self.network.home_rail(from, to),
@@ -69,22 +69,22 @@ impl World {
             load: None,
             image: bytes,
         });
-        self.put_on_wire(crossed, || Frame::Dial {
+        self.put_on_wire(crossed, || WireFrame::Connection {
             from,
             to,
             bytes: bytes.into(),
         });
     }
 
-    pub(super) fn put_on_wire(&mut self, crossed: Crossed, frame: impl Fn() -> Frame) {
+    pub(super) fn put_on_wire(&mut self, crossed: CrossingResult, frame: impl Fn() -> WireFrame) {
         for at in crossed.arrivals.into_iter().flatten() {
             let slot = self.wire().frames.insert(frame());
-            self.heap.push(at, What::Frame(slot));
+            self.heap.push(at, SimEvent::Frame(slot));
         }
     }
 
     /// Sends something through the network, and decides which faults happen to it.
-    pub(super) fn cross(&mut self, trip: Trip<'_>) -> Crossed {
+    pub(super) fn cross(&mut self, trip: FrameCrossing<'_>) -> CrossingResult {
         let RankPair { from, to } = trip.pair;
         let rail = self.live_rail(trip.rail, trip.at);
         let passage = match trip.load {
@@ -100,8 +100,8 @@ impl World {
         };
         self.stats.packets += 1;
         let spacing = ps(self.model.host.send_ns.max(self.model.nic.gap_ns));
-        let Place { flow, nth } = trip.place;
-        let crossing = Crossing {
+        let FlowPosition { flow, nth } = trip.place;
+        let crossing = PacketCrossing {
             from,
             to,
             rail,
@@ -119,11 +119,11 @@ impl World {
             .is_some_and(|damage| is_seen(damage, trip.image));
         self.stats.corruptions += u64::from(damaged);
         self.stats.drops += u64::from(lost || damaged);
-        self.stats.duplicates += u64::from(fate.again.is_some() && !lost);
+        self.stats.duplicates += u64::from(fate.copy_delay.is_some() && !lost);
         let late = |by: u64| passage.arrives.saturating_add(by);
-        let arrives = (!lost && !damaged).then(|| late(fate.late));
-        let again = fate.again.filter(|_| !lost).map(late);
-        Crossed {
+        let arrives = (!lost && !damaged).then(|| late(fate.delay));
+        let again = fate.copy_delay.filter(|_| !lost).map(late);
+        CrossingResult {
             due: passage.arrives,
             next: passage.next,
             arrivals: [arrives, again],
@@ -131,7 +131,7 @@ impl World {
     }
 
     /// Returns the rail, or another one if it is dead.
-    fn live_rail(&mut self, rail: u32, now: Time) -> u32 {
+    fn live_rail(&mut self, rail: u32, now: SimTime) -> u32 {
         let rails = self.network.rails();
         let faults = &self.wire().faults;
         let others = (0..rails).map(|step| (rail + step) % rails);
@@ -151,11 +151,11 @@ impl World {
 }
 
 /// Returns true if the checksum of a frame reveals the damage. Flips that cancel each other out do no harm.
-fn is_seen(damage: Damage, image: &[u8]) -> bool {
+fn is_seen(damage: BitDamage, image: &[u8]) -> bool {
     let mut received = image.to_vec();
     damage.apply(&mut received);
     Crc32c::new().with(&received).get() != Crc32c::new().with(image).get()
 }
 
 /// Packets of a flow are assumed to leave at least 10 ns apart, in picoseconds.
-const SPACING_MIN: Time = 10_000;
+const SPACING_MIN: SimTime = 10_000;

@@ -2,30 +2,30 @@
 
 use super::{
     super::{
-        goback::{Answer, Data, Limits, Receiver, Sender},
-        heap::{NEVER, Time, What},
+        goback::{GoBackAnswer, GoBackHeader, GoBackLimits, GoBackReceiver, GoBackSender},
+        heap::{NEVER, SimEvent, SimTime},
         network::{RankPair, WireLoad},
-        world::{World, ps},
+        world::{SimWorld, ps},
     },
-    Frame, Lane, Parcel, SLACK_MIN, Wire,
-    crossing::Trip,
+    SLACK_MIN, SimWire, WireFlow, WireFrame, WirePacket,
+    crossing::FrameCrossing,
 };
-use crate::{driver::Down, sim::faults::Flow};
+use crate::{driver::DownCause, sim::faults::FlowKind};
 
-impl World {
+impl SimWorld {
     /// Sends the packets that a lane may send now. Returns when the next one of the same transfer should leave.
-    pub(super) fn transmit(&mut self, lane: u32) -> Time {
+    pub(super) fn transmit(&mut self, lane: u32) -> SimTime {
         let now = self.now;
         let mut next = now;
         loop {
-            let state = &mut self.wire().lanes[lane];
+            let state = &mut self.wire().flows[lane];
             let (rail, distance) = (state.rail, state.distance);
             let pair = RankPair::new(state.from, state.to);
             let limits = self.lane_limits(distance);
             if self.is_killed(pair.from) {
                 return now;
             }
-            let sender = &mut self.wire().lanes[lane].sender;
+            let sender = &mut self.wire().flows[lane].sender;
             let Some((data, parcel)) = sender.poll_transmit(now, &limits) else {
                 break;
             };
@@ -33,8 +33,8 @@ impl World {
                 self.stats.retransmissions += 1;
             }
             let image = self.image(&data.seq.to_le_bytes(), parcel.slot);
-            let place = Flow::Packets.next(&mut self.wire().lanes[lane].crossed);
-            let crossed = self.cross(Trip {
+            let place = FlowKind::Packets.next(&mut self.wire().flows[lane].crossed);
+            let crossed = self.cross(FrameCrossing {
                 at: now,
                 pair,
                 rail: u32::from(rail),
@@ -46,8 +46,8 @@ impl World {
                 image: &image,
             });
             next = crossed.next;
-            self.put_on_wire(crossed, || Frame::Data { lane, data, parcel });
-            let sender = &mut self.wire().lanes[lane].sender;
+            self.put_on_wire(crossed, || WireFrame::Data { lane, data, parcel });
+            let sender = &mut self.wire().flows[lane].sender;
             sender.sent(crossed.due + distance, &limits);
         }
         self.plan_lane(lane);
@@ -57,7 +57,7 @@ impl World {
     /// Plans the lane's next timeout, or gives up its peer.
     fn plan_lane(&mut self, lane: u32) {
         let now = self.now;
-        let state = &mut self.wire().lanes[lane];
+        let state = &mut self.wire().flows[lane];
         if state.sender.is_dead() {
             return self.give_up(lane);
         }
@@ -67,14 +67,14 @@ impl World {
         if at < state.timer {
             let at = at.max(now + 1);
             state.timer = at;
-            self.heap.push(at, What::Lane(lane));
+            self.heap.push(at, SimEvent::FlowTimeout(lane));
         }
     }
 
     /// Handles a planned timeout of a lane.
-    pub(in crate::sim) fn look_at_lane(&mut self, lane: u32) {
+    pub(in crate::sim) fn handle_flow_timeout(&mut self, lane: u32) {
         let now = self.now;
-        let state = &mut self.wire().lanes[lane];
+        let state = &mut self.wire().flows[lane];
         if state.timer == now {
             state.timer = NEVER;
             self.transmit(lane);
@@ -83,44 +83,50 @@ impl World {
 
     /// Gives up a peer that was silent for too long.
     fn give_up(&mut self, lane: u32) {
-        let state = &mut self.wire().lanes[lane];
+        let state = &mut self.wire().flows[lane];
         let (from, to, expected) = (state.from, state.to, state.receiver.expected());
         let numbers = state.sender.first()..;
         let left = state.sender.take_all();
         for (_, parcel) in numbers.zip(left).filter(|(seq, _)| *seq >= expected) {
-            self.lose(parcel.slot);
+            self.drop_packet(parcel.slot);
             self.leave_connection(from, to);
         }
         if let Some((pool, _)) = self.wire().pools.get_mut(&to) {
             pool.forget(lane);
         }
-        self.tell_down(from, to, Down::Failed);
+        self.report_peer_down(from, to, DownCause::Failed);
     }
 
     /// Handles a frame that has reached the other end.
     pub(in crate::sim) fn take_frame(&mut self, frame: u32) {
         match self.wire().frames.remove(frame) {
-            Frame::Data { lane, data, parcel } => self.take_data(lane, data, parcel),
-            Frame::Answer { lane, answer } => self.take_answer(lane, answer),
-            Frame::Dial { from, to, bytes } => self.take_word(from, to, &bytes),
+            WireFrame::Data { lane, data, parcel } => self.take_data(lane, data, parcel),
+            WireFrame::Answer { lane, answer } => self.take_answer(lane, answer),
+            WireFrame::Connection { from, to, bytes } => {
+                self.take_connection_frame(from, to, &bytes)
+            }
         }
     }
 
-    fn take_data(&mut self, lane: u32, data: Data, parcel: Parcel) {
-        let state = &self.wire().lanes[lane];
+    fn take_data(&mut self, lane: u32, data: GoBackHeader, parcel: WirePacket) {
+        let state = &self.wire().flows[lane];
         let (from, to, distance) = (state.from, state.to, state.distance);
         let next = data.seq == state.receiver.expected();
-        if state.sender.is_dead() || self.is_deaf(to, from) {
+        if state.sender.is_dead() || self.ignores_peer(to, from) {
             return;
         }
-        let met = &mut self.wire().lanes[lane].met;
+        let met = &mut self.wire().flows[lane].met;
         if parcel.connected && !std::mem::replace(met, true) {
-            self.hear_data(to, from);
+            self.note_peer_data(to, from);
         }
         let limits = self.lane_limits(distance);
         let now = self.now;
         let needs_slot = next && self.needs_slot(parcel.slot);
-        let Wire { lanes, pools, .. } = self.wire();
+        let SimWire {
+            flows: lanes,
+            pools,
+            ..
+        } = self.wire();
         let receiver = &mut lanes[lane].receiver;
         let mut pool = pools.get_mut(&to).map(|(pool, _)| pool);
         if let Some(pool) = pool.as_mut().filter(|_| next && !needs_slot) {
@@ -139,11 +145,11 @@ impl World {
         }
     }
 
-    pub(super) fn send_answer(&mut self, lane: u32, answer: Answer, at: Time) {
-        let state = &self.wire().lanes[lane];
+    pub(super) fn send_answer(&mut self, lane: u32, answer: GoBackAnswer, at: SimTime) {
+        let state = &self.wire().flows[lane];
         let (pair, rail) = (RankPair::new(state.to, state.from), u32::from(state.rail));
-        let place = Flow::Answers.next(&mut self.wire().lanes[lane].answers);
-        let crossed = self.cross(Trip {
+        let place = FlowKind::Answers.next(&mut self.wire().flows[lane].answers);
+        let crossed = self.cross(FrameCrossing {
             at,
             pair,
             rail,
@@ -151,34 +157,36 @@ impl World {
             load: None,
             image: &answer.expected.to_le_bytes(),
         });
-        self.put_on_wire(crossed, || Frame::Answer { lane, answer });
+        self.put_on_wire(crossed, || WireFrame::Answer { lane, answer });
     }
 
-    fn take_answer(&mut self, lane: u32, answer: Answer) {
-        let state = &self.wire().lanes[lane];
+    fn take_answer(&mut self, lane: u32, answer: GoBackAnswer) {
+        let state = &self.wire().flows[lane];
         let (from, to, distance) = (state.from, state.to, state.distance);
-        if self.is_deaf(from, to) {
+        if self.ignores_peer(from, to) {
             return;
         }
         let limits = self.lane_limits(distance);
         let now = self.now;
-        let Wire { lanes, done, .. } = self.wire();
+        let SimWire {
+            flows: lanes, done, ..
+        } = self.wire();
         let sender = &mut lanes[lane].sender;
         sender.handle_answer(answer, now, &limits, done);
         done.clear();
         self.transmit(lane);
     }
 
-    pub(super) fn lane(&mut self, from: u32, to: u32, rail: u32) -> u32 {
+    pub(super) fn flow(&mut self, from: u32, to: u32, rail: u32) -> u32 {
         let rail = u8::try_from(rail).unwrap_or(u8::MAX);
-        let first = self.link(from, to).lane;
-        let lanes = &self.wire().lanes;
+        let first = self.link(from, to).first_flow;
+        let lanes = &self.wire().flows;
         let mut all = std::iter::successors(first, |lane| lanes[*lane].next);
         if let Some(lane) = all.find(|lane| lanes[*lane].rail == rail) {
             return lane;
         }
         let distance = self.distance(from, to);
-        let lane = self.wire().lanes.insert(Lane {
+        let lane = self.wire().flows.insert(WireFlow {
             from,
             to,
             rail,
@@ -188,16 +196,16 @@ impl World {
             met: false,
             timer: NEVER,
             distance,
-            sender: Sender::new(),
-            receiver: Receiver::default(),
+            sender: GoBackSender::new(),
+            receiver: GoBackReceiver::default(),
         });
-        self.link(from, to).lane = Some(lane);
+        self.link(from, to).first_flow = Some(lane);
         lane
     }
 
-    fn lane_limits(&mut self, distance: Time) -> Limits {
+    fn lane_limits(&mut self, distance: SimTime) -> GoBackLimits {
         let patient = ps(self.model.network.failure_ns);
-        Limits {
+        GoBackLimits {
             window: WINDOW,
             slack: (distance / 2).max(SLACK_MIN),
             hold: (8 * distance).max(SLACK_MIN),

@@ -2,15 +2,15 @@
 
 use super::{
     super::{
-        goback::Pool,
-        heap::{NEVER, What},
+        goback::ReceiveSlotPool,
+        heap::{NEVER, SimEvent},
         slab::index,
-        world::{Cargo, World},
+        world::{PacketPayload, SimWorld},
     },
     SLACK_MIN,
 };
 
-impl World {
+impl SimWorld {
     /// Returns true unless a message needs a slot and there is none. A message in a lane has its slot already.
     pub(in crate::sim) fn takes_slot(&mut self, slot: u32) -> bool {
         if self.wire.as_ref().is_none_or(|wire| wire.repairs) || !self.needs_slot(slot) {
@@ -27,7 +27,7 @@ impl World {
     pub(super) fn needs_slot(&mut self, slot: u32) -> bool {
         let packet = &self.packets[slot];
         let (from, to, now) = (packet.from, packet.to, self.now);
-        let message = matches!(packet.cargo, Cargo::Message { .. }) && from != to;
+        let message = matches!(packet.payload, PacketPayload::Message { .. }) && from != to;
         let heard = self.hosts[index(to)].is_open() && !self.knows_down(to, from);
         if !self.wire().faults.exhausts() || !message || !heard {
             return false;
@@ -36,7 +36,7 @@ impl World {
         let wire = self.wire();
         let slots = wire.faults.slots(to, now).unwrap_or(u32::MAX);
         let pool = wire.pools.entry(to);
-        let (pool, _) = pool.or_insert_with(|| (Pool::new(slots, patience), NEVER));
+        let (pool, _) = pool.or_insert_with(|| (ReceiveSlotPool::new(slots, patience), NEVER));
         pool.resize(slots);
         true
     }
@@ -64,11 +64,11 @@ impl World {
                 if at < *timer {
                     *timer = at.max(now + 1);
                     let at = *timer;
-                    self.heap.push(at, What::Call(rank));
+                    self.heap.push(at, SimEvent::SlotCall(rank));
                 }
                 return;
             };
-            let answer = wire.lanes[lane].receiver.grant();
+            let answer = wire.flows[lane].receiver.grant();
             self.send_answer(lane, answer, now);
         }
     }

@@ -6,18 +6,18 @@
 //! If it does not, it is left, and nothing has to be sent again if all messages had arrived.
 
 use super::super::{
-    core::{Core, index},
-    objects::{What, Work},
-    outbox::{Cargo, Flight, quiet},
-    lane::To,
-    wire::{WORD_MAX, Word},
+    core::{VerbsCore, index},
+    lane::PeerLane,
+    objects::{WorkOp, WorkRequest},
+    outbox::{FlightContent, QpFlight, quiet},
+    wire::{VerbsControlWord, WORD_MAX},
 };
-use crate::{driver::Down, lanes::LaneSet};
+use crate::{driver::DownCause, lanes::LaneSet};
 
-impl Core {
+impl VerbsCore {
     /// Sends the goodbye by the other lanes. Returns false if it is too early, because something is in flight that it would
     /// overtake.
-    pub(in super::super) fn say_end(&mut self, peer: u32, how: Down) -> bool {
+    pub(in super::super) fn send_lane_goodbye(&mut self, peer: u32, how: DownCause) -> bool {
         if self.touches_memory(peer) {
             return false;
         }
@@ -25,14 +25,14 @@ impl Core {
         let Some(link) = links[index(peer)].as_deref_mut() else {
             return true;
         };
-        if !link.words.is_empty() {
+        if !link.control_queue.is_empty() {
             return false;
         }
         let home = LaneSet::EMPTY.with(super::number(link.home));
-        let sent = link.trail.sent();
+        let sent = link.replay_log.sent();
         let mut broken = None;
         for lane in link.lanes_at_work().without(home).iter() {
-            let to = To {
+            let to = PeerLane {
                 peer,
                 lane: lane as usize,
             };
@@ -40,7 +40,7 @@ impl Core {
                 continue;
             }
             let mut bytes = [0; WORD_MAX];
-            let len = Word::End { how, sent }.encode(0, &mut bytes);
+            let len = VerbsControlWord::LaneGoodbye { how, sent }.encode(0, &mut bytes);
             // This needs no completion: where the home works, the goodbye by the home is enough.
             if let Err(why) = outbox.post_inline(link, to, &bytes[..len], false) {
                 broken = Some((to, why));
@@ -53,28 +53,28 @@ impl Core {
     }
 
     /// Handles a peer's goodbye by another lane, which comes after `sent` messages and control words.
-    pub(in super::super) fn handle_end(&mut self, peer: u32, how: Down, sent: u64) {
+    pub(in super::super) fn handle_end(&mut self, peer: u32, how: DownCause, sent: u64) {
         if let Some(link) = self.link(peer).filter(|link| link.is_connected()) {
-            link.ends = Some((how, sent));
-            self.have_home_answer(peer);
+            link.lane_goodbye = Some((how, sent));
+            self.probe_home(peer);
         }
     }
 
     /// Posts an empty request to the home of a peer. When it completes, so has everything posted before, and a lane that does not
     /// work fails. Does nothing if there is no room.
-    pub(in super::super) fn have_home_answer(&mut self, peer: u32) {
+    pub(in super::super) fn probe_home(&mut self, peer: u32) {
         let Some(link) = self.links[index(peer)].as_deref() else {
             return;
         };
         let lane = link.home;
         if link.has_slots(lane, 1) && self.outbox.has_room(lane, 1) {
-            self.post_nothing(To { peer, lane });
+            self.post_empty(PeerLane { peer, lane });
         }
     }
 
     /// Posts a request that does nothing at the peer.
-    pub(in super::super) fn post_nothing(&mut self, to: To) {
-        let To { peer, lane } = to;
+    pub(in super::super) fn post_empty(&mut self, to: PeerLane) {
+        let PeerLane { peer, lane } = to;
         let Self {
             links,
             outbox,
@@ -84,14 +84,14 @@ impl Core {
         let Some(link) = links[index(peer)].as_deref_mut() else {
             return;
         };
-        let flight = Flight::new(to, Cargo::Message { chunk: None }, None);
-        let nothing = What::Write {
+        let flight = QpFlight::new(to, FlightContent::Message { chunk: None }, None);
+        let nothing = WorkOp::Write {
             from: None,
             into: link.table(peers[index(peer)].table, lane),
         };
-        let work = Work {
+        let work = WorkRequest {
             id: quiet(peer),
-            what: nothing,
+            op: nothing,
             signaled: false,
             solicited: false,
         };

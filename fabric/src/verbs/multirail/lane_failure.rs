@@ -1,41 +1,41 @@
 //! Lanes that fail: how ranks notify each other, and where messages go on.
 
 use super::super::{
-    core::Core,
+    core::VerbsCore,
     inbox::WINDOW,
-    link::Link,
-    outbox::{Cargo, Flight},
-    replay_log::{Gap, Kept},
-    lane::{To, Way},
-    wire::{CREDITS_AT, Said, WORD_MAX, Word},
+    lane::{PeerLane, VerbsLane},
+    link::VerbsLink,
+    outbox::{FlightContent, QpFlight},
+    replay_log::{Gap, ReplayEntry},
+    wire::{CREDITS_AT, VerbsControlWord, VerbsLaneReport, WORD_MAX},
 };
 use crate::{
-    connect::{Event, State},
-    driver::Down,
+    connect::{ConnectEvent, ConnectState},
+    driver::DownCause,
     lanes::LaneSet,
 };
 
-impl Core {
+impl VerbsCore {
     /// Leaves a lane that does not work. A peer without another lane is marked as failed.
-    pub(in super::super) fn leave_lane(&mut self, to: To) {
+    pub(in super::super) fn leave_lane(&mut self, to: PeerLane) {
         let me = self.me;
-        let Some(link) = self.link(to.peer).filter(|link| link.gone.is_none()) else {
+        let Some(link) = self.link(to.peer).filter(|link| link.down.is_none()) else {
             return;
         };
-        let breaks = |way: &Way| way.broken && way.qp.is_some();
-        if !link.ways.get(to.lane).is_some_and(breaks) {
+        let breaks = |way: &VerbsLane| way.broken && way.qp.is_some();
+        if !link.lanes.get(to.lane).is_some_and(breaks) {
             return; // the lane was one of an earlier connection
         }
         match link.after_break(to.lane) {
-            Then::StartOver => return self.start_over(to.peer),
-            Then::Wait => return,
-            Then::Leave => {}
+            LaneReaction::StartOver => return self.start_over(to.peer),
+            LaneReaction::Wait => return,
+            LaneReaction::Leave => {}
         }
         let others = link.leave(me, to);
-        if let Some((how, sent)) = link.ends
-            && link.trail.heard >= sent
+        if let Some((how, sent)) = link.lane_goodbye
+            && link.replay_log.received >= sent
         {
-            return self.part(to.peer, how);
+            return self.report_peer_down(to.peer, how);
         }
         if !others || !link.is_connected() {
             return self.lose(to.peer);
@@ -45,7 +45,7 @@ impl Core {
             self.counters.lanes_failed.add(1);
         }
         self.leave_stripes(to.peer, lane);
-        self.doom_way(to);
+        self.retire_lane(to);
         // If the lane was closed immediately, the peer has been notified by that.
         let link = self.link(to.peer);
         if link.is_some_and(|link| link.fences.to_close().has(lane)) {
@@ -59,13 +59,13 @@ impl Core {
         let Some(link) = &links[super::index(peer)] else {
             return;
         };
-        let ways = link.ways.iter().enumerate();
-        let left = ways.filter(|(_, way)| way.broken && !way.doomed && way.qp.is_some());
-        broken.extend(left.map(|(lane, _)| To { peer, lane }));
+        let ways = link.lanes.iter().enumerate();
+        let left = ways.filter(|(_, way)| way.broken && !way.retired && way.qp.is_some());
+        broken.extend(left.map(|(lane, _)| PeerLane { peer, lane }));
     }
 
     /// Marks a peer as failed, and notifies it by a datagram, which may reach it.
-    pub(in super::super) fn lose_for(&mut self, peer: u32, why: &str) {
+    pub(in super::super) fn fail_and_notify(&mut self, peer: u32, why: &str) {
         let link = self.link_or_new(peer);
         link.broken
             .get_or_insert_with(|| std::io::Error::other(why));
@@ -75,23 +75,23 @@ impl Core {
     /// Marks a peer as failed, for the reason that `note_broken` has kept.
     fn lose(&mut self, peer: u32) {
         if peer != self.me {
-            self.tell_dial(peer, Event::Broken, None);
+            self.handle_connect_event(peer, ConnectEvent::Broken, None);
         }
-        self.part(peer, Down::Failed);
+        self.report_peer_down(peer, DownCause::Failed);
     }
 
     /// Notes that the queue pair of a lane is destroyed, so nothing comes by it any more.
-    pub(in super::super) fn handle_closed(&mut self, to: To) {
+    pub(in super::super) fn handle_closed(&mut self, to: PeerLane) {
         let Some(link) = self.link(to.peer) else {
             return;
         };
-        if link.gone.is_some() {
-            return self.free_kept(to.peer);
+        if link.down.is_some() {
+            return self.clear_replay(to.peer);
         }
         if !link.is_connected() || !link.fences.close(super::number(to.lane)) {
             return;
         }
-        if link.heard_by == to.lane {
+        if link.arrival_lane == to.lane {
             link.owed = 0; // the next lane begins with all buffers free
         }
         self.say_lanes(to.peer);
@@ -102,18 +102,18 @@ impl Core {
     /// same time.
     fn say_lanes(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
-        link.untold = link.lanes_at_work();
-        self.stir(peer);
-        self.tell_lanes(peer);
+        link.unreported = link.lanes_at_work();
+        self.mark_dirty(peer);
+        self.report_lanes(peer);
     }
 
     /// Sends the report about the lanes by each lane that has not carried it yet, as far as there is room.
-    pub(in super::super) fn tell_lanes(&mut self, peer: u32) {
+    pub(in super::super) fn report_lanes(&mut self, peer: u32) {
         let Some(link) = self.link(peer) else { return };
-        link.untold = link.untold.and(link.lanes_at_work());
-        for lane in link.untold.iter() {
+        link.unreported = link.unreported.and(link.lanes_at_work());
+        for lane in link.unreported.iter() {
             let Self { links, outbox, .. } = self;
-            let to = To {
+            let to = PeerLane {
                 peer,
                 lane: lane as usize,
             };
@@ -123,13 +123,13 @@ impl Core {
             if !link.has_slots(to.lane, 1) || !outbox.has_room(to.lane, 1) {
                 continue;
             }
-            link.untold = link.untold.without(LaneSet::EMPTY.with(lane));
-            let said = Said {
-                lanes: link.fences.word(),
-                heard: link.trail.heard,
+            link.unreported = link.unreported.without(LaneSet::EMPTY.with(lane));
+            let said = VerbsLaneReport {
+                lanes: link.fences.report(),
+                arrived: link.replay_log.received,
             };
             let mut bytes = [0; WORD_MAX];
-            let len = Word::Lanes(said).encode(0, &mut bytes);
+            let len = VerbsControlWord::LaneReport(said).encode(0, &mut bytes);
             let posted = outbox.post_inline(link, to, &bytes[..len], true);
             if let Err(why) = posted {
                 self.note_broken(to, why);
@@ -138,15 +138,15 @@ impl Core {
     }
 
     /// Handles a peer's report about the lanes.
-    pub(in super::super) fn handle_lanes(&mut self, peer: u32, said: Said) {
+    pub(in super::super) fn handle_lanes(&mut self, peer: u32, said: VerbsLaneReport) {
         let Some(link) = self.link(peer).filter(|link| link.is_connected()) else {
             return;
         };
         let before = link.lanes_at_work();
-        let _those_that_are_fenced = link.fences.handle_word(said.lanes);
-        link.trail.confirm(said.heard);
+        let _those_that_are_fenced = link.fences.handle_report(said.lanes);
+        link.replay_log.confirm(said.arrived);
         for lane in before.without(link.lanes_at_work()).iter() {
-            let to = To {
+            let to = PeerLane {
                 peer,
                 lane: lane as usize,
             };
@@ -158,28 +158,28 @@ impl Core {
 
     /// Goes on with messages and commands that waited for lanes to be fenced.
     fn settle_fenced(&mut self, peer: u32) {
-        self.send_again(peer);
-        self.go_on_towards(peer);
-        self.stir(peer);
+        self.replay_messages(peer);
+        self.restripe_fenced(peer);
+        self.mark_dirty(peer);
     }
 
     /// Sends messages by their new lane, from the first that has not arrived, once nothing can arrive by the old lane any more.
-    pub(in super::super) fn send_again(&mut self, peer: u32) {
+    pub(in super::super) fn replay_messages(&mut self, peer: u32) {
         let Some(link) = self.link(peer).filter(|link| !link.left.is_empty()) else {
             return;
         };
         if !link.left.without(link.fences.fenced()).is_empty() {
             return;
         }
-        let Ok(come) = link.trail.confirmed() else {
+        let Ok(come) = link.replay_log.confirmed() else {
             return self.disbelieve(peer);
         };
-        self.forget_kept(peer, come);
+        self.release_replayed(peer, come);
         let Self { links, outbox, .. } = self;
         let Some(link) = links[super::index(peer)].as_deref_mut() else {
             return;
         };
-        let (rest, sent) = link.trail.rest();
+        let (rest, sent) = link.replay_log.rest();
         let lane = link.home;
         let requests = u32::try_from(rest.len()).unwrap_or(u32::MAX);
         if !link.has_slots(lane, requests) || !outbox.has_room(lane, requests) {
@@ -189,10 +189,10 @@ impl Core {
         link.credits = WINDOW.saturating_sub(requests);
         let first = sent - rest.len() as u64;
         for (sent, one) in (first + 1..).zip(rest) {
-            let Kept { chunk, .. } = one;
+            let ReplayEntry { chunk, .. } = one;
             outbox.rewrite(chunk, CREDITS_AT, &[0; 2]); // credits for buffers of the old lane
-            let to = To { peer, lane };
-            let mut flight = Flight::new(to, Cargo::Message { chunk: None }, None);
+            let to = PeerLane { peer, lane };
+            let mut flight = QpFlight::new(to, FlightContent::Message { chunk: None }, None);
             flight.sent = sent;
             if let Err(why) = outbox.post_chunk(link, flight, one) {
                 return self.note_broken(to, why);
@@ -203,24 +203,24 @@ impl Core {
     /// Marks a peer as failed that claims messages that were never sent, or lacks some that its device has acknowledged.
     fn disbelieve(&mut self, peer: u32) {
         let why = format!("{Gap:?}: messages of a lane that failed are lost");
-        self.lose_for(peer, &why);
+        self.fail_and_notify(peer, &why);
     }
 
     /// Releases the first `sent` messages, which have arrived and are not sent again.
-    pub(in super::super) fn forget_kept(&mut self, peer: u32, sent: u64) {
+    pub(in super::super) fn release_replayed(&mut self, peer: u32, sent: u64) {
         let Self { links, outbox, .. } = self;
         if let Some(link) = links[super::index(peer)].as_deref_mut() {
-            while let Some(chunk) = link.trail.pop_done(sent) {
+            while let Some(chunk) = link.replay_log.pop_done(sent) {
                 outbox.free_chunk(chunk);
             }
         }
     }
 
     /// Releases all messages for a peer without queue pairs, since none is sent again.
-    pub(in super::super) fn free_kept(&mut self, peer: u32) {
+    pub(in super::super) fn clear_replay(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
         if !link.is_made() && !link.is_stuck() {
-            let kept = link.trail.clear();
+            let kept = link.replay_log.clear();
             kept.into_iter()
                 .for_each(|chunk| self.outbox.free_chunk(chunk));
         }
@@ -229,7 +229,7 @@ impl Core {
 
 /// Reaction to a lane that broke.
 #[derive(Debug, PartialEq, Eq)]
-enum Then {
+enum LaneReaction {
     /// Leave it.
     Leave,
     /// Wait until there is a connection, when `leave_broken` comes back to it.
@@ -238,20 +238,20 @@ enum Then {
     StartOver,
 }
 
-impl Link {
-    fn after_break(&self, lane: usize) -> Then {
-        let others = self.ways.iter().any(|way| way.qp.is_some() && !way.broken);
-        match self.dial.state() {
-            State::Bound if lane == self.home => Then::StartOver,
+impl VerbsLink {
+    fn after_break(&self, lane: usize) -> LaneReaction {
+        let others = self.lanes.iter().any(|way| way.qp.is_some() && !way.broken);
+        match self.connection.state() {
+            ConnectState::Bound if lane == self.home => LaneReaction::StartOver,
             // No greeting went by the other lanes, so the peer may have opened. If all lanes broke, the home makes it start over.
-            State::Bound => Then::Wait,
-            _ if !self.is_connected() && others => Then::Wait,
-            _ => Then::Leave,
+            ConnectState::Bound => LaneReaction::Wait,
+            _ if !self.is_connected() && others => LaneReaction::Wait,
+            _ => LaneReaction::Leave,
         }
     }
 
     /// Goes on without a lane. Returns false if there is no other.
-    fn leave(&mut self, me: u32, to: To) -> bool {
+    fn leave(&mut self, me: u32, to: PeerLane) -> bool {
         self.fences.fail(super::number(to.lane));
         let others = self.lanes_at_work();
         if others.is_empty() {
@@ -265,7 +265,7 @@ impl Link {
             }
             self.home = home;
         }
-        if !others.iter().any(|lane| self.ways[lane as usize].broken) {
+        if !others.iter().any(|lane| self.lanes[lane as usize].broken) {
             self.broken = None; // it is no reason for later failures
         }
         true
@@ -276,33 +276,33 @@ impl Link {
 mod tests {
     use std::io;
 
-    use super::{Link, Then, To};
+    use super::{LaneReaction, PeerLane, VerbsLink};
     use crate::{
-        connect::{Connection, State},
-        lanes::{Fences, LaneSet},
-        verbs::{multirail::number, lane::Way},
+        connect::{ConnectState, PeerConnection},
+        lanes::{LaneFences, LaneSet},
+        verbs::{lane::VerbsLane, multirail::number},
     };
 
     const ME: u32 = 0;
     const PEER: u32 = 1;
 
     /// Returns a link of which these lanes have broken since the last turn.
-    fn with_lanes(broken: &[bool]) -> Link {
-        let mut link = Link::new(PEER, 0);
-        let way = |broken: &bool| Way {
+    fn with_lanes(broken: &[bool]) -> VerbsLink {
+        let mut link = VerbsLink::new(PEER, 0);
+        let way = |broken: &bool| VerbsLane {
             broken: *broken,
-            ..Way::default()
+            ..VerbsLane::default()
         };
-        link.ways = broken.iter().map(way).collect();
+        link.lanes = broken.iter().map(way).collect();
         let lanes = u32::try_from(broken.len()).unwrap();
-        link.fences = Fences::new(LaneSet::first(lanes));
+        link.fences = LaneFences::new(LaneSet::first(lanes));
         link.home = link.home_of(ME, PEER);
         link.broken = Some(io::Error::other("a test"));
         link
     }
 
-    fn to(lane: usize) -> To {
-        To { peer: PEER, lane }
+    fn to(lane: usize) -> PeerLane {
+        PeerLane { peer: PEER, lane }
     }
 
     #[test]
@@ -310,10 +310,10 @@ mod tests {
         for lanes in 1..4 {
             for home in 0..lanes {
                 let mut link = with_lanes(&vec![true; lanes]);
-                (link.dial, link.home) = (Connection::bound(PEER, 1), home);
-                assert_eq!(link.dial.state(), State::Bound);
+                (link.connection, link.home) = (PeerConnection::bound(PEER, 1), home);
+                assert_eq!(link.connection.state(), ConnectState::Bound);
                 for lane in 0..lanes {
-                    let then = [Then::Wait, Then::StartOver];
+                    let then = [LaneReaction::Wait, LaneReaction::StartOver];
                     assert_eq!(link.after_break(lane), then[usize::from(lane == home)]);
                 }
             }
@@ -328,7 +328,7 @@ mod tests {
             link.open = true;
             let home = link.home;
             for lane in (0..3).filter(|lane| *lane != working) {
-                assert_eq!(link.after_break(lane), Then::Leave);
+                assert_eq!(link.after_break(lane), LaneReaction::Leave);
                 assert!(link.leave(ME, to(lane)));
             }
             assert_eq!(link.home, working);

@@ -14,35 +14,36 @@ mod goodbye;
 mod lane_failure;
 mod stripes;
 
-pub(super) use self::stripes::Striped;
+pub(super) use self::stripes::VerbsStripe;
 use super::{
-    core::{Core, index},
-    link::Link,
-    onesided::Op,
-    posting::Stall,
+    core::{VerbsCore, index},
     lane::FIRST,
-    wire::Word,
+    link::VerbsLink,
+    onesided::VerbsCommand,
+    posting::PostStall,
+    wire::VerbsControlWord,
 };
 use crate::{
-    driver::Failure,
+    driver::CommandFailure,
     lanes::{LaneSet, pair},
 };
 
-impl Core {
+impl VerbsCore {
     /// Checks that a command for the first lane can go. A peer that has only others is marked as failed. Before a connection is
     /// open its lanes are not known, and the command waits.
-    pub(super) fn need_first(&mut self, peer: u32) -> Result<(), Stall> {
+    pub(super) fn require_first_lane(&mut self, peer: u32) -> Result<(), PostStall> {
         let link = self.links[index(peer)].as_deref();
-        let has_first = |link: &Link| !link.open || !link.is_wide() || link.lanes_at_work().has(0);
+        let has_first =
+            |link: &VerbsLink| !link.open || !link.is_wide() || link.lanes_at_work().has(0);
         if link.is_none_or(has_first) {
             return Ok(());
         }
         self.give_up(peer);
-        Err(Failure::PeerDown.into())
+        Err(CommandFailure::PeerDown.into())
     }
 
     /// Marks a peer with several lanes as failed, since a command on the first lane may or may not have been done.
-    pub(super) fn lose_if_unsure(&mut self, peer: u32) {
+    pub(super) fn fail_if_uncertain(&mut self, peer: u32) {
         if self.link(peer).is_some_and(|link| link.is_wide()) {
             self.give_up(peer);
         }
@@ -51,7 +52,7 @@ impl Core {
     /// Marks a peer as failed that is needed and that the first lane does not reach.
     fn give_up(&mut self, peer: u32) {
         let why = "counts, atomics and task lists go by the first of several devices, and it does not reach this rank any more";
-        self.lose_for(peer, why);
+        self.fail_and_notify(peer, why);
     }
 
     /// Returns the commands that may still touch memory of a peer when it gets a control word that is posted now. A single lane
@@ -59,17 +60,17 @@ impl Core {
     pub(super) fn touching(&mut self, peer: u32) -> Vec<u32> {
         let is_wide = self.link_or_new(peer).is_wide();
         // A command that waits for a lane to be fenced knows where its memory is, although it has nothing in flight.
-        let touches = |op: &Op| {
-            let flies = op.flights > 0 && (is_wide || op.wish.asks());
+        let touches = |op: &VerbsCommand| {
+            let flies = op.flights > 0 && (is_wide || op.rma.asks());
             op.peer == peer && (flies || op.striped.is_some())
         };
         self.ops.all(touches)
     }
 
     /// Reports the release of regions that no command in flight touches any more.
-    pub(super) fn say_forgot(&mut self, peer: u32) {
-        while let Some(name) = self.link(peer).and_then(|link| link.forgetting.poll_over()) {
-            self.say(peer, Word::Forgot(name));
+    pub(super) fn report_released(&mut self, peer: u32) {
+        while let Some(name) = self.link(peer).and_then(|link| link.releases.poll_over()) {
+            self.queue_control(peer, VerbsControlWord::RegionReleased(name));
         }
     }
 }
@@ -79,7 +80,7 @@ pub(super) fn number(lane: usize) -> u32 {
     u32::try_from(lane).unwrap_or(u32::MAX)
 }
 
-impl Link {
+impl VerbsLink {
     /// Returns the lanes that work.
     pub(super) const fn lanes_at_work(&self) -> LaneSet {
         self.fences.working()

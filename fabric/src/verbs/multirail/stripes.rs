@@ -2,40 +2,40 @@
 
 use super::super::{
     abi::WC_SUCCESS,
-    core::{Core, index},
-    objects::{What, Work},
-    onesided::Op,
-    outbox::{Cargo, Flight, Step, quiet},
-    posting::Stall,
-    regions::Place,
-    lane::To,
-    rma_op::Wish,
+    core::{VerbsCore, index},
+    lane::PeerLane,
+    objects::{WorkOp, WorkRequest},
+    onesided::VerbsCommand,
+    outbox::{CommandStep, FlightContent, QpFlight, quiet},
+    posting::PostStall,
+    regions::MemoryTarget,
+    rma_op::VerbsRmaOp,
 };
 use crate::{
-    driver::Failure,
-    lanes::{LaneSet, Piece, PieceId, STRIPE_MIN, Standing, Stripe},
+    driver::CommandFailure,
+    lanes::{LaneSet, LaneStripe, PieceId, STRIPE_MIN, StripePiece, StripeProgress},
     memory::RemoteRegion,
 };
 
 /// A put or a get in flight on several lanes.
 #[derive(Debug)]
-pub(in super::super) struct Striped {
-    stripe: Stripe,
-    place: Place,
+pub(in super::super) struct VerbsStripe {
+    stripe: LaneStripe,
+    place: MemoryTarget,
     /// True if `place` must be looked up again, because its connection has ended or none of its lanes works.
     stale: bool,
 }
 
-impl Core {
+impl VerbsCore {
     /// Returns true if a command may go by any lane. Commands of task lists, and those that count, keep to the first.
-    pub(in super::super) fn goes_widely(&self, peer: u32, op: &Op) -> bool {
+    pub(in super::super) fn may_use_any_lane(&self, peer: u32, op: &VerbsCommand) -> bool {
         let link = self.links[index(peer)].as_deref();
         let wide = link.is_some_and(|link| link.open && link.is_wide());
-        op.striped.is_some() || wide && op.may_go_widely()
+        op.striped.is_some() || wide && op.allows_any_lane()
     }
 
     /// Goes on with a command, as far as there is room.
-    pub(in super::super) fn go_widely(&mut self, id: u32) -> Result<(), Stall> {
+    pub(in super::super) fn advance_striped(&mut self, id: u32) -> Result<(), PostStall> {
         let Some(op) = self.ops.get(id) else {
             return Ok(());
         };
@@ -53,21 +53,21 @@ impl Core {
     }
 
     /// Looks up where a command goes, for the bytes that are left.
-    fn begin_striped(&mut self, id: u32) -> Result<(), Stall> {
+    fn begin_striped(&mut self, id: u32) -> Result<(), PostStall> {
         let Some(op) = self.ops.get(id) else {
             return Ok(());
         };
-        let (peer, Some((key, len))) = (op.peer, key_of(&op.wish)) else {
+        let (peer, Some((key, len))) = (op.peer, key_of(&op.rma)) else {
             return Ok(());
         };
         let (home, lanes) = self.link(peer).map_or((0, LaneSet::EMPTY), |link| {
             (link.home, link.lanes_at_work())
         });
-        let to = To { peer, lane: home };
+        let to = PeerLane { peer, lane: home };
         // The other lanes that reach plain memory must be read from its owner's table.
         let widely = len >= STRIPE_MIN || !lanes.has(0);
-        let place = self.look_up(to, key, widely)?;
-        self.reach(id)?;
+        let place = self.resolve_key(to, key, widely)?;
+        self.local_memory(id)?;
         let lanes = lanes.and(place.lanes());
         let by_home = LaneSet::EMPTY.with(u32::try_from(home).unwrap_or(0));
         let lanes = if len < STRIPE_MIN && !lanes.and(by_home).is_empty() {
@@ -86,7 +86,7 @@ impl Core {
             return Ok(());
         };
         if let Some(striped) = &mut op.striped {
-            striped.stripe.go_on_by(lanes);
+            striped.stripe.resume_with(lanes);
             (striped.place, striped.stale) = (place, false);
         } else {
             op.striped = Some(match spare_stripes.pop() {
@@ -95,8 +95,8 @@ impl Core {
                     (spare.place, spare.stale) = (place, false);
                     spare
                 }
-                None => Box::new(Striped {
-                    stripe: Stripe::new(len, speeds, lanes, piece_max),
+                None => Box::new(VerbsStripe {
+                    stripe: LaneStripe::new(len, speeds, lanes, piece_max),
                     place,
                     stale: false,
                 }),
@@ -106,18 +106,18 @@ impl Core {
     }
 
     /// Keeps the state of a completed command, whose memory the next one reuses.
-    pub(in super::super) fn spare_stripe(&mut self, striped: Box<Striped>) {
+    pub(in super::super) fn spare_stripe(&mut self, striped: Box<VerbsStripe>) {
         if self.spare_stripes.len() < SPARE_MAX {
             self.spare_stripes.push(striped);
         }
     }
 
     fn piece_max(&self) -> u64 {
-        let pieces = self.rails.iter().map(|rail| rail.own.piece_max);
+        let pieces = self.rails.iter().map(|rail| rail.device.piece_max);
         pieces.min().unwrap_or(1) as u64
     }
 
-    fn post_stripes(&mut self, id: u32) -> Result<(), Stall> {
+    fn post_stripes(&mut self, id: u32) -> Result<(), PostStall> {
         let Self {
             ops,
             links,
@@ -129,14 +129,16 @@ impl Core {
         let Some(op) = ops.get_mut(id) else {
             return Ok(());
         };
-        let (Some(striped), Some(here)) = (op.striped.as_deref_mut(), op.here) else {
+        let (Some(striped), Some(here)) = (op.striped.as_deref_mut(), op.local) else {
             return Ok(());
         };
-        let link = links[index(op.peer)].as_deref_mut().ok_or(Stall::Room)?;
+        let link = links[index(op.peer)]
+            .as_deref_mut()
+            .ok_or(PostStall::Room)?;
         let mut broken = None;
         let mut full = false;
         for lane in striped.stripe.lanes().iter() {
-            let to = To {
+            let to = PeerLane {
                 peer: op.peer,
                 lane: lane as usize,
             };
@@ -146,23 +148,23 @@ impl Core {
                     full = true;
                     break;
                 }
-                let step = Step::Piece(piece.id);
-                let flight = Flight::new(to, Cargo::Step { op: id, step }, None);
+                let step = CommandStep::Piece(piece.id);
+                let flight = QpFlight::new(to, FlightContent::Step { op: id, step }, None);
                 let far = striped.place.on(to.lane).at(piece.range.start);
                 let near = here[to.lane].part(in_memory(piece.range.start), len_of(&piece));
-                let what = match op.wish {
-                    Wish::Get { .. } => What::Read {
+                let what = match op.rma {
+                    VerbsRmaOp::Get { .. } => WorkOp::Read {
                         from: far,
                         into: near,
                     },
-                    _ => What::Write {
+                    _ => WorkOp::Write {
                         from: Some(near),
                         into: far,
                     },
                 };
-                let work = Work {
+                let work = WorkRequest {
                     id: quiet(to.peer),
-                    what,
+                    op: what,
                     signaled: false,
                     solicited: false,
                 };
@@ -177,7 +179,7 @@ impl Core {
         if let Some((to, why)) = broken {
             self.note_broken(to, why);
         }
-        if full { Err(Stall::Room) } else { Ok(()) }
+        if full { Err(PostStall::Room) } else { Ok(()) }
     }
 
     /// Handles the completion of a piece.
@@ -205,10 +207,10 @@ impl Core {
             striped.leave(super::number(lane), others);
             if !others_may_do {
                 // The lane is not to blame, so the others would fail as well.
-                return self.abandon(id, self.transport(lane, status));
+                return self.fail_command(id, self.request_failure(lane, status));
             }
         }
-        self.run(id);
+        self.advance_or_queue(id);
         self.finish_if_over(id);
     }
 
@@ -219,13 +221,13 @@ impl Core {
         };
         let standing = op.striped.as_ref().map(|one| one.stripe.standing());
         match standing {
-            Some(Standing::Done) => {
+            Some(StripeProgress::Done) => {
                 self.settle_posted(id);
                 self.finish_if_over(id);
             }
-            Some(Standing::Stranded) => {
+            Some(StripeProgress::Stranded) => {
                 let why = std::io::Error::other("no lane is left by which the memory is reached");
-                self.abandon(id, Failure::Transport(why));
+                self.fail_command(id, CommandFailure::Transport(why));
             }
             _ => {}
         }
@@ -244,17 +246,17 @@ impl Core {
     }
 
     /// Moves by other lanes the pieces that fenced lanes have not moved.
-    pub(super) fn go_on_towards(&mut self, peer: u32) {
+    pub(super) fn restripe_fenced(&mut self, peer: u32) {
         let Some(link) = self.link(peer) else { return };
         let fenced = link.fences.fenced();
-        let towards = |op: &Op| op.peer == peer && op.striped.is_some();
+        let towards = |op: &VerbsCommand| op.peer == peer && op.striped.is_some();
         for id in self.ops.all(towards) {
             if let Some(striped) = self.ops.get_mut(id).and_then(|op| op.striped.as_mut()) {
                 fenced
                     .iter()
                     .for_each(|lane| striped.stripe.handle_fenced(lane));
             }
-            self.run(id);
+            self.advance_or_queue(id);
         }
     }
 
@@ -269,14 +271,14 @@ impl Core {
 
     /// Fails the commands for a peer that is down. They end when their requests in flight have completed.
     pub(in super::super) fn give_up_stripes(&mut self, peer: u32) {
-        let towards = |op: &Op| op.peer == peer && op.striped.is_some();
+        let towards = |op: &VerbsCommand| op.peer == peer && op.striped.is_some();
         for id in self.ops.all(towards) {
-            self.abandon(id, Failure::PeerDown);
+            self.fail_command(id, CommandFailure::PeerDown);
         }
     }
 }
 
-impl Striped {
+impl VerbsStripe {
     /// Handles that a lane has failed, while `others` work.
     fn leave(&mut self, lane: u32, others: LaneSet) {
         let others = others.without(LaneSet::EMPTY.with(lane));
@@ -286,28 +288,28 @@ impl Striped {
     }
 }
 
-impl Op {
+impl VerbsCommand {
     /// Returns true if any lane may carry the command.
-    pub(in super::super) fn may_go_widely(&self) -> bool {
-        !self.is_of_task() && key_of(&self.wish).is_some()
+    pub(in super::super) fn allows_any_lane(&self) -> bool {
+        !self.is_of_task() && key_of(&self.rma).is_some()
     }
 }
 
 /// Returns the peer's memory of a plain put or get, and its length.
-fn key_of(wish: &Wish) -> Option<(RemoteRegion, u64)> {
+fn key_of(wish: &VerbsRmaOp) -> Option<(RemoteRegion, u64)> {
     let (key, len) = match *wish {
-        Wish::Put {
+        VerbsRmaOp::Put {
             from,
             into,
             count: None,
         } => (into, from.len()),
-        Wish::Get { from, into } => (from, into.len()),
+        VerbsRmaOp::Get { from, into } => (from, into.len()),
         _ => return None,
     };
     (len > 0 && key.name().is_none()).then_some((key, len as u64))
 }
 
-fn len_of(piece: &Piece) -> usize {
+fn len_of(piece: &StripePiece) -> usize {
     in_memory(piece.range.end - piece.range.start)
 }
 

@@ -11,22 +11,22 @@ use std::{
     sync::Arc,
 };
 
-use super::{Raw, check, named};
+use super::{RawHandle, check, named};
 use crate::{
-    counters::Counters,
+    counters::DriverStats,
     verbs::{
         abi,
-        async_events::{About, Happened, Subject, about},
+        async_events::{DeviceEvent, EventSubject, EventSubjectKind, subject_kind},
         library::Library,
     },
 };
 
 /// An opened device.
 #[derive(Debug)]
-pub(in crate::verbs) struct Context {
+pub(in crate::verbs) struct VerbsContext {
     pub(super) library: Library,
-    raw: Raw<abi::Context>,
-    counters: Arc<Counters>,
+    raw: RawHandle<abi::IbvContext>,
+    counters: Arc<DriverStats>,
     #[cfg(test)]
     keeps: AtomicI32,
     #[cfg(test)]
@@ -35,7 +35,7 @@ pub(in crate::verbs) struct Context {
 
 /// Limits of a device.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::verbs) struct Limits {
+pub(in crate::verbs) struct DeviceLimits {
     pub(in crate::verbs) srq_wr_max: u32,
     pub(in crate::verbs) qp_wr_max: u32,
     pub(in crate::verbs) qp_max: u32,
@@ -56,18 +56,18 @@ pub(in crate::verbs) struct PortState {
     pub(in crate::verbs) message_max: u32,
 }
 
-impl Context {
+impl VerbsContext {
     /// Opens the device of this name.
     ///
     /// # Errors
     /// There is none of this name, or this user may not open it.
-    pub(in crate::verbs) fn open(name: &str, counters: &Arc<Counters>) -> io::Result<Arc<Self>> {
+    pub(in crate::verbs) fn open(name: &str, counters: &Arc<DriverStats>) -> io::Result<Arc<Self>> {
         let library = Library::open()?;
-        let list = List::new(&library)?;
+        let list = DeviceList::new(&library)?;
         let device = list.find(name)?;
         // SAFETY: the device is in the list, which lives until the end of this function.
         let context = unsafe { (library.open_device)(device.as_ptr()) };
-        let opened = Raw::new(context, "opening").map_err(|why| cannot_open(name, &why));
+        let opened = RawHandle::new(context, "opening").map_err(|why| cannot_open(name, &why));
         drop(list);
         let raw = opened?;
         let context = Arc::new(Self {
@@ -84,15 +84,15 @@ impl Context {
     }
 
     /// Returns the limits of the device.
-    pub(in crate::verbs) fn limits(&self) -> io::Result<Limits> {
+    pub(in crate::verbs) fn limits(&self) -> io::Result<DeviceLimits> {
         // SAFETY: numbers only, for which all zeroes are values.
-        let mut attributes: abi::DeviceAttributes = unsafe { std::mem::zeroed() };
+        let mut attributes: abi::IbvDeviceAttr = unsafe { std::mem::zeroed() };
         // SAFETY: the device is open, and the library fills in this structure.
         let done = unsafe { (self.library.query_device)(self.raw(), &raw mut attributes) };
         check(done, "asking for the device's limits")?;
         let number = |n: i32| u32::try_from(n).unwrap_or(0);
         let reads = |most: i32| u8::try_from(most.clamp(1, READS_MAX)).unwrap_or(1);
-        Ok(Limits {
+        Ok(DeviceLimits {
             srq_wr_max: number(attributes.max_srq_wr),
             qp_wr_max: number(attributes.max_qp_wr),
             qp_max: number(attributes.max_qp),
@@ -106,7 +106,7 @@ impl Context {
     /// Returns the state of a port.
     pub(in crate::verbs) fn port(&self, port: u8) -> io::Result<PortState> {
         // SAFETY: numbers only, for which all zeroes are values.
-        let mut attributes: abi::PortAttributes = unsafe { std::mem::zeroed() };
+        let mut attributes: abi::IbvPortAttr = unsafe { std::mem::zeroed() };
         // SAFETY: the device is open, and the library fills in the first part of this structure.
         let done = unsafe { (self.library.query_port)(self.raw(), port, &raw mut attributes) };
         check(done, "asking for the port's state")?;
@@ -120,7 +120,7 @@ impl Context {
 
     /// Returns the address at an index of a port's table.
     pub(in crate::verbs) fn gid(&self, port: u8, index: u8) -> io::Result<[u8; 16]> {
-        let mut gid = abi::Gid::default();
+        let mut gid = abi::IbvGid::default();
         // SAFETY: the device is open, and the library fills in the 16 bytes.
         let done =
             unsafe { (self.library.query_gid)(self.raw(), port, i32::from(index), &raw mut gid) };
@@ -129,8 +129,8 @@ impl Context {
     }
 
     /// Takes and acknowledges the next event about the device, a port or a queue, if there is one.
-    pub(in crate::verbs) fn next_event(&self) -> Option<Happened> {
-        let mut event = abi::AsyncEvent {
+    pub(in crate::verbs) fn next_event(&self) -> Option<DeviceEvent> {
+        let mut event = abi::IbvAsyncEvent {
             element: 0,
             event_type: 0,
         };
@@ -140,20 +140,25 @@ impl Context {
             return None;
         }
         let kind = event.event_type;
-        let about = match about(kind) {
-            About::Pair if event.element != 0 => {
+        let about = match subject_kind(kind) {
+            EventSubjectKind::Pair if event.element != 0 => {
                 let address = usize::try_from(event.element).unwrap_or(0);
-                let qp = ptr::with_exposed_provenance::<abi::Qp>(address);
+                let qp = ptr::with_exposed_provenance::<abi::IbvQp>(address);
                 // SAFETY: such an event carries its queue pair, whose destruction waits until the event is acknowledged, below.
-                Subject::Pair(unsafe { (*qp).qp_num })
+                EventSubject::Pair(unsafe { (*qp).qp_num })
             }
             // The number is the first half of the union.
-            About::Port => Subject::Port(bytemuck::cast::<u64, [u32; 2]>(event.element)[0]),
-            About::Pair | About::Other => Subject::Other,
+            EventSubjectKind::Port => {
+                EventSubject::Port(bytemuck::cast::<u64, [u32; 2]>(event.element)[0])
+            }
+            EventSubjectKind::Pair | EventSubjectKind::Other => EventSubject::Other,
         };
         // SAFETY: the event that was just got, once.
         unsafe { (self.library.ack_async_event)(&raw mut event) };
-        Some(Happened { kind, about })
+        Some(DeviceEvent {
+            kind,
+            subject: about,
+        })
     }
 
     /// Returns a descriptor that is readable when there is an event.
@@ -243,8 +248,8 @@ impl Context {
     #[cfg(test)]
     pub(in crate::verbs) fn take_receives_by(
         &self,
-        post: Option<abi::PostReceive<abi::Srq>>,
-    ) -> Option<abi::PostReceive<abi::Srq>> {
+        post: Option<abi::IbvPostRecv<abi::IbvSrq>>,
+    ) -> Option<abi::IbvPostRecv<abi::IbvSrq>> {
         // SAFETY: the device is open, and only this thread uses it.
         let ops = unsafe { &mut (*self.raw()).ops };
         std::mem::replace(&mut ops.post_srq_recv, post)
@@ -257,17 +262,17 @@ impl Context {
         unsafe { (*self.raw()).ops.req_notify_cq = None };
     }
 
-    pub(super) const fn raw(&self) -> *mut abi::Context {
+    pub(super) const fn raw(&self) -> *mut abi::IbvContext {
         self.raw.get()
     }
 
-    pub(super) fn ops(&self) -> &abi::Ops {
+    pub(super) fn ops(&self) -> &abi::IbvContextOps {
         // SAFETY: the device is open; the table does not change.
         unsafe { &(*self.raw()).ops }
     }
 }
 
-impl Drop for Context {
+impl Drop for VerbsContext {
     fn drop(&mut self) {
         // SAFETY: everything that was made on the device kept it open, so nothing of it is used any more.
         let closed = unsafe { (self.library.close_device)(self.raw()) };
@@ -277,26 +282,26 @@ impl Drop for Context {
 
 /// A protection domain. Objects made in one may be used together.
 #[derive(Debug)]
-pub(in crate::verbs) struct Pd {
-    pub(super) context: Arc<Context>,
-    raw: Raw<abi::Pd>,
+pub(in crate::verbs) struct VerbsPd {
+    pub(super) context: Arc<VerbsContext>,
+    raw: RawHandle<abi::IbvPd>,
 }
 
-impl Pd {
-    pub(in crate::verbs) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
+impl VerbsPd {
+    pub(in crate::verbs) fn new(context: &Arc<VerbsContext>) -> io::Result<Arc<Self>> {
         // SAFETY: the device is open.
         let pd = unsafe { (context.library.alloc_pd)(context.raw()) };
-        let raw = Raw::new(pd, "a protection domain")?;
+        let raw = RawHandle::new(pd, "a protection domain")?;
         let context = Arc::clone(context);
         Ok(Arc::new(Self { context, raw }))
     }
 
-    pub(super) const fn raw(&self) -> *mut abi::Pd {
+    pub(super) const fn raw(&self) -> *mut abi::IbvPd {
         self.raw.get()
     }
 }
 
-impl Drop for Pd {
+impl Drop for VerbsPd {
     fn drop(&mut self) {
         let context = &self.context;
         // SAFETY: everything that was made in it kept it alive.
@@ -306,13 +311,13 @@ impl Drop for Pd {
 }
 
 /// The devices of this machine.
-struct List<'a> {
+struct DeviceList<'a> {
     library: &'a Library,
-    first: NonNull<*mut abi::Device>,
+    first: NonNull<*mut abi::IbvDevice>,
     len: usize,
 }
 
-impl<'a> List<'a> {
+impl<'a> DeviceList<'a> {
     fn new(library: &'a Library) -> io::Result<Self> {
         let mut len = 0;
         // SAFETY: the library fills in the number.
@@ -331,7 +336,7 @@ impl<'a> List<'a> {
         })
     }
 
-    fn find(&self, name: &str) -> io::Result<NonNull<abi::Device>> {
+    fn find(&self, name: &str) -> io::Result<NonNull<abi::IbvDevice>> {
         // SAFETY: the list has this many entries and lives until we are dropped.
         let devices = unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) };
         let found = devices
@@ -354,7 +359,7 @@ impl<'a> List<'a> {
     }
 }
 
-impl Drop for List<'_> {
+impl Drop for DeviceList<'_> {
     fn drop(&mut self) {
         // SAFETY: came from the library; devices that were opened stay.
         unsafe { (self.library.free_device_list)(self.first.as_ptr()) };

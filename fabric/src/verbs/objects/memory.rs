@@ -5,20 +5,20 @@ use std::{io, sync::Arc};
 
 use rustix::process::Resource;
 
-use super::{Pd, Raw};
+use super::{RawHandle, VerbsPd};
 use crate::{driver::LocalRange, verbs::abi};
 
 /// Memory that a device may touch. Its pages stay in place until this is dropped, even if the process unmaps them.
 #[derive(Debug)]
-pub(in crate::verbs) struct Mr {
-    pd: Arc<Pd>,
-    raw: Raw<abi::Mr>,
+pub(in crate::verbs) struct VerbsMr {
+    pd: Arc<VerbsPd>,
+    raw: RawHandle<abi::IbvMr>,
     start: u64,
 }
 
 /// Allowed access to registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::verbs) enum Access {
+pub(in crate::verbs) enum MrAccess {
     /// Requests of this process read it.
     Read,
     /// Requests of this process read and write it.
@@ -31,7 +31,7 @@ pub(in crate::verbs) enum Access {
 
 /// A piece of registered memory of this process.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::verbs) struct Local {
+pub(in crate::verbs) struct LocalSge {
     pub(super) address: u64,
     pub(super) len: u32,
     pub(super) key: u32,
@@ -39,20 +39,20 @@ pub(in crate::verbs) struct Local {
 
 /// A place in a peer's registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::verbs) struct Remote {
+pub(in crate::verbs) struct RemoteAddress {
     pub(in crate::verbs) address: u64,
     pub(in crate::verbs) key: u32,
 }
 
-impl Mr {
+impl VerbsMr {
     /// Registers a range, whose maker promised that it stays valid as long as commands use it.
     ///
     /// # Errors
     /// The system refuses. If the limit of locked memory is the reason, the text says what is needed and how to raise it.
     pub(in crate::verbs) fn new(
-        pd: &Arc<Pd>,
+        pd: &Arc<VerbsPd>,
         range: LocalRange,
-        access: Access,
+        access: MrAccess,
     ) -> io::Result<Self> {
         let (start, len) = (range.start(), range.len());
         let address = start.as_ptr().cast();
@@ -64,9 +64,9 @@ impl Mr {
 
     /// Like [`new`](Self::new), but devices count addresses in it from the offset of the first byte in its page.
     pub(in crate::verbs) fn from_zero(
-        pd: &Arc<Pd>,
+        pd: &Arc<VerbsPd>,
         range: LocalRange,
-        access: Access,
+        access: MrAccess,
     ) -> io::Result<Self> {
         let (start, len) = (range.start(), range.len());
         let address = start.as_ptr().cast();
@@ -78,23 +78,23 @@ impl Mr {
         Self::hold(pd, mr, len, first)
     }
 
-    fn hold(pd: &Arc<Pd>, mr: *mut abi::Mr, len: usize, start: u64) -> io::Result<Self> {
-        let raw = Raw::new(mr, "registering").map_err(|why| cannot_register(len, &why))?;
+    fn hold(pd: &Arc<VerbsPd>, mr: *mut abi::IbvMr, len: usize, start: u64) -> io::Result<Self> {
+        let raw = RawHandle::new(mr, "registering").map_err(|why| cannot_register(len, &why))?;
         let pd = Arc::clone(pd);
         Ok(Self { pd, raw, start })
     }
 
     /// Returns a piece of it. `len` must be at most the length of the longest message of the port.
-    pub(in crate::verbs) fn piece(&self, offset: usize, len: usize) -> Local {
+    pub(in crate::verbs) fn piece(&self, offset: usize, len: usize) -> LocalSge {
         let address = self.start + offset as u64;
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         let key = self.keys().0;
-        Local { address, len, key }
+        LocalSge { address, len, key }
     }
 
     /// Returns where it starts, as peers name it.
-    pub(in crate::verbs) fn remote(&self) -> Remote {
-        Remote {
+    pub(in crate::verbs) fn remote(&self) -> RemoteAddress {
+        RemoteAddress {
             address: self.start,
             key: self.keys().1,
         }
@@ -107,7 +107,7 @@ impl Mr {
     }
 }
 
-impl Access {
+impl MrAccess {
     const fn flags(self) -> i32 {
         match self {
             Self::Read => 0,
@@ -123,7 +123,7 @@ impl Access {
     }
 }
 
-impl Drop for Mr {
+impl Drop for VerbsMr {
     fn drop(&mut self) {
         let context = &self.pd.context;
         // SAFETY: ours, once.
@@ -134,7 +134,7 @@ impl Drop for Mr {
     }
 }
 
-impl Local {
+impl LocalSge {
     /// Returns a part of it.
     pub(in crate::verbs) fn part(self, offset: usize, len: usize) -> Self {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
@@ -146,7 +146,7 @@ impl Local {
     }
 }
 
-impl Remote {
+impl RemoteAddress {
     /// Returns the place `offset` bytes further on.
     pub(in crate::verbs) const fn at(self, offset: u64) -> Self {
         Self {

@@ -8,25 +8,28 @@ mod queues;
 
 use std::{fmt, io, ptr::NonNull};
 
-pub(super) use context::{Context, Limits, Pd};
-pub(super) use memory::{Access, Local, Mr, Remote};
-pub(super) use queue_pair::{Ah, CHAIN_MAX, Carried, Connect, Qp, Route, STEP_MAX, TRIES, What, Work};
-pub(super) use queues::{Channel, Cq, Srq};
+pub(super) use context::{DeviceLimits, VerbsContext, VerbsPd};
+pub(super) use memory::{LocalSge, MrAccess, RemoteAddress, VerbsMr};
+pub(super) use queue_pair::{
+    CHAIN_MAX, DatagramBytes, PortRoute, QpConnectParams, STEP_MAX, TRIES, VerbsAh, VerbsQp,
+    WorkOp, WorkRequest,
+};
+pub(super) use queues::{VerbsChannel, VerbsCq, VerbsSrq};
 
 /// A pointer from the library.
-struct Raw<T>(NonNull<T>);
+struct RawHandle<T>(NonNull<T>);
 
 #[expect(
     unsafe_code,
     reason = "libibverbs promises that its objects may be used by any thread"
 )]
 // SAFETY: libibverbs locks inside; a value is given back once, by its owner.
-unsafe impl<T> Send for Raw<T> {}
+unsafe impl<T> Send for RawHandle<T> {}
 #[expect(unsafe_code, reason = "as above")]
 // SAFETY: as above.
-unsafe impl<T> Sync for Raw<T> {}
+unsafe impl<T> Sync for RawHandle<T> {}
 
-impl<T> Raw<T> {
+impl<T> RawHandle<T> {
     /// Wraps the pointer that a function returned. If it is null, returns the system's error.
     fn new(made: *mut T, what: &str) -> io::Result<Self> {
         NonNull::new(made).map(Self).ok_or_else(|| last_error(what))
@@ -37,7 +40,7 @@ impl<T> Raw<T> {
     }
 }
 
-impl<T> fmt::Debug for Raw<T> {
+impl<T> fmt::Debug for RawHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:p}", self.0)
     }

@@ -3,23 +3,25 @@
 
 use std::{io, ptr, sync::Arc};
 
-use super::{Cq, Local, Pd, Raw, Remote, Srq, check, queues::receive_request};
+use super::{
+    LocalSge, RawHandle, RemoteAddress, VerbsCq, VerbsPd, VerbsSrq, check, queues::receive_request,
+};
 use crate::verbs::abi;
 
 /// A queue pair.
 #[derive(Debug)]
-pub(in crate::verbs) struct Qp {
-    pd: Arc<Pd>,
-    raw: Raw<abi::Qp>,
+pub(in crate::verbs) struct VerbsQp {
+    pd: Arc<VerbsPd>,
+    raw: RawHandle<abi::IbvQp>,
     /// True once it was destroyed, or could not be.
     over: bool,
     inline_max: usize,
-    _queues: (Arc<Cq>, Arc<Cq>, Option<Arc<Srq>>),
+    _queues: (Arc<VerbsCq>, Arc<VerbsCq>, Option<Arc<VerbsSrq>>),
 }
 
 /// The route to a peer's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::verbs) struct Route {
+pub(in crate::verbs) struct PortRoute {
     pub(in crate::verbs) gid: [u8; 16],
     pub(in crate::verbs) lid: u16,
     /// True if it goes by GID rather than by LID, as always on Ethernet.
@@ -31,10 +33,10 @@ pub(in crate::verbs) struct Route {
 
 /// A request for a queue pair.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::verbs) struct Work<'a> {
+pub(in crate::verbs) struct WorkRequest<'a> {
     /// Number that comes back in the completion.
     pub(in crate::verbs) id: u64,
-    pub(in crate::verbs) what: What<'a>,
+    pub(in crate::verbs) op: WorkOp<'a>,
     /// True if it completes when it succeeds. A request that fails always completes.
     pub(in crate::verbs) signaled: bool,
     /// True if it wakes the receiver.
@@ -43,40 +45,40 @@ pub(in crate::verbs) struct Work<'a> {
 
 /// Operation of a request.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::verbs) enum What<'a> {
+pub(in crate::verbs) enum WorkOp<'a> {
     /// Sends bytes that are copied right now.
     Inline(&'a [u8]),
-    Send(Local),
+    Send(LocalSge),
     /// Writes to the peer's memory; `None` is no bytes at all.
     Write {
-        from: Option<Local>,
-        into: Remote,
+        from: Option<LocalSge>,
+        into: RemoteAddress,
     },
     /// Like `Write`, and the receiver gets a completion with this word, for which it must have a buffer.
-    Tell {
-        from: Option<Local>,
-        into: Remote,
+    WriteImm {
+        from: Option<LocalSge>,
+        into: RemoteAddress,
         word: u32,
     },
     Read {
-        from: Remote,
-        into: Local,
+        from: RemoteAddress,
+        into: LocalSge,
     },
-    Add {
-        at: Remote,
+    FetchAdd {
+        at: RemoteAddress,
         by: u64,
-        old: Local,
+        old: LocalSge,
     },
     CompareSwap {
-        at: Remote,
+        at: RemoteAddress,
         expected: u64,
         new: u64,
-        old: Local,
+        old: LocalSge,
     },
     /// Sends a datagram, which only a queue pair for datagrams can.
     Datagram {
-        bytes: Carried<'a>,
-        way: &'a Ah,
+        bytes: DatagramBytes<'a>,
+        way: &'a VerbsAh,
         qpn: u32,
         qkey: u32,
     },
@@ -84,29 +86,29 @@ pub(in crate::verbs) enum What<'a> {
 
 /// Bytes of a datagram.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::verbs) enum Carried<'a> {
+pub(in crate::verbs) enum DatagramBytes<'a> {
     /// Copied right now.
     Inline(&'a [u8]),
-    From(Local),
+    From(LocalSge),
 }
 
 /// Kind and size of a queue pair to make.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+struct QpShape {
     kind: i32,
     sends: u32,
     receives: u32,
 }
 
-impl Qp {
+impl VerbsQp {
     /// Makes an end of a reliable connection, not connected yet, with room for `sends` requests.
     pub(in crate::verbs) fn connected(
-        pd: &Arc<Pd>,
-        queues: [&Arc<Cq>; 2],
-        srq: &Arc<Srq>,
+        pd: &Arc<VerbsPd>,
+        queues: [&Arc<VerbsCq>; 2],
+        srq: &Arc<VerbsSrq>,
         sends: u32,
     ) -> io::Result<Self> {
-        let shape = Shape {
+        let shape = QpShape {
             kind: abi::QPT_RC,
             sends,
             receives: 0,
@@ -116,12 +118,12 @@ impl Qp {
 
     /// Makes a queue pair for datagrams.
     pub(in crate::verbs) fn datagrams(
-        pd: &Arc<Pd>,
-        queues: [&Arc<Cq>; 2],
+        pd: &Arc<VerbsPd>,
+        queues: [&Arc<VerbsCq>; 2],
         sends: u32,
         receives: u32,
     ) -> io::Result<Self> {
-        let shape = Shape {
+        let shape = QpShape {
             kind: abi::QPT_UD,
             sends,
             receives,
@@ -131,19 +133,19 @@ impl Qp {
 
     /// Makes a queue pair. Asks for less inline room until the device agrees.
     fn new(
-        pd: &Arc<Pd>,
-        queues: [&Arc<Cq>; 2],
-        srq: Option<&Arc<Srq>>,
-        shape: Shape,
+        pd: &Arc<VerbsPd>,
+        queues: [&Arc<VerbsCq>; 2],
+        srq: Option<&Arc<VerbsSrq>>,
+        shape: QpShape,
     ) -> io::Result<Self> {
         let mut refused = None;
         for inline in INLINE_TRIED {
-            let mut init = abi::QpInit {
+            let mut init = abi::IbvQpInitAttr {
                 qp_context: ptr::null_mut(),
                 send_cq: queues[0].raw(),
                 recv_cq: queues[1].raw(),
                 srq: srq.map_or(ptr::null_mut(), |srq| srq.raw()),
-                cap: abi::QpCapacity {
+                cap: abi::IbvQpCap {
                     max_send_wr: shape.sends,
                     max_recv_wr: shape.receives,
                     max_send_sge: 1,
@@ -155,7 +157,7 @@ impl Qp {
             };
             // SAFETY: domain and queues are alive; the structure is read, and written with what was made.
             let qp = unsafe { (pd.context.library.create_qp)(pd.raw(), &raw mut init) };
-            match Raw::new(qp, &format!("a queue pair for {} requests", shape.sends)) {
+            match RawHandle::new(qp, &format!("a queue pair for {} requests", shape.sends)) {
                 Ok(raw) => {
                     return Ok(Self {
                         pd: Arc::clone(pd),
@@ -196,7 +198,7 @@ impl Qp {
     }
 
     /// Connects it, so that it receives and can send.
-    pub(in crate::verbs) fn connect(&self, to: &Connect) -> io::Result<()> {
+    pub(in crate::verbs) fn connect(&self, to: &QpConnectParams) -> io::Result<()> {
         let mut ready = attributes(abi::QPS_RTR);
         ready.path_mtu = i32::from(to.mtu);
         ready.dest_qp_num = to.qpn;
@@ -277,7 +279,7 @@ impl Qp {
         assert!(reset.is_ok(), "{reset:?}");
     }
 
-    fn modify(&self, to: &mut abi::QpAttributes, fields: i32, what: &str) -> io::Result<()> {
+    fn modify(&self, to: &mut abi::IbvQpAttr, fields: i32, what: &str) -> io::Result<()> {
         let fields = fields | abi::QP_STATE;
         // SAFETY: ours; the structure is read before this returns.
         let done =
@@ -286,7 +288,7 @@ impl Qp {
     }
 
     /// Posts a buffer to a queue pair for datagrams.
-    pub(in crate::verbs) fn receive(&self, id: u64, into: Local) -> io::Result<()> {
+    pub(in crate::verbs) fn receive(&self, id: u64, into: LocalSge) -> io::Result<()> {
         let mut sge = into.sge();
         let mut request = receive_request(id, &mut sge);
         let Some(post) = self.pd.context.ops().post_recv else {
@@ -302,7 +304,7 @@ impl Qp {
     ///
     /// # Panics
     /// There are more than [`CHAIN_MAX`].
-    pub(in crate::verbs) fn post(&self, works: &[Work<'_>]) -> io::Result<()> {
+    pub(in crate::verbs) fn post(&self, works: &[WorkRequest<'_>]) -> io::Result<()> {
         // The room for a long chain takes long to clear, and most chains are short.
         if works.len() <= STEP_MAX {
             self.post_up_to::<STEP_MAX>(works)
@@ -311,12 +313,12 @@ impl Qp {
         }
     }
 
-    fn post_up_to<const MAX: usize>(&self, works: &[Work<'_>]) -> io::Result<()> {
+    fn post_up_to<const MAX: usize>(&self, works: &[WorkRequest<'_>]) -> io::Result<()> {
         assert!(works.len() <= MAX, "{} requests in a chain", works.len());
         let Some(post) = self.pd.context.ops().post_send else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        let mut pieces = [abi::Sge {
+        let mut pieces = [abi::IbvSge {
             addr: 0,
             length: 0,
             lkey: 0,
@@ -337,7 +339,7 @@ impl Qp {
     }
 }
 
-impl Drop for Qp {
+impl Drop for VerbsQp {
     fn drop(&mut self) {
         let _counted = self.end();
     }
@@ -345,8 +347,8 @@ impl Drop for Qp {
 
 /// The other end of a connection, and the values that both ends agreed on.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::verbs) struct Connect {
-    pub(in crate::verbs) route: Route,
+pub(in crate::verbs) struct QpConnectParams {
+    pub(in crate::verbs) route: PortRoute,
     pub(in crate::verbs) qpn: u32,
     pub(in crate::verbs) our_psn: u32,
     pub(in crate::verbs) their_psn: u32,
@@ -360,23 +362,23 @@ pub(in crate::verbs) struct Connect {
 
 /// A route for datagrams.
 #[derive(Debug)]
-pub(in crate::verbs) struct Ah {
-    pd: Arc<Pd>,
-    raw: Raw<abi::Ah>,
+pub(in crate::verbs) struct VerbsAh {
+    pd: Arc<VerbsPd>,
+    raw: RawHandle<abi::IbvAh>,
 }
 
-impl Ah {
-    pub(in crate::verbs) fn new(pd: &Arc<Pd>, route: &Route) -> io::Result<Self> {
+impl VerbsAh {
+    pub(in crate::verbs) fn new(pd: &Arc<VerbsPd>, route: &PortRoute) -> io::Result<Self> {
         let mut attributes = route.attributes();
         // SAFETY: the domain is alive; the structure is read.
         let ah = unsafe { (pd.context.library.create_ah)(pd.raw(), &raw mut attributes) };
-        let raw = Raw::new(ah, "finding the way to a peer's port")?;
+        let raw = RawHandle::new(ah, "finding the way to a peer's port")?;
         let pd = Arc::clone(pd);
         Ok(Self { pd, raw })
     }
 }
 
-impl Drop for Ah {
+impl Drop for VerbsAh {
     fn drop(&mut self) {
         let context = &self.pd.context;
         // SAFETY: ours, once.
@@ -385,11 +387,11 @@ impl Drop for Ah {
     }
 }
 
-impl Route {
-    fn attributes(&self) -> abi::AhAttributes {
-        abi::AhAttributes {
-            grh: abi::GlobalRoute {
-                dgid: abi::Gid(self.gid),
+impl PortRoute {
+    fn attributes(&self) -> abi::IbvAhAttr {
+        abi::IbvAhAttr {
+            grh: abi::IbvGlobalRoute {
+                dgid: abi::IbvGid(self.gid),
                 flow_label: 0,
                 sgid_index: self.gid_index,
                 hop_limit: HOPS_MAX,
@@ -398,13 +400,13 @@ impl Route {
             dlid: self.lid,
             is_global: u8::from(self.global),
             port_num: self.port,
-            ..abi::AhAttributes::default()
+            ..abi::IbvAhAttr::default()
         }
     }
 }
 
-impl Work<'_> {
-    fn write_to(&self, request: &mut abi::SendRequest, piece: &mut abi::Sge) {
+impl WorkRequest<'_> {
+    fn write_to(&self, request: &mut abi::IbvSendWr, piece: &mut abi::IbvSge) {
         request.wr_id = self.id;
         request.send_flags = if self.signaled { abi::SEND_SIGNALED } else { 0 }
             | if self.solicited {
@@ -412,28 +414,28 @@ impl Work<'_> {
             } else {
                 0
             };
-        let (opcode, local) = match self.what {
-            What::Inline(bytes) => (abi::WR_SEND, Some(inline(request, bytes))),
-            What::Send(from) => (abi::WR_SEND, Some(from)),
-            What::Write { from, into } => {
+        let (opcode, local) = match self.op {
+            WorkOp::Inline(bytes) => (abi::WR_SEND, Some(inline(request, bytes))),
+            WorkOp::Send(from) => (abi::WR_SEND, Some(from)),
+            WorkOp::Write { from, into } => {
                 (request.wr.first, request.wr.second.0[0]) = (into.address, into.key);
                 (abi::WR_RDMA_WRITE, from)
             }
-            What::Tell { from, into, word } => {
+            WorkOp::WriteImm { from, into, word } => {
                 (request.wr.first, request.wr.second.0[0]) = (into.address, into.key);
                 request.imm_data = word.to_be();
                 (abi::WR_RDMA_WRITE_WITH_IMM, from)
             }
-            What::Read { from, into } => {
+            WorkOp::Read { from, into } => {
                 (request.wr.first, request.wr.second.0[0]) = (from.address, from.key);
                 (abi::WR_RDMA_READ, Some(into))
             }
-            What::Add { at, by, old } => {
+            WorkOp::FetchAdd { at, by, old } => {
                 (request.wr.first, request.wr.key) = (at.address, at.key);
                 request.wr.second.0 = bytemuck::cast(by);
                 (abi::WR_FETCH_ADD, Some(old))
             }
-            What::CompareSwap {
+            WorkOp::CompareSwap {
                 at,
                 expected,
                 new,
@@ -444,7 +446,7 @@ impl Work<'_> {
                 request.wr.swap = new;
                 (abi::WR_COMPARE_SWAP, Some(old))
             }
-            What::Datagram {
+            WorkOp::Datagram {
                 bytes,
                 way,
                 qpn,
@@ -454,8 +456,8 @@ impl Work<'_> {
                 way.raw.get().expose_provenance();
                 request.wr.second.0 = [qpn, qkey];
                 let from = match bytes {
-                    Carried::Inline(bytes) => inline(request, bytes),
-                    Carried::From(local) => local,
+                    DatagramBytes::Inline(bytes) => inline(request, bytes),
+                    DatagramBytes::From(local) => local,
                 };
                 (abi::WR_SEND, Some(from))
             }
@@ -469,17 +471,17 @@ impl Work<'_> {
 }
 
 /// Makes the device copy these bytes while the request is posted.
-fn inline(request: &mut abi::SendRequest, bytes: &[u8]) -> Local {
+fn inline(request: &mut abi::IbvSendWr, bytes: &[u8]) -> LocalSge {
     request.send_flags |= abi::SEND_INLINE;
-    Local {
+    LocalSge {
         address: bytes.as_ptr().expose_provenance() as u64,
         len: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
         key: 0,
     }
 }
 
-const fn blank() -> abi::SendRequest {
-    abi::SendRequest {
+const fn blank() -> abi::IbvSendWr {
+    abi::IbvSendWr {
         wr_id: 0,
         next: ptr::null_mut(),
         sg_list: ptr::null_mut(),
@@ -487,9 +489,9 @@ const fn blank() -> abi::SendRequest {
         opcode: 0,
         send_flags: 0,
         imm_data: 0,
-        wr: abi::Detail {
+        wr: abi::IbvWrDetail {
             first: 0,
-            second: abi::Second([0; 2]),
+            second: abi::IbvWrSecond([0; 2]),
             swap: 0,
             key: 0,
         },
@@ -497,9 +499,9 @@ const fn blank() -> abi::SendRequest {
     }
 }
 
-fn attributes(state: i32) -> abi::QpAttributes {
+fn attributes(state: i32) -> abi::IbvQpAttr {
     // SAFETY: numbers only, for which all zeroes are values.
-    let mut attributes: abi::QpAttributes = unsafe { std::mem::zeroed() };
+    let mut attributes: abi::IbvQpAttr = unsafe { std::mem::zeroed() };
     attributes.qp_state = state;
     attributes
 }

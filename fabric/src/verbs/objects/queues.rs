@@ -8,21 +8,21 @@ use std::{
     sync::Arc,
 };
 
-use super::{Context, Local, Pd, Raw, check, named};
+use super::{LocalSge, RawHandle, VerbsContext, VerbsPd, check, named};
 use crate::verbs::abi;
 
 /// A channel by which completion queues that are armed report arrivals.
 #[derive(Debug)]
-pub(in crate::verbs) struct Channel {
-    context: Arc<Context>,
-    raw: Raw<abi::Channel>,
+pub(in crate::verbs) struct VerbsChannel {
+    context: Arc<VerbsContext>,
+    raw: RawHandle<abi::IbvCompChannel>,
 }
 
-impl Channel {
-    pub(in crate::verbs) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
+impl VerbsChannel {
+    pub(in crate::verbs) fn new(context: &Arc<VerbsContext>) -> io::Result<Arc<Self>> {
         // SAFETY: the device is open.
         let channel = unsafe { (context.library.create_comp_channel)(context.raw()) };
-        let raw = Raw::new(channel, "a completion channel")?;
+        let raw = RawHandle::new(channel, "a completion channel")?;
         let context = Arc::clone(context);
         let channel = Self { context, raw };
         rustix::io::ioctl_fionbio(channel.borrow(), true)?;
@@ -59,7 +59,7 @@ impl Channel {
     }
 }
 
-impl Drop for Channel {
+impl Drop for VerbsChannel {
     fn drop(&mut self) {
         let context = &self.context;
         // SAFETY: its queues kept it alive, so none is left that is used.
@@ -70,28 +70,28 @@ impl Drop for Channel {
 
 /// A completion queue.
 #[derive(Debug)]
-pub(in crate::verbs) struct Cq {
-    channel: Arc<Channel>,
-    raw: Raw<abi::Cq>,
+pub(in crate::verbs) struct VerbsCq {
+    channel: Arc<VerbsChannel>,
+    raw: RawHandle<abi::IbvCq>,
 }
 
-impl Cq {
+impl VerbsCq {
     /// Makes a queue for at least `room` completions. Its users count theirs, so that there are never more.
-    pub(in crate::verbs) fn new(channel: &Arc<Channel>, room: u32) -> io::Result<Arc<Self>> {
+    pub(in crate::verbs) fn new(channel: &Arc<VerbsChannel>, room: u32) -> io::Result<Arc<Self>> {
         let context = &channel.context;
         let room = i32::try_from(room).unwrap_or(i32::MAX);
         // SAFETY: device and channel are open.
         let cq = unsafe {
             (context.library.create_cq)(context.raw(), room, ptr::null_mut(), channel.raw.get(), 0)
         };
-        let raw = Raw::new(cq, &format!("a queue of {room} completions"))?;
+        let raw = RawHandle::new(cq, &format!("a queue of {room} completions"))?;
         let channel = Arc::clone(channel);
         Ok(Arc::new(Self { channel, raw }))
     }
 
     /// Takes completions, as many as there are and `into` has room for. Returns how many.
     #[inline]
-    pub(in crate::verbs) fn poll(&self, into: &mut [abi::Completion]) -> usize {
+    pub(in crate::verbs) fn poll(&self, into: &mut [abi::IbvWc]) -> usize {
         let room = i32::try_from(into.len()).unwrap_or(i32::MAX);
         let Some(poll) = self.channel.context.ops().poll_cq else {
             return 0;
@@ -116,12 +116,12 @@ impl Cq {
         unsafe { (*self.raw.get()).handle }
     }
 
-    pub(super) const fn raw(&self) -> *mut abi::Cq {
+    pub(super) const fn raw(&self) -> *mut abi::IbvCq {
         self.raw.get()
     }
 }
 
-impl Drop for Cq {
+impl Drop for VerbsCq {
     fn drop(&mut self) {
         let context = &self.channel.context;
         // SAFETY: its queue pairs kept it alive, so none is left that is used, and each event was acknowledged when it was taken.
@@ -132,14 +132,14 @@ impl Drop for Cq {
 
 /// A receive queue that many queue pairs share.
 #[derive(Debug)]
-pub(in crate::verbs) struct Srq {
-    pd: Arc<Pd>,
-    raw: Raw<abi::Srq>,
+pub(in crate::verbs) struct VerbsSrq {
+    pd: Arc<VerbsPd>,
+    raw: RawHandle<abi::IbvSrq>,
 }
 
-impl Srq {
-    pub(in crate::verbs) fn new(pd: &Arc<Pd>, room: u32) -> io::Result<Arc<Self>> {
-        let mut init = abi::SrqInit {
+impl VerbsSrq {
+    pub(in crate::verbs) fn new(pd: &Arc<VerbsPd>, room: u32) -> io::Result<Arc<Self>> {
+        let mut init = abi::IbvSrqInitAttr {
             srq_context: ptr::null_mut(),
             max_wr: room,
             max_sge: 1,
@@ -147,13 +147,13 @@ impl Srq {
         };
         // SAFETY: the domain is alive; the structure is read, and written with what was made.
         let srq = unsafe { (pd.context.library.create_srq)(pd.raw(), &raw mut init) };
-        let raw = Raw::new(srq, &format!("a shared queue of {room} receives"))?;
+        let raw = RawHandle::new(srq, &format!("a shared queue of {room} receives"))?;
         let pd = Arc::clone(pd);
         Ok(Arc::new(Self { pd, raw }))
     }
 
     /// Posts a buffer, which comes back with this number.
-    pub(in crate::verbs) fn post(&self, id: u64, into: Local) -> io::Result<()> {
+    pub(in crate::verbs) fn post(&self, id: u64, into: LocalSge) -> io::Result<()> {
         let mut sge = into.sge();
         let mut request = receive_request(id, &mut sge);
         let Some(post) = self.pd.context.ops().post_srq_recv else {
@@ -165,12 +165,12 @@ impl Srq {
         check(done, GIVING)
     }
 
-    pub(super) const fn raw(&self) -> *mut abi::Srq {
+    pub(super) const fn raw(&self) -> *mut abi::IbvSrq {
         self.raw.get()
     }
 }
 
-impl Drop for Srq {
+impl Drop for VerbsSrq {
     fn drop(&mut self) {
         let context = &self.pd.context;
         // SAFETY: its queue pairs kept it alive, so none is left that is used.
@@ -181,8 +181,8 @@ impl Drop for Srq {
 
 const GIVING: &str = "giving a buffer to the shared queue";
 
-pub(super) const fn receive_request(id: u64, sge: &mut abi::Sge) -> abi::ReceiveRequest {
-    abi::ReceiveRequest {
+pub(super) const fn receive_request(id: u64, sge: &mut abi::IbvSge) -> abi::IbvRecvWr {
+    abi::IbvRecvWr {
         wr_id: id,
         next: ptr::null_mut(),
         sg_list: &raw mut *sge,
@@ -190,9 +190,9 @@ pub(super) const fn receive_request(id: u64, sge: &mut abi::Sge) -> abi::Receive
     }
 }
 
-impl Local {
-    pub(super) const fn sge(self) -> abi::Sge {
-        abi::Sge {
+impl LocalSge {
+    pub(super) const fn sge(self) -> abi::IbvSge {
+        abi::IbvSge {
             addr: self.address,
             length: self.len,
             lkey: self.key,

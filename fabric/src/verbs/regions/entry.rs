@@ -4,34 +4,34 @@ use std::sync::atomic::Ordering;
 
 use crate::{
     lanes::{LANES_MAX, LaneSet, RAILS_MAX},
-    memory::Region,
+    memory::MemoryRegion,
     verbs::{
-        objects::{Mr, Remote},
-        onesided::Here,
         lane::FIRST,
+        objects::{RemoteAddress, VerbsMr},
+        onesided::RailSges,
     },
 };
 
 /// A region, as its owner shows it to peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Entry {
+pub(in super::super) struct RegionEntry {
     /// Generation of the region; 0 while the slot is free.
     pub(in super::super) generation: u32,
-    pub(in super::super) place: Place,
+    pub(in super::super) place: MemoryTarget,
     pub(in super::super) len: u64,
     /// True if the owner's processor adds to its counters for peers.
-    pub(in super::super) told: bool,
+    pub(in super::super) host_counts: bool,
 }
 
 /// Where memory is, and its key for each device; 0 if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Place {
+pub(in super::super) struct MemoryTarget {
     pub(in super::super) address: u64,
     pub(in super::super) keys: [u32; RAILS_MAX],
 }
 
-impl Place {
-    pub(super) fn of(mrs: &[Mr]) -> Self {
+impl MemoryTarget {
+    pub(super) fn of(mrs: &[VerbsMr]) -> Self {
         let key = |lane: usize| mrs.get(lane).map_or(0, |mr| mr.remote().key);
         Self {
             address: mrs[FIRST].remote().address,
@@ -40,7 +40,7 @@ impl Place {
     }
 
     /// Makes a place that only the first device reaches.
-    pub(in super::super) const fn by_first(place: Remote) -> Self {
+    pub(in super::super) const fn by_first(place: RemoteAddress) -> Self {
         let mut keys = [0; RAILS_MAX];
         keys[FIRST] = place.key;
         Self {
@@ -50,8 +50,8 @@ impl Place {
     }
 
     /// Returns the place for one lane.
-    pub(in super::super) const fn on(self, lane: usize) -> Remote {
-        Remote {
+    pub(in super::super) const fn on(self, lane: usize) -> RemoteAddress {
+        RemoteAddress {
             address: self.address,
             key: self.keys[lane],
         }
@@ -72,16 +72,16 @@ impl Place {
 }
 
 /// Returns a piece of memory as each device knows it.
-pub(in super::super) fn here(mrs: &[Mr], offset: usize, len: usize) -> Here {
+pub(in super::super) fn here(mrs: &[VerbsMr], offset: usize, len: usize) -> RailSges {
     std::array::from_fn(|lane| mrs[lane.min(mrs.len() - 1)].piece(offset, len))
 }
 
-impl Entry {
+impl RegionEntry {
     pub(super) fn encode(self) -> [u64; ENTRY_LEN / 8] {
         let two = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let [first, second, third, fourth] = self.place.keys;
         let head = two(self.generation, first);
-        let (more, last) = (two(second, third), two(u32::from(self.told), fourth));
+        let (more, last) = (two(second, third), two(u32::from(self.host_counts), fourth));
         let words = [head, self.place.address, self.len, more, last];
         [head, self.place.address, self.len, more, last, sum(words)]
     }
@@ -96,15 +96,15 @@ impl Entry {
         let keys = [low(head), low(more >> 32), low(more), low(last)];
         Some(Self {
             generation: low(head >> 32),
-            place: Place { address, keys },
+            place: MemoryTarget { address, keys },
             len,
-            told: last >> 32 != 0,
+            host_counts: last >> 32 != 0,
         })
     }
 }
 
 /// Writes an entry. A peer that reads it meanwhile sees a wrong checksum.
-pub(super) fn write_entry(table: &Region, slot: u32, entry: [u64; ENTRY_LEN / 8]) {
+pub(super) fn write_entry(table: &MemoryRegion, slot: u32, entry: [u64; ENTRY_LEN / 8]) {
     for (nth, word) in entry.into_iter().enumerate() {
         let at = slot as usize * ENTRY_LEN + 8 * nth;
         table.atomic_u64(at).store(word, Ordering::SeqCst);
@@ -121,7 +121,7 @@ fn sum(words: [u64; ENTRY_LEN / 8 - 1]) -> u64 {
 }
 
 /// Returns where the entry of a slot is in a peer's table.
-pub(in super::super) fn entry_of(table: Remote, slot: u32) -> Remote {
+pub(in super::super) fn entry_of(table: RemoteAddress, slot: u32) -> RemoteAddress {
     table.at(u64::from(slot) * ENTRY_LEN as u64)
 }
 
@@ -130,30 +130,41 @@ pub(in super::super) const ENTRY_LEN: usize = 48;
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, Place};
+    use super::{MemoryTarget, RegionEntry};
 
-    const ENTRY: Entry = Entry {
+    const ENTRY: RegionEntry = RegionEntry {
         generation: 2,
-        place: Place {
+        place: MemoryTarget {
             address: 0x1_0000,
             keys: [0xffff_fff9, 2, 3, 4],
         },
         len: 4096,
-        told: true,
+        host_counts: true,
     };
 
     #[test]
     fn an_entry_that_is_being_written_is_seen_to_be_so() {
         let good = ENTRY.encode();
-        assert_eq!(Entry::parse(good), Some(ENTRY));
-        assert_eq!(Entry::parse([0; 6]).map(|entry| entry.generation), Some(0));
+        assert_eq!(RegionEntry::parse(good), Some(ENTRY));
+        assert_eq!(
+            RegionEntry::parse([0; 6]).map(|entry| entry.generation),
+            Some(0)
+        );
         for written in 1..6 {
             let mut words = [0; 6];
             words[..written].copy_from_slice(&good[..written]);
-            assert_eq!(Entry::parse(words), None, "{written} words over zeroes");
+            assert_eq!(
+                RegionEntry::parse(words),
+                None,
+                "{written} words over zeroes"
+            );
             let mut words = good;
             words[..written].fill(0);
-            assert_eq!(Entry::parse(words), None, "{written} zeroes over words");
+            assert_eq!(
+                RegionEntry::parse(words),
+                None,
+                "{written} zeroes over words"
+            );
         }
     }
 }

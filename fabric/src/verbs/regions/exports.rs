@@ -11,67 +11,67 @@ use std::{
 
 use super::{
     KIND, PLAIN, SLOTS,
-    entry::{ENTRY_LEN, Entry, Place, here, write_entry},
+    entry::{ENTRY_LEN, MemoryTarget, RegionEntry, here, write_entry},
 };
 use crate::{
     driver::LocalRange,
-    memory::{Region, RemoteRegion, WeakRegion},
+    memory::{MemoryRegion, RemoteRegion, WeakRegion},
     verbs::{
-        objects::{Access, Mr, Pd, Remote},
-        onesided::Here,
         lane::FIRST,
-        wire::Name,
+        objects::{MrAccess, RemoteAddress, VerbsMr, VerbsPd},
+        onesided::RailSges,
+        wire::RegionId,
     },
 };
 
 /// This rank's regions, by slot.
 #[derive(Debug)]
-pub(in super::super) struct Exports {
+pub(in super::super) struct VerbsExports {
     me: u32,
-    slots: Vec<Slot>,
-    dropped: Arc<Dropped>,
+    slots: Vec<ExportSlot>,
+    dropped: Arc<DroppedSlots>,
     /// Registrations of the table, which peers read, with each device.
-    shown: Vec<Mr>,
-    table: Region,
-    pds: Vec<Arc<Pd>>,
+    shown: Vec<VerbsMr>,
+    table: MemoryRegion,
+    pds: Vec<Arc<VerbsPd>>,
     /// Free slots for memory of the application, if there are several devices.
     plain: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct ExportSlot {
     generation: u32,
     /// `None` while the slot is free.
-    lent: Option<Lent>,
+    lent: Option<ExportedRegion>,
 }
 
 /// A registered region.
 #[derive(Debug)]
-struct Lent {
+struct ExportedRegion {
     /// Registrations with each device.
-    mrs: Vec<Mr>,
+    mrs: Vec<VerbsMr>,
     region: WeakRegion,
     start: usize,
     len: usize,
-    told: bool,
+    host_counts: bool,
     /// Peers that have not released it yet, once its last holder here is gone.
     dying: Option<BTreeSet<u32>>,
 }
 
 /// Slots whose regions have lost their last holder, on any thread.
 #[derive(Debug, Default)]
-struct Dropped {
+struct DroppedSlots {
     any: AtomicBool,
     slots: Mutex<Vec<u32>>,
 }
 
-impl Exports {
-    pub(in super::super) fn new(pds: Vec<Arc<Pd>>, me: u32) -> io::Result<Self> {
+impl VerbsExports {
+    pub(in super::super) fn new(pds: Vec<Arc<VerbsPd>>, me: u32) -> io::Result<Self> {
         let slots = if pds.len() > 1 { SLOTS + PLAIN } else { SLOTS };
-        let table = Region::anonymous(slots as usize * ENTRY_LEN)?;
+        let table = MemoryRegion::anonymous(slots as usize * ENTRY_LEN)?;
         let shown = pds
             .iter()
-            .map(|pd| Mr::new(pd, table.range(), Access::Shown));
+            .map(|pd| VerbsMr::new(pd, table.range(), MrAccess::Shown));
         Ok(Self {
             me,
             slots: Vec::new(),
@@ -84,7 +84,7 @@ impl Exports {
     }
 
     /// Returns where peers find the table, by the first device.
-    pub(in super::super) fn shown(&self) -> Remote {
+    pub(in super::super) fn shown(&self) -> RemoteAddress {
         self.shown[FIRST].remote()
     }
 
@@ -95,14 +95,14 @@ impl Exports {
 
     /// Shows memory of the application to peers by all devices. Returns `None` if there is no slot; they reach it by the first
     /// then.
-    pub(in super::super) fn show(&mut self, mrs: &[Mr], len: u64) -> Option<u32> {
+    pub(in super::super) fn show(&mut self, mrs: &[VerbsMr], len: u64) -> Option<u32> {
         let slot = self.plain.pop()?;
-        let place = Place::of(mrs);
-        let entry = Entry {
+        let place = MemoryTarget::of(mrs);
+        let entry = RegionEntry {
             generation: place.keys[FIRST],
             place,
             len,
-            told: false,
+            host_counts: false,
         };
         write_entry(&self.table, slot, entry.encode());
         Some(slot)
@@ -114,15 +114,19 @@ impl Exports {
         self.plain.push(slot);
     }
 
-    /// Allocates a region. With `told`, this rank adds to its counters for peers.
-    pub(in super::super) fn allocate(&mut self, len: usize, told: bool) -> io::Result<Region> {
-        let region = Region::anonymous(len)?;
-        let mr = |pd: &Arc<Pd>| Mr::new(pd, region.range(), Access::Peers);
+    /// Allocates a region. With `host_counts`, this rank adds to its counters for peers.
+    pub(in super::super) fn allocate(
+        &mut self,
+        len: usize,
+        told: bool,
+    ) -> io::Result<MemoryRegion> {
+        let region = MemoryRegion::anonymous(len)?;
+        let mr = |pd: &Arc<VerbsPd>| VerbsMr::new(pd, region.range(), MrAccess::Peers);
         let mrs = self.pds.iter().map(mr).collect::<io::Result<Vec<_>>>()?;
         let slot = self.free_slot()?;
         let dropped = Arc::clone(&self.dropped);
         let table = self.table.clone();
-        let region = region.with_farewell(move || {
+        let region = region.with_unmap_check(move || {
             // Clear the entry now: the next turn may be far away, and from now on a key must lead nowhere.
             write_entry(&table, slot, [0; ENTRY_LEN / 8]);
             dropped.push(slot);
@@ -131,19 +135,19 @@ impl Exports {
         let at = slot as usize;
         let len = region.len();
         let generation = self.slots[at].generation;
-        let entry = Entry {
+        let entry = RegionEntry {
             generation,
-            place: Place::of(&mrs),
+            place: MemoryTarget::of(&mrs),
             len: len as u64,
-            told,
+            host_counts: told,
         };
         write_entry(&self.table, slot, entry.encode());
-        self.slots[at].lent = Some(Lent {
+        self.slots[at].lent = Some(ExportedRegion {
             mrs,
             region: region.downgrade(),
             start: region.start().addr().get(),
             len,
-            told,
+            host_counts: told,
             dying: None,
         });
         Ok(region)
@@ -164,7 +168,7 @@ impl Exports {
             );
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
         }
-        self.slots.push(Slot {
+        self.slots.push(ExportSlot {
             generation: 1,
             lent: None,
         });
@@ -189,24 +193,24 @@ impl Exports {
     }
 
     /// Returns a range as the devices know it, if it is inside one of this rank's regions.
-    pub(in super::super) fn local(&self, range: LocalRange) -> Option<Here> {
+    pub(in super::super) fn local(&self, range: LocalRange) -> Option<RailSges> {
         let (_, _, lent, offset) = self.find(range)?;
         Some(here(&lent.mrs, offset, range.len()))
     }
 
     /// Returns the slot and the entry of the region that a range lies in.
-    pub(in super::super) fn entry_of(&self, range: LocalRange) -> Option<(u32, Entry)> {
+    pub(in super::super) fn entry_of(&self, range: LocalRange) -> Option<(u32, RegionEntry)> {
         let (id, slot, lent, _) = self.find(range)?;
-        let entry = Entry {
+        let entry = RegionEntry {
             generation: slot.generation,
-            place: Place::of(&lent.mrs),
+            place: MemoryTarget::of(&lent.mrs),
             len: lent.len as u64,
-            told: lent.told,
+            host_counts: lent.host_counts,
         };
         Some((id, entry))
     }
 
-    fn find(&self, range: LocalRange) -> Option<(u32, &Slot, &Lent, usize)> {
+    fn find(&self, range: LocalRange) -> Option<(u32, &ExportSlot, &ExportedRegion, usize)> {
         (0..).zip(&self.slots).find_map(|(id, slot)| {
             let lent = slot.lent.as_ref()?;
             let offset = range.start().addr().get().checked_sub(lent.start)?;
@@ -221,13 +225,13 @@ impl Exports {
     }
 
     /// Takes the regions that have no holder here any more. The connected peers must release them.
-    pub(in super::super) fn take_dropped(&mut self, connected: &BTreeSet<u32>) -> Vec<Name> {
+    pub(in super::super) fn take_dropped(&mut self, connected: &BTreeSet<u32>) -> Vec<RegionId> {
         let mut names = Vec::new();
         for id in self.dropped.take() {
             let slot = &mut self.slots[id as usize];
             if let Some(lent) = &mut slot.lent {
                 lent.dying = Some(connected.clone());
-                names.push(Name {
+                names.push(RegionId {
                     slot: id,
                     generation: slot.generation,
                 });
@@ -238,7 +242,7 @@ impl Exports {
     }
 
     /// Notes that a peer has released a region.
-    pub(in super::super) fn forgot(&mut self, name: Name, peer: u32) {
+    pub(in super::super) fn handle_released(&mut self, name: RegionId, peer: u32) {
         if let Some(slot) = self.slots.get_mut(name.slot as usize)
             && slot.generation == name.generation
         {
@@ -247,12 +251,12 @@ impl Exports {
     }
 
     /// Notes that a peer is down, and so uses no region.
-    pub(in super::super) fn lost(&mut self, peer: u32) {
+    pub(in super::super) fn handle_peer_down(&mut self, peer: u32) {
         self.slots.iter_mut().for_each(|slot| slot.forget(peer));
     }
 }
 
-impl Slot {
+impl ExportSlot {
     fn forget(&mut self, peer: u32) {
         if let Some(left) = self.lent.as_mut().and_then(|lent| lent.dying.as_mut()) {
             left.remove(&peer);
@@ -268,7 +272,7 @@ impl Slot {
     }
 }
 
-impl Dropped {
+impl DroppedSlots {
     fn push(&self, slot: u32) {
         self.slots
             .lock()

@@ -13,22 +13,22 @@ mod exports;
 mod imports;
 
 pub(super) use self::{
-    entry::{ENTRY_LEN, Entry, Place, entry_of, here},
-    exports::Exports,
-    imports::{Found, Imports},
+    entry::{ENTRY_LEN, MemoryTarget, RegionEntry, entry_of, here},
+    exports::VerbsExports,
+    imports::{KeyResolution, VerbsImports},
 };
 use super::registrations::{is_plain, is_sealed};
-use crate::{driver::Failure, memory::RemoteRegion};
+use crate::{driver::CommandFailure, memory::RemoteRegion};
 
 /// Checks that a key can be one of this peer's, and grants exactly `len` bytes.
-pub(super) fn check(key: RemoteRegion, owner: u32, len: usize) -> Result<(), Failure> {
+pub(super) fn check(key: RemoteRegion, owner: u32, len: usize) -> Result<(), CommandFailure> {
     let named = key.name().is_some();
     let inside = key.base <= key.whole && key.len <= key.whole - key.base || named;
     let region = key.kind == KIND && key.generation != 0 && key.id < SLOTS || named;
     let ours = key.owner == owner && region || is_plain(key) && is_sealed(key, owner);
     (inside && ours && key.len == len as u64)
         .then_some(())
-        .ok_or(Failure::BadRange)
+        .ok_or(CommandFailure::BadRange)
 }
 
 /// [`RemoteRegion::kind`] of keys to regions of this driver.

@@ -4,19 +4,21 @@ use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
 use super::{GUARD, Ranks};
 use crate::{
-    connect::{Event, State},
-    driver::{Down, FailureWatch, Peer},
-    verbs::{address_extension::Doors, prewired::Mesh, rail::Rail, lane::To},
+    connect::{ConnectEvent, ConnectState},
+    driver::{DownCause, FailureWatch, WorldRank},
+    verbs::{
+        address_extension::AddressExtension, lane::PeerLane, prewired::PrewiredQps, rail::VerbsRail,
+    },
 };
 
 /// Makes a queue pair on each rank for each other one. Returns these, and the doors that each rank shows.
-fn made(ranks: &mut Ranks) -> (Vec<Mesh>, Vec<Option<Doors>>) {
+fn made(ranks: &mut Ranks) -> (Vec<PrewiredQps>, Vec<Option<AddressExtension>>) {
     let others = u32::try_from(ranks.all.len() - 1).unwrap();
     let made = (0..ranks.all.len()).map(|rank| {
         let core = ranks.core(rank);
         let sends = core.outbox.lanes.iter().map(|sends| Arc::clone(&sends.cq));
         let sends: Vec<_> = sends.collect();
-        let mesh = Mesh::new(&core.rails, &sends, &core.ports, others).unwrap();
+        let mesh = PrewiredQps::new(&core.rails, &sends, &core.ports, others).unwrap();
         let doors = mesh.doors.clone();
         (mesh, Some(doors))
     });
@@ -34,7 +36,10 @@ fn met_by_one() -> Ranks {
         ranks.turn(0, 64);
         assert!(ranks.core(0).sleep.timer.now() < GUARD, "it never opens");
     }
-    assert_eq!(ranks.core(1).link_or_new(0).dial.state(), State::Bound);
+    assert_eq!(
+        ranks.core(1).link_or_new(0).connection.state(),
+        ConnectState::Bound
+    );
     ranks
 }
 
@@ -48,11 +53,13 @@ fn no_lane_of_a_later_connection_begins_with_the_number_of_one_before() {
         ranks.say(0, 1);
         ranks.until(|ranks| ranks.ears[1].messages.len() == made);
         for (rank, peer) in [(0, 1), (1, 0)] {
-            let lanes = ranks.core(rank).link_or_new(peer).lanes();
+            let lanes = ranks.core(rank).link_or_new(peer).qp_addresses();
             numbers[rank].extend(lanes.as_slice().iter().map(|lane| lane.psn));
             assert_eq!(numbers[rank].len(), 2 * made, "{:x?}", numbers[rank]);
         }
-        ranks.core(0).tell_dial(1, Event::Evict, None);
+        ranks
+            .core(0)
+            .handle_connect_event(1, ConnectEvent::Evict, None);
         while [(0, 1), (1, 0)]
             .into_iter()
             .any(|(rank, peer)| ranks.core(rank).link_or_new(peer).is_made())
@@ -72,19 +79,21 @@ fn what_was_made_beforehand_counts_where_connections_are_scarce() {
         ranks.say(0, other);
         ranks.until(|ranks| ranks.ears[other as usize].messages.len() == 1);
     }
-    assert!(ranks.core(0).make_do(3));
+    assert!(ranks.core(0).handle_exhausted(3));
     let (meshes, mut doors) = made(&mut ranks);
     doors[1..3].fill(None);
     for (rank, mesh) in meshes.into_iter().enumerate() {
         if matches!(rank, 0 | 3) {
-            ranks.core(rank).join(mesh, &doors);
+            ranks.core(rank).bind_prewired(mesh, &doors);
         }
     }
     ranks.say(3, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
     assert!(!ranks.core(0).has_spare());
     // One of three connections is evicted, and two are allowed.
-    ranks.core(0).tell_dial(1, Event::Evict, None);
+    ranks
+        .core(0)
+        .handle_connect_event(1, ConnectEvent::Evict, None);
     while ranks.core(0).link_or_new(1).is_made() {
         (0..2).for_each(|rank| ranks.turn(rank, 64));
         assert!(ranks.core(0).sleep.timer.now() < GUARD, "it never ends");
@@ -101,7 +110,7 @@ fn who_cannot_bind_what_the_other_has_bound_asks_and_is_heard() {
         let (meshes, doors) = made(&mut ranks);
         for (rank, mesh) in meshes.into_iter().enumerate() {
             let core = ranks.core(rank);
-            let unlike = |rail: &mut Rail| rail.own.ethernet ^= rank == unable;
+            let unlike = |rail: &mut VerbsRail| rail.device.ethernet ^= rank == unable;
             core.rails.iter_mut().for_each(unlike);
             core.connect_all(Some(mesh), &doors);
             core.rails.iter_mut().for_each(unlike);
@@ -117,11 +126,11 @@ fn who_cannot_bind_what_the_other_has_bound_asks_and_is_heard() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_lane_that_fails_at_once_is_left_by_who_has_not_heard_of_the_answer() {
     let mut ranks = met_by_one();
-    let answers = ranks.all[0].answers(Peer(1));
-    let failed = To { peer: 1, lane: 1 };
+    let answers = ranks.all[0].answers(WorldRank(1));
+    let failed = PeerLane { peer: 1, lane: 1 };
     let why = io::Error::other("a test");
     ranks.core(0).note_broken(failed, why);
-    while ranks.all[0].answers(Peer(1)) == answers {
+    while ranks.all[0].answers(WorldRank(1)) == answers {
         ranks.turn(0, 64);
     }
     ranks.until(|ranks| ranks.counters[1].lanes_failed.get() == 1);
@@ -134,11 +143,11 @@ fn a_lane_that_fails_at_once_is_left_by_who_has_not_heard_of_the_answer() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_lane_without_greetings_that_breaks_does_not_undo_the_connection() {
     let mut ranks = met_by_one();
-    let broken = To { peer: 0, lane: 1 };
+    let broken = PeerLane { peer: 0, lane: 1 };
     let core = ranks.core(1);
     core.note_broken(broken, io::Error::other("a test"));
     core.leave_lane(broken);
-    assert_eq!(core.link_or_new(0).dial.state(), State::Bound);
+    assert_eq!(core.link_or_new(0).connection.state(), ConnectState::Bound);
     ranks.say(1, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
     let left = |ranks: &Ranks| [0, 1].map(|rank: usize| ranks.counters[rank].lanes_failed.get());
@@ -151,9 +160,9 @@ fn a_lane_without_greetings_that_breaks_does_not_undo_the_connection() {
 fn an_end_at_once_is_heard_by_who_has_not_heard_of_the_answer() {
     let mut ranks = met_by_one();
     let link = ranks.core(1).link_or_new(0);
-    link.ways[link.home].qp.as_ref().unwrap().reset();
+    link.lanes[link.home].qp.as_ref().unwrap().reset();
     let mut core = ranks.all[0].core.take().unwrap();
-    core.begin_close(Down::Finished);
+    core.begin_close(DownCause::Finished);
     assert!(!core.finish(Duration::from_millis(100)), "nobody answers");
     drop(core);
     ranks.until_bad(&[1]);

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Command, Driver, GUARD, Peer, Post, Ranks, Token};
+use super::{CommandToken, Driver, DriverCommand, GUARD, PostResult, Ranks, WorldRank};
 use crate::driver::TaskLists;
 use crate::{
-    driver::Down,
+    driver::DownCause,
     memory::RemoteRegion,
-    offload::{Action, Counters, RemoteCounter, Task, When},
+    offload::{CounterCondition, LocalCounters, RemoteCounter, TaskAction, TriggeredTask},
 };
 
 /// As many commands as there may be wait for a name, so those of tasks have begun and wait for room.
@@ -20,28 +20,31 @@ fn what_tasks_have_counted_before_the_end_is_counted_also_where_there_was_no_roo
     });
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
-    let own = Counters::for_tasks(&mut ranks.all[0], 1).unwrap();
-    let there = Counters::for_tasks(&mut ranks.all[1], 2).unwrap();
-    let (to, by) = (Peer(1), 2);
+    let own = LocalCounters::for_tasks(&mut ranks.all[0], 1).unwrap();
+    let there = LocalCounters::for_tasks(&mut ranks.all[1], 2).unwrap();
+    let (to, by) = (WorldRank(1), 2);
     let counter = RemoteCounter::named(1, NAME, 0);
     let mut waiting = 0;
-    while let Post::Posted = ranks.all[0].post(Command::Count { to, counter, by }) {
+    while let PostResult::Posted = ranks.all[0].post(DriverCommand::Count { to, counter, by }) {
         waiting += 1;
     }
     let counter = there.remote().at(1).unwrap();
-    let task = |_| Task {
-        when: When {
+    let task = |_| TriggeredTask {
+        condition: CounterCondition {
             counter: own.at(0),
             threshold: 0,
         },
-        and: None,
-        then: Action::Count { to, counter, by },
+        second_condition: None,
+        action: TaskAction::Count { to, counter, by },
     };
-    let (tasks, token) = (&(0..TASKS).map(task).collect::<Vec<_>>()[..], Token(1));
+    let (tasks, token) = (
+        &(0..TASKS).map(task).collect::<Vec<_>>()[..],
+        CommandToken(1),
+    );
     assert!(ranks.all[0].post_list(tasks, token));
     let mut core = ranks.all[0].core.take().unwrap();
-    assert!(core.tasks.are_stuck(1));
-    core.begin_close(Down::Finished);
+    assert!(core.tasks.has_stalled_for(1));
+    core.begin_close(DownCause::Finished);
     let (name, region) = (NAME, there.region());
     ranks.all[1].give_name(name, region);
     while !core.finish(Duration::from_millis(1)) {
@@ -59,12 +62,12 @@ fn what_tasks_have_counted_before_the_end_is_counted_also_where_there_was_no_roo
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_count_for_a_name_that_is_not_given_yet_keeps_no_message_back() {
     for mut ranks in [Ranks::met(), Ranks::new(2)] {
-        let there = Counters::for_tasks(&mut ranks.all[1], 2).unwrap();
+        let there = LocalCounters::for_tasks(&mut ranks.all[1], 2).unwrap();
         let heard = ranks.ears[1].messages.len();
         for by in [1, 4] {
-            let (to, counter) = (Peer(1), RemoteCounter::named(1, NAME, 1));
-            let count = Command::Count { to, counter, by };
-            assert!(matches!(ranks.all[0].post(count), Post::Posted));
+            let (to, counter) = (WorldRank(1), RemoteCounter::named(1, NAME, 1));
+            let count = DriverCommand::Count { to, counter, by };
+            assert!(matches!(ranks.all[0].post(count), PostResult::Posted));
         }
         ranks.say(0, 1);
         ranks.say(1, 0);
@@ -86,7 +89,7 @@ fn a_count_for_a_name_that_is_not_given_yet_keeps_no_message_back() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_count_for_a_name_that_was_taken_back_ends_and_a_put_waits() {
     let mut ranks = Ranks::met();
-    let there = Counters::for_tasks(&mut ranks.all[1], 1).unwrap();
+    let there = LocalCounters::for_tasks(&mut ranks.all[1], 1).unwrap();
     let (name, region) = (NAME, there.region());
     let to_name = |ranks: &mut Ranks| {
         ranks.all[1].give_name(name, region);
@@ -94,18 +97,18 @@ fn a_count_for_a_name_that_was_taken_back_ends_and_a_put_waits() {
     to_name(&mut ranks);
     ranks.all[1].take_back_name(name);
     let from = ranks.all[0].allocate(8).unwrap();
-    let put = Command::Put {
-        to: Peer(1),
+    let put = DriverCommand::Put {
+        to: WorldRank(1),
         from: from.range().slice(0, 8),
         into: RemoteRegion::named(1, NAME, 0, 8),
         count: None,
-        token: Token(1),
+        token: CommandToken(1),
     };
-    assert!(matches!(ranks.all[0].post(put), Post::Posted));
+    assert!(matches!(ranks.all[0].post(put), PostResult::Posted));
     for _ in 0..2 {
-        let (to, counter, by) = (Peer(1), RemoteCounter::named(1, NAME, 0), 3);
-        let count = Command::Count { to, counter, by };
-        assert!(matches!(ranks.all[0].post(count), Post::Posted));
+        let (to, counter, by) = (WorldRank(1), RemoteCounter::named(1, NAME, 0), 3);
+        let count = DriverCommand::Count { to, counter, by };
+        assert!(matches!(ranks.all[0].post(count), PostResult::Posted));
         while ranks.core(0).ops.len() > 1 {
             (0..2).for_each(|rank| ranks.turn(rank, 64));
             assert!(ranks.core(0).sleep.timer.now() < GUARD, "it never ends");
@@ -125,16 +128,16 @@ fn a_count_for_a_name_that_was_taken_back_ends_and_a_put_waits() {
 fn a_count_by_a_name_that_is_given_leaves_before_the_end_is_said() {
     for early in [false, true] {
         let mut ranks = Ranks::met();
-        let there = Counters::for_tasks(&mut ranks.all[1], 1).unwrap();
+        let there = LocalCounters::for_tasks(&mut ranks.all[1], 1).unwrap();
         let (name, region) = (NAME, there.region());
         if early {
             ranks.all[1].give_name(name, region);
         }
-        let (to, counter, by) = (Peer(1), RemoteCounter::named(1, NAME, 0), 7);
-        let count = Command::Count { to, counter, by };
-        assert!(matches!(ranks.all[0].post(count), Post::Posted));
+        let (to, counter, by) = (WorldRank(1), RemoteCounter::named(1, NAME, 0), 7);
+        let count = DriverCommand::Count { to, counter, by };
+        assert!(matches!(ranks.all[0].post(count), PostResult::Posted));
         let mut core = ranks.all[0].core.take().unwrap();
-        core.begin_close(Down::Finished);
+        core.begin_close(DownCause::Finished);
         assert!(!core.finish(Duration::from_millis(1)), "nobody answers");
         if !early {
             ranks.all[1].give_name(name, region);
@@ -154,14 +157,14 @@ fn a_count_by_a_name_that_is_given_leaves_before_the_end_is_said() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn who_leaves_says_so_in_the_end_where_a_name_is_never_given() {
     let mut ranks = Ranks::met();
-    let (to, counter, by) = (Peer(1), RemoteCounter::named(1, NAME, 0), 7);
-    let count = Command::Count { to, counter, by };
-    assert!(matches!(ranks.all[0].post(count), Post::Posted));
+    let (to, counter, by) = (WorldRank(1), RemoteCounter::named(1, NAME, 0), 7);
+    let count = DriverCommand::Count { to, counter, by };
+    assert!(matches!(ranks.all[0].post(count), PostResult::Posted));
     ranks.until(|ranks| ranks.counters[1].events.get() > 0);
     let core = ranks.core(0);
-    core.begin_close(Down::Finished);
+    core.begin_close(DownCause::Finished);
     assert!(!core.finish(Duration::from_millis(50)));
-    core.forgo_names();
+    core.cancel_name_waits();
     assert!(core.finish(Duration::from_secs(10)));
     ranks.until_bad(&[1]);
     assert_eq!(ranks.ears[1].bad, ["Peer(0): Finished"]);

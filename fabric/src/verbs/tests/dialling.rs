@@ -2,28 +2,28 @@
 
 use super::Ranks;
 use crate::{
-    connect::{Event, Scheme, State},
-    verbs::{VerbsConfig, core::Core, lane::Way, wire::Word},
+    connect::{ConnectEvent, ConnectPolicy, ConnectState},
+    verbs::{VerbsConfig, core::VerbsCore, lane::VerbsLane, wire::VerbsControlWord},
 };
 
 fn talking(config: &mut VerbsConfig) {
-    config.scheme = Some(Scheme::Hybrid);
+    config.scheme = Some(ConnectPolicy::Hybrid);
 }
 
 /// Leaves no buffers for one more peer on any device of this rank.
-fn use_up(core: &mut Core) {
+fn use_up(core: &mut VerbsCore) {
     for rail in &mut core.rails {
         while rail.inbox.reserve().is_ok() {}
     }
 }
 
 /// Pretends that a device may go on with a queue pair that was made for the peer.
-fn keep_one(core: &mut Core) {
-    let stuck = Way {
+fn keep_one(core: &mut VerbsCore) {
+    let stuck = VerbsLane {
         stuck: true,
-        ..Way::default()
+        ..VerbsLane::default()
     };
-    core.link_or_new(1).ways = vec![stuck];
+    core.link_or_new(1).lanes = vec![stuck];
 }
 
 /// Either no other connection can be evicted, or evicting one would not help.
@@ -31,19 +31,22 @@ fn keep_one(core: &mut Core) {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn who_can_make_no_queue_pair_for_a_word_gives_the_peer_up_and_does_not_try_for_ever() {
     for (spoil, reason) in [
-        (use_up as fn(&mut Core), "receives for"),
+        (use_up as fn(&mut VerbsCore), "receives for"),
         (keep_one, "may go on with a queue pair"),
     ] {
         let mut ranks = Ranks::with(2, talking);
         let core = ranks.core(0);
         assert!(
-            core.talks_to(1),
+            core.accepts_datagrams(1),
             "so that it could do without, but for words"
         );
         spoil(core);
-        core.say(1, Word::Wake);
-        core.dial(1);
-        assert_eq!(core.link_or_new(1).dial.state(), State::ReqSent);
+        core.queue_control(1, VerbsControlWord::Wake);
+        core.ensure_connected(1);
+        assert_eq!(
+            core.link_or_new(1).connection.state(),
+            ConnectState::ReqSent
+        );
         ranks.until_bad(&[0]);
         assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
         let why = ranks.all[0].core_ref().why_down(1).unwrap();
@@ -56,13 +59,13 @@ fn who_can_make_no_queue_pair_for_a_word_gives_the_peer_up_and_does_not_try_for_
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_word_that_is_left_over_has_the_peer_connected_to_again() {
     let mut ranks = Ranks::with(2, talking);
-    ranks.core(0).dial(1);
+    ranks.core(0).ensure_connected(1);
     while !ranks.core(0).link_or_new(1).open {
         (0..2).for_each(|rank| ranks.turn(rank, 64));
     }
     let core = ranks.core(0);
-    core.tell_dial(1, Event::Evict, None);
-    core.say(1, Word::Wake);
+    core.handle_connect_event(1, ConnectEvent::Evict, None);
+    core.queue_control(1, VerbsControlWord::Wake);
     while !ranks.core(0).link_or_new(1).is_done() {
         (0..2).for_each(|rank| ranks.turn(rank, 64));
         let now = ranks.core(0).sleep.timer.now();

@@ -1,29 +1,35 @@
 //! Events of devices: made up here, or reported by a real one.
 
-use super::{Arc, Driver, Ranks, Region, VerbsConfig, io};
-use crate::connect::Scheme;
+use super::{Arc, Driver, MemoryRegion, Ranks, VerbsConfig, io};
+use crate::connect::ConnectPolicy;
 use crate::verbs::{
     abi,
-    datagrams::{Datagrams, Destination},
-    async_events::{Happened, Subject},
-    objects::Cq,
-    lane::{Far, To},
+    async_events::{DeviceEvent, EventSubject},
+    datagrams::{DatagramDestination, DatagramQp},
+    lane::{PeerLane, RemotePort},
+    objects::VerbsCq,
 };
 
 /// Returns two ranks that are connected by two lanes, after an event of the first one's second device.
-fn told(kind: i32, about: impl Fn(&mut Ranks) -> Subject) -> Ranks {
+fn told(kind: i32, about: impl Fn(&mut Ranks) -> EventSubject) -> Ranks {
     let mut ranks = Ranks::new(2);
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
     let about = about(&mut ranks);
-    ranks.core(0).handle_happened(1, Happened { kind, about });
+    ranks.core(0).handle_device_event(
+        1,
+        DeviceEvent {
+            kind,
+            subject: about,
+        },
+    );
     assert_eq!(ranks.counters[0].device_events.get(), 1);
     ranks
 }
 
-fn pair(ranks: &mut Ranks) -> Subject {
+fn pair(ranks: &mut Ranks) -> EventSubject {
     let link = ranks.core(0).link_or_new(1);
-    Subject::Pair(link.ways[1].qp.as_ref().unwrap().number())
+    EventSubject::Pair(link.lanes[1].qp.as_ref().unwrap().number())
 }
 
 fn goes_on(ranks: &mut Ranks, lanes_failed: u64) {
@@ -55,25 +61,25 @@ fn a_queue_pair_that_its_device_gave_up_is_left_and_the_other_lane_goes_on() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_device_whose_shared_queues_fail_is_left_and_the_other_goes_on() {
     for kind in SHARED {
-        goes_on(&mut told(kind, |_| Subject::Other), 1);
+        goes_on(&mut told(kind, |_| EventSubject::Other), 1);
     }
 }
 
 /// Begins a put by all lanes of two ranks. The first rank never learns how the part of it on this lane ends.
-fn untold(lane: usize, change: impl Fn(&mut VerbsConfig)) -> (Ranks, [Region; 2]) {
+fn untold(lane: usize, change: impl Fn(&mut VerbsConfig)) -> (Ranks, [MemoryRegion; 2]) {
     let mut ranks = Ranks::with(2, change);
     let (from, there, key) = ranks.memory();
     ranks.put(&from, key);
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[0].ended == 1 && ranks.ears[1].messages.len() == 1);
     for (rank, peer) in [(1, 0), (0, 1)] {
-        let way = &ranks.core(rank).link_or_new(peer).ways[lane];
+        let way = &ranks.core(rank).link_or_new(peer).lanes[lane];
         way.qp.as_ref().unwrap().reset();
         if rank == 1 {
             ranks.put(&from, key);
         }
     }
-    let flights = ranks.core(0).outbox.flights_of(To { peer: 1, lane });
+    let flights = ranks.core(0).outbox.flights_of(PeerLane { peer: 1, lane });
     assert!(!flights.is_empty());
     (ranks, [from, there])
 }
@@ -96,13 +102,19 @@ fn a_put_goes_on_by_another_lane_where_completions_are_lost_with_their_queue() {
         for kind in SHARED {
             let (mut ranks, _memory) = untold(1, |_| ());
             if left_before {
-                let to = To { peer: 1, lane: 1 };
+                let to = PeerLane { peer: 1, lane: 1 };
                 ranks.core(0).note_broken(to, io::Error::other("a test"));
                 ranks.until(|ranks| ranks.counters[1].lanes_failed.get() == 1);
                 assert_eq!(ranks.ears[0].ended, 1);
             }
-            let about = Subject::Other;
-            ranks.core(0).handle_happened(1, Happened { kind, about });
+            let about = EventSubject::Other;
+            ranks.core(0).handle_device_event(
+                1,
+                DeviceEvent {
+                    kind,
+                    subject: about,
+                },
+            );
             ranks.until(|ranks| ranks.ears[0].ended == 2);
             assert!(ranks.core(0).outbox.is_idle(1));
             goes_on(&mut ranks, 1);
@@ -115,8 +127,14 @@ fn a_put_goes_on_by_another_lane_where_completions_are_lost_with_their_queue() {
 fn a_put_ends_where_completions_are_lost_with_the_only_queue() {
     for kind in SHARED {
         let (mut ranks, _memory) = untold(0, one_device);
-        let about = Subject::Other;
-        ranks.core(0).handle_happened(0, Happened { kind, about });
+        let about = EventSubject::Other;
+        ranks.core(0).handle_device_event(
+            0,
+            DeviceEvent {
+                kind,
+                subject: about,
+            },
+        );
         while ranks.ears[0].bad.len() < 2 {
             let _events = ranks.all[0].progress(64, &mut ranks.ears[0]);
             assert!(
@@ -140,12 +158,24 @@ fn a_put_ends_where_completions_are_lost_with_the_only_queue() {
 fn nobody_is_connected_to_by_a_device_that_has_failed() {
     let mut ranks = Ranks::new(4);
     let kind = abi::EVENT_CQ_ERR;
-    let about = Subject::Other;
-    ranks.core(0).handle_happened(1, Happened { kind, about });
+    let about = EventSubject::Other;
+    ranks.core(0).handle_device_event(
+        1,
+        DeviceEvent {
+            kind,
+            subject: about,
+        },
+    );
     ranks.say(0, 3);
     ranks.until(|ranks| ranks.ears[3].messages.len() == 1);
-    assert_eq!(ranks.core(0).link_or_new(3).ways.len(), 1);
-    ranks.core(0).handle_happened(0, Happened { kind, about });
+    assert_eq!(ranks.core(0).link_or_new(3).lanes.len(), 1);
+    ranks.core(0).handle_device_event(
+        0,
+        DeviceEvent {
+            kind,
+            subject: about,
+        },
+    );
     ranks.say(0, 2);
     while ranks.ears[0].bad.len() < 2 {
         let _events = ranks.all[0].progress(64, &mut ranks.ears[0]);
@@ -167,20 +197,26 @@ fn nobody_is_connected_to_by_a_device_that_has_failed() {
 fn whose_first_device_has_failed_meets_by_the_second() {
     for asks in [true, false] {
         let mut ranks = Ranks::new(4);
-        let about = Subject::Other;
+        let about = EventSubject::Other;
         let kind = abi::EVENT_CQ_ERR;
-        ranks.core(0).handle_happened(0, Happened { kind, about });
+        ranks.core(0).handle_device_event(
+            0,
+            DeviceEvent {
+                kind,
+                subject: about,
+            },
+        );
         for peer in [1_u32, 3] {
             let (from, to) = if asks { (0, peer) } else { (peer, 0) };
             ranks.say(from as usize, to);
             let heard = |ranks: &Ranks| {
                 ranks.ears[to as usize]
                     .messages
-                    .contains(&super::Peer(from))
+                    .contains(&super::WorldRank(from))
             };
             ranks.until(heard);
             for (rank, peer) in [(0, peer), (peer as usize, 0)] {
-                let ways = &ranks.core(rank).link_or_new(peer).ways;
+                let ways = &ranks.core(rank).link_or_new(peer).lanes;
                 let made: Vec<bool> = ways.iter().map(|way| way.qp.is_some()).collect();
                 assert_eq!(made, [false, true]);
             }
@@ -199,10 +235,16 @@ fn whose_first_device_has_failed_meets_by_the_second() {
 fn what_is_put_while_a_connection_without_the_first_lane_is_made_waits_for_that() {
     let mut ranks = Ranks::new(2);
     let (from, _there, key) = ranks.memory();
-    let (kind, about) = (abi::EVENT_CQ_ERR, Subject::Other);
-    ranks.core(1).handle_happened(0, Happened { kind, about });
+    let (kind, about) = (abi::EVENT_CQ_ERR, EventSubject::Other);
+    ranks.core(1).handle_device_event(
+        0,
+        DeviceEvent {
+            kind,
+            subject: about,
+        },
+    );
     ranks.say(1, 0);
-    while ranks.core(0).link_or_new(1).ways.is_empty() {
+    while ranks.core(0).link_or_new(1).lanes.is_empty() {
         [1, 0].into_iter().for_each(|rank| ranks.turn(rank, 64));
         assert!(
             ranks.core(0).sleep.timer.now() < super::GUARD,
@@ -240,7 +282,7 @@ fn whose_first_device_hangs_meets_by_the_second() {
 }
 
 fn talking(config: &mut VerbsConfig) {
-    config.scheme = Some(Scheme::Hybrid);
+    config.scheme = Some(ConnectPolicy::Hybrid);
 }
 
 /// Parcels go by the first device only, and so do acknowledgments.
@@ -248,16 +290,22 @@ fn talking(config: &mut VerbsConfig) {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn parcels_that_the_first_device_had_end_with_it() {
     let mut ranks = Ranks::with(2, talking);
-    let say = super::Command::Message {
-        to: super::Peer(1),
+    let say = super::DriverCommand::Message {
+        to: super::WorldRank(1),
         header: b"",
         body: &[7; 100],
     };
-    assert!(matches!(ranks.all[0].post(say), super::Post::Posted));
-    assert!(ranks.core(0).next_parcel().is_some());
-    let (kind, about) = (abi::EVENT_CQ_ERR, Subject::Other);
-    ranks.core(0).handle_happened(0, Happened { kind, about });
-    assert!(ranks.core(0).next_parcel().is_none());
+    assert!(matches!(ranks.all[0].post(say), super::PostResult::Posted));
+    assert!(ranks.core(0).next_datagram_retry().is_some());
+    let (kind, about) = (abi::EVENT_CQ_ERR, EventSubject::Other);
+    ranks.core(0).handle_device_event(
+        0,
+        DeviceEvent {
+            kind,
+            subject: about,
+        },
+    );
+    assert!(ranks.core(0).next_datagram_retry().is_none());
     ranks.until_bad(&[0]);
 }
 
@@ -265,12 +313,18 @@ fn parcels_that_the_first_device_had_end_with_it() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn who_was_met_without_its_first_device_gets_no_parcels() {
     let mut ranks = Ranks::with(2, talking);
-    assert!(ranks.core(0).talks_to(1));
-    let (kind, about) = (abi::EVENT_CQ_ERR, Subject::Other);
-    ranks.core(1).handle_happened(0, Happened { kind, about });
+    assert!(ranks.core(0).accepts_datagrams(1));
+    let (kind, about) = (abi::EVENT_CQ_ERR, EventSubject::Other);
+    ranks.core(1).handle_device_event(
+        0,
+        DeviceEvent {
+            kind,
+            subject: about,
+        },
+    );
     ranks.say(1, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
-    assert!(!ranks.core(0).talks_to(1));
+    assert!(!ranks.core(0).accepts_datagrams(1));
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
 }
@@ -280,12 +334,16 @@ fn who_was_met_without_its_first_device_gets_no_parcels() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn two_ranks_whose_devices_that_work_are_no_counterparts_hear_why_they_do_not_meet() {
     let mut ranks = Ranks::new(2);
-    let about = Subject::Other;
+    let about = EventSubject::Other;
     let kind = abi::EVENT_CQ_ERR;
     for rank in 0..2 {
-        ranks
-            .core(rank)
-            .handle_happened(rank, Happened { kind, about });
+        ranks.core(rank).handle_device_event(
+            rank,
+            DeviceEvent {
+                kind,
+                subject: about,
+            },
+        );
     }
     ranks.say(0, 1);
     ranks.until_bad(&[0, 1]);
@@ -300,13 +358,13 @@ fn two_ranks_whose_devices_that_work_are_no_counterparts_hear_why_they_do_not_me
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_says_nothing_about_a_lane_costs_none() {
     for (kind, about) in [
-        (abi::EVENT_PORT_ERR, Subject::Port(1)),
-        (abi::EVENT_PORT_ERR, Subject::Port(2)),
-        (abi::EVENT_PORT_ACTIVE, Subject::Port(1)),
-        (abi::EVENT_GID_CHANGE, Subject::Port(1)),
-        (abi::EVENT_QP_FATAL, Subject::Pair(0)),
-        (abi::EVENT_SM_CHANGE, Subject::Port(1)),
-        (63, Subject::Other),
+        (abi::EVENT_PORT_ERR, EventSubject::Port(1)),
+        (abi::EVENT_PORT_ERR, EventSubject::Port(2)),
+        (abi::EVENT_PORT_ACTIVE, EventSubject::Port(1)),
+        (abi::EVENT_GID_CHANGE, EventSubject::Port(1)),
+        (abi::EVENT_QP_FATAL, EventSubject::Pair(0)),
+        (abi::EVENT_SM_CHANGE, EventSubject::Port(1)),
+        (63, EventSubject::Other),
     ] {
         goes_on(&mut told(kind, |_| about), 0);
     }
@@ -316,14 +374,20 @@ fn what_says_nothing_about_a_lane_costs_none() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn the_reason_why_a_peer_is_lost_names_what_the_device_told() {
     let mut ranks = told(abi::EVENT_QP_FATAL, pair);
-    let number = ranks.core(0).link_or_new(1).ways[0]
+    let number = ranks.core(0).link_or_new(1).lanes[0]
         .qp
         .as_ref()
         .unwrap()
         .number();
-    let about = Subject::Pair(number);
+    let about = EventSubject::Pair(number);
     let kind = abi::EVENT_QP_ACCESS_ERR;
-    ranks.core(0).handle_happened(0, Happened { kind, about });
+    ranks.core(0).handle_device_event(
+        0,
+        DeviceEvent {
+            kind,
+            subject: about,
+        },
+    );
     ranks.until_bad(&[0]);
     let why = ranks.all[0].core_ref().why_down(1).unwrap();
     assert!(why.contains("IBV_EVENT_QP_"), "{why}");
@@ -335,16 +399,16 @@ fn the_reason_why_a_peer_is_lost_names_what_the_device_told() {
 fn a_port_that_is_back_is_looked_at_again() {
     let mut ranks = Ranks::new(2);
     let right = ranks.core(0).ports[1];
-    ranks.core(0).ports[1] = Far {
+    ranks.core(0).ports[1] = RemotePort {
         lid: right.lid ^ 1,
         gid: super::NOWHERE,
         ..right
     };
-    let back = Happened {
+    let back = DeviceEvent {
         kind: abi::EVENT_PORT_ACTIVE,
-        about: Subject::Port(1),
+        subject: EventSubject::Port(1),
     };
-    ranks.core(0).handle_happened(1, back);
+    ranks.core(0).handle_device_event(1, back);
     assert_eq!(ranks.core(0).ports[1], right);
 }
 
@@ -360,11 +424,11 @@ fn a_first_port_that_has_moved_is_heard_of_by_whom_its_rank_connects_to() {
         (peer.gid, peer.lid) = (second.gid, second.lid);
     }
     ranks.say(1, 0);
-    let changed = Happened {
+    let changed = DeviceEvent {
         kind: abi::EVENT_GID_CHANGE,
-        about: Subject::Port(1),
+        subject: EventSubject::Port(1),
     };
-    ranks.core(0).handle_happened(0, changed);
+    ranks.core(0).handle_device_event(0, changed);
     assert!(ranks.core(0).moved);
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears.iter().all(|ears| ears.messages.len() == 1));
@@ -385,11 +449,11 @@ fn a_device_that_tells_of_an_overrun_is_left() {
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
     let core = ranks.core(0);
-    let (own, far) = (&core.rails[1].own, core.ports[1]);
-    let few = [0, 1].map(|_| Cq::new(&own.channel, 1).unwrap());
-    let mut words = Datagrams::new(&own.pd, few.each_ref(), 0).unwrap();
+    let (own, far) = (&core.rails[1].device, core.ports[1]);
+    let few = [0, 1].map(|_| VerbsCq::new(&own.channel, 1).unwrap());
+    let mut words = DatagramQp::new(&own.pd, few.each_ref(), 0).unwrap();
     words.open(own.port, QKEY, 1).unwrap();
-    let to = Destination {
+    let to = DatagramDestination {
         peer: 0,
         route: far.route(own.port, own.gid_index, own.ethernet),
         qpn: words.qp.number(),

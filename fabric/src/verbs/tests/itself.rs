@@ -1,30 +1,36 @@
 //! Commands of a rank to itself when its devices fail.
 
-use super::{Command, Driver, LONG, Peer, Post, Ranks, Region, To, Token, io};
+use super::{
+    CommandToken, Driver, DriverCommand, LONG, MemoryRegion, PeerLane, PostResult, Ranks,
+    WorldRank, io,
+};
 use crate::{
     driver::AtomicOp,
     memory::RemoteRegion,
     verbs::{
         abi,
-        async_events::{Happened, Subject},
+        async_events::{DeviceEvent, EventSubject},
     },
 };
 
 /// Makes a device of rank 0 fail.
 fn fail(ranks: &mut Ranks, device: usize) {
-    let (kind, about) = (abi::EVENT_CQ_ERR, Subject::Other);
-    let happened = Happened { kind, about };
-    ranks.core(0).handle_happened(device, happened);
+    let (kind, about) = (abi::EVENT_CQ_ERR, EventSubject::Other);
+    let happened = DeviceEvent {
+        kind,
+        subject: about,
+    };
+    ranks.core(0).handle_device_event(device, happened);
 }
 
 /// Sends a message of this length from rank 0 to itself, as soon as there is room.
 fn say(ranks: &mut Ranks, len: usize) {
-    let say = || Command::Message {
-        to: Peer(0),
+    let say = || DriverCommand::Message {
+        to: WorldRank(0),
         header: b"",
         body: &[7; 1000][..len],
     };
-    while !matches!(ranks.all[0].post(say()), Post::Posted) {
+    while !matches!(ranks.all[0].post(say()), PostResult::Posted) {
         turn(ranks);
     }
 }
@@ -40,7 +46,7 @@ fn until_heard(ranks: &mut Ranks, lengths: &[usize]) {
     assert_eq!(ranks.ears[0].lengths, lengths);
 }
 
-fn memory(ranks: &mut Ranks) -> (Region, Region, RemoteRegion) {
+fn memory(ranks: &mut Ranks) -> (MemoryRegion, MemoryRegion, RemoteRegion) {
     let [from, there] = [0, 0].map(|rank: usize| ranks.all[rank].allocate(LONG).unwrap());
     from.write(0, &[9; LONG]);
     let key = ranks.all[0].expose(there.range()).unwrap();
@@ -48,7 +54,7 @@ fn memory(ranks: &mut Ranks) -> (Region, Region, RemoteRegion) {
 }
 
 /// Returns ranks, of which the first has sent a message to itself if `met`.
-fn with_memory(met: bool) -> (Ranks, (Region, Region, RemoteRegion)) {
+fn with_memory(met: bool) -> (Ranks, (MemoryRegion, MemoryRegion, RemoteRegion)) {
     let mut ranks = Ranks::new(2);
     let memory = memory(&mut ranks);
     if met {
@@ -58,25 +64,25 @@ fn with_memory(met: bool) -> (Ranks, (Region, Region, RemoteRegion)) {
     (ranks, memory)
 }
 
-fn put(ranks: &mut Ranks, from: &Region, into: RemoteRegion) {
-    let put = Command::Put {
-        to: Peer(0),
+fn put(ranks: &mut Ranks, from: &MemoryRegion, into: RemoteRegion) {
+    let put = DriverCommand::Put {
+        to: WorldRank(0),
         from: from.range(),
         into,
         count: None,
-        token: Token(1),
+        token: CommandToken(1),
     };
-    assert!(matches!(ranks.all[0].post(put), Post::Posted));
+    assert!(matches!(ranks.all[0].post(put), PostResult::Posted));
 }
 
 fn fetch(ranks: &mut Ranks, at: RemoteRegion) {
-    let fetch = Command::Atomic {
-        to: Peer(0),
+    let fetch = DriverCommand::Atomic {
+        to: WorldRank(0),
         at: at.slice(0, 8).unwrap(),
         op: AtomicOp::Fetch,
-        token: Token(2),
+        token: CommandToken(2),
     };
-    assert!(matches!(ranks.all[0].post(fetch), Post::Posted));
+    assert!(matches!(ranks.all[0].post(fetch), PostResult::Posted));
 }
 
 #[test]
@@ -108,7 +114,7 @@ fn what_a_rank_says_to_itself_while_its_first_device_fails_comes_once_and_in_ord
         say(&mut ranks, 2); // may have arrived
         let link = ranks.core(0).link_or_new(0);
         assert_eq!(link.home, 0);
-        link.ways[0].qp.as_ref().unwrap().abandon();
+        link.lanes[0].qp.as_ref().unwrap().abandon();
         for len in [3, 1000, 4] {
             say(&mut ranks, len);
         }
@@ -116,7 +122,7 @@ fn what_a_rank_says_to_itself_while_its_first_device_fails_comes_once_and_in_ord
         if told {
             fail(&mut ranks, 0);
         } else {
-            let to = To { peer: 0, lane: 0 };
+            let to = PeerLane { peer: 0, lane: 0 };
             ranks.core(0).note_broken(to, io::Error::other("a test"));
         }
         ranks.until(|ranks| ranks.ears[0].ended == 1);

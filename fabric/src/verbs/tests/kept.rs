@@ -1,7 +1,7 @@
 //! Devices that do not release objects, or that refuse buffers. Objects that they keep are not used for anything else.
 
-use super::{Core, Driver, LONG, Ranks, To, io};
-use crate::{connect::Event, verbs::rail::Rail};
+use super::{Driver, LONG, PeerLane, Ranks, VerbsCore, io};
+use crate::{connect::ConnectEvent, verbs::rail::VerbsRail};
 
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
@@ -19,8 +19,8 @@ fn a_device_that_is_there_is_not_taken_for_gone_because_of_what_it_says_of_a_que
 fn cannot_be_taken_down(error: i32) {
     let mut ranks = Ranks::met();
     let core = ranks.core(0);
-    core.rails[1].own.context.keep_all(error);
-    core.note_broken(To { peer: 1, lane: 1 }, io::Error::other("a test"));
+    core.rails[1].device.context.keep_all(error);
+    core.note_broken(PeerLane { peer: 1, lane: 1 }, io::Error::other("a test"));
     ranks.until_bad(&[0]);
     assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
     let why = ranks.all[0].core_ref().why_down(1).unwrap();
@@ -40,15 +40,15 @@ fn cannot_be_taken_down(error: i32) {
 fn no_connection_is_made_beside_queue_pairs_that_could_not_be_taken_down() {
     let mut ranks = Ranks::met();
     let core = ranks.core(0);
-    let keep = |rail: &Rail| rail.own.context.keep_all(libc::EBUSY);
+    let keep = |rail: &VerbsRail| rail.device.context.keep_all(libc::EBUSY);
     core.rails.iter().for_each(keep);
-    core.tell_dial(1, Event::Evict, None);
+    core.handle_connect_event(1, ConnectEvent::Evict, None);
     ranks.say(0, 1);
     ranks.until_bad(&[0, 1]);
     assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
     let why = ranks.all[0].core_ref().why_down(1).unwrap();
     assert!(why.contains("the device may go on with it"), "{why}");
-    let ways = |core: &mut Core| core.link_or_new(1).ways.iter().all(|way| way.stuck);
+    let ways = |core: &mut VerbsCore| core.link_or_new(1).lanes.iter().all(|way| way.stuck);
     while !ways(ranks.core(0)) {
         let _events = ranks.all[0].progress(64, &mut ranks.ears[0]);
         assert!(
@@ -66,8 +66,8 @@ fn no_connection_is_made_beside_queue_pairs_that_could_not_be_taken_down() {
 fn a_device_that_is_gone_has_kept_nothing() {
     let mut ranks = Ranks::met();
     let core = ranks.core(0);
-    core.rails[1].own.context.lose();
-    core.note_broken(To { peer: 1, lane: 1 }, io::Error::other("a test"));
+    core.rails[1].device.context.lose();
+    core.note_broken(PeerLane { peer: 1, lane: 1 }, io::Error::other("a test"));
     ranks.until(|ranks| ranks.counters.iter().all(|one| one.lanes_failed.get() == 1));
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 2);
@@ -82,8 +82,8 @@ fn what_a_queue_pair_that_is_kept_may_touch_is_not_given_back_before_the_device_
     let (_memory, mut core) = ranks.closing_in_vain();
     core.rails
         .iter()
-        .for_each(|rail| rail.own.context.keep_all(libc::EBUSY));
-    assert!(!core.let_go(), "devices have to be closed");
+        .for_each(|rail| rail.device.context.keep_all(libc::EBUSY));
+    assert!(!core.release_memory(), "devices have to be closed");
     assert!(core.touches_memory(1));
     assert!(ranks.counters[0].stuck.get() > 0);
     drop(core);
@@ -102,7 +102,7 @@ fn memory_that_a_device_keeps_registered_is_counted() {
         let rails = &ranks.core(0).rails;
         rails
             .iter()
-            .for_each(|rail| rail.own.context.keep_all(error));
+            .for_each(|rail| rail.device.context.keep_all(error));
     };
     keep(&mut ranks, libc::EBUSY);
     ranks.until(|ranks| ranks.ears[0].ended == 1);
@@ -116,7 +116,7 @@ fn memory_that_a_device_keeps_registered_is_counted() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_lane_whose_device_takes_no_buffers_is_left_and_another_goes_on() {
     let mut ranks = Ranks::met();
-    let refuse = |ranks: &mut Ranks| ranks.core(1).rails[0].own.context.take_receives_by(None);
+    let refuse = |ranks: &mut Ranks| ranks.core(1).rails[0].device.context.take_receives_by(None);
     let by = refuse(&mut ranks);
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.counters.iter().all(|one| one.lanes_failed.get() == 1));
@@ -128,7 +128,7 @@ fn a_lane_whose_device_takes_no_buffers_is_left_and_another_goes_on() {
     // The next connection gets the missing buffer.
     let inbox = &mut ranks.core(1).rails[0].inbox;
     assert!(inbox.reserve().is_err());
-    ranks.core(1).rails[0].own.context.take_receives_by(by);
+    ranks.core(1).rails[0].device.context.take_receives_by(by);
     let inbox = &mut ranks.core(1).rails[0].inbox;
     inbox.reserve().unwrap();
     inbox.release();
@@ -142,7 +142,7 @@ fn a_peer_that_no_buffer_is_left_for_is_lost_and_the_reason_says_so() {
     });
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
-    let _by = ranks.core(1).rails[0].own.context.take_receives_by(None);
+    let _by = ranks.core(1).rails[0].device.context.take_receives_by(None);
     ranks.say(0, 1);
     ranks.until_bad(&[1]);
     let why = ranks.all[1].core_ref().why_down(0).unwrap();

@@ -15,15 +15,15 @@ use std::{io, sync::Arc, time::Duration};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Verbs, VerbsConfig, core::Core, lane::To, wire::Word};
+use super::{Verbs, VerbsConfig, core::VerbsCore, lane::PeerLane, wire::VerbsControlWord};
 use crate::{
-    connect::Scheme,
-    counters::Counters,
+    connect::ConnectPolicy,
+    counters::DriverStats,
     driver::{
-        Armed, Command, Down, Driver, Failure, FailureWatch, LocalRange, Payload, Peer, Post, Sink,
-        Token,
+        ArmResult, CommandFailure, CommandToken, DownCause, Driver, DriverCommand, FailureWatch,
+        LocalRange, PayloadView, PostResult, Sink, WorldRank,
     },
-    memory::{Region, RemoteRegion},
+    memory::{MemoryRegion, RemoteRegion},
     offload::{self, RemoteCounter},
 };
 
@@ -31,12 +31,12 @@ use crate::{
 struct Ranks {
     all: Vec<Verbs>,
     ears: Vec<Ears>,
-    counters: Vec<Arc<Counters>>,
+    counters: Vec<Arc<DriverStats>>,
 }
 
 #[derive(Default)]
 struct Ears {
-    messages: Vec<Peer>,
+    messages: Vec<WorldRank>,
     /// Lengths of the messages.
     lengths: Vec<usize>,
     ended: usize,
@@ -44,22 +44,22 @@ struct Ears {
 }
 
 impl Sink for Ears {
-    fn message(&mut self, from: Peer, _: &[u8], body: Payload<'_>) {
+    fn message(&mut self, from: WorldRank, _: &[u8], body: PayloadView<'_>) {
         self.messages.push(from);
         self.lengths.push(body.len());
     }
-    fn complete(&mut self, _: Token) {
+    fn complete(&mut self, _: CommandToken) {
         self.ended += 1;
     }
-    fn fetched(&mut self, _: Token, _: u64) {
+    fn fetched(&mut self, _: CommandToken, _: u64) {
         self.ended += 1;
     }
-    fn failed(&mut self, token: Token, why: Failure) {
+    fn failed(&mut self, token: CommandToken, why: CommandFailure) {
         self.bad.push(format!("{token:?}: {why:?}"));
     }
-    fn reached(&mut self, _: Token) {}
-    fn triggered(&mut self, _: Token) {}
-    fn peer_down(&mut self, peer: Peer, how: Down) {
+    fn reached(&mut self, _: CommandToken) {}
+    fn triggered(&mut self, _: CommandToken) {}
+    fn peer_down(&mut self, peer: WorldRank, how: DownCause) {
         self.bad.push(format!("{peer:?}: {how:?}"));
     }
 }
@@ -70,7 +70,9 @@ impl Ranks {
     }
 
     fn with(count: u32, change: impl Fn(&mut VerbsConfig)) -> Self {
-        let counters: Vec<_> = (0..count).map(|_| Arc::new(Counters::default())).collect();
+        let counters: Vec<_> = (0..count)
+            .map(|_| Arc::new(DriverStats::default()))
+            .collect();
         let prepared: Vec<_> = (0..count)
             .map(|rank| {
                 let mut config = VerbsConfig::new(rank, count);
@@ -83,7 +85,7 @@ impl Ranks {
             })
             .collect();
         let addresses: Vec<_> = prepared.iter().map(|one| one.address()).collect();
-        let connect = |one: super::Prepared| one.connect(addresses.clone()).unwrap();
+        let connect = |one: super::PreparedVerbs| one.connect(addresses.clone()).unwrap();
         Self {
             all: prepared.into_iter().map(connect).collect(),
             ears: (0..count).map(|_| Ears::default()).collect(),
@@ -99,7 +101,7 @@ impl Ranks {
         ranks
     }
 
-    fn core(&mut self, rank: usize) -> &mut Core {
+    fn core(&mut self, rank: usize) -> &mut VerbsCore {
         self.all[rank].core()
     }
 
@@ -144,22 +146,22 @@ impl Ranks {
 
     /// Makes turns until there is nothing to do.
     fn fall_asleep(&mut self, rank: usize) {
-        while self.all[rank].arm() == Armed::Busy {
+        while self.all[rank].arm() == ArmResult::Busy {
             let _events = self.all[rank].progress(64, &mut self.ears[rank]);
             assert!(self.core(rank).sleep.timer.now() < GUARD, "it never sleeps");
         }
     }
 
     fn say(&mut self, from: usize, to: u32) {
-        let say = Command::Message {
-            to: Peer(to),
+        let say = DriverCommand::Message {
+            to: WorldRank(to),
             header: b"",
             body: &[7; 1000],
         };
-        assert!(matches!(self.all[from].post(say), Post::Posted));
+        assert!(matches!(self.all[from].post(say), PostResult::Posted));
     }
 
-    fn put(&mut self, from: &Region, into: RemoteRegion) {
+    fn put(&mut self, from: &MemoryRegion, into: RemoteRegion) {
         self.put_and_count(from.range(), into, None);
     }
 
@@ -169,32 +171,32 @@ impl Ranks {
         into: RemoteRegion,
         count: Option<RemoteCounter>,
     ) {
-        let put = Command::Put {
-            to: Peer(1),
+        let put = DriverCommand::Put {
+            to: WorldRank(1),
             from,
             into,
             count,
-            token: Token(1),
+            token: CommandToken(1),
         };
-        assert!(matches!(self.all[0].post(put), Post::Posted));
+        assert!(matches!(self.all[0].post(put), PostResult::Posted));
     }
 
-    fn memory(&mut self) -> (Region, Region, RemoteRegion) {
+    fn memory(&mut self) -> (MemoryRegion, MemoryRegion, RemoteRegion) {
         let [from, there] = [0, 1].map(|rank| self.all[rank].allocate(LONG).unwrap());
         let key = self.all[1].expose(there.range()).unwrap();
         (from, there, key)
     }
 
     /// Returns the core of the first rank, which closes while two puts of this memory are in flight that never complete.
-    fn closing_in_vain(&mut self) -> ([Region; 2], Box<Core>) {
+    fn closing_in_vain(&mut self) -> ([MemoryRegion; 2], Box<VerbsCore>) {
         let (from, there, key) = self.memory();
         self.put(&from, key);
         self.until(|ranks| ranks.ears[0].ended == 1);
-        let ways = &self.core(1).link_or_new(0).ways;
+        let ways = &self.core(1).link_or_new(0).lanes;
         ways.iter().for_each(|way| way.qp.as_ref().unwrap().reset());
         (0..2).for_each(|_| self.put(&from, key));
         let mut core = self.all[0].core.take().unwrap();
-        core.begin_close(Down::Finished);
+        core.begin_close(DownCause::Finished);
         assert!(!core.finish(Duration::ZERO), "two puts are under way");
         ([from, there], core)
     }
@@ -210,11 +212,11 @@ impl Ranks {
         ranks.ears[0].messages.clear();
         let homes = [1, 3].map(|other| ranks.core(0).link_or_new(other).home);
         assert_eq!(homes, [0, 1]);
-        let before = [1, 3].map(|other| ranks.all[other].answers(Peer(0)));
+        let before = [1, 3].map(|other| ranks.all[other].answers(WorldRank(0)));
         (0..MESSAGES).for_each(|_| ranks.say(1, 0));
         ranks.say(3, 0);
-        while ranks.all[1].answers(Peer(0)) < before[0] + MESSAGES
-            || ranks.all[3].answers(Peer(0)) == before[1]
+        while ranks.all[1].answers(WorldRank(0)) < before[0] + MESSAGES
+            || ranks.all[3].answers(WorldRank(0)) == before[1]
         {
             [1, 3].into_iter().for_each(|other| ranks.turn(other, 64));
         }
@@ -229,7 +231,7 @@ fn a_device_with_much_to_tell_keeps_nobody_from_being_heard_by_others() {
     (0..4).for_each(|_| ranks.turn(0, 1));
     let heard = &ranks.ears[0].messages;
     assert!(
-        heard.contains(&Peer(1)) && heard.contains(&Peer(3)),
+        heard.contains(&WorldRank(1)) && heard.contains(&WorldRank(3)),
         "{heard:?}"
     );
 }
@@ -238,7 +240,7 @@ fn a_device_with_much_to_tell_keeps_nobody_from_being_heard_by_others() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_lane_that_failed_is_left_although_others_have_something_to_say_by_the_same_device() {
     let mut ranks = Ranks::with_arrivals();
-    let to = To { peer: 3, lane: 0 };
+    let to = PeerLane { peer: 3, lane: 0 };
     ranks.core(0).note_broken(to, io::Error::other("a test"));
     let posts = ranks.counters[0].posts.get();
     ranks.turn(0, 1);
@@ -273,13 +275,13 @@ fn a_device_that_cannot_be_armed_is_left_and_keeps_nobody_awake() {
     let mut ranks = Ranks::new(2);
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
-    ranks.core(0).rails[1].own.context.refuse_arming();
+    ranks.core(0).rails[1].device.context.refuse_arming();
     ranks.fall_asleep(0);
     assert_eq!(ranks.counters[0].lanes_failed.get(), 1);
     assert!(ranks.ears[0].bad.is_empty(), "{:?}", ranks.ears[0].bad);
     ranks.say(1, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
-    ranks.core(0).rails[0].own.context.refuse_arming();
+    ranks.core(0).rails[0].device.context.refuse_arming();
     // A queue that is armed stays so until something has come.
     ranks.say(1, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 2);
@@ -297,7 +299,7 @@ fn who_lost_a_queue_pair_of_datagrams_sleeps_and_meets_others_all_the_same() {
         ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
         let core = ranks.core(0);
         core.datagrams.qp.abandon();
-        core.detours[0].qp.abandon();
+        core.alt_datagrams[0].qp.abandon();
         if speaks_meanwhile {
             ranks.say(0, 2);
         }
@@ -315,7 +317,7 @@ fn who_lost_a_queue_pair_of_datagrams_sleeps_and_meets_others_all_the_same() {
 fn a_rank_that_lingered_in_vain_lets_go_of_what_is_under_way() {
     let mut ranks = Ranks::new(2);
     let (_memory, mut core) = ranks.closing_in_vain();
-    core.let_go();
+    core.release_memory();
     let idle = [0, 1].map(|lane| core.outbox.is_idle(lane));
     assert_eq!((core.touches_memory(1), idle), (false, [true; 2]));
     assert!(core.finish(Duration::from_secs(10)));
@@ -331,9 +333,9 @@ fn a_command_that_was_not_begun_when_a_rank_let_go_never_is() {
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
     ranks.put(&from, key); // reads the table first
     let mut core = ranks.all[0].core.take().unwrap();
-    core.begin_close(Down::Finished);
+    core.begin_close(DownCause::Finished);
     assert_eq!(core.ops.all(|op| op.flights == 0).len(), 1);
-    core.let_go();
+    core.release_memory();
     assert!(core.ops.all(|_| true).is_empty());
     assert!(core.finish(Duration::from_secs(10)));
 }
@@ -343,16 +345,22 @@ fn a_command_that_was_not_begun_when_a_rank_let_go_never_is() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn the_end_of_a_count_that_is_posted_while_somebody_sleeps_ends_the_sleep() {
     let mut ranks = Ranks::new(2);
-    let counters = offload::Counters::for_tasks(&mut ranks.all[1], 1).unwrap();
+    let counters = offload::LocalCounters::for_tasks(&mut ranks.all[1], 1).unwrap();
     let counter = counters.remote().at(0).unwrap();
     ranks.say(1, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
     ranks.fall_asleep(0);
-    let is_armed = |ranks: &mut Ranks| ranks.core(0).rails.iter().any(|rail| rail.hears_sends());
+    let is_armed = |ranks: &mut Ranks| {
+        ranks
+            .core(0)
+            .rails
+            .iter()
+            .any(|rail| rail.is_armed_for_sends())
+    };
     assert!(!is_armed(&mut ranks), "nothing is under way");
-    let (to, by) = (Peer(1), 1);
-    let count = Command::Count { to, counter, by };
-    assert!(matches!(ranks.all[0].post(count), Post::Posted));
+    let (to, by) = (WorldRank(1), 1);
+    let count = DriverCommand::Count { to, counter, by };
+    assert!(matches!(ranks.all[0].post(count), PostResult::Posted));
     assert!(is_armed(&mut ranks));
 }
 
@@ -360,7 +368,7 @@ fn the_end_of_a_count_that_is_posted_while_somebody_sleeps_ends_the_sleep() {
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_is_said_first_while_somebody_sleeps_is_said_again_in_time() {
-    for scheme in [Scheme::OnDemand, Scheme::Hybrid] {
+    for scheme in [ConnectPolicy::OnDemand, ConnectPolicy::Hybrid] {
         let mut ranks = Ranks::with(2, |config| config.scheme = Some(scheme));
         ranks.fall_asleep(0);
         ranks.say(0, 1);
@@ -383,12 +391,15 @@ fn a_word_that_gives_credits_back_overtakes_words_that_wait_for_credits() {
     let mut ranks = Ranks::met();
     let core = ranks.core(0);
     core.link_or_new(1).credits = 1;
-    for word in [Word::Unnamed(7), Word::Credit] {
-        core.say(1, word);
+    for word in [VerbsControlWord::NameRetired(7), VerbsControlWord::Credit] {
+        core.queue_control(1, word);
         core.flush(1);
     }
     let link = core.link_or_new(1);
-    assert_eq!((link.credits, &link.words), (0, &[Word::Unnamed(7)].into()));
+    assert_eq!(
+        (link.credits, &link.control_queue),
+        (0, &[VerbsControlWord::NameRetired(7)].into())
+    );
 }
 
 #[test]
@@ -413,14 +424,14 @@ fn short_puts_take_the_memory_of_those_before() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn the_end_is_heard_although_the_home_has_failed() {
     for (how, heard) in [
-        (Down::Finished, "Peer(0): Finished"),
-        (Down::Failed, "Peer(0): Failed"),
+        (DownCause::Finished, "Peer(0): Finished"),
+        (DownCause::Failed, "Peer(0): Failed"),
     ] {
         let mut ranks = Ranks::new(2);
         ranks.say(0, 1);
         ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
         let link = ranks.core(1).link_or_new(0);
-        link.ways[link.home].qp.as_ref().unwrap().reset();
+        link.lanes[link.home].qp.as_ref().unwrap().reset();
         let mut core = ranks.all[0].core.take().unwrap();
         core.begin_close(how);
         assert!(!core.finish(Duration::from_millis(100)), "nobody answers");
@@ -436,7 +447,7 @@ fn the_end_is_heard_although_the_home_has_failed() {
 fn memory_that_is_registered_with_two_devices_counts_twice() {
     let mut ranks = Ranks::new(2);
     let (from, _there, key) = ranks.memory();
-    let counters = offload::Counters::new(&mut ranks.all[1], 1).unwrap();
+    let counters = offload::LocalCounters::new(&mut ranks.all[1], 1).unwrap();
     ranks.put(&from, key);
     ranks.put_and_count(from.range(), key, Some(counters.remote().at(0).unwrap()));
     ranks.until(|ranks| ranks.ears[0].ended == 2);
@@ -465,13 +476,13 @@ fn a_device_that_has_nothing_left_has_others_give_way() {
         ranks.until(|ranks| ranks.ears[other as usize].messages.len() == 1);
     }
     // As if nothing had been left to make a connection to the last rank.
-    assert!(ranks.core(0).make_do(3));
+    assert!(ranks.core(0).handle_exhausted(3));
     ranks.say(0, 3);
     ranks.until(|ranks| ranks.ears[3].messages.len() == 1);
     assert_eq!(ranks.counters[0].evictions.get(), 1);
     assert!(!ranks.core(0).link_or_new(1).is_made(), "silent for longer");
     // Nothing can be evicted without connections.
-    assert!(!ranks.core(3).make_do(1));
+    assert!(!ranks.core(3).handle_exhausted(1));
 }
 
 /// An address that is reserved for documentation and leads nowhere.

@@ -1,14 +1,16 @@
 //! Puts and gets of no bytes.
 
-use super::{Command, Driver, LONG, Peer, Post, Ranks, To, Token, io};
+use super::{
+    CommandToken, Driver, DriverCommand, LONG, PeerLane, PostResult, Ranks, WorldRank, io,
+};
 use crate::memory::RemoteRegion;
 
 fn move_nothing(ranks: &mut Ranks, key: RemoteRegion) {
     let memory = ranks.all[0].allocate(LONG).unwrap();
-    let (to, token) = (Peer(1), Token(1));
+    let (to, token) = (WorldRank(1), CommandToken(1));
     let (none, there) = (memory.range().slice(0, 0), key.slice(0, 0).unwrap());
     let (from, into, count) = (none, there, None);
-    let put = Command::Put {
+    let put = DriverCommand::Put {
         to,
         from,
         into,
@@ -16,14 +18,14 @@ fn move_nothing(ranks: &mut Ranks, key: RemoteRegion) {
         token,
     };
     let (from, into) = (there, none);
-    let get = Command::Get {
+    let get = DriverCommand::Get {
         to,
         from,
         into,
         token,
     };
     for command in [put, get] {
-        assert!(matches!(ranks.all[0].post(command), Post::Posted));
+        assert!(matches!(ranks.all[0].post(command), PostResult::Posted));
     }
 }
 
@@ -37,7 +39,7 @@ fn what_moves_nothing_ends_well_without_the_first_lane() {
         ranks.say(0, 1);
         ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
         if broken {
-            let first = To { peer: 1, lane: 0 };
+            let first = PeerLane { peer: 1, lane: 0 };
             let why = io::Error::other("a test");
             ranks.core(0).note_broken(first, why);
             ranks.until(|ranks| ranks.counters[1].lanes_failed.get() == 1);

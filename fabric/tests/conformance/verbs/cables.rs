@@ -6,9 +6,9 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Down, Failure, Token},
+    driver::{CommandFailure, CommandToken, DownCause},
     memory::RemoteRegion,
-    verbs::Port,
+    verbs::DevicePort,
 };
 
 use super::{counters::of_devices, put, world_across_devices};
@@ -44,7 +44,7 @@ fn a_loss_of_five_percent_loses_nothing() {
             .map(|(bytes, at)| {
                 let (source, _) = rank.memory(PART);
                 source.write(0, bytes);
-                rank.post(put(other, all_of(&source), into(at), Token(at)));
+                rank.post(put(other, all_of(&source), into(at), CommandToken(at)));
                 source
             });
         let _sources: Vec<_> = sources.collect();
@@ -87,13 +87,16 @@ fn a_cable_that_stays_pulled_fails_the_peers_behind_it_and_nobody_else() {
     let (_there, key) = world[1].memory(64);
     let (here, _) = world[0].memory(64);
     cable("pull 1");
-    let ended = world.one_sided(0, put(1, all_of(&here), key, Token(3)));
-    assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+    let ended = world.one_sided(0, put(1, all_of(&here), key, CommandToken(3)));
+    assert!(matches!(ended, Err(CommandFailure::PeerDown)), "{ended:?}");
     world.send(1, 0, b"lost", b"");
     world.send(1, 2, b"lost", b"");
     for (rank, gone) in [(0, 1), (1, 0), (1, 2)] {
         world.until("a failure", |world| {
-            world[rank].heard.down.contains(&(peer(gone), Down::Failed))
+            world[rank]
+                .heard
+                .down
+                .contains(&(peer(gone), DownCause::Failed))
         });
     }
     world.send(0, 2, b"still there", b"");
@@ -116,9 +119,9 @@ fn who_loses_long_packets_only_is_told_which_lengths_to_compare() {
     shorter(1500);
     world.send(0, 1, b"short", b"");
     world.hears(1, 1);
-    let ended = world.one_sided(0, put(1, all_of(&here), key, Token(3)));
+    let ended = world.one_sided(0, put(1, all_of(&here), key, CommandToken(3)));
     shorter(9000);
-    assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+    assert!(matches!(ended, Err(CommandFailure::PeerDown)), "{ended:?}");
     let why = world[0].why_down(peer(1));
     for words in ["active_mtu", "ibv_devinfo", "76 bytes"] {
         assert!(why.contains(words), "{why}");
@@ -151,7 +154,7 @@ fn a_port_that_goes_down_fails_its_peers_and_serves_the_next_job() {
     world.send(1, 0, b"lost", b"");
     for rank in 0..2 {
         world.until("a failure", |world| {
-            world[rank].heard.down == [(peer(1 - rank), Down::Failed)]
+            world[rank].heard.down == [(peer(1 - rank), DownCause::Failed)]
         });
     }
     let why = world[0].why_down(peer(1));
@@ -202,7 +205,7 @@ impl Drop for Cables {
 /// Waits until all ports are up. A port reports that a while after its cable was plugged in, and until then ranks ignore it.
 pub(super) fn until_all_are_up() {
     let guard = Guard::new();
-    while Port::all().unwrap().iter().any(|port| !port.active) {
+    while DevicePort::all().unwrap().iter().any(|port| !port.active) {
         std::thread::yield_now();
         guard.check("all ports to be up");
     }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use ripstop_fabric::{
-    counters::Counters,
-    offload::{Action, Target, Task},
+    counters::DriverStats,
+    offload::{PutTarget, TaskAction, TriggeredTask},
 };
 
 use super::world;
@@ -16,7 +16,7 @@ use crate::{
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn tasks_that_begin_together_leave_with_one_post_for_each_peer() {
-    let counters: Mutex<Vec<Arc<Counters>>> = Mutex::default();
+    let counters: Mutex<Vec<Arc<DriverStats>>> = Mutex::default();
     let drivers = world(3, |config| {
         counters.lock().unwrap().push(Arc::clone(&config.counters));
     });
@@ -52,17 +52,17 @@ fn tasks_that_begin_together_leave_with_one_post_for_each_peer() {
 }
 
 /// Returns counted puts to ranks 1 and 2 in turn, all of which wait for one counter.
-fn puts(bench: &mut Bench, round: u64) -> Vec<Task> {
+fn puts(bench: &mut Bench, round: u64) -> Vec<TriggeredTask> {
     let mut put = |nth: usize, to: usize| {
         let at = nth * PART;
         let landing = bench.landing(to, at, PART, 1);
-        Task {
-            when: bench.when(0, 0, round),
-            and: None,
-            then: Action::Put {
+        TriggeredTask {
+            condition: bench.when(0, 0, round),
+            second_condition: None,
+            action: TaskAction::Put {
                 to: peer(to),
                 from: bench.part(0, at, PART),
-                target: Target::Known {
+                target: PutTarget::Known {
                     into: landing.into,
                     count: Some(landing.count),
                 },

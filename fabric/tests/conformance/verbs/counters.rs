@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use ripstop_fabric::verbs::Port;
+use ripstop_fabric::verbs::DevicePort;
 
 /// Returns the sum of a counter, such as `send_rnr_err`, over all devices.
 pub(super) fn of_devices(name: &str) -> u64 {
-    let ports = Port::all().unwrap();
+    let ports = DevicePort::all().unwrap();
     ports.iter().map(|port| of_device(&port.device, name)).sum()
 }
 

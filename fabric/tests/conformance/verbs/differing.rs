@@ -1,7 +1,7 @@
 //! Ranks with different numbers of devices: a pair has as many lanes as the rank with fewer devices. Also ranks that connect at
 //! different times.
 
-use ripstop_fabric::{connect::Scheme, driver::Driver};
+use ripstop_fabric::{connect::ConnectPolicy, driver::Driver};
 
 use super::world;
 use crate::{counting, ending, lists, messages, onesided, world::Make};
@@ -35,11 +35,11 @@ fn ranks_use_the_lanes_that_both_have() {
 
 /// Returns four ranks of which two send short messages as parcels.
 fn by_schemes_that_differ(ranks: u32) -> Vec<Box<dyn Driver>> {
-    const SCHEMES: [Scheme; 4] = [
-        Scheme::Hybrid,
-        Scheme::OnDemand,
-        Scheme::Hybrid,
-        Scheme::AllToAll,
+    const SCHEMES: [ConnectPolicy; 4] = [
+        ConnectPolicy::Hybrid,
+        ConnectPolicy::OnDemand,
+        ConnectPolicy::Hybrid,
+        ConnectPolicy::AllToAll,
     ];
     world(ranks, |config| {
         config.device = Some("rxe0".to_owned());

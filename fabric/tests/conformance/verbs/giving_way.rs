@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ripstop_fabric::{
-    counters::Counters,
-    driver::Token,
-    memory::{Region, RemoteRegion},
+    counters::DriverStats,
+    driver::CommandToken,
+    memory::{MemoryRegion, RemoteRegion},
 };
 
 use super::{
@@ -19,9 +19,9 @@ use crate::world::{World, contents, local, noise, peer};
 /// wire. The home of one pair is the first lane, and that of the other the second.
 struct Few {
     world: World,
-    counters: Vec<Arc<Counters>>,
+    counters: Vec<Arc<DriverStats>>,
     met: usize,
-    region: Region,
+    region: MemoryRegion,
     key: RemoteRegion,
 }
 
@@ -31,7 +31,7 @@ impl Few {
     }
 
     fn on(met: usize, devices: fn(u32) -> String) -> Self {
-        let counters: Vec<_> = (0..4).map(|_| Arc::new(Counters::default())).collect();
+        let counters: Vec<_> = (0..4).map(|_| Arc::new(DriverStats::default())).collect();
         let drivers = world(4, |config| {
             config.device = Some(devices(config.rank));
             config.connections_max = Some(2);
@@ -73,7 +73,7 @@ impl Few {
 
     fn post_put(&mut self, bytes: &mut [u8]) {
         self.world
-            .post(0, put(self.met, local(bytes), self.key, Token(1)));
+            .post(0, put(self.met, local(bytes), self.key, CommandToken(1)));
     }
 
     /// Evicts a connection for one with the fourth rank, and then uses it again.
@@ -95,7 +95,7 @@ fn a_connection_that_has_lost_a_lane_gives_way_and_comes_back() {
     for met in [1, 3] {
         let mut bytes = noise(0, LONG);
         let mut few = Few::with_a_lane_lost(met, &mut bytes);
-        few.world.ended(0, Token(1)).unwrap();
+        few.world.ended(0, CommandToken(1)).unwrap();
         assert_eq!(few.lanes_failed(), [1; 2]);
         few.give_way();
         few.says(met, b"it is back");
@@ -116,7 +116,7 @@ fn a_lane_that_fails_while_its_connection_gives_way_costs_nothing() {
             few.world.send(0, met, &[number], b"");
         }
         few.give_way();
-        few.world.ended(0, Token(1)).unwrap();
+        few.world.ended(0, CommandToken(1)).unwrap();
         assert!(contents(&few.region) == bytes);
         for number in 0..MESSAGES {
             few.is_heard(met, &[number]);
@@ -142,7 +142,7 @@ fn a_connection_gives_way_and_comes_back_although_the_first_cable_is_out() {
         cable("pull 2");
         if known {
             few.post_put(&mut bytes);
-            few.world.ended(0, Token(1)).unwrap();
+            few.world.ended(0, CommandToken(1)).unwrap();
             assert_eq!(few.lanes_failed(), [1; 2]);
         }
         few.give_way();

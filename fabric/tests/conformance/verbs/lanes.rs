@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use ripstop_fabric::{
-    counters::Counters,
-    driver::{AtomicOp, Command, Down, Driver, Failure, Token},
-    memory::{Region, RemoteRegion},
-    verbs::Port,
+    counters::DriverStats,
+    driver::{AtomicOp, CommandFailure, CommandToken, DownCause, Driver, DriverCommand},
+    memory::{MemoryRegion, RemoteRegion},
+    verbs::DevicePort,
 };
 
 use super::{
@@ -30,7 +30,7 @@ pub(crate) fn world_by_four_lanes(ranks: u32) -> Vec<Box<dyn Driver>> {
     by_four_lanes(ranks, &[])
 }
 
-fn by_two_lanes(ranks: u32, counters: &[Arc<Counters>]) -> Vec<Box<dyn Driver>> {
+fn by_two_lanes(ranks: u32, counters: &[Arc<DriverStats>]) -> Vec<Box<dyn Driver>> {
     named(ranks, counters, devices_by_two)
 }
 
@@ -43,7 +43,7 @@ pub(super) fn devices_by_two(rank: u32) -> String {
     devices.to_owned()
 }
 
-fn by_four_lanes(ranks: u32, counters: &[Arc<Counters>]) -> Vec<Box<dyn Driver>> {
+fn by_four_lanes(ranks: u32, counters: &[Arc<DriverStats>]) -> Vec<Box<dyn Driver>> {
     if device_count() < 8 {
         return by_the_same_four(ranks, counters);
     }
@@ -51,7 +51,7 @@ fn by_four_lanes(ranks: u32, counters: &[Arc<Counters>]) -> Vec<Box<dyn Driver>>
 }
 
 /// Uses the first four devices, however many there are.
-fn by_the_same_four(ranks: u32, counters: &[Arc<Counters>]) -> Vec<Box<dyn Driver>> {
+fn by_the_same_four(ranks: u32, counters: &[Arc<DriverStats>]) -> Vec<Box<dyn Driver>> {
     named(ranks, counters, |rank| four(|lane| (rank + lane) % 4))
 }
 
@@ -62,7 +62,7 @@ fn four(device: impl Fn(u32) -> u32) -> String {
 
 fn named(
     ranks: u32,
-    counters: &[Arc<Counters>],
+    counters: &[Arc<DriverStats>],
     devices: impl Fn(u32) -> String,
 ) -> Vec<Box<dyn Driver>> {
     let all = device_count();
@@ -76,17 +76,17 @@ fn named(
 }
 
 fn device_count() -> usize {
-    Port::all().unwrap().len()
+    DevicePort::all().unwrap().len()
 }
 
 /// Makes ranks that use these counters.
-type Counted = fn(u32, &[Arc<Counters>]) -> Vec<Box<dyn Driver>>;
+type Counted = fn(u32, &[Arc<DriverStats>]) -> Vec<Box<dyn Driver>>;
 
 /// Two ranks that are connected, and memory of the second one.
 struct Pair {
     world: World,
-    counters: Vec<Arc<Counters>>,
-    region: Region,
+    counters: Vec<Arc<DriverStats>>,
+    region: MemoryRegion,
     key: RemoteRegion,
 }
 
@@ -95,8 +95,8 @@ impl Pair {
         Self::by(make, len)
     }
 
-    fn by(make: impl Fn(u32, &[Arc<Counters>]) -> Vec<Box<dyn Driver>>, len: usize) -> Self {
-        let counters: Vec<_> = (0..2).map(|_| Arc::new(Counters::default())).collect();
+    fn by(make: impl Fn(u32, &[Arc<DriverStats>]) -> Vec<Box<dyn Driver>>, len: usize) -> Self {
+        let counters: Vec<_> = (0..2).map(|_| Arc::new(DriverStats::default())).collect();
         let mut world = World::from_drivers(make(2, &counters));
         world.meet();
         let (region, key) = world[1].memory(len);
@@ -110,20 +110,20 @@ impl Pair {
 
     fn post_put(&mut self, bytes: &mut [u8], token: u64) {
         self.world
-            .post(0, put(1, local(bytes), self.key, Token(token)));
+            .post(0, put(1, local(bytes), self.key, CommandToken(token)));
     }
 
-    fn put(&mut self, bytes: &mut [u8], into: RemoteRegion) -> Result<Option<u64>, Failure> {
+    fn put(&mut self, bytes: &mut [u8], into: RemoteRegion) -> Result<Option<u64>, CommandFailure> {
         self.world
-            .one_sided(0, put(1, local(bytes), into, Token(1)))
+            .one_sided(0, put(1, local(bytes), into, CommandToken(1)))
     }
 
-    fn get(&mut self, bytes: &mut [u8], from: RemoteRegion) -> Result<Option<u64>, Failure> {
-        let get = Command::Get {
+    fn get(&mut self, bytes: &mut [u8], from: RemoteRegion) -> Result<Option<u64>, CommandFailure> {
+        let get = DriverCommand::Get {
             to: peer(1),
             from,
             into: local(bytes),
-            token: Token(2),
+            token: CommandToken(2),
         };
         self.world.one_sided(0, get)
     }
@@ -175,7 +175,7 @@ fn bytes_of_every_length_go_by_all_lanes_and_arrive_once() {
             let pieces = pair.pieces() - before;
             assert_eq!(pieces > 4, len > 65_535, "{pieces} pieces for {len} bytes");
         }
-        let withdraw = Command::Withdraw { key: plain_key };
+        let withdraw = DriverCommand::Withdraw { key: plain_key };
         pair.world.post(1, withdraw);
         assert_eq!(pair.lanes_failed(), [0; 2]);
     }
@@ -194,7 +194,7 @@ fn devices_send_by_their_weights_until_they_have_shown_how_fast_they_are() {
         ([1, 5], 0.0, 0.05),
     ] {
         let [first, second] = weights;
-        let make = |ranks, counters: &[Arc<Counters>]| {
+        let make = |ranks, counters: &[Arc<DriverStats>]| {
             named(ranks, counters, |rank| {
                 let two = 2 * (rank % 2);
                 format!("rxe{two}*{first},rxe{}*{second}", two + 1)
@@ -316,11 +316,11 @@ fn without_the_first_lane_a_peer_is_lost_to_who_has_an_atomic_for_it() {
     let _cables = Cables::new();
     let mut pair = Pair::new(by_two_lanes, LONG);
     let at = pair.key.slice(0, 8).unwrap();
-    let add = |number| Command::Atomic {
+    let add = |number| DriverCommand::Atomic {
         to: peer(1),
         at,
         op: AtomicOp::Add(number),
-        token: Token(3),
+        token: CommandToken(3),
     };
     assert_eq!(pair.world.one_sided(0, add(5)).unwrap(), Some(0));
     cable("pull 0");
@@ -328,7 +328,7 @@ fn without_the_first_lane_a_peer_is_lost_to_who_has_an_atomic_for_it() {
     let key = pair.key;
     pair.put(&mut bytes, key).unwrap();
     let ended = pair.world.one_sided(0, add(5));
-    assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+    assert!(matches!(ended, Err(CommandFailure::PeerDown)), "{ended:?}");
     let why = pair.world[0].why_down(peer(1));
     assert!(why.contains("first of several devices"), "{why}");
 }
@@ -366,11 +366,11 @@ fn when_all_lanes_have_failed_the_peer_has() {
     let mut bytes = noise(4, LONG);
     let key = pair.key;
     let ended = pair.put(&mut bytes, key);
-    assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+    assert!(matches!(ended, Err(CommandFailure::PeerDown)), "{ended:?}");
     pair.world.send(1, 0, b"lost", b"");
     for rank in 0..2 {
         pair.world.until("a failure", |world| {
-            world[rank].heard.down == [(peer(1 - rank), Down::Failed)]
+            world[rank].heard.down == [(peer(1 - rank), DownCause::Failed)]
         });
     }
 }

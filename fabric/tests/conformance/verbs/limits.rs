@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use ripstop_fabric::{
-    counters::Counters,
-    driver::{Command, Token},
+    counters::DriverStats,
+    driver::{CommandToken, DriverCommand},
 };
 
 use super::{put, world};
 use crate::world::{World, contents, local, noise};
 
 /// Returns two connected ranks on one device, of which the first has a limit for registered memory.
-fn with_budget(pinned_max: u64) -> (World, Arc<Counters>) {
-    let counters = Arc::new(Counters::default());
+fn with_budget(pinned_max: u64) -> (World, Arc<DriverStats>) {
+    let counters = Arc::new(DriverStats::default());
     let drivers = world(2, |config| {
         config.device = Some("rxe0".to_owned());
         if config.rank == 0 {
@@ -35,15 +35,20 @@ fn commands_wait_while_as_much_is_registered_as_may_be_and_all_of_them_end() {
     // The first use of a key is a request of its own, so nothing is registered before its answer.
     for (nth, (_, key)) in (0..).zip(&blocks) {
         let mut few = [0; 8];
-        let look = put(1, local(&mut few), key.slice(0, 8).unwrap(), Token(nth));
+        let look = put(
+            1,
+            local(&mut few),
+            key.slice(0, 8).unwrap(),
+            CommandToken(nth),
+        );
         world.one_sided(0, look).unwrap();
     }
     let before = counters.registrations.get();
     for (nth, ((_, key), bytes)) in (0..).zip(blocks.iter().zip(&mut bytes)) {
-        world.post(0, put(1, local(bytes), *key, Token(nth)));
+        world.post(0, put(1, local(bytes), *key, CommandToken(nth)));
     }
     assert_eq!(counters.registrations.get() - before, 1, "one at a time");
-    (0..4).for_each(|nth| _ = world.ended(0, Token(nth)).unwrap());
+    (0..4).for_each(|nth| _ = world.ended(0, CommandToken(nth)).unwrap());
     assert_eq!(counters.registrations.get() - before, 4);
     for ((region, _), bytes) in blocks.iter().zip(&bytes) {
         assert!(contents(region)[..BLOCK] == *bytes);
@@ -57,7 +62,7 @@ fn what_is_longer_than_the_budget_goes_alone() {
     let (region, key) = world[1].memory(4 * BLOCK);
     let mut bytes = noise(1, 4 * BLOCK);
     world
-        .one_sided(0, put(1, local(&mut bytes), key, Token(1)))
+        .one_sided(0, put(1, local(&mut bytes), key, CommandToken(1)))
         .unwrap();
     assert!(contents(&region)[..4 * BLOCK] == bytes);
     assert_eq!(counters.registrations.get(), 1);
@@ -77,7 +82,7 @@ fn keys_are_given_as_far_as_the_budget_goes_and_again_when_some_were_withdrawn()
     let second = driver.expose(ranges[1]).expect("and there is room for two");
     assert!(driver.expose(ranges[2]).is_none(), "not for three");
     for key in [first, second] {
-        world.post(0, Command::Withdraw { key });
+        world.post(0, DriverCommand::Withdraw { key });
     }
     let driver = &mut world[0].driver;
     let third = driver.expose(ranges[2]).expect("one was withdrawn");
@@ -86,7 +91,7 @@ fn keys_are_given_as_far_as_the_budget_goes_and_again_when_some_were_withdrawn()
         "the first is used still"
     );
     for key in [same, third] {
-        world.post(0, Command::Withdraw { key });
+        world.post(0, DriverCommand::Withdraw { key });
     }
 }
 

@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use ripstop_fabric::{
-    connect::{Pattern, Scheme},
-    counters::Counters,
-    driver::{Driver, Token},
-    verbs::{Port, Prepared, Verbs, VerbsConfig},
+    connect::{CommPattern, ConnectPolicy},
+    counters::DriverStats,
+    driver::{CommandToken, Driver},
+    verbs::{DevicePort, PreparedVerbs, Verbs, VerbsConfig},
 };
 
 use super::{lanes::devices_by_two, put};
@@ -19,8 +19,13 @@ pub(crate) fn world_at_once(ranks: u32) -> Vec<Box<dyn Driver>> {
 }
 
 /// Prepares ranks and their counters. `change` adapts each rank's configuration.
-fn prepare(ranks: u32, change: impl Fn(&mut VerbsConfig)) -> (Vec<Prepared>, Vec<Arc<Counters>>) {
-    let counters: Vec<_> = (0..ranks).map(|_| Arc::new(Counters::default())).collect();
+fn prepare(
+    ranks: u32,
+    change: impl Fn(&mut VerbsConfig),
+) -> (Vec<PreparedVerbs>, Vec<Arc<DriverStats>>) {
+    let counters: Vec<_> = (0..ranks)
+        .map(|_| Arc::new(DriverStats::default()))
+        .collect();
     let prepared = (0..ranks).map(|rank| prepare_at_once(rank, &counters, &change));
     (prepared.collect(), counters)
 }
@@ -28,32 +33,32 @@ fn prepare(ranks: u32, change: impl Fn(&mut VerbsConfig)) -> (Vec<Prepared>, Vec
 /// Prepares one rank, of as many as there are counters.
 pub(super) fn prepare_at_once(
     rank: u32,
-    counters: &[Arc<Counters>],
+    counters: &[Arc<DriverStats>],
     change: impl Fn(&mut VerbsConfig),
-) -> Prepared {
+) -> PreparedVerbs {
     let mut config = VerbsConfig::new(rank, u32::try_from(counters.len()).unwrap());
-    config.device = Some(Port::all().unwrap().remove(0).to_string());
-    config.scheme = Some(Scheme::AllToAll);
+    config.device = Some(DevicePort::all().unwrap().remove(0).to_string());
+    config.scheme = Some(ConnectPolicy::AllToAll);
     config.linger = Duration::from_millis(50);
     config.counters = Arc::clone(&counters[rank as usize]);
     change(&mut config);
     Verbs::prepare(config).unwrap()
 }
 
-pub(super) fn connect_all(prepared: Vec<Prepared>) -> Vec<Box<dyn Driver>> {
+pub(super) fn connect_all(prepared: Vec<PreparedVerbs>) -> Vec<Box<dyn Driver>> {
     let addresses = addresses(&prepared);
-    let connect = |rank: Prepared| Box::new(rank.connect(addresses.clone()).unwrap());
+    let connect = |rank: PreparedVerbs| Box::new(rank.connect(addresses.clone()).unwrap());
     prepared
         .into_iter()
         .map(|rank| connect(rank) as Box<dyn Driver>)
         .collect()
 }
 
-fn addresses(prepared: &[Prepared]) -> Vec<Vec<u8>> {
-    prepared.iter().map(Prepared::address).collect()
+fn addresses(prepared: &[PreparedVerbs]) -> Vec<Vec<u8>> {
+    prepared.iter().map(PreparedVerbs::address).collect()
 }
 
-fn asked(counters: &[Arc<Counters>]) -> Vec<u64> {
+fn asked(counters: &[Arc<DriverStats>]) -> Vec<u64> {
     counters.iter().map(|one| one.connecting.get()).collect()
 }
 
@@ -124,7 +129,7 @@ fn all_pairs_are_connected_by_two_devices_and_nobody_is_asked() {
         let (region, key) = world[to].memory(LONG);
         let mut bytes = noise(from as u64, LONG);
         world
-            .one_sided(from, put(to, local(&mut bytes), key, Token(1)))
+            .one_sided(from, put(to, local(&mut bytes), key, CommandToken(1)))
             .unwrap();
         assert!(contents(&region) == bytes);
     }
@@ -137,7 +142,7 @@ fn all_pairs_are_connected_by_two_devices_and_nobody_is_asked() {
 fn a_rank_that_has_made_no_queue_pairs_is_asked() {
     let (prepared, counters) = prepare(4, |config| {
         if config.rank == 2 {
-            config.scheme = Some(Scheme::OnDemand);
+            config.scheme = Some(ConnectPolicy::OnDemand);
         }
     });
     let doors = prepared.iter().map(|rank| rank.address().len() > 48);
@@ -158,8 +163,8 @@ fn a_job_that_speaks_with_few_is_not_connected_at_once() {
         });
         prepared[0].address().len() > 48
     };
-    assert!(has_doors(Pattern::Unknown) && has_doors(Pattern::Dense));
-    assert!(!has_doors(Pattern::Sparse { peers: 1 }));
+    assert!(has_doors(CommPattern::Unknown) && has_doors(CommPattern::Dense));
+    assert!(!has_doors(CommPattern::Sparse { peers: 1 }));
 }
 
 /// A rank that arrives after the others' devices have given up on it is not treated as dead.

@@ -27,20 +27,20 @@ pub(crate) use self::{
 use std::time::Duration;
 
 use ripstop_fabric::{
-    driver::{Command, Driver, LocalRange, Token},
+    driver::{CommandToken, Driver, DriverCommand, LocalRange},
     memory::RemoteRegion,
-    verbs::{Port, Prepared, Verbs, VerbsConfig},
+    verbs::{DevicePort, PreparedVerbs, Verbs, VerbsConfig},
 };
 
 use crate::world::peer;
 
 pub(crate) fn world_on_one_device(ranks: u32) -> Vec<Box<dyn Driver>> {
-    let first = Port::all().unwrap().remove(0).to_string();
+    let first = DevicePort::all().unwrap().remove(0).to_string();
     world(ranks, |config| config.device = Some(first.clone()))
 }
 
 pub(crate) fn world_across_devices(ranks: u32) -> Vec<Box<dyn Driver>> {
-    assert!(Port::all().unwrap().len() > 1, "needs two devices");
+    assert!(DevicePort::all().unwrap().len() > 1, "needs two devices");
     world(ranks, |_| ())
 }
 
@@ -52,17 +52,22 @@ fn world(ranks: u32, change: impl Fn(&mut VerbsConfig)) -> Vec<Box<dyn Driver>> 
         change(&mut config);
         Verbs::prepare(config).unwrap()
     };
-    let prepared: Vec<Prepared> = (0..ranks).map(prepare).collect();
-    let addresses: Vec<_> = prepared.iter().map(Prepared::address).collect();
-    let connect = |rank: Prepared| Box::new(rank.connect(addresses.clone()).unwrap());
+    let prepared: Vec<PreparedVerbs> = (0..ranks).map(prepare).collect();
+    let addresses: Vec<_> = prepared.iter().map(PreparedVerbs::address).collect();
+    let connect = |rank: PreparedVerbs| Box::new(rank.connect(addresses.clone()).unwrap());
     prepared
         .into_iter()
         .map(|rank| connect(rank) as Box<dyn Driver>)
         .collect()
 }
 
-fn put(to: usize, from: LocalRange, into: RemoteRegion, token: Token) -> Command<'static> {
-    Command::Put {
+fn put(
+    to: usize,
+    from: LocalRange,
+    into: RemoteRegion,
+    token: CommandToken,
+) -> DriverCommand<'static> {
+    DriverCommand::Put {
         to: peer(to),
         from,
         into,

@@ -4,9 +4,9 @@
 use std::{fs, process::Command, sync::Arc};
 
 use ripstop_fabric::{
-    counters::Counters,
-    driver::{Down, Failure, Token},
-    verbs::{Port, Verbs, VerbsConfig},
+    counters::DriverStats,
+    driver::{CommandFailure, CommandToken, DownCause},
+    verbs::{DevicePort, Verbs, VerbsConfig},
 };
 
 use super::{
@@ -113,7 +113,7 @@ fn a_port_that_is_down_is_named() {
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn a_port_that_is_down_is_left_out_by_who_named_none() {
-    let others = Port::all().unwrap().len() - 1;
+    let others = DevicePort::all().unwrap().len() - 1;
     cable("down 0");
     let prepare = |place| {
         let mut config = VerbsConfig::new(0, 1);
@@ -129,7 +129,7 @@ fn a_port_that_is_down_is_left_out_by_who_named_none() {
             assert!(others == 0 && why.contains("no port is up of"), "{why}");
             continue;
         };
-        let names: Vec<_> = left_out.iter().map(Port::to_string).collect();
+        let names: Vec<_> = left_out.iter().map(DevicePort::to_string).collect();
         assert_eq!(names, ["rxe0:1"]);
     }
     assert!(prepare(0).unwrap().is_empty(), "all are up");
@@ -162,7 +162,7 @@ fn meets_a_limit() {
     fs::write(format!("{FOLDER}/rdma.max"), device).unwrap();
     world.send(0, 1, b"never", b"");
     world.until("the failure", |world| {
-        world[0].heard.down == [(peer(1), Down::Failed)]
+        world[0].heard.down == [(peer(1), DownCause::Failed)]
     });
     eprintln!("refused: told of it");
 }
@@ -182,11 +182,11 @@ fn registers_no_more() {
     let (region, key) = world[1].memory(LONG);
     let mut bytes = noise(1, LONG);
     let mut put = |world: &mut World| {
-        let put = put(1, local(&mut bytes), key, Token(1));
+        let put = put(1, local(&mut bytes), key, CommandToken(1));
         world.one_sided(0, put)
     };
     limit(&objects().to_string());
-    let Err(Failure::Transport(why)) = put(&mut world) else {
+    let Err(CommandFailure::Transport(why)) = put(&mut world) else {
         panic!("the limit is not in the way");
     };
     eprintln!("refused: {why}");
@@ -232,7 +232,7 @@ fn makes_too_few() {
     assert!(
         counters
             .iter()
-            .all(|one: &Arc<Counters>| one.connecting.get() > 0)
+            .all(|one: &Arc<DriverStats>| one.connecting.get() > 0)
     );
     eprintln!("all have met");
 }

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use ripstop_fabric::{
-    counters::Counters,
-    driver::{Armed, Command, Down, Token},
-    offload::{Action, Counter, Task},
+    counters::DriverStats,
+    driver::{ArmResult, CommandToken, DownCause, DriverCommand},
+    offload::{LocalCounter, TaskAction, TriggeredTask},
 };
 
 use super::{
@@ -24,21 +24,21 @@ fn a_rank_counts_for_itself_without_its_device() {
     let (mut bench, ours) = bench();
     let count = bench.counters[0].remote().at(2).unwrap();
     let tasks = [
-        Action::Copy {
+        TaskAction::Copy {
             from: bench.part(0, 0, 100),
             into: bench.part(0, 200, 100),
             done: Some(bench.own(0, 1)),
         },
-        Action::Count {
+        TaskAction::Count {
             to: peer(0),
             counter: count,
             by: 3,
         },
     ];
-    let task = |then| Task {
-        when: bench.when(0, 0, 1),
-        and: None,
-        then,
+    let task = |then| TriggeredTask {
+        condition: bench.when(0, 0, 1),
+        second_condition: None,
+        action: then,
     };
     let tasks = tasks.map(task);
     bench.post(0, &tasks, 1);
@@ -65,7 +65,7 @@ fn a_count_posted_just_before_the_end_is_counted() {
         world.count(0, 1, counters.remote(), 0, 1);
         world.close(0);
         world.until("the end of rank 0", |world| world[1].heard.down.len() == 1);
-        assert_eq!(world[1].heard.down, [(peer(0), Down::Finished)]);
+        assert_eq!(world[1].heard.down, [(peer(0), DownCause::Finished)]);
         assert_eq!(counters.at(0).value(), 1, "met: {met}");
     }
 }
@@ -82,7 +82,7 @@ fn a_peer_that_adds_the_rest_wakes_the_owner() {
     world.count(0, 0, counters.remote(), 0, 2);
     world.settle();
     let waits = world[0].driver.wait_on();
-    assert_eq!(world[0].driver.arm(), Armed::Ready);
+    assert_eq!(world[0].driver.arm(), ArmResult::Ready);
     world.count(1, 0, counters.remote(), 0, 1);
     let guard = Guard::new();
     while counters.at(0).value() < 3 {
@@ -92,7 +92,7 @@ fn a_peer_that_adds_the_rest_wakes_the_owner() {
     (0..20).for_each(|_| world.turn_others(0));
     assert_eq!(sleep(&waits, guard.left()), Rest::Woken);
     world.until("the watch", |world| {
-        world[0].heard.reached == [Token(WATCH)]
+        world[0].heard.reached == [CommandToken(WATCH)]
     });
 }
 
@@ -105,17 +105,17 @@ fn what_a_rank_adds_itself_ends_its_sleep() {
     watch(&mut bench.world, &counter, 1);
     bench.world.settle();
     let waits = bench.world[0].driver.wait_on();
-    assert_eq!(bench.world[0].driver.arm(), Armed::Ready);
+    assert_eq!(bench.world[0].driver.arm(), ArmResult::Ready);
     bench.count(0, 0, 0, 1);
     assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);
     bench.world.until("the watch", |world| {
-        world[0].heard.reached == [Token(WATCH)]
+        world[0].heard.reached == [CommandToken(WATCH)]
     });
 }
 
 /// Returns two ranks, and the counters of the first one's driver.
-fn bench() -> (Bench, Arc<Counters>) {
-    let counters: Mutex<Vec<Arc<Counters>>> = Mutex::default();
+fn bench() -> (Bench, Arc<DriverStats>) {
+    let counters: Mutex<Vec<Arc<DriverStats>>> = Mutex::default();
     let drivers = world(2, |config| {
         counters.lock().unwrap().push(Arc::clone(&config.counters));
     });
@@ -123,11 +123,11 @@ fn bench() -> (Bench, Arc<Counters>) {
     (Bench::of(World::from_drivers(drivers), 2), ours)
 }
 
-fn watch(world: &mut World, counter: &Counter, threshold: u64) {
-    let watch = Command::Watch {
+fn watch(world: &mut World, counter: &LocalCounter, threshold: u64) {
+    let watch = DriverCommand::Watch {
         counter,
         threshold,
-        token: Token(WATCH),
+        token: CommandToken(WATCH),
     };
     world.post(0, watch);
 }

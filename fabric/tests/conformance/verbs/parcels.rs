@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ripstop_fabric::{
-    connect::Scheme,
-    counters::Counters,
+    connect::ConnectPolicy,
+    counters::DriverStats,
     driver::Driver,
-    verbs::{Port, VerbsConfig},
+    verbs::{DevicePort, VerbsConfig},
 };
 
 use super::{
@@ -22,22 +22,22 @@ use crate::{
 
 /// Ranks that send short messages as parcels until there is much traffic.
 pub(crate) fn world_with_parcels(ranks: u32) -> Vec<Box<dyn Driver>> {
-    let first = Port::all().unwrap().remove(0).to_string();
+    let first = DevicePort::all().unwrap().remove(0).to_string();
     world(ranks, |config| by_parcels(config, &first))
 }
 
 fn world_across_devices(ranks: u32) -> Vec<Box<dyn Driver>> {
-    world(ranks, |config| config.scheme = Some(Scheme::Hybrid))
+    world(ranks, |config| config.scheme = Some(ConnectPolicy::Hybrid))
 }
 
 pub(super) fn by_parcels(config: &mut VerbsConfig, device: &str) {
     config.device = Some(device.to_owned());
-    config.scheme = Some(Scheme::Hybrid);
+    config.scheme = Some(ConnectPolicy::Hybrid);
 }
 
-fn counted_world() -> (World, Vec<Arc<Counters>>) {
-    let first = Port::all().unwrap().remove(0).to_string();
-    let counters: Vec<_> = (0..2).map(|_| Arc::new(Counters::default())).collect();
+fn counted_world() -> (World, Vec<Arc<DriverStats>>) {
+    let first = DevicePort::all().unwrap().remove(0).to_string();
+    let counters: Vec<_> = (0..2).map(|_| Arc::new(DriverStats::default())).collect();
     let drivers = world(2, |config| {
         by_parcels(config, &first);
         config.counters = Arc::clone(&counters[config.rank as usize]);

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ripstop_fabric::{
-    counters::Counters,
-    driver::{AtomicOp, Command, Driver, Token},
+    counters::DriverStats,
+    driver::{AtomicOp, CommandToken, Driver, DriverCommand},
     memory::RemoteRegion,
-    random::Random,
-    verbs::{Port, VerbsConfig},
+    random::SeededRandom,
+    verbs::{DevicePort, VerbsConfig},
 };
 
 use super::{lanes::devices_by_two, parcels::by_parcels, world};
@@ -15,14 +15,14 @@ use crate::world::{Make, in_threads, peer};
 
 /// Ranks that can be connected to two peers at a time.
 pub(crate) fn world_with_few_connections(ranks: u32) -> Vec<Box<dyn Driver>> {
-    let first = Port::all().unwrap().remove(0).to_string();
+    let first = DevicePort::all().unwrap().remove(0).to_string();
     with_few_connections(ranks, |config| config.device = Some(first.clone()))
 }
 
 fn with_few_connections(ranks: u32, change: impl Fn(&mut VerbsConfig)) -> Vec<Box<dyn Driver>> {
     let mut counters = counters();
     counters.clear();
-    let each = (0..ranks).map(|_| Arc::new(Counters::default()));
+    let each = (0..ranks).map(|_| Arc::new(DriverStats::default()));
     counters.extend(each);
     world(ranks, |config| {
         change(config);
@@ -32,7 +32,7 @@ fn with_few_connections(ranks: u32, change: impl Fn(&mut VerbsConfig)) -> Vec<Bo
 }
 
 fn world_with_few_connections_and_parcels(ranks: u32) -> Vec<Box<dyn Driver>> {
-    let first = Port::all().unwrap().remove(0).to_string();
+    let first = DevicePort::all().unwrap().remove(0).to_string();
     with_few_connections(ranks, |config| by_parcels(config, &first))
 }
 
@@ -67,7 +67,7 @@ fn connections_by_two_lanes_give_way_and_nothing_is_lost() {
 fn nothing_is_lost(make: Make) {
     in_threads(make, RANKS, |rank| {
         let me = rank.me.0 as usize;
-        let mut random = Random::new(SEED + me as u64);
+        let mut random = SeededRandom::new(SEED + me as u64);
         let (sum, key) = rank.memory(8);
         let others = || (0..RANKS).filter(|other| *other != me);
         for other in others() {
@@ -89,11 +89,11 @@ fn nothing_is_lost(make: Make) {
             let at = usize::try_from(random.within(0..left.len() as u64)).unwrap();
             let other = left.swap_remove(at);
             let &(_, at) = keys.iter().find(|(from, _)| *from == other).unwrap();
-            rank.post(Command::Atomic {
+            rank.post(DriverCommand::Atomic {
                 to: peer(other),
                 at: at.slice(0, 8).unwrap(),
                 op: AtomicOp::Add(1),
-                token: Token(added),
+                token: CommandToken(added),
             });
             added += 1;
             rank.send(other, &numbers[other].to_le_bytes(), b"number");
@@ -128,8 +128,8 @@ fn nothing_is_lost(make: Make) {
     assert!(evictions > RANKS as u64, "{evictions}");
 }
 
-fn counters() -> std::sync::MutexGuard<'static, Vec<Arc<Counters>>> {
-    static COUNTERS: Mutex<Vec<Arc<Counters>>> = Mutex::new(Vec::new());
+fn counters() -> std::sync::MutexGuard<'static, Vec<Arc<DriverStats>>> {
+    static COUNTERS: Mutex<Vec<Arc<DriverStats>>> = Mutex::new(Vec::new());
     COUNTERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use ripstop_fabric::driver::{Armed, Post, Token};
+use ripstop_fabric::driver::{ArmResult, CommandToken, PostResult};
 
 use super::{counters::of_devices, put, world_across_devices, world_on_one_device};
 use crate::{
@@ -69,13 +69,13 @@ fn a_host_sleeps_through_what_does_not_concern_it() {
     let ((_region, key), (source, _)) = (world[1].memory(1 << 16), world[0].memory(1 << 16));
     world.settle();
     let waits = world[1].driver.wait_on();
-    assert_eq!(world[1].driver.arm(), Armed::Ready);
+    assert_eq!(world[1].driver.arm(), ArmResult::Ready);
     let guard = Guard::new();
     for nth in 0..PUTS {
-        let put = put(1, all_of(&source), key, Token(nth));
-        assert!(matches!(world[0].driver.post(put), Post::Posted));
+        let put = put(1, all_of(&source), key, CommandToken(nth));
+        assert!(matches!(world[0].driver.post(put), PostResult::Posted));
         // Only the putting rank makes turns.
-        while world[0].heard.completed.last() != Some(&Token(nth)) {
+        while world[0].heard.completed.last() != Some(&CommandToken(nth)) {
             world[0].progress();
             guard.check("a put");
         }

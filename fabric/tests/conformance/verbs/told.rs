@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ripstop_fabric::driver::{Armed, Command, Peer, Post, Token};
+use ripstop_fabric::driver::{ArmResult, CommandToken, DriverCommand, PostResult, WorldRank};
 
 use super::{counters::of_devices, world};
 use crate::{
@@ -63,7 +63,7 @@ fn only_who_waits_for_a_count_is_woken_by_one() {
     let waits = bench.world[1].driver.wait_on();
     let asleep = |bench: &mut Bench| {
         bench.world.settle();
-        assert_eq!(bench.world[1].driver.arm(), Armed::Ready);
+        assert_eq!(bench.world[1].driver.arm(), ArmResult::Ready);
     };
     asleep(&mut bench);
     count(&mut bench, 3);
@@ -72,17 +72,17 @@ fn only_who_waits_for_a_count_is_woken_by_one() {
     // Another thread of the owner starts a watch while one sleeps: first for a count that is there, then for one that will come.
     watch(&mut bench, 3);
     assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);
-    bench.world.reaches(1, Token(3));
+    bench.world.reaches(1, CommandToken(3));
     asleep(&mut bench);
     watch(&mut bench, 4);
     count(&mut bench, 1);
     assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);
-    bench.world.reaches(1, Token(4));
+    bench.world.reaches(1, CommandToken(4));
     watch(&mut bench, 5);
     asleep(&mut bench);
     count(&mut bench, 1);
     assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);
-    bench.world.reaches(1, Token(5));
+    bench.world.reaches(1, CommandToken(5));
 }
 
 /// Counts take buffers like messages, and a message must arrive after any number of them.
@@ -93,7 +93,7 @@ fn counts_that_nobody_waits_for_leave_buffers_to_messages() {
     let refused = RNR.map(of_devices);
     let waits = bench.world[1].driver.wait_on();
     bench.world.settle();
-    assert_eq!(bench.world[1].driver.arm(), Armed::Ready);
+    assert_eq!(bench.world[1].driver.arm(), ArmResult::Ready);
     // More counts than there are buffers. Those without a buffer wait at the sender.
     for _ in 0..200 {
         bench.count(0, 1, 0, 1);
@@ -103,15 +103,15 @@ fn counts_that_nobody_waits_for_leave_buffers_to_messages() {
         // The receiver makes turns only when it is woken.
         bench.world[0].progress();
         if !sent {
-            let message = Command::Message {
-                to: Peer(1),
+            let message = DriverCommand::Message {
+                to: WorldRank(1),
                 header: b"after them",
                 body: b"",
             };
-            sent = matches!(bench.world[0].driver.post(message), Post::Posted);
+            sent = matches!(bench.world[0].driver.post(message), PostResult::Posted);
         }
         if sleep(&waits, Duration::from_millis(1)) == Rest::Woken {
-            while bench.world[1].progress() > 0 || bench.world[1].driver.arm() == Armed::Busy {}
+            while bench.world[1].progress() > 0 || bench.world[1].driver.arm() == ArmResult::Busy {}
         }
         guard.check("a message");
     }
@@ -131,22 +131,22 @@ fn count(bench: &mut Bench, times: u64) {
 
 fn watch(bench: &mut Bench, threshold: u64) {
     let counter = bench.own(1, 0);
-    let watch = Command::Watch {
+    let watch = DriverCommand::Watch {
         counter: &counter,
         threshold,
-        token: Token(threshold),
+        token: CommandToken(threshold),
     };
     bench.world.post(1, watch);
 }
 
 fn put(bench: &mut Bench, nth: u64) {
     let landing = bench.landing(1, 100, 500, 0);
-    let put = Command::Put {
-        to: Peer(1),
+    let put = DriverCommand::Put {
+        to: WorldRank(1),
         from: bench.part(0, 0, 500),
         into: landing.into,
         count: Some(landing.count),
-        token: Token(nth),
+        token: CommandToken(nth),
     };
     bench.world.post(0, put);
 }

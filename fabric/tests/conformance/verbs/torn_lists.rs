@@ -2,10 +2,10 @@
 //! that was given back.
 
 use ripstop_fabric::{
-    driver::{Down, Failure, Token},
-    memory::Region,
-    offload::{Action, Target, Task},
-    verbs::Port,
+    driver::{CommandFailure, CommandToken, DownCause},
+    memory::MemoryRegion,
+    offload::{PutTarget, TaskAction, TriggeredTask},
+    verbs::DevicePort,
 };
 
 use super::{
@@ -98,7 +98,7 @@ fn who_is_given_up_for_the_sake_of_lists_writes_nothing_by_another_lane() {
         !world[0].heard.failed.is_empty()
     });
     let late = pair.bench.world.ended(0, BESIDE);
-    assert!(matches!(late, Err(Failure::PeerDown)), "{late:?}");
+    assert!(matches!(late, Err(CommandFailure::PeerDown)), "{late:?}");
     cable("plug 2");
     pair.bench.world.settle();
     assert!(contents(&region)[..LONG] == vec![3; LONG], "a late write");
@@ -113,7 +113,7 @@ fn torn(make: Make, [torn, mended]: [&str; 2], why: &[&str]) {
         // The long put uses several lanes and may have completed.
         let ended = pair.bench.world.ended(rank, BESIDE);
         assert!(
-            matches!(ended, Ok(None) | Err(Failure::PeerDown)),
+            matches!(ended, Ok(None) | Err(CommandFailure::PeerDown)),
             "{ended:?}"
         );
     }
@@ -172,7 +172,7 @@ impl Pair {
             pair.bench.regions[rank].write(HALF, &[0; HALF]);
             pair.bench.world[rank].heard.triggered.clear();
         }
-        for port in Port::all().unwrap() {
+        for port in DevicePort::all().unwrap() {
             let number = port.device.trim_start_matches("rxe");
             cable(&format!("shape {number} rate 20mbit"));
         }
@@ -180,7 +180,7 @@ impl Pair {
     }
 
     /// Changes a cable in the middle of lists in both directions and of long puts next to them, which go to the returned regions.
-    fn torn(make: Make, torn: &str, beside: &mut [Vec<u8>; 2]) -> (Self, [Region; 2]) {
+    fn torn(make: Make, torn: &str, beside: &mut [Vec<u8>; 2]) -> (Self, [MemoryRegion; 2]) {
         let mut pair = Self::new(make);
         pair.post(0);
         pair.post(1);
@@ -197,16 +197,16 @@ impl Pair {
 
     /// Returns a put that begins when the puts before its pair are complete. It counts at counter `done` here and at `came`
     /// there.
-    fn put(&mut self, rank: usize, nth: u64, [done, came]: [usize; 2]) -> Task {
+    fn put(&mut self, rank: usize, nth: u64, [done, came]: [usize; 2]) -> TriggeredTask {
         let at = nth as usize * PART;
         let landing = self.bench.landing(1 - rank, HALF + at, PART, came);
-        Task {
-            when: self.bench.when(rank, DONE, nth / 2 * 2),
-            and: None,
-            then: Action::Put {
+        TriggeredTask {
+            condition: self.bench.when(rank, DONE, nth / 2 * 2),
+            second_condition: None,
+            action: TaskAction::Put {
                 to: peer(1 - rank),
                 from: self.bench.part(rank, at, PART),
-                target: Target::Known {
+                target: PutTarget::Known {
                     into: landing.into,
                     count: Some(landing.count),
                 },
@@ -231,7 +231,7 @@ impl Pair {
     }
 
     /// Posts a long put to the other rank next to the lists. Returns the region that it writes to.
-    fn put_beside(&mut self, from: usize, bytes: &mut [u8]) -> Region {
+    fn put_beside(&mut self, from: usize, bytes: &mut [u8]) -> MemoryRegion {
         let (region, into) = self.bench.world[1 - from].memory(bytes.len());
         let put = put(1 - from, local(bytes), into, BESIDE);
         self.bench.world.post(from, put);
@@ -249,13 +249,13 @@ impl Pair {
     /// puts can be cancelled.
     fn ends_in_an_error(&mut self, rank: usize) {
         let ended = self.bench.world.ended(rank, PUT);
-        assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+        assert!(matches!(ended, Err(CommandFailure::PeerDown)), "{ended:?}");
         self.bench.world.until("the end of a peer", |world| {
-            world[rank].heard.down == [(peer(1 - rank), Down::Failed)]
+            world[rank].heard.down == [(peer(1 - rank), DownCause::Failed)]
         });
         self.bench.world.lists(rank).cancel_lists(TICK);
         let ended = self.bench.world.ended(rank, TICK);
-        assert!(matches!(ended, Err(Failure::Cancelled)), "{ended:?}");
+        assert!(matches!(ended, Err(CommandFailure::Cancelled)), "{ended:?}");
         assert!(self.bench.world[rank].heard.triggered.is_empty());
     }
 
@@ -278,9 +278,9 @@ const CAME: usize = 2;
 const TICKS: usize = 3;
 const FIRST: usize = 4;
 
-const PUT: Token = Token(1);
-const TICK: Token = Token(2);
-const BESIDE: Token = Token(3);
+const PUT: CommandToken = CommandToken(1);
+const TICK: CommandToken = CommandToken(2);
+const BESIDE: CommandToken = CommandToken(3);
 
 const PUTS: u64 = 8;
 const PART: usize = 4000;

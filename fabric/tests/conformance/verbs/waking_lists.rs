@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex};
 
 use ripstop_fabric::{
-    counters::Counters,
-    driver::WaitOn,
-    offload::{Action, Target, Task},
+    counters::DriverStats,
+    driver::WakeSource,
+    offload::{PutTarget, TaskAction, TriggeredTask},
 };
 
 use super::{
@@ -59,8 +59,8 @@ fn puts_that_begin_one_by_one_wake_their_host_for_what_begins_each_and_at_its_en
 /// A rank that makes turns only when its sleep has ended, and another one that counts for it.
 struct Host {
     bench: Bench,
-    counters: Arc<Counters>,
-    waits: Vec<WaitOn>,
+    counters: Arc<DriverStats>,
+    waits: Vec<WakeSource>,
     bytes: Vec<u8>,
     // Restored last, after everything else was dropped.
     _cables: Cables,
@@ -70,7 +70,7 @@ impl Host {
     /// Uses a cable that is so slow that the puts arrive one by one.
     fn new() -> Self {
         let cables = Cables::new();
-        let counters: Mutex<Vec<Arc<Counters>>> = Mutex::default();
+        let counters: Mutex<Vec<Arc<DriverStats>>> = Mutex::default();
         let drivers = world(2, |config| {
             counters.lock().unwrap().push(Arc::clone(&config.counters));
         });
@@ -96,16 +96,16 @@ impl Host {
     }
 
     /// Returns a put that begins when this rank's first counter reaches `threshold`. The second counter counts its completion.
-    fn put(&mut self, nth: u64, threshold: u64) -> Task {
+    fn put(&mut self, nth: u64, threshold: u64) -> TriggeredTask {
         let at = nth as usize * PART;
         let landing = self.bench.landing(1, at, PART, 0);
-        Task {
-            when: self.bench.when(0, 0, threshold),
-            and: None,
-            then: Action::Put {
+        TriggeredTask {
+            condition: self.bench.when(0, 0, threshold),
+            second_condition: None,
+            action: TaskAction::Put {
                 to: peer(1),
                 from: self.bench.part(0, at, PART),
-                target: Target::Known {
+                target: PutTarget::Known {
                     into: landing.into,
                     count: None,
                 },
@@ -116,7 +116,7 @@ impl Host {
 
     /// Runs the list of a round, which begins at `counts` counts of the other rank. Each count is made when the tasks that the
     /// previous one began have ended. Returns how often an event ended a sleep; each time there must be an event.
-    fn run(&mut self, tasks: &[Task], round: u64, counts: u64) -> u64 {
+    fn run(&mut self, tasks: &[TriggeredTask], round: u64, counts: u64) -> u64 {
         self.bench.post(0, tasks, round);
         self.bench.world.settle();
         let all = tasks.len() as u64;

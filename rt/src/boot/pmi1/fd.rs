@@ -43,7 +43,7 @@ pub(super) fn inherited(fd: u32) -> Result<OwnedFd, BootError> {
 /// Makes the system kill this process when the other end of `socket` closes or sends data, or ends that.
 ///
 /// This needs no thread, so a rank that computes ends as well. Other processes that hold the socket are not affected.
-pub(super) fn be_fatal(socket: &OwnedFd, fatal: bool) -> io::Result<()> {
+pub(super) fn kill_on_close(socket: &OwnedFd, fatal: bool) -> io::Result<()> {
     let mut flags = fcntl_getfl(socket)?;
     flags.set(OFlags::ASYNC, fatal);
     if fatal {

@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 
 use super::wire::{self, Line};
 use super::{
-    Boot, BootError, Environment, Exchange, Node, Reporter, check_key, check_value, error, mapping,
+    Boot, BootError, Environment, Exchange, FailureReporter, Node, check_key, check_value, error,
+    mapping,
 };
 pub(crate) use fd::own_stream;
-use stream::Stream;
+use stream::Pmi1Stream;
 
 /// Returns true if a launcher has started this very process: its connection exists, and not only variables that may
 /// come from a launcher further up.
@@ -40,7 +41,7 @@ pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
     if !ours {
         survive::outlive_sigusr1();
     }
-    let mut client = Client::new(Stream::new(socket, environment.answer_limit()?), ours)?;
+    let mut client = Pmi1Client::new(Pmi1Stream::new(socket, environment.answer_limit()?), ours)?;
     let node = client.node_of(rank, size, environment)?;
     Ok(Boot {
         rank,
@@ -69,8 +70,8 @@ fn required(
 
 /// A rank's end of the connection, after the greeting.
 #[derive(Debug)]
-struct Client {
-    stream: Stream,
+struct Pmi1Client {
+    stream: Pmi1Stream,
     /// Name of the key space, which every put and get repeats.
     space: String,
     key_max: usize,
@@ -84,8 +85,8 @@ struct Client {
     over: bool,
 }
 
-impl Client {
-    fn new(stream: Stream, ours: bool) -> Result<Self, BootError> {
+impl Pmi1Client {
+    fn new(stream: Pmi1Stream, ours: bool) -> Result<Self, BootError> {
         let mut client = Self {
             stream,
             space: String::new(),
@@ -113,7 +114,7 @@ impl Client {
     fn ask_ahead(&mut self) {
         let rest = ["get_maxes", "get_my_kvsname"].map(|command| wire::line(command, &[]));
         self.stream
-            .tell(&(wire::line("init", &VERSION) + &rest.concat()));
+            .send_lines(&(wire::line("init", &VERSION) + &rest.concat()));
         self.ahead = 3;
     }
 
@@ -155,7 +156,7 @@ impl Client {
         command: &str,
         attributes: &[(&str, &str)],
         expected: &str,
-    ) -> Result<Answer, BootError> {
+    ) -> Result<Pmi1Answer, BootError> {
         if self.over {
             return Err(BootError::Over);
         }
@@ -169,16 +170,16 @@ impl Client {
         command: &str,
         attributes: &[(&str, &str)],
         expected: &str,
-    ) -> Result<Answer, BootError> {
+    ) -> Result<Pmi1Answer, BootError> {
         let request = wire::line(command, attributes);
         let bytes = if self.ahead > 0 {
             self.ahead -= 1;
-            self.stream.answer(&request)?
+            self.stream.read_reply(&request)?
         } else {
-            self.stream.ask(&request)?
+            self.stream.request(&request)?
         };
         let request = request.trim_end().to_owned();
-        let answer = Answer { request, bytes };
+        let answer = Pmi1Answer { request, bytes };
         let line = Line::parse(&answer.bytes).map_err(|why| answer.garbled(&why.to_string()))?;
         if line.command() == expected {
             Ok(answer)
@@ -244,7 +245,7 @@ impl Client {
         if let Some(mapping) = self.get_short(MAPPING)? {
             return mapping::node_of(rank, size, &mapping).map_err(|why| BootError::Garbled {
                 request: format!("get {MAPPING}"),
-                answer: error::shown(&mapping),
+                answer: error::printable(&mapping),
                 why,
             });
         }
@@ -273,7 +274,8 @@ impl Client {
             if its.is_none() || other == rank && its.as_ref() != Some(&machine) {
                 return Err(BootError::Garbled {
                     request: format!("get {key}"),
-                    answer: its.map_or_else(|| "no such key".to_owned(), |its| error::shown(&its)),
+                    answer: its
+                        .map_or_else(|| "no such key".to_owned(), |its| error::printable(&its)),
                     why: format!(
                         "rank {other} has put something else there, and all have passed a fence since"
                     ),
@@ -292,7 +294,7 @@ impl Client {
     }
 }
 
-impl Exchange for Client {
+impl Exchange for Pmi1Client {
     fn put(&mut self, key: &str, value: &str) -> Result<(), BootError> {
         check_key(key)?;
         check_value(key, value)?;
@@ -314,15 +316,15 @@ impl Exchange for Client {
 
     fn settle(&mut self) -> Result<(), BootError> {
         if self.ours {
-            self.stream.end_with_it()
+            self.stream.die_with_launcher()
         } else {
             Ok(()) // another launcher may send unrequested data, or close early
         }
     }
 
-    fn reporter(&self) -> Option<Reporter> {
-        let socket = self.stream.again().ok().filter(|_| self.hears)?;
-        Some(Reporter::socket(socket))
+    fn reporter(&self) -> Option<FailureReporter> {
+        let socket = self.stream.duplicate().ok().filter(|_| self.hears)?;
+        Some(FailureReporter::socket(socket))
     }
 
     fn abort(&mut self, code: i32, why: &str) {
@@ -335,7 +337,7 @@ impl Exchange for Client {
             &attributes[..1]
         };
         self.over = true;
-        self.stream.tell(&wire::line("abort", known));
+        self.stream.send_lines(&wire::line("abort", known));
     }
 
     fn finalize(&mut self) -> Result<(), BootError> {
@@ -343,7 +345,7 @@ impl Exchange for Client {
             return Ok(());
         }
         if self.ours {
-            self.stream.outlive_it();
+            self.stream.outlive_launcher();
         }
         let acknowledged = self.ask("finalize", &[], "finalize_ack");
         self.over = true;
@@ -357,12 +359,12 @@ impl Exchange for Client {
 }
 
 /// A line that parses and answers `request`.
-struct Answer {
+struct Pmi1Answer {
     request: String,
     bytes: Vec<u8>,
 }
 
-impl Answer {
+impl Pmi1Answer {
     fn line(&self) -> Line<'_> {
         Line::parse(&self.bytes).expect("an answer is made from a line that parsed")
     }
@@ -402,21 +404,21 @@ impl Answer {
 
     fn refused(&self) -> BootError {
         BootError::Refused {
-            request: error::shown(&self.request),
+            request: error::printable(&self.request),
             answer: self.shown(),
         }
     }
 
     fn garbled(&self, why: &str) -> BootError {
         BootError::Garbled {
-            request: error::shown(&self.request),
+            request: error::printable(&self.request),
             answer: self.shown(),
             why: why.to_owned(),
         }
     }
 
     fn shown(&self) -> String {
-        error::shown(String::from_utf8_lossy(&self.bytes).trim_end())
+        error::printable(String::from_utf8_lossy(&self.bytes).trim_end())
     }
 }
 

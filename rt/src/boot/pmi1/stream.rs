@@ -13,14 +13,14 @@ use crate::boot::wire::REPLY_MAX;
 use crate::boot::{BootError, error};
 
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct Pmi1Stream {
     socket: OwnedFd,
     /// Bytes that arrived after the last line.
     read: Vec<u8>,
     limit: Duration,
 }
 
-impl Stream {
+impl Pmi1Stream {
     pub(super) fn new(socket: OwnedFd, limit: Duration) -> Self {
         Self {
             socket,
@@ -30,13 +30,13 @@ impl Stream {
     }
 
     /// Sends a line and waits for the next line from the other side, which is returned with its newline.
-    pub(super) fn ask(&mut self, request: &str) -> Result<Vec<u8>, BootError> {
+    pub(super) fn request(&mut self, request: &str) -> Result<Vec<u8>, BootError> {
         self.send(request, now().saturating_add(self.limit))?;
-        self.answer(request)
+        self.read_reply(request)
     }
 
     /// Waits for the next line, which answers `request`.
-    pub(super) fn answer(&mut self, request: &str) -> Result<Vec<u8>, BootError> {
+    pub(super) fn read_reply(&mut self, request: &str) -> Result<Vec<u8>, BootError> {
         let deadline = now().saturating_add(self.limit);
         loop {
             if let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {
@@ -48,19 +48,19 @@ impl Stream {
     }
 
     /// Sends lines without waiting for answers. Ignores failures.
-    pub(super) fn tell(&self, request: &str) {
+    pub(super) fn send_lines(&self, request: &str) {
         let deadline = now().saturating_add(self.limit);
         let _ = self.send(request, deadline); // if this fails, the launcher has ended, which ends the job as well
     }
 
     /// Returns another descriptor of the same connection.
-    pub(super) fn again(&self) -> std::io::Result<OwnedFd> {
+    pub(super) fn duplicate(&self) -> std::io::Result<OwnedFd> {
         self.socket.try_clone()
     }
 
-    /// Makes this process end when the launcher ends, until [`outlive_it`](Self::outlive_it) is called.
-    pub(super) fn end_with_it(&self) -> Result<(), BootError> {
-        if let Err(error) = fd::be_fatal(&self.socket, true) {
+    /// Makes this process end when the launcher ends, until [`outlive_launcher`](Self::outlive_launcher) is called.
+    pub(super) fn die_with_launcher(&self) -> Result<(), BootError> {
+        if let Err(error) = fd::kill_on_close(&self.socket, true) {
             tracing::debug!(%error, "this process cannot be told to end with its launcher");
         }
         let mut socket = [PollFd::new(&self.socket, PollFlags::empty())];
@@ -73,8 +73,8 @@ impl Stream {
         }
     }
 
-    pub(super) fn outlive_it(&self) {
-        let _ = fd::be_fatal(&self.socket, false); // if this fails, ending with the launcher was not set either
+    pub(super) fn outlive_launcher(&self) {
+        let _ = fd::kill_on_close(&self.socket, false); // if this fails, ending with the launcher was not set either
     }
 
     /// Ends the connection for every process that holds it, so that the launcher need not wait for them.
@@ -133,7 +133,7 @@ impl Stream {
         if self.read.len() < REPLY_MAX {
             return Ok(());
         }
-        let answer = error::shown(&String::from_utf8_lossy(&self.read));
+        let answer = error::printable(&String::from_utf8_lossy(&self.read));
         Err(BootError::Garbled {
             request: asked(request),
             answer,
@@ -155,7 +155,7 @@ fn failed(request: &str, errno: Errno) -> BootError {
 }
 
 fn asked(request: &str) -> String {
-    error::shown(request.trim_end())
+    error::printable(request.trim_end())
 }
 
 /// Returns the machine's time, not the runtime's: a launcher is a process, and never simulated.

@@ -276,9 +276,9 @@ fn a_server_that_hangs_up_is_gone_and_stays_gone() {
 #[test]
 fn a_silent_server_is_given_up() {
     let (ours, _theirs) = UnixStream::pair().unwrap();
-    let mut stream = Stream::new(ours.into(), Duration::from_millis(20));
+    let mut stream = Pmi1Stream::new(ours.into(), Duration::from_millis(20));
     assert!(matches!(
-        stream.ask("cmd=init\n"),
+        stream.request("cmd=init\n"),
         Err(BootError::Silent { .. })
     ));
 }
@@ -287,9 +287,9 @@ fn a_silent_server_is_given_up() {
 fn a_line_without_end_is_given_up() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(&[b'x'; 5000]).unwrap();
-    let mut stream = Stream::new(ours.into(), Duration::from_secs(5));
+    let mut stream = Pmi1Stream::new(ours.into(), Duration::from_secs(5));
     assert!(matches!(
-        stream.ask("cmd=init\n"),
+        stream.request("cmd=init\n"),
         Err(BootError::Garbled { .. })
     ));
 }
@@ -301,8 +301,8 @@ fn an_abort_tells_a_foreign_launcher_nothing_it_does_not_know() {
         (true, "cmd=abort exitcode=3 why=6e6f\n"),
     ] {
         let (socket, mut theirs) = UnixStream::pair().unwrap();
-        let stream = Stream::new(socket.into(), Duration::from_secs(5));
-        let mut client = Client {
+        let stream = Pmi1Stream::new(socket.into(), Duration::from_secs(5));
+        let mut client = Pmi1Client {
             stream,
             space: "k".to_owned(),
             key_max: 63,

@@ -15,13 +15,13 @@ use ripstop_fabric::c_library::CLibrary;
 
 /// An error returned by a function of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Status(pub(super) c_int);
+pub(super) struct PmixStatus(pub(super) c_int);
 
 /// No rank has put such a key.
-pub(super) const NOT_FOUND: Status = Status(-46);
+pub(super) const NOT_FOUND: PmixStatus = PmixStatus(-46);
 
 /// The time limit has passed; the same value that `PMIx_Fence` returns.
-pub(super) const TIMEOUT: Status = Status(-24);
+pub(super) const TIMEOUT: PmixStatus = PmixStatus(-24);
 
 /// The operation has already completed, and the callback will not be called.
 const SUCCEEDED_AT_ONCE: c_int = -157;
@@ -29,7 +29,7 @@ const SUCCEEDED_AT_ONCE: c_int = -157;
 /// A rank of a job, or all its ranks.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct Proc {
+pub(super) struct PmixProc {
     job: [c_char; JOB_ROOM],
     rank: u32,
 }
@@ -43,15 +43,15 @@ const KEY_ROOM: usize = 512;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Value {
+struct PmixValue {
     kind: u16,
     /// Data of the kind, starting at the lowest address.
-    data: Data,
+    data: PmixValueData,
 }
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-union Data {
+union PmixValueData {
     flag: bool,
     number: u32,
     text: *mut c_char,
@@ -66,17 +66,17 @@ const NUMBER: u16 = 14;
 /// An option of a request.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Info {
+struct PmixInfo {
     key: [c_char; KEY_ROOM],
     flags: u32,
-    value: Value,
+    value: PmixValue,
 }
 
-const _: () = assert!(size_of::<Proc>() == 260);
-const _: () = assert!(size_of::<Value>() == 32);
-const _: () = assert!(size_of::<Info>() == 552);
+const _: () = assert!(size_of::<PmixProc>() == 260);
+const _: () = assert!(size_of::<PmixValue>() == 32);
+const _: () = assert!(size_of::<PmixInfo>() == 552);
 
-impl Proc {
+impl PmixProc {
     /// Returns another rank of the same job.
     pub(super) const fn of_rank(self, rank: u32) -> Self {
         Self { rank, ..self }
@@ -91,15 +91,15 @@ impl Proc {
     }
 }
 
-impl Info {
+impl PmixInfo {
     fn switched_on(name: &CStr) -> Self {
         let mut key = [0; KEY_ROOM];
         for (into, from) in key.iter_mut().zip(name.to_bytes()) {
             *into = c_char::from_ne_bytes([*from]);
         }
-        let mut data = Data { room: [0; 3] };
+        let mut data = PmixValueData { room: [0; 3] };
         data.flag = true;
-        let value = Value { kind: BOOL, data };
+        let value = PmixValue { kind: BOOL, data };
         Self {
             key,
             flags: 0,
@@ -137,31 +137,31 @@ macro_rules! library {
 }
 
 library! {
-    init PMIx_Init(*mut Proc, *const Info, usize) -> c_int;
-    put PMIx_Put(u8, *const c_char, *const Value) -> c_int;
+    init PMIx_Init(*mut PmixProc, *const PmixInfo, usize) -> c_int;
+    put PMIx_Put(u8, *const c_char, *const PmixValue) -> c_int;
     commit PMIx_Commit() -> c_int;
-    fence_nb PMIx_Fence_nb(*const Proc, usize, *const Info, usize, Ended, *mut c_void) -> c_int;
-    get PMIx_Get(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
-    abort PMIx_Abort(c_int, *const c_char, *const Proc, usize) -> c_int;
-    finalize PMIx_Finalize(*const Info, usize) -> c_int;
+    fence_nb PMIx_Fence_nb(*const PmixProc, usize, *const PmixInfo, usize, FenceCallback, *mut c_void) -> c_int;
+    get PMIx_Get(*const PmixProc, *const c_char, *const PmixInfo, usize, *mut *mut PmixValue) -> c_int;
+    abort PMIx_Abort(c_int, *const c_char, *const PmixProc, usize) -> c_int;
+    finalize PMIx_Finalize(*const PmixInfo, usize) -> c_int;
     error_string PMIx_Error_string(c_int) -> *const c_char;
 }
 
-type Ended = extern "C" fn(c_int, *mut c_void);
+type FenceCallback = extern "C" fn(c_int, *mut c_void);
 
 /// Scope: visible to ranks on all nodes.
 const GLOBAL: u8 = 3;
 
 /// Value found under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum PmixEntry {
     Number(u32),
     Text(String),
     /// A kind that is never requested here.
     Other,
 }
 
-impl Found {
+impl PmixEntry {
     /// Converts a C string whose ownership is passed to this function, and frees it.
     fn text(given: *mut c_char) -> Self {
         if given.is_null() {
@@ -197,8 +197,8 @@ impl Library {
     }
 
     /// Joins the job of the server that started this process. Call once.
-    pub(super) fn init(&self) -> Result<Proc, Status> {
-        let mut me = Proc {
+    pub(super) fn init(&self) -> Result<PmixProc, PmixStatus> {
+        let mut me = PmixProc {
             job: [0; JOB_ROOM],
             rank: 0,
         };
@@ -209,26 +209,26 @@ impl Library {
 
     /// Stores a value for the other ranks, which see it after the next [`publish`](Self::publish) and
     /// [`fence`](Self::fence).
-    pub(super) fn put(&self, key: &CStr, text: &CStr) -> Result<(), Status> {
-        let mut data = Data { room: [0; 3] };
+    pub(super) fn put(&self, key: &CStr, text: &CStr) -> Result<(), PmixStatus> {
+        let mut data = PmixValueData { room: [0; 3] };
         data.text = text.as_ptr().cast_mut();
-        let value = Value { kind: TEXT, data };
+        let value = PmixValue { kind: TEXT, data };
         // SAFETY: the library copies key and value, and changes neither.
         check(unsafe { (self.put)(GLOBAL, key.as_ptr(), &raw const value) })
     }
 
     /// Sends the stored values to the server.
-    pub(super) fn publish(&self) -> Result<(), Status> {
+    pub(super) fn publish(&self) -> Result<(), PmixStatus> {
         // SAFETY: the function has no arguments.
         check(unsafe { (self.commit)() })
     }
 
     /// Waits until all ranks of the job have called it, or until `limit` has passed. Then the published values are on
     /// every node.
-    pub(super) fn fence(&self, all: Proc, limit: Duration) -> Result<(), Status> {
-        let fence = Arc::new(Fence {
+    pub(super) fn fence(&self, all: PmixProc, limit: Duration) -> Result<(), PmixStatus> {
+        let fence = Arc::new(PmixFence {
             all,
-            options: Info::switched_on(c"pmix.collect"),
+            options: PmixInfo::switched_on(c"pmix.collect"),
             ended: Mutex::new(None),
             told: Condvar::new(),
         });
@@ -244,15 +244,15 @@ impl Library {
         match begun {
             0 => fence.wait(limit),
             SUCCEEDED_AT_ONCE => Ok(()),
-            error => Err(Status(error)),
+            error => Err(PmixStatus(error)),
         }
     }
 
     /// Returns the value of `of` under this key, if it is known now.
-    pub(super) fn get(&self, of: Proc, key: &CStr) -> Result<Found, Status> {
-        let mut value: *mut Value = ptr::null_mut();
+    pub(super) fn get(&self, of: PmixProc, key: &CStr) -> Result<PmixEntry, PmixStatus> {
+        let mut value: *mut PmixValue = ptr::null_mut();
         // Do not wait for a rank that has not put the value.
-        let option = Info::switched_on(c"pmix.immediate");
+        let option = PmixInfo::switched_on(c"pmix.immediate");
         // SAFETY: all pointers are to memory that lives through the call. The function passes ownership of a value if
         // it succeeds.
         check(unsafe {
@@ -268,13 +268,13 @@ impl Library {
             return Err(NOT_FOUND);
         }
         // SAFETY: the library passed ownership of the value, and no other code has it.
-        let Value { kind, data } = unsafe { value.read() };
+        let PmixValue { kind, data } = unsafe { value.read() };
         let found = match kind {
             // SAFETY: the kind says which field is valid.
-            NUMBER => Found::Number(unsafe { data.number }),
+            NUMBER => PmixEntry::Number(unsafe { data.number }),
             // SAFETY: the kind says which field is valid.
-            TEXT => Found::text(unsafe { data.text }),
-            _ => Found::Other,
+            TEXT => PmixEntry::text(unsafe { data.text }),
+            _ => PmixEntry::Other,
         };
         // SAFETY: the library documents that malloc made it, and it is not used any more.
         unsafe { libc::free(value.cast()) };
@@ -282,19 +282,19 @@ impl Library {
     }
 
     /// Makes the server end the job.
-    pub(super) fn abort(&self, all: Proc, code: i32, why: &str) {
+    pub(super) fn abort(&self, all: PmixProc, code: i32, why: &str) {
         let why = CString::new(why.replace('\0', " ")).unwrap_or_default();
         // SAFETY: both pointers are to memory that lives through the call.
         let _ended = unsafe { (self.abort)(code, why.as_ptr(), &raw const all, 1) };
     }
 
     /// Leaves the job.
-    pub(super) fn finalize(&self) -> Result<(), Status> {
+    pub(super) fn finalize(&self) -> Result<(), PmixStatus> {
         // SAFETY: no options are given.
         check(unsafe { (self.finalize)(ptr::null(), 0) })
     }
 
-    pub(super) fn words(&self, status: Status) -> String {
+    pub(super) fn error_text(&self, status: PmixStatus) -> String {
         // SAFETY: the function takes any number and returns a static string or null.
         let words = unsafe { (self.error_string)(status.0) };
         // SAFETY: the pointer is not null, as checked in the same line.
@@ -305,20 +305,20 @@ impl Library {
 }
 
 /// A fence in flight, shared by the library and the waiting rank.
-struct Fence {
-    all: Proc,
-    options: Info,
+struct PmixFence {
+    all: PmixProc,
+    options: PmixInfo,
     ended: Mutex<Option<c_int>>,
     told: Condvar,
 }
 
 // SAFETY: its only pointer is in an option that holds a flag.
-unsafe impl Send for Fence {}
+unsafe impl Send for PmixFence {}
 // SAFETY: as above; what changes is behind a lock.
-unsafe impl Sync for Fence {}
+unsafe impl Sync for PmixFence {}
 
-impl Fence {
-    fn wait(&self, limit: Duration) -> Result<(), Status> {
+impl PmixFence {
+    fn wait(&self, limit: Duration) -> Result<(), PmixStatus> {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self
             .told
@@ -330,15 +330,15 @@ impl Fence {
 
 extern "C" fn fence_ended(status: c_int, fence: *mut c_void) {
     // SAFETY: this is the pointer that was given to the library with this callback, which the library calls once.
-    let fence = unsafe { Arc::from_raw(fence.cast_const().cast::<Fence>()) };
+    let fence = unsafe { Arc::from_raw(fence.cast_const().cast::<PmixFence>()) };
     *fence.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
     fence.told.notify_all();
 }
 
-const fn check(status: c_int) -> Result<(), Status> {
+const fn check(status: c_int) -> Result<(), PmixStatus> {
     match status {
         0 => Ok(()),
-        other => Err(Status(other)),
+        other => Err(PmixStatus(other)),
     }
 }
 

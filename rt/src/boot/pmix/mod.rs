@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use self::library::{Found, Library, NOT_FOUND, Proc, Status, TIMEOUT};
+use self::library::{Library, NOT_FOUND, PmixEntry, PmixProc, PmixStatus, TIMEOUT};
 use super::{Boot, BootError, Environment, Exchange, Node, check_key, check_value, mapping};
 
 /// Returns true if a PMIx server has started this process.
@@ -36,7 +36,7 @@ pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
     }
     let joined = library.init();
     let me = joined.map_err(|status| refused(library, "PMIx_Init", status))?;
-    let client = Client {
+    let client = PmixClient {
         library,
         me,
         limit,
@@ -62,18 +62,18 @@ pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
 static JOINED: AtomicBool = AtomicBool::new(false);
 
 /// A rank that has joined.
-struct Client {
+struct PmixClient {
     library: &'static Library,
-    me: Proc,
+    me: PmixProc,
     limit: Duration,
     /// Values put since the last fence. They are staged here because the library would publish them immediately.
     staged: BTreeMap<CString, CString>,
     over: bool,
 }
 
-impl Client {
+impl PmixClient {
     fn node_of(&self, rank: u32, size: u32) -> Result<Node, BootError> {
-        if let Some(Found::Text(map)) = self.look(self.me.all(), c"pmix.anlmap")? {
+        if let Some(PmixEntry::Text(map)) = self.look(self.me.all(), c"pmix.anlmap")? {
             let wrong = |why: String| {
                 let doing = format!("reading where ranks are (pmix.anlmap={map:?})");
                 BootError::io(&doing, io::Error::other(why))
@@ -88,21 +88,21 @@ impl Client {
         Ok(of_hosts(rank, &hosts))
     }
 
-    fn number(&self, of: Proc, key: &CStr) -> Result<u32, BootError> {
+    fn number(&self, of: PmixProc, key: &CStr) -> Result<u32, BootError> {
         match self.look(of, key)? {
-            Some(Found::Number(number)) => Ok(number),
+            Some(PmixEntry::Number(number)) => Ok(number),
             found => Err(unsaid(of, key, found)),
         }
     }
 
-    fn text(&self, of: Proc, key: &CStr) -> Result<String, BootError> {
+    fn text(&self, of: PmixProc, key: &CStr) -> Result<String, BootError> {
         match self.look(of, key)? {
-            Some(Found::Text(text)) => Ok(text),
+            Some(PmixEntry::Text(text)) => Ok(text),
             found => Err(unsaid(of, key, found)),
         }
     }
 
-    fn look(&self, of: Proc, key: &CStr) -> Result<Option<Found>, BootError> {
+    fn look(&self, of: PmixProc, key: &CStr) -> Result<Option<PmixEntry>, BootError> {
         match self.library.get(of, key) {
             Ok(found) => Ok(Some(found)),
             Err(NOT_FOUND) => Ok(None),
@@ -116,7 +116,7 @@ impl Client {
     fn ask(
         &mut self,
         request: &str,
-        asked: impl FnOnce(&Self) -> Result<(), Status>,
+        asked: impl FnOnce(&Self) -> Result<(), PmixStatus>,
     ) -> Result<(), BootError> {
         if self.over {
             return Err(BootError::Over);
@@ -134,7 +134,7 @@ impl Client {
     }
 }
 
-impl Exchange for Client {
+impl Exchange for PmixClient {
     fn put(&mut self, key: &str, value: &str) -> Result<(), BootError> {
         check_key(key)?;
         check_value(key, value)?;
@@ -165,7 +165,7 @@ impl Exchange for Client {
         let of = self.me.of_rank(from);
         match self.look(of, &c_text(key))? {
             None => Ok(None),
-            Some(Found::Text(text)) => Ok(Some(text)),
+            Some(PmixEntry::Text(text)) => Ok(Some(text)),
             found => Err(unsaid(of, &c_text(key), found)),
         }
     }
@@ -185,7 +185,7 @@ impl Exchange for Client {
     }
 }
 
-impl std::fmt::Debug for Client {
+impl std::fmt::Debug for PmixClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client")
             .field("rank", &self.me.rank())
@@ -214,14 +214,14 @@ fn c_text(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-fn refused(library: &Library, request: &str, status: Status) -> BootError {
+fn refused(library: &Library, request: &str, status: PmixStatus) -> BootError {
     BootError::Refused {
         request: request.to_owned(),
-        answer: library.words(status),
+        answer: library.error_text(status),
     }
 }
 
-fn unsaid(of: Proc, key: &CStr, found: Option<Found>) -> BootError {
+fn unsaid(of: PmixProc, key: &CStr, found: Option<PmixEntry>) -> BootError {
     BootError::Refused {
         request: format!("PMIx_Get {} of {}", key.to_string_lossy(), of.rank()),
         answer: found.map_or_else(|| "nothing".to_owned(), |found| format!("{found:?}")),

@@ -2,7 +2,7 @@
 //!
 //! An adapter that runs a program's task lists can count receives one by one, but only if that is requested when the lists
 //! begin, and each takes a counter and a task. It is not known at that time whether the future will ask for blocks. So the call
-//! sites are remembered ([`Lines`]), and the past of each one decides.
+//! sites are remembered ([`BlockCallSites`]), and the past of each one decides.
 
 use std::{
     collections::BTreeMap,
@@ -13,17 +13,17 @@ use std::{
 use super::RunTicket;
 use crate::{
     buffer::Wire,
-    engine::{Core, Engine},
-    offload::Action,
+    engine::{Engine, EngineCore},
+    offload::StepAction,
 };
 
 /// Call sites of programs that run by lists, and whether the blocks of one of them were ever wanted. Bounded by the number of
 /// call sites in the application.
-pub(super) struct Lines {
+pub(super) struct BlockCallSites {
     known: BTreeMap<&'static Location<'static>, bool>,
 }
 
-impl Lines {
+impl BlockCallSites {
     pub(super) const fn new() -> Self {
         let known = BTreeMap::new();
         Self { known }
@@ -61,7 +61,7 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Returns a completed receive: its source and its data. Returns `None` when the program has ended; blocks not reported until
     /// then are in its output.
     pub(crate) fn poll_landed<I, O, T: Wire>(
@@ -73,7 +73,7 @@ impl Core {
             return Poll::Ready(None);
         };
         let Some((from, into)) = run.next_landed() else {
-            self.remember(ticket.buffers.op, waker);
+            self.set_waker(ticket.buffers.op, waker);
             return Poll::Pending;
         };
         let bytes = run.memory.bytes(&into);
@@ -90,7 +90,7 @@ impl Core {
         let Some(run) = self.programs.get(index) else {
             return;
         };
-        let is_recv = matches!(run.program.step(step).action, Action::Recv { .. });
+        let is_recv = matches!(run.program.step(step).action, StepAction::Recv { .. });
         if let Some(landed) = run.landed.as_mut().filter(|_| is_recv) {
             landed.push_back(step);
             let buffers = run.buffers;
@@ -99,7 +99,10 @@ impl Core {
         }
     }
 
-    pub(super) fn run_of<I, O>(&mut self, ticket: &RunTicket<I, O>) -> Option<&mut super::Run> {
+    pub(super) fn run_of<I, O>(
+        &mut self,
+        ticket: &RunTicket<I, O>,
+    ) -> Option<&mut super::ProgramRun> {
         let run = self.programs.get(ticket.run)?;
         (run.buffers == ticket.buffers.op).then_some(run)
     }
@@ -107,12 +110,12 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use super::{Lines, Location};
+    use super::{BlockCallSites, Location};
 
     #[test]
     fn a_line_is_known_by_its_first_call_and_by_whoever_asked_for_blocks() {
         let (whole, by_blocks) = (Location::caller(), Location::caller());
-        let mut lines = Lines::new();
+        let mut lines = BlockCallSites::new();
         assert!(lines.may_watch(whole) && lines.may_watch(by_blocks));
         lines.unwatched(whole);
         lines.watched(by_blocks);

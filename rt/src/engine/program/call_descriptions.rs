@@ -10,13 +10,13 @@ use std::{
     task::{Poll, Waker},
 };
 
-use super::collective_registry::Why;
+use super::collective_registry::CollectiveFailure;
 use crate::{
     buffer::TypeSig,
-    engine::Core,
+    engine::EngineCore,
     group::WorldRank,
     proto::collective_id::CollectiveId,
-    proto::wire::{self, Base, Kind, Words},
+    proto::wire::{self, CallDescriptionHeader, HeaderBase, WireKind},
 };
 
 /// Maximum number of signatures whose words are kept. The cache of programs holds fewer programs.
@@ -38,32 +38,32 @@ const LEN_MAX: usize = wire::WORDS_PARTS * wire::WORDS_LEN;
 const PAIRS_MAX: usize = 16;
 
 /// Two ranks of the world, the lower one first.
-type Pair = [WorldRank; 2];
+type DisagreeingRanks = [WorldRank; 2];
 
 /// Two ranks, and what they called.
-type Disagreement = (Pair, Option<Box<[String; 2]>>);
+type CallDisagreement = (DisagreeingRanks, Option<Box<[String; 2]>>);
 
 /// Words for signatures, and for the calls of ranks that disagree.
-pub(super) struct Known {
+pub(super) struct CallDescriptions {
     /// Words for collectives, by signature.
     named: BTreeMap<u64, Box<str>>,
     /// The pairs of world ranks that disagree in one collective. Several ranks may each see another pair.
-    pairs: BTreeMap<CollectiveId, BTreeSet<Pair>>,
+    pairs: BTreeMap<CollectiveId, BTreeSet<DisagreeingRanks>>,
     /// Words for calls of ranks that disagree, by collective and world rank.
-    said: BTreeMap<(CollectiveId, WorldRank), Said>,
+    said: BTreeMap<(CollectiveId, WorldRank), CallDescription>,
     /// Futures that wait for words.
     wakers: Vec<Waker>,
 }
 
 /// Words that a rank has sent for its call.
 #[derive(Default)]
-struct Said {
+struct CallDescription {
     parts: [Option<Box<[u8]>>; wire::WORDS_PARTS],
     /// The complete text.
     whole: Option<Box<str>>,
 }
 
-impl Known {
+impl CallDescriptions {
     pub(super) const fn new() -> Self {
         Self {
             named: BTreeMap::new(),
@@ -74,7 +74,7 @@ impl Known {
     }
 
     /// Records that two ranks disagree in a collective. Returns true if that was not known, and there is room for it.
-    fn note(&mut self, key: CollectiveId, pair: Pair) -> bool {
+    fn note(&mut self, key: CollectiveId, pair: DisagreeingRanks) -> bool {
         // No pair is evicted: as a new one it would be sent to the neighbors again, and come back from them.
         let is_full = self.pairs.len() >= SAID_MAX && !self.pairs.contains_key(&key);
         if is_full {
@@ -85,7 +85,7 @@ impl Known {
     }
 
     /// Returns the pairs that disagree in a collective.
-    fn pairs(&self, key: CollectiveId) -> impl Iterator<Item = Pair> {
+    fn pairs(&self, key: CollectiveId) -> impl Iterator<Item = DisagreeingRanks> {
         self.pairs.get(&key).into_iter().flatten().copied()
     }
 
@@ -98,7 +98,7 @@ impl Known {
         self.said.get(&(key, rank))?.whole.as_deref()
     }
 
-    fn place(&mut self, key: CollectiveId, rank: WorldRank) -> Option<&mut Said> {
+    fn place(&mut self, key: CollectiveId, rank: WorldRank) -> Option<&mut CallDescription> {
         let is_full = self.said.len() >= SAID_MAX;
         if is_full && !self.said.contains_key(&(key, rank)) {
             return None;
@@ -112,9 +112,9 @@ impl Known {
     }
 }
 
-impl Said {
+impl CallDescription {
     /// Adds a part. Returns true if it was the last one missing.
-    fn take(&mut self, header: &Words) -> bool {
+    fn take(&mut self, header: &CallDescriptionHeader) -> bool {
         let (part, parts, len) = (header.part, header.parts, header.len);
         let (part, parts, len) = (usize::from(part), usize::from(parts), usize::from(len));
         let is_sound = part < parts && parts <= self.parts.len() && len <= header.text.len();
@@ -134,7 +134,7 @@ impl Said {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Records the words for collectives of this signature, for errors of ranks that disagree.
     #[cold]
     pub(crate) fn name_signature(&mut self, sig: u64, words: impl FnOnce() -> String) {
@@ -152,24 +152,24 @@ impl Core {
 
     /// Records two ranks that disagree in a collective. Notifies the neighbors of the pair, and sends the words for both calls as
     /// far as they are known.
-    pub(super) fn note_pair(&mut self, key: CollectiveId, pair: Pair, is_new: bool) {
+    pub(super) fn note_pair(&mut self, key: CollectiveId, pair: DisagreeingRanks, is_new: bool) {
         let first = self.programs.calls.revoked_from(key.context);
         let is_first = first.is_some_and(|(tag, _)| tag == key.sequence);
         let is_noted = is_first && self.programs.words.note(key, pair);
         if is_new || is_noted {
             // Before the words: neighbors believe only those of ranks that they know to disagree.
-            self.spread(key, Why::Mismatch(pair[0], pair[1]));
+            self.announce_failure(key, CollectiveFailure::Mismatch(pair[0], pair[1]));
         }
         if is_noted {
             self.pass_on(key, pair[0]);
             self.pass_on(key, pair[1]);
-            self.say_own(key);
+            self.send_own_description(key);
             self.wake_for_words();
         }
     }
 
     /// Tells the neighbors what this rank has called, if it is one of two that disagree and has not said so before.
-    pub(super) fn say_own(&mut self, key: CollectiveId) {
+    pub(super) fn send_own_description(&mut self, key: CollectiveId) {
         let me = self.programs.me;
         let words = &self.programs.words;
         if !words.is_asked(key, me) || words.whole(key, me).is_some() {
@@ -201,7 +201,7 @@ impl Core {
     /// Sends the words for a rank's call to the neighbors.
     fn pass_on(&mut self, key: CollectiveId, rank: WorldRank) {
         if let Some(group) = self.group_of(key.context) {
-            let neighbors = super::fail::neighbours(&group, self.programs.me);
+            let neighbors = super::fail::neighbors(&group, self.programs.me);
             self.say_to(neighbors, key, rank);
             self.wake_for_words();
         }
@@ -217,7 +217,7 @@ impl Core {
         let Some(text) = self.programs.words.whole(key, rank).map(str::to_owned) else {
             return;
         };
-        for header in Words::all(key, rank, text.as_bytes()) {
+        for header in CallDescriptionHeader::all(key, rank, text.as_bytes()) {
             for peer in peers.clone() {
                 if self.peers.down(peer).is_none() {
                     self.peers.control(peer, &header);
@@ -250,7 +250,11 @@ impl Core {
     }
 
     /// Handles a peer's words for a rank's call. Only members are believed, and only about ranks that disagree.
-    pub(in crate::engine) fn handle_words(&mut self, by: WorldRank, header: &Words) {
+    pub(in crate::engine) fn handle_call_description(
+        &mut self,
+        by: WorldRank,
+        header: &CallDescriptionHeader,
+    ) {
         let key = CollectiveId::new(header.ctx, header.tag);
         let rank = WorldRank(header.rank);
         let group = self.group_of(key.context);
@@ -278,7 +282,7 @@ impl Core {
     }
 
     /// Waits for the words of two ranks that disagree on this communicator. Ready when no more words can arrive.
-    pub(crate) fn poll_words(&mut self, ctx: u32, waker: &Waker) -> Poll<()> {
+    pub(crate) fn poll_descriptions(&mut self, ctx: u32, waker: &Waker) -> Poll<()> {
         if self.awaits_words(ctx) {
             return self.wait_for_words(waker);
         }
@@ -308,8 +312,10 @@ impl Core {
 
     /// Returns the pair of ranks that errors name. A pair that can still say what it called comes before one of which a rank has
     /// left.
-    fn named_pair(&self, ctx: u32) -> Option<(CollectiveId, Pair)> {
-        let (tag, Why::Mismatch(one, other)) = self.programs.calls.revoked_from(ctx)? else {
+    fn named_pair(&self, ctx: u32) -> Option<(CollectiveId, DisagreeingRanks)> {
+        let (tag, CollectiveFailure::Mismatch(one, other)) =
+            self.programs.calls.revoked_from(ctx)?
+        else {
             return None;
         };
         let (key, words) = (CollectiveId::new(ctx, tag), &self.programs.words);
@@ -323,7 +329,7 @@ impl Core {
     }
 
     /// Returns two ranks of the world that disagree on this communicator, and what they called as far as that is known.
-    pub(crate) fn disagreement(&self, ctx: u32) -> Option<Disagreement> {
+    pub(crate) fn disagreement(&self, ctx: u32) -> Option<CallDisagreement> {
         let (key, pair) = self.named_pair(ctx)?;
         let said = pair.map(|rank| self.programs.words.whole(key, rank));
         let calls = said.iter().any(Option::is_some).then(|| {
@@ -344,7 +350,7 @@ fn shortened(text: &str) -> String {
     format!("{}…{}", &text[..front], &text[rear..])
 }
 
-impl Words {
+impl CallDescriptionHeader {
     /// Splits the words for a rank's call into messages.
     fn all(id: CollectiveId, rank: WorldRank, text: &[u8]) -> impl Iterator<Item = Self> {
         let parts = text.chunks(wire::WORDS_LEN).take(wire::WORDS_PARTS);
@@ -353,7 +359,7 @@ impl Words {
             let mut bytes = [0; wire::WORDS_LEN];
             bytes[..part.len()].copy_from_slice(part);
             Self {
-                base: Base::new(Kind::Words),
+                base: HeaderBase::new(WireKind::CallDescription),
                 ctx: id.context,
                 tag: id.sequence,
                 rank: rank.0,
@@ -369,12 +375,13 @@ impl Words {
 
 #[cfg(test)]
 mod tests {
-    use super::{CollectiveId, Said, Words, WorldRank, shortened, wire};
+    use super::{CallDescription, CallDescriptionHeader, CollectiveId, WorldRank, shortened, wire};
 
     fn said(text: &str, order: impl Iterator<Item = usize>) -> Option<Box<str>> {
-        let parts: Vec<Words> =
-            Words::all(CollectiveId::new(3, 7), WorldRank(1), text.as_bytes()).collect();
-        let mut said = Said::default();
+        let parts: Vec<CallDescriptionHeader> =
+            CallDescriptionHeader::all(CollectiveId::new(3, 7), WorldRank(1), text.as_bytes())
+                .collect();
+        let mut said = CallDescription::default();
         for at in order {
             said.take(&parts[at % parts.len()]);
         }
@@ -403,12 +410,13 @@ mod tests {
 
     #[test]
     fn forged_parts_are_refused() {
-        let mut header = Words::all(CollectiveId::new(3, 7), WorldRank(1), b"barrier")
-            .next()
-            .expect("one part");
+        let mut header =
+            CallDescriptionHeader::all(CollectiveId::new(3, 7), WorldRank(1), b"barrier")
+                .next()
+                .expect("one part");
         for (part, parts, len) in [(1, 1, 7), (0, 200, 7), (9, 200, 7), (0, 1, 255), (0, 0, 7)] {
             (header.part, header.parts, header.len) = (part, parts, len);
-            let mut said = Said::default();
+            let mut said = CallDescription::default();
             assert!(
                 !said.take(&header) && said.whole.is_none(),
                 "{part} {parts} {len}"

@@ -1,17 +1,21 @@
 //! Cells of programs: a message in a cell may be for a program in progress, or show that a peer called another collective.
 //!
-//! A program that is not [quick](super::quick) any more, or never was, also checks the cells for its messages in every turn.
+//! A program that is not [quick](super::single_round) any more, or never was, also checks the cells for its messages in every
+//! turn.
 
 use std::mem;
 
-use ripstop_fabric::driver::{CellName, Down, NamedSlots, Payload, Taken};
+use ripstop_fabric::driver::{DownCause, NamedSlots, PayloadView, SlotName, SlotReceipt};
 
-use super::{News, RunCall, collective_registry::Why, run::By, run::Run};
+use super::{
+    DeferredPeerEvent, RunCall, collective_registry::CollectiveFailure, run::ProgramRun,
+    run::StepExecutor,
+};
 use crate::{
-    engine::{Core, Engine},
+    engine::{Engine, EngineCore},
     error::ErrorKind,
-    group::{Group, WorldRank},
-    ops::Life,
+    group::{RankGroup, WorldRank},
+    ops::OpState,
     proto::collective_id::CollectiveId,
 };
 
@@ -24,16 +28,16 @@ const ALL_EVERY: u32 = 16;
 impl Engine {
     /// Checks the cells for messages of programs in progress. Handles the deferred reports of peers after that.
     #[inline(never)]
-    pub(in crate::engine) fn look_in_cells(&mut self) -> u32 {
+    pub(in crate::engine) fn poll_collective_slots(&mut self) -> u32 {
         let turns = &mut self.core.programs.looked;
         *turns = turns.wrapping_add(1);
-        let all = turns.is_multiple_of(ALL_EVERY) || !self.core.programs.news.is_empty();
+        let all = turns.is_multiple_of(ALL_EVERY) || !self.core.programs.deferred_events.is_empty();
         let runs = self.core.programs.runs.len();
         let events = (0..runs).map(|index| self.look_for_run(index, all)).sum();
-        for news in mem::take(&mut self.core.programs.news) {
+        for news in mem::take(&mut self.core.programs.deferred_events) {
             match news {
-                News::Down(rank, why) => self.core.lose(rank, why),
-                News::Over(rank, header) => self.core.is_through(rank, &header),
+                DeferredPeerEvent::Down(rank, why) => self.core.handle_peer_down(rank, why),
+                DeferredPeerEvent::Over(rank, header) => self.core.is_through(rank, &header),
             }
         }
         events
@@ -76,14 +80,14 @@ impl Engine {
             return !same_type; // otherwise the message is early
         };
         let posted = match by {
-            By::Op(op) => match self.core.ops.live(op).life {
-                Life::Posted(posted) => Some((op, posted)),
+            StepExecutor::Op(op) => match self.core.ops.live(op).state {
+                OpState::Posted(posted) => Some((op, posted)),
                 _ => return false,
             },
-            By::Wait(_) | By::Job => None,
+            StepExecutor::Wait(_) | StepExecutor::Job => None,
         };
         let programs = &mut self.core.programs;
-        let mut fill = |pieces: &[Payload<'_>]| {
+        let mut fill = |pieces: &[PayloadView<'_>]| {
             let run = programs.get(index);
             run.is_some_and(|run| run.fill(at, pieces))
         };
@@ -103,16 +107,16 @@ impl Engine {
     }
 
     /// Takes a message from its cell, and drops it.
-    fn drop_cell(&mut self, peer: WorldRank, name: CellName) {
+    fn drop_cell(&mut self, peer: WorldRank, name: SlotName) {
         if let Some(slots) = self.driver.named_slots() {
             slots.take_cell(peer, name, &mut |_| true);
         }
     }
 
     /// Takes the message for a receive that begins from its cell. Returns true if there was one.
-    pub(super) fn take_from_cell(
+    pub(super) fn take_from_slot(
         &mut self,
-        run: &mut Run,
+        run: &mut ProgramRun,
         at: usize,
         from: usize,
     ) -> Result<bool, ErrorKind> {
@@ -127,7 +131,7 @@ impl Engine {
         let Some(slots) = slots.filter(is_there) else {
             return Ok(false);
         };
-        let mut fill = |pieces: &[Payload<'_>]| run.fill(at, pieces);
+        let mut fill = |pieces: &[PayloadView<'_>]| run.fill(at, pieces);
         let taken = slots.take_cell(peer, name, &mut fill);
         let filled =
             taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, peer, name));
@@ -140,8 +144,8 @@ impl Engine {
     }
 
     /// Returns true if a message for a program lies in a cell. No thread may sleep then.
-    pub(in crate::engine) fn has_cells_to_take(&mut self) -> bool {
-        if !self.core.programs.are_looking() {
+    pub(in crate::engine) fn has_slot_messages(&mut self) -> bool {
+        if !self.core.programs.has_slot_waiters() {
             return false;
         }
         let Self { driver, core, .. } = self;
@@ -164,9 +168,9 @@ impl Engine {
     #[inline]
     pub(super) fn is_calm_behind(
         &mut self,
-        taken: &Taken,
+        taken: &SlotReceipt,
         from: WorldRank,
-        name: CellName,
+        name: SlotName,
     ) -> bool {
         !taken.overtook || self.find_no_strays(from, name)
     }
@@ -174,21 +178,21 @@ impl Engine {
     /// Removes a peer's messages for collectives that are complete here. They show that the peer called others, unless those
     /// collectives had failed. Returns true if `name` is not revoked as a result.
     #[cold]
-    fn find_no_strays(&mut self, from: WorldRank, name: CellName) -> bool {
+    fn find_no_strays(&mut self, from: WorldRank, name: SlotName) -> bool {
         let slots = self.driver.named_slots();
         let names = slots.map_or_else(Vec::new, |slots| slots.cells_from(from));
-        let over = |name: &&CellName| {
+        let over = |name: &&SlotName| {
             self.core
                 .programs
                 .calls
                 .is_over(CollectiveId::new(name.ctx, name.tag))
         };
-        let strays: Vec<CellName> = names.iter().filter(over).copied().collect();
+        let strays: Vec<SlotName> = names.iter().filter(over).copied().collect();
         for stray in strays {
             self.drop_cell(from, stray);
             if !self.core.has_failed(stray) {
                 let me = self.core.programs.me;
-                let why = Why::Mismatch(from.min(me), from.max(me));
+                let why = CollectiveFailure::Mismatch(from.min(me), from.max(me));
                 self.core
                     .revoke(CollectiveId::new(stray.ctx, stray.tag), why);
             }
@@ -199,15 +203,15 @@ impl Engine {
 
     /// Checks for stray messages before a collective completes. One of its messages may have come another way and have passed a
     /// message in a cell, which shows that its sender called another collective before. Returns the error in that case.
-    pub(in crate::engine) fn look_behind(
+    pub(in crate::engine) fn check_for_strays(
         &mut self,
         id: CollectiveId,
-        group: &Group,
+        group: &RankGroup,
     ) -> Option<ErrorKind> {
         if !self.core.cells || group.len() > RANKS_MAX {
             return None;
         }
-        let name = CellName {
+        let name = SlotName {
             ctx: id.context,
             tag: id.sequence,
         };
@@ -225,7 +229,7 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Returns true if messages of a program may lie in cells.
     pub(super) fn may_look(&self, call: &RunCall) -> bool {
         let by_lists = call.offload && self.programs.lists;
@@ -233,7 +237,7 @@ impl Core {
     }
 
     /// Returns true if a completed collective is known to have failed, or must have because this rank has left the communicator.
-    fn has_failed(&self, name: CellName) -> bool {
+    fn has_failed(&self, name: SlotName) -> bool {
         let revoked = self.programs.revoked_kind(name.ctx, Some(name.tag));
         revoked.is_some() || self.members(name.ctx).is_none()
     }
@@ -251,23 +255,25 @@ impl Core {
         if run.is_watched() {
             self.show_landed(index, at);
         }
-        self.programs.stir(index);
+        self.programs.mark_dirty(index);
     }
 
     /// Handles a peer that is down. What it left in cells is looked for first.
-    pub(in crate::engine) fn hear_of_end(&mut self, rank: WorldRank, why: Down) {
-        if self.programs.are_looking() {
-            self.programs.news.push(News::Down(rank, why));
+    pub(in crate::engine) fn note_peer_down(&mut self, rank: WorldRank, why: DownCause) {
+        if self.programs.has_slot_waiters() {
+            self.programs
+                .deferred_events
+                .push(DeferredPeerEvent::Down(rank, why));
         } else {
-            self.lose(rank, why);
+            self.handle_peer_down(rank, why);
         }
     }
 }
 
-impl Run {
-    fn cell(&self) -> CellName {
+impl ProgramRun {
+    fn cell(&self) -> SlotName {
         let CollectiveId { context, sequence } = self.key();
-        CellName {
+        SlotName {
             ctx: context,
             tag: sequence,
         }

@@ -18,15 +18,15 @@ use std::{
     task::{Poll, Waker},
 };
 
-use ripstop_fabric::driver::Down;
+use ripstop_fabric::driver::DownCause;
 
-use super::{Told, collective_registry::Why};
+use super::{ProgramEvent, collective_registry::CollectiveFailure};
 use crate::{
-    engine::{Core, Engine},
+    engine::{Engine, EngineCore},
     error::ErrorKind,
-    group::{Group, WorldRank},
+    group::{RankGroup, WorldRank},
     proto::collective_id::CollectiveId,
-    proto::wire::{self, Base, Kind, LastCalls},
+    proto::wire::{self, HeaderBase, LastCallsHeader, WireKind},
 };
 
 /// [`wire::CALLS`] in the type of call numbers.
@@ -46,14 +46,14 @@ pub(super) const WORLD: u32 = 1;
 const ROUNDS_MAX: u32 = u32::BITS;
 
 /// State of the comparisons of one rank.
-pub(super) struct Comparisons {
+pub(super) struct CallComparisons {
     /// Number of collectives that this rank has begun on the world. `Some` only while it closes in good order, so that it begins
     /// no others.
     closing: Option<u32>,
     /// Dropped communicators on which this rank has called collectives, by their collectives' context.
-    left: BTreeMap<u32, (Group, RecentCalls)>,
+    left: BTreeMap<u32, (RankGroup, RecentCalls)>,
     /// The last message of each context and round, and its sender.
-    received: BTreeMap<(u32, u32), (WorldRank, LastCalls)>,
+    received: BTreeMap<(u32, u32), (WorldRank, LastCallsHeader)>,
     /// The number of calls that this rank has sent in each context and round.
     sent: BTreeMap<(u32, u32), u32>,
 }
@@ -77,7 +77,7 @@ impl RecentCalls {
         closing: None,
     };
 
-    fn of(header: &LastCalls) -> Self {
+    fn of(header: &LastCallsHeader) -> Self {
         Self {
             next: header.next,
             sigs: header.sigs,
@@ -85,9 +85,9 @@ impl RecentCalls {
         }
     }
 
-    fn header(&self, ctx: u32, round: u32) -> LastCalls {
-        LastCalls {
-            base: Base::new(Kind::LastCalls),
+    fn header(&self, ctx: u32, round: u32) -> LastCallsHeader {
+        LastCallsHeader {
+            base: HeaderBase::new(WireKind::LastCalls),
             ctx,
             round,
             next: self.next,
@@ -139,7 +139,7 @@ fn half(sig: u64) -> u32 {
     (wire::low_half(sig) ^ wire::low_half(sig >> 32)).max(1)
 }
 
-impl Comparisons {
+impl CallComparisons {
     pub(super) const fn new() -> Self {
         Self {
             closing: None,
@@ -155,7 +155,7 @@ impl Comparisons {
     }
 
     /// Returns the members of a dropped communicator on which this rank has called collectives.
-    pub(super) fn group(&self, ctx: u32) -> Option<&Group> {
+    pub(super) fn group(&self, ctx: u32) -> Option<&RankGroup> {
         self.left.get(&ctx).map(|(group, _)| group)
     }
 }
@@ -184,7 +184,7 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Returns the contexts on which this rank, or a leaving peer, has called collectives.
     fn compared_contexts(&self) -> Vec<u32> {
         let state = &*self.programs;
@@ -231,7 +231,7 @@ impl Core {
     }
 
     /// Keeps the last calls on a communicator that this rank drops. They are compared when it leaves.
-    pub(in crate::engine) fn keep_calls(&mut self, ctx: u32, group: Group) {
+    pub(in crate::engine) fn keep_calls(&mut self, ctx: u32, group: RankGroup) {
         let is_compared = !ctx.is_multiple_of(2) && group.len() > 1;
         if !is_compared || self.programs.calls.next(ctx) == 0 {
             return;
@@ -280,7 +280,7 @@ impl Core {
             if let Some(tag) = theirs.as_ref().and_then(apart) {
                 self.revoke(
                     CollectiveId::new(ctx, tag),
-                    Why::Mismatch(from.min(me), from.max(me)),
+                    CollectiveFailure::Mismatch(from.min(me), from.max(me)),
                 );
                 return true;
             }
@@ -293,13 +293,13 @@ impl Core {
     }
 
     /// Returns true if a member has failed. Survivors may have gone on at different collectives.
-    fn has_failed_member(&self, group: &Group) -> bool {
-        let failed = |member: WorldRank| self.peers.down(member) == Some(Down::Failed);
+    fn has_failed_member(&self, group: &RankGroup) -> bool {
+        let failed = |member: WorldRank| self.peers.down(member) == Some(DownCause::Failed);
         self.peers.downs() > 0 && group.members().any(failed)
     }
 
     /// Sends the last calls of this rank, unless the peer has them already.
-    fn send_calls(&mut self, header: &LastCalls, to: WorldRank) {
+    fn send_calls(&mut self, header: &LastCallsHeader, to: WorldRank) {
         let sent = &mut self.programs.compared.sent;
         let before = sent.insert((header.ctx, header.round), header.next);
         if before != Some(header.next) && self.peers.down(to).is_none() {
@@ -308,7 +308,11 @@ impl Core {
     }
 
     /// Handles the last calls of a peer that leaves or takes part in a comparison.
-    pub(in crate::engine) fn handle_last_calls(&mut self, rank: WorldRank, header: &LastCalls) {
+    pub(in crate::engine) fn handle_last_calls(
+        &mut self,
+        rank: WorldRank,
+        header: &LastCallsHeader,
+    ) {
         if header.ctx.is_multiple_of(2) || header.round >= ROUNDS_MAX {
             self.refused += 1;
             return;
@@ -339,7 +343,9 @@ impl Core {
         if is_revoked || closing.is_some() || self.last_calls(header.ctx).next >= header.next {
             // Compare later: news of a difference may have arrived right behind this message. Its sender may have left since, so
             // that it could not send the words for its call any more.
-            self.programs.told.push(Told::LastCalls(header.ctx));
+            self.programs
+                .events
+                .push(ProgramEvent::LastCalls(header.ctx));
         }
     }
 
@@ -347,7 +353,7 @@ impl Core {
     pub(crate) fn poll_compared(&mut self, waker: &Waker) -> Poll<()> {
         for ctx in self.compared_contexts() {
             let polled = if self.compare(ctx) {
-                self.poll_words(ctx, waker)
+                self.poll_descriptions(ctx, waker)
             } else {
                 self.wait_for_words(waker)
             };
@@ -376,13 +382,13 @@ impl Core {
 }
 
 /// Returns the rank that sends to the member at `place` in a round.
-fn before(group: &Group, place: usize, round: u32) -> Option<WorldRank> {
+fn before(group: &RankGroup, place: usize, round: u32) -> Option<WorldRank> {
     let size = group.len();
     group.world_of((place + size - distance(round) % size) % size)
 }
 
 /// Returns the rank that the member at `place` sends to in a round.
-fn behind(group: &Group, place: usize, round: u32) -> Option<WorldRank> {
+fn behind(group: &RankGroup, place: usize, round: u32) -> Option<WorldRank> {
     group.world_of((place + distance(round)) % group.len())
 }
 
@@ -398,7 +404,7 @@ const fn rounds(size: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Group, RecentCalls, behind, half, rounds, wire};
+    use super::{RankGroup, RecentCalls, behind, half, rounds, wire};
 
     /// Returns the window of a rank with these calls, the first call first.
     fn calls(sigs: &[u64]) -> RecentCalls {
@@ -471,7 +477,7 @@ mod tests {
         for size in 1..40_usize {
             let mut known = vec![0_u64; size];
             (0..size).for_each(|rank| known[rank] = 1 << rank);
-            let group = Group::First(u32::try_from(size).expect("a few"));
+            let group = RankGroup::First(u32::try_from(size).expect("a few"));
             for round in 0..rounds(size) {
                 let before = known.clone();
                 for (rank, its) in before.iter().enumerate() {

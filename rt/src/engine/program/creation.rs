@@ -4,52 +4,52 @@
 
 use std::collections::BTreeSet;
 
-use super::collective_registry::{Why, is_before};
+use super::collective_registry::{CollectiveFailure, is_before};
 use crate::{
-    engine::{Core, Engine},
+    engine::{Engine, EngineCore},
     error::ErrorKind,
     group::WorldRank,
     proto::collective_id::CollectiveId,
     proto::{
-        matching::Want,
-        wire::{Ask, Kind},
+        matching::RecvPattern,
+        wire::{ProgramHeader, WireKind},
     },
 };
 
 impl Engine {
     /// Ends an agreement. Returns an error if a member called another collective before, so that the agreement does not count.
-    pub(crate) fn end_agreement(&mut self, key: CollectiveId) -> Option<ErrorKind> {
+    pub(crate) fn end_creation(&mut self, key: CollectiveId) -> Option<ErrorKind> {
         let group = self.core.members(key.context)?.clone();
-        self.look_behind(key, &group)
+        self.check_for_strays(key, &group)
     }
 
     /// Fails an agreement: notifies all members, and allows no later collective on the communicator.
-    pub(crate) fn give_up_agreement(&mut self, key: CollectiveId, kind: &ErrorKind) {
-        let why = Why::of(kind, self.core.programs.me);
+    pub(crate) fn abort_creation(&mut self, key: CollectiveId, kind: &ErrorKind) {
+        let why = CollectiveFailure::of(kind, self.core.programs.me);
         self.core.revoke(key, why);
         self.core.programs.calls.was_told(key); // by the error it returns
         self.flush();
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Returns the error of an agreement on a communicator with no more collectives, as for any
-    /// [call](super::calls::Calls::tell_why).
+    /// [call](super::collective_registry::CollectiveRegistry::report_revocation).
     pub(crate) fn why_revoked(&mut self, key: CollectiveId) -> Option<ErrorKind> {
         let kind = self.programs.calls.revoked_kind(key)?;
-        Some(self.programs.calls.tell_why(key, kind))
+        Some(self.programs.calls.report_revocation(key, kind))
     }
 
     /// Checks an agreement that is about to begin. Returns an error if there are no more collectives, or if another rank has
     /// asked for a program in this place.
-    pub(crate) fn begin_agreement(&mut self, key: CollectiveId) -> Option<ErrorKind> {
+    pub(crate) fn check_creation(&mut self, key: CollectiveId) -> Option<ErrorKind> {
         if let Some(kind) = self.programs.calls.revoked_kind(key) {
             return Some(kind);
         }
         if !self.programs.calls.any_asked() {
             return None;
         }
-        let stranger = self.programs.calls.stranger(key, NO_PROGRAM)?;
+        let stranger = self.programs.calls.mismatched_asker(key, NO_PROGRAM)?;
         self.programs.calls.forget_asked(key);
         let is_member = self
             .members(key.context)
@@ -58,12 +58,12 @@ impl Core {
     }
 
     /// Records that this rank begins an agreement.
-    pub(crate) fn agree_in(&mut self, key: CollectiveId) {
+    pub(crate) fn record_creation(&mut self, key: CollectiveId) {
         self.programs.calls.agreeing.push(key);
     }
 
     /// Records that an agreement has ended.
-    pub(crate) fn agree_no_more(&mut self, key: CollectiveId) {
+    pub(crate) fn record_creation_end(&mut self, key: CollectiveId) {
         let agreeing = &mut self.programs.calls.agreeing;
         if let Some(at) = agreeing.iter().position(|its| *its == key) {
             agreeing.swap_remove(at);
@@ -71,7 +71,7 @@ impl Core {
                 .calls
                 .makers_asked
                 .retain(|(_, its)| *its != key);
-            self.end_doubt();
+            self.stop_stall_probe();
         }
     }
 
@@ -82,12 +82,12 @@ impl Core {
 
     /// Asks the peers whose messages this rank needs in order to create a communicator or a window. If `once`, skips peers that
     /// were asked before. Returns true if any peer was asked.
-    pub(super) fn ask_makers(&mut self, once: bool) -> bool {
+    pub(super) fn probe_creators(&mut self, once: bool) -> bool {
         if !self.is_making() {
             return false;
         }
         let agreeing = &self.programs.calls.agreeing;
-        let awaited = self.matching.wanted().filter_map(|want| {
+        let awaited = self.matching.posted_patterns().filter_map(|want| {
             let key = CollectiveId::new(want.ctx, want.tag?);
             agreeing.contains(&key).then_some((want.source?, key))
         });
@@ -100,8 +100,10 @@ impl Core {
                 before.push((rank, key));
             }
             if (is_new || !once) && self.peers.down(rank).is_none() {
-                self.peers
-                    .control(rank, &Ask::new(Kind::Ask, key, NO_PROGRAM));
+                self.peers.control(
+                    rank,
+                    &ProgramHeader::new(WireKind::StallProbe, key, NO_PROGRAM),
+                );
                 asked = true;
             }
         }
@@ -110,12 +112,12 @@ impl Core {
 
     /// Handles the answer of a peer that has completed, or will never begin, a collective in which this rank creates a
     /// communicator or a window. All its messages have come, so the receives that still wait for it fail.
-    pub(super) fn end_maker(&mut self, rank: WorldRank, header: &Ask) {
+    pub(super) fn handle_creator_answer(&mut self, rank: WorldRank, header: &ProgramHeader) {
         let key = CollectiveId::new(header.ctx, header.tag);
         if !self.programs.calls.agreeing.contains(&key) {
             return;
         }
-        let never_comes = |want: &Want| {
+        let never_comes = |want: &RecvPattern| {
             want.ctx == key.context && want.tag == Some(key.sequence) && want.source == Some(rank)
         };
         for op in self.matching.drain_posted(never_comes) {
@@ -125,7 +127,7 @@ impl Core {
                 },
                 _ => self.mismatch_with(rank),
             };
-            self.land(op, Err(kind));
+            self.complete_op(op, Err(kind));
         }
     }
 
@@ -143,7 +145,10 @@ impl Core {
     pub(super) fn agrees_in_vain(&self, id: CollectiveId, rank: WorldRank) -> Option<u32> {
         self.members(id.context)
             .filter(|group| group.contains(rank))?;
-        let of_ctx = self.matching.wanted().filter(|want| want.ctx == id.context);
+        let of_ctx = self
+            .matching
+            .posted_patterns()
+            .filter(|want| want.ctx == id.context);
         let in_vain = of_ctx.filter_map(|want| {
             // A receive of a program may well wait: the peer may be in both programs, and have nothing to send in the earlier
             // one.

@@ -5,20 +5,20 @@
 //! offered, or one has another length or signature. Then the program's receives are posted like all others, and the usual code
 //! decides what to do. A program never has receives of both kinds at the same time, which keeps them in order.
 
-use ripstop_fabric::driver::Payload;
+use ripstop_fabric::driver::PayloadView;
 
-use super::run::{By, Run};
+use super::run::{ProgramRun, StepExecutor};
 use crate::{
-    engine::{Core, message::Parcel},
+    engine::{EngineCore, message::MessageBody},
     group::WorldRank,
     proto::collective_id::CollectiveId,
     proto::{
-        matching::{Envelope, Want},
+        matching::{MessageEnvelope, RecvPattern},
         wire::OpId,
     },
 };
 
-impl Core {
+impl EngineCore {
     /// Returns true if receives of new programs may wait directly.
     pub(super) fn may_wait_directly(&self) -> bool {
         !self.watches && self.hears_in_order() && self.peers.downs() == 0
@@ -30,16 +30,16 @@ impl Core {
     }
 
     /// Begins a receive of a program: takes a stored message, or waits.
-    pub(super) fn begin_recv(&mut self, index: u32, run: &mut Run, at: usize, from: usize) {
+    pub(super) fn begin_recv(&mut self, index: u32, run: &mut ProgramRun, at: usize, from: usize) {
         if run.waits_directly {
             let peer = run.world_of(from);
             if !self.programs.calls.may_be_early(run.key()) {
-                return run.flies(at, By::Wait(peer));
+                return run.flies(at, StepExecutor::Wait(peer));
             }
             match self.take_stored(run, at, peer) {
-                Stored::Taken => return run.over(at),
-                Stored::Nothing => return run.flies(at, By::Wait(peer)),
-                Stored::Unfit => {}
+                StoredMatch::Taken => return run.over(at),
+                StoredMatch::Nothing => return run.flies(at, StepExecutor::Wait(peer)),
+                StoredMatch::Unfit => {}
             }
         }
         let about = run.about(from);
@@ -48,20 +48,22 @@ impl Core {
     }
 
     /// Takes the earliest message stored for a receive, if the receive can take it as it is.
-    fn take_stored(&mut self, run: &Run, at: usize, peer: WorldRank) -> Stored {
+    fn take_stored(&mut self, run: &ProgramRun, at: usize, peer: WorldRank) -> StoredMatch {
         let id = run.key();
-        let want = Want {
+        let want = RecvPattern {
             ctx: id.context,
             source: Some(peer),
             tag: Some(id.sequence),
         };
         let Some(found) = self.matching.peek(want) else {
-            return Stored::Nothing;
+            return StoredMatch::Nothing;
         };
         let message = self.messages.get(found.message);
-        let bytes = match message.body.parcel() {
-            Parcel::Bytes(body) if message.sig == run.sig() && run.fill(at, &[body]) => body.len(),
-            _ => return Stored::Unfit,
+        let bytes = match message.body.as_message_body() {
+            MessageBody::Bytes(body) if message.sig == run.sig() && run.fill(at, &[body]) => {
+                body.len()
+            }
+            _ => return StoredMatch::Unfit,
         };
         self.matching.withdraw(found.at);
         self.was_early(found.envelope);
@@ -69,16 +71,16 @@ impl Core {
         self.discharge(&mut message);
         self.messages.recycle(message.body);
         self.pay_back(peer, bytes);
-        Stored::Taken
+        StoredMatch::Taken
     }
 
     /// Gives a message of a collective to the receive that waits for it directly. Returns false if there is none, or if the
     /// receive has been posted because the message does not fit.
     pub(in crate::engine) fn take_directly(
         &mut self,
-        envelope: Envelope,
+        envelope: MessageEnvelope,
         sig: u64,
-        body: Payload<'_>,
+        body: PayloadView<'_>,
     ) -> bool {
         let Some(running) = self
             .programs
@@ -102,13 +104,13 @@ impl Core {
         if run.is_watched() {
             self.show_landed(running.run, at);
         }
-        self.programs.stir(running.run);
+        self.programs.mark_dirty(running.run);
         self.pay_back(envelope.source, body.len());
         true
     }
 
     /// Posts the direct receives of a collective for which a message was offered, because an offer needs an operation.
-    pub(in crate::engine) fn post_waits_for(&mut self, envelope: Envelope) {
+    pub(in crate::engine) fn post_waits_for(&mut self, envelope: MessageEnvelope) {
         if let Some(running) = self
             .programs
             .calls
@@ -147,7 +149,7 @@ impl Core {
 }
 
 /// Message found for a receive that begins.
-enum Stored {
+enum StoredMatch {
     Taken,
     Nothing,
     /// A stored message that the receive cannot take directly.

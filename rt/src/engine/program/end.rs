@@ -5,17 +5,17 @@ use std::panic::Location;
 use super::RunTicket;
 use crate::{
     buffer::{RecvBuf, SendBuf},
-    engine::Core,
+    engine::EngineCore,
     error::ErrorKind,
-    ops::{About, Held, Landed, Outcome, Panic},
+    ops::{ErasedBuffer, MessageStatus, OpInfo, OpOutcome, PanicPayload},
     proto::collective_id::CollectiveId,
     proto::wire::OpId,
 };
 
 /// Outcome of a program, its two buffers, and the payload of a reduction that panicked.
-pub(crate) type Taken<I, O> = (Outcome, I, O, Option<Panic>);
+pub(crate) type RunOutcome<I, O> = (OpOutcome, I, O, Option<PanicPayload>);
 
-impl Core {
+impl EngineCore {
     /// Ends a program whose messages and jobs are all complete.
     pub(super) fn end_run(&mut self, index: u32) {
         let run = self.programs.get(index).expect("checked by the caller");
@@ -40,24 +40,24 @@ impl Core {
             self.leave_slot(index, key, sig, &mut listed);
         }
         self.programs.calls.end(key, sig, line);
-        self.end_doubt();
+        self.stop_stall_probe();
         if let Some(reducer) = reducer.filter(|reducer| !reducer.is_built_in()) {
-            self.garbage.push(Held::of(reducer));
+            self.garbage.push(ErasedBuffer::of(reducer));
         }
         if let Some(panic) = panic {
             self.keep_panic(buffers, panic);
         }
         let outcome = match failed {
             Some(kind) => Err(kind),
-            None => Ok(Landed::sent(bytes)),
+            None => Ok(MessageStatus::sent(bytes)),
         };
-        self.land(buffers, outcome);
+        self.complete_op(buffers, outcome);
     }
 
-    fn keep_panic(&mut self, buffers: OpId, panic: Panic) {
+    fn keep_panic(&mut self, buffers: OpId, panic: PanicPayload) {
         if self.ops.live(buffers).orphan {
             tracing::error!("a reduction panicked in a collective whose future was dropped");
-            self.garbage.push(Held::of(panic));
+            self.garbage.push(ErasedBuffer::of(panic));
         } else {
             self.programs.panics.push((buffers, panic));
         }
@@ -68,12 +68,12 @@ impl Core {
     pub(crate) fn take_run<I: SendBuf, O: RecvBuf>(
         &mut self,
         ticket: &RunTicket<I, O>,
-    ) -> Option<Taken<I, O>> {
+    ) -> Option<RunOutcome<I, O>> {
         let (outcome, input, output) = self.ops.take_pair(&ticket.buffers, &mut self.timers)?;
         Some((outcome, input, output, self.take_panic(ticket.buffers.op)))
     }
 
-    fn take_panic(&mut self, buffers: OpId) -> Option<Panic> {
+    fn take_panic(&mut self, buffers: OpId) -> Option<PanicPayload> {
         if self.programs.panics.is_empty() {
             return None;
         }
@@ -85,16 +85,16 @@ impl Core {
     /// Drops the future of a program. The program continues by itself.
     pub(crate) fn detach_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         let panic = self.take_panic(ticket.buffers.op);
-        self.garbage.extend(panic.map(Held::of));
+        self.garbage.extend(panic.map(ErasedBuffer::of));
         self.unhost_run(ticket);
-        if let Some(about) = self.ops.get(ticket.buffers.op).map(|slot| slot.about) {
+        if let Some(about) = self.ops.get(ticket.buffers.op).map(|slot| slot.info) {
             self.forget_outcome(&about);
         }
         self.detach(ticket.buffers.op);
     }
 
     /// Drops the outcome of a program. If two ranks disagreed in it, the application has not heard so yet.
-    pub(crate) fn forget_outcome(&mut self, about: &About) {
+    pub(crate) fn forget_outcome(&mut self, about: &OpInfo) {
         if let Some(tag) = about.tag
             && self.programs.any_revoked()
         {
@@ -121,7 +121,7 @@ impl Core {
 
     /// Ends the programs after the driver is closed. Memory to which a peer may still write is leaked.
     pub(in crate::engine) fn end_programs(&mut self) {
-        self.programs.told.clear();
+        self.programs.events.clear();
         for index in self.programs.indices() {
             self.fail(index, ErrorKind::Closed);
             let Some(run) = self.programs.get(index) else {
@@ -130,18 +130,18 @@ impl Core {
             let (ops, buffers) = (run.ops(), run.buffers);
             let listed = run.listed.as_ref();
             let is_touched = listed.is_some_and(|listed| listed.is_under_way());
-            if is_touched || ops.iter().any(|&op| !self.ops.live(op).life.is_done()) {
+            if is_touched || ops.iter().any(|&op| !self.ops.live(op).state.is_done()) {
                 std::mem::forget(self.programs.runs[index as usize].take());
                 self.wakers.extend(self.ops.live(buffers).leak());
                 continue;
             }
             for op in ops {
-                self.part_over(op);
+                self.complete_program_message(op);
             }
             if self.programs.get(index).is_some_and(|run| run.is_over()) {
                 self.end_run(index);
             }
         }
-        self.programs.told.clear();
+        self.programs.events.clear();
     }
 }

@@ -1,58 +1,58 @@
 //! Progress of programs: steps begin, and messages and jobs complete.
 
 use super::{
-    Job, Part, Told,
-    run::{By, Run},
+    ProgramEvent, ProgramJob, ProgramMessage,
+    run::{ProgramRun, StepExecutor},
 };
 use crate::{
-    engine::{Core, Engine},
+    engine::{Engine, EngineCore},
     error::ErrorKind,
     group::WorldRank,
-    offload::Action,
-    ops::{About, Life},
+    offload::StepAction,
+    ops::{OpInfo, OpState},
     proto::wire::OpId,
 };
 
 impl Engine {
     /// Advances the programs for which completions were queued.
-    pub(in crate::engine) fn tend_programs(&mut self) {
-        while let Some(told) = self.core.programs.told.pop() {
+    pub(in crate::engine) fn progress_programs(&mut self) {
+        while let Some(told) = self.core.programs.events.pop() {
             let run = match told {
-                Told::Part(op) => self.core.part_over(op),
-                Told::Run(run) => run,
-                Told::List(token, heard) => {
-                    self.listen(token, heard);
+                ProgramEvent::Part(op) => self.core.complete_program_message(op),
+                ProgramEvent::Run(run) => run,
+                ProgramEvent::List(token, heard) => {
+                    self.handle_list_event(token, heard);
                     continue;
                 }
-                Told::LastCalls(ctx) => {
+                ProgramEvent::LastCalls(ctx) => {
                     let _complete = self.core.compare(ctx);
                     self.core.wake_for_words();
                     continue;
                 }
             };
-            if !self.core.leave_to_host(run) {
-                self.go_on(run);
+            if !self.core.defer_to_poll(run) {
+                self.advance_run(run);
             }
         }
     }
 
-    pub(super) fn go_on(&mut self, index: u32) {
+    pub(super) fn advance_run(&mut self, index: u32) {
         let place = self.core.programs.runs.get_mut(index as usize);
         let Some(mut run) = place.and_then(Option::take) else {
             return; // it has ended because of an earlier report
         };
         let refused = match (&run.failed, &run.listed) {
             (None, None) => self.begin_steps(index, &mut run),
-            (None, Some(_)) => self.go_on_listed(index, &mut run),
+            (None, Some(_)) => self.advance_offloaded(index, &mut run),
             (Some(_), _) => {
                 self.take_back(&mut run);
-                self.core.ask_for_still(&mut run);
+                self.core.request_quiesce(&mut run);
                 None
             }
         };
         let over = run.is_over();
         let refused = match refused {
-            None if over && run.failed.is_none() => self.look_behind(run.key(), run.group()),
+            None if over && run.failed.is_none() => self.check_for_strays(run.key(), run.group()),
             refused => refused,
         };
         self.core.programs.runs[index as usize] = Some(run);
@@ -64,7 +64,7 @@ impl Engine {
     }
 
     /// Begins every step that may begin. Returns the error if one of them could not.
-    fn begin_steps(&mut self, index: u32, run: &mut Run) -> Option<ErrorKind> {
+    fn begin_steps(&mut self, index: u32, run: &mut ProgramRun) -> Option<ErrorKind> {
         // Steps wait for earlier ones only, so every step that another one releases is still ahead.
         let mut at = run.first();
         while run.is_near(at) {
@@ -78,18 +78,18 @@ impl Engine {
         None
     }
 
-    fn begin_step(&mut self, index: u32, run: &mut Run, at: usize) -> Result<(), ErrorKind> {
+    fn begin_step(&mut self, index: u32, run: &mut ProgramRun, at: usize) -> Result<(), ErrorKind> {
         run.began(at);
         let action = run.program.step(at).action;
         match action {
-            Action::Join => run.over(at),
-            Action::Send { to, .. } => self.begin_send(index, run, at, to)?,
-            Action::Recv { from, .. } => {
-                if !self.take_from_cell(run, at, from)? {
+            StepAction::Join => run.over(at),
+            StepAction::Send { to, .. } => self.begin_send(index, run, at, to)?,
+            StepAction::Recv { from, .. } => {
+                if !self.take_from_slot(run, at, from)? {
                     self.core.begin_recv(index, run, at, from);
                 }
             }
-            Action::Copy { .. } | Action::Reduce { .. } => {
+            StepAction::Copy { .. } | StepAction::Reduce { .. } => {
                 if run.work_now(&action) {
                     run.over(at);
                 } else {
@@ -100,14 +100,14 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn begin_job(&mut self, index: u32, run: &mut Run, at: usize) {
+    pub(super) fn begin_job(&mut self, index: u32, run: &mut ProgramRun, at: usize) {
         let action = run.program.step(at).action;
         let reducer = match action {
-            Action::Reduce { .. } => run.reducer.take(),
+            StepAction::Reduce { .. } => run.reducer.take(),
             _ => None,
         };
-        run.flies(at, By::Job);
-        self.core.jobs.push(Job {
+        run.flies(at, StepExecutor::Job);
+        self.core.jobs.push(ProgramJob {
             run: index,
             step: at,
             work: run.memory.work(&action, reducer),
@@ -118,7 +118,7 @@ impl Engine {
     fn begin_send(
         &mut self,
         index: u32,
-        run: &mut Run,
+        run: &mut ProgramRun,
         at: usize,
         to: usize,
     ) -> Result<(), ErrorKind> {
@@ -136,7 +136,7 @@ impl Engine {
     }
 
     /// Completes a job. The caller must drop what is left in it, without holding a lock.
-    pub(crate) fn done(&mut self, job: &mut Job) {
+    pub(crate) fn complete_job(&mut self, job: &mut ProgramJob) {
         let Some(run) = self.core.programs.get(job.run) else {
             return; // the driver is closed and the program's memory was given up
         };
@@ -160,29 +160,36 @@ impl Engine {
         if self.core.ended {
             return self.core.end_programs();
         }
-        self.core.programs.stir(job.run);
+        self.core.programs.mark_dirty(job.run);
         self.flush();
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Creates an operation for a message in a program's memory.
-    pub(super) fn lend(&mut self, index: u32, run: &mut Run, at: usize, about: About) -> OpId {
+    pub(super) fn lend(
+        &mut self,
+        index: u32,
+        run: &mut ProgramRun,
+        at: usize,
+        about: OpInfo,
+    ) -> OpId {
         let area = run.memory.area(&run.row(at));
-        let op = self.ops.lend(about, area, run.buffers);
+        let op = self.ops.make_program_message(about, area, run.buffers);
         let step = u32::try_from(at).expect("a program has less than 2^32 steps");
-        self.programs.part(op, Part { run: index, step });
-        run.flies(at, By::Op(op));
+        self.programs
+            .set_message(op, ProgramMessage { run: index, step });
+        run.flies(at, StepExecutor::Op(op));
         op
     }
 
     /// Completes a message of a program. Returns the program.
-    pub(super) fn part_over(&mut self, op: OpId) -> u32 {
-        let Part { run: index, step } = self.programs.parts[op.slot as usize];
+    pub(super) fn complete_program_message(&mut self, op: OpId) -> u32 {
+        let ProgramMessage { run: index, step } = self.programs.messages[op.slot as usize];
         let slot = self.ops.live(op);
-        let (about, room) = (slot.about, slot.area.len);
-        let outcome = match slot.life {
-            Life::Done(landed) => Ok(landed.bytes),
+        let (about, room) = (slot.info, slot.area.len);
+        let outcome = match slot.state {
+            OpState::Done(landed) => Ok(landed.bytes),
             _ => Err(slot.take_why()),
         };
         self.release(op);

@@ -6,28 +6,28 @@
 
 use std::collections::BTreeSet;
 
-use ripstop_fabric::driver::Down;
+use ripstop_fabric::driver::DownCause;
 
 use super::{
     RunCall,
-    collective_registry::{Running, Why, is_before},
+    collective_registry::{CollectiveFailure, RunningCollective, is_before},
 };
 use crate::{
     engine::{
-        Core,
-        message::{Body, Offered, Parcel},
+        EngineCore,
+        message::{MessageBody, OfferedMessage, StoredBody},
     },
     error::ErrorKind,
-    group::{Group, WorldRank},
-    ops::Life,
+    group::{RankGroup, WorldRank},
+    ops::OpState,
     proto::collective_id::CollectiveId,
     proto::{
-        matching::{Envelope, Unexpected, Want},
-        wire::{self, Abort, Kind, OpId, Revoke},
+        matching::{MessageEnvelope, RecvPattern, UnexpectedHandle},
+        wire::{self, AbortHeader, OpId, RevokeHeader, WireKind},
     },
 };
 
-impl super::Programs {
+impl super::LazyProgramTable {
     /// Returns true if any communicator is revoked.
     #[inline]
     pub(in crate::engine) fn any_revoked(&self) -> bool {
@@ -59,7 +59,7 @@ impl super::Programs {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Forgets the collectives of a communicator whose last handle was dropped.
     pub(in crate::engine) fn forget_programs(&mut self, ctx: u32) {
         let Self {
@@ -71,7 +71,7 @@ impl Core {
 
     /// Returns the reason why a collective cannot begin, if there is one. A collective that has begun by cells continues in a
     /// closing runtime, because peers wait for it.
-    pub(super) fn doomed(&self, call: &RunCall, has_begun: bool) -> Option<ErrorKind> {
+    pub(super) fn begin_error(&self, call: &RunCall, has_begun: bool) -> Option<ErrorKind> {
         if !has_begun && self.begins_no_more() {
             return Some(ErrorKind::Closed);
         }
@@ -83,13 +83,13 @@ impl Core {
             return Some(kind);
         }
         if self.peers.downs() > 0 {
-            let failed = |member: &WorldRank| self.peers.down(*member) == Some(Down::Failed);
+            let failed = |member: &WorldRank| self.peers.down(*member) == Some(DownCause::Failed);
             if let Some(member) = call.group.members().find(failed) {
-                return Some(Why::Failed(member).kind());
+                return Some(CollectiveFailure::Failed(member).kind());
             }
         }
         let key = CollectiveId::new(call.ctx, call.tag);
-        if let Some(stranger) = self.programs.calls.stranger(key, call.sig)
+        if let Some(stranger) = self.programs.calls.mismatched_asker(key, call.sig)
             && call.group.contains(stranger)
         {
             return Some(self.mismatch_with(stranger));
@@ -101,7 +101,9 @@ impl Core {
         {
             return None;
         }
-        let stranger = self.messages.stranger(call.ctx, call.tag, call.sig)?;
+        let stranger = self
+            .messages
+            .mismatched_sender(call.ctx, call.tag, call.sig)?;
         Some(self.mismatch_with(stranger))
     }
 
@@ -116,7 +118,7 @@ impl Core {
         if !self.programs.calls.may_be_early(id) {
             return None;
         }
-        let any = Want {
+        let any = RecvPattern {
             ctx: id.context,
             source: None,
             tag: Some(id.sequence),
@@ -131,10 +133,10 @@ impl Core {
         let Some(key) = fails.map(|run| run.key()) else {
             return;
         };
-        let why = Why::of(&kind, me);
+        let why = CollectiveFailure::of(&kind, me);
         let is_awaited = self.is_awaited(index);
         let kind = if is_awaited {
-            self.programs.calls.tell_why(key, kind)
+            self.programs.calls.report_revocation(key, kind)
         } else {
             kind
         };
@@ -144,7 +146,7 @@ impl Core {
         run.failed = Some(kind);
         run.take_waits();
         let ops = run.ops();
-        self.programs.stir(index);
+        self.programs.mark_dirty(index);
         for op in ops {
             self.cancel(op);
         }
@@ -152,7 +154,7 @@ impl Core {
         if is_awaited {
             self.programs.calls.was_told(key);
         }
-        self.say_own(key);
+        self.send_own_description(key);
     }
 
     /// Returns true if a future takes the outcome of this program.
@@ -168,13 +170,13 @@ impl Core {
 
     pub(super) fn mismatch_with(&self, peer: WorldRank) -> ErrorKind {
         let me = self.programs.me;
-        Why::Mismatch(peer.min(me), peer.max(me)).kind()
+        CollectiveFailure::Mismatch(peer.min(me), peer.max(me)).kind()
     }
 
     /// Cancels an operation that was not matched yet. A matched one completes by itself.
     fn cancel(&mut self, op: OpId) {
-        let life = self.ops.live(op).life;
-        if matches!(life, Life::Posted(_)) {
+        let life = self.ops.live(op).state;
+        if matches!(life, OpState::Posted(_)) {
             self.unpost(op, ErrorKind::Cancelled);
         } else if life.is_sending() {
             self.withdraw(op, ErrorKind::Cancelled);
@@ -182,17 +184,17 @@ impl Core {
     }
 
     /// Fails all collectives with a member that has failed.
-    pub(in crate::engine) fn lose_programs(&mut self, rank: WorldRank, why: Down) {
+    pub(in crate::engine) fn lose_programs(&mut self, rank: WorldRank, why: DownCause) {
         self.wake_for_words();
-        self.lose_still(rank);
-        if why != Down::Failed {
+        self.quiesce_without(rank);
+        if why != DownCause::Failed {
             self.lose_listed(rank);
             return; // programs that wait for its messages fail with those, and the others have all they need from it
         }
         for index in self.programs.indices() {
             let run = self.programs.get(index);
             if run.is_some_and(|run| run.group().contains(rank)) {
-                self.fail(index, Why::Failed(rank).kind());
+                self.fail(index, CollectiveFailure::Failed(rank).kind());
             }
         }
     }
@@ -208,12 +210,12 @@ impl Core {
     }
 
     /// Revokes this collective and all later ones on its communicator.
-    pub(super) fn revoke(&mut self, id: CollectiveId, why: Why) {
+    pub(super) fn revoke(&mut self, id: CollectiveId, why: CollectiveFailure) {
         if self.programs.is_void(id.context) {
             return;
         }
         let is_new = self.programs.calls.revoke(id, why);
-        if let Why::Mismatch(one, other) = why {
+        if let CollectiveFailure::Mismatch(one, other) = why {
             self.note_pair(id, [one, other], is_new);
         }
         if !is_new {
@@ -226,8 +228,8 @@ impl Core {
         if self.has_left(id.context & !1) {
             self.programs.calls.note_left(id.context);
         }
-        if !matches!(why, Why::Mismatch(..)) {
-            self.spread(id, why);
+        if !matches!(why, CollectiveFailure::Mismatch(..)) {
+            self.announce_failure(id, why);
         }
         self.wake_for_words();
         for index in self.programs.indices() {
@@ -241,34 +243,34 @@ impl Core {
                 self.fail(index, ErrorKind::Revoked);
             }
         }
-        let waits = |want: &Want| {
+        let waits = |want: &RecvPattern| {
             want.ctx == id.context && want.tag.is_some_and(|its| !is_before(its, id.sequence))
         };
         for op in self.matching.drain_posted(waits) {
-            let kind = if self.ops.live(op).about.tag == Some(id.sequence) {
+            let kind = if self.ops.live(op).info.tag == Some(id.sequence) {
                 why.kind()
             } else {
                 ErrorKind::Revoked
             };
-            self.land(op, Err(kind));
+            self.complete_op(op, Err(kind));
         }
         self.forget_messages(|its, _| its.ctx == id.context && !is_before(its.tag, id.sequence));
     }
 
     /// Notifies the neighbors that a collective has failed.
-    pub(super) fn spread(&mut self, key: CollectiveId, why: Why) {
+    pub(super) fn announce_failure(&mut self, key: CollectiveId, why: CollectiveFailure) {
         let Some(group) = self.group_of(key.context) else {
             return; // this rank does not know the communicator, so no member relies on its news
         };
         let header = why.header(key);
-        for rank in neighbours(&group, self.programs.me) {
+        for rank in neighbors(&group, self.programs.me) {
             if self.peers.down(rank).is_none() {
                 self.peers.control(rank, &header);
             }
         }
     }
 
-    pub(super) fn group_of(&self, ctx: u32) -> Option<Group> {
+    pub(super) fn group_of(&self, ctx: u32) -> Option<RankGroup> {
         let left = || self.programs.compared.group(ctx);
         if let Some(group) = self.members(ctx).or_else(left) {
             return Some(group.clone());
@@ -277,18 +279,20 @@ impl Core {
         let run = runs.into_iter().find(|run| run.key().context == ctx);
         let group = run.map(|run| run.group().clone());
         let is_world = ctx == super::compare::WORLD;
-        group.or_else(|| is_world.then(|| Group::First(self.peers.size())))
+        group.or_else(|| is_world.then(|| RankGroup::First(self.peers.size())))
     }
 
     /// Handles a peer's report that a collective has failed. Only members of the communicator are believed.
-    pub(in crate::engine) fn handle_abort(&mut self, rank: WorldRank, header: &Abort) {
+    pub(in crate::engine) fn handle_abort(&mut self, rank: WorldRank, header: &AbortHeader) {
         let key = CollectiveId::new(header.ctx, header.tag);
         let is_of_collectives = !key.context.is_multiple_of(2);
         let member = self.group_of(key.context).map(|group| group.contains(rank));
-        match Why::read(header).filter(|_| is_of_collectives) {
-            Some(_) if member.is_none() => self.hear_early(key.context, rank, Some(*header)),
+        match CollectiveFailure::read(header).filter(|_| is_of_collectives) {
+            Some(_) if member.is_none() => {
+                self.keep_early_revocation(key.context, rank, Some(*header))
+            }
             Some(why) if member == Some(true) => {
-                if matches!(why, Why::Finished(who) if who == rank) {
+                if matches!(why, CollectiveFailure::Finished(who) if who == rank) {
                     self.lose_invited(rank, key);
                 }
                 self.revoke(key, why);
@@ -301,53 +305,53 @@ impl Core {
     #[inline]
     pub(in crate::engine) fn store_early(
         &mut self,
-        envelope: Envelope,
+        envelope: MessageEnvelope,
         sig: u64,
-        parcel: &Parcel<'_>,
-        place: Unexpected,
+        parcel: &MessageBody<'_>,
+        place: UnexpectedHandle,
     ) {
         if !envelope.ctx.is_multiple_of(2) {
             self.store_for_collective(envelope, sig, parcel, place);
-        } else if self.is_deaf(envelope.ctx) {
+        } else if self.has_stopped_receiving(envelope.ctx) {
             self.matching.withdraw(place);
             self.note_unreceived(envelope, sig, parcel.bytes());
             self.turn_off(envelope, parcel);
         } else {
-            let _stored = self.wait(envelope, sig, parcel, place);
+            let _stored = self.store_unexpected(envelope, sig, parcel, place);
         }
     }
 
     fn store_for_collective(
         &mut self,
-        envelope: Envelope,
+        envelope: MessageEnvelope,
         sig: u64,
-        parcel: &Parcel<'_>,
-        place: Unexpected,
+        parcel: &MessageBody<'_>,
+        place: UnexpectedHandle,
     ) {
         let key = CollectiveId::new(envelope.ctx, envelope.tag);
-        let in_vain = || matches!(parcel, Parcel::Bytes(_)) && self.is_left(&envelope);
+        let in_vain = || matches!(parcel, MessageBody::Bytes(_)) && self.is_left(&envelope);
         if self.programs.calls.revoked_kind(key).is_some() || in_vain() {
             self.matching.withdraw(place);
             return self.turn_off(envelope, parcel);
         }
-        if !self.wait(envelope, sig, parcel, place) {
+        if !self.store_unexpected(envelope, sig, parcel, place) {
             return;
         }
         self.programs.calls.came_early(key, sig);
         match self.programs.calls.running(key) {
             Some(running) if running.sig == sig => {}
-            Some(Running { run, .. }) => self.fail_mismatched(run, envelope.source),
+            Some(RunningCollective { run, .. }) => self.fail_mismatched(run, envelope.source),
             // This rank has completed the collective without this message, so the sender has called another one.
             None if self.programs.calls.is_over(key) => {
                 let (me, peer) = (self.programs.me, envelope.source);
-                self.revoke(key, Why::Mismatch(peer.min(me), peer.max(me)));
+                self.revoke(key, CollectiveFailure::Mismatch(peer.min(me), peer.max(me)));
             }
             None => {}
         }
     }
 
     /// Returns true if a message is for a collective of a dropped communicator, and that collective is not in flight.
-    fn is_left(&self, envelope: &Envelope) -> bool {
+    fn is_left(&self, envelope: &MessageEnvelope) -> bool {
         let running = || {
             self.programs
                 .calls
@@ -358,21 +362,21 @@ impl Core {
 
     /// Drops stored messages of a dropped communicator that are for collectives which this rank has not begun.
     ///
-    /// Offers stay. Their sender learns that the collective will not begin when it [asks](super::doubt), or learns the reason
-    /// before that.
+    /// Offers stay. Their sender learns that the collective will not begin when it [asks](super::stall_probe), or learns the
+    /// reason before that.
     pub(in crate::engine) fn forget_left(&mut self, ctx: u32) {
         if self.has_left(ctx & !1) && self.programs.calls.any_early() {
             let running = self.programs.calls.running_of(ctx);
             self.forget_messages(|envelope, body| {
                 let is_left = envelope.ctx == ctx && !running.contains(&envelope.tag);
-                is_left && !matches!(body, Body::Offered(_))
+                is_left && !matches!(body, StoredBody::Offered(_))
             });
         }
     }
 
     /// Records that a stored message has left the store.
     #[inline]
-    pub(in crate::engine) fn was_early(&mut self, envelope: Envelope) {
+    pub(in crate::engine) fn was_early(&mut self, envelope: MessageEnvelope) {
         if !envelope.ctx.is_multiple_of(2) {
             self.programs
                 .calls
@@ -381,7 +385,7 @@ impl Core {
     }
 
     /// Records that a message was put back in the store.
-    pub(in crate::engine) fn is_early(&mut self, envelope: Envelope, sig: u64) {
+    pub(in crate::engine) fn is_early(&mut self, envelope: MessageEnvelope, sig: u64) {
         if !envelope.ctx.is_multiple_of(2) {
             self.programs
                 .calls
@@ -392,53 +396,58 @@ impl Core {
     /// Returns true if this rank receives no message of this context any more. The context is revoked, or this rank has dropped
     /// the communicator.
     #[inline]
-    pub(in crate::engine) fn is_deaf(&self, ctx: u32) -> bool {
+    pub(in crate::engine) fn has_stopped_receiving(&self, ctx: u32) -> bool {
         self.programs.is_void(ctx) || self.has_left(ctx)
     }
 
     /// Refuses a message of a collective that will not begin, or of a communicator that is revoked or was dropped here.
     ///
     /// Notifies the sender, and returns its credits or its buffer.
-    pub(in crate::engine) fn turn_off(&mut self, envelope: Envelope, parcel: &Parcel<'_>) {
+    pub(in crate::engine) fn turn_off(
+        &mut self,
+        envelope: MessageEnvelope,
+        parcel: &MessageBody<'_>,
+    ) {
         let source = envelope.source;
         if let Some(bytes) = parcel.uninvited() {
             self.pay_back(source, bytes);
         }
-        if let Parcel::InOp { op, .. } = parcel {
+        if let MessageBody::InOp { op, .. } = parcel {
             self.release_void(*op);
         }
         if self.peers.down(source).is_some() {
             return;
         }
         self.tell_revoked(source, envelope.ctx);
-        if let Parcel::Offered(Offered { sender, .. }) = parcel {
-            self.leave(source);
+        if let MessageBody::Offered(OfferedMessage { sender, .. }) = parcel {
+            self.note_message_taken(source);
             let is_left = self.has_left(envelope.ctx) && !self.programs.is_void(envelope.ctx);
             let why = if is_left {
                 wire::REFUSED
             } else {
                 wire::REVOKED
             };
-            self.tell(source, Kind::Taken, *sender, why);
+            self.send_control(source, WireKind::Ats, *sender, why);
         }
     }
 
     /// Releases the buffer of an operation without a future, once no stored message is in it. A transfer into the buffer that is
     /// in flight completes first.
     pub(in crate::engine) fn release_void(&mut self, orphan: OpId) {
-        let is_in = |body: &Body| matches!(body, Body::InOp { op, .. } if *op == orphan);
-        let done = self.ops.live(orphan).life.is_done();
+        let is_in =
+            |body: &StoredBody| matches!(body, StoredBody::InOp { op, .. } if *op == orphan);
+        let done = self.ops.live(orphan).state.is_done();
         if done && self.messages.find(is_in).is_none() {
             self.release(orphan);
         }
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Notifies a peer of the first revoked collective of a context, or that the whole communicator is revoked.
     pub(super) fn tell_revoked(&mut self, rank: WorldRank, ctx: u32) {
         if self.programs.is_void(ctx) {
-            self.peers.control(rank, &Revoke::new(ctx & !1));
+            self.peers.control(rank, &RevokeHeader::new(ctx & !1));
         } else if let Some((tag, why)) = self.programs.calls.revoked_from(ctx) {
             self.peers
                 .control(rank, &why.header(CollectiveId::new(ctx, tag)));
@@ -447,7 +456,7 @@ impl Core {
 }
 
 /// Returns the world ranks of the members at distances that are powers of two, on both sides.
-pub(super) fn neighbours(group: &Group, me: WorldRank) -> BTreeSet<WorldRank> {
+pub(super) fn neighbors(group: &RankGroup, me: WorldRank) -> BTreeSet<WorldRank> {
     let (size, mut found) = (group.len(), BTreeSet::new());
     let Some(rank) = group.local_of(me) else {
         return found;

@@ -5,28 +5,28 @@
 //! steps that have waited for the message. So each thread that makes turns, of the application or of the agent, carries programs
 //! on, and there is only one waker, for the end.
 //!
-//! Reductions run code of the application, and long copies take time. So both are [`Job`]s: the thread that made the turn runs
-//! them after it has released the lock, and then [reports](Engine::done) them.
+//! Reductions run code of the application, and long copies take time. So both are [`ProgramJob`]s: the thread that made the turn
+//! runs them after it has released the lock, and then [reports](Engine::complete_job) them.
 //!
 //! A program keeps its buffers until all its messages and jobs are complete, even if it fails.
 
-mod creation;
+mod block_events;
+mod call_descriptions;
 mod collective_registry;
-mod execute;
 mod collective_slots;
 mod compare;
+mod creation;
 mod direct_recv;
-mod stall_probe;
 mod end;
+mod execute;
 mod fail;
-mod polled_baseline;
-mod block_events;
 mod offloaded;
-mod single_round;
-mod run;
-mod task_list_slots;
+mod polled_baseline;
 mod quiesce;
-mod call_descriptions;
+mod run;
+mod single_round;
+mod stall_probe;
+mod task_list_slots;
 
 use std::{
     collections::BTreeMap,
@@ -36,31 +36,34 @@ use std::{
     sync::Arc,
 };
 
+pub(super) use self::offloaded::{TaskListEvent, is_token, list_max};
 pub(super) use self::stall_probe::KEY as DOUBT;
-pub(super) use self::offloaded::{Heard, is_token, list_max};
 pub(crate) use self::{
-    end::Taken,
-    single_round::{Look, QuickRun},
+    end::RunOutcome,
+    single_round::{SingleRoundPoll, SingleRoundRun},
 };
-use ripstop_fabric::driver::Down;
+use ripstop_fabric::driver::DownCause;
 
 use self::{
-    collective_registry::Calls,
-    block_events::Lines,
-    run::{Room, Run},
-    task_list_slots::{Lot, TaskListSlotId},
+    block_events::BlockCallSites,
+    collective_registry::CollectiveRegistry,
+    run::{ProgramRun, RunScratch},
+    task_list_slots::{TaskListSlot, TaskListSlotId},
 };
-use ripstop_fabric::driver::Token;
+use ripstop_fabric::driver::CommandToken;
 
-use super::{Core, Engine};
+use super::{Engine, EngineCore};
 use crate::{
     buffer::{RecvBuf, SendBuf, TypeSig},
     error::ErrorKind,
-    group::{Group, WorldRank},
-    offload::{Lens, Program},
-    ops::{About, Area, Memory, Pair, Panic, Reducer, Ticket, Work},
+    group::{RankGroup, WorldRank},
+    offload::{BufferLens, CollectiveProgram},
+    ops::{
+        BufferArea, ErasedReducer, OpInfo, OpTicket, PanicPayload, ProgramBuffers, RunMemory,
+        StepWork,
+    },
     proto::collective_id::CollectiveId,
-    proto::wire::{Ask, OpId},
+    proto::wire::{OpId, ProgramHeader},
 };
 
 /// Maximum number of completed programs whose memory is kept for the next ones. Usually no more are in flight at a time.
@@ -70,40 +73,40 @@ const SPARE_MAX: usize = 8;
 const BY_LISTS: u64 = 0x11_575;
 
 /// The programs of one runtime, and the records of collectives on its communicators.
-pub(super) struct Programs {
+pub(super) struct LazyProgramTable {
     /// This rank.
     me: WorldRank,
     /// True if the driver runs task lists.
     lists: bool,
     /// `None` until the first program, so that an idle rank of a large simulation takes little memory.
-    state: Option<Box<State>>,
+    state: Option<Box<ProgramTable>>,
 }
 
-pub(super) struct State {
-    runs: Vec<Option<Box<Run>>>,
+pub(super) struct ProgramTable {
+    runs: Vec<Option<Box<ProgramRun>>>,
     free: Vec<u32>,
     /// Completed programs whose memory is reused.
     #[expect(clippy::vec_box, reason = "they come from boxes and go to boxes")]
-    spare: Vec<Box<Run>>,
+    spare: Vec<Box<ProgramRun>>,
     /// Program and step of each message, by the slot of its operation.
-    parts: Vec<Part>,
-    told: Vec<Told>,
-    calls: Calls,
-    words: call_descriptions::Known,
-    compared: compare::Comparisons,
+    messages: Vec<ProgramMessage>,
+    events: Vec<ProgramEvent>,
+    calls: CollectiveRegistry,
+    words: call_descriptions::CallDescriptions,
+    compared: compare::CallComparisons,
     /// Panics of reductions, for the futures of their programs.
-    panics: Vec<(OpId, Panic)>,
-    /// Timer that [asks](doubt) the peers of a stalled program.
-    doubt: Option<stall_probe::Doubt>,
+    panics: Vec<(OpId, PanicPayload)>,
+    /// Timer that [asks](stall_probe) the peers of a stalled program.
+    doubt: Option<stall_probe::StallProbe>,
     /// Shared resources of programs that run as task lists, by context and slot number.
-    slots: BTreeMap<TaskListSlotId, Lot>,
+    slots: BTreeMap<TaskListSlotId, TaskListSlot>,
     /// Serial number of the last program that ran as task lists.
     serial: u32,
-    lines: Lines,
+    lines: BlockCallSites,
     /// Programs in flight whose messages may arrive in cells.
     looking: usize,
     /// News from peers that must wait until the cells were checked.
-    news: Vec<News>,
+    deferred_events: Vec<DeferredPeerEvent>,
     /// Scratch of quick programs.
     scratch: Vec<u128>,
     /// Quick programs that completed immediately.
@@ -113,25 +116,25 @@ pub(super) struct State {
 }
 
 /// A peer's last news. It is handled after the peer's messages in cells, because those were sent before it.
-pub(super) enum News {
-    Down(WorldRank, Down),
-    Over(WorldRank, Ask),
+pub(super) enum DeferredPeerEvent {
+    Down(WorldRank, DownCause),
+    Over(WorldRank, ProgramHeader),
 }
 
 #[derive(Clone, Copy, Default)]
-struct Part {
+struct ProgramMessage {
     run: u32,
     step: u32,
 }
 
 /// A notification to a program.
-enum Told {
+enum ProgramEvent {
     /// A message of a program is complete.
     Part(OpId),
     /// The state of this program has changed.
     Run(u32),
     /// The driver reports an event of a program's task lists.
-    List(Token, Heard),
+    List(CommandToken, TaskListEvent),
     /// A peer has sent its last calls on this communicator.
     LastCalls(u32),
 }
@@ -144,9 +147,9 @@ pub(crate) struct RunCall {
     pub(crate) sig: u64,
     /// Source line of the call.
     pub(crate) at: &'static Location<'static>,
-    pub(crate) group: Group,
-    pub(crate) program: Arc<Program>,
-    pub(crate) reducer: Option<Reducer>,
+    pub(crate) group: RankGroup,
+    pub(crate) program: Arc<CollectiveProgram>,
+    pub(crate) reducer: Option<ErasedReducer>,
     /// The caller's error, if it is known before the program begins.
     pub(crate) refused: Option<String>,
     /// True if the program runs as task lists when the driver supports them.
@@ -157,27 +160,27 @@ pub(crate) struct RunCall {
 
 /// The claim of a future to a program in flight and to its two buffers.
 pub(crate) struct RunTicket<I, O> {
-    pub(crate) buffers: Ticket<(I, O)>,
+    pub(crate) buffers: OpTicket<(I, O)>,
     /// Index of the program, valid while it is in flight.
     run: u32,
 }
 
 /// A step of a program that must run with no lock held.
-pub(crate) struct Job {
+pub(crate) struct ProgramJob {
     run: u32,
     step: usize,
-    work: Work,
-    panic: Option<Panic>,
+    work: StepWork,
+    panic: Option<PanicPayload>,
 }
 
-impl Job {
+impl ProgramJob {
     /// Runs the step.
     pub(crate) fn run(&mut self) {
         self.panic = self.work.run().err();
     }
 }
 
-impl Programs {
+impl LazyProgramTable {
     pub(super) fn new(me: WorldRank, lists: bool) -> Self {
         Self {
             me,
@@ -192,28 +195,28 @@ impl Programs {
     }
 }
 
-impl Deref for Programs {
-    type Target = State;
+impl Deref for LazyProgramTable {
+    type Target = ProgramTable;
 
     #[inline]
-    fn deref(&self) -> &State {
-        self.state.as_deref().unwrap_or(State::EMPTY)
+    fn deref(&self) -> &ProgramTable {
+        self.state.as_deref().unwrap_or(ProgramTable::EMPTY)
     }
 }
 
-impl DerefMut for Programs {
+impl DerefMut for LazyProgramTable {
     #[inline]
-    fn deref_mut(&mut self) -> &mut State {
+    fn deref_mut(&mut self) -> &mut ProgramTable {
         self.state.get_or_insert_with(first_state)
     }
 }
 
 #[cold]
-fn first_state() -> Box<State> {
-    Box::new(State::new())
+fn first_state() -> Box<ProgramTable> {
+    Box::new(ProgramTable::new())
 }
 
-impl State {
+impl ProgramTable {
     const EMPTY: &Self = &Self::new();
 
     const fn new() -> Self {
@@ -221,18 +224,18 @@ impl State {
             runs: Vec::new(),
             free: Vec::new(),
             spare: Vec::new(),
-            parts: Vec::new(),
-            told: Vec::new(),
-            calls: Calls::new(),
-            words: call_descriptions::Known::new(),
-            compared: compare::Comparisons::new(),
+            messages: Vec::new(),
+            events: Vec::new(),
+            calls: CollectiveRegistry::new(),
+            words: call_descriptions::CallDescriptions::new(),
+            compared: compare::CallComparisons::new(),
             panics: Vec::new(),
             doubt: None,
             slots: BTreeMap::new(),
             serial: 0,
-            lines: Lines::new(),
+            lines: BlockCallSites::new(),
             looking: 0,
-            news: Vec::new(),
+            deferred_events: Vec::new(),
             scratch: Vec::new(),
             quick_count: 0,
             looked: 0,
@@ -246,23 +249,23 @@ impl State {
 
     /// Returns true if messages of programs in flight may arrive in cells.
     #[inline]
-    pub(super) fn are_looking(&self) -> bool {
+    pub(super) fn has_slot_waiters(&self) -> bool {
         self.looking > 0
     }
 
     #[inline]
-    pub(super) fn are_told(&self) -> bool {
-        !self.told.is_empty()
+    pub(super) fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// Notifies a program that one of its messages is complete.
-    pub(super) fn tell(&mut self, op: OpId) {
-        self.told.push(Told::Part(op));
+    pub(super) fn notify_message(&mut self, op: OpId) {
+        self.events.push(ProgramEvent::Part(op));
     }
 
     /// Notifies a program of an event of its task lists.
-    pub(super) fn hear(&mut self, token: Token, heard: Heard) {
-        self.told.push(Told::List(token, heard));
+    pub(super) fn notify_list(&mut self, token: CommandToken, heard: TaskListEvent) {
+        self.events.push(ProgramEvent::List(token, heard));
     }
 
     /// Returns scratch memory for the next program. Reuses that of a completed program if it is large enough.
@@ -272,23 +275,23 @@ impl State {
     fn scratch(&mut self, bytes: usize, align: usize) -> Result<Vec<u128>, ErrorKind> {
         let last = self.spare.last_mut();
         let left = last.map_or_else(Vec::new, |run| run.memory.take_scratch());
-        Memory::scratch(left, bytes, align).ok_or_else(|| {
+        RunMemory::scratch(left, bytes, align).ok_or_else(|| {
             ErrorKind::InvalidArgument(format!("no memory for {bytes} bytes of scratch"))
         })
     }
 
-    fn stir(&mut self, run: u32) {
-        self.told.push(Told::Run(run));
+    fn mark_dirty(&mut self, run: u32) {
+        self.events.push(ProgramEvent::Run(run));
     }
 
     /// Adds a program, in the memory of a completed one if there is any. Returns its index.
-    fn add(&mut self, run: impl FnOnce(Room) -> Run) -> u32 {
+    fn add(&mut self, run: impl FnOnce(RunScratch) -> ProgramRun) -> u32 {
         let run = Some(match self.spare.pop() {
             Some(mut old) => {
                 *old = run(old.take_room());
                 old
             }
-            None => Box::new(run(Room::default())),
+            None => Box::new(run(RunScratch::default())),
         });
         if let Some(index) = self.free.pop() {
             self.runs[index as usize] = run;
@@ -308,7 +311,7 @@ impl State {
         }
     }
 
-    fn get(&mut self, index: u32) -> Option<&mut Run> {
+    fn get(&mut self, index: u32) -> Option<&mut ProgramRun> {
         self.runs.get_mut(index as usize)?.as_deref_mut()
     }
 
@@ -320,17 +323,17 @@ impl State {
 
     /// Shrinks the tables that are indexed by operation slots to `ops` slots.
     pub(in crate::engine) fn shrink(&mut self, ops: usize) {
-        self.parts.truncate(ops);
-        self.parts.shrink_to_fit();
-        self.told.shrink_to(ops);
+        self.messages.truncate(ops);
+        self.messages.shrink_to_fit();
+        self.events.shrink_to(ops);
     }
 
-    fn part(&mut self, op: OpId, part: Part) {
+    fn set_message(&mut self, op: OpId, part: ProgramMessage) {
         let slot = op.slot as usize;
-        if self.parts.len() <= slot {
-            self.parts.resize(slot + 1, Part::default());
+        if self.messages.len() <= slot {
+            self.messages.resize(slot + 1, ProgramMessage::default());
         }
-        self.parts[slot] = part;
+        self.messages[slot] = part;
     }
 }
 
@@ -340,28 +343,28 @@ impl Engine {
     pub(crate) fn run<I: SendBuf, O: RecvBuf>(
         &mut self,
         call: RunCall,
-        buffers: Pair<I, O>,
+        buffers: ProgramBuffers<I, O>,
         over: Option<usize>,
     ) -> RunTicket<I, O> {
-        self.meet(&call.group, &call.program);
+        self.preconnect(&call.group, &call.program);
         let (buffers, areas) = self.core.ops.hold_pair(call.about(), buffers);
         let run = self.core.begin(call, buffers.op, areas, over);
         if self.core.ended {
             self.core.end_programs();
         } else {
-            self.go_on(run);
+            self.advance_run(run);
         }
         self.flush();
         RunTicket { buffers, run }
     }
 }
 
-impl Core {
+impl EngineCore {
     fn begin(
         &mut self,
         mut call: RunCall,
         buffers: OpId,
-        areas: [Area; 2],
+        areas: [BufferArea; 2],
         over: Option<usize>,
     ) -> u32 {
         // The caller's own mistake comes first: it is a better explanation than an error that a peer reported.
@@ -373,12 +376,12 @@ impl Core {
         }
         let (lens, align) = (call.program.lens(), call.program.elem().align);
         let fine = wrong
-            .or_else(|| self.doomed(&call, over.is_some()))
+            .or_else(|| self.begin_error(&call, over.is_some()))
             .map_or(Ok(()), Err);
         let scratch = fine.and_then(|()| self.programs.scratch(lens.scratch, align));
         let (lens, scratch, wrong) = match scratch {
             Ok(scratch) => (lens, scratch, None),
-            Err(wrong) => (Lens::default(), Vec::new(), Some(wrong)),
+            Err(wrong) => (BufferLens::default(), Vec::new(), Some(wrong)),
         };
         let (key, sig, reducer) = (
             CollectiveId::new(call.ctx, call.tag),
@@ -394,15 +397,15 @@ impl Core {
         let tells = offload && call.by_blocks && self.programs.lines.may_watch(call.at);
         self.programs.looking += usize::from(looks);
         let index = self.programs.add(|room| {
-            let memory = Memory::new(areas, lens, align, scratch);
-            let mut run = Run::new(call, buffers, memory, room);
+            let memory = RunMemory::new(areas, lens, align, scratch);
+            let mut run = ProgramRun::new(call, buffers, memory, room);
             (run.reducer, run.waits_directly, run.looks) = (reducer, directly, looks);
             run.skip_quick(over.unwrap_or(0));
             run
         });
         if offload && wrong.is_none() {
             self.waits = true;
-            let State { runs, .. } = &*self.programs;
+            let ProgramTable { runs, .. } = &*self.programs;
             let size = runs[index as usize]
                 .as_ref()
                 .map_or(1, |run| run.group().len());
@@ -421,13 +424,13 @@ impl Core {
 
 impl RunCall {
     /// Returns a call of `program` with empty fields, for the caller to fill.
-    pub(crate) fn of(program: Arc<Program>) -> Self {
+    pub(crate) fn of(program: Arc<CollectiveProgram>) -> Self {
         Self {
             ctx: 0,
             tag: 0,
             sig: 0,
             at: Location::caller(),
-            group: Group::First(0),
+            group: RankGroup::First(0),
             program,
             reducer: None,
             refused: None,
@@ -438,16 +441,16 @@ impl RunCall {
 
     /// Takes the call out, and leaves an empty one.
     fn leave(&mut self) -> Self {
-        mem::replace(self, Self::of(Arc::clone(Program::nothing())))
+        mem::replace(self, Self::of(Arc::clone(CollectiveProgram::nothing())))
     }
 
     /// Returns true if the call was taken out.
     pub(crate) fn is_left(&self) -> bool {
-        Arc::ptr_eq(&self.program, Program::nothing())
+        Arc::ptr_eq(&self.program, CollectiveProgram::nothing())
     }
 
-    fn about(&self) -> About {
-        About {
+    fn about(&self) -> OpInfo {
+        OpInfo {
             ctx: self.ctx,
             peer: None,
             tag: Some(self.tag),
@@ -461,9 +464,9 @@ impl RunCall {
 
     /// Returns the caller's error, if there is one. `areas` are those of the two buffers.
     #[inline]
-    fn wrong(&self, areas: [Area; 2]) -> Option<ErrorKind> {
+    fn wrong(&self, areas: [BufferArea; 2]) -> Option<ErrorKind> {
         let bytes = areas.map(|area| area.len);
-        let Lens { input, output, .. } = self.program.lens();
+        let BufferLens { input, output, .. } = self.program.lens();
         let (ranks, size) = (self.program.ranks(), self.group.len());
         let elem = self.program.elem().size;
         let sentence = if let Some(sentence) = &self.refused {
@@ -487,22 +490,23 @@ impl RunCall {
     }
 
     /// Returns true if both buffers are aligned for the elements of a reduction.
-    fn is_aligned(&self, [input, output]: [Area; 2]) -> bool {
+    fn is_aligned(&self, [input, output]: [BufferArea; 2]) -> bool {
         let (
-            Lens {
+            BufferLens {
                 input: reads,
                 output: fills,
                 ..
             },
             align,
         ) = (self.program.lens(), self.program.elem().align);
-        let aligned =
-            |area: Area, len: usize| len == 0 || area.start.addr().get().is_multiple_of(align);
+        let aligned = |area: BufferArea, len: usize| {
+            len == 0 || area.start.addr().get().is_multiple_of(align)
+        };
         aligned(input, reads) && aligned(output, fills)
     }
 
     fn reducer_fits(&self) -> bool {
-        let fits = |reducer: &Reducer| reducer.fits(self.program.elem());
+        let fits = |reducer: &ErasedReducer| reducer.fits(self.program.elem());
         !self.program.reduces() || self.reducer.as_ref().is_some_and(fits)
     }
 }

@@ -1,42 +1,42 @@
 //! Programs that the adapter carries out by itself, as task lists.
 //!
-//! When a program's [slot](super::slots) is free, the program is lowered to lists and the first two are posted. When one of them
-//! has begun, the next one is posted. The host is woken for that, for its own steps and for the end. Its own steps are the
-//! reductions, except short rows of integers if the adapter combines those.
+//! When a program's [slot](super::task_list_slots) is free, the program is lowered to lists and the first two are posted. When
+//! one of them has begun, the next one is posted. The host is woken for that, for its own steps and for the end. Its own steps
+//! are the reductions, except short rows of integers if the adapter combines those.
 //!
 //! A program that fails is cancelled. Peers may still be allowed to put, so the buffers are returned only when they report that
 //! they put no more.
 
 use std::{collections::BTreeSet, io};
 
-use ripstop_fabric::driver::{Down, Driver, Failure, Token};
+use ripstop_fabric::driver::{CommandFailure, CommandToken, DownCause, Driver};
 
 use super::{
-    Run, State,
-    collective_registry::{Why, is_before},
-    task_list_slots::{Lot, TaskListSlotId, slots_of},
-    quiesce::Still,
+    ProgramRun, ProgramTable,
+    collective_registry::{CollectiveFailure, is_before},
+    quiesce::QuiesceState,
+    task_list_slots::{TaskListSlot, TaskListSlotId, slots_of},
 };
 use crate::{
-    engine::{Core, Engine, Wanted, send::down_kind},
+    engine::{Engine, EngineCore, OneSidedCommand, send::down_kind},
     error::ErrorKind,
-    group::{Group, WorldRank},
+    group::{RankGroup, WorldRank},
     offload::{
-        Action,
-        task_lists::{Code, Duties, End, FAMILIES, Posted},
+        StepAction,
+        task_lists::{FAMILIES, HostDuties, ListToken, PostedEnd, PostedProgram},
     },
     proto::collective_id::CollectiveId,
     proto::wire,
 };
 
 /// State of a program that runs by lists.
-pub(super) struct Listed {
+pub(super) struct OffloadedRun {
     pub(super) serial: u32,
     pub(super) slot: TaskListSlotId,
     /// Posted lists; `None` while the program waits for its slot.
-    pub(super) posted: Option<Posted>,
+    pub(super) posted: Option<PostedProgram>,
     /// Work of the host that may begin.
-    pub(super) duties: Duties,
+    pub(super) duties: HostDuties,
     /// True if receives are counted one by one, so that the future can watch them.
     pub(super) tells: bool,
     pub(super) over: bool,
@@ -51,14 +51,14 @@ pub(super) struct Listed {
     /// Set once the lists are cancelled: which families of them are no longer in progress.
     pub(super) ending: Option<[bool; FAMILIES.len()]>,
     /// State of the exchange before its memory is closed.
-    pub(super) still: Still,
+    pub(super) quiesce: QuiesceState,
 }
 
 /// Report of the driver about a program.
-pub(in crate::engine) enum Heard {
+pub(in crate::engine) enum TaskListEvent {
     Reached,
     Triggered,
-    Failed(Failure),
+    Failed(CommandFailure),
 }
 
 /// Returns the most tasks of a list on this driver, or 0 if programs run by messages. Half of the driver's capacity, so that two
@@ -80,13 +80,13 @@ const TRIGGERED_MIN: usize = 8;
 /// Bit that marks tokens of programs. Tokens of windows and operations never become that large.
 pub(super) const TOKENS: u64 = 1 << 62;
 
-pub(in crate::engine) const fn is_token(token: Token) -> bool {
+pub(in crate::engine) const fn is_token(token: CommandToken) -> bool {
     token.0 & TOKENS != 0
 }
 
-impl Listed {
+impl OffloadedRun {
     pub(super) fn is_over(&self, failed: bool) -> bool {
-        let untouched = self.posted.is_none() || self.still.is_there();
+        let untouched = self.posted.is_none() || self.quiesce.is_there();
         self.over || failed && self.puts_no_more() && untouched
     }
 
@@ -101,7 +101,7 @@ impl Listed {
     /// Reports the completed receives from now on.
     pub(super) fn tell_landed(&mut self, driver: &mut dyn Driver) {
         if let Some(posted) = &mut self.posted {
-            posted.tell(driver);
+            posted.report_receives(driver);
         }
     }
 
@@ -111,15 +111,15 @@ impl Listed {
     }
 }
 
-impl State {
+impl ProgramTable {
     /// Creates the state of a program that will run by lists.
-    pub(super) fn list(&mut self, id: CollectiveId, size: usize, tells: bool) -> Box<Listed> {
+    pub(super) fn list(&mut self, id: CollectiveId, size: usize, tells: bool) -> Box<OffloadedRun> {
         self.serial = self.serial.wrapping_add(1) & (u32::MAX >> 2);
-        Box::new(Listed {
+        Box::new(OffloadedRun {
             serial: self.serial,
             slot: TaskListSlotId::of(id, size),
             posted: None,
-            duties: Duties::default(),
+            duties: HostDuties::default(),
             tells,
             over: false,
             stranger: None,
@@ -127,17 +127,17 @@ impl State {
             through: BTreeSet::new(),
             said_through: BTreeSet::new(),
             ending: None,
-            still: Still::default(),
+            quiesce: QuiesceState::default(),
         })
     }
 
     /// Returns the state of a program in progress, if it runs by lists.
-    pub(super) fn listed(&mut self, index: u32) -> Option<&mut Listed> {
+    pub(super) fn listed(&mut self, index: u32) -> Option<&mut OffloadedRun> {
         self.get(index)?.listed.as_deref_mut()
     }
 
-    fn of_token(&self, token: Token) -> Option<u32> {
-        let is_it = |run: &Run| {
+    fn of_token(&self, token: CommandToken) -> Option<u32> {
+        let is_it = |run: &ProgramRun| {
             let listed = run.listed.as_ref();
             listed.is_some_and(|listed| u64::from(listed.serial) == (token.0 & !TOKENS) >> 32)
         };
@@ -149,7 +149,11 @@ impl State {
 
 impl Engine {
     /// Advances a program that has not failed. Returns an error if that is impossible.
-    pub(super) fn go_on_listed(&mut self, index: u32, run: &mut Run) -> Option<ErrorKind> {
+    pub(super) fn advance_offloaded(
+        &mut self,
+        index: u32,
+        run: &mut ProgramRun,
+    ) -> Option<ErrorKind> {
         let listed = run.listed.as_mut()?;
         if listed.posted.is_none() && !listed.over {
             match self.take_slot(index, run) {
@@ -163,13 +167,13 @@ impl Engine {
     }
 
     /// Does the steps of the host that may begin.
-    fn do_due(&mut self, index: u32, run: &mut Run) {
+    fn do_due(&mut self, index: u32, run: &mut ProgramRun) {
         while let Some(listed) = run.listed.as_mut()
             && let Some(&step) = listed.duties.steps.front()
             && let Some(posted) = &listed.posted
         {
             let (action, end) = (posted.action(step), posted.end_of(step));
-            if matches!(action, Action::Reduce { .. }) && run.reducer.is_none() {
+            if matches!(action, StepAction::Reduce { .. }) && run.reducer.is_none() {
                 return; // another reduction is in progress
             }
             listed.duties.steps.pop_front();
@@ -182,7 +186,7 @@ impl Engine {
     }
 
     /// Cancels the lists of a program that has failed, so that no further task begins.
-    pub(super) fn take_back(&mut self, run: &mut Run) {
+    pub(super) fn take_back(&mut self, run: &mut ProgramRun) {
         if let Some(listed) = run.listed.as_mut()
             && let Some(posted) = listed.posted.as_mut()
             && listed.ending.is_none()
@@ -193,55 +197,62 @@ impl Engine {
     }
 
     /// Handles a report of the driver about a program.
-    pub(super) fn listen(&mut self, token: Token, heard: Heard) {
+    pub(super) fn handle_list_event(&mut self, token: CommandToken, heard: TaskListEvent) {
         let Some(index) = self.core.programs.of_token(token) else {
             return; // the program has ended
         };
         let Some(mut run) = self.core.programs.runs[index as usize].take() else {
             return;
         };
-        let code = Code::unpack(wire::low_half(token.0));
+        let code = ListToken::unpack(wire::low_half(token.0));
         let refused = match heard {
-            Heard::Failed(why) => self.hear_failure(&mut run, code, why),
-            Heard::Reached | Heard::Triggered => self.hear(&mut run, code),
+            TaskListEvent::Failed(why) => self.hear_failure(&mut run, code, why),
+            TaskListEvent::Reached | TaskListEvent::Triggered => self.hear(&mut run, code),
         };
         self.core.programs.runs[index as usize] = Some(run);
         if let Some(kind) = refused {
             self.core.fail(index, kind);
         }
-        self.go_on(index);
+        self.advance_run(index);
     }
 
     /// Handles progress of the lists. Returns the error if the program fails.
-    fn hear(&mut self, run: &mut Run, code: Code) -> Option<ErrorKind> {
-        let under_way = |listed: &&mut Box<Listed>| listed.ending.is_none() && !listed.over;
+    fn hear(&mut self, run: &mut ProgramRun, code: ListToken) -> Option<ErrorKind> {
+        let under_way = |listed: &&mut Box<OffloadedRun>| listed.ending.is_none() && !listed.over;
         let listed = run.listed.as_mut().filter(under_way)?;
         let lot = self.core.programs.slots.get(&listed.slot)?;
         let posted = listed.posted.as_mut()?;
         let (driver, slot) = (&mut *self.driver, &lot.slot);
         let duties = &mut listed.duties;
         match code {
-            Code::List(list) => posted.begun(driver, slot, list, duties),
-            Code::Held | Code::Single => posted.post_held(driver, slot, duties),
-            Code::Told(nth) => {
-                posted.heard(code, duties);
+            ListToken::List(list) => posted.handle_list_begun(driver, slot, list, duties),
+            ListToken::Held | ListToken::Single => posted.post_held(driver, slot, duties),
+            ListToken::RecvGroup(nth) => {
+                posted.handle_watch(code, duties);
                 let waker = self.core.ops.live(run.buffers).waker.take();
                 self.core.wakers.extend(waker);
                 run.landed
                     .iter_mut()
-                    .for_each(|landed| landed.extend(posted.told(nth)));
+                    .for_each(|landed| landed.extend(posted.receives_of_group(nth)));
             }
-            Code::Step(_) | Code::Spread(_) | Code::End => posted.heard(code, duties),
+            ListToken::Step(_) | ListToken::Spread(_) | ListToken::End => {
+                posted.handle_watch(code, duties)
+            }
         }
         let end = posted.end(driver);
-        listed.over = end == End::Well;
+        listed.over = end == PostedEnd::Well;
         self.core.count_for(listed);
-        (end == End::Overcounted).then(overcounted)
+        (end == PostedEnd::Overcounted).then(overcounted)
     }
 
     /// Handles the end of cancelled lists, whether we cancelled them or a task has failed. Returns the error of the program, if
     /// it is known now.
-    fn hear_failure(&mut self, run: &mut Run, code: Code, why: Failure) -> Option<ErrorKind> {
+    fn hear_failure(
+        &mut self,
+        run: &mut ProgramRun,
+        code: ListToken,
+        why: CommandFailure,
+    ) -> Option<ErrorKind> {
         let first = run
             .listed
             .as_ref()
@@ -253,26 +264,26 @@ impl Engine {
             ended[family] = true;
         }
         if listed.puts_no_more() {
-            self.core.tell_still(key, sig, listed);
+            self.core.report_quiesced(key, sig, listed);
         }
         let lot = self.core.programs.slots.get(&listed.slot)?;
         let posted = listed.posted.as_ref().filter(|_| first)?;
         match why {
-            Failure::Unmatched | Failure::BadRange => {
+            CommandFailure::Unmatched | CommandFailure::BadRange => {
                 run.asked = false;
-                let stranger = posted.stranger(&lot.slot);
+                let stranger = posted.mismatched_peer(&lot.slot);
                 let Some(stranger) = stranger.and_then(|peer| run.group.world_of(peer)) else {
                     // A peer has closed its memory, and will say why unless it has failed.
                     listed.homeless = true;
                     return (!self.core.hears_in_order()).then(homeless);
                 };
                 listed.stranger = Some(stranger);
-                let waits = self.core.doubts(stranger, key, sig);
+                let waits = self.core.probe_refusing_peer(stranger, key, sig);
                 (!waits).then(|| self.core.mismatch_with(stranger))
             }
             // If the peer is not known to be down yet, the driver will report it after this.
-            Failure::PeerDown => self.core.first_down(&run.group),
-            Failure::Transport(error) => Some(ErrorKind::Transport(error)),
+            CommandFailure::PeerDown => self.core.first_down(&run.group),
+            CommandFailure::Transport(error) => Some(ErrorKind::Transport(error)),
             _ => None,
         }
     }
@@ -294,16 +305,16 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Adds to the counters that the host has to add to.
-    pub(super) fn count_for(&mut self, listed: &mut Listed) {
+    pub(super) fn count_for(&mut self, listed: &mut OffloadedRun) {
         let counts = listed.duties.counts.drain(..);
         counts.for_each(|counter| self.count_own(counter));
     }
 
     fn count_own(&mut self, counter: ripstop_fabric::offload::RemoteCounter) {
         let rank = self.programs.me;
-        self.wanted.push(Wanted::Count {
+        self.commands.push(OneSidedCommand::Count {
             rank,
             counter,
             by: 1,
@@ -326,18 +337,19 @@ impl Core {
         true
     }
 
-    fn first_down(&self, group: &Group) -> Option<ErrorKind> {
+    fn first_down(&self, group: &RankGroup) -> Option<ErrorKind> {
         let down = |rank: WorldRank| Some(down_kind(rank, self.peers.down(rank)?));
         group.members().find_map(down)
     }
 
     /// Notifies the ranks that have allowed us to send in this slot what we will not send.
-    pub(super) fn turn_down(&mut self, id: TaskListSlotId, lot: &Lot) {
+    pub(super) fn turn_down(&mut self, id: TaskListSlotId, lot: &TaskListSlot) {
         let slots = slots_of(lot.slot.size());
         let next = self.programs.calls.next(id.context);
         // A tag of this slot after all collectives that a peer may still complete.
         let tag = next.wrapping_add((id.nth + slots - next % slots) % slots);
-        let finished = Why::Finished(self.programs.me).header(CollectiveId::new(id.context, tag));
+        let finished = CollectiveFailure::Finished(self.programs.me)
+            .header(CollectiveId::new(id.context, tag));
         for rank in lot.slot.waiting() {
             if self.peers.down(rank).is_none() {
                 self.peers.control(rank, &finished);
@@ -347,7 +359,7 @@ impl Core {
 
     /// Fails the programs of this slot that wait for a peer which has finished before this collective.
     pub(super) fn lose_invited(&mut self, rank: WorldRank, id: CollectiveId) {
-        let waits = |run: &Run| {
+        let waits = |run: &ProgramRun| {
             let slot = TaskListSlotId::of(id, run.group.len());
             let listed = run.listed.as_ref();
             run.group.contains(rank)
@@ -356,7 +368,7 @@ impl Core {
         };
         for index in self.programs.indices() {
             if self.programs.get(index).is_some_and(|run| waits(run)) {
-                self.fail(index, down_kind(rank, Down::Finished));
+                self.fail(index, down_kind(rank, DownCause::Finished));
             }
         }
     }
@@ -365,7 +377,7 @@ impl Core {
     pub(super) fn lose_listed(&mut self, rank: WorldRank) {
         for index in self.programs.indices() {
             if self.needs(index, rank) {
-                self.fail(index, down_kind(rank, Down::Finished));
+                self.fail(index, down_kind(rank, DownCause::Finished));
             }
         }
     }
@@ -382,29 +394,33 @@ impl Core {
             rank.is_some_and(|rank| self.peers.down(rank).is_some())
         };
         listed.ending.is_some()
-            || posted.uninvited(&lot.slot).any(|peer| peer == local)
-            || posted.starves(gone)
+            || posted
+                .peers_without_landing(&lot.slot)
+                .any(|peer| peer == local)
+            || posted.lacks_messages(gone)
     }
 
     /// Returns a rank for which a program by lists waits in vain, as far as its questions were answered. That rank has called
     /// another collective, or has completed this one although something from it is lacking.
-    pub(super) fn never_comes(&self, index: u32) -> Option<WorldRank> {
+    pub(super) fn futile_peer(&self, index: u32) -> Option<WorldRank> {
         let (run, listed, lot, posted) = self.posted(index)?;
         if listed.stranger.is_some() {
             return listed.stranger;
         }
         let world = |peer| run.group.world_of(peer);
         let is_through = |peer| world(peer).is_some_and(|rank| listed.through.contains(&rank));
-        let uninvited = posted.uninvited(&lot.slot).find(|peer| is_through(*peer));
+        let uninvited = posted
+            .peers_without_landing(&lot.slot)
+            .find(|peer| is_through(*peer));
         uninvited.and_then(world).or_else(|| {
-            let alone = |rank: &WorldRank| posted.starves(|peer| world(peer) == Some(*rank));
+            let alone = |rank: &WorldRank| posted.lacks_messages(|peer| world(peer) == Some(*rank));
             let found = listed.through.iter().find(|rank| alone(rank));
             // Several sources may share a counter, so only all of them together may explain what is lacking.
             let any = || {
                 listed
                     .through
                     .first()
-                    .filter(|_| posted.starves(is_through))
+                    .filter(|_| posted.lacks_messages(is_through))
             };
             found.or_else(any).copied()
         })
@@ -412,7 +428,7 @@ impl Core {
 
     /// Accepts the answers of ranks that have completed the program, because their puts had time to arrive since. Returns true if
     /// there are new ones. Fails the program if a peer has closed its memory and did not say why in that time.
-    pub(super) fn believe_through(&mut self, index: u32) -> bool {
+    pub(super) fn accept_completions(&mut self, index: u32) -> bool {
         let Some(listed) = self.programs.listed(index) else {
             return false;
         };
@@ -427,7 +443,10 @@ impl Core {
     }
 
     /// Returns the parts of a program by lists that has begun and not ended.
-    fn posted(&self, index: u32) -> Option<(&Run, &Listed, &Lot, &Posted)> {
+    fn posted(
+        &self,
+        index: u32,
+    ) -> Option<(&ProgramRun, &OffloadedRun, &TaskListSlot, &PostedProgram)> {
         let run = self.programs.runs[index as usize].as_deref()?;
         let listed = run.listed.as_deref().filter(|listed| !listed.over)?;
         let lot = self.programs.slots.get(&listed.slot)?;
@@ -444,7 +463,7 @@ impl Core {
             let from = run.sources();
             let lot = self.programs.slots.get(&listed.slot);
             let posted = listed.posted.as_ref().zip(lot);
-            let to = posted.map(|(posted, lot)| posted.uninvited(&lot.slot));
+            let to = posted.map(|(posted, lot)| posted.peers_without_landing(&lot.slot));
             let peers = from.chain(to.into_iter().flatten());
             peers.filter_map(|peer| run.group().world_of(peer))
         })
@@ -453,7 +472,7 @@ impl Core {
     /// Returns the world ranks for which a program by lists may wait in vain. They are its two neighbors, one of which notices if
     /// ranks disagree, some ranks that have not allowed a message, and some sources that have sent none. Only the first sources
     /// are checked.
-    pub(super) fn doubted_by(&self, run: &Run) -> Vec<WorldRank> {
+    pub(super) fn doubted_by(&self, run: &ProgramRun) -> Vec<WorldRank> {
         let (group, me) = (run.group(), self.programs.me);
         let size = group.len();
         let rank = group.local_of(me).unwrap_or_default();
@@ -462,8 +481,8 @@ impl Core {
             && let Some(lot) = self.programs.slots.get(&listed.slot)
             && let Some(posted) = &listed.posted
         {
-            peers.extend(posted.uninvited(&lot.slot).take(ASKED_MAX));
-            let lacking = |peer: &usize| posted.starves(|from| from == *peer);
+            peers.extend(posted.peers_without_landing(&lot.slot).take(ASKED_MAX));
+            let lacking = |peer: &usize| posted.lacks_messages(|from| from == *peer);
             peers.extend(run.sources().take(LOOKED_MAX).filter(lacking));
         }
         let stranger = run.listed.as_ref().and_then(|listed| listed.stranger);

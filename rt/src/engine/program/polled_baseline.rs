@@ -4,20 +4,20 @@
 //! advances by itself, because peers wait for it.
 
 use super::RunTicket;
-use crate::engine::{Core, Engine};
+use crate::engine::{Engine, EngineCore};
 
 impl Engine {
     /// Advances a program when its future is polled.
     pub(crate) fn carry_on<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         if let Some(run) = self.core.run_of(ticket) {
             run.stirred = false;
-            self.go_on(ticket.run);
+            self.advance_run(ticket.run);
             self.flush();
         }
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Lets a program advance only when its future is polled, from now on.
     pub(crate) fn host_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         if let Some(run) = self.run_of(ticket) {
@@ -26,7 +26,7 @@ impl Core {
     }
 
     /// Returns true if something has happened since the future was polled.
-    pub(crate) fn is_stirred<I, O>(&mut self, ticket: &RunTicket<I, O>) -> bool {
+    pub(crate) fn has_new_events<I, O>(&mut self, ticket: &RunTicket<I, O>) -> bool {
         self.run_of(ticket).is_some_and(|run| run.stirred)
     }
 
@@ -34,7 +34,7 @@ impl Core {
     pub(super) fn unhost_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         if let Some(run) = self.run_of(ticket).filter(|run| run.hosted) {
             run.hosted = false;
-            self.programs.stir(ticket.run);
+            self.programs.mark_dirty(ticket.run);
         }
     }
 
@@ -43,13 +43,13 @@ impl Core {
         for index in self.programs.indices() {
             if let Some(run) = self.programs.get(index).filter(|run| run.hosted) {
                 run.hosted = false;
-                self.programs.stir(index);
+                self.programs.mark_dirty(index);
             }
         }
     }
 
     /// Leaves the next steps to a poll and wakes the future. Returns false if the program advances by itself.
-    pub(super) fn leave_to_host(&mut self, index: u32) -> bool {
+    pub(super) fn defer_to_poll(&mut self, index: u32) -> bool {
         let Some(run) = self
             .programs
             .get(index)

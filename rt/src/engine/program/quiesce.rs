@@ -8,25 +8,25 @@
 
 use std::collections::BTreeSet;
 
-use super::{collective_registry::Why, offloaded::Listed, run::Run};
+use super::{collective_registry::CollectiveFailure, offloaded::OffloadedRun, run::ProgramRun};
 use crate::{
-    engine::Core,
+    engine::EngineCore,
     group::WorldRank,
-    offload::Action,
+    offload::StepAction,
     proto::collective_id::CollectiveId,
-    proto::wire::{Ask, Kind},
+    proto::wire::{ProgramHeader, WireKind},
 };
 
 /// State of the exchange between the ranks of a failed program before its memory is closed. Ranks are world ranks.
 #[derive(Debug, Default)]
-pub(super) struct Still {
+pub(super) struct QuiesceState {
     /// Peers that may still put here; `None` before they were asked.
     awaited: Option<BTreeSet<WorldRank>>,
     /// Peers that want to be notified when this rank puts no more.
     askers: BTreeSet<WorldRank>,
 }
 
-impl Still {
+impl QuiesceState {
     /// Returns true if no peer puts here any more.
     pub(super) fn is_there(&self) -> bool {
         self.awaited.as_ref().is_some_and(BTreeSet::is_empty)
@@ -40,17 +40,17 @@ impl Still {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Asks the peers that may put to a failed program, once. Its lists are cancelled already.
-    pub(super) fn ask_for_still(&mut self, run: &mut Run) {
-        let asks = |listed: &Listed| listed.still.awaited.is_none();
+    pub(super) fn request_quiesce(&mut self, run: &mut ProgramRun) {
+        let asks = |listed: &OffloadedRun| listed.quiesce.awaited.is_none();
         if !run.listed.as_deref().is_some_and(asks) {
             return;
         }
         let (key, sig, me) = (run.key(), run.sig(), self.programs.me);
-        let from = |action: &Action| match *action {
+        let from = |action: &StepAction| match *action {
             // A program that was refused may name ranks that there are not.
-            Action::Recv { from, .. } => run.group().world_of(from),
+            StepAction::Recv { from, .. } => run.group().world_of(from),
             _ => None,
         };
         let peers = run.program.actions().filter_map(from);
@@ -60,7 +60,8 @@ impl Core {
             return;
         };
         let revoked = self.programs.calls.revoked_from(key.context);
-        let (first, why) = revoked.unwrap_or_else(|| (key.sequence, Why::of(kind, me)));
+        let (first, why) =
+            revoked.unwrap_or_else(|| (key.sequence, CollectiveFailure::of(kind, me)));
         for &rank in &peers {
             // The failure first, so that the peer stops putting before it handles `Halt`.
             if self.programs.is_void(key.context) {
@@ -69,14 +70,15 @@ impl Core {
                 self.peers
                     .control(rank, &why.header(CollectiveId::new(key.context, first)));
             }
-            self.peers.control(rank, &Ask::new(Kind::Halt, key, sig));
+            self.peers
+                .control(rank, &ProgramHeader::new(WireKind::Quiesce, key, sig));
         }
         self.waits |= !peers.is_empty();
-        listed.still.awaited = Some(peers);
+        listed.quiesce.awaited = Some(peers);
     }
 
     /// Handles the request of a peer that has failed a collective and waits until this rank puts no more.
-    pub(in crate::engine) fn handle_halt(&mut self, rank: WorldRank, header: &Ask) {
+    pub(in crate::engine) fn handle_quiesce(&mut self, rank: WorldRank, header: &ProgramHeader) {
         let key = CollectiveId::new(header.ctx, header.tag);
         let running = self.programs.calls.running(key);
         let run = running.and_then(|running| self.programs.get(running.run));
@@ -85,15 +87,17 @@ impl Core {
             && let Some(listed) = &mut run.listed
             && !(run.failed.is_some() && listed.puts_no_more())
         {
-            listed.still.askers.insert(rank);
+            listed.quiesce.askers.insert(rank);
             return;
         }
-        self.peers
-            .control(rank, &Ask::new(Kind::Halted, key, header.sig));
+        self.peers.control(
+            rank,
+            &ProgramHeader::new(WireKind::Quiesced, key, header.sig),
+        );
     }
 
     /// Handles the answer of a peer that puts no more for a collective.
-    pub(in crate::engine) fn handle_halted(&mut self, rank: WorldRank, header: &Ask) {
+    pub(in crate::engine) fn handle_quiesced(&mut self, rank: WorldRank, header: &ProgramHeader) {
         let Some(running) = self
             .programs
             .calls
@@ -105,7 +109,7 @@ impl Core {
     }
 
     /// Stops waiting for a rank that is down, because its puts come no more.
-    pub(super) fn lose_still(&mut self, rank: WorldRank) {
+    pub(super) fn quiesce_without(&mut self, rank: WorldRank) {
         for index in self.programs.indices() {
             self.note_still(index, rank);
         }
@@ -114,24 +118,30 @@ impl Core {
     fn note_still(&mut self, index: u32, rank: WorldRank) {
         let run = self.programs.get(index);
         let listed = run.and_then(|run| run.listed.as_mut());
-        if listed.is_some_and(|listed| listed.still.end(rank)) {
-            self.programs.stir(index);
+        if listed.is_some_and(|listed| listed.quiesce.end(rank)) {
+            self.programs.mark_dirty(index);
         }
     }
 
     /// Notifies the peers that have asked, because this rank puts no more for the program.
-    pub(super) fn tell_still(&mut self, key: CollectiveId, sig: u64, listed: &mut Listed) {
-        let mut askers = std::mem::take(&mut listed.still.askers);
+    pub(super) fn report_quiesced(
+        &mut self,
+        key: CollectiveId,
+        sig: u64,
+        listed: &mut OffloadedRun,
+    ) {
+        let mut askers = std::mem::take(&mut listed.quiesce.askers);
         askers.retain(|rank| self.peers.down(*rank).is_none());
         for rank in askers {
-            self.peers.control(rank, &Ask::new(Kind::Halted, key, sig));
+            self.peers
+                .control(rank, &ProgramHeader::new(WireKind::Quiesced, key, sig));
         }
     }
 
     /// Returns the world ranks for which failed programs wait.
     pub(in crate::engine) fn awaited_still(&self) -> impl Iterator<Item = WorldRank> {
         let runs = self.programs.runs.iter().flatten();
-        let stills = runs.filter_map(|run| run.listed.as_ref()?.still.awaited.as_ref());
+        let stills = runs.filter_map(|run| run.listed.as_ref()?.quiesce.awaited.as_ref());
         stills.flatten().copied()
     }
 }

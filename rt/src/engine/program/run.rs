@@ -2,66 +2,66 @@
 
 use std::{collections::VecDeque, mem, sync::Arc};
 
-use ripstop_fabric::driver::Payload;
+use ripstop_fabric::driver::PayloadView;
 
-use super::{RunCall, offloaded::Listed};
+use super::{RunCall, offloaded::OffloadedRun};
 use crate::{
     error::ErrorKind,
-    group::{Group, WorldRank},
-    offload::{Action, Program, Span},
-    ops::{About, Memory, Panic, Reducer},
+    group::{RankGroup, WorldRank},
+    offload::{BufferSpan, CollectiveProgram, StepAction},
+    ops::{ErasedReducer, OpInfo, PanicPayload, RunMemory},
     proto::collective_id::CollectiveId,
-    proto::wire::{Eager, OpId},
+    proto::wire::{EagerHeader, OpId},
 };
 
 /// A program in progress.
-pub(super) struct Run {
-    pub(super) program: Arc<Program>,
-    pub(super) memory: Memory,
+pub(super) struct ProgramRun {
+    pub(super) program: Arc<CollectiveProgram>,
+    pub(super) memory: RunMemory,
     /// The reduction; `None` while a job has it.
-    pub(super) reducer: Option<Reducer>,
+    pub(super) reducer: Option<ErasedReducer>,
     /// The operation that owns the two buffers.
     pub(super) buffers: OpId,
     /// Reason why the program fails.
     pub(super) failed: Option<ErrorKind>,
-    pub(super) panic: Option<Panic>,
+    pub(super) panic: Option<PanicPayload>,
     /// True if steps begin only when the future is polled.
     pub(super) hosted: bool,
     /// True once its peers were asked whether it waits in vain.
     pub(super) asked: bool,
     /// True if something has happened since the future was polled.
     pub(super) stirred: bool,
-    /// True while its receives wait [directly](super::direct).
+    /// True while its receives wait [directly](super::direct_recv).
     pub(super) waits_directly: bool,
     /// State of its task lists, if it runs by lists.
-    pub(super) listed: Option<Box<Listed>>,
-    /// True if its messages may come by [cells](super::quick).
+    pub(super) listed: Option<Box<OffloadedRun>>,
+    /// True if its messages may come by [cells](super::single_round).
     pub(super) looks: bool,
-    pub(super) about: About,
-    pub(super) group: Group,
+    pub(super) about: OpInfo,
+    pub(super) group: RankGroup,
     /// By step: the number of completions and beginnings it waits for, or [`BEGUN`] or [`OVER`].
     waits: Vec<u32>,
     /// First step that is not complete.
     first: usize,
     /// Steps that have begun and are not complete.
-    flying: Vec<(usize, By)>,
+    flying: Vec<(usize, StepExecutor)>,
     /// Completed receives not yet reported to the future, if it watches them.
     pub(super) landed: Option<VecDeque<usize>>,
 }
 
 /// Vectors that a program uses while it is in progress, reused by the next one.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct RunScratch {
     waits: Vec<u32>,
-    flying: Vec<(usize, By)>,
+    flying: Vec<(usize, StepExecutor)>,
 }
 
 /// What carries out a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum StepExecutor {
     Op(OpId),
     Job,
-    /// A receive from this world rank that waits [directly](super::direct).
+    /// A receive from this world rank that waits [directly](super::direct_recv).
     Wait(WorldRank),
 }
 
@@ -71,11 +71,11 @@ const WORK_MAX: usize = 4 << 10;
 const BEGUN: u32 = u32::MAX - 1;
 const OVER: u32 = u32::MAX;
 
-impl Run {
-    pub(super) fn new(call: RunCall, buffers: OpId, memory: Memory, room: Room) -> Self {
+impl ProgramRun {
+    pub(super) fn new(call: RunCall, buffers: OpId, memory: RunMemory, room: RunScratch) -> Self {
         let about = call.about();
         let RunCall { program, group, .. } = call;
-        let Room { mut waits, flying } = room;
+        let RunScratch { mut waits, flying } = room;
         waits.extend_from_slice(program.waits());
         Self {
             waits,
@@ -100,23 +100,23 @@ impl Run {
     }
 
     /// Takes the vectors that the next program can reuse.
-    pub(super) fn take_room(&mut self) -> Room {
+    pub(super) fn take_room(&mut self) -> RunScratch {
         self.waits.clear();
         self.flying.clear();
-        Room {
+        RunScratch {
             waits: mem::take(&mut self.waits),
             flying: mem::take(&mut self.flying),
         }
     }
 
     /// Does a copy or a reduction immediately, if it is short and runs no code of the application. Returns true if it was done.
-    pub(super) fn work_now(&self, action: &Action) -> bool {
+    pub(super) fn work_now(&self, action: &StepAction) -> bool {
         match (action, &self.reducer) {
-            (Action::Copy { from, into }, _) if from.len <= WORK_MAX => {
+            (StepAction::Copy { from, into }, _) if from.len <= WORK_MAX => {
                 self.memory.copy(from, into);
                 true
             }
-            (Action::Reduce { from, into, side }, Some(reducer))
+            (StepAction::Reduce { from, into, side }, Some(reducer))
                 if from.len <= WORK_MAX && reducer.is_built_in() =>
             {
                 self.memory.reduce(reducer, from, into, *side);
@@ -131,7 +131,7 @@ impl Run {
         CollectiveId::new(self.about.ctx, self.about.tag.unwrap_or_default())
     }
 
-    pub(super) fn group(&self) -> &Group {
+    pub(super) fn group(&self) -> &RankGroup {
         &self.group
     }
 
@@ -142,13 +142,13 @@ impl Run {
     /// Returns the ranks from which it receives, once for each message.
     pub(super) fn sources(&self) -> impl Iterator<Item = usize> {
         self.program.actions().filter_map(|action| match *action {
-            Action::Recv { from, .. } => Some(from),
+            StepAction::Recv { from, .. } => Some(from),
             _ => None,
         })
     }
 
     /// Returns the header that its messages have in common.
-    pub(super) fn eager(&self) -> Eager {
+    pub(super) fn eager(&self) -> EagerHeader {
         self.about.eager()
     }
 
@@ -157,28 +157,28 @@ impl Run {
     }
 
     /// Returns the description of a message to or from this rank of the group.
-    pub(super) fn about(&self, rank: usize) -> About {
+    pub(super) fn about(&self, rank: usize) -> OpInfo {
         self.about_peer(self.world_of(rank))
     }
 
     /// Returns the same as [`about`](Self::about), for a world rank.
-    pub(super) fn about_peer(&self, peer: WorldRank) -> About {
+    pub(super) fn about_peer(&self, peer: WorldRank) -> OpInfo {
         let peer = Some(peer);
-        About { peer, ..self.about }
+        OpInfo { peer, ..self.about }
     }
 
     /// Returns the bytes of a send.
     pub(super) fn bytes(&self, at: usize) -> &[u8] {
         match &self.program.step(at).action {
-            Action::Send { from, .. } => self.memory.bytes(from),
+            StepAction::Send { from, .. } => self.memory.bytes(from),
             other => unreachable!("{other:?} sends nothing"),
         }
     }
 
     /// Copies a message to the place of a receive. Returns false if the lengths differ.
-    pub(super) fn fill(&self, at: usize, pieces: &[Payload<'_>]) -> bool {
+    pub(super) fn fill(&self, at: usize, pieces: &[PayloadView<'_>]) -> bool {
         match &self.program.step(at).action {
-            Action::Recv { into, .. } => self.memory.fill(into, pieces),
+            StepAction::Recv { into, .. } => self.memory.fill(into, pieces),
             other => unreachable!("{other:?} receives nothing"),
         }
     }
@@ -186,7 +186,7 @@ impl Run {
     /// Reports completed receives from now on, including those that are complete already.
     pub(super) fn show_landed(&mut self) {
         let is_landed = |&at: &usize| {
-            let is_recv = matches!(self.program.step(at).action, Action::Recv { .. });
+            let is_recv = matches!(self.program.step(at).action, StepAction::Recv { .. });
             is_recv && self.waits[at] == OVER
         };
         if self.landed.is_none() {
@@ -200,14 +200,17 @@ impl Run {
 
     /// Returns the first of the receives that wait directly for this peer.
     pub(super) fn waits_for_peer(&self, peer: WorldRank) -> Option<usize> {
-        let of_peer = self.flying.iter().filter(|(_, by)| *by == By::Wait(peer));
+        let of_peer = self
+            .flying
+            .iter()
+            .filter(|(_, by)| *by == StepExecutor::Wait(peer));
         of_peer.map(|&(at, _)| at).min()
     }
 
     /// Returns the first of the receives that wait for a message of this peer.
-    pub(super) fn awaits(&self, peer: WorldRank) -> Option<(usize, By)> {
-        let is_from = |&&(at, _): &&(usize, By)| match self.program.step(at).action {
-            Action::Recv { from, .. } => self.world_of(from) == peer,
+    pub(super) fn awaits(&self, peer: WorldRank) -> Option<(usize, StepExecutor)> {
+        let is_from = |&&(at, _): &&(usize, StepExecutor)| match self.program.step(at).action {
+            StepAction::Recv { from, .. } => self.world_of(from) == peer,
             _ => false,
         };
         let of_peer = self.flying.iter().filter(is_from);
@@ -217,7 +220,7 @@ impl Run {
     /// Marks the first `count` steps in quick order as complete.
     pub(super) fn skip_quick(&mut self, count: usize) {
         let program = Arc::clone(&self.program);
-        let order = program.quick().map_or(&[][..], |quick| &quick.order);
+        let order = program.single_round().map_or(&[][..], |quick| &quick.order);
         for &at in &order[..count] {
             self.began(at as usize);
             self.over(at as usize);
@@ -226,9 +229,9 @@ impl Run {
 
     /// Removes the receives that wait directly. Returns them in order, with the peers for which they wait.
     pub(super) fn take_waits(&mut self) -> Vec<(usize, WorldRank)> {
-        let wait = |&(at, by): &(usize, By)| match by {
-            By::Wait(peer) => Some((at, peer)),
-            By::Op(_) | By::Job => None,
+        let wait = |&(at, by): &(usize, StepExecutor)| match by {
+            StepExecutor::Wait(peer) => Some((at, peer)),
+            StepExecutor::Op(_) | StepExecutor::Job => None,
         };
         let mut waits: Vec<_> = self.flying.iter().filter_map(wait).collect();
         waits.sort_unstable();
@@ -237,17 +240,17 @@ impl Run {
     }
 
     /// Returns the location of a message's bytes.
-    pub(super) fn row(&self, at: usize) -> Span {
+    pub(super) fn row(&self, at: usize) -> BufferSpan {
         match self.program.step(at).action {
-            Action::Send { from, .. } => from,
-            Action::Recv { into, .. } => into,
+            StepAction::Send { from, .. } => from,
+            StepAction::Recv { into, .. } => into,
             other => unreachable!("{other:?} is no message"),
         }
     }
 
     /// Returns true if this step is one of the few that may begin, counted from the first that is not complete.
     pub(super) fn is_near(&self, at: usize) -> bool {
-        at < self.program.len() && self.program.is_near(self.first, at)
+        at < self.program.len() && self.program.is_in_lookahead(self.first, at)
     }
 
     pub(super) fn first(&self) -> usize {
@@ -261,30 +264,30 @@ impl Run {
             return false;
         }
         let action = &self.program.step(at).action;
-        let has_means = self.reducer.is_some() || !matches!(action, Action::Reduce { .. });
+        let has_means = self.reducer.is_some() || !matches!(action, StepAction::Reduce { .. });
         if self.flying.is_empty() {
             return has_means;
         }
-        let other = |&(step, _): &(usize, By)| &self.program.step(step).action;
+        let other = |&(step, _): &(usize, StepExecutor)| &self.program.step(step).action;
         has_means
             && !self
                 .flying
                 .iter()
                 .map(other)
-                .any(|known| action.clashes(known))
+                .any(|known| action.conflicts_with(known))
     }
 
     /// Returns the next receive to report: its source and where its message is. Receives whose bytes another step is changing are
     /// skipped.
-    pub(super) fn next_landed(&mut self) -> Option<(usize, Span)> {
+    pub(super) fn next_landed(&mut self) -> Option<(usize, BufferSpan)> {
         loop {
             let step = self.landed.as_mut()?.pop_front()?;
-            let Action::Recv { from, into } = self.program.step(step).action else {
+            let StepAction::Recv { from, into } = self.program.step(step).action else {
                 continue;
             };
-            let writes = |&(at, _): &(usize, By)| {
+            let writes = |&(at, _): &(usize, StepExecutor)| {
                 let written = self.program.step(at).action.writes();
-                written.is_some_and(|span| span.meets(&into))
+                written.is_some_and(|span| span.overlaps(&into))
             };
             if !self.flying.iter().any(writes) {
                 return Some((from, into));
@@ -300,7 +303,7 @@ impl Run {
     }
 
     /// Records what carries out a step that has begun.
-    pub(super) fn flies(&mut self, at: usize, by: By) {
+    pub(super) fn flies(&mut self, at: usize, by: StepExecutor) {
         self.flying.push((at, by));
     }
 
@@ -332,26 +335,26 @@ impl Run {
     }
 
     /// Returns what carries out the steps in progress.
-    pub(super) fn flights(&self) -> Vec<By> {
+    pub(super) fn flights(&self) -> Vec<StepExecutor> {
         self.flying.iter().map(|&(_, by)| by).collect()
     }
 
     /// Returns the operations of its messages in flight.
     pub(super) fn ops(&self) -> Vec<OpId> {
-        let op = |&(_, by): &(usize, By)| match by {
-            By::Op(op) => Some(op),
-            By::Job | By::Wait(_) => None,
+        let op = |&(_, by): &(usize, StepExecutor)| match by {
+            StepExecutor::Op(op) => Some(op),
+            StepExecutor::Job | StepExecutor::Wait(_) => None,
         };
         self.flying.iter().filter_map(op).collect()
     }
 
     /// Returns the first message for which it waits, preferring a receive.
     pub(super) fn waits_for(&self) -> Option<OpId> {
-        let is_send = |at: usize| matches!(self.program.step(at).action, Action::Send { .. });
+        let is_send = |at: usize| matches!(self.program.step(at).action, StepAction::Send { .. });
         let flying = self.flying.iter();
-        let message = |&(at, by): &(usize, By)| match by {
-            By::Op(op) => Some((is_send(at), at, op)),
-            By::Job | By::Wait(_) => None,
+        let message = |&(at, by): &(usize, StepExecutor)| match by {
+            StepExecutor::Op(op) => Some((is_send(at), at, op)),
+            StepExecutor::Job | StepExecutor::Wait(_) => None,
         };
         let first = flying
             .filter_map(message)

@@ -12,27 +12,27 @@
 
 use std::mem;
 
-use ripstop_fabric::driver::{CellName, Payload};
+use ripstop_fabric::driver::{PayloadView, SlotName};
 
-use super::{RunCall, RunTicket, collective_registry::Why};
+use super::{RunCall, RunTicket, collective_registry::CollectiveFailure};
 use crate::{
     buffer::{RecvBuf, SendBuf},
-    engine::{Core, Engine},
+    engine::{Engine, EngineCore},
     group::WorldRank,
-    offload::Action,
-    ops::{Memory, Pair},
+    offload::StepAction,
+    ops::{ProgramBuffers, RunMemory},
     proto::collective_id::CollectiveId,
-    proto::matching::Want,
+    proto::matching::RecvPattern,
 };
 
 /// Polls that succeeded immediately between two turns, if nothing else makes turns.
 const TURN_EVERY: u32 = 32;
 
 /// A program that only its future knows.
-pub(crate) struct QuickRun<I, O> {
+pub(crate) struct SingleRoundRun<I, O> {
     /// The call. Boxed, because moving it with the future would take a quarter of the time of a short collective.
     call: Box<RunCall>,
-    buffers: Pair<I, O>,
+    buffers: ProgramBuffers<I, O>,
     /// Number of completed steps, in quick order.
     over: usize,
     /// True once peers wait for what it sends.
@@ -43,25 +43,28 @@ pub(crate) struct QuickRun<I, O> {
 
 /// State of a quick program after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    Over,
-    Waits,
+pub(crate) enum SingleRoundPoll {
+    Done,
+    Pending,
     /// The program has to become a normal one.
-    Unusual,
+    Fallback,
 }
 
 impl Engine {
-    /// Does the steps that wait for no message. Returns `Over` if all of them are complete.
-    pub(crate) fn send_quick<I: SendBuf, O: RecvBuf>(&mut self, run: &mut QuickRun<I, O>) -> Look {
+    /// Does the steps that wait for no message. Returns `Done` if all of them are complete.
+    pub(crate) fn send_single_round<I: SendBuf, O: RecvBuf>(
+        &mut self,
+        run: &mut SingleRoundRun<I, O>,
+    ) -> SingleRoundPoll {
         let call = &run.call;
-        let Some(quick) = call.program.quick() else {
-            return Look::Unusual;
+        let Some(quick) = call.program.single_round() else {
+            return SingleRoundPoll::Fallback;
         };
         if !self.core.may_be_quick(call, &mut run.buffers) {
-            return Look::Unusual;
+            return SingleRoundPoll::Fallback;
         }
         let Some(memory) = self.core.quick_memory(call, &mut run.buffers) else {
-            return Look::Unusual;
+            return SingleRoundPoll::Fallback;
         };
         run.has_begun = true;
         let steps = &quick.order[run.over..quick.sends];
@@ -69,33 +72,35 @@ impl Engine {
         run.over += sent;
         if sent < steps.len() {
             self.core.keep_quick_memory(memory);
-            return Look::Waits;
+            return SingleRoundPoll::Pending;
         }
         // A rank that receives nothing is complete, and so is the last rank to come. This first check reads what has arrived
         // while our messages are on their way.
         let found = match self.find(call) {
-            Look::Over => self.receive_quick(run, &memory),
+            SingleRoundPoll::Done => self.receive_quick(run, &memory),
             found => found,
         };
         self.core.keep_quick_memory(memory);
         match found {
             // A message too long for a cell will be offered, and its sender waits until this rank fetches it.
-            Look::Waits if self.is_offered_some(&run.call) => Look::Unusual,
-            Look::Unusual => Look::Unusual,
-            Look::Over | Look::Waits => Look::Over,
+            SingleRoundPoll::Pending if self.is_offered_some(&run.call) => {
+                SingleRoundPoll::Fallback
+            }
+            SingleRoundPoll::Fallback => SingleRoundPoll::Fallback,
+            SingleRoundPoll::Done | SingleRoundPoll::Pending => SingleRoundPoll::Done,
         }
     }
 
     /// Does these steps up to the first whose cell is still in use. Returns the number of completed steps.
     #[inline]
-    fn send_in_order(&mut self, call: &RunCall, steps: &[u32], memory: &Memory) -> usize {
+    fn send_in_order(&mut self, call: &RunCall, steps: &[u32], memory: &RunMemory) -> usize {
         let name = call.cell();
         // The driver is asked for its slots once, and only if there is a peer.
         let (mut driver, mut slots) = (Some(&mut self.driver), None);
         let mut last = None;
         for (over, &at) in steps.iter().enumerate() {
             match &call.program.step(at as usize).action {
-                Action::Send { to, from } => {
+                StepAction::Send { to, from } => {
                     let (to, bytes) = (call.world_of(*to), memory.bytes(from));
                     let again = last.replace(from) == Some(from);
                     let slots = slots.get_or_insert_with(|| driver.take()?.named_slots());
@@ -121,13 +126,16 @@ impl Engine {
     }
 
     /// Polls the program: if all its messages have come, does the remaining steps.
-    pub(crate) fn look<I: SendBuf, O: RecvBuf>(&mut self, run: &mut QuickRun<I, O>) -> Look {
+    pub(crate) fn poll_single_round<I: SendBuf, O: RecvBuf>(
+        &mut self,
+        run: &mut SingleRoundRun<I, O>,
+    ) -> SingleRoundPoll {
         match self.find(&run.call) {
-            Look::Over => {}
+            SingleRoundPoll::Done => {}
             found => return found,
         }
         let Some(memory) = self.core.quick_memory(&run.call, &mut run.buffers) else {
-            return Look::Unusual;
+            return SingleRoundPoll::Fallback;
         };
         let found = self.receive_quick(run, &memory);
         self.core.keep_quick_memory(memory);
@@ -136,7 +144,7 @@ impl Engine {
 
     /// Checks whether all its messages have come.
     #[inline]
-    fn find(&mut self, call: &RunCall) -> Look {
+    fn find(&mut self, call: &RunCall) -> SingleRoundPoll {
         let (name, sig) = (call.cell(), call.sig);
         let (mut driver, mut slots) = (Some(&mut self.driver), None);
         for from in call.awaited() {
@@ -144,49 +152,53 @@ impl Engine {
             let slots = slots.as_ref();
             match slots.and_then(|slots| slots.peek_cell(from, name)) {
                 Some(its) if its == sig => {}
-                None if self.core.is_calm(call) => return Look::Waits,
-                _ => return Look::Unusual,
+                None if self.core.is_calm(call) => return SingleRoundPoll::Pending,
+                _ => return SingleRoundPoll::Fallback,
             }
         }
         if self.core.is_revoked(call) {
-            Look::Unusual
+            SingleRoundPoll::Fallback
         } else {
-            Look::Over
+            SingleRoundPoll::Done
         }
     }
 
     /// Takes the messages and does the remaining steps, if every message is as expected.
     #[inline]
-    fn receive_quick<I, O>(&mut self, run: &mut QuickRun<I, O>, memory: &Memory) -> Look {
+    fn receive_quick<I, O>(
+        &mut self,
+        run: &mut SingleRoundRun<I, O>,
+        memory: &RunMemory,
+    ) -> SingleRoundPoll {
         let (call, name) = (&run.call, run.call.cell());
         for action in call.rest() {
-            let Action::Recv { from, into } = action else {
+            let StepAction::Recv { from, into } = action else {
                 call.work(memory, action);
                 continue;
             };
             let from = call.world_of(*from);
-            let mut fill = |pieces: &[Payload<'_>]| memory.fill(into, pieces);
+            let mut fill = |pieces: &[PayloadView<'_>]| memory.fill(into, pieces);
             let slots = self.driver.named_slots();
             let taken = slots.and_then(|slots| slots.take_cell(from, name, &mut fill));
             let fits =
                 taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, from, name));
             if !fits {
                 self.core.fail_call(call, from);
-                return Look::Unusual;
+                return SingleRoundPoll::Fallback;
             }
         }
         let (key, sig) = (CollectiveId::new(name.ctx, name.tag), call.sig);
         self.core.programs.calls.note_over(key, sig, call.at);
         run.ended = true;
-        Look::Over
+        SingleRoundPoll::Done
     }
 
     /// Turns a quick program into a normal one. Also returns the box of the call, for reuse.
-    pub(crate) fn adopt<I: SendBuf, O: RecvBuf>(
+    pub(crate) fn convert_to_run<I: SendBuf, O: RecvBuf>(
         &mut self,
-        run: QuickRun<I, O>,
+        run: SingleRoundRun<I, O>,
     ) -> (RunTicket<I, O>, Box<RunCall>) {
-        let QuickRun {
+        let SingleRoundRun {
             call: mut room,
             buffers,
             over,
@@ -199,12 +211,12 @@ impl Engine {
     }
 
     /// Returns true if awaiting the program would not wait: each message has come, or will never come.
-    pub(crate) fn is_quick_done<I, O>(&mut self, run: &QuickRun<I, O>) -> bool {
+    pub(crate) fn is_quick_done<I, O>(&mut self, run: &SingleRoundRun<I, O>) -> bool {
         let call = &run.call;
         self.core.ended
-            || self.core.doomed(call, run.has_begun).is_some()
+            || self.core.begin_error(call, run.has_begun).is_some()
             || call.awaited().all(|from| {
-                let want = Want {
+                let want = RecvPattern {
                     ctx: call.ctx,
                     source: Some(from),
                     tag: Some(call.tag),
@@ -218,9 +230,9 @@ impl Engine {
     }
 }
 
-impl<I: SendBuf, O: RecvBuf> QuickRun<I, O> {
+impl<I: SendBuf, O: RecvBuf> SingleRoundRun<I, O> {
     /// Creates a program of which nothing was done yet.
-    pub(crate) const fn new(call: Box<RunCall>, buffers: Pair<I, O>) -> Self {
+    pub(crate) const fn new(call: Box<RunCall>, buffers: ProgramBuffers<I, O>) -> Self {
         Self {
             call,
             buffers,
@@ -242,11 +254,11 @@ impl<I: SendBuf, O: RecvBuf> QuickRun<I, O> {
     }
 }
 
-impl Core {
+impl EngineCore {
     fn may_be_quick<I: SendBuf, O: RecvBuf>(
         &self,
         call: &RunCall,
-        buffers: &mut Pair<I, O>,
+        buffers: &mut ProgramBuffers<I, O>,
     ) -> bool {
         self.may_look(call)
             && self.is_calm(call)
@@ -272,7 +284,7 @@ impl Core {
             && self
                 .programs
                 .calls
-                .is_calm(CollectiveId::new(call.ctx, call.tag))
+                .may_begin_unchecked(CollectiveId::new(call.ctx, call.tag))
     }
 
     #[inline(never)]
@@ -284,18 +296,18 @@ impl Core {
     fn quick_memory<I: SendBuf, O: RecvBuf>(
         &mut self,
         call: &RunCall,
-        buffers: &mut Pair<I, O>,
-    ) -> Option<Memory> {
+        buffers: &mut ProgramBuffers<I, O>,
+    ) -> Option<RunMemory> {
         let (lens, align) = (call.program.lens(), call.program.elem().align);
         let left = match lens.scratch {
             0 => Vec::new(),
             _ => mem::take(&mut self.programs.scratch),
         };
-        let scratch = Memory::scratch(left, lens.scratch, align)?;
-        Some(Memory::new(buffers.areas(), lens, align, scratch))
+        let scratch = RunMemory::scratch(left, lens.scratch, align)?;
+        Some(RunMemory::new(buffers.areas(), lens, align, scratch))
     }
 
-    fn keep_quick_memory(&mut self, mut memory: Memory) {
+    fn keep_quick_memory(&mut self, mut memory: RunMemory) {
         if memory.has_scratch() {
             self.programs.scratch = memory.take_scratch();
         }
@@ -310,19 +322,19 @@ impl Core {
 
     /// Fails the collective because of an unexpected message, unless the reason is known already.
     fn fail_call(&mut self, call: &RunCall, peer: WorldRank) {
-        if self.doomed(call, true).is_none() {
+        if self.begin_error(call, true).is_none() {
             let me = self.programs.me;
             self.revoke(
                 CollectiveId::new(call.ctx, call.tag),
-                Why::Mismatch(peer.min(me), peer.max(me)),
+                CollectiveFailure::Mismatch(peer.min(me), peer.max(me)),
             );
         }
     }
 }
 
 impl RunCall {
-    fn cell(&self) -> CellName {
-        CellName {
+    fn cell(&self) -> SlotName {
+        SlotName {
             ctx: self.ctx,
             tag: self.tag,
         }
@@ -334,8 +346,8 @@ impl RunCall {
     }
 
     /// Returns the steps that are done when messages have come.
-    fn rest(&self) -> impl Iterator<Item = &Action> {
-        let quick = self.program.quick();
+    fn rest(&self) -> impl Iterator<Item = &StepAction> {
+        let quick = self.program.single_round();
         let rest = quick.map_or(&[][..], |quick| &quick.order[quick.sends..]);
         rest.iter()
             .map(|&at| &self.program.step(at as usize).action)
@@ -344,16 +356,16 @@ impl RunCall {
     /// Returns the world ranks from which it receives.
     fn awaited(&self) -> impl Iterator<Item = WorldRank> {
         self.rest().filter_map(|action| match action {
-            Action::Recv { from, .. } => Some(self.world_of(*from)),
+            StepAction::Recv { from, .. } => Some(self.world_of(*from)),
             _ => None,
         })
     }
 
     /// Does a step without a message.
-    fn work(&self, memory: &Memory, action: &Action) {
+    fn work(&self, memory: &RunMemory, action: &StepAction) {
         match (action, &self.reducer) {
-            (Action::Copy { from, into }, _) => memory.copy(from, into),
-            (Action::Reduce { from, into, side }, Some(reducer)) => {
+            (StepAction::Copy { from, into }, _) => memory.copy(from, into),
+            (StepAction::Reduce { from, into, side }, Some(reducer)) => {
                 memory.reduce(reducer, from, into, *side);
             }
             _ => {}

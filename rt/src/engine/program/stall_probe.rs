@@ -19,16 +19,19 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{News, creation::NO_PROGRAM, collective_registry::Why, run::By};
+use super::{
+    DeferredPeerEvent, collective_registry::CollectiveFailure, creation::NO_PROGRAM,
+    run::StepExecutor,
+};
 use crate::{
-    clock::Time,
-    engine::{Core, message::Body, sleeper},
+    clock::ClockTime,
+    engine::{EngineCore, message::StoredBody, sleeper},
     group::WorldRank,
-    ops::Life,
+    ops::OpState,
     proto::collective_id::CollectiveId,
     proto::{
-        matching::Want,
-        wire::{Ask, Kind},
+        matching::RecvPattern,
+        wire::{ProgramHeader, WireKind},
     },
     reactor::TimerId,
 };
@@ -37,25 +40,25 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Start time while no thread sleeps on a program.
-const NEVER: Time = Time::from_nanos(u64::MAX);
+const NEVER: ClockTime = ClockTime::from_nanos(u64::MAX);
 
 /// Key of the timer. It differs from the keys of operations and of sleepers.
 pub(in crate::engine) const KEY: u64 = sleeper::KEYS - (1 << 32);
 
 /// State of the stall probe.
-pub(super) struct Doubt {
+pub(super) struct StallProbe {
     timer: TimerId,
     /// Time since when a thread sleeps on the programs in progress, or [`NEVER`].
-    since: Time,
+    since: ClockTime,
     /// True if the timer stays when the programs are complete, so that a sleeping thread need not be told of it for the next
     /// ones.
     stays: bool,
 }
 
-impl Core {
+impl EngineCore {
     /// Starts the probe, because this thread is about to sleep. The timer `stays` if another thread is asleep that may not know
     /// of a new program.
-    pub(crate) fn begin_doubt(&mut self, stays: bool, now: impl FnOnce() -> Time) {
+    pub(crate) fn arm_stall_probe(&mut self, stays: bool, now: impl FnOnce() -> ClockTime) {
         if !self.is_asking() || !self.hears_in_order() {
             return;
         }
@@ -72,9 +75,9 @@ impl Core {
         self.programs.any() || self.is_agreeing() || self.is_making()
     }
 
-    fn set_doubt(&mut self, since: Time, stays: bool) {
+    fn set_doubt(&mut self, since: ClockTime, stays: bool) {
         let timer = self.timers.insert(since + PATIENCE, KEY);
-        self.programs.doubt = Some(Doubt {
+        self.programs.doubt = Some(StallProbe {
             timer,
             since,
             stays,
@@ -83,7 +86,7 @@ impl Core {
 
     /// Stops the probe after a program, if nothing is left to ask for.
     #[inline]
-    pub(super) fn end_doubt(&mut self) {
+    pub(super) fn stop_stall_probe(&mut self) {
         if self.programs.doubt.is_some() && !self.is_asking() {
             self.doubt_no_more();
         }
@@ -93,7 +96,7 @@ impl Core {
         match &mut self.programs.doubt {
             Some(doubt) if doubt.stays => doubt.since = NEVER,
             doubt => {
-                if let Some(Doubt { timer, .. }) = doubt.take() {
+                if let Some(StallProbe { timer, .. }) = doubt.take() {
                     self.timers.cancel(timer);
                 }
             }
@@ -102,7 +105,7 @@ impl Core {
 
     /// Handles the timer: asks if the programs in progress have waited long enough, and sets it again otherwise.
     #[cold]
-    pub(in crate::engine) fn ask_for_programs(&mut self, now: Time) {
+    pub(in crate::engine) fn ask_for_programs(&mut self, now: ClockTime) {
         let since = self
             .programs
             .doubt
@@ -125,7 +128,7 @@ impl Core {
     }
 
     fn ask_all(&mut self, once: bool) -> bool {
-        let mut asked = self.ask_agreed(once) | self.ask_makers(once);
+        let mut asked = self.ask_agreed(once) | self.probe_creators(once);
         for index in self.programs.indices() {
             let key = self.programs.get(index).map(|run| run.key());
             if key.is_some_and(|key| self.agrees_before(key)) {
@@ -135,14 +138,14 @@ impl Core {
             let Some(run) = self.programs.get(index).filter(|run| run.failed.is_none()) else {
                 continue;
             };
-            let header = Ask::new(Kind::Ask, run.key(), run.sig());
+            let header = ProgramHeader::new(WireKind::StallProbe, run.key(), run.sig());
             if std::mem::replace(&mut run.asked, true) {
-                if let Some(stranger) = self.never_comes(index) {
+                if let Some(stranger) = self.futile_peer(index) {
                     self.fail_mismatched(index, stranger);
                     asked = true;
                     continue;
                 }
-                asked |= self.believe_through(index);
+                asked |= self.accept_completions(index);
                 if once {
                     continue;
                 }
@@ -159,10 +162,16 @@ impl Core {
 
     /// Asks a peer that has no place for our puts what it runs instead. Returns true if it can answer; a peer that has failed the
     /// collective says why. If it does not answer for long, it counts as a rank that called another collective.
-    pub(super) fn doubts(&mut self, peer: WorldRank, key: CollectiveId, sig: u64) -> bool {
+    pub(super) fn probe_refusing_peer(
+        &mut self,
+        peer: WorldRank,
+        key: CollectiveId,
+        sig: u64,
+    ) -> bool {
         let may_ask = self.hears_in_order() && self.peers.down(peer).is_none();
         if may_ask && !self.agrees_before(key) {
-            self.peers.control(peer, &Ask::new(Kind::Ask, key, sig));
+            self.peers
+                .control(peer, &ProgramHeader::new(WireKind::StallProbe, key, sig));
         }
         may_ask
     }
@@ -175,19 +184,23 @@ impl Core {
         }
         let flights = self.programs.get(index).map(|run| run.flights());
         let awaited = |by| match by {
-            By::Wait(peer) => Some(peer),
-            By::Op(op) => {
+            StepExecutor::Wait(peer) => Some(peer),
+            StepExecutor::Op(op) => {
                 let slot = self.ops.live(op);
-                let waits = matches!(slot.life, Life::Posted(_) | Life::Offered);
-                slot.about.peer.filter(|_| waits)
+                let waits = matches!(slot.state, OpState::Posted(_) | OpState::Offered);
+                slot.info.peer.filter(|_| waits)
             }
-            By::Job => None,
+            StepExecutor::Job => None,
         };
         flights.into_iter().flatten().filter_map(awaited).collect()
     }
 
     /// Handles the question of a peer that waits for this rank in a collective or an agreement.
-    pub(in crate::engine) fn handle_ask(&mut self, rank: WorldRank, header: &Ask) {
+    pub(in crate::engine) fn handle_stall_probe(
+        &mut self,
+        rank: WorldRank,
+        header: &ProgramHeader,
+    ) {
         let key = CollectiveId::new(header.ctx, header.tag);
         if key.context.is_multiple_of(2) {
             return self.handle_ask_agreed(rank, header);
@@ -206,19 +219,22 @@ impl Core {
             }
             (Some(_), _) => {}
             (None, Some(sig)) => {
-                self.peers.control(rank, &Ask::new(Kind::Over, key, sig));
+                self.peers
+                    .control(rank, &ProgramHeader::new(WireKind::ProgramDone, key, sig));
             }
             (None, None) => match self.agrees_in_vain(key, rank) {
                 Some(first) if header.sig != NO_PROGRAM => {
                     let me = self.programs.me;
-                    let why = Why::Mismatch(rank.min(me), rank.max(me));
+                    let why = CollectiveFailure::Mismatch(rank.min(me), rank.max(me));
                     self.revoke(CollectiveId::new(header.ctx, first), why);
                 }
                 // It is not known any more whether it was the same collective. A peer that waits for a message does not need to
                 // know.
                 _ if self.never_begins(key, rank) => {
-                    self.peers
-                        .control(rank, &Ask::new(Kind::Over, key, header.sig));
+                    self.peers.control(
+                        rank,
+                        &ProgramHeader::new(WireKind::ProgramDone, key, header.sig),
+                    );
                 }
                 _ => self.programs.calls.was_asked(key, rank, header.sig),
             },
@@ -237,39 +253,50 @@ impl Core {
 
     /// Returns true if this rank has closed but cannot exit before peers receive what it sends.
     pub(in crate::engine) fn is_kept_by_sends(&self) -> bool {
-        self.closing && !self.ops.which(|slot| slot.life.is_sending()).is_empty()
+        self.closing && !self.ops.select(|slot| slot.state.is_sending()).is_empty()
     }
 
     /// Returns true if this peer has offered a message for a collective that only its future knows of.
     fn is_offered(&mut self, id: CollectiveId, rank: WorldRank) -> bool {
-        let want = Want {
+        let want = RecvPattern {
             ctx: id.context,
             source: Some(rank),
             tag: Some(id.sequence),
         };
         let found = self.matching.peek(want);
-        found.is_some_and(|found| matches!(self.messages.get(found.message).body, Body::Offered(_)))
+        found.is_some_and(|found| {
+            matches!(
+                self.messages.get(found.message).body,
+                StoredBody::Offered(_)
+            )
+        })
     }
 
     /// Handles a peer's answer that it has completed a collective, this one or another one. It has sent all its messages then, so
     /// those that it left in cells are looked for first.
-    pub(in crate::engine) fn handle_over(&mut self, rank: WorldRank, header: &Ask) {
+    pub(in crate::engine) fn handle_program_done(
+        &mut self,
+        rank: WorldRank,
+        header: &ProgramHeader,
+    ) {
         if header.ctx.is_multiple_of(2) {
             self.handle_over_agreed(rank, header);
-        } else if self.programs.are_looking() {
-            self.programs.news.push(News::Over(rank, *header));
+        } else if self.programs.has_slot_waiters() {
+            self.programs
+                .deferred_events
+                .push(DeferredPeerEvent::Over(rank, *header));
         } else {
             self.is_through(rank, header);
         }
     }
 
-    pub(super) fn is_through(&mut self, rank: WorldRank, header: &Ask) {
+    pub(super) fn is_through(&mut self, rank: WorldRank, header: &ProgramHeader) {
         let Some(running) = self
             .programs
             .calls
             .running(CollectiveId::new(header.ctx, header.tag))
         else {
-            return self.end_maker(rank, header);
+            return self.handle_creator_answer(rank, header);
         };
         if running.sig != header.sig {
             if self.is_member(running.run, rank) {

@@ -13,18 +13,18 @@ use std::{
 use ripstop_fabric::driver::{Driver, LocalRange};
 
 use super::{
-    Run, State,
-    offloaded::{Listed, TOKENS, list_max},
+    ProgramRun, ProgramTable,
+    offloaded::{OffloadedRun, TOKENS, list_max},
 };
 use crate::{
-    engine::{Core, Engine, Wanted},
-    group::{Group, WorldRank},
+    engine::{Engine, EngineCore, OneSidedCommand},
+    group::{RankGroup, WorldRank},
     offload::{
-        Lens,
-        task_lists::{Memory, Posted, Slot},
-        lower::{Combining, Lowering, Means},
+        BufferLens,
+        lower::{AdapterMeans, AdapterReductions, ProgramLowering},
+        task_lists::{OffloadMemory, OffloadSlot, PostedProgram},
     },
-    ops::Reducer,
+    ops::ErasedReducer,
     proto::collective_id::CollectiveId,
 };
 
@@ -35,6 +35,13 @@ pub(super) struct TaskListSlotId {
     pub(super) context: u32,
     /// Number of the slot among those of the communicator.
     pub(super) nth: u32,
+}
+
+impl TaskListSlotId {
+    /// Returns the number under which its ranks name the slot's counters to their drivers.
+    fn region_name(self) -> u64 {
+        u64::from(self.context) << 32 | u64::from(self.nth) << 1
+    }
 }
 
 impl TaskListSlotId {
@@ -57,8 +64,8 @@ impl TaskListSlotId {
 }
 
 /// A slot, and the programs that use it in turn.
-pub(super) struct Lot {
-    pub(super) slot: Slot,
+pub(super) struct TaskListSlot {
+    pub(super) slot: OffloadSlot,
     running: Option<u32>,
     /// Programs that wait for the slot, in order.
     waiting: VecDeque<u32>,
@@ -76,7 +83,7 @@ pub(super) const fn slots_of(size: usize) -> u32 {
 /// Each counter also takes a task, and adapters are short of both.
 const TOLD_MAX: usize = 64;
 
-impl State {
+impl ProgramTable {
     /// Returns the bytes of all lanes.
     pub(in crate::engine) fn lane_bytes(&self) -> usize {
         self.slots.values().map(|lot| lot.slot.bytes()).sum()
@@ -85,7 +92,7 @@ impl State {
 
 impl Engine {
     /// Begins the program if it is its turn for the slot. Returns false if it has to wait.
-    pub(super) fn take_slot(&mut self, index: u32, run: &mut Run) -> io::Result<bool> {
+    pub(super) fn take_slot(&mut self, index: u32, run: &mut ProgramRun) -> io::Result<bool> {
         let me = self.core.programs.me;
         let Some(listed) = run.listed.as_mut() else {
             return Ok(false);
@@ -93,9 +100,8 @@ impl Engine {
         let lot = match self.core.programs.slots.entry(listed.slot) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                let TaskListSlotId { context, nth } = listed.slot;
-                let name = u64::from(context) << 32 | u64::from(nth) << 1;
-                new.insert(Lot::new(&mut *self.driver, run.group.clone(), me, name)?)
+                let (name, group) = (listed.slot.region_name(), run.group.clone());
+                new.insert(TaskListSlot::new(&mut *self.driver, group, me, name)?)
             }
         };
         if *lot.running.get_or_insert(index) != index {
@@ -106,23 +112,22 @@ impl Engine {
         }
         let program = Arc::clone(&run.program);
         let limits = self.driver.task_lists().map(|lists| lists.list_limits());
-        let combining = Combining {
-            how: run.reducer.as_ref().and_then(Reducer::combination),
+        let combining = AdapterReductions {
+            how: run.reducer.as_ref().and_then(ErasedReducer::combination),
             max: limits.unwrap_or_default().combine_max,
         };
         let lanes = &mut lot.slot.lanes;
         let list_max = list_max(&mut *self.driver);
-        let told_max = if listed.tells {
-            TOLD_MAX.min(list_max)
-        } else {
-            0
-        };
-        let means = Means {
+        let means = AdapterMeans {
             combining,
             list_max,
-            told_max,
+            recv_groups_max: if listed.tells {
+                TOLD_MAX.min(list_max)
+            } else {
+                0
+            },
         };
-        let lowering = Lowering::new(program, means, lanes);
+        let lowering = ProgramLowering::new(program, means, lanes);
         let lens = run.program.lens();
         let memory = memory_of(&mut *self.driver, lens, run.memory.ranges());
         let keys = memory.keys();
@@ -138,7 +143,7 @@ impl Engine {
             ));
         }
         let token = TOKENS | u64::from(listed.serial) << 32;
-        let begun = Posted::begin(
+        let begun = PostedProgram::begin(
             &mut *self.driver,
             &mut lot.slot,
             lowering,
@@ -153,7 +158,7 @@ impl Engine {
         }
         let mut posted = begun?;
         if run.landed.is_some() {
-            posted.tell(&mut *self.driver);
+            posted.report_receives(&mut *self.driver);
         }
         listed.posted = Some(posted);
         self.core.count_for(listed);
@@ -161,17 +166,17 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Gives the slot of a program that has ended to the next one, and closes the program's memory.
     pub(super) fn leave_slot(
         &mut self,
         index: u32,
         key: CollectiveId,
         sig: u64,
-        listed: &mut Listed,
+        listed: &mut OffloadedRun,
     ) {
-        self.tell_still(key, sig, listed);
-        let keys = listed.posted.iter().flat_map(Posted::keys);
+        self.report_quiesced(key, sig, listed);
+        let keys = listed.posted.iter().flat_map(PostedProgram::keys);
         keys.for_each(|key| self.exposed.withdraw(key));
         let Some(lot) = self.programs.slots.get_mut(&listed.slot) else {
             return;
@@ -180,14 +185,14 @@ impl Core {
             && listed.ending.is_none()
             && let Some(posted) = listed.posted.take()
         {
-            lot.slot.keep(posted);
+            lot.slot.keep_counters(posted);
         }
         lot.waiting.retain(|waiting| *waiting != index);
         if lot.running == Some(index) {
             lot.running = lot.waiting.pop_front();
         }
         match lot.running {
-            Some(next) => self.programs.stir(next),
+            Some(next) => self.programs.mark_dirty(next),
             None if lot.left => self.forget_slots(listed.slot.context),
             None => {}
         }
@@ -211,16 +216,21 @@ impl Core {
     }
 
     /// Removes the slot's names, so that peers no longer find it.
-    pub(super) fn unname(&mut self, lot: &Lot) {
-        let unname = |name| Wanted::Unname { name };
-        self.wanted.extend(lot.slot.names().map(unname));
+    pub(super) fn unname(&mut self, lot: &TaskListSlot) {
+        let unname = |name| OneSidedCommand::Unname { name };
+        self.commands.extend(lot.slot.names().map(unname));
     }
 }
 
-impl Lot {
-    fn new(driver: &mut dyn Driver, group: Group, world: WorldRank, name: u64) -> io::Result<Self> {
+impl TaskListSlot {
+    fn new(
+        driver: &mut dyn Driver,
+        group: RankGroup,
+        world: WorldRank,
+        name: u64,
+    ) -> io::Result<Self> {
         Ok(Self {
-            slot: Slot::new(driver, group, world, name)?,
+            slot: OffloadSlot::new(driver, group, world, name)?,
             running: None,
             waiting: VecDeque::new(),
             left: false,
@@ -229,7 +239,7 @@ impl Lot {
 }
 
 /// Returns the length of a buffer that needs a key and has none. A driver gives no key when its limits are reached.
-fn keyless(memory: &Memory, lens: Lens) -> Option<usize> {
+fn keyless(memory: &OffloadMemory, lens: BufferLens) -> Option<usize> {
     [
         (lens.output, memory.output_key),
         (lens.scratch, memory.scratch_key),
@@ -239,10 +249,10 @@ fn keyless(memory: &Memory, lens: Lens) -> Option<usize> {
 }
 
 /// Returns the memory of a program's steps, with keys for peers.
-fn memory_of(driver: &mut dyn Driver, lens: Lens, ranges: [LocalRange; 3]) -> Memory {
+fn memory_of(driver: &mut dyn Driver, lens: BufferLens, ranges: [LocalRange; 3]) -> OffloadMemory {
     let [input, output, scratch] = ranges;
     let mut key = |len: usize, range| (len > 0).then(|| driver.expose(range)).flatten();
-    Memory {
+    OffloadMemory {
         output_key: key(lens.output, output),
         scratch_key: key(lens.scratch, scratch),
         input,

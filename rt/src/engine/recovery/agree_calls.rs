@@ -15,61 +15,61 @@ use std::{
 
 use super::remember;
 use crate::{
-    contexts::Contexts,
-    proto::agree::{Agree, Ranks, Value},
+    contexts::ContextIds,
+    proto::agree::{AgreeProtocol, AgreeValue, RankSet},
 };
 
 /// Calls that are not decided, or whose futures have not returned yet.
 #[derive(Default)]
-pub(super) struct Calls {
-    all: VecDeque<Call>,
+pub(super) struct AgreeCalls {
+    all: VecDeque<AgreeCall>,
     /// Number of the next call; wraps around.
     number: u32,
     /// Communicators that were created although no future waits for them here.
-    unwanted: Vec<Value>,
+    unwanted: Vec<AgreeValue>,
 }
 
-struct Call {
+struct AgreeCall {
     number: u32,
     at: &'static Location<'static>,
-    stage: Stage,
+    stage: AgreeStage,
     /// State of the creation, if the call creates a communicator.
-    making: Option<Making>,
+    making: Option<CommCreation>,
     waker: Option<Waker>,
     /// True once the future was dropped.
     left: bool,
 }
 
-enum Stage {
+enum AgreeStage {
     /// Waits until it may begin with this value.
-    Waits(Value),
+    Waits(AgreeValue),
     /// In progress in this round.
     UnderWay(u32),
-    Decided(Value),
+    Decided(AgreeValue),
 }
 
 /// Creation of a communicator of the surviving ranks.
-pub(crate) struct Making {
-    contexts: Arc<Contexts>,
+pub(crate) struct CommCreation {
+    contexts: Arc<ContextIds>,
     proposed: u32,
     /// Greatest proposed number, while the ranks check that it is new to all of them.
     agreed: Option<u32>,
 }
 
-impl Calls {
+impl AgreeCalls {
     /// Adds a call and returns its number.
     pub(super) fn begin(
         &mut self,
-        machine: &mut Agree,
-        value: Value,
-        making: Option<Making>,
+        machine: &mut AgreeProtocol,
+        value: AgreeValue,
+        making: Option<CommCreation>,
         at: &'static Location<'static>,
     ) -> u32 {
         let number = self.take_number();
-        self.all.push_back(Call {
+        self.all.push_back(AgreeCall {
             number,
             at,
-            stage: Stage::Waits(value),
+            stage: AgreeStage::Waits(value),
             making,
             waker: None,
             left: false,
@@ -86,10 +86,10 @@ impl Calls {
     }
 
     /// Begins the calls that may begin.
-    fn go_on(&mut self, machine: &mut Agree) {
+    fn go_on(&mut self, machine: &mut AgreeProtocol) {
         for call in &mut self.all {
-            if let Stage::Waits(value) = &call.stage {
-                call.stage = Stage::UnderWay(machine.begin(value.clone()));
+            if let AgreeStage::Waits(value) = &call.stage {
+                call.stage = AgreeStage::UnderWay(machine.begin(value.clone()));
             }
             if call.making.is_some() && !call.is_decided() {
                 return; // later calls cannot begin: the number of rounds that this one takes is not known
@@ -100,18 +100,19 @@ impl Calls {
     /// Handles the decision of a round. Returns the waker of the call that it completes.
     pub(super) fn decided(
         &mut self,
-        machine: &mut Agree,
+        machine: &mut AgreeProtocol,
         round: u32,
-        value: Value,
+        value: AgreeValue,
     ) -> Option<Waker> {
-        let is_it = |call: &Call| matches!(call.stage, Stage::UnderWay(of) if of == round);
+        let is_it =
+            |call: &AgreeCall| matches!(call.stage, AgreeStage::UnderWay(of) if of == round);
         let at = self.all.iter().position(is_it)?;
         let call = &mut self.all[at];
         if let Some(next) = call.making.as_mut().and_then(|making| making.next(&value)) {
-            call.stage = Stage::UnderWay(machine.begin(next));
+            call.stage = AgreeStage::UnderWay(machine.begin(next));
             return None;
         }
-        call.stage = Stage::Decided(value);
+        call.stage = AgreeStage::Decided(value);
         let waker = call.waker.take();
         if call.left {
             self.give_up(at);
@@ -125,9 +126,9 @@ impl Calls {
         &mut self,
         number: u32,
         waker: &Waker,
-    ) -> Option<(Poll<Value>, Option<Waker>)> {
+    ) -> Option<(Poll<AgreeValue>, Option<Waker>)> {
         let at = self.place(number)?;
-        if let Stage::Decided(value) = &self.all[at].stage {
+        if let AgreeStage::Decided(value) = &self.all[at].stage {
             let value = value.clone();
             self.all.remove(at);
             return Some((Poll::Ready(value), None));
@@ -149,8 +150,8 @@ impl Calls {
 
     fn give_up(&mut self, at: usize) {
         let call = self.all.remove(at);
-        if let Some(Call {
-            stage: Stage::Decided(value),
+        if let Some(AgreeCall {
+            stage: AgreeStage::Decided(value),
             making: Some(_),
             ..
         }) = call
@@ -161,7 +162,7 @@ impl Calls {
     }
 
     /// Removes the communicators that this rank is in although it has no handle for them.
-    pub(super) fn take_unwanted(&mut self) -> Vec<Value> {
+    pub(super) fn take_unwanted(&mut self) -> Vec<AgreeValue> {
         mem::take(&mut self.unwanted)
     }
 
@@ -171,7 +172,7 @@ impl Calls {
 
     /// Returns the source locations of the calls for which futures wait.
     pub(super) fn open(&self) -> impl Iterator<Item = &'static Location<'static>> {
-        let open = |call: &&Call| !(call.left || call.is_decided());
+        let open = |call: &&AgreeCall| !(call.left || call.is_decided());
         self.all.iter().filter(open).map(|call| call.at)
     }
 
@@ -180,15 +181,15 @@ impl Calls {
     }
 }
 
-impl Call {
+impl AgreeCall {
     const fn is_decided(&self) -> bool {
-        matches!(self.stage, Stage::Decided(_))
+        matches!(self.stage, AgreeStage::Decided(_))
     }
 }
 
-impl Making {
+impl CommCreation {
     /// Begins a creation, and returns it with this rank's first value.
-    pub(super) fn new(contexts: &Arc<Contexts>) -> (Self, Value) {
+    pub(super) fn new(contexts: &Arc<ContextIds>) -> (Self, AgreeValue) {
         let proposed = contexts.propose(2);
         let making = Self {
             contexts: Arc::clone(contexts),
@@ -200,23 +201,23 @@ impl Making {
 
     /// Returns the value for the next round, or `None` if the last one was final: the number is new to all ranks, or no number is
     /// left.
-    fn next(&mut self, decided: &Value) -> Option<Value> {
+    fn next(&mut self, decided: &AgreeValue) -> Option<AgreeValue> {
         let Some(agreed) = self.agreed.take() else {
             let agreed = decided.number;
             self.agreed = Some(agreed);
             let is_new = self.contexts.accept(agreed, self.proposed);
             return Some(say(is_new, agreed));
         };
-        let from = Contexts::after(agreed).filter(|_| !decided.flag)?;
+        let from = ContextIds::after(agreed).filter(|_| !decided.flag)?;
         self.proposed = self.contexts.propose(from);
         Some(say(true, self.proposed))
     }
 }
 
-fn say(flag: bool, number: u32) -> Value {
-    Value {
+fn say(flag: bool, number: u32) -> AgreeValue {
+    AgreeValue {
         flag,
         number,
-        down: Ranks::default(),
+        down: RankSet::default(),
     }
 }

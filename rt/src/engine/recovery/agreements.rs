@@ -1,4 +1,4 @@
-//! Agreements: one [`Agree`] machine for each communicator, and its messages as headers.
+//! Agreements: one [`AgreeProtocol`] for each communicator, and its messages as headers.
 //!
 //! A rank that has dropped a communicator still answers for it, because another rank may not know yet what was decided. A rank
 //! that waits for a peer which never calls again [asks](crate::engine::program) that peer, and continues without it.
@@ -11,18 +11,18 @@ use std::{
 };
 
 use super::{
-    Core, Engine, Recovery,
-    agree_calls::{Calls, Making},
+    Engine, EngineCore, LazyRecovery,
+    agree_calls::{AgreeCalls, CommCreation},
 };
 use crate::{
-    contexts::Contexts,
-    engine::pending_ops::Waiting,
+    contexts::ContextIds,
+    engine::pending_ops::PendingOpReport,
     error::ErrorKind,
-    group::{Group, WorldRank},
+    group::{RankGroup, WorldRank},
     proto::collective_id::CollectiveId,
     proto::{
-        agree::{Agree, Letter, Ranks, Say, Value},
-        wire::{self, Ask, Base, DOWN_WORDS, Kind},
+        agree::{AgreeMessage, AgreeOutMessage, AgreeProtocol, AgreeValue, RankSet},
+        wire::{self, DOWN_WORDS, HeaderBase, ProgramHeader, WireKind},
     },
 };
 
@@ -47,33 +47,33 @@ impl AgreementId {
 }
 
 #[derive(Default)]
-pub(super) struct Agreements {
-    by_ctx: BTreeMap<u32, Agreement>,
+pub(super) struct CommAgreements {
+    by_ctx: BTreeMap<u32, CommAgreement>,
     /// Communicators that this rank has left, the oldest first.
     left: VecDeque<u32>,
     /// Headers for communicators that this rank is not in yet, by sender.
-    early: BTreeMap<WorldRank, VecDeque<wire::Agree>>,
+    early: BTreeMap<WorldRank, VecDeque<wire::AgreeHeader>>,
 }
 
 /// The agreements of one communicator.
-struct Agreement {
-    group: Group,
-    machine: Agree,
+struct CommAgreement {
+    group: RankGroup,
+    machine: AgreeProtocol,
     /// Sets of ranks received in part, by member; the rest of each is still to come.
-    parts: BTreeMap<usize, Ranks>,
-    calls: Calls,
+    parts: BTreeMap<usize, RankSet>,
+    calls: AgreeCalls,
     /// Last round in which this rank has asked the ranks it waits for whether they will call.
     asked: Option<u32>,
 }
 
-impl Agreements {
+impl CommAgreements {
     pub(super) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> {
         let all = self.by_ctx.values_mut();
         all.flat_map(|agreement| agreement.calls.take_wakers())
     }
 
     /// Keeps a header for later. Drops the oldest at the limit, which may be for a communicator that this rank has forgotten.
-    fn keep(&mut self, rank: WorldRank, header: wire::Agree) {
+    fn keep(&mut self, rank: WorldRank, header: wire::AgreeHeader) {
         let early = self.early.entry(rank).or_default();
         if early.len() == EARLY_MAX {
             early.pop_front();
@@ -82,7 +82,7 @@ impl Agreements {
     }
 
     /// Removes the headers kept for a communicator. Returns them with their senders, in order.
-    fn take_early(&mut self, ctx: u32) -> Vec<(WorldRank, wire::Agree)> {
+    fn take_early(&mut self, ctx: u32) -> Vec<(WorldRank, wire::AgreeHeader)> {
         let mut taken = Vec::new();
         self.early.retain(|&rank, headers| {
             taken.extend(
@@ -126,10 +126,10 @@ impl Engine {
         number: u32,
         at: &'static Location<'static>,
     ) -> u32 {
-        let value = Value {
+        let value = AgreeValue {
             flag,
             number,
-            down: Ranks::default(),
+            down: RankSet::default(),
         };
         let call = self.core.agree(ctx, value, None, at);
         self.flush();
@@ -140,29 +140,29 @@ impl Engine {
     pub(crate) fn shrink(
         &mut self,
         ctx: u32,
-        contexts: &Arc<Contexts>,
+        contexts: &Arc<ContextIds>,
         at: &'static Location<'static>,
     ) -> u32 {
-        let (making, value) = Making::new(contexts);
+        let (making, value) = CommCreation::new(contexts);
         let call = self.core.agree(ctx, value, Some(making), at);
         self.flush();
         call
     }
 }
 
-impl Core {
+impl EngineCore {
     fn agree(
         &mut self,
         ctx: u32,
-        value: Value,
-        making: Option<Making>,
+        value: AgreeValue,
+        making: Option<CommCreation>,
         at: &'static Location<'static>,
     ) -> u32 {
         let ends = self.begins_no_more();
         let Some(agreement) = self.agreement(ctx) else {
             unreachable!("a handle of the communicator calls, so this rank is in it");
         };
-        let Agreement { machine, calls, .. } = agreement;
+        let CommAgreement { machine, calls, .. } = agreement;
         if ends {
             return calls.take_number(); // peers may have been told that this rank does not call
         }
@@ -175,7 +175,7 @@ impl Core {
         &mut self,
         id: AgreementId,
         waker: &Waker,
-    ) -> Poll<Result<Value, ErrorKind>> {
+    ) -> Poll<Result<AgreeValue, ErrorKind>> {
         let Self {
             recovery,
             wakers,
@@ -209,8 +209,8 @@ impl Core {
             return;
         };
         let (all, group) = (agreement.calls.take_unwanted(), agreement.group.clone());
-        for Value { down, number, .. } in all {
-            let made = living(&group, &down);
+        for AgreeValue { down, number, .. } in all {
+            let made = survivors(&group, &down);
             if !made.contains(self.programs.me()) {
                 continue; // the others continue without this rank
             }
@@ -227,9 +227,9 @@ impl Core {
     }
 
     /// Returns the agreements for which futures wait.
-    pub(in crate::engine) fn waiting_agreed(&self) -> impl Iterator<Item = Waiting> {
+    pub(in crate::engine) fn waiting_agreed(&self) -> impl Iterator<Item = PendingOpReport> {
         self.agreements().flat_map(|(ctx, agreement)| {
-            agreement.calls.open().map(move |at| Waiting {
+            agreement.calls.open().map(move |at| PendingOpReport {
                 what: "agree",
                 ctx,
                 peer: None,
@@ -239,7 +239,7 @@ impl Core {
         })
     }
 
-    fn agreements(&self) -> impl Iterator<Item = (u32, &Agreement)> {
+    fn agreements(&self) -> impl Iterator<Item = (u32, &CommAgreement)> {
         let state = self.recovery.get().into_iter();
         let all = state.flat_map(|state| &state.agreements.by_ctx);
         all.map(|(ctx, agreement)| (*ctx, agreement))
@@ -247,8 +247,8 @@ impl Core {
 }
 
 /// Handlers of what peers and the driver report.
-impl Core {
-    pub(in crate::engine) fn handle_agree(&mut self, rank: WorldRank, header: &wire::Agree) {
+impl EngineCore {
+    pub(in crate::engine) fn handle_agree(&mut self, rank: WorldRank, header: &wire::AgreeHeader) {
         let ctx = header.ctx;
         let makes_sense = if !ctx.is_multiple_of(2) {
             false
@@ -292,7 +292,7 @@ impl Core {
             if once && before == Some(round) {
                 continue;
             }
-            let ask = Ask::new(Kind::Ask, CollectiveId::new(*ctx, round), 0);
+            let ask = ProgramHeader::new(WireKind::StallProbe, CollectiveId::new(*ctx, round), 0);
             for rank in agreement.awaited() {
                 peers.control(rank, &ask);
                 asked = true;
@@ -302,9 +302,9 @@ impl Core {
     }
 
     /// Answers a peer that waits for this rank in an agreement.
-    pub(in crate::engine) fn handle_ask_agreed(&mut self, rank: WorldRank, header: &Ask) {
+    pub(in crate::engine) fn handle_ask_agreed(&mut self, rank: WorldRank, header: &ProgramHeader) {
         let mut agreement = self.recovery.agreement(header.ctx);
-        let reminded = |it: &mut Agreement| {
+        let reminded = |it: &mut CommAgreement| {
             let rank = it.group.local_of(rank);
             rank.is_some_and(|rank| it.machine.remind(rank, header.tag))
         };
@@ -315,15 +315,21 @@ impl Core {
         let stays = self.leaving && self.promised == 0 || self.is_kept_by_sends();
         if !calls && (self.has_left(header.ctx) || stays) {
             let key = CollectiveId::new(header.ctx, header.tag);
-            self.peers
-                .control(rank, &Ask::new(Kind::Over, key, header.sig));
+            self.peers.control(
+                rank,
+                &ProgramHeader::new(WireKind::ProgramDone, key, header.sig),
+            );
         }
     }
 
     /// Handles a peer that makes no more calls on this communicator: it counts as down there.
-    pub(in crate::engine) fn handle_over_agreed(&mut self, rank: WorldRank, header: &Ask) {
+    pub(in crate::engine) fn handle_over_agreed(
+        &mut self,
+        rank: WorldRank,
+        header: &ProgramHeader,
+    ) {
         let agreement = self.recovery.agreement(header.ctx);
-        let waits = |it: &&mut Agreement| {
+        let waits = |it: &&mut CommAgreement| {
             it.machine.round() == header.tag && it.awaited().any(|awaited| awaited == rank)
         };
         if agreement
@@ -359,21 +365,21 @@ impl Core {
     }
 
     /// Returns the agreement of a communicator that this rank is or was in. Created at the first use.
-    fn agreement(&mut self, ctx: u32) -> Option<&mut Agreement> {
+    fn agreement(&mut self, ctx: u32) -> Option<&mut CommAgreement> {
         if self.recovery.agreement(ctx).is_none() {
             let group = self.members(ctx)?.clone();
             let me = group.local_of(self.programs.me())?;
-            let mut down = Ranks::default();
+            let mut down = RankSet::default();
             for (rank, member) in group.members().enumerate() {
                 if self.peers.down(member).is_some() {
                     down.insert(rank);
                 }
             }
-            let agreement = Agreement {
-                machine: Agree::new(me, group.len(), down),
+            let agreement = CommAgreement {
+                machine: AgreeProtocol::new(me, group.len(), down),
                 group,
                 parts: BTreeMap::new(),
-                calls: Calls::default(),
+                calls: AgreeCalls::default(),
                 asked: None,
             };
             self.recovery
@@ -397,11 +403,11 @@ impl Core {
         let Some(agreement) = recovery.agreement(ctx) else {
             return;
         };
-        let Agreement { machine, calls, .. } = agreement;
+        let CommAgreement { machine, calls, .. } = agreement;
         while let Some((round, value)) = machine.poll_decided() {
             wakers.extend(calls.decided(machine, round, value));
         }
-        while let Some(letter) = machine.poll_letter() {
+        while let Some(letter) = machine.poll_message() {
             let Some(to) = agreement.group.world_of(letter.to) else {
                 continue;
             };
@@ -415,23 +421,23 @@ impl Core {
 }
 
 /// Returns the group of the members that are not down.
-pub(crate) fn living(group: &Group, down: &Ranks) -> Group {
+pub(crate) fn survivors(group: &RankGroup, down: &RankSet) -> RankGroup {
     let left = (0..group.len()).filter(|rank| !down.contains(*rank));
-    Group::new(left.filter_map(|rank| group.world_of(rank)).collect())
+    RankGroup::new(left.filter_map(|rank| group.world_of(rank)).collect())
 }
 
-impl Recovery {
-    fn agreement(&mut self, ctx: u32) -> Option<&mut Agreement> {
+impl LazyRecovery {
+    fn agreement(&mut self, ctx: u32) -> Option<&mut CommAgreement> {
         self.get_mut()?.agreements.by_ctx.get_mut(&ctx)
     }
 
-    fn agreements(&mut self) -> impl Iterator<Item = (&u32, &mut Agreement)> {
+    fn agreements(&mut self) -> impl Iterator<Item = (&u32, &mut CommAgreement)> {
         let state = self.get_mut().into_iter();
         state.flat_map(|state| &mut state.agreements.by_ctx)
     }
 }
 
-impl Agreement {
+impl CommAgreement {
     /// Returns the world ranks for which this agreement waits.
     fn awaited(&self) -> impl Iterator<Item = WorldRank> {
         let awaited = self.machine.awaited();
@@ -439,10 +445,10 @@ impl Agreement {
     }
 
     /// Handles a header. Returns `None` if it makes no sense.
-    fn handle(&mut self, rank: WorldRank, header: &wire::Agree) -> Option<()> {
+    fn handle(&mut self, rank: WorldRank, header: &wire::AgreeHeader) -> Option<()> {
         let from = self.group.local_of(rank)?;
         let at = header.at as usize;
-        let mut said = Ranks::default();
+        let mut said = RankSet::default();
         let words = self.group.len().div_ceil(64).checked_sub(at)?;
         if header.down.iter().skip(words).any(|word| *word != 0) {
             return None;
@@ -470,37 +476,37 @@ impl Agreement {
     }
 }
 
-fn read(header: &wire::Agree, down: Ranks) -> Option<Say> {
-    let value = Value {
+fn read(header: &wire::AgreeHeader, down: RankSet) -> Option<AgreeMessage> {
+    let value = AgreeValue {
         flag: header.flag != 0,
         number: header.number,
         down,
     };
-    match header.what {
-        wire::SAY_REPORT => Some(Say::Report {
+    match header.step {
+        wire::SAY_REPORT => Some(AgreeMessage::Report {
             value,
             promised: header.promised != 0,
         }),
-        wire::SAY_PROPOSE => Some(Say::Propose(value)),
-        wire::SAY_PROMISE => Some(Say::Promise),
-        wire::SAY_DECIDE => Some(Say::Decide(value)),
+        wire::SAY_PROPOSE => Some(AgreeMessage::Propose(value)),
+        wire::SAY_PROMISE => Some(AgreeMessage::Promise),
+        wire::SAY_DECIDE => Some(AgreeMessage::Decide(value)),
         _ => None,
     }
 }
 
 /// Returns a message as headers: one, unless many ranks of a large communicator are down.
-fn headers(ctx: u32, letter: &Letter) -> Vec<wire::Agree> {
-    let (what, promised, value) = match &letter.say {
-        Say::Report { value, promised } => (wire::SAY_REPORT, *promised, Some(value)),
-        Say::Propose(value) => (wire::SAY_PROPOSE, false, Some(value)),
-        Say::Promise => (wire::SAY_PROMISE, false, None),
-        Say::Decide(value) => (wire::SAY_DECIDE, false, Some(value)),
+fn headers(ctx: u32, letter: &AgreeOutMessage) -> Vec<wire::AgreeHeader> {
+    let (what, promised, value) = match &letter.message {
+        AgreeMessage::Report { value, promised } => (wire::SAY_REPORT, *promised, Some(value)),
+        AgreeMessage::Propose(value) => (wire::SAY_PROPOSE, false, Some(value)),
+        AgreeMessage::Promise => (wire::SAY_PROMISE, false, None),
+        AgreeMessage::Decide(value) => (wire::SAY_DECIDE, false, Some(value)),
     };
-    let mut header = wire::Agree {
-        base: Base::new(Kind::Agree),
+    let mut header = wire::AgreeHeader {
+        base: HeaderBase::new(WireKind::Agree),
         ctx,
         round: letter.round,
-        what,
+        step: what,
         flag: value.map_or(0, |value| u8::from(value.flag)),
         more: 0,
         promised: u8::from(promised),
@@ -531,37 +537,40 @@ fn headers(ctx: u32, letter: &Letter) -> Vec<wire::Agree> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use ripstop_fabric::random::Random;
+    use ripstop_fabric::random::SeededRandom;
 
-    use super::{Agree, Agreement, Calls, Letter, Ranks, Say, Value, WorldRank, headers, read};
-    use crate::group::Group;
+    use super::{
+        AgreeCalls, AgreeMessage, AgreeOutMessage, AgreeProtocol, AgreeValue, CommAgreement,
+        RankSet, WorldRank, headers, read,
+    };
+    use crate::group::RankGroup;
 
     #[test]
     fn what_is_said_of_many_dead_ranks_comes_in_parts_and_is_whole_again() {
-        let mut random = Random::new(1);
+        let mut random = SeededRandom::new(1);
         for size in [2, 640, 641, 5_000] {
-            let mut agreement = Agreement {
-                group: Group::First(size),
-                machine: Agree::new(1, size as usize, Ranks::default()),
+            let mut agreement = CommAgreement {
+                group: RankGroup::First(size),
+                machine: AgreeProtocol::new(1, size as usize, RankSet::default()),
                 parts: BTreeMap::new(),
-                calls: Calls::default(),
+                calls: AgreeCalls::default(),
                 asked: None,
             };
-            let mut down = Ranks::default();
+            let mut down = RankSet::default();
             for _ in 0..random.within(0..20) {
                 let rank = random.within(2..u64::from(size.max(3)));
                 down.insert(usize::try_from(rank).unwrap());
             }
-            let down = if size == 2 { Ranks::default() } else { down };
-            let value = Value {
+            let down = if size == 2 { RankSet::default() } else { down };
+            let value = AgreeValue {
                 flag: true,
                 number: 7,
                 down,
             };
-            let letter = Letter {
+            let letter = AgreeOutMessage {
                 to: 1,
                 round: 0,
-                say: Say::Decide(value.clone()),
+                message: AgreeMessage::Decide(value.clone()),
             };
             agreement.machine.begin(value.clone());
             for header in headers(4, &letter) {
@@ -574,29 +583,33 @@ mod tests {
 
     #[test]
     fn all_that_is_said_comes_back_from_a_header() {
-        let value = Value {
+        let value = AgreeValue {
             flag: false,
             number: 9,
-            down: Ranks::default(),
+            down: RankSet::default(),
         };
-        let report = |promised| Say::Report {
+        let report = |promised| AgreeMessage::Report {
             value: value.clone(),
             promised,
         };
         let all = [
             report(false),
             report(true),
-            Say::Propose(value.clone()),
-            Say::Promise,
-            Say::Decide(value.clone()),
+            AgreeMessage::Propose(value.clone()),
+            AgreeMessage::Promise,
+            AgreeMessage::Decide(value.clone()),
         ];
         for say in all {
             let (to, round) = (1, 5);
-            let letter = Letter { to, round, say };
+            let letter = AgreeOutMessage {
+                to,
+                round,
+                message: say,
+            };
             let [header] = headers(4, &letter)[..] else {
                 panic!("one is enough")
             };
-            assert_eq!(read(&header, Ranks::default()), Some(letter.say));
+            assert_eq!(read(&header, RankSet::default()), Some(letter.message));
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::task::{Poll, Waker};
 
-use super::{Core, remember};
-use crate::group::{Group, WorldRank};
+use super::{EngineCore, remember};
+use crate::group::{RankGroup, WorldRank};
 
 /// Position of one stream.
 #[derive(Debug)]
-pub(crate) struct Following {
+pub(crate) struct FailureCursor {
     number: u32,
     ctx: u32,
     /// Failures in the list that the stream has looked at.
@@ -15,16 +15,16 @@ pub(crate) struct Following {
 }
 
 /// A stream that waits for the next failure.
-pub(super) struct Follower {
+pub(super) struct FailureFollower {
     pub(super) ctx: u32,
     pub(super) waker: Option<Waker>,
 }
 
-impl Core {
-    pub(crate) fn follow_failures(&mut self, ctx: u32) -> Following {
+impl EngineCore {
+    pub(crate) fn follow_failures(&mut self, ctx: u32) -> FailureCursor {
         let state = self.recovery.state();
         state.followings = state.followings.wrapping_add(1);
-        Following {
+        FailureCursor {
             number: state.followings,
             ctx,
             heard: 0,
@@ -34,8 +34,8 @@ impl Core {
     /// Returns the next failed rank of this group by its number there, or `None` once this runtime closes.
     pub(crate) fn poll_failure(
         &mut self,
-        following: &mut Following,
-        group: &Group,
+        following: &mut FailureCursor,
+        group: &RankGroup,
         waker: &Waker,
     ) -> Poll<Option<usize>> {
         let (closing, state) = (self.closing, self.recovery.state());
@@ -49,7 +49,7 @@ impl Core {
             return Poll::Ready(None);
         }
         let follower = state.followers.entry(following.number);
-        let follower = follower.or_insert(Follower {
+        let follower = follower.or_insert(FailureFollower {
             ctx: following.ctx,
             waker: None,
         });
@@ -58,7 +58,7 @@ impl Core {
         Poll::Pending
     }
 
-    pub(crate) fn unfollow_failures(&mut self, following: &Following) {
+    pub(crate) fn unfollow_failures(&mut self, following: &FailureCursor) {
         let state = self.recovery.get_mut();
         let follower = state.and_then(|state| state.followers.remove(&following.number));
         self.wakers

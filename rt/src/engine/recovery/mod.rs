@@ -1,8 +1,8 @@
 //! Support for continuing after a rank has failed: streams of failures, revoked communicators, and agreements among the
 //! surviving ranks.
 
-mod agreements;
 mod agree_calls;
+mod agreements;
 mod failures;
 mod revoke;
 
@@ -11,43 +11,43 @@ use std::{
     task::Waker,
 };
 
-use ripstop_fabric::driver::Down;
+use ripstop_fabric::driver::DownCause;
 
-use self::{agreements::Agreements, failures::Follower, revoke::Early};
+use self::{agreements::CommAgreements, failures::FailureFollower, revoke::EarlyRevocation};
 pub(crate) use self::{
-    agreements::{AgreementId, living},
-    failures::Following,
+    agreements::{AgreementId, survivors},
+    failures::FailureCursor,
 };
-use super::{Core, Engine};
-use crate::group::{Group, WorldRank};
+use super::{Engine, EngineCore};
+use crate::group::{RankGroup, WorldRank};
 
 /// State for recovery, allocated when first needed: most jobs never need it.
 #[derive(Default)]
-pub(super) struct Recovery(Option<Box<State>>);
+pub(super) struct LazyRecovery(Option<Box<RecoveryState>>);
 
 #[derive(Default)]
-struct State {
+struct RecoveryState {
     /// World ranks that have failed, in the order in which this rank learned of it.
     failed: Vec<WorldRank>,
     /// Streams that wait for the next failure, by number.
-    followers: BTreeMap<u32, Follower>,
+    followers: BTreeMap<u32, FailureFollower>,
     /// Streams made so far.
     followings: u32,
-    agreements: Agreements,
+    agreements: CommAgreements,
     /// Reports about communicators that this rank is not in yet.
-    early: VecDeque<Early>,
+    early: VecDeque<EarlyRevocation>,
 }
 
-impl Recovery {
-    fn get(&self) -> Option<&State> {
+impl LazyRecovery {
+    fn get(&self) -> Option<&RecoveryState> {
         self.0.as_deref()
     }
 
-    fn get_mut(&mut self) -> Option<&mut State> {
+    fn get_mut(&mut self) -> Option<&mut RecoveryState> {
         self.0.as_deref_mut()
     }
 
-    fn state(&mut self) -> &mut State {
+    fn state(&mut self) -> &mut RecoveryState {
         self.0.get_or_insert_default()
     }
 }
@@ -64,19 +64,19 @@ fn remember(place: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
 
 impl Engine {
     /// Registers a handle's communicator, with both its contexts.
-    pub(crate) fn join(&mut self, ctx: u32, group: &Group) {
+    pub(crate) fn join(&mut self, ctx: u32, group: &RankGroup) {
         self.core.join_group(ctx, group);
         self.core.join_group(ctx + 1, group);
-        if self.core.peers.fresh() {
+        if self.core.peers.has_new_work() {
             self.flush();
         }
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Handles a peer that is down.
-    pub(super) fn recover_from(&mut self, rank: WorldRank, why: Down) {
-        if why == Down::Failed {
+    pub(super) fn recover_from(&mut self, rank: WorldRank, why: DownCause) {
+        if why == DownCause::Failed {
             self.note_failure(rank);
         }
         self.spread_around(rank);
@@ -84,7 +84,7 @@ impl Core {
     }
 
     /// Enters a communicator, and handles the reports that came early.
-    pub(super) fn enter(&mut self, ctx: u32, group: &Group) {
+    pub(super) fn enter(&mut self, ctx: u32, group: &RankGroup) {
         if self.recovery.get().is_some() {
             self.enter_revoked(ctx, group);
             self.enter_agreements(ctx);

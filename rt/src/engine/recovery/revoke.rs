@@ -10,15 +10,15 @@ use std::{
     mem,
 };
 
-use super::{Core, Engine};
+use super::{Engine, EngineCore};
 use crate::{
-    engine::message::Body,
+    engine::message::StoredBody,
     error::ErrorKind,
-    group::{Group, WorldRank},
-    ops::Slot,
+    group::{RankGroup, WorldRank},
+    ops::OpSlot,
     proto::{
-        matching::{Envelope, Want},
-        wire::{Abort, Revoke},
+        matching::{MessageEnvelope, RecvPattern},
+        wire::{AbortHeader, RevokeHeader},
     },
 };
 
@@ -27,11 +27,11 @@ const EARLY_MAX: usize = 1 << 10;
 
 /// Report about a communicator that this rank is not in yet, with its sender.
 #[derive(Debug)]
-pub(super) struct Early {
+pub(super) struct EarlyRevocation {
     ctx: u32,
     by: WorldRank,
     /// The collective that failed there, or `None` if the application has revoked the communicator.
-    failed: Option<Abort>,
+    failed: Option<AbortHeader>,
 }
 
 impl Engine {
@@ -42,37 +42,43 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Handles a peer's report that a communicator is revoked.
-    pub(in crate::engine) fn handle_revoke(&mut self, rank: WorldRank, header: &Revoke) {
+    pub(in crate::engine) fn handle_revoke(&mut self, rank: WorldRank, header: &RevokeHeader) {
         let ctx = header.ctx;
         let member = self.members(ctx).map(|group| group.contains(rank));
         match member {
             _ if !ctx.is_multiple_of(2) => self.refused += 1,
             Some(true) => self.revoke_all(ctx),
             Some(false) => self.refused += 1,
-            None => self.hear_early(ctx, rank, None),
+            None => self.keep_early_revocation(ctx, rank, None),
         }
     }
 
     /// Keeps a report about a communicator that this rank is not in yet. It counts only if its sender turns out to be a member.
-    pub(in crate::engine) fn hear_early(&mut self, ctx: u32, by: WorldRank, failed: Option<Abort>) {
+    pub(in crate::engine) fn keep_early_revocation(
+        &mut self,
+        ctx: u32,
+        by: WorldRank,
+        failed: Option<AbortHeader>,
+    ) {
         if self.has_left(ctx & !1) {
             return;
         }
         let early = &mut self.recovery.state().early;
-        let tag = |failed: &Option<Abort>| failed.map(|header| header.tag);
-        let is_old = |it: &Early| it.ctx == ctx && it.by == by && tag(&it.failed) == tag(&failed);
+        let tag = |failed: &Option<AbortHeader>| failed.map(|header| header.tag);
+        let is_old =
+            |it: &EarlyRevocation| it.ctx == ctx && it.by == by && tag(&it.failed) == tag(&failed);
         if early.iter().any(is_old) {
             return;
         }
         if early.len() == EARLY_MAX {
             early.pop_front();
         }
-        early.push_back(Early { ctx, by, failed });
+        early.push_back(EarlyRevocation { ctx, by, failed });
     }
 
-    pub(super) fn enter_revoked(&mut self, ctx: u32, group: &Group) {
+    pub(super) fn enter_revoked(&mut self, ctx: u32, group: &RankGroup) {
         let Some(state) = self.recovery.get_mut() else {
             return;
         };
@@ -80,7 +86,7 @@ impl Core {
             .into_iter()
             .partition::<VecDeque<_>, _>(|early| early.ctx == ctx);
         state.early = others;
-        for Early { by, failed, .. } in news {
+        for EarlyRevocation { by, failed, .. } in news {
             match failed {
                 _ if !group.contains(by) => {}
                 Some(header) => self.handle_abort(by, &header),
@@ -98,36 +104,40 @@ impl Core {
         if let Some(group) = self.members(ctx).cloned() {
             let me = self.programs.me();
             let lives = |rank| self.peers.down(rank).is_none();
-            let neighbours = neighbours(&group, me, lives);
+            let neighbours = neighbors(&group, me, lives);
             self.say_revoked(ctx, neighbours);
         }
         self.void_programs(ctx + 1);
         let is_of = |its: u32| its & !1 == ctx;
         self.void_receives(|want| is_of(want.ctx));
-        let sends = |slot: &Slot| is_of(slot.about.ctx) && slot.life.is_sending() && !slot.part;
-        for op in self.ops.which(sends) {
+        let sends =
+            |slot: &OpSlot| is_of(slot.info.ctx) && slot.state.is_sending() && !slot.in_program;
+        for op in self.ops.select(sends) {
             self.withdraw(op, ErrorKind::Revoked);
         }
         self.forget_messages(|envelope, _| is_of(envelope.ctx));
     }
 
     /// Drops unexpected messages that no receive will ever match.
-    pub(in crate::engine) fn forget_messages(&mut self, is_it: impl Fn(&Envelope, &Body) -> bool) {
+    pub(in crate::engine) fn forget_messages(
+        &mut self,
+        is_it: impl Fn(&MessageEnvelope, &StoredBody) -> bool,
+    ) {
         let (matching, messages) = (&mut self.matching, &mut self.messages);
-        let is_it = |envelope: &Envelope, index| is_it(envelope, &messages.get(index).body);
+        let is_it = |envelope: &MessageEnvelope, index| is_it(envelope, &messages.get(index).body);
         for index in matching.drain_unexpected(is_it) {
             let mut message = self.messages.take(index);
             self.was_early(message.envelope);
             self.discharge(&mut message);
-            let bytes = message.body.parcel().bytes();
+            let bytes = message.body.as_message_body().bytes();
             self.note_unreceived(message.envelope, message.sig, bytes);
-            self.turn_off(message.envelope, &message.body.parcel());
+            self.turn_off(message.envelope, &message.body.as_message_body());
         }
     }
 
-    fn void_receives(&mut self, which: impl Fn(&Want) -> bool) {
+    fn void_receives(&mut self, which: impl Fn(&RecvPattern) -> bool) {
         for op in self.matching.drain_posted(which) {
-            self.land(op, Err(ErrorKind::Revoked));
+            self.complete_op(op, Err(ErrorKind::Revoked));
         }
     }
 
@@ -150,14 +160,14 @@ impl Core {
 
     fn say_revoked(&mut self, ctx: u32, to: BTreeSet<WorldRank>) {
         for rank in to {
-            self.peers.control(rank, &Revoke::new(ctx));
+            self.peers.control(rank, &RevokeHeader::new(ctx));
         }
     }
 }
 
 /// Returns the world ranks of the living members at distances of powers of two, or of the next ones beyond, on both sides.
-fn neighbours(
-    group: &Group,
+fn neighbors(
+    group: &RankGroup,
     me: WorldRank,
     lives: impl Fn(WorldRank) -> bool,
 ) -> BTreeSet<WorldRank> {
@@ -169,7 +179,7 @@ fn neighbours(
 
 /// Returns the world ranks of the next living members on both sides.
 fn next_around(
-    group: &Group,
+    group: &RankGroup,
     me: WorldRank,
     lives: impl Fn(WorldRank) -> bool,
 ) -> BTreeSet<WorldRank> {
@@ -178,7 +188,7 @@ fn next_around(
 
 /// Returns the first living member at this distance or beyond it, on each side.
 fn beyond(
-    group: &Group,
+    group: &RankGroup,
     me: WorldRank,
     distance: usize,
     lives: &impl Fn(WorldRank) -> bool,
@@ -197,13 +207,13 @@ fn beyond(
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{neighbours, next_around};
-    use crate::group::{Group, WorldRank};
+    use super::{neighbors, next_around};
+    use crate::group::{RankGroup, WorldRank};
 
     #[test]
     fn whoever_is_dead_all_who_live_hear_of_it() {
         for size in 1..10_u32 {
-            let group = Group::new((0..size).map(|rank| WorldRank(rank * 3 + 1)).collect());
+            let group = RankGroup::new((0..size).map(|rank| WorldRank(rank * 3 + 1)).collect());
             for dead in 0..1_u32 << size {
                 let lives = |world: WorldRank| dead >> (world.0 / 3) & 1 == 0;
                 let living = || group.members().filter(|&rank| lives(rank));
@@ -212,7 +222,7 @@ mod tests {
                 };
                 let (mut heard, mut tell) = (BTreeSet::from([first]), vec![first]);
                 while let Some(rank) = tell.pop() {
-                    let told = neighbours(&group, rank, lives);
+                    let told = neighbors(&group, rank, lives);
                     assert!(next_around(&group, rank, lives).is_subset(&told));
                     assert!(!told.contains(&rank) && told.iter().all(|&rank| lives(rank)));
                     tell.extend(told.into_iter().filter(|&rank| heard.insert(rank)));

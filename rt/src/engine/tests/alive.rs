@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::world::{DETECT, Net, TICK, World, failed_rank};
-use crate::clock::Time;
+use crate::clock::ClockTime;
 
 fn silent(reliable: bool) -> Net {
     Net {
@@ -73,17 +73,20 @@ fn who_is_asleep_is_told_of_the_first_wait_also_if_it_is_the_agent() {
         let mut world = World::new(2, silent(true));
         let engine = &mut world.engines[0];
         let turns = engine.watch.turns;
-        assert!(!is_agent || engine.watch.sit(turns));
+        assert!(!is_agent || engine.watch.let_agent_sit(turns));
         let deadline = engine.deadline();
         assert_eq!(deadline, None);
         engine.watch.fall_asleep(deadline);
-        assert!(!engine.is_restless(Time::default), "{is_agent}");
+        assert!(!engine.needs_wakeup(ClockTime::default), "{is_agent}");
         let _recv = world.recv(0, Some(1), Some(1));
         let engine = &mut world.engines[0];
-        assert!(engine.is_restless(Time::default), "{is_agent}");
+        assert!(engine.needs_wakeup(ClockTime::default), "{is_agent}");
         let deadline = engine.deadline();
         engine.watch.fall_asleep(deadline);
-        assert!(!engine.is_restless(Time::default), "it knows: {is_agent}");
+        assert!(
+            !engine.needs_wakeup(ClockTime::default),
+            "it knows: {is_agent}"
+        );
         engine.watch.wake_up();
     }
 }

@@ -9,9 +9,9 @@ use super::{
     world::{DETECT, Net, TICK, World, about, failed_rank},
 };
 use crate::{
-    engine::{Deed, Ranges, Started, Wanted},
+    engine::{OneSidedCommand, SendStart, TargetRanges, WindowOpKind},
     group::WorldRank,
-    ops::About,
+    ops::OpInfo,
 };
 
 /// Twice the detection interval, plus the turns it takes to notice and to complete the commands that were given up.
@@ -60,7 +60,7 @@ fn sends_to_the_dead_do_not_keep_a_rank_from_closing() {
     for reliable in [true, false] {
         let mut queued = world(reliable);
         die(&mut queued);
-        let Started::Flying(send) = queued.send(0, 1, 1, vec![1_u8; 8]) else {
+        let SendStart::Flying(send) = queued.send(0, 1, 1, vec![1_u8; 8]) else {
             panic!("there is no room");
         };
         closes(&mut queued, "a send that waits for room");
@@ -79,7 +79,7 @@ fn what_the_dead_have_not_acknowledged_does_not_keep_a_rank_from_closing() {
     let mut world = world(false);
     world.paused.insert(1);
     let sent = world.send(0, 1, 1, vec![1_u8; 8]);
-    assert!(matches!(sent, Started::Sent(_)));
+    assert!(matches!(sent, SendStart::Sent(_)));
     die(&mut world);
     closes(&mut world, "an acknowledgement");
 }
@@ -101,12 +101,12 @@ fn a_message_that_the_dead_were_to_give_does_not_keep_a_rank_from_closing() {
 fn a_count_for_the_dead_does_not_keep_a_rank_from_closing() {
     let mut world = world(true);
     die(&mut world);
-    let count = Wanted::Count {
+    let count = OneSidedCommand::Count {
         rank: WorldRank(1),
         counter: RemoteCounter::zeroed(),
         by: 1,
     };
-    world.engines[0].core.wanted.push(count);
+    world.engines[0].core.commands.push(count);
     closes(&mut world, "a count that waits for room");
 }
 
@@ -121,13 +121,13 @@ fn a_collective_with_the_dead_does_not_keep_a_rank_from_closing() {
 #[test]
 fn an_operation_on_a_window_of_the_dead_does_not_keep_a_rank_from_closing() {
     let mut world = windows::met();
-    let about = About {
+    let about = OpInfo {
         ctx: ID.context,
         tag: Some(ID.sequence),
         ..about(Some(1), None)
     };
     let engine = &mut world.engines[0];
-    let put = engine.write_window(about, Deed::Put, Ranges::From(0), vec![1_u8]);
+    let put = engine.write_window(about, WindowOpKind::Put, TargetRanges::From(0), vec![1_u8]);
     die(&mut world);
     closes(&mut world, "an operation on a window");
     assert_eq!(failed_rank(&world.sent(0, &put).0), Some(1));

@@ -8,13 +8,13 @@ use std::{
 
 use super::world::{CTX, Net, TICK, World, about};
 use crate::{
-    clock::Time,
-    engine::{AgreementId, QuickRun, RunCall, RunTicket},
+    clock::ClockTime,
+    engine::{AgreementId, RunCall, RunTicket, SingleRoundRun},
     error::ErrorKind,
-    group::Group,
-    offload::{Action, Buffer, Builder, Lens, Program},
-    ops::{About, Pair},
-    proto::agree::Value,
+    group::RankGroup,
+    offload::{BufferLens, CollectiveProgram, ProgramBuffer, ProgramBuilder, StepAction},
+    ops::{OpInfo, ProgramBuffers},
+    proto::agree::AgreeValue,
     proto::collective_id::CollectiveId,
 };
 
@@ -26,29 +26,29 @@ const COLLECTIVES: u32 = CTX + 1;
 const OTHERS: u32 = COLLECTIVES + 2;
 
 /// Returns a program that waits for a number and sends nothing.
-fn wait_for(from: usize, size: usize) -> Program {
-    let lens = Lens {
+fn wait_for(from: usize, size: usize) -> CollectiveProgram {
+    let lens = BufferLens {
         input: 0,
         output: 8,
         scratch: 0,
     };
-    let mut builder = Builder::new::<u64>(size, lens);
-    let into = Buffer::Output.span(0, 8);
-    let recv = Action::Recv { from, into };
+    let mut builder = ProgramBuilder::new::<u64>(size, lens);
+    let into = ProgramBuffer::Output.span(0, 8);
+    let recv = StepAction::Recv { from, into };
     builder.push(recv, &[]).expect("it fits");
     builder.finish()
 }
 
 /// Returns a program that sends a long message and waits for nothing.
-fn send_to(to: usize, size: usize) -> Program {
-    let lens = Lens {
+fn send_to(to: usize, size: usize) -> CollectiveProgram {
+    let lens = BufferLens {
         input: LONG * 8,
         output: 0,
         scratch: 0,
     };
-    let mut builder = Builder::new::<u64>(size, lens);
-    let from = Buffer::Input.span(0, LONG * 8);
-    let send = Action::Send { to, from };
+    let mut builder = ProgramBuilder::new::<u64>(size, lens);
+    let from = ProgramBuffer::Input.span(0, LONG * 8);
+    let send = StepAction::Send { to, from };
     builder.push(send, &[]).expect("it fits");
     builder.finish()
 }
@@ -66,20 +66,25 @@ fn world(ranks: u32) -> World {
 }
 
 /// Returns a call on the first `size` ranks that waits for a message from `from`.
-fn call(tag: u32, sig: u64, from: usize, size: u32) -> (RunCall, Pair<Vec<u64>, Vec<u64>>) {
+fn call(
+    tag: u32,
+    sig: u64,
+    from: usize,
+    size: u32,
+) -> (RunCall, ProgramBuffers<Vec<u64>, Vec<u64>>) {
     let call = RunCall {
         ctx: COLLECTIVES,
         tag,
         sig,
         at: Location::caller(),
-        group: Group::First(size),
+        group: RankGroup::First(size),
         program: Arc::new(wait_for(from, size as usize)),
         reducer: None,
         refused: None,
         offload: false,
         by_blocks: false,
     };
-    let buffers = Pair::new(Vec::new(), vec![0; 1], &call.program, false);
+    let buffers = ProgramBuffers::new(Vec::new(), vec![0; 1], &call.program, false);
     (call, buffers)
 }
 
@@ -92,8 +97,8 @@ fn begin(world: &mut World, on: usize, name: (u32, u64), from: usize, size: u32)
 /// Runs a collective on the rank `on` that completes immediately.
 fn pass(world: &mut World, on: usize, tag: u32) {
     let (mut call, _) = call(tag, 1, 0, 2);
-    call.program = Arc::new(Builder::new::<u64>(2, Lens::default()).finish());
-    let buffers = Pair::new([0_u64; 0], [0_u64; 0], &call.program, false);
+    call.program = Arc::new(ProgramBuilder::new::<u64>(2, BufferLens::default()).finish());
+    let buffers = ProgramBuffers::new([0_u64; 0], [0_u64; 0], &call.program, false);
     let tickets = world.engines[on].run(call, buffers, None);
     assert!(world.engines[on].core.is_done(tickets.buffers.op));
 }
@@ -101,8 +106,10 @@ fn pass(world: &mut World, on: usize, tag: u32) {
 /// Lets the rank `on` wait for a plain message of an agreement.
 fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
     let engine = &mut world.engines[on];
-    engine.core.agree_in(CollectiveId::new(COLLECTIVES, tag));
-    let about = About {
+    engine
+        .core
+        .record_creation(CollectiveId::new(COLLECTIVES, tag));
+    let about = OpInfo {
         ctx: COLLECTIVES,
         ..about(Some(from), Some(tag))
     };
@@ -110,7 +117,7 @@ fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
     engine.post(ticket.op);
 }
 
-fn agreed(world: &mut World, on: usize, call: u32) -> Poll<Result<Value, ErrorKind>> {
+fn agreed(world: &mut World, on: usize, call: u32) -> Poll<Result<AgreeValue, ErrorKind>> {
     let core = &mut world.engines[on].core;
     core.poll_agreed(AgreementId::new(CTX, call), Waker::noop())
 }
@@ -139,7 +146,7 @@ fn who_waits_behind_an_agreement_of_its_own_asks_for_that_alone() {
     // Now rank 0 has left the agreement, without sending what rank 1 waits for.
     world.engines[0]
         .core
-        .agree_no_more(CollectiveId::new(COLLECTIVES, 7));
+        .record_creation_end(CollectiveId::new(COLLECTIVES, 7));
     assert!(world.engines[0].core.ask_in_vain(false));
     world.run_for(10 * TICK);
     let kind = ended(&mut world, 0, &later);
@@ -159,7 +166,7 @@ fn who_waits_behind_an_agreement_of_its_own_asks_for_that_alone() {
 #[test]
 fn ranks_ask_each_other_also_when_another_one_has_finished() {
     let mut world = world(3);
-    world.engines[2].shut();
+    world.engines[2].release_driver();
     world.run_until(|engines| {
         engines[..2]
             .iter()
@@ -170,7 +177,7 @@ fn ranks_ask_each_other_also_when_another_one_has_finished() {
         let now = world.now;
         world.engines[on]
             .core
-            .begin_doubt(false, || Time::from_nanos(now));
+            .arm_stall_probe(false, || ClockTime::from_nanos(now));
         tickets
     });
     world.now += 2_000_000_000;
@@ -197,7 +204,7 @@ fn who_agrees_asks_also_while_it_runs_collectives_all_the_time() {
     for stays in [false, true] {
         let mut world = world(2);
         for engine in &mut world.engines {
-            engine.join(OTHERS - 1, &Group::First(2));
+            engine.join(OTHERS - 1, &RankGroup::First(2));
         }
         world.engines[1].core.leave_group(OTHERS - 1);
         let round = world.engines[0].agree(OTHERS - 1, true, 3, Location::caller());
@@ -205,7 +212,7 @@ fn who_agrees_asks_also_while_it_runs_collectives_all_the_time() {
             let now = world.now;
             world.engines[0]
                 .core
-                .begin_doubt(stays, || Time::from_nanos(now));
+                .arm_stall_probe(stays, || ClockTime::from_nanos(now));
             pass(&mut world, 0, tag);
             world.now += 600_000_000;
             world.run_for(10 * TICK);
@@ -223,10 +230,10 @@ fn a_question_is_still_there_when_somebody_has_looked_whether_a_collective_is_ov
     assert!(world.engines[1].core.ask_in_vain(false));
     world.run_for(10 * TICK);
     let (call, buffers) = call(0, 1, 1, 2);
-    let quick = QuickRun::new(Box::new(call), buffers);
+    let quick = SingleRoundRun::new(Box::new(call), buffers);
     let engine = &mut world.engines[0];
     assert!([(); 2].iter().all(|()| engine.is_quick_done(&quick)));
-    let (answer, _) = engine.adopt(quick);
+    let (answer, _) = engine.convert_to_run(quick);
     world.run_for(10 * TICK);
     for (rank, tickets) in [&answer, &asked].into_iter().enumerate() {
         let kind = ended(&mut world, rank, tickets);
@@ -250,7 +257,7 @@ fn who_waits_for_a_rank_that_has_let_go_of_the_communicator_hears_of_it() {
         let mut world = world(2);
         for engine in &mut world.engines {
             for ctx in [OTHERS - 1, OTHERS] {
-                engine.core.join_group(ctx, &Group::First(2));
+                engine.core.join_group(ctx, &RankGroup::First(2));
             }
         }
         for ctx in [OTHERS - 1, OTHERS] {
@@ -258,10 +265,10 @@ fn who_waits_for_a_rank_that_has_let_go_of_the_communicator_hears_of_it() {
         }
         let (mut call, _) = call(3, 1, 1, 2);
         call.ctx = OTHERS;
-        let mut buffers = Pair::new(Vec::new(), vec![0; 1], &call.program, false);
+        let mut buffers = ProgramBuffers::new(Vec::new(), vec![0; 1], &call.program, false);
         if sends {
             call.program = Arc::new(send_to(1, 2));
-            buffers = Pair::new(vec![1; LONG], Vec::new(), &call.program, false);
+            buffers = ProgramBuffers::new(vec![1; LONG], Vec::new(), &call.program, false);
         }
         let waits = world.engines[0].run(call, buffers, None);
         world.run_for(10 * TICK);
@@ -290,7 +297,8 @@ fn ranks_that_leave_with_a_message_for_each_other_hear_of_it() {
     let both = [0, 1].map(|on| {
         let (mut call, _) = call(3, on as u64, 1 - on, 2);
         call.program = Arc::new(send_to(1 - on, 2));
-        let buffers = Pair::new(vec![1_u64; LONG], Vec::<u64>::new(), &call.program, false);
+        let buffers =
+            ProgramBuffers::new(vec![1_u64; LONG], Vec::<u64>::new(), &call.program, false);
         let tag = 3 + u32::try_from(on).expect("few");
         let tickets = world.engines[on].run(RunCall { tag, ..call }, buffers, None);
         world.engines[on].begin_close();
@@ -414,7 +422,7 @@ fn who_offers_a_message_for_a_collective_long_ago_is_not_told_that_it_is_over() 
     }
     let (mut offers, _) = call(0, 1, 1, 2);
     offers.program = Arc::new(send_to(1, 2));
-    let buffers = Pair::new(vec![1_u64; LONG], Vec::<u64>::new(), &offers.program, false);
+    let buffers = ProgramBuffers::new(vec![1_u64; LONG], Vec::<u64>::new(), &offers.program, false);
     let offers = world.engines[0].run(offers, buffers, None);
     world.run_for(10 * TICK);
     assert!(world.engines[0].core.ask_in_vain(false));

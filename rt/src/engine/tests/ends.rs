@@ -9,7 +9,7 @@ use std::{
     task::{Wake, Waker},
 };
 
-use ripstop_fabric::driver::{Down, Payload, Sink, Token};
+use ripstop_fabric::driver::{CommandToken, DownCause, PayloadView, Sink};
 
 use super::{
     hostile::{about, engine},
@@ -17,11 +17,11 @@ use super::{
 };
 use crate::{
     buffer::RegBuf,
-    engine::{Engine, Started},
+    engine::{Engine, SendStart},
     error::ErrorKind,
     group::WorldRank,
-    ops::{Landed, Landing, Life, Ticket},
-    proto::wire::{self, About, Kind, OpId},
+    ops::{InboundTransfer, MessageStatus, OpState, OpTicket},
+    proto::wire::{self, OpHeader, OpId, WireKind},
 };
 
 const RECEIVER: OpId = OpId {
@@ -33,17 +33,17 @@ const RECEIVER: OpId = OpId {
 fn a_send_whose_rear_is_put_after_its_receiver_has_died_fails() {
     let mut engine = engine();
     let sent = engine.send(about(Some(1), Some(0)), vec![1_u8; 200_000]);
-    let Started::Flying(ticket) = sent else {
+    let SendStart::Flying(ticket) = sent else {
         panic!("an offer");
     };
-    engine.core.ops.live(ticket.op).life = Life::Sharing { receiver: RECEIVER };
+    engine.core.ops.live(ticket.op).state = OpState::Sharing { receiver: RECEIVER };
     engine.core.moving += 1;
-    engine.core.peer_down(WorldRank(1), Down::Failed);
+    engine.core.peer_down(WorldRank(1), DownCause::Failed);
     assert!(
         engine.core.take_send(&ticket).is_none(),
         "the driver reads it"
     );
-    engine.core.complete(Token(ticket.op.pack()));
+    engine.core.complete(CommandToken(ticket.op.pack()));
     let (outcome, buf) = engine.core.take_send(&ticket).expect("it is over");
     let why = outcome.expect_err("nobody has it").kind;
     assert!(
@@ -54,7 +54,7 @@ fn a_send_whose_rear_is_put_after_its_receiver_has_died_fails() {
 }
 
 /// Returns a receive of rank 1 that has the front half. Rank 0 has claimed the rear half, and its report on that is lost.
-fn with_a_claimed_rear() -> (World, Ticket<RegBuf<u8>>) {
+fn with_a_claimed_rear() -> (World, OpTicket<RegBuf<u8>>) {
     let net = Net {
         reliable: true,
         ..Net::default()
@@ -68,8 +68,8 @@ fn with_a_claimed_rear() -> (World, Ticket<RegBuf<u8>>) {
     world.engines[1].post(recv.op);
     let _ = world.send(0, 1, 1, full);
     let is_landing = |engine: &mut Engine, invited: bool| {
-        let life = &engine.core.ops.live(recv.op).life;
-        matches!(life, Life::Landing(landing) if landing.shared && landing.invited == invited)
+        let life = &engine.core.ops.live(recv.op).state;
+        matches!(life, OpState::Landing(landing) if landing.shared && landing.invited == invited)
     };
     world.run_until(|engines| is_landing(&mut engines[1], false));
     world.net.cut(0, 1);
@@ -79,8 +79,8 @@ fn with_a_claimed_rear() -> (World, Ticket<RegBuf<u8>>) {
 
 /// Delivers the report of rank 0 on its put of the rear half.
 fn say_landed(world: &mut World, op: OpId, status: u64) {
-    let header = About::new(Kind::Landed, op, status);
-    let (header, body) = (bytemuck::bytes_of(&header), Payload::from_slice(&[]));
+    let header = OpHeader::new(WireKind::Atp, op, status);
+    let (header, body) = (bytemuck::bytes_of(&header), PayloadView::from_slice(&[]));
     world.engines[1].core.message(WorldRank(0), header, body);
 }
 
@@ -99,7 +99,9 @@ fn a_peer_says_once_how_its_put_of_the_rear_went() {
 fn a_rear_that_is_got_after_all_ends_by_the_drivers_word_although_its_sender_dies() {
     let (mut world, recv) = with_a_claimed_rear();
     say_landed(&mut world, recv.op, wire::REFUSED);
-    world.engines[1].core.peer_down(WorldRank(0), Down::Failed);
+    world.engines[1]
+        .core
+        .peer_down(WorldRank(0), DownCause::Failed);
     assert!(!world.is_done(1, &recv), "the driver writes there");
     let (outcome, buf) = world.await_recv(1, &recv);
     assert!(outcome.is_ok() && buf[..] == [5; 200_000]);
@@ -121,9 +123,9 @@ fn who_awaits_a_buffer_that_is_given_up_in_a_panic_panics_too() {
         .core
         .ops
         .hold_recv(about(Some(1), None), vec![0_u8; 64]);
-    engine.core.ops.live(ticket.op).life = Life::Landing(Landing {
+    engine.core.ops.live(ticket.op).state = OpState::Landing(InboundTransfer {
         sender: RECEIVER,
-        landed: Landed::sent(64),
+        landed: MessageStatus::sent(64),
         received: 0,
         fragments: false,
         invited: true,
@@ -133,12 +135,12 @@ fn who_awaits_a_buffer_that_is_given_up_in_a_panic_panics_too() {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     assert!(engine.core.ops.remember(ticket.op, &waker).is_none());
-    engine.shut();
+    engine.release_driver();
     engine.core.wakers.drain(..).for_each(Waker::wake);
     assert_eq!(woken.0.load(Relaxed), 1);
     let polled = catch_unwind(AssertUnwindSafe(|| engine.core.take_recv(&ticket)));
     assert!(polled.is_err(), "the peer may still write to the buffer");
-    engine.core.forsake(ticket.op);
+    engine.core.drop_recv(ticket.op);
 }
 
 #[test]

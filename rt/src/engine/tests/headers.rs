@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 
 use ripstop_fabric::{
-    driver::{Down, Payload, Sink},
-    random::Random,
+    driver::{DownCause, PayloadView, Sink},
+    random::SeededRandom,
 };
 
 use super::world::{CTX, DETECT, Net, World, about, failed_rank};
 use crate::{
-    engine::Started,
+    engine::SendStart,
     error::ErrorKind,
     group::WorldRank,
-    ops::{About, Landed, Ticket},
-    proto::wire::{Base, Eager, Kind, OpId},
+    ops::{MessageStatus, OpInfo, OpTicket},
+    proto::wire::{EagerHeader, HeaderBase, OpId, WireKind},
 };
 
 /// Smallest possible room, in messages.
@@ -118,7 +118,7 @@ fn what_is_sent_after_it_was_sought_is_found_too() {
 /// Fills the room with messages of rank 1 in another communicator, so that the messages with these tags are held back.
 fn held_back(world: &mut World, tags: &[u32]) {
     for _ in 0..100 {
-        let other = About {
+        let other = OpInfo {
             ctx: CTX + 1,
             ..about(Some(0), Some(0))
         };
@@ -168,7 +168,7 @@ fn a_probe_in_a_loop_finds_what_is_held_back() {
     }
     world.run_for(DETECT);
     // Two loops probe for different messages alternately. Neither may starve the other.
-    let mut found: BTreeMap<u32, Landed> = BTreeMap::new();
+    let mut found: BTreeMap<u32, MessageStatus> = BTreeMap::new();
     for turn in 0..10_000 {
         let tag = 40 + turn % 2;
         if let Some(landed) = world.engines[0].core.try_probe(&about(None, Some(tag))) {
@@ -198,7 +198,7 @@ fn a_held_send_can_be_withdrawn_wherever_it_is() {
         for id in 0..100 {
             let _ = world.send(1, 0, 1, payload(id, 4));
         }
-        let Started::Flying(held) = world.send(1, 0, 2, payload(100, 4)) else {
+        let SendStart::Flying(held) = world.send(1, 0, 2, payload(100, 4)) else {
             panic!("there is no room for it");
         };
         world.run_for(DETECT);
@@ -227,7 +227,7 @@ fn a_receive_that_is_dropped_while_it_seeks_leaves_the_message_where_it_was() {
         world.run_for(DETECT);
         let recv = world.recv(0, Some(1), Some(29));
         (0..steps).for_each(|_| world.step());
-        world.engines[0].core.forsake(recv.op);
+        world.engines[0].core.drop_recv(recv.op);
         world.run_for(DETECT);
         assert_eq!(recv_now(&mut world, Some(1), Some(29)), 29);
         assert_eq!(recv_now(&mut world, Some(1), Some(29)), 59);
@@ -260,14 +260,18 @@ fn a_peer_that_dies_while_it_is_blocked_ends_what_waits_for_it_and_leaves_its_ro
     let mut world = small_world(3, true, 0);
     let mut last = None;
     for id in 0..100 {
-        if let Started::Flying(ticket) = world.send(1, 0, 1, payload(id, 20_000)) {
+        if let SendStart::Flying(ticket) = world.send(1, 0, 1, payload(id, 20_000)) {
             last = Some(ticket);
         }
     }
     let recv = world.recv(0, Some(1), Some(2));
     world.run_for(DETECT);
-    world.engines[0].core.peer_down(WorldRank(1), Down::Failed);
-    world.engines[1].core.peer_down(WorldRank(0), Down::Failed);
+    world.engines[0]
+        .core
+        .peer_down(WorldRank(1), DownCause::Failed);
+    world.engines[1]
+        .core
+        .peer_down(WorldRank(0), DownCause::Failed);
     assert_eq!(failed_rank(&world.received(0, &recv).0), Some(1));
     let (outcome, _) = world.sent(1, &last.expect("they were held"));
     assert_eq!(failed_rank(&outcome), Some(0));
@@ -306,8 +310,8 @@ fn a_peer_that_overdraws_is_refused_and_counted_and_nothing_of_it_is_stored() {
     let mut world = small_world(2, true, 0);
     let engine = &mut world.engines[0];
     let mut hear = |len: usize| {
-        let header = Eager {
-            base: Base::new(Kind::Eager),
+        let header = EagerHeader {
+            base: HeaderBase::new(WireKind::Eager),
             ctx: CTX,
             tag: 1,
             sig: 7,
@@ -316,7 +320,7 @@ fn a_peer_that_overdraws_is_refused_and_counted_and_nothing_of_it_is_stored() {
         let header = bytemuck::bytes_of(&header);
         engine
             .core
-            .message(WorldRank(1), header, Payload::from_slice(&body));
+            .message(WorldRank(1), header, PayloadView::from_slice(&body));
         (engine.core.stored(), engine.core.refused)
     };
     for n in 1..=3 {
@@ -334,8 +338,8 @@ fn a_peer_that_overdraws_is_refused_and_counted_and_nothing_of_it_is_stored() {
     let mut world = World::with(2, net, |setup| setup.store.bytes = 64 << 10);
     let engine = &mut world.engines[0];
     for _ in 0..20 {
-        let header = Eager {
-            base: Base::new(Kind::Eager),
+        let header = EagerHeader {
+            base: HeaderBase::new(WireKind::Eager),
             ctx: CTX,
             tag: 1,
             sig: 7,
@@ -344,7 +348,7 @@ fn a_peer_that_overdraws_is_refused_and_counted_and_nothing_of_it_is_stored() {
         let body = vec![0; 8192];
         engine
             .core
-            .message(WorldRank(1), header, Payload::from_slice(&body));
+            .message(WorldRank(1), header, PayloadView::from_slice(&body));
     }
     assert_eq!((engine.core.stored(), engine.core.refused), (4, 16));
 }
@@ -353,7 +357,7 @@ fn a_peer_that_overdraws_is_refused_and_counted_and_nothing_of_it_is_stored() {
 struct Sent {
     from: u32,
     tag: u32,
-    op: Option<Ticket<Vec<u8>>>,
+    op: Option<OpTicket<Vec<u8>>>,
     /// True once the send was given up. It is then withdrawn or received.
     given_up: bool,
     withdrawn: bool,
@@ -364,13 +368,13 @@ struct Sent {
 struct Receive {
     from: Option<u32>,
     tag: Option<u32>,
-    ticket: Option<Ticket<Vec<u8>>>,
+    ticket: Option<OpTicket<Vec<u8>>>,
 }
 
 /// Random test in which rank 0 receives from two other ranks, with the state of all three.
 struct Chaos {
     world: World,
-    random: Random,
+    random: SeededRandom,
     sent: Vec<Sent>,
     receives: Vec<Receive>,
 }
@@ -415,7 +419,7 @@ impl Chaos {
         }
     }
 
-    fn land(&mut self, at: usize, ticket: &Ticket<Vec<u8>>) {
+    fn land(&mut self, at: usize, ticket: &OpTicket<Vec<u8>>) {
         let (outcome, buf) = self.world.received(0, ticket);
         match outcome {
             Ok(landed) => {
@@ -433,7 +437,7 @@ impl Chaos {
         let len = if self.random.chance(0.2) { 20_000 } else { 4 };
         let started = self.world.send(from, 0, tag, payload(id, len));
         let op = match started {
-            Started::Flying(ticket) => Some(ticket),
+            SendStart::Flying(ticket) => Some(ticket),
             _ => None,
         };
         self.sent.push(Sent {
@@ -467,7 +471,7 @@ impl Chaos {
 
     fn forsake(&mut self) {
         if let Some(op) = self.some_receive() {
-            self.world.engines[0].core.forsake(op);
+            self.world.engines[0].core.drop_recv(op);
             let is_it = |receive: &Receive| receive.ticket.as_ref().is_some_and(|it| it.op == op);
             let it = self.receives.iter_mut().find(|receive| is_it(receive));
             it.expect("just found").ticket = None;
@@ -605,7 +609,7 @@ fn chaos(seed: u64, reliable: bool, loss: u64, gentle: bool) {
     println!("seed {seed}, reliable {reliable}, loss {loss}, gentle {gentle}");
     let mut chaos = Chaos {
         world: small_world(3, reliable, loss),
-        random: Random::new(seed),
+        random: SeededRandom::new(seed),
         sent: Vec::new(),
         receives: Vec::new(),
     };

@@ -1,18 +1,18 @@
 //! Hostile input from the wire: nothing that a peer sends may make the engine panic, hang or leak.
 
 use ripstop_fabric::{
-    driver::{Down, Payload, Sink},
+    driver::{DownCause, PayloadView, Sink},
     loopback,
-    random::Random,
+    random::SeededRandom,
 };
 
-use crate::engine::{AgreementId, Engine, EngineSetup, Started};
+use crate::engine::{AgreementId, Engine, EngineSetup, SendStart};
 use crate::{
-    clock::Time,
-    group::{Group, WorldRank},
-    ops::{About, Ticket},
+    clock::ClockTime,
+    group::{RankGroup, WorldRank},
+    ops::{OpInfo, OpTicket},
     proto::{
-        path::Paths,
+        path::PathTables,
         wire::{self, OpId},
     },
     settings::Settings,
@@ -24,7 +24,7 @@ pub(super) fn engine() -> Engine {
     let setup = EngineSetup {
         rank: WorldRank(0),
         size: 3,
-        paths: Paths::new(&caps, &Settings::new()),
+        paths: PathTables::new(&caps, &Settings::new()),
         store: Settings::new().store(),
         shares_long: true,
         seed: 0,
@@ -33,8 +33,8 @@ pub(super) fn engine() -> Engine {
     Engine::new(Box::new(driver), setup)
 }
 
-pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> About {
-    About {
+pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> OpInfo {
+    OpInfo {
         ctx: 0,
         peer: peer.map(WorldRank),
         tag,
@@ -47,28 +47,28 @@ pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> About {
 }
 
 /// Returns a header of a real kind and length with random fields, which is hardest to tell from a valid one.
-fn nearly_good(random: &mut Random) -> Vec<u8> {
+fn nearly_good(random: &mut SeededRandom) -> Vec<u8> {
     let lengths = [
-        size_of::<wire::Eager>(),
-        size_of::<wire::Offer>(),
-        size_of::<wire::Accept>(),
-        size_of::<wire::Fragment>(),
-        size_of::<wire::About>(),
-        size_of::<wire::Plain>(),
-        size_of::<wire::Abort>(),
-        size_of::<wire::Share>(),
-        size_of::<wire::Blocked>(),
-        size_of::<wire::Limit>(),
-        size_of::<wire::Line>(),
-        size_of::<wire::Ask>(),
-        size_of::<wire::Hello>(),
-        size_of::<wire::Tally>(),
-        size_of::<wire::Update>(),
-        size_of::<wire::Updated>(),
-        size_of::<wire::Lock>(),
-        size_of::<wire::Note>(),
-        size_of::<wire::Revoke>(),
-        size_of::<wire::Agree>(),
+        size_of::<wire::EagerHeader>(),
+        size_of::<wire::RtsHeader>(),
+        size_of::<wire::RtrHeader>(),
+        size_of::<wire::FragmentHeader>(),
+        size_of::<wire::OpHeader>(),
+        size_of::<wire::BareHeader>(),
+        size_of::<wire::AbortHeader>(),
+        size_of::<wire::SplitRtrHeader>(),
+        size_of::<wire::BlockedHeader>(),
+        size_of::<wire::QuotaHeader>(),
+        size_of::<wire::FetchHeader>(),
+        size_of::<wire::ProgramHeader>(),
+        size_of::<wire::WindowHelloHeader>(),
+        size_of::<wire::CounterKeysHeader>(),
+        size_of::<wire::UpdateHeader>(),
+        size_of::<wire::UpdateReplyHeader>(),
+        size_of::<wire::LockHeader>(),
+        size_of::<wire::WindowCountHeader>(),
+        size_of::<wire::RevokeHeader>(),
+        size_of::<wire::AgreeHeader>(),
     ];
     let count = u8::try_from(lengths.len()).expect("a few");
     let len = lengths[usize::from(below(random, count))];
@@ -95,16 +95,16 @@ fn nearly_good(random: &mut Random) -> Vec<u8> {
 }
 
 /// Number of kinds.
-const KINDS: u8 = wire::Kind::Unlock as u8 + 1;
+const KINDS: u8 = wire::WireKind::Unlock as u8 + 1;
 
-fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
+fn bytes(random: &mut SeededRandom, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     random.fill(&mut bytes);
     bytes
 }
 
 /// Returns a random number less than `limit`, which is at most 256.
-fn below(random: &mut Random, limit: u8) -> u8 {
+fn below(random: &mut SeededRandom, limit: u8) -> u8 {
     let mut byte = [0];
     random.fill(&mut byte);
     byte[0] % limit
@@ -114,20 +114,20 @@ fn below(random: &mut Random, limit: u8) -> u8 {
 struct Victim {
     engine: Engine,
     receives: Vec<OpId>,
-    probes: Vec<Ticket<[u8; 0]>>,
+    probes: Vec<OpTicket<[u8; 0]>>,
 }
 
 impl Victim {
-    fn post(&mut self, random: &mut Random) {
+    fn post(&mut self, random: &mut SeededRandom) {
         let source = (below(random, 2) == 0).then_some(1);
         let about = about(source, None);
         let ops = &mut self.engine.core.ops;
         let op = match below(random, 3) {
             0 => ops.hold_recv(about, vec![0_u8; 64]).op,
-            1 => ops.hold_growing::<u64>(About { elem: 8, ..about }).op,
+            1 => ops.hold_growing::<u64>(OpInfo { elem: 8, ..about }).op,
             _ => {
                 let probe = ops.hold_recv(
-                    About {
+                    OpInfo {
                         probe: true,
                         ..about
                     },
@@ -143,17 +143,17 @@ impl Victim {
     }
 
     /// Drops a receive, or receives or returns the message of a probe.
-    fn end_one(&mut self, random: &mut Random) {
+    fn end_one(&mut self, random: &mut SeededRandom) {
         if below(random, 2) == 0 {
             let oldest = (!self.receives.is_empty()).then(|| self.receives.remove(0));
-            oldest.inspect(|&op| self.engine.core.forsake(op));
+            oldest.inspect(|&op| self.engine.core.drop_recv(op));
             return;
         }
         let Some(probe) = self.probes.pop() else {
             return;
         };
         if !self.engine.core.is_done(probe.op) {
-            return self.engine.core.forsake(probe.op);
+            return self.engine.core.drop_recv(probe.op);
         }
         let Some((Ok(landed), _)) = self.engine.core.take_recv(&probe) else {
             return;
@@ -161,7 +161,7 @@ impl Victim {
         if below(random, 2) == 0 {
             self.engine.return_probed(&landed);
         } else {
-            let about = About {
+            let about = OpInfo {
                 elem: 8,
                 ..about(Some(landed.source.0), Some(landed.tag))
             };
@@ -171,15 +171,15 @@ impl Victim {
         }
     }
 
-    fn send(&mut self, random: &mut Random) {
+    fn send(&mut self, random: &mut SeededRandom) {
         let sent = self
             .engine
             .send(about(Some(1), Some(0)), vec![1_u8; 20_000]);
-        let Started::Flying(ticket) = sent else {
+        let SendStart::Flying(ticket) = sent else {
             return;
         };
         if below(random, 2) == 0 {
-            self.engine.core.set_timer(Time::default(), ticket.op);
+            self.engine.core.set_timer(ClockTime::default(), ticket.op);
         } else {
             self.engine.core.detach(ticket.op);
         }
@@ -188,7 +188,7 @@ impl Victim {
     fn hear(&mut self, header: &[u8], body: &[u8]) {
         self.engine
             .core
-            .message(WorldRank(1), header, Payload::from_slice(body));
+            .message(WorldRank(1), header, PayloadView::from_slice(body));
     }
 }
 
@@ -197,7 +197,7 @@ impl Victim {
 fn no_message_of_a_peer_can_panic_the_engine() {
     for seed in 0..60 {
         println!("seed {seed}");
-        let mut random = Random::new(seed);
+        let mut random = SeededRandom::new(seed);
         let mut victim = Victim {
             engine: engine(),
             receives: Vec::new(),
@@ -219,29 +219,32 @@ fn no_message_of_a_peer_can_panic_the_engine() {
                     victim.hear(&header, &bytes(&mut random, len));
                 }
             }
-            victim.engine.turn(Time::from_nanos(step));
+            victim.engine.turn(ClockTime::from_nanos(step));
         }
-        victim.engine.core.peer_down(WorldRank(1), Down::Failed);
+        victim
+            .engine
+            .core
+            .peer_down(WorldRank(1), DownCause::Failed);
         while !victim.receives.is_empty() || !victim.probes.is_empty() {
             victim.end_one(&mut random);
         }
         victim.engine.begin_close();
-        victim.engine.shut();
+        victim.engine.release_driver();
     }
 }
 
 /// Returns a header of an agreement whose fields are nearly valid.
-fn said(random: &mut Random) -> wire::Agree {
-    let word = |random: &mut Random| match below(random, 4) {
+fn said(random: &mut SeededRandom) -> wire::AgreeHeader {
+    let word = |random: &mut SeededRandom| match below(random, 4) {
         0 => random.bits(),
         1 => 0,
         _ => u64::from(below(random, 8)),
     };
-    wire::Agree {
-        base: wire::Base::new(wire::Kind::Agree),
+    wire::AgreeHeader {
+        base: wire::HeaderBase::new(wire::WireKind::Agree),
         ctx: [CTX, CTX, CTX, CTX + 1, 99][usize::from(below(random, 5))],
         round: [0, 1, 2, u32::MAX][usize::from(below(random, 4))],
-        what: below(random, 6),
+        step: below(random, 6),
         flag: below(random, 3),
         more: u8::from(below(random, 4) == 0),
         promised: below(random, 2),
@@ -268,35 +271,35 @@ const CTX: u32 = 4;
 #[test]
 fn nothing_said_in_an_agreement_can_panic_the_engine_or_fill_it() {
     for seed in 0..200 {
-        let mut random = Random::new(seed);
+        let mut random = SeededRandom::new(seed);
         let mut engine = engine();
-        engine.join(CTX, &Group::First(3));
+        engine.join(CTX, &RankGroup::First(3));
         for step in 0..2_000 {
             let from = WorldRank(u32::from(below(&mut random, 4)));
             match below(&mut random, 40) {
                 0 => _ = engine.agree(CTX, true, 2, std::panic::Location::caller()),
                 1 if step > 1_000 => {
-                    let header = wire::Revoke::new(CTX + u32::from(below(&mut random, 2)));
-                    let body = Payload::from_slice(&[]);
+                    let header = wire::RevokeHeader::new(CTX + u32::from(below(&mut random, 2)));
+                    let body = PayloadView::from_slice(&[]);
                     engine.core.message(from, bytemuck::bytes_of(&header), body);
                 }
                 _ => {
                     let header = said(&mut random);
-                    let body = Payload::from_slice(&[]);
+                    let body = PayloadView::from_slice(&[]);
                     engine.core.message(from, bytemuck::bytes_of(&header), body);
                 }
             }
-            engine.turn(Time::from_nanos(step));
+            engine.turn(ClockTime::from_nanos(step));
         }
         assert!(engine.core.refused > 100);
-        engine.core.peer_down(WorldRank(1), Down::Failed);
-        engine.core.peer_down(WorldRank(2), Down::Finished);
+        engine.core.peer_down(WorldRank(1), DownCause::Failed);
+        engine.core.peer_down(WorldRank(2), DownCause::Finished);
         let round = engine.agree(CTX, true, 2, std::panic::Location::caller());
         let polled = engine
             .core
             .poll_agreed(AgreementId::new(CTX, round), std::task::Waker::noop());
         assert!(polled.is_ready(), "with nobody to wait for");
         engine.begin_close();
-        engine.shut();
+        engine.release_driver();
     }
 }

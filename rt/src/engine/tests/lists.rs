@@ -10,26 +10,27 @@ use std::{
 use bytemuck::{Zeroable, bytes_of};
 use ripstop_fabric::{
     driver::{
-        Armed, Caps, Command, Down, Driver, DriverAbilities, EventCounters, Failure, ListLimits,
-        LocalRange, Payload, Post, Progress, Sink, TaskLists, Token, WaitOn,
+        ArmResult, Caps, CommandFailure, CommandToken, DownCause, Driver, DriverAbilities,
+        DriverCommand, EventCounters, ListLimits, LocalRange, PayloadView, PostResult, Sink,
+        TaskLists, TurnProgress, WakeSource,
     },
     lacks_abilities,
-    loopback::{self, Loopback},
-    memory::{Region, RemoteRegion},
-    offload::{Action as Deed, Counter, Landing, Target, Task},
+    loopback::{self, LoopbackDriver},
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{LocalCounter, PutLanding, PutTarget, TaskAction as Deed, TriggeredTask},
 };
 
 use super::world::{CTX, DETECT, Net, TICK, World};
 use crate::{
-    clock::Time,
+    clock::ClockTime,
     engine::{Engine, EngineSetup, RunCall, RunTicket},
     error::ErrorKind,
-    group::{Group, WorldRank},
-    offload::{Action, Buffer, Builder, Lens},
-    ops::{Life, Pair},
+    group::{RankGroup, WorldRank},
+    offload::{BufferLens, ProgramBuffer, ProgramBuilder, StepAction},
+    ops::{OpState, ProgramBuffers},
     proto::{
-        path::Paths,
-        wire::{self, Abort, Base, Kind},
+        path::PathTables,
+        wire::{self, AbortHeader, HeaderBase, WireKind},
     },
     settings::Settings,
 };
@@ -38,11 +39,11 @@ use crate::{
 #[derive(Debug)]
 struct Adapter {
     me: u32,
-    inner: Loopback,
+    inner: LoopbackDriver,
     caps: Caps,
     broken: Broken,
-    lists: Vec<Token>,
-    told: VecDeque<(Token, Failure)>,
+    lists: Vec<CommandToken>,
+    told: VecDeque<(CommandToken, CommandFailure)>,
     /// Regions for which it still has memory.
     regions: usize,
     /// Counts of keys.
@@ -58,9 +59,9 @@ type Script = Arc<Mutex<Lines>>;
 #[derive(Debug, Default)]
 struct Lines {
     /// Counters with thresholds that were watched, in order.
-    watched: Vec<Counter>,
+    watched: Vec<LocalCounter>,
     /// Regions that were allocated, in order.
-    regions: Vec<Region>,
+    regions: Vec<MemoryRegion>,
     /// True if the lists begin.
     begin: bool,
     /// True if a task that should have ended is still in progress.
@@ -76,7 +77,7 @@ type Broken = Arc<Mutex<BTreeSet<u32>>>;
 type Open = Arc<Mutex<[usize; 2]>>;
 
 impl Adapter {
-    fn new(me: u32, inner: Loopback, broken: &Broken) -> Self {
+    fn new(me: u32, inner: LoopbackDriver, broken: &Broken) -> Self {
         Self {
             caps: Caps {
                 any_memory: Ok(()),
@@ -95,24 +96,24 @@ impl Adapter {
     }
 
     /// Refuses a put, as an adapter does that has begun it when the peer's entry is gone.
-    fn refuse(&mut self, task: &Task, token: Token) {
+    fn refuse(&mut self, task: &TriggeredTask, token: CommandToken) {
         let Deed::Put {
-            target: Target::Given { region, offset, .. },
+            target: PutTarget::FromLanding { region, offset, .. },
             ..
-        } = &task.then
+        } = &task.action
         else {
             return;
         };
         if self.script.lock().unwrap().homeless {
-            return self.told.push_back((token, Failure::BadRange));
+            return self.told.push_back((token, CommandFailure::BadRange));
         }
-        for when in task.whens() {
+        for when in task.conditions() {
             let missing = when.threshold.saturating_sub(when.counter.value());
             let _wake = when.counter.add(missing);
         }
-        let nothing: Landing = Zeroable::zeroed();
+        let nothing: PutLanding = Zeroable::zeroed();
         region.write(*offset, bytes_of(&nothing));
-        self.told.push_back((token, Failure::Unmatched));
+        self.told.push_back((token, CommandFailure::Unmatched));
     }
 }
 
@@ -121,22 +122,27 @@ impl Driver for Adapter {
         &self.caps
     }
 
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         match command {
-            Command::Withdraw { .. } => self.open.lock().unwrap()[1] += 1,
-            Command::Watch { counter, .. } => {
+            DriverCommand::Withdraw { .. } => self.open.lock().unwrap()[1] += 1,
+            DriverCommand::Watch { counter, .. } => {
                 self.script.lock().unwrap().watched.push(counter.clone());
                 return self.inner.post(command);
             }
             other => return self.inner.post(other),
         }
-        Post::Posted
+        PostResult::Posted
     }
 
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
         let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
         if broken.contains(&self.me) {
-            let cut = |token| (token, Failure::Transport(io::Error::other("cut off")));
+            let cut = |token| {
+                (
+                    token,
+                    CommandFailure::Transport(io::Error::other("cut off")),
+                )
+            };
             self.told.extend(self.lists.drain(..).map(cut));
         }
         drop(broken);
@@ -150,15 +156,15 @@ impl Driver for Adapter {
         self.inner.progress(budget, sink)
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> ArmResult {
         self.inner.arm()
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
+    fn wait_on(&self) -> Vec<WakeSource> {
         self.inner.wait_on()
     }
 
-    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
         let no_memory = || io::Error::from(io::ErrorKind::OutOfMemory);
         self.regions = self.regions.checked_sub(1).ok_or_else(no_memory)?;
         let region = self.inner.allocate(len)?;
@@ -180,7 +186,7 @@ impl Driver for Adapter {
         self.inner.expect(awaited);
     }
 
-    fn give_up(&mut self, peer: WorldRank, how: Option<Down>) -> Down {
+    fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
         self.inner.give_up(peer, how)
     }
 }
@@ -200,7 +206,7 @@ impl DriverAbilities for Adapter {
 }
 
 impl EventCounters for Adapter {
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<MemoryRegion> {
         self.allocate(len)
     }
 }
@@ -213,21 +219,21 @@ impl TaskLists for Adapter {
         }
     }
 
-    fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+    fn post_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> bool {
         self.lists.push(token);
         tasks.iter().for_each(|task| self.refuse(task, token));
         true
     }
 
-    fn cancel_lists(&mut self, token: Token) {
-        self.told.push_back((token, Failure::Cancelled));
+    fn cancel_lists(&mut self, token: CommandToken) {
+        self.told.push_back((token, CommandFailure::Cancelled));
     }
 
-    fn forget_lists(&mut self, _token: Token) -> bool {
+    fn forget_lists(&mut self, _token: CommandToken) -> bool {
         !self.script.lock().unwrap().moves
     }
 
-    fn give_name(&mut self, _name: u64, _region: &Region) {}
+    fn give_name(&mut self, _name: u64, _region: &MemoryRegion) {}
 
     fn take_back_name(&mut self, _name: u64) {}
 }
@@ -278,7 +284,7 @@ impl Two {
     }
 
     /// Returns the counter of completed tasks of the program that waits for a block. Its final value is 1.
-    fn ends(&self) -> Counter {
+    fn ends(&self) -> LocalCounter {
         self.scripts[1].lock().unwrap().watched[0].clone()
     }
 
@@ -312,42 +318,42 @@ fn over(adapter: Adapter) -> Engine {
     let setup = EngineSetup {
         rank: WorldRank(me),
         size: 2,
-        paths: Paths::new(&adapter.caps, &Settings::new()),
+        paths: PathTables::new(&adapter.caps, &Settings::new()),
         store: Settings::new().store(),
         shares_long: false,
         seed: 0,
         detect: DETECT,
     };
     let mut engine = Engine::new(Box::new(adapter), setup);
-    engine.core.join_group(CTX, &Group::First(2));
+    engine.core.join_group(CTX, &RankGroup::First(2));
     engine
 }
 
 fn call(rank: usize) -> RunCall {
     let (input, output) = [(BLOCK, 0), (0, BLOCK)][rank];
-    let lens = Lens {
+    let lens = BufferLens {
         input,
         output,
         scratch: 0,
     };
     let step = match rank {
-        0 => Action::Send {
+        0 => StepAction::Send {
             to: 1,
-            from: Buffer::Input.span(0, BLOCK),
+            from: ProgramBuffer::Input.span(0, BLOCK),
         },
-        _ => Action::Recv {
+        _ => StepAction::Recv {
             from: 0,
-            into: Buffer::Output.span(0, BLOCK),
+            into: ProgramBuffer::Output.span(0, BLOCK),
         },
     };
-    let mut builder = Builder::new::<u64>(2, lens);
+    let mut builder = ProgramBuilder::new::<u64>(2, lens);
     builder.push(step, &[]).expect("it fits");
     RunCall {
         ctx: CTX + 1,
         tag: 0,
         sig: 5,
         at: Location::caller(),
-        group: Group::First(2),
+        group: RankGroup::First(2),
         program: Arc::new(builder.finish()),
         reducer: None,
         refused: None,
@@ -356,9 +362,9 @@ fn call(rank: usize) -> RunCall {
     }
 }
 
-fn buffers(rank: usize) -> Pair<Vec<u64>, Vec<u64>> {
+fn buffers(rank: usize) -> ProgramBuffers<Vec<u64>, Vec<u64>> {
     let (input, output) = [(BLOCK, 0), (0, BLOCK)][rank];
-    Pair::new(
+    ProgramBuffers::new(
         vec![1; input / 8],
         vec![0; output / 8],
         &call(rank).program,
@@ -445,8 +451,8 @@ fn who_finds_no_place_and_hears_from_nobody_why_says_so_after_a_while() {
 fn a_peer_that_has_finished_ends_what_it_did_not_come_to_and_nothing_earlier() {
     for (tag, ends) in [(4, false), (0, true)] {
         let mut two = Two::new();
-        let finished = Abort {
-            base: Base::new(Kind::Abort),
+        let finished = AbortHeader {
+            base: HeaderBase::new(WireKind::Abort),
             ctx: CTX + 1,
             tag,
             why: wire::WHY_FINISHED,
@@ -520,14 +526,14 @@ fn a_program_whose_end_is_counted_before_the_rest_is_not_over() {
     script.lock().unwrap().begin = true;
     let mut engine = over(adapter);
     let call = chain();
-    let buffers = Pair::new(Vec::new(), vec![0; BLOCK / 8], &call.program, true);
+    let buffers = ProgramBuffers::new(Vec::new(), vec![0; BLOCK / 8], &call.program, true);
     let ticket: RunTicket<Vec<u64>, Vec<u64>> = engine.run(call, buffers, None);
     for over in [false, true] {
         // The counter of completed tasks first, then the one for which the copy waits.
         let last = script.lock().unwrap().watched.last().cloned();
         let _wake = last.unwrap().add(1);
         for turn in 0..10 {
-            engine.turn(Time::from_nanos(turn * TICK));
+            engine.turn(ClockTime::from_nanos(turn * TICK));
         }
         assert_eq!(engine.core.is_done(ticket.buffers.op), over);
     }
@@ -538,21 +544,22 @@ fn a_program_whose_end_is_counted_before_the_rest_is_not_over() {
 
 /// Returns a call that receives a block and copies it.
 fn chain() -> RunCall {
-    let lens = Lens {
+    let lens = BufferLens {
         input: 0,
         output: BLOCK,
         scratch: BLOCK,
     };
-    let [scratch, output] = [Buffer::Scratch, Buffer::Output].map(|buffer| buffer.span(0, BLOCK));
-    let recv = Action::Recv {
+    let [scratch, output] =
+        [ProgramBuffer::Scratch, ProgramBuffer::Output].map(|buffer| buffer.span(0, BLOCK));
+    let recv = StepAction::Recv {
         from: 0,
         into: scratch,
     };
-    let copy = Action::Copy {
+    let copy = StepAction::Copy {
         from: scratch,
         into: output,
     };
-    let mut builder = Builder::new::<u64>(2, lens);
+    let mut builder = ProgramBuilder::new::<u64>(2, lens);
     let came = builder.push(recv, &[]).expect("it fits");
     builder.push(copy, &[came]).expect("it fits");
     RunCall {
@@ -605,20 +612,20 @@ fn a_put_that_is_only_claimed_leaves_the_output_with_values() {
     };
     let mut output = vec![3_u64; BLOCK / 8];
     output.clear(); // the program must not use the old values
-    let buffers = Pair::new(Vec::<u64>::new(), output, &call.program, false);
+    let buffers = ProgramBuffers::new(Vec::<u64>::new(), output, &call.program, false);
     let ticket = engine.run(call, buffers, None);
-    let mut offer = wire::Offer::zeroed();
-    offer.base = Base::new(Kind::Offer);
+    let mut offer = wire::RtsHeader::zeroed();
+    offer.base = HeaderBase::new(WireKind::Rts);
     (offer.ctx, offer.sig) = (CTX + 1, 5);
     (offer.total, offer.modes) = (BLOCK as u64, wire::MODE_PUT);
-    let nothing = Payload::from_slice(&[]);
+    let nothing = PayloadView::from_slice(&[]);
     engine.core.message(WorldRank(0), bytes_of(&offer), nothing);
-    engine.turn(Time::default());
-    let is_invited = |life: &Life| matches!(life, Life::Landing(landing) if landing.invited);
-    let invited = engine.core.ops.which(|slot| is_invited(&slot.life));
-    let claim = wire::About::new(Kind::Landed, invited[0], wire::OK);
+    engine.turn(ClockTime::default());
+    let is_invited = |life: &OpState| matches!(life, OpState::Landing(landing) if landing.invited);
+    let invited = engine.core.ops.select(|slot| is_invited(&slot.state));
+    let claim = wire::OpHeader::new(WireKind::Atp, invited[0], wire::OK);
     engine.core.message(WorldRank(0), bytes_of(&claim), nothing);
-    engine.turn(Time::default());
+    engine.turn(ClockTime::default());
     let (outcome, _, output, _) = engine.core.take_run(&ticket).expect("it is over");
     assert!(outcome.is_ok() && output == vec![0; BLOCK / 8]);
 }
@@ -628,7 +635,7 @@ fn failing(adapter: Adapter) -> ErrorKind {
     let mut engine = over(adapter);
     let ticket = engine.run(call(1), buffers(1), None);
     for turn in 0..100 {
-        engine.turn(Time::from_nanos(turn * TICK));
+        engine.turn(ClockTime::from_nanos(turn * TICK));
     }
     let failed = engine.core.take_run(&ticket).expect("it is over").0;
     failed.expect_err("it cannot be").kind

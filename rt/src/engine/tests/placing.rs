@@ -9,36 +9,37 @@ use std::{
 
 use ripstop_fabric::{
     driver::{
-        Armed, Caps, Command, Down, Driver, DriverAbilities, LocalRange, Offer, Payload, Post,
-        Progress, Sink, TagMatching, Token, WaitOn,
+        ArmResult, Caps, CommandToken, DownCause, Driver, DriverAbilities, DriverCommand,
+        LocalRange, PayloadView, PostResult, Sink, TagBuffer, TagMatching, TurnProgress,
+        WakeSource,
     },
     lacks_abilities,
-    loopback::{self, Loopback},
-    memory::{Region, RemoteRegion},
+    loopback::{self, LoopbackDriver},
+    memory::{MemoryRegion, RemoteRegion},
     passes_abilities,
-    random::Random,
-    tags::Tag,
+    random::SeededRandom,
+    tags::MatchTag,
 };
 
 use super::world::{CTX, DETECT, about};
 use crate::{
-    clock::Time,
+    clock::ClockTime,
     engine::{Engine, EngineSetup},
     error::ErrorKind,
-    group::{Group, WorldRank},
-    ops::{About, Outcome, Ticket},
-    proto::{path::Paths, wire::Eager},
+    group::{RankGroup, WorldRank},
+    ops::{OpInfo, OpOutcome, OpTicket},
+    proto::{path::PathTables, wire::EagerHeader},
     settings::Settings,
 };
 
 /// State of the driver, and its next reports.
 #[derive(Debug, Default)]
 struct Script {
-    lent: BTreeMap<Token, Offer>,
+    lent: BTreeMap<CommandToken, TagBuffer>,
     /// Buffers into which a message is being written.
-    taken: BTreeMap<Token, Offer>,
+    taken: BTreeMap<CommandToken, TagBuffer>,
     /// Buffers that the engine has asked for and not got back.
-    asked: Vec<Token>,
+    asked: Vec<CommandToken>,
     next: VecDeque<Says>,
     /// True if the driver returns a buffer immediately when asked.
     yields: bool,
@@ -52,14 +53,14 @@ struct Script {
 enum Says {
     Message(Vec<u8>, Vec<u8>),
     /// A message placed in the buffer with this token.
-    Placed(Token, Vec<u8>, Vec<u8>),
-    Returned(Token),
+    Placed(CommandToken, Vec<u8>, Vec<u8>),
+    Returned(CommandToken),
     Down,
 }
 
 #[derive(Debug)]
 struct Scripted {
-    inner: Loopback,
+    inner: LoopbackDriver,
     caps: Caps,
     script: Arc<Mutex<Script>>,
 }
@@ -73,18 +74,18 @@ impl Driver for Scripted {
         &self.caps
     }
 
-    fn post<'a>(&mut self, _: Command<'a>) -> Post<'a> {
-        Post::Posted
+    fn post<'a>(&mut self, _: DriverCommand<'a>) -> PostResult<'a> {
+        PostResult::Posted
     }
 
-    fn progress(&mut self, _: u32, sink: &mut dyn Sink) -> Progress {
+    fn progress(&mut self, _: u32, sink: &mut dyn Sink) -> TurnProgress {
         let all = std::mem::take(&mut lock(&self.script).next);
         let events = u32::try_from(all.len()).expect("a few");
         let from = WorldRank(1);
         for says in all {
             match says {
                 Says::Message(header, body) => {
-                    sink.message(from, &header, Payload::from_slice(&body));
+                    sink.message(from, &header, PayloadView::from_slice(&body));
                 }
                 Says::Placed(token, header, body) => {
                     let mut script = lock(&self.script);
@@ -99,21 +100,21 @@ impl Driver for Scripted {
                     lock(&self.script).lent.remove(&token);
                     sink.returned(token);
                 }
-                Says::Down => sink.peer_down(from, Down::Failed),
+                Says::Down => sink.peer_down(from, DownCause::Failed),
             }
         }
-        Progress { events }
+        TurnProgress { events }
     }
 
-    fn arm(&mut self) -> Armed {
-        Armed::Ready
+    fn arm(&mut self) -> ArmResult {
+        ArmResult::Ready
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
+    fn wait_on(&self) -> Vec<WakeSource> {
         Vec::new()
     }
 
-    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
         self.inner.allocate(len)
     }
 
@@ -123,8 +124,8 @@ impl Driver for Scripted {
 
     fn expect(&mut self, _: &mut dyn FnMut() -> Vec<WorldRank>) {}
 
-    fn give_up(&mut self, _: WorldRank, how: Option<Down>) -> Down {
-        how.unwrap_or(Down::Failed)
+    fn give_up(&mut self, _: WorldRank, how: Option<DownCause>) -> DownCause {
+        how.unwrap_or(DownCause::Failed)
     }
 }
 
@@ -144,11 +145,11 @@ impl TagMatching for Scripted {
         8
     }
 
-    fn post_tagged<'a>(&mut self, _: Tag, message: Command<'a>) -> Post<'a> {
+    fn post_tagged<'a>(&mut self, _: MatchTag, message: DriverCommand<'a>) -> PostResult<'a> {
         self.post(message)
     }
 
-    fn offer(&mut self, _: WorldRank, offer: Offer) -> bool {
+    fn offer(&mut self, _: WorldRank, offer: TagBuffer) -> bool {
         let mut script = lock(&self.script);
         let takes = !script.full;
         if takes {
@@ -157,7 +158,7 @@ impl TagMatching for Scripted {
         takes
     }
 
-    fn take_back(&mut self, token: Token) -> bool {
+    fn take_back(&mut self, token: CommandToken) -> bool {
         let mut script = lock(&self.script);
         let is_back = script.yields && script.lent.remove(&token).is_some();
         if !is_back {
@@ -192,9 +193,9 @@ fn write(into: LocalRange, from: &[u8]) {
     };
 }
 
-fn lent_payload<'a>(of: LocalRange, len: usize) -> Payload<'a> {
+fn lent_payload<'a>(of: LocalRange, len: usize) -> PayloadView<'a> {
     // SAFETY: as above, for as long as the sink is called.
-    unsafe { Payload::from_raw(of.start(), len) }
+    unsafe { PayloadView::from_raw(of.start(), len) }
 }
 
 /// One rank over a scripted driver.
@@ -203,7 +204,7 @@ struct Rank {
     script: Arc<Mutex<Script>>,
 }
 
-type Recv = Ticket<Vec<u8>>;
+type Recv = OpTicket<Vec<u8>>;
 
 impl Rank {
     fn new() -> Self {
@@ -212,7 +213,7 @@ impl Rank {
         let setup = EngineSetup {
             rank: WorldRank(0),
             size: 2,
-            paths: Paths::new(&caps, &Settings::new()),
+            paths: PathTables::new(&caps, &Settings::new()),
             store: Settings::new().store(),
             shares_long: false,
             seed: 0,
@@ -225,7 +226,7 @@ impl Rank {
             script: Arc::clone(&script),
         };
         let mut engine = Engine::new(Box::new(driver), setup);
-        engine.core.join_group(CTX, &Group::First(2));
+        engine.core.join_group(CTX, &RankGroup::First(2));
         Self { engine, script }
     }
 
@@ -239,10 +240,10 @@ impl Rank {
     }
 
     fn turn(&mut self) {
-        self.engine.turn(Time::default());
+        self.engine.turn(ClockTime::default());
     }
 
-    fn recv(&mut self, about: &About, len: usize) -> Recv {
+    fn recv(&mut self, about: &OpInfo, len: usize) -> Recv {
         self.engine.recv(about, vec![0; len])
     }
 
@@ -258,7 +259,7 @@ impl Rank {
         self.engine.core.is_done(recv.op)
     }
 
-    fn end(&mut self, recv: &Recv) -> (Outcome, Vec<u8>) {
+    fn end(&mut self, recv: &Recv) -> (OpOutcome, Vec<u8>) {
         let taken = self.engine.core.take_recv(recv);
         taken.expect("it is done")
     }
@@ -276,15 +277,15 @@ impl Rank {
     }
 }
 
-fn exact(tag: u32) -> About {
+fn exact(tag: u32) -> OpInfo {
     about(Some(1), Some(tag))
 }
 
-fn token(recv: &Recv) -> Token {
-    Token(recv.op.pack())
+fn token(recv: &Recv) -> CommandToken {
+    CommandToken(recv.op.pack())
 }
 
-fn header(about: &About) -> Vec<u8> {
+fn header(about: &OpInfo) -> Vec<u8> {
     bytemuck::bytes_of(&about.eager()).to_vec()
 }
 
@@ -303,7 +304,7 @@ fn a_message_that_was_placed_is_received_where_it_is() {
     let offer = rank.script().lent[&token(&recv)];
     assert_eq!(
         (offer.header_len, offer.into.len()),
-        (size_of::<Eager>(), 20)
+        (size_of::<EagerHeader>(), 20)
     );
     rank.says([placed(&recv, 1, b"placed bytes")]);
     assert_eq!(rank.got(&recv), b"placed bytes");
@@ -402,7 +403,7 @@ fn a_buffer_that_was_dropped_goes_when_it_is_back_and_its_messages_to_others() {
         if matched {
             rank.says([message(1, b"kept for it")]);
         }
-        rank.engine.core.forsake(recv.op);
+        rank.engine.core.drop_recv(recv.op);
         rank.engine.flush();
         rank.says([]);
         assert!(rank.engine.core.garbage.is_empty(), "it may be written to");
@@ -424,7 +425,7 @@ fn a_buffer_that_was_dropped_goes_when_it_is_back_and_its_messages_to_others() {
 #[test]
 fn a_message_of_another_type_or_too_long_fails_its_receive_and_goes_on() {
     let mut rank = Rank::new();
-    let strange = About { sig: 8, ..exact(1) };
+    let strange = OpInfo { sig: 8, ..exact(1) };
     let recv = rank.lend(1, 20);
     rank.says([Says::Placed(
         token(&recv),
@@ -481,7 +482,7 @@ fn an_abrupt_end_gives_buffers_back_after_the_driver() {
     let mut rank = Rank::new();
     let [waits, over] = [1, 2].map(|tag| rank.lend(tag, 20));
     rank.engine.core.unpost(over.op, ErrorKind::Cancelled);
-    rank.engine.shut();
+    rank.engine.release_driver();
     assert!(rank.script().closed);
     for recv in [waits, over] {
         let (outcome, buf) = rank.end(&recv);
@@ -517,17 +518,18 @@ impl Both {
         [&mut self.lending, &mut self.plain]
     }
 
-    fn recv(&mut self, about: &About, len: usize) {
+    fn recv(&mut self, about: &OpInfo, len: usize) {
         let both = self.each().map(|rank| Some(rank.recv(about, len)));
         self.receives.push(both);
     }
 
     /// Delivers a message to both ranks. The adapter decides immediately where to place it, and the rank learns of that later.
-    fn comes(&mut self, about: &About, body: &[u8]) {
+    fn comes(&mut self, about: &OpInfo, body: &[u8]) {
         let (head, tag) = (header(about), about.tag.unwrap_or(0));
         let mut script = self.lending.script();
-        let fits =
-            |(_, offer): &(&Token, &Offer)| offer.tag.tag == tag && offer.into.len() >= body.len();
+        let fits = |(_, offer): &(&CommandToken, &TagBuffer)| {
+            offer.tag.tag == tag && offer.into.len() >= body.len()
+        };
         let found = script.lent.iter().find(fits).map(|(token, _)| *token);
         let says = match found {
             Some(token) => {
@@ -548,7 +550,7 @@ impl Both {
     fn give_back(&self) {
         let mut script = self.lending.script();
         let asked = std::mem::take(&mut script.asked);
-        let waits = |token: &Token| script.lent.contains_key(token);
+        let waits = |token: &CommandToken| script.lent.contains_key(token);
         let back: Vec<_> = asked.into_iter().filter(waits).collect();
         for token in back {
             script.lent.remove(&token);
@@ -575,7 +577,7 @@ impl Both {
         let both = std::mem::take(&mut self.receives[at]);
         for (rank, recv) in self.each().into_iter().zip(both) {
             if let Some(recv) = recv {
-                rank.engine.core.forsake(recv.op);
+                rank.engine.core.drop_recv(recv.op);
                 rank.engine.flush();
             }
         }
@@ -604,7 +606,7 @@ impl Both {
 fn what_the_adapter_places_changes_nothing_but_copies() {
     let mut placed = 0;
     for seed in 0..400 {
-        let mut random = Random::new(seed);
+        let mut random = SeededRandom::new(seed);
         let mut both = Both::new();
         both.lending.script().yields = random.chance(0.5);
         for number in 0..120_u8 {
@@ -620,7 +622,7 @@ fn what_the_adapter_places_changes_nothing_but_copies() {
                 6 => both.recv(&about(Some(1), None), len),
                 7..12 => {
                     let sig = if random.chance(0.1) { 8 } else { 7 };
-                    both.comes(&About { sig, ..exact(tag) }, &vec![number; len]);
+                    both.comes(&OpInfo { sig, ..exact(tag) }, &vec![number; len]);
                 }
                 // Make a turn first: the two ranks only agree on what a receive has matched when both have handled all messages.
                 12 if !both.receives.is_empty() => {

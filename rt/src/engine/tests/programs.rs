@@ -6,46 +6,49 @@ use super::world::{CTX, DETECT, Net, Spoken, TICK, World, about, failed_rank};
 use crate::{
     engine::{Engine, RunCall, RunTicket},
     error::ErrorKind,
-    group::{Group, WorldRank},
-    offload::{Action, Buffer, Builder, Lens, Program, Reducer, Side, Signature, StepId},
-    ops::{About, Outcome, Pair},
-    proto::wire::{Abort, Base, Kind},
+    group::{RankGroup, WorldRank},
+    offload::{
+        BufferLens, CollectiveProgram, CollectiveSignature, ErasedReducer, OperandSide,
+        ProgramBuffer, ProgramBuilder, ProgramStepId, StepAction,
+    },
+    ops::{OpInfo, OpOutcome, ProgramBuffers},
+    proto::wire::{AbortHeader, HeaderBase, WireKind},
 };
 
 pub(super) type Tickets = RunTicket<Vec<u64>, Vec<u64>>;
 
 /// Returns a program that passes every rank's numbers around a ring to all ranks, and adds up the received ones in scratch
 /// memory.
-fn ring(rank: usize, size: usize, block: usize) -> Program {
+fn ring(rank: usize, size: usize, block: usize) -> CollectiveProgram {
     let bytes = block * 8;
-    let lens = Lens {
+    let lens = BufferLens {
         input: bytes,
         output: size * bytes,
         scratch: bytes,
     };
-    let mut builder = Builder::new::<u64>(size, lens);
-    let mut push = |action, after: &[StepId]| builder.push(action, after).expect("it fits");
-    let place = |of: usize| Buffer::Output.span(of % size * bytes, bytes);
-    let copy = Action::Copy {
-        from: Buffer::Input.span(0, bytes),
+    let mut builder = ProgramBuilder::new::<u64>(size, lens);
+    let mut push = |action, after: &[ProgramStepId]| builder.push(action, after).expect("it fits");
+    let place = |of: usize| ProgramBuffer::Output.span(of % size * bytes, bytes);
+    let copy = StepAction::Copy {
+        from: ProgramBuffer::Input.span(0, bytes),
         into: place(rank),
     };
     let mut here = push(copy, &[]);
     for round in 0..size - 1 {
-        let send = Action::Send {
+        let send = StepAction::Send {
             to: (rank + 1) % size,
             from: place(rank + size - round),
         };
         push(send, &[here]);
-        let recv = Action::Recv {
+        let recv = StepAction::Recv {
             from: (rank + size - 1) % size,
             into: place(rank + size - round - 1),
         };
         here = push(recv, &[]);
-        let reduce = Action::Reduce {
+        let reduce = StepAction::Reduce {
             from: place(rank + size - round - 1),
-            into: Buffer::Scratch.span(0, bytes),
-            side: Side::Right,
+            into: ProgramBuffer::Scratch.span(0, bytes),
+            side: OperandSide::Right,
         };
         push(reduce, &[here]);
     }
@@ -53,22 +56,22 @@ fn ring(rank: usize, size: usize, block: usize) -> Program {
 }
 
 /// Returns a program that exchanges one number with every other rank.
-fn everybody(rank: usize, size: usize) -> Program {
-    let lens = Lens {
+fn everybody(rank: usize, size: usize) -> CollectiveProgram {
+    let lens = BufferLens {
         input: 8,
         output: size * 8,
         scratch: 0,
     };
-    let mut builder = Builder::new::<u64>(size, lens);
+    let mut builder = ProgramBuilder::new::<u64>(size, lens);
     let mut push = |action| builder.push(action, &[]).expect("it fits");
     for other in (0..size).filter(|other| *other != rank) {
-        push(Action::Send {
+        push(StepAction::Send {
             to: other,
-            from: Buffer::Input.span(0, 8),
+            from: ProgramBuffer::Input.span(0, 8),
         });
-        push(Action::Recv {
+        push(StepAction::Recv {
             from: other,
-            into: Buffer::Output.span(other * 8, 8),
+            into: ProgramBuffer::Output.span(other * 8, 8),
         });
     }
     builder.finish()
@@ -79,22 +82,28 @@ pub(super) fn begin(world: &mut World, rank: usize, tag: u32, block: usize) -> T
     begin_this(world, rank, tag, block, program)
 }
 
-fn begin_this(world: &mut World, rank: usize, tag: u32, block: usize, program: Program) -> Tickets {
+fn begin_this(
+    world: &mut World,
+    rank: usize,
+    tag: u32,
+    block: usize,
+    program: CollectiveProgram,
+) -> Tickets {
     let size = world.engines.len();
     let call = RunCall {
         ctx: CTX + 1,
         tag,
-        sig: Signature::of("ring").0.0,
+        sig: CollectiveSignature::of("ring").0.0,
         at: Location::caller(),
-        group: Group::First(u32::try_from(size).expect("few")),
+        group: RankGroup::First(u32::try_from(size).expect("few")),
         program: Arc::new(program),
-        reducer: Some(Reducer::new::<u64>(u64::wrapping_add)),
+        reducer: Some(ErasedReducer::new::<u64>(u64::wrapping_add)),
         refused: None,
         offload: false,
         by_blocks: false,
     };
     let (input, output) = (vec![rank as u64; block], vec![9; size * block]);
-    let buffers = Pair::new(input, output, &call.program, false);
+    let buffers = ProgramBuffers::new(input, output, &call.program, false);
     world.engines[rank].run(call, buffers, None)
 }
 
@@ -107,7 +116,7 @@ fn done(engine: &mut Engine, tickets: &Tickets) -> bool {
     engine.core.is_done(tickets.buffers.op)
 }
 
-fn take(world: &mut World, rank: usize, tickets: &Tickets) -> (Outcome, Vec<u64>) {
+fn take(world: &mut World, rank: usize, tickets: &Tickets) -> (OpOutcome, Vec<u64>) {
     let taken = world.engines[rank].core.take_run(tickets);
     let (outcome, input, output, panic) = taken.expect("it is over");
     assert!(panic.is_none() && input.iter().all(|&word| word == rank as u64));
@@ -262,14 +271,14 @@ fn collectives_before_one_that_fails_go_on_and_later_ones_end() {
         tag: 1,
         sig: 1,
         at: Location::caller(),
-        group: Group::First(3),
+        group: RankGroup::First(3),
         program: Arc::new(ring(2, 3, 1)),
         reducer: None,
         refused: None,
         offload: false,
         by_blocks: false,
     };
-    let buffers = Pair::new(vec![2], Vec::new(), &call.program, false);
+    let buffers = ProgramBuffers::new(vec![2], Vec::new(), &call.program, false);
     let bad: RunTicket<Vec<u64>, Vec<u64>> = world.engines[2].run(call, buffers, None);
     world.run_for(100 * TICK);
     let (outcome, _) = take(&mut world, 2, &bad);
@@ -296,7 +305,7 @@ fn one_of_a_runtime_that_ends_is_over_or_keeps_its_memory() {
         let mut world = World::new(4, net(true));
         let all = begin_all(&mut world, 0, 50_000);
         world.run_for(turns * TICK);
-        world.engines[1].shut();
+        world.engines[1].release_driver();
         if done(&mut world.engines[1], &all[1]) {
             let (outcome, _) = take(&mut world, 1, &all[1]);
             drop(outcome);
@@ -317,9 +326,9 @@ fn one_of_a_runtime_that_ends_is_over_or_keeps_its_memory() {
     }
 }
 
-fn abort(ctx: u32, why: u32) -> Abort {
-    Abort {
-        base: Base::new(Kind::Abort),
+fn abort(ctx: u32, why: u32) -> AbortHeader {
+    AbortHeader {
+        base: HeaderBase::new(WireKind::Abort),
         ctx,
         tag: 7,
         why,
@@ -340,7 +349,7 @@ fn news_of_failures_are_believed_of_members() {
     let ctx = CTX + 3;
     engine
         .core
-        .join_group(ctx, &Group::new(vec![WorldRank(0), WorldRank(2)]));
+        .join_group(ctx, &RankGroup::new(vec![WorldRank(0), WorldRank(2)]));
     for (from, header) in [
         (2, abort(ctx - 1, 1)),
         (2, abort(ctx, 9)),
@@ -380,7 +389,7 @@ fn news_of_failures_wait_within_bounds_until_this_rank_knows_who_is_a_member() {
         assert!(!is_revoked(engine, ctx), "this rank is not in it");
         engine
             .core
-            .join_group(ctx, &Group::new(group.map(WorldRank).to_vec()));
+            .join_group(ctx, &RankGroup::new(group.map(WorldRank).to_vec()));
         let believed = nth > 98_975 && group[1] == 1;
         assert_eq!(is_revoked(engine, ctx), believed, "number {nth}");
     }
@@ -394,11 +403,11 @@ fn what_comes_for_collectives_of_a_dropped_communicator_goes_and_why_it_failed_i
             let mut world = World::new(2, net(true));
             let ctx = CTX + 3;
             for engine in &mut world.engines {
-                engine.core.join_group(ctx - 1, &Group::First(2));
-                engine.core.join_group(ctx, &Group::First(2));
+                engine.core.join_group(ctx - 1, &RankGroup::First(2));
+                engine.core.join_group(ctx, &RankGroup::First(2));
             }
             let send = |world: &mut World| {
-                let about = About {
+                let about = OpInfo {
                     ctx,
                     ..about(Some(1), Some(9))
                 };

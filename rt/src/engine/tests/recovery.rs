@@ -6,16 +6,16 @@ use std::{
     task::{Poll, Waker},
 };
 
-use ripstop_fabric::driver::{Down, Sink};
+use ripstop_fabric::driver::{DownCause, Sink};
 
 use super::world::{CTX, DETECT, Net, TICK, World};
 use crate::{
-    contexts::Contexts,
-    engine::{AgreementId, Engine, Started},
+    contexts::ContextIds,
+    engine::{AgreementId, Engine, SendStart},
     error::ErrorKind,
-    group::{Group, WorldRank},
-    ops::{About, Outcome},
-    proto::{agree::Value, matching::Envelope, wire::Revoke},
+    group::{RankGroup, WorldRank},
+    ops::{OpInfo, OpOutcome},
+    proto::{agree::AgreeValue, matching::MessageEnvelope, wire::RevokeHeader},
 };
 
 fn net(reliable: bool) -> Net {
@@ -25,7 +25,7 @@ fn net(reliable: bool) -> Net {
     }
 }
 
-fn is_revoked(outcome: &Outcome) -> bool {
+fn is_revoked(outcome: &OpOutcome) -> bool {
     matches!(outcome, Err(failure) if matches!(failure.kind, ErrorKind::Revoked))
 }
 
@@ -37,7 +37,7 @@ fn agree(world: &mut World, flag: impl Fn(u32) -> bool) -> u32 {
     0 // the first round
 }
 
-fn decided(world: &mut World, rank: usize, round: u32) -> Option<Value> {
+fn decided(world: &mut World, rank: usize, round: u32) -> Option<AgreeValue> {
     let core = &mut world.engines[rank].core;
     match core.poll_agreed(AgreementId::new(CTX, round), Waker::noop()) {
         Poll::Ready(value) => Some(value.expect("nobody closes")),
@@ -73,7 +73,7 @@ fn whatever_waits_on_a_revoked_communicator_ends_on_all_ranks_with_its_buffer() 
             let later = world.recv(rank, Some(1), Some(1));
             assert!(is_revoked(&world.received(rank, &later).0));
             let sent = world.send(rank, 1, 1, vec![1_u8]);
-            assert!(matches!(sent, Started::Refused(ErrorKind::Revoked, buf) if buf == [1]));
+            assert!(matches!(sent, SendStart::Refused(ErrorKind::Revoked, buf) if buf == [1]));
             let state = world.engines[rank as usize].state();
             assert_eq!(state.operations, 0, "nothing is left on rank {rank}");
         }
@@ -116,21 +116,21 @@ fn who_sends_to_a_revoked_communicator_hears_of_it() {
 fn news_of_a_communicator_that_is_made_later_are_kept_within_bounds() {
     let mut world = World::new(3, net(true));
     let core = &mut world.engines[0].core;
-    let group = Group::new(vec![WorldRank(0), WorldRank(2)]);
+    let group = RankGroup::new(vec![WorldRank(0), WorldRank(2)]);
     for ctx in 0..100_000 {
-        core.handle_revoke(WorldRank(1), &Revoke::new(2 * ctx + 20));
+        core.handle_revoke(WorldRank(1), &RevokeHeader::new(2 * ctx + 20));
     }
-    core.handle_revoke(WorldRank(1), &Revoke::new(8));
-    core.handle_revoke(WorldRank(2), &Revoke::new(10));
+    core.handle_revoke(WorldRank(1), &RevokeHeader::new(8));
+    core.handle_revoke(WorldRank(2), &RevokeHeader::new(10));
     core.join_group(8, &group);
     core.join_group(10, &group);
     assert!(!core.programs.is_void(8), "rank 1 is not in it");
     assert!(core.programs.is_void(10));
-    core.handle_revoke(WorldRank(1), &Revoke::new(8));
-    core.handle_revoke(WorldRank(2), &Revoke::new(9));
+    core.handle_revoke(WorldRank(1), &RevokeHeader::new(8));
+    core.handle_revoke(WorldRank(2), &RevokeHeader::new(9));
     assert_eq!(core.refused, 2);
     core.leave_group(10);
-    core.handle_revoke(WorldRank(1), &Revoke::new(10));
+    core.handle_revoke(WorldRank(1), &RevokeHeader::new(10));
     assert!(core.programs.is_void(10), "others may ask");
 }
 
@@ -148,7 +148,7 @@ fn a_probed_message_that_comes_back_to_a_revoked_communicator_is_gone() {
     world.engines[1].return_probed(&landed);
     assert_eq!(world.engines[1].core.peers.stored(), 0);
     let found = world.engines[1].core.matching.peek(about.want());
-    assert_eq!(found.map(|found| found.envelope), None::<Envelope>);
+    assert_eq!(found.map(|found| found.envelope), None::<MessageEnvelope>);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_message_that_a_dropped_receive_gave_back_leaves_nothing_behind() {
             for _ in 0..turns {
                 world.step();
             }
-            world.engines[1].core.forsake(recv.op);
+            world.engines[1].core.drop_recv(recv.op);
             world.engines[1].revoke(CTX);
             world.run_for(20 * TICK);
             let (outcome, buf) = world.sent(0, &send);
@@ -180,9 +180,9 @@ fn a_collectives_message_that_was_given_back_goes_with_the_communicator() {
     let lens = [10, 100_000].into_iter();
     for (len, turns) in lens.flat_map(|len| (0..8).map(move |turns| (len, turns))) {
         let mut world = World::new(2, net(true));
-        let group = Group::First(2);
+        let group = RankGroup::First(2);
         world.engines.iter_mut().for_each(|it| it.join(6, &group));
-        let about = |peer| About {
+        let about = |peer| OpInfo {
             ctx: 7,
             ..super::world::about(Some(peer), Some(1))
         };
@@ -192,7 +192,7 @@ fn a_collectives_message_that_was_given_back_goes_with_the_communicator() {
         let _sent = world.engines[0].send(about(1), vec![3_u8; len]);
         world.run_for(turns * TICK);
         let core = &mut world.engines[1].core;
-        core.forsake(recv.op);
+        core.drop_recv(recv.op);
         [6, 7].into_iter().for_each(|ctx| core.leave_group(ctx));
         world.run_for(20 * TICK);
         let state = world.engines[1].state();
@@ -206,7 +206,7 @@ fn a_world_that_was_revoked_stays_so_for_later_handles() {
     let core = &mut world.engines[0].core;
     core.revoke_all(CTX);
     core.leave_group(CTX);
-    core.join_group(CTX, &Group::First(2));
+    core.join_group(CTX, &RankGroup::First(2));
     assert!(core.programs.is_void(CTX));
 }
 
@@ -265,7 +265,7 @@ fn nobody_agrees_without_a_rank_that_lives() {
 #[test]
 fn what_was_said_before_a_rank_is_in_the_communicator_is_heard() {
     let mut world = World::new(2, net(true));
-    let group = Group::First(2);
+    let group = RankGroup::First(2);
     world.engines[1].join(6, &group);
     let round = world.engines[1].agree(6, true, 3, Location::caller());
     world.run_for(10 * TICK);
@@ -277,14 +277,17 @@ fn what_was_said_before_a_rank_is_in_the_communicator_is_heard() {
     let polled = world.engines[1]
         .core
         .poll_agreed(AgreementId::new(6, round), Waker::noop());
-    assert!(matches!(polled, Poll::Ready(Ok(Value { number: 4, .. }))));
+    assert!(matches!(
+        polled,
+        Poll::Ready(Ok(AgreeValue { number: 4, .. }))
+    ));
 }
 
 #[test]
 fn an_agreement_goes_on_without_ranks_that_have_dropped_the_communicator() {
     for leader in [0, 2] {
         let mut world = World::new(3, net(true));
-        let group = Group::First(3);
+        let group = RankGroup::First(3);
         world.engines.iter_mut().for_each(|it| it.join(6, &group));
         world.engines[leader].core.leave_group(6);
         let others = [1, 2 - leader];
@@ -293,7 +296,7 @@ fn an_agreement_goes_on_without_ranks_that_have_dropped_the_communicator() {
         let is_over = |world: &mut World, nth: usize| {
             let core = &mut world.engines[others[nth]].core;
             let polled = core.poll_agreed(AgreementId::new(6, rounds[nth]), Waker::noop());
-            matches!(polled, Poll::Ready(Ok(Value { number: 3, .. })))
+            matches!(polled, Poll::Ready(Ok(AgreeValue { number: 3, .. })))
         };
         assert!([0, 1].iter().all(|nth| !is_over(&mut world, *nth)));
         for rank in others {
@@ -312,7 +315,7 @@ fn an_agreement_goes_on_without_ranks_that_have_dropped_the_communicator() {
 #[test]
 fn who_missed_the_decision_gets_it_from_one_that_it_did_not_tell() {
     let mut world = World::new(4, net(true));
-    let group = Group::First(4);
+    let group = RankGroup::First(4);
     world.engines.iter_mut().for_each(|it| it.join(6, &group));
     world.engines[1].core.leave_group(6);
     let rounds = [0, 2, 3].map(|rank| {
@@ -335,7 +338,7 @@ fn who_missed_the_decision_gets_it_from_one_that_it_did_not_tell() {
     for rank in [1, 2, 3] {
         world.engines[rank]
             .core
-            .peer_down(WorldRank(0), Down::Failed);
+            .peer_down(WorldRank(0), DownCause::Failed);
     }
     for _ in 0..2 {
         assert!(world.engines[2].core.ask_in_vain(true));
@@ -350,7 +353,7 @@ fn who_drops_its_shrink_is_in_the_communicator_as_one_that_has_dropped_it() {
     for turns in [0, 20] {
         let mut world = World::new(2, net(true));
         let [here, there] = [0, 1].map(|rank: usize| {
-            let contexts = Arc::new(Contexts::default());
+            let contexts = Arc::new(ContextIds::default());
             world.engines[rank].shrink(CTX, &contexts, Location::caller())
         });
         world.run_for(turns * TICK);
@@ -360,7 +363,7 @@ fn who_drops_its_shrink_is_in_the_communicator_as_one_that_has_dropped_it() {
         world.run_for(20 * TICK);
         let made = decided(&mut world, 0, here).expect("both have called");
         assert!(made.flag && world.engines[1].core.has_left(made.number));
-        world.engines[0].join(made.number, &Group::First(2));
+        world.engines[0].join(made.number, &RankGroup::First(2));
         let call = world.engines[0].agree(made.number, true, 3, Location::caller());
         world.run_for(10 * TICK);
         assert!(world.engines[0].core.ask_in_vain(false));
@@ -378,7 +381,7 @@ fn a_rank_that_drops_the_communicator_in_the_middle_is_waited_for() {
     world
         .engines
         .iter_mut()
-        .for_each(|it| it.join(6, &Group::First(2)));
+        .for_each(|it| it.join(6, &RankGroup::First(2)));
     world.engines[1].agree(6, false, 5, Location::caller());
     world.engines[1].core.leave_group(6);
     world.run_for(10 * TICK);

@@ -1,15 +1,20 @@
 //! Ends of windows, where counter additions and messages arrive in any order.
 
-use ripstop_fabric::driver::Payload;
+use ripstop_fabric::driver::PayloadView;
 
 use super::world::{CTX, Net, TICK, World, about};
 use crate::{
     buffer::TypeSig,
-    engine::{Deed, Engine, Extent, Gates, Ranges, Want, WindowId},
+    engine::{
+        Engine, FenceMethod, TargetRanges, WindowExtent, WindowId, WindowLockKind, WindowOpKind,
+    },
     error::ErrorKind,
-    group::{Group, WorldRank},
-    ops::About,
-    proto::wire::{self, Base, COUNT_COMPLETED, COUNT_POSTED, Kind, Note, Updated},
+    group::{RankGroup, WorldRank},
+    ops::OpInfo,
+    proto::wire::{
+        self, COUNT_COMPLETED, COUNT_POSTED, HeaderBase, UpdateReplyHeader, WindowCountHeader,
+        WireKind,
+    },
 };
 
 pub(super) const ID: WindowId = WindowId {
@@ -21,17 +26,17 @@ pub(super) const ID: WindowId = WindowId {
 fn exposed() -> World {
     let mut world = World::new(2, Net::default());
     let engine = &mut world.engines[0];
-    engine.open_window(ID, Extent::Growing(TypeSig(7)));
+    engine.open_window(ID, WindowExtent::Growing(TypeSig(7)));
     engine.post_window(ID, WorldRank(1));
     world
 }
 
-fn note(kind: Kind, what: u32, count: u64) -> Note {
-    Note {
-        base: Base::new(kind),
+fn note(kind: WireKind, what: u32, count: u64) -> WindowCountHeader {
+    WindowCountHeader {
+        base: HeaderBase::new(kind),
         ctx: ID.context,
         tag: ID.sequence,
-        what,
+        event: what,
         zero: 0,
         count,
     }
@@ -40,7 +45,7 @@ fn note(kind: Kind, what: u32, count: u64) -> Note {
 /// Delivers the notice of rank 1 that it has freed its end, after these numbers of posts and completions.
 fn free(engine: &mut Engine, posts: u64, completions: u64) {
     for (what, count) in [(COUNT_POSTED, posts), (COUNT_COMPLETED, completions)] {
-        let header = note(Kind::NoWindow, what, count);
+        let header = note(WireKind::NoWindow, what, count);
         engine.core.handle_no_window(WorldRank(1), &header);
     }
 }
@@ -54,8 +59,8 @@ fn a_completion_that_is_overtaken_by_the_end_of_its_window_counts() {
         engine.core.has_completed(ID, WorldRank(1)).is_none(),
         "it is on its way"
     );
-    let counted = note(Kind::Note, COUNT_COMPLETED, 1);
-    engine.core.handle_note(WorldRank(1), &counted);
+    let counted = note(WireKind::WindowCount, COUNT_COMPLETED, 1);
+    engine.core.handle_window_count(WorldRank(1), &counted);
     assert!(matches!(
         engine.core.has_completed(ID, WorldRank(1)),
         Some(Ok(()))
@@ -91,7 +96,7 @@ fn a_post_that_is_overtaken_by_the_end_of_its_window_is_waited_for() {
 pub(super) fn met() -> World {
     let mut world = World::new(2, Net::default());
     for engine in &mut world.engines {
-        engine.open_window(ID, Extent::Growing(TypeSig(7)));
+        engine.open_window(ID, WindowExtent::Growing(TypeSig(7)));
     }
     world.engines[1].post_window(ID, WorldRank(0));
     world.run_for(10 * TICK);
@@ -99,7 +104,7 @@ pub(super) fn met() -> World {
 }
 
 fn lose(world: &mut World) {
-    world.engines[1].shut();
+    world.engines[1].release_driver();
     world.run_until(|engines| engines[0].core.peers.downs() == 1);
 }
 
@@ -132,27 +137,27 @@ fn an_answer_to_an_operation_that_was_not_begun_is_none() {
     let mut world = met();
     let engine = &mut world.engines[0];
     let put = |engine: &mut Engine| {
-        let about = About {
+        let about = OpInfo {
             ctx: ID.context,
             tag: Some(ID.sequence),
             ..about(Some(1), None)
         };
-        engine.write_window(about, Deed::Put, Ranges::From(0), vec![1_u8])
+        engine.write_window(about, WindowOpKind::Put, TargetRanges::From(0), vec![1_u8])
     };
     let _asked = put(engine);
     engine
-        .ask_lock(ID, WorldRank(1), Want::Shared)
+        .ask_lock(ID, WorldRank(1), WindowLockKind::Shared)
         .expect("there is none");
     let waits = put(engine);
-    let updated = Updated {
-        base: Base::new(Kind::Updated),
+    let updated = UpdateReplyHeader {
+        base: HeaderBase::new(WireKind::UpdateReply),
         op: waits.op,
         from: 0,
         status: wire::OK,
     };
     engine
         .core
-        .handle_updated(WorldRank(1), &updated, Payload::from_slice(&[]));
+        .handle_update_reply(WorldRank(1), &updated, PayloadView::from_slice(&[]));
     assert!(!engine.core.is_done(waits.op) && engine.core.refused > 0);
     lose(&mut world);
     assert!(world.engines[0].core.is_done(waits.op));
@@ -168,16 +173,16 @@ fn a_fence_for_whose_counters_a_rank_has_no_memory_is_passed_by_nobody() {
         let mut world = World::new(size, net);
         let mut open = |rank: u32| {
             let engine = &mut world.engines[rank as usize];
-            engine.join(CTX, &Group::First(size));
-            engine.open_window(ID, Extent::Growing(TypeSig(7)));
-            assert_eq!(engine.begin_fence(ID, false), Gates::Counted);
+            engine.join(CTX, &RankGroup::First(size));
+            engine.open_window(ID, WindowExtent::Growing(TypeSig(7)));
+            assert_eq!(engine.begin_fence(ID, false), FenceMethod::Counted);
         };
         (0..size).for_each(&mut open);
         let mut ends: Vec<Option<ErrorKind>> = Vec::new();
         ends.resize_with(size as usize, || None);
         for _ in 0..100 {
             for (engine, end) in world.engines.iter_mut().zip(&mut ends) {
-                match engine.go_through(ID, Gates::Counted) {
+                match engine.advance_fence(ID, FenceMethod::Counted) {
                     Ok(Ok(())) => panic!("passed"),
                     Ok(Err((_, why))) => *end = end.take().or(Some(why)),
                     Err(_) => engine.watch_fence(ID),

@@ -11,24 +11,25 @@ use std::{
 
 use ripstop_fabric::{
     driver::{
-        Armed, Caps, Command, ConnectAhead, Down, Driver, DriverAbilities, Evidence, Failure,
-        FailureWatch, LocalRange, Post, Progress, Sink, Token, WaitOn,
+        ArmResult, Caps, CommandFailure, CommandToken, ConnectAhead, DownCause, DownEvidence,
+        Driver, DriverAbilities, DriverCommand, FailureWatch, LocalRange, PostResult, Sink,
+        TurnProgress, WakeSource,
     },
     lacks_abilities,
-    loopback::{self, Loopback},
-    memory::{Region, RemoteRegion},
+    loopback::{self, LoopbackDriver},
+    memory::{MemoryRegion, RemoteRegion},
     passes_abilities,
-    random::Random,
+    random::SeededRandom,
 };
 
 use crate::{
     buffer::{RecvBuf, SendBuf},
-    clock::Time,
-    engine::{Engine, EngineSetup, Started},
+    clock::ClockTime,
+    engine::{Engine, EngineSetup, SendStart},
     error::ErrorKind,
-    group::{Group, WorldRank},
-    ops::{About, Outcome, Ticket},
-    proto::path::Paths,
+    group::{RankGroup, WorldRank},
+    ops::{OpInfo, OpOutcome, OpTicket},
+    proto::path::PathTables,
     settings::Settings,
 };
 
@@ -100,14 +101,14 @@ impl Net {
 #[derive(Debug)]
 struct Lossy {
     me: u32,
-    inner: Loopback,
+    inner: LoopbackDriver,
     caps: Caps,
-    random: Random,
+    random: SeededRandom,
     net: Arc<Net>,
     /// Peers that were given up, for which commands must complete although they would never end.
     gone: BTreeSet<u32>,
-    kept: Vec<(u32, Token)>,
-    said: Vec<Token>,
+    kept: Vec<(u32, CommandToken)>,
+    said: Vec<CommandToken>,
 }
 
 impl Driver for Lossy {
@@ -115,30 +116,30 @@ impl Driver for Lossy {
         &self.caps
     }
 
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
-        if let Command::Message { to, .. } = command {
+    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
+        if let DriverCommand::Message { to, .. } = command {
             if self.gone.contains(&to.0) {
-                return Post::Posted;
+                return PostResult::Posted;
             }
             if self.net.lost.load(Ordering::Relaxed) || self.net.is_full(self.me, to.0) {
-                return Post::Full(command);
+                return PostResult::Full(command);
             }
             self.net.posted.fetch_add(1, Ordering::Relaxed);
             self.net.note(Spoken::Does(self.me, to.0));
             let lost = self.random.within(0..100) < self.net.loss;
             if lost || self.net.lock().contains(&(self.me, to.0)) {
-                return Post::Posted;
+                return PostResult::Posted;
             }
         }
-        if let Command::Count { to, .. } = command
+        if let DriverCommand::Count { to, .. } = command
             && self.net.is_full(self.me, to.0)
             && !self.gone.contains(&to.0)
         {
-            return Post::Full(command);
+            return PostResult::Full(command);
         }
-        if let Command::Put { to, token, .. }
-        | Command::Get { to, token, .. }
-        | Command::Atomic { to, token, .. } = command
+        if let DriverCommand::Put { to, token, .. }
+        | DriverCommand::Get { to, token, .. }
+        | DriverCommand::Atomic { to, token, .. } = command
             && self.net.is_full(self.me, to.0)
         {
             if self.gone.contains(&to.0) {
@@ -146,34 +147,34 @@ impl Driver for Lossy {
             } else {
                 self.kept.push((to.0, token));
             }
-            return Post::Posted;
+            return PostResult::Posted;
         }
         self.inner.post(command)
     }
 
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
         for token in self.said.drain(..) {
-            sink.failed(token, Failure::PeerDown);
+            sink.failed(token, CommandFailure::PeerDown);
         }
         self.inner.progress(budget, sink)
     }
 
-    fn give_up(&mut self, WorldRank(rank): WorldRank, how: Option<Down>) -> Down {
+    fn give_up(&mut self, WorldRank(rank): WorldRank, how: Option<DownCause>) -> DownCause {
         self.gone.insert(rank);
         let over = self.kept.extract_if(.., |(to, _)| *to == rank);
         self.said.extend(over.map(|(_, token)| token));
         self.inner.give_up(WorldRank(rank), how)
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> ArmResult {
         self.inner.arm()
     }
 
-    fn wait_on(&self) -> Vec<WaitOn> {
+    fn wait_on(&self) -> Vec<WakeSource> {
         self.inner.wait_on()
     }
 
-    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
         if self.net.poor == Some(self.me) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
@@ -219,8 +220,8 @@ impl FailureWatch for Lossy {
         0
     }
 
-    fn evidence(&mut self, _peer: WorldRank) -> Evidence {
-        Evidence::Unreachable
+    fn evidence(&mut self, _peer: WorldRank) -> DownEvidence {
+        DownEvidence::Unreachable
     }
 }
 
@@ -248,7 +249,7 @@ impl World {
 
     pub(super) fn with(ranks: u32, net: Net, change: impl Fn(&mut EngineSetup)) -> Self {
         let net = Arc::new(net);
-        let engine = |(inner, me): (Loopback, u32)| {
+        let engine = |(inner, me): (LoopbackDriver, u32)| {
             let caps = Caps {
                 detects_death: net.detects_death,
                 reliable: net.reliable,
@@ -258,7 +259,7 @@ impl World {
             let mut setup = EngineSetup {
                 rank: WorldRank(me),
                 size: ranks,
-                paths: Paths::new(&caps, &Settings::new()),
+                paths: PathTables::new(&caps, &Settings::new()),
                 store: Settings::new().store(),
                 shares_long: false,
                 seed: u64::from(me),
@@ -269,14 +270,14 @@ impl World {
                 me,
                 inner,
                 caps,
-                random: Random::new(u64::from(me)),
+                random: SeededRandom::new(u64::from(me)),
                 net: Arc::clone(&net),
                 gone: BTreeSet::new(),
                 kept: Vec::new(),
                 said: Vec::new(),
             };
             let mut engine = Engine::new(Box::new(driver), setup);
-            engine.join(CTX, &Group::First(ranks));
+            engine.join(CTX, &RankGroup::First(ranks));
             engine
         };
         let engines = loopback::world(ranks).into_iter().zip(0..).map(engine);
@@ -292,7 +293,7 @@ impl World {
     pub(super) fn step(&mut self) {
         for (engine, rank) in self.engines.iter_mut().zip(0..) {
             if !self.paused.contains(&rank) {
-                engine.turn(Time::from_nanos(self.now));
+                engine.turn(ClockTime::from_nanos(self.now));
                 do_jobs(engine);
             }
         }
@@ -316,7 +317,13 @@ impl World {
         self.now - start
     }
 
-    pub(super) fn send<B: SendBuf>(&mut self, from: u32, to: u32, tag: u32, buf: B) -> Started<B> {
+    pub(super) fn send<B: SendBuf>(
+        &mut self,
+        from: u32,
+        to: u32,
+        tag: u32,
+        buf: B,
+    ) -> SendStart<B> {
         self.engines[from as usize].send(about(Some(to), Some(tag)), buf)
     }
 
@@ -327,42 +334,51 @@ impl World {
         to: u32,
         tag: u32,
         buf: B,
-    ) -> Ticket<B> {
-        let about = About {
+    ) -> OpTicket<B> {
+        let about = OpInfo {
             synchronous: true,
             ..about(Some(to), Some(tag))
         };
         match self.engines[from as usize].send(about, buf) {
-            Started::Flying(ticket) => ticket,
+            SendStart::Flying(ticket) => ticket,
             _ => panic!("a synchronous send is never done at once"),
         }
     }
 
-    pub(super) fn recv(&mut self, on: u32, from: Option<u32>, tag: Option<u32>) -> Ticket<Vec<u8>> {
+    pub(super) fn recv(
+        &mut self,
+        on: u32,
+        from: Option<u32>,
+        tag: Option<u32>,
+    ) -> OpTicket<Vec<u8>> {
         let engine = &mut self.engines[on as usize];
         let ticket = engine.core.ops.hold_growing::<u8>(about(from, tag));
         engine.post(ticket.op);
         ticket
     }
 
-    pub(super) fn is_done<B>(&mut self, on: u32, ticket: &Ticket<B>) -> bool {
+    pub(super) fn is_done<B>(&mut self, on: u32, ticket: &OpTicket<B>) -> bool {
         self.engines[on as usize].core.is_done(ticket.op)
     }
 
     /// Returns the outcome of a send, and its buffer.
-    pub(super) fn sent<B: SendBuf>(&mut self, on: u32, ticket: &Ticket<B>) -> (Outcome, B) {
+    pub(super) fn sent<B: SendBuf>(&mut self, on: u32, ticket: &OpTicket<B>) -> (OpOutcome, B) {
         let landed = self.engines[on as usize].core.take_send(ticket);
         landed.expect("it is done")
     }
 
     /// Returns the outcome of a receive, and its buffer.
-    pub(super) fn received<B: RecvBuf>(&mut self, on: u32, ticket: &Ticket<B>) -> (Outcome, B) {
+    pub(super) fn received<B: RecvBuf>(&mut self, on: u32, ticket: &OpTicket<B>) -> (OpOutcome, B) {
         let landed = self.engines[on as usize].core.take_recv(ticket);
         landed.expect("it is done")
     }
 
     /// Makes turns until the receive is complete.
-    pub(super) fn await_recv<B: RecvBuf>(&mut self, on: u32, ticket: &Ticket<B>) -> (Outcome, B) {
+    pub(super) fn await_recv<B: RecvBuf>(
+        &mut self,
+        on: u32,
+        ticket: &OpTicket<B>,
+    ) -> (OpOutcome, B) {
         self.run_until(|engines| engines[on as usize].core.is_done(ticket.op));
         self.received(on, ticket)
     }
@@ -373,13 +389,13 @@ fn do_jobs(engine: &mut Engine) {
     while !engine.core.jobs.is_empty() {
         for mut job in std::mem::take(&mut engine.core.jobs) {
             job.run();
-            engine.done(&mut job);
+            engine.complete_job(&mut job);
         }
     }
 }
 
-pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> About {
-    About {
+pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> OpInfo {
+    OpInfo {
         ctx: CTX,
         peer: peer.map(WorldRank),
         tag,
@@ -392,7 +408,7 @@ pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> About {
 }
 
 /// Returns the rank that an outcome names as failed.
-pub(super) fn failed_rank(outcome: &Outcome) -> Option<usize> {
+pub(super) fn failed_rank(outcome: &OpOutcome) -> Option<usize> {
     match outcome {
         Err(failure) => match failure.kind {
             ErrorKind::PeerFailed { rank, .. } => Some(rank),

@@ -9,9 +9,9 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use ripstop_fabric::driver::Doorkeeper;
+use ripstop_fabric::driver::AccessPolicy;
 
-use super::{epoch_counters::Ledger, locks::Door};
+use super::{epoch_counters::EpochCounters, locks::WindowLock};
 use crate::{
     group::WorldRank,
     sync::{Mutex, lock},
@@ -19,31 +19,31 @@ use crate::{
 
 /// Access rules of one end, shared with the adapter, which may ask at any time.
 #[derive(Default)]
-pub(super) struct Entrance(Arc<Shared>);
+pub(super) struct WindowAccessGuard(Arc<SharedAccessRules>);
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedAccessRules {
+    state: Mutex<AccessRules>,
 }
 
 #[derive(Default)]
-struct State {
+struct AccessRules {
     /// Counts shared with neighbors to which we may have posted, by world rank.
-    near: BTreeMap<WorldRank, Arc<Ledger>>,
-    door: Door,
+    near: BTreeMap<WorldRank, Arc<EpochCounters>>,
+    door: WindowLock,
     /// True if every rank may access the memory, unless another rank has locked it exclusively.
     open: bool,
 }
 
-impl Entrance {
+impl WindowAccessGuard {
     /// Returns the handle through which the adapter asks.
-    pub(super) fn keeper(&self) -> Weak<dyn Doorkeeper> {
-        let keeper: Arc<dyn Doorkeeper> = Arc::clone(&self.0) as _;
+    pub(super) fn keeper(&self) -> Weak<dyn AccessPolicy> {
+        let keeper: Arc<dyn AccessPolicy> = Arc::clone(&self.0) as _;
         Arc::downgrade(&keeper)
     }
 
     /// Adds a neighbor to which we may post from now on.
-    pub(super) fn meet(&self, rank: WorldRank, ledger: &Arc<Ledger>) {
+    pub(super) fn meet(&self, rank: WorldRank, ledger: &Arc<EpochCounters>) {
         lock(&self.0.state).near.insert(rank, Arc::clone(ledger));
     }
 
@@ -52,25 +52,25 @@ impl Entrance {
     }
 
     /// Runs `deed` on the lock.
-    pub(super) fn at_door<R>(&self, deed: impl FnOnce(&mut Door) -> R) -> R {
+    pub(super) fn with_lock<R>(&self, deed: impl FnOnce(&mut WindowLock) -> R) -> R {
         deed(&mut lock(&self.0.state).door)
     }
 
-    pub(super) fn lets_in(&self, rank: WorldRank) -> bool {
-        self.0.lets_in(rank)
+    pub(super) fn permits(&self, rank: WorldRank) -> bool {
+        self.0.permits(rank)
     }
 }
 
-impl Doorkeeper for Shared {
-    fn lets_in(&self, rank: WorldRank) -> bool {
+impl AccessPolicy for SharedAccessRules {
+    fn permits(&self, rank: WorldRank) -> bool {
         let state = lock(&self.state);
         let ledger = state.near.get(&rank);
         let posted = ledger.is_some_and(|ledger| !ledger.is_completed());
-        !state.door.keeps_out(rank) && (state.open || posted || state.door.is_inside(rank))
+        !state.door.excludes(rank) && (state.open || posted || state.door.is_inside(rank))
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedAccessRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Entrance")
     }
@@ -80,27 +80,30 @@ impl fmt::Debug for Shared {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Entrance, Ledger, WorldRank};
-    use crate::engine::window::locks::Want;
+    use super::{EpochCounters, WindowAccessGuard, WorldRank};
+    use crate::engine::window::locks::WindowLockKind;
 
     #[test]
     fn a_neighbour_is_let_in_from_when_it_was_posted_to_until_it_has_completed() {
-        let (entrance, ledger) = (Entrance::default(), Arc::new(Ledger::default()));
-        assert!(!entrance.lets_in(WorldRank(3)));
+        let (entrance, ledger) = (
+            WindowAccessGuard::default(),
+            Arc::new(EpochCounters::default()),
+        );
+        assert!(!entrance.permits(WorldRank(3)));
         entrance.meet(WorldRank(3), &ledger);
-        assert!(!entrance.lets_in(WorldRank(3)));
+        assert!(!entrance.permits(WorldRank(3)));
         ledger.add_post();
-        assert!(entrance.lets_in(WorldRank(3)) && !entrance.lets_in(WorldRank(4)));
+        assert!(entrance.permits(WorldRank(3)) && !entrance.permits(WorldRank(4)));
         ledger.note_completed(1);
-        assert!(!entrance.lets_in(WorldRank(3)));
+        assert!(!entrance.permits(WorldRank(3)));
     }
 
     #[test]
     fn an_open_entrance_lets_everybody_in_unless_somebody_is_alone_inside() {
-        let entrance = Entrance::default();
+        let entrance = WindowAccessGuard::default();
         entrance.set_open(true);
-        assert!(entrance.lets_in(WorldRank(1)) && entrance.lets_in(WorldRank(2)));
-        assert!(entrance.at_door(|door| door.knock(WorldRank(2), Want::Exclusive)));
-        assert!(!entrance.lets_in(WorldRank(1)) && entrance.lets_in(WorldRank(2)));
+        assert!(entrance.permits(WorldRank(1)) && entrance.permits(WorldRank(2)));
+        assert!(entrance.with_lock(|door| door.request(WorldRank(2), WindowLockKind::Exclusive)));
+        assert!(!entrance.permits(WorldRank(1)) && entrance.permits(WorldRank(2)));
     }
 }

@@ -9,47 +9,49 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Command, Driver, Post, Token},
-    offload::{Counter, Counters, RemoteCounter},
+    driver::{CommandToken, Driver, DriverCommand, PostResult},
+    offload::{LocalCounter, LocalCounters, RemoteCounter},
 };
 
-use super::{All, Core, Engine, Wanted, WindowId, epoch_counters::Mapped};
+use super::{
+    Engine, EngineCore, OneSidedCommand, WindowId, WindowTable, epoch_counters::MappedCounterPair,
+};
 use crate::{
     group::WorldRank,
-    proto::wire::{COUNT_COMPLETED, COUNT_POSTED, Kind, Tally},
+    proto::wire::{COUNT_COMPLETED, COUNT_POSTED, CounterKeysHeader, WireKind},
 };
 
 /// Counters of ours to which one neighbor adds.
-pub(super) struct Ours {
-    pub(super) posted: Counter,
-    pub(super) completed: Counter,
+pub(super) struct LocalCounterPair {
+    pub(super) posted: LocalCounter,
+    pub(super) completed: LocalCounter,
 }
 
 /// Counters of a neighbor to which we add.
-pub(super) struct Theirs {
+pub(super) struct RemoteCounterPair {
     posted: RemoteCounter,
     completed: RemoteCounter,
 }
 
 /// Reason to wake a neighbor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum WakeReason {
     Posted,
     Completed,
 }
 
 /// A counter of a neighbor.
-pub(super) struct Remote {
+pub(super) struct PeerCounter {
     key: RemoteCounter,
     /// The counter as this process maps it, if it can.
-    mapped: Option<Counter>,
+    mapped: Option<LocalCounter>,
 }
 
 /// Counters not used yet. A used counter is never used again, because a peer may still have its key. The memory is freed with the
 /// last window that has counters in it.
 #[derive(Default)]
-pub(super) struct Pool {
-    block: Option<Counters>,
+pub(super) struct WindowCounterPool {
+    block: Option<LocalCounters>,
     used: usize,
     /// Counters to advance for each one used; the others are left empty.
     stride: usize,
@@ -57,33 +59,33 @@ pub(super) struct Pool {
 
 /// Counters that the driver watches on behalf of waiting futures.
 #[derive(Default)]
-pub(super) struct Watching {
-    windows: BTreeMap<u64, Watch>,
+pub(super) struct CounterWatches {
+    windows: BTreeMap<u64, CounterWatch>,
     /// The same watches, sorted by what is watched.
-    known: BTreeSet<Watch>,
+    known: BTreeSet<CounterWatch>,
     serial: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Watch {
+pub(super) struct CounterWatch {
     id: WindowId,
-    what: What,
+    what: WatchedCounter,
     threshold: u64,
 }
 
 /// Name of a counter to watch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum What {
+pub(super) enum WatchedCounter {
     Posted(WorldRank),
     Completed(WorldRank),
     /// The fence counter of this round.
     Gate(usize),
 }
 
-impl Ours {
+impl LocalCounterPair {
     /// Takes two counters for a neighbor, and returns them with their keys.
     pub(super) fn new(
-        pool: &mut Pool,
+        pool: &mut WindowCounterPool,
         driver: &mut dyn Driver,
     ) -> Option<(Self, [RemoteCounter; 2])> {
         let (posted, first) = pool.take(driver)?;
@@ -92,14 +94,17 @@ impl Ours {
     }
 }
 
-impl Pool {
+impl WindowCounterPool {
     pub(super) const EMPTY: Self = Self {
         block: None,
         used: 0,
         stride: 1,
     };
 
-    pub(super) fn take(&mut self, driver: &mut dyn Driver) -> Option<(Counter, RemoteCounter)> {
+    pub(super) fn take(
+        &mut self,
+        driver: &mut dyn Driver,
+    ) -> Option<(LocalCounter, RemoteCounter)> {
         if self
             .block
             .as_ref()
@@ -107,7 +112,7 @@ impl Pool {
         {
             driver.event_counters()?;
             // Without memory for counters, windows use notes and have no fences.
-            let block = Counters::new(driver, BLOCK).ok()?;
+            let block = LocalCounters::new(driver, BLOCK).ok()?;
             self.stride = if driver.mapped_memory().is_some() {
                 APART
             } else {
@@ -123,7 +128,7 @@ impl Pool {
     }
 }
 
-impl Remote {
+impl PeerCounter {
     pub(super) fn new(key: RemoteCounter) -> Self {
         Self { key, mapped: None }
     }
@@ -150,27 +155,27 @@ impl Engine {
         };
         let mut reach = |key| memory.reach_counter(rank, key);
         if let (Some(posted), Some(completed)) = (reach(posted), reach(completed)) {
-            ledger.map(Mapped { posted, completed });
+            ledger.map(MappedCounterPair { posted, completed });
         }
     }
 
     /// Wakes a neighbor that may be asleep, after its counter was added to.
-    pub(crate) fn wake_neighbour(&mut self, id: WindowId, rank: WorldRank, heard: Heard) {
+    pub(crate) fn wake_neighbor(&mut self, id: WindowId, rank: WorldRank, heard: WakeReason) {
         let near = self.core.windows.near(id, rank);
         let Some(theirs) = near.and_then(|near| near.theirs.as_ref()) else {
             return;
         };
         let counter = match heard {
-            Heard::Posted => theirs.posted,
-            Heard::Completed => theirs.completed,
+            WakeReason::Posted => theirs.posted,
+            WakeReason::Completed => theirs.completed,
         };
-        self.core.wanted.push(Wanted::Count {
+        self.core.commands.push(OneSidedCommand::Count {
             rank,
             counter,
             by: 0,
         });
         self.flush();
-        self.let_kept_go();
+        self.release_retired_driver();
     }
 
     /// Posts an addition to a counter of `rank`. Returns false if the driver had no room.
@@ -180,33 +185,35 @@ impl Engine {
         counter: RemoteCounter,
         by: u64,
     ) -> bool {
-        let command = Command::Count {
+        let command = DriverCommand::Count {
             to: rank,
             counter,
             by,
         };
-        matches!(self.driver.post(command), Post::Posted)
+        matches!(self.driver.post(command), PostResult::Posted)
     }
 
     /// Asks the driver to report when a counter reaches `threshold`.
-    pub(super) fn watch(&mut self, id: WindowId, what: What, threshold: u64) {
-        let All { ends, watching, .. } = &mut *self.core.windows;
+    pub(super) fn watch(&mut self, id: WindowId, what: WatchedCounter, threshold: u64) {
+        let WindowTable { ends, watching, .. } = &mut *self.core.windows;
         let Some(end) = ends.get(&id) else {
             return;
         };
         let counter = match what {
-            What::Gate(round) => end.fences.as_ref().and_then(|fences| fences.counter(round)),
-            What::Posted(rank) | What::Completed(rank) => {
+            WatchedCounter::Gate(round) => {
+                end.fences.as_ref().and_then(|fences| fences.counter(round))
+            }
+            WatchedCounter::Posted(rank) | WatchedCounter::Completed(rank) => {
                 let ours = end.near.get(&rank).and_then(|near| near.ledger.ours());
                 ours.map(|ours| match what {
-                    What::Posted(_) => &ours.posted,
+                    WatchedCounter::Posted(_) => &ours.posted,
                     _ => &ours.completed,
                 })
             }
         };
         let (Some(counter), Some(token)) = (
             counter,
-            watching.add(Watch {
+            watching.add(CounterWatch {
                 id,
                 what,
                 threshold,
@@ -214,13 +221,16 @@ impl Engine {
         ) else {
             return;
         };
-        let command = Command::Watch {
+        let command = DriverCommand::Watch {
             counter,
             threshold,
             token,
         };
         let posted = self.driver.post(command);
-        debug_assert!(matches!(posted, Post::Posted), "a watch needs no room");
+        debug_assert!(
+            matches!(posted, PostResult::Posted),
+            "a watch needs no room"
+        );
     }
 }
 
@@ -231,17 +241,17 @@ impl Engine {
         watching.known.retain(|watch| watch.id != id);
         let watched = &mut watching.windows;
         for (serial, _) in watched.extract_if(.., |_, watch| watch.id == id) {
-            let token = Token(serial);
-            let posted = self.driver.post(Command::Unwatch { token });
+            let token = CommandToken(serial);
+            let posted = self.driver.post(DriverCommand::Unwatch { token });
             debug_assert!(
-                matches!(posted, Post::Posted),
+                matches!(posted, PostResult::Posted),
                 "taking a watch back needs no room"
             );
         }
     }
 }
 
-impl Watching {
+impl CounterWatches {
     pub(super) const EMPTY: Self = Self {
         windows: BTreeMap::new(),
         known: BTreeSet::new(),
@@ -249,65 +259,69 @@ impl Watching {
     };
 
     /// Adds a watch and returns its token, or `None` if the counter is watched already. O(log watches).
-    fn add(&mut self, watch: Watch) -> Option<Token> {
+    fn add(&mut self, watch: CounterWatch) -> Option<CommandToken> {
         if !self.known.insert(watch) {
             return None;
         }
         self.serial += 1;
         self.windows.insert(self.serial, watch);
-        Some(Token(self.serial))
+        Some(CommandToken(self.serial))
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Handles the driver's report that a watched counter has reached its threshold.
-    pub(in crate::engine) fn window_reached(&mut self, token: Token) {
+    pub(in crate::engine) fn window_reached(&mut self, token: CommandToken) {
         let watching = &mut self.windows.watching;
         if let Some(watch) = watching.windows.remove(&token.0) {
             watching.known.remove(&watch);
-            self.stir_window(watch.id);
+            self.wake_window(watch.id);
         }
     }
 
     /// Notifies the origin that we have opened our end to it once more.
-    pub(super) fn tell_posted(&mut self, id: WindowId, origin: WorldRank) {
+    pub(super) fn notify_posted(&mut self, id: WindowId, origin: WorldRank) {
         let Some(near) = self.windows.near(id, origin) else {
             return;
         };
         let counter = near.theirs.as_ref().map(|theirs| theirs.posted);
         let mapped = near.ledger.theirs().map(|theirs| &theirs.posted);
         match counter {
-            Some(counter) => add_one(counter, mapped, origin, &mut self.wanted),
+            Some(counter) => add_one(counter, mapped, origin, &mut self.commands),
             None => {
-                let note = id.note(Kind::Note, COUNT_POSTED, near.ledger.posts());
+                let note = id.note(WireKind::WindowCount, COUNT_POSTED, near.ledger.posts());
                 self.peers.control(origin, &note);
             }
         }
     }
 
     /// Notifies the target that we have completed our access.
-    pub(super) fn tell_completed(&mut self, id: WindowId, target: WorldRank) {
+    pub(super) fn notify_completed(&mut self, id: WindowId, target: WorldRank) {
         let Some(near) = self.windows.near(id, target) else {
             return;
         };
         let counter = near.theirs.as_ref().map(|theirs| theirs.completed);
         let mapped = near.ledger.theirs().map(|theirs| &theirs.completed);
         match counter {
-            Some(counter) => add_one(counter, mapped, target, &mut self.wanted),
+            Some(counter) => add_one(counter, mapped, target, &mut self.commands),
             None => {
-                let note = id.note(Kind::Note, COUNT_COMPLETED, near.ledger.starts());
+                let note = id.note(WireKind::WindowCount, COUNT_COMPLETED, near.ledger.starts());
                 self.peers.control(target, &note);
             }
         }
     }
 
-    pub(in crate::engine) fn handle_tally(&mut self, rank: WorldRank, header: &Tally) {
+    pub(in crate::engine) fn handle_counter_keys(
+        &mut self,
+        rank: WorldRank,
+        header: &CounterKeysHeader,
+    ) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
         };
         if let Some(near) = self.near_of(id, rank) {
-            near.theirs.get_or_insert(Theirs {
+            near.theirs.get_or_insert(RemoteCounterPair {
                 posted: header.first,
                 completed: header.second,
             });
@@ -318,36 +332,38 @@ impl Core {
 /// Adds one to a neighbor's counter to which only this rank adds.
 fn add_one(
     counter: RemoteCounter,
-    mapped: Option<&Counter>,
+    mapped: Option<&LocalCounter>,
     rank: WorldRank,
-    wanted: &mut Vec<Wanted>,
+    wanted: &mut Vec<OneSidedCommand>,
 ) {
-    let by = match mapped.map(Counter::step) {
+    let by = match mapped.map(LocalCounter::add_one) {
         Some(false) => return,
         Some(true) => 0, // added already; a count of 0 only wakes the owner
         None => 1,
     };
-    wanted.push(Wanted::Count { rank, counter, by });
+    wanted.push(OneSidedCommand::Count { rank, counter, by });
 }
 
-impl Core {
+impl EngineCore {
     /// Returns true if additions to counters of this rank still wait for the driver. Its counters are not mapped until then,
     /// because the addition of a thread that meets one of the driver's could be lost.
     fn has_to_count(&self, rank: WorldRank) -> bool {
-        let counts = |wanted: &Wanted| matches!(wanted, Wanted::Count { rank: to, by, .. } if *to == rank && *by > 0);
-        self.wanted.iter().any(counts)
+        self.commands.iter().any(|command| match command {
+            OneSidedCommand::Count { rank: to, by, .. } => *to == rank && *by > 0,
+            _ => false,
+        })
     }
 }
 
-impl Remote {
+impl PeerCounter {
     /// Adds to the counter, directly if it is mapped and by a driver command otherwise.
-    pub(super) fn add(&self, by: u64, rank: WorldRank, wanted: &mut Vec<Wanted>) {
+    pub(super) fn add(&self, by: u64, rank: WorldRank, wanted: &mut Vec<OneSidedCommand>) {
         let by = match &self.mapped {
             Some(counter) if !counter.add(by) => return,
             Some(_) => 0, // added already; a count of 0 only wakes the owner
             None => by,
         };
-        wanted.push(Wanted::Count {
+        wanted.push(OneSidedCommand::Count {
             rank,
             counter: self.key,
             by,

@@ -19,17 +19,17 @@ use std::sync::{
     },
 };
 
-use ripstop_fabric::offload::Counter;
+use ripstop_fabric::offload::LocalCounter;
 
-use super::counter_pairs::Ours;
+use super::counter_pairs::LocalCounterPair;
 
 /// Counts of this rank and one neighbor.
 #[derive(Default)]
-pub(crate) struct Ledger {
+pub(crate) struct EpochCounters {
     /// Our counters, to which the neighbor adds.
-    ours: OnceLock<Ours>,
+    ours: OnceLock<LocalCounterPair>,
     /// The neighbor's counters, to which we add, as this process maps them.
-    theirs: OnceLock<Mapped>,
+    theirs: OnceLock<MappedCounterPair>,
     /// Exposures that we have opened to the neighbor.
     posts: AtomicU64,
     /// Exposures of ours that the neighbor has completed, as far as notes say.
@@ -54,61 +54,62 @@ const UNDER_WAY: u64 = 1;
 const BEGIN: u64 = 2 + UNDER_WAY;
 
 /// A neighbor's counters, mapped so that this process can add to them.
-pub(super) struct Mapped {
-    pub(super) posted: Counter,
-    pub(super) completed: Counter,
+pub(super) struct MappedCounterPair {
+    pub(super) posted: LocalCounter,
+    pub(super) completed: LocalCounter,
 }
 
 /// Result of notifying a neighbor without the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Said {
+pub(crate) enum NotifyResult {
     /// The neighbor will see the new count.
-    Heard,
+    Delivered,
     /// The neighbor may be asleep and must be woken.
-    Wake,
+    NeedsWakeup,
     /// The neighbor was not notified; the engine must do that.
-    Unsaid,
+    NotSent,
 }
 
 /// Calls that an application makes without the engine.
-impl Ledger {
+impl EpochCounters {
     /// Opens this end to the neighbor once more.
     #[inline]
-    pub(crate) fn post(&self) -> Said {
+    pub(crate) fn post(&self) -> NotifyResult {
         let Some(theirs) = self.mapped() else {
-            return Said::Unsaid;
+            return NotifyResult::NotSent;
         };
-        // Count first: the neighbor may access our memory as soon as it sees the step, and `Entrance` checks this count then.
+        // Count first: the neighbor may access our memory as soon as it sees the step, and `WindowAccessGuard` checks this count
+        // then.
         self.add_post();
-        let said = theirs.posted.step().into();
+        let said = theirs.posted.add_one().into();
         // Prefetch the counter that we add to next, while the neighbor is busy with its access.
-        theirs.completed.expect();
+        theirs.completed.prefetch();
         said
     }
 
     /// Ends the access that [`begin`](Self::begin) has begun.
     #[inline]
-    pub(crate) fn complete(&self) -> Said {
+    pub(crate) fn complete(&self) -> NotifyResult {
         let theirs = self.mapped().filter(|_| self.is_quiet());
         let Some(theirs) = theirs else {
-            return Said::Unsaid;
+            return NotifyResult::NotSent;
         };
-        let said = theirs.completed.step().into();
-        theirs.posted.expect();
-        // Last, because another thread may begin its access then, and `step` is not atomic.
+        let said = theirs.completed.add_one().into();
+        theirs.posted.prefetch();
+        // Last, because another thread may begin its access then, and `add_one` is not atomic.
         self.end_access();
         said
     }
 
     #[inline]
-    fn mapped(&self) -> Option<&Mapped> {
+    fn mapped(&self) -> Option<&MappedCounterPair> {
         self.theirs.get().filter(|_| !self.down.load(Relaxed))
     }
 }
 
 /// Calls of both the engine and the application.
-impl Ledger {
+impl EpochCounters {
     /// Returns true if the neighbor has opened an exposure to us that we have not accessed yet.
     #[inline]
     pub(crate) fn is_posted(&self) -> bool {
@@ -199,21 +200,21 @@ impl Ledger {
 }
 
 /// Calls of the engine, made under its lock.
-impl Ledger {
-    pub(super) fn ours(&self) -> Option<&Ours> {
+impl EpochCounters {
+    pub(super) fn ours(&self) -> Option<&LocalCounterPair> {
         self.ours.get()
     }
 
-    pub(super) fn set_ours(&self, ours: Ours) {
+    pub(super) fn set_ours(&self, ours: LocalCounterPair) {
         let _earlier = self.ours.set(ours);
     }
 
     /// Sets the neighbor's counters, to which all later notifications go.
-    pub(super) fn map(&self, theirs: Mapped) {
+    pub(super) fn map(&self, theirs: MappedCounterPair) {
         let _earlier = self.theirs.set(theirs);
     }
 
-    pub(super) fn theirs(&self) -> Option<&Mapped> {
+    pub(super) fn theirs(&self) -> Option<&MappedCounterPair> {
         self.theirs.get()
     }
 
@@ -287,19 +288,23 @@ impl Ledger {
     }
 }
 
-impl From<bool> for Said {
+impl From<bool> for NotifyResult {
     fn from(wake: bool) -> Self {
-        if wake { Self::Wake } else { Self::Heard }
+        if wake {
+            Self::NeedsWakeup
+        } else {
+            Self::Delivered
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Ledger, Said};
+    use super::{EpochCounters, NotifyResult};
 
     #[test]
     fn an_access_begins_once_for_each_exposure_and_ends_before_the_next() {
-        let ledger = Ledger::default();
+        let ledger = EpochCounters::default();
         assert!(!ledger.begin());
         ledger.note_posted(2);
         assert!(ledger.begin() && !ledger.begin());
@@ -313,7 +318,7 @@ mod tests {
 
     #[test]
     fn an_access_is_over_though_the_next_is_under_way() {
-        let ledger = Ledger::default();
+        let ledger = EpochCounters::default();
         ledger.note_posted(2);
         assert!(ledger.begin() && !ledger.has_ended(1));
         ledger.end_access();
@@ -322,7 +327,7 @@ mod tests {
 
     #[test]
     fn what_was_given_up_does_not_hold_up_the_next_exposure() {
-        let ledger = Ledger::default();
+        let ledger = EpochCounters::default();
         ledger.add_post();
         assert!(!ledger.is_completed());
         ledger.give_up();
@@ -335,8 +340,11 @@ mod tests {
 
     #[test]
     fn without_counters_of_the_neighbour_nothing_is_said() {
-        let ledger = Ledger::default();
-        assert_eq!([ledger.post(), ledger.complete()], [Said::Unsaid; 2]);
+        let ledger = EpochCounters::default();
+        assert_eq!(
+            [ledger.post(), ledger.complete()],
+            [NotifyResult::NotSent; 2]
+        );
         assert_eq!(ledger.posts(), 0);
     }
 }

@@ -12,22 +12,22 @@
 
 use std::mem;
 
-use ripstop_fabric::{driver::Down, offload::Counter};
+use ripstop_fabric::{driver::DownCause, offload::LocalCounter};
 
 use super::{
-    All, Core, Engine, WindowId,
-    counter_pairs::{Remote, What},
-    fence_word::{COME, Failed, GAVE_UP, Word},
+    Engine, EngineCore, WindowId, WindowTable,
+    counter_pairs::{PeerCounter, WatchedCounter},
+    fence_word::{COME, FenceFailure, FenceWord, GAVE_UP},
 };
 use crate::{
     error::ErrorKind,
-    group::{Group, WorldRank},
-    proto::wire::{COUNT_FENCES, Kind, Tally},
+    group::{RankGroup, WorldRank},
+    proto::wire::{COUNT_FENCES, CounterKeysHeader, WireKind},
 };
 
 /// Fences of one end.
-pub(super) struct Fences {
-    rounds: Vec<Round>,
+pub(super) struct WindowFences {
+    rounds: Vec<FenceRound>,
     /// Fences to which this rank has come.
     come: u64,
     /// Fences that ended this rank's epoch.
@@ -41,19 +41,19 @@ pub(super) struct Fences {
     /// True if the last fence ends the epoch.
     ending: bool,
     /// Reason why no further fence will be passed.
-    failed: Option<Failed>,
+    failed: Option<FenceFailure>,
 }
 
-struct Round {
+struct FenceRound {
     /// Counter to which the rank before us adds; `None` if there was no memory for it.
-    counter: Option<Counter>,
+    counter: Option<LocalCounter>,
     /// Value that our additions have given to the counter of the rank after us.
-    said: Word,
+    said: FenceWord,
 }
 
 /// Says whether the fences of a window use counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gates {
+pub(crate) enum FenceMethod {
     Counted,
     /// Counters are used, but an abandoned fence of the other kind is still in progress and must be passed first.
     Earlier,
@@ -62,19 +62,19 @@ pub(crate) enum Gates {
 }
 
 /// Outcome of a fence; an error names the rank that is its cause.
-pub(crate) type Passed = Result<(), (WorldRank, ErrorKind)>;
+pub(crate) type FenceResult = Result<(), (WorldRank, ErrorKind)>;
 
 /// Outcome of a fence, or what it still waits for: a gate, or `None` for anything else.
-pub(crate) type Looked = Result<Passed, Option<AwaitedGate>>;
+pub(crate) type FencePoll = Result<FenceResult, Option<AwaitedFenceCounter>>;
 
 /// The counter for which a fence waits in a round.
 #[derive(Debug)]
-pub(crate) struct AwaitedGate {
-    counter: Counter,
+pub(crate) struct AwaitedFenceCounter {
+    counter: LocalCounter,
     from: u64,
 }
 
-impl AwaitedGate {
+impl AwaitedFenceCounter {
     /// Returns true if the rank before us has come.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
@@ -82,7 +82,7 @@ impl AwaitedGate {
     }
 }
 
-impl Fences {
+impl WindowFences {
     /// Returns the rank for which the fence in progress waits.
     pub(super) fn awaited(&self) -> Option<WorldRank> {
         self.awaited.filter(|_| self.under_way)
@@ -93,14 +93,14 @@ impl Fences {
         self.come - u64::from(self.under_way)
     }
 
-    pub(super) fn counter(&self, round: usize) -> Option<&Counter> {
+    pub(super) fn counter(&self, round: usize) -> Option<&LocalCounter> {
         self.rounds.get(round)?.counter.as_ref()
     }
 
     /// Returns the word of the rank before us in this round.
-    fn heard(&self) -> Option<Word> {
+    fn heard(&self) -> Option<FenceWord> {
         let counter = self.counter(self.round)?;
-        Some(Word(counter.value()))
+        Some(FenceWord(counter.value()))
     }
 
     /// Returns true if this rank has announced the last fence in this round.
@@ -110,28 +110,28 @@ impl Fences {
     }
 
     /// Returns the reason why the rank before us, which has come, keeps us from passing.
-    fn objection(&self, before: WorldRank) -> Option<Failed> {
+    fn objection(&self, before: WorldRank) -> Option<FenceFailure> {
         let word = self.heard()?;
         if word.agrees(self.come, self.endings) {
             return None;
         }
         Some(match word.code() {
-            GAVE_UP => Failed::GaveUp(before),
-            _ => Failed::Apart(before),
+            GAVE_UP => FenceFailure::GaveUp(before),
+            _ => FenceFailure::Apart(before),
         })
     }
 }
 
 impl Engine {
     /// Comes to the next fence, or continues an abandoned one. If the abandoned fence is of the other kind, it must be passed
-    /// before the requested one begins ([`Gates::Earlier`]).
-    pub(crate) fn begin_fence(&mut self, id: WindowId, ending: bool) -> Gates {
+    /// before the requested one begins ([`FenceMethod::Earlier`]).
+    pub(crate) fn begin_fence(&mut self, id: WindowId, ending: bool) -> FenceMethod {
         if self.driver.event_counters().is_none() {
-            return Gates::None;
+            return FenceMethod::None;
         }
         self.make_gates(id);
         let Some(fences) = self.core.fences(id) else {
-            return Gates::Counted;
+            return FenceMethod::Counted;
         };
         if fences.failed.is_none() && !mem::replace(&mut fences.under_way, true) {
             fences.come += 1;
@@ -139,9 +139,9 @@ impl Engine {
             (fences.round, fences.ending) = (0, ending);
         }
         if fences.ending == ending || fences.failed.is_some() {
-            Gates::Counted
+            FenceMethod::Counted
         } else {
-            Gates::Earlier
+            FenceMethod::Earlier
         }
     }
 
@@ -151,7 +151,7 @@ impl Engine {
             return;
         };
         let me = self.core.windows.me;
-        let All { ends, pool, .. } = &mut *self.core.windows;
+        let WindowTable { ends, pool, .. } = &mut *self.core.windows;
         let end = ends.get_mut(&id).filter(|end| end.fences.is_none());
         let Some(end) = end else {
             return;
@@ -160,14 +160,14 @@ impl Engine {
         let mut keys = Vec::new();
         while let Some((_, before)) = partners(&group, me, rounds.len()) {
             let (counter, key) = pool.take(&mut *self.driver).unzip();
-            let said = Word::default();
-            rounds.push(Round { counter, said });
+            let said = FenceWord::default();
+            rounds.push(FenceRound { counter, said });
             keys.push((before, key));
         }
         // Without memory for a counter these fences fail. Peers learn that in the rounds that have a counter, and from the
         // refusal sent below in the others.
         let lacks = rounds.iter().any(|round| round.counter.is_none());
-        end.fences = Some(Fences {
+        end.fences = Some(WindowFences {
             rounds,
             come: 0,
             endings: 0,
@@ -175,7 +175,7 @@ impl Engine {
             under_way: false,
             awaited: None,
             ending: false,
-            failed: lacks.then_some(Failed::NoMemory),
+            failed: lacks.then_some(FenceFailure::NoMemory),
         });
         for (before, key) in keys {
             if self.core.peers.down(before).is_some() {
@@ -183,7 +183,7 @@ impl Engine {
             }
             match key {
                 Some(key) => {
-                    let gate = id.tally(Kind::Gate, [key, bytemuck::Zeroable::zeroed()]);
+                    let gate = id.tally(WireKind::FenceKeys, [key, bytemuck::Zeroable::zeroed()]);
                     self.core.peers.control(before, &gate);
                 }
                 None => self.core.refuse_fences(id, before),
@@ -195,11 +195,11 @@ impl Engine {
     }
 
     /// Advances the last fence as far as is possible now.
-    pub(crate) fn go_through(&mut self, id: WindowId, gates: Gates) -> Looked {
+    pub(crate) fn advance_fence(&mut self, id: WindowId, gates: FenceMethod) -> FencePoll {
         if !self.core.is_all_quiet(id) {
             return Err(None);
         }
-        if gates == Gates::None {
+        if gates == FenceMethod::None {
             return Ok(Ok(()));
         }
         self.pass_fence(id)
@@ -207,7 +207,7 @@ impl Engine {
     }
 
     /// Advances the last fence through its rounds. Call only when none of our operations is in flight.
-    fn pass_fence(&mut self, id: WindowId) -> Option<Passed> {
+    fn pass_fence(&mut self, id: WindowId) -> Option<FenceResult> {
         let Some(group) = self.core.members(id.context).cloned() else {
             return Some(Ok(()));
         };
@@ -267,7 +267,7 @@ impl Engine {
         };
         if fences.has_said() {
             let (round, come) = (fences.round, fences.come);
-            self.watch(id, What::Gate(round), come * COME);
+            self.watch(id, WatchedCounter::Gate(round), come * COME);
         } else if let Some(after) = fences.awaited() {
             self.core.ask_to_fence(id, after);
             self.flush();
@@ -275,21 +275,21 @@ impl Engine {
     }
 }
 
-impl Core {
-    fn fences(&mut self, id: WindowId) -> Option<&mut Fences> {
+impl EngineCore {
+    fn fences(&mut self, id: WindowId) -> Option<&mut WindowFences> {
         self.windows.ends.get_mut(&id)?.fences.as_mut()
     }
 
-    fn awaited_gate(&mut self, id: WindowId) -> Option<AwaitedGate> {
+    fn awaited_gate(&mut self, id: WindowId) -> Option<AwaitedFenceCounter> {
         let fences = self.fences(id).filter(|fences| fences.has_said())?;
         let from = fences.come * COME;
         let counter = fences.counter(fences.round)?.clone();
-        Some(AwaitedGate { counter, from })
+        Some(AwaitedFenceCounter { counter, from })
     }
 
     /// Returns true if the rank before us in this round has come.
     fn has_come(&mut self, id: WindowId) -> bool {
-        let has_come = |fences: &mut Fences| {
+        let has_come = |fences: &mut WindowFences| {
             fences
                 .heard()
                 .is_some_and(|word| word.come() >= fences.come)
@@ -300,7 +300,9 @@ impl Core {
     /// Adds the word that is due to a counter of the rank after us. Returns false if that rank has not sent its key yet.
     fn say_in(&mut self, id: WindowId, round: usize, after: WorldRank) -> bool {
         let Self {
-            windows, wanted, ..
+            windows,
+            commands: wanted,
+            ..
         } = self;
         let Some(end) = windows.ends.get_mut(&id) else {
             return false;
@@ -314,9 +316,9 @@ impl Core {
         };
         let said = place.said;
         let word = match fences.failed {
-            None => Word::new(fences.come, fences.endings, None),
+            None => FenceWord::new(fences.come, fences.endings, None),
             Some(_) if said.code() > 0 => return true,
-            failed => Word::new(said.come() + 1, said.0, failed),
+            failed => FenceWord::new(said.come() + 1, said.0, failed),
         };
         gate.add(word.0 - place.said.0, after, wanted);
         place.said = word;
@@ -324,7 +326,7 @@ impl Core {
     }
 
     /// Fails all further fences of this window, and says so in all rounds, including those already passed.
-    fn fail_fences(&mut self, id: WindowId, failed: Failed) {
+    fn fail_fences(&mut self, id: WindowId, failed: FenceFailure) {
         if let Some(fences) = self.fences(id) {
             fences.failed = fences.failed.or(Some(failed));
         }
@@ -346,35 +348,39 @@ impl Core {
     fn ask_to_fence(&mut self, id: WindowId, after: WorldRank) {
         let near = self.windows.near(id, after);
         if near.is_some_and(|near| !mem::replace(&mut near.asked_to_fence, true)) {
-            let waits = id.note(Kind::Note, COUNT_FENCES, 0);
+            let waits = id.note(WireKind::WindowCount, COUNT_FENCES, 0);
             self.peers.control(after, &waits);
         }
     }
 
     /// Answers that no end here comes to fences.
     pub(super) fn refuse_fences(&mut self, id: WindowId, rank: WorldRank) {
-        let refusal = id.note(Kind::NoWindow, COUNT_FENCES, 0);
+        let refusal = id.note(WireKind::NoWindow, COUNT_FENCES, 0);
         self.peers.control(rank, &refusal);
     }
 
     /// Returns the reason why a fence in which this rank waits for `awaited` can never be passed: a member has failed or left.
-    fn lost_in(&self, id: WindowId, group: &Group, awaited: WorldRank) -> Option<Failed> {
+    fn lost_in(&self, id: WindowId, group: &RankGroup, awaited: WorldRank) -> Option<FenceFailure> {
         let end = self.windows.ends.get(&id)?;
         let last = end.near.get(&awaited).and_then(|near| near.last_fence);
         let come = end.fences.as_ref().map_or(0, |fences| fences.come);
         if last.is_some_and(|last| last < come) {
-            return Some(Failed::GaveUp(awaited));
+            return Some(FenceFailure::GaveUp(awaited));
         }
         if self.peers.downs() == 0 {
             return None;
         }
-        let failed = |rank: &WorldRank| self.peers.down(*rank) == Some(Down::Failed);
+        let failed = |rank: &WorldRank| self.peers.down(*rank) == Some(DownCause::Failed);
         let down = self.peers.down(awaited).map(|down| (awaited, down));
-        let down = down.or_else(|| Some((group.members().find(failed)?, Down::Failed)));
-        down.map(|(rank, down)| Failed::Gone(rank, down))
+        let down = down.or_else(|| Some((group.members().find(failed)?, DownCause::Failed)));
+        down.map(|(rank, down)| FenceFailure::Gone(rank, down))
     }
 
-    pub(in crate::engine) fn handle_gate(&mut self, rank: WorldRank, header: &Tally) {
+    pub(in crate::engine) fn handle_fence_keys(
+        &mut self,
+        rank: WorldRank,
+        header: &CounterKeysHeader,
+    ) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
@@ -383,17 +389,18 @@ impl Core {
             return self.refuse_fences(id, rank);
         };
         near.fenced = true;
-        near.gate.get_or_insert_with(|| Remote::new(header.first));
+        near.gate
+            .get_or_insert_with(|| PeerCounter::new(header.first));
         let fences = self.fences(id);
         if fences.is_some_and(|fences| fences.failed.is_some()) {
             self.tell_failure(id);
         }
-        self.stir_window(id);
+        self.wake_window(id);
     }
 }
 
 /// Returns the ranks after and before this one in a round, or `None` after the last round.
-fn partners(group: &Group, me: WorldRank, round: usize) -> Option<(WorldRank, WorldRank)> {
+fn partners(group: &RankGroup, me: WorldRank, round: usize) -> Option<(WorldRank, WorldRank)> {
     let (size, rank) = (group.len(), group.local_of(me)?);
     let distance = 1_usize.checked_shl(u32::try_from(round).ok()?)?;
     if distance >= size {

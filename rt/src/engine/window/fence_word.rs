@@ -2,33 +2,35 @@
 
 use std::io;
 
-use ripstop_fabric::driver::Down;
+use ripstop_fabric::driver::DownCause;
 
 use crate::{engine::send::down_kind, error::ErrorKind, group::WorldRank};
 
 /// Value of a rank's counter in a round, which encodes what the rank before it has announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Word(pub(super) u64);
+pub(super) struct FenceWord(pub(super) u64);
 
 /// Reason why fences fail, with the rank at which it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failed {
+pub(super) enum FenceFailure {
     /// The rank came to a fence of the other kind, or reports that another rank did.
     Apart(WorldRank),
     /// The rank is down.
-    Gone(WorldRank, Down),
+    Gone(WorldRank, DownCause),
     /// The rank reports that another rank is down.
     GaveUp(WorldRank),
     /// There was no memory here for the counters of peers.
     NoMemory,
 }
 
-impl Word {
-    pub(super) fn new(come: u64, endings: u64, failed: Option<Failed>) -> Self {
+impl FenceWord {
+    pub(super) fn new(come: u64, endings: u64, failed: Option<FenceFailure>) -> Self {
         let code = match failed {
             None => 0,
-            Some(Failed::Apart(_)) => APART,
-            Some(Failed::Gone(..) | Failed::GaveUp(_) | Failed::NoMemory) => GAVE_UP,
+            Some(FenceFailure::Apart(_)) => APART,
+            Some(FenceFailure::Gone(..) | FenceFailure::GaveUp(_) | FenceFailure::NoMemory) => {
+                GAVE_UP
+            }
         };
         Self(come * COME + code * CODE + endings % CODE)
     }
@@ -51,7 +53,7 @@ impl Word {
     }
 }
 
-impl Failed {
+impl FenceFailure {
     /// Returns the error and the world rank that it names.
     pub(super) fn error(self, me: WorldRank) -> (WorldRank, ErrorKind) {
         match self {
@@ -89,16 +91,19 @@ pub(super) const GAVE_UP: u64 = 2;
 
 #[cfg(test)]
 mod tests {
-    use super::{CODE, Failed, Word, WorldRank};
+    use super::{CODE, FenceFailure, FenceWord, WorldRank};
 
     #[test]
     fn who_is_further_agrees_with_what_it_has_passed_and_who_fails_does_not() {
-        let word = |come, endings, failed| Word::new(come, endings, failed);
+        let word = |come, endings, failed| FenceWord::new(come, endings, failed);
         assert!(word(7, 3, None).agrees(7, 3));
         assert!(word(8, 4, None).agrees(7, 3) && word(8, 3, None).agrees(7, 3));
-        assert!(!word(8, 4, Some(Failed::Apart(WorldRank(1)))).agrees(7, 3));
+        assert!(!word(8, 4, Some(FenceFailure::Apart(WorldRank(1)))).agrees(7, 3));
         assert!(!word(7, 4, None).agrees(7, 3) && !word(7, 3, None).agrees(7, 4));
-        for failed in [Failed::Apart(WorldRank(1)), Failed::GaveUp(WorldRank(1))] {
+        for failed in [
+            FenceFailure::Apart(WorldRank(1)),
+            FenceFailure::GaveUp(WorldRank(1)),
+        ] {
             assert!(!word(7, 3, Some(failed)).agrees(7, 3));
             assert!(word(8, 3, Some(failed)).agrees(7, 3), "it failed later");
         }
@@ -106,8 +111,8 @@ mod tests {
 
     #[test]
     fn words_only_grow_also_when_endings_start_anew() {
-        let last = Word::new(CODE, CODE - 1, None);
-        let next = Word::new(CODE + 1, CODE, None);
+        let last = FenceWord::new(CODE, CODE - 1, None);
+        let next = FenceWord::new(CODE + 1, CODE, None);
         assert!(next.0 > last.0);
         assert!(next.agrees(CODE + 1, CODE));
         assert!(next.agrees(CODE, CODE - 1));
@@ -116,8 +121,8 @@ mod tests {
     #[test]
     fn a_window_that_fences_a_million_times_a_second_does_so_for_centuries() {
         let come = 500 * 365 * 86_400 * 1_000_000;
-        let word = Word::new(come, come, None);
+        let word = FenceWord::new(come, come, None);
         assert_eq!((word.come(), word.code()), (come, 0));
-        assert!(Word::new(come + 1, come, None).agrees(come, come));
+        assert!(FenceWord::new(come + 1, come, None).agrees(come, come));
     }
 }

@@ -2,19 +2,28 @@
 
 use std::{mem, sync::Arc};
 
-use ripstop_fabric::driver::Down;
+use ripstop_fabric::driver::DownCause;
 
-use super::{Core, End, Far, Fences, Near, Wanted, WindowId};
+use super::{
+    EngineCore, OneSidedCommand, PeerEndMemory, PeerEndState, WindowEndState, WindowFences,
+    WindowId,
+};
 use crate::{
     engine::send::down_kind,
     error::ErrorKind,
     group::WorldRank,
-    proto::wire::{COUNT_COMPLETED, COUNT_FENCES, COUNT_POSTED, Hello, Kind, Note},
+    proto::wire::{
+        COUNT_COMPLETED, COUNT_FENCES, COUNT_POSTED, WindowCountHeader, WindowHelloHeader, WireKind,
+    },
 };
 
 /// Handlers of messages from other ranks.
-impl Core {
-    pub(in crate::engine) fn handle_hello(&mut self, rank: WorldRank, header: &Hello) {
+impl EngineCore {
+    pub(in crate::engine) fn handle_window_hello(
+        &mut self,
+        rank: WorldRank,
+        header: &WindowHelloHeader,
+    ) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
@@ -22,10 +31,10 @@ impl Core {
         let Some(near) = self.near_of(id, rank) else {
             return self
                 .peers
-                .control(rank, &id.note(Kind::NoWindow, COUNT_COMPLETED, 0));
+                .control(rank, &id.note(WireKind::NoWindow, COUNT_COMPLETED, 0));
         };
-        if near.far.is_none() {
-            near.far = Some(Far {
+        if near.memory.is_none() {
+            near.memory = Some(PeerEndMemory {
                 sig: header.sig,
                 len: header.len,
                 key: header.key,
@@ -33,46 +42,54 @@ impl Core {
             });
         }
         if !near.greeted {
-            self.wanted.push(Wanted::Greet { id, rank });
+            self.commands.push(OneSidedCommand::Greet { id, rank });
         }
         self.unstash(id, rank);
-        self.stir_window(id);
+        self.wake_window(id);
     }
 
-    pub(in crate::engine) fn handle_note(&mut self, rank: WorldRank, header: &Note) {
+    pub(in crate::engine) fn handle_window_count(
+        &mut self,
+        rank: WorldRank,
+        header: &WindowCountHeader,
+    ) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
         };
         let Some(near) = self.near_of(id, rank) else {
-            if header.what == COUNT_FENCES {
+            if header.event == COUNT_FENCES {
                 self.refuse_fences(id, rank);
             }
-            return; // otherwise `bury_window` has already sent a notice
+            return; // otherwise `free_idle_window` has already sent a notice
         };
-        match header.what {
+        match header.event {
             COUNT_FENCES => near.fenced = true,
             COUNT_POSTED => near.ledger.note_posted(header.count),
             COUNT_COMPLETED => near.ledger.note_completed(header.count),
             _ => self.refused += 1,
         }
-        self.stir_window(id);
+        self.wake_window(id);
     }
 
-    pub(in crate::engine) fn handle_no_window(&mut self, rank: WorldRank, header: &Note) {
+    pub(in crate::engine) fn handle_no_window(
+        &mut self,
+        rank: WorldRank,
+        header: &WindowCountHeader,
+    ) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
         };
         if let Some(near) = self.near_of(id, rank) {
-            match header.what {
+            match header.event {
                 COUNT_POSTED => {
                     near.last_posted = header.count;
                     return; // the note with the other count comes next
                 }
                 COUNT_FENCES => {
                     near.last_fence = Some(header.count);
-                    return self.stir_window(id);
+                    return self.wake_window(id);
                 }
                 _ => {}
             }
@@ -86,13 +103,13 @@ impl Core {
                     }),
                 );
             }
-            self.leave_door(id, rank); // releases a lock that the neighbor has leaked
-            self.stir_window(id);
+            self.remove_from_lock(id, rank); // releases a lock that the neighbor has leaked
+            self.wake_window(id);
         }
     }
 
     /// Handles a peer that is down: fails what depends on it, and wakes the futures so that they check again.
-    pub(in crate::engine) fn lose_windows(&mut self, rank: WorldRank, why: Down) {
+    pub(in crate::engine) fn lose_windows(&mut self, rank: WorldRank, why: DownCause) {
         if self.windows.is_unused() {
             return;
         }
@@ -106,10 +123,10 @@ impl Core {
                     self.remote_over(stashed.op, Err(down_kind(rank, why)));
                 }
                 self.end_access(id, rank);
-                self.leave_door(id, rank);
+                self.remove_from_lock(id, rank);
             }
             // Wake futures even if the rank is no neighbor, because a rank for which we wait in a fence may wait for it.
-            self.stir_window(id);
+            self.wake_window(id);
         }
         self.lose_updates(rank, why);
     }
@@ -117,33 +134,33 @@ impl Core {
     /// Wakes the futures of all windows, because there is no driver any more.
     pub(in crate::engine) fn end_windows(&mut self) {
         let ids: Vec<WindowId> = self.windows.ends.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.stir_window(id));
+        ids.into_iter().for_each(|id| self.wake_window(id));
     }
 
     /// Returns true if a rank may access our memory now. Only this engine can check that for operations that come by message.
     pub(super) fn is_let_in(&self, id: WindowId, rank: WorldRank) -> bool {
         let end = self.windows.ends.get(&id);
-        end.is_some_and(|end| end.entrance.lets_in(rank))
+        end.is_some_and(|end| end.access_guard.permits(rank))
     }
 
     /// Opens this end to all ranks, or closes it again.
     pub(crate) fn open_to_all(&mut self, id: WindowId, open: bool) {
         if let Some(end) = self.windows.ends.get_mut(&id) {
-            end.entrance.set_open(open);
+            end.access_guard.set_open(open);
         }
     }
 
     /// Opens or closes this end for an epoch of fences, in which this rank may also access the memory of the others.
-    pub(crate) fn gather(&mut self, id: WindowId, open: bool) {
+    pub(crate) fn set_fence_epoch(&mut self, id: WindowId, open: bool) {
         if let Some(end) = self.windows.ends.get_mut(&id) {
-            end.gathered = open;
+            end.in_fence_epoch = open;
         }
         self.open_to_all(id, open);
     }
 
     /// Returns the neighbor's entry if the rank belongs to the window's communicator. Other ranks get none, so they take no
     /// memory.
-    pub(super) fn near_of(&mut self, id: WindowId, rank: WorldRank) -> Option<&mut Near> {
+    pub(super) fn near_of(&mut self, id: WindowId, rank: WorldRank) -> Option<&mut PeerEndState> {
         let end = self.windows.ends.get_mut(&id)?;
         end.group.contains(rank).then(|| end.near(rank))
     }
@@ -160,28 +177,28 @@ impl Core {
         near.untold = down;
         let ledger = Arc::clone(&near.ledger);
         if !down {
-            self.tell_completed(id, target);
+            self.notify_completed(id, target);
         }
         ledger.end_access();
-        self.stir_window(id);
+        self.wake_window(id);
     }
 
     /// Wakes the futures that wait for a change of this window, and frees the end if it is closed and idle.
-    pub(super) fn stir_window(&mut self, id: WindowId) {
+    pub(super) fn wake_window(&mut self, id: WindowId) {
         let Some(end) = self.windows.ends.get_mut(&id) else {
             return;
         };
         let listeners = mem::take(&mut end.listeners);
         self.wakers.extend(listeners.into_values());
         if end.closed {
-            self.bury_window(id);
+            self.free_idle_window(id);
         }
     }
 
     /// Frees a closed end as soon as none of its operations is in flight, and notifies its neighbors.
-    pub(super) fn bury_window(&mut self, id: WindowId) {
-        let idle = |near: &Near| near.ledger.is_quiet() && !near.ending;
-        let over = |end: &End| end.closed && end.near.values().all(idle);
+    pub(super) fn free_idle_window(&mut self, id: WindowId) {
+        let idle = |near: &PeerEndState| near.ledger.is_quiet() && !near.ending;
+        let over = |end: &WindowEndState| end.closed && end.near.values().all(idle);
         let Some(end) = self.windows.ends.remove(&id) else {
             return;
         };
@@ -195,15 +212,15 @@ impl Core {
                 continue;
             }
             if near.fenced {
-                let passed = end.fences.as_ref().map_or(0, Fences::passed);
-                let fenced = id.note(Kind::NoWindow, COUNT_FENCES, passed);
+                let passed = end.fences.as_ref().map_or(0, WindowFences::passed);
+                let fenced = id.note(WireKind::NoWindow, COUNT_FENCES, passed);
                 self.peers.control(rank, &fenced);
             }
             if near.greeted {
                 // Posts first: the neighbor takes the window for freed at the second note, and needs both counts then.
                 let [posts, starts] = [near.ledger.posts(), near.ledger.starts()];
-                let posted = id.note(Kind::NoWindow, COUNT_POSTED, posts);
-                let completed = id.note(Kind::NoWindow, COUNT_COMPLETED, starts);
+                let posted = id.note(WireKind::NoWindow, COUNT_POSTED, posts);
+                let completed = id.note(WireKind::NoWindow, COUNT_COMPLETED, starts);
                 self.peers.control(rank, &posted);
                 self.peers.control(rank, &completed);
             }

@@ -5,17 +5,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Core, Engine, Near, WindowId};
+use super::{Engine, EngineCore, PeerEndState, WindowId};
 use crate::{
     engine::send::down_kind,
     error::ErrorKind,
     group::WorldRank,
-    proto::wire::{Base, Kind, Lock},
+    proto::wire::{HeaderBase, LockHeader, WireKind},
 };
 
 /// Kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum WindowLockKind {
     /// Access to a rank's memory that is shared with other ranks.
     Shared,
     /// Exclusive access.
@@ -24,20 +24,20 @@ pub(crate) enum Want {
 
 /// Lock of one rank's memory, kept at that rank.
 #[derive(Default)]
-pub(super) struct Door {
-    inside: BTreeMap<WorldRank, Want>,
-    queue: VecDeque<(WorldRank, Want)>,
+pub(super) struct WindowLock {
+    inside: BTreeMap<WorldRank, WindowLockKind>,
+    queue: VecDeque<(WorldRank, WindowLockKind)>,
 }
 
 /// State of this rank's lock of a neighbor's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum WindowLockState {
     #[default]
     Outside,
     Waiting,
     /// Requested, and already given back by the caller. The lock is needed only for operations that have begun.
     Passing,
-    Inside(Want),
+    Inside(WindowLockKind),
     /// Held, and released as soon as none of our operations is in flight.
     Leaving,
 }
@@ -45,7 +45,7 @@ pub(super) enum Standing {
 /// Bits of a message's word that encode the kind of the lock.
 const CODE_BITS: u32 = 2;
 
-impl Want {
+impl WindowLockKind {
     fn code(self) -> u64 {
         match self {
             Self::Shared => 1,
@@ -67,14 +67,16 @@ impl Want {
     }
 }
 
-impl Door {
-    fn admits(&self, want: Want) -> bool {
-        let shares = |&inside: &Want| inside == Want::Shared && want == Want::Shared;
+impl WindowLock {
+    fn admits(&self, want: WindowLockKind) -> bool {
+        let shares = |&inside: &WindowLockKind| {
+            inside == WindowLockKind::Shared && want == WindowLockKind::Shared
+        };
         self.inside.values().all(shares)
     }
 
     /// Requests the lock for a rank. Returns true if it is granted immediately.
-    pub(super) fn knock(&mut self, rank: WorldRank, want: Want) -> bool {
+    pub(super) fn request(&mut self, rank: WorldRank, want: WindowLockKind) -> bool {
         let free = self.queue.is_empty() && self.admits(want);
         if free {
             self.inside.insert(rank, want);
@@ -89,7 +91,7 @@ impl Door {
     }
 
     /// Removes a rank that unlocks or is down. Returns the ranks to which the lock is granted now.
-    fn leave(&mut self, rank: WorldRank) -> Vec<(WorldRank, Want)> {
+    fn leave(&mut self, rank: WorldRank) -> Vec<(WorldRank, WindowLockKind)> {
         self.inside.remove(&rank);
         self.queue.retain(|&(queued, _)| queued != rank);
         let mut let_in = Vec::new();
@@ -104,9 +106,10 @@ impl Door {
     }
 
     /// Returns true if another rank holds the lock exclusively.
-    pub(super) fn keeps_out(&self, rank: WorldRank) -> bool {
-        let alone =
-            |(&inside, &want): (&WorldRank, &Want)| want == Want::Exclusive && inside != rank;
+    pub(super) fn excludes(&self, rank: WorldRank) -> bool {
+        let alone = |(&inside, &want): (&WorldRank, &WindowLockKind)| {
+            want == WindowLockKind::Exclusive && inside != rank
+        };
         self.inside.iter().any(alone)
     }
 
@@ -125,21 +128,21 @@ impl Engine {
         &mut self,
         id: WindowId,
         rank: WorldRank,
-        want: Want,
+        want: WindowLockKind,
     ) -> Result<(), ErrorKind> {
         self.greet(id, rank);
         let Some(near) = self.core.windows.near(id, rank) else {
             return Err(ErrorKind::Closed);
         };
-        if near.lock != Standing::Outside {
+        if near.lock != WindowLockState::Outside {
             return Err(ErrorKind::Epoch(format!(
                 "a lock at rank {rank} of the world, window {}, is held, asked for or being given back: unlock it first",
                 id.sequence
             )));
         }
-        near.lock = Standing::Waiting;
+        near.lock = WindowLockState::Waiting;
         near.asked += 1;
-        let lock = id.lock(Kind::Lock, want.numbered(near.asked));
+        let lock = id.lock(WireKind::Lock, want.numbered(near.asked));
         self.core.peers.control(rank, &lock);
         self.flush();
         Ok(())
@@ -149,32 +152,34 @@ impl Engine {
     /// unless operations wait for it.
     pub(crate) fn give_lock_back(&mut self, id: WindowId, rank: WorldRank) {
         let near = self.core.windows.near(id, rank);
-        if let Some(near) = near.filter(|near| near.lock != Standing::Outside) {
+        if let Some(near) = near.filter(|near| near.lock != WindowLockState::Outside) {
             near.lock = match near.lock {
-                Standing::Waiting | Standing::Passing => Standing::Passing,
-                _ => Standing::Leaving,
+                WindowLockState::Waiting | WindowLockState::Passing => WindowLockState::Passing,
+                _ => WindowLockState::Leaving,
             };
             near.ledger.set_inside(false);
         }
         self.core.release_lock(id, rank);
         self.flush();
-        self.let_kept_go();
+        self.release_retired_driver();
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Returns `Ok` once the requested lock is held, and `None` while it is not.
     pub(crate) fn has_lock(
         &mut self,
         id: WindowId,
         rank: WorldRank,
-        want: Want,
+        want: WindowLockKind,
     ) -> Option<Result<(), ErrorKind>> {
         let (down, ended) = (self.peers.down(rank), self.ended);
         let near = self.windows.near(id, rank)?;
         match down {
             // Wait for the greeting, too: it may come after the answer to the request.
-            _ if near.lock == Standing::Inside(want) && near.far.is_some() => Some(Ok(())),
+            _ if near.lock == WindowLockState::Inside(want) && near.memory.is_some() => {
+                Some(Ok(()))
+            }
             _ if near.gone => Some(Err(ErrorKind::NoWindow {
                 window: id.sequence,
             })),
@@ -188,52 +193,55 @@ impl Core {
     pub(super) fn release_lock(&mut self, id: WindowId, rank: WorldRank) {
         let down = self.peers.down(rank).is_some();
         let near = self.windows.near(id, rank);
-        let leaves = |near: &&mut Near| {
-            let goes = matches!(near.lock, Standing::Leaving | Standing::Passing);
+        let leaves = |near: &&mut PeerEndState| {
+            let goes = matches!(
+                near.lock,
+                WindowLockState::Leaving | WindowLockState::Passing
+            );
             goes && near.ledger.is_quiet()
         };
         let Some(near) = near.filter(leaves) else {
             return;
         };
-        near.lock = Standing::Outside;
+        near.lock = WindowLockState::Outside;
         if !down {
-            self.peers.control(rank, &id.lock(Kind::Unlock, 0));
+            self.peers.control(rank, &id.lock(WireKind::Unlock, 0));
         }
     }
 
-    pub(in crate::engine) fn handle_lock(&mut self, rank: WorldRank, header: &Lock) {
+    pub(in crate::engine) fn handle_lock(&mut self, rank: WorldRank, header: &LockHeader) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
         };
         let known = self.near_of(id, rank).is_some();
-        let asked = Want::from_numbered(header.want).filter(|_| known);
+        let asked = WindowLockKind::from_numbered(header.want).filter(|_| known);
         let end = self.windows.ends.get_mut(&id);
         let (Some((want, number)), Some(end)) = (asked, end) else {
-            return self.peers.control(rank, &id.note(Kind::NoWindow, 0, 0));
+            return self.peers.control(rank, &id.note(WireKind::NoWindow, 0, 0));
         };
-        if end.entrance.at_door(|door| door.knows(rank)) {
+        if end.access_guard.with_lock(|door| door.knows(rank)) {
             self.refused += 1;
             return;
         }
         end.near(rank).knocked = number;
-        if end.entrance.at_door(|door| door.knock(rank, want)) {
+        if end.access_guard.with_lock(|door| door.request(rank, want)) {
             self.let_in(id, rank, want);
         }
     }
 
-    fn let_in(&mut self, id: WindowId, rank: WorldRank, want: Want) {
+    fn let_in(&mut self, id: WindowId, rank: WorldRank, want: WindowLockKind) {
         let number = self.windows.near(id, rank).map_or(0, |near| near.knocked);
         self.peers
-            .control(rank, &id.lock(Kind::Locked, want.numbered(number)));
+            .control(rank, &id.lock(WireKind::LockGranted, want.numbered(number)));
     }
 
-    pub(in crate::engine) fn handle_locked(&mut self, rank: WorldRank, header: &Lock) {
+    pub(in crate::engine) fn handle_lock_granted(&mut self, rank: WorldRank, header: &LockHeader) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
         };
-        let Some((want, number)) = Want::from_numbered(header.want) else {
+        let Some((want, number)) = WindowLockKind::from_numbered(header.want) else {
             self.refused += 1;
             return;
         };
@@ -241,40 +249,40 @@ impl Core {
             return;
         };
         match near.lock {
-            Standing::Waiting => {
-                near.lock = Standing::Inside(want);
+            WindowLockState::Waiting => {
+                near.lock = WindowLockState::Inside(want);
                 near.ledger.set_inside(true);
             }
-            Standing::Passing => near.lock = Standing::Leaving,
+            WindowLockState::Passing => near.lock = WindowLockState::Leaving,
             _ => return,
         }
         self.unstash(id, rank);
-        self.stir_window(id);
+        self.wake_window(id);
     }
 
-    pub(in crate::engine) fn handle_unlock(&mut self, rank: WorldRank, header: &Lock) {
+    pub(in crate::engine) fn handle_unlock(&mut self, rank: WorldRank, header: &LockHeader) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
         };
-        self.leave_door(id, rank);
+        self.remove_from_lock(id, rank);
     }
 
     /// Removes a rank that unlocks or is down, and grants the lock to the ranks that may have it next.
-    pub(super) fn leave_door(&mut self, id: WindowId, rank: WorldRank) {
+    pub(super) fn remove_from_lock(&mut self, id: WindowId, rank: WorldRank) {
         let Some(end) = self.windows.ends.get_mut(&id) else {
             return;
         };
-        for (rank, want) in end.entrance.at_door(|door| door.leave(rank)) {
+        for (rank, want) in end.access_guard.with_lock(|door| door.leave(rank)) {
             self.let_in(id, rank, want);
         }
     }
 }
 
 impl WindowId {
-    fn lock(self, kind: Kind, want: u64) -> Lock {
-        let base = Base::new(kind);
-        Lock {
+    fn lock(self, kind: WireKind, want: u64) -> LockHeader {
+        let base = HeaderBase::new(kind);
+        LockHeader {
             base,
             ctx: self.context,
             tag: self.sequence,
@@ -285,30 +293,45 @@ impl WindowId {
 
 #[cfg(test)]
 mod tests {
-    use super::{Door, Want, WorldRank};
+    use super::{WindowLock, WindowLockKind, WorldRank};
 
     #[test]
     fn who_wants_to_be_alone_waits_for_the_others_and_others_behind_wait_for_it() {
-        let mut door = Door::default();
+        let mut door = WindowLock::default();
         let [one, two, three, four, five] = [1, 2, 3, 4, 5].map(WorldRank);
-        assert!(door.knock(one, Want::Shared) && door.knock(two, Want::Shared));
-        assert!(!door.knock(three, Want::Exclusive) && !door.knock(four, Want::Shared));
+        assert!(
+            door.request(one, WindowLockKind::Shared) && door.request(two, WindowLockKind::Shared)
+        );
+        assert!(
+            !door.request(three, WindowLockKind::Exclusive)
+                && !door.request(four, WindowLockKind::Shared)
+        );
         assert!(door.leave(one).is_empty());
-        assert_eq!(door.leave(two), [(three, Want::Exclusive)]);
-        assert!(!door.knock(five, Want::Shared) && door.keeps_out(four) && !door.keeps_out(three));
+        assert_eq!(door.leave(two), [(three, WindowLockKind::Exclusive)]);
+        assert!(
+            !door.request(five, WindowLockKind::Shared)
+                && door.excludes(four)
+                && !door.excludes(three)
+        );
         assert_eq!(
             door.leave(three),
-            [(four, Want::Shared), (five, Want::Shared)]
+            [
+                (four, WindowLockKind::Shared),
+                (five, WindowLockKind::Shared)
+            ]
         );
         assert!(door.knows(five) && !door.knows(three));
     }
 
     #[test]
     fn who_goes_while_it_waits_lets_those_behind_it_in() {
-        let mut door = Door::default();
+        let mut door = WindowLock::default();
         let [one, two, three] = [1, 2, 3].map(WorldRank);
-        assert!(door.knock(one, Want::Shared) && !door.knock(two, Want::Exclusive));
-        assert!(!door.knock(three, Want::Shared));
-        assert_eq!(door.leave(two), [(three, Want::Shared)]);
+        assert!(
+            door.request(one, WindowLockKind::Shared)
+                && !door.request(two, WindowLockKind::Exclusive)
+        );
+        assert!(!door.request(three, WindowLockKind::Shared));
+        assert_eq!(door.leave(two), [(three, WindowLockKind::Shared)]);
     }
 }

@@ -11,23 +11,22 @@
 //! | O.complete(T) | no operation of O on T is in flight | T: `starts` |
 //! | T.wait(O) | O's `starts` ≥ own `posts` | no rank |
 //!
-//! Before anything else an end sends a neighbor a [`Hello`] with the length of its memory and the key to it. The engine that
-//! receives a greeting answers with its own, without help from its application, so a pair of neighbors needs one message each
-//! way.
-//! Ranks that are not neighbors take no memory here.
+//! Before anything else an end sends a neighbor a [`WindowHelloHeader`] with the length of its memory and the key to it. The
+//! engine that receives a greeting answers with its own, without help from its application, so a pair of neighbors needs one
+//! message each way. Ranks that are not neighbors take no memory here.
 
 mod access_guard;
-mod fence;
+mod counter_pairs;
 mod epoch_counters;
-mod update_queue;
-mod locks;
-mod poll;
+mod fence;
+mod fence_word;
 mod handlers;
+mod locks;
 mod number;
 mod ops;
 mod pieces;
-mod counter_pairs;
-mod fence_word;
+mod poll;
+mod update_queue;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,35 +37,37 @@ use std::{
 
 use bytemuck::Zeroable;
 use ripstop_fabric::{
-    memory::{Region, RemoteRegion},
+    memory::{MemoryRegion, RemoteRegion},
     offload::RemoteCounter,
 };
 
 pub use self::number::Combine;
 use self::{
-    access_guard::Entrance,
-    fence::Fences,
-    update_queue::Line,
-    locks::Standing,
-    ops::Stashed,
-    pieces::Pieces,
-    counter_pairs::{Ours, Pool, Remote, Theirs, Watching},
+    access_guard::WindowAccessGuard,
+    counter_pairs::{
+        CounterWatches, LocalCounterPair, PeerCounter, RemoteCounterPair, WindowCounterPool,
+    },
+    fence::WindowFences,
+    locks::WindowLockState,
+    ops::StashedOp,
+    pieces::WindowPieces,
+    update_queue::UpdateQueue,
 };
 pub(crate) use self::{
-    fence::{Gates, Looked, Passed},
-    epoch_counters::{Ledger, Said},
-    locks::Want,
-    number::Number,
-    ops::{Deed, Ranges},
-    pieces::{Extent, Memory},
-    counter_pairs::Heard,
+    counter_pairs::WakeReason,
+    epoch_counters::{EpochCounters, NotifyResult},
+    fence::{FenceMethod, FencePoll, FenceResult},
+    locks::WindowLockKind,
+    number::NumberType,
+    ops::{TargetRanges, WindowOpKind},
+    pieces::{WindowExtent, WindowMemory},
 };
-use super::{Core, Engine, Wanted};
+use super::{Engine, EngineCore, OneSidedCommand};
 use crate::{
     buffer::TypeSig,
     error::ErrorKind,
-    group::{Group, WorldRank},
-    proto::wire::{Base, Hello, Kind, Note, Tally},
+    group::{RankGroup, WorldRank},
+    proto::wire::{CounterKeysHeader, HeaderBase, WindowCountHeader, WindowHelloHeader, WireKind},
 };
 
 /// A window of the job, named by its communicator and the number of the collective that created it.
@@ -79,48 +80,48 @@ pub(crate) struct WindowId {
 }
 
 /// All windows of a runtime. Allocates nothing before the first window, because most simulated ranks have none.
-pub(super) struct Windows {
+pub(super) struct LazyWindowTable {
     /// World rank of this process.
     me: WorldRank,
-    all: Option<Box<All>>,
+    all: Option<Box<WindowTable>>,
 }
 
 /// State that exists from the first window on.
 #[derive(Default)]
-pub(super) struct All {
-    ends: BTreeMap<WindowId, End>,
-    pool: Pool,
-    watching: Watching,
+pub(super) struct WindowTable {
+    ends: BTreeMap<WindowId, WindowEndState>,
+    pool: WindowCounterPool,
+    watching: CounterWatches,
     /// Updates and answers that wait for room, by world rank.
-    lines: BTreeMap<WorldRank, Line>,
+    lines: BTreeMap<WorldRank, UpdateQueue>,
     /// Listener places handed out so far.
     listened: u64,
 }
 
 /// Place of a future among the listeners of a window, taken when the future first waits.
 #[derive(Debug, Default)]
-pub(crate) struct Listening(Option<u64>);
+pub(crate) struct WindowWaiterSlot(Option<u64>);
 
-struct End {
+struct WindowEndState {
     /// Ranks that may use the window. A copy, because the window may outlive the rest of its communicator.
-    group: Group,
+    group: RankGroup,
     sig: TypeSig,
-    pieces: Pieces,
+    pieces: WindowPieces,
     /// Key to the only piece of memory; zeroed if pieces are attached and detached.
     key: RemoteRegion,
     /// Neighbors by world rank.
-    near: BTreeMap<WorldRank, Near>,
+    near: BTreeMap<WorldRank, PeerEndState>,
     /// Wakers of futures that wait for any change of this window.
     listeners: BTreeMap<u64, Waker>,
-    fences: Option<Fences>,
+    fences: Option<WindowFences>,
     /// True while an epoch of fences may be open, in which this rank may store to the memory of all members.
-    gathered: bool,
-    entrance: Entrance,
+    in_fence_epoch: bool,
+    access_guard: WindowAccessGuard,
     /// True once the application has dropped its handle.
     closed: bool,
 }
 
-impl Listening {
+impl WindowWaiterSlot {
     pub(crate) const NONE: Self = Self(None);
 
     pub(crate) const fn is_taken(&self) -> bool {
@@ -130,9 +131,9 @@ impl Listening {
 
 /// What this rank knows of one neighbor.
 #[derive(Default)]
-struct Near {
+struct PeerEndState {
     greeted: bool,
-    far: Option<Far>,
+    memory: Option<PeerEndMemory>,
     /// True once the neighbor has freed its end.
     gone: bool,
     /// The neighbor's count of posts when it freed its end. Needed because counter additions and messages arrive in no fixed
@@ -140,11 +141,11 @@ struct Near {
     last_posted: u64,
     last_completed: u64,
     /// Counts shared with application threads that do not go through the engine.
-    ledger: Arc<Ledger>,
+    ledger: Arc<EpochCounters>,
     /// Keys to the neighbor's counters that we add to.
-    theirs: Option<Theirs>,
+    theirs: Option<RemoteCounterPair>,
     /// The neighbor's counter to which we add when we come to a fence.
-    gate: Option<Remote>,
+    gate: Option<PeerCounter>,
     /// True if the neighbor waits for us in fences, so it must be notified when our end is freed.
     fenced: bool,
     /// True once we have told the neighbor that we wait for it in a fence.
@@ -158,9 +159,9 @@ struct Near {
     /// Futures that wait for the neighbor to post.
     wanted: u32,
     /// Operations that wait for the neighbor's greeting, or for the lock.
-    stash: Vec<Stashed>,
+    stash: Vec<StashedOp>,
     /// State of our lock of the neighbor's memory.
-    lock: Standing,
+    lock: WindowLockState,
     /// Lock requests sent to the neighbor. An answer with a lower number belongs to a request that was taken back, and is
     /// ignored.
     asked: u64,
@@ -170,16 +171,16 @@ struct Near {
 
 /// A neighbor's memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Far {
+pub(crate) struct PeerEndMemory {
     pub(crate) sig: u64,
     /// Length in bytes.
     pub(crate) len: u64,
     key: RemoteRegion,
     /// Mapping through which this process can load and store the memory, and the offset in it.
-    pub(crate) mapped: Option<(Region, usize)>,
+    pub(crate) mapped: Option<(MemoryRegion, usize)>,
 }
 
-impl Windows {
+impl LazyWindowTable {
     pub(super) fn new(me: WorldRank) -> Self {
         Self { me, all: None }
     }
@@ -207,10 +208,10 @@ impl Windows {
         let mut held = self.ends.values().filter(|end| !end.closed);
         held.any(|end| {
             end.near.iter().any(|(rank, near)| {
-                let is_mapped = near.far.as_ref().is_some_and(|far| far.mapped.is_some());
+                let is_mapped = near.memory.as_ref().is_some_and(|far| far.mapped.is_some());
                 let is_inside = near.ledger.is_accessing() || near.ledger.is_inside();
                 is_mapped
-                    && (end.gathered || is_inside)
+                    && (end.in_fence_epoch || is_inside)
                     && *rank != self.me
                     && !near.gone
                     && is_up(*rank)
@@ -237,28 +238,28 @@ impl Windows {
                 !near.ledger.is_completed()
                     || near.wanted > 0
                     || !near.stash.is_empty()
-                    || near.lock == Standing::Waiting
+                    || near.lock == WindowLockState::Waiting
                     || near.is_unanswered()
             })
             .map(|(&rank, _)| rank);
         waited.chain(in_fences).collect()
     }
 
-    fn near(&mut self, id: WindowId, rank: WorldRank) -> Option<&mut Near> {
+    fn near(&mut self, id: WindowId, rank: WorldRank) -> Option<&mut PeerEndState> {
         let end = self.all.as_mut()?.ends.get_mut(&id)?;
         Some(end.near(rank))
     }
 }
 
-impl Deref for Windows {
-    type Target = All;
+impl Deref for LazyWindowTable {
+    type Target = WindowTable;
 
-    fn deref(&self) -> &All {
-        static NONE: All = All {
+    fn deref(&self) -> &WindowTable {
+        static NONE: WindowTable = WindowTable {
             listened: 0,
             ends: BTreeMap::new(),
-            pool: Pool::EMPTY,
-            watching: Watching::EMPTY,
+            pool: WindowCounterPool::EMPTY,
+            watching: CounterWatches::EMPTY,
             lines: BTreeMap::new(),
         };
         self.all.as_deref().unwrap_or(&NONE)
@@ -266,40 +267,40 @@ impl Deref for Windows {
 }
 
 /// Allocates the state at the first mutable access.
-impl DerefMut for Windows {
-    fn deref_mut(&mut self) -> &mut All {
+impl DerefMut for LazyWindowTable {
+    fn deref_mut(&mut self) -> &mut WindowTable {
         self.all.get_or_insert_default()
     }
 }
 
 /// Calls of the application.
 impl Engine {
-    pub(crate) fn open_window(&mut self, id: WindowId, extent: Extent) {
+    pub(crate) fn open_window(&mut self, id: WindowId, extent: WindowExtent) {
         let key = match &extent {
-            Extent::Fixed(memory) => {
+            WindowExtent::Fixed(memory) => {
                 let range = crate::buffer::range_of(&memory.region, memory.start, memory.len);
                 self.driver.expose(range)
             }
-            Extent::Growing(_) => None,
+            WindowExtent::Growing(_) => None,
         };
-        let entrance = Entrance::default();
+        let entrance = WindowAccessGuard::default();
         if let Some(key) = key
             && let Some(guards) = self.driver.guarded_memory()
         {
             guards.guard(key, entrance.keeper());
         }
-        let (sig, pieces) = Pieces::new(extent);
+        let (sig, pieces) = WindowPieces::new(extent);
         let group = self.core.members(id.context).cloned();
-        let end = End {
-            group: group.unwrap_or(Group::First(0)),
+        let end = WindowEndState {
+            group: group.unwrap_or(RankGroup::First(0)),
             sig,
             pieces,
             key: key.unwrap_or_else(RemoteRegion::zeroed),
             near: BTreeMap::new(),
             listeners: BTreeMap::new(),
             fences: None,
-            gathered: false,
-            entrance,
+            in_fence_epoch: false,
+            access_guard: entrance,
             closed: false,
         };
         self.core.windows.ends.insert(id, end);
@@ -319,10 +320,10 @@ impl Engine {
         for rank in near {
             self.core.end_access(id, rank);
         }
-        self.core.bury_window(id);
+        self.core.free_idle_window(id);
         self.unwatch(id);
         self.flush();
-        self.let_kept_go();
+        self.release_retired_driver();
     }
 
     /// Opens this end to an origin once more. Returns immediately.
@@ -331,7 +332,7 @@ impl Engine {
         self.reach_counters(id, origin);
         if let Some(near) = self.core.windows.near(id, origin) {
             near.ledger.add_post();
-            self.core.tell_posted(id, origin);
+            self.core.notify_posted(id, origin);
         }
     }
 
@@ -353,7 +354,7 @@ impl Engine {
                 .iter()
                 .map(|&target| self.ledger(id, target))
                 .collect();
-            if begin_all(ledgers.iter().map(AsRef::as_ref)) {
+            if begin_accesses(ledgers.iter().map(AsRef::as_ref)) {
                 return Some(Ok(()));
             }
             // Another thread began an access between the two steps, so check again.
@@ -361,7 +362,7 @@ impl Engine {
     }
 
     /// Returns the counts shared with a neighbor.
-    pub(crate) fn ledger(&mut self, id: WindowId, rank: WorldRank) -> Arc<Ledger> {
+    pub(crate) fn ledger(&mut self, id: WindowId, rank: WorldRank) -> Arc<EpochCounters> {
         let near = self.core.windows.near(id, rank);
         near.map(|near| Arc::clone(&near.ledger))
             .unwrap_or_default()
@@ -370,12 +371,12 @@ impl Engine {
     /// Sends our greeting to a neighbor, unless it was sent before.
     pub(crate) fn greet(&mut self, id: WindowId, rank: WorldRank) {
         let Self { core, driver, .. } = self;
-        let All { ends, pool, .. } = &mut *core.windows;
+        let WindowTable { ends, pool, .. } = &mut *core.windows;
         let Some(end) = ends.get_mut(&id) else {
             return;
         };
-        let hello = Hello {
-            base: Base::new(Kind::Hello),
+        let hello = WindowHelloHeader {
+            base: HeaderBase::new(WireKind::WindowHello),
             ctx: id.context,
             tag: id.sequence,
             sig: end.sig.0,
@@ -386,19 +387,20 @@ impl Engine {
         if std::mem::replace(&mut near.greeted, true) || core.peers.down(rank).is_some() {
             return;
         }
-        if let Some((ours, keys)) = Ours::new(pool, &mut **driver) {
+        if let Some((ours, keys)) = LocalCounterPair::new(pool, &mut **driver) {
             near.ledger.set_ours(ours);
             // Sent before the greeting, so that a neighbor that has been greeted can count.
-            core.peers.control(rank, &id.tally(Kind::Tally, keys));
+            core.peers
+                .control(rank, &id.tally(WireKind::CounterKeys, keys));
         }
         core.peers.control(rank, &hello);
     }
 
     /// Returns a neighbor's memory, or `None` until the neighbor has introduced itself. Maps its counters and its memory, where
     /// that is possible, at the first use.
-    pub(crate) fn far(&mut self, id: WindowId, rank: WorldRank) -> Option<Far> {
+    pub(crate) fn far(&mut self, id: WindowId, rank: WorldRank) -> Option<PeerEndMemory> {
         self.reach_counters(id, rank);
-        let far = self.core.windows.near(id, rank)?.far.as_mut()?;
+        let far = self.core.windows.near(id, rank)?.memory.as_mut()?;
         if far.mapped.is_none() && far.key.len > 0 && far.key.len >= far.len {
             let memory = self.driver.mapped_memory();
             far.mapped = memory.and_then(|memory| memory.reach(rank, far.key));
@@ -419,26 +421,30 @@ impl Engine {
         self.reach_counters(id, target);
         self.core.end_access(id, target);
         self.flush();
-        self.let_kept_go();
+        self.release_retired_driver();
     }
 }
 
-impl End {
+impl WindowEndState {
     /// Returns the entry of a neighbor, creating it if there is none.
-    fn near(&mut self, rank: WorldRank) -> &mut Near {
-        let Self { near, entrance, .. } = self;
+    fn near(&mut self, rank: WorldRank) -> &mut PeerEndState {
+        let Self {
+            near,
+            access_guard: entrance,
+            ..
+        } = self;
         near.entry(rank).or_insert_with(|| {
-            let near = Near::default();
+            let near = PeerEndState::default();
             entrance.meet(rank, &near.ledger);
             near
         })
     }
 }
 
-impl Near {
+impl PeerEndState {
     /// Returns true if we have greeted the neighbor and it has not answered.
     fn is_unanswered(&self) -> bool {
-        self.greeted && self.far.is_none() && !self.gone
+        self.greeted && self.memory.is_none() && !self.gone
     }
 
     /// Returns true if the neighbor has freed its end and all its posts have been counted.
@@ -453,25 +459,28 @@ impl Near {
 
     /// Returns true if operations on the neighbor's memory need not wait for its greeting or for a lock.
     fn may_launch(&self) -> bool {
-        let may_enter = !matches!(self.lock, Standing::Waiting | Standing::Passing);
-        self.far.is_some() && may_enter
+        let may_enter = !matches!(
+            self.lock,
+            WindowLockState::Waiting | WindowLockState::Passing
+        );
+        self.memory.is_some() && may_enter
     }
 }
 
 /// Begins accesses to all of these neighbors, or to none. Returns true if they have begun.
-pub(crate) fn begin_all<'a>(ledgers: impl Iterator<Item = &'a Ledger> + Clone) -> bool {
+pub(crate) fn begin_accesses<'a>(ledgers: impl Iterator<Item = &'a EpochCounters> + Clone) -> bool {
     let begun = ledgers.clone().take_while(|ledger| ledger.begin()).count();
     let all = ledgers.clone().nth(begun).is_none();
     if !all {
-        ledgers.take(begun).for_each(Ledger::unbegin);
+        ledgers.take(begun).for_each(EpochCounters::unbegin);
     }
     all
 }
 
 impl WindowId {
-    fn tally(self, kind: Kind, [first, second]: [RemoteCounter; 2]) -> Tally {
-        let base = Base::new(kind);
-        Tally {
+    fn tally(self, kind: WireKind, [first, second]: [RemoteCounter; 2]) -> CounterKeysHeader {
+        let base = HeaderBase::new(kind);
+        CounterKeysHeader {
             base,
             ctx: self.context,
             tag: self.sequence,
@@ -480,13 +489,13 @@ impl WindowId {
         }
     }
 
-    fn note(self, kind: Kind, what: u32, count: u64) -> Note {
-        let base = Base::new(kind);
-        Note {
+    fn note(self, kind: WireKind, what: u32, count: u64) -> WindowCountHeader {
+        let base = HeaderBase::new(kind);
+        WindowCountHeader {
             base,
             ctx: self.context,
             tag: self.sequence,
-            what,
+            event: what,
             zero: 0,
             count,
         }

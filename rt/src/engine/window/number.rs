@@ -1,6 +1,6 @@
 //! Atomic updates of numbers in memory that several ranks may update at the same time.
 
-use ripstop_fabric::memory::Region;
+use ripstop_fabric::memory::MemoryRegion;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Operator by which an atomic update combines the number in the window with its operand.
@@ -29,7 +29,7 @@ pub enum Combine {
 
 /// Number types that can be updated atomically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
+pub(crate) enum NumberType {
     I32,
     U32,
     F32,
@@ -56,7 +56,7 @@ impl Combine {
     }
 }
 
-impl Number {
+impl NumberType {
     pub(crate) fn code(self) -> u32 {
         NUMBERS
             .iter()
@@ -87,7 +87,13 @@ impl Number {
     /// # Panics
     /// Panics if the number is not inside the region, or not aligned.
     #[inline]
-    pub(crate) fn update(self, region: &Region, offset: usize, combine: Combine, bits: u64) -> u64 {
+    pub(crate) fn update(
+        self,
+        region: &MemoryRegion,
+        offset: usize,
+        combine: Combine,
+        bits: u64,
+    ) -> u64 {
         if self.len() == 4 {
             let word = region.atomic_u32(offset);
             let new = |old: u32| Some(low(self.combine(combine, u64::from(old), bits)));
@@ -116,7 +122,7 @@ impl Number {
     #[inline]
     pub(crate) fn compare_swap(
         self,
-        region: &Region,
+        region: &MemoryRegion,
         offset: usize,
         expected: u64,
         new: u64,
@@ -173,7 +179,7 @@ fn low(bits: u64) -> u32 {
 // Wrapping arithmetic of integers. Implemented by a macro, which is shorter than one `impl` for each type.
 macro_rules! integer {
     ($($number:ty)*) => {$(
-        impl Integer for $number {
+        impl WrappingInteger for $number {
             fn sum(self, other: Self) -> Self {
                 self.wrapping_add(other)
             }
@@ -184,7 +190,7 @@ macro_rules! integer {
     )*};
 }
 
-trait Integer:
+trait WrappingInteger:
     Copy
     + Ord
     + std::ops::BitAnd<Output = Self>
@@ -197,7 +203,7 @@ trait Integer:
 
 integer!(i32 u32 i64 u64);
 
-fn integers<N: Integer>(combine: Combine, old: N, new: N) -> N {
+fn integers<N: WrappingInteger>(combine: Combine, old: N, new: N) -> N {
     match combine {
         Combine::Sum => old.sum(new),
         Combine::Product => old.product(new),
@@ -231,7 +237,7 @@ macro_rules! float {
 
 float!(f32 f64);
 
-/// Combines floating-point numbers. Bitwise operators return `old`; [`Number::allows`] has refused them earlier.
+/// Combines floating-point numbers. Bitwise operators return `old`; [`NumberType::allows`] has refused them earlier.
 fn floats<N: Float>(combine: Combine, old: N, new: N) -> N {
     match combine {
         Combine::Sum => old + new,
@@ -255,18 +261,18 @@ const COMBINES: [Combine; 9] = [
     Combine::Keep,
 ];
 
-const NUMBERS: [Number; 6] = [
-    Number::I32,
-    Number::U32,
-    Number::F32,
-    Number::I64,
-    Number::U64,
-    Number::F64,
+const NUMBERS: [NumberType; 6] = [
+    NumberType::I32,
+    NumberType::U32,
+    NumberType::F32,
+    NumberType::I64,
+    NumberType::U64,
+    NumberType::F64,
 ];
 
 #[cfg(test)]
 mod tests {
-    use super::{COMBINES, Combine, NUMBERS, Number};
+    use super::{COMBINES, Combine, NUMBERS, NumberType};
 
     #[test]
     fn codes_name_what_they_came_from_and_nothing_else() {
@@ -274,23 +280,32 @@ mod tests {
             assert_eq!(Combine::from_code(combine.code()), Some(combine));
         }
         for number in NUMBERS {
-            assert_eq!(Number::from_code(number.code()), Some(number));
+            assert_eq!(NumberType::from_code(number.code()), Some(number));
         }
-        assert_eq!((Combine::from_code(9), Number::from_code(6)), (None, None));
+        assert_eq!(
+            (Combine::from_code(9), NumberType::from_code(6)),
+            (None, None)
+        );
     }
 
     #[test]
     fn numbers_combine_as_their_type_says() {
         let minus_one = u64::from(u32::MAX);
-        assert_eq!(Number::I32.combine(Combine::Min, 3, minus_one), minus_one);
-        assert_eq!(Number::U32.combine(Combine::Min, 3, minus_one), 3);
-        assert_eq!(Number::I32.combine(Combine::Sum, 1, minus_one), 0);
-        assert_eq!(Number::U64.combine(Combine::Xor, 6, 3), 5);
+        assert_eq!(
+            NumberType::I32.combine(Combine::Min, 3, minus_one),
+            minus_one
+        );
+        assert_eq!(NumberType::U32.combine(Combine::Min, 3, minus_one), 3);
+        assert_eq!(NumberType::I32.combine(Combine::Sum, 1, minus_one), 0);
+        assert_eq!(NumberType::U64.combine(Combine::Xor, 6, 3), 5);
         let [nan, two] = [f64::NAN, 2.0].map(f64::to_bits);
-        assert_eq!(Number::F64.combine(Combine::Max, nan, two), two);
+        assert_eq!(NumberType::F64.combine(Combine::Max, nan, two), two);
         let [half, quarter] = [0.5_f32, 0.25].map(|x| u64::from(x.to_bits()));
-        assert_eq!(Number::F32.combine(Combine::Product, half, half), quarter);
-        assert!(Number::I64.allows(Combine::And) && !Number::F64.allows(Combine::And));
+        assert_eq!(
+            NumberType::F32.combine(Combine::Product, half, half),
+            quarter
+        );
+        assert!(NumberType::I64.allows(Combine::And) && !NumberType::F64.allows(Combine::And));
     }
 
     #[test]

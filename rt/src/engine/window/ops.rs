@@ -1,57 +1,58 @@
 //! Operations on neighbors' memory that this process cannot load and store itself.
 //!
 //! Puts and gets are driver commands if there is a key to the memory. Everything else is sent as
-//! [`Update`](crate::proto::wire::Update)s, which the target's engine carries out and answers without help from its application.
+//! [`Update`](crate::proto::wire::UpdateHeader)s, which the target's engine carries out and answers without help from its
+//! application.
 
-use ripstop_fabric::driver::{Down, Failure};
+use ripstop_fabric::driver::{CommandFailure, DownCause};
 
 use super::{
-    Core, Engine, WindowId,
-    update_queue::Part,
-    number::{Combine, Number},
+    Engine, EngineCore, WindowId,
+    number::{Combine, NumberType},
+    update_queue::UpdateFragment,
 };
 use crate::{
     buffer::{RecvBuf, SendBuf, TypeSig},
-    engine::{Wanted, send::down_kind},
+    engine::{OneSidedCommand, send::down_kind},
     error::ErrorKind,
     group::WorldRank,
-    ops::{About, Landed, Life, Ticket},
+    ops::{MessageStatus, OpInfo, OpState, OpTicket},
     proto::wire::OpId,
 };
 
 /// An operation that cannot start yet, because the target's greeting or lock is missing.
 #[derive(Debug)]
-pub(super) struct Stashed {
+pub(super) struct StashedOp {
     pub(super) op: OpId,
-    deed: Deed,
-    ranges: Ranges,
+    kind: WindowOpKind,
+    ranges: TargetRanges,
 }
 
 /// What an operation does to the target's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum WindowOpKind {
     Put,
     Get,
     /// Combines every number with the one in the buffer. Fetches the old numbers if `fetch` is set.
     Update {
-        number: Number,
+        number: NumberType,
         combine: Combine,
         fetch: bool,
     },
     /// Compares and swaps one number. The buffer holds the expected and the new value, and receives the old one.
     CompareSwap {
-        number: Number,
+        number: NumberType,
     },
 }
 
 /// Position in the target's memory, in bytes. The total length is that of the buffer.
 #[derive(Clone, Debug)]
-pub(crate) enum Ranges {
+pub(crate) enum TargetRanges {
     From(u64),
     Blocks(Box<[(u64, u64)]>),
 }
 
-impl Ranges {
+impl TargetRanges {
     fn blocks(self, len: u64) -> Box<[(u64, u64)]> {
         match self {
             Self::From(at) => Box::new([(at, len)]),
@@ -64,17 +65,17 @@ impl Engine {
     /// Starts an operation that reads `buf`.
     pub(crate) fn write_window<B: SendBuf>(
         &mut self,
-        about: About,
-        deed: Deed,
-        ranges: Ranges,
+        about: OpInfo,
+        deed: WindowOpKind,
+        ranges: TargetRanges,
         buf: B,
-    ) -> Ticket<B> {
+    ) -> OpTicket<B> {
         let ticket = self.core.ops.hold_put(about, buf);
         self.start_remote(
             &about,
-            Stashed {
+            StashedOp {
                 op: ticket.op,
-                deed,
+                kind: deed,
                 ranges,
             },
         );
@@ -84,31 +85,31 @@ impl Engine {
     /// Starts an operation that fills `buf`, and may read it first.
     pub(crate) fn fetch_window<B: RecvBuf>(
         &mut self,
-        about: About,
-        deed: Deed,
-        ranges: Ranges,
+        about: OpInfo,
+        deed: WindowOpKind,
+        ranges: TargetRanges,
         buf: B,
-    ) -> Ticket<B> {
+    ) -> OpTicket<B> {
         let ticket = self.core.ops.hold_get(about, buf);
         self.start_remote(
             &about,
-            Stashed {
+            StashedOp {
                 op: ticket.op,
-                deed,
+                kind: deed,
                 ranges,
             },
         );
         ticket
     }
 
-    fn start_remote(&mut self, about: &About, stashed: Stashed) {
+    fn start_remote(&mut self, about: &OpInfo, stashed: StashedOp) {
         self.core.begin_remote(about, stashed);
         self.flush();
     }
 }
 
-impl Core {
-    fn begin_remote(&mut self, about: &About, stashed: Stashed) {
+impl EngineCore {
+    fn begin_remote(&mut self, about: &OpInfo, stashed: StashedOp) {
         let (id, rank) = (window_of(about), about.peer.unwrap_or(WorldRank(0)));
         let down = self.peers.down(rank);
         // A runtime that is closing waits for operations that began earlier, and refuses new ones.
@@ -118,7 +119,7 @@ impl Core {
             _ => None,
         };
         let Some(near) = self.windows.near(id, rank) else {
-            return self.land(stashed.op, Err(ErrorKind::Closed));
+            return self.complete_op(stashed.op, Err(ErrorKind::Closed));
         };
         near.ledger.operation_begins();
         if let Some(why) = why {
@@ -137,7 +138,7 @@ impl Core {
         }
         near.stash.push(stashed);
         if !near.greeted {
-            self.wanted.push(Wanted::Greet { id, rank });
+            self.commands.push(OneSidedCommand::Greet { id, rank });
         }
     }
 
@@ -151,10 +152,10 @@ impl Core {
     }
 
     /// Hands an operation to the driver, or to the target's engine.
-    fn launch(&mut self, id: WindowId, rank: WorldRank, stashed: Stashed) {
-        let Stashed { op, deed, ranges } = stashed;
+    fn launch(&mut self, id: WindowId, rank: WorldRank, stashed: StashedOp) {
+        let StashedOp { op, kind, ranges } = stashed;
         let len = self.ops.live(op).area.len as u64;
-        let reach = if matches!(deed, Deed::CompareSwap { .. }) {
+        let reach = if matches!(kind, WindowOpKind::CompareSwap { .. }) {
             len / 2
         } else {
             len
@@ -164,7 +165,7 @@ impl Core {
             return;
         };
         let near = end.near.get(&rank);
-        let Some(far) = near.and_then(|near| near.far.as_ref()) else {
+        let Some(far) = near.and_then(|near| near.memory.as_ref()) else {
             return;
         };
         if far.sig != end.sig.0 {
@@ -180,17 +181,17 @@ impl Core {
             ));
             return self.remote_over(op, Err(why));
         }
-        let commands = matches!(deed, Deed::Put | Deed::Get) && key.len >= has;
+        let commands = matches!(kind, WindowOpKind::Put | WindowOpKind::Get) && key.len >= has;
         let mut parts = Vec::new();
         let mut from = 0;
         for &(at, len) in &blocks {
             let piece = if commands { len.max(1) } else { PIECE };
             for offset in (0..len).step_by(usize::try_from(piece).unwrap_or(usize::MAX)) {
                 let len = piece.min(len - offset);
-                parts.push(Part {
+                parts.push(UpdateFragment {
                     op,
                     id,
-                    deed,
+                    kind,
                     at: at + offset,
                     from: from + offset,
                     len,
@@ -205,7 +206,7 @@ impl Core {
         if left == 0 {
             return self.remote_over(op, Ok(()));
         }
-        self.ops.live(op).life = Life::Remote {
+        self.ops.live(op).state = OpState::Remote {
             left,
             by_message: !commands,
         };
@@ -214,9 +215,9 @@ impl Core {
                 self.queue_part(rank, part);
             } else if let Some(key) = key.slice(part.at, part.len) {
                 let at = usize::try_from(part.from).unwrap_or(usize::MAX);
-                self.wanted.push(match deed {
-                    Deed::Put => Wanted::Put { op, key, at },
-                    _ => Wanted::Get { op, key, at },
+                self.commands.push(match kind {
+                    WindowOpKind::Put => OneSidedCommand::Put { op, key, at },
+                    _ => OneSidedCommand::Get { op, key, at },
                 });
             }
         }
@@ -225,14 +226,14 @@ impl Core {
     /// Completes one part of an operation. The buffer stays in use until all parts are complete.
     pub(in crate::engine) fn remote_part_over(&mut self, op: OpId, outcome: Result<(), ErrorKind>) {
         let Some(slot) = self.ops.get(op) else { return };
-        let Life::Remote { left, by_message } = slot.life else {
+        let OpState::Remote { left, by_message } = slot.state else {
             return;
         };
         if let Err(why) = outcome {
             slot.blame(why);
         }
         if left > 1 {
-            slot.life = Life::Remote {
+            slot.state = OpState::Remote {
                 left: left - 1,
                 by_message,
             };
@@ -245,44 +246,49 @@ impl Core {
     /// Completes an operation on a window.
     pub(in crate::engine) fn remote_over(&mut self, op: OpId, outcome: Result<(), ErrorKind>) {
         let slot = self.ops.live(op);
-        let (about, bytes) = (slot.about, slot.area.len);
+        let (about, bytes) = (slot.info, slot.area.len);
         let (id, rank) = (window_of(&about), about.peer.unwrap_or(WorldRank(0)));
-        let landed = Landed {
+        let landed = MessageStatus {
             source: rank,
-            ..Landed::sent(bytes)
+            ..MessageStatus::sent(bytes)
         };
-        self.land(op, outcome.map(|()| landed));
+        self.complete_op(op, outcome.map(|()| landed));
         let near = self.windows.near(id, rank);
         if near.is_some_and(|near| near.ledger.operation_ends()) {
             self.end_access(id, rank);
             self.release_lock(id, rank);
-            self.stir_window(id);
+            self.wake_window(id);
         }
     }
 
     /// Completes a part of an operation that the driver has failed.
-    pub(in crate::engine) fn remote_failed(&mut self, op: OpId, target: WorldRank, why: Failure) {
+    pub(in crate::engine) fn remote_failed(
+        &mut self,
+        op: OpId,
+        target: WorldRank,
+        why: CommandFailure,
+    ) {
         let down = self.peers.down(target);
         let kind = match (why, down) {
             (_, Some(down)) => down_kind(target, down),
-            (Failure::PeerDown, None) => down_kind(target, Down::Failed),
-            (Failure::Transport(error), None) => ErrorKind::Transport(error),
+            (CommandFailure::PeerDown, None) => down_kind(target, DownCause::Failed),
+            (CommandFailure::Transport(error), None) => ErrorKind::Transport(error),
             // The range was inside the memory that the target announced, so the target must have freed its end since.
             _ => ErrorKind::NoWindow {
-                window: self.ops.live(op).about.tag.unwrap_or_default(),
+                window: self.ops.live(op).info.tag.unwrap_or_default(),
             },
         };
         self.remote_part_over(op, Err(kind));
     }
 
     /// Fails the updates sent to a target that is down. They can complete now, because the driver does not use their buffers.
-    pub(super) fn lose_updates(&mut self, rank: WorldRank, why: Down) {
+    pub(super) fn lose_updates(&mut self, rank: WorldRank, why: DownCause) {
         self.windows.lines.remove(&rank);
-        let lost = self.ops.which(|slot| {
-            slot.about.peer == Some(rank)
+        let lost = self.ops.select(|slot| {
+            slot.info.peer == Some(rank)
                 && matches!(
-                    slot.life,
-                    Life::Remote {
+                    slot.state,
+                    OpState::Remote {
                         by_message: true,
                         ..
                     }
@@ -295,7 +301,7 @@ impl Core {
     }
 }
 
-fn window_of(about: &About) -> WindowId {
+fn window_of(about: &OpInfo) -> WindowId {
     WindowId {
         context: about.ctx,
         sequence: about.tag.unwrap_or_default(),

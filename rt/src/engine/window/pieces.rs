@@ -5,45 +5,45 @@
 
 use std::collections::BTreeMap;
 
-use ripstop_fabric::memory::Region;
+use ripstop_fabric::memory::MemoryRegion;
 
 use super::{Engine, WindowId};
 use crate::buffer::TypeSig;
 
 /// Memory that this rank has put behind a window.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct WindowMemory {
     pub(crate) sig: TypeSig,
     /// Length in bytes.
     pub(crate) len: usize,
-    pub(crate) region: Region,
+    pub(crate) region: MemoryRegion,
     /// Offset in the region at which the memory starts, in bytes.
     pub(crate) start: usize,
 }
 
 /// Kind of memory that an end has.
 #[derive(Debug)]
-pub(crate) enum Extent {
+pub(crate) enum WindowExtent {
     /// One piece of memory that never changes.
-    Fixed(Memory),
+    Fixed(WindowMemory),
     /// No memory at first: pieces of this type are attached and detached.
     Growing(TypeSig),
 }
 
 /// Pieces of memory, by the position of their first byte in the window.
 #[derive(Debug)]
-pub(super) struct Pieces {
-    attached: BTreeMap<u64, Memory>,
+pub(super) struct WindowPieces {
+    attached: BTreeMap<u64, WindowMemory>,
     /// True if pieces are attached and detached.
     grows: bool,
 }
 
-impl Pieces {
-    pub(super) fn new(extent: Extent) -> (TypeSig, Self) {
+impl WindowPieces {
+    pub(super) fn new(extent: WindowExtent) -> (TypeSig, Self) {
         let mut attached = BTreeMap::new();
         let (sig, grows) = match extent {
-            Extent::Fixed(memory) => (attached.entry(0).or_insert(memory).sig, false),
-            Extent::Growing(sig) => (sig, true),
+            WindowExtent::Fixed(memory) => (attached.entry(0).or_insert(memory).sig, false),
+            WindowExtent::Growing(sig) => (sig, true),
         };
         (sig, Self { attached, grows })
     }
@@ -55,7 +55,7 @@ impl Pieces {
     }
 
     /// Returns the location of these bytes, if all of them are in one piece.
-    pub(super) fn find(&self, at: u64, len: usize) -> Option<(&Region, usize)> {
+    pub(super) fn find(&self, at: u64, len: usize) -> Option<(&MemoryRegion, usize)> {
         let (first, memory) = self.attached.range(..=at).next_back()?;
         let offset = usize::try_from(at - first).ok()?;
         let inside = offset <= memory.len && len <= memory.len - offset;
@@ -65,7 +65,7 @@ impl Pieces {
 
 impl Engine {
     /// Attaches memory to a window that grows, or detaches the piece at `at`.
-    pub(crate) fn set_piece(&mut self, id: WindowId, at: u64, memory: Option<Memory>) {
+    pub(crate) fn set_piece(&mut self, id: WindowId, at: u64, memory: Option<WindowMemory>) {
         let Some(end) = self.core.windows.ends.get_mut(&id) else {
             return;
         };

@@ -2,9 +2,11 @@
 
 use std::task::Waker;
 
-use ripstop_fabric::driver::Down;
+use ripstop_fabric::driver::DownCause;
 
-use super::{All, Core, Engine, Listening, WindowId, counter_pairs::What};
+use super::{
+    Engine, EngineCore, WindowId, WindowTable, WindowWaiterSlot, counter_pairs::WatchedCounter,
+};
 use crate::{buffer::TypeSig, engine::send::down_kind, error::ErrorKind, group::WorldRank};
 
 /// Watches that the driver keeps for waiting futures.
@@ -15,7 +17,7 @@ impl Engine {
             let near = self.core.windows.near(id, origin);
             if let Some(near) = near.filter(|near| !near.ledger.is_completed()) {
                 let left = near.ledger.posts() - near.ledger.noted_completed();
-                self.watch(id, What::Completed(origin), left);
+                self.watch(id, WatchedCounter::Completed(origin), left);
             }
         }
     }
@@ -26,14 +28,14 @@ impl Engine {
             let near = self.core.windows.near(id, target);
             if let Some(near) = near.filter(|near| !near.ledger.is_posted()) {
                 let next = near.ledger.starts() + 1 - near.ledger.noted_posted();
-                self.watch(id, What::Posted(target), next);
+                self.watch(id, WatchedCounter::Posted(target), next);
             }
         }
     }
 }
 
 /// Queries of futures. `None` means that the future must wait.
-impl Core {
+impl EngineCore {
     /// Returns how this access to a target ended, or `None` while it is in progress.
     pub(crate) fn has_ended(
         &mut self,
@@ -46,7 +48,7 @@ impl Core {
         match down {
             _ if !near.ledger.is_over(access) => ended.then_some(Err(ErrorKind::Closed)),
             // A target that was notified of the end may exit normally.
-            Some(Down::Finished) if !near.untold => Some(Ok(())),
+            Some(DownCause::Finished) if !near.untold => Some(Ok(())),
             Some(down) => Some(Err(down_kind(target, down))),
             None => Some(Ok(())),
         }
@@ -84,7 +86,7 @@ impl Core {
             let (down, ended) = (self.peers.down(rank), self.ended);
             let near = self.windows.near(id, rank)?;
             let why = match down {
-                _ if near.far.is_some() => continue,
+                _ if near.memory.is_some() => continue,
                 _ if near.gone => ErrorKind::NoWindow {
                     window: id.sequence,
                 },
@@ -100,7 +102,7 @@ impl Core {
     /// Returns the error for data stored to a rank that has failed, or `None` if it has not.
     pub(crate) fn lost_stores_of(&self, rank: WorldRank) -> Option<ErrorKind> {
         let down = self.peers.down(rank);
-        let failed = down.filter(|down| *down == Down::Failed);
+        let failed = down.filter(|down| *down == DownCause::Failed);
         failed.map(|down| down_kind(rank, down))
     }
 
@@ -124,9 +126,14 @@ impl Core {
     }
 
     /// Registers a waker to be called when anything about this window changes.
-    pub(crate) fn remember_window(&mut self, id: WindowId, place: &mut Listening, waker: &Waker) {
+    pub(crate) fn remember_window(
+        &mut self,
+        id: WindowId,
+        place: &mut WindowWaiterSlot,
+        waker: &Waker,
+    ) {
         self.waits = true;
-        let All { ends, listened, .. } = &mut *self.windows;
+        let WindowTable { ends, listened, .. } = &mut *self.windows;
         let Some(end) = ends.get_mut(&id) else {
             return;
         };
@@ -142,7 +149,7 @@ impl Core {
     }
 
     /// Removes the waker of a future that no longer waits.
-    pub(crate) fn forget_listener(&mut self, id: WindowId, place: &mut Listening) {
+    pub(crate) fn forget_listener(&mut self, id: WindowId, place: &mut WindowWaiterSlot) {
         let end = self.windows.ends.get_mut(&id);
         if let (Some(end), Some(number)) = (end, place.0.take()) {
             let waker = end.listeners.remove(&number);
@@ -180,7 +187,7 @@ impl Core {
                 id.sequence
             )));
         }
-        let known = near.far.as_ref().filter(|_| near.ledger.is_posted());
+        let known = near.memory.as_ref().filter(|_| near.ledger.is_posted());
         match (known, down) {
             (Some(far), _) if far.sig != sig.0 => Err(ErrorKind::TypeMismatch {
                 sent: TypeSig(far.sig),

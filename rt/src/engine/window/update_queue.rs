@@ -2,28 +2,28 @@
 
 use std::collections::VecDeque;
 
-use ripstop_fabric::driver::Payload;
+use ripstop_fabric::driver::PayloadView;
 
 use super::{
-    Core, Engine, WindowId,
-    number::{Combine, Number},
-    ops::Deed,
+    Engine, EngineCore, WindowId,
+    number::{Combine, NumberType},
+    ops::WindowOpKind,
     pieces::GROWING,
 };
 use crate::{
-    engine::flush::{Flushed, transmit},
+    engine::flush::{FlushResult, transmit},
     error::ErrorKind,
     group::WorldRank,
-    ops::Slot,
-    proto::wire::{Base, Kind, OK, OpId, REFUSED, Update, Updated},
+    ops::OpSlot,
+    proto::wire::{HeaderBase, OK, OpId, REFUSED, UpdateHeader, UpdateReplyHeader, WireKind},
 };
 
 /// A part of an operation that fits into one message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(super) struct UpdateFragment {
     pub(super) op: OpId,
     pub(super) id: WindowId,
-    pub(super) deed: Deed,
+    pub(super) kind: WindowOpKind,
     /// Position in the target's memory, in bytes.
     pub(super) at: u64,
     /// Position in the operation's buffer, in bytes.
@@ -33,9 +33,9 @@ pub(super) struct Part {
 
 /// Updates and answers that wait for room on the way to one rank.
 #[derive(Default)]
-pub(super) struct Line {
-    parts: VecDeque<Part>,
-    answers: VecDeque<(Updated, Vec<u8>)>,
+pub(super) struct UpdateQueue {
+    parts: VecDeque<UpdateFragment>,
+    answers: VecDeque<(UpdateReplyHeader, Vec<u8>)>,
     /// Parts sent but not answered yet.
     unanswered: usize,
 }
@@ -43,8 +43,8 @@ pub(super) struct Line {
 /// Most updates in flight to one target. A target that has no room to send must store that number of answers.
 const UNANSWERED_MAX: usize = 64;
 
-impl Core {
-    pub(super) fn queue_part(&mut self, rank: WorldRank, part: Part) {
+impl EngineCore {
+    pub(super) fn queue_part(&mut self, rank: WorldRank, part: UpdateFragment) {
         self.windows
             .lines
             .entry(rank)
@@ -57,8 +57,8 @@ impl Core {
     pub(in crate::engine) fn handle_update(
         &mut self,
         rank: WorldRank,
-        header: &Update,
-        body: Payload<'_>,
+        header: &UpdateHeader,
+        body: PayloadView<'_>,
     ) {
         if self
             .windows
@@ -75,8 +75,8 @@ impl Core {
         };
         let done = self.carry_out(id, rank, header, body);
         let status = if done.is_some() { OK } else { REFUSED };
-        let answer = Updated {
-            base: Base::new(Kind::Updated),
+        let answer = UpdateReplyHeader {
+            base: HeaderBase::new(WireKind::UpdateReply),
             op: header.op,
             from: header.from,
             status,
@@ -92,28 +92,28 @@ impl Core {
         &self,
         id: WindowId,
         rank: WorldRank,
-        header: &Update,
-        body: Payload<'_>,
+        header: &UpdateHeader,
+        body: PayloadView<'_>,
     ) -> Option<Vec<u8>> {
         if !self.is_let_in(id, rank) {
             return None;
         }
         let len = usize::try_from(header.len).ok()?;
-        let deed = deed_of(header.deed).filter(|_| len <= PIECE_MAX)?;
+        let deed = deed_of(header.op_code).filter(|_| len <= PIECE_MAX)?;
         let end = self.windows.ends.get(&id)?;
         let (region, at) = end.pieces.find(header.at, len)?;
         let sent = body.to_vec();
         match deed {
-            Deed::Put => {
+            WindowOpKind::Put => {
                 (sent.len() == len).then(|| region.write(at, &sent))?;
                 Some(Vec::new())
             }
-            Deed::Get => {
+            WindowOpKind::Get => {
                 let mut old = vec![0; len];
                 region.read(at, &mut old);
                 Some(old)
             }
-            Deed::Update {
+            WindowOpKind::Update {
                 number,
                 combine,
                 fetch,
@@ -128,7 +128,7 @@ impl Core {
                 }
                 Some(if fetch { old } else { Vec::new() })
             }
-            Deed::CompareSwap { number } => {
+            WindowOpKind::CompareSwap { number } => {
                 let size = number.len();
                 (sent.len() == 2 * size && len == size && at.is_multiple_of(size)).then_some(())?;
                 let (expected, new) = (number.bits(&sent), number.bits(&sent[size..]));
@@ -139,11 +139,11 @@ impl Core {
         }
     }
 
-    pub(in crate::engine) fn handle_updated(
+    pub(in crate::engine) fn handle_update_reply(
         &mut self,
         rank: WorldRank,
-        header: &Updated,
-        body: Payload<'_>,
+        header: &UpdateReplyHeader,
+        body: PayloadView<'_>,
     ) {
         let line = self
             .windows
@@ -169,7 +169,7 @@ impl Core {
         };
         let offset = usize::try_from(header.from).unwrap_or(usize::MAX);
         let filled = body.is_empty() || slot.fill(offset, body);
-        let (ctx, tag) = (slot.about.ctx, slot.about.tag.unwrap_or_default());
+        let (ctx, tag) = (slot.info.ctx, slot.info.tag.unwrap_or_default());
         let outcome = if header.status == OK && filled {
             Ok(())
         } else {
@@ -185,14 +185,14 @@ impl Core {
     }
 }
 
-impl Core {
+impl EngineCore {
     /// Returns the reason why a target refused an update. The range was checked here first, unless the target's memory is
     /// attached and detached.
     fn refusal(&mut self, id: WindowId, rank: WorldRank) -> ErrorKind {
         let far = self
             .windows
             .near(id, rank)
-            .and_then(|near| near.far.as_ref());
+            .and_then(|near| near.memory.as_ref());
         if far.is_some_and(|far| far.len == GROWING) {
             let sentence = format!(
                 "rank {rank} of the world has not attached these elements to window {}, or has detached them",
@@ -208,13 +208,13 @@ impl Core {
 
 impl Engine {
     /// Sends answers first, because each completes an operation of the peer.
-    pub(in crate::engine) fn flush_window_lines(&mut self, rank: WorldRank) -> Flushed {
+    pub(in crate::engine) fn flush_window_lines(&mut self, rank: WorldRank) -> FlushResult {
         let Self { core, driver, .. } = self;
         if core.windows.is_unused() {
-            return Flushed::All;
+            return FlushResult::All;
         }
         let Some(line) = core.windows.lines.get_mut(&rank) else {
-            return Flushed::All;
+            return FlushResult::All;
         };
         let peer = core.peers.contact(rank);
         while let Some((answer, bytes)) = line.answers.front_mut() {
@@ -225,7 +225,7 @@ impl Engine {
                 bytemuck::bytes_of_mut(answer),
                 bytes,
             ) {
-                return Flushed::Stuck;
+                return FlushResult::Stuck;
             }
             line.answers.pop_front();
         }
@@ -245,50 +245,50 @@ impl Engine {
                 bytemuck::bytes_of_mut(&mut header),
                 bytes,
             ) {
-                return Flushed::Stuck;
+                return FlushResult::Stuck;
             }
             line.unanswered += 1;
             line.parts.pop_front();
         }
-        Flushed::All
+        FlushResult::All
     }
 }
 
-impl Part {
+impl UpdateFragment {
     /// Returns the number of bytes of the buffer that are sent.
     fn bytes(&self) -> u64 {
-        match self.deed {
-            Deed::Get => 0,
-            Deed::CompareSwap { .. } => 2 * self.len,
-            Deed::Put | Deed::Update { .. } => self.len,
+        match self.kind {
+            WindowOpKind::Get => 0,
+            WindowOpKind::CompareSwap { .. } => 2 * self.len,
+            WindowOpKind::Put | WindowOpKind::Update { .. } => self.len,
         }
     }
 
-    fn header(&self) -> Update {
-        Update {
-            base: Base::new(Kind::Update),
+    fn header(&self) -> UpdateHeader {
+        UpdateHeader {
+            base: HeaderBase::new(WireKind::Update),
             ctx: self.id.context,
             tag: self.id.sequence,
             op: self.op,
             at: self.at,
             from: self.from,
             len: self.len,
-            deed: code_of(self.deed),
+            op_code: code_of(self.kind),
         }
     }
 }
 
 /// Returns the bytes of the operation's buffer that are sent with a part.
-fn bytes_of<'a>(slot: &'a Slot, part: &Part) -> &'a [u8] {
+fn bytes_of<'a>(slot: &'a OpSlot, part: &UpdateFragment) -> &'a [u8] {
     let [from, len] = [part.from, part.bytes()].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
     slot.bytes(from, len)
 }
 
-fn code_of(deed: Deed) -> u64 {
+fn code_of(deed: WindowOpKind) -> u64 {
     match deed {
-        Deed::Put => 0,
-        Deed::Get => 1,
-        Deed::Update {
+        WindowOpKind::Put => 0,
+        WindowOpKind::Get => 1,
+        WindowOpKind::Update {
             number,
             combine,
             fetch,
@@ -297,25 +297,25 @@ fn code_of(deed: Deed) -> u64 {
                 | u64::from(number.code()) << 16
                 | u64::from(combine.code()) << 24
         }
-        Deed::CompareSwap { number } => 3 | u64::from(number.code()) << 16,
+        WindowOpKind::CompareSwap { number } => 3 | u64::from(number.code()) << 16,
     }
 }
 
-fn deed_of(code: u64) -> Option<Deed> {
+fn deed_of(code: u64) -> Option<WindowOpKind> {
     let byte = |shift: u32| u32::try_from(code >> shift & 0xff).ok();
-    let number = || Number::from_code(byte(16)?);
+    let number = || NumberType::from_code(byte(16)?);
     let deed = match byte(0)? {
-        0 => Deed::Put,
-        1 => Deed::Get,
+        0 => WindowOpKind::Put,
+        1 => WindowOpKind::Get,
         2 => {
             let (number, combine) = (number()?, Combine::from_code(byte(24)?)?);
-            Deed::Update {
+            WindowOpKind::Update {
                 number,
                 combine,
                 fetch: byte(8)? == 1,
             }
         }
-        3 => Deed::CompareSwap { number: number()? },
+        3 => WindowOpKind::CompareSwap { number: number()? },
         _ => return None,
     };
     (code_of(deed) == code).then_some(deed)

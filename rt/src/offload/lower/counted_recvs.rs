@@ -1,26 +1,31 @@
 //! Receives whose ends are reported separately.
 
-use super::lowered_program::Lowered;
-use crate::offload::{Action, Program};
+use super::lowered_program::LoweredStep;
+use crate::offload::{CollectiveProgram, StepAction};
 
 /// Receives that no step waits for, counted separately from all other steps. They are counted in groups, because
 /// counters are scarce.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct CountedRecvs {
     steps: Vec<u32>,
     together: usize,
     /// Counter of the first group; those of the other groups follow.
     first: u32,
 }
 
-impl Told {
+impl CountedRecvs {
     /// Makes at most `told_max` groups. `first` is the first free counter.
-    pub(super) fn of(program: &Program, steps: &[Lowered], told_max: usize, first: u32) -> Self {
+    pub(super) fn of(
+        program: &CollectiveProgram,
+        steps: &[LoweredStep],
+        told_max: usize,
+        first: u32,
+    ) -> Self {
         if told_max == 0 {
             return Self::default();
         }
         let is_told = |&at: &usize| {
-            let is_recv = matches!(program.step(at).action, Action::Recv { .. });
+            let is_recv = matches!(program.step(at).action, StepAction::Recv { .. });
             // No step waits for a receive whose end counts in the counter 0.
             is_recv && steps[at].end == 0 && steps[at].fans == 0
         };
@@ -44,7 +49,7 @@ impl Told {
 }
 
 /// Makes these receives count in `counter`, and the last of them pass the group's end on.
-pub(super) fn tell(steps: &mut [Lowered], counter: u32, group: &[u32]) {
+pub(super) fn count_receives(steps: &mut [LoweredStep], counter: u32, group: &[u32]) {
     for &at in group {
         steps[at as usize].end = counter;
     }

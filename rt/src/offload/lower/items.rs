@@ -1,9 +1,12 @@
 //! Turns one step into tasks and duties of the host, and counts how many of them take a place in a list.
 
-use super::{Counter, Deed, Item, Least, Lowering, lowered_program::Lowered};
-use crate::offload::{Action, LOOKAHEAD_MIN, Span};
+use super::{
+    CounterThreshold, LoweredAction, LoweredCounter, LoweredItem, ProgramLowering,
+    lowered_program::LoweredStep,
+};
+use crate::offload::{BufferSpan, LOOKAHEAD_MIN, StepAction};
 
-impl Lowering {
+impl ProgramLowering {
     /// Returns the number of the step's waiting tasks.
     pub(super) fn tasks_of(&self, at: usize) -> Option<usize> {
         let step = self.form.steps.get(at)?;
@@ -18,7 +21,7 @@ impl Lowering {
     /// Returns the number of tasks of the step itself.
     fn acts(&self, at: usize) -> usize {
         match self.program.step(at).action {
-            Action::Join => usize::from(self.form.steps[at].fans == 0),
+            StepAction::Join => usize::from(self.form.steps[at].fans == 0),
             action if self.is_for_host(&action) => 0,
             _ => 1,
         }
@@ -34,31 +37,31 @@ impl Lowering {
     /// Returns true if the step begins as soon as it is posted.
     pub(super) fn is_early(&self, at: usize) -> bool {
         let action = self.program.step(at).action;
-        let is_quiet = matches!(action, Action::Recv { .. } | Action::Copy { .. });
+        let is_quiet = matches!(action, StepAction::Recv { .. } | StepAction::Copy { .. });
         self.form.steps[at].go.is_none() && is_quiet && !self.is_for_host(&action)
     }
 
-    pub(super) fn emit(&self, at: usize, items: &mut Vec<Item>) {
+    pub(super) fn emit(&self, at: usize, items: &mut Vec<LoweredItem>) {
         let (step, action) = (self.form.steps[at], self.program.step(at).action);
-        let joins = matches!(action, Action::Join);
+        let joins = matches!(action, StepAction::Join);
         if !(joins && step.fans > 0) {
             items.push(self.act(at));
         }
         if step.fans == 0 {
             return;
         }
-        let counter = Counter::Own(step.end);
-        let over = Least {
+        let counter = LoweredCounter::Own(step.end);
+        let over = CounterThreshold {
             counter,
             value: step.passes_at(),
         };
         let when = if joins { step.may_begin() } else { over };
         if self.is_wide(at) {
-            let deed = Deed::Spread { step: at };
-            items.push(Item {
+            let deed = LoweredAction::Spread { step: at };
+            items.push(LoweredItem {
                 when,
                 and: None,
-                deed,
+                action: deed,
             });
         } else {
             self.pass_on(at, when, items);
@@ -66,17 +69,17 @@ impl Lowering {
     }
 
     /// Returns the item of the step itself.
-    fn act(&self, at: usize) -> Item {
+    fn act(&self, at: usize) -> LoweredItem {
         let (step, action) = (self.form.steps[at], self.program.step(at).action);
         let (end, when) = (step.end, step.may_begin());
         let (and, deed) = match action {
-            Action::Send { to, from } => {
+            StepAction::Send { to, from } => {
                 let (lane, nth) = self.place_of(&step, to);
-                let allowed = Least {
-                    counter: Counter::Lane(lane),
+                let allowed = CounterThreshold {
+                    counter: LoweredCounter::Lane(lane),
                     value: nth,
                 };
-                let put = Deed::Put {
+                let put = LoweredAction::Put {
                     lane,
                     nth,
                     from,
@@ -84,9 +87,9 @@ impl Lowering {
                 };
                 (Some(allowed), put)
             }
-            Action::Recv { from, into } => {
+            StepAction::Recv { from, into } => {
                 let (lane, nth) = self.place_of(&step, from);
-                let invite = Deed::Invite {
+                let invite = LoweredAction::PublishLanding {
                     lane,
                     nth,
                     into,
@@ -94,28 +97,32 @@ impl Lowering {
                 };
                 (None, invite)
             }
-            Action::Join => (None, Deed::Pass { to: end }),
-            Action::Copy { from, into } if are_rows(&from, &into) => {
-                (None, Deed::Copy { from, into, end })
+            StepAction::Join => (None, LoweredAction::Pass { to: end }),
+            StepAction::Copy { from, into } if are_rows(&from, &into) => {
+                (None, LoweredAction::Copy { from, into, end })
             }
             action => {
-                let host = Deed::Host { step: at, end };
+                let host = LoweredAction::Host { step: at, end };
                 (None, self.combine(&action, end).unwrap_or(host))
             }
         };
-        Item { when, and, deed }
+        LoweredItem {
+            when,
+            and,
+            action: deed,
+        }
     }
 
     /// Returns the reduction as an adapter's task, if it can do it. Its operators commute, so the side of the operand
     /// does not matter.
-    fn combine(&self, action: &Action, end: u32) -> Option<Deed> {
-        let (Action::Reduce { from, into, .. }, Some(how)) =
+    fn combine(&self, action: &StepAction, end: u32) -> Option<LoweredAction> {
+        let (StepAction::Reduce { from, into, .. }, Some(how)) =
             (*action, self.form.means.combining.how)
         else {
             return None;
         };
         let fits = are_rows(&from, &into) && from.len <= self.form.means.combining.max;
-        fits.then_some(Deed::Combine {
+        fits.then_some(LoweredAction::Combine {
             from,
             into,
             how,
@@ -124,34 +131,34 @@ impl Lowering {
     }
 
     /// Returns true if an adapter cannot do this action.
-    fn is_for_host(&self, action: &Action) -> bool {
+    fn is_for_host(&self, action: &StepAction) -> bool {
         match action {
-            Action::Reduce { .. } => self.combine(action, 0).is_none(),
-            Action::Copy { from, into } => !are_rows(from, into),
+            StepAction::Reduce { .. } => self.combine(action, 0).is_none(),
+            StepAction::Copy { from, into } => !are_rows(from, into),
             _ => false,
         }
     }
 
-    fn pass_on(&self, at: usize, when: Least, items: &mut Vec<Item>) {
-        items.extend(self.waiting(at).map(|to| Item {
+    fn pass_on(&self, at: usize, when: CounterThreshold, items: &mut Vec<LoweredItem>) {
+        items.extend(self.waiting(at).map(|to| LoweredItem {
             when,
             and: None,
-            deed: Deed::Pass { to },
+            action: LoweredAction::Pass { to },
         }));
     }
 }
 
-impl Lowered {
-    fn may_begin(self) -> Least {
+impl LoweredStep {
+    fn may_begin(self) -> CounterThreshold {
         // Begins immediately if it waits for nothing.
         let (counter, value) = self.go.unwrap_or((0, 0));
-        Least {
-            counter: Counter::Own(counter),
+        CounterThreshold {
+            counter: LoweredCounter::Own(counter),
             value: value.into(),
         }
     }
 }
 
-fn are_rows(from: &Span, into: &Span) -> bool {
+fn are_rows(from: &BufferSpan, into: &BufferSpan) -> bool {
     from.is_contiguous() && into.is_contiguous()
 }

@@ -6,35 +6,35 @@ use std::{
 };
 
 use super::{
-    LIST_MIN, Lanes, Means,
-    counted_recvs::{Told, tell},
+    AdapterMeans, LIST_MIN, LandingCounts,
+    counted_recvs::{CountedRecvs, count_receives},
 };
 use crate::{
-    lock::Lock,
-    offload::{Action, Program},
+    lock::SpinLock,
+    offload::{CollectiveProgram, StepAction},
 };
 
 /// A program cut into tasks for some means, independent of how many messages its lanes have carried.
 #[derive(Debug)]
-pub(in crate::offload) struct Form {
-    pub(super) means: Means,
+pub(in crate::offload) struct LoweredProgram {
+    pub(super) means: AdapterMeans,
     /// Lanes from one rank to another.
     pub(super) lanes: u64,
-    pub(super) steps: Vec<Lowered>,
+    pub(super) steps: Vec<LoweredStep>,
     /// Peers that its messages go to or come from.
-    pub(super) ways: Vec<Way>,
+    pub(super) peer_messages: Vec<PeerMessages>,
     /// Final value of each counter.
     pub(super) totals: Vec<u64>,
-    pub(super) told: Told,
+    pub(super) counted_recvs: CountedRecvs,
 }
 
 /// Last form of a program. A copy of the program computes its own.
 #[derive(Debug)]
-pub(in crate::offload) struct Kept(Lock<Option<Arc<Form>>>);
+pub(in crate::offload) struct LoweredCache(SpinLock<Option<Arc<LoweredProgram>>>);
 
 /// The lowered form of a step.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lowered {
+pub(super) struct LoweredStep {
     /// Counter that the step waits for, and the threshold.
     pub(super) go: Option<(u32, u32)>,
     /// Counter that the end of the step adds to.
@@ -53,64 +53,69 @@ pub(super) struct Lowered {
 
 /// Messages to one peer, or from one peer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct PeerMessages {
     peer: usize,
     sends: bool,
     /// Number of the program's messages.
     count: u32,
 }
 
-impl Form {
+impl LoweredProgram {
     /// Computes the form of a program. O(steps and edges).
-    fn of(program: &Program, means: Means, lanes: u64) -> Self {
+    fn of(program: &CollectiveProgram, means: AdapterMeans, lanes: u64) -> Self {
         let list_max = means.list_max;
         assert!(list_max >= LIST_MIN, "lists of {list_max} tasks");
-        let mut steps = vec![Lowered::default(); program.len()];
+        let mut steps = vec![LoweredStep::default(); program.len()];
         let ways = number_messages(program, &mut steps, lanes);
         let (mut counters, mut ends) = connect(program, &mut steps);
-        let told = Told::of(program, &steps, means.told_max, counters);
+        let told = CountedRecvs::of(program, &steps, means.recv_groups_max, counters);
         for (counter, group) in told.groups() {
             (counters, ends) = (counter + 1, ends + 1 - group.len() as u64);
-            tell(&mut steps, counter, group);
+            count_receives(&mut steps, counter, group);
         }
         Self {
             means,
             lanes,
             totals: totals(&steps, counters, ends),
             steps,
-            ways,
-            told,
+            peer_messages: ways,
+            counted_recvs: told,
         }
     }
 
-    fn is_for(&self, means: Means, lanes: u64) -> bool {
+    fn is_for(&self, means: AdapterMeans, lanes: u64) -> bool {
         (self.means, self.lanes) == (means, lanes)
     }
 }
 
-impl Kept {
+impl LoweredCache {
     pub(in crate::offload) const fn new() -> Self {
-        Self(Lock::new(None))
+        Self(SpinLock::new(None))
     }
 
     /// Returns the form of this program, which owns this cache.
-    pub(super) fn get(&self, program: &Program, means: Means, lanes: u64) -> Arc<Form> {
+    pub(super) fn get(
+        &self,
+        program: &CollectiveProgram,
+        means: AdapterMeans,
+        lanes: u64,
+    ) -> Arc<LoweredProgram> {
         let mut kept = self.0.lock();
         let fits = kept.take_if(|form| form.is_for(means, lanes));
-        let form = fits.unwrap_or_else(|| Arc::new(Form::of(program, means, lanes)));
+        let form = fits.unwrap_or_else(|| Arc::new(LoweredProgram::of(program, means, lanes)));
         Arc::clone(kept.insert(form))
     }
 }
 
-impl Clone for Kept {
+impl Clone for LoweredCache {
     fn clone(&self) -> Self {
         Self::new()
     }
 }
 
-impl Way {
+impl PeerMessages {
     /// Counts the messages of a program. Returns how many there were before.
-    pub(super) fn count_on(&self, lanes: &mut Lanes) -> u64 {
+    pub(super) fn count_on(&self, lanes: &mut LandingCounts) -> u64 {
         let carried = if self.sends {
             &mut lanes.to
         } else {
@@ -123,7 +128,7 @@ impl Way {
     }
 }
 
-impl Lowered {
+impl LoweredStep {
     /// Returns the value of its counter when it has ended, together with all steps of its group.
     pub(super) fn passes_at(self) -> u64 {
         self.closes.max(1).into()
@@ -132,8 +137,8 @@ impl Lowered {
 
 /// Returns the steps that wait for the end of this one.
 pub(super) fn waits_for<'a>(
-    program: &'a Program,
-    steps: &[Lowered],
+    program: &'a CollectiveProgram,
+    steps: &[LoweredStep],
     at: usize,
 ) -> impl Iterator<Item = usize> + use<'a> {
     let lane = steps[at].lane_next.map(|later| later as usize);
@@ -141,20 +146,24 @@ pub(super) fn waits_for<'a>(
 }
 
 /// Numbers the messages, and makes receives wait for the previous receive in their lane.
-fn number_messages(program: &Program, steps: &mut [Lowered], lanes: u64) -> Vec<Way> {
+fn number_messages(
+    program: &CollectiveProgram,
+    steps: &mut [LoweredStep],
+    lanes: u64,
+) -> Vec<PeerMessages> {
     let (mut ways, mut known) = (Vec::new(), BTreeMap::new());
     let mut in_lane = BTreeMap::new();
     for (at, action) in program.actions().enumerate() {
         let (peer, sends) = match *action {
-            Action::Send { to, .. } => (to, true),
-            Action::Recv { from, .. } => (from, false),
+            StepAction::Send { to, .. } => (to, true),
+            StepAction::Recv { from, .. } => (from, false),
             _ => continue,
         };
         let nth = match known.entry((peer, sends)) {
             Entry::Occupied(nth) => *nth.get(),
             Entry::Vacant(new) => {
                 let count = 0;
-                ways.push(Way { peer, sends, count });
+                ways.push(PeerMessages { peer, sends, count });
                 *new.insert(ways.len() - 1)
             }
         };
@@ -166,7 +175,7 @@ fn number_messages(program: &Program, steps: &mut [Lowered], lanes: u64) -> Vec<
         let lane = (peer, u64::from(way.count) % lanes);
         way.count += 1;
         if !sends && let Some(before) = in_lane.insert(lane, at) {
-            let before: &mut Lowered = &mut steps[before];
+            let before: &mut LoweredStep = &mut steps[before];
             before.lane_next = u32::try_from(at).ok();
         }
     }
@@ -174,7 +183,7 @@ fn number_messages(program: &Program, steps: &mut [Lowered], lanes: u64) -> Vec<
 }
 
 /// Assigns counters to steps. Returns the number of counters, and the final value of the counter 0.
-fn connect(program: &Program, steps: &mut [Lowered]) -> (u32, u64) {
+fn connect(program: &CollectiveProgram, steps: &mut [LoweredStep]) -> (u32, u64) {
     let (mut counters, mut ends) = (1, 0);
     let mut new = || {
         counters += 1;
@@ -188,7 +197,7 @@ fn connect(program: &Program, steps: &mut [Lowered]) -> (u32, u64) {
     }
     for at in 0..steps.len() {
         let later: Vec<usize> = waits_for(program, steps, at).collect();
-        let joins = matches!(program.step(at).action, Action::Join);
+        let joins = matches!(program.step(at).action, StepAction::Join);
         match later[..] {
             [] => ends += 1,
             [only] => steps[at].end = steps[only].go.map_or(0, |(counter, _)| counter),
@@ -203,7 +212,7 @@ fn connect(program: &Program, steps: &mut [Lowered]) -> (u32, u64) {
 }
 
 /// Returns the final value of each counter.
-fn totals(steps: &[Lowered], counters: u32, ends: u64) -> Vec<u64> {
+fn totals(steps: &[LoweredStep], counters: u32, ends: u64) -> Vec<u64> {
     let mut totals = vec![0; counters as usize];
     for step in steps {
         if step.fans > 0 {

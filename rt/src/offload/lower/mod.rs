@@ -4,44 +4,44 @@
 //! step begins when the counter has reached its threshold. A step whose end only one step waits for adds to the counter
 //! of that step directly. If several steps wait, it adds to a counter of its own, and one task per waiting step passes
 //! this on. A step that no step waits for adds to the counter 0. The program has ended when that counter reaches
-//! [`Lowering::ends`].
+//! [`ProgramLowering::ends`].
 //!
 //! A message is a put into the receiver's memory, which the receiver allows first. When the receive may begin, the
 //! receiver writes the destination into a *lane*, which is a place at the sender, and counts there. The sender's put
 //! waits for that count. A pair of ranks has a few lanes in each direction. All programs of a communicator that share a
 //! *slot* run one after the other and use these lanes in turn. So thresholds of lanes are cumulative and continue from
-//! program to program ([`Lanes`]). A lane is reused when its previous message has landed. Lanes are never reset,
+//! program to program ([`LandingCounts`]). A lane is reused when its previous message has landed. Lanes are never reset,
 //! because a peer may allow a message before this rank has begun the program.
 //!
-//! The tasks are cut into lists, of which the driver can hold two ([`Lowering::next_list`]). When all tasks of a list
+//! The tasks are cut into lists, of which the driver can hold two ([`ProgramLowering::next_list`]). When all tasks of a list
 //! have begun, the host posts the list after the next, so that the driver is never idle. A task that waits for nothing
 //! and sends nothing begins when it is posted and takes no place there, so a list may have the same number of such
 //! tasks in addition. Two lists that together hold [`LOOKAHEAD_MIN`] steps are enough to complete a program.
 //!
 //! The host does copies that are not of one row. It also does reductions, except for short rows of integers that the
-//! adapter [combines](Combining). The host watches their counter, and counts when it is done. It does the same for the
+//! adapter [combines](AdapterReductions). The host watches their counter, and counts when it is done. It does the same for the
 //! ends of steps for which more steps wait than fit into a list.
 //!
 //! Everything except for the numbers of the lanes is the same in every run of a program, and is computed in the first
-//! run: the program keeps its [`Form`].
+//! run: the program keeps its [`LoweredProgram`].
 //!
 //! This module is pure: counters are numbers, and the caller gives them a place.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use ripstop_fabric::offload::Combination;
+use ripstop_fabric::offload::TypedOperator;
 
-pub(super) use self::lowered_program::Kept;
-use self::lowered_program::{Form, Lowered, waits_for};
-use super::{Action, LOOKAHEAD_MIN, Program, Span};
+pub(super) use self::lowered_program::LoweredCache;
+use self::lowered_program::{LoweredProgram, LoweredStep, waits_for};
+use super::{BufferSpan, CollectiveProgram, LOOKAHEAD_MIN, StepAction};
 
-mod lowered_program;
+mod counted_recvs;
 mod items;
+mod lowered_program;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod tests;
-mod counted_recvs;
 
 /// Minimum length of the lists that a program is cut into.
 pub(crate) const LIST_MIN: usize = LOOKAHEAD_MIN - 1;
@@ -49,7 +49,7 @@ pub(crate) const LIST_MIN: usize = LOOKAHEAD_MIN - 1;
 /// Number of messages that the lanes of a slot have carried, by peer. Continues from one program of the slot to the
 /// next.
 #[derive(Clone, Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct LandingCounts {
     /// Lanes from one rank to another: messages that may be allowed and not yet landed.
     count: u64,
     to: BTreeMap<usize, u64>,
@@ -58,28 +58,28 @@ pub(crate) struct Lanes {
 
 /// The reductions that the adapter does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Combining {
+pub(crate) struct AdapterReductions {
     /// Combination that the program needs, if adapters have one.
-    pub(crate) how: Option<Combination>,
+    pub(crate) how: Option<TypedOperator>,
     /// Maximum length of a reduction, in bytes.
     pub(crate) max: usize,
 }
 
 /// Capabilities of an adapter, and what is requested of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Means {
-    pub(crate) combining: Combining,
+pub(crate) struct AdapterMeans {
+    pub(crate) combining: AdapterReductions,
     /// Maximum number of waiting tasks in a list.
     pub(crate) list_max: usize,
     /// Maximum number of counters for receives that are reported separately; 0 if they are not.
-    pub(crate) told_max: usize,
+    pub(crate) recv_groups_max: usize,
 }
 
 /// A program that is being handed to a driver.
 #[derive(Debug)]
-pub(crate) struct Lowering {
-    program: Arc<Program>,
-    form: Arc<Form>,
+pub(crate) struct ProgramLowering {
+    program: Arc<CollectiveProgram>,
+    form: Arc<LoweredProgram>,
     /// By index of the form's ways: messages that the lanes had carried when the program began.
     before: Vec<u64>,
     /// First step that is not in any list yet.
@@ -88,72 +88,76 @@ pub(crate) struct Lowering {
 
 /// A task for a driver, or a duty of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Item {
-    pub(crate) when: Least,
-    pub(crate) and: Option<Least>,
-    pub(crate) deed: Deed,
+pub(crate) struct LoweredItem {
+    pub(crate) when: CounterThreshold,
+    pub(crate) and: Option<CounterThreshold>,
+    pub(crate) action: LoweredAction,
 }
 
 /// Condition: a counter of this rank has reached a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Least {
-    pub(crate) counter: Counter,
+pub(crate) struct CounterThreshold {
+    pub(crate) counter: LoweredCounter,
     pub(crate) value: u64,
 }
 
 /// A counter of this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Counter {
+pub(crate) enum LoweredCounter {
     /// Counter of the program. Its values count from the beginning of the program.
     Own(u32),
     /// Counter of a lane to a peer. Its values count from the beginning of the slot.
-    Lane(Lane),
+    Lane(LandingSlot),
 }
 
 /// A lane to or from a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Lane {
+pub(crate) struct LandingSlot {
     pub(crate) peer: usize,
     pub(crate) nth: u64,
 }
 
-/// An action. All except `Invite` and `Pass` add to the counter `end` when they have ended.
+/// An action. All except `PublishLanding` and `Pass` add to the counter `end` when they have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum LoweredAction {
     /// Tells the peer through a lane that it may put its message to `into` and must count that at `end`; then counts in
     /// that lane.
-    Invite {
-        lane: Lane,
+    PublishLanding {
+        lane: LandingSlot,
         /// Number of the message in the lane, starting at 1.
         nth: u64,
-        into: Span,
+        into: BufferSpan,
         end: u32,
     },
     /// Puts to the destination that the peer gave in this lane.
     Put {
-        lane: Lane,
+        lane: LandingSlot,
         nth: u64,
-        from: Span,
+        from: BufferSpan,
         end: u32,
     },
     /// Adds 1 to a counter of this rank.
     Pass { to: u32 },
     /// Copies.
-    Copy { from: Span, into: Span, end: u32 },
+    Copy {
+        from: BufferSpan,
+        into: BufferSpan,
+        end: u32,
+    },
     /// Reduces.
     Combine {
-        from: Span,
-        into: Span,
-        how: Combination,
+        from: BufferSpan,
+        into: BufferSpan,
+        how: TypedOperator,
         end: u32,
     },
     /// The host does this step, and then adds to `end`.
     Host { step: usize, end: u32 },
-    /// The host adds 1 to the counters of [all steps that wait](Lowering::waiting) for this step.
+    /// The host adds 1 to the counters of [all steps that wait](ProgramLowering::waiting) for this step.
     Spread { step: usize },
 }
 
-impl Lanes {
+impl LandingCounts {
     /// Creates the state with `count` lanes from each rank to each other rank.
     pub(crate) const fn new(count: u64) -> Self {
         Self {
@@ -174,18 +178,26 @@ impl Lanes {
     }
 
     /// Returns how often a lane to a peer was used.
-    pub(crate) fn used(&self, lane: Lane) -> u64 {
+    pub(crate) fn used(&self, lane: LandingSlot) -> u64 {
         let sent = self.to.get(&lane.peer).copied().unwrap_or(0);
         (sent + self.count - 1 - lane.nth) / self.count
     }
 }
 
-impl Lowering {
+impl ProgramLowering {
     /// Lowers a program to lists. `lanes` are the lanes of the slot in which it will run, and are advanced. O(peers) if
     /// the last lowering of the program was for the same means, otherwise O(steps and edges).
-    pub(crate) fn new(program: Arc<Program>, means: Means, lanes: &mut Lanes) -> Self {
+    pub(crate) fn new(
+        program: Arc<CollectiveProgram>,
+        means: AdapterMeans,
+        lanes: &mut LandingCounts,
+    ) -> Self {
         let form = program.form.get(&program, means, lanes.count);
-        let before = form.ways.iter().map(|way| way.count_on(lanes)).collect();
+        let before = form
+            .peer_messages
+            .iter()
+            .map(|way| way.count_on(lanes))
+            .collect();
         Self {
             program,
             form,
@@ -211,7 +223,7 @@ impl Lowering {
 
     /// Writes the next list to `items`, which must be empty. Writes nothing when no list is left. Duties of the host do
     /// not count as tasks.
-    pub(crate) fn next_list(&mut self, items: &mut Vec<Item>) {
+    pub(crate) fn next_list(&mut self, items: &mut Vec<LoweredItem>) {
         let (mut room, mut early) = (self.list_max(), self.list_max());
         let (first, mut count) = (self.next, 0);
         while let Some(tasks) = self.tasks_of(self.next) {
@@ -238,14 +250,14 @@ impl Lowering {
 
     /// Returns the groups of receives that are reported together, each with the counter that reaches the size of the
     /// group when they have ended.
-    pub(crate) fn told(&self) -> impl ExactSizeIterator<Item = (u32, &[u32])> {
-        self.form.told.groups()
+    pub(crate) fn recv_groups(&self) -> impl ExactSizeIterator<Item = (u32, &[u32])> {
+        self.form.counted_recvs.groups()
     }
 
     /// Returns the sends: the peer, the span, the lane, and the value that the lane must reach.
-    pub(crate) fn sends(&self) -> impl Iterator<Item = (usize, Span, Lane, u64)> + '_ {
-        let send = |(step, action): (&Lowered, &Action)| match *action {
-            Action::Send { to, from } => {
+    pub(crate) fn sends(&self) -> impl Iterator<Item = (usize, BufferSpan, LandingSlot, u64)> + '_ {
+        let send = |(step, action): (&LoweredStep, &StepAction)| match *action {
+            StepAction::Send { to, from } => {
                 let (lane, nth) = self.place_of(step, to);
                 Some((to, from, lane, nth))
             }
@@ -259,7 +271,7 @@ impl Lowering {
     pub(crate) fn receives_from(&self, such: impl Fn(usize) -> bool) -> BTreeMap<u32, u64> {
         let mut all = BTreeMap::new();
         for (step, action) in self.form.steps.iter().zip(self.program.actions()) {
-            if let Action::Recv { from, .. } = *action
+            if let StepAction::Recv { from, .. } = *action
                 && such(from)
             {
                 *all.entry(step.end).or_default() += 1;
@@ -268,7 +280,7 @@ impl Lowering {
         all
     }
 
-    pub(crate) fn action(&self, step: usize) -> Action {
+    pub(crate) fn action(&self, step: usize) -> StepAction {
         self.program.step(step).action
     }
 
@@ -278,7 +290,7 @@ impl Lowering {
     }
 
     /// Returns the lane of a message to or from this peer, and the number of the message in it, starting at 1.
-    fn place_of(&self, step: &Lowered, peer: usize) -> (Lane, u64) {
+    fn place_of(&self, step: &LoweredStep, peer: usize) -> (LandingSlot, u64) {
         let lanes = self.form.lanes;
         let message = self.before[step.way as usize] + u64::from(step.message);
         (lane_of(lanes, peer, message), message / lanes + 1)
@@ -295,7 +307,7 @@ impl Lowering {
     }
 }
 
-fn lane_of(lanes: u64, peer: usize, message: u64) -> Lane {
+fn lane_of(lanes: u64, peer: usize, message: u64) -> LandingSlot {
     let nth = message % lanes;
-    Lane { peer, nth }
+    LandingSlot { peer, nth }
 }

@@ -7,17 +7,20 @@ use std::{
 };
 
 use ripstop_fabric::{
-    offload::{Combination, Integer, Operator},
-    random::Random,
+    offload::{Integer, Operator, TypedOperator},
+    random::SeededRandom,
 };
 
-use super::{Combining, Counter, Deed, Item, Lane, Lanes, Least, Lowering, Means};
-use crate::offload::{Action, Buffer, Program, Span};
+use super::{
+    AdapterMeans, AdapterReductions, CounterThreshold, LandingCounts, LandingSlot, LoweredAction,
+    LoweredCounter, LoweredItem, ProgramLowering,
+};
+use crate::offload::{BufferSpan, CollectiveProgram, ProgramBuffer, StepAction};
 
 /// Programs that all ranks run, one after the other.
 pub(super) struct Job {
     /// Programs, by number and rank.
-    pub(super) programs: Vec<Vec<Arc<Program>>>,
+    pub(super) programs: Vec<Vec<Arc<CollectiveProgram>>>,
     /// Inputs, by number and rank.
     pub(super) inputs: Vec<Vec<Vec<u8>>>,
     /// Maximum tasks of a list.
@@ -61,7 +64,7 @@ pub(super) struct Tally {
 pub(super) struct Model<'a> {
     job: &'a Job,
     mutant: Mutant,
-    random: Random,
+    random: SeededRandom,
     /// True for delays that are mostly short and sometimes long.
     rough: bool,
     now: u64,
@@ -78,16 +81,16 @@ struct Rank {
 }
 
 struct Slot {
-    lanes: Lanes,
-    counts: BTreeMap<Lane, u64>,
+    lanes: LandingCounts,
+    counts: BTreeMap<LandingSlot, u64>,
     /// Destination of each peer's message, and the counter that it counts in.
-    places: BTreeMap<Lane, (usize, Span, u32)>,
+    places: BTreeMap<LandingSlot, (usize, BufferSpan, u32)>,
 }
 
 impl Slot {
     const fn new(lanes: u64) -> Self {
         Self {
-            lanes: Lanes::new(lanes),
+            lanes: LandingCounts::new(lanes),
             counts: BTreeMap::new(),
             places: BTreeMap::new(),
         }
@@ -95,10 +98,10 @@ impl Slot {
 }
 
 struct Run {
-    lowering: Lowering,
+    lowering: ProgramLowering,
     memory: [Vec<u8>; 3],
     own: Vec<u64>,
-    waiting: Vec<(Item, usize)>,
+    waiting: Vec<(LoweredItem, usize)>,
     /// By list: tasks that have not begun.
     lists: Vec<usize>,
     over: bool,
@@ -119,7 +122,7 @@ enum Event {
     Invited {
         rank: usize,
         slot: usize,
-        lane: Lane,
+        lane: LandingSlot,
         place: Key,
     },
     Landed {
@@ -151,7 +154,7 @@ enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     number: usize,
-    buffer: Buffer,
+    buffer: ProgramBuffer,
     start: usize,
     len: usize,
     run: usize,
@@ -160,8 +163,8 @@ struct Key {
 }
 
 impl Key {
-    fn new(number: usize, span: Span, end: u32) -> Self {
-        let Span {
+    fn new(number: usize, span: BufferSpan, end: u32) -> Self {
+        let BufferSpan {
             buffer,
             start,
             len,
@@ -179,7 +182,7 @@ impl Key {
         }
     }
 
-    fn span(self) -> Span {
+    fn span(self) -> BufferSpan {
         self.buffer
             .span(self.start, self.len)
             .in_runs(self.run, self.stride)
@@ -196,7 +199,7 @@ impl<'a> Model<'a> {
         Self {
             job,
             mutant,
-            random: Random::new(seed),
+            random: SeededRandom::new(seed),
             rough,
             now: 0,
             planned: 0,
@@ -330,19 +333,19 @@ impl<'a> Model<'a> {
         let lens = program.lens();
         let slot = &mut self.ranks[rank].slots[number % self.job.slots];
         if self.mutant == Mutant::ResetLanes {
-            (slot.lanes, slot.counts) = (Lanes::new(self.job.lanes), BTreeMap::new());
+            (slot.lanes, slot.counts) = (LandingCounts::new(self.job.lanes), BTreeMap::new());
         }
         // Some adapters combine, and others leave that to their hosts.
-        let combining = Combining {
+        let combining = AdapterReductions {
             how: (rank % 2 == 1).then_some(HOW),
             max: usize::MAX,
         };
-        let means = Means {
+        let means = AdapterMeans {
             combining,
             list_max: self.job.list_max,
-            told_max: self.job.told_max,
+            recv_groups_max: self.job.told_max,
         };
-        let lowering = Lowering::new(program, means, &mut slot.lanes);
+        let lowering = ProgramLowering::new(program, means, &mut slot.lanes);
         self.ranks[rank].runs.push(Run {
             own: vec![0; lowering.counters()],
             lowering,
@@ -365,7 +368,7 @@ impl<'a> Model<'a> {
         let run = &mut self.ranks[rank].runs[number];
         let mut items = Vec::new();
         run.lowering.next_list(&mut items);
-        let is_task = |item: &&Item| !is_for_host(&item.deed);
+        let is_task = |item: &&LoweredItem| !is_for_host(&item.action);
         let tasks = items.iter().filter(is_task).count();
         assert!(tasks <= 2 * self.job.list_max, "a list of {tasks} tasks");
         let list = run.lists.len();
@@ -400,19 +403,19 @@ impl<'a> Model<'a> {
                     continue;
                 }
                 self.ranks[rank].runs[number].waiting.remove(at);
-                self.begin(rank, number, item.deed);
-                if !is_for_host(&item.deed) {
+                self.begin(rank, number, item.action);
+                if !is_for_host(&item.action) {
                     self.begun(rank, number, list);
                 }
             }
         }
     }
 
-    fn is_met(&self, rank: usize, number: usize, least: Least) -> bool {
+    fn is_met(&self, rank: usize, number: usize, least: CounterThreshold) -> bool {
         let rank = &self.ranks[rank];
         let value = match least.counter {
-            Counter::Own(counter) => rank.runs[number].own[counter as usize],
-            Counter::Lane(lane) => {
+            LoweredCounter::Own(counter) => rank.runs[number].own[counter as usize],
+            LoweredCounter::Lane(lane) => {
                 let counts = &rank.slots[number % self.job.slots].counts;
                 counts.get(&lane).copied().unwrap_or(0)
             }
@@ -420,18 +423,18 @@ impl<'a> Model<'a> {
         value >= least.value
     }
 
-    fn begin(&mut self, rank: usize, number: usize, deed: Deed) {
+    fn begin(&mut self, rank: usize, number: usize, deed: LoweredAction) {
         let slot = number % self.job.slots;
         let event = match deed {
-            Deed::Invite {
+            LoweredAction::PublishLanding {
                 lane, into, end, ..
             } => Event::Invited {
                 rank: lane.peer,
                 slot,
-                lane: Lane { peer: rank, ..lane },
+                lane: LandingSlot { peer: rank, ..lane },
                 place: Key::new(number, into, end),
             },
-            Deed::Put {
+            LoweredAction::Put {
                 lane, from, end, ..
             } => {
                 let places = &mut self.ranks[rank].slots[slot].places;
@@ -448,7 +451,7 @@ impl<'a> Model<'a> {
                     end,
                 }
             }
-            Deed::Spread { step } => {
+            LoweredAction::Spread { step } => {
                 let waiting: Vec<u32> = self.ranks[rank].runs[number]
                     .lowering
                     .waiting(step)
@@ -462,13 +465,13 @@ impl<'a> Model<'a> {
                 }
                 return;
             }
-            Deed::Pass { to } => Event::Counted {
+            LoweredAction::Pass { to } => Event::Counted {
                 rank,
                 number,
                 counter: to,
             },
-            Deed::Copy { from, into, end } => moved(rank, number, from, into, end, false),
-            Deed::Combine {
+            LoweredAction::Copy { from, into, end } => moved(rank, number, from, into, end, false),
+            LoweredAction::Combine {
                 from,
                 into,
                 how,
@@ -477,11 +480,11 @@ impl<'a> Model<'a> {
                 assert_eq!(how, HOW);
                 moved(rank, number, from, into, end, true)
             }
-            Deed::Host { step, end } => {
+            LoweredAction::Host { step, end } => {
                 let program = &self.job.programs[number][rank];
                 let (from, into, reduce) = match program.step(step).action {
-                    Action::Reduce { from, into, .. } => (from, into, true),
-                    Action::Copy { from, into } => (from, into, false),
+                    StepAction::Reduce { from, into, .. } => (from, into, true),
+                    StepAction::Copy { from, into } => (from, into, false),
                     other => panic!("{other:?} is not the host's"),
                 };
                 moved(rank, number, from, into, end, reduce)
@@ -515,18 +518,18 @@ impl<'a> Model<'a> {
 }
 
 impl Run {
-    fn read(&self, span: &Span) -> Vec<u8> {
+    fn read(&self, span: &BufferSpan) -> Vec<u8> {
         let memory = &self.memory[place_of(span.buffer)];
-        let row = Buffer::Scratch.span(0, span.len);
+        let row = ProgramBuffer::Scratch.span(0, span.len);
         let pieces = span.pieces(row);
         pieces
             .flat_map(|(at, _, len)| memory[at..at + len].to_vec())
             .collect()
     }
 
-    fn write(&mut self, span: &Span, bytes: &[u8]) {
+    fn write(&mut self, span: &BufferSpan, bytes: &[u8]) {
         let memory = &mut self.memory[place_of(span.buffer)];
-        let row = Buffer::Scratch.span(0, span.len);
+        let row = ProgramBuffer::Scratch.span(0, span.len);
         for (at, from, len) in span.pieces(row) {
             memory[at..at + len].copy_from_slice(&bytes[from..from + len]);
         }
@@ -534,7 +537,14 @@ impl Run {
 }
 
 /// Returns the event of a copy or a reduction in a rank's memory.
-fn moved(rank: usize, number: usize, from: Span, into: Span, end: u32, reduce: bool) -> Event {
+fn moved(
+    rank: usize,
+    number: usize,
+    from: BufferSpan,
+    into: BufferSpan,
+    end: u32,
+    reduce: bool,
+) -> Event {
     Event::Moved {
         rank,
         number,
@@ -545,20 +555,23 @@ fn moved(rank: usize, number: usize, from: Span, into: Span, end: u32, reduce: b
 }
 
 /// Combination of all reductions. What they compute in this model shows their order.
-const HOW: Combination = Combination {
+const HOW: TypedOperator = TypedOperator {
     operator: Operator::Sum,
     integer: Integer::U8,
 };
 
 /// Returns true if this is not a task for the driver.
-pub(super) const fn is_for_host(deed: &Deed) -> bool {
-    matches!(deed, Deed::Host { .. } | Deed::Spread { .. })
+pub(super) const fn is_for_host(deed: &LoweredAction) -> bool {
+    matches!(
+        deed,
+        LoweredAction::Host { .. } | LoweredAction::Spread { .. }
+    )
 }
 
-pub(super) fn place_of(buffer: Buffer) -> usize {
+pub(super) fn place_of(buffer: ProgramBuffer) -> usize {
     match buffer {
-        Buffer::Input => 0,
-        Buffer::Output => 1,
-        Buffer::Scratch => 2,
+        ProgramBuffer::Input => 0,
+        ProgramBuffer::Output => 1,
+        ProgramBuffer::Scratch => 2,
     }
 }

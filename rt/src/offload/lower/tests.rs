@@ -7,28 +7,31 @@
 
 use std::sync::Arc;
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 
 use super::{
-    Combining, Deed, Item, Lanes, Lowering, Means,
+    AdapterMeans, AdapterReductions, LandingCounts, LoweredAction, LoweredItem, ProgramLowering,
     model::{Job, Model, Mutant, Outcome, is_for_host, place_of},
 };
-use crate::offload::{Action, Buffer, Builder, Lens, Program, Side, Span, StepId};
+use crate::offload::{
+    BufferLens, BufferSpan, CollectiveProgram, OperandSide, ProgramBuffer, ProgramBuilder,
+    ProgramStepId, StepAction,
+};
 
 /// An all-to-all: step k sends to the rank k ahead, with at most `window` messages at a time.
-fn pairwise(rank: usize, size: usize, block: usize, window: usize) -> Program {
-    let lens = Lens {
+fn pairwise(rank: usize, size: usize, block: usize, window: usize) -> CollectiveProgram {
+    let lens = BufferLens {
         input: size * block,
         output: size * block,
         scratch: 0,
     };
-    let mut builder = Builder::new::<u8>(size, lens);
-    let mut push = |action, after: &[StepId]| builder.push(action, after).expect("it fits");
-    let of = |buffer: Buffer, rank: usize| buffer.span(rank * block, block);
+    let mut builder = ProgramBuilder::new::<u8>(size, lens);
+    let mut push = |action, after: &[ProgramStepId]| builder.push(action, after).expect("it fits");
+    let of = |buffer: ProgramBuffer, rank: usize| buffer.span(rank * block, block);
     push(
-        Action::Copy {
-            from: of(Buffer::Input, rank),
-            into: of(Buffer::Output, rank),
+        StepAction::Copy {
+            from: of(ProgramBuffer::Input, rank),
+            into: of(ProgramBuffer::Output, rank),
         },
         &[],
     );
@@ -36,18 +39,18 @@ fn pairwise(rank: usize, size: usize, block: usize, window: usize) -> Program {
     for k in 1..size {
         let (to, from) = ((rank + k) % size, (rank + size - k) % size);
         let before = sends.len().checked_sub(window).map(|at| sends[at]);
-        let after: Vec<StepId> = before.into_iter().collect();
+        let after: Vec<ProgramStepId> = before.into_iter().collect();
         sends.push(push(
-            Action::Send {
+            StepAction::Send {
                 to,
-                from: of(Buffer::Input, to),
+                from: of(ProgramBuffer::Input, to),
             },
             &after,
         ));
         push(
-            Action::Recv {
+            StepAction::Recv {
                 from,
-                into: of(Buffer::Output, from),
+                into: of(ProgramBuffer::Output, from),
             },
             &[],
         );
@@ -58,14 +61,14 @@ fn pairwise(rank: usize, size: usize, block: usize, window: usize) -> Program {
 #[test]
 fn receives_from_some_peers_are_counted_where_they_end() {
     let program = Arc::new(pairwise(0, 5, 3, 4));
-    let means = |told_max| Means {
-        combining: Combining { how: None, max: 0 },
+    let means = |told_max| AdapterMeans {
+        combining: AdapterReductions { how: None, max: 0 },
         list_max: 8,
-        told_max,
+        recv_groups_max: told_max,
     };
     let lower = |told_max| {
-        let mut lanes = Lanes::new(4);
-        Lowering::new(Arc::clone(&program), means(told_max), &mut lanes)
+        let mut lanes = LandingCounts::new(4);
+        ProgramLowering::new(Arc::clone(&program), means(told_max), &mut lanes)
     };
     let all = |told_max, such: fn(usize) -> bool| {
         let all = lower(told_max).receives_from(such);
@@ -86,7 +89,7 @@ fn receives_from_some_peers_are_counted_where_they_end() {
 fn all_to_all(size: usize, rounds: usize, list_max: usize, slots: usize) -> Job {
     let block = 3;
     let program = |rank| Arc::new(pairwise(rank, size, block, 4));
-    let programs: Vec<Arc<Program>> = (0..size).map(program).collect();
+    let programs: Vec<Arc<CollectiveProgram>> = (0..size).map(program).collect();
     let input = |round: usize, rank: usize| {
         (0..size * block)
             .map(|at| (round * 89 + rank * 31 + at) as u8)
@@ -122,7 +125,7 @@ fn transposed(job: &Job) -> Outcome {
 #[test]
 fn an_all_to_all_in_short_lists_gives_what_it_should_whatever_is_late() {
     for seed in 0..200 {
-        let mut random = Random::new(seed);
+        let mut random = SeededRandom::new(seed);
         let mut below = |range: std::ops::Range<u64>| random.within(range) as usize;
         let (size, slots, list_max) = (below(1..14), below(1..4), below(3..24));
         let mut job = all_to_all(size, 5, list_max, slots);
@@ -174,30 +177,32 @@ fn a_put_that_is_not_allowed_yet_comes_too_early() {
 
 /// A random collective, together with the result of its steps done in sequence.
 struct Chance {
-    builders: Vec<Builder>,
+    builders: Vec<ProgramBuilder>,
     /// By rank: the pushed actions and their steps.
-    pushed: Vec<Vec<(Action, StepId)>>,
+    pushed: Vec<Vec<(StepAction, ProgramStepId)>>,
     memory: Vec<[Vec<u8>; 3]>,
-    random: Random,
+    random: SeededRandom,
 }
 
 const LEN: usize = 48;
 
 impl Chance {
     fn new(size: usize, seed: u64) -> Self {
-        let lens = Lens {
+        let lens = BufferLens {
             input: LEN,
             output: LEN,
             scratch: LEN,
         };
-        let mut random = Random::new(seed);
+        let mut random = SeededRandom::new(seed);
         let mut input = || {
             let mut bytes = vec![0; LEN];
             random.fill(&mut bytes);
             bytes
         };
         Self {
-            builders: (0..size).map(|_| Builder::new::<u8>(size, lens)).collect(),
+            builders: (0..size)
+                .map(|_| ProgramBuilder::new::<u8>(size, lens))
+                .collect(),
             pushed: vec![Vec::new(); size],
             memory: (0..size)
                 .map(|_| [input(), vec![0; LEN], vec![0; LEN]])
@@ -210,8 +215,12 @@ impl Chance {
         self.random.within(0..limit as u64) as usize
     }
 
-    fn span(&mut self, len: usize, written: bool) -> Span {
-        let buffers = [Buffer::Output, Buffer::Scratch, Buffer::Input];
+    fn span(&mut self, len: usize, written: bool) -> BufferSpan {
+        let buffers = [
+            ProgramBuffer::Output,
+            ProgramBuffer::Scratch,
+            ProgramBuffer::Input,
+        ];
         let buffer = buffers[self.below(if written { 2 } else { 3 })];
         if len > 1 && self.below(4) == 0 {
             // Single bytes at a distance.
@@ -224,14 +233,14 @@ impl Chance {
     }
 
     /// Pushes an action after all actions that it must wait for; sometimes through a join.
-    fn push(&mut self, rank: usize, action: Action) {
+    fn push(&mut self, rank: usize, action: StepAction) {
         let known = self.pushed[rank]
             .iter()
-            .filter(|(known, _)| known.clashes(&action));
-        let mut after: Vec<StepId> = known.map(|(_, step)| *step).collect();
+            .filter(|(known, _)| known.conflicts_with(&action));
+        let mut after: Vec<ProgramStepId> = known.map(|(_, step)| *step).collect();
         if after.len() > 1 && self.below(3) == 0 {
             let join = self.builders[rank]
-                .push(Action::Join, &after)
+                .push(StepAction::Join, &after)
                 .expect("it fits");
             after = vec![join];
         }
@@ -243,11 +252,11 @@ impl Chance {
         let size = self.memory.len();
         let (source, target, len) = (self.below(size), self.below(size), self.below(12));
         let (from, into) = (self.span(len, false), self.span(len, true));
-        if source == target && from.meets(&into) {
+        if source == target && from.overlaps(&into) {
             return; // each would wait for the other
         }
-        self.push(source, Action::Send { to: target, from });
-        self.push(target, Action::Recv { from: source, into });
+        self.push(source, StepAction::Send { to: target, from });
+        self.push(target, StepAction::Recv { from: source, into });
         let bytes = read(&self.memory[source], &from);
         write(&mut self.memory[target], &into, &bytes);
     }
@@ -255,7 +264,7 @@ impl Chance {
     fn local(&mut self, reduce: bool) {
         let (rank, len) = (self.below(self.memory.len()), 1 + self.below(12));
         let (from, into) = (self.span(len, false), self.span(len, true));
-        if from.meets(&into) {
+        if from.overlaps(&into) {
             return;
         }
         let mut bytes = read(&self.memory[rank], &from);
@@ -267,20 +276,20 @@ impl Chance {
                 .for_each(|(new, old)| *new = new.wrapping_mul(3).wrapping_add(old));
             self.push(
                 rank,
-                Action::Reduce {
+                StepAction::Reduce {
                     from,
                     into,
-                    side: Side::Left,
+                    side: OperandSide::Left,
                 },
             );
         } else {
-            self.push(rank, Action::Copy { from, into });
+            self.push(rank, StepAction::Copy { from, into });
         }
         write(&mut self.memory[rank], &into, &bytes);
     }
 
     /// Returns the programs and the expected outputs.
-    fn finish(self) -> (Vec<Arc<Program>>, Vec<Vec<u8>>) {
+    fn finish(self) -> (Vec<Arc<CollectiveProgram>>, Vec<Vec<u8>>) {
         let programs = self
             .builders
             .into_iter()
@@ -295,16 +304,16 @@ impl Chance {
     }
 }
 
-fn read(memory: &[Vec<u8>; 3], span: &Span) -> Vec<u8> {
-    let row = Buffer::Scratch.span(0, span.len);
+fn read(memory: &[Vec<u8>; 3], span: &BufferSpan) -> Vec<u8> {
+    let row = ProgramBuffer::Scratch.span(0, span.len);
     let pieces = span.pieces(row);
     pieces
         .flat_map(|(at, _, len)| memory[place_of(span.buffer)][at..at + len].to_vec())
         .collect()
 }
 
-fn write(memory: &mut [Vec<u8>; 3], span: &Span, bytes: &[u8]) {
-    let row = Buffer::Scratch.span(0, span.len);
+fn write(memory: &mut [Vec<u8>; 3], span: &BufferSpan, bytes: &[u8]) {
+    let row = ProgramBuffer::Scratch.span(0, span.len);
     for (at, from, len) in span.pieces(row) {
         memory[place_of(span.buffer)][at..at + len].copy_from_slice(&bytes[from..from + len]);
     }
@@ -313,7 +322,7 @@ fn write(memory: &mut [Vec<u8>; 3], span: &Span, bytes: &[u8]) {
 #[test]
 fn any_program_gives_what_its_steps_give_one_after_the_other() {
     for seed in 0..300 {
-        let mut random = Random::new(seed ^ 0xc0);
+        let mut random = SeededRandom::new(seed ^ 0xc0);
         let size = 1 + random.within(0..6) as usize;
         let (mut programs, mut inputs, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..4 {
@@ -354,19 +363,19 @@ fn any_program_gives_what_its_steps_give_one_after_the_other() {
     }
 }
 
-fn means(list_max: usize) -> Means {
-    Means {
-        combining: Combining::default(),
+fn means(list_max: usize) -> AdapterMeans {
+    AdapterMeans {
+        combining: AdapterReductions::default(),
         list_max,
-        told_max: 0,
+        recv_groups_max: 0,
     }
 }
 
 #[test]
 fn what_begins_at_once_takes_no_room_of_what_waits() {
     let program = Arc::new(pairwise(0, 5, 1, 4));
-    let mut lanes = Lanes::new(4);
-    let mut lowering = Lowering::new(program, means(3), &mut lanes);
+    let mut lanes = LandingCounts::new(4);
+    let mut lowering = ProgramLowering::new(program, means(3), &mut lanes);
     // Sends and receives count at the end, and no step waits for them while the window is not full.
     assert_eq!((lowering.counters(), lowering.ends()), (1, 9));
     assert_eq!((lanes.targets(), lanes.from.len()), (4, 4));
@@ -374,8 +383,9 @@ fn what_begins_at_once_takes_no_room_of_what_waits() {
     for [sends, receives] in [[3, 2], [1, 2], [0, 0]] {
         items.clear();
         lowering.next_list(&mut items);
-        let is_send = |item: &&Item| matches!(item.deed, Deed::Put { .. });
-        let is_receive = |item: &&Item| matches!(item.deed, Deed::Invite { .. });
+        let is_send = |item: &&LoweredItem| matches!(item.action, LoweredAction::Put { .. });
+        let is_receive =
+            |item: &&LoweredItem| matches!(item.action, LoweredAction::PublishLanding { .. });
         assert_eq!(items.iter().filter(is_send).count(), sends);
         assert_eq!(items.iter().filter(is_receive).count(), receives);
     }
@@ -383,28 +393,29 @@ fn what_begins_at_once_takes_no_room_of_what_waits() {
 
 #[test]
 fn the_end_of_a_step_that_many_wait_for_is_passed_on_by_the_host() {
-    let lens = Lens {
+    let lens = BufferLens {
         output: 9,
-        ..Lens::default()
+        ..BufferLens::default()
     };
-    let mut builder = Builder::new::<u8>(10, lens);
-    let span = |at: usize| Buffer::Output.span(at, 1);
-    let first = Action::Recv {
+    let mut builder = ProgramBuilder::new::<u8>(10, lens);
+    let span = |at: usize| ProgramBuffer::Output.span(at, 1);
+    let first = StepAction::Recv {
         from: 1,
         into: span(0),
     };
     let first = builder.push(first, &[]).expect("it fits");
     for to in 2..10 {
-        let send = Action::Send { to, from: span(0) };
+        let send = StepAction::Send { to, from: span(0) };
         builder.push(send, &[first]).expect("it fits");
     }
     let program = Arc::new(builder.finish());
     for (list_max, wide) in [(3, true), (31, true), (40, false)] {
         let program = Arc::clone(&program);
-        let mut lowering = Lowering::new(program, means(list_max), &mut Lanes::new(1));
+        let mut lowering =
+            ProgramLowering::new(program, means(list_max), &mut LandingCounts::new(1));
         let mut items = Vec::new();
         lowering.next_list(&mut items);
-        let spreads = items.iter().filter(|item| is_for_host(&item.deed));
+        let spreads = items.iter().filter(|item| is_for_host(&item.action));
         assert_eq!(spreads.count(), usize::from(wide), "{items:?}");
         assert!(lowering.waiting(0).eq(1..9));
     }
@@ -419,13 +430,16 @@ fn receives_are_told_of_one_by_one_or_together_where_counters_are_few() {
         (3, &[3, 3, 2]),
         (1, &[8]),
     ] {
-        let means = Means {
-            told_max,
+        let means = AdapterMeans {
+            recv_groups_max: told_max,
             ..means(40)
         };
         let program = Arc::new(pairwise(0, 9, 1, 32));
-        let lowering = Lowering::new(program, means, &mut Lanes::new(4));
-        let told: Vec<usize> = lowering.told().map(|(_, steps)| steps.len()).collect();
+        let lowering = ProgramLowering::new(program, means, &mut LandingCounts::new(4));
+        let told: Vec<usize> = lowering
+            .recv_groups()
+            .map(|(_, steps)| steps.len())
+            .collect();
         assert_eq!(told, groups);
         // The copy, the sends, and one count for each group of receives that are reported together.
         let apart = if told_max == 0 { 8 } else { groups.len() };
@@ -435,7 +449,7 @@ fn receives_are_told_of_one_by_one_or_together_where_counters_are_few() {
 }
 
 /// Returns all items of a lowering.
-fn items_of(mut lowering: Lowering) -> Vec<Item> {
+fn items_of(mut lowering: ProgramLowering) -> Vec<LoweredItem> {
     let mut items = Vec::new();
     loop {
         let before = items.len();
@@ -449,32 +463,34 @@ fn items_of(mut lowering: Lowering) -> Vec<Item> {
 #[test]
 fn a_program_that_runs_again_finds_its_form_and_goes_on_in_its_lanes() {
     let program = Arc::new(pairwise(1, 5, 3, 4));
-    let again = || Lowering::new(Arc::clone(&program), means(8), &mut Lanes::new(4));
-    let form = |lowering: &Lowering| Arc::as_ptr(&lowering.form);
+    let again = || ProgramLowering::new(Arc::clone(&program), means(8), &mut LandingCounts::new(4));
+    let form = |lowering: &ProgramLowering| Arc::as_ptr(&lowering.form);
     let first = again();
     assert_eq!(form(&first), form(&again()));
-    let [mut kept, mut anew] = [Lanes::new(4), Lanes::new(4)];
+    let [mut kept, mut anew] = [LandingCounts::new(4), LandingCounts::new(4)];
     let mut runs = Vec::new();
     for _ in 0..6 {
-        let lowering = Lowering::new(Arc::clone(&program), means(8), &mut kept);
-        let copy = Lowering::new(Arc::new((*program).clone()), means(8), &mut anew);
+        let lowering = ProgramLowering::new(Arc::clone(&program), means(8), &mut kept);
+        let copy = ProgramLowering::new(Arc::new((*program).clone()), means(8), &mut anew);
         assert_eq!(form(&lowering), form(&first));
         assert_ne!(form(&copy), form(&first), "a copy would prove nothing");
         let items = items_of(lowering);
         assert_eq!(items, items_of(copy));
         runs.push(items);
     }
-    let is_other = |pair: &[Vec<Item>]| pair[0] != pair[1];
+    let is_other = |pair: &[Vec<LoweredItem>]| pair[0] != pair[1];
     assert!(runs.windows(2).all(is_other), "lanes stood still");
 }
 
 #[test]
 fn a_form_serves_only_the_means_that_it_was_made_for() {
     let program = Arc::new(pairwise(0, 9, 1, 32));
-    let lower = |means, lanes| Lowering::new(Arc::clone(&program), means, &mut Lanes::new(lanes));
+    let lower = |means, lanes| {
+        ProgramLowering::new(Arc::clone(&program), means, &mut LandingCounts::new(lanes))
+    };
     let told_max = 4;
-    let told = Means {
-        told_max,
+    let told = AdapterMeans {
+        recv_groups_max: told_max,
         ..means(8)
     };
     for (means, lanes, groups) in [
@@ -485,13 +501,17 @@ fn a_form_serves_only_the_means_that_it_was_made_for() {
     ] {
         let lowering = lower(means, lanes);
         assert_eq!(
-            (lowering.told().len(), lowering.list_max()),
+            (lowering.recv_groups().len(), lowering.list_max()),
             (groups, means.list_max)
         );
         assert_eq!(items_of(lowering), items_of(fresh(&program, means, lanes)));
     }
 }
 
-fn fresh(program: &Program, means: Means, lanes: u64) -> Lowering {
-    Lowering::new(Arc::new(program.clone()), means, &mut Lanes::new(lanes))
+fn fresh(program: &CollectiveProgram, means: AdapterMeans, lanes: u64) -> ProgramLowering {
+    ProgramLowering::new(
+        Arc::new(program.clone()),
+        means,
+        &mut LandingCounts::new(lanes),
+    )
 }

@@ -1,10 +1,10 @@
 //! Codes in the driver's reports about a program.
 
-use crate::offload::lower::Deed;
+use crate::offload::lower::LoweredAction;
 
 /// Subject of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Code {
+pub(crate) enum ListToken {
     /// One of the two lists.
     List(usize),
     /// Tasks of a list that found no room and were posted one by one.
@@ -18,15 +18,15 @@ pub(crate) enum Code {
     /// This step has ended, and the host passes that on.
     Spread(usize),
     /// These receives have ended, and the program wants a report.
-    Told(usize),
+    RecvGroup(usize),
 }
 
-impl Code {
+impl ListToken {
     /// Returns the code of a host's duty; `None` for a driver's task.
-    pub(super) const fn of(deed: Deed) -> Option<Self> {
+    pub(super) const fn of(deed: LoweredAction) -> Option<Self> {
         match deed {
-            Deed::Host { step, .. } => Some(Self::Step(step)),
-            Deed::Spread { step } => Some(Self::Spread(step)),
+            LoweredAction::Host { step, .. } => Some(Self::Step(step)),
+            LoweredAction::Spread { step } => Some(Self::Spread(step)),
             _ => None,
         }
     }
@@ -40,7 +40,7 @@ impl Code {
             Self::End => 4,
             Self::Step(step) => FIRST_STEP + 3 * step,
             Self::Spread(step) => FIRST_STEP + 3 * step + 1,
-            Self::Told(group) => FIRST_STEP + 3 * group + 2,
+            Self::RecvGroup(group) => FIRST_STEP + 3 * group + 2,
         };
         u32::try_from(word).expect("a program has less than 2^30 steps")
     }
@@ -56,7 +56,7 @@ impl Code {
                 match (word - FIRST_STEP) % 3 {
                     0 => Self::Step(nth),
                     1 => Self::Spread(nth),
-                    _ => Self::Told(nth),
+                    _ => Self::RecvGroup(nth),
                 }
             }
         }
@@ -69,5 +69,6 @@ impl Code {
 }
 
 /// Codes of posted tasks.
-pub(crate) const FAMILIES: [Code; 3] = [Code::List(0), Code::List(1), Code::Single];
+pub(crate) const FAMILIES: [ListToken; 3] =
+    [ListToken::List(0), ListToken::List(1), ListToken::Single];
 const FIRST_STEP: usize = 5;

@@ -4,38 +4,38 @@ use std::io;
 
 use ripstop_fabric::{
     driver::Driver,
-    memory::{Region, RemoteRegion},
-    offload::{Counters, Landing, Pair},
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{LocalCounters, PairKey, PutLanding},
 };
 
-use super::Posted;
+use super::PostedProgram;
 use crate::{
-    group::{Group, WorldRank},
-    offload::lower::{Lane, Lanes},
+    group::{RankGroup, WorldRank},
+    offload::lower::{LandingCounts, LandingSlot},
 };
 
 /// State that the programs of one slot of a communicator share: the lanes between its ranks, under names known to all
 /// ranks.
 #[derive(Debug)]
-pub(crate) struct Slot {
-    group: Group,
+pub(crate) struct OffloadSlot {
+    group: RankGroup,
     /// World rank of this process. `me` is its rank in the group.
     pub(super) world: WorldRank,
     me: usize,
     pub(super) name: u64,
-    pub(crate) lanes: Lanes,
-    pub(super) counters: Counters,
+    pub(crate) lanes: LandingCounts,
+    pub(super) counters: LocalCounters,
     /// A landing for each lane to this rank.
-    pub(super) places: Region,
+    pub(super) places: MemoryRegion,
     /// Counters of the last program.
-    kept: Option<Own>,
+    kept: Option<ProgramCounters>,
 }
 
 /// Counters of one program. If the program ended well, the next program of the slot reuses them with their present
 /// values, because peers already know where they are.
 #[derive(Debug)]
-pub(super) struct Own {
-    pub(super) counters: Counters,
+pub(super) struct ProgramCounters {
+    pub(super) counters: LocalCounters,
     /// Values of the counters when the program began.
     pub(super) before: Vec<u64>,
 }
@@ -52,7 +52,7 @@ const fn lanes_of(size: usize) -> u64 {
     if size <= 512 { 4 } else { 1 }
 }
 
-impl Slot {
+impl OffloadSlot {
     /// Makes the slot of a communicator with this group. `name` is even, and the same on all its ranks. Reserves 120
     /// bytes for each rank and lane, of which only used ones take memory.
     ///
@@ -60,13 +60,13 @@ impl Slot {
     /// The driver's error if there is no memory.
     pub(crate) fn new(
         driver: &mut dyn Driver,
-        group: Group,
+        group: RankGroup,
         world: WorldRank,
         name: u64,
     ) -> io::Result<Self> {
-        let lanes = Lanes::new(lanes_of(group.len()));
+        let lanes = LandingCounts::new(lanes_of(group.len()));
         let all = group.len() * usize::try_from(lanes.count()).unwrap_or(usize::MAX);
-        let counters = Counters::for_tasks(driver, all)?;
+        let counters = LocalCounters::for_tasks(driver, all)?;
         let places = driver.allocate(all * LANDING_LEN)?;
         if let Some(lists) = driver.task_lists() {
             lists.give_name(name, counters.region());
@@ -85,8 +85,8 @@ impl Slot {
     }
 
     /// Keeps the counters of a program that has ended well, so everything that it counts was counted.
-    pub(crate) fn keep(&mut self, posted: Posted) {
-        let Posted {
+    pub(crate) fn keep_counters(&mut self, posted: PostedProgram) {
+        let PostedProgram {
             mut own, lowering, ..
         } = posted;
         if own.counters.len() > KEPT_MAX {
@@ -117,15 +117,15 @@ impl Slot {
 
     /// Returns the world ranks that have allowed a message which no program of this rank sends. O(ranks).
     pub(crate) fn waiting(&self) -> Vec<WorldRank> {
-        let lanes = |peer| (0..self.lanes.count()).map(move |nth| Lane { peer, nth });
-        let waits = |lane: Lane| self.allowed(lane) > self.lanes.used(lane);
+        let lanes = |peer| (0..self.lanes.count()).map(move |nth| LandingSlot { peer, nth });
+        let waits = |lane: LandingSlot| self.allowed(lane) > self.lanes.used(lane);
         let peers = (0..self.group.len()).filter(|&peer| lanes(peer).any(waits));
         peers.map(|peer| self.world_of(peer)).collect()
     }
 
     /// Returns the number of messages that a peer has allowed in a lane so far.
-    pub(super) fn allowed(&self, lane: Lane) -> u64 {
-        self.counters.at(self.theirs(lane)).value()
+    pub(super) fn allowed(&self, lane: LandingSlot) -> u64 {
+        self.counters.at(self.index_from(lane)).value()
     }
 
     pub(super) fn world_of(&self, rank: usize) -> WorldRank {
@@ -133,40 +133,47 @@ impl Slot {
     }
 
     /// Returns the index of a lane to a peer in the peer's table.
-    pub(super) fn mine(&self, lane: Lane) -> u64 {
+    pub(super) fn index_to(&self, lane: LandingSlot) -> u64 {
         self.me as u64 * self.lanes.count() + lane.nth
     }
 
     /// Returns the index of a lane from a peer in this rank's table.
-    pub(super) fn theirs(&self, lane: Lane) -> usize {
+    pub(super) fn index_from(&self, lane: LandingSlot) -> usize {
         usize::try_from(lane.peer as u64 * self.lanes.count() + lane.nth).unwrap_or(usize::MAX)
     }
 
     /// Returns the id of a message of a lane, which is the same at both ends, because contexts, slots and lanes have
     /// the same numbers there.
-    pub(super) fn pair(&self, lane: Lane, nth: u64) -> Pair {
+    pub(super) fn message_id(&self, lane: LandingSlot, nth: u64) -> PairKey {
         let (ctx, slot) = (self.name >> 32, (self.name & 0xffff_ffff) >> 1);
         let lane = ctx << 4 | slot << 2 | lane.nth;
-        Pair { lane, nth }
+        PairKey {
+            sequence: lane,
+            nth,
+        }
     }
 
     /// Returns a key to zero bytes.
-    pub(super) const fn nothing(&self) -> RemoteRegion {
+    pub(super) const fn empty_key(&self) -> RemoteRegion {
         RemoteRegion::named(self.world.0, self.name | 1, 0, 0)
     }
 }
 
-impl Own {
+impl ProgramCounters {
     /// Returns the kept counters, if there are enough of them.
-    pub(super) fn of(driver: &mut dyn Driver, slot: &mut Slot, count: usize) -> io::Result<Self> {
+    pub(super) fn of(
+        driver: &mut dyn Driver,
+        slot: &mut OffloadSlot,
+        count: usize,
+    ) -> io::Result<Self> {
         if let Some(kept) = slot.kept.take_if(|kept| kept.counters.len() >= count) {
             return Ok(kept);
         }
         Ok(Self {
-            counters: Counters::for_tasks(driver, count)?,
+            counters: LocalCounters::for_tasks(driver, count)?,
             before: vec![0; count],
         })
     }
 }
 
-pub(super) const LANDING_LEN: usize = size_of::<Landing>();
+pub(super) const LANDING_LEN: usize = size_of::<PutLanding>();

@@ -1,6 +1,6 @@
 //! Fault-tolerant agreement: all ranks that return have the same value, whichever ranks fail and when.
 //!
-//! The engine drives one [`Agree`] for each communicator. The lowest surviving rank is the leader:
+//! The engine drives one [`AgreeProtocol`] for each communicator. The lowest surviving rank is the leader:
 //!
 //! 1. Each rank *reports* its value to the leader.
 //! 2. When all survivors have reported, the leader *proposes* the combination of their values.
@@ -29,38 +29,38 @@ mod tests;
 
 use std::{collections::VecDeque, mem};
 
-pub(crate) use self::ranks::Ranks;
+pub(crate) use self::ranks::RankSet;
 
 /// The value that a rank contributes, and also the value that the ranks agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Value {
+pub(crate) struct AgreeValue {
     /// True if all ranks that reported pass `true`.
     pub(crate) flag: bool,
     /// Maximum of the numbers of all ranks.
     pub(crate) number: u32,
     /// Ranks that are down.
-    pub(crate) down: Ranks,
+    pub(crate) down: RankSet,
 }
 
 /// A message of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Say {
+pub(crate) enum AgreeMessage {
     /// To the leader: the value of this rank, or, if the rank has promised, the proposal that it keeps to.
-    Report { value: Value, promised: bool },
+    Report { value: AgreeValue, promised: bool },
     /// The leader's proposal.
-    Propose(Value),
+    Propose(AgreeValue),
     /// To the leader: this rank keeps to its proposal.
     Promise,
     /// To all survivors: the decided value.
-    Decide(Value),
+    Decide(AgreeValue),
 }
 
 /// A message that must be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Letter {
+pub(crate) struct AgreeOutMessage {
     pub(crate) to: usize,
     pub(crate) round: u32,
-    pub(crate) say: Say,
+    pub(crate) message: AgreeMessage,
 }
 
 /// One rank's state in the agreements of one communicator.
@@ -68,47 +68,47 @@ pub(crate) struct Letter {
 /// The application calls [`begin`](Self::begin) and the network the two `handle_*` methods. Both `poll_*` methods
 /// return the results.
 #[derive(Debug)]
-pub(crate) struct Agree {
+pub(crate) struct AgreeProtocol {
     me: usize,
     size: usize,
-    down: Ranks,
+    down: RankSet,
     /// Number of the round in flight.
     number: u32,
-    round: Round,
+    round: AgreeRound,
     /// Value decided in the previous round.
-    last: Option<Value>,
+    last: Option<AgreeValue>,
     /// Values that this rank contributes to later rounds.
-    calls: VecDeque<Value>,
-    letters: VecDeque<Letter>,
-    decided: VecDeque<(u32, Value)>,
+    calls: VecDeque<AgreeValue>,
+    letters: VecDeque<AgreeOutMessage>,
+    decided: VecDeque<(u32, AgreeValue)>,
 }
 
 #[derive(Debug, Default)]
-struct Round {
+struct AgreeRound {
     /// Value of this rank; `None` before this rank calls.
-    mine: Option<Value>,
+    mine: Option<AgreeValue>,
     /// Proposal that this rank has promised to keep to.
-    promised: Option<Value>,
+    promised: Option<AgreeValue>,
     /// Ranks that have reported to this rank. Used once this rank leads.
-    heard: Ranks,
+    heard: RankSet,
     /// Combined values of these ranks.
-    joined: Option<Value>,
+    joined: Option<AgreeValue>,
     /// Proposal that some of these ranks have promised to keep to.
-    kept: Option<Value>,
+    kept: Option<AgreeValue>,
     /// Ranks that promised to keep to this rank's own proposal; `None` before there is a proposal.
-    keeping: Option<Ranks>,
+    keeping: Option<RankSet>,
 }
 
-impl Agree {
+impl AgreeProtocol {
     /// Creates the state of rank `me`. `down` are the ranks in `0..size` that are already down, without `me`.
-    pub(crate) fn new(me: usize, size: usize, down: Ranks) -> Self {
+    pub(crate) fn new(me: usize, size: usize, down: RankSet) -> Self {
         debug_assert!(me < size && !down.contains(me), "a rank that lives");
         Self {
             me,
             size,
             down,
             number: 0,
-            round: Round::default(),
+            round: AgreeRound::default(),
             last: None,
             calls: VecDeque::new(),
             letters: VecDeque::new(),
@@ -118,7 +118,7 @@ impl Agree {
 
     /// Calls for an agreement, to which this rank contributes `value`. Returns the number of the round, which begins
     /// after those called before.
-    pub(crate) fn begin(&mut self, value: Value) -> u32 {
+    pub(crate) fn begin(&mut self, value: AgreeValue) -> u32 {
         let ahead = usize::from(self.is_under_way()) + self.calls.len();
         let ahead = u32::try_from(ahead).expect("fewer than 2^32 calls under way");
         let number = self.number.wrapping_add(ahead);
@@ -128,7 +128,7 @@ impl Agree {
     }
 
     /// Handles a message from a member. Returns false if the message makes no sense.
-    pub(crate) fn handle(&mut self, from: usize, round: u32, say: Say) -> bool {
+    pub(crate) fn handle(&mut self, from: usize, round: u32, say: AgreeMessage) -> bool {
         if from >= self.size || from == self.me {
             return false;
         }
@@ -140,7 +140,7 @@ impl Agree {
             self.go_on();
             return makes_sense;
         }
-        if let Say::Report { .. } = say {
+        if let AgreeMessage::Report { .. } = say {
             self.remind(from, round);
         }
         // A peer that this rank sends to is never ahead of it, and a decision may arrive twice, or late.
@@ -168,18 +168,18 @@ impl Agree {
         let last = self.last.clone().filter(|_| round == self.before());
         let over = last.is_some();
         if let Some(last) = last {
-            self.tell(rank, round, Say::Decide(last));
+            self.tell(rank, round, AgreeMessage::Decide(last));
         }
         over
     }
 
     /// Returns the next message to send.
-    pub(crate) fn poll_letter(&mut self) -> Option<Letter> {
+    pub(crate) fn poll_message(&mut self) -> Option<AgreeOutMessage> {
         self.letters.pop_front()
     }
 
     /// Returns the next decided round and its value, in order.
-    pub(crate) fn poll_decided(&mut self) -> Option<(u32, Value)> {
+    pub(crate) fn poll_decided(&mut self) -> Option<(u32, AgreeValue)> {
         self.decided.pop_front()
     }
 
@@ -210,7 +210,7 @@ impl Agree {
     }
 }
 
-impl Agree {
+impl AgreeProtocol {
     fn leader(&self) -> usize {
         self.down.first_missing() // this rank if no other rank survives
     }
@@ -236,7 +236,7 @@ impl Agree {
     /// Reports to a new leader everything that it may need.
     fn report(&mut self) {
         if let Some(last) = self.last.clone() {
-            self.tell(self.leader(), self.before(), Say::Decide(last));
+            self.tell(self.leader(), self.before(), AgreeMessage::Decide(last));
         }
         self.report_round();
     }
@@ -247,30 +247,34 @@ impl Agree {
             Some(value) => (value.clone(), true),
             None => (mine.clone(), false),
         };
-        self.tell(self.leader(), self.number, Say::Report { value, promised });
+        self.tell(
+            self.leader(),
+            self.number,
+            AgreeMessage::Report { value, promised },
+        );
     }
 
-    fn handle_now(&mut self, from: usize, say: Say) -> bool {
+    fn handle_now(&mut self, from: usize, say: AgreeMessage) -> bool {
         match say {
-            Say::Report { value, promised } => {
+            AgreeMessage::Report { value, promised } => {
                 self.hear(from, value, promised);
                 self.lead();
             }
-            Say::Propose(value) => {
+            AgreeMessage::Propose(value) => {
                 if from != self.leader() || self.round.mine.is_none() {
                     return false;
                 }
                 self.round.promised = Some(value);
-                self.tell(from, self.number, Say::Promise);
+                self.tell(from, self.number, AgreeMessage::Promise);
             }
-            Say::Promise => match &mut self.round.keeping {
+            AgreeMessage::Promise => match &mut self.round.keeping {
                 Some(keeping) => {
                     keeping.insert(from);
                     self.lead();
                 }
                 None => return false,
             },
-            Say::Decide(value) => {
+            AgreeMessage::Decide(value) => {
                 if self.round.mine.is_none() {
                     return false;
                 }
@@ -282,7 +286,7 @@ impl Agree {
 
     /// Handles a report. Its sender takes this rank for the leader, and may know of failures that this rank has not
     /// been notified of.
-    fn hear(&mut self, from: usize, value: Value, promised: bool) {
+    fn hear(&mut self, from: usize, value: AgreeValue, promised: bool) {
         let round = &mut self.round;
         if !round.heard.insert(from) {
             return;
@@ -315,7 +319,7 @@ impl Agree {
     }
 
     fn hear_myself(&mut self) {
-        let Round { mine, promised, .. } = &self.round;
+        let AgreeRound { mine, promised, .. } = &self.round;
         let (value, promised) = match (promised, mine) {
             (Some(value), _) => (value.clone(), true),
             (None, Some(mine)) => (mine.clone(), false),
@@ -332,46 +336,50 @@ impl Agree {
         }) else {
             return;
         };
-        self.tell_all(self.number, &Say::Propose(value.clone()));
+        self.tell_all(self.number, &AgreeMessage::Propose(value.clone()));
         self.round.promised = Some(value);
-        let mut keeping = Ranks::default();
+        let mut keeping = RankSet::default();
         keeping.insert(self.me);
         self.round.keeping = Some(keeping);
     }
 
     /// Ends the round with this value.
-    fn decide(&mut self, value: Value) {
+    fn decide(&mut self, value: AgreeValue) {
         let number = self.number;
         if self.leader() == self.me {
-            self.tell_all(number, &Say::Decide(value.clone()));
+            self.tell_all(number, &AgreeMessage::Decide(value.clone()));
         } else {
             // These ranks take this rank for the leader: they know of a failure that this rank has not been notified of
             // yet.
             let heard = mem::take(&mut self.round.heard);
             for rank in (0..self.size).filter(|rank| heard.contains(*rank)) {
-                self.tell(rank, number, Say::Decide(value.clone()));
+                self.tell(rank, number, AgreeMessage::Decide(value.clone()));
             }
         }
         self.decided.push_back((number, value.clone()));
         self.last = Some(value);
         self.number = number.wrapping_add(1);
-        self.round = Round::default();
+        self.round = AgreeRound::default();
     }
 
-    fn tell_all(&mut self, round: u32, say: &Say) {
+    fn tell_all(&mut self, round: u32, say: &AgreeMessage) {
         for rank in 0..self.size {
             self.tell(rank, round, say.clone());
         }
     }
 
-    fn tell(&mut self, to: usize, round: u32, say: Say) {
+    fn tell(&mut self, to: usize, round: u32, say: AgreeMessage) {
         if to != self.me && !self.down.contains(to) {
-            self.letters.push_back(Letter { to, round, say });
+            self.letters.push_back(AgreeOutMessage {
+                to,
+                round,
+                message: say,
+            });
         }
     }
 }
 
-impl Value {
+impl AgreeValue {
     fn join(&mut self, other: &Self) {
         self.flag &= other.flag;
         self.number = self.number.max(other.number);

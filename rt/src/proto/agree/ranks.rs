@@ -3,9 +3,9 @@
 /// A set of ranks of one communicator. Has one bit for each rank up to the greatest, so the empty set allocates
 /// nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ranks(Vec<u64>);
+pub(crate) struct RankSet(Vec<u64>);
 
-impl Ranks {
+impl RankSet {
     /// Adds a rank. Returns true if the rank was not in the set.
     pub(crate) fn insert(&mut self, rank: usize) -> bool {
         let (at, bit) = (rank / 64, 1_u64 << (rank % 64));
@@ -64,7 +64,7 @@ mod tests {
 
     use proptest::prelude::{prop, proptest};
 
-    use super::Ranks;
+    use super::RankSet;
 
     proptest! {
         #[test]
@@ -72,11 +72,11 @@ mod tests {
             ranks in prop::collection::vec(0_usize..200, 0..200),
             others in prop::collection::vec(0_usize..200, 0..20),
         ) {
-            let (mut set, mut reference) = (Ranks::default(), BTreeSet::new());
+            let (mut set, mut reference) = (RankSet::default(), BTreeSet::new());
             for rank in ranks {
                 assert_eq!(set.insert(rank), reference.insert(rank));
             }
-            let mut other = Ranks::default();
+            let mut other = RankSet::default();
             for rank in &others {
                 other.insert(*rank);
             }
@@ -87,9 +87,9 @@ mod tests {
             set.join(&other);
             reference.extend(others);
             assert!((0..300).all(|rank| set.contains(rank) == reference.contains(&rank)));
-            let mut again = Ranks::default();
+            let mut again = RankSet::default();
             again.join_words(0, &[0; 9]);
-            assert_eq!(again, Ranks::default(), "nothing is kept for zeros");
+            assert_eq!(again, RankSet::default(), "nothing is kept for zeros");
             for (at, word) in set.words().iter().enumerate() {
                 again.join_words(at, &[*word, 0, 0]);
             }

@@ -7,45 +7,45 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 
-use super::{Agree, Ranks, Say, Value};
+use super::{AgreeMessage, AgreeProtocol, AgreeValue, RankSet};
 
 const RANKS_MAX: u64 = 7;
 const ROUNDS_MAX: u64 = 3;
 
 struct World {
-    random: Random,
+    random: SeededRandom,
     ranks: Vec<Rank>,
     /// Messages in flight between two ranks, in order.
-    channels: BTreeMap<(usize, usize), VecDeque<(u32, Say)>>,
+    channels: BTreeMap<(usize, usize), VecDeque<(u32, AgreeMessage)>>,
     dead: BTreeSet<usize>,
     /// Pairs of a failed rank and a rank that has not been notified of its failure.
     news: Vec<(usize, usize)>,
     /// Value of each rank in each round.
-    brings: Vec<Vec<Value>>,
+    brings: Vec<Vec<AgreeValue>>,
     sent: usize,
 }
 
 struct Rank {
-    machine: Agree,
+    machine: AgreeProtocol,
     begun: usize,
-    returned: Vec<Value>,
+    returned: Vec<AgreeValue>,
 }
 
 impl World {
-    fn new(mut random: Random) -> Self {
+    fn new(mut random: SeededRandom) -> Self {
         let size = draw(&mut random, 1, RANKS_MAX);
         let rounds = draw(&mut random, 1, ROUNDS_MAX);
-        let bring = |random: &mut Random| Value {
+        let bring = |random: &mut SeededRandom| AgreeValue {
             flag: random.chance(0.8),
             number: u32::try_from(random.within(0..100)).unwrap(),
-            down: Ranks::default(),
+            down: RankSet::default(),
         };
         let brings = (0..rounds).map(|_| (0..size).map(|_| bring(&mut random)).collect());
         let brings = brings.collect();
         let rank = |me| Rank {
-            machine: Agree::new(me, size, Ranks::default()),
+            machine: AgreeProtocol::new(me, size, RankSet::default()),
             begun: 0,
             returned: Vec::new(),
         };
@@ -123,10 +123,10 @@ impl World {
         let Rank {
             machine, returned, ..
         } = &mut self.ranks[rank];
-        while let Some(letter) = machine.poll_letter() {
+        while let Some(letter) = machine.poll_message() {
             assert!(letter.to != rank && letter.to < self.brings[0].len());
             let queue = self.channels.entry((rank, letter.to)).or_default();
-            queue.push_back((letter.round, letter.say));
+            queue.push_back((letter.round, letter.message));
             self.sent += 1;
         }
         while let Some((round, value)) = machine.poll_decided() {
@@ -196,7 +196,7 @@ enum Event {
     News(usize),
 }
 
-fn draw(random: &mut Random, least: u64, most: u64) -> usize {
+fn draw(random: &mut SeededRandom, least: u64, most: u64) -> usize {
     usize::try_from(random.within(least..most + 1)).unwrap()
 }
 
@@ -211,7 +211,7 @@ fn whoever_dies_when_all_who_return_have_agreed_and_all_who_live_return() {
     let histories = from_environment("HISTORIES").unwrap_or(100_000);
     let mut with_deaths = 0;
     for seed in seed..seed + histories {
-        let mut world = World::new(Random::new(seed));
+        let mut world = World::new(SeededRandom::new(seed));
         let deaths = [0.0, 0.01, 0.05, 0.2][draw(&mut world.random, 0, 3)];
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             while world.step(deaths) {}
@@ -232,10 +232,10 @@ fn whoever_dies_when_all_who_return_have_agreed_and_all_who_live_return() {
 #[test]
 fn without_deaths_it_takes_four_messages_for_each_other_rank() {
     for size in [1, 2, 5] {
-        let mut world = World::new(Random::new(3));
+        let mut world = World::new(SeededRandom::new(3));
         world.brings = vec![vec![world.brings[0][0].clone(); size]];
         let rank = |me| Rank {
-            machine: Agree::new(me, size, Ranks::default()),
+            machine: AgreeProtocol::new(me, size, RankSet::default()),
             begun: 0,
             returned: Vec::new(),
         };
@@ -248,16 +248,16 @@ fn without_deaths_it_takes_four_messages_for_each_other_rank() {
 
 #[test]
 fn who_waits_knows_for_whom() {
-    let value = Value {
+    let value = AgreeValue {
         flag: true,
         number: 0,
-        down: Ranks::default(),
+        down: RankSet::default(),
     };
-    let mut leader = Agree::new(0, 3, Ranks::default());
+    let mut leader = AgreeProtocol::new(0, 3, RankSet::default());
     assert_eq!(leader.awaited().count(), 0);
     leader.begin(value.clone());
     assert!(leader.awaited().eq([1, 2]));
-    let report = Say::Report {
+    let report = AgreeMessage::Report {
         value: value.clone(),
         promised: false,
     };
@@ -267,7 +267,7 @@ fn who_waits_knows_for_whom() {
     assert!(leader.awaited().eq([1, 2]), "their promises");
     leader.handle_down(1);
     assert!(leader.awaited().eq([2]));
-    let mut other = Agree::new(2, 3, Ranks::default());
+    let mut other = AgreeProtocol::new(2, 3, RankSet::default());
     other.begin(value);
     assert!(other.awaited().eq([0]));
     other.handle_down(0);
@@ -276,30 +276,30 @@ fn who_waits_knows_for_whom() {
 
 #[test]
 fn nonsense_is_told_apart_and_changes_nothing() {
-    let value = |number| Value {
+    let value = |number| AgreeValue {
         flag: true,
         number,
-        down: Ranks::default(),
+        down: RankSet::default(),
     };
-    let mut machine = Agree::new(1, 3, Ranks::default());
+    let mut machine = AgreeProtocol::new(1, 3, RankSet::default());
     let nonsense = [
-        (0, 0, Say::Propose(value(9))),
-        (0, 0, Say::Decide(value(9))),
-        (0, 0, Say::Promise),
-        (0, 1, Say::Decide(value(9))),
-        (1, 0, Say::Promise),
-        (3, 0, Say::Promise),
+        (0, 0, AgreeMessage::Propose(value(9))),
+        (0, 0, AgreeMessage::Decide(value(9))),
+        (0, 0, AgreeMessage::Promise),
+        (0, 1, AgreeMessage::Decide(value(9))),
+        (1, 0, AgreeMessage::Promise),
+        (3, 0, AgreeMessage::Promise),
     ];
     for (from, round, say) in nonsense {
         assert!(!machine.handle(from, round, say));
     }
     machine.begin(value(1));
     assert!(
-        !machine.handle(2, 0, Say::Propose(value(9))),
+        !machine.handle(2, 0, AgreeMessage::Propose(value(9))),
         "it does not lead"
     );
-    assert!(machine.handle(0, 0, Say::Propose(value(2))));
-    assert!(machine.handle(0, 0, Say::Decide(value(2))));
+    assert!(machine.handle(0, 0, AgreeMessage::Propose(value(2))));
+    assert!(machine.handle(0, 0, AgreeMessage::Decide(value(2))));
     assert_eq!(machine.poll_decided(), Some((0, value(2))));
     assert_eq!(machine.poll_decided(), None);
 }

@@ -17,18 +17,18 @@ mod sender;
 mod tests;
 
 pub(crate) use credits::Credits;
-pub(crate) use sender::Limits;
+pub(crate) use sender::ChannelLimits;
 
-use receiver::Receiver;
-use sender::Sender;
+use receiver::ChannelReceiver;
+use sender::ChannelSender;
 
 /// Both directions of a pair of ranks whose driver may lose, repeat or reorder messages.
 ///
 /// Times are in nanoseconds, of any clock that does not run backwards.
 #[derive(Debug)]
-pub(crate) struct Channel {
-    sender: Sender,
-    receiver: Receiver,
+pub(crate) struct ReliableChannel {
+    sender: ChannelSender,
+    receiver: ChannelReceiver,
     /// True if a message arrived since the last acknowledgement left.
     ack_owed: bool,
     /// True if a message was refused since the last answer.
@@ -40,7 +40,7 @@ pub(crate) struct Channel {
 
 /// A message in the form in which the driver took it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Frame {
+pub(crate) struct ChannelFrame {
     pub(crate) header: Vec<u8>,
     pub(crate) body: Vec<u8>,
 }
@@ -48,8 +48,8 @@ pub(crate) struct Frame {
 /// How to handle a message that has just arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Verdict {
-    /// The message is next in order: handle it, then everything that [`Channel::pop_early`] returns.
+pub(crate) enum ChannelVerdict {
+    /// The message is next in order: handle it, then everything that [`ReliableChannel::pop_early`] returns.
     Deliver,
     /// The message was received before: drop it.
     Duplicate,
@@ -61,24 +61,24 @@ pub(crate) enum Verdict {
 
 /// A message for the peer that has no sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum ChannelReply {
     /// Everything before this number has been received.
     Ack(u16),
     /// Resend from this number on.
     Nack(u16),
 }
 
-impl Channel {
+impl ReliableChannel {
     /// Creates a channel. The seed decides random delays, so it should differ between channels.
     pub(crate) fn new(seed: u64) -> Self {
-        Self::with(Limits::default(), seed)
+        Self::with(ChannelLimits::default(), seed)
     }
 
-    pub(crate) fn with(limits: Limits, seed: u64) -> Self {
+    pub(crate) fn with(limits: ChannelLimits, seed: u64) -> Self {
         Self {
             hold: limits.hold,
-            sender: Sender::new(limits, seed),
-            receiver: Receiver::new(),
+            sender: ChannelSender::new(limits, seed),
+            receiver: ChannelReceiver::new(),
             ack_owed: false,
             nack_owed: false,
             quiet_until: 0,
@@ -87,7 +87,7 @@ impl Channel {
 }
 
 /// Methods of the sending side.
-impl Channel {
+impl ReliableChannel {
     /// Returns the sequence number for the next message. Returns `None` while the window is full of unacknowledged
     /// messages, and forever if the peer is dead.
     ///
@@ -104,7 +104,7 @@ impl Channel {
     /// Records that the driver took a message with [`next_seq`](Self::next_seq) and [`ack`](Self::ack) in its header.
     pub(crate) fn sent(&mut self, header: &[u8], body: &[u8]) {
         self.ack_owed = false;
-        self.sender.sent(Frame {
+        self.sender.sent(ChannelFrame {
             header: header.to_vec(),
             body: body.to_vec(),
         });
@@ -122,7 +122,7 @@ impl Channel {
 
     /// Returns the next message that must be resent, unchanged. Old numbers in its header do no harm.
     #[must_use]
-    pub(crate) fn poll_transmit(&mut self, now: u64) -> Option<&Frame> {
+    pub(crate) fn poll_transmit(&mut self, now: u64) -> Option<&ChannelFrame> {
         self.sender.poll_transmit(now)
     }
 
@@ -139,16 +139,16 @@ impl Channel {
 
     /// Returns the answer that the peer must get at the end of a turn, if no message carried it.
     #[must_use]
-    pub(crate) fn answer(&self, now: u64) -> Option<Answer> {
+    pub(crate) fn poll_reply(&self, now: u64) -> Option<ChannelReply> {
         let expected = self.receiver.expected();
         if self.nack_owed && now >= self.quiet_until {
-            return Some(Answer::Nack(expected));
+            return Some(ChannelReply::Nack(expected));
         }
-        self.ack_owed.then_some(Answer::Ack(expected))
+        self.ack_owed.then_some(ChannelReply::Ack(expected))
     }
 
-    /// Records that the driver took the [`answer`](Self::answer).
-    pub(crate) fn answered(&mut self, now: u64) {
+    /// Records that the driver took the [`poll_reply`](Self::poll_reply).
+    pub(crate) fn reply_sent(&mut self, now: u64) {
         if self.nack_owed && now >= self.quiet_until {
             self.quiet_until = now.saturating_add(self.hold);
         }
@@ -161,14 +161,14 @@ impl Channel {
         self.sender.unacked_len()
     }
 
-    /// Returns true if the peer counts as dead: it acknowledged nothing through [`Limits::rewinds_max`] rewinds.
+    /// Returns true if the peer counts as dead: it acknowledged nothing through [`ChannelLimits::rewinds_max`] rewinds.
     pub(crate) fn is_dead(&self) -> bool {
         self.sender.is_dead()
     }
 }
 
 /// Methods of the receiving side.
-impl Channel {
+impl ReliableChannel {
     /// Handles an acknowledgement of everything before `ack`.
     pub(crate) fn handle_ack(&mut self, ack: u16, now: u64) {
         self.sender.handle_ack(ack, now);
@@ -176,8 +176,8 @@ impl Channel {
 
     /// Like [`handle_ack`](Self::handle_ack), for an acknowledgement that arrived without a message. Three of these
     /// that acknowledge nothing new mean that a message is missing.
-    pub(crate) fn handle_answer(&mut self, ack: u16, now: u64) {
-        self.sender.handle_answer(ack, now);
+    pub(crate) fn handle_bare_ack(&mut self, ack: u16, now: u64) {
+        self.sender.handle_bare_ack(ack, now);
     }
 
     /// Handles a refusal: the peer has everything before `first_bad`, and had no room for later messages.
@@ -190,19 +190,19 @@ impl Channel {
         &mut self,
         seq: u16,
         frame: impl FnOnce() -> (Vec<u8>, Vec<u8>),
-    ) -> Verdict {
+    ) -> ChannelVerdict {
         let verdict = self.receiver.accept(seq, || {
             let (header, body) = frame();
-            Frame { header, body }
+            ChannelFrame { header, body }
         });
         self.ack_owed = true;
-        self.nack_owed |= verdict == Verdict::Refuse;
+        self.nack_owed |= verdict == ChannelVerdict::Refuse;
         verdict
     }
 
     /// Returns the next message in order, if it arrived early.
     #[must_use]
-    pub(crate) fn pop_early(&mut self) -> Option<Frame> {
+    pub(crate) fn pop_early(&mut self) -> Option<ChannelFrame> {
         self.receiver.pop_early()
     }
 }

@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 
-use super::{Frame, Verdict};
+use super::{ChannelFrame, ChannelVerdict};
 
 #[derive(Debug)]
-pub(super) struct Receiver {
+pub(super) struct ChannelReceiver {
     expected: u16,
     /// Early messages: the entry at `i` has the sequence number `expected + i`.
-    early: VecDeque<Option<Frame>>,
+    early: VecDeque<Option<ChannelFrame>>,
 }
 
-impl Receiver {
+impl ChannelReceiver {
     pub(super) const fn new() -> Self {
         Self {
             expected: 0,
@@ -23,44 +23,48 @@ impl Receiver {
         self.expected
     }
 
-    pub(super) fn accept(&mut self, seq: u16, frame: impl FnOnce() -> Frame) -> Verdict {
+    pub(super) fn accept(
+        &mut self,
+        seq: u16,
+        frame: impl FnOnce() -> ChannelFrame,
+    ) -> ChannelVerdict {
         let ahead = seq.wrapping_sub(self.expected);
         match ahead {
             0 => {
                 self.advance();
-                Verdict::Deliver
+                ChannelVerdict::Deliver
             }
             1..EARLY => self.keep(usize::from(ahead), frame),
-            BEHIND.. => Verdict::Duplicate,
-            _ => Verdict::Refuse,
+            BEHIND.. => ChannelVerdict::Duplicate,
+            _ => ChannelVerdict::Refuse,
         }
     }
 
-    pub(super) fn pop_early(&mut self) -> Option<Frame> {
+    pub(super) fn pop_early(&mut self) -> Option<ChannelFrame> {
         self.early.front()?.as_ref()?;
         self.advance()
     }
 
-    fn keep(&mut self, ahead: usize, frame: impl FnOnce() -> Frame) -> Verdict {
+    fn keep(&mut self, ahead: usize, frame: impl FnOnce() -> ChannelFrame) -> ChannelVerdict {
         if self.early.len() <= ahead {
             self.early.resize(ahead + 1, None);
         }
         let place = &mut self.early[ahead];
         if place.is_some() {
-            return Verdict::Duplicate;
+            return ChannelVerdict::Duplicate;
         }
         *place = Some(frame());
-        Verdict::Early
+        ChannelVerdict::Early
     }
 
-    fn advance(&mut self) -> Option<Frame> {
+    fn advance(&mut self) -> Option<ChannelFrame> {
         self.expected = self.expected.wrapping_add(1);
         self.early.pop_front().flatten()
     }
 }
 
 #[cfg(test)]
-impl Receiver {
+impl ChannelReceiver {
     pub(super) const fn starting_at(expected: u16) -> Self {
         Self {
             expected,

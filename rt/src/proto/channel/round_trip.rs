@@ -5,7 +5,7 @@
 pub(super) struct RoundTrip {
     /// Smoothed round trip and its deviation; `None` before the first measurement.
     known: Option<(u64, u64)>,
-    timed: Timed,
+    timed: TimedMessage,
 }
 
 /// The message that is timed.
@@ -15,7 +15,7 @@ pub(super) struct RoundTrip {
 /// might never be one. It may be too long by an early rewind, or begin at the last of several timeouts, which are far
 /// apart.
 #[derive(Clone, Copy, Debug, Default)]
-enum Timed {
+enum TimedMessage {
     #[default]
     Nothing,
     /// This message left, and `set_clock` will give the time.
@@ -26,26 +26,28 @@ enum Timed {
 impl RoundTrip {
     /// Records that a message left for the first time.
     pub(super) fn sent(&mut self, seq: u16) {
-        if matches!(self.timed, Timed::Nothing) {
-            self.timed = Timed::Left(seq);
+        if matches!(self.timed, TimedMessage::Nothing) {
+            self.timed = TimedMessage::Left(seq);
         }
     }
 
     /// Sets the present time, shortly after a message has left.
     pub(super) fn set_clock(&mut self, now: u64) {
-        if let Timed::Left(seq) = self.timed {
-            self.timed = Timed::Since(seq, now);
+        if let TimedMessage::Left(seq) = self.timed {
+            self.timed = TimedMessage::Since(seq, now);
         }
     }
 
     /// Handles the acknowledgement of the `done` messages from `first` on.
     pub(super) fn acked(&mut self, first: u16, done: u16, now: u64) {
         match self.timed {
-            Timed::Since(seq, since) if seq.wrapping_sub(first) < done => {
+            TimedMessage::Since(seq, since) if seq.wrapping_sub(first) < done => {
                 self.measured(now.saturating_sub(since));
-                self.timed = Timed::Nothing;
+                self.timed = TimedMessage::Nothing;
             }
-            Timed::Left(seq) if seq.wrapping_sub(first) < done => self.timed = Timed::Nothing,
+            TimedMessage::Left(seq) if seq.wrapping_sub(first) < done => {
+                self.timed = TimedMessage::Nothing
+            }
             _ => {}
         }
     }
@@ -53,8 +55,8 @@ impl RoundTrip {
     /// Records that all unacknowledged messages are resent.
     pub(super) fn rewound(&mut self, timed_out: bool) {
         self.timed = match self.timed {
-            _ if self.known.is_some() => Timed::Nothing,
-            Timed::Since(seq, _) if timed_out => Timed::Left(seq),
+            _ if self.known.is_some() => TimedMessage::Nothing,
+            TimedMessage::Since(seq, _) if timed_out => TimedMessage::Left(seq),
             timed => timed,
         };
     }

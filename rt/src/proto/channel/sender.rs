@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::{Frame, round_trip::RoundTrip};
+use super::{ChannelFrame, round_trip::RoundTrip};
 
 /// Limits and timing of a channel. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct ChannelLimits {
     /// Maximum number of unacknowledged messages; at most [`WINDOW_MAX`].
     pub(crate) window: u16,
     /// Wait for an acknowledgement until the round trip is known. The wait doubles after each timeout.
@@ -28,7 +28,7 @@ pub(crate) struct Limits {
 /// The first wait is far longer than a turn of the progress agent, and the shortest is longer than a round trip on a
 /// busy processor. The longest wait protects a rank that computes without an agent from a flood. With it, 1 000 rewinds
 /// take more than a minute, so only a peer whose failure was not reported otherwise is given up.
-impl Default for Limits {
+impl Default for ChannelLimits {
     fn default() -> Self {
         Self {
             window: 64,
@@ -49,14 +49,14 @@ const DUPLICATES: u32 = 3;
 pub(crate) const WINDOW_MAX: u16 = 1 << 14;
 
 #[derive(Debug)]
-pub(super) struct Sender {
-    limits: Limits,
+pub(super) struct ChannelSender {
+    limits: ChannelLimits,
     /// Sequence number of the first frame in `unacked`.
     first: u16,
-    unacked: VecDeque<Frame>,
+    unacked: VecDeque<ChannelFrame>,
     /// Range of `unacked` that must be resent, in order.
     again: std::ops::Range<usize>,
-    timer: Timer,
+    timer: ChannelTimer,
     /// Rewinds since the last progress.
     rewinds: u32,
     round_trip: RoundTrip,
@@ -74,7 +74,7 @@ pub(super) struct Sender {
 
 /// The event that is due next, without any message from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Timer {
+enum ChannelTimer {
     /// None: everything is acknowledged, or the peer is dead.
     Off,
     /// A message left, and the wait begins at the next `set_clock`.
@@ -85,15 +85,15 @@ enum Timer {
     Hold(u64),
 }
 
-impl Sender {
-    pub(super) fn new(limits: Limits, seed: u64) -> Self {
+impl ChannelSender {
+    pub(super) fn new(limits: ChannelLimits, seed: u64) -> Self {
         let window = limits.window.clamp(1, WINDOW_MAX);
         Self {
-            limits: Limits { window, ..limits },
+            limits: ChannelLimits { window, ..limits },
             first: 0,
             unacked: VecDeque::new(),
             again: 0..0,
-            timer: Timer::Off,
+            timer: ChannelTimer::Off,
             rewinds: 0,
             round_trip: RoundTrip::default(),
             duplicates: 0,
@@ -110,13 +110,13 @@ impl Sender {
             .then(|| self.first.wrapping_add(outstanding))
     }
 
-    pub(super) fn sent(&mut self, frame: Frame) {
+    pub(super) fn sent(&mut self, frame: ChannelFrame) {
         debug_assert!(self.next_seq().is_some(), "the window was asked before");
         self.round_trip
             .sent(self.first.wrapping_add(self.outstanding()));
         self.unacked.push_back(frame);
-        if self.timer == Timer::Off {
-            self.timer = Timer::Unset;
+        if self.timer == ChannelTimer::Off {
+            self.timer = ChannelTimer::Unset;
         }
     }
 
@@ -126,16 +126,16 @@ impl Sender {
     }
 
     pub(super) fn set_clock(&mut self, now: u64) {
-        if self.timer == Timer::Unset {
+        if self.timer == ChannelTimer::Unset {
             self.wait(now);
         }
         self.round_trip.set_clock(now);
     }
 
-    pub(super) fn poll_transmit(&mut self, now: u64) -> Option<&Frame> {
+    pub(super) fn poll_transmit(&mut self, now: u64) -> Option<&ChannelFrame> {
         match self.timer {
-            Timer::Unset => self.wait(now),
-            Timer::Timeout(due) | Timer::Hold(due) if now >= due => self.rewind(now),
+            ChannelTimer::Unset => self.wait(now),
+            ChannelTimer::Timeout(due) | ChannelTimer::Hold(due) if now >= due => self.rewind(now),
             _ => {}
         }
         let next = self.again.next()?;
@@ -148,9 +148,9 @@ impl Sender {
 
     pub(super) fn next_timeout(&self) -> Option<u64> {
         match self.timer {
-            Timer::Off => None,
-            Timer::Unset => Some(0),
-            Timer::Timeout(due) | Timer::Hold(due) => Some(due),
+            ChannelTimer::Off => None,
+            ChannelTimer::Unset => Some(0),
+            ChannelTimer::Timeout(due) | ChannelTimer::Hold(due) => Some(due),
         }
     }
 
@@ -173,7 +173,7 @@ impl Sender {
 
     /// Handles an acknowledgement without a message: the peer has just received a message, but perhaps not the one that
     /// it waits for.
-    pub(super) fn handle_answer(&mut self, ack: u16, now: u64) {
+    pub(super) fn handle_bare_ack(&mut self, ack: u16, now: u64) {
         let nothing_new = ack == self.first && !self.unacked.is_empty() && !self.is_dead();
         self.handle_ack(ack, now);
         if nothing_new {
@@ -187,9 +187,9 @@ impl Sender {
         self.handle_ack(first_bad, now);
         let ours = first_bad == self.first && !self.unacked.is_empty() && !self.is_dead();
         // One refusal is enough until everything has been resent: further ones belong to the same flight.
-        if ours && self.again.is_empty() && !matches!(self.timer, Timer::Hold(_)) {
+        if ours && self.again.is_empty() && !matches!(self.timer, ChannelTimer::Hold(_)) {
             let pause = self.backoff(self.limits.hold);
-            self.timer = Timer::Hold(now.saturating_add(pause));
+            self.timer = ChannelTimer::Hold(now.saturating_add(pause));
         }
     }
 
@@ -198,7 +198,7 @@ impl Sender {
     fn rewind_early(&mut self, now: u64) {
         let round_trip = self.round_trip.smooth();
         let heard = round_trip.is_some_and(|trip| now >= self.rewound.saturating_add(trip));
-        let waits = matches!(self.timer, Timer::Timeout(_) | Timer::Unset);
+        let waits = matches!(self.timer, ChannelTimer::Timeout(_) | ChannelTimer::Unset);
         if self.duplicates >= DUPLICATES && waits && (self.recovering == 0 || heard) {
             self.round_trip.rewound(false);
             self.send_again(now);
@@ -225,7 +225,7 @@ impl Sender {
     fn rewind(&mut self, now: u64) {
         self.rewinds += 1;
         if self.is_dead() {
-            self.timer = Timer::Off;
+            self.timer = ChannelTimer::Off;
             self.again = 0..0;
             self.unacked.clear();
             return;
@@ -239,13 +239,13 @@ impl Sender {
     /// Starts to wait for an acknowledgement, if any message is unacknowledged.
     fn wait(&mut self, now: u64) {
         self.timer = if self.unacked.is_empty() {
-            Timer::Off
+            ChannelTimer::Off
         } else {
             let measured = self.round_trip.timeout();
             let wait = measured.map_or(self.limits.timeout, |wait| {
                 wait.max(self.limits.timeout_min)
             });
-            Timer::Timeout(now.saturating_add(self.backoff(wait)))
+            ChannelTimer::Timeout(now.saturating_add(self.backoff(wait)))
         };
     }
 
@@ -269,8 +269,8 @@ impl Sender {
 }
 
 #[cfg(test)]
-impl Sender {
-    pub(super) fn starting_at(limits: Limits, first: u16) -> Self {
+impl ChannelSender {
+    pub(super) fn starting_at(limits: ChannelLimits, first: u16) -> Self {
         Self {
             first,
             ..Self::new(limits, 0)

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Answer, Channel, Credits, Frame, Limits, Receiver, Sender, Verdict};
+use super::{
+    ChannelFrame, ChannelLimits, ChannelReceiver, ChannelReply, ChannelSender, ChannelVerdict,
+    Credits, ReliableChannel,
+};
 
 struct Random(u64);
 
@@ -27,11 +30,11 @@ impl Random {
     }
 }
 
-impl Channel {
-    fn starting_at(limits: Limits, seq: u16) -> Self {
+impl ReliableChannel {
+    fn starting_at(limits: ChannelLimits, seq: u16) -> Self {
         Self {
-            sender: Sender::starting_at(limits, seq),
-            receiver: Receiver::starting_at(seq),
+            sender: ChannelSender::starting_at(limits, seq),
+            receiver: ChannelReceiver::starting_at(seq),
             ..Self::with(limits, u64::from(seq))
         }
     }
@@ -40,8 +43,8 @@ impl Channel {
 /// A message in flight. Its header has the sequence number and the acknowledgement.
 #[derive(Clone)]
 enum Wire {
-    Data(Frame),
-    Answer(Answer),
+    Data(ChannelFrame),
+    Answer(ChannelReply),
 }
 
 /// Faults of a link that loses, repeats and reorders messages.
@@ -79,7 +82,7 @@ impl Link {
 
 /// One of the two ranks. It sends the numbers 0, 1, 2 … and expects the same from its peer.
 struct End {
-    channel: Channel,
+    channel: ReliableChannel,
     out: Link,
     sent: u64,
     received: u64,
@@ -87,8 +90,8 @@ struct End {
 }
 
 impl End {
-    fn new(limits: Limits, seq: u16, to_send: u64) -> Self {
-        let channel = Channel::starting_at(limits, seq);
+    fn new(limits: ChannelLimits, seq: u16, to_send: u64) -> Self {
+        let channel = ReliableChannel::starting_at(limits, seq);
         let out = Link::default();
         Self {
             channel,
@@ -103,8 +106,10 @@ impl End {
         while let Some(wire) = from.arrival(now) {
             match wire {
                 Wire::Data(frame) => self.handle(frame, now),
-                Wire::Answer(Answer::Ack(ack)) => self.channel.handle_answer(ack, now),
-                Wire::Answer(Answer::Nack(first_bad)) => self.channel.handle_nack(first_bad, now),
+                Wire::Answer(ChannelReply::Ack(ack)) => self.channel.handle_bare_ack(ack, now),
+                Wire::Answer(ChannelReply::Nack(first_bad)) => {
+                    self.channel.handle_nack(first_bad, now)
+                }
             }
         }
         let (out, channel) = (&mut self.out, &mut self.channel);
@@ -118,8 +123,8 @@ impl End {
         for _ in 0..random.below(40) {
             self.send(now, faults, random);
         }
-        if let Some(answer) = self.channel.answer(now) {
-            self.channel.answered(now);
+        if let Some(answer) = self.channel.poll_reply(now) {
+            self.channel.reply_sent(now);
             self.out.post(now, &Wire::Answer(answer), faults, random);
         }
         self.channel.set_clock(now);
@@ -133,15 +138,19 @@ impl End {
         let body = self.sent.to_ne_bytes().to_vec();
         self.channel.sent(&header, &body);
         self.sent += 1;
-        self.out
-            .post(now, &Wire::Data(Frame { header, body }), faults, random);
+        self.out.post(
+            now,
+            &Wire::Data(ChannelFrame { header, body }),
+            faults,
+            random,
+        );
     }
 
-    fn handle(&mut self, frame: Frame, now: u64) {
+    fn handle(&mut self, frame: ChannelFrame, now: u64) {
         let half = |at| u16::from_ne_bytes([frame.header[at], frame.header[at + 1]]);
         self.channel.handle_ack(half(2), now);
         let copy = || (frame.header.clone(), frame.body.clone());
-        if self.channel.accept(half(0), copy) == Verdict::Deliver {
+        if self.channel.accept(half(0), copy) == ChannelVerdict::Deliver {
             self.receive(&frame);
             while let Some(frame) = self.channel.pop_early() {
                 self.receive(&frame);
@@ -149,7 +158,7 @@ impl End {
         }
     }
 
-    fn receive(&mut self, frame: &Frame) {
+    fn receive(&mut self, frame: &ChannelFrame) {
         assert_eq!(frame.body, self.received.to_ne_bytes(), "in order and once");
         self.received += 1;
     }
@@ -163,7 +172,13 @@ impl End {
 }
 
 /// Exchanges messages in both directions. Returns how often a frame was posted for each of them.
-fn exchange(seed: u64, limits: Limits, start: u16, messages: [u64; 2], faults: Faults) -> [u64; 2] {
+fn exchange(
+    seed: u64,
+    limits: ChannelLimits,
+    start: u16,
+    messages: [u64; 2],
+    faults: Faults,
+) -> [u64; 2] {
     println!(
         "seed {seed}, {faults:?}, from {start}, window {}",
         limits.window
@@ -191,7 +206,7 @@ fn exchange(seed: u64, limits: Limits, start: u16, messages: [u64; 2], faults: F
 }
 
 /// Ticks instead of nanoseconds: a timeout is a few round trips.
-const TICKS: Limits = Limits {
+const TICKS: ChannelLimits = ChannelLimits {
     window: 64,
     timeout: 200,
     timeout_min: 20,
@@ -230,7 +245,13 @@ fn many_short_storms_leave_nothing_behind() {
         };
         let window = 1 + random.short() % 256;
         let start = 65_535 - random.short() % 128;
-        exchange(seed, Limits { window, ..TICKS }, start, messages, faults);
+        exchange(
+            seed,
+            ChannelLimits { window, ..TICKS },
+            start,
+            messages,
+            faults,
+        );
     }
 }
 
@@ -243,21 +264,21 @@ fn a_calm_link_carries_every_message_once() {
 
 #[test]
 fn a_window_wider_than_the_receiver_keeps_ends_in_refusals_and_still_arrives() {
-    let wide = Limits {
+    let wide = ChannelLimits {
         window: 1_000,
         ..TICKS
     };
     exchange(4, wide, 65_000, [5_000, 5_000], STORM);
 }
 
-fn send(channel: &mut Channel) {
+fn send(channel: &mut ReliableChannel) {
     assert!(channel.next_seq().is_some());
     channel.sent(&[1], &[2]);
 }
 
 #[test]
 fn the_window_bounds_what_is_kept() {
-    let mut channel = Channel::new(0);
+    let mut channel = ReliableChannel::new(0);
     for seq in 0..64 {
         assert_eq!(channel.next_seq(), Some(seq));
         send(&mut channel);
@@ -269,11 +290,11 @@ fn the_window_bounds_what_is_kept() {
 
 #[test]
 fn waits_double_up_to_the_longest_and_then_the_peer_is_dead() {
-    let limits = Limits {
+    let limits = ChannelLimits {
         rewinds_max: 5,
         ..TICKS
     };
-    let mut channel = Channel::with(limits, 0);
+    let mut channel = ReliableChannel::with(limits, 0);
     send(&mut channel);
     assert!(channel.poll_transmit(0).is_none());
     let mut waits = Vec::new();
@@ -292,13 +313,13 @@ fn waits_double_up_to_the_longest_and_then_the_peer_is_dead() {
 
 #[test]
 fn a_measured_round_trip_replaces_the_first_wait() {
-    let limits = Limits {
+    let limits = ChannelLimits {
         timeout: 200_000,
         timeout_min: 20_000,
         timeout_max: 1_000_000,
         ..TICKS
     };
-    let mut channel = Channel::with(limits, 0);
+    let mut channel = ReliableChannel::with(limits, 0);
     send(&mut channel);
     channel.set_clock(0);
     channel.handle_ack(1, 10_000);
@@ -316,25 +337,25 @@ fn a_measured_round_trip_replaces_the_first_wait() {
 
 #[test]
 fn the_third_answer_that_says_nothing_new_rewinds_at_once_and_once_for_each_flight() {
-    let mut channel = Channel::with(TICKS, 0);
+    let mut channel = ReliableChannel::with(TICKS, 0);
     (0..5).for_each(|_| send(&mut channel));
     channel.set_clock(0);
     channel.handle_ack(1, 5);
     for now in [6, 7] {
-        channel.handle_answer(1, now);
+        channel.handle_bare_ack(1, now);
         assert!(channel.poll_transmit(now).is_none());
     }
     // An acknowledgement that arrived with a message does not mean that a message is missing.
     channel.handle_ack(1, 8);
     assert!(channel.poll_transmit(8).is_none());
-    channel.handle_answer(1, 9);
-    let again = |channel: &mut Channel| {
+    channel.handle_bare_ack(1, 9);
+    let again = |channel: &mut ReliableChannel| {
         (0..9)
             .filter(|_| channel.poll_transmit(9).is_some())
             .count()
     };
     assert_eq!(again(&mut channel), 4);
-    (0..9).for_each(|_| channel.handle_answer(1, 9));
+    (0..9).for_each(|_| channel.handle_bare_ack(1, 9));
     assert_eq!(
         again(&mut channel),
         0,
@@ -342,18 +363,18 @@ fn the_third_answer_that_says_nothing_new_rewinds_at_once_and_once_for_each_flig
     );
     channel.handle_ack(5, 10);
     send(&mut channel);
-    (0..3).for_each(|_| channel.handle_answer(5, 11));
+    (0..3).for_each(|_| channel.handle_bare_ack(5, 11));
     assert_eq!(again(&mut channel), 1, "the next flight");
 }
 
 #[test]
 fn waits_of_two_channels_differ_by_chance_and_are_bounded() {
-    let limits = Limits {
+    let limits = ChannelLimits {
         jitter: 25,
         ..TICKS
     };
     let wait = |seed| {
-        let mut channel = Channel::with(limits, seed);
+        let mut channel = ReliableChannel::with(limits, seed);
         send(&mut channel);
         channel.set_clock(0);
         channel.next_timeout().expect("one is missing")
@@ -399,7 +420,7 @@ fn delivered_in(ticks: u64, seed: u64, faults: Faults) -> u64 {
     let mut random = Random(seed);
     let mut ends = [u64::MAX, 0].map(|messages| {
         End::new(
-            Limits {
+            ChannelLimits {
                 jitter: 25,
                 ..TICKS
             },
@@ -417,7 +438,7 @@ fn delivered_in(ticks: u64, seed: u64, faults: Faults) -> u64 {
 
 #[test]
 fn progress_makes_a_channel_patient_again() {
-    let mut channel = Channel::with(TICKS, 0);
+    let mut channel = ReliableChannel::with(TICKS, 0);
     send(&mut channel);
     channel.set_clock(0);
     channel.handle_ack(1, 40);
@@ -437,7 +458,7 @@ fn progress_makes_a_channel_patient_again() {
 
 #[test]
 fn a_refusal_is_answered_after_a_pause_from_the_first_missing_on() {
-    let mut channel = Channel::with(TICKS, 0);
+    let mut channel = ReliableChannel::with(TICKS, 0);
     for _ in 0..4 {
         send(&mut channel);
     }
@@ -456,7 +477,7 @@ fn a_refusal_is_answered_after_a_pause_from_the_first_missing_on() {
 
 #[test]
 fn old_and_invented_acknowledgements_change_nothing() {
-    let mut channel = Channel::starting_at(TICKS, 65_530);
+    let mut channel = ReliableChannel::starting_at(TICKS, 65_530);
     for _ in 0..10 {
         send(&mut channel);
     }
@@ -474,36 +495,36 @@ fn old_and_invented_acknowledgements_change_nothing() {
 
 #[test]
 fn refusals_are_not_repeated_before_the_hold_is_over() {
-    let mut channel = Channel::with(TICKS, 0);
+    let mut channel = ReliableChannel::with(TICKS, 0);
     let frame = || (Vec::new(), Vec::new());
-    assert_eq!(channel.accept(100, frame), Verdict::Refuse);
-    assert_eq!(channel.answer(0), Some(Answer::Nack(0)));
-    channel.answered(0);
-    assert_eq!(channel.accept(100, frame), Verdict::Refuse);
-    assert_eq!(channel.answer(19), Some(Answer::Ack(0)));
-    channel.answered(19);
-    assert_eq!(channel.accept(100, frame), Verdict::Refuse);
-    assert_eq!(channel.answer(20), Some(Answer::Nack(0)));
+    assert_eq!(channel.accept(100, frame), ChannelVerdict::Refuse);
+    assert_eq!(channel.poll_reply(0), Some(ChannelReply::Nack(0)));
+    channel.reply_sent(0);
+    assert_eq!(channel.accept(100, frame), ChannelVerdict::Refuse);
+    assert_eq!(channel.poll_reply(19), Some(ChannelReply::Ack(0)));
+    channel.reply_sent(19);
+    assert_eq!(channel.accept(100, frame), ChannelVerdict::Refuse);
+    assert_eq!(channel.poll_reply(20), Some(ChannelReply::Nack(0)));
 }
 
 #[test]
 fn a_message_that_leaves_takes_the_acknowledgement_along() {
-    let mut channel = Channel::new(0);
-    assert_eq!(channel.answer(0), None);
+    let mut channel = ReliableChannel::new(0);
+    assert_eq!(channel.poll_reply(0), None);
     assert_eq!(
         channel.accept(0, || unreachable!("it is not early")),
-        Verdict::Deliver
+        ChannelVerdict::Deliver
     );
-    assert_eq!(channel.answer(0), Some(Answer::Ack(1)));
+    assert_eq!(channel.poll_reply(0), Some(ChannelReply::Ack(1)));
     assert_eq!(channel.ack(), 1);
     send(&mut channel);
-    assert_eq!(channel.answer(0), None);
+    assert_eq!(channel.poll_reply(0), None);
 }
 
 #[test]
 fn numbers_are_compared_round_the_circle() {
-    use Verdict::{Deliver, Duplicate, Early, Refuse};
-    let frame = || Frame {
+    use ChannelVerdict::{Deliver, Duplicate, Early, Refuse};
+    let frame = || ChannelFrame {
         header: Vec::new(),
         body: Vec::new(),
     };
@@ -518,7 +539,7 @@ fn numbers_are_compared_round_the_circle() {
             (65_535, Duplicate),
             (0, Deliver),
         ] {
-            let mut receiver = Receiver::starting_at(expected);
+            let mut receiver = ChannelReceiver::starting_at(expected);
             if (ahead, verdict) == (1, Duplicate) {
                 assert_eq!(receiver.accept(expected.wrapping_add(1), frame), Early);
             }
@@ -533,7 +554,7 @@ fn nothing_a_peer_says_panics() {
     for seed in 0..20 {
         println!("seed {seed}");
         let mut random = Random(seed);
-        let mut channel = Channel::starting_at(TICKS, random.short());
+        let mut channel = ReliableChannel::starting_at(TICKS, random.short());
         let mut credits = Credits::new(usize::try_from(random.next()).expect("64 bits"), 3);
         for _ in 0..20_000 {
             let now = random.next() >> random.below(64);
@@ -555,7 +576,7 @@ fn nothing_a_peer_says_panics() {
                         channel.untransmit();
                     }
                 }
-                6 => channel.answered(now),
+                6 => channel.reply_sent(now),
                 7 => credits.refund(random.short()),
                 _ => {
                     let len = usize::try_from(random.next() >> random.below(64)).expect("64 bits");

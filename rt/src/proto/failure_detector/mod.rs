@@ -19,9 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The awaited peers. Times are in nanoseconds, of any clock that does not run backwards.
 #[derive(Debug)]
-pub(crate) struct Alive {
+pub(crate) struct FailureDetector {
     interval: u64,
-    watched: BTreeMap<WorldRank, Watched>,
+    watched: BTreeMap<WorldRank, WatchedPeer>,
     /// Time of the last look.
     looked: u64,
     /// Time of this rank's last turn, as far as it was reported.
@@ -32,7 +32,7 @@ pub(crate) struct Alive {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Watched {
+struct WatchedPeer {
     /// Time when the last message arrived.
     heard: u64,
     /// No ping before this time.
@@ -46,14 +46,14 @@ struct Watched {
 /// Actions to take after a look.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub(crate) struct Findings {
+pub(crate) struct DetectorFindings {
     pub(crate) to_ping: Vec<WorldRank>,
     pub(crate) failed: Vec<WorldRank>,
     /// Ranks of `failed` that another rank has seen fail.
     pub(crate) seen: Vec<WorldRank>,
 }
 
-impl Alive {
+impl FailureDetector {
     /// Creates a detector with this interval, in nanoseconds.
     pub(crate) fn new(interval: u64) -> Self {
         Self {
@@ -66,8 +66,8 @@ impl Alive {
         }
     }
 
-    /// Returns true if it is time to [`look`](Self::look). Called in every turn; `all` is true if the turn has taken
-    /// all messages that had arrived.
+    /// Returns true if it is time to [`check_peers`](Self::check_peers). Called in every turn; `all` is true if the turn has
+    /// taken all messages that had arrived.
     pub(crate) fn is_due(&mut self, now: u64, all: bool) -> bool {
         let late = self.next.map_or(0, |due| now.saturating_sub(due));
         let due = self.next.is_some_and(|due| due <= now) && (all || late > self.interval);
@@ -83,21 +83,21 @@ impl Alive {
     }
 
     /// Returns how long a peer may be silent after another rank has seen it fail, in nanoseconds.
-    pub(crate) fn limit_of_doubt(&self) -> u64 {
+    pub(crate) fn suspect_limit(&self) -> u64 {
         self.interval / DOUBT
     }
 
     /// Handles the notification that another rank has seen this peer fail. The peer is pinged immediately if this rank
     /// waits for it, otherwise as soon as this rank does.
-    pub(crate) fn doubt(&mut self, rank: WorldRank, now: u64) {
+    pub(crate) fn suspect(&mut self, rank: WorldRank, now: u64) {
         self.doubted.insert(rank);
         if let Some(next) = &mut self.next {
             *next = now.min(*next);
         }
     }
 
-    /// Returns the time of the next [`look`](Self::look); `None` while this rank waits for no peer.
-    pub(crate) fn next_look(&self) -> Option<u64> {
+    /// Returns the time of the next [`check_peers`](Self::check_peers); `None` while this rank waits for no peer.
+    pub(crate) fn next_check(&self) -> Option<u64> {
         self.next
     }
 
@@ -121,12 +121,12 @@ impl Alive {
     /// Returns the awaited peers to ping, and those that have failed. O(awaited peers).
     ///
     /// `answers` returns how often the adapter of a peer has answered so far.
-    pub(crate) fn look(
+    pub(crate) fn check_peers(
         &mut self,
         now: u64,
         waited: &BTreeSet<WorldRank>,
         mut answers: impl FnMut(WorldRank) -> u64,
-    ) -> Findings {
+    ) -> DetectorFindings {
         let Self {
             interval, watched, ..
         } = self;
@@ -145,7 +145,7 @@ impl Alive {
         for &rank in waited {
             let answers = answers(rank);
             // At the last look, this rank did not wait for a peer that is new in the map.
-            let peer = watched.entry(rank).or_insert_with(|| Watched {
+            let peer = watched.entry(rank).or_insert_with(|| WatchedPeer {
                 heard: one_interval_ago.max(looked),
                 quiet_until: 0,
                 answers,
@@ -166,8 +166,8 @@ impl Alive {
         findings
     }
 
-    fn judge(&mut self, now: u64) -> Findings {
-        let mut findings = Findings::default();
+    fn judge(&mut self, now: u64) -> DetectorFindings {
+        let mut findings = DetectorFindings::default();
         let interval = self.interval;
         self.watched.retain(|&rank, peer| {
             let failed = now >= peer.limit(interval);
@@ -183,13 +183,13 @@ impl Alive {
         findings
     }
 
-    fn due(&self, peer: &Watched) -> u64 {
+    fn due(&self, peer: &WatchedPeer) -> u64 {
         let asked = peer.asked_from(self.interval).max(peer.quiet_until);
         asked.min(peer.limit(self.interval))
     }
 }
 
-impl Watched {
+impl WatchedPeer {
     /// Returns the time when the peer counts as failed.
     fn limit(&self, interval: u64) -> u64 {
         let of_doubt = self.doubted.map(|since| since + interval / DOUBT);

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 
-use super::{Alive, Findings, PINGS};
+use super::{DetectorFindings, FailureDetector, PINGS};
 use crate::group::WorldRank;
 
 const INTERVAL: u64 = 3_200;
@@ -19,9 +19,9 @@ fn unanswered(_rank: WorldRank) -> u64 {
 }
 
 /// Returns a detector that waits for these peers and has looked once, at time 0.
-fn watching<const N: usize>(ranks: [u32; N]) -> (Alive, BTreeSet<WorldRank>) {
-    let (mut alive, waited) = (Alive::new(INTERVAL), set(ranks));
-    let first = alive.look(0, &waited, unanswered);
+fn watching<const N: usize>(ranks: [u32; N]) -> (FailureDetector, BTreeSet<WorldRank>) {
+    let (mut alive, waited) = (FailureDetector::new(INTERVAL), set(ranks));
+    let first = alive.check_peers(0, &waited, unanswered);
     assert_eq!((first.to_ping.len(), first.failed.len()), (0, 0));
     ranks
         .iter()
@@ -33,8 +33,8 @@ fn watching<const N: usize>(ranks: [u32; N]) -> (Alive, BTreeSet<WorldRank>) {
 fn who_is_silent_is_pinged_after_one_interval_and_failed_after_two() {
     let (mut alive, waited) = watching([3]);
     let mut pings = Vec::new();
-    while let Some(now) = alive.next_look() {
-        let found = alive.look(now, &waited, unanswered);
+    while let Some(now) = alive.next_check() {
+        let found = alive.check_peers(now, &waited, unanswered);
         if !found.failed.is_empty() {
             assert_eq!((now, found.failed), (2 * INTERVAL, vec![WorldRank(3)]));
             break;
@@ -49,8 +49,8 @@ fn who_is_silent_is_pinged_after_one_interval_and_failed_after_two() {
 fn who_answers_is_asked_once_in_an_interval() {
     let (mut alive, waited) = watching([1]);
     let mut pings = 0;
-    while let Some(now) = alive.next_look().filter(|&now| now < 100 * INTERVAL) {
-        let found = alive.look(now, &waited, unanswered);
+    while let Some(now) = alive.next_check().filter(|&now| now < 100 * INTERVAL) {
+        let found = alive.check_peers(now, &waited, unanswered);
         assert_eq!(found.failed, []);
         if !found.to_ping.is_empty() {
             pings += 1;
@@ -62,24 +62,28 @@ fn who_answers_is_asked_once_in_an_interval() {
 
 #[test]
 fn nobody_is_pinged_while_nothing_is_waited_for() {
-    let mut alive = Alive::new(INTERVAL);
-    assert_eq!(alive.next_look(), None);
+    let mut alive = FailureDetector::new(INTERVAL);
+    assert_eq!(alive.next_check(), None);
     alive.expect_wait(50);
-    assert_eq!(alive.next_look(), Some(50 + INTERVAL));
+    assert_eq!(alive.next_check(), Some(50 + INTERVAL));
     assert_eq!(
-        alive.look(50 + INTERVAL, &set([]), unanswered),
-        Findings::default()
+        alive.check_peers(50 + INTERVAL, &set([]), unanswered),
+        DetectorFindings::default()
     );
-    assert_eq!(alive.next_look(), None);
+    assert_eq!(alive.next_check(), None);
 }
 
 #[test]
 fn a_wait_that_began_after_a_death_ends_within_two_intervals_too() {
-    let mut alive = Alive::new(INTERVAL);
+    let mut alive = FailureDetector::new(INTERVAL);
     alive.expect_wait(1_000_000);
     let mut now = 1_000_000;
-    while alive.look(now, &set([9]), unanswered).failed.is_empty() {
-        now = alive.next_look().expect("somebody is waited for");
+    while alive
+        .check_peers(now, &set([9]), unanswered)
+        .failed
+        .is_empty()
+    {
+        now = alive.next_check().expect("somebody is waited for");
     }
     assert!(now <= 1_000_000 + 2 * INTERVAL, "{now}");
 }
@@ -88,18 +92,18 @@ fn a_wait_that_began_after_a_death_ends_within_two_intervals_too() {
 fn our_own_absence_is_nobodys_silence() {
     let (mut alive, waited) = watching([1, 2]);
     let away = 50 * INTERVAL;
-    let found = alive.look(away, &waited, unanswered);
+    let found = alive.check_peers(away, &waited, unanswered);
     assert_eq!(
         found,
-        Findings {
+        DetectorFindings {
             to_ping: vec![WorldRank(1), WorldRank(2)],
-            ..Findings::default()
+            ..DetectorFindings::default()
         }
     );
     alive.handle_heard(WorldRank(1), away + 1);
     let mut failed = Vec::new();
-    while let Some(now) = alive.next_look().filter(|&now| now <= away + INTERVAL) {
-        failed.extend(alive.look(now, &waited, unanswered).failed);
+    while let Some(now) = alive.next_check().filter(|&now| now <= away + INTERVAL) {
+        failed.extend(alive.check_peers(now, &waited, unanswered).failed);
     }
     assert_eq!(failed, [WorldRank(2)]);
 }
@@ -118,7 +122,7 @@ impl Peer {
         (at < self.dies).then_some(at)
     }
 
-    fn random(random: &mut Random, end: u64) -> Self {
+    fn random(random: &mut SeededRandom, end: u64) -> Self {
         let mut pauses = BTreeMap::new();
         let mut at = 0;
         while at < end {
@@ -144,19 +148,19 @@ const SLACK: u64 = INTERVAL / 2;
 fn the_dead_are_found_in_time_and_the_paused_are_spared_although_a_third_of_all_is_lost() {
     for seed in 0..40 {
         println!("seed {seed}");
-        let mut random = Random::new(seed);
+        let mut random = SeededRandom::new(seed);
         let end = 200 * INTERVAL;
         let peers: Vec<Peer> = (0..8).map(|_| Peer::random(&mut random, end)).collect();
         let mut waited: BTreeSet<_> = (0..8).map(WorldRank).collect();
         let mut answers: BTreeSet<(u64, WorldRank)> = BTreeSet::new();
-        let mut alive = Alive::new(INTERVAL);
+        let mut alive = FailureDetector::new(INTERVAL);
         alive.expect_wait(0);
-        while let Some(now) = alive.next_look().filter(|&now| now < end) {
+        while let Some(now) = alive.next_check().filter(|&now| now < end) {
             while let Some(&(at, rank)) = answers.first().filter(|&&(at, _)| at <= now) {
                 answers.pop_first();
                 alive.handle_heard(rank, at);
             }
-            let found = alive.look(now, &waited, unanswered);
+            let found = alive.check_peers(now, &waited, unanswered);
             for rank in found.failed {
                 let died = peers[rank.0 as usize].dies;
                 assert!(died < now, "rank {rank} was wronged at {now}");
@@ -185,15 +189,19 @@ fn whose_adapter_answers_has_not_failed_until_two_intervals_after_its_last_answe
     let (mut alive, waited) = watching([5]);
     let (mut answers, mut now) = (0, 0);
     while now < 100 * INTERVAL {
-        now = alive.next_look().expect("somebody is waited for");
-        let found = alive.look(now, &waited, |_| answers);
+        now = alive.next_check().expect("somebody is waited for");
+        let found = alive.check_peers(now, &waited, |_| answers);
         assert_eq!(found.failed, []);
         answers += u64::from(!found.to_ping.is_empty());
     }
     let died = now;
     loop {
-        now = alive.next_look().expect("somebody is waited for");
-        if !alive.look(now, &waited, |_| answers).failed.is_empty() {
+        now = alive.next_check().expect("somebody is waited for");
+        if !alive
+            .check_peers(now, &waited, |_| answers)
+            .failed
+            .is_empty()
+        {
             break;
         }
     }
@@ -202,13 +210,13 @@ fn whose_adapter_answers_has_not_failed_until_two_intervals_after_its_last_answe
 
 #[test]
 fn a_peer_that_is_waited_for_beside_others_has_two_intervals_too() {
-    let mut alive = Alive::new(INTERVAL);
+    let mut alive = FailureDetector::new(INTERVAL);
     let (mut now, mut since, mut waited) = (0, None, set([1]));
     alive.expect_wait(now);
     // Rank 1 is pinged often at the end of its silence. In the middle of that, this rank begins to wait for rank 2.
     loop {
-        now = alive.next_look().expect("a peer is waited for");
-        let found = alive.look(now, &waited, unanswered);
+        now = alive.next_check().expect("a peer is waited for");
+        let found = alive.check_peers(now, &waited, unanswered);
         if found.failed.contains(&WorldRank(2)) {
             break;
         }
@@ -230,13 +238,13 @@ fn silence_counts_only_while_this_rank_looks() {
     let (mut alive, waited) = watching([1]);
     // Whenever this rank is about to judge, the operating system does not schedule it for a while.
     for _ in 0..100 {
-        let now = alive.next_look().expect("a peer is waited for") + INTERVAL / 8;
+        let now = alive.next_check().expect("a peer is waited for") + INTERVAL / 8;
         assert!(alive.is_due(now, true));
-        assert_eq!(alive.look(now, &waited, unanswered).failed, []);
+        assert_eq!(alive.check_peers(now, &waited, unanswered).failed, []);
     }
     let found = loop {
-        let now = alive.next_look().expect("a peer is waited for");
-        let found = alive.look(now, &waited, unanswered);
+        let now = alive.next_check().expect("a peer is waited for");
+        let found = alive.check_peers(now, &waited, unanswered);
         if !found.failed.is_empty() {
             break found;
         }
@@ -247,7 +255,7 @@ fn silence_counts_only_while_this_rank_looks() {
 #[test]
 fn nothing_is_judged_before_all_that_has_come_is_heard_but_not_for_ever() {
     let (mut alive, _) = watching([1]);
-    let due = alive.next_look().expect("a peer is waited for");
+    let due = alive.next_check().expect("a peer is waited for");
     let mut now = due;
     while !alive.is_due(now, false) {
         assert!(now <= due + 2 * INTERVAL, "never judged");
@@ -262,15 +270,18 @@ fn nothing_is_judged_before_all_that_has_come_is_heard_but_not_for_ever() {
 fn whom_another_rank_has_seen_die_is_asked_at_once_and_has_a_part_of_an_interval_to_answer() {
     for answers in [false, true] {
         let (mut alive, waited) = watching([1, 2]);
-        alive.doubt(WorldRank(1), 10);
-        assert_eq!(alive.next_look(), Some(10));
-        assert_eq!(alive.look(10, &waited, unanswered).to_ping, [WorldRank(1)]);
+        alive.suspect(WorldRank(1), 10);
+        assert_eq!(alive.next_check(), Some(10));
+        assert_eq!(
+            alive.check_peers(10, &waited, unanswered).to_ping,
+            [WorldRank(1)]
+        );
         if answers {
             alive.handle_heard(WorldRank(1), 20);
         }
         let mut failed = None;
-        while let Some(now) = alive.next_look().filter(|&now| now < INTERVAL) {
-            let found = alive.look(now, &waited, unanswered);
+        while let Some(now) = alive.next_check().filter(|&now| now < INTERVAL) {
+            let found = alive.check_peers(now, &waited, unanswered);
             if !found.failed.is_empty() {
                 assert_eq!(
                     (&found.failed, &found.seen),
@@ -288,16 +299,20 @@ fn whom_another_rank_has_seen_die_is_asked_at_once_and_has_a_part_of_an_interval
 #[test]
 fn a_doubt_about_a_peer_that_is_not_waited_for_is_kept_until_it_is_or_until_it_speaks() {
     for speaks in [false, true] {
-        let mut alive = Alive::new(INTERVAL);
-        alive.doubt(WorldRank(7), 0);
-        assert_eq!(alive.next_look(), None, "nothing is waited for");
+        let mut alive = FailureDetector::new(INTERVAL);
+        alive.suspect(WorldRank(7), 0);
+        assert_eq!(alive.next_check(), None, "nothing is waited for");
         if speaks {
             alive.handle_heard(WorldRank(7), 1);
         }
         alive.expect_wait(5);
-        let mut now = alive.next_look().expect("a peer is waited for");
-        while alive.look(now, &set([7]), unanswered).failed.is_empty() {
-            now = alive.next_look().expect("a peer is waited for");
+        let mut now = alive.next_check().expect("a peer is waited for");
+        while alive
+            .check_peers(now, &set([7]), unanswered)
+            .failed
+            .is_empty()
+        {
+            now = alive.next_check().expect("a peer is waited for");
         }
         let limit = if speaks {
             INTERVAL

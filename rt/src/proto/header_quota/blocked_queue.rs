@@ -6,12 +6,12 @@ use std::collections::{BTreeSet, VecDeque};
 ///
 /// Each call takes constant time until a message is sought. Then an index is made, and every call takes O(log n).
 #[derive(Debug)]
-pub(crate) struct Line<T> {
+pub(crate) struct BlockedQueue<T> {
     /// Places in line order. The first place is never `Gone`.
-    places: VecDeque<Place<T>>,
+    places: VecDeque<BlockedMessage<T>>,
     /// Position of the first place.
     first: u64,
-    index: Option<Box<Index>>,
+    index: Option<Box<BlockedIndex>>,
     /// True once a seek found no message, so that the peer must be notified of new messages.
     curious: bool,
     /// True if the peer was notified that this line waits, since the line was last empty.
@@ -19,15 +19,15 @@ pub(crate) struct Line<T> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place<T> {
+struct BlockedMessage<T> {
     item: T,
     ctx: u32,
     tag: u32,
-    state: State,
+    state: BlockedState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BlockedState {
     Waiting,
     /// Offered out of turn, and not known to be matched.
     Out,
@@ -36,14 +36,14 @@ enum State {
 
 /// Positions of the messages that are not `Gone`.
 #[derive(Debug, Default)]
-struct Index {
+struct BlockedIndex {
     by_tag: BTreeSet<(u32, u32, u64)>,
     by_ctx: BTreeSet<(u32, u64)>,
 }
 
 /// The state of the front message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Front<T> {
+pub(crate) enum QueueFront<T> {
     Nothing,
     Waiting(T),
     /// The front message is out of turn. Everything behind it waits until it is matched or comes back.
@@ -52,7 +52,7 @@ pub(crate) enum Front<T> {
 
 /// Answer of a line to a seek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sought<T> {
+pub(crate) enum FetchResult<T> {
     /// No message that may leave.
     Nothing,
     /// This message leaves out of turn. `first` is true if no message of its communicator is in front of it.
@@ -63,14 +63,14 @@ pub(crate) enum Sought<T> {
 
 /// Envelope of a message that the peer may not know to be in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct FetchCandidate {
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
-    /// True if no message of its communicator is in front of it, as in [`Sought::Found`].
+    /// True if no message of its communicator is in front of it, as in [`FetchResult::Found`].
     pub(crate) first: bool,
 }
 
-impl<T: Copy + PartialEq> Line<T> {
+impl<T: Copy + PartialEq> BlockedQueue<T> {
     pub(crate) fn new() -> Self {
         Self {
             places: VecDeque::new(),
@@ -104,13 +104,13 @@ impl<T: Copy + PartialEq> Line<T> {
     }
 
     /// Adds a message at the end. Returns the envelope if the peer must be notified of it.
-    pub(crate) fn push(&mut self, item: T, ctx: u32, tag: u32) -> Option<Held> {
+    pub(crate) fn push(&mut self, item: T, ctx: u32, tag: u32) -> Option<FetchCandidate> {
         let at = self.first + self.places.len() as u64;
-        self.places.push_back(Place {
+        self.places.push_back(BlockedMessage {
             item,
             ctx,
             tag,
-            state: State::Waiting,
+            state: BlockedState::Waiting,
         });
         let index = self.index.as_mut()?;
         let known = index.first_of(ctx, Some(tag)).is_some();
@@ -118,11 +118,11 @@ impl<T: Copy + PartialEq> Line<T> {
         (self.curious && !known).then(|| self.held(at))
     }
 
-    pub(crate) fn front(&self) -> Front<T> {
+    pub(crate) fn front(&self) -> QueueFront<T> {
         match self.places.front() {
-            None => Front::Nothing,
-            Some(place) if place.state == State::Out => Front::Out(place.item),
-            Some(place) => Front::Waiting(place.item),
+            None => QueueFront::Nothing,
+            Some(place) if place.state == BlockedState::Out => QueueFront::Out(place.item),
+            Some(place) => QueueFront::Waiting(place.item),
         }
     }
 
@@ -133,39 +133,40 @@ impl<T: Copy + PartialEq> Line<T> {
 
     /// Removes a waiting message. Returns the envelopes behind it of which the peer must be notified. O(distance from
     /// the front).
-    pub(crate) fn remove(&mut self, item: T) -> Vec<Held> {
-        let is_it = |place: &Place<T>| place.state == State::Waiting && place.item == item;
+    pub(crate) fn remove(&mut self, item: T) -> Vec<FetchCandidate> {
+        let is_it =
+            |place: &BlockedMessage<T>| place.state == BlockedState::Waiting && place.item == item;
         let Some(found) = self.places.iter().position(is_it) else {
             return Vec::new();
         };
         let at = self.first + found as u64;
-        let Place { ctx, tag, .. } = *self.place(at);
+        let BlockedMessage { ctx, tag, .. } = *self.place(at);
         self.forget(at);
         self.uncovered(ctx, tag)
     }
 
     /// Sends the first matching message out of turn. A tag of `None` matches any.
-    pub(crate) fn seek(&mut self, ctx: u32, tag: Option<u32>) -> Sought<T> {
+    pub(crate) fn fetch(&mut self, ctx: u32, tag: Option<u32>) -> FetchResult<T> {
         if self.places.is_empty() {
-            return Sought::Nothing;
+            return FetchResult::Nothing;
         }
         self.make_index();
         let Some(at) = self.first_of(ctx, tag) else {
             self.curious = true;
-            return Sought::Nothing;
+            return FetchResult::Nothing;
         };
         let first = self.held(at).first;
         let place = self.place_mut(at);
         let item = place.item;
-        match std::mem::replace(&mut place.state, State::Out) {
-            State::Waiting => Sought::Found { item, first },
+        match std::mem::replace(&mut place.state, BlockedState::Out) {
+            BlockedState::Waiting => FetchResult::Found { item, first },
             // A later message with this envelope must not overtake this one.
             _ => {
                 self.curious = true;
                 if first {
-                    Sought::Out(item)
+                    FetchResult::Out(item)
                 } else {
-                    Sought::Nothing
+                    FetchResult::Nothing
                 }
             }
         }
@@ -173,7 +174,7 @@ impl<T: Copy + PartialEq> Line<T> {
 
     /// Removes a message that was out of turn, because it was matched or no longer exists. Returns the envelopes behind
     /// it of which the peer must be notified.
-    pub(crate) fn met(&mut self, item: T, ctx: u32, tag: u32) -> Vec<Held> {
+    pub(crate) fn remove_fetched(&mut self, item: T, ctx: u32, tag: u32) -> Vec<FetchCandidate> {
         let Some(at) = self.out(item, ctx, tag) else {
             return Vec::new();
         };
@@ -181,15 +182,15 @@ impl<T: Copy + PartialEq> Line<T> {
         self.uncovered(ctx, tag)
     }
 
-    pub(crate) fn is_out(&self, item: T, ctx: u32, tag: u32) -> bool {
+    pub(crate) fn is_fetched(&self, item: T, ctx: u32, tag: u32) -> bool {
         self.out(item, ctx, tag).is_some()
     }
 
     /// Returns a message that was out of turn to its place. Returns the envelopes of which the peer must be notified,
     /// or `None` if the message was not out.
-    pub(crate) fn back(&mut self, item: T, ctx: u32, tag: u32) -> Option<Vec<Held>> {
+    pub(crate) fn put_back(&mut self, item: T, ctx: u32, tag: u32) -> Option<Vec<FetchCandidate>> {
         let at = self.out(item, ctx, tag)?;
-        self.place_mut(at).state = State::Waiting;
+        self.place_mut(at).state = BlockedState::Waiting;
         Some(self.uncovered(ctx, tag))
     }
 
@@ -201,21 +202,21 @@ impl<T: Copy + PartialEq> Line<T> {
     }
 
     /// Returns the envelopes that the peer may have sought while a message with this envelope was out.
-    fn uncovered(&self, ctx: u32, tag: u32) -> Vec<Held> {
+    fn uncovered(&self, ctx: u32, tag: u32) -> Vec<FetchCandidate> {
         if !self.curious {
             return Vec::new();
         }
         let same = self.first_of(ctx, Some(tag));
         let any = self.first_of(ctx, None).filter(|any| same != Some(*any));
-        let waiting = |at: &u64| self.place(*at).state == State::Waiting;
+        let waiting = |at: &u64| self.place(*at).state == BlockedState::Waiting;
         let all = same.into_iter().chain(any).filter(waiting);
         all.map(|at| self.held(at)).collect()
     }
 
-    fn held(&self, at: u64) -> Held {
-        let Place { ctx, tag, .. } = *self.place(at);
+    fn held(&self, at: u64) -> FetchCandidate {
+        let BlockedMessage { ctx, tag, .. } = *self.place(at);
         let first = self.first_of(ctx, None) == Some(at);
-        Held { ctx, tag, first }
+        FetchCandidate { ctx, tag, first }
     }
 
     fn first_of(&self, ctx: u32, tag: Option<u32>) -> Option<u64> {
@@ -226,12 +227,12 @@ impl<T: Copy + PartialEq> Line<T> {
     fn out(&self, item: T, ctx: u32, tag: u32) -> Option<u64> {
         let at = self.first_of(ctx, Some(tag))?;
         let place = self.place(at);
-        (place.state == State::Out && place.item == item).then_some(at)
+        (place.state == BlockedState::Out && place.item == item).then_some(at)
     }
 
     fn forget(&mut self, at: u64) {
         let place = self.place_mut(at);
-        place.state = State::Gone;
+        place.state = BlockedState::Gone;
         let (ctx, tag) = (place.ctx, place.tag);
         if let Some(index) = &mut self.index {
             index.remove(ctx, tag, at);
@@ -239,7 +240,7 @@ impl<T: Copy + PartialEq> Line<T> {
         while self
             .places
             .front()
-            .is_some_and(|place| place.state == State::Gone)
+            .is_some_and(|place| place.state == BlockedState::Gone)
         {
             self.places.pop_front();
             self.first += 1;
@@ -253,25 +254,25 @@ impl<T: Copy + PartialEq> Line<T> {
         if self.index.is_some() {
             return;
         }
-        let mut index = Box::<Index>::default();
+        let mut index = Box::<BlockedIndex>::default();
         for (place, at) in self.places.iter().zip(self.first..) {
-            if place.state != State::Gone {
+            if place.state != BlockedState::Gone {
                 index.insert(place.ctx, place.tag, at);
             }
         }
         self.index = Some(index);
     }
 
-    fn place(&self, at: u64) -> &Place<T> {
+    fn place(&self, at: u64) -> &BlockedMessage<T> {
         &self.places[index_of(at - self.first)]
     }
 
-    fn place_mut(&mut self, at: u64) -> &mut Place<T> {
+    fn place_mut(&mut self, at: u64) -> &mut BlockedMessage<T> {
         &mut self.places[index_of(at - self.first)]
     }
 }
 
-impl Index {
+impl BlockedIndex {
     fn insert(&mut self, ctx: u32, tag: u32, at: u64) {
         self.by_tag.insert((ctx, tag, at));
         self.by_ctx.insert((ctx, at));

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::{
     group::WorldRank,
-    proto::matching::{Envelope, Want},
+    proto::matching::{MessageEnvelope, RecvPattern},
 };
 
 /// Peers that hold messages back, and the receives sought there. Allocates nothing until there is such a peer.
 #[derive(Debug, Default)]
-pub(crate) struct Seeker(Option<Box<State>>);
+pub(crate) struct FetchTracker(Option<Box<TrackerState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct TrackerState {
     /// Peers that are blocked and wait for room.
     blocked: BTreeSet<WorldRank>,
     /// Number of a peer's messages that are here out of turn and not yet matched. The peer's line does not move past
@@ -21,12 +21,12 @@ struct State {
     /// For each peer, the number of the first receive that has not yet been sought there since the peer's line was new.
     sought_before: BTreeMap<WorldRank, u64>,
     /// Envelopes that probes looked for without success, the latest last.
-    probes: VecDeque<Want>,
+    probes: VecDeque<RecvPattern>,
     /// Peers that have been asked for these envelopes.
     probed: BTreeSet<(WorldRank, u32, Option<u32>)>,
 }
 
-impl Seeker {
+impl FetchTracker {
     /// Returns true if there is any peer to ask.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
@@ -38,20 +38,20 @@ impl Seeker {
     /// Handles the notification that the peer is blocked, and waits for room.
     pub(crate) fn handle_blocked(&mut self, rank: WorldRank) {
         self.state().blocked.insert(rank);
-        self.ask_again(rank);
+        self.probe_again(rank);
     }
 
     /// Returns the number of the first receive for which the peer must be asked.
     ///
     /// `next` is the number of the next receive, which is not posted yet. Returns 0 (all receives) unless `tells` says
     /// that the peer notifies this rank of new messages in its line.
-    pub(crate) fn ask_from(&mut self, rank: WorldRank, tells: bool, next: u64) -> u64 {
+    pub(crate) fn fetch_from(&mut self, rank: WorldRank, tells: bool, next: u64) -> u64 {
         let from = self.state().sought_before.insert(rank, next).unwrap_or(0);
         if tells { from } else { 0 }
     }
 
     /// Returns true if a message of this peer is here out of turn and not yet matched.
-    pub(crate) fn is_out(&self, rank: WorldRank) -> bool {
+    pub(crate) fn has_fetched(&self, rank: WorldRank) -> bool {
         self.0
             .as_ref()
             .is_some_and(|state| state.outs.contains_key(&rank))
@@ -63,7 +63,7 @@ impl Seeker {
     }
 
     /// Records that a message of this peer is here out of turn.
-    pub(crate) fn out(&mut self, rank: WorldRank) {
+    pub(crate) fn record_fetched(&mut self, rank: WorldRank) {
         *self.state().outs.entry(rank).or_default() += 1;
     }
 
@@ -83,7 +83,7 @@ impl Seeker {
         state.blocked.remove(&rank);
         state.outs.remove(&rank);
         state.sought_before.remove(&rank);
-        self.ask_again(rank);
+        self.probe_again(rank);
     }
 
     /// Returns the peers that may hold back a message for this receive. A source of `None` means any.
@@ -108,8 +108,8 @@ impl Seeker {
     }
 
     /// Records a probe that found no message. Returns true if this peer must be asked for one.
-    pub(crate) fn probe(&mut self, want: Want, rank: WorldRank) -> bool {
-        let State { probes, probed, .. } = self.state();
+    pub(crate) fn probe(&mut self, want: RecvPattern, rank: WorldRank) -> bool {
+        let TrackerState { probes, probed, .. } = self.state();
         if !probes.contains(&want) {
             if probes.len() == PROBES_MAX {
                 probes.pop_front();
@@ -121,9 +121,9 @@ impl Seeker {
     }
 
     /// Makes probes ask this peer again, because a message arrived from it.
-    pub(crate) fn ask_again(&mut self, rank: WorldRank) {
+    pub(crate) fn probe_again(&mut self, rank: WorldRank) {
         let all = (rank, 0, None)..=(rank, u32::MAX, Some(u32::MAX));
-        let Some(State { probed, .. }) = self.0.as_deref_mut() else {
+        let Some(TrackerState { probed, .. }) = self.0.as_deref_mut() else {
             return;
         };
         let asked: Vec<_> = probed.range(all).copied().collect();
@@ -133,13 +133,13 @@ impl Seeker {
     }
 
     /// Returns true if a probe has looked for a message with this envelope.
-    pub(crate) fn is_probed(&self, envelope: &Envelope, first: bool) -> bool {
-        let fits = |want: &Want| want.fits(envelope) && (first || want.tag.is_some());
+    pub(crate) fn is_probed(&self, envelope: &MessageEnvelope, first: bool) -> bool {
+        let fits = |want: &RecvPattern| want.fits(envelope) && (first || want.tag.is_some());
         let state = self.0.as_ref();
         state.is_some_and(|state| state.probes.iter().any(fits))
     }
 
-    fn state(&mut self) -> &mut State {
+    fn state(&mut self) -> &mut TrackerState {
         self.0.get_or_insert_default()
     }
 }

@@ -12,7 +12,7 @@ use crate::group::WorldRank;
 /// for room, limits shrink instead, unused parts are recalled from other peers, and freed parts are given to the
 /// waiting peers in turn.
 #[derive(Debug)]
-pub(crate) struct Grants {
+pub(crate) struct QuotaGrants {
     /// Part that each peer has from the start.
     first: u32,
     /// Maximum that is lent beyond these parts, to all peers together. `lent` is how much of it is in use.
@@ -26,7 +26,7 @@ pub(crate) struct Grants {
 
 /// Size of the room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct HeaderRoom {
     /// Maximum number of stored headers.
     pub(crate) headers: usize,
     /// Number of ranks of the job.
@@ -35,7 +35,7 @@ pub(crate) struct Room {
 
 /// What one peer may send to this rank.
 #[derive(Debug)]
-pub(crate) struct Granted {
+pub(crate) struct PeerQuota {
     /// Number of messages that the peer may have sent, in total.
     limit: u32,
     /// Messages that have left the store, or that never entered it.
@@ -46,7 +46,7 @@ pub(crate) struct Granted {
     raise_at: u32,
     /// Distance of the limit above `left` when it was raised last.
     window: u32,
-    /// Part of `Grants::lent` that is accounted to this peer; never less than what the peer really has.
+    /// Part of `QuotaGrants::lent` that is accounted to this peer; never less than what the peer really has.
     lent: u32,
     /// Messages that were waiting at the peer when it was last blocked.
     held: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Granted {
     recalled: bool,
 }
 
-impl Room {
+impl HeaderRoom {
     /// Returns what each peer may send from the start.
     ///
     /// Sender and receiver compute the same number. This is at most half of the room for all peers together, and at
@@ -71,8 +71,8 @@ impl Room {
     }
 }
 
-impl Grants {
-    pub(crate) fn new(room: Room) -> Self {
+impl QuotaGrants {
+    pub(crate) fn new(room: HeaderRoom) -> Self {
         let first = room.first();
         Self {
             first,
@@ -93,7 +93,7 @@ impl Grants {
     pub(crate) fn handle_blocked(
         &mut self,
         rank: WorldRank,
-        peer: &mut Granted,
+        peer: &mut PeerQuota,
         at: u32,
         held: u32,
     ) -> Option<u32> {
@@ -113,9 +113,9 @@ impl Grants {
         limit
     }
 
-    /// Raises the limit after a message has left, when [`Granted::leave`] says so. Returns the new limit, if it is time
+    /// Raises the limit after a message has left, when [`PeerQuota::leave`] says so. Returns the new limit, if it is time
     /// for one.
-    pub(crate) fn replenish(&mut self, peer: &mut Granted) -> Option<u32> {
+    pub(crate) fn replenish(&mut self, peer: &mut PeerQuota) -> Option<u32> {
         self.settle(peer);
         if peer.waits || ahead(peer.left, peer.raise_at).is_none() {
             return None;
@@ -145,7 +145,7 @@ impl Grants {
     }
 
     /// Returns the new limit of a waiting peer, when `others` wait too.
-    pub(crate) fn serve(&mut self, peer: &mut Granted, others: usize) -> Option<u32> {
+    pub(crate) fn serve(&mut self, peer: &mut PeerQuota, others: usize) -> Option<u32> {
         let others = u32::try_from(others).unwrap_or(u32::MAX);
         let limit = self.raise(peer, true, Some(others))?;
         peer.waits = false;
@@ -154,7 +154,7 @@ impl Grants {
 
     /// Returns true if the peer should be asked to give back what it does not use. Returns true only once until the
     /// peer answers.
-    pub(crate) fn recall(&mut self, peer: &mut Granted) -> bool {
+    pub(crate) fn recall(&mut self, peer: &mut PeerQuota) -> bool {
         self.settle(peer);
         let unused = peer.outstanding().saturating_sub(peer.stored);
         let recalled = !peer.recalled && !peer.waits && peer.lent > 0 && unused > self.first;
@@ -164,7 +164,7 @@ impl Grants {
 
     /// Handles the lower limit of a peer that gives back what it does not use. Returns false if the limit cannot be
     /// right.
-    pub(crate) fn handle_limit(&mut self, peer: &mut Granted, limit: u32) -> bool {
+    pub(crate) fn handle_limit(&mut self, peer: &mut PeerQuota, limit: u32) -> bool {
         let used = peer.left.wrapping_add(peer.stored);
         let honest =
             peer.recalled && ahead(peer.limit, limit).is_some() && ahead(limit, used).is_some();
@@ -177,7 +177,7 @@ impl Grants {
     }
 
     /// Takes back everything from a peer that has failed, except for its messages in the store.
-    pub(crate) fn forget(&mut self, rank: WorldRank, peer: &mut Granted) {
+    pub(crate) fn forget(&mut self, rank: WorldRank, peer: &mut PeerQuota) {
         peer.limit = peer.left.wrapping_add(peer.stored);
         self.settle(peer);
         self.waiting.retain(|&waiting| waiting != rank);
@@ -185,7 +185,7 @@ impl Grants {
     }
 
     /// Updates the accounts by what the peer has used up since.
-    fn settle(&mut self, peer: &mut Granted) {
+    fn settle(&mut self, peer: &mut PeerQuota) {
         let lent = peer.outstanding().saturating_sub(self.first);
         self.lent = self.lent - peer.lent + lent;
         peer.lent = lent;
@@ -193,7 +193,7 @@ impl Grants {
 
     /// Raises the limit of a peer. If `others` is set, that many peers wait for room, and no peer gets more than it has
     /// messages for.
-    fn raise(&mut self, peer: &mut Granted, blocked: bool, others: Option<u32>) -> Option<u32> {
+    fn raise(&mut self, peer: &mut PeerQuota, blocked: bool, others: Option<u32>) -> Option<u32> {
         self.settle(peer);
         let outstanding = peer.outstanding();
         let (wish, part) = match others {
@@ -220,7 +220,7 @@ impl Grants {
     }
 }
 
-impl Granted {
+impl PeerQuota {
     pub(crate) fn new(first: u32) -> Self {
         Self {
             limit: first,
@@ -266,14 +266,14 @@ impl Granted {
 }
 
 #[cfg(test)]
-impl Granted {
+impl PeerQuota {
     pub(crate) fn stored(&self) -> usize {
         self.stored as usize
     }
 }
 
 #[cfg(test)]
-impl Grants {
+impl QuotaGrants {
     /// Returns the most messages that may be in the store if every peer uses up its limit.
     pub(super) fn promised(&self, peers: u32) -> u32 {
         self.first * peers + self.lent

@@ -3,9 +3,9 @@
 //!
 //! An unexpected message costs its receiver at least a header. The store has room for a limited number of headers from
 //! all peers together. Each peer may send a few messages from the start. The receiver raises the limit of peers whose
-//! messages are taken ([`Grants`]). A sender at its limit ([`Allowance`]) keeps its messages in a [`Line`], in order,
-//! and notifies the receiver (BLOCKED). The sum of all limits never exceeds the room, so the store cannot overflow.
-//! Limits are absolute message counts, so a repeated or late one does no harm.
+//! messages are taken ([`QuotaGrants`]). A sender at its limit ([`HeaderQuota`]) keeps its messages in a [`BlockedQueue`], in
+//! order, and notifies the receiver (BLOCKED). The sum of all limits never exceeds the room, so the store cannot overflow. Limits
+//! are absolute message counts, so a repeated or late one does no harm.
 //!
 //! A program may legitimately receive the last message of such a line first. A receive that finds no message, while a
 //! peer that may have one is blocked, *seeks* it there (SEEK). The peer answers with the first matching message of its
@@ -18,14 +18,14 @@
 //! is sent, and the line does not move past it. A receive of any tag seeks the first message of its communicator, and
 //! gets no other.
 
-mod quota;
-mod grants;
 mod blocked_queue;
 mod fetch_tracker;
+mod grants;
+mod quota;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use quota::Allowance;
-pub(crate) use grants::{Granted, Grants, Room};
-pub(crate) use blocked_queue::{Front, Held, Line, Sought};
-pub(crate) use fetch_tracker::Seeker;
+pub(crate) use blocked_queue::{BlockedQueue, FetchCandidate, FetchResult, QueueFront};
+pub(crate) use fetch_tracker::FetchTracker;
+pub(crate) use grants::{HeaderRoom, PeerQuota, QuotaGrants};
+pub(crate) use quota::HeaderQuota;

@@ -2,14 +2,14 @@
 
 /// Number of messages that may be sent to a peer, in total.
 #[derive(Debug)]
-pub(crate) struct Allowance {
+pub(crate) struct HeaderQuota {
     limit: u32,
     used: u32,
     /// Limit at which the peer was last notified that this rank is blocked.
     told: Option<u32>,
 }
 
-impl Allowance {
+impl HeaderQuota {
     pub(crate) fn new(first: u32) -> Self {
         Self {
             limit: first,

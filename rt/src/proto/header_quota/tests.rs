@@ -2,9 +2,12 @@
 
 use std::collections::VecDeque;
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 
-use super::{Allowance, Front, Granted, Grants, Held, Line, Room, Sought};
+use super::{
+    BlockedQueue, FetchCandidate, FetchResult, HeaderQuota, HeaderRoom, PeerQuota, QueueFront,
+    QuotaGrants,
+};
 use crate::group::WorldRank;
 
 /// Reference implementation of a line: a list that is searched.
@@ -29,13 +32,13 @@ impl Plain {
         self.all.iter().position(fits)
     }
 
-    fn held(&self, at: usize) -> Held {
+    fn held(&self, at: usize) -> FetchCandidate {
         let Entry { ctx, tag, .. } = self.all[at];
         let first = self.first_of(ctx, None) == Some(at);
-        Held { ctx, tag, first }
+        FetchCandidate { ctx, tag, first }
     }
 
-    fn push(&mut self, item: u32, ctx: u32, tag: u32) -> Option<Held> {
+    fn push(&mut self, item: u32, ctx: u32, tag: u32) -> Option<FetchCandidate> {
         let known = self.first_of(ctx, Some(tag)).is_some();
         let out = false;
         self.all.push(Entry {
@@ -47,11 +50,11 @@ impl Plain {
         (self.curious && !known).then(|| self.held(self.all.len() - 1))
     }
 
-    fn front(&self) -> Front<u32> {
+    fn front(&self) -> QueueFront<u32> {
         match self.all.first() {
-            None => Front::Nothing,
-            Some(entry) if entry.out => Front::Out(entry.item),
-            Some(entry) => Front::Waiting(entry.item),
+            None => QueueFront::Nothing,
+            Some(entry) if entry.out => QueueFront::Out(entry.item),
+            Some(entry) => QueueFront::Waiting(entry.item),
         }
     }
 
@@ -68,22 +71,22 @@ impl Plain {
         tells
     }
 
-    fn seek(&mut self, ctx: u32, tag: Option<u32>) -> Sought<u32> {
+    fn seek(&mut self, ctx: u32, tag: Option<u32>) -> FetchResult<u32> {
         let Some(at) = self.first_of(ctx, tag) else {
             self.curious |= !self.all.is_empty();
-            return Sought::Nothing;
+            return FetchResult::Nothing;
         };
         let (item, first) = (self.all[at].item, self.held(at).first);
         let out = std::mem::replace(&mut self.all[at].out, true);
         self.curious |= out;
         match (out, first) {
-            (false, _) => Sought::Found { item, first },
-            (true, true) => Sought::Out(item),
-            (true, false) => Sought::Nothing,
+            (false, _) => FetchResult::Found { item, first },
+            (true, true) => FetchResult::Out(item),
+            (true, false) => FetchResult::Nothing,
         }
     }
 
-    fn uncovered(&self, ctx: u32, tag: u32) -> Vec<Held> {
+    fn uncovered(&self, ctx: u32, tag: u32) -> Vec<FetchCandidate> {
         let same = self.first_of(ctx, Some(tag));
         let any = self.first_of(ctx, None).filter(|any| same != Some(*any));
         let all = same
@@ -98,8 +101,8 @@ impl Plain {
 fn a_line_does_what_a_list_does_that_is_looked_through() {
     for seed in 0..30 {
         println!("seed {seed}");
-        let mut random = Random::new(seed);
-        let (mut line, mut plain) = (Line::new(), Plain::default());
+        let mut random = SeededRandom::new(seed);
+        let (mut line, mut plain) = (BlockedQueue::new(), Plain::default());
         for item in 0..3_000_u32 {
             let (ctx, tag) = (small(&mut random, 2), small(&mut random, 4));
             let any = random.chance(0.3);
@@ -107,10 +110,10 @@ fn a_line_does_what_a_list_does_that_is_looked_through() {
                 0..=3 => assert_eq!(line.push(item, ctx, tag), plain.push(item, ctx, tag)),
                 4 | 5 => {
                     let tag = (!any).then_some(tag);
-                    assert_eq!(line.seek(ctx, tag), plain.seek(ctx, tag));
+                    assert_eq!(line.fetch(ctx, tag), plain.seek(ctx, tag));
                 }
                 6 => {
-                    let Front::Waiting(_) = line.front() else {
+                    let QueueFront::Waiting(_) = line.front() else {
                         continue;
                     };
                     line.pop();
@@ -128,7 +131,7 @@ fn a_line_does_what_a_list_does_that_is_looked_through() {
 }
 
 /// Withdraws a message, or has it matched or sent back.
-fn end_one(way: u64, line: &mut Line<u32>, plain: &mut Plain, random: &mut Random) {
+fn end_one(way: u64, line: &mut BlockedQueue<u32>, plain: &mut Plain, random: &mut SeededRandom) {
     let len = u32::try_from(plain.all.len()).expect("short");
     if len == 0 {
         return;
@@ -140,7 +143,7 @@ fn end_one(way: u64, line: &mut Line<u32>, plain: &mut Plain, random: &mut Rando
         tag,
         out,
     } = plain.all[at];
-    assert_eq!(line.is_out(item, ctx, tag), out);
+    assert_eq!(line.is_fetched(item, ctx, tag), out);
     match (way, out) {
         (7, false) => {
             plain.take(at);
@@ -148,19 +151,25 @@ fn end_one(way: u64, line: &mut Line<u32>, plain: &mut Plain, random: &mut Rando
         }
         (8, true) => {
             plain.take(at);
-            assert_eq!(line.met(item, ctx, tag), plain.uncovered(ctx, tag));
+            assert_eq!(
+                line.remove_fetched(item, ctx, tag),
+                plain.uncovered(ctx, tag)
+            );
         }
         (9, true) => {
             plain.all[at].out = false;
-            assert_eq!(line.back(item, ctx, tag), Some(plain.uncovered(ctx, tag)));
+            assert_eq!(
+                line.put_back(item, ctx, tag),
+                Some(plain.uncovered(ctx, tag))
+            );
         }
         _ => {
-            assert!(out || line.back(item, ctx, tag).is_none());
+            assert!(out || line.put_back(item, ctx, tag).is_none());
         }
     }
 }
 
-fn small(random: &mut Random, limit: u32) -> u32 {
+fn small(random: &mut SeededRandom, limit: u32) -> u32 {
     u32::try_from(random.within(0..u64::from(limit))).expect("small")
 }
 
@@ -168,13 +177,13 @@ fn small(random: &mut Random, limit: u32) -> u32 {
 fn what_every_peer_may_send_from_the_start_fits_at_every_size() {
     for headers in [16, 17, 100, 65_536, 1 << 30, usize::MAX] {
         for peers in [1, 2, 15, 16, 64, 1_000, 16_384, 1 << 20] {
-            let room = Room { headers, peers };
-            let grants = Grants::new(room);
+            let room = HeaderRoom { headers, peers };
+            let grants = QuotaGrants::new(room);
             assert!(u64::from(grants.promised(peers)) < headers as u64);
         }
     }
     assert_eq!(
-        Room {
+        HeaderRoom {
             headers: 65_536,
             peers: 16_384
         }
@@ -182,7 +191,7 @@ fn what_every_peer_may_send_from_the_start_fits_at_every_size() {
         1
     );
     assert_eq!(
-        Room {
+        HeaderRoom {
             headers: 65_536,
             peers: 2
         }
@@ -190,7 +199,7 @@ fn what_every_peer_may_send_from_the_start_fits_at_every_size() {
         64
     );
     assert_eq!(
-        Room {
+        HeaderRoom {
             headers: 16,
             peers: 64
         }
@@ -201,16 +210,16 @@ fn what_every_peer_may_send_from_the_start_fits_at_every_size() {
 
 /// A receiver and its peers, with messages in flight in both directions.
 struct World {
-    room: Room,
-    grants: Grants,
+    room: HeaderRoom,
+    grants: QuotaGrants,
     peers: Vec<Peer>,
     stored: usize,
-    seed: Random,
+    seed: SeededRandom,
 }
 
 struct Peer {
-    allowance: Allowance,
-    granted: Granted,
+    allowance: HeaderQuota,
+    granted: PeerQuota,
     to_receiver: VecDeque<Note>,
     to_sender: VecDeque<Note>,
     to_send: u32,
@@ -228,10 +237,10 @@ enum Note {
 }
 
 impl World {
-    fn new(room: Room, seed: u64) -> Self {
+    fn new(room: HeaderRoom, seed: u64) -> Self {
         let peer = |_| Peer {
-            allowance: Allowance::new(room.first()),
-            granted: Granted::new(room.first()),
+            allowance: HeaderQuota::new(room.first()),
+            granted: PeerQuota::new(room.first()),
             to_receiver: VecDeque::new(),
             to_sender: VecDeque::new(),
             to_send: 0,
@@ -240,10 +249,10 @@ impl World {
         };
         Self {
             room,
-            grants: Grants::new(room),
+            grants: QuotaGrants::new(room),
             peers: (0..room.peers).map(peer).collect(),
             stored: 0,
-            seed: Random::new(seed),
+            seed: SeededRandom::new(seed),
         }
     }
 
@@ -380,7 +389,7 @@ fn the_store_keeps_its_bound_nobody_is_refused_and_everything_arrives() {
     for seed in 0..10 {
         for (headers, peers) in ROOMS {
             println!("seed {seed}, {headers} headers, {peers} peers");
-            let mut world = World::new(Room { headers, peers }, seed);
+            let mut world = World::new(HeaderRoom { headers, peers }, seed);
             let mut sent = 0;
             for peer in &mut world.peers {
                 peer.to_send = small(&mut world.seed, 400);
@@ -405,7 +414,7 @@ fn those_who_flood_a_small_room_get_equal_shares() {
     for seed in 0..5 {
         println!("seed {seed}");
         let mut world = World::new(
-            Room {
+            HeaderRoom {
                 headers: 32,
                 peers: 64,
             },
@@ -433,7 +442,7 @@ fn those_who_flood_a_small_room_get_equal_shares() {
 
 #[test]
 fn a_peer_that_sends_more_than_it_may_is_refused() {
-    let mut granted = Granted::new(3);
+    let mut granted = PeerQuota::new(3);
     assert_eq!(
         [(); 5].map(|()| granted.store()),
         [true, true, true, false, false]
@@ -448,11 +457,11 @@ fn a_peer_that_sends_more_than_it_may_is_refused() {
 
 #[test]
 fn a_limit_that_nobody_asked_for_or_that_takes_more_is_not_believed() {
-    let room = Room {
+    let room = HeaderRoom {
         headers: 100,
         peers: 2,
     };
-    let (mut grants, mut granted) = (Grants::new(room), Granted::new(room.first()));
+    let (mut grants, mut granted) = (QuotaGrants::new(room), PeerQuota::new(room.first()));
     assert!(!grants.handle_limit(&mut granted, 0));
     let limit = grants
         .handle_blocked(WorldRank(1), &mut granted, room.first(), 1)

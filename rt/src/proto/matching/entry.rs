@@ -1,15 +1,15 @@
 //! Entries of the matching lists: what a receive asks for, what a message carries, and their links.
 
 use super::{
-    Arrival,
-    list::{Link, Linked},
-    table::{Class, Key},
+    ArrivalNumber,
+    list::{ListEntry, ListLink},
+    table::{MatchingKey, ReceiveClass},
 };
 use crate::group::WorldRank;
 
 /// The fields of a message that are used for matching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Envelope {
+pub(crate) struct MessageEnvelope {
     pub(crate) ctx: u32,
     pub(crate) source: WorldRank,
     pub(crate) tag: u32,
@@ -17,93 +17,93 @@ pub(crate) struct Envelope {
 
 /// The fields that a receive asks for; `None` means any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Want {
+pub(crate) struct RecvPattern {
     pub(crate) ctx: u32,
     pub(crate) source: Option<WorldRank>,
     pub(crate) tag: Option<u32>,
 }
 
-impl Want {
+impl RecvPattern {
     /// Returns true if a message with this envelope matches.
-    pub(crate) fn fits(&self, envelope: &Envelope) -> bool {
+    pub(crate) fn fits(&self, envelope: &MessageEnvelope) -> bool {
         self.ctx == envelope.ctx
             && self.source.is_none_or(|source| source == envelope.source)
             && self.tag.is_none_or(|tag| tag == envelope.tag)
     }
 
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> MatchingKey {
         let class = match (self.source, self.tag) {
-            (Some(_), Some(_)) => Class::Exact,
-            (None, Some(_)) => Class::AnySource,
-            (Some(_), None) => Class::AnyTag,
-            (None, None) => Class::Any,
+            (Some(_), Some(_)) => ReceiveClass::Exact,
+            (None, Some(_)) => ReceiveClass::AnySource,
+            (Some(_), None) => ReceiveClass::AnyTag,
+            (None, None) => ReceiveClass::Any,
         };
         let source = self.source.map_or(0, |source| source.0);
         let tag = self.tag.unwrap_or(0);
-        Key::new(class, self.ctx, source, tag)
+        MatchingKey::new(class, self.ctx, source, tag)
     }
 }
 
-impl Envelope {
+impl MessageEnvelope {
     /// Returns the key of the list of this class in which the message waits, or its matching receives.
     #[inline]
-    pub(super) fn key(&self, class: Class) -> Key {
+    pub(super) fn key(&self, class: ReceiveClass) -> MatchingKey {
         let Self { ctx, source, tag } = *self;
         let source = source.0;
         match class {
-            Class::Exact => Key::new(class, ctx, source, tag),
-            Class::AnySource => Key::new(class, ctx, 0, tag),
-            Class::AnyTag => Key::new(class, ctx, source, 0),
-            Class::Any => Key::new(class, ctx, 0, 0),
+            ReceiveClass::Exact => MatchingKey::new(class, ctx, source, tag),
+            ReceiveClass::AnySource => MatchingKey::new(class, ctx, 0, tag),
+            ReceiveClass::AnyTag => MatchingKey::new(class, ctx, source, 0),
+            ReceiveClass::Any => MatchingKey::new(class, ctx, 0, 0),
         }
     }
 }
 
 /// A waiting receive.
 #[derive(Debug)]
-pub(super) struct Receive<R> {
+pub(super) struct PostedReceive<R> {
     pub(super) posting: u64,
-    pub(super) want: Want,
+    pub(super) want: RecvPattern,
     pub(super) recv: R,
-    pub(super) link: Link,
+    pub(super) link: ListLink,
 }
 
-impl<R> Linked for Receive<R> {
+impl<R> ListEntry for PostedReceive<R> {
     fn order(&self) -> u64 {
         self.posting
     }
 
-    fn link(&self, _: usize) -> Link {
+    fn link(&self, _: usize) -> ListLink {
         self.link
     }
 
-    fn link_mut(&mut self, _: usize) -> &mut Link {
+    fn link_mut(&mut self, _: usize) -> &mut ListLink {
         &mut self.link
     }
 }
 
 /// A waiting message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Message<M> {
-    pub(super) arrival: Arrival,
-    pub(super) envelope: Envelope,
+pub(super) struct WaitingMessage<M> {
+    pub(super) arrival: ArrivalNumber,
+    pub(super) envelope: MessageEnvelope,
     pub(super) message: M,
     /// True if the message is in its wildcard lists too, and not only in the exact list.
     pub(super) linked: bool,
     /// Links by class; the last one is for [`ARRIVED`].
-    pub(super) links: [Link; 5],
+    pub(super) links: [ListLink; 5],
 }
 
-impl<M> Linked for Message<M> {
+impl<M> ListEntry for WaitingMessage<M> {
     fn order(&self) -> u64 {
         self.arrival.0
     }
 
-    fn link(&self, list: usize) -> Link {
+    fn link(&self, list: usize) -> ListLink {
         self.links[list]
     }
 
-    fn link_mut(&mut self, list: usize) -> &mut Link {
+    fn link_mut(&mut self, list: usize) -> &mut ListLink {
         &mut self.links[list]
     }
 }

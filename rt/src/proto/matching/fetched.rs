@@ -1,13 +1,13 @@
 //! Matching of messages that arrive out of turn because a receive sought them (see `proto::headers`).
 
-use super::{Arrival, Class, Envelope, Matching, Want};
+use super::{ArrivalNumber, Matching, MessageEnvelope, ReceiveClass, RecvPattern};
 use crate::group::WorldRank;
 
 impl<R: Copy, M: Copy> Matching<R, M> {
     /// Returns the next arrival number, for a message that may never be stored.
-    pub(crate) fn number_arrival(&mut self) -> Arrival {
+    pub(crate) fn number_arrival(&mut self) -> ArrivalNumber {
         let arrival = self.next_arrival;
-        self.next_arrival = Arrival(arrival.0 + 1);
+        self.next_arrival = ArrivalNumber(arrival.0 + 1);
         arrival
     }
 
@@ -16,18 +16,22 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     /// If the message is not the `first` of its communicator at its sender, it is only for a receive that specifies its
     /// tag, and only while no earlier receive of any tag waits. That earlier receive must get a message from the front
     /// of the line, and perhaps this very message.
-    pub(crate) fn take_for_sought(&mut self, envelope: Envelope, first: bool) -> Option<R> {
+    pub(crate) fn take_for_fetched(&mut self, envelope: MessageEnvelope, first: bool) -> Option<R> {
         let place = self.earliest_for_sought(envelope, first)?;
         Some(self.take_first(place))
     }
 
     /// Returns true if there is such a receive.
-    pub(crate) fn is_wanted(&self, envelope: Envelope, first: bool) -> bool {
+    pub(crate) fn has_receive_for(&self, envelope: MessageEnvelope, first: bool) -> bool {
         self.earliest_for_sought(envelope, first).is_some()
     }
 
     /// Returns what receives numbered `from` or later ask for, if they may get a message from `source`. O(posted).
-    pub(crate) fn wants_from(&self, from: u64, source: WorldRank) -> impl Iterator<Item = Want> {
+    pub(crate) fn patterns_from(
+        &self,
+        from: u64,
+        source: WorldRank,
+    ) -> impl Iterator<Item = RecvPattern> {
         let all = self.receives.iter().map(|(_, receive)| receive);
         all.filter(move |receive| receive.posting >= from)
             .map(|receive| receive.want)
@@ -39,10 +43,11 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         self.next_posting
     }
 
-    fn earliest_for_sought(&self, envelope: Envelope, first: bool) -> Option<usize> {
+    fn earliest_for_sought(&self, envelope: MessageEnvelope, first: bool) -> Option<usize> {
         let place = self.earliest_receive(envelope)?;
         let class = self.lists[place].key.class();
-        let names_tag = class == Class::Exact as usize || class == Class::AnySource as usize;
+        let names_tag =
+            class == ReceiveClass::Exact as usize || class == ReceiveClass::AnySource as usize;
         (first || names_tag).then_some(place)
     }
 }

@@ -7,19 +7,19 @@ pub(super) const NIL: u32 = u32::MAX;
 
 /// Handle of an entry for as long as it lives. A stale handle is recognized by its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Handle {
+pub(super) struct EntryHandle {
     at: u32,
     generation: u32,
 }
 
 /// First and last entry of a list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
+pub(super) struct ListEnds {
     pub(super) head: u32,
     pub(super) tail: u32,
 }
 
-impl Ends {
+impl ListEnds {
     pub(super) const EMPTY: Self = Self {
         head: NIL,
         tail: NIL,
@@ -32,29 +32,29 @@ impl Ends {
 
 /// Neighbors of an entry in one list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Link {
+pub(super) struct ListLink {
     prev: u32,
     next: u32,
 }
 
-impl Link {
+impl ListLink {
     pub(super) const LOOSE: Self = Self {
         prev: NIL,
         next: NIL,
     };
 }
 
-/// An entry that can be in lists: one [`Link`] for each list, and a number that orders all of them.
-pub(super) trait Linked {
+/// An entry that can be in lists: one [`ListLink`] for each list, and a number that orders all of them.
+pub(super) trait ListEntry {
     fn order(&self) -> u64;
-    fn link(&self, list: usize) -> Link;
-    fn link_mut(&mut self, list: usize) -> &mut Link;
+    fn link(&self, list: usize) -> ListLink;
+    fn link_mut(&mut self, list: usize) -> &mut ListLink;
 }
 
 /// Slab of entries with stable indices. The memory of a removed entry is reused for the next one.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
-    places: Vec<Place<T>>,
+pub(super) struct MatchingSlab<T> {
+    places: Vec<SlabPlace<T>>,
     free: u32,
     len: usize,
     /// Generation of new places, chosen such that a handle of a released place never becomes valid again.
@@ -62,15 +62,15 @@ pub(super) struct Slab<T> {
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct SlabPlace<T> {
     generation: u32,
     next_free: u32,
     entry: Option<T>,
 }
 
-impl<T> Slab<T> {
+impl<T> MatchingSlab<T> {
     /// Size of an entry, in bytes.
-    pub(super) const PLACE_BYTES: usize = size_of::<Place<T>>();
+    pub(super) const PLACE_BYTES: usize = size_of::<SlabPlace<T>>();
 
     pub(super) const fn new() -> Self {
         Self {
@@ -139,15 +139,15 @@ impl<T> Slab<T> {
     }
 
     #[inline]
-    pub(super) fn handle(&self, at: u32) -> Handle {
-        Handle {
+    pub(super) fn handle(&self, at: u32) -> EntryHandle {
+        EntryHandle {
             at,
             generation: self.places[at as usize].generation,
         }
     }
 
     /// Returns the index of the entry if it still lives.
-    pub(super) fn find(&self, handle: Handle) -> Option<u32> {
+    pub(super) fn find(&self, handle: EntryHandle) -> Option<u32> {
         let place = self.places.get(handle.at as usize)?;
         (place.generation == handle.generation && place.entry.is_some()).then_some(handle.at)
     }
@@ -167,7 +167,7 @@ impl<T> Slab<T> {
     fn add_place(&mut self) {
         let at = u32::try_from(self.places.len()).expect("fewer than 2^32 - 1 entries wait");
         assert!(at != NIL, "fewer than 2^32 - 1 entries wait");
-        self.places.push(Place {
+        self.places.push(SlabPlace {
             generation: self.first_generation,
             next_free: NIL,
             entry: None,
@@ -176,16 +176,16 @@ impl<T> Slab<T> {
     }
 }
 
-impl<T: Linked> Slab<T> {
+impl<T: ListEntry> MatchingSlab<T> {
     /// Puts an entry into a list at the position of its order number, which is nearly always the end.
-    pub(super) fn link(&mut self, ends: &mut Ends, list: usize, at: u32) {
+    pub(super) fn link(&mut self, ends: &mut ListEnds, list: usize, at: u32) {
         let before = self.last_before(*ends, list, self[at].order());
         let after = if before == NIL {
             ends.head
         } else {
             self[before].link(list).next
         };
-        *self[at].link_mut(list) = Link {
+        *self[at].link_mut(list) = ListLink {
             prev: before,
             next: after,
         };
@@ -195,10 +195,10 @@ impl<T: Linked> Slab<T> {
 
     /// Puts an entry at the end of a list. Its order number must be the highest.
     #[inline]
-    pub(super) fn append(&mut self, ends: &mut Ends, list: usize, at: u32) {
+    pub(super) fn append(&mut self, ends: &mut ListEnds, list: usize, at: u32) {
         let before = ends.tail;
         debug_assert!(before == NIL || self[before].order() < self[at].order());
-        *self[at].link_mut(list) = Link {
+        *self[at].link_mut(list) = ListLink {
             prev: before,
             next: NIL,
         };
@@ -208,7 +208,7 @@ impl<T: Linked> Slab<T> {
 
     /// Removes the first entry of a list that is not empty.
     #[inline]
-    pub(super) fn pop_first(&mut self, ends: &mut Ends, list: usize) -> u32 {
+    pub(super) fn pop_first(&mut self, ends: &mut ListEnds, list: usize) -> u32 {
         let at = ends.head;
         let next = self[at].link(list).next;
         ends.head = next;
@@ -217,8 +217,8 @@ impl<T: Linked> Slab<T> {
     }
 
     /// Removes an entry from a list.
-    pub(super) fn unlink(&mut self, ends: &mut Ends, list: usize, at: u32) {
-        let Link { prev, next } = self[at].link(list);
+    pub(super) fn unlink(&mut self, ends: &mut ListEnds, list: usize, at: u32) {
+        let ListLink { prev, next } = self[at].link(list);
         *self.next_of(ends, list, prev) = next;
         *self.prev_of(ends, list, next) = prev;
     }
@@ -230,7 +230,7 @@ impl<T: Linked> Slab<T> {
 
     /// Returns the last entry with a lower number. Searches from the nearer end, assuming that the numbers are spread
     /// evenly.
-    fn last_before(&self, ends: Ends, list: usize, order: u64) -> u32 {
+    fn last_before(&self, ends: ListEnds, list: usize, order: u64) -> u32 {
         if ends.is_empty() || self[ends.tail].order() < order {
             return ends.tail;
         }
@@ -242,7 +242,7 @@ impl<T: Linked> Slab<T> {
         }
     }
 
-    fn last_before_from_head(&self, ends: Ends, list: usize, order: u64) -> u32 {
+    fn last_before_from_head(&self, ends: ListEnds, list: usize, order: u64) -> u32 {
         let (mut before, mut at) = (NIL, ends.head);
         while at != NIL && self[at].order() < order {
             (before, at) = (at, self.next(list, at));
@@ -250,7 +250,7 @@ impl<T: Linked> Slab<T> {
         before
     }
 
-    fn last_before_from_tail(&self, ends: Ends, list: usize, order: u64) -> u32 {
+    fn last_before_from_tail(&self, ends: ListEnds, list: usize, order: u64) -> u32 {
         let mut at = ends.tail;
         while at != NIL && self[at].order() >= order {
             at = self[at].link(list).prev;
@@ -259,7 +259,7 @@ impl<T: Linked> Slab<T> {
     }
 
     #[inline(always)]
-    fn next_of<'a>(&'a mut self, ends: &'a mut Ends, list: usize, at: u32) -> &'a mut u32 {
+    fn next_of<'a>(&'a mut self, ends: &'a mut ListEnds, list: usize, at: u32) -> &'a mut u32 {
         if at == NIL {
             &mut ends.head
         } else {
@@ -268,7 +268,7 @@ impl<T: Linked> Slab<T> {
     }
 
     #[inline(always)]
-    fn prev_of<'a>(&'a mut self, ends: &'a mut Ends, list: usize, at: u32) -> &'a mut u32 {
+    fn prev_of<'a>(&'a mut self, ends: &'a mut ListEnds, list: usize, at: u32) -> &'a mut u32 {
         if at == NIL {
             &mut ends.tail
         } else {
@@ -277,7 +277,7 @@ impl<T: Linked> Slab<T> {
     }
 }
 
-impl<T> Index<u32> for Slab<T> {
+impl<T> Index<u32> for MatchingSlab<T> {
     type Output = T;
 
     #[inline(always)]
@@ -286,7 +286,7 @@ impl<T> Index<u32> for Slab<T> {
     }
 }
 
-impl<T> IndexMut<u32> for Slab<T> {
+impl<T> IndexMut<u32> for MatchingSlab<T> {
     #[inline(always)]
     fn index_mut(&mut self, at: u32) -> &mut T {
         self.places[at as usize].entry.as_mut().expect(LIVE)
@@ -297,11 +297,11 @@ const LIVE: &str = "lists name live entries only";
 
 #[cfg(test)]
 mod shrinking {
-    use super::Slab;
+    use super::MatchingSlab;
 
     #[test]
     fn what_named_a_place_that_was_given_back_names_nothing_that_comes_after() {
-        let mut slab = Slab::new();
+        let mut slab = MatchingSlab::new();
         let mut stale = Vec::new();
         for round in 0..3 {
             let entries: Vec<u32> = (0..100).map(|entry| slab.insert(entry)).collect();
@@ -326,7 +326,7 @@ mod shrinking {
 
     #[test]
     fn free_places_between_entries_are_used_before_new_ones() {
-        let mut slab = Slab::new();
+        let mut slab = MatchingSlab::new();
         for entry in 0..10 {
             slab.insert(entry);
         }

@@ -16,17 +16,17 @@
 //! [`restore`](Matching::restore), which may pass the messages that arrived before, and the drains.
 
 mod entry;
-mod list;
 mod fetched;
+mod list;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use entry::{Envelope, Want};
+pub(crate) use entry::{MessageEnvelope, RecvPattern};
 
-use entry::{ARRIVED, Message, Receive};
-use list::{Ends, Handle, Link, NIL, Slab};
-use table::{Class, Holds, Table};
+use entry::{ARRIVED, PostedReceive, WaitingMessage};
+use list::{EntryHandle, ListEnds, ListLink, MatchingSlab, NIL};
+use table::{ListContent, MatchingTable, ReceiveClass};
 
 /// Posted receives and unexpected messages, of all communicators of a runtime.
 ///
@@ -35,152 +35,152 @@ use table::{Class, Holds, Table};
 /// that match.
 #[derive(Debug)]
 pub(crate) struct Matching<R, M> {
-    lists: Table,
-    receives: Slab<Receive<R>>,
-    messages: Slab<Message<M>>,
+    lists: MatchingTable,
+    receives: MatchingSlab<PostedReceive<R>>,
+    messages: MatchingSlab<WaitingMessage<M>>,
     /// List of all waiting messages, by arrival.
-    arrived: Ends,
-    /// Number of posted receives for each [`Class`].
+    arrived: ListEnds,
+    /// Number of posted receives for each [`ReceiveClass`].
     posted: [usize; 4],
     /// First message of `arrived` that is not in its wildcard lists. All messages before it are, and all after it are
     /// not.
     unlinked: u32,
     next_posting: u64,
-    next_arrival: Arrival,
+    next_arrival: ArrivalNumber,
 }
 
 /// A message's position in the order of arrival. A message can be put back with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Arrival(u64);
+pub(crate) struct ArrivalNumber(u64);
 
 /// Handle of a waiting receive. A stale handle does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Posted(Handle);
+pub(crate) struct ReceiveHandle(EntryHandle);
 
 /// Handle of a waiting message. A stale handle does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unexpected(Handle);
+pub(crate) struct UnexpectedHandle(EntryHandle);
 
 /// A message that was taken out of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken<M> {
+pub(crate) struct DequeuedMessage<M> {
     pub(crate) message: M,
-    pub(crate) envelope: Envelope,
-    pub(crate) arrival: Arrival,
+    pub(crate) envelope: MessageEnvelope,
+    pub(crate) arrival: ArrivalNumber,
 }
 
 /// A message found by a probe, which still waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found<M> {
+pub(crate) struct ProbedMessage<M> {
     pub(crate) message: M,
-    pub(crate) envelope: Envelope,
-    pub(crate) at: Unexpected,
+    pub(crate) envelope: MessageEnvelope,
+    pub(crate) at: UnexpectedHandle,
 }
 
 /// Result of posting a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Received<M> {
+pub(crate) enum PostOutcome<M> {
     /// The receive matched this message, which had arrived before.
-    Taken(Taken<M>),
+    Taken(DequeuedMessage<M>),
     /// No message matches, and the receive waits.
-    Waits(Posted),
+    Waits(ReceiveHandle),
 }
 
 /// Result of a message's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Arrived<R> {
+pub(crate) enum ArrivalOutcome<R> {
     /// The message matched this receive, which had been posted before.
-    Matched { recv: R, arrival: Arrival },
+    Matched { recv: R, arrival: ArrivalNumber },
     /// No receive matches, and the message waits.
-    Waits(Unexpected),
+    Waits(UnexpectedHandle),
 }
 
 impl<R: Copy, M: Copy> Matching<R, M> {
     /// Size of a waiting message, in bytes.
-    pub(crate) const MESSAGE_BYTES: usize = Slab::<Message<M>>::PLACE_BYTES;
+    pub(crate) const MESSAGE_BYTES: usize = MatchingSlab::<WaitingMessage<M>>::PLACE_BYTES;
 
     pub(crate) fn new() -> Self {
         Self {
-            lists: Table::new(),
-            receives: Slab::new(),
-            messages: Slab::new(),
-            arrived: Ends::EMPTY,
+            lists: MatchingTable::new(),
+            receives: MatchingSlab::new(),
+            messages: MatchingSlab::new(),
+            arrived: ListEnds::EMPTY,
             posted: [0; 4],
             unlinked: NIL,
             next_posting: 0,
-            next_arrival: Arrival(0),
+            next_arrival: ArrivalNumber(0),
         }
     }
 
     /// Posts a receive. Takes out the earliest matching message, or the receive waits.
     #[inline]
-    pub(crate) fn post(&mut self, want: Want, recv: R) -> Received<M> {
+    pub(crate) fn post(&mut self, want: RecvPattern, recv: R) -> PostOutcome<M> {
         self.link_for(want);
         self.lists.reserve(1);
         let place = self.lists.probe(want.key());
-        if self.lists[place].holds == Holds::Messages {
+        if self.lists[place].holds == ListContent::Messages {
             let first = self.lists[place].ends.head;
-            Received::Taken(self.take_message(first))
+            PostOutcome::Taken(self.take_message(first))
         } else {
-            Received::Waits(self.add_receive(place, want, recv))
+            PostOutcome::Waits(self.add_receive(place, want, recv))
         }
     }
 
     /// Handles a message that arrives. Takes out the earliest matching receive, or the message waits.
     #[inline(always)]
-    pub(crate) fn arrive(&mut self, envelope: Envelope, message: M) -> Arrived<R> {
+    pub(crate) fn arrive(&mut self, envelope: MessageEnvelope, message: M) -> ArrivalOutcome<R> {
         let arrival = self.next_arrival;
-        self.next_arrival = Arrival(arrival.0 + 1);
+        self.next_arrival = ArrivalNumber(arrival.0 + 1);
         match self.take_earliest(envelope) {
-            Some(recv) => Arrived::Matched { recv, arrival },
-            None => Arrived::Waits(self.add_message(envelope, arrival, message)),
+            Some(recv) => ArrivalOutcome::Matched { recv, arrival },
+            None => ArrivalOutcome::Waits(self.add_message(envelope, arrival, message)),
         }
     }
 
     /// Returns a message to its place, or matches it with the earliest receive that matches it now.
     pub(crate) fn restore(
         &mut self,
-        envelope: Envelope,
-        arrival: Arrival,
+        envelope: MessageEnvelope,
+        arrival: ArrivalNumber,
         message: M,
-    ) -> Arrived<R> {
+    ) -> ArrivalOutcome<R> {
         match self.take_earliest(envelope) {
-            Some(recv) => Arrived::Matched { recv, arrival },
-            None => Arrived::Waits(self.add_message(envelope, arrival, message)),
+            Some(recv) => ArrivalOutcome::Matched { recv, arrival },
+            None => ArrivalOutcome::Waits(self.add_message(envelope, arrival, message)),
         }
     }
 
     /// Cancels a receive. Returns `None` if it is no longer posted.
-    pub(crate) fn unpost(&mut self, posted: Posted) -> Option<R> {
+    pub(crate) fn unpost(&mut self, posted: ReceiveHandle) -> Option<R> {
         let at = self.receives.find(posted.0)?;
         Some(self.remove_receive(at))
     }
 
     /// Withdraws a message at the request of its sender. Returns `None` if it no longer waits.
-    pub(crate) fn withdraw(&mut self, at: Unexpected) -> Option<M> {
+    pub(crate) fn withdraw(&mut self, at: UnexpectedHandle) -> Option<M> {
         self.take(at).map(|taken| taken.message)
     }
 
     /// Finds the earliest waiting message that matches, and leaves it in the queue.
-    pub(crate) fn peek(&mut self, want: Want) -> Option<Found<M>> {
+    pub(crate) fn peek(&mut self, want: RecvPattern) -> Option<ProbedMessage<M>> {
         self.link_for(want);
         let list = &self.lists[self.lists.probe(want.key())];
-        (list.holds == Holds::Messages).then(|| {
-            let Message {
+        (list.holds == ListContent::Messages).then(|| {
+            let WaitingMessage {
                 envelope, message, ..
             } = self.messages[list.ends.head];
-            Found {
+            ProbedMessage {
                 message,
                 envelope,
-                at: Unexpected(self.messages.handle(list.ends.head)),
+                at: UnexpectedHandle(self.messages.handle(list.ends.head)),
             }
         })
     }
 
     /// Takes out a message found by a probe. Returns `None` if it no longer waits.
-    pub(crate) fn take(&mut self, at: Unexpected) -> Option<Taken<M>> {
+    pub(crate) fn take(&mut self, at: UnexpectedHandle) -> Option<DequeuedMessage<M>> {
         let at = self.messages.find(at.0)?;
         Some(self.take_message(at))
     }
@@ -209,12 +209,12 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// Returns the numbers of receives posted and messages arrived so far.
-    pub(crate) const fn counted(&self) -> (u64, u64) {
+    pub(crate) const fn counts(&self) -> (u64, u64) {
         (self.next_posting, self.next_arrival.0)
     }
 
     /// Returns true if a receive with any source or any tag waits.
-    pub(crate) fn is_wild(&self) -> bool {
+    pub(crate) fn has_wildcard(&self) -> bool {
         let [_, wild @ ..] = self.posted;
         wild != [0; 3]
     }
@@ -232,7 +232,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// Takes out every posted receive that `filter` selects, in posting order.
-    pub(crate) fn drain_posted(&mut self, mut filter: impl FnMut(&Want) -> bool) -> Vec<R> {
+    pub(crate) fn drain_posted(&mut self, mut filter: impl FnMut(&RecvPattern) -> bool) -> Vec<R> {
         let picked = self
             .receives
             .iter()
@@ -246,14 +246,14 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// Returns what the posted receives ask for, in no particular order.
-    pub(crate) fn wanted(&self) -> impl Iterator<Item = &Want> {
+    pub(crate) fn posted_patterns(&self) -> impl Iterator<Item = &RecvPattern> {
         self.receives.iter().map(|(_, receive)| &receive.want)
     }
 
     /// Takes out every waiting message that `filter` selects, in arrival order.
     pub(crate) fn drain_unexpected(
         &mut self,
-        mut filter: impl FnMut(&Envelope, M) -> bool,
+        mut filter: impl FnMut(&MessageEnvelope, M) -> bool,
     ) -> Vec<M> {
         let mut drained = Vec::new();
         let mut at = self.arrived.head;
@@ -271,30 +271,30 @@ impl<R: Copy, M: Copy> Matching<R, M> {
 /// Methods for receives.
 impl<R: Copy, M: Copy> Matching<R, M> {
     #[inline]
-    fn add_receive(&mut self, place: usize, want: Want, recv: R) -> Posted {
+    fn add_receive(&mut self, place: usize, want: RecvPattern, recv: R) -> ReceiveHandle {
         let key = want.key();
-        if self.lists[place].holds == Holds::Nothing {
-            self.lists.open(place, key, Holds::Receives);
+        if self.lists[place].holds == ListContent::Nothing {
+            self.lists.open(place, key, ListContent::Receives);
         }
         let posting = self.next_posting;
         self.next_posting += 1;
-        let at = self.receives.insert(Receive {
+        let at = self.receives.insert(PostedReceive {
             posting,
             want,
             recv,
-            link: Link::LOOSE,
+            link: ListLink::LOOSE,
         });
         self.receives.append(&mut self.lists[place].ends, 0, at);
         self.posted[key.class()] += 1;
-        Posted(self.receives.handle(at))
+        ReceiveHandle(self.receives.handle(at))
     }
 
     #[inline(always)]
-    fn take_earliest(&mut self, envelope: Envelope) -> Option<R> {
+    fn take_earliest(&mut self, envelope: MessageEnvelope) -> Option<R> {
         let [_, wild @ ..] = self.posted;
         let place = if wild == [0; 3] {
-            let place = self.lists.probe(envelope.key(Class::Exact));
-            (self.lists[place].holds == Holds::Receives).then_some(place)
+            let place = self.lists.probe(envelope.key(ReceiveClass::Exact));
+            (self.lists[place].holds == ListContent::Receives).then_some(place)
         } else {
             self.earliest_receive(envelope)
         }?;
@@ -302,15 +302,15 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// Returns the list whose head is the earliest posted receive that matches.
-    fn earliest_receive(&self, envelope: Envelope) -> Option<usize> {
+    fn earliest_receive(&self, envelope: MessageEnvelope) -> Option<usize> {
         let mut earliest = None;
-        for class in Class::ALL
+        for class in ReceiveClass::ALL
             .into_iter()
             .filter(|class| self.posted[*class as usize] > 0)
         {
             let place = self.lists.probe(envelope.key(class));
             let list = &self.lists[place];
-            if list.holds == Holds::Receives {
+            if list.holds == ListContent::Receives {
                 let posting = self.receives[list.ends.head].posting;
                 if earliest.is_none_or(|(first, _)| posting < first) {
                     earliest = Some((posting, place));
@@ -346,38 +346,43 @@ impl<R: Copy, M: Copy> Matching<R, M> {
 
 /// Methods for messages.
 impl<R: Copy, M: Copy> Matching<R, M> {
-    fn add_message(&mut self, envelope: Envelope, arrival: Arrival, message: M) -> Unexpected {
-        let entry = Message {
+    fn add_message(
+        &mut self,
+        envelope: MessageEnvelope,
+        arrival: ArrivalNumber,
+        message: M,
+    ) -> UnexpectedHandle {
+        let entry = WaitingMessage {
             arrival,
             envelope,
             message,
             linked: false,
-            links: [Link::LOOSE; 5],
+            links: [ListLink::LOOSE; 5],
         };
         let at = self.messages.insert(entry);
         self.messages.link(&mut self.arrived, ARRIVED, at);
-        self.link_message(at, Class::Exact);
+        self.link_message(at, ReceiveClass::Exact);
         self.link_if_passed(at);
-        Unexpected(self.messages.handle(at))
+        UnexpectedHandle(self.messages.handle(at))
     }
 
-    fn take_message(&mut self, at: u32) -> Taken<M> {
-        self.unlink_message(at, Class::Exact);
+    fn take_message(&mut self, at: u32) -> DequeuedMessage<M> {
+        self.unlink_message(at, ReceiveClass::Exact);
         if self.messages[at].linked {
-            Class::WILD
+            ReceiveClass::WILD
                 .into_iter()
                 .for_each(|class| self.unlink_message(at, class));
         } else if self.unlinked == at {
             self.unlinked = self.messages.next(ARRIVED, at);
         }
         self.messages.unlink(&mut self.arrived, ARRIVED, at);
-        let Message {
+        let WaitingMessage {
             message,
             envelope,
             arrival,
             ..
         } = self.messages.remove(at);
-        Taken {
+        DequeuedMessage {
             message,
             envelope,
             arrival,
@@ -386,7 +391,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
 
     /// Adds all waiting messages to their wildcard lists, if the receive has a wildcard.
     #[inline]
-    fn link_for(&mut self, want: Want) {
+    fn link_for(&mut self, want: RecvPattern) {
         let wild = want.source.is_none() || want.tag.is_none();
         if wild {
             self.link_all();
@@ -413,29 +418,29 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     fn link_wild(&mut self, at: u32) {
-        Class::WILD
+        ReceiveClass::WILD
             .into_iter()
             .for_each(|class| self.link_message(at, class));
         self.messages[at].linked = true;
     }
 
-    fn link_message(&mut self, at: u32, class: Class) {
+    fn link_message(&mut self, at: u32, class: ReceiveClass) {
         let key = self.messages[at].envelope.key(class);
         self.lists.reserve(1);
         let place = self.lists.probe(key);
-        if self.lists[place].holds == Holds::Nothing {
-            self.lists.open(place, key, Holds::Messages);
+        if self.lists[place].holds == ListContent::Nothing {
+            self.lists.open(place, key, ListContent::Messages);
         }
         debug_assert_eq!(
             self.lists[place].holds,
-            Holds::Messages,
+            ListContent::Messages,
             "a receive and a message that fit met"
         );
         self.messages
             .link(&mut self.lists[place].ends, class as usize, at);
     }
 
-    fn unlink_message(&mut self, at: u32, class: Class) {
+    fn unlink_message(&mut self, at: u32, class: ReceiveClass) {
         let place = self.lists.probe(self.messages[at].envelope.key(class));
         let list = &mut self.lists[place];
         self.messages.unlink(&mut list.ends, class as usize, at);

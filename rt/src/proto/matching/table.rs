@@ -4,18 +4,18 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::list::Ends;
+use super::list::ListEnds;
 
 /// Key of a list. Fields that its class leaves open are zero. Packed into two words, which compare quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct MatchingKey {
     ctx_and_tag: u64,
     source_and_class: u64,
 }
 
-impl Key {
+impl MatchingKey {
     #[inline]
-    pub(super) fn new(class: Class, ctx: u32, source: u32, tag: u32) -> Self {
+    pub(super) fn new(class: ReceiveClass, ctx: u32, source: u32, tag: u32) -> Self {
         Self {
             ctx_and_tag: u64::from(ctx) << 32 | u64::from(tag),
             source_and_class: u64::from(source) << 2 | class as u64,
@@ -32,21 +32,21 @@ impl Key {
 /// Class of a receive: the fields of an envelope that it specifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Class {
+pub(super) enum ReceiveClass {
     Exact,
     AnySource,
     AnyTag,
     Any,
 }
 
-impl Class {
+impl ReceiveClass {
     pub(super) const ALL: [Self; 4] = [Self::Exact, Self::AnySource, Self::AnyTag, Self::Any];
     pub(super) const WILD: [Self; 3] = [Self::AnySource, Self::AnyTag, Self::Any];
 }
 
 /// Content of a list. Never both kinds, because a message and a receive in the same list would have matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum ListContent {
     Nothing,
     Receives,
     Messages,
@@ -54,30 +54,30 @@ pub(super) enum Holds {
 
 /// One place of the table. It belongs to the list of `key` unless it holds nothing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct List {
-    pub(super) key: Key,
-    pub(super) ends: Ends,
-    pub(super) holds: Holds,
+pub(super) struct MatchingList {
+    pub(super) key: MatchingKey,
+    pub(super) ends: ListEnds,
+    pub(super) holds: ListContent,
 }
 
-const FREE: List = List {
-    key: Key {
+const FREE: MatchingList = MatchingList {
+    key: MatchingKey {
         ctx_and_tag: 0,
         source_and_class: 0,
     },
-    ends: Ends::EMPTY,
-    holds: Holds::Nothing,
+    ends: ListEnds::EMPTY,
+    holds: ListContent::Nothing,
 };
 
 #[derive(Debug)]
-pub(super) struct Table {
-    lists: Box<[List]>,
+pub(super) struct MatchingTable {
+    lists: Box<[MatchingList]>,
     /// Number of lists that can be opened before the table grows.
     room: usize,
     shift: u32,
 }
 
-impl Table {
+impl MatchingTable {
     pub(super) fn new() -> Self {
         Self::with_bits(BITS_MIN)
     }
@@ -92,11 +92,11 @@ impl Table {
 
     /// Returns the place of the list of `key`, or the free place where the list belongs.
     #[inline(always)]
-    pub(super) fn probe(&self, key: Key) -> usize {
+    pub(super) fn probe(&self, key: MatchingKey) -> usize {
         let mut place = self.home(key);
         loop {
             let list = &self[place];
-            if list.holds == Holds::Nothing || list.key == key {
+            if list.holds == ListContent::Nothing || list.key == key {
                 return place;
             }
             place = self.after(place);
@@ -104,10 +104,10 @@ impl Table {
     }
 
     /// Opens a list in a free place found by [`probe`](Self::probe) after a [`reserve`](Self::reserve).
-    pub(super) fn open(&mut self, place: usize, key: Key, holds: Holds) {
-        self[place] = List {
+    pub(super) fn open(&mut self, place: usize, key: MatchingKey, holds: ListContent) {
+        self[place] = MatchingList {
             key,
-            ends: Ends::EMPTY,
+            ends: ListEnds::EMPTY,
             holds,
         };
         self.room -= 1;
@@ -118,7 +118,7 @@ impl Table {
     pub(super) fn close(&mut self, place: usize) {
         let mut hole = place;
         let mut next = self.after(place);
-        while self[next].holds != Holds::Nothing {
+        while self[next].holds != ListContent::Nothing {
             if self.may_move(next, hole) {
                 self[hole] = self[next];
                 hole = next;
@@ -159,7 +159,7 @@ impl Table {
         for list in self
             .lists
             .iter()
-            .filter(|list| list.holds != Holds::Nothing)
+            .filter(|list| list.holds != ListContent::Nothing)
         {
             let place = wider.probe(list.key);
             wider[place] = *list;
@@ -194,25 +194,25 @@ impl Table {
         clippy::cast_possible_truncation,
         reason = "the shift leaves an index of the table"
     )]
-    fn home(&self, key: Key) -> usize {
+    fn home(&self, key: MatchingKey) -> usize {
         let low = key.ctx_and_tag.wrapping_mul(MIX_LOW);
         let mixed = (low ^ low >> 32).wrapping_add(key.source_and_class);
         (mixed.wrapping_mul(MIX_HIGH) >> self.shift) as usize
     }
 }
 
-impl Index<usize> for Table {
-    type Output = List;
+impl Index<usize> for MatchingTable {
+    type Output = MatchingList;
 
     #[inline]
-    fn index(&self, place: usize) -> &List {
+    fn index(&self, place: usize) -> &MatchingList {
         &self.lists[place]
     }
 }
 
-impl IndexMut<usize> for Table {
+impl IndexMut<usize> for MatchingTable {
     #[inline]
-    fn index_mut(&mut self, place: usize) -> &mut List {
+    fn index_mut(&mut self, place: usize) -> &mut MatchingList {
         &mut self.lists[place]
     }
 }

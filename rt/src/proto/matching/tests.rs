@@ -6,19 +6,22 @@
 
 use std::time::Instant;
 
-use super::{Arrival, Arrived, Envelope, Matching, Posted, Received, Taken, Unexpected, Want};
+use super::{
+    ArrivalNumber, ArrivalOutcome, DequeuedMessage, Matching, MessageEnvelope, PostOutcome,
+    ReceiveHandle, RecvPattern, UnexpectedHandle,
+};
 use crate::group::WorldRank;
 
 /// Reference implementation of matching: two vectors, searched from the front.
 #[derive(Default)]
 struct Reference {
-    posted: Vec<(Want, u32)>,
-    waiting: Vec<(u64, Envelope, u32)>,
+    posted: Vec<(RecvPattern, u32)>,
+    waiting: Vec<(u64, MessageEnvelope, u32)>,
     arrivals: u64,
 }
 
 impl Reference {
-    fn post(&mut self, want: Want, recv: u32) -> Option<(u64, Envelope, u32)> {
+    fn post(&mut self, want: RecvPattern, recv: u32) -> Option<(u64, MessageEnvelope, u32)> {
         let hit = self
             .waiting
             .iter()
@@ -29,12 +32,12 @@ impl Reference {
         hit.map(|at| self.waiting.remove(at))
     }
 
-    fn arrive(&mut self, envelope: Envelope, message: u32) -> Option<u32> {
+    fn arrive(&mut self, envelope: MessageEnvelope, message: u32) -> Option<u32> {
         self.arrivals += 1;
         self.restore(envelope, self.arrivals - 1, message)
     }
 
-    fn restore(&mut self, envelope: Envelope, arrival: u64, message: u32) -> Option<u32> {
+    fn restore(&mut self, envelope: MessageEnvelope, arrival: u64, message: u32) -> Option<u32> {
         let hit = self
             .posted
             .iter()
@@ -51,7 +54,7 @@ impl Reference {
         Some(self.posted.remove(at).1)
     }
 
-    fn take(&mut self, message: u32) -> Option<(u64, Envelope, u32)> {
+    fn take(&mut self, message: u32) -> Option<(u64, MessageEnvelope, u32)> {
         let at = self
             .waiting
             .iter()
@@ -64,9 +67,9 @@ impl Reference {
 struct Pair {
     real: Matching<u32, u32>,
     reference: Reference,
-    receives: Vec<(Posted, u32)>,
-    messages: Vec<(Unexpected, u32)>,
-    taken: Vec<(Envelope, Arrival, u32)>,
+    receives: Vec<(ReceiveHandle, u32)>,
+    messages: Vec<(UnexpectedHandle, u32)>,
+    taken: Vec<(MessageEnvelope, ArrivalNumber, u32)>,
     named: u32,
 }
 
@@ -87,19 +90,19 @@ impl Pair {
         self.named
     }
 
-    fn post(&mut self, want: Want) {
+    fn post(&mut self, want: RecvPattern) {
         let recv = self.name();
         let expected = self.reference.post(want, recv);
         match self.real.post(want, recv) {
-            Received::Taken(taken) => self.took(taken, expected),
-            Received::Waits(posted) => {
+            PostOutcome::Taken(taken) => self.took(taken, expected),
+            PostOutcome::Waits(posted) => {
                 assert_eq!(expected, None, "{want:?} waits, but a message fits");
                 self.receives.push((posted, recv));
             }
         }
     }
 
-    fn arrive(&mut self, envelope: Envelope) {
+    fn arrive(&mut self, envelope: MessageEnvelope) {
         let message = self.name();
         let expected = self.reference.arrive(envelope, message);
         let answer = self.real.arrive(envelope, message);
@@ -117,25 +120,25 @@ impl Pair {
 
     fn arrived(
         &mut self,
-        answer: Arrived<u32>,
+        answer: ArrivalOutcome<u32>,
         expected: Option<u32>,
-        envelope: Envelope,
+        envelope: MessageEnvelope,
         message: u32,
     ) {
         match answer {
-            Arrived::Matched { recv, arrival } => {
+            ArrivalOutcome::Matched { recv, arrival } => {
                 assert_eq!(Some(recv), expected, "{envelope:?}");
                 self.taken.push((envelope, arrival, message));
             }
-            Arrived::Waits(handle) => {
+            ArrivalOutcome::Waits(handle) => {
                 assert_eq!(expected, None, "{envelope:?} waits, but a receive fits");
                 self.messages.push((handle, message));
             }
         }
     }
 
-    fn took(&mut self, taken: Taken<u32>, expected: Option<(u64, Envelope, u32)>) {
-        let Taken {
+    fn took(&mut self, taken: DequeuedMessage<u32>, expected: Option<(u64, MessageEnvelope, u32)>) {
+        let DequeuedMessage {
             message,
             envelope,
             arrival,
@@ -166,7 +169,7 @@ impl Pair {
         }
     }
 
-    fn peek(&mut self, want: Want) {
+    fn peek(&mut self, want: RecvPattern) {
         let expected = self
             .reference
             .waiting
@@ -189,7 +192,7 @@ impl Pair {
             .drain(..)
             .partition(|(want, _)| want.source == Some(WorldRank(source)));
         self.reference.posted = kept;
-        let gone: Vec<(Want, u32)> = gone;
+        let gone: Vec<(RecvPattern, u32)> = gone;
         let drained = self
             .real
             .drain_posted(|want| want.source == Some(WorldRank(source)));
@@ -204,7 +207,7 @@ impl Pair {
             .drain(..)
             .partition(|(_, envelope, _)| envelope.source == WorldRank(source));
         self.reference.waiting = kept;
-        let gone: Vec<(u64, Envelope, u32)> = gone;
+        let gone: Vec<(u64, MessageEnvelope, u32)> = gone;
         let drained = self
             .real
             .drain_unexpected(|envelope, _| envelope.source == WorldRank(source));
@@ -257,19 +260,19 @@ struct Mix {
 }
 
 impl Mix {
-    fn envelope(self, random: &mut Random) -> Envelope {
+    fn envelope(self, random: &mut Random) -> MessageEnvelope {
         let ctx = random.field(2);
-        Envelope {
+        MessageEnvelope {
             ctx,
             source: WorldRank(random.field(self.fields)),
             tag: random.field(self.fields),
         }
     }
 
-    fn want(self, random: &mut Random) -> Want {
-        let Envelope { ctx, source, tag } = self.envelope(random);
+    fn want(self, random: &mut Random) -> RecvPattern {
+        let MessageEnvelope { ctx, source, tag } = self.envelope(random);
         let mut is_named = || random.below(self.open_in) > 0;
-        Want {
+        RecvPattern {
             ctx,
             source: is_named().then_some(source),
             tag: is_named().then_some(tag),
@@ -345,7 +348,7 @@ fn a_million_random_steps_agree_with_the_two_vectors() {
 fn every_short_sequence_agrees_with_the_two_vectors() {
     let fields = [Some(0), Some(1), None];
     let wants = fields.iter().flat_map(|&source| {
-        fields.map(|tag| Want {
+        fields.map(|tag| RecvPattern {
             ctx: 0,
             source: source.map(WorldRank),
             tag,
@@ -355,7 +358,7 @@ fn every_short_sequence_agrees_with_the_two_vectors() {
         .filter(|want| want.source != Some(WorldRank(1)) || want.tag != Some(1))
         .map(Step::Post);
     let envelopes = [(0, 0), (0, 1), (1, 0)].map(|(source, tag)| {
-        Step::Arrive(Envelope {
+        Step::Arrive(MessageEnvelope {
             ctx: 0,
             source: WorldRank(source),
             tag,
@@ -386,8 +389,8 @@ fn every_short_sequence_agrees_with_the_two_vectors() {
 
 #[derive(Clone, Copy)]
 enum Step {
-    Post(Want),
-    Arrive(Envelope),
+    Post(RecvPattern),
+    Arrive(MessageEnvelope),
     /// Puts back the message taken last.
     Undo,
     /// Cancels the receive posted last.
@@ -406,17 +409,17 @@ impl Step {
     }
 }
 
-const ENVELOPE: Envelope = Envelope {
+const ENVELOPE: MessageEnvelope = MessageEnvelope {
     ctx: 1,
     source: WorldRank(2),
     tag: 3,
 };
-const EXACT: Want = Want {
+const EXACT: RecvPattern = RecvPattern {
     ctx: 1,
     source: Some(WorldRank(2)),
     tag: Some(3),
 };
-const ANY: Want = Want {
+const ANY: RecvPattern = RecvPattern {
     ctx: 1,
     source: None,
     tag: None,
@@ -425,11 +428,11 @@ const ANY: Want = Want {
 #[test]
 fn an_old_handle_does_not_touch_the_entry_that_took_its_place() {
     let mut matching = Matching::<u32, u32>::new();
-    let Received::Waits(old) = matching.post(EXACT, 1) else {
+    let PostOutcome::Waits(old) = matching.post(EXACT, 1) else {
         panic!("nothing has come")
     };
     assert_eq!(matching.unpost(old), Some(1));
-    let Received::Waits(new) = matching.post(EXACT, 2) else {
+    let PostOutcome::Waits(new) = matching.post(EXACT, 2) else {
         panic!("nothing has come")
     };
     assert_eq!(matching.unpost(old), None);
@@ -441,13 +444,13 @@ fn a_restored_message_is_the_first_again() {
     let mut matching = Matching::<u32, u32>::new();
     let _ = matching.arrive(ENVELOPE, 10);
     let _ = matching.arrive(ENVELOPE, 11);
-    let Received::Taken(first) = matching.post(EXACT, 1) else {
+    let PostOutcome::Taken(first) = matching.post(EXACT, 1) else {
         panic!("two wait")
     };
     assert_eq!(first.message, 10);
     let _ = matching.restore(first.envelope, first.arrival, first.message);
     assert_eq!(matching.peek(ANY).map(|found| found.message), Some(10));
-    assert_eq!(matching.post(ANY, 2), Received::Taken(first));
+    assert_eq!(matching.post(ANY, 2), PostOutcome::Taken(first));
 }
 
 #[test]
@@ -455,13 +458,13 @@ fn no_memory_is_asked_for_in_steady_state() {
     let mut matching = Matching::<u32, u32>::new();
     let mut lists = 0;
     for tag in 0..100_000 {
-        let want = Want {
+        let want = RecvPattern {
             tag: Some(tag),
             ..EXACT
         };
         let _ = matching.post(want, tag);
-        let _ = matching.arrive(Envelope { tag, ..ENVELOPE }, tag);
-        let _ = matching.arrive(Envelope { tag, ..ENVELOPE }, tag);
+        let _ = matching.arrive(MessageEnvelope { tag, ..ENVELOPE }, tag);
+        let _ = matching.arrive(MessageEnvelope { tag, ..ENVELOPE }, tag);
         let _ = matching.post(if tag % 2 == 0 { want } else { ANY }, tag);
         if tag == 10 {
             lists = matching.lists.places();
@@ -509,28 +512,28 @@ fn cost(matching: &mut Matching<u32, u32>, receive_first: bool) -> f64 {
     for round in 0..rounds {
         // Like a halo exchange: six neighbors, with the same tags again and again.
         let (source, tag) = (round % 6, 1_000_000 + round % 6);
-        let want = Want {
+        let want = RecvPattern {
             ctx: 1,
             source: Some(WorldRank(source)),
             tag: Some(tag),
         };
-        let envelope = Envelope {
+        let envelope = MessageEnvelope {
             ctx: 1,
             source: WorldRank(source),
             tag,
         };
         if receive_first {
-            assert!(matches!(matching.post(want, round), Received::Waits(_)));
+            assert!(matches!(matching.post(want, round), PostOutcome::Waits(_)));
             assert!(matches!(
                 matching.arrive(envelope, round),
-                Arrived::Matched { .. }
+                ArrivalOutcome::Matched { .. }
             ));
         } else {
             assert!(matches!(
                 matching.arrive(envelope, round),
-                Arrived::Waits(_)
+                ArrivalOutcome::Waits(_)
             ));
-            assert!(matches!(matching.post(want, round), Received::Taken(_)));
+            assert!(matches!(matching.post(want, round), PostOutcome::Taken(_)));
         }
     }
     start.elapsed().as_secs_f64() * 1e9 / f64::from(rounds)
@@ -552,7 +555,7 @@ impl Others {
         for tag in 0..10_000 {
             if matches!(self, Self::Posted | Self::Both) {
                 let _ = matching.post(
-                    Want {
+                    RecvPattern {
                         ctx: 1,
                         source: Some(WorldRank(7)),
                         tag: Some(tag),
@@ -562,7 +565,7 @@ impl Others {
             }
             if matches!(self, Self::Waiting | Self::Wild | Self::Both) {
                 let _ = matching.arrive(
-                    Envelope {
+                    MessageEnvelope {
                         ctx: 1,
                         source: WorldRank(8),
                         tag,
@@ -572,7 +575,7 @@ impl Others {
             }
         }
         if self == Self::Wild {
-            let _ = matching.peek(Want {
+            let _ = matching.peek(RecvPattern {
                 ctx: 1,
                 source: None,
                 tag: Some(0),
@@ -580,7 +583,7 @@ impl Others {
         }
         if self == Self::Wildcards {
             let _ = matching.post(
-                Want {
+                RecvPattern {
                     ctx: 1,
                     source: Some(WorldRank(99)),
                     tag: None,
@@ -588,7 +591,7 @@ impl Others {
                 0,
             );
             let _ = matching.post(
-                Want {
+                RecvPattern {
                     ctx: 1,
                     source: None,
                     tag: Some(99),
@@ -596,7 +599,7 @@ impl Others {
                 0,
             );
             let _ = matching.post(
-                Want {
+                RecvPattern {
                     ctx: 2,
                     source: None,
                     tag: None,

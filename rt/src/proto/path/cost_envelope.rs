@@ -1,11 +1,11 @@
 //! The lower envelope of cost lines.
 
-use super::Path;
+use super::MessagePath;
 
 /// Predicted cost of a path, in nanoseconds, up to a maximum length.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Line {
-    pub(super) path: Path,
+pub(super) struct CostLine {
+    pub(super) path: MessagePath,
     /// Length of the longest message, in bytes.
     pub(super) limit: usize,
     pub(super) fixed: f64,
@@ -14,10 +14,10 @@ pub(super) struct Line {
 
 /// Range of lengths that take the same path, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Row {
+pub(super) struct PathRange {
     pub(super) from: usize,
     pub(super) up_to: usize,
-    pub(super) line: Line,
+    pub(super) line: CostLine,
 }
 
 /// Returns the cheapest line for every length from `start` on, up to the greatest limit.
@@ -25,7 +25,7 @@ pub(super) struct Row {
 /// Works from left to right: take the cheapest line, keep it until another is cheaper by [`BIAS`] or its limit is
 /// reached, and repeat. Each change before a limit lowers the cost per byte, so there are at most as many rows as lines
 /// and limits.
-pub(super) fn envelope(lines: &[Line], start: usize) -> Vec<Row> {
+pub(super) fn envelope(lines: &[CostLine], start: usize) -> Vec<PathRange> {
     let mut rows = Vec::new();
     let mut from = start;
     while let Some(line) = cheapest(lines, from) {
@@ -34,7 +34,7 @@ pub(super) fn envelope(lines: &[Line], start: usize) -> Vec<Row> {
             .filter_map(|other| line.overtaken_by(other, from))
             .min();
         let up_to = overtaken.map_or(line.limit, |at| line.limit.min(at - 1));
-        rows.push(Row { from, up_to, line });
+        rows.push(PathRange { from, up_to, line });
         let Some(next) = up_to.checked_add(1) else {
             break;
         };
@@ -43,13 +43,13 @@ pub(super) fn envelope(lines: &[Line], start: usize) -> Vec<Row> {
     rows
 }
 
-fn cheapest(lines: &[Line], len: usize) -> Option<Line> {
+fn cheapest(lines: &[CostLine], len: usize) -> Option<CostLine> {
     let able = lines.iter().filter(|line| line.limit >= len);
     able.min_by(|one, other| one.at(len).total_cmp(&other.at(len)))
         .copied()
 }
 
-impl Line {
+impl CostLine {
     pub(super) fn at(&self, len: usize) -> f64 {
         self.fixed + self.per_byte * super::float(len)
     }

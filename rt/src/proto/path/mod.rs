@@ -10,10 +10,10 @@ mod tests;
 
 use std::{fmt, sync::Arc};
 
-use ripstop_fabric::driver::{Caps, Cost};
+use ripstop_fabric::driver::{Caps, DriverCost};
 
-use self::cost_envelope::{Line, Row, envelope};
-use super::wire::Eager;
+use self::cost_envelope::{CostLine, PathRange, envelope};
+use super::wire::EagerHeader;
 use crate::{
     group::WorldRank,
     settings::{Rendezvous, Settings},
@@ -21,7 +21,7 @@ use crate::{
 
 /// A path from the sender's buffer to the receiver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Path {
+pub(crate) enum MessagePath {
     /// Eager, in a message that is short enough to need no buffer.
     Inline,
     /// Eager: the whole message is sent at once.
@@ -36,41 +36,41 @@ pub(crate) enum Path {
 
 /// The selection tables of one driver. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct Paths {
+pub(crate) struct PathTables {
     /// Table for buffers anywhere in memory.
-    anywhere: Arc<[Row]>,
+    anywhere: Arc<[PathRange]>,
     /// Table for buffers that the driver allocated, at both ends.
-    regions: Arc<[Row]>,
+    regions: Arc<[PathRange]>,
     eager_max: usize,
     /// Tables for ranks that the driver reaches by another path than all others.
-    nearer: Option<Arc<Nearer>>,
+    nearer: Option<Arc<IntraNodePaths>>,
 }
 
 #[derive(Debug)]
-struct Nearer {
+struct IntraNodePaths {
     /// Ranks in ascending order.
     ranks: Vec<WorldRank>,
-    paths: Paths,
+    paths: PathTables,
 }
 
-impl Paths {
+impl PathTables {
     pub(crate) fn new(caps: &Caps, settings: &Settings) -> Self {
-        let rules = Rules {
+        let rules = PathRules {
             eager_max: settings.eager_max.or(caps.eager_max),
             rendezvous: match settings.rendezvous {
-                Rendezvous::Auto if caps.eager_max.is_some() => Some(Path::RendezvousPut),
+                Rendezvous::Auto if caps.eager_max.is_some() => Some(MessagePath::RendezvousPut),
                 Rendezvous::Auto => None,
-                Rendezvous::Get => Some(Path::RendezvousGet),
-                Rendezvous::Put => Some(Path::RendezvousPut),
-                Rendezvous::Fragments => Some(Path::Fragments),
+                Rendezvous::Get => Some(MessagePath::RendezvousGet),
+                Rendezvous::Put => Some(MessagePath::RendezvousPut),
+                Rendezvous::Fragments => Some(MessagePath::Fragments),
             },
         };
         Self::with(caps, rules)
     }
 
     /// Returns these tables, extended by other tables for `ranks`, which are in ascending order.
-    pub(crate) fn with_nearer(mut self, ranks: Vec<WorldRank>, paths: Self) -> Self {
-        self.nearer = Some(Arc::new(Nearer { ranks, paths }));
+    pub(crate) fn with_intra_node(mut self, ranks: Vec<WorldRank>, paths: Self) -> Self {
+        self.nearer = Some(Arc::new(IntraNodePaths { ranks, paths }));
         self
     }
 
@@ -82,19 +82,19 @@ impl Paths {
         nearer.map_or(self, |nearer| &nearer.paths)
     }
 
-    fn with(caps: &Caps, rules: Rules) -> Self {
-        let anywhere = rules.table(caps, Memory::Anywhere);
+    fn with(caps: &Caps, rules: PathRules) -> Self {
+        let anywhere = rules.table(caps, BufferLocation::Anywhere);
         let whole = anywhere.iter().filter(|row| row.line.path.is_whole());
         Self {
             eager_max: whole.map(|row| row.up_to).max().unwrap_or(0),
-            regions: rules.table(caps, Memory::Regions).into(),
+            regions: rules.table(caps, BufferLocation::Regions).into(),
             anywhere: anywhere.into(),
             nearer: None,
         }
     }
 
     /// Returns the path for a message of `len` bytes. `regions` is true if both buffers are in the driver's memory.
-    pub(crate) fn choose(&self, len: usize, regions: bool) -> Path {
+    pub(crate) fn choose(&self, len: usize, regions: bool) -> MessagePath {
         let rows = if regions {
             &self.regions
         } else {
@@ -119,7 +119,7 @@ impl Paths {
     }
 }
 
-impl Path {
+impl MessagePath {
     /// Returns true for the eager paths.
     pub(crate) const fn is_whole(self) -> bool {
         matches!(self, Self::Inline | Self::Eager)
@@ -136,28 +136,29 @@ impl Path {
 
 /// What the settings say about paths.
 #[derive(Clone, Copy, Debug, Default)]
-struct Rules {
+struct PathRules {
     /// Length of the longest eager message, in bytes; `None` decides by cost.
     eager_max: Option<usize>,
     /// Path for longer messages, where it works; `None` decides by cost.
-    rendezvous: Option<Path>,
+    rendezvous: Option<MessagePath>,
 }
 
 /// Location of the buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Memory {
+enum BufferLocation {
     Anywhere,
     Regions,
 }
 
-impl Rules {
-    fn table(self, caps: &Caps, memory: Memory) -> Vec<Row> {
-        let reachable = caps.one_sided && (memory == Memory::Regions || caps.any_memory.is_ok());
-        let lines = Path::ALL.into_iter().filter_map(|path| {
+impl PathRules {
+    fn table(self, caps: &Caps, memory: BufferLocation) -> Vec<PathRange> {
+        let reachable =
+            caps.one_sided && (memory == BufferLocation::Regions || caps.any_memory.is_ok());
+        let lines = MessagePath::ALL.into_iter().filter_map(|path| {
             let limit = self.limit(path, caps, reachable)?;
             Some(path.line(caps, memory, limit))
         });
-        let lines: Vec<Line> = lines.collect();
+        let lines: Vec<CostLine> = lines.collect();
         match self.eager_max {
             // A threshold from the settings is kept, whatever the costs say.
             Some(_) => {
@@ -175,19 +176,19 @@ impl Rules {
     }
 
     /// Returns the length of the longest message that may take this path, in bytes; `None` if the path does not work.
-    fn limit(self, path: Path, caps: &Caps, reachable: bool) -> Option<usize> {
+    fn limit(self, path: MessagePath, caps: &Caps, reachable: bool) -> Option<usize> {
         let whole_max = self.eager_max.unwrap_or(usize::MAX).min(caps.body_max);
         match path {
-            Path::Inline => {
-                let room = caps.inline_max.checked_sub(size_of::<Eager>())?;
+            MessagePath::Inline => {
+                let room = caps.inline_max.checked_sub(size_of::<EagerHeader>())?;
                 Some(room.min(whole_max))
             }
-            Path::Eager => Some(whole_max),
-            Path::RendezvousGet | Path::RendezvousPut => {
+            MessagePath::Eager => Some(whole_max),
+            MessagePath::RendezvousGet | MessagePath::RendezvousPut => {
                 let wanted = self.rendezvous.is_none_or(|only| only == path);
                 (reachable && wanted).then_some(usize::MAX)
             }
-            Path::Fragments => {
+            MessagePath::Fragments => {
                 let other = self.rendezvous.is_some_and(|only| only != path);
                 (!other || !reachable).then_some(usize::MAX)
             }
@@ -195,15 +196,15 @@ impl Rules {
     }
 }
 
-impl Path {
+impl MessagePath {
     /// Returns the predicted cost of this path, in nanoseconds, from the send until the bytes are in the receiver's
     /// buffer.
-    fn line(self, caps: &Caps, memory: Memory, limit: usize) -> Line {
+    fn line(self, caps: &Caps, memory: BufferLocation, limit: usize) -> CostLine {
         let cost = &caps.cost;
         let message = message(cost);
         let expose = match memory {
-            Memory::Anywhere => cost.expose_ns,
-            Memory::Regions => 0.0,
+            BufferLocation::Anywhere => cost.expose_ns,
+            BufferLocation::Regions => 0.0,
         };
         let (fixed, per_kib) = match self {
             Self::Inline => (message, cost.message_ns_per_kib),
@@ -220,7 +221,7 @@ impl Path {
             Self::RendezvousPut => (3.0 * message + expose + cost.put_ns, cost.put_ns_per_kib),
             Self::Fragments => fragments(caps),
         };
-        Line {
+        CostLine {
             path: self,
             limit,
             fixed,
@@ -230,7 +231,7 @@ impl Path {
 }
 
 /// Returns the time of one message: o_s + L + o_r in the LogGP model.
-fn message(cost: &Cost) -> f64 {
+fn message(cost: &DriverCost) -> f64 {
     cost.send_ns + cost.latency_ns + cost.recv_ns
 }
 
@@ -249,7 +250,7 @@ fn float(len: usize) -> f64 {
     len as f64
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for MessagePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Inline => "inline",
@@ -262,7 +263,7 @@ impl fmt::Display for Path {
 }
 
 /// Prints the tables, with the predicted time at both ends of each range.
-impl fmt::Display for Paths {
+impl fmt::Display for PathTables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(nearer) = &self.nearer {
             writeln!(f, "within the node:\n{}\nbetween nodes:", nearer.paths)?;
@@ -274,8 +275,8 @@ impl fmt::Display for Paths {
     }
 }
 
-fn write_rows(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
-    for Row { from, up_to, line } in rows {
+fn write_rows(f: &mut fmt::Formatter<'_>, rows: &[PathRange]) -> fmt::Result {
+    for PathRange { from, up_to, line } in rows {
         let micros = |len| line.at(len) / 1e3;
         let (range, shown) = match *up_to {
             usize::MAX => ("and more".to_owned(), SHOWN.max(*from)),

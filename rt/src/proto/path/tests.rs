@@ -1,8 +1,8 @@
-use ripstop_fabric::driver::{Caps, Cost};
+use ripstop_fabric::driver::{Caps, DriverCost};
 
 use super::{
-    Memory, Path, Paths, Rules,
-    cost_envelope::{Line, Row, envelope},
+    BufferLocation, MessagePath, PathRules, PathTables,
+    cost_envelope::{CostLine, PathRange, envelope},
 };
 use crate::{group::WorldRank, settings::Settings};
 
@@ -23,7 +23,7 @@ fn caps() -> Caps {
         any_memory: Ok(()),
         pins_exposed: false,
         lanes: 1,
-        cost: Cost {
+        cost: DriverCost {
             send_ns: 20.0,
             recv_ns: 20.0,
             latency_ns: 100.0,
@@ -46,22 +46,22 @@ fn no_any_memory() -> Caps {
 }
 
 /// Returns the paths and the lengths where they end.
-fn table(rows: &[Row]) -> Vec<(Path, usize)> {
+fn table(rows: &[PathRange]) -> Vec<(MessagePath, usize)> {
     rows.iter().map(|row| (row.line.path, row.up_to)).collect()
 }
 
-fn tables(caps: &Caps, rules: Rules) -> [Vec<(Path, usize)>; 2] {
-    let paths = Paths::with(caps, rules);
+fn tables(caps: &Caps, rules: PathRules) -> [Vec<(MessagePath, usize)>; 2] {
+    let paths = PathTables::with(caps, rules);
     [table(&paths.anywhere), table(&paths.regions)]
 }
 
 const END: usize = usize::MAX;
-const AUTO: Rules = Rules {
+const AUTO: PathRules = PathRules {
     eager_max: None,
     rendezvous: None,
 };
 
-use Path::{Eager, Fragments, Inline, RendezvousGet, RendezvousPut};
+use MessagePath::{Eager, Fragments, Inline, RendezvousGet, RendezvousPut};
 
 #[test]
 fn ranks_that_are_nearer_have_tables_of_their_own() {
@@ -69,10 +69,10 @@ fn ranks_that_are_nearer_have_tables_of_their_own() {
         body_max: 512,
         ..caps()
     };
-    let [far, near] = [caps(), near].map(|caps| Paths::with(&caps, AUTO));
+    let [far, near] = [caps(), near].map(|caps| PathTables::with(&caps, AUTO));
     let (far_max, near_max) = (far.eager_max(), near.eager_max());
     assert!(near_max < far_max);
-    let paths = far.with_nearer(vec![WorldRank(2), WorldRank(3)], near);
+    let paths = far.with_intra_node(vec![WorldRank(2), WorldRank(3)], near);
     let eager = [1, 2, 3, 4].map(|rank| paths.to(WorldRank(rank)).eager_max());
     assert_eq!(eager, [far_max, near_max, near_max, far_max]);
     assert_eq!(paths.eager_max_of_all(), near_max);
@@ -121,22 +121,22 @@ fn put_is_taken_where_get_is_slow() {
 #[test]
 fn a_threshold_that_was_asked_for_is_kept_whatever_the_costs_say() {
     for asked in [0, 1, 40, 41, 100, 8192] {
-        let rules = Rules {
+        let rules = PathRules {
             eager_max: Some(asked),
             ..AUTO
         };
-        let paths = Paths::with(&caps(), rules);
+        let paths = PathTables::with(&caps(), rules);
         assert_eq!(paths.eager_max(), asked);
         assert!(paths.choose(asked, false).is_whole() && paths.choose(asked, true).is_whole());
         assert!(!paths.choose(asked + 1, false).is_whole());
         assert!(!paths.choose(asked + 1, true).is_whole());
     }
-    let rules = Rules {
+    let rules = PathRules {
         eager_max: Some(100_000),
         ..AUTO
     };
     assert_eq!(
-        Paths::with(&caps(), rules).eager_max(),
+        PathTables::with(&caps(), rules).eager_max(),
         8192,
         "no body is longer"
     );
@@ -145,7 +145,7 @@ fn a_threshold_that_was_asked_for_is_kept_whatever_the_costs_say() {
 #[test]
 fn a_forced_rendezvous_is_the_only_one_and_gives_way_where_it_cannot_work() {
     for path in [RendezvousGet, RendezvousPut, Fragments] {
-        let rules = Rules {
+        let rules = PathRules {
             rendezvous: Some(path),
             ..AUTO
         };
@@ -165,37 +165,38 @@ fn a_driver_without_room_for_inline_messages_has_none() {
         inline_max: 16,
         ..caps()
     };
-    assert_eq!(Paths::with(&caps, AUTO).choose(0, false), Eager);
+    assert_eq!(PathTables::with(&caps, AUTO).choose(0, false), Eager);
 }
 
 #[test]
 fn every_length_has_one_row_and_the_choice_is_the_cheapest_within_one_per_cent() {
     let rules = [
         AUTO,
-        Rules {
+        PathRules {
             rendezvous: Some(RendezvousPut),
             ..AUTO
         },
     ];
     for caps in [caps(), no_any_memory()] {
         for rules in rules {
-            for memory in [Memory::Anywhere, Memory::Regions] {
+            for memory in [BufferLocation::Anywhere, BufferLocation::Regions] {
                 check(&rules.table(&caps, memory), &caps, rules, memory);
             }
         }
     }
 }
 
-fn check(rows: &[Row], caps: &Caps, rules: Rules, memory: Memory) {
+fn check(rows: &[PathRange], caps: &Caps, rules: PathRules, memory: BufferLocation) {
     assert_eq!((rows[0].from, rows[rows.len() - 1].up_to), (0, END));
     for pair in rows.windows(2) {
         assert_eq!(pair[0].up_to + 1, pair[1].from);
         assert_ne!(pair[0].line.path, pair[1].line.path);
     }
-    let reachable = caps.one_sided && (memory == Memory::Regions || caps.any_memory.is_ok());
+    let reachable =
+        caps.one_sided && (memory == BufferLocation::Regions || caps.any_memory.is_ok());
     for len in (0..20_000).chain([1 << 20, 1 << 30, 1 << 40]) {
         let row = rows.iter().find(|row| len <= row.up_to).expect("one row");
-        let able = Path::ALL.into_iter().filter_map(|path| {
+        let able = MessagePath::ALL.into_iter().filter_map(|path| {
             let limit = rules.limit(path, caps, reachable)?;
             (limit >= len).then(|| path.line(caps, memory, limit).at(len))
         });
@@ -210,7 +211,7 @@ fn check(rows: &[Row], caps: &Caps, rules: Rules, memory: Memory) {
 
 #[test]
 fn longer_messages_never_cost_less() {
-    for memory in [Memory::Anywhere, Memory::Regions] {
+    for memory in [BufferLocation::Anywhere, BufferLocation::Regions] {
         let rows = AUTO.table(&caps(), memory);
         let at = |len| {
             let row = rows.iter().find(|row| len <= row.up_to).expect("one row");
@@ -223,7 +224,7 @@ fn longer_messages_never_cost_less() {
 
 #[test]
 fn equal_lines_keep_the_first_and_senseless_ones_end() {
-    let line = |path, limit, fixed, per_byte| Line {
+    let line = |path, limit, fixed, per_byte| CostLine {
         path,
         limit,
         fixed,
@@ -252,7 +253,7 @@ fn equal_lines_keep_the_first_and_senseless_ones_end() {
 
 #[test]
 fn the_table_prints_ranges_and_times() {
-    let printed = Paths::with(&caps(), AUTO).to_string();
+    let printed = PathTables::with(&caps(), AUTO).to_string();
     let expected = "\
 buffers anywhere
          0 to       40 B  inline              0.14 to 0.14 µs at 40 B
@@ -274,7 +275,8 @@ fn layouts_of_others_keep_their_threshold_whatever_things_cost() {
         ..caps()
     };
     let mut settings = Settings::new();
-    let path = |caps: &Caps, settings: &Settings, len| Paths::new(caps, settings).choose(len, true);
+    let path =
+        |caps: &Caps, settings: &Settings, len| PathTables::new(caps, settings).choose(len, true);
     assert_eq!(path(&fixed, &settings, 40_000), Eager);
     assert_eq!(path(&fixed, &settings, 40_001), RendezvousPut);
     settings.set("RIPSTOP_EAGER_MAX", "100").unwrap();

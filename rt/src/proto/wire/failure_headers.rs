@@ -2,13 +2,13 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Base, Kind};
+use super::{HeaderBase, WireKind};
 
-/// Header of [`Kind::Words`]. The rank is that of the world.
+/// Header of [`WireKind::CallDescription`]. The rank is that of the world.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Words {
-    pub(crate) base: Base,
+pub(crate) struct CallDescriptionHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     pub(crate) rank: u32,
@@ -22,11 +22,11 @@ pub(crate) struct Words {
     pub(crate) text: [u8; WORDS_LEN],
 }
 
-/// Header of [`Kind::LastCalls`].
+/// Header of [`WireKind::LastCalls`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct LastCalls {
-    pub(crate) base: Base,
+pub(crate) struct LastCallsHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     /// Round of the comparison. The sender is 2^`round` places before its receiver.
     pub(crate) round: u32,
@@ -43,29 +43,29 @@ pub(crate) struct LastCalls {
 /// Number of calls that are compared.
 pub(crate) const CALLS: usize = 16;
 
-/// Maximum bytes of text in one [`Words`].
+/// Maximum bytes of text in one [`CallDescriptionHeader`].
 pub(crate) const WORDS_LEN: usize = 84;
 /// Maximum number of parts of one description.
 pub(crate) const WORDS_PARTS: usize = 3;
 
-/// Header of [`Kind::Revoke`].
+/// Header of [`WireKind::Revoke`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Revoke {
-    pub(crate) base: Base,
+pub(crate) struct RevokeHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) zero: u32,
 }
 
-/// Header of [`Kind::Agree`]. Ranks are those of the communicator.
+/// Header of [`WireKind::Agree`]. Ranks are those of the communicator.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Agree {
-    pub(crate) base: Base,
+pub(crate) struct AgreeHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) round: u32,
     /// One of the `SAY_*` numbers.
-    pub(crate) what: u8,
+    pub(crate) step: u8,
     pub(crate) flag: u8,
     /// 1 if more parts of the list of failed ranks follow. Parts arrive in order.
     pub(crate) more: u8,
@@ -79,7 +79,7 @@ pub(crate) struct Agree {
     pub(crate) down: [u64; DOWN_WORDS],
 }
 
-/// Words of the bitmap in one [`Agree`]. It fills the longest header.
+/// Words of the bitmap in one [`AgreeHeader`]. It fills the longest header.
 pub(crate) const DOWN_WORDS: usize = 10;
 
 pub(crate) const SAY_REPORT: u8 = 1;
@@ -87,19 +87,19 @@ pub(crate) const SAY_PROPOSE: u8 = 2;
 pub(crate) const SAY_PROMISE: u8 = 3;
 pub(crate) const SAY_DECIDE: u8 = 4;
 
-/// Header of [`Kind::Death`], with a rank of the world. It is not part of the channel's order.
+/// Header of [`WireKind::Death`], with a rank of the world. It is not part of the channel's order.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Death {
-    pub(crate) base: Base,
+pub(crate) struct DeathHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) rank: u32,
     unused: u32,
 }
 
-impl Death {
+impl DeathHeader {
     pub(crate) fn new(rank: u32) -> Self {
         Self {
-            base: Base::new(Kind::Death),
+            base: HeaderBase::new(WireKind::Death),
             rank,
             unused: 0,
         }

@@ -10,8 +10,8 @@ use bytemuck::{Pod, Zeroable};
 use ripstop_fabric::{memory::RemoteRegion, offload::RemoteCounter};
 
 pub(crate) use self::failure_headers::{
-    Agree, CALLS, DOWN_WORDS, Death, LastCalls, Revoke, SAY_DECIDE, SAY_PROMISE, SAY_PROPOSE,
-    SAY_REPORT, WORDS_LEN, WORDS_PARTS, Words,
+    AgreeHeader, CALLS, CallDescriptionHeader, DOWN_WORDS, DeathHeader, LastCallsHeader,
+    RevokeHeader, SAY_DECIDE, SAY_PROMISE, SAY_PROPOSE, SAY_REPORT, WORDS_LEN, WORDS_PARTS,
 };
 
 /// Version of the wire format. Raised whenever a header changes.
@@ -20,7 +20,7 @@ pub(crate) const VERSION: u8 = 6;
 /// First fields of every header.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Base {
+pub(crate) struct HeaderBase {
     pub(crate) kind: u8,
     pub(crate) version: u8,
     /// Sequence number of the message in the channel to its receiver.
@@ -36,9 +36,9 @@ macro_rules! kinds {
         /// Kind of a message.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
-        pub(crate) enum Kind { $(#[doc = $why] $name = $value,)* }
+        pub(crate) enum WireKind { $(#[doc = $why] $name = $value,)* }
 
-        impl Kind {
+        impl WireKind {
             pub(crate) fn from_byte(byte: u8) -> Option<Self> {
                 match byte { $($value => Some(Self::$name),)* _ => None }
             }
@@ -48,49 +48,49 @@ macro_rules! kinds {
 
 kinds! {
     Eager = 1, "A whole message, with its bytes.";
-    Offer = 2, "RTS: offers a message. Its bytes stay with the sender until the receiver requests them.";
-    Accept = 3, "RTR: asks the sender to put the bytes of an offered message, or to send them as fragments.";
+    Rts = 2, "RTS: offers a message. Its bytes stay with the sender until the receiver requests them.";
+    Rtr = 3, "RTR: asks the sender to put the bytes of an offered message, or to send them as fragments.";
     Fragment = 4, "A part of the bytes of an accepted message.";
-    Landed = 5, "ATP: all bytes of an accepted message were put.";
-    Taken = 6, "ATS: the receiver has the bytes, so the sender may reuse its buffer.";
-    Withdraw = 7, "CANCEL: withdraws an offer.";
-    Withdrawn = 8, "CANCEL_ACK: the offer was withdrawn, or was already matched.";
+    Atp = 5, "ATP: all bytes of an accepted message were put.";
+    Ats = 6, "ATS: the receiver has the bytes, so the sender may reuse its buffer.";
+    Cancel = 7, "CANCEL: withdraws an offer.";
+    CancelAck = 8, "CANCEL_ACK: the offer was withdrawn, or was already matched.";
     Credit = 9, "Only returns credits.";
     Ack = 10, "Only acknowledges.";
     Nack = 11, "Asks for retransmission of all messages from `ack` on.";
-    Share = 12, "Asks the sender of an offered message to put its rear half, if the sender's claim succeeds.";
+    SplitRtr = 12, "Asks the sender of an offered message to put its rear half, if the sender's claim succeeds.";
     Ping = 13, "Asks whether the receiver is alive.";
     Pong = 14, "Answers a ping.";
-    Gone = 15, "The sender considers its receiver failed, and ignores its messages from now on.";
+    DeclaredDown = 15, "The sender considers its receiver failed, and ignores its messages from now on.";
     Death = 26, "The sender has seen the process of a third rank end.";
     Blocked = 16, "The sender has reached its limit of messages, and holds others back.";
     Grant = 17, "Sets the number of messages that may be sent in total.";
     Recall = 18, "Asks the peer to return the unused part of its limit.";
     Limit = 19, "Answers a recall with the limit that remains.";
-    Seek = 20, "Asks for the first matching message that the peer holds back.";
-    Sought = 21, "Offers a sought message out of turn.";
-    Met = 22, "A sought message was matched by a receive.";
-    Back = 23, "Returns a sought message, because no receive waits for it any more.";
-    Held = 24, "A message with a new envelope has joined those that the sender holds back since something was sought there.";
-    First = 25, "A sought message that is not matched yet is now the first of its communicator that the sender holds back.";
+    FetchRequest = 20, "Asks for the first matching message that the peer holds back.";
+    FetchedRts = 21, "Offers a sought message out of turn.";
+    FetchMatched = 22, "A sought message was matched by a receive.";
+    FetchReturned = 23, "Returns a sought message, because no receive waits for it any more.";
+    FetchCandidate = 24, "A message with a new envelope has joined those that the sender holds back, after a fetch there.";
+    FetchIsFirst = 25, "A fetched message that is not matched yet is now the first that the sender holds back there.";
     Abort = 40, "A collective has failed, and its communicator is revoked for later ones.";
-    Ask = 41, "The sender has waited long for a message of this collective, and asks about it.";
-    Over = 42, "The sender has completed its part of this collective. All its messages for it arrive before this one.";
-    Halt = 43, "A collective has failed, and the sender waits until its receiver stops putting to it.";
-    Halted = 44, "The sender has stopped putting for this collective.";
+    StallProbe = 41, "The sender has waited long for a message of this collective, and asks about it.";
+    ProgramDone = 42, "The sender has completed its part of this collective. All its messages for it arrive before this one.";
+    Quiesce = 43, "A collective has failed, and the sender waits until its receiver stops putting to it.";
+    Quiesced = 44, "The sender has stopped putting for this collective.";
     Revoke = 45, "A communicator is revoked. No message can be sent or received on it any more.";
-    Words = 47, "A part of the description of a rank's call, sent when two ranks have called different collectives.";
+    CallDescription = 47, "A part of the description of a rank's call, sent when two ranks have called different collectives.";
     LastCalls = 48, "The sender's last collective calls on a communicator, to or from a rank that is about to leave.";
     Agree = 46, "The sender's message in a round of agreement, or a part of it.";
-    Hello = 50, "Introduces the sender's end of a window.";
-    Note = 51, "Counts how often the sender has opened its window to the receiver, or has accessed the receiver's.";
+    WindowHello = 50, "Introduces the sender's end of a window.";
+    WindowCount = 51, "Counts how often the sender has opened its window to the receiver, or has accessed the receiver's.";
     NoWindow = 52, "The sender has freed this window.";
-    Tally = 53, "Names counters of the sender. The receiver adds to them instead of sending notes.";
-    Gate = 54, "Names a counter of the sender. The receiver adds to it at each fence that it reaches.";
+    CounterKeys = 53, "Names counters of the sender. The receiver adds to them instead of sending notes.";
+    FenceKeys = 54, "Names a counter of the sender. The receiver adds to it at each fence that it reaches.";
     Update = 55, "Asks for an operation on the memory of the receiver's end of a window.";
-    Updated = 56, "Answers an update.";
+    UpdateReply = 56, "Answers an update.";
     Lock = 57, "Requests a lock.";
-    Locked = 58, "Grants a lock.";
+    LockGranted = 58, "Grants a lock.";
     Unlock = 59, "Releases a lock.";
 }
 
@@ -124,8 +124,8 @@ impl OpId {
 /// The envelope of a message.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Eager {
-    pub(crate) base: Base,
+pub(crate) struct EagerHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     pub(crate) sig: u64,
@@ -133,8 +133,8 @@ pub(crate) struct Eager {
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Offer {
-    pub(crate) base: Base,
+pub(crate) struct RtsHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     pub(crate) sig: u64,
@@ -153,13 +153,13 @@ pub(crate) const MODE_GET: u64 = 1;
 pub(crate) const MODE_PUT: u64 = 2;
 /// The sender can send them in fragments.
 pub(crate) const MODE_FRAGMENTS: u64 = 4;
-/// Like [`FIRST`], in a [`Kind::Sought`].
+/// Like [`FIRST`], in a [`WireKind::FetchedRts`].
 pub(crate) const MODE_FIRST: u64 = 8;
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Accept {
-    pub(crate) base: Base,
+pub(crate) struct RtrHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) sender: OpId,
     pub(crate) receiver: OpId,
     /// [`MODE_PUT`] or [`MODE_FRAGMENTS`].
@@ -170,8 +170,8 @@ pub(crate) struct Accept {
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Share {
-    pub(crate) base: Base,
+pub(crate) struct SplitRtrHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) sender: OpId,
     pub(crate) receiver: OpId,
     /// Offset of the rear half, in bytes.
@@ -184,37 +184,37 @@ pub(crate) struct Share {
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Fragment {
-    pub(crate) base: Base,
+pub(crate) struct FragmentHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) receiver: OpId,
     pub(crate) offset: u64,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Blocked {
-    pub(crate) base: Base,
+pub(crate) struct BlockedHeader {
+    pub(crate) base: HeaderBase,
     /// Limit that the sender has reached.
     pub(crate) at: u32,
     /// Messages that the sender holds back.
     pub(crate) held: u32,
-    /// 1 if the sender notifies the receiver of new messages that it holds back ([`Kind::Held`]).
-    pub(crate) tells: u64,
+    /// 1 if the sender notifies the receiver of new messages that it holds back ([`WireKind::FetchCandidate`]).
+    pub(crate) notifies: u64,
 }
 
-/// Header of [`Kind::Grant`] and [`Kind::Limit`].
+/// Header of [`WireKind::Grant`] and [`WireKind::Limit`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Limit {
-    pub(crate) base: Base,
+pub(crate) struct QuotaHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) messages: u64,
 }
 
-/// Header of [`Kind::Seek`] and [`Kind::Held`].
+/// Header of [`WireKind::FetchRequest`] and [`WireKind::FetchCandidate`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Line {
-    pub(crate) base: Base,
+pub(crate) struct FetchHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     /// [`ANY_TAG`] or [`FIRST`].
@@ -228,12 +228,12 @@ pub(crate) const FIRST: u64 = 2;
 
 /// Header of messages about one operation.
 ///
-/// [`Kind::Landed`] names the receiver's operation. [`Kind::Taken`], [`Kind::Withdraw`], [`Kind::Withdrawn`], [`Kind::Met`],
-/// [`Kind::Back`] and [`Kind::First`] name the sender's.
+/// [`WireKind::Atp`] names the receiver's operation. [`WireKind::Ats`], [`WireKind::Cancel`], [`WireKind::CancelAck`],
+/// [`WireKind::FetchMatched`], [`WireKind::FetchReturned`] and [`WireKind::FetchIsFirst`] name the sender's.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct About {
-    pub(crate) base: Base,
+pub(crate) struct OpHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) op: OpId,
     /// `OK`, or the reason of a failure.
     pub(crate) status: u64,
@@ -245,21 +245,21 @@ pub(crate) const REFUSED: u64 = 1;
 /// Status: the communicator is revoked.
 pub(crate) const REVOKED: u64 = 2;
 
-/// Header of [`Kind::Ask`], [`Kind::Over`], [`Kind::Halt`] and [`Kind::Halted`]. It names a collective, and has the signature of
-/// the sender's call.
+/// Header of [`WireKind::StallProbe`], [`WireKind::ProgramDone`], [`WireKind::Quiesce`] and [`WireKind::Quiesced`]. It names a
+/// collective, and has the signature of the sender's call.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Ask {
-    pub(crate) base: Base,
+pub(crate) struct ProgramHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     pub(crate) sig: u64,
 }
 
-impl Ask {
-    pub(crate) fn new(kind: Kind, id: CollectiveId, sig: u64) -> Self {
+impl ProgramHeader {
+    pub(crate) fn new(kind: WireKind, id: CollectiveId, sig: u64) -> Self {
         Self {
-            base: Base::new(kind),
+            base: HeaderBase::new(kind),
             ctx: id.context,
             tag: id.sequence,
             sig,
@@ -267,11 +267,11 @@ impl Ask {
     }
 }
 
-/// Header of [`Kind::Abort`]: which collective of which communicator failed, and why. Ranks are those of the world.
+/// Header of [`WireKind::Abort`]: which collective of which communicator failed, and why. Ranks are those of the world.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Abort {
-    pub(crate) base: Base,
+pub(crate) struct AbortHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     /// One of the `WHY_*` numbers.
@@ -290,12 +290,12 @@ pub(crate) const WHY_MISMATCH: u32 = 3;
 /// Reason: `rank` could not take part. Its own error says why.
 pub(crate) const WHY_GAVE_UP: u32 = 4;
 
-/// Header of [`Kind::Hello`], which describes the sender's memory of a window. A window is named by its communicator and the
-/// number of the collective that created it.
+/// Header of [`WireKind::WindowHello`], which describes the sender's memory of a window. A window is named by its
+/// communicator and the number of the collective that created it.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Hello {
-    pub(crate) base: Base,
+pub(crate) struct WindowHelloHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     /// Signature of an element.
@@ -306,12 +306,12 @@ pub(crate) struct Hello {
     pub(crate) key: RemoteRegion,
 }
 
-/// Header of [`Kind::Tally`], with two counters of the sender, for posts and for completed accesses. Also of [`Kind::Gate`], with
-/// one counter.
+/// Header of [`WireKind::CounterKeys`], with two counters of the sender, for posts and for completed accesses. Also of
+/// [`WireKind::FenceKeys`], with one counter.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Tally {
-    pub(crate) base: Base,
+pub(crate) struct CounterKeysHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     pub(crate) first: RemoteCounter,
@@ -319,11 +319,11 @@ pub(crate) struct Tally {
     pub(crate) second: RemoteCounter,
 }
 
-/// Header of [`Kind::Update`].
+/// Header of [`WireKind::Update`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Update {
-    pub(crate) base: Base,
+pub(crate) struct UpdateHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     /// The sender's operation.
@@ -335,40 +335,40 @@ pub(crate) struct Update {
     /// Length of the range of the receiver's memory, in bytes.
     pub(crate) len: u64,
     /// Operation to perform, encoded.
-    pub(crate) deed: u64,
+    pub(crate) op_code: u64,
 }
 
-/// Header of [`Kind::Updated`]. The body has the previous content of the memory if the update asked for it.
+/// Header of [`WireKind::UpdateReply`]. The body has the previous content of the memory if the update asked for it.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Updated {
-    pub(crate) base: Base,
+pub(crate) struct UpdateReplyHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) op: OpId,
     pub(crate) from: u64,
     /// `OK`, or the reason of a failure.
     pub(crate) status: u64,
 }
 
-/// Header of [`Kind::Lock`], [`Kind::Locked`] and [`Kind::Unlock`].
+/// Header of [`WireKind::Lock`], [`WireKind::LockGranted`] and [`WireKind::Unlock`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Lock {
-    pub(crate) base: Base,
+pub(crate) struct LockHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     /// Which lock, in the low bits, and the number of the request above.
     pub(crate) want: u64,
 }
 
-/// Header of [`Kind::Note`] and [`Kind::NoWindow`].
+/// Header of [`WireKind::WindowCount`] and [`WireKind::NoWindow`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Note {
-    pub(crate) base: Base,
+pub(crate) struct WindowCountHeader {
+    pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     /// One of the `COUNT_*` numbers.
-    pub(crate) what: u32,
+    pub(crate) event: u32,
     pub(crate) zero: u32,
     /// Total since the window was created, so that a repeated note changes nothing.
     pub(crate) count: u64,
@@ -378,18 +378,18 @@ pub(crate) struct Note {
 pub(crate) const COUNT_POSTED: u32 = 1;
 /// Counts accesses to the receiver that the sender has completed.
 pub(crate) const COUNT_COMPLETED: u32 = 2;
-/// Counts fences that the sender has passed, in a [`Kind::NoWindow`]. In a [`Kind::Note`], the sender waits in a fence, and asks
-/// to be notified when the receiver frees its end of the window.
+/// Counts fences that the sender has passed, in a [`WireKind::NoWindow`]. In a [`WireKind::WindowCount`], the sender waits
+/// in a fence, and asks to be notified when the receiver frees its end of the window.
 pub(crate) const COUNT_FENCES: u32 = 3;
 
 /// Header of messages that need only a base.
 ///
-/// These are [`Kind::Credit`], [`Kind::Ack`], [`Kind::Nack`] and [`Kind::Recall`]. So are [`Kind::Ping`], [`Kind::Pong`] and
-/// [`Kind::Gone`], which are not part of the channel's order.
+/// These are [`WireKind::Credit`], [`WireKind::Ack`], [`WireKind::Nack`] and [`WireKind::Recall`]. So are [`WireKind::Ping`],
+/// [`WireKind::Pong`] and [`WireKind::DeclaredDown`], which are not part of the channel's order.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Plain {
-    pub(crate) base: Base,
+pub(crate) struct BareHeader {
+    pub(crate) base: HeaderBase,
 }
 
 /// Reads a header. Returns `None` if the length of the bytes is wrong.
@@ -398,14 +398,14 @@ pub(crate) fn read<H: Pod>(header: &[u8]) -> Option<H> {
 }
 
 /// Reads the kind and the base of any header. Returns `None` if the kind or the version is unknown.
-pub(crate) fn read_base(header: &[u8]) -> Option<(Kind, Base)> {
-    let base: Base = bytemuck::pod_read_unaligned(header.get(..size_of::<Base>())?);
-    let kind = Kind::from_byte(base.kind)?;
+pub(crate) fn read_base(header: &[u8]) -> Option<(WireKind, HeaderBase)> {
+    let base: HeaderBase = bytemuck::pod_read_unaligned(header.get(..size_of::<HeaderBase>())?);
+    let kind = WireKind::from_byte(base.kind)?;
     (base.version == VERSION).then_some((kind, base))
 }
 
-impl Base {
-    pub(crate) fn new(kind: Kind) -> Self {
+impl HeaderBase {
+    pub(crate) fn new(kind: WireKind) -> Self {
         Self {
             kind: kind as u8,
             version: VERSION,
@@ -430,53 +430,53 @@ impl Base {
 }
 
 const _: () = assert!(
-    size_of::<Eager>() == 24,
+    size_of::<EagerHeader>() == 24,
     "an 8-byte message, its header and its frame share one cache line"
 );
 const _: () = assert!(
-    size_of::<Offer>() <= 112
-        && size_of::<Share>() <= 112
-        && size_of::<Agree>() <= 112
-        && size_of::<Words>() <= 112
-        && size_of::<LastCalls>() <= 112,
+    size_of::<RtsHeader>() <= 112
+        && size_of::<SplitRtrHeader>() <= 112
+        && size_of::<AgreeHeader>() <= 112
+        && size_of::<CallDescriptionHeader>() <= 112
+        && size_of::<LastCallsHeader>() <= 112,
     "the longest headers travel inline"
 );
 
-impl About {
-    pub(crate) fn new(kind: Kind, op: OpId, status: u64) -> Self {
+impl OpHeader {
+    pub(crate) fn new(kind: WireKind, op: OpId, status: u64) -> Self {
         Self {
-            base: Base::new(kind),
+            base: HeaderBase::new(kind),
             op,
             status,
         }
     }
 }
 
-impl Blocked {
+impl BlockedHeader {
     pub(crate) fn new(at: u32, held: u32, tells: bool) -> Self {
         Self {
-            base: Base::new(Kind::Blocked),
+            base: HeaderBase::new(WireKind::Blocked),
             at,
             held,
-            tells: u64::from(tells),
+            notifies: u64::from(tells),
         }
     }
 }
 
-impl Revoke {
+impl RevokeHeader {
     pub(crate) fn new(ctx: u32) -> Self {
         Self {
-            base: Base::new(Kind::Revoke),
+            base: HeaderBase::new(WireKind::Revoke),
             ctx,
             zero: 0,
         }
     }
 }
 
-impl Limit {
-    pub(crate) fn new(kind: Kind, messages: u32) -> Self {
+impl QuotaHeader {
+    pub(crate) fn new(kind: WireKind, messages: u32) -> Self {
         Self {
-            base: Base::new(kind),
+            base: HeaderBase::new(kind),
             messages: u64::from(messages),
         }
     }
@@ -487,19 +487,19 @@ impl Limit {
     }
 }
 
-impl Line {
-    pub(crate) fn seek(ctx: u32, tag: Option<u32>) -> Self {
+impl FetchHeader {
+    pub(crate) fn request(ctx: u32, tag: Option<u32>) -> Self {
         Self {
-            base: Base::new(Kind::Seek),
+            base: HeaderBase::new(WireKind::FetchRequest),
             ctx,
             tag: tag.unwrap_or(0),
             flags: if tag.is_none() { ANY_TAG } else { 0 },
         }
     }
 
-    pub(crate) fn held(ctx: u32, tag: u32, first: bool) -> Self {
+    pub(crate) fn candidate(ctx: u32, tag: u32, first: bool) -> Self {
         Self {
-            base: Base::new(Kind::Held),
+            base: HeaderBase::new(WireKind::FetchCandidate),
             ctx,
             tag,
             flags: if first { FIRST } else { 0 },
@@ -507,7 +507,7 @@ impl Line {
     }
 }
 
-impl Share {
+impl SplitRtrHeader {
     pub(crate) fn new(
         sender: OpId,
         receiver: OpId,
@@ -516,7 +516,7 @@ impl Share {
         claim: RemoteRegion,
     ) -> Self {
         Self {
-            base: Base::new(Kind::Share),
+            base: HeaderBase::new(WireKind::SplitRtr),
             sender,
             receiver,
             at,
@@ -526,18 +526,18 @@ impl Share {
     }
 }
 
-impl Plain {
-    pub(crate) fn new(kind: Kind) -> Self {
+impl BareHeader {
+    pub(crate) fn new(kind: WireKind) -> Self {
         Self {
-            base: Base::new(kind),
+            base: HeaderBase::new(kind),
         }
     }
 }
 
-impl Accept {
+impl RtrHeader {
     pub(crate) fn fragments(sender: OpId, receiver: OpId) -> Self {
         Self {
-            base: Base::new(Kind::Accept),
+            base: HeaderBase::new(WireKind::Rtr),
             sender,
             receiver,
             mode: MODE_FRAGMENTS,
@@ -547,7 +547,7 @@ impl Accept {
 
     pub(crate) fn put(sender: OpId, receiver: OpId, key: RemoteRegion) -> Self {
         Self {
-            base: Base::new(Kind::Accept),
+            base: HeaderBase::new(WireKind::Rtr),
             sender,
             receiver,
             mode: MODE_PUT,

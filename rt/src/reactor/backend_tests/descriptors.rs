@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, thread};
 
-use super::{Bed, ring, silence, until};
+use super::{BackendBed, ring, silence, until};
 
 claims!(
     a_readable_descriptor_ends_every_sleep_until_it_is_drained,
@@ -11,8 +11,8 @@ claims!(
     a_watched_descriptor_stays_open,
 );
 
-fn a_readable_descriptor_ends_every_sleep_until_it_is_drained(bed: Bed) {
-    let (mut bed, fds) = Bed::with_fds(1)(bed);
+fn a_readable_descriptor_ends_every_sleep_until_it_is_drained(bed: BackendBed) {
+    let (mut bed, fds) = BackendBed::with_fds(1)(bed);
     bed.bell.arm();
     assert!(bed.sleeps_on());
     ring(&fds[0]);
@@ -26,8 +26,8 @@ fn a_readable_descriptor_ends_every_sleep_until_it_is_drained(bed: Bed) {
     assert!(bed.sleeps_on());
 }
 
-fn any_of_many_descriptors_ends_the_sleep(bed: Bed) {
-    let (mut bed, fds) = Bed::with_fds(100)(bed);
+fn any_of_many_descriptors_ends_the_sleep(bed: BackendBed) {
+    let (mut bed, fds) = BackendBed::with_fds(100)(bed);
     bed.bell.arm();
     for fd in &fds {
         let waker = {
@@ -44,8 +44,8 @@ fn any_of_many_descriptors_ends_the_sleep(bed: Bed) {
     assert!(bed.sleeps_on());
 }
 
-fn all_of_many_descriptors_at_once_are_one_wake(bed: Bed) {
-    let (mut bed, fds) = Bed::with_fds(300)(bed);
+fn all_of_many_descriptors_at_once_are_one_wake(bed: BackendBed) {
+    let (mut bed, fds) = BackendBed::with_fds(300)(bed);
     bed.bell.arm();
     for _ in 0..3 {
         fds.iter().for_each(ring);
@@ -55,8 +55,8 @@ fn all_of_many_descriptors_at_once_are_one_wake(bed: Bed) {
     }
 }
 
-fn a_watched_descriptor_stays_open(bed: Bed) {
-    let (mut bed, fds) = Bed::with_fds(1)(bed);
+fn a_watched_descriptor_stays_open(bed: BackendBed) {
+    let (mut bed, fds) = BackendBed::with_fds(1)(bed);
     let other_end = fds[0].try_clone().unwrap();
     drop(fds);
     bed.bell.arm();

@@ -12,8 +12,8 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{FutexWord, WaitOn},
-    memory::Region,
+    driver::{FutexWord, WakeSource},
+    memory::MemoryRegion,
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -21,7 +21,7 @@ use rustix::{
 };
 
 use super::{
-    backend::{Backend, Choice, Notifier, open},
+    backend::{BackendChoice, Notifier, SleepBackend, open},
     notifier::{new_eventfd, ring, silence},
 };
 
@@ -30,8 +30,8 @@ macro_rules! claims {
     ($module:ident, $choice:ident: $($claim:ident)*) => {
         mod $module {
             $(#[test] fn $claim() {
-                use crate::reactor::backend_tests::{Choice, on};
-                on(Choice::$choice, super::$claim);
+                use crate::reactor::backend_tests::{BackendChoice, on};
+                on(BackendChoice::$choice, super::$claim);
             })*
         }
     };
@@ -51,14 +51,14 @@ mod timeouts;
 mod tokio_loop;
 
 /// A backend that watches one doorbell.
-struct Bed {
-    backend: Box<dyn Backend>,
-    bell: Bell,
+struct BackendBed {
+    backend: Box<dyn SleepBackend>,
+    bell: TestDoorbell,
 }
 
 /// Doorbell of a driver: a futex word if the backend supports it, otherwise an eventfd.
 #[derive(Clone)]
-struct Bell {
+struct TestDoorbell {
     word: FutexWord,
     fd: Arc<OwnedFd>,
     by_futex: bool,
@@ -67,19 +67,19 @@ struct Bell {
 const AWAKE: u32 = 0;
 const ARMED: u32 = 7;
 
-fn on(choice: Choice, claim: fn(Bed)) {
+fn on(choice: BackendChoice, claim: fn(BackendBed)) {
     let Ok((backend, _)) = open(choice) else {
-        assert_eq!(choice, Choice::Uring, "epoll is everywhere");
+        assert_eq!(choice, BackendChoice::Uring, "epoll is everywhere");
         return; // no io_uring on this machine; `refusals` tests what is reported then
     };
-    claim(Bed::new(backend));
+    claim(BackendBed::new(backend));
 }
 
-impl Bed {
-    fn new(mut backend: Box<dyn Backend>) -> Self {
-        let region = Region::create("bell", 4096, false).unwrap();
+impl BackendBed {
+    fn new(mut backend: Box<dyn SleepBackend>) -> Self {
+        let region = MemoryRegion::create("bell", 4096, false).unwrap();
         let by_futex = backend.futex();
-        let bell = Bell {
+        let bell = TestDoorbell {
             word: FutexWord::new(region, 64),
             fd: Arc::new(new_eventfd().unwrap()),
             by_futex,
@@ -95,7 +95,7 @@ impl Bed {
                 .map(|_| Arc::new(new_eventfd().unwrap()))
                 .collect();
             bed.backend
-                .watch(&fds.iter().cloned().map(WaitOn::Fd).collect::<Vec<_>>())
+                .watch(&fds.iter().cloned().map(WakeSource::Fd).collect::<Vec<_>>())
                 .unwrap();
             (bed, fds)
         }
@@ -123,15 +123,15 @@ impl Bed {
     }
 }
 
-impl Bell {
-    fn wait_on(&self) -> WaitOn {
+impl TestDoorbell {
+    fn wait_on(&self) -> WakeSource {
         if self.by_futex {
-            WaitOn::Futex {
+            WakeSource::Futex {
                 word: self.word.clone(),
                 armed: ARMED,
             }
         } else {
-            WaitOn::Fd(Arc::clone(&self.fd))
+            WakeSource::Fd(Arc::clone(&self.fd))
         }
     }
 

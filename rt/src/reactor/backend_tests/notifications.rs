@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Bed, notify_when_asleep, readable, until};
+use super::{BackendBed, notify_when_asleep, readable, until};
 
 claims!(
     a_notification_before_the_sleep_is_not_lost,
@@ -20,20 +20,20 @@ claims!(
     a_notifier_outlives_its_backend,
 );
 
-fn a_notification_before_the_sleep_is_not_lost(mut bed: Bed) {
+fn a_notification_before_the_sleep_is_not_lost(mut bed: BackendBed) {
     bed.bell.arm();
     bed.backend.notifier().notify();
     assert!(bed.wakes());
 }
 
-fn a_notification_during_the_sleep_ends_it(mut bed: Bed) {
+fn a_notification_during_the_sleep_ends_it(mut bed: BackendBed) {
     bed.bell.arm();
     let waker = notify_when_asleep(&bed.backend.notifier());
     bed.sleep();
     waker.join().unwrap();
 }
 
-fn a_notification_ends_one_sleep_only(mut bed: Bed) {
+fn a_notification_ends_one_sleep_only(mut bed: BackendBed) {
     bed.bell.arm();
     for _ in 0..3 {
         bed.backend.notifier().notify();
@@ -46,7 +46,7 @@ fn a_notification_ends_one_sleep_only(mut bed: Bed) {
     }
 }
 
-fn notifications_to_an_awake_reactor_make_no_system_call(bed: Bed) {
+fn notifications_to_an_awake_reactor_make_no_system_call(bed: BackendBed) {
     let notifier = bed.backend.notifier();
     (0..1000).for_each(|_| notifier.notify());
     assert!(
@@ -55,7 +55,7 @@ fn notifications_to_an_awake_reactor_make_no_system_call(bed: Bed) {
     );
 }
 
-fn ten_thousand_notified_sleeps_and_answers(mut bed: Bed) {
+fn ten_thousand_notified_sleeps_and_answers(mut bed: BackendBed) {
     const ROUNDS: u32 = 10_000;
     bed.bell.arm();
     let (asked, answered) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -82,7 +82,7 @@ fn ten_thousand_notified_sleeps_and_answers(mut bed: Bed) {
     asker.join().unwrap();
 }
 
-fn a_notifier_outlives_its_backend(bed: Bed) {
+fn a_notifier_outlives_its_backend(bed: BackendBed) {
     let notifier = bed.backend.notifier();
     drop(bed);
     notifier.notify();

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::{Bed, HANG, SHORT, readable, ring, silence};
+use super::{BackendBed, HANG, SHORT, readable, ring, silence};
 
 claims!(
     prepared_without_events_the_descriptor_is_silent,
     prepared_the_descriptor_tells_of_every_kind_of_event,
 );
 
-fn prepared_without_events_the_descriptor_is_silent(bed: Bed) {
-    let (mut bed, fds) = Bed::with_fds(1)(bed);
+fn prepared_without_events_the_descriptor_is_silent(bed: BackendBed) {
+    let (mut bed, fds) = BackendBed::with_fds(1)(bed);
     let fd = bed.backend.readable_fd();
     for _ in 0..3 {
         bed.bell.arm();
@@ -22,8 +22,8 @@ fn prepared_without_events_the_descriptor_is_silent(bed: Bed) {
     }
 }
 
-fn prepared_the_descriptor_tells_of_every_kind_of_event(bed: Bed) {
-    let (mut bed, fds) = Bed::with_fds(1)(bed);
+fn prepared_the_descriptor_tells_of_every_kind_of_event(bed: BackendBed) {
+    let (mut bed, fds) = BackendBed::with_fds(1)(bed);
     let (fd, bell, notifier) = (
         bed.backend.readable_fd(),
         bed.bell.clone(),

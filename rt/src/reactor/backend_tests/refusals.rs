@@ -3,12 +3,12 @@
 use std::io;
 
 use ripstop_fabric::{
-    driver::{FutexWord, WaitOn},
-    memory::Region,
+    driver::{FutexWord, WakeSource},
+    memory::MemoryRegion,
 };
 
 use super::{
-    super::backend::{Choice, open_with},
+    super::backend::{BackendChoice, open_with},
     ARMED, open,
 };
 
@@ -21,7 +21,7 @@ fn where_io_uring_is_refused_auto_takes_epoll_and_says_why() {
         (libc::ENOMEM, "ulimit -l"),
         (libc::EINVAL, "does not work here"),
     ] {
-        let (backend, why) = open_with(Choice::Auto, refusal(errno)).unwrap();
+        let (backend, why) = open_with(BackendChoice::Auto, refusal(errno)).unwrap();
         assert_eq!(backend.name(), "epoll");
         assert!(why.contains(reason), "{why}");
     }
@@ -29,7 +29,7 @@ fn where_io_uring_is_refused_auto_takes_epoll_and_says_why() {
 
 #[test]
 fn where_io_uring_is_refused_asking_for_it_is_an_error_that_tells_what_to_set() {
-    let error = open_with(Choice::Uring, refusal(libc::EPERM)).unwrap_err();
+    let error = open_with(BackendChoice::Uring, refusal(libc::EPERM)).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::Unsupported);
     for part in [
         "RIPSTOP_REACTOR=uring",
@@ -42,17 +42,17 @@ fn where_io_uring_is_refused_asking_for_it_is_an_error_that_tells_what_to_set() 
 
 #[test]
 fn epoll_that_was_asked_for_never_touches_io_uring() {
-    let (backend, why) = open_with(Choice::Epoll, |_| unreachable!()).unwrap();
+    let (backend, why) = open_with(BackendChoice::Epoll, |_| unreachable!()).unwrap();
     assert_eq!(backend.name(), "epoll");
     assert!(why.contains("RIPSTOP_REACTOR=epoll"));
 }
 
 #[test]
 fn epoll_refuses_a_futex_word_and_says_what_to_do() {
-    let (mut backend, _) = open(Choice::Epoll).unwrap();
-    let word = FutexWord::new(Region::create("word", 4096, false).unwrap(), 0);
+    let (mut backend, _) = open(BackendChoice::Epoll).unwrap();
+    let word = FutexWord::new(MemoryRegion::create("word", 4096, false).unwrap(), 0);
     let error = backend
-        .watch(&[WaitOn::Futex { word, armed: ARMED }])
+        .watch(&[WakeSource::Futex { word, armed: ARMED }])
         .unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::Unsupported);
     assert!(error.to_string().contains("doorbell"), "{error}");

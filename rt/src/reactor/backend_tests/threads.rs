@@ -14,12 +14,12 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{FutexWord, WaitOn},
-    memory::Region,
+    driver::{FutexWord, WakeSource},
+    memory::MemoryRegion,
 };
 use rustix::thread::futex;
 
-use super::{ARMED, AWAKE, Bed, Choice, open, until};
+use super::{ARMED, AWAKE, BackendBed, BackendChoice, open, until};
 
 claims!(
     no_wake_is_lost_when_ringing_races_with_falling_asleep,
@@ -29,12 +29,12 @@ claims!(
     a_sleep_works_after_many_threads_were_notified_before_theirs,
 );
 
-fn no_wake_is_lost_when_ringing_races_with_falling_asleep(bed: Bed) {
+fn no_wake_is_lost_when_ringing_races_with_falling_asleep(bed: BackendBed) {
     const MESSAGES: u64 = 10_000;
     race(bed, MESSAGES, 0x5eed);
 }
 
-fn threads_take_turns(bed: Bed) {
+fn threads_take_turns(bed: BackendBed) {
     const TURNS: u32 = 300;
     let (bell, notifier) = (bed.bell.clone(), bed.backend.notifier());
     let (bed, woken) = (Arc::new(Mutex::new(bed)), Arc::new(AtomicU32::new(0)));
@@ -63,7 +63,7 @@ fn threads_take_turns(bed: Bed) {
         .for_each(|sleeper| sleeper.join().unwrap());
 }
 
-fn a_sleep_works_while_the_thread_that_slept_before_computes(mut bed: Bed) {
+fn a_sleep_works_while_the_thread_that_slept_before_computes(mut bed: BackendBed) {
     let done = Arc::new(AtomicBool::new(false));
     let (give, take) = mpsc::channel();
     let computing = {
@@ -82,7 +82,7 @@ fn a_sleep_works_while_the_thread_that_slept_before_computes(mut bed: Bed) {
     computing.join().unwrap();
 }
 
-fn a_sleep_works_after_the_thread_that_slept_before_has_ended(mut bed: Bed) {
+fn a_sleep_works_after_the_thread_that_slept_before_has_ended(mut bed: BackendBed) {
     let bed = thread::spawn(move || {
         bed.bell.arm();
         assert!(bed.sleeps_on());
@@ -91,8 +91,8 @@ fn a_sleep_works_after_the_thread_that_slept_before_has_ended(mut bed: Bed) {
     sleep_and_be_rung(bed.join().unwrap());
 }
 
-fn a_sleep_works_after_many_threads_were_notified_before_theirs(bed: Bed) {
-    let (mut bed, _fds) = Bed::with_fds(5)(bed);
+fn a_sleep_works_after_many_threads_were_notified_before_theirs(bed: BackendBed) {
+    let (mut bed, _fds) = BackendBed::with_fds(5)(bed);
     for _ in 0..20 {
         let sleeper = thread::spawn(move || {
             bed.backend.notifier().notify();
@@ -105,7 +105,7 @@ fn a_sleep_works_after_many_threads_were_notified_before_theirs(bed: Bed) {
 }
 
 /// Sends messages through a counter, with the doorbell's protocol of arm, check again, sleep.
-fn race(mut bed: Bed, messages: u64, mut seed: u64) {
+fn race(mut bed: BackendBed, messages: u64, mut seed: u64) {
     let sent = Arc::new(AtomicU64::new(0));
     let sender = {
         let (bell, sent, mut seed) = (bed.bell.clone(), Arc::clone(&sent), seed.rotate_left(17));
@@ -146,7 +146,7 @@ fn jitter(seed: &mut u64) {
 }
 
 /// Sleeps and is woken several times. Afterwards checks that a sleep without a ring does not end.
-fn sleep_and_be_rung(mut bed: Bed) {
+fn sleep_and_be_rung(mut bed: BackendBed) {
     for _ in 0..10 {
         let rung = Arc::new(AtomicBool::new(false));
         let (bell, notifier, has_rung) =
@@ -171,17 +171,17 @@ fn sleep_and_be_rung(mut bed: Bed) {
 #[test]
 fn a_new_backend_on_the_same_word_is_not_robbed_of_its_wake_by_the_old_one() {
     for _ in 0..100 {
-        let Ok((backend, _)) = open(Choice::Uring) else {
+        let Ok((backend, _)) = open(BackendChoice::Uring) else {
             return;
         };
-        let mut old = Bed::new(backend);
+        let mut old = BackendBed::new(backend);
         old.bell.arm();
         old.backend.sleep(Some(Duration::ZERO)).unwrap();
         let bell = old.bell.clone();
         drop(old);
-        let (mut backend, _) = open(Choice::Uring).unwrap();
+        let (mut backend, _) = open(BackendChoice::Uring).unwrap();
         backend.watch(&[bell.wait_on()]).unwrap();
-        let mut new = Bed { backend, bell };
+        let mut new = BackendBed { backend, bell };
         new.backend.sleep(Some(Duration::ZERO)).unwrap();
         new.bell.ring();
         new.sleep();
@@ -190,17 +190,17 @@ fn a_new_backend_on_the_same_word_is_not_robbed_of_its_wake_by_the_old_one() {
 
 #[test]
 fn another_process_ends_the_sleep_through_a_shared_word() {
-    let Ok((backend, _)) = open(Choice::Uring) else {
+    let Ok((backend, _)) = open(BackendChoice::Uring) else {
         return;
     };
-    let mut bed = Bed::new(backend);
+    let mut bed = BackendBed::new(backend);
     if !bed.bell.by_futex {
         return;
     }
-    let region = Region::create("shared bell", 4096, false).unwrap();
+    let region = MemoryRegion::create("shared bell", 4096, false).unwrap();
     let word = FutexWord::new(region.clone(), 0);
     bed.backend
-        .watch(&[WaitOn::Futex {
+        .watch(&[WakeSource::Futex {
             word: word.clone(),
             armed: ARMED,
         }])
@@ -239,7 +239,7 @@ fn rings_from_another_process() {
         .write(true)
         .open(path)
         .unwrap();
-    let region = Region::open(memfd.into(), 4096, true).unwrap();
+    let region = MemoryRegion::open(memfd.into(), 4096, true).unwrap();
     region.atomic_u32(0).store(AWAKE, Ordering::SeqCst);
     futex::wake(region.atomic_u32(0), futex::Flags::empty(), 1).unwrap();
 }

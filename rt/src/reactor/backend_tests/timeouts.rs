@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Bed, guarded, notify_when_asleep};
+use super::{BackendBed, guarded, notify_when_asleep};
 
 claims!(
     a_timeout_is_not_early,
@@ -10,7 +10,7 @@ claims!(
     a_timeout_without_end_is_accepted,
 );
 
-fn a_timeout_is_not_early(mut bed: Bed) {
+fn a_timeout_is_not_early(mut bed: BackendBed) {
     bed.bell.arm();
     for micros in [1, 90, 1_300, 9_999, 12_345] {
         let (timeout, start) = (Duration::from_micros(micros), Instant::now());
@@ -23,12 +23,12 @@ fn a_timeout_is_not_early(mut bed: Bed) {
     }
 }
 
-fn a_timeout_of_zero_returns(mut bed: Bed) {
+fn a_timeout_of_zero_returns(mut bed: BackendBed) {
     bed.bell.arm();
     guarded(|| (0..100).for_each(|_| bed.backend.sleep(Some(Duration::ZERO)).unwrap()));
 }
 
-fn a_timeout_without_end_is_accepted(mut bed: Bed) {
+fn a_timeout_without_end_is_accepted(mut bed: BackendBed) {
     bed.bell.arm();
     let notifier = bed.backend.notifier();
     for timeout in [

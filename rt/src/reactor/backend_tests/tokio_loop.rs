@@ -1,6 +1,6 @@
 //! Tests with tokio, which waits for edges. An epoll instance inside another one reports edges sparingly.
 
-use super::{Bed, Choice, HANG, SHORT, open, until};
+use super::{BackendBed, BackendChoice, HANG, SHORT, open, until};
 use crate::reactor::notifier::{Notifier, ring};
 use rustix::fd::OwnedFd;
 use std::{
@@ -16,19 +16,19 @@ const EVENTS: u32 = 2_000;
 
 #[tokio::test]
 async fn hears_every_event_and_nothing_else_through_uring() {
-    hears(Choice::Uring).await;
+    hears(BackendChoice::Uring).await;
 }
 
 #[tokio::test]
 async fn hears_every_event_and_nothing_else_through_epoll() {
-    hears(Choice::Epoll).await;
+    hears(BackendChoice::Epoll).await;
 }
 
-async fn hears(choice: Choice) {
+async fn hears(choice: BackendChoice) {
     let Ok((backend, _)) = open(choice) else {
         return;
     };
-    let (mut bed, fds) = Bed::with_fds(1)(Bed::new(backend));
+    let (mut bed, fds) = BackendBed::with_fds(1)(BackendBed::new(backend));
     bed.bell.arm();
     #[expect(
         deprecated,

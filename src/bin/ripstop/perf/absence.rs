@@ -9,14 +9,14 @@ use ripstop::{Comm, Result};
 
 use super::{
     clock,
-    collective::{Bench, lossy, micros},
-    report::Row,
+    collective::{CollectiveBench, lossy, micros},
+    report::ResultRow,
 };
 
 /// How ranks stay away.
 #[derive(clap::Args, Debug)]
 #[group(id = "being_away")]
-pub(super) struct Args {
+pub(super) struct AwayArgs {
     /// Stay away from the runtime for so many milliseconds, and say whether the collective was over then
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000), conflicts_with = "overlap")]
     away: Option<u64>,
@@ -27,10 +27,10 @@ pub(super) struct Args {
     computing: Option<u32>,
 }
 
-impl Args {
+impl AwayArgs {
     /// Returns what this rank does, if ranks stay away.
-    pub(super) fn plan(&self, world: &Comm) -> Option<Away> {
-        self.away.map(|millis| Away {
+    pub(super) fn absence(&self, world: &Comm) -> Option<RankAbsence> {
+        self.away.map(|millis| RankAbsence {
             time: Duration::from_millis(millis),
             computing: self.computing(world),
             computes: world.rank() < self.computing(world),
@@ -44,14 +44,14 @@ impl Args {
     }
 
     /// Returns true if `--computing` was given without anything to compute.
-    pub(super) const fn refuses(&self, overlap: bool) -> bool {
+    pub(super) const fn lacks_computation(&self, overlap: bool) -> bool {
         self.computing.is_some() && self.away.is_none() && !overlap
     }
 }
 
 /// What a rank does while it stays away.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Away {
+pub(super) struct RankAbsence {
     time: Duration,
     /// Number of ranks that compute.
     computing: usize,
@@ -59,17 +59,22 @@ pub(super) struct Away {
     computes: bool,
 }
 
-impl Away {
+impl RankAbsence {
     /// Measures calls, with a barrier before each.
-    pub(super) async fn measure(self, bench: &mut Bench<'_>, row: Row, iters: u64) -> Result<Row> {
-        let pure = bench.pure(iters).await?;
+    pub(super) async fn measure(
+        self,
+        bench: &mut CollectiveBench<'_>,
+        row: ResultRow,
+        iters: u64,
+    ) -> Result<ResultRow> {
+        let pure = bench.call_alone_us(iters).await?;
         let (mut over, mut left, mut agent) = (0_u64, 0, 0);
         for _ in 0..iters {
-            bench.meet().await?;
+            bench.barrier().await?;
             let others = clock::other_threads();
             let passed = bench.call(self).await?;
-            over += u64::from(passed.over);
-            left += clock::now() - passed.back;
+            over += u64::from(passed.completed);
+            left += clock::now() - passed.returned_at;
             agent += clock::other_threads().saturating_sub(others);
         }
         let each = |sum: u64| micros(sum) / lossy(iters);
@@ -87,7 +92,7 @@ impl Away {
     }
 
     /// Stays away.
-    pub(super) fn stay(self) {
+    pub(super) fn stay_away(self) {
         if self.computes {
             clock::compute(self.time);
         } else {

@@ -10,10 +10,10 @@ pub(super) fn count() -> u64 {
 }
 
 /// The system's allocator, with a count.
-struct Counting;
+struct CountingAllocator;
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
@@ -22,7 +22,7 @@ fn add_one() {
 }
 
 // SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add_one();
         // SAFETY: the caller keeps the contract of this method, which is that of the system's allocator.

@@ -10,26 +10,26 @@ use clap::ValueEnum;
 use ripstop::{Comm, Result, Runtime, Sum, prelude::*};
 
 use super::{
-    Pair, Trouble, allocations,
-    absence::{self, Away},
-    collective_calls::{Calls, Name},
-    clock,
-    overlap_activity::{Meanwhile, Passed, calibrated},
-    options::{Common, bytes},
-    report::{Report, Row, human},
-    windows::whole,
+    PerfError, PerfRankPair,
+    absence::{self, RankAbsence},
+    allocations, clock,
+    collective_calls::{CollectiveCalls, CollectiveName},
+    options::{CommonOptions, bytes},
+    overlap_activity::{ActivityTimes, OverlapActivity, calibrate_rounds},
+    report::{ResultReport, ResultRow, human},
+    windows::round_up_to_words,
 };
 use crate::overlap_percent;
 
 /// How long collectives take, and how much of that a computation hides
 ///
-/// With --overlap, `pure` is the collective alone, `compute` the computation alone, `overall` both at once: OSU overlap is
-/// 100 - (overall - compute) / pure in percent, IMB overlap (pure + compute - overall) / min(pure, compute). Availability is the
-/// speed of the computation meanwhile; agent CPU is what other threads of the rank used. With --computing, the other ranks sleep
-/// for as long: that leaves a core to the threads that move the bytes. All of these figures are then means of the ranks that
-/// compute, and say nothing of ranks that sleep. Computing ranks begin later than the others, by 50 µs for each rank, because the
-/// others may need the same processor to begin. `words` counts the notices of an adapter to its host about the task lists of a
-/// call, on the rank that got most.
+/// With --overlap, `call_alone_us` is the collective alone, `compute` the computation alone, `overall` both at once: OSU overlap
+/// is 100 - (overall - compute) / pure in percent, IMB overlap (pure + compute - overall) / min(pure, compute). Availability is
+/// the speed of the computation meanwhile; agent CPU is what other threads of the rank used. With --computing, the other ranks
+/// sleep for as long: that leaves a core to the threads that move the bytes. All of these figures are then means of the ranks
+/// that compute, and say nothing of ranks that sleep. Computing ranks begin later than the others, by 50 µs for each rank,
+/// because the others may need the same processor to begin. `words` counts the notices of an adapter to its host about the task
+/// lists of a call, on the rank that got most.
 ///
 /// With --tests T, the computation is in T + 1 parts with a test between each two, as others call `MPI_Test`. A test polls the
 /// collective's future once, with the waker of its task; if it is not complete, the task yields, and other tasks that are ready
@@ -42,10 +42,10 @@ use crate::overlap_percent;
 /// also the number of allocations of a call, by all threads of a rank.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Args {
+pub(super) struct CollectiveArgs {
     /// Which; all of them if none is named
     #[arg(value_name = "COLLECTIVE")]
-    names: Vec<Name>,
+    names: Vec<CollectiveName>,
 
     /// Bytes of the buffer, or of the block for each rank, in numbers of 8; K, M and G are powers of 1024
     #[arg(long, value_name = "SIZE", value_parser = bytes, value_delimiter = ',', default_value = "8,65536,1048576")]
@@ -64,19 +64,19 @@ pub(super) struct Args {
     plan: bool,
 
     #[command(flatten)]
-    away: absence::Args,
+    away: absence::AwayArgs,
 
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: CommonOptions,
 }
 
-impl Args {
+impl CollectiveArgs {
     pub(super) fn lines(&self) -> usize {
         self.all().len()
     }
 
-    pub(super) fn refuses(&self) -> Option<String> {
-        if self.away.refuses(self.overlap) {
+    pub(super) fn invalid_reason(&self) -> Option<String> {
+        if self.away.lacks_computation(self.overlap) {
             return Some("--computing: nobody computes without --overlap or --away".to_owned());
         }
         if self.tests > 0 && !self.overlap {
@@ -92,30 +92,38 @@ impl Args {
         ))
     }
 
-    fn all(&self) -> Vec<(Name, usize)> {
+    fn all(&self) -> Vec<(CollectiveName, usize)> {
         let named = if self.names.is_empty() {
-            Name::value_variants()
+            CollectiveName::value_variants()
         } else {
             &self.names
         };
         let names = named.iter().filter(|name| !self.plan || name.has_plan());
-        let sizes = |name: Name| match name {
-            Name::Barrier => &[0][..],
+        let sizes = |name: CollectiveName| match name {
+            CollectiveName::Barrier => &[0][..],
             _ => &self.size,
         };
         let lines = names.map(|name| (*name, sizes(*name)));
         lines
-            .flat_map(|(name, sizes)| sizes.iter().map(move |size| (name, whole(*size))))
+            .flat_map(|(name, sizes)| {
+                sizes
+                    .iter()
+                    .map(move |size| (name, round_up_to_words(*size)))
+            })
             .collect()
     }
 }
 
-pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Result<(), Trouble> {
+pub(super) async fn run(
+    pair: &PerfRankPair<'_>,
+    args: &CollectiveArgs,
+    report: &mut ResultReport,
+) -> Result<(), PerfError> {
     let world = pair.world;
     for (name, size) in args.all() {
         report.announce(format!("{} of {}", name.text(), human(size)));
         let iters = iterations(&args.common, size, world.size());
-        let mut bench = Bench::new(pair, name, size).await?;
+        let mut bench = CollectiveBench::new(pair, name, size).await?;
         if args.plan {
             bench.calls.plan().await?;
         }
@@ -125,12 +133,12 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
             Some(_) => bench.calls(warms).await?,
             None => bench.warm_up(warms).await?,
         }
-        let row = Row::new("collective")
+        let row = ResultRow::new("collective")
             .label("collective", name.text())
             .label("ranks", world.size())
             .field("plan", args.plan)
             .size(size);
-        let row = match args.away.plan(world) {
+        let row = match args.away.absence(world) {
             Some(away) => away.measure(&mut bench, row, iters).await?,
             None if args.overlap => {
                 let computing = args.away.computing(world);
@@ -159,7 +167,7 @@ const HEAD_START: Duration = Duration::from_micros(50);
 /// programs do the same.
 const WARM_NS: u64 = 50_000_000;
 
-fn iterations(common: &Common, size: usize, ranks: usize) -> u64 {
+fn iterations(common: &CommonOptions, size: usize, ranks: usize) -> u64 {
     let crowd = if ranks > 2 { 10 } else { 1 };
     common
         .iters
@@ -167,19 +175,19 @@ fn iterations(common: &Common, size: usize, ranks: usize) -> u64 {
 }
 
 /// One collective under measurement.
-pub(super) struct Bench<'a> {
+pub(super) struct CollectiveBench<'a> {
     runtime: &'a Runtime,
     world: &'a Comm,
-    calls: Calls<'a>,
+    calls: CollectiveCalls<'a>,
 }
 
-impl<'a> Bench<'a> {
-    async fn new(pair: &Pair<'a>, name: Name, size: usize) -> Result<Self> {
+impl<'a> CollectiveBench<'a> {
+    async fn new(pair: &PerfRankPair<'a>, name: CollectiveName, size: usize) -> Result<Self> {
         let world = pair.world;
         Ok(Self {
             runtime: pair.runtime,
             world,
-            calls: Calls::new(world, name, size / size_of::<f64>()).await?,
+            calls: CollectiveCalls::new(world, name, size / size_of::<f64>()).await?,
         })
     }
 
@@ -203,27 +211,27 @@ impl<'a> Bench<'a> {
     }
 
     /// Begins a call, does something else, and awaits the call. Returns the nanoseconds of both together, and what was done.
-    async fn timed(&mut self, meanwhile: Meanwhile) -> Result<(u64, Passed)> {
+    async fn timed(&mut self, meanwhile: OverlapActivity) -> Result<(u64, ActivityTimes)> {
         let start = clock::now();
         let passed = self.calls.call(meanwhile).await?;
         Ok((clock::now() - start, passed))
     }
 
     /// Begins a call, stays away, and awaits the call.
-    pub(super) async fn call(&mut self, away: Away) -> Result<Passed> {
-        self.calls.call(Meanwhile::Away(away)).await
+    pub(super) async fn call(&mut self, away: RankAbsence) -> Result<ActivityTimes> {
+        self.calls.call(OverlapActivity::Away(away)).await
     }
 
     async fn one(&mut self) -> Result<f64> {
-        let (took, _) = self.timed(Meanwhile::Nothing).await?;
+        let (took, _) = self.timed(OverlapActivity::Nothing).await?;
         Ok(micros(took))
     }
 
     /// Measures calls one after the other.
-    async fn latency(&mut self, row: Row, iters: u64) -> Result<Row> {
+    async fn latency(&mut self, row: ResultRow, iters: u64) -> Result<ResultRow> {
         self.world.barrier().await?;
         let (start, before) = (clock::now(), allocations::count());
-        self.calls.repeat(iters, Meanwhile::Nothing).await?;
+        self.calls.repeat(iters, OverlapActivity::Nothing).await?;
         let each = micros(clock::now() - start) / lossy(iters);
         let allocations = lossy(allocations::count() - before) / lossy(iters);
         let mean = self.mean(each).await?;
@@ -234,21 +242,29 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures overlap: `computing` ranks compute, with `tests` tests each.
-    async fn overlap(&mut self, row: Row, iters: u64, computing: usize, tests: u64) -> Result<Row> {
-        let pure = self.loops(iters, Meanwhile::Nothing, computing).await?;
+    async fn overlap(
+        &mut self,
+        row: ResultRow,
+        iters: u64,
+        computing: usize,
+        tests: u64,
+    ) -> Result<ResultRow> {
+        let pure = self
+            .loops(iters, OverlapActivity::Nothing, computing)
+            .await?;
         let pure = pure.overall;
         let computes = self.world.rank() < computing;
         let meanwhile = if computes {
-            Meanwhile::Rounds {
-                rounds: calibrated(pure),
+            OverlapActivity::Rounds {
+                rounds: calibrate_rounds(pure),
                 tests,
             }
         } else {
-            Meanwhile::Sleep(Duration::from_secs_f64(pure / 1e6))
+            OverlapActivity::Sleep(Duration::from_secs_f64(pure / 1e6))
         };
         let alone = middle([(); 9].map(|()| meanwhile.alone()));
         let compute = mean_of(self.world, computing, alone).await?;
-        let Means {
+        let CallMeans {
             overall,
             computed,
             testing,
@@ -274,21 +290,29 @@ impl<'a> Bench<'a> {
     }
 
     /// Returns the microseconds of a call alone.
-    pub(super) async fn pure(&mut self, iters: u64) -> Result<f64> {
+    pub(super) async fn call_alone_us(&mut self, iters: u64) -> Result<f64> {
         let all = self.world.size();
-        Ok(self.loops(iters, Meanwhile::Nothing, all).await?.overall)
+        Ok(self
+            .loops(iters, OverlapActivity::Nothing, all)
+            .await?
+            .overall)
     }
 
     /// Waits until all ranks have arrived.
-    pub(super) async fn meet(&self) -> Result<()> {
+    pub(super) async fn barrier(&self) -> Result<()> {
         self.world.barrier().await
     }
 
     /// Makes calls with a barrier before each. If some ranks sleep, a computing rank would take the processor that they need to
     /// leave the barrier, so it first lets them begin.
-    async fn loops(&mut self, iters: u64, meanwhile: Meanwhile, computing: usize) -> Result<Means> {
+    async fn loops(
+        &mut self,
+        iters: u64,
+        meanwhile: OverlapActivity,
+        computing: usize,
+    ) -> Result<CallMeans> {
         let lets_begin = computing < self.world.size();
-        let head_start = lets_begin && matches!(meanwhile, Meanwhile::Rounds { .. });
+        let head_start = lets_begin && matches!(meanwhile, OverlapActivity::Rounds { .. });
         let (mut sums, mut words) = ([0; 4], 0);
         for _ in 0..iters {
             self.world.barrier().await?;
@@ -308,7 +332,7 @@ impl<'a> Bench<'a> {
         let [overall, computed, testing, agent] = sums.map(|sum| micros(sum) / lossy(iters));
         let words = lossy(words) / lossy(iters);
         let [words] = self.world.all_reduce([words], Max).await?;
-        Ok(Means {
+        Ok(CallMeans {
             words,
             overall: mean_of(self.world, computing, overall).await?,
             computed: mean_of(self.world, computing, computed).await?,
@@ -332,7 +356,7 @@ async fn mean_of(world: &Comm, computing: usize, number: f64) -> Result<f64> {
 }
 
 /// Microseconds of a call, averaged over calls and over the ranks that compute.
-struct Means {
+struct CallMeans {
     overall: f64,
     computed: f64,
     testing: f64,

@@ -1,17 +1,19 @@
 //! The collectives by their names, and calls of them.
 
+use std::mem::take;
+
 use clap::ValueEnum;
 use ripstop::{Cart, Comm, Neighborhood, Result, prelude::*};
 
 use super::{
-    overlap_activity::{Meanwhile, Passed, beside},
-    persistent::Planned,
+    overlap_activity::{ActivityTimes, OverlapActivity, beside},
+    persistent::PersistentPlan,
 };
 
 /// The collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub(super) enum Name {
+pub(super) enum CollectiveName {
     Barrier,
     Bcast,
     Gather,
@@ -51,7 +53,7 @@ pub(super) enum Name {
     AllToAllRagged,
 }
 
-impl Name {
+impl CollectiveName {
     /// Returns the name on the command line.
     pub(super) fn text(self) -> String {
         let value = self.to_possible_value().expect("no variant is hidden");
@@ -99,11 +101,11 @@ impl Name {
 }
 
 /// One collective with its buffers.
-pub(super) struct Calls<'a> {
+pub(super) struct CollectiveCalls<'a> {
     world: &'a Comm,
     /// All ranks on a ring, for neighborhood collectives only, because making it connects ranks.
     ring: Option<Cart>,
-    name: Name,
+    name: CollectiveName,
     /// The length of the block of each rank.
     counts: Vec<usize>,
     send: Vec<f64>,
@@ -112,11 +114,11 @@ pub(super) struct Calls<'a> {
     rows: Vec<Vec<f64>>,
     block: usize,
     /// The plan that runs instead of calls.
-    planned: Option<Planned>,
+    planned: Option<PersistentPlan>,
 }
 
-impl<'a> Calls<'a> {
-    pub(super) async fn new(world: &'a Comm, name: Name, block: usize) -> Result<Self> {
+impl<'a> CollectiveCalls<'a> {
+    pub(super) async fn new(world: &'a Comm, name: CollectiveName, block: usize) -> Result<Self> {
         let ranks = world.size();
         let (send, recv) = name.lens(block, ranks);
         let ring = if name.is_of_neighbours() {
@@ -125,8 +127,8 @@ impl<'a> Calls<'a> {
             None
         };
         let rows = match name {
-            Name::AllToAllRagged => vec![vec![1.0; block]; ranks],
-            Name::ScatterRagged if world.rank() == 0 => vec![vec![1.0; block]; ranks],
+            CollectiveName::AllToAllRagged => vec![vec![1.0; block]; ranks],
+            CollectiveName::ScatterRagged if world.rank() == 0 => vec![vec![1.0; block]; ranks],
             _ => Vec::new(),
         };
         Ok(Self {
@@ -145,18 +147,22 @@ impl<'a> Calls<'a> {
     /// Plans the collective; later calls run the plan.
     pub(super) async fn plan(&mut self) -> Result<()> {
         let ring = self.ring.as_ref();
-        self.planned = Some(Planned::new(self.world, ring, self.name, self.block).await?);
+        self.planned = Some(PersistentPlan::new(self.world, ring, self.name, self.block).await?);
         Ok(())
     }
 
     /// Begins a call, does something else, and awaits the call.
-    pub(super) async fn call(&mut self, meanwhile: Meanwhile) -> Result<Passed> {
+    pub(super) async fn call(&mut self, meanwhile: OverlapActivity) -> Result<ActivityTimes> {
         self.repeat(1, meanwhile).await
     }
 
     /// Makes `times` calls one after the other, at least one, each like [`call`](Self::call). Returns what became of the last
     /// one.
-    pub(super) async fn repeat(&mut self, times: u64, meanwhile: Meanwhile) -> Result<Passed> {
+    pub(super) async fn repeat(
+        &mut self,
+        times: u64,
+        meanwhile: OverlapActivity,
+    ) -> Result<ActivityTimes> {
         if let Some(planned) = &mut self.planned {
             return planned.repeat(times, meanwhile).await;
         }
@@ -171,7 +177,7 @@ impl<'a> Calls<'a> {
 
     /// Each collective has a loop of its own, as in an application. Looking up the collective for each call would take longer
     /// than a short call.
-    async fn plain(&mut self, times: u64, meanwhile: Meanwhile) -> Result<Passed> {
+    async fn plain(&mut self, times: u64, meanwhile: OverlapActivity) -> Result<ActivityTimes> {
         let Self {
             world,
             block,
@@ -179,13 +185,10 @@ impl<'a> Calls<'a> {
             ref counts,
             ..
         } = *self;
-        let (mut send, mut recv) = (
-            std::mem::take(&mut self.send),
-            std::mem::take(&mut self.recv),
-        );
+        let (mut send, mut recv) = (take(&mut self.send), take(&mut self.recv));
         let (room, two) = (recv.len(), &[block; 2]);
         let ring = || ring.as_ref().expect("it is made for these");
-        let mut passed = Passed::default();
+        let mut passed = ActivityTimes::default();
         macro_rules! each {
             ($op:expr, |$end:ident| $keep:expr) => {
                 for _ in 0..times {
@@ -210,51 +213,52 @@ impl<'a> Calls<'a> {
             };
         }
         match self.name {
-            Name::Barrier => each!(world.barrier(), |end| end?),
-            Name::Bcast => one!(world.bcast(0, recv)),
-            Name::AllReduce => one!(world.all_reduce(recv, Max)),
-            Name::Scan => one!(world.scan(recv, Max)),
-            Name::Gather => both!(world.gather_into(0, send, recv)),
-            Name::Scatter => both!(world.scatter_into(0, send, recv, block)),
-            Name::AllGather => both!(world.all_gather_into(send, recv)),
-            Name::AllToAll => both!(world.all_to_all_into(send, recv)),
-            Name::Reduce => both!(world.reduce_into(0, send, recv, Max)),
-            Name::ReduceScatterBlock => both!(world.reduce_scatter_block_into(send, recv, Max)),
-            Name::ReduceScatter => both!(world.reduce_scatter_into(send, recv, counts, Max)),
-            Name::Exscan => both!(world.exscan_into(send, recv, Max)),
-            Name::GatherV => both!(world.gather_v_into(0, send, recv, counts)),
-            Name::ScatterV => both!(world.scatter_v_into(0, send, recv, counts)),
-            Name::AllGatherV => both!(world.all_gather_v_into(send, recv, counts)),
-            Name::AllToAllV => both!(world.all_to_all_v_into(send, counts, recv, counts)),
-            Name::NeighborAllGather => both!(ring().neighbor_all_gather_into(send, recv)),
-            Name::NeighborAllToAll => both!(ring().neighbor_all_to_all_into(send, recv)),
-            Name::NeighborAllToAllV => {
+            CollectiveName::Barrier => each!(world.barrier(), |end| end?),
+            CollectiveName::Bcast => one!(world.bcast(0, recv)),
+            CollectiveName::AllReduce => one!(world.all_reduce(recv, Max)),
+            CollectiveName::Scan => one!(world.scan(recv, Max)),
+            CollectiveName::Gather => both!(world.gather_into(0, send, recv)),
+            CollectiveName::Scatter => both!(world.scatter_into(0, send, recv, block)),
+            CollectiveName::AllGather => both!(world.all_gather_into(send, recv)),
+            CollectiveName::AllToAll => both!(world.all_to_all_into(send, recv)),
+            CollectiveName::Reduce => both!(world.reduce_into(0, send, recv, Max)),
+            CollectiveName::ReduceScatterBlock => {
+                both!(world.reduce_scatter_block_into(send, recv, Max))
+            }
+            CollectiveName::ReduceScatter => {
+                both!(world.reduce_scatter_into(send, recv, counts, Max))
+            }
+            CollectiveName::Exscan => both!(world.exscan_into(send, recv, Max)),
+            CollectiveName::GatherV => both!(world.gather_v_into(0, send, recv, counts)),
+            CollectiveName::ScatterV => both!(world.scatter_v_into(0, send, recv, counts)),
+            CollectiveName::AllGatherV => both!(world.all_gather_v_into(send, recv, counts)),
+            CollectiveName::AllToAllV => both!(world.all_to_all_v_into(send, counts, recv, counts)),
+            CollectiveName::NeighborAllGather => both!(ring().neighbor_all_gather_into(send, recv)),
+            CollectiveName::NeighborAllToAll => both!(ring().neighbor_all_to_all_into(send, recv)),
+            CollectiveName::NeighborAllToAllV => {
                 both!(ring().neighbor_all_to_all_v_into(send, two, recv, two))
             }
-            Name::NeighborAllGatherV => {
+            CollectiveName::NeighborAllGatherV => {
                 both!(ring().neighbor_all_gather_v_into(send, recv, two))
             }
-            Name::GatherRagged
-            | Name::ScatterRagged
-            | Name::AllGatherRagged
-            | Name::AllToAllRagged => unreachable!("these have calls of their own"),
+            _ => unreachable!("ragged collectives have calls of their own"),
         }
         (self.send, self.recv) = (send, recv);
         Ok(passed)
     }
 
     /// Calls a collective of vectors of any lengths. The received vectors are sent next time; they have the same lengths.
-    async fn ragged(&mut self, meanwhile: Meanwhile) -> Result<Passed> {
+    async fn ragged(&mut self, meanwhile: OverlapActivity) -> Result<ActivityTimes> {
         let Self { world, block, .. } = *self;
-        let send = std::mem::take(&mut self.send);
+        let send = take(&mut self.send);
         Ok(match self.name {
-            Name::AllToAllRagged => {
-                let rows = std::mem::take(&mut self.rows);
+            CollectiveName::AllToAllRagged => {
+                let rows = take(&mut self.rows);
                 let (passed, end) = beside!(meanwhile, world.all_to_all_ragged(rows));
                 self.rows = end?;
                 passed
             }
-            Name::ScatterRagged => {
+            CollectiveName::ScatterRagged => {
                 // The call takes the vectors, so sending the same again needs a copy.
                 let next = self.rows.clone();
                 let rows = std::mem::replace(&mut self.rows, next);
@@ -262,7 +266,7 @@ impl<'a> Calls<'a> {
                 end?;
                 passed
             }
-            Name::AllGatherRagged => {
+            CollectiveName::AllGatherRagged => {
                 let (passed, end) = beside!(meanwhile, world.all_gather_ragged(send));
                 self.send = end?.swap_remove(world.rank());
                 passed

@@ -6,7 +6,7 @@ use super::{TAG_TALLY, allocations};
 
 /// Counts at one moment, or the difference of two.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct PerfCounts {
     pub(super) system_calls: u64,
     pub(super) copies: u64,
     pub(super) wakes: u64,
@@ -25,12 +25,12 @@ pub(super) struct Tally {
     pub(super) interrupts: u64,
 }
 
-impl Tally {
+impl PerfCounts {
     pub(super) fn now(runtime: &Runtime) -> Self {
         Self::of(&runtime.counters())
     }
 
-    pub(super) fn of(counters: &ripstop_fabric::counters::Snapshot) -> Self {
+    pub(super) fn of(counters: &ripstop_fabric::counters::StatsSnapshot) -> Self {
         Self {
             system_calls: counters.system_calls,
             copies: counters.copies,

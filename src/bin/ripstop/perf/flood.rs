@@ -5,11 +5,11 @@ use std::{collections::VecDeque, time::Duration};
 use ripstop::{Collectives, Comm, Result, SendOp, Source, Sum};
 
 use super::{
-    Pair, TAG, TAG_ACK, Trouble, clock,
+    PerfError, PerfRankPair, TAG, TAG_ACK, clock,
+    counts::PerfCounts,
     options::bytes_up_to,
-    report::{Report, Row, human},
+    report::{ResultReport, ResultRow, human},
     seconds,
-    counts::Tally,
 };
 
 /// The rate of messages to rank 0 when each other rank sends all that it can, and how fair that is
@@ -18,7 +18,7 @@ use super::{
 /// 1/N when one of N got everything. The CPU time is that of all ranks with all threads of theirs, in percent of one processor.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Args {
+pub(super) struct FloodArgs {
     /// Message lengths in bytes, separated by commas; K and M are powers of 1024
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes_of_flood, default_value = "8,8192")]
     size: Vec<usize>,
@@ -36,26 +36,30 @@ pub(super) struct Args {
     pub(super) json: bool,
 }
 
-impl Args {
+impl FloodArgs {
     pub(super) fn lines(&self) -> usize {
         self.size.len()
     }
 }
 
-pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Result<(), Trouble> {
+pub(super) async fn run(
+    pair: &PerfRankPair<'_>,
+    args: &FloodArgs,
+    report: &mut ResultReport,
+) -> Result<(), PerfError> {
     for &size in &args.size {
         report.announce(format!("flood of {}", human(size)));
         measure(pair, args, size, WARM).await?; // connects all ranks, and touches all pages
-        let before = (Tally::now(pair.runtime), clock::cpu());
-        let Flood { counts, nanos } = measure(pair, args, size, args.seconds).await?;
-        let tally = Tally::now(pair.runtime).since(before.0);
+        let before = (PerfCounts::now(pair.runtime), clock::cpu());
+        let FloodCounts { counts, nanos } = measure(pair, args, size, args.seconds).await?;
+        let tally = PerfCounts::now(pair.runtime).since(before.0);
         let tally = tally.gather(pair.world).await?;
         let cpu = clock::cpu() - before.1;
         let [cpu] = pair.world.all_reduce([cpu], Sum).await?;
         let messages: u64 = counts.iter().sum();
         let each = |count: u64| lossy(count) * lossy(size as u64) * 1e3 / lossy(nanos);
         let (least, most) = (counts.iter().min(), counts.iter().max());
-        let row = Row::new("flood")
+        let row = ResultRow::new("flood")
             .label("senders", counts.len())
             .size(size)
             .figure("mb_per_s", "MB/s", each(messages))
@@ -71,19 +75,24 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
 }
 
 /// Messages that the receiver got from each sender, and the time in nanoseconds.
-struct Flood {
+struct FloodCounts {
     counts: Vec<u64>,
     nanos: u64,
 }
 
-async fn measure(pair: &Pair<'_>, args: &Args, size: usize, time: Duration) -> Result<Flood> {
+async fn measure(
+    pair: &PerfRankPair<'_>,
+    args: &FloodArgs,
+    size: usize,
+    time: Duration,
+) -> Result<FloodCounts> {
     pair.world.barrier().await?;
     let window = args.window as usize;
     let flood = if pair.me == 0 {
         receive(pair.world, size, window, nanos(time)).await?
     } else {
         send(pair.world, size, window).await?;
-        Flood {
+        FloodCounts {
             counts: Vec::new(),
             nanos: 1,
         }
@@ -93,7 +102,7 @@ async fn measure(pair: &Pair<'_>, args: &Args, size: usize, time: Duration) -> R
 }
 
 /// Counts messages until the time is over, tells the senders, and receives the messages that are still in flight.
-async fn receive(world: &Comm, size: usize, window: usize, time: u64) -> Result<Flood> {
+async fn receive(world: &Comm, size: usize, window: usize, time: u64) -> Result<FloodCounts> {
     let senders = world.size() - 1;
     let (mut counts, mut ends, mut over) = (vec![0; senders], 0, None);
     let post = |buf| world.recv_into(Source::Any, TAG, buf);
@@ -122,7 +131,7 @@ async fn receive(world: &Comm, size: usize, window: usize, time: u64) -> Result<
     // No message is left that these receives could match.
     drop(receives);
     let nanos = over.unwrap_or(1);
-    Ok(Flood { counts, nanos })
+    Ok(FloodCounts { counts, nanos })
 }
 
 /// Sends until the receiver says that the time is over, and marks the last message.

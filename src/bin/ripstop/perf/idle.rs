@@ -5,16 +5,16 @@ use std::time::Duration;
 use ripstop::{Collectives, ErrorKind, Result};
 
 use super::{
-    Pair, TAG, TAG_TALLY, Trouble, clock,
-    report::{Report, Row},
+    PerfError, PerfRankPair, TAG, TAG_TALLY, clock,
+    counts::PerfCounts,
+    report::{ResultReport, ResultRow},
     seconds,
-    counts::Tally,
 };
 
 /// Processor time that ranks use while all of them wait for a message.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  ripstop run -n 2 -- ripstop perf idle --seconds 5")]
-pub(super) struct Args {
+pub(super) struct IdleArgs {
     /// How long to wait
     #[arg(long, value_name = "S", value_parser = seconds, default_value = "5")]
     seconds: Duration,
@@ -24,13 +24,17 @@ pub(super) struct Args {
     pub(super) json: bool,
 }
 
-pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Result<(), Trouble> {
+pub(super) async fn run(
+    pair: &PerfRankPair<'_>,
+    args: &IdleArgs,
+    report: &mut ResultReport,
+) -> Result<(), PerfError> {
     let world = pair.world;
     world.barrier().await?;
-    let (start, cpu, before) = (clock::now(), clock::cpu(), Tally::now(pair.runtime));
+    let (start, cpu, before) = (clock::now(), clock::cpu(), PerfCounts::now(pair.runtime));
     wait(pair, args.seconds).await?;
     let (waited, cpu) = (clock::now() - start, clock::cpu() - cpu);
-    let tally = Tally::now(pair.runtime).since(before);
+    let tally = PerfCounts::now(pair.runtime).since(before);
     let mut cpu_of_all = cpu;
     if world.rank() != 0 {
         world.send(0, TAG_TALLY, [cpu]).await?;
@@ -41,7 +45,7 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
         }
     }
     let tally = tally.gather(world).await?;
-    let row = Row::new("idle")
+    let row = ResultRow::new("idle")
         .label("ranks", world.size())
         .figure("seconds", "waited s", lossy(waited) / 1e9)
         .figure(
@@ -57,7 +61,7 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
 }
 
 /// Rank 0 waits for a message that never comes, until it times out; the others wait for its message after that.
-async fn wait(pair: &Pair<'_>, limit: Duration) -> Result<()> {
+async fn wait(pair: &PerfRankPair<'_>, limit: Duration) -> Result<()> {
     let world = pair.world;
     if world.rank() != 0 {
         world.recv_into(0, TAG, [0_u8]).await?;

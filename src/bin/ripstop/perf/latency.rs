@@ -3,11 +3,11 @@
 use ripstop::{Collectives, Result, buffer::RecvBuf};
 
 use super::{
-    Pair, TAG, Trouble, buffers, clock,
-    options::{Common, bytes},
-    report::{Report, Row, human},
-    samples::Samples,
-    counts::Tally,
+    PerfError, PerfRankPair, TAG, buffers, clock,
+    counts::PerfCounts,
+    options::{CommonOptions, bytes},
+    report::{ResultReport, ResultRow, human},
+    samples::TimeSamples,
 };
 
 /// Time of a message one way: half a round trip, every trip timed by itself.
@@ -15,22 +15,26 @@ use super::{
 #[command(
     after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf latency --size 8,4K,64K,1M"
 )]
-pub(super) struct Args {
+pub(super) struct LatencyArgs {
     /// Message lengths in bytes, separated by commas; K, M and G are powers of 1024
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes, default_value = "8,64,512,4096,65536,1048576")]
     size: Vec<usize>,
 
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: CommonOptions,
 }
 
-impl Args {
+impl LatencyArgs {
     pub(super) fn lines(&self) -> usize {
         self.size.len()
     }
 }
 
-pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Result<(), Trouble> {
+pub(super) async fn run(
+    pair: &PerfRankPair<'_>,
+    args: &LatencyArgs,
+    report: &mut ResultReport,
+) -> Result<(), PerfError> {
     for &size in &args.size {
         report.announce(format!("latency {}", human(size)));
         let iters = args.common.iters(size);
@@ -40,18 +44,18 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
         } else {
             timed(pair, || buffers::aligned(size), iters, &args.common).await?
         };
-        let row = Row::new("latency").size(size).times(&samples);
+        let row = ResultRow::new("latency").size(size).times(&samples);
         report.print(pair.signed(row.cost(tally, 2 * iters)))?;
     }
     Ok(())
 }
 
 async fn timed<B: RecvBuf<Elem = u8>>(
-    pair: &Pair<'_>,
+    pair: &PerfRankPair<'_>,
     buffer: impl Fn() -> B,
     iters: u64,
-    common: &Common,
-) -> Result<(Samples, Tally)> {
+    common: &CommonOptions,
+) -> Result<(TimeSamples, PerfCounts)> {
     let mut ping_pong = PingPong::new(pair, buffer);
     ping_pong.run(common.warmup(iters, 10)).await?;
     pair.world.barrier().await?;
@@ -61,45 +65,45 @@ async fn timed<B: RecvBuf<Elem = u8>>(
 /// Two buffers, or one, used again and again.
 #[derive(Debug)]
 pub(super) struct PingPong<'a, B> {
-    pair: &'a Pair<'a>,
+    pair: &'a PerfRankPair<'a>,
     /// `None` while an operation owns it.
     out: Option<B>,
     /// Always `None` if one buffer is sent and comes back.
     inbox: Option<B>,
-    samples: Samples,
+    samples: TimeSamples,
 }
 
 impl<'a, B: RecvBuf<Elem = u8>> PingPong<'a, B> {
-    pub(super) fn new(pair: &'a Pair<'a>, buffer: impl Fn() -> B) -> Self {
+    pub(super) fn new(pair: &'a PerfRankPair<'a>, buffer: impl Fn() -> B) -> Self {
         Self {
             pair,
             out: Some(buffer()),
             inbox: Some(buffer()),
-            samples: Samples::new(2.0),
+            samples: TimeSamples::new(2.0),
         }
     }
 
     /// Uses one buffer on each rank, for messages too long for two.
-    pub(super) fn of_one(pair: &'a Pair<'a>, buffer: B) -> Self {
+    pub(super) fn of_one(pair: &'a PerfRankPair<'a>, buffer: B) -> Self {
         Self {
             pair,
             out: Some(buffer),
             inbox: None,
-            samples: Samples::new(2.0),
+            samples: TimeSamples::new(2.0),
         }
     }
 
     /// Waits until the other rank has its buffers, too.
-    pub(super) async fn meet(&self) -> Result<()> {
+    pub(super) async fn barrier(&self) -> Result<()> {
         self.pair.world.barrier().await
     }
 
     /// Returns the times of `iters` round trips (on rank 0), and the cost of their messages on both ranks.
-    pub(super) async fn measure(mut self, iters: u64) -> Result<(Samples, Tally)> {
-        self.samples = Samples::new(2.0);
-        let before = Tally::now(self.pair.runtime);
+    pub(super) async fn measure(mut self, iters: u64) -> Result<(TimeSamples, PerfCounts)> {
+        self.samples = TimeSamples::new(2.0);
+        let before = PerfCounts::now(self.pair.runtime);
         self.run(iters).await?;
-        let tally = Tally::now(self.pair.runtime).since(before);
+        let tally = PerfCounts::now(self.pair.runtime).since(before);
         Ok((self.samples, tally.gather(self.pair.world).await?))
     }
 

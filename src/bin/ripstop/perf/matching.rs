@@ -4,10 +4,10 @@ use clap::ValueEnum;
 use ripstop::{Collectives, RecvOp, Result, SendOp};
 
 use super::{
-    Pair, Trouble,
+    PerfError, PerfRankPair,
     latency::PingPong,
-    options::Common,
-    report::{Report, Row},
+    options::CommonOptions,
+    report::{ResultReport, ResultRow},
 };
 
 /// Time of 8 bytes one way while both ranks hold messages, or receives, of other tags from the same peer.
@@ -15,7 +15,7 @@ use super::{
 #[command(
     after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf matching --depth 0,100,10000 --kind posted"
 )]
-pub(super) struct Args {
+pub(super) struct MatchingArgs {
     /// How many are in front, separated by commas, up to 100000
     #[arg(
         long,
@@ -28,21 +28,21 @@ pub(super) struct Args {
 
     /// What stands in front [default: both, one after the other]
     #[arg(long, value_name = "KIND")]
-    kind: Option<Kind>,
+    kind: Option<PerfQueueKind>,
 
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: CommonOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum PerfQueueKind {
     /// Receives without a message so far
     Posted,
     /// Messages without a receive so far
     Unexpected,
 }
 
-impl Kind {
+impl PerfQueueKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Posted => "posted",
@@ -51,29 +51,35 @@ impl Kind {
     }
 }
 
-impl Args {
+impl MatchingArgs {
     pub(super) fn lines(&self) -> usize {
         self.depth.len() * self.kinds().len()
     }
 
-    fn kinds(&self) -> Vec<Kind> {
-        self.kind
-            .map_or_else(|| vec![Kind::Posted, Kind::Unexpected], |kind| vec![kind])
+    fn kinds(&self) -> Vec<PerfQueueKind> {
+        self.kind.map_or_else(
+            || vec![PerfQueueKind::Posted, PerfQueueKind::Unexpected],
+            |kind| vec![kind],
+        )
     }
 }
 
-pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Result<(), Trouble> {
+pub(super) async fn run(
+    pair: &PerfRankPair<'_>,
+    args: &MatchingArgs,
+    report: &mut ResultReport,
+) -> Result<(), PerfError> {
     for &depth in &args.depth {
         for kind in args.kinds() {
             report.announce(format!("matching behind {depth} {}", kind.name()));
-            let crowd = Crowd::gather(pair, kind, depth);
+            let crowd = QueueBacklog::gather(pair, kind, depth);
             pair.world.barrier().await?;
             let iters = args.common.iters.unwrap_or(ITERS);
             let mut ping_pong = PingPong::new(pair, || vec![1; 8]);
             ping_pong.run(args.common.warmup(iters, 1)).await?;
             let (samples, tally) = ping_pong.measure(iters).await?;
             crowd.resolve(pair).await?;
-            let row = Row::new("matching").label("kind", kind.name());
+            let row = ResultRow::new("matching").label("kind", kind.name());
             let row = row.label("depth", depth).size(8).times(&samples);
             report.print(pair.signed(row.cost(tally, 2 * iters)))?;
         }
@@ -82,20 +88,20 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
 }
 
 /// Messages or receives that the ping-pong must get past; older than its own messages, on both ranks.
-enum Crowd {
+enum QueueBacklog {
     Posted(Vec<RecvOp<[i64; 1]>>),
     Unexpected(Vec<SendOp<[i64; 1]>>),
 }
 
-impl Crowd {
-    fn gather(pair: &Pair<'_>, kind: Kind, depth: u32) -> Self {
+impl QueueBacklog {
+    fn gather(pair: &PerfRankPair<'_>, kind: PerfQueueKind, depth: u32) -> Self {
         let tags = tags(depth);
         match kind {
-            Kind::Posted => Self::Posted(
+            PerfQueueKind::Posted => Self::Posted(
                 tags.map(|tag| pair.world.recv_into(pair.other, tag, [0]))
                     .collect(),
             ),
-            Kind::Unexpected => Self::Unexpected(
+            PerfQueueKind::Unexpected => Self::Unexpected(
                 tags.map(|tag| pair.world.send(pair.other, tag, [0]))
                     .collect(),
             ),
@@ -103,7 +109,7 @@ impl Crowd {
     }
 
     /// Sends what the receives wait for, or receives what was sent.
-    async fn resolve(self, pair: &Pair<'_>) -> Result<()> {
+    async fn resolve(self, pair: &PerfRankPair<'_>) -> Result<()> {
         match self {
             Self::Posted(receives) => {
                 for tag in tags(u32::try_from(receives.len()).unwrap_or(u32::MAX)) {

@@ -3,27 +3,27 @@
 //! The process is one rank: `ripstop run -n 2 -- ripstop perf latency`. Rank 0 prints. `latency`, `bandwidth`, `bibandwidth`,
 //! `rate` and `matching` do the same as `benches/compare/p2p.c`, so that the two can be compared.
 
-mod allocations;
 mod absence;
+mod allocations;
 mod buffers;
-mod collective_calls;
 mod clock;
 mod collective;
+mod collective_calls;
+mod counts;
 mod flood;
 mod idle;
 mod latency;
 mod matching;
-mod overlap_activity;
 mod netpipe;
 mod onesided;
 pub(crate) mod options;
 mod overlap;
+mod overlap_activity;
 mod persistent;
 pub(crate) mod report;
 mod samples;
 mod startup;
 mod stream;
-mod counts;
 mod windows;
 
 use std::{error::Error, process::ExitCode, time::Duration};
@@ -32,21 +32,21 @@ use clap::Subcommand;
 use ripstop::{Comm, Runtime};
 
 use self::{
-    report::{Report, Row},
-    windows::{Deed, Way},
+    report::{ResultReport, ResultRow},
+    windows::{PerfRmaOp, WindowBench},
 };
-use crate::stderr_lines::tell;
+use crate::stderr_lines::print_line;
 
 /// Measure messages between ranks: run it as a rank, `ripstop run -n 2 -- ripstop perf ...`
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct PerfArgs {
     /// Over Portals, lay messages out as another library does, for comparison: sets RIPSTOP_PORTALS_COMPAT
     #[arg(long, global = true, value_name = "WHOSE", value_parser = ["off", "pscom", "mpc"])]
     compat: Option<String>,
 
     #[command(subcommand)]
-    program: Program,
+    program: PerfProgram,
 }
 
 /// The end of the help of subcommands that share their arguments with others.
@@ -60,59 +60,59 @@ macro_rules! example {
 }
 
 #[derive(Debug, Subcommand)]
-enum Program {
-    Latency(latency::Args),
+enum PerfProgram {
+    Latency(latency::LatencyArgs),
     #[command(after_help = example!("bandwidth --size 8K,64K,1M --json"))]
-    Bandwidth(stream::Args),
+    Bandwidth(stream::StreamArgs),
     /// Like bandwidth, but both ranks send and receive a window at the same time
     #[command(after_help = example!("bibandwidth --size 8K,64K,1M"))]
-    Bibandwidth(stream::Args),
+    Bibandwidth(stream::StreamArgs),
     Rate(stream::RateArgs),
-    Matching(matching::Args),
-    Netpipe(netpipe::Args),
+    Matching(matching::MatchingArgs),
+    Netpipe(netpipe::NetpipeArgs),
     /// Writing to the other rank's memory, by the driver of shared memory alone
     #[command(after_help = example!("put --size 8,4K,1M"))]
-    Put(onesided::Args),
+    Put(onesided::OneSidedArgs),
     /// Reading the other rank's memory, by the driver of shared memory alone
     #[command(after_help = example!("get --size 8,4K,1M"))]
-    Get(onesided::Args),
+    Get(onesided::OneSidedArgs),
     /// Post, start, put, complete, wait: an epoch between two neighbors, both ways at once
     #[command(after_help = example!("pscw --size 8,4K"))]
-    Pscw(windows::Args),
+    Pscw(windows::WindowArgs),
     /// A put each, and a fence
     #[command(after_help = example!("fence --size 8,4K"))]
-    Fence(windows::Args),
+    Fence(windows::WindowArgs),
     /// A put under a lock, and a flush; the target does nothing
     #[command(after_help = example!("lock-flush --size 8,4K"))]
-    LockFlush(windows::Args),
+    LockFlush(windows::WindowArgs),
     /// A get under a lock, and a flush
     #[command(after_help = example!("get-flush --size 8,4K"))]
-    GetFlush(windows::Args),
+    GetFlush(windows::WindowArgs),
     /// A sum of 64-bit numbers under a lock, and a flush
     #[command(after_help = example!("accumulate --size 8,4K"))]
-    Accumulate(windows::Args),
+    Accumulate(windows::WindowArgs),
     /// An addition to one number under a lock
     #[command(after_help = example!("fetch-add --json"))]
-    FetchAdd(windows::Args),
+    FetchAdd(windows::WindowArgs),
     /// A compare-and-swap of one number under a lock
     #[command(after_help = example!("cas --json"))]
-    Cas(windows::Args),
+    Cas(windows::WindowArgs),
     /// 64 puts under a lock, and a flush
     #[command(after_help = example!("put-stream --size 4K,64K,1M"))]
-    PutStream(windows::Args),
+    PutStream(windows::WindowArgs),
     /// 64 gets under a lock
     #[command(after_help = example!("get-stream --size 4K,64K,1M"))]
-    GetStream(windows::Args),
-    Collective(collective::Args),
-    Flood(flood::Args),
-    Idle(idle::Args),
-    Overlap(overlap::Args),
-    Startup(startup::Args),
+    GetStream(windows::WindowArgs),
+    Collective(collective::CollectiveArgs),
+    Flood(flood::FloodArgs),
+    Idle(idle::IdleArgs),
+    Overlap(overlap::OverlapArgs),
+    Startup(startup::StartupArgs),
 }
 
 /// This rank and the one it talks to.
 #[derive(Debug)]
-struct Pair<'a> {
+struct PerfRankPair<'a> {
     runtime: &'a Runtime,
     world: &'a Comm,
     me: usize,
@@ -120,25 +120,25 @@ struct Pair<'a> {
 }
 
 /// An error of any kind that ends a measurement.
-type Trouble = Box<dyn Error>;
+type PerfError = Box<dyn Error>;
 
 /// Measures, as one rank of a job.
-pub(crate) fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &PerfArgs) -> ExitCode {
     match measure(args) {
         Ok(code) => code,
         Err(trouble) => {
-            tell("ripstop perf", &trouble.to_string());
+            print_line("ripstop perf", &trouble.to_string());
             ExitCode::FAILURE
         }
     }
 }
 
-fn measure(args: &Args) -> Result<ExitCode, Trouble> {
-    let Args { compat, program } = args;
-    if let Program::Put(args) | Program::Get(args) = program {
+fn measure(args: &PerfArgs) -> Result<ExitCode, PerfError> {
+    let PerfArgs { compat, program } = args;
+    if let PerfProgram::Put(args) | PerfProgram::Get(args) = program {
         return onesided::run(program.name(), args, compat.as_deref());
     }
-    if let Program::Startup(args) = program {
+    if let PerfProgram::Startup(args) = program {
         return startup::run(args);
     }
     let builder = Runtime::builder();
@@ -148,18 +148,18 @@ fn measure(args: &Args) -> Result<ExitCode, Trouble> {
     };
     let runtime = builder.init()?;
     let world = runtime.world();
-    if let Some(sentence) = program.refuses(world.size()) {
+    if let Some(sentence) = program.invalid_reason(world.size()) {
         return Ok(refuse(world.rank() == 0, &sentence));
     }
     let (me, size) = (world.rank(), world.size());
-    let pair = Pair {
+    let pair = PerfRankPair {
         runtime: &runtime,
         world: &world,
         me,
         other: (me + 1) % size,
     };
     let (json, lines) = program.printing();
-    let mut report = Report::new(me, json, lines);
+    let mut report = ResultReport::new(me, json, lines);
     runtime.block_on(pair.run(program, &mut report))?;
     drop(world);
     runtime.close()?;
@@ -171,40 +171,40 @@ fn refuse(speaks: bool, sentence: &str) -> ExitCode {
     if !speaks {
         return ExitCode::SUCCESS;
     }
-    tell("ripstop perf", sentence);
+    print_line("ripstop perf", sentence);
     ExitCode::FAILURE
 }
 
-impl Pair<'_> {
-    async fn run(&self, program: &Program, report: &mut Report) -> Result<(), Trouble> {
+impl PerfRankPair<'_> {
+    async fn run(&self, program: &PerfProgram, report: &mut ResultReport) -> Result<(), PerfError> {
         match program {
-            Program::Latency(args) => latency::run(self, args, report).await,
-            Program::Bandwidth(args) => stream::bandwidth(self, args, false, report).await,
-            Program::Bibandwidth(args) => stream::bandwidth(self, args, true, report).await,
-            Program::Rate(args) => stream::rate(self, args, report).await,
-            Program::Matching(args) => matching::run(self, args, report).await,
-            Program::Netpipe(args) => netpipe::run(self, args, report).await,
-            Program::Pscw(args)
-            | Program::Fence(args)
-            | Program::LockFlush(args)
-            | Program::GetFlush(args)
-            | Program::Accumulate(args)
-            | Program::FetchAdd(args)
-            | Program::Cas(args)
-            | Program::PutStream(args)
-            | Program::GetStream(args) => windows::run(self, args, program.way(), report).await,
-            Program::Collective(args) => collective::run(self, args, report).await,
-            Program::Flood(args) => flood::run(self, args, report).await,
-            Program::Idle(args) => idle::run(self, args, report).await,
-            Program::Overlap(args) => overlap::run(self, args, report).await,
-            Program::Put(_) | Program::Get(_) | Program::Startup(_) => {
+            PerfProgram::Latency(args) => latency::run(self, args, report).await,
+            PerfProgram::Bandwidth(args) => stream::bandwidth(self, args, false, report).await,
+            PerfProgram::Bibandwidth(args) => stream::bandwidth(self, args, true, report).await,
+            PerfProgram::Rate(args) => stream::rate(self, args, report).await,
+            PerfProgram::Matching(args) => matching::run(self, args, report).await,
+            PerfProgram::Netpipe(args) => netpipe::run(self, args, report).await,
+            PerfProgram::Pscw(args)
+            | PerfProgram::Fence(args)
+            | PerfProgram::LockFlush(args)
+            | PerfProgram::GetFlush(args)
+            | PerfProgram::Accumulate(args)
+            | PerfProgram::FetchAdd(args)
+            | PerfProgram::Cas(args)
+            | PerfProgram::PutStream(args)
+            | PerfProgram::GetStream(args) => windows::run(self, args, program.way(), report).await,
+            PerfProgram::Collective(args) => collective::run(self, args, report).await,
+            PerfProgram::Flood(args) => flood::run(self, args, report).await,
+            PerfProgram::Idle(args) => idle::run(self, args, report).await,
+            PerfProgram::Overlap(args) => overlap::run(self, args, report).await,
+            PerfProgram::Put(_) | PerfProgram::Get(_) | PerfProgram::Startup(_) => {
                 unreachable!("measured without a runtime")
             }
         }
     }
 
     /// Adds the setup of this rank to a row.
-    fn signed(&self, row: Row) -> Row {
+    fn signed(&self, row: ResultRow) -> ResultRow {
         let settings = self.runtime.settings();
         let value = |name| {
             let row = settings.iter().find(|row| row.name == name);
@@ -217,7 +217,7 @@ impl Pair<'_> {
     }
 }
 
-impl Program {
+impl PerfProgram {
     fn name(&self) -> &'static str {
         match self {
             Self::Latency(_) => "latency",
@@ -246,17 +246,17 @@ impl Program {
     }
 
     /// Returns what a measurement of windows times.
-    const fn way(&self) -> Way {
+    const fn way(&self) -> WindowBench {
         match self {
-            Self::Fence(_) => Way::Fence,
-            Self::LockFlush(_) => Way::One(Deed::Put),
-            Self::GetFlush(_) => Way::One(Deed::Get),
-            Self::Accumulate(_) => Way::One(Deed::Accumulate),
-            Self::FetchAdd(_) => Way::One(Deed::FetchAdd),
-            Self::Cas(_) => Way::One(Deed::CompareSwap),
-            Self::PutStream(_) => Way::Stream(Deed::Put),
-            Self::GetStream(_) => Way::Stream(Deed::Get),
-            _ => Way::Pscw,
+            Self::Fence(_) => WindowBench::Fence,
+            Self::LockFlush(_) => WindowBench::One(PerfRmaOp::Put),
+            Self::GetFlush(_) => WindowBench::One(PerfRmaOp::Get),
+            Self::Accumulate(_) => WindowBench::One(PerfRmaOp::Accumulate),
+            Self::FetchAdd(_) => WindowBench::One(PerfRmaOp::FetchAdd),
+            Self::Cas(_) => WindowBench::One(PerfRmaOp::CompareSwap),
+            Self::PutStream(_) => WindowBench::Stream(PerfRmaOp::Put),
+            Self::GetStream(_) => WindowBench::Stream(PerfRmaOp::Get),
+            _ => WindowBench::Pscw,
         }
     }
 
@@ -287,11 +287,11 @@ impl Program {
     }
 
     /// Returns why the measurement cannot run with these arguments or this many ranks, and what to change.
-    fn refuses(&self, ranks: usize) -> Option<String> {
+    fn invalid_reason(&self, ranks: usize) -> Option<String> {
         self.refuses_ranks(ranks).or_else(|| match self {
-            Self::Netpipe(args) => args.refuses(),
-            Self::Collective(args) => args.refuses(),
-            Self::FetchAdd(args) | Self::Cas(args) => args.refuses(self.way()),
+            Self::Netpipe(args) => args.invalid_reason(),
+            Self::Collective(args) => args.invalid_reason(),
+            Self::FetchAdd(args) | Self::Cas(args) => args.invalid_reason(self.way()),
             _ => None,
         })
     }
@@ -350,10 +350,10 @@ mod tests {
     #[derive(clap::Parser)]
     struct Cli {
         #[command(flatten)]
-        args: Args,
+        args: PerfArgs,
     }
 
-    fn program(words: &[&str]) -> Program {
+    fn program(words: &[&str]) -> PerfProgram {
         let words = [&["perf"], words].concat();
         let cli: Cli = clap::Parser::try_parse_from(words).unwrap();
         cli.args.program
@@ -361,12 +361,12 @@ mod tests {
 
     #[test]
     fn the_wrong_number_of_ranks_is_refused_with_the_command_to_use() {
-        let sentence = program(&["latency"]).refuses(3).unwrap();
+        let sentence = program(&["latency"]).invalid_reason(3).unwrap();
         assert!(sentence.contains("this job has 3") && sentence.contains("ripstop run -n 2"));
-        let alone = program(&["idle"]).refuses(1).unwrap();
+        let alone = program(&["idle"]).invalid_reason(1).unwrap();
         assert!(alone.contains("alone") && alone.contains("at least 2"));
-        assert_eq!(program(&["idle"]).refuses(8), None);
-        assert_eq!(program(&["rate"]).refuses(2), None);
+        assert_eq!(program(&["idle"]).invalid_reason(8), None);
+        assert_eq!(program(&["rate"]).invalid_reason(2), None);
     }
 
     #[test]
@@ -386,22 +386,36 @@ mod tests {
         let collective = |words: &[&str]| program(&[&["collective", "barrier"], words].concat());
         for words in [&["--overlap"][..], &["--away", "5"]] {
             let words = [words, &["--computing", "1"]].concat();
-            assert_eq!(collective(&words).refuses(2), None, "{words:?}");
+            assert_eq!(collective(&words).invalid_reason(2), None, "{words:?}");
         }
-        assert!(collective(&["--computing", "1"]).refuses(2).is_some());
-        assert_eq!(program(&["flood"]).refuses(65), None);
-        assert!(program(&["flood"]).refuses(1).unwrap().contains("2 ranks"));
+        assert!(
+            collective(&["--computing", "1"])
+                .invalid_reason(2)
+                .is_some()
+        );
+        assert_eq!(program(&["flood"]).invalid_reason(65), None);
+        assert!(
+            program(&["flood"])
+                .invalid_reason(1)
+                .unwrap()
+                .contains("2 ranks")
+        );
     }
 
     #[test]
     fn a_number_has_no_other_length_than_its_own() {
         for name in ["fetch-add", "cas"] {
             assert_eq!(program(&[name]).printing(), (false, 1));
-            assert_eq!(program(&[name, "--size", "8"]).refuses(2), None);
-            let why = program(&[name, "--size", "8,4K"]).refuses(2).unwrap();
+            assert_eq!(program(&[name, "--size", "8"]).invalid_reason(2), None);
+            let why = program(&[name, "--size", "8,4K"])
+                .invalid_reason(2)
+                .unwrap();
             assert!(why.contains("--size 4096") && why.contains(name), "{why}");
         }
-        assert_eq!(program(&["accumulate", "--size", "4K"]).refuses(2), None);
+        assert_eq!(
+            program(&["accumulate", "--size", "4K"]).invalid_reason(2),
+            None
+        );
     }
 
     #[test]
@@ -411,12 +425,14 @@ mod tests {
             &["--min", "3", "--max", "3"],
             &["--min", "16M", "--max", "64M", "--how", "single,stream"],
         ] {
-            let why = program(&[&["netpipe"], words].concat()).refuses(2).unwrap();
+            let why = program(&[&["netpipe"], words].concat())
+                .invalid_reason(2)
+                .unwrap();
             assert!(why.contains("--min"), "{why}");
         }
         let long = ["netpipe", "--min", "16M", "--max", "64M", "--how", "single"];
-        assert_eq!(program(&long).refuses(2), None);
-        assert_eq!(program(&["netpipe"]).refuses(2), None);
+        assert_eq!(program(&long).invalid_reason(2), None);
+        assert_eq!(program(&["netpipe"]).invalid_reason(2), None);
     }
 
     #[test]

@@ -5,14 +5,14 @@ use clap::ValueEnum;
 use ripstop::{Collectives, Max, Result, Window, buffer::RecvBuf};
 
 use super::{
-    Pair, Trouble, buffers, clock,
+    PerfError, PerfRankPair, buffers, clock,
+    counts::PerfCounts,
     latency::PingPong,
-    options::Common,
-    report::{Report, Row, human},
-    samples::Samples,
-    stream::Stream,
-    counts::Tally,
-    windows::Blocks,
+    options::CommonOptions,
+    report::{ResultReport, ResultRow, human},
+    samples::TimeSamples,
+    stream::MessageStream,
+    windows::WindowBlocks,
 };
 
 /// Time and bandwidth by length, of messages, puts and gets: one at a time, and in windows of 64
@@ -20,7 +20,7 @@ use super::{
 #[command(
     after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf netpipe --what tag,put --max 1M --json"
 )]
-pub(super) struct Args {
+pub(super) struct NetpipeArgs {
     /// What is moved, separated by commas
     #[arg(
         long,
@@ -29,7 +29,7 @@ pub(super) struct Args {
         value_delimiter = ',',
         default_value = "tag,put,get"
     )]
-    what: Vec<What>,
+    what: Vec<NetpipeTransfer>,
 
     /// How many at a time, separated by commas
     #[arg(
@@ -39,7 +39,7 @@ pub(super) struct Args {
         value_delimiter = ',',
         default_value = "single,stream,both"
     )]
-    how: Vec<How>,
+    how: Vec<NetpipePattern>,
 
     /// The shortest power of two in bytes
     #[arg(long, value_name = "BYTES", value_parser = bytes_of_window, default_value = "1")]
@@ -57,11 +57,11 @@ pub(super) struct Args {
     around: u16,
 
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: CommonOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
+enum NetpipeTransfer {
     /// Messages with a tag
     Tag,
     /// Puts into a window, and a flush
@@ -71,7 +71,7 @@ enum What {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum How {
+enum NetpipePattern {
     /// One at a time; a message there and back, half of that
     Single,
     /// 64 at a time, of rank 0
@@ -80,16 +80,16 @@ enum How {
     Both,
 }
 
-impl Args {
+impl NetpipeArgs {
     pub(super) fn lines(&self) -> usize {
         let sizes = self.how.iter().map(|how| self.sizes_of(*how).len() + 1);
         self.what.len() * sizes.sum::<usize>()
     }
 
     /// Returns the lengths of which a window fits into memory.
-    fn sizes_of(&self, how: How) -> Vec<usize> {
+    fn sizes_of(&self, how: NetpipePattern) -> Vec<usize> {
         let mut sizes = self.sizes();
-        sizes.retain(|size| how == How::Single || *size <= WINDOWED_MAX);
+        sizes.retain(|size| how == NetpipePattern::Single || *size <= WINDOWED_MAX);
         sizes
     }
 
@@ -107,12 +107,14 @@ impl Args {
     }
 
     /// Returns why there is nothing to measure.
-    pub(super) fn refuses(&self) -> Option<String> {
-        let none = |how: &&How| self.sizes_of(**how).is_empty();
+    pub(super) fn invalid_reason(&self) -> Option<String> {
+        let none = |how: &&NetpipePattern| self.sizes_of(**how).is_empty();
         let how = self.how.iter().find(none)?;
         let most = match how {
-            How::Single => String::new(),
-            How::Stream | How::Both => " and up to 1 MiB, as windows of 64 are".to_owned(),
+            NetpipePattern::Single => String::new(),
+            NetpipePattern::Stream | NetpipePattern::Both => {
+                " and up to 1 MiB, as windows of 64 are".to_owned()
+            }
         };
         let (min, max, how) = (human(self.min), human(self.max), how.name());
         Some(format!(
@@ -121,7 +123,7 @@ impl Args {
     }
 
     /// Returns the numbers of samples to throw away, and of samples that count.
-    fn iters(&self, size: usize, how: How) -> (u64, u64) {
+    fn iters(&self, size: usize, how: NetpipePattern) -> (u64, u64) {
         let iters = self.common.iters.unwrap_or_else(|| {
             let single = match size {
                 0..=9000 => 1000,
@@ -129,8 +131,8 @@ impl Args {
                 _ => 60,
             };
             match how {
-                How::Single => single,
-                How::Stream | How::Both => u64::div_ceil(single, 16).max(5),
+                NetpipePattern::Single => single,
+                NetpipePattern::Stream | NetpipePattern::Both => u64::div_ceil(single, 16).max(5),
             }
         });
         (self.common.warmup(iters, 2), iters)
@@ -138,20 +140,20 @@ impl Args {
 }
 
 /// The times of one length, and how many bytes each covers.
-struct Timed {
-    samples: Samples,
+struct NetpipeTimes {
+    samples: TimeSamples,
     /// The median; that of the slower rank if each rank has its own.
     median_us: f64,
-    tally: Tally,
+    tally: PerfCounts,
     messages: u64,
     bytes: usize,
 }
 
 pub(super) async fn run(
-    pair: &Pair<'_>,
-    args: &Args,
-    report: &mut Report,
-) -> std::result::Result<(), Trouble> {
+    pair: &PerfRankPair<'_>,
+    args: &NetpipeArgs,
+    report: &mut ResultReport,
+) -> std::result::Result<(), PerfError> {
     for &what in &args.what {
         for &how in &args.how {
             let mut curve = Vec::new();
@@ -160,7 +162,7 @@ pub(super) async fn run(
                 let timed = time(pair, args, what, how, size).await?;
                 let rate = lossy(timed.bytes) / timed.median_us;
                 curve.push((size, rate));
-                let row = Row::new("netpipe").label("what", what.name());
+                let row = ResultRow::new("netpipe").label("what", what.name());
                 let row = row
                     .label("how", how.name())
                     .size(size)
@@ -170,7 +172,7 @@ pub(super) async fn run(
                     .field("slower_median_us", timed.median_us);
                 report.print(pair.signed(row.cost(timed.tally, timed.messages)))?;
             }
-            let row = Row::new("netpipe").label("what", what.name());
+            let row = ResultRow::new("netpipe").label("what", what.name());
             let row = row.label("how", format!("{} n1/2", how.name()));
             report.print(row.figure("half_bytes", "n1/2 bytes", half_at(&curve)))?;
         }
@@ -178,32 +180,38 @@ pub(super) async fn run(
     Ok(())
 }
 
-async fn time(pair: &Pair<'_>, args: &Args, what: What, how: How, size: usize) -> Result<Timed> {
+async fn time(
+    pair: &PerfRankPair<'_>,
+    args: &NetpipeArgs,
+    what: NetpipeTransfer,
+    how: NetpipePattern,
+    size: usize,
+) -> Result<NetpipeTimes> {
     pair.world.barrier().await?;
     let (warmup, iters) = args.iters(size, how);
     match (what, how) {
-        (What::Tag, How::Single) if size < buffers::PAGE => {
+        (NetpipeTransfer::Tag, NetpipePattern::Single) if size < buffers::PAGE => {
             ping_pong(pair, || vec![1; size], warmup, iters, size).await
         }
-        (What::Tag, How::Single) if size > TWICE_MAX => {
+        (NetpipeTransfer::Tag, NetpipePattern::Single) if size > TWICE_MAX => {
             let ping_pong = PingPong::of_one(pair, buffers::aligned(size));
             there_and_back(ping_pong, warmup, iters, size).await
         }
-        (What::Tag, How::Single) => {
+        (NetpipeTransfer::Tag, NetpipePattern::Single) => {
             ping_pong(pair, || buffers::aligned(size), warmup, iters, size).await
         }
-        (What::Tag, _) => stream(pair, how, warmup, iters, size).await,
+        (NetpipeTransfer::Tag, _) => stream(pair, how, warmup, iters, size).await,
         _ => onesided(pair, what, how, warmup, iters, size).await,
     }
 }
 
 async fn ping_pong<B: RecvBuf<Elem = u8>>(
-    pair: &Pair<'_>,
+    pair: &PerfRankPair<'_>,
     buffer: impl Fn() -> B,
     warmup: u64,
     iters: u64,
     size: usize,
-) -> Result<Timed> {
+) -> Result<NetpipeTimes> {
     there_and_back(PingPong::new(pair, buffer), warmup, iters, size).await
 }
 
@@ -212,12 +220,12 @@ async fn there_and_back<B: RecvBuf<Elem = u8>>(
     warmup: u64,
     iters: u64,
     size: usize,
-) -> Result<Timed> {
+) -> Result<NetpipeTimes> {
     // Touching the pages of a long buffer may take one rank longer than the other.
-    ping_pong.meet().await?;
+    ping_pong.barrier().await?;
     ping_pong.run(warmup).await?;
     let (samples, tally) = ping_pong.measure(iters).await?;
-    Ok(Timed {
+    Ok(NetpipeTimes {
         median_us: samples.micros_at(0.5),
         samples,
         tally,
@@ -226,12 +234,18 @@ async fn there_and_back<B: RecvBuf<Elem = u8>>(
     })
 }
 
-async fn stream(pair: &Pair<'_>, how: How, warmup: u64, iters: u64, size: usize) -> Result<Timed> {
-    let both = how == How::Both;
+async fn stream(
+    pair: &PerfRankPair<'_>,
+    how: NetpipePattern,
+    warmup: u64,
+    iters: u64,
+    size: usize,
+) -> Result<NetpipeTimes> {
+    let both = how == NetpipePattern::Both;
     let (out, inbox) = (buffers::shared(size), || Ok(buffers::aligned(size)));
-    let stream = Stream::new(pair, both, || Ok(out.clone()), inbox)?;
+    let stream = MessageStream::new(pair, both, || Ok(out.clone()), inbox)?;
     let measured = stream.windows(warmup, iters).await?;
-    Ok(Timed {
+    Ok(NetpipeTimes {
         median_us: measured.samples.micros_at(0.5),
         samples: measured.samples,
         tally: measured.tally,
@@ -242,14 +256,18 @@ async fn stream(pair: &Pair<'_>, how: How, warmup: u64, iters: u64, size: usize)
 
 /// Measures commands of rank 0, or of both ranks, in which the target's processor takes no part.
 async fn onesided(
-    pair: &Pair<'_>,
-    what: What,
-    how: How,
+    pair: &PerfRankPair<'_>,
+    what: NetpipeTransfer,
+    how: NetpipePattern,
     warmup: u64,
     iters: u64,
     size: usize,
-) -> Result<Timed> {
-    let count = if how == How::Single { 1 } else { WINDOW };
+) -> Result<NetpipeTimes> {
+    let count = if how == NetpipePattern::Single {
+        1
+    } else {
+        WINDOW
+    };
     let window = Window::<u8>::allocate(pair.world, size * count).await?;
     let window = window.into_passive().await?;
     // Both ranks start together. A rank that had its lock and its blocks earlier would have the link for itself.
@@ -257,17 +275,19 @@ async fn onesided(
         pair.world
             .barrier()
             .await
-            .map(|()| Tally::now(pair.runtime))
+            .map(|()| PerfCounts::now(pair.runtime))
     };
-    let mut samples = Samples::new(1.0);
-    let before = if pair.me == 0 || how == How::Both {
+    let mut samples = TimeSamples::new(1.0);
+    let before = if pair.me == 0 || how == NetpipePattern::Both {
         let lock = window.lock(pair.other, false).await?;
-        let mut blocks = Blocks::new(count, vec![1_u8; size]);
+        let mut blocks = WindowBlocks::new(count, vec![1_u8; size]);
         let before = meet().await?;
         for nth in 0..warmup + iters {
             let start = clock::now();
-            blocks.all(&lock, pair.other, what == What::Put).await?;
-            if what == What::Put {
+            blocks
+                .transfer_all(&lock, pair.other, what == NetpipeTransfer::Put)
+                .await?;
+            if what == NetpipeTransfer::Put {
                 lock.flush(pair.other).await?;
             }
             if nth >= warmup {
@@ -281,11 +301,11 @@ async fn onesided(
     };
     // The reduction also waits until the other rank has completed. An idle rank contributes a time of 0.
     let [median_us] = pair.world.all_reduce([samples.micros_at(0.5)], Max).await?;
-    let tally = Tally::now(pair.runtime).since(before);
+    let tally = PerfCounts::now(pair.runtime).since(before);
     let tally = tally.gather(pair.world).await?;
     window.free().await?;
-    let actors = if how == How::Both { 2 } else { 1 };
-    Ok(Timed {
+    let actors = if how == NetpipePattern::Both { 2 } else { 1 };
+    Ok(NetpipeTimes {
         samples,
         median_us,
         tally,
@@ -307,7 +327,7 @@ fn half_at(curve: &[(usize, f64)]) -> f64 {
     lossy(before) + (lossy(size) - lossy(before)) * (half - slower) / (rate - slower)
 }
 
-impl What {
+impl NetpipeTransfer {
     const fn name(self) -> &'static str {
         match self {
             Self::Tag => "tag",
@@ -317,7 +337,7 @@ impl What {
     }
 }
 
-impl How {
+impl NetpipePattern {
     const fn name(self) -> &'static str {
         match self {
             Self::Single => "single",

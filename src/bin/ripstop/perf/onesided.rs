@@ -8,32 +8,35 @@ use ripstop::{
     boot::{self, Boot, Environment},
 };
 use ripstop_fabric::{
-    driver::{Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token},
-    memory::{Region, RemoteRegion},
+    driver::{
+        CommandFailure, CommandToken, DownCause, Driver, DriverCommand, LocalRange, PayloadView,
+        PostResult, Sink, WorldRank,
+    },
+    memory::{MemoryRegion, RemoteRegion},
     shm::{Board, Shm, ShmConfig},
 };
 
 use super::{
-    Trouble, clock,
-    options::{Common, bytes},
+    PerfError, clock,
+    counts::PerfCounts,
+    options::{CommonOptions, bytes},
     refuse,
-    report::{Report, Row, human},
-    samples::Samples,
-    counts::Tally,
+    report::{ResultReport, ResultRow, human},
+    samples::TimeSamples,
 };
 
 /// Time and bandwidth of one-sided commands on registered memory, by the driver of shared memory; the other rank sleeps.
 #[derive(clap::Args, Debug)]
-pub(super) struct Args {
+pub(super) struct OneSidedArgs {
     /// Lengths in bytes, separated by commas; K, M and G are powers of 1024
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes, default_value = "8,4096,65536,1048576")]
     size: Vec<usize>,
 
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: CommonOptions,
 }
 
-impl Args {
+impl OneSidedArgs {
     pub(super) fn lines(&self) -> usize {
         self.size.len()
     }
@@ -41,9 +44,9 @@ impl Args {
 
 pub(super) fn run(
     program: &'static str,
-    args: &Args,
+    args: &OneSidedArgs,
     compat: Option<&str>,
-) -> Result<ExitCode, Trouble> {
+) -> Result<ExitCode, PerfError> {
     let mut boot = boot::discover(&Environment::of_process())?;
     if let Some(sentence) = refuses(program, &Settings::from_environment()?, compat) {
         return Ok(refuse(boot.rank == 0, &sentence));
@@ -58,9 +61,9 @@ pub(super) fn run(
     }
     let board = meet(&mut boot)?;
     let len = args.size.iter().copied().max().unwrap_or(1);
-    let mut side = Side::open(&mut boot, &board, len)?;
+    let mut side = RankDriver::open(&mut boot, &board, len)?;
     if boot.rank == 0 {
-        let mut report = Report::new(0, args.common.json, args.lines());
+        let mut report = ResultReport::new(0, args.common.json, args.lines());
         for &size in &args.size {
             report.announce(format!("{program} {}", human(size)));
             report.print(side.measure(program, &args.common, size))?;
@@ -91,7 +94,7 @@ fn refuses(program: &str, settings: &Settings, compat: Option<&str>) -> Option<S
     ))
 }
 
-fn meet(boot: &mut Boot) -> Result<Board, Trouble> {
+fn meet(boot: &mut Boot) -> Result<Board, PerfError> {
     if boot.rank == 0 {
         let board = Board::create(boot.size)?;
         boot.exchange.put("perf-board", &board.address())?;
@@ -110,19 +113,19 @@ fn meet(boot: &mut Boot) -> Result<Board, Trouble> {
 }
 
 /// One rank's driver, its memory, and the key to the other's.
-struct Side {
+struct RankDriver {
     driver: Shm,
     config: ShmConfig,
     /// Memory that commands read from and write to on this side.
-    local: Region,
+    local: MemoryRegion,
     /// Memory that the other rank accesses; kept alive for it.
-    _window: Region,
+    _window: MemoryRegion,
     key: RemoteRegion,
-    sink: Completions,
+    sink: CountingSink,
 }
 
-impl Side {
-    fn open(boot: &mut Boot, board: &Board, len: usize) -> Result<Self, Trouble> {
+impl RankDriver {
+    fn open(boot: &mut Boot, board: &Board, len: usize) -> Result<Self, PerfError> {
         let config = ShmConfig::new(boot.rank);
         let mut driver = Shm::open(board, config.clone())?;
         let (window, local) = (driver.allocate(len)?, driver.allocate(len)?);
@@ -143,7 +146,7 @@ impl Side {
             .as_deref()
             .and_then(key_of)
             .ok_or("the other rank did not publish its key")?;
-        let sink = Completions::default();
+        let sink = CountingSink::default();
         Ok(Self {
             driver,
             config,
@@ -154,14 +157,14 @@ impl Side {
         })
     }
 
-    fn measure(&mut self, program: &'static str, common: &Common, size: usize) -> Row {
+    fn measure(&mut self, program: &'static str, common: &CommonOptions, size: usize) -> ResultRow {
         let puts = program == "put";
         let (iters, windows) = (common.iters(size), common.windows(size));
         for _ in 0..common.warmup(iters, 10) {
             self.one(puts, size);
         }
-        let (mut single, mut window) = (Samples::new(1.0), Samples::new(1.0));
-        let before = Tally::of(&self.config.counters.snapshot());
+        let (mut single, mut window) = (TimeSamples::new(1.0), TimeSamples::new(1.0));
+        let before = PerfCounts::of(&self.config.counters.snapshot());
         for _ in 0..iters {
             let start = clock::now();
             self.one(puts, size);
@@ -172,9 +175,9 @@ impl Side {
             self.many(puts, size, WINDOW);
             window.record(clock::now() - start);
         }
-        let tally = Tally::of(&self.config.counters.snapshot()).since(before);
+        let tally = PerfCounts::of(&self.config.counters.snapshot()).since(before);
         let bytes = lossy(size) * f64::from(WINDOW);
-        Row::new(program)
+        ResultRow::new(program)
             .size(size)
             .times(&single)
             .figure("mb_per_s", "MB/s", bytes / window.micros_at(0.5))
@@ -210,9 +213,9 @@ impl Side {
             .key
             .slice(0, size as u64)
             .expect("the window is as long as the longest command");
-        let (to, token) = (Peer(remote.owner), Token(0));
+        let (to, token) = (WorldRank(remote.owner), CommandToken(0));
         let command = if puts {
-            Command::Put {
+            DriverCommand::Put {
                 to,
                 from: local,
                 into: remote,
@@ -220,45 +223,45 @@ impl Side {
                 token,
             }
         } else {
-            Command::Get {
+            DriverCommand::Get {
                 to,
                 from: remote,
                 into: local,
                 token,
             }
         };
-        matches!(self.driver.post(command), Post::Posted)
+        matches!(self.driver.post(command), PostResult::Posted)
     }
 }
 
 /// Counts completions.
 #[derive(Debug, Default)]
-struct Completions {
+struct CountingSink {
     left: u32,
 }
 
-impl Sink for Completions {
-    fn message(&mut self, _: Peer, _: &[u8], _: Payload<'_>) {}
+impl Sink for CountingSink {
+    fn message(&mut self, _: WorldRank, _: &[u8], _: PayloadView<'_>) {}
 
-    fn complete(&mut self, _: Token) {
+    fn complete(&mut self, _: CommandToken) {
         self.left -= 1;
     }
 
-    fn fetched(&mut self, _: Token, _: u64) {}
+    fn fetched(&mut self, _: CommandToken, _: u64) {}
 
-    fn failed(&mut self, _: Token, why: Failure) {
+    fn failed(&mut self, _: CommandToken, why: CommandFailure) {
         panic!("the driver gave a command up: {why:?}");
     }
 
-    fn reached(&mut self, _: Token) {
+    fn reached(&mut self, _: CommandToken) {
         panic!("nothing is watched here");
     }
 
-    fn triggered(&mut self, _: Token) {
+    fn triggered(&mut self, _: CommandToken) {
         panic!("no list is posted here");
     }
 
-    fn peer_down(&mut self, peer: Peer, how: Down) {
+    fn peer_down(&mut self, peer: WorldRank, how: DownCause) {
         panic!("rank {} has gone ({how:?}) during the measurement", peer.0);
     }
 }

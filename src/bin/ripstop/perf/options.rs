@@ -4,7 +4,7 @@ use clap::value_parser;
 
 /// The number of samples, and the form of the output.
 #[derive(clap::Args, Clone, Debug)]
-pub(super) struct Common {
+pub(super) struct CommonOptions {
     /// Samples per line [default: by size]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     pub(super) iters: Option<u64>,
@@ -18,7 +18,7 @@ pub(super) struct Common {
     pub(super) json: bool,
 }
 
-impl Common {
+impl CommonOptions {
     /// Returns the round trips for messages of `size` bytes; the same numbers as in `benches/compare`.
     pub(super) fn iters(&self, size: usize) -> u64 {
         self.iters.unwrap_or(match size {

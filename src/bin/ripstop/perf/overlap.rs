@@ -9,9 +9,9 @@ use clap::ValueEnum;
 use ripstop::{Collectives, Result};
 
 use super::{
-    Pair, TAG, TAG_ACK, Trouble, clock,
+    PerfError, PerfRankPair, TAG, TAG_ACK, clock,
     options::bytes,
-    report::{Report, Row, human},
+    report::{ResultReport, ResultRow, human},
 };
 
 /// When a transfer ends that goes on while the receiver, or the sender, computes.
@@ -21,10 +21,10 @@ use super::{
 #[command(
     after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf overlap --busy receiver --size 64MiB --compute-ms 200"
 )]
-pub(super) struct Args {
+pub(super) struct OverlapArgs {
     /// The rank that computes [default: both, one after the other]
     #[arg(long, value_name = "SIDE")]
-    busy: Option<Busy>,
+    busy: Option<BusySide>,
 
     /// Message length in bytes; K, M and G are powers of 1024
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "64MiB")]
@@ -44,14 +44,14 @@ pub(super) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Busy {
+enum BusySide {
     /// The receive is posted, then its rank computes
     Receiver,
     /// The send is started, then its rank computes
     Sender,
 }
 
-impl Busy {
+impl BusySide {
     const fn name(self) -> &'static str {
         match self {
             Self::Receiver => "receiver",
@@ -60,18 +60,24 @@ impl Busy {
     }
 }
 
-impl Args {
+impl OverlapArgs {
     pub(super) fn lines(&self) -> usize {
         self.sides().len()
     }
 
-    fn sides(&self) -> Vec<Busy> {
-        self.busy
-            .map_or_else(|| vec![Busy::Receiver, Busy::Sender], |busy| vec![busy])
+    fn sides(&self) -> Vec<BusySide> {
+        self.busy.map_or_else(
+            || vec![BusySide::Receiver, BusySide::Sender],
+            |busy| vec![busy],
+        )
     }
 }
 
-pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Result<(), Trouble> {
+pub(super) async fn run(
+    pair: &PerfRankPair<'_>,
+    args: &OverlapArgs,
+    report: &mut ResultReport,
+) -> Result<(), PerfError> {
     let mut buf = vec![1; args.size];
     for busy in args.sides() {
         report.announce(format!(
@@ -90,10 +96,10 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
     Ok(())
 }
 
-fn row(args: &Args, busy: Busy, mut trials: Vec<Trial>) -> Row {
+fn row(args: &OverlapArgs, busy: BusySide, mut trials: Vec<OverlapTrial>) -> ResultRow {
     trials.sort_unstable_by(|one, other| one.share().total_cmp(&other.share()));
     let (median, worst) = (trials[trials.len() / 2], trials[trials.len() - 1]);
-    Row::new("overlap")
+    ResultRow::new("overlap")
         .label("busy", busy.name())
         .size(args.size)
         .figure("done_share", "done at share", median.share())
@@ -107,7 +113,7 @@ fn row(args: &Args, busy: Busy, mut trials: Vec<Trial>) -> Row {
 
 /// One transfer, in nanoseconds from the start of the computation.
 #[derive(Clone, Copy, Debug)]
-struct Trial {
+struct OverlapTrial {
     done: u64,
     computed: u64,
     /// Processor time of the busy rank, until the end of its computation.
@@ -116,7 +122,7 @@ struct Trial {
     seen: bool,
 }
 
-impl Trial {
+impl OverlapTrial {
     fn share(&self) -> f64 {
         lossy(self.done) / lossy(self.computed.max(1))
     }
@@ -124,7 +130,7 @@ impl Trial {
 
 /// Notes of the busy rank, in nanoseconds of the clock.
 #[derive(Clone, Copy, Debug, Default)]
-struct Notes {
+struct BusyRankTimes {
     start: u64,
     end: u64,
     cpu: u64,
@@ -134,12 +140,12 @@ struct Notes {
 
 /// Runs one transfer. Both ranks return the same trial.
 async fn transfer(
-    pair: &Pair<'_>,
-    busy: Busy,
+    pair: &PerfRankPair<'_>,
+    busy: BusySide,
     buf: &mut Vec<u8>,
     compute: Duration,
-) -> Result<Trial> {
-    let is_busy = (busy == Busy::Sender) == (pair.me == 0);
+) -> Result<OverlapTrial> {
+    let is_busy = (busy == BusySide::Sender) == (pair.me == 0);
     let taken = mem::take(buf);
     if is_busy {
         let notes = match pair.me {
@@ -159,42 +165,42 @@ async fn transfer(
 }
 
 async fn recv_busily(
-    pair: &Pair<'_>,
+    pair: &PerfRankPair<'_>,
     taken: Vec<u8>,
     compute: Duration,
     buf: &mut Vec<u8>,
-) -> Result<Notes> {
+) -> Result<BusyRankTimes> {
     let receive = pair.world.recv_into(pair.other, TAG, taken);
     pair.world.barrier().await?;
     let notes = work(compute, || receive.is_done());
     *buf = receive.await?.0;
-    Ok(Notes {
+    Ok(BusyRankTimes {
         done: clock::now(),
         ..notes
     })
 }
 
 async fn send_busily(
-    pair: &Pair<'_>,
+    pair: &PerfRankPair<'_>,
     taken: Vec<u8>,
     compute: Duration,
     buf: &mut Vec<u8>,
-) -> Result<Notes> {
+) -> Result<BusyRankTimes> {
     pair.world.barrier().await?;
     let send = pair.world.send(pair.other, TAG, taken);
     let notes = work(compute, || send.is_done());
     *buf = send.await?;
-    Ok(Notes {
+    Ok(BusyRankTimes {
         done: clock::now(),
         ..notes
     })
 }
 
-fn work(compute: Duration, is_done: impl FnOnce() -> bool) -> Notes {
+fn work(compute: Duration, is_done: impl FnOnce() -> bool) -> BusyRankTimes {
     let cpu = clock::cpu();
     let (start, end) = clock::compute(compute);
     let cpu = clock::cpu() - cpu;
-    Notes {
+    BusyRankTimes {
         start,
         end,
         cpu,
@@ -204,7 +210,7 @@ fn work(compute: Duration, is_done: impl FnOnce() -> bool) -> Notes {
 }
 
 /// Sends the notes of the busy rank to the other rank, and receives the trial.
-async fn settle(pair: &Pair<'_>, notes: Notes) -> Result<Trial> {
+async fn settle(pair: &PerfRankPair<'_>, notes: BusyRankTimes) -> Result<OverlapTrial> {
     let told = [
         notes.start,
         notes.end,
@@ -217,12 +223,12 @@ async fn settle(pair: &Pair<'_>, notes: Notes) -> Result<Trial> {
         .world
         .recv_into(pair.other, TAG_ACK, [0_u64; 4])
         .await?;
-    Ok(Trial::from_numbers(verdict))
+    Ok(OverlapTrial::from_numbers(verdict))
 }
 
 /// Evaluates the trial. The rank that is not busy has observed the end of the transfer; if the busy rank disagrees, the later
 /// time counts.
-async fn observe(pair: &Pair<'_>, observed: u64) -> Result<Trial> {
+async fn observe(pair: &PerfRankPair<'_>, observed: u64) -> Result<OverlapTrial> {
     let (told, _) = pair
         .world
         .recv_into(pair.other, TAG_ACK, [0_u64; 5])
@@ -233,7 +239,7 @@ async fn observe(pair: &Pair<'_>, observed: u64) -> Result<Trial> {
     } else {
         observed.max(done_there)
     };
-    let trial = Trial {
+    let trial = OverlapTrial {
         done: done.saturating_sub(start),
         computed: end - start,
         cpu,
@@ -245,7 +251,7 @@ async fn observe(pair: &Pair<'_>, observed: u64) -> Result<Trial> {
     Ok(trial)
 }
 
-impl Trial {
+impl OverlapTrial {
     fn numbers(self) -> [u64; 4] {
         [self.done, self.computed, self.cpu, self.seen.into()]
     }

@@ -4,14 +4,14 @@ use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
 use ripstop::{
     buffer::{RecvBuf, SendBuf, Wire},
-    collectives::{CollectiveOp, RaggedOp, ReductionOp, op::Home, persistent::PlanOp},
+    collectives::{CollectiveOp, RaggedOp, ReductionOp, op::ReturnBuffers, persistent::PlanOp},
 };
 
-use super::{absence::Away, clock, collective::lossy};
+use super::{absence::RankAbsence, clock, collective::lossy};
 
 /// What a rank does while a call is in flight.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Meanwhile {
+pub(super) enum OverlapActivity {
     Nothing,
     /// Computes, in parts with a test between each two.
     Rounds {
@@ -21,48 +21,50 @@ pub(super) enum Meanwhile {
     /// Leaves its core to other ranks.
     Sleep(Duration),
     /// Stays away, and checks on return whether the call has completed.
-    Away(Away),
+    Away(RankAbsence),
 }
 
 /// What happened meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Passed {
+pub(super) struct ActivityTimes {
     /// Nanoseconds of the computation. Those of a sleep are stored too, but not reported.
     pub(super) computed: u64,
     /// Nanoseconds of the tests.
     pub(super) testing: u64,
     /// True if the call had completed when the rank returned from its absence.
-    pub(super) over: bool,
+    pub(super) completed: bool,
     /// Time of that return.
-    pub(super) back: u64,
+    pub(super) returned_at: u64,
 }
 
 /// A call that has begun.
-pub(super) trait Begun: Future + Unpin {
+pub(super) trait InFlightCall: Future + Unpin {
     /// Returns true if awaiting it would not wait.
-    fn is_over(&self) -> bool;
+    fn has_completed(&self) -> bool;
 }
 
-impl<I: SendBuf, O: RecvBuf, H: Home<I, O>> Begun for CollectiveOp<I, O, H> {
-    fn is_over(&self) -> bool {
+impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>> InFlightCall for CollectiveOp<I, O, H> {
+    fn has_completed(&self) -> bool {
         self.is_done()
     }
 }
 
-impl<I: SendBuf, O: RecvBuf, H: Home<I, O>, A: Wire> Begun for ReductionOp<I, O, H, A> {
-    fn is_over(&self) -> bool {
+impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> InFlightCall
+    for ReductionOp<I, O, H, A>
+{
+    fn has_completed(&self) -> bool {
         self.is_done()
     }
 }
 
-impl<T: Wire, K> Begun for PlanOp<'_, T, K> {
-    fn is_over(&self) -> bool {
+impl<T: Wire, K> InFlightCall for PlanOp<'_, T, K> {
+    fn has_completed(&self) -> bool {
         self.is_done()
     }
 }
 
-impl<D: Send + 'static, F: Send + 'static> Begun for RaggedOp<D, F> {
-    fn is_over(&self) -> bool {
+impl<D: Send + 'static, F: Send + 'static> InFlightCall for RaggedOp<D, F> {
+    fn has_completed(&self) -> bool {
         self.is_done()
     }
 }
@@ -72,10 +74,10 @@ impl<D: Send + 'static, F: Send + 'static> Begun for RaggedOp<D, F> {
 macro_rules! beside {
     ($meanwhile:expr, $op:expr) => {{
         let mut op = $op;
-        let mut passed = Passed::default();
+        let mut passed = ActivityTimes::default();
         let end = match $meanwhile {
-            Meanwhile::Nothing => None,
-            meanwhile => meanwhile.pass(&mut op, &mut passed).await,
+            OverlapActivity::Nothing => None,
+            meanwhile => meanwhile.run_beside(&mut op, &mut passed).await,
         };
         let end = match end {
             Some(end) => end,
@@ -86,16 +88,20 @@ macro_rules! beside {
 }
 pub(super) use beside;
 
-impl Meanwhile {
+impl OverlapActivity {
     /// Passes the time beside a call. Returns the call's result if a test has completed it.
-    pub(super) async fn pass<O: Begun>(self, op: &mut O, passed: &mut Passed) -> Option<O::Output> {
+    pub(super) async fn run_beside<O: InFlightCall>(
+        self,
+        op: &mut O,
+        passed: &mut ActivityTimes,
+    ) -> Option<O::Output> {
         match self {
             Self::Nothing => {}
             Self::Sleep(_) => passed.computed = self.alone(),
             Self::Away(away) => {
-                away.stay();
-                passed.over = op.is_over();
-                passed.back = clock::now();
+                away.stay_away();
+                passed.completed = op.has_completed();
+                passed.returned_at = clock::now();
             }
             Self::Rounds { rounds, tests } => return passed.in_parts(rounds, tests, op).await,
         }
@@ -109,15 +115,15 @@ impl Meanwhile {
             Self::Nothing => {}
             Self::Rounds { rounds, .. } => work(rounds),
             Self::Sleep(time) => clock::sleep(time),
-            Self::Away(away) => away.stay(),
+            Self::Away(away) => away.stay_away(),
         }
         clock::now() - start
     }
 }
 
-impl Passed {
+impl ActivityTimes {
     /// Computes, and tests between each two parts until the call has completed. Returns its result if a test has completed it.
-    async fn in_parts<O: Begun>(
+    async fn in_parts<O: InFlightCall>(
         &mut self,
         rounds: u64,
         tests: u64,
@@ -176,8 +182,8 @@ fn work(rounds: u64) {
 }
 
 /// Returns the rounds of a computation that takes `micros_wanted`.
-pub(super) fn calibrated(micros_wanted: f64) -> u64 {
-    let trial = Meanwhile::Rounds {
+pub(super) fn calibrate_rounds(micros_wanted: f64) -> u64 {
+    let trial = OverlapActivity::Rounds {
         rounds: TRIAL,
         tests: 0,
     };
@@ -206,7 +212,7 @@ mod tests {
         task::{Context, Poll, Wake, Waker},
     };
 
-    use super::{Begun, Meanwhile, Passed, part};
+    use super::{ActivityTimes, InFlightCall, OverlapActivity, part};
 
     #[test]
     fn who_tests_computes_no_less() {
@@ -240,8 +246,8 @@ mod tests {
         }
     }
 
-    impl Begun for Steps {
-        fn is_over(&self) -> bool {
+    impl InFlightCall for Steps {
+        fn has_completed(&self) -> bool {
             self.left == 0
         }
     }
@@ -265,7 +271,7 @@ mod tests {
             polls: Arc::clone(&polls),
         };
         let rounds = 100;
-        let meanwhile = Meanwhile::Rounds { rounds, tests };
+        let meanwhile = OverlapActivity::Rounds { rounds, tests };
         let mut both = pin!(async { beside!(meanwhile, op) });
         let mut cx = Context::from_waker(&waker);
         let mut yields = 0;

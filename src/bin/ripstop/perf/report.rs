@@ -5,11 +5,11 @@ use std::io::{self, IsTerminal, Write};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
-use super::{samples::Samples, counts::Tally};
+use super::{counts::PerfCounts, samples::TimeSamples};
 
 /// The destination of results; ranks other than 0 print nothing.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct ResultReport {
     speaks: bool,
     json: bool,
     /// Headings of the columns so far.
@@ -19,18 +19,18 @@ pub(crate) struct Report {
 
 /// One line of results.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct ResultRow {
     fields: Map<String, Value>,
-    cells: Vec<Cell>,
+    cells: Vec<ResultCell>,
 }
 
 #[derive(Debug)]
-struct Cell {
+struct ResultCell {
     head: &'static str,
     text: String,
 }
 
-impl Report {
+impl ResultReport {
     /// Makes a report of `lines` lines.
     pub(crate) fn new(rank: usize, json: bool, lines: usize) -> Self {
         let speaks = rank == 0;
@@ -59,7 +59,7 @@ impl Report {
     ///
     /// # Errors
     /// The output is closed.
-    pub(crate) fn print(&mut self, row: Row) -> io::Result<()> {
+    pub(crate) fn print(&mut self, row: ResultRow) -> io::Result<()> {
         self.bar.inc(1);
         if !self.speaks {
             return Ok(());
@@ -77,7 +77,7 @@ impl Report {
     }
 
     /// Prints a line of the table, below a heading if its columns differ from those of the line before.
-    fn lines(&mut self, row: &Row) -> String {
+    fn lines(&mut self, row: &ResultRow) -> String {
         let heads: Vec<_> = row.cells.iter().map(|cell| cell.head).collect();
         let headed = heads != self.heads;
         self.heads = heads;
@@ -85,7 +85,7 @@ impl Report {
     }
 }
 
-impl Row {
+impl ResultRow {
     pub(crate) fn new(program: &'static str) -> Self {
         let fields = [("program".to_owned(), program.into())];
         Self {
@@ -119,7 +119,7 @@ impl Row {
     }
 
     /// Adds percentiles.
-    pub(super) fn times(self, samples: &Samples) -> Self {
+    pub(super) fn times(self, samples: &TimeSamples) -> Self {
         self.figure("median_us", "median µs", samples.micros_at(0.5))
             .figure("min_us", "min µs", samples.micros_min())
             .figure("p99_us", "p99 µs", samples.micros_at(0.99))
@@ -132,7 +132,7 @@ impl Row {
         clippy::cast_precision_loss,
         reason = "a quotient, printed with six digits"
     )]
-    pub(super) fn cost(self, tally: Tally, messages: u64) -> Self {
+    pub(super) fn cost(self, tally: PerfCounts, messages: u64) -> Self {
         let each = |count: u64| rounded(count as f64 / messages.max(1) as f64);
         self.field("system_calls_per_message", each(tally.system_calls))
             .field("copies_per_message", each(tally.copies))
@@ -155,12 +155,12 @@ impl Row {
     }
 
     fn cell(mut self, head: &'static str, text: String) -> Self {
-        self.cells.push(Cell { head, text });
+        self.cells.push(ResultCell { head, text });
         self
     }
 
     fn table(&self, headed: bool) -> String {
-        let line = |text: fn(&Cell) -> &str| {
+        let line = |text: fn(&ResultCell) -> &str| {
             let cells = self
                 .cells
                 .iter()
@@ -197,7 +197,7 @@ const WIDTH: usize = 12;
 
 #[cfg(test)]
 mod tests {
-    use super::{Report, Row, human};
+    use super::{ResultReport, ResultRow, human};
 
     #[test]
     fn sizes_are_said_in_the_largest_unit_that_divides_them() {
@@ -209,8 +209,8 @@ mod tests {
 
     #[test]
     fn rows_of_other_columns_stand_below_a_heading_of_their_own() {
-        let mut report = Report::new(0, false, 4);
-        let row = |head| Row::new("rate").size(8).figure("figure", head, 1.0);
+        let mut report = ResultReport::new(0, false, 4);
+        let row = |head| ResultRow::new("rate").size(8).figure("figure", head, 1.0);
         let lines = ["µs", "µs", "wakes", "µs"].map(|head| report.lines(&row(head)));
         assert_eq!(
             lines.each_ref().map(|text| text.lines().count()),
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_row_has_the_same_figures_in_the_table_and_in_its_fields() {
-        let row = Row::new("rate")
+        let row = ResultRow::new("rate")
             .size(8)
             .figure("million_per_s", "million/s", 12.5);
         assert!(row.table(true).contains("million/s") && row.table(false).contains("12.500"));

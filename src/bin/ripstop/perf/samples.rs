@@ -4,12 +4,12 @@ use hdrhistogram::Histogram;
 
 /// Times of one measurement, each of which covers `share` reported times: 2 for round trips that are reported one way.
 #[derive(Debug)]
-pub(super) struct Samples {
+pub(super) struct TimeSamples {
     nanos: Histogram<u64>,
     share: f64,
 }
 
-impl Samples {
+impl TimeSamples {
     pub(super) fn new(share: f64) -> Self {
         let nanos = Histogram::new_with_bounds(1, NANOS_MAX, DIGITS)
             .expect("constant bounds, which are in order");
@@ -47,11 +47,11 @@ const NANOS_MAX: u64 = 600_000_000_000;
 
 #[cfg(test)]
 mod tests {
-    use super::Samples;
+    use super::TimeSamples;
 
     #[test]
     fn round_trips_are_reported_one_way() {
-        let mut samples = Samples::new(2.0);
+        let mut samples = TimeSamples::new(2.0);
         for nanos in [500, 400, 600] {
             samples.record(nanos);
         }

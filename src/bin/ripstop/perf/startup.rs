@@ -9,15 +9,15 @@ use clap::{ValueEnum, value_parser};
 use ripstop::boot::{self, Boot, Environment, Node};
 
 use super::{
-    Trouble, clock, refuse,
-    report::{Report, Row},
-    samples::Samples,
+    PerfError, clock, refuse,
+    report::{ResultReport, ResultRow},
+    samples::TimeSamples,
 };
 
 /// The exchange of addresses at start, through the process manager, in several ways
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLE)]
-pub(super) struct Args {
+pub(super) struct StartupArgs {
     /// Which ways take turns
     #[arg(
         long,
@@ -26,7 +26,7 @@ pub(super) struct Args {
         value_delimiter = ',',
         default_value = "nodes,few,ranks,pairs"
     )]
-    ways: Vec<Way>,
+    ways: Vec<StartupExchange>,
 
     /// Ranks on each node, where the job's one node is to stand for several [default: as they are]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
@@ -43,7 +43,7 @@ pub(super) struct Args {
 
 /// How addresses are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Way {
+enum StartupExchange {
     /// The way of Ripstop: ranks of a node by shared memory, and a record of each node, which the node's leader reads
     Nodes,
     /// A record of each rank; each rank reads those of six, as where connections are made on demand
@@ -55,7 +55,7 @@ enum Way {
 }
 
 /// Takes part in all exchanges; rank 0 prints.
-pub(super) fn run(args: &Args) -> Result<ExitCode, Trouble> {
+pub(super) fn run(args: &StartupArgs) -> Result<ExitCode, PerfError> {
     let mut boot = boot::discover(&Environment::of_process())?;
     if boot.size == 1 {
         let sentence = "`ripstop perf startup` needs at least 2 ranks and this process is alone: start it with \
@@ -69,9 +69,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Trouble> {
             most: each,
         };
     }
-    let mut report = Report::new(rank(&boot), args.json, args.ways.len());
-    let mut times: Vec<Samples> = args.ways.iter().map(|_| Samples::new(1.0)).collect();
-    let mut costs = vec![Cost::default(); args.ways.len()];
+    let mut report = ResultReport::new(rank(&boot), args.json, args.ways.len());
+    let mut times: Vec<TimeSamples> = args.ways.iter().map(|_| TimeSamples::new(1.0)).collect();
+    let mut costs = vec![PmiRequestCounts::default(); args.ways.len()];
     for _ in 0..args.repeats {
         for (nth, way) in args.ways.iter().enumerate() {
             report.announce(format!("{way:?}"));
@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Args {
+impl StartupArgs {
     pub(super) const fn is_json(&self) -> bool {
         self.json
     }
@@ -97,20 +97,20 @@ impl Args {
     }
 }
 
-impl Way {
+impl StartupExchange {
     /// Measures from the end of one fence to the end of another, and counts the requests of this rank to the process manager in
     /// between.
-    fn time(self, boot: &mut Boot) -> Result<(u64, Cost), Trouble> {
+    fn time(self, boot: &mut Boot) -> Result<(u64, PmiRequestCounts), PerfError> {
         boot.exchange.fence()?;
         let start = clock::now();
-        let mut counting = Counting::of(boot);
+        let mut counting = CountingExchange::of(boot);
         self.exchange(&mut counting)?;
         counting.fence()?;
         let cost = counting.cost;
         Ok((clock::now() - start, cost))
     }
 
-    fn exchange(self, counting: &mut Counting<'_>) -> Result<(), Trouble> {
+    fn exchange(self, counting: &mut CountingExchange<'_>) -> Result<(), PerfError> {
         let (rank, size) = (counting.boot.rank, counting.boot.size);
         match self {
             Self::Nodes => {
@@ -144,11 +144,11 @@ impl Way {
         }
     }
 
-    fn row(self, boot: &Boot, samples: &Samples, cost: &Cost) -> Row {
+    fn row(self, boot: &Boot, samples: &TimeSamples, cost: &PmiRequestCounts) -> ResultRow {
         let name = self
             .to_possible_value()
             .map_or_else(String::new, |value| value.get_name().to_owned());
-        Row::new("startup")
+        ResultRow::new("startup")
             .label("way", name)
             .label("ranks", boot.size)
             .field("ranks_per_node", boot.node.ranks.len())
@@ -165,44 +165,44 @@ impl Way {
 
 /// The requests of one rank to the process manager.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cost {
+struct PmiRequestCounts {
     puts: u64,
     fences: u64,
     gets: u64,
 }
 
 /// An exchange that counts requests.
-struct Counting<'a> {
+struct CountingExchange<'a> {
     boot: &'a mut Boot,
-    cost: Cost,
+    cost: PmiRequestCounts,
 }
 
-impl<'a> Counting<'a> {
+impl<'a> CountingExchange<'a> {
     fn of(boot: &'a mut Boot) -> Self {
         Self {
             boot,
-            cost: Cost::default(),
+            cost: PmiRequestCounts::default(),
         }
     }
 
-    fn put(&mut self, key: &str, value: &str) -> Result<(), Trouble> {
+    fn put(&mut self, key: &str, value: &str) -> Result<(), PerfError> {
         self.cost.puts += 1;
         Ok(self.boot.exchange.put(key, value)?)
     }
 
-    fn fence(&mut self) -> Result<(), Trouble> {
+    fn fence(&mut self) -> Result<(), PerfError> {
         self.cost.fences += 1;
         Ok(self.boot.exchange.fence()?)
     }
 
-    fn get(&mut self, from: u32, key: &str) -> Result<String, Trouble> {
+    fn get(&mut self, from: u32, key: &str) -> Result<String, PerfError> {
         self.cost.gets += 1;
         let value = self.boot.exchange.get(from, key)?;
         Ok(value.ok_or_else(|| format!("nobody has put {key}"))?)
     }
 
     /// Exchanges addresses as a runtime does at start.
-    fn nodes(&mut self) -> Result<Vec<Vec<u8>>, Trouble> {
+    fn nodes(&mut self) -> Result<Vec<Vec<u8>>, PerfError> {
         let Boot { rank, size, .. } = *self.boot;
         let mine = vec![u8::try_from(rank % 251)?; LEN];
         let board = boot::meet(self.boot, LIMIT)?;
@@ -231,7 +231,7 @@ fn hex(rank: u32, len: usize) -> String {
     format!("{rank:0width$x}", width = 2 * len)
 }
 
-fn check(fine: bool) -> Result<(), Trouble> {
+fn check(fine: bool) -> Result<(), PerfError> {
     if fine {
         Ok(())
     } else {

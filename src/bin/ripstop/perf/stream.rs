@@ -7,18 +7,18 @@ use ripstop::{
 };
 
 use super::{
-    Pair, TAG, TAG_ACK, Trouble, buffers, clock,
-    options::{Common, bytes},
-    report::{Report, Row, human},
-    samples::Samples,
-    counts::Tally,
+    PerfError, PerfRankPair, TAG, TAG_ACK, buffers, clock,
+    counts::PerfCounts,
+    options::{CommonOptions, bytes},
+    report::{ResultReport, ResultRow, human},
+    samples::TimeSamples,
 };
 
 /// Bytes per second in windows of messages, each window answered by 4 bytes when all of it has come.
 ///
 /// The sends of a window read one buffer, unless it is registered; its receives have a buffer each.
 #[derive(clap::Args, Debug)]
-pub(super) struct Args {
+pub(super) struct StreamArgs {
     /// Message lengths in bytes, separated by commas; K, M and G are powers of 1024
     #[arg(
         long,
@@ -44,7 +44,7 @@ pub(super) struct Args {
     registered: bool,
 
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: CommonOptions,
 }
 
 /// Messages of 8 bytes per second, in windows of 64, each window answered by 4 bytes when all of it has come.
@@ -52,21 +52,21 @@ pub(super) struct Args {
 #[command(after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf rate")]
 pub(super) struct RateArgs {
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: CommonOptions,
 }
 
-impl Args {
+impl StreamArgs {
     pub(super) fn lines(&self) -> usize {
         self.size.len() * self.window.len()
     }
 }
 
 pub(super) async fn bandwidth(
-    pair: &Pair<'_>,
-    args: &Args,
+    pair: &PerfRankPair<'_>,
+    args: &StreamArgs,
     both_ways: bool,
-    report: &mut Report,
-) -> Result<(), Trouble> {
+    report: &mut ResultReport,
+) -> Result<(), PerfError> {
     let program = if both_ways {
         "bibandwidth"
     } else {
@@ -78,15 +78,15 @@ pub(super) async fn bandwidth(
             report.announce(format!("{program} {} by {count}", human(size)));
             let measured = if args.registered {
                 let buffer = || pair.world.alloc::<u8>(size);
-                let stream = Stream::of(pair, count, both_ways, buffer, buffer)?;
+                let stream = MessageStream::of(pair, count, both_ways, buffer, buffer)?;
                 stream.measure(&args.common, size).await?
             } else {
                 let (out, inbox) = (buffers::shared(size), || Ok(buffers::aligned(size)));
-                let stream = Stream::of(pair, count, both_ways, || Ok(out.clone()), inbox)?;
+                let stream = MessageStream::of(pair, count, both_ways, || Ok(out.clone()), inbox)?;
                 stream.measure(&args.common, size).await?
             };
             let bytes = measured.messages_per_window * lossy(size);
-            let row = Row::new(program).size(size).label("window", count);
+            let row = ResultRow::new(program).size(size).label("window", count);
             let row = row.figure("mb_per_s", "MB/s", bytes / measured.samples.micros_at(0.5));
             let best = bytes / measured.samples.micros_min();
             let row = row.figure("best_mb_per_s", "best MB/s", best);
@@ -97,15 +97,15 @@ pub(super) async fn bandwidth(
 }
 
 pub(super) async fn rate(
-    pair: &Pair<'_>,
+    pair: &PerfRankPair<'_>,
     args: &RateArgs,
-    report: &mut Report,
-) -> Result<(), Trouble> {
+    report: &mut ResultReport,
+) -> Result<(), PerfError> {
     report.announce("rate".to_owned());
-    let stream = Stream::new(pair, false, || Ok([1_u8; 8]), || Ok([2_u8; 8]))?;
+    let stream = MessageStream::new(pair, false, || Ok([1_u8; 8]), || Ok([2_u8; 8]))?;
     let measured = stream.measure(&args.common, 8).await?;
     let (messages, samples) = (measured.messages_per_window, &measured.samples);
-    let row = Row::new("rate").size(8);
+    let row = ResultRow::new("rate").size(8);
     let row = row.figure(
         "million_per_s",
         "million/s",
@@ -119,8 +119,8 @@ pub(super) async fn rate(
 }
 
 /// The buffers and operations of a window, made once.
-pub(super) struct Stream<'a, S: SendBuf, R: RecvBuf> {
-    pair: &'a Pair<'a>,
+pub(super) struct MessageStream<'a, S: SendBuf, R: RecvBuf> {
+    pair: &'a PerfRankPair<'a>,
     both_ways: bool,
     out: Vec<S>,
     inbox: Vec<R>,
@@ -128,21 +128,21 @@ pub(super) struct Stream<'a, S: SendBuf, R: RecvBuf> {
     sends: Vec<SendOp<S>>,
 }
 
-pub(super) struct Measured {
-    pub(super) samples: Samples,
-    pub(super) tally: Tally,
+pub(super) struct StreamMeasurement {
+    pub(super) samples: TimeSamples,
+    pub(super) tally: PerfCounts,
     messages_per_window: f64,
     pub(super) messages: u64,
 }
 
-impl<'a, S, R> Stream<'a, S, R>
+impl<'a, S, R> MessageStream<'a, S, R>
 where
     S: SendBuf<Elem = u8>,
     R: RecvBuf<Elem = u8>,
 {
     /// Makes a stream with windows of the usual length.
     pub(super) fn new(
-        pair: &'a Pair<'a>,
+        pair: &'a PerfRankPair<'a>,
         both_ways: bool,
         out: impl Fn() -> Result<S>,
         inbox: impl Fn() -> Result<R>,
@@ -152,7 +152,7 @@ where
 
     /// Makes a stream with windows of `count` messages.
     fn of(
-        pair: &'a Pair<'a>,
+        pair: &'a PerfRankPair<'a>,
         count: usize,
         both_ways: bool,
         out: impl Fn() -> Result<S>,
@@ -168,27 +168,27 @@ where
         })
     }
 
-    async fn measure(self, common: &Common, size: usize) -> Result<Measured> {
+    async fn measure(self, common: &CommonOptions, size: usize) -> Result<StreamMeasurement> {
         let iters = common.windows(size);
         self.windows(common.warmup(iters, 2), iters).await
     }
 
     /// Returns the times of `iters` windows, after `warmup` windows that do not count.
-    pub(super) async fn windows(mut self, warmup: u64, iters: u64) -> Result<Measured> {
+    pub(super) async fn windows(mut self, warmup: u64, iters: u64) -> Result<StreamMeasurement> {
         for _ in 0..warmup {
             self.window().await?;
         }
-        let mut samples = Samples::new(1.0);
-        let before = Tally::now(self.pair.runtime);
+        let mut samples = TimeSamples::new(1.0);
+        let before = PerfCounts::now(self.pair.runtime);
         for _ in 0..iters {
             let start = clock::now();
             self.window().await?;
             samples.record(clock::now() - start);
         }
-        let tally = Tally::now(self.pair.runtime).since(before);
+        let tally = PerfCounts::now(self.pair.runtime).since(before);
         let tally = tally.gather(self.pair.world).await?;
         let per_window = self.out.len() * if self.both_ways { 2 } else { 1 };
-        Ok(Measured {
+        Ok(StreamMeasurement {
             samples,
             tally,
             messages_per_window: lossy(per_window),
@@ -223,8 +223,8 @@ where
     }
 }
 
-impl Measured {
-    fn finish(&self, row: Row) -> Row {
+impl StreamMeasurement {
+    fn finish(&self, row: ResultRow) -> ResultRow {
         row.times(&self.samples).cost(self.tally, self.messages)
     }
 }

@@ -5,32 +5,32 @@ use std::error::Error;
 use ripstop::{Collectives, Combine, Locked, RemoteOp, Result, Window, buffer::Wire};
 
 use super::{
-    Pair, clock,
-    options::{Common, bytes},
-    report::{Report, Row, human},
-    samples::Samples,
-    counts::Tally,
+    PerfRankPair, clock,
+    counts::PerfCounts,
+    options::{CommonOptions, bytes},
+    report::{ResultReport, ResultRow, human},
+    samples::TimeSamples,
 };
 
 /// Time of an epoch, or of an operation under a lock, on windows
 #[derive(clap::Args, Debug)]
-pub(super) struct Args {
+pub(super) struct WindowArgs {
     /// Lengths of the block in bytes, separated by commas; K, M and G are powers of 1024. What is no multiple of 8 is lengthened
     /// where the window is of 64-bit numbers [default: 8,4K,64K,1M; of one number 8]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
     size: Vec<usize>,
 
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: CommonOptions,
 }
 
-impl Args {
-    pub(super) fn lines(&self, way: Way) -> usize {
+impl WindowArgs {
+    pub(super) fn lines(&self, way: WindowBench) -> usize {
         self.sizes(way).len()
     }
 
     /// Returns why these lengths cannot be measured.
-    pub(super) fn refuses(&self, way: Way) -> Option<String> {
+    pub(super) fn invalid_reason(&self, way: WindowBench) -> Option<String> {
         let other = self.size.iter().find(|size| **size != NUMBER);
         let other = other.filter(|_| way.is_of_one_number())?;
         let name = way.name();
@@ -40,38 +40,38 @@ impl Args {
     }
 
     /// Returns the numbers of bytes to move.
-    fn sizes(&self, way: Way) -> Vec<usize> {
+    fn sizes(&self, way: WindowBench) -> Vec<usize> {
         let said = match way {
             _ if !self.size.is_empty() => &self.size[..],
             _ if way.is_of_one_number() => &[NUMBER],
             _ => &SIZES,
         };
         match way {
-            Way::Pscw | Way::Fence => said.to_vec(),
-            _ => said.iter().map(|size| whole(*size)).collect(),
+            WindowBench::Pscw | WindowBench::Fence => said.to_vec(),
+            _ => said.iter().map(|size| round_up_to_words(*size)).collect(),
         }
     }
 }
 
 /// Returns the bytes of the 64-bit numbers that have room for `size` bytes.
-pub(super) const fn whole(size: usize) -> usize {
+pub(super) const fn round_up_to_words(size: usize) -> usize {
     size.next_multiple_of(NUMBER)
 }
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum WindowBench {
     Pscw,
     Fence,
     /// Operations of one rank, one at a time, while the other does nothing.
-    One(Deed),
+    One(PerfRmaOp),
     /// [`STREAM`] operations at a time, each with a buffer and a place of its own.
-    Stream(Deed),
+    Stream(PerfRmaOp),
 }
 
 /// What one rank does to the other's memory under a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum PerfRmaOp {
     Put,
     Get,
     Accumulate,
@@ -80,22 +80,22 @@ pub(super) enum Deed {
 }
 
 pub(super) async fn run(
-    pair: &Pair<'_>,
-    args: &Args,
-    way: Way,
-    report: &mut Report,
+    pair: &PerfRankPair<'_>,
+    args: &WindowArgs,
+    way: WindowBench,
+    report: &mut ResultReport,
 ) -> Result<(), Box<dyn Error>> {
     for size in args.sizes(way) {
         report.announce(format!("{} {}", way.name(), human(size)));
         let iters = args.common.iters(size);
-        if let Way::One(deed) | Way::Stream(deed) = way {
-            let count = if matches!(way, Way::One(_)) {
+        if let WindowBench::One(deed) | WindowBench::Stream(deed) = way {
+            let count = if matches!(way, WindowBench::One(_)) {
                 1
             } else {
                 STREAM
             };
             let samples = alone(pair, deed, size, count, &args.common).await?;
-            let row = Row::new(way.name()).size(size).times(&samples);
+            let row = ResultRow::new(way.name()).size(size).times(&samples);
             let row = if way.is_of_one_number() {
                 row
             } else {
@@ -115,13 +115,13 @@ pub(super) async fn run(
         )
         .await?;
         pair.world.barrier().await?;
-        let before = Tally::now(pair.runtime);
+        let before = PerfCounts::now(pair.runtime);
         let samples = epochs(pair, way, &mut window, &mut block, iters).await?;
-        let tally = Tally::now(pair.runtime)
+        let tally = PerfCounts::now(pair.runtime)
             .since(before)
             .gather(pair.world)
             .await?;
-        let row = Row::new(way.name()).size(size).times(&samples);
+        let row = ResultRow::new(way.name()).size(size).times(&samples);
         report.print(pair.signed(row.cost(tally, 2 * iters)))?;
         window.free().await?;
     }
@@ -130,16 +130,16 @@ pub(super) async fn run(
 
 /// Returns the times of `count` epochs, one after the other.
 async fn epochs(
-    pair: &Pair<'_>,
-    way: Way,
+    pair: &PerfRankPair<'_>,
+    way: WindowBench,
     window: &mut Window<u8>,
     block: &mut Option<Vec<u8>>,
     count: u64,
-) -> Result<Samples> {
-    let mut samples = Samples::new(1.0);
+) -> Result<TimeSamples> {
+    let mut samples = TimeSamples::new(1.0);
     let mut bytes = block.take().unwrap_or_default();
     match way {
-        Way::Pscw => {
+        WindowBench::Pscw => {
             for _ in 0..count {
                 let start = clock::now();
                 let exposure = window.post(&[pair.other])?;
@@ -150,7 +150,7 @@ async fn epochs(
                 samples.record(clock::now() - start);
             }
         }
-        Way::Fence => {
+        WindowBench::Fence => {
             let mut epoch = window.fence().await?;
             for _ in 0..count {
                 let start = clock::now();
@@ -160,7 +160,7 @@ async fn epochs(
             }
             epoch.end().await?;
         }
-        Way::One(_) | Way::Stream(_) => {}
+        WindowBench::One(_) | WindowBench::Stream(_) => {}
     }
     *block = Some(bytes);
     Ok(samples)
@@ -168,19 +168,19 @@ async fn epochs(
 
 /// Returns the times of operations of rank 0, `count` at a time, and a flush; the other rank waits for a message meanwhile.
 async fn alone(
-    pair: &Pair<'_>,
-    deed: Deed,
+    pair: &PerfRankPair<'_>,
+    deed: PerfRmaOp,
     size: usize,
     count: usize,
-    common: &Common,
-) -> Result<Samples> {
+    common: &CommonOptions,
+) -> Result<TimeSamples> {
     let words = size / NUMBER;
     let window = Window::<u64>::allocate(pair.world, words * count).await?;
     let window = window.into_passive().await?;
-    let mut samples = Samples::new(1.0);
+    let mut samples = TimeSamples::new(1.0);
     if pair.me == 0 {
         let lock = window.lock(pair.other, false).await?;
-        let mut blocks = Blocks::new(count, vec![1_u64; words]);
+        let mut blocks = WindowBlocks::new(count, vec![1_u64; words]);
         let iters = if count == 1 {
             common.iters(size)
         } else {
@@ -194,7 +194,9 @@ async fn alone(
                 let block = deed.once(&lock, pair.other, block).await?;
                 blocks.idle.push(block);
             } else {
-                blocks.all(&lock, pair.other, deed == Deed::Put).await?;
+                blocks
+                    .transfer_all(&lock, pair.other, deed == PerfRmaOp::Put)
+                    .await?;
             }
             if !deed.comes_back() {
                 lock.flush(pair.other).await?;
@@ -211,12 +213,12 @@ async fn alone(
 }
 
 /// Buffers of one length, each with its place in the other rank's window.
-pub(super) struct Blocks<T: Wire> {
+pub(super) struct WindowBlocks<T: Wire> {
     idle: Vec<Vec<T>>,
     flying: Vec<RemoteOp<Vec<T>>>,
 }
 
-impl<T: Wire> Blocks<T> {
+impl<T: Wire> WindowBlocks<T> {
     pub(super) fn new(count: usize, block: Vec<T>) -> Self {
         Self {
             idle: vec![block; count],
@@ -225,7 +227,12 @@ impl<T: Wire> Blocks<T> {
     }
 
     /// Puts or gets all buffers at the same time, and waits until they are free.
-    pub(super) async fn all(&mut self, lock: &Locked<'_, T>, to: usize, puts: bool) -> Result<()> {
+    pub(super) async fn transfer_all(
+        &mut self,
+        lock: &Locked<'_, T>,
+        to: usize,
+        puts: bool,
+    ) -> Result<()> {
         for (nth, block) in self.idle.drain(..).enumerate() {
             let at = nth * block.len();
             self.flying.push(if puts {
@@ -242,13 +249,13 @@ impl<T: Wire> Blocks<T> {
 }
 
 /// Adds the bandwidth. Rank 1 has no samples, and prints nothing.
-fn with_rate(row: Row, bytes: usize, samples: &Samples) -> Row {
+fn with_rate(row: ResultRow, bytes: usize, samples: &TimeSamples) -> ResultRow {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
     let bytes = bytes as f64;
     row.figure("mb_per_s", "MB/s", bytes / samples.micros_at(0.5))
 }
 
-impl Deed {
+impl PerfRmaOp {
     /// Returns true if a ready future means that the operation is complete at the target.
     fn comes_back(self) -> bool {
         matches!(self, Self::FetchAdd | Self::CompareSwap)
@@ -271,22 +278,25 @@ impl Deed {
     }
 }
 
-impl Way {
+impl WindowBench {
     /// Returns true if one number makes a round trip; there is no block, and so no bandwidth.
     const fn is_of_one_number(self) -> bool {
-        matches!(self, Self::One(Deed::FetchAdd | Deed::CompareSwap))
+        matches!(
+            self,
+            Self::One(PerfRmaOp::FetchAdd | PerfRmaOp::CompareSwap)
+        )
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pscw => "pscw",
             Self::Fence => "fence",
-            Self::One(Deed::Put) => "lock-flush",
-            Self::One(Deed::Get) => "get-flush",
-            Self::One(Deed::Accumulate) => "accumulate",
-            Self::One(Deed::FetchAdd) => "fetch-add",
-            Self::One(Deed::CompareSwap) => "cas",
-            Self::Stream(Deed::Get) => "get-stream",
+            Self::One(PerfRmaOp::Put) => "lock-flush",
+            Self::One(PerfRmaOp::Get) => "get-flush",
+            Self::One(PerfRmaOp::Accumulate) => "accumulate",
+            Self::One(PerfRmaOp::FetchAdd) => "fetch-add",
+            Self::One(PerfRmaOp::CompareSwap) => "cas",
+            Self::Stream(PerfRmaOp::Get) => "get-stream",
             Self::Stream(_) => "put-stream",
         }
     }
@@ -305,7 +315,7 @@ mod tests {
         sim::{self, Simulation},
     };
 
-    use super::{Blocks, STREAM};
+    use super::{STREAM, WindowBlocks};
 
     /// Returns the virtual microseconds of a put, or of a get, of `count` blocks at a time.
     fn micros(puts: bool, count: usize) -> f64 {
@@ -315,7 +325,9 @@ mod tests {
             let start = sim::now(&world);
             if world.rank() == 0 {
                 let lock = window.lock(1, false).await?;
-                Blocks::new(count, vec![1]).all(&lock, 1, puts).await?;
+                WindowBlocks::new(count, vec![1])
+                    .transfer_all(&lock, 1, puts)
+                    .await?;
                 lock.flush(1).await?;
                 lock.unlock().await;
             }

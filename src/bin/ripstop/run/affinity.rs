@@ -7,15 +7,15 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity},
 };
 
-use super::{Bind, message};
+use super::{CpuBinding, message};
 
 /// Returns the CPUs of each of `ranks`, or nothing if no rank is bound.
 ///
 /// By default every rank gets an even share of the allowed CPUs. If there are more CPUs than ranks, the progress agent of a
 /// rank then has a CPU of its own.
-pub(super) fn plan(wish: Option<Bind>, ranks: u32) -> io::Result<Vec<Option<CpuSet>>> {
+pub(super) fn plan(wish: Option<CpuBinding>, ranks: u32) -> io::Result<Vec<Option<CpuSet>>> {
     let ranks = usize::try_from(ranks).unwrap_or(usize::MAX);
-    if wish == Some(Bind::None) {
+    if wish == Some(CpuBinding::None) {
         return Ok(vec![None; ranks]);
     }
     let allowed = match allowed() {
@@ -24,15 +24,15 @@ pub(super) fn plan(wish: Option<Bind>, ranks: u32) -> io::Result<Vec<Option<CpuS
         allowed => allowed?,
     };
     if ranks > allowed.len() {
-        if wish == Some(Bind::Core) {
+        if wish == Some(CpuBinding::Core) {
             let cpus = allowed.len();
-            message::tell(&format!(
+            message::print_line(&format!(
                 "--bind core: {ranks} ranks on {cpus} allowed CPUs would share; binding none of them"
             ));
         }
         return Ok(vec![None; ranks]);
     }
-    let each = if wish == Some(Bind::Core) {
+    let each = if wish == Some(CpuBinding::Core) {
         1
     } else {
         allowed.len() / ranks
@@ -74,13 +74,13 @@ mod tests {
         assert_eq!(alone[0].as_ref().unwrap().count(), cpus);
         assert!(plan(None, cpus + 1).unwrap().iter().all(Option::is_none));
         assert!(
-            plan(Some(Bind::None), 1)
+            plan(Some(CpuBinding::None), 1)
                 .unwrap()
                 .iter()
                 .all(Option::is_none)
         );
         assert_eq!(
-            plan(Some(Bind::Core), cpus + 1).unwrap().len() as u64,
+            plan(Some(CpuBinding::Core), cpus + 1).unwrap().len() as u64,
             u64::from(cpus) + 1
         );
     }

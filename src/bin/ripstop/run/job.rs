@@ -8,29 +8,29 @@ use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, setrlimit};
 
 use super::affinity;
 use super::message;
-use super::output_writer::Mouth;
-use super::poller::{Poller, Token};
-use super::program::Program;
-use super::rank::{Rank, Request, Setup, Which};
-use super::server::{Desertion, Effect, Server};
-use super::signals::{PASSED_ON, Signals};
-use super::verdict::{self, Cause};
-use super::{Args, KeepGoing, Refusal};
+use super::output_writer::OutputWriter;
+use super::poller::{JobPoller, PollToken};
+use super::program::LaunchProgram;
+use super::rank::{JobSetup, LaunchedRank, PmiRead, StdStream};
+use super::server::{BarrierDesertion, PmiEffect, PmiServer};
+use super::signals::{LauncherSignals, PASSED_ON};
+use super::verdict::{self, FirstFailure};
+use super::{KeepGoing, LaunchError, RunArgs};
 
 /// The ranks of a job, and the reason why the job ends, once it does.
 ///
 /// Dropping it kills every process of the job, so that no process remains, however this code is left.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct LaunchedJob {
     name: String,
     pub(super) keep_going: Option<KeepGoing>,
     pub(super) size: u32,
-    pub(super) ranks: Vec<Rank>,
-    pub(super) server: Server,
-    pub(super) poller: Poller,
-    signals: Signals,
-    /// Standard output and standard error, by [`Which`].
-    pub(super) mouths: [Mouth; 2],
+    pub(super) ranks: Vec<LaunchedRank>,
+    pub(super) server: PmiServer,
+    pub(super) poller: JobPoller,
+    signals: LauncherSignals,
+    /// Standard output and standard error, by [`StdStream`].
+    pub(super) outputs: [OutputWriter; 2],
     /// The end of the time limit, and its length.
     pub(super) limit: Option<(Instant, Duration)>,
     /// Reports of ranks about failures, and how each rank ended.
@@ -40,8 +40,8 @@ pub(super) struct Job {
     /// Ranks that ended because of others and were not reported yet.
     pub(super) followers: Vec<u32>,
     /// The first failure.
-    pub(super) cause: Option<Cause>,
-    pub(super) ending: Option<Ending>,
+    pub(super) cause: Option<FirstFailure>,
+    pub(super) ending: Option<JobEnding>,
     /// Time since which a barrier has been waiting for a rank that will not come.
     deserted_since: Option<Instant>,
     pub(super) interrupts: u32,
@@ -49,28 +49,28 @@ pub(super) struct Job {
 
 /// Set once the ranks were asked to end.
 #[derive(Debug)]
-pub(super) struct Ending {
+pub(super) struct JobEnding {
     /// Time at which ranks that still run are killed.
     patience: Option<Instant>,
 }
 
-impl Job {
+impl LaunchedJob {
     /// Starts all ranks. Meanwhile it answers ranks that already run.
-    pub(super) fn start(args: &Args, program: &Program) -> Result<Self, Refusal> {
+    pub(super) fn start(args: &RunArgs, program: &LaunchProgram) -> Result<Self, LaunchError> {
         let size = args.ranks;
         raise_descriptor_limit(size, args.label)?;
         let cpus = affinity::plan(args.bind, size)
-            .map_err(|error| Refusal::machine(format!("reading the allowed CPUs: {error}")))?;
+            .map_err(|error| LaunchError::machine(format!("reading the allowed CPUs: {error}")))?;
         let mut job = Self::empty(args, program)
-            .map_err(|error| Refusal::machine(format!("preparing the job: {error}")))?;
-        let setup = Setup {
+            .map_err(|error| LaunchError::machine(format!("preparing the job: {error}")))?;
+        let setup = JobSetup {
             program,
             ranks: size,
             label: args.label,
         };
         for (rank, cpus) in (0..size).zip(cpus) {
-            let started =
-                Rank::start(&setup, rank, cpus).and_then(|started| job.adopt(rank, started));
+            let started = LaunchedRank::start(&setup, rank, cpus)
+                .and_then(|started| job.adopt(rank, started));
             started.map_err(|error| refusal(&error, rank, program))?;
             job.turn(Some(Duration::ZERO));
             if job.ending.is_some() {
@@ -85,7 +85,7 @@ impl Job {
         clippy::unnecessary_wraps,
         reason = "the last of the fallible steps of `run`"
     )]
-    pub(super) fn run(mut self) -> Result<u8, Refusal> {
+    pub(super) fn run(mut self) -> Result<u8, LaunchError> {
         while self.running().next().is_some() {
             let time = self
                 .next_deadline()
@@ -95,20 +95,20 @@ impl Job {
         Ok(self.finish())
     }
 
-    fn empty(args: &Args, program: &Program) -> std::io::Result<Self> {
-        let signals = Signals::new()?;
-        let poller = Poller::new(args.ranks)?;
-        poller.watch(&signals, Token::Signals)?;
+    fn empty(args: &RunArgs, program: &LaunchProgram) -> std::io::Result<Self> {
+        let signals = LauncherSignals::new()?;
+        let poller = JobPoller::new(args.ranks)?;
+        poller.watch(&signals, PollToken::Signals)?;
         let space = format!("ripstop-{}", getpid().as_raw_nonzero());
         Ok(Self {
             name: program.name.clone(),
             keep_going: args.keep_going,
             size: args.ranks,
             ranks: Vec::new(),
-            server: Server::new(args.ranks, space, args.keep_going.is_some()),
+            server: PmiServer::new(args.ranks, space, args.keep_going.is_some()),
             poller,
             signals,
-            mouths: [Mouth::new(stdout())?, Mouth::new(stderr())?],
+            outputs: [OutputWriter::new(stdout())?, OutputWriter::new(stderr())?],
             limit: args.timeout.map(|limit| (now() + limit, limit)),
             inquest: Inquest::new(args.ranks),
             held: None,
@@ -120,13 +120,13 @@ impl Job {
         })
     }
 
-    fn adopt(&mut self, number: u32, rank: Rank) -> std::io::Result<()> {
+    fn adopt(&mut self, number: u32, rank: LaunchedRank) -> std::io::Result<()> {
         self.ranks.push(rank); // Before all other steps, so that the rank is killed if they fail.
         let rank = &self.ranks[number as usize];
         let watches = [
-            (rank.socket(), Token::Connection(number)),
-            (rank.output(Which::Out), Token::Output(number)),
-            (rank.output(Which::Err), Token::Errors(number)),
+            (rank.socket(), PollToken::Connection(number)),
+            (rank.output(StdStream::Out), PollToken::Output(number)),
+            (rank.output(StdStream::Err), PollToken::Errors(number)),
         ];
         watches
             .into_iter()
@@ -137,30 +137,30 @@ impl Job {
     pub(super) fn turn(&mut self, time: Option<Duration>) {
         for token in self.poller.wait(time) {
             match token {
-                Token::Connection(rank) => self.handle_request(rank),
-                Token::Output(rank) => self.handle_output(rank, Which::Out),
-                Token::Errors(rank) => self.handle_output(rank, Which::Err),
-                Token::Room(which) => self.go_on(which),
-                Token::Signals => self.handle_signals(),
+                PollToken::Connection(rank) => self.handle_request(rank),
+                PollToken::Output(rank) => self.handle_output(rank, StdStream::Out),
+                PollToken::Errors(rank) => self.handle_output(rank, StdStream::Err),
+                PollToken::Room(which) => self.resume_output(which),
+                PollToken::Signals => self.handle_signals(),
             }
         }
         self.handle_time();
-        self.tend_mouths();
+        self.watch_outputs();
     }
 
     fn handle_request(&mut self, rank: u32) {
         match self.ranks[rank as usize].receive() {
-            Request::Lines(lines) => {
+            PmiRead::Lines(lines) => {
                 for line in lines {
                     let effects = self.server.handle_line(rank, &line);
                     self.apply(effects);
                 }
             }
-            Request::Endless => self.fail(Cause::Garbled {
+            PmiRead::LineTooLong => self.fail(FirstFailure::Garbled {
                 rank,
                 why: "a line without end".to_owned(),
             }),
-            Request::Closed => self.handle_hang_up(rank),
+            PmiRead::Closed => self.handle_hang_up(rank),
         }
     }
 
@@ -168,7 +168,7 @@ impl Job {
         if let Some(socket) = self.ranks[rank as usize].socket() {
             self.poller.forget(socket);
         }
-        self.ranks[rank as usize].hang_up();
+        self.ranks[rank as usize].close_connection();
         self.leave(rank, "closed its connection");
     }
 
@@ -177,28 +177,28 @@ impl Job {
         self.apply(effects);
     }
 
-    fn apply(&mut self, effects: Vec<Effect>) {
+    fn apply(&mut self, effects: Vec<PmiEffect>) {
         for effect in effects {
             match effect {
-                Effect::Answer { rank, line } => self.answer(rank, &line),
-                Effect::Abort { rank, code, why } => {
+                PmiEffect::Answer { rank, line } => self.answer(rank, &line),
+                PmiEffect::Abort { rank, code, why } => {
                     let pid = self.ranks[rank as usize].id();
-                    self.fail(Cause::Aborted {
+                    self.fail(FirstFailure::Aborted {
                         rank,
                         pid,
                         code,
                         why,
                     });
                 }
-                Effect::Garbled { rank, why } => self.fail(Cause::Garbled { rank, why }),
-                Effect::Reported { rank, report } => self.handle_report(rank, report),
+                PmiEffect::Garbled { rank, why } => self.fail(FirstFailure::Garbled { rank, why }),
+                PmiEffect::Reported { rank, report } => self.handle_report(rank, report),
             }
         }
     }
 
     fn answer(&mut self, rank: u32, line: &str) {
         if !self.ranks[rank as usize].answer(line) {
-            self.fail(Cause::Garbled {
+            self.fail(FirstFailure::Garbled {
                 rank,
                 why: "it asks and does not read the answers".to_owned(),
             });
@@ -225,7 +225,7 @@ impl Job {
             .collect();
         // Requests from before their end are read first, because an abort says more than how a rank ended.
         for token in self.poller.wait(Some(Duration::ZERO)) {
-            if let Token::Connection(rank) = token {
+            if let PollToken::Connection(rank) = token {
                 self.handle_request(rank);
             }
         }
@@ -242,14 +242,14 @@ impl Job {
 
     fn handle_end(&mut self, number: u32) {
         let rank = &mut self.ranks[number as usize];
-        let read = rank.drain_output(&mut self.mouths);
+        let read = rank.drain_output(&mut self.outputs);
         let Some(status) = rank.status else { return };
         let is_member = self.server.is_member(number);
         self.inquest.end(number, verdict::end(status, is_member));
         if let (true, Err(why)) = (status.success(), read) {
-            self.fail(Cause::unread(&why));
+            self.fail(FirstFailure::output_failed(&why));
         }
-        self.leave(number, &verdict::fate(status));
+        self.leave(number, &verdict::describe_exit(status));
     }
 
     /// Stops the ranks and this process, as the terminal asks, until this process is continued.
@@ -272,7 +272,7 @@ impl Job {
         if interrupts && self.ending.is_none() && self.ranks.len() < self.size as usize {
             // Passing the signal on would miss the ranks that are not started yet.
             let rank = self.ranks.len();
-            return self.fail(Cause::Interrupted {
+            return self.fail(FirstFailure::Interrupted {
                 signal: number,
                 rank,
             });
@@ -288,10 +288,10 @@ impl Job {
         if self.running().next().is_none() {
             // Only output is left, and the user does not want it any more.
         } else if self.interrupts > 1 || self.ending.is_some() {
-            self.tell(&format!("{name} again: killing {}", self.running_ranks()));
+            self.print_message(&format!("{name} again: killing {}", self.running_ranks()));
             self.signal_all(Signal::KILL);
         } else {
-            self.tell(&format!(
+            self.print_message(&format!(
                 "{name} passed on to {}; once more kills",
                 self.running_ranks()
             ));
@@ -301,7 +301,7 @@ impl Job {
     fn handle_time(&mut self) {
         let now = now();
         if let Some((_, limit)) = self.limit.take_if(|(end, _)| *end <= now) {
-            self.fail(Cause::Late {
+            self.fail(FirstFailure::TimedOut {
                 limit,
                 running: self.running().collect(),
             });
@@ -313,7 +313,7 @@ impl Job {
             .is_some()
             && self.running().next().is_some()
         {
-            self.tell(&format!(
+            self.print_message(&format!(
                 "{} did not end within {} s of SIGTERM: killing",
                 self.running_ranks(),
                 GRACE.as_secs()
@@ -328,16 +328,16 @@ impl Job {
 
     /// Waits a moment first: a rank that closes its connection is often about to end, and then its exit code says more.
     fn handle_desertion(&mut self, now: Instant) {
-        let Some(Desertion { rank, how, waiting }) = self
+        let Some(BarrierDesertion { rank, how, waiting }) = self
             .server
-            .desertion()
+            .find_desertion()
             .filter(|_| self.keep_going.is_none())
         else {
             self.deserted_since = None;
             return;
         };
         if now >= *self.deserted_since.get_or_insert(now) + DESERTION_DELAY {
-            self.fail(Cause::Deserted { rank, how, waiting });
+            self.fail(FirstFailure::Deserted { rank, how, waiting });
         }
     }
 
@@ -357,11 +357,11 @@ impl Job {
     }
 
     /// Reports a failure, and ends the job unless its other ranks are to continue.
-    pub(super) fn fail(&mut self, cause: Cause) {
+    pub(super) fn fail(&mut self, cause: FirstFailure) {
         if self.ending.is_some() {
             return; // A consequence of the first failure.
         }
-        let goes_on = self.keep_going.is_some() && matches!(cause, Cause::Failed { .. });
+        let goes_on = self.keep_going.is_some() && matches!(cause, FirstFailure::Failed { .. });
         let started = self.ranks.len();
         let running = self.running().count();
         let alive = running
@@ -370,12 +370,12 @@ impl Job {
             } else {
                 0
             };
-        let what = match (message::others(alive, self.size), goes_on) {
+        let what = match (message::unaffected_ranks(alive, self.size), goes_on) {
             (None, _) => String::new(),
             (Some((others, verb)), true) => format!("; {others} {verb} on"),
             (Some((others, _)), false) => format!("; ending {others}"),
         };
-        self.tell(&format!("{}{what}", cause.sentence()));
+        self.print_message(&format!("{}{what}", cause.sentence()));
         self.cause.get_or_insert(cause);
         if !goes_on {
             self.end();
@@ -383,7 +383,7 @@ impl Job {
     }
 
     fn end(&mut self) {
-        self.ending = Some(Ending {
+        self.ending = Some(JobEnding {
             patience: Some(now() + GRACE),
         });
         self.signal_all(Signal::TERM);
@@ -407,18 +407,18 @@ impl Job {
 
     fn finish(&mut self) -> u8 {
         for rank in 0..self.ranks.len() {
-            if let Err(why) = self.ranks[rank].close_output(&mut self.mouths) {
-                self.fail(Cause::unread(&why));
+            if let Err(why) = self.ranks[rank].close_output(&mut self.outputs) {
+                self.fail(FirstFailure::output_failed(&why));
             }
         }
         self.judge_rest();
         let is_none = self.cause.is_none() && self.size > 1 && !self.server.joined();
         if is_none {
-            self.tell(&format!("error: {}", not_a_job(&self.name, self.size)));
+            self.print_message(&format!("error: {}", not_a_job(&self.name, self.size)));
         }
-        self.speak_out();
+        self.flush_outputs();
         match &self.cause {
-            Some(Cause::Failed { .. }) if self.has_survived() => 0,
+            Some(FirstFailure::Failed { .. }) if self.has_survived() => 0,
             Some(cause) => cause.code(),
             None if is_none => NOT_A_JOB,
             None => 0,
@@ -426,9 +426,9 @@ impl Job {
     }
 }
 
-impl Drop for Job {
+impl Drop for LaunchedJob {
     fn drop(&mut self) {
-        self.ranks.iter_mut().for_each(Rank::bury);
+        self.ranks.iter_mut().for_each(LaunchedRank::kill_and_reap);
     }
 }
 
@@ -439,7 +439,7 @@ fn not_a_job(name: &str, size: u32) -> String {
     )
 }
 
-fn refusal(error: &std::io::Error, rank: u32, program: &Program) -> Refusal {
+fn refusal(error: &std::io::Error, rank: u32, program: &LaunchProgram) -> LaunchError {
     let hint = match error.raw_os_error() {
         Some(libc::ENOEXEC) => {
             ": neither a program of this machine nor a script that begins with #!"
@@ -448,7 +448,7 @@ fn refusal(error: &std::io::Error, rank: u32, program: &Program) -> Refusal {
         Some(libc::ENOMEM) => ": use a smaller -n",
         _ => "",
     };
-    Refusal::machine(format!(
+    LaunchError::machine(format!(
         "starting rank {rank} of {}: {error}{hint}",
         program.path.display()
     ))
@@ -456,7 +456,7 @@ fn refusal(error: &std::io::Error, rank: u32, program: &Program) -> Refusal {
 
 /// Raises the limit of open files: a job needs a socket for each rank and, if labelled, two pipes. The usual soft limit is
 /// 1024.
-fn raise_descriptor_limit(ranks: u32, label: bool) -> Result<(), Refusal> {
+fn raise_descriptor_limit(ranks: u32, label: bool) -> Result<(), LaunchError> {
     let needed = 64 + u64::from(ranks) * if label { 3 } else { 1 };
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {
@@ -471,7 +471,7 @@ fn raise_descriptor_limit(ranks: u32, label: bool) -> Result<(), Refusal> {
     )
     .map_err(|_| {
         let most = limit.maximum.unwrap_or(0);
-        Refusal::machine(format!(
+        LaunchError::machine(format!(
             "{ranks} ranks need {needed} open files, \
              the limit is {most} (see `ulimit -Hn`); use a smaller -n"
         ))

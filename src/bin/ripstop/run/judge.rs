@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use ripstop_rt::internal::{
-    inquest::{ENDED_BY_PEER, End, Finding},
-    report::{Leaving, Report},
+    inquest::{ENDED_BY_PEER, InquestFinding, RankEnd},
+    report::{FailureReport, PeerDeparture},
 };
 
 use super::KeepGoing;
-use super::job::{Job, now};
+use super::job::{LaunchedJob, now};
 use super::message;
-use super::server::shown;
-use super::verdict::{Cause, code};
+use super::server::printable;
+use super::verdict::{FirstFailure, code};
 
-impl Job {
-    pub(super) fn handle_report(&mut self, rank: u32, report: Report) {
-        if let Err(why) = self.inquest.hear(rank, report) {
-            self.fail(Cause::Garbled { rank, why });
+impl LaunchedJob {
+    pub(super) fn handle_report(&mut self, rank: u32, report: FailureReport) {
+        if let Err(why) = self.inquest.handle_report(rank, report) {
+            self.fail(FirstFailure::Garbled { rank, why });
         }
     }
 
@@ -24,17 +24,19 @@ impl Job {
     pub(super) fn judge(&mut self) {
         while self.ending.is_none() {
             let patience = match self.inquest.finding() {
-                Finding::Nothing => break,
-                Finding::Cause(rank) => {
+                InquestFinding::Nothing => break,
+                InquestFinding::Cause(rank) => {
                     self.blame(rank);
                     continue;
                 }
-                Finding::Follows(rank) => {
+                InquestFinding::Follows(rank) => {
                     self.let_follow(rank);
                     continue;
                 }
-                Finding::Awaits(_, Leaving::Failed) => PATIENCE,
-                Finding::Awaits(_, Leaving::Early) | Finding::AwaitsAny => SHORT_PATIENCE,
+                InquestFinding::Awaits(_, PeerDeparture::Failed) => PATIENCE,
+                InquestFinding::Awaits(_, PeerDeparture::Early) | InquestFinding::AwaitsAny => {
+                    SHORT_PATIENCE
+                }
             };
             let now = now();
             let since = self.held.map_or(now, |(since, _)| since);
@@ -50,12 +52,12 @@ impl Job {
     /// Reports the remaining ranks. All have ended, so there is nothing to wait for.
     pub(super) fn judge_rest(&mut self) {
         self.judge();
-        while self.ending.is_none() && self.inquest.finding() != Finding::Nothing {
+        while self.ending.is_none() && self.inquest.finding() != InquestFinding::Nothing {
             self.blame_likeliest();
         }
         let followers = std::mem::take(&mut self.followers);
         if self.ending.is_none() && !followers.is_empty() {
-            self.tell(&self.ended_too(&followers));
+            self.print_message(&self.ended_too(&followers));
         }
     }
 
@@ -63,7 +65,7 @@ impl Job {
     fn blame_likeliest(&mut self) {
         let rank = match self.inquest.finding() {
             // Its end was awaited for long, and the other ranks are sure that it failed.
-            Finding::Awaits(rank, Leaving::Failed) => rank,
+            InquestFinding::Awaits(rank, PeerDeparture::Failed) => rank,
             _ => self.inquest.likeliest(),
         };
         self.blame(rank);
@@ -71,18 +73,18 @@ impl Job {
 
     /// Blames the rank: it failed first, of those not reported yet.
     fn blame(&mut self, rank: u32) {
-        let followers = self.inquest.tell(rank);
+        let followers = self.inquest.mark_reported(rank);
         let of_rank = &self.ranks[rank as usize];
         let (pid, status) = (of_rank.id(), of_rank.status);
         let mut more = match self.inquest.end_of(rank) {
-            Some(End::Unclosed) => " without closing its runtime".to_owned(),
+            Some(RankEnd::Unclosed) => " without closing its runtime".to_owned(),
             _ => String::new(),
         };
         if let Some(at) = self.inquest.panicked_at(rank) {
-            more += &format!(", panicked at {}", shown(at.as_bytes()));
+            more += &format!(", panicked at {}", printable(at.as_bytes()));
         }
         if let Some(why) = self.inquest.gave_up(rank) {
-            more += &format!(": {}", shown(why.as_bytes()));
+            more += &format!(": {}", printable(why.as_bytes()));
         } else if let Some(peer) = self.inquest.blamed_by(rank) {
             more += &self.after(peer);
         }
@@ -93,7 +95,7 @@ impl Job {
             .first()
             .and_then(|&rank| self.ranks[rank as usize].status);
         let otherwise = first.map_or(ENDED_BY_PEER, code);
-        self.fail(Cause::Failed {
+        self.fail(FirstFailure::Failed {
             rank,
             pid,
             status,
@@ -106,16 +108,16 @@ impl Job {
     fn after(&self, peer: u32) -> String {
         match self.inquest.end_of(peer) {
             None => format!(", after it lost rank {peer}, which still runs"),
-            Some(End::Well) => format!(", after rank {peer} had left"),
+            Some(RankEnd::Well) => format!(", after rank {peer} had left"),
             Some(_) => format!(", after rank {peer} had failed"),
         }
     }
 
     /// Reports a rank that ended because of a rank reported before. A rank that did not give up may have had another reason.
     fn let_follow(&mut self, rank: u32) {
-        if self.inquest.gave_in(rank) {
+        if self.inquest.ended_over_peer(rank) {
             self.followers.push(rank);
-            self.inquest.tell(rank);
+            self.inquest.mark_reported(rank);
         } else {
             self.blame(rank);
         }
@@ -127,7 +129,7 @@ impl Job {
         let why = |&rank: &u32| Some((rank, self.inquest.gave_up(rank)?));
         match followers.iter().find_map(why) {
             Some((rank, why)) => {
-                let why = shown(why.as_bytes());
+                let why = printable(why.as_bytes());
                 format!("{ranks} ended because of it (rank {rank}: {why})")
             }
             None => format!("{ranks} ended because of it"),
@@ -139,8 +141,8 @@ impl Job {
         let ranks = || 0..self.size;
         self.keep_going == Some(KeepGoing::Ok)
             && self.ending.is_none()
-            && ranks().any(|rank| self.inquest.end_of(rank) == Some(End::Well))
-            && !ranks().any(|rank| self.inquest.gave_in(rank))
+            && ranks().any(|rank| self.inquest.end_of(rank) == Some(RankEnd::Well))
+            && !ranks().any(|rank| self.inquest.ended_over_peer(rank))
     }
 }
 

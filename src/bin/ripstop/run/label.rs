@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 /// One output stream of one rank; it holds an incomplete line back.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LabeledLines {
     prefix: String,
     partial: Vec<u8>,
 }
 
-impl Lines {
+impl LabeledLines {
     pub(super) fn new(rank: u32) -> Self {
         Self {
             prefix: format!("[{rank}] "),
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     fn labelled(pieces: &[&str]) -> String {
-        let mut lines = Lines::new(3);
+        let mut lines = LabeledLines::new(3);
         let mut out = Vec::new();
         for piece in pieces {
             lines.write(piece.as_bytes(), &mut out).unwrap();

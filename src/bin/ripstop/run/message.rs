@@ -3,11 +3,11 @@
 use crate::stderr_lines;
 
 /// Prints one line.
-pub(super) fn tell(text: &str) {
-    stderr_lines::tell(NAME, text);
+pub(super) fn print_line(text: &str) {
+    stderr_lines::print_line(NAME, text);
 }
 
-/// Returns the line that [`tell`] prints.
+/// Returns the line that [`print_line`] prints.
 pub(super) fn line(text: &str) -> String {
     stderr_lines::line(NAME, text)
 }
@@ -24,7 +24,7 @@ pub(super) fn ranks(ranks: &[u32]) -> String {
 }
 
 /// Names the `running` of `size` ranks that are not affected, with the matching form of `go`; `None` if there are none.
-pub(super) fn others(running: usize, size: u32) -> Option<(String, &'static str)> {
+pub(super) fn unaffected_ranks(running: usize, size: u32) -> Option<(String, &'static str)> {
     match running {
         0 => None,
         _ if u32::try_from(running) == Ok(size) => Some(("all ranks".to_owned(), "go")),

@@ -5,8 +5,8 @@ mod job;
 mod judge;
 mod label;
 mod message;
-mod output_writer;
 mod output;
+mod output_writer;
 mod poller;
 mod program;
 mod rank;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, ValueEnum, value_parser};
 
-use job::Job;
+use job::LaunchedJob;
 
 /// Start the ranks of a job on this machine.
 ///
@@ -30,14 +30,14 @@ use job::Job;
 /// exit with code 75, and are no cause.
 #[derive(clap::Args, Debug)]
 #[command(override_usage = USAGE, after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct RunArgs {
     /// Number of ranks, 1 to 8192
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = value_parser!(u32).range(1..=RANKS_MAX))]
     ranks: u32,
 
     /// Bind rank r to the r-th allowed CPU, or do not [default: an even share of the CPUs each, none if there are too few]
     #[arg(long, value_name = "WHERE")]
-    bind: Option<Bind>,
+    bind: Option<CpuBinding>,
 
     /// Begin every line of output with the rank that wrote it
     #[arg(long)]
@@ -80,7 +80,7 @@ enum KeepGoing {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Bind {
+enum CpuBinding {
     /// Rank r to the r-th allowed CPU
     Core,
     /// To nothing
@@ -88,11 +88,11 @@ enum Bind {
 }
 
 /// Runs the job that `args` describe; `words` is the whole command line.
-pub(crate) fn run(mut args: Args, words: &[OsString]) -> ExitCode {
+pub(crate) fn run(mut args: RunArgs, words: &[OsString]) -> ExitCode {
     check_words(&mut args, words);
     let program = program::find(args.example.as_deref(), &mut args.command);
-    let started = program.and_then(|program| Job::start(&args, &program));
-    match started.and_then(Job::run) {
+    let started = program.and_then(|program| LaunchedJob::start(&args, &program));
+    match started.and_then(LaunchedJob::run) {
         Ok(code) => ExitCode::from(code),
         Err(refusal) => refusal.exit(),
     }
@@ -100,13 +100,13 @@ pub(crate) fn run(mut args: Args, words: &[OsString]) -> ExitCode {
 
 /// The reason why no job could be started, as a sentence. No process is left running.
 #[derive(Debug)]
-struct Refusal {
+struct LaunchError {
     sentence: String,
     /// True if the command line is at fault, rather than the machine.
     usage: bool,
 }
 
-impl Refusal {
+impl LaunchError {
     fn usage(sentence: impl Into<String>) -> Self {
         Self {
             sentence: sentence.into(),
@@ -125,13 +125,13 @@ impl Refusal {
         if self.usage {
             complain(&self.sentence);
         }
-        message::tell(&format!("error: {}", self.sentence));
+        message::print_line(&format!("error: {}", self.sentence));
         ExitCode::FAILURE
     }
 }
 
 /// `--example NAME` and a program exclude each other; what follows `--` are arguments of the example.
-fn check_words(args: &mut Args, words: &[OsString]) {
+fn check_words(args: &mut RunArgs, words: &[OsString]) {
     let separated = words
         .len()
         .checked_sub(args.command.len() + 1)

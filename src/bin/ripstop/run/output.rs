@@ -3,15 +3,15 @@
 use std::mem;
 use std::os::fd::AsFd;
 
-use super::job::{GRACE, Job, now};
+use super::job::{GRACE, LaunchedJob, now};
 use super::message;
-use super::poller::Token;
-use super::rank::Which;
-use super::verdict::Cause;
+use super::poller::PollToken;
+use super::rank::StdStream;
+use super::verdict::FirstFailure;
 
-impl Job {
-    pub(super) fn handle_output(&mut self, rank: u32, which: Which) {
-        let mouth = &mut self.mouths[which as usize];
+impl LaunchedJob {
+    pub(super) fn handle_output(&mut self, rank: u32, which: StdStream) {
+        let mouth = &mut self.outputs[which as usize];
         let of_rank = &mut self.ranks[rank as usize];
         if mouth.is_full() {
             mouth.paused = true;
@@ -19,29 +19,29 @@ impl Job {
                 self.poller.forget(pipe);
             }
         } else if let Err(why) = of_rank.copy_output(which, mouth) {
-            self.fail(Cause::unread(&why));
+            self.fail(FirstFailure::output_failed(&why));
         }
     }
 
     /// Continues writing, because the output has room again.
-    pub(super) fn go_on(&mut self, which: Which) {
-        if let Err(why) = self.mouths[which as usize].go_on() {
-            self.fail(Cause::unread(&why));
+    pub(super) fn resume_output(&mut self, which: StdStream) {
+        if let Err(why) = self.outputs[which as usize].write_held() {
+            self.fail(FirstFailure::output_failed(&why));
         }
     }
 
     /// Watches outputs with unwritten data, and reads from the ranks again once all is written.
-    pub(super) fn tend_mouths(&mut self) {
-        for which in [Which::Out, Which::Err] {
-            let mouth = &mut self.mouths[which as usize];
-            match (mouth.is_empty(), mouth.waits) {
+    pub(super) fn watch_outputs(&mut self) {
+        for which in [StdStream::Out, StdStream::Err] {
+            let mouth = &mut self.outputs[which as usize];
+            match (mouth.is_empty(), mouth.awaits_room) {
                 (false, false) => {
-                    let token = Token::Room(which);
-                    mouth.waits = self.poller.watch_for_room(&*mouth, token).is_ok();
+                    let token = PollToken::Room(which);
+                    mouth.awaits_room = self.poller.watch_for_room(&*mouth, token).is_ok();
                 }
                 (true, true) => {
                     self.poller.forget(mouth.as_fd());
-                    mouth.waits = false;
+                    mouth.awaits_room = false;
                 }
                 _ => {}
             }
@@ -51,11 +51,11 @@ impl Job {
         }
     }
 
-    fn read_on(&self, which: Which) {
+    fn read_on(&self, which: StdStream) {
         for (rank, of_rank) in (0..).zip(&self.ranks) {
             let token = match which {
-                Which::Out => Token::Output(rank),
-                Which::Err => Token::Errors(rank),
+                StdStream::Out => PollToken::Output(rank),
+                StdStream::Err => PollToken::Errors(rank),
             };
             if let Some(pipe) = of_rank.output(which) {
                 let _ = self.poller.watch(pipe, token); // It may be watched already.
@@ -64,16 +64,16 @@ impl Job {
     }
 
     /// Prints a message of the launcher. A closed output is no reason to stop watching the ranks.
-    pub(super) fn tell(&mut self, text: &str) {
-        let _ = self.mouths[Which::Err as usize].say(message::line(text).as_bytes());
+    pub(super) fn print_message(&mut self, text: &str) {
+        let _ = self.outputs[StdStream::Err as usize].write_or_hold(message::line(text).as_bytes());
     }
 
     /// Waits until the unwritten output is read: as long as the job may run, for a short time if the job was told to end, and
     /// not at all if it was told to end immediately.
-    pub(super) fn speak_out(&mut self) {
+    pub(super) fn flush_outputs(&mut self) {
         let (patience, interrupts) = (now() + GRACE, self.interrupts);
-        self.tend_mouths();
-        while self.mouths.iter().any(|mouth| !mouth.is_empty()) && self.interrupts == interrupts {
+        self.watch_outputs();
+        while self.outputs.iter().any(|mouth| !mouth.is_empty()) && self.interrupts == interrupts {
             let end = self.ending.is_some().then_some(patience);
             if end.is_some_and(|end| end <= now()) {
                 return;

@@ -8,25 +8,25 @@ use rustix::io::Errno;
 
 /// Standard output or standard error.
 #[derive(Debug)]
-pub(super) struct Mouth {
+pub(super) struct OutputWriter {
     fd: OwnedFd,
     /// Output that did not fit into the pipe yet.
     held: Vec<u8>,
     /// True once a write has failed; later output is dropped.
     shut: bool,
     /// True while the descriptor is watched for room.
-    pub(super) waits: bool,
+    pub(super) awaits_room: bool,
     /// True while the output of ranks is not read, because too much is held.
     pub(super) paused: bool,
 }
 
-impl Mouth {
+impl OutputWriter {
     pub(super) fn new(fd: impl AsFd) -> io::Result<Self> {
         Ok(Self {
             fd: fd.as_fd().try_clone_to_owned()?,
             held: Vec::new(),
             shut: false,
-            waits: false,
+            awaits_room: false,
             paused: false,
         })
     }
@@ -41,16 +41,16 @@ impl Mouth {
     }
 
     /// Writes what fits, and keeps the rest.
-    pub(super) fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn write_or_hold(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.shut {
             return Ok(());
         }
         self.held.extend_from_slice(bytes);
-        self.go_on()
+        self.write_held()
     }
 
     /// Writes the kept output, as far as it fits.
-    pub(super) fn go_on(&mut self) -> io::Result<()> {
+    pub(super) fn write_held(&mut self) -> io::Result<()> {
         let mut done = 0;
         let outcome = loop {
             let left = &self.held[done..];
@@ -79,16 +79,16 @@ impl Mouth {
     }
 }
 
-impl AsFd for Mouth {
+impl AsFd for OutputWriter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// Accepts all bytes, like [`Mouth::say`].
-impl io::Write for Mouth {
+/// Accepts all bytes, like [`OutputWriter::write_or_hold`].
+impl io::Write for OutputWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.say(bytes).map(|()| bytes.len())
+        self.write_or_hold(bytes).map(|()| bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -119,18 +119,18 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_kept_and_goes_on_in_order() {
         let (reader, writer) = pipe().unwrap();
-        let mut mouth = Mouth::new(writer).unwrap();
+        let mut mouth = OutputWriter::new(writer).unwrap();
         let all: Vec<u8> = (0..40_000)
             .flat_map(|nth: u32| format!("line {nth}\n").into_bytes())
             .collect();
-        mouth.say(&all).unwrap();
+        mouth.write_or_hold(&all).unwrap();
         assert!(!mouth.is_empty() && mouth.is_full());
         let mut heard = Vec::new();
         let mut bytes = [0; 1000];
         while heard.len() < all.len() {
             let count = rustix::io::read(&reader, &mut bytes).unwrap();
             heard.extend_from_slice(&bytes[..count]);
-            mouth.go_on().unwrap();
+            mouth.write_held().unwrap();
         }
         assert!(heard == all && mouth.is_empty());
     }
@@ -138,11 +138,11 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_an_error_once() {
         let (reader, writer) = pipe().unwrap();
-        let mut mouth = Mouth::new(writer).unwrap();
+        let mut mouth = OutputWriter::new(writer).unwrap();
         drop(reader);
-        let why = mouth.say(b"anybody?\n").unwrap_err();
+        let why = mouth.write_or_hold(b"anybody?\n").unwrap_err();
         assert_eq!(why.kind(), io::ErrorKind::BrokenPipe);
-        assert!(mouth.say(b"nobody\n").is_ok() && mouth.is_empty());
+        assert!(mouth.write_or_hold(b"nobody\n").is_ok() && mouth.is_empty());
     }
 
     #[test]

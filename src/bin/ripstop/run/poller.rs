@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
 
-use super::rank::Which;
+use super::rank::StdStream;
 
 /// The owner of a ready descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(super) enum PollToken {
     Signals,
     Connection(u32),
     Output(u32),
     Errors(u32),
     /// An output of this process, standard output or standard error.
-    Room(Which),
+    Room(StdStream),
 }
 
 #[derive(Debug)]
-pub(super) struct Poller {
+pub(super) struct JobPoller {
     epoll: OwnedFd,
     /// Number of descriptors that may be ready at a time.
     most: usize,
 }
 
-impl Poller {
+impl JobPoller {
     /// Makes a poller for a job of this many ranks.
     pub(super) fn new(ranks: u32) -> io::Result<Self> {
         Ok(Self {
@@ -36,15 +36,15 @@ impl Poller {
     }
 
     /// Stops watching a descriptor. A closed descriptor needs this only if a duplicate of it stays open.
-    pub(super) fn watch(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
+    pub(super) fn watch(&self, fd: impl AsFd, token: PollToken) -> io::Result<()> {
         self.add(fd, token, epoll::EventFlags::IN)
     }
 
-    pub(super) fn watch_for_room(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
+    pub(super) fn watch_for_room(&self, fd: impl AsFd, token: PollToken) -> io::Result<()> {
         self.add(fd, token, epoll::EventFlags::OUT)
     }
 
-    fn add(&self, fd: impl AsFd, token: Token, events: epoll::EventFlags) -> io::Result<()> {
+    fn add(&self, fd: impl AsFd, token: PollToken, events: epoll::EventFlags) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token.pack());
         Ok(epoll::add(&self.epoll, fd, data, events)?)
     }
@@ -55,7 +55,7 @@ impl Poller {
 
     /// Returns all that is ready now, or becomes ready within `time`. Signals come last, so that requests of a rank are read
     /// before its end is handled.
-    pub(super) fn wait(&self, time: Option<Duration>) -> Vec<Token> {
+    pub(super) fn wait(&self, time: Option<Duration>) -> Vec<PollToken> {
         let time = time.and_then(|time| Timespec::try_from(time).ok());
         let mut ready: Vec<epoll::Event> = Vec::with_capacity(self.most);
         // An interrupted wait returns nothing ready. Any other error would be a bug in this file.
@@ -64,16 +64,16 @@ impl Poller {
             rustix::buffer::spare_capacity(&mut ready),
             time.as_ref(),
         );
-        let mut tokens: Vec<Token> = ready
+        let mut tokens: Vec<PollToken> = ready
             .iter()
-            .map(|event| Token::unpack(event.data.u64()))
+            .map(|event| PollToken::unpack(event.data.u64()))
             .collect();
-        tokens.sort_by_key(|token| *token == Token::Signals);
+        tokens.sort_by_key(|token| *token == PollToken::Signals);
         tokens
     }
 }
 
-impl Token {
+impl PollToken {
     fn pack(self) -> u64 {
         let (kind, rank) = match self {
             Self::Signals => (0, 0),
@@ -91,8 +91,8 @@ impl Token {
             1 => Self::Connection(rank),
             2 => Self::Output(rank),
             3 => Self::Errors(rank),
-            4 if rank == Which::Out as u32 => Self::Room(Which::Out),
-            4 => Self::Room(Which::Err),
+            4 if rank == StdStream::Out as u32 => Self::Room(StdStream::Out),
+            4 => Self::Room(StdStream::Err),
             _ => Self::Signals,
         }
     }
@@ -111,34 +111,34 @@ mod tests {
     #[test]
     fn signals_come_after_all_that_is_ready_however_many_those_are() {
         let ranks = 300;
-        let poller = Poller::new(ranks).unwrap();
+        let poller = JobPoller::new(ranks).unwrap();
         let (signals, mut from) = UnixStream::pair().unwrap();
-        poller.watch(&signals, Token::Signals).unwrap();
+        poller.watch(&signals, PollToken::Signals).unwrap();
         from.write_all(b"!").unwrap();
         let pairs: Vec<_> = (0..ranks)
             .map(|rank| {
                 let (ours, mut theirs) = UnixStream::pair().unwrap();
-                poller.watch(&ours, Token::Connection(rank)).unwrap();
+                poller.watch(&ours, PollToken::Connection(rank)).unwrap();
                 theirs.write_all(b"!").unwrap();
                 (ours, theirs)
             })
             .collect();
         let ready = poller.wait(None);
         assert_eq!(ready.len(), pairs.len() + 1);
-        assert_eq!(ready.last(), Some(&Token::Signals));
+        assert_eq!(ready.last(), Some(&PollToken::Signals));
     }
 
     #[test]
     fn a_token_comes_back_as_it_was() {
         for token in [
-            Token::Signals,
-            Token::Connection(u32::MAX),
-            Token::Output(0),
-            Token::Errors(7),
-            Token::Room(Which::Out),
-            Token::Room(Which::Err),
+            PollToken::Signals,
+            PollToken::Connection(u32::MAX),
+            PollToken::Output(0),
+            PollToken::Errors(7),
+            PollToken::Room(StdStream::Out),
+            PollToken::Room(StdStream::Err),
         ] {
-            assert_eq!(Token::unpack(token.pack()), token);
+            assert_eq!(PollToken::unpack(token.pack()), token);
         }
     }
 }

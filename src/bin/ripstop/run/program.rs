@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 use rustix::fs::{Access, access};
 use serde_json::Value;
 
-use super::Refusal;
+use super::LaunchError;
 
 /// An existing, executable program, and its arguments.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct LaunchProgram {
     pub(super) path: PathBuf,
     pub(super) arguments: Vec<OsString>,
     /// The name that the user gave.
@@ -20,10 +20,13 @@ pub(super) struct Program {
 }
 
 /// Finds the program. `words` are the arguments of the example, or the program and its arguments.
-pub(super) fn find(example: Option<&str>, words: &mut Vec<OsString>) -> Result<Program, Refusal> {
+pub(super) fn find(
+    example: Option<&str>,
+    words: &mut Vec<OsString>,
+) -> Result<LaunchProgram, LaunchError> {
     if let Some(name) = example {
         let path = build(name)?;
-        return Ok(Program {
+        return Ok(LaunchProgram {
             path,
             arguments: std::mem::take(words),
             name: name.to_owned(),
@@ -35,32 +38,32 @@ pub(super) fn find(example: Option<&str>, words: &mut Vec<OsString>) -> Result<P
     } else {
         in_path(&program)?
     };
-    Ok(Program {
+    Ok(LaunchProgram {
         path,
         arguments: std::mem::take(words),
         name: program.to_string_lossy().into_owned(),
     })
 }
 
-fn check(path: &Path) -> Result<PathBuf, Refusal> {
+fn check(path: &Path) -> Result<PathBuf, LaunchError> {
     let shown = path.display();
     if path.is_dir() {
-        return Err(Refusal::usage(format!(
+        return Err(LaunchError::usage(format!(
             "{shown} is a directory, not a program"
         )));
     }
     if let Err(error) = path.metadata() {
-        return Err(Refusal::usage(format!("cannot run {shown}: {error}")));
+        return Err(LaunchError::usage(format!("cannot run {shown}: {error}")));
     }
     if !executable(path) {
-        return Err(Refusal::usage(format!(
+        return Err(LaunchError::usage(format!(
             "{shown} is not executable; is it the program? `chmod +x {shown}` if so"
         )));
     }
     Ok(path.to_owned())
 }
 
-fn in_path(name: &OsStr) -> Result<PathBuf, Refusal> {
+fn in_path(name: &OsStr) -> Result<PathBuf, LaunchError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if let Some(found) = std::env::split_paths(&path)
         .map(|folder| folder.join(name))
@@ -74,7 +77,7 @@ fn in_path(name: &OsStr) -> Result<PathBuf, Refusal> {
     } else {
         format!("write its path, or --example {shown} if it is an example of this package")
     };
-    Err(Refusal::usage(format!(
+    Err(LaunchError::usage(format!(
         "no program {shown} in PATH; {hint}"
     )))
 }
@@ -85,7 +88,7 @@ fn executable(path: &Path) -> bool {
 
 /// Builds an example of the package in the current folder, with this command's profile, and returns the path that cargo
 /// reports.
-fn build(name: &str) -> Result<PathBuf, Refusal> {
+fn build(name: &str) -> Result<PathBuf, LaunchError> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(&cargo);
     command.args([
@@ -104,7 +107,7 @@ fn build(name: &str) -> Result<PathBuf, Refusal> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| {
-            Refusal::machine(format!("--example {name}: cannot start {shown}: {error}"))
+            LaunchError::machine(format!("--example {name}: cannot start {shown}: {error}"))
         })?;
     let messages = BufReader::new(child.stdout.take().expect("it was asked for a pipe"));
     let path = messages
@@ -114,7 +117,7 @@ fn build(name: &str) -> Result<PathBuf, Refusal> {
         .last();
     let built = child.wait().is_ok_and(|status| status.success());
     let failed = || {
-        Refusal::machine(format!(
+        LaunchError::machine(format!(
             "--example {name}: `cargo build --example {name}` failed in {}",
             here()
         ))

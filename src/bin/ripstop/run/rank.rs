@@ -15,62 +15,62 @@ use rustix::thread::CpuSet;
 
 use ripstop_rt::boot::wire;
 
-use super::label::Lines;
-use super::output_writer::Mouth;
-use super::program::Program;
-use super::signals::InChild;
+use super::label::LabeledLines;
+use super::output_writer::OutputWriter;
+use super::program::LaunchProgram;
+use super::signals::ChildSetup;
 
-/// A started process. It is not reaped before [`bury`](Self::bury), so its process group keeps its number.
+/// A started process. It is not reaped before [`kill_and_reap`](Self::bury), so its process group keeps its number.
 #[derive(Debug)]
-pub(super) struct Rank {
+pub(super) struct LaunchedRank {
     child: Child,
     pid: Pid,
     socket: Option<UnixStream>,
     request: Vec<u8>,
-    output: [Option<Output>; 2],
+    output: [Option<RankOutput>; 2],
     /// How it ended, once it has.
     pub(super) status: Option<ExitStatus>,
 }
 
 /// What all ranks of a job have in common.
 #[derive(Debug)]
-pub(super) struct Setup<'a> {
-    pub(super) program: &'a Program,
+pub(super) struct JobSetup<'a> {
+    pub(super) program: &'a LaunchProgram,
     pub(super) ranks: u32,
     pub(super) label: bool,
 }
 
 /// The result of a read from a rank's connection.
-pub(super) enum Request {
+pub(super) enum PmiRead {
     /// Lines, each without its newline.
     Lines(Vec<Vec<u8>>),
     /// A line that is longer than allowed.
-    Endless,
+    LineTooLong,
     /// The connection was closed.
     Closed,
 }
 
 /// The outputs of a rank: standard output, standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum StdStream {
     Out = 0,
     Err = 1,
 }
 
 #[derive(Debug)]
-struct Output {
+struct RankOutput {
     pipe: OwnedFd,
-    lines: Lines,
+    lines: LabeledLines,
 }
 
-impl Rank {
-    pub(super) fn start(setup: &Setup<'_>, rank: u32, cpus: Option<CpuSet>) -> io::Result<Self> {
+impl LaunchedRank {
+    pub(super) fn start(setup: &JobSetup<'_>, rank: u32, cpus: Option<CpuSet>) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut command = command(setup, rank, &theirs)?;
         let is_terminal = io::IsTerminal::is_terminal(&io::stdout())
             || io::IsTerminal::is_terminal(&io::stderr());
-        InChild {
+        ChildSetup {
             socket: theirs.into(),
             cpus,
             at_terminal: is_terminal && !setup.label,
@@ -79,8 +79,8 @@ impl Rank {
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let output = [
-            Output::new(rank, child.stdout.take().map(OwnedFd::from))?,
-            Output::new(rank, child.stderr.take().map(OwnedFd::from))?,
+            RankOutput::new(rank, child.stdout.take().map(OwnedFd::from))?,
+            RankOutput::new(rank, child.stderr.take().map(OwnedFd::from))?,
         ];
         Ok(Self {
             child,
@@ -101,27 +101,27 @@ impl Rank {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    pub(super) fn output(&self, which: Which) -> Option<BorrowedFd<'_>> {
+    pub(super) fn output(&self, which: StdStream) -> Option<BorrowedFd<'_>> {
         self.output[which as usize]
             .as_ref()
             .map(|output| output.pipe.as_fd())
     }
 
     /// Reads the requests that have arrived on the connection.
-    pub(super) fn receive(&mut self) -> Request {
+    pub(super) fn receive(&mut self) -> PmiRead {
         let Some(socket) = &mut self.socket else {
-            return Request::Closed;
+            return PmiRead::Closed;
         };
         let mut bytes = [0; REQUEST_MAX];
         match socket.read(&mut bytes) {
-            Ok(0) => return Request::Closed,
+            Ok(0) => return PmiRead::Closed,
             Ok(count) => self.request.extend_from_slice(&bytes[..count]),
             Err(error)
                 if matches!(
                     error.kind(),
                     io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                 ) => {}
-            Err(_) => return Request::Closed,
+            Err(_) => return PmiRead::Closed,
         }
         let whole = self
             .request
@@ -131,9 +131,9 @@ impl Rank {
         let lines = self.request.drain(..whole).collect::<Vec<u8>>();
         if self.request.len() >= REQUEST_MAX {
             self.request.clear();
-            return Request::Endless;
+            return PmiRead::LineTooLong;
         }
-        Request::Lines(
+        PmiRead::Lines(
             lines
                 .split_inclusive(|&byte| byte == b'\n')
                 .map(|line| line[..line.len() - 1].to_vec())
@@ -157,14 +157,14 @@ impl Rank {
         }
     }
 
-    pub(super) fn hang_up(&mut self) {
+    pub(super) fn close_connection(&mut self) {
         self.socket = None;
     }
 
     /// Copies the available output, under the rank's label. Returns `Ok(false)` at its end.
     pub(super) fn copy_output(
         &mut self,
-        which: Which,
+        which: StdStream,
         into: &mut dyn io::Write,
     ) -> io::Result<bool> {
         let Some(output) = &mut self.output[which as usize] else {
@@ -178,7 +178,7 @@ impl Rank {
     }
 
     /// Copies all output that is available now.
-    pub(super) fn drain_output(&mut self, into: &mut [Mouth; 2]) -> io::Result<()> {
+    pub(super) fn drain_output(&mut self, into: &mut [OutputWriter; 2]) -> io::Result<()> {
         let mut outcome = Ok(());
         for (output, mouth) in self.output.iter_mut().zip(into) {
             if let Some(output) = output {
@@ -190,7 +190,7 @@ impl Rank {
     }
 
     /// Copies all available output and closes the pipe, which a process that the rank left behind may hold open.
-    pub(super) fn close_output(&mut self, into: &mut [Mouth; 2]) -> io::Result<()> {
+    pub(super) fn close_output(&mut self, into: &mut [OutputWriter; 2]) -> io::Result<()> {
         let mut outcome = self.drain_output(into);
         for (output, mouth) in self.output.iter_mut().zip(into) {
             if let Some(mut output) = output.take() {
@@ -225,19 +225,19 @@ impl Rank {
     }
 
     /// Kills the remaining processes of the rank and reaps it.
-    pub(super) fn bury(&mut self) {
+    pub(super) fn kill_and_reap(&mut self) {
         self.signal(Signal::KILL);
         let _ = self.child.wait(); // Fails only if the process was reaped elsewhere.
     }
 }
 
-impl Output {
+impl RankOutput {
     fn new(rank: u32, pipe: Option<OwnedFd>) -> io::Result<Option<Self>> {
         let Some(pipe) = pipe else { return Ok(None) };
         fcntl_setfl(&pipe, OFlags::NONBLOCK)?;
         Ok(Some(Self {
             pipe,
-            lines: Lines::new(rank),
+            lines: LabeledLines::new(rank),
         }))
     }
 
@@ -275,7 +275,7 @@ impl Output {
     }
 }
 
-fn command(setup: &Setup<'_>, rank: u32, socket: &UnixStream) -> io::Result<Command> {
+fn command(setup: &JobSetup<'_>, rank: u32, socket: &UnixStream) -> io::Result<Command> {
     let mut command = Command::new(&setup.program.path);
     command.args(&setup.program.arguments).process_group(0);
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_foreign(&name.to_string_lossy())) {
@@ -344,7 +344,7 @@ mod tests {
     fn a_pipe_that_never_runs_dry_is_drained_of_what_it_held() {
         let (reader, writer) = pipe().unwrap();
         write(&writer, b"last words\n").unwrap();
-        let mut output = Output::new(3, Some(reader)).unwrap().unwrap();
+        let mut output = RankOutput::new(3, Some(reader)).unwrap().unwrap();
         let mut refills = Refills {
             pipe: writer,
             copied: 0,

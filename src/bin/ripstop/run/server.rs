@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ripstop_rt::{
     boot::wire::{self, Line},
-    internal::report::Report,
+    internal::report::FailureReport,
 };
 
 /// The effect of a rank's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum PmiEffect {
     /// Send a line.
     Answer { rank: u32, line: String },
     /// The rank asks for the end of the job.
@@ -19,21 +19,21 @@ pub(super) enum Effect {
     /// The rank does not speak the protocol.
     Garbled { rank: u32, why: String },
     /// The rank reports a failure, and gets no answer.
-    Reported { rank: u32, report: Report },
+    Reported { rank: u32, report: FailureReport },
 }
 
 /// A rank that left without a failure, and the ranks that wait for it in a barrier.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Desertion {
+pub(super) struct BarrierDesertion {
     pub(super) rank: u32,
     pub(super) how: String,
     pub(super) waiting: Vec<u32>,
 }
 
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct PmiServer {
     space: String,
-    members: Vec<Member>,
+    members: Vec<PmiMember>,
     staged: BTreeMap<String, String>,
     published: BTreeMap<String, String>,
     bytes: usize,
@@ -44,7 +44,7 @@ pub(super) struct Server {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Member {
+enum PmiMember {
     /// It has made no request that still waits.
     Here,
     /// It waits in the barrier.
@@ -53,9 +53,9 @@ enum Member {
     Left { how: String },
 }
 
-impl Server {
+impl PmiServer {
     pub(super) fn new(ranks: u32, space: String, keep_going: bool) -> Self {
-        let members = (0..ranks).map(|_| Member::Here).collect();
+        let members = (0..ranks).map(|_| PmiMember::Here).collect();
         let published = BTreeMap::from([(MAPPING.to_owned(), format!("(vector,(0,1,{ranks}))"))]);
         Self {
             space,
@@ -74,25 +74,25 @@ impl Server {
     }
 
     /// Handles a line of `rank`, without its newline.
-    pub(super) fn handle_line(&mut self, rank: u32, bytes: &[u8]) -> Vec<Effect> {
-        let garbled = |why: String| vec![Effect::Garbled { rank, why }];
+    pub(super) fn handle_line(&mut self, rank: u32, bytes: &[u8]) -> Vec<PmiEffect> {
+        let garbled = |why: String| vec![PmiEffect::Garbled { rank, why }];
         let line = match Line::parse(bytes) {
             Ok(line) => line,
-            Err(why) => return garbled(format!("it sent \"{}\", {why}", shown(bytes))),
+            Err(why) => return garbled(format!("it sent \"{}\", {why}", printable(bytes))),
         };
-        match Report::read(line) {
-            Some(Ok(report)) => return vec![Effect::Reported { rank, report }],
-            Some(Err(why)) => return garbled(format!("it sent \"{}\", {why}", shown(bytes))),
+        match FailureReport::parse(line) {
+            Some(Ok(report)) => return vec![PmiEffect::Reported { rank, report }],
+            Some(Err(why)) => return garbled(format!("it sent \"{}\", {why}", printable(bytes))),
             None => {}
         }
         match line.command() {
-            "barrier_in" if self.member(rank) != &Member::Here => {
+            "barrier_in" if self.member(rank) != &PmiMember::Here => {
                 garbled("it entered a barrier twice".to_owned())
             }
             "barrier_in" => self.enter_barrier(rank),
             "abort" => vec![abort(rank, line)],
             "finalize" => self.finalize(rank),
-            _ => vec![Effect::Answer {
+            _ => vec![PmiEffect::Answer {
                 rank,
                 line: self.answer(rank, line),
             }],
@@ -101,16 +101,16 @@ impl Server {
 
     /// Returns true if `rank` has joined the job and has not left it in good order.
     pub(super) fn is_member(&self, rank: u32) -> bool {
-        let left = matches!(self.member(rank), Member::Left { how } if how == FINALIZED);
+        let left = matches!(self.member(rank), PmiMember::Left { how } if how == FINALIZED);
         self.greeted.contains(&rank) && !left
     }
 
     /// Notes that `rank` will not come to another barrier. A later reason replaces an earlier one, except after finalize, when
     /// a rank may do anything.
-    pub(super) fn leave(&mut self, rank: u32, how: &str) -> Vec<Effect> {
+    pub(super) fn leave(&mut self, rank: u32, how: &str) -> Vec<PmiEffect> {
         let member = self.member_mut(rank);
-        if !matches!(member, Member::Left { how } if how == FINALIZED) {
-            *member = Member::Left {
+        if !matches!(member, PmiMember::Left { how } if how == FINALIZED) {
+            *member = PmiMember::Left {
                 how: how.to_owned(),
             };
         }
@@ -118,20 +118,20 @@ impl Server {
     }
 
     /// Returns the rank that blocks a barrier which cannot complete any more, and the ranks that wait there.
-    pub(super) fn desertion(&self) -> Option<Desertion> {
+    pub(super) fn find_desertion(&self) -> Option<BarrierDesertion> {
         let waiting: Vec<u32> = self
-            .ranks_that(|member| *member == Member::Waiting)
+            .ranks_that(|member| *member == PmiMember::Waiting)
             .collect();
         if waiting.is_empty() {
             return None;
         }
         let rank = self
-            .ranks_that(|member| matches!(member, Member::Left { .. }))
+            .ranks_that(|member| matches!(member, PmiMember::Left { .. }))
             .next()?;
-        let Member::Left { how } = self.member(rank) else {
+        let PmiMember::Left { how } = self.member(rank) else {
             return None;
         };
-        Some(Desertion {
+        Some(BarrierDesertion {
             rank,
             how: how.clone(),
             waiting,
@@ -213,75 +213,75 @@ impl Server {
         }
     }
 
-    fn enter_barrier(&mut self, rank: u32) -> Vec<Effect> {
-        *self.member_mut(rank) = Member::Waiting;
+    fn enter_barrier(&mut self, rank: u32) -> Vec<PmiEffect> {
+        *self.member_mut(rank) = PmiMember::Waiting;
         self.release()
     }
 
-    fn finalize(&mut self, rank: u32) -> Vec<Effect> {
+    fn finalize(&mut self, rank: u32) -> Vec<PmiEffect> {
         let line = wire::line("finalize_ack", &[("rc", "0")]);
-        let mut effects = vec![Effect::Answer { rank, line }];
+        let mut effects = vec![PmiEffect::Answer { rank, line }];
         effects.extend(self.leave(rank, FINALIZED));
         effects
     }
 
     /// Completes the barrier if all ranks that must come have come.
-    fn release(&mut self) -> Vec<Effect> {
-        let comes = |member: &Member| match member {
-            Member::Waiting => true,
-            Member::Here => false,
-            Member::Left { .. } => self.keep_going,
+    fn release(&mut self) -> Vec<PmiEffect> {
+        let comes = |member: &PmiMember| match member {
+            PmiMember::Waiting => true,
+            PmiMember::Here => false,
+            PmiMember::Left { .. } => self.keep_going,
         };
         if !self.members.iter().all(comes) {
             return Vec::new();
         }
         self.published.append(&mut self.staged);
         let waiting: Vec<u32> = self
-            .ranks_that(|member| *member == Member::Waiting)
+            .ranks_that(|member| *member == PmiMember::Waiting)
             .collect();
         let line = wire::line("barrier_out", &[("rc", "0")]);
         for &rank in &waiting {
-            *self.member_mut(rank) = Member::Here;
+            *self.member_mut(rank) = PmiMember::Here;
         }
         waiting
             .into_iter()
-            .map(|rank| Effect::Answer {
+            .map(|rank| PmiEffect::Answer {
                 rank,
                 line: line.clone(),
             })
             .collect()
     }
 
-    fn ranks_that(&self, matches: impl Fn(&Member) -> bool) -> impl Iterator<Item = u32> {
+    fn ranks_that(&self, matches: impl Fn(&PmiMember) -> bool) -> impl Iterator<Item = u32> {
         (0..)
             .zip(&self.members)
             .filter(move |(_, member)| matches(member))
             .map(|(rank, _)| rank)
     }
 
-    fn member(&self, rank: u32) -> &Member {
+    fn member(&self, rank: u32) -> &PmiMember {
         &self.members[rank as usize]
     }
 
-    fn member_mut(&mut self, rank: u32) -> &mut Member {
+    fn member_mut(&mut self, rank: u32) -> &mut PmiMember {
         &mut self.members[rank as usize]
     }
 }
 
-fn abort(rank: u32, line: Line<'_>) -> Effect {
+fn abort(rank: u32, line: Line<'_>) -> PmiEffect {
     let why = line
         .attribute("why")
         .and_then(wire::unhex)
         .unwrap_or_default();
-    Effect::Abort {
+    PmiEffect::Abort {
         rank,
         code: line.number("exitcode").unwrap_or(1),
-        why: shown(&why),
+        why: printable(&why),
     }
 }
 
 /// Makes bytes from a rank safe to print.
-pub(super) fn shown(bytes: &[u8]) -> String {
+pub(super) fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()
         .take(500)
@@ -300,19 +300,19 @@ const BYTES_MAX: usize = 256 << 20;
 mod tests {
     use super::*;
 
-    fn server(ranks: u32) -> Server {
-        Server::new(ranks, "kvs".to_owned(), false)
+    fn server(ranks: u32) -> PmiServer {
+        PmiServer::new(ranks, "kvs".to_owned(), false)
     }
 
-    fn ask(server: &mut Server, rank: u32, line: &str) -> String {
+    fn ask(server: &mut PmiServer, rank: u32, line: &str) -> String {
         match server.handle_line(rank, line.as_bytes()).as_slice() {
-            [Effect::Answer { line, .. }] => line.trim_end().to_owned(),
+            [PmiEffect::Answer { line, .. }] => line.trim_end().to_owned(),
             other => panic!("{other:?}"),
         }
     }
 
-    fn out(rank: u32) -> Effect {
-        Effect::Answer {
+    fn out(rank: u32) -> PmiEffect {
+        PmiEffect::Answer {
             rank,
             line: "cmd=barrier_out rc=0\n".to_owned(),
         }
@@ -365,24 +365,24 @@ mod tests {
     fn one_who_leaves_is_named_to_those_who_wait() {
         let mut server = server(3);
         server.handle_line(0, b"cmd=barrier_in");
-        assert_eq!(server.desertion(), None);
+        assert_eq!(server.find_desertion(), None);
         server.handle_line(1, b"cmd=finalize");
         server.leave(1, "exited with code 0");
-        let expected = Desertion {
+        let expected = BarrierDesertion {
             rank: 1,
             how: "finalized".to_owned(),
             waiting: vec![0],
         };
-        assert_eq!(server.desertion(), Some(expected));
+        assert_eq!(server.find_desertion(), Some(expected));
     }
 
     #[test]
     fn those_who_are_kept_going_wait_for_each_other_only() {
-        let mut server = Server::new(3, "kvs".to_owned(), true);
+        let mut server = PmiServer::new(3, "kvs".to_owned(), true);
         server.handle_line(0, b"cmd=barrier_in");
         server.handle_line(2, b"cmd=barrier_in");
         assert_eq!(server.leave(1, "was killed"), [out(0), out(2)]);
-        assert_eq!(server.desertion(), None);
+        assert_eq!(server.find_desertion(), None);
     }
 
     #[test]
@@ -390,7 +390,7 @@ mod tests {
         let aborted = |line: &str| server(1).handle_line(0, line.as_bytes()).remove(0);
         assert_eq!(
             aborted("cmd=abort exitcode=3 why=6e6f"),
-            Effect::Abort {
+            PmiEffect::Abort {
                 rank: 0,
                 code: 3,
                 why: "no".to_owned()
@@ -398,7 +398,7 @@ mod tests {
         );
         assert_eq!(
             aborted("cmd=abort"),
-            Effect::Abort {
+            PmiEffect::Abort {
                 rank: 0,
                 code: 1,
                 why: String::new()
@@ -406,7 +406,7 @@ mod tests {
         );
         assert_eq!(
             aborted("cmd=abort why=0x+é"),
-            Effect::Abort {
+            PmiEffect::Abort {
                 rank: 0,
                 code: 1,
                 why: String::new()
@@ -419,14 +419,14 @@ mod tests {
         for bytes in [&b"hello"[..], b"\xff\xfe", b"mcmd=spawn"] {
             assert!(matches!(
                 server(1).handle_line(0, bytes).as_slice(),
-                [Effect::Garbled { .. }]
+                [PmiEffect::Garbled { .. }]
             ));
         }
         let mut server = server(2);
         server.handle_line(0, b"cmd=barrier_in");
         assert!(matches!(
             server.handle_line(0, b"cmd=barrier_in").as_slice(),
-            [Effect::Garbled { .. }]
+            [PmiEffect::Garbled { .. }]
         ));
         assert!(ask(&mut server, 1, "cmd=put key=a").contains("rc=-1"));
     }
@@ -438,12 +438,12 @@ mod tests {
             ask(&mut server, 0, "cmd=init pmi_version=1 pmi_subversion=1").contains("reports=1")
         );
         let why = "recv".to_owned();
-        let report = Report::GivesUp { why };
+        let report = FailureReport::GivesUp { why };
         let line = report.line();
         let effects = server.handle_line(1, line.trim_end().as_bytes());
-        assert_eq!(effects, [Effect::Reported { rank: 1, report }]);
+        assert_eq!(effects, [PmiEffect::Reported { rank: 1, report }]);
         let effects = server.handle_line(1, b"cmd=blames rank=x");
-        assert!(matches!(effects.as_slice(), [Effect::Garbled { .. }]));
+        assert!(matches!(effects.as_slice(), [PmiEffect::Garbled { .. }]));
     }
 
     #[test]

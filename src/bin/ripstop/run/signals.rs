@@ -26,11 +26,11 @@ pub(super) const PASSED_ON: [i32; 6] = [
 
 /// Receives signals to this process once it was made. There is one for the life of the process.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(super) struct LauncherSignals {
     fd: OwnedFd,
 }
 
-impl Signals {
+impl LauncherSignals {
     /// Blocks the signals to be read here, and those about the end and stop of children and of this process' terminal job.
     pub(super) fn new() -> io::Result<Self> {
         // A parent that ignores SIGCHLD would leave this process without the exit codes of its children.
@@ -56,7 +56,7 @@ impl Signals {
     }
 }
 
-impl Signals {
+impl LauncherSignals {
     /// Stops this process as its terminal asks, until it is continued. If no process could continue it, in a session without a
     /// shell or as the first process of a container, the system does not stop it.
     pub(super) fn stop(&self) -> io::Result<()> {
@@ -67,7 +67,7 @@ impl Signals {
     }
 }
 
-impl AsFd for Signals {
+impl AsFd for LauncherSignals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -75,7 +75,7 @@ impl AsFd for Signals {
 
 /// What a child does between fork and exec.
 #[derive(Debug)]
-pub(super) struct InChild {
+pub(super) struct ChildSetup {
     /// Descriptor that stays open in the program that the child becomes.
     pub(super) socket: OwnedFd,
     /// The CPUs that it may run on, if they are fewer than those of this process.
@@ -84,7 +84,7 @@ pub(super) struct InChild {
     pub(super) at_terminal: bool,
 }
 
-impl InChild {
+impl ChildSetup {
     /// Binds the child, hands it the socket, and ends the child whenever this process ends, for any reason.
     pub(super) fn prepare(self, command: &mut Command) {
         let parent = getpid();

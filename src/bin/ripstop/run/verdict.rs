@@ -5,13 +5,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use ripstop_rt::internal::inquest::End;
+use ripstop_rt::internal::inquest::RankEnd;
 
 use super::message;
 
 /// The first failure. Later ones are its consequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum FirstFailure {
     /// A rank exited with a code other than 0, was killed, or left ranks that wait for it.
     Failed {
         rank: u32,
@@ -39,16 +39,16 @@ pub(super) enum Cause {
     /// A rank does not speak the protocol.
     Garbled { rank: u32, why: String },
     /// The job reached its time limit.
-    Late { limit: Duration, running: Vec<u32> },
+    TimedOut { limit: Duration, running: Vec<u32> },
     /// SIGINT or SIGTERM came before `rank` was started.
     Interrupted { signal: i32, rank: usize },
     /// The output cannot be written, because it is closed or its disk is full.
-    Unread { kind: io::ErrorKind, why: String },
+    OutputFailed { kind: io::ErrorKind, why: String },
 }
 
-impl Cause {
-    pub(super) fn unread(why: &io::Error) -> Self {
-        Self::Unread {
+impl FirstFailure {
+    pub(super) fn output_failed(why: &io::Error) -> Self {
+        Self::OutputFailed {
             kind: why.kind(),
             why: why.to_string(),
         }
@@ -64,13 +64,13 @@ impl Cause {
             },
             Self::Aborted { code, .. } => low_byte(*code),
             Self::Deserted { .. } | Self::Garbled { .. } => 1,
-            Self::Late { .. } => 124,
+            Self::TimedOut { .. } => 124,
             Self::Interrupted { signal, .. } => low_byte(128 + signal),
-            Self::Unread {
+            Self::OutputFailed {
                 kind: io::ErrorKind::BrokenPipe,
                 ..
             } => 128 + 13, // As if SIGPIPE had ended the job.
-            Self::Unread { .. } => 1,
+            Self::OutputFailed { .. } => 1,
         }
     }
 
@@ -83,7 +83,7 @@ impl Cause {
                 more,
                 ..
             } => {
-                let how = status.map_or_else(|| "still runs".to_owned(), fate);
+                let how = status.map_or_else(|| "still runs".to_owned(), describe_exit);
                 format!("rank {rank} (pid {pid}) {how}{more}")
             }
             Self::Aborted {
@@ -107,13 +107,13 @@ impl Cause {
             Self::Garbled { rank, why } => {
                 format!("rank {rank} does not speak PMI-1 on PMI_FD: {why}")
             }
-            Self::Late { limit, running } if running.is_empty() => {
+            Self::TimedOut { limit, running } if running.is_empty() => {
                 format!(
                     "time limit of {} s reached, and the output was not read to its end",
                     limit.as_secs_f64()
                 )
             }
-            Self::Late { limit, running } => {
+            Self::TimedOut { limit, running } => {
                 format!(
                     "time limit of {} s reached, still running: {}",
                     limit.as_secs_f64(),
@@ -124,11 +124,11 @@ impl Cause {
                 let name = name(*signal).unwrap_or("a signal");
                 format!("{name} before rank {rank} was started")
             }
-            Self::Unread {
+            Self::OutputFailed {
                 kind: io::ErrorKind::BrokenPipe,
                 ..
             } => "nobody reads the output any more".to_owned(),
-            Self::Unread { why, .. } => format!("the output cannot be written: {why}"),
+            Self::OutputFailed { why, .. } => format!("the output cannot be written: {why}"),
         }
     }
 }
@@ -142,7 +142,7 @@ pub(super) fn code(status: ExitStatus) -> u8 {
 }
 
 /// Describes how a process ended.
-pub(super) fn fate(status: ExitStatus) -> String {
+pub(super) fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with code {code}"),
         (None, Some(signal)) => {
@@ -163,13 +163,13 @@ pub(super) fn fate(status: ExitStatus) -> String {
 }
 
 /// Returns how a rank ended, for the inquest. `is_member` is true if it had joined the job and not left it.
-pub(super) fn end(status: ExitStatus, is_member: bool) -> End {
+pub(super) fn end(status: ExitStatus, is_member: bool) -> RankEnd {
     match (status.code(), status.signal()) {
-        (Some(0), _) if is_member => End::Unclosed,
-        (Some(0), _) => End::Well,
-        (Some(_), _) => End::Code(code(status)),
-        (None, Some(libc::SIGABRT)) => End::Aborted,
-        (None, _) => End::Killed,
+        (Some(0), _) if is_member => RankEnd::Unclosed,
+        (Some(0), _) => RankEnd::Well,
+        (Some(_), _) => RankEnd::Code(code(status)),
+        (None, Some(libc::SIGABRT)) => RankEnd::Aborted,
+        (None, _) => RankEnd::Killed,
     }
 }
 
@@ -214,8 +214,8 @@ const NAMES: &[(i32, &str)] = &[
 mod tests {
     use super::*;
 
-    fn failed(raw: i32) -> Cause {
-        Cause::Failed {
+    fn failed(raw: i32) -> FirstFailure {
+        FirstFailure::Failed {
             rank: 2,
             pid: 7,
             status: Some(ExitStatus::from_raw(raw)),
@@ -254,7 +254,7 @@ mod tests {
     fn an_abort_is_never_a_success() {
         for (code, expected) in [(3, 3), (0, 1), (256, 1), (-1, 255)] {
             assert_eq!(
-                Cause::Aborted {
+                FirstFailure::Aborted {
                     rank: 0,
                     pid: 7,
                     code,

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use ripstop::{Collectives, Comm, Max, Result, Sum, sim};
 
-use super::scenario::{Figures, all_found};
+use super::scenario::{RankFigures, rank0_figures};
 
 /// The part of the command line that describes an application. The scenario has defaults.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(super) struct AppWorkload {
     /// Cells or points in each dimension.
     pub(super) edge: Option<usize>,
-    pub(super) costs: Option<Costs>,
+    pub(super) costs: Option<WorkCosts>,
     /// Factor by which the processor is slower than the measured one.
     pub(super) slower: f64,
     /// Number of variables of a transform, and of chunks of each.
@@ -19,10 +19,10 @@ pub(super) struct Load {
 }
 
 /// Nanoseconds for one of each of three kinds of work, which a scenario names.
-pub(super) type Costs = [f64; 3];
+pub(super) type WorkCosts = [f64; 3];
 
 /// The defaults of the scenarios.
-impl Default for Load {
+impl Default for AppWorkload {
     fn default() -> Self {
         Self {
             edge: None,
@@ -33,14 +33,14 @@ impl Default for Load {
     }
 }
 
-impl Load {
+impl AppWorkload {
     /// Returns the duration of work that took `ns` where it was measured.
     pub(super) fn time(&self, ns: f64) -> Duration {
         Duration::from_secs_f64(ns * self.slower * 1e-9)
     }
 
     /// Formats the load as on the command line.
-    pub(super) fn words(&self) -> Option<String> {
+    pub(super) fn command_line_text(&self) -> Option<String> {
         let mut words = Vec::new();
         words.extend(self.edge.map(|edge| format!("--edge {edge}")));
         words.extend(self.costs.map(|[a, b, c]| format!("--costs {a},{b},{c}")));
@@ -54,7 +54,7 @@ impl Load {
 
 /// How the time of a rank was spent.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spent {
+pub(super) struct TimeSpent {
     pub(super) compute: Duration,
     /// Packing and unpacking.
     pub(super) pack: Duration,
@@ -62,7 +62,7 @@ pub(super) struct Spent {
     pub(super) wait: Duration,
 }
 
-impl Spent {
+impl TimeSpent {
     pub(super) async fn computing(&mut self, comm: &Comm, time: Duration) {
         self.compute += time;
         busy(comm, time).await;
@@ -82,7 +82,12 @@ impl Spent {
 
     /// Returns the figures of one of `iters` steps that took `whole` together. They are the slowest rank's time, the work of
     /// the busiest rank, the exposed rest, and the mean waiting time, for messages or for ranks that had more to do.
-    pub(super) async fn figures(self, comm: &Comm, whole: Duration, iters: u64) -> Result<Figures> {
+    pub(super) async fn figures(
+        self,
+        comm: &Comm,
+        whole: Duration,
+        iters: u64,
+    ) -> Result<RankFigures> {
         let each = |time: Duration| time.as_secs_f64() * 1e6 / iters as f64;
         let most = [whole, self.compute + self.pack].map(each);
         let [step, busy] = comm.all_reduce(most, Max).await?;
@@ -97,7 +102,7 @@ impl Spent {
             ("pack_us", "mean pack µs", mean(pack)),
             ("wait_us", "mean wait µs", mean(wait)),
         ];
-        Ok(all_found(comm, figures))
+        Ok(rank0_figures(comm, figures))
     }
 }
 
@@ -108,7 +113,7 @@ async fn busy(comm: &Comm, time: Duration) {
 }
 
 /// Parses `A,B,C`, in ns.
-pub(super) fn costs(text: &str) -> std::result::Result<Costs, String> {
+pub(super) fn costs(text: &str) -> std::result::Result<WorkCosts, String> {
     let numbers: Option<Vec<f64>> = text.split(',').map(number).collect();
     numbers
         .and_then(|numbers| numbers.try_into().ok())

@@ -1,17 +1,17 @@
 //! Bars of stacked parts, as SVG: how the time of each way is spent.
 
-use super::plot::{COLORS, TextAt, escaped, line, open, text, write};
+use super::plot::{COLORS, TextPosition, escaped, line, open, text, write};
 
 /// Bars that are compared with each other, from the top.
 #[derive(Debug)]
-pub(super) struct Bars {
+pub(super) struct BarChart {
     title: String,
     /// Names of the parts; there are at most as many parts as colors.
     parts: Vec<&'static str>,
     bars: Vec<(String, Vec<f64>)>,
 }
 
-impl Bars {
+impl BarChart {
     pub(super) fn new(title: String) -> Self {
         Self {
             title,
@@ -44,7 +44,7 @@ impl Bars {
             let value = f64::from(mark) * unit;
             let x = LEFT + value * scale;
             line(out, [x, x], [TOP - 6.0, height - BOTTOM]);
-            let at = TextAt {
+            let at = TextPosition {
                 x,
                 y: height - BOTTOM + 18.0,
                 anchor: "middle",
@@ -54,7 +54,7 @@ impl Bars {
         }
         for (row, (name, values)) in self.bars.iter().enumerate() {
             let y = TOP + STEP * row as f64;
-            let at = TextAt {
+            let at = TextPosition {
                 x: LEFT - 8.0,
                 y: y + THICK * 0.7,
                 anchor: "end",
@@ -81,7 +81,7 @@ impl Bars {
     fn legend(&self, out: &mut String, height: f64) {
         let mut x = LEFT;
         for (name, color) in self.parts.iter().zip(COLORS) {
-            let at = TextAt {
+            let at = TextPosition {
                 x,
                 y: height - 12.0,
                 anchor: "start",
@@ -117,11 +117,11 @@ const THICK: f64 = 24.0;
 
 #[cfg(test)]
 mod tests {
-    use super::{Bars, tick};
+    use super::{BarChart, tick};
 
     #[test]
     fn parts_lie_side_by_side_and_inside_the_frame() {
-        let mut bars = Bars::new("a < b".to_owned());
+        let mut bars = BarChart::new("a < b".to_owned());
         bars.bar("one".to_owned(), &[("left", 30.0), ("right", 12.0)]);
         bars.bar("two".to_owned(), &[("left", 10.0), ("right", 0.0)]);
         let svg = bars.svg();

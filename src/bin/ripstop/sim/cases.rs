@@ -2,11 +2,11 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Args, Trouble, p3dfft, scenario::Scenario};
+use super::{ScenarioError, SimArgs, p3dfft, scenario::ScenarioKind};
 
 /// One run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Case {
+pub(super) struct ScenarioCase {
     pub(super) way: &'static str,
     pub(super) ranks: u32,
     pub(super) seed: u64,
@@ -14,13 +14,13 @@ pub(super) struct Case {
 
 /// All runs, in order. Each is made when its turn comes, because there may be more than fit in memory.
 #[derive(Debug)]
-pub(super) struct Cases {
+pub(super) struct ScenarioCases {
     ranks: Vec<u32>,
     seeds: RangeInclusive<u64>,
     ways: Vec<&'static str>,
 }
 
-impl Cases {
+impl ScenarioCases {
     /// Returns the number of runs, at most `usize::MAX`.
     pub(super) fn count(&self) -> usize {
         let seeds = self.seeds.end() - self.seeds.start();
@@ -28,24 +28,28 @@ impl Cases {
         seeds.saturating_mul(self.ranks.len() * self.ways.len())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Case> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = ScenarioCase> {
         let seeds = |ranks: u32| self.seeds.clone().map(move |seed| (ranks, seed));
         let runs = self.ranks.iter().flat_map(move |&ranks| seeds(ranks));
-        runs.flat_map(|(ranks, seed)| self.ways.iter().map(move |&way| Case { way, ranks, seed }))
+        runs.flat_map(|(ranks, seed)| {
+            self.ways
+                .iter()
+                .map(move |&way| ScenarioCase { way, ranks, seed })
+        })
     }
 }
 
 /// The longest messages that are copied, in bytes.
 const COPIED_MAX: usize = 1 << 30;
 
-impl Args {
+impl SimArgs {
     /// Returns the runs.
     ///
     /// # Errors
     /// Options that exclude each other.
-    pub(super) fn cases(&self) -> Result<Cases, Trouble> {
+    pub(super) fn cases(&self) -> Result<ScenarioCases, ScenarioError> {
         if self.size > COPIED_MAX
-            && (self.hash_from.is_none() || self.scenario != Scenario::Pingpong)
+            && (self.hash_from.is_none() || self.scenario != ScenarioKind::Pingpong)
         {
             return Err("--size: more than 1 GiB need pingpong, and --hash-from".into());
         }
@@ -54,18 +58,18 @@ impl Args {
             let name = self.scenario.name();
             return Err(format!("--ranks: {name} needs {least} ranks at least").into());
         }
-        if self.scenario == Scenario::P3dfft {
+        if self.scenario == ScenarioKind::P3dfft {
             let mut ranks = self.ranks.0.iter();
             ranks.try_for_each(|&ranks| p3dfft::check(self.load(), ranks))?;
         }
-        Ok(Cases {
+        Ok(ScenarioCases {
             ranks: self.ranks.0.clone(),
             seeds: self.seeds()?,
             ways: self.ways()?,
         })
     }
 
-    fn seeds(&self) -> Result<RangeInclusive<u64>, Trouble> {
+    fn seeds(&self) -> Result<RangeInclusive<u64>, ScenarioError> {
         let (seed, runs) = (self.seed, self.runs);
         let last = seed.checked_add(runs - 1).ok_or_else(|| {
             format!(
@@ -76,7 +80,7 @@ impl Args {
         Ok(seed..=last)
     }
 
-    fn ways(&self) -> Result<Vec<&'static str>, Trouble> {
+    fn ways(&self) -> Result<Vec<&'static str>, ScenarioError> {
         let ways = self.scenario.ways();
         let wanted = |way: &&str| self.way.is_empty() || self.way.iter().any(|name| name == way);
         let chosen: Vec<&str> = ways.iter().copied().filter(wanted).collect();

@@ -12,12 +12,12 @@ use ripstop::{
 };
 use ripstop_rt::internal::CommInternals;
 
-use super::scenario::{Figures, Work, each_us, found};
+use super::scenario::{RankFigures, ScenarioWork, each_us, rank0_figure};
 
 /// The algorithms of [`all_to_all`]: the cheapest one, and those whose costs grow differently.
 pub(super) const ALL_TO_ALL: &[&str] = &["auto", "pairwise", "bruck"];
 
-pub(super) async fn barrier(world: Comm, work: Work) -> Result<Figures> {
+pub(super) async fn barrier(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
     let start = sim::now(&world);
     for _ in 0..work.iters {
         world.barrier().await?;
@@ -28,7 +28,7 @@ pub(super) async fn barrier(world: Comm, work: Work) -> Result<Figures> {
 }
 
 /// Reduces a vector of `work.size` bytes, as 8-byte numbers.
-pub(super) async fn all_reduce(world: Comm, work: Work) -> Result<Figures> {
+pub(super) async fn all_reduce(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
     let numbers = work.size.div_ceil(size_of::<u64>());
     let mut sums = vec![1_u64; numbers];
     let start = sim::now(&world);
@@ -44,7 +44,7 @@ pub(super) async fn all_reduce(world: Comm, work: Work) -> Result<Figures> {
 }
 
 /// Exchanges blocks of `work.size` bytes.
-pub(super) async fn all_to_all(world: Comm, work: Work) -> Result<Figures> {
+pub(super) async fn all_to_all(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
     let named = AllToAll::ALL
         .iter()
         .copied()
@@ -101,8 +101,8 @@ fn model_us<A: Algorithm>(world: &Comm, named: Option<A>, bytes: usize) -> f64 {
     algorithm.cost_ns(&shape, &machine) / 1000.0
 }
 
-fn figures(world: &Comm, each_us: f64, model_us: f64) -> Figures {
-    let mut figures = found(world.rank(), "each_us", "µs", each_us);
-    figures.extend(found(world.rank(), "model_us", "model µs", model_us));
+fn figures(world: &Comm, each_us: f64, model_us: f64) -> RankFigures {
+    let mut figures = rank0_figure(world.rank(), "each_us", "µs", each_us);
+    figures.extend(rank0_figure(world.rank(), "model_us", "model µs", model_us));
     figures
 }

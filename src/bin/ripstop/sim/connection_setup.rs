@@ -5,14 +5,14 @@ use std::time::Duration;
 use ripstop::{
     Collectives, Comm, Result, Tuned, Tuning,
     collectives::plan::AllToAll,
-    fabric::connect::{Pattern, Scheme},
+    fabric::connect::{CommPattern, ConnectPolicy},
     sim::{self, Manager, Simulation},
 };
 use ripstop_rt::internal::CommInternals;
 
 use super::scenario::TAG;
 
-/// The ways to connect the ranks of a job: see [`Contact::of`].
+/// The ways to connect the ranks of a job: see [`ConnectionSetup::of`].
 pub(super) const WAYS: &[&str] = &[
     "pairs",
     "ranges",
@@ -26,33 +26,37 @@ pub(super) const WAYS: &[&str] = &[
 
 /// Resolves a way: `auto` becomes the best known way, and `verbs` the one that the driver for verbs takes by default. Any other
 /// way is itself.
-pub(super) fn settled(way: &'static str, job: &Simulation, pattern: Pattern) -> &'static str {
+pub(super) fn resolve_way(
+    way: &'static str,
+    job: &Simulation,
+    pattern: CommPattern,
+) -> &'static str {
     let scheme = match way {
         "auto" => job.best_scheme(pattern),
         "verbs" => job.verbs_scheme(pattern),
         _ => return way,
     };
     match scheme {
-        Scheme::AllToAll => "node",
-        Scheme::OnDemand => "on-demand",
+        ConnectPolicy::AllToAll => "node",
+        ConnectPolicy::OnDemand => "on-demand",
         _ => "hybrid",
     }
 }
 
 /// One way to connect ranks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Contact {
+pub(super) struct ConnectionSetup {
     /// How the ranks exchange their addresses.
-    exchange: Exchange,
-    scheme: Scheme,
-    threads: Threads,
+    exchange: AddressExchange,
+    scheme: ConnectPolicy,
+    threads: QpThreads,
     /// How ranks connect for an all-to-all.
-    all: All,
+    all: AllToAllSetup,
 }
 
 /// How addresses are exchanged through the process manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Exchange {
+enum AddressExchange {
     /// An address in two parts, and for each part a key of each pair and a fence for each distance.
     Pairs,
     /// A record of each rank, which all others read.
@@ -65,7 +69,7 @@ enum Exchange {
 
 /// Threads that make queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Threads {
+enum QpThreads {
     /// Each rank makes its own.
     One,
     /// The ranks of a node take turns, and each has those of all.
@@ -76,7 +80,7 @@ enum Threads {
 
 /// How ranks connect to their peers if each has data for all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum All {
+enum AllToAllSetup {
     /// In the order of the chosen algorithm.
     Chosen,
     /// One after the other.
@@ -85,7 +89,7 @@ enum All {
     Bulk,
 }
 
-impl Contact {
+impl ConnectionSetup {
     pub(super) fn of(way: &str) -> Self {
         let contact = |exchange, scheme, threads, all| Self {
             exchange,
@@ -93,76 +97,105 @@ impl Contact {
             threads,
             all,
         };
-        let (made, asked) = (Scheme::AllToAll, Scheme::OnDemand);
+        let (made, asked) = (ConnectPolicy::AllToAll, ConnectPolicy::OnDemand);
         match way {
             // Like MVAPICH2 2.3.7.
-            "pairs" => contact(Exchange::Pairs, made, Threads::One, All::Chosen),
+            "pairs" => contact(
+                AddressExchange::Pairs,
+                made,
+                QpThreads::One,
+                AllToAllSetup::Chosen,
+            ),
             // Like the paper's proposal.
-            "ranges" => contact(Exchange::Ranks, made, Threads::Turns, All::Chosen),
-            "node" => contact(Exchange::Nodes, made, Threads::Turns, All::Chosen),
+            "ranges" => contact(
+                AddressExchange::Ranks,
+                made,
+                QpThreads::Turns,
+                AllToAllSetup::Chosen,
+            ),
+            "node" => contact(
+                AddressExchange::Nodes,
+                made,
+                QpThreads::Turns,
+                AllToAllSetup::Chosen,
+            ),
             // Like MPI libraries: connections are made one by one, when a message needs one.
-            "naive" => contact(Exchange::Few, asked, Threads::One, All::Steps),
-            "on-demand" => contact(Exchange::Nodes, asked, Threads::Shared, All::Bulk),
+            "naive" => contact(
+                AddressExchange::Few,
+                asked,
+                QpThreads::One,
+                AllToAllSetup::Steps,
+            ),
+            "on-demand" => contact(
+                AddressExchange::Nodes,
+                asked,
+                QpThreads::Shared,
+                AllToAllSetup::Bulk,
+            ),
             _ => contact(
-                Exchange::Nodes,
-                Scheme::Hybrid,
-                Threads::Shared,
-                All::Chosen,
+                AddressExchange::Nodes,
+                ConnectPolicy::Hybrid,
+                QpThreads::Shared,
+                AllToAllSetup::Chosen,
             ),
         }
     }
 
     /// Returns the job with its ranks connected this way.
-    pub(super) fn job(self, job: Simulation, node: Node) -> Simulation {
+    pub(super) fn configure_job(self, job: Simulation, node: NodeThreads) -> Simulation {
         let threads = match self.threads {
-            Threads::One if self.makes_all() => node.ranks,
-            Threads::One => 1,
-            Threads::Turns => node.threads,
-            Threads::Shared => (node.threads / node.ranks).max(1),
+            QpThreads::One if self.makes_all() => node.ranks,
+            QpThreads::One => 1,
+            QpThreads::Turns => node.threads,
+            QpThreads::Shared => (node.threads / node.ranks).max(1),
         };
         job.connect_threads(threads).scheme(self.scheme)
     }
 
     /// Returns true if all queue pairs are made before anything else.
     fn makes_all(self) -> bool {
-        self.scheme == Scheme::AllToAll
+        self.scheme == ConnectPolicy::AllToAll
     }
 
     /// Connects with all ranks before an exchange with all, if this way does so.
-    pub(super) async fn meet(self, world: &Comm) -> Result<()> {
+    pub(super) async fn connect_all(self, world: &Comm) -> Result<()> {
         match self.all {
-            All::Bulk => connect(world).await,
-            All::Chosen | All::Steps => Ok(()),
+            AllToAllSetup::Bulk => connect(world).await,
+            AllToAllSetup::Chosen | AllToAllSetup::Steps => Ok(()),
         }
     }
 
     pub(super) fn tuned(self, world: &Comm) -> Tuned {
         world.tuned(match self.all {
-            All::Steps => Tuning::AUTO.all_to_all(AllToAll::Pairwise { window: 1 }),
-            All::Chosen | All::Bulk => Tuning::AUTO,
+            AllToAllSetup::Steps => Tuning::AUTO.all_to_all(AllToAll::Pairwise { window: 1 }),
+            AllToAllSetup::Chosen | AllToAllSetup::Bulk => Tuning::AUTO,
         })
     }
 }
 
 /// The ranks of a node, and the threads that make its queue pairs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Node {
+pub(super) struct NodeThreads {
     pub(super) ranks: u32,
     pub(super) threads: u32,
 }
 
 /// Duration of a start, on all ranks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Start {
+pub(super) struct StartDuration {
     /// Time until all queue pairs were made, if they are made at the start.
     pub(super) making: Duration,
     /// Time from then on until all ranks knew the addresses that they need.
     pub(super) exchange: Duration,
 }
 
-impl Start {
+impl StartDuration {
     /// Starts a job. All ranks return at the same instant.
-    pub(super) async fn of(world: &Comm, contact: Contact, manager: &Manager) -> Result<Self> {
+    pub(super) async fn of(
+        world: &Comm,
+        contact: ConnectionSetup,
+        manager: &Manager,
+    ) -> Result<Self> {
         if contact.makes_all() {
             make_all(world).await?;
         }
@@ -180,7 +213,7 @@ impl Start {
     }
 }
 
-impl Exchange {
+impl AddressExchange {
     async fn run(self, world: &Comm, manager: &Manager) {
         let others = world.size() - 1;
         match self {

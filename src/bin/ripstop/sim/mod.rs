@@ -3,13 +3,13 @@
 //! The ranks run the same engine and protocols as real ones; only the driver, the clock and the executor differ. All figures are
 //! virtual time, and may be compared with each other; only a calibrated model predicts a machine.
 
+mod app_workload;
 mod awp;
 mod bars;
 mod cases;
 mod collective;
 mod connection_setup;
 mod first_iterations;
-mod app_workload;
 mod options;
 mod overlapped_alltoall;
 mod p3dfft;
@@ -32,30 +32,30 @@ use std::{
 use ripstop::sim::{Faults, Manager, Model, Report, Simulation, Transport};
 
 use self::{
-    bars::Bars,
-    cases::Case,
-    connection_setup::Node,
-    app_workload::Load,
-    options::{Assignment, Sweep, assignment, sweep},
-    plot::Plot,
-    scenario::{Figures, Scenario, Work},
+    app_workload::AppWorkload,
+    bars::BarChart,
+    cases::ScenarioCase,
+    connection_setup::NodeThreads,
+    options::{RankSweep, SettingAssignment, assignment, sweep},
+    plot::LinePlot,
+    scenario::{RankFigures, ScenarioKind, ScenarioWork},
 };
 use crate::{
-    perf::report::{Report as Table, Row},
-    stderr_lines::tell,
+    perf::report::{ResultReport as Table, ResultRow},
+    stderr_lines::print_line,
 };
 
 /// Run a scenario on a simulated cluster: thousands of ranks, faults from a seed, virtual time
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct SimArgs {
     /// What the ranks do
     #[arg(value_enum)]
-    scenario: Scenario,
+    scenario: ScenarioKind,
 
     /// How many ranks; `2..16384` runs 2, 4, 8 and so on
     #[arg(long, value_name = "N", value_parser = sweep, default_value = "64")]
-    ranks: Sweep,
+    ranks: RankSweep,
 
     /// Where all chance comes from
     #[arg(long, value_name = "S", default_value_t = 0)]
@@ -112,7 +112,7 @@ pub(crate) struct Args {
     /// Times of the computation, measured on a machine, in ns: a velocity cell, a stress cell, a ghost value
     /// (awp); a point of the box transformed along x, y, z (p3dfft)
     #[arg(long, value_name = "A,B,C", value_parser = app_workload::costs)]
-    costs: Option<app_workload::Costs>,
+    costs: Option<app_workload::WorkCosts>,
 
     /// Variables that are transformed at a time (p3dfft)
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
@@ -136,7 +136,7 @@ pub(crate) struct Args {
 
     /// A setting of all ranks, such as RIPSTOP_EAGER_MAX=4096; those of the environment do not hold
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
-    settings: Vec<Assignment>,
+    settings: Vec<SettingAssignment>,
 
     /// Draw the scenario's first figure, messages and memory over the number of ranks
     #[arg(long, value_name = "FILE")]
@@ -148,27 +148,27 @@ pub(crate) struct Args {
 }
 
 /// An error of any kind that ends a run.
-type Trouble = Box<dyn Error>;
+type ScenarioError = Box<dyn Error>;
 
 /// Runs every seed on every number of ranks.
-pub(crate) fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &SimArgs) -> ExitCode {
     match simulate(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
-            tell("ripstop sim", &trouble.to_string());
+            print_line("ripstop sim", &trouble.to_string());
             ExitCode::FAILURE
         }
     }
 }
 
-fn simulate(args: &Args) -> Result<(), Trouble> {
+fn simulate(args: &SimArgs) -> Result<(), ScenarioError> {
     let simulation = args.simulation()?;
     let cases = args.cases()?;
     args.check_svg()?;
     let mut table = Table::new(0, args.json, cases.count());
-    let mut drawing = Drawing::new(args.title());
+    let mut drawing = ScenarioPicture::new(args.title());
     for case in cases.iter() {
-        let Case { ranks, seed, .. } = case;
+        let ScenarioCase { ranks, seed, .. } = case;
         table.announce(format!("{ranks} ranks, seed {seed}"));
         let row = carry_out(args, &simulation, case, &mut drawing);
         table.print(row.map_err(|why| format!("{why}\nreplay: {}", args.replay(case)))?)?;
@@ -181,12 +181,12 @@ fn simulate(args: &Args) -> Result<(), Trouble> {
 
 /// Runs one case: draws it, and returns the row to print.
 fn carry_out(
-    args: &Args,
+    args: &SimArgs,
     simulation: &Simulation,
-    case: Case,
-    drawing: &mut Drawing,
-) -> Result<Row, Trouble> {
-    let Case { ranks, seed, .. } = case;
+    case: ScenarioCase,
+    drawing: &mut ScenarioPicture,
+) -> Result<ResultRow, ScenarioError> {
+    let ScenarioCase { ranks, seed, .. } = case;
     if let Some(queue) = overlapped_alltoall::queue_of(case.way) {
         return overlapped_alltoall::offloaded(args, case, queue, &mut drawing.plot);
     }
@@ -194,9 +194,9 @@ fn carry_out(
     if overlapped_alltoall::is_by_host(case.way) || args.scenario.goes_by_messages(case.way) {
         job = job.set("RIPSTOP_COLLECTIVES", "messages");
     }
-    let way = args.scenario.settled(&job, case.way);
-    let job = args.scenario.connected(job, way, args.node(ranks)?);
-    let (report, mut figures) = args.once(job, Case { way, ..case })?;
+    let way = args.scenario.resolve_way(&job, case.way);
+    let job = args.scenario.configure_job(job, way, args.node(ranks)?);
+    let (report, mut figures) = args.once(job, ScenarioCase { way, ..case })?;
     if let Some((whole, parts)) = args.scenario.compared() {
         drawing.compare(case, whole, parts, &mut figures);
     } else {
@@ -210,9 +210,9 @@ fn carry_out(
 /// # Errors
 /// Any other error of a rank.
 fn survivors<T>(
-    scenario: Scenario,
+    scenario: ScenarioKind,
     report: &mut Report<ripstop::Result<T>>,
-) -> Result<Vec<T>, Trouble> {
+) -> Result<Vec<T>, ScenarioError> {
     let mut found = Vec::new();
     for (rank, result) in mem::take(&mut report.results).into_iter().enumerate() {
         match result {
@@ -226,24 +226,24 @@ fn survivors<T>(
 }
 
 /// The picture of all runs together.
-struct Drawing {
-    plot: Plot,
-    bars: Bars,
+struct ScenarioPicture {
+    plot: LinePlot,
+    bars: BarChart,
     /// Time of the first way, by ranks and seed.
     first: BTreeMap<(u32, u64), f64>,
 }
 
-impl Drawing {
+impl ScenarioPicture {
     fn new(title: String) -> Self {
         Self {
-            plot: Plot::new(title.clone(), "ranks"),
-            bars: Bars::new(title),
+            plot: LinePlot::new(title.clone(), "ranks"),
+            bars: BarChart::new(title),
             first: BTreeMap::new(),
         }
     }
 
     /// Draws the first figures; and what all scenarios have, unless a scenario has several ways.
-    fn draw<T>(&mut self, case: Case, report: &Report<T>, figures: &Figures) {
+    fn draw<T>(&mut self, case: ScenarioCase, report: &Report<T>, figures: &RankFigures) {
         let at = f64::from(case.ranks);
         // Both suites give the same overlap if the hidden operation takes as long as the computation.
         let drawn = if overlapped_alltoall::is_by_host(case.way) {
@@ -264,7 +264,13 @@ impl Drawing {
     }
 
     /// Adds a bar of these parts, and a figure: the share of the first way's time that this way saves.
-    fn compare(&mut self, case: Case, whole: &str, parts: &[&'static str], figures: &mut Figures) {
+    fn compare(
+        &mut self,
+        case: ScenarioCase,
+        whole: &str,
+        parts: &[&'static str],
+        figures: &mut RankFigures,
+    ) {
         let figure = |name: &str| figures.iter().find(|found| found.0 == name);
         let parts: Vec<_> = parts.iter().filter_map(|part| figure(part)).collect();
         let parts: Vec<_> = parts.iter().map(|part| (part.1, part.2)).collect();
@@ -291,8 +297,8 @@ const BLOCKS_MAX: u128 = 8 << 30;
 /// Number of figures that are drawn.
 const DRAWN: usize = 2;
 
-impl Args {
-    fn simulation(&self) -> Result<Simulation, Trouble> {
+impl SimArgs {
+    fn simulation(&self) -> Result<Simulation, ScenarioError> {
         let mut simulation = Simulation::new(1).model(self.fabric_model()?);
         if let Some(faults) = &self.faults {
             simulation = if faults.contains('=') {
@@ -319,13 +325,13 @@ impl Args {
         if self.scenario.has_model() {
             simulation = simulation.set("RIPSTOP_COLLECTIVES", "messages");
         }
-        for Assignment { name, value } in &self.settings {
+        for SettingAssignment { name, value } in &self.settings {
             simulation = simulation.set(name, value);
         }
         Ok(simulation)
     }
 
-    fn fabric_model(&self) -> Result<Model, Trouble> {
+    fn fabric_model(&self) -> Result<Model, ScenarioError> {
         let mut model = match &self.model {
             Some(path) => Model::from_toml(&read("--model", path)?)?,
             None => Model::preset(&self.preset)?,
@@ -336,15 +342,15 @@ impl Args {
         Ok(model)
     }
 
-    fn node(&self, ranks: u32) -> Result<Node, Trouble> {
-        Ok(Node {
+    fn node(&self, ranks: u32) -> Result<NodeThreads, ScenarioError> {
+        Ok(NodeThreads {
             ranks: self.fabric_model()?.node.ranks.min(ranks),
             threads: self.connect_threads,
         })
     }
 
-    fn load(&self) -> Load {
-        Load {
+    fn load(&self) -> AppWorkload {
+        AppWorkload {
             edge: self.edge,
             costs: self.costs,
             slower: self.slower,
@@ -353,7 +359,7 @@ impl Args {
     }
 
     /// Refuses a picture that cannot be written, before runs that may take hours.
-    fn check_svg(&self) -> Result<(), Trouble> {
+    fn check_svg(&self) -> Result<(), ScenarioError> {
         let above = self.svg.as_deref().and_then(Path::parent);
         let missing = above.filter(|above| !above.as_os_str().is_empty() && !above.is_dir());
         missing.map_or(Ok(()), |above| {
@@ -365,8 +371,8 @@ impl Args {
     fn once(
         &self,
         simulation: Simulation,
-        case: Case,
-    ) -> Result<(Report<ripstop::Result<Figures>>, Figures), Trouble> {
+        case: ScenarioCase,
+    ) -> Result<(Report<ripstop::Result<RankFigures>>, RankFigures), ScenarioError> {
         let blocks = 2 * u128::from(case.ranks).pow(2) * self.size as u128;
         if self.scenario.has_blocks() && blocks > BLOCKS_MAX {
             let why = format!(
@@ -377,7 +383,7 @@ impl Args {
                 format!("{why} are the most: choose shorter ones, or another --way").into(),
             );
         }
-        let work = Work {
+        let work = ScenarioWork {
             size: self.size,
             iters: self.iters,
             seed: case.seed,
@@ -397,10 +403,10 @@ impl Args {
         Ok((report, figures))
     }
 
-    fn row<T>(&self, case: Case, report: &Report<T>, figures: &Figures) -> Row {
+    fn row<T>(&self, case: ScenarioCase, report: &Report<T>, figures: &RankFigures) -> ResultRow {
         let stats = &report.stats;
         let each = |total: u64| total as f64 / f64::from(case.ranks);
-        let mut row = Row::new(self.scenario.name())
+        let mut row = ResultRow::new(self.scenario.name())
             .label("ranks", case.ranks)
             .label("seed", case.seed);
         if !case.way.is_empty() {
@@ -442,15 +448,15 @@ impl Args {
     }
 
     /// Returns the command that repeats one run.
-    fn replay(&self, case: Case) -> String {
-        let Case { way, ranks, seed } = case;
+    fn replay(&self, case: ScenarioCase) -> String {
+        let ScenarioCase { way, ranks, seed } = case;
         let mut words = vec![format!("ripstop sim --ranks {ranks} --seed {seed}")];
         match &self.model {
             Some(path) => words.push(format!("--model '{}'", path.display())),
             None => words.push(format!("--preset {}", self.preset)),
         }
         words.extend(self.per_node.map(|ranks| format!("--per-node {ranks}")));
-        words.extend(self.load().words());
+        words.extend(self.load().command_line_text());
         words.extend(self.queue_pairs.map(|most| format!("--queue-pairs {most}")));
         let threads = self.connect_threads;
         words.extend((threads != 8).then(|| format!("--connect-threads {threads}")));
@@ -463,7 +469,8 @@ impl Args {
         words.extend(self.from_start.then(|| "--from-start".to_owned()));
         words.extend(self.datagrams.then(|| "--datagrams".to_owned()));
         words.push(format!("--size {} --iters {}", self.size, self.iters));
-        let set = |Assignment { name, value }: &Assignment| format!("--set {name}={value}");
+        let set =
+            |SettingAssignment { name, value }: &SettingAssignment| format!("--set {name}={value}");
         words.extend(self.settings.iter().map(set));
         words.extend((!way.is_empty()).then(|| format!("--way {way}")));
         words.push(self.scenario.name().to_owned());
@@ -471,7 +478,7 @@ impl Args {
     }
 }
 
-fn read(option: &str, path: &PathBuf) -> Result<String, Trouble> {
+fn read(option: &str, path: &PathBuf) -> Result<String, ScenarioError> {
     fs::read_to_string(path).map_err(|why| format!("{option} {}: {why}", path.display()).into())
 }
 

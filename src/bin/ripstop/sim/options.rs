@@ -6,17 +6,17 @@ use crate::perf::options::bytes_up_to;
 
 /// Numbers of ranks, one run after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sweep(pub(super) Vec<u32>);
+pub(super) struct RankSweep(pub(super) Vec<u32>);
 
 /// A setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Assignment {
+pub(super) struct SettingAssignment {
     pub(super) name: String,
     pub(super) value: String,
 }
 
 /// Parses `64`, or `2..16384`: 2, 4, 8 and so on, and the last.
-pub(super) fn sweep(text: &str) -> Result<Sweep, String> {
+pub(super) fn sweep(text: &str) -> Result<RankSweep, String> {
     let number = |text: &str| {
         let number: Option<u32> = text.parse().ok();
         number
@@ -24,7 +24,7 @@ pub(super) fn sweep(text: &str) -> Result<Sweep, String> {
             .ok_or_else(|| "expected a number of ranks from 1 on, or two as in 2..16384".to_owned())
     };
     let Some((first, last)) = text.split_once("..") else {
-        return number(text).map(|ranks| Sweep(vec![ranks]));
+        return number(text).map(|ranks| RankSweep(vec![ranks]));
     };
     let (first, last) = (number(first)?, number(last)?);
     if first > last {
@@ -33,15 +33,15 @@ pub(super) fn sweep(text: &str) -> Result<Sweep, String> {
     let doubled = iter::successors(Some(first), |ranks| ranks.checked_mul(2));
     let mut ranks: Vec<u32> = doubled.take_while(|&ranks| ranks < last).collect();
     ranks.push(last);
-    Ok(Sweep(ranks))
+    Ok(RankSweep(ranks))
 }
 
 /// Parses `NAME=VALUE`.
-pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
+pub(super) fn assignment(text: &str) -> Result<SettingAssignment, String> {
     let (name, value) = text
         .split_once('=')
         .ok_or_else(|| "expected NAME=VALUE, such as RIPSTOP_EAGER_MAX=4096".to_owned())?;
-    Ok(Assignment {
+    Ok(SettingAssignment {
         name: name.to_owned(),
         value: value.to_owned(),
     })
@@ -61,14 +61,14 @@ pub(super) fn edge(text: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Sweep, sweep};
+    use super::{RankSweep, sweep};
 
     #[test]
     fn a_sweep_doubles_and_ends_with_its_last_number() {
-        assert_eq!(sweep("64"), Ok(Sweep(vec![64])));
-        assert_eq!(sweep("2..16"), Ok(Sweep(vec![2, 4, 8, 16])));
-        assert_eq!(sweep("3..20"), Ok(Sweep(vec![3, 6, 12, 20])));
-        assert_eq!(sweep("5..5"), Ok(Sweep(vec![5])));
+        assert_eq!(sweep("64"), Ok(RankSweep(vec![64])));
+        assert_eq!(sweep("2..16"), Ok(RankSweep(vec![2, 4, 8, 16])));
+        assert_eq!(sweep("3..20"), Ok(RankSweep(vec![3, 6, 12, 20])));
+        assert_eq!(sweep("5..5"), Ok(RankSweep(vec![5])));
         for text in ["", "0", "x", "0..4", "8..2", "2..", "-1"] {
             assert!(sweep(text).is_err(), "{text}");
         }

@@ -13,12 +13,12 @@ use ripstop::{
 };
 
 use super::{
-    Args, Case, Trouble,
-    plot::Plot,
-    scenario::{Figures, Work},
+    ScenarioCase, ScenarioError, SimArgs,
+    plot::LinePlot,
+    scenario::{RankFigures, ScenarioWork},
     survivors,
 };
-use crate::{overlap_percent, perf::report::Row};
+use crate::{overlap_percent, perf::report::ResultRow};
 
 pub(super) const WAYS: &[&str] = &[
     "offload-1024",
@@ -45,11 +45,11 @@ pub(super) fn is_by_host(way: &str) -> bool {
 
 /// Runs one way of the adapters.
 pub(super) fn offloaded(
-    args: &Args,
-    case: Case,
+    args: &SimArgs,
+    case: ScenarioCase,
     queue: u32,
-    plot: &mut Plot,
-) -> std::result::Result<Row, Trouble> {
+    plot: &mut LinePlot,
+) -> std::result::Result<ResultRow, ScenarioError> {
     let model = with_queue(args.fabric_model()?, queue);
     let tasks = model.nic.tasks();
     let (ranks, block) = (case.ranks, args.size);
@@ -61,11 +61,11 @@ pub(super) fn offloaded(
     }
     let mut report = simulation.run(move |world| by_adapter(world, block, checked))?;
     let found = survivors(args.scenario, &mut report)?;
-    let mut row = Row::new("ialltoall")
+    let mut row = ResultRow::new("ialltoall")
         .label("ranks", ranks)
         .label("way", case.way);
     if !found.is_empty() {
-        let found = Overlap::of(found, tasks);
+        let found = OverlapResult::of(found, tasks);
         let line = format!("{} OSU %", case.way);
         plot.point(&line, f64::from(ranks), found.osu());
         row = row
@@ -133,7 +133,7 @@ fn content(from: usize, to: usize) -> u8 {
 }
 
 /// The results of all ranks.
-struct Overlap {
+struct OverlapResult {
     /// Mean time of the collective alone; each rank computed for as long.
     pure: Duration,
     /// Mean time together with the computation.
@@ -144,7 +144,7 @@ struct Overlap {
     list: u64,
 }
 
-impl Overlap {
+impl OverlapResult {
     fn of(found: Vec<(Duration, Duration, u64)>, tasks: usize) -> Self {
         let ranks = u32::try_from(found.len()).unwrap_or(u32::MAX).max(1);
         Self {
@@ -179,7 +179,7 @@ impl Overlap {
 }
 
 /// Runs one rank of a way of hosts. Rank 0 reports.
-pub(super) async fn by_host(world: Comm, work: Work) -> Result<Figures> {
+pub(super) async fn by_host(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
     let looks: u32 = work
         .way
         .strip_prefix("host-")
@@ -203,7 +203,7 @@ pub(super) async fn by_host(world: Comm, work: Work) -> Result<Figures> {
     let times = vec![pure.as_secs_f64(), overall.as_secs_f64()];
     let sums = world.all_reduce(times, Sum).await?;
     if world.rank() > 0 {
-        return Ok(Figures::new());
+        return Ok(RankFigures::new());
     }
     let mean = |nth: usize| sums[nth] / world.size() as f64;
     let (pure, overall) = (mean(0), mean(1));
@@ -241,7 +241,7 @@ mod tests {
 
     use ripstop::sim::{Model, Simulation};
 
-    use super::{Overlap, by_adapter, pieces, with_queue};
+    use super::{OverlapResult, by_adapter, pieces, with_queue};
 
     #[test]
     fn who_looks_now_and_then_computes_no_less() {
@@ -258,7 +258,7 @@ mod tests {
         let simulation = Simulation::new(1).model(model);
         let report = simulation.run(|world| by_adapter(world, 8, true)).unwrap();
         let found = report.results.into_iter().flatten().map(Result::unwrap);
-        let overlap = Overlap::of(found.collect(), 8);
+        let overlap = OverlapResult::of(found.collect(), 8);
         assert_eq!((overlap.wakes, overlap.osu(), overlap.imb()), (0, 0.0, 0.0));
     }
 
@@ -274,7 +274,7 @@ mod tests {
             let found = report.unwrap().results.into_iter().flatten();
             let found: Vec<_> = found.map(Result::unwrap).collect();
             assert_eq!(found.len(), ranks as usize);
-            let overlap = Overlap::of(found, tasks);
+            let overlap = OverlapResult::of(found, tasks);
             let bound = overlap.wakes_bound(ranks);
             assert!(overlap.wakes <= bound, "{} of {bound}", overlap.wakes);
             overlap.osu()

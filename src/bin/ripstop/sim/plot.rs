@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, fmt::Write};
 
 /// Named lines over one axis.
 #[derive(Debug)]
-pub(crate) struct Plot {
+pub(crate) struct LinePlot {
     title: String,
     x_name: &'static str,
     lines: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
 /// Maps values to positions in the picture.
-struct Axis {
+struct PlotAxis {
     /// Exponents of the base, or plain values if there is no base.
     low: f64,
     high: f64,
@@ -21,7 +21,7 @@ struct Axis {
     to: f64,
 }
 
-impl Plot {
+impl LinePlot {
     pub(crate) fn new(title: String, x_name: &'static str) -> Self {
         Self {
             title,
@@ -50,12 +50,12 @@ impl Plot {
             })
             .collect();
         let points = || lines.iter().flat_map(|(_, points)| points);
-        let x = Axis::powers(2.0, points().map(|point| point.0), LEFT, WIDTH - RIGHT);
+        let x = PlotAxis::powers(2.0, points().map(|point| point.0), LEFT, WIDTH - RIGHT);
         let of_y = points().map(|point| point.1);
         let y = if is_linear {
-            Axis::percent(of_y, HEIGHT - BOTTOM, TOP)
+            PlotAxis::percent(of_y, HEIGHT - BOTTOM, TOP)
         } else {
-            Axis::powers(10.0, of_y, HEIGHT - BOTTOM, TOP)
+            PlotAxis::powers(10.0, of_y, HEIGHT - BOTTOM, TOP)
         };
         let mut svg = open(WIDTH, HEIGHT, &self.title);
         let out = &mut svg;
@@ -67,11 +67,11 @@ impl Plot {
         svg
     }
 
-    fn grid(&self, out: &mut String, x: &Axis, y: &Axis) {
+    fn grid(&self, out: &mut String, x: &PlotAxis, y: &PlotAxis) {
         for tick in y.ticks() {
             let at = y.place(tick);
             line(out, [LEFT, WIDTH - RIGHT], [at, at]);
-            let place = TextAt {
+            let place = TextPosition {
                 x: LEFT - 8.0,
                 y: at + 4.0,
                 anchor: "end",
@@ -79,7 +79,7 @@ impl Plot {
             };
             text(out, place, &label(tick));
         }
-        let under = |x: f64, y: f64| TextAt {
+        let under = |x: f64, y: f64| TextPosition {
             x,
             y,
             anchor: "middle",
@@ -96,7 +96,14 @@ impl Plot {
 }
 
 /// Draws one line, its points and its name.
-fn draw(out: &mut String, number: usize, name: &str, points: &[(f64, f64)], x: &Axis, y: &Axis) {
+fn draw(
+    out: &mut String,
+    number: usize,
+    name: &str,
+    points: &[(f64, f64)],
+    x: &PlotAxis,
+    y: &PlotAxis,
+) {
     let (color, dash) = look(number);
     let mut stroke = |places: &str| {
         write(
@@ -124,7 +131,7 @@ fn draw(out: &mut String, number: usize, name: &str, points: &[(f64, f64)], x: &
             ),
         );
     }
-    let place = TextAt {
+    let place = TextPosition {
         x: key + KEY + 6.0,
         y: level + 4.0,
         anchor: "start",
@@ -139,7 +146,7 @@ fn look(number: usize) -> (&'static str, &'static str) {
     (COLORS[number % COLORS.len()], DASHES[round % DASHES.len()])
 }
 
-impl Axis {
+impl PlotAxis {
     fn powers(base: f64, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let powers = values.map(|value| value.log(base));
         let (low, high) = powers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), power| {
@@ -198,7 +205,7 @@ fn label(value: f64) -> String {
 
 /// Position of a text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TextAt {
+pub(super) struct TextPosition {
     pub(super) x: f64,
     pub(super) y: f64,
     pub(super) anchor: &'static str,
@@ -228,8 +235,8 @@ pub(super) fn line(out: &mut String, x: [f64; 2], y: [f64; 2]) {
 }
 
 /// Draws text, which is [`escaped`] already.
-pub(super) fn text(out: &mut String, at: TextAt, words: &str) {
-    let TextAt {
+pub(super) fn text(out: &mut String, at: TextPosition, words: &str) {
+    let TextPosition {
         x,
         y,
         anchor,
@@ -278,11 +285,11 @@ pub(super) const COLORS: [&str; 6] = [
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Plot, look};
+    use super::{LinePlot, look};
 
     #[test]
     fn every_point_is_drawn_inside_the_frame_and_names_are_escaped() {
-        let mut plot = Plot::new("a < b".to_owned(), "ranks");
+        let mut plot = LinePlot::new("a < b".to_owned(), "ranks");
         for (x, y) in [(2.0, 0.5), (16.0, 700.0), (4.0, 0.0)] {
             plot.point("time, µs", x, y);
         }
@@ -297,7 +304,7 @@ mod tests {
 
     #[test]
     fn percentages_are_drawn_from_0_on_and_lines_of_one_colour_are_dashed_otherwise() {
-        let mut plot = Plot::new(String::new(), "ranks");
+        let mut plot = LinePlot::new(String::new(), "ranks");
         for line in 0..13 {
             plot.point(&format!("way {line:02} %"), 2.0, 0.0);
             plot.point(&format!("way {line:02} %"), 4.0, 99.0);
@@ -318,6 +325,10 @@ mod tests {
 
     #[test]
     fn a_plot_without_points_is_a_picture_all_the_same() {
-        assert!(Plot::new(String::new(), "x").svg().ends_with("</svg>\n"));
+        assert!(
+            LinePlot::new(String::new(), "x")
+                .svg()
+                .ends_with("</svg>\n")
+        );
     }
 }

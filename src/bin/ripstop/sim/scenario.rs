@@ -5,21 +5,20 @@ use std::{pin::Pin, time::Duration};
 use clap::ValueEnum;
 use ripstop::{
     Cart, Collectives, Comm, ErrorKind, Result, Source, Tag,
-    fabric::connect::Pattern,
+    fabric::connect::CommPattern,
     sim::{self, Manager, Simulation},
 };
 
 use super::{
+    app_workload::AppWorkload,
     awp, collective,
-    connection_setup::{self, Contact, Node},
-    first_iterations,
-    app_workload::Load,
-    overlapped_alltoall, p3dfft, startup, traffic,
+    connection_setup::{self, ConnectionSetup, NodeThreads},
+    first_iterations, overlapped_alltoall, p3dfft, startup, traffic,
 };
 
 /// The scenarios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Scenario {
+pub(super) enum ScenarioKind {
     /// Rank 0 and the last rank exchange messages, one at a time
     Pingpong,
     /// A message goes around all ranks
@@ -66,22 +65,22 @@ pub(super) enum Scenario {
 
 /// The amount of work.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Work {
+pub(super) struct ScenarioWork {
     /// Length in bytes.
     pub(super) size: usize,
     pub(super) iters: u64,
     pub(super) seed: u64,
     /// One of the scenario's [`ways`](Scenario::ways).
     pub(super) way: &'static str,
-    pub(super) load: Load,
+    pub(super) load: AppWorkload,
 }
 
 /// The figures of a rank: name, unit, value.
-pub(super) type Figures = Vec<(&'static str, &'static str, f64)>;
+pub(super) type RankFigures = Vec<(&'static str, &'static str, f64)>;
 
-type Running = Pin<Box<dyn Future<Output = Result<Figures>>>>;
+type ScenarioFuture = Pin<Box<dyn Future<Output = Result<RankFigures>>>>;
 
-impl Scenario {
+impl ScenarioKind {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pingpong => "pingpong",
@@ -121,29 +120,31 @@ impl Scenario {
     }
 
     /// Returns which ranks communicate, if the scenario is about connecting them.
-    fn pattern(self) -> Option<Pattern> {
+    fn pattern(self) -> Option<CommPattern> {
         match self {
-            Self::FirstAlltoall | Self::Ft => Some(Pattern::Dense),
-            Self::FirstAllreduce | Self::FirstBcast | Self::SevenPoint => Some(Pattern::Sparse {
-                peers: PEERS_OF_FEW,
-            }),
-            Self::Startup => Some(Pattern::Unknown),
+            Self::FirstAlltoall | Self::Ft => Some(CommPattern::Dense),
+            Self::FirstAllreduce | Self::FirstBcast | Self::SevenPoint => {
+                Some(CommPattern::Sparse {
+                    peers: PEERS_OF_FEW,
+                })
+            }
+            Self::Startup => Some(CommPattern::Unknown),
             _ => None,
         }
     }
 
     /// Resolves `auto` if the scenario is about connecting ranks.
-    pub(super) fn settled(self, job: &Simulation, way: &'static str) -> &'static str {
+    pub(super) fn resolve_way(self, job: &Simulation, way: &'static str) -> &'static str {
         match self.pattern() {
-            Some(pattern) => connection_setup::settled(way, job, pattern),
+            Some(pattern) => connection_setup::resolve_way(way, job, pattern),
             None => way,
         }
     }
 
     /// Returns the job, connected this way.
-    pub(super) fn connected(self, job: Simulation, way: &str, node: Node) -> Simulation {
+    pub(super) fn configure_job(self, job: Simulation, way: &str, node: NodeThreads) -> Simulation {
         match self.pattern() {
-            Some(_) => Contact::of(way).job(job, node),
+            Some(_) => ConnectionSetup::of(way).configure_job(job, node),
             None => job,
         }
     }
@@ -192,12 +193,17 @@ impl Scenario {
     }
 
     /// Runs one rank's part. The other ranks no longer wait for a rank that fails or is killed.
-    pub(super) async fn start(self, world: Comm, work: Work, manager: Manager) -> Result<Figures> {
+    pub(super) async fn start(
+        self,
+        world: Comm,
+        work: ScenarioWork,
+        manager: Manager,
+    ) -> Result<RankFigures> {
         let _member = manager.join(&world);
         self.part(world, work, manager).await
     }
 
-    fn part(self, world: Comm, work: Work, manager: Manager) -> Running {
+    fn part(self, world: Comm, work: ScenarioWork, manager: Manager) -> ScenarioFuture {
         match self {
             Self::Pingpong => Box::pin(ping_pong(world, work)),
             Self::Ring => Box::pin(ring(world, work)),
@@ -237,10 +243,10 @@ pub(super) fn each_us(time: Duration, count: u64) -> f64 {
     time.as_secs_f64() * 1e6 / count.max(1) as f64
 }
 
-async fn ping_pong(world: Comm, work: Work) -> Result<Figures> {
+async fn ping_pong(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
     let (rank, last) = (world.rank(), world.size() - 1);
     if last == 0 || (rank != 0 && rank != last) {
-        return Ok(Figures::new());
+        return Ok(RankFigures::new());
     }
     let mut buf = world.alloc::<u8>(work.size)?;
     let start = sim::now(&world);
@@ -254,13 +260,13 @@ async fn ping_pong(world: Comm, work: Work) -> Result<Figures> {
         }
     }
     let one_way = each_us(sim::now(&world) - start, 2 * work.iters);
-    let mut figures = found(rank, "one_way_us", "one way µs", one_way);
+    let mut figures = rank0_figure(rank, "one_way_us", "one way µs", one_way);
     let rate = work.size as f64 / one_way;
-    figures.extend(found(rank, "bytes_per_us", "bytes/µs", rate));
+    figures.extend(rank0_figure(rank, "bytes_per_us", "bytes/µs", rate));
     Ok(figures)
 }
 
-async fn ring(world: Comm, work: Work) -> Result<Figures> {
+async fn ring(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
     let (rank, size) = (world.rank(), world.size());
     let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
     let mut buf = vec![0_u8; work.size];
@@ -275,25 +281,25 @@ async fn ring(world: Comm, work: Work) -> Result<Figures> {
         }
     }
     let hop = each_us(sim::now(&world) - start, work.iters * size as u64);
-    Ok(found(rank, "hop_us", "hop µs", hop))
+    Ok(rank0_figure(rank, "hop_us", "hop µs", hop))
 }
 
 /// Exchanges up to six faces of `size` bytes in a box that does not wrap around, and computes for as long as the exchange takes
 /// alone.
-async fn stencil(world: Comm, work: Work) -> Result<Figures> {
+async fn stencil(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
     let dims = Cart::dims_for(world.size(), 3);
     let grid = world.cart(&dims, &[false; 3]).await?;
     let alone = steps(&world, &grid, work, Duration::ZERO).await?;
     let both = steps(&world, &grid, work, alone).await?;
     let exposed = both.saturating_sub(alone);
-    let mut figures = found(world.rank(), "step_us", "step µs", each_us(both, 1));
-    figures.extend(found(
+    let mut figures = rank0_figure(world.rank(), "step_us", "step µs", each_us(both, 1));
+    figures.extend(rank0_figure(
         world.rank(),
         "exchange_us",
         "exchange µs",
         each_us(alone, 1),
     ));
-    figures.extend(found(
+    figures.extend(rank0_figure(
         world.rank(),
         "exposed_us",
         "exposed µs",
@@ -303,7 +309,12 @@ async fn stencil(world: Comm, work: Work) -> Result<Figures> {
 }
 
 /// Returns the mean time of a step that computes for `compute` while the faces travel.
-async fn steps(world: &Comm, grid: &Cart, work: Work, compute: Duration) -> Result<Duration> {
+async fn steps(
+    world: &Comm,
+    grid: &Cart,
+    work: ScenarioWork,
+    compute: Duration,
+) -> Result<Duration> {
     world.barrier().await?;
     let start = sim::now(world);
     for _ in 0..work.iters {
@@ -331,28 +342,33 @@ async fn steps(world: &Comm, grid: &Cart, work: Work, compute: Duration) -> Resu
     Ok(spent / u32::try_from(work.iters).unwrap_or(u32::MAX))
 }
 
-async fn deadlock(world: Comm) -> Result<Figures> {
+async fn deadlock(world: Comm) -> Result<RankFigures> {
     let right = (world.rank() + 1) % world.size();
     world.send_synchronous(right, TAG, [0_u8; 8]).await?;
     world.recv::<u8>(Source::Any, Tag::Is(TAG)).await?;
-    Ok(Figures::new())
+    Ok(RankFigures::new())
 }
 
 /// Returns a figure on rank 0, which reports it; it is the same on all ranks, or rank 0's own.
-pub(super) fn found(rank: usize, name: &'static str, unit: &'static str, value: f64) -> Figures {
+pub(super) fn rank0_figure(
+    rank: usize,
+    name: &'static str,
+    unit: &'static str,
+    value: f64,
+) -> RankFigures {
     if rank == 0 {
         vec![(name, unit, value)]
     } else {
-        Figures::new()
+        RankFigures::new()
     }
 }
 
 /// Returns figures on rank 0; they are the same on all ranks.
-pub(super) fn all_found<const N: usize>(
+pub(super) fn rank0_figures<const N: usize>(
     world: &Comm,
     figures: [(&'static str, &'static str, f64); N],
-) -> Figures {
-    let found = |(name, unit, value)| found(world.rank(), name, unit, value);
+) -> RankFigures {
+    let found = |(name, unit, value)| rank0_figure(world.rank(), name, unit, value);
     figures.into_iter().flat_map(found).collect()
 }
 

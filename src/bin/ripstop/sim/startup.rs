@@ -6,13 +6,17 @@
 use ripstop::{Comm, Result, sim::Manager};
 
 use super::{
-    connection_setup::{Contact, Start},
-    scenario::{Figures, Work, all_found},
+    connection_setup::{ConnectionSetup, StartDuration},
+    scenario::{RankFigures, ScenarioWork, rank0_figures},
 };
 
 /// Measures until every rank knows all addresses that it needs.
-pub(super) async fn start_up(world: Comm, work: Work, manager: Manager) -> Result<Figures> {
-    let start = Start::of(&world, Contact::of(work.way), &manager).await?;
+pub(super) async fn start_up(
+    world: Comm,
+    work: ScenarioWork,
+    manager: Manager,
+) -> Result<RankFigures> {
+    let start = StartDuration::of(&world, ConnectionSetup::of(work.way), &manager).await?;
     let [making, exchange] = [start.making, start.exchange].map(|time| time.as_secs_f64() * 1e6);
     let share = 100.0 * exchange / (making + exchange);
     let figures = [
@@ -22,5 +26,5 @@ pub(super) async fn start_up(world: Comm, work: Work, manager: Manager) -> Resul
         ("exchange", "exchange %", share),
         ("requests", "requests", manager.requests() as f64),
     ];
-    Ok(all_found(&world, figures))
+    Ok(rank0_figures(&world, figures))
 }

@@ -3,26 +3,26 @@
 use ripstop::sim::{Manager, Model, Report, Simulation};
 
 use super::{
-    Args,
-    app_workload::Load,
-    scenario::{Figures, Scenario, Work},
+    SimArgs,
+    app_workload::AppWorkload,
+    scenario::{RankFigures, ScenarioKind, ScenarioWork},
     simulate,
 };
 
 /// Runs one scenario. Returns the report, and what rank 0 found.
 fn run(
-    scenario: Scenario,
+    scenario: ScenarioKind,
     way: &'static str,
     ranks: u32,
     fabric: &str,
     size: usize,
-) -> (Report<ripstop::Result<Figures>>, Figures) {
-    let work = Work {
+) -> (Report<ripstop::Result<RankFigures>>, RankFigures) {
+    let work = ScenarioWork {
         size,
         iters: 3,
         seed: 0,
         way,
-        load: Load::default(),
+        load: AppWorkload::default(),
     };
     let model = Model::preset(fabric).unwrap();
     let manager = Manager::new(&model);
@@ -36,7 +36,7 @@ fn run(
     (report, found)
 }
 
-fn figure(found: &Figures, wanted: &str) -> f64 {
+fn figure(found: &RankFigures, wanted: &str) -> f64 {
     let figure = found.iter().find(|(name, _, _)| *name == wanted);
     figure.unwrap_or_else(|| panic!("no {wanted}")).2
 }
@@ -56,7 +56,7 @@ fn sizes(largest: u32) -> impl Iterator<Item = u32> {
 #[derive(clap::Parser)]
 struct Cli {
     #[command(flatten)]
-    args: Args,
+    args: SimArgs,
 }
 
 #[test]
@@ -134,14 +134,14 @@ fn an_all_to_all_by_adapters_bears_a_killed_rank_and_what_it_does_not_bear_is_re
 fn collectives_take_about_what_the_model_of_their_algorithm_says() {
     let auto = |scenario| (scenario, "");
     for (case, size, largest) in [
-        (auto(Scenario::Barrier), 0, 16_384),
-        (auto(Scenario::Allreduce), 8, 16_384),
-        (auto(Scenario::Allreduce), 4096, 1024),
-        ((Scenario::Alltoall, "auto"), 8, 1024),
-        ((Scenario::Alltoall, "bruck"), 1, 8192),
-        ((Scenario::Alltoall, "pairwise"), 8, 1024),
+        (auto(ScenarioKind::Barrier), 0, 16_384),
+        (auto(ScenarioKind::Allreduce), 8, 16_384),
+        (auto(ScenarioKind::Allreduce), 4096, 1024),
+        ((ScenarioKind::Alltoall, "auto"), 8, 1024),
+        ((ScenarioKind::Alltoall, "bruck"), 1, 8192),
+        ((ScenarioKind::Alltoall, "pairwise"), 8, 1024),
         // Between those lengths, messages are copied at both ends, which the model leaves out.
-        ((Scenario::Alltoall, "pairwise"), 65_536, 64),
+        ((ScenarioKind::Alltoall, "pairwise"), 65_536, 64),
     ] {
         for ranks in sizes(largest) {
             let (scenario, way) = case;
@@ -160,12 +160,12 @@ fn collectives_take_about_what_the_model_of_their_algorithm_says() {
 #[test]
 fn the_model_beside_an_allreduce_is_that_of_the_algorithm_that_is_set() {
     let model = |algorithm| {
-        let work = Work {
+        let work = ScenarioWork {
             size: 4096,
             iters: 3,
             seed: 0,
             way: "",
-            load: Load::default(),
+            load: AppWorkload::default(),
         };
         let fabric = Model::preset("bxi").unwrap();
         let manager = Manager::new(&fabric);
@@ -173,7 +173,7 @@ fn the_model_beside_an_allreduce_is_that_of_the_algorithm_that_is_set() {
             .model(fabric)
             .set("RIPSTOP_COLLECTIVES", "messages")
             .set("RIPSTOP_ALLREDUCE", algorithm)
-            .run(|world| Scenario::Allreduce.start(world, work, manager.clone()))
+            .run(|world| ScenarioKind::Allreduce.start(world, work, manager.clone()))
             .unwrap();
         let found = report.results.swap_remove(0).unwrap().unwrap();
         let (each, model) = (figure(&found, "each_us"), figure(&found, "model_us"));
@@ -219,7 +219,7 @@ fn the_command_runs_by_messages_what_stands_beside_their_model_unless_it_is_told
 
 #[test]
 fn memory_for_a_barrier_and_an_allreduce_grows_with_the_logarithm_of_the_ranks() {
-    for scenario in [Scenario::Barrier, Scenario::Allreduce] {
+    for scenario in [ScenarioKind::Barrier, ScenarioKind::Allreduce] {
         let each = |ranks: u32| {
             let (report, _) = run(scenario, "", ranks, "bxi", 8);
             report.memory.bytes / u64::from(ranks)
@@ -238,12 +238,17 @@ fn memory_for_a_barrier_and_an_allreduce_grows_with_the_logarithm_of_the_ranks()
 }
 
 /// Runs an application with 64 ranks, 8 on a node, on `fabric`.
-fn application(scenario: Scenario, way: &'static str, fabric: &str, load: Load) -> Figures {
+fn application(
+    scenario: ScenarioKind,
+    way: &'static str,
+    fabric: &str,
+    load: AppWorkload,
+) -> RankFigures {
     let mut model = Model::preset(fabric).unwrap();
     model.node.ranks = 8;
     let has_agent = scenario.has_agent(way);
     (model.host.agent, model.host.steals) = (has_agent, has_agent);
-    let work = Work {
+    let work = ScenarioWork {
         size: 0,
         iters: 2,
         seed: 0,
@@ -264,12 +269,15 @@ fn application(scenario: Scenario, way: &'static str, fabric: &str, load: Load) 
 #[test]
 fn chunks_are_cut_as_the_example_cuts_them() {
     let busiest = |way, chunks| {
-        let load = Load {
+        let load = AppWorkload {
             edge: Some(64),
             pieces: [1, chunks],
-            ..Load::default()
+            ..AppWorkload::default()
         };
-        figure(&application(Scenario::P3dfft, way, "qdr", load), "busy_us")
+        figure(
+            &application(ScenarioKind::P3dfft, way, "qdr", load),
+            "busy_us",
+        )
     };
     // Eight planes of a rank are cut into at most eight chunks, or into three of two and three planes.
     let whole = busiest("host-0", 1);
@@ -284,12 +292,12 @@ fn chunks_are_cut_as_the_example_cuts_them() {
 
 #[test]
 fn puts_that_start_before_the_inner_cells_are_computed_are_hidden_and_messages_are_not() {
-    let load = Load {
+    let load = AppWorkload {
         edge: Some(32),
         slower: 20.0,
-        ..Load::default()
+        ..AppWorkload::default()
     };
-    let figures = |way, name| figure(&application(Scenario::Awp, way, "sdr", load), name);
+    let figures = |way, name| figure(&application(ScenarioKind::Awp, way, "sdr", load), name);
     let exposed = ["two-sided", "pscw-split", "pscw-needed"].map(|way| figures(way, "exposed"));
     println!("{exposed:.2?} % of a step exposed");
     assert!(exposed[0] > 3.0, "{exposed:?}");
@@ -303,12 +311,12 @@ fn puts_that_start_before_the_inner_cells_are_computed_are_hidden_and_messages_a
 
 #[test]
 fn a_transform_that_goes_on_by_itself_saves_what_a_blocking_one_waits() {
-    let load = Load {
+    let load = AppWorkload {
         edge: Some(256),
         slower: 14.0,
-        ..Load::default()
+        ..AppWorkload::default()
     };
-    let found = |way| application(Scenario::P3dfft, way, "qdr", load);
+    let found = |way| application(ScenarioKind::P3dfft, way, "qdr", load);
     let [blocking, rounds, offload] = ["blocking", "rounds-0", "offload"].map(found);
     let time = |of| figure(of, "step_us");
     let saved = 100.0 * (1.0 - time(&offload) / time(&blocking));
@@ -345,22 +353,22 @@ fn ranks_that_gather_do_not_wait_for_one_that_was_killed() {
     let mut model = Model::preset("qdr").unwrap();
     model.node.ranks = 2;
     for scenario in [
-        Scenario::FirstAlltoall,
-        Scenario::FirstAllreduce,
-        Scenario::FirstBcast,
-        Scenario::SevenPoint,
-        Scenario::Startup,
+        ScenarioKind::FirstAlltoall,
+        ScenarioKind::FirstAllreduce,
+        ScenarioKind::FirstBcast,
+        ScenarioKind::SevenPoint,
+        ScenarioKind::Startup,
     ] {
         for (way, at) in ["node", "on-demand"]
             .into_iter()
             .flat_map(|way| [1, 100, 400, 1000, 1900].map(|at| (way, at)))
         {
-            let work = Work {
+            let work = ScenarioWork {
                 size: 8,
                 iters: 3,
                 seed: 0,
                 way,
-                load: Load::default(),
+                load: AppWorkload::default(),
             };
             let manager = Manager::new(&model);
             let job = Simulation::new(8)

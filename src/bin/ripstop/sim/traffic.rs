@@ -1,18 +1,18 @@
 //! Scenarios with much traffic: a rate, a flood, random messages, all pairs at once.
 
-use ripstop::{Comm, Result, Source, fabric::random::Random, sim};
+use ripstop::{Comm, Result, Source, fabric::random::SeededRandom, sim};
 
-use super::scenario::{Figures, TAG, Work, each_us, found};
+use super::scenario::{RankFigures, ScenarioWork, TAG, each_us, rank0_figure};
 
 /// Messages in flight.
 const WINDOW: u64 = 64;
 
 /// Every rank and its partner send each other windows of messages.
-pub(super) async fn rate(world: Comm, work: Work) -> Result<Figures> {
+pub(super) async fn rate(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
     let (rank, size) = (world.rank(), world.size());
     let partner = rank ^ 1;
     if partner >= size {
-        return Ok(Figures::new());
+        return Ok(RankFigures::new());
     }
     let start = sim::now(&world);
     let mut left = work.iters;
@@ -33,14 +33,14 @@ pub(super) async fn rate(world: Comm, work: Work) -> Result<Figures> {
         left -= window;
     }
     let each = each_us(sim::now(&world) - start, work.iters);
-    Ok(found(rank, "rate_per_us", "messages/µs", 1.0 / each))
+    Ok(rank0_figure(rank, "rate_per_us", "messages/µs", 1.0 / each))
 }
 
 /// Rank 0 sends windows of messages to the last rank, which answers each window.
-pub(super) async fn stream(world: Comm, work: Work) -> Result<Figures> {
+pub(super) async fn stream(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
     let (rank, last) = (world.rank(), world.size() - 1);
     if last == 0 || (rank != 0 && rank != last) {
-        return Ok(Figures::new());
+        return Ok(RankFigures::new());
     }
     let start = sim::now(&world);
     for _ in 0..work.iters.div_ceil(WINDOW) {
@@ -64,11 +64,11 @@ pub(super) async fn stream(world: Comm, work: Work) -> Result<Figures> {
     }
     let messages = work.iters.div_ceil(WINDOW) * WINDOW;
     let each = each_us(sim::now(&world) - start, messages);
-    Ok(found(rank, "rate_per_us", "messages/µs", 1.0 / each))
+    Ok(rank0_figure(rank, "rate_per_us", "messages/µs", 1.0 / each))
 }
 
 /// All ranks send to rank 0, which reports how evenly it served them: Jain's index of what each had sent when half had come.
-pub(super) async fn flood(world: Comm, work: Work) -> Result<Figures> {
+pub(super) async fn flood(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
     let (rank, size) = (world.rank(), world.size());
     if rank != 0 {
         for number in 0..work.iters {
@@ -76,7 +76,7 @@ pub(super) async fn flood(world: Comm, work: Work) -> Result<Figures> {
                 .send(0, TAG, content(work.seed, rank, 0, number, work.size))
                 .await?;
         }
-        return Ok(Figures::new());
+        return Ok(RankFigures::new());
     }
     let total = work.iters * (size as u64 - 1);
     let mut counts = vec![0_u64; size];
@@ -98,13 +98,13 @@ pub(super) async fn flood(world: Comm, work: Work) -> Result<Figures> {
     }
     let spent = sim::now(&world) - start;
     let goodput = (total * work.size as u64) as f64 / (spent.as_secs_f64() * 1e6).max(1e-9);
-    let mut figures = found(rank, "goodput_bytes_per_us", "bytes/µs", goodput);
-    figures.extend(found(rank, "fairness", "fairness", jain(&at_half)));
+    let mut figures = rank0_figure(rank, "goodput_bytes_per_us", "bytes/µs", goodput);
+    figures.extend(rank0_figure(rank, "fairness", "fairness", jain(&at_half)));
     Ok(figures)
 }
 
 /// Sends random messages to random ranks. Each rank can compute from the seed what it will receive.
-pub(super) async fn random(world: Comm, work: Work) -> Result<Figures> {
+pub(super) async fn random(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
     let (rank, size) = (world.rank(), world.size());
     let mut sends = Vec::new();
     let mut sent = vec![0; size];
@@ -125,11 +125,11 @@ pub(super) async fn random(world: Comm, work: Work) -> Result<Figures> {
     for send in sends {
         send.await?;
     }
-    Ok(Figures::new())
+    Ok(RankFigures::new())
 }
 
 /// Sends one message from each rank to each rank, all at once.
-pub(super) async fn connect(world: Comm, work: Work) -> Result<Figures> {
+pub(super) async fn connect(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
     let (rank, size) = (world.rank(), world.size());
     let start = sim::now(&world);
     let others = || (1..size).map(|distance| (rank + distance) % size);
@@ -148,11 +148,16 @@ pub(super) async fn connect(world: Comm, work: Work) -> Result<Figures> {
         send.await?;
     }
     let spent = each_us(sim::now(&world) - start, 1);
-    Ok(found(rank, "all_connected_us", "all connected µs", spent))
+    Ok(rank0_figure(
+        rank,
+        "all_connected_us",
+        "all connected µs",
+        spent,
+    ))
 }
 
 /// Returns the destination and length of a rank's message: short ones, eager ones and some by rendezvous.
-fn letter(work: Work, from: usize, number: u64, size: usize) -> (usize, usize) {
+fn letter(work: ScenarioWork, from: usize, number: u64, size: usize) -> (usize, usize) {
     let mut random = chance(work.seed, from, usize::MAX, number);
     let mut below = |limit: usize| {
         let number = random.within(0..limit as u64);
@@ -170,12 +175,12 @@ fn content(seed: u64, from: usize, to: usize, number: u64, len: usize) -> Vec<u8
     bytes
 }
 
-fn chance(seed: u64, from: usize, to: usize, number: u64) -> Random {
+fn chance(seed: u64, from: usize, to: usize, number: u64) -> SeededRandom {
     let mut mixed = seed;
     for word in [from as u64, to as u64, number] {
-        mixed = Random::new(mixed ^ word).bits();
+        mixed = SeededRandom::new(mixed ^ word).bits();
     }
-    Random::new(mixed)
+    SeededRandom::new(mixed)
 }
 
 /// Returns Jain's index: 1 if all counts are equal, 1/n if one has it all (Jain, Chiu, Hawe 1984).

@@ -5,8 +5,8 @@
 //! (`--parallel`), because perftest does not pause while it spins. The other cases use a guest that other work does not
 //! disturb.
 
-mod settings_case;
 mod ratio_case;
+mod settings_case;
 
 use std::{
     io::{self, Write},
@@ -18,7 +18,7 @@ use std::{
 
 use crate::step;
 
-use super::{guest::Guest, image::Image, options::Options, packages};
+use super::{guest::VmGuest, image::VmImage, options::VmOptions, packages};
 
 const HELP: &str = "\
 cargo xtask bench verbs [--only CASE,CASE] [--repeats N] [--json]
@@ -37,7 +37,7 @@ cargo xtask bench verbs [--only CASE,CASE] [--repeats N] [--json]
 /// A sentence saying what to do: an unknown argument, a package that is missing, a program that does not build, a guest that
 /// did not start. A missed target is no error.
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
-    let Some(Asked {
+    let Some(BenchArgs {
         cases,
         repeats,
         json,
@@ -47,10 +47,10 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
         return Ok(());
     };
     packages::require(&packages::FOR_TESTS)?;
-    let image = Image::at(root)?;
-    let programs = Programs::build(root)?;
+    let image = VmImage::at(root)?;
+    let programs = BenchPrograms::build(root)?;
     for bed in BEDS {
-        let cases: Vec<Case> = cases
+        let cases: Vec<BenchCase> = cases
             .iter()
             .filter(|case| case.bed() == bed)
             .copied()
@@ -58,17 +58,17 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
         if cases.is_empty() {
             continue;
         }
-        let options = Options {
+        let options = VmOptions {
             devices: bed.devices,
             parallel: bed.parallel,
             timeout: LIMIT,
             command: ["sh", "-c", &script(&cases, repeats, &programs)]
                 .map(str::to_owned)
                 .to_vec(),
-            ..Options::default()
+            ..VmOptions::default()
         };
-        let output = Kept::default();
-        Guest::start(&image, &options, output.clone())?.status()?;
+        let output = CaptureWriter::default();
+        VmGuest::start(&image, &options, output.clone())?.status()?;
         let output = output.text();
         let mut head = "";
         for case in cases {
@@ -86,38 +86,38 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
 
 /// A case: beside another program, or in several settings beside each other.
 #[derive(Clone, Copy)]
-enum Case {
-    Beside(&'static ratio_case::Case),
-    Alone(&'static settings_case::Case),
+enum BenchCase {
+    Ratio(&'static ratio_case::RatioCase),
+    Settings(&'static settings_case::SettingsCase),
 }
 
 /// The guest that a case needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Bed {
+struct BenchGuest {
     devices: u32,
     parallel: bool,
 }
 
-impl Case {
+impl BenchCase {
     fn all() -> impl Iterator<Item = Self> {
-        let beside = ratio_case::CASES.iter().map(Self::Beside);
-        beside.chain(settings_case::CASES.iter().map(Self::Alone))
+        let beside = ratio_case::CASES.iter().map(Self::Ratio);
+        beside.chain(settings_case::CASES.iter().map(Self::Settings))
     }
 
     const fn name(self) -> &'static str {
         match self {
-            Self::Beside(case) => case.name,
-            Self::Alone(case) => case.name,
+            Self::Ratio(case) => case.name,
+            Self::Settings(case) => case.name,
         }
     }
 
-    const fn bed(self) -> Bed {
+    const fn bed(self) -> BenchGuest {
         match self {
-            Self::Beside(case) => Bed {
+            Self::Ratio(case) => BenchGuest {
                 devices: 2,
                 parallel: case.parallel,
             },
-            Self::Alone(_) => Bed {
+            Self::Settings(_) => BenchGuest {
                 devices: 8,
                 parallel: false,
             },
@@ -126,30 +126,30 @@ impl Case {
 
     const fn head(self) -> &'static str {
         match self {
-            Self::Beside(_) => ratio_case::HEAD,
-            Self::Alone(_) => settings_case::HEAD,
+            Self::Ratio(_) => ratio_case::HEAD,
+            Self::Settings(_) => settings_case::HEAD,
         }
     }
 
     /// Returns the contestants, and the command of each in the script.
     fn turns(self) -> Vec<(&'static str, &'static str)> {
         match self {
-            Self::Beside(case) => case.turns(),
-            Self::Alone(case) => case.runs.to_vec(),
+            Self::Ratio(case) => case.turns(),
+            Self::Settings(case) => case.runs.to_vec(),
         }
     }
 
     fn rows(self, output: &str, repeats: usize, json: bool) -> Vec<String> {
         match self {
-            Self::Beside(case) => vec![case.row(output, repeats, json)],
-            Self::Alone(case) => case.rows(output, repeats, json),
+            Self::Ratio(case) => vec![case.row(output, repeats, json)],
+            Self::Settings(case) => case.rows(output, repeats, json),
         }
     }
 }
 
 /// Returns the script: every contestant once for each repeat, and each repeat begins with another contestant.
-fn script(cases: &[Case], repeats: usize, programs: &Programs) -> String {
-    let Programs { ripstop, pairs } = programs;
+fn script(cases: &[BenchCase], repeats: usize, programs: &BenchPrograms) -> String {
+    let BenchPrograms { ripstop, pairs } = programs;
     let mut script = format!(
         "ripstop='{}'\npairs='{}'\n{}",
         ripstop.display(),
@@ -181,16 +181,16 @@ fn part<'a>(output: &'a str, title: &str) -> Option<&'a str> {
 }
 
 /// The parsed arguments.
-struct Asked {
-    cases: Vec<Case>,
+struct BenchArgs {
+    cases: Vec<BenchCase>,
     repeats: usize,
     json: bool,
 }
 
 /// Parses the arguments; `None` if help was asked for.
-fn parse(args: &[String]) -> Result<Option<Asked>, String> {
-    let mut asked = Asked {
-        cases: Case::all().collect(),
+fn parse(args: &[String]) -> Result<Option<BenchArgs>, String> {
+    let mut asked = BenchArgs {
+        cases: BenchCase::all().collect(),
         repeats: 5,
         json: false,
     };
@@ -210,7 +210,7 @@ fn parse(args: &[String]) -> Result<Option<Asked>, String> {
         match arg.as_str() {
             "--only" => {
                 let named = |name| {
-                    let case = Case::all().find(|case| case.name() == name);
+                    let case = BenchCase::all().find(|case| case.name() == name);
                     case.ok_or_else(|| format!("--only {name}: there is no such case\n\n{HELP}"))
                 };
                 asked.cases = value.split(',').map(named).collect::<Result<_, _>>()?;
@@ -228,12 +228,12 @@ fn parse(args: &[String]) -> Result<Option<Asked>, String> {
 }
 
 /// The programs that run in the guest, besides perftest.
-struct Programs {
+struct BenchPrograms {
     ripstop: PathBuf,
     pairs: PathBuf,
 }
 
-impl Programs {
+impl BenchPrograms {
     fn build(root: &Path) -> Result<Self, String> {
         let target = step::target_dir(root);
         let target = std::path::absolute(&target).unwrap_or(target);
@@ -276,16 +276,16 @@ fn succeed(command: &mut Command) -> Result<(), String> {
 
 /// A writer that keeps what is written to it.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<u8>>>);
+struct CaptureWriter(Arc<Mutex<Vec<u8>>>);
 
-impl Kept {
+impl CaptureWriter {
     fn text(&self) -> String {
         let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
-impl Write for Kept {
+impl Write for CaptureWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0
             .lock()
@@ -299,16 +299,16 @@ impl Write for Kept {
 }
 
 /// The guests of all cases. A guest with exactly as many devices as a case needs is faster.
-const BEDS: [Bed; 3] = [
-    Bed {
+const BEDS: [BenchGuest; 3] = [
+    BenchGuest {
         devices: 2,
         parallel: false,
     },
-    Bed {
+    BenchGuest {
         devices: 2,
         parallel: true,
     },
-    Bed {
+    BenchGuest {
         devices: 8,
         parallel: false,
     },
@@ -319,15 +319,15 @@ const LIMIT: Duration = Duration::from_secs(1800);
 
 #[cfg(test)]
 mod tests {
-    use super::{Case, Programs, ratio_case, parse, script};
+    use super::{BenchCase, BenchPrograms, parse, ratio_case, script};
 
     #[test]
     fn contestants_take_turns_and_so_does_who_begins() {
-        let programs = Programs {
+        let programs = BenchPrograms {
             ripstop: "/r".into(),
             pairs: "/p".into(),
         };
-        let script = script(&[Case::Beside(&ratio_case::CASES[0])], 2, &programs);
+        let script = script(&[BenchCase::Ratio(&ratio_case::CASES[0])], 2, &programs);
         let heads: Vec<&str> = script
             .lines()
             .filter(|line| line.starts_with("echo"))

@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 
 use super::{part, title};
-use crate::spread::{Spread, median};
+use crate::spread::{ValueSpread, median};
 
 /// Two contestants, their figures, and the target of the ratio.
-pub(super) struct Case {
+pub(super) struct RatioCase {
     pub(super) name: &'static str,
     unit: &'static str,
     theirs: ScriptRun,
     ours: ScriptRun,
     /// The target of the ratio of ours to theirs.
-    target: Target,
+    target: RatioBound,
     pub(super) parallel: bool,
 }
 
@@ -22,18 +22,18 @@ struct ScriptRun {
     /// Command in the script.
     command: &'static str,
     /// Position of the figure in the command's output.
-    figure: Figure,
+    figure: FigurePosition,
 }
 
 impl ScriptRun {
-    const fn new(command: &'static str, figure: Figure) -> Self {
+    const fn new(command: &'static str, figure: FigurePosition) -> Self {
         Self { command, figure }
     }
 }
 
 /// The position of a figure.
 #[derive(Clone, Copy)]
-enum Figure {
+enum FigurePosition {
     /// A column of the last line of perftest's table, and a factor.
     Column(usize, f64),
     /// A field of a JSON object.
@@ -41,12 +41,12 @@ enum Figure {
 }
 
 #[derive(Clone, Copy)]
-enum Target {
+enum RatioBound {
     AtMost(f64),
     AtLeast(f64),
 }
 
-impl Case {
+impl RatioCase {
     pub(super) fn turns(&self) -> Vec<(&'static str, &'static str)> {
         vec![(THEIRS, self.theirs.command), (OURS, self.ours.command)]
     }
@@ -57,7 +57,7 @@ impl Case {
         };
         let both = |nth| Some((of(THEIRS, self.theirs, nth)?, of(OURS, self.ours, nth)?));
         let pairs: Vec<(f64, f64)> = (0..repeats).filter_map(both).collect();
-        let Some(ratio) = Spread::of(pairs.iter().map(|(theirs, ours)| ours / theirs)) else {
+        let Some(ratio) = ValueSpread::of(pairs.iter().map(|(theirs, ours)| ours / theirs)) else {
             let said =
                 [THEIRS, OURS].map(|who| part(output, &title(self.name, who, 0)).unwrap_or(""));
             return format!("{:<10}no figures:\n{}", self.name, said.join("\n"));
@@ -65,8 +65,8 @@ impl Case {
         let theirs = median(pairs.iter().map(|pair| pair.0));
         let ours = median(pairs.iter().map(|pair| pair.1));
         let (met, target) = match self.target {
-            Target::AtMost(most) => (ratio.median <= most, format!("<= {most}")),
-            Target::AtLeast(least) => (ratio.median >= least, format!(">= {least}")),
+            RatioBound::AtMost(most) => (ratio.median <= most, format!("<= {most}")),
+            RatioBound::AtLeast(least) => (ratio.median >= least, format!(">= {least}")),
         };
         if json {
             return json!({
@@ -89,7 +89,7 @@ impl Case {
     }
 }
 
-impl Figure {
+impl FigurePosition {
     fn read(self, text: &str) -> Option<f64> {
         match self {
             Self::Column(column, factor) => {
@@ -115,23 +115,23 @@ const OURS: &str = "ours";
 pub(super) const HEAD: &str =
     "case         unit    perftest     ripstop   ratio   least    most   target";
 
-const TYPICAL_US: Figure = Figure::Column(4, 1.0);
+const TYPICAL_US: FigurePosition = FigurePosition::Column(4, 1.0);
 /// perftest counts in units of 10^9 bits if it is asked to.
-const MEAN_MB_PER_S: Figure = Figure::Column(3, 125.0);
+const MEAN_MB_PER_S: FigurePosition = FigurePosition::Column(3, 125.0);
 
-pub(super) const CASES: [Case; 8] = [
-    Case {
+pub(super) const CASES: [RatioCase; 8] = [
+    RatioCase {
         name: "events",
         unit: "µs",
         theirs: ScriptRun::new("theirs ib_send_lat -e -s 8 -n 1000", TYPICAL_US),
         ours: ScriptRun::new(
             "sleeping latency --size 8 --iters 1000",
-            Figure::Field("median_us"),
+            FigurePosition::Field("median_us"),
         ),
-        target: Target::AtMost(1.3),
+        target: RatioBound::AtMost(1.3),
         parallel: false,
     },
-    Case {
+    RatioCase {
         name: "messages",
         unit: "MB/s",
         theirs: ScriptRun::new(
@@ -140,13 +140,13 @@ pub(super) const CASES: [Case; 8] = [
         ),
         ours: ScriptRun::new(
             "sleeping bandwidth --size 1MiB --iters 4 --warmup 1",
-            Figure::Field("mb_per_s"),
+            FigurePosition::Field("mb_per_s"),
         ),
-        target: Target::AtLeast(0.9),
+        target: RatioBound::AtLeast(0.9),
         parallel: false,
     },
     // Buffers that are registered once, like perftest's.
-    Case {
+    RatioCase {
         name: "buffers",
         unit: "MB/s",
         theirs: ScriptRun::new(
@@ -155,12 +155,12 @@ pub(super) const CASES: [Case; 8] = [
         ),
         ours: ScriptRun::new(
             "sleeping bandwidth --registered --size 1MiB --iters 4 --warmup 1",
-            Figure::Field("mb_per_s"),
+            FigurePosition::Field("mb_per_s"),
         ),
-        target: Target::AtLeast(0.9),
+        target: RatioBound::AtLeast(0.9),
         parallel: false,
     },
-    Case {
+    RatioCase {
         name: "puts",
         unit: "MB/s",
         theirs: ScriptRun::new(
@@ -169,24 +169,24 @@ pub(super) const CASES: [Case; 8] = [
         ),
         ours: ScriptRun::new(
             "sleeping put-stream --size 1MiB --iters 4 --warmup 1",
-            Figure::Field("mb_per_s"),
+            FigurePosition::Field("mb_per_s"),
         ),
-        target: Target::AtLeast(0.9),
+        target: RatioBound::AtLeast(0.9),
         parallel: false,
     },
     // The same on two devices, with the wire between them.
-    Case {
+    RatioCase {
         name: "ev-apart",
         unit: "µs",
         theirs: ScriptRun::new("apart theirs ib_send_lat -e -s 8 -n 1000", TYPICAL_US),
         ours: ScriptRun::new(
             "apart sleeping latency --size 8 --iters 1000",
-            Figure::Field("median_us"),
+            FigurePosition::Field("median_us"),
         ),
-        target: Target::AtMost(1.3),
+        target: RatioBound::AtMost(1.3),
         parallel: false,
     },
-    Case {
+    RatioCase {
         name: "me-apart",
         unit: "MB/s",
         theirs: ScriptRun::new(
@@ -195,29 +195,29 @@ pub(super) const CASES: [Case; 8] = [
         ),
         ours: ScriptRun::new(
             "apart sleeping bandwidth --size 1MiB --iters 4 --warmup 1",
-            Figure::Field("mb_per_s"),
+            FigurePosition::Field("mb_per_s"),
         ),
-        target: Target::AtLeast(0.9),
+        target: RatioBound::AtLeast(0.9),
         parallel: false,
     },
-    Case {
+    RatioCase {
         name: "polling",
         unit: "µs",
         theirs: ScriptRun::new("theirs ib_send_lat -s 8 -n 1000", TYPICAL_US),
         ours: ScriptRun::new(
             "polling latency --size 8 --iters 1000",
-            Figure::Field("median_us"),
+            FigurePosition::Field("median_us"),
         ),
-        target: Target::AtMost(1.3),
+        target: RatioBound::AtMost(1.3),
         parallel: true,
     },
     // Queue pairs by two threads beside one thread: this shows what can be gained, and compares no libraries.
-    Case {
+    RatioCase {
         name: "pairs",
         unit: "µs",
-        theirs: ScriptRun::new("$pairs rxe0 2000 1", Figure::Field("us_each")),
-        ours: ScriptRun::new("$pairs rxe0 2000 2", Figure::Field("us_each")),
-        target: Target::AtMost(0.67),
+        theirs: ScriptRun::new("$pairs rxe0 2000 1", FigurePosition::Field("us_each")),
+        ours: ScriptRun::new("$pairs rxe0 2000 2", FigurePosition::Field("us_each")),
+        target: RatioBound::AtMost(0.67),
         parallel: true,
     },
 ];
@@ -226,7 +226,7 @@ pub(super) const CASES: [Case; 8] = [
 mod tests {
     use super::{
         super::{part, title},
-        CASES, Figure, TYPICAL_US,
+        CASES, FigurePosition, TYPICAL_US,
     };
 
     const LATENCY: &str = "== events theirs 0\n\
@@ -240,8 +240,8 @@ mod tests {
         let theirs = part(LATENCY, &title("events", "theirs", 0)).unwrap();
         let ours = part(LATENCY, &title("events", "ours", 0)).unwrap();
         assert_eq!(TYPICAL_US.read(theirs), Some(107.5));
-        assert_eq!(Figure::Field("median_us").read(ours), Some(129.0));
-        assert_eq!(Figure::Field("median_us").read(theirs), None);
+        assert_eq!(FigurePosition::Field("median_us").read(ours), Some(129.0));
+        assert_eq!(FigurePosition::Field("median_us").read(theirs), None);
         assert_eq!(TYPICAL_US.read("failed"), None);
     }
 

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{part, title};
-use crate::spread::{Spread, median};
+use crate::spread::{ValueSpread, median};
 
 /// Runs that print lines of JSON, and the figures to take from each line.
-pub(super) struct Case {
+pub(super) struct SettingsCase {
     pub(super) name: &'static str,
     /// The setting of each run, and its commands in the script.
     pub(super) runs: &'static [(&'static str, &'static str)],
@@ -14,7 +14,7 @@ pub(super) struct Case {
     read: fn(&Value) -> Vec<(String, f64)>,
 }
 
-impl Case {
+impl SettingsCase {
     /// Returns a row for each figure and setting: the median, and its ratio to the first setting's.
     pub(super) fn rows(&self, output: &str, repeats: usize, json: bool) -> Vec<String> {
         let runs: Vec<Vec<Vec<(String, f64)>>> = self
@@ -68,7 +68,7 @@ impl Case {
         };
         let pairs = own.iter().zip(first);
         let ratios = pairs.filter_map(|(own, first)| Some(of(own)? / of(first)?));
-        let Some(ratio) = Spread::of(ratios) else {
+        let Some(ratio) = ValueSpread::of(ratios) else {
             return format!("{:<10}{name:<26}{run:<14}{:>12}", self.name, "-");
         };
         let median = median(own.iter().filter_map(of));
@@ -159,9 +159,9 @@ fn short(line: &Value) -> Vec<(String, f64)> {
 pub(super) const HEAD: &str =
     "case      figure                    run                 median   ratio   least    most";
 
-pub(super) const CASES: [Case; 4] = [
+pub(super) const CASES: [SettingsCase; 4] = [
     // Lengths are varied where they are timed one by one, as NetPIPE does.
-    Case {
+    SettingsCase {
         name: "netpipe",
         runs: &[
             (
@@ -184,7 +184,7 @@ pub(super) const CASES: [Case; 4] = [
     },
     // Over shared memory there is nothing to connect: the extra time of the first call there is that of a program's first
     // steps.
-    Case {
+    SettingsCase {
         name: "first",
         runs: &[
             ("shm", "first 8 RIPSTOP_FABRIC=shm"),
@@ -196,7 +196,7 @@ pub(super) const CASES: [Case; 4] = [
         read: first_call,
     },
     // 80 Mbit/s are far below what the emulated processors can carry, even with four lanes.
-    Case {
+    SettingsCase {
         name: "window",
         runs: &[
             (
@@ -214,7 +214,7 @@ pub(super) const CASES: [Case; 4] = [
         ],
         read: by_window,
     },
-    Case {
+    SettingsCase {
         name: "lanes",
         runs: &[
             (

@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    Bed, PROFILE, Size,
-    matrix::{Cell, Wish, chosen, names},
-    report::{Row, head},
+    GuestSize, PROFILE, SuiteGuest,
+    matrix::{SuiteFilter, SuiteRun, names, select_runs},
+    report::{SuiteRow, head},
 };
 
 const HELP: &str = "\
@@ -39,14 +39,14 @@ Exit status: 0 when all that was asked for ran and passed.";
 /// # Errors
 /// A sentence saying what to do: an unknown argument, a guest that did not start, runs that did not pass.
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
-    let Some(asked) = Asked::parse(args)? else {
+    let Some(asked) = SuiteArgs::parse(args)? else {
         println!("{HELP}\n\nSuites: {}", names());
         return Ok(());
     };
-    let mut cells = chosen(&asked.wish)?;
+    let mut cells = select_runs(&asked.wish)?;
     cells.iter_mut().try_for_each(override_by_environment)?;
     if asked.list {
-        for Cell {
+        for SuiteRun {
             name,
             devices,
             reactor,
@@ -58,7 +58,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
         return Ok(());
     }
     let suites: Vec<_> = cells.iter().map(|cell| cell.suite.clone()).collect();
-    let Some(bed) = Bed::make(root, &suites, &asked.profile)? else {
+    let Some(bed) = SuiteGuest::make(root, &suites, &asked.profile)? else {
         return Err("there is no guest".to_owned());
     };
     let show: Box<dyn Write + Send> = if asked.json {
@@ -66,17 +66,17 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
     } else {
         Box::new(io::stdout())
     };
-    let size = Size {
+    let size = GuestSize {
         devices: DEVICES,
         all: asked.all,
         program: asked.program,
     };
     let (status, output) = bed.output(&size, show);
-    let rows: Vec<Row> = cells
+    let rows: Vec<SuiteRow> = cells
         .into_iter()
         .map(|cell| {
             let title = cell.suite.title();
-            Row::read(cell, &title, &output)
+            SuiteRow::read(cell, &title, &output)
         })
         .collect();
     print(&rows, asked.json);
@@ -87,7 +87,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
 ///
 /// # Errors
 /// Names a variable whose value is no number, because it goes into a script.
-fn override_by_environment(cell: &mut Cell) -> Result<(), String> {
+fn override_by_environment(cell: &mut SuiteRun) -> Result<(), String> {
     for name in ALONG {
         let Ok(value) = env::var(name) else {
             continue;
@@ -104,7 +104,7 @@ fn override_by_environment(cell: &mut Cell) -> Result<(), String> {
     Ok(())
 }
 
-fn print(rows: &[Row], json: bool) {
+fn print(rows: &[SuiteRow], json: bool) {
     if json {
         rows.iter().for_each(|row| println!("{}", row.json()));
         return;
@@ -113,8 +113,8 @@ fn print(rows: &[Row], json: bool) {
     rows.iter().for_each(|row| println!("{row}"));
 }
 
-fn judge(status: Result<u8, String>, rows: &[Row], output: &str) -> Result<(), String> {
-    let bad = rows.iter().filter(|row| !row.held()).count();
+fn judge(status: Result<u8, String>, rows: &[SuiteRow], output: &str) -> Result<(), String> {
+    let bad = rows.iter().filter(|row| !row.all_passed()).count();
     if bad > 0 {
         return Err(format!("{bad} of {} runs did not pass", rows.len()));
     }
@@ -129,8 +129,8 @@ fn judge(status: Result<u8, String>, rows: &[Row], output: &str) -> Result<(), S
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Asked {
-    wish: Wish,
+struct SuiteArgs {
+    wish: SuiteFilter,
     all: Duration,
     program: Duration,
     profile: String,
@@ -138,11 +138,11 @@ struct Asked {
     json: bool,
 }
 
-impl Asked {
+impl SuiteArgs {
     /// Parses the arguments; `None` if help was asked for.
     fn parse(args: &[String]) -> Result<Option<Self>, String> {
         let mut asked = Self {
-            wish: Wish::default(),
+            wish: SuiteFilter::default(),
             all: Duration::from_secs(36_000),
             program: Duration::from_secs(3600),
             profile: PROFILE.to_owned(),
@@ -201,11 +201,11 @@ const ALONG: [&str; 7] = [
 
 #[cfg(test)]
 mod tests {
-    use super::{Asked, Duration};
+    use super::{Duration, SuiteArgs};
 
-    fn parse(line: &str) -> Result<Option<Asked>, String> {
+    fn parse(line: &str) -> Result<Option<SuiteArgs>, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        Asked::parse(&words)
+        SuiteArgs::parse(&words)
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Every suite, on one device and with the devices between the ranks, and with either reactor. This is too long for the gate.
 
-use super::table::{Suite, What};
+use super::table::{SuiteKind, VmSuite};
 
 /// A suite, with its name for `--only`.
-pub(super) struct Whole {
+pub(super) struct SuiteEntry {
     pub(super) name: &'static str,
     package: &'static str,
-    what: What,
-    runs: Runs,
+    what: SuiteKind,
+    runs: SuiteCombinations,
     /// Arguments: tests that are left out because no device takes part in them, and options.
     args: &'static str,
     env: &'static str,
@@ -15,7 +15,7 @@ pub(super) struct Whole {
 
 /// The combinations in which a suite runs.
 #[derive(Clone, Copy)]
-enum Runs {
+enum SuiteCombinations {
     /// All four combinations.
     All,
     /// Both reactors; the suite chooses its devices itself.
@@ -26,29 +26,34 @@ enum Runs {
 
 /// One run of a suite.
 #[derive(Clone, Debug)]
-pub(super) struct Cell {
+pub(super) struct SuiteRun {
     /// The suite's name, with the filter that was asked for.
     pub(super) name: String,
     pub(super) devices: &'static str,
     pub(super) reactor: &'static str,
-    pub(super) suite: Suite,
+    pub(super) suite: VmSuite,
 }
 
 /// The suites that were asked for; empty means all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct SuiteFilter {
     /// Suites by name, or `suite::filter`, where `filter` is passed to the test program.
     pub(super) only: Vec<String>,
     pub(super) devices: Option<String>,
     pub(super) reactor: Option<String>,
 }
 
-impl Whole {
-    const fn new(name: &'static str, runs: Runs, args: &'static str, env: &'static str) -> Self {
+impl SuiteEntry {
+    const fn new(
+        name: &'static str,
+        runs: SuiteCombinations,
+        args: &'static str,
+        env: &'static str,
+    ) -> Self {
         Self {
             name,
             package: "ripstop",
-            what: What::Test(name),
+            what: SuiteKind::Test(name),
             runs,
             args,
             env,
@@ -57,14 +62,14 @@ impl Whole {
 
     const fn of_fabric(
         name: &'static str,
-        what: What,
+        what: SuiteKind,
         runs: &'static [(&'static str, &'static str)],
     ) -> Self {
         Self {
             name,
             package: "ripstop-fabric",
             what,
-            runs: Runs::Drivers(runs),
+            runs: SuiteCombinations::Drivers(runs),
             args: "--include-ignored --test-threads 1",
             env: "",
         }
@@ -79,8 +84,8 @@ impl Whole {
     ) -> Self {
         Self {
             name,
-            what: What::Test(test),
-            ..Self::new(test, Runs::All, args, env)
+            what: SuiteKind::Test(test),
+            ..Self::new(test, SuiteCombinations::All, args, env)
         }
     }
 
@@ -88,26 +93,26 @@ impl Whole {
         Self {
             name,
             package: "ripstop",
-            what: What::Example(example),
-            runs: Runs::All,
+            what: SuiteKind::Example(example),
+            runs: SuiteCombinations::All,
             args,
             env: "",
         }
     }
 
     /// Returns the runs of the suite, or those of its tests whose names contain this filter.
-    fn cells(&self, filter: Option<&str>) -> Vec<Cell> {
+    fn cells(&self, filter: Option<&str>) -> Vec<SuiteRun> {
         let name = filter.map_or_else(
             || self.name.to_owned(),
             |filter| format!("{}::{filter}", self.name),
         );
-        let cell = |devices, reactor, words: &str, env: String| Cell {
+        let cell = |devices, reactor, words: &str, env: String| SuiteRun {
             name: name.clone(),
             devices,
             reactor,
-            suite: Suite {
+            suite: VmSuite {
                 package: self.package,
-                what: self.what,
+                kind: self.what,
                 args: joined(&[self.args, words]).into(),
                 env: joined(&[&env, self.env]).into(),
             },
@@ -115,7 +120,7 @@ impl Whole {
         let all = filter.unwrap_or("");
         let mut cells = Vec::new();
         match self.runs {
-            Runs::All => {
+            SuiteCombinations::All => {
                 for (devices, device) in DEVICES {
                     for reactor in REACTORS {
                         let env = format!("{VERBS} {device} RIPSTOP_REACTOR={reactor}");
@@ -123,14 +128,16 @@ impl Whole {
                     }
                 }
             }
-            Runs::Reactors => {
+            SuiteCombinations::Reactors => {
                 for reactor in REACTORS {
                     let env = format!("{PATIENT} RIPSTOP_REACTOR={reactor}");
                     cells.push(cell(OWN, reactor, all, env));
                 }
             }
-            Runs::Drivers(_) if filter.is_some() => cells.push(cell(OWN, "-", all, String::new())),
-            Runs::Drivers(runs) => {
+            SuiteCombinations::Drivers(_) if filter.is_some() => {
+                cells.push(cell(OWN, "-", all, String::new()))
+            }
+            SuiteCombinations::Drivers(runs) => {
                 let run = |(devices, words): &(&'static str, &str)| {
                     cell(devices, "-", words, String::new())
                 };
@@ -145,7 +152,7 @@ impl Whole {
 ///
 /// # Errors
 /// A sentence naming a suite that is unknown.
-pub(super) fn chosen(wish: &Wish) -> Result<Vec<Cell>, String> {
+pub(super) fn select_runs(wish: &SuiteFilter) -> Result<Vec<SuiteRun>, String> {
     let mut cells = Vec::new();
     for word in &wish.only {
         let (name, filter) = match word.split_once("::") {
@@ -192,11 +199,11 @@ const VERBS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000";
 const LOOPBACK: &str = "RIPSTOP_FABRIC=shm+verbs RIPSTOP_LOOPBACK=on";
 
 /// All suites. They skip tests whose ranks are simulated, because no device takes part in them.
-const ALL: [Whole; 30] = [
-    Whole::of_fabric("library", What::Library, &[(OWN, "verbs::")]),
-    Whole::of_fabric(
+const ALL: [SuiteEntry; 30] = [
+    SuiteEntry::of_fabric("library", SuiteKind::Library, &[(OWN, "verbs::")]),
+    SuiteEntry::of_fabric(
         "drivers",
-        What::Test("conformance"),
+        SuiteKind::Test("conformance"),
         &[
             ("one", "on_verbs::"),
             (
@@ -205,82 +212,87 @@ const ALL: [Whole; 30] = [
             ),
         ],
     ),
-    Whole::of_fabric(
+    SuiteEntry::of_fabric(
         "lanes",
-        What::Test("conformance"),
+        SuiteKind::Test("conformance"),
         &[(OWN, "on_verbs_by_two on_verbs_by_four")],
     ),
-    Whole::of_fabric(
+    SuiteEntry::of_fabric(
         "verbs",
-        What::Test("conformance"),
+        SuiteKind::Test("conformance"),
         &[(
             OWN,
             "verbs:: --skip on_verbs --skip cables:: --skip lanes:: --skip _lists::",
         )],
     ),
-    Whole::of_fabric(
+    SuiteEntry::of_fabric(
         "torn",
-        What::Test("conformance"),
+        SuiteKind::Test("conformance"),
         &[(
             OWN,
             "verbs::lanes verbs::torn_lists verbs::cables verbs::waking_lists",
         )],
     ),
-    Whole::new("messages", Runs::All, "", ""),
-    Whole::new("scope", Runs::All, "", ""),
-    Whole::new("communicators", Runs::All, "", ""),
-    Whole::new("operations", Runs::All, "", ""),
-    Whole::new("errors", Runs::All, "", ""),
-    Whole::new("tokio", Runs::All, "", ""),
-    Whole::new("sharing", Runs::All, "", ""),
-    Whole::new(
+    SuiteEntry::new("messages", SuiteCombinations::All, "", ""),
+    SuiteEntry::new("scope", SuiteCombinations::All, "", ""),
+    SuiteEntry::new("communicators", SuiteCombinations::All, "", ""),
+    SuiteEntry::new("operations", SuiteCombinations::All, "", ""),
+    SuiteEntry::new("errors", SuiteCombinations::All, "", ""),
+    SuiteEntry::new("tokio", SuiteCombinations::All, "", ""),
+    SuiteEntry::new("sharing", SuiteCombinations::All, "", ""),
+    SuiteEntry::new(
         "windows",
-        Runs::All,
+        SuiteCombinations::All,
         "--skip graphs:: --skip ends:: --skip more_pieces_come",
         "",
     ),
-    Whole::new(
+    SuiteEntry::new(
         "collectives",
-        Runs::All,
+        SuiteCombinations::All,
         // Rails of Portals are cut there, and not cables.
         "--skip nodes:: --skip simulated:: --skip torn::",
         "KILLS=3",
     ),
-    Whole::new("programs", Runs::All, "--skip simulator", ""),
-    Whole::new("faults", Runs::All, "", ""),
-    Whole::new("failures", Runs::All, "", "RIPSTOP_DETECT_MS=500 KILLS=3"),
-    Whole::new("recovery", Runs::All, "", ""),
-    Whole::new(
+    SuiteEntry::new("programs", SuiteCombinations::All, "--skip simulator", ""),
+    SuiteEntry::new("faults", SuiteCombinations::All, "", ""),
+    SuiteEntry::new(
+        "failures",
+        SuiteCombinations::All,
+        "",
+        "RIPSTOP_DETECT_MS=500 KILLS=3",
+    ),
+    SuiteEntry::new("recovery", SuiteCombinations::All, "", ""),
+    SuiteEntry::new(
         "cables",
-        Runs::Reactors,
+        SuiteCombinations::Reactors,
         "--include-ignored",
         "RIPSTOP_DETECT_MS=10000",
     ),
-    Whole::new("halo", Runs::All, "", ""),
-    Whole::new("awp", Runs::All, "--test-threads 1", "CASES=1"),
-    Whole::new(
+    SuiteEntry::new("halo", SuiteCombinations::All, "", ""),
+    SuiteEntry::new("awp", SuiteCombinations::All, "--test-threads 1", "CASES=1"),
+    SuiteEntry::new(
         "p3dfft",
-        Runs::All,
+        SuiteCombinations::All,
         "--test-threads 1 --skip simulated",
         "CASES=1",
     ),
-    Whole::example("example-halo", "halo", "--n 16 --steps 20"),
-    Whole::example("example-awp", "awp", "--n 12 --steps 4 --check"),
-    Whole::example(
+    SuiteEntry::example("example-halo", "halo", "--n 16 --steps 20"),
+    SuiteEntry::example("example-awp", "awp", "--n 12 --steps 4 --check"),
+    SuiteEntry::example(
         "example-p3dfft",
         "p3dfft",
         "--n 8 --vars 1 --iters 1 --check",
     ),
-    Whole::example("example-hello", "hello", ""),
-    Whole::example("example-ring", "ring", ""),
-    Whole::new(
+    SuiteEntry::example("example-hello", "hello", ""),
+    SuiteEntry::example("example-ring", "ring", ""),
+    SuiteEntry::new(
         "loopback",
-        Runs::All,
+        SuiteCombinations::All,
         "--include-ignored --test-threads 1",
         "",
     ),
-    Whole::test_as("loopback-messages", "messages", "", LOOPBACK),
-    Whole::test_as(
+    SuiteEntry::test_as("loopback-messages", "messages", "", LOOPBACK),
+    SuiteEntry::test_as(
         "loopback-collectives",
         "collectives",
         "forms:: results::",
@@ -290,23 +302,23 @@ const ALL: [Whole; 30] = [
 
 #[cfg(test)]
 mod tests {
-    use super::{Cell, Wish, chosen};
+    use super::{SuiteFilter, SuiteRun, select_runs};
 
-    fn only(words: &[&str]) -> Wish {
-        Wish {
+    fn only(words: &[&str]) -> SuiteFilter {
+        SuiteFilter {
             only: words.iter().map(ToString::to_string).collect(),
-            ..Wish::default()
+            ..SuiteFilter::default()
         }
     }
 
-    fn runs(cells: &[Cell]) -> Vec<String> {
-        let run = |cell: &Cell| format!("{} {} {}", cell.name, cell.devices, cell.reactor);
+    fn runs(cells: &[SuiteRun]) -> Vec<String> {
+        let run = |cell: &SuiteRun| format!("{} {} {}", cell.name, cell.devices, cell.reactor);
         cells.iter().map(run).collect()
     }
 
     #[test]
     fn a_suite_runs_on_either_devices_with_either_reactor() {
-        let cells = chosen(&only(&["messages"])).unwrap();
+        let cells = select_runs(&only(&["messages"])).unwrap();
         let expected = [
             "messages one uring",
             "messages one epoll",
@@ -325,24 +337,24 @@ mod tests {
 
     #[test]
     fn a_wish_leaves_what_it_names() {
-        let wish = Wish {
+        let wish = SuiteFilter {
             devices: Some("one".to_owned()),
             reactor: Some("epoll".to_owned()),
             ..only(&["windows::pscw", "scope"])
         };
-        let cells = chosen(&wish).unwrap();
+        let cells = select_runs(&wish).unwrap();
         assert_eq!(runs(&cells), ["windows::pscw one epoll", "scope one epoll"]);
         assert!(cells[0].suite.args.ends_with(" pscw"));
-        let wish = Wish {
+        let wish = SuiteFilter {
             reactor: Some("epoll".to_owned()),
             ..only(&["library"])
         };
-        assert!(chosen(&wish).is_err(), "drivers have no reactor");
+        assert!(select_runs(&wish).is_err(), "drivers have no reactor");
     }
 
     #[test]
     fn a_filter_takes_the_place_of_a_drivers_own() {
-        let cells = chosen(&only(&["verbs::no_wake_up_is_lost"])).unwrap();
+        let cells = select_runs(&only(&["verbs::no_wake_up_is_lost"])).unwrap();
         assert_eq!(runs(&cells), ["verbs::no_wake_up_is_lost own -"]);
         assert_eq!(
             cells[0].suite.args,
@@ -353,7 +365,7 @@ mod tests {
     #[test]
     fn an_unknown_suite_is_named() {
         assert!(
-            chosen(&only(&["message"]))
+            select_runs(&only(&["message"]))
                 .unwrap_err()
                 .contains("message:")
         );
@@ -361,7 +373,7 @@ mod tests {
 
     #[test]
     fn every_run_has_a_title_of_its_own() {
-        let cells = chosen(&Wish::default()).unwrap();
+        let cells = select_runs(&SuiteFilter::default()).unwrap();
         let mut titles: Vec<String> = cells.iter().map(|cell| cell.suite.title()).collect();
         titles.sort();
         titles.dedup();

@@ -11,22 +11,22 @@ use std::{
 
 use serde_json::Value;
 
-use crate::step::{Ended, Gate, Long, Tally};
+use crate::step::{LongStep, LongStepOutcome, StepRunner, TestTally};
 
 pub(crate) use self::all::run as all;
-use self::table::{SUITES, Suite, What};
-use super::{guest::Guest, image::Image, options::Options, packages};
+use self::table::{SUITES, SuiteKind, VmSuite};
+use super::{guest::VmGuest, image::VmImage, options::VmOptions, packages};
 
 mod all;
-mod self_check;
 mod matrix;
 mod report;
+mod self_check;
 mod table;
 
 /// Runs the step alone, and shows the output of programs while they run.
-pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
-    match Bed::make(&gate.root, SUITES, PROFILE)? {
-        Some(bed) => gate.counted(NAME, REPEAT, |_, tally| {
+pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
+    match SuiteGuest::make(&gate.root, SUITES, PROFILE)? {
+        Some(bed) => gate.run_counted(NAME, REPEAT, |_, tally| {
             let (outcome, text) = bed.run(tally, io::stdout());
             println!("{}", report::slowest(&text));
             outcome
@@ -36,8 +36,8 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
 }
 
 /// Tests `cargo xtask vm` itself, alone.
-pub(crate) fn itself(gate: &mut Gate) -> Result<(), String> {
-    gate.counted(
+pub(crate) fn run_self_check(gate: &mut StepRunner) -> Result<(), String> {
+    gate.run_counted(
         "`cargo xtask vm`",
         "cargo xtask vm-test --itself",
         |_, tally| self_check::check().map(|claims| tally.passed += claims),
@@ -45,14 +45,14 @@ pub(crate) fn itself(gate: &mut Gate) -> Result<(), String> {
 }
 
 /// Runs the step beside others; the guest takes one processor.
-pub(crate) fn beside(
-    gate: &mut Gate,
-    others: impl FnOnce(&mut Gate) -> Result<(), String>,
+pub(crate) fn run_beside(
+    gate: &mut StepRunner,
+    others: impl FnOnce(&mut StepRunner) -> Result<(), String>,
 ) -> Result<(), String> {
-    let Some(bed) = Bed::make(&gate.root, SUITES, PROFILE)? else {
+    let Some(bed) = SuiteGuest::make(&gate.root, SUITES, PROFILE)? else {
         return others(gate);
     };
-    let long = Long {
+    let long = LongStep {
         name: NAME,
         repeat: REPEAT,
         work: Box::new(move |tally| {
@@ -61,21 +61,21 @@ pub(crate) fn beside(
             (outcome, text + &slowest)
         }),
     };
-    gate.beside(long, others)
+    gate.run_beside(long, others)
 }
 
 /// A guest that can be started, and the programs to run in it.
-struct Bed {
-    image: Image,
-    programs: Vec<Program>,
+struct SuiteGuest {
+    image: VmImage,
+    programs: Vec<SuiteProgram>,
     launcher: PathBuf,
 }
 
-impl Bed {
+impl SuiteGuest {
     /// Builds the test programs here. If no guest can be had, prints the reason and returns `None`; with `CI` set, that is a
     /// failure.
-    fn make(root: &Path, suites: &[Suite], profile: &str) -> Result<Option<Self>, String> {
-        let image = packages::require(&packages::FOR_TESTS).and_then(|()| Image::at(root));
+    fn make(root: &Path, suites: &[VmSuite], profile: &str) -> Result<Option<Self>, String> {
+        let image = packages::require(&packages::FOR_TESTS).and_then(|()| VmImage::at(root));
         match image {
             Ok(image) => {
                 let (programs, launcher) = build(root, suites, profile)?;
@@ -95,7 +95,7 @@ impl Bed {
 
     /// Checks `cargo xtask vm` itself, then starts one guest and runs all programs in it. Returns the outcome and the output,
     /// which `show` gets as it comes.
-    fn run(&self, tally: &mut Tally, show: impl Write + Send + 'static) -> Ended {
+    fn run(&self, tally: &mut TestTally, show: impl Write + Send + 'static) -> LongStepOutcome {
         let itself = self_check::check().map(|claims| tally.passed += claims);
         let (status, text) = self.output(&FOR_GATE, show);
         let outcome = status.and_then(|status| {
@@ -115,12 +115,12 @@ impl Bed {
     /// Returns the status of all programs in one guest, and their output.
     fn output(
         &self,
-        size: &Size,
+        size: &GuestSize,
         show: impl Write + Send + 'static,
     ) -> (Result<u8, String>, String) {
-        let printed = Printed::default();
+        let printed = CapturedOutput::default();
         let script = script(&self.programs, &self.launcher, size.program);
-        let kept = Kept {
+        let kept = TeeWriter {
             printed: printed.clone(),
             to: show,
         };
@@ -130,7 +130,7 @@ impl Bed {
 }
 
 /// The size of a guest, and the time limits of all programs and of one.
-struct Size {
+struct GuestSize {
     devices: u32,
     all: Duration,
     program: Duration,
@@ -138,29 +138,29 @@ struct Size {
 
 /// A suite whose program was built.
 #[derive(Debug)]
-struct Program {
-    suite: Suite,
+struct SuiteProgram {
+    suite: VmSuite,
     file: PathBuf,
     /// The folder of its package, where cargo would run it.
     folder: PathBuf,
 }
 
-impl Suite {
+impl VmSuite {
     /// Returns the program, if this is cargo's message that it was built.
-    fn built(&self, message: &Value) -> Option<Program> {
+    fn built(&self, message: &Value) -> Option<SuiteProgram> {
         let target = &message["target"];
         let library = self.package.replace('-', "_");
-        let (kind, name, test) = match self.what {
-            What::Library => ("lib", library.as_str(), true),
-            What::Test(name) => ("test", name, true),
-            What::Example(name) => ("example", name, false),
+        let (kind, name, test) = match self.kind {
+            SuiteKind::Library => ("lib", library.as_str(), true),
+            SuiteKind::Test(name) => ("test", name, true),
+            SuiteKind::Example(name) => ("example", name, false),
         };
         let fits = message["profile"]["test"] == test
             && target["kind"].as_array()?.iter().any(|of| of == kind)
             && target["name"] == name;
         let manifest = Path::new(message["manifest_path"].as_str()?);
         let file = message["executable"].as_str()?;
-        fits.then(|| Program {
+        fits.then(|| SuiteProgram {
             suite: self.clone(),
             file: file.into(),
             folder: manifest.parent().unwrap_or(manifest).to_owned(),
@@ -169,14 +169,18 @@ impl Suite {
 }
 
 /// Builds all programs, and the launcher that starts examples.
-fn build(root: &Path, suites: &[Suite], profile: &str) -> Result<(Vec<Program>, PathBuf), String> {
-    let tests = suites.iter().flat_map(|suite| match suite.what {
-        What::Library => vec!["-p", suite.package, "--lib"],
-        What::Test(test) => vec!["-p", suite.package, "--test", test],
-        What::Example(_) => Vec::new(),
+fn build(
+    root: &Path,
+    suites: &[VmSuite],
+    profile: &str,
+) -> Result<(Vec<SuiteProgram>, PathBuf), String> {
+    let tests = suites.iter().flat_map(|suite| match suite.kind {
+        SuiteKind::Library => vec!["-p", suite.package, "--lib"],
+        SuiteKind::Test(test) => vec!["-p", suite.package, "--test", test],
+        SuiteKind::Example(_) => Vec::new(),
     });
-    let examples = suites.iter().flat_map(|suite| match suite.what {
-        What::Example(name) => vec!["--example", name],
+    let examples = suites.iter().flat_map(|suite| match suite.kind {
+        SuiteKind::Example(name) => vec!["--example", name],
         _ => Vec::new(),
     });
     let tests = [&["test", "--no-run"][..], &tests.collect::<Vec<_>>()].concat();
@@ -187,7 +191,7 @@ fn build(root: &Path, suites: &[Suite], profile: &str) -> Result<(Vec<Program>, 
         cargo(root, profile, &examples)?,
     ]
     .concat();
-    let program = |suite: &Suite| {
+    let program = |suite: &VmSuite| {
         let program = messages.iter().find_map(|message| suite.built(message));
         program.ok_or_else(|| format!("cargo built no {}", suite.title()))
     };
@@ -225,15 +229,15 @@ fn cargo(root: &Path, profile: &str, words: &[&str]) -> Result<Vec<Value>, Strin
 
 /// Returns a script that runs everything, so that one failure hides no other, and ends with the last bad status. Everything
 /// takes about ten times as long as outside, so the time limits of tests are ten times longer.
-fn script(programs: &[Program], launcher: &Path, limit: Duration) -> String {
+fn script(programs: &[SuiteProgram], launcher: &Path, limit: Duration) -> String {
     let launcher = format!("'{}' run -n 4 --timeout 600 -- ", launcher.display());
     let runs = programs.iter().map(|program| {
-        let Suite { what, args, env, .. } = &program.suite;
+        let VmSuite { kind: what, args, env, .. } = &program.suite;
         let (folder, file) = (program.folder.display(), program.file.display());
         let title = program.suite.title();
         let before = match what {
-            What::Example(_) => launcher.as_str(),
-            What::Library | What::Test(_) => "",
+            SuiteKind::Example(_) => launcher.as_str(),
+            SuiteKind::Library | SuiteKind::Test(_) => "",
         };
         format!(
             "cd '{folder}' && run '{title}' env RIPSTOP_VERBS_REQUIRED=1 RIPSTOP_TEST_LIMIT_S=600 {env} {before}'{file}' {args}\n"
@@ -250,31 +254,31 @@ fn script(programs: &[Program], launcher: &Path, limit: Duration) -> String {
 
 /// Runs the script and returns its status; its output goes to `output`.
 fn in_guest(
-    image: &Image,
+    image: &VmImage,
     script: &str,
-    size: &Size,
+    size: &GuestSize,
     output: impl Write + Send + 'static,
 ) -> Result<u8, String> {
-    let options = Options {
+    let options = VmOptions {
         timeout: size.all,
         devices: size.devices,
         command: ["sh", "-c", script].map(str::to_owned).to_vec(),
-        ..Options::default()
+        ..VmOptions::default()
     };
-    Guest::start(image, &options, output)?.status()
+    VmGuest::start(image, &options, output)?.status()
 }
 
 /// Adds up the tests of all programs, where an example counts as one. A program that ran no test is an error, because a filter
 /// that matches nothing must not pass.
-fn count(programs: &[Program], output: &str, tally: &mut Tally) -> Result<(), String> {
-    for Program { suite, .. } in programs {
+fn count(programs: &[SuiteProgram], output: &str, tally: &mut TestTally) -> Result<(), String> {
+    for SuiteProgram { suite, .. } in programs {
         let title = suite.title();
         let printed = part(output, &title).ok_or_else(|| format!("{title}: did not run"))?;
-        let mut own = Tally::default();
-        match suite.what {
-            What::Example(_) => own.passed += u64::from(!printed.contains(BAD_END)),
+        let mut own = TestTally::default();
+        match suite.kind {
+            SuiteKind::Example(_) => own.passed += u64::from(!printed.contains(BAD_END)),
             // Ranks that are processes run the same program, and end before it.
-            What::Library | What::Test(_) => {
+            SuiteKind::Library | SuiteKind::Test(_) => {
                 let last = printed
                     .lines()
                     .rfind(|line| line.starts_with("test result"));
@@ -297,9 +301,9 @@ fn part<'a>(output: &'a str, title: &str) -> Option<&'a str> {
 
 /// Output so far.
 #[derive(Clone, Debug, Default)]
-struct Printed(Arc<Mutex<Vec<u8>>>);
+struct CapturedOutput(Arc<Mutex<Vec<u8>>>);
 
-impl Printed {
+impl CapturedOutput {
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes()).into_owned()
     }
@@ -311,12 +315,12 @@ impl Printed {
 
 /// A writer that passes output on, and keeps it.
 #[derive(Debug)]
-struct Kept<W> {
-    printed: Printed,
+struct TeeWriter<W> {
+    printed: CapturedOutput,
     to: W,
 }
 
-impl<W: Write> Write for Kept<W> {
+impl<W: Write> Write for TeeWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.to.write(bytes)?;
         self.printed.bytes().extend_from_slice(&bytes[..written]);
@@ -354,7 +358,7 @@ const BAD_END: &str = "ended with status";
 
 /// As many devices as most tests have ranks, so that each has one. In emulation, tests that compute take ten times as long as
 /// here, and several times longer beside other work. These limits guard against hangs only.
-const FOR_GATE: Size = Size {
+const FOR_GATE: GuestSize = GuestSize {
     devices: 4,
     all: Duration::from_secs(4500),
     program: Duration::from_secs(1800),
@@ -366,30 +370,32 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{FOR_GATE, Path, Program, Suite, Tally, What, built_launcher, count, script};
+    use super::{
+        FOR_GATE, Path, SuiteKind, SuiteProgram, TestTally, VmSuite, built_launcher, count, script,
+    };
 
-    const MESSAGES: Suite = Suite {
+    const MESSAGES: VmSuite = VmSuite {
         package: "ripstop",
-        what: What::Test("messages"),
+        kind: SuiteKind::Test("messages"),
         args: Cow::Borrowed(""),
         env: Cow::Borrowed("RIPSTOP_FABRIC=verbs"),
     };
-    const VERBS: Suite = Suite {
+    const VERBS: VmSuite = VmSuite {
         package: "ripstop-fabric",
-        what: What::Library,
+        kind: SuiteKind::Library,
         args: Cow::Borrowed("verbs::"),
         env: Cow::Borrowed(""),
     };
-    const HALO: Suite = Suite {
+    const HALO: VmSuite = VmSuite {
         package: "ripstop",
-        what: What::Example("halo"),
+        kind: SuiteKind::Example("halo"),
         args: Cow::Borrowed("--n 16"),
         env: Cow::Borrowed("RIPSTOP_FABRIC=verbs"),
     };
 
-    fn programs() -> Vec<Program> {
+    fn programs() -> Vec<SuiteProgram> {
         [MESSAGES, VERBS, HALO]
-            .map(|suite| Program {
+            .map(|suite| SuiteProgram {
                 suite,
                 file: "/t/program".into(),
                 folder: "/w".into(),
@@ -406,7 +412,7 @@ mod tests {
     fn a_program_is_found_among_cargos_messages() {
         let built = MESSAGES.built(&message("test", "messages", true)).unwrap();
         assert_eq!((built.file, built.folder), ("/t/x".into(), "/w".into()));
-        let found = |suite: &Suite, kind, name, test| suite.built(&message(kind, name, test));
+        let found = |suite: &VmSuite, kind, name, test| suite.built(&message(kind, name, test));
         assert!(found(&VERBS, "lib", "ripstop_fabric", true).is_some());
         assert!(found(&VERBS, "lib", "ripstop_fabric", false).is_none());
         assert!(found(&VERBS, "test", "messages", true).is_none());
@@ -440,7 +446,7 @@ mod tests {
             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out\n\
             == ripstop example halo RIPSTOP_FABRIC=verbs --n 16\n\
             warm\n";
-        let mut tally = Tally::default();
+        let mut tally = TestTally::default();
         count(&programs(), good, &mut tally).unwrap();
         assert_eq!(tally.passed, 6, "processes of one rank do not count");
         for (from, to, title) in [
@@ -448,7 +454,11 @@ mod tests {
             ("== ripstop-fabric", "= ", "ripstop-fabric"),
             ("warm", "ended with status 1", "halo"),
         ] {
-            let why = count(&programs(), &good.replace(from, to), &mut Tally::default());
+            let why = count(
+                &programs(),
+                &good.replace(from, to),
+                &mut TestTally::default(),
+            );
             let why = why.unwrap_err();
             assert!(why.contains(title), "{why}");
         }

@@ -4,15 +4,15 @@ use std::fmt;
 
 use serde_json::json;
 
-use super::{BAD_END, matrix::Cell, part, table::What};
-use crate::step::Tally;
+use super::{BAD_END, matrix::SuiteRun, part, table::SuiteKind};
+use crate::step::TestTally;
 
 /// A run and its outcome.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
-    cell: Cell,
-    end: End,
-    tally: Tally,
+pub(super) struct SuiteRow {
+    cell: SuiteRun,
+    end: SuiteEnd,
+    tally: TestTally,
     /// Tests of the program that a filter left out.
     left_out: u64,
     seconds: Option<u64>,
@@ -21,7 +21,7 @@ pub(super) struct Row {
 
 /// The end of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum End {
+enum SuiteEnd {
     Passed,
     /// Tests failed, or the program died.
     Failed,
@@ -35,14 +35,14 @@ enum End {
     Empty,
 }
 
-impl Row {
+impl SuiteRow {
     /// Parses the guest's output of this run. The tests of a program count only if it ended by itself and reported how.
     /// Skipped, ignored and unfinished tests do not count as passed.
-    pub(super) fn read(cell: Cell, title: &str, output: &str) -> Self {
+    pub(super) fn read(cell: SuiteRun, title: &str, output: &str) -> Self {
         let mut row = Self {
             cell,
-            end: End::NotRun,
-            tally: Tally::default(),
+            end: SuiteEnd::NotRun,
+            tally: TestTally::default(),
             left_out: 0,
             seconds: None,
             failures: Vec::new(),
@@ -64,16 +64,16 @@ impl Row {
             .lines()
             .rfind(|line| line.starts_with("test result"));
         row.end = match (row.seconds, status) {
-            (None, _) => End::Unfinished,
-            (_, Some(TIME_IS_UP)) => End::TooLong,
-            (_, Some(_)) => End::Failed,
-            (_, None) => End::Passed,
+            (None, _) => SuiteEnd::Unfinished,
+            (_, Some(TIME_IS_UP)) => SuiteEnd::TooLong,
+            (_, Some(_)) => SuiteEnd::Failed,
+            (_, None) => SuiteEnd::Passed,
         };
-        match (row.cell.suite.what, &row.end, status) {
-            (What::Example(_), End::Passed, _) => row.tally.passed = 1,
-            (What::Example(_), End::Failed, _) => row.tally.failed = 1,
-            (What::Example(_), ..) => {}
-            (_, End::Passed, _) | (_, End::Failed, Some(TESTS_FAILED)) => {
+        match (row.cell.suite.kind, &row.end, status) {
+            (SuiteKind::Example(_), SuiteEnd::Passed, _) => row.tally.passed = 1,
+            (SuiteKind::Example(_), SuiteEnd::Failed, _) => row.tally.failed = 1,
+            (SuiteKind::Example(_), ..) => {}
+            (_, SuiteEnd::Passed, _) | (_, SuiteEnd::Failed, Some(TESTS_FAILED)) => {
                 let line = result.unwrap_or("");
                 row.tally.add(line);
                 row.left_out = left_out(line);
@@ -81,19 +81,19 @@ impl Row {
             }
             _ => {}
         }
-        if row.end == End::Passed && row.tally.passed == 0 {
-            row.end = End::Empty;
+        if row.end == SuiteEnd::Passed && row.tally.passed == 0 {
+            row.end = SuiteEnd::Empty;
         }
         row
     }
 
     /// Returns true if every test ran and passed.
-    pub(super) fn held(&self) -> bool {
-        self.end == End::Passed
+    pub(super) fn all_passed(&self) -> bool {
+        self.end == SuiteEnd::Passed
     }
 
     pub(super) fn json(&self) -> String {
-        let Cell {
+        let SuiteRun {
             name,
             devices,
             reactor,
@@ -109,9 +109,9 @@ impl Row {
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for SuiteRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally {
+        let TestTally {
             passed,
             failed,
             ignored,
@@ -119,7 +119,7 @@ impl fmt::Display for Row {
         let seconds = self
             .seconds
             .map_or_else(|| "-".to_owned(), |seconds| seconds.to_string());
-        let Cell {
+        let SuiteRun {
             name,
             devices,
             reactor,
@@ -136,7 +136,7 @@ impl fmt::Display for Row {
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for SuiteEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Passed => "passed",
@@ -213,21 +213,21 @@ const TESTS_FAILED: u8 = 101;
 #[cfg(test)]
 mod tests {
     use super::{
-        super::matrix::{Wish, chosen},
-        End, Row, slowest,
+        super::matrix::{SuiteFilter, select_runs},
+        SuiteEnd, SuiteRow, slowest,
     };
 
-    fn row(printed: &str) -> Row {
+    fn row(printed: &str) -> SuiteRow {
         row_of("scope", printed)
     }
 
-    fn row_of(suite: &str, printed: &str) -> Row {
-        let wish = Wish {
+    fn row_of(suite: &str, printed: &str) -> SuiteRow {
+        let wish = SuiteFilter {
             only: vec![suite.to_owned()],
-            ..Wish::default()
+            ..SuiteFilter::default()
         };
-        let cell = chosen(&wish).unwrap().remove(0);
-        Row::read(
+        let cell = select_runs(&wish).unwrap().remove(0);
+        SuiteRow::read(
             cell,
             "one",
             &format!("== zero\nx\n== one\n{printed}== two\n"),
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn what_a_program_says_last_is_counted_and_the_rest_is_not_passed() {
         let row = row(GOOD);
-        assert!(row.held());
+        assert!(row.all_passed());
         let counts = (
             row.tally.passed,
             row.tally.ignored,
@@ -261,26 +261,29 @@ mod tests {
             test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n\
             ended with status 101\ntook 3 s\n",
         );
-        assert_eq!((row.end.clone(), row.tally.failed), (End::Failed, 2));
+        assert_eq!((row.end.clone(), row.tally.failed), (SuiteEnd::Failed, 2));
         assert_eq!(row.failures, ["a", "b::c"]);
     }
 
     #[test]
     fn a_program_that_did_not_end_by_itself_has_passed_nothing() {
         for (said, end) in [
-            ("ended with status 124\ntook 600 s\n", End::TooLong),
-            ("ended with status 139\ntook 6 s\n", End::Failed),
-            ("test a ... ended with status 124\ntook 6 s\n", End::TooLong),
-            ("", End::Unfinished),
+            ("ended with status 124\ntook 600 s\n", SuiteEnd::TooLong),
+            ("ended with status 139\ntook 6 s\n", SuiteEnd::Failed),
+            (
+                "test a ... ended with status 124\ntook 6 s\n",
+                SuiteEnd::TooLong,
+            ),
+            ("", SuiteEnd::Unfinished),
         ] {
             let row = row(&GOOD.replace("took 12 s\n", said));
             assert_eq!((row.end.clone(), row.tally.passed), (end, 0), "{said}");
-            assert!(!row.held());
+            assert!(!row.all_passed());
         }
         let none = row(
             "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out\ntook 1 s\n",
         );
-        assert_eq!(none.end, End::Empty);
+        assert_eq!(none.end, SuiteEnd::Empty);
     }
 
     #[test]

@@ -30,9 +30,9 @@ pub(super) fn check() -> Result<u64, String> {
     }
 }
 
-type Claim = fn() -> Result<(), String>;
+type SelfCheck = fn() -> Result<(), String>;
 
-const CLAIMS: [(&str, Claim); 3] = [
+const CLAIMS: [(&str, SelfCheck); 3] = [
     ("a command's status and output are passed on", passes_on),
     ("a command that takes too long is ended", ends_in_time),
     ("a guest ends with who started it", ends_with_its_starter),
@@ -40,14 +40,14 @@ const CLAIMS: [(&str, Claim); 3] = [
 
 fn passes_on() -> Result<(), String> {
     let command = "echo one; echo two >&2; echo three; exit 7";
-    let seen = Seen::of(&["--timeout", "60", "--", "sh", "-c", command])?;
+    let seen = VmCommandOutcome::of(&["--timeout", "60", "--", "sh", "-c", command])?;
     let streams = seen.out == "one\nthree\n" && seen.err.contains("two\n");
     seen.must(seen.status == Some(7) && streams)
 }
 
 fn ends_in_time() -> Result<(), String> {
     let command = "echo begun; exec sleep 600";
-    let seen = Seen::of(&["--timeout", "20", "--", "sh", "-c", command])?;
+    let seen = VmCommandOutcome::of(&["--timeout", "20", "--", "sh", "-c", command])?;
     let said = seen.err.contains("the command took longer than 20 s");
     seen.must(seen.status == Some(124) && seen.out == "begun\n" && said)
 }
@@ -69,14 +69,14 @@ fn ends_with_its_starter() -> Result<(), String> {
 
 /// The status of the command, its output, and the machines that it left.
 #[derive(Debug)]
-struct Seen {
+struct VmCommandOutcome {
     status: Option<i32>,
     out: String,
     err: String,
     left: Vec<String>,
 }
 
-impl Seen {
+impl VmCommandOutcome {
     fn of(words: &[&str]) -> Result<Self, String> {
         let child = start(words)?;
         let id = child.id();

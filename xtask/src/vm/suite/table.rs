@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 /// A program that runs in the guest, with its arguments and variables.
 #[derive(Clone, Debug)]
-pub(super) struct Suite {
+pub(super) struct VmSuite {
     pub(super) package: &'static str,
-    pub(super) what: What,
+    pub(super) kind: SuiteKind,
     /// Filter and options of a test program, as a shell takes them; or an example's arguments.
     pub(super) args: Cow<'static, str>,
     /// Variables, as a shell takes them.
@@ -15,7 +15,7 @@ pub(super) struct Suite {
 
 /// The kind of program.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum What {
+pub(super) enum SuiteKind {
     /// The tests inside the library.
     Library,
     /// A test by its name.
@@ -24,11 +24,11 @@ pub(super) enum What {
     Example(&'static str),
 }
 
-impl Suite {
-    const fn of_fabric(what: What, args: &'static str, env: &'static str) -> Self {
+impl VmSuite {
+    const fn of_fabric(what: SuiteKind, args: &'static str, env: &'static str) -> Self {
         Self {
             package: "ripstop-fabric",
-            what,
+            kind: what,
             args: Cow::Borrowed(args),
             env: Cow::Borrowed(env),
         }
@@ -37,7 +37,7 @@ impl Suite {
     const fn test(name: &'static str, args: &'static str, env: &'static str) -> Self {
         Self {
             package: "ripstop",
-            what: What::Test(name),
+            kind: SuiteKind::Test(name),
             args: Cow::Borrowed(args),
             env: Cow::Borrowed(env),
         }
@@ -46,7 +46,7 @@ impl Suite {
     const fn example(name: &'static str, args: &'static str, env: &'static str) -> Self {
         Self {
             package: "ripstop",
-            what: What::Example(name),
+            kind: SuiteKind::Example(name),
             args: Cow::Borrowed(args),
             env: Cow::Borrowed(env),
         }
@@ -54,10 +54,10 @@ impl Suite {
 
     /// Returns a title that differs from those of all other suites.
     pub(super) fn title(&self) -> String {
-        let what = match self.what {
-            What::Library => "library".to_owned(),
-            What::Test(name) => name.to_owned(),
-            What::Example(name) => format!("example {name}"),
+        let what = match self.kind {
+            SuiteKind::Library => "library".to_owned(),
+            SuiteKind::Test(name) => name.to_owned(),
+            SuiteKind::Example(name) => format!("example {name}"),
         };
         let words = [self.package, &what, &self.env, &self.args];
         let words = words.into_iter().filter(|word| !word.is_empty());
@@ -89,19 +89,19 @@ const PULLED: &str = "RIPSTOP_DETECT_MS=10000";
 
 /// The programs that run in the guest after a check of the guest itself. They take minutes if the guest is emulated, so long
 /// tests are shortened, and some are left out by name.
-pub(super) const SUITES: &[Suite] = &[
-    Suite::of_fabric(What::Library, "--include-ignored verbs::", ""),
+pub(super) const SUITES: &[VmSuite] = &[
+    VmSuite::of_fabric(SuiteKind::Library, "--include-ignored verbs::", ""),
     // Ranks that come and go open a device each, which takes a tenth of a second. The same claims for ranks on one device are
     // run by hand.
-    Suite::of_fabric(
-        What::Test("conformance"),
+    VmSuite::of_fabric(
+        SuiteKind::Test("conformance"),
         "--include-ignored on_verbs --skip lanes:: --skip on_verbs::",
         "ROUNDS=10",
     ),
     // Claims that differ for ranks with several devices, and one of each other kind. The rest is run by hand, and so are lists,
     // which use only the first lane.
-    Suite::of_fabric(
-        What::Test("conformance"),
+    VmSuite::of_fabric(
+        SuiteKind::Test("conformance"),
         "--include-ignored on_verbs_by_two_lanes::a_message_posted_just on_verbs_by_two_lanes::a_put_is_visible \
          on_verbs_by_two_lanes::a_full_post on_verbs_by_two_lanes::bodies_up_to on_verbs_by_two_lanes::many_commands \
          on_verbs_by_two_lanes::memory_from_elsewhere on_verbs_by_two_lanes::no_wake_up_is_lost_in_a_game_of_counts \
@@ -113,61 +113,61 @@ pub(super) const SUITES: &[Suite] = &[
     ),
     // In these, one cable after the other is pulled for good, so their duration does not matter. The test that plugs a cable in
     // again in time is run by hand, because it depends on the guest's speed.
-    Suite::of_fabric(
-        What::Test("conformance"),
+    VmSuite::of_fabric(
+        SuiteKind::Test("conformance"),
         "--include-ignored --test-threads 1 verbs::lanes verbs::torn_lists verbs::cables verbs::waking_lists \
          --skip pulled_for_a_moment",
         "",
     ),
-    Suite::of_fabric(
-        What::Test("conformance"),
+    VmSuite::of_fabric(
+        SuiteKind::Test("conformance"),
         "--include-ignored --test-threads 1 verbs:: --skip on_verbs --skip cables:: --skip lanes:: --skip _lists::",
         "ROUNDS=10 SLEEPS=2000",
     ),
-    Suite::test("messages", "", ONE),
-    Suite::test("messages", "", ACROSS),
-    Suite::test("messages", "", TWO_LANES),
-    Suite::test("messages", "", HYBRID),
-    Suite::test("messages", "", NODES),
-    Suite::test("scope", "", ONE),
-    Suite::test("scope", "", ACROSS),
-    Suite::test("communicators", "--skip at_every_size", ONE),
-    Suite::test("communicators", "--skip at_every_size", ACROSS),
-    Suite::test("communicators", "--skip at_every_size", HYBRID),
-    Suite::test("operations", "races", ONE),
+    VmSuite::test("messages", "", ONE),
+    VmSuite::test("messages", "", ACROSS),
+    VmSuite::test("messages", "", TWO_LANES),
+    VmSuite::test("messages", "", HYBRID),
+    VmSuite::test("messages", "", NODES),
+    VmSuite::test("scope", "", ONE),
+    VmSuite::test("scope", "", ACROSS),
+    VmSuite::test("communicators", "--skip at_every_size", ONE),
+    VmSuite::test("communicators", "--skip at_every_size", ACROSS),
+    VmSuite::test("communicators", "--skip at_every_size", HYBRID),
+    VmSuite::test("operations", "races", ONE),
     // Tens of thousands of messages take minutes.
-    Suite::test("operations", "--skip flood --skip races", ACROSS),
-    Suite::test("errors", "", ONE),
-    Suite::test("recovery", "", ONE),
+    VmSuite::test("operations", "--skip flood --skip races", ACROSS),
+    VmSuite::test("errors", "", ONE),
+    VmSuite::test("recovery", "", ONE),
     // The other tests run thousands of programs, or simulated ranks.
-    Suite::test("programs", "failing going_on --skip simulator", ONE),
+    VmSuite::test("programs", "failing going_on --skip simulator", ONE),
     // The ranks of `graphs` and `ends` are simulated: no device takes part, and it takes minutes. A million pieces take as
     // long.
-    Suite::test(
+    VmSuite::test(
         "windows",
         "--skip graphs:: --skip ends:: --skip more_pieces_come",
         ONE,
     ),
-    Suite::test(
+    VmSuite::test(
         "windows",
         "--skip graphs:: --skip ends:: --skip more_pieces_come",
         ACROSS,
     ),
-    Suite::test("collectives", "forms ragged into:: wakes", ONE),
-    Suite::test("collectives", "failing killed", DYING),
+    VmSuite::test("collectives", "forms ragged into:: wakes", ONE),
+    VmSuite::test("collectives", "failing killed", DYING),
     // A stopped rank must catch up on a thousand long messages, which takes minutes there.
-    Suite::test("failures", "--skip stopped_for_longer", KILLED),
+    VmSuite::test("failures", "--skip stopped_for_longer", KILLED),
     // If each rank has two devices, a lane takes half a minute to fail: run by hand.
-    Suite::test("cables", "--include-ignored stays_pulled", PULLED),
+    VmSuite::test("cables", "--include-ignored stays_pulled", PULLED),
     // Other numbers of ranks take a minute more each and are run by hand, and so are blocks of 135 KiB.
-    Suite::test(
+    VmSuite::test(
         "awp",
         "--test-threads 1 oneself four_ranks as_processes seismograms",
         FIRST,
     ),
-    Suite::test("p3dfft", "--test-threads 1 four_ranks six_processes", FIRST),
-    Suite::example("halo", "--n 16 --steps 20", ACROSS),
-    Suite::example("halo", "--n 16 --steps 20", NODES),
-    Suite::example("awp", "--n 12 --steps 4 --check", ACROSS),
-    Suite::example("p3dfft", "--n 8 --vars 1 --iters 1 --check", ACROSS),
+    VmSuite::test("p3dfft", "--test-threads 1 four_ranks six_processes", FIRST),
+    VmSuite::example("halo", "--n 16 --steps 20", ACROSS),
+    VmSuite::example("halo", "--n 16 --steps 20", NODES),
+    VmSuite::example("awp", "--n 12 --steps 4 --check", ACROSS),
+    VmSuite::example("p3dfft", "--n 8 --vars 1 --iters 1 --check", ACROSS),
 ];

@@ -2,50 +2,50 @@
 
 use ripstop::{Comm, Fence, Result, Window};
 
-use super::{Place, Put, Puts, Shared, unpack};
+use super::{GhostWindow, IncomingLane, OutgoingLane, PutLaneSender, unpack};
 use crate::wave::{
-    clock::Stopwatch,
-    domain::Domain,
-    field::Field,
-    halo::{Halo, Halos, Open},
-    real::Real,
-    stencil::Layers,
+    clock::AwpStopwatch,
+    domain::AwpDomain,
+    field::AwpField,
+    halo::{GhostExchange, OpenExchange, StepExchanges},
+    real::WaveReal,
+    stencil::ExchangedLayers,
 };
 
 /// An exchange between two fences.
 #[derive(Debug)]
-pub(crate) struct Fenced<T: Real>(Shared<T>);
+pub(crate) struct FenceExchange<T: WaveReal>(GhostWindow<T>);
 
-impl<T: Real> Fenced<T> {
+impl<T: WaveReal> FenceExchange<T> {
     /// Like [`TwoSided::halos`](crate::wave::TwoSided::halos). Collective.
     ///
     /// # Errors
     /// There is no memory, or a rank failed.
     pub(crate) async fn halos(
         comm: &Comm,
-        domain: &Domain,
-        layers: &Layers,
+        domain: &AwpDomain,
+        layers: &ExchangedLayers,
         poison: bool,
-    ) -> Result<Halos<Self>> {
-        Ok(Halos {
-            velocity: Self(Shared::new(comm, domain, &layers.velocity, poison).await?),
-            stress: Self(Shared::new(comm, domain, &layers.stress, poison).await?),
+    ) -> Result<StepExchanges<Self>> {
+        Ok(StepExchanges {
+            velocity: Self(GhostWindow::new(comm, domain, &layers.velocity, poison).await?),
+            stress: Self(GhostWindow::new(comm, domain, &layers.stress, poison).await?),
         })
     }
 }
 
-impl<T: Real> Halo<T> for Fenced<T> {
-    type Open<'a> = FenceOpen<'a, T>;
+impl<T: WaveReal> GhostExchange<T> for FenceExchange<T> {
+    type Open<'a> = OpenFenceExchange<'a, T>;
 
-    fn open(&mut self) -> Result<FenceOpen<'_, T>> {
+    fn open(&mut self) -> Result<OpenFenceExchange<'_, T>> {
         self.0.spoil();
-        let Shared {
+        let GhostWindow {
             window,
             incoming,
             outgoing,
             ..
         } = &mut self.0;
-        Ok(FenceOpen {
+        Ok(OpenFenceExchange {
             window,
             incoming,
             outgoing,
@@ -59,26 +59,29 @@ impl<T: Real> Halo<T> for Fenced<T> {
 
 /// The opened exchange, from the first fence on.
 #[derive(Debug)]
-pub(crate) struct FenceOpen<'a, T: Real> {
+pub(crate) struct OpenFenceExchange<'a, T: WaveReal> {
     window: &'a mut Window<T>,
-    incoming: &'a [Place],
-    outgoing: &'a mut [Put<T>],
+    incoming: &'a [IncomingLane],
+    outgoing: &'a mut [OutgoingLane<T>],
 }
 
-impl<T: Real> Open<T> for FenceOpen<'_, T> {
+impl<T: WaveReal> OpenExchange<T> for OpenFenceExchange<'_, T> {
     type Outgoing<'o>
-        = Puts<'o, T, Fence<'o, T>>
+        = PutLaneSender<'o, T, Fence<'o, T>>
     where
         Self: 'o;
 
-    async fn start(&mut self, watch: &mut Stopwatch) -> Result<Puts<'_, T, Fence<'_, T>>> {
-        Ok(Puts {
+    async fn start(
+        &mut self,
+        watch: &mut AwpStopwatch,
+    ) -> Result<PutLaneSender<'_, T, Fence<'_, T>>> {
+        Ok(PutLaneSender {
             epoch: watch.waiting(self.window.fence()).await?,
             outgoing: self.outgoing,
         })
     }
 
-    async fn finish(self, fields: &mut [Field<T>], _: &mut Stopwatch) -> Result<()> {
+    async fn finish(self, fields: &mut [AwpField<T>], _: &mut AwpStopwatch) -> Result<()> {
         unpack(self.incoming, self.window.local(), fields);
         Ok(())
     }

@@ -7,42 +7,49 @@ use std::mem;
 
 use ripstop::{Access, Comm, Fence, RemoteOp, Result, Window};
 
-pub(crate) use self::{fence::Fenced, pscw::Posted};
-use super::{End, Outgoing, lanes::lanes};
-use crate::wave::{clock::Stopwatch, domain::Domain, field::Field, real::Real, stencil::Ghosts};
+pub(crate) use self::{fence::FenceExchange, pscw::PscwExchange};
+use super::{GhostSender, LaneEnd, lanes::lanes};
+use crate::wave::{
+    clock::AwpStopwatch, domain::AwpDomain, field::AwpField, real::WaveReal, stencil::GhostWidths,
+};
 
 /// A window for the ghosts of some components, and the lanes in it.
 #[derive(Debug)]
-struct Shared<T: Real> {
+struct GhostWindow<T: WaveReal> {
     window: Window<T>,
-    incoming: Vec<Place>,
-    outgoing: Vec<Put<T>>,
+    incoming: Vec<IncomingLane>,
+    outgoing: Vec<OutgoingLane<T>>,
     poison: bool,
 }
 
 /// The incoming end of a lane.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct IncomingLane {
     number: u32,
     component: usize,
-    from: End,
+    from: LaneEnd,
     /// Index of its first element in the window.
     at: usize,
 }
 
 /// The outgoing end of a lane.
 #[derive(Debug)]
-struct Put<T: Real> {
+struct OutgoingLane<T: WaveReal> {
     component: usize,
-    to: End,
+    to: LaneEnd,
     /// Index of the first element in the neighbor's window.
     at: usize,
     buffer: Vec<T>,
     flight: Option<RemoteOp<Vec<T>>>,
 }
 
-impl<T: Real> Shared<T> {
-    async fn new(comm: &Comm, domain: &Domain, ghosts: &[Ghosts], poison: bool) -> Result<Self> {
+impl<T: WaveReal> GhostWindow<T> {
+    async fn new(
+        comm: &Comm,
+        domain: &AwpDomain,
+        ghosts: &[GhostWidths],
+        poison: bool,
+    ) -> Result<Self> {
         let incoming = places(domain, ghosts);
         let len = incoming.iter().map(|place| place.from.region.len()).sum();
         let lanes = lanes(domain, ghosts).into_iter();
@@ -50,7 +57,7 @@ impl<T: Real> Shared<T> {
             let to = lane.to?;
             let theirs = places(&domain.of(to.peer), ghosts);
             let place = theirs.iter().find(|place| place.number == lane.number)?;
-            Some(Put {
+            Some(OutgoingLane {
                 component: lane.component,
                 to,
                 at: place.at,
@@ -75,14 +82,14 @@ impl<T: Real> Shared<T> {
 }
 
 /// Returns the lanes of a rank's window, one after the other. Every rank can compute those of every other.
-fn places(domain: &Domain, ghosts: &[Ghosts]) -> Vec<Place> {
+fn places(domain: &AwpDomain, ghosts: &[GhostWidths]) -> Vec<IncomingLane> {
     let mut end = 0;
     let incoming = lanes(domain, ghosts).into_iter();
     let places = incoming.filter_map(|lane| {
         let from = lane.from?;
         let at = end;
         end += from.region.len();
-        Some(Place {
+        Some(IncomingLane {
             number: lane.number,
             component: lane.component,
             from,
@@ -93,7 +100,7 @@ fn places(domain: &Domain, ghosts: &[Ghosts]) -> Vec<Place> {
 }
 
 /// Copies arrived data to the ghosts.
-fn unpack<T: Real>(incoming: &[Place], memory: &[T], fields: &mut [Field<T>]) {
+fn unpack<T: WaveReal>(incoming: &[IncomingLane], memory: &[T], fields: &mut [AwpField<T>]) {
     for place in incoming {
         let region = place.from.region;
         fields[place.component].unpack(region, &memory[place.at..][..region.len()]);
@@ -101,13 +108,13 @@ fn unpack<T: Real>(incoming: &[Place], memory: &[T], fields: &mut [Field<T>]) {
 }
 
 /// An epoch in which other ranks' windows may be written.
-trait Epoch<T: Real> {
+trait PutEpoch<T: WaveReal> {
     fn put(&self, rank: usize, at: usize, buffer: Vec<T>) -> RemoteOp<Vec<T>>;
 
     async fn end(self) -> Result<()>;
 }
 
-impl<T: Real> Epoch<T> for Access<'_, T> {
+impl<T: WaveReal> PutEpoch<T> for Access<'_, T> {
     fn put(&self, rank: usize, at: usize, buffer: Vec<T>) -> RemoteOp<Vec<T>> {
         self.put(rank, at, buffer)
     }
@@ -117,7 +124,7 @@ impl<T: Real> Epoch<T> for Access<'_, T> {
     }
 }
 
-impl<T: Real> Epoch<T> for Fence<'_, T> {
+impl<T: WaveReal> PutEpoch<T> for Fence<'_, T> {
     fn put(&self, rank: usize, at: usize, buffer: Vec<T>) -> RemoteOp<Vec<T>> {
         self.put(rank, at, buffer)
     }
@@ -129,13 +136,13 @@ impl<T: Real> Epoch<T> for Fence<'_, T> {
 
 /// The sending side, by puts to the neighbors.
 #[derive(Debug)]
-pub(crate) struct Puts<'o, T: Real, E> {
+pub(crate) struct PutLaneSender<'o, T: WaveReal, E> {
     epoch: E,
-    outgoing: &'o mut [Put<T>],
+    outgoing: &'o mut [OutgoingLane<T>],
 }
 
-impl<T: Real, E: Epoch<T>> Outgoing<T> for Puts<'_, T, E> {
-    fn send(&mut self, component: usize, field: &Field<T>) {
+impl<T: WaveReal, E: PutEpoch<T>> GhostSender<T> for PutLaneSender<'_, T, E> {
+    fn send(&mut self, component: usize, field: &AwpField<T>) {
         let puts = self.outgoing.iter_mut();
         for put in puts.filter(|put| put.component == component) {
             field.pack(put.to.region, &mut put.buffer);
@@ -144,7 +151,7 @@ impl<T: Real, E: Epoch<T>> Outgoing<T> for Puts<'_, T, E> {
         }
     }
 
-    async fn complete(self, watch: &mut Stopwatch) -> Result<()> {
+    async fn complete(self, watch: &mut AwpStopwatch) -> Result<()> {
         for put in self.outgoing {
             if let Some(flight) = put.flight.take() {
                 put.buffer = watch.waiting(flight).await?;

@@ -2,45 +2,50 @@
 
 use ripstop::{Access, Comm, Exposure, Result};
 
-use super::{Place, Put, Puts, Shared, unpack};
+use super::{GhostWindow, IncomingLane, OutgoingLane, PutLaneSender, unpack};
 use crate::wave::{
-    clock::Stopwatch,
-    domain::Domain,
-    field::Field,
-    halo::{Halo, Halos, Open},
-    real::Real,
-    stencil::{Ghosts, Layers},
+    clock::AwpStopwatch,
+    domain::AwpDomain,
+    field::AwpField,
+    halo::{GhostExchange, OpenExchange, StepExchanges},
+    real::WaveReal,
+    stencil::{ExchangedLayers, GhostWidths},
 };
 
 /// An exchange between neighbors.
 #[derive(Debug)]
-pub(crate) struct Posted<T: Real> {
-    shared: Shared<T>,
+pub(crate) struct PscwExchange<T: WaveReal> {
+    shared: GhostWindow<T>,
     /// Ranks that put into this rank's window; each once.
     origins: Vec<usize>,
     /// Ranks into whose windows this rank puts; each once.
     targets: Vec<usize>,
 }
 
-impl<T: Real> Posted<T> {
+impl<T: WaveReal> PscwExchange<T> {
     /// Like [`TwoSided::halos`](crate::wave::TwoSided::halos). Collective.
     ///
     /// # Errors
     /// There is no memory, or a rank failed.
     pub(crate) async fn halos(
         comm: &Comm,
-        domain: &Domain,
-        layers: &Layers,
+        domain: &AwpDomain,
+        layers: &ExchangedLayers,
         poison: bool,
-    ) -> Result<Halos<Self>> {
-        Ok(Halos {
+    ) -> Result<StepExchanges<Self>> {
+        Ok(StepExchanges {
             velocity: Self::new(comm, domain, &layers.velocity, poison).await?,
             stress: Self::new(comm, domain, &layers.stress, poison).await?,
         })
     }
 
-    async fn new(comm: &Comm, domain: &Domain, ghosts: &[Ghosts], poison: bool) -> Result<Self> {
-        let shared = Shared::new(comm, domain, ghosts, poison).await?;
+    async fn new(
+        comm: &Comm,
+        domain: &AwpDomain,
+        ghosts: &[GhostWidths],
+        poison: bool,
+    ) -> Result<Self> {
+        let shared = GhostWindow::new(comm, domain, ghosts, poison).await?;
         let origins = shared.incoming.iter().map(|place| place.from.peer);
         let targets = shared.outgoing.iter().map(|put| put.to.peer);
         Ok(Self {
@@ -58,12 +63,12 @@ fn each_once(ranks: impl Iterator<Item = usize>) -> Vec<usize> {
     ranks
 }
 
-impl<T: Real> Halo<T> for Posted<T> {
-    type Open<'a> = PostOpen<'a, T>;
+impl<T: WaveReal> GhostExchange<T> for PscwExchange<T> {
+    type Open<'a> = OpenPscwExchange<'a, T>;
 
-    fn open(&mut self) -> Result<PostOpen<'_, T>> {
+    fn open(&mut self) -> Result<OpenPscwExchange<'_, T>> {
         self.shared.spoil();
-        Ok(PostOpen {
+        Ok(OpenPscwExchange {
             exposure: self.shared.window.post(&self.origins)?,
             incoming: &self.shared.incoming,
             outgoing: &mut self.shared.outgoing,
@@ -78,27 +83,30 @@ impl<T: Real> Halo<T> for Posted<T> {
 
 /// The exchange while it is open to the neighbors.
 #[derive(Debug)]
-pub(crate) struct PostOpen<'a, T: Real> {
+pub(crate) struct OpenPscwExchange<'a, T: WaveReal> {
     exposure: Exposure<'a, T>,
-    incoming: &'a [Place],
-    outgoing: &'a mut [Put<T>],
+    incoming: &'a [IncomingLane],
+    outgoing: &'a mut [OutgoingLane<T>],
     targets: &'a [usize],
 }
 
-impl<T: Real> Open<T> for PostOpen<'_, T> {
+impl<T: WaveReal> OpenExchange<T> for OpenPscwExchange<'_, T> {
     type Outgoing<'o>
-        = Puts<'o, T, Access<'o, T>>
+        = PutLaneSender<'o, T, Access<'o, T>>
     where
         Self: 'o;
 
-    async fn start(&mut self, watch: &mut Stopwatch) -> Result<Puts<'_, T, Access<'_, T>>> {
-        Ok(Puts {
+    async fn start(
+        &mut self,
+        watch: &mut AwpStopwatch,
+    ) -> Result<PutLaneSender<'_, T, Access<'_, T>>> {
+        Ok(PutLaneSender {
             epoch: watch.waiting(self.exposure.start(self.targets)).await?,
             outgoing: self.outgoing,
         })
     }
 
-    async fn finish(self, fields: &mut [Field<T>], watch: &mut Stopwatch) -> Result<()> {
+    async fn finish(self, fields: &mut [AwpField<T>], watch: &mut AwpStopwatch) -> Result<()> {
         let memory = watch.waiting(self.exposure.wait()).await?;
         unpack(self.incoming, memory, fields);
         Ok(())

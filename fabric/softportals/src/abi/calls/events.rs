@@ -11,51 +11,51 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{CtEvent, Numbers, Profile, convert::Kind, library},
-    Face, Port, answer, count_of, give, handle, interface, object, wanted,
+    super::{AbiNumbers, FamilyAbi, PtlCtEvent, convert::PtlHandleKind, library},
+    ProcessInterface, ProcessNic, answer, count_of, give, handle, interface, object, wanted,
 };
 use crate::{
-    counter::Count,
-    error::Error,
-    event::Taken,
-    interface::{CtId, EqId, Interface},
+    counter::SoftCtValue,
+    error::SoftError,
+    event::DequeuedEvent,
+    interface::{CtId, EqId, SoftInterface},
     process::wait_count_among,
-    slab::Id,
+    slab::GenerationalId,
 };
 
 /// `PtlEQAlloc`.
-pub unsafe fn eq_alloc<P: Profile>(ni: P::Handle, count: u64, place: *mut P::Handle) -> i32 {
+pub unsafe fn eq_alloc<P: FamilyAbi>(ni: P::Handle, count: u64, place: *mut P::Handle) -> i32 {
     let alloc = || {
         let (number, nic) = interface::<P>(ni)?;
         let place = wanted(place, "eq_handle")?;
         let EqId(id) = nic.call(|interface| interface.eq_alloc(count))?;
         // SAFETY: not null, as checked.
-        unsafe { give(place, handle::<P>(Kind::Eq, number, id)) };
+        unsafe { give(place, handle::<P>(PtlHandleKind::Eq, number, id)) };
         Ok(())
     };
     answer::<P>(alloc())
 }
 
 /// `PtlEQFree`.
-pub fn eq_free<P: Profile>(eq: P::Handle) -> i32 {
-    let found = object::<P>(Kind::Eq, eq, "eq_handle");
+pub fn eq_free<P: FamilyAbi>(eq: P::Handle) -> i32 {
+    let found = object::<P>(PtlHandleKind::Eq, eq, "eq_handle");
     answer::<P>(found.and_then(|(_, nic, id)| nic.call(|interface| interface.eq_free(EqId(id)))))
 }
 
 /// `PtlEQGet`, and `PtlEQWait` with a timeout of `None`.
-pub unsafe fn eq_take<P: Profile>(
+pub unsafe fn eq_take<P: FamilyAbi>(
     eq: P::Handle,
     event: *mut P::Event,
     timeout: Option<Duration>,
 ) -> i32 {
     let taken = || {
-        let (_, nic, id) = object::<P>(Kind::Eq, eq, "eq_handle")?;
+        let (_, nic, id) = object::<P>(PtlHandleKind::Eq, eq, "eq_handle")?;
         wanted(event, "event")?;
         nic.wait_event(&[EqId(id)], timeout)
     };
     let taken = match (timeout, taken()) {
         // `PtlEQGet` does not wait, so there is no wait to abort.
-        (Some(_), Err(Error::Aborted)) => Err(Error::EqEmpty),
+        (Some(_), Err(SoftError::Aborted)) => Err(SoftError::EqEmpty),
         (Some(_), taken) => taken,
         (None, taken) => taken.map_err(of_wait),
     };
@@ -65,15 +65,15 @@ pub unsafe fn eq_take<P: Profile>(
 
 /// After `PtlAbort`, a new wait ends with the same code as the waits that `PtlAbort` ended, because the awaited object may be
 /// freed by now.
-fn of_wait(error: Error) -> Error {
+fn of_wait(error: SoftError) -> SoftError {
     match error {
-        Error::ArgInvalid(_) if library::is_aborted() => Error::Aborted,
+        SoftError::ArgInvalid(_) if library::is_aborted() => SoftError::Aborted,
         other => other,
     }
 }
 
 /// `PtlEQPoll`. As in the reference implementation, all queues must belong to one interface.
-pub unsafe fn eq_poll<P: Profile>(
+pub unsafe fn eq_poll<P: FamilyAbi>(
     queues: *const P::Handle,
     count: u32,
     timeout: P::Time,
@@ -84,8 +84,9 @@ pub unsafe fn eq_poll<P: Profile>(
         wanted(event, "event")?;
         index_place::<P>(which)?;
         // SAFETY: the caller promises an array of this length.
-        let queues = unsafe { objects::<P>(Kind::Eq, queues, count, "eq_handles") }?;
-        let nic = common(&queues).ok_or(Error::ArgInvalid("eq_handles: of several interfaces"))?;
+        let queues = unsafe { objects::<P>(PtlHandleKind::Eq, queues, count, "eq_handles") }?;
+        let nic =
+            common(&queues).ok_or(SoftError::ArgInvalid("eq_handles: of several interfaces"))?;
         let ids: Vec<EqId> = queues.iter().map(|(_, id)| EqId(*id)).collect();
         nic.wait_event(&ids, time::<P>(timeout))
     };
@@ -93,12 +94,12 @@ pub unsafe fn eq_poll<P: Profile>(
     unsafe { give_event::<P>(taken().map_err(of_wait), event, which) }
 }
 
-unsafe fn give_event<P: Profile>(
-    taken: Result<(Taken, usize), Error>,
+unsafe fn give_event<P: FamilyAbi>(
+    taken: Result<(DequeuedEvent, usize), SoftError>,
     event: *mut P::Event,
     which: *mut u32,
 ) -> i32 {
-    let Numbers { codes, .. } = P::NUMBERS;
+    let AbiNumbers { codes, .. } = P::NUMBERS;
     match taken {
         Err(error) => P::NUMBERS.code(error),
         Ok((taken, index)) => {
@@ -111,25 +112,25 @@ unsafe fn give_event<P: Profile>(
     }
 }
 
-fn index_place<P: Profile>(which: *mut u32) -> Result<(), Error> {
+fn index_place<P: FamilyAbi>(which: *mut u32) -> Result<(), SoftError> {
     if which.is_null() && !P::WHICH_IS_OPTIONAL {
-        return Err(Error::ArgInvalid("which"));
+        return Err(SoftError::ArgInvalid("which"));
     }
     Ok(())
 }
 
 /// Resolves handles of objects, which may belong to several interfaces.
-unsafe fn objects<P: Profile>(
-    kind: Kind,
+unsafe fn objects<P: FamilyAbi>(
+    kind: PtlHandleKind,
     handles: *const P::Handle,
     count: u32,
     name: &'static str,
-) -> Result<Vec<(Port, Id)>, Error> {
+) -> Result<Vec<(ProcessNic, GenerationalId)>, SoftError> {
     if !library::is_initialised() {
-        return Err(Error::NoInit);
+        return Err(SoftError::NoInit);
     }
     if handles.is_null() || count == 0 {
-        return Err(Error::ArgInvalid(name));
+        return Err(SoftError::ArgInvalid(name));
     }
     // SAFETY: the caller promises an array of this length, and it is not null.
     let handles = unsafe { std::slice::from_raw_parts(handles, count as usize) };
@@ -140,14 +141,14 @@ unsafe fn objects<P: Profile>(
 }
 
 /// Returns the interface of all objects, if they share one.
-fn common<T>(objects: &[(Port, T)]) -> Option<&Port> {
+fn common<T>(objects: &[(ProcessNic, T)]) -> Option<&ProcessNic> {
     let (first, _) = objects.first()?;
     let all = objects.iter().all(|(nic, _)| Arc::ptr_eq(nic, first));
     all.then_some(first)
 }
 
 /// Converts a timeout. All ones, of any width, means no limit.
-fn time<P: Profile>(time: P::Time) -> Option<Duration> {
+fn time<P: FamilyAbi>(time: P::Time) -> Option<Duration> {
     let millis: u64 = time.into();
     let forever = if size_of::<P::Time>() == 4 {
         u64::from(u32::MAX)
@@ -158,50 +159,50 @@ fn time<P: Profile>(time: P::Time) -> Option<Duration> {
 }
 
 /// `PtlCTAlloc`.
-pub unsafe fn ct_alloc<P: Profile>(ni: P::Handle, place: *mut P::Handle) -> i32 {
+pub unsafe fn ct_alloc<P: FamilyAbi>(ni: P::Handle, place: *mut P::Handle) -> i32 {
     let alloc = || {
         let (number, nic) = interface::<P>(ni)?;
         let place = wanted(place, "ct_handle")?;
-        let CtId(id) = nic.call(Interface::ct_alloc)?;
+        let CtId(id) = nic.call(SoftInterface::ct_alloc)?;
         // SAFETY: not null, as checked.
-        unsafe { give(place, handle::<P>(Kind::Ct, number, id)) };
+        unsafe { give(place, handle::<P>(PtlHandleKind::Ct, number, id)) };
         Ok(())
     };
     answer::<P>(alloc())
 }
 
-fn on_counter<P: Profile>(
+fn on_counter<P: FamilyAbi>(
     ct: P::Handle,
-    call: impl FnOnce(&mut Face, CtId) -> Result<(), Error>,
+    call: impl FnOnce(&mut ProcessInterface, CtId) -> Result<(), SoftError>,
 ) -> i32 {
-    let found = object::<P>(Kind::Ct, ct, "ct_handle");
+    let found = object::<P>(PtlHandleKind::Ct, ct, "ct_handle");
     answer::<P>(found.and_then(|(_, nic, id)| nic.call(|interface| call(interface, CtId(id)))))
 }
 
 /// `PtlCTFree`.
-pub fn ct_free<P: Profile>(ct: P::Handle) -> i32 {
+pub fn ct_free<P: FamilyAbi>(ct: P::Handle) -> i32 {
     on_counter::<P>(ct, |interface, ct| interface.ct_free(ct))
 }
 
 /// `PtlCTCancelTriggered`.
-pub fn ct_cancel<P: Profile>(ct: P::Handle) -> i32 {
+pub fn ct_cancel<P: FamilyAbi>(ct: P::Handle) -> i32 {
     on_counter::<P>(ct, |interface, ct| interface.ct_cancel_triggered(ct))
 }
 
 /// `PtlCTSet`.
-pub fn ct_set<P: Profile>(ct: P::Handle, value: CtEvent) -> i32 {
+pub fn ct_set<P: FamilyAbi>(ct: P::Handle, value: PtlCtEvent) -> i32 {
     on_counter::<P>(ct, |interface, ct| interface.ct_set(ct, count_of(value)))
 }
 
 /// `PtlCTInc`.
-pub fn ct_inc<P: Profile>(ct: P::Handle, by: CtEvent) -> i32 {
+pub fn ct_inc<P: FamilyAbi>(ct: P::Handle, by: PtlCtEvent) -> i32 {
     on_counter::<P>(ct, |interface, ct| interface.ct_inc(ct, count_of(by)))
 }
 
 /// `PtlCTGet`, and `PtlCTWait` with a threshold above 0.
-pub unsafe fn ct_wait<P: Profile>(ct: P::Handle, threshold: u64, event: *mut CtEvent) -> i32 {
+pub unsafe fn ct_wait<P: FamilyAbi>(ct: P::Handle, threshold: u64, event: *mut PtlCtEvent) -> i32 {
     let waited = || {
-        let (_, nic, id) = object::<P>(Kind::Ct, ct, "ct_handle")?;
+        let (_, nic, id) = object::<P>(PtlHandleKind::Ct, ct, "ct_handle")?;
         let event = wanted(event, "event")?;
         let (count, _) = nic.wait_count(&[(CtId(id), threshold)], None)?;
         // SAFETY: not null, as checked.
@@ -212,21 +213,21 @@ pub unsafe fn ct_wait<P: Profile>(ct: P::Handle, threshold: u64, event: *mut CtE
 }
 
 /// `PtlCTPoll`.
-pub unsafe fn ct_poll<P: Profile>(
+pub unsafe fn ct_poll<P: FamilyAbi>(
     counters: *const P::Handle,
     thresholds: *const u64,
     count: u32,
     timeout: P::Time,
-    event: *mut CtEvent,
+    event: *mut PtlCtEvent,
     which: *mut u32,
 ) -> i32 {
     let polled = || {
         let event = wanted(event, "event")?;
         index_place::<P>(which)?;
         // SAFETY: the caller promises an array of this length.
-        let counters = unsafe { objects::<P>(Kind::Ct, counters, count, "ct_handles") }?;
+        let counters = unsafe { objects::<P>(PtlHandleKind::Ct, counters, count, "ct_handles") }?;
         if thresholds.is_null() {
-            return Err(Error::ArgInvalid("tests"));
+            return Err(SoftError::ArgInvalid("tests"));
         }
         // SAFETY: the caller promises an array of this length, and it is not null.
         let thresholds = unsafe { std::slice::from_raw_parts(thresholds, count as usize) };
@@ -248,8 +249,8 @@ pub unsafe fn ct_poll<P: Profile>(
     answer::<P>(polled().map_err(of_wait))
 }
 
-const fn event_of(count: Count) -> CtEvent {
-    CtEvent {
+const fn event_of(count: SoftCtValue) -> PtlCtEvent {
+    PtlCtEvent {
         success: count.success,
         failure: count.failure,
     }

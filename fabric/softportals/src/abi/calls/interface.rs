@@ -15,14 +15,17 @@ use std::{
 
 use super::{
     super::{
-        Limits, PollFd, Process, Profile,
-        convert::{self, Kind, interface_of},
-        library::{self, Wanted},
-        settings::Settings,
+        CPollFd, FamilyAbi, PtlNiLimits, PtlProcess,
+        convert::{self, PtlHandleKind, interface_of},
+        library::{self, NiInitArgs},
+        settings::SoftRailSettings,
     },
     answer, give, handle, interface, wanted,
 };
-use crate::{error::Error, event::Peer, interface::Family, process::ProcessMemory, slab::Id};
+use crate::{
+    error::SoftError, event::SoftPeer, interface::LibraryFamily, process::ProcessMemory,
+    slab::GenerationalId,
+};
 
 /// `PtlInit`.
 pub fn init() -> i32 {
@@ -41,29 +44,29 @@ pub fn abort() {
 }
 
 /// `PtlNIInit`.
-pub unsafe fn ni_init<P: Profile>(
+pub unsafe fn ni_init<P: FamilyAbi>(
     iface: u32,
     options: u32,
     pid: u32,
-    desired: *const Limits,
-    actual: *mut Limits,
+    desired: *const PtlNiLimits,
+    actual: *mut PtlNiLimits,
     ni: *mut P::Handle,
 ) -> i32 {
     let numbers = P::NUMBERS;
     let opened = || {
         if !library::is_initialised() {
-            return Err(Error::NoInit);
+            return Err(SoftError::NoInit);
         }
         wanted(ni, "ni_handle")?;
         let [matching, unmatched, logical, physical] = numbers.ni;
         let known = matching | unmatched | logical | physical;
         let one = |a: u32, b: u32| (options & a != 0) != (options & b != 0);
         if options & !known != 0 || !one(matching, unmatched) || !one(logical, physical) {
-            return Err(Error::ArgInvalid("options"));
+            return Err(SoftError::ArgInvalid("options"));
         }
         // SAFETY: null, or the caller's limits.
         let limits = unsafe { desired.as_ref() };
-        let wanted = Wanted {
+        let wanted = NiInitArgs {
             rail: if iface == numbers.iface_default {
                 0
             } else {
@@ -86,19 +89,19 @@ pub unsafe fn ni_init<P: Profile>(
             Ok(habits) if habits.incoherent => numbers.features & !COHERENT_ATOMICS,
             _ => numbers.features,
         };
-        let id = Id {
+        let id = GenerationalId {
             slot: 0,
             generation: 0,
         };
         // SAFETY: null, or a place for limits.
         unsafe { give(actual, convert::to_limits(&limits, features)) };
         // SAFETY: not null, as checked.
-        unsafe { give(ni, handle::<P>(Kind::Ni, number, id)) };
+        unsafe { give(ni, handle::<P>(PtlHandleKind::Ni, number, id)) };
     }))
 }
 
 /// `PtlNIFini`.
-pub fn ni_fini<P: Profile>(ni: P::Handle) -> i32 {
+pub fn ni_fini<P: FamilyAbi>(ni: P::Handle) -> i32 {
     answer::<P>(interface::<P>(ni).and_then(|(number, nic)| {
         drop(nic);
         library::close(number)
@@ -106,7 +109,7 @@ pub fn ni_fini<P: Profile>(ni: P::Handle) -> i32 {
 }
 
 /// `PtlNIStatus`.
-pub unsafe fn ni_status<P: Profile>(ni: P::Handle, index: u32, value: *mut i32) -> i32 {
+pub unsafe fn ni_status<P: FamilyAbi>(ni: P::Handle, index: u32, value: *mut i32) -> i32 {
     let status = || {
         let (_, nic) = interface::<P>(ni)?;
         let value = wanted(value, "status")?;
@@ -115,7 +118,7 @@ pub unsafe fn ni_status<P: Profile>(ni: P::Handle, index: u32, value: *mut i32) 
             0 => status.drops,
             1 => status.permission_violations,
             2 => status.operation_violations,
-            _ => return Err(Error::ArgInvalid("status_register")),
+            _ => return Err(SoftError::ArgInvalid("status_register")),
         };
         // SAFETY: not null, as checked.
         unsafe { give(value, i32::try_from(count).unwrap_or(i32::MAX)) };
@@ -125,35 +128,40 @@ pub unsafe fn ni_status<P: Profile>(ni: P::Handle, index: u32, value: *mut i32) 
 }
 
 /// `PtlNIHandle`.
-pub unsafe fn ni_handle<P: Profile>(any: P::Handle, ni: *mut P::Handle) -> i32 {
+pub unsafe fn ni_handle<P: FamilyAbi>(any: P::Handle, ni: *mut P::Handle) -> i32 {
     let found = || {
         if !library::is_initialised() {
-            return Err(Error::NoInit);
+            return Err(SoftError::NoInit);
         }
-        let unknown = Error::ArgInvalid("handle");
+        let unknown = SoftError::ArgInvalid("handle");
         let none = P::NONE.contains(&any);
         let number = interface_of(P::bits(any))
             .filter(|_| !none)
             .ok_or(unknown)?;
         library::nic(number).map_err(|_| unknown)?;
-        let id = Id {
+        let id = GenerationalId {
             slot: 0,
             generation: 0,
         };
         // SAFETY: not null, as checked.
-        unsafe { give(wanted(ni, "ni_handle")?, handle::<P>(Kind::Ni, number, id)) };
+        unsafe {
+            give(
+                wanted(ni, "ni_handle")?,
+                handle::<P>(PtlHandleKind::Ni, number, id),
+            )
+        };
         Ok(())
     };
     answer::<P>(found())
 }
 
 /// `PtlSetMap`.
-pub unsafe fn set_map<P: Profile>(ni: P::Handle, size: u64, map: *const Process) -> i32 {
+pub unsafe fn set_map<P: FamilyAbi>(ni: P::Handle, size: u64, map: *const PtlProcess) -> i32 {
     let set = || {
         let (_, nic) = interface::<P>(ni)?;
-        let size = usize::try_from(size).map_err(|_| Error::ArgInvalid("map_size"))?;
+        let size = usize::try_from(size).map_err(|_| SoftError::ArgInvalid("map_size"))?;
         if map.is_null() || size == 0 {
-            return Err(Error::ArgInvalid("mapping"));
+            return Err(SoftError::ArgInvalid("mapping"));
         }
         // SAFETY: the caller promises an array of this length, and it is not null.
         let map = unsafe { std::slice::from_raw_parts(map, size) };
@@ -167,10 +175,10 @@ pub unsafe fn set_map<P: Profile>(ni: P::Handle, size: u64, map: *const Process)
 }
 
 /// `PtlGetMap`.
-pub unsafe fn get_map<P: Profile>(
+pub unsafe fn get_map<P: FamilyAbi>(
     ni: P::Handle,
     size: u64,
-    map: *mut Process,
+    map: *mut PtlProcess,
     actual: *mut u64,
 ) -> i32 {
     let get = || {
@@ -178,12 +186,12 @@ pub unsafe fn get_map<P: Profile>(
         let (logical, known) =
             nic.call(|interface| (interface.config().logical, interface.map().to_vec()));
         if !logical || (map.is_null() && size > 0) {
-            return Err(Error::ArgInvalid("mapping"));
+            return Err(SoftError::ArgInvalid("mapping"));
         }
         if known.is_empty() {
             return Err(match P::FAMILY {
-                Family::Sandia => Error::NoSpace,
-                Family::Bull => Error::Fail,
+                LibraryFamily::Sandia => SoftError::NoSpace,
+                LibraryFamily::Bull => SoftError::Fail,
             });
         }
         let room = usize::try_from(size).unwrap_or(usize::MAX);
@@ -201,7 +209,7 @@ pub unsafe fn get_map<P: Profile>(
 }
 
 /// `PtlGetUid`.
-pub unsafe fn get_uid<P: Profile>(ni: P::Handle, uid: *mut u32) -> i32 {
+pub unsafe fn get_uid<P: FamilyAbi>(ni: P::Handle, uid: *mut u32) -> i32 {
     let get = || {
         let (_, nic) = interface::<P>(ni)?;
         let own = nic.call(|interface| interface.config().uid);
@@ -214,14 +222,16 @@ pub unsafe fn get_uid<P: Profile>(ni: P::Handle, uid: *mut u32) -> i32 {
 
 /// `PtlGetId`, or `PtlGetPhysId` if `physical`. Before the map is set, Sandia's library returns the address as a rank, and Bull's
 /// fails.
-pub unsafe fn get_id<P: Profile>(ni: P::Handle, physical: bool, id: *mut Process) -> i32 {
+pub unsafe fn get_id<P: FamilyAbi>(ni: P::Handle, physical: bool, id: *mut PtlProcess) -> i32 {
     let get = || {
         let (_, nic) = interface::<P>(ni)?;
         let own = nic.call(|interface| {
             let config = interface.config();
             match interface.id() {
                 _ if physical => Ok(convert::at(config.address)),
-                Peer::At(_) if config.logical && P::FAMILY == Family::Bull => Err(Error::Fail),
+                SoftPeer::At(_) if config.logical && P::FAMILY == LibraryFamily::Bull => {
+                    Err(SoftError::Fail)
+                }
                 id => Ok(convert::process(id)),
             }
         })?;
@@ -233,21 +243,21 @@ pub unsafe fn get_id<P: Profile>(ni: P::Handle, physical: bool, id: *mut Process
 }
 
 /// `PtlNFDs` of BXI: returns the number of descriptors that [`poll_fds`] fills in, or 0 if the interface does not exist.
-pub fn n_fds<P: Profile>(ni: P::Handle) -> i32 {
+pub fn n_fds<P: FamilyAbi>(ni: P::Handle) -> i32 {
     i32::from(interface::<P>(ni).is_ok())
 }
 
 /// `PtlPollFDs` of BXI: fills in the descriptors to `poll`, and returns their number.
 ///
 /// A queued event makes the descriptor readable immediately, so no event is missed between the last look and the sleep.
-pub unsafe fn poll_fds<P: Profile>(ni: P::Handle, fds: *mut PollFd, events: i32) -> i32 {
+pub unsafe fn poll_fds<P: FamilyAbi>(ni: P::Handle, fds: *mut CPollFd, events: i32) -> i32 {
     let Ok((_, nic)) = interface::<P>(ni) else {
         return 0;
     };
     if fds.is_null() {
         return 0;
     }
-    let entry = PollFd {
+    let entry = CPollFd {
         fd: nic.arm().as_raw_fd(),
         events: i16::try_from(events).unwrap_or(0) | READABLE,
         revents: 0,
@@ -258,7 +268,7 @@ pub unsafe fn poll_fds<P: Profile>(ni: P::Handle, fds: *mut PollFd, events: i32)
 }
 
 /// `PtlPollEvents` of BXI: after `poll`, returns `POLLIN` if there is news.
-pub unsafe fn poll_events<P: Profile>(ni: P::Handle, fds: *const PollFd) -> i32 {
+pub unsafe fn poll_events<P: FamilyAbi>(ni: P::Handle, fds: *const CPollFd) -> i32 {
     let Ok((_, nic)) = interface::<P>(ni) else {
         return 0;
     };
@@ -268,29 +278,29 @@ pub unsafe fn poll_events<P: Profile>(ni: P::Handle, fds: *const PollFd) -> i32 
     if believes && !is_ready {
         return 0;
     }
-    i32::from(if nic.look() { READABLE } else { 0 })
+    i32::from(if nic.disarm() { READABLE } else { 0 })
 }
 
 /// Returns the interrupts of the host, or [`u64::MAX`] if the interface does not exist or never interrupts.
-pub fn interrupts<P: Profile>(ni: P::Handle) -> u64 {
+pub fn interrupts<P: FamilyAbi>(ni: P::Handle) -> u64 {
     let interrupts = interface::<P>(ni).map(|(_, nic)| nic.interrupts());
     interrupts.ok().flatten().unwrap_or(u64::MAX)
 }
 
 /// Sets optional behaviors for all interfaces opened later, like `RIPSTOP_PORTALS_HABITS`. Used by tests with several libraries
 /// in one process.
-pub unsafe fn adopt<P: Profile>(habits: *const c_char) -> i32 {
+pub unsafe fn adopt<P: FamilyAbi>(habits: *const c_char) -> i32 {
     let known = |habits: *const c_char| {
         // SAFETY: a text that ends with a zero, as the caller says.
         let habits = unsafe { CStr::from_ptr(habits) };
-        habits.to_str().is_ok_and(Settings::adopt)
+        habits.to_str().is_ok_and(SoftRailSettings::adopt)
     };
     let adopted = !habits.is_null() && known(habits);
-    answer::<P>(adopted.then_some(()).ok_or(Error::ArgInvalid("habits")))
+    answer::<P>(adopted.then_some(()).ok_or(SoftError::ArgInvalid("habits")))
 }
 
 /// Returns 1 if operations to a dead process complete, 0 if not, or -1 if the interface does not exist.
-pub fn ends_to_dead<P: Profile>(ni: P::Handle) -> i32 {
+pub fn ends_to_dead<P: FamilyAbi>(ni: P::Handle) -> i32 {
     interface::<P>(ni).map_or(-1, |(_, nic)| {
         let habits = nic.call(|interface| interface.config().habits);
         i32::from(!habits.ends_never)
@@ -298,24 +308,24 @@ pub fn ends_to_dead<P: Profile>(ni: P::Handle) -> i32 {
 }
 
 /// `PtlStartBundle` and `PtlEndBundle`: hints without effect, because operations leave as soon as they start.
-pub fn bundle<P: Profile>(ni: P::Handle) -> i32 {
+pub fn bundle<P: FamilyAbi>(ni: P::Handle) -> i32 {
     answer::<P>(interface::<P>(ni).map(drop))
 }
 
 /// `PtlAtomicSync`: makes changes by atomics visible to the host. Unless they are hidden on purpose, they are visible once their
 /// event is.
-pub fn atomic_sync<P: Profile>() -> i32 {
+pub fn atomic_sync<P: FamilyAbi>() -> i32 {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     answer::<P>(if library::is_initialised() {
         library::publish();
         Ok(())
     } else {
-        Err(Error::NoInit)
+        Err(SoftError::NoInit)
     })
 }
 
 /// `PtlHandleIsEqual`.
-pub fn handle_is_equal<P: Profile>(a: P::Handle, b: P::Handle) -> i32 {
+pub fn handle_is_equal<P: FamilyAbi>(a: P::Handle, b: P::Handle) -> i32 {
     i32::from(a == b)
 }
 

@@ -25,7 +25,7 @@ pub use self::{
         handle_is_equal, init, interrupts, n_fds, ni_fini, ni_handle, ni_init, ni_status,
         poll_events, poll_fds, set_map,
     },
-    operations::{From, Operation, To, start},
+    operations::{PtlMdOffset, PtlOperation, PtlTarget, start},
     table::{
         le_append, le_search, md_bind, md_release, me_append, me_search, pt_alloc, pt_disable,
         pt_enable, pt_free, unlink,
@@ -33,24 +33,24 @@ pub use self::{
     text::{describe, fail_names, text},
 };
 use super::{
-    CtEvent, Profile,
-    convert::{Kind, pack, unpack},
+    FamilyAbi, PtlCtEvent,
+    convert::{PtlHandleKind, pack, unpack},
     library,
 };
 use crate::{
-    counter::Count,
-    error::Error,
-    interface::Interface,
-    process::{Nic, ProcessMemory},
-    slab::Id,
+    counter::SoftCtValue,
+    error::SoftError,
+    interface::SoftInterface,
+    process::{ProcessMemory, SoftNic},
+    slab::GenerationalId,
 };
 
-type Port = Arc<Nic<ProcessMemory>>;
+type ProcessNic = Arc<SoftNic<ProcessMemory>>;
 
-type Face = Interface<ProcessMemory>;
+type ProcessInterface = SoftInterface<ProcessMemory>;
 
 /// Returns the code for a result.
-fn answer<P: Profile>(result: Result<(), Error>) -> i32 {
+fn answer<P: FamilyAbi>(result: Result<(), SoftError>) -> i32 {
     match result {
         Ok(()) => 0,
         Err(error) => P::NUMBERS.code(error),
@@ -65,45 +65,45 @@ unsafe fn give<T>(place: *mut T, value: T) {
     }
 }
 
-unsafe fn take<'a, T>(place: *const T, name: &'static str) -> Result<&'a T, Error> {
+unsafe fn take<'a, T>(place: *const T, name: &'static str) -> Result<&'a T, SoftError> {
     // SAFETY: null, or a `T` of the caller.
-    unsafe { place.as_ref() }.ok_or(Error::ArgInvalid(name))
+    unsafe { place.as_ref() }.ok_or(SoftError::ArgInvalid(name))
 }
 
-fn wanted<T>(place: *mut T, name: &'static str) -> Result<*mut T, Error> {
+fn wanted<T>(place: *mut T, name: &'static str) -> Result<*mut T, SoftError> {
     if place.is_null() {
-        return Err(Error::ArgInvalid(name));
+        return Err(SoftError::ArgInvalid(name));
     }
     Ok(place)
 }
 
 /// Returns the interface of an object, and the object.
-fn object<P: Profile>(
-    kind: Kind,
+fn object<P: FamilyAbi>(
+    kind: PtlHandleKind,
     handle: P::Handle,
     name: &'static str,
-) -> Result<(u32, Port, Id), Error> {
+) -> Result<(u32, ProcessNic, GenerationalId), SoftError> {
     if !library::is_initialised() {
-        return Err(Error::NoInit);
+        return Err(SoftError::NoInit);
     }
-    let (ni, id) = unpack(kind, P::bits(handle)).ok_or(Error::ArgInvalid(name))?;
+    let (ni, id) = unpack(kind, P::bits(handle)).ok_or(SoftError::ArgInvalid(name))?;
     let nic = library::nic(ni).map_err(|error| match error {
-        Error::NoInit => error,
-        _ => Error::ArgInvalid(name),
+        SoftError::NoInit => error,
+        _ => SoftError::ArgInvalid(name),
     })?;
     Ok((ni, nic, id))
 }
 
-fn interface<P: Profile>(handle: P::Handle) -> Result<(u32, Port), Error> {
-    object::<P>(Kind::Ni, handle, "ni_handle").map(|(ni, nic, _)| (ni, nic))
+fn interface<P: FamilyAbi>(handle: P::Handle) -> Result<(u32, ProcessNic), SoftError> {
+    object::<P>(PtlHandleKind::Ni, handle, "ni_handle").map(|(ni, nic, _)| (ni, nic))
 }
 
-fn handle<P: Profile>(kind: Kind, ni: u32, id: Id) -> P::Handle {
+fn handle<P: FamilyAbi>(kind: PtlHandleKind, ni: u32, id: GenerationalId) -> P::Handle {
     P::handle(pack(kind, ni, id))
 }
 
-const fn count_of(event: CtEvent) -> Count {
-    Count {
+const fn count_of(event: PtlCtEvent) -> SoftCtValue {
+    SoftCtValue {
         success: event.success,
         failure: event.failure,
     }

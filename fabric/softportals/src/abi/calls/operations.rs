@@ -12,22 +12,22 @@ use std::ffi::c_void;
 
 use super::{
     super::{
-        CtEvent, Process, Profile,
-        convert::{self, Kind, unpack},
+        FamilyAbi, PtlCtEvent, PtlProcess,
+        convert::{self, PtlHandleKind, unpack},
     },
-    Port, answer, count_of, object,
+    ProcessNic, answer, count_of, object,
 };
 use crate::{
-    error::Error,
-    event::Peer,
-    interface::{Command, CtId, Local, MdId, Remote, Trigger},
-    packet::Operand,
+    error::SoftError,
+    event::SoftPeer,
+    interface::{CtId, CtThreshold, MdId, MdOffset, NiCommand, RequestTarget},
+    packet::SwapOperand,
 };
 
 /// A part of a descriptor.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, clippy::exhaustive_structs, reason = "C's arguments")]
-pub struct From<H> {
+pub struct PtlMdOffset<H> {
     pub md: H,
     pub offset: u64,
 }
@@ -35,8 +35,8 @@ pub struct From<H> {
 /// Target side of an operation, and the values that travel with it.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, clippy::exhaustive_structs, reason = "C's arguments")]
-pub struct To {
-    pub process: Process,
+pub struct PtlTarget {
+    pub process: PtlProcess,
     pub pt_index: u32,
     pub match_bits: u64,
     pub offset: u64,
@@ -48,19 +48,25 @@ pub struct To {
 /// An operation with C arguments.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, clippy::exhaustive_enums, reason = "C's arguments")]
-pub enum Operation<H, S> {
-    Put(From<H>, To, S),
-    Get(From<H>, To),
-    Atomic(From<H>, To, S, [S; 2]),
-    FetchAtomic(From<H>, From<H>, To, [S; 2]),
-    Swap(From<H>, From<H>, To, *const c_void, [S; 2]),
-    CtInc(H, CtEvent),
-    CtSet(H, CtEvent),
+pub enum PtlOperation<H, S> {
+    Put(PtlMdOffset<H>, PtlTarget, S),
+    Get(PtlMdOffset<H>, PtlTarget),
+    Atomic(PtlMdOffset<H>, PtlTarget, S, [S; 2]),
+    FetchAtomic(PtlMdOffset<H>, PtlMdOffset<H>, PtlTarget, [S; 2]),
+    Swap(
+        PtlMdOffset<H>,
+        PtlMdOffset<H>,
+        PtlTarget,
+        *const c_void,
+        [S; 2],
+    ),
+    CtInc(H, PtlCtEvent),
+    CtSet(H, PtlCtEvent),
 }
 
 /// Starts an operation immediately, or when a counter reaches a threshold.
-pub unsafe fn start<P: Profile>(
-    operation: Operation<P::Handle, P::Small>,
+pub unsafe fn start<P: FamilyAbi>(
+    operation: PtlOperation<P::Handle, P::Small>,
     when: Option<(P::Handle, u64)>,
 ) -> i32 {
     let started = || {
@@ -69,57 +75,57 @@ pub unsafe fn start<P: Profile>(
         let Some((ct, threshold)) = when else {
             return nic.call(|interface| interface.start(command));
         };
-        match object::<P>(Kind::Ct, ct, "trig_ct_handle")? {
+        match object::<P>(PtlHandleKind::Ct, ct, "trig_ct_handle")? {
             (of, _, id) if of == ni => {
-                let trigger = Trigger {
+                let trigger = CtThreshold {
                     ct: CtId(id),
                     threshold,
                 };
                 nic.call(|interface| interface.start_when(trigger, command))
             }
-            _ => Err(Error::ArgInvalid("trig_ct_handle")),
+            _ => Err(SoftError::ArgInvalid("trig_ct_handle")),
         }
     };
     answer::<P>(started())
 }
 
-unsafe fn command<P: Profile>(
-    operation: Operation<P::Handle, P::Small>,
-) -> Result<(u32, Port, Command), Error> {
+unsafe fn command<P: FamilyAbi>(
+    operation: PtlOperation<P::Handle, P::Small>,
+) -> Result<(u32, ProcessNic, NiCommand), SoftError> {
     let numbers = P::NUMBERS;
     let atom = |[operator, datatype]: [P::Small; 2]| {
         let operator = numbers.parse_operator(operator.into())?;
         Ok((operator, numbers.parse_datatype(datatype.into())?))
     };
     let first = match operation {
-        Operation::Put(from, ..) | Operation::Get(from, _) | Operation::Atomic(from, ..) => {
-            object::<P>(Kind::Md, from.md, "md_handle")?
+        PtlOperation::Put(from, ..)
+        | PtlOperation::Get(from, _)
+        | PtlOperation::Atomic(from, ..) => object::<P>(PtlHandleKind::Md, from.md, "md_handle")?,
+        PtlOperation::FetchAtomic(get, ..) | PtlOperation::Swap(get, ..) => {
+            object::<P>(PtlHandleKind::Md, get.md, "get_md_handle")?
         }
-        Operation::FetchAtomic(get, ..) | Operation::Swap(get, ..) => {
-            object::<P>(Kind::Md, get.md, "get_md_handle")?
-        }
-        Operation::CtInc(ct, _) | Operation::CtSet(ct, _) => {
-            object::<P>(Kind::Ct, ct, "ct_handle")?
+        PtlOperation::CtInc(ct, _) | PtlOperation::CtSet(ct, _) => {
+            object::<P>(PtlHandleKind::Ct, ct, "ct_handle")?
         }
     };
     let (ni, nic, _) = &first;
-    let local = |from: From<P::Handle>| local::<P>(from, *ni);
-    let remote = |to: To| remote(&to, nic);
+    let local = |from: PtlMdOffset<P::Handle>| local::<P>(from, *ni);
+    let remote = |to: PtlTarget| remote(&to, nic);
     let command = match operation {
-        Operation::Put(from, to, ack) => {
-            Command::Put(local(from)?, remote(to), numbers.parse_ack(ack.into())?)
+        PtlOperation::Put(from, to, ack) => {
+            NiCommand::Put(local(from)?, remote(to), numbers.parse_ack(ack.into())?)
         }
-        Operation::Get(from, to) => Command::Get(local(from)?, remote(to)),
-        Operation::Atomic(from, to, ack, kind) => {
+        PtlOperation::Get(from, to) => NiCommand::Get(local(from)?, remote(to)),
+        PtlOperation::Atomic(from, to, ack, kind) => {
             let ack = numbers.parse_ack(ack.into())?;
             let (operator, datatype) = atom(kind)?;
-            Command::Atomic(local(from)?, remote(to), ack, operator, datatype)
+            NiCommand::Atomic(local(from)?, remote(to), ack, operator, datatype)
         }
-        Operation::FetchAtomic(get, put, to, kind) => {
+        PtlOperation::FetchAtomic(get, put, to, kind) => {
             let (operator, datatype) = atom(kind)?;
-            Command::FetchAtomic(local(get)?, local(put)?, remote(to), operator, datatype)
+            NiCommand::FetchAtomic(local(get)?, local(put)?, remote(to), operator, datatype)
         }
-        Operation::Swap(get, put, to, operand, kind) => {
+        PtlOperation::Swap(get, put, to, operand, kind) => {
             let (operator, datatype) = atom(kind)?;
             let len = if operator.takes_operand() {
                 datatype.size()
@@ -128,7 +134,7 @@ unsafe fn command<P: Profile>(
             };
             // SAFETY: the caller's operand is as long as the datatype.
             let operand = unsafe { operand_of(operand.cast(), len) }?;
-            Command::Swap(
+            NiCommand::Swap(
                 local(get)?,
                 local(put)?,
                 remote(to),
@@ -137,29 +143,29 @@ unsafe fn command<P: Profile>(
                 operand,
             )
         }
-        Operation::CtInc(_, by) => Command::CtInc(CtId(first.2), count_of(by)),
-        Operation::CtSet(_, to) => Command::CtSet(CtId(first.2), count_of(to)),
+        PtlOperation::CtInc(_, by) => NiCommand::CtInc(CtId(first.2), count_of(by)),
+        PtlOperation::CtSet(_, to) => NiCommand::CtSet(CtId(first.2), count_of(to)),
     };
     Ok((first.0, first.1, command))
 }
 
-fn local<P: Profile>(from: From<P::Handle>, ni: u32) -> Result<Local, Error> {
-    match unpack(Kind::Md, P::bits(from.md)) {
-        Some((of, id)) if of == ni => Ok(Local {
+fn local<P: FamilyAbi>(from: PtlMdOffset<P::Handle>, ni: u32) -> Result<MdOffset, SoftError> {
+    match unpack(PtlHandleKind::Md, P::bits(from.md)) {
+        Some((of, id)) if of == ni => Ok(MdOffset {
             md: MdId(id),
             offset: from.offset,
         }),
-        _ => Err(Error::ArgInvalid("md_handle")),
+        _ => Err(SoftError::ArgInvalid("md_handle")),
     }
 }
 
-fn remote(to: &To, nic: &Port) -> Remote {
+fn remote(to: &PtlTarget, nic: &ProcessNic) -> RequestTarget {
     let peer = if nic.call(|interface| interface.config().logical) {
-        Peer::Rank(to.process.rank_or_nid)
+        SoftPeer::Rank(to.process.rank_or_nid)
     } else {
-        Peer::At(convert::address(to.process))
+        SoftPeer::At(convert::address(to.process))
     };
-    Remote {
+    RequestTarget {
         peer,
         pt_index: to.pt_index,
         match_bits: to.match_bits,
@@ -170,10 +176,10 @@ fn remote(to: &To, nic: &Port) -> Remote {
     }
 }
 
-unsafe fn operand_of(operand: *const u8, len: usize) -> Result<Operand, Error> {
-    let mut bytes = Operand::default();
+unsafe fn operand_of(operand: *const u8, len: usize) -> Result<SwapOperand, SoftError> {
+    let mut bytes = SwapOperand::default();
     if len > 0 && operand.is_null() {
-        return Err(Error::ArgInvalid("operand"));
+        return Err(SoftError::ArgInvalid("operand"));
     }
     for (at, byte) in bytes.iter_mut().take(len).enumerate() {
         // SAFETY: inside the caller's operand.

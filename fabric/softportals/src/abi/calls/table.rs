@@ -12,19 +12,19 @@ use std::ffi::c_void;
 
 use super::{
     super::{
-        Md, Me, Profile,
-        convert::{self, Kind},
+        FamilyAbi, PtlMd, PtlMe,
+        convert::{self, PtlHandleKind},
     },
-    Face, Port, answer, give, handle, interface, object, take, wanted,
+    ProcessInterface, ProcessNic, answer, give, handle, interface, object, take, wanted,
 };
 use crate::{
-    error::Error,
-    event::List,
+    error::SoftError,
+    event::EntryList,
     interface::{EntryId, MdId, SearchMode},
 };
 
 /// `PtlPTAlloc`.
-pub unsafe fn pt_alloc<P: Profile>(
+pub unsafe fn pt_alloc<P: FamilyAbi>(
     ni: P::Handle,
     options: u32,
     eq: P::Handle,
@@ -46,31 +46,31 @@ pub unsafe fn pt_alloc<P: Profile>(
 }
 
 /// `PtlPTFree`.
-pub fn pt_free<P: Profile>(ni: P::Handle, index: u32) -> i32 {
+pub fn pt_free<P: FamilyAbi>(ni: P::Handle, index: u32) -> i32 {
     on_interface::<P>(ni, |interface| interface.pt_free(index))
 }
 
 /// `PtlPTDisable`: returns when no message is being delivered to the portal table entry.
-pub fn pt_disable<P: Profile>(ni: P::Handle, index: u32) -> i32 {
+pub fn pt_disable<P: FamilyAbi>(ni: P::Handle, index: u32) -> i32 {
     answer::<P>(interface::<P>(ni).and_then(|(_, nic)| nic.disable_pt(index)))
 }
 
 /// `PtlPTEnable`.
-pub fn pt_enable<P: Profile>(ni: P::Handle, index: u32) -> i32 {
+pub fn pt_enable<P: FamilyAbi>(ni: P::Handle, index: u32) -> i32 {
     on_interface::<P>(ni, |interface| interface.pt_enable(index))
 }
 
-fn on_interface<P: Profile>(
+fn on_interface<P: FamilyAbi>(
     ni: P::Handle,
-    call: impl FnOnce(&mut Face) -> Result<(), Error>,
+    call: impl FnOnce(&mut ProcessInterface) -> Result<(), SoftError>,
 ) -> i32 {
     answer::<P>(interface::<P>(ni).and_then(|(_, nic)| nic.call(call)))
 }
 
 /// `PtlMDBind`.
-pub unsafe fn md_bind<P: Profile>(
+pub unsafe fn md_bind<P: FamilyAbi>(
     ni: P::Handle,
-    md: *const Md<P::Handle>,
+    md: *const PtlMd<P::Handle>,
     place: *mut P::Handle,
 ) -> i32 {
     let bind = || {
@@ -82,25 +82,25 @@ pub unsafe fn md_bind<P: Profile>(
         let md = unsafe { convert::md::<P>(md, number) }?;
         let MdId(id) = nic.call(|interface| interface.md_bind(md))?;
         // SAFETY: not null, as checked.
-        unsafe { give(place, handle::<P>(Kind::Md, number, id)) };
+        unsafe { give(place, handle::<P>(PtlHandleKind::Md, number, id)) };
         Ok(())
     };
     answer::<P>(bind())
 }
 
 /// `PtlMDRelease`.
-pub fn md_release<P: Profile>(md: P::Handle) -> i32 {
-    let found = object::<P>(Kind::Md, md, "md_handle");
+pub fn md_release<P: FamilyAbi>(md: P::Handle) -> i32 {
+    let found = object::<P>(PtlHandleKind::Md, md, "md_handle");
     answer::<P>(
-        found.and_then(|(_, nic, id)| nic.let_go(|interface| interface.md_release(MdId(id)))),
+        found.and_then(|(_, nic, id)| nic.release(|interface| interface.md_release(MdId(id)))),
     )
 }
 
 /// `PtlMEAppend`.
-pub unsafe fn me_append<P: Profile>(
+pub unsafe fn me_append<P: FamilyAbi>(
     ni: P::Handle,
     index: u32,
-    me: *const Me<P::Handle>,
+    me: *const PtlMe<P::Handle>,
     list: P::Small,
     user_ptr: *mut c_void,
     place: *mut P::Handle,
@@ -112,7 +112,7 @@ pub unsafe fn me_append<P: Profile>(
 }
 
 /// `PtlLEAppend`.
-pub unsafe fn le_append<P: Profile>(
+pub unsafe fn le_append<P: FamilyAbi>(
     ni: P::Handle,
     index: u32,
     le: *const P::Le,
@@ -126,42 +126,42 @@ pub unsafe fn le_append<P: Profile>(
     answer::<P>(unsafe { append::<P>(ni, index, me.as_ref(), false, list.into(), user_ptr, place) })
 }
 
-unsafe fn append<P: Profile>(
+unsafe fn append<P: FamilyAbi>(
     ni: P::Handle,
     index: u32,
-    me: Option<&Me<P::Handle>>,
+    me: Option<&PtlMe<P::Handle>>,
     matching: bool,
     list: u32,
     user_ptr: *mut c_void,
     place: *mut P::Handle,
-) -> Result<(), Error> {
+) -> Result<(), SoftError> {
     let (number, nic) = interface::<P>(ni)?;
     let place = wanted(place, "me_handle")?;
     let list = match list {
-        0 => List::Priority,
-        1 => List::Overflow,
-        _ => return Err(Error::ArgInvalid("ptl_list")),
+        0 => EntryList::Priority,
+        1 => EntryList::Overflow,
+        _ => return Err(SoftError::ArgInvalid("ptl_list")),
     };
     // SAFETY: the caller's promise.
     let entry = unsafe { entry_for::<P>(number, &nic, me, matching) }?;
     let user_ptr = user_ptr.expose_provenance() as u64;
     let EntryId(id) = nic.call(|interface| interface.append(index, entry, list, user_ptr))?;
     // SAFETY: not null, as checked.
-    unsafe { give(place, handle::<P>(Kind::Entry, number, id)) };
+    unsafe { give(place, handle::<P>(PtlHandleKind::Entry, number, id)) };
     Ok(())
 }
 
 /// Converts an entry for an interface of the right kind.
-unsafe fn entry_for<P: Profile>(
+unsafe fn entry_for<P: FamilyAbi>(
     number: u32,
-    nic: &Port,
-    me: Option<&Me<P::Handle>>,
+    nic: &ProcessNic,
+    me: Option<&PtlMe<P::Handle>>,
     matching: bool,
-) -> Result<crate::interface::Entry, Error> {
-    let me = me.ok_or(Error::ArgInvalid("me"))?;
+) -> Result<crate::interface::SoftListEntry, SoftError> {
+    let me = me.ok_or(SoftError::ArgInvalid("me"))?;
     let config = nic.call(|interface| *interface.config());
     if config.matching != matching && !P::ENTRIES_ARE_ALIKE {
-        return Err(Error::ArgInvalid(
+        return Err(SoftError::ArgInvalid(
             "ni_handle: match list entries and matching interfaces belong together",
         ));
     }
@@ -170,18 +170,18 @@ unsafe fn entry_for<P: Profile>(
 }
 
 /// `PtlMEUnlink` and `PtlLEUnlink`.
-pub fn unlink<P: Profile>(entry: P::Handle) -> i32 {
-    let found = object::<P>(Kind::Entry, entry, "me_handle");
+pub fn unlink<P: FamilyAbi>(entry: P::Handle) -> i32 {
+    let found = object::<P>(PtlHandleKind::Entry, entry, "me_handle");
     answer::<P>(
-        found.and_then(|(_, nic, id)| nic.let_go(|interface| interface.unlink(EntryId(id)))),
+        found.and_then(|(_, nic, id)| nic.release(|interface| interface.unlink(EntryId(id)))),
     )
 }
 
 /// `PtlMESearch`.
-pub unsafe fn me_search<P: Profile>(
+pub unsafe fn me_search<P: FamilyAbi>(
     ni: P::Handle,
     index: u32,
-    me: *const Me<P::Handle>,
+    me: *const PtlMe<P::Handle>,
     mode: P::Small,
     user_ptr: *mut c_void,
 ) -> i32 {
@@ -192,7 +192,7 @@ pub unsafe fn me_search<P: Profile>(
 }
 
 /// `PtlLESearch`.
-pub unsafe fn le_search<P: Profile>(
+pub unsafe fn le_search<P: FamilyAbi>(
     ni: P::Handle,
     index: u32,
     le: *const P::Le,
@@ -205,19 +205,19 @@ pub unsafe fn le_search<P: Profile>(
     answer::<P>(unsafe { search::<P>(ni, index, me.as_ref(), false, mode.into(), user_ptr) })
 }
 
-unsafe fn search<P: Profile>(
+unsafe fn search<P: FamilyAbi>(
     ni: P::Handle,
     index: u32,
-    me: Option<&Me<P::Handle>>,
+    me: Option<&PtlMe<P::Handle>>,
     matching: bool,
     mode: u32,
     user_ptr: *mut c_void,
-) -> Result<(), Error> {
+) -> Result<(), SoftError> {
     let (number, nic) = interface::<P>(ni)?;
     let mode = match mode {
         0 => SearchMode::Only,
         1 => SearchMode::Delete,
-        _ => return Err(Error::ArgInvalid("ptl_search_op")),
+        _ => return Err(SoftError::ArgInvalid("ptl_search_op")),
     };
     // SAFETY: the caller's promise.
     let entry = unsafe { entry_for::<P>(number, &nic, me, matching) }?;

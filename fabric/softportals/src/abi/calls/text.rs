@@ -10,11 +10,11 @@
 
 use std::ffi::{CStr, c_char};
 
-use super::super::{Numbers, Portails4, Profile, portails4};
+use super::super::{AbiNumbers, FamilyAbi, Portails4, portails4};
 
 /// `PtlToStr`: returns the name of `number` among return codes, events or failures.
 #[must_use]
-pub fn text<P: Profile>(number: i32, what: u32) -> &'static CStr {
+pub fn text<P: FamilyAbi>(number: i32, what: u32) -> &'static CStr {
     let numbers = P::NUMBERS;
     let unsigned = u32::try_from(number).ok();
     let found = match what {
@@ -37,7 +37,7 @@ pub fn fail_names() -> i32 {
 /// Existing programs provide 50 bytes.
 pub unsafe fn describe(
     _ni_options: u32,
-    event: *const portails4::CEvent,
+    event: *const portails4::Portails4Event,
     into: *mut c_char,
 ) -> i32 {
     // SAFETY: null, or the caller's event.
@@ -75,7 +75,7 @@ fn name<const N: usize>(
     names.get(at).copied()
 }
 
-fn code_name(numbers: &Numbers, number: i32) -> Option<&'static CStr> {
+fn code_name(numbers: &AbiNumbers, number: i32) -> Option<&'static CStr> {
     let codes = &numbers.codes;
     let named = [
         (0, c"PTL_OK"),

@@ -15,17 +15,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::event::Address;
+use crate::event::PhysicalId;
 
 /// Conversations of one interface.
 #[derive(Debug)]
-pub(super) struct Conversations {
-    peers: BTreeMap<Address, Conversation>,
+pub(super) struct UdpConversations {
+    peers: BTreeMap<PhysicalId, UdpConversation>,
     /// Peers with frames to send.
-    ready: VecDeque<Address>,
+    ready: VecDeque<PhysicalId>,
     /// Frames to answer with `Unknown`: their senders and their conversation numbers.
-    strays: BTreeMap<Address, u64>,
-    lost: Vec<Address>,
+    strays: BTreeMap<PhysicalId, u64>,
+    lost: Vec<PhysicalId>,
     /// Number of the most recent conversation.
     next_own: u64,
     /// Earliest time at which anything is due.
@@ -33,7 +33,7 @@ pub(super) struct Conversations {
 }
 
 #[derive(Debug)]
-struct Conversation {
+struct UdpConversation {
     own: u64,
     theirs: Option<u64>,
     queued: bool,
@@ -53,7 +53,7 @@ struct Conversation {
     expected: u64,
     owes_ack: bool,
     owes_ping: bool,
-    refusal: Option<Refusal>,
+    refusal: Option<UdpFrameRefusal>,
     /// Number of the last refused frame, and the time of the refusal.
     refused: Option<(u64, u64)>,
     /// Time since which a sign of life is missing.
@@ -61,13 +61,13 @@ struct Conversation {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
+enum UdpFrameRefusal {
     Gap,
     Full,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum UdpFrameKind {
     Data,
     Ack,
     Ping,
@@ -77,8 +77,8 @@ enum Kind {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Header {
-    kind: Kind,
+struct UdpFrameHeader {
+    kind: UdpFrameKind,
     /// Conversation number of the sender.
     own: u64,
     /// Conversation number of the receiver, or 0 if unknown.
@@ -87,7 +87,7 @@ struct Header {
     expected: u64,
 }
 
-impl Conversations {
+impl UdpConversations {
     /// Returns a value whose conversation numbers start after `epoch`, which no earlier process with this address has used.
     pub(super) const fn new(epoch: u64, now: u64) -> Self {
         Self {
@@ -100,13 +100,13 @@ impl Conversations {
         }
     }
 
-    pub(super) fn has_room(&self, peer: Address) -> bool {
+    pub(super) fn has_room(&self, peer: PhysicalId) -> bool {
         let conversation = self.peers.get(&peer);
         let has_room = conversation.is_none_or(|one| one.unacknowledged.len() < one.window.max(2));
         has_room && !self.lost.contains(&peer)
     }
 
-    pub(super) fn send(&mut self, now: u64, peer: Address, packet: Vec<u8>) {
+    pub(super) fn send(&mut self, now: u64, peer: PhysicalId, packet: Vec<u8>) {
         let conversation = self.with(peer);
         conversation.unacknowledged.push_back(packet);
         conversation.silent_since.get_or_insert(now);
@@ -114,7 +114,7 @@ impl Conversations {
     }
 
     /// Asks a peer for a sign of life.
-    pub(super) fn probe(&mut self, now: u64, peer: Address) {
+    pub(super) fn probe(&mut self, now: u64, peer: PhysicalId) {
         let conversation = self.with(peer);
         conversation.owes_ping = true;
         conversation.silent_since.get_or_insert(now);
@@ -125,12 +125,12 @@ impl Conversations {
     pub(super) fn handle<'a>(
         &mut self,
         now: u64,
-        from: Address,
+        from: PhysicalId,
         frame: &'a [u8],
         has_room: bool,
     ) -> Option<&'a [u8]> {
         let (header, packet) = frame.split_first_chunk()?;
-        let header = Header::decode(header)?;
+        let header = UdpFrameHeader::decode(header)?;
         let takes = self.meet(from, &header)?;
         let packet = takes.handle(now, &header, has_room).then_some(packet);
         self.activate(from);
@@ -138,20 +138,20 @@ impl Conversations {
     }
 
     /// Returns the conversation that a frame belongs to, or starts one.
-    fn meet(&mut self, from: Address, header: &Header) -> Option<&mut Conversation> {
-        if header.kind == Kind::Unknown && header.theirs == 0 {
+    fn meet(&mut self, from: PhysicalId, header: &UdpFrameHeader) -> Option<&mut UdpConversation> {
+        if header.kind == UdpFrameKind::Unknown && header.theirs == 0 {
             return None;
         }
         let known = self.peers.get(&from);
         let for_another = header.theirs != 0 && known.map(|one| one.own) != Some(header.theirs);
         if for_another {
-            if header.kind != Kind::Unknown && self.strays.len() < STRAYS_MAX {
+            if header.kind != UdpFrameKind::Unknown && self.strays.len() < STRAYS_MAX {
                 self.strays.insert(from, header.own);
             }
             return None;
         }
         let theirs = known.and_then(|one| one.theirs);
-        if header.kind == Kind::Unknown {
+        if header.kind == UdpFrameKind::Unknown {
             self.lose(from);
             return None;
         }
@@ -172,28 +172,28 @@ impl Conversations {
     ///
     /// Silence proves nothing, because the ping may have been lost. The ping is not retried: a successor repeats the frame that
     /// caused it, and so causes another one. A delayed frame is not repeated.
-    fn ask(&mut self, peer: Address) {
+    fn ask(&mut self, peer: PhysicalId) {
         if let Some(conversation) = self.peers.get_mut(&peer) {
             conversation.owes_ping = true;
         }
         self.activate(peer);
     }
 
-    fn with(&mut self, peer: Address) -> &mut Conversation {
+    fn with(&mut self, peer: PhysicalId) -> &mut UdpConversation {
         let next_own = &mut self.next_own;
         self.peers.entry(peer).or_insert_with(|| {
             *next_own += 1;
-            Conversation::new(*next_own)
+            UdpConversation::new(*next_own)
         })
     }
 
-    fn lose(&mut self, peer: Address) {
+    fn lose(&mut self, peer: PhysicalId) {
         if self.peers.remove(&peer).is_some() {
             self.lost.push(peer);
         }
     }
 
-    fn activate(&mut self, peer: Address) {
+    fn activate(&mut self, peer: PhysicalId) {
         if let Some(conversation) = self.peers.get_mut(&peer) {
             self.due = self.due.min(conversation.deadline());
             if !std::mem::replace(&mut conversation.queued, true) {
@@ -208,29 +208,29 @@ impl Conversations {
             return;
         }
         let silent = self.peers.iter().filter(|(_, one)| one.is_given_up(now));
-        let silent: Vec<Address> = silent.map(|(peer, _)| *peer).collect();
+        let silent: Vec<PhysicalId> = silent.map(|(peer, _)| *peer).collect();
         silent.into_iter().for_each(|peer| self.lose(peer));
         let due = self
             .peers
             .iter_mut()
             .filter(|(_, one)| one.deadline() <= now);
-        let due: Vec<Address> = due
+        let due: Vec<PhysicalId> = due
             .map(|(peer, one)| {
                 one.handle_time(now);
                 *peer
             })
             .collect();
         due.into_iter().for_each(|peer| self.activate(peer));
-        let deadlines = self.peers.values().map(Conversation::deadline);
+        let deadlines = self.peers.values().map(UdpConversation::deadline);
         self.due = deadlines.min().unwrap_or(u64::MAX);
     }
 
     /// Passes the frames that may leave to `send`, in up to three parts, one per peer in turn.
-    pub(super) fn transmit(&mut self, now: u64, mut send: impl FnMut(Address, [&[u8]; 3])) {
+    pub(super) fn transmit(&mut self, now: u64, mut send: impl FnMut(PhysicalId, [&[u8]; 3])) {
         while let Some((peer, theirs)) = self.strays.pop_first() {
             self.next_own += 1;
-            let unknown = Header {
-                kind: Kind::Unknown,
+            let unknown = UdpFrameHeader {
+                kind: UdpFrameKind::Unknown,
                 own: self.next_own,
                 theirs,
                 number: 0,
@@ -252,7 +252,7 @@ impl Conversations {
         }
     }
 
-    pub(super) fn next_lost(&mut self) -> Option<Address> {
+    pub(super) fn next_lost(&mut self) -> Option<PhysicalId> {
         self.lost.pop()
     }
 
@@ -270,11 +270,11 @@ impl Conversations {
 }
 
 /// Returns true if a frame of this kind may start a conversation. Answers may not.
-const fn begins_something(kind: Kind) -> bool {
-    matches!(kind, Kind::Data | Kind::Ping)
+const fn begins_something(kind: UdpFrameKind) -> bool {
+    matches!(kind, UdpFrameKind::Data | UdpFrameKind::Ping)
 }
 
-impl Conversation {
+impl UdpConversation {
     const fn new(own: u64) -> Self {
         Self {
             own,
@@ -299,22 +299,22 @@ impl Conversation {
     }
 
     /// Handles a frame. Returns true if its packet is taken.
-    fn handle(&mut self, now: u64, header: &Header, has_room: bool) -> bool {
+    fn handle(&mut self, now: u64, header: &UdpFrameHeader, has_room: bool) -> bool {
         self.silent_since = None;
         self.handle_expected(now, header.expected);
         if !self.unacknowledged.is_empty() {
             self.silent_since = Some(now);
         }
         match header.kind {
-            Kind::Data => return self.handle_data(now, header.number, has_room),
-            Kind::Ping => self.owes_ack = true,
-            Kind::Gap => self.go_back(now),
-            Kind::Full => {
+            UdpFrameKind::Data => return self.handle_data(now, header.number, has_room),
+            UdpFrameKind::Ping => self.owes_ack = true,
+            UdpFrameKind::Gap => self.go_back(now),
+            UdpFrameKind::Full => {
                 self.refusals += 1;
                 self.hold_until = now + (HOLD_NS << self.refusals.min(HOLD_DOUBLINGS_MAX));
                 self.sent = 0;
             }
-            Kind::Ack | Kind::Unknown => {}
+            UdpFrameKind::Ack | UdpFrameKind::Unknown => {}
         }
         false
     }
@@ -351,9 +351,9 @@ impl Conversation {
         if !refused_just_now {
             self.refused = Some((self.expected, now));
             self.refusal = Some(if number == self.expected {
-                Refusal::Full
+                UdpFrameRefusal::Full
             } else {
-                Refusal::Gap
+                UdpFrameRefusal::Gap
             });
         }
         false
@@ -378,8 +378,8 @@ impl Conversation {
         }
     }
 
-    fn next_frame(&mut self, now: u64) -> Option<(Header, &[u8])> {
-        let header = |kind, number, one: &Self| Header {
+    fn next_frame(&mut self, now: u64) -> Option<(UdpFrameHeader, &[u8])> {
+        let header = |kind, number, one: &Self| UdpFrameHeader {
             kind,
             own: one.own,
             theirs: one.theirs.unwrap_or(0),
@@ -388,8 +388,8 @@ impl Conversation {
         };
         if let Some(refusal) = self.refusal.take() {
             let kind = match refusal {
-                Refusal::Gap => Kind::Gap,
-                Refusal::Full => Kind::Full,
+                UdpFrameRefusal::Gap => UdpFrameKind::Gap,
+                UdpFrameRefusal::Full => UdpFrameKind::Full,
             };
             return Some((header(kind, 0, self), &[]));
         }
@@ -400,7 +400,7 @@ impl Conversation {
                 .get_or_insert(now + (REPEAT_NS << self.repeats));
             self.sent += 1;
             self.owes_ack = false;
-            let header = header(Kind::Data, number, self);
+            let header = header(UdpFrameKind::Data, number, self);
             return self
                 .unacknowledged
                 .get(self.sent - 1)
@@ -408,9 +408,9 @@ impl Conversation {
         }
         if std::mem::take(&mut self.owes_ping) {
             self.owes_ack = false;
-            return Some((header(Kind::Ping, 0, self), &[]));
+            return Some((header(UdpFrameKind::Ping, 0, self), &[]));
         }
-        std::mem::take(&mut self.owes_ack).then(|| (header(Kind::Ack, 0, self), &[][..]))
+        std::mem::take(&mut self.owes_ack).then(|| (header(UdpFrameKind::Ack, 0, self), &[][..]))
     }
 
     fn is_given_up(&self, now: u64) -> bool {
@@ -429,17 +429,17 @@ impl Conversation {
     }
 }
 
-impl Header {
+impl UdpFrameHeader {
     fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = match self.kind {
-            Kind::Data => 0,
-            Kind::Ack => 1,
-            Kind::Ping => 2,
-            Kind::Gap => 3,
-            Kind::Full => 4,
-            Kind::Unknown => 5,
+            UdpFrameKind::Data => 0,
+            UdpFrameKind::Ack => 1,
+            UdpFrameKind::Ping => 2,
+            UdpFrameKind::Gap => 3,
+            UdpFrameKind::Full => 4,
+            UdpFrameKind::Unknown => 5,
         };
         let words = [self.own, self.theirs, self.number, self.expected];
         for (place, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
@@ -451,12 +451,12 @@ impl Header {
     fn decode(bytes: &[u8; HEADER_LEN]) -> Option<Self> {
         let word = |at: usize| bytes[at..].first_chunk().copied().map(u64::from_le_bytes);
         let kind = match bytes[4] {
-            0 => Kind::Data,
-            1 => Kind::Ack,
-            2 => Kind::Ping,
-            3 => Kind::Gap,
-            4 => Kind::Full,
-            5 => Kind::Unknown,
+            0 => UdpFrameKind::Data,
+            1 => UdpFrameKind::Ack,
+            2 => UdpFrameKind::Ping,
+            3 => UdpFrameKind::Gap,
+            4 => UdpFrameKind::Full,
+            5 => UdpFrameKind::Unknown,
             _ => return None,
         };
         let header = Self {

@@ -1,15 +1,15 @@
 use std::collections::{BTreeMap, VecDeque};
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::random::SeededRandom;
 
-use super::{Address, Conversations, HEADER_LEN, PATIENCE_NS};
-use crate::transport::faults::{Faults, Weather};
+use super::{HEADER_LEN, PATIENCE_NS, PhysicalId, UdpConversations};
+use crate::transport::faults::{DatagramFaults, FaultyNetwork};
 
 /// Interfaces on a network with faults. Time jumps to the next due action.
 struct World {
     now: u64,
-    nodes: Vec<Conversations>,
-    weather: Weather,
+    nodes: Vec<UdpConversations>,
+    weather: FaultyNetwork,
     /// Messages waiting for room, by sender and receiver.
     waiting: BTreeMap<(u32, u32), VecDeque<u32>>,
     received: BTreeMap<(u32, u32), Vec<u32>>,
@@ -23,13 +23,13 @@ struct World {
 
 impl World {
     fn new(nodes: u64, faults: &str) -> Self {
-        let faults = Faults::parse(faults).expect("right");
+        let faults = DatagramFaults::parse(faults).expect("right");
         Self {
             now: 0,
             nodes: (0..nodes)
-                .map(|node| Conversations::new(node << 40, 0))
+                .map(|node| UdpConversations::new(node << 40, 0))
                 .collect(),
-            weather: Weather::new(faults),
+            weather: FaultyNetwork::new(faults),
             waiting: BTreeMap::new(),
             received: BTreeMap::new(),
             lost: Vec::new(),
@@ -67,7 +67,7 @@ impl World {
         while let Some((to, envelope)) = self.weather.pop(self.now) {
             self.arrive(to.pid, &envelope);
         }
-        let ends = self.nodes.iter().filter_map(Conversations::deadline);
+        let ends = self.nodes.iter().filter_map(UdpConversations::deadline);
         let next = ends.chain(self.weather.deadline()).min();
         let busy = self.nodes.iter().any(|node| !node.ready.is_empty())
             || self.waiting.iter().any(|((from, to), messages)| {
@@ -117,8 +117,8 @@ impl World {
     }
 }
 
-fn address(pid: u32) -> Address {
-    Address { nid: 1, pid }
+fn address(pid: u32) -> PhysicalId {
+    PhysicalId { nid: 1, pid }
 }
 
 /// Time that a receiver works on a packet.
@@ -204,7 +204,7 @@ fn a_successor_is_heard_and_its_predecessor_is_lost() {
         world.send(0, 1, 30);
         world.run();
         let restart = world.now;
-        world.nodes[1] = Conversations::new(number, restart);
+        world.nodes[1] = UdpConversations::new(number, restart);
         world.received.clear();
         world.send(first_to_speak, 1 - first_to_speak, 1);
         world.run();
@@ -227,10 +227,10 @@ fn a_frame_of_a_former_life_costs_a_question_and_ends_nothing() {
     for former in [7, 3 << 40] {
         let mut world = World::new(2, "");
         let mut late = Vec::new();
-        world.nodes[1] = Conversations::new(former, 0);
+        world.nodes[1] = UdpConversations::new(former, 0);
         world.nodes[1].send(0, address(0), vec![0; 4]);
         world.nodes[1].transmit(0, |_, parts| late = parts.concat());
-        world.nodes[1] = Conversations::new(2 << 40, 0);
+        world.nodes[1] = UdpConversations::new(2 << 40, 0);
         world.send(1, 0, 3);
         world.run();
         for answered in [true, false] {
@@ -274,7 +274,7 @@ fn a_peer_that_can_be_reached_again_is_met_as_a_new_one() {
 
 #[test]
 fn noise_changes_nothing() {
-    let mut random = Random::new(3);
+    let mut random = SeededRandom::new(3);
     let mut world = World::new(2, "");
     world.send(0, 1, 3);
     world.run();

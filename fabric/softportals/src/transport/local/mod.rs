@@ -23,70 +23,70 @@ use rustix::{
 };
 
 use super::{
-    Place, Wire,
-    ring::{Broken, Consumer, PACKET_LEN_MAX, Producer, RING_WORDS},
-    mapped_words::Shared,
+    InterfaceLocation, PacketMedium,
+    mapped_words::MappedWords,
+    ring::{PACKET_LEN_MAX, PacketConsumer, PacketProducer, PacketRingError, RING_WORDS},
 };
-use crate::{event::Address, interface::Packet};
+use crate::{event::PhysicalId, interface::SoftPacket};
 
 /// Ownership of a process id on a rail of this machine. Dropping it releases the id.
 #[derive(Debug)]
-pub struct Reservation {
+pub struct PidReservation {
     _socket: OwnedFd,
 }
 
 /// The shared-memory end of an interface.
 #[derive(Debug)]
-pub(super) struct Local {
-    place: Place,
-    address: Address,
+pub(super) struct LocalMedium {
+    place: InterfaceLocation,
+    address: PhysicalId,
     uid: u32,
     socket: Arc<OwnedFd>,
-    peers: BTreeMap<Address, Way>,
+    peers: BTreeMap<PhysicalId, LocalConnection>,
     /// Peers that have not received our ring yet, because their socket was full.
-    full: BTreeSet<Address>,
-    incoming: Vec<Incoming>,
+    full: BTreeSet<PhysicalId>,
+    incoming: Vec<LocalInRing>,
     /// Index of the ring read last; rings are served round-robin.
     turn: usize,
     /// Dead peers whose earlier packets have not all been taken yet.
-    leaving: Vec<Leaving>,
+    leaving: Vec<DyingPeer>,
     /// Dead peers not yet reported. Packets of successors are not taken before the report.
-    lost: Vec<Address>,
+    lost: Vec<PhysicalId>,
 }
 
 #[derive(Debug)]
-struct Leaving {
-    peer: Address,
+struct DyingPeer {
+    peer: PhysicalId,
     /// True if nothing was ever sent to the peer. Packets from that address may then come from a process that started only later.
     unmet: bool,
 }
 
 /// Connection to one peer.
 #[derive(Debug)]
-struct Way {
+struct LocalConnection {
     socket: Arc<OwnedFd>,
-    outgoing: Option<Outgoing>,
+    outgoing: Option<LocalOutRing>,
 }
 
 #[derive(Debug)]
-struct Outgoing {
-    ring: Producer,
+struct LocalOutRing {
+    ring: PacketProducer,
     /// File of the ring, until the peer has received it.
     file: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
-struct Incoming {
-    from: Address,
-    ring: Consumer,
+struct LocalInRing {
+    from: PhysicalId,
+    ring: PacketConsumer,
 }
 
-impl Reservation {
+impl PidReservation {
     /// Reserves `pid` for this process.
     ///
     /// # Errors
     /// `EADDRINUSE` if another process has it, or another error of the system.
-    pub fn take(place: &Place, pid: u32) -> Result<Self, Errno> {
+    pub fn take(place: &InterfaceLocation, pid: u32) -> Result<Self, Errno> {
         let socket = datagrams()?;
         let name = format!("{}/pid/{pid}", place.rail_name());
         rustix::net::bind(&socket, &abstract_name(&name)?)?;
@@ -94,8 +94,8 @@ impl Reservation {
     }
 }
 
-impl Local {
-    pub(super) fn open(place: Place, address: Address) -> Result<Self, Errno> {
+impl LocalMedium {
+    pub(super) fn open(place: InterfaceLocation, address: PhysicalId) -> Result<Self, Errno> {
         let socket = datagrams()?;
         sockopt::set_socket_passcred(&socket, true)?;
         rustix::net::bind(&socket, &abstract_name(&place.name(address))?)?;
@@ -113,11 +113,11 @@ impl Local {
         })
     }
 
-    fn way(&mut self, peer: Address) -> Result<&mut Way, Errno> {
+    fn way(&mut self, peer: PhysicalId) -> Result<&mut LocalConnection, Errno> {
         if !self.peers.contains_key(&peer) {
             let socket = datagrams()?;
             rustix::net::connect(&socket, &abstract_name(&self.place.name(peer))?)?;
-            let way = Way {
+            let way = LocalConnection {
                 socket: Arc::new(socket),
                 outgoing: None,
             };
@@ -127,16 +127,16 @@ impl Local {
     }
 
     /// Returns true if the peer has our ring. Creates the ring and passes it to the peer if necessary.
-    fn is_open(&mut self, peer: Address) -> Result<bool, Errno> {
+    fn is_open(&mut self, peer: PhysicalId) -> Result<bool, Errno> {
         let hello = prefix(self.address);
-        let Way { socket, outgoing } = self.way(peer)?;
+        let LocalConnection { socket, outgoing } = self.way(peer)?;
         let out = match outgoing {
             Some(out) => out,
             None => {
-                let (words, file) = Shared::create(RING_WORDS)?;
-                let ring = Producer::new(words);
+                let (words, file) = MappedWords::create(RING_WORDS)?;
+                let ring = PacketProducer::new(words);
                 let file = Some(file);
-                outgoing.insert(Outgoing { ring, file })
+                outgoing.insert(LocalOutRing { ring, file })
             }
         };
         let Some(file) = &out.file else {
@@ -157,30 +157,30 @@ impl Local {
     }
 
     /// Wakes a peer. A peer whose socket is full wakes anyway.
-    fn ring_bell(&mut self, peer: Address) {
+    fn ring_bell(&mut self, peer: PhysicalId) {
         let rung = self.way(peer).and_then(|way| give(&way.socket, &[], None));
         if rung.is_err_and(|why| why != Errno::AGAIN) {
             self.lose(peer);
         }
     }
 
-    fn lose(&mut self, peer: Address) {
+    fn lose(&mut self, peer: PhysicalId) {
         let way = self.peers.remove(&peer);
         self.full.remove(&peer);
         if !self.is_losing(peer) {
             let out = way.and_then(|way| way.outgoing);
             let unmet = out.is_none_or(|out| out.file.is_some());
-            self.leaving.push(Leaving { peer, unmet });
+            self.leaving.push(DyingPeer { peer, unmet });
         }
     }
 
-    /// Returns true if the peer is dead but [`Wire::next_lost`] has not reported it yet.
-    fn is_losing(&self, peer: Address) -> bool {
+    /// Returns true if the peer is dead but [`PacketMedium::next_lost`] has not reported it yet.
+    fn is_losing(&self, peer: PhysicalId) -> bool {
         self.leaving.iter().any(|one| one.peer == peer) || self.lost.contains(&peer)
     }
 
     /// Moves dead peers to the list to report if `is_over` returns true for them.
-    fn let_go(&mut self, is_over: impl Fn(&mut Self, &Leaving) -> bool) {
+    fn let_go(&mut self, is_over: impl Fn(&mut Self, &DyingPeer) -> bool) {
         for one in std::mem::take(&mut self.leaving) {
             if is_over(self, &one) {
                 self.lost.push(one.peer);
@@ -190,7 +190,7 @@ impl Local {
         }
     }
 
-    fn has_packets_of(&self, peer: Address) -> bool {
+    fn has_packets_of(&self, peer: PhysicalId) -> bool {
         let mut rings = self.incoming.iter().filter(|one| one.from == peer);
         rings.any(|one| !one.ring.is_empty())
     }
@@ -220,9 +220,9 @@ impl Local {
         // Ignore messages of other users, and malformed ones.
         let sender = sender(&bytes).filter(|_| is_ours && received == PREFIX_LEN);
         if let (Some(from), Some(file)) = (sender, file)
-            && let Ok(words) = Shared::open(file.as_fd(), RING_WORDS)
+            && let Ok(words) = MappedWords::open(file.as_fd(), RING_WORDS)
         {
-            self.welcome(from, Consumer::new(words));
+            self.welcome(from, PacketConsumer::new(words));
         }
         Ok(true)
     }
@@ -231,9 +231,9 @@ impl Local {
     ///
     /// A second ring from an address comes from a new process, or from a new interface of the old one, so operations to its
     /// predecessor are lost.
-    fn welcome(&mut self, from: Address, ring: Consumer) {
+    fn welcome(&mut self, from: PhysicalId, ring: PacketConsumer) {
         let known = self.incoming.iter().position(|one| one.from == from);
-        let incoming = Incoming { from, ring };
+        let incoming = LocalInRing { from, ring };
         match known {
             None => self.incoming.push(incoming),
             Some(at) => {
@@ -247,7 +247,7 @@ impl Local {
     }
 }
 
-impl Wire for Local {
+impl PacketMedium for LocalMedium {
     fn socket(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.socket)
     }
@@ -268,15 +268,15 @@ impl Wire for Local {
         }
     }
 
-    fn attend(&mut self) {
+    fn drain_socket(&mut self) {
         // An error of our own socket is harmless: a persistent one returns with the next message.
         while self.take_hello() == Ok(true) {}
     }
 
-    fn receive(&mut self, _now: u64, into: &mut Vec<u8>) -> Option<Address> {
+    fn receive(&mut self, _now: u64, into: &mut Vec<u8>) -> Option<PhysicalId> {
         for _ in 0..self.incoming.len() {
             self.turn = (self.turn + 1) % self.incoming.len().max(1);
-            let Incoming { from, ring } = self.incoming.get_mut(self.turn)?;
+            let LocalInRing { from, ring } = self.incoming.get_mut(self.turn)?;
             let from = *from;
             if self.lost.contains(&from) {
                 continue;
@@ -288,7 +288,7 @@ impl Wire for Local {
             match taken {
                 Ok(true) => return Some(from),
                 Ok(false) => {}
-                Err(Broken) => {
+                Err(PacketRingError) => {
                     self.incoming.remove(self.turn);
                     self.lose(from);
                 }
@@ -306,15 +306,15 @@ impl Wire for Local {
         self.incoming.iter().for_each(|one| one.ring.disarm());
     }
 
-    fn probe(&mut self, _now: u64, peer: Address) {
+    fn probe(&mut self, _now: u64, peer: PhysicalId) {
         self.ring_bell(peer);
     }
 
-    fn next_lost(&mut self) -> Option<Address> {
+    fn next_lost(&mut self) -> Option<PhysicalId> {
         if !self.leaving.is_empty() {
             // The peer may have sent its first packets just before, or may have started only now. Reporting it lost would fail
             // the operations that such packets belong to.
-            self.attend();
+            self.drain_socket();
             self.let_go(|this, one| {
                 !this.has_packets_of(one.peer) || one.unmet && this.way(one.peer).is_ok()
             });
@@ -331,7 +331,7 @@ impl Wire for Local {
         false
     }
 
-    fn has_room(&mut self, peer: Address) -> bool {
+    fn has_room(&mut self, peer: PhysicalId) -> bool {
         if self.is_losing(peer) {
             return false;
         }
@@ -357,7 +357,7 @@ impl Wire for Local {
         }
     }
 
-    fn send(&mut self, _now: u64, peer: Address, packet: Packet<'_>) {
+    fn send(&mut self, _now: u64, peer: PhysicalId, packet: SoftPacket<'_>) {
         let way = self.peers.get_mut(&peer);
         let Some(out) = way.and_then(|way| way.outgoing.as_mut()) else {
             return;
@@ -368,23 +368,23 @@ impl Wire for Local {
     }
 }
 
-impl Drop for Local {
+impl Drop for LocalMedium {
     /// Marks all rings, so that later senders learn that this interface has ended.
     fn drop(&mut self) {
         // After the shutdown no further ring can arrive, so all rings get the mark.
         let _shut = rustix::net::shutdown(&*self.socket, Shutdown::Read);
-        self.attend();
+        self.drain_socket();
         self.incoming.iter().for_each(|one| one.ring.leave());
     }
 }
 
-impl Place {
+impl InterfaceLocation {
     fn rail_name(&self) -> String {
         format!("ripstop-portals/{}/{}", self.network, self.rail)
     }
 
-    fn name(&self, address: Address) -> String {
-        let Address { nid, pid } = address;
+    fn name(&self, address: PhysicalId) -> String {
+        let PhysicalId { nid, pid } = address;
         format!("{}/{}/{nid}/{pid}", self.rail_name(), self.kind)
     }
 }
@@ -418,7 +418,7 @@ fn abstract_name(name: &str) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
-fn prefix(address: Address) -> [u8; PREFIX_LEN] {
+fn prefix(address: PhysicalId) -> [u8; PREFIX_LEN] {
     let mut prefix = [0; PREFIX_LEN];
     prefix[..8].copy_from_slice(&MAGIC);
     prefix[8..12].copy_from_slice(&address.nid.to_le_bytes());
@@ -426,9 +426,9 @@ fn prefix(address: Address) -> [u8; PREFIX_LEN] {
     prefix
 }
 
-fn sender(prefix: &[u8; PREFIX_LEN]) -> Option<Address> {
+fn sender(prefix: &[u8; PREFIX_LEN]) -> Option<PhysicalId> {
     let word = |at: usize| prefix[at..].first_chunk().copied().map(u32::from_le_bytes);
-    let address = Address {
+    let address = PhysicalId {
         nid: word(8)?,
         pid: word(12)?,
     };

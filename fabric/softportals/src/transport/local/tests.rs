@@ -1,27 +1,29 @@
-use super::{Address, Errno, Local, Packet, Place, Reservation, Wire};
+use super::{
+    Errno, InterfaceLocation, LocalMedium, PacketMedium, PhysicalId, PidReservation, SoftPacket,
+};
 
-fn place(test: &str) -> Place {
-    Place {
+fn place(test: &str) -> InterfaceLocation {
+    InterfaceLocation {
         network: format!("test-{test}-{}", std::process::id()),
         rail: 0,
         kind: 0,
     }
 }
 
-fn port(place: &Place, pid: u32) -> Local {
-    Local::open(place.clone(), Address { nid: 1, pid }).expect("a free address")
+fn port(place: &InterfaceLocation, pid: u32) -> LocalMedium {
+    LocalMedium::open(place.clone(), PhysicalId { nid: 1, pid }).expect("a free address")
 }
 
-fn packet(payload: &[u8]) -> Packet<'_> {
-    Packet {
+fn packet(payload: &[u8]) -> SoftPacket<'_> {
+    SoftPacket {
         head: b"headhead",
         payload,
     }
 }
 
-fn receive(port: &mut Local) -> Option<(Address, Vec<u8>)> {
+fn receive(port: &mut LocalMedium) -> Option<(PhysicalId, Vec<u8>)> {
     let mut into = Vec::new();
-    port.attend();
+    port.drain_socket();
     port.receive(0, &mut into).map(|from| (from, into))
 }
 
@@ -98,13 +100,19 @@ fn an_armed_port_is_rung_and_others_are_not() {
 #[test]
 fn an_address_is_taken_once_and_free_after_its_end() {
     let place = place("taken");
-    let first = (port(&place, 1), Reservation::take(&place, 1).expect("free"));
-    let again = Local::open(place.clone(), first.0.address);
+    let first = (
+        port(&place, 1),
+        PidReservation::take(&place, 1).expect("free"),
+    );
+    let again = LocalMedium::open(place.clone(), first.0.address);
     assert_eq!(again.err(), Some(Errno::ADDRINUSE));
-    assert_eq!(Reservation::take(&place, 1).err(), Some(Errno::ADDRINUSE));
+    assert_eq!(
+        PidReservation::take(&place, 1).err(),
+        Some(Errno::ADDRINUSE)
+    );
     drop(first);
     port(&place, 1);
-    Reservation::take(&place, 1).expect("free again");
+    PidReservation::take(&place, 1).expect("free again");
 }
 
 #[test]
@@ -112,7 +120,7 @@ fn who_is_not_there_or_no_longer_is_lost() {
     let place = place("lost");
     let mut a = port(&place, 1);
     let mut b = port(&place, 2);
-    let (gone, never) = (b.address, Address { nid: 1, pid: 3 });
+    let (gone, never) = (b.address, PhysicalId { nid: 1, pid: 3 });
     assert!(a.has_room(gone));
     a.send(0, gone, packet(b"taken"));
     assert!(receive(&mut b).is_some());
@@ -146,7 +154,7 @@ fn who_has_left_is_lost_before_anything_is_written_for_it() {
 fn who_was_not_there_yet_is_lost_before_anything_of_its_is_taken() {
     let place = place("early");
     let mut a = port(&place, 1);
-    let there = Address { nid: 1, pid: 2 };
+    let there = PhysicalId { nid: 1, pid: 2 };
     assert!(!a.has_room(there), "nobody is there");
     let mut b = port(&place, 2);
     assert!(b.has_room(a.address));

@@ -15,7 +15,7 @@ use crate::{
     error::ErrorKind,
     group::WorldRank,
     proto::collective_id::CollectiveId,
-    proto::wire::{self, Abort, Base, Kind},
+    proto::wire::{self, AbortHeader, HeaderBase, WireKind},
 };
 
 /// Completed collectives that are remembered. A message for one of them shows that two ranks called different ones. A power of
@@ -37,16 +37,16 @@ const DISPLACED_MASK: u32 = (1 << 16) - 1;
 /// Questions that are kept. A rank gets them from its neighbors and a few other ranks.
 const ASKED_MAX: usize = 64;
 
-pub(super) struct Calls {
+pub(super) struct CollectiveRegistry {
     /// Collectives in flight, sorted by key. There are few, and new ones are usually last.
-    running: Vec<(CollectiveId, Running)>,
+    running: Vec<(CollectiveId, RunningCollective)>,
     /// Completed collectives. The key of each gives its place, where it stays until another one replaces it. Empty until the
     /// first.
-    over: Vec<Option<Over>>,
+    over: Vec<Option<CompletedCollective>>,
     /// By context, the last collective whose place was taken by another communicator's, or by one that ended late.
     displaced: BTreeMap<u32, u32>,
     /// Unexpected messages of collectives, sorted by key.
-    early: Vec<(CollectiveId, Early)>,
+    early: Vec<(CollectiveId, EarlyMessages)>,
     /// Ranks that have asked for collectives which this rank has not begun, with their signatures.
     asked: VecDeque<(CollectiveId, WorldRank, u64)>,
     /// Collectives in which this rank agrees with others by plain messages.
@@ -54,14 +54,14 @@ pub(super) struct Calls {
     /// Ranks that were asked whether they will take part in such a collective.
     pub(super) makers_asked: Vec<(WorldRank, CollectiveId)>,
     /// Revoked communicators, by context.
-    revoked: BTreeMap<u32, Revoked>,
+    revoked: BTreeMap<u32, CollectiveRevocation>,
     /// Revoked communicators that this rank has dropped, the oldest first.
     left: VecDeque<u32>,
 }
 
 /// A completed collective, with its signature and its source line.
 #[derive(Clone, Copy)]
-struct Over {
+struct CompletedCollective {
     key: CollectiveId,
     sig: u64,
     at: &'static Location<'static>,
@@ -69,9 +69,9 @@ struct Over {
 
 /// A communicator on which collectives fail.
 #[derive(Clone, Copy, Default)]
-struct Revoked {
+struct CollectiveRevocation {
     /// Number of the first collective that failed, and the reason.
-    from: Option<(u32, Why)>,
+    from: Option<(u32, CollectiveFailure)>,
     /// True if ranks disagreed or a rank failed, and no call of this rank has returned that reason yet.
     untold: bool,
     /// True if the application revoked the communicator, with all its messages.
@@ -79,14 +79,14 @@ struct Revoked {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Running {
+pub(super) struct RunningCollective {
     pub(super) sig: u64,
     pub(super) run: u32,
 }
 
 /// Messages stored for one collective. The count is an upper bound, because some may have left the store unrecorded.
 #[derive(Clone, Copy)]
-struct Early {
+struct EarlyMessages {
     stored: usize,
     /// Signature of the first message.
     sig: u64,
@@ -96,14 +96,14 @@ struct Early {
 
 /// Reason why a collective failed, the same on all ranks. Ranks are those of the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum CollectiveFailure {
     Failed(WorldRank),
     Finished(WorldRank),
     Mismatch(WorldRank, WorldRank),
     GaveUp(WorldRank),
 }
 
-impl Calls {
+impl CollectiveRegistry {
     pub(super) const fn new() -> Self {
         Self {
             running: Vec::new(),
@@ -120,7 +120,8 @@ impl Calls {
 
     pub(super) fn begin(&mut self, key: CollectiveId, sig: u64, run: u32) {
         let at = self.running.partition_point(|(other, _)| *other <= key);
-        self.running.insert(at, (key, Running { sig, run }));
+        self.running
+            .insert(at, (key, RunningCollective { sig, run }));
     }
 
     pub(super) fn end(&mut self, key: CollectiveId, sig: u64, at: &'static Location<'static>) {
@@ -143,7 +144,7 @@ impl Calls {
         if key.sequence & DISPLACED_MASK == 0 {
             self.forget_displaced(key);
         }
-        let before = self.over[place(key)].replace(Over { key, sig, at });
+        let before = self.over[place(key)].replace(CompletedCollective { key, sig, at });
         let is_news =
             |id: CollectiveId| id.context != key.context || is_before(key.sequence, id.sequence);
         if let Some(id) = before
@@ -169,7 +170,7 @@ impl Calls {
         }
     }
 
-    pub(super) fn running(&self, key: CollectiveId) -> Option<Running> {
+    pub(super) fn running(&self, key: CollectiveId) -> Option<RunningCollective> {
         let at = self.running.binary_search_by_key(&key, |(key, _)| *key);
         at.ok().map(|at| self.running[at].1)
     }
@@ -240,7 +241,7 @@ impl Calls {
     }
 
     /// Returns a rank that has asked about this collective with another signature.
-    pub(super) fn stranger(&self, key: CollectiveId, sig: u64) -> Option<WorldRank> {
+    pub(super) fn mismatched_asker(&self, key: CollectiveId, sig: u64) -> Option<WorldRank> {
         let is_strange = |&&(of, _, its): &&(CollectiveId, WorldRank, u64)| of == key && its != sig;
         self.asked.iter().find(is_strange).map(|(_, rank, _)| *rank)
     }
@@ -260,7 +261,8 @@ impl Calls {
             }
             Err(at) => {
                 let (stored, mixed) = (1, false);
-                self.early.insert(at, (key, Early { stored, sig, mixed }));
+                self.early
+                    .insert(at, (key, EarlyMessages { stored, sig, mixed }));
             }
         }
     }
@@ -300,7 +302,7 @@ impl Calls {
     /// Returns true if this collective can begin without a check: no message for it is stored, and its communicator is not
     /// revoked.
     #[inline]
-    pub(super) fn is_calm(&self, key: CollectiveId) -> bool {
+    pub(super) fn may_begin_unchecked(&self, key: CollectiveId) -> bool {
         let revoked = self.any_revoked() && self.is_revoked(key.context);
         !revoked && !self.may_be_early(key)
     }
@@ -333,7 +335,7 @@ impl Calls {
     }
 
     /// Revokes this collective and all later ones of its context. Returns false if that was known.
-    pub(super) fn revoke(&mut self, id: CollectiveId, why: Why) -> bool {
+    pub(super) fn revoke(&mut self, id: CollectiveId, why: CollectiveFailure) -> bool {
         let before = self.revoked_from(id.context);
         let new = before.is_none_or(|(first, known)| {
             is_before(id.sequence, first) || id.sequence == first && why.is_sooner_than(known)
@@ -342,12 +344,14 @@ impl Calls {
             let revoked = self.revoked.entry(id.context).or_default();
             revoked.from = Some((id.sequence, why));
             revoked.untold |= match why {
-                Why::Mismatch(..) => {
-                    !matches!(before, Some((first, Why::Mismatch(..))) if first == id.sequence)
+                CollectiveFailure::Mismatch(..) => {
+                    !matches!(before, Some((first, CollectiveFailure::Mismatch(..))) if first == id.sequence)
                 }
                 // A failed rank is reported once: it need not be reported again for an earlier collective.
-                Why::Failed(_) => !matches!(before, Some((_, Why::Failed(_)))),
-                Why::Finished(_) | Why::GaveUp(_) => false,
+                CollectiveFailure::Failed(_) => {
+                    !matches!(before, Some((_, CollectiveFailure::Failed(_))))
+                }
+                CollectiveFailure::Finished(_) | CollectiveFailure::GaveUp(_) => false,
             };
         }
         new
@@ -355,7 +359,7 @@ impl Calls {
 
     /// Returns the error for a call on a revoked communicator. If this rank has completed the collective in which two ranks
     /// disagreed or one failed, its next call names those ranks.
-    pub(super) fn tell_why(&mut self, id: CollectiveId, kind: ErrorKind) -> ErrorKind {
+    pub(super) fn report_revocation(&mut self, id: CollectiveId, kind: ErrorKind) -> ErrorKind {
         let Some(revoked) = self.revoked.get_mut(&id.context) else {
             return kind;
         };
@@ -368,8 +372,8 @@ impl Calls {
 
     /// Returns the collectives in which two ranks disagreed, at most one for each communicator, and those ranks.
     pub(super) fn mismatches(&self) -> Vec<(u32, u32, [WorldRank; 2])> {
-        let mismatch = |(ctx, revoked): (&u32, &Revoked)| match revoked.from {
-            Some((tag, Why::Mismatch(one, other))) => Some((*ctx, tag, [one, other])),
+        let mismatch = |(ctx, revoked): (&u32, &CollectiveRevocation)| match revoked.from {
+            Some((tag, CollectiveFailure::Mismatch(one, other))) => Some((*ctx, tag, [one, other])),
             _ => None,
         };
         self.revoked.iter().filter_map(mismatch).collect()
@@ -380,7 +384,7 @@ impl Calls {
     pub(super) fn take_untold_mismatch(&mut self, ctx: u32) -> bool {
         let revoked = self.revoked.get_mut(&ctx);
         revoked.is_some_and(|revoked| {
-            let is_mismatch = matches!(revoked.from, Some((_, Why::Mismatch(..))));
+            let is_mismatch = matches!(revoked.from, Some((_, CollectiveFailure::Mismatch(..))));
             is_mismatch && !revoked.void && mem::take(&mut revoked.untold)
         })
     }
@@ -395,13 +399,12 @@ impl Calls {
     /// Records that the future of a call was dropped before it could return that two ranks disagreed in it.
     pub(super) fn was_not_told(&mut self, id: CollectiveId) {
         if let Some(revoked) = self.revoked.get_mut(&id.context) {
-            let is_it =
-                matches!(revoked.from, Some((first, Why::Mismatch(..))) if first == id.sequence);
+            let is_it = matches!(revoked.from, Some((first, CollectiveFailure::Mismatch(..))) if first == id.sequence);
             revoked.untold |= is_it;
         }
     }
 
-    pub(super) fn revoked_from(&self, ctx: u32) -> Option<(u32, Why)> {
+    pub(super) fn revoked_from(&self, ctx: u32) -> Option<(u32, CollectiveFailure)> {
         self.revoked.get(&ctx)?.from
     }
 
@@ -455,7 +458,7 @@ pub(super) fn is_before(tag: u32, other: u32) -> bool {
     tag.wrapping_sub(other) > u32::MAX / 2
 }
 
-impl Why {
+impl CollectiveFailure {
     /// Returns the reason that other ranks get for the error that ended a program on rank `me`.
     pub(super) fn of(kind: &ErrorKind, me: WorldRank) -> Self {
         let world = |rank: &usize| u32::try_from(*rank).map_or(me, WorldRank);
@@ -498,15 +501,15 @@ impl Why {
     }
 
     /// Returns the message that reports this reason.
-    pub(super) fn header(self, id: CollectiveId) -> Abort {
+    pub(super) fn header(self, id: CollectiveId) -> AbortHeader {
         let (why, rank, other) = match self {
             Self::Failed(rank) => (wire::WHY_FAILED, rank, 0),
             Self::Finished(rank) => (wire::WHY_FINISHED, rank, 0),
             Self::Mismatch(rank, other) => (wire::WHY_MISMATCH, rank, other.0),
             Self::GaveUp(rank) => (wire::WHY_GAVE_UP, rank, 0),
         };
-        Abort {
-            base: Base::new(Kind::Abort),
+        AbortHeader {
+            base: HeaderBase::new(WireKind::Abort),
             ctx: id.context,
             tag: id.sequence,
             why,
@@ -516,7 +519,7 @@ impl Why {
         }
     }
 
-    pub(super) fn read(header: &Abort) -> Option<Self> {
+    pub(super) fn read(header: &AbortHeader) -> Option<Self> {
         let (rank, other) = (WorldRank(header.rank), WorldRank(header.other));
         match header.why {
             wire::WHY_FAILED => Some(Self::Failed(rank)),

@@ -1,25 +1,32 @@
-use super::{Calls, CollectiveId, DISPLACED_MAX, ErrorKind, LEFT_MAX, Location, OVER_MAX, Why};
+use super::{
+    CollectiveFailure, CollectiveId, CollectiveRegistry, DISPLACED_MAX, ErrorKind, LEFT_MAX,
+    Location, OVER_MAX,
+};
 use crate::group::WorldRank;
 
 const HERE: &Location<'_> = Location::caller();
 
 #[test]
 fn a_revoked_communicator_says_nothing_of_others() {
-    let mut calls = Calls::new();
-    calls.revoke(CollectiveId::new(3, 7), Why::Failed(WorldRank(1)));
+    let mut calls = CollectiveRegistry::new();
+    calls.revoke(
+        CollectiveId::new(3, 7),
+        CollectiveFailure::Failed(WorldRank(1)),
+    );
     calls.make_void(5);
-    let calm = |ctx: u32| calls.is_calm(CollectiveId::new(ctx, 2));
+    let calm = |ctx: u32| calls.may_begin_unchecked(CollectiveId::new(ctx, 2));
     assert!(calm(1) && !calm(3) && !calm(5));
 }
 
 #[test]
 fn who_was_through_when_ranks_disagreed_is_told_once_who_they_were() {
-    let mut calls = Calls::new();
-    let told =
-        |calls: &mut Calls, tag| calls.tell_why(CollectiveId::new(3, tag), ErrorKind::Revoked);
+    let mut calls = CollectiveRegistry::new();
+    let told = |calls: &mut CollectiveRegistry, tag| {
+        calls.report_revocation(CollectiveId::new(3, tag), ErrorKind::Revoked)
+    };
     calls.revoke(
         CollectiveId::new(3, 7),
-        Why::Mismatch(WorldRank(1), WorldRank(4)),
+        CollectiveFailure::Mismatch(WorldRank(1), WorldRank(4)),
     );
     let first = told(&mut calls, 8);
     assert!(matches!(
@@ -35,22 +42,32 @@ fn who_was_through_when_ranks_disagreed_is_told_once_who_they_were() {
 
 #[test]
 fn who_was_through_when_a_rank_failed_is_told_once_which() {
-    let mut calls = Calls::new();
-    let told =
-        |calls: &mut Calls, tag| calls.tell_why(CollectiveId::new(5, tag), ErrorKind::Revoked);
-    calls.revoke(CollectiveId::new(5, 7), Why::Failed(WorldRank(1)));
+    let mut calls = CollectiveRegistry::new();
+    let told = |calls: &mut CollectiveRegistry, tag| {
+        calls.report_revocation(CollectiveId::new(5, tag), ErrorKind::Revoked)
+    };
+    calls.revoke(
+        CollectiveId::new(5, 7),
+        CollectiveFailure::Failed(WorldRank(1)),
+    );
     let first = told(&mut calls, 8);
     assert!(matches!(first, ErrorKind::PeerFailed { rank: 1, .. }));
-    calls.revoke(CollectiveId::new(5, 6), Why::Failed(WorldRank(1)));
+    calls.revoke(
+        CollectiveId::new(5, 6),
+        CollectiveFailure::Failed(WorldRank(1)),
+    );
     assert!(matches!(told(&mut calls, 9), ErrorKind::Revoked));
-    calls.revoke(CollectiveId::new(3, 7), Why::GaveUp(WorldRank(1)));
-    let other = calls.tell_why(CollectiveId::new(3, 8), ErrorKind::Revoked);
+    calls.revoke(
+        CollectiveId::new(3, 7),
+        CollectiveFailure::GaveUp(WorldRank(1)),
+    );
+    let other = calls.report_revocation(CollectiveId::new(3, 8), ErrorKind::Revoked);
     assert!(matches!(other, ErrorKind::Revoked));
 }
 
 #[test]
 fn the_next_number_is_new_however_many_others_have_ended_meanwhile() {
-    let mut calls = Calls::new();
+    let mut calls = CollectiveRegistry::new();
     assert_eq!(calls.next(1), 0);
     for tag in 0..6 {
         calls.begin(CollectiveId::new(1, tag), 0, 0);
@@ -69,7 +86,7 @@ fn the_next_number_is_new_however_many_others_have_ended_meanwhile() {
 
 #[test]
 fn what_others_have_displaced_is_long_over() {
-    let mut calls = Calls::new();
+    let mut calls = CollectiveRegistry::new();
     let all = u32::try_from(OVER_MAX).unwrap();
     for tag in 0..10 {
         calls.note_over(CollectiveId::new(1, tag), 0, HERE);
@@ -92,7 +109,7 @@ fn what_others_have_displaced_is_long_over() {
 
 #[test]
 fn what_was_displaced_is_no_reason_once_numbers_go_round() {
-    let mut calls = Calls::new();
+    let mut calls = CollectiveRegistry::new();
     calls.note_over(CollectiveId::new(1, 9), 0, HERE);
     for tag in 0..u32::try_from(OVER_MAX).unwrap() {
         calls.note_over(CollectiveId::new(3, tag), 0, HERE);
@@ -110,7 +127,7 @@ fn what_was_displaced_is_no_reason_once_numbers_go_round() {
 
 #[test]
 fn communicators_that_come_and_go_leave_nothing_for_long() {
-    let mut calls = Calls::new();
+    let mut calls = CollectiveRegistry::new();
     calls.note_over(CollectiveId::new(1, 0), 0, HERE);
     for ctx in (3..10_001).step_by(2) {
         calls.note_over(CollectiveId::new(ctx, 0), 0, HERE);
@@ -125,10 +142,13 @@ fn communicators_that_come_and_go_leave_nothing_for_long() {
 
 #[test]
 fn why_a_communicator_was_revoked_is_known_for_a_while_and_of_the_world_for_good() {
-    let mut calls = Calls::new();
+    let mut calls = CollectiveRegistry::new();
     let all = u32::try_from(LEFT_MAX + 100).unwrap();
     for ctx in (0..all).map(|nth| 2 * nth + 1) {
-        calls.revoke(CollectiveId::new(ctx, 7), Why::GaveUp(WorldRank(1)));
+        calls.revoke(
+            CollectiveId::new(ctx, 7),
+            CollectiveFailure::GaveUp(WorldRank(1)),
+        );
         calls.forget(ctx, |its| 1 < its && its <= ctx);
         calls.forget(ctx, |its| 1 < its && its <= ctx);
         assert!(calls.revoked_kind(CollectiveId::new(ctx, 7)).is_some());
@@ -143,7 +163,7 @@ fn why_a_communicator_was_revoked_is_known_for_a_while_and_of_the_world_for_good
 
 #[test]
 fn what_is_known_of_early_messages_goes_with_them() {
-    let mut calls = Calls::new();
+    let mut calls = CollectiveRegistry::new();
     for (tag, sig) in [(7, 1), (6, 1), (7, 2)] {
         calls.came_early(CollectiveId::new(3, tag), sig);
     }
@@ -166,7 +186,7 @@ fn what_is_known_of_early_messages_goes_with_them() {
 
 #[test]
 fn what_is_over_is_known_until_others_have_its_place() {
-    let mut calls = Calls::new();
+    let mut calls = CollectiveRegistry::new();
     assert!(!calls.is_over(CollectiveId::new(1, 0)));
     for tag in 0..1_000 {
         calls.begin(CollectiveId::new(1, tag), 5, 0);

@@ -2,14 +2,14 @@
 
 /// Ranks in three dimensions, the last of which varies fastest. The box does not wrap around.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Grid(pub(super) [usize; 3]);
+pub(super) struct RankGrid(pub(super) [usize; 3]);
 
 /// Layers of ghosts of a quantity: by dimension, at the low and the high side.
-pub(super) type Ghosts = [[usize; 2]; 3];
+pub(super) type GhostLayers = [[usize; 2]; 3];
 
 /// The ghosts of one quantity at one side of a rank, which a neighbor sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lane {
+pub(super) struct GhostFace {
     pub(super) quantity: usize,
     /// Number of the lane, the same at both ends.
     pub(super) number: u32,
@@ -22,14 +22,14 @@ pub(super) struct Lane {
 
 /// The lanes of one exchange of a rank.
 #[derive(Clone, Debug)]
-pub(super) struct Lanes {
-    pub(super) incoming: Vec<Lane>,
-    pub(super) outgoing: Vec<Lane>,
+pub(super) struct GhostFaces {
+    pub(super) incoming: Vec<GhostFace>,
+    pub(super) outgoing: Vec<GhostFace>,
 }
 
-impl Grid {
+impl RankGrid {
     /// Returns the rank beside `rank` in `dim`, on the low or the high side.
-    pub(super) fn neighbour(self, rank: usize, dim: usize, high: bool) -> Option<usize> {
+    pub(super) fn neighbor(self, rank: usize, dim: usize, high: bool) -> Option<usize> {
         let stride: usize = self.0[dim + 1..].iter().product();
         let at = rank / stride % self.0[dim];
         if high {
@@ -40,26 +40,26 @@ impl Grid {
     }
 
     /// Returns the lanes of a rank whose cube has faces of `face` cells.
-    pub(super) fn lanes(self, rank: usize, ghosts: &[Ghosts], face: usize) -> Lanes {
+    pub(super) fn lanes(self, rank: usize, ghosts: &[GhostLayers], face: usize) -> GhostFaces {
         let sides = all(ghosts).filter_map(|side| {
-            let peer = self.neighbour(rank, side.dim, !side.high)?;
+            let peer = self.neighbor(rank, side.dim, !side.high)?;
             let theirs = self.incoming(peer, ghosts, face);
             let lane = theirs.into_iter().find(|lane| lane.number == side.number)?;
-            Some(Lane { peer, ..lane })
+            Some(GhostFace { peer, ..lane })
         });
-        Lanes {
+        GhostFaces {
             outgoing: sides.collect(),
             incoming: self.incoming(rank, ghosts, face),
         }
     }
 
-    fn incoming(self, rank: usize, ghosts: &[Ghosts], face: usize) -> Vec<Lane> {
+    fn incoming(self, rank: usize, ghosts: &[GhostLayers], face: usize) -> Vec<GhostFace> {
         let mut end = 0;
         let sides = all(ghosts).filter_map(|side| {
-            let peer = self.neighbour(rank, side.dim, side.high)?;
+            let peer = self.neighbor(rank, side.dim, side.high)?;
             let (at, len) = (end, side.layers * face);
             end += len;
-            Some(Lane {
+            Some(GhostFace {
                 quantity: side.quantity,
                 number: side.number,
                 peer,
@@ -73,7 +73,7 @@ impl Grid {
     /// Splits a cube with `edge` cells in each dimension: the number of cells that a neighbor needs, and of the others.
     pub(super) fn split(self, rank: usize, edge: usize) -> [usize; 2] {
         let inner = (0..3).map(|dim| {
-            let beside = [false, true].map(|high| self.neighbour(rank, dim, high).is_some());
+            let beside = [false, true].map(|high| self.neighbor(rank, dim, high).is_some());
             edge - beside.into_iter().filter(|&is| is).count() * REACH
         });
         let inner: usize = inner.product();
@@ -81,14 +81,14 @@ impl Grid {
     }
 }
 
-impl Lanes {
+impl GhostFaces {
     /// Returns the number of values that come in.
     pub(super) fn len(&self) -> usize {
         self.incoming.iter().map(|lane| lane.len).sum()
     }
 }
 
-struct Side {
+struct GhostSide {
     quantity: usize,
     dim: usize,
     high: bool,
@@ -97,13 +97,13 @@ struct Side {
 }
 
 /// Returns all sides with ghosts.
-fn all(ghosts: &[Ghosts]) -> impl Iterator<Item = Side> {
+fn all(ghosts: &[GhostLayers]) -> impl Iterator<Item = GhostSide> {
     let sides = (0..ghosts.len()).flat_map(|quantity| {
         (0..3).flat_map(move |dim| [false, true].map(|high| (quantity, dim, high)))
     });
     let sides = (0..)
         .zip(sides)
-        .map(|(number, (quantity, dim, high))| Side {
+        .map(|(number, (quantity, dim, high))| GhostSide {
             quantity,
             dim,
             high,
@@ -117,10 +117,10 @@ fn all(ghosts: &[Ghosts]) -> impl Iterator<Item = Side> {
 pub(super) const REACH: usize = 2;
 
 /// Two layers of every quantity: of u, v, w and of xx, yy, zz, xy, xz, yz.
-pub(super) const FULL: [&[Ghosts]; 2] = [&[[[REACH; 2]; 3]; 3], &[[[REACH; 2]; 3]; 6]];
+pub(super) const FULL: [&[GhostLayers]; 2] = [&[[[REACH; 2]; 3]; 3], &[[[REACH; 2]; 3]; 6]];
 
 /// The layers that a difference reads, as the example computes them from its differences.
-pub(super) const NEEDED: [&[Ghosts]; 2] = [
+pub(super) const NEEDED: [&[GhostLayers]; 2] = [
     &[
         [[1, 2], [1, 2], [1, 2]],
         [[2, 1], [2, 1], [1, 2]],
@@ -138,11 +138,11 @@ pub(super) const NEEDED: [&[Ghosts]; 2] = [
 
 #[cfg(test)]
 mod tests {
-    use super::{FULL, Grid, NEEDED};
+    use super::{FULL, NEEDED, RankGrid};
 
     #[test]
     fn what_one_rank_sends_another_receives_at_that_place() {
-        let grid = Grid([3, 2, 4]);
+        let grid = RankGrid([3, 2, 4]);
         for ghosts in FULL.into_iter().chain(NEEDED) {
             let all: Vec<_> = (0..24).map(|rank| grid.lanes(rank, ghosts, 10)).collect();
             let mut sent = 0;
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_rank_in_the_middle_needs_half_of_all_layers() {
-        let grid = Grid([3, 3, 3]);
+        let grid = RankGrid([3, 3, 3]);
         let values = |layers: [&[_]; 2]| -> usize {
             layers
                 .iter()

@@ -2,40 +2,40 @@
 
 use ripstop::{Access, Comm, RecvOp, RemoteOp, Result, SendOp, Window, buffer::RegBuf};
 
-use super::ghosts::{Lane, Lanes};
-use crate::sim::app_workload::Spent;
+use super::ghosts::{GhostFace, GhostFaces};
+use crate::sim::app_workload::TimeSpent;
 
 /// The exchange of the velocities or of the stresses.
-pub(super) struct Halo {
-    lanes: Lanes,
+pub(super) struct HaloExchange {
+    lanes: GhostFaces,
     /// The ranks of all neighbors, each once.
     neighbours: Vec<usize>,
-    outbox: Vec<Part>,
-    way: Way,
+    outbox: Vec<HaloBuffer>,
+    way: HaloTransport,
 }
 
 /// The buffer of one operation; `None` while the operation owns it.
-type Part = Option<RegBuf<f32>>;
+type HaloBuffer = Option<RegBuf<f32>>;
 
-enum Way {
+enum HaloTransport {
     Messages {
         tag: u32,
-        inbox: Vec<Part>,
+        inbox: Vec<HaloBuffer>,
         receives: Vec<RecvOp<RegBuf<f32>>>,
     },
     Window(Window<f32>),
 }
 
-impl Halo {
+impl HaloExchange {
     /// Makes the exchange. Collective.
-    pub(super) async fn new(world: &Comm, lanes: Lanes, puts: bool, tag: u32) -> Result<Self> {
+    pub(super) async fn new(world: &Comm, lanes: GhostFaces, puts: bool, tag: u32) -> Result<Self> {
         let mut neighbours: Vec<usize> = lanes.incoming.iter().map(|lane| lane.peer).collect();
         neighbours.sort_unstable();
         neighbours.dedup();
         let way = if puts {
-            Way::Window(Window::allocate(world, lanes.len()).await?)
+            HaloTransport::Window(Window::allocate(world, lanes.len()).await?)
         } else {
-            Way::Messages {
+            HaloTransport::Messages {
                 tag,
                 inbox: buffers(world, &lanes.incoming)?,
                 receives: Vec::new(),
@@ -52,19 +52,19 @@ impl Halo {
     /// Lets the neighbors send from now on.
     pub(super) fn open(&mut self, world: &Comm) -> Result<()> {
         match &mut self.way {
-            Way::Messages {
+            HaloTransport::Messages {
                 tag,
                 inbox,
                 receives,
             } => {
                 let parts = self.lanes.incoming.iter().zip(inbox);
-                let receive = |(lane, part): (&Lane, &mut Part)| {
+                let receive = |(lane, part): (&GhostFace, &mut HaloBuffer)| {
                     let part = part.take().expect("a buffer that came home");
                     world.recv_into(lane.peer, *tag + lane.number, part)
                 };
                 receives.extend(parts.map(receive));
             }
-            Way::Window(window) => drop(window.post(&self.neighbours)?),
+            HaloTransport::Window(window) => drop(window.post(&self.neighbours)?),
         }
         Ok(())
     }
@@ -73,23 +73,23 @@ impl Halo {
     pub(super) async fn start<'a>(
         &'a mut self,
         world: &'a Comm,
-        spent: &mut Spent,
-    ) -> Result<Outgoing<'a>> {
+        spent: &mut TimeSpent,
+    ) -> Result<OutgoingHalo<'a>> {
         let how = match &self.way {
-            Way::Messages { tag, .. } => How::Messages {
+            HaloTransport::Messages { tag, .. } => HaloSends::Messages {
                 world,
                 tag: *tag,
                 sends: Vec::new(),
             },
-            Way::Window(window) => {
+            HaloTransport::Window(window) => {
                 let start = window.start(&self.neighbours);
-                How::Puts {
+                HaloSends::Puts {
                     access: spent.waiting(world, start).await?,
                     puts: Vec::new(),
                 }
             }
         };
-        Ok(Outgoing {
+        Ok(OutgoingHalo {
             lanes: &self.lanes.outgoing,
             outbox: &mut self.outbox,
             how,
@@ -97,9 +97,9 @@ impl Halo {
     }
 
     /// Waits for the data of the neighbors.
-    pub(super) async fn finish(&mut self, world: &Comm, spent: &mut Spent) -> Result<()> {
+    pub(super) async fn finish(&mut self, world: &Comm, spent: &mut TimeSpent) -> Result<()> {
         match &mut self.way {
-            Way::Messages {
+            HaloTransport::Messages {
                 inbox, receives, ..
             } => {
                 for (part, receive) in inbox.iter_mut().zip(receives.drain(..)) {
@@ -107,7 +107,7 @@ impl Halo {
                     *part = Some(buffer);
                 }
             }
-            Way::Window(window) => {
+            HaloTransport::Window(window) => {
                 let exposure = window.resume().expect("opened before");
                 spent.waiting(world, exposure.wait()).await?;
             }
@@ -117,13 +117,13 @@ impl Halo {
 }
 
 /// The data that goes to the neighbors.
-pub(super) struct Outgoing<'a> {
-    lanes: &'a [Lane],
-    outbox: &'a mut [Part],
-    how: How<'a>,
+pub(super) struct OutgoingHalo<'a> {
+    lanes: &'a [GhostFace],
+    outbox: &'a mut [HaloBuffer],
+    how: HaloSends<'a>,
 }
 
-enum How<'a> {
+enum HaloSends<'a> {
     /// Each send has the index of its lane.
     Messages {
         world: &'a Comm,
@@ -136,16 +136,16 @@ enum How<'a> {
     },
 }
 
-impl Outgoing<'_> {
+impl OutgoingHalo<'_> {
     pub(super) fn send(&mut self, quantity: usize) {
         let lanes = self.lanes.iter().enumerate();
         for (index, lane) in lanes.filter(|(_, lane)| lane.quantity == quantity) {
             let part = self.outbox[index].take().expect("a buffer that came home");
             match &mut self.how {
-                How::Messages { world, tag, sends } => {
+                HaloSends::Messages { world, tag, sends } => {
                     sends.push((index, world.send(lane.peer, *tag + lane.number, part)));
                 }
-                How::Puts { access, puts } => {
+                HaloSends::Puts { access, puts } => {
                     puts.push((index, access.put(lane.peer, lane.at, part)));
                 }
             }
@@ -153,14 +153,14 @@ impl Outgoing<'_> {
     }
 
     /// Ends the sending of all quantities, and waits until the buffers are free.
-    pub(super) async fn complete(self, world: &Comm, spent: &mut Spent) -> Result<()> {
+    pub(super) async fn complete(self, world: &Comm, spent: &mut TimeSpent) -> Result<()> {
         match self.how {
-            How::Messages { sends, .. } => {
+            HaloSends::Messages { sends, .. } => {
                 for (index, send) in sends {
                     self.outbox[index] = Some(spent.waiting(world, send).await?);
                 }
             }
-            How::Puts { access, puts } => {
+            HaloSends::Puts { access, puts } => {
                 for (index, put) in puts {
                     self.outbox[index] = Some(spent.waiting(world, put).await?);
                 }
@@ -172,7 +172,7 @@ impl Outgoing<'_> {
 }
 
 /// Returns a buffer for each lane, all in one piece of memory.
-fn buffers(world: &Comm, lanes: &[Lane]) -> Result<Vec<Part>> {
+fn buffers(world: &Comm, lanes: &[GhostFace]) -> Result<Vec<HaloBuffer>> {
     let lens: Vec<usize> = lanes.iter().map(|lane| lane.len).collect();
     if lens.is_empty() {
         return Ok(Vec::new());

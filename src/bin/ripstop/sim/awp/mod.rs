@@ -1,20 +1,20 @@
 //! Time steps of a seismic wave code on thousands of ranks: the schedule of `examples/awp`, with each computation as its time
 //! and each exchange as its bytes.
 
-mod halo;
 mod ghosts;
+mod halo;
 
 use std::time::Duration;
 
 use ripstop::{Cart, Collectives, Comm, Result, sim};
 
 use self::{
-    halo::Halo,
-    ghosts::{FULL, Grid, NEEDED},
+    ghosts::{FULL, NEEDED, RankGrid},
+    halo::HaloExchange,
 };
 use super::{
-    app_workload::Spent,
-    scenario::{Figures, Work},
+    app_workload::TimeSpent,
+    scenario::{RankFigures, ScenarioWork},
 };
 
 /// The ways to exchange ghosts: by messages or by puts; and all cells before the exchange, or first the cells that a neighbor
@@ -28,9 +28,9 @@ pub(super) const WAYS: &[&str] = &[
 ];
 
 /// Runs `work.iters` steps, after one that is not counted.
-pub(super) async fn steps(world: Comm, work: Work) -> Result<Figures> {
+pub(super) async fn steps(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
     let mut halves = halves(&world, work).await?;
-    let mut spent = Spent::default();
+    let mut spent = TimeSpent::default();
     let mut start = sim::now(&world);
     for half in &mut halves {
         half.halo.open(&world)?;
@@ -38,7 +38,7 @@ pub(super) async fn steps(world: Comm, work: Work) -> Result<Figures> {
     for step in 0..=work.iters {
         if step == 1 {
             world.barrier().await?;
-            (spent, start) = (Spent::default(), sim::now(&world));
+            (spent, start) = (TimeSpent::default(), sim::now(&world));
         }
         for half in &mut halves {
             half.advance(&world, &mut spent).await?;
@@ -49,33 +49,33 @@ pub(super) async fn steps(world: Comm, work: Work) -> Result<Figures> {
 }
 
 /// The velocities or the stresses: computed, then exchanged.
-struct Half {
+struct AwpHalfStep {
     /// The parts of the computation, each with the quantity that is sent after it.
     parts: Vec<(Duration, Option<usize>)>,
     /// Time to pack the layers of one quantity, and to unpack all that came.
     pack: Duration,
     unpack: Duration,
-    halo: Halo,
+    halo: HaloExchange,
 }
 
 /// Makes the velocities and the stresses.
-async fn halves(world: &Comm, work: Work) -> Result<[Half; 2]> {
+async fn halves(world: &Comm, work: ScenarioWork) -> Result<[AwpHalfStep; 2]> {
     let dims = Cart::dims_for(world.size(), 3);
-    let grid = Grid([dims[0], dims[1], dims[2]]);
+    let grid = RankGrid([dims[0], dims[1], dims[2]]);
     let needed_only = work.way == "pscw-needed";
     let [velocities, stresses] = if needed_only { NEEDED } else { FULL };
     let costs = work.load.costs.unwrap_or(COSTS);
     let edge = work.load.edge.unwrap_or(EDGE);
-    let half = async |ghosts: &[_], cell_ns: f64, tag: u32| -> Result<Half> {
+    let half = async |ghosts: &[_], cell_ns: f64, tag: u32| -> Result<AwpHalfStep> {
         let lanes = grid.lanes(world.rank(), ghosts, edge * edge);
         let quantities = ghosts.len();
         // The sender packs and the receiver unpacks the same number of values, except at a side of the box.
         let pack_ns = costs[2] / 2.0 * lanes.len() as f64;
-        Ok(Half {
+        Ok(AwpHalfStep {
             parts: parts(work, grid.split(world.rank(), edge), quantities, cell_ns),
             pack: work.load.time(pack_ns / quantities as f64),
             unpack: work.load.time(pack_ns),
-            halo: Halo::new(world, lanes, work.way.starts_with("pscw"), tag).await?,
+            halo: HaloExchange::new(world, lanes, work.way.starts_with("pscw"), tag).await?,
         })
     };
     Ok([
@@ -86,7 +86,7 @@ async fn halves(world: &Comm, work: Work) -> Result<[Half; 2]> {
 
 /// Returns the parts of a step, in order. The cost of a cell is divided evenly among the quantities.
 fn parts(
-    work: Work,
+    work: ScenarioWork,
     [outer, inner]: [usize; 2],
     quantities: usize,
     cell_ns: f64,
@@ -104,9 +104,9 @@ fn parts(
     }
 }
 
-impl Half {
+impl AwpHalfStep {
     /// Computes, exchanges, and opens the exchange for the next step.
-    async fn advance(&mut self, world: &Comm, spent: &mut Spent) -> Result<()> {
+    async fn advance(&mut self, world: &Comm, spent: &mut TimeSpent) -> Result<()> {
         let mut outgoing = self.halo.start(world, spent).await?;
         for &(time, then) in &self.parts {
             spent.computing(world, time).await;

@@ -16,18 +16,22 @@ use ripstop::{
 
 use super::{
     collective::{blocks, check_blocks},
-    connection_setup::{Contact, Start},
-    scenario::{Figures, TAG, Work, all_found},
+    connection_setup::{ConnectionSetup, StartDuration},
+    scenario::{RankFigures, ScenarioWork, TAG, rank0_figures},
 };
 
 /// An all-to-all of blocks of `work.size` bytes.
-pub(super) async fn all_to_all(world: Comm, work: Work, manager: Manager) -> Result<Figures> {
-    let contact = Contact::of(work.way);
-    let start = Start::of(&world, contact, &manager).await?;
+pub(super) async fn all_to_all(
+    world: Comm,
+    work: ScenarioWork,
+    manager: Manager,
+) -> Result<RankFigures> {
+    let contact = ConnectionSetup::of(work.way);
+    let start = StartDuration::of(&world, contact, &manager).await?;
     let tuned = contact.tuned(&world);
     let (mut send, mut recv) = blocks(&world, work.size);
-    let mut times = Times::start(&world, start, manager);
-    contact.meet(&world).await?;
+    let mut times = IterationTimes::start(&world, start, manager);
+    contact.connect_all(&world).await?;
     for _ in 0..=work.iters {
         (send, recv) = tuned.all_to_all_into(send, recv).await?;
         times.lap(&world).await;
@@ -37,9 +41,13 @@ pub(super) async fn all_to_all(world: Comm, work: Work, manager: Manager) -> Res
 }
 
 /// An allreduce of `work.size` bytes.
-pub(super) async fn all_reduce(world: Comm, work: Work, manager: Manager) -> Result<Figures> {
-    let start = Start::of(&world, Contact::of(work.way), &manager).await?;
-    let mut times = Times::start(&world, start, manager);
+pub(super) async fn all_reduce(
+    world: Comm,
+    work: ScenarioWork,
+    manager: Manager,
+) -> Result<RankFigures> {
+    let start = StartDuration::of(&world, ConnectionSetup::of(work.way), &manager).await?;
+    let mut times = IterationTimes::start(&world, start, manager);
     let mut numbers = vec![1_u64; work.size.div_ceil(size_of::<u64>())];
     for _ in 0..=work.iters {
         numbers = world.all_reduce(numbers, Max).await?;
@@ -49,9 +57,13 @@ pub(super) async fn all_reduce(world: Comm, work: Work, manager: Manager) -> Res
 }
 
 /// A broadcast of `work.size` bytes.
-pub(super) async fn bcast(world: Comm, work: Work, manager: Manager) -> Result<Figures> {
-    let start = Start::of(&world, Contact::of(work.way), &manager).await?;
-    let mut times = Times::start(&world, start, manager);
+pub(super) async fn bcast(
+    world: Comm,
+    work: ScenarioWork,
+    manager: Manager,
+) -> Result<RankFigures> {
+    let start = StartDuration::of(&world, ConnectionSetup::of(work.way), &manager).await?;
+    let mut times = IterationTimes::start(&world, start, manager);
     let mut bytes = vec![1_u8; work.size];
     for _ in 0..=work.iters {
         bytes = world.bcast(0, bytes).await?;
@@ -62,16 +74,16 @@ pub(super) async fn bcast(world: Comm, work: Work, manager: Manager) -> Result<F
 
 /// The kernel of FT of the NAS benchmarks, class B: `work.iters` times (there, 20 times) a 3-D transform of 512 x 256 x 256
 /// complex numbers, whose transpose is an all-to-all, and a checksum.
-pub(super) async fn ft(world: Comm, work: Work, manager: Manager) -> Result<Figures> {
-    let contact = Contact::of(work.way);
-    let start = Start::of(&world, contact, &manager).await?;
+pub(super) async fn ft(world: Comm, work: ScenarioWork, manager: Manager) -> Result<RankFigures> {
+    let contact = ConnectionSetup::of(work.way);
+    let start = StartDuration::of(&world, contact, &manager).await?;
     let tuned = contact.tuned(&world);
     let ranks = world.size();
     let (mut send, mut recv) = blocks(&world, FT_BYTES.div_ceil(ranks * ranks));
     let flops = 5.0 * FT_POINTS * FT_POINTS.log2();
     let compute = Duration::from_secs_f64(flops / ranks as f64 / FT_FLOPS);
     let begun = sim::now(&world);
-    contact.meet(&world).await?;
+    contact.connect_all(&world).await?;
     for _ in 0..work.iters {
         sim::compute(&world, compute).await;
         (send, recv) = tuned.all_to_all_into(send, recv).await?;
@@ -88,21 +100,25 @@ pub(super) async fn ft(world: Comm, work: Work, manager: Manager) -> Result<Figu
         ("exchange_us", "exchange µs", micros(start.exchange)),
         ("making_us", "making µs", micros(start.making)),
     ];
-    Ok(all_found(&world, figures))
+    Ok(rank0_figures(&world, figures))
 }
 
 /// A 3-D 7-point stencil: once and `work.iters` times more (in the paper, 10 times in all) faces to six neighbors, the cells,
 /// and a sum over all ranks.
-pub(super) async fn seven_point(world: Comm, work: Work, manager: Manager) -> Result<Figures> {
-    let contact = Contact::of(work.way);
-    let start = Start::of(&world, contact, &manager).await?;
+pub(super) async fn seven_point(
+    world: Comm,
+    work: ScenarioWork,
+    manager: Manager,
+) -> Result<RankFigures> {
+    let contact = ConnectionSetup::of(work.way);
+    let start = StartDuration::of(&world, contact, &manager).await?;
     let edge = work.load.edge.unwrap_or(STENCIL_EDGE);
     let compute = work.load.time(STENCIL_NS * (edge as f64).powi(3));
     let (dims, face) = (
         Cart::dims_for(world.size(), 3),
         edge * edge * size_of::<f64>(),
     );
-    let mut times = Times::start(&world, start, manager);
+    let mut times = IterationTimes::start(&world, start, manager);
     let grid = world.cart(&dims, &[true; 3]).await?;
     for _ in 0..=work.iters {
         faces(&grid, face).await?;
@@ -136,8 +152,8 @@ async fn faces(grid: &Cart, bytes: usize) -> Result<()> {
 }
 
 /// Times of the iterations on a rank.
-struct Times {
-    start: Start,
+struct IterationTimes {
+    start: StartDuration,
     manager: Manager,
     /// Start times of the first iteration, and of this one.
     first_begun: Duration,
@@ -147,8 +163,8 @@ struct Times {
     steady: Duration,
 }
 
-impl Times {
-    fn start(world: &Comm, start: Start, manager: Manager) -> Self {
+impl IterationTimes {
+    fn start(world: &Comm, start: StartDuration, manager: Manager) -> Self {
         let now = sim::now(world);
         Self {
             start,
@@ -173,7 +189,7 @@ impl Times {
     }
 
     /// Returns the time of the first iteration, of a steady one, their ratio, and the time of the whole job.
-    async fn figures(self, world: &Comm) -> Result<Figures> {
+    async fn figures(self, world: &Comm) -> Result<RankFigures> {
         let first = self.first.unwrap_or_default();
         let whole = self.begun - self.first_begun + self.start.making + self.start.exchange;
         let mine = [first, self.steady, whole].map(micros);
@@ -186,7 +202,7 @@ impl Times {
             ("exchange_us", "exchange µs", micros(self.start.exchange)),
             ("making_us", "making µs", micros(self.start.making)),
         ];
-        Ok(all_found(world, figures))
+        Ok(rank0_figures(world, figures))
     }
 }
 

@@ -3,15 +3,15 @@
 use ripstop::sim::{Manager, Model, Simulation, Stats};
 
 use super::super::{
-    connection_setup::{Node, WAYS},
-    app_workload::Load,
-    scenario::{Figures, Scenario, Work},
+    app_workload::AppWorkload,
+    connection_setup::{NodeThreads, WAYS},
+    scenario::{RankFigures, ScenarioKind, ScenarioWork},
 };
 
 /// Runs a job on `qdr`.
 #[derive(Clone, Copy)]
 struct Job {
-    scenario: Scenario,
+    scenario: ScenarioKind,
     ranks: u32,
     per_node: u32,
     size: usize,
@@ -22,7 +22,7 @@ struct Job {
 }
 
 impl Job {
-    const fn new(scenario: Scenario, ranks: u32, per_node: u32) -> Self {
+    const fn new(scenario: ScenarioKind, ranks: u32, per_node: u32) -> Self {
         Self {
             scenario,
             ranks,
@@ -35,10 +35,10 @@ impl Job {
     }
 
     /// Returns what rank 0 found.
-    fn run(self, way: &'static str) -> (Stats, Figures) {
+    fn run(self, way: &'static str) -> (Stats, RankFigures) {
         let mut model = Model::preset("qdr").unwrap();
         model.node.ranks = self.per_node;
-        let node = Node {
+        let node = NodeThreads {
             ranks: self.per_node,
             threads: self.threads,
         };
@@ -47,17 +47,17 @@ impl Job {
             .model(model)
             .queue_pairs_max(self.queue_pairs_max)
             .set("RIPSTOP_COLLECTIVES", "messages");
-        let way = self.scenario.settled(&job, way);
-        let work = Work {
+        let way = self.scenario.resolve_way(&job, way);
+        let work = ScenarioWork {
             size: self.size,
             iters: self.iters,
             seed: 0,
             way,
-            load: Load::default(),
+            load: AppWorkload::default(),
         };
         let mut report = self
             .scenario
-            .connected(job, way, node)
+            .configure_job(job, way, node)
             .run(|world| self.scenario.start(world, work, manager.clone()))
             .unwrap();
         (
@@ -77,7 +77,7 @@ impl Job {
     }
 }
 
-fn figure(found: &Figures, wanted: &str) -> f64 {
+fn figure(found: &RankFigures, wanted: &str) -> f64 {
     let figure = found.iter().find(|(name, _, _)| *name == wanted);
     figure.unwrap_or_else(|| panic!("no {wanted}")).2
 }
@@ -85,10 +85,10 @@ fn figure(found: &Figures, wanted: &str) -> f64 {
 #[test]
 fn a_first_iteration_is_slow_where_pairs_must_be_connected_and_nowhere_else() {
     for (scenario, size) in [
-        (Scenario::FirstAlltoall, 8),
-        (Scenario::FirstAlltoall, 1024),
-        (Scenario::FirstAllreduce, 8),
-        (Scenario::FirstBcast, 8),
+        (ScenarioKind::FirstAlltoall, 8),
+        (ScenarioKind::FirstAlltoall, 1024),
+        (ScenarioKind::FirstAllreduce, 8),
+        (ScenarioKind::FirstBcast, 8),
     ] {
         let job = Job {
             size,
@@ -104,7 +104,7 @@ fn a_first_iteration_is_slow_where_pairs_must_be_connected_and_nowhere_else() {
 
 #[test]
 fn connecting_with_all_at_once_is_faster_than_with_one_after_the_other() {
-    let job = Job::new(Scenario::FirstAlltoall, 64, 1);
+    let job = Job::new(ScenarioKind::FirstAlltoall, 64, 1);
     let (naive, bulk) = (
         job.figure("naive", "first_us"),
         job.figure("on-demand", "first_us"),
@@ -115,7 +115,7 @@ fn connecting_with_all_at_once_is_faster_than_with_one_after_the_other() {
 
 #[test]
 fn what_the_library_chooses_is_within_a_tenth_of_the_best_way_for_a_stencil() {
-    let job = Job::new(Scenario::SevenPoint, 64, 8);
+    let job = Job::new(ScenarioKind::SevenPoint, 64, 8);
     let total = |way| job.figure(way, "total_ms");
     let best = WAYS.iter().map(|way| total(way)).fold(f64::MAX, f64::min);
     for way in ["auto", "verbs"] {
@@ -126,23 +126,26 @@ fn what_the_library_chooses_is_within_a_tenth_of_the_best_way_for_a_stencil() {
 
 #[test]
 fn the_driver_goes_by_datagrams_where_few_speak_or_there_are_too_few_queue_pairs() {
-    let settled = |scenario: Scenario, queue_pairs| {
+    let settled = |scenario: ScenarioKind, queue_pairs| {
         let mut model = Model::preset("qdr").unwrap();
         model.node.ranks = 8;
         let job = Simulation::new(64).model(model);
         let job = job.queue_pairs_max(queue_pairs);
-        ["auto", "verbs", "naive"].map(|way| scenario.settled(&job, way))
+        ["auto", "verbs", "naive"].map(|way| scenario.resolve_way(&job, way))
     };
     let all = u32::MAX;
-    assert_eq!(settled(Scenario::Ft, all), ["hybrid", "node", "naive"]);
-    assert_eq!(settled(Scenario::SevenPoint, all)[1], "hybrid");
-    assert_eq!(settled(Scenario::Startup, all)[1], "node");
-    assert_eq!(settled(Scenario::Ft, 8 * 62), ["hybrid", "hybrid", "naive"]);
+    assert_eq!(settled(ScenarioKind::Ft, all), ["hybrid", "node", "naive"]);
+    assert_eq!(settled(ScenarioKind::SevenPoint, all)[1], "hybrid");
+    assert_eq!(settled(ScenarioKind::Startup, all)[1], "node");
+    assert_eq!(
+        settled(ScenarioKind::Ft, 8 * 62),
+        ["hybrid", "hybrid", "naive"]
+    );
 }
 
 #[test]
 fn one_iteration_more_than_the_first_is_a_steady_one() {
-    for scenario in [Scenario::SevenPoint, Scenario::FirstAllreduce] {
+    for scenario in [ScenarioKind::SevenPoint, ScenarioKind::FirstAllreduce] {
         let job = Job {
             iters: 1,
             ..Job::new(scenario, 8, 2)
@@ -164,7 +167,7 @@ fn a_transform_does_not_wait_for_its_connections() {
     // Blocks of 2 KB. With fewer ranks, blocks are longer and are fetched through queue pairs.
     let job = Job {
         iters: 3,
-        ..Job::new(Scenario::Ft, 512, 16)
+        ..Job::new(ScenarioKind::Ft, 512, 16)
     };
     let rate = |way| job.figure(way, "gflop_per_s_in_all");
     let auto = rate("auto");
@@ -178,7 +181,7 @@ fn a_transform_does_not_wait_for_its_connections() {
 
 #[test]
 fn neighbours_do_not_notice_that_a_node_has_too_few_queue_pairs_for_all_pairs() {
-    let all = Job::new(Scenario::SevenPoint, 128, 8);
+    let all = Job::new(ScenarioKind::SevenPoint, 128, 8);
     let few = Job {
         queue_pairs_max: 24 * 8,
         ..all
@@ -189,7 +192,7 @@ fn neighbours_do_not_notice_that_a_node_has_too_few_queue_pairs_for_all_pairs() 
     }
     // If all ranks communicate with all, they take turns, or need none.
     let few = Job {
-        scenario: Scenario::FirstAlltoall,
+        scenario: ScenarioKind::FirstAlltoall,
         queue_pairs_max: 4 * 8,
         ..all
     };
@@ -199,7 +202,7 @@ fn neighbours_do_not_notice_that_a_node_has_too_few_queue_pairs_for_all_pairs() 
 
 #[test]
 fn a_record_for_each_node_leaves_the_process_manager_little_to_do() {
-    let start = |ranks, per_node| Job::new(Scenario::Startup, ranks, per_node);
+    let start = |ranks, per_node| Job::new(ScenarioKind::Startup, ranks, per_node);
     let job = start(128, 16);
     let (pairs, node) = (job.run("pairs").1, job.run("node").1);
     let ratio = figure(&pairs, "exchange_us") / figure(&node, "exchange_us");
@@ -216,7 +219,7 @@ fn threads_that_help_make_queue_pairs_save_what_the_adapter_lets_them() {
     let making = |threads| {
         let job = Job {
             threads,
-            ..Job::new(Scenario::Startup, 64, 1)
+            ..Job::new(ScenarioKind::Startup, 64, 1)
         };
         job.figure("node", "making_us")
     };
@@ -238,7 +241,7 @@ fn a_start_takes_the_managers_time_for_each_of_its_requests() {
         ("naive", all * (3.0 + 6.0)),
         ("hybrid", all * 3.0 + 2.0 + 2.0 * 2.0),
     ] {
-        let (_, found) = Job::new(Scenario::Startup, ranks, 56).run(way);
+        let (_, found) = Job::new(ScenarioKind::Startup, ranks, 56).run(way);
         assert!((figure(&found, "requests") - requests).abs() < 0.5, "{way}");
         let ratio = figure(&found, "exchange_us") / (requests * service_us);
         // A rank that waits for an answer leaves the manager idle at times.

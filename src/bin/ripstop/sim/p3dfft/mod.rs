@@ -9,10 +9,10 @@ use ripstop::{
     Cart, Collectives, Comm, Max, Result, Tuned, Tuning, collectives::plan::AllToAll, sim,
 };
 
-use self::transpose_slot::{Direction, Slot};
+use self::transpose_slot::{TransposeDirection, TransposeSlot};
 use super::{
-    app_workload::{Load, Spent},
-    scenario::{Figures, Work, all_found},
+    app_workload::{AppWorkload, TimeSpent},
+    scenario::{RankFigures, ScenarioWork, rank0_figures},
 };
 
 /// The ways to transpose. `blocking` waits for the collective where it starts. The next ways progress only when the computing
@@ -29,8 +29,8 @@ pub(super) const WAYS: &[&str] = &[
 ];
 
 /// Transforms `work.iters` times there and back. Before that, once without overlap, to find the upper bound of the gain.
-pub(super) async fn transforms(world: Comm, work: Work) -> Result<Figures> {
-    let mut transform = Transform::new(&world, work).await?;
+pub(super) async fn transforms(world: Comm, work: ScenarioWork) -> Result<RankFigures> {
+    let mut transform = FftTransform::new(&world, work).await?;
     let lag = mem::replace(&mut transform.lag, 0);
     transform.there_and_back(&world).await?; // connects the ranks
     let (whole, spent) = transform.timed(&world, 1).await?;
@@ -40,7 +40,7 @@ pub(super) async fn transforms(world: Comm, work: Work) -> Result<Figures> {
     let (time, spent) = transform.timed(&world, work.iters).await?;
     let mut figures = spent.figures(&world, time, work.iters).await?;
     let pieces = transform.pieces() as f64;
-    figures.extend(all_found(
+    figures.extend(rank0_figures(
         &world,
         [
             // The bound if everything overlaps, and if only columns overlap; the last one in each direction cannot.
@@ -57,7 +57,7 @@ pub(super) async fn transforms(world: Comm, work: Work) -> Result<Figures> {
 
 /// # Errors
 /// There are more ranks than data for them.
-pub(super) fn check(load: Load, ranks: u32) -> std::result::Result<(), String> {
+pub(super) fn check(load: AppWorkload, ranks: u32) -> std::result::Result<(), String> {
     let edge = load.edge.unwrap_or(EDGE);
     let [m1, m2] = grid_of(ranks as usize);
     if edge / 2 + 1 >= m1 && edge >= m2 {
@@ -71,43 +71,43 @@ pub(super) fn check(load: Load, ranks: u32) -> std::result::Result<(), String> {
 }
 
 /// A rank's part of the transform.
-struct Transform {
+struct FftTransform {
     /// Times of X and Y for each chunk, and of Z for all chunks of a variable.
     times: Vec<[Duration; 3]>,
-    /// The transposes, by [`Axis`].
-    axes: [Transpose; 2],
+    /// The transposes, by [`TransposeAxis`].
+    axes: [FftTranspose; 2],
     vars: usize,
     chunks: usize,
     /// Number of steps between the start of a piece and its next stage.
     lag: usize,
     /// Polls in a stage.
     looks: u32,
-    spent: Spent,
+    spent: TimeSpent,
     /// The part of the waiting time that is for columns.
     columns: Duration,
 }
 
 /// The ranks that take part in a transpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Axis {
+enum TransposeAxis {
     Row,
     Column,
 }
 
-struct Transpose {
+struct FftTranspose {
     comm: Tuned,
-    slots: Vec<Slot>,
+    slots: Vec<TransposeSlot>,
 }
 
-impl Transform {
-    async fn new(world: &Comm, work: Work) -> Result<Self> {
-        let layout = Layout::new(world, work);
+impl FftTransform {
+    async fn new(world: &Comm, work: ScenarioWork) -> Result<Self> {
+        let layout = PencilLayout::new(world, work);
         let (how, looks) = work.way.split_once('-').unwrap_or((work.way, "0"));
         let (vars, chunks) = (work.load.pieces[0], layout.chunks);
         let lag = usize::from(work.way != "blocking");
         let sets = (1 + lag).min(vars);
         let [i, j] = layout.at;
-        let transpose = async |color: usize, key: usize, axis: Axis| -> Result<_> {
+        let transpose = async |color: usize, key: usize, axis: TransposeAxis| -> Result<_> {
             let (color, key) = (u32::try_from(color), i32::try_from(key));
             let small = "as many ranks as can be numbered";
             let comm = world.split(Some(color.expect(small)), key.expect(small));
@@ -117,21 +117,21 @@ impl Transform {
             };
             let comm = comm.await?.expect("a color was given").tuned(tuning);
             let chunks = (0..sets).flat_map(|_| 0..chunks);
-            let slots = chunks.map(|chunk| Slot::new(&comm, &layout.counts(axis, chunk)));
+            let slots = chunks.map(|chunk| TransposeSlot::new(&comm, &layout.counts(axis, chunk)));
             let slots = slots.collect::<Result<_>>()?;
-            Ok(Transpose { comm, slots })
+            Ok(FftTranspose { comm, slots })
         };
         Ok(Self {
             times: layout.times(work),
             axes: [
-                transpose(j, i, Axis::Row).await?,
-                transpose(i, j, Axis::Column).await?,
+                transpose(j, i, TransposeAxis::Row).await?,
+                transpose(i, j, TransposeAxis::Column).await?,
             ],
             vars,
             chunks,
             lag,
             looks: looks.parse().unwrap_or(0),
-            spent: Spent::default(),
+            spent: TimeSpent::default(),
             columns: Duration::ZERO,
         })
     }
@@ -141,9 +141,9 @@ impl Transform {
     }
 
     /// Returns the time of `iters` transforms on this rank, and how it was spent.
-    async fn timed(&mut self, world: &Comm, iters: u64) -> Result<(Duration, Spent)> {
+    async fn timed(&mut self, world: &Comm, iters: u64) -> Result<(Duration, TimeSpent)> {
         world.barrier().await?;
-        (self.spent, self.columns) = (Spent::default(), Duration::ZERO);
+        (self.spent, self.columns) = (TimeSpent::default(), Duration::ZERO);
         let start = sim::now(world);
         for _ in 0..iters {
             self.there_and_back(world).await?;
@@ -152,12 +152,12 @@ impl Transform {
     }
 
     async fn there_and_back(&mut self, world: &Comm) -> Result<()> {
-        self.one_way(world, Direction::There).await?;
-        self.one_way(world, Direction::Back).await
+        self.one_way(world, TransposeDirection::There).await?;
+        self.one_way(world, TransposeDirection::Back).await
     }
 
     /// Runs X, Y, Z on all pieces, or Z, Y, X.
-    async fn one_way(&mut self, world: &Comm, direction: Direction) -> Result<()> {
+    async fn one_way(&mut self, world: &Comm, direction: TransposeDirection) -> Result<()> {
         for step in 0..self.pieces() + 2 * self.lag {
             for stage in 0..3 {
                 let piece = step.checked_sub(stage * self.lag);
@@ -173,31 +173,32 @@ impl Transform {
     async fn stage(
         &mut self,
         world: &Comm,
-        direction: Direction,
+        direction: TransposeDirection,
         stage: usize,
         piece: usize,
     ) -> Result<()> {
         if let Some(before) = stage.checked_sub(1) {
-            let axis = Axis::behind(direction, before);
+            let axis = TransposeAxis::behind(direction, before);
             let before = self.spent.wait;
             let slot = self.axes[axis as usize].slot(piece);
             self.spent.waiting(world, slot.finish()).await?;
-            if axis == Axis::Column {
+            if axis == TransposeAxis::Column {
                 self.columns += self.spent.wait - before;
             }
         }
         // Z needs all chunks of a variable.
         let chunk = piece % self.chunks;
         let (dim, is_due) = match direction {
-            Direction::There => (stage, stage < 2 || chunk + 1 == self.chunks),
-            Direction::Back => (2 - stage, stage > 0 || chunk == 0),
+            TransposeDirection::There => (stage, stage < 2 || chunk + 1 == self.chunks),
+            TransposeDirection::Back => (2 - stage, stage > 0 || chunk == 0),
         };
         for _ in (0..=self.looks).filter(|_| is_due) {
             let time = self.times[chunk][dim] / (self.looks + 1);
             self.spent.computing(world, time).await;
         }
         if stage < 2 {
-            let Transpose { comm, slots } = &mut self.axes[Axis::behind(direction, stage) as usize];
+            let FftTranspose { comm, slots } =
+                &mut self.axes[TransposeAxis::behind(direction, stage) as usize];
             let index = piece % slots.len();
             slots[index].start(comm, direction);
         }
@@ -205,25 +206,25 @@ impl Transform {
     }
 }
 
-impl Axis {
+impl TransposeAxis {
     /// Returns the transpose after a stage.
-    fn behind(direction: Direction, stage: usize) -> Self {
+    fn behind(direction: TransposeDirection, stage: usize) -> Self {
         match (direction, stage) {
-            (Direction::There, 0) | (Direction::Back, 1) => Self::Row,
+            (TransposeDirection::There, 0) | (TransposeDirection::Back, 1) => Self::Row,
             _ => Self::Column,
         }
     }
 }
 
-impl Transpose {
-    fn slot(&mut self, piece: usize) -> &mut Slot {
+impl FftTranspose {
+    fn slot(&mut self, piece: usize) -> &mut TransposeSlot {
         let index = piece % self.slots.len();
         &mut self.slots[index]
     }
 }
 
 /// The distribution of the data: ranks of a row exchange parts of x and y, those of a column parts of y and z.
-struct Layout {
+struct PencilLayout {
     edge: usize,
     chunks: usize,
     /// Number of ranks in a row, and in a column.
@@ -232,8 +233,8 @@ struct Layout {
     at: [usize; 2],
 }
 
-impl Layout {
-    fn new(world: &Comm, work: Work) -> Self {
+impl PencilLayout {
+    fn new(world: &Comm, work: ScenarioWork) -> Self {
         let ranks = grid_of(world.size());
         let edge = work.load.edge.unwrap_or(EDGE);
         // As in the example: a rank that waits at once has nothing to compute meanwhile, and no chunk of any rank is empty.
@@ -254,7 +255,7 @@ impl Layout {
     }
 
     /// Returns the part of y, in a row or in a column.
-    fn y(&self, axis: Axis, at: usize) -> usize {
+    fn y(&self, axis: TransposeAxis, at: usize) -> usize {
         part(self.edge, self.ranks[axis as usize], at).len()
     }
 
@@ -265,16 +266,16 @@ impl Layout {
     }
 
     /// Returns the numbers of a chunk to each rank of the row or the column, and from each.
-    fn counts(&self, axis: Axis, chunk: usize) -> [Vec<usize>; 2] {
+    fn counts(&self, axis: TransposeAxis, chunk: usize) -> [Vec<usize>; 2] {
         let [i, j] = self.at;
         let here = self.z(j, chunk);
         let near = |to| match axis {
-            Axis::Row => here * self.x(to) * self.y(axis, i),
-            Axis::Column => here * self.x(i) * self.y(axis, to),
+            TransposeAxis::Row => here * self.x(to) * self.y(axis, i),
+            TransposeAxis::Column => here * self.x(i) * self.y(axis, to),
         };
         let far = |from| match axis {
-            Axis::Row => here * self.x(i) * self.y(axis, from),
-            Axis::Column => self.z(from, chunk) * self.x(i) * self.y(axis, j),
+            TransposeAxis::Row => here * self.x(i) * self.y(axis, from),
+            TransposeAxis::Column => self.z(from, chunk) * self.x(i) * self.y(axis, j),
         };
         let ranks = 0..self.ranks[axis as usize];
         let complex = |count: usize| 2 * count;
@@ -285,7 +286,7 @@ impl Layout {
     }
 
     /// Returns the times of each chunk.
-    fn times(&self, work: Work) -> Vec<[Duration; 3]> {
+    fn times(&self, work: ScenarioWork) -> Vec<[Duration; 3]> {
         let chunks = 0..self.chunks;
         let points = chunks.map(|chunk| self.points(chunk));
         let costs = work.load.costs.unwrap_or(COSTS);
@@ -299,9 +300,9 @@ impl Layout {
         let (planes, lines) = (self.z(j, chunk), self.edge);
         let complex = 2.0 * self.x(i) as f64; // one complex number for two of the field
         [
-            (planes * lines * self.y(Axis::Row, i)) as f64,
+            (planes * lines * self.y(TransposeAxis::Row, i)) as f64,
             (planes * lines) as f64 * complex,
-            (lines * self.y(Axis::Column, j)) as f64 * complex,
+            (lines * self.y(TransposeAxis::Column, j)) as f64 * complex,
         ]
     }
 }
@@ -328,12 +329,12 @@ const EDGE: usize = 512;
 
 #[cfg(test)]
 mod tests {
-    use super::{Axis, Layout, Load, check, part};
+    use super::{AppWorkload, PencilLayout, TransposeAxis, check, part};
 
     #[test]
     fn what_a_rank_sends_in_a_transpose_its_partner_receives() {
         let (ranks, chunks) = ([3, 4], 2);
-        let layout = |i, j| Layout {
+        let layout = |i, j| PencilLayout {
             edge: 22,
             chunks,
             ranks,
@@ -341,13 +342,16 @@ mod tests {
         };
         for (j, chunk) in (0..ranks[1]).flat_map(|j| [(j, 0), (j, 1)]) {
             for i in 0..ranks[0] {
-                let [near, _] = layout(i, j).counts(Axis::Row, chunk);
+                let [near, _] = layout(i, j).counts(TransposeAxis::Row, chunk);
                 for (to, &count) in near.iter().enumerate() {
-                    assert_eq!(layout(to, j).counts(Axis::Row, chunk)[1][i], count);
+                    assert_eq!(layout(to, j).counts(TransposeAxis::Row, chunk)[1][i], count);
                 }
-                let [near, _] = layout(i, j).counts(Axis::Column, chunk);
+                let [near, _] = layout(i, j).counts(TransposeAxis::Column, chunk);
                 for (to, &count) in near.iter().enumerate() {
-                    assert_eq!(layout(i, to).counts(Axis::Column, chunk)[1][j], count);
+                    assert_eq!(
+                        layout(i, to).counts(TransposeAxis::Column, chunk)[1][j],
+                        count
+                    );
                 }
             }
         }
@@ -357,18 +361,18 @@ mod tests {
 
     #[test]
     fn chunks_are_all_planes_and_no_more() {
-        let layout = Layout {
+        let layout = PencilLayout {
             edge: 20,
             chunks: 2,
             ranks: [2, 4],
             at: [1, 3],
         };
         assert_eq!([0, 1].map(|chunk| layout.z(3, chunk)), [2, 3]);
-        let whole = Layout {
+        let whole = PencilLayout {
             chunks: 1,
             ..layout
         };
-        let of_x = |layout: &Layout, chunk| layout.points(chunk)[0];
+        let of_x = |layout: &PencilLayout, chunk| layout.points(chunk)[0];
         assert_eq!(of_x(&layout, 0) + of_x(&layout, 1), of_x(&whole, 0));
     }
 
@@ -376,9 +380,9 @@ mod tests {
     fn a_box_in_which_a_rank_has_nothing_is_refused_by_name() {
         let check = |edge, ranks| {
             let edge = Some(edge);
-            let load = Load {
+            let load = AppWorkload {
                 edge,
-                ..Load::default()
+                ..AppWorkload::default()
             };
             check(load, ranks)
         };

@@ -3,23 +3,26 @@
 use ripstop::{Collectives, Result, Tuned, buffer::RegBuf, collectives::op::ExchangeOp};
 
 /// A buffer for each end of a transpose, which goes from one to the other.
-pub(super) struct Slot {
+pub(super) struct TransposeSlot {
     counts: [Vec<usize>; 2],
     /// The buffers; `None` while a collective owns them.
-    ends: [Option<Buffer>; 2],
-    flight: Option<(ExchangeOp<Buffer, Buffer>, Direction)>,
+    ends: [Option<TransposeBuffer>; 2],
+    flight: Option<(
+        ExchangeOp<TransposeBuffer, TransposeBuffer>,
+        TransposeDirection,
+    )>,
 }
 
-type Buffer = RegBuf<f64>;
+type TransposeBuffer = RegBuf<f64>;
 
 /// The direction of a transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum TransposeDirection {
     There,
     Back,
 }
 
-impl Slot {
+impl TransposeSlot {
     /// Makes a slot with blocks of `counts` numbers at both ends.
     pub(super) fn new(comm: &Tuned, counts: &[Vec<usize>; 2]) -> Result<Self> {
         let buffer = |counts: &[usize]| comm.communicator().alloc(counts.iter().sum());
@@ -30,15 +33,15 @@ impl Slot {
         })
     }
 
-    pub(super) fn start(&mut self, comm: &Tuned, direction: Direction) {
+    pub(super) fn start(&mut self, comm: &Tuned, direction: TransposeDirection) {
         let [near_counts, far_counts] = &self.counts;
         let [near, far] = self.ends.each_mut().map(Option::take);
         let (Some(near), Some(far)) = (near, far) else {
             unreachable!("a slot that was waited for");
         };
         let exchange = match direction {
-            Direction::There => comm.all_to_all_v_into(near, near_counts, far, far_counts),
-            Direction::Back => comm.all_to_all_v_into(far, far_counts, near, near_counts),
+            TransposeDirection::There => comm.all_to_all_v_into(near, near_counts, far, far_counts),
+            TransposeDirection::Back => comm.all_to_all_v_into(far, far_counts, near, near_counts),
         };
         self.flight = Some((exchange, direction));
     }
@@ -48,8 +51,8 @@ impl Slot {
         if let Some((exchange, direction)) = self.flight.take() {
             let (sent, received) = exchange.await?;
             self.ends = match direction {
-                Direction::There => [sent, received],
-                Direction::Back => [received, sent],
+                TransposeDirection::There => [sent, received],
+                TransposeDirection::Back => [received, sent],
             }
             .map(Some);
         }
