@@ -11,7 +11,7 @@ use crate::{
     Tuning,
     call_spec::{CallSpec, CollectiveKind, PlannedCall},
     neighborhood_key::NeighborhoodKey,
-    plan::{Order, RankLayout},
+    plan::{OperandOrder, RankLayout},
     tuning::AUTO,
 };
 
@@ -55,7 +55,7 @@ struct ProgramKey {
     len: usize,
     counts: Option<Box<[usize]>>,
     incoming: Box<[usize]>,
-    order: Order,
+    order: OperandOrder,
     op: &'static str,
     elem: (u64, usize),
     /// `None` if the caller named no algorithm.

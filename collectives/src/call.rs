@@ -18,7 +18,7 @@ use crate::{
     cache::{CachedProgram, CallerContext, ProgramCache},
     call_spec::CallSpec,
     op::ReturnBuffers,
-    plan::{Nodes, RankLayout},
+    plan::{NodeLayout, RankLayout},
     tuning::{ChoiceContext, machine_of},
 };
 
@@ -211,7 +211,7 @@ pub(crate) fn program_for<T: Wire>(
             machine: machine_of(comm.choices(), per_node),
         };
         let several = (2..place.size()).contains(&per_node);
-        let nodes = several.then(|| Nodes::regular(place.size(), per_node));
+        let nodes = several.then(|| NodeLayout::regular(place.size(), per_node));
         let place = nodes.as_ref().map_or(place, |nodes| place.on(nodes));
         let made = ask.build_program::<T>(&place, &guide)?;
         comm.name_signature(made.signature, || ask.describe::<T>());

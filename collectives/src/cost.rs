@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::plan::{
-    Action, Plan, StepId,
-    check::{At, Fault, Pairs},
+    Plan, PlanAction, StepId,
+    check::{GroupStep, MessagePairs, PlanFault},
 };
 
 /// The cost of messages on one kind of link.
@@ -70,7 +70,7 @@ pub fn critical_path(
     plans: &[Plan],
     machine: &Machine,
     element_bytes: usize,
-) -> Result<f64, Fault> {
+) -> Result<f64, PlanFault> {
     let mut run = Timeline::new(plans, machine, element_bytes)?;
     while let Some(Reverse((now, stage, at))) = run.due.pop() {
         let now_ns = f64::from_bits(now);
@@ -82,26 +82,26 @@ pub fn critical_path(
     }
     let mut left = run.ranks.iter().enumerate().flat_map(|(rank, steps)| {
         let left = steps.iter().position(|step| step.missing > 0);
-        left.map(|index| At {
+        left.map(|index| GroupStep {
             rank,
             step: StepId::new(index),
         })
     });
     left.next()
-        .map_or(Ok(run.end_ns), |at| Err(Fault::Deadlock(at)))
+        .map_or(Ok(run.end_ns), |at| Err(PlanFault::Deadlock(at)))
 }
 
 struct Timeline<'a> {
     plans: &'a [Plan],
     machine: &'a Machine,
-    pairs: Pairs,
+    pairs: MessagePairs,
     element_bytes: f64,
     ranks: Vec<Vec<PendingStep>>,
     engines: Vec<RankUnits>,
     /// Times at which each node's port is free, out and in.
     ports: Vec<[f64; 2]>,
     /// Events by time. The bits of non-negative numbers have the same order as the numbers.
-    due: BinaryHeap<Reverse<(u64, StepStage, At)>>,
+    due: BinaryHeap<Reverse<(u64, StepStage, GroupStep)>>,
     end_ns: f64,
 }
 
@@ -132,12 +132,16 @@ struct RankUnits {
 }
 
 impl<'a> Timeline<'a> {
-    fn new(plans: &'a [Plan], machine: &'a Machine, element_bytes: usize) -> Result<Self, Fault> {
+    fn new(
+        plans: &'a [Plan],
+        machine: &'a Machine,
+        element_bytes: usize,
+    ) -> Result<Self, PlanFault> {
         let pending = |plan: &Plan| vec![PendingStep::default(); plan.len()];
         let mut timeline = Self {
             plans,
             machine,
-            pairs: Pairs::of(plans)?,
+            pairs: MessagePairs::of(plans)?,
             element_bytes: element_bytes as f64,
             ranks: plans.iter().map(pending).collect(),
             engines: vec![RankUnits::default(); plans.len()],
@@ -156,19 +160,19 @@ impl<'a> Timeline<'a> {
             for before in after {
                 timeline.ranks[rank][before.index()].waiting.push(step);
             }
-            let arrival = usize::from(matches!(action, Action::Recv { .. }));
+            let arrival = usize::from(matches!(action, PlanAction::Recv { .. }));
             // One more, for the beginning.
             timeline.ranks[rank][step.index()].missing = 1 + after.len() + arrival;
         }
         for (rank, (step, _)) in all() {
-            timeline.settle(At { rank, step }, 0.0);
+            timeline.settle(GroupStep { rank, step }, 0.0);
         }
         Ok(timeline)
     }
 
     /// Notes that one of the things that a step waits for has completed.
-    fn settle(&mut self, at: At, at_ns: f64) {
-        let At { rank, step } = at;
+    fn settle(&mut self, at: GroupStep, at_ns: f64) {
+        let GroupStep { rank, step } = at;
         let pending = &mut self.ranks[rank][step.index()];
         pending.ready_ns = pending.ready_ns.max(at_ns);
         pending.missing -= 1;
@@ -178,39 +182,39 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    fn later(&mut self, at_ns: f64, stage: StepStage, at: At) {
+    fn later(&mut self, at_ns: f64, stage: StepStage, at: GroupStep) {
         self.due.push(Reverse((at_ns.to_bits(), stage, at)));
     }
 
-    fn begin(&mut self, at: At, now_ns: f64) {
-        let At { rank, step } = at;
+    fn begin(&mut self, at: GroupStep, now_ns: f64) {
+        let GroupStep { rank, step } = at;
         let work =
             |len: usize, ns_per_kib: f64| len as f64 * self.element_bytes / 1024.0 * ns_per_kib;
         let end_ns = match *self.plans[rank].action(step) {
-            Action::Send { .. } => {
+            PlanAction::Send { .. } => {
                 self.engines[rank].sends.insert(step);
                 if !self.engines[rank].sending {
                     self.prepare_next(rank, now_ns);
                 }
                 return;
             }
-            Action::Recv { from, into } => self.receive(rank, from, into.len, now_ns),
-            Action::Copy { into, .. } => {
+            PlanAction::Recv { from, into } => self.receive(rank, from, into.len, now_ns),
+            PlanAction::Copy { into, .. } => {
                 self.compute(rank, work(into.len, self.machine.copy_ns_per_kib), now_ns)
             }
-            Action::Reduce { into, .. } => {
+            PlanAction::Reduce { into, .. } => {
                 self.compute(rank, work(into.len, self.machine.reduce_ns_per_kib), now_ns)
             }
-            Action::Join => now_ns,
+            PlanAction::Join => now_ns,
         };
         self.over(at, end_ns);
     }
 
-    fn over(&mut self, at: At, end_ns: f64) {
-        let At { rank, step } = at;
+    fn over(&mut self, at: GroupStep, end_ns: f64) {
+        let GroupStep { rank, step } = at;
         self.end_ns = self.end_ns.max(end_ns);
         for next in std::mem::take(&mut self.ranks[rank][step.index()].waiting) {
-            self.settle(At { rank, step: next }, end_ns);
+            self.settle(GroupStep { rank, step: next }, end_ns);
         }
     }
 
@@ -218,13 +222,13 @@ impl<'a> Timeline<'a> {
         let next = self.engines[rank].sends.pop_first();
         self.engines[rank].sending = next.is_some();
         if let Some(step) = next {
-            let at = At { rank, step };
+            let at = GroupStep { rank, step };
             let (link, _) = self.link(rank, self.to(at).0);
             self.later(now_ns + link.overhead_ns, StepStage::Prepared, at);
         }
     }
 
-    fn inject(&mut self, at: At, now_ns: f64) {
+    fn inject(&mut self, at: GroupStep, now_ns: f64) {
         let (to, bytes) = self.to(at);
         let (link, port) = self.link(at.rank, to);
         let start_ns = port.map_or(now_ns, |node| now_ns.max(self.ports[node][0]));
@@ -258,10 +262,10 @@ impl<'a> Timeline<'a> {
     }
 
     /// Returns the destination of a send, and its bytes.
-    fn to(&self, at: At) -> (usize, f64) {
-        let At { rank, step } = at;
+    fn to(&self, at: GroupStep) -> (usize, f64) {
+        let GroupStep { rank, step } = at;
         match *self.plans[rank].action(step) {
-            Action::Send { to, from } => (to, from.len as f64 * self.element_bytes),
+            PlanAction::Send { to, from } => (to, from.len as f64 * self.element_bytes),
             _ => unreachable!("only sends are prepared"),
         }
     }

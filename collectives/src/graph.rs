@@ -12,7 +12,7 @@ use crate::{
     call::OrderedCall,
     call_spec::{CallSpec, CollectiveKind},
     op::{BarrierOp, NewVec, NewVecOp, Nothing},
-    plan::Pairing,
+    plan::EdgePairing,
     ragged::{RaggedOp, boxed_finish},
     tuning::AUTO,
 };
@@ -124,7 +124,7 @@ impl Neighborhood for Graph {
         Edges {
             sources: all(&self.sources),
             destinations: all(&self.destinations),
-            pairing: Pairing::Graph,
+            pairing: EdgePairing::Graph,
         }
     }
 }

@@ -5,7 +5,7 @@ use ripstop_rt::{
     internal::offload::{self, BufferLens, CollectiveProgram, ProgramBuilder, StepError},
 };
 
-use crate::plan::{Action, Buffer, Plan, Side, Span};
+use crate::plan::{ElementSpan, Plan, PlanAction, PlanMemory, PlanSide};
 
 /// Makes the program of a plan for elements of type `T`, with buffers of `input` and `output` elements. O(steps and edges).
 ///
@@ -44,39 +44,39 @@ pub fn lower<T: Wire>(
 struct ElementBytes(usize);
 
 impl ElementBytes {
-    fn action(self, action: &Action) -> offload::StepAction {
+    fn action(self, action: &PlanAction) -> offload::StepAction {
         match *action {
-            Action::Send { to, from } => offload::StepAction::Send {
+            PlanAction::Send { to, from } => offload::StepAction::Send {
                 to,
                 from: self.span(&from),
             },
-            Action::Recv { from, into } => offload::StepAction::Recv {
+            PlanAction::Recv { from, into } => offload::StepAction::Recv {
                 from,
                 into: self.span(&into),
             },
-            Action::Copy { from, into } => offload::StepAction::Copy {
+            PlanAction::Copy { from, into } => offload::StepAction::Copy {
                 from: self.span(&from),
                 into: self.span(&into),
             },
-            Action::Reduce { from, into, side } => offload::StepAction::Reduce {
+            PlanAction::Reduce { from, into, side } => offload::StepAction::Reduce {
                 from: self.span(&from),
                 into: self.span(&into),
                 side: match side {
-                    Side::Left => offload::OperandSide::Left,
-                    Side::Right => offload::OperandSide::Right,
+                    PlanSide::Left => offload::OperandSide::Left,
+                    PlanSide::Right => offload::OperandSide::Right,
                 },
             },
-            Action::Join => offload::StepAction::Join,
+            PlanAction::Join => offload::StepAction::Join,
         }
     }
 
-    fn span(self, span: &Span) -> offload::BufferSpan {
+    fn span(self, span: &ElementSpan) -> offload::BufferSpan {
         let stride = self.of(span.stride.unsigned_abs()).cast_signed();
         offload::BufferSpan {
             buffer: match span.buffer {
-                Buffer::Input => offload::ProgramBuffer::Input,
-                Buffer::Output => offload::ProgramBuffer::Output,
-                Buffer::Scratch => offload::ProgramBuffer::Scratch,
+                PlanMemory::Input => offload::ProgramBuffer::Input,
+                PlanMemory::Output => offload::ProgramBuffer::Output,
+                PlanMemory::Scratch => offload::ProgramBuffer::Scratch,
             },
             start: self.of(span.start),
             len: self.of(span.len),
@@ -96,11 +96,11 @@ mod tests {
     use ripstop_rt::internal::offload;
 
     use super::lower;
-    use crate::plan::{AllToAll, Blocks, RankLayout};
+    use crate::plan::{AllToAll, BlockPartition, RankLayout};
 
     #[test]
     fn elements_become_bytes_and_steps_keep_their_order() {
-        let blocks = Blocks::each(3);
+        let blocks = BlockPartition::each(3);
         let plan = AllToAll::Bruck.plan(&RankLayout::new(1, 4), &blocks, &blocks);
         let plan = plan.unwrap();
         let program = lower::<u64>(&plan, 12, 12, false).unwrap();
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_plan_that_is_longer_than_its_buffers_is_refused() {
-        let blocks = Blocks::each(3);
+        let blocks = BlockPartition::each(3);
         let plan = AllToAll::Bruck.plan(&RankLayout::new(1, 4), &blocks, &blocks);
         assert!(lower::<u64>(&plan.unwrap(), 11, 12, false).is_err());
     }

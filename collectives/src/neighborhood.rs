@@ -14,7 +14,7 @@ use crate::{
     neighborhood_key::NeighborhoodKey,
     op::{Both, ExchangeOp, NewVec, NewVecOp},
     persistent::{ExchangePlan, PlanProposal},
-    plan::{NeighborEdge, Pairing, RankLayout, neighbors, self_blocks},
+    plan::{EdgePairing, NeighborEdge, RankLayout, neighbors, self_blocks},
 };
 
 /// Collectives in which every rank exchanges blocks with its neighbors. On a [`Cart`], these are the ranks one down and one up
@@ -193,7 +193,7 @@ pub struct Edges {
     /// Ranks that this rank sends to.
     pub destinations: Vec<Option<usize>>,
     /// How blocks match if two ranks share several edges.
-    pub pairing: Pairing,
+    pub pairing: EdgePairing,
 }
 
 /// How the two buffers are divided into blocks. Lengths are in elements.
@@ -429,7 +429,7 @@ impl Neighborhood for Cart {
         Edges {
             sources: ranks.clone(),
             destinations: ranks,
-            pairing: Pairing::Grid,
+            pairing: EdgePairing::Grid,
         }
     }
 }

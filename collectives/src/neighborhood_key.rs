@@ -56,7 +56,7 @@ mod tests {
     use crate::{
         Edges,
         neighborhood::BlockLayout,
-        plan::{Pairing, RankLayout},
+        plan::{EdgePairing, RankLayout},
     };
 
     #[test]
@@ -64,10 +64,10 @@ mod tests {
         let edges = || Edges {
             sources: vec![Some(1), None],
             destinations: vec![Some(2), Some(1)],
-            pairing: Pairing::Grid,
+            pairing: EdgePairing::Grid,
         };
         let turned = Edges {
-            pairing: Pairing::Graph,
+            pairing: EdgePairing::Graph,
             ..edges()
         };
         let elsewhere = Edges {

@@ -49,19 +49,19 @@ pub struct Persistent<T: Wire, K> {
 /// One buffer for both input and output.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Shared;
+pub struct OneBuffer;
 
 /// One buffer for the input and one for the output.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Apart;
+pub struct TwoBuffers;
 
 /// A barrier that is planned once.
-pub type BarrierPlan = Persistent<u8, Shared>;
+pub type BarrierPlan = Persistent<u8, OneBuffer>;
 /// A collective in place that is planned once.
-pub type InPlacePlan<T> = Persistent<T, Shared>;
+pub type InPlacePlan<T> = Persistent<T, OneBuffer>;
 /// A collective from one buffer into another that is planned once.
-pub type ExchangePlan<T> = Persistent<T, Apart>;
+pub type ExchangePlan<T> = Persistent<T, TwoBuffers>;
 
 /// One run of a planned collective. It started when it was made, and proceeds whether or not it is polled.
 ///
@@ -314,7 +314,7 @@ impl<T: Wire, K> Persistent<T, K> {
     }
 }
 
-impl<T: Wire> Persistent<T, Apart> {
+impl<T: Wire> Persistent<T, TwoBuffers> {
     /// Returns the input of the next run; zeros at the start.
     ///
     /// # Panics
@@ -334,7 +334,7 @@ impl<T: Wire> Persistent<T, Apart> {
     }
 }
 
-impl<T: Wire> Persistent<T, Shared> {
+impl<T: Wire> Persistent<T, OneBuffer> {
     /// Returns the buffer that holds the result of the last run and the input of the next; zeros at the start.
     ///
     /// # Panics

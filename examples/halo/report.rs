@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ripstop::{Collectives, Comm, Max, Result};
 
 use crate::{
-    heat::{HaloMode, Lap},
+    heat::{HaloMode, HeatLap},
     options::{HaloOptions, format_size},
 };
 
@@ -31,11 +31,11 @@ impl HaloFigures {
     /// Those of the reduction.
     pub(crate) async fn gather(
         world: &Comm,
-        laps: &[Lap],
+        laps: &[HeatLap],
         error: f64,
         tolerance: f64,
     ) -> Result<Self> {
-        let of = |percent: usize, field: fn(&Lap) -> f64| {
+        let of = |percent: usize, field: fn(&HeatLap) -> f64| {
             let mut values: Vec<f64> = laps.iter().map(field).collect();
             values.sort_by(f64::total_cmp);
             let at = percent * values.len() / 100;
@@ -46,7 +46,7 @@ impl HaloFigures {
         };
         // A maximum ignores NaN, which is the worst error of all.
         let error = if error.is_nan() { f64::INFINITY } else { error };
-        let whole = |lap: &Lap| lap.iter().sum();
+        let whole = |lap: &HeatLap| lap.iter().sum();
         let mine = [
             of(50, whole),
             of(50, |&[.., pack, wait]| pack + wait),

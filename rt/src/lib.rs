@@ -53,8 +53,8 @@ pub mod __private {
         buffer::{TypeSig, Wire},
         comm::Comm,
         entry::{
-            Plain, RankFailure, RankOutcome, SimTest, TestConfig, Told, run_main, run_ranks,
-            run_sim, run_test,
+            PlainOutcome, RankFailure, RankOutcome, ReportedOutcome, SimTest, TestConfig, run_main,
+            run_ranks, run_sim, run_test,
         },
     };
 }

@@ -9,7 +9,7 @@ use crate::{
     Reduction,
     choose::{Algorithm, Shape, time_ns},
     lower::lower,
-    plan::{Barrier, Blocks, Order, Plan, RankLayout, Unfit, exscan, scan},
+    plan::{Barrier, BlockPartition, OperandOrder, Plan, RankLayout, UnfitPlan, exscan, scan},
     tuning::ChoiceContext,
 };
 
@@ -43,7 +43,7 @@ pub(crate) struct CallSpec<'a> {
     /// The lengths of the blocks to receive, for an all-to-all with counts.
     pub(crate) recv_counts: &'a [usize],
     /// The order of operands that the reduction needs.
-    pub(crate) order: Order,
+    pub(crate) order: OperandOrder,
     pub(crate) op: &'static str,
     /// The fault of an argument, if one was found before the arguments were checked together.
     pub(crate) fault: Option<String>,
@@ -64,7 +64,7 @@ impl<'a> CallSpec<'a> {
             len: 0,
             counts: None,
             recv_counts: &[],
-            order: Order::Any,
+            order: OperandOrder::Any,
             op: "",
             fault: None,
         }
@@ -110,9 +110,9 @@ impl<'a> CallSpec<'a> {
     pub(crate) fn reducing<T: Wire, R: Reduction<T>>(self) -> Self {
         Self {
             order: if R::COMMUTES {
-                Order::Any
+                OperandOrder::Any
             } else {
-                Order::RankOrder
+                OperandOrder::RankOrder
             },
             op: R::NAME,
             ..self
@@ -267,7 +267,7 @@ impl<'a> CallSpec<'a> {
         let (root, len, order) = (self.root, self.len, self.order);
         let blocks = self
             .counts
-            .map_or_else(|| Blocks::each(len), Blocks::counts);
+            .map_or_else(|| BlockPartition::each(len), BlockPartition::counts);
         let shape = self.shape(place, elem);
         let tuning = guide.tuning;
         match self.kind {
@@ -289,7 +289,9 @@ impl<'a> CallSpec<'a> {
                 })
             }
             CollectiveKind::AllToAll => {
-                let incoming = self.counts.map(|_| Blocks::counts(self.recv_counts));
+                let incoming = self
+                    .counts
+                    .map(|_| BlockPartition::counts(self.recv_counts));
                 AlgorithmChoice::of(guide, tuning.all_to_all, &shape, |it| {
                     it.plan(place, &blocks, incoming.as_ref().unwrap_or(&blocks))
                 })
@@ -372,7 +374,11 @@ impl<'a> CallSpec<'a> {
         let agreed = self
             .counts
             .filter(|_| self.kind != CollectiveKind::AllToAll);
-        let numbers = [self.root, self.len, usize::from(self.order == Order::Any)];
+        let numbers = [
+            self.root,
+            self.len,
+            usize::from(self.order == OperandOrder::Any),
+        ];
         let numbers = numbers.iter().chain(agreed.into_iter().flatten());
         let words = format!("{:?} {algorithm} {}", self.kind, self.op);
         numbers.fold(
@@ -386,7 +392,7 @@ impl<'a> CallSpec<'a> {
 struct AlgorithmChoice {
     algorithm: String,
     cost_ns: f64,
-    plan: Result<Plan, Unfit>,
+    plan: Result<Plan, UnfitPlan>,
 }
 
 impl AlgorithmChoice {
@@ -395,7 +401,7 @@ impl AlgorithmChoice {
         guide: &ChoiceContext<'_>,
         named: Option<A>,
         shape: &Shape,
-        plan: impl Fn(A) -> Result<Plan, Unfit>,
+        plan: impl Fn(A) -> Result<Plan, UnfitPlan>,
     ) -> Self {
         let algorithm = guide.choose(named, shape);
         let plan = plan(algorithm);
@@ -412,7 +418,7 @@ impl AlgorithmChoice {
     }
 
     /// Wraps the plan of a collective that has only one algorithm.
-    fn only(name: &str, plan: Result<Plan, Unfit>) -> Self {
+    fn only(name: &str, plan: Result<Plan, UnfitPlan>) -> Self {
         Self {
             algorithm: name.to_owned(),
             cost_ns: 0.0,

@@ -9,8 +9,8 @@ use crate::{
     Tuning,
     cost::{LogGP, Machine},
     plan::{
-        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Nodes, Order, RankLayout, Reduce,
-        ReduceScatter, Scatter,
+        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, NodeLayout, OperandOrder,
+        RankLayout, Reduce, ReduceScatter, Scatter,
     },
     tuning::ChoiceContext,
 };
@@ -127,7 +127,7 @@ fn panics<T: Wire>(place: &RankLayout<'_>, per_node: usize) -> Vec<String> {
             machine: machine(per_node),
         };
         asks(verb, place.size(), size_of::<T>(), &mut |ask| {
-            for order in [Order::Any, Order::RankOrder] {
+            for order in [OperandOrder::Any, OperandOrder::RankOrder] {
                 let ask = CallSpec {
                     order,
                     root: place.size() - 1,
@@ -146,7 +146,7 @@ fn panics<T: Wire>(place: &RankLayout<'_>, per_node: usize) -> Vec<String> {
 #[test]
 fn lengths_and_parameters_beyond_all_memory_are_refused_and_never_a_panic() {
     for (size, per_node) in [(1, 1), (2, 1), (3, 1), (4, 2), (7, 3), (64, 16)] {
-        let nodes = Nodes::regular(size, per_node);
+        let nodes = NodeLayout::regular(size, per_node);
         for rank in [0, size / 2, size - 1] {
             let place = RankLayout::new(rank, size);
             let place = if per_node > 1 {

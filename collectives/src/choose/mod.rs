@@ -22,7 +22,7 @@ use std::{
 
 use crate::{
     cost::Machine,
-    plan::{Order, Unknown},
+    plan::{OperandOrder, UnknownAlgorithm},
 };
 
 mod closed_forms;
@@ -36,7 +36,7 @@ pub use self::group_traffic::{GroupTraffic, TotalTraffic};
 
 /// The algorithms of a collective, as the chooser sees them. Only the enums of [`plan`](crate::plan) implement it.
 pub trait Algorithm:
-    Copy + Debug + Display + PartialEq + FromStr<Err = Unknown> + TotalTraffic
+    Copy + Debug + Display + PartialEq + FromStr<Err = UnknownAlgorithm> + TotalTraffic
 {
     /// The name of the collective.
     const COLLECTIVE: &'static str;
@@ -60,7 +60,7 @@ pub struct Shape {
     /// of an average block, for the others.
     pub bytes: usize,
     /// The order of operands that a reduction needs.
-    pub order: Order,
+    pub order: OperandOrder,
     /// True if blocks have different lengths.
     pub ragged: bool,
     /// True if ranks know which ranks share a node, and the ranks of each node are consecutive.
@@ -74,7 +74,7 @@ impl Shape {
         Self {
             size,
             bytes: 0,
-            order: Order::Any,
+            order: OperandOrder::Any,
             ragged: false,
             mapped: true,
         }
@@ -169,8 +169,8 @@ impl<A: Algorithm> Table<A> {
     /// Makes the table of the algorithm that the user named, whatever it costs.
     ///
     /// # Errors
-    /// [`Unknown`], which lists the names, if no algorithm has this one.
-    pub fn named(name: &str) -> Result<Self, Unknown> {
+    /// [`UnknownAlgorithm`], which lists the names, if no algorithm has this one.
+    pub fn named(name: &str) -> Result<Self, UnknownAlgorithm> {
         let rows = vec![(usize::MAX, name.parse()?)];
         Ok(Self { rows })
     }

@@ -2,8 +2,8 @@ use super::{Algorithm, GroupTraffic, Shape, Table, TotalTraffic, cheapest};
 use crate::{
     cost::{LogGP, Machine, critical_path},
     plan::{
-        Action, AllGather, AllReduce, AllToAll, Barrier, Bcast, Blocks, Gather, Nodes, Order, Plan,
-        RankLayout, Reduce, ReduceScatter, Scatter, Unfit,
+        AllGather, AllReduce, AllToAll, Barrier, Bcast, BlockPartition, Gather, NodeLayout,
+        OperandOrder, Plan, PlanAction, RankLayout, Reduce, ReduceScatter, Scatter, UnfitPlan,
     },
 };
 
@@ -36,9 +36,9 @@ const FLAT: Machine = Machine {
 fn path(
     size: usize,
     machine: &Machine,
-    plan: impl Fn(&RankLayout<'_>) -> Result<Plan, Unfit>,
+    plan: impl Fn(&RankLayout<'_>) -> Result<Plan, UnfitPlan>,
 ) -> f64 {
-    let nodes = Nodes::regular(size, machine.per_node);
+    let nodes = NodeLayout::regular(size, machine.per_node);
     let plans: Vec<Plan> = (0..size)
         .map(|rank| plan(&RankLayout::new(rank, size).on(&nodes)).unwrap())
         .collect();
@@ -51,8 +51,8 @@ fn each(machine: &Machine, size: usize, bytes: usize, see: &mut dyn FnMut(String
         bytes,
         ..Shape::of(size)
     };
-    let even = Blocks::each(bytes);
-    let split = Blocks::split(bytes, size);
+    let even = BlockPartition::each(bytes);
+    let split = BlockPartition::split(bytes, size);
     // The `plan` of each enum takes other arguments.
     macro_rules! each_of {
         ($name:ident, |$a:ident, $place:ident| $plan:expr) => {
@@ -78,9 +78,22 @@ fn each(machine: &Machine, size: usize, bytes: usize, see: &mut dyn FnMut(String
     each_of!(Scatter, |a, place| a.plan(place, 0, &even));
     each_of!(AllGather, |a, place| a.plan(place, &even));
     each_of!(AllToAll, |a, place| a.plan(place, &even, &even));
-    each_of!(Reduce, |a, place| a.plan(place, 0, bytes, Order::Any));
-    each_of!(AllReduce, |a, place| a.plan(place, bytes, Order::Any));
-    each_of!(ReduceScatter, |a, place| a.plan(place, &split, Order::Any));
+    each_of!(Reduce, |a, place| a.plan(
+        place,
+        0,
+        bytes,
+        OperandOrder::Any
+    ));
+    each_of!(AllReduce, |a, place| a.plan(
+        place,
+        bytes,
+        OperandOrder::Any
+    ));
+    each_of!(ReduceScatter, |a, place| a.plan(
+        place,
+        &split,
+        OperandOrder::Any
+    ));
 }
 
 /// The allowed error of a closed form: trees count a level for every doubling that was begun, and ports are shared in other
@@ -215,22 +228,22 @@ fn assert_monotone<A: Algorithm>(machine: &Machine, size: usize) {
 #[test]
 fn what_is_chosen_can_be_planned() {
     for size in [1, 2, 5, 8, 24, 30] {
-        let nodes = Nodes::regular(size, CLUSTER.per_node);
+        let nodes = NodeLayout::regular(size, CLUSTER.per_node);
         let place = RankLayout::new(size - 1, size).on(&nodes);
         for bytes in [0, 1, 100, 5000, 300_000] {
-            for order in [Order::Any, Order::RankOrder] {
+            for order in [OperandOrder::Any, OperandOrder::RankOrder] {
                 let shape = Shape {
                     bytes,
                     order,
-                    ragged: order == Order::Any,
+                    ragged: order == OperandOrder::Any,
                     ..Shape::of(size)
                 };
                 let blocks = if shape.ragged {
-                    Blocks::counts(&vec![bytes; size])
+                    BlockPartition::counts(&vec![bytes; size])
                 } else {
-                    Blocks::each(bytes)
+                    BlockPartition::each(bytes)
                 };
-                let split = Blocks::split(bytes, size);
+                let split = BlockPartition::split(bytes, size);
                 let all_to_all: AllToAll = cheapest(&shape, &CLUSTER);
                 assert!(
                     all_to_all.plan(&place, &blocks, &blocks).is_ok(),
@@ -311,7 +324,7 @@ bcast
 #[test]
 fn operations_that_do_not_commute_change_the_table() {
     let shape = Shape {
-        order: Order::RankOrder,
+        order: OperandOrder::RankOrder,
         ..Shape::of(100)
     };
     let table = Table::<AllReduce>::new(shape, &CLUSTER);
@@ -349,8 +362,8 @@ const SHARED: Machine = Machine {
 fn totals_are_those_of_the_plans() {
     let (size, len) = (8, 1 << 12);
     let block = len / size;
-    let blocks = Blocks::each(block);
-    let any = Order::Any;
+    let blocks = BlockPartition::each(block);
+    let any = OperandOrder::Any;
     totals::<Barrier>(size, 0, |it, place| it.plan(place));
     totals::<Bcast>(size, len, |it, place| it.plan(place, 0, len));
     totals::<Gather>(size, block, |it, place| it.plan(place, 0, &blocks));
@@ -366,7 +379,7 @@ fn totals_are_those_of_the_plans() {
 fn totals<A: Algorithm>(
     size: usize,
     bytes: usize,
-    plan: impl Fn(A, &RankLayout<'_>) -> Result<Plan, Unfit>,
+    plan: impl Fn(A, &RankLayout<'_>) -> Result<Plan, UnfitPlan>,
 ) {
     let shape = Shape {
         bytes,
@@ -396,7 +409,7 @@ fn totals<A: Algorithm>(
 }
 
 /// Returns the lengths of messages, and the other totals.
-fn counted(plans: impl Iterator<Item = Result<Plan, Unfit>>) -> (Vec<f64>, GroupTraffic) {
+fn counted(plans: impl Iterator<Item = Result<Plan, UnfitPlan>>) -> (Vec<f64>, GroupTraffic) {
     let mut sent = Vec::new();
     let mut load = GroupTraffic {
         at_once: true,
@@ -409,20 +422,20 @@ fn counted(plans: impl Iterator<Item = Result<Plan, Unfit>>) -> (Vec<f64>, Group
         for (step, action) in plan.steps() {
             let mut after = plan.after(step).iter();
             let waited = after.any(|before| waits[before.index()]);
-            waits.push(waited || matches!(action, Action::Recv { .. }));
+            waits.push(waited || matches!(action, PlanAction::Recv { .. }));
             match action {
-                Action::Send { from, .. } => {
+                PlanAction::Send { from, .. } => {
                     sent.push(from.len as f64);
                     froms.push(*from);
                     load.at_once &= !waited;
                 }
-                Action::Reduce { into, .. } => {
+                PlanAction::Reduce { into, .. } => {
                     load.reduced += into.len as f64;
                     reduces = true;
                 }
-                Action::Copy { into, .. } => load.copied += into.len as f64,
-                Action::Recv { .. } => receives = true,
-                Action::Join => {}
+                PlanAction::Copy { into, .. } => load.copied += into.len as f64,
+                PlanAction::Recv { .. } => receives = true,
+                PlanAction::Join => {}
             }
         }
         let is_one = froms.iter().all(|from| *from == froms[0]);

@@ -1,12 +1,12 @@
 //! Allgather: every rank's output holds the inputs of all ranks, one block each. Blocks may have any lengths.
 
 use super::{
-    Blocks, Plan, RankLayout, Span, Unfit,
+    BlockPartition, ElementSpan, Plan, RankLayout, UnfitPlan,
     builder::{PlanBuilder, StepDependency},
     names::algorithms,
     rank_layout::RankTeam,
     shape::{FoldRole, PowerOfTwoFold, powers},
-    step::Buffer::{Input, Output},
+    step::PlanMemory::{Input, Output},
 };
 
 algorithms! {
@@ -32,7 +32,7 @@ impl AllGather {
     ///
     /// # Panics
     /// Panics if fewer blocks than ranks were given.
-    pub fn plan(self, place: &RankLayout<'_>, blocks: &Blocks) -> Result<Plan, Unfit> {
+    pub fn plan(self, place: &RankLayout<'_>, blocks: &BlockPartition) -> Result<Plan, UnfitPlan> {
         let mut b = PlanBuilder::new(place).with_empty_blocks(blocks);
         let team = place.team();
         match self {
@@ -48,13 +48,18 @@ impl AllGather {
 }
 
 /// Copies this rank's block to its place in the output.
-fn keep(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) -> StepDependency {
+fn keep(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &BlockPartition) -> StepDependency {
     let own = Input.span(0, blocks.len(team.me));
     b.copy(own, blocks.block_span(Output, team.me), &[])
 }
 
 /// Gathers all blocks in the output; this rank's own block is in `own`.
-pub(super) fn ring(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks, own: Span) {
+pub(super) fn ring(
+    b: &mut PlanBuilder,
+    team: &RankTeam<'_>,
+    blocks: &BlockPartition,
+    own: ElementSpan,
+) {
     let block = |back: usize| blocks.block_span(Output, (team.me + team.size - back) % team.size);
     let (mut part, mut got) = (own, None);
     for round in 1..team.size {
@@ -64,7 +69,7 @@ pub(super) fn ring(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks, ow
     }
 }
 
-fn recursive_doubling(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) {
+fn recursive_doubling(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &BlockPartition) {
     let fold = PowerOfTwoFold::new(team.size, 0);
     let all = blocks.range_span(Output, 0..team.size);
     let (index, partner) = match fold.role(team.me) {
@@ -94,7 +99,7 @@ fn recursive_doubling(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks)
     }
 }
 
-fn bruck(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) {
+fn bruck(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &BlockPartition) {
     let size = team.size;
     // Returns `count` blocks from `first` on, around the end. Sender and receiver cut them at the same place.
     let parts = |first: usize, count: usize| {

@@ -1,13 +1,13 @@
 //! Allreduce: the outputs of all ranks, combined element by element, in place and on every rank.
 
 use super::{
-    Blocks, Order, Plan, RankLayout, Span, Unfit, bcast,
+    BlockPartition, ElementSpan, OperandOrder, Plan, RankLayout, UnfitPlan, bcast,
     builder::{PlanBuilder, StepDependency},
     names::algorithms,
     rank_layout::RankTeam,
     reduce::{self, recv_and_reduce, side_of},
     shape::{FoldRole, PowerOfTwoFold, powers},
-    step::{Buffer::Output, Side},
+    step::{PlanMemory::Output, PlanSide},
 };
 
 algorithms! {
@@ -42,25 +42,30 @@ impl AllReduce {
     /// Returns the order of operands that the algorithm keeps; for the node-aware ones, if the ranks of each node are
     /// consecutive.
     #[must_use]
-    pub const fn order(self) -> Order {
+    pub const fn order(self) -> OperandOrder {
         match self {
-            Self::Ring => Order::Any,
+            Self::Ring => OperandOrder::Any,
             Self::RecursiveDoubling
             | Self::Rabenseifner
             | Self::ReduceBcast
             | Self::Flat
             | Self::LeadersDoubling
-            | Self::LeadersRabenseifner => Order::RankOrder,
+            | Self::LeadersRabenseifner => OperandOrder::RankOrder,
         }
     }
 
     /// Makes the plan of a rank for `len` elements and an operation that needs `order`.
     ///
     /// # Errors
-    /// [`Unfit`]: the order is not kept, there is no map of the nodes, or nodes are scattered and the operation does not
+    /// [`UnfitPlan`]: the order is not kept, there is no map of the nodes, or nodes are scattered and the operation does not
     /// commute.
-    pub fn plan(self, place: &RankLayout<'_>, len: usize, order: Order) -> Result<Plan, Unfit> {
-        Unfit::require_order(self.name(), self.order(), order)?;
+    pub fn plan(
+        self,
+        place: &RankLayout<'_>,
+        len: usize,
+        order: OperandOrder,
+    ) -> Result<Plan, UnfitPlan> {
+        UnfitPlan::require_order(self.name(), self.order(), order)?;
         let mut b = PlanBuilder::new(place);
         let (team, data) = (place.team(), Output.span(0, len));
         match self {
@@ -84,12 +89,12 @@ impl AllReduce {
         self,
         b: &mut PlanBuilder,
         place: &RankLayout<'_>,
-        data: Span,
-        order: Order,
-    ) -> Result<(), Unfit> {
+        data: ElementSpan,
+        order: OperandOrder,
+    ) -> Result<(), UnfitPlan> {
         let nodes = place.nodes(self.name())?;
-        if order == Order::RankOrder && !nodes.in_rank_order() {
-            return Err(Unfit::Scattered(self.name()));
+        if order == OperandOrder::RankOrder && !nodes.in_rank_order() {
+            return Err(UnfitPlan::Scattered(self.name()));
         }
         let node = nodes.team(place.rank());
         reduce::in_place(b, &node, 0, data);
@@ -106,7 +111,7 @@ impl AllReduce {
     }
 }
 
-fn recursive_doubling(b: &mut PlanBuilder, team: &RankTeam<'_>, acc: Span) {
+fn recursive_doubling(b: &mut PlanBuilder, team: &RankTeam<'_>, acc: ElementSpan) {
     let fold = PowerOfTwoFold::new(team.size, 0);
     let (index, partner) = match fold.role(team.me) {
         FoldRole::In { index, partner } => (index, partner),
@@ -129,7 +134,7 @@ fn recursive_doubling(b: &mut PlanBuilder, team: &RankTeam<'_>, acc: Span) {
 }
 
 /// Combines from rank 0 on, so that all ranks have the same bits.
-fn flat(b: &mut PlanBuilder, team: &RankTeam<'_>, own: Span) {
+fn flat(b: &mut PlanBuilder, team: &RankTeam<'_>, own: ElementSpan) {
     let mut sent = Vec::new();
     let mut came = vec![(own, None); team.size];
     for distance in 1..team.size {
@@ -145,7 +150,7 @@ fn flat(b: &mut PlanBuilder, team: &RankTeam<'_>, own: Span) {
         if acc == own {
             after.append(&mut sent); // `acc` may be written only after it was sent
         }
-        last = b.reduce(*operand, acc, Side::Right, &after);
+        last = b.reduce(*operand, acc, PlanSide::Right, &after);
     }
     if acc != own {
         sent.push(last);
@@ -154,12 +159,12 @@ fn flat(b: &mut PlanBuilder, team: &RankTeam<'_>, own: Span) {
 }
 
 /// Plans for a rank whose partner takes its place: it sends its operand and receives the result.
-fn lent(b: &mut PlanBuilder, partner: usize, acc: Span) {
+fn lent(b: &mut PlanBuilder, partner: usize, acc: ElementSpan) {
     let sent = b.send(partner, acc, &[]);
     b.recv(partner, acc, &[sent]);
 }
 
-fn rabenseifner(b: &mut PlanBuilder, team: &RankTeam<'_>, acc: Span) {
+fn rabenseifner(b: &mut PlanBuilder, team: &RankTeam<'_>, acc: ElementSpan) {
     let fold = PowerOfTwoFold::new(team.size, 0);
     let (index, partner) = match fold.role(team.me) {
         FoldRole::In { index, partner } => (index, partner),
@@ -188,9 +193,9 @@ pub(super) struct VectorHalvings {
 pub(super) struct VectorHalving {
     pub(super) peer: usize,
     /// The part that this rank continues with.
-    pub(super) kept: Span,
+    pub(super) kept: ElementSpan,
     /// The part that the peer continues with.
-    pub(super) given: Span,
+    pub(super) given: ElementSpan,
     /// The step after which `given` may be written.
     pub(super) sent: StepDependency,
 }
@@ -203,7 +208,7 @@ pub(super) fn reduce_halves(
     fold: &PowerOfTwoFold,
     index: usize,
     partner: Option<usize>,
-    acc: Span,
+    acc: ElementSpan,
     ready: StepDependency,
 ) -> VectorHalvings {
     let longest = if partner.is_some() {
@@ -241,14 +246,14 @@ pub(super) fn reduce_halves(
 }
 
 fn ring(b: &mut PlanBuilder, team: &RankTeam<'_>, len: usize) {
-    let (size, blocks) = (team.size, Blocks::split(len, team.size));
+    let (size, blocks) = (team.size, BlockPartition::split(len, team.size));
     let block = |back: usize| blocks.block_span(Output, (team.me + 2 * size - back) % size);
     let mut landing = b.scratch_slots(2.min(size - 1), blocks.longest(size));
     let (mut sent, mut last) = (Vec::new(), None);
     for round in 0..size - 1 {
         sent.push(b.send(team.ahead(1), block(round), &[last]));
         let from = team.behind(1);
-        last = recv_and_reduce(b, &mut landing, from, Side::Left, block(round + 1), &[]);
+        last = recv_and_reduce(b, &mut landing, from, PlanSide::Left, block(round + 1), &[]);
     }
     // Complete parts land in place of partial ones, once those were sent.
     for (round, sent) in sent.into_iter().enumerate() {

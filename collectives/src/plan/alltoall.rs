@@ -1,12 +1,12 @@
 //! All-to-all: block j of rank i's input becomes block i of rank j's output.
 
 use super::{
-    Blocks, Plan, RankLayout, Unfit,
+    BlockPartition, Plan, RankLayout, UnfitPlan,
     builder::{PlanBuilder, StepDependency},
     names::algorithms,
-    rank_layout::{Nodes, RankTeam},
+    rank_layout::{NodeLayout, RankTeam},
     shape::powers,
-    step::Buffer::{Input, Output, Scratch},
+    step::PlanMemory::{Input, Output, Scratch},
 };
 
 algorithms! {
@@ -37,22 +37,22 @@ impl AllToAll {
     /// Makes the plan of a rank that sends the blocks `sends` of its input and receives the blocks `recvs` of its output.
     ///
     /// # Errors
-    /// [`Unfit`]: blocks differ in length, the size is no power of two, or the map of the nodes is missing or scattered.
+    /// [`UnfitPlan`]: blocks differ in length, the size is no power of two, or the map of the nodes is missing or scattered.
     ///
     /// # Panics
     /// Panics if fewer blocks than ranks were given, or the block to the own rank has two lengths.
     pub fn plan(
         self,
         place: &RankLayout<'_>,
-        sends: &Blocks,
-        recvs: &Blocks,
-    ) -> Result<Plan, Unfit> {
-        Unfit::require_positive(self.name(), self.parameter())?;
+        sends: &BlockPartition,
+        recvs: &BlockPartition,
+    ) -> Result<Plan, UnfitPlan> {
+        UnfitPlan::require_positive(self.name(), self.parameter())?;
         let mut b = PlanBuilder::new(place).with_empty_blocks(sends);
         let (team, size) = (place.team(), place.size());
         let even = || {
             let len = sends.even().filter(|len| recvs.even() == Some(*len));
-            len.ok_or_else(|| Unfit::Ragged(self.name()))
+            len.ok_or_else(|| UnfitPlan::Ragged(self.name()))
         };
         match self {
             Self::Pairwise { window } => {
@@ -60,7 +60,7 @@ impl AllToAll {
                 scattered(&mut b, &team, sends, recvs, window, ahead);
             }
             Self::Xor { .. } if !size.is_power_of_two() => {
-                return Err(Unfit::PowerOfTwo(self.name()));
+                return Err(UnfitPlan::PowerOfTwo(self.name()));
             }
             Self::Xor { window } => {
                 let pairs = (1..size).map(|k| (team.me ^ k, team.me ^ k));
@@ -77,8 +77,8 @@ impl AllToAll {
 fn scattered(
     b: &mut PlanBuilder,
     team: &RankTeam<'_>,
-    sends: &Blocks,
-    recvs: &Blocks,
+    sends: &BlockPartition,
+    recvs: &BlockPartition,
     window: usize,
     pairs: impl Iterator<Item = (usize, usize)>,
 ) {
@@ -148,11 +148,11 @@ fn bruck(b: &mut PlanBuilder, team: &RankTeam<'_>, len: usize) {
     );
 }
 
-fn leaders(b: &mut PlanBuilder, place: &RankLayout<'_>, len: usize) -> Result<(), Unfit> {
+fn leaders(b: &mut PlanBuilder, place: &RankLayout<'_>, len: usize) -> Result<(), UnfitPlan> {
     let name = AllToAll::Leaders.name();
     let nodes = place.nodes(name)?;
     if !nodes.in_rank_order() {
-        return Err(Unfit::Scattered(name));
+        return Err(UnfitPlan::Scattered(name));
     }
     let node = nodes.team(place.rank());
     let row = place.size() * len;
@@ -167,7 +167,7 @@ fn leaders(b: &mut PlanBuilder, place: &RankLayout<'_>, len: usize) -> Result<()
 
 /// The leader collects a row of blocks from each rank of its node, to all ranks. Then it hands each rank of its node one row of
 /// blocks, from all ranks.
-fn lead(b: &mut PlanBuilder, node: &RankTeam<'_>, nodes: &Nodes, len: usize) {
+fn lead(b: &mut PlanBuilder, node: &RankTeam<'_>, nodes: &NodeLayout, len: usize) {
     let (here, size) = (nodes.node_of(node.rank_at(0)), nodes.size());
     let (local, row) = (node.size, size * len);
     let outgoing = b.scratch(local * row);

@@ -1,7 +1,7 @@
 //! Barrier: no rank completes before every rank has begun. It has no buffers.
 
 use super::{
-    Plan, RankLayout, Unfit,
+    Plan, RankLayout, UnfitPlan,
     builder::{PlanBuilder, StepDependency},
     names::algorithms,
     rank_layout::RankTeam,
@@ -34,9 +34,9 @@ impl Barrier {
     /// Makes the plan of a rank.
     ///
     /// # Errors
-    /// [`Unfit`]: there is no map of the nodes.
-    pub fn plan(self, place: &RankLayout<'_>) -> Result<Plan, Unfit> {
-        Unfit::require_positive(self.name(), self.parameter())?;
+    /// [`UnfitPlan`]: there is no map of the nodes.
+    pub fn plan(self, place: &RankLayout<'_>) -> Result<Plan, UnfitPlan> {
+        UnfitPlan::require_positive(self.name(), self.parameter())?;
         let mut b = PlanBuilder::new(place);
         let team = place.team();
         match self {
@@ -102,7 +102,7 @@ fn up_and_down(
     }
 }
 
-fn leaders(b: &mut PlanBuilder, place: &RankLayout<'_>) -> Result<(), Unfit> {
+fn leaders(b: &mut PlanBuilder, place: &RankLayout<'_>) -> Result<(), UnfitPlan> {
     let nodes = place.nodes(Barrier::Leaders.name())?;
     let node = nodes.team(place.rank());
     let tree = binomial(&node);

@@ -1,13 +1,13 @@
 //! Broadcast: every rank's output becomes `root`'s, in place.
 
 use super::{
-    Blocks, Plan, RankLayout, Span, Unfit,
+    BlockPartition, ElementSpan, Plan, RankLayout, UnfitPlan,
     allgather::ring,
     builder::PlanBuilder,
     names::algorithms,
     rank_layout::RankTeam,
     shape::{RangeTreeLinks, TreeLinks},
-    step::Buffer::Output,
+    step::PlanMemory::Output,
 };
 
 algorithms! {
@@ -38,13 +38,13 @@ impl Bcast {
     /// Makes the plan of a rank for `len` elements. All receives land in the output; no scratch is needed.
     ///
     /// # Errors
-    /// [`Unfit`]: there is no map of the nodes, or there are too many segments.
+    /// [`UnfitPlan`]: there is no map of the nodes, or there are too many segments.
     ///
     /// # Panics
     /// Panics if the group has no rank `root`.
-    pub fn plan(self, place: &RankLayout<'_>, root: usize, len: usize) -> Result<Plan, Unfit> {
+    pub fn plan(self, place: &RankLayout<'_>, root: usize, len: usize) -> Result<Plan, UnfitPlan> {
         place.assert_rank(root);
-        Unfit::require_positive(self.name(), self.parameter())?;
+        UnfitPlan::require_positive(self.name(), self.parameter())?;
         let mut b = PlanBuilder::new(place);
         let (team, data) = (place.team(), Output.span(0, len));
         match self {
@@ -54,7 +54,7 @@ impl Bcast {
                 down(&mut b, &team, &tree, data, 1);
             }
             Self::Chain { segments } if segments > SEGMENTS_MAX => {
-                return Err(Unfit::Many(self.name(), SEGMENTS_MAX));
+                return Err(UnfitPlan::Many(self.name(), SEGMENTS_MAX));
             }
             Self::Chain { segments } => {
                 let chain = TreeLinks::kary(team.me, team.size, root, 1);
@@ -70,15 +70,21 @@ impl Bcast {
 /// The most segments; a plan has two steps for each.
 pub(crate) const SEGMENTS_MAX: usize = 1 << 16;
 
-pub(super) fn binomial(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, data: Span) {
+pub(super) fn binomial(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, data: ElementSpan) {
     let tree = RangeTreeLinks::new(team.me, team.size, root).tree();
     down(b, team, &tree, data, 1);
 }
 
 /// Plans messages from parents to children, segment by segment. There are never more segments than elements.
-fn down(b: &mut PlanBuilder, team: &RankTeam<'_>, tree: &TreeLinks, data: Span, segments: usize) {
+fn down(
+    b: &mut PlanBuilder,
+    team: &RankTeam<'_>,
+    tree: &TreeLinks,
+    data: ElementSpan,
+    segments: usize,
+) {
     let segments = segments.min(data.len);
-    let blocks = Blocks::split(data.len, segments.max(1));
+    let blocks = BlockPartition::split(data.len, segments.max(1));
     for segment in 0..segments {
         let part = blocks.within(data, 0, segment..segment + 1);
         let got = tree
@@ -91,7 +97,7 @@ fn down(b: &mut PlanBuilder, team: &RankTeam<'_>, tree: &TreeLinks, data: Span, 
 }
 
 fn scatter_ring(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, len: usize) {
-    let blocks = Blocks::split(len, team.size);
+    let blocks = BlockPartition::split(len, team.size);
     let place = RangeTreeLinks::new(team.me, team.size, root);
     let mine = blocks.range_span(Output, place.range);
     let got = place
@@ -113,8 +119,8 @@ fn leaders(
     b: &mut PlanBuilder,
     place: &RankLayout<'_>,
     root: usize,
-    data: Span,
-) -> Result<(), Unfit> {
+    data: ElementSpan,
+) -> Result<(), UnfitPlan> {
     let nodes = place.nodes(Bcast::Leaders.name())?;
     let leaders = nodes.leaders(root);
     let leader = leaders[nodes.node_of(place.rank())];

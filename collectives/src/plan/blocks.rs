@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::step::{Buffer, Span};
+use super::step::{ElementSpan, PlanMemory};
 
 /// Blocks that follow each other without gaps, the block of rank 0 first. All lengths are in elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocks {
+pub struct BlockPartition {
     layout: BlockDivision,
 }
 
@@ -17,7 +17,7 @@ enum BlockDivision {
     Starts(Vec<usize>),
 }
 
-impl Blocks {
+impl BlockPartition {
     /// Returns blocks of `len` elements each, for any number of ranks.
     #[must_use]
     pub const fn each(len: usize) -> Self {
@@ -87,18 +87,23 @@ impl Blocks {
     }
 
     /// Returns block `i` of `buffer`.
-    pub(crate) fn block_span(&self, buffer: Buffer, i: usize) -> Span {
+    pub(crate) fn block_span(&self, buffer: PlanMemory, i: usize) -> ElementSpan {
         self.range_span(buffer, i..i + 1)
     }
 
     /// Returns these blocks of `buffer`.
-    pub(crate) fn range_span(&self, buffer: Buffer, range: Range<usize>) -> Span {
+    pub(crate) fn range_span(&self, buffer: PlanMemory, range: Range<usize>) -> ElementSpan {
         let start = self.start(range.start);
         buffer.span(start, self.start(range.end) - start)
     }
 
     /// Returns these blocks of a span that holds the blocks from `first` on.
-    pub(crate) fn within(&self, span: Span, first: usize, range: Range<usize>) -> Span {
+    pub(crate) fn within(
+        &self,
+        span: ElementSpan,
+        first: usize,
+        range: Range<usize>,
+    ) -> ElementSpan {
         let start = self.start(range.start);
         span.part(start - self.start(first), self.start(range.end) - start)
     }
@@ -106,18 +111,24 @@ impl Blocks {
 
 #[cfg(test)]
 mod tests {
-    use super::Blocks;
+    use super::BlockPartition;
 
     #[test]
     fn blocks_follow_each_other_and_cover_all() {
-        let split = Blocks::split(11, 4);
+        let split = BlockPartition::split(11, 4);
         let lens: Vec<usize> = (0..4).map(|i| split.len(i)).collect();
         assert_eq!((lens.as_slice(), split.start(4)), (&[3, 3, 3, 2][..], 11));
-        let ragged = Blocks::counts(&[0, 5, 0, 2]);
+        let ragged = BlockPartition::counts(&[0, 5, 0, 2]);
         assert_eq!(
             (ragged.start(3), ragged.start(4), ragged.longest(4)),
             (5, 7, 5)
         );
-        assert_eq!((Blocks::each(3).start(2), Blocks::each(3).len(9)), (6, 3));
+        assert_eq!(
+            (
+                BlockPartition::each(3).start(2),
+                BlockPartition::each(3).len(9)
+            ),
+            (6, 3)
+        );
     }
 }

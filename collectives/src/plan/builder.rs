@@ -1,8 +1,8 @@
 //! Builds a plan, step by step.
 
 use super::{
-    Blocks, Plan, RankLayout,
-    step::{Action, Buffer, Side, Span, StepId},
+    BlockPartition, Plan, RankLayout,
+    step::{ElementSpan, PlanAction, PlanMemory, PlanSide, StepId},
 };
 
 /// A step to wait for; `None` if its span was empty, because empty spans take no steps.
@@ -37,7 +37,7 @@ impl PlanBuilder {
 
     /// Sends a message for every block, even an empty one, if the caller chose the lengths of blocks. Ranks whose lengths
     /// disagree then detect it.
-    pub(crate) fn with_empty_blocks(self, blocks: &Blocks) -> Self {
+    pub(crate) fn with_empty_blocks(self, blocks: &BlockPartition) -> Self {
         Self {
             tells: blocks.has_counts(),
             ..self
@@ -55,57 +55,57 @@ impl PlanBuilder {
     pub(crate) fn send(
         &mut self,
         to: usize,
-        from: Span,
+        from: ElementSpan,
         after: &[StepDependency],
     ) -> StepDependency {
-        self.message(Action::Send { to, from }, from.len, after)
+        self.message(PlanAction::Send { to, from }, from.len, after)
     }
 
     pub(crate) fn recv(
         &mut self,
         from: usize,
-        into: Span,
+        into: ElementSpan,
         after: &[StepDependency],
     ) -> StepDependency {
-        self.message(Action::Recv { from, into }, into.len, after)
+        self.message(PlanAction::Recv { from, into }, into.len, after)
     }
 
     pub(crate) fn copy(
         &mut self,
-        from: Span,
-        into: Span,
+        from: ElementSpan,
+        into: ElementSpan,
         after: &[StepDependency],
     ) -> StepDependency {
-        (into.len > 0).then(|| self.push(Action::Copy { from, into }, after))
+        (into.len > 0).then(|| self.push(PlanAction::Copy { from, into }, after))
     }
 
     pub(crate) fn reduce(
         &mut self,
-        from: Span,
-        into: Span,
-        side: Side,
+        from: ElementSpan,
+        into: ElementSpan,
+        side: PlanSide,
         after: &[StepDependency],
     ) -> StepDependency {
-        (into.len > 0).then(|| self.push(Action::Reduce { from, into, side }, after))
+        (into.len > 0).then(|| self.push(PlanAction::Reduce { from, into, side }, after))
     }
 
     /// Adds the send of a message without elements.
     pub(crate) fn signal(&mut self, to: usize, after: &[StepDependency]) -> StepDependency {
-        let from = Span::EMPTY;
-        Some(self.push(Action::Send { to, from }, after))
+        let from = ElementSpan::EMPTY;
+        Some(self.push(PlanAction::Send { to, from }, after))
     }
 
     /// Adds the receive of a message without elements.
     pub(crate) fn recv_signal(&mut self, from: usize) -> StepDependency {
-        let into = Span::EMPTY;
-        Some(self.push(Action::Recv { from, into }, &[]))
+        let into = ElementSpan::EMPTY;
+        Some(self.push(PlanAction::Recv { from, into }, &[]))
     }
 
     /// Adds `len` elements of scratch memory.
-    pub(crate) const fn scratch(&mut self, len: usize) -> Span {
+    pub(crate) const fn scratch(&mut self, len: usize) -> ElementSpan {
         let start = self.plan.scratch;
         self.plan.scratch += len;
-        Buffer::Scratch.span(start, len)
+        PlanMemory::Scratch.span(start, len)
     }
 
     /// Adds scratch for `slots` messages at a time of up to `len` elements, which are combined and then discarded.
@@ -128,7 +128,7 @@ impl PlanBuilder {
         self.plan
     }
 
-    fn push(&mut self, action: Action, after: &[StepDependency]) -> StepId {
+    fn push(&mut self, action: PlanAction, after: &[StepDependency]) -> StepId {
         let mut named: Vec<StepId> = after.iter().flatten().copied().collect();
         if named.is_empty() {
             named.extend(self.fenced());
@@ -137,7 +137,12 @@ impl PlanBuilder {
     }
 
     /// Adds a message. An empty one moves nothing, so it waits for no step, and no step waits for it.
-    fn message(&mut self, action: Action, len: usize, after: &[StepDependency]) -> StepDependency {
+    fn message(
+        &mut self,
+        action: PlanAction,
+        len: usize,
+        after: &[StepDependency],
+    ) -> StepDependency {
         if len > 0 {
             return Some(self.push(action, after));
         }
@@ -151,12 +156,12 @@ impl PlanBuilder {
     fn fenced(&mut self) -> StepDependency {
         if self.fence.len() > 1 {
             let all = std::mem::take(&mut self.fence);
-            self.fence = vec![self.add(Action::Join, &all)];
+            self.fence = vec![self.add(PlanAction::Join, &all)];
         }
         self.fence.first().copied()
     }
 
-    fn add(&mut self, action: Action, after: &[StepId]) -> StepId {
+    fn add(&mut self, action: PlanAction, after: &[StepId]) -> StepId {
         for step in after {
             self.awaited[step.index()] = true;
         }
@@ -169,13 +174,13 @@ impl PlanBuilder {
 /// Scratch slots that messages use in turn.
 #[derive(Debug)]
 pub(crate) struct ScratchSlots {
-    slots: Vec<(Span, StepDependency)>,
+    slots: Vec<(ElementSpan, StepDependency)>,
     turn: usize,
 }
 
 impl ScratchSlots {
     /// Returns the slot of the next message of `len` elements, and the step that must complete first.
-    pub(crate) fn next_slot(&self, len: usize) -> (Span, StepDependency) {
+    pub(crate) fn next_slot(&self, len: usize) -> (ElementSpan, StepDependency) {
         let (slot, free) = self.slots[self.turn];
         (slot.part(0, len), free)
     }

@@ -1,12 +1,12 @@
 //! Gather: the inputs of all ranks, one block each, in the output of `root`.
 
 use super::{
-    Blocks, Plan, RankLayout, Unfit,
+    BlockPartition, Plan, RankLayout, UnfitPlan,
     builder::{PlanBuilder, StepDependency},
     names::algorithms,
     rank_layout::RankTeam,
     shape::RangeTreeLinks,
-    step::Buffer::{Input, Output},
+    step::PlanMemory::{Input, Output},
 };
 
 algorithms! {
@@ -31,9 +31,14 @@ impl Gather {
     ///
     /// # Panics
     /// Panics if the group has no rank `root`, or fewer blocks than ranks were given.
-    pub fn plan(self, place: &RankLayout<'_>, root: usize, blocks: &Blocks) -> Result<Plan, Unfit> {
+    pub fn plan(
+        self,
+        place: &RankLayout<'_>,
+        root: usize,
+        blocks: &BlockPartition,
+    ) -> Result<Plan, UnfitPlan> {
         place.assert_rank(root);
-        Unfit::require_positive(self.name(), self.parameter())?;
+        UnfitPlan::require_positive(self.name(), self.parameter())?;
         let mut b = PlanBuilder::new(place).with_empty_blocks(blocks);
         match self {
             Self::Binomial => binomial(&mut b, &place.team(), root, blocks),
@@ -43,7 +48,7 @@ impl Gather {
     }
 }
 
-fn binomial(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, blocks: &Blocks) {
+fn binomial(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, blocks: &BlockPartition) {
     let place = RangeTreeLinks::new(team.me, team.size, root);
     let (first, all) = (
         place.range.start,
@@ -69,7 +74,13 @@ fn binomial(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, blocks: &Bloc
     }
 }
 
-fn linear(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, blocks: &Blocks, window: usize) {
+fn linear(
+    b: &mut PlanBuilder,
+    team: &RankTeam<'_>,
+    root: usize,
+    blocks: &BlockPartition,
+    window: usize,
+) {
     let own = Input.span(0, blocks.len(team.me));
     if team.me != root {
         b.send(team.rank_at(root), own, &[]);

@@ -10,8 +10,8 @@
 //!   looks at [`LOOKAHEAD_MIN`] unfinished steps or more at a time, even if no send completes before its receive has begun. So
 //!   a long plan can be cut into bounded lists.
 //!
-//! Each collective is an enum of algorithms with a method `plan`. An algorithm that does not fit returns [`Unfit`] (a power of
-//! two is needed, the operation does not commute, …); the caller then chooses another. All lengths are in elements. The docs
+//! Each collective is an enum of algorithms with a method `plan`. An algorithm that does not fit returns [`UnfitPlan`] (a power
+//! of two is needed, the operation does not commute, …); the caller then chooses another. All lengths are in elements. The docs
 //! give costs in the notation of Hockney and of Thakur, Rabenseifner and Gropp (2005): α for a message, β for an element that
 //! travels, γ for an element that is combined, with p ranks, n elements, and lg the logarithm to base 2, rounded up.
 //!
@@ -46,17 +46,17 @@ pub use alltoall::AllToAll;
 pub use barrier::Barrier;
 pub use bcast::Bcast;
 pub(crate) use bcast::SEGMENTS_MAX;
-pub use blocks::Blocks;
+pub use blocks::BlockPartition;
 pub use gather::Gather;
-pub use names::{Order, Unfit, Unknown};
+pub use names::{OperandOrder, UnfitPlan, UnknownAlgorithm};
 pub(crate) use neighborhood::self_blocks;
-pub use neighborhood::{NeighborEdge, Pairing, neighbors};
-pub use rank_layout::{Nodes, RankLayout};
+pub use neighborhood::{EdgePairing, NeighborEdge, neighbors};
+pub use rank_layout::{NodeLayout, RankLayout};
 pub use reduce::Reduce;
 pub use reduce_scatter::ReduceScatter;
 pub use scan::{exscan, scan};
 pub use scatter::Scatter;
-pub use step::{Action, Buffer, Side, Span, StepId};
+pub use step::{ElementSpan, PlanAction, PlanMemory, PlanSide, StepId};
 
 /// The fewest unfinished steps of each rank, counted from the first one in the order of the list, that must be in flight at a
 /// time for a collective to complete. Ranks exchange at most two sends and two receives before they wait.
@@ -79,7 +79,7 @@ pub struct Plan {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PlanStep {
-    action: Action,
+    action: PlanAction,
     after: Range<usize>,
 }
 
@@ -115,7 +115,7 @@ impl Plan {
     }
 
     /// Returns the steps, in the order of the list; every step comes after those it waits for.
-    pub fn steps(&self) -> impl ExactSizeIterator<Item = (StepId, &Action)> {
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = (StepId, &PlanAction)> {
         let steps = self.steps.iter().enumerate();
         steps.map(|(index, step)| (StepId::new(index), &step.action))
     }
@@ -125,7 +125,7 @@ impl Plan {
     /// # Panics
     /// Panics for a step of a longer plan.
     #[must_use]
-    pub fn action(&self, step: StepId) -> &Action {
+    pub fn action(&self, step: StepId) -> &PlanAction {
         &self.steps[step.index()].action
     }
 
@@ -149,7 +149,7 @@ impl Plan {
     }
 
     /// Adds a step that waits for the edges added since the last one.
-    fn push(&mut self, action: Action) -> StepId {
+    fn push(&mut self, action: PlanAction) -> StepId {
         let first = self.steps.last().map_or(0, |step| step.after.end);
         self.steps.push(PlanStep {
             action,

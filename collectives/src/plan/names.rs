@@ -5,7 +5,7 @@ use std::{error, fmt};
 /// The order of operands that a reduction needs, or an algorithm keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Order {
+pub enum OperandOrder {
     /// Any order: the operation commutes.
     Any,
     /// Rank 0's operand first, then rank 1's, and so on; only the grouping is free.
@@ -15,7 +15,7 @@ pub enum Order {
 /// The reason why an algorithm cannot do what was asked. The caller chooses another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Unfit {
+pub enum UnfitPlan {
     /// It mixes the order of ranks, and the operation does not commute.
     Order(&'static str),
     /// It needs a power of two ranks.
@@ -32,7 +32,7 @@ pub enum Unfit {
     Many(&'static str, usize),
 }
 
-impl Unfit {
+impl UnfitPlan {
     /// Returns an error if there is a parameter and it is 0.
     pub(crate) fn require_positive(
         name: &'static str,
@@ -47,8 +47,8 @@ impl Unfit {
     /// Returns an error if the operation needs more order than `kept`.
     pub(crate) fn require_order(
         name: &'static str,
-        kept: Order,
-        needed: Order,
+        kept: OperandOrder,
+        needed: OperandOrder,
     ) -> Result<(), Self> {
         if needed > kept {
             return Err(Self::Order(name));
@@ -57,7 +57,7 @@ impl Unfit {
     }
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for UnfitPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, why) = match self {
             Self::Many(name, most) => {
@@ -80,17 +80,17 @@ impl fmt::Display for Unfit {
     }
 }
 
-impl error::Error for Unfit {}
+impl error::Error for UnfitPlan {}
 
 /// No algorithm has this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unknown {
+pub struct UnknownAlgorithm {
     pub(crate) collective: &'static str,
     pub(crate) given: String,
     pub(crate) names: &'static [&'static str],
 }
 
-impl fmt::Display for Unknown {
+impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.names.join(", ");
         write!(
@@ -101,7 +101,7 @@ impl fmt::Display for Unknown {
     }
 }
 
-impl error::Error for Unknown {}
+impl error::Error for UnknownAlgorithm {}
 
 /// Declares the algorithms of one collective: an enum with `NAMES`, `Display` and `FromStr`. A parameter is written after a
 /// colon, is at least 1, and has a default.
@@ -155,7 +155,7 @@ macro_rules! algorithms {
         }
 
         impl std::str::FromStr for $name {
-            type Err = $crate::plan::Unknown;
+            type Err = $crate::plan::UnknownAlgorithm;
 
             fn from_str(given: &str) -> Result<Self, Self::Err> {
                 let (name, parameter) = $crate::plan::names::split_parameter(given);
@@ -164,7 +164,7 @@ macro_rules! algorithms {
                     None => Some(algorithm),
                     Some(parameter) => algorithm.with(parameter?),
                 });
-                fitted.ok_or_else(|| $crate::plan::Unknown {
+                fitted.ok_or_else(|| $crate::plan::UnknownAlgorithm {
                     collective: $collective,
                     given: given.to_owned(),
                     names: Self::NAMES,
@@ -194,7 +194,7 @@ pub(crate) fn split_parameter(given: &str) -> (&str, Option<Option<usize>>) {
 mod tests {
     use super::{
         super::{AllToAll, Barrier},
-        Unfit,
+        UnfitPlan,
     };
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn an_algorithm_that_does_not_fit_says_why() {
-        let error = Unfit::PowerOfTwo("xor").to_string();
+        let error = UnfitPlan::PowerOfTwo("xor").to_string();
         assert_eq!(
             error,
             "`xor` needs a power of two ranks: choose another algorithm"

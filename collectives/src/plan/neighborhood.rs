@@ -4,8 +4,8 @@ use super::{
     Plan, RankLayout,
     builder::PlanBuilder,
     step::{
-        Buffer::{Input, Output, Scratch},
-        Span,
+        ElementSpan,
+        PlanMemory::{Input, Output, Scratch},
     },
 };
 
@@ -25,7 +25,7 @@ pub struct NeighborEdge {
 /// How blocks match if two ranks share several edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Pairing {
+pub enum EdgePairing {
     /// By the order of the lists, as in MPI's graphs: the first block sent to a rank is the first received there.
     Graph,
     /// By dimension, as in MPI's cartesian grids: neighbors come in pairs, down and up, and a block sent down arrives from
@@ -45,7 +45,7 @@ pub fn neighbors(
     place: &RankLayout<'_>,
     to: &[NeighborEdge],
     from: &[NeighborEdge],
-    pairing: Pairing,
+    pairing: EdgePairing,
 ) -> Plan {
     let mut b = PlanBuilder::new(place).with_empty_messages();
     let me = place.rank();
@@ -86,7 +86,7 @@ pub(crate) fn self_blocks(
     me: usize,
     to: &[NeighborEdge],
     from: &[NeighborEdge],
-    pairing: Pairing,
+    pairing: EdgePairing,
 ) -> Vec<(usize, usize)> {
     let gives: Vec<_> = (0..to.len())
         .filter(|at| to[*at].rank == Some(me))
@@ -105,11 +105,11 @@ struct EdgeEnd {
     turn: (usize, usize),
     peer: usize,
     /// The block in the input at the sender, and in the output at the receiver.
-    block: Span,
+    block: ElementSpan,
 }
 
 impl EdgeEnd {
-    fn new(place: &RankLayout<'_>, from: usize, to: usize, block: Span) -> Self {
+    fn new(place: &RankLayout<'_>, from: usize, to: usize, block: ElementSpan) -> Self {
         let peer = if from == place.rank() { to } else { from };
         place.assert_rank(peer);
         let distance = (to + place.size() - from) % place.size();
@@ -122,10 +122,10 @@ impl EdgeEnd {
 }
 
 /// Returns the receives, as positions in `from`, in the order in which the other ranks send.
-fn in_order(from: &[NeighborEdge], pairing: Pairing) -> impl Iterator<Item = usize> {
+fn in_order(from: &[NeighborEdge], pairing: EdgePairing) -> impl Iterator<Item = usize> {
     let flip = match pairing {
-        Pairing::Graph => 0,
-        Pairing::Grid => {
+        EdgePairing::Graph => 0,
+        EdgePairing::Grid => {
             assert!(from.len().is_multiple_of(2), "pairs of neighbours");
             1
         }

@@ -2,19 +2,19 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use super::Unfit;
+use super::UnfitPlan;
 
 /// A rank of a group, and the nodes of the group's ranks if those are known.
 #[derive(Clone, Copy, Debug)]
 pub struct RankLayout<'a> {
     rank: usize,
     size: usize,
-    nodes: Option<&'a Nodes>,
+    nodes: Option<&'a NodeLayout>,
 }
 
 /// The nodes of the ranks. Made once for a group: it holds O(size) numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nodes {
+pub struct NodeLayout {
     node_of: Vec<usize>,
     members: Vec<Vec<usize>>,
 }
@@ -39,7 +39,7 @@ impl<'a> RankLayout<'a> {
     /// # Panics
     /// Panics if the map is of a group of another size.
     #[must_use]
-    pub fn on(self, nodes: &'a Nodes) -> Self {
+    pub fn on(self, nodes: &'a NodeLayout) -> Self {
         let mapped = nodes.node_of.len();
         assert_eq!(mapped, self.size, "a map of as many ranks as the group has");
         Self {
@@ -62,7 +62,7 @@ impl<'a> RankLayout<'a> {
 
     /// Returns true if there is a map, and the ranks of each node are consecutive.
     pub(crate) fn has_consecutive_nodes(&self) -> bool {
-        self.nodes.is_some_and(Nodes::in_rank_order)
+        self.nodes.is_some_and(NodeLayout::in_rank_order)
     }
 
     /// # Panics
@@ -72,8 +72,8 @@ impl<'a> RankLayout<'a> {
     }
 
     /// Returns the map, which `algorithm` needs.
-    pub(crate) fn nodes(&self, algorithm: &'static str) -> Result<&'a Nodes, Unfit> {
-        self.nodes.ok_or(Unfit::NoNodes(algorithm))
+    pub(crate) fn nodes(&self, algorithm: &'static str) -> Result<&'a NodeLayout, UnfitPlan> {
+        self.nodes.ok_or(UnfitPlan::NoNodes(algorithm))
     }
 
     /// Returns the whole group as a team.
@@ -86,7 +86,7 @@ impl<'a> RankLayout<'a> {
     }
 }
 
-impl Nodes {
+impl NodeLayout {
     /// Makes the map in which rank `i` lives on node `node_of[i]`. Node names are any numbers. Nodes are ordered by their first
     /// rank.
     #[must_use]
@@ -212,14 +212,14 @@ impl<'a> RankTeam<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Nodes, RankTeam};
+    use super::{NodeLayout, RankTeam};
 
     #[test]
     fn nodes_are_ordered_by_their_first_rank() {
-        let nodes = Nodes::new(&[7, 7, 3, 7, 3]);
+        let nodes = NodeLayout::new(&[7, 7, 3, 7, 3]);
         assert_eq!((nodes.count(), nodes.node_of(3)), (2, 0));
         assert_eq!(nodes.members(1), [2, 4]);
-        assert!(!nodes.in_rank_order() && Nodes::regular(5, 2).in_rank_order());
+        assert!(!nodes.in_rank_order() && NodeLayout::regular(5, 2).in_rank_order());
         assert_eq!(nodes.leaders(4), [0, 4]);
     }
 

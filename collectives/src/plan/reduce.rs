@@ -1,13 +1,13 @@
 //! Reduce: the inputs of all ranks, combined element by element, in the output of `root`.
 
 use super::{
-    Order, Plan, RankLayout, Side, Span, Unfit,
+    ElementSpan, OperandOrder, Plan, PlanSide, RankLayout, UnfitPlan,
     allreduce::{VectorHalvings, reduce_halves},
     builder::{PlanBuilder, ScratchSlots, StepDependency},
     names::algorithms,
     rank_layout::RankTeam,
     shape::{FoldRole, PowerOfTwoFold, RangeTreeLinks, powers},
-    step::Buffer::{Input, Output},
+    step::PlanMemory::{Input, Output},
 };
 
 algorithms! {
@@ -24,8 +24,8 @@ algorithms! {
 impl Reduce {
     /// Returns the order of operands that the algorithm keeps.
     #[must_use]
-    pub const fn order(self) -> Order {
-        Order::RankOrder
+    pub const fn order(self) -> OperandOrder {
+        OperandOrder::RankOrder
     }
 
     /// Makes the plan of a rank for `len` elements and an operation that needs `order`.
@@ -40,10 +40,10 @@ impl Reduce {
         place: &RankLayout<'_>,
         root: usize,
         len: usize,
-        order: Order,
-    ) -> Result<Plan, Unfit> {
+        order: OperandOrder,
+    ) -> Result<Plan, UnfitPlan> {
         place.assert_rank(root);
-        Unfit::require_order(self.name(), self.order(), order)?;
+        UnfitPlan::require_order(self.name(), self.order(), order)?;
         let mut b = PlanBuilder::new(place);
         match self {
             Self::Binomial => binomial(&mut b, &place.team(), root, len),
@@ -71,7 +71,7 @@ fn binomial(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, len: usize) {
 }
 
 /// Reduces to the root in place. The spans of the other ranks are undefined afterwards.
-pub(super) fn in_place(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, acc: Span) {
+pub(super) fn in_place(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, acc: ElementSpan) {
     let place = RangeTreeLinks::new(team.me, team.size, root);
     reduce_up_tree(b, team, &place, acc, None);
 }
@@ -81,7 +81,7 @@ pub(super) fn reduce_up_tree(
     b: &mut PlanBuilder,
     team: &RankTeam<'_>,
     place: &RangeTreeLinks,
-    acc: Span,
+    acc: ElementSpan,
     ready: StepDependency,
 ) {
     // Two slots, so that one message lands while another is combined.
@@ -109,8 +109,8 @@ pub(super) fn recv_and_reduce(
     b: &mut PlanBuilder,
     landing: &mut ScratchSlots,
     from: usize,
-    side: Side,
-    acc: Span,
+    side: PlanSide,
+    acc: ElementSpan,
     ready: &[StepDependency],
 ) -> StepDependency {
     let (landed, free) = landing.next_slot(acc.len);
@@ -122,8 +122,12 @@ pub(super) fn recv_and_reduce(
 }
 
 /// Returns the side on which the operand of `peer` and its neighbors is combined.
-pub(super) const fn side_of(peer: usize, me: usize) -> Side {
-    if peer < me { Side::Left } else { Side::Right }
+pub(super) const fn side_of(peer: usize, me: usize) -> PlanSide {
+    if peer < me {
+        PlanSide::Left
+    } else {
+        PlanSide::Right
+    }
 }
 
 fn rabenseifner(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, len: usize) {

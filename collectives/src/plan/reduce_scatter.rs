@@ -2,7 +2,7 @@
 //! may have any lengths.
 
 use super::{
-    Blocks, Order, Plan, RankLayout, Unfit,
+    BlockPartition, OperandOrder, Plan, RankLayout, UnfitPlan,
     builder::{PlanBuilder, StepDependency},
     names::algorithms,
     rank_layout::RankTeam,
@@ -10,8 +10,8 @@ use super::{
     scatter,
     shape::{FoldRole, PowerOfTwoFold, RangeTreeLinks, powers},
     step::{
-        Buffer::{Input, Output},
-        Side,
+        PlanMemory::{Input, Output},
+        PlanSide,
     },
 };
 
@@ -40,28 +40,28 @@ algorithms! {
 impl ReduceScatter {
     /// Returns the order of operands that the algorithm keeps.
     #[must_use]
-    pub const fn order(self) -> Order {
+    pub const fn order(self) -> OperandOrder {
         match self {
-            Self::RecursiveHalving | Self::Pairwise { .. } | Self::Ring => Order::Any,
-            Self::ReduceAndScatter => Order::RankOrder,
+            Self::RecursiveHalving | Self::Pairwise { .. } | Self::Ring => OperandOrder::Any,
+            Self::ReduceAndScatter => OperandOrder::RankOrder,
         }
     }
 
     /// Makes the plan of a rank for an operation that needs `order`.
     ///
     /// # Errors
-    /// [`Unfit`]: the order is not kept.
+    /// [`UnfitPlan`]: the order is not kept.
     ///
     /// # Panics
     /// Panics if fewer blocks than ranks were given.
     pub fn plan(
         self,
         place: &RankLayout<'_>,
-        blocks: &Blocks,
-        order: Order,
-    ) -> Result<Plan, Unfit> {
-        Unfit::require_order(self.name(), self.order(), order)?;
-        Unfit::require_positive(self.name(), self.parameter())?;
+        blocks: &BlockPartition,
+        order: OperandOrder,
+    ) -> Result<Plan, UnfitPlan> {
+        UnfitPlan::require_order(self.name(), self.order(), order)?;
+        UnfitPlan::require_positive(self.name(), self.parameter())?;
         let mut b = PlanBuilder::new(place).with_empty_blocks(blocks);
         let team = place.team();
         match self {
@@ -74,7 +74,7 @@ impl ReduceScatter {
     }
 }
 
-fn recursive_halving(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) {
+fn recursive_halving(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &BlockPartition) {
     let fold = PowerOfTwoFold::new(team.size, 0);
     let (all, mine) = (0..team.size, blocks.len(team.me));
     let own = blocks.range_span(Input, all.clone());
@@ -110,7 +110,7 @@ fn recursive_halving(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) 
     b.copy(block(team.me), Output.span(0, mine), &[last]);
 }
 
-fn pairwise(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks, window: usize) {
+fn pairwise(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &BlockPartition, window: usize) {
     let (size, me) = (team.size, team.me);
     let result = Output.span(0, blocks.len(me));
     let window = window.min(size - 1);
@@ -123,11 +123,11 @@ fn pairwise(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks, window: u
         let step = b.send(team.rank_at(to), blocks.block_span(Input, to), &[before]);
         sent.extend(step.map(Some));
         let from = team.behind(distance);
-        last = recv_and_reduce(b, &mut landing, from, Side::Left, result, &[last]);
+        last = recv_and_reduce(b, &mut landing, from, PlanSide::Left, result, &[last]);
     }
 }
 
-fn ring(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) {
+fn ring(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &BlockPartition) {
     let (size, me) = (team.size, team.me);
     let result = Output.span(0, blocks.len(me));
     if size == 1 {
@@ -149,12 +149,12 @@ fn ring(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) {
             landing.next_slot(own.len)
         };
         let got = b.recv(team.behind(1), landed, &[free]);
-        last = b.reduce(own, landed, Side::Right, &[got]);
+        last = b.reduce(own, landed, PlanSide::Right, &[got]);
         part = landed;
     }
 }
 
-fn reduce_and_scatter(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &Blocks) {
+fn reduce_and_scatter(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &BlockPartition) {
     let own = blocks.range_span(Input, 0..team.size);
     let place = RangeTreeLinks::new(team.me, team.size, 0);
     let acc = if place.children.is_empty() {

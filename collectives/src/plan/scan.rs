@@ -8,8 +8,9 @@ use super::{
     reduce::recv_and_reduce,
     shape::powers,
     step::{
-        Buffer::{Input, Output},
-        Side, Span,
+        ElementSpan,
+        PlanMemory::{Input, Output},
+        PlanSide,
     },
 };
 
@@ -45,7 +46,7 @@ fn doubling(
     b: &mut PlanBuilder,
     team: &RankTeam<'_>,
     first: usize,
-    acc: Span,
+    acc: ElementSpan,
     ready: StepDependency,
 ) {
     let place = team.me - first;
@@ -60,7 +61,7 @@ fn doubling(
         };
         if distance <= place {
             let from = team.rank_at(team.me - distance);
-            last = recv_and_reduce(b, &mut landing, from, Side::Left, acc, &[sent.or(last)]);
+            last = recv_and_reduce(b, &mut landing, from, PlanSide::Left, acc, &[sent.or(last)]);
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Scatter: each rank's output is its block of `root`'s input.
 
 use super::{
-    Blocks, Plan, RankLayout, Span, Unfit,
+    BlockPartition, ElementSpan, Plan, RankLayout, UnfitPlan,
     builder::{PlanBuilder, StepDependency},
     names::algorithms,
     rank_layout::RankTeam,
     shape::RangeTreeLinks,
-    step::Buffer::{Input, Output},
+    step::PlanMemory::{Input, Output},
 };
 
 algorithms! {
@@ -31,9 +31,14 @@ impl Scatter {
     ///
     /// # Panics
     /// Panics if the group has no rank `root`, or fewer blocks than ranks were given.
-    pub fn plan(self, place: &RankLayout<'_>, root: usize, blocks: &Blocks) -> Result<Plan, Unfit> {
+    pub fn plan(
+        self,
+        place: &RankLayout<'_>,
+        root: usize,
+        blocks: &BlockPartition,
+    ) -> Result<Plan, UnfitPlan> {
         place.assert_rank(root);
-        Unfit::require_positive(self.name(), self.parameter())?;
+        UnfitPlan::require_positive(self.name(), self.parameter())?;
         let mut b = PlanBuilder::new(place).with_empty_blocks(blocks);
         let all = blocks.range_span(Input, 0..place.size());
         match self {
@@ -49,8 +54,8 @@ pub(super) fn binomial(
     b: &mut PlanBuilder,
     team: &RankTeam<'_>,
     root: usize,
-    blocks: &Blocks,
-    all: Span,
+    blocks: &BlockPartition,
+    all: ElementSpan,
 ) {
     let place = RangeTreeLinks::new(team.me, team.size, root);
     let (first, len) = (place.range.start, blocks.range_span(Input, place.range).len);
@@ -77,7 +82,13 @@ pub(super) fn binomial(
     }
 }
 
-fn linear(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, blocks: &Blocks, window: usize) {
+fn linear(
+    b: &mut PlanBuilder,
+    team: &RankTeam<'_>,
+    root: usize,
+    blocks: &BlockPartition,
+    window: usize,
+) {
     let own = Output.span(0, blocks.len(team.me));
     if team.me != root {
         b.recv(team.rank_at(root), own, &[]);

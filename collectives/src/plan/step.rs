@@ -5,7 +5,7 @@ use std::{fmt, ops::Range};
 /// One of a rank's three pieces of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Buffer {
+pub enum PlanMemory {
     /// The caller's input; no step writes it.
     Input,
     /// The caller's output. Collectives in place find the contribution here.
@@ -18,9 +18,9 @@ pub enum Buffer {
 ///
 /// Position `i` of the span is element `start + (i / run) · stride + i % run`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Span {
+pub struct ElementSpan {
     /// The buffer.
-    pub buffer: Buffer,
+    pub buffer: PlanMemory,
     /// The first element.
     pub start: usize,
     /// Number of elements.
@@ -41,36 +41,36 @@ pub struct StepId(u32);
 /// the order of the list, matches the k-th receive from it there, whenever the two run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Action {
+pub enum PlanAction {
     /// Sends a message. Without elements, it is a signal.
     Send {
         /// The receiver.
         to: usize,
         /// The elements.
-        from: Span,
+        from: ElementSpan,
     },
     /// Receives the message of `into.len` elements that `from` sends to this rank.
     Recv {
         /// The sender.
         from: usize,
         /// Where the message lands.
-        into: Span,
+        into: ElementSpan,
     },
     /// Copies between spans of one length that do not overlap.
     Copy {
         /// The source.
-        from: Span,
+        from: ElementSpan,
         /// The destination.
-        into: Span,
+        into: ElementSpan,
     },
     /// Combines, element by element, spans of one length that do not overlap.
     Reduce {
         /// The operand that is left as it is.
-        from: Span,
+        from: ElementSpan,
         /// The operand that becomes the result.
-        into: Span,
+        into: ElementSpan,
         /// The side of the operation on which `from` stands.
-        side: Side,
+        side: PlanSide,
     },
     /// Does nothing; it completes when all steps it waits for have. Many steps can wait for it instead.
     Join,
@@ -79,18 +79,18 @@ pub enum Action {
 /// The side of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Side {
+pub enum PlanSide {
     /// `into = from ⊕ into`.
     Left,
     /// `into = into ⊕ from`.
     Right,
 }
 
-impl Buffer {
+impl PlanMemory {
     /// Returns `len` consecutive elements from `start`.
     #[must_use]
-    pub const fn span(self, start: usize, len: usize) -> Span {
-        Span {
+    pub const fn span(self, start: usize, len: usize) -> ElementSpan {
+        ElementSpan {
             buffer: self,
             start,
             len,
@@ -100,9 +100,9 @@ impl Buffer {
     }
 }
 
-impl Span {
+impl ElementSpan {
     /// The span without elements: what a signal carries.
-    pub const EMPTY: Self = Buffer::Input.span(0, 0);
+    pub const EMPTY: Self = PlanMemory::Input.span(0, 0);
 
     /// Returns the same number of elements in runs of `run`, a `stride` apart.
     #[must_use]
@@ -150,7 +150,7 @@ impl Span {
     }
 }
 
-impl fmt::Debug for Span {
+impl fmt::Debug for ElementSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}[{};{}]", self.buffer, self.start, self.len)?;
         if self.is_contiguous() {
@@ -177,9 +177,9 @@ impl StepId {
     }
 }
 
-impl Action {
+impl PlanAction {
     /// Returns the span that the step reads.
-    pub fn reads(&self) -> impl Iterator<Item = Span> {
+    pub fn reads(&self) -> impl Iterator<Item = ElementSpan> {
         let spans = match *self {
             Self::Send { from, .. } | Self::Copy { from, .. } => [Some(from), None],
             Self::Reduce { from, into, .. } => [Some(from), Some(into)],
@@ -190,7 +190,7 @@ impl Action {
 
     /// Returns the span that the step writes.
     #[must_use]
-    pub const fn writes(&self) -> Option<Span> {
+    pub const fn writes(&self) -> Option<ElementSpan> {
         match *self {
             Self::Recv { into, .. } | Self::Copy { into, .. } | Self::Reduce { into, .. } => {
                 Some(into)
@@ -203,13 +203,13 @@ impl Action {
     /// the buffer is exposed, as for any receive that a peer writes into.
     #[must_use]
     pub fn lands_in_user_buffer(&self) -> bool {
-        matches!(self, Self::Recv { into, .. } if into.buffer == Buffer::Output && into.len > 0)
+        matches!(self, Self::Recv { into, .. } if into.buffer == PlanMemory::Output && into.len > 0)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Buffer::Scratch;
+    use super::PlanMemory::Scratch;
 
     #[test]
     fn runs_follow_each_other_forwards_and_backwards() {

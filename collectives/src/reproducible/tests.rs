@@ -3,8 +3,8 @@ use ripstop_fabric::random::SeededRandom;
 
 use super::{ExactSum, Real};
 use crate::plan::{
-    AllReduce, Nodes, Order, RankLayout,
-    check::{Memory, Rules, run},
+    AllReduce, NodeLayout, OperandOrder, RankLayout,
+    check::{ExecutorRules, RankMemory, run},
 };
 
 fn sum<T: Real>(numbers: &[T]) -> T {
@@ -150,16 +150,16 @@ fn every_allreduce_on_every_number_of_ranks_gives_the_same_bits() {
         .collect();
     let want = sum(&numbers).to_bits();
     for size in [1, 2, 3, 6, 8, 13] {
-        let nodes = Nodes::regular(size, 4);
+        let nodes = NodeLayout::regular(size, 4);
         for algorithm in AllReduce::ALL {
             let place = |rank| RankLayout::new(rank, size).on(&nodes);
             let plans: Vec<_> = (0..size)
-                .map(|rank| algorithm.plan(&place(rank), 1, Order::Any).unwrap())
+                .map(|rank| algorithm.plan(&place(rank), 1, OperandOrder::Any).unwrap())
                 .collect();
             let part = |rank| numbers.iter().copied().skip(rank).step_by(size);
             let output = |rank| vec![Some(part(rank).collect::<ExactSum<f64>>())];
             let mut memory: Vec<_> = (0..size)
-                .map(|rank| Memory::new(vec![], output(rank)))
+                .map(|rank| RankMemory::new(vec![], output(rank)))
                 .collect();
             let mut pick = |count: usize| usize::try_from(random.within(0..count as u64)).unwrap();
             let combine = |left: &ExactSum<f64>, right: &ExactSum<f64>| {
@@ -167,7 +167,14 @@ fn every_allreduce_on_every_number_of_ranks_gives_the_same_bits() {
                 both.merge(right);
                 both
             };
-            run(&plans, &mut memory, &combine, Rules::eager(), &mut pick).unwrap();
+            run(
+                &plans,
+                &mut memory,
+                &combine,
+                ExecutorRules::eager(),
+                &mut pick,
+            )
+            .unwrap();
             for rank in memory {
                 assert_eq!(
                     rank.output[0].unwrap().value().to_bits(),

@@ -7,7 +7,7 @@ use self::spans::SpanClock;
 
 /// What a step spends its time on.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Span {
+pub(super) enum WaveSpan {
     /// Computing velocities, the first part of a step.
     Velocity,
     /// Computing stresses, the second part of a step.
@@ -18,8 +18,8 @@ pub(super) enum Span {
     Wait,
 }
 
-impl From<Span> for usize {
-    fn from(span: Span) -> Self {
+impl From<WaveSpan> for usize {
+    fn from(span: WaveSpan) -> Self {
         span as Self
     }
 }
@@ -30,9 +30,9 @@ pub(crate) type AwpStopwatch = SpanClock<4>;
 impl AwpStopwatch {
     /// Awaits a future while it communicates, and counts the time as waiting.
     pub(super) async fn waiting<R>(&mut self, awaited: impl Future<Output = R>) -> R {
-        self.count(Span::Pack);
+        self.count(WaveSpan::Pack);
         let output = awaited.await;
-        self.count(Span::Wait);
+        self.count(WaveSpan::Wait);
         output
     }
 }

@@ -27,7 +27,7 @@ use ripstop::{Result, fabric::random::SeededRandom};
 
 use self::{
     boundary::{FreeSurface, SpongeLayer},
-    clock::{AwpStopwatch, Span},
+    clock::{AwpStopwatch, WaveSpan},
     halo::{GhostSender, OpenExchange},
     medium::ElasticMedium,
     stencil::{StressGroup, U, V, W},
@@ -149,13 +149,13 @@ impl<T: WaveReal> WaveSolver<T> {
             let mut watch = AwpStopwatch::start();
             self.advance_velocity(to_velocity, schedule, &mut watch)
                 .await?;
-            watch.count(Span::Velocity);
+            watch.count(WaveSpan::Velocity);
             // The neighbors are behind by at most half a step, so a rank that opens here never makes them wait.
             let next_velocity = (left > 0).then(|| velocity.open()).transpose()?;
             self.advance_stress(to_stress, schedule, &mut watch).await?;
             let next_stress = (left > 0).then(|| stress.open()).transpose()?;
             self.steps += 1;
-            watch.count(Span::Stress);
+            watch.count(WaveSpan::Stress);
             after(self, watch.spans_us());
             let Some(next) = next_velocity.zip(next_stress) else {
                 break;
@@ -177,30 +177,30 @@ impl<T: WaveReal> WaveSolver<T> {
         watch: &mut AwpStopwatch,
     ) -> Result<()> {
         self.spoil(|solver| &mut solver.velocity);
-        watch.count(Span::Velocity);
+        watch.count(WaveSpan::Velocity);
         let mut outgoing = open.start(watch).await?;
-        watch.count(Span::Pack);
+        watch.count(WaveSpan::Pack);
         if schedule == StepSchedule::Split {
             for component in [U, V, W] {
                 for slab in 0..self.slabs.len() {
                     self.update_velocity(&[component], self.slabs[slab]);
                 }
-                watch.count(Span::Velocity);
+                watch.count(WaveSpan::Velocity);
                 outgoing.send(component, &self.velocity[component]);
-                watch.count(Span::Pack);
+                watch.count(WaveSpan::Pack);
             }
             self.update_velocity(&[U, V, W], self.interior);
-            watch.count(Span::Velocity);
+            watch.count(WaveSpan::Velocity);
         } else {
             self.update_velocity(&[U, V, W], self.own);
-            watch.count(Span::Velocity);
+            watch.count(WaveSpan::Velocity);
             for component in [U, V, W] {
                 outgoing.send(component, &self.velocity[component]);
             }
         }
         outgoing.complete(watch).await?;
         open.finish(&mut self.velocity, watch).await?;
-        watch.count(Span::Pack);
+        watch.count(WaveSpan::Pack);
         if let Some(surface) = self.surface {
             surface.continue_velocities(&mut self.velocity, &self.medium, self.own);
         }
@@ -214,32 +214,32 @@ impl<T: WaveReal> WaveSolver<T> {
         watch: &mut AwpStopwatch,
     ) -> Result<()> {
         self.spoil(|solver| &mut solver.stress);
-        watch.count(Span::Stress);
+        watch.count(WaveSpan::Stress);
         let mut outgoing = open.start(watch).await?;
-        watch.count(Span::Pack);
+        watch.count(WaveSpan::Pack);
         if schedule == StepSchedule::Split {
             for group in StressGroup::ALL {
                 for slab in 0..self.slabs.len() {
                     self.update_stress(&[group], self.slabs[slab]);
                 }
-                watch.count(Span::Stress);
+                watch.count(WaveSpan::Stress);
                 for &component in group.components() {
                     outgoing.send(component, &self.stress[component]);
                 }
-                watch.count(Span::Pack);
+                watch.count(WaveSpan::Pack);
             }
             self.update_stress(&StressGroup::ALL, self.interior);
-            watch.count(Span::Stress);
+            watch.count(WaveSpan::Stress);
         } else {
             self.update_stress(&StressGroup::ALL, self.own);
-            watch.count(Span::Stress);
+            watch.count(WaveSpan::Stress);
             for (component, field) in self.stress.iter().enumerate() {
                 outgoing.send(component, field);
             }
         }
         outgoing.complete(watch).await?;
         open.finish(&mut self.stress, watch).await?;
-        watch.count(Span::Pack);
+        watch.count(WaveSpan::Pack);
         self.mirror_stresses();
         Ok(())
     }

@@ -7,7 +7,7 @@ use self::spans::SpanClock;
 
 /// What a step spends its time on.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Span {
+pub(super) enum HeatSpan {
     Compute,
     /// Packing, starting and unpacking, which is communication like waiting.
     Pack,
@@ -15,8 +15,8 @@ pub(super) enum Span {
     Wait,
 }
 
-impl From<Span> for usize {
-    fn from(span: Span) -> Self {
+impl From<HeatSpan> for usize {
+    fn from(span: HeatSpan) -> Self {
         span as Self
     }
 }
@@ -27,12 +27,12 @@ pub(super) type HeatStopwatch = SpanClock<3>;
 impl HeatStopwatch {
     /// Awaits a future while it communicates, and counts the time as waiting.
     pub(super) async fn waiting<T>(&mut self, awaited: impl Future<Output = T>) -> T {
-        self.count(Span::Pack);
+        self.count(HeatSpan::Pack);
         let output = awaited.await;
-        self.count(Span::Wait);
+        self.count(HeatSpan::Wait);
         output
     }
 }
 
 /// The µs of a step: computing, packing, waiting.
-pub(crate) type Lap = [f64; 3];
+pub(crate) type HeatLap = [f64; 3];

@@ -14,9 +14,9 @@ mod stencil;
 
 use ripstop::Result;
 
-pub(crate) use self::{check::check, clock::Lap, domain::HeatDomain, exchange::HeatExchange};
+pub(crate) use self::{check::check, clock::HeatLap, domain::HeatDomain, exchange::HeatExchange};
 use self::{
-    clock::{HeatStopwatch, Span},
+    clock::{HeatSpan, HeatStopwatch},
     domain::{BoxSide, HeatDim, SIDES_TO_START},
     field::HeatField,
 };
@@ -71,7 +71,7 @@ impl HeatSolver {
     ///
     /// # Errors
     /// Those of the exchange; the fields are undefined afterwards.
-    pub(crate) async fn step(&mut self) -> Result<Lap> {
+    pub(crate) async fn step(&mut self) -> Result<HeatLap> {
         let mut watch = HeatStopwatch::start();
         match self.mode {
             HaloMode::Blocking => self.step_blocking(&mut watch).await?,
@@ -84,9 +84,9 @@ impl HeatSolver {
 
     async fn step_blocking(&mut self, watch: &mut HeatStopwatch) -> Result<()> {
         self.exchange_u(watch).await?;
-        watch.count(Span::Pack);
+        watch.count(HeatSpan::Pack);
         self.sweep(1, self.domain.cells[HeatDim::Z]);
-        watch.count(Span::Compute);
+        watch.count(HeatSpan::Compute);
         Ok(())
     }
 
@@ -97,16 +97,16 @@ impl HeatSolver {
                 continue;
             };
             stencil::update_face(&self.u, &mut self.v, side, face);
-            watch.count(Span::Compute);
+            watch.count(HeatSpan::Compute);
             self.exchange.start(side, &mut self.v);
-            watch.count(Span::Pack);
+            watch.count(HeatSpan::Pack);
         }
         let low = 1 + usize::from(self.exchange.has(BoxSide::BELOW));
         let high = self.domain.cells[HeatDim::Z] - usize::from(self.exchange.has(BoxSide::ABOVE));
         self.sweep(low, high);
-        watch.count(Span::Compute);
+        watch.count(HeatSpan::Compute);
         self.exchange.finish(&mut self.v, watch).await?;
-        watch.count(Span::Pack);
+        watch.count(HeatSpan::Pack);
         Ok(())
     }
 

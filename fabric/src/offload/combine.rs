@@ -7,7 +7,7 @@ use crate::driver::LocalRange;
 /// Operation on two elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a driver must know every operator")]
-pub enum Operator {
+pub enum CombineOperator {
     /// Sum, which wraps.
     Sum,
     /// Minimum.
@@ -26,7 +26,7 @@ pub enum Operator {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a driver must know every kind")]
 #[expect(missing_docs, reason = "they are called as Rust calls them")]
-pub enum Integer {
+pub enum IntegerType {
     I8,
     U8,
     I16,
@@ -42,12 +42,12 @@ pub enum Integer {
 #[expect(clippy::exhaustive_structs, reason = "an operator, and what it is for")]
 pub struct TypedOperator {
     /// Operation on two elements.
-    pub operator: Operator,
+    pub operator: CombineOperator,
     /// Type of the elements.
-    pub integer: Integer,
+    pub integer: IntegerType,
 }
 
-impl Integer {
+impl IntegerType {
     /// Array of all types.
     pub const ALL: [Self; 8] = [
         Self::I8,
@@ -111,13 +111,13 @@ impl TypedOperator {
         macro_rules! rows {
             ($($kind:ident $number:ty)*) => {
                 match self.integer {
-                    $(Integer::$kind => rows(into, from, match self.operator {
-                        Operator::Sum => <$number>::wrapping_add,
-                        Operator::Min => <$number>::min,
-                        Operator::Max => <$number>::max,
-                        Operator::And => |a, b| a & b,
-                        Operator::Or => |a, b| a | b,
-                        Operator::Xor => |a, b| a ^ b,
+                    $(IntegerType::$kind => rows(into, from, match self.operator {
+                        CombineOperator::Sum => <$number>::wrapping_add,
+                        CombineOperator::Min => <$number>::min,
+                        CombineOperator::Max => <$number>::max,
+                        CombineOperator::And => |a, b| a & b,
+                        CombineOperator::Or => |a, b| a | b,
+                        CombineOperator::Xor => |a, b| a ^ b,
                     } as fn($number, $number) -> $number),)*
                 }
             };

@@ -26,7 +26,7 @@ mod scheduler;
 mod task;
 mod watches;
 
-pub use combine::{Integer, Operator, TypedOperator};
+pub use combine::{CombineOperator, IntegerType, TypedOperator};
 pub(crate) use counter::COUNTER_LEN;
 #[cfg(all(test, loom))]
 pub(crate) use counter::{CounterWord, add, step};

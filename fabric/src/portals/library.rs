@@ -20,9 +20,9 @@ use crate::c_library::CLibrary;
 #[derive(Clone, Debug)]
 pub(super) struct PortalsLibrary {
     pub(super) profile: &'static LibraryProfile,
-    pub(super) symbols: Symbols,
+    pub(super) symbols: PtlSymbols,
     /// Functions for sleeping on descriptors, if the library has them.
-    pub(super) waking: Option<Waking>,
+    pub(super) waking: Option<WakeSymbols>,
     /// Returns how often the host was interrupted, if the library counts that; the largest number if it is never interrupted.
     pub(super) interrupts: Option<InterruptsFn>,
     /// Selects optional behaviors, if the library has any. The software library does.
@@ -30,9 +30,9 @@ pub(super) struct PortalsLibrary {
     /// Tells whether operations to dead processes complete, if the library can say. The software library can.
     pub(super) ends: Option<EndsToDeadFn>,
     /// Functions for triggered operations, if the library has them.
-    pub(super) triggers: Option<Triggers>,
+    pub(super) triggers: Option<TriggerSymbols>,
     /// Function for triggered atomics, if the library has it.
-    pub(super) combining: Option<Combining>,
+    pub(super) combining: Option<AtomicSymbols>,
 }
 
 /// Takes the handle of an interface.
@@ -80,7 +80,7 @@ type OutPtr = *mut c_void;
 
 symbols! {
     /// Functions of the specification that this driver calls.
-    Symbols:
+    PtlSymbols:
     init = "PtlInit"();
     atomic_sync = "PtlAtomicSync"();
     ni_init = "PtlNIInit"(u32, u32, u32, InPtr, OutPtr, OutPtr);
@@ -103,7 +103,7 @@ symbols! {
 
 symbols! {
     /// BXI's functions for sleeping on descriptors.
-    Waking:
+    WakeSymbols:
     n_fds = "PtlNFDs"(HandleArg);
     poll_fds = "PtlPollFDs"(HandleArg, OutPtr, c_int);
     poll_events = "PtlPollEvents"(HandleArg, OutPtr);
@@ -111,7 +111,7 @@ symbols! {
 
 symbols! {
     /// Counters, and operations triggered by them.
-    Triggers:
+    TriggerSymbols:
     ct_alloc = "PtlCTAlloc"(HandleArg, OutPtr);
     ct_free = "PtlCTFree"(HandleArg);
     ct_cancel = "PtlCTCancelTriggered"(HandleArg);
@@ -125,7 +125,7 @@ symbols! {
 
 symbols! {
     /// Atomics triggered by counters.
-    Combining:
+    AtomicSymbols:
     triggered_atomic = "PtlTriggeredAtomic"(
         HandleArg, u64, u64, u32, ProcessArg, u32, u64, u64, u64, u64, u32, u32, HandleArg, u64
     );
@@ -139,16 +139,16 @@ impl PortalsLibrary {
     pub(super) fn open(path: Option<&Path>, family: Option<&str>) -> io::Result<Self> {
         let loaded = find(path)?;
         let profile = recognise(loaded, family)?;
-        let symbols = Symbols::find(loaded).map_err(|missing| lacks(&missing))?;
+        let symbols = PtlSymbols::find(loaded).map_err(|missing| lacks(&missing))?;
         // SAFETY: takes no arguments.
         let code = unsafe { (symbols.init)() };
         if code != 0 {
             let why = format!("PtlInit failed with {}", profile.codes.describe(code));
             return Err(io::Error::other(why));
         }
-        let waking = Waking::find(loaded).ok();
-        let triggers = Triggers::find(loaded).ok();
-        let combining = Combining::find(loaded).ok();
+        let waking = WakeSymbols::find(loaded).ok();
+        let triggers = TriggerSymbols::find(loaded).ok();
+        let combining = AtomicSymbols::find(loaded).ok();
         Ok(Self {
             profile,
             symbols,

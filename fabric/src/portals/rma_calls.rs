@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     driver::AtomicOp,
-    offload::{Integer, Operator},
+    offload::{CombineOperator, IntegerType},
 };
 
 /// Local side of an operation.
@@ -108,7 +108,7 @@ impl PortalsNi {
                     user,
                     0,
                     operator,
-                    operators.integer(Integer::U64),
+                    operators.integer(IntegerType::U64),
                 )
             });
         }
@@ -134,7 +134,7 @@ impl PortalsNi {
                 0,
                 compared.read(),
                 operator,
-                operators.integer(Integer::U64),
+                operators.integer(IntegerType::U64),
             )
         })
     }
@@ -154,18 +154,18 @@ impl OperatorNumbers {
         })
     }
 
-    pub(super) const fn operator(&self, operator: Operator) -> u32 {
+    pub(super) const fn operator(&self, operator: CombineOperator) -> u32 {
         match operator {
-            Operator::Sum => self.sum,
-            Operator::Min => self.min,
-            Operator::Max => self.max,
-            Operator::And => self.band,
-            Operator::Or => self.bor,
-            Operator::Xor => self.bxor,
+            CombineOperator::Sum => self.sum,
+            CombineOperator::Min => self.min,
+            CombineOperator::Max => self.max,
+            CombineOperator::And => self.band,
+            CombineOperator::Or => self.bor,
+            CombineOperator::Xor => self.bxor,
         }
     }
 
-    pub(super) const fn integer(&self, integer: Integer) -> u32 {
+    pub(super) const fn integer(&self, integer: IntegerType) -> u32 {
         self.integers[integer as usize]
     }
 }

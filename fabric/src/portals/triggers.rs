@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use super::{
     calls::{Ct, Eq, Md, PortalsCallError, PortalsNi, PortalsResult},
-    library::Triggers,
+    library::TriggerSymbols,
     rma_calls::{MdSpan, RemoteTarget},
     struct_buffer::StructBuffer,
 };
@@ -189,7 +189,11 @@ impl PortalsNi {
         })
     }
 
-    fn trigger(&self, name: &str, call: impl FnOnce(&Triggers) -> c_int) -> PortalsResult<()> {
+    fn trigger(
+        &self,
+        name: &str,
+        call: impl FnOnce(&TriggerSymbols) -> c_int,
+    ) -> PortalsResult<()> {
         let missing = || PortalsCallError::Permanent(format!("the Portals library has no {name}"));
         let triggers = self.library.triggers.as_ref().ok_or_else(missing)?;
         self.call(name, || call(triggers))

@@ -16,11 +16,11 @@ macro_rules! library {
     ($($symbol:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions of libibverbs that this driver calls.
         #[derive(Debug)]
-        pub(super) struct Library {
+        pub(super) struct VerbsLibrary {
             $(pub(super) $symbol: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
 
-        impl Library {
+        impl VerbsLibrary {
             fn look_up(library: CLibrary) -> io::Result<Self> {
                 Ok(Self {
                     $($symbol: {
@@ -72,7 +72,7 @@ library! {
     wc_status_str(c_int) -> *const c_char;
 }
 
-impl Library {
+impl VerbsLibrary {
     /// Opens the library, or finds it opened.
     ///
     /// # Errors
@@ -114,18 +114,18 @@ const NAME: &CStr = c"libibverbs.so.1";
 
 #[cfg(test)]
 mod tests {
-    use super::Library;
+    use super::VerbsLibrary;
 
     #[test]
     fn who_has_no_library_or_an_old_one_hears_what_to_install() {
-        let missing = Library::open_as(c"libripstop-has-no-such.so.1").unwrap_err();
+        let missing = VerbsLibrary::open_as(c"libripstop-has-no-such.so.1").unwrap_err();
         let missing = missing.to_string();
         assert!(
             missing.contains("rdma-core") && missing.contains("libibverbs1"),
             "{missing}"
         );
         // A library that exists and has none of the functions.
-        let old = Library::open_as(c"libc.so.6").unwrap_err().to_string();
+        let old = VerbsLibrary::open_as(c"libc.so.6").unwrap_err().to_string();
         assert!(old.contains("ibv_") && old.contains("newer"), "{old}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use super::{DevicePort, Verbs, VerbsConfig, library::Library};
+use super::{DevicePort, Verbs, VerbsConfig, library::VerbsLibrary};
 use crate::{
     connect::settings::{CONNECT, PATTERN, pattern, scheme},
     lanes::RAILS_MAX,
@@ -45,7 +45,7 @@ impl Provider for VerbsProvider {
     }
 
     fn check(&self, values: &DriverValues) -> Result<String, String> {
-        Library::open().map_err(|why| why.to_string())?;
+        VerbsLibrary::open().map_err(|why| why.to_string())?;
         let chosen =
             DevicePort::choose(device(values).as_deref(), 0).map_err(|why| why.to_string())?;
         let used: Vec<_> = chosen

@@ -2,7 +2,7 @@
 
 use ripstop_fabric::{
     driver::CommandToken,
-    offload::{Integer, Operator, PutTarget, TaskAction, TriggeredTask, TypedOperator},
+    offload::{CombineOperator, IntegerType, PutTarget, TaskAction, TriggeredTask, TypedOperator},
 };
 
 use crate::{
@@ -11,35 +11,35 @@ use crate::{
 };
 
 pub(crate) fn blocks_that_arrive_are_added_and_wrap(make: Make) {
-    arrivals_are_combined(make, Operator::Sum);
+    arrivals_are_combined(make, CombineOperator::Sum);
 }
 
 pub(crate) fn of_blocks_that_arrive_the_lesser_elements_stay(make: Make) {
-    arrivals_are_combined(make, Operator::Min);
+    arrivals_are_combined(make, CombineOperator::Min);
 }
 
 pub(crate) fn of_blocks_that_arrive_the_greater_elements_stay(make: Make) {
-    arrivals_are_combined(make, Operator::Max);
+    arrivals_are_combined(make, CombineOperator::Max);
 }
 
 pub(crate) fn bits_that_both_blocks_have_stay(make: Make) {
-    arrivals_are_combined(make, Operator::And);
+    arrivals_are_combined(make, CombineOperator::And);
 }
 
 pub(crate) fn bits_that_either_block_has_stay(make: Make) {
-    arrivals_are_combined(make, Operator::Or);
+    arrivals_are_combined(make, CombineOperator::Or);
 }
 
 pub(crate) fn bits_that_one_block_has_stay(make: Make) {
-    arrivals_are_combined(make, Operator::Xor);
+    arrivals_are_combined(make, CombineOperator::Xor);
 }
 
 /// Has a rank put blocks to another one, whose list combines each with its own block.
-fn arrivals_are_combined(make: Make, operator: Operator) {
+fn arrivals_are_combined(make: Make, operator: CombineOperator) {
     const FROM: usize = 30_000;
     let mut bench = Bench::new(make, 2);
     let mut nth = 0;
-    for integer in Integer::ALL {
+    for integer in IntegerType::ALL {
         // One element, a length for the adapter, and a length that is left to the processor.
         for len in [integer.bytes(), 2000, 20_000] {
             nth += 1;
@@ -92,8 +92,8 @@ pub(crate) fn a_row_of_blocks_is_added(world: World, count: u64) {
     const LEN: usize = 800;
     let mut bench = Bench::of(world, 2);
     let how = TypedOperator {
-        operator: Operator::Sum,
-        integer: Integer::U32,
+        operator: CombineOperator::Sum,
+        integer: IntegerType::U32,
     };
     let mut sum = vec![0; LEN];
     let (mut puts, mut sums) = (Vec::new(), Vec::new());
@@ -145,25 +145,25 @@ fn combined(how: TypedOperator, ours: &mut [u8], theirs: &[u8]) {
     for (ours, theirs) in ours.chunks_mut(size).zip(theirs.chunks(size)) {
         let [a, b] = [&*ours, theirs].map(|bytes| number(how.integer, bytes));
         let one = match how.operator {
-            Operator::Sum => a + b,
-            Operator::Min => a.min(b),
-            Operator::Max => a.max(b),
-            Operator::And => a & b,
-            Operator::Or => a | b,
-            Operator::Xor => a ^ b,
+            CombineOperator::Sum => a + b,
+            CombineOperator::Min => a.min(b),
+            CombineOperator::Max => a.max(b),
+            CombineOperator::And => a & b,
+            CombineOperator::Or => a | b,
+            CombineOperator::Xor => a ^ b,
         };
         ours.copy_from_slice(&one.to_le_bytes()[..size]);
     }
 }
 
-fn number(integer: Integer, bytes: &[u8]) -> i128 {
+fn number(integer: IntegerType, bytes: &[u8]) -> i128 {
     let mut wide = [0; 16];
     wide[..bytes.len()].copy_from_slice(bytes);
     let number = i128::from_le_bytes(wide);
     let bits = 8 * bytes.len() as u32;
     let is_signed = matches!(
         integer,
-        Integer::I8 | Integer::I16 | Integer::I32 | Integer::I64
+        IntegerType::I8 | IntegerType::I16 | IntegerType::I32 | IntegerType::I64
     );
     if is_signed && number >> (bits - 1) == 1 {
         number - (1 << bits)

@@ -6,7 +6,7 @@ use ripstop_fabric::{
     driver::{ArmResult, AtomicOp, CommandFailure, CommandToken, DownCause, DriverCommand},
     memory::{MemoryRegion, RemoteRegion},
     offload::{
-        CounterCondition, Integer, LocalCounters, Operator, TaskAction, TriggeredTask,
+        CombineOperator, CounterCondition, IntegerType, LocalCounters, TaskAction, TriggeredTask,
         TypedOperator,
     },
     portals::{Interface, PortalsConfig, PortalsCounters},
@@ -246,8 +246,8 @@ fn own_memory_moves_under_a_list() {
     let task = |nth| {
         let (from, into, done) = (part(0), part(nth), Some(counters.at(1)));
         let how = TypedOperator {
-            operator: Operator::Xor,
-            integer: Integer::U64,
+            operator: CombineOperator::Xor,
+            integer: IntegerType::U64,
         };
         TriggeredTask {
             condition: CounterCondition {

@@ -120,9 +120,9 @@ fn rank_function(function: &ItemFn, private: &Path) -> TokenStream {
         quote!(let outcome = #name(world);)
     };
     quote!(|world: #private::Comm| async move {
-        use #private::Plain as _;
+        use #private::PlainOutcome as _;
         #called
-        #private::Told(outcome.await).failure()
+        #private::ReportedOutcome(outcome.await).failure()
     })
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::net::{SendFlags, send};
 
-use super::wire::{self, Line};
+use super::wire::{self, WireLine};
 
 /// One report. It is never answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl FailureReport {
     /// # Errors
     /// The report is malformed. The error says what is wrong with it.
     #[must_use]
-    pub fn parse(line: Line<'_>) -> Option<Result<Self, &'static str>> {
+    pub fn parse(line: WireLine<'_>) -> Option<Result<Self, &'static str>> {
         let text = |name| {
             let bytes = line.attribute(name).and_then(wire::unhex);
             String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
@@ -187,7 +187,7 @@ mod tests {
         ] {
             let line = report.line();
             assert!(line.len() <= wire::REQUEST_MAX && line.ends_with('\n'));
-            let read = FailureReport::parse(Line::parse(line.as_bytes()).unwrap());
+            let read = FailureReport::parse(WireLine::parse(line.as_bytes()).unwrap());
             assert_eq!(read, Some(Ok(report)));
         }
     }
@@ -198,7 +198,7 @@ mod tests {
             why: "ü".repeat(4000),
         };
         assert!(long.line().len() <= wire::REQUEST_MAX);
-        let read = |line: &str| FailureReport::parse(Line::parse(line.as_bytes()).unwrap());
+        let read = |line: &str| FailureReport::parse(WireLine::parse(line.as_bytes()).unwrap());
         assert!(matches!(read("cmd=blames"), Some(Err(_))));
         assert!(matches!(
             read("cmd=blames rank=-1 how=failed"),

@@ -31,13 +31,13 @@ pub fn connection(number: impl fmt::Display, socket: impl AsFd) -> io::Result<St
 
 /// One line without its newline.
 ///
-/// A `Line` proves that it is text with a command. It proves nothing about the content.
+/// A `WireLine` proves that it is text with a command. It proves nothing about the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line<'a> {
+pub struct WireLine<'a> {
     text: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> WireLine<'a> {
     /// Parses a line.
     ///
     /// # Errors
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn attributes_are_found_by_name_wherever_they_stand() {
-        let hydra = Line::parse(b"cmd=get_result rc=0 msg=success value=a=b;c\n").unwrap();
-        let slurm = Line::parse(b"cmd=get_result value=a=b;c rc=0").unwrap();
+        let hydra = WireLine::parse(b"cmd=get_result rc=0 msg=success value=a=b;c\n").unwrap();
+        let slurm = WireLine::parse(b"cmd=get_result value=a=b;c rc=0").unwrap();
         for line in [hydra, slurm] {
             assert_eq!(
                 (
@@ -161,15 +161,19 @@ mod tests {
     #[test]
     fn a_line_without_command_is_none() {
         for bytes in [&b""[..], b"\n", b"cmd=", b"hello", b"rc=0"] {
-            assert_eq!(Line::parse(bytes), Err(LineError::NoCommand), "{bytes:?}");
+            assert_eq!(
+                WireLine::parse(bytes),
+                Err(LineError::NoCommand),
+                "{bytes:?}"
+            );
         }
-        assert_eq!(Line::parse(b"cmd=\xff"), Err(LineError::NotText));
+        assert_eq!(WireLine::parse(b"cmd=\xff"), Err(LineError::NotText));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), name in "[a-z=]{0,4}") {
-            if let Ok(line) = Line::parse(&bytes) {
+            if let Ok(line) = WireLine::parse(&bytes) {
                 prop_assert!(!line.command().is_empty());
                 let _ = (line.attribute(&name), line.number::<i32>(&name));
             }
@@ -178,7 +182,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read(command in "[a-z_]{1,9}", value in "[!-~]{0,60}") {
             let text = line(&command, &[("key", "k"), ("value", &value)]);
-            let read = Line::parse(text.as_bytes()).unwrap();
+            let read = WireLine::parse(text.as_bytes()).unwrap();
             prop_assert_eq!(read.command(), command.as_str());
             prop_assert_eq!(read.attribute("value"), Some(value.as_str()));
         }

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use ripstop_fabric::offload::{Integer, Operator, TypedOperator};
+use ripstop_fabric::offload::{CombineOperator, IntegerType, TypedOperator};
 
 use crate::buffer::Wire;
 
@@ -41,8 +41,8 @@ impl<O: ?Sized, T> BuiltIn<O, T> {
     const YES: Self = Self(true, None, PhantomData);
 
     /// Returns the mark for an integer operator, with the adapter's operator if it has one for such integers.
-    const fn of_integers(operator: Option<Operator>, signed: bool) -> Self {
-        let how = match (operator, Integer::new(size_of::<T>(), signed)) {
+    const fn of_integers(operator: Option<CombineOperator>, signed: bool) -> Self {
+        let how = match (operator, IntegerType::new(size_of::<T>(), signed)) {
             (Some(operator), Some(integer)) => Some(TypedOperator { operator, integer }),
             _ => None,
         };
@@ -176,13 +176,13 @@ macro_rules! floats {
 }
 
 integers! {
-    Sum = Some(Operator::Sum), |left, right| left.wrapping_add(right);
+    Sum = Some(CombineOperator::Sum), |left, right| left.wrapping_add(right);
     Product = None, |left, right| left.wrapping_mul(right);
-    Min = Some(Operator::Min), |left, right| left.min(right);
-    Max = Some(Operator::Max), |left, right| left.max(right);
-    BitAnd = Some(Operator::And), |left, right| left & right;
-    BitOr = Some(Operator::Or), |left, right| left | right;
-    BitXor = Some(Operator::Xor), |left, right| left ^ right;
+    Min = Some(CombineOperator::Min), |left, right| left.min(right);
+    Max = Some(CombineOperator::Max), |left, right| left.max(right);
+    BitAnd = Some(CombineOperator::And), |left, right| left & right;
+    BitOr = Some(CombineOperator::Or), |left, right| left | right;
+    BitXor = Some(CombineOperator::Xor), |left, right| left ^ right;
     LogicalAnd = None, |left, right| (left != 0 && right != 0).into();
     LogicalOr = None, |left, right| (left != 0 || right != 0).into();
     LogicalXor = None, |left, right| ((left != 0) != (right != 0)).into();

@@ -96,22 +96,22 @@ fn known(error: &dyn Any) -> Option<&(dyn StdError + 'static)> {
 /// Wrapper that the macros put around a function's result. Where the type is known, the method for `Error` types is chosen, which
 /// includes the sources of the error.
 #[derive(Debug)]
-pub struct Told<T>(pub T);
+pub struct ReportedOutcome<T>(pub T);
 
-impl<E: StdError + 'static> Told<Result<(), E>> {
+impl<E: StdError + 'static> ReportedOutcome<Result<(), E>> {
     /// Returns why the function failed, or `None` if it succeeded.
     pub fn failure(self) -> Option<RankFailure> {
         self.0.err().map(|error| RankFailure::of(&error))
     }
 }
 
-/// Fallback of [`Told::failure`] for results whose error does not implement `Error`.
-pub trait Plain {
+/// Fallback of [`ReportedOutcome::failure`] for results whose error does not implement `Error`.
+pub trait PlainOutcome {
     /// Returns why the function failed, or `None` if it succeeded.
     fn failure(self) -> Option<RankFailure>;
 }
 
-impl<T: RankOutcome> Plain for Told<T> {
+impl<T: RankOutcome> PlainOutcome for ReportedOutcome<T> {
     fn failure(self) -> Option<RankFailure> {
         self.0.failure()
     }
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn an_error_of_any_type_is_printed_with_its_sources_once() {
-        let told = Told(Err::<(), _>(Step("step 3", full())));
+        let told = ReportedOutcome(Err::<(), _>(Step("step 3", full())));
         let failure = told.failure().unwrap();
         assert_eq!(
             failure.sentence,
@@ -161,26 +161,32 @@ mod tests {
         );
         assert!(!failure.by_peer);
         let boxed: Box<dyn StdError> = Box::new(Step("step 4", full()));
-        let failure = Told(Err::<(), _>(boxed)).failure().unwrap();
+        let failure = ReportedOutcome(Err::<(), _>(boxed)).failure().unwrap();
         assert!(failure.sentence.starts_with("step 4: recv: "));
-        let failure = Told(Err::<(), _>("no such grid")).failure().unwrap();
+        let failure = ReportedOutcome(Err::<(), _>("no such grid"))
+            .failure()
+            .unwrap();
         assert_eq!(failure.sentence, "no such grid");
-        assert!(Told(()).failure().is_none());
-        assert!(Told(Ok::<(), io::Error>(())).failure().is_none());
+        assert!(ReportedOutcome(()).failure().is_none());
+        assert!(ReportedOutcome(Ok::<(), io::Error>(())).failure().is_none());
     }
 
     #[test]
     fn a_peer_is_at_fault_wherever_it_stands_in_the_chain() {
         let by_peer = |failure: Option<RankFailure>| failure.unwrap().by_peer;
-        assert!(by_peer(Told(Err(failed())).failure()));
-        assert!(by_peer(Told(Err(Step("step 5", failed()))).failure()));
+        assert!(by_peer(ReportedOutcome(Err(failed())).failure()));
+        assert!(by_peer(
+            ReportedOutcome(Err(Step("step 5", failed()))).failure()
+        ));
         let boxed: Box<dyn StdError + Send + Sync> = Box::new(Step("step 5", failed()));
-        assert!(by_peer(Told(Err(boxed)).failure()));
+        assert!(by_peer(ReportedOutcome(Err(boxed)).failure()));
         let with_buffer = OpError {
             error: failed(),
             buf: vec![1],
         };
-        assert!(by_peer(Told(Err(with_buffer)).failure()));
-        assert!(!by_peer(Told(Err(io::Error::other("x"))).failure()));
+        assert!(by_peer(ReportedOutcome(Err(with_buffer)).failure()));
+        assert!(!by_peer(
+            ReportedOutcome(Err(io::Error::other("x"))).failure()
+        ));
     }
 }

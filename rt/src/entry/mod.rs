@@ -14,7 +14,7 @@ use std::{future::Future, io::Write, process::ExitCode};
 #[cfg(feature = "tokio")]
 pub use self::tokio::run_on_tokio;
 pub use self::{
-    failure::{Plain, RankFailure, RankOutcome, Told},
+    failure::{PlainOutcome, RankFailure, RankOutcome, ReportedOutcome},
     ranks::run_ranks,
     sim::{SimTest, run_sim},
     test::{TestConfig, run_test},

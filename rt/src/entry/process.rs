@@ -27,7 +27,7 @@ use crate::{
         inquest::{Inquest, InquestFinding, RankEnd},
         one_of, own_stream,
         report::{FailureReport, FailureReporter},
-        wire::Line,
+        wire::WireLine,
     },
     error::remedy,
     runtime::{Builder, Runtime},
@@ -234,7 +234,7 @@ impl TestProcess {
         }
         while let Some(end) = self.partial.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.partial.drain(..=end).collect();
-            let report = Line::parse(&line).ok().and_then(FailureReport::parse);
+            let report = WireLine::parse(&line).ok().and_then(FailureReport::parse);
             if let Some(Ok(report)) = report {
                 let _ = inquest.handle_report(self.number, report); // A report that makes no sense is ignored.
             }

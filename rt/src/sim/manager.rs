@@ -19,7 +19,7 @@ use crate::comm::Comm;
 /// A server that handles one request at a time, with the costs of [`PmiModel`](ripstop_fabric::sim::PmiModel). Also
 /// models what the ranks of a node exchange without the server. Clones are handles of the same manager.
 #[derive(Clone)]
-pub struct Manager {
+pub struct SimManager {
     state: Rc<RefCell<ManagerState>>,
     ranks_per_node: usize,
 }
@@ -32,10 +32,10 @@ struct ManagerState {
     gone: BTreeSet<usize>,
 }
 
-/// Guard of a rank that takes part in a job: see [`Manager::join`].
+/// Guard of a rank that takes part in a job: see [`SimManager::join`].
 #[must_use = "who is not kept is not waited for"]
-pub struct Member {
-    manager: Manager,
+pub struct SimMember {
+    manager: SimManager,
     rank: usize,
     size: usize,
 }
@@ -61,7 +61,7 @@ struct RepeatedEvent {
     waiting: Vec<Waker>,
 }
 
-impl Manager {
+impl SimManager {
     /// Creates the manager of a job on this machine.
     #[must_use]
     pub fn new(model: &Model) -> Self {
@@ -80,8 +80,8 @@ impl Manager {
 
     /// Makes this rank take part. Keep the returned guard for as long as the rank runs: once it is dropped, the others
     /// no longer wait for this rank. A simulation drops the guard of a killed rank.
-    pub fn join(&self, world: &Comm) -> Member {
-        Member {
+    pub fn join(&self, world: &Comm) -> SimMember {
+        SimMember {
             manager: self.clone(),
             rank: world.rank(),
             size: world.size(),
@@ -194,7 +194,7 @@ impl RepeatedEvent {
     }
 }
 
-impl Drop for Member {
+impl Drop for SimMember {
     fn drop(&mut self) {
         let mut due = Vec::new();
         {
@@ -215,7 +215,7 @@ impl Drop for Member {
     }
 }
 
-impl fmt::Debug for Member {
+impl fmt::Debug for SimMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Member")
             .field("rank", &self.rank)
@@ -223,7 +223,7 @@ impl fmt::Debug for Member {
     }
 }
 
-impl fmt::Debug for Manager {
+impl fmt::Debug for SimManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Manager")
             .field("requests", &self.requests())

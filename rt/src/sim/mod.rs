@@ -22,9 +22,9 @@ pub(crate) use self::host::RankHost;
 use self::ranks::RankTasks;
 pub use self::{
     error::SimError,
-    manager::{Manager, Member},
+    manager::{SimManager, SimMember},
     report::{Memory, Report},
-    stuck::{Stuck, Wait},
+    stuck::{SimWait, Stuck},
     time::{compute, now, turns},
 };
 use crate::{comm::Comm, settings::Settings};
@@ -201,7 +201,7 @@ impl Simulation {
         if let Some(error) = self.wrong {
             return Err(error);
         }
-        let manager = self.starts.then(|| Manager::new(&self.config.model));
+        let manager = self.starts.then(|| SimManager::new(&self.config.model));
         let mut ranks = RankTasks::new(self.config, self.settings, self.limit)?;
         ranks.start(rank, manager.as_ref());
         ranks.run()

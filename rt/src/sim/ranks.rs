@@ -17,7 +17,7 @@ use ripstop_fabric::{
     sim::{Cluster, ClusterConfig, ClusterStep, ConfigError},
 };
 
-use super::{Manager, Memory, RankHost, Report, SimError, Stuck, Wait, stuck::WAITS_MAX};
+use super::{Memory, RankHost, Report, SimError, SimManager, SimWait, Stuck, stuck::WAITS_MAX};
 use crate::{
     clock::Clock,
     comm::Comm,
@@ -102,7 +102,7 @@ impl<T: 'static> RankTasks<T> {
     }
 
     /// Creates the ranks, each with a first turn scheduled. If there is a manager, the ranks first meet there.
-    pub(super) fn start<Fut>(&mut self, rank: impl Fn(Comm) -> Fut, manager: Option<&Manager>)
+    pub(super) fn start<Fut>(&mut self, rank: impl Fn(Comm) -> Fut, manager: Option<&SimManager>)
     where
         Fut: Future<Output = T> + 'static,
     {
@@ -349,9 +349,9 @@ impl<T: 'static> RankTasks<T> {
             let Some(rank) = rank else { continue };
             let waiting = rank.shared.with(|engine| engine.core.pending_ops());
             if waiting.is_empty() {
-                waits.push(Wait::elsewhere(number));
+                waits.push(SimWait::elsewhere(number));
             }
-            waits.extend(waiting.iter().map(|waiting| Wait::of(number, waiting)));
+            waits.extend(waiting.iter().map(|waiting| SimWait::of(number, waiting)));
             if waits.len() >= WAITS_MAX {
                 break;
             }

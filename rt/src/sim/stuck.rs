@@ -13,13 +13,13 @@ pub struct Stuck {
     /// Number of unfinished ranks.
     pub ranks: u32,
     /// Awaited operations, by rank; for a large job only the first ones.
-    pub waits: Vec<Wait>,
+    pub waits: Vec<SimWait>,
 }
 
 /// One operation that a rank waits for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Wait {
+pub struct SimWait {
     /// The waiting rank.
     pub rank: u32,
     /// `recv`, `send` or `probe`, and its progress. Empty for a rank that waits for something else.
@@ -37,7 +37,7 @@ pub struct Wait {
 /// Maximum number of listed waits; a longer list would not help.
 pub(super) const WAITS_MAX: usize = 40;
 
-impl Wait {
+impl SimWait {
     pub(super) fn of(rank: u32, waiting: &PendingOpReport) -> Self {
         Self {
             rank,
@@ -74,7 +74,7 @@ impl fmt::Display for Stuck {
     }
 }
 
-impl fmt::Display for Wait {
+impl fmt::Display for SimWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(at) = self.at else {
             return write!(

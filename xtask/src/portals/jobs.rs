@@ -1,7 +1,7 @@
 //! The jobs, and the figures that are compared.
 
 /// One kind of job, and how it is started.
-pub(super) struct Kind {
+pub(super) struct PortalsJobKind {
     pub(super) name: &'static str,
     pub(super) settings: &'static [(&'static str, &'static str)],
     pub(super) args: &'static [&'static str],
@@ -9,7 +9,7 @@ pub(super) struct Kind {
 }
 
 /// A figure of the lines of a kind, or its quotient with that of another kind, and its target.
-pub(super) struct Ratio {
+pub(super) struct PortalsRatio {
     pub(super) group: &'static str,
     pub(super) what: &'static str,
     /// A field of each line.
@@ -130,7 +130,7 @@ const fn gib(size: &'static str) -> [&'static str; 15] {
 
 macro_rules! kinds {
     ($($name:literal: [$($setting:expr),*] $args:expr $(, $ranks:literal)?;)+) => {
-        &[$(Kind {
+        &[$(PortalsJobKind {
             name: $name,
             settings: &[$($setting),*],
             args: $args,
@@ -148,7 +148,7 @@ macro_rules! ranks {
     };
 }
 
-pub(super) const KINDS: &[Kind] = kinds! {
+pub(super) const KINDS: &[PortalsJobKind] = kinds! {
     "latency": [] LATENCY;
     "latency-pscom": [PSCOM] LATENCY;
     "latency-mpc": [MPC] LATENCY;
@@ -202,7 +202,7 @@ pub(super) const KINDS: &[Kind] = kinds! {
 
 macro_rules! ratios {
     ($($group:literal: $what:literal = $figure:literal of $of:literal $(/ $to:literal)?, $asked:expr;)+) => {
-        &[$(Ratio {
+        &[$(PortalsRatio {
             group: $group,
             what: $what,
             figure: $figure,
@@ -222,7 +222,7 @@ macro_rules! other {
     };
 }
 
-pub(super) const RATIOS: &[Ratio] = ratios! {
+pub(super) const RATIOS: &[PortalsRatio] = ratios! {
     "latency": "latency against pscom" = "median_us" of "latency" / "latency-pscom", PortalsTarget::AtMost(0.7);
     "latency": "latency against MPC" = "median_us" of "latency" / "latency-mpc", PortalsTarget::Nothing;
     "latency": "matched by the host against by the adapter"
@@ -282,7 +282,7 @@ pub(super) const RATIOS: &[Ratio] = ratios! {
     "queue": "words to a host with 1024 entries" = "list_words" of "queue-1024", PortalsTarget::Nothing;
 };
 
-impl Kind {
+impl PortalsJobKind {
     /// Returns the last arguments, which kinds with the same beginning of their names share.
     pub(super) fn tail(&self) -> &'static [&'static str] {
         match self.name.split('-').next() {

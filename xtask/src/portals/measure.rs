@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use serde_json::{Value, json};
 
-use super::jobs::{CORE, Kind, ONE_TO_256, PortalsTarget, Ratio};
+use super::jobs::{CORE, ONE_TO_256, PortalsJobKind, PortalsRatio, PortalsTarget};
 use crate::spread::{self, ValueSpread};
 
 /// The output of one job, and the processor time that it took.
@@ -13,7 +13,7 @@ pub(super) struct PortalsJobOutput {
     cpu_seconds: f64,
 }
 
-impl Kind {
+impl PortalsJobKind {
     pub(super) fn run(&self, dir: &Path) -> Result<PortalsJobOutput, String> {
         let before = children_seconds();
         let mut job = self.command(dir);
@@ -93,7 +93,7 @@ fn label(line: &Value) -> String {
     }
 }
 
-impl Ratio {
+impl PortalsRatio {
     /// Returns the figure, or the quotient, of each line: the median of the rounds, with the least and the greatest.
     pub(super) fn print(
         &self,
@@ -239,7 +239,7 @@ impl PortalsReportLine {
         )
     }
 
-    fn json(&self, ratio: &Ratio) -> Value {
+    fn json(&self, ratio: &PortalsRatio) -> Value {
         let ValueSpread {
             least,
             median,

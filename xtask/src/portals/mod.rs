@@ -12,7 +12,7 @@ use std::{
     process::Command,
 };
 
-use self::jobs::{KINDS, Kind, RATIOS};
+use self::jobs::{KINDS, PortalsJobKind, RATIOS};
 
 const HELP: &str = "\
 cargo xtask bench portals GROUP [--rounds N] [--from DIR] [--json]
@@ -107,7 +107,7 @@ fn compare(dir: &Path, options: &PortalsBenchOptions) -> Result<(), String> {
         .iter()
         .filter(|ratio| ratio.group == options.group)
         .collect();
-    let wanted = |kind: &&Kind| {
+    let wanted = |kind: &&PortalsJobKind| {
         ratios
             .iter()
             .any(|ratio| ratio.of == kind.name || ratio.to == Some(kind.name))

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::{At, Fault, Plan};
-use crate::plan::Action;
+use super::{GroupStep, Plan, PlanFault};
+use crate::plan::PlanAction;
 
 /// The other end of every message of a group.
 #[derive(Clone, Debug)]
-pub struct Pairs {
+pub struct MessagePairs {
     /// The other end, for each step of each rank.
-    other: Vec<Vec<Option<At>>>,
+    other: Vec<Vec<Option<GroupStep>>>,
 }
 
-impl Pairs {
+impl MessagePairs {
     /// Pairs the k-th send between two ranks with the k-th receive.
     ///
     /// # Errors
@@ -20,8 +20,8 @@ impl Pairs {
     ///
     /// # Panics
     /// Panics if `plans` are not those of all ranks of one group, in order.
-    pub fn of(plans: &[Plan]) -> Result<Self, Fault> {
-        let mut waiting: BTreeMap<(usize, usize), [Vec<At>; 2]> = BTreeMap::new();
+    pub fn of(plans: &[Plan]) -> Result<Self, PlanFault> {
+        let mut waiting: BTreeMap<(usize, usize), [Vec<GroupStep>; 2]> = BTreeMap::new();
         for (rank, plan) in plans.iter().enumerate() {
             assert_eq!(
                 (plan.rank(), plan.size()),
@@ -30,25 +30,25 @@ impl Pairs {
             );
             for (step, action) in plan.steps() {
                 let (way, end) = match action {
-                    Action::Send { to, .. } => ((rank, *to), 0),
-                    Action::Recv { from, .. } => ((*from, rank), 1),
+                    PlanAction::Send { to, .. } => ((rank, *to), 0),
+                    PlanAction::Recv { from, .. } => ((*from, rank), 1),
                     _ => continue,
                 };
                 if way.0 == way.1 {
-                    return Err(Fault::Unpaired(At::new(rank, step)));
+                    return Err(PlanFault::Unpaired(GroupStep::new(rank, step)));
                 }
-                waiting.entry(way).or_default()[end].push(At::new(rank, step));
+                waiting.entry(way).or_default()[end].push(GroupStep::new(rank, step));
             }
         }
-        let mut other: Vec<Vec<Option<At>>> =
+        let mut other: Vec<Vec<Option<GroupStep>>> =
             plans.iter().map(|plan| vec![None; plan.len()]).collect();
         for [sends, recvs] in waiting.into_values() {
             if let Some(lonely) = sends.get(recvs.len()).or_else(|| recvs.get(sends.len())) {
-                return Err(Fault::Unpaired(*lonely));
+                return Err(PlanFault::Unpaired(*lonely));
             }
             for (send, recv) in sends.into_iter().zip(recvs) {
                 if moved(plans, send) != moved(plans, recv) {
-                    return Err(Fault::Lengths(send, recv));
+                    return Err(PlanFault::Lengths(send, recv));
                 }
                 other[send.rank][send.step.index()] = Some(recv);
                 other[recv.rank][recv.step.index()] = Some(send);
@@ -59,17 +59,17 @@ impl Pairs {
 
     /// Returns the receive of a send, or the send of a receive.
     #[must_use]
-    pub fn other(&self, at: At) -> Option<At> {
-        let At { rank, step } = at;
+    pub fn other(&self, at: GroupStep) -> Option<GroupStep> {
+        let GroupStep { rank, step } = at;
         self.other[rank][step.index()]
     }
 }
 
 /// Returns the number of elements in a message.
-fn moved(plans: &[Plan], at: At) -> usize {
-    let At { rank, step } = at;
+fn moved(plans: &[Plan], at: GroupStep) -> usize {
+    let GroupStep { rank, step } = at;
     match plans[rank].action(step) {
-        Action::Send { from: span, .. } | Action::Recv { into: span, .. } => span.len,
+        PlanAction::Send { from: span, .. } | PlanAction::Recv { into: span, .. } => span.len,
         _ => 0,
     }
 }

@@ -1,11 +1,11 @@
 //! Finds steps that may run at the same time and touch the same element.
 
-use super::{At, Fault, Plan, StepId};
-use crate::plan::Buffer;
+use super::{GroupStep, Plan, PlanFault, StepId};
+use crate::plan::PlanMemory;
 
 /// Finds the first race. The list of steps is a topological order. So a write that is ordered after the last write, and after
 /// all reads since, is ordered after all earlier accesses, and only those need a check.
-pub(super) fn find_race(plan: &Plan, output: usize) -> Result<(), Fault> {
+pub(super) fn find_race(plan: &Plan, output: usize) -> Result<(), PlanFault> {
     let before = HappensBefore::of(plan);
     let mut elements = [
         vec![ElementAccesses::default(); output],
@@ -17,7 +17,7 @@ pub(super) fn find_race(plan: &Plan, output: usize) -> Result<(), Fault> {
             if fine {
                 Ok(())
             } else {
-                Err(Fault::Race(At::new(plan.rank(), step), *earlier))
+                Err(PlanFault::Race(GroupStep::new(plan.rank(), step), *earlier))
             }
         };
         for (buffer, element) in action.reads().flat_map(each) {
@@ -48,11 +48,11 @@ struct ElementAccesses {
 }
 
 /// Returns the elements of a span, except those of the input, which no step writes.
-fn each(span: crate::plan::Span) -> impl Iterator<Item = (usize, usize)> {
+fn each(span: crate::plan::ElementSpan) -> impl Iterator<Item = (usize, usize)> {
     let buffer = match span.buffer {
-        Buffer::Input => None,
-        Buffer::Output => Some(0),
-        Buffer::Scratch => Some(1),
+        PlanMemory::Input => None,
+        PlanMemory::Output => Some(0),
+        PlanMemory::Scratch => Some(1),
     };
     let elements = span.runs().flatten();
     elements.filter_map(move |element| Some((buffer?, element)))

@@ -1,11 +1,11 @@
 //! Runs plans in an order that the caller picks, step by step.
 
-use super::{At, Fault, Pairs, Plan};
-use crate::plan::{Action, Buffer, Side, Span, StepId};
+use super::{GroupStep, MessagePairs, Plan, PlanFault};
+use crate::plan::{ElementSpan, PlanAction, PlanMemory, PlanSide, StepId};
 
 /// One rank's memory. `None` is an element that was never written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Memory<T> {
+pub struct RankMemory<T> {
     /// The caller's input.
     pub input: Vec<Option<T>>,
     /// The caller's output.
@@ -17,14 +17,14 @@ pub struct Memory<T> {
 /// What an executor of plans guarantees.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Rules {
+pub struct ExecutorRules {
     /// Steps of a rank that may begin, counted from the first one that has not completed.
     pub lookahead: usize,
     /// True if a send completes without waiting for its receive to begin.
     pub eager: bool,
 }
 
-impl Rules {
+impl ExecutorRules {
     /// Returns the strictest rules: no send completes before its receive has begun.
     #[must_use]
     pub const fn strict(lookahead: usize) -> Self {
@@ -54,12 +54,12 @@ impl Rules {
 /// Panics if a span is not inside its buffer; [`inspect`](super::inspect) finds such plans.
 pub fn run<T: Clone>(
     plans: &[Plan],
-    memory: &mut [Memory<T>],
+    memory: &mut [RankMemory<T>],
     combine: &dyn Fn(&T, &T) -> T,
-    rules: Rules,
+    rules: ExecutorRules,
     pick: &mut dyn FnMut(usize) -> usize,
-) -> Result<Vec<At>, Fault> {
-    let pairs = Pairs::of(plans)?;
+) -> Result<Vec<GroupStep>, PlanFault> {
+    let pairs = MessagePairs::of(plans)?;
     let mut flying: Vec<Vec<Vec<T>>> = plans
         .iter()
         .map(|plan| vec![Vec::new(); plan.len()])
@@ -71,43 +71,43 @@ pub fn run<T: Clone>(
     let mut order = Vec::new();
     while !turns.ready.is_empty() {
         let at = turns.ready.swap_remove(pick(turns.ready.len()));
-        let At { rank, step } = at;
+        let GroupStep { rank, step } = at;
         let memory = &mut memory[rank];
-        let whole = |values: Option<Vec<T>>| values.ok_or(Fault::Unwritten(at));
+        let whole = |values: Option<Vec<T>>| values.ok_or(PlanFault::Unwritten(at));
         match *plans[rank].action(step) {
-            Action::Send { from, .. } => {
+            PlanAction::Send { from, .. } => {
                 let recv = pairs.other(at).expect("all messages are paired");
                 flying[recv.rank][recv.step.index()] = whole(memory.read(from))?;
             }
-            Action::Recv { into, .. } => {
+            PlanAction::Recv { into, .. } => {
                 let landed = std::mem::take(&mut flying[rank][step.index()]);
                 memory.write(into, landed);
             }
-            Action::Copy { from, into } => {
+            PlanAction::Copy { from, into } => {
                 let copied = whole(memory.read(from))?;
                 memory.write(into, copied);
             }
-            Action::Reduce { from, into, side } => {
+            PlanAction::Reduce { from, into, side } => {
                 let operands = whole(memory.read(from))?
                     .into_iter()
                     .zip(whole(memory.read(into))?);
                 let combined = operands.map(|(from, into)| match side {
-                    Side::Left => combine(&from, &into),
-                    Side::Right => combine(&into, &from),
+                    PlanSide::Left => combine(&from, &into),
+                    PlanSide::Right => combine(&into, &from),
                 });
                 memory.write(into, combined.collect());
             }
-            Action::Join => {}
+            PlanAction::Join => {}
         }
         order.push(at);
         turns.over(at);
     }
     turns
         .stuck()
-        .map_or(Ok(order), |at| Err(Fault::Deadlock(at)))
+        .map_or(Ok(order), |at| Err(PlanFault::Deadlock(at)))
 }
 
-impl<T: Clone> Memory<T> {
+impl<T: Clone> RankMemory<T> {
     /// Returns memory with these contents.
     #[must_use]
     pub const fn new(input: Vec<Option<T>>, output: Vec<Option<T>>) -> Self {
@@ -118,15 +118,15 @@ impl<T: Clone> Memory<T> {
         }
     }
 
-    const fn buffer(&mut self, buffer: Buffer) -> &mut Vec<Option<T>> {
+    const fn buffer(&mut self, buffer: PlanMemory) -> &mut Vec<Option<T>> {
         match buffer {
-            Buffer::Input => &mut self.input,
-            Buffer::Output => &mut self.output,
-            Buffer::Scratch => &mut self.scratch,
+            PlanMemory::Input => &mut self.input,
+            PlanMemory::Output => &mut self.output,
+            PlanMemory::Scratch => &mut self.scratch,
         }
     }
 
-    fn read(&mut self, span: Span) -> Option<Vec<T>> {
+    fn read(&mut self, span: ElementSpan) -> Option<Vec<T>> {
         let buffer = self.buffer(span.buffer);
         span.runs()
             .flatten()
@@ -134,7 +134,7 @@ impl<T: Clone> Memory<T> {
             .collect()
     }
 
-    fn write(&mut self, span: Span, values: Vec<T>) {
+    fn write(&mut self, span: ElementSpan, values: Vec<T>) {
         let buffer = self.buffer(span.buffer);
         for (element, value) in span.runs().flatten().zip(values) {
             buffer[element] = Some(value);
@@ -145,10 +145,10 @@ impl<T: Clone> Memory<T> {
 /// The steps that may run next.
 struct RunnableSteps<'a> {
     plans: &'a [Plan],
-    pairs: &'a Pairs,
-    rules: Rules,
+    pairs: &'a MessagePairs,
+    rules: ExecutorRules,
     ranks: Vec<RankProgress>,
-    ready: Vec<At>,
+    ready: Vec<GroupStep>,
 }
 
 /// The progress of one rank.
@@ -171,7 +171,7 @@ struct CheckStepState {
 }
 
 impl<'a> RunnableSteps<'a> {
-    fn new(plans: &'a [Plan], pairs: &'a Pairs, rules: Rules) -> Self {
+    fn new(plans: &'a [Plan], pairs: &'a MessagePairs, rules: ExecutorRules) -> Self {
         let mut turns = Self {
             plans,
             pairs,
@@ -185,14 +185,14 @@ impl<'a> RunnableSteps<'a> {
         turns
     }
 
-    fn over(&mut self, at: At) {
-        let At { rank, step } = at;
+    fn over(&mut self, at: GroupStep) {
+        let GroupStep { rank, step } = at;
         let progress = &mut self.ranks[rank];
         progress.steps[step.index()].over = true;
         let waiting = std::mem::take(&mut progress.waiting[step.index()]);
         for next in waiting {
             self.ranks[rank].steps[next.index()].missing -= 1;
-            self.begin(At::new(rank, next));
+            self.begin(GroupStep::new(rank, next));
         }
         if let Some(recv) = self.receive_of(at)
             && self.state(recv).begun
@@ -215,26 +215,26 @@ impl<'a> RunnableSteps<'a> {
             .min(progress.steps.len());
         let seen = std::mem::replace(&mut progress.high, end);
         for index in seen..end {
-            self.begin(At::new(rank, StepId::new(index)));
+            self.begin(GroupStep::new(rank, StepId::new(index)));
         }
     }
 
     /// Begins a step if it may begin. It is ready once its other end, if it has one, allows it.
-    fn begin(&mut self, at: At) {
-        let At { rank, step } = at;
+    fn begin(&mut self, at: GroupStep) {
+        let GroupStep { rank, step } = at;
         let (high, state) = (self.ranks[rank].high, self.state(at));
         if state.begun || state.missing > 0 || step.index() >= high {
             return;
         }
         self.ranks[rank].steps[step.index()].begun = true;
         match *self.plans[rank].action(step) {
-            Action::Send { .. } => {
+            PlanAction::Send { .. } => {
                 let recv = self.receive_of(at).expect("a send is paired");
                 if self.rules.eager || self.state(recv).begun {
                     self.ready.push(at);
                 }
             }
-            Action::Recv { .. } => {
+            PlanAction::Recv { .. } => {
                 let send = self.pairs.other(at).expect("a receive is paired");
                 if self.state(send).over {
                     self.ready.push(at);
@@ -246,20 +246,21 @@ impl<'a> RunnableSteps<'a> {
         }
     }
 
-    fn receive_of(&self, at: At) -> Option<At> {
-        let At { rank, step } = at;
-        let is_send = matches!(self.plans[rank].action(step), Action::Send { .. });
+    fn receive_of(&self, at: GroupStep) -> Option<GroupStep> {
+        let GroupStep { rank, step } = at;
+        let is_send = matches!(self.plans[rank].action(step), PlanAction::Send { .. });
         self.pairs.other(at).filter(|_| is_send)
     }
 
-    fn state(&self, at: At) -> CheckStepState {
-        let At { rank, step } = at;
+    fn state(&self, at: GroupStep) -> CheckStepState {
+        let GroupStep { rank, step } = at;
         self.ranks[rank].steps[step.index()]
     }
 
-    fn stuck(&self) -> Option<At> {
+    fn stuck(&self) -> Option<GroupStep> {
         let stuck = |(rank, progress): (usize, &RankProgress)| {
-            (progress.low < progress.steps.len()).then(|| At::new(rank, StepId::new(progress.low)))
+            (progress.low < progress.steps.len())
+                .then(|| GroupStep::new(rank, StepId::new(progress.low)))
         };
         self.ranks.iter().enumerate().find_map(stuck)
     }

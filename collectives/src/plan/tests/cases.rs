@@ -1,17 +1,18 @@
 //! Every algorithm of every collective, for a group of a given size.
 
-use super::{Atom, Case, Memory, Order, Plan, Symbol};
+use super::{Atom, Case, OperandOrder, Plan, RankMemory, Symbol};
 use crate::plan::{
-    AllGather, AllReduce, AllToAll, Barrier, Bcast, Blocks, Gather, NeighborEdge, Nodes, Pairing,
-    RankLayout, Reduce, ReduceScatter, Scatter, Unfit, exscan, neighbors, scan,
+    AllGather, AllReduce, AllToAll, Barrier, Bcast, BlockPartition, EdgePairing, Gather,
+    NeighborEdge, NodeLayout, RankLayout, Reduce, ReduceScatter, Scatter, UnfitPlan, exscan,
+    neighbors, scan,
 };
 
 /// Calls `visit` with every case of a group of `size`.
 pub(super) fn each(size: usize, visit: &mut dyn FnMut(Case)) {
     let maps = [
-        Nodes::regular(size, 3),
-        Nodes::new(&scattered(size)),
-        Nodes::new(&uneven(size)),
+        NodeLayout::regular(size, 3),
+        NodeLayout::new(&scattered(size)),
+        NodeLayout::new(&uneven(size)),
     ];
     for (nodes, map) in maps.iter().zip(["regular", "scattered", "uneven"]) {
         Group { size, nodes, map }.each(visit);
@@ -30,7 +31,7 @@ fn uneven(size: usize) -> Vec<usize> {
 
 struct Group<'a> {
     size: usize,
-    nodes: &'a Nodes,
+    nodes: &'a NodeLayout,
     map: &'a str,
 }
 
@@ -55,7 +56,7 @@ impl Group<'_> {
     fn plans(
         &self,
         name: &str,
-        plan: impl Fn(&RankLayout<'_>) -> Result<Plan, Unfit>,
+        plan: impl Fn(&RankLayout<'_>) -> Result<Plan, UnfitPlan>,
     ) -> Option<Vec<Plan>> {
         if self.map != "regular" && !name.starts_with("leaders") {
             return None;
@@ -83,16 +84,16 @@ impl Group<'_> {
     }
 
     /// Returns blocks of one length, and of many.
-    fn layouts(&self) -> [(Blocks, &'static str); 3] {
+    fn layouts(&self) -> [(BlockPartition, &'static str); 3] {
         let counts: Vec<usize> = (0..self.size)
             .map(|rank| [2, 0, 1, 3, 0, 0, 1][rank % 7])
             .collect();
         let mut one = vec![0; self.size];
         one[self.size / 3] = 4;
         [
-            (Blocks::each(2), "each"),
-            (Blocks::counts(&counts), "ragged"),
-            (Blocks::counts(&one), "one"),
+            (BlockPartition::each(2), "each"),
+            (BlockPartition::counts(&counts), "ragged"),
+            (BlockPartition::counts(&one), "one"),
         ]
     }
 
@@ -212,9 +213,9 @@ impl Group<'_> {
                     |from: usize, to: usize| if ragged { (3 * from + 5 * to) % 4 } else { 2 };
                 let blocks = |counts: Vec<usize>| {
                     if ragged {
-                        Blocks::counts(&counts)
+                        BlockPartition::counts(&counts)
                     } else {
-                        Blocks::each(2)
+                        BlockPartition::each(2)
                     }
                 };
                 let sends = |rank| blocks((0..self.size).map(|to| count(rank, to)).collect());
@@ -260,7 +261,13 @@ impl Group<'_> {
         }
     }
 
-    fn gathers(&self, root: usize, blocks: &Blocks, layout: &str, visit: &mut dyn FnMut(Case)) {
+    fn gathers(
+        &self,
+        root: usize,
+        blocks: &BlockPartition,
+        layout: &str,
+        visit: &mut dyn FnMut(Case),
+    ) {
         let all = blocks.start(self.size);
         for algorithm in Gather::ALL
             .iter()
@@ -284,7 +291,13 @@ impl Group<'_> {
         }
     }
 
-    fn scatters(&self, root: usize, blocks: &Blocks, layout: &str, visit: &mut dyn FnMut(Case)) {
+    fn scatters(
+        &self,
+        root: usize,
+        blocks: &BlockPartition,
+        layout: &str,
+        visit: &mut dyn FnMut(Case),
+    ) {
         let all = blocks.start(self.size);
         for algorithm in Scatter::ALL
             .iter()
@@ -314,14 +327,15 @@ impl Group<'_> {
     fn reduces(&self, root: usize, visit: &mut dyn FnMut(Case)) {
         for algorithm in Reduce::ALL.iter().copied() {
             for len in self.lens() {
-                let plan =
-                    |place: &RankLayout<'_>| algorithm.plan(place, root, len, Order::RankOrder);
+                let plan = |place: &RankLayout<'_>| {
+                    algorithm.plan(place, root, len, OperandOrder::RankOrder)
+                };
                 let plans = self.plans(algorithm.name(), plan).unwrap();
                 let label = format!("reduce {algorithm} to {root}, {len}");
                 let wanted = |rank, i| (rank == root).then(|| self.all(i));
                 let bounds = (5 * self.lg() + 4, 3 * len);
                 let mut case = self.case(&label, plans, wanted, len, len, bounds);
-                case.order = Order::RankOrder;
+                case.order = OperandOrder::RankOrder;
                 visit(case);
             }
         }
@@ -386,7 +400,7 @@ impl Group<'_> {
             let plans = self.plans("scan", |place| Ok(scan(place, len))).unwrap();
             let upto = |rank: usize, i| Some((0..=rank).map(|rank| (rank, i)).collect());
             let mut case = self.case(&format!("scan, {len}"), plans, upto, 0, len, bounds);
-            case.order = Order::RankOrder;
+            case.order = OperandOrder::RankOrder;
             case.in_place();
             visit(case);
             let plans = self
@@ -395,7 +409,7 @@ impl Group<'_> {
             let before =
                 |rank: usize, i| (rank > 0).then(|| (0..rank).map(|rank| (rank, i)).collect());
             let mut case = self.case(&format!("exscan, {len}"), plans, before, len, len, bounds);
-            case.order = Order::RankOrder;
+            case.order = OperandOrder::RankOrder;
             visit(case);
         }
     }
@@ -417,7 +431,7 @@ impl Group<'_> {
                     place,
                     &both(place.rank()),
                     &both(place.rank()),
-                    Pairing::Grid,
+                    EdgePairing::Grid,
                 ))
             };
             let plans = self.plans(label, plan).unwrap();
@@ -437,7 +451,7 @@ impl Group<'_> {
                 place,
                 &to(place.rank()),
                 &from(place.rank()),
-                Pairing::Graph,
+                EdgePairing::Graph,
             ))
         };
         let wanted = |rank: usize, i: usize| Some(vec![(from(rank)[i / 2].rank?, i)]);
@@ -466,7 +480,7 @@ impl Group<'_> {
         };
         let plan = |place: &RankLayout<'_>| {
             let [to, from] = [true, false].map(|sends| edges(place.rank(), sends));
-            Ok(neighbors(place, &to, &from, Pairing::Graph))
+            Ok(neighbors(place, &to, &from, EdgePairing::Graph))
         };
         let plans = self.plans("web", plan).unwrap();
         let mut case = self.case("neighbours web", plans, |_, _| None, 0, 0, (4 * size, 0));
@@ -489,7 +503,7 @@ impl Group<'_> {
     }
 
     /// Returns the rank and index of the element at `i` when blocks are gathered.
-    fn owner(&self, blocks: &Blocks, i: usize) -> Atom {
+    fn owner(&self, blocks: &BlockPartition, i: usize) -> Atom {
         let owner = (0..self.size)
             .find(|rank| i < blocks.start(rank + 1))
             .unwrap();
@@ -505,13 +519,13 @@ impl Group<'_> {
         output: usize,
         bounds: (usize, usize),
     ) -> Case {
-        let memory = |rank| Memory::new(atoms(rank, input), Vec::new());
+        let memory = |rank| RankMemory::new(atoms(rank, input), Vec::new());
         let mut case = Case {
             label: label.to_owned(),
             plans,
             memory: (0..self.size).map(memory).collect(),
             wanted: vec![Vec::new(); self.size],
-            order: Order::Any,
+            order: OperandOrder::Any,
             bounds,
             barrier: false,
         };
@@ -559,8 +573,13 @@ const fn edge(i: usize, rank: Option<usize>) -> NeighborEdge {
 }
 
 /// Each algorithm with each order that it keeps. Those that do not fit are left out later.
-fn with_orders<A: Copy>(algorithms: &[A]) -> impl Iterator<Item = (A, Order)> {
-    let orders = |algorithm: &A| [(*algorithm, Order::Any), (*algorithm, Order::RankOrder)];
+fn with_orders<A: Copy>(algorithms: &[A]) -> impl Iterator<Item = (A, OperandOrder)> {
+    let orders = |algorithm: &A| {
+        [
+            (*algorithm, OperandOrder::Any),
+            (*algorithm, OperandOrder::RankOrder),
+        ]
+    };
     algorithms
         .iter()
         .flat_map(orders)

@@ -2,10 +2,10 @@
 
 use ripstop_fabric::random::SeededRandom;
 
-use super::{Memory, Rules, run};
+use super::{ExecutorRules, RankMemory, run};
 use crate::plan::{
-    AllReduce, AllToAll, Barrier, Bcast, Blocks, LOOKAHEAD_MIN, Order, Plan, RankLayout, Reduce,
-    scan,
+    AllReduce, AllToAll, Barrier, Bcast, BlockPartition, LOOKAHEAD_MIN, OperandOrder, Plan,
+    RankLayout, Reduce, scan,
 };
 
 #[test]
@@ -14,20 +14,21 @@ fn plans_of_trees_and_doublings_grow_with_the_logarithm() {
         let lg = size.next_power_of_two().ilog2() as usize;
         for rank in [0, 1, size / 2, size - 2, size - 1] {
             let place = RankLayout::new(rank, size);
-            let any = |algorithm: AllReduce| algorithm.plan(&place, 1 << 20, Order::Any).unwrap();
+            let any =
+                |algorithm: AllReduce| algorithm.plan(&place, 1 << 20, OperandOrder::Any).unwrap();
             let plans = [
                 Barrier::Dissemination.plan(&place).unwrap(),
                 Barrier::Binomial.plan(&place).unwrap(),
                 Bcast::Binomial.plan(&place, 1, 100).unwrap(),
                 Reduce::Rabenseifner
-                    .plan(&place, 1, 1 << 20, Order::Any)
+                    .plan(&place, 1, 1 << 20, OperandOrder::Any)
                     .unwrap(),
                 any(AllReduce::RecursiveDoubling),
                 any(AllReduce::Rabenseifner),
                 any(AllReduce::ReduceBcast),
                 scan(&place, 9),
                 AllToAll::Bruck
-                    .plan(&place, &Blocks::each(1), &Blocks::each(1))
+                    .plan(&place, &BlockPartition::each(1), &BlockPartition::each(1))
                     .unwrap(),
             ];
             for plan in plans {
@@ -57,11 +58,11 @@ fn a_thousand_ranks_reduce_and_exchange() {
         AllReduce::Rabenseifner,
         AllReduce::ReduceBcast,
     ] {
-        let plans = plans_of(&|place| algorithm.plan(place, 3, Order::RankOrder).unwrap());
+        let plans = plans_of(&|place| algorithm.plan(place, 3, OperandOrder::RankOrder).unwrap());
         // Lists of all ranks would be long. Of each range of ranks, the first and the one after the last are enough.
         let own = |rank| vec![Some((rank, rank + 1)); 3];
         let mut memory: Vec<_> = (0..size)
-            .map(|rank| Memory::new(vec![], own(rank)))
+            .map(|rank| RankMemory::new(vec![], own(rank)))
             .collect();
         let join = |left: &(usize, usize), right: &(usize, usize)| {
             assert_eq!(left.1, right.0, "ranks in order");
@@ -71,7 +72,7 @@ fn a_thousand_ranks_reduce_and_exchange() {
             &plans,
             &mut memory,
             &join,
-            Rules::strict(LOOKAHEAD_MIN),
+            ExecutorRules::strict(LOOKAHEAD_MIN),
             &mut pick,
         )
         .unwrap();
@@ -82,17 +83,17 @@ fn a_thousand_ranks_reduce_and_exchange() {
             "{algorithm}"
         );
     }
-    let even = Blocks::each(1);
+    let even = BlockPartition::each(1);
     let plans = plans_of(&|place| AllToAll::Bruck.plan(place, &even, &even).unwrap());
     let given = |rank| (0..size).map(|to| Some((rank, to))).collect();
     let mut memory: Vec<_> = (0..size)
-        .map(|rank| Memory::new(given(rank), vec![None; size]))
+        .map(|rank| RankMemory::new(given(rank), vec![None; size]))
         .collect();
     run(
         &plans,
         &mut memory,
         &|_, _| unreachable!(),
-        Rules::strict(LOOKAHEAD_MIN),
+        ExecutorRules::strict(LOOKAHEAD_MIN),
         &mut pick,
     )
     .unwrap();

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, ops::Range, rc::Rc};
 use ripstop_fabric::random::SeededRandom;
 
 use super::{
-    Action, LOOKAHEAD_MIN, Order, Plan,
-    check::{At, Fault, Memory, Pairs, Rules, inspect, run},
+    LOOKAHEAD_MIN, OperandOrder, Plan, PlanAction,
+    check::{ExecutorRules, GroupStep, MessagePairs, PlanFault, RankMemory, inspect, run},
 };
 
 mod cases;
@@ -24,10 +24,10 @@ type Symbol = Rc<[Atom]>;
 struct Case {
     label: String,
     plans: Vec<Plan>,
-    memory: Vec<Memory<Symbol>>,
+    memory: Vec<RankMemory<Symbol>>,
     /// The outputs; `None` may be anything.
     wanted: Vec<Vec<Option<Symbol>>>,
-    order: Order,
+    order: OperandOrder,
     /// The most steps of one rank, and the most scratch.
     bounds: (usize, usize),
     /// True if every rank must have heard from every other.
@@ -39,24 +39,24 @@ fn every_plan_of_every_group_up_to_24_gives_the_right_result() {
     prove_all(
         1..25,
         &[
-            Rules::strict(LOOKAHEAD_MIN),
-            Rules::strict(usize::MAX),
-            Rules::eager(),
+            ExecutorRules::strict(LOOKAHEAD_MIN),
+            ExecutorRules::strict(usize::MAX),
+            ExecutorRules::eager(),
         ],
     );
 }
 
 #[test]
 fn every_plan_of_every_group_from_25_to_48_gives_the_right_result_under_the_strictest_rules() {
-    prove_all(25..49, &[Rules::strict(LOOKAHEAD_MIN)]);
+    prove_all(25..49, &[ExecutorRules::strict(LOOKAHEAD_MIN)]);
 }
 
 #[test]
 fn every_plan_of_every_group_from_49_to_64_gives_the_right_result_under_the_strictest_rules() {
-    prove_all(49..65, &[Rules::strict(LOOKAHEAD_MIN)]);
+    prove_all(49..65, &[ExecutorRules::strict(LOOKAHEAD_MIN)]);
 }
 
-fn prove_all(sizes: Range<usize>, rules: &[Rules]) {
+fn prove_all(sizes: Range<usize>, rules: &[ExecutorRules]) {
     let mut seeds = SeededRandom::new(64);
     for size in sizes {
         cases::each(size, &mut |case| {
@@ -68,7 +68,7 @@ fn prove_all(sizes: Range<usize>, rules: &[Rules]) {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Wrong {
-    Fault(Fault),
+    Fault(PlanFault),
     Bound {
         rank: usize,
         len: usize,
@@ -88,7 +88,7 @@ impl Case {
     fn prove(
         &self,
         plans: &[Plan],
-        rules: &[Rules],
+        rules: &[ExecutorRules],
         seeds: &mut SeededRandom,
     ) -> Result<(), Wrong> {
         for (plan, memory) in plans.iter().zip(&self.memory) {
@@ -108,7 +108,12 @@ impl Case {
         Ok(())
     }
 
-    fn run(&self, plans: &[Plan], rules: Rules, seeds: &mut SeededRandom) -> Result<(), Wrong> {
+    fn run(
+        &self,
+        plans: &[Plan],
+        rules: ExecutorRules,
+        seeds: &mut SeededRandom,
+    ) -> Result<(), Wrong> {
         let mut memory = self.memory.clone();
         let combine =
             |left: &Symbol, right: &Symbol| left.iter().chain(right.iter()).copied().collect();
@@ -128,13 +133,13 @@ impl Case {
 
     fn normal(&self, symbol: &Symbol) -> Symbol {
         let mut atoms = symbol.to_vec();
-        if self.order == Order::Any {
+        if self.order == OperandOrder::Any {
             atoms.sort_unstable();
         }
         atoms.into()
     }
 
-    fn all_heard(&self, plans: &[Plan], order: &[At]) -> Result<(), Wrong> {
+    fn all_heard(&self, plans: &[Plan], order: &[GroupStep]) -> Result<(), Wrong> {
         if !self.barrier {
             return Ok(());
         }
@@ -145,19 +150,19 @@ impl Case {
 }
 
 /// For each rank, the ranks from which something must have reached it when its plan is complete, in any order of steps.
-fn heard(plans: &[Plan], order: &[At]) -> Vec<BTreeSet<usize>> {
-    let pairs = Pairs::of(plans).unwrap();
+fn heard(plans: &[Plan], order: &[GroupStep]) -> Vec<BTreeSet<usize>> {
+    let pairs = MessagePairs::of(plans).unwrap();
     let mut known: Vec<Vec<BTreeSet<usize>>> = plans
         .iter()
         .map(|plan| vec![BTreeSet::new(); plan.len()])
         .collect();
     for at in order.iter().copied() {
-        let At { rank, step } = at;
+        let GroupStep { rank, step } = at;
         let mut mine = BTreeSet::from([rank]);
         for before in plans[rank].after(step) {
             mine.extend(&known[rank][before.index()]);
         }
-        if let (Action::Recv { .. }, Some(send)) = (plans[rank].action(step), pairs.other(at)) {
+        if let (PlanAction::Recv { .. }, Some(send)) = (plans[rank].action(step), pairs.other(at)) {
             mine.extend(&known[send.rank][send.step.index()]);
         }
         known[rank][step.index()] = mine;

@@ -3,7 +3,9 @@
 use ripstop_fabric::random::SeededRandom;
 
 use super::{Case, Wrong, cases};
-use crate::plan::{Action, LOOKAHEAD_MIN, Order, Plan, PlanStep, Side, StepId, check::Rules};
+use crate::plan::{
+    LOOKAHEAD_MIN, OperandOrder, Plan, PlanAction, PlanSide, PlanStep, StepId, check::ExecutorRules,
+};
 
 /// Sizes that fold, sizes that do not, and sizes that fill nodes with several ranks.
 const SIZES: [usize; 3] = [3, 6, 8];
@@ -64,21 +66,21 @@ fn a_plan_without_one_of_its_dependencies_is_caught() {
 #[test]
 fn a_plan_without_one_of_its_steps_is_caught() {
     // A phase may end without need; its end is not tested here.
-    let is_join = |plan: &Plan, step: usize| matches!(plan.steps[step].action, Action::Join);
+    let is_join = |plan: &Plan, step: usize| matches!(plan.steps[step].action, PlanAction::Join);
     caught(|_, plan, step| (!is_join(plan, step)).then(|| plan.drop_step(step)));
 }
 
 #[test]
 fn a_reduction_with_its_operands_exchanged_is_caught() {
     caught(|case, plan, step| {
-        let Action::Reduce { side, .. } = &mut plan.steps[step].action else {
+        let PlanAction::Reduce { side, .. } = &mut plan.steps[step].action else {
             return None;
         };
         *side = match side {
-            Side::Left => Side::Right,
-            Side::Right => Side::Left,
+            PlanSide::Left => PlanSide::Right,
+            PlanSide::Right => PlanSide::Left,
         };
-        (case.order == Order::RankOrder).then_some(())
+        (case.order == OperandOrder::RankOrder).then_some(())
     });
 }
 
@@ -86,7 +88,7 @@ fn a_reduction_with_its_operands_exchanged_is_caught() {
 fn a_message_to_another_rank_is_caught() {
     caught(|_, plan, step| {
         let (rank, size) = (plan.rank, plan.size);
-        let Action::Send { to, .. } = &mut plan.steps[step].action else {
+        let PlanAction::Send { to, .. } = &mut plan.steps[step].action else {
             return None;
         };
         *to = (*to + 1) % size;
@@ -98,9 +100,9 @@ fn a_message_to_another_rank_is_caught() {
 fn data_from_the_wrong_element_is_caught() {
     caught(|_, plan, step| {
         match &mut plan.steps[step].action {
-            Action::Send { from, .. } if from.len > 0 => from.start += 1,
-            Action::Recv { into, .. } if into.len > 0 => into.start += 1,
-            Action::Copy { from, .. } => from.start += 1,
+            PlanAction::Send { from, .. } if from.len > 0 => from.start += 1,
+            PlanAction::Recv { into, .. } if into.len > 0 => into.start += 1,
+            PlanAction::Copy { from, .. } => from.start += 1,
             _ => return None,
         }
         Some(())
@@ -137,7 +139,7 @@ impl Case {
     fn with(&self, rank: usize, change: impl FnOnce(&mut Plan)) -> Result<(), Wrong> {
         let mut plans = self.plans.clone();
         change(&mut plans[rank]);
-        let rules = [Rules::strict(LOOKAHEAD_MIN), Rules::eager()];
+        let rules = [ExecutorRules::strict(LOOKAHEAD_MIN), ExecutorRules::eager()];
         self.prove(&plans, &rules, &mut SeededRandom::new(1))
     }
 }

@@ -2,41 +2,48 @@
 
 use ripstop_fabric::random::SeededRandom;
 
-use super::{Rules, Wrong, cases};
+use super::{ExecutorRules, Wrong, cases};
 use crate::plan::{
-    Action, AllReduce, AllToAll, Barrier, Bcast, Blocks, Gather, Nodes, Order, RankLayout,
-    ReduceScatter, Scatter, Unfit, check::Fault,
+    AllReduce, AllToAll, Barrier, Bcast, BlockPartition, Gather, NodeLayout, OperandOrder,
+    PlanAction, RankLayout, ReduceScatter, Scatter, UnfitPlan, check::PlanFault,
 };
 
 #[test]
 fn an_operation_that_does_not_commute_gets_no_algorithm_that_mixes_ranks() {
     let place = RankLayout::new(0, 6);
-    let ring = AllReduce::Ring.plan(&place, 8, Order::RankOrder);
-    assert_eq!(ring, Err(Unfit::Order("ring")));
-    assert!(AllReduce::Ring.plan(&place, 8, Order::Any).is_ok());
-    let halving = ReduceScatter::RecursiveHalving.plan(&place, &Blocks::each(1), Order::RankOrder);
-    assert_eq!(halving, Err(Unfit::Order("recursive_halving")));
+    let ring = AllReduce::Ring.plan(&place, 8, OperandOrder::RankOrder);
+    assert_eq!(ring, Err(UnfitPlan::Order("ring")));
+    assert!(AllReduce::Ring.plan(&place, 8, OperandOrder::Any).is_ok());
+    let halving = ReduceScatter::RecursiveHalving.plan(
+        &place,
+        &BlockPartition::each(1),
+        OperandOrder::RankOrder,
+    );
+    assert_eq!(halving, Err(UnfitPlan::Order("recursive_halving")));
 }
 
 #[test]
 fn shapes_that_an_algorithm_cannot_do_are_refused() {
-    let (place, even) = (RankLayout::new(0, 6), Blocks::each(3));
-    let ragged = Blocks::counts(&[3; 6]);
+    let (place, even) = (RankLayout::new(0, 6), BlockPartition::each(3));
+    let ragged = BlockPartition::counts(&[3; 6]);
     let plan = |algorithm: AllToAll, recvs| algorithm.plan(&place, &even, recvs);
     assert_eq!(
         plan(AllToAll::Xor { window: 1 }, &even),
-        Err(Unfit::PowerOfTwo("xor"))
+        Err(UnfitPlan::PowerOfTwo("xor"))
     );
-    assert_eq!(plan(AllToAll::Bruck, &ragged), Err(Unfit::Ragged("bruck")));
+    assert_eq!(
+        plan(AllToAll::Bruck, &ragged),
+        Err(UnfitPlan::Ragged("bruck"))
+    );
     assert_eq!(
         plan(AllToAll::Leaders, &even),
-        Err(Unfit::NoNodes("leaders"))
+        Err(UnfitPlan::NoNodes("leaders"))
     );
 }
 
 #[test]
 fn a_parameter_of_zero_is_refused() {
-    let (place, even) = (RankLayout::new(0, 4), Blocks::each(3));
+    let (place, even) = (RankLayout::new(0, 4), BlockPartition::each(3));
     let all_to_all = |algorithm: AllToAll| algorithm.plan(&place, &even, &even);
     let bcast = |algorithm: Bcast| algorithm.plan(&place, 0, 8);
     let plans = [
@@ -47,10 +54,10 @@ fn a_parameter_of_zero_is_refused() {
         all_to_all(AllToAll::Xor { window: 0 }),
         Gather::Linear { window: 0 }.plan(&place, 0, &even),
         Scatter::Linear { window: 0 }.plan(&place, 0, &even),
-        ReduceScatter::Pairwise { window: 0 }.plan(&place, &even, Order::Any),
+        ReduceScatter::Pairwise { window: 0 }.plan(&place, &even, OperandOrder::Any),
     ];
     for plan in plans {
-        assert!(matches!(plan, Err(Unfit::Zero(_))), "{plan:?}");
+        assert!(matches!(plan, Err(UnfitPlan::Zero(_))), "{plan:?}");
     }
 }
 
@@ -59,27 +66,27 @@ fn node_aware_algorithms_need_a_map_and_some_an_orderly_one() {
     let place = RankLayout::new(0, 4);
     assert_eq!(
         Barrier::Leaders.plan(&place),
-        Err(Unfit::NoNodes("leaders"))
+        Err(UnfitPlan::NoNodes("leaders"))
     );
     assert_eq!(
         Bcast::Leaders.plan(&place, 0, 1),
-        Err(Unfit::NoNodes("leaders"))
+        Err(UnfitPlan::NoNodes("leaders"))
     );
-    let nodes = Nodes::new(&[0, 1, 0, 1]);
+    let nodes = NodeLayout::new(&[0, 1, 0, 1]);
     let place = place.on(&nodes);
-    let even = Blocks::each(1);
+    let even = BlockPartition::each(1);
     assert_eq!(
         AllToAll::Leaders.plan(&place, &even, &even),
-        Err(Unfit::Scattered("leaders"))
+        Err(UnfitPlan::Scattered("leaders"))
     );
-    let scattered = Err(Unfit::Scattered("leaders_doubling"));
+    let scattered = Err(UnfitPlan::Scattered("leaders_doubling"));
     assert_eq!(
-        AllReduce::LeadersDoubling.plan(&place, 1, Order::RankOrder),
+        AllReduce::LeadersDoubling.plan(&place, 1, OperandOrder::RankOrder),
         scattered
     );
     assert!(
         AllReduce::LeadersDoubling
-            .plan(&place, 1, Order::Any)
+            .plan(&place, 1, OperandOrder::Any)
             .is_ok()
     );
 }
@@ -93,8 +100,12 @@ fn a_root_outside_the_group_is_a_mistake_of_the_caller() {
 #[test]
 fn one_step_at_a_time_is_a_deadlock_where_everybody_sends_first() {
     cases::each(8, &mut |case| {
-        let proven = case.prove(&case.plans, &[Rules::strict(1)], &mut SeededRandom::new(3));
-        let stuck = matches!(proven, Err(Wrong::Fault(Fault::Deadlock(_))));
+        let proven = case.prove(
+            &case.plans,
+            &[ExecutorRules::strict(1)],
+            &mut SeededRandom::new(3),
+        );
+        let stuck = matches!(proven, Err(Wrong::Fault(PlanFault::Deadlock(_))));
         if case.label.starts_with("all_gather ring, each") {
             assert!(stuck, "{proven:?}");
         }
@@ -106,7 +117,7 @@ fn one_step_at_a_time_is_a_deadlock_where_everybody_sends_first() {
 
 #[test]
 fn receives_of_an_all_to_all_land_in_the_callers_buffer() {
-    let even = Blocks::each(2);
+    let even = BlockPartition::each(2);
     let lands = |algorithm: AllToAll| {
         let plan = algorithm
             .plan(&RankLayout::new(3, 8), &even, &even)
@@ -122,5 +133,5 @@ fn receives_of_an_all_to_all_land_in_the_callers_buffer() {
         ),
         (7, 0)
     );
-    assert!(!Action::Join.lands_in_user_buffer());
+    assert!(!PlanAction::Join.lands_in_user_buffer());
 }

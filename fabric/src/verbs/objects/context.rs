@@ -17,14 +17,14 @@ use crate::{
     verbs::{
         abi,
         async_events::{DeviceEvent, EventSubject, EventSubjectKind, subject_kind},
-        library::Library,
+        library::VerbsLibrary,
     },
 };
 
 /// An opened device.
 #[derive(Debug)]
 pub(in crate::verbs) struct VerbsContext {
-    pub(super) library: Library,
+    pub(super) library: VerbsLibrary,
     raw: RawHandle<abi::IbvContext>,
     counters: Arc<DriverStats>,
     #[cfg(test)]
@@ -62,7 +62,7 @@ impl VerbsContext {
     /// # Errors
     /// There is none of this name, or this user may not open it.
     pub(in crate::verbs) fn open(name: &str, counters: &Arc<DriverStats>) -> io::Result<Arc<Self>> {
-        let library = Library::open()?;
+        let library = VerbsLibrary::open()?;
         let list = DeviceList::new(&library)?;
         let device = list.find(name)?;
         // SAFETY: the device is in the list, which lives until the end of this function.
@@ -312,13 +312,13 @@ impl Drop for VerbsPd {
 
 /// The devices of this machine.
 struct DeviceList<'a> {
-    library: &'a Library,
+    library: &'a VerbsLibrary,
     first: NonNull<*mut abi::IbvDevice>,
     len: usize,
 }
 
 impl<'a> DeviceList<'a> {
-    fn new(library: &'a Library) -> io::Result<Self> {
+    fn new(library: &'a VerbsLibrary) -> io::Result<Self> {
         let mut len = 0;
         // SAFETY: the library fills in the number.
         let first = unsafe { (library.get_device_list)(&raw mut len) };

@@ -11,7 +11,7 @@ mod survive;
 
 use std::collections::BTreeMap;
 
-use super::wire::{self, Line};
+use super::wire::{self, WireLine};
 use super::{
     Boot, BootError, Environment, Exchange, FailureReporter, Node, check_key, check_value, error,
     mapping,
@@ -180,7 +180,8 @@ impl Pmi1Client {
         };
         let request = request.trim_end().to_owned();
         let answer = Pmi1Answer { request, bytes };
-        let line = Line::parse(&answer.bytes).map_err(|why| answer.garbled(&why.to_string()))?;
+        let line =
+            WireLine::parse(&answer.bytes).map_err(|why| answer.garbled(&why.to_string()))?;
         if line.command() == expected {
             Ok(answer)
         } else {
@@ -365,8 +366,8 @@ struct Pmi1Answer {
 }
 
 impl Pmi1Answer {
-    fn line(&self) -> Line<'_> {
-        Line::parse(&self.bytes).expect("an answer is made from a line that parsed")
+    fn line(&self) -> WireLine<'_> {
+        WireLine::parse(&self.bytes).expect("an answer is made from a line that parsed")
     }
 
     fn required(&self, name: &str) -> Result<String, BootError> {

@@ -112,11 +112,11 @@ macro_rules! library {
     ($($field:ident $symbol:ident($($argument:ty),*) -> $result:ty;)*) => {
         /// The functions of libpmix that are called here.
         #[derive(Debug)]
-        pub(super) struct Library {
+        pub(super) struct PmixLibrary {
             $($field: unsafe extern "C" fn($($argument),*) -> $result,)*
         }
 
-        impl Library {
+        impl PmixLibrary {
             fn look_up(library: CLibrary) -> io::Result<Self> {
                 Ok(Self {
                     $($field: {
@@ -176,13 +176,13 @@ impl PmixEntry {
     }
 }
 
-impl Library {
+impl PmixLibrary {
     /// Opens the library, or returns the opened one. It stays loaded, together with the thread that it starts.
     ///
     /// # Errors
     /// Says what to install if the library is missing or too old.
     pub(super) fn open() -> io::Result<&'static Self> {
-        static OPENED: OnceLock<Library> = OnceLock::new();
+        static OPENED: OnceLock<PmixLibrary> = OnceLock::new();
         if let Some(library) = OPENED.get() {
             return Ok(library);
         }
@@ -351,13 +351,13 @@ const NAME: &CStr = c"libpmix.so.2";
 
 #[cfg(test)]
 mod tests {
-    use super::Library;
+    use super::PmixLibrary;
 
     #[test]
     fn who_has_no_library_or_another_one_hears_which() {
-        let missing = Library::open_as(c"libripstop-has-no-such.so.2").unwrap_err();
+        let missing = PmixLibrary::open_as(c"libripstop-has-no-such.so.2").unwrap_err();
         assert!(missing.to_string().contains("libripstop-has-no-such.so.2"));
-        let other = Library::open_as(c"libc.so.6").unwrap_err().to_string();
+        let other = PmixLibrary::open_as(c"libc.so.6").unwrap_err().to_string();
         assert!(other.contains("has no PMIx_Init"), "{other}");
     }
 }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use self::library::{Library, NOT_FOUND, PmixEntry, PmixProc, PmixStatus, TIMEOUT};
+use self::library::{NOT_FOUND, PmixEntry, PmixLibrary, PmixProc, PmixStatus, TIMEOUT};
 use super::{Boot, BootError, Environment, Exchange, Node, check_key, check_value, mapping};
 
 /// Returns true if a PMIx server has started this process.
@@ -24,7 +24,7 @@ pub(super) fn is_offered(environment: &Environment) -> bool {
 /// Joins the job of the server named by `PMIX_NAMESPACE` and related variables.
 pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
     let limit = environment.answer_limit()?;
-    let library = Library::open().map_err(|why| {
+    let library = PmixLibrary::open().map_err(|why| {
         let doing = "PMIX_RANK is set, so the library of PMIx is loaded (Debian: libpmix2; \
                      or start with `srun --mpi=pmi2`, or set RIPSTOP_BOOT)";
         BootError::io(doing, why)
@@ -63,7 +63,7 @@ static JOINED: AtomicBool = AtomicBool::new(false);
 
 /// A rank that has joined.
 struct PmixClient {
-    library: &'static Library,
+    library: &'static PmixLibrary,
     me: PmixProc,
     limit: Duration,
     /// Values put since the last fence. They are staged here because the library would publish them immediately.
@@ -214,7 +214,7 @@ fn c_text(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-fn refused(library: &Library, request: &str, status: PmixStatus) -> BootError {
+fn refused(library: &PmixLibrary, request: &str, status: PmixStatus) -> BootError {
     BootError::Refused {
         request: request.to_owned(),
         answer: library.error_text(status),

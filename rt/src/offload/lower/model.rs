@@ -7,7 +7,7 @@ use std::{
 };
 
 use ripstop_fabric::{
-    offload::{Integer, Operator, TypedOperator},
+    offload::{CombineOperator, IntegerType, TypedOperator},
     random::SeededRandom,
 };
 
@@ -556,8 +556,8 @@ fn moved(
 
 /// Combination of all reductions. What they compute in this model shows their order.
 const HOW: TypedOperator = TypedOperator {
-    operator: Operator::Sum,
-    integer: Integer::U8,
+    operator: CombineOperator::Sum,
+    integer: IntegerType::U8,
 };
 
 /// Returns true if this is not a task for the driver.

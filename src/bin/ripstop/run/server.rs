@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ripstop_rt::{
-    boot::wire::{self, Line},
+    boot::wire::{self, WireLine},
     internal::report::FailureReport,
 };
 
@@ -76,7 +76,7 @@ impl PmiServer {
     /// Handles a line of `rank`, without its newline.
     pub(super) fn handle_line(&mut self, rank: u32, bytes: &[u8]) -> Vec<PmiEffect> {
         let garbled = |why: String| vec![PmiEffect::Garbled { rank, why }];
-        let line = match Line::parse(bytes) {
+        let line = match WireLine::parse(bytes) {
             Ok(line) => line,
             Err(why) => return garbled(format!("it sent \"{}\", {why}", printable(bytes))),
         };
@@ -138,7 +138,7 @@ impl PmiServer {
         })
     }
 
-    fn answer(&mut self, rank: u32, line: Line<'_>) -> String {
+    fn answer(&mut self, rank: u32, line: WireLine<'_>) -> String {
         let size = self.members.len().to_string();
         match line.command() {
             "init" => self.greet(rank, line),
@@ -164,7 +164,7 @@ impl PmiServer {
         }
     }
 
-    fn greet(&mut self, rank: u32, line: Line<'_>) -> String {
+    fn greet(&mut self, rank: u32, line: WireLine<'_>) -> String {
         self.greeted.insert(rank);
         let rc = if line.attribute("pmi_version") == Some("1") {
             "0"
@@ -182,7 +182,7 @@ impl PmiServer {
         )
     }
 
-    fn put(&mut self, line: Line<'_>) -> String {
+    fn put(&mut self, line: WireLine<'_>) -> String {
         let refuse = |why| wire::line("put_result", &[("rc", "-1"), ("msg", why)]);
         let (Some(key), Some(value)) = (line.attribute("key"), line.attribute("value")) else {
             return refuse("no_key_or_value");
@@ -198,7 +198,7 @@ impl PmiServer {
         wire::line("put_result", &[("rc", "0"), ("msg", "success")])
     }
 
-    fn get(&self, line: Line<'_>) -> String {
+    fn get(&self, line: WireLine<'_>) -> String {
         let known = line.attribute("kvsname") == Some(&self.space);
         let value = line
             .attribute("key")
@@ -268,7 +268,7 @@ impl PmiServer {
     }
 }
 
-fn abort(rank: u32, line: Line<'_>) -> PmiEffect {
+fn abort(rank: u32, line: WireLine<'_>) -> PmiEffect {
     let why = line
         .attribute("why")
         .and_then(wire::unhex)

@@ -6,7 +6,7 @@ use ripstop::{
     Collectives, Comm, Result, Tuned, Tuning,
     collectives::plan::AllToAll,
     fabric::connect::{CommPattern, ConnectPolicy},
-    sim::{self, Manager, Simulation},
+    sim::{self, SimManager, Simulation},
 };
 use ripstop_rt::internal::CommInternals;
 
@@ -194,7 +194,7 @@ impl StartDuration {
     pub(super) async fn of(
         world: &Comm,
         contact: ConnectionSetup,
-        manager: &Manager,
+        manager: &SimManager,
     ) -> Result<Self> {
         if contact.makes_all() {
             make_all(world).await?;
@@ -214,7 +214,7 @@ impl StartDuration {
 }
 
 impl AddressExchange {
-    async fn run(self, world: &Comm, manager: &Manager) {
+    async fn run(self, world: &Comm, manager: &SimManager) {
         let others = world.size() - 1;
         match self {
             Self::Pairs => {

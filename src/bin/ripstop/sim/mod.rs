@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use ripstop::sim::{Faults, Manager, Model, Report, Simulation, Transport};
+use ripstop::sim::{Faults, Model, Report, SimManager, Simulation, Transport};
 
 use self::{
     app_workload::AppWorkload,
@@ -394,7 +394,7 @@ impl SimArgs {
         if self.scenario.has_agent(case.way) {
             (model.host.agent, model.host.steals) = (true, true);
         }
-        let (scenario, manager) = (self.scenario, Manager::new(&model));
+        let (scenario, manager) = (self.scenario, SimManager::new(&model));
         let simulation = simulation.model(model);
         let mut report =
             simulation.run(move |world| scenario.start(world, work, manager.clone()))?;

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use ripstop::{
     Cart, Collectives, Comm, ErrorKind, Result, Source, Tag,
     fabric::connect::CommPattern,
-    sim::{self, Manager, Simulation},
+    sim::{self, SimManager, Simulation},
 };
 
 use super::{
@@ -197,13 +197,13 @@ impl ScenarioKind {
         self,
         world: Comm,
         work: ScenarioWork,
-        manager: Manager,
+        manager: SimManager,
     ) -> Result<RankFigures> {
         let _member = manager.join(&world);
         self.part(world, work, manager).await
     }
 
-    fn part(self, world: Comm, work: ScenarioWork, manager: Manager) -> ScenarioFuture {
+    fn part(self, world: Comm, work: ScenarioWork, manager: SimManager) -> ScenarioFuture {
         match self {
             Self::Pingpong => Box::pin(ping_pong(world, work)),
             Self::Ring => Box::pin(ring(world, work)),

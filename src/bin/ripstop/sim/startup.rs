@@ -3,7 +3,7 @@
 //!
 //! The server takes requests one at a time, so the number of requests decides.
 
-use ripstop::{Comm, Result, sim::Manager};
+use ripstop::{Comm, Result, sim::SimManager};
 
 use super::{
     connection_setup::{ConnectionSetup, StartDuration},
@@ -14,7 +14,7 @@ use super::{
 pub(super) async fn start_up(
     world: Comm,
     work: ScenarioWork,
-    manager: Manager,
+    manager: SimManager,
 ) -> Result<RankFigures> {
     let start = StartDuration::of(&world, ConnectionSetup::of(work.way), &manager).await?;
     let [making, exchange] = [start.making, start.exchange].map(|time| time.as_secs_f64() * 1e6);

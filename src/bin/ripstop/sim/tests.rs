@@ -1,6 +1,6 @@
 #![expect(clippy::print_stdout, reason = "figures are for who asks")]
 
-use ripstop::sim::{Manager, Model, Report, Simulation};
+use ripstop::sim::{Model, Report, SimManager, Simulation};
 
 use super::{
     SimArgs,
@@ -25,7 +25,7 @@ fn run(
         load: AppWorkload::default(),
     };
     let model = Model::preset(fabric).unwrap();
-    let manager = Manager::new(&model);
+    let manager = SimManager::new(&model);
     // As the command does.
     let mut report = Simulation::new(ranks)
         .model(model)
@@ -168,7 +168,7 @@ fn the_model_beside_an_allreduce_is_that_of_the_algorithm_that_is_set() {
             load: AppWorkload::default(),
         };
         let fabric = Model::preset("bxi").unwrap();
-        let manager = Manager::new(&fabric);
+        let manager = SimManager::new(&fabric);
         let mut report = Simulation::new(16)
             .model(fabric)
             .set("RIPSTOP_COLLECTIVES", "messages")
@@ -255,7 +255,7 @@ fn application(
         way,
         load,
     };
-    let manager = Manager::new(&model);
+    let manager = SimManager::new(&model);
     let mut simulation = Simulation::new(64).model(model).lengths_only();
     if scenario.goes_by_messages(way) {
         simulation = simulation.set("RIPSTOP_COLLECTIVES", "messages");
@@ -370,7 +370,7 @@ fn ranks_that_gather_do_not_wait_for_one_that_was_killed() {
                 way,
                 load: AppWorkload::default(),
             };
-            let manager = Manager::new(&model);
+            let manager = SimManager::new(&model);
             let job = Simulation::new(8)
                 .model(model.clone())
                 .faults(&format!("kill=2@{at}us"));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ripstop::{
     Cart, Collectives, Comm, Max, Result, Sum,
-    sim::{self, Manager},
+    sim::{self, SimManager},
 };
 
 use super::{
@@ -24,7 +24,7 @@ use super::{
 pub(super) async fn all_to_all(
     world: Comm,
     work: ScenarioWork,
-    manager: Manager,
+    manager: SimManager,
 ) -> Result<RankFigures> {
     let contact = ConnectionSetup::of(work.way);
     let start = StartDuration::of(&world, contact, &manager).await?;
@@ -44,7 +44,7 @@ pub(super) async fn all_to_all(
 pub(super) async fn all_reduce(
     world: Comm,
     work: ScenarioWork,
-    manager: Manager,
+    manager: SimManager,
 ) -> Result<RankFigures> {
     let start = StartDuration::of(&world, ConnectionSetup::of(work.way), &manager).await?;
     let mut times = IterationTimes::start(&world, start, manager);
@@ -60,7 +60,7 @@ pub(super) async fn all_reduce(
 pub(super) async fn bcast(
     world: Comm,
     work: ScenarioWork,
-    manager: Manager,
+    manager: SimManager,
 ) -> Result<RankFigures> {
     let start = StartDuration::of(&world, ConnectionSetup::of(work.way), &manager).await?;
     let mut times = IterationTimes::start(&world, start, manager);
@@ -74,7 +74,11 @@ pub(super) async fn bcast(
 
 /// The kernel of FT of the NAS benchmarks, class B: `work.iters` times (there, 20 times) a 3-D transform of 512 x 256 x 256
 /// complex numbers, whose transpose is an all-to-all, and a checksum.
-pub(super) async fn ft(world: Comm, work: ScenarioWork, manager: Manager) -> Result<RankFigures> {
+pub(super) async fn ft(
+    world: Comm,
+    work: ScenarioWork,
+    manager: SimManager,
+) -> Result<RankFigures> {
     let contact = ConnectionSetup::of(work.way);
     let start = StartDuration::of(&world, contact, &manager).await?;
     let tuned = contact.tuned(&world);
@@ -108,7 +112,7 @@ pub(super) async fn ft(world: Comm, work: ScenarioWork, manager: Manager) -> Res
 pub(super) async fn seven_point(
     world: Comm,
     work: ScenarioWork,
-    manager: Manager,
+    manager: SimManager,
 ) -> Result<RankFigures> {
     let contact = ConnectionSetup::of(work.way);
     let start = StartDuration::of(&world, contact, &manager).await?;
@@ -154,7 +158,7 @@ async fn faces(grid: &Cart, bytes: usize) -> Result<()> {
 /// Times of the iterations on a rank.
 struct IterationTimes {
     start: StartDuration,
-    manager: Manager,
+    manager: SimManager,
     /// Start times of the first iteration, and of this one.
     first_begun: Duration,
     begun: Duration,
@@ -164,7 +168,7 @@ struct IterationTimes {
 }
 
 impl IterationTimes {
-    fn start(world: &Comm, start: StartDuration, manager: Manager) -> Self {
+    fn start(world: &Comm, start: StartDuration, manager: SimManager) -> Self {
         let now = sim::now(world);
         Self {
             start,

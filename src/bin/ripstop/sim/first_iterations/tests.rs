@@ -1,6 +1,6 @@
 #![expect(clippy::print_stdout, reason = "figures are for who asks")]
 
-use ripstop::sim::{Manager, Model, Simulation, Stats};
+use ripstop::sim::{Model, SimManager, Simulation, Stats};
 
 use super::super::{
     app_workload::AppWorkload,
@@ -42,7 +42,7 @@ impl Job {
             ranks: self.per_node,
             threads: self.threads,
         };
-        let manager = Manager::new(&model);
+        let manager = SimManager::new(&model);
         let job = Simulation::new(self.ranks)
             .model(model)
             .queue_pairs_max(self.queue_pairs_max)
