@@ -9,6 +9,7 @@ mod crates;
 mod layers;
 mod lexer;
 mod modules;
+mod names;
 mod paths;
 mod subjects;
 mod tree;
@@ -29,6 +30,7 @@ fn check(root: &Path) -> Result<(), String> {
     let mut findings = layers::check(&tree);
     findings.extend(unsafety::check(&tree));
     findings.extend(modules::check(&tree));
+    findings.extend(names::check(&tree));
     findings.extend(words::check(&tree));
     findings.extend(subjects::check(&tree));
     findings.extend(chapters::check(&tree));
