@@ -29,6 +29,6 @@ impl TimeLimit {
 
 impl fmt::Debug for TimeLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Limit({:?})", self.after)
+        write!(f, "AgentTimeLimit({:?})", self.after)
     }
 }

@@ -257,8 +257,8 @@ fn what_was_said_before_is_heard_later() {
     tell.send(Ok(())).unwrap();
     end(&mut late, &mut Heard::default());
     let wanted = [
-        "connect [Peer(1), Peer(2)]",
-        "give up Peer(2) Some(Finished)",
+        "connect [WorldRank(1), WorldRank(2)]",
+        "give up WorldRank(2) Some(Finished)",
     ];
     assert_eq!(*notes.lock().unwrap(), wanted);
 }

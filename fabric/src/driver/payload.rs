@@ -133,7 +133,7 @@ impl<'a> PayloadView<'a> {
 
 impl fmt::Debug for PayloadView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Payload({} bytes)", self.len)
+        write!(f, "PayloadView({} bytes)", self.len)
     }
 }
 

@@ -4,10 +4,10 @@
 //! for example, drops the third message to rank 2. Faults happen when a command is posted; arrivals are only counted.
 //!
 //! ```
-//! use ripstop_fabric::{driver::Driver, hook::{Faults, Hook}, loopback};
+//! use ripstop_fabric::{driver::Driver, hook::{HookDriver, HookFaults}, loopback};
 //!
-//! let lossy = Faults { drop: 0.3, duplicate: 0.1, reorder: 8, delay: 0..4, full: 0.05, seed: 7 };
-//! let world = loopback::world(2).into_iter().map(|rank| Hook::new(Box::new(rank), lossy.clone()));
+//! let lossy = HookFaults { drop: 0.3, duplicate: 0.1, reorder: 8, delay: 0..4, full: 0.05, seed: 7 };
+//! let world = loopback::world(2).into_iter().map(|rank| HookDriver::new(Box::new(rank), lossy.clone()));
 //! assert!(world.into_iter().all(|rank| !rank.caps().ordered && !rank.caps().reliable));
 //! ```
 

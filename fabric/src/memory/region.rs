@@ -420,7 +420,7 @@ impl AsFd for MemoryRegion {
 
 impl fmt::Debug for MemoryRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Region({} bytes)", self.inner.len)
+        write!(f, "MemoryRegion({} bytes)", self.inner.len)
     }
 }
 

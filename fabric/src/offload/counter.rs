@@ -236,7 +236,7 @@ impl LocalCounter {
 
 impl fmt::Debug for LocalCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Counter({} at {})", self.value(), self.offset)
+        write!(f, "LocalCounter({} at {})", self.value(), self.offset)
     }
 }
 

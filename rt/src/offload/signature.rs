@@ -8,10 +8,10 @@ use crate::buffer::{TypeSig, Wire};
 /// Every message of the collective carries it. If two differ, the collective fails on every rank.
 ///
 /// ```
-/// use ripstop_rt::internal::offload::Signature;
-/// let ours = Signature::of("bcast").with(0).with_type::<f64>();
-/// assert_ne!(ours, Signature::of("bcast").with(1).with_type::<f64>());
-/// assert_ne!(ours, Signature::of("bcast").with(0).with_type::<u64>());
+/// use ripstop_rt::internal::offload::CollectiveSignature;
+/// let ours = CollectiveSignature::of("bcast").with(0).with_type::<f64>();
+/// assert_ne!(ours, CollectiveSignature::of("bcast").with(1).with_type::<f64>());
+/// assert_ne!(ours, CollectiveSignature::of("bcast").with(0).with_type::<u64>());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CollectiveSignature(pub(crate) TypeSig);

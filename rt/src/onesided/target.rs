@@ -127,7 +127,7 @@ impl TargetTree {
 
 impl fmt::Debug for WindowTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Target(rank {})", self.rank)
+        write!(f, "WindowTarget(rank {})", self.rank)
     }
 }
 

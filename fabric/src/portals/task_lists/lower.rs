@@ -114,7 +114,7 @@ impl Portals {
         let spot = self.resources.exports.counter_id(counter);
         let spot = spot.ok_or_else(|| {
             PortalsCallError::Permanent(
-                "a task adds to a counter that is not of `Counters::for_tasks`".to_owned(),
+                "a task adds to a counter that is not of `LocalCounters::for_tasks`".to_owned(),
             )
         })?;
         self.task_counter(spot)

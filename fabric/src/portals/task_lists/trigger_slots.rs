@@ -156,7 +156,7 @@ impl Portals {
         let spot = self.resources.exports.counter_id(&when.counter);
         let spot = spot.ok_or_else(|| {
             PortalsCallError::Permanent(
-                "a task waits for a counter that is not of `Counters::for_tasks`".to_owned(),
+                "a task waits for a counter that is not of `LocalCounters::for_tasks`".to_owned(),
             )
         })?;
         let threshold = when.threshold;

@@ -166,5 +166,5 @@ fn an_end_at_once_is_heard_by_who_has_not_heard_of_the_answer() {
     assert!(!core.finish(Duration::from_millis(100)), "nobody answers");
     drop(core);
     ranks.until_bad(&[1]);
-    assert_eq!(ranks.ears[1].bad, ["Peer(0): Finished"]);
+    assert_eq!(ranks.ears[1].bad, ["WorldRank(0): Finished"]);
 }

@@ -52,7 +52,7 @@ fn what_tasks_have_counted_before_the_end_is_counted_also_where_there_was_no_roo
     }
     drop(core);
     ranks.until_bad(&[1]);
-    assert_eq!(ranks.ears[1].bad, ["Peer(0): Finished"]);
+    assert_eq!(ranks.ears[1].bad, ["WorldRank(0): Finished"]);
     let counted = [0, 1].map(|nth| there.at(nth).value());
     assert_eq!(counted, [waiting * by, TASKS * by]);
 }
@@ -147,7 +147,7 @@ fn a_count_by_a_name_that_is_given_leaves_before_the_end_is_said() {
         }
         drop(core);
         ranks.until_bad(&[1]);
-        assert_eq!(ranks.ears[1].bad, ["Peer(0): Finished"]);
+        assert_eq!(ranks.ears[1].bad, ["WorldRank(0): Finished"]);
         assert_eq!(there.at(0).value(), 7);
     }
 }
@@ -167,7 +167,7 @@ fn who_leaves_says_so_in_the_end_where_a_name_is_never_given() {
     core.cancel_name_waits();
     assert!(core.finish(Duration::from_secs(10)));
     ranks.until_bad(&[1]);
-    assert_eq!(ranks.ears[1].bad, ["Peer(0): Finished"]);
+    assert_eq!(ranks.ears[1].bad, ["WorldRank(0): Finished"]);
 }
 
 const NAME: u64 = 0xfeed;

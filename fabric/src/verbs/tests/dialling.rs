@@ -48,7 +48,7 @@ fn who_can_make_no_queue_pair_for_a_word_gives_the_peer_up_and_does_not_try_for_
             ConnectState::ReqSent
         );
         ranks.until_bad(&[0]);
-        assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
+        assert_eq!(ranks.ears[0].bad, ["WorldRank(1): Failed"]);
         let why = ranks.all[0].core_ref().why_down(1).unwrap();
         assert!(why.contains(reason), "{why}");
     }

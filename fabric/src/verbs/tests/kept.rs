@@ -22,7 +22,7 @@ fn cannot_be_taken_down(error: i32) {
     core.rails[1].device.context.keep_all(error);
     core.note_broken(PeerLane { peer: 1, lane: 1 }, io::Error::other("a test"));
     ranks.until_bad(&[0]);
-    assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
+    assert_eq!(ranks.ears[0].bad, ["WorldRank(1): Failed"]);
     let why = ranks.all[0].core_ref().why_down(1).unwrap();
     assert!(
         why.contains("a test") || why.contains("destroying a queue pair"),
@@ -45,7 +45,7 @@ fn no_connection_is_made_beside_queue_pairs_that_could_not_be_taken_down() {
     core.handle_connect_event(1, ConnectEvent::Evict, None);
     ranks.say(0, 1);
     ranks.until_bad(&[0, 1]);
-    assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
+    assert_eq!(ranks.ears[0].bad, ["WorldRank(1): Failed"]);
     let why = ranks.all[0].core_ref().why_down(1).unwrap();
     assert!(why.contains("the device may go on with it"), "{why}");
     let ways = |core: &mut VerbsCore| core.link_or_new(1).lanes.iter().all(|way| way.stuck);

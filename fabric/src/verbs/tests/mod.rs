@@ -286,7 +286,7 @@ fn a_device_that_cannot_be_armed_is_left_and_keeps_nobody_awake() {
     ranks.say(1, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 2);
     ranks.fall_asleep(0);
-    assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
+    assert_eq!(ranks.ears[0].bad, ["WorldRank(1): Failed"]);
 }
 
 /// This happens after a datagram that was sent while the port was down: a device gives back all requests, and takes no more.
@@ -424,8 +424,8 @@ fn short_puts_take_the_memory_of_those_before() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn the_end_is_heard_although_the_home_has_failed() {
     for (how, heard) in [
-        (DownCause::Finished, "Peer(0): Finished"),
-        (DownCause::Failed, "Peer(0): Failed"),
+        (DownCause::Finished, "WorldRank(0): Finished"),
+        (DownCause::Failed, "WorldRank(0): Failed"),
     ] {
         let mut ranks = Ranks::new(2);
         ranks.say(0, 1);

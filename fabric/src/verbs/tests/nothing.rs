@@ -64,5 +64,5 @@ fn what_moves_nothing_by_a_key_that_leads_nowhere_ends_in_an_error() {
     while ranks.ears[0].bad.len() < 2 {
         (0..2).for_each(|rank| ranks.turn_all_the_same(rank));
     }
-    assert_eq!(ranks.ears[0].bad, ["Token(1): BadRange"; 2]);
+    assert_eq!(ranks.ears[0].bad, ["CommandToken(1): BadRange"; 2]);
 }
