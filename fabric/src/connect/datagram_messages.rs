@@ -1,9 +1,9 @@
-//! Parcels: short messages to a peer without a connection, over datagrams that may be lost, duplicated or late.
+//! Datagram messages: short messages to a peer without a connection, over datagrams that may be lost, duplicated or late.
 //!
-//! The protocol is go-back-n: parcels are numbered, the receiver takes them only in order, and answers with the number that it
-//! expects next. If no answer comes, the oldest parcel alone is sent again, and the answer to it tells which others are missing.
+//! The protocol is go-back-n: messages are numbered, the receiver takes them only in order, and answers with the number that it
+//! expects next. If no answer comes, the oldest message alone is sent again, and the answer to it tells which others are missing.
 //! Both directions of a pair are independent, and connections that come and go change nothing. A rank with a connection uses it
-//! once all parcels are answered. A rank whose connection was drained in good order sends parcels again.
+//! once all datagram messages are acknowledged. A rank whose connection was drained in good order sends datagram messages again.
 
 use std::collections::VecDeque;
 

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! If both ranks know each other's queue pairs from the start, they connect without a message ([`Bound`](ConnectState::Bound), in
-//! `bound`).
+//! `prewired`).
 //!
 //! **Attempts are numbered** by both ranks together. A new one has a greater number than any that its maker knows, and its last
 //! bit is 0 if the server (the smaller rank) made it, and 1 if the client did. So one comparison tells late messages from new

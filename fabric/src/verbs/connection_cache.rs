@@ -1,8 +1,8 @@
 //! Connection cache, for a rank that may not have a queue pair for each peer. The least recently used connection is evicted, and
 //! commands for its peer wait for the next one.
 //!
-//! If a device has nothing left for one more connection, the present number of connections becomes the maximum. Queue pairs that
-//! were given up by then and are not destroyed yet (`held`) raise it again when they are.
+//! If a device has nothing left for one more connection, the present number of connections becomes the maximum. Retired queue
+//! pairs that are not destroyed yet (`srq_drain`) raise it again when they are.
 
 use std::collections::BTreeSet;
 

@@ -179,7 +179,7 @@ impl VerbsCore {
         self.completions.push_back(VerbsCompletion::Down(peer, how));
     }
 
-    /// Gives up the queue pairs of a peer.
+    /// Retires the queue pairs of a peer.
     pub(super) fn retire_qps(&mut self, peer: u32) {
         let Some(link) = self.link(peer) else { return };
         (link.open, link.draining, link.drained) = (false, false, false);
@@ -188,7 +188,7 @@ impl VerbsCore {
         }
     }
 
-    /// Gives up the queue pair of a lane: its requests are flushed, and it is destroyed when they have completed.
+    /// Retires the queue pair of a lane: its requests are flushed, and it is destroyed when they have completed.
     pub(super) fn retire_lane(&mut self, to: PeerLane) {
         let Some(link) = self.link(to.peer) else {
             return;
@@ -201,9 +201,10 @@ impl VerbsCore {
         }
     }
 
-    /// Destroys a doomed queue pair once nothing of it is in flight, except requests that could not be posted, which end with it.
-    /// Its arrivals are delivered first, if the peer is still up, and the receives that it holds must come back (`held`). If the
-    /// device has failed, requests in flight are not waited for: they end with the queue pair, which then touches no memory.
+    /// Destroys a retired queue pair once nothing of it is in flight, except requests that could not be posted, which end with
+    /// it. Its arrivals are delivered first, if the peer is still up, and the receives that it holds must come back
+    /// (`srq_drain`). If the device has failed, requests in flight are not waited for: they end with the queue pair, which then
+    /// touches no memory.
     pub(super) fn destroy_if_drained(&mut self, to: PeerLane) {
         let Self {
             links,

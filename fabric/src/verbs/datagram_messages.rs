@@ -1,12 +1,13 @@
-//! Parcels: short messages to peers without a connection, as datagrams, if the scheme says so.
+//! Datagram messages: short messages to peers without a connection, as datagrams, if the connection policy says so.
 //!
 //! The hosts number and acknowledge them ([`DatagramMessages`](crate::connect)). So a first message waits for nothing, a peer
 //! that gets many messages is connected meanwhile, and a peer whose connection was evicted is still reached. Only messages and
-//! the goodbye go as parcels, and only if nothing waits before them. A peer with another scheme, because its adapter or its
+//! the goodbye are sent this way, and only if nothing waits before them. A peer with another policy, because its adapter or its
 //! settings are different, says so in its address, and is connected instead.
 //!
-//! **Order.** No parcel begins while there is a connection, or while one is drained. Nothing goes by a new connection before the
-//! peer has acknowledged all parcels. A parcel is delivered after everything that came by the connection before it.
+//! **Order.** No datagram message begins while there is a connection, or while one is drained. Nothing goes by a new connection
+//! before the peer has acknowledged all datagram messages. A datagram message is delivered after everything that came by the
+//! connection before it.
 //!
 //! ```text
 //! PARCEL u8 | 0 u8 | 0 u16 | from rank u32 | number u32 | answer u32 | a message or the last word, as by a connection (`wire`)

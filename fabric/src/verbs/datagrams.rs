@@ -1,4 +1,5 @@
-//! A queue pair for datagrams: connection messages and parcels. Datagrams may be lost, and are then sent again by their users.
+//! A queue pair for datagrams: connection messages and datagram messages. Datagrams may be lost, and are then sent again by their
+//! users.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

@@ -7,7 +7,7 @@
 //! watches such a counter, every count ends its sleep, so the peer need not look at the counter to see whether to wake the owner.
 //!
 //! The device's word of the same counter is used by peers with several lanes, and for counters that are read without a turn
-//! (`Counters::new`).
+//! (`LocalCounters::new`).
 
 use std::{collections::BTreeMap, io};
 

@@ -2,28 +2,31 @@
 //!
 //! [`Verbs::prepare`] opens the devices and gives this rank's address. When the bootstrap has brought the addresses of all ranks,
 //! [`PreparedVerbs::connect`] makes the driver. Two ranks connect when one has something for the other, or at the start if the
-//! scheme says so. A connection is one reliable queue pair on each side, or one for each device if there are several.
+//! connection policy says so. A connection is one reliable queue pair on each side, or one for each device if there are several.
 //!
 //! Modules, by task:
 //!
-//! * Start: `device` (which ports exist), `config`, `opened` (from a device to its queues), `prepare`, `address`, `pool` (threads
-//!   that make queue pairs).
-//! * Connections: `dial` (performs the actions of [`connect`](crate::connect)), `greeting` (the datagrams), `detours` (datagrams
-//!   by further devices), `unheard` (datagrams that wait for earlier arrivals), `mesh` and `doors` (all ranks connected at the
-//!   start), `scarce` (fewer queue pairs than peers), `link` (state of one peer), `way` (state of one lane).
+//! * Start: `device` (which ports exist), `config`, `provider` (settings), `open_device` (from a device to its queues),
+//!   `prepare`, `address`, `address_extension` (more ports, and queue pairs made at the start), `parallel_setup` (threads that
+//!   make queue pairs).
+//! * Connections: `connections` (performs the actions of [`connect`](crate::connect)), `connect_wire` (wire form of their
+//!   messages), `datagrams` (the queue pair for datagrams), `alt_datagrams` (those of further devices), `deferred_datagrams`
+//!   (datagrams that wait for earlier arrivals), `prewired` (all ranks connected at the start), `connection_cache` (fewer queue
+//!   pairs than peers), `link` (state of one peer), `lane` (state of one lane).
 //! * Messages: `messages`, `inbox` (one shared receive queue, with credits for each peer so that no sender finds it empty),
-//!   `outbox` (requests in flight), `wire` (formats), `parcels` (short messages as datagrams, with `ConnectPolicy::Hybrid`).
-//! * One-sided commands: `onesided`, `wish` (content of a command), `posting`, `parked` and `waits` (commands that wait),
-//!   `regions` (keys are checked before the device sees them), `forgetting` (when a region is used no more), `names` (regions
-//!   addressed by name), `registrations` (memory of the application).
-//! * Counters and task lists: `counts` (counters that this rank's processor adds to), `lists` (tasks that turns begin), `chain`
-//!   (requests posted together).
-//! * Several devices: `rail` (one device), `rails` (which lane carries what, and failures of lanes), `trail` (messages that may
-//!   have to be sent again).
-//! * Events and the end: `happened` (events of devices), `held` (receives held by a queue pair that was given up), `why`
+//!   `outbox` (requests in flight), `wire` (formats), `datagram_messages` (short messages as datagrams, with
+//!   `ConnectPolicy::Hybrid`).
+//! * One-sided commands: `onesided`, `rma_op` (content of a command), `posting`, `backlog` and `wait_queues` (commands that
+//!   wait), `regions` (keys are checked before the device sees them), `region_release` (when a region is no longer used),
+//!   `named_regions` (regions addressed by name), `registrations` (memory of the application).
+//! * Counters and task lists: `host_counters` (counters that this rank's processor adds to), `lists` (tasks that turns begin),
+//!   `chain` (requests posted together).
+//! * Several devices: `rail` (one device), `multirail` (which lane carries what, and failures of lanes), `replay_log` (messages
+//!   that may have to be sent again).
+//! * Events and the end: `async_events` (events of devices), `srq_drain` (receives held by a retired queue pair), `diagnose`
 //!   (reasons of failures), `close`.
 //! * Base: `core` (state of a rank), `turn` (one pass of progress), `objects` (owned objects of the library), `library`, `abi`
-//!   (the header of the library), `slab`.
+//!   (the header of the library), `layout` (tests it), `slab`.
 
 mod abi;
 mod address;

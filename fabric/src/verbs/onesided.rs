@@ -2,7 +2,8 @@
 //!
 //! A count adds to the counter, and reads it together with the threshold that its owner waits for. If the threshold is reached,
 //! the counting rank wakes the owner. This rank's processor adds its own counts, and those that peers ask for where tasks wait
-//! for the counter (`counts`). Memory of this rank outside its regions is registered for the command, or copied if it is short.
+//! for the counter (`host_counters`). Memory of this rank outside its regions is registered for the command, or copied if it is
+//! short.
 
 use super::{
     abi::WC_SUCCESS,

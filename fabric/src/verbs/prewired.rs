@@ -1,8 +1,8 @@
 //! Connecting all ranks at the start, without requests.
 //!
-//! Each rank makes a queue pair for each other one before it knows any of them, and lists them in its address (`doors`). When it
-//! knows the addresses of the others, it connects each queue pair to the one that was made for it there, and greets (`connect`'s
-//! `bound`). If one of two ranks has made none, they connect by datagrams.
+//! Each rank makes a queue pair for each other one before it knows any of them, and lists them in its address
+//! (`address_extension`). When it knows the addresses of the others, it connects each queue pair to the one that was made for it
+//! there, and greets (`prewired` of `connect`). If one of two ranks has made none, they connect by datagrams.
 
 use std::{
     io,

@@ -1,9 +1,9 @@
-//! Receives of the shared queue that are still held by a queue pair that was given up.
+//! Receives of the shared queue that are still held by a retired queue pair.
 //!
-//! An adapter may take receives off the shared queue before anything arrives into them. When a queue pair is given up, the
-//! adapter flushes those, and reports when it has flushed the last (`IBV_EVENT_QP_LAST_WQE_REACHED`). If the queue pair is
-//! destroyed before that, they never come back, and there are fewer buffers than peers have credits for. So a queue pair is
-//! destroyed only after this event, or when the device has had [`HOLDS_MAX`] for it.
+//! An adapter may take receives off the shared queue before anything arrives into them. When a queue pair is retired, the adapter
+//! flushes those, and reports when it has flushed the last (`IBV_EVENT_QP_LAST_WQE_REACHED`). If the queue pair is destroyed
+//! before that, they never come back, and there are fewer buffers than peers have credits for. So a queue pair is destroyed only
+//! after this event, or when the device has had [`HOLDS_MAX`] for it.
 //!
 //! * Soft-RoCE never reports it, and flushes immediately. A device that has never reported it is waited for only once.
 //! * If a device that has reported it for other queue pairs does not in time, the buffers of one connection count as lost. They

@@ -6,9 +6,9 @@
 //! * Counts, atomics and task lists go by the first lane, because the atomics of two devices are not atomic with respect to each
 //!   other. A rank that has such a command for a peer that the first lane does not reach any more marks it as failed.
 //!
-//! **A lane that fails** is left by both ranks (`leaving`): each destroys its queue pair, delivers what came by it, and says so.
-//! Once both have, nothing comes by it any more. Puts and gets that it did not complete then go by other lanes, and messages go
-//! on with the first that has not arrived. A rank that closes says so by all lanes (`ending`).
+//! **A lane that fails** is left by both ranks (`lane_failure`): each destroys its queue pair, delivers what came by it, and says
+//! so. Once both have, nothing comes by it any more. Puts and gets that it did not complete then go by other lanes, and messages
+//! go on with the first that has not arrived. A rank that closes says so by all lanes (`goodbye`).
 
 mod goodbye;
 mod lane_failure;
