@@ -1,8 +1,8 @@
 //! One network interface: calls of the library, with structures in the layout of its family.
 //!
-//! Calls about list entries, data movement, sleeping and triggers are in `entries`, `moves`, `wakes` and `triggers`. Memory is
-//! passed to the library as a [`LocalRange`], which stays valid until the command completes, or as an entry, whose owner unlinks
-//! it before it frees the memory.
+//! Calls about list entries, data movement, sleeping and triggers are in `match_entries`, `rma_calls`, `wakeups` and `triggers`.
+//! Memory is passed to the library as a [`LocalRange`], which stays valid until the command completes, or as an entry, whose
+//! owner unlinks it before it frees the memory.
 #![expect(
     unsafe_code,
     reason = "calls C functions, and reads and writes the descriptors that they name"

@@ -20,13 +20,13 @@
 //! target's processor takes no part, not even in counting (`onesided`).
 //!
 //! **Rails.** Messages of two ranks use one interface, and other pairs use others; long puts and gets are split over all
-//! interfaces. When an interface fails, its traffic moves to the others (`rails`).
+//! interfaces. When an interface fails, its traffic moves to the others (`multirail`).
 //!
 //! **Baselines.** With [`PortalsConfig::compat`], messages are laid out as by pscom or MPC (`compat`), so that their costs can be
 //! counted and timed.
 //!
 //! **Queues.** There are four, so that no important event is lost: arrivals are bounded by flow control, completions by the
-//! number of started operations, hints about the board may be lost, and task lists have their own queue (`queues`).
+//! number of started operations, hints about the board may be lost, and task lists have their own queue (`event_queues`).
 
 mod address;
 mod arrivals;

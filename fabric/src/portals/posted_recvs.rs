@@ -1,4 +1,4 @@
-//! Memory lent to messages before they arrive.
+//! Posted receives: memory lent to messages before they arrive.
 //!
 //! A waiting receive lends its buffer: the driver appends an entry for one message of that peer and tag, over a slot for the
 //! header and the buffer. Such a message arrives without a copy. Its event is in the same queue as those of messages in slabs, so

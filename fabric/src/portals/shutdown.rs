@@ -1,4 +1,4 @@
-//! Shutdown of a rank: its farewell to peers, and how long it waits for them.
+//! Shutdown of a rank: its goodbye to peers, and how long it waits for them.
 
 use super::{
     calls::PortalsCallError,

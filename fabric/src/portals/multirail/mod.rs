@@ -16,10 +16,10 @@
 //! and told that no lane is left. A peer that no lane reaches is given up as well.
 //!
 //! **Closing.** One table entry of a rail exposes memory to all peers. A rank closes a lane by moving its memory to another table
-//! entry (`door`). Once nothing is delivered by the old one, it tells its peers the new one, and the peer of the closed lane does
-//! not use it. Late operations by the old entry are refused as moved, so their initiators wait for that word instead of taking
-//! their key for wrong. A rank that finds a lane broken closes it only when the other rank has answered, so a dead rank does not
-//! cost a rail.
+//! entry (`rail_exports`). Once nothing is delivered by the old one, it tells its peers the new one, and the peer of the closed
+//! lane does not use it. Late operations by the old entry are refused as moved, so their initiators wait for that word instead of
+//! taking their key for wrong. A rank that finds a lane broken closes it only when the other rank has answered, so a dead rank
+//! does not cost a rail.
 
 mod lane_failure;
 mod rail_exports;

@@ -1,4 +1,4 @@
-//! Entries for the data of offers.
+//! Entries for the data of published landings.
 //!
 //! A put that breaks off because its sender is killed counts as a failure, and for operations that wait for the counter a failure
 //! is as good as a success. So a put that can break off is first counted in bytes by its own counter. Only when all bytes have

@@ -1,20 +1,20 @@
 //! Task lists as triggered operations: the adapter starts the tasks, counts, and wakes the host when a list has begun.
 //!
-//! Each task has a *gear*: a counter GO, and a descriptor that counts acknowledgements there. Every condition of the task adds to
-//! GO (`TriggeredCTInc`). When all conditions hold, the adapter counts the task at its list and starts its operation. The
+//! Each task has a *trigger slot*: a counter GO, and a descriptor that counts acknowledgements there. Every condition of the task
+//! adds to GO (`TriggeredCTInc`). When all conditions hold, the adapter counts the task at its list and starts its operation. The
 //! acknowledgement adds to GO again, and triggers what follows the task. When all tasks of a list have begun, the adapter puts a
-//! word to its own rank, which wakes the host. Gears are reused after their tasks have completed.
+//! word to its own rank, which wakes the host. Trigger slots are reused after their tasks have completed.
 //!
-//! An offer appends the entry for its data immediately, for one put of that peer with the bits of its
-//! [`Pair`](crate::offload::PairKey). Only the count that permits the put is triggered. So both ends meet without a host, and no
-//! address travels. The host does what an adapter cannot, in its next turn after the adapter reports that it is due: puts to
+//! A published landing appends the entry for its data immediately, for one put of that peer with the bits of its
+//! [`PairKey`](crate::offload::PairKey). Only the count that permits the put is triggered. So both ends meet without a host, and
+//! no address travels. The host does what an adapter cannot, in its next turn after the adapter reports that it is due: puts to
 //! addresses read from memory, counts of more than one, and wrong keys.
 //!
 //! A block of integers is combined by atomics on the rank's own memory, a few for each task.
 //!
 //! A triggered operation starts when successes *and failures* have reached its threshold, as Portals defines it. So a rank whose
 //! own put has failed may start a task too early, but only with its own data. The failure is reported before any watch that it
-//! may have counted for. Puts that break off on their way here count for nothing (`landed`).
+//! may have counted for. Puts that break off on their way here count for nothing (`landings`).
 
 mod landings;
 mod list_progress;

@@ -1,7 +1,7 @@
 //! Names of memory and counters, including those for which the library has no room.
 //!
-//! A peer that uses a name waits until the name exists. So a name that found no room is retried in each turn, and after naps. If
-//! there is no room for a long time, all lists of this rank fail, including waiting ones.
+//! A peer that uses a name waits until the name exists. So a name that found no room is retried in each turn, and after
+//! pauses (`backoff`). If there is no room for a long time, all lists of this rank fail, including waiting ones.
 
 use super::{
     super::{

@@ -1,4 +1,4 @@
-//! Gears: the adapter resources of a task, and how they are triggered.
+//! Trigger slots: the adapter resources of a task, and how they are triggered.
 
 use super::{
     super::{
