@@ -10,7 +10,7 @@ pub enum SoftError {
     ArgInvalid(&'static str),
     /// The object is in use: wait for the operations in flight, then retry.
     InUse,
-    /// The list has as many entries as [`Limits::max_list_size`](crate::NiLimits::max_list_size) allows.
+    /// The list has as many entries as [`NiLimits::max_list_size`](crate::NiLimits::max_list_size) allows.
     ListTooLong,
     /// The interface already has as many objects of this kind as its limits allow.
     NoSpace,

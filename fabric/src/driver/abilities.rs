@@ -140,8 +140,8 @@ pub trait TagMatching {
     fn take_back(&mut self, token: CommandToken) -> bool;
 }
 
-/// For each peer, a few slots for messages of at most [`CELL_MAX`](super::SLOT_MESSAGE_MAX) bytes, in which the receiver looks
-/// for each message by its name.
+/// For each peer, a few slots for messages of at most [`SLOT_MESSAGE_MAX`](super::SLOT_MESSAGE_MAX) bytes, in which the receiver
+/// looks for each message by its name.
 ///
 /// These messages are not ordered with others, and cost a fraction of one.
 pub trait NamedSlots {

@@ -1,4 +1,4 @@
-//! How ranks connect and part: mapping segments, accepting contacts, detecting deaths, and waiting for room.
+//! How ranks connect and disconnect: mapping segments, accepting contacts, detecting deaths, and waiting for room.
 
 use std::{io, sync::atomic::Ordering::Acquire};
 

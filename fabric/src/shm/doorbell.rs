@@ -1,4 +1,4 @@
-//! The bell of a rank: a word that says whether the rank sleeps, and the means to wake it.
+//! The doorbell of a rank: a word that says whether the rank sleeps, and the means to wake it.
 //!
 //! The owner stores `ARMED`, then checks once more for work. A peer publishes work, then checks the word. One of the two must see
 //! the other's store, which takes a full fence on both sides. The peer's side is the hot one, so the owner pays for both:

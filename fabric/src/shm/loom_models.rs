@@ -1,7 +1,7 @@
 //! Loom models of the memory that two ranks share, in every order that matters:
 //! `RUSTFLAGS="--cfg loom" cargo test --release --lib loom`.
 //!
-//! The ring and the bell are the real code; only the memory is loom's. `membarrier` is modeled by its effect, a fence on both
+//! The ring and the doorbell are the real code; only the memory is loom's. `membarrier` is modeled by its effect, a fence on both
 //! sides.
 
 use std::mem::MaybeUninit;

@@ -7,9 +7,9 @@
 //! - `segment`: the memory that each rank owns and its peers map.
 //! - `ring`: in a segment, one ring for each rank that sends to the owner. A pair's memory is made at its first message.
 //! - `pool`: chunks in the sender's segment, for bodies that do not fit into a slot of a ring.
-//! - `bell`: wakes a receiver that sleeps.
+//! - `doorbell`: wakes a receiver that sleeps.
 //! - `regions`: memory allocated for one-sided access. The origin performs puts, gets and atomics as loads and stores there.
-//! - `cma`: puts and gets on any other memory, by a `process_vm_*` call.
+//! - `cma`: puts and gets on any other memory, by a `process_vm_*` call. `cma_guard` ends them when a peer gives this rank up.
 //!
 //! A small message costs no allocation, no lock and no system call on either side while the receiver is awake.
 

@@ -5,8 +5,8 @@
 //! cleared. The producer stores the frame last. The consumer publishes its position from time to time, which returns the slots
 //! and the chunks of their bodies.
 //!
-//! A frame also says how many messages its sender had written to cells before, and a cell says how far the ring was. A receiver
-//! that takes a message of either kind therefore knows whether it has overtaken one of the other kind.
+//! A frame also says how many messages its sender had written to collective slots before, and such a slot says how far the ring
+//! was. A receiver that takes a message of either kind therefore knows whether it has overtaken one of the other kind.
 //!
 //! The path of a small message has no allocation, lock or system call. One cache line crosses if header and body fit into 56
 //! bytes.

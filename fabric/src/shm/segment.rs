@@ -6,7 +6,7 @@
 //! - the bits of the ranks that the owner has given up;
 //! - the table of regions;
 //! - for each source rank, a control line;
-//! - for each source rank, a ring and cells, written by that rank;
+//! - for each source rank, a ring and collective slots, written by that rank;
 //! - the chunks, written by the owner.
 
 use std::{

@@ -1,12 +1,12 @@
 //! Costs of a task list: the library calls of its host, and the triggered operations of its adapter.
 //!
-//! The numbers are those of the driver for Portals (`portals::lists`, mainly `gear` and `lower`), which makes of
+//! The numbers are those of the driver for Portals (`portals::task_lists`, mainly `trigger_slots` and `lower`), which makes of
 //!
 //! | | triggered operations | other calls |
 //! |---|---|---|
 //! | a list | a word to the host when all have begun | |
 //! | any task | one for each threshold that it waits for, and one that counts it at its list | its counter set back |
-//! | what it does | a put, an atomic for each piece of a block, or a count | of an offer, the entry for what comes |
+//! | what it does | a put, an atomic for each piece of a block, or a count | of a published landing, the entry for what comes |
 //! | its end | a count at the peer, and one at its own rank, of those that are wanted | |
 //!
 //! Each call costs the host as much as a command, and each operation costs its adapter `nic.triggered_ns`.

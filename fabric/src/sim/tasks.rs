@@ -3,7 +3,7 @@
 //! A task waits at each counter that is below its threshold. A count removes it there, and when it waits at no counter any more,
 //! it begins. Beginning takes the adapter of its node `nic.triggered_ns` for each operation of the task, one after the other.
 //! From then on it behaves like any command. Bytes that are copied or combined within a rank's memory leave the adapter and come
-//! back, like those of other ranks. Posting a list costs the host its [`calls`](super::task_costs).
+//! back, like those of other ranks. Posting a list costs the host its [calls](super::task_costs).
 
 use std::collections::{BTreeMap, VecDeque};
 

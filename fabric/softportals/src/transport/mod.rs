@@ -3,7 +3,7 @@
 //! - `local`: memory shared by two processes of one machine.
 //! - `udp`: datagrams between machines. `conversation` restores order over the faults of the network, or those that `faults`
 //!   injects.
-//! - `cut`: an interface that was disconnected on purpose.
+//! - `cut_medium`: an interface that was disconnected on purpose.
 //!
 //! A [`PacketPort`] connects an interface to all others over one of these, at most at the configured rate of its rail.
 

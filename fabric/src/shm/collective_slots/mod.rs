@@ -1,16 +1,16 @@
-//! Cells between two ranks, in one direction: short messages of collectives, which the receiver looks for by name.
+//! Collective slots between two ranks, in one direction: short messages of collectives, which the receiver looks for by name.
 //!
 //! A ring hands out messages in order, and the engine must sort them. A rank that waits for a message of a collective knows its
 //! name, which determines the line to poll. That needs no order, no credits and no matching.
 //!
 //! - The sender writes the line, its stamp last.
-//! - The receiver reports free lines in a word with one bit per cell, which flips with each message taken.
-//! - The sender loads that word only when a cell seems to be full, and once for all cells. It goes on only when two dozen cells
+//! - The receiver reports free lines in a word with one bit per slot, which flips with each message taken.
+//! - The sender loads that word only when a slot seems to be full, and once for all slots. It goes on only when two dozen slots
 //!   are free again. A sender that runs ahead would otherwise take the line of that word from the receiver with each message.
 //! - Collectives follow each other, so each end prefetches the line of the next one before that is called.
 //! - A message that does not fit into a line lies in chunks of the sender, which the line names. They are free again when the
-//!   cell is.
-//! - Cells are few: a sender whose cell is full sends the message by other means.
+//!   slot is.
+//! - Slots are few: a sender whose slot is full sends the message by other means.
 
 mod lent_chunks;
 #[cfg(test)]

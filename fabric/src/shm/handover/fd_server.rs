@@ -1,4 +1,4 @@
-//! A rank's thread that hands over its descriptors when it is called.
+//! The FD server: a rank's thread that hands over its descriptors when it is called.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

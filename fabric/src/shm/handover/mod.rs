@@ -3,11 +3,11 @@
 //! Such a rank is in another user or PID namespace, or has no `/proc`, or the owner is not dumpable. It asks for descriptors at a
 //! socket:
 //!
-//! - `meeting`: the creator of the board listens until all ranks have attached.
-//! - `desk`: later, each rank has a thread that sleeps until it is called on the board, and then listens for a moment. A socket
-//!   has a name only while it is used.
-//! - `doors`: an abstract name is visible within one network namespace. Ranks in others find the socket in a directory.
-//! - `lent`: the descriptors that may be handed over.
+//! - `board_server`: the creator of the board listens until all ranks have attached.
+//! - `fd_server`: later, each rank has a thread that sleeps until it is called on the board, and then listens for a moment. A
+//!   socket has a name only while it is used.
+//! - `named_sockets`: an abstract name is visible within one network namespace. Ranks in others find the socket in a directory.
+//! - `published_fds`: the descriptors that may be handed over.
 //!
 //! The system tells both ends that they belong to one user. The board's cookie shows that the asking rank belongs to the job.
 

@@ -1,4 +1,4 @@
-//! Lanes: the packets from one rank to another on one rail, with both halves of go-back-n.
+//! Flows: the packets from one rank to another on one rail, with both halves of go-back-n.
 
 use super::{
     super::{

@@ -1,10 +1,10 @@
 //! Faults that happen to packets where they leave their adapters, and how adapters repair them.
 //!
 //! A world has no [`SimWire`], and pays nothing for it, if there are no faults, enough receive slots and no connections. With a
-//! wire, a packet that [leaves](SimWorld::send_packet) waits for its connection (`connections`). It then goes through a lane: the
-//! packets from one rank to another on one rail, with both halves of go-back-n (`goback`). Each transmission is a *frame*, and
-//! [`SimWorld::cross`] decides what happens to it. A packet that the lane's receiver takes [arrives](SimWorld::arrive) as it
-//! would without a wire. With [`Transport::Datagram`] there are no lanes, and faults hit the packets themselves.
+//! wire, a packet that [leaves](SimWorld::send_packet) waits for its connection (`connections`). It then goes through a *flow*:
+//! the packets from one rank to another on one rail, with both halves of go-back-n (`goback`). Each transmission is a *frame*,
+//! and [`SimWorld::cross`] decides what happens to it. A packet that the flow's receiver takes [arrives](SimWorld::arrive) as it
+//! would without a wire. With [`Transport::Datagram`] there are no flows, and faults hit the packets themselves.
 //!
 //! A packet stays in the world's slab until the receiver has taken it, so frames need no copies. A duplicate that comes later is
 //! recognized by its number and ignored. Answers are sent as urgent packets, which do not wait for links.
