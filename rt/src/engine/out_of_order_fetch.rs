@@ -1,5 +1,5 @@
-//! Messages out of turn: how a receive gets a message that its sender may not send yet. See
-//! [`proto::headers`](crate::proto::header_quota).
+//! Out-of-order fetch: how a receive gets a message that its sender may not send yet. See
+//! [`proto::header_quota`](crate::proto::header_quota).
 
 use super::{
     Engine, EngineCore, OneSidedCommand,

@@ -5,7 +5,7 @@
 //! waits for itself, and they end with [`ErrorKind::WaitsForItself`].
 //!
 //! The engine cannot see threads of the application that have no operation in flight. A simulation has none, and knows when
-//! nothing can happen any more; elsewhere the thread that goes to sleep looks at the others (rt/src/shared/itself.rs).
+//! nothing can happen any more; elsewhere the thread that goes to sleep looks at the others (rt/src/shared/self_deadlock.rs).
 
 use super::{Engine, EngineCore};
 use crate::{

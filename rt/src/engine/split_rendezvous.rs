@@ -4,7 +4,7 @@
 //! A sender that computes does not, so the receiver, when it has the front half, closes the word and gets the rear half as well.
 //! So the transfer takes half the time if both ranks wait, and no rank waits for one that computes.
 //!
-//! The word decides once. After a successful claim the receiver keeps the buffer until the sender's `Landed` has arrived.
+//! The word decides once. After a successful claim the receiver keeps the buffer until the sender's ATP has arrived.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

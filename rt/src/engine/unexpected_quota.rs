@@ -1,6 +1,6 @@
 //! Room for unexpected messages: what peers may send here, and what this rank may send to them.
 //!
-//! Numbers of messages are handled by [`proto::headers`](crate::proto::header_quota), numbers of bytes by
+//! Numbers of messages are handled by [`proto::header_quota`](crate::proto::header_quota), numbers of bytes by
 //! [`Credits`](crate::proto::channel::Credits).
 
 use super::{

@@ -1,7 +1,8 @@
 //! Futures that proceed in the background, even if the application polls no task.
 //!
-//! A course is the waker of whatever it waits for. The thread that wakes it also polls it, in the middle of the turn
-//! that woke it. So a course needs no executor, and proceeds in every progress mode. It runs only code of this library.
+//! A background future is the waker of whatever it waits for. The thread that wakes it also polls it, in the middle of
+//! the turn that woke it. So it needs no executor, and proceeds in every progress mode. It runs only code of this
+//! library.
 
 use std::{
     cell::RefCell,

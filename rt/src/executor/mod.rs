@@ -2,7 +2,7 @@
 //!
 //! - [`block_on()`] runs a future on the caller's thread.
 //! - Spawned tasks run on the threads that are in `block_on`, or that drive the runtime on tokio.
-//! - [Courses](BackgroundFuture) run on the threads that wake them.
+//! - [Background futures](BackgroundFuture) run on the threads that wake them.
 
 mod background;
 mod block_on;

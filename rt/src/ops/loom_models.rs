@@ -1,4 +1,4 @@
-//! Loom models of an operation's life, with all interleavings of the threads that access it: `cargo xtask loom`.
+//! Loom models of an operation, with all interleavings of the threads that access it: `cargo xtask loom`.
 //!
 //! Uses a real engine behind loom's lock, with a driver that reaches only itself. One thread is the future, and another
 //! makes the turns that land its message. A lost wake-up is a deadlock, which loom reports.

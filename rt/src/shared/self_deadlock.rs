@@ -1,4 +1,4 @@
-//! Detects that a thread that is about to sleep would wait for this rank itself forever (see rt/src/engine/itself.rs).
+//! Detects that a thread that is about to sleep would wait for this rank itself forever (see rt/src/engine/self_deadlock.rs).
 //!
 //! The engine does not know application threads without an operation in flight. Such a thread could still send, for
 //! example when a timer of another library wakes it. So the wait ends only if the application has a single thread,

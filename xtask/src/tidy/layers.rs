@@ -101,7 +101,7 @@ fn is_test(file: &str) -> bool {
     ends.iter().any(|end| file.ends_with(end)) || file.contains("/tests/")
 }
 
-/// Returns the module of a file: `rt/src/proto/path/envelope.rs` is `crate::proto::path::envelope`.
+/// Returns the module of a file: `rt/src/proto/path/cost_envelope.rs` is `crate::proto::path::cost_envelope`.
 fn module_of(file: &str) -> Vec<&str> {
     let inside = file.split_once("src/").map_or("", |(_, inside)| inside);
     let parts = inside.trim_end_matches(".rs").split('/');

@@ -1,7 +1,8 @@
-//! Cells of programs: a message in a cell may be for a program in progress, or show that a peer called another collective.
+//! Collective slots of programs: a message in a slot may be for a program in progress, or show that a peer called another
+//! collective.
 //!
-//! A program that is not [quick](super::single_round) any more, or never was, also checks the cells for its messages in every
-//! turn.
+//! A program that is not a [single-round run](super::single_round) any more, or never was, also checks the slots for its messages
+//! in every turn.
 
 use std::mem;
 

@@ -4,7 +4,7 @@
 //! one of them has begun, the next one is posted. The host is woken for that, for its own steps and for the end. Its own steps
 //! are the reductions, except short rows of integers if the adapter combines those.
 //!
-//! A program that fails is cancelled. Peers may still be allowed to put, so the buffers are returned only when they report that
+//! A program that fails is canceled. Peers may still be allowed to put, so the buffers are returned only when they report that
 //! they put no more.
 
 use std::{collections::BTreeSet, io};

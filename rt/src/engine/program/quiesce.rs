@@ -1,6 +1,6 @@
 //! Returns the memory of a failed collective to the application only when no peer puts to it any more.
 //!
-//! In programs that run by lists, peers put with keys that they were given before. When such a program is cancelled its keys are
+//! In programs that run by lists, peers put with keys that they were given before. When such a program is canceled its keys are
 //! withdrawn, and a put that comes later would be refused. That would break the connection of two living ranks. So each rank
 //! first tells the peers from which it expects puts that the collective has failed, and asks them to answer when they put no
 //! more. A peer answers as soon as its own commands have ended, so every request is answered. A rank that is down has no
@@ -63,7 +63,7 @@ impl EngineCore {
         let (first, why) =
             revoked.unwrap_or_else(|| (key.sequence, CollectiveFailure::of(kind, me)));
         for &rank in &peers {
-            // The failure first, so that the peer stops putting before it handles `Halt`.
+            // The failure first, so that the peer stops putting before it handles the request to quiesce.
             if self.programs.is_void(key.context) {
                 self.tell_revoked(rank, key.context);
             } else {

@@ -1,14 +1,14 @@
-//! Short programs of one round that use cells and are known only to their futures.
+//! Short programs of one round that use collective slots and are known only to their futures.
 //!
-//! Such a program sends everything when it begins, each message into a cell at its receiver. Its future checks whether all
-//! messages have come and does the remaining steps immediately. There is no operation, no matching and no wake-up.
+//! Such a program sends everything when it begins, each message into a collective slot at its receiver. Its future checks whether
+//! all messages have come and does the remaining steps immediately. There is no operation, no matching and no wake-up.
 //!
 //! If the program has to wait for long, or if anything unusual happens, it becomes a normal program whose first steps are
 //! complete. Unusual are a message that came another way, a peer that is down, and a revoked communicator. Normal programs check
-//! cells too, in every turn. A program that waits for longer messages becomes a normal one when it begins, because a peer may
+//! the slots too, in every turn. A program that waits for longer messages becomes a normal one when it begins, because a peer may
 //! have to offer such a message, and completes only when it is fetched.
 //!
-//! Each rank decides for itself whether it takes this path. The other ranks find its messages in cells or elsewhere.
+//! Each rank decides for itself whether it takes this path. The other ranks find its messages in slots or elsewhere.
 
 use std::mem;
 

@@ -1,6 +1,6 @@
 //! The slots of a communicator, which its programs by task lists use in turn.
 //!
-//! A slot has lanes of counters and memory. Its programs use them one after the other, in the order in which all ranks begin the
+//! A slot has landing slots and counters. Its programs use them one after the other, in the order in which all ranks begin the
 //! programs.
 
 use std::{

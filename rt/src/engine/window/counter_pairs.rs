@@ -1,7 +1,8 @@
 //! Counters through which neighbors notify each other of posts and completions.
 //!
 //! A post or a completion is one addition to a word in the neighbor's memory, without a message and without work for its
-//! processor. Notes (messages) are used if the driver has no counters, and until the neighbor has said where its counters are.
+//! processor. Messages (`WindowCount`) are used if the driver has no counters, and until the neighbor has said where its counters
+//! are.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -9,7 +9,7 @@
 //! Writers of each field:
 //! - `posts`: the thread that has the window
 //! - `accesses`, and the neighbor's counter of completions: the thread whose access is in progress
-//! - the notes and `down`: the engine
+//! - the counts by message, and `down`: the engine
 
 use std::sync::{
     OnceLock,

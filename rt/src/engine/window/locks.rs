@@ -1,7 +1,7 @@
 //! Locks for passive-target accesses, granted by the target's engine in the order of the requests.
 //!
-//! A *door* admits either several ranks that share the memory, or one rank that has it exclusively. A rank that fails while it
-//! holds the lock is removed.
+//! A [`WindowLock`] admits either several ranks that share the memory, or one rank that has it exclusively. A rank that fails
+//! while it holds the lock is removed.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -6,12 +6,12 @@
 //! this on. A step that no step waits for adds to the counter 0. The program has ended when that counter reaches
 //! [`ProgramLowering::ends`].
 //!
-//! A message is a put into the receiver's memory, which the receiver allows first. When the receive may begin, the
-//! receiver writes the destination into a *lane*, which is a place at the sender, and counts there. The sender's put
-//! waits for that count. A pair of ranks has a few lanes in each direction. All programs of a communicator that share a
-//! *slot* run one after the other and use these lanes in turn. So thresholds of lanes are cumulative and continue from
-//! program to program ([`LandingCounts`]). A lane is reused when its previous message has landed. Lanes are never reset,
-//! because a peer may allow a message before this rank has begun the program.
+//! A message is a put into the receiver's memory, which the receiver allows first. When the receive may begin, the receiver
+//! writes the destination into a *landing slot*, which is a place at the sender, and counts there. The sender's put waits for
+//! that count. A pair of ranks has a few landing slots in each direction. All programs of a communicator that share a *slot* run
+//! one after the other and use them in turn. So their thresholds are cumulative and continue from program to program
+//! ([`LandingCounts`]). A landing slot is reused when its previous message has landed. Landing slots are never reset, because a
+//! peer may allow a message before this rank has begun the program.
 //!
 //! The tasks are cut into lists, of which the driver can hold two ([`ProgramLowering::next_list`]). When all tasks of a list
 //! have begun, the host posts the list after the next, so that the driver is never idle. A task that waits for nothing
@@ -22,7 +22,7 @@
 //! adapter [combines](AdapterReductions). The host watches their counter, and counts when it is done. It does the same for the
 //! ends of steps for which more steps wait than fit into a list.
 //!
-//! Everything except for the numbers of the lanes is the same in every run of a program, and is computed in the first
+//! Everything except for the numbers of the landing slots is the same in every run of a program, and is computed in the first
 //! run: the program keeps its [`LoweredProgram`].
 //!
 //! This module is pure: counters are numbers, and the caller gives them a place.

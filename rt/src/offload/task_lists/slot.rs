@@ -1,4 +1,4 @@
-//! State that consecutive programs share at a driver: the lanes between their ranks, and counters.
+//! State that consecutive programs share at a driver: the landing slots between their ranks, and counters.
 
 use std::io;
 
