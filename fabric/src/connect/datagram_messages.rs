@@ -9,14 +9,14 @@ use std::collections::VecDeque;
 
 use super::ConnectConfig;
 
-/// Parcels to and from one peer, on this side. Times are picoseconds, as in [`Connection`](super::PeerConnection).
+/// Datagram messages to and from one peer, on this side. Times are picoseconds, as in [`Connection`](super::PeerConnection).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DatagramMessages {
-    /// Parcels without an answer, the oldest first.
+    /// Messages that are not acknowledged, the oldest first.
     kept: VecDeque<Box<[u8]>>,
     /// Number of the oldest one, or of the next one if there is none.
     first: u32,
-    /// Parcels among these that were sent since the oldest was sent last, and those that were ever sent.
+    /// Messages among these that were sent since the oldest was sent last, and those that were ever sent.
     left: usize,
     known: usize,
     /// True if no answer came in time, so that only the oldest is sent.
@@ -25,7 +25,7 @@ pub(crate) struct DatagramMessages {
     tries: u16,
     /// Number that is expected from the peer next.
     expected: u32,
-    /// Parcels and bytes sent since the peer was last found worth a connection.
+    /// Messages and bytes sent since the peer was last found worth a connection.
     said: u32,
     said_bytes: u64,
 }
@@ -41,7 +41,7 @@ impl DatagramMessages {
         self.kept.is_empty()
     }
 
-    /// Adds a parcel. Returns true if so much was sent to the peer that a connection pays.
+    /// Adds a message. Returns true if so much was sent to the peer that a connection pays.
     pub(crate) fn push(&mut self, parcel: Box<[u8]>) -> bool {
         self.said += 1;
         self.said_bytes += parcel.len() as u64;
@@ -53,13 +53,13 @@ impl DatagramMessages {
         much
     }
 
-    /// Returns true if a parcel must leave now.
+    /// Returns true if a message must leave now.
     pub(crate) fn has_next(&self) -> bool {
         let flying_max = if self.probing { 1 } else { FLYING_MAX };
         self.left < self.kept.len().min(flying_max)
     }
 
-    /// Returns the next parcel to leave, and the number to write into it.
+    /// Returns the next message to leave, and the number to write into it.
     pub(crate) fn next(&mut self, local: &ConnectConfig, now: u64) -> Option<(u32, &mut [u8])> {
         if !self.has_next() {
             return None;
@@ -73,7 +73,7 @@ impl DatagramMessages {
         Some((number(self.first, nth), &mut self.kept[nth]))
     }
 
-    /// Handles the answer that the peer has all parcels before this number. Returns false if that was known.
+    /// Handles the acknowledgment of all messages before this number. Returns false if that was known.
     pub(crate) fn handle_ack(&mut self, next: u32, local: &ConnectConfig, now: u64) -> bool {
         let count = next.wrapping_sub(self.first) as usize;
         if count == 0 || count > self.known {
@@ -91,7 +91,7 @@ impl DatagramMessages {
         true
     }
 
-    /// Returns when a parcel is sent again, if no answer comes.
+    /// Returns when a message is sent again, if no acknowledgment comes.
     pub(crate) const fn next_timeout(&self) -> Option<u64> {
         self.deadline
     }
@@ -109,7 +109,7 @@ impl DatagramMessages {
         self.deadline = Some(now + local.limits.wait(self.tries, local.seed));
     }
 
-    /// Takes a parcel that has arrived. Returns false if it has come before, or if an earlier one is missing.
+    /// Takes a message that has arrived. Returns false if it has come before, or if an earlier one is missing.
     pub(crate) fn take(&mut self, number: u32) -> bool {
         let next = number == self.expected;
         if next {
@@ -118,18 +118,18 @@ impl DatagramMessages {
         next
     }
 
-    /// Returns the answer to all parcels that have arrived.
+    /// Returns the acknowledgment of all messages that have arrived.
     pub(crate) const fn expected(&self) -> u32 {
         self.expected
     }
 
-    /// Returns the number of the next parcel to be added.
+    /// Returns the number of the next message to be added.
     #[cfg(test)]
     fn next_number(&self) -> u32 {
         number(self.first, self.kept.len())
     }
 
-    /// Drops all parcels, because the peer is down.
+    /// Drops all messages, because the peer is down.
     pub(crate) fn clear(&mut self) {
         self.first = number(self.first, self.kept.len());
         self.kept.clear();
@@ -141,10 +141,10 @@ fn number(first: u32, nth: usize) -> u32 {
     first.wrapping_add(u32::try_from(nth).unwrap_or(u32::MAX))
 }
 
-/// Most parcels without an answer, and most of these that are in flight.
+/// Maximum number of messages that are not acknowledged, and of those among them that are in flight.
 const KEPT_MAX: usize = 32;
 const FLYING_MAX: usize = 16;
-/// Parcels and bytes that are sent to a peer before a connection pays.
+/// Messages and bytes that are sent to a peer before a connection pays.
 const SAID_MAX: u32 = 16;
 const SAID_BYTES_MAX: u64 = 64 << 10;
 
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Sender, number and content of a parcel, and the answer.
+    /// Sender, number and content of a message, and the acknowledgment.
     type Flying = (usize, Option<(u32, u32)>, u32);
 
     /// Two sides, and the datagrams in flight between them.

@@ -50,10 +50,10 @@ pub enum CommPattern {
 }
 
 impl ConnectPolicy {
-    /// Returns the scheme for a job.
+    /// Returns the connection policy for a job.
     ///
     /// If short messages need no connection, pairs connect when they exchange much data, whatever the job: `ripstop sim ft` and
-    /// `seven-point` show that no other scheme finishes sooner.
+    /// `seven-point` show that no other policy finishes sooner.
     ///
     /// If they need one, connecting all pairs at the start pays if most pairs communicate. If the pattern is unknown, that is
     /// done for jobs in which it is quick and leaves half of the adapter to others.
@@ -77,7 +77,7 @@ impl ConnectPolicy {
     /// Like [`choose`](Self::choose), for drivers that send short messages as datagrams only in two cases: not all pairs can be
     /// connected, or few pairs communicate, so that they would mostly wait for connections.
     ///
-    /// The driver for verbs uses this unless it is told a scheme. Hosts answer datagrams, while adapters answer what goes by
+    /// The driver for verbs uses this unless a policy is configured. Hosts answer datagrams, while adapters answer what goes by
     /// connections. So datagrams reach only a rank whose runtime makes turns, and they slow down long exchanges of messages.
     #[must_use]
     pub fn choose_connecting(job: &JobShape) -> Self {

@@ -27,7 +27,7 @@ pub static PATTERN: DriverSetting = DriverSetting {
     accepts: |value| pattern(value).map(pattern_text),
 };
 
-/// Returns the scheme that a value of [`CONNECT`] names, and `Some(None)` for `auto`.
+/// Returns the policy that a value of [`CONNECT`] names, and `Some(None)` for `auto`.
 #[must_use]
 pub fn scheme(value: &str) -> Option<Option<ConnectPolicy>> {
     Some(match value {

@@ -32,7 +32,7 @@ pub(super) struct VerbsAddress {
     pub(super) reads: u8,
     /// True if the link of its first port is Ethernet rather than InfiniBand.
     pub(super) ethernet: bool,
-    /// True if it accepts parcels.
+    /// True if it accepts datagram messages.
     pub(super) parcels: bool,
 }
 
@@ -58,7 +58,7 @@ impl VerbsAddress {
         }
     }
 
-    /// Returns the length in bytes of an address with these doors.
+    /// Returns the length in bytes of an address with this extension.
     pub(super) fn len(doors: Option<&AddressExtension>) -> usize {
         let mut bytes = Vec::new();
         doors.into_iter().for_each(|doors| doors.encode(&mut bytes));
@@ -286,10 +286,10 @@ pub(super) mod tests {
             changed(1, 6),
             changed(7, 1),
             changed(44, 0x81),
-            changed(44, 2), // doors, and there are none
+            changed(44, 2), // an extension, and there is none
             changed(44, 4), // ports, and there are none
             [&changed(44, 6)[..], &[1]].concat(),
-            [&good[..], &[0]].concat(), // something, and no doors
+            [&good[..], &[0]].concat(), // something, but no extension
             changed(45, 0),
             changed(45, 0x80),
             changed(47, 1),

@@ -50,10 +50,10 @@ impl AddressExtension {
         }
     }
 
-    /// Reads the doors of a rank, in a job of `ranks` ranks. With `open`, queue pairs are among them.
+    /// Reads the extension of a rank's address, in a job of `ranks` ranks. With `open`, queue pairs are among them.
     ///
     /// # Errors
-    /// The bytes are no valid doors. The text names the defect.
+    /// The bytes are no valid extension. The text names the defect.
     pub(super) fn parse(bytes: &[u8], ranks: u32, open: bool) -> Result<Self, String> {
         let lanes = bytes.split_first();
         let (lanes, rest) = lanes.ok_or("the number of its devices is missing")?;
@@ -79,7 +79,7 @@ impl AddressExtension {
         }
     }
 
-    /// Returns the ends that rank `me` finds at rank `of`, whose address came with these doors. They are those that a connection
+    /// Returns the ends that rank `me` finds at rank `of`, whose address has this extension. They are those that a connection
     /// message would name. `psn` is the first packet number of the first lane.
     pub(super) fn ends(
         &self,

@@ -140,7 +140,7 @@ impl VerbsCore {
         }
     }
 
-    /// Returns when a turn is due next: for a retry, an eviction, a parcel, or a queue pair to destroy.
+    /// Returns when a turn is due next: for a retry, an eviction, a datagram message, or a queue pair to destroy.
     pub(super) fn next_retry(&self) -> Option<u64> {
         let eviction = self
             .connection_cache

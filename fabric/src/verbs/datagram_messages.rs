@@ -30,12 +30,12 @@ use crate::{
     driver::{DownCause, PayloadView, Sink, WorldRank},
 };
 
-/// Peers with parcels or acknowledgments in flight.
+/// Peers with datagram messages or acknowledgments in flight.
 #[derive(Debug, Default)]
 pub(super) struct DatagramPeers {
-    /// True if the scheme has parcels.
+    /// True if the connection policy has datagram messages.
     pub(super) on: bool,
-    /// Peers that have not acknowledged all parcels.
+    /// Peers that have not acknowledged all datagram messages.
     busy: BTreeSet<u32>,
     /// Peers that must be sent an acknowledgment.
     owed: BTreeSet<u32>,
@@ -49,14 +49,14 @@ impl DatagramPeers {
         }
     }
 
-    /// Returns true if no parcel and no acknowledgment is outstanding.
+    /// Returns true if no datagram message and no acknowledgment is outstanding.
     pub(super) fn are_acknowledged(&self) -> bool {
         self.busy.is_empty() && self.owed.is_empty()
     }
 }
 
 impl VerbsCore {
-    /// Sends a message without a connection. Returns false if it cannot go as a parcel.
+    /// Sends a message without a connection. Returns false if it cannot go as a datagram message.
     pub(super) fn send_datagram(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
         if !self.may_send_parcel(to, HEAD + header.len() + body.len()) {
             return false;
@@ -70,7 +70,7 @@ impl VerbsCore {
         true
     }
 
-    /// Sends the goodbye without a connection. Returns false if it cannot go as a parcel.
+    /// Sends the goodbye without a connection. Returns false if it cannot go as a datagram message.
     pub(super) fn send_datagram_goodbye(&mut self, to: u32, how: DownCause) -> bool {
         let mut bytes = [0; WORD_MAX];
         let len = VerbsControlWord::Goodbye(how).encode(0, &mut bytes);
@@ -82,8 +82,8 @@ impl VerbsCore {
         may
     }
 
-    /// Returns true if parcels may go to a peer: both use them, and the peer knows where to answer. They only go by the first
-    /// devices, which must work on both sides, as far as is known.
+    /// Returns true if datagram messages may go to a peer: both use them, and the peer knows where to answer. They only go by the
+    /// first devices, which must work on both sides, as far as is known.
     pub(super) fn accepts_datagrams(&self, peer: u32) -> bool {
         let hears = self.peers.get(index(peer)).is_some_and(|its| its.parcels);
         let link = self.links.get(index(peer)).and_then(Option::as_deref);
@@ -124,7 +124,7 @@ impl VerbsCore {
         }
     }
 
-    /// Sends parcels, as far as there is room.
+    /// Sends datagram messages, as far as there is room.
     fn send_parcels(&mut self, peer: u32) {
         let (now, to) = (self.sleep.timer.now(), self.destination(peer));
         let Self {
@@ -145,7 +145,7 @@ impl VerbsCore {
         {
             put_numbers(parcel, number, answer);
             counters.datagrams.add(1);
-            // A parcel that is lost here is like one lost on its way.
+            // A datagram message that is lost here is like one lost on its way.
             let _lost = datagrams.send(&rails[FIRST].device.pd, &to, parcel);
             talks.owed.remove(&peer);
         }
@@ -162,7 +162,7 @@ impl VerbsCore {
         })
     }
 
-    /// Sends outstanding acknowledgments, and parcels that found no room.
+    /// Sends outstanding acknowledgments, and datagram messages that found no room.
     pub(super) fn flush_datagrams(&mut self) {
         while self.datagrams.has_room()
             && let Some(peer) = self.datagram_peers.owed.pop_first()
@@ -175,14 +175,14 @@ impl VerbsCore {
             put_numbers(&mut bytes, 0, answer);
             self.counters.datagrams.add(1);
             let pd = &self.rails[FIRST].device.pd;
-            let _lost = self.datagrams.send(pd, &to, &bytes); // the peer sends its parcel again
+            let _lost = self.datagrams.send(pd, &to, &bytes); // the peer sends its datagram message again
         }
         for peer in self.late().collect::<Vec<_>>() {
             self.send_parcels(peer);
         }
     }
 
-    /// Repeats the parcels that were not acknowledged in time. A peer that acknowledges nothing is marked as failed.
+    /// Repeats the datagram messages that were not acknowledged in time. A peer that acknowledges nothing is marked as failed.
     pub(super) fn retry_datagrams(&mut self) {
         if self.datagram_peers.busy.is_empty() {
             return;
@@ -201,7 +201,7 @@ impl VerbsCore {
         }
     }
 
-    /// Returns when the next parcel must be repeated.
+    /// Returns when the next datagram message must be repeated.
     pub(super) fn next_datagram_retry(&self) -> Option<u64> {
         let links = self.datagram_peers.busy.iter();
         links
@@ -219,7 +219,7 @@ impl VerbsCore {
         !self.datagram_peers.owed.is_empty() || self.late().next().is_some()
     }
 
-    /// Returns the peers with parcels that must leave.
+    /// Returns the peers with datagram messages that must leave.
     fn late(&self) -> impl Iterator<Item = u32> + '_ {
         let waits = |peer: &u32| {
             let link = self.links[index(*peer)].as_deref();
@@ -237,13 +237,13 @@ impl VerbsCore {
         }
     }
 
-    /// Drops all parcels for a peer that is down.
+    /// Drops all datagram messages for a peer that is down.
     pub(super) fn drop_datagrams(&mut self, peer: u32) {
         self.link_or_new(peer).datagram_messages.clear();
         self.datagram_peers.busy.remove(&peer);
     }
 
-    /// Handles a datagram that is no connection message. The parcel in it, if there is one, waits for its turn.
+    /// Handles a datagram that is no connection message. The datagram message in it, if there is one, waits for its turn.
     pub(super) fn handle_datagram_message(&mut self, bytes: Vec<u8>, qpn: u32) {
         let Some((from, answer)) = parse_head(&bytes) else {
             return;
@@ -267,7 +267,7 @@ impl VerbsCore {
         }
     }
 
-    /// Delivers a parcel, if it is the next one. Returns the number of events.
+    /// Delivers a datagram message, if it is the next one. Returns the number of events.
     pub(super) fn deliver_datagram(&mut self, from: u32, bytes: &[u8], sink: &mut dyn Sink) -> u32 {
         let link = self.link_or_new(from);
         if link.down == Some(DownCause::Failed) {
@@ -320,7 +320,7 @@ fn put_numbers(bytes: &mut [u8], number: u32, answer: u32) {
     bytes[ANSWER_AT..][..4].copy_from_slice(&answer.to_le_bytes());
 }
 
-/// Returns true if a datagram is a parcel, or an acknowledgment of parcels.
+/// Returns true if a datagram is a datagram message, or an acknowledgment of datagram messages.
 pub(super) fn is_datagram_message(bytes: &[u8]) -> bool {
     bytes.first() == Some(&PARCEL)
 }
@@ -335,12 +335,12 @@ fn word(head: &[u8; PARCEL_HEAD], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|nth| head[at + nth]))
 }
 
-/// First byte of a parcel. No connection message begins so.
+/// First byte of a datagram message. No connection message begins so.
 const PARCEL: u8 = 0xd6;
 const FROM_AT: usize = 4;
 const NUMBER_AT: usize = 8;
 const ANSWER_AT: usize = 12;
 const PARCEL_HEAD: usize = 16;
 
-/// Bytes of the longest parcel: what a packet carries on an Ethernet with the usual MTU.
+/// Bytes of the longest datagram message: what a packet carries on an Ethernet with the usual MTU.
 pub(super) const PARCEL_MAX: usize = 1024;

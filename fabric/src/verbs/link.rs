@@ -78,7 +78,7 @@ pub(super) struct VerbsLink {
     pub(super) lane_goodbye: Option<(DownCause, u64)>,
     /// True once the goodbye was sent.
     pub(super) sent_goodbye: bool,
-    /// True once the peer knows this rank, by a connection or by a parcel.
+    /// True once the peer knows this rank, by a connection or by a datagram message.
     pub(super) met: bool,
     /// Number of the last use, if connections are scarce.
     pub(super) used_at: u64,
@@ -190,7 +190,8 @@ impl VerbsLink {
         self.is_connected() && self.lanes.get(lane).is_some_and(fits)
     }
 
-    /// Returns true if this many more messages and control words may be posted. Messages that left as parcels come first.
+    /// Returns true if this many more messages and control words may be posted. Messages that left as datagram messages come
+    /// first.
     pub(super) fn has_room_at_home(&self, requests: u32) -> bool {
         self.left.is_empty()
             && self.datagram_messages.is_acknowledged()

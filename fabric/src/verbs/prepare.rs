@@ -187,7 +187,7 @@ impl PreparedVerbs {
     }
 
     /// Makes the driver from the addresses of all ranks, in the order of the ranks. Peers are connected when there is something
-    /// to send, or now if the scheme connects all of them at the start.
+    /// to send, or now if the policy connects all of them at the start.
     ///
     /// # Errors
     /// An address is malformed (the text names its rank), or memory cannot be registered.
@@ -323,7 +323,7 @@ fn ports<'a>(
         .collect()
 }
 
-/// Returns the properties of the job that the scheme is chosen by. They must be the same on all ranks.
+/// Returns the properties of the job that the policy is chosen by. They must be the same on all ranks.
 fn job(
     config: &VerbsConfig,
     on_one_device: u32,

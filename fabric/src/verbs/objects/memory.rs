@@ -129,7 +129,8 @@ impl Drop for VerbsMr {
         // SAFETY: ours, once.
         let end = || unsafe { (context.library.dereg_mr)(self.raw.get()) };
         // If the device keeps the registration, it keeps the pages, too: the kernel has pinned them and gives them to no other
-        // process, although they may be unmapped here. No request of this rank is in flight on it, and peers were told to stop.
+        // process, although they may be unmapped here. No request of this rank is in flight on it, and peers were notified to
+        // stop.
         let _counted = context.give_back("giving up registered memory", end);
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// Makes a queue pair on each rank for each other one. Returns these, and the doors that each rank shows.
+/// Makes a queue pair on each rank for each other one. Returns these, and the address extension of each rank.
 fn made(ranks: &mut Ranks) -> (Vec<PrewiredQps>, Vec<Option<AddressExtension>>) {
     let others = u32::try_from(ranks.all.len() - 1).unwrap();
     let made = (0..ranks.all.len()).map(|rank| {

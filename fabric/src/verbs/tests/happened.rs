@@ -285,7 +285,7 @@ fn talking(config: &mut VerbsConfig) {
     config.scheme = Some(ConnectPolicy::Hybrid);
 }
 
-/// Parcels go by the first device only, and so do acknowledgments.
+/// Datagram messages go by the first device only, and so do acknowledgments.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn parcels_that_the_first_device_had_end_with_it() {

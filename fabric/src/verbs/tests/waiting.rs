@@ -39,7 +39,7 @@ fn of_commands_that_wait_for_the_same_one_is_tried() {
     ranks.until(|_| counters.at(0).value() == MANY as u64);
 }
 
-/// Parcels need no connection, so a peer that cannot be connected is not lost, unless a command needs a connection.
+/// Datagram messages need no connection, so a peer that cannot be connected is not lost, unless a command needs a connection.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_needs_a_connection_ends_where_there_is_none_to_be_had() {
