@@ -7,22 +7,22 @@
 /// Back-off state of a rank.
 #[derive(Debug, Default)]
 pub(super) struct BackoffTimer {
-    /// Consecutive naps that lasted to their end.
+    /// Consecutive sleeps that lasted to their end.
     count: u32,
-    /// End of the current nap, in picoseconds.
+    /// End of the current sleep, in picoseconds.
     until: Option<u64>,
     /// Turns since the last one with an expensive retry.
     turns: u32,
     /// True if this turn makes expensive retries: those that cost a packet, or a call that is likely to be refused.
     asks: bool,
-    /// Turns that could have been made during the nap that this turn has ended.
+    /// Turns that could have been made during the sleep that this turn has ended.
     slept: u32,
     /// Same as `slept`, until a refusal has been weighted with it.
     uncounted: u32,
 }
 
 impl BackoffTimer {
-    /// Begins a turn. The clock is read only if there is a nap.
+    /// Begins a turn. The clock is read only if there is a sleep.
     pub(super) fn begin_turn(&mut self, now: impl FnOnce() -> u64) {
         self.slept = 0;
         if self.until.is_some_and(|until| now() >= until) {
@@ -38,7 +38,7 @@ impl BackoffTimer {
         }
     }
 
-    /// Begins a nap, unless one is in progress, and returns its end.
+    /// Begins a sleep, unless one is in progress, and returns its end.
     pub(super) fn begin(&mut self, now: u64) -> u64 {
         let len = PS_PER_US * u64::from(NAP_US << self.count);
         *self.until.get_or_insert_with(|| now.saturating_add(len))
@@ -49,7 +49,7 @@ impl BackoffTimer {
         self.count > 0 || self.until.is_some()
     }
 
-    /// Ends the wait: the next nap is short again.
+    /// Ends the wait: the next sleep is short again.
     pub(super) const fn reset(&mut self) {
         self.count = 0;
         self.until = None;
@@ -76,9 +76,9 @@ impl BackoffTimer {
     }
 }
 
-/// First nap: 64 µs, about the cost of a sleep. A turn takes about 1 µs.
+/// First sleep: 64 µs, about what falling asleep and waking up cost. A turn takes about 1 µs.
 const NAP_US: u32 = 64;
-/// Doublings of a nap, to 4 ms. Longer waits are for a peer that may be dead or stopped.
+/// Doublings of a sleep, to 4 ms. Longer waits are for a peer that may be dead or stopped.
 const LONGER_MAX: u32 = 6;
 const PS_PER_US: u64 = 1_000_000;
 /// Turns between expensive retries. A retry at a peer costs both ranks a packet, and a refused call is only worth repeating after

@@ -445,7 +445,7 @@ impl Portals {
         self.alarm.set(at).is_ok()
     }
 
-    /// Resets the back-off when nothing waits any more, so that the next nap is short again.
+    /// Resets the back-off when nothing waits any more, so that the next sleep is short again.
     pub(super) fn reset_backoff(&mut self) {
         if self.backoff.have_begun() && !self.waits() {
             self.backoff.reset();

@@ -13,9 +13,9 @@ use super::send_pool::PortalsSendSlot;
 #[derive(Debug)]
 pub(super) struct PortalsOutbox {
     messages: VecDeque<PortalsOutMessage>,
-    /// The number of the first letter.
+    /// The number of the first message.
     first: u32,
-    /// Number of the first letters that were put since the last rewind.
+    /// Number of the first messages that were put since the last rewind.
     begun: usize,
     /// Puts in flight.
     flying: u32,
@@ -42,7 +42,7 @@ pub(super) struct PortalsOutMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PortalsOutboxState {
     Open,
-    /// The letter of this number was refused, and other puts are still in flight.
+    /// The message of this number was refused, and other puts are still in flight.
     Refused(u32),
     /// The peer has been notified of the refusal.
     Paused,
@@ -55,9 +55,9 @@ enum PortalsOutboxState {
 #[must_use]
 pub(super) enum PortalsOutboxAction {
     Nothing,
-    /// More letters may leave.
+    /// More messages may leave.
     Send,
-    /// Notify the peer that it refused a letter.
+    /// Notify the peer that it refused a message.
     Pause,
 }
 
@@ -73,7 +73,7 @@ impl PortalsOutMessage {
         }
     }
 
-    /// Sets match bits for this letter.
+    /// Sets match bits for this message.
     pub(super) const fn with_bits(self, bits: Option<u64>) -> Self {
         Self { bits, ..self }
     }
@@ -93,7 +93,7 @@ impl PortalsOutbox {
         }
     }
 
-    /// Returns true if another letter would leave immediately.
+    /// Returns true if another message would leave immediately.
     pub(super) fn has_room(&self) -> bool {
         self.state == PortalsOutboxState::Open
             && self.begun == self.messages.len()
@@ -104,7 +104,7 @@ impl PortalsOutbox {
         self.messages.is_empty()
     }
 
-    /// Returns the number of letters with slots of a class.
+    /// Returns the number of messages with slots of a class.
     pub(super) fn count(&self, class: u8) -> usize {
         let of_class =
             |letter: &&PortalsOutMessage| letter.slot.is_some_and(|slot| slot.class == class);
@@ -115,14 +115,14 @@ impl PortalsOutbox {
         self.messages.push_back(letter);
     }
 
-    /// Returns the next letter that may leave, and its number.
+    /// Returns the next message that may leave, and its number.
     pub(super) fn next(&self) -> Option<(u32, PortalsOutMessage)> {
         let may = self.state == PortalsOutboxState::Open && self.flying < self.window;
         let letter = self.messages.get(self.begun).filter(|_| may)?;
         Some((self.number(self.begun), *letter))
     }
 
-    /// Notes that the letter returned by `next` has been put.
+    /// Notes that the message returned by `next` has been put.
     pub(super) const fn started(&mut self) {
         self.begun += 1;
         self.flying += 1;
@@ -157,7 +157,7 @@ impl PortalsOutbox {
         letter.is_some_and(|letter| !letter.ended)
     }
 
-    /// Redirects all later letters to another lane, after everything in flight has completed and the peer has handled it.
+    /// Redirects all later messages to another lane, after everything in flight has completed and the peer has handled it.
     pub(super) fn move_away(&mut self, free: impl FnMut(PortalsSendSlot)) -> PortalsOutboxAction {
         if self.state == PortalsOutboxState::Open {
             self.state = PortalsOutboxState::Refused(self.number(self.begun));
@@ -229,7 +229,7 @@ impl PortalsOutbox {
         }
     }
 
-    /// Forgets accepted letters at the front, at most `most`.
+    /// Forgets accepted messages at the front, at most `most`.
     fn release(&mut self, most: usize, mut free: impl FnMut(PortalsSendSlot)) {
         for _ in 0..most {
             let Some(letter) = self.messages.pop_front_if(|letter| letter.accepted) else {

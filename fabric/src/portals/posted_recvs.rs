@@ -44,7 +44,7 @@ pub(super) struct PostedRecvTable {
 #[derive(Debug)]
 struct PostedRecvEntry {
     generation: u32,
-    /// The loan, while the adapter has the memory.
+    /// The posted receive, while the adapter has the memory.
     loan: Option<PostedRecv>,
 }
 
@@ -133,7 +133,7 @@ impl PostedRecvTable {
         });
     }
 
-    /// Ends a loan, because the adapter no longer has the memory.
+    /// Ends a posted receive, because the adapter no longer has the memory.
     fn end(&mut self, at: u32) -> Option<TagBuffer> {
         let entry = self.entries.get_mut(at as usize)?;
         let PostedRecv { offer, handle } = entry.loan.take()?;
@@ -160,8 +160,8 @@ impl PostedRecvTable {
         let is_back = match loan.handle.map(|me| ni.unlink(me)) {
             Some(Ok(())) => true,
             Some(Err(PortalsCallError::InUse | PortalsCallError::Transient(_))) => false,
-            // The library does not know the handle: the message has arrived, and its event ends the loan, unless events were
-            // lost.
+            // The library does not know the handle: the message has arrived, and its event ends the posted receive, unless events
+            // were lost.
             Some(Err(PortalsCallError::Permanent(_))) | None => self.blind,
         };
         is_back.then(|| self.end(at)).flatten()
@@ -301,13 +301,13 @@ pub(super) fn tagged_len_min(
         .map(|least| least.max(1))
 }
 
-/// Returns the maximum number of loans, which leaves most entries of the library for other purposes.
+/// Returns the maximum number of posted receives, which leaves most entries of the library for other purposes.
 fn room(limits: &PortalsLimits) -> u32 {
     let list = limits.max_list_size / 2;
     (limits.max_entries / 4).min(list).min(ROOM_MAX)
 }
 
-/// Limit on loans, because the list of entries is searched for each message.
+/// Limit on posted receives, because the list of entries is searched for each message.
 const ROOM_MAX: u32 = 1024;
 /// Flag in the user pointer of lent entries; slabs use small numbers.
 const LENT: u64 = 1 << 63;

@@ -82,7 +82,7 @@ impl Portals {
         }
     }
 
-    /// Queues the farewell to a peer. Returns true if that is done or not needed.
+    /// Queues the goodbye to a peer. Returns true if that is done or not needed.
     fn bid_farewell(&mut self, rank: u32, label: MessageLabel) -> bool {
         let peer = self.peer(rank);
         if !peer.met || peer.state != PortalsPeerState::Up {

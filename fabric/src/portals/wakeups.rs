@@ -30,8 +30,8 @@ impl PortalsNi {
         self.poll_fds(&mut PollFdArray::default()) > 0
     }
 
-    /// Clears the readiness of the descriptors. The library is told what `poll` found, because it may ignore descriptors that are
-    /// not readable.
+    /// Clears the readiness of the descriptors. The library learns what `poll` found, because it may ignore descriptors
+    /// that are not readable.
     pub(super) fn disarm_fds(&self) {
         let Some(waking) = &self.library.waking else {
             return;

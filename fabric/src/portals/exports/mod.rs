@@ -57,7 +57,7 @@ struct PortalsRegionMap {
     places: ExposedTables,
 }
 
-/// Table entries by which memory is accessed, as peers are told.
+/// Table entries by which memory is accessed, as peers know them.
 ///
 /// Table entries being left stay listed. A peer that used another one meanwhile might change the same word at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -139,8 +139,8 @@ impl PortalsExports {
         }
     }
 
-    /// Returns true if nothing is delivered any more by the old tables of these rails. Peers may then be told the new tables, and
-    /// the rail of atomics.
+    /// Returns true if nothing is delivered any more by the old tables of these rails. Peers may then be given the new tables,
+    /// and the rail of atomics.
     pub(super) fn have_left(&self, rails: LaneSet, atomics: u32) -> bool {
         let mut regions = self.lock();
         let PortalsRegionMap { doors, places, .. } = &mut *regions;

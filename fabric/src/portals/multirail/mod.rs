@@ -13,7 +13,7 @@
 //! everything that came by the old one. Messages are then resent from the first unacknowledged one on, and duplicates are
 //! recognized by their numbers. An operation on memory may still arrive long after it was given up, so it is repeated only when
 //! both ranks have closed the lane ([`LaneFences`]). Whether an unanswered atomic was done is unknown, so its peer is given up,
-//! and told that no lane is left. A peer that no lane reaches is given up as well.
+//! and notified that no lane is left. A peer that no lane reaches is given up as well.
 //!
 //! **Closing.** One table entry of a rail exposes memory to all peers. A rank closes a lane by moving its memory to another table
 //! entry (`rail_exports`). Once nothing is delivered by the old one, it tells its peers the new one, and the peer of the closed

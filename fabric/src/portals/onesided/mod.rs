@@ -303,7 +303,7 @@ impl Portals {
         let again = match end {
             PortalsOutcome::Undeliverable if work.is_repeatable() => self.fail_lane(work.to, rail),
             PortalsOutcome::Undeliverable => {
-                // Whether the step was done is unknown, so the peer is given up, and told so by another lane.
+                // Whether the step was done is unknown, so the peer is given up, and notified of that by another lane.
                 self.fail_lane(work.to, rail);
                 self.suspect(work.to);
                 false

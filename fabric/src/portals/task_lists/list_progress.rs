@@ -131,7 +131,7 @@ impl Portals {
         }
     }
 
-    /// Retries the triggered increment of a gear's counter.
+    /// Retries the triggered increment of a trigger slot's counter.
     fn go_when(&mut self, go: Ct, waits: TaskCounterWait) -> Result<(), PortalsCallError> {
         let ct = self.task_counter(waits.counter)?;
         self.resources.ni.inc_when(go, 1, (ct, waits.threshold))

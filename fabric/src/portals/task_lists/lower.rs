@@ -49,7 +49,7 @@ pub(super) enum TriggeredPlan {
 }
 
 impl TriggeredPlan {
-    /// Returns the increments of the gear's counter between the start and the completion of the task's operation.
+    /// Returns the increments of the trigger slot's counter between the start and the completion of the task's operation.
     pub(super) const fn completion_count(&self) -> u64 {
         match self {
             Self::Combine { pieces, .. } => pieces.len() as u64,

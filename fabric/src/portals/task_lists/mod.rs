@@ -62,7 +62,7 @@ pub(super) struct PortalsTaskLists {
     /// Reason why lists fail while such names exist.
     nameless: Option<String>,
     trigger_slots: BTreeMap<u32, TriggerSlot>,
-    /// Idle gears.
+    /// Idle trigger slots.
     idle: Vec<u32>,
     /// Resources for notifications of this rank.
     bell: Option<TriggerPair>,
@@ -70,7 +70,7 @@ pub(super) struct PortalsTaskLists {
     own: Option<Me>,
     /// Counters to reuse.
     spare: Vec<Ct>,
-    /// Counters of withdrawn gears, to which something may still be added.
+    /// Counters of withdrawn trigger slots, to which something may still be added.
     zombies: Vec<RetiredTrigger>,
     lists: BTreeMap<u32, OpenTaskList>,
     /// Tokens whose lists are being withdrawn, and the reasons.
@@ -87,9 +87,9 @@ pub(super) struct PortalsTaskLists {
     /// Waits that found no room in the library, polled in each turn.
     polled: Vec<PolledWait>,
     landings: Vec<LandingEntry>,
-    /// Gears with a task for the host that found no room.
+    /// Trigger slots with a task for the host that found no room.
     due: VecDeque<u32>,
-    /// Gears with a count that found no room at its peer.
+    /// Trigger slots with a count that found no room at its peer.
     again: VecDeque<u32>,
     serial: u32,
 }
@@ -113,11 +113,11 @@ pub(super) struct TaskCounterWait {
 #[derive(Clone, Copy, Debug)]
 enum PolledWait {
     Watch(u32),
-    /// A condition of a gear's task.
+    /// A condition of a trigger slot's task.
     Gear(u32, TaskCounterWait),
 }
 
-/// A counter of a withdrawn gear.
+/// A counter of a withdrawn trigger slot.
 #[derive(Debug)]
 struct RetiredTrigger {
     go: Ct,
@@ -129,7 +129,7 @@ struct RetiredTrigger {
 enum NotificationCode {
     List(u32),
     Watch(u32),
-    /// The task of this gear is due at the host.
+    /// The task of this trigger slot is due at the host.
     Task(u32),
 }
 

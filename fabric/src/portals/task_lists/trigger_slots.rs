@@ -32,7 +32,7 @@ pub(super) struct TriggerPair {
     pub(super) md: Md,
 }
 
-/// Task of a gear.
+/// Task of a trigger slot.
 #[derive(Debug)]
 pub(super) struct SlotTask {
     pub(super) token: CommandToken,
@@ -169,7 +169,7 @@ impl Portals {
         ))
     }
 
-    /// Sets up what happens when a gear's counter reaches `at`, and after that.
+    /// Sets up what happens when a trigger slot's counter reaches `at`, and after that.
     fn engage(
         &self,
         id: u32,
@@ -271,7 +271,7 @@ impl Portals {
         Ok(id)
     }
 
-    /// Makes the gears of complete tasks idle.
+    /// Makes the trigger slots of complete tasks idle.
     fn reclaim(&mut self) {
         let ni = &self.resources.ni;
         let over = |(id, gear): (&u32, &TriggerSlot)| {
@@ -315,5 +315,5 @@ pub(super) const fn local_span(md: Md, range: AddressRange, user: u64) -> MdSpan
     }
 }
 
-/// User pointer that belongs to no gear.
+/// User pointer that belongs to no trigger slot.
 pub(super) const NOBODY: u64 = u64::MAX;

@@ -95,7 +95,7 @@ fn where_operations_to_the_dead_never_end_they_are_given_up_with_their_room() {
             ..PortalsConfig::default()
         };
         let mut world = World::of(family, 3, &config);
-        // Rank 1 ends without a farewell.
+        // Rank 1 ends without a goodbye.
         world.rank(1).resources.close();
         assert!(world.stuff(1, 8) > 0, "{family}");
         for _ in 0..100 {

@@ -211,7 +211,7 @@ fn who_sleeps_does_not_wait_for_ever_for_a_name_to_find_room() {
         world.rests(1);
     }
     let asked = ni.obey();
-    // A second in total, in naps of 4 ms.
+    // A second in total, in sleeps of 4 ms.
     assert!((256..2000).contains(&asked), "{asked} times");
     world.advises(1);
 }

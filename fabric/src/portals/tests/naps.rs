@@ -326,7 +326,7 @@ fn what_never_finds_room_is_given_up_by_who_sleeps_too() {
     }
     assert_eq!(world.heard(0).down, [(1, DownCause::Failed)]);
     let asked = ni.obey();
-    // A second in total, in naps of 4 ms.
+    // A second in total, in sleeps of 4 ms.
     assert!((256..2000).contains(&asked), "{asked} times");
     assert!(asked < REFUSALS_MAX);
 }
