@@ -32,7 +32,7 @@ use crate::{
     driver::{FutexWord, WakeSource},
 };
 
-/// This rank's bell.
+/// This rank's doorbell.
 #[derive(Debug)]
 pub(super) struct OwnDoorbell {
     word: FutexWord,
@@ -102,7 +102,7 @@ impl OwnDoorbell {
     /// Orders a request to the peers against their publications: a peer that publishes later sees the request, and earlier
     /// publications are visible after this call.
     ///
-    /// Before a sleep, `arm` does the same. While another thread sleeps on this bell, the caller must call this.
+    /// Before a sleep, `arm` does the same. While another thread sleeps on this doorbell, the caller must call this.
     pub(super) fn order(&self, counters: &DriverStats) {
         if self.barrier && self.armed {
             counters.checks.add(1);
@@ -139,7 +139,7 @@ impl OwnDoorbell {
     }
 }
 
-/// Another rank's bell.
+/// Another rank's doorbell.
 #[derive(Debug)]
 pub(super) struct PeerDoorbell {
     word: FutexWord,
@@ -150,7 +150,7 @@ pub(super) struct PeerDoorbell {
 }
 
 impl PeerDoorbell {
-    /// Makes the bell of `rank`. `barrier` is true if the `membarrier` of other processes reaches this process.
+    /// Makes the doorbell of `rank`. `barrier` is true if the `membarrier` of other processes reaches this process.
     pub(super) fn new(board: &Board, rank: u32, barrier: bool) -> Self {
         Self {
             word: board.bell(rank),
@@ -246,7 +246,7 @@ fn is_pipe(fd: &OwnedFd) -> bool {
     })
 }
 
-/// The word of a bell: an atomic, or a model of one.
+/// The word of a doorbell: an atomic, or a model of one.
 pub(super) trait DoorbellWord {
     fn load(&self) -> u32;
     fn store(&self, value: u32);

@@ -34,7 +34,7 @@ pub(super) struct ShmLink {
     bell: PeerDoorbell,
     /// Our ring in the peer's segment, once we have something to send.
     out: Option<RingProducer<MappedRing>>,
-    /// Our cells in the peer's segment. They exist as long as the ring does.
+    /// Our collective slots in the peer's segment. They exist as long as the ring does.
     cells: Option<CollSlotSender<collective_slots::MappedCollSlots>>,
     imports: ImportedRegions,
     /// Turn after which a message was last sent.
@@ -139,8 +139,8 @@ impl ShmLink {
         Ok(())
     }
 
-    /// Writes a message to a cell if that is free. `again` is true if it is the last message written to a cell, for any peer.
-    /// Returns how many bytes were copied.
+    /// Writes a message to a collective slot if that is free. `again` is true if it is the last message written to a collective
+    /// slot, for any peer. Returns how many bytes were copied.
     #[inline]
     pub(super) fn put_cell(
         &mut self,
@@ -153,7 +153,7 @@ impl ShmLink {
         let (Some(cells), Some(out)) = (&mut self.cells, &mut self.out) else {
             return None;
         };
-        // A message that waits for room in the ring was sent earlier, so this one must not overtake it in a cell.
+        // A message that waits for room in the ring was sent earlier, so this one must not overtake it in a collective slot.
         if self.stall.is_some() || !cells.has_room(name) {
             return None;
         }

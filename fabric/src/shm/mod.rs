@@ -105,9 +105,9 @@ pub struct Shm {
     linked: Vec<u32>,
     /// Peers that send to us.
     inbound: Vec<InboundRing>,
-    /// By rank: cells for messages from that rank, from its first contact on.
+    /// By rank: collective slots for messages from that rank, from its first contact on.
     inboxes: Vec<Option<Box<CollSlotReceiver<collective_slots::MappedCollSlots>>>>,
-    /// Ranks that are down and have left messages in cells.
+    /// Ranks that are down and have left messages in collective slots.
     unread: Vec<u32>,
     /// By rank: whether it is down.
     peer_status: Vec<ShmPeerStatus>,
@@ -315,7 +315,7 @@ impl Driver for Shm {
         self.unmap_freed_regions();
         self.ask_for_room();
         self.bell.arm(&self.counters);
-        // Check again after arming: a peer that published before it could see the bell armed does not ring.
+        // Check again after arming: a peer that published before it could see the doorbell armed does not ring.
         if self.has_pending_work() {
             self.bell.wake();
             return ArmResult::Busy;

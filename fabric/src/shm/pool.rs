@@ -16,14 +16,14 @@ pub(super) struct ChunkPool {
     reserved: u32,
     /// Chunks from this number on will never have pages.
     limit: u32,
-    /// Chunks that hold messages in cells.
+    /// Chunks that hold messages in collective slots.
     in_cells: u32,
-    /// By chunk: number of cells that hold its message, plus one while it is the last message for cells.
+    /// By chunk: number of collective slots that hold its message, plus one while it is the last message for collective slots.
     uses: Vec<u32>,
-    /// Chunks of the last message for cells.
+    /// Chunks of the last message for collective slots.
     last: Vec<u32>,
     last_len: usize,
-    /// True if there were too few chunks for the last message for cells.
+    /// True if there were too few chunks for the last message for collective slots.
     lacks: bool,
 }
 
@@ -60,8 +60,8 @@ impl ChunkPool {
         self.free.pop_front()
     }
 
-    /// Copies a message for cells into chunks, unless it is the last one `again`. Returns how many bytes were copied, or `None`
-    /// if there are too few chunks.
+    /// Copies a message for collective slots into chunks, unless it is the last one `again`. Returns how many bytes were copied,
+    /// or `None` if there are too few chunks.
     pub(super) fn fill_for_slots(&mut self, bytes: &[u8], again: bool) -> Option<usize> {
         if again && bytes.len() == self.last_len {
             return Some(0);
@@ -87,10 +87,10 @@ impl ChunkPool {
         Some(self.last_len)
     }
 
-    /// Returns true if messages in cells may use this many chunks.
+    /// Returns true if messages in collective slots may use this many chunks.
     ///
-    /// The receiver does not notify us when a chunk in a cell is free. Half of the chunks that have memory are therefore left to
-    /// rings, so that a sender that waits for a chunk waits for one whose release is announced.
+    /// The receiver does not notify us when a chunk in a collective slot is free. Half of the chunks that have memory are
+    /// therefore left to rings, so that a sender that waits for a chunk waits for one whose release is announced.
     fn may_have_in_cells(&mut self, chunks: usize) -> bool {
         while chunks > self.reserved as usize / 2 && chunks <= self.limit as usize / 2 {
             self.grow_or_stay();
@@ -98,12 +98,13 @@ impl ChunkPool {
         chunks <= self.reserved as usize / 2
     }
 
-    /// Returns true, once, if there were too few chunks for the last message for cells.
+    /// Returns true, once, if there were too few chunks for the last message for collective slots.
     pub(super) const fn take_lack(&mut self) -> bool {
         std::mem::replace(&mut self.lacks, false)
     }
 
-    /// Puts the chunks of the last message for cells into one more cell, and appends their numbers to `into`.
+    /// Puts the chunks of the last message for collective slots into one more collective slot, and appends their numbers to
+    /// `into`.
     pub(super) fn lend_last(&mut self, into: &mut Vec<u32>) {
         for &chunk in &self.last {
             self.uses[chunk as usize] += 1;
@@ -118,7 +119,7 @@ impl ChunkPool {
         }
     }
 
-    /// Releases a chunk of a cell whose message was taken.
+    /// Releases a chunk of a collective slot whose message was taken.
     #[inline]
     pub(super) fn give_from_slot(&mut self, chunk: u32) {
         let uses = &mut self.uses[chunk as usize];
@@ -129,7 +130,8 @@ impl ChunkPool {
         }
     }
 
-    /// Returns how many chunks hold messages in cells, or the last message, which may be put into more cells.
+    /// Returns how many chunks hold messages in collective slots, or the last message, which may be put into more collective
+    /// slots.
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(super) const fn count_in_slots(&self) -> u32 {

@@ -46,7 +46,7 @@ pub(super) struct RingProducer<M> {
     tail: u32,
     /// Position and number of each chunk in flight. A chunk returns when the consumer has passed its position.
     lent: VecDeque<(u32, u32)>,
-    /// Messages written to cells, modulo [`COLL_SLOTS_MOD`].
+    /// Messages written to collective slots, modulo [`COLL_SLOTS_MOD`].
     cells: u8,
 }
 
@@ -68,7 +68,7 @@ impl<M: RingMemory> RingProducer<M> {
         self.head
     }
 
-    /// Sets how many messages were written to cells, modulo [`COLL_SLOTS_MOD`].
+    /// Sets how many messages were written to collective slots, modulo [`COLL_SLOTS_MOD`].
     #[inline]
     pub(super) const fn note_cells(&mut self, count: u8) {
         self.cells = count;
@@ -194,7 +194,7 @@ pub(super) struct RingFrame {
     pub(super) body: usize,
     /// True if the body is in a chunk, whose number is in the slot.
     pub(super) chunk: bool,
-    /// Messages that its sender had written to cells before, modulo [`COLL_SLOTS_MOD`].
+    /// Messages that its sender had written to collective slots before, modulo [`COLL_SLOTS_MOD`].
     pub(super) cells: u8,
 }
 
@@ -356,7 +356,8 @@ pub(super) const ROOM: usize = SLOT_LEN - FRAME_LEN;
 pub(super) const HEADER_MAX: usize = ROOM - FRAME_LEN;
 pub(super) const FRAME_LEN: usize = 8;
 
-/// Modulus of the cell counts in frames. At most half as many messages fit into the cells, so counts are unambiguous.
+/// Modulus of the counts of collective slots in frames. At most half as many messages fit into the collective slots, so counts
+/// are unambiguous.
 pub(super) const COLL_SLOTS_MOD: u8 = 128;
 
 /// Slots to prefetch ahead of a busy consumer. Two lines take longer to arrive than to process; with eight, lines are taken from

@@ -180,7 +180,7 @@ impl SegmentShape {
         self.control(self.size).next_multiple_of(PAGE) + index(rank) * self.inbound_len()
     }
 
-    /// Returns the offset of the cells for messages from `rank`.
+    /// Returns the offset of the collective slots for messages from `rank`.
     pub(super) const fn cells(self, rank: u32) -> usize {
         self.ring(rank) + self.ring_len()
     }
@@ -202,7 +202,7 @@ impl SegmentShape {
         index(self.slots) * SLOT_LEN
     }
 
-    /// Returns the length in bytes of a ring plus the cells after it.
+    /// Returns the length in bytes of a ring plus the collective slots after it.
     pub(super) const fn inbound_len(self) -> usize {
         self.ring_len() + COLL_SLOTS_LEN
     }

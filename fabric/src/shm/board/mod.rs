@@ -257,7 +257,7 @@ pub(super) struct BoardEntry {
     pub(super) segment_len: u64,
     /// Pipe that wakes the rank, if it is not woken by the futex.
     pub(super) pipe_fd: Option<u32>,
-    /// True if the rank cannot use `membarrier`, so that peers that ring its bell must fence.
+    /// True if the rank cannot use `membarrier`, so that peers that ring its doorbell must fence.
     pub(super) fence: bool,
     /// Name of the rank's process on this board, because pids are only valid within a namespace.
     pub(super) process_name: u64,

@@ -2,12 +2,12 @@
 
 use super::{super::pool::ChunkPool, CHUNKS_MAX, COLL_SLOTS};
 
-/// The cells whose chunks have not been returned.
+/// The slots whose chunks have not been returned.
 #[derive(Debug)]
 pub(super) struct LentChunks {
-    /// Chunks of each cell. Empty until the first long message.
+    /// Chunks of each slot. Empty until the first long message.
     by_cell: Vec<SlotChunkList>,
-    /// Bits of cells that have chunks.
+    /// Bits of slots that have chunks.
     cells: u64,
     count: usize,
 }
@@ -28,12 +28,12 @@ impl LentChunks {
         }
     }
 
-    /// Returns how many chunks are lent to all cells.
+    /// Returns how many chunks are lent to all slots.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
 
-    /// Lends the chunks of the pool's last message to message `number` in a cell. The cell was free, so the chunks it had are
+    /// Lends the chunks of the pool's last message to message `number` in a slot. The slot was free, so the chunks it had are
     /// returned first.
     pub(super) fn lend(&mut self, cell: usize, number: u32, pool: &mut ChunkPool) -> &[u32] {
         if self.by_cell.is_empty() {
@@ -48,7 +48,7 @@ impl LentChunks {
         &list.chunks
     }
 
-    /// Returns chunks to `give`, except those of messages for which `lies` says, by cell and number, that they were not taken.
+    /// Returns chunks to `give`, except those of messages for which `lies` says, by slot and number, that they were not taken.
     pub(super) fn give_unless(&mut self, lies: impl Fn(usize, u32) -> bool, give: impl FnMut(u32)) {
         let mut free = self.cells;
         for cell in cells_of(self.cells) {
@@ -77,6 +77,6 @@ fn cells_of(mut bits: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Most bytes of bookkeeping for a cell's chunks.
+/// Most bytes of bookkeeping for a slot's chunks.
 pub(in super::super) const LIST_LEN: usize =
     size_of::<SlotChunkList>() + CHUNKS_MAX * size_of::<u32>();

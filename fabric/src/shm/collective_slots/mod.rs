@@ -36,37 +36,37 @@ use crate::{
     memory::{MemoryRegion, RegionWords, prefetch_for_read, prefetch_line},
 };
 
-/// Cells of two ranks in one direction.
+/// Slots of two ranks in one direction.
 ///
 /// That many collectives may be in flight before one takes the slower path, and that far a root runs ahead of ranks that share
-/// processors and wait for theirs. The cells fill one page, and their bits one word.
+/// processors and wait for theirs. The slots fill one page, and their bits one word.
 pub(super) const COLL_SLOTS: usize = 64;
 
-/// Most cells that may still be full when a sender goes on that has found its cell full.
+/// Most slots that may still be full when a sender goes on that has found its slot full.
 const FULL_MAX: u32 = 40;
 
 /// Spin hints between two loads of the receiver's bits. They take a quarter of a microsecond, in which the receiver takes a
 /// message or two.
 const PAUSES: u32 = 4;
 
-/// Bytes of all cells of one direction.
+/// Bytes of all slots of one direction.
 pub(super) const COLL_SLOTS_LEN: usize = COLL_SLOTS * LINE_LEN;
 
-/// The memory of cells, as seen by both its ends.
+/// The memory of slots, as seen by both its ends.
 pub(super) trait CollSlotMemory {
     /// Writes the words after the stamp, then stores the stamp with release ordering.
     fn write(&self, cell: usize, words: &[u64], stamp: u64);
-    /// Prefetches a cell that will be written soon.
+    /// Prefetches a slot that will be written soon.
     fn prefetch_for_write(&self, cell: usize);
-    /// Prefetches a cell that will be read soon.
+    /// Prefetches a slot that will be read soon.
     fn prefetch_for_read(&self, cell: usize);
     /// Loads the stamp, and acquires what was written before it.
     fn stamp(&self, cell: usize) -> u64;
     /// Returns a word after the stamp.
     fn word(&self, cell: usize, at: usize) -> u64;
-    /// Loads the receiver's bits, and acquires its reads of the cells that these bits show as free.
+    /// Loads the receiver's bits, and acquires its reads of the slots that these bits show as free.
     fn taken(&self) -> u64;
-    /// Stores the receiver's bits, which releases the cells that they show as free.
+    /// Stores the receiver's bits, which releases the slots that they show as free.
     fn set_taken(&self, taken: u64);
     /// Returns the first `len` bytes of a chunk of the sender, if there is such a chunk.
     fn chunk(&self, chunk: u32, len: usize) -> Option<PayloadView<'_>>;
@@ -78,7 +78,7 @@ pub(super) struct CollSlotSender<L> {
     lines: L,
     /// Bits that flip with each message written.
     written: u64,
-    /// The receiver's bits when we last loaded them. May be stale, which only makes cells look full.
+    /// The receiver's bits when we last loaded them. May be stale, which only makes slots look full.
     taken: u64,
     count: u32,
     lent: LentChunks,
@@ -101,14 +101,14 @@ impl<L: CollSlotMemory> CollSlotSender<L> {
         self.count
     }
 
-    /// Returns true if the cell of this name is free.
+    /// Returns true if the slot of this name is free.
     #[inline]
     pub(super) fn has_room(&mut self, name: SlotName) -> bool {
         self.is_free(cell_of(name))
     }
 
-    /// Writes a message of at most [`LINE_MAX`] bytes to its cell, which must be free. `ring` is the current position of the ring
-    /// next to these cells.
+    /// Writes a message of at most [`LINE_MAX`] bytes to its slot, which must be free. `ring` is the current position of the ring
+    /// next to these slots.
     #[inline]
     pub(super) fn put(&mut self, name: SlotName, sig: u64, bytes: &[u8], ring: u32) {
         let mut words = [0; BEHIND];
@@ -127,7 +127,7 @@ impl<L: CollSlotMemory> CollSlotSender<L> {
         self.leave(name, &words[..used]);
     }
 
-    /// Writes a longer message of `bytes` bytes to its cell in the same way. Its bytes are in chunks, as the last message of the
+    /// Writes a longer message of `bytes` bytes to its slot in the same way. Its bytes are in chunks, as the last message of the
     /// pool.
     pub(super) fn put_in_chunks(
         &mut self,
@@ -159,7 +159,7 @@ impl<L: CollSlotMemory> CollSlotSender<L> {
         }
         self.taken = self.lines.taken();
         let (full, lines) = (self.full(), &self.lines);
-        // A cell that is full again holds a later message, which may need no chunks.
+        // A slot that is full again holds a later message, which may need no chunks.
         let lies = |cell: usize, number| full >> cell & 1 == 1 && high(lines.stamp(cell)) == number;
         self.lent.give_unless(lies, give);
     }
@@ -169,7 +169,7 @@ impl<L: CollSlotMemory> CollSlotSender<L> {
         self.lent.give_unless(|_, _| false, give);
     }
 
-    /// Returns true if chunks are in cells.
+    /// Returns true if chunks are in slots.
     pub(super) const fn has_lent(&self) -> bool {
         self.lent.count() > 0
     }
@@ -200,7 +200,7 @@ impl<L: CollSlotMemory> CollSlotSender<L> {
         goes_on
     }
 
-    /// Returns the bits of cells that were full when we last loaded the receiver's bits.
+    /// Returns the bits of slots that were full when we last loaded the receiver's bits.
     #[inline]
     fn full(&self) -> u64 {
         self.taken ^ self.written
@@ -211,15 +211,15 @@ impl<L: CollSlotMemory> CollSlotSender<L> {
 #[derive(Debug)]
 pub(super) struct CollSlotReceiver<L> {
     lines: L,
-    /// By cell: number of the message that was last taken.
+    /// By slot: number of the message that was last taken.
     last: [u32; COLL_SLOTS],
     taken: u64,
     count: u32,
-    /// Position up to which the ring next to the cells was read, or `None` once it is not read any more.
+    /// Position up to which the ring next to the slots was read, or `None` once it is not read any more.
     ring: Option<u32>,
-    /// Messages that the sender had written to cells before the last ring message that was read, modulo [`COLL_SLOTS_MOD`].
+    /// Messages that the sender had written to slots before the last ring message that was read, modulo [`COLL_SLOTS_MOD`].
     passed: u8,
-    /// Bits of cells whose message the ring had already passed when its position last crossed a quarter. They stay passed however
+    /// Bits of slots whose message the ring had already passed when its position last crossed a quarter. They stay passed however
     /// far the ring goes on.
     behind: u64,
 }
@@ -271,7 +271,7 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
         Some(taken)
     }
 
-    /// Hands the message in a cell to `fill`. A peer wrote it, so its length and chunks may be invalid.
+    /// Hands the message in a slot to `fill`. A peer wrote it, so its length and chunks may be invalid.
     #[inline]
     fn read(&self, cell: usize, fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool) -> bool {
         let len = high(self.lines.word(cell, LEN_AT)) & LEN_MASK;
@@ -312,7 +312,7 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
         &mut self.lines
     }
 
-    /// Records that ring messages were read: the ring's new position, and how many messages were in cells before the last of
+    /// Records that ring messages were read: the ring's new position, and how many messages were in slots before the last of
     /// them.
     #[inline]
     pub(super) fn note_ring(&mut self, position: u32, cells: u8) {
@@ -338,7 +338,7 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
         self.ring = None;
     }
 
-    /// Returns true if the message in a cell was sent after one that is still in the ring.
+    /// Returns true if the message in a slot was sent after one that is still in the ring.
     #[inline]
     fn is_ahead(&self, cell: usize) -> bool {
         let sent = high(self.lines.word(cell, LEN_AT)) >> LEN_BITS;
@@ -349,9 +349,9 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
         })
     }
 
-    /// Returns true if a cell message that was sent before the last ring message read has not been taken.
+    /// Returns true if a slot message that was sent before the last ring message read has not been taken.
     ///
-    /// The answer compares counts, so it may be wrong if later cell messages were taken, which
+    /// The answer compares counts, so it may be wrong if later slot messages were taken, which
     /// [`overtook`](SlotReceipt::overtook) reports.
     #[inline]
     pub(super) const fn is_passed(&self) -> bool {
@@ -359,7 +359,7 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
         behind != 0 && behind as usize <= COLL_SLOTS
     }
 
-    /// Returns the names of all messages in the cells.
+    /// Returns the names of all messages in the slots.
     pub(super) fn names(&self) -> Vec<SlotName> {
         let name = |cell: usize| {
             let stamp = self.lines.stamp(cell);
@@ -371,7 +371,7 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
         (0..COLL_SLOTS).filter_map(name).collect()
     }
 
-    /// Returns the number of the message in the cell, if it is a new one of this name.
+    /// Returns the number of the message in the slot, if it is a new one of this name.
     #[inline]
     fn number(&self, cell: usize, name: SlotName) -> Option<u32> {
         let stamp = self.lines.stamp(cell);
@@ -382,7 +382,7 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
     }
 }
 
-/// Cells in memory that two processes map.
+/// Slots in memory that two processes map.
 #[derive(Debug)]
 pub(super) struct MappedCollSlots {
     lines: RegionWords,
@@ -392,7 +392,7 @@ pub(super) struct MappedCollSlots {
 }
 
 impl MappedCollSlots {
-    /// Maps the cells at `start` and the word of bits at `taken_at`, both offsets into `region`.
+    /// Maps the slots at `start` and the word of bits at `taken_at`, both offsets into `region`.
     pub(super) fn new(region: &MemoryRegion, start: usize, taken_at: usize) -> Self {
         Self {
             lines: region.words(start, COLL_SLOTS_LEN / 8),
@@ -416,7 +416,7 @@ impl MappedCollSlots {
     }
 }
 
-/// A cell: the stamp, and the words after it.
+/// A slot: the stamp, and the words after it.
 type CollSlotLine = [AtomicU64; LINE_LEN / 8];
 
 impl CollSlotMemory for MappedCollSlots {
@@ -467,7 +467,7 @@ impl CollSlotMemory for MappedCollSlots {
     }
 }
 
-/// Returns the cell of a name. Consecutive collectives of a communicator use different cells, and so do the first ones of several
+/// Returns the slot of a name. Consecutive collectives of a communicator use different slots, and so do the first ones of several
 /// communicators.
 #[inline]
 const fn cell_of(name: SlotName) -> usize {
@@ -490,7 +490,7 @@ const fn low(word: u64) -> u32 {
     (word & 0xffff_ffff) as u32
 }
 
-/// Bytes of a cell, which is one cache line. It holds the stamp (number and tag), then length, ring position and context, then
+/// Bytes of a slot, which is one cache line. It holds the stamp (number and tag), then length, ring position and context, then
 /// the type, then the message.
 const LINE_LEN: usize = 64;
 /// Bits of the length. The position has the other bits of half a word.
@@ -508,7 +508,7 @@ pub(super) const LINE_MAX: usize = 40;
 /// Value of the length for a message in chunks. Its first word is its length, followed by its chunks, two to a word.
 const IN_CHUNKS: u32 = LEN_MASK;
 const CHUNKS_MAX: usize = (LINE_MAX / 8 - 1) * 2;
-/// Chunks in cells before the sender checks which are free. A check takes the receiver's line from it, so it should be rare.
+/// Chunks in slots before the sender checks which are free. A check takes the receiver's line from it, so it should be rare.
 const LENT_MAX: usize = 8;
 
 const _: () = assert!(8 * (1 + BODY_AT) + LINE_MAX == LINE_LEN, "one line crosses");

@@ -1,4 +1,4 @@
-//! Cells in the memory of one process, with both ends used by one thread.
+//! Slots in the memory of one process, with both ends used by one thread.
 
 use super::*;
 
