@@ -67,7 +67,7 @@ struct PendingJoin {
     given_up: Vec<(WorldRank, Option<DownCause>)>,
 }
 
-/// Rings when the thread ends, even by a panic.
+/// Signals the descriptor when the thread ends, even by a panic.
 struct JoinSignal {
     over: Arc<AtomicBool>,
     bell: Arc<OwnedFd>,
@@ -76,7 +76,7 @@ struct JoinSignal {
 impl Drop for JoinSignal {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
-        // The bell has room for this.
+        // The eventfd has room for this.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 }
@@ -178,7 +178,7 @@ impl PendingJoin {
     fn end(&mut self) -> io::Result<Box<dyn Driver>> {
         let thread = self.thread.take();
         let ended = thread.map(JoinHandle::join);
-        // The bell has rung, and will not ring again.
+        // The descriptor was signaled, and will not be signaled again.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         let panicked = || {
             Err(io::Error::other(

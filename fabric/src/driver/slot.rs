@@ -1,4 +1,4 @@
-//! Cells: slots for short messages, in which the receiver looks for each message by name.
+//! Collective slots: slots for short messages, in which the receiver looks for each message by name.
 
 /// Name of a message in a slot. One rank sends another at most one message of each name.
 ///
@@ -12,10 +12,10 @@ pub struct SlotName {
     pub tag: u32,
 }
 
-/// Longest message in a cell, in bytes. A driver may refuse shorter ones.
+/// Longest message in a slot, in bytes. A driver may refuse shorter ones.
 pub const SLOT_MESSAGE_MAX: usize = 64 << 10;
 
-/// Result of taking a message from a cell.
+/// Result of taking a message from a slot.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::exhaustive_structs,
@@ -24,8 +24,8 @@ pub const SLOT_MESSAGE_MAX: usize = 64 << 10;
 pub struct SlotReceipt {
     /// Type signature that the sender stated.
     pub sig: u64,
-    /// True if messages of this peer were not taken in order: an earlier one is still in its cell, or was taken after a later
-    /// one.
+    /// True if messages of this peer were not taken in order: an earlier one is still in its slot, or was taken after a
+    /// later one.
     pub overtook: bool,
     /// True if the message was handed out and was what the receiver expected.
     pub filled: bool,

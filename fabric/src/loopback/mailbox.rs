@@ -98,7 +98,7 @@ impl LoopbackMailbox {
         self.lock().events.pop_front()
     }
 
-    /// Arms the bell, so that the next event ends the owner's sleep. Returns false if there is an event already, so that the
+    /// Arms the doorbell, so that the next event ends the owner's sleep. Returns false if there is an event already, so that the
     /// owner must not sleep.
     pub(super) fn arm(&self) -> bool {
         let mut state = self.lock();

@@ -163,7 +163,7 @@ impl TaskScheduler {
         }
     }
 
-    /// Cancels the lists of a token. The owner is notified when they have ended, whatever it was told before.
+    /// Cancels the lists of a token. The owner is notified when they have ended, whatever it was notified of before.
     pub(crate) fn cancel(&mut self, token: CommandToken) {
         self.runs.entry(token.0).or_default().taken_back = true;
         self.break_off(token, CommandFailure::Cancelled);

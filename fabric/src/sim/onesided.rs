@@ -9,8 +9,8 @@
 //!
 //! An operation touches the origin's memory only while it is in `SimWorld::ops`. It touches the target's memory only if the
 //! target is open and neither end was notified that the other is down. Both are checked right before the access, so no memory is
-//! touched after its owner was told that it is free. An operation leaves `ops` when its end is reported, when its origin closes,
-//! and when either end is given up.
+//! touched after its owner was notified that it is free. An operation leaves `ops` when its end is reported, when its origin
+//! closes, and when either end is given up.
 
 use super::{
     exports::GrantedMemory,

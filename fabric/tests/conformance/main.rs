@@ -232,7 +232,7 @@ names!(
     crate::faulty_world
 );
 
-/// For drivers that also have cells.
+/// For drivers that also have collective slots.
 macro_rules! cells {
     ($driver:ident, $make:path) => {
         mod $driver {
@@ -431,8 +431,8 @@ names!(
     crate::verbs::world_across_devices
 );
 
-/// Claims about messages and the end of ranks; one-sided commands use a connection as always. The sender of a parcel must make
-/// turns for the answer, so claims in which only the receiver does are left out.
+/// Claims about messages and the end of ranks; one-sided commands use a connection as always. The sender of a datagram message
+/// must make turns for the answer, so claims in which only the receiver does are left out.
 mod on_verbs_by_parcels {
     claims_on_a_device! { crate::verbs::world_with_parcels:
         messages::messages_of_every_inline_size_arrive_intact

@@ -25,7 +25,7 @@ impl AccessPolicy for Door {
     }
 }
 
-/// Has rank 0 write to rank 1's memory from `at` on. The first half of that memory has a door.
+/// Has rank 0 write to rank 1's memory from `at` on. The first half of that memory has an access policy.
 fn put(door: &Arc<Door>, at: usize) -> Vec<Heard> {
     let mut stage = Stage::new(Model::preset("hdr").unwrap(), 2);
     let owner = stage.ranks[1].as_mut().unwrap();

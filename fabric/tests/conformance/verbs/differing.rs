@@ -33,7 +33,7 @@ fn ranks_use_the_lanes_that_both_have() {
     }
 }
 
-/// Returns four ranks of which two send short messages as parcels.
+/// Returns four ranks of which two send short messages as datagram messages.
 fn by_schemes_that_differ(ranks: u32) -> Vec<Box<dyn Driver>> {
     const SCHEMES: [ConnectPolicy; 4] = [
         ConnectPolicy::Hybrid,

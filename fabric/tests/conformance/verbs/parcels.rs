@@ -20,7 +20,7 @@ use crate::{
     world::{World, in_threads, noise},
 };
 
-/// Ranks that send short messages as parcels until there is much traffic.
+/// Ranks that send short messages as datagram messages until there is much traffic.
 pub(crate) fn world_with_parcels(ranks: u32) -> Vec<Box<dyn Driver>> {
     let first = DevicePort::all().unwrap().remove(0).to_string();
     world(ranks, |config| by_parcels(config, &first))
@@ -71,7 +71,7 @@ fn who_says_little_needs_no_queue_pair() {
     );
 }
 
-/// Parcels, then traffic on the connection that they lead to. Between them there may be a longer message, which needs a
+/// Datagram messages, then traffic on the connection that they lead to. Between them there may be a longer message, which needs a
 /// connection.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]

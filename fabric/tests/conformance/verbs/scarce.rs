@@ -48,7 +48,7 @@ fn connections_that_were_silent_longest_give_way_and_nothing_is_lost() {
     nothing_is_lost(world_with_few_connections);
 }
 
-/// A pair without a connection continues with parcels, after everything that used the connection.
+/// A pair without a connection continues with datagram messages, after everything that used the connection.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn connections_give_way_to_parcels_and_nothing_is_lost() {
