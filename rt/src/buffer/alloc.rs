@@ -32,8 +32,8 @@ impl<T: Wire> RegBuf<T> {
             .and_then(|bytes| bytes.checked_add(LINE))
             .ok_or(io::ErrorKind::InvalidInput)?;
         let region = driver.allocate(bytes)?;
-        // SAFETY: the only holder of the buffer is an `onesided::Port`, which lends it only while its window is closed.
-        // Then no neighbor has access, and this process uses the region for nothing else.
+        // SAFETY: the only holder of the buffer is an `onesided::WindowEnd`, which lends it only while its window is
+        // closed. Then no neighbor has access, and this process uses the region for nothing else.
         Ok(unsafe { Self::over(region, len) })
     }
 }

@@ -322,7 +322,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
 }
 
 impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
-    /// Sends everything that can go by cells, then looks once for what has arrived.
+    /// Sends everything that can go by collective slots, then looks once for what has arrived.
     ///
     /// A rank that is ahead of its receivers waits a moment for them, because sending messages to the slower ranks
     /// would cost both sides more.
@@ -338,7 +338,7 @@ impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
         }
     }
 
-    /// Returns true if a quick collective has received everything that it waits for. Polls if that is not known yet.
+    /// Returns true if a single-round collective has received everything that it waits for. Polls if that is not known yet.
     #[inline]
     fn is_over_quickly(&mut self) -> bool {
         let CollectiveState::Quick(quick) = &mut self.way else {
@@ -360,7 +360,7 @@ impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
         }
     }
 
-    /// Hands a quick collective over to the engine, which tracks it from here on.
+    /// Hands a single-round collective over to the engine, which tracks it from here on.
     fn run(&mut self) -> (&RunTicket<I, O>, &Comm) {
         if let CollectiveState::Quick(_) = &self.way
             && let CollectiveState::Quick(quick) =

@@ -107,18 +107,18 @@ pub(crate) struct EngineCore {
     groups: groups::GroupTable,
     /// Tracks which senders to ask for messages that have not arrived.
     seeker: FetchTracker,
-    /// A message sought for a probe, not for a receive.
+    /// A message fetched for a probe, not for a receive.
     parked: Option<Box<out_of_order_fetch::ParkedMessage>>,
     timers: Timers,
     sleepers: sleeper::SleeperTable,
     /// True if the driver does not detect failed peers, so that the engine pings the peers it waits for.
     watches: bool,
-    /// True if collectives may use the driver's cells.
+    /// True if collectives may use the driver's collective slots.
     cells: bool,
     liveness: Option<Box<liveness::LivenessMonitor>>,
     /// Failed ranks, and how each failure was detected.
     pub(crate) evidence: Arc<KnownFailures>,
-    /// True if an operation began to wait since the driver was last told which peers are waited for.
+    /// True if an operation began to wait since the driver was last notified which peers are waited for.
     waits: bool,
     /// Failed members not yet reported to any wildcard receive, as pairs of context and rank.
     unreported_failures: BTreeSet<(u32, WorldRank)>,
@@ -318,8 +318,8 @@ impl Engine {
         if self.driver.arm() == ArmResult::Busy {
             return ArmResult::Busy;
         }
-        // A filled cell does not make the driver busy, so look once more after arming. A peer that fills a cell from now on
-        // wakes this rank.
+        // A filled collective slot does not make the driver busy, so look once more after arming. A peer that fills a collective
+        // slot from now on wakes this rank.
         if self.has_slot_messages() {
             ArmResult::Busy
         } else {

@@ -16,8 +16,8 @@ use crate::{
     },
 };
 
-/// A message that waits for the probe that has sought it. The matching does not have it, because there it would precede messages
-/// that were sent before it.
+/// A message that waits for the probe that has asked for it. The matching does not have it, because there it would precede
+/// messages that were sent before it.
 pub(super) struct ParkedMessage {
     message: StoredMessage,
     arrival: ArrivalNumber,
@@ -52,7 +52,7 @@ impl EngineCore {
         }
     }
 
-    /// Handles a sender's report that a sought message is the first one of its communicator now.
+    /// Handles a sender's report that a fetched message is the first one of its communicator now.
     pub(super) fn handle_fetch_is_first(&mut self, rank: WorldRank, op: OpId) {
         if let Some(parked) = &mut self.parked
             && let StoredBody::Offered(offered) = &mut parked.message.body
@@ -139,7 +139,7 @@ impl EngineCore {
         }
     }
 
-    /// Handles an offer out of turn.
+    /// Handles an offer out of order.
     pub(super) fn handle_fetched_rts(&mut self, rank: WorldRank, header: &RtsHeader) {
         self.seeker.record_fetched(rank);
         self.seeker.probe_again(rank);
@@ -283,7 +283,7 @@ impl EngineCore {
             .push(OneSidedCommand::Answer { op: item, first });
     }
 
-    /// Cancels an offer out of turn that was not made yet. Returns true if there was one.
+    /// Cancels an offer out of order that was not made yet. Returns true if there was one.
     pub(super) fn take_unanswered(&mut self, op: OpId) -> bool {
         let before = self.commands.len();
         let is_it = |wanted: &OneSidedCommand| matches!(wanted, OneSidedCommand::Answer { op: it, .. } if *it == op);
@@ -302,7 +302,7 @@ impl EngineCore {
         self.peers.mark(rank);
     }
 
-    /// Handles the return of a sought message that the receiver does not want any more.
+    /// Handles the return of a fetched message that the receiver does not want any more.
     pub(super) fn handle_fetch_returned(&mut self, rank: WorldRank, op: OpId) {
         let Some(about) = self.about_to(rank, op) else {
             return;

@@ -109,7 +109,7 @@ impl EngineCore {
         self.unreachable(rank)
     }
 
-    /// Appends a send to the peer's queue. Notifies the peer if it has sought such a message.
+    /// Appends a send to the peer's queue. Notifies the peer if it has asked for such a message.
     fn enqueue(&mut self, to: WorldRank, op: OpId) {
         let about = self.ops.live(op).info;
         let line = &mut self.peers.contact(to).sends;

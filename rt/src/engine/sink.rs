@@ -597,7 +597,7 @@ impl EngineCore {
             && matches!(life, OpState::Withdrawing)
             && let Some(why) = why
         {
-            self.handle_fetch_matched(rank, header.op); // in case it was offered out of turn
+            self.handle_fetch_matched(rank, header.op); // in case it was offered out of order
             self.complete_op(header.op, Err(why));
         }
     }

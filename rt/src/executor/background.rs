@@ -42,7 +42,7 @@ enum BackgroundStage<T> {
 }
 
 enum ResultReader {
-    /// No task has awaited the course yet.
+    /// No task has awaited the background future yet.
     None,
     Waits(Waker),
     /// The handle was dropped, so the result will be dropped.
@@ -59,7 +59,7 @@ enum PollFollowUp<T> {
 }
 
 impl<T: Send + 'static> BackgroundFuture<T> {
-    /// Starts a course. Whatever it waits for keeps it alive from now on.
+    /// Starts a background future. Whatever it waits for keeps it alive from now on.
     pub fn new(rest: impl Future<Output = T> + Send + 'static) -> Self {
         let state = Arc::new(BackgroundState(Mutex::new(BackgroundStage::UnderWay {
             rest: Some(Box::pin(rest)),
@@ -139,13 +139,13 @@ impl<T: Send + 'static> Wake for BackgroundState<T> {
     }
 }
 
-/// A course of any type.
+/// A background future of any type.
 trait ErasedBackground {
     fn resume(self: Arc<Self>);
 }
 
 impl<T: Send + 'static> ErasedBackground for BackgroundState<T> {
-    /// Polls the course, without the lock. Only one thread does so at a time. If a thread wakes it meanwhile, even the
+    /// Polls the background future, without the lock. Only one thread does so at a time. If a thread wakes it meanwhile, even the
     /// same thread, it only sets a flag.
     fn resume(self: Arc<Self>) {
         loop {
@@ -171,8 +171,8 @@ thread_local! {
     static LATER: RefCell<Option<VecDeque<Arc<dyn ErasedBackground>>>> = const { RefCell::new(None) };
 }
 
-/// Polls a course on this thread: immediately, or after the course that this thread is already polling. Otherwise a
-/// chain of thousands of courses that complete each other would need as many stack frames.
+/// Polls a background future on this thread: immediately, or after the background future that this thread is already polling.
+/// Otherwise a chain of thousands of background futures that complete each other would need as many stack frames.
 fn run(course: Arc<dyn ErasedBackground>) {
     let first = LATER.try_with(|later| match &mut *later.borrow_mut() {
         Some(later) => {
@@ -187,7 +187,7 @@ fn run(course: Arc<dyn ErasedBackground>) {
     match first {
         Ok(false) => return,
         Ok(true) => {}
-        Err(_) => return course.resume(), // the thread is ending, so it cannot keep the course for later
+        Err(_) => return course.resume(), // the thread is ending, so it cannot keep the background future for later
     }
     let mut next = Some(course);
     while let Some(course) = next {
@@ -196,8 +196,8 @@ fn run(course: Arc<dyn ErasedBackground>) {
     }
 }
 
-/// Returns the next course that was woken meanwhile. If there is none, records that this thread polls no course any
-/// more.
+/// Returns the next background future that was woken meanwhile. If there is none, records that this thread polls no background
+/// future any more.
 fn take_later() -> Option<Arc<dyn ErasedBackground>> {
     let taken = LATER.try_with(|later| {
         let mut later = later.borrow_mut();
@@ -217,7 +217,7 @@ impl<T> BackgroundStage<T> {
         }
     }
 
-    /// Takes the rest of the work, if the course was woken and no other thread polls it.
+    /// Takes the rest of the work, if the background future was woken and no other thread polls it.
     fn take_up(&mut self) -> Option<RemainingFuture<T>> {
         match self {
             Self::UnderWay { rest, woken, .. } if *woken => {
@@ -229,7 +229,7 @@ impl<T> BackgroundStage<T> {
         }
     }
 
-    /// Puts the rest of the work back after a poll. Returns the future if the course has ended, and what remains to be
+    /// Puts the rest of the work back after a poll. Returns the future if the background future has ended, and what remains to be
     /// done.
     fn lay_down(
         &mut self,
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&kept), 1);
     }
 
-    /// Returns a course that waits until [`open`] is called, and its waker.
+    /// Returns a background future that waits until [`open`] is called, and its waker.
     fn gated<T: Send + 'static>(value: T) -> (BackgroundFuture<T>, Waker) {
         let (waker, wakers) = mpsc::channel();
         let mut value = Some(value);

@@ -110,7 +110,7 @@ fn a_thread_is_woken_wherever_it_waits() {
     });
 }
 
-/// A run queue, and a bell for the thread that serves it.
+/// A run queue, and a doorbell for the thread that serves it.
 struct Tasks {
     ready: Mutex<VecDeque<Arc<Task<Self>>>>,
     bell: sync::Thread,

@@ -276,7 +276,7 @@ impl CollectiveProgram {
         self.recv_max
     }
 
-    /// Returns the order of its steps, if it has one round and all its messages fit into cells.
+    /// Returns the order of its steps, if it has one round and all its messages fit into collective slots.
     pub(crate) const fn single_round(&self) -> Option<&SingleRound> {
         self.quick.as_ref()
     }

@@ -16,7 +16,7 @@ pub(crate) struct SingleRound {
     pub(crate) sends: usize,
 }
 
-/// Maximum number of steps of a quick program, because its steps are done under a lock.
+/// Maximum number of steps of a single-round run, because its steps are done under a lock.
 const STEPS_MAX: usize = 64;
 
 /// Maximum number of bytes that it sends, receives, copies and reduces, for the same reason.
@@ -44,7 +44,7 @@ impl SingleRound {
                 // Two messages to one rank would have the same name.
                 _ if step.next.is_some() => return None,
                 StepAction::Send { .. } if waits[at] => return None,
-                // The same bytes already lie in the cell.
+                // The same bytes already lie in the collective slot.
                 StepAction::Send { from, .. } if sent == Some(from) => (0, len_max, false),
                 StepAction::Send { from, .. } => {
                     sent = Some(from);

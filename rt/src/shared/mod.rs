@@ -352,7 +352,7 @@ impl TaskQueue for RuntimeShared {
             return task.abandon();
         }
         tasks.ready.push_back(task);
-        // Counted before the nudge: a thread publishes that it sleeps, and then checks this count.
+        // Counted before the wake-up: a thread publishes that it sleeps, and then checks this count.
         self.tasks_len.fetch_add(1, Ordering::SeqCst);
         drop(tasks);
         self.wake_seat_sleeper();

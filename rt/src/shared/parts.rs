@@ -63,8 +63,8 @@ pub struct Choices {
     pub round_ns: f64,
     /// Number of processors that all ranks of the job share, at least 1. Not known for a job on several nodes.
     pub processors: usize,
-    /// Maximum length of a message in a cell, which a peer finds without a notification, in bytes. 0 if there are no
-    /// cells.
+    /// Maximum length of a message in a collective slot, which a peer finds without a notification, in bytes. 0 if
+    /// there are no collective slots.
     pub cell_bytes: u32,
     /// Same for collectives that only move bytes and send different blocks to each rank, or move bytes in both
     /// directions. Longer blocks are offered.

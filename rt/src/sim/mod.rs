@@ -118,14 +118,14 @@ impl Simulation {
         self
     }
 
-    /// Returns the scheme that [`ConnectPolicy::choose`] selects for this job as configured now, if its ranks communicate in
-    /// this `pattern`.
+    /// Returns the policy that [`ConnectPolicy::choose`] selects for this job as configured now, if its ranks
+    /// communicate in this `pattern`.
     #[must_use]
     pub fn best_scheme(&self, pattern: CommPattern) -> ConnectPolicy {
         ConnectPolicy::choose(&self.config.job(pattern))
     }
 
-    /// Returns the scheme that the verbs driver would select by itself; otherwise like
+    /// Returns the policy that the verbs driver would select by itself; otherwise like
     /// [`best_scheme`](Self::best_scheme).
     #[must_use]
     pub fn verbs_scheme(&self, pattern: CommPattern) -> ConnectPolicy {

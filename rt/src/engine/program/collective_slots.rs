@@ -20,14 +20,14 @@ use crate::{
     proto::collective_id::CollectiveId,
 };
 
-/// Most ranks of a communicator whose programs check cells. Each turn reads one cache line per rank.
+/// Most ranks of a communicator whose programs check collective slots. Each turn reads one cache line per rank.
 const RANKS_MAX: usize = 16;
 
-/// Turns per check of the cells of all ranks of a program. The other turns check only those for which it waits.
+/// Turns per check of the collective slots of all ranks of a program. The other turns check only those for which it waits.
 const ALL_EVERY: u32 = 16;
 
 impl Engine {
-    /// Checks the cells for messages of programs in progress. Handles the deferred reports of peers after that.
+    /// Checks the collective slots for messages of programs in progress. Handles the deferred reports of peers after that.
     #[inline(never)]
     pub(in crate::engine) fn poll_collective_slots(&mut self) -> u32 {
         let turns = &mut self.core.programs.looked;
@@ -67,7 +67,7 @@ impl Engine {
         events
     }
 
-    /// Takes a message that lies in a cell, if the program expects it now. Returns true if anything happened.
+    /// Takes a message that lies in a collective slot, if the program expects it now. Returns true if anything happened.
     fn find_in_cell(&mut self, index: u32, peer: WorldRank, same_type: bool) -> bool {
         let Some(run) = self.core.programs.get(index) else {
             return false;
@@ -107,14 +107,14 @@ impl Engine {
         true
     }
 
-    /// Takes a message from its cell, and drops it.
+    /// Takes a message from its collective slot, and drops it.
     fn drop_cell(&mut self, peer: WorldRank, name: SlotName) {
         if let Some(slots) = self.driver.named_slots() {
             slots.take_cell(peer, name, &mut |_| true);
         }
     }
 
-    /// Takes the message for a receive that begins from its cell. Returns true if there was one.
+    /// Takes the message for a receive that begins from its collective slot. Returns true if there was one.
     pub(super) fn take_from_slot(
         &mut self,
         run: &mut ProgramRun,
@@ -144,7 +144,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Returns true if a message for a program lies in a cell. No thread may sleep then.
+    /// Returns true if a message for a program lies in a collective slot. No thread may sleep then.
     pub(in crate::engine) fn has_slot_messages(&mut self) -> bool {
         if !self.core.programs.has_slot_waiters() {
             return false;
@@ -203,7 +203,8 @@ impl Engine {
     }
 
     /// Checks for stray messages before a collective completes. One of its messages may have come another way and have passed a
-    /// message in a cell, which shows that its sender called another collective before. Returns the error in that case.
+    /// message in a collective slot, which shows that its sender called another collective before. Returns the error in that
+    /// case.
     pub(in crate::engine) fn check_for_strays(
         &mut self,
         id: CollectiveId,
@@ -231,7 +232,7 @@ impl Engine {
 }
 
 impl EngineCore {
-    /// Returns true if messages of a program may lie in cells.
+    /// Returns true if messages of a program may lie in collective slots.
     pub(super) fn may_look(&self, call: &RunCall) -> bool {
         let by_lists = call.offload && self.programs.lists;
         self.cells && !by_lists && call.group.len() <= RANKS_MAX
@@ -243,7 +244,7 @@ impl EngineCore {
         revoked.is_some() || self.members(name.ctx).is_none()
     }
 
-    /// Completes a receive with a message from a cell, or fails the program if the message did not fit.
+    /// Completes a receive with a message from a collective slot, or fails the program if the message did not fit.
     fn bring(&mut self, index: u32, peer: WorldRank, at: usize, filled: bool) {
         let Some(run) = self.programs.get(index) else {
             return;
@@ -259,7 +260,7 @@ impl EngineCore {
         self.programs.mark_dirty(index);
     }
 
-    /// Handles a peer that is down. What it left in cells is looked for first.
+    /// Handles a peer that is down. What it left in collective slots is looked for first.
     pub(in crate::engine) fn note_peer_down(&mut self, rank: WorldRank, why: DownCause) {
         if self.programs.has_slot_waiters() {
             self.programs

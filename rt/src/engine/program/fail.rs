@@ -69,8 +69,8 @@ impl EngineCore {
         programs.calls.forget(ctx, |its| groups.has_left(its & !1));
     }
 
-    /// Returns the reason why a collective cannot begin, if there is one. A collective that has begun by cells continues in a
-    /// closing runtime, because peers wait for it.
+    /// Returns the reason why a collective cannot begin, if there is one. A collective that has begun by collective slots
+    /// continues in a closing runtime, because peers wait for it.
     pub(super) fn begin_error(&self, call: &RunCall, has_begun: bool) -> Option<ErrorKind> {
         if !has_begun && self.begins_no_more() {
             return Some(ErrorKind::Closed);

@@ -103,19 +103,19 @@ pub(super) struct ProgramTable {
     /// Serial number of the last program that ran as task lists.
     serial: u32,
     lines: BlockCallSites,
-    /// Programs in flight whose messages may arrive in cells.
+    /// Programs in flight whose messages may arrive in collective slots.
     looking: usize,
-    /// News from peers that must wait until the cells were checked.
+    /// News from peers that must wait until the collective slots were checked.
     deferred_events: Vec<DeferredPeerEvent>,
-    /// Scratch of quick programs.
+    /// Scratch of single-round runs.
     scratch: Vec<u128>,
-    /// Quick programs that completed immediately.
+    /// Single-round runs that completed immediately.
     quick_count: u32,
-    /// Turns in which programs checked cells.
+    /// Turns in which programs checked collective slots.
     looked: u32,
 }
 
-/// A peer's last news. It is handled after the peer's messages in cells, because those were sent before it.
+/// A peer's last news. It is handled after the peer's messages in collective slots, because those were sent before it.
 pub(super) enum DeferredPeerEvent {
     Down(WorldRank, DownCause),
     Over(WorldRank, ProgramHeader),
@@ -247,7 +247,7 @@ impl ProgramTable {
         self.runs.len() > self.free.len()
     }
 
-    /// Returns true if messages of programs in flight may arrive in cells.
+    /// Returns true if messages of programs in flight may arrive in collective slots.
     #[inline]
     pub(super) fn has_slot_waiters(&self) -> bool {
         self.looking > 0
@@ -338,8 +338,8 @@ impl ProgramTable {
 }
 
 impl Engine {
-    /// Begins a program, which then progresses by itself. If `over` is given, the program has already begun by cells, and that
-    /// number of steps in quick order is complete.
+    /// Begins a program, which then progresses by itself. If `over` is given, the program has already begun by collective slots,
+    /// and that number of steps in single-round order is complete.
     pub(crate) fn run<I: SendBuf, O: RecvBuf>(
         &mut self,
         call: RunCall,

@@ -35,7 +35,7 @@ pub(super) struct ProgramRun {
     pub(super) waits_directly: bool,
     /// State of its task lists, if it runs by lists.
     pub(super) listed: Option<Box<OffloadedRun>>,
-    /// True if its messages may come by [cells](super::single_round).
+    /// True if its messages may come by [collective slots](super::single_round).
     pub(super) looks: bool,
     pub(super) about: OpInfo,
     pub(super) group: RankGroup,
@@ -217,7 +217,7 @@ impl ProgramRun {
         of_peer.min_by_key(|(at, _)| *at).copied()
     }
 
-    /// Marks the first `count` steps in quick order as complete.
+    /// Marks the first `count` steps in single-round order as complete.
     pub(super) fn skip_quick(&mut self, count: usize) {
         let program = Arc::clone(&self.program);
         let order = program.single_round().map_or(&[][..], |quick| &quick.order);

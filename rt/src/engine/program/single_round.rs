@@ -33,7 +33,7 @@ pub(crate) struct SingleRoundRun<I, O> {
     /// The call. Boxed, because moving it with the future would take a quarter of the time of a short collective.
     call: Box<RunCall>,
     buffers: ProgramBuffers<I, O>,
-    /// Number of completed steps, in quick order.
+    /// Number of completed steps, in single-round order.
     over: usize,
     /// True once peers wait for what it sends.
     has_begun: bool,
@@ -41,7 +41,7 @@ pub(crate) struct SingleRoundRun<I, O> {
     ended: bool,
 }
 
-/// State of a quick program after a poll.
+/// State of a single-round run after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SingleRoundPoll {
     Done,
@@ -82,7 +82,7 @@ impl Engine {
         };
         self.core.keep_quick_memory(memory);
         match found {
-            // A message too long for a cell will be offered, and its sender waits until this rank fetches it.
+            // A message too long for a collective slot will be offered, and its sender waits until this rank fetches it.
             SingleRoundPoll::Pending if self.is_offered_some(&run.call) => {
                 SingleRoundPoll::Fallback
             }
@@ -91,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// Does these steps up to the first whose cell is still in use. Returns the number of completed steps.
+    /// Does these steps up to the first whose collective slot is still in use. Returns the number of completed steps.
     #[inline]
     fn send_in_order(&mut self, call: &RunCall, steps: &[u32], memory: &RunMemory) -> usize {
         let name = call.cell();
@@ -120,7 +120,7 @@ impl Engine {
         steps.len()
     }
 
-    /// Returns true if it receives a message that may be too long for a cell.
+    /// Returns true if it receives a message that may be too long for a collective slot.
     fn is_offered_some(&self, call: &RunCall) -> bool {
         call.program.recv_max() > self.core.paths.eager_max_of_all()
     }
@@ -193,7 +193,7 @@ impl Engine {
         SingleRoundPoll::Done
     }
 
-    /// Turns a quick program into a normal one. Also returns the box of the call, for reuse.
+    /// Turns a single-round run into a normal one. Also returns the box of the call, for reuse.
     pub(crate) fn convert_to_run<I: SendBuf, O: RecvBuf>(
         &mut self,
         run: SingleRoundRun<I, O>,
@@ -313,7 +313,7 @@ impl EngineCore {
         }
     }
 
-    /// Returns true if a turn is due, because quick programs alone make none.
+    /// Returns true if a turn is due, because single-round runs alone make none.
     pub(crate) fn is_turn_due(&mut self) -> bool {
         let count = &mut self.programs.quick_count;
         *count = count.wrapping_add(1);

@@ -50,7 +50,7 @@ pub(super) struct StallProbe {
     timer: TimerId,
     /// Time since when a thread sleeps on the programs in progress, or [`NEVER`].
     since: ClockTime,
-    /// True if the timer stays when the programs are complete, so that a sleeping thread need not be told of it for the next
+    /// True if the timer stays when the programs are complete, so that a sleeping thread need not be notified of it for the next
     /// ones.
     stays: bool,
 }
@@ -273,7 +273,7 @@ impl EngineCore {
     }
 
     /// Handles a peer's answer that it has completed a collective, this one or another one. It has sent all its messages then, so
-    /// those that it left in cells are looked for first.
+    /// those that it left in collective slots are looked for first.
     pub(in crate::engine) fn handle_program_done(
         &mut self,
         rank: WorldRank,

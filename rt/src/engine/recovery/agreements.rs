@@ -164,7 +164,7 @@ impl EngineCore {
         };
         let CommAgreement { machine, calls, .. } = agreement;
         if ends {
-            return calls.take_number(); // peers may have been told that this rank does not call
+            return calls.take_number(); // peers may have been notified that this rank does not call
         }
         let call = calls.begin(machine, value, making, at);
         self.say_agreed(ctx);

@@ -153,7 +153,7 @@ fn one_runs_to_its_end_and_leaves_nothing() {
     }
 }
 
-/// Checks drivers that connect to all peers of which they are told at the same time.
+/// Checks drivers that connect to all peers of which they are notified at the same time.
 #[test]
 fn ranks_say_whom_a_program_speaks_to_before_it_does_and_once() {
     const RANKS: u32 = 5;

@@ -148,7 +148,7 @@ struct PeerEndState {
     gate: Option<PeerCounter>,
     /// True if the neighbor waits for us in fences, so it must be notified when our end is freed.
     fenced: bool,
-    /// True once we have told the neighbor that we wait for it in a fence.
+    /// True once we have notified the neighbor that we wait for it in a fence.
     asked_to_fence: bool,
     /// Fences that the neighbor had passed when it freed its end.
     last_fence: Option<u64>,
@@ -307,7 +307,7 @@ impl Engine {
     }
 
     /// Closes this end, because the application no longer holds it. Completes the accesses that are still open. The end is freed
-    /// once nothing is in flight, and neighbors that come later are told that it is gone.
+    /// once nothing is in flight, and neighbors that come later are notified that it is gone.
     pub(crate) fn close_window(&mut self, id: WindowId) {
         let Some(end) = self.core.windows.ends.get_mut(&id) else {
             return;

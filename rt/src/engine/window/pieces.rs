@@ -48,7 +48,7 @@ impl WindowPieces {
         (sig, Self { attached, grows })
     }
 
-    /// Returns the length in bytes that peers are told, or [`GROWING`] if pieces are attached and detached.
+    /// Returns the length in bytes that peers are given, or [`GROWING`] if pieces are attached and detached.
     pub(super) fn extent(&self) -> u64 {
         let fixed = self.attached.get(&0).filter(|_| !self.grows);
         fixed.map_or(GROWING, |memory| memory.len as u64)

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// The line of messages for one peer. The front message leaves next; sought messages leave out of turn.
+/// The queue of messages for one peer. The front message leaves next; fetched messages leave out of order.
 ///
-/// Each call takes constant time until a message is sought. Then an index is made, and every call takes O(log n).
+/// Each call takes constant time until a message is fetched. Then an index is made, and every call takes O(log n).
 #[derive(Debug)]
 pub(crate) struct BlockedQueue<T> {
     /// Places in line order. The first place is never `Gone`.
@@ -12,9 +12,9 @@ pub(crate) struct BlockedQueue<T> {
     /// Position of the first place.
     first: u64,
     index: Option<Box<BlockedIndex>>,
-    /// True once a seek found no message, so that the peer must be notified of new messages.
+    /// True once a fetch found no message, so that the peer must be notified of new messages.
     curious: bool,
-    /// True if the peer was notified that this line waits, since the line was last empty.
+    /// True if the peer was notified that this queue waits, since the queue was last empty.
     known: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum QueueFront<T> {
     Out(T),
 }
 
-/// Answer of a line to a seek.
+/// Answer of a queue to a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchResult<T> {
     /// No message that may leave.
@@ -61,7 +61,7 @@ pub(crate) enum FetchResult<T> {
     Out(T),
 }
 
-/// Envelope of a message that the peer may not know to be in the line.
+/// Envelope of a message that the peer may not know to be in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FetchCandidate {
     pub(crate) ctx: u32,
@@ -96,8 +96,8 @@ impl<T: Copy + PartialEq> BlockedQueue<T> {
         self.places.len()
     }
 
-    /// Records that the peer is notified that this line waits. Returns true if the peer has been notified of every new
-    /// envelope since the first notification, so that it need not repeat a seek that failed.
+    /// Records that the peer is notified that this queue waits. Returns true if the peer has been notified of every new
+    /// envelope since the first notification, so that it need not repeat a fetch that failed.
     pub(crate) fn block(&mut self) -> bool {
         let known = std::mem::replace(&mut self.known, true);
         known && self.curious
@@ -201,7 +201,7 @@ impl<T: Copy + PartialEq> BlockedQueue<T> {
         };
     }
 
-    /// Returns the envelopes that the peer may have sought while a message with this envelope was out.
+    /// Returns the envelopes that the peer may have asked for while a message with this envelope was out.
     fn uncovered(&self, ctx: u32, tag: u32) -> Vec<FetchCandidate> {
         if !self.curious {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The receiver's record of peers that hold messages back, and of what it has sought there.
+//! The receiver's record of peers that hold messages back, and of what it has asked for there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,7 +7,7 @@ use crate::{
     proto::matching::{MessageEnvelope, RecvPattern},
 };
 
-/// Peers that hold messages back, and the receives sought there. Allocates nothing until there is such a peer.
+/// Peers that hold messages back, and the receives that have asked there. Allocates nothing until there is such a peer.
 #[derive(Debug, Default)]
 pub(crate) struct FetchTracker(Option<Box<TrackerState>>);
 
@@ -15,10 +15,10 @@ pub(crate) struct FetchTracker(Option<Box<TrackerState>>);
 struct TrackerState {
     /// Peers that are blocked and wait for room.
     blocked: BTreeSet<WorldRank>,
-    /// Number of a peer's messages that are here out of turn and not yet matched. The peer's line does not move past
+    /// Number of a peer's messages that are here out of order and not yet matched. The peer's queue does not move past
     /// them.
     outs: BTreeMap<WorldRank, u32>,
-    /// For each peer, the number of the first receive that has not yet been sought there since the peer's line was new.
+    /// For each peer, the number of the first receive that has not yet asked there since the peer's queue was new.
     sought_before: BTreeMap<WorldRank, u64>,
     /// Envelopes that probes looked for without success, the latest last.
     probes: VecDeque<RecvPattern>,
@@ -44,7 +44,7 @@ impl FetchTracker {
     /// Returns the number of the first receive for which the peer must be asked.
     ///
     /// `next` is the number of the next receive, which is not posted yet. Returns 0 (all receives) unless `tells` says
-    /// that the peer notifies this rank of new messages in its line.
+    /// that the peer notifies this rank of new messages in its queue.
     pub(crate) fn fetch_from(&mut self, rank: WorldRank, tells: bool, next: u64) -> u64 {
         let from = self.state().sought_before.insert(rank, next).unwrap_or(0);
         if tells { from } else { 0 }

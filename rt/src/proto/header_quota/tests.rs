@@ -10,7 +10,7 @@ use super::{
 };
 use crate::group::WorldRank;
 
-/// Reference implementation of a line: a list that is searched.
+/// Reference implementation of a queue: a list that is searched.
 #[derive(Default)]
 struct Plain {
     all: Vec<Entry>,

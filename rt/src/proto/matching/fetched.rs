@@ -1,4 +1,4 @@
-//! Matching of messages that arrive out of turn because a receive sought them (see `proto::headers`).
+//! Matching of messages that arrive out of order because a receive fetched them (see `proto::header_quota`).
 
 use super::{ArrivalNumber, Matching, MessageEnvelope, ReceiveClass, RecvPattern};
 use crate::group::WorldRank;
