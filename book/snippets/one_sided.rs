@@ -117,7 +117,7 @@ async fn what_a_flush_waited_for_is_seen_by_its_owner(world: Comm) -> Result<()>
         let lock = window.lock_all().await?;
         lock.put(0, 0, [7]).await?; // the buffer is free
         lock.flush(0).await?; // and rank 0 has it
-        lock.fetch_add(0, 1, 1).await?; // so it may be told
+        lock.fetch_add(0, 1, 1).await?; // then the other rank may be notified
         // ANCHOR_END: flush
         lock.unlock().await;
     } else {

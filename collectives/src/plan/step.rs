@@ -199,8 +199,8 @@ impl PlanAction {
         }
     }
 
-    /// Returns true for a receive that lands in the caller's own buffer, with no copy after it. The sender must be told that
-    /// the buffer is exposed, as for any receive that a peer writes into.
+    /// Returns true for a receive that lands in the caller's own buffer, with no copy after it. The sender must be
+    /// notified that the buffer is exposed, as for any receive that a peer writes into.
     #[must_use]
     pub fn lands_in_user_buffer(&self) -> bool {
         matches!(self, Self::Recv { into, .. } if into.buffer == PlanMemory::Output && into.len > 0)

@@ -68,8 +68,8 @@ impl LaunchedJob {
         let _ = self.outputs[StdStream::Err as usize].write_or_hold(message::line(text).as_bytes());
     }
 
-    /// Waits until the unwritten output is read: as long as the job may run, for a short time if the job was told to end, and
-    /// not at all if it was told to end immediately.
+    /// Waits until the unwritten output is read: as long as the job may run, for a short time if the job was asked to
+    /// end, and not at all if it was asked to end immediately.
     pub(super) fn flush_outputs(&mut self) {
         let (patience, interrupts) = (now() + GRACE, self.interrupts);
         self.watch_outputs();

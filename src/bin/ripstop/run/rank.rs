@@ -20,7 +20,7 @@ use super::output_writer::OutputWriter;
 use super::program::LaunchProgram;
 use super::signals::ChildSetup;
 
-/// A started process. It is not reaped before [`kill_and_reap`](Self::bury), so its process group keeps its number.
+/// A started process. It is not reaped before [`kill_and_reap`](Self::kill_and_reap), so its process group keeps its number.
 #[derive(Debug)]
 pub(super) struct LaunchedRank {
     child: Child,
