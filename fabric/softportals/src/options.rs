@@ -37,7 +37,7 @@ options! {
     OP_GET = 1,
     /// The first operation unlinks the entry.
     USE_ONCE = 2,
-    /// The entry sends no acknowledgements, even on request.
+    /// The entry sends no acknowledgments, even on request.
     ACK_DISABLE = 3,
     /// On the overflow list: messages in this entry are not remembered as unexpected.
     UNEXPECTED_HDR_DISABLE = 4,
@@ -84,7 +84,7 @@ options! {
     EVENT_CT_SEND = 2,
     /// The descriptor's counter counts REPLY events.
     EVENT_CT_REPLY = 3,
-    /// The descriptor's counter counts acknowledgements.
+    /// The descriptor's counter counts acknowledgments.
     EVENT_CT_ACK = 4,
     /// The descriptor's counter counts the bytes of successful events instead of the events.
     EVENT_CT_BYTES = 5,

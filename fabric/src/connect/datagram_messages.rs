@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use super::ConnectConfig;
 
-/// Datagram messages to and from one peer, on this side. Times are picoseconds, as in [`Connection`](super::PeerConnection).
+/// Datagram messages to and from one peer, on this side. Times are picoseconds, as in [`PeerConnection`](super::PeerConnection).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DatagramMessages {
     /// Messages that are not acknowledged, the oldest first.

@@ -78,15 +78,16 @@ pub trait TaskLists {
     ///
     /// The token is handed back in [`Sink::triggered`](super::Sink::triggered) when all tasks of this list have begun, or in
     /// [`Sink::failed`](super::Sink::failed). Lists with the same token belong together: the first task that fails takes all of
-    /// them back, and no task with this token begins until the token is cancelled. A failed task may still have counted, but no
+    /// them back, and no task with this token begins until the token is canceled. A failed task may still have counted, but no
     /// watch reports that count before the failure is reported.
     fn post_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> bool;
 
-    /// Takes back the lists of a token. Reported as [`Failure::Cancelled`](super::CommandFailure::Cancelled) when none of their
-    /// tasks is in flight any more, even if there were no lists.
+    /// Takes back the lists of a token. Reported as [`CommandFailure::Cancelled`](super::CommandFailure::Cancelled) when none of
+    /// their tasks is in flight any more, even if there were no lists.
     fn cancel_lists(&mut self, token: CommandToken);
 
-    /// Releases lists whose tasks have all begun and whose offers have all been used. They cannot be cancelled any more.
+    /// Releases lists whose tasks have all begun and whose published landings have all been used. They cannot be canceled any
+    /// more.
     ///
     /// Returns false if some task is still in flight; the caller then asks again.
     fn forget_lists(&mut self, token: CommandToken) -> bool;

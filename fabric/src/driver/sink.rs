@@ -61,7 +61,7 @@ pub enum CommandFailure {
     BadRange,
     /// A task's put found a landing that the peer had written for another put, because their words differ.
     Unmatched,
-    /// The caller cancelled it.
+    /// The caller canceled it.
     Cancelled,
     /// The fabric refused the command, for this reason of the system.
     Transport(io::Error),

@@ -75,7 +75,7 @@ pub struct HierarchicalDriver {
     intra: Shm,
     node_peers: NodePeers,
     caps: Caps,
-    /// Capabilities towards ranks that share memory with this one.
+    /// Capabilities toward ranks that share memory with this one.
     caps_near: Caps,
     /// True if long messages within the node go through the network's driver.
     loopback: bool,

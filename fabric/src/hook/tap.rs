@@ -125,7 +125,7 @@ impl HookTap {
         self.lock().counts
     }
 
-    /// Takes the traffic recorded since the last call. Empty without [`Plan::record`](super::HookPlan::record).
+    /// Takes the traffic recorded since the last call. Empty without [`HookPlan::record`](super::HookPlan::record).
     #[must_use]
     pub fn take_record(&self) -> Vec<TrafficEvent> {
         self.lock()

@@ -5,7 +5,7 @@ use std::io;
 use super::world;
 use crate::provider::{DriverValues, OpenRequest, OpenedDriver, Provider, ProviderReach};
 
-/// Opens a [`Loopback`](super::LoopbackDriver) that reaches its own rank.
+/// Opens a [`LoopbackDriver`](super::LoopbackDriver) that reaches its own rank.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "has no fields")]
 pub struct LoopbackProvider;

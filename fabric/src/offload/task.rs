@@ -107,14 +107,14 @@ pub enum PutTarget {
         /// Offset of the landing in the region, in bytes.
         offset: usize,
         /// Word that the landing must have. With another one, the put ends in
-        /// [`Failure::Unmatched`](crate::driver::CommandFailure::Unmatched).
+        /// [`CommandFailure::Unmatched`](crate::driver::CommandFailure::Unmatched).
         word: u64,
-        /// Offer that it waits for. With this, the adapter may write the landing by itself.
+        /// Published landing that it waits for. With this, the adapter may write the landing by itself.
         pair: Option<PairKey>,
     },
 }
 
-/// Name shared by an offer and the put that it is for, by which an adapter that matches brings them together.
+/// Name shared by a published landing and the put that it is for, by which an adapter that matches brings them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
 pub struct PairKey {

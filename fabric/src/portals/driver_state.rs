@@ -74,8 +74,8 @@ pub struct Portals {
     pub(super) fragile: bool,
     /// True if the adapter interrupts the host and counts the interrupts.
     pub(super) is_interrupted: bool,
-    /// True if the library has reported a failure without an acknowledgement. An acknowledgement may still follow, and must not
-    /// be counted again.
+    /// True if the library has reported a failure without an acknowledgment. An acknowledgment may still follow, and must not be
+    /// counted again.
     pub(super) fails_twice: bool,
     pub(super) caps: Caps,
     pub(super) abilities: AbilitySummary,
@@ -338,7 +338,7 @@ impl Portals {
 
     /// Returns true if an event completes an operation, where the kind does not decide.
     ///
-    /// A failure may be reported by a SEND event or an error event: by that alone, or followed by an acknowledgement.
+    /// A failure may be reported by a SEND event or an error event: by that alone, or followed by an acknowledgment.
     #[cold]
     fn is_end(&mut self, event: &PortalsEvent) -> bool {
         let alone = matches!(event.kind, PortalsEventKind::Send | PortalsEventKind::Error);
@@ -354,7 +354,7 @@ impl Portals {
             Some(UserPtr::Operation(slot, generation)) => {
                 self.operations.work(slot, generation).is_some()
             }
-            // If a failure is reported twice, the event without acknowledgement comes first.
+            // If a failure is reported twice, the event without acknowledgment comes first.
             Some(UserPtr::Words(_) | UserPtr::Piece(..) | UserPtr::Message(..)) => alone,
             None => false,
         }

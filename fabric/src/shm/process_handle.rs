@@ -26,7 +26,7 @@ pub(super) fn own_process_name() -> ProcessName {
     let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
     let pid = std::process::id();
     if own.0 != pid {
-        *own = (pid, RandomState::new().hash_one(pid) >> 1); // no process may have the number that `deaths` gives its timer
+        *own = (pid, RandomState::new().hash_one(pid) >> 1); // no process may have the number that `death_watch` gives its timer
     }
     own.1
 }

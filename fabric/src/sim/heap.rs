@@ -29,9 +29,9 @@ pub(super) enum SimEvent {
     Room { rank: u32, peer: u32 },
     /// All ranks are notified that a rank failed.
     FailureNotice(u32),
-    /// A frame is at the other end of its lane.
+    /// A frame is at the other end of its flow.
     Frame(u32),
-    /// The timer of a lane has expired.
+    /// The timer of a flow has expired.
     FlowTimeout(u32),
     /// A rank's request for a message may have been lost.
     SlotCall(u32),

@@ -19,7 +19,7 @@ pub(super) struct SimLink {
     pub(super) close_announced: bool,
     /// Datagrams sent to the peer through a network with faults; wraps around.
     pub(super) crossed: u32,
-    /// First lane to the peer, if there are lanes.
+    /// First flow to the peer, if there are flows.
     pub(super) first_flow: Option<u32>,
     pub(super) connection_end: Option<u32>,
 }

@@ -63,7 +63,7 @@ struct TokenLists {
     broken: Option<SimFailure>,
     /// True if a task has failed and the failure was reported.
     failed: bool,
-    /// True if the host has cancelled the token.
+    /// True if the host has canceled the token.
     taken_back: bool,
 }
 

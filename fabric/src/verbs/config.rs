@@ -72,7 +72,7 @@ impl VerbsConfig {
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Equal to the default time that devices resend for, so that closing towards a host without turns takes no longer than towards a
+/// Equal to the default time that devices resend for, so that closing toward a host without turns takes no longer than toward a
 /// node that has failed. Only the peer's host acknowledges datagram messages, and a finished rank whose goodbye is lost counts as
 /// failed. So only an acknowledgment or the peer's own goodbye ends the wait sooner. The oldest datagram message is sent nine
 /// times in this time.

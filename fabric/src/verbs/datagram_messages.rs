@@ -1,9 +1,9 @@
 //! Datagram messages: short messages to peers without a connection, as datagrams, if the connection policy says so.
 //!
-//! The hosts number and acknowledge them ([`DatagramMessages`](crate::connect)). So a first message waits for nothing, a peer
-//! that gets many messages is connected meanwhile, and a peer whose connection was evicted is still reached. Only messages and
-//! the goodbye are sent this way, and only if nothing waits before them. A peer with another policy, because its adapter or its
-//! settings are different, says so in its address, and is connected instead.
+//! The hosts number and acknowledge them (`datagram_messages` of [`connect`](crate::connect)). So a first message waits for
+//! nothing, a peer that gets many messages is connected meanwhile, and a peer whose connection was evicted is still reached. Only
+//! messages and the goodbye are sent this way, and only if nothing waits before them. A peer with another policy, because its
+//! adapter or its settings are different, says so in its address, and is connected instead.
 //!
 //! **Order.** No datagram message begins while there is a connection, or while one is drained. Nothing goes by a new connection
 //! before the peer has acknowledged all datagram messages. A datagram message is delivered after everything that came by the

@@ -282,7 +282,7 @@ mod tests {
             let token = CommandToken(token);
             tasks.begun.insert(serial, RunningTask { token, done });
         }
-        // An offer uses no memory of its own, and may be reported after everything that followed from it.
+        // A published landing uses no memory of its own, and may be reported after everything that followed from it.
         assert!(!tasks.touch(CommandToken(5)));
         assert!(tasks.touch(CommandToken(6)));
         tasks.begun.remove(&2);

@@ -429,5 +429,5 @@ impl VerbsCore {
 
 /// Turns after which events are read anyway. A device may have failed, whose completions would be waited for in vain.
 const DEAF_MAX: u32 = 4096;
-/// Turns after which events are read while a device is expected to report about receives (`held`).
+/// Turns after which events are read while a device is expected to report about receives (`srq_drain`).
 const DEAF_MAX_HOLDING: u32 = 64;

@@ -21,7 +21,7 @@ use crate::{
 struct Putter {
     /// Memory for the landing.
     place: RemoteRegion,
-    /// Counter of the offer.
+    /// Counter of the published landing.
     offered: RemoteCounter,
 }
 

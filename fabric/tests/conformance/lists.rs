@@ -383,7 +383,7 @@ pub(crate) fn who_was_offered_something_and_goes_ends_the_list(make: Make) {
     assert_eq!(bench.value(1, 5), 0);
 }
 
-/// Only for drivers that remember the offers of lists: entries of offers that were used have been reassigned by then.
+/// Only for drivers that remember the published landings of lists: entries of those that were used have been reassigned by then.
 pub(crate) fn what_forgotten_lists_have_offered_is_not_taken_back(make: Make) {
     let mut bench = Bench::new(make, 2);
     post_pair(&mut bench, 1, 64, WORD);

@@ -1,4 +1,4 @@
-//! What a rank has done about a failed rail, towards peers that have not learned of it yet.
+//! What a rank has done about a failed rail, toward peers that have not learned of it yet.
 
 use std::{sync::Arc, time::Duration};
 

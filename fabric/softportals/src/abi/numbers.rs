@@ -40,7 +40,7 @@ pub struct AbiNumbers {
     pub fails: [u32; 8],
     /// Event kinds in the order of [`EventKind`].
     pub kinds: [u32; 16],
-    /// Acknowledgements in the order of [`AckRequest`].
+    /// Acknowledgments in the order of [`AckRequest`].
     pub acks: [u32; 4],
     /// Operators in the order of [`AtomicOperator::ALL`].
     pub operators: [u32; 18],

@@ -79,11 +79,11 @@ pub struct RequestTarget {
     pub hdr_data: u64,
 }
 
-/// Acknowledgement that the initiator wants.
+/// Acknowledgment that the initiator wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AckRequest {
-    /// No acknowledgement.
+    /// No acknowledgment.
     No,
     /// An ACK event and a count.
     Full,

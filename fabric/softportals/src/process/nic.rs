@@ -209,7 +209,7 @@ impl<M: AppMemory + Send + 'static> SoftNic<M> {
 
     /// Like [`Self::call`], but retries `InUse` after handling packets that have already arrived.
     ///
-    /// A process that receives a message it sent to itself may release the memory it came from, and the acknowledgement may still
+    /// A process that receives a message it sent to itself may release the memory it came from, and the acknowledgment may still
     /// be among those packets.
     ///
     /// # Errors

@@ -265,7 +265,7 @@ impl PacketPort {
         self.wire.owes()
     }
 
-    /// Counts bytes towards the planned disconnection, and disconnects the interface when it is due.
+    /// Counts bytes toward the planned disconnection, and disconnects the interface when it is due.
     fn age(&mut self, bytes: u64) {
         let is_over = |doom: &mut PlannedCut| {
             doom.bytes_left = doom.bytes_left.saturating_sub(bytes);

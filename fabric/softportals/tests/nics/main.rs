@@ -76,7 +76,7 @@ fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor() {
     for round in 0..50 {
         let a = start("himself", 1);
         a.put(1, round * 100, AckRequest::Full);
-        // The acknowledgement may have arrived first.
+        // The acknowledgment may have arrived first.
         while a.event() != (EventKind::Put, NiFail::Ok) {}
         let released = a.nic.release(|interface| interface.md_release(a.md));
         assert_eq!(released, Ok(()), "round {round}");
@@ -94,7 +94,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// While a thread waits for the lock, a call handles one packet at a time, but the descriptor needs one acknowledgement per put.
+/// While a thread waits for the lock, a call handles one packet at a time, but the descriptor needs one acknowledgment per put.
 #[test]
 fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor_while_others_call() {
     for round in 0..50 {

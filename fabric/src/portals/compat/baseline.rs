@@ -1,5 +1,5 @@
-//! The pscom baseline: messages by buffers for each peer, with one appended entry and one acknowledgement per message, and
-//! resends when a message is dropped.
+//! The pscom baseline: messages by buffers for each peer, with one appended entry and one acknowledgment per message,
+//! and resends when a message is dropped.
 
 use super::{
     super::{

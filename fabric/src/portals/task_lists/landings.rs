@@ -14,7 +14,7 @@ use super::{
 };
 use crate::driver::{CommandFailure, CommandToken};
 
-/// An entry for the data of an offer.
+/// An entry for the data of a published landing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LandingEntry {
     pub(super) entry: Me,
@@ -26,7 +26,7 @@ pub(super) struct LandingEntry {
     pub(super) bytes: Option<Ct>,
 }
 
-/// Destination of an offer's data.
+/// Destination of a published landing's data.
 pub(super) struct LandingTarget {
     pub(super) memory: AddressRange,
     pub(super) match_bits: u64,
@@ -113,8 +113,8 @@ impl Portals {
         }
     }
 
-    /// Forgets the offers of these lists, whose data has arrived. The library has unlinked the entries, and may reuse their
-    /// handles.
+    /// Forgets the published landings of these lists, whose data has arrived. The library has unlinked the entries, and may reuse
+    /// their handles.
     ///
     /// Returns false while one of their puts may still read its memory. That means that something has counted by mistake, because
     /// the lists wait for the completion of their own puts as well.
@@ -143,7 +143,7 @@ impl Portals {
             .for_each(|landing| self.spare_bytes(landing.bytes));
     }
 
-    /// Withdraws the offers of these lists. Returns true if nothing arrives at any of them any more.
+    /// Withdraws the published landings of these lists. Returns true if nothing arrives at any of them any more.
     pub(super) fn close_landings(&mut self, token: CommandToken) -> bool {
         let mut closed = true;
         for landing in std::mem::take(&mut self.lists.landings) {
@@ -163,7 +163,7 @@ impl Portals {
         closed
     }
 
-    /// Gives up the offers to a dead rank, whose data will not arrive, or not completely.
+    /// Gives up the published landings to a dead rank, whose data will not arrive, or not completely.
     pub(in super::super) fn give_up_landings(&mut self, rank: u32) {
         let (of_rank, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.lists.landings)
             .into_iter()

@@ -331,7 +331,8 @@ impl Portals {
     }
 }
 
-/// Writes the expected contents of an offer before it arrives. If the peer refuses the put, the contents are [corrected](disown).
+/// Writes the expected contents of a published landing before it arrives. If the peer refuses the put, the contents are
+/// [corrected](disown).
 fn presume(region: &MemoryRegion, offset: usize, word: u64, len: usize) {
     let into = RemoteRegion {
         len: len as u64,
@@ -345,7 +346,7 @@ fn presume(region: &MemoryRegion, offset: usize, word: u64, len: usize) {
     region.write(offset, bytemuck::bytes_of(&landing));
 }
 
-/// Marks an offer as mismatching, because the peer has offered something else.
+/// Marks a published landing as mismatching, because the peer has published another landing.
 pub(super) fn disown(region: &MemoryRegion, offset: usize, word: u64) {
     presume(region, offset, !word, 0);
 }

@@ -1,8 +1,8 @@
 //! Task lists as triggered operations: the adapter starts the tasks, counts, and wakes the host when a list has begun.
 //!
-//! Each task has a *trigger slot*: a counter GO, and a descriptor that counts acknowledgements there. Every condition of the task
+//! Each task has a *trigger slot*: a counter GO, and a descriptor that counts acknowledgments there. Every condition of the task
 //! adds to GO (`TriggeredCTInc`). When all conditions hold, the adapter counts the task at its list and starts its operation. The
-//! acknowledgement adds to GO again, and triggers what follows the task. When all tasks of a list have begun, the adapter puts a
+//! acknowledgment adds to GO again, and triggers what follows the task. When all tasks of a list have begun, the adapter puts a
 //! word to its own rank, which wakes the host. Trigger slots are reused after their tasks have completed.
 //!
 //! A published landing appends the entry for its data immediately, for one put of that peer with the bits of its
@@ -75,7 +75,7 @@ pub(super) struct PortalsTaskLists {
     lists: BTreeMap<u32, OpenTaskList>,
     /// Tokens whose lists are being withdrawn, and the reasons.
     ending: BTreeMap<u64, CommandFailure>,
-    /// Tokens with a failed task, until they are cancelled.
+    /// Tokens with a failed task, until they are canceled.
     failed: BTreeSet<u64>,
     /// Tokens whose lists failed because a rank did not answer on the first rail, until the reason is known.
     doubted: BTreeMap<u64, u32>,

@@ -25,7 +25,7 @@ pub(super) struct TriggerSlot {
     pub(super) task: Option<SlotTask>,
 }
 
-/// A counter, and a descriptor for all memory that counts its acknowledgements there.
+/// A counter, and a descriptor for all memory that counts its acknowledgments there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TriggerPair {
     pub(super) go: Ct,
@@ -46,7 +46,7 @@ pub(super) struct SlotTask {
 #[derive(Debug)]
 pub(super) enum TaskFallback {
     Nothing,
-    /// A put to this rank, possibly for an offer that is assumed to exist.
+    /// A put to this rank, possibly for a published landing that is assumed to exist.
     Put(u32, Option<(MemoryRegion, usize)>),
     Count(u32, RemoteTarget),
     /// The action, which the host does when the task is due.

@@ -107,5 +107,5 @@ pub(super) enum SlotAdmission {
     AndWaits,
 }
 
-/// Packets per acknowledgement. A sender that pauses asks for one earlier.
+/// Packets per acknowledgment. A sender that pauses asks for one earlier.
 const ACK_EVERY: u32 = 8;

@@ -23,7 +23,7 @@ pub(in crate::sim) struct GoBackSender<T> {
     due: u64,
     /// Until this time, a reported gap is one that was already repaired.
     mending: u64,
-    /// Repetitions and refusals since the last acknowledgement.
+    /// Repetitions and refusals since the last acknowledgment.
     tries: u32,
     /// Time at which the peer was last heard, or should have been heard first.
     heard: u64,

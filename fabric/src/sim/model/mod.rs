@@ -126,7 +126,7 @@ pub struct NicModel {
     /// Part of that time for which the adapter serves one thread at a time.
     pub connect_alone_ns: u64,
     /// Additional time per [`datagram`](Self::datagram) of a message without its own queue pair: for its header, and for its
-    /// acknowledgement.
+    /// acknowledgment.
     pub datagram_ns: u64,
     /// Longest datagram in bytes, or 0 if there are none.
     pub datagram: u32,
@@ -229,8 +229,8 @@ impl Default for Model {
 }
 
 impl NicModel {
-    /// Returns how many tasks of a rank may wait. Each takes several triggered operations (see `sim::calls`): one task per four
-    /// entries, as in the driver for Portals.
+    /// Returns how many tasks of a rank may wait. Each takes several triggered operations (see `sim::task_costs`): one task per
+    /// four entries, as in the driver for Portals.
     #[must_use]
     pub const fn tasks(&self) -> usize {
         task_capacity(self.triggered)

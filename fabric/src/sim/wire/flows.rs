@@ -13,7 +13,7 @@ use super::{
 use crate::{driver::DownCause, sim::faults::FlowKind};
 
 impl SimWorld {
-    /// Sends the packets that a lane may send now. Returns when the next one of the same transfer should leave.
+    /// Sends the packets that a flow may send now. Returns when the next one of the same transfer should leave.
     pub(super) fn transmit(&mut self, lane: u32) -> SimTime {
         let now = self.now;
         let mut next = now;
@@ -54,7 +54,7 @@ impl SimWorld {
         next
     }
 
-    /// Plans the lane's next timeout, or gives up its peer.
+    /// Plans the flow's next timeout, or gives up its peer.
     fn plan_lane(&mut self, lane: u32) {
         let now = self.now;
         let state = &mut self.wire().flows[lane];
@@ -71,7 +71,7 @@ impl SimWorld {
         }
     }
 
-    /// Handles a planned timeout of a lane.
+    /// Handles a planned timeout of a flow.
     pub(in crate::sim) fn handle_flow_timeout(&mut self, lane: u32) {
         let now = self.now;
         let state = &mut self.wire().flows[lane];
@@ -215,7 +215,7 @@ impl SimWorld {
     }
 }
 
-/// Most packets of a lane in flight. At 12.5 GB/s and a latency of 2 µs, 256 packets of 200 bytes fill the path.
+/// Most packets of a flow in flight. At 12.5 GB/s and a latency of 2 µs, 256 packets of 200 bytes fill the path.
 const WINDOW: u32 = 256;
 /// Number of one-way trips for which a peer may be silent, on long paths.
 const SILENCE_TRIPS: u64 = 1000;

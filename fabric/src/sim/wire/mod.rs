@@ -32,7 +32,7 @@ use super::{
 pub(super) struct SimWire {
     pub(super) faults: Faults,
     seed: u64,
-    /// True if packets go through lanes.
+    /// True if packets go through flows.
     repairs: bool,
     pub(super) connections: Option<SimConnections>,
     flows: SimSlab<WireFlow>,
@@ -48,7 +48,7 @@ struct WireFlow {
     from: u32,
     to: u32,
     rail: u8,
-    /// Another lane of the same ranks, on another rail.
+    /// Another flow of the same ranks, on another rail.
     next: Option<u32>,
     /// Packets that crossed the network.
     crossed: u32,
@@ -63,7 +63,7 @@ struct WireFlow {
     receiver: GoBackReceiver,
 }
 
-/// A packet in a lane: its slot until it is taken, and its bytes on the wire.
+/// A packet in a flow: its slot until it is taken, and its bytes on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WirePacket {
     slot: u32,

@@ -11,7 +11,7 @@ use super::{
 };
 
 impl SimWorld {
-    /// Returns true unless a message needs a slot and there is none. A message in a lane has its slot already.
+    /// Returns true unless a message needs a slot and there is none. A message in a flow has its slot already.
     pub(in crate::sim) fn takes_slot(&mut self, slot: u32) -> bool {
         if self.wire.as_ref().is_none_or(|wire| wire.repairs) || !self.needs_slot(slot) {
             return true;

@@ -11,7 +11,7 @@ use crate::{
     world::{Guard, World, contents, noise},
 };
 
-/// Each request is one packet plus one acknowledgement.
+/// Each request is one packet plus one acknowledgment.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn data_and_count_are_one_request() {

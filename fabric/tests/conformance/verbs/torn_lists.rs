@@ -246,7 +246,7 @@ impl Pair {
     }
 
     /// Checks the end of torn lists: the puts fail, the peer is reported as down, and the list that waits for the other rank's
-    /// puts can be cancelled.
+    /// puts can be canceled.
     fn ends_in_an_error(&mut self, rank: usize) {
         let ended = self.bench.world.ended(rank, PUT);
         assert!(matches!(ended, Err(CommandFailure::PeerDown)), "{ended:?}");

@@ -43,7 +43,7 @@ struct UdpConversation {
     /// Unacknowledged frames sent since the last step back.
     sent: usize,
     window: usize,
-    /// Time to resend, unless an acknowledgement arrives earlier.
+    /// Time to resend, unless an acknowledgment arrives earlier.
     repeat_at: Option<u64>,
     repeats: u32,
     hold_until: u64,
@@ -319,7 +319,7 @@ impl UdpConversation {
         false
     }
 
-    /// Handles an acknowledgement: the peer has all frames before `expected`.
+    /// Handles an acknowledgment: the peer has all frames before `expected`.
     fn handle_expected(&mut self, now: u64, expected: u64) {
         let news = expected.saturating_sub(self.first);
         let news = usize::try_from(news).unwrap_or(usize::MAX);
