@@ -78,7 +78,7 @@ pub enum ErrorKind {
     },
     /// No party: the time limit passed before the operation completed.
     TimedOut,
-    /// No party: the application cancelled the operation.
+    /// No party: the application canceled the operation.
     Cancelled,
     /// The peer: its process ended without closing its runtime, or the network can no longer reach it.
     PeerFailed {

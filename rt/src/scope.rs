@@ -129,7 +129,7 @@ impl<'s> Scope<'s, '_> {
 
     /// Waits for all operations that the program has not waited for, and returns the first failure among them.
     ///
-    /// `at_once` cancels what can still be cancelled.
+    /// `at_once` cancels what can still be canceled.
     fn end(&self, at_once: bool) -> Result<()> {
         let ops = mem::take(&mut *self.ops.lock().unwrap_or_else(PoisonError::into_inner));
         let mut ops: Vec<_> = ops.into_iter().flatten().collect();

@@ -126,7 +126,7 @@ impl Comm {
         }
     }
 
-    /// Computes the partial result of this rank's subtree, and sends it towards rank 0. On rank 0 it is the result.
+    /// Computes the partial result of this rank's subtree, and sends it toward rank 0. On rank 0 it is the result.
     async fn reduce_to_first<T: Wire>(
         &self,
         call: CollectiveCall,

@@ -95,7 +95,8 @@ impl EngineCore {
         let Self {
             matching, groups, ..
         } = self;
-        // If all other ranks have finished, wildcard receives stay posted: this rank may still send to itself (see `itself`).
+        // If all other ranks have finished, wildcard receives stay posted: this rank may still send to itself (see
+        // `self_deadlock`).
         let concerns = |want: &RecvPattern| match want.source {
             Some(source) => source == rank,
             None => {

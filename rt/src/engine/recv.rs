@@ -182,7 +182,7 @@ impl EngineCore {
         Ok(())
     }
 
-    /// Moves a message towards the receive's buffer, or returns the reason why the receive cannot take it.
+    /// Moves a message toward the receive's buffer, or returns the reason why the receive cannot take it.
     pub(super) fn deliver(
         &mut self,
         op: OpId,

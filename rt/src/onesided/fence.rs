@@ -74,7 +74,7 @@ impl<T: Wire> WindowEnd<T> {
     }
 
     /// Waits until this rank has no operation in flight, and then until all members have reached a fence of the same
-    /// kind. If an earlier fence was cancelled, continues with that one first.
+    /// kind. If an earlier fence was canceled, continues with that one first.
     ///
     /// # Errors
     /// A member failed; or `Mismatch`, if a member reached a fence of the other kind. Then all further fences of this
@@ -97,7 +97,7 @@ impl<T: Wire> WindowEnd<T> {
         })
     }
 
-    /// Passes the gates of the fence, if the driver has gates.
+    /// Passes the rounds of the fence, if the driver has counters.
     async fn pass(&self, come: FenceArrival) -> Result<FenceMethod> {
         let FenceArrival {
             ending,
@@ -152,7 +152,7 @@ impl<T: Wire> WindowEnd<T> {
         }
     }
 
-    /// Passes the fence by messages. A cancelled meeting keeps its place among the collectives, because other members
+    /// Passes the fence by messages. A canceled meeting keeps its place among the collectives, because other members
     /// may have reached it.
     async fn agree(&mut self, ending: bool, at: &'static Location<'static>) -> Result<()> {
         let Self { meeting, comm, .. } = self;

@@ -31,7 +31,7 @@ impl Timers {
         id
     }
 
-    /// Cancels a timer. Returns false if it has expired or been cancelled before.
+    /// Cancels a timer. Returns false if it has expired or been canceled before.
     pub(crate) fn cancel(&mut self, id: TimerId) -> bool {
         self.pending.remove(&id).is_some()
     }

@@ -26,7 +26,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 const LOOKS: u32 = 3;
 
 impl ProgressWatchdog {
-    /// Sets the runtime to check. Without this call, the lookout is never set up.
+    /// Sets the runtime to check. Without this call, the watchdog is never set up.
     pub(crate) fn set_runtime(&self, runtime: Weak<RuntimeShared>) {
         let first = self.runtime.set(runtime);
         debug_assert!(first.is_ok(), "a runtime starts once");

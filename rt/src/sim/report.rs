@@ -18,7 +18,7 @@ pub struct Report<T> {
     pub stats: Stats,
     /// Memory of the runtimes when their ranks ended.
     pub memory: Memory,
-    /// Number of operations that were neither complete nor cancelled when their ranks ended, because their futures were
+    /// Number of operations that were neither complete nor canceled when their ranks ended, because their futures were
     /// forgotten.
     pub leaked: u64,
 }

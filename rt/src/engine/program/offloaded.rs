@@ -48,7 +48,7 @@ pub(super) struct OffloadedRun {
     through: BTreeSet<WorldRank>,
     /// Peers that have said so since.
     pub(super) said_through: BTreeSet<WorldRank>,
-    /// Set once the lists are cancelled: which families of them are no longer in progress.
+    /// Set once the lists are canceled: which families of them are no longer in progress.
     pub(super) ending: Option<[bool; FAMILIES.len()]>,
     /// State of the exchange before its memory is closed.
     pub(super) quiesce: QuiesceState,
@@ -245,8 +245,8 @@ impl Engine {
         (end == PostedEnd::Overcounted).then(overcounted)
     }
 
-    /// Handles the end of cancelled lists, whether we cancelled them or a task has failed. Returns the error of the program, if
-    /// it is known now.
+    /// Handles the end of canceled lists, whether we canceled them or a task has failed. Returns the error of the program, if it
+    /// is known now.
     fn hear_failure(
         &mut self,
         run: &mut ProgramRun,

@@ -41,7 +41,7 @@ impl QuiesceState {
 }
 
 impl EngineCore {
-    /// Asks the peers that may put to a failed program, once. Its lists are cancelled already.
+    /// Asks the peers that may put to a failed program, once. Its lists are canceled already.
     pub(super) fn request_quiesce(&mut self, run: &mut ProgramRun) {
         let asks = |listed: &OffloadedRun| listed.quiesce.awaited.is_none();
         if !run.listed.as_deref().is_some_and(asks) {

@@ -84,7 +84,7 @@ pub(super) const fn slots_of(size: usize) -> u32 {
 const TOLD_MAX: usize = 64;
 
 impl ProgramTable {
-    /// Returns the bytes of all lanes.
+    /// Returns the bytes of all landing slots.
     pub(in crate::engine) fn lane_bytes(&self) -> usize {
         self.slots.values().map(|lot| lot.slot.bytes()).sum()
     }

@@ -485,7 +485,8 @@ fn a_program_is_asked_for_whose_adapter_has_not_shown_what_the_one_before_counte
     two.scripts[1].lock().unwrap().begin = true;
     let _wake = two.ends().add(1);
     assert!(two.is_over());
-    // Region 2 comes after the lanes and the landing slots. It has the counters of the program, which the next one reuses.
+    // Region 2 comes after the counters and the landings of the landing slots. It has the counters of the program,
+    // which the next one reuses.
     let counters = two.scripts[1].lock().unwrap().regions[2].clone();
     counters.write(0, &[0; 8]);
     let tag = 4; // uses the same slot

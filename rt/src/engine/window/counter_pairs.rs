@@ -112,7 +112,7 @@ impl WindowCounterPool {
             .is_none_or(|block| block.len() <= self.used)
         {
             driver.event_counters()?;
-            // Without memory for counters, windows use notes and have no fences.
+            // Without memory for counters, windows use messages and have no fences.
             let block = LocalCounters::new(driver, BLOCK).ok()?;
             self.stride = if driver.mapped_memory().is_some() {
                 APART

@@ -32,9 +32,9 @@ pub(crate) struct EpochCounters {
     theirs: OnceLock<MappedCounterPair>,
     /// Exposures that we have opened to the neighbor.
     posts: AtomicU64,
-    /// Exposures of ours that the neighbor has completed, as far as notes say.
+    /// Exposures of ours that the neighbor has completed, as far as messages say.
     noted_completed: AtomicU64,
-    /// Exposures that the neighbor has opened to us, as far as notes say.
+    /// Exposures that the neighbor has opened to us, as far as messages say.
     noted_posted: AtomicU64,
     /// Twice the number of its exposures that we have accessed, plus one while the last access is in progress.
     accesses: AtomicU64,
@@ -245,8 +245,8 @@ impl EpochCounters {
         self.noted_completed.load(Acquire)
     }
 
-    /// Records a note. Notes are absolute counts, so an old one changes nothing. The release order makes data that was stored
-    /// before the note visible to a thread that reads the count without the lock.
+    /// Records a count that came by message. Counts are absolute, so an old one changes nothing. The release order makes data
+    /// that was stored before the message visible to a thread that reads the count without the lock.
     pub(super) fn note_posted(&self, count: u64) {
         self.noted_posted.fetch_max(count, Release);
     }

@@ -64,7 +64,7 @@ pub(crate) enum FenceMethod {
 /// Outcome of a fence; an error names the rank that is its cause.
 pub(crate) type FenceResult = Result<(), (WorldRank, ErrorKind)>;
 
-/// Outcome of a fence, or what it still waits for: a gate, or `None` for anything else.
+/// Outcome of a fence, or what it still waits for: a fence counter, or `None` for anything else.
 pub(crate) type FencePoll = Result<FenceResult, Option<AwaitedFenceCounter>>;
 
 /// The counter for which a fence waits in a round.

@@ -85,7 +85,7 @@ impl EngineCore {
             match header.event {
                 COUNT_POSTED => {
                     near.last_posted = header.count;
-                    return; // the note with the other count comes next
+                    return; // the message with the other count comes next
                 }
                 COUNT_FENCES => {
                     near.last_fence = Some(header.count);
@@ -217,7 +217,7 @@ impl EngineCore {
                 self.peers.control(rank, &fenced);
             }
             if near.greeted {
-                // Posts first: the neighbor takes the window for freed at the second note, and needs both counts then.
+                // Posts first: the neighbor takes the window for freed at the second message, and needs both counts then.
                 let [posts, starts] = [near.ledger.posts(), near.ledger.starts()];
                 let posted = id.note(WireKind::NoWindow, COUNT_POSTED, posts);
                 let completed = id.note(WireKind::NoWindow, COUNT_COMPLETED, starts);

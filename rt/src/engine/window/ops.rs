@@ -1,7 +1,7 @@
 //! Operations on neighbors' memory that this process cannot load and store itself.
 //!
-//! Puts and gets are driver commands if there is a key to the memory. Everything else is sent as
-//! [`Update`](crate::proto::wire::UpdateHeader)s, which the target's engine carries out and answers without help from its
+//! Puts and gets are driver commands if there is a key to the memory. Everything else is sent as updates
+//! ([`UpdateHeader`](crate::proto::wire::UpdateHeader)), which the target's engine carries out and answers without help from its
 //! application.
 
 use ripstop_fabric::driver::{CommandFailure, DownCause};

@@ -14,11 +14,11 @@ use crate::{
     offload::{CollectiveProgram, StepAction},
 };
 
-/// A program cut into tasks for some means, independent of how many messages its lanes have carried.
+/// A program cut into tasks for some means, independent of how many messages its landing slots have carried.
 #[derive(Debug)]
 pub(in crate::offload) struct LoweredProgram {
     pub(super) means: AdapterMeans,
-    /// Lanes from one rank to another.
+    /// Landing slots from one rank to another.
     pub(super) lanes: u64,
     pub(super) steps: Vec<LoweredStep>,
     /// Peers that its messages go to or come from.
@@ -44,7 +44,7 @@ pub(super) struct LoweredStep {
     /// For a message: index of its way. `message` is its number among the program's messages on that way.
     pub(super) way: u32,
     pub(super) message: u32,
-    /// Receive that must wait for this one, because it uses the same lane.
+    /// Receive that must wait for this one, because it uses the same landing slot.
     pub(super) lane_next: Option<u32>,
     /// For the last receive of a group that is reported together: size of the group. This step passes on that all of
     /// them have ended.
@@ -145,7 +145,7 @@ pub(super) fn waits_for<'a>(
     program.successors(at).chain(lane)
 }
 
-/// Numbers the messages, and makes receives wait for the previous receive in their lane.
+/// Numbers the messages, and makes receives wait for the previous receive in their landing slot.
 fn number_messages(
     program: &CollectiveProgram,
     steps: &mut [LoweredStep],
@@ -171,7 +171,7 @@ fn number_messages(
         // A program has less than 2^32 steps.
         steps[at].way = u32::try_from(nth).unwrap_or(u32::MAX);
         steps[at].message = way.count;
-        // The distance between messages that share a lane is the same, whatever lane the first one uses.
+        // The distance between messages that share a landing slot is the same, whatever landing slot the first one uses.
         let lane = (peer, u64::from(way.count) % lanes);
         way.count += 1;
         if !sends && let Some(before) = in_lane.insert(lane, at) {

@@ -46,11 +46,10 @@ mod tests;
 /// Minimum length of the lists that a program is cut into.
 pub(crate) const LIST_MIN: usize = LOOKAHEAD_MIN - 1;
 
-/// Number of messages that the lanes of a slot have carried, by peer. Continues from one program of the slot to the
-/// next.
+/// Number of messages that the landing slots of a slot have carried, by peer. Continues from one program of the slot to the next.
 #[derive(Clone, Debug)]
 pub(crate) struct LandingCounts {
-    /// Lanes from one rank to another: messages that may be allowed and not yet landed.
+    /// Landing slots from one rank to another: messages that may be allowed and not yet landed.
     count: u64,
     to: BTreeMap<usize, u64>,
     from: BTreeMap<usize, u64>,
@@ -80,7 +79,7 @@ pub(crate) struct AdapterMeans {
 pub(crate) struct ProgramLowering {
     program: Arc<CollectiveProgram>,
     form: Arc<LoweredProgram>,
-    /// By index of the form's ways: messages that the lanes had carried when the program began.
+    /// By index into [`LoweredProgram::peer_messages`]: messages that the landing slots had carried when the program began.
     before: Vec<u64>,
     /// First step that is not in any list yet.
     next: usize,
@@ -106,11 +105,11 @@ pub(crate) struct CounterThreshold {
 pub(crate) enum LoweredCounter {
     /// Counter of the program. Its values count from the beginning of the program.
     Own(u32),
-    /// Counter of a lane to a peer. Its values count from the beginning of the slot.
+    /// Counter of a landing slot to a peer. Its values count from the beginning of the slot.
     Lane(LandingSlot),
 }
 
-/// A lane to or from a peer.
+/// A landing slot to or from a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LandingSlot {
     pub(crate) peer: usize,
@@ -120,16 +119,16 @@ pub(crate) struct LandingSlot {
 /// An action. All except `PublishLanding` and `Pass` add to the counter `end` when they have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoweredAction {
-    /// Tells the peer through a lane that it may put its message to `into` and must count that at `end`; then counts in
-    /// that lane.
+    /// Tells the peer through a landing slot that it may put its message to `into` and must count that at `end`; then counts in
+    /// that landing slot.
     PublishLanding {
         lane: LandingSlot,
-        /// Number of the message in the lane, starting at 1.
+        /// Number of the message in the landing slot, starting at 1.
         nth: u64,
         into: BufferSpan,
         end: u32,
     },
-    /// Puts to the destination that the peer gave in this lane.
+    /// Puts to the destination that the peer gave in this landing slot.
     Put {
         lane: LandingSlot,
         nth: u64,
@@ -158,7 +157,7 @@ pub(crate) enum LoweredAction {
 }
 
 impl LandingCounts {
-    /// Creates the state with `count` lanes from each rank to each other rank.
+    /// Creates the state with `count` landing slots from each rank to each other rank.
     pub(crate) const fn new(count: u64) -> Self {
         Self {
             count,
@@ -167,7 +166,7 @@ impl LandingCounts {
         }
     }
 
-    /// Returns the number of lanes from one rank to another.
+    /// Returns the number of landing slots from one rank to another.
     pub(crate) const fn count(&self) -> u64 {
         self.count
     }
@@ -177,7 +176,7 @@ impl LandingCounts {
         self.to.len()
     }
 
-    /// Returns how often a lane to a peer was used.
+    /// Returns how often a landing slot to a peer was used.
     pub(crate) fn used(&self, lane: LandingSlot) -> u64 {
         let sent = self.to.get(&lane.peer).copied().unwrap_or(0);
         (sent + self.count - 1 - lane.nth) / self.count
@@ -185,7 +184,7 @@ impl LandingCounts {
 }
 
 impl ProgramLowering {
-    /// Lowers a program to lists. `lanes` are the lanes of the slot in which it will run, and are advanced. O(peers) if
+    /// Lowers a program to lists. `lanes` are the landing slots of the slot in which it will run, and are advanced. O(peers) if
     /// the last lowering of the program was for the same means, otherwise O(steps and edges).
     pub(crate) fn new(
         program: Arc<CollectiveProgram>,
@@ -254,7 +253,7 @@ impl ProgramLowering {
         self.form.counted_recvs.groups()
     }
 
-    /// Returns the sends: the peer, the span, the lane, and the value that the lane must reach.
+    /// Returns the sends: the peer, the span, the landing slot, and the value that the landing slot must reach.
     pub(crate) fn sends(&self) -> impl Iterator<Item = (usize, BufferSpan, LandingSlot, u64)> + '_ {
         let send = |(step, action): (&LoweredStep, &StepAction)| match *action {
             StepAction::Send { to, from } => {
@@ -289,7 +288,7 @@ impl ProgramLowering {
         self.form.steps[step].end
     }
 
-    /// Returns the lane of a message to or from this peer, and the number of the message in it, starting at 1.
+    /// Returns the landing slot of a message to or from this peer, and the number of the message in it, starting at 1.
     fn place_of(&self, step: &LoweredStep, peer: usize) -> (LandingSlot, u64) {
         let lanes = self.form.lanes;
         let message = self.before[step.way as usize] + u64::from(step.message);

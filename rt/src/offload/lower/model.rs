@@ -25,7 +25,7 @@ pub(super) struct Job {
     pub(super) inputs: Vec<Vec<Vec<u8>>>,
     /// Maximum tasks of a list.
     pub(super) list_max: usize,
-    /// Lanes from each rank to each other rank.
+    /// Landing slots from each rank to each other rank.
     pub(super) lanes: u64,
     /// Maximum programs that a rank may have in flight.
     pub(super) slots: usize,
@@ -37,7 +37,7 @@ pub(super) struct Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutant {
     None,
-    /// Lanes are reset when a program begins, and thresholds count from there.
+    /// Landing slots are reset when a program begins, and thresholds count from there.
     ResetLanes,
     /// The host does not wake up for the end of a list.
     NoWake,
@@ -50,7 +50,7 @@ pub(super) enum Outcome {
     /// The outputs, by number and rank.
     Done(Vec<Vec<Vec<u8>>>),
     Deadlock,
-    /// A put began before its destination was known, or a lane was used that was in use.
+    /// A put began before its destination was known, or a landing slot was used that was in use.
     Early,
 }
 

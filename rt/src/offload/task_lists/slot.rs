@@ -14,7 +14,7 @@ use crate::{
     offload::lower::{LandingCounts, LandingSlot},
 };
 
-/// State that the programs of one slot of a communicator share: the lanes between its ranks, under names known to all
+/// State that the programs of one slot of a communicator share: the landing slots between its ranks, under names known to all
 /// ranks.
 #[derive(Debug)]
 pub(crate) struct OffloadSlot {
@@ -25,7 +25,7 @@ pub(crate) struct OffloadSlot {
     pub(super) name: u64,
     pub(crate) lanes: LandingCounts,
     pub(super) counters: LocalCounters,
-    /// A landing for each lane to this rank.
+    /// A landing for each landing slot to this rank.
     pub(super) places: MemoryRegion,
     /// Counters of the last program.
     kept: Option<ProgramCounters>,
@@ -44,17 +44,17 @@ pub(super) struct ProgramCounters {
 /// many takes long compared with making new ones.
 const KEPT_MAX: usize = 256;
 
-/// Returns the number of lanes from each rank of a group to each other rank.
+/// Returns the number of landing slots from each rank of a group to each other rank.
 ///
-/// With one lane, a message is allowed only when the previous one has landed, which delays only long sequences of
+/// With one landing slot, a message is allowed only when the previous one has landed, which delays only long sequences of
 /// messages to one peer. Large groups need the memory more.
 const fn lanes_of(size: usize) -> u64 {
     if size <= 512 { 4 } else { 1 }
 }
 
 impl OffloadSlot {
-    /// Makes the slot of a communicator with this group. `name` is even, and the same on all its ranks. Reserves 120
-    /// bytes for each rank and lane, of which only used ones take memory.
+    /// Makes the slot of a communicator with this group. `name` is even, and the same on all its ranks. Reserves 120 bytes for
+    /// each rank and landing slot, of which only used ones take memory.
     ///
     /// # Errors
     /// The driver's error if there is no memory.
@@ -123,7 +123,7 @@ impl OffloadSlot {
         peers.map(|peer| self.world_of(peer)).collect()
     }
 
-    /// Returns the number of messages that a peer has allowed in a lane so far.
+    /// Returns the number of messages that a peer has allowed in a landing slot so far.
     pub(super) fn allowed(&self, lane: LandingSlot) -> u64 {
         self.counters.at(self.index_from(lane)).value()
     }
@@ -132,18 +132,18 @@ impl OffloadSlot {
         self.group.world_of(rank).unwrap_or(WorldRank(0))
     }
 
-    /// Returns the index of a lane to a peer in the peer's table.
+    /// Returns the index of a landing slot to a peer in the peer's table.
     pub(super) fn index_to(&self, lane: LandingSlot) -> u64 {
         self.me as u64 * self.lanes.count() + lane.nth
     }
 
-    /// Returns the index of a lane from a peer in this rank's table.
+    /// Returns the index of a landing slot from a peer in this rank's table.
     pub(super) fn index_from(&self, lane: LandingSlot) -> usize {
         usize::try_from(lane.peer as u64 * self.lanes.count() + lane.nth).unwrap_or(usize::MAX)
     }
 
-    /// Returns the id of a message of a lane, which is the same at both ends, because contexts, slots and lanes have
-    /// the same numbers there.
+    /// Returns the id of a message of a landing slot, which is the same at both ends, because contexts, slots and landing slots
+    /// have the same numbers there.
     pub(super) fn message_id(&self, lane: LandingSlot, nth: u64) -> PairKey {
         let (ctx, slot) = (self.name >> 32, (self.name & 0xffff_ffff) >> 1);
         let lane = ctx << 4 | slot << 2 | lane.nth;

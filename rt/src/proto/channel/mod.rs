@@ -1,10 +1,10 @@
 //! Reliable, ordered delivery between two ranks, for drivers that do not provide it; and credits, for every driver.
 //!
 //! Each message to a peer has a sequence number. The sender keeps a copy until the peer acknowledges everything up to
-//! that number. The sender resends everything from the first missing number on (go-back-n) if no acknowledgement
-//! arrives in time, if the peer had no room, or if the peer seems to miss a message. The receiver delivers each message
-//! once and in order. It keeps a message that is a little early, acknowledges a duplicate again, and refuses a message
-//! that is too early.
+//! that number. The sender resends everything from the first missing number on (go-back-n) if no acknowledgment arrives
+//! in time, if the peer had no room, or if the peer seems to miss a message. The receiver delivers each message once
+//! and in order. It keeps a message that is a little early, acknowledges a duplicate again, and refuses a message that
+//! is too early.
 //!
 //! Sequence numbers have 16 bits and wrap around; they are compared by distance (RFC 1982). Numbers from a peer are
 //! checked against what was really sent, so a wrong number changes nothing.
@@ -29,7 +29,7 @@ use sender::ChannelSender;
 pub(crate) struct ReliableChannel {
     sender: ChannelSender,
     receiver: ChannelReceiver,
-    /// True if a message arrived since the last acknowledgement left.
+    /// True if a message arrived since the last acknowledgment left.
     ack_owed: bool,
     /// True if a message was refused since the last answer.
     nack_owed: bool,
@@ -96,7 +96,7 @@ impl ReliableChannel {
         self.sender.next_seq()
     }
 
-    /// Returns the acknowledgement to put into every message: the next expected sequence number.
+    /// Returns the acknowledgment to put into every message: the next expected sequence number.
     pub(crate) fn ack(&self) -> u16 {
         self.receiver.expected()
     }
@@ -169,13 +169,13 @@ impl ReliableChannel {
 
 /// Methods of the receiving side.
 impl ReliableChannel {
-    /// Handles an acknowledgement of everything before `ack`.
+    /// Handles an acknowledgment of everything before `ack`.
     pub(crate) fn handle_ack(&mut self, ack: u16, now: u64) {
         self.sender.handle_ack(ack, now);
     }
 
-    /// Like [`handle_ack`](Self::handle_ack), for an acknowledgement that arrived without a message. Three of these
-    /// that acknowledge nothing new mean that a message is missing.
+    /// Like [`handle_ack`](Self::handle_ack), for an acknowledgment that arrived without a message. Three of these that
+    /// acknowledge nothing new mean that a message is missing.
     pub(crate) fn handle_bare_ack(&mut self, ack: u16, now: u64) {
         self.sender.handle_bare_ack(ack, now);
     }

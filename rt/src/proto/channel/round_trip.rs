@@ -1,4 +1,4 @@
-//! Estimates how long to wait for an acknowledgement, after Jacobson and Karels, with Karn's rule (RFC 6298).
+//! Estimates how long to wait for an acknowledgment, after Jacobson and Karels, with Karn's rule (RFC 6298).
 
 /// Measured round trip of one peer. Times are in nanoseconds.
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub(super) struct RoundTrip {
 /// The message that is timed.
 ///
 /// One message is timed at a time. Once a round trip is known, a message that was sent twice is never timed, because
-/// the acknowledgement could be for either copy. The first measurement is less strict, because under heavy loss there
+/// the acknowledgment could be for either copy. The first measurement is less strict, because under heavy loss there
 /// might never be one. It may be too long by an early rewind, or begin at the last of several timeouts, which are far
 /// apart.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,7 +38,7 @@ impl RoundTrip {
         }
     }
 
-    /// Handles the acknowledgement of the `done` messages from `first` on.
+    /// Handles the acknowledgment of the `done` messages from `first` on.
     pub(super) fn acked(&mut self, first: u16, done: u16, now: u64) {
         match self.timed {
             TimedMessage::Since(seq, since) if seq.wrapping_sub(first) < done => {
@@ -61,7 +61,7 @@ impl RoundTrip {
         };
     }
 
-    /// Returns the wait for an acknowledgement; `None` before the first measurement.
+    /// Returns the wait for an acknowledgment; `None` before the first measurement.
     pub(super) fn timeout(&self) -> Option<u64> {
         let (smooth, deviation) = self.known?;
         Some(smooth.saturating_add(deviation.saturating_mul(4)))

@@ -9,7 +9,7 @@ use super::{ChannelFrame, round_trip::RoundTrip};
 pub(crate) struct ChannelLimits {
     /// Maximum number of unacknowledged messages; at most [`WINDOW_MAX`].
     pub(crate) window: u16,
-    /// Wait for an acknowledgement until the round trip is known. The wait doubles after each timeout.
+    /// Wait for an acknowledgment until the round trip is known. The wait doubles after each timeout.
     pub(crate) timeout: u64,
     /// Shortest wait, however fast the peer has answered so far.
     pub(crate) timeout_min: u64,
@@ -42,10 +42,10 @@ impl Default for ChannelLimits {
     }
 }
 
-/// Number of answers without a new acknowledgement that mean a lost message, and not just a late one.
+/// Number of answers without a new acknowledgment that mean a lost message, and not just a late one.
 const DUPLICATES: u32 = 3;
 
-/// A quarter of all sequence numbers, so that a late acknowledgement is never taken for a new one.
+/// A quarter of all sequence numbers, so that a late acknowledgment is never taken for a new one.
 pub(crate) const WINDOW_MAX: u16 = 1 << 14;
 
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl ChannelSender {
         self.wait(now);
     }
 
-    /// Handles an acknowledgement without a message: the peer has just received a message, but perhaps not the one that
+    /// Handles an acknowledgment without a message: the peer has just received a message, but perhaps not the one that
     /// it waits for.
     pub(super) fn handle_bare_ack(&mut self, ack: u16, now: u64) {
         let nothing_new = ack == self.first && !self.unacked.is_empty() && !self.is_dead();
@@ -236,7 +236,7 @@ impl ChannelSender {
         self.round_trip.set_clock(now);
     }
 
-    /// Starts to wait for an acknowledgement, if any message is unacknowledged.
+    /// Starts to wait for an acknowledgment, if any message is unacknowledged.
     fn wait(&mut self, now: u64) {
         self.timer = if self.unacked.is_empty() {
             ChannelTimer::Off

@@ -40,7 +40,7 @@ impl ReliableChannel {
     }
 }
 
-/// A message in flight. Its header has the sequence number and the acknowledgement.
+/// A message in flight. Its header has the sequence number and the acknowledgment.
 #[derive(Clone)]
 enum Wire {
     Data(ChannelFrame),
@@ -345,7 +345,7 @@ fn the_third_answer_that_says_nothing_new_rewinds_at_once_and_once_for_each_flig
         channel.handle_bare_ack(1, now);
         assert!(channel.poll_transmit(now).is_none());
     }
-    // An acknowledgement that arrived with a message does not mean that a message is missing.
+    // An acknowledgment that arrived with a message does not mean that a message is missing.
     channel.handle_ack(1, 8);
     assert!(channel.poll_transmit(8).is_none());
     channel.handle_bare_ack(1, 9);

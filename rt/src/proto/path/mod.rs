@@ -212,7 +212,7 @@ impl MessagePath {
                 let copies = cost.copy_ns_per_kib * (1.0 + UNEXPECTED);
                 (message, cost.message_ns_per_kib + copies)
             }
-            // The last term of the fixed cost is the acknowledgement, which leaves before the receive is complete.
+            // The last term of the fixed cost is the acknowledgment, which leaves before the receive is complete.
             Self::RendezvousGet => (
                 message + expose + cost.get_ns + cost.send_ns,
                 cost.get_ns_per_kib,
