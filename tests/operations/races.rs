@@ -1,4 +1,4 @@
-//! Receives that are dropped, cancelled, timed out and refused at random moments.
+//! Receives that are dropped, canceled, timed out and refused at random moments.
 
 use std::time::Duration;
 

@@ -146,7 +146,7 @@ impl<T: FftReal> PencilFft<T> {
         self.watch.count(FftPhase::Start);
     }
 
-    /// Polls after one of `units` of a stage, [`Setup::tests`](super::Setup::tests) times in the whole stage.
+    /// Polls after one of `units` of a stage, [`FftSetup::tests`](super::FftSetup::tests) times in the whole stage.
     fn test(&mut self, done: usize, units: usize) {
         let tests = match self.setup.mode {
             TransposeMode::Host => self.setup.tests,

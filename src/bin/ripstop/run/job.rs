@@ -454,8 +454,7 @@ fn refusal(error: &std::io::Error, rank: u32, program: &LaunchProgram) -> Launch
     ))
 }
 
-/// Raises the limit of open files: a job needs a socket for each rank and, if labelled, two pipes. The usual soft limit is
-/// 1024.
+/// Raises the limit of open files: a job needs a socket for each rank and, if labeled, two pipes. The usual soft limit is 1024.
 fn raise_descriptor_limit(ranks: u32, label: bool) -> Result<(), LaunchError> {
     let needed = 64 + u64::from(ranks) * if label { 3 } else { 1 };
     let limit = getrlimit(Resource::Nofile);

@@ -1,4 +1,4 @@
-//! Output of ranks, line by line, each line labelled with its rank.
+//! Output of ranks, line by line, each line labeled with its rank.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Messages of the launcher itself, on standard error, each labelled with the launcher's name.
+//! Messages of the launcher itself, on standard error, each labeled with the launcher's name.
 
 use crate::stderr_lines;
 

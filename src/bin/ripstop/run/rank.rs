@@ -1,4 +1,4 @@
-//! One rank: its process, its PMI connection and, if labelled, its output.
+//! One rank: its process, its PMI connection and, if labeled, its output.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -17,7 +17,7 @@ use crate::wave::{
 pub(crate) struct FenceExchange<T: WaveReal>(GhostWindow<T>);
 
 impl<T: WaveReal> FenceExchange<T> {
-    /// Like [`TwoSided::halos`](crate::wave::TwoSided::halos). Collective.
+    /// Like [`TwoSidedExchange::halos`](crate::wave::TwoSidedExchange::halos). Collective.
     ///
     /// # Errors
     /// There is no memory, or a rank failed.

@@ -23,7 +23,7 @@ pub(crate) struct PscwExchange<T: WaveReal> {
 }
 
 impl<T: WaveReal> PscwExchange<T> {
-    /// Like [`TwoSided::halos`](crate::wave::TwoSided::halos). Collective.
+    /// Like [`TwoSidedExchange::halos`](crate::wave::TwoSidedExchange::halos). Collective.
     ///
     /// # Errors
     /// There is no memory, or a rank failed.
