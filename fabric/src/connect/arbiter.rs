@@ -167,7 +167,7 @@ mod tests {
 
     type Share = super::QpArbiter<()>;
 
-    /// Returns the share of a rank that is connected to two peers, as many as it may have.
+    /// Returns the arbiter of a rank that is connected to two peers, the maximum.
     fn full() -> Share {
         let mut share = Share::default();
         share.note(0, 10, ConnectState::Idle, ConnectState::Ready);

@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 /// A key to a range of another rank's memory, as 40 bytes that travel in messages.
 ///
 /// Holding one proves nothing, because it may come from the wire. A driver checks it against the peer it is used on. A command
-/// outside of its bounds fails with `Failure::BadRange` before any memory is accessed.
+/// outside of its bounds fails with `CommandFailure::BadRange` before any memory is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct RemoteRegion {

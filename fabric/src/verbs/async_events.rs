@@ -55,7 +55,7 @@ enum EventReaction {
     LeavePort,
     /// Read the port's address, which may have changed.
     ReadPort,
-    /// Note that a queue pair that was given up holds no receives any more.
+    /// Note that a retired queue pair holds no receives any more.
     ReceivesDrained,
     /// Do nothing, for this reason.
     Ignore(&'static str),

@@ -21,7 +21,7 @@ pub(super) struct VerbsLane {
     pub(super) stranded: Vec<u64>,
     /// True if a request could not be posted, or failed.
     pub(super) broken: bool,
-    /// True if the queue pair was given up. It is destroyed when nothing of it is in flight.
+    /// True if the queue pair is retired. It is destroyed when nothing of it is in flight.
     pub(super) retired: bool,
     /// Receives of the shared queue that the queue pair may hold.
     pub(super) held_receives: HeldReceives,

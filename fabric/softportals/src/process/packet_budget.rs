@@ -91,7 +91,7 @@ mod tests {
         payload: &[],
     };
 
-    /// Returns how many of `count` packets are sent in one spell.
+    /// Returns how many of `count` packets are sent on one budget.
     fn leave(count: u32, kept_waiting: u32) -> (u32, bool) {
         let (mut spell, mut fast) = (PacketBudget::default(), Fast::default());
         let kept_waiting = AtomicU32::new(kept_waiting);

@@ -215,7 +215,7 @@ impl SimWorld {
     }
 }
 
-/// Most packets of a flow in flight. At 12.5 GB/s and a latency of 2 µs, 256 packets of 200 bytes fill the path.
+/// Maximum number of packets of a flow in flight. At 12.5 GB/s and a latency of 2 µs, 256 packets of 200 bytes fill the path.
 const WINDOW: u32 = 256;
 /// Number of one-way trips for which a peer may be silent, on long paths.
 const SILENCE_TRIPS: u64 = 1000;
