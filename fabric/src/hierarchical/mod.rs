@@ -273,7 +273,7 @@ impl Driver for HierarchicalDriver {
             .expect(&mut || awaited().into_iter().filter_map(near).collect());
     }
 
-    /// Tells both drivers. What shared memory has in flight to a neighbor ends when the neighbor stops copying, because it may
+    /// Notifies both drivers. What shared memory has in flight to a neighbor ends when the neighbor stops copying, because it may
     /// write to memory until then.
     fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
         if let Some(place) = self.place(peer)
