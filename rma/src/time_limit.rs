@@ -29,6 +29,6 @@ impl TimeLimit {
 
 impl fmt::Debug for TimeLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AgentTimeLimit({:?})", self.after)
+        write!(f, "TimeLimit({:?})", self.after)
     }
 }

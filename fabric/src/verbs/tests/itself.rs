@@ -187,7 +187,10 @@ fn is_lost_to_itself(ranks: &mut Ranks, why: &str) {
         turn(ranks);
     }
     ranks.ears[0].bad.sort_unstable();
-    assert_eq!(ranks.ears[0].bad, ["WorldRank(0): Failed", "CommandToken(2): PeerDown"]);
+    assert_eq!(
+        ranks.ears[0].bad,
+        ["WorldRank(0): Failed", "CommandToken(2): PeerDown"]
+    );
     let told = ranks.all[0].core_ref().why_down(0).unwrap();
     assert!(told.contains(why), "{told}");
     say(ranks, 5); // dropped, because the rank was notified before

@@ -58,7 +58,11 @@ fn what_needs_a_connection_ends_where_there_is_none_to_be_had() {
             assert!(matches!(ranks.all[0].post(long), PostResult::Posted));
         }
         ranks.until_bad(&[0, 1]);
-        assert!(ranks.ears[0].bad.contains(&"WorldRank(1): Failed".to_owned()));
+        assert!(
+            ranks.ears[0]
+                .bad
+                .contains(&"WorldRank(1): Failed".to_owned())
+        );
         assert_eq!(ranks.core(0).ops.len(), 0);
     }
 }
