@@ -32,8 +32,8 @@ use crate::{
 /// elements and the result in every run.
 ///
 /// All ranks run it equally often, at the same places in the order of their collectives. It is made by
-/// [`Collectives::all_to_all_plan`] and similar methods. `K` says whether it works [in place](Shared) or [from one buffer into
-/// another](Apart).
+/// [`Collectives::all_to_all_plan`] and similar methods. `K` says whether it works [in place](OneBuffer) or [from one buffer into
+/// another](TwoBuffers).
 pub struct Persistent<T: Wire, K> {
     comm: Comm,
     name: &'static str,
