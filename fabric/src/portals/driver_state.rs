@@ -48,7 +48,7 @@ pub struct Portals {
     pub(super) control_words: MemoryRegion,
     pub(super) watches: ThresholdWatches,
     pub(super) lists: PortalsTaskLists,
-    /// Memory lent to messages, if the adapter matches tags.
+    /// Posted receives, if the adapter matches tags.
     pub(super) posted_recvs: Option<Box<PostedRecvTable>>,
     pub(super) rails: PortalsRails,
     /// Timer that ends the sleep of a thread waiting for a resource whose availability the library does not signal.

@@ -23,7 +23,7 @@ use crate::{
     memory::MemoryRegion,
 };
 
-/// All lent memory.
+/// All posted receives.
 #[derive(Debug)]
 pub(super) struct PostedRecvTable {
     /// For each entry, a slot for the header and the list of its segments.
@@ -81,7 +81,7 @@ impl PostedRecvTable {
         self.ranks.get(&process).copied()
     }
 
-    /// Returns true if memory was asked for and is not back yet.
+    /// Returns true if withdrawn memory is not back yet.
     pub(super) const fn has_withdrawals(&self) -> bool {
         !self.asked.is_empty()
     }
@@ -175,7 +175,7 @@ impl PostedRecvEntry {
 }
 
 impl Portals {
-    /// Lends memory to the next message of a peer with a tag. Returns true if the adapter has it.
+    /// Posts memory for the next message of a peer with a tag. Returns true if the adapter has it.
     pub(super) fn post_recv(&mut self, from: u32, offer: TagBuffer) -> bool {
         let bits = self.address.tagged_bits(offer.tag);
         let (is_up, process) = (
@@ -205,7 +205,7 @@ impl Portals {
         true
     }
 
-    /// Asks for lent memory. Returns true if it is back.
+    /// Withdraws a posted receive. Returns true if its memory is back.
     pub(super) fn withdraw_recv(&mut self, token: CommandToken) -> bool {
         let Some(lent) = &mut self.posted_recvs else {
             return true;
@@ -221,7 +221,7 @@ impl Portals {
         is_back
     }
 
-    /// Asks again for memory that was in use.
+    /// Retries withdrawals of memory that was in use.
     pub(super) fn retry_withdrawals(&mut self) {
         let Some(lent) = self
             .posted_recvs
@@ -238,7 +238,7 @@ impl Portals {
         }
     }
 
-    /// Handles the event of a message in lent memory.
+    /// Handles the event of a message in a posted receive.
     pub(super) fn handle_recv_event(&mut self, got: &RailEvent, sink: &mut dyn Sink) {
         let event = &got.event;
         let place = self.posted_recvs.as_mut().and_then(|lent| {
@@ -278,7 +278,7 @@ impl Portals {
     }
 }
 
-/// Returns true if an event belongs to an entry for lent memory.
+/// Returns true if an event belongs to a posted receive.
 pub(super) const fn is_posted_recv(user: u64) -> bool {
     user & LENT != 0
 }
@@ -309,7 +309,7 @@ fn room(limits: &PortalsLimits) -> u32 {
 
 /// Limit on posted receives, because the list of entries is searched for each message.
 const ROOM_MAX: u32 = 1024;
-/// Flag in the user pointer of lent entries; slabs use small numbers.
+/// Flag in the user pointer of posted receives; slabs use small numbers.
 const LENT: u64 = 1 << 63;
 const GENERATIONS: u32 = u32::MAX >> 1;
 /// Segments of an entry: header and body.

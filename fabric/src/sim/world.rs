@@ -308,7 +308,7 @@ impl SimWorld {
         }
     }
 
-    /// Puts a notice about a host's own command, or about a peer, into its inbox.
+    /// Puts a completion of a host's own command, or an event of a peer, into its inbox.
     pub(super) fn put_completion(&mut self, from: u32, to: u32, notice: SimCompletion) {
         if self.hosts[index(to)].is_open() {
             let notice = SimPacket::new(from, to, PacketPayload::Completion(notice), Vec::new());

@@ -65,8 +65,8 @@ fn use_all_processors() {
     let _may_not = sched_setaffinity(None, &all);
 }
 
-/// The turn of a rank to make queue pairs. The ranks of a node make theirs on a device one after the other, so that the numbers
-/// have no gaps. A rank that has waited for long goes on anyway, because gaps only take more bytes.
+/// Lock under which a rank makes queue pairs. The ranks of a node make theirs on a device one after the other, so that the
+/// numbers have no gaps. A rank that has waited for long goes on anyway, because gaps only take more bytes.
 #[derive(Debug)]
 pub(super) struct NumberingLock {
     _locked: Option<File>,

@@ -31,7 +31,7 @@ pub struct SoftPacket<'a> {
     pub payload: &'a [u8],
 }
 
-/// Messages to and from one peer. A lane exists only while it is not empty.
+/// Messages to and from one peer. They exist only while they are not empty.
 #[derive(Debug, Default)]
 pub(super) struct SoftPeerQueues {
     requests: VecDeque<SoftOutMessage>,
@@ -220,7 +220,7 @@ impl<M: AppMemory> SoftInterface<M> {
         self.lanes.entry(from).or_default().incoming = Some(incoming);
     }
 
-    /// Removes from a peer's lane, and returns, the requests that have not begun and were not spared before.
+    /// Removes from a peer's queues, and returns, the requests that have not begun and were not spared before.
     pub(super) fn spare_requests(&mut self, peer: PhysicalId) -> VecDeque<SoftOutMessage> {
         let Some(lane) = self.lanes.get_mut(&peer) else {
             return VecDeque::new();

@@ -1,5 +1,5 @@
-//! Ranks that cannot open one another's descriptors under `/proc`: what the board says about them, and how to call the threads
-//! that hand descriptors over.
+//! Ranks that cannot open one another's descriptors under `/proc`: what the board says about them, and how to wake the FD
+//! servers.
 
 use std::{
     io,
@@ -63,7 +63,7 @@ impl Board {
         self.region.atomic_u32(PATHS_AT).store(1, Release);
     }
 
-    /// Calls the thread of a rank that hands over descriptors, unless an earlier call is still pending.
+    /// Wakes a rank's FD server, unless an earlier call is still pending.
     pub(in super::super) fn wake_fd_server_once(&self, rank: u32) {
         if self.fd_server_calls(rank).load(Acquire)
             == self.fd_server_calls_answered(rank).load(Acquire)
