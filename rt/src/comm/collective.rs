@@ -18,7 +18,7 @@ impl AgreementPlace {
         called_at(self.call.at, met).await
     }
 
-    /// Makes the [meeting](Self::barrier) fail on all ranks, because this rank cannot do what they agreed on.
+    /// Makes the [`barrier`](Self::barrier) fail on all ranks, because this rank cannot do what they agreed on.
     ///
     /// This does not wait: ranks that will never call `barrier` may wait for what this rank does next.
     pub(crate) fn fail_barrier(self) {

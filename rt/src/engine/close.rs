@@ -94,7 +94,7 @@ impl Drop for RetiredDriver {
 }
 
 impl Engine {
-    /// Releases the kept driver of a closed runtime once no epoch or lock of this rank can store to memory of peers.
+    /// Releases the retired driver of a closed runtime once no epoch or lock of this rank can store to memory of peers.
     pub(super) fn release_retired_driver(&mut self) {
         if self.kept.is_some() && !self.core.may_store() {
             let kept = self.kept.take();
@@ -129,8 +129,8 @@ impl Engine {
         let Self { core, .. } = self;
         for op in core.ops.select(|slot| !slot.state.is_done()) {
             let slot = core.ops.live(op);
-            // The buffer is lent to a driver that is kept. No turn will recall it any more, so only the end of the driver would
-            // make the buffer safe to return: leak it.
+            // The buffer is lent to a retired driver. No turn will recall it any more, so only the end of the driver would make
+            // the buffer safe to return: leak it.
             if slot.lent && keeps {
                 core.wakers.extend(slot.leak());
                 continue;

@@ -55,7 +55,7 @@ pub(crate) struct OfferedMessage {
     pub(crate) sender: OpId,
     pub(crate) modes: u64,
     pub(crate) key: RemoteRegion,
-    /// True if it came out of turn and is not charged.
+    /// True if it came out of order and is not charged.
     pub(crate) out_of_order: bool,
 }
 
@@ -264,7 +264,7 @@ impl MessageStore {
 }
 
 impl StoredMessage {
-    /// Returns true if the message came out of turn.
+    /// Returns true if the message came out of order.
     pub(crate) fn is_out_of_order(&self) -> bool {
         matches!(
             self.body,

@@ -173,7 +173,7 @@ impl EngineCore {
         }
     }
 
-    /// Gives a message out of turn to the first receive that can take it. Otherwise parks it for a probe, or sends it back.
+    /// Gives a message out of order to the first receive that can take it. Otherwise parks it for a probe, or sends it back.
     pub(super) fn deliver_fetched(&mut self, message: StoredMessage, arrival: ArrivalNumber) {
         let StoredBody::Offered(offered) = &message.body else {
             unreachable!("an offer, which leaves its bytes with the sender")
@@ -248,7 +248,7 @@ impl EngineCore {
         }
     }
 
-    /// Reports that a message out of turn was matched, so that the queue at its sender may advance.
+    /// Reports that a message out of order was matched, so that the queue at its sender may advance.
     pub(super) fn confirm_fetched(&mut self, rank: WorldRank, sender: OpId) {
         self.seeker.resolved(rank);
         self.send_control(rank, WireKind::FetchMatched, sender, wire::OK);
@@ -291,7 +291,7 @@ impl EngineCore {
         self.commands.len() < before
     }
 
-    /// Handles the report that one of our messages was matched out of turn.
+    /// Handles the report that one of our messages was matched out of order.
     pub(super) fn handle_fetch_matched(&mut self, rank: WorldRank, op: OpId) {
         let Some(about) = self.about_to(rank, op) else {
             return;
@@ -349,7 +349,7 @@ impl EngineCore {
 }
 
 impl Engine {
-    /// Offers a message out of turn.
+    /// Offers a message out of order.
     pub(super) fn answer(&mut self, op: OpId, first: bool) {
         let Some(slot) = self.core.ops.get(op) else {
             return;

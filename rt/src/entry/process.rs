@@ -54,7 +54,7 @@ pub(super) struct TestRank {
     board: String,
 }
 
-/// Returns the place of this process, or `None` if it is not a rank of a test.
+/// Returns the rank and the job of this process, or `None` if it is not a rank of a test.
 pub(super) fn this_test_rank() -> Option<TestRank> {
     let text = env::var(VARIABLE).ok()?;
     let place = TestRank::read(&text);

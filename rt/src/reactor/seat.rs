@@ -69,8 +69,8 @@ impl<B> SeatLock<B> {
         Poll::Pending
     }
 
-    /// Ends a call because its task has ended. The call may belong to another task by now, which then wakes up and
-    /// calls again.
+    /// Unregisters the waiter because its task has ended. The registration may belong to another task by now, which then wakes up
+    /// and registers again.
     #[cfg(feature = "tokio")]
     pub(crate) fn unregister_waiter(&self) {
         let caller = lock(&self.caller).take();

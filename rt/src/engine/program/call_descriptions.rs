@@ -1,8 +1,9 @@
 //! Describes in words what two ranks called that disagree, for the errors on all ranks.
 //!
-//! A running collective knows only its signature and its source line. The words for a signature were recorded when its program
-//! was made, so words cost a collective nothing. When two ranks disagree, each sends its neighbors the words for its call. Ranks
-//! pass the words on, behind the news of the mismatch. An error waits for the words of both ranks, unless one of them is down.
+//! A running collective knows only its signature and its source line. The description for a signature was recorded when its
+//! program was made, so descriptions cost a collective nothing. When two ranks disagree, each sends its neighbors the description
+//! of its call. Ranks pass descriptions on, behind the report of the mismatch. An error waits for the descriptions of both ranks,
+//! unless one of them is down.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,19 +20,19 @@ use crate::{
     proto::wire::{self, CallDescriptionHeader, HeaderBase, WireKind},
 };
 
-/// Maximum number of signatures whose words are kept. The cache of programs holds fewer programs.
+/// Maximum number of signatures whose descriptions are kept. The cache of programs holds fewer programs.
 const KNOWN_MAX: usize = 1 << 10;
 
-/// Maximum number of calls whose words are kept, for the few communicators on which ranks disagree.
+/// Maximum number of calls whose descriptions are kept, for the few communicators on which ranks disagree.
 const SAID_MAX: usize = 64;
 
-/// Words of a rank that closes and has called no collective where another rank has.
+/// Description of a rank that closes and has called no collective where another rank has.
 const NOTHING: &str = "no further collective";
 
 /// Maximum size of a communicator whose members are all notified by a rank that leaves because of a mismatch.
 const TOLD_MAX: usize = 64;
 
-/// Maximum bytes of one call's words.
+/// Maximum bytes of one call's description.
 const LEN_MAX: usize = wire::WORDS_PARTS * wire::WORDS_LEN;
 
 /// Maximum number of pairs kept for one collective. Errors name one of them.
@@ -43,19 +44,19 @@ type DisagreeingRanks = [WorldRank; 2];
 /// Two ranks, and what they called.
 type CallDisagreement = (DisagreeingRanks, Option<Box<[String; 2]>>);
 
-/// Words for signatures, and for the calls of ranks that disagree.
+/// Descriptions for signatures, and of the calls of ranks that disagree.
 pub(super) struct CallDescriptions {
-    /// Words for collectives, by signature.
+    /// Descriptions of collectives, by signature.
     named: BTreeMap<u64, Box<str>>,
     /// The pairs of world ranks that disagree in one collective. Several ranks may each see another pair.
     pairs: BTreeMap<CollectiveId, BTreeSet<DisagreeingRanks>>,
-    /// Words for calls of ranks that disagree, by collective and world rank.
+    /// Descriptions of calls of ranks that disagree, by collective and world rank.
     said: BTreeMap<(CollectiveId, WorldRank), CallDescription>,
-    /// Futures that wait for words.
+    /// Futures that wait for descriptions.
     wakers: Vec<Waker>,
 }
 
-/// Words that a rank has sent for its call.
+/// Description that a rank has sent of its call.
 #[derive(Default)]
 struct CallDescription {
     parts: [Option<Box<[u8]>>; wire::WORDS_PARTS],
@@ -106,7 +107,7 @@ impl CallDescriptions {
         Some(self.said.entry((key, rank)).or_default())
     }
 
-    /// Returns the words for collectives of this signature.
+    /// Returns the description of collectives of this signature.
     fn name(&self, sig: u64) -> &str {
         self.named.get(&sig).map_or("a collective", |name| name)
     }
@@ -135,7 +136,7 @@ impl CallDescription {
 }
 
 impl EngineCore {
-    /// Records the words for collectives of this signature, for errors of ranks that disagree.
+    /// Records the description of collectives of this signature, for errors of ranks that disagree.
     #[cold]
     pub(crate) fn name_signature(&mut self, sig: u64, words: impl FnOnce() -> String) {
         let named = &mut self.programs.words.named;
@@ -150,14 +151,14 @@ impl EngineCore {
         named.insert(sig, words.into());
     }
 
-    /// Records two ranks that disagree in a collective. Notifies the neighbors of the pair, and sends the words for both calls as
-    /// far as they are known.
+    /// Records two ranks that disagree in a collective. Notifies the neighbors of the pair, and sends the descriptions of both
+    /// calls as far as they are known.
     pub(super) fn note_pair(&mut self, key: CollectiveId, pair: DisagreeingRanks, is_new: bool) {
         let first = self.programs.calls.revoked_from(key.context);
         let is_first = first.is_some_and(|(tag, _)| tag == key.sequence);
         let is_noted = is_first && self.programs.words.note(key, pair);
         if is_new || is_noted {
-            // Before the words: neighbors believe only those of ranks that they know to disagree.
+            // Before the descriptions: neighbors believe only those of ranks that they know to disagree.
             self.announce_failure(key, CollectiveFailure::Mismatch(pair[0], pair[1]));
         }
         if is_noted {
@@ -168,7 +169,7 @@ impl EngineCore {
         }
     }
 
-    /// Tells the neighbors what this rank has called, if it is one of two that disagree and has not said so before.
+    /// Notifies the neighbors of what this rank has called, if it is one of two that disagree and has not said so before.
     pub(super) fn send_own_description(&mut self, key: CollectiveId) {
         let me = self.programs.me;
         let words = &self.programs.words;
@@ -198,7 +199,7 @@ impl EngineCore {
         self.programs.calls.over(key)
     }
 
-    /// Sends the words for a rank's call to the neighbors.
+    /// Sends the description of a rank's call to the neighbors.
     fn pass_on(&mut self, key: CollectiveId, rank: WorldRank) {
         if let Some(group) = self.group_of(key.context) {
             let neighbors = super::fail::neighbors(&group, self.programs.me);
@@ -207,7 +208,7 @@ impl EngineCore {
         }
     }
 
-    /// Sends the words for a rank's call to `peers`, if they are known.
+    /// Sends the description of a rank's call to `peers`, if it is known.
     fn say_to(
         &mut self,
         peers: impl IntoIterator<Item = WorldRank> + Clone,
@@ -249,7 +250,7 @@ impl EngineCore {
         }
     }
 
-    /// Handles a peer's words for a rank's call. Only members are believed, and only about ranks that disagree.
+    /// Handles a peer's description of a rank's call. Only members are believed, and only about ranks that disagree.
     pub(in crate::engine) fn handle_call_description(
         &mut self,
         by: WorldRank,
@@ -259,7 +260,7 @@ impl EngineCore {
         let rank = WorldRank(header.rank);
         let group = self.group_of(key.context);
         if group.is_none() && !self.has_left(key.context & !1) {
-            // This rank does not have the communicator yet. The words are used once it does.
+            // This rank does not have the communicator yet. The description is used once it does.
             let said = self.programs.words.place(key, rank);
             said.map(|said| said.take(header));
             return;
@@ -275,13 +276,13 @@ impl EngineCore {
         }
     }
 
-    /// Wakes the futures that wait for words.
+    /// Wakes the futures that wait for descriptions.
     pub(super) fn wake_for_words(&mut self) {
         let wakers = std::mem::take(&mut self.programs.words.wakers);
         self.wakers.extend(wakers);
     }
 
-    /// Waits for the words of two ranks that disagree on this communicator. Ready when no more words can arrive.
+    /// Waits for the descriptions of two ranks that disagree on this communicator. Ready when no more can arrive.
     pub(crate) fn poll_descriptions(&mut self, ctx: u32, waker: &Waker) -> Poll<()> {
         if self.awaits_words(ctx) {
             return self.wait_for_words(waker);
@@ -351,7 +352,7 @@ fn shortened(text: &str) -> String {
 }
 
 impl CallDescriptionHeader {
-    /// Splits the words for a rank's call into messages.
+    /// Splits the description of a rank's call into messages.
     fn all(id: CollectiveId, rank: WorldRank, text: &[u8]) -> impl Iterator<Item = Self> {
         let parts = text.chunks(wire::WORDS_LEN).take(wire::WORDS_PARTS);
         let count = parts.len();

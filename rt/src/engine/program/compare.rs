@@ -342,7 +342,7 @@ impl EngineCore {
         let closing = compared.closing;
         if is_revoked || closing.is_some() || self.last_calls(header.ctx).next >= header.next {
             // Compare later: news of a difference may have arrived right behind this message. Its sender may have left since, so
-            // that it could not send the words for its call any more.
+            // that it could not send the description of its call any more.
             self.programs
                 .events
                 .push(ProgramEvent::LastCalls(header.ctx));

@@ -17,13 +17,13 @@ use crate::{
 };
 
 impl Engine {
-    /// Ends an agreement. Returns an error if a member called another collective before, so that the agreement does not count.
+    /// Ends a creation. Returns an error if a member called another collective before, so that the creation does not count.
     pub(crate) fn end_creation(&mut self, key: CollectiveId) -> Option<ErrorKind> {
         let group = self.core.members(key.context)?.clone();
         self.check_for_strays(key, &group)
     }
 
-    /// Fails an agreement: notifies all members, and allows no later collective on the communicator.
+    /// Fails a creation: notifies all members, and allows no later collective on the communicator.
     pub(crate) fn abort_creation(&mut self, key: CollectiveId, kind: &ErrorKind) {
         let why = CollectiveFailure::of(kind, self.core.programs.me);
         self.core.revoke(key, why);
@@ -33,15 +33,15 @@ impl Engine {
 }
 
 impl EngineCore {
-    /// Returns the error of an agreement on a communicator with no more collectives, as for any
+    /// Returns the error of a creation on a communicator with no more collectives, as for any
     /// [call](super::collective_registry::CollectiveRegistry::report_revocation).
     pub(crate) fn why_revoked(&mut self, key: CollectiveId) -> Option<ErrorKind> {
         let kind = self.programs.calls.revoked_kind(key)?;
         Some(self.programs.calls.report_revocation(key, kind))
     }
 
-    /// Checks an agreement that is about to begin. Returns an error if there are no more collectives, or if another rank has
-    /// asked for a program in this place.
+    /// Checks a creation that is about to begin. Returns an error if there are no more collectives, or if another rank has asked
+    /// for a program in this place.
     pub(crate) fn check_creation(&mut self, key: CollectiveId) -> Option<ErrorKind> {
         if let Some(kind) = self.programs.calls.revoked_kind(key) {
             return Some(kind);
@@ -57,12 +57,12 @@ impl EngineCore {
         is_member.then(|| self.mismatch_with(stranger))
     }
 
-    /// Records that this rank begins an agreement.
+    /// Records that this rank begins a creation.
     pub(crate) fn record_creation(&mut self, key: CollectiveId) {
         self.programs.calls.agreeing.push(key);
     }
 
-    /// Records that an agreement has ended.
+    /// Records that a creation has ended.
     pub(crate) fn record_creation_end(&mut self, key: CollectiveId) {
         let agreeing = &mut self.programs.calls.agreeing;
         if let Some(at) = agreeing.iter().position(|its| *its == key) {
@@ -131,7 +131,7 @@ impl EngineCore {
         }
     }
 
-    /// Returns true if this rank is still in an agreement in an earlier place. Then it must not ask about later places, because
+    /// Returns true if this rank is still in a creation in an earlier place. Then it must not ask about later places, because
     /// peers there would conclude that it had passed the earlier one.
     pub(crate) fn agrees_before(&self, id: CollectiveId) -> bool {
         let agreeing = &self.programs.calls.agreeing;

@@ -105,7 +105,7 @@ pub(super) struct ProgramTable {
     lines: BlockCallSites,
     /// Programs in flight whose messages may arrive in collective slots.
     looking: usize,
-    /// News from peers that must wait until the collective slots were checked.
+    /// Events of peers that must wait until the collective slots were checked.
     deferred_events: Vec<DeferredPeerEvent>,
     /// Scratch of single-round runs.
     scratch: Vec<u128>,
@@ -115,7 +115,7 @@ pub(super) struct ProgramTable {
     looked: u32,
 }
 
-/// A peer's last news. It is handled after the peer's messages in collective slots, because those were sent before it.
+/// A peer's last event. It is handled after the peer's messages in collective slots, because those were sent before it.
 pub(super) enum DeferredPeerEvent {
     Down(WorldRank, DownCause),
     Over(WorldRank, ProgramHeader),

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 /// Each call takes constant time until a message is fetched. Then an index is made, and every call takes O(log n).
 #[derive(Debug)]
 pub(crate) struct BlockedQueue<T> {
-    /// Places in line order. The first place is never `Gone`.
+    /// Places in queue order. The first place is never `Gone`.
     places: VecDeque<BlockedMessage<T>>,
     /// Position of the first place.
     first: u64,
@@ -29,7 +29,7 @@ struct BlockedMessage<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockedState {
     Waiting,
-    /// Offered out of turn, and not known to be matched.
+    /// Offered out of order, and not known to be matched.
     Out,
     Gone,
 }
@@ -46,7 +46,7 @@ struct BlockedIndex {
 pub(crate) enum QueueFront<T> {
     Nothing,
     Waiting(T),
-    /// The front message is out of turn. Everything behind it waits until it is matched or comes back.
+    /// The front message is out of order. Everything behind it waits until it is matched or comes back.
     Out(T),
 }
 
@@ -55,9 +55,9 @@ pub(crate) enum QueueFront<T> {
 pub(crate) enum FetchResult<T> {
     /// No message that may leave.
     Nothing,
-    /// This message leaves out of turn. `first` is true if no message of its communicator is in front of it.
+    /// This message leaves out of order. `first` is true if no message of its communicator is in front of it.
     Found { item: T, first: bool },
-    /// This message matches and has already left out of turn. By now it is the first of its communicator.
+    /// This message matches and has already left out of order. By now it is the first of its communicator.
     Out(T),
 }
 
@@ -91,7 +91,7 @@ impl<T: Copy + PartialEq> BlockedQueue<T> {
         self.places.is_empty()
     }
 
-    /// Returns the number of places: waiting messages, and some that left out of turn.
+    /// Returns the number of places: waiting messages, and some that left out of order.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
@@ -145,7 +145,7 @@ impl<T: Copy + PartialEq> BlockedQueue<T> {
         self.uncovered(ctx, tag)
     }
 
-    /// Sends the first matching message out of turn. A tag of `None` matches any.
+    /// Sends the first matching message out of order. A tag of `None` matches any.
     pub(crate) fn fetch(&mut self, ctx: u32, tag: Option<u32>) -> FetchResult<T> {
         if self.places.is_empty() {
             return FetchResult::Nothing;
@@ -172,8 +172,8 @@ impl<T: Copy + PartialEq> BlockedQueue<T> {
         }
     }
 
-    /// Removes a message that was out of turn, because it was matched or no longer exists. Returns the envelopes behind
-    /// it of which the peer must be notified.
+    /// Removes a message that was out of order, because it was matched or no longer exists. Returns the envelopes
+    /// behind it of which the peer must be notified.
     pub(crate) fn remove_fetched(&mut self, item: T, ctx: u32, tag: u32) -> Vec<FetchCandidate> {
         let Some(at) = self.out(item, ctx, tag) else {
             return Vec::new();
@@ -186,7 +186,7 @@ impl<T: Copy + PartialEq> BlockedQueue<T> {
         self.out(item, ctx, tag).is_some()
     }
 
-    /// Returns a message that was out of turn to its place. Returns the envelopes of which the peer must be notified,
+    /// Returns a message that was out of order to its place. Returns the envelopes of which the peer must be notified,
     /// or `None` if the message was not out.
     pub(crate) fn put_back(&mut self, item: T, ctx: u32, tag: u32) -> Option<Vec<FetchCandidate>> {
         let at = self.out(item, ctx, tag)?;
@@ -223,7 +223,7 @@ impl<T: Copy + PartialEq> BlockedQueue<T> {
         self.index.as_ref()?.first_of(ctx, tag)
     }
 
-    /// Returns the position of a message that left out of turn. Only the first message with its envelope can do that.
+    /// Returns the position of a message that left out of order. Only the first message with its envelope can do that.
     fn out(&self, item: T, ctx: u32, tag: u32) -> Option<u64> {
         let at = self.first_of(ctx, Some(tag))?;
         let place = self.place(at);

@@ -50,7 +50,7 @@ impl FetchTracker {
         if tells { from } else { 0 }
     }
 
-    /// Returns true if a message of this peer is here out of turn and not yet matched.
+    /// Returns true if a message of this peer is here out of order and not yet matched.
     pub(crate) fn has_fetched(&self, rank: WorldRank) -> bool {
         self.0
             .as_ref()
@@ -62,7 +62,7 @@ impl FetchTracker {
         self.state().blocked.remove(&rank);
     }
 
-    /// Records that a message of this peer is here out of turn.
+    /// Records that a message of this peer is here out of order.
     pub(crate) fn record_fetched(&mut self, rank: WorldRank) {
         *self.state().outs.entry(rank).or_default() += 1;
     }

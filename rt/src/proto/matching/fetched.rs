@@ -11,7 +11,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         arrival
     }
 
-    /// Takes out the earliest receive that may get a message that is here out of turn.
+    /// Takes out the earliest receive that may get a message that is here out of order.
     ///
     /// If the message is not the `first` of its communicator at its sender, it is only for a receive that specifies its
     /// tag, and only while no earlier receive of any tag waits. That earlier receive must get a message from the front
