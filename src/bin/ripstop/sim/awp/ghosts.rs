@@ -11,7 +11,7 @@ pub(super) type GhostLayers = [[usize; 2]; 3];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GhostFace {
     pub(super) quantity: usize,
-    /// Number of the lane, the same at both ends.
+    /// Number of the face, the same at both ends.
     pub(super) number: u32,
     /// The rank at the other end.
     pub(super) peer: usize,
@@ -20,7 +20,7 @@ pub(super) struct GhostFace {
     pub(super) len: usize,
 }
 
-/// The lanes of one exchange of a rank.
+/// The faces of one exchange of a rank.
 #[derive(Clone, Debug)]
 pub(super) struct GhostFaces {
     pub(super) incoming: Vec<GhostFace>,
@@ -39,7 +39,7 @@ impl RankGrid {
         }
     }
 
-    /// Returns the lanes of a rank whose cube has faces of `face` cells.
+    /// Returns the faces of a rank whose cube has faces of `face` cells.
     pub(super) fn lanes(self, rank: usize, ghosts: &[GhostLayers], face: usize) -> GhostFaces {
         let sides = all(ghosts).filter_map(|side| {
             let peer = self.neighbor(rank, side.dim, !side.high)?;

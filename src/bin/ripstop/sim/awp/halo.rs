@@ -124,7 +124,7 @@ pub(super) struct OutgoingHalo<'a> {
 }
 
 enum HaloSends<'a> {
-    /// Each send has the index of its lane.
+    /// Each send has the index of its face.
     Messages {
         world: &'a Comm,
         tag: u32,
@@ -171,7 +171,7 @@ impl OutgoingHalo<'_> {
     }
 }
 
-/// Returns a buffer for each lane, all in one piece of memory.
+/// Returns a buffer for each face, all in one piece of memory.
 fn buffers(world: &Comm, lanes: &[GhostFace]) -> Result<Vec<HaloBuffer>> {
     let lens: Vec<usize> = lanes.iter().map(|lane| lane.len).collect();
     if lens.is_empty() {

@@ -127,5 +127,5 @@ impl AwpHalfStep {
 const COSTS: [f64; 3] = [2.6, 3.2, 2.3];
 /// Cells of a rank in each dimension.
 const EDGE: usize = 128;
-/// Tags of the velocities' lanes.
+/// Tags of the velocities' faces.
 const TAGS: u32 = 64;
