@@ -5,7 +5,7 @@
 //! ```text
 //!   C ABI (sandia42, portails4)      numbers and layouts of one family, nothing else
 //!   process                          handles over several interfaces, waiting, the agent's thread
-//!   Interface<M: Memory>             portal table, lists, unexpected messages, counters, triggered operations: no I/O
+//!   SoftInterface<M: AppMemory>      portal table, lists, unexpected messages, counters, triggered operations: no I/O
 //!   transport                        packets between processes, in the order of each sender
 //! ```
 //!

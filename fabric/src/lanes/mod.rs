@@ -1,9 +1,9 @@
 //! Several adapters between two ranks, used as one. Pure state machines: the owner posts the commands to the adapters.
 //!
 //! ```text
-//!   Speeds, shares    how a length is best divided between lanes, or given to one         split
-//!   Stripe            one long command: which lane moves which piece next, what is left   stripe
-//!   Fences            which lanes of a pair still work, and which can do no more harm     fence
+//!   LaneSpeeds        how a length is best divided between lanes, or given to one         split
+//!   LaneStripe        one long command: which lane moves which piece next, what is left   stripe
+//!   LaneFences        which lanes of a pair still work, and which can do no more harm     fence
 //!   home, pair_up     the lane of what is ordered; which adapter talks to which           here
 //! ```
 //!

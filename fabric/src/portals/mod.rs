@@ -1,10 +1,10 @@
 //! Portals 4 driver: ranks that reach each other through BXI adapters, or through a library that emulates them in software.
 //!
 //! ```text
-//!   Portals     the driver: commands in, events to the sink            this file, state, words, onesided
-//!   Outbox ..   pure: order, resending, memory of messages             outbox, pool, slabs, peer, exports
-//!   Ni          an interface: calls with the structures of a family    calls, event, queues
-//!   Library     dlopen, symbols; which of five families it is          library, profile
+//!   Portals             the driver: commands in, events to the sink            this file, driver_state, control_words, onesided
+//!   PortalsOutbox ..    pure: order, resending, memory of messages             outbox, send_pool, eager_slabs, peer, exports
+//!   PortalsNi           an interface: calls with the structures of a family    calls, event, event_queues
+//!   PortalsLibrary      dlopen, symbols; which of five families it is          library, profile
 //! ```
 //!
 //! **Messages** of all peers arrive in a few large slabs; no entry is appended per message. The adapter acknowledges a message

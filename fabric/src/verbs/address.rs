@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! version u8 | mtu u8 | lid u16 | datagram queue pair u32 | its key u32 | incarnation u32 | gid 16 bytes
-//! the table of regions: address u64, key u32 | flags u8: 1 it hears parcels, 2 it has doors, 4 it has ports | skills u8 (`way`)
-//! 0 u16 | all little-endian; then its doors, or its ports (`doors`)
+//! the table of regions: address u64, key u32 | flags u8: 1 takes datagram messages, 2 queue pairs, 4 ports | skills u8 (`lane`)
+//! 0 u16 | all little-endian; then the queue pairs, or the ports (`address_extension`)
 //! ```
 
 use std::io;

@@ -2,7 +2,7 @@
 //! rank at the start.
 //!
 //! ```text
-//! lanes u8 | for each lane but the first: its port, as in `greeting` | for each lane: the numbers (`connect::ranges`), if any
+//! lanes u8 | for each lane but the first: its port, as in `connect_wire` | for each lane: numbers (`connect::ranges`), if any
 //! ```
 
 use super::{

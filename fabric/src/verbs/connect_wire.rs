@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a frame of `connect` | for each lane but the first: gid 16 bytes, lid u16, mtu u8, skills u8, key to the table u32,
-//!                                            queue pair that hears words u32
+//!                                            queue pair for connection messages u32
 //! ```
 //! The first port is in the rank's address. If it has moved since, it comes before the others.
 

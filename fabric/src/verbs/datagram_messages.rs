@@ -10,7 +10,7 @@
 //! connection before it.
 //!
 //! ```text
-//! PARCEL u8 | 0 u8 | 0 u16 | from rank u32 | number u32 | answer u32 | a message or the last word, as by a connection (`wire`)
+//! kind u8 | 0 u8 | 0 u16 | from rank u32 | number u32 | answer u32 | a message or the goodbye, as by a connection (`wire`)
 //! ```
 //! Without anything behind the answer it is only an acknowledgment, and the number means nothing.
 

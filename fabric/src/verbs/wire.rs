@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! kind u8 | header length u8 | credits u16 | 0 u32          little-endian
-//! message: header, body             forget, forgot: slot u32, generation u32
-//! credit, wake, hello: nothing             bye: 0 finished, 1 failed: u8
-//! lanes: failed u8, closed u8, come u64             end: as bye, come u64
-//! ask, unnamed: name u64            count: which u32, by u64
-//! named: name u64, slot u32, generation u32, address u64, key u32, length u64, told u8
+//! message: header, body             release, released: slot u32, generation u32
+//! credit, wake, hello: nothing             goodbye: 0 finished, 1 failed: u8
+//! lane report: failed u8, closed u8, arrived u64     lane goodbye: as goodbye, arrived u64
+//! resolve name, name retired: name u64      count: which u32, by u64
+//! name resolved: name u64, slot u32, generation u32, address u64, key u32, length u64, host_counts u8
 //! ```
-//! Each of them except `lanes` and `end` takes a credit, which is a buffer that the receiver keeps for this sender. `credits`
-//! gives back buffers that are free again.
+//! Each of them except the lane report and the lane goodbye takes a credit, which is a buffer that the receiver keeps for this
+//! sender. `credits` gives back buffers that are free again.
 
 use super::{
     host_counters::CounterId,

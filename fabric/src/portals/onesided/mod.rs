@@ -1,9 +1,10 @@
 //! Puts, gets, atomics and counts, each as a short sequence of adapter operations, one at a time.
 //!
 //! ```text
-//!   Portals             has the adapter do the steps of commands       this file
-//!   Operations          commands under way, and the words they need    slots
-//!   Work, Deed, Step    which step comes first, what may be repeated   steps
+//!   Portals                            has the adapter do the steps of commands       this file
+//!   PortalsRmaSlots                    commands in flight, and the words they need    slots
+//!   PortalsRmaCommand, PortalsRmaOp,
+//!   PortalsRmaStep                     which step comes first, what may be repeated   steps
 //! ```
 //!
 //! A count adds by an atomic of the owner's adapter, and then reads the value from which on the owner must be woken, as
