@@ -20,7 +20,7 @@ pub enum UnfitPlan {
     Order(&'static str),
     /// It needs a power of two ranks.
     PowerOfTwo(&'static str),
-    /// It needs blocks of one length, from [`Blocks::each`](super::Blocks::each).
+    /// It needs blocks of one length, from [`BlockPartition::each`](super::BlockPartition::each).
     Ragged(&'static str),
     /// It needs a map of the nodes: [`RankLayout::on`](super::RankLayout::on).
     NoNodes(&'static str),
