@@ -38,7 +38,7 @@ pub enum EdgePairing {
 /// land in the output. No step waits for another.
 ///
 /// # Panics
-/// Panics if a neighbor is no rank of the group; for a [`Grid`](Pairing::Grid), if `from` has an odd number of entries; and if
+/// Panics if a neighbor is no rank of the group; for a [`Grid`](EdgePairing::Grid), if `from` has an odd number of entries; and if
 /// the own rank is named more often in one list than in the other, or with another length.
 #[must_use]
 pub fn neighbors(
@@ -80,7 +80,7 @@ pub fn neighbors(
 /// Returns the blocks that a rank sends to itself: positions in `to`, and the positions in `from` where they arrive.
 ///
 /// # Panics
-/// Panics if one list names the rank more often than the other; for a [`Grid`](Pairing::Grid), if `from` has an odd number of
+/// Panics if one list names the rank more often than the other; for a [`Grid`](EdgePairing::Grid), if `from` has an odd number of
 /// entries.
 pub(crate) fn self_blocks(
     me: usize,

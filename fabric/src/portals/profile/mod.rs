@@ -176,7 +176,7 @@ pub(super) struct OperatorNumbers {
     pub(super) bxor: u32,
     pub(super) swap: u32,
     pub(super) cswap: u32,
-    /// Datatypes in the order of [`Integer::ALL`](crate::offload::Integer::ALL).
+    /// Datatypes in the order of [`IntegerType::ALL`](crate::offload::IntegerType::ALL).
     pub(super) integers: [u32; 8],
 }
 
