@@ -1,7 +1,7 @@
 //! Plans: collectives as data.
 //!
-//! A [`Plan`] is one rank's part of one collective: a list of [steps](PlanAction) that send, receive, copy and combine spans of its
-//! memory, each after the steps it [waits for](Plan::after). Making a plan needs no network, no clock and no other rank. It
+//! A [`Plan`] is one rank's part of one collective: a list of [steps](PlanAction) that send, receive, copy and combine spans of
+//! its memory, each after the steps it [waits for](Plan::after). Making a plan needs no network, no clock and no other rank. It
 //! takes time and memory in proportion to its own steps. An executor of plans keeps three rules:
 //!
 //! - A step begins when all the steps it waits for have completed. Steps that are not ordered may run at the same time.

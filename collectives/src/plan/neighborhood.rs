@@ -38,8 +38,8 @@ pub enum EdgePairing {
 /// land in the output. No step waits for another.
 ///
 /// # Panics
-/// Panics if a neighbor is no rank of the group; for a [`Grid`](EdgePairing::Grid), if `from` has an odd number of entries; and if
-/// the own rank is named more often in one list than in the other, or with another length.
+/// Panics if a neighbor is no rank of the group; for a [`Grid`](EdgePairing::Grid), if `from` has an odd number of entries; and
+/// if the own rank is named more often in one list than in the other, or with another length.
 #[must_use]
 pub fn neighbors(
     place: &RankLayout<'_>,
