@@ -142,7 +142,7 @@ fn a_put_ends_where_completions_are_lost_with_the_only_queue() {
                 "nothing ends"
             );
         }
-        let heard = ["WorldRank(1): Failed", "CommandToken(1): PeerDown"];
+        let heard = ["CommandToken(1): PeerDown", "WorldRank(1): Failed"];
         ranks.ears[0].bad.sort_unstable();
         assert_eq!(ranks.ears[0].bad, heard);
         let why = ranks.all[0].core_ref().why_down(1).unwrap();

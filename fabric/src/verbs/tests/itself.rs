@@ -189,7 +189,7 @@ fn is_lost_to_itself(ranks: &mut Ranks, why: &str) {
     ranks.ears[0].bad.sort_unstable();
     assert_eq!(
         ranks.ears[0].bad,
-        ["WorldRank(0): Failed", "CommandToken(2): PeerDown"]
+        ["CommandToken(2): PeerDown", "WorldRank(0): Failed"]
     );
     let told = ranks.all[0].core_ref().why_down(0).unwrap();
     assert!(told.contains(why), "{told}");
