@@ -20,12 +20,12 @@ use loom::{
 };
 
 use super::{
-    bell::{Word, arm, is_armed, take},
-    cells::{CELLS, Inbox, Lines, Outbox},
-    ring::{Consumer, HEADER_MAX, Memory, Producer},
+    collective_slots::{COLL_SLOTS, CollSlotMemory, CollSlotReceiver, CollSlotSender},
+    doorbell::{DoorbellWord, arm, is_armed, take},
+    ring::{HEADER_MAX, RingConsumer, RingMemory, RingProducer},
 };
 use crate::{
-    driver::{CellName, Payload},
+    driver::{PayloadView, SlotName},
     offload::{self, add, step},
 };
 
@@ -40,7 +40,7 @@ struct Model {
     tail: AtomicU32,
 }
 
-impl Memory for Arc<Model> {
+impl RingMemory for Arc<Model> {
     fn slots(&self) -> u32 {
         2
     }
@@ -59,9 +59,9 @@ impl Memory for Arc<Model> {
     }
     fn prefetch_for_read(&self, _: u32) {}
     fn prefetch_for_write(&self, _: u32) {}
-    fn read(&self, slot: u32, _: usize, _: usize) -> Payload<'_> {
+    fn read(&self, slot: u32, _: usize, _: usize) -> PayloadView<'_> {
         // Leaked, because loom's memory cannot be lent longer than a closure.
-        Payload::from_slice(Box::leak(Box::new([self.bytes[slot as usize].byte()])))
+        PayloadView::from_slice(Box::leak(Box::new([self.bytes[slot as usize].byte()])))
     }
 }
 
@@ -84,7 +84,7 @@ impl Access for UnsafeCell<u8> {
     }
 }
 
-impl Word for AtomicU32 {
+impl DoorbellWord for AtomicU32 {
     fn load(&self) -> u32 {
         self.load(Relaxed)
     }
@@ -103,7 +103,7 @@ impl Word for AtomicU32 {
 fn a_slot_is_read_after_it_was_written_and_written_after_it_was_read() {
     loom::model(|| {
         let memory = Arc::new(Model::default());
-        let mut producer = Producer::new(Arc::clone(&memory), 0);
+        let mut producer = RingProducer::new(Arc::clone(&memory), 0);
         let sender = thread::spawn(move || {
             for byte in 1..=3 {
                 while !producer.has_room() {
@@ -112,7 +112,7 @@ fn a_slot_is_read_after_it_was_written_and_written_after_it_was_read() {
                 producer.push(&[byte], &[]);
             }
         });
-        let mut consumer = Consumer::new(Arc::clone(&memory), 0);
+        let mut consumer = RingConsumer::new(Arc::clone(&memory), 0);
         for byte in 1..=3 {
             while !consumer.is_ready() {
                 thread::yield_now();
@@ -131,7 +131,7 @@ fn a_slot_is_read_after_it_was_written_and_written_after_it_was_read() {
 fn a_chunk_is_reused_after_it_was_read() {
     loom::model(|| {
         let memory = Arc::new(Model::default());
-        let mut producer = Producer::new(Arc::clone(&memory), 0);
+        let mut producer = RingProducer::new(Arc::clone(&memory), 0);
         let shared = Arc::clone(&memory);
         let sender = thread::spawn(move || {
             let mut is_free = true;
@@ -145,7 +145,7 @@ fn a_chunk_is_reused_after_it_was_read() {
                 producer.push_chunk(&[byte], 0, 1);
             }
         });
-        let mut consumer = Consumer::new(Arc::clone(&memory), 0);
+        let mut consumer = RingConsumer::new(Arc::clone(&memory), 0);
         for byte in 1..=2 {
             while !consumer.is_ready() {
                 thread::yield_now();
@@ -170,7 +170,7 @@ fn a_rank_that_falls_asleep_over_a_message_is_woken_once() {
             let (work, bell, wakes) = (Arc::clone(&work), Arc::clone(&bell), Arc::clone(&wakes));
             thread::spawn(move || {
                 work.fetch_add(1, Release);
-                <AtomicU32 as Word>::fence();
+                <AtomicU32 as DoorbellWord>::fence();
                 if is_armed(&*bell) && take(&*bell) {
                     wakes.fetch_add(1, Relaxed);
                 }
@@ -188,7 +188,7 @@ fn a_rank_that_falls_asleep_over_a_message_is_woken_once() {
 }
 
 /// Loom treats sequentially consistent accesses as weaker than they are, so explicit fences restore their meaning.
-impl offload::Word for AtomicU64 {
+impl offload::CounterWord for AtomicU64 {
     fn load(&self) -> u64 {
         self.load(SeqCst)
     }
@@ -219,16 +219,16 @@ fn a_rank_that_sleeps_until_a_threshold_is_woken_by_the_count_that_reaches_it() 
             let (bell, wakes) = (Arc::clone(&bell), Arc::clone(&wakes));
             thread::spawn(move || {
                 if add(&*count, &*wake_at, 1) {
-                    <AtomicU32 as Word>::fence();
+                    <AtomicU32 as DoorbellWord>::fence();
                     if is_armed(&*bell) && take(&*bell) {
                         wakes.fetch_add(1, Relaxed);
                     }
                 }
             })
         });
-        offload::Word::store(&*wake_at, !2);
+        offload::CounterWord::store(&*wake_at, !2);
         arm(&*bell);
-        let sleeps = offload::Word::load(&*count) < 2;
+        let sleeps = offload::CounterWord::load(&*count) < 2;
         for peer in counting {
             peer.join().unwrap();
         }
@@ -258,8 +258,8 @@ fn a_watch_that_is_set_while_another_thread_sleeps_is_heard_of_by_its_setter_or_
                 }
             })
         };
-        offload::Word::store(&*wake_at, !2);
-        let waits = offload::Word::load(&*count) < 2;
+        offload::CounterWord::store(&*wake_at, !2);
+        let waits = offload::CounterWord::load(&*count) < 2;
         neighbour.join().unwrap();
         let woken = wakes.load(Relaxed);
         assert!(woken <= 1, "one sleep, {woken} wakes");
@@ -281,9 +281,9 @@ fn a_sender_that_falls_asleep_over_a_full_ring_hears_of_room() {
             );
             thread::spawn(move || {
                 tail.store(1, Release);
-                <AtomicU32 as Word>::fence();
+                <AtomicU32 as DoorbellWord>::fence();
                 if wants.load(Relaxed) != 0 && wants.swap(0, AcqRel) != 0 {
-                    <AtomicU32 as Word>::fence();
+                    <AtomicU32 as DoorbellWord>::fence();
                     if is_armed(&*bell) && take(&*bell) {
                         woken.store(1, Relaxed);
                     }
@@ -309,7 +309,7 @@ struct Cell {
     taken: AtomicU64,
 }
 
-impl Lines for Arc<Cell> {
+impl CollSlotMemory for Arc<Cell> {
     fn write(&self, _: usize, words: &[u64], stamp: u64) {
         for (into, word) in self.words.iter().zip(words) {
             into.store(*word, Relaxed);
@@ -330,20 +330,20 @@ impl Lines for Arc<Cell> {
     fn set_taken(&self, taken: u64) {
         self.taken.store(taken, Release);
     }
-    fn chunk(&self, _: u32, _: usize) -> Option<Payload<'_>> {
+    fn chunk(&self, _: u32, _: usize) -> Option<PayloadView<'_>> {
         None
     }
 }
 
 #[test]
 fn a_cell_holds_one_message_at_a_time_and_is_read_whole() {
-    let name = |nth: usize| CellName {
+    let name = |nth: usize| SlotName {
         ctx: 1,
-        tag: u32::try_from(nth * CELLS).expect("small"),
+        tag: u32::try_from(nth * COLL_SLOTS).expect("small"),
     };
     loom::model(move || {
         let cell = Arc::new(Cell::default());
-        let mut outbox = Outbox::new(Arc::clone(&cell));
+        let mut outbox = CollSlotSender::new(Arc::clone(&cell));
         let sender = thread::spawn(move || {
             for nth in 0..2 {
                 let byte = u8::try_from(nth + 1).expect("small");
@@ -353,12 +353,12 @@ fn a_cell_holds_one_message_at_a_time_and_is_read_whole() {
                 outbox.put(name(nth), u64::from(byte), &[byte], 0);
             }
         });
-        let mut inbox = Inbox::new(cell);
+        let mut inbox = CollSlotReceiver::new(cell);
         for nth in 0..2 {
             let byte = u8::try_from(nth + 1).expect("small");
             let mut bytes = Vec::new();
             let taken = loop {
-                let mut fill = |pieces: &[Payload<'_>]| {
+                let mut fill = |pieces: &[PayloadView<'_>]| {
                     bytes = pieces[0].to_vec();
                     true
                 };

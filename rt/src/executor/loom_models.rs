@@ -22,12 +22,12 @@ use loom::{
 };
 
 use super::{
-    parker::{Bell, Parker},
-    task::{self, Queue, Task},
+    parker::{Parker, SeatDoorbell},
+    task::{self, RuntimeTask, TaskQueue},
 };
 use crate::sync;
 
-impl Bell for sync::Thread {
+impl SeatDoorbell for sync::Thread {
     fn ring(&self) {
         self.unpark();
     }
@@ -112,7 +112,7 @@ fn a_thread_is_woken_wherever_it_waits() {
 
 /// A run queue, and a doorbell for the thread that serves it.
 struct Tasks {
-    ready: Mutex<VecDeque<Arc<Task<Self>>>>,
+    ready: Mutex<VecDeque<Arc<RuntimeTask<Self>>>>,
     bell: sync::Thread,
 }
 
@@ -124,7 +124,7 @@ impl Tasks {
         })
     }
 
-    fn next(&self) -> Option<Arc<Task<Self>>> {
+    fn next(&self) -> Option<Arc<RuntimeTask<Self>>> {
         self.ready.lock().unwrap().pop_front()
     }
 
@@ -139,8 +139,8 @@ impl Tasks {
     }
 }
 
-impl Queue for Tasks {
-    fn schedule(&self, task: Arc<Task<Self>>) {
+impl TaskQueue for Tasks {
+    fn schedule(&self, task: Arc<RuntimeTask<Self>>) {
         self.ready.lock().unwrap().push_back(task);
         self.bell.unpark();
     }

@@ -17,14 +17,15 @@ use std::{
 use loom::{sync::Mutex, thread};
 use ripstop_fabric::{driver::Driver, loopback};
 
-use super::{About, Outcome, Ticket};
+use super::{OpInfo, OpOutcome, OpTicket};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
-    clock::Time,
-    engine::{Engine, EngineSetup, Started},
+    clock::ClockTime,
+    engine::{Engine, EngineSetup, SendStart},
     error::ErrorKind,
     executor::Parker,
-    proto::{path::Paths, wire::OpId},
+    group::WorldRank,
+    proto::{path::PathTables, wire::OpId},
     settings::Settings,
     sync::{self, explore},
 };
@@ -36,9 +37,9 @@ impl World {
     fn new() -> Arc<Self> {
         let driver = loopback::world(1).pop().unwrap();
         let setup = EngineSetup {
-            rank: 0,
+            rank: WorldRank(0),
             size: 1,
-            paths: Paths::new(driver.caps(), &Settings::default()),
+            paths: PathTables::new(driver.caps(), &Settings::default()),
             store: Settings::default().store(),
             shares_long: false,
             seed: 0,
@@ -59,11 +60,11 @@ impl World {
         result
     }
 
-    fn recv(&self) -> (Ticket<Buffer>, Drops) {
+    fn recv(&self) -> (OpTicket<Buffer>, Drops) {
         self.recv_long(1)
     }
 
-    fn recv_long(&self, len: usize) -> (Ticket<Buffer>, Drops) {
+    fn recv_long(&self, len: usize) -> (OpTicket<Buffer>, Drops) {
         let (buf, drops) = Buffer::new(vec![0; len]);
         let ticket = self.with(|engine| {
             let ticket = engine.core.ops.hold_recv(about(), buf);
@@ -76,17 +77,17 @@ impl World {
     /// Sends one byte, and makes the turn that lands it.
     fn deliver(&self, byte: u8) {
         let started = self.with(|engine| engine.send(about(), vec![byte]));
-        assert!(matches!(started, Started::Sent(_)));
+        assert!(matches!(started, SendStart::Sent(_)));
         self.turn();
     }
 
     fn turn(&self) -> u32 {
-        self.with(|engine| engine.turn(Time::default()))
+        self.with(|engine| engine.turn(ClockTime::default()))
     }
 
     /// Sends by rendezvous, detaches the send, and makes all turns that it needs.
     fn deliver_long(&self, bytes: Vec<u8>) {
-        let Started::Flying(ticket) = self.with(|engine| engine.send(about(), bytes)) else {
+        let SendStart::Flying(ticket) = self.with(|engine| engine.send(about(), bytes)) else {
             panic!("too long to be sent at once")
         };
         self.with(|engine| engine.core.detach(ticket.op));
@@ -94,18 +95,18 @@ impl World {
     }
 
     /// Does what a future's `poll` does.
-    fn poll(&self, ticket: &Ticket<Buffer>, waker: &Waker) -> ControlFlow<(Outcome, Buffer)> {
+    fn poll(&self, ticket: &OpTicket<Buffer>, waker: &Waker) -> ControlFlow<(OpOutcome, Buffer)> {
         self.with(|engine| {
             if let Some(taken) = engine.core.take_recv(ticket) {
                 return ControlFlow::Break(taken);
             }
-            engine.core.remember(ticket.op, waker);
+            engine.core.set_waker(ticket.op, waker);
             ControlFlow::Continue(())
         })
     }
 
     /// Does what `block_on` does.
-    fn wait(&self, ticket: &Ticket<Buffer>) -> (Outcome, Buffer) {
+    fn wait(&self, ticket: &OpTicket<Buffer>) -> (OpOutcome, Buffer) {
         let parker = Arc::new(Parker::new(sync::Thread::stand_in()));
         let waker = Waker::from(Arc::clone(&parker));
         loop {
@@ -123,15 +124,15 @@ impl World {
     }
 
     fn assert_empty(&self) {
-        let left = self.with(|engine| engine.core.ops.which(|_| true));
+        let left = self.with(|engine| engine.core.ops.select(|_| true));
         assert!(left.is_empty(), "operations left: {left:?}");
     }
 }
 
-fn about() -> About {
-    About {
+fn about() -> OpInfo {
+    OpInfo {
         ctx: 0,
-        peer: Some(0),
+        peer: Some(WorldRank(0)),
         tag: Some(7),
         sig: u8::SIG.0,
         elem: 1,
@@ -231,7 +232,7 @@ fn a_future_that_lets_go_between_its_look_and_its_waker_is_not_woken() {
         let waker = Waker::from(Arc::clone(&parker));
         while_delivering(&world, 1, || {
             if !world.with(|engine| engine.core.is_done(ticket.op)) {
-                world.with(|engine| engine.core.remember(ticket.op, &waker));
+                world.with(|engine| engine.core.set_waker(ticket.op, &waker));
                 while !parker.take() {
                     parker.park();
                 }
@@ -247,7 +248,7 @@ fn a_receive_dropped_as_its_message_lands_gives_it_to_the_next() {
         let (dropped, drops) = world.recv();
         while_delivering(&world, 1, || {
             world.with(|engine| {
-                engine.core.forsake(dropped.op);
+                engine.core.drop_recv(dropped.op);
                 engine.flush();
             });
         });
@@ -275,7 +276,7 @@ fn a_receive_dropped_while_a_long_message_comes_gives_it_to_the_next() {
             thread::spawn(move || world.deliver_long(vec![1; LONG]))
         };
         world.with(|engine| {
-            engine.core.forsake(dropped.op);
+            engine.core.drop_recv(dropped.op);
             engine.flush();
         });
         let (next, _) = world.recv_long(LONG);
@@ -343,11 +344,11 @@ fn a_detached_send_ends_by_itself_and_drops_its_buffer_once() {
     explore(|| {
         let world = World::new();
         let (buf, drops) = Buffer::new(vec![1]);
-        let synchronous = About {
+        let synchronous = OpInfo {
             synchronous: true,
             ..about()
         };
-        let Started::Flying(ticket) = world.with(|engine| engine.send(synchronous, buf)) else {
+        let SendStart::Flying(ticket) = world.with(|engine| engine.send(synchronous, buf)) else {
             panic!("a synchronous send waits for its receive")
         };
         let receiving = {

@@ -7,7 +7,7 @@ use std::{mem, sync::Arc, task::Waker};
 
 use loom::{sync::Mutex, thread};
 
-use super::{agent::Agent, seat::SeatLock, watch::Watch};
+use super::{agent::ProgressAgent, seat::SeatLock, sleep_watch::SleepWatch};
 use crate::{executor::Parker, sync};
 
 type Seat = SeatLock<sync::Thread>;
@@ -88,11 +88,11 @@ fn a_thread_that_keeps_the_free_seat_to_itself_lets_another_wait_for_ever() {
 
 /// An application thread leaves the seat, another thread checks whether it is free, and the agent wants it.
 fn agent_waits_for_the_seat(
-    sleep: impl Fn(&Agent, &Seat) + Copy + Send + Sync + 'static,
-    look: impl Fn(&Agent, &Seat) + Copy + Send + Sync + 'static,
+    sleep: impl Fn(&ProgressAgent, &Seat) + Copy + Send + Sync + 'static,
+    look: impl Fn(&ProgressAgent, &Seat) + Copy + Send + Sync + 'static,
 ) {
     sync::explore(move || {
-        let (seat, agent) = (Arc::new(Seat::new()), Arc::new(Agent::new()));
+        let (seat, agent) = (Arc::new(Seat::new()), Arc::new(ProgressAgent::new()));
         agent.begin();
         let sitting = seat.take().unwrap();
         let looking = {
@@ -105,7 +105,7 @@ fn agent_waits_for_the_seat(
             mem::forget(sitting);
             thread::spawn(move || {
                 seat.leave();
-                agent.rouse();
+                agent.wake_agent();
             })
         };
         while seat.take().is_none() {
@@ -116,7 +116,7 @@ fn agent_waits_for_the_seat(
     });
 }
 
-fn sleep_deep(agent: &Agent, seat: &Seat) {
+fn sleep_deep(agent: &ProgressAgent, seat: &Seat) {
     agent.sleep_deep(|| seat.is_taken());
 }
 
@@ -128,7 +128,7 @@ fn the_agent_is_roused_when_the_seat_is_left() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn an_agent_that_looks_before_it_falls_asleep_is_not_roused() {
-    let look_first = |agent: &Agent, seat: &Seat| {
+    let look_first = |agent: &ProgressAgent, seat: &Seat| {
         let taken = seat.is_taken();
         agent.sleep_deep(|| taken);
     };
@@ -150,12 +150,12 @@ fn a_thread_that_takes_the_seat_to_look_for_it_may_keep_the_agent_asleep() {
 
 /// An application thread makes one turn and computes, or calls `disturb`. The agent has seen `seen(..)` turns.
 fn agent_leaves_after(
-    disturb: fn(&mut Watch) -> bool,
-    seen: impl Fn(&Watch) -> u64 + Copy + Send + Sync + 'static,
+    disturb: fn(&mut SleepWatch) -> bool,
+    seen: impl Fn(&SleepWatch) -> u64 + Copy + Send + Sync + 'static,
 ) {
     sync::explore(move || {
         let (watch, bell) = (
-            Arc::new(Mutex::new(Watch::default())),
+            Arc::new(Mutex::new(SleepWatch::default())),
             sync::Thread::stand_in(),
         );
         let agent = {
@@ -164,7 +164,7 @@ fn agent_leaves_after(
                 loop {
                     let mut watch = watch.lock().unwrap();
                     let seen = seen(&watch);
-                    if !watch.sit(seen) {
+                    if !watch.let_agent_sit(seen) {
                         break;
                     }
                     drop(watch);
@@ -183,18 +183,18 @@ fn agent_leaves_after(
 
 #[test]
 fn the_agent_leaves_the_seat_when_an_application_makes_a_turn() {
-    agent_leaves_after(Watch::announce, |_| 0);
+    agent_leaves_after(SleepWatch::count_turn, |_| 0);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn an_agent_that_counts_turns_when_it_sits_down_misses_one() {
-    agent_leaves_after(Watch::announce, |watch| watch.turns);
+    agent_leaves_after(SleepWatch::count_turn, |watch| watch.turns);
 }
 
 #[test]
 fn the_agent_stays_out_of_the_seat_when_the_runtime_closes() {
-    agent_leaves_after(Watch::close, |watch| watch.turns);
+    agent_leaves_after(SleepWatch::close, |watch| watch.turns);
 }
 
 /// A driver that rings if it is armed when a message arrives. A turn disarms it.
@@ -212,9 +212,11 @@ impl Driver {
 }
 
 /// One application thread sleeps until a message arrives. Another thread may make a turn and then computes.
-fn a_message_comes_for_a_sleeper(may_turn: impl Fn(&Watch) -> bool + Copy + Send + Sync + 'static) {
+fn a_message_comes_for_a_sleeper(
+    may_turn: impl Fn(&SleepWatch) -> bool + Copy + Send + Sync + 'static,
+) {
     sync::explore(move || {
-        let engine = Arc::new(Mutex::new((Watch::default(), false)));
+        let engine = Arc::new(Mutex::new((SleepWatch::default(), false)));
         let driver = Arc::new(Mutex::new(Driver::default()));
         let bell = sync::Thread::stand_in();
         let peer = {
