@@ -86,11 +86,11 @@ impl ProgramCache {
     pub(crate) fn get(
         &self,
         caller: &CallerContext<'_>,
-        ask: &CallSpec<'_>,
+        spec: &CallSpec<'_>,
         make: impl FnOnce() -> Result<PlannedCall, String>,
     ) -> Result<CachedProgram, String> {
-        if ask.fault.is_none()
-            && let Some(ready) = self.find(caller, ask)
+        if spec.fault.is_none()
+            && let Some(ready) = self.find(caller, spec)
         {
             return Ok(ready);
         }
@@ -99,14 +99,14 @@ impl ProgramCache {
             program: program.into(),
             signature,
         };
-        let key = ProgramKey::of(caller, ask);
+        let key = ProgramKey::of(caller, spec);
         let numbers = key.incoming.len() + key.counts.as_ref().map_or(0, |counts| counts.len());
         self.calls.keep(key, &ready, numbers);
         Ok(ready)
     }
 
-    fn find(&self, caller: &CallerContext<'_>, ask: &CallSpec<'_>) -> Option<CachedProgram> {
-        self.calls.find(|key| key.is(caller, ask))
+    fn find(&self, caller: &CallerContext<'_>, spec: &CallSpec<'_>) -> Option<CachedProgram> {
+        self.calls.find(|key| key.is(caller, spec))
     }
 }
 
@@ -161,36 +161,36 @@ impl<K> LruPrograms<K> {
 }
 
 impl ProgramKey {
-    fn of(caller: &CallerContext<'_>, ask: &CallSpec<'_>) -> Self {
+    fn of(caller: &CallerContext<'_>, spec: &CallSpec<'_>) -> Self {
         Self {
-            verb: ask.kind,
+            verb: spec.kind,
             rank: caller.place.rank(),
             size: caller.place.size(),
             per_node: caller.per_node,
-            root: ask.root,
-            len: ask.len,
-            counts: ask.counts.map(Box::from),
-            incoming: ask.recv_counts.into(),
-            order: ask.order,
-            op: ask.op,
+            root: spec.root,
+            len: spec.len,
+            counts: spec.counts.map(Box::from),
+            incoming: spec.recv_counts.into(),
+            order: spec.order,
+            op: spec.op,
             elem: caller.elem,
             tuning: caller.named(),
         }
     }
 
-    fn is(&self, caller: &CallerContext<'_>, ask: &CallSpec<'_>) -> bool {
-        self.verb == ask.kind
-            && (self.root, self.len) == (ask.root, ask.len)
-            && (self.order, self.elem) == (ask.order, caller.elem)
+    fn is(&self, caller: &CallerContext<'_>, spec: &CallSpec<'_>) -> bool {
+        self.verb == spec.kind
+            && (self.root, self.len) == (spec.root, spec.len)
+            && (self.order, self.elem) == (spec.order, caller.elem)
             && (self.rank, self.size) == (caller.place.rank(), caller.place.size())
             && self.per_node == caller.per_node
-            && self.counts.is_some() == ask.counts.is_some()
+            && self.counts.is_some() == spec.counts.is_some()
             && are_same(
                 self.counts.as_deref().unwrap_or_default(),
-                ask.counts.unwrap_or_default(),
+                spec.counts.unwrap_or_default(),
             )
-            && are_same(&self.incoming, ask.recv_counts)
-            && are_same(self.op.as_bytes(), ask.op.as_bytes())
+            && are_same(&self.incoming, spec.recv_counts)
+            && are_same(self.op.as_bytes(), spec.op.as_bytes())
             && self.tuning == caller.named()
     }
 }
@@ -223,7 +223,7 @@ mod tests {
     };
 
     /// Returns true if the program had to be made.
-    fn misses(cache: &ProgramCache, size: usize, ask: &CallSpec<'_>) -> bool {
+    fn misses(cache: &ProgramCache, size: usize, spec: &CallSpec<'_>) -> bool {
         let link = LogGP {
             latency_ns: 100.0,
             overhead_ns: 10.0,
@@ -252,9 +252,9 @@ mod tests {
             tuning: &Tuning::AUTO,
         };
         let mut made = false;
-        let ready = cache.get(&caller, ask, || -> Result<PlannedCall, String> {
+        let ready = cache.get(&caller, spec, || -> Result<PlannedCall, String> {
             made = true;
-            ask.build_program::<u64>(&place, &guide)
+            spec.build_program::<u64>(&place, &guide)
         });
         ready.unwrap();
         made

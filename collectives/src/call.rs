@@ -52,23 +52,23 @@ impl DeferredCall {
 impl<'a> OrderedCall<'a> {
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn new<T: Wire>(comm: &'a Comm, tuning: &Tuning, ask: &CallSpec<'_>) -> Self {
-        let ready = program_for::<T>(comm, tuning, ask);
-        Self::of(comm, ask.name, ready)
+    pub(crate) fn new<T: Wire>(comm: &'a Comm, tuning: &Tuning, spec: &CallSpec<'_>) -> Self {
+        let ready = program_for::<T>(comm, tuning, spec);
+        Self::of(comm, spec.name, ready)
     }
 
     /// Makes a call in a place that was reserved earlier.
     pub(crate) fn in_reserved_place<T: Wire>(
         comm: &'a Comm,
         tuning: &Tuning,
-        ask: &CallSpec<'_>,
+        spec: &CallSpec<'_>,
         turn: CollectivePlace,
     ) -> Self {
         Self {
             comm,
-            name: ask.name,
+            name: spec.name,
             turn,
-            ready: program_for::<T>(comm, tuning, ask),
+            ready: program_for::<T>(comm, tuning, spec),
             by_blocks: false,
         }
     }
@@ -193,7 +193,7 @@ impl<'a> OrderedCall<'a> {
 pub(crate) fn program_for<T: Wire>(
     comm: &Comm,
     tuning: &Tuning,
-    ask: &CallSpec<'_>,
+    spec: &CallSpec<'_>,
 ) -> Result<CachedProgram, String> {
     let caller = CallerContext {
         place: RankLayout::new(comm.rank(), comm.size()),
@@ -201,7 +201,7 @@ pub(crate) fn program_for<T: Wire>(
         elem: (T::SIG.0, align_of::<T>()),
         tuning,
     };
-    comm.attached::<ProgramCache>().get(&caller, ask, || {
+    comm.attached::<ProgramCache>().get(&caller, spec, || {
         let CallerContext {
             place, per_node, ..
         } = caller;
@@ -213,8 +213,8 @@ pub(crate) fn program_for<T: Wire>(
         let several = (2..place.size()).contains(&per_node);
         let nodes = several.then(|| NodeLayout::regular(place.size(), per_node));
         let place = nodes.as_ref().map_or(place, |nodes| place.on(nodes));
-        let made = ask.build_program::<T>(&place, &guide)?;
-        comm.name_signature(made.signature, || ask.describe::<T>());
+        let made = spec.build_program::<T>(&place, &guide)?;
+        comm.name_signature(made.signature, || spec.describe::<T>());
         Ok(made)
     })
 }

@@ -8,7 +8,13 @@ use ripstop_rt::{
 use crate::{
     Graph, Tuned, Tuning,
     blocks::AllToAllOp,
-    call_spec::{CallSpec, CollectiveKind},
+    call_spec::{
+        CallSpec,
+        CollectiveKind::{
+            AllGather, AllReduce, AllToAll, Barrier, Bcast, Exscan, Gather, Reduce, ReduceScatter,
+            Scan, Scatter,
+        },
+    },
     op::{
         BarrierOp, ExchangeOp, InPlaceOp, NewVecOp, OptionalVecOp, ReduceInPlaceOp, ReduceIntoOp,
         ReduceNewVecOp, ReduceOptionalVecOp,
@@ -17,7 +23,6 @@ use crate::{
     ragged::{self, RaggedOp},
     reduction::Reduction,
     start,
-    tuning::AUTO,
 };
 
 /// Collectives: every rank of the communicator calls the same ones, in the same order.
@@ -60,23 +65,23 @@ pub trait Collectives {
     /// Completes when every rank has called it.
     #[track_caller]
     fn barrier(&self) -> BarrierOp {
-        start::barrier(self, &CallSpec::of(CollectiveKind::Barrier, "barrier"))
+        start::barrier(self, &CallSpec::of(Barrier, "barrier"))
     }
 
     /// Gives every rank `root`'s elements. All buffers have the same length.
     #[track_caller]
     fn bcast<B: RecvBuf>(&self, root: usize, buf: B) -> InPlaceOp<B> {
-        let ask = CallSpec::of(CollectiveKind::Bcast, "bcast").root(root);
-        start::in_place(self, &ask.len(buf.elems().len()), buf)
+        let spec = CallSpec::of(Bcast, "bcast").root(root);
+        start::in_place(self, &spec.len(buf.elems().len()), buf)
     }
 
     /// Brings a block of every rank to `root`, which gets `Some` of them all. All blocks have the same length.
     #[track_caller]
     fn gather<S: SendBuf>(&self, root: usize, send: S) -> OptionalVecOp<S> {
-        let ask = CallSpec::of(CollectiveKind::Gather, "gather")
+        let spec = CallSpec::of(Gather, "gather")
             .root(root)
             .len(send.elems().len());
-        start::optional_vec(self, &ask, send, root)
+        start::optional_vec(self, &spec, send, root)
     }
 
     /// Like [`gather`](Self::gather), into a buffer of `root`'s; nothing is received into the other ranks' buffers.
@@ -87,19 +92,17 @@ pub trait Collectives {
         send: S,
         recv: R,
     ) -> ExchangeOp<S, R> {
-        let ask = CallSpec::of(CollectiveKind::Gather, "gather_into")
+        let spec = CallSpec::of(Gather, "gather_into")
             .root(root)
             .len(send.elems().len());
-        start::exchange(self, &ask, send, recv)
+        start::exchange(self, &spec, send, recv)
     }
 
     /// Like [`gather`](Self::gather), with blocks of the lengths `counts`, which all ranks know.
     #[track_caller]
     fn gather_v<S: SendBuf>(&self, root: usize, send: S, counts: &[usize]) -> OptionalVecOp<S> {
-        let ask = CallSpec::of(CollectiveKind::Gather, "gather_v")
-            .root(root)
-            .counts(counts);
-        start::optional_vec(self, &ask, send, root)
+        let spec = CallSpec::of(Gather, "gather_v").root(root).counts(counts);
+        start::optional_vec(self, &spec, send, root)
     }
 
     /// Like [`gather_v`](Self::gather_v), into a buffer of `root`'s; nothing is received into the other ranks' buffers.
@@ -111,19 +114,17 @@ pub trait Collectives {
         recv: R,
         counts: &[usize],
     ) -> ExchangeOp<S, R> {
-        let ask = CallSpec::of(CollectiveKind::Gather, "gather_v_into")
+        let spec = CallSpec::of(Gather, "gather_v_into")
             .root(root)
             .counts(counts);
-        start::exchange(self, &ask, send, recv)
+        start::exchange(self, &spec, send, recv)
     }
 
     /// Gives every rank its block of `block` of `root`'s elements. `send` of the other ranks is not read and may be empty.
     #[track_caller]
     fn scatter<S: SendBuf>(&self, root: usize, send: S, block: usize) -> NewVecOp<S> {
-        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter")
-            .root(root)
-            .len(block);
-        start::new_vec(self, &ask, send)
+        let spec = CallSpec::of(Scatter, "scatter").root(root).len(block);
+        start::new_vec(self, &spec, send)
     }
 
     /// Like [`scatter`](Self::scatter), into a buffer.
@@ -135,19 +136,15 @@ pub trait Collectives {
         recv: R,
         block: usize,
     ) -> ExchangeOp<S, R> {
-        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter_into")
-            .root(root)
-            .len(block);
-        start::exchange(self, &ask, send, recv)
+        let spec = CallSpec::of(Scatter, "scatter_into").root(root).len(block);
+        start::exchange(self, &spec, send, recv)
     }
 
     /// Like [`scatter`](Self::scatter), with blocks of the lengths `counts`, which all ranks know.
     #[track_caller]
     fn scatter_v<S: SendBuf>(&self, root: usize, send: S, counts: &[usize]) -> NewVecOp<S> {
-        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter_v")
-            .root(root)
-            .counts(counts);
-        start::new_vec(self, &ask, send)
+        let spec = CallSpec::of(Scatter, "scatter_v").root(root).counts(counts);
+        start::new_vec(self, &spec, send)
     }
 
     /// Like [`scatter_v`](Self::scatter_v), into a buffer.
@@ -159,17 +156,17 @@ pub trait Collectives {
         recv: R,
         counts: &[usize],
     ) -> ExchangeOp<S, R> {
-        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter_v_into")
+        let spec = CallSpec::of(Scatter, "scatter_v_into")
             .root(root)
             .counts(counts);
-        start::exchange(self, &ask, send, recv)
+        start::exchange(self, &spec, send, recv)
     }
 
     /// Gives every rank a block of every rank. All blocks have the same length.
     #[track_caller]
     fn all_gather<S: SendBuf>(&self, send: S) -> NewVecOp<S> {
-        let ask = CallSpec::of(CollectiveKind::AllGather, "all_gather").len(send.elems().len());
-        start::new_vec(self, &ask, send)
+        let spec = CallSpec::of(AllGather, "all_gather").len(send.elems().len());
+        start::new_vec(self, &spec, send)
     }
 
     /// Like [`all_gather`](Self::all_gather), into a buffer.
@@ -179,16 +176,15 @@ pub trait Collectives {
         send: S,
         recv: R,
     ) -> ExchangeOp<S, R> {
-        let ask =
-            CallSpec::of(CollectiveKind::AllGather, "all_gather_into").len(send.elems().len());
-        start::exchange(self, &ask, send, recv)
+        let spec = CallSpec::of(AllGather, "all_gather_into").len(send.elems().len());
+        start::exchange(self, &spec, send, recv)
     }
 
     /// Like [`all_gather`](Self::all_gather), with blocks of the lengths `counts`, which all ranks know.
     #[track_caller]
     fn all_gather_v<S: SendBuf>(&self, send: S, counts: &[usize]) -> NewVecOp<S> {
-        let ask = CallSpec::of(CollectiveKind::AllGather, "all_gather_v").counts(counts);
-        start::new_vec(self, &ask, send)
+        let spec = CallSpec::of(AllGather, "all_gather_v").counts(counts);
+        start::new_vec(self, &spec, send)
     }
 
     /// Like [`all_gather_v`](Self::all_gather_v), into a buffer.
@@ -199,16 +195,16 @@ pub trait Collectives {
         recv: R,
         counts: &[usize],
     ) -> ExchangeOp<S, R> {
-        let ask = CallSpec::of(CollectiveKind::AllGather, "all_gather_v_into").counts(counts);
-        start::exchange(self, &ask, send, recv)
+        let spec = CallSpec::of(AllGather, "all_gather_v_into").counts(counts);
+        start::exchange(self, &spec, send, recv)
     }
 
     /// Sends block `j` of rank `i` to rank `j`, as its block `i`. All blocks have the same length.
     #[track_caller]
     fn all_to_all<S: SendBuf>(&self, send: S) -> AllToAllOp<S> {
-        let ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all")
+        let spec = CallSpec::of(AllToAll, "all_to_all")
             .share(send.elems().len(), self.communicator().size());
-        start::by_blocks(self, &ask, send)
+        start::by_blocks(self, &spec, send)
     }
 
     /// Like [`all_to_all`](Self::all_to_all), into a buffer.
@@ -218,9 +214,9 @@ pub trait Collectives {
         send: S,
         recv: R,
     ) -> ExchangeOp<S, R> {
-        let ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_into")
+        let spec = CallSpec::of(AllToAll, "all_to_all_into")
             .share(send.elems().len(), self.communicator().size());
-        start::exchange(self, &ask, send, recv)
+        start::exchange(self, &spec, send, recv)
     }
 
     /// Like [`all_to_all`](Self::all_to_all), with blocks of `send_counts[j]` elements for rank `j`, and `recv_counts[i]` from
@@ -232,8 +228,8 @@ pub trait Collectives {
         send_counts: &[usize],
         recv_counts: &[usize],
     ) -> AllToAllOp<S> {
-        let ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_v").counts(send_counts);
-        start::by_blocks(self, &ask.recv_counts(recv_counts), send)
+        let spec = CallSpec::of(AllToAll, "all_to_all_v").counts(send_counts);
+        start::by_blocks(self, &spec.recv_counts(recv_counts), send)
     }
 
     /// Like [`all_to_all_v`](Self::all_to_all_v), into a buffer.
@@ -245,8 +241,8 @@ pub trait Collectives {
         recv: R,
         recv_counts: &[usize],
     ) -> ExchangeOp<S, R> {
-        let ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_v_into").counts(send_counts);
-        start::exchange(self, &ask.recv_counts(recv_counts), send, recv)
+        let spec = CallSpec::of(AllToAll, "all_to_all_v_into").counts(send_counts);
+        start::exchange(self, &spec.recv_counts(recv_counts), send, recv)
     }
 
     /// Combines the elements of all ranks, element by element, in place and on every rank. All ranks get the same bits.
@@ -256,8 +252,8 @@ pub trait Collectives {
         buf: B,
         op: O,
     ) -> ReduceInPlaceOp<B, O> {
-        let ask = CallSpec::of(CollectiveKind::AllReduce, "all_reduce").len(buf.elems().len());
-        start::reduce_in_place(self, ask, buf, op)
+        let spec = CallSpec::of(AllReduce, "all_reduce").len(buf.elems().len());
+        start::reduce_in_place(self, spec, buf, op)
     }
 
     /// Combines the elements of all ranks, element by element, for `root`, which gets `Some`.
@@ -268,11 +264,11 @@ pub trait Collectives {
         send: S,
         op: O,
     ) -> ReduceOptionalVecOp<S, O> {
-        let ask = CallSpec::of(CollectiveKind::Reduce, "reduce")
+        let spec = CallSpec::of(Reduce, "reduce")
             .root(root)
             .len(send.elems().len());
         let is_root = self.communicator().rank() == root;
-        start::reduce_optional_vec(self, ask, send, op, is_root)
+        start::reduce_optional_vec(self, spec, send, op, is_root)
     }
 
     /// Like [`reduce`](Self::reduce), into a buffer of `root`'s; nothing is received into the other ranks' buffers.
@@ -284,10 +280,10 @@ pub trait Collectives {
         recv: R,
         op: O,
     ) -> ReduceIntoOp<S, R, O> {
-        let ask = CallSpec::of(CollectiveKind::Reduce, "reduce_into")
+        let spec = CallSpec::of(Reduce, "reduce_into")
             .root(root)
             .len(send.elems().len());
-        start::reduce_into(self, ask, send, recv, op)
+        start::reduce_into(self, spec, send, recv, op)
     }
 
     /// Combines the elements of all ranks, element by element; rank `i` gets block `i` of the result, `counts[i]` elements.
@@ -298,8 +294,8 @@ pub trait Collectives {
         counts: &[usize],
         op: O,
     ) -> ReduceNewVecOp<S, O> {
-        let ask = CallSpec::of(CollectiveKind::ReduceScatter, "reduce_scatter").counts(counts);
-        start::reduce_new_vec(self, ask, send, op)
+        let spec = CallSpec::of(ReduceScatter, "reduce_scatter").counts(counts);
+        start::reduce_new_vec(self, spec, send, op)
     }
 
     /// Like [`reduce_scatter`](Self::reduce_scatter), into a buffer.
@@ -311,8 +307,8 @@ pub trait Collectives {
         counts: &[usize],
         op: O,
     ) -> ReduceIntoOp<S, R, O> {
-        let ask = CallSpec::of(CollectiveKind::ReduceScatter, "reduce_scatter_into").counts(counts);
-        start::reduce_into(self, ask, send, recv, op)
+        let spec = CallSpec::of(ReduceScatter, "reduce_scatter_into").counts(counts);
+        start::reduce_into(self, spec, send, recv, op)
     }
 
     /// Like [`reduce_scatter`](Self::reduce_scatter), with blocks of the same length.
@@ -322,9 +318,9 @@ pub trait Collectives {
         send: S,
         op: O,
     ) -> ReduceNewVecOp<S, O> {
-        let ask = CallSpec::of(CollectiveKind::ReduceScatter, "reduce_scatter_block")
+        let spec = CallSpec::of(ReduceScatter, "reduce_scatter_block")
             .share(send.elems().len(), self.communicator().size());
-        start::reduce_new_vec(self, ask, send, op)
+        start::reduce_new_vec(self, spec, send, op)
     }
 
     /// Like [`reduce_scatter_block`](Self::reduce_scatter_block), into a buffer.
@@ -335,16 +331,16 @@ pub trait Collectives {
         recv: R,
         op: O,
     ) -> ReduceIntoOp<S, R, O> {
-        let ask = CallSpec::of(CollectiveKind::ReduceScatter, "reduce_scatter_block_into")
+        let spec = CallSpec::of(ReduceScatter, "reduce_scatter_block_into")
             .share(send.elems().len(), self.communicator().size());
-        start::reduce_into(self, ask, send, recv, op)
+        start::reduce_into(self, spec, send, recv, op)
     }
 
     /// Combines the elements of ranks 0 to this one, element by element and in place.
     #[track_caller]
     fn scan<B: RecvBuf, O: Reduction<B::Elem>>(&self, buf: B, op: O) -> ReduceInPlaceOp<B, O> {
-        let ask = CallSpec::of(CollectiveKind::Scan, "scan").len(buf.elems().len());
-        start::reduce_in_place(self, ask, buf, op)
+        let spec = CallSpec::of(Scan, "scan").len(buf.elems().len());
+        start::reduce_in_place(self, spec, buf, op)
     }
 
     /// Combines the elements of the ranks before this one, element by element. Rank 0, which has none before it, gets `None`.
@@ -354,9 +350,9 @@ pub trait Collectives {
         send: S,
         op: O,
     ) -> ReduceOptionalVecOp<S, O> {
-        let ask = CallSpec::of(CollectiveKind::Exscan, "exscan").len(send.elems().len());
+        let spec = CallSpec::of(Exscan, "exscan").len(send.elems().len());
         let has_result = self.communicator().rank() > 0;
-        start::reduce_optional_vec(self, ask, send, op, has_result)
+        start::reduce_optional_vec(self, spec, send, op, has_result)
     }
 
     /// Like [`exscan`](Self::exscan), into a buffer. The buffer of rank 0 is undefined afterwards.
@@ -367,8 +363,8 @@ pub trait Collectives {
         recv: R,
         op: O,
     ) -> ReduceIntoOp<S, R, O> {
-        let ask = CallSpec::of(CollectiveKind::Exscan, "exscan_into").len(send.elems().len());
-        start::reduce_into(self, ask, send, recv, op)
+        let spec = CallSpec::of(Exscan, "exscan_into").len(send.elems().len());
+        start::reduce_into(self, spec, send, recv, op)
     }
 
     /// Sends a vector of any length to each rank, and returns the vectors received. The ranks exchange the lengths first.
@@ -426,7 +422,7 @@ pub trait Collectives {
     /// Those of the other collectives; the same is true for the plans below.
     #[track_caller]
     fn barrier_plan(&self) -> impl Future<Output = Result<BarrierPlan>> + Send {
-        propose_plan(self, &CallSpec::of(CollectiveKind::Barrier, "barrier_plan"))
+        propose_plan(self, &CallSpec::of(Barrier, "barrier_plan"))
     }
 
     /// Plans a [`bcast`](Self::bcast) of `len` elements once.
@@ -436,12 +432,7 @@ pub trait Collectives {
         root: usize,
         len: usize,
     ) -> impl Future<Output = Result<InPlacePlan<T>>> + Send {
-        propose_plan(
-            self,
-            &CallSpec::of(CollectiveKind::Bcast, "bcast_plan")
-                .root(root)
-                .len(len),
-        )
+        propose_plan(self, &CallSpec::of(Bcast, "bcast_plan").root(root).len(len))
     }
 
     /// Plans a [`gather`](Self::gather) of blocks of `block` elements once. All ranks but `root` receive nothing.
@@ -451,8 +442,8 @@ pub trait Collectives {
         root: usize,
         block: usize,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = CallSpec::of(CollectiveKind::Gather, "gather_plan");
-        propose_plan(self, &ask.root(root).len(block))
+        let spec = CallSpec::of(Gather, "gather_plan");
+        propose_plan(self, &spec.root(root).len(block))
     }
 
     /// Plans a [`gather_v`](Self::gather_v) once. All ranks but `root` receive nothing.
@@ -462,8 +453,8 @@ pub trait Collectives {
         root: usize,
         counts: &[usize],
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = CallSpec::of(CollectiveKind::Gather, "gather_v_plan");
-        propose_plan(self, &ask.root(root).counts(counts))
+        let spec = CallSpec::of(Gather, "gather_v_plan");
+        propose_plan(self, &spec.root(root).counts(counts))
     }
 
     /// Plans a [`scatter`](Self::scatter) of blocks of `block` elements once. All ranks but `root` send nothing.
@@ -473,8 +464,8 @@ pub trait Collectives {
         root: usize,
         block: usize,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter_plan");
-        propose_plan(self, &ask.root(root).len(block))
+        let spec = CallSpec::of(Scatter, "scatter_plan");
+        propose_plan(self, &spec.root(root).len(block))
     }
 
     /// Plans a [`scatter_v`](Self::scatter_v) once. All ranks but `root` send nothing.
@@ -484,8 +475,8 @@ pub trait Collectives {
         root: usize,
         counts: &[usize],
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter_v_plan");
-        propose_plan(self, &ask.root(root).counts(counts))
+        let spec = CallSpec::of(Scatter, "scatter_v_plan");
+        propose_plan(self, &spec.root(root).counts(counts))
     }
 
     /// Plans an [`all_gather`](Self::all_gather) of blocks of `block` elements once.
@@ -494,10 +485,7 @@ pub trait Collectives {
         &self,
         block: usize,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        propose_plan(
-            self,
-            &CallSpec::of(CollectiveKind::AllGather, "all_gather_plan").len(block),
-        )
+        propose_plan(self, &CallSpec::of(AllGather, "all_gather_plan").len(block))
     }
 
     /// Plans an [`all_gather_v`](Self::all_gather_v) once.
@@ -506,8 +494,8 @@ pub trait Collectives {
         &self,
         counts: &[usize],
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = CallSpec::of(CollectiveKind::AllGather, "all_gather_v_plan");
-        propose_plan(self, &ask.counts(counts))
+        let spec = CallSpec::of(AllGather, "all_gather_v_plan");
+        propose_plan(self, &spec.counts(counts))
     }
 
     /// Plans an [`all_to_all`](Self::all_to_all) with blocks of `block` elements once.
@@ -522,10 +510,7 @@ pub trait Collectives {
         &self,
         block: usize,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        propose_plan(
-            self,
-            &CallSpec::of(CollectiveKind::AllToAll, "all_to_all_plan").len(block),
-        )
+        propose_plan(self, &CallSpec::of(AllToAll, "all_to_all_plan").len(block))
     }
 
     /// Plans an [`all_to_all_v`](Self::all_to_all_v) once.
@@ -535,8 +520,8 @@ pub trait Collectives {
         send_counts: &[usize],
         recv_counts: &[usize],
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_v_plan").counts(send_counts);
-        propose_plan(self, &ask.recv_counts(recv_counts))
+        let spec = CallSpec::of(AllToAll, "all_to_all_v_plan").counts(send_counts);
+        propose_plan(self, &spec.recv_counts(recv_counts))
     }
 
     /// Plans an [`all_reduce`](Self::all_reduce) of `len` elements once.
@@ -546,8 +531,8 @@ pub trait Collectives {
         len: usize,
         op: O,
     ) -> impl Future<Output = Result<InPlacePlan<T>>> + Send {
-        let ask = CallSpec::of(CollectiveKind::AllReduce, "all_reduce_plan").len(len);
-        propose_plan_with(self, ask, op)
+        let spec = CallSpec::of(AllReduce, "all_reduce_plan").len(len);
+        propose_plan_with(self, spec, op)
     }
 
     /// Plans a [`reduce`](Self::reduce) of `len` elements once. All ranks but `root` receive nothing.
@@ -558,10 +543,8 @@ pub trait Collectives {
         len: usize,
         op: O,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = CallSpec::of(CollectiveKind::Reduce, "reduce_plan")
-            .root(root)
-            .len(len);
-        propose_plan_with(self, ask, op)
+        let spec = CallSpec::of(Reduce, "reduce_plan").root(root).len(len);
+        propose_plan_with(self, spec, op)
     }
 
     /// Plans a [`reduce_scatter`](Self::reduce_scatter) once.
@@ -571,8 +554,8 @@ pub trait Collectives {
         counts: &[usize],
         op: O,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = CallSpec::of(CollectiveKind::ReduceScatter, "reduce_scatter_plan");
-        propose_plan_with(self, ask.counts(counts), op)
+        let spec = CallSpec::of(ReduceScatter, "reduce_scatter_plan");
+        propose_plan_with(self, spec.counts(counts), op)
     }
 
     /// Plans a [`reduce_scatter_block`](Self::reduce_scatter_block) with blocks of `block` elements once.
@@ -582,8 +565,8 @@ pub trait Collectives {
         block: usize,
         op: O,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = CallSpec::of(CollectiveKind::ReduceScatter, "reduce_scatter_block_plan");
-        propose_plan_with(self, ask.len(block), op)
+        let spec = CallSpec::of(ReduceScatter, "reduce_scatter_block_plan");
+        propose_plan_with(self, spec.len(block), op)
     }
 
     /// Plans a [`scan`](Self::scan) of `len` elements once.
@@ -593,11 +576,7 @@ pub trait Collectives {
         len: usize,
         op: O,
     ) -> impl Future<Output = Result<InPlacePlan<T>>> + Send {
-        propose_plan_with(
-            self,
-            CallSpec::of(CollectiveKind::Scan, "scan_plan").len(len),
-            op,
-        )
+        propose_plan_with(self, CallSpec::of(Scan, "scan_plan").len(len), op)
     }
 
     /// Plans an [`exscan`](Self::exscan) of `len` elements once. The output of rank 0 is undefined.
@@ -607,20 +586,6 @@ pub trait Collectives {
         len: usize,
         op: O,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        propose_plan_with(
-            self,
-            CallSpec::of(CollectiveKind::Exscan, "exscan_plan").len(len),
-            op,
-        )
-    }
-}
-
-impl Collectives for Comm {
-    fn communicator(&self) -> &Comm {
-        self
-    }
-
-    fn tuning(&self) -> &Tuning {
-        &AUTO
+        propose_plan_with(self, CallSpec::of(Exscan, "exscan_plan").len(len), op)
     }
 }

@@ -98,16 +98,16 @@ fn wrong(comm: &Comm, sources: &[usize], destinations: &[usize], theirs: &[u32])
 
 /// Exchanges one number between each pair of ranks.
 fn exchange(comm: &Comm, counts: Vec<u32>, at: &'static Location<'static>) -> NewVecOp<Vec<u32>> {
-    let ask = CallSpec::of(CollectiveKind::AllToAll, "graph").share(counts.len(), comm.size());
-    let mut call = OrderedCall::new::<u32>(comm, &AUTO, &ask).called_at(at);
+    let spec = CallSpec::of(CollectiveKind::AllToAll, "graph").share(counts.len(), comm.size());
+    let mut call = OrderedCall::new::<u32>(comm, &AUTO, &spec).called_at(at);
     let room = call.output_vec();
     call.begin(None, counts, room, NewVec)
 }
 
 /// Lets all ranks meet, and fails on all of them if one has a fault.
 fn agree(comm: &Comm, wrong: Option<String>, at: &'static Location<'static>) -> BarrierOp {
-    let ask = CallSpec::of(CollectiveKind::Barrier, "graph");
-    let mut call = OrderedCall::new::<u8>(comm, &AUTO, &ask).called_at(at);
+    let spec = CallSpec::of(CollectiveKind::Barrier, "graph");
+    let mut call = OrderedCall::new::<u8>(comm, &AUTO, &spec).called_at(at);
     if let Some(sentence) = wrong {
         call.refuse(sentence);
     }

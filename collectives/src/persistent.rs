@@ -117,10 +117,10 @@ struct WideRun<T, A: Wire> {
 #[track_caller]
 pub(crate) fn propose_plan<T: Wire, K, C: Collectives + ?Sized>(
     on: &C,
-    ask: &CallSpec<'_>,
+    spec: &CallSpec<'_>,
 ) -> impl Future<Output = Result<Persistent<T, K>>> + Send + use<T, K, C> {
     let comm = on.communicator();
-    let draft = PlanProposal::<T>::new(comm, ask.name, program_for::<T>(comm, on.tuning(), ask));
+    let draft = PlanProposal::<T>::new(comm, spec.name, program_for::<T>(comm, on.tuning(), spec));
     draft.await_agreement(comm.clone(), None)
 }
 
@@ -128,12 +128,12 @@ pub(crate) fn propose_plan<T: Wire, K, C: Collectives + ?Sized>(
 #[track_caller]
 pub(crate) fn propose_plan_with<T: Wire, K, O: Reduction<T> + Clone, C: Collectives + ?Sized>(
     on: &C,
-    ask: CallSpec<'_>,
+    spec: CallSpec<'_>,
     op: O,
 ) -> impl Future<Output = Result<Persistent<T, K>>> + Send + use<T, K, O, C> {
-    let (comm, ask) = (on.communicator(), ask.reducing::<T, O>());
-    let ready = program_for::<O::Acc>(comm, on.tuning(), &ask);
-    let draft = PlanProposal::<T>::travelling(comm, ask.name, ready, size_of::<O::Acc>());
+    let (comm, spec) = (on.communicator(), spec.reducing::<T, O>());
+    let ready = program_for::<O::Acc>(comm, on.tuning(), &spec);
+    let draft = PlanProposal::<T>::travelling(comm, spec.name, ready, size_of::<O::Acc>());
     let reduces = PlanReduction {
         again: Box::new(move || op.clone().reducer()),
         widen: O::widen(&[]).map(|_| widen::<T, O> as WidenElements<T>),

@@ -49,13 +49,13 @@ pub(crate) fn all_to_all<T: Wire>(
 ) -> RaggedOp<RankVectors<T>, OpError<RankVectors<T>>> {
     let (comm, tuning) = of(on);
     let (has, size) = (send.len(), comm.size());
-    let mut ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_ragged").len(1);
+    let mut spec = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_ragged").len(1);
     if has != size {
         let sentence = format!("`send` has {has} vectors, and there are {size} ranks");
-        ask = ask.with_fault(sentence);
+        spec = spec.with_fault(sentence);
     }
     let lens = lens_of(&send);
-    let first = fresh(&comm, &tuning, &ask, lens.clone());
+    let first = fresh(&comm, &tuning, &spec, lens.clone());
     let second = DeferredCall::new(&comm);
     let rest = async move {
         let theirs = match first.await {
@@ -63,11 +63,11 @@ pub(crate) fn all_to_all<T: Wire>(
             Err(OpError { error, .. }) => return Err(OpError { error, buf: send }),
         };
         let (sends, recvs) = (counts(&lens), counts(&theirs));
-        let ask = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_ragged");
-        let ask = ask.counts(&sends).recv_counts(&recvs);
+        let spec = CallSpec::of(CollectiveKind::AllToAll, "all_to_all_ragged");
+        let spec = spec.counts(&sends).recv_counts(&recvs);
         let done = {
             let mut call =
-                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &ask, second.turn);
+                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &spec, second.turn);
             let room = call.output_vec();
             let given = call.concat_input(&send);
             call.begin(None, given, room, NewVec)
@@ -90,27 +90,27 @@ pub(crate) fn scatter<T: Wire>(
     let (comm, tuning) = of(on);
     let (has, size) = (send.len(), comm.size());
     let is_root = comm.rank() == root;
-    let mut ask = CallSpec::of(CollectiveKind::Bcast, "scatter_ragged")
+    let mut spec = CallSpec::of(CollectiveKind::Bcast, "scatter_ragged")
         .root(root)
         .len(size);
     if is_root && has != size {
         let sentence = format!("`send` has {has} vectors, and there are {size} ranks");
-        ask = ask.with_fault(sentence);
+        spec = spec.with_fault(sentence);
     }
     let mut lens = if is_root { lens_of(&send) } else { Vec::new() };
     lens.resize(size, 0);
-    let first: InPlaceOp<_> = lengths(&comm, &tuning, &ask).begin(None, [], lens, InPlace);
+    let first: InPlaceOp<_> = lengths(&comm, &tuning, &spec).begin(None, [], lens, InPlace);
     let second = DeferredCall::new(&comm);
     let rest = async move {
         let lens = match first.await {
             Ok(lens) => counts(&lens),
             Err(OpError { error, .. }) => return Err(OpError { error, buf: send }),
         };
-        let ask = CallSpec::of(CollectiveKind::Scatter, "scatter_ragged").root(root);
+        let spec = CallSpec::of(CollectiveKind::Scatter, "scatter_ragged").root(root);
         let done = {
-            let ask = ask.counts(&lens);
+            let spec = spec.counts(&lens);
             let mut call =
-                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &ask, second.turn);
+                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &spec, second.turn);
             let room = call.output_vec();
             let given = if is_root {
                 call.concat_input(&send)
@@ -185,14 +185,14 @@ fn gathered<T: Wire>(
             Ok(theirs) => counts(&theirs),
             Err(OpError { error, .. }) => return Err(OpError { error, buf: send }),
         };
-        let ask = match root {
+        let spec = match root {
             Some(root) => CallSpec::of(CollectiveKind::Gather, NAMES[1]).root(root),
             None => CallSpec::of(CollectiveKind::AllGather, NAMES[0]),
         };
         let done = {
-            let ask = ask.counts(&theirs);
+            let spec = spec.counts(&theirs);
             let mut call =
-                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &ask, second.turn);
+                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &spec, second.turn);
             let here = root.is_none_or(|root| root == second.comm.rank());
             let room = call.output_vec();
             call.begin(None, send, room, OptionalVec(here))
@@ -211,10 +211,10 @@ const NAMES: [&str; 2] = ["all_gather_ragged", "gather_ragged"];
 fn fresh(
     comm: &Comm,
     tuning: &Tuning,
-    ask: &CallSpec<'_>,
+    spec: &CallSpec<'_>,
     send: Vec<u64>,
 ) -> crate::op::NewVecOp<Vec<u64>> {
-    let mut call = lengths(comm, tuning, ask);
+    let mut call = lengths(comm, tuning, spec);
     let room = call.output_vec();
     call.begin(None, send, room, NewVec)
 }
@@ -222,9 +222,9 @@ fn fresh(
 /// Makes the call of the first part. Its signature contains the whole collective's name: a rank that calls the collective of
 /// the first part alone would otherwise match, and complete.
 #[track_caller]
-fn lengths<'a>(comm: &'a Comm, tuning: &Tuning, ask: &CallSpec<'_>) -> OrderedCall<'a> {
-    let mut call = OrderedCall::new::<u64>(comm, tuning, ask);
-    call.agree_on(CollectiveSignature::of(ask.name));
+fn lengths<'a>(comm: &'a Comm, tuning: &Tuning, spec: &CallSpec<'_>) -> OrderedCall<'a> {
+    let mut call = OrderedCall::new::<u64>(comm, tuning, spec);
+    call.agree_on(CollectiveSignature::of(spec.name));
     call
 }
 

@@ -21,36 +21,36 @@ use crate::{
 };
 
 #[track_caller]
-pub(crate) fn barrier(on: &(impl Collectives + ?Sized), ask: &CallSpec<'_>) -> BarrierOp {
-    call::<u8>(on, ask).begin(None, [], [], Nothing)
+pub(crate) fn barrier(on: &(impl Collectives + ?Sized), spec: &CallSpec<'_>) -> BarrierOp {
+    call::<u8>(on, spec).begin(None, [], [], Nothing)
 }
 
 #[track_caller]
 pub(crate) fn in_place<B: RecvBuf>(
     on: &(impl Collectives + ?Sized),
-    ask: &CallSpec<'_>,
+    spec: &CallSpec<'_>,
     buf: B,
 ) -> InPlaceOp<B> {
-    call::<B::Elem>(on, ask).begin(None, [], buf, InPlace)
+    call::<B::Elem>(on, spec).begin(None, [], buf, InPlace)
 }
 
 #[track_caller]
 pub(crate) fn exchange<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
     on: &(impl Collectives + ?Sized),
-    ask: &CallSpec<'_>,
+    spec: &CallSpec<'_>,
     send: S,
     recv: R,
 ) -> ExchangeOp<S, R> {
-    call::<S::Elem>(on, ask).begin(None, send, recv, Both)
+    call::<S::Elem>(on, spec).begin(None, send, recv, Both)
 }
 
 #[track_caller]
 pub(crate) fn new_vec<S: SendBuf>(
     on: &(impl Collectives + ?Sized),
-    ask: &CallSpec<'_>,
+    spec: &CallSpec<'_>,
     send: S,
 ) -> NewVecOp<S> {
-    let mut call = call::<S::Elem>(on, ask);
+    let mut call = call::<S::Elem>(on, spec);
     let recv = call.output_vec();
     call.begin(None, send, recv, NewVec)
 }
@@ -58,10 +58,10 @@ pub(crate) fn new_vec<S: SendBuf>(
 #[track_caller]
 pub(crate) fn by_blocks<S: SendBuf>(
     on: &(impl Collectives + ?Sized),
-    ask: &CallSpec<'_>,
+    spec: &CallSpec<'_>,
     send: S,
 ) -> AllToAllOp<S> {
-    let mut call = call::<S::Elem>(on, ask);
+    let mut call = call::<S::Elem>(on, spec);
     let recv = call.output_vec();
     let program = call.program();
     call.allow_blocks()
@@ -71,11 +71,11 @@ pub(crate) fn by_blocks<S: SendBuf>(
 #[track_caller]
 pub(crate) fn optional_vec<S: SendBuf>(
     on: &(impl Collectives + ?Sized),
-    ask: &CallSpec<'_>,
+    spec: &CallSpec<'_>,
     send: S,
     root: usize,
 ) -> OptionalVecOp<S> {
-    let mut call = call::<S::Elem>(on, ask);
+    let mut call = call::<S::Elem>(on, spec);
     let recv = call.output_vec();
     let is_root = on.communicator().rank() == root;
     call.begin(None, send, recv, OptionalVec(is_root))
@@ -84,16 +84,16 @@ pub(crate) fn optional_vec<S: SendBuf>(
 #[track_caller]
 pub(crate) fn reduce_in_place<B: RecvBuf, O: Reduction<B::Elem>>(
     on: &(impl Collectives + ?Sized),
-    ask: CallSpec<'_>,
+    spec: CallSpec<'_>,
     buf: B,
     op: O,
 ) -> ReduceInPlaceOp<B, O> {
-    let ask = ask.reducing::<B::Elem, O>();
+    let spec = spec.reducing::<B::Elem, O>();
     let Some(wide) = O::widen(buf.elems()) else {
-        let call = call::<B::Elem>(on, &ask);
+        let call = call::<B::Elem>(on, &spec);
         return ReductionOp::direct(call.begin(Some(op.reducer()), [], buf, InPlace));
     };
-    let mut call = call::<O::Acc>(on, &ask);
+    let mut call = call::<O::Acc>(on, &spec);
     let wide = wide.unwrap_or_else(|why| call.refused(why));
     let run = call.begin(Some(op.reducer()), Vec::new(), wide, Both);
     ReductionOp::wide(run, |outcome| match outcome {
@@ -105,7 +105,7 @@ pub(crate) fn reduce_in_place<B: RecvBuf, O: Reduction<B::Elem>>(
 #[track_caller]
 pub(crate) fn reduce_into<S, R, O>(
     on: &(impl Collectives + ?Sized),
-    ask: CallSpec<'_>,
+    spec: CallSpec<'_>,
     send: S,
     mut recv: R,
     op: O,
@@ -115,22 +115,22 @@ where
     R: RecvBuf<Elem = S::Elem>,
     O: Reduction<S::Elem>,
 {
-    let mut ask = ask.reducing::<S::Elem, O>();
+    let mut spec = spec.reducing::<S::Elem, O>();
     let Some(wide) = O::widen(send.elems()) else {
-        let call = call::<S::Elem>(on, &ask);
+        let call = call::<S::Elem>(on, &spec);
         return ReductionOp::direct(call.begin(Some(op.reducer()), send, recv, Both));
     };
     let comm = on.communicator();
     let place = RankLayout::new(comm.rank(), comm.size());
-    let (_, needed) = ask
+    let (_, needed) = spec
         .buffer_lens(&place, size_of::<O::Acc>())
         .unwrap_or_default();
     let has = room(&mut recv);
     if has < needed {
         let sentence = format!("`recv` has room for {has} elements, and {needed} are needed");
-        ask = ask.with_fault(sentence);
+        spec = spec.with_fault(sentence);
     }
-    reduce_wide(on, &ask, wide, op, |outcome| match outcome {
+    reduce_wide(on, &spec, wide, op, |outcome| match outcome {
         Ok(wide) => Ok((send, narrowed::<_, O>(&wide, recv))),
         Err(error) => Err(OpError {
             error,
@@ -142,29 +142,29 @@ where
 #[track_caller]
 pub(crate) fn reduce_new_vec<S: SendBuf, O: Reduction<S::Elem>>(
     on: &(impl Collectives + ?Sized),
-    ask: CallSpec<'_>,
+    spec: CallSpec<'_>,
     send: S,
     op: O,
 ) -> ReduceNewVecOp<S, O> {
-    reduce_home(on, ask, send, op, NewVec)
+    reduce_home(on, spec, send, op, NewVec)
 }
 
 #[track_caller]
 pub(crate) fn reduce_optional_vec<S: SendBuf, O: Reduction<S::Elem>>(
     on: &(impl Collectives + ?Sized),
-    ask: CallSpec<'_>,
+    spec: CallSpec<'_>,
     send: S,
     op: O,
     here: bool,
 ) -> ReduceOptionalVecOp<S, O> {
-    reduce_home(on, ask, send, op, OptionalVec(here))
+    reduce_home(on, spec, send, op, OptionalVec(here))
 }
 
 /// Starts a reduction into a new vector, which is returned as `home` determines.
 #[track_caller]
 fn reduce_home<S, O, H>(
     on: &(impl Collectives + ?Sized),
-    ask: CallSpec<'_>,
+    spec: CallSpec<'_>,
     send: S,
     op: O,
     home: H,
@@ -174,13 +174,13 @@ where
     O: Reduction<S::Elem>,
     H: ReturnBuffers<S, Vec<S::Elem>> + Send + 'static,
 {
-    let ask = ask.reducing::<S::Elem, O>();
+    let spec = spec.reducing::<S::Elem, O>();
     let Some(wide) = O::widen(send.elems()) else {
-        let mut call = call::<S::Elem>(on, &ask);
+        let mut call = call::<S::Elem>(on, &spec);
         let recv = call.output_vec();
         return ReductionOp::direct(call.begin(Some(op.reducer()), send, recv, home));
     };
-    reduce_wide(on, &ask, wide, op, |outcome| match outcome {
+    reduce_wide(on, &spec, wide, op, |outcome| match outcome {
         Ok(wide) => Ok(home.done(send, O::narrow(&wide))),
         Err(error) => Err(home.failed(OpError {
             error,
@@ -193,7 +193,7 @@ where
 #[track_caller]
 fn reduce_wide<T, I, O, R, H>(
     on: &(impl Collectives + ?Sized),
-    ask: &CallSpec<'_>,
+    spec: &CallSpec<'_>,
     wide: Result<Vec<R::Acc>, String>,
     op: R,
     finish: impl FnOnce(Result<Vec<R::Acc>, Error>) -> Result<H::Done, H::Failure> + Send + 'static,
@@ -205,7 +205,7 @@ where
     R: Reduction<T>,
     H: ReturnBuffers<I, O>,
 {
-    let mut call = call::<R::Acc>(on, ask);
+    let mut call = call::<R::Acc>(on, spec);
     let wide = wide.unwrap_or_else(|why| call.refused(why));
     let recv: Vec<R::Acc> = call.output_vec();
     let run: CollectiveOp<_, _, _> = call.begin(Some(op.reducer()), wide, recv, Both);
@@ -219,6 +219,6 @@ fn narrowed<B: RecvBuf, O: Reduction<B::Elem>>(wide: &[O::Acc], mut buf: B) -> B
 
 #[inline(always)]
 #[track_caller]
-fn call<'a, T: Wire>(on: &'a (impl Collectives + ?Sized), ask: &CallSpec<'_>) -> OrderedCall<'a> {
-    OrderedCall::new::<T>(on.communicator(), on.tuning(), ask)
+fn call<'a, T: Wire>(on: &'a (impl Collectives + ?Sized), spec: &CallSpec<'_>) -> OrderedCall<'a> {
+    OrderedCall::new::<T>(on.communicator(), on.tuning(), spec)
 }

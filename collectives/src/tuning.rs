@@ -79,6 +79,16 @@ impl Tuned {
     }
 }
 
+impl Collectives for Comm {
+    fn communicator(&self) -> &Comm {
+        self
+    }
+
+    fn tuning(&self) -> &Tuning {
+        &AUTO
+    }
+}
+
 impl Collectives for Tuned {
     fn communicator(&self) -> &Comm {
         &self.comm

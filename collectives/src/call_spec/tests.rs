@@ -126,16 +126,16 @@ fn panics<T: Wire>(place: &RankLayout<'_>, per_node: usize) -> Vec<String> {
             settings: &settings,
             machine: machine(per_node),
         };
-        asks(verb, place.size(), size_of::<T>(), &mut |ask| {
+        asks(verb, place.size(), size_of::<T>(), &mut |spec| {
             for order in [OperandOrder::Any, OperandOrder::RankOrder] {
-                let ask = CallSpec {
+                let spec = CallSpec {
                     order,
                     root: place.size() - 1,
-                    ..ask.clone()
+                    ..spec.clone()
                 };
-                let made = || ask.build_program::<T>(place, &guide).map(|_| ());
+                let made = || spec.build_program::<T>(place, &guide).map(|_| ());
                 if catch_unwind(AssertUnwindSafe(made)).is_err() {
-                    panics.push(format!("{ask:?} with {tuning:?} on {place:?}"));
+                    panics.push(format!("{spec:?} with {tuning:?} on {place:?}"));
                 }
             }
         });
@@ -170,9 +170,9 @@ fn blocks_of_any_length_are_short_for_a_rank_alone_and_with_counts_for_no_others
     };
     for (size, short) in [(1, true), (2, false)] {
         let counts = vec![1 << 20; size];
-        let ask = CallSpec::of(CollectiveKind::AllToAll, "test");
-        let ask = ask.counts(&counts).recv_counts(&counts);
-        let made = ask
+        let spec = CallSpec::of(CollectiveKind::AllToAll, "test");
+        let spec = spec.counts(&counts).recv_counts(&counts);
+        let made = spec
             .build_program::<u8>(&RankLayout::new(0, size), &guide)
             .unwrap();
         assert_eq!(made.program.is_short(), short, "{size} ranks");
