@@ -1,0 +1,116 @@
+//! The abilities of a rank on shared memory beyond those of every driver: counters, memory that peers map, and collective
+//! slots.
+
+use std::io;
+
+use super::{LinkOutcome, Shm, board::index};
+use crate::{
+    driver::{
+        Driver, DriverAbilities, EventCounters, MappedMemory, NamedSlots, PayloadView, SlotName,
+        SlotReceipt, WorldRank,
+    },
+    lacks_abilities,
+    memory::{MemoryRegion, RemoteRegion},
+    offload::{LocalCounter, RemoteCounter},
+};
+
+impl DriverAbilities for Shm {
+    fn event_counters(&mut self) -> Option<&mut dyn EventCounters> {
+        Some(self)
+    }
+
+    #[inline]
+    fn named_slots(&mut self) -> Option<&mut dyn NamedSlots> {
+        Some(self)
+    }
+
+    fn mapped_memory(&mut self) -> Option<&mut dyn MappedMemory> {
+        Some(self)
+    }
+
+    lacks_abilities! {
+        task_lists, tag_matching, peer_paths, connect_ahead, failure_watch, guarded_memory,
+    }
+}
+
+impl EventCounters for Shm {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<MemoryRegion> {
+        self.allocate(len)
+    }
+}
+
+impl MappedMemory for Shm {
+    fn reach(&mut self, of: WorldRank, key: RemoteRegion) -> Option<(MemoryRegion, usize)> {
+        self.mapped(of.0, key)
+    }
+
+    fn reach_counter(&mut self, of: WorldRank, key: RemoteCounter) -> Option<LocalCounter> {
+        let counter = self.counter(of.0, key).ok()?;
+        let link = self.links[index(of.0)].as_deref();
+        Some(counter.fenced_by_owner(link.is_some_and(|link| !link.fences())))
+    }
+}
+
+impl NamedSlots for Shm {
+    #[inline]
+    fn put_cell(
+        &mut self,
+        to: WorldRank,
+        name: SlotName,
+        sig: u64,
+        bytes: &[u8],
+        again: bool,
+    ) -> bool {
+        let link = self
+            .links
+            .get_mut(index(to.0))
+            .and_then(Option::as_deref_mut);
+        let Some(link) = link.filter(|link| link.is_open()) else {
+            return self.connect(to.0) == LinkOutcome::Linked
+                && self.put_cell(to, name, sig, bytes, again);
+        };
+        let put = link.put_cell(&mut self.pool, name, sig, bytes, again);
+        if let Some(copied) = put {
+            link.ring(&self.board, &self.counters);
+            self.counters.messages_sent.add(1);
+            if copied > 0 {
+                self.counters.copies.add(1);
+                self.counters.bytes_copied.add(copied as u64);
+            }
+        } else if self.pool.take_lack() {
+            self.reclaim(); // for the next one
+        }
+        put.is_some()
+    }
+
+    #[inline]
+    fn peek_cell(&self, from: WorldRank, name: SlotName) -> Option<u64> {
+        self.inboxes.get(index(from.0))?.as_ref()?.peek(name)
+    }
+
+    #[inline]
+    fn take_cell(
+        &mut self,
+        from: WorldRank,
+        name: SlotName,
+        fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool,
+    ) -> Option<SlotReceipt> {
+        let inbox = self.inboxes.get_mut(index(from.0))?.as_mut()?;
+        let taken = inbox.take(name, fill)?;
+        self.counters.messages_received.add(1);
+        Some(taken)
+    }
+
+    fn cells_from(&self, from: WorldRank) -> Vec<SlotName> {
+        let inbox = self.inboxes.get(index(from.0));
+        let inbox = inbox.and_then(Option::as_ref);
+        inbox.map_or_else(Vec::new, |inbox| inbox.names())
+    }
+
+    #[inline]
+    fn are_cells_behind(&self, from: WorldRank) -> bool {
+        let inbox = self.inboxes.get(index(from.0));
+        let inbox = inbox.and_then(Option::as_ref);
+        inbox.is_some_and(|inbox| inbox.is_passed())
+    }
+}
