@@ -26,6 +26,7 @@ mod program;
 mod rank_map;
 mod recovery;
 mod recv;
+mod rendezvous;
 mod self_deadlock;
 mod send;
 mod shrink;

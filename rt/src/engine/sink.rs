@@ -5,7 +5,7 @@
 use ripstop_fabric::driver::{CommandFailure, CommandToken, DownCause, PayloadView, Sink};
 
 use super::{
-    EngineCore, OneSidedCommand,
+    EngineCore,
     message::{MessageBody, OfferedMessage, StoredMessage},
     program,
     send::down_kind,
@@ -18,8 +18,7 @@ use crate::{
         channel::ChannelVerdict,
         matching::{ArrivalNumber, ArrivalOutcome, MessageEnvelope, UnexpectedHandle},
         wire::{
-            self, BareHeader, EagerHeader, FragmentHeader, HeaderBase, MODE_FRAGMENTS, MODE_PUT,
-            OpHeader, OpId, RtrHeader, RtsHeader, WireKind, read,
+            self, BareHeader, EagerHeader, HeaderBase, OpHeader, OpId, RtsHeader, WireKind, read,
         },
     },
 };
@@ -330,39 +329,6 @@ impl EngineCore {
         }
     }
 
-    /// Handles a message about a window. Returns `None` if it is not understood.
-    fn handle_window_kind(
-        &mut self,
-        rank: WorldRank,
-        kind: WireKind,
-        header: &[u8],
-        body: PayloadView<'_>,
-    ) -> Option<()> {
-        match kind {
-            WireKind::WindowHello => {
-                read(header).map(|header| self.handle_window_hello(rank, &header))
-            }
-            WireKind::WindowCount => {
-                read(header).map(|header| self.handle_window_count(rank, &header))
-            }
-            WireKind::CounterKeys => {
-                read(header).map(|header| self.handle_counter_keys(rank, &header))
-            }
-            WireKind::FenceKeys => read(header).map(|header| self.handle_fence_keys(rank, &header)),
-            WireKind::Update => read(header).map(|header| self.handle_update(rank, &header, body)),
-            WireKind::UpdateReply => {
-                read(header).map(|header| self.handle_update_reply(rank, &header, body))
-            }
-            WireKind::Lock => read(header).map(|header| self.handle_lock(rank, &header)),
-            WireKind::LockGranted => {
-                read(header).map(|header| self.handle_lock_granted(rank, &header))
-            }
-            WireKind::Unlock => read(header).map(|header| self.handle_unlock(rank, &header)),
-            WireKind::NoWindow => read(header).map(|header| self.handle_no_window(rank, &header)),
-            _ => None,
-        }
-    }
-
     /// Delivers a whole message to the receive that waits for it.
     ///
     /// The common path is inlined, because calls would add a tenth to its time.
@@ -483,142 +449,5 @@ impl EngineCore {
             charged: true,
         };
         self.put_back(message, arrival);
-    }
-
-    /// Sends the bytes of an offer of this rank in the way that the receiver chose: as a put or as fragments.
-    fn handle_rtr(&mut self, rank: WorldRank, header: &RtrHeader) {
-        let Some(slot) = self.sending_to(rank, header.sender) else {
-            return;
-        };
-        match header.mode {
-            MODE_PUT if header.key.len == slot.area.len as u64 => {
-                slot.state = OpState::Putting {
-                    receiver: header.receiver,
-                };
-                self.commands.push(OneSidedCommand::Put {
-                    op: header.sender,
-                    key: header.key,
-                    at: 0,
-                });
-            }
-            MODE_FRAGMENTS => {
-                slot.state = OpState::Fragmenting {
-                    receiver: header.receiver,
-                    sent: 0,
-                };
-                self.peers.contact(rank).fragments.push_back(header.sender);
-                self.peers.mark(rank);
-            }
-            _ => self.refused += 1,
-        }
-    }
-
-    fn handle_fragment(&mut self, rank: WorldRank, header: &FragmentHeader, body: PayloadView<'_>) {
-        let Some(slot) = self.ops.get(header.receiver) else {
-            return;
-        };
-        let OpState::Landing(mut landing) = slot.state else {
-            return;
-        };
-        let offset = usize::try_from(header.offset).unwrap_or(usize::MAX);
-        let expected = landing.landed.source == rank
-            && (landing.fragments || landing.invited)
-            && offset == landing.received;
-        if !expected
-            || body.len() > landing.landed.bytes - landing.received
-            || !slot.fill(offset, body)
-        {
-            self.refused += 1;
-            return;
-        }
-        landing.received += body.len();
-        slot.state = OpState::Landing(landing);
-        if landing.received == landing.landed.bytes {
-            self.complete_recv(header.receiver);
-        }
-    }
-
-    /// Completes a receive whose sender has put all bytes.
-    fn handle_atp(&mut self, rank: WorldRank, header: &OpHeader) {
-        let Some(slot) = self.ops.get(header.op) else {
-            return;
-        };
-        let OpState::Landing(landing) = slot.state else {
-            return;
-        };
-        if landing.landed.source == rank && landing.shared {
-            self.rear_landed(header.op, header);
-        } else if landing.landed.source == rank && landing.invited && landing.received == 0 {
-            self.complete_recv(header.op);
-        } else {
-            self.refused += 1;
-        }
-    }
-
-    fn handle_ats(&mut self, rank: WorldRank, header: &OpHeader) {
-        let Some(slot) = self.sending_to(rank, header.op) else {
-            return;
-        };
-        let bytes = slot.area.len;
-        let outcome = match header.status {
-            wire::OK => Ok(MessageStatus::sent(bytes)),
-            wire::REVOKED => Err(ErrorKind::Revoked),
-            _ => Err(down_kind(rank, DownCause::Finished)),
-        };
-        self.complete_op(header.op, outcome);
-    }
-
-    fn handle_cancel(&mut self, rank: WorldRank, header: &OpHeader) {
-        if self.withdraw_parked(rank, header.op) {
-            return self.send_control(rank, WireKind::CancelAck, header.op, wire::OK);
-        }
-        let Some(index) = self.messages.offer_of(rank, header.op) else {
-            return self.send_control(rank, WireKind::CancelAck, header.op, wire::REFUSED);
-        };
-        let message = self.messages.get(index);
-        let Some(place) = message.place else {
-            message.recalled = true; // a probe holds it, and decides whether it is still received
-            return;
-        };
-        self.matching.withdraw(place);
-        let message = self.messages.take(index);
-        self.was_early(message.envelope);
-        self.drop_stored(message);
-        self.send_control(rank, WireKind::CancelAck, header.op, wire::OK);
-    }
-
-    fn handle_cancel_ack(&mut self, rank: WorldRank, header: &OpHeader) {
-        let Some(slot) = self.sending_to(rank, header.op) else {
-            return;
-        };
-        let life = std::mem::replace(&mut slot.state, OpState::Offered); // if refused, the offer was matched and will complete
-        let why = slot.take_why();
-        if header.status == wire::OK
-            && matches!(life, OpState::Withdrawing)
-            && let Some(why) = why
-        {
-            self.handle_fetch_matched(rank, header.op); // in case it was offered out of order
-            self.complete_op(header.op, Err(why));
-        }
-    }
-
-    /// Sends a message as fragments after its put failed. Fragments always work.
-    fn fall_back(&mut self, op: OpId, receiver: OpId) {
-        let slot = self.ops.live(op);
-        slot.state = OpState::Fragmenting { receiver, sent: 0 };
-        if let Some(to) = slot.info.peer {
-            self.peers.contact(to).fragments.push_back(op);
-            self.peers.mark(to);
-        }
-    }
-
-    /// Returns a send of this rank whose offer this peer has.
-    fn sending_to(&mut self, rank: WorldRank, op: OpId) -> Option<&mut crate::ops::OpSlot> {
-        let slot = self.ops.get(op)?;
-        let offered = matches!(
-            slot.state,
-            OpState::Offered | OpState::Withdrawing | OpState::Claiming { .. }
-        );
-        (offered && slot.info.peer == Some(rank)).then_some(slot)
     }
 }

@@ -13,16 +13,17 @@ use std::{
 use super::{
     Engine, EngineCore, LazyRecovery,
     agree_calls::{AgreeCalls, CommCreation},
+    agree_headers::{headers, read},
 };
 use crate::{
     contexts::ContextIds,
     engine::pending_ops::PendingOpReport,
     error::ErrorKind,
     group::{RankGroup, WorldRank},
-    proto::collective_id::CollectiveId,
     proto::{
-        agree::{AgreeMessage, AgreeOutMessage, AgreeProtocol, AgreeValue, RankSet},
-        wire::{self, DOWN_WORDS, HeaderBase, ProgramHeader, WireKind},
+        agree::{AgreeProtocol, AgreeValue, RankSet},
+        collective_id::CollectiveId,
+        wire::{self, ProgramHeader, WireKind},
     },
 };
 
@@ -476,63 +477,6 @@ impl CommAgreement {
     }
 }
 
-fn read(header: &wire::AgreeHeader, down: RankSet) -> Option<AgreeMessage> {
-    let value = AgreeValue {
-        flag: header.flag != 0,
-        number: header.number,
-        down,
-    };
-    match header.step {
-        wire::SAY_REPORT => Some(AgreeMessage::Report {
-            value,
-            promised: header.promised != 0,
-        }),
-        wire::SAY_PROPOSE => Some(AgreeMessage::Propose(value)),
-        wire::SAY_PROMISE => Some(AgreeMessage::Promise),
-        wire::SAY_DECIDE => Some(AgreeMessage::Decide(value)),
-        _ => None,
-    }
-}
-
-/// Returns a message as headers: one, unless many ranks of a large communicator are down.
-fn headers(ctx: u32, letter: &AgreeOutMessage) -> Vec<wire::AgreeHeader> {
-    let (what, promised, value) = match &letter.message {
-        AgreeMessage::Report { value, promised } => (wire::SAY_REPORT, *promised, Some(value)),
-        AgreeMessage::Propose(value) => (wire::SAY_PROPOSE, false, Some(value)),
-        AgreeMessage::Promise => (wire::SAY_PROMISE, false, None),
-        AgreeMessage::Decide(value) => (wire::SAY_DECIDE, false, Some(value)),
-    };
-    let mut header = wire::AgreeHeader {
-        base: HeaderBase::new(WireKind::Agree),
-        ctx,
-        round: letter.round,
-        step: what,
-        flag: value.map_or(0, |value| u8::from(value.flag)),
-        more: 0,
-        promised: u8::from(promised),
-        number: value.map_or(0, |value| value.number),
-        at: 0,
-        zero: 0,
-        down: [0; DOWN_WORDS],
-    };
-    let words = value.map_or(&[][..], |value| value.down.words());
-    let chunks = (0..).step_by(DOWN_WORDS).zip(words.chunks(DOWN_WORDS));
-    let mut headers: Vec<_> = chunks
-        .filter(|(_, chunk)| chunk.iter().any(|word| *word != 0))
-        .map(|(at, chunk)| {
-            (header.at, header.more) = (at, 1);
-            header.down = [0; DOWN_WORDS];
-            header.down[..chunk.len()].copy_from_slice(chunk);
-            header
-        })
-        .collect();
-    match headers.last_mut() {
-        Some(last) => last.more = 0,
-        None => headers.push(header),
-    }
-    headers
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -540,10 +484,12 @@ mod tests {
     use ripstop_fabric::random::SeededRandom;
 
     use super::{
-        AgreeCalls, AgreeMessage, AgreeOutMessage, AgreeProtocol, AgreeValue, CommAgreement,
-        RankSet, WorldRank, headers, read,
+        AgreeCalls, AgreeProtocol, AgreeValue, CommAgreement, RankSet, WorldRank, headers,
     };
-    use crate::group::RankGroup;
+    use crate::{
+        group::RankGroup,
+        proto::agree::{AgreeMessage, AgreeOutMessage},
+    };
 
     #[test]
     fn what_is_said_of_many_dead_ranks_comes_in_parts_and_is_whole_again() {
@@ -578,38 +524,6 @@ mod tests {
                 assert_eq!(agreement.handle(WorldRank(0), &header), Some(()));
             }
             assert_eq!(agreement.machine.poll_decided(), Some((0, value)));
-        }
-    }
-
-    #[test]
-    fn all_that_is_said_comes_back_from_a_header() {
-        let value = AgreeValue {
-            flag: false,
-            number: 9,
-            down: RankSet::default(),
-        };
-        let report = |promised| AgreeMessage::Report {
-            value: value.clone(),
-            promised,
-        };
-        let all = [
-            report(false),
-            report(true),
-            AgreeMessage::Propose(value.clone()),
-            AgreeMessage::Promise,
-            AgreeMessage::Decide(value.clone()),
-        ];
-        for say in all {
-            let (to, round) = (1, 5);
-            let letter = AgreeOutMessage {
-                to,
-                round,
-                message: say,
-            };
-            let [header] = headers(4, &letter)[..] else {
-                panic!("one is enough")
-            };
-            assert_eq!(read(&header, RankSet::default()), Some(letter.message));
         }
     }
 }

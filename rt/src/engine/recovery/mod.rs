@@ -2,6 +2,7 @@
 //! surviving ranks.
 
 mod agree_calls;
+mod agree_headers;
 mod agreements;
 mod failures;
 mod revoke;

@@ -2,7 +2,7 @@
 
 use std::{mem, sync::Arc};
 
-use ripstop_fabric::driver::DownCause;
+use ripstop_fabric::driver::{DownCause, PayloadView};
 
 use super::{
     EngineCore, OneSidedCommand, PeerEndMemory, PeerEndState, WindowEndState, WindowFences,
@@ -13,12 +13,46 @@ use crate::{
     error::ErrorKind,
     group::WorldRank,
     proto::wire::{
-        COUNT_COMPLETED, COUNT_FENCES, COUNT_POSTED, WindowCountHeader, WindowHelloHeader, WireKind,
+        COUNT_COMPLETED, COUNT_FENCES, COUNT_POSTED, WindowCountHeader, WindowHelloHeader,
+        WireKind, read,
     },
 };
 
 /// Handlers of messages from other ranks.
 impl EngineCore {
+    /// Handles a message about a window. Returns `None` if it is not understood.
+    pub(in crate::engine) fn handle_window_kind(
+        &mut self,
+        rank: WorldRank,
+        kind: WireKind,
+        header: &[u8],
+        body: PayloadView<'_>,
+    ) -> Option<()> {
+        match kind {
+            WireKind::WindowHello => {
+                read(header).map(|header| self.handle_window_hello(rank, &header))
+            }
+            WireKind::WindowCount => {
+                read(header).map(|header| self.handle_window_count(rank, &header))
+            }
+            WireKind::CounterKeys => {
+                read(header).map(|header| self.handle_counter_keys(rank, &header))
+            }
+            WireKind::FenceKeys => read(header).map(|header| self.handle_fence_keys(rank, &header)),
+            WireKind::Update => read(header).map(|header| self.handle_update(rank, &header, body)),
+            WireKind::UpdateReply => {
+                read(header).map(|header| self.handle_update_reply(rank, &header, body))
+            }
+            WireKind::Lock => read(header).map(|header| self.handle_lock(rank, &header)),
+            WireKind::LockGranted => {
+                read(header).map(|header| self.handle_lock_granted(rank, &header))
+            }
+            WireKind::Unlock => read(header).map(|header| self.handle_unlock(rank, &header)),
+            WireKind::NoWindow => read(header).map(|header| self.handle_no_window(rank, &header)),
+            _ => None,
+        }
+    }
+
     pub(in crate::engine) fn handle_window_hello(
         &mut self,
         rank: WorldRank,
