@@ -419,7 +419,7 @@ async fn collectives_may_be_awaited_in_another_order_than_they_were_begun(
 }
 
 #[ripstop::test(ranks = 6)]
-async fn neighbours_on_a_grid(world: Comm) -> Result<()> {
+async fn neighbors_on_a_grid(world: Comm) -> Result<()> {
     let grid = world.cart(&[2, 3], &[false, true]).await?;
     let (row, column) = (world.rank() / 3, world.rank() % 3);
     assert_eq!(

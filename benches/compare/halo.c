@@ -24,7 +24,7 @@ struct cube {
     long plane; /* cells from (z, y, x) to (z + 1, y, x) */
     int grid[3];
     int at[3];
-    int neighbour[SIDES];
+    int neighbor[SIDES];
     double *u;
     double *v;
     double *out[SIDES];
@@ -67,7 +67,7 @@ static struct cube cube_new(int n, int rank, int ranks)
         x = c.at[X] = rank % c.grid[X];
     int next[SIDES] = {rank_at(&c, z - 1, y, x), rank_at(&c, z + 1, y, x), rank_at(&c, z, y - 1, x),
                        rank_at(&c, z, y + 1, x), rank_at(&c, z, y, x - 1), rank_at(&c, z, y, x + 1)};
-    memcpy(c.neighbour, next, sizeof next);
+    memcpy(c.neighbor, next, sizeof next);
     size_t cells = (size_t)c.plane * (size_t)(n + 2);
     c.u = room(cells * sizeof(double)), c.v = room(cells * sizeof(double));
     for (size_t i = 0; i < cells; i++)
@@ -109,16 +109,16 @@ static int exchange_start(struct cube *c, double *u, MPI_Request *request)
 {
     int pending = 0, n = c->n;
     for (int side = 0; side < SIDES; side++) {
-        if (c->neighbour[side] == MPI_PROC_NULL)
+        if (c->neighbor[side] == MPI_PROC_NULL)
             continue;
         /* A z face lies in one piece, with its ghost rim, so it needs no packing; the rim is never read. */
         int flat = side < 2, count = flat ? (int)c->plane : n * n;
         double *in = flat ? u + (side == 0 ? 0 : n + 1) * c->plane : c->in[side];
         double *out = flat ? u + (side == 0 ? 1 : n) * c->plane : c->out[side];
-        MPI_Irecv(in, count, MPI_DOUBLE, c->neighbour[side], side ^ 1, MPI_COMM_WORLD, &request[pending++]);
+        MPI_Irecv(in, count, MPI_DOUBLE, c->neighbor[side], side ^ 1, MPI_COMM_WORLD, &request[pending++]);
         if (!flat)
             copy_face(c, u, out, side, 0, 1);
-        MPI_Isend(out, count, MPI_DOUBLE, c->neighbour[side], side, MPI_COMM_WORLD, &request[pending++]);
+        MPI_Isend(out, count, MPI_DOUBLE, c->neighbor[side], side, MPI_COMM_WORLD, &request[pending++]);
     }
     return pending;
 }
@@ -127,7 +127,7 @@ static void exchange_finish(struct cube *c, double *u, MPI_Request *request, int
 {
     MPI_Waitall(pending, request, MPI_STATUSES_IGNORE);
     for (int side = 2; side < SIDES; side++)
-        if (c->neighbour[side] != MPI_PROC_NULL)
+        if (c->neighbor[side] != MPI_PROC_NULL)
             copy_face(c, u, c->in[side], side, 1, 0);
 }
 
@@ -157,7 +157,7 @@ static struct block update_boundary(const struct cube *c, const double *u, doubl
 {
     struct block rest = all_cells(c);
     for (int side = 0; side < SIDES; side++) {
-        if (c->neighbour[side] == MPI_PROC_NULL)
+        if (c->neighbor[side] == MPI_PROC_NULL)
             continue;
         int dim = side / 2;
         struct block layer = rest;

@@ -22,7 +22,7 @@ struct side {
     int me;
     int other;
     MPI_Win window;
-    MPI_Group neighbour;
+    MPI_Group neighbor;
     char *block; /* the buffers of puts or gets: one, or WINDOW of them */
     long size;
 };
@@ -31,8 +31,8 @@ struct side {
 
 static void pscw(struct side *side)
 {
-    MPI_Win_post(side->neighbour, 0, side->window);
-    MPI_Win_start(side->neighbour, 0, side->window);
+    MPI_Win_post(side->neighbor, 0, side->window);
+    MPI_Win_start(side->neighbor, 0, side->window);
     MPI_Put(side->block, (int)side->size, MPI_CHAR, side->other, 0, (int)side->size, MPI_CHAR, side->window);
     MPI_Win_complete(side->window);
     MPI_Win_wait(side->window);
@@ -182,9 +182,9 @@ int main(int argc, char **argv)
     side.other = 1 - side.me;
     MPI_Group world;
     MPI_Comm_group(MPI_COMM_WORLD, &world);
-    MPI_Group_incl(world, 1, &side.other, &side.neighbour);
+    MPI_Group_incl(world, 1, &side.other, &side.neighbor);
     measure_named(argc > 1 ? argv[1] : "", &side, option(argc, argv, "--size", "8"), option_number(argc, argv, "--iters", 0));
-    MPI_Group_free(&side.neighbour);
+    MPI_Group_free(&side.neighbor);
     MPI_Group_free(&world);
     MPI_Finalize();
     return 0;

@@ -199,7 +199,7 @@ async fn an_exposure_that_was_dropped_is_taken_up_again(world: Comm) -> Result<(
 }
 
 #[ripstop::test(ranks = 2)]
-async fn neighbours_are_met_ahead_and_long_copies_handed_over(world: Comm) -> Result<()> {
+async fn neighbors_are_met_ahead_and_long_copies_handed_over(world: Comm) -> Result<()> {
     let other = 1 - world.rank();
     let field = vec![1.5; 1 << 15];
     // ANCHOR: made

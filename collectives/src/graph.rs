@@ -83,7 +83,7 @@ fn wrong(comm: &Comm, sources: &[usize], destinations: &[usize], theirs: &[u32])
     let mut named = sources.iter().chain(destinations);
     if let Some(rank) = named.find(|rank| **rank >= size) {
         return Some(format!(
-            "a neighbour is rank {rank}, and there are ranks 0..{size}"
+            "a neighbor is rank {rank}, and there are ranks 0..{size}"
         ));
     }
     (0..).zip(theirs).find_map(|(rank, &theirs)| {

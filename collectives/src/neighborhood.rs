@@ -186,7 +186,7 @@ pub trait Neighborhood {
 
 /// A rank's neighbors; `None` is beyond an edge of the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "what a neighbourhood is")]
+#[expect(clippy::exhaustive_structs, reason = "what a neighborhood is")]
 pub struct Edges {
     /// Ranks that this rank receives from.
     pub sources: Vec<Option<usize>>,
@@ -297,7 +297,7 @@ impl<'a> BlockLayout<'a> {
         if self.same_block {
             return Ok(self.send_len);
         }
-        let (name, all, neighbours) = match self.recv_len {
+        let (name, all, neighbors) = match self.recv_len {
             _ if outgoing > 0 || self.send_len > 0 => ("send", self.send_len, outgoing),
             _ if incoming == 0 || self.recvs.is_some() => return Ok(0),
             Some(room) => ("recv", room, incoming),
@@ -306,12 +306,12 @@ impl<'a> BlockLayout<'a> {
                 return Err(sentence.to_owned());
             }
         };
-        if !all.is_multiple_of(neighbours) {
+        if !all.is_multiple_of(neighbors) {
             return Err(format!(
-                "`{name}` has {all} elements, no multiple of the {neighbours} neighbours: other blocks take counts"
+                "`{name}` has {all} elements, no multiple of the {neighbors} neighbors: other blocks take counts"
             ));
         }
-        Ok(all / neighbours)
+        Ok(all / neighbors)
     }
 
     /// Returns the blocks of one direction, and their length in all.
@@ -325,7 +325,7 @@ impl<'a> BlockLayout<'a> {
         if let Some(counts) = counts.filter(|counts| counts.len() != ranks.len()) {
             let (has, needed) = (counts.len(), ranks.len());
             return Err(format!(
-                "`{name}` has {has} entries, and there are {needed} neighbours"
+                "`{name}` has {has} entries, and there are {needed} neighbors"
             ));
         }
         let repeats = self.same_block && name == "send_counts";

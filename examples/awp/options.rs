@@ -191,11 +191,11 @@ Seismic waves in a box of rock, split over the ranks, with the ghosts exchanged 
   --grid PXxPYxPZ     how the ranks are arranged; by default x is split first, then y, then z
   --steps S           time steps [100]
   --mode MODE         how ghosts are exchanged, or `all` [pscw-split]:
-                        two-sided         a message for every quantity and neighbour, after all cells
-                        two-sided-split   the cells that a neighbour needs first, the others meanwhile
+                        two-sided         a message for every quantity and neighbor, after all cells
+                        two-sided-split   the cells that a neighbor needs first, the others meanwhile
                         fence             puts between two fences, after all cells
                         pscw              puts between post, start, complete and wait, after all cells
-                        pscw-split        the same, with the cells that a neighbour needs first
+                        pscw-split        the same, with the cells that a neighbor needs first
                         pscw-needed       the same, with the layers of ghosts only that are read
   --layers LAYERS     layers of ghosts: full (two everywhere) or needed (those that are read) [full]
   --precision P       f32 or f64 [f32]

@@ -129,7 +129,7 @@ pub(crate) fn print(options: &AwpOptions, ranks: usize, mode: AwpMode, figures: 
         let percent = 100.0 * exposed;
         println!(
             "{mode:<15} {median_us:.0} µs per step (median), {mcells_per_s:.1} Mcells/s, {percent:.1} % waiting for \
-             neighbours; the fastest rock moves at {peak:.2e} m/s"
+             neighbors; the fastest rock moves at {peak:.2e} m/s"
         );
         return;
     }

@@ -121,9 +121,9 @@ impl<T: Wire> Window<T> {
     #[track_caller]
     pub fn meet<'w>(
         &'w self,
-        neighbours: &[usize],
+        neighbors: &[usize],
     ) -> impl Future<Output = Result<()>> + Send + use<'w, T> {
-        called_at(Location::caller(), self.port.introduce(neighbours))
+        called_at(Location::caller(), self.port.introduce(neighbors))
     }
 
     /// Frees the window when all members have called this, and returns its memory, even if the window had allocated it.

@@ -427,7 +427,7 @@ fn assemble(
         paths,
         cost,
         cost_inside,
-        neighbors: neighbours,
+        neighbors,
         per_node,
     } = JobTopology::of(&mut *driver, boot, &settings);
     let processors = online();
@@ -470,7 +470,7 @@ fn assemble(
         board: Some((board, boot.on_node())),
         crowded,
         per_node,
-        neighbors: neighbours.into(),
+        neighbors: neighbors.into(),
     };
     RuntimeParts {
         engine: Engine::new(driver, setup),

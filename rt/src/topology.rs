@@ -26,7 +26,7 @@ impl JobTopology {
         let near: Vec<u32> = boot.node.ranks.iter().copied().filter(is_near).collect();
         let within = PathTables::new(&here, settings);
         let two = driver.caps().shares_memory != here.shares_memory;
-        let neighbours = if two && here.by_processor {
+        let neighbors = if two && here.by_processor {
             near.clone()
         } else {
             Vec::new()
@@ -48,7 +48,7 @@ impl JobTopology {
             paths,
             cost,
             cost_inside: far.map(|_| here.cost),
-            neighbors: neighbours,
+            neighbors,
             per_node: boot
                 .node
                 .each

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use ripstop::{Error, ErrorKind, Runtime, prelude::*};
 
-use crate::{neighbours, ranks};
+use crate::{neighbors, ranks};
 
 /// The call of one rank that differs from that of the others.
 type Stray = fn(&Comm, usize, bool) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -385,10 +385,10 @@ fn what_ranks_do_not_agree_on_is_an_error_on_all_that_names_two() {
                 runtime.block_on(async move {
                     if (size, odd) == (2, 0) {
                         disagree(&world, 0).await;
-                        neighbours::disagree(world).await;
+                        neighbors::disagree(world).await;
                     } else {
                         disagree_at_once(&world, odd as usize).await;
-                        neighbours::disagree_at_once(world).await;
+                        neighbors::disagree_at_once(world).await;
                     }
                 });
                 runtime.close().unwrap();

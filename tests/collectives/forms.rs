@@ -276,7 +276,7 @@ pub(crate) async fn planned(world: &Comm) {
 }
 
 #[test]
-fn collectives_of_neighbours_can_be_planned() {
+fn collectives_of_neighbors_can_be_planned() {
     each(&[1, 2, 3, 6], async |world| {
         let grid = world.cart(&[world.size()], &[true]).await.unwrap();
         as_called!(grid.neighbor_all_gather_plan(3), send_mut, world, |send| {
@@ -310,7 +310,7 @@ fn collectives_of_neighbours_can_be_planned() {
         let wrong = grid.neighbor_all_gather_v_plan::<u8>(1, &counts).await;
         match wrong.map(drop).unwrap_err().kind {
             ErrorKind::InvalidArgument(text) => {
-                let sentence = "`recv_counts` has 1 entries, and there are 2 neighbours";
+                let sentence = "`recv_counts` has 1 entries, and there are 2 neighbors";
                 assert!(world.rank() == 0 && text.contains(sentence), "{text}");
             }
             ErrorKind::Aborted { rank: 0 } => assert!(world.rank() > 0),

@@ -10,7 +10,7 @@ mod given;
 mod going_on;
 mod into;
 mod killed;
-mod neighbours;
+mod neighbors;
 mod nodes;
 mod ragged;
 #[path = "../support/ranks.rs"]

@@ -8,7 +8,7 @@ use ripstop::{
     sim::{self, Model, Simulation},
 };
 
-use crate::{combined, failing, forms, neighbours, results};
+use crate::{combined, failing, forms, neighbors, results};
 
 /// Runs ranks whose adapters hold this many tasks. Returns each rank's result, for each executor of collectives.
 fn each<T, F, Fut>(ranks: u32, tasks: u32, rank: F) -> Vec<(&'static str, Vec<Option<T>>)>
@@ -62,8 +62,8 @@ fn what_ranks_do_not_agree_on_is_an_error_on_all_whoever_carries_it_on() {
         each(ranks, 32, async |world| {
             failing::disagree(&world, 0).await;
             failing::disagree(&world, world.size() - 1).await;
-            neighbours::behind_one(world.clone()).await;
-            neighbours::disagree(world).await;
+            neighbors::behind_one(world.clone()).await;
+            neighbors::disagree(world).await;
         });
     }
 }
@@ -139,29 +139,29 @@ fn results_are_the_same_bits_whoever_carries_it_on() {
 }
 
 #[test]
-fn neighbours_get_what_is_for_them_whoever_carries_it_on_and_whatever_adapters_hold() {
+fn neighbors_get_what_is_for_them_whoever_carries_it_on_and_whatever_adapters_hold() {
     for (ranks, tasks) in [(1, 8), (2, 8), (5, 32), (9, 8), (13, 1024)] {
         each(ranks, tasks, async |world| {
             for len in [0, 1, 700] {
-                neighbours::all(&world, len).await;
+                neighbors::all(&world, len).await;
             }
         });
     }
 }
 
 #[test]
-fn neighbours_may_be_more_than_an_adapter_holds_tasks() {
+fn neighbors_may_be_more_than_an_adapter_holds_tasks() {
     for (ranks, tasks) in [(5, 8), (13, 8), (40, 32)] {
-        each(ranks, tasks, neighbours::among_all);
+        each(ranks, tasks, neighbors::among_all);
     }
 }
 
 #[test]
-fn neighbours_may_be_more_than_messages_are_under_way_at_a_time() {
+fn neighbors_may_be_more_than_messages_are_under_way_at_a_time() {
     // No message completes before its receive has begun.
     let simulation = Simulation::new(80).set("RIPSTOP_EAGER_MAX", "0");
     let simulation = simulation.set("RIPSTOP_COLLECTIVES", "messages");
-    let report = simulation.run(neighbours::among_all);
+    let report = simulation.run(neighbors::among_all);
     report.unwrap_or_else(|error| panic!("{error}"));
 }
 

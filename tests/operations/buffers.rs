@@ -206,7 +206,7 @@ fn parts_of_a_registered_buffer_are_sent_and_received_at_the_same_time() {
                 assert_eq!(status.len, len);
                 joined = Some(match joined {
                     None => part,
-                    Some(before) => before.join(part).expect("neighbours"),
+                    Some(before) => before.join(part).expect("neighbors"),
                 });
             }
             assert_eq!(joined.expect("parts").len(), lens.iter().sum());

@@ -233,7 +233,7 @@ fn a_rank_leaves_at_once_where_its_windows_have_become_passive() {
 }
 
 #[test]
-fn a_fence_ends_with_an_error_also_where_the_dead_is_no_neighbour() {
+fn a_fence_ends_with_an_error_also_where_the_dead_is_no_neighbor() {
     let run = Simulation::new(8)
         .seed(2)
         .fabric("hdr")

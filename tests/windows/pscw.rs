@@ -18,7 +18,7 @@ fn value(from: usize, n: usize) -> u64 {
 }
 
 #[test]
-fn neighbours_in_a_ring_see_what_was_put_in_every_epoch() {
+fn neighbors_in_a_ring_see_what_was_put_in_every_epoch() {
     fn ring(world: Comm) -> Rank {
         Box::pin(async move {
             let (me, size) = (world.rank(), world.size());
@@ -322,7 +322,7 @@ fn a_window_of_a_vector_has_its_elements_and_gives_them_back() {
 }
 
 #[test]
-fn neighbours_that_were_met_cost_nothing_more_in_the_first_epoch() {
+fn neighbors_that_were_met_cost_nothing_more_in_the_first_epoch() {
     fn times(meets: bool) -> [Duration; 2] {
         let first = Arc::new(Mutex::new([Duration::ZERO; 2]));
         let told = Arc::clone(&first);
@@ -330,17 +330,17 @@ fn neighbours_that_were_met_cost_nothing_more_in_the_first_epoch() {
             let told = Arc::clone(&told);
             async move {
                 let (me, size) = (world.rank(), world.size());
-                let neighbours = [(me + 1) % size, (me + size - 1) % size];
+                let neighbors = [(me + 1) % size, (me + size - 1) % size];
                 let mut window = Window::<u64>::allocate(&world, 2).await.unwrap();
                 if meets {
-                    window.meet(&neighbours).await.unwrap();
+                    window.meet(&neighbors).await.unwrap();
                 }
                 let mut took = [Duration::ZERO; 2];
                 for epoch in &mut took {
                     world.barrier().await.unwrap();
                     let start = now(&world);
-                    let exposure = window.post(&neighbours).unwrap();
-                    let access = exposure.start(&neighbours).await.unwrap();
+                    let exposure = window.post(&neighbors).unwrap();
+                    let access = exposure.start(&neighbors).await.unwrap();
                     access.complete().await.unwrap();
                     exposure.wait().await.unwrap();
                     *epoch = now(&world) - start;
@@ -365,7 +365,7 @@ fn strangers_cannot_be_met() {
         Box::pin(async move {
             let window = Window::<u64>::allocate(&world, 1).await.unwrap();
             let beyond = window.meet(&[5]).await.unwrap_err().to_string();
-            assert!(beyond.contains("`neighbours` is rank 5"), "{beyond}");
+            assert!(beyond.contains("`neighbors` is rank 5"), "{beyond}");
             let other = 1 - world.rank();
             let twice = window.meet(&[other, other]).await.unwrap_err().to_string();
             assert!(twice.contains("twice"), "{twice}");

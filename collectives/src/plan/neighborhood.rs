@@ -126,7 +126,7 @@ fn in_order(from: &[NeighborEdge], pairing: EdgePairing) -> impl Iterator<Item =
     let flip = match pairing {
         EdgePairing::Graph => 0,
         EdgePairing::Grid => {
-            assert!(from.len().is_multiple_of(2), "pairs of neighbours");
+            assert!(from.len().is_multiple_of(2), "pairs of neighbors");
             1
         }
     };

@@ -88,7 +88,7 @@ mod tests {
         shm::Board,
     };
 
-    fn neighbours(place: usize, together: Option<u32>) -> NodePeers {
+    fn neighbors(place: usize, together: Option<u32>) -> NodePeers {
         let board = Board::create(6).expect("memory");
         let ranks = vec![3, 4, 5, 9, 11, 12];
         NodePeers::new(BoardRanks { board, ranks }, place, together)
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn ranks_and_places_are_found_wherever_they_are() {
-        let all = neighbours(4, None);
+        let all = neighbors(4, None);
         let places = |of: &NodePeers, ranks: &[u32]| -> Vec<_> {
             let place = |rank: &u32| of.place(*rank).map(|place| place.0);
             ranks.iter().map(place).collect()
@@ -115,7 +115,7 @@ mod tests {
                 None
             ]
         );
-        let some = neighbours(4, Some(4));
+        let some = neighbors(4, Some(4));
         assert_eq!(
             places(&some, &[9, 11, 12, 5]),
             [None, Some(4), Some(5), None]
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn who_leaves_or_has_left_is_not_there() {
-        let all = neighbours(0, None);
+        let all = neighbors(0, None);
         assert!(all.is_running(WorldRank(1)));
         all.node.board.mark_closing(1);
         all.node.record_exit(5, DownCause::Finished);

@@ -246,7 +246,7 @@ fn a_watch_that_is_set_while_another_thread_sleeps_is_heard_of_by_its_setter_or_
         let (count, wake_at) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (bell, wakes) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         arm(&*bell);
-        let neighbour = {
+        let neighbor = {
             let (count, wake_at) = (Arc::clone(&count), Arc::clone(&wake_at));
             let (bell, wakes) = (Arc::clone(&bell), Arc::clone(&wakes));
             thread::spawn(move || {
@@ -260,7 +260,7 @@ fn a_watch_that_is_set_while_another_thread_sleeps_is_heard_of_by_its_setter_or_
         };
         offload::CounterWord::store(&*wake_at, !2);
         let waits = offload::CounterWord::load(&*count) < 2;
-        neighbour.join().unwrap();
+        neighbor.join().unwrap();
         let woken = wakes.load(Relaxed);
         assert!(woken <= 1, "one sleep, {woken} wakes");
         assert!(!waits || woken == 1, "a watch that nobody hears of");

@@ -141,7 +141,7 @@ fn apart() -> (World, LoopbackDriver, Shm) {
 }
 
 #[test]
-fn the_networks_word_alone_ends_no_neighbour() {
+fn the_networks_word_alone_ends_no_neighbor() {
     let (mut world, far, near) = apart();
     drop(far);
     world.settle();
@@ -153,10 +153,10 @@ fn the_networks_word_alone_ends_no_neighbour() {
 }
 
 #[test]
-fn a_neighbour_that_the_network_has_lost_has_failed_and_says_nothing_more() {
+fn a_neighbor_that_the_network_has_lost_has_failed_and_says_nothing_more() {
     let (mut world, far, near) = apart();
-    let mut neighbour = Rank::new(WorldRank(1), Box::new(near));
-    neighbour.send(0, b"before", b"");
+    let mut neighbor = Rank::new(WorldRank(1), Box::new(near));
+    neighbor.send(0, b"before", b"");
     world.hears(0, 1);
     let failed = catch_unwind(AssertUnwindSafe(|| {
         let _closes_as_failed = far;
@@ -164,25 +164,25 @@ fn a_neighbour_that_the_network_has_lost_has_failed_and_says_nothing_more() {
     }));
     assert!(failed.is_err());
     world.until("the end of rank 1", |world| !world[0].heard.down.is_empty());
-    neighbour.send(0, b"after", b"");
+    neighbor.send(0, b"after", b"");
     world.settle();
-    drop(neighbour);
+    drop(neighbor);
     world.settle();
     assert_eq!(world[0].heard.down, [(WorldRank(1), DownCause::Failed)]);
     assert_eq!(world[0].heard.messages.len(), 1);
 }
 
 #[test]
-fn a_neighbour_that_the_caller_gives_up_hears_of_it_and_is_not_heard_any_more() {
+fn a_neighbor_that_the_caller_gives_up_hears_of_it_and_is_not_heard_any_more() {
     let (mut world, _far, near) = apart();
-    let mut neighbour = Rank::new(WorldRank(1), Box::new(near));
-    neighbour.send(0, b"before", b"");
+    let mut neighbor = Rank::new(WorldRank(1), Box::new(near));
+    neighbor.send(0, b"before", b"");
     world.hears(0, 1);
     let how = world[0].driver.give_up(peer(1), Some(DownCause::Failed));
     assert_eq!(how, DownCause::Failed);
-    neighbour.send(0, b"after", b"");
+    neighbor.send(0, b"after", b"");
     world.settle();
-    neighbour.until("the word of it", |heard| {
+    neighbor.until("the word of it", |heard| {
         heard.down == [(WorldRank(0), DownCause::Failed)]
     });
     world.settle();
@@ -191,9 +191,9 @@ fn a_neighbour_that_the_caller_gives_up_hears_of_it_and_is_not_heard_any_more() 
 }
 
 #[test]
-fn a_neighbour_that_the_network_has_lost_writes_nothing_more() {
+fn a_neighbor_that_the_network_has_lost_writes_nothing_more() {
     let (mut world, far, near) = apart();
-    let mut neighbour = Rank::new(WorldRank(1), Box::new(near));
+    let mut neighbor = Rank::new(WorldRank(1), Box::new(near));
     let (mut memory, mut bytes) = (vec![0; 4096], vec![1; 4096]);
     let Some(key) = world[0].driver.expose_to(peer(1), local(&mut memory)) else {
         return; // the system does not let a neighbor reach the memory
@@ -202,8 +202,8 @@ fn a_neighbour_that_the_network_has_lost_writes_nothing_more() {
         kind: key.kind & 0xff, // the kind that shared memory itself uses
         ..key
     };
-    let mut put = |neighbour: &mut Rank| {
-        neighbour.post(DriverCommand::Put {
+    let mut put = |neighbor: &mut Rank| {
+        neighbor.post(DriverCommand::Put {
             to: peer(0),
             from: local(&mut bytes),
             into,
@@ -211,8 +211,8 @@ fn a_neighbour_that_the_network_has_lost_writes_nothing_more() {
             token: CommandToken(1),
         });
     };
-    put(&mut neighbour);
-    neighbour.until("the put", |heard| !heard.completed.is_empty());
+    put(&mut neighbor);
+    neighbor.until("the put", |heard| !heard.completed.is_empty());
     assert!(memory == [1; 4096]);
     let failed = catch_unwind(AssertUnwindSafe(|| {
         let _closes_as_failed = far;
@@ -221,12 +221,12 @@ fn a_neighbour_that_the_network_has_lost_writes_nothing_more() {
     assert!(failed.is_err());
     world.until("the end of rank 1", |world| !world[0].heard.down.is_empty());
     memory.fill(0);
-    put(&mut neighbour);
-    neighbour.until("its end", |heard| {
+    put(&mut neighbor);
+    neighbor.until("its end", |heard| {
         heard.completed.len() + heard.failed.len() == 2
     });
     assert!(memory == [0; 4096], "it is ours again");
-    neighbour.until("the word of it", |heard| {
+    neighbor.until("the word of it", |heard| {
         heard.down == [(WorldRank(0), DownCause::Failed)]
     });
 }

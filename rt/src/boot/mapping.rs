@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_give_neighbouring_ranks_to_a_node() {
+    fn blocks_give_neighboring_ranks_to_a_node() {
         assert_eq!(beside(1, 4, "(vector,(0,1,3),(1,1,1))"), [0, 1, 2]);
         assert_eq!(beside(3, 4, "(vector,(0,1,3),(1,1,1))"), [3]);
         assert_eq!(beside(5, 8, "(vector,(0,4,2))"), [4, 5]);

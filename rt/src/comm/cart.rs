@@ -165,12 +165,12 @@ impl Cart {
             self.dims.len()
         );
         (
-            self.neighbour(dim, by.checked_neg()),
-            self.neighbour(dim, Some(by)),
+            self.neighbor(dim, by.checked_neg()),
+            self.neighbor(dim, Some(by)),
         )
     }
 
-    fn neighbour(&self, dim: usize, by: Option<isize>) -> Option<usize> {
+    fn neighbor(&self, dim: usize, by: Option<isize>) -> Option<usize> {
         let mut coords: Vec<isize> = self
             .coords
             .iter()

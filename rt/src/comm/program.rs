@@ -120,7 +120,7 @@ impl Drop for ReservationGuard {
 impl Comm {
     /// Returns true if this process can reach the memory of all members directly. Then an adapter, even if there is
     /// one, would only copy more slowly.
-    fn is_among_neighbours(&self) -> bool {
+    fn is_among_neighbors(&self) -> bool {
         let (group, near) = (self.group(), &self.shared().place.neighbors);
         group.len() <= near.len()
             && group
@@ -144,7 +144,7 @@ impl Comm {
     ) -> ProgramOp<I, O> {
         let executor = self.shared().settings.collectives;
         let lists = match executor {
-            Executor::Offload => !collective.program.is_short() && !self.is_among_neighbours(),
+            Executor::Offload => !collective.program.is_short() && !self.is_among_neighbors(),
             Executor::Lists => true,
             Executor::Messages | Executor::Host => false,
         };

@@ -13,9 +13,9 @@ impl<T: Wire> WindowEnd<T> {
     /// type.
     pub fn introduce<'p>(
         &'p self,
-        neighbours: &[usize],
+        neighbors: &[usize],
     ) -> impl Future<Output = Result<()>> + Send + use<'p, T> {
-        let greeted = self.greet_all(neighbours);
+        let greeted = self.greet_all(neighbors);
         async move {
             let greeted = greeted?;
             let ranks: Vec<WorldRank> = greeted.iter().map(|target| target.world).collect();
@@ -32,11 +32,11 @@ impl<T: Wire> WindowEnd<T> {
     }
 
     /// Sends a greeting to these ranks.
-    fn greet_all(&self, neighbours: &[usize]) -> Result<Vec<&WindowTarget>> {
-        self.check_ranks("meet", "neighbours", neighbours)?;
+    fn greet_all(&self, neighbors: &[usize]) -> Result<Vec<&WindowTarget>> {
+        self.check_ranks("meet", "neighbors", neighbors)?;
         let mut greeted = Vec::new();
-        for &rank in neighbours {
-            greeted.push(self.meet("meet", "neighbours", rank)?);
+        for &rank in neighbors {
+            greeted.push(self.meet("meet", "neighbors", rank)?);
         }
         let (id, shared) = (self.id, self.comm.shared());
         shared.with(|engine| {

@@ -289,7 +289,7 @@ impl<T: 'static> RankTasks<T> {
             choices,
             counters,
             ring,
-            neighbors: neighbours,
+            neighbors,
         } = common.get_or_insert_with(|| {
             let paths = PathTables::new(driver.caps(), &self.settings);
             let inside = self.cluster.cost_inside();
@@ -306,7 +306,7 @@ impl<T: 'static> RankTasks<T> {
         let size = self.size;
         let node = rank - rank % self.ranks_per_node;
         if rank == node && self.ranks_per_node > 1 {
-            *neighbours = (node..size.min(node.saturating_add(self.ranks_per_node))).collect();
+            *neighbors = (node..size.min(node.saturating_add(self.ranks_per_node))).collect();
         }
         let setup = EngineSetup {
             rank: WorldRank(rank),
@@ -329,7 +329,7 @@ impl<T: 'static> RankTasks<T> {
                 board: None,
                 crowded: false,
                 per_node: Some(self.ranks_per_node),
-                neighbors: Arc::clone(neighbours),
+                neighbors: Arc::clone(neighbors),
             },
             settings: Arc::clone(&self.settings),
             counters: Arc::clone(counters),

@@ -48,7 +48,7 @@ impl Group<'_> {
         self.all_gathers(visit);
         self.reduce_scatters(visit);
         self.scans(visit);
-        self.neighbourhoods(visit);
+        self.neighborhoods(visit);
     }
 
     /// Returns the plans of all ranks, if the algorithm fits. Only the node-aware algorithms use the map, so the others run
@@ -415,7 +415,7 @@ impl Group<'_> {
     }
 
     /// A periodic ring, an open one, and a graph in which every rank sends to the ranks 1, 3 and again 3 ahead.
-    fn neighbourhoods(&self, visit: &mut dyn FnMut(Case)) {
+    fn neighborhoods(&self, visit: &mut dyn FnMut(Case)) {
         let size = self.size;
         let ring = |rank: usize, distance: usize| Some((rank + size + distance) % size);
         let open = |rank: usize, distance: usize| {
@@ -440,7 +440,7 @@ impl Group<'_> {
                 let from = both(rank)[i / 2].rank?;
                 Some(vec![(from, 2 - i / 2 * 2 + i % 2)])
             };
-            visit(self.case(&format!("neighbours {label}"), plans, wanted, 4, 4, (4, 0)));
+            visit(self.case(&format!("neighbors {label}"), plans, wanted, 4, 4, (4, 0)));
         }
         let steps = [1, 3, 3];
         let to = |rank: usize| [0, 1, 2].map(|i| edge(i, Some((rank + steps[i]) % size)));
@@ -456,7 +456,7 @@ impl Group<'_> {
         };
         let wanted = |rank: usize, i: usize| Some(vec![(from(rank)[i / 2].rank?, i)]);
         let plans = self.plans("graph", plan).unwrap();
-        visit(self.case("neighbours graph", plans, wanted, 6, 6, (6, 0)));
+        visit(self.case("neighbors graph", plans, wanted, 6, 6, (6, 0)));
         self.web(visit);
     }
 
@@ -483,7 +483,7 @@ impl Group<'_> {
             Ok(neighbors(place, &to, &from, EdgePairing::Graph))
         };
         let plans = self.plans("web", plan).unwrap();
-        let mut case = self.case("neighbours web", plans, |_, _| None, 0, 0, (4 * size, 0));
+        let mut case = self.case("neighbors web", plans, |_, _| None, 0, 0, (4 * size, 0));
         case.inputs(|rank| 2 * peers(rank, true).len());
         let sources: Vec<_> = (0..size).map(|rank| peers(rank, false)).collect();
         let wanted = |rank: usize, i: usize| {

@@ -109,7 +109,7 @@ fn one_step_at_a_time_is_a_deadlock_where_everybody_sends_first() {
         if case.label.starts_with("all_gather ring, each") {
             assert!(stuck, "{proven:?}");
         }
-        if case.label.starts_with("bcast binomial") || case.label.starts_with("neighbours") {
+        if case.label.starts_with("bcast binomial") || case.label.starts_with("neighbors") {
             assert_eq!(proven, Ok(()));
         }
     });

@@ -253,7 +253,7 @@ fn long_doubles_round_to_even_and_know_their_ends() {
     let odd = one.plus(ulp);
     assert!(
         odd > one && odd.plus(half_ulp) > odd,
-        "ties go to the even neighbour, above"
+        "ties go to the even neighbor, above"
     );
     assert!(
         one.plus(half_ulp.plus(long(0.5_f64.powi(120)))) > one,

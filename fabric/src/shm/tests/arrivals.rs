@@ -35,7 +35,7 @@ fn a_process_killed_between_its_arrival_and_its_driver_is_noticed() {
             std::thread::yield_now();
         }
         // The rank after the one that arrives: its neighbor on the board that is open.
-        let _neighbour = open(&board, 2, LONG);
+        let _neighbor = open(&board, 2, LONG);
         assert_eq!(board.state_of(1), PeerState::Absent);
         if wanted {
             assert!(matches!(a.post(message(1, b"", b"x")), PostResult::Full(_)));

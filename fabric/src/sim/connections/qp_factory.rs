@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_them_are_made_in_turns_and_none_for_neighbours_in_the_node() {
+    fn all_of_them_are_made_in_turns_and_none_for_neighbors_in_the_node() {
         let mut makers = makers(6, 2, 2);
         let ends = makers.make_all();
         assert_eq!(ends[..2], [2 * COST, 4 * COST]);

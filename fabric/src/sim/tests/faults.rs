@@ -535,9 +535,9 @@ fn what_a_dead_peer_never_took_does_not_keep_its_connection() {
 }
 
 #[test]
-fn neighbours_keep_their_connections_where_these_are_few() {
-    let neighbours = |me: u32| [(me + 31) % 32, (me + 1) % 32].into_iter();
-    let stats = exchange_with(scarce(32, 4, "", 1), neighbours, 100, 8);
+fn neighbors_keep_their_connections_where_these_are_few() {
+    let neighbors = |me: u32| [(me + 31) % 32, (me + 1) % 32].into_iter();
+    let stats = exchange_with(scarce(32, 4, "", 1), neighbors, 100, 8);
     assert_eq!((stats.queue_pairs, stats.evictions), (32, 0));
 }
 

@@ -104,8 +104,8 @@ impl EngineCore {
         if let Some(group) = self.members(ctx).cloned() {
             let me = self.programs.me();
             let lives = |rank| self.peers.down(rank).is_none();
-            let neighbours = neighbors(&group, me, lives);
-            self.say_revoked(ctx, neighbours);
+            let neighbors = neighbors(&group, me, lives);
+            self.say_revoked(ctx, neighbors);
         }
         self.void_programs(ctx + 1);
         let is_of = |its: u32| its & !1 == ctx;

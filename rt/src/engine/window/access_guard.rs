@@ -84,7 +84,7 @@ mod tests {
     use crate::engine::window::locks::WindowLockKind;
 
     #[test]
-    fn a_neighbour_is_let_in_from_when_it_was_posted_to_until_it_has_completed() {
+    fn a_neighbor_is_let_in_from_when_it_was_posted_to_until_it_has_completed() {
         let (entrance, ledger) = (
             WindowAccessGuard::default(),
             Arc::new(EpochCounters::default()),

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn without_counters_of_the_neighbour_nothing_is_said() {
+    fn without_counters_of_the_neighbor_nothing_is_said() {
         let ledger = EpochCounters::default();
         assert_eq!(
             [ledger.post(), ledger.complete()],

@@ -72,7 +72,7 @@ impl CollectiveName {
         )
     }
 
-    const fn is_of_neighbours(self) -> bool {
+    const fn is_of_neighbors(self) -> bool {
         matches!(
             self,
             Self::NeighborAllGather
@@ -121,7 +121,7 @@ impl<'a> CollectiveCalls<'a> {
     pub(super) async fn new(world: &'a Comm, name: CollectiveName, block: usize) -> Result<Self> {
         let ranks = world.size();
         let (send, recv) = name.lens(block, ranks);
-        let ring = if name.is_of_neighbours() {
+        let ring = if name.is_of_neighbors() {
             Some(world.cart(&[ranks], &[true]).await?)
         } else {
             None

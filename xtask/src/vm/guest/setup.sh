@@ -38,7 +38,7 @@ cable() {
 }
 
 # Neighbors are fixed: nothing depends on ARP, which `lo` would answer.
-neighbours() {
+neighbors() {
     other=0
     while [ $other -lt "$devices" ]; do
         echo "neigh replace 10.77.0.$((other + 1)) lladdr 02:77:00:00:00:0$other dev eth$1 nud permanent"
@@ -54,7 +54,7 @@ wire() {
     echo rule add pref 1000 lookup local
     echo rule del pref 0
     upto cable
-    upto neighbours
+    upto neighbors
 }
 
 # No packet may be refused because a receiver is late. A soft-RoCE device that cannot send a packet of a read's answer reports RNR

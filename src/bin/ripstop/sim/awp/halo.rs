@@ -9,7 +9,7 @@ use crate::sim::app_workload::TimeSpent;
 pub(super) struct HaloExchange {
     lanes: GhostFaces,
     /// The ranks of all neighbors, each once.
-    neighbours: Vec<usize>,
+    neighbors: Vec<usize>,
     outbox: Vec<HaloBuffer>,
     way: HaloTransport,
 }
@@ -29,9 +29,9 @@ enum HaloTransport {
 impl HaloExchange {
     /// Makes the exchange. Collective.
     pub(super) async fn new(world: &Comm, lanes: GhostFaces, puts: bool, tag: u32) -> Result<Self> {
-        let mut neighbours: Vec<usize> = lanes.incoming.iter().map(|lane| lane.peer).collect();
-        neighbours.sort_unstable();
-        neighbours.dedup();
+        let mut neighbors: Vec<usize> = lanes.incoming.iter().map(|lane| lane.peer).collect();
+        neighbors.sort_unstable();
+        neighbors.dedup();
         let way = if puts {
             HaloTransport::Window(Window::allocate(world, lanes.len()).await?)
         } else {
@@ -43,7 +43,7 @@ impl HaloExchange {
         };
         Ok(Self {
             outbox: buffers(world, &lanes.outgoing)?,
-            neighbours,
+            neighbors,
             lanes,
             way,
         })
@@ -64,7 +64,7 @@ impl HaloExchange {
                 };
                 receives.extend(parts.map(receive));
             }
-            HaloTransport::Window(window) => drop(window.post(&self.neighbours)?),
+            HaloTransport::Window(window) => drop(window.post(&self.neighbors)?),
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl HaloExchange {
                 sends: Vec::new(),
             },
             HaloTransport::Window(window) => {
-                let start = window.start(&self.neighbours);
+                let start = window.start(&self.neighbors);
                 HaloSends::Puts {
                     access: spent.waiting(world, start).await?,
                     puts: Vec::new(),

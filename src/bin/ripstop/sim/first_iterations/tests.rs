@@ -180,7 +180,7 @@ fn a_transform_does_not_wait_for_its_connections() {
 }
 
 #[test]
-fn neighbours_do_not_notice_that_a_node_has_too_few_queue_pairs_for_all_pairs() {
+fn neighbors_do_not_notice_that_a_node_has_too_few_queue_pairs_for_all_pairs() {
     let all = Job::new(ScenarioKind::SevenPoint, 128, 8);
     let few = Job {
         queue_pairs_max: 24 * 8,

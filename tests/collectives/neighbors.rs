@@ -141,7 +141,7 @@ async fn forms(
 }
 
 #[test]
-fn neighbours_get_what_is_for_them_in_every_form() {
+fn neighbors_get_what_is_for_them_in_every_form() {
     for executor in ["lists", "messages", "host"] {
         for size in [1, 2, 3, 6] {
             ranks::run(size, &[("RIPSTOP_COLLECTIVES", executor)], |runtime| {
