@@ -37,9 +37,9 @@ pub struct Machine {
     pub processors: usize,
     /// Longest message, in bytes, inside a node that costs next to nothing because its receiver finds it while polling
     /// collective slots. Such messages belong to a collective whose messages all leave at once. 0 if there are no such slots.
-    pub cell_bytes: usize,
+    pub slot_bytes: usize,
     /// The same limit for collectives that only move data: different data for each rank, or data in both directions.
-    pub cell_moved_bytes: usize,
+    pub slot_moved_bytes: usize,
     /// A local copy.
     pub copy_ns_per_kib: f64,
     /// γ: a local reduction.

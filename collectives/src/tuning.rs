@@ -136,8 +136,8 @@ pub fn machine_of(choices: &Choices, per_node: usize) -> Machine {
         across: link_of(&choices.cost, choices.round_ns),
         per_node: per_node.max(1),
         processors: choices.processors,
-        cell_bytes: choices.cell_bytes as usize,
-        cell_moved_bytes: choices.cell_moved_bytes as usize,
+        slot_bytes: choices.slot_bytes as usize,
+        slot_moved_bytes: choices.slot_moved_bytes as usize,
         copy_ns_per_kib: choices.cost.copy_ns_per_kib,
         reduce_ns_per_kib: 2.0 * choices.cost.copy_ns_per_kib,
     }

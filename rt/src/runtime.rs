@@ -433,7 +433,7 @@ fn assemble(
     let processors = online();
     let (shared, round_ns) = sharing(boot.node.ranks.len(), boot.size, processors);
     let has_cells = driver.named_slots().is_some();
-    let in_cells = |bytes: usize| u32::try_from(bytes).ok().filter(|_| has_cells).unwrap_or(0);
+    let in_slots = |bytes: usize| u32::try_from(bytes).ok().filter(|_| has_cells).unwrap_or(0);
     let within_node = driver.caps_to(WorldRank(boot.rank)).clone();
     let choices = Choices {
         boot: boot.found,
@@ -447,8 +447,8 @@ fn assemble(
         cost_inside,
         round_ns,
         processors: shared,
-        cell_bytes: in_cells(SLOT_MESSAGE_MAX),
-        cell_moved_bytes: in_cells(MOVED_MAX),
+        slot_bytes: in_slots(SLOT_MESSAGE_MAX),
+        slot_moved_bytes: in_slots(MOVED_MAX),
     };
     let crowded = is_crowded(boot.node.ranks.len(), processors);
     let setup = EngineSetup {

@@ -65,8 +65,8 @@ fn machine(per_node: usize) -> Machine {
         across: link,
         per_node,
         processors: 4,
-        cell_bytes: 0,
-        cell_moved_bytes: 0,
+        slot_bytes: 0,
+        slot_moved_bytes: 0,
         copy_ns_per_kib: 30.0,
         reduce_ns_per_kib: 60.0,
     }

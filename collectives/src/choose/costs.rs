@@ -269,10 +269,10 @@ impl Algorithm for AllReduce {
 impl AllReduce {
     /// Returns the number of rounds of two ranks of a node whose messages do not land in collective slots.
     fn meetings(self, shape: &Shape, machine: &Machine) -> f64 {
-        let has_cells = machine.cell_bytes > 0 && machine.per_node > 1;
+        let has_cells = machine.slot_bytes > 0 && machine.per_node > 1;
         match self {
             _ if shape.size != 2 || !has_cells => 0.0,
-            Self::RecursiveDoubling | Self::Flat if shape.bytes <= machine.cell_bytes => 0.0,
+            Self::RecursiveDoubling | Self::Flat if shape.bytes <= machine.slot_bytes => 0.0,
             Self::RecursiveDoubling | Self::Flat => 1.0,
             _ => 2.0,
         }

@@ -84,13 +84,13 @@ impl GroupTraffic {
     /// Returns the time on one node, with all its processors at work.
     pub(super) fn time_ns(&self, machine: &Machine) -> f64 {
         let link = &machine.inside;
-        let cell_bytes = if self.moves {
-            machine.cell_moved_bytes
+        let slot_bytes = if self.moves {
+            machine.slot_moved_bytes
         } else {
-            machine.cell_bytes
+            machine.slot_bytes
         };
         let message = |(count, bytes): &(usize, f64)| {
-            let by_cell = self.at_once && *bytes <= cell_bytes as f64;
+            let by_cell = self.at_once && *bytes <= slot_bytes as f64;
             let cold_ns = if by_cell { 0.0 } else { COLD_NS };
             *count as f64 * (2.0 * link.overhead_ns + cold_ns + link.transfer_ns(*bytes))
         };

@@ -4,11 +4,11 @@
 //! use ripstop_collectives::{choose::{Shape, Table}, cost::{LogGP, Machine}, plan::AllToAll};
 //!
 //! let link = LogGP { latency_ns: 900.0, overhead_ns: 150.0, gap_ns: 100.0, ns_per_kib: 80.0 };
-//! let (processors, cell_bytes, cell_moved_bytes) = (1, 0, 0);
+//! let (processors, slot_bytes, slot_moved_bytes) = (1, 0, 0);
 //! let (copy_ns_per_kib, reduce_ns_per_kib) = (30.0, 60.0);
 //! let (inside, across, per_node) = (link, link, 1);
 //! let machine = Machine {
-//!     inside, across, per_node, processors, cell_bytes, cell_moved_bytes, copy_ns_per_kib, reduce_ns_per_kib,
+//!     inside, across, per_node, processors, slot_bytes, slot_moved_bytes, copy_ns_per_kib, reduce_ns_per_kib,
 //! };
 //! let table = Table::<AllToAll>::new(Shape::of(256), &machine);
 //! assert_eq!(table.choose(8), AllToAll::Bruck);

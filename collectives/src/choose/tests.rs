@@ -22,8 +22,8 @@ const CLUSTER: Machine = Machine {
     },
     per_node: 8,
     processors: 8,
-    cell_bytes: 40,
-    cell_moved_bytes: 40,
+    slot_bytes: 40,
+    slot_moved_bytes: 40,
     copy_ns_per_kib: 30.0,
     reduce_ns_per_kib: 60.0,
 };
@@ -110,8 +110,8 @@ fn two_ranks_of_a_node_combine_in_one_round_what_fits_into_cells() {
         cheapest::<AllReduce>(&shape, machine)
     };
     let cells = Machine {
-        cell_bytes: 1 << 16,
-        cell_moved_bytes: 1 << 15,
+        slot_bytes: 1 << 16,
+        slot_moved_bytes: 1 << 15,
         ..CLUSTER
     };
     let apart = Machine {
@@ -129,8 +129,8 @@ fn closed_forms_follow_the_critical_path() {
     let mut seen = 0;
     // A path contains messages, but no collective slots.
     let cluster = Machine {
-        cell_bytes: 0,
-        cell_moved_bytes: 0,
+        slot_bytes: 0,
+        slot_moved_bytes: 0,
         ..CLUSTER
     };
     for machine in [&FLAT, &cluster] {
@@ -449,13 +449,13 @@ fn counted(plans: impl Iterator<Item = Result<Plan, UnfitPlan>>) -> (Vec<f64>, G
 #[test]
 fn what_is_only_moved_is_found_in_passing_while_it_is_shorter() {
     let cells = Machine {
-        cell_bytes: 1 << 16,
-        cell_moved_bytes: 1 << 15,
+        slot_bytes: 1 << 16,
+        slot_moved_bytes: 1 << 15,
         ..SHARED
     };
     let none = Machine {
-        cell_bytes: 0,
-        cell_moved_bytes: 0,
+        slot_bytes: 0,
+        slot_moved_bytes: 0,
         ..SHARED
     };
     fn gains(total: impl TotalTraffic, bytes: usize, machines: [&Machine; 2]) -> bool {

@@ -151,7 +151,7 @@ pub trait NamedSlots {
     /// Returns false if there is no free slot or no connection yet; the caller must then send the message by other means. A
     /// message in a slot stays readable after this rank has ended. `again`: `bytes` is identical to the previous message written
     /// to a slot, for any peer, so the driver may reuse its storage.
-    fn put_cell(
+    fn put_slot(
         &mut self,
         to: WorldRank,
         name: SlotName,
@@ -163,12 +163,12 @@ pub trait NamedSlots {
     /// Returns the type signature of the message of this name, if it has arrived.
     ///
     /// Returns `None` also while messages that the peer sent before it were not yet handed to a sink.
-    fn peek_cell(&self, from: WorldRank, name: SlotName) -> Option<u64>;
+    fn peek_slot(&self, from: WorldRank, name: SlotName) -> Option<u64>;
 
     /// Takes the message of this name, if it has arrived, and frees its slot.
     ///
     /// The pieces of the message are handed to `fill`, which returns true if they are what the receiver expects.
-    fn take_cell(
+    fn take_slot(
         &mut self,
         from: WorldRank,
         name: SlotName,
@@ -176,13 +176,13 @@ pub trait NamedSlots {
     ) -> Option<SlotReceipt>;
 
     /// Returns the names of all messages of this peer that are in slots now.
-    fn cells_from(&self, from: WorldRank) -> Vec<SlotName>;
+    fn slots_from(&self, from: WorldRank) -> Vec<SlotName>;
 
     /// Returns true if a message of this peer was not taken from its slot yet, although a message that the peer sent later was
     /// handed to a sink.
     ///
     /// The answer compares counts, so it may be wrong after messages were taken out of order ([`SlotReceipt::overtook`]).
-    fn are_cells_behind(&self, from: WorldRank) -> bool;
+    fn are_slots_behind(&self, from: WorldRank) -> bool;
 }
 
 /// Peers' memory as mapped into this process.

@@ -386,7 +386,7 @@ impl ConnectAhead for HierarchicalDriver {
 
 impl NamedSlots for HierarchicalDriver {
     #[inline]
-    fn put_cell(
+    fn put_slot(
         &mut self,
         to: WorldRank,
         name: SlotName,
@@ -395,33 +395,33 @@ impl NamedSlots for HierarchicalDriver {
         again: bool,
     ) -> bool {
         let place = self.place(to);
-        place.is_some_and(|to| self.intra.put_cell(to, name, sig, bytes, again))
+        place.is_some_and(|to| self.intra.put_slot(to, name, sig, bytes, again))
     }
 
     #[inline]
-    fn peek_cell(&self, from: WorldRank, name: SlotName) -> Option<u64> {
-        self.intra.peek_cell(self.place(from)?, name)
+    fn peek_slot(&self, from: WorldRank, name: SlotName) -> Option<u64> {
+        self.intra.peek_slot(self.place(from)?, name)
     }
 
     #[inline]
-    fn take_cell(
+    fn take_slot(
         &mut self,
         from: WorldRank,
         name: SlotName,
         fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool,
     ) -> Option<SlotReceipt> {
-        self.intra.take_cell(self.place(from)?, name, fill)
+        self.intra.take_slot(self.place(from)?, name, fill)
     }
 
-    fn cells_from(&self, from: WorldRank) -> Vec<SlotName> {
+    fn slots_from(&self, from: WorldRank) -> Vec<SlotName> {
         let place = self.place(from);
-        place.map_or_else(Vec::new, |from| self.intra.cells_from(from))
+        place.map_or_else(Vec::new, |from| self.intra.slots_from(from))
     }
 
     #[inline]
-    fn are_cells_behind(&self, from: WorldRank) -> bool {
+    fn are_slots_behind(&self, from: WorldRank) -> bool {
         let place = self.place(from);
-        place.is_some_and(|from| self.intra.are_cells_behind(from))
+        place.is_some_and(|from| self.intra.are_slots_behind(from))
     }
 }
 

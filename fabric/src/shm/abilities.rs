@@ -53,7 +53,7 @@ impl MappedMemory for Shm {
 
 impl NamedSlots for Shm {
     #[inline]
-    fn put_cell(
+    fn put_slot(
         &mut self,
         to: WorldRank,
         name: SlotName,
@@ -67,9 +67,9 @@ impl NamedSlots for Shm {
             .and_then(Option::as_deref_mut);
         let Some(link) = link.filter(|link| link.is_open()) else {
             return self.connect(to.0) == LinkOutcome::Linked
-                && self.put_cell(to, name, sig, bytes, again);
+                && self.put_slot(to, name, sig, bytes, again);
         };
-        let put = link.put_cell(&mut self.pool, name, sig, bytes, again);
+        let put = link.put_slot(&mut self.pool, name, sig, bytes, again);
         if let Some(copied) = put {
             link.ring(&self.board, &self.counters);
             self.counters.messages_sent.add(1);
@@ -84,12 +84,12 @@ impl NamedSlots for Shm {
     }
 
     #[inline]
-    fn peek_cell(&self, from: WorldRank, name: SlotName) -> Option<u64> {
+    fn peek_slot(&self, from: WorldRank, name: SlotName) -> Option<u64> {
         self.inboxes.get(index(from.0))?.as_ref()?.peek(name)
     }
 
     #[inline]
-    fn take_cell(
+    fn take_slot(
         &mut self,
         from: WorldRank,
         name: SlotName,
@@ -101,14 +101,14 @@ impl NamedSlots for Shm {
         Some(taken)
     }
 
-    fn cells_from(&self, from: WorldRank) -> Vec<SlotName> {
+    fn slots_from(&self, from: WorldRank) -> Vec<SlotName> {
         let inbox = self.inboxes.get(index(from.0));
         let inbox = inbox.and_then(Option::as_ref);
         inbox.map_or_else(Vec::new, |inbox| inbox.names())
     }
 
     #[inline]
-    fn are_cells_behind(&self, from: WorldRank) -> bool {
+    fn are_slots_behind(&self, from: WorldRank) -> bool {
         let inbox = self.inboxes.get(index(from.0));
         let inbox = inbox.and_then(Option::as_ref);
         inbox.is_some_and(|inbox| inbox.is_passed())

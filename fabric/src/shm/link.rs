@@ -142,7 +142,7 @@ impl ShmLink {
     /// Writes a message to a collective slot if that is free. `again` is true if it is the last message written to a collective
     /// slot, for any peer. Returns how many bytes were copied.
     #[inline]
-    pub(super) fn put_cell(
+    pub(super) fn put_slot(
         &mut self,
         pool: &mut ChunkPool,
         name: SlotName,

@@ -17,7 +17,7 @@ pub(super) struct ChunkPool {
     /// Chunks from this number on will never have pages.
     limit: u32,
     /// Chunks that hold messages in collective slots.
-    in_cells: u32,
+    in_slots: u32,
     /// By chunk: number of collective slots that hold its message, plus one while it is the last message for collective slots.
     uses: Vec<u32>,
     /// Chunks of the last message for collective slots.
@@ -37,7 +37,7 @@ impl ChunkPool {
             free,
             reserved: 0,
             limit,
-            in_cells: 0,
+            in_slots: 0,
             uses: vec![0; limit as usize],
             last: Vec::new(),
             last_len: 0,
@@ -67,7 +67,7 @@ impl ChunkPool {
             return Some(0);
         }
         self.forget_last();
-        let chunks = self.in_cells as usize + bytes.len().div_ceil(CHUNK_LEN);
+        let chunks = self.in_slots as usize + bytes.len().div_ceil(CHUNK_LEN);
         self.lacks = !self.may_have_in_cells(chunks);
         if self.lacks {
             return None;
@@ -78,7 +78,7 @@ impl ChunkPool {
                 self.lacks = true;
                 return None;
             };
-            self.in_cells += 1;
+            self.in_slots += 1;
             self.uses[chunk as usize] = 1;
             self.last.push(chunk);
             self.fill(chunk, piece);
@@ -125,7 +125,7 @@ impl ChunkPool {
         let uses = &mut self.uses[chunk as usize];
         *uses -= 1;
         if *uses == 0 {
-            self.in_cells -= 1;
+            self.in_slots -= 1;
             self.give(chunk);
         }
     }
@@ -135,7 +135,7 @@ impl ChunkPool {
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(super) const fn count_in_slots(&self) -> u32 {
-        self.in_cells
+        self.in_slots
     }
 
     pub(super) fn is_dry(&self) -> bool {
@@ -210,7 +210,7 @@ mod tests {
             if fills {
                 pool.lend_last(&mut cells);
             }
-            assert!(pool.in_cells <= pool.reserved / 2, "{pool:?}");
+            assert!(pool.in_slots <= pool.reserved / 2, "{pool:?}");
             fills
         };
         for _ in 0..7 {
@@ -225,6 +225,6 @@ mod tests {
         cells
             .into_iter()
             .for_each(|chunk| pool.give_from_slot(chunk));
-        assert_eq!(pool.in_cells, 0);
+        assert_eq!(pool.in_slots, 0);
     }
 }

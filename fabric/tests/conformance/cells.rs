@@ -21,12 +21,12 @@ const fn name(tag: u32) -> SlotName {
 }
 
 fn put(world: &mut World, [from, to]: [usize; 2], name: SlotName, bytes: &[u8]) -> bool {
-    slots(world, from).put_cell(peer(to), name, SIG, bytes, false)
+    slots(world, from).put_slot(peer(to), name, SIG, bytes, false)
 }
 
 fn take(world: &mut World, [from, to]: [usize; 2], name: SlotName) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    let taken = slots(world, to).take_cell(peer(from), name, &mut |pieces| {
+    let taken = slots(world, to).take_slot(peer(from), name, &mut |pieces| {
         bytes = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
         true
     })?;
@@ -52,12 +52,12 @@ pub(crate) fn messages_in_cells_are_there_once_and_under_their_names(make: Make)
             continue; // there is little room for long messages
         }
         let receiver = slots(&mut world, 1);
-        assert_eq!(receiver.peek_cell(peer(0), name(tag)), Some(SIG));
+        assert_eq!(receiver.peek_slot(peer(0), name(tag)), Some(SIG));
         let others = [name(tag + 1), SlotName { ctx: 3, tag }];
         for other in others {
-            assert_eq!(receiver.peek_cell(peer(0), other), None);
+            assert_eq!(receiver.peek_slot(peer(0), other), None);
         }
-        assert_eq!(receiver.cells_from(peer(0)), [name(tag)]);
+        assert_eq!(receiver.slots_from(peer(0)), [name(tag)]);
         assert_eq!(take(&mut world, [0, 1], name(tag)), Some(bytes));
         assert_eq!(take(&mut world, [0, 1], name(tag)), None);
     }
@@ -119,7 +119,7 @@ pub(crate) fn what_is_left_for_several_lies_in_one_place(make: Make) {
         for tag in tags {
             let bytes = content(tag);
             let mut left = peers.iter().enumerate().map(|(nth, &to)| {
-                slots(world, 0).put_cell(peer(to), name(tag), SIG, &bytes, nth > 0)
+                slots(world, 0).put_slot(peer(to), name(tag), SIG, &bytes, nth > 0)
             });
             if left.next() == Some(true) {
                 assert!(left.all(|left| left), "message {tag} for others too");
@@ -190,7 +190,7 @@ pub(crate) fn one_more_of_another_length_is_another_message(make: Make) {
     if !put(&mut world, [0, 1], name(1), &first) {
         return; // the driver has no room for long messages
     }
-    if slots(&mut world, 0).put_cell(peer(2), name(1), SIG, &other, true) {
+    if slots(&mut world, 0).put_slot(peer(2), name(1), SIG, &other, true) {
         assert_eq!(take(&mut world, [0, 2], name(1)), Some(other));
     }
     assert_eq!(take(&mut world, [0, 1], name(1)), Some(first));

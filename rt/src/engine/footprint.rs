@@ -92,7 +92,7 @@ impl Engine {
                 + peer_bytes
                 + self.core.ops.bytes()
                 + self.core.messages.bytes()
-                + self.core.programs.lane_bytes(),
+                + self.core.programs.landing_bytes(),
             peers,
             peer_bytes,
             operations: self

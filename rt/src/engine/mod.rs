@@ -115,7 +115,7 @@ pub(crate) struct EngineCore {
     /// True if the driver does not detect failed peers, so that the engine pings the peers it waits for.
     watches: bool,
     /// True if collectives may use the driver's collective slots.
-    cells: bool,
+    has_slots: bool,
     liveness: Option<Box<liveness::LivenessMonitor>>,
     /// Failed ranks, and how each failure was detected.
     pub(crate) evidence: Arc<KnownFailures>,
@@ -254,7 +254,7 @@ impl Engine {
             timers: Timers::default(),
             sleepers: sleeper::SleeperTable::default(),
             watches,
-            cells: caps.reliable && caps.ordered && caps.detects_death && has_slots,
+            has_slots: caps.reliable && caps.ordered && caps.detects_death && has_slots,
             liveness: watches
                 .then(|| Box::new(liveness::LivenessMonitor::new(setup.detect, setup.rank))),
             evidence: Arc::new(KnownFailures::new(!watches)),

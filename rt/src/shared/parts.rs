@@ -65,10 +65,10 @@ pub struct Choices {
     pub processors: usize,
     /// Maximum length of a message in a collective slot, which a peer finds without a notification, in bytes. 0 if
     /// there are no collective slots.
-    pub cell_bytes: u32,
+    pub slot_bytes: u32,
     /// Same for collectives that only move bytes and send different blocks to each rank, or move bytes in both
     /// directions. Longer blocks are offered.
-    pub cell_moved_bytes: u32,
+    pub slot_moved_bytes: u32,
 }
 
 impl Choices {
@@ -86,8 +86,8 @@ impl Choices {
             cost_inside: inside,
             round_ns: 0.0,
             processors: usize::MAX,
-            cell_bytes: 0,
-            cell_moved_bytes: 0,
+            slot_bytes: 0,
+            slot_moved_bytes: 0,
         }
     }
 }

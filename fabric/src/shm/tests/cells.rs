@@ -13,14 +13,14 @@ const fn name(tag: u32) -> SlotName {
 
 fn put(shm: &mut Shm, to: u32, tag: u32, bytes: &[u8]) {
     assert!(
-        shm.put_cell(WorldRank(to), name(tag), 0, bytes, false),
+        shm.put_slot(WorldRank(to), name(tag), 0, bytes, false),
         "{tag}"
     );
 }
 
 fn take(shm: &mut Shm, from: u32, tag: u32) -> Vec<u8> {
     let mut got = Vec::new();
-    let taken = shm.take_cell(WorldRank(from), name(tag), &mut |pieces| {
+    let taken = shm.take_slot(WorldRank(from), name(tag), &mut |pieces| {
         got = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
         true
     });
@@ -111,7 +111,7 @@ fn what_is_copied_for_cells_is_counted_once() {
     assert_eq!(copied(), (copies + 1, bytes + 40));
     put(&mut a, 1, 3, &[1; 20_000]);
     assert_eq!(copied(), (copies + 2, bytes + 20_040));
-    assert!(a.put_cell(WorldRank(1), name(4), 0, &[1; 20_000], true));
+    assert!(a.put_slot(WorldRank(1), name(4), 0, &[1; 20_000], true));
     assert_eq!(
         copied(),
         (copies + 2, bytes + 20_040),

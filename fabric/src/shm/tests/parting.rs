@@ -126,7 +126,7 @@ fn what_who_is_given_up_has_in_cells_is_kept_until_it_is_taken_or_its_taker_is_g
     for takes in [true, false] {
         let [mut survivor, mut lost, _other] = three();
         let name = SlotName { ctx: 1, tag: 1 };
-        assert!(survivor.put_cell(WorldRank(1), name, 0, &[1; 500], false));
+        assert!(survivor.put_slot(WorldRank(1), name, 0, &[1; 500], false));
         survivor.begin_giving_up(1);
         assert_eq!(hear(&mut survivor), [Heard::Down(1, DownCause::Failed)]);
         assert_eq!(use_all_chunks(&mut survivor, 2), 3);
@@ -134,7 +134,7 @@ fn what_who_is_given_up_has_in_cells_is_kept_until_it_is_taken_or_its_taker_is_g
         assert_eq!(use_all_chunks(&mut survivor, 2), 0);
         if takes {
             let mut got = Vec::new();
-            let taken = lost.take_cell(WorldRank(0), name, &mut |pieces| {
+            let taken = lost.take_slot(WorldRank(0), name, &mut |pieces| {
                 got = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
                 true
             });

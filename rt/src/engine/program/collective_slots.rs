@@ -58,24 +58,24 @@ impl Engine {
             if !all && run.awaits(peer).is_none() {
                 continue; // a message from there could only show that the peer calls another collective
             }
-            let (name, sig) = (run.cell(), run.sig());
+            let (name, sig) = (run.slot_name(), run.sig());
             let slots = self.driver.named_slots();
-            if let Some(its) = slots.and_then(|slots| slots.peek_cell(peer, name)) {
-                events += u32::from(self.find_in_cell(index, peer, its == sig));
+            if let Some(its) = slots.and_then(|slots| slots.peek_slot(peer, name)) {
+                events += u32::from(self.find_in_slot(index, peer, its == sig));
             }
         }
         events
     }
 
     /// Takes a message that lies in a collective slot, if the program expects it now. Returns true if anything happened.
-    fn find_in_cell(&mut self, index: u32, peer: WorldRank, same_type: bool) -> bool {
+    fn find_in_slot(&mut self, index: u32, peer: WorldRank, same_type: bool) -> bool {
         let Some(run) = self.core.programs.get(index) else {
             return false;
         };
-        let name = run.cell();
+        let name = run.slot_name();
         let Some((at, by)) = run.awaits(peer).filter(|_| same_type) else {
             if !same_type {
-                self.drop_cell(peer, name);
+                self.drop_slot_message(peer, name);
                 self.core.fail_mismatched(index, peer);
             }
             return !same_type; // otherwise the message is early
@@ -93,7 +93,7 @@ impl Engine {
             run.is_some_and(|run| run.fill(at, pieces))
         };
         let slots = self.driver.named_slots();
-        let taken = slots.and_then(|slots| slots.take_cell(peer, name, &mut fill));
+        let taken = slots.and_then(|slots| slots.take_slot(peer, name, &mut fill));
         let calm = taken.is_none_or(|taken| self.is_calm_behind(&taken, peer, name));
         if !calm {
             return true; // the program has failed
@@ -108,9 +108,9 @@ impl Engine {
     }
 
     /// Takes a message from its collective slot, and drops it.
-    fn drop_cell(&mut self, peer: WorldRank, name: SlotName) {
+    fn drop_slot_message(&mut self, peer: WorldRank, name: SlotName) {
         if let Some(slots) = self.driver.named_slots() {
-            slots.take_cell(peer, name, &mut |_| true);
+            slots.take_slot(peer, name, &mut |_| true);
         }
     }
 
@@ -122,18 +122,18 @@ impl Engine {
         from: usize,
     ) -> Result<bool, ErrorKind> {
         let peer = run.world_of(from);
-        let name = run.cell();
+        let name = run.slot_name();
         let slots = if run.looks {
             self.driver.named_slots()
         } else {
             None
         };
-        let is_there = |slots: &&mut dyn NamedSlots| slots.peek_cell(peer, name) == Some(run.sig());
+        let is_there = |slots: &&mut dyn NamedSlots| slots.peek_slot(peer, name) == Some(run.sig());
         let Some(slots) = slots.filter(is_there) else {
             return Ok(false);
         };
         let mut fill = |pieces: &[PayloadView<'_>]| run.fill(at, pieces);
-        let taken = slots.take_cell(peer, name, &mut fill);
+        let taken = slots.take_slot(peer, name, &mut fill);
         let filled =
             taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, peer, name));
         if !filled {
@@ -157,7 +157,7 @@ impl Engine {
         runs.filter(|run| run.looks && run.failed.is_none())
             .any(|run| {
                 let mut peers = run.group().members();
-                peers.any(|peer| match slots.peek_cell(peer, run.cell()) {
+                peers.any(|peer| match slots.peek_slot(peer, run.slot_name()) {
                     Some(sig) => sig != run.sig() || run.awaits(peer).is_some(),
                     None => false,
                 })
@@ -181,7 +181,7 @@ impl Engine {
     #[cold]
     fn find_no_strays(&mut self, from: WorldRank, name: SlotName) -> bool {
         let slots = self.driver.named_slots();
-        let names = slots.map_or_else(Vec::new, |slots| slots.cells_from(from));
+        let names = slots.map_or_else(Vec::new, |slots| slots.slots_from(from));
         let over = |name: &&SlotName| {
             self.core
                 .programs
@@ -190,7 +190,7 @@ impl Engine {
         };
         let strays: Vec<SlotName> = names.iter().filter(over).copied().collect();
         for stray in strays {
-            self.drop_cell(from, stray);
+            self.drop_slot_message(from, stray);
             if !self.core.has_failed(stray) {
                 let me = self.core.programs.me;
                 let why = CollectiveFailure::Mismatch(from.min(me), from.max(me));
@@ -210,7 +210,7 @@ impl Engine {
         id: CollectiveId,
         group: &RankGroup,
     ) -> Option<ErrorKind> {
-        if !self.core.cells || group.len() > RANKS_MAX {
+        if !self.core.has_slots || group.len() > RANKS_MAX {
             return None;
         }
         let name = SlotName {
@@ -219,7 +219,7 @@ impl Engine {
         };
         let stray = |engine: &mut Self, peer: &WorldRank| {
             let slots = engine.driver.named_slots();
-            slots.is_some_and(|slots| slots.are_cells_behind(*peer))
+            slots.is_some_and(|slots| slots.are_slots_behind(*peer))
                 && !engine.find_no_strays(*peer, name)
         };
         let peer = group.members().find(|peer| stray(self, peer))?;
@@ -235,7 +235,7 @@ impl EngineCore {
     /// Returns true if messages of a program may lie in collective slots.
     pub(super) fn may_look(&self, call: &RunCall) -> bool {
         let by_lists = call.offload && self.programs.lists;
-        self.cells && !by_lists && call.group.len() <= RANKS_MAX
+        self.has_slots && !by_lists && call.group.len() <= RANKS_MAX
     }
 
     /// Returns true if a completed collective is known to have failed, or must have because this rank has left the communicator.
@@ -273,7 +273,7 @@ impl EngineCore {
 }
 
 impl ProgramRun {
-    fn cell(&self) -> SlotName {
+    fn slot_name(&self) -> SlotName {
         let CollectiveId { context, sequence } = self.key();
         SlotName {
             ctx: context,

@@ -94,7 +94,7 @@ impl Engine {
     /// Does these steps up to the first whose collective slot is still in use. Returns the number of completed steps.
     #[inline]
     fn send_in_order(&mut self, call: &RunCall, steps: &[u32], memory: &RunMemory) -> usize {
-        let name = call.cell();
+        let name = call.slot_name();
         // The driver is asked for its slots once, and only if there is a peer.
         let (mut driver, mut slots) = (Some(&mut self.driver), None);
         let mut last = None;
@@ -106,7 +106,7 @@ impl Engine {
                     let slots = slots.get_or_insert_with(|| driver.take()?.named_slots());
                     let put = slots
                         .as_mut()
-                        .is_some_and(|slots| slots.put_cell(to, name, call.sig, bytes, again));
+                        .is_some_and(|slots| slots.put_slot(to, name, call.sig, bytes, again));
                     if !put {
                         return over;
                     }
@@ -145,12 +145,12 @@ impl Engine {
     /// Checks whether all its messages have come.
     #[inline]
     fn find(&mut self, call: &RunCall) -> SingleRoundPoll {
-        let (name, sig) = (call.cell(), call.sig);
+        let (name, sig) = (call.slot_name(), call.sig);
         let (mut driver, mut slots) = (Some(&mut self.driver), None);
         for from in call.awaited() {
             let slots = slots.get_or_insert_with(|| driver.take()?.named_slots());
             let slots = slots.as_ref();
-            match slots.and_then(|slots| slots.peek_cell(from, name)) {
+            match slots.and_then(|slots| slots.peek_slot(from, name)) {
                 Some(its) if its == sig => {}
                 None if self.core.is_calm(call) => return SingleRoundPoll::Pending,
                 _ => return SingleRoundPoll::Fallback,
@@ -170,7 +170,7 @@ impl Engine {
         run: &mut SingleRoundRun<I, O>,
         memory: &RunMemory,
     ) -> SingleRoundPoll {
-        let (call, name) = (&run.call, run.call.cell());
+        let (call, name) = (&run.call, run.call.slot_name());
         for action in call.rest() {
             let StepAction::Recv { from, into } = action else {
                 call.work(memory, action);
@@ -179,7 +179,7 @@ impl Engine {
             let from = call.world_of(*from);
             let mut fill = |pieces: &[PayloadView<'_>]| memory.fill(into, pieces);
             let slots = self.driver.named_slots();
-            let taken = slots.and_then(|slots| slots.take_cell(from, name, &mut fill));
+            let taken = slots.and_then(|slots| slots.take_slot(from, name, &mut fill));
             let fits =
                 taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, from, name));
             if !fits {
@@ -223,7 +223,7 @@ impl Engine {
                 };
                 self.driver
                     .named_slots()
-                    .is_some_and(|slots| slots.peek_cell(from, call.cell()).is_some())
+                    .is_some_and(|slots| slots.peek_slot(from, call.slot_name()).is_some())
                     || self.core.peers.down(from).is_some()
                     || self.core.matching.peek(want).is_some()
             })
@@ -333,7 +333,7 @@ impl EngineCore {
 }
 
 impl RunCall {
-    fn cell(&self) -> SlotName {
+    fn slot_name(&self) -> SlotName {
         SlotName {
             ctx: self.ctx,
             tag: self.tag,

@@ -85,7 +85,7 @@ const TOLD_MAX: usize = 64;
 
 impl ProgramTable {
     /// Returns the bytes of all landing slots.
-    pub(in crate::engine) fn lane_bytes(&self) -> usize {
+    pub(in crate::engine) fn landing_bytes(&self) -> usize {
         self.slots.values().map(|lot| lot.slot.bytes()).sum()
     }
 }
