@@ -549,16 +549,20 @@ async fn collectives(world: &Comm) -> Result<()> {
 fn an_agreement_that_is_called_before_another_collective_and_awaited_after_it_is_in_its_place() {
     let rank = async |world: Comm| {
         let size = world.size();
+        if world.rank() == 1 {
+            world.recv::<u8>(0, 0).await.unwrap();
+        }
         let (split, window) = (world.split(Some(0), 0), Window::<u64>::allocate(&world, 1));
         let together = async |part: Result<Option<Comm>>, window: Result<Window<u64>>| {
             assert_eq!(part.unwrap().unwrap().size(), size);
             window.unwrap().free().await.unwrap();
         };
         if world.rank() == 0 {
-            // It waits for the other rank in the first one, and has not come to the last.
+            // The other rank is let into the first one only now, when this one waits for it there.
             let mut split = pin!(split);
             let begun = poll_fn(|cx| Poll::Ready(split.as_mut().poll(cx).is_pending()));
             assert!(begun.await);
+            world.send(1, 0, [0_u8]).await.unwrap();
             world.sleep(Duration::from_secs(3)).await;
             assert_eq!(world.all_reduce([1_u64], Sum).await.unwrap(), [2]);
             together(split.await, window.await).await;
