@@ -63,7 +63,7 @@ impl Provider for PortalsProvider {
         let library = PortalsLibrary::open(config.library.as_deref(), config.family.as_deref())
             .map_err(|why| why.to_string())?;
         Ok(format!(
-            "a library with the binary interface {}",
+            "a library with the binary interface {}, whose interfaces were not opened",
             library.profile.name
         ))
     }

@@ -44,8 +44,13 @@ pub(crate) fn json(settings: &Settings) -> Value {
 fn selected(settings: &Settings) -> String {
     let fabric = settings.fabric;
     let range = FabricSelection::range();
+    let inside = if fabric.is_combined() {
+        "shared memory within nodes, and between nodes "
+    } else {
+        ""
+    };
     format!(
-        "RIPSTOP_FABRIC={} selects {}; it may be {range}",
+        "RIPSTOP_FABRIC={} selects {inside}{}; it may be {range}",
         fabric.name(),
         fabric.provider().summary()
     )
@@ -83,5 +88,9 @@ mod tests {
         let text = text(&settings);
         assert!(text.contains("RIPSTOP_FABRIC=auto"), "{text}");
         assert!(text.contains(&format!("not usable here: {why}")), "{text}");
+        settings.set("RIPSTOP_FABRIC", "shm+verbs").unwrap();
+        let text = super::text(&settings);
+        let both = "shared memory within nodes, and between nodes InfiniBand";
+        assert!(text.contains(both), "{text}");
     }
 }

@@ -89,10 +89,11 @@ fn show(args: &InfoArgs) -> Result<(), Box<dyn Error>> {
         let text = compat(args.json);
         return Ok(writeln!(io::stdout().lock(), "{}", text.trim_end())?);
     }
-    let boot = boot::discover(&Environment::of_process())?;
+    let boot = boot::discover(&Environment::of_process());
     if args.wants_fabrics_only() {
-        return show_fabrics(args, boot);
+        return show_fabrics(args, boot.ok());
     }
+    let boot = boot?;
     let (rank, found) = (boot.rank, boot.found);
     let runtime = Runtime::builder().boot(boot).init()?;
     if rank == 0 {
@@ -108,9 +109,9 @@ fn show(args: &InfoArgs) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints which fabrics can run here, without a runtime.
-fn show_fabrics(args: &InfoArgs, mut boot: Boot) -> Result<(), Box<dyn Error>> {
-    if boot.rank == 0 {
+/// Prints which fabrics can run here, without a runtime. The job only says which rank prints.
+fn show_fabrics(args: &InfoArgs, boot: Option<Boot>) -> Result<(), Box<dyn Error>> {
+    if boot.as_ref().is_none_or(|boot| boot.rank == 0) {
         let settings = Settings::from_environment()?;
         let text = if args.json {
             json!({ "fabrics": fabrics::json(&settings) }).to_string()
@@ -119,7 +120,10 @@ fn show_fabrics(args: &InfoArgs, mut boot: Boot) -> Result<(), Box<dyn Error>> {
         };
         writeln!(io::stdout().lock(), "{}", text.trim_end())?;
     }
-    Ok(boot.exchange.finalize()?)
+    match boot {
+        Some(mut boot) => Ok(boot.exchange.finalize()?),
+        None => Ok(()),
+    }
 }
 
 /// The report.
