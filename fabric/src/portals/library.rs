@@ -215,7 +215,7 @@ fn recognise(loaded: LoadedPortals, family: Option<&str>) -> io::Result<&'static
     let said = loaded.said_family();
     let named = family.map(str::to_owned).or_else(|| {
         let named = std::env::var(ABI).ok()?;
-        (!named.is_empty()).then_some(named)
+        (!named.is_empty() && named != "auto").then_some(named)
     });
     let Some(name) = named.or(said) else {
         return Ok(profile::by_symbols(|name| loaded.symbol(name).is_some()));
