@@ -64,8 +64,12 @@ impl<'a> DriverFolders<'a> {
                 if self.0.contains(&folder) {
                     return (folder != driver).then_some("drivers do not know each other");
                 }
-                let refused = BELOW_DRIVERS.contains(&folder) && !(of_node && folder == "provider");
-                refused.then_some("what drivers share knows no driver")
+                let refused = if of_node {
+                    BELOW_DRIVERS.contains(&folder) && folder != "provider"
+                } else {
+                    file != "registry.rs"
+                };
+                refused.then_some("only the registry knows the drivers")
             }
             None if root == "ripstop_fabric" && file.starts_with("rt/src/") && !of_node => {
                 Some("the runtime names no driver: it asks providers and capabilities")
@@ -302,7 +306,8 @@ mod tests {
             ("fabric/src/driver/mod.rs", "use crate::tcp::Tcp;"),
             ("fabric/src/provider/opening.rs", node),
             ("fabric/src/registry.rs", "use crate::{shm::Shm, tcp::Tcp};"),
-            ("fabric/src/nearfar/mod.rs", node),
+            ("fabric/src/hierarchical/mod.rs", node),
+            ("fabric/src/hook/mod.rs", "use crate::tcp::Tcp;"),
             ("rt/src/a.rs", "use ripstop_fabric::{shm::Board, tcp::Tcp};"),
             ("rt/src/b.rs", "use ripstop_fabric::connect::Scheme;"),
         ]);
@@ -313,6 +318,7 @@ mod tests {
             files,
             [
                 "fabric/src/driver/mod.rs:1",
+                "fabric/src/hook/mod.rs:1",
                 "fabric/src/tcp/mod.rs:1",
                 "rt/src/a.rs:1",
                 "rt/src/b.rs:1"

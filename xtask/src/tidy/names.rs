@@ -64,7 +64,7 @@ fn is_code(file: &str) -> bool {
             "model.rs",
         ]
         .contains(&part)
-            || part.ends_with("_tests.rs")
+            || part.ends_with("_tests")
     };
     !file.split('/').any(is_test)
 }
