@@ -170,7 +170,9 @@ impl Letterbox {
         if let Some(sender) = sender
             && inside.letters.len() >= ROOM
         {
-            inside.refused.push(sender);
+            if !inside.refused.contains(&sender) {
+                inside.refused.push(sender);
+            }
             return false;
         }
         inside.letters.push_back(letter);
