@@ -26,7 +26,7 @@ use crate::{
 pub(crate) struct OrderedCall<'a> {
     comm: &'a Comm,
     name: &'static str,
-    turn: CollectivePlace,
+    place: CollectivePlace,
     /// The program, or the reason why there is none.
     ready: Result<CachedProgram, String>,
     /// True if the caller may ask for blocks one by one.
@@ -36,7 +36,7 @@ pub(crate) struct OrderedCall<'a> {
 /// The reserved place of a call that begins later.
 pub(crate) struct DeferredCall {
     pub(crate) comm: Comm,
-    pub(crate) turn: CollectivePlace,
+    pub(crate) place: CollectivePlace,
 }
 
 impl DeferredCall {
@@ -44,7 +44,7 @@ impl DeferredCall {
     pub(crate) fn new(comm: &Comm) -> Self {
         Self {
             comm: comm.clone(),
-            turn: comm.promise_collective(),
+            place: comm.promise_collective(),
         }
     }
 }
@@ -62,12 +62,12 @@ impl<'a> OrderedCall<'a> {
         comm: &'a Comm,
         tuning: &Tuning,
         spec: &CallSpec<'_>,
-        turn: CollectivePlace,
+        place: CollectivePlace,
     ) -> Self {
         Self {
             comm,
             name: spec.name,
-            turn,
+            place,
             ready: program_for::<T>(comm, tuning, spec),
             by_blocks: false,
         }
@@ -84,7 +84,7 @@ impl<'a> OrderedCall<'a> {
         Self {
             comm,
             name,
-            turn: comm.reserve_collective(),
+            place: comm.reserve_collective(),
             ready,
             by_blocks: false,
         }
@@ -92,8 +92,8 @@ impl<'a> OrderedCall<'a> {
 
     /// Replaces the line of the program that errors blame, for a call on behalf of another function.
     pub(crate) fn called_at(self, at: &'static Location<'static>) -> Self {
-        let turn = self.turn.called_at(at);
-        Self { turn, ..self }
+        let place = self.place.called_at(at);
+        Self { place, ..self }
     }
 
     /// Adds `signature` to what the ranks must agree on.
@@ -167,7 +167,7 @@ impl<'a> OrderedCall<'a> {
         let Self {
             comm,
             name,
-            turn,
+            place,
             by_blocks,
             ..
         } = self;
@@ -180,9 +180,9 @@ impl<'a> OrderedCall<'a> {
                     reducer,
                     by_blocks,
                 };
-                comm.run_program_in(turn, collective, input, output)
+                comm.run_program_in(place, collective, input, output)
             }
-            Err(sentence) => comm.refuse_program(turn, name, sentence, input, output),
+            Err(sentence) => comm.refuse_program(place, name, sentence, input, output),
         };
         CollectiveOp::new(run, home)
     }

@@ -5,7 +5,10 @@ use ripstop_rt::{
     internal::offload::{self, BufferLens, CollectiveProgram, ProgramBuilder, StepError},
 };
 
-use crate::plan::{ElementSpan, Plan, PlanAction, PlanMemory, PlanSide};
+use crate::plan::{self, ElementSpan, Plan, PlanAction, PlanMemory, PlanSide};
+
+// Plans are proven to end for executors that look this far ahead.
+const _: () = assert!(plan::LOOKAHEAD_MIN <= offload::LOOKAHEAD_MIN);
 
 /// Makes the program of a plan for elements of type `T`, with buffers of `input` and `output` elements. O(steps and edges).
 ///

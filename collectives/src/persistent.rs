@@ -89,7 +89,7 @@ type PlanBuffers<T> = (Vec<T>, Vec<T>);
 struct PlanRunStart<'a> {
     comm: &'a Comm,
     name: &'static str,
-    turn: CollectivePlace,
+    place: CollectivePlace,
     /// The collective, or the reason why there is none.
     collective: Result<CollectiveSpec, String>,
 }
@@ -291,7 +291,7 @@ impl<T: Wire, K> Persistent<T, K> {
             comm: &self.comm,
             name: self.name,
             // The user's code above may panic, so the place is reserved only here: a reserved place must be used.
-            turn: self.comm.reserve_collective(),
+            place: self.comm.reserve_collective(),
             collective: fits.map(|()| collective),
         };
         let run = match wide {
@@ -348,11 +348,11 @@ impl<T: Wire> Persistent<T, OneBuffer> {
 impl PlanRunStart<'_> {
     fn begin<A: Wire>(self, input: Vec<A>, output: Vec<A>) -> ProgramOp<Vec<A>, Vec<A>> {
         let Self {
-            comm, name, turn, ..
+            comm, name, place, ..
         } = self;
         match self.collective {
-            Ok(collective) => comm.run_program_in(turn, collective, input, output),
-            Err(why) => comm.refuse_program(turn, name, why, input, output),
+            Ok(collective) => comm.run_program_in(place, collective, input, output),
+            Err(why) => comm.refuse_program(place, name, why, input, output),
         }
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn all_to_all<T: Wire>(
         let spec = spec.counts(&sends).recv_counts(&recvs);
         let done = {
             let mut call =
-                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &spec, second.turn);
+                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &spec, second.place);
             let room = call.output_vec();
             let given = call.concat_input(&send);
             call.begin(None, given, room, NewVec)
@@ -110,7 +110,7 @@ pub(crate) fn scatter<T: Wire>(
         let done = {
             let spec = spec.counts(&lens);
             let mut call =
-                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &spec, second.turn);
+                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &spec, second.place);
             let room = call.output_vec();
             let given = if is_root {
                 call.concat_input(&send)
@@ -192,7 +192,7 @@ fn gathered<T: Wire>(
         let done = {
             let spec = spec.counts(&theirs);
             let mut call =
-                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &spec, second.turn);
+                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &spec, second.place);
             let here = root.is_none_or(|root| root == second.comm.rank());
             let room = call.output_vec();
             call.begin(None, send, room, OptionalVec(here))

@@ -90,7 +90,7 @@ pub trait CommInternals {
     /// Like [`run_program`](Self::run_program), in a position reserved earlier.
     fn run_program_in<I: SendBuf, O: RecvBuf>(
         &self,
-        turn: CollectivePlace,
+        place: CollectivePlace,
         collective: CollectiveSpec,
         input: I,
         output: O,
@@ -100,7 +100,7 @@ pub trait CommInternals {
     /// `sentence` here, and `Aborted` on the other ranks.
     fn refuse_program<I: SendBuf, O: RecvBuf>(
         &self,
-        turn: CollectivePlace,
+        place: CollectivePlace,
         name: &'static str,
         sentence: String,
         input: I,
@@ -170,18 +170,18 @@ impl CommInternals for Comm {
     #[inline(always)]
     fn run_program_in<I: SendBuf, O: RecvBuf>(
         &self,
-        turn: CollectivePlace,
+        place: CollectivePlace,
         collective: CollectiveSpec,
         input: I,
         output: O,
     ) -> ProgramOp<I, O> {
-        self.begin_program(turn, collective, None, input, output)
+        self.begin_program(place, collective, None, input, output)
     }
 
     #[cold]
     fn refuse_program<I: SendBuf, O: RecvBuf>(
         &self,
-        turn: CollectivePlace,
+        place: CollectivePlace,
         name: &'static str,
         sentence: String,
         input: I,
@@ -196,6 +196,6 @@ impl CommInternals for Comm {
             reducer: None,
             by_blocks: false,
         };
-        self.begin_program(turn, collective, Some(sentence), input, output)
+        self.begin_program(place, collective, Some(sentence), input, output)
     }
 }
