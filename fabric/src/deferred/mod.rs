@@ -350,9 +350,9 @@ impl DriverAbilities for DeferredDriver {
         self.there()?.peer_paths()
     }
 
-    /// Waits for the driver, as for the memory that is to be guarded.
+    /// Before the driver is connected there is no memory to guard.
     fn guarded_memory(&mut self) -> Option<&mut dyn GuardedMemory> {
-        self.joined().guarded_memory()
+        self.there()?.guarded_memory()
     }
 }
 

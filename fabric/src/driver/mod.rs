@@ -179,7 +179,8 @@ pub trait PreparedEndpoint: Send + fmt::Debug {
     /// Returns what the connected driver's [`wait_on`](Driver::wait_on) will return.
     fn wait_on(&self) -> Vec<WakeSource>;
 
-    /// Returns the abilities that the connected driver will have, neither more nor fewer.
+    /// Returns which abilities of an [`AbilitySummary`] the connected driver will have. Named slots of a driver that is prepared
+    /// are not used.
     fn abilities(&self) -> AbilitySummary;
 
     /// Connects, and returns the driver. `addresses` has one entry per rank, in rank order, and includes this rank.

@@ -368,8 +368,7 @@ impl PeerPaths for HierarchicalDriver {
     fn expose_to(&mut self, peer: WorldRank, range: LocalRange) -> Option<RemoteRegion> {
         let near = self.place(peer).filter(|_| !self.loopback);
         let near = near.and_then(|_| self.intra.expose(range));
-        near.map(turned)
-            .or_else(|| self.inter.expose_to(peer, range))
+        near.map(turned).or_else(|| self.inter.expose(range)) // as `caps_to`: paths of the network are not passed on
     }
 }
 

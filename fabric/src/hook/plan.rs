@@ -177,7 +177,7 @@ impl From<HookFaults> for HookPlan {
 
 impl fmt::Debug for HookPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut plan = f.debug_struct("Plan");
+        let mut plan = f.debug_struct("HookPlan");
         plan.field("faults", &self.faults)
             .field("fixed", &self.fixed)
             .field("script", &self.script.is_some())

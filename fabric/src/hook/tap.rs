@@ -183,7 +183,7 @@ struct TapState {
 
 impl fmt::Debug for TapState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("TapState")
             .field("counts", &self.counts)
             .finish_non_exhaustive()
     }

@@ -27,8 +27,8 @@ impl JobPlace {
     /// Returns the index of this rank among the ranks of its node.
     #[must_use]
     pub fn on_node(&self) -> u32 {
-        let lower = self.node.ranks.iter().filter(|&&rank| rank < self.rank);
-        u32::try_from(lower.count()).unwrap_or(u32::MAX)
+        let place = self.node.place_of(self.rank);
+        place.expect("a rank is among those of its node")
     }
 }
 

@@ -17,7 +17,7 @@ pub struct BoardRanks {
 }
 
 impl BoardRanks {
-    pub(super) fn place_of(&self, rank: u32) -> Option<u32> {
+    pub(crate) fn place_of(&self, rank: u32) -> Option<u32> {
         let place = self.ranks.iter().position(|one| *one == rank)?;
         u32::try_from(place)
             .ok()
