@@ -199,7 +199,7 @@ impl<T: FftReal> fmt::Debug for PencilSlot<T> {
             PencilSlotState::InFlight(..) => "flying",
             PencilSlotState::Failed(_) => "failed",
         };
-        f.debug_struct("Slot")
+        f.debug_struct("PencilSlot")
             .field("near", &self.near.counts)
             .field("far", &self.far.counts)
             .field("way", &way)

@@ -1,6 +1,7 @@
 //! Simple collectives over messages, used internally to make communicators and windows.
 //!
-//! [Courses](crate::executor::BackgroundFuture) drive them. The collectives for users are in the crate `ripstop-collectives`.
+//! [Background futures](crate::executor::BackgroundFuture) drive them. The collectives for users are in the crate
+//! `ripstop-collectives`.
 
 use super::{AgreementPlace, CollectiveCall, Comm, RecvOp, ReduceOp, SendOp, Source, Tag};
 use crate::{

@@ -167,7 +167,7 @@ impl<T: Send + 'static> ErasedBackground for BackgroundState<T> {
 }
 
 thread_local! {
-    /// Courses woken while this thread polls another one; `None` while it polls none.
+    /// Background futures woken while this thread polls another one; `None` while it polls none.
     static LATER: RefCell<Option<VecDeque<Arc<dyn ErasedBackground>>>> = const { RefCell::new(None) };
 }
 
@@ -263,7 +263,7 @@ impl<T> BackgroundStage<T> {
 
 impl<T: Send + 'static> fmt::Debug for BackgroundFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Course").finish_non_exhaustive()
+        f.debug_struct("BackgroundFuture").finish_non_exhaustive()
     }
 }
 

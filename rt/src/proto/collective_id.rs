@@ -4,9 +4,9 @@
 /// collectives. It is the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CollectiveId {
-    /// Context of the communicator's collectives, which is odd.
+    /// Context of the communicator's collectives, which is odd. Headers of agreements have its even context.
     pub(crate) context: u32,
-    /// Number of the call. It wraps around, so it is compared modulo 2^32.
+    /// Number of the call, or of an agreement's round. It wraps around, so it is compared modulo 2^32.
     pub(crate) sequence: u32,
 }
 

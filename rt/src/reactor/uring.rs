@@ -337,7 +337,7 @@ impl Drop for UringBackend {
 
 impl fmt::Debug for UringBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Uring")
+        f.debug_struct("UringBackend")
             .field("waits", &self.waits)
             .field("caps", &self.caps)
             .finish_non_exhaustive()

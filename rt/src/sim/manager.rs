@@ -217,7 +217,7 @@ impl Drop for SimMember {
 
 impl fmt::Debug for SimMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Member")
+        f.debug_struct("SimMember")
             .field("rank", &self.rank)
             .finish_non_exhaustive()
     }
@@ -225,7 +225,7 @@ impl fmt::Debug for SimMember {
 
 impl fmt::Debug for SimManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Manager")
+        f.debug_struct("SimManager")
             .field("requests", &self.requests())
             .finish_non_exhaustive()
     }

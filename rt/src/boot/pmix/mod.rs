@@ -187,7 +187,7 @@ impl Exchange for PmixClient {
 
 impl std::fmt::Debug for PmixClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client")
+        f.debug_struct("PmixClient")
             .field("rank", &self.me.rank())
             .field("over", &self.over)
             .finish_non_exhaustive()

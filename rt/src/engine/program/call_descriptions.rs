@@ -230,19 +230,18 @@ impl EngineCore {
     /// Notifies all members of small communicators of a mismatch, before this rank leaves because of it. A member that calls its
     /// first collective later would otherwise only see that this rank has left.
     pub(crate) fn tell_members_of_mismatch(&mut self) {
-        for (ctx, tag, [one, other]) in self.programs.calls.mismatches() {
-            let Some(group) = self.group_of(ctx) else {
+        for (id, [one, other]) in self.programs.calls.mismatches() {
+            let Some(group) = self.group_of(id.context) else {
                 continue;
             };
             if group.len() > TOLD_MAX {
                 continue;
             }
-            let id = CollectiveId::new(ctx, tag);
             let me = self.programs.me;
             let others: Vec<WorldRank> = group.members().filter(|rank| *rank != me).collect();
             for rank in &others {
                 if self.peers.down(*rank).is_none() {
-                    self.tell_revoked(*rank, ctx);
+                    self.tell_revoked(*rank, id.context);
                 }
             }
             self.say_to(others.iter().copied(), id, one);

@@ -140,7 +140,7 @@ impl EngineCore {
             .any(|its| its.context == id.context && is_before(its.sequence, id.sequence))
     }
 
-    /// Returns the first place in which this rank agrees in vain, after a peer was found to wait for it in a program at `tag`. It
+    /// Returns the first place in which this rank agrees in vain, after a peer was found to wait for it in the program `id`. It
     /// is the same place, or an earlier one where this rank waits for that peer, whose messages come in order.
     pub(super) fn agrees_in_vain(&self, id: CollectiveId, rank: WorldRank) -> Option<u32> {
         self.members(id.context)

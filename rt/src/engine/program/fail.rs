@@ -75,11 +75,8 @@ impl EngineCore {
         if !has_begun && self.begins_no_more() {
             return Some(ErrorKind::Closed);
         }
-        if let Some(kind) = self
-            .programs
-            .calls
-            .revoked_kind(CollectiveId::new(call.ctx, call.tag))
-        {
+        let key = CollectiveId::new(call.ctx, call.tag);
+        if let Some(kind) = self.programs.calls.revoked_kind(key) {
             return Some(kind);
         }
         if self.peers.downs() > 0 {
@@ -88,17 +85,12 @@ impl EngineCore {
                 return Some(CollectiveFailure::Failed(member).kind());
             }
         }
-        let key = CollectiveId::new(call.ctx, call.tag);
         if let Some(stranger) = self.programs.calls.mismatched_asker(key, call.sig)
             && call.group.contains(stranger)
         {
             return Some(self.mismatch_with(stranger));
         }
-        if !self
-            .programs
-            .calls
-            .may_be_strange(CollectiveId::new(call.ctx, call.tag), call.sig)
-        {
+        if !self.programs.calls.may_be_strange(key, call.sig) {
             return None;
         }
         let stranger = self

@@ -42,9 +42,7 @@ impl TaskListSlotId {
     fn region_name(self) -> u64 {
         u64::from(self.context) << 32 | u64::from(self.nth) << 1
     }
-}
 
-impl TaskListSlotId {
     /// Returns the slot of a collective of `size` ranks.
     pub(super) const fn of(id: CollectiveId, size: usize) -> Self {
         Self {

@@ -17,10 +17,7 @@ use crate::{
     },
 };
 
-pub(super) const ID: WindowId = WindowId {
-    context: CTX,
-    sequence: 0,
-};
+pub(super) const ID: WindowId = WindowId::new(CTX, 0);
 
 /// Creates two ranks. Rank 0 has an end that is open to rank 1.
 fn exposed() -> World {

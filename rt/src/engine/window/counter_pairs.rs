@@ -317,10 +317,7 @@ impl EngineCore {
         rank: WorldRank,
         header: &CounterKeysHeader,
     ) {
-        let id = WindowId {
-            context: header.ctx,
-            sequence: header.tag,
-        };
+        let id = WindowId::new(header.ctx, header.tag);
         if let Some(near) = self.near_of(id, rank) {
             near.theirs.get_or_insert(RemoteCounterPair {
                 posted: header.first,

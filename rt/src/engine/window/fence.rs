@@ -381,10 +381,7 @@ impl EngineCore {
         rank: WorldRank,
         header: &CounterKeysHeader,
     ) {
-        let id = WindowId {
-            context: header.ctx,
-            sequence: header.tag,
-        };
+        let id = WindowId::new(header.ctx, header.tag);
         let Some(near) = self.near_of(id, rank) else {
             return self.refuse_fences(id, rank);
         };

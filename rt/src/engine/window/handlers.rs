@@ -58,10 +58,7 @@ impl EngineCore {
         rank: WorldRank,
         header: &WindowHelloHeader,
     ) {
-        let id = WindowId {
-            context: header.ctx,
-            sequence: header.tag,
-        };
+        let id = WindowId::new(header.ctx, header.tag);
         let Some(near) = self.near_of(id, rank) else {
             return self
                 .peers
@@ -87,10 +84,7 @@ impl EngineCore {
         rank: WorldRank,
         header: &WindowCountHeader,
     ) {
-        let id = WindowId {
-            context: header.ctx,
-            sequence: header.tag,
-        };
+        let id = WindowId::new(header.ctx, header.tag);
         let Some(near) = self.near_of(id, rank) else {
             if header.event == COUNT_FENCES {
                 self.refuse_fences(id, rank);
@@ -111,10 +105,7 @@ impl EngineCore {
         rank: WorldRank,
         header: &WindowCountHeader,
     ) {
-        let id = WindowId {
-            context: header.ctx,
-            sequence: header.tag,
-        };
+        let id = WindowId::new(header.ctx, header.tag);
         if let Some(near) = self.near_of(id, rank) {
             match header.event {
                 COUNT_POSTED => {

@@ -210,10 +210,7 @@ impl EngineCore {
     }
 
     pub(in crate::engine) fn handle_lock(&mut self, rank: WorldRank, header: &LockHeader) {
-        let id = WindowId {
-            context: header.ctx,
-            sequence: header.tag,
-        };
+        let id = WindowId::new(header.ctx, header.tag);
         let known = self.near_of(id, rank).is_some();
         let asked = WindowLockKind::from_numbered(header.want).filter(|_| known);
         let end = self.windows.ends.get_mut(&id);
@@ -237,10 +234,7 @@ impl EngineCore {
     }
 
     pub(in crate::engine) fn handle_lock_granted(&mut self, rank: WorldRank, header: &LockHeader) {
-        let id = WindowId {
-            context: header.ctx,
-            sequence: header.tag,
-        };
+        let id = WindowId::new(header.ctx, header.tag);
         let Some((want, number)) = WindowLockKind::from_numbered(header.want) else {
             self.refused += 1;
             return;
@@ -261,10 +255,7 @@ impl EngineCore {
     }
 
     pub(in crate::engine) fn handle_unlock(&mut self, rank: WorldRank, header: &LockHeader) {
-        let id = WindowId {
-            context: header.ctx,
-            sequence: header.tag,
-        };
+        let id = WindowId::new(header.ctx, header.tag);
         self.remove_from_lock(id, rank);
     }
 

@@ -79,6 +79,12 @@ pub(crate) struct WindowId {
     pub(crate) sequence: u32,
 }
 
+impl WindowId {
+    pub(crate) const fn new(context: u32, sequence: u32) -> Self {
+        Self { context, sequence }
+    }
+}
+
 /// All windows of a runtime. Allocates nothing before the first window, because most simulated ranks have none.
 pub(super) struct LazyWindowTable {
     /// World rank of this process.

@@ -69,10 +69,7 @@ impl EngineCore {
             self.refused += 1; // more updates than the peer may have in flight
             return;
         }
-        let id = WindowId {
-            context: header.ctx,
-            sequence: header.tag,
-        };
+        let id = WindowId::new(header.ctx, header.tag);
         let done = self.carry_out(id, rank, header, body);
         let status = if done.is_some() { OK } else { REFUSED };
         let answer = UpdateReplyHeader {
@@ -173,13 +170,7 @@ impl EngineCore {
         let outcome = if header.status == OK && filled {
             Ok(())
         } else {
-            Err(self.refusal(
-                WindowId {
-                    context: ctx,
-                    sequence: tag,
-                },
-                rank,
-            ))
+            Err(self.refusal(WindowId::new(ctx, tag), rank))
         };
         self.remote_part_over(header.op, outcome);
     }

@@ -76,7 +76,7 @@ impl ProgramLowering {
             StepAction::Send { to, from } => {
                 let (lane, nth) = self.place_of(&step, to);
                 let allowed = CounterThreshold {
-                    counter: LoweredCounter::Lane(lane),
+                    counter: LoweredCounter::Landing(lane),
                     value: nth,
                 };
                 let put = LoweredAction::Put {

@@ -106,7 +106,7 @@ pub(crate) enum LoweredCounter {
     /// Counter of the program. Its values count from the beginning of the program.
     Own(u32),
     /// Counter of a landing slot to a peer. Its values count from the beginning of the slot.
-    Lane(LandingSlot),
+    Landing(LandingSlot),
 }
 
 /// A landing slot to or from a peer.
@@ -292,7 +292,7 @@ impl ProgramLowering {
     fn place_of(&self, step: &LoweredStep, peer: usize) -> (LandingSlot, u64) {
         let lanes = self.form.lanes;
         let message = self.before[step.way as usize] + u64::from(step.message);
-        (lane_of(lanes, peer, message), message / lanes + 1)
+        (landing_slot_of(lanes, peer, message), message / lanes + 1)
     }
 
     /// Returns the maximum number of waiting tasks in a list.
@@ -306,7 +306,7 @@ impl ProgramLowering {
     }
 }
 
-fn lane_of(lanes: u64, peer: usize, message: u64) -> LandingSlot {
+fn landing_slot_of(lanes: u64, peer: usize, message: u64) -> LandingSlot {
     let nth = message % lanes;
     LandingSlot { peer, nth }
 }

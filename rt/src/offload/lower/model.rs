@@ -415,7 +415,7 @@ impl<'a> Model<'a> {
         let rank = &self.ranks[rank];
         let value = match least.counter {
             LoweredCounter::Own(counter) => rank.runs[number].own[counter as usize],
-            LoweredCounter::Lane(lane) => {
+            LoweredCounter::Landing(lane) => {
                 let counts = &rank.slots[number % self.job.slots].counts;
                 counts.get(&lane).copied().unwrap_or(0)
             }

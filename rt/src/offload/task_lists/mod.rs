@@ -437,7 +437,7 @@ impl PostedProgram {
     fn when(&self, least: CounterThreshold, slot: &OffloadSlot) -> CounterCondition {
         match least.counter {
             LoweredCounter::Own(nth) => self.when_own(nth as usize, least.value),
-            LoweredCounter::Lane(lane) => CounterCondition {
+            LoweredCounter::Landing(lane) => CounterCondition {
                 counter: slot.counters.at(slot.index_from(lane)),
                 threshold: least.value,
             },

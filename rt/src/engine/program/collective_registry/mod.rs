@@ -371,9 +371,11 @@ impl CollectiveRegistry {
     }
 
     /// Returns the collectives in which two ranks disagreed, at most one for each communicator, and those ranks.
-    pub(super) fn mismatches(&self) -> Vec<(u32, u32, [WorldRank; 2])> {
+    pub(super) fn mismatches(&self) -> Vec<(CollectiveId, [WorldRank; 2])> {
         let mismatch = |(ctx, revoked): (&u32, &CollectiveRevocation)| match revoked.from {
-            Some((tag, CollectiveFailure::Mismatch(one, other))) => Some((*ctx, tag, [one, other])),
+            Some((tag, CollectiveFailure::Mismatch(one, other))) => {
+                Some((CollectiveId::new(*ctx, tag), [one, other]))
+            }
             _ => None,
         };
         self.revoked.iter().filter_map(mismatch).collect()
