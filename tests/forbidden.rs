@@ -89,7 +89,7 @@ fn verbs_without_a_device_is_an_error_that_says_what_to_look_at_and_what_to_load
     fails_with(
         &mut hidden,
         &[
-            "there is no RDMA device",
+            "no RDMA device was found",
             "ls /sys/class/infiniband",
             "load the module",
             "choose another fabric",

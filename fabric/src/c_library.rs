@@ -39,7 +39,7 @@ fn last_error() -> String {
     // SAFETY: valid until the next call in this thread.
     let words = (!words.is_null()).then(|| unsafe { CStr::from_ptr(words) });
     words.map_or_else(
-        || "the loader does not say why".to_owned(),
+        || "the loader gave no reason".to_owned(),
         |words| words.to_string_lossy().into_owned(),
     )
 }

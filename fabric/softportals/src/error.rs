@@ -52,19 +52,21 @@ impl fmt::Display for SoftError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
             Self::ArgInvalid(argument) => return write!(f, "invalid argument: {argument}"),
-            Self::InUse => "still in use: wait for the operations under way",
+            Self::InUse => "still in use: wait until the operations in flight have completed",
             Self::ListTooLong => "the list is as long as max_list_size allows",
-            Self::NoSpace => "as many as the interface's limits allow are there",
-            Self::PidInUse => "another interface has this process id",
-            Self::PtFull => "every portal table entry is taken",
+            Self::NoSpace => {
+                "the interface's limit for such objects is reached: release some of them, or raise the limit"
+            }
+            Self::PidInUse => "the process id is in use by another interface",
+            Self::PtFull => "every portal table entry is in use",
             Self::PtEqNeeded => "flow control needs an event queue",
-            Self::PtInUse => "the portal table entry is taken, or has list entries",
-            Self::EqEmpty => "no event is there",
+            Self::PtInUse => "the portal table entry is in use, or still has list entries",
+            Self::EqEmpty => "the event queue is empty",
             Self::CtNoneReached => "no counter has reached its threshold",
-            Self::Ignored => "the map is set already, or the interface has none",
-            Self::Interrupted => "what was waited for was freed",
+            Self::Ignored => "the map is already set, or interfaces of this kind have no map",
+            Self::Interrupted => "the object that the call waited for was freed",
             Self::Aborted => "waiting was aborted",
-            Self::NoInit => "the library is not initialised",
+            Self::NoInit => "the library is not initialized",
             Self::Fail => "a system call failed",
         };
         f.write_str(what)

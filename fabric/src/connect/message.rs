@@ -283,13 +283,19 @@ fn kind_from_wire(kind: u8, reason: u8) -> Result<ConnectKind, ConnectFrameError
 impl fmt::Display for ConnectFrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length(bytes) => write!(f, "length: {bytes} bytes are no whole message"),
-            Self::Version(version) => write!(f, "version: {version}, and this is {VERSION}"),
-            Self::Kind(kind) => write!(f, "kind: {kind} is none"),
-            Self::Reason(reason) => write!(f, "reason: {reason} does not belong here"),
-            Self::Lanes(lanes) => write!(f, "lanes: {lanes} do not belong here"),
+            Self::Length(bytes) => write!(f, "length: {bytes} bytes are not one whole message"),
+            Self::Version(version) => write!(
+                f,
+                "version: {version} is not {VERSION}, the version of this driver: run the same build of the program on all \
+                 ranks"
+            ),
+            Self::Kind(kind) => write!(f, "kind: {kind} is not a kind of message"),
+            Self::Reason(reason) => {
+                write!(f, "reason: {reason} is not valid in this kind of message")
+            }
+            Self::Lanes(lanes) => write!(f, "lanes: {lanes} are not valid in this kind of message"),
             Self::Lane(number) => write!(f, "lane: {number:#x} has more than 24 bits"),
-            Self::Incarnation => write!(f, "incarnation: 0 is none"),
+            Self::Incarnation => write!(f, "incarnation: 0 is not valid"),
         }
     }
 }

@@ -553,5 +553,5 @@ const NEVER: u64 = u64::MAX;
 
 const _: () = assert!(
     size_of::<PeerConnection>() <= 48,
-    "a rank has one for every peer that it ever met"
+    "a rank has one for each peer that it was ever in contact with"
 );

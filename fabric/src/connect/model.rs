@@ -311,7 +311,7 @@ impl World {
                 world.tell(me, ConnectEvent::Broken, 0, step)?;
             } else {
                 return Err(format!(
-                    "data into a queue pair that is not there: {self:?}"
+                    "data into a queue pair that does not exist: {self:?}"
                 ));
             }
             next.push(world);
@@ -425,7 +425,9 @@ impl World {
             ConnectAction::Open => side.open = true,
             ConnectAction::Quiesce => (side.open, side.quiescing) = (false, true),
             ConnectAction::Destroy if side.pair.is_none() => {
-                return Err(format!("side {me} destroys what is not there: {self:?}"));
+                return Err(format!(
+                    "side {me} destroys a queue pair that does not exist: {self:?}"
+                ));
             }
             ConnectAction::Destroy => {
                 (side.pair, side.open, side.quiescing) = (None, false, false);

@@ -45,7 +45,7 @@ impl QpRanges {
             match ranges.last_mut() {
                 Some((first, count)) if *first + *count == number => *count += 1,
                 Some((first, count)) if *first + *count > number => {
-                    panic!("two queue pairs {number}")
+                    panic!("queue-pair number {number} occurs twice")
                 }
                 _ => ranges.push((number, 1)),
             }
@@ -144,10 +144,12 @@ fn get(rest: &mut &[u8], max: u32) -> Result<u32, QpRangesError> {
 impl fmt::Display for QpRangesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Short => "the numbers of its queue pairs end too early",
-            Self::Range => "a number of its queue pairs is too large",
-            Self::Order => "an empty range of queue pairs",
-            Self::Count => "not as many queue pairs as the job has other ranks",
+            Self::Short => "its list of queue-pair numbers is cut short",
+            Self::Range => "a number of its queue pairs has more than 24 bits",
+            Self::Order => "a range of its queue-pair numbers is empty",
+            Self::Count => {
+                "the number of its queue pairs differs from the number of other ranks in the job"
+            }
         })
     }
 }

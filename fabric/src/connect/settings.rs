@@ -10,7 +10,8 @@ use crate::provider::{
 pub static CONNECT: DriverSetting = DriverSetting {
     name: "RIPSTOP_CONNECT",
     range: SCHEMES,
-    meaning: "when ranks are connected on a network that has connections: with their first message, or all at the start",
+    meaning: "when two ranks connect, on a network with connections: at their first message (on-demand), at the start \
+              (all-to-all), or once they exchange much data (hybrid)",
     default: "auto",
     accepts: |value| one_of(SCHEMES, value),
 };
@@ -21,8 +22,8 @@ const SCHEMES: &str = "auto | on-demand | all-to-all | hybrid";
 pub static PATTERN: DriverSetting = DriverSetting {
     name: "RIPSTOP_PATTERN",
     range: "unknown | dense | stencil:1..=1048576 peers",
-    meaning: "with whom a rank speaks: with all others, or with so many; where ranks are connected as RIPSTOP_CONNECT=auto has \
-              it. The same on all ranks",
+    meaning: "with how many other ranks a rank exchanges messages: with all (dense), or with the given number; \
+              RIPSTOP_CONNECT=auto decides by it. The same on all ranks",
     default: "unknown",
     accepts: |value| pattern(value).map(pattern_text),
 };

@@ -96,7 +96,7 @@ pub enum DriverCommand<'a> {
 
 /// Memory lent to one message by [`TagMatching::offer`](super::TagMatching::offer).
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "written out by who lends")]
+#[expect(clippy::exhaustive_structs, reason = "written out by the lender")]
 pub struct TagBuffer {
     /// Tag of the message.
     pub tag: MatchTag,

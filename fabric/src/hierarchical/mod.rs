@@ -39,7 +39,7 @@ use crate::{
 #[derive(Clone, Debug)]
 #[expect(
     clippy::exhaustive_structs,
-    reason = "written out by who opens a driver"
+    reason = "written out by the code that opens a driver"
 )]
 pub struct HierarchicalConfig {
     /// Name of the combination, for its [`Caps`].
@@ -106,7 +106,7 @@ impl HierarchicalDriver {
         } = config;
         let Ok(place) = node.ranks.binary_search(&rank) else {
             let why = format!(
-                "rank {rank} is none of its node's, which are {:?}",
+                "rank {rank} is not on this node (its ranks are {:?})",
                 node.ranks
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));

@@ -27,7 +27,7 @@ impl LaneSpeeds {
     pub fn new(lanes: &[LaneSpeed]) -> Self {
         assert!(
             lanes.len() <= LANES_MAX as usize,
-            "{} lanes, and {LANES_MAX} can be",
+            "{} lanes, but at most {LANES_MAX} are possible",
             lanes.len()
         );
         let at_least_one = |lane: &LaneSpeed| LaneSpeed {

@@ -24,7 +24,7 @@ impl Provider for LoopbackProvider {
     }
 
     fn check(&self, _values: &DriverValues) -> Result<String, String> {
-        Ok("it needs nothing of the system".to_owned())
+        Ok("it needs no device and no library".to_owned())
     }
 
     fn open(&self, _request: OpenRequest<'_>) -> io::Result<OpenedDriver> {

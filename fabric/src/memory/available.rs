@@ -16,7 +16,8 @@ pub(super) fn check(len: u64) -> io::Result<()> {
     match room() {
         Some(room) if len > room => {
             let why = format!(
-                "a region of {len} bytes, and {room} bytes of memory are available: use less, or more ranks on more nodes"
+                "a region of {len} bytes does not fit, because {room} bytes of memory are available: use less, or more \
+                 ranks on more nodes"
             );
             Err(io::Error::new(io::ErrorKind::OutOfMemory, why))
         }

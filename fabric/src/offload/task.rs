@@ -10,7 +10,10 @@ use crate::{
 
 /// A command that begins by itself.
 #[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "written out by the code that makes lists"
+)]
 pub struct TriggeredTask {
     /// Condition that it waits for.
     pub condition: CounterCondition,
@@ -22,7 +25,10 @@ pub struct TriggeredTask {
 
 /// Condition that a counter of this rank has reached `threshold`.
 #[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "written out by the code that makes lists"
+)]
 pub struct CounterCondition {
     /// Counter of this rank, made [for tasks](super::LocalCounters::for_tasks), as are all counters that its tasks add to.
     pub counter: LocalCounter,
@@ -116,7 +122,10 @@ pub enum PutTarget {
 
 /// Name shared by a published landing and the put that it is for, by which an adapter that matches brings them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "written out by the code that makes lists"
+)]
 pub struct PairKey {
     /// Number of a row of such pairs from one rank to another. Both ranks know it.
     pub sequence: u64,

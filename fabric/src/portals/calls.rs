@@ -140,8 +140,8 @@ impl PortalsNi {
         };
         if code != 0 {
             let why = format!(
-                "PtlNIInit failed with {}: is interface {} there, and free? The library is taken for one of the family {}; \
-                 RIPSTOP_PORTALS_ABI names another",
+                "PtlNIInit failed with {}: check that interface {} exists and is free. The library is assumed to be of \
+                 the family {}; RIPSTOP_PORTALS_ABI names another family",
                 profile.codes.describe(code),
                 interface.map_or_else(|| "(default)".to_owned(), |number| number.to_string()),
                 profile.name
@@ -481,8 +481,8 @@ fn check_handle(place: &StructBuffer, profile: &LibraryProfile) -> io::Result<()
         return Ok(());
     }
     let why = format!(
-        "the Portals library has handles of {written} bytes, and those of the family {} have {len}: name the right family with \
-         RIPSTOP_PORTALS_ABI, or another library with RIPSTOP_PORTALS_LIBRARY",
+        "the Portals library has handles of {written} bytes, but the family {} has handles of {len}: name the right \
+         family with RIPSTOP_PORTALS_ABI, or another library with RIPSTOP_PORTALS_LIBRARY",
         profile.name
     );
     Err(io::Error::new(io::ErrorKind::Unsupported, why))
@@ -528,8 +528,8 @@ const PROBE_MILLIS: u32 = 50;
 const PROBE_EVENTS: u64 = 8;
 /// True if an interface was left open.
 static LEFT: AtomicBool = AtomicBool::new(false);
-const LEFT_SO: &str = "this Portals library moves bytes in calls only, so it was left as it was when the job before ended: run \
-                       one job in a process";
+const LEFT_SO: &str = "this Portals library moves bytes only during calls, so its interface was left open when the \
+                       previous job ended: run one job in each process";
 
 /// Objects requested of each kind. Some libraries allocate all requested objects immediately, and some grant at most a thousand.
 const WANTED: u32 = 1 << 15;

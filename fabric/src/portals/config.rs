@@ -16,7 +16,10 @@ use crate::{
 
 /// Settings of a [`Portals`](super::Portals) driver.
 #[derive(Clone, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "written out by who opens one")]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "written out by the code that opens a driver"
+)]
 pub struct PortalsConfig {
     /// Path of the library. With `None`, the value of `RIPSTOP_PORTALS_LIBRARY` applies, otherwise the loader searches for
     /// `libportals.so.4` and `libportals.so`.
@@ -59,7 +62,7 @@ pub struct PortalsConfig {
 
 /// A network interface of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "a number and what it is worth")]
+#[expect(clippy::exhaustive_structs, reason = "a number and its weight")]
 pub struct Interface {
     /// Number of the interface in the library.
     pub number: u32,
@@ -169,7 +172,8 @@ impl PortalsConfig {
         }
         if self.compat.is_some() && interfaces.len() > 1 {
             return wrong(format!(
-                "PortalsConfig::interfaces are {interfaces:?}, and the layouts of others have one: name one"
+                "PortalsConfig::interfaces are {interfaces:?}, but the layouts of other libraries use one interface: name \
+                 one"
             ));
         }
         if self.compat.is_some() {

@@ -66,7 +66,7 @@ impl PreparedPortals {
         let (addresses, places): (Vec<_>, Vec<_>) = read_addresses(&peers)?.into_iter().unzip();
         let found = addresses.iter().position(|other| *other == address);
         let me = found.and_then(|rank| u32::try_from(rank).ok());
-        let me = me.ok_or_else(|| invalid("the own address is not among those of the peers"))?;
+        let me = me.ok_or_else(|| invalid("the addresses lack that of this rank"))?;
         let operations = operations(&ground, pscom)?;
         // Limit each peer, so that one that accepts nothing leaves enough credits for the others.
         let window = (ground.credits / 2).min(WINDOW_MAX);
@@ -162,7 +162,7 @@ fn read_addresses(peers: &[Vec<u8>]) -> io::Result<Vec<(PortalsAddress, Vec<Rail
     let read = peers.iter().enumerate().map(|(rank, bytes)| {
         let address = PortalsAddress::from_bytes(bytes).ok_or_else(|| {
             invalid(&format!(
-                "what rank {rank} gave is no address of this driver: do all ranks run the same version?"
+                "rank {rank} published an address that is not one of this driver: run the same version on all ranks"
             ))
         })?;
         match seen.insert(address.0.process, rank) {

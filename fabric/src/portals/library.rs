@@ -189,7 +189,7 @@ fn find(path: Option<&Path>) -> io::Result<LoadedPortals> {
     if let Some(path) = named {
         return LoadedPortals::open(&path).map_err(|why| {
             let why = format!(
-                "{} was named as the Portals library, and cannot be loaded: {why}",
+                "{} was named as the Portals library, but cannot be loaded: {why}",
                 path.display()
             );
             io::Error::new(io::ErrorKind::NotFound, why)
@@ -203,8 +203,9 @@ fn find(path: Option<&Path>) -> io::Result<LoadedPortals> {
         }
     }
     let why = format!(
-        "no Portals library: looked for {} where the loader looks (LD_LIBRARY_PATH, /etc/ld.so.conf); install BXI's or Sandia's \
-         Portals 4, or build the software one (cargo build -p ripstop-portals-sandia42) and set {LIBRARY} to its path",
+        "no Portals library was found: searched for {} where the loader searches (LD_LIBRARY_PATH, /etc/ld.so.conf); \
+         install BXI's or Sandia's Portals 4, or build the software one (cargo build -p ripstop-portals-sandia42) and set \
+         {LIBRARY} to its path",
         tried.join(", ")
     );
     Err(io::Error::new(io::ErrorKind::NotFound, why))
@@ -223,7 +224,7 @@ fn recognise(loaded: LoadedPortals, family: Option<&str>) -> io::Result<&'static
     profile::by_name(&name).ok_or_else(|| {
         let known: Vec<_> = profile::ALL.iter().map(|profile| profile.name).collect();
         let why = format!(
-            "`{name}` is no family of Portals libraries: set {ABI} to one of {}",
+            "`{name}` is not a family of Portals libraries: set {ABI} to one of {}",
             known.join(", ")
         );
         io::Error::new(io::ErrorKind::Unsupported, why)
@@ -232,7 +233,7 @@ fn recognise(loaded: LoadedPortals, family: Option<&str>) -> io::Result<&'static
 
 fn lacks(missing: &[&str]) -> io::Error {
     let why = format!(
-        "the Portals library lacks {}: it is not a whole Portals 4 library, or an older one; install another or name it with \
+        "the Portals library lacks {}, so it is incomplete or too old: install another one, or name another one with \
          {LIBRARY}",
         missing.join(", ")
     );

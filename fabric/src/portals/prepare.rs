@@ -183,7 +183,7 @@ impl PreparedPortals {
             polled.map(|(got, _)| got.event)
         };
         let (Some(ended), Some(told)) = (wait(first.completions), wait(first.hints)) else {
-            return Err(unlike(&ni, "there are no events"));
+            return Err(unlike(&ni, "there is no event"));
         };
         let board = first.board.start().addr().get() as u64;
         let wrong = wrong_field(&told, &ended, process, far, board + far.offset);
@@ -235,8 +235,8 @@ fn wrong_field(
 
 fn unlike(ni: &PortalsNi, what: &str) -> io::Error {
     let why = format!(
-        "the Portals library does not behave as the family {} does: {what} of a put to itself; name the right family with \
-         RIPSTOP_PORTALS_ABI",
+        "the Portals library does not behave like the family {}, as the test put of this process to itself showed \
+         ({what}): name the right family with RIPSTOP_PORTALS_ABI",
         ni.profile().name
     );
     io::Error::new(io::ErrorKind::Unsupported, why)
@@ -321,7 +321,7 @@ fn check_limits(ni: &PortalsNi, config: &PortalsConfig) -> io::Result<()> {
     let small = least.into_iter().find(|(_, has, needs)| has < needs);
     small.map_or(Ok(()), |(name, has, needs)| {
         let why = format!(
-            "the Portals interface has {name} = {has}, and {needs} are needed: raise that limit"
+            "the Portals interface has {name} = {has}, but {needs} are needed: raise that limit"
         );
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     })

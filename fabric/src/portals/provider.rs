@@ -123,7 +123,7 @@ const SETTINGS: &[&DriverSetting] = &[
 static LIBRARY: DriverSetting = DriverSetting {
     name: "RIPSTOP_PORTALS_LIBRARY",
     range: "a file",
-    meaning: "the Portals 4 library; else libportals.so.4, where the loader finds it",
+    meaning: "the file of the Portals 4 library; by default libportals.so.4, where the loader finds it",
     default: "",
     accepts: text,
 };
@@ -131,7 +131,7 @@ static LIBRARY: DriverSetting = DriverSetting {
 static FAMILY: DriverSetting = DriverSetting {
     name: "RIPSTOP_PORTALS_ABI",
     range: FAMILIES,
-    meaning: "whose binary interface that library has",
+    meaning: "the family of Portals libraries whose binary interface that library has",
     default: "auto",
     accepts: |value| one_of(FAMILIES, value),
 };
@@ -141,7 +141,8 @@ const FAMILIES: &str = "auto | sandia42 | sandia43 | portails4 | bxi2 | bxi3";
 static INTERFACES: DriverSetting = DriverSetting {
     name: "RIPSTOP_PORTALS_IFACES",
     range: "auto | interfaces, like 0,1,2,3, or with weights, like 0:2,1:1",
-    meaning: "the network interfaces of a rank: messages of two ranks go by one of them, long transfers in pieces by all",
+    meaning: "the network interfaces of a rank: messages between two ranks use one of them, long transfers are split over \
+              all",
     default: "auto",
     accepts: |value| interfaces(value).map(|all| interfaces_text(&all)),
 };
@@ -149,7 +150,7 @@ static INTERFACES: DriverSetting = DriverSetting {
 static COMPAT: DriverSetting = DriverSetting {
     name: "RIPSTOP_PORTALS_COMPAT",
     range: LAYOUTS,
-    meaning: "messages over Portals laid out as somebody else does, to compare with; the same on all ranks",
+    meaning: "the library whose message layout is used over Portals, for comparison; the same on all ranks",
     default: "off",
     accepts: |value| one_of(LAYOUTS, value),
 };
@@ -159,7 +160,8 @@ const LAYOUTS: &str = "off | pscom | mpc";
 static TAGS: DriverSetting = DriverSetting {
     name: "RIPSTOP_PORTALS_TAGS",
     range: "auto | on | off | bytes",
-    meaning: "whether the Portals adapter puts messages into the buffers that wait for them, and from which length on",
+    meaning: "whether the Portals adapter matches messages and puts them into the posted buffers, and from which length \
+              in bytes",
     default: "auto",
     accepts: |value| {
         one_of("auto | on | off", value)
@@ -170,7 +172,8 @@ static TAGS: DriverSetting = DriverSetting {
 static EVENTS: DriverSetting = DriverSetting {
     name: "RIPSTOP_PORTALS_EVENTS",
     range: "8..=1048576 events",
-    meaning: "over Portals, how many events a queue holds: what is under way and what has come and was not looked at",
+    meaning: "over Portals, how many events a queue holds: those of operations in flight, and those of arrived messages \
+              that wait to be handled",
     default: "4096",
     accepts: |value| events(value).map(|events| events.to_string()),
 };
@@ -178,7 +181,7 @@ static EVENTS: DriverSetting = DriverSetting {
 static SLABS: DriverSetting = DriverSetting {
     name: "RIPSTOP_PORTALS_SLABS",
     range: "slabs x bytes, like 4x1048576; 2 to 1024 of 131328 to 16777216",
-    meaning: "over Portals, what messages of all peers come into: who finds no room waits",
+    meaning: "over Portals, the buffers that receive messages from all peers: a sender waits while they are full",
     default: "4x1048576",
     accepts: |value| slabs(value).map(|(count, len)| format!("{count}x{len}")),
 };

@@ -46,7 +46,9 @@ fn yama() -> Result<(), String> {
             "kernel.yama.ptrace_scope is 2, so only CAP_SYS_PTRACE may use process_vm_readv"
                 .to_owned(),
         ),
-        "3" => Err("kernel.yama.ptrace_scope is 3, so nobody may use process_vm_readv".to_owned()),
+        "3" => {
+            Err("kernel.yama.ptrace_scope is 3, so no process may use process_vm_readv".to_owned())
+        }
         _ => Ok(()),
     }
 }

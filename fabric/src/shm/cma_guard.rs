@@ -101,7 +101,7 @@ impl Shm {
                 continue; // its process has ended meanwhile
             }
             if self.has_stopped_copying(rank) {
-                let why = "a driver beside shared memory has lost this rank, or it has given us up";
+                let why = "the network driver has lost the rank, or the rank considers this process failed";
                 self.give_up(rank, std::io::Error::other(why));
             } else {
                 self.giving_up.push(rank);

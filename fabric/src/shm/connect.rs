@@ -69,7 +69,7 @@ impl Shm {
         match self.open_segment(rank) {
             Ok(segment) if segment.is_closed_to(self.rank) => self.give_up(
                 rank,
-                io::Error::other(format!("rank {rank} has given us up")),
+                io::Error::other(format!("rank {rank} considers this rank failed")),
             ),
             Ok(segment) => self.link(rank, segment),
             Err(why) => self.missed(rank, why),
@@ -480,11 +480,11 @@ pub(super) fn claim_error(rank: u32, state: PeerState) -> io::Error {
     let (kind, why) = match state {
         PeerState::Failed => (
             io::ErrorKind::TimedOut,
-            "counts as failed among the others: it came too late, or had failed before",
+            "is considered failed by the other ranks: it joined too late, or had failed before",
         ),
         _ => (
             io::ErrorKind::AddrInUse,
-            "is open, or was: each rank opens its driver once",
+            "has already opened its driver: open the driver once on each rank",
         ),
     };
     io::Error::new(kind, format!("rank {rank} of this node {why}"))

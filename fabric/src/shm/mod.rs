@@ -404,7 +404,9 @@ impl Shm {
         if link.is_some_and(|link| link.is_refused()) {
             self.give_up(
                 to,
-                io::Error::other(format!("rank {to} could not map our memory, or gave us up")),
+                io::Error::other(format!(
+                    "rank {to} cannot map our memory, or sees us failed"
+                )),
             );
             return true;
         }
@@ -445,7 +447,7 @@ impl Shm {
                     }
                 }
                 Err(ring::MalformedFrame) => {
-                    let why = io::Error::other(format!("rank {from} wrote what is no message"));
+                    let why = io::Error::other(format!("rank {from} wrote a malformed message"));
                     self.give_up(from, why);
                     break; // the list has changed
                 }

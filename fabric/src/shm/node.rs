@@ -7,7 +7,7 @@ use crate::driver::{DownCause, ExitRecord};
 #[derive(Clone, Debug)]
 #[expect(
     clippy::exhaustive_structs,
-    reason = "written out by who opens a driver"
+    reason = "written out by the code that opens a driver"
 )]
 pub struct BoardRanks {
     /// Board on which the ranks record how they ended.

@@ -25,7 +25,7 @@ pub(super) fn open_fd_of_process(
     if is_same_start(started(pid)?, since) {
         Ok(opened)
     } else {
-        let why = format!("process {pid} has ended, and another one has its pid");
+        let why = format!("process {pid} has ended, and another process has its pid");
         Err(io::Error::new(io::ErrorKind::NotFound, why))
     }
 }

@@ -25,7 +25,7 @@ impl Provider for ShmProvider {
 
     fn check(&self, _values: &DriverValues) -> Result<String, String> {
         Board::create(1).map_err(|why| {
-            format!("there is no memory to share ({why}): allow memfd_create, or raise the limit of memory")
+            format!("shared memory cannot be allocated ({why}): allow memfd_create, or raise the limit of memory")
         })?;
         Ok(match cma::probe() {
             Ok(()) => "process_vm_readv works, so long messages are copied once".to_owned(),

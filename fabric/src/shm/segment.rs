@@ -85,7 +85,8 @@ impl ShmSegment {
         };
         if !ours || shape.size != board.size() || !shape.is_sane() || shape.len() > region.len() {
             let why = format!(
-                "what rank {rank} has open is not its segment: run the same build of the program on all ranks"
+                "the descriptor that rank {rank} has open is not its segment: run the same build of the program on all \
+                 ranks"
             );
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }

@@ -82,7 +82,7 @@ impl ClusterConfig {
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if self.ranks == 0 {
-            return Err(ConfigError::new("ranks", "0, and at least 1 is needed"));
+            return Err(ConfigError::new("ranks", "0 is too small: give at least 1"));
         }
         self.model.check(self.ranks)?;
         self.faults.check(self.ranks, self.model.nic.rails)?;
@@ -92,7 +92,7 @@ impl ClusterConfig {
             Some(room) if needed > room => Err(ConfigError::new(
                 "ranks",
                 format!(
-                    "{} take {needed} bytes, and {room} bytes of memory are available: at most {} fit",
+                    "{} take {needed} bytes, but {room} bytes of memory are available: give at most {}",
                     self.ranks,
                     room / world::BYTES_PER_RANK
                 ),
@@ -121,7 +121,7 @@ impl ClusterConfig {
         if self.connect_threads == 0 {
             return Err(ConfigError::new(
                 "connect_threads",
-                "0, and at least 1 is needed",
+                "0 is too small: give at least 1",
             ));
         }
         let job = self.job(CommPattern::Dense);
@@ -130,9 +130,7 @@ impl ClusterConfig {
             let max = self.queue_pairs_max;
             return Err(ConfigError::new(
                 "queue_pairs_max",
-                format!(
-                    "{max}, which is too few to connect all pairs: give more, or another scheme"
-                ),
+                format!("{max} is too small to connect all pairs: give more, or another scheme"),
             ));
         }
         Ok(())

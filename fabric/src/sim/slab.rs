@@ -38,7 +38,7 @@ impl<T> SimSlab<T> {
             }
             None => {
                 let slot = u32::try_from(self.slots.len()).unwrap_or(NO_SLOT);
-                assert!(slot != NO_SLOT, "{slot} things under way at a time");
+                assert!(slot != NO_SLOT, "{slot} entries in use at a time");
                 self.slots.push(SimSlabSlot::Used(value));
                 slot
             }

@@ -23,7 +23,7 @@ pub struct MatchTag {
 
 /// All fields of a message's match bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "written out by who sends")]
+#[expect(clippy::exhaustive_structs, reason = "written out by the sender")]
 pub struct TagEnvelope {
     /// Kind of message, which is never ignored.
     pub kind: u8,
@@ -35,7 +35,7 @@ pub struct TagEnvelope {
 
 /// What a receive asks for. `None` means any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "written out by who receives")]
+#[expect(clippy::exhaustive_structs, reason = "written out by the receiver")]
 pub struct TagSelector {
     /// Kind of message.
     pub kind: u8,

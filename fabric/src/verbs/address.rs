@@ -106,7 +106,12 @@ impl VerbsAddress {
         let behind = whole.map_or(0, |(all, _)| all[44] & (DOORS | PORTS));
         let (all, rest) = whole
             .filter(|(_, rest)| behind != 0 || rest.is_empty())
-            .ok_or_else(|| wrong(format!("{} bytes, and {LEN} are one", bytes.len())))?;
+            .ok_or_else(|| {
+                wrong(format!(
+                    "it has {} bytes, but an address has {LEN}",
+                    bytes.len()
+                ))
+            })?;
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|nth| all[at + nth]));
         let skills = parse_skills(all[45]);
         let (reads, ethernet) = skills.unwrap_or((0, false));
@@ -126,13 +131,17 @@ impl VerbsAddress {
             parcels: all[44] & PARCELS != 0,
         };
         if all[0] != VERSION {
-            return Err(wrong(format!("version {}, and this is {VERSION}", all[0])));
+            return Err(wrong(format!(
+                "its version is {}, but this driver's is {VERSION}: run the same build of the \
+                                      program on all ranks",
+                all[0]
+            )));
         }
         let numbers = (1..=5).contains(&address.mtu) && address.qpn >> 24 == 0;
         let flags = all[44] & !(PARCELS | DOORS | PORTS) == 0 && behind != DOORS | PORTS;
         let known = flags && skills.is_some() && all[46..] == [0; 2];
         if !numbers || !known || address.incarnation == 0 {
-            return Err(wrong("a number out of its range".to_owned()));
+            return Err(wrong("a number in it is out of range".to_owned()));
         }
         let open = behind == DOORS;
         let doors =

@@ -59,23 +59,25 @@ impl AddressExtension {
         let (lanes, rest) = lanes.ok_or("the number of its devices is missing")?;
         let lanes = usize::from(*lanes);
         if !(1..=RAILS_MAX).contains(&lanes) {
-            return Err(format!("{lanes} devices, and there are 1 to {RAILS_MAX}"));
+            return Err(format!(
+                "it has {lanes} devices, but 1 to {RAILS_MAX} are possible"
+            ));
         }
         let ports = rest.split_at_checked((lanes - 1) * PORT_LEN);
-        let (ports, mut rest) = ports.ok_or("its ports end too early")?;
+        let (ports, mut rest) = ports.ok_or("its list of ports is cut short")?;
         let ports = ports.as_chunks().0.iter().map(connect_wire::parse_port);
         let ports: Option<_> = ports.collect();
         let numbered = if open { lanes } else { 0 };
         let numbers = (0..numbered).map(|_| QpRanges::decode(&mut rest, ranks));
         let numbers: Result<_, _> = numbers.collect();
         let doors = Self {
-            ports: ports.ok_or("a port with a number out of its range")?,
+            ports: ports.ok_or("a number of one of its ports is out of range")?,
             numbers: numbers.map_err(|why| why.to_string())?,
         };
         if rest.is_empty() {
             Ok(doors)
         } else {
-            Err(format!("{} bytes behind its queue pairs", rest.len()))
+            Err(format!("{} bytes follow its queue pairs", rest.len()))
         }
     }
 

@@ -92,16 +92,16 @@ const fn then(kind: i32) -> EventReaction {
             "a completion queue of the device failed or overran (IBV_EVENT_CQ_ERR)",
         ),
         abi::EVENT_SRQ_ERR => EventReaction::LeaveDevice(
-            "the device's queue of receives failed (IBV_EVENT_SRQ_ERR): nothing can come by it",
+            "the device's shared receive queue failed (IBV_EVENT_SRQ_ERR): the device can receive no messages",
         ),
         abi::EVENT_QP_FATAL => {
-            EventReaction::LeaveLane("the device gave a queue pair up (IBV_EVENT_QP_FATAL)")
+            EventReaction::LeaveLane("the device disabled a queue pair (IBV_EVENT_QP_FATAL)")
         }
         abi::EVENT_QP_REQ_ERR => EventReaction::LeaveLane(
-            "the peer asked for what its queue pair may not (IBV_EVENT_QP_REQ_ERR)",
+            "the peer sent a request that its queue pair may not send (IBV_EVENT_QP_REQ_ERR)",
         ),
         abi::EVENT_QP_ACCESS_ERR => EventReaction::LeaveLane(
-            "the peer reached for memory that it may not touch (IBV_EVENT_QP_ACCESS_ERR)",
+            "the peer accessed memory that it may not access (IBV_EVENT_QP_ACCESS_ERR)",
         ),
         abi::EVENT_PATH_MIG_ERR => {
             EventReaction::LeaveLane("a queue pair found no other path (IBV_EVENT_PATH_MIG_ERR)")
@@ -111,17 +111,21 @@ const fn then(kind: i32) -> EventReaction {
             EventReaction::ReadPort
         }
         abi::EVENT_PKEY_CHANGE => EventReaction::Ignore(
-            "all use the first partition; whoever is out of it finds out by its requests",
+            "all ranks use the first partition; requests of a rank outside of it fail",
         ),
         abi::EVENT_SM_CHANGE | abi::EVENT_CLIENT_REREGISTER => {
             EventReaction::Ignore("nothing is registered with the subnet manager")
         }
-        abi::EVENT_COMM_EST => EventReaction::Ignore("what came by a queue pair says so, too"),
+        abi::EVENT_COMM_EST => {
+            EventReaction::Ignore("the first message on the queue pair says the same")
+        }
         abi::EVENT_SQ_DRAINED | abi::EVENT_SRQ_LIMIT_REACHED | abi::EVENT_PATH_MIG => {
-            EventReaction::Ignore("nobody asked for it")
+            EventReaction::Ignore("the driver did not request this event")
         }
         abi::EVENT_QP_LAST_WQE_REACHED => EventReaction::ReceivesDrained,
-        _ => EventReaction::Ignore("newer than this driver, and about nothing that it uses"),
+        _ => {
+            EventReaction::Ignore("newer than this driver, and about objects that it does not use")
+        }
     }
 }
 

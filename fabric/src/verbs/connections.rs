@@ -249,7 +249,7 @@ impl VerbsCore {
     /// taken for those of the new one.
     fn create(&mut self, peer: u32) -> io::Result<()> {
         if self.link_or_new(peer).is_stuck() {
-            let why = "a device may go on with a queue pair of the connection before";
+            let why = "a device may still use a queue pair of the previous connection";
             return Err(io::Error::other(why));
         }
         let behind = self.peer_ports.get(index(peer));

@@ -256,7 +256,10 @@ impl VerbsCore {
         if let Err(why) = qp.destroy() {
             (way.stuck, way.retired) = (true, false);
             rails[to.lane].by_qpn.remove(&qpn);
-            self.fail_and_notify(to.peer, &format!("{why}: the device may go on with it"));
+            self.fail_and_notify(
+                to.peer,
+                &format!("{why}: the device may still use the queue pair"),
+            );
             return false;
         }
         let quiet = std::mem::take(&mut way.quiet);

@@ -300,7 +300,7 @@ impl VerbsCore {
                 0
             }
             _ => {
-                let why = format!("rank {from} sent what is no message");
+                let why = format!("rank {from} sent a malformed message");
                 self.fail(from, std::io::Error::other(why));
                 0
             }

@@ -49,8 +49,8 @@ impl DevicePort {
         all.sort_unstable_by(|a, b| (&a.device, a.port).cmp(&(&b.device, b.port)));
         if all.is_empty() {
             return Err(no_device(
-                "there is no RDMA device: see `ls /sys/class/infiniband`, \
-                 load the module of the adapter (or rdma_rxe for tests), or choose another fabric",
+                "no RDMA device was found: see `ls /sys/class/infiniband`, load the module of the adapter (or rdma_rxe \
+                 for tests), or choose another fabric",
             ));
         }
         Ok(all)
@@ -77,8 +77,9 @@ impl DevicePort {
     }
 
     /// Advice about a port that is down.
-    pub(super) const DOWN: &str = "see with `ibv_devinfo` that its cable, switch and subnet manager, or the interface on \
-        Ethernet, are up, or name others with RIPSTOP_VERBS_DEVICE: without it, those that are down are left out";
+    pub(super) const DOWN: &str = "check with `ibv_devinfo` that its cable, switch and subnet manager, or the interface \
+                                   on Ethernet, are up, or name other ports with RIPSTOP_VERBS_DEVICE; without that \
+                                   variable, ports that are down are left out";
 
     fn choose_all(all: &[Self], names: Option<&str>, place: u32) -> io::Result<Vec<(Self, u32)>> {
         let Some(names) = names else {
@@ -122,13 +123,16 @@ impl DevicePort {
             return found.ok_or_else(|| {
                 let (there, hint) = (names.join(", "), Self::DOWN);
                 no_device(&format!(
-                    "no port {name} that is up; there are {there}: {hint}"
+                    "no port {name} is up (the ports are {there}): {hint}"
                 ))
             });
         }
         let mut up = Self::of_one_network(all);
         if up.is_empty() {
-            return Err(no_device(&format!("no port is up of {}", names.join(", "))));
+            return Err(no_device(&format!(
+                "none of the ports is up: {}",
+                names.join(", ")
+            )));
         }
         let turn = usize::try_from(place).unwrap_or(0) % up.len();
         Ok(up.swap_remove(turn))

@@ -57,8 +57,9 @@ impl VerbsCore {
 /// Makes the error for a peer that does not acknowledge. Devices do not say why.
 fn silent(words: &str) -> io::Error {
     let why = format!(
-        "{words}: its process or node is gone, a cable or switch between the ports is, or long packets do not get through: \
-         every switch must let pass what both ports' `active_mtu` says (`ibv_devinfo`), plus 76 bytes of headers on Ethernet"
+        "{words}: its process or node has failed, a cable or switch between the ports has failed, or long packets do not \
+         get through: every switch must let pass what both ports' `active_mtu` says (`ibv_devinfo`), plus 76 bytes of \
+         headers on Ethernet"
     );
     io::Error::new(io::ErrorKind::TimedOut, why)
 }
@@ -72,8 +73,8 @@ pub(super) fn unlike() -> io::Error {
 
 /// Makes the error for two ranks that cannot be connected although each has a device that works.
 pub(super) fn unmatched() -> io::Error {
-    let why = "no device of this rank works whose counterpart on the other works, too: the first of RIPSTOP_VERBS_DEVICE reaches \
-               the first, the second the second";
+    let why = "no device of this rank works whose counterpart on the other rank works, too: the first device of \
+               RIPSTOP_VERBS_DEVICE reaches only the first one of the other rank, the second only the second";
     io::Error::new(io::ErrorKind::NotConnected, why)
 }
 
@@ -81,14 +82,16 @@ pub(super) fn unmatched() -> io::Error {
 pub(super) fn unconnected(why: ConnectFailure) -> io::Error {
     let sentence = match why {
         ConnectFailure::Unreachable => {
-            "no datagram came back from its address: see with `ibv_devinfo -v` that both ports' addresses (GIDs) are of one \
-             network and kind, that its port's is the one that it had when the job began, and that a firewall lets UDP port \
-             4791 pass"
+            "no datagram came back from its address: check with `ibv_devinfo -v` that both ports' addresses (GIDs) are of \
+             one network and kind, that its port's is the one that it had when the job began, and that a firewall lets \
+             UDP port 4791 pass"
         }
         ConnectFailure::Rejected(RejectReason::NoQueuePair) => "it has no queue pair for this rank",
-        ConnectFailure::Rejected(_) | ConnectFailure::Broken => "it gave the connection up",
-        ConnectFailure::Restarted => "it was started anew",
-        ConnectFailure::Down => "it was lost before",
+        ConnectFailure::Rejected(_) | ConnectFailure::Broken => {
+            "it rejected or closed the connection"
+        }
+        ConnectFailure::Restarted => "it was restarted",
+        ConnectFailure::Down => "its connection had failed before",
     };
     io::Error::new(io::ErrorKind::NotConnected, sentence)
 }

@@ -48,8 +48,8 @@ impl OpenedDevice {
         let gid = gid.ok().filter(|gid| !port.ethernet || *gid != [0; 16]);
         let gid = gid.ok_or_else(|| {
             let why = format!(
-                "gid_index: port {port} has no address number {gid_index}: `ibv_devinfo -v` shows those it has, and \
-                 RIPSTOP_VERBS_GID_INDEX names one"
+                "gid_index: port {port} has no address number {gid_index}: choose one that `ibv_devinfo -v` shows with \
+                 RIPSTOP_VERBS_GID_INDEX"
             );
             io::Error::new(io::ErrorKind::InvalidInput, why)
         })?;
@@ -133,8 +133,8 @@ fn given(indices: &[u8], devices: usize) -> io::Result<Vec<Option<u8>>> {
         each if each.len() == devices => Ok(each.iter().copied().map(Some).collect()),
         each => {
             let why = format!(
-                "gid_index: {} numbers for {devices} of RIPSTOP_VERBS_DEVICE: RIPSTOP_VERBS_GID_INDEX is one for all devices, or \
-                 one for each",
+                "gid_index: {} numbers for {devices} devices of RIPSTOP_VERBS_DEVICE: give RIPSTOP_VERBS_GID_INDEX one \
+                 number for all devices, or one for each",
                 each.len()
             );
             Err(io::Error::new(io::ErrorKind::InvalidInput, why))

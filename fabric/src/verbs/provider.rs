@@ -57,7 +57,7 @@ impl Provider for VerbsProvider {
         Ok(match down.len() {
             0 => used.join(", "),
             _ => format!(
-                "{}; left out, as they are down: {}",
+                "{}; left out, because they are down: {}",
                 used.join(", "),
                 down.join(", ")
             ),
@@ -68,7 +68,7 @@ impl Provider for VerbsProvider {
         let prepared = Verbs::prepare(config(&request))?;
         let notice = |port: &DevicePort| {
             format!(
-                "port {port} is down and left out: see `ibv_devinfo`, or name others with RIPSTOP_VERBS_DEVICE"
+                "port {port} is down and left out: see `ibv_devinfo`, or name other ports with RIPSTOP_VERBS_DEVICE"
             )
         };
         Ok(OpenedDriver {
@@ -120,8 +120,8 @@ const SETTINGS: &[&DriverSetting] = &[
 static DEVICE: DriverSetting = DriverSetting {
     name: "RIPSTOP_VERBS_DEVICE",
     range: "devices, or device:port, like mlx5_0,mlx5_1 or with weights, like mlx5_0*2,mlx5_1",
-    meaning: "the adapters of a rank: messages of two ranks go by one of them, long transfers in pieces by all; else ranks take \
-              turns",
+    meaning: "the adapters of a rank: messages between two ranks use one of them, long transfers are split over all; by \
+              default, the ranks of a node take turns among the adapters",
     default: "",
     accepts: text,
 };
@@ -129,8 +129,8 @@ static DEVICE: DriverSetting = DriverSetting {
 static GID_INDEX: DriverSetting = DriverSetting {
     name: "RIPSTOP_VERBS_GID_INDEX",
     range: "auto | 0..=255, or one for each adapter, like 3,1",
-    meaning: "which address of their ports the adapters use, by its number; else each its own of RoCE v2 over IPv4 where it has \
-              one",
+    meaning: "the number of the port address (GID) that the adapters use; by default, each adapter uses its RoCE v2 \
+              address over IPv4, if it has one",
     default: "auto",
     accepts: |value| gid_indices(value).map(|all| gid_indices_text(&all)),
 };
@@ -138,7 +138,8 @@ static GID_INDEX: DriverSetting = DriverSetting {
 static CONNECTIONS: DriverSetting = DriverSetting {
     name: "RIPSTOP_VERBS_CONNECTIONS",
     range: "auto | 2..=1048576 peers",
-    meaning: "peers that a rank is connected to at a time; of more, those that were silent longest give way",
+    meaning: "how many peers a rank is connected to at a time; for another peer, the least recently used connection is \
+              evicted",
     default: "auto",
     accepts: |value| connections(value).map(|max| auto_or(&max, u32::to_string)),
 };
@@ -146,7 +147,8 @@ static CONNECTIONS: DriverSetting = DriverSetting {
 static PINNED: DriverSetting = DriverSetting {
     name: "RIPSTOP_VERBS_PINNED",
     range: "65536..=1099511627776 bytes",
-    meaning: "memory of the application that an adapter may hold at a time; what does not fit goes in messages, or waits",
+    meaning: "how much memory of the application an adapter may keep registered at a time; transfers that do not fit are \
+              sent as messages, or wait",
     default: "17179869184",
     accepts: |value| pinned(value).map(|bytes| bytes.to_string()),
 };

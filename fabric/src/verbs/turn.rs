@@ -239,7 +239,7 @@ impl VerbsCore {
         came: &IbvWc,
         sink: &mut dyn Sink,
     ) -> io::Result<bool> {
-        let malformed = || io::Error::other(format!("rank {peer} sent what is no message"));
+        let malformed = || io::Error::other(format!("rank {peer} sent a malformed message"));
         let first = self.rails[lane].inbox.first(came);
         let len = len_of(came);
         let (arrival, credits) = parse(&first, len).map_err(|_| malformed())?;
@@ -296,7 +296,7 @@ impl VerbsCore {
             VerbsControlWord::ReleaseRegion(name) => {
                 let under_way = self.touching(from);
                 if !self.link_or_new(from).handle_forget(name, under_way) {
-                    let why = format!("rank {from} took back a region twice");
+                    let why = format!("rank {from} released a region twice");
                     return Err(io::Error::other(why));
                 }
                 self.report_released(from);

@@ -240,7 +240,9 @@ impl<M: AppMemory> SoftInterface<M> {
         match peer {
             SoftPeer::Rank(rank) if self.config.logical => {
                 let address = self.map.get(rank as usize).copied();
-                address.ok_or(SoftError::ArgInvalid("target_id: no such rank in the map"))
+                address.ok_or(SoftError::ArgInvalid(
+                    "target_id: a rank that is not in the map",
+                ))
             }
             SoftPeer::At(address) if !self.config.logical => Ok(address),
             SoftPeer::Rank(_) => Err(SoftError::ArgInvalid(

@@ -45,7 +45,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::exhaustive_structs,
-    reason = "built by whoever makes an interface"
+    reason = "built by the code that makes an interface"
 )]
 pub struct NiConfig {
     /// True if match bits and sources select the entry of a message; otherwise the first entry takes the message.

@@ -6,7 +6,7 @@ use std::io;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::exhaustive_structs,
-    reason = "written out by who opens a driver"
+    reason = "written out by the code that opens a driver"
 )]
 pub struct PscomLayout {
     /// `PSP_PORTALS_BUFFER_SIZE`: bytes of a buffer.
@@ -147,45 +147,46 @@ const ANY: PscomCheck = PscomCheck::Number(0, u32::MAX as u64);
 
 const TABLE: &[PscomVariable] = table! {
     "PSP_PORTALS" = "40", ANY, "0..=4294967295, 0 for never",
-        "nothing: fabrics have no order; RIPSTOP_FABRIC=portals takes this one, and any other leaves it";
+        "nothing: fabrics have no priorities; RIPSTOP_FABRIC=portals selects this one";
     "PSP_PORTALS_BUFFER_SIZE" = "8192", PscomCheck::Number(256, 1 << 20), "256..=1048576 bytes",
         "the same; without compat mode RIPSTOP_EAGER_MAX, and slabs that all peers share";
     "PSP_PORTALS_RECVQ_SIZE" = "16", PscomCheck::Number(1, 4096), "1..=4096 buffers",
-        "the same; without compat mode nothing is kept for a peer";
+        "the same; without compat mode no buffers are kept for single peers";
     "PSP_PORTALS_SENDQ_SIZE" = "16", PscomCheck::Number(1, 4096), "1..=4096 buffers",
-        "the same; without compat mode nothing is kept for a peer";
+        "the same; without compat mode no buffers are kept for single peers";
     "PSP_PORTALS_EQ_SIZE" = "65536", PscomCheck::Number(64, 1 << 24), "64..=16777216 events",
         "the same; without compat mode 4096";
     "PSP_PORTALS_FOSTER_PROGRESS" = "0", SWITCH, "0 | 1",
-        "nothing: every turn looks at all queues; RIPSTOP_PROGRESS says who makes turns";
+        "nothing: every turn polls all queues; RIPSTOP_PROGRESS selects what makes turns";
     "PSP_PORTALS_MAX_RNDV_REQS" = "4096", PscomCheck::Number(1, 1 << 20), "1..=1048576 commands",
-        "the same; without compat mode as many as a queue holds events";
+        "the same; without compat mode the number of events that a queue holds";
     "PSP_PORTALS_RNDV_FRAGMENT_SIZE" = "inf", PscomCheck::NumberOrInf(4096, u64::MAX), "4096.. bytes | inf",
         "the same: the most that one operation of the adapter moves; never more than its limit";
     "PSP_PORTALS_RENDEZVOUS" = "40000", PscomCheck::NumberOrInf(0, u64::MAX), "0.. bytes | inf",
-        "the longest message that is not offered, but no more than the send queue holds; without compat mode RIPSTOP_EAGER_MAX";
+        "the longest message that is sent without rendezvous, limited by the send queue; without compat mode \
+         RIPSTOP_EAGER_MAX";
     "PSP_RENDEZVOUS" = "inf", PscomCheck::NumberOrInf(0, u64::MAX), "0.. bytes | inf",
         "the same as PSP_PORTALS_RENDEZVOUS, where that is not set";
     "PSP_TCP_BACKLOG" = "262144", ANY, "0..=4294967295 connections",
         "nothing: ranks do not connect to each other by TCP";
     "PSP_UNEXPECTED_RECEIVES" = "0", SWITCH, "0 | 1",
-        "nothing: what nobody has asked for is always taken, up to RIPSTOP_UNEXPECTED_BYTES";
+        "nothing: unexpected messages are always accepted, up to RIPSTOP_UNEXPECTED_BYTES";
     "PSP_SCHED_YIELD" = "0", SWITCH, "0 | 1",
-        "nothing: a wait spins, yields and sleeps by itself; RIPSTOP_SPIN_US_MAX";
+        "nothing: a wait spins, yields and sleeps by itself; see RIPSTOP_SPIN_US_MAX";
     "PSP_READAHEAD" = "350", ANY, "0..=4294967295 bytes",
         "nothing: there is no stream to read ahead in";
     "PSP_RETRY" = "10", ANY, "0..=4294967295 times",
-        "nothing: nobody is connected; a start that waits too long ends by RIPSTOP_BOOT_TIMEOUT";
+        "nothing: ranks make no connections; RIPSTOP_BOOT_TIMEOUT limits how long the start waits";
     "PSP_SHUTDOWN_TIMEOUT" = "0", ANY, "0..=4294967295 milliseconds",
-        "nothing: a rank that ends waits for each peer to take what is under way, for a second at most";
+        "nothing: a rank that ends waits for its peers to take the messages in flight, at most one second for each";
     "PSP_GUARD" = "0", SWITCH, "0 | 1",
-        "always on: RIPSTOP_DETECT_MS";
+        "always on; see RIPSTOP_DETECT_MS";
     "PSP_PRECON_TYPE" = "tcp", PscomCheck::Words(&["tcp", "rrcomm"]), "tcp | rrcomm",
-        "nothing: the process manager tells where ranks are; RIPSTOP_BOOT";
+        "nothing: ranks exchange addresses through the process manager; see RIPSTOP_BOOT";
     "PSP_IPROBE_COUNT" = "0", ANY, "0..=4294967295 probes",
         "nothing: a probe is a future";
     "PSP_DEADLOCK_WARNINGS" = "0", SWITCH, "0 | 1",
-        "nothing; in simulation a job that hangs says who waits for whom";
+        "nothing; in simulation, a job that hangs reports which rank waits for which";
     "PSP_DEBUG" = "0", ANY, "0..=4294967295",
         "nothing";
 };

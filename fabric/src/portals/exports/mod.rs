@@ -392,12 +392,14 @@ fn unlink(mut entries: Vec<(Arc<PortalsNi>, Me)>) -> Vec<(Arc<PortalsNi>, Me)> {
 pub(super) fn small(table: u32) -> io::Result<u8> {
     let travels = u8::try_from(table).ok().filter(|table| *table < TABLE_MAX);
     travels.ok_or_else(|| {
-        let why = format!("the Portals library gave portal table entry {table}, and addresses have room for {TABLE_MAX}");
+        let why = format!(
+            "the Portals library gave portal table entry {table}, but addresses have room for at most {TABLE_MAX}"
+        );
         io::Error::new(io::ErrorKind::Unsupported, why)
     })
 }
 
-const USED_UP: &str = "2³² regions were allocated: start the process anew";
+const USED_UP: &str = "2³² regions were allocated, which is the limit: restart the process";
 
 /// Tries that each move bytes for up to a millisecond. They may also fail because the peer computes meanwhile. The memory is then
 /// never freed.

@@ -176,15 +176,14 @@ pub(in super::super) fn failure(end: PortalsOutcome) -> CommandFailure {
 
 /// Returns the failure for task lists and names when the first rail, which they need, no longer reaches the peer.
 pub(in super::super) fn lists_lost() -> CommandFailure {
-    let why = "the first rail to this peer has failed, and task lists and names go by no other: \
-               set RIPSTOP_COLLECTIVES=messages, or leave that interface out of RIPSTOP_PORTALS_IFACES";
+    let why = "the first rail to this peer has failed, and task lists and names can use no other: set \
+               RIPSTOP_COLLECTIVES=messages, or leave that interface out of RIPSTOP_PORTALS_IFACES";
     CommandFailure::Transport(std::io::Error::other(why))
 }
 
 /// Returns the failure for steps that no lane can do.
 pub(in super::super) fn unreached() -> CommandFailure {
-    let why =
-        "memory of this peer is reached by no rail that works: look at the links of both ranks";
+    let why = "no working rail reaches the memory of this peer: check the links of both ranks";
     CommandFailure::Transport(std::io::Error::other(why))
 }
 

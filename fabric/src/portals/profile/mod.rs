@@ -232,7 +232,7 @@ impl ReturnCodes {
     pub(super) fn describe(&self, code: i32) -> String {
         let unknown = || {
             format!(
-                "code {code}, which its family does not have: does RIPSTOP_PORTALS_ABI name the right one?"
+                "code {code}, which its family does not have: check that RIPSTOP_PORTALS_ABI names the right family"
             )
         };
         self.name(code).map_or_else(unknown, str::to_owned)

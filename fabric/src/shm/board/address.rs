@@ -155,7 +155,7 @@ impl BoardAddress {
                 }
             }
         } else {
-            "it has no number here".to_owned()
+            "its process has no number in this PID namespace".to_owned()
         };
         let maker = "the rank that made it";
         handover::board(self.name, self.cookie, PATIENCE)

@@ -518,5 +518,5 @@ const _: () = assert!(
 );
 const _: () = assert!(
     COLL_SLOTS * 2 <= COLL_SLOTS_MOD as usize,
-    "numbers tell who was first"
+    "numbers show which thread was first"
 );

@@ -118,7 +118,7 @@ fn try_again(
         match asked {
             Err(why) if is_absent(&why) && now() < end => {}
             Err(why) if is_absent(&why) => {
-                let why = format!("there is no answer at its socket ({why})");
+                let why = format!("its socket does not answer ({why})");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
             done => return done,

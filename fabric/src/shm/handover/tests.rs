@@ -105,5 +105,5 @@ fn a_rank_that_does_not_answer_is_not_waited_for_longer() {
     let board = Board::create(2).unwrap();
     let silent = of_rank(&board, 1, FdRequest::ProcessHandle, Duration::ZERO).unwrap_err();
     assert_eq!(silent.kind(), io::ErrorKind::TimedOut);
-    assert!(silent.to_string().contains("no answer"), "{silent}");
+    assert!(silent.to_string().contains("does not answer"), "{silent}");
 }

@@ -127,7 +127,7 @@ impl SimConnections {
         let used = share.map_or(0, QpArbiter::used);
         assert!(
             used <= max,
-            "rank {rank} has {used} connections and may have {max}"
+            "rank {rank} has {used} connections, but may have {max}"
         );
     }
 }

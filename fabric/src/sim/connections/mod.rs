@@ -130,7 +130,7 @@ impl SimConnections {
 impl SimWorld {
     fn dial(&mut self) -> &mut SimConnections {
         let dial = self.wire().connections.as_mut();
-        dial.unwrap_or_else(|| unreachable!("who speaks of connections has them"))
+        dial.unwrap_or_else(|| unreachable!("only a fabric with connections gets here"))
     }
 
     /// Returns a rank's side of the connection with a peer.

@@ -10,7 +10,7 @@ pub(super) fn parse(text: &str) -> Result<Faults, ConfigError> {
     let table = DeTable::parse(text).map_err(|why| ConfigError::new("faults", why.message()))?;
     let table = table.get_ref();
     if let Some(key) = table.keys().find(|key| key.get_ref() != "fault") {
-        let why = "does not belong here; [[fault]] tables do";
+        let why = "is not allowed here: write [[fault]] tables";
         return Err(ConfigError::new(key.get_ref().clone(), why));
     }
     let Some(faults) = table.get("fault") else {
@@ -36,14 +36,14 @@ fn parse_fault(number: usize, value: &DeValue<'_>) -> Result<FaultRule, ConfigEr
             let kind = value.get_ref().type_str();
             ConfigError::new(
                 format!("{place}.{name}"),
-                format!("{kind} does not belong here"),
+                format!("a value of type {kind} is not allowed here"),
             )
         })?;
         fields.insert(name, text);
     }
-    let what = fields
-        .remove("what")
-        .ok_or_else(|| ConfigError::new(format!("{place}.what"), "missing; what goes wrong?"))?;
+    let what = fields.remove("what").ok_or_else(|| {
+        ConfigError::new(format!("{place}.what"), "missing: name the kind of fault")
+    })?;
     FaultDraft::new(place, fields).build(&what)
 }
 

@@ -374,7 +374,7 @@ impl FaultRule {
             Some(last) if last >= count => Err(ConfigError::new(
                 format!("faults.{}.{field}", self.kind.name()),
                 format!(
-                    "{what} {last} on a cluster of {count}; 0 to {} exist",
+                    "{what} {last} does not exist on a cluster of {count}: give 0 to {}",
                     count - 1
                 ),
             )),

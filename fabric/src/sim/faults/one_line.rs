@@ -19,7 +19,10 @@ impl FromStr for Faults {
 
 fn parse_fault(item: &str) -> Result<FaultRule, ConfigError> {
     let (name, value) = item.split_once('=').ok_or_else(|| {
-        ConfigError::new("faults", format!("{item:?} says nothing; write drop=0.3"))
+        ConfigError::new(
+            "faults",
+            format!("{item:?} has no value: write for example drop=0.3"),
+        )
     })?;
     let (name, mut value) = (name.trim(), value.trim().to_owned());
     let mut fields = BTreeMap::new();

@@ -130,37 +130,43 @@ fn a_file_says_the_same_and_whom() {
 fn what_is_wrong_is_named_with_what_is_allowed() {
     let wrong = |text: &str| text.parse::<Faults>().expect_err("a bad line").to_string();
     let said = [
-        ("drop", "faults: \"drop\" says nothing; write drop=0.3"),
+        (
+            "drop",
+            "faults: \"drop\" has no value: write for example drop=0.3",
+        ),
         (
             "drop=1.3",
-            "faults.drop.chance: \"1.3\", and it must be a probability from 0 to 1",
+            "faults.drop.chance: \"1.3\" is wrong: give a probability from 0 to 1",
         ),
         (
             "drop=0.1@5",
-            "faults.drop.at: \"5\", and it must be a time with its unit: ps, ns, us, ms or s",
+            "faults.drop.at: \"5\" is wrong: give a time with its unit: ps, ns, us, ms or s",
         ),
         (
             "pause=1@5us",
-            "faults.pause.for: missing; how long does it stand still?",
+            "faults.pause.for: missing: give the time that the rank pauses",
         ),
         (
             "partition=0-3",
-            "faults.partition.to: \"\", and it must be ranks as in 0-3, 6",
+            "faults.partition.to: \"\" is wrong: give ranks as in 0-3, 6",
         ),
         ("slow-rail=1", "faults.slow-rail.factor: missing"),
         (
             "slots=0",
-            "faults.slots.slots: \"0\", and it must be a number from 1",
+            "faults.slots.slots: \"0\" is wrong: give a number from 1",
         ),
         (
             "kill=1@1us+2us",
-            "faults.kill.for: does not belong here; rank, at do",
+            "faults.kill.for: is not a field of this fault: its fields are rank, at",
         ),
     ];
     for (text, expected) in said {
         assert_eq!(wrong(text), expected);
     }
-    assert!(wrong("flood=1").starts_with("faults.flood.what: \"flood\" is no fault; drop, dup,"));
+    assert!(
+        wrong("flood=1")
+            .starts_with("faults.flood.what: \"flood\" is not a fault: the faults are drop, dup,")
+    );
 }
 
 #[test]
@@ -168,21 +174,21 @@ fn what_is_wrong_in_a_file_is_named_with_its_table() {
     let wrong = |text: &str| Faults::from_toml(text).expect_err("a bad file").to_string();
     assert_eq!(
         wrong("[[fault]]\nwhat = \"drop\"\n[[fault]]\nwhat = \"dup\"\nchanse = 0.1"),
-        "fault[1].chanse: does not belong here; at, for, chance, nth, from, to, rail do"
+        "fault[1].chanse: is not a field of this fault: its fields are at, for, chance, nth, from, to, rail"
     );
     assert_eq!(
         wrong("[[fault]]\nchance = 0.1"),
-        "fault[0].what: missing; what goes wrong?"
+        "fault[0].what: missing: name the kind of fault"
     );
     assert_eq!(
         wrong("[[fault]]\nwhat = \"drop\"\nchance = true"),
-        "fault[0].chance: boolean does not belong here"
+        "fault[0].chance: a value of type boolean is not allowed here"
     );
     assert_eq!(
         wrong("[[fault]]\nwhat = \"drop\"\nchance = 0.1\nnth = 3"),
-        "fault[0].nth: beside `chance`; one of them is enough"
+        "fault[0].nth: given beside `chance`: give one of them"
     );
-    assert!(wrong("faults = 3").starts_with("faults: does not belong here"));
+    assert!(wrong("faults = 3").starts_with("faults: is not allowed here"));
     assert!(wrong("[[fault]").starts_with("faults: "));
 }
 
@@ -191,15 +197,15 @@ fn ranks_and_rails_that_do_not_exist_are_errors() {
     let wrong = |text: &str| line(text).check(4, 2).expect_err("not there").to_string();
     assert_eq!(
         wrong("kill=4@1us"),
-        "faults.kill.rank: rank 4 on a cluster of 4; 0 to 3 exist"
+        "faults.kill.rank: rank 4 does not exist on a cluster of 4: give 0 to 3"
     );
     assert_eq!(
         wrong("partition=0-1|2-9"),
-        "faults.partition.to: rank 9 on a cluster of 4; 0 to 3 exist"
+        "faults.partition.to: rank 9 does not exist on a cluster of 4: give 0 to 3"
     );
     assert_eq!(
         wrong("kill-rail=2@1us"),
-        "faults.kill-rail.rail: rail 2 on a cluster of 2; 0 to 1 exist"
+        "faults.kill-rail.rail: rail 2 does not exist on a cluster of 2: give 0 to 1"
     );
     assert!(
         line("kill=3@1us,kill-rail=1@1us,partition=0-1|2-3")

@@ -57,7 +57,10 @@ impl FaultDraft {
                 };
                 fault(FaultKind::Slots(slots), when, whom)
             }
-            other => Err(self.wrong("what", format!("{other:?} is no fault; {NAMES} are"))),
+            other => Err(self.wrong(
+                "what",
+                format!("{other:?} is not a fault: the faults are {NAMES}"),
+            )),
         }?;
         self.finish()?;
         Ok(fault)
@@ -70,7 +73,7 @@ impl FaultDraft {
         let nth = self.optional("nth", number)?;
         when.hits = match (chance, nth) {
             (Some(_), Some(_)) => {
-                return Err(self.wrong("nth", "beside `chance`; one of them is enough"));
+                return Err(self.wrong("nth", "given beside `chance`: give one of them"));
             }
             (Some(chance), None) => FaultHits::Chance(chance),
             (None, Some(nth)) => FaultHits::Nth(nth),
@@ -99,7 +102,7 @@ impl FaultDraft {
 
     fn pause(&mut self) -> Result<FaultRule, ConfigError> {
         if !self.fields.contains_key("for") {
-            return Err(self.wrong("for", "missing; how long does it stand still?"));
+            return Err(self.wrong("for", "missing: give the time that the rank pauses"));
         }
         self.host(FaultKind::Pause, true)
     }
@@ -154,7 +157,7 @@ impl FaultDraft {
         };
         parse(text.trim())
             .map(Some)
-            .map_err(|allowed| self.wrong(name, format!("{text:?}, and it must be {allowed}")))
+            .map_err(|allowed| self.wrong(name, format!("{text:?} is wrong: give {allowed}")))
     }
 
     /// Returns an error if there is a field that this fault does not have.
@@ -163,7 +166,10 @@ impl FaultDraft {
             None => Ok(()),
             Some(name) => {
                 let known = self.known.join(", ");
-                Err(self.wrong(name, format!("does not belong here; {known} do")))
+                Err(self.wrong(
+                    name,
+                    format!("is not a field of this fault: its fields are {known}"),
+                ))
             }
         }
     }

@@ -8,7 +8,7 @@ impl Model {
     pub(in crate::sim) fn check(&self, ranks: u32) -> Result<(), ConfigError> {
         let (host, nic) = (&self.host, &self.nic);
         need(RAILS.contains(&nic.rails), "nic.rails", || {
-            format!("{}, and 1 to 8 can be", nic.rails)
+            format!("{} is out of range: give 1 to 8", nic.rails)
         })?;
         for (field, limit) in [
             ("nic.queue", nic.queue),
@@ -17,7 +17,7 @@ impl Model {
             ("node.ranks", self.node.ranks),
         ] {
             need(limit > 0, field, || {
-                "0, and at least 1 is needed".to_owned()
+                "0 is too small: give at least 1".to_owned()
             })?;
         }
         need(
@@ -25,12 +25,14 @@ impl Model {
             "nic.connect_alone_ns",
             || {
                 let (alone, all) = (nic.connect_alone_ns, nic.connect_ns);
-                format!("{alone}, and a queue pair takes {all} in all (nic.connect_ns)")
+                format!(
+                    "{alone} is too large: give at most {all}, the whole time of a queue pair (nic.connect_ns)"
+                )
             },
         )?;
         for (field, time) in self.times() {
             need(TIME_NS.contains(&time), field, || {
-                format!("{time}, and at most {} can be", TIME_NS.end())
+                format!("{time} is too large: give at most {}", TIME_NS.end())
             })?;
         }
         for (field, cost) in [
@@ -40,7 +42,7 @@ impl Model {
             ("node.byte_ps", self.node.byte_ps),
         ] {
             need(BYTE_PS.contains(&cost), field, || {
-                format!("{cost}, and at most {} can be", BYTE_PS.end())
+                format!("{cost} is too large: give at most {}", BYTE_PS.end())
             })?;
         }
         if let Noise::Fixed {
@@ -88,7 +90,7 @@ impl Topology {
         match self {
             Self::Crossbar => Ok(()),
             Self::FatTree { arity } => need(arity > 1, "network.topology.arity", || {
-                format!("{arity}, and at least 2 are needed")
+                format!("{arity} is too small: give at least 2")
             }),
             Self::Torus { size } => {
                 let places: u64 = size
@@ -97,7 +99,8 @@ impl Topology {
                 let fits = size == [0; 3] || u64::from(nodes) <= places && places <= PLACES_MAX;
                 need(fits, "network.topology.size", || {
                     format!(
-                        "{size:?} has {places} places for {nodes} nodes, and at most {PLACES_MAX} can be"
+                        "{size:?} has {places} places for {nodes} nodes: give at least as many places as nodes, and at \
+                         most {PLACES_MAX}"
                     )
                 })
             }
@@ -107,14 +110,14 @@ impl Topology {
             } => {
                 let here = u64::from(routers) * u64::from(each);
                 need(here > 0, "network.topology.routers", || {
-                    "routers and nodes at them: at least 1 is needed".to_owned()
+                    "0 routers, or routers with 0 nodes: give at least 1 of both".to_owned()
                 })?;
                 let groups = u64::from(nodes).div_ceil(here);
                 let inside = u64::from(routers).saturating_mul(u64::from(routers));
                 let links = groups.saturating_mul(groups.saturating_add(inside));
                 need(links <= PLACES_MAX, "network.topology.routers", || {
                     format!(
-                        "{groups} groups of {routers} routers have {links} links, and at most {PLACES_MAX} can be: \
+                        "{groups} groups of {routers} routers have {links} links, but at most {PLACES_MAX} are possible: \
                          use larger groups"
                     )
                 })

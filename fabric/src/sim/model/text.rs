@@ -34,7 +34,7 @@ impl Model {
         let Some((_, text)) = PRESETS.iter().find(|(known, _)| *known == family) else {
             let known: Vec<&str> = PRESETS.iter().map(|(known, _)| *known).collect();
             let why = format!(
-                "no preset {name:?}: there are {}, and bxi-2 to bxi-4",
+                "{name:?} is not a preset: the presets are {}, and bxi-2 to bxi-4",
                 known.join(", ")
             );
             return Err(ConfigError::new("preset", why));
@@ -325,9 +325,12 @@ impl ModelFields {
     fn kind(&mut self, kinds: &[&'static str]) -> Result<&'static str, ConfigError> {
         let kind = self.word("kind")?.unwrap_or_default();
         let known = kinds.iter().find(|known| **known == kind);
-        known
-            .copied()
-            .ok_or_else(|| self.wrong("kind", format!("{kind:?} is none of {}", kinds.join(", "))))
+        known.copied().ok_or_else(|| {
+            self.wrong(
+                "kind",
+                format!("{kind:?} is not one of {}", kinds.join(", ")),
+            )
+        })
     }
 
     fn end(self) -> Result<(), ConfigError> {
@@ -335,7 +338,7 @@ impl ModelFields {
             None => Ok(()),
             Some(name) => Err(self.wrong(
                 name,
-                format!("is no field: there are {}", self.known.join(", ")),
+                format!("is not a field: the fields are {}", self.known.join(", ")),
             )),
         }
     }

@@ -51,7 +51,8 @@ impl VerbsCore {
 
     /// Marks a peer as failed that is needed and that the first lane does not reach.
     fn give_up(&mut self, peer: u32) {
-        let why = "counts, atomics and task lists go by the first of several devices, and it does not reach this rank any more";
+        let why = "the path through the first device is lost: counters, atomics and task lists can only use that device, \
+                   so the rank is considered failed";
         self.fail_and_notify(peer, why);
     }
 

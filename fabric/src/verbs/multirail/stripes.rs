@@ -226,7 +226,7 @@ impl VerbsCore {
                 self.finish_if_over(id);
             }
             Some(StripeProgress::Stranded) => {
-                let why = std::io::Error::other("no lane is left by which the memory is reached");
+                let why = std::io::Error::other("no working lane reaches the memory");
                 self.fail_command(id, CommandFailure::Transport(why));
             }
             _ => {}

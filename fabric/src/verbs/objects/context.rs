@@ -352,7 +352,7 @@ impl<'a> DeviceList<'a> {
         found.ok_or_else(|| {
             let why = format!(
                 "InfiniBand verbs: the library does not show device {name}, which the kernel has: install its provider \
-                 (Debian: ibverbs-providers), and see that /dev/infiniband/uverbs* is there"
+                 (Debian: ibverbs-providers), and check that /dev/infiniband/uverbs* exists"
             );
             io::Error::new(io::ErrorKind::NotFound, why)
         })

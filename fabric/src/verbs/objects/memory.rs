@@ -172,13 +172,12 @@ fn cannot_register(len: usize, why: &io::Error) -> io::Error {
     );
     let advice = match why.kind() {
         io::ErrorKind::OutOfMemory | io::ErrorKind::PermissionDenied => format!(
-            "; {kib} KiB more are to be locked beside {} KiB, and the limit (`ulimit -l`) is {limit}: \
-             set `memlock` to unlimited in /etc/security/limits.conf, \
-             or LimitMEMLOCK=infinity for the service that starts the job",
+            "; {kib} KiB must be locked in addition to {} KiB, but the limit (`ulimit -l`) is {limit}: set `memlock` to \
+             unlimited in /etc/security/limits.conf, or LimitMEMLOCK=infinity for the service that starts the job",
             pinned_kib()
         ),
         io::ErrorKind::WouldBlock => {
-            ": this job's cgroup may have no more of the device (its `rdma.max`)".to_owned()
+            ": the cgroup of this job has reached its limit for the device (`rdma.max`)".to_owned()
         }
         _ => String::new(),
     };

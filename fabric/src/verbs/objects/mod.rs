@@ -63,10 +63,11 @@ fn last_error(what: &str) -> io::Error {
 fn named(why: io::Error, what: &str) -> io::Error {
     let advice = match why.raw_os_error() {
         Some(libc::EAGAIN) => {
-            ": this job's cgroup may have no more of the device (its `rdma.max`), or the device has no more"
+            ": the cgroup of this job has reached its limit for the device (`rdma.max`), or the device has no more of them"
         }
         Some(libc::ENOMEM) => {
-            ": the device has no more, or memory is short: `rdma resource` says what is in use, `ibv_devinfo -v` what there is"
+            ": the device has no more of them, or memory is short: `rdma resource` shows what is in use, `ibv_devinfo -v` \
+             shows the limits"
         }
         _ => "",
     };

@@ -199,7 +199,7 @@ impl VerbsImports {
 
 /// Makes the error for too many names. The owner would treat a peer that asks for more as faulty.
 fn too_many() -> io::Error {
-    let why = format!("{ASKED_MAX} names that a rank was asked for were never given by it");
+    let why = format!("a rank did not answer {ASKED_MAX} requests for the names of its regions");
     io::Error::new(io::ErrorKind::QuotaExceeded, why)
 }
 

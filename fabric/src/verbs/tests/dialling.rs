@@ -32,7 +32,7 @@ fn keep_one(core: &mut VerbsCore) {
 fn who_can_make_no_queue_pair_for_a_word_gives_the_peer_up_and_does_not_try_for_ever() {
     for (spoil, reason) in [
         (use_up as fn(&mut VerbsCore), "receives for"),
-        (keep_one, "may go on with a queue pair"),
+        (keep_one, "may still use a queue pair"),
     ] {
         let mut ranks = Ranks::with(2, talking);
         let core = ranks.core(0);

@@ -165,7 +165,7 @@ fn a_rank_that_needs_its_failed_device_for_itself_hears_that_it_does_not_reach_i
         say(&mut ranks, 2);
         until_heard(&mut ranks, if met { &[1, 2] } else { &[2] });
         fetch(&mut ranks, key);
-        is_lost_to_itself(&mut ranks, "by the first of several devices");
+        is_lost_to_itself(&mut ranks, "path through the first device");
     }
 }
 

@@ -330,7 +330,7 @@ fn without_the_first_lane_a_peer_is_lost_to_who_has_an_atomic_for_it() {
     let ended = pair.world.one_sided(0, add(5));
     assert!(matches!(ended, Err(CommandFailure::PeerDown)), "{ended:?}");
     let why = pair.world[0].why_down(peer(1));
-    assert!(why.contains("first of several devices"), "{why}");
+    assert!(why.contains("path through the first device"), "{why}");
 }
 
 /// Nothing is in flight on the lane, but the device reports the port, which ends a sleep.

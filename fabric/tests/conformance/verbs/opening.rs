@@ -70,7 +70,7 @@ fn who_may_not_lock_memory_hears_how_much_is_needed() {
     names(
         &said,
         &[
-            "KiB more are to be locked beside",
+            "KiB must be locked in addition to",
             "is 256 KiB",
             "memlock",
             "LimitMEMLOCK",
@@ -102,7 +102,7 @@ fn a_port_that_is_down_is_named() {
     names(
         &said,
         &[
-            "no port rxe0 that is up",
+            "no port rxe0 is up",
             "rxe0:1 (down)",
             "RIPSTOP_VERBS_DEVICE",
         ],
@@ -126,7 +126,10 @@ fn a_port_that_is_down_is_left_out_by_who_named_none() {
     for left_out in left_out {
         let Ok(left_out) = left_out else {
             let why = left_out.unwrap_err().to_string();
-            assert!(others == 0 && why.contains("no port is up of"), "{why}");
+            assert!(
+                others == 0 && why.contains("none of the ports is up"),
+                "{why}"
+            );
             continue;
         };
         let names: Vec<_> = left_out.iter().map(DevicePort::to_string).collect();

@@ -22,7 +22,7 @@ use crate::{
 #[ignore = "needs the virtual machine's cables"]
 fn lists_over_a_cable_that_is_pulled_end_in_an_error_and_write_nothing_later() {
     let _cables = Cables::new();
-    let why = ["a cable or switch between the ports is"];
+    let why = ["a cable or switch between the ports has failed"];
     torn(world_across_devices, ["pull 1", "plug 1"], &why);
 }
 
@@ -44,8 +44,8 @@ fn lists_whose_first_cable_is_pulled_end_in_an_error_though_another_works() {
     let _cables = Cables::new();
     // Depends on whether a list or other traffic finds out first.
     let why = [
-        "a cable or switch between the ports is",
-        "first of several devices",
+        "a cable or switch between the ports has failed",
+        "path through the first device",
     ];
     torn(world_by_two_lanes, ["pull 0", "plug 0"], &why);
 }
