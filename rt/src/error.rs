@@ -249,30 +249,30 @@ impl fmt::Display for ErrorKind {
             Self::Aborted { rank } => {
                 write!(
                     f,
-                    "rank {rank} gave this collective up; its own error says why"
+                    "rank {rank} gave up this collective: the error on that rank says why"
                 )
             }
             Self::Revoked => f.write_str(
-                "an earlier collective on this communicator failed, after which only messages go on, or `revoke` was \
-                 called: use another communicator; `shrink` makes one of the ranks that live",
+                "this communicator is revoked (an earlier collective failed, or `revoke` was called): use another \
+                 communicator; `shrink` makes one of the surviving ranks",
             ),
             Self::Epoch(sentence) => f.write_str(sentence),
             Self::NeverPosted { window, after, .. } => write!(
                 f,
-                "window {window}: it did not post to this rank within {after:?}"
+                "window {window}: that rank did not post to this rank within {after:?}"
             ),
             Self::NeverCompleted { window, after, .. } => write!(
                 f,
-                "window {window}: it did not complete its access to this rank within {after:?}"
+                "window {window}: that rank did not complete its access to this rank within {after:?}"
             ),
             Self::NoWindow { window } => {
-                write!(f, "window {window} is no more: that rank has freed it")
+                write!(f, "that rank has already freed window {window}")
             }
-            Self::TimedOut => f.write_str("the time limit passed first"),
+            Self::TimedOut => f.write_str("the time limit was reached first"),
             Self::Cancelled => f.write_str("cancelled"),
             Self::PeerFailed { rank, how } => write!(f, "rank {rank} failed: {how}"),
             Self::PeerFinished { rank } => {
-                write!(f, "rank {rank} has finished; it sends and receives no more")
+                write!(f, "rank {rank} has finished: it sends and receives no further messages")
             }
             Self::WaitsForItself { alone } => {
                 if *alone {
@@ -301,7 +301,7 @@ fn write_mismatch(
     )?;
     if let Some(calls) = calls {
         let [one, two] = calls.each_ref().map(|words| match words.as_str() {
-            "" => "something else, or nothing",
+            "" => "another collective, or none",
             words => words,
         });
         write!(f, "rank {rank} calls {one}, rank {other} calls {two}; ")?;
@@ -315,11 +315,9 @@ pub(crate) fn remedy(error: &io::Error) -> &'static str {
         Some(libc::EMFILE) => "; raise `ulimit -n`",
         Some(libc::ENFILE) => "; the administrator can raise fs.file-max",
         Some(libc::ENOMEM) => {
-            "; leave this node more memory, or raise `ulimit -v` and the limit of the container"
+            "; free memory on this node, or raise `ulimit -v` and the limit of the container"
         }
-        Some(libc::EAGAIN) => {
-            "; raise `ulimit -u`, if threads or processes are what there are too many of"
-        }
+        Some(libc::EAGAIN) => "; raise `ulimit -u`, if there are too many threads or processes",
         _ => "",
     }
 }

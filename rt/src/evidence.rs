@@ -33,19 +33,19 @@ impl fmt::Display for FailureEvidence {
         match self {
             Self::Ended => f.write_str("its process ended without closing"),
             Self::Reported(why) => write!(f, "the network reported: {why}"),
-            Self::Unreachable => f.write_str("it ended without closing, or the network does not reach it any more"),
+            Self::Unreachable => f.write_str("it ended without closing, or the network no longer reaches it"),
             Self::Silent(time) => write!(
                 f,
-                "silent for {time:?} although it was asked whether it is there: if its process lives and is only slow, raise \
+                "it was silent for {time:?} and did not answer a ping: if its process is alive and only slow, raise \
                  RIPSTOP_DETECT_MS"
             ),
             Self::SeenByOther(time) => write!(
                 f,
-                "another rank saw its process end, and it was silent for {time:?}"
+                "another rank saw its process end, and no message came from it for {time:?}"
             ),
             Self::GaveUp => f.write_str(
-                "it counts this rank as failed, of which it had heard nothing for too long: if this rank was only slow, raise \
-                 RIPSTOP_DETECT_MS",
+                "it considers this rank failed, because it received nothing from this rank for too long: if this rank was \
+                 only slow, raise RIPSTOP_DETECT_MS",
             ),
         }
     }

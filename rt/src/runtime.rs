@@ -272,7 +272,8 @@ impl ShutdownParts {
         if let Err(error) = ending.spawn(move || warn_of(&self.in_order(&warn, false))) {
             // No operation is completed. The agent ends after this turn, and the driver is dropped with its last owner.
             shared.agent.stop();
-            tracing::warn!(%error, "a runtime was dropped by its own agent, and could not leave its job in good order");
+            tracing::warn!(%error, "a runtime was dropped by its own agent thread, and could not close its connection to \
+                                    the job");
         }
     }
 }
@@ -399,7 +400,7 @@ fn check_driver(settings: &Settings) -> Result<()> {
 
 fn warn_of(left: &Result<()>) {
     if let Err(error) = left {
-        tracing::warn!(%error, "a runtime was dropped, and could not leave its job in good order");
+        tracing::warn!(%error, "a runtime was dropped, and could not close its connection to the job");
     }
 }
 

@@ -76,7 +76,9 @@ impl Runtime {
         let failure = scope.end(result.is_err());
         match (result, failure) {
             (Err(panic), _) => panic::resume_unwind(panic),
-            (Ok(_), Err(error)) => panic!("{error}; nobody waited for it in the scope"),
+            (Ok(_), Err(error)) => {
+                panic!("{error}; the scope ended without a `wait` for this operation")
+            }
             (Ok(result), Ok(())) => result,
         }
     }

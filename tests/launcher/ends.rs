@@ -78,7 +78,8 @@ fn messages_that_were_not_received_are_told_once_by_their_receiver() {
 #[test]
 fn a_receive_whose_sender_has_finished_says_what_that_one_sent_instead() {
     let job = ended(program(2, "mistakes"));
-    let why = "rank 1 has finished; it sends and receives no more; 1 message of rank 1 was not received: tag 8, 10 f64";
+    let why = "rank 1 has finished: it sends and receives no further messages; 1 message of rank 1 was not received: tag \
+               8, 10 f64";
     assert!(job.err.contains(why), "{}", job.err);
     assert_ne!(job.code, Some(0), "{}", job.err);
 }

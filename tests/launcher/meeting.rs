@@ -166,7 +166,7 @@ fn with_keep_going_a_survivor_does_not_wait_for_who_never_came() {
     let mut command = role(3, &["--keep-going"], "die-before-arrival");
     command.env("RIPSTOP_BOOT_TIMEOUT", "15");
     let job = ended(command);
-    let late = "1 of the 2 other ranks of this node have come to its board";
+    let late = "1 of the 2 other ranks of this node have attached to its board";
     job.with(137, &["rank 1 (pid ", "(SIGKILL)", late]);
     assert!(job.out.contains("rank 2 heard of both\n"), "{}", job.err);
 }

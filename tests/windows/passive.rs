@@ -77,7 +77,7 @@ fn a_second_lock_of_the_same_rank_and_a_rank_that_is_not_locked_are_refused() {
             let again = window.lock(0, false).await.unwrap_err();
             assert!(matches!(again.kind, ErrorKind::Epoch(_)), "{again}");
             let other = lock.put(1, 0, [1]).await.unwrap_err().to_string();
-            assert!(other.contains("no lock"), "{other}");
+            assert!(other.contains("has not locked"), "{other}");
             assert!(window.lock(9, true).await.is_err());
             let all = window.lock_all().await.unwrap_err();
             assert!(matches!(all.kind, ErrorKind::Epoch(_)), "{all}");

@@ -46,7 +46,7 @@ impl MainOptions {
                 options.krate.read(&meta)
             } else {
                 Err(meta.error(
-                    "unknown option: there is `tokio`; the launcher says how many ranks there are",
+                    "unknown option: the only option is `tokio`; the launcher sets the number of ranks",
                 ))
             }
         });
@@ -83,7 +83,7 @@ impl TestOptions {
                 krate.read(&meta)?;
             } else {
                 return Err(meta.error(
-                    "unknown option: there are `ranks = N`, `process`, `timeout = SECONDS` and `tokio`",
+                    "unknown option: the options are `ranks = N`, `process`, `timeout = SECONDS` and `tokio`",
                 ));
             }
             Ok(())
@@ -139,8 +139,8 @@ impl SimOptions {
                 options.krate.read(&meta)?;
             } else {
                 return Err(meta.error(
-                    "unknown option: there are `ranks = N`, `seed = N`, `fabric = \"preset\"`, `faults = \"drop=0.3\"` and \
-                     `datagrams`",
+                    "unknown option: the options are `ranks = N`, `seed = N`, `fabric = \"preset\"`, `faults = \
+                     \"drop=0.3\"` and `datagrams`",
                 ));
             }
             Ok(())
@@ -163,7 +163,7 @@ pub(crate) fn wire(attributes: &[Attribute]) -> Result<CratePath> {
             if meta.path.is_ident("crate") {
                 krate.read(&meta)
             } else {
-                Err(meta.error("unknown option: there is `crate = \"path\"`"))
+                Err(meta.error("unknown option: the only option is `crate = \"path\"`"))
             }
         })?;
     }
@@ -171,7 +171,8 @@ pub(crate) fn wire(attributes: &[Attribute]) -> Result<CratePath> {
 }
 
 fn missing_ranks(attribute: &str) -> Error {
-    let sentence = format!("say how many ranks run the test: `#[ripstop::{attribute}(ranks = 4)]`");
+    let sentence =
+        format!("give the number of ranks that run the test: `#[ripstop::{attribute}(ranks = 4)]`");
     Error::new(Span::call_site(), sentence)
 }
 

@@ -64,7 +64,7 @@ impl Environment {
     pub(super) fn check_job_of_one(&self, found: &str) -> Result<(), BootError> {
         self.check(
             LauncherHint::is_of_ranks,
-            &format!(" (and {found} knows of one)"),
+            &format!(" (but {found} reports one rank)"),
         )
     }
 

@@ -147,8 +147,8 @@ impl BootError {
 /// Returns another possible reason for a closed connection, if this is the first request.
 fn or_left_before(request: &str) -> &'static str {
     if request.starts_with("cmd=init") {
-        "; or an earlier program of this rank has left the job, which a rank joins once: start each program with its own \
-         `ripstop run`"
+        "; or an earlier program of this rank has left the job, and a rank joins only once: start each program with its \
+         own `ripstop run`"
     } else {
         ""
     }
@@ -209,7 +209,7 @@ impl fmt::Display for BootError {
             Self::Failed { rank } => {
                 write!(
                     f,
-                    "rank {rank} has failed at its start: its own message says why"
+                    "rank {rank} has failed at its start: see the message of that rank"
                 )
             }
             Self::Absent { .. } | Self::Unheard { .. } => self.fmt_late(f),
@@ -221,7 +221,7 @@ impl fmt::Display for BootError {
             Self::Aborted { rank, code, why } => {
                 write!(f, "rank {rank} ended the job with code {code}: {why}")
             }
-            Self::Over => f.write_str("this exchange is over: it was finalized, or failed before"),
+            Self::Over => f.write_str("this exchange is closed: it was finalized or failed before"),
             Self::Io { doing, source } => write!(f, "{doing}: {source}"),
         }
     }
@@ -233,7 +233,7 @@ impl BootError {
         match self {
             Self::JoinedBefore { fd } => write!(
                 f,
-                "this process has joined its job already, which a process does once: share the first runtime \
+                "this process has already joined its job, and a process joins only once: share the first runtime \
                  (PMI_FD={fd} is in use)"
             ),
             Self::NotARank { fd } => write!(
@@ -257,14 +257,14 @@ impl BootError {
                 let others = ranks - 1;
                 write!(
                     f,
-                    "{attached} of the {others} other ranks of this node have come to its board, and none more"
+                    "{attached} of the {others} other ranks of this node have attached to its board, and no further rank"
                 )?;
                 seconds
             }
             Self::Unheard { rank, seconds } => {
                 write!(
                     f,
-                    "rank {rank} has not said where it is, and nothing was heard"
+                    "rank {rank} has not published its address, and no message arrived"
                 )?;
                 seconds
             }
@@ -272,7 +272,7 @@ impl BootError {
         };
         write!(
             f,
-            " for {seconds} s: did some rank fail at start? RIPSTOP_BOOT_TIMEOUT=SECONDS changes the limit"
+            " for {seconds} s: check whether a rank failed at start; RIPSTOP_BOOT_TIMEOUT=SECONDS changes the limit"
         )
     }
 }

@@ -36,7 +36,7 @@ struct RankFate {
 
 /// How a rank ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "of those who start ranks")]
+#[expect(clippy::exhaustive_enums, reason = "for programs that start ranks")]
 pub enum RankEnd {
     /// With code 0 after leaving the job properly.
     Well,
@@ -58,7 +58,7 @@ impl RankEnd {
 
 /// Next action of the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "of those who start ranks")]
+#[expect(clippy::exhaustive_enums, reason = "for programs that start ranks")]
 pub enum InquestFinding {
     /// Nothing is wrong, or everything has been reported to the user.
     Nothing,
@@ -94,7 +94,7 @@ impl Inquest {
         let fate = &mut self.ranks[rank as usize];
         match report {
             FailureReport::Blames { rank: peer, .. } if peer as usize >= size => {
-                return Err(format!("it blames rank {peer} of {size}"));
+                return Err(format!("it blames rank {peer} in a job of {size} ranks"));
             }
             FailureReport::Blames { rank: peer, how } => {
                 let is_known = fate

@@ -87,7 +87,7 @@ fn parse(mapping: &str) -> Result<Vec<MappingBlock>, String> {
     match rest {
         ")" if !blocks.is_empty() => Ok(blocks),
         ")" => Err("it places no rank".to_owned()),
-        _ => Err("it does not end as a list of blocks does".to_owned()),
+        _ => Err("its list of blocks is not closed".to_owned()),
     }
 }
 
@@ -104,7 +104,7 @@ fn parse_block(numbers: &str) -> Result<Option<MappingBlock>, String> {
         })
         .collect::<Result<_, _>>()?;
     let &[node, nodes, ranks_each] = numbers.as_slice() else {
-        return Err("a block has not three numbers".to_owned());
+        return Err("a block does not have three numbers".to_owned());
     };
     node.checked_add(nodes)
         .ok_or("a node number is too large")?;

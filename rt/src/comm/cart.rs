@@ -65,7 +65,7 @@ impl Comm {
             .try_fold(1_usize, |product, &dim| product.checked_mul(dim));
         if product != Some(self.size()) {
             return Some(format!(
-                "`dims` {dims:?} makes another number of ranks than the {} there are; see `Cart::dims_for`",
+                "`dims` {dims:?} does not make a grid of {} ranks: see `Cart::dims_for`",
                 self.size()
             ));
         }

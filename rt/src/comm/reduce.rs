@@ -33,7 +33,7 @@ pub trait ReduceOp<T>: Send + 'static {
 /// Marks operators of this library that never panic. The engine may run them where it must not run code of the
 /// application. Also names the matching operator of adapters that combine integers.
 #[derive(Debug)]
-#[expect(unnameable_types, reason = "nobody else says yes")]
+#[expect(unnameable_types, reason = "only this crate implements it")]
 pub struct BuiltIn<O: ?Sized, T>(bool, Option<TypedOperator>, PhantomData<fn(&O, T)>);
 
 impl<O: ?Sized, T> BuiltIn<O, T> {

@@ -178,7 +178,7 @@ impl Comm {
 
 /// Returns the error for running out of context ids.
 pub(super) fn contexts_exhausted(op: &'static str) -> Error {
-    let why = "2^31 communicators were made: there is no number for another";
+    let why = "2^31 communicators were made, which is the limit: reuse communicators";
     Error::argument(op, why.to_owned())
 }
 

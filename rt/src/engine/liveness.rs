@@ -142,7 +142,7 @@ impl Engine {
         for rank in lost.into_iter().flatten() {
             let how = self.driver.evidence(rank);
             if let DownEvidence::Reported(why) = &how {
-                tracing::warn!(rank = rank.0, why, "this rank counts as failed");
+                tracing::warn!(rank = rank.0, why, "this rank is considered failed");
             }
             let is_seen = matches!(how, DownEvidence::Ended);
             if self.core.evidence.note(rank, how.into()) && is_seen {
@@ -251,7 +251,7 @@ impl EngineCore {
         for rank in found.failed {
             tracing::warn!(
                 rank = rank.0,
-                "nothing was heard of this rank: it counts as failed"
+                "no message came from this rank within the limit, so it is considered failed"
             );
             self.evidence.note(
                 rank,

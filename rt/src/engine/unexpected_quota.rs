@@ -63,7 +63,7 @@ impl EngineCore {
         self.refused += 1;
         tracing::warn!(
             rank = rank.0,
-            "dropped a message that this rank was not allowed to send: do all ranks have the same RIPSTOP_UNEXPECTED_*?"
+            "dropped a message that this rank was not allowed to send: set the same RIPSTOP_UNEXPECTED_* on all ranks"
         );
         if let MessageBody::Offered(offered) = parcel {
             self.send_control(rank, WireKind::Ats, offered.sender, wire::REFUSED);

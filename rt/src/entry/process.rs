@@ -58,7 +58,9 @@ pub(super) struct TestRank {
 pub(super) fn this_test_rank() -> Option<TestRank> {
     let text = env::var(VARIABLE).ok()?;
     let place = TestRank::read(&text);
-    Some(place.unwrap_or_else(|| panic!("{VARIABLE}={text}: it is set by tests, for their ranks")))
+    Some(place.unwrap_or_else(|| {
+        panic!("{VARIABLE}={text} is not valid: only tests set it, for their ranks, so unset it")
+    }))
 }
 
 impl TestRank {
@@ -79,10 +81,11 @@ impl TestRank {
     /// Returns a builder for the runtime of this rank.
     pub(super) fn join(self) -> Builder {
         // When the test's process has ended, no process reads the output of this rank, so it ends, too.
-        set_parent_process_death_signal(Some(Signal::KILL))
-            .unwrap_or_else(|error| panic!("no end with the test's process: {error}"));
+        set_parent_process_death_signal(Some(Signal::KILL)).unwrap_or_else(|error| {
+            panic!("this rank cannot be made to end with the test's process: {error}")
+        });
         let board = Board::attach(&self.board)
-            .unwrap_or_else(|error| panic!("the board of {}: {error}", self.test));
+            .unwrap_or_else(|error| panic!("attaching to the board of {}: {error}", self.test));
         let boot = one_of(self.rank, self.size);
         Runtime::builder()
             .boot(boot)
@@ -105,8 +108,8 @@ pub(super) fn leave() -> ! {
 /// appears immediately.
 #[track_caller]
 pub(super) fn run(ranks: TestRanks<'_>) {
-    let board =
-        Board::create(ranks.size).unwrap_or_else(|error| panic!("no board for the ranks: {error}"));
+    let board = Board::create(ranks.size)
+        .unwrap_or_else(|error| panic!("creating the board of the ranks: {error}"));
     let (ended, ends) = mpsc::channel();
     let start = |rank| {
         let started = start(ranks, rank, &board, &ended);
@@ -191,7 +194,7 @@ impl ProcessJob {
         let end = rank
             .end
             .as_deref()
-            .unwrap_or("it still runs, and others lost it");
+            .unwrap_or("it still runs, and other ranks lost it");
         let at = inquest.panicked_at(cause);
         let at = at.map_or_else(String::new, |at| format!(", panicked at {at}"));
         let also = match followers.as_slice() {

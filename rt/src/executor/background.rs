@@ -21,7 +21,7 @@ use crate::shared::contain_panic;
 /// A future that starts when it is made, and proceeds in the background.
 ///
 /// Dropping it does not stop it; its result is then dropped as soon as it is available.
-#[must_use = "await it, or drop it to let it go on by itself"]
+#[must_use = "await it, or drop it to let it continue in the background"]
 pub struct BackgroundFuture<T: Send + 'static> {
     state: Arc<BackgroundState<T>>,
 }

@@ -41,7 +41,7 @@ const AGAIN: u8 = 3;
 ///
 /// # Panics
 /// Awaiting it panics if the task panicked, with the same payload, or if the runtime ended before the task did.
-#[must_use = "await it, or drop it to let the task run by itself"]
+#[must_use = "await it, or drop it to let the task continue in the background"]
 pub struct JoinHandle<T> {
     outcome: Arc<Mutex<TaskOutcome<T>>>,
     runtime: Weak<RuntimeShared>,

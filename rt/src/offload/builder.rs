@@ -149,7 +149,10 @@ impl ProgramBuilder {
             .ok()
             .and_then(|_| u32::try_from(self.program.steps.len()).ok());
         let Some(at) = fits.filter(|&at| at < u32::MAX - 2) else {
-            return Err(self.misfit("there are 2^32 steps or edges: cut the program".to_owned()));
+            return Err(self.misfit(
+                "the program has 2^32 steps or edges, which is the limit: split the program"
+                    .to_owned(),
+            ));
         };
         let id = ProgramStepId(at);
         self.edges.extend(after.iter().map(|step| (step.0, at)));
@@ -192,7 +195,9 @@ impl ProgramBuilder {
     fn check(&self, action: &StepAction, after: &[ProgramStepId]) -> Result<(), String> {
         let steps = self.program.steps.len();
         if let Some(step) = after.iter().find(|step| step.index() >= steps) {
-            return Err(format!("it waits for step {step}, which is not before it"));
+            return Err(format!(
+                "it waits for step {step}, which does not precede it"
+            ));
         }
         match *action {
             StepAction::Send { to, from } => {
@@ -235,7 +240,7 @@ impl ProgramBuilder {
     fn check_written(&self, name: &str, span: &BufferSpan) -> Result<(), String> {
         if span.buffer == ProgramBuffer::Input && span.len > 0 {
             return Err(format!(
-                "`{name}` is {span:?}, and the input is never written"
+                "`{name}` is {span:?}, but a step cannot write the input"
             ));
         }
         if !span.is_disjoint() {

@@ -96,7 +96,7 @@ fn what_does_not_fit_is_refused_by_name() {
     assert!(send(0, whole.in_runs(0, 8)).contains("of a buffer"));
     assert!(send(0, whole.in_runs(8, isize::MIN)).contains("of a buffer"));
     let copy = |from, into| refusal(StepAction::Copy { from, into });
-    assert!(copy(whole, ProgramBuffer::Input.span(0, 64)).contains("never written"));
+    assert!(copy(whole, ProgramBuffer::Input.span(0, 64)).contains("cannot write the input"));
     assert!(copy(whole, ProgramBuffer::Scratch.span(0, 32)).contains("different lengths"));
     assert!(
         copy(
@@ -111,7 +111,7 @@ fn what_does_not_fit_is_refused_by_name() {
     let misfit = builder
         .push(StepAction::Join, &[ProgramStepId(0)])
         .expect_err("itself");
-    assert!(misfit.to_string().contains("not before it"));
+    assert!(misfit.to_string().contains("does not precede it"));
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl<T: Wire> WindowEnd<T> {
 
     fn too_many_locks(&self, op: &'static str) -> Error {
         let sentence = format!(
-            "window {}: this rank has locks, and those of all ranks go with no others: unlock them first",
+            "window {}: this rank holds locks, and locks of all ranks exclude other locks: unlock them first",
             self.id.sequence
         );
         self.comm.error(op, ErrorKind::Epoch(sentence), None, None)
@@ -251,7 +251,7 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
         let target = port.meet(op, "rank", rank)?;
         let asked = match &self.whose {
             LockedTargets::One(locked, _) if locked.rank != rank => {
-                let sentence = format!("`rank` is {rank}, of which no lock is held here");
+                let sentence = format!("`rank` is {rank}, which this rank has not locked");
                 return Err(port.refusal(op, sentence));
             }
             LockedTargets::One(..) => None,

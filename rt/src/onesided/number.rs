@@ -19,7 +19,7 @@ mod sealed {
     use super::{Combine, MemoryRegion};
 
     /// The private part of [`Element`](super::Element), so that no other crate can implement it.
-    #[expect(unnameable_types, reason = "nobody else implements it")]
+    #[expect(unnameable_types, reason = "only this crate implements it")]
     pub trait Sealed: Sized {
         /// Returns true if numbers of this type can be combined in this way.
         fn allows(combine: Combine) -> bool;

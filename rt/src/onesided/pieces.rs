@@ -79,8 +79,8 @@ impl<T: Wire> WindowEnd<T> {
         let Some(first) = pieces.place(len, size_of::<T>()) else {
             let (size, others) = (size_of::<T>(), pieces.attached.len());
             let sentence = format!(
-                "`buf` has {len} elements of {size} bytes, for which the {others} pieces of this window leave no room among \
-                 2^63 bytes of addresses: detach some first"
+                "`buf` has {len} elements of {size} bytes, which do not fit beside the {others} pieces of this window \
+                 into 2^63 bytes of addresses: detach some first"
             );
             return Err(self.refusal("attach", sentence));
         };
@@ -146,7 +146,7 @@ fn byte_of<T>(elem: usize) -> u64 {
 }
 
 const NOT_DYNAMIC: &str =
-    "this window's memory is what it was made with: make one with `Window::dynamic` to attach more";
+    "this window has fixed memory: make a window with `Window::dynamic` to attach memory";
 
 /// The memory that is attached to a window at this rank.
 ///

@@ -394,7 +394,7 @@ fn in_words(ranges: &[Range<usize>]) -> TargetRanges {
 }
 
 /// A fetching update in flight. It has already been started; dropping it detaches it.
-#[must_use = "await it, or drop it: it goes on by itself"]
+#[must_use = "await it, or drop it to let it continue in the background"]
 pub struct Fetching<T: Element> {
     state: FetchingState<T>,
 }

@@ -141,7 +141,7 @@ fn with_reason(ring: UringBackend, because: &str) -> (Box<dyn SleepBackend>, Str
 
 fn refused(why: String) -> io::Error {
     let message = format!(
-        "RIPSTOP_REACTOR=uring cannot be had: {why}; set RIPSTOP_REACTOR=epoll or leave it unset"
+        "RIPSTOP_REACTOR=uring is not available ({why}): set RIPSTOP_REACTOR=epoll, or unset it"
     );
     io::Error::new(io::ErrorKind::Unsupported, message)
 }

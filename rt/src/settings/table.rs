@@ -58,7 +58,7 @@ macro_rules! algorithm {
             meaning: concat!(
                 "the algorithm of ",
                 $collective,
-                " where it fits; else, and by default, the cheapest"
+                " where it fits; otherwise, and by default, the cheapest"
             ),
             set: |settings, value| settings.name_algorithm($collective, $names, value),
             get: |settings| settings.algorithm($collective).unwrap_or("auto").to_owned(),
@@ -70,7 +70,8 @@ pub(super) const TABLE: &[SettingSpec] = &[
     row!(
         fabric: "RIPSTOP_FABRIC",
         FabricSelection::range(),
-        "the driver that carries what ranks say to each other; with shm+, shared memory within nodes and a network between",
+        "the driver that carries the messages between ranks; with shm+, shared memory within nodes and a network between \
+         nodes",
         FabricSelection::named,
         |fabric: &FabricSelection| fabric.name().to_owned()
     ),
@@ -84,22 +85,23 @@ pub(super) const TABLE: &[SettingSpec] = &[
     row!(
         progress: "RIPSTOP_PROGRESS",
         "thread | inline | tokio",
-        "who drives the reactor: an agent thread too, block_on alone, or a tokio task",
+        "what drives the reactor: an agent thread as well, block_on alone, or a tokio task",
         named,
         name_of
     ),
     row!(
         collectives: "RIPSTOP_COLLECTIVES",
         "offload | lists | messages | host",
-        "who begins the next step of a collective: adapters by task lists, where they can, of those that are long \
-         enough or of all; whoever makes turns; or only a poll of its future, for comparison. The same on all ranks",
+        "what starts the next step of a collective: task lists of the adapter, if it has them, for long collectives \
+         (offload) or for all (lists); progress turns (messages); or only a poll of its future (host), for comparison. \
+         The same on all ranks",
         named,
         name_of
     ),
     row!(
         eager_max: "RIPSTOP_EAGER_MAX",
         "auto | 0..=8192 bytes",
-        "the longest message that is sent before it is asked for",
+        "the longest message that is sent eagerly, without waiting for the receiver's request",
         |value| or_auto(value, |value| within(0..=8192, value)),
         |bytes| auto_or(bytes, usize::to_string)
     ),
@@ -120,16 +122,16 @@ pub(super) const TABLE: &[SettingSpec] = &[
     row!(
         loopback: "RIPSTOP_LOOPBACK",
         "auto | on | off",
-        "with shm+ and a network, whether the adapter copies long messages within a node, which it does while ranks \
-         compute, or the receiver's processor; else what costs less. The same on all ranks",
+        "with shm+ and a network, what copies long messages within a node: the adapter, while ranks compute (on), the \
+         receiver's processor (off), or the cheaper of the two (auto). The same on all ranks",
         |value| or_auto(value, named),
         |on| auto_or(on, name_of)
     ),
     row!(
         shm_ranks: "RIPSTOP_SHM_RANKS",
         "auto | 1..=30000 ranks",
-        "with shm+ and a network, how many ranks in a row share memory, the others being reached as on other nodes: \
-         to try several nodes on one machine; else all of a node. The same on all ranks",
+        "with shm+ and a network, how many consecutive ranks share memory, so that one machine can stand for several \
+         nodes; auto: all ranks of a node. The same on all ranks",
         |value| or_auto(value, |value| within(1..=30_000, value)),
         |ranks| auto_or(ranks, u32::to_string)
     ),
@@ -143,38 +145,39 @@ pub(super) const TABLE: &[SettingSpec] = &[
     row!(
         unexpected_bytes: "RIPSTOP_UNEXPECTED_BYTES",
         "65536..=17179869184 bytes",
-        "how much a rank stores of messages that nobody has asked for yet, all peers together; the same on all ranks",
+        "how many bytes of unexpected messages a rank stores, for all peers together; the same on all ranks",
         |value| within(64 << 10..=16 << 30, value),
         usize::to_string
     ),
     row!(
         unexpected_messages: "RIPSTOP_UNEXPECTED_MESSAGES",
         "16..=1073741824 messages",
-        "how many messages a rank stores that nobody has asked for yet, all peers together; the same on all ranks",
+        "how many unexpected messages a rank stores, for all peers together; the same on all ranks",
         |value| within(16..=1 << 30, value),
         usize::to_string
     ),
     row!(
         detect: "RIPSTOP_DETECT_MS",
         "10..=600000 milliseconds",
-        "how long a rank that is waited for may be silent before it is asked whether it is there, where neither the system \
-         nor the fabric tells of its death; after twice as long it counts as failed. If it is set, an adapter that sends \
-         again does so for as long, and for two seconds at least; a rank that is to be connected and answers nothing is lost \
-         after that, and after 30 seconds at least",
+        "how long a peer with outstanding operations may be silent before it is pinged, if neither the system nor the \
+         fabric detects failures; after twice this time it is considered failed. If set, an adapter also retransmits for \
+         this time, at least two seconds, and a peer that does not answer a connection request for this time, at least 30 \
+         seconds, is considered failed",
         |value| within(10..=600_000, value).map(Duration::from_millis),
         |time: &Duration| time.as_millis().to_string()
     ),
     row!(
         boot: "RIPSTOP_BOOT",
         "auto | pmi1 | pmix | singleton",
-        "how a rank learns who it is",
+        "how a rank learns its number and its job",
         |value| one_of("auto | pmi1 | pmix | singleton", value),
         String::clone
     ),
     row!(
         boot_timeout: "RIPSTOP_BOOT_TIMEOUT",
         "1..=86400 seconds",
-        "how long a rank waits for each answer of the launcher, and for a rank that has not come to its node's board",
+        "how long a rank waits for each answer of the launcher, and for the other ranks of its node to attach to the \
+         node's board",
         |value| within(1..=86_400, value).map(Duration::from_secs),
         |time: &Duration| time.as_secs().to_string()
     ),

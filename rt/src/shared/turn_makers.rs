@@ -182,8 +182,8 @@ impl RuntimeShared {
             return;
         }
         let line = format!(
-            "ripstop: rank {}: RIPSTOP_PROGRESS=tokio, and no task drives this runtime, so nothing moves while this rank \
-             computes: spawn `runtime.drive_on_tokio()` on tokio, or unset the variable\n",
+            "ripstop: rank {}: RIPSTOP_PROGRESS=tokio, and no task drives this runtime, so no operation progresses while \
+             this rank computes: spawn `runtime.drive_on_tokio()` on tokio, or unset the variable\n",
             self.place.rank
         );
         // A failed write is ignored, because the warning is only a hint.

@@ -37,9 +37,9 @@ impl fmt::Display for SimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(sentence) => f.write_str(sentence),
-            Self::Deadlock(stuck) => write!(f, "deadlock: nothing can happen any more. {stuck}"),
+            Self::Deadlock(stuck) => write!(f, "deadlock: no rank can continue. {stuck}"),
             Self::TooLong { limit, stuck } => {
-                write!(f, "not over after {limit:?} of virtual time. {stuck}")
+                write!(f, "not finished after {limit:?} of virtual time. {stuck}")
             }
             Self::Panicked {
                 rank,

@@ -33,7 +33,7 @@ struct ManagerState {
 }
 
 /// Guard of a rank that takes part in a job: see [`SimManager::join`].
-#[must_use = "who is not kept is not waited for"]
+#[must_use = "if it is dropped, the job does not wait for the rank"]
 pub struct SimMember {
     manager: SimManager,
     rank: usize,

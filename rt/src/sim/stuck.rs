@@ -79,7 +79,7 @@ impl fmt::Display for SimWait {
         let Some(at) = self.at else {
             return write!(
                 f,
-                "rank {}: no operation under way; it awaits something that is not communication",
+                "rank {}: no operation in flight; it awaits something other than communication",
                 self.rank
             );
         };

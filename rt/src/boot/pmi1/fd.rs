@@ -26,7 +26,8 @@ pub(super) fn inherited(fd: u32) -> Result<OwnedFd, BootError> {
             &format!("an inherited stream socket, {why}"),
         )
     };
-    let number = RawFd::try_from(fd).map_err(|_| refuse("and this is no descriptor"))?;
+    let number =
+        RawFd::try_from(fd).map_err(|_| refuse("but this is not the number of a descriptor"))?;
     let socket = take(number).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => BootError::JoinedBefore { fd },
         _ => BootError::NotARank { fd },
@@ -35,7 +36,7 @@ pub(super) fn inherited(fd: u32) -> Result<OwnedFd, BootError> {
         Ok(socket)
     } else {
         Err(refuse(
-            "and this is something else: unset PMI_FD, or start the program with its launcher",
+            "but this is something else: unset PMI_FD, or start the program with its launcher",
         ))
     }
 }

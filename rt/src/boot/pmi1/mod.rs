@@ -137,10 +137,10 @@ impl Pmi1Client {
             let limit: usize = answer
                 .line()
                 .number(name)
-                .ok_or_else(|| answer.garbled(&format!("{name} is no number")))?;
+                .ok_or_else(|| answer.garbled(&format!("{name} is not a number")))?;
             let usable = limit.saturating_sub(1).min(cap);
             if usable < SHORT {
-                Err(answer.garbled(&format!("{name} leaves no room")))
+                Err(answer.garbled(&format!("{name} is too small")))
             } else {
                 Ok(usable)
             }
@@ -278,7 +278,7 @@ impl Pmi1Client {
                     answer: its
                         .map_or_else(|| "no such key".to_owned(), |its| error::printable(&its)),
                     why: format!(
-                        "rank {other} has put something else there, and all have passed a fence since"
+                        "it is not the value that rank {other} put there before the fence"
                     ),
                 });
             }

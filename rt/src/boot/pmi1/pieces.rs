@@ -44,7 +44,7 @@ pub(super) fn join(
         .parse()
         .ok()
         .filter(|&total: &usize| total <= VALUE_MAX)
-        .ok_or_else(|| foreign("its length is no length"))?;
+        .ok_or_else(|| foreign("its length is not valid"))?;
     let mut value = start.to_owned();
     for number in 1..=PIECES_MAX {
         if value.len() >= total {

@@ -227,11 +227,11 @@ fn a_server_that_answers_nonsense_is_an_error_that_shows_it() {
         (&["cmd=barrier_out rc=0\n"], "expected cmd=response_to_init"),
         (
             &[GREETING[0], "cmd=maxes keylen_max=64\n"],
-            "vallen_max is no number",
+            "vallen_max is not a number",
         ),
         (
             &[GREETING[0], "cmd=maxes keylen_max=64 vallen_max=3\n"],
-            "leaves no room",
+            "is too small",
         ),
         (
             &[GREETING[0], GREETING[1], "cmd=my_kvsname\n"],

@@ -31,7 +31,7 @@ pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
     })?;
     // A rank can join only once: the server counts ranks that have left, and lets none come back.
     if JOINED.swap(true, Relaxed) {
-        let why = "this process has joined it before, which a rank does once";
+        let why = "this process has already joined it, and a rank joins only once";
         return Err(BootError::io("joining the job", io::Error::other(why)));
     }
     let joined = library.init();

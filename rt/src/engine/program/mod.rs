@@ -298,7 +298,7 @@ impl ProgramTable {
             return index;
         }
         self.runs.push(run);
-        u32::try_from(self.runs.len() - 1).expect("fewer than 2^32 programs under way")
+        u32::try_from(self.runs.len() - 1).expect("fewer than 2^32 programs in flight")
     }
 
     /// Removes a completed program, and keeps its memory. It holds no value of the application any more.

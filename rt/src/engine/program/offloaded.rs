@@ -494,16 +494,16 @@ impl EngineCore {
 /// Returns the error of a collective whose counters cannot be trusted any more.
 fn overcounted() -> ErrorKind {
     ErrorKind::Transport(io::Error::other(
-        "more was counted in a collective than its ranks have to count: a peer or an adapter has counted what was not its own; \
-         RIPSTOP_COLLECTIVES=messages for all ranks does without counters",
+        "a counter of a collective is larger than its ranks can make it, because a peer or an adapter has counted \
+         wrongly: set RIPSTOP_COLLECTIVES=messages on all ranks, which uses no counters",
     ))
 }
 
 /// Returns the error of a collective whose peers have no place for its puts and do not say why.
 fn homeless() -> ErrorKind {
     ErrorKind::Transport(io::Error::other(
-        "a peer has no place for what a collective puts there, and does not say why: its memory is closed, or the adapter finds \
-         no name of it; RIPSTOP_COLLECTIVES=messages for all ranks does without names",
+        "a peer has no memory for the data that a collective puts there, because its memory is closed, or the adapter \
+         does not find the name: set RIPSTOP_COLLECTIVES=messages on all ranks, which uses no names",
     ))
 }
 

@@ -311,7 +311,7 @@ impl ProgramRun {
     pub(super) fn landed(&mut self, at: usize) {
         let place = self.flying.iter().position(|&(step, _)| step == at);
         self.flying
-            .swap_remove(place.expect("a step under way lands once"));
+            .swap_remove(place.expect("a step in flight completes once"));
     }
 
     pub(super) fn over(&mut self, at: usize) {

@@ -134,9 +134,9 @@ impl Engine {
             return Err(io::Error::new(
                 io::ErrorKind::OutOfMemory,
                 format!(
-                    "the adapter gives no key to {len} bytes that peers of a collective are to write: raise its limits \
+                    "the adapter gives no key to {len} bytes that the peers of a collective write: raise its limits \
                      (`ulimit -l`, and those that `ripstop info --settings` lists), or set RIPSTOP_COLLECTIVES=messages \
-                     for all ranks"
+                     on all ranks"
                 ),
             ));
         }

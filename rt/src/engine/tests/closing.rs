@@ -41,7 +41,10 @@ fn closes(world: &mut World, what: &str) {
     let took = world.run_until(|engines| engines[0].is_closed());
     assert!(took <= LIMIT, "{what}: {took}");
     let why = world.engines[0].core.evidence.of(1);
-    assert!(why.to_string().starts_with("silent for"), "{what}: {why}");
+    assert!(
+        why.to_string().starts_with("it was silent for"),
+        "{what}: {why}"
+    );
 }
 
 #[test]

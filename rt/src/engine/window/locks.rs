@@ -136,7 +136,7 @@ impl Engine {
         };
         if near.lock != WindowLockState::Outside {
             return Err(ErrorKind::Epoch(format!(
-                "a lock at rank {rank} of the world, window {}, is held, asked for or being given back: unlock it first",
+                "a lock at rank {rank} of the world, window {}, is held, requested or being released: unlock it first",
                 id.sequence
             )));
         }

@@ -183,7 +183,7 @@ impl EngineCore {
         }
         if near.ledger.is_accessing() {
             return Err(ErrorKind::Epoch(format!(
-                "an access to rank {target} of the world by window {} is under way: complete it first",
+                "an access to rank {target} of the world through window {} is in progress: complete it first",
                 id.sequence
             )));
         }

@@ -229,7 +229,7 @@ impl<'a> Model<'a> {
             return Outcome::Deadlock;
         }
         for run in self.ranks.iter().flat_map(|rank| &rank.runs) {
-            assert_eq!(run.own, run.lowering.totals(), "counts are still under way");
+            assert_eq!(run.own, run.lowering.totals(), "counts are still in flight");
         }
         let output = |number: usize| move |rank: &Rank| rank.runs[number].memory[1].clone();
         let outputs = |number| self.ranks.iter().map(output(number)).collect();

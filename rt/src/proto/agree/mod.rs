@@ -120,7 +120,7 @@ impl AgreeProtocol {
     /// after those called before.
     pub(crate) fn begin(&mut self, value: AgreeValue) -> u32 {
         let ahead = usize::from(self.is_under_way()) + self.calls.len();
-        let ahead = u32::try_from(ahead).expect("fewer than 2^32 calls under way");
+        let ahead = u32::try_from(ahead).expect("fewer than 2^32 calls in progress");
         let number = self.number.wrapping_add(ahead);
         self.calls.push_back(value);
         self.go_on();
