@@ -90,7 +90,8 @@ fn wrong(comm: &Comm, sources: &[usize], destinations: &[usize], theirs: &[u32])
         let ours = sources.iter().filter(|source| **source == rank).count();
         (ours != theirs as usize).then(|| {
             format!(
-                "`sources` names rank {rank} {ours} times, and its `destinations` name rank {me} {theirs} times"
+                "`sources` names rank {rank} {ours} times, but its `destinations` name rank {me} {theirs} times: the two \
+                 must agree"
             )
         })
     })

@@ -186,7 +186,7 @@ pub trait Neighborhood {
 
 /// A rank's neighbors; `None` is beyond an edge of the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "what a neighborhood is")]
+#[expect(clippy::exhaustive_structs, reason = "defines a neighborhood")]
 pub struct Edges {
     /// Ranks that this rank receives from.
     pub sources: Vec<Option<usize>>,
@@ -258,7 +258,7 @@ impl<'a> BlockLayout<'a> {
         };
         if !has_room::<T>(input) {
             return Err(format!(
-                "a block of {input} elements is more than memory can have"
+                "a block of {input} elements does not fit into memory: use a smaller block"
             ));
         }
         for (give, take) in self_blocks(place.rank(), &to, &from, edges.pairing) {
@@ -269,7 +269,8 @@ impl<'a> BlockLayout<'a> {
                     None => format!("`send` has {given} elements"),
                 };
                 return Err(format!(
-                    "{what} and `recv_counts[{take}]` is {taken}: what stays has one length"
+                    "{what} but `recv_counts[{take}]` is {taken}: the block that a rank sends to itself must have the \
+                     same length in both"
                 ));
             }
         }
@@ -302,13 +303,15 @@ impl<'a> BlockLayout<'a> {
             _ if incoming == 0 || self.recvs.is_some() => return Ok(0),
             Some(room) => ("recv", room, incoming),
             None => {
-                let sentence = "`send` is for nobody and does not say how long blocks are: call a form with `recv` or counts";
+                let sentence = "`send` has no destination, so its length does not give the length of a block: call a form \
+                                with `recv` or counts";
                 return Err(sentence.to_owned());
             }
         };
         if !all.is_multiple_of(neighbors) {
             return Err(format!(
-                "`{name}` has {all} elements, no multiple of the {neighbors} neighbors: other blocks take counts"
+                "`{name}` has {all} elements, which is not a multiple of the {neighbors} neighbors: pass counts for \
+                 blocks of different lengths"
             ));
         }
         Ok(all / neighbors)
@@ -325,7 +328,7 @@ impl<'a> BlockLayout<'a> {
         if let Some(counts) = counts.filter(|counts| counts.len() != ranks.len()) {
             let (has, needed) = (counts.len(), ranks.len());
             return Err(format!(
-                "`{name}` has {has} entries, and there are {needed} neighbors"
+                "`{name}` has {has} entries, but there are {needed} neighbors: give one entry for each"
             ));
         }
         let repeats = self.same_block && name == "send_counts";
@@ -339,9 +342,9 @@ impl<'a> BlockLayout<'a> {
             });
             if !repeats {
                 let end = start.checked_add(len);
-                start = end
-                    .filter(|end| has_room::<T>(*end))
-                    .ok_or_else(|| format!("`{name}` add up to more than memory can have"))?;
+                start = end.filter(|end| has_room::<T>(*end)).ok_or_else(|| {
+                    format!("`{name}` add up to more than fits into memory: use smaller counts")
+                })?;
             }
         }
         Ok((ends, start))

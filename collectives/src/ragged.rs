@@ -25,7 +25,7 @@ use crate::{
 /// completed: this rank, or its progress agent while it computes, begins it as soon as it notices. This is so with
 /// `RIPSTOP_COLLECTIVES=host` too, where it hides more time than other collectives do. The task that awaits it splits the
 /// result into the vectors of the ranks. Dropping it detaches the collective; a runtime that is closed waits for it.
-#[must_use = "await it, or drop it to let it go on by itself"]
+#[must_use = "await it, or drop it to let it continue in the background"]
 pub struct RaggedOp<D, F>
 where
     D: Send + 'static,

@@ -282,7 +282,7 @@ pub(crate) async fn behind_one(world: Comm) {
         .unwrap()
         .neighbor_all_to_all(vec![0_u8; if me == 0 { size - 1 } else { 0 }]);
     match got.await {
-        Err(failed) => refused(failed, "does not say how long blocks are"),
+        Err(failed) => refused(failed, "does not give the length of a block"),
         Ok(_) => assert_eq!(me, 0),
     }
 }

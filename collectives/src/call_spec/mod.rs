@@ -103,7 +103,8 @@ impl<'a> CallSpec<'a> {
             return self.len(all / size);
         }
         self.with_fault(format!(
-            "`send` has {all} elements, no multiple of the {size} ranks: other blocks take counts"
+            "`send` has {all} elements, which is not a multiple of the {size} ranks: pass counts for blocks of different \
+             lengths"
         ))
     }
 
@@ -160,7 +161,8 @@ impl<'a> CallSpec<'a> {
                 let (give, take) = (block, self.recv_counts[me]);
                 if give != take {
                     return Err(format!(
-                        "`send_counts[{me}]` is {give} and `recv_counts[{me}]` is {take}: what stays has one length"
+                        "`send_counts[{me}]` is {give} but `recv_counts[{me}]` is {take}: the block that a rank sends to \
+                         itself must have the same length in both"
                     ));
                 }
                 (all, incoming)
@@ -203,9 +205,9 @@ impl<'a> CallSpec<'a> {
                 .is_some_and(|bytes| bytes <= BYTES_MAX / times)
         };
         all.filter(fits).ok_or_else(|| match counts {
-            Some(_) => format!("`{name}` add up to more than memory can have"),
+            Some(_) => format!("`{name}` add up to more than fits into memory: use smaller counts"),
             None => format!(
-                "{size} blocks of {} elements are more than memory can have",
+                "{size} blocks of {} elements do not fit into memory: use smaller blocks",
                 self.len
             ),
         })

@@ -344,7 +344,7 @@ fn a_name_overrides_the_costs() {
     let names = "use one of pairwise[:window], xor[:window], bruck, leaders";
     assert_eq!(
         error,
-        format!("`fast` is no algorithm of all_to_all: {names}")
+        format!("`fast` is not an algorithm of all_to_all: {names}")
     );
 }
 

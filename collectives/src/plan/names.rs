@@ -68,13 +68,13 @@ impl fmt::Display for UnfitPlan {
             }
             Self::Order(name) => (
                 name,
-                "mixes the order of ranks, and the operation does not commute",
+                "changes the order of ranks, but the operation does not commute",
             ),
             Self::PowerOfTwo(name) => (name, "needs a power of two ranks"),
-            Self::Ragged(name) => (name, "needs blocks of one length"),
+            Self::Ragged(name) => (name, "needs blocks of equal length"),
             Self::NoNodes(name) => (name, "needs to know which ranks share a node"),
-            Self::Scattered(name) => (name, "needs nodes whose ranks follow each other"),
-            Self::Zero(name) => (name, "takes a number from 1 on"),
+            Self::Scattered(name) => (name, "needs nodes with consecutive ranks"),
+            Self::Zero(name) => (name, "takes a number of at least 1"),
         };
         write!(f, "`{name}` {why}: choose another algorithm")
     }
@@ -95,7 +95,7 @@ impl fmt::Display for UnknownAlgorithm {
         let names = self.names.join(", ");
         write!(
             f,
-            "`{}` is no algorithm of {}: use one of {names}",
+            "`{}` is not an algorithm of {}: use one of {names}",
             self.given, self.collective
         )
     }
@@ -214,7 +214,7 @@ mod tests {
             let names = "use one of dissemination, binomial, kary[:arity], flat, leaders";
             assert_eq!(
                 error,
-                format!("`{given}` is no algorithm of barrier: {names}")
+                format!("`{given}` is not an algorithm of barrier: {names}")
             );
         }
     }

@@ -62,10 +62,10 @@ impl fmt::Display for PlanFault {
             Self::Input(at) => (at, "writes the input"),
             Self::Spans(at) => (at, "has spans that differ in length or overlap"),
             Self::Race(at, _) => (at, "is not ordered with another step on the same element"),
-            Self::Unpaired(at) => (at, "has no other end"),
-            Self::Lengths(at, _) => (at, "differs in length from its other end"),
-            Self::Unwritten(at) => (at, "reads what nobody wrote"),
-            Self::Deadlock(at) => (at, "never ends"),
+            Self::Unpaired(at) => (at, "has no matching step on the other rank"),
+            Self::Lengths(at, _) => (at, "differs in length from its matching step"),
+            Self::Unwritten(at) => (at, "reads an element that no step has written"),
+            Self::Deadlock(at) => (at, "never completes"),
         };
         write!(f, "step {} of rank {rank} {what}", step.index())?;
         match self {
