@@ -134,7 +134,7 @@ impl<T: Wire> fmt::Debug for PassiveWindow<T> {
 ///
 /// Dropping it releases the locks as soon as no operation of this rank is in flight there.
 #[derive(Debug)]
-#[must_use = "the locks are given back when this is dropped"]
+#[must_use = "the locks are released when this is dropped"]
 pub struct Locked<'w, T: Wire> {
     locking: PassiveLocks<'w, T>,
 }
@@ -209,7 +209,7 @@ operations!(Locked);
 ///
 /// Dropping it releases the lock.
 #[derive(Debug)]
-#[must_use = "the lock is given back when this is dropped"]
+#[must_use = "the lock is released when this is dropped"]
 pub struct SelfLock<'w, T: Wire> {
     port: &'w mut WindowEnd<T>,
 }
@@ -265,6 +265,9 @@ impl<T: Element> SharedView<'_, T> {
 
     #[track_caller]
     fn out_of_range(&self, at: usize) -> ! {
-        panic!("element {at} of a window with {} here", self.port.len())
+        panic!(
+            "element {at} of a window with {} elements on this rank",
+            self.port.len()
+        )
     }
 }
