@@ -234,7 +234,7 @@ fn ranks_are_bound_one_to_a_cpu_when_there_are_enough() {
         &["--bind", "core", "--timeout", "0.001"],
         "exit 0",
     ));
-    many.with(124, &["--bind core: 5000 ranks on", "binding none"]);
+    many.with(124, &["--bind core: 5000 ranks on", "no rank is bound"]);
 }
 
 #[test]

@@ -176,7 +176,7 @@ impl<'a> InfoReport<'a> {
             },
         );
         let launcher = match self.found {
-            "singleton" => "none: one rank, alone".to_owned(),
+            "singleton" => "none: this process is the only rank".to_owned(),
             found => format!("{found}, {} ranks", self.ranks),
         };
         let rows = [
@@ -394,8 +394,8 @@ fn source(source: SettingSource) -> &'static str {
 
 /// The note below tables in which one line serves many lengths.
 const TABLES: &str = "\
-Where operators commute and blocks have one length: for others a call may take another algorithm. A call also takes one that is
-cheaper by less than 5 %, for which a table begins no new line.
+The tables hold for operators that commute and for blocks of equal length; other calls may use other algorithms. A call also uses
+one that is cheaper by less than 5 %, for which the tables have no line.
 ";
 
 const EXAMPLES: &str = "\

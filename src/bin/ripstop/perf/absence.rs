@@ -17,7 +17,7 @@ use super::{
 #[derive(clap::Args, Debug)]
 #[group(id = "being_away")]
 pub(super) struct AwayArgs {
-    /// Stay away from the runtime for so many milliseconds, and say whether the collective was over then
+    /// Stay away from the runtime for MS milliseconds, and report whether the collective was complete then
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000), conflicts_with = "overlap")]
     away: Option<u64>,
 

@@ -35,15 +35,15 @@ use crate::overlap_percent;
 /// collective's future once, with the waker of its task; if it is not complete, the task yields, and other tasks that are ready
 /// and one turn of the runtime come before the next part. What tests take is in `overall`, and not in `compute`.
 ///
-/// With --away, ranks leave after the call, and compute or sleep. `over` is in how many calls a rank found the collective over
-/// when it came back, `left` how long it waited for it then.
+/// With --away, ranks leave after the call, and compute or sleep. `over` says in how many calls a rank found the collective
+/// complete when it came back, `left` how long it then waited for it.
 ///
 /// With --plan, each collective is planned once, with its buffers, and what is timed are runs of that plan. With --json there is
 /// also the number of allocations of a call, by all threads of a rank.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct CollectiveArgs {
-    /// Which; all of them if none is named
+    /// The collectives to measure [default: all]
     #[arg(value_name = "COLLECTIVE")]
     names: Vec<CollectiveName>,
 
@@ -51,11 +51,11 @@ pub(super) struct CollectiveArgs {
     #[arg(long, value_name = "SIZE", value_parser = bytes, value_delimiter = ',', default_value = "8,65536,1048576")]
     size: Vec<usize>,
 
-    /// Compute meanwhile, and say how much was hidden
+    /// Compute during the collective, and report how much of it the computation hides
     #[arg(long)]
     overlap: bool,
 
-    /// With --overlap: test for the end of the collective in so many places of the computation
+    /// With --overlap: test for completion of the collective in T places of the computation
     #[arg(long, value_name = "T", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=TESTS_MAX))]
     tests: u64,
 
@@ -77,18 +77,20 @@ impl CollectiveArgs {
 
     pub(super) fn invalid_reason(&self) -> Option<String> {
         if self.away.lacks_computation(self.overlap) {
-            return Some("--computing: nobody computes without --overlap or --away".to_owned());
+            return Some(
+                "--computing needs --overlap or --away: without them no rank computes".to_owned(),
+            );
         }
         if self.tests > 0 && !self.overlap {
             return Some(
-                "--tests: there is no computation to test in without --overlap".to_owned(),
+                "--tests needs --overlap: without it there is no computation to test in".to_owned(),
             );
         }
         let mut named = self.names.iter();
         let planless = named.find(|name| self.plan && !name.has_plan())?;
         let text = planless.text();
         Some(format!(
-            "--plan: {text} has no plan; leave out one of the two"
+            "--plan: {text} has no plan: leave out one of the two"
         ))
     }
 

@@ -14,8 +14,9 @@ use super::{
 
 /// The rate of messages to rank 0 when each other rank sends all that it can, and how fair that is
 ///
-/// Each sender has a window of messages in flight. `fairness` is Jain's index of what each got through: 1 when all got the same,
-/// 1/N when one of N got everything. The CPU time is that of all ranks with all threads of theirs, in percent of one processor.
+/// Each sender has a window of messages in flight. `fairness` is Jain's index of the messages that each sender got through: 1
+/// when all got the same, 1/N when one of N got everything. The CPU time is that of all ranks with all their threads, in percent
+/// of one processor.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct FloodArgs {

@@ -16,7 +16,7 @@ use super::{
     after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf matching --depth 0,100,10000 --kind posted"
 )]
 pub(super) struct MatchingArgs {
-    /// How many are in front, separated by commas, up to 100000
+    /// Numbers of messages or receives in front, separated by commas, up to 100000
     #[arg(
         long,
         value_name = "LIST",
@@ -26,7 +26,7 @@ pub(super) struct MatchingArgs {
     )]
     depth: Vec<u32>,
 
-    /// What stands in front [default: both, one after the other]
+    /// Kind of queue that is in front [default: both, one after the other]
     #[arg(long, value_name = "KIND")]
     kind: Option<PerfQueueKind>,
 

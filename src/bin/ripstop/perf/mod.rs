@@ -79,7 +79,7 @@ enum PerfProgram {
     /// Post, start, put, complete, wait: an epoch between two neighbors, both ways at once
     #[command(after_help = example!("pscw --size 8,4K"))]
     Pscw(windows::WindowArgs),
-    /// A put each, and a fence
+    /// One put from each rank, and a fence
     #[command(after_help = example!("fence --size 8,4K"))]
     Fence(windows::WindowArgs),
     /// A put under a lock, and a flush; the target does nothing

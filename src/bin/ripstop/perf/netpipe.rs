@@ -47,12 +47,12 @@ pub(super) struct NetpipeArgs {
 
     /// The longest power of two in bytes, up to 4 GiB; in windows up to 1 MiB
     ///
-    /// Messages of more than 256 MiB leave from the buffer that they come into: each rank needs the length once, and a target of
-    /// puts and gets once, too.
+    /// Messages of more than 256 MiB are sent from the buffer that they are received into: each rank needs the length once,
+    /// and a target of puts and gets once, too.
     #[arg(long, value_name = "BYTES", value_parser = bytes_of_window, default_value = "1M")]
     max: usize,
 
-    /// Also so many bytes less and more than each power of two; 0 for none
+    /// Also BYTES less and BYTES more than each power of two; 0 for neither
     #[arg(long, value_name = "BYTES", default_value = "3", value_parser = clap::value_parser!(u16))]
     around: u16,
 

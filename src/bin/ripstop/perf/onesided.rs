@@ -89,8 +89,8 @@ fn refuses(program: &str, settings: &Settings, compat: Option<&str>) -> Option<S
         _ => ("get-flush", "get-stream"),
     };
     Some(format!(
-        "`ripstop perf {program}` measures the driver of shared memory by itself, and {asked} for others: take \
-         `ripstop perf {one}`, or `ripstop perf {many}` for 64 at a time, which go by the runtime"
+        "`ripstop perf {program}` measures the driver of shared memory by itself, but {asked} for other drivers: use \
+         `ripstop perf {one}`, or `ripstop perf {many}` for 64 at a time, which use the runtime"
     ))
 }
 
@@ -100,7 +100,8 @@ fn meet(boot: &mut Boot) -> Result<Board, PerfError> {
         boot.exchange.put("perf-board", &board.address())?;
         boot.exchange.fence()?;
         let _meeting = board.meet()?;
-        let absent = "a rank did not come to the board of rank 0: did it fail at start?";
+        let absent =
+            "a rank did not attach to the board of rank 0: check whether it failed at start";
         board
             .wait_for_all(Duration::from_secs(60))
             .map_err(|_| absent)?;
@@ -108,7 +109,9 @@ fn meet(boot: &mut Boot) -> Result<Board, PerfError> {
     }
     boot.exchange.fence()?;
     let address = boot.exchange.get(0, "perf-board")?;
-    let address = address.ok_or("rank 0 did not say where its board is: did it fail at start?")?;
+    let address = address.ok_or(
+        "rank 0 did not publish the address of its board: check whether it failed at start",
+    )?;
     Ok(Board::attach(&address)?)
 }
 
@@ -250,7 +253,7 @@ impl Sink for CountingSink {
     fn fetched(&mut self, _: CommandToken, _: u64) {}
 
     fn failed(&mut self, _: CommandToken, why: CommandFailure) {
-        panic!("the driver gave a command up: {why:?}");
+        panic!("the driver failed a command: {why:?}");
     }
 
     fn reached(&mut self, _: CommandToken) {
@@ -262,7 +265,7 @@ impl Sink for CountingSink {
     }
 
     fn peer_down(&mut self, peer: WorldRank, how: DownCause) {
-        panic!("rank {} has gone ({how:?}) during the measurement", peer.0);
+        panic!("rank {} has left ({how:?}) during the measurement", peer.0);
     }
 }
 

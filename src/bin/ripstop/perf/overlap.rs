@@ -14,9 +14,9 @@ use super::{
     report::{ResultReport, ResultRow, human},
 };
 
-/// When a transfer ends that goes on while the receiver, or the sender, computes.
+/// Time at which a transfer completes while the receiver, or the sender, computes.
 ///
-/// A share of 0.1 means: done after a tenth of the computation. 1 and more: it had to wait for the computation to end.
+/// A share of 0.1 means that it completed after a tenth of the computation; 1 or more, that it waited for the computation's end.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf overlap --busy receiver --size 64MiB --compute-ms 200"

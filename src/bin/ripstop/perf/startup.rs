@@ -28,7 +28,7 @@ pub(super) struct StartupArgs {
     )]
     ways: Vec<StartupExchange>,
 
-    /// Ranks on each node, where the job's one node is to stand for several [default: as they are]
+    /// Ranks on each node, if the job's one node stands for several [default: as they are]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     ranks_per_node: Option<u32>,
 
@@ -198,7 +198,7 @@ impl<'a> CountingExchange<'a> {
     fn get(&mut self, from: u32, key: &str) -> Result<String, PerfError> {
         self.cost.gets += 1;
         let value = self.boot.exchange.get(from, key)?;
-        Ok(value.ok_or_else(|| format!("nobody has put {key}"))?)
+        Ok(value.ok_or_else(|| format!("no rank has put {key}"))?)
     }
 
     /// Exchanges addresses as a runtime does at start.
@@ -235,7 +235,7 @@ fn check(fine: bool) -> Result<(), PerfError> {
     if fine {
         Ok(())
     } else {
-        Err("a rank heard a wrong address".into())
+        Err("a rank received a wrong address".into())
     }
 }
 
@@ -251,7 +251,7 @@ Examples:
   mpiexec.hydra -n 128 ripstop perf startup --ranks-per-node 16
   ripstop run -n 64 -- ripstop perf startup --ways nodes,few --repeats 9 --json
 
-puts, fences and gets are what rank 0 asked of the process manager, which leads its node.";
+puts, fences and gets count the requests of rank 0, which leads its node, to the process manager.";
 
 #[cfg(test)]
 mod tests {

@@ -15,8 +15,8 @@ use super::{
 /// Time of an epoch, or of an operation under a lock, on windows
 #[derive(clap::Args, Debug)]
 pub(super) struct WindowArgs {
-    /// Lengths of the block in bytes, separated by commas; K, M and G are powers of 1024. What is no multiple of 8 is lengthened
-    /// where the window is of 64-bit numbers [default: 8,4K,64K,1M; of one number 8]
+    /// Lengths of the block in bytes, separated by commas; K, M and G are powers of 1024. A length that is not a multiple
+    /// of 8 is rounded up if the window holds 64-bit numbers [default: 8,4K,64K,1M; of one number 8]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
     size: Vec<usize>,
 
@@ -35,7 +35,7 @@ impl WindowArgs {
         let other = other.filter(|_| way.is_of_one_number())?;
         let name = way.name();
         Some(format!(
-            "--size {other}: `ripstop perf {name}` is of one number, which has {NUMBER} bytes: leave --size out"
+            "--size {other}: `ripstop perf {name}` measures one number, which has {NUMBER} bytes: leave --size out"
         ))
     }
 

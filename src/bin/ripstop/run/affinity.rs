@@ -27,7 +27,7 @@ pub(super) fn plan(wish: Option<CpuBinding>, ranks: u32) -> io::Result<Vec<Optio
         if wish == Some(CpuBinding::Core) {
             let cpus = allowed.len();
             message::print_line(&format!(
-                "--bind core: {ranks} ranks on {cpus} allowed CPUs would share; binding none of them"
+                "--bind core: {ranks} ranks on {cpus} allowed CPUs would share CPUs; no rank is bound"
             ));
         }
         return Ok(vec![None; ranks]);

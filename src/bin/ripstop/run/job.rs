@@ -158,7 +158,7 @@ impl LaunchedJob {
             }
             PmiRead::LineTooLong => self.fail(FirstFailure::Garbled {
                 rank,
-                why: "a line without end".to_owned(),
+                why: "it sent a line that does not end".to_owned(),
             }),
             PmiRead::Closed => self.handle_hang_up(rank),
         }
@@ -200,7 +200,7 @@ impl LaunchedJob {
         if !self.ranks[rank as usize].answer(line) {
             self.fail(FirstFailure::Garbled {
                 rank,
-                why: "it asks and does not read the answers".to_owned(),
+                why: "it sends requests and does not read the answers".to_owned(),
             });
         }
     }

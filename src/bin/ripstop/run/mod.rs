@@ -27,7 +27,7 @@ use job::LaunchedJob;
 ///
 /// Every rank is a process of its own, in a process group of its own. The first rank that fails ends the job and decides the
 /// exit code: its own, 128 + the number of the signal that killed it, or 124 at the time limit. Ranks that end because of a peer
-/// exit with code 75, and are no cause.
+/// exit with code 75, and do not decide it.
 #[derive(clap::Args, Debug)]
 #[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
@@ -47,7 +47,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
 
-    /// Let the other ranks live when one fails. The exit code still tells, unless CODE is `ok`
+    /// Let the other ranks live when one fails. The exit code still reports the failure, unless CODE is `ok`
     #[arg(
         long,
         value_name = "CODE",
@@ -185,7 +185,7 @@ Examples:
   ripstop run -n 4 --keep-going ./survivor     the others live on when a rank dies
   ripstop run -n 4 --keep-going=ok ./survivor  and the exit code is 0 if they end well
 
-Rank 0 reads this command's standard input unless that is a terminal; the others have none.
+Rank 0 reads this command's standard input unless that is a terminal; the other ranks have none.
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a second SIGINT or
 SIGTERM kills them, and one before the last rank was started ends the job. Nothing that a rank has
 started in its process group outlives the job.";

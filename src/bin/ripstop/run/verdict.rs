@@ -127,7 +127,7 @@ impl FirstFailure {
             Self::OutputFailed {
                 kind: io::ErrorKind::BrokenPipe,
                 ..
-            } => "nobody reads the output any more".to_owned(),
+            } => "the reader of the output has closed it".to_owned(),
             Self::OutputFailed { why, .. } => format!("the output cannot be written: {why}"),
         }
     }

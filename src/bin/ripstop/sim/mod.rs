@@ -57,7 +57,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "N", value_parser = sweep, default_value = "64")]
     ranks: RankSweep,
 
-    /// Where all chance comes from
+    /// The seed of all random numbers
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
 
@@ -85,7 +85,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "BYTES", value_parser = options::bytes, default_value = "8")]
     size: usize,
 
-    /// Hash messages of so many bytes on instead of copying them: they may be longer than there is memory (pingpong)
+    /// Hash messages of BYTES or more instead of copying them, so that they may be longer than the memory (pingpong)
     #[arg(long, value_name = "BYTES", value_parser = options::bytes)]
     hash_from: Option<usize>,
 
@@ -130,11 +130,11 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     way: Vec<String>,
 
-    /// How often each rank does it
+    /// How often each rank repeats the operation of the scenario
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     iters: u64,
 
-    /// A setting of all ranks, such as RIPSTOP_EAGER_MAX=4096; those of the environment do not hold
+    /// A setting of all ranks, such as RIPSTOP_EAGER_MAX=4096; settings of the environment are ignored
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
     settings: Vec<SettingAssignment>,
 
@@ -376,11 +376,11 @@ impl SimArgs {
         let blocks = 2 * u128::from(case.ranks).pow(2) * self.size as u128;
         if self.scenario.has_blocks() && blocks > BLOCKS_MAX {
             let why = format!(
-                "--size: the blocks of {} ranks take {blocks} bytes, and {BLOCKS_MAX}",
+                "--size: the blocks of {} ranks take {blocks} bytes, but {BLOCKS_MAX}",
                 case.ranks
             );
             return Err(
-                format!("{why} are the most: choose shorter ones, or another --way").into(),
+                format!("{why} are the most: choose shorter blocks, or another --way").into(),
             );
         }
         let work = ScenarioWork {

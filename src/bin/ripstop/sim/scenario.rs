@@ -47,19 +47,19 @@ pub(super) enum ScenarioKind {
     P3dfft,
     /// Every rank sends one message to every other at the same instant
     Connect,
-    /// The first all-to-all of ranks that never spoke, and later ones, for each way of connecting them
+    /// The first all-to-all of ranks that were not in contact, and later ones, for each way of connecting them
     FirstAlltoall,
-    /// The first allreduce, likewise
+    /// The first allreduce, for each way of connecting the ranks
     FirstAllreduce,
-    /// The first broadcast, likewise
+    /// The first broadcast, for each way of connecting the ranks
     FirstBcast,
-    /// The kernel of NAS FT, class B, likewise
+    /// The kernel of NAS FT, class B, for each way of connecting the ranks
     Ft,
-    /// A job of a 3-D 7-point stencil, likewise, from its start to its end
+    /// A job of a 3-D 7-point stencil from start to end, for each way of connecting the ranks
     SevenPoint,
     /// Ranks exchange their addresses through the process manager, and make queue pairs
     Startup,
-    /// Every rank sends synchronously before it receives, which cannot end: shows what is said then
+    /// Every rank sends synchronously before it receives, which is a deadlock: shows the report
     Deadlock,
 }
 

@@ -64,8 +64,8 @@ pub(super) fn check(load: AppWorkload, ranks: u32) -> std::result::Result<(), St
         return Ok(());
     }
     Err(format!(
-        "--edge {edge}: --ranks {ranks} is a grid of {m1}x{m2}, in which some have none of the {} coefficients in x, or of \
-         the {edge} points in y and z; take a longer edge, or fewer ranks",
+        "--edge {edge}: --ranks {ranks} is a grid of {m1}x{m2}, in which some ranks have none of the {} coefficients in \
+         x, or of the {edge} points in y and z; take a longer edge, or fewer ranks",
         edge / 2 + 1
     ))
 }
