@@ -207,7 +207,7 @@ Seismic waves in a box of rock, split over the ranks, with the ghosts exchanged 
   --periodic DIMS     dimensions that wrap around, of x, y and z, such as xy
 
   --seismograms FILE  the velocities at eight places of the surface, as CSV
-  --png FILE          the vertical velocity in the end: the surface, and below it a section through the source
+  --png FILE          the vertical velocity at the end: the surface, and below it a section through the source
   --check             first compare 20 steps with one rank, bit by bit
   --json              one line of JSON for each mode
 

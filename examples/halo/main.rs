@@ -106,7 +106,7 @@ async fn time(
     if !figures.error_is_small() {
         let (error, tolerance) = (figures.error(), figures.tolerance);
         return Err(format!(
-            "the error {error:e} is more than the {tolerance:e} that rounding explains"
+            "the error {error:e} is larger than rounding explains ({tolerance:e})"
         )
         .into());
     }

@@ -123,7 +123,7 @@ A 3-D heat equation, split over the ranks, with the faces exchanged in every ste
   ripstop run -n RANKS --example halo -- [ARGUMENTS]
 
   --n N              every rank has a cube of N x N x N cells [64]
-  --global XxYxZ     or: the size of the whole box, divided as evenly as it goes
+  --global XxYxZ     or: the size of the whole box, divided as evenly as possible
   --grid PXxPYxPZ    how the ranks are arranged; by default z is split first, then y, then x
   --steps S          steps to time, after a tenth as many to warm up
   --mode MODE        blocking, overlap or both [both]

@@ -148,7 +148,7 @@ async fn time<T: FftReal>(world: &Comm, options: &FftOptions, setup: FftSetup) -
     let figures = FftFigures::gather(world, &laps, error).await?;
     if error > EPSILONS_MAX {
         return Err(format!(
-            "there and back changes a field by {error:.1} ε, and rounding explains {EPSILONS_MAX}"
+            "there and back changes a field by {error:.1} ε, but rounding explains at most {EPSILONS_MAX}"
         )
         .into());
     }

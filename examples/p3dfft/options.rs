@@ -141,11 +141,11 @@ A 3-D Fourier transform of real numbers, there and back, on a grid of ranks.
   ripstop run -n RANKS --example p3dfft -- [ARGUMENTS]
 
   --n N              N x N x N points [128]; or NXxNYxNZ
-  --grid M1xM2       M1 ranks share every plane of z, M2 share the planes [as square as it goes, M1 <= M2]
+  --grid M1xM2       M1 ranks share every plane of z, M2 share the planes [as square as possible, M1 <= M2]
   --vars V           variables that are transformed together [1]
-  --mode MODE        blocking: transposes are waited for; host: moved on by a few tests in every stage, and by the agent
-                     where none comes for a millisecond (RIPSTOP_PROGRESS=inline: by the tests alone);
-                     offload: moved on by the runtime or the adapter while this rank computes; all: one after the other [all]
+  --mode MODE        blocking: transposes are waited for; host: advanced by a few tests in every stage, and by the agent
+                     if no test comes for a millisecond (RIPSTOP_PROGRESS=inline: by the tests alone);
+                     offload: advanced by the runtime or the adapter while this rank computes; all: one after the other [all]
   --chunks C         pieces of a variable, one of which is computed while another travels [4 for one variable, else 1]
   --tests T          tests in every stage, in mode host [8]
   --iters I          times there and back that are timed [about a second's worth]

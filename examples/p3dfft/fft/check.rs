@@ -49,7 +49,7 @@ impl FftErrors {
         ];
         let wrong = figures.into_iter().find(|(_, error)| *error > EPSILONS_MAX);
         let wrong = wrong.map(|(what, error)| {
-            format!("{what} is off by {error:.1} ε, and rounding explains {EPSILONS_MAX}")
+            format!("{what} is off by {error:.1} ε, but rounding explains at most {EPSILONS_MAX}")
         });
         let differing = (self.differing > 0).then(|| {
             format!(
