@@ -50,7 +50,7 @@ const HELP: &str = "\
 cargo xtask bench calibrate
 
 Fits the simulator's constants to this machine's shared memory, and shows what it then predicts beside what was measured.
-Needs two processors that nobody else uses. The model is written to target/calibrated.toml, for `ripstop sim --model`.";
+Needs two processors that are otherwise idle. The model is written to target/calibrated.toml, for `ripstop sim --model`.";
 
 struct CalibrationTools {
     ripstop: PathBuf,

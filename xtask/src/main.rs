@@ -27,13 +27,13 @@ The gate and the chores of the workspace.
 
 cargo xtask ci [--install]  everything that must hold before a change goes in, step by step
 cargo xtask test            the tests of every day; `test --help` says what --all and --install add
-cargo xtask portals         the tests of that which run over the software Portals, with ranks as processes
+cargo xtask portals         the everyday tests that run over the software Portals, with ranks as processes
 cargo xtask tidy            layers, unsafe files, dead files, long lines, leftovers, book, number of crates
 cargo xtask book            build the book (installs mdbook under target/tools at first) and run its snippets
 cargo xtask examples        run the examples on 1, 2 and 4 ranks
 cargo xtask loom            the models of what threads share
 cargo xtask bench compare   measure against MPICH and Open MPI; `bench compare --help` says how
-cargo xtask bench portals   messages over Portals against how others lay them out; `bench portals --help` says how
+cargo xtask bench portals   messages over Portals against the layouts of other libraries; `bench portals --help` says how
 cargo xtask vm -- COMMAND   run a command on a virtual machine with soft-RoCE devices; `vm --help` says how
 cargo xtask vm-test         the tests that need InfiniBand devices, all in one virtual machine; `vm-test --help` says more
 cargo xtask bench verbs     Ripstop over verbs beside perftest on the devices of a virtual machine; `bench verbs --help`

@@ -107,7 +107,9 @@ impl StepRunner {
         others: impl FnOnce(&mut Self) -> Result<(), String>,
     ) -> Result<(), String> {
         let LongStep { name, repeat, work } = long;
-        println!("\n==> {name}: beside the steps that follow, and printed when it is over");
+        println!(
+            "\n==> {name}: runs beside the steps that follow, and is printed when it has ended"
+        );
         self.beside = true;
         let (ended, outcome) = thread::scope(|scope| {
             let running = scope.spawn(|| {

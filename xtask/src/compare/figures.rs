@@ -232,7 +232,7 @@ pub(super) fn job_catalog(only: &[String], rows: &[String]) -> Result<Vec<Compar
         let mut groups: Vec<_> = jobs.iter().map(|job| job.group).collect();
         groups.dedup();
         return Err(format!(
-            "--only {unknown}: there is no such comparison; choose from {}",
+            "--only {unknown}: no comparison has this name; choose from {}",
             groups.join(", ")
         ));
     }

@@ -47,7 +47,7 @@ impl LaunchTable {
             .find_map(|launch| launch.as_ref().err());
         failed
             .cloned()
-            .unwrap_or_else(|| format!("{} printed no such figure", who.name()))
+            .unwrap_or_else(|| format!("{} did not print this figure", who.name()))
     }
 }
 

@@ -39,7 +39,7 @@ fn summary(tree: &SourceTree) -> TidyFindings {
     let missing = named.iter().filter(|file| tree.get(file).is_none());
     let unnamed = chapters(tree).filter(|(file, _)| !named.contains(*file));
     missing
-        .map(|file| format!("{SUMMARY}: names {file}, which is not there"))
+        .map(|file| format!("{SUMMARY}: names {file}, which does not exist"))
         .chain(unnamed.map(|(file, _)| format!("{file}: not in {SUMMARY}")))
         .collect()
 }
@@ -63,7 +63,7 @@ fn look_up(
     let file = beside(chapter, path);
     let text = tree
         .get(&file)
-        .ok_or_else(|| format!("includes {file}, which is not there"))?;
+        .ok_or_else(|| format!("includes {file}, which does not exist"))?;
     let Some(anchor) = anchor else { return Ok(()) };
     if anchor
         .bytes()

@@ -211,7 +211,7 @@ const RULES: [LayerRule; 18] = [
     LayerRule {
         folder: "rt/src/",
         forbidden: &["ripstop_fabric::connect", "ripstop_fabric::lanes"],
-        because: "only drivers need what they share with each other",
+        because: "only drivers need the code that they share",
     },
     LayerRule {
         folder: "rt/src/proto/",
@@ -239,17 +239,17 @@ const RULES: [LayerRule; 18] = [
     LayerRule {
         folder: "rt/src/reactor/",
         forbidden: &["crate::engine", "crate::proto", "crate::comm", "crate::ops"],
-        because: "the reactor waits; what for is not its business",
+        because: "the reactor waits, and does not know what for",
     },
     LayerRule {
         folder: "collectives/",
         forbidden: &["ripstop_rma", "ripstop"],
-        because: "collectives and rma are siblings: what both need moves down",
+        because: "collectives and rma are siblings: code that both need moves down",
     },
     LayerRule {
         folder: "rma/",
         forbidden: &["ripstop_collectives", "ripstop"],
-        because: "collectives and rma are siblings: what both need moves down",
+        because: "collectives and rma are siblings: code that both need moves down",
     },
     LayerRule {
         folder: "examples/",

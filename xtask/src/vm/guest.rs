@@ -149,7 +149,7 @@ fn follow(news: &Receiver<GuestEvent>, patience: GuestTimeouts) -> Result<Option
                 status = Some(with);
                 left = patience.end;
             }
-            Ok(GuestEvent::Unread) => return Err("nobody reads the output".to_owned()),
+            Ok(GuestEvent::Unread) => return Err("the output has no reader".to_owned()),
             Ok(GuestEvent::Off) | Err(RecvTimeoutError::Disconnected) => return Ok(status),
             Err(RecvTimeoutError::Timeout) => {
                 return Err(format!(
@@ -331,7 +331,7 @@ mod tests {
             assert!(followed(said).unwrap_err().contains("said nothing"));
         }
         let why = followed([GuestEvent::Began, GuestEvent::Unread]).unwrap_err();
-        assert!(why.contains("nobody reads"), "{why}");
+        assert!(why.contains("no reader"), "{why}");
     }
 
     #[test]

@@ -15,10 +15,10 @@ sees the files of this one where they are. What COMMAND writes is lost, except b
   --delay TIME     of the packets that go to each device: 5ms
   --timeout S      seconds that COMMAND may take (default 600)
   --share DIR      COMMAND may write below DIR (again for more)
-  --env NAME=VALUE sets a variable for COMMAND (again for more); HOME, LANG, PATH, TERM, USER and what begins with
-                   CARGO, RIPSTOP or RUST goes along anyhow
+  --env NAME=VALUE sets a variable for COMMAND (again for more); HOME, LANG, PATH, TERM, USER and names that begin with
+                   CARGO, RIPSTOP or RUST are always passed on
   --cpus N         processors (default 2)
-  --parallel       the guest's processors run at the same time, for what they do to each other; on a busy machine
+  --parallel       the guest's processors run at the same time, as races between them need; on a busy machine
                    it takes minutes to start
   --memory MIB     (default 2048)
   --log            shows what the kernel says

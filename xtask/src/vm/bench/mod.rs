@@ -211,7 +211,7 @@ fn parse(args: &[String]) -> Result<Option<BenchArgs>, String> {
             "--only" => {
                 let named = |name| {
                     let case = BenchCase::all().find(|case| case.name() == name);
-                    case.ok_or_else(|| format!("--only {name}: there is no such case\n\n{HELP}"))
+                    case.ok_or_else(|| format!("--only {name}: no case has this name\n\n{HELP}"))
                 };
                 asked.cases = value.split(',').map(named).collect::<Result<_, _>>()?;
             }

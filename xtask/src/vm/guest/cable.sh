@@ -2,7 +2,7 @@
 # Pulls cables, and puts them back.
 usage() {
     cat <<'END'
-cable pull N                         cuts device N off; nobody is told
+cable pull N                         cuts device N off; no port reports it
 cable down N                         takes its port down, which it reports
 cable plug N                         mends either
 cable shape N [rate R] [loss P] [delay T]   what tc's netem does to packets that go to device N; without more, nothing

@@ -22,15 +22,15 @@ eight devices. That takes hours where the machine is emulated, so it may be spli
 (status, output, time limit, nothing left), which the gate looks at, too.
 
   --only SUITE,..     some suites; SUITE::FILTER runs those tests of it that have FILTER in their names
-  --devices WHICH     one, across; own is said of suites that choose their devices themselves
-  --reactor WHICH     uring, epoll; - is said of drivers, which sleep without one
-  --timeout S         seconds that all of it may take (default 36000); what is under way then is cut off and counts as nothing
+  --devices WHICH     one, across; `own` marks suites that choose their devices themselves
+  --reactor WHICH     uring, epoll; `-` marks drivers, which sleep without a reactor
+  --timeout S         seconds that all of it may take (default 36000); runs in progress are then ended and not counted
   --program S         seconds that one program may take (default 3600)
   --profile NAME      cargo's: dev (default), or swift, which is built in minutes and runs faster
   --list              says what would run, and runs nothing
   --json              the table as lines of JSON on the output, and what programs print on the error output
 
-CASES, CYCLES, GUARD_S, KILLS, ROUNDS, SEED and SLEEPS go along to the tests that heed them.
+CASES, CYCLES, GUARD_S, KILLS, ROUNDS, SEED and SLEEPS are passed on to the tests that use them.
 
 Exit status: 0 when all that was asked for ran and passed.";
 

@@ -35,7 +35,10 @@ type SelfCheck = fn() -> Result<(), String>;
 const CLAIMS: [(&str, SelfCheck); 3] = [
     ("a command's status and output are passed on", passes_on),
     ("a command that takes too long is ended", ends_in_time),
-    ("a guest ends with who started it", ends_with_its_starter),
+    (
+        "a guest ends with the process that started it",
+        ends_with_its_starter,
+    ),
 ];
 
 fn passes_on() -> Result<(), String> {
