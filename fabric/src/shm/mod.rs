@@ -404,9 +404,7 @@ impl Shm {
         if link.is_some_and(|link| link.is_refused()) {
             self.give_up(
                 to,
-                io::Error::other(format!(
-                    "rank {to} cannot map our memory, or sees us failed"
-                )),
+                io::Error::other(format!("rank {to} cannot map our memory or sees us failed")),
             );
             return true;
         }

@@ -131,7 +131,7 @@ impl Drop for VerbsMr {
         // If the device keeps the registration, it keeps the pages, too: the kernel has pinned them and gives them to no other
         // process, although they may be unmapped here. No request of this rank is in flight on it, and peers were notified to
         // stop.
-        let _counted = context.give_back("giving up registered memory", end);
+        let _counted = context.give_back("deregistering memory", end);
     }
 }
 

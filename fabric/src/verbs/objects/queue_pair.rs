@@ -297,7 +297,7 @@ impl VerbsQp {
         let mut bad = ptr::null_mut();
         // SAFETY: the request and its piece are read before this returns; the memory is registered.
         let done = unsafe { post(self.raw.get(), &raw mut request, &raw mut bad) };
-        check(done, "giving a buffer to a queue pair")
+        check(done, "posting a receive buffer to a queue pair")
     }
 
     /// Posts requests in their order, all with one call, which is a system call on some devices.
@@ -372,7 +372,7 @@ impl VerbsAh {
         let mut attributes = route.attributes();
         // SAFETY: the domain is alive; the structure is read.
         let ah = unsafe { (pd.context.library.create_ah)(pd.raw(), &raw mut attributes) };
-        let raw = RawHandle::new(ah, "finding the way to a peer's port")?;
+        let raw = RawHandle::new(ah, "making an address handle for a peer's port")?;
         let pd = Arc::clone(pd);
         Ok(Self { pd, raw })
     }

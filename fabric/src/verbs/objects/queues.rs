@@ -179,7 +179,7 @@ impl Drop for VerbsSrq {
     }
 }
 
-const GIVING: &str = "giving a buffer to the shared queue";
+const GIVING: &str = "posting a buffer to the shared receive queue";
 
 pub(super) const fn receive_request(id: u64, sge: &mut abi::IbvSge) -> abi::IbvRecvWr {
     abi::IbvRecvWr {

@@ -149,6 +149,9 @@ fn a_peer_that_no_buffer_is_left_for_is_lost_and_the_reason_says_so() {
     ranks.say(0, 1);
     ranks.until_bad(&[1]);
     let why = ranks.all[1].core_ref().why_down(0).unwrap();
-    assert!(why.contains("giving a buffer to the shared queue"), "{why}");
+    assert!(
+        why.contains("posting a buffer to the shared receive queue"),
+        "{why}"
+    );
     assert_eq!(ranks.ears[1].messages.len(), 2, "it was heard before");
 }
