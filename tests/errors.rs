@@ -1,6 +1,6 @@
 //! Errors: their texts, that nothing is lost, and that the correct call still works afterwards.
 
-#![expect(clippy::print_stdout, reason = "seeds are for who reads a failure")]
+#![expect(clippy::print_stdout, reason = "seeds help to reproduce a failure")]
 
 #[path = "support/check.rs"]
 mod check;

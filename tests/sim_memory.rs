@@ -1,6 +1,6 @@
 //! The memory of an idle simulated rank. Alone in its program, because it measures the whole process.
 
-#![expect(clippy::print_stdout, reason = "the figure is for who asks")]
+#![expect(clippy::print_stdout, reason = "the figure is printed on request")]
 
 use std::{
     fs, future,

@@ -3,7 +3,7 @@
 
 #![expect(
     clippy::print_stdout,
-    reason = "ranks talk to the test, and seeds are for who reads a failure"
+    reason = "ranks talk to the test, and seeds help to reproduce a failure"
 )]
 
 use std::{
@@ -123,7 +123,7 @@ async fn until_one_dies(world: &Comm) -> Result<Vec<Vec<u64>>> {
             println!("{READY}");
         }
     }
-    unreachable!("somebody dies before")
+    unreachable!("a rank dies before")
 }
 
 /// Checks a collective's end; the buffer returns in any case. A rank that had completed the collective which failed first

@@ -14,7 +14,7 @@ use crate::{failing, forms::row, ranks};
 type Graph = fn(usize) -> Vec<(usize, usize)>;
 
 const GRAPHS: &[(&str, Graph)] = &[
-    ("nobody", |_| Vec::new()),
+    ("no rank", |_| Vec::new()),
     ("to the next, and to oneself between", |size| {
         let ends = |rank| [rank + 1, rank, rank + 1].map(|to| (rank, to % size));
         (0..size).flat_map(ends).collect()
@@ -29,7 +29,7 @@ const GRAPHS: &[(&str, Graph)] = &[
         let ends = |from: usize| (from + 1..size).rev().map(move |to| (from, to));
         (0..size).flat_map(ends).collect()
     }),
-    ("everybody, from the greatest distance on", |size| {
+    ("all ranks, from the greatest distance on", |size| {
         let ends = |way: usize| (0..size).map(move |from| (from, (from + way) % size));
         (0..size).rev().flat_map(ends).collect()
     }),

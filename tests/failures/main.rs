@@ -5,7 +5,7 @@
 
 #![expect(
     clippy::print_stdout,
-    reason = "seeds and times are for who reads a failure; ranks talk to the test"
+    reason = "seeds and times help to reproduce a failure; ranks talk to the test"
 )]
 
 #[path = "../support/content.rs"]
@@ -197,9 +197,9 @@ fn a_rank_that_fails_at_start_is_a_failure_to_the_others() {
         let gone = world.recv::<u8>(1, 1).timeout(guard()).await;
         assert_eq!(failed(&gone.expect_err("never sent").error.kind), 1);
         let gone = world.send(1, 1, [1_u8]).timeout(guard()).await;
-        assert_eq!(failed(&gone.expect_err("nobody there").error.kind), 1);
+        assert_eq!(failed(&gone.expect_err("no peer there").error.kind), 1);
         assert_eq!(
-            failed(&world.barrier().await.expect_err("nobody there").kind),
+            failed(&world.barrier().await.expect_err("no peer there").kind),
             1
         );
     });

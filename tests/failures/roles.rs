@@ -51,7 +51,7 @@ fn a_rank() {
                 "awaits_one" => awaits(world.recv::<u8>(1, 1)).await,
                 "awaits_any" => awaits(world.recv::<u8>(Source::Any, Tag::Any)).await,
                 "awaits_all" => {
-                    never_came(world.barrier().await.expect_err("nobody is there"));
+                    never_came(world.barrier().await.expect_err("no peer is there"));
                     Ok(())
                 }
                 "exchange" => exchange(&world).await,
@@ -133,7 +133,7 @@ async fn exchange(world: &Comm) -> Result<()> {
             break;
         }
     }
-    let victim = victim.expect("everybody knows");
+    let victim = victim.expect("every rank knows");
     // Others may still read data that this rank holds for them.
     let _twin = pending.end(victim).await;
     afterwards(world, victim).await
@@ -265,7 +265,7 @@ async fn late(world: &Comm) -> Result<()> {
 async fn alone(world: &Comm) -> Result<()> {
     let sent = world.send(1, 1, [1_u8]).await;
     let inbox = world.recv::<u8>(1, 1).await;
-    let inbox = inbox.expect_err("nobody is there");
+    let inbox = inbox.expect_err("no peer is there");
     // A short message may already be in the place where rank 1 would read it.
     for error in sent
         .err()
@@ -280,7 +280,7 @@ async fn alone(world: &Comm) -> Result<()> {
 
 /// Rank 1 never comes, and no rank sends to it.
 async fn awaits(inbox: RecvOp<Vec<u8>>) -> Result<()> {
-    never_came(inbox.await.expect_err("nobody is there").error);
+    never_came(inbox.await.expect_err("no peer is there").error);
     Ok(())
 }
 

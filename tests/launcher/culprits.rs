@@ -131,7 +131,7 @@ fn consequences_are_said_once_behind_their_cause() {
 fn a_task_that_panics_is_named_and_its_rank_goes_on() {
     let job = ended(run(2, &[], "panic in a task", "question mark"));
     let rank = "ripstop: rank 1 panicked at tests/launcher/fates.rs:";
-    job.with(0, &[rank, ": nobody awaits this"]);
+    job.with(0, &[rank, ": no task awaits this"]);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_job_that_survives_ends_with_the_code_that_it_is_asked_for() {
         assert_eq!(job.out.matches("survived").count(), 2, "{}", job.out);
     }
     let job = ended(run(3, &["--keep-going=ok"], "kill", "question mark"));
-    assert_eq!(job.code, Some(137), "nobody survived: {}", job.err);
+    assert_eq!(job.code, Some(137), "no rank survived: {}", job.err);
 }
 
 #[test]

@@ -79,7 +79,7 @@ async fn go_on_beside_a_panic(world: &Comm) -> Result<(), Box<dyn Error>> {
     if world.rank() == 1 {
         drop(world.spawn(async move {
             runs.store(true, Ordering::SeqCst);
-            panic!("nobody awaits this")
+            panic!("no task awaits this")
         }));
     }
     poll_fn(|context| {

@@ -116,7 +116,7 @@ fn messages_to_a_communicator_that_their_receiver_drops_take_no_room_and_end() {
                     twin.send(1, 4, vec![round; 20_000]).detach();
                     let long = twin.send(1, 2, vec![round; 20_000]);
                     world.send(1, 3, [round]).await.expect("there is room");
-                    let end = long.await.map(|_| "nobody receives it");
+                    let end = long.await.map(|_| "no rank receives it");
                     let why = end.expect_err("a typed error").error.kind;
                     assert!(matches!(why, ErrorKind::PeerFinished { rank: 1 }), "{why}");
                     continue;

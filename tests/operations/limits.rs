@@ -78,7 +78,7 @@ async fn a_send_that_times_out_was_never_received_and_never_will_be(world: Comm)
                 .send_synchronous(1, 1, content(1, len))
                 .timeout(SHORT)
                 .await;
-            let (error, buf) = late.expect_err("nobody received it").into_parts();
+            let (error, buf) = late.expect_err("no rank received it").into_parts();
             assert!(matches!(error.kind, ErrorKind::TimedOut), "{error}");
             assert_content(&buf, 1, len);
             mark(&world, 1).await?;

@@ -5,7 +5,7 @@
     clippy::print_stdout,
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
-    reason = "seeds are for who reads a failure; ranks and counts in tests are small"
+    reason = "seeds help to reproduce a failure; ranks and counts in tests are small"
 )]
 
 #[path = "../support/check.rs"]

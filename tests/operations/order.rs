@@ -91,7 +91,7 @@ async fn a_synchronous_send_completes_only_when_it_is_received(world: Comm) -> R
             let op = world.send_synchronous(1, 1, content(1, len));
             mark(&world, 1).await?;
             marked(&world, 1).await?;
-            assert!(!op.is_done(), "{len} bytes that nobody has received");
+            assert!(!op.is_done(), "{len} bytes that no rank has received");
             mark(&world, 1).await?;
             assert_content(&op.await?, 1, len);
         } else {

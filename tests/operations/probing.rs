@@ -43,7 +43,7 @@ fn a_message_that_a_probe_holds_when_its_rank_closes_has_no_receiver() {
             let world = runtime.world();
             if world.rank() == 1 {
                 let sent = runtime.block_on(world.send(0, 1, content(1, LONG)));
-                let why = sent.expect_err("nobody receives it").error.kind;
+                let why = sent.expect_err("no rank receives it").error.kind;
                 assert!(matches!(why, ErrorKind::PeerFinished { rank: 0 }), "{why}");
                 let got = runtime.block_on(world.recv::<u8>(0, 2)).expect("it came");
                 return assert_content(&got.0, 2, LONG);

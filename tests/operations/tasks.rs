@@ -365,7 +365,7 @@ fn a_task_may_go_with_its_last_waker_and_take_operations_along() {
             let (of_task, other) = (Arc::clone(&shelf), world.recv::<u8>(0, 10));
             let task = world.spawn(async move {
                 poll_fn(|cx| {
-                    let mut shelf = of_task.lock().expect("nobody panics");
+                    let mut shelf = of_task.lock().expect("no thread panics");
                     let polled = shelf.as_mut().map(|op| Pin::new(op).poll(cx).is_ready());
                     assert_eq!(polled, Some(false));
                     Poll::<()>::Pending
@@ -376,7 +376,7 @@ fn a_task_may_go_with_its_last_waker_and_take_operations_along() {
             drop(task);
             runtime.block_on(yield_now());
             // Now only the operation on the shelf has a waker of the task.
-            let mut shelf = shelf.lock().expect("nobody panics");
+            let mut shelf = shelf.lock().expect("no thread panics");
             if again {
                 drop(shelf.take());
             } else {

@@ -45,7 +45,7 @@ fn one_that_was_begun_before_a_computation_is_complete_when_that_ends() {
                 // The computation is longer if other work uses the processors too; the check itself makes no progress.
                 let rounds = (0..600).take_while(|_| !going.is_done());
                 rounds.for_each(|_| spin(Duration::from_millis(100)));
-                assert!(going.is_done(), "nobody carried it on");
+                assert!(going.is_done(), "no turn advanced it");
             }
             going.await.unwrap();
         });
@@ -65,7 +65,7 @@ fn one_of_the_host_waits_for_its_polls_until_it_is_dropped() {
             if world.rank() == 0 {
                 let begun = [1, 2].map(|to| world.send(to, 1, [0_u8; 0]));
                 spin(Duration::from_millis(50));
-                assert!(!going.is_done(), "somebody has polled it");
+                assert!(!going.is_done(), "a task has polled it");
                 for one in begun {
                     one.await.unwrap();
                 }

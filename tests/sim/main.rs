@@ -4,7 +4,7 @@
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
     clippy::print_stdout,
-    reason = "a failure is the test's; ranks and counts in tests are small; figures are for who asks"
+    reason = "a failure is the test's; ranks and counts in tests are small; figures are printed on request"
 )]
 
 #[path = "../support/check.rs"]

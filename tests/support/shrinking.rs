@@ -49,7 +49,7 @@ async fn until_one_dies(comm: &Comm, ready: fn()) -> Vec<Error> {
             return errors;
         }
     }
-    unreachable!("somebody dies before")
+    unreachable!("a rank dies before")
 }
 
 /// Checks that all buffers return, with correct contents unless there was an error.

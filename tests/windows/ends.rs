@@ -142,7 +142,7 @@ fn leaves_when_it_stores_no_more(end: fn(Runtime)) {
         end(runtime);
         #[expect(
             clippy::disallowed_methods,
-            reason = "whoever would take it for gone has time to; the runtime's own sleep is closed"
+            reason = "gives other ranks time to take it for failed; the runtime's own sleep is closed"
         )]
         std::thread::sleep(Duration::from_millis(50));
         access.put(0, 0, [7]).detach();

@@ -56,7 +56,7 @@ pub(crate) async fn epochs(world: &Comm) -> Result<()> {
             break;
         }
     }
-    afterwards(world, victim.expect("everybody knows")).await
+    afterwards(world, victim.expect("every rank knows")).await
 }
 
 fn lose(victim: &mut Option<usize>, peers: &mut Vec<usize>, lost: usize) {

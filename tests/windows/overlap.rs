@@ -102,7 +102,10 @@ async fn put_and_wait(window: &Window<u64>) {
     let mut block = vec![7; LEN];
     for _ in 0..8 {
         let put = access.put(1, 0, block);
-        assert!(put.is_done(), "who waits for its copies makes them");
+        assert!(
+            put.is_done(),
+            "the thread that waits for its copies makes them"
+        );
         block = put.await.unwrap();
     }
     access.complete().await.unwrap();

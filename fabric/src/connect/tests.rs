@@ -162,7 +162,7 @@ fn a_side_that_cannot_bind_what_the_other_knows_asks_and_is_heard() {
                 faults: 2,
                 ..BOUND
             };
-            holds("who cannot bind asks", scenario);
+            holds("a side that cannot bind asks", scenario);
         }
     }
 }

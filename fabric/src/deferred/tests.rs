@@ -202,7 +202,7 @@ fn why_down(late: &mut DeferredDriver) -> String {
 fn end_at(late: &mut DeferredDriver, heard: &mut Heard) {
     while !late.knows_peers() {
         if late.arm() == ArmResult::Ready {
-            assert!(sleep_on(late), "nobody rang");
+            assert!(sleep_on(late), "no thread rang");
         }
         let _turn = late.progress(9, heard);
     }
@@ -234,7 +234,7 @@ fn messages_wait_until_the_others_are_known() {
 fn memory_for_peers_is_waited_for() {
     let (mut late, tell, ..) = late();
     let plain = MemoryRegion::anonymous(100).unwrap();
-    assert!(late.expose(plain.range()).is_none(), "a key for nobody");
+    assert!(late.expose(plain.range()).is_none(), "a key for no peer");
     let teller = thread::spawn(move || tell.send(Ok(())).unwrap());
     let region = late.allocate(100).unwrap();
     assert!(late.expose(region.range()).is_some());

@@ -442,7 +442,7 @@ fn weights_say_how_fast_lanes_are_beside_the_fastest() {
     };
     assert_eq!(rates(&[2, 1, 4]), [6_000, 3_000, 12_000]);
     assert_eq!(rates(&[7]), [12_000]);
-    assert_eq!(rates(&[]), [12_000], "one that nobody has named");
+    assert_eq!(rates(&[]), [12_000], "a lane without a name");
 }
 
 #[test]

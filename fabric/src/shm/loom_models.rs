@@ -263,7 +263,7 @@ fn a_watch_that_is_set_while_another_thread_sleeps_is_heard_of_by_its_setter_or_
         neighbor.join().unwrap();
         let woken = wakes.load(Relaxed);
         assert!(woken <= 1, "one sleep, {woken} wakes");
-        assert!(!waits || woken == 1, "a watch that nobody hears of");
+        assert!(!waits || woken == 1, "a watch that wakes no thread");
     });
 }
 

@@ -162,7 +162,7 @@ mod tests {
             assert_eq!(parsed, frame);
             let far: Vec<_> = ends.iter().map(|(_, far)| far).collect();
             assert_eq!(far, ports[..lanes]);
-            assert!(parse(&bytes, |_| None).is_none(), "from nobody");
+            assert!(parse(&bytes, |_| None).is_none(), "from no rank");
             assert!(parse(&bytes[..bytes.len() - 1], |_| Some(PORT)).is_none());
         }
     }

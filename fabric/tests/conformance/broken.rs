@@ -92,7 +92,7 @@ const TRIES: usize = 50;
 fn breaks_off(mode: u32) -> bool {
     let mut job = Job::new(2, mode).start("put one", 1);
     let mut rank = job.own_rank(0);
-    rank.until("who puts", |heard| heard.messages.len() == 1);
+    rank.until("the rank that puts", |heard| heard.messages.len() == 1);
     let putter: Putter = bytemuck::pod_read_unaligned(&rank.heard.messages[0].header);
     let counters = LocalCounters::for_tasks(rank.driver.as_mut(), 2).unwrap();
     let (region, into) = rank.memory(LEN);

@@ -162,7 +162,7 @@ pub(crate) fn the_owner_sleeps_until_what_it_watches_is_reached(make: Make) {
         assert_eq!(
             rest,
             Rest::TimedOut,
-            "woken for a count that nobody waits for"
+            "woken for a count that no rank waits for"
         );
     }
     world.count(0, 1, counters.remote(), 0, 1);

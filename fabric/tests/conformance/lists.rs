@@ -156,7 +156,7 @@ pub(crate) fn a_task_begins_when_its_counters_have_come_far_enough(make: Make) {
     assert_eq!(bench.world[0].heard.triggered, [CommandToken(7)]);
     assert!(
         bench.world[0].heard.completed.is_empty(),
-        "nobody is told of a task"
+        "no rank is notified of a task"
     );
 }
 

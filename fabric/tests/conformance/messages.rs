@@ -143,7 +143,7 @@ fn meet_all(rank: &mut Rank, ranks: usize) {
             rank.send(to, &sent.header, &sent.body);
         }
     }
-    rank.until("everybody's messages", |heard| {
+    rank.until("the messages of all ranks", |heard| {
         heard.messages.len() == 20 * ranks
     });
     for from in 0..ranks {

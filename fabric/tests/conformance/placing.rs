@@ -181,7 +181,7 @@ pub(crate) fn the_end_of_a_peer_gives_memory_back(make: Make) {
     assert_eq!(
         rooms.lend(&mut world, 0, TAG, 8),
         None,
-        "nobody writes there"
+        "no peer writes there"
     );
 }
 

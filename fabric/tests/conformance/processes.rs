@@ -286,7 +286,9 @@ fn share_memory(rank: &mut Rank, ranks: usize) {
         heard.fetched.len() as u64 == ADDS * ranks as u64
     });
     (0..ranks).for_each(|to| rank.send(to, b"done", b""));
-    rank.until("everybody", |heard| heard.messages.len() == 2 * ranks);
+    rank.until("the messages of all ranks", |heard| {
+        heard.messages.len() == 2 * ranks
+    });
     assert_eq!(
         region
             .atomic_u64(0)
@@ -478,7 +480,7 @@ fn a_sleeper_is_woken_by_the_death_of_a_peer_within_a_second() {
         assert_eq!(
             rest,
             Rest::Woken,
-            "the peer died and nobody woke, mode {mode}"
+            "the peer died and no rank woke, mode {mode}"
         );
         survivor.until("the report", |heard| {
             heard.down == [(WorldRank(1), DownCause::Failed)]

@@ -83,7 +83,7 @@ const STRANGERS: [(&str, Belief, Belief); 3] = [
     ("says it is rank 1", two, |[meant, _, own]| vec![meant, own]),
     ("is of a larger world", two, |all| all.to_vec()),
     (
-        "means who had the address before",
+        "means the process that had the address before",
         |all| all.to_vec(),
         |[mut meant, friend, own]| {
             meant[12] ^= 1; // the field with the process's life

@@ -221,7 +221,7 @@ pub(crate) fn room_that_came_before_arming_is_not_slept_over(make: Make) {
     assert_ne!(
         rest,
         Rest::TimedOut,
-        "the room came after `Full` and before `arm`, and nobody said so"
+        "the room came after `Full` and before `arm`, and the driver did not say so"
     );
 }
 

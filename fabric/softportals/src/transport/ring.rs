@@ -253,7 +253,7 @@ mod tests {
             let cut = (len / 2).next_multiple_of(8).min(len / 8 * 8);
             let (head, body) = packet.split_at(cut);
             let rings = producer.push([head, body]);
-            assert!(!rings, "nobody sleeps");
+            assert!(!rings, "no process sleeps");
             assert_eq!(consumer.pop(&mut seen, PACKET_LEN_MAX), Ok(true));
             assert!(seen == packet, "{len} bytes");
         }

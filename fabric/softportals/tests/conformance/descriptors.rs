@@ -94,7 +94,7 @@ fn a_descriptor_is_in_use_until_what_it_asked_for_has_come() {
         }
         world.nodes[0]
             .md_release(initiator.md)
-            .expect("whoever hears of the acknowledgement may let go");
+            .expect("the descriptor can be released once the acknowledgment has arrived");
         world.run();
     }
 }

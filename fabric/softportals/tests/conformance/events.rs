@@ -160,7 +160,7 @@ fn news_is_told_once() {
     assert_eq!(
         world.nodes[1].take_changes(),
         quiet_end,
-        "what is hidden wakes nobody who sleeps"
+        "a hidden event wakes no sleeping thread"
     );
     assert!(world.nodes[0].take_changes().event);
     assert_eq!(world.nodes[0].take_changes(), NiChanges::default());

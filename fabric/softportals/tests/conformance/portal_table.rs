@@ -72,7 +72,7 @@ fn a_disabled_entry_refuses_and_an_enabled_one_takes_again() {
     assert_eq!(ack.fail, NiFail::PtDisabled);
     assert!(
         events(&mut world.nodes[1], target.eq).is_empty(),
-        "who disables need not be told"
+        "no event for the process that disables the entry"
     );
     world.nodes[1].pt_enable(target.pt).unwrap();
     let initiator = world.put(b"late", AckRequest::Full);

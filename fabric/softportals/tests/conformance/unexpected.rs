@@ -198,7 +198,7 @@ fn a_linked_overflow_entry_is_unlinked_only_when_nothing_lies_in_it() {
     world.nodes[1].unlink(slab).unwrap();
     assert!(
         kinds(&mut world.nodes[1], target.eq).is_empty(),
-        "who unlinks need not be told"
+        "no event for the process that unlinks the entry"
     );
 }
 
@@ -245,7 +245,9 @@ fn a_message_can_be_taken_while_its_data_is_coming() {
         EntryList::Priority,
         6,
     );
-    world.nodes[1].unlink(late).expect("nobody else's message");
+    world.nodes[1]
+        .unlink(late)
+        .expect("no message of another process");
     world.run();
     let told = [
         EventKind::Put,

@@ -397,7 +397,7 @@ fn news_can_be_waited_for_with_poll() {
     assert!(readable(20_000), "a sleeper is woken");
     assert!(
         b.nic.disarm() && readable(0),
-        "an event that nobody takes stays news"
+        "an event that no call takes stays pending"
     );
     assert_eq!(b.event(), (EventKind::Put, NiFail::Ok));
     assert!(!b.nic.disarm() && !readable(20), "it was taken");

@@ -17,7 +17,7 @@ fn a_suspect_is_heard_out_when_the_waiting_thread_has_come_back() {
         (0..3).for_each(|_| world.turn(0));
         assert!(
             world.heard(0).down.is_empty(),
-            "{family}: nobody has looked at what came"
+            "{family}: no turn has handled the arrivals"
         );
         assert_eq!(
             world.rank(0).arm(),

@@ -250,7 +250,7 @@ fn a_watch_without_room_for_its_counter_is_not_told_of_before_it_is_reached() {
         (0..10).for_each(|_| world.turn(0));
         assert!(
             world.heard(0).reached.is_empty(),
-            "{family}: nobody counted"
+            "{family}: no peer counted"
         );
         ni.obey();
         let counter: RemoteCounter = counters.remote().at(0).expect("a counter");

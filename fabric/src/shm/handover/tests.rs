@@ -60,7 +60,7 @@ fn a_board_is_had_at_its_meeting_and_nothing_is_left_of_it() {
     let given = board(made.name(), made.cookie(), PATIENCE);
     assert!(given.is_ok(), "{given:?}");
     assert!(ask(made.cookie() ^ 1).is_err());
-    assert!(!files().contains(&true), "nobody needs a file");
+    assert!(!files().contains(&true), "no rank needs a file");
     let knock = NamedSockets::request_path(&name);
     while !files().contains(&true) {
         std::thread::yield_now(); // until the file for ranks in other network namespaces is there

@@ -111,7 +111,7 @@ fn a_rank_that_is_wanted_and_never_comes_has_failed_when_it_is_late() {
     }
     assert_eq!(ear.0, [Heard::Down(1, DownCause::Failed)]);
     posted(&mut a, message(1, b"", b"too late"));
-    assert_eq!(board.state_of(2), PeerState::Absent, "nobody wanted it");
+    assert_eq!(board.state_of(2), PeerState::Absent, "no rank wanted it");
     assert!(!board.arrive(1) && board.arrive(2));
 }
 
@@ -130,7 +130,7 @@ fn a_rank_that_is_awaited_and_never_comes_has_failed_when_it_is_late_and_others_
         sleep(&mut a, &mut ear);
     }
     assert_eq!(ear.0, [Heard::Down(1, DownCause::Failed)]);
-    assert_eq!(board.state_of(3), PeerState::Absent, "nobody wanted it");
+    assert_eq!(board.state_of(3), PeerState::Absent, "no rank wanted it");
     let _d = open(&board, 3, LONG);
     while a.progress(64, &mut ear).events > 0 || a.arm() == ArmResult::Busy {}
     a.expect(&mut || panic!("all have come, or never will"));

@@ -185,7 +185,7 @@ fn a_full_ring_gives_the_command_back_and_room_is_an_event() {
     assert_eq!(
         a.arm(),
         ArmResult::Busy,
-        "nobody has looked at the board yet"
+        "no rank has looked at the board yet"
     );
     assert_eq!(hear(&mut a), []);
     assert_eq!(a.arm(), ArmResult::Ready);

@@ -228,7 +228,10 @@ fn a_fault_made_by_hand_must_say_whom_too() {
             scope: FaultScope::default(),
         };
         let faults = Faults { list: vec![fault] };
-        let why = faults.check(4, 1).expect_err("nobody").to_string();
+        let why = faults
+            .check(4, 1)
+            .expect_err("a fault without a rank")
+            .to_string();
         assert_eq!(why, format!("faults.{field}: missing"));
     }
 }

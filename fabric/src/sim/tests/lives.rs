@@ -469,6 +469,6 @@ fn what_is_hashed_stays_where_it_is() {
     assert_eq!((hashed.1, hashed.2), (0, 0));
     assert_eq!(
         copied.0, hashed.0,
-        "the same run, as far as anybody can tell"
+        "the same run, as far as an observer can tell"
     );
 }

@@ -163,7 +163,7 @@ fn an_end_at_once_is_heard_by_who_has_not_heard_of_the_answer() {
     link.lanes[link.home].qp.as_ref().unwrap().reset();
     let mut core = ranks.all[0].core.take().unwrap();
     core.begin_close(DownCause::Finished);
-    assert!(!core.finish(Duration::from_millis(100)), "nobody answers");
+    assert!(!core.finish(Duration::from_millis(100)), "no peer answers");
     drop(core);
     ranks.until_bad(&[1]);
     assert_eq!(ranks.ears[1].bad, ["WorldRank(0): Finished"]);

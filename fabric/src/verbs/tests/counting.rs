@@ -138,7 +138,7 @@ fn a_count_by_a_name_that_is_given_leaves_before_the_end_is_said() {
         assert!(matches!(ranks.all[0].post(count), PostResult::Posted));
         let mut core = ranks.all[0].core.take().unwrap();
         core.begin_close(DownCause::Finished);
-        assert!(!core.finish(Duration::from_millis(1)), "nobody answers");
+        assert!(!core.finish(Duration::from_millis(1)), "no peer answers");
         if !early {
             ranks.all[1].give_name(name, region);
         }

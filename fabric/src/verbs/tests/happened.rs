@@ -248,7 +248,7 @@ fn what_is_put_while_a_connection_without_the_first_lane_is_made_waits_for_that(
         [1, 0].into_iter().for_each(|rank| ranks.turn(rank, 64));
         assert!(
             ranks.core(0).sleep.timer.now() < super::GUARD,
-            "nobody asks"
+            "no rank asks"
         );
     }
     let link = ranks.core(0).link_or_new(1);

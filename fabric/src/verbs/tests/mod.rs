@@ -434,7 +434,7 @@ fn the_end_is_heard_although_the_home_has_failed() {
         link.lanes[link.home].qp.as_ref().unwrap().reset();
         let mut core = ranks.all[0].core.take().unwrap();
         core.begin_close(how);
-        assert!(!core.finish(Duration::from_millis(100)), "nobody answers");
+        assert!(!core.finish(Duration::from_millis(100)), "no peer answers");
         drop(core);
         ranks.until_bad(&[1]);
         assert_eq!(ranks.ears[1].bad, [heard]);

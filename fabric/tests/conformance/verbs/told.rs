@@ -68,7 +68,7 @@ fn only_who_waits_for_a_count_is_woken_by_one() {
     asleep(&mut bench);
     count(&mut bench, 3);
     let rest = sleep(&waits, Duration::from_millis(20));
-    assert_eq!(rest, Rest::TimedOut, "nobody waits for it");
+    assert_eq!(rest, Rest::TimedOut, "no rank waits for it");
     // Another thread of the owner starts a watch while one sleeps: first for a count that is there, then for one that will come.
     watch(&mut bench, 3);
     assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);

@@ -31,12 +31,12 @@ fn whatever_waits_for_a_dead_peer_ends_within_two_intervals() {
         assert_eq!(
             failed_rank(&world.received(1, &any).0),
             Some(2),
-            "a receive from anybody"
+            "a receive from any rank"
         );
         let (outcome, _) = world.sent(3, &send);
         assert_eq!(failed_rank(&outcome), Some(2), "a send");
         world.run_for(10 * DETECT);
-        assert!(!world.is_done(0, &other), "nobody else has failed");
+        assert!(!world.is_done(0, &other), "no other rank has failed");
     }
 }
 

@@ -45,7 +45,7 @@ fn a_send_whose_rear_is_put_after_its_receiver_has_died_fails() {
     );
     engine.core.complete(CommandToken(ticket.op.pack()));
     let (outcome, buf) = engine.core.take_send(&ticket).expect("it is over");
-    let why = outcome.expect_err("nobody has it").kind;
+    let why = outcome.expect_err("no rank has it").kind;
     assert!(
         matches!(why, ErrorKind::PeerFailed { rank: 1, .. }),
         "{why:?}"

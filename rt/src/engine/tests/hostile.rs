@@ -193,7 +193,7 @@ impl Victim {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the seed is for who reads a failure")]
+#[expect(clippy::print_stdout, reason = "the seed helps to reproduce a failure")]
 fn no_message_of_a_peer_can_panic_the_engine() {
     for seed in 0..60 {
         println!("seed {seed}");
@@ -298,7 +298,7 @@ fn nothing_said_in_an_agreement_can_panic_the_engine_or_fill_it() {
         let polled = engine
             .core
             .poll_agreed(AgreementId::new(CTX, round), std::task::Waker::noop());
-        assert!(polled.is_ready(), "with nobody to wait for");
+        assert!(polled.is_ready(), "with no rank to wait for");
         engine.begin_close();
         engine.release_driver();
     }

@@ -393,7 +393,7 @@ fn who_waits_for_the_put_of_a_rank_that_dies_hears_of_it_though_the_adapter_does
 fn who_finds_no_place_at_a_peer_whose_list_has_failed_hears_why() {
     let mut two = Two::new();
     let op = two.tickets[0].buffers.op;
-    assert!(!two.world.engines[0].core.is_done(op), "nobody knows why");
+    assert!(!two.world.engines[0].core.is_done(op), "no rank knows why");
     two.broken.lock().unwrap().insert(1);
     let kinds = two.kinds();
     assert!(

@@ -40,7 +40,7 @@ fn agree(world: &mut World, flag: impl Fn(u32) -> bool) -> u32 {
 fn decided(world: &mut World, rank: usize, round: u32) -> Option<AgreeValue> {
     let core = &mut world.engines[rank].core;
     match core.poll_agreed(AgreementId::new(CTX, round), Waker::noop()) {
-        Poll::Ready(value) => Some(value.expect("nobody closes")),
+        Poll::Ready(value) => Some(value.expect("no rank closes")),
         Poll::Pending => None,
     }
 }

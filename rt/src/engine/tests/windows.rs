@@ -188,7 +188,7 @@ fn a_fence_for_whose_counters_a_rank_has_no_memory_is_passed_by_nobody() {
             world.run_for(TICK);
         }
         for (rank, end) in ends.iter().enumerate() {
-            let end = end.as_ref().expect("nobody waits for ever");
+            let end = end.as_ref().expect("no rank waits for ever");
             let own = matches!(end, ErrorKind::Transport(_));
             let told = matches!(end, ErrorKind::Aborted { .. });
             assert!(if rank == 1 { own } else { told }, "rank {rank}: {end}");

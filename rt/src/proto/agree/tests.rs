@@ -166,7 +166,7 @@ impl World {
                 .iter()
                 .filter_map(|rank| rank.returned.get(round));
             let Some(value) = all.clone().next() else {
-                panic!("nobody returns from round {round}")
+                panic!("no rank returns from round {round}")
             };
             assert!(
                 all.clone().all(|other| other == value),
@@ -184,7 +184,7 @@ impl World {
             assert!(value.flag || brings.iter().any(|mine| !mine.flag));
             assert!(brings.iter().any(|mine| mine.number == value.number));
             for rank in (0..100).filter(|&rank| value.down.contains(rank)) {
-                assert!(self.dead.contains(&rank), "nobody else is named");
+                assert!(self.dead.contains(&rank), "no other rank is named");
             }
         }
     }
@@ -205,7 +205,7 @@ fn from_environment(name: &str) -> Option<u64> {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the seed is for who reads a failure")]
+#[expect(clippy::print_stdout, reason = "the seed helps to reproduce a failure")]
 fn whoever_dies_when_all_who_return_have_agreed_and_all_who_live_return() {
     let seed = from_environment("SEED").unwrap_or(1);
     let histories = from_environment("HISTORIES").unwrap_or(100_000);

@@ -83,7 +83,7 @@ fn a_wait_that_began_after_a_death_ends_within_two_intervals_too() {
         .failed
         .is_empty()
     {
-        now = alive.next_check().expect("somebody is waited for");
+        now = alive.next_check().expect("a peer is waited for");
     }
     assert!(now <= 1_000_000 + 2 * INTERVAL, "{now}");
 }
@@ -189,14 +189,14 @@ fn whose_adapter_answers_has_not_failed_until_two_intervals_after_its_last_answe
     let (mut alive, waited) = watching([5]);
     let (mut answers, mut now) = (0, 0);
     while now < 100 * INTERVAL {
-        now = alive.next_check().expect("somebody is waited for");
+        now = alive.next_check().expect("a peer is waited for");
         let found = alive.check_peers(now, &waited, |_| answers);
         assert_eq!(found.failed, []);
         answers += u64::from(!found.to_ping.is_empty());
     }
     let died = now;
     loop {
-        now = alive.next_check().expect("somebody is waited for");
+        now = alive.next_check().expect("a peer is waited for");
         if !alive
             .check_peers(now, &waited, |_| answers)
             .failed

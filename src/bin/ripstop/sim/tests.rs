@@ -1,4 +1,4 @@
-#![expect(clippy::print_stdout, reason = "figures are for who asks")]
+#![expect(clippy::print_stdout, reason = "figures are printed on request")]
 
 use ripstop::sim::{Model, Report, SimManager, Simulation};
 

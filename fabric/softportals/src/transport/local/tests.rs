@@ -89,7 +89,7 @@ fn an_armed_port_is_rung_and_others_are_not() {
     a.send(0, b.address, packet(b"first"));
     assert!(receive(&mut b).is_some());
     a.send(0, b.address, packet(b"x"));
-    assert_eq!(b.take_hello(), Ok(false), "nobody had asked");
+    assert_eq!(b.take_hello(), Ok(false), "no peer had asked");
     assert!(b.arm(), "something is there already");
     assert!(receive(&mut b).is_some() && !b.arm());
     a.send(0, b.address, packet(b"y"));
@@ -141,7 +141,7 @@ fn who_has_left_is_lost_before_anything_is_written_for_it() {
     assert!(receive(&mut b).is_some());
     drop(b);
     let mut b = port(&place, 2);
-    assert!(!a.has_room(there), "nobody would read it");
+    assert!(!a.has_room(there), "no process would read it");
     assert_eq!(a.next_lost(), Some(there));
     assert!(a.has_room(there));
     a.send(0, there, packet(b"new"));
@@ -155,7 +155,7 @@ fn who_was_not_there_yet_is_lost_before_anything_of_its_is_taken() {
     let place = place("early");
     let mut a = port(&place, 1);
     let there = PhysicalId { nid: 1, pid: 2 };
-    assert!(!a.has_room(there), "nobody is there");
+    assert!(!a.has_room(there), "no process is there");
     let mut b = port(&place, 2);
     assert!(b.has_room(a.address));
     b.send(0, a.address, packet(b"first"));
@@ -173,7 +173,7 @@ fn what_one_sent_who_is_gone_is_taken_before_it_is_lost() {
     assert!(b.has_room(a.address));
     b.send(0, a.address, packet(b"last"));
     drop(b);
-    assert!(!a.has_room(there), "nobody is there");
+    assert!(!a.has_room(there), "no process is there");
     assert_eq!(a.next_lost(), None);
     assert!(receive(&mut a).is_some());
     assert_eq!(a.next_lost(), Some(there));
