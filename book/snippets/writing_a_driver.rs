@@ -249,7 +249,7 @@ impl PreparedEndpoint for PreparedCorridor {
     fn connect(self: Box<Self>, addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>> {
         let doors = addresses.iter().zip(0..).map(|(address, rank)| {
             find(address).ok_or_else(|| {
-                let why = format!("rank {rank} has the address {address:?}, which is none");
+                let why = format!("the address {address:?} of rank {rank} is not valid");
                 io::Error::new(io::ErrorKind::InvalidInput, why)
             })
         });
