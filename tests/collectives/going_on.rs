@@ -63,7 +63,7 @@ fn an_algorithm_that_does_not_fit_is_an_error_and_one_of_the_settings_is_passed_
             let ErrorKind::InvalidArgument(text) = error.kind else {
                 panic!("{error}")
             };
-            assert!(text.contains("`ring` mixes the order"), "{text}");
+            assert!(text.contains("`ring` changes the order"), "{text}");
         });
     });
 }

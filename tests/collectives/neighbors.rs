@@ -192,13 +192,13 @@ fn what_a_rank_keeps_has_one_length() {
                 let got = grid.neighbor_all_to_all_v(send.clone(), &counts[0], &counts[1]);
                 assert_eq!(got.await.unwrap(), [8, 9, 7]);
                 let got = grid.neighbor_all_to_all_v(send, &counts[0], &counts[0]);
-                let wrong = "`send_counts[0]` is 1 and `recv_counts[1]` is 2";
+                let wrong = "`send_counts[0]` is 1 but `recv_counts[1]` is 2";
                 refused(got.await.unwrap_err(), wrong);
 
                 let me = world.rank();
                 let graph = world.graph(&[me], &[me]).await.unwrap();
                 let got = graph.neighbor_all_gather_v([1_u8; 3], &[4]).await;
-                let wrong = "`send` has 3 elements and `recv_counts[0]` is 4";
+                let wrong = "`send` has 3 elements but `recv_counts[0]` is 4";
                 refused(got.unwrap_err(), wrong);
             });
         });

@@ -16,7 +16,7 @@ pub enum OperandOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnfitPlan {
-    /// It mixes the order of ranks, and the operation does not commute.
+    /// The algorithm changes the order of ranks, and the operation does not commute.
     Order(&'static str),
     /// It needs a power of two ranks.
     PowerOfTwo(&'static str),
