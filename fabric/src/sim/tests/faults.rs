@@ -661,10 +661,10 @@ fn a_plan_that_names_who_is_not_there_is_refused() {
     };
     assert_eq!(
         refused("kill=4@1us"),
-        "faults.kill.rank: rank 4 on a cluster of 4; 0 to 3 exist"
+        "faults.kill.rank: rank 4 does not exist on a cluster of 4: give 0 to 3"
     );
     assert_eq!(
         refused("kill-rail=1@1us"),
-        "faults.kill-rail.rail: rail 1 on a cluster of 1; 0 to 0 exist"
+        "faults.kill-rail.rail: rail 1 does not exist on a cluster of 1: give 0 to 0"
     );
 }

@@ -209,7 +209,12 @@ mod tests {
     #[test]
     fn who_may_not_lock_memory_hears_how_much_is_needed_and_what_to_do() {
         let why = cannot_register(1 << 20, &io::Error::from_raw_os_error(libc::ENOMEM));
-        for word in ["1024 KiB more", "beside 0 KiB", "ulimit -l", "memlock"] {
+        for word in [
+            "1024 KiB must be",
+            "in addition to 0 KiB",
+            "ulimit -l",
+            "memlock",
+        ] {
             assert!(why.to_string().contains(word), "{why}");
         }
         let other = cannot_register(1 << 20, &io::Error::from_raw_os_error(libc::EFAULT));
