@@ -64,7 +64,7 @@ impl Environment {
     pub(super) fn check_job_of_one(&self, found: &str) -> Result<(), BootError> {
         self.check(
             LauncherHint::is_of_ranks,
-            &format!(" (but {found} reports one rank)"),
+            &format!(", whereas {found} reports one rank"),
         )
     }
 

@@ -68,7 +68,7 @@ fn a_job_of_one_rank_is_checked_by_what_ranks_of_others_have_not_by_allocations(
     let said = lost.to_string();
     assert!(matches!(lost, BootError::WrongLauncher { .. }), "{said}");
     assert!(
-        said.contains("PMI_SIZE=2") && said.contains("pmix knows of one"),
+        said.contains("PMI_SIZE=2") && said.contains("pmix reports one rank"),
         "{said}"
     );
     let step = [("SLURM_NTASKS", "8"), ("SLURM_PROCID", "1")];
