@@ -83,7 +83,7 @@ fn allocations<const K: usize>(runtimes: &[Runtime; 2], posted: bool) -> u64 {
 }
 
 #[test]
-fn a_small_message_between_awake_ranks_allocates_nothing_calls_nobody_and_wakes_nobody() {
+fn a_small_message_between_awake_ranks_allocates_nothing_and_wakes_no_rank() {
     let runtimes = ranks();
     for posted in [true, false] {
         // `block_on` allocates three times a call. Messages do not, as long as the first allocation has room, which is for

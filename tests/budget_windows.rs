@@ -91,7 +91,7 @@ fn windows<const K: usize>(runtime: &Runtime) -> [Window<u64>; K] {
 
 /// One test, because it counts every allocation of the process.
 #[test]
-fn epochs_and_operations_between_awake_neighbors_allocate_nothing_call_nobody_and_wake_nobody() {
+fn epochs_and_operations_between_awake_neighbors_allocate_nothing_and_wake_no_rank() {
     // `block_on` allocates, four times in a round; epochs do not, however many.
     let few = cost(&mut ranks(windows::<1>), epochs);
     let many = cost(&mut ranks(windows::<4>), epochs);

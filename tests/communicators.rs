@@ -295,7 +295,7 @@ fn what_is_still_being_made_ends_when_the_runtime_is_closed() {
 }
 
 #[test]
-fn who_makes_something_with_a_rank_that_has_dropped_the_communicator_is_told_while_that_lives() {
+fn creation_with_a_rank_that_has_dropped_the_communicator_fails_while_that_rank_lives() {
     for mode in MODES {
         ranks::run(3, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
             let world = runtime.world();

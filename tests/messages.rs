@@ -25,7 +25,7 @@ async fn a_ring_passes_every_value_on(world: Comm) -> Result<()> {
 }
 
 #[ripstop::test(ranks = 3)]
-async fn anybody_can_be_received_from(world: Comm) -> Result<()> {
+async fn a_receive_of_any_source_takes_messages_of_all_ranks(world: Comm) -> Result<()> {
     if world.rank() == 0 {
         let mut from = Vec::new();
         for _ in 1..world.size() {

@@ -227,7 +227,9 @@ fn what_does_not_fit_the_machine_is_refused_by_name() {
 
 /// All ranks of a test are on one machine, and the first rank that refuses reports it.
 #[ripstop::test(ranks = 3)]
-async fn what_one_machine_refuses_nobody_begins_and_one_rank_says_why(world: Comm) -> Result<()> {
+async fn no_rank_begins_a_run_that_one_machine_refuses_and_one_rank_says_why(
+    world: Comm,
+) -> Result<()> {
     let all = |refusing: &'static [usize]| {
         let mine = if refusing.contains(&world.rank()) {
             Err("too little".to_owned())

@@ -137,7 +137,9 @@ async fn a_revoked_communicator_can_be_shrunk_and_the_new_one_is_like_any_other(
 }
 
 #[ripstop::test(ranks = 4)]
-async fn who_drops_a_shrink_lets_the_others_have_their_communicator(world: Comm) -> Result<()> {
+async fn a_rank_that_drops_a_shrink_lets_the_others_have_their_communicator(
+    world: Comm,
+) -> Result<()> {
     let me = world.rank();
     for odd in 0..world.size() {
         // Contexts that are not new to all ranks take more rounds.
@@ -194,7 +196,9 @@ async fn communicators_that_are_made_at_the_same_time_have_contexts_of_their_own
 }
 
 #[ripstop::test(ranks = 4)]
-async fn who_has_dropped_the_communicator_has_no_say_and_is_left_out(world: Comm) -> Result<()> {
+async fn a_rank_that_has_dropped_the_communicator_has_no_vote_and_is_left_out(
+    world: Comm,
+) -> Result<()> {
     for gone in [0, 2] {
         let comm = world.dup().await?;
         if world.rank() == gone {
@@ -211,7 +215,7 @@ async fn who_has_dropped_the_communicator_has_no_say_and_is_left_out(world: Comm
 }
 
 #[test]
-fn who_has_finished_has_no_say_and_is_left_out() {
+fn a_finished_rank_has_no_vote_and_is_left_out() {
     ranks::run(4, &[], |runtime| {
         let world = runtime.world();
         let rank = world.rank();

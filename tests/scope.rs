@@ -32,7 +32,7 @@ fn borrowed_elements_cross_without_a_copy_of_ours() {
 }
 
 #[test]
-fn the_end_of_a_scope_waits_for_what_nobody_waited_for() {
+fn the_end_of_a_scope_waits_for_unawaited_operations() {
     ranks::run(2, &[], |runtime| {
         let world = runtime.world();
         if world.rank() == 0 {
@@ -56,7 +56,7 @@ fn the_end_of_a_scope_waits_for_what_nobody_waited_for() {
 }
 
 #[test]
-fn an_error_that_nobody_waits_for_is_a_panic_and_one_that_is_waited_for_a_value() {
+fn an_unawaited_error_panics_and_an_awaited_error_is_a_value() {
     ranks::run(1, &[], |runtime| {
         let world = runtime.world();
         let error = runtime.scope(|s| s.send(&world, 7, 0, &[1_u8]).wait().unwrap_err());

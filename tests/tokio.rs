@@ -189,7 +189,7 @@ fn a_runtime_that_nothing_drives_ends_waits_with_an_error_that_says_what_to_do()
 }
 
 #[test]
-fn who_waits_on_tokio_needs_no_driver_where_there_is_an_agent() {
+fn a_task_that_waits_on_tokio_needs_no_driver_where_there_is_an_agent() {
     ranks::run(2, &[], |runtime| {
         let (world, executor) = (runtime.world(), one_thread());
         let other = 1 - world.rank();

@@ -45,7 +45,7 @@ fn a_simulation_is_a_value() {
 }
 
 #[test]
-fn a_deadlock_says_who_waits_for_whom() {
+fn a_deadlock_names_waiting_ranks_and_awaited_ranks() {
     // ANCHOR: deadlock
     let ended = Simulation::new(3).run(|world| async move {
         let left = (world.rank() + world.size() - 1) % world.size();

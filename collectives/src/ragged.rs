@@ -302,7 +302,7 @@ mod tests {
     use super::{RaggedOp, boxed_finish};
 
     #[test]
-    fn who_awaits_it_finishes_it_and_not_who_ends_it() {
+    fn the_awaiting_task_runs_the_finish_step_and_not_the_completing_thread() {
         let finished = Arc::new(AtomicU32::new(0));
         let finishes = || {
             let finished = Arc::clone(&finished);

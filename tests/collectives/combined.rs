@@ -8,7 +8,7 @@ use ripstop::{
 use crate::ranks;
 
 #[test]
-fn integers_are_reduced_by_the_operator_whoever_carries_it_on() {
+fn integers_are_reduced_by_the_operator_under_every_executor() {
     for (ranks, executor) in [(5, "lists"), (8, "lists"), (3, "messages")] {
         let settings = [("RIPSTOP_COLLECTIVES", executor)];
         ranks::run(ranks, &settings, |runtime: Runtime| {

@@ -441,7 +441,7 @@ async fn strays_then_sums(world: &Comm, [stray, sum]: [usize; 2]) {
 }
 
 #[test]
-fn a_stray_message_is_noticed_by_who_makes_a_communicator_next() {
+fn a_stray_message_is_noticed_by_the_next_creation_of_a_communicator() {
     for stray in [9, 1000] {
         ranks::run(2, &[], move |runtime: Runtime| {
             let world = runtime.world();
@@ -464,7 +464,7 @@ fn a_stray_message_is_noticed_by_who_makes_a_communicator_next() {
 
 /// A rank that knows of a revoked communicator takes the slower path through all its collectives.
 #[test]
-fn a_stray_message_is_noticed_also_by_who_goes_the_longer_way() {
+fn a_stray_message_is_noticed_also_on_the_slower_path() {
     ranks::run(2, &[], |runtime: Runtime| {
         let world = runtime.world();
         runtime.block_on(async {

@@ -288,7 +288,7 @@ pub(crate) async fn behind_one(world: Comm) {
 }
 
 #[test]
-fn who_sends_to_nobody_says_where_blocks_go_how_long_they_are() {
+fn a_rank_without_targets_tells_the_sources_how_long_blocks_are() {
     for executor in ["lists", "messages"] {
         for size in [2, 5] {
             ranks::run(size, &[("RIPSTOP_COLLECTIVES", executor)], |runtime| {

@@ -32,7 +32,7 @@ where
 }
 
 #[test]
-fn every_collective_is_right_whoever_carries_it_on_and_whatever_adapters_hold() {
+fn every_collective_is_right_under_every_executor_and_adapter_size() {
     for ranks in [1, 2, 3, 4, 5, 8, 13] {
         for tasks in [8, 32, 1024] {
             each(ranks, tasks, async |world| {
@@ -45,7 +45,7 @@ fn every_collective_is_right_whoever_carries_it_on_and_whatever_adapters_hold() 
 }
 
 #[test]
-fn elements_are_reduced_by_the_operator_whoever_carries_it_on_and_whatever_adapters_hold() {
+fn elements_are_reduced_by_the_operator_under_every_executor_and_adapter_size() {
     for (ranks, tasks) in [(3, 8), (8, 32), (13, 1024)] {
         each(ranks, tasks, async |world| {
             for len in [1, 300] {
@@ -57,7 +57,7 @@ fn elements_are_reduced_by_the_operator_whoever_carries_it_on_and_whatever_adapt
 }
 
 #[test]
-fn what_ranks_do_not_agree_on_is_an_error_on_all_whoever_carries_it_on() {
+fn a_mismatch_is_an_error_on_all_ranks_under_every_executor() {
     for ranks in [2, 3, 5] {
         each(ranks, 32, async |world| {
             failing::disagree(&world, 0).await;
@@ -69,7 +69,7 @@ fn what_ranks_do_not_agree_on_is_an_error_on_all_whoever_carries_it_on() {
 }
 
 #[test]
-fn a_block_has_come_before_another_rank_sends_its_own_whoever_carries_it_on() {
+fn a_block_arrives_before_another_rank_sends_its_own_under_every_executor() {
     for (ranks, tasks) in [(3, 8), (3, 64), (9, 64)] {
         each(ranks, tasks, async |world| {
             for len in [1, 2_000] {
@@ -82,7 +82,7 @@ fn a_block_has_come_before_another_rank_sends_its_own_whoever_carries_it_on() {
 }
 
 #[test]
-fn plans_give_what_calls_give_whoever_carries_them_on_and_whatever_adapters_hold() {
+fn plans_give_the_results_of_calls_under_every_executor_and_adapter_size() {
     for (ranks, tasks) in [(1, 8), (2, 8), (3, 32), (6, 8), (6, 1024)] {
         each(ranks, tasks, async |world| {
             forms::again_and_again(&world).await;
@@ -124,7 +124,7 @@ fn a_plan_goes_on_when_one_of_the_same_program_fails_and_runs_are_dropped() {
 }
 
 #[test]
-fn results_are_the_same_bits_whoever_carries_it_on() {
+fn results_are_the_same_bits_under_every_executor() {
     let found = each(11, 32, async |world| {
         let mine: Vec<f64> = (0..999)
             .map(|at| (at as f64 + 0.3).sin() * 1e3_f64.powf((world.rank() % 5) as f64))
@@ -139,7 +139,7 @@ fn results_are_the_same_bits_whoever_carries_it_on() {
 }
 
 #[test]
-fn neighbors_get_what_is_for_them_whoever_carries_it_on_and_whatever_adapters_hold() {
+fn neighbors_get_their_blocks_under_every_executor_and_adapter_size() {
     for (ranks, tasks) in [(1, 8), (2, 8), (5, 32), (9, 8), (13, 1024)] {
         each(ranks, tasks, async |world| {
             for len in [0, 1, 700] {
@@ -212,7 +212,7 @@ fn a_collective_whose_future_is_dropped_is_carried_to_its_end() {
 }
 
 #[test]
-fn a_rank_that_dies_or_leaves_fails_what_needs_it_whoever_carries_it_on() {
+fn a_rank_that_dies_or_leaves_fails_its_collectives_under_every_executor() {
     for executor in ["lists", "offload", "messages", "host"] {
         let simulation = || {
             Simulation::new(16)
@@ -255,7 +255,7 @@ fn a_rank_that_dies_or_leaves_fails_what_needs_it_whoever_carries_it_on() {
 
 /// The rank has nothing to report when it is asked first; the later failure makes the collective go on.
 #[test]
-fn who_waits_for_a_rank_that_drops_the_communicator_after_it_was_asked_is_told() {
+fn waiting_for_a_rank_that_drops_the_communicator_after_a_question_fails() {
     let told = each(3, 32, async move |world| {
         let me = world.rank();
         let (other, third) = (world.dup().await.unwrap(), world.dup().await.unwrap());
@@ -286,7 +286,7 @@ fn who_waits_for_a_rank_that_drops_the_communicator_after_it_was_asked_is_told()
 }
 
 #[test]
-fn who_waits_for_a_rank_that_has_dropped_the_communicator_is_told_whoever_carries_it_on() {
+fn waiting_for_a_rank_that_has_dropped_the_communicator_fails_under_every_executor() {
     for size in [2, 7] {
         let told = each(size, 32, async move |world| {
             let (me, last) = (world.rank(), world.size() - 1);
@@ -343,7 +343,7 @@ fn a_root_whose_message_a_rank_does_not_get_that_has_dropped_the_communicator_is
 }
 
 #[test]
-fn ranks_that_leave_with_collectives_of_different_communicators_end_whoever_carries_them_on() {
+fn ranks_that_leave_during_collectives_of_different_communicators_end_under_every_executor() {
     each(2, 32, async |world| {
         let comms = [world.dup().await.unwrap(), world.dup().await.unwrap()];
         let (me, mine) = (world.rank(), &comms[world.rank()]);

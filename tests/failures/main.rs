@@ -155,13 +155,13 @@ fn a_rank_has_started_before_the_others_have_come() {
 }
 
 #[test]
-fn who_never_comes_has_failed_to_whoever_waits_for_it() {
+fn a_peer_that_never_comes_has_failed_for_the_rank_that_waits() {
     let _turn = one_at_a_time();
     assert_eq!(Job::start("alone", 2).end().0, []);
 }
 
 #[test]
-fn who_never_comes_and_is_only_listened_to_has_failed_too() {
+fn a_peer_that_never_comes_has_failed_for_a_rank_that_only_receives() {
     let _turn = one_at_a_time();
     for what in ["awaits_one", "awaits_any", "awaits_all"] {
         assert_eq!(Job::start(what, 2).end().0, [], "{what}");
@@ -207,7 +207,7 @@ fn a_rank_that_fails_at_start_is_a_failure_to_the_others() {
 }
 
 #[test]
-fn the_death_of_a_rank_that_nobody_talked_to_is_heard_of() {
+fn the_death_of_a_rank_without_any_messages_is_noticed() {
     let _turn = one_at_a_time();
     for _ in 0..3 {
         let job = Job::start("silent", 3);

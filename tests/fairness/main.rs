@@ -77,7 +77,7 @@ fn block_on_of_what_is_ready_at_once_lets_others_go_on_however_often_it_is_calle
 }
 
 #[test]
-fn who_only_asks_whether_something_is_done_makes_turns_without_an_agent() {
+fn tests_for_completion_make_turns_without_an_agent() {
     ranks::run(2, &[("RIPSTOP_PROGRESS", "inline")], |runtime| {
         let world = runtime.world();
         let other = 1 - world.rank();

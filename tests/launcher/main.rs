@@ -133,7 +133,7 @@ fn with_keep_going_the_others_live_and_the_code_still_tells() {
 }
 
 #[test]
-fn the_time_limit_ends_the_job_and_says_who_was_still_running() {
+fn the_time_limit_ends_the_job_and_names_the_ranks_that_were_still_running() {
     let job = ended(shell(
         3,
         &["--timeout", "5.5"],

@@ -137,7 +137,7 @@ fn a_rank_alone_is_one_rank_unless_another_launcher_started_several() {
 }
 
 #[test]
-fn one_who_leaves_while_others_wait_ends_the_job() {
+fn a_rank_that_leaves_while_others_wait_ends_the_job() {
     for (name, how) in [
         ("finalize-early", "finalized"),
         ("exit-early", "exited with code 0"),
@@ -162,7 +162,7 @@ fn with_keep_going_the_survivors_meet_in_their_fences() {
 /// The rank is lost before it is on its node's board, which only a time limit detects. The maker of the board gives up, and the
 /// third rank hears of both.
 #[test]
-fn with_keep_going_a_survivor_does_not_wait_for_who_never_came() {
+fn with_keep_going_a_survivor_does_not_wait_for_a_rank_that_never_came() {
     let mut command = role(3, &["--keep-going"], "die-before-arrival");
     command.env("RIPSTOP_BOOT_TIMEOUT", "15");
     let job = ended(command);

@@ -49,7 +49,7 @@ fn is_stopped(pid: &u32) -> bool {
 }
 
 #[test]
-fn a_job_that_nobody_could_continue_is_not_stopped() {
+fn a_job_that_no_shell_could_continue_is_not_stopped() {
     let inner = shell(
         1,
         &[],

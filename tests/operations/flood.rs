@@ -67,7 +67,7 @@ fn more_short_messages_than_credits_can_be_received_in_reverse_order() {
 }
 
 #[ripstop::test(ranks = 4)]
-async fn everybody_floods_everybody(world: Comm) -> Result<()> {
+async fn all_ranks_flood_all_ranks(world: Comm) -> Result<()> {
     const COUNT: usize = 1000;
     let (me, size) = (world.rank(), world.size());
     let len = |number: usize| {

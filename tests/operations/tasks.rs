@@ -46,7 +46,7 @@ fn a_thousand_tasks_talk_at_the_same_time() {
 }
 
 #[test]
-fn a_panic_in_a_task_reaches_who_awaits_it_and_nobody_else() {
+fn a_panic_in_a_task_reaches_only_the_awaiting_caller() {
     ranks::run(1, &[], |runtime| {
         let bad = runtime.spawn(async { panic!("on purpose") });
         let good = runtime.spawn(async { 7 });
@@ -59,7 +59,7 @@ fn a_panic_in_a_task_reaches_who_awaits_it_and_nobody_else() {
 }
 
 #[test]
-fn tasks_that_wake_themselves_hold_up_nobody() {
+fn tasks_that_wake_themselves_do_not_block_others() {
     for progress in ["thread", "inline"] {
         ranks::run(2, &[("RIPSTOP_PROGRESS", progress)], |runtime| {
             let world = runtime.world();

@@ -199,7 +199,7 @@ fn a_rank_that_waits_for_one_that_is_through_is_told_after_a_while() {
 
 /// Puts that a rank has allowed another one to make may arrive before that rank leaves.
 #[test]
-fn a_rank_that_leaves_does_not_forget_who_waits_for_it() {
+fn a_leaving_rank_does_not_forget_a_rank_that_waits_for_it() {
     ranks::run(2, &[], |runtime| {
         let world = runtime.world();
         runtime.block_on(async {

@@ -107,7 +107,7 @@ fn one_whose_future_is_dropped_goes_on_and_a_runtime_that_is_closed_waits_for_it
 
 /// A task owns it when the runtime is closed, and drops it when another collective has ended.
 #[test]
-fn a_short_one_that_was_begun_before_the_runtime_is_closed_fails_nobody() {
+fn a_short_collective_begun_before_the_runtime_is_closed_does_not_fail() {
     // With an agent, the long collective might complete before the runtime is closed.
     ranks::run(2, &[("RIPSTOP_PROGRESS", "inline")], |runtime| {
         let world = runtime.world();
@@ -161,7 +161,7 @@ fn one_whose_future_is_forgotten_goes_on() {
 }
 
 #[test]
-fn what_was_given_to_one_that_nobody_waits_for_is_dropped_at_its_end() {
+fn the_operator_of_a_detached_collective_is_dropped_at_its_end() {
     struct Counted(Arc<AtomicU64>);
     impl Drop for Counted {
         fn drop(&mut self) {

@@ -149,7 +149,7 @@ fn adapters_survive_a_partition_below_their_limit_and_report_one_above_it() {
 
 /// Adapters give a peer up only while they have data for it, so a rank that only waits must ask.
 #[test]
-fn who_waits_for_a_rank_whose_packets_are_all_lost_hears_of_it() {
+fn waiting_for_a_rank_whose_packets_are_all_lost_fails() {
     let plan = |more: &str| format!("[[fault]]\nwhat = \"drop\"\n{more}");
     for plan in ["from = \"0\"\nto = \"1\"", "chance = 0.99\nat = \"1ms\""].map(plan) {
         let faults = Faults::from_toml(&plan).unwrap();

@@ -101,7 +101,7 @@ fn says(rank: usize, round: u64) -> bool {
 }
 
 #[test]
-fn answers_are_the_same_on_all_that_live_whoever_dies_in_an_agreement() {
+fn answers_are_the_same_on_all_living_ranks_whichever_die_in_an_agreement() {
     for (transport, faults) in [
         (Transport::Reliable, "delay=0.1:5us"),
         (Transport::Datagram, "drop=0.1,dup=0.1"),

@@ -43,7 +43,7 @@ const LAYOUT: Layout = Layout {
     stride: 1,
 };
 
-fn nobody() -> Vec<f64> {
+fn one_value() -> Vec<f64> {
     vec![0.0]
 }
 
@@ -126,31 +126,31 @@ fn collectives_name_their_lines() {
     alone(|world| async move {
         let comm = revoked(&world).await;
         fails! { comm.barrier().await; }
-        fails! { comm.bcast(0, nobody()).await; }
-        fails! { comm.gather(0, nobody()).await; }
-        fails! { comm.gather_into(0, nobody(), nobody()).await; }
-        fails! { comm.gather_v(0, nobody(), &[1]).await; }
-        fails! { comm.gather_v_into(0, nobody(), nobody(), &[1]).await; }
-        fails! { comm.scatter(0, nobody(), 1).await; }
-        fails! { comm.scatter_into(0, nobody(), nobody(), 1).await; }
-        fails! { comm.scatter_v(0, nobody(), &[1]).await; }
-        fails! { comm.scatter_v_into(0, nobody(), nobody(), &[1]).await; }
-        fails! { comm.all_gather(nobody()).await; }
-        fails! { comm.all_gather_into(nobody(), nobody()).await; }
-        fails! { comm.all_gather_v(nobody(), &[1]).await; }
-        fails! { comm.all_gather_v_into(nobody(), nobody(), &[1]).await; }
-        fails! { comm.all_to_all(nobody()).await; }
-        fails! { comm.all_to_all(nobody()).blocks().next().await.expect("an error"); }
-        fails! { comm.all_to_all_into(nobody(), nobody()).await; }
-        fails! { comm.all_to_all_v(nobody(), &[1], &[1]).await; }
-        fails! { comm.all_to_all_v_into(nobody(), &[1], nobody(), &[1]).await; }
+        fails! { comm.bcast(0, one_value()).await; }
+        fails! { comm.gather(0, one_value()).await; }
+        fails! { comm.gather_into(0, one_value(), one_value()).await; }
+        fails! { comm.gather_v(0, one_value(), &[1]).await; }
+        fails! { comm.gather_v_into(0, one_value(), one_value(), &[1]).await; }
+        fails! { comm.scatter(0, one_value(), 1).await; }
+        fails! { comm.scatter_into(0, one_value(), one_value(), 1).await; }
+        fails! { comm.scatter_v(0, one_value(), &[1]).await; }
+        fails! { comm.scatter_v_into(0, one_value(), one_value(), &[1]).await; }
+        fails! { comm.all_gather(one_value()).await; }
+        fails! { comm.all_gather_into(one_value(), one_value()).await; }
+        fails! { comm.all_gather_v(one_value(), &[1]).await; }
+        fails! { comm.all_gather_v_into(one_value(), one_value(), &[1]).await; }
+        fails! { comm.all_to_all(one_value()).await; }
+        fails! { comm.all_to_all(one_value()).blocks().next().await.expect("an error"); }
+        fails! { comm.all_to_all_into(one_value(), one_value()).await; }
+        fails! { comm.all_to_all_v(one_value(), &[1], &[1]).await; }
+        fails! { comm.all_to_all_v_into(one_value(), &[1], one_value(), &[1]).await; }
         fails! { comm.tuned(Default::default()).barrier().await; }
-        fails! { comm.all_to_all_ragged(vec![nobody()]).await; }
-        fails! { comm.all_gather_ragged(nobody()).await; }
-        fails! { comm.gather_ragged(0, nobody()).await; }
-        fails! { comm.scatter_ragged(0, vec![nobody()]).await; }
+        fails! { comm.all_to_all_ragged(vec![one_value()]).await; }
+        fails! { comm.all_gather_ragged(one_value()).await; }
+        fails! { comm.gather_ragged(0, one_value()).await; }
+        fails! { comm.scatter_ragged(0, vec![one_value()]).await; }
         fails! {
-            world.bcast(9, nobody()).await;
+            world.bcast(9, one_value()).await;
         }
     });
 }
@@ -159,20 +159,20 @@ fn collectives_name_their_lines() {
 fn reductions_name_their_lines() {
     alone(|world| async move {
         let comm = revoked(&world).await;
-        fails! { comm.all_reduce(nobody(), Sum).await; }
-        fails! { comm.all_reduce(nobody(), ReproducibleSum).await; }
-        fails! { comm.reduce(0, nobody(), Sum).await; }
-        fails! { comm.reduce(0, nobody(), ReproducibleSum).await; }
-        fails! { comm.reduce_into(0, nobody(), nobody(), Sum).await; }
-        fails! { comm.reduce_into(0, nobody(), nobody(), ReproducibleSum).await; }
-        fails! { comm.reduce_scatter(nobody(), &[1], Sum).await; }
-        fails! { comm.reduce_scatter_into(nobody(), nobody(), &[1], Sum).await; }
-        fails! { comm.reduce_scatter_block(nobody(), Sum).await; }
-        fails! { comm.reduce_scatter_block_into(nobody(), nobody(), Sum).await; }
-        fails! { comm.scan(nobody(), Sum).await; }
-        fails! { comm.exscan(nobody(), Sum).await; }
-        fails! { comm.exscan_into(nobody(), nobody(), Sum).await; }
-        fails! { comm.exscan_into(nobody(), nobody(), ReproducibleSum).await; }
+        fails! { comm.all_reduce(one_value(), Sum).await; }
+        fails! { comm.all_reduce(one_value(), ReproducibleSum).await; }
+        fails! { comm.reduce(0, one_value(), Sum).await; }
+        fails! { comm.reduce(0, one_value(), ReproducibleSum).await; }
+        fails! { comm.reduce_into(0, one_value(), one_value(), Sum).await; }
+        fails! { comm.reduce_into(0, one_value(), one_value(), ReproducibleSum).await; }
+        fails! { comm.reduce_scatter(one_value(), &[1], Sum).await; }
+        fails! { comm.reduce_scatter_into(one_value(), one_value(), &[1], Sum).await; }
+        fails! { comm.reduce_scatter_block(one_value(), Sum).await; }
+        fails! { comm.reduce_scatter_block_into(one_value(), one_value(), Sum).await; }
+        fails! { comm.scan(one_value(), Sum).await; }
+        fails! { comm.exscan(one_value(), Sum).await; }
+        fails! { comm.exscan_into(one_value(), one_value(), Sum).await; }
+        fails! { comm.exscan_into(one_value(), one_value(), ReproducibleSum).await; }
     });
 }
 
@@ -222,10 +222,10 @@ fn neighborhoods_name_their_lines() {
         let mut plan = grid.neighbor_all_to_all_plan::<u8>(1).await.expect("alone");
         grid.revoke();
         fails! { plan.run().await; }
-        fails! { grid.neighbor_all_gather(nobody()).await; }
-        fails! { grid.neighbor_all_gather_into(nobody(), two()).await; }
-        fails! { grid.neighbor_all_gather_v(nobody(), &[1, 1]).await; }
-        fails! { grid.neighbor_all_gather_v_into(nobody(), two(), &[1, 1]).await; }
+        fails! { grid.neighbor_all_gather(one_value()).await; }
+        fails! { grid.neighbor_all_gather_into(one_value(), two()).await; }
+        fails! { grid.neighbor_all_gather_v(one_value(), &[1, 1]).await; }
+        fails! { grid.neighbor_all_gather_v_into(one_value(), two(), &[1, 1]).await; }
         fails! { grid.neighbor_all_to_all(two()).await; }
         fails! { grid.neighbor_all_to_all_into(two(), two()).await; }
         fails! { grid.neighbor_all_to_all_v(two(), &[1, 1], &[1, 1]).await; }

@@ -11,7 +11,7 @@ use ripstop::{Collectives, Comm, ErrorKind, Window};
 use crate::worlds::{Rank, everywhere};
 
 #[test]
-fn who_is_alone_inside_sees_what_those_before_it_left() {
+fn the_holder_of_an_exclusive_lock_sees_the_writes_of_previous_holders() {
     const TIMES: usize = 20;
     fn count(world: Comm) -> Rank {
         Box::pin(async move {

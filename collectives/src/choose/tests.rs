@@ -271,7 +271,7 @@ fn what_is_chosen_can_be_planned() {
 }
 
 #[test]
-fn without_a_map_nobody_speaks_for_a_node() {
+fn without_a_map_no_algorithm_with_node_leaders_is_chosen() {
     let shape = Shape {
         mapped: false,
         bytes: 64,

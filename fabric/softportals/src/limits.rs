@@ -245,7 +245,7 @@ mod tests {
 
     /// Covers programs that clear the structure and fill in what they know, and programs that request the minimum.
     #[test]
-    fn whoever_asks_for_nothing_or_for_too_little_has_what_every_interface_has() {
+    fn requested_limits_of_zero_or_too_low_become_the_minimum_of_every_interface() {
         let zero = NiLimits::MOST.lowered(&all_of(0)).expect("right");
         let one = NiLimits::MOST.lowered(&all_of(1)).expect("right");
         for asked in [zero, one] {

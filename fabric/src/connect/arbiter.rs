@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_silent_longest_gives_way_and_only_when_somebody_waits() {
+    fn the_longest_silent_connection_is_evicted_and_only_when_a_peer_waits() {
         let mut share = full();
         assert!(matches!(share.next(2), ArbiterStep::Idle));
         share.touch(0, 10, 30);

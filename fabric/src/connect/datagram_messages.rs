@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_is_asked_with_one_parcel_at_a_time_and_given_up_in_the_end() {
+    fn a_silent_peer_gets_one_retransmission_at_a_time_and_is_given_up_in_the_end() {
         let mut side = DatagramMessages::default();
         while side.has_room() {
             side.push([0; 8].into());

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_with_whom_it_speaks_gets_no_more_and_no_less() {
+    fn a_declared_pattern_decides_the_connection_policy() {
         let choose = |ranks, pattern| {
             let job = JobShape {
                 ranks,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn who_prefers_connections_takes_datagrams_where_few_speak_or_not_all_can_be_connected() {
+    fn a_job_that_prefers_connections_uses_datagrams_for_sparse_patterns_and_too_many_peers() {
         let choose = |ranks, pattern| {
             let job = JobShape {
                 ranks,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_too_few_buffers_is_connected_to_no_more_than_they_serve() {
+    fn a_rank_has_no_more_connections_than_its_buffers_serve() {
         let few = JobShape {
             connections_max: 500,
             ..JOB

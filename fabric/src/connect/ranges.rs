@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_nobody_disturbed_says_all_its_numbers_in_a_few_bytes() {
+    fn consecutive_queue_pair_numbers_are_encoded_in_a_few_bytes() {
         let ranges = exclusive(896, 0x0012_3456);
         let bytes = encoded(&ranges);
         assert!(bytes.len() <= 7, "{} bytes", bytes.len());

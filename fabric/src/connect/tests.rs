@@ -218,7 +218,7 @@ fn mutant_the_client_accepts_a_crossing_request_too() {
 }
 
 #[test]
-fn mutant_nobody_accepts_a_crossing_request() {
+fn mutant_neither_side_accepts_a_crossing_request() {
     let mutant: Step = |connection, event, cx| {
         if request(event).is_none() || connection.state != ConnectState::ReqSent {
             connection.handle(event, cx);
@@ -301,7 +301,7 @@ fn mutant_any_reply_is_taken() {
 }
 
 #[test]
-fn mutant_who_is_greeted_opens() {
+fn mutant_a_greeting_alone_opens() {
     let mutant: Step = |connection, event, cx| {
         connection.answered |= event == ConnectEvent::GreetingArrived;
         connection.handle(event, cx);
@@ -310,7 +310,7 @@ fn mutant_who_is_greeted_opens() {
 }
 
 #[test]
-fn mutant_who_is_answered_opens() {
+fn mutant_an_acknowledged_greeting_alone_opens() {
     let mutant: Step = |connection, event, cx| {
         connection.heard |= event == ConnectEvent::GreetingAcked;
         connection.handle(event, cx);
@@ -319,7 +319,7 @@ fn mutant_who_is_answered_opens() {
 }
 
 #[test]
-fn mutant_who_is_not_answered_fails() {
+fn mutant_an_unacknowledged_greeting_fails_the_connection() {
     let mutant: Step = |connection, event, cx| {
         if event == ConnectEvent::Broken && connection.state == ConnectState::Bound {
             return connection.fail(ConnectFailure::Broken, cx);
@@ -330,7 +330,7 @@ fn mutant_who_is_not_answered_fails() {
 }
 
 #[test]
-fn mutant_who_was_answered_waits_for_ever() {
+fn mutant_a_bound_connection_has_no_deadline() {
     let mutant: Step = |connection, event, cx| {
         connection.handle(event, cx);
         if connection.state == ConnectState::Bound {
@@ -348,7 +348,7 @@ fn mutant_who_was_answered_waits_for_ever() {
 }
 
 #[test]
-fn mutant_who_cannot_bind_asks_as_if_nothing_had_been_made() {
+fn mutant_a_side_that_cannot_bind_asks_without_its_queue_pairs() {
     for unbound in [[true, false], [false, true]] {
         let mutant: Step = |connection, event, cx| {
             if event == ConnectEvent::Connect && connection.state == ConnectState::Idle {
@@ -366,7 +366,7 @@ fn mutant_who_cannot_bind_asks_as_if_nothing_had_been_made() {
 }
 
 #[test]
-fn who_is_known_from_the_start_opens_when_it_was_answered_and_greeted() {
+fn a_prewired_connection_opens_after_a_greeting_and_an_acknowledgment() {
     let (mut connection, local) = (PeerConnection::bound(1, 1), local(0));
     assert_eq!(connection.next_timeout(), None);
     assert!(act(&mut connection, &local, ConnectEvent::Connect, 0).is_empty());
@@ -396,7 +396,7 @@ fn who_is_known_from_the_start_opens_when_it_was_answered_and_greeted() {
 
 /// The peer's device acknowledges, so the peer lives, and its host may be busy for long.
 #[test]
-fn who_was_answered_waits_for_a_greeting_as_long_as_the_device_answers() {
+fn an_acknowledged_side_waits_for_a_greeting_as_long_as_the_device_answers() {
     let (mut connection, local) = (PeerConnection::bound(1, 1), local(0));
     act(&mut connection, &local, ConnectEvent::GreetingAcked, 0);
     for _ in 0..1000 {
@@ -659,7 +659,7 @@ fn any_frame() -> impl Strategy<Value = ConnectFrame> {
 proptest! {
     /// Whatever the peer sends, queue pairs are made and destroyed in turn, and there is always a way to an end.
     #[test]
-    fn nonsense_harms_nobody(events in prop::collection::vec(any_event(), 0..60)) {
+    fn arbitrary_events_never_break_the_order_of_actions(events in prop::collection::vec(any_event(), 0..60)) {
         let (mut connection, local) = (PeerConnection::new(1), local(0));
         let (mut lanes, mut now) = (false, 0);
         for event in events {

@@ -264,7 +264,7 @@ fn what_was_said_before_is_heard_later() {
 }
 
 #[test]
-fn who_never_hears_where_the_others_are_has_lost_them_and_says_why() {
+fn a_rank_that_never_learns_the_addresses_loses_its_peers_and_reports_why() {
     let (mut late, tell, _, _others) = late();
     tell.send(Err(io::Error::other("rank 2 is silent")))
         .unwrap();
@@ -315,7 +315,7 @@ fn a_panic_while_it_joins_is_the_end_of_all_ways() {
 }
 
 #[test]
-fn who_leaves_before_it_has_joined_joins_and_leaves_in_good_order() {
+fn a_rank_that_leaves_before_it_has_joined_joins_first_and_has_finished() {
     let (late, tell, _, mut others) = late();
     let left = thread::spawn(move || drop(late));
     tell.send(Ok(())).unwrap();

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_or_has_left_is_not_there() {
+    fn a_rank_that_closes_or_has_exited_is_not_running() {
         let all = neighbors(0, None);
         assert!(all.is_running(WorldRank(1)));
         all.node.board.mark_closing(1);

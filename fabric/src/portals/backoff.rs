@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_sleep_asks_in_a_turn_now_and_then_without_a_look_at_the_clock() {
+    fn a_rank_that_does_not_sleep_retries_every_few_turns_without_reading_the_clock() {
         let mut naps = BackoffTimer::default();
         let asked = (0..10 * PATIENCE).filter(|_| {
             naps.begin_turn(|| panic!("nothing has begun"));

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn who_moves_away_waits_for_what_is_under_way_and_for_the_peer() {
+    fn an_outbox_that_moves_away_waits_for_messages_in_flight_and_for_the_peer() {
         let mut outbox = filled(4);
         assert_eq!(
             outbox.move_away(|_| {}),

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lives_is_read_and_written() {
+    fn memory_of_a_living_process_is_read_and_written() {
         let (mut child, life) = child();
         assert!(matches!(life.write(|| Ok(7)), Ok(7)));
         assert!(matches!(life.read(|| Ok(8)), Ok(8)));

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_closes_says_so_on_the_board_and_has_not_failed() {
+    fn a_closing_rank_is_finished_on_the_board_and_has_not_failed() {
         let node = BoardRanks {
             board: Board::create(2).expect("memory"),
             ranks: vec![3, 5],

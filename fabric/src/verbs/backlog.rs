@@ -85,7 +85,7 @@ mod tests {
     use super::{BacklogReason, CommandBacklog};
 
     #[test]
-    fn who_waits_goes_in_its_order_and_waits_once() {
+    fn waiting_commands_leave_in_their_order_and_are_queued_once() {
         let mut parked = CommandBacklog::default();
         for (op, want) in [
             (5, BacklogReason::Room),

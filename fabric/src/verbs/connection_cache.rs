@@ -371,7 +371,7 @@ mod tests {
     use crate::connect::CommPattern;
 
     #[test]
-    fn who_has_buffers_for_fewer_than_all_is_not_connected_to_more() {
+    fn a_rank_with_buffers_for_few_peers_is_connected_to_no_more() {
         let job = JobShape {
             ranks: 2000,
             ranks_per_node: 4,

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_that_are_down_who_named_none_hears_which_would_have_been_used() {
+    fn without_a_named_device_the_ports_that_are_down_and_preferred_are_reported() {
         let down = |port: DevicePort| DevicePort {
             active: false,
             ..port

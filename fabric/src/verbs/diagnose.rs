@@ -101,7 +101,7 @@ mod tests {
     use super::{ConnectFailure, silent, unconnected};
 
     #[test]
-    fn who_hears_nothing_is_told_what_to_look_at() {
+    fn an_unreachable_peer_is_reported_with_its_likely_causes() {
         let why = silent("transport retry counter exceeded").to_string();
         for words in ["retry counter exceeded", "active_mtu", "cable"] {
             assert!(why.contains(words), "{why}");

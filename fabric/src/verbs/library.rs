@@ -117,7 +117,7 @@ mod tests {
     use super::VerbsLibrary;
 
     #[test]
-    fn who_has_no_library_or_an_old_one_hears_what_to_install() {
+    fn a_missing_or_old_library_is_reported_with_the_package_to_install() {
         let missing = VerbsLibrary::open_as(c"libripstop-has-no-such.so.1").unwrap_err();
         let missing = missing.to_string();
         assert!(

@@ -262,7 +262,7 @@ mod tests {
     };
 
     #[test]
-    fn nobody_waits_for_more_names_than_one_in_good_faith_asks_for() {
+    fn a_peer_may_not_ask_for_more_names_than_the_limit() {
         let mut names = NamedRegions::default();
         let mut words = VecDeque::new();
         for name in (0..).take(ASKED_MAX) {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_that_were_taken_back_last_are_remembered_with_who_asked() {
+    fn the_last_retired_names_are_remembered_with_the_peers_that_asked() {
         let mut gone = RetiredNames::default();
         (0..=GONE_MAX as u64).for_each(|name| gone.add(name));
         assert!(
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_who_is_gone() {
+    fn nothing_is_kept_of_a_lost_peer() {
         let mut names = NamedRegions::default();
         names.ask(1, 5);
         names.ask(2, 5);

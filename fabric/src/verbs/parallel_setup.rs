@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn one_has_the_turn_and_who_waited_for_long_goes_on() {
+    fn one_rank_holds_the_numbering_lock_and_a_rank_that_waited_long_goes_on() {
         let folder = std::env::temp_dir().join(format!("ripstop-turn-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let first = NumberingLock::take_in(&folder, 1);

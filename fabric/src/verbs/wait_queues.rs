@@ -71,7 +71,7 @@ mod tests {
     use super::WaitQueues;
 
     #[test]
-    fn those_who_wait_for_one_thing_go_in_their_order_and_no_other_does() {
+    fn commands_that_wait_for_one_resource_leave_in_their_order_and_no_others_do() {
         let mut waits = WaitQueues::default();
         for (what, op) in [(7, 1), (8, 2), (7, 3), (7, 4)] {
             waits.push(what, op);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_what_nobody_waits_for() {
+    fn no_queue_is_left_of_a_resource_without_waiting_commands() {
         let mut waits = WaitQueues::default();
         waits.push(7, 1);
         assert_eq!((waits.pop(7), waits.pop(7)), (Some(1), None));

@@ -31,7 +31,7 @@ pub(crate) fn counts_of_all_ranks_add_up(make: Make) {
     }
 }
 
-pub(crate) fn who_sees_the_count_of_a_put_sees_its_data(make: Make) {
+pub(crate) fn a_reader_that_sees_the_count_of_a_put_sees_its_data(make: Make) {
     const LENS: [usize; 5] = [0, 8, 4096, 70_000, 300_000];
     let (board, ready) = (Mutex::new(None), Barrier::new(2));
     in_threads(make, 2, |rank| {
@@ -208,7 +208,7 @@ pub(crate) fn no_wake_up_is_lost_in_a_game_of_counts(make: Make) {
     });
 }
 
-pub(crate) fn no_wake_up_is_lost_among_many_who_count(make: Make) {
+pub(crate) fn no_wake_up_is_lost_among_many_counting_ranks(make: Make) {
     const RANKS: usize = 4;
     const ROUNDS: u64 = 200;
     let (board, ready) = (Mutex::new(Vec::new()), Barrier::new(RANKS));

@@ -371,7 +371,7 @@ pub(crate) fn the_put_of_a_pair_does_not_go_where_something_else_was_offered(mak
     );
 }
 
-pub(crate) fn who_was_offered_something_and_goes_ends_the_list(make: Make) {
+pub(crate) fn a_peer_that_leaves_with_an_offered_landing_ends_the_list(make: Make) {
     let mut bench = Bench::new(make, 2);
     post_pair(&mut bench, 1, 64, WORD);
     bench.count(1, 1, 1, 1);
@@ -398,7 +398,7 @@ pub(crate) fn what_forgotten_lists_have_offered_is_not_taken_back(make: Make) {
 }
 
 /// Only for adapters that run lists without help: rank 1 forwards to rank 2 what rank 0 puts to it, and makes no turns.
-pub(crate) fn what_is_passed_on_needs_no_turns_of_who_passes_it_on(make: Make) {
+pub(crate) fn a_forwarding_adapter_needs_no_turns_of_its_rank(make: Make) {
     const LEN: usize = 30_000;
     let mut bench = Bench::new(make, 3);
     bench.regions[0].write(0, &noise(5, LEN));
@@ -486,7 +486,7 @@ pub(crate) fn tasks_count_each_other_on_from_rank_to_rank(make: Make) {
     }
 }
 
-pub(crate) fn who_sleeps_is_woken_for_its_tasks(make: Make) {
+pub(crate) fn a_sleeping_rank_is_woken_for_its_tasks(make: Make) {
     const RANKS: usize = 3;
     const LAPS: u64 = 40;
     let (board, ready) = (Mutex::new(Vec::new()), Barrier::new(RANKS));

@@ -100,20 +100,20 @@ macro_rules! conformance {
                 onesided::a_key_opens_the_exposed_range_only
                 onesided::wrong_keys_are_refused
                 onesided::wrong_lengths_and_words_are_refused
-                onesided::keys_of_random_bytes_harm_nobody
+                onesided::keys_of_random_bytes_harm_no_rank
                 onesided::the_key_to_a_dropped_region_is_refused
                 onesided::memory_from_elsewhere_is_reached_where_caps_say_so
                 onesided::every_atomic_returns_the_old_word_and_leaves_the_new
                 onesided::atomics_of_all_ranks_sum_up
                 onesided::many_commands_in_flight_each_end_once
                 counting::counts_of_all_ranks_add_up
-                counting::who_sees_the_count_of_a_put_sees_its_data
+                counting::a_reader_that_sees_the_count_of_a_put_sees_its_data
                 counting::a_watched_threshold_is_told_once
                 counting::what_is_reached_already_is_told_by_the_next_turn
                 counting::a_watch_that_was_taken_back_is_not_told
                 counting::the_owner_sleeps_until_what_it_watches_is_reached
                 counting::no_wake_up_is_lost_in_a_game_of_counts
-                counting::no_wake_up_is_lost_among_many_who_count
+                counting::no_wake_up_is_lost_among_many_counting_ranks
                 counting::wrong_counters_count_nothing
                 counting::a_put_with_a_wrong_counter_writes_nothing
                 counting::a_count_for_a_rank_that_is_gone_is_dropped
@@ -191,9 +191,9 @@ macro_rules! lists {
                 lists::a_put_does_not_go_to_a_place_for_something_else
                 lists::the_put_of_a_pair_goes_where_it_was_offered
                 lists::the_put_of_a_pair_does_not_go_where_something_else_was_offered
-                lists::who_was_offered_something_and_goes_ends_the_list
+                lists::a_peer_that_leaves_with_an_offered_landing_ends_the_list
                 lists::tasks_count_each_other_on_from_rank_to_rank
-                lists::who_sleeps_is_woken_for_its_tasks
+                lists::a_sleeping_rank_is_woken_for_its_tasks
                 lists::a_copy_within_the_rank_is_done_before_it_is_counted
                 combine::blocks_that_arrive_are_added_and_wrap
                 combine::of_blocks_that_arrive_the_lesser_elements_stay
@@ -455,7 +455,7 @@ mod on_verbs_by_parcels {
         waking::room_ends_the_sleep_of_a_refused_sender
         waking::the_end_of_a_peer_ends_a_sleep
         onesided::a_put_is_visible_when_a_message_that_follows_it_arrives
-        counting::who_sees_the_count_of_a_put_sees_its_data
+        counting::a_reader_that_sees_the_count_of_a_put_sees_its_data
         ending::a_peer_that_closes_is_reported_once_and_after_its_last_message
         ending::a_message_posted_just_before_the_end_arrives
         ending::the_only_messages_of_ranks_that_close_at_once_arrive

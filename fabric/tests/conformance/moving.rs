@@ -179,7 +179,7 @@ fn named_memory_moves() {
 }
 
 #[test]
-fn who_is_lost_by_an_atomic_without_an_answer_hears_of_it() {
+fn a_rank_that_is_given_up_for_an_unanswered_atomic_is_notified() {
     for family in FAMILIES {
         run_cut("moving::an_atomic_has_no_answer", &[20_000, 0], family);
     }

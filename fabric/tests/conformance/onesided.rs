@@ -315,7 +315,7 @@ fn check_refused(ended: Ended, what: &str, key: RemoteRegion) {
     );
 }
 
-pub(crate) fn keys_of_random_bytes_harm_nobody(make: Make) {
+pub(crate) fn keys_of_random_bytes_harm_no_rank(make: Make) {
     let mut world = World::new(make, 2);
     world.meet();
     let (region, good) = world[1].memory(8192);

@@ -399,7 +399,7 @@ fn blocks_of_integers_are_added_up_without_help() {
 #[test]
 fn a_rank_that_makes_no_turns_serves_its_part_of_a_list() {
     for make in [sandia42_world, portails4_world, eight_world] {
-        lists::what_is_passed_on_needs_no_turns_of_who_passes_it_on(make);
+        lists::a_forwarding_adapter_needs_no_turns_of_its_rank(make);
     }
 }
 

@@ -367,7 +367,7 @@ fn first_key(rank: &Rank, from: usize) -> RemoteRegion {
 }
 
 #[test]
-fn a_process_killed_while_it_sends_is_reported_and_hurts_nobody_else() {
+fn a_process_killed_while_it_sends_is_reported_and_harms_no_other_rank() {
     let seed = u64::from(std::process::id());
     eprintln!("seed {seed}");
     let mut random = SeededRandom::new(seed);

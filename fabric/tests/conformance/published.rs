@@ -77,7 +77,7 @@ fn what_is_under_way_to_a_peer_that_is_given_up_ends_where_the_library_does_not_
 }
 
 #[test]
-fn a_rank_stays_until_everybody_has_met_it_where_who_has_not_would_wait_for_ever() {
+fn a_rank_does_not_leave_before_all_peers_have_connected() {
     let hired: Vec<_> = (0..2)
         .map(|_| prepare("sandia42", as_published(PortalsConfig::default())))
         .collect();

@@ -696,7 +696,7 @@ fn the_home_is_cut_off() {
 }
 
 #[test]
-fn who_is_reached_by_no_rail_any_more_is_lost_and_everything_ends() {
+fn a_peer_that_no_rail_reaches_is_lost_and_all_commands_end() {
     for cuts in [&[FIRST_WORDS, 1][..], &[400_000, 1, 900_000, 200_000]] {
         run_cut("rails::all_rails_are_cut_off", cuts, "sandia42");
     }

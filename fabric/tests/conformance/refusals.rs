@@ -126,7 +126,7 @@ fn limits_that_are_too_small_to_start_are_named() {
 }
 
 #[test]
-fn who_starts_while_the_one_before_is_not_quite_gone_gets_another_process_id() {
+fn a_rank_that_starts_before_its_predecessor_is_gone_gets_another_process_id() {
     let mut process = command("portals squatted", 0, "", 0);
     let mut child = process.env(NETWORK, "squatted").spawn().unwrap();
     assert!(end_of(&mut child).success());
@@ -153,7 +153,7 @@ pub(crate) fn pass_over_an_id_that_is_taken() {
 }
 
 #[test]
-fn keys_to_memory_of_who_had_the_address_before_open_nothing_of_who_has_it_now() {
+fn keys_of_the_previous_owner_of_an_address_open_no_memory_of_the_present_owner() {
     let mut process = command("portals heir", 0, "", 0);
     let mut child = process.env(NETWORK, "heir").spawn().unwrap();
     assert!(end_of(&mut child).success());

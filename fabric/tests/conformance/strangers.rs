@@ -97,7 +97,7 @@ fn two([meant, friend, _]: [Vec<u8>; 3]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn who_is_no_peer_is_not_heard_and_takes_no_number_of_a_peer() {
+fn a_stranger_is_not_heard_and_takes_no_sequence_number_of_a_peer() {
     for family in FAMILIES {
         for (who, ranks, stranger) in STRANGERS {
             let mut street = Street::new(family, ranks, stranger);
@@ -111,7 +111,7 @@ fn who_is_no_peer_is_not_heard_and_takes_no_number_of_a_peer() {
 }
 
 #[test]
-fn who_is_no_peer_and_fills_all_memory_stops_no_peer() {
+fn a_stranger_that_fills_all_memory_stops_no_peer() {
     for family in FAMILIES {
         for (who, ranks, stranger) in STRANGERS {
             let mut street = Street::new(family, ranks, stranger);

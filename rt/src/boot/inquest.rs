@@ -327,7 +327,7 @@ mod tests {
     use PeerDeparture::{Early, Failed};
 
     #[test]
-    fn a_rank_that_blames_nobody_is_the_cause_at_once() {
+    fn a_rank_that_blames_no_other_is_the_cause_at_once() {
         let mut job = job(3);
         assert_eq!(job.finding(), InquestFinding::Nothing);
         job.end(1, RankEnd::Code(3));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_over_a_peer_waits_for_the_peers_end_whatever_its_code() {
+    fn a_rank_that_blames_a_peer_awaits_the_end_of_the_peer_with_any_exit_code() {
         for code in [1, 75, 78, 101] {
             let mut job = job(3);
             job.blame(0, 1, Failed);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_without_a_name_waits_for_any() {
+    fn a_rank_that_gives_up_without_a_name_waits_for_any() {
         let mut job = job(3);
         job.give_up(0);
         assert_eq!(job.finding(), InquestFinding::AwaitsAny);
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_blame_each_other_the_one_who_was_blamed_first_is_the_cause() {
+    fn of_two_ranks_that_blame_each_other_the_first_blamed_is_the_cause() {
         let mut job = job(2);
         job.blame(0, 1, Early);
         job.blame(1, 0, Failed);
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_does_not_exist_cannot_be_blamed_and_nobody_blames_itself() {
+    fn neither_a_missing_rank_nor_the_reporting_rank_can_be_blamed() {
         let mut job = job(2);
         let how = Failed;
         assert!(

@@ -166,7 +166,7 @@ mod tests {
     const WAITS: [bool; 3] = [false, true, false];
 
     #[test]
-    fn who_computes_after_its_copies_again_and_again_has_a_habit_and_who_waits_once_has_none() {
+    fn computing_after_copies_repeatedly_is_a_habit_that_one_wait_ends() {
         let habit = CopyHistory::default();
         assert_eq!(habit.after(1, COMPUTES), 1);
         assert_eq!(habit.after(1, WAITS), 0);

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_spin_parks_after_the_first_empty_turn() {
+    fn a_thread_that_may_not_spin_parks_after_the_first_empty_turn() {
         for oversubscribed in [false, true] {
             let (mut cooldown, clock) = (Cooldown::new(Duration::ZERO), Clock::manual());
             assert_eq!(turns_until_park(&mut cooldown, oversubscribed, &clock), 0);

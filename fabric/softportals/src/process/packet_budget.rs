@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_who_waits_waits_for_one_packet() {
+    fn a_waiting_caller_waits_for_one_packet() {
         assert_eq!(
             leave(1, 1),
             (1, false),

@@ -51,7 +51,7 @@ mod tests {
     use super::{AtomicU32, NicSleepers, Relaxed};
 
     #[test]
-    fn who_was_called_waits_until_he_has_the_lock_and_is_counted_once() {
+    fn a_notified_sleeper_waits_until_it_has_the_lock_and_is_counted_once() {
         let (mut sleepers, waiting) = (NicSleepers::default(), AtomicU32::new(7));
         let waits = || waiting.load(Relaxed) - 7;
         (0..3).for_each(|_| sleepers.enter());

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_is_rung_once_and_who_waits_for_room_is_when_there_is_some() {
+    fn a_sleeping_consumer_is_rung_once_and_a_producer_without_room_when_there_is_room() {
         let (mut producer, mut consumer) = pair();
         consumer.arm();
         assert!(producer.push([&[], b"x"]) && !producer.push([&[], b"x"]));

@@ -74,7 +74,7 @@ fn the_kind_of_acknowledgement_decides_what_is_told() {
 }
 
 #[test]
-fn nobody_hears_of_a_lost_put_that_asked_for_nothing() {
+fn a_lost_put_without_an_acknowledgment_request_has_only_a_send_event() {
     let mut world = World::pair();
     let initiator = world.put(b"x", AckRequest::No);
     let seen = events(&mut world.nodes[0], initiator.eq);

@@ -43,7 +43,7 @@ fn the_first_entry_whose_bits_fit_takes_a_message() {
 }
 
 #[test]
-fn ranks_and_addresses_select_who_is_matched() {
+fn an_entry_matches_only_the_initiators_of_its_rank_or_address() {
     let from = |source| SoftListEntry {
         source,
         ..once(0, 8)

@@ -417,7 +417,7 @@ fn an_appended_slab_is_used_up_by_the_lengths_it_takes_if_it_asks_for_that() {
 }
 
 #[test]
-fn freeing_the_portal_table_entry_forgets_what_nobody_took() {
+fn freeing_the_portal_table_entry_discards_its_unexpected_messages() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     let slab = SoftListEntry {

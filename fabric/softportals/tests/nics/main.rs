@@ -24,7 +24,7 @@ mod process;
 use process::{HALF, Process, start, start_in, start_on};
 
 #[test]
-fn data_is_right_at_every_size_while_nobody_calls_the_target() {
+fn data_is_right_at_every_size_without_calls_at_the_target() {
     for mode in [SoftNicMode::Offload, SoftNicMode::Generic] {
         data_is_right(mode);
     }
@@ -72,7 +72,7 @@ fn one_can_send_to_oneself() {
 }
 
 #[test]
-fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor() {
+fn a_descriptor_may_be_released_after_the_put_event_of_a_message_to_itself() {
     for round in 0..50 {
         let a = start("himself", 1);
         a.put(1, round * 100, AckRequest::Full);
@@ -96,7 +96,7 @@ impl Drop for Over<'_> {
 
 /// While a thread waits for the lock, a call handles one packet at a time, but the descriptor needs one acknowledgment per put.
 #[test]
-fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor_while_others_call() {
+fn a_descriptor_may_be_released_after_a_put_to_itself_while_other_threads_call() {
     for round in 0..50 {
         let a = start("pestered", 1);
         let over = AtomicBool::new(false);
@@ -156,14 +156,14 @@ fn a_flood_from_many_is_counted_to_the_last() {
 }
 
 #[test]
-fn who_is_not_there_is_undeliverable() {
+fn a_put_to_an_absent_process_is_undeliverable() {
     let a = start("nobody", 1);
     a.put(2, 8, AckRequest::Full);
     assert_eq!(a.event(), (EventKind::Ack, NiFail::Undeliverable));
 }
 
 #[test]
-fn who_takes_something_is_never_said_not_to_have() {
+fn a_put_that_the_target_took_is_never_reported_undeliverable() {
     for mode in [SoftNicMode::Offload, SoftNicMode::Generic] {
         let network = format!("late-{mode:?}");
         let a = start_in(&network, 1, mode);
@@ -197,7 +197,7 @@ fn who_takes_something_is_never_said_not_to_have() {
 }
 
 #[test]
-fn who_dies_owing_an_answer_is_found_out() {
+fn a_process_that_dies_before_it_answers_is_detected() {
     let (a, b) = (start("dies", 1), start("dies", 2));
     a.put(2, 8, AckRequest::Full);
     assert_eq!(a.event(), (EventKind::Ack, NiFail::Ok));
@@ -286,7 +286,7 @@ fn waiting_ends_with_the_time_with_what_is_waited_for_and_with_the_interface() {
 }
 
 #[test]
-fn who_only_looks_sees_what_is_there_and_that_waiting_was_aborted() {
+fn a_wait_without_a_timeout_returns_present_events_after_an_abort() {
     let a = start("aborted", 1);
     a.put(1, 8, AckRequest::Full);
     let ended = [a.event(), a.event()];

@@ -73,7 +73,7 @@ fn a_flood_from_many_is_counted_to_the_last() {
 }
 
 #[test]
-fn who_is_not_there_or_dies_is_undeliverable() {
+fn a_put_to_an_absent_or_dead_process_is_undeliverable() {
     let (a, b) = (start(40, ""), start(41, ""));
     a.put(42, 8, AckRequest::Full);
     assert_eq!(a.event(), (EventKind::Ack, NiFail::Undeliverable));
@@ -92,7 +92,7 @@ fn who_is_not_there_or_dies_is_undeliverable() {
 }
 
 #[test]
-fn who_ends_gives_its_peers_what_they_wait_for() {
+fn an_ending_process_sends_the_acknowledgments_that_its_peers_await() {
     for seed in 0..24 {
         let a = start(60, &format!("drop=0.3,seed={seed}"));
         let b = start(61, &format!("drop=0.3,seed={}", seed + 100));

@@ -233,7 +233,7 @@ const fn got(event: PortalsEvent) -> RailEvent {
 }
 
 #[test]
-fn when_an_end_was_lost_nobody_is_waited_for() {
+fn after_a_lost_event_the_driver_waits_for_no_peer() {
     let mut world = World::published("portails4", 3, 16);
     world.rank(0).handle_completion(RailEvent {
         dropped: true,

@@ -186,7 +186,7 @@ fn a_list_whose_count_is_to_be_sent_again_ends_as_long_as_a_name_has_no_room() {
 }
 
 #[test]
-fn who_has_counts_for_which_a_peer_has_no_room_sleeps() {
+fn a_rank_with_counts_that_a_peer_has_no_room_for_sleeps() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
         let ni = world.counts_in_vain(1);
@@ -199,7 +199,7 @@ fn who_has_counts_for_which_a_peer_has_no_room_sleeps() {
 }
 
 #[test]
-fn who_sleeps_does_not_wait_for_ever_for_a_name_to_find_room() {
+fn a_sleeping_rank_gives_up_a_name_that_never_finds_room() {
     let mut world = World::new("sandia42", 2);
     let counters = LocalCounters::for_tasks(world.rank(1), 2).expect("memory");
     let region = world.rank(1).allocate(4096).expect("memory");

@@ -85,7 +85,7 @@ impl World {
 }
 
 #[test]
-fn who_has_messages_that_the_library_does_not_take_sleeps() {
+fn a_rank_with_messages_that_the_library_refuses_sleeps() {
     let pscom = PortalsConfig {
         compat: Some(BaselineLayout::Pscom(PscomLayout::default())),
         ..PortalsConfig::default()
@@ -106,7 +106,7 @@ fn who_has_messages_that_the_library_does_not_take_sleeps() {
 }
 
 #[test]
-fn who_has_words_that_the_library_does_not_take_sleeps() {
+fn a_rank_with_control_words_that_the_library_refuses_sleeps() {
     let mut world = World::new("sandia42", 2);
     let ni = world.rank(0).resources.ni.clone();
     ni.refuse("PtlPut", "PTL_NO_SPACE", None);
@@ -117,7 +117,7 @@ fn who_has_words_that_the_library_does_not_take_sleeps() {
 }
 
 #[test]
-fn who_has_commands_that_the_library_does_not_take_sleeps() {
+fn a_rank_with_commands_that_the_library_refuses_sleeps() {
     const LEN: usize = 1 << 20;
     for (rails, len) in [(&[][..], 8), (&[0, 1], LEN)] {
         let mut world = World::by_rails("sandia42", 2, rails);
@@ -135,7 +135,7 @@ fn who_has_commands_that_the_library_does_not_take_sleeps() {
 }
 
 #[test]
-fn who_waits_for_a_name_that_a_peer_has_not_given_sleeps() {
+fn a_rank_that_waits_for_a_name_of_a_peer_sleeps() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
         let [own, there] = [0, 1].map(|rank| world.rank(rank).allocate(64).expect("memory"));
@@ -316,7 +316,7 @@ fn a_list_that_never_finds_room_ends() {
 }
 
 #[test]
-fn what_never_finds_room_is_given_up_by_who_sleeps_too() {
+fn a_sleeping_rank_gives_up_a_peer_whose_messages_never_find_room() {
     let mut world = World::new("sandia42", 2);
     let ni = world.rank(0).resources.ni.clone();
     ni.refuse("PtlPut", "PTL_NO_SPACE", None);

@@ -51,7 +51,7 @@ fn what_has_ended_one_sleep_does_not_end_the_next_one() {
 }
 
 #[test]
-fn what_atomics_have_changed_is_seen_by_whoever_hears_of_them() {
+fn the_result_of_an_atomic_is_in_memory_when_its_completion_arrives() {
     for habits in ["", "incoherent"] {
         let mut world = world(habits);
         let region = world.rank(1).allocate(4096).expect("memory");

@@ -62,7 +62,7 @@ impl World {
 }
 
 #[test]
-fn who_was_refused_goes_on_when_the_adapter_lets_messages_in_and_not_before() {
+fn a_refused_sender_resumes_when_the_adapter_accepts_messages_and_not_before() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
         let ni = world.rank(0).resources.ni.clone();
@@ -94,7 +94,7 @@ fn who_was_refused_goes_on_when_the_adapter_lets_messages_in_and_not_before() {
 }
 
 #[test]
-fn who_cannot_be_let_in_again_is_lost() {
+fn a_sender_whose_table_entry_cannot_be_enabled_again_is_lost() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
         let ni = world.rank(0).resources.ni.clone();

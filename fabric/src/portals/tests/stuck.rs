@@ -138,7 +138,7 @@ fn the_way_to_oneself_is_open_as_long_as_something_comes_by_it() {
 }
 
 #[test]
-fn who_waits_for_a_lane_to_be_closed_sleeps() {
+fn a_rank_that_waits_for_a_lane_to_close_sleeps() {
     let mut world = World::by_rails("sandia42", 2, &[0, 1]);
     let _memory = world.rank(0).allocate(4096).expect("memory");
     let ni = world.rank(0).resources.ni.clone();

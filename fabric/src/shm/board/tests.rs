@@ -39,7 +39,7 @@ fn notes_are_read_when_all_have_left_theirs() {
 }
 
 #[test]
-fn nobody_waits_for_the_note_of_a_rank_that_has_failed() {
+fn readers_do_not_wait_for_the_note_of_a_failed_rank() {
     let board = Board::create(3).unwrap();
     board.leave_note(0, b"zero");
     std::thread::scope(|scope| {

@@ -38,7 +38,7 @@ fn answered(request: &[u8], cookie: u64) -> io::Result<Vec<OwnedFd>> {
 }
 
 #[test]
-fn nobody_without_the_cookie_is_given_anything() {
+fn a_request_without_the_cookie_gets_no_descriptor() {
     let given = answered(&FdRequest::Board.encode(5), 5).unwrap();
     assert_eq!(given.len(), 1);
     let refused = answered(&FdRequest::Board.encode(5), 6).unwrap_err();

@@ -53,7 +53,7 @@ fn a_process_killed_between_its_arrival_and_its_driver_is_noticed() {
 }
 
 #[test]
-fn a_process_that_died_before_anybody_watched_it_is_noticed() {
+fn a_process_that_died_before_any_rank_watched_it_is_noticed() {
     let board = Board::create(2).unwrap();
     let mut other = other_process(COMES, &board);
     while board.process_of(1).is_none() {
@@ -80,7 +80,7 @@ fn a_process_that_comes_and_opens_nothing() {
 }
 
 #[test]
-fn a_rank_that_fails_before_it_has_a_driver_wakes_who_waits() {
+fn a_rank_that_fails_before_it_has_a_driver_wakes_waiting_ranks() {
     let board = Board::create(2).unwrap();
     let mut a = open(&board, 0, LONG);
     assert!(board.arrive(1));
@@ -163,11 +163,11 @@ fn a_rank_that_comes_late_but_in_time_is_waited_for_no_longer() {
 #[test]
 fn a_rank_whose_process_ends_before_it_has_told_that_it_left_is_heard_of() {
     for took_word in [false, true] {
-        hear_of_who_left(took_word);
+        hear_of_a_leaving_rank(took_word);
     }
 }
 
-fn hear_of_who_left(took_word: bool) {
+fn hear_of_a_leaving_rank(took_word: bool) {
     let board = Board::create(3).unwrap();
     let mut other = other_process(OPENS, &board);
     let (mut near, mut far) = (open(&board, 0, LONG), open(&board, 2, LONG));

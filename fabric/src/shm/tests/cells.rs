@@ -62,7 +62,7 @@ fn a_short_message_in_a_cell_does_not_keep_the_chunks_of_a_long_one_before_it() 
 }
 
 #[test]
-fn the_chunks_of_who_is_gone_are_mapped_until_its_messages_in_cells_are_taken() {
+fn the_chunks_of_a_closed_rank_stay_mapped_until_its_slot_messages_are_taken() {
     // A length that no other test has.
     let config = |rank| ShmConfig {
         chunks: 77,

@@ -13,7 +13,7 @@ use crate::driver::{ArmResult, PostResult, WakeSource};
 const RINGS: &str = "shm::tests::descriptors::a_process_that_rings_without_descriptors";
 
 #[test]
-fn who_has_no_descriptor_left_wakes_others_all_the_same() {
+fn a_process_without_free_descriptors_wakes_its_peers() {
     let board = Board::create(2).unwrap();
     let ended = other_process(RINGS, &board).wait().unwrap();
     assert!(ended.success());

@@ -628,7 +628,7 @@ fn mapped_regions(len: usize) -> usize {
 }
 
 #[test]
-fn memory_that_its_owner_freed_is_let_go_by_who_had_mapped_it() {
+fn memory_that_its_owner_freed_is_unmapped_by_its_peers() {
     // Lengths that no other test has.
     const LENS: [usize; 3] = [4096 * 77, 4096 * 78, 4096 * 79];
     let (mut a, mut b) = pair();

@@ -25,7 +25,7 @@ fn put<'a>(from: &mut [u8], into: RemoteRegion, token: u64) -> DriverCommand<'a>
 }
 
 #[test]
-fn who_is_given_up_writes_nothing_and_hears_of_it() {
+fn a_rank_that_was_given_up_writes_nothing_and_is_notified() {
     for linked in [false, true] {
         let (mut survivor, mut lost) = pair();
         let mut memory = [0; 64];
@@ -55,7 +55,7 @@ fn who_is_given_up_writes_nothing_and_hears_of_it() {
 }
 
 #[test]
-fn who_is_given_up_for_lack_of_memory_hears_of_it() {
+fn a_rank_that_was_given_up_for_lack_of_memory_is_notified() {
     let (mut survivor, mut lost) = pair();
     posted(&mut lost, message(0, b"", b"a question"));
     assert_eq!(hear(&mut survivor).len(), 1);
@@ -69,7 +69,7 @@ fn who_is_given_up_for_lack_of_memory_hears_of_it() {
 }
 
 #[test]
-fn who_is_given_up_in_the_middle_of_a_copy_is_gone_when_that_is_over() {
+fn a_rank_that_is_given_up_during_a_copy_is_down_when_the_copy_is_complete() {
     let (mut survivor, mut lost) = pair();
     posted(&mut survivor, message(1, b"", b"hello"));
     assert_eq!(hear(&mut lost).len(), 1);
@@ -108,7 +108,7 @@ fn use_all_chunks(from: &mut Shm, to: u32) -> usize {
 }
 
 #[test]
-fn who_is_given_up_and_lives_reads_what_it_was_sent_and_then_its_chunks_come_back() {
+fn a_living_rank_that_was_given_up_reads_its_messages_and_then_returns_the_chunks() {
     let [mut survivor, mut lost, mut other] = three();
     posted(&mut survivor, message(1, b"", &[1; 500]));
     survivor.begin_giving_up(1);
@@ -122,7 +122,7 @@ fn who_is_given_up_and_lives_reads_what_it_was_sent_and_then_its_chunks_come_bac
 }
 
 #[test]
-fn what_who_is_given_up_has_in_cells_is_kept_until_it_is_taken_or_its_taker_is_gone() {
+fn slot_messages_for_a_rank_that_was_given_up_stay_until_it_takes_them_or_closes() {
     for takes in [true, false] {
         let [mut survivor, mut lost, _other] = three();
         let name = SlotName { ctx: 1, tag: 1 };
@@ -149,7 +149,7 @@ fn what_who_is_given_up_has_in_cells_is_kept_until_it_is_taken_or_its_taker_is_g
 }
 
 #[test]
-fn who_waits_for_a_chunk_of_one_that_was_given_up_is_woken_when_that_has_read_it() {
+fn a_rank_that_waits_for_a_chunk_is_woken_when_a_rank_that_was_given_up_has_read_it() {
     let [mut survivor, mut lost, mut other] = three();
     for _ in 0..4 {
         posted(&mut survivor, message(1, b"", &[1; 500]));
@@ -172,7 +172,7 @@ fn who_waits_for_a_chunk_of_one_that_was_given_up_is_woken_when_that_has_read_it
 }
 
 #[test]
-fn what_is_taken_back_from_who_was_given_up_stays_as_it_is() {
+fn memory_withdrawn_from_a_rank_that_was_given_up_does_not_change() {
     for _ in 0..20 {
         let (mut survivor, mut lost) = pair();
         let mut memory = vec![0; 1 << 20];

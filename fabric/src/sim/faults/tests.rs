@@ -31,7 +31,7 @@ fn fates(faults: &Faults, count: u64, seed: u64) -> Vec<PacketFate> {
 }
 
 #[test]
-fn who_is_silent_for_longer_than_repetitions_last_is_one_whom_peers_must_ask() {
+fn a_rank_that_is_silent_for_longer_than_retransmissions_last_must_be_pinged() {
     for silent in [
         "kill=1@1ms",
         "partition=0|1",
@@ -91,7 +91,7 @@ fn a_line_says_all_that_a_fault_can_be() {
 }
 
 #[test]
-fn a_file_says_the_same_and_whom() {
+fn a_file_gives_the_same_faults_and_their_scopes() {
     let file = r#"
         [[fault]]
         what = "drop"
@@ -215,7 +215,7 @@ fn ranks_and_rails_that_do_not_exist_are_errors() {
 }
 
 #[test]
-fn a_fault_made_by_hand_must_say_whom_too() {
+fn a_fault_built_in_code_must_name_its_rank_too() {
     for (what, field) in [
         (FaultKind::KillRank, "kill.rank"),
         (FaultKind::Pause, "pause.rank"),
@@ -276,7 +276,7 @@ fn the_nth_packet_of_every_flow_is_hit_once() {
 }
 
 #[test]
-fn nobody_is_overtaken_by_more_than_the_window() {
+fn no_packet_is_overtaken_by_more_than_the_window() {
     let faults = line("reorder=64");
     let spacing = 100;
     let arrivals: Vec<u64> = (0..10_000)

@@ -376,7 +376,7 @@ fn two_slots_for_sixty_four_senders_are_shared_and_kept_busy() {
 
 /// Through these links, 64 called packets take longer than one of them is waited for.
 #[test]
-fn who_is_late_because_of_a_busy_link_is_not_refused() {
+fn a_sender_that_is_late_because_of_a_busy_link_is_not_refused() {
     for gap in [3 * LATENCY / 2, 2 * LATENCY, 3 * LATENCY] {
         for service in [gap / 2, gap, 4 * gap / 3] {
             let net = Net { gap, ..CALM };
@@ -408,7 +408,7 @@ fn two_slots_are_shared_under_loss_too() {
 }
 
 #[test]
-fn who_waits_in_front_of_a_busy_link_is_not_given_up() {
+fn a_peer_behind_a_busy_link_is_not_given_up() {
     // The packets of all senders together keep the link busy for longer than a peer may be silent.
     let net = Net {
         drop: 40,

@@ -298,7 +298,7 @@ fn a_short_partition_heals_and_a_long_one_ends_both_sides() {
 }
 
 #[test]
-fn who_pauses_is_not_given_up_and_who_is_killed_is() {
+fn a_paused_rank_is_not_given_up_and_a_killed_rank_is() {
     for faults in [
         "pause=1@1ms+3ms",
         "pause=1@1ms+3ms,drop=0.3",
@@ -513,7 +513,7 @@ fn survive(faults: &str, seed: u64) {
 }
 
 #[test]
-fn who_is_killed_with_all_its_queue_pairs_in_use_stops_nobody() {
+fn a_rank_killed_with_all_its_queue_pairs_in_use_stops_no_peer() {
     for seed in seeds(&[1]) {
         // Also kill it between the moment when its host posts to a new peer and the moment when the message leaves.
         let close = (0..40).map(|step| 20_000_000 + step * 100);
@@ -651,7 +651,7 @@ fn a_peer_that_cannot_be_reached_is_down_and_what_waited_is_dropped() {
 }
 
 #[test]
-fn a_plan_that_names_who_is_not_there_is_refused() {
+fn a_plan_that_names_a_missing_rank_or_rail_is_refused() {
     let refused = |faults: &str| {
         let config = ClusterConfig {
             faults: faults.parse().unwrap(),

@@ -53,7 +53,7 @@ fn put(door: &Arc<Door>, at: usize) -> Vec<Heard> {
 }
 
 #[test]
-fn who_is_let_in_writes_and_memory_beside_has_no_door() {
+fn an_admitted_rank_writes_and_unguarded_memory_admits_every_rank() {
     let door = Arc::new(Door::default());
     assert_eq!(put(&door, LEN), [Heard::Complete(1)]);
     door.open.store(true, Relaxed);
@@ -62,6 +62,6 @@ fn who_is_let_in_writes_and_memory_beside_has_no_door() {
 
 #[test]
 #[should_panic(expected = "rank 0 accesses memory of rank 1 that is not open to it")]
-fn who_is_not_let_in_is_a_mistake_of_ours() {
+fn a_put_that_is_not_admitted_panics() {
     put(&Arc::new(Door::default()), LEN - 1);
 }

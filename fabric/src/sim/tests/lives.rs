@@ -212,7 +212,7 @@ fn the_same_program_and_seed_give_the_same_digest() {
 }
 
 #[test]
-fn who_cannot_be_is_refused_by_name() {
+fn an_impossible_number_of_ranks_is_refused_with_its_field() {
     let error = Cluster::new(ClusterConfig::new(0)).unwrap_err();
     assert_eq!(error.field(), "ranks");
     let error = Cluster::new(ClusterConfig::new(u32::MAX)).unwrap_err();
@@ -382,7 +382,7 @@ fn of_a_list_with_several_puts_to_a_killed_rank_its_owner_hears_once() {
 }
 
 #[test]
-fn a_rank_that_was_given_up_reaches_no_memory_of_those_who_did() {
+fn a_rank_that_was_given_up_reaches_no_memory_of_the_others() {
     // Like a partition: rank 1 is notified that rank 0 has failed, and may free memory that rank 0 was accessing.
     let (mut stage, region) =
         interrupted(|cluster| cluster.lock().report_peer_down(1, 0, DownCause::Failed));

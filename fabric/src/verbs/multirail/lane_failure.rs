@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_two_of_three_lanes_break_at_once_goes_on_by_the_third() {
+    fn a_link_that_loses_two_of_three_lanes_at_once_continues_on_the_third() {
         for working in 0..3 {
             let broken: Vec<bool> = (0..3).map(|lane| lane != working).collect();
             let mut link = with_lanes(&broken);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_all_lanes_break_at_once_can_say_why() {
+    fn a_link_that_loses_all_lanes_at_once_can_say_why() {
         let mut link = with_lanes(&[true; 3]);
         link.open = true;
         let others = [0, 1, 2].map(|lane| link.leave(ME, to(lane)));

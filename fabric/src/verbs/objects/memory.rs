@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_lock_memory_hears_how_much_is_needed_and_what_to_do() {
+    fn a_memory_lock_limit_is_reported_with_the_needed_size_and_a_remedy() {
         let why = cannot_register(1 << 20, &io::Error::from_raw_os_error(libc::ENOMEM));
         for word in [
             "1024 KiB must be",

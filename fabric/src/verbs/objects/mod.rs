@@ -82,7 +82,7 @@ mod tests {
     use super::{io, named};
 
     #[test]
-    fn who_reached_a_limit_hears_which_ones_there_are() {
+    fn a_reached_device_limit_is_reported_with_the_limits_that_exist() {
         let said = |error| named(io::Error::from_raw_os_error(error), "a queue pair").to_string();
         assert!(said(libc::EAGAIN).contains("rdma.max"));
         assert!(said(libc::ENOMEM).contains("rdma resource"));

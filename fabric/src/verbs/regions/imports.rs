@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_of_plain_memory_serves_all_who_waited_for_it_and_nobody_else() {
+    fn an_entry_of_plain_memory_serves_all_commands_that_waited_for_it_and_no_other() {
         let slot = SLOTS + 1;
         let key = RemoteRegion {
             kind: registrations::PLAIN_KIND | slot << registrations::SLOT_SHIFT,

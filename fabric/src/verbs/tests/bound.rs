@@ -104,7 +104,7 @@ fn what_was_made_beforehand_counts_where_connections_are_scarce() {
 /// Otherwise the device of the rank that has connected its queue pair would wait for a minute.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn who_cannot_bind_what_the_other_has_bound_asks_and_is_heard() {
+fn a_rank_that_cannot_bind_a_prewired_queue_pair_asks_and_is_answered() {
     for unable in [0, 1] {
         let mut ranks = Ranks::with(2, |config| config.patience = Duration::from_secs(60));
         let (meshes, doors) = made(&mut ranks);
@@ -124,7 +124,7 @@ fn who_cannot_bind_what_the_other_has_bound_asks_and_is_heard() {
 /// The peer's word that a lane has failed comes before this rank's device reports that the greeting was answered.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn a_lane_that_fails_at_once_is_left_by_who_has_not_heard_of_the_answer() {
+fn a_lane_that_fails_at_once_is_left_before_its_greeting_was_acknowledged() {
     let mut ranks = met_by_one();
     let answers = ranks.all[0].answers(WorldRank(1));
     let failed = PeerLane { peer: 1, lane: 1 };
@@ -157,7 +157,7 @@ fn a_lane_without_greetings_that_breaks_does_not_undo_the_connection() {
 /// The goodbye comes by another lane, because the lane of messages has failed.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn an_end_at_once_is_heard_by_who_has_not_heard_of_the_answer() {
+fn an_immediate_goodbye_arrives_before_the_greeting_was_acknowledged() {
     let mut ranks = met_by_one();
     let link = ranks.core(1).link_or_new(0);
     link.lanes[link.home].qp.as_ref().unwrap().reset();

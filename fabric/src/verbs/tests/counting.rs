@@ -155,7 +155,7 @@ fn a_count_by_a_name_that_is_given_leaves_before_the_end_is_said() {
 /// The closing rank waits for a while before that.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn who_leaves_says_so_in_the_end_where_a_name_is_never_given() {
+fn a_closing_rank_says_goodbye_even_if_a_name_is_never_given() {
     let mut ranks = Ranks::met();
     let (to, counter, by) = (WorldRank(1), RemoteCounter::named(1, NAME, 0), 7);
     let count = DriverCommand::Count { to, counter, by };

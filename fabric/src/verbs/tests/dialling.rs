@@ -29,7 +29,7 @@ fn keep_one(core: &mut VerbsCore) {
 /// Either no other connection can be evicted, or evicting one would not help.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn who_can_make_no_queue_pair_for_a_word_gives_the_peer_up_and_does_not_try_for_ever() {
+fn a_rank_without_a_queue_pair_for_a_control_word_gives_the_peer_up() {
     for (spoil, reason) in [
         (use_up as fn(&mut VerbsCore), "receives for"),
         (keep_one, "may still use a queue pair"),

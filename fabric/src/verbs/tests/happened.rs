@@ -155,7 +155,7 @@ fn a_put_ends_where_completions_are_lost_with_the_only_queue() {
 /// A connection that is begun by a device that has failed would never complete.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn nobody_is_connected_to_by_a_device_that_has_failed() {
+fn no_peer_is_connected_through_a_failed_device() {
     let mut ranks = Ranks::new(4);
     let kind = abi::EVENT_CQ_ERR;
     let about = EventSubject::Other;
@@ -311,7 +311,7 @@ fn parcels_that_the_first_device_had_end_with_it() {
 
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn who_was_met_without_its_first_device_gets_no_parcels() {
+fn a_peer_without_its_first_device_gets_no_datagrams() {
     let mut ranks = Ranks::with(2, talking);
     assert!(ranks.core(0).accepts_datagrams(1));
     let (kind, about) = (abi::EVENT_CQ_ERR, EventSubject::Other);
@@ -415,7 +415,7 @@ fn a_port_that_is_back_is_looked_at_again() {
 /// The second rank asks in vain where the first rank's port was, and is asked by the first then.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn a_first_port_that_has_moved_is_heard_of_by_whom_its_rank_connects_to() {
+fn a_peer_learns_the_new_address_of_a_first_port_when_it_is_connected() {
     let mut ranks = Ranks::new(2);
     let second = ranks.core(0).ports[1];
     // Both were told the wrong port when the job began.

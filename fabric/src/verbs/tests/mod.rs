@@ -226,7 +226,7 @@ impl Ranks {
 
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn a_device_with_much_to_tell_keeps_nobody_from_being_heard_by_others() {
+fn a_device_with_many_completions_does_not_starve_the_other_devices() {
     let mut ranks = Ranks::with_arrivals();
     (0..4).for_each(|_| ranks.turn(0, 1));
     let heard = &ranks.ears[0].messages;
@@ -271,7 +271,7 @@ fn a_lane_that_cannot_be_connected_is_left_and_others_go_on() {
 /// The first rank's second device fails, and then its first one. Eventually it sleeps rather than ask again and again.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn a_device_that_cannot_be_armed_is_left_and_keeps_nobody_awake() {
+fn a_device_that_cannot_be_armed_is_left_and_keeps_no_rank_awake() {
     let mut ranks = Ranks::new(2);
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
@@ -292,7 +292,7 @@ fn a_device_that_cannot_be_armed_is_left_and_keeps_nobody_awake() {
 /// This happens after a datagram that was sent while the port was down: a device gives back all requests, and takes no more.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn who_lost_a_queue_pair_of_datagrams_sleeps_and_meets_others_all_the_same() {
+fn a_rank_that_lost_a_datagram_queue_pair_sleeps_and_still_connects() {
     for speaks_meanwhile in [false, true] {
         let mut ranks = Ranks::new(3);
         ranks.say(0, 1);
@@ -343,7 +343,7 @@ fn a_command_that_was_not_begun_when_a_rank_let_go_never_is() {
 /// No other event reports it, and there may be a peer to wake.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn the_end_of_a_count_that_is_posted_while_somebody_sleeps_ends_the_sleep() {
+fn the_completion_of_a_count_posted_during_a_sleep_ends_the_sleep() {
     let mut ranks = Ranks::new(2);
     let counters = offload::LocalCounters::for_tasks(&mut ranks.all[1], 1).unwrap();
     let counter = counters.remote().at(0).unwrap();
@@ -367,7 +367,7 @@ fn the_end_of_a_count_that_is_posted_while_somebody_sleeps_ends_the_sleep() {
 /// The first datagram to a peer may be lost, and the thread was asleep before it left.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn what_is_said_first_while_somebody_sleeps_is_said_again_in_time() {
+fn a_first_datagram_posted_during_a_sleep_is_repeated_in_time() {
     for scheme in [ConnectPolicy::OnDemand, ConnectPolicy::Hybrid] {
         let mut ranks = Ranks::with(2, |config| config.scheme = Some(scheme));
         ranks.fall_asleep(0);

@@ -80,7 +80,7 @@ fn a_cable_that_is_pulled_for_a_moment_loses_nothing() {
 /// A pulled cable is not reported, so ranks that have something to send must find out.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
-fn a_cable_that_stays_pulled_fails_the_peers_behind_it_and_nobody_else() {
+fn a_cable_that_stays_pulled_fails_only_the_peers_behind_it() {
     let _cables = Cables::new();
     let mut world = World::new(world_across_devices, 3);
     world.meet();
@@ -106,7 +106,7 @@ fn a_cable_that_stays_pulled_fails_the_peers_behind_it_and_nobody_else() {
 /// Simulates a switch that is configured for shorter packets than the ports.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
-fn who_loses_long_packets_only_is_told_which_lengths_to_compare() {
+fn a_loss_of_only_long_packets_is_reported_with_the_lengths_to_compare() {
     let _cables = Cables::new();
     let mut world = World::new(world_across_devices, 2);
     world.meet();

@@ -25,7 +25,7 @@ fn ranks_use_the_lanes_that_both_have() {
         onesided::memory_from_elsewhere_is_reached_where_caps_say_so,
         onesided::atomics_of_all_ranks_sum_up,
         counting::counts_of_all_ranks_add_up,
-        counting::who_sees_the_count_of_a_put_sees_its_data,
+        counting::a_reader_that_sees_the_count_of_a_put_sees_its_data,
         lists::tasks_count_each_other_on_from_rank_to_rank,
     ];
     for claim in claims {

@@ -312,7 +312,7 @@ fn of_four_lanes_three_may_fail() {
 /// Atomics do not move to another lane, because two devices are not atomic with respect to each other.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
-fn without_the_first_lane_a_peer_is_lost_to_who_has_an_atomic_for_it() {
+fn a_peer_without_its_first_lane_is_lost_when_an_atomic_is_posted_to_it() {
     let _cables = Cables::new();
     let mut pair = Pair::new(by_two_lanes, LONG);
     let at = pair.key.slice(0, 8).unwrap();

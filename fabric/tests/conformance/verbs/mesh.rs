@@ -85,7 +85,7 @@ pub(super) fn all_meet(world: &mut World, ranks: usize) {
 
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
-fn all_pairs_are_connected_at_the_start_and_nobody_is_asked() {
+fn all_pairs_are_connected_at_the_start_without_requests() {
     let (prepared, counters) = prepare(8, |_| ());
     let mut world = World::from_drivers(connect_all(prepared));
     all_meet(&mut world, 8);
@@ -118,7 +118,7 @@ fn ranks_that_begin_at_once_have_their_queue_pairs_in_few_ranges() {
 
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn all_pairs_are_connected_by_two_devices_and_nobody_is_asked() {
+fn all_pairs_are_connected_by_two_devices_without_requests() {
     let (prepared, counters) = prepare(4, |config| {
         config.device = Some(devices_by_two(config.rank));
     });

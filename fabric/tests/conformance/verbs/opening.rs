@@ -48,7 +48,7 @@ fn opens(change: fn(&mut VerbsConfig)) {
 
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
-fn who_may_not_open_the_device_hears_which_file_it_is() {
+fn a_device_without_permission_is_reported_with_its_file() {
     let said = in_shell(
         "chmod 000 /dev/infiniband/uverbs0; setpriv --bounding-set -dac_override,-dac_read_search",
         "a device",
@@ -62,7 +62,7 @@ fn who_may_not_open_the_device_hears_which_file_it_is() {
 
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
-fn who_may_not_lock_memory_hears_how_much_is_needed() {
+fn a_memory_lock_limit_is_reported_with_the_needed_size() {
     let said = in_shell(
         "ulimit -l 256; setpriv --bounding-set -ipc_lock",
         "a device",
@@ -112,7 +112,7 @@ fn a_port_that_is_down_is_named() {
 /// A port that was named is an error; otherwise the other ports are used.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
-fn a_port_that_is_down_is_left_out_by_who_named_none() {
+fn a_port_that_is_down_is_left_out_unless_it_was_named() {
     let others = DevicePort::all().unwrap().len() - 1;
     cable("down 0");
     let prepare = |place| {
@@ -141,7 +141,7 @@ fn a_port_that_is_down_is_left_out_by_who_named_none() {
 /// A container may limit the number of a device's objects.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
-fn who_may_have_no_more_of_a_device_hears_of_the_limit() {
+fn a_limit_on_device_objects_is_reported() {
     let few = format!("{GROUP} echo rxe0 hca_object=6 > {FOLDER}/rdma.max;");
     let said = in_shell(&few, "a device");
     names(&said, &["InfiniBand verbs: ", "rdma.max"]);
@@ -150,7 +150,7 @@ fn who_may_have_no_more_of_a_device_hears_of_the_limit() {
 /// After the ranks were opened, there is no queue pair left for their connection.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
-fn a_peer_for_whom_there_is_no_queue_pair_counts_as_failed() {
+fn a_peer_without_a_queue_pair_counts_as_failed() {
     let said = in_shell(GROUP, "what is left");
     names(&said, &["told of it"]);
 }

@@ -47,7 +47,7 @@ fn counted_world() -> (World, Vec<Arc<DriverStats>>) {
 
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
-fn who_says_little_needs_no_queue_pair() {
+fn a_rank_with_few_messages_needs_no_queue_pair() {
     wait_until_all_is_gone();
     let (mut world, counters) = counted_world();
     let before = resources();

@@ -58,7 +58,7 @@ fn a_count_by_more_than_one_is_said() {
 
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
-fn only_who_waits_for_a_count_is_woken_by_one() {
+fn a_count_wakes_only_a_rank_that_waits_for_one() {
     let mut bench = bench();
     let waits = bench.world[1].driver.wait_on();
     let asleep = |bench: &mut Bench| {
@@ -88,7 +88,7 @@ fn only_who_waits_for_a_count_is_woken_by_one() {
 /// Counts take buffers like messages, and a message must arrive after any number of them.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
-fn counts_that_nobody_waits_for_leave_buffers_to_messages() {
+fn counts_without_a_watch_leave_buffers_to_messages() {
     let mut bench = bench();
     let refused = RNR.map(of_devices);
     let waits = bench.world[1].driver.wait_on();

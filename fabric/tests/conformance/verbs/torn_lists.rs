@@ -77,7 +77,7 @@ fn lists_whose_second_cable_is_pulled_end_well() {
 /// of that.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
-fn who_is_given_up_for_the_sake_of_lists_writes_nothing_by_another_lane() {
+fn a_peer_that_is_given_up_over_lists_writes_nothing_by_another_lane() {
     let _cables = Cables::new();
     let mut bytes = noise(7, LONG);
     let mut pair = Pair::new(world_by_two_lanes);

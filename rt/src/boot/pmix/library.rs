@@ -354,7 +354,7 @@ mod tests {
     use super::PmixLibrary;
 
     #[test]
-    fn who_has_no_library_or_another_one_hears_which() {
+    fn a_missing_or_wrong_library_is_named_in_the_error() {
         let missing = PmixLibrary::open_as(c"libripstop-has-no-such.so.2").unwrap_err();
         assert!(missing.to_string().contains("libripstop-has-no-such.so.2"));
         let other = PmixLibrary::open_as(c"libc.so.6").unwrap_err().to_string();

@@ -113,7 +113,7 @@ mod tests {
     use super::{BlockCallSites, Location};
 
     #[test]
-    fn a_line_is_known_by_its_first_call_and_by_whoever_asked_for_blocks() {
+    fn a_call_site_is_known_by_its_first_call_and_by_any_call_that_asked_for_blocks() {
         let (whole, by_blocks) = (Location::caller(), Location::caller());
         let mut lines = BlockCallSites::new();
         assert!(lines.may_watch(whole) && lines.may_watch(by_blocks));

@@ -211,7 +211,7 @@ mod tests {
     use crate::group::{RankGroup, WorldRank};
 
     #[test]
-    fn whoever_is_dead_all_who_live_hear_of_it() {
+    fn all_living_ranks_hear_of_a_revocation_whichever_ranks_are_dead() {
         for size in 1..10_u32 {
             let group = RankGroup::new((0..size).map(|rank| WorldRank(rank * 3 + 1)).collect());
             for dead in 0..1_u32 << size {

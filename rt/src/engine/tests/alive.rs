@@ -68,7 +68,7 @@ fn nobodys_silence_counts_before_it_is_known_where_they_are() {
 
 /// The agent sleeps without a deadline while nothing is waited for, and a foreign executor makes no turns.
 #[test]
-fn who_is_asleep_is_told_of_the_first_wait_also_if_it_is_the_agent() {
+fn a_sleeping_thread_and_a_sleeping_agent_are_woken_for_the_first_wait() {
     for is_agent in [false, true] {
         let mut world = World::new(2, silent(true));
         let engine = &mut world.engines[0];
@@ -145,7 +145,7 @@ fn both_sides_of_a_partition_hear_of_it_and_it_stays_when_it_heals() {
 }
 
 #[test]
-fn nobody_is_asked_anything_while_nothing_is_waited_for() {
+fn no_peer_is_pinged_while_no_operation_waits() {
     let mut world = World::new(3, silent(true));
     let recv = world.recv(0, Some(1), Some(1));
     let _ = world.send(1, 0, 1, vec![5_u8]);

@@ -132,7 +132,7 @@ fn ended(world: &mut World, on: usize, tickets: &Tickets) -> Option<ErrorKind> {
 }
 
 #[test]
-fn who_waits_behind_an_agreement_of_its_own_asks_for_that_alone() {
+fn a_rank_that_waits_behind_its_own_agreement_asks_about_that_alone() {
     let mut world = world(3);
     // Rank 2 is late. Rank 0 agrees with it first and then with rank 1, which has completed nothing yet.
     agree(&mut world, 0, 7, 2);
@@ -200,7 +200,7 @@ fn ranks_ask_each_other_also_when_another_one_has_finished() {
 
 /// The rank's own collectives complete soon, and each starts and stops the stall probe.
 #[test]
-fn who_agrees_asks_also_while_it_runs_collectives_all_the_time() {
+fn an_agreeing_rank_asks_even_while_it_keeps_running_collectives() {
     for stays in [false, true] {
         let mut world = world(2);
         for engine in &mut world.engines {
@@ -224,7 +224,7 @@ fn who_agrees_asks_also_while_it_runs_collectives_all_the_time() {
 }
 
 #[test]
-fn a_question_is_still_there_when_somebody_has_looked_whether_a_collective_is_over() {
+fn a_question_remains_after_a_test_for_completion_of_a_collective() {
     let mut world = world(2);
     let asked = begin(&mut world, 1, (0, 2), 0, 2);
     assert!(world.engines[1].core.ask_in_vain(false));
@@ -252,7 +252,7 @@ fn a_question_is_still_there_when_somebody_has_looked_whether_a_collective_is_ov
 }
 
 #[test]
-fn who_waits_for_a_rank_that_has_let_go_of_the_communicator_hears_of_it() {
+fn waiting_for_a_rank_that_has_released_the_communicator_fails() {
     for sends in [false, true] {
         let mut world = world(2);
         for engine in &mut world.engines {
@@ -315,7 +315,7 @@ fn ranks_that_leave_with_a_message_for_each_other_hear_of_it() {
 
 /// If only the future or its task is dropped, the collective continues, and the rank begins no other one.
 #[test]
-fn who_waits_for_a_rank_that_is_about_to_leave_hears_of_it() {
+fn waiting_for_a_rank_that_is_about_to_leave_fails() {
     let mut world = world(2);
     let waits = begin(&mut world, 0, (3, 1), 1, 2);
     let others = begin(&mut world, 1, (2, 1), 0, 2);
@@ -364,7 +364,7 @@ fn an_agreement_goes_on_without_a_rank_that_is_about_to_leave() {
 
 /// The rank cannot exit, because its last send was not received.
 #[test]
-fn who_waits_for_a_rank_that_is_closing_and_cannot_go_hears_of_it() {
+fn waiting_for_a_closing_rank_that_cannot_exit_fails() {
     for sends in [true, false] {
         let mut world = world(2);
         let waits = begin(&mut world, 0, (3, 1), 1, 2);
@@ -390,7 +390,7 @@ fn who_waits_for_a_rank_that_is_closing_and_cannot_go_hears_of_it() {
 }
 
 #[test]
-fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
+fn a_question_about_a_completed_collective_is_answered_however_old_it_is() {
     for passed in [1, 200, 300, 1_000] {
         let mut world = world(2);
         for tag in 0..passed {
@@ -414,7 +414,7 @@ fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
 
 /// The future of a collective that completed long ago may still fetch the message.
 #[test]
-fn who_offers_a_message_for_a_collective_long_ago_is_not_told_that_it_is_over() {
+fn an_offer_for_an_old_collective_is_not_answered_with_its_completion() {
     let mut world = world(2);
     for tag in 1..1_000 {
         pass(&mut world, 1, tag);

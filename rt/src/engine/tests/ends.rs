@@ -117,7 +117,7 @@ impl Wake for Woken {
 }
 
 #[test]
-fn who_awaits_a_buffer_that_is_given_up_in_a_panic_panics_too() {
+fn awaiting_a_buffer_that_was_given_up_in_a_panic_panics_too() {
     let mut engine = engine();
     let ticket = engine
         .core

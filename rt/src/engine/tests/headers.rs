@@ -78,7 +78,7 @@ fn the_last_of_a_hundred_thousand_messages_is_received_first_with_room_for_sixte
 }
 
 #[test]
-fn a_receive_of_any_tag_gets_what_was_sent_first_and_a_receive_from_anybody_gets_what_it_names() {
+fn a_receive_of_any_tag_gets_the_first_message_and_one_of_any_source_its_tag() {
     let mut world = small_world(4, true, 0);
     for rank in 1..4 {
         for id in 0..100 {

@@ -373,7 +373,7 @@ fn buffers(rank: usize) -> ProgramBuffers<Vec<u64>, Vec<u64>> {
 }
 
 #[test]
-fn who_waits_for_the_put_of_a_rank_that_dies_hears_of_it_though_the_adapter_does_not() {
+fn a_run_that_waits_for_the_put_of_a_dead_rank_fails_without_an_adapter_event() {
     let mut two = Two::over(false);
     two.world.run_for(3 * DETECT);
     let op = two.tickets[1].buffers.op;
@@ -390,7 +390,7 @@ fn who_waits_for_the_put_of_a_rank_that_dies_hears_of_it_though_the_adapter_does
 }
 
 #[test]
-fn who_finds_no_place_at_a_peer_whose_list_has_failed_hears_why() {
+fn a_rank_without_a_landing_at_a_peer_whose_list_has_failed_learns_why() {
     let mut two = Two::new();
     let op = two.tickets[0].buffers.op;
     assert!(!two.world.engines[0].core.is_done(op), "no rank knows why");
@@ -406,7 +406,7 @@ fn who_finds_no_place_at_a_peer_whose_list_has_failed_hears_why() {
 }
 
 #[test]
-fn who_finds_no_place_at_a_peer_that_never_says_why_takes_it_for_a_stranger() {
+fn a_rank_without_a_landing_at_a_silent_peer_reports_a_mismatch() {
     let mut two = Two::new();
     assert!(two.world.engines[0].core.ask_in_vain(false));
     two.world.run_for(10 * TICK);
@@ -428,7 +428,7 @@ fn who_finds_no_place_at_a_peer_that_never_says_why_takes_it_for_a_stranger() {
 }
 
 #[test]
-fn who_finds_no_place_and_hears_from_nobody_why_says_so_after_a_while() {
+fn a_rank_without_a_landing_or_a_reason_reports_that_in_the_end() {
     let homeless = Lines {
         homeless: true,
         ..Lines::default()

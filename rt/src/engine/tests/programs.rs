@@ -155,7 +155,7 @@ fn one_runs_to_its_end_and_leaves_nothing() {
 
 /// Checks drivers that connect to all peers of which they are notified at the same time.
 #[test]
-fn ranks_say_whom_a_program_speaks_to_before_it_does_and_once() {
+fn ranks_announce_the_peers_of_a_program_once_and_before_its_messages() {
     const RANKS: u32 = 5;
     let mut world = World::new(
         RANKS,
@@ -193,7 +193,7 @@ fn ranks_say_whom_a_program_speaks_to_before_it_does_and_once() {
 
 /// The second program has one more peer than the first.
 #[test]
-fn of_a_program_only_those_are_said_who_are_new() {
+fn only_new_peers_of_a_program_are_announced() {
     let connects = true;
     let mut world = World::new(
         5,
@@ -369,7 +369,7 @@ fn news_of_failures_are_believed_of_members() {
 }
 
 #[test]
-fn news_of_failures_wait_within_bounds_until_this_rank_knows_who_is_a_member() {
+fn news_of_failures_wait_within_bounds_until_the_members_are_known() {
     let mut world = World::new(3, net(true));
     let engine = &mut world.engines[0];
     let strange = |nth: u32| 2 * nth + 1001;

@@ -81,7 +81,7 @@ fn whatever_waits_on_a_revoked_communicator_ends_on_all_ranks_with_its_buffer() 
 }
 
 #[test]
-fn a_message_that_has_come_stays_and_one_that_nobody_has_received_is_gone() {
+fn a_revoked_communicator_keeps_received_messages_and_discards_unexpected_ones() {
     let mut world = World::new(2, net(true));
     let here = world.recv(1, Some(0), Some(1));
     let _ = world.send(0, 1, 1, vec![5_u8; 3]);
@@ -96,7 +96,7 @@ fn a_message_that_has_come_stays_and_one_that_nobody_has_received_is_gone() {
 }
 
 #[test]
-fn who_sends_to_a_revoked_communicator_hears_of_it() {
+fn a_send_to_a_revoked_communicator_tells_the_sender_that_it_is_revoked() {
     let mut world = World::new(2, net(true));
     world.net.cut(1, 0);
     world.engines[1].revoke(CTX);
@@ -241,7 +241,7 @@ fn those_that_live_agree_whenever_the_others_die() {
 }
 
 #[test]
-fn nobody_agrees_without_a_rank_that_lives() {
+fn no_rank_agrees_without_every_living_rank() {
     let mut world = World::new(3, net(true));
     let rounds =
         [0, 1].map(|rank: usize| world.engines[rank].agree(CTX, true, 0, Location::caller()));
@@ -313,7 +313,7 @@ fn an_agreement_goes_on_without_ranks_that_have_dropped_the_communicator() {
 /// Rank 0 fails when only rank 3 has its decision. Rank 3 takes rank 1 for the next leader, but that has dropped the
 /// communicator.
 #[test]
-fn who_missed_the_decision_gets_it_from_one_that_it_did_not_tell() {
+fn a_rank_that_missed_the_decision_gets_it_from_a_rank_that_it_did_not_report_to() {
     let mut world = World::new(4, net(true));
     let group = RankGroup::First(4);
     world.engines.iter_mut().for_each(|it| it.join(6, &group));
@@ -349,7 +349,7 @@ fn who_missed_the_decision_gets_it_from_one_that_it_did_not_tell() {
 
 /// The future is dropped before the communicator is created, or after that.
 #[test]
-fn who_drops_its_shrink_is_in_the_communicator_as_one_that_has_dropped_it() {
+fn a_rank_that_drops_its_shrink_is_a_member_that_has_dropped_the_communicator() {
     for turns in [0, 20] {
         let mut world = World::new(2, net(true));
         let [here, there] = [0, 1].map(|rank: usize| {

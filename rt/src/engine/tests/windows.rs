@@ -65,7 +65,7 @@ fn a_completion_that_is_overtaken_by_the_end_of_its_window_counts() {
 }
 
 #[test]
-fn who_never_completed_is_not_waited_for_when_its_window_is_gone() {
+fn a_peer_that_never_completed_is_not_waited_for_after_the_window_is_freed() {
     let mut world = exposed();
     let engine = &mut world.engines[0];
     free(engine, 0, 0);
@@ -161,7 +161,7 @@ fn an_answer_to_an_operation_that_was_not_begun_is_none() {
 }
 
 #[test]
-fn a_fence_for_whose_counters_a_rank_has_no_memory_is_passed_by_nobody() {
+fn no_rank_passes_a_fence_for_whose_counters_a_rank_has_no_memory() {
     for size in 2..6 {
         let net = Net {
             poor: Some(1),

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_entrance_lets_everybody_in_unless_somebody_is_alone_inside() {
+    fn an_open_guard_permits_all_ranks_unless_one_holds_the_exclusive_lock() {
         let entrance = WindowAccessGuard::default();
         entrance.set_open(true);
         assert!(entrance.permits(WorldRank(1)) && entrance.permits(WorldRank(2)));

@@ -94,7 +94,7 @@ mod tests {
     use super::{CODE, FenceFailure, FenceWord, WorldRank};
 
     #[test]
-    fn who_is_further_agrees_with_what_it_has_passed_and_who_fails_does_not() {
+    fn a_later_word_agrees_with_a_passed_fence_and_a_failed_word_does_not() {
         let word = |come, endings, failed| FenceWord::new(come, endings, failed);
         assert!(word(7, 3, None).agrees(7, 3));
         assert!(word(8, 4, None).agrees(7, 3) && word(8, 3, None).agrees(7, 3));

@@ -287,7 +287,7 @@ mod tests {
     use super::{WindowLock, WindowLockKind, WorldRank};
 
     #[test]
-    fn who_wants_to_be_alone_waits_for_the_others_and_others_behind_wait_for_it() {
+    fn an_exclusive_request_waits_for_the_holders_and_later_requests_wait_for_it() {
         let mut door = WindowLock::default();
         let [one, two, three, four, five] = [1, 2, 3, 4, 5].map(WorldRank);
         assert!(
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_while_it_waits_lets_those_behind_it_in() {
+    fn a_waiting_rank_that_leaves_lets_the_requests_behind_it_in() {
         let mut door = WindowLock::default();
         let [one, two, three] = [1, 2, 3].map(WorldRank);
         assert!(

@@ -206,7 +206,7 @@ fn from_environment(name: &str) -> Option<u64> {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the seed helps to reproduce a failure")]
-fn whoever_dies_when_all_who_return_have_agreed_and_all_who_live_return() {
+fn all_living_ranks_return_and_all_returned_values_agree_whichever_ranks_die() {
     let seed = from_environment("SEED").unwrap_or(1);
     let histories = from_environment("HISTORIES").unwrap_or(100_000);
     let mut with_deaths = 0;
@@ -247,7 +247,7 @@ fn without_deaths_it_takes_four_messages_for_each_other_rank() {
 }
 
 #[test]
-fn who_waits_knows_for_whom() {
+fn a_waiting_rank_knows_the_ranks_that_it_awaits() {
     let value = AgreeValue {
         flag: true,
         number: 0,

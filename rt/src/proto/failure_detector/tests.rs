@@ -30,7 +30,7 @@ fn watching<const N: usize>(ranks: [u32; N]) -> (FailureDetector, BTreeSet<World
 }
 
 #[test]
-fn who_is_silent_is_pinged_after_one_interval_and_failed_after_two() {
+fn a_silent_peer_is_pinged_after_one_interval_and_failed_after_two() {
     let (mut alive, waited) = watching([3]);
     let mut pings = Vec::new();
     while let Some(now) = alive.next_check() {
@@ -46,7 +46,7 @@ fn who_is_silent_is_pinged_after_one_interval_and_failed_after_two() {
 }
 
 #[test]
-fn who_answers_is_asked_once_in_an_interval() {
+fn an_answering_peer_is_pinged_once_in_an_interval() {
     let (mut alive, waited) = watching([1]);
     let mut pings = 0;
     while let Some(now) = alive.next_check().filter(|&now| now < 100 * INTERVAL) {
@@ -61,7 +61,7 @@ fn who_answers_is_asked_once_in_an_interval() {
 }
 
 #[test]
-fn nobody_is_pinged_while_nothing_is_waited_for() {
+fn no_peer_is_pinged_while_this_rank_waits_for_none() {
     let mut alive = FailureDetector::new(INTERVAL);
     assert_eq!(alive.next_check(), None);
     alive.expect_wait(50);
@@ -267,7 +267,7 @@ fn nothing_is_judged_before_all_that_has_come_is_heard_but_not_for_ever() {
 }
 
 #[test]
-fn whom_another_rank_has_seen_die_is_asked_at_once_and_has_a_part_of_an_interval_to_answer() {
+fn a_peer_that_another_rank_reported_dead_is_pinged_at_once_and_must_answer_early() {
     for answers in [false, true] {
         let (mut alive, waited) = watching([1, 2]);
         alive.suspect(WorldRank(1), 10);

@@ -385,7 +385,7 @@ impl World {
 const ROOMS: [(usize, u32); 6] = [(16, 1), (16, 2), (16, 5), (16, 64), (100, 7), (4_096, 16)];
 
 #[test]
-fn the_store_keeps_its_bound_nobody_is_refused_and_everything_arrives() {
+fn the_store_keeps_its_bound_and_every_message_arrives_without_a_refusal() {
     for seed in 0..10 {
         for (headers, peers) in ROOMS {
             println!("seed {seed}, {headers} headers, {peers} peers");
@@ -410,7 +410,7 @@ fn the_store_keeps_its_bound_nobody_is_refused_and_everything_arrives() {
 }
 
 #[test]
-fn those_who_flood_a_small_room_get_equal_shares() {
+fn peers_that_flood_a_small_store_get_equal_shares() {
     for seed in 0..5 {
         println!("seed {seed}");
         let mut world = World::new(
@@ -456,7 +456,7 @@ fn a_peer_that_sends_more_than_it_may_is_refused() {
 }
 
 #[test]
-fn a_limit_that_nobody_asked_for_or_that_takes_more_is_not_believed() {
+fn a_limit_that_was_not_requested_or_is_out_of_range_is_refused() {
     let room = HeaderRoom {
         headers: 100,
         peers: 2,

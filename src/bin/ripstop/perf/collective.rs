@@ -398,7 +398,7 @@ mod tests {
     use super::mean_of;
 
     #[ripstop::test(ranks = 3)]
-    async fn who_sleeps_is_in_no_mean(world: Comm) -> Result<()> {
+    async fn sleeping_ranks_are_not_in_the_mean(world: Comm) -> Result<()> {
         let lost = [7.0, 3.0, 1e9][world.rank()];
         assert_eq!(mean_of(&world, 1, lost).await?, 7.0);
         assert_eq!(mean_of(&world, 2, lost).await?, 5.0);

@@ -196,7 +196,7 @@ mod tests {
     use super::fairness;
 
     #[test]
-    fn who_shares_equally_is_fair_and_who_gets_everything_is_not() {
+    fn equal_shares_are_fair_and_a_single_winner_is_not() {
         for (counts, index) in [
             (&[5, 5, 5, 5][..], 1.0),
             (&[20, 0, 0, 0], 0.25),

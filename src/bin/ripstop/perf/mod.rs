@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn who_computes_is_said_only_where_somebody_does() {
+    fn the_computing_rank_is_accepted_only_where_a_rank_computes() {
         let collective = |words: &[&str]| program(&[&["collective", "barrier"], words].concat());
         for words in [&["--overlap"][..], &["--away", "5"]] {
             let words = [words, &["--computing", "1"]].concat();

@@ -215,7 +215,7 @@ mod tests {
     use super::{ActivityTimes, InFlightCall, OverlapActivity, part};
 
     #[test]
-    fn who_tests_computes_no_less() {
+    fn tests_for_completion_do_not_shorten_the_computation() {
         for (rounds, tests) in [(0, 0), (1, 0), (7, 10), (1_000_999, 1000), (12, 3)] {
             let parts: Vec<u64> = (0..=tests).map(|nth| part(rounds, tests, nth)).collect();
             assert_eq!(parts.iter().sum::<u64>(), rounds, "{parts:?}");

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_leaves_is_named_to_those_who_wait() {
+    fn a_leaving_rank_is_named_to_the_waiting_ranks() {
         let mut server = server(3);
         server.handle_line(0, b"cmd=barrier_in");
         assert_eq!(server.find_desertion(), None);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_are_kept_going_wait_for_each_other_only() {
+    fn survivors_that_are_kept_going_wait_only_for_each_other() {
         let mut server = PmiServer::new(3, "kvs".to_owned(), true);
         server.handle_line(0, b"cmd=barrier_in");
         server.handle_line(2, b"cmd=barrier_in");

@@ -244,7 +244,7 @@ mod tests {
     use super::{OverlapResult, by_adapter, pieces, with_queue};
 
     #[test]
-    fn who_looks_now_and_then_computes_no_less() {
+    fn checks_for_completion_do_not_shorten_the_computation() {
         for (nanos, count) in [(0, 1), (7, 1), (7, 11), (1_000_999, 1001)] {
             let whole = Duration::from_nanos(nanos);
             let all: Vec<Duration> = pieces(whole, count).collect();

@@ -322,7 +322,7 @@ mod tests {
     use super::{BenchCase, BenchPrograms, parse, ratio_case, script};
 
     #[test]
-    fn contestants_take_turns_and_so_does_who_begins() {
+    fn contestants_alternate_and_so_does_the_first_one() {
         let programs = BenchPrograms {
             ripstop: "/r".into(),
             pairs: "/p".into(),

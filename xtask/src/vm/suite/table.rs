@@ -107,7 +107,7 @@ pub(super) const SUITES: &[VmSuite] = &[
          on_verbs_by_two_lanes::memory_from_elsewhere on_verbs_by_two_lanes::no_wake_up_is_lost_in_a_game_of_counts \
          on_verbs_by_two_lanes::put_and_get_between on_verbs_by_two_lanes::the_key_to_a_dropped \
          on_verbs_by_two_lanes::the_end_of_a_peer on_verbs_by_two_lanes::threads_exchange \
-         on_verbs_by_two_lanes::who_sees_the_count on_verbs_by_four_lanes::put_and_get_between \
+         on_verbs_by_two_lanes::a_reader_that_sees on_verbs_by_four_lanes::put_and_get_between \
          on_verbs_by_four_lanes::ranks_that_close on_verbs_by_four_lanes::the_only_messages",
         "ROUNDS=5",
     ),

@@ -172,7 +172,7 @@ fn sixty_four_senders_share_two_places() {
 }
 
 #[test]
-fn who_says_nothing_is_lost_in_the_end() {
+fn a_peer_that_never_answers_is_lost_in_the_end() {
     let mut world = World::new(2, "");
     world.send(0, 7, 3);
     world.nodes[1].probe(0, address(8));

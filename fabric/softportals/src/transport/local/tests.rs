@@ -116,7 +116,7 @@ fn an_address_is_taken_once_and_free_after_its_end() {
 }
 
 #[test]
-fn who_is_not_there_or_no_longer_is_lost() {
+fn a_process_that_never_started_or_has_ended_is_lost() {
     let place = place("lost");
     let mut a = port(&place, 1);
     let mut b = port(&place, 2);
@@ -132,7 +132,7 @@ fn who_is_not_there_or_no_longer_is_lost() {
 }
 
 #[test]
-fn who_has_left_is_lost_before_anything_is_written_for_it() {
+fn a_process_that_has_left_is_lost_before_anything_is_written_for_its_successor() {
     let place = place("left");
     let (mut a, mut b) = (port(&place, 1), port(&place, 2));
     let there = b.address;
@@ -151,7 +151,7 @@ fn who_has_left_is_lost_before_anything_is_written_for_it() {
 }
 
 #[test]
-fn who_was_not_there_yet_is_lost_before_anything_of_its_is_taken() {
+fn a_process_that_was_absent_is_lost_before_its_first_packet_is_taken() {
     let place = place("early");
     let mut a = port(&place, 1);
     let there = PhysicalId { nid: 1, pid: 2 };
@@ -166,7 +166,7 @@ fn who_was_not_there_yet_is_lost_before_anything_of_its_is_taken() {
 }
 
 #[test]
-fn what_one_sent_who_is_gone_is_taken_before_it_is_lost() {
+fn the_last_packet_of_an_ended_process_is_taken_before_the_process_is_lost() {
     let place = place("late");
     let (mut a, mut b) = (port(&place, 1), port(&place, 2));
     let there = b.address;
@@ -180,7 +180,7 @@ fn what_one_sent_who_is_gone_is_taken_before_it_is_lost() {
 }
 
 #[test]
-fn who_ends_without_having_looked_at_a_ring_has_left_it() {
+fn a_process_that_ends_without_reading_a_ring_has_left_the_ring() {
     let place = place("unread");
     let (mut a, b) = (port(&place, 1), port(&place, 2));
     let there = b.address;

@@ -19,7 +19,7 @@ fn a_revoked_communicator_says_nothing_of_others() {
 }
 
 #[test]
-fn who_was_through_when_ranks_disagreed_is_told_once_who_they_were() {
+fn a_rank_that_completed_before_a_mismatch_is_notified_once_of_both_ranks() {
     let mut calls = CollectiveRegistry::new();
     let told = |calls: &mut CollectiveRegistry, tag| {
         calls.report_revocation(CollectiveId::new(3, tag), ErrorKind::Revoked)
@@ -41,7 +41,7 @@ fn who_was_through_when_ranks_disagreed_is_told_once_who_they_were() {
 }
 
 #[test]
-fn who_was_through_when_a_rank_failed_is_told_once_which() {
+fn a_rank_that_completed_before_a_failure_is_notified_once_of_the_failed_rank() {
     let mut calls = CollectiveRegistry::new();
     let told = |calls: &mut CollectiveRegistry, tag| {
         calls.report_revocation(CollectiveId::new(5, tag), ErrorKind::Revoked)
