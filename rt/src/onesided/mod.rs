@@ -291,13 +291,15 @@ impl<T: Wire> WindowEnd<T> {
     #[cold]
     fn look(&self, op: &'static str, target: &WindowTarget) -> Result<()> {
         let shared = self.comm.shared();
-        let far = shared.with(|engine| engine.far(self.id, target.world));
-        let Some(far) = far else { return Ok(()) };
-        if far.sig != T::SIG.0 {
-            let (sent, expected) = (TypeSig(far.sig), T::SIG);
+        let peer_memory = shared.with(|engine| engine.peer_memory(self.id, target.world));
+        let Some(peer_memory) = peer_memory else {
+            return Ok(());
+        };
+        if peer_memory.sig != T::SIG.0 {
+            let (sent, expected) = (TypeSig(peer_memory.sig), T::SIG);
             return Err(self.error(op, ErrorKind::TypeMismatch { sent, expected }, target.world));
         }
-        target.learn(far);
+        target.learn(peer_memory);
         Ok(())
     }
 

@@ -54,9 +54,9 @@ impl WindowTarget {
     }
 
     /// Records the introduction of this end.
-    pub(super) fn learn(&self, far: PeerEndMemory) {
-        let _known = self.len.set(far.len);
-        if let Some(mapped) = far.mapped {
+    pub(super) fn learn(&self, peer_memory: PeerEndMemory) {
+        let _known = self.len.set(peer_memory.len);
+        if let Some(mapped) = peer_memory.mapped {
             let _known = self.mapped.set(mapped);
         }
     }

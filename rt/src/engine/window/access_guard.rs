@@ -29,7 +29,7 @@ struct SharedAccessRules {
 #[derive(Default)]
 struct AccessRules {
     /// Counts shared with neighbors to which we may have posted, by world rank.
-    near: BTreeMap<WorldRank, Arc<EpochCounters>>,
+    peer_ends: BTreeMap<WorldRank, Arc<EpochCounters>>,
     door: WindowLock,
     /// True if every rank may access the memory, unless another rank has locked it exclusively.
     open: bool,
@@ -44,7 +44,9 @@ impl WindowAccessGuard {
 
     /// Adds a neighbor to which we may post from now on.
     pub(super) fn meet(&self, rank: WorldRank, ledger: &Arc<EpochCounters>) {
-        lock(&self.0.state).near.insert(rank, Arc::clone(ledger));
+        lock(&self.0.state)
+            .peer_ends
+            .insert(rank, Arc::clone(ledger));
     }
 
     pub(super) fn set_open(&self, open: bool) {
@@ -64,7 +66,7 @@ impl WindowAccessGuard {
 impl AccessPolicy for SharedAccessRules {
     fn permits(&self, rank: WorldRank) -> bool {
         let state = lock(&self.state);
-        let ledger = state.near.get(&rank);
+        let ledger = state.peer_ends.get(&rank);
         let posted = ledger.is_some_and(|ledger| !ledger.is_completed());
         !state.door.excludes(rank) && (state.open || posted || state.door.is_inside(rank))
     }

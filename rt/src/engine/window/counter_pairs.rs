@@ -138,16 +138,18 @@ impl PeerCounter {
 impl Engine {
     /// Maps the counters of a neighbor, where the driver can.
     pub(crate) fn reach_counters(&mut self, id: WindowId, rank: WorldRank) {
-        let Some(near) = self.core.windows.near(id, rank) else {
+        let Some(peer_end) = self.core.windows.peer_end(id, rank) else {
             return;
         };
-        if let Some(gate) = near.gate.as_mut().filter(|gate| gate.mapped.is_none()) {
+        if let Some(gate) = peer_end.gate.as_mut().filter(|gate| gate.mapped.is_none()) {
             let memory = self.driver.mapped_memory();
             gate.mapped = memory.and_then(|memory| memory.reach_counter(rank, gate.key));
         }
-        let Some(theirs) = &near.theirs else { return };
+        let Some(theirs) = &peer_end.theirs else {
+            return;
+        };
         let (posted, completed) = (theirs.posted, theirs.completed);
-        let ledger = Arc::clone(&near.ledger);
+        let ledger = Arc::clone(&peer_end.ledger);
         if ledger.theirs().is_some() || self.core.has_to_count(rank) {
             return;
         }
@@ -162,8 +164,8 @@ impl Engine {
 
     /// Wakes a neighbor that may be asleep, after its counter was added to.
     pub(crate) fn wake_neighbor(&mut self, id: WindowId, rank: WorldRank, heard: WakeReason) {
-        let near = self.core.windows.near(id, rank);
-        let Some(theirs) = near.and_then(|near| near.theirs.as_ref()) else {
+        let peer_end = self.core.windows.peer_end(id, rank);
+        let Some(theirs) = peer_end.and_then(|peer_end| peer_end.theirs.as_ref()) else {
             return;
         };
         let counter = match heard {
@@ -205,7 +207,10 @@ impl Engine {
                 end.fences.as_ref().and_then(|fences| fences.counter(round))
             }
             WatchedCounter::Posted(rank) | WatchedCounter::Completed(rank) => {
-                let ours = end.near.get(&rank).and_then(|near| near.ledger.ours());
+                let ours = end
+                    .peer_ends
+                    .get(&rank)
+                    .and_then(|peer_end| peer_end.ledger.ours());
                 ours.map(|ours| match what {
                     WatchedCounter::Posted(_) => &ours.posted,
                     _ => &ours.completed,
@@ -282,15 +287,15 @@ impl EngineCore {
 
     /// Notifies the origin that we have opened our end to it once more.
     pub(super) fn notify_posted(&mut self, id: WindowId, origin: WorldRank) {
-        let Some(near) = self.windows.near(id, origin) else {
+        let Some(peer_end) = self.windows.peer_end(id, origin) else {
             return;
         };
-        let counter = near.theirs.as_ref().map(|theirs| theirs.posted);
-        let mapped = near.ledger.theirs().map(|theirs| &theirs.posted);
+        let counter = peer_end.theirs.as_ref().map(|theirs| theirs.posted);
+        let mapped = peer_end.ledger.theirs().map(|theirs| &theirs.posted);
         match counter {
             Some(counter) => add_one(counter, mapped, origin, &mut self.commands),
             None => {
-                let note = id.note(WireKind::WindowCount, COUNT_POSTED, near.ledger.posts());
+                let note = id.note(WireKind::WindowCount, COUNT_POSTED, peer_end.ledger.posts());
                 self.peers.control(origin, &note);
             }
         }
@@ -298,15 +303,19 @@ impl EngineCore {
 
     /// Notifies the target that we have completed our access.
     pub(super) fn notify_completed(&mut self, id: WindowId, target: WorldRank) {
-        let Some(near) = self.windows.near(id, target) else {
+        let Some(peer_end) = self.windows.peer_end(id, target) else {
             return;
         };
-        let counter = near.theirs.as_ref().map(|theirs| theirs.completed);
-        let mapped = near.ledger.theirs().map(|theirs| &theirs.completed);
+        let counter = peer_end.theirs.as_ref().map(|theirs| theirs.completed);
+        let mapped = peer_end.ledger.theirs().map(|theirs| &theirs.completed);
         match counter {
             Some(counter) => add_one(counter, mapped, target, &mut self.commands),
             None => {
-                let note = id.note(WireKind::WindowCount, COUNT_COMPLETED, near.ledger.starts());
+                let note = id.note(
+                    WireKind::WindowCount,
+                    COUNT_COMPLETED,
+                    peer_end.ledger.starts(),
+                );
                 self.peers.control(target, &note);
             }
         }
@@ -318,8 +327,8 @@ impl EngineCore {
         header: &CounterKeysHeader,
     ) {
         let id = WindowId::new(header.ctx, header.tag);
-        if let Some(near) = self.near_of(id, rank) {
-            near.theirs.get_or_insert(RemoteCounterPair {
+        if let Some(peer_end) = self.peer_end_of(id, rank) {
+            peer_end.theirs.get_or_insert(RemoteCounterPair {
                 posted: header.first,
                 completed: header.second,
             });

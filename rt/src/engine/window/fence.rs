@@ -307,7 +307,10 @@ impl EngineCore {
         let Some(end) = windows.ends.get_mut(&id) else {
             return false;
         };
-        let gate = end.near.get(&after).and_then(|near| near.gate.as_ref());
+        let gate = end
+            .peer_ends
+            .get(&after)
+            .and_then(|peer_end| peer_end.gate.as_ref());
         let Some((gate, fences)) = gate.zip(end.fences.as_mut()) else {
             return false; // the rank after us has not come to its first fence
         };
@@ -346,8 +349,8 @@ impl EngineCore {
 
     /// Asks a rank that has sent no key for its fence counter to say when it has freed its end, now or later.
     fn ask_to_fence(&mut self, id: WindowId, after: WorldRank) {
-        let near = self.windows.near(id, after);
-        if near.is_some_and(|near| !mem::replace(&mut near.asked_to_fence, true)) {
+        let peer_end = self.windows.peer_end(id, after);
+        if peer_end.is_some_and(|peer_end| !mem::replace(&mut peer_end.asked_to_fence, true)) {
             let waits = id.note(WireKind::WindowCount, COUNT_FENCES, 0);
             self.peers.control(after, &waits);
         }
@@ -362,7 +365,10 @@ impl EngineCore {
     /// Returns the reason why a fence in which this rank waits for `awaited` can never be passed: a member has failed or left.
     fn lost_in(&self, id: WindowId, group: &RankGroup, awaited: WorldRank) -> Option<FenceFailure> {
         let end = self.windows.ends.get(&id)?;
-        let last = end.near.get(&awaited).and_then(|near| near.last_fence);
+        let last = end
+            .peer_ends
+            .get(&awaited)
+            .and_then(|peer_end| peer_end.last_fence);
         let come = end.fences.as_ref().map_or(0, |fences| fences.come);
         if last.is_some_and(|last| last < come) {
             return Some(FenceFailure::GaveUp(awaited));
@@ -382,11 +388,12 @@ impl EngineCore {
         header: &CounterKeysHeader,
     ) {
         let id = WindowId::new(header.ctx, header.tag);
-        let Some(near) = self.near_of(id, rank) else {
+        let Some(peer_end) = self.peer_end_of(id, rank) else {
             return self.refuse_fences(id, rank);
         };
-        near.fenced = true;
-        near.gate
+        peer_end.fenced = true;
+        peer_end
+            .gate
             .get_or_insert_with(|| PeerCounter::new(header.first));
         let fences = self.fences(id);
         if fences.is_some_and(|fences| fences.failed.is_some()) {

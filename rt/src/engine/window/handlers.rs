@@ -59,20 +59,20 @@ impl EngineCore {
         header: &WindowHelloHeader,
     ) {
         let id = WindowId::new(header.ctx, header.tag);
-        let Some(near) = self.near_of(id, rank) else {
+        let Some(peer_end) = self.peer_end_of(id, rank) else {
             return self
                 .peers
                 .control(rank, &id.note(WireKind::NoWindow, COUNT_COMPLETED, 0));
         };
-        if near.memory.is_none() {
-            near.memory = Some(PeerEndMemory {
+        if peer_end.memory.is_none() {
+            peer_end.memory = Some(PeerEndMemory {
                 sig: header.sig,
                 len: header.len,
                 key: header.key,
                 mapped: None,
             });
         }
-        if !near.greeted {
+        if !peer_end.greeted {
             self.commands.push(OneSidedCommand::Greet { id, rank });
         }
         self.unstash(id, rank);
@@ -85,16 +85,16 @@ impl EngineCore {
         header: &WindowCountHeader,
     ) {
         let id = WindowId::new(header.ctx, header.tag);
-        let Some(near) = self.near_of(id, rank) else {
+        let Some(peer_end) = self.peer_end_of(id, rank) else {
             if header.event == COUNT_FENCES {
                 self.refuse_fences(id, rank);
             }
             return; // otherwise `free_idle_window` has already sent a notice
         };
         match header.event {
-            COUNT_FENCES => near.fenced = true,
-            COUNT_POSTED => near.ledger.note_posted(header.count),
-            COUNT_COMPLETED => near.ledger.note_completed(header.count),
+            COUNT_FENCES => peer_end.fenced = true,
+            COUNT_POSTED => peer_end.ledger.note_posted(header.count),
+            COUNT_COMPLETED => peer_end.ledger.note_completed(header.count),
             _ => self.refused += 1,
         }
         self.wake_window(id);
@@ -106,21 +106,21 @@ impl EngineCore {
         header: &WindowCountHeader,
     ) {
         let id = WindowId::new(header.ctx, header.tag);
-        if let Some(near) = self.near_of(id, rank) {
+        if let Some(peer_end) = self.peer_end_of(id, rank) {
             match header.event {
                 COUNT_POSTED => {
-                    near.last_posted = header.count;
+                    peer_end.last_posted = header.count;
                     return; // the message with the other count comes next
                 }
                 COUNT_FENCES => {
-                    near.last_fence = Some(header.count);
+                    peer_end.last_fence = Some(header.count);
                     return self.wake_window(id);
                 }
                 _ => {}
             }
-            near.last_completed = header.count;
-            near.gone = true;
-            for stashed in mem::take(&mut near.stash) {
+            peer_end.last_completed = header.count;
+            peer_end.gone = true;
+            for stashed in mem::take(&mut peer_end.stash) {
                 self.remote_over(
                     stashed.op,
                     Err(ErrorKind::NoWindow {
@@ -141,10 +141,10 @@ impl EngineCore {
         let ids: Vec<WindowId> = self.windows.ends.keys().copied().collect();
         for id in ids {
             let end = self.windows.ends.get_mut(&id);
-            if let Some(near) = end.and_then(|end| end.near.get_mut(&rank)) {
-                near.ledger.set_down();
-                near.ledger.set_inside(false); // from now on operations fail, even where the memory is still mapped
-                for stashed in mem::take(&mut near.stash) {
+            if let Some(peer_end) = end.and_then(|end| end.peer_ends.get_mut(&rank)) {
+                peer_end.ledger.set_down();
+                peer_end.ledger.set_inside(false); // from now on operations fail, even where the memory is still mapped
+                for stashed in mem::take(&mut peer_end.stash) {
                     self.remote_over(stashed.op, Err(down_kind(rank, why)));
                 }
                 self.end_access(id, rank);
@@ -185,22 +185,26 @@ impl EngineCore {
 
     /// Returns the neighbor's entry if the rank belongs to the window's communicator. Other ranks get none, so they take no
     /// memory.
-    pub(super) fn near_of(&mut self, id: WindowId, rank: WorldRank) -> Option<&mut PeerEndState> {
+    pub(super) fn peer_end_of(
+        &mut self,
+        id: WindowId,
+        rank: WorldRank,
+    ) -> Option<&mut PeerEndState> {
         let end = self.windows.ends.get_mut(&id)?;
-        end.group.contains(rank).then(|| end.near(rank))
+        end.group.contains(rank).then(|| end.peer_end(rank))
     }
 
     pub(super) fn end_access(&mut self, id: WindowId, target: WorldRank) {
         let down = self.peers.down(target).is_some();
-        let Some(near) = self.windows.near(id, target) else {
+        let Some(peer_end) = self.windows.peer_end(id, target) else {
             return;
         };
-        if !near.ending || !near.ledger.is_quiet() {
+        if !peer_end.ending || !peer_end.ledger.is_quiet() {
             return;
         }
-        near.ending = false;
-        near.untold = down;
-        let ledger = Arc::clone(&near.ledger);
+        peer_end.ending = false;
+        peer_end.untold = down;
+        let ledger = Arc::clone(&peer_end.ledger);
         if !down {
             self.notify_completed(id, target);
         }
@@ -222,8 +226,8 @@ impl EngineCore {
 
     /// Frees a closed end as soon as none of its operations is in flight, and notifies its neighbors.
     pub(super) fn free_idle_window(&mut self, id: WindowId) {
-        let idle = |near: &PeerEndState| near.ledger.is_quiet() && !near.ending;
-        let over = |end: &WindowEndState| end.closed && end.near.values().all(idle);
+        let idle = |peer_end: &PeerEndState| peer_end.ledger.is_quiet() && !peer_end.ending;
+        let over = |end: &WindowEndState| end.closed && end.peer_ends.values().all(idle);
         let Some(end) = self.windows.ends.remove(&id) else {
             return;
         };
@@ -232,18 +236,18 @@ impl EngineCore {
             return;
         }
         self.wakers.extend(end.listeners.into_values());
-        for (rank, near) in end.near {
+        for (rank, peer_end) in end.peer_ends {
             if self.peers.down(rank).is_some() {
                 continue;
             }
-            if near.fenced {
+            if peer_end.fenced {
                 let passed = end.fences.as_ref().map_or(0, WindowFences::passed);
                 let fenced = id.note(WireKind::NoWindow, COUNT_FENCES, passed);
                 self.peers.control(rank, &fenced);
             }
-            if near.greeted {
+            if peer_end.greeted {
                 // Posts first: the neighbor takes the window for freed at the second message, and needs both counts then.
-                let [posts, starts] = [near.ledger.posts(), near.ledger.starts()];
+                let [posts, starts] = [peer_end.ledger.posts(), peer_end.ledger.starts()];
                 let posted = id.note(WireKind::NoWindow, COUNT_POSTED, posts);
                 let completed = id.note(WireKind::NoWindow, COUNT_COMPLETED, starts);
                 self.peers.control(rank, &posted);

@@ -131,18 +131,18 @@ impl Engine {
         want: WindowLockKind,
     ) -> Result<(), ErrorKind> {
         self.greet(id, rank);
-        let Some(near) = self.core.windows.near(id, rank) else {
+        let Some(peer_end) = self.core.windows.peer_end(id, rank) else {
             return Err(ErrorKind::Closed);
         };
-        if near.lock != WindowLockState::Outside {
+        if peer_end.lock != WindowLockState::Outside {
             return Err(ErrorKind::Epoch(format!(
                 "a lock at rank {rank} of the world, window {}, is held, requested or being released: unlock it first",
                 id.sequence
             )));
         }
-        near.lock = WindowLockState::Waiting;
-        near.asked += 1;
-        let lock = id.lock(WireKind::Lock, want.numbered(near.asked));
+        peer_end.lock = WindowLockState::Waiting;
+        peer_end.asked += 1;
+        let lock = id.lock(WireKind::Lock, want.numbered(peer_end.asked));
         self.core.peers.control(rank, &lock);
         self.flush();
         Ok(())
@@ -151,13 +151,15 @@ impl Engine {
     /// Releases a lock as soon as none of our operations is in flight there. A request that was not granted yet is taken back,
     /// unless operations wait for it.
     pub(crate) fn give_lock_back(&mut self, id: WindowId, rank: WorldRank) {
-        let near = self.core.windows.near(id, rank);
-        if let Some(near) = near.filter(|near| near.lock != WindowLockState::Outside) {
-            near.lock = match near.lock {
+        let peer_end = self.core.windows.peer_end(id, rank);
+        if let Some(peer_end) =
+            peer_end.filter(|peer_end| peer_end.lock != WindowLockState::Outside)
+        {
+            peer_end.lock = match peer_end.lock {
                 WindowLockState::Waiting | WindowLockState::Passing => WindowLockState::Passing,
                 _ => WindowLockState::Leaving,
             };
-            near.ledger.set_inside(false);
+            peer_end.ledger.set_inside(false);
         }
         self.core.release_lock(id, rank);
         self.flush();
@@ -174,13 +176,13 @@ impl EngineCore {
         want: WindowLockKind,
     ) -> Option<Result<(), ErrorKind>> {
         let (down, ended) = (self.peers.down(rank), self.ended);
-        let near = self.windows.near(id, rank)?;
+        let peer_end = self.windows.peer_end(id, rank)?;
         match down {
             // Wait for the greeting, too: it may come after the answer to the request.
-            _ if near.lock == WindowLockState::Inside(want) && near.memory.is_some() => {
+            _ if peer_end.lock == WindowLockState::Inside(want) && peer_end.memory.is_some() => {
                 Some(Ok(()))
             }
-            _ if near.gone => Some(Err(ErrorKind::NoWindow {
+            _ if peer_end.gone => Some(Err(ErrorKind::NoWindow {
                 window: id.sequence,
             })),
             Some(down) => Some(Err(down_kind(rank, down))),
@@ -192,18 +194,18 @@ impl EngineCore {
     /// Sends the unlock message, if no operation of ours holds it up any more.
     pub(super) fn release_lock(&mut self, id: WindowId, rank: WorldRank) {
         let down = self.peers.down(rank).is_some();
-        let near = self.windows.near(id, rank);
-        let leaves = |near: &&mut PeerEndState| {
+        let peer_end = self.windows.peer_end(id, rank);
+        let leaves = |peer_end: &&mut PeerEndState| {
             let goes = matches!(
-                near.lock,
+                peer_end.lock,
                 WindowLockState::Leaving | WindowLockState::Passing
             );
-            goes && near.ledger.is_quiet()
+            goes && peer_end.ledger.is_quiet()
         };
-        let Some(near) = near.filter(leaves) else {
+        let Some(peer_end) = peer_end.filter(leaves) else {
             return;
         };
-        near.lock = WindowLockState::Outside;
+        peer_end.lock = WindowLockState::Outside;
         if !down {
             self.peers.control(rank, &id.lock(WireKind::Unlock, 0));
         }
@@ -211,7 +213,7 @@ impl EngineCore {
 
     pub(in crate::engine) fn handle_lock(&mut self, rank: WorldRank, header: &LockHeader) {
         let id = WindowId::new(header.ctx, header.tag);
-        let known = self.near_of(id, rank).is_some();
+        let known = self.peer_end_of(id, rank).is_some();
         let asked = WindowLockKind::from_numbered(header.want).filter(|_| known);
         let end = self.windows.ends.get_mut(&id);
         let (Some((want, number)), Some(end)) = (asked, end) else {
@@ -221,14 +223,17 @@ impl EngineCore {
             self.refused += 1;
             return;
         }
-        end.near(rank).knocked = number;
+        end.peer_end(rank).knocked = number;
         if end.access_guard.with_lock(|door| door.request(rank, want)) {
             self.let_in(id, rank, want);
         }
     }
 
     fn let_in(&mut self, id: WindowId, rank: WorldRank, want: WindowLockKind) {
-        let number = self.windows.near(id, rank).map_or(0, |near| near.knocked);
+        let number = self
+            .windows
+            .peer_end(id, rank)
+            .map_or(0, |peer_end| peer_end.knocked);
         self.peers
             .control(rank, &id.lock(WireKind::LockGranted, want.numbered(number)));
     }
@@ -239,15 +244,18 @@ impl EngineCore {
             self.refused += 1;
             return;
         };
-        let Some(near) = self.near_of(id, rank).filter(|near| near.asked == number) else {
+        let Some(peer_end) = self
+            .peer_end_of(id, rank)
+            .filter(|peer_end| peer_end.asked == number)
+        else {
             return;
         };
-        match near.lock {
+        match peer_end.lock {
             WindowLockState::Waiting => {
-                near.lock = WindowLockState::Inside(want);
-                near.ledger.set_inside(true);
+                peer_end.lock = WindowLockState::Inside(want);
+                peer_end.ledger.set_inside(true);
             }
-            WindowLockState::Passing => near.lock = WindowLockState::Leaving,
+            WindowLockState::Passing => peer_end.lock = WindowLockState::Leaving,
             _ => return,
         }
         self.unstash(id, rank);

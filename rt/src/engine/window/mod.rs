@@ -116,7 +116,7 @@ struct WindowEndState {
     /// Key to the only piece of memory; zeroed if pieces are attached and detached.
     key: RemoteRegion,
     /// Neighbors by world rank.
-    near: BTreeMap<WorldRank, PeerEndState>,
+    peer_ends: BTreeMap<WorldRank, PeerEndState>,
     /// Wakers of futures that wait for any change of this window.
     listeners: BTreeMap<u64, Waker>,
     fences: Option<WindowFences>,
@@ -213,13 +213,16 @@ impl LazyWindowTable {
     pub(super) fn may_store(&self, is_up: impl Fn(WorldRank) -> bool) -> bool {
         let mut held = self.ends.values().filter(|end| !end.closed);
         held.any(|end| {
-            end.near.iter().any(|(rank, near)| {
-                let is_mapped = near.memory.as_ref().is_some_and(|far| far.mapped.is_some());
-                let is_inside = near.ledger.is_accessing() || near.ledger.is_inside();
+            end.peer_ends.iter().any(|(rank, peer_end)| {
+                let is_mapped = peer_end
+                    .memory
+                    .as_ref()
+                    .is_some_and(|peer_memory| peer_memory.mapped.is_some());
+                let is_inside = peer_end.ledger.is_accessing() || peer_end.ledger.is_inside();
                 is_mapped
                     && (end.in_fence_epoch || is_inside)
                     && *rank != self.me
-                    && !near.gone
+                    && !peer_end.gone
                     && is_up(*rank)
             })
         })
@@ -227,8 +230,8 @@ impl LazyWindowTable {
 
     /// Lets no further access begin, including accesses that threads begin without the engine.
     pub(super) fn end_ledgers(&self) {
-        let near = self.ends.values().flat_map(|end| end.near.values());
-        near.for_each(|near| near.ledger.set_ended());
+        let peer_ends = self.ends.values().flat_map(|end| end.peer_ends.values());
+        peer_ends.for_each(|peer_end| peer_end.ledger.set_ended());
     }
 
     /// Returns the ranks for which a fence, an access, a lock or an operation waits. If one of them stays silent, that waits
@@ -238,22 +241,22 @@ impl LazyWindowTable {
         let in_fences = ends
             .clone()
             .filter_map(|end| end.fences.as_ref()?.awaited());
-        let near = ends.flat_map(|end| &end.near);
-        let waited = near
-            .filter(|(_, near)| {
-                !near.ledger.is_completed()
-                    || near.wanted > 0
-                    || !near.stash.is_empty()
-                    || near.lock == WindowLockState::Waiting
-                    || near.is_unanswered()
+        let peer_ends = ends.flat_map(|end| &end.peer_ends);
+        let waited = peer_ends
+            .filter(|(_, peer_end)| {
+                !peer_end.ledger.is_completed()
+                    || peer_end.wanted > 0
+                    || !peer_end.stash.is_empty()
+                    || peer_end.lock == WindowLockState::Waiting
+                    || peer_end.is_unanswered()
             })
             .map(|(&rank, _)| rank);
         waited.chain(in_fences).collect()
     }
 
-    fn near(&mut self, id: WindowId, rank: WorldRank) -> Option<&mut PeerEndState> {
+    fn peer_end(&mut self, id: WindowId, rank: WorldRank) -> Option<&mut PeerEndState> {
         let end = self.all.as_mut()?.ends.get_mut(&id)?;
-        Some(end.near(rank))
+        Some(end.peer_end(rank))
     }
 }
 
@@ -302,7 +305,7 @@ impl Engine {
             sig,
             pieces,
             key: key.unwrap_or_else(RemoteRegion::zeroed),
-            near: BTreeMap::new(),
+            peer_ends: BTreeMap::new(),
             listeners: BTreeMap::new(),
             fences: None,
             in_fence_epoch: false,
@@ -319,11 +322,11 @@ impl Engine {
             return;
         };
         end.closed = true;
-        for near in end.near.values_mut() {
-            near.ending |= near.ledger.is_accessing();
+        for peer_end in end.peer_ends.values_mut() {
+            peer_end.ending |= peer_end.ledger.is_accessing();
         }
-        let near: Vec<WorldRank> = end.near.keys().copied().collect();
-        for rank in near {
+        let peers: Vec<WorldRank> = end.peer_ends.keys().copied().collect();
+        for rank in peers {
             self.core.end_access(id, rank);
         }
         self.core.free_idle_window(id);
@@ -336,8 +339,8 @@ impl Engine {
     pub(crate) fn post_window(&mut self, id: WindowId, origin: WorldRank) {
         self.greet(id, origin);
         self.reach_counters(id, origin);
-        if let Some(near) = self.core.windows.near(id, origin) {
-            near.ledger.add_post();
+        if let Some(peer_end) = self.core.windows.peer_end(id, origin) {
+            peer_end.ledger.add_post();
             self.core.notify_posted(id, origin);
         }
     }
@@ -369,8 +372,9 @@ impl Engine {
 
     /// Returns the counts shared with a neighbor.
     pub(crate) fn ledger(&mut self, id: WindowId, rank: WorldRank) -> Arc<EpochCounters> {
-        let near = self.core.windows.near(id, rank);
-        near.map(|near| Arc::clone(&near.ledger))
+        let peer_end = self.core.windows.peer_end(id, rank);
+        peer_end
+            .map(|peer_end| Arc::clone(&peer_end.ledger))
             .unwrap_or_default()
     }
 
@@ -389,12 +393,12 @@ impl Engine {
             len: end.pieces.extent(),
             key: end.key,
         };
-        let near = end.near(rank);
-        if std::mem::replace(&mut near.greeted, true) || core.peers.down(rank).is_some() {
+        let peer_end = end.peer_end(rank);
+        if std::mem::replace(&mut peer_end.greeted, true) || core.peers.down(rank).is_some() {
             return;
         }
         if let Some((ours, keys)) = LocalCounterPair::new(pool, &mut **driver) {
-            near.ledger.set_ours(ours);
+            peer_end.ledger.set_ours(ours);
             // Sent before the greeting, so that a neighbor that has been greeted can count.
             core.peers
                 .control(rank, &id.tally(WireKind::CounterKeys, keys));
@@ -404,25 +408,28 @@ impl Engine {
 
     /// Returns a neighbor's memory, or `None` until the neighbor has introduced itself. Maps its counters and its memory, where
     /// that is possible, at the first use.
-    pub(crate) fn far(&mut self, id: WindowId, rank: WorldRank) -> Option<PeerEndMemory> {
+    pub(crate) fn peer_memory(&mut self, id: WindowId, rank: WorldRank) -> Option<PeerEndMemory> {
         self.reach_counters(id, rank);
-        let far = self.core.windows.near(id, rank)?.memory.as_mut()?;
-        if far.mapped.is_none() && far.key.len > 0 && far.key.len >= far.len {
+        let peer_memory = self.core.windows.peer_end(id, rank)?.memory.as_mut()?;
+        if peer_memory.mapped.is_none()
+            && peer_memory.key.len > 0
+            && peer_memory.key.len >= peer_memory.len
+        {
             let memory = self.driver.mapped_memory();
-            far.mapped = memory.and_then(|memory| memory.reach(rank, far.key));
+            peer_memory.mapped = memory.and_then(|memory| memory.reach(rank, peer_memory.key));
         }
-        Some(far.clone())
+        Some(peer_memory.clone())
     }
 
     /// Ends an access as soon as none of its operations is in flight, and then notifies the target.
     pub(crate) fn complete_window(&mut self, id: WindowId, target: WorldRank) {
-        if let Some(near) = self
+        if let Some(peer_end) = self
             .core
             .windows
-            .near(id, target)
-            .filter(|near| near.ledger.is_accessing())
+            .peer_end(id, target)
+            .filter(|peer_end| peer_end.ledger.is_accessing())
         {
-            near.ending = true;
+            peer_end.ending = true;
         }
         self.reach_counters(id, target);
         self.core.end_access(id, target);
@@ -433,16 +440,16 @@ impl Engine {
 
 impl WindowEndState {
     /// Returns the entry of a neighbor, creating it if there is none.
-    fn near(&mut self, rank: WorldRank) -> &mut PeerEndState {
+    fn peer_end(&mut self, rank: WorldRank) -> &mut PeerEndState {
         let Self {
-            near,
+            peer_ends,
             access_guard: entrance,
             ..
         } = self;
-        near.entry(rank).or_insert_with(|| {
-            let near = PeerEndState::default();
-            entrance.meet(rank, &near.ledger);
-            near
+        peer_ends.entry(rank).or_insert_with(|| {
+            let peer_end = PeerEndState::default();
+            entrance.meet(rank, &peer_end.ledger);
+            peer_end
         })
     }
 }

@@ -118,14 +118,14 @@ impl EngineCore {
             (_, Some(down)) => Some(down_kind(rank, down)),
             _ => None,
         };
-        let Some(near) = self.windows.near(id, rank) else {
+        let Some(peer_end) = self.windows.peer_end(id, rank) else {
             return self.complete_op(stashed.op, Err(ErrorKind::Closed));
         };
-        near.ledger.operation_begins();
+        peer_end.ledger.operation_begins();
         if let Some(why) = why {
             return self.remote_over(stashed.op, Err(why));
         }
-        if near.gone {
+        if peer_end.gone {
             return self.remote_over(
                 stashed.op,
                 Err(ErrorKind::NoWindow {
@@ -133,19 +133,22 @@ impl EngineCore {
                 }),
             );
         }
-        if near.may_launch() {
+        if peer_end.may_launch() {
             return self.launch(id, rank, stashed);
         }
-        near.stash.push(stashed);
-        if !near.greeted {
+        peer_end.stash.push(stashed);
+        if !peer_end.greeted {
             self.commands.push(OneSidedCommand::Greet { id, rank });
         }
     }
 
     /// Launches the operations that waited for a greeting or for a lock, if they may start now.
     pub(super) fn unstash(&mut self, id: WindowId, rank: WorldRank) {
-        let near = self.windows.near(id, rank).filter(|near| near.may_launch());
-        let stash = near.map(|near| std::mem::take(&mut near.stash));
+        let peer_end = self
+            .windows
+            .peer_end(id, rank)
+            .filter(|peer_end| peer_end.may_launch());
+        let stash = peer_end.map(|peer_end| std::mem::take(&mut peer_end.stash));
         for stashed in stash.into_iter().flatten() {
             self.launch(id, rank, stashed);
         }
@@ -164,15 +167,15 @@ impl EngineCore {
         let Some(end) = self.windows.ends.get_mut(&id) else {
             return;
         };
-        let near = end.near.get(&rank);
-        let Some(far) = near.and_then(|near| near.memory.as_ref()) else {
+        let peer_end = end.peer_ends.get(&rank);
+        let Some(peer_memory) = peer_end.and_then(|peer_end| peer_end.memory.as_ref()) else {
             return;
         };
-        if far.sig != end.sig.0 {
-            let (sent, expected) = (TypeSig(far.sig), end.sig);
+        if peer_memory.sig != end.sig.0 {
+            let (sent, expected) = (TypeSig(peer_memory.sig), end.sig);
             return self.remote_over(op, Err(ErrorKind::TypeMismatch { sent, expected }));
         }
-        let (has, key) = (far.len, far.key);
+        let (has, key) = (peer_memory.len, peer_memory.key);
         let outside = |&&(at, len): &&(u64, u64)| at.checked_add(len).is_none_or(|end| end > has);
         if let Some(&(at, len)) = blocks.iter().find(outside) {
             let why = ErrorKind::InvalidArgument(format!(
@@ -253,8 +256,8 @@ impl EngineCore {
             ..MessageStatus::sent(bytes)
         };
         self.complete_op(op, outcome.map(|()| landed));
-        let near = self.windows.near(id, rank);
-        if near.is_some_and(|near| near.ledger.operation_ends()) {
+        let peer_end = self.windows.peer_end(id, rank);
+        if peer_end.is_some_and(|peer_end| peer_end.ledger.operation_ends()) {
             self.end_access(id, rank);
             self.release_lock(id, rank);
             self.wake_window(id);

@@ -14,9 +14,9 @@ impl Engine {
     /// Watches the completion counters of the origins that have not completed yet.
     pub(crate) fn watch_completed(&mut self, id: WindowId, origins: &[WorldRank]) {
         for &origin in origins {
-            let near = self.core.windows.near(id, origin);
-            if let Some(near) = near.filter(|near| !near.ledger.is_completed()) {
-                let left = near.ledger.posts() - near.ledger.noted_completed();
+            let peer_end = self.core.windows.peer_end(id, origin);
+            if let Some(peer_end) = peer_end.filter(|peer_end| !peer_end.ledger.is_completed()) {
+                let left = peer_end.ledger.posts() - peer_end.ledger.noted_completed();
                 self.watch(id, WatchedCounter::Completed(origin), left);
             }
         }
@@ -25,9 +25,9 @@ impl Engine {
     /// Watches the post counters of the targets that have not posted yet.
     pub(crate) fn watch_posted(&mut self, id: WindowId, targets: &[WorldRank]) {
         for &target in targets {
-            let near = self.core.windows.near(id, target);
-            if let Some(near) = near.filter(|near| !near.ledger.is_posted()) {
-                let next = near.ledger.starts() + 1 - near.ledger.noted_posted();
+            let peer_end = self.core.windows.peer_end(id, target);
+            if let Some(peer_end) = peer_end.filter(|peer_end| !peer_end.ledger.is_posted()) {
+                let next = peer_end.ledger.starts() + 1 - peer_end.ledger.noted_posted();
                 self.watch(id, WatchedCounter::Posted(target), next);
             }
         }
@@ -44,11 +44,11 @@ impl EngineCore {
         access: u64,
     ) -> Option<Result<(), ErrorKind>> {
         let (down, ended) = (self.peers.down(target), self.ended);
-        let near = self.windows.near(id, target)?;
+        let peer_end = self.windows.peer_end(id, target)?;
         match down {
-            _ if !near.ledger.is_over(access) => ended.then_some(Err(ErrorKind::Closed)),
+            _ if !peer_end.ledger.is_over(access) => ended.then_some(Err(ErrorKind::Closed)),
             // A target that was notified of the end may exit normally.
-            Some(DownCause::Finished) if !near.untold => Some(Ok(())),
+            Some(DownCause::Finished) if !peer_end.untold => Some(Ok(())),
             Some(down) => Some(Err(down_kind(target, down))),
             None => Some(Ok(())),
         }
@@ -61,12 +61,12 @@ impl EngineCore {
         origin: WorldRank,
     ) -> Option<Result<(), ErrorKind>> {
         let (down, ended) = (self.peers.down(origin), self.ended);
-        let near = self.windows.near(id, origin)?;
-        if near.ledger.is_completed() {
+        let peer_end = self.windows.peer_end(id, origin)?;
+        if peer_end.ledger.is_completed() {
             return Some(Ok(()));
         }
         let why = match down {
-            _ if near.completes_no_more() => ErrorKind::NoWindow {
+            _ if peer_end.completes_no_more() => ErrorKind::NoWindow {
                 window: id.sequence,
             },
             Some(down) => down_kind(origin, down),
@@ -84,10 +84,10 @@ impl EngineCore {
     ) -> Option<Result<(), (WorldRank, ErrorKind)>> {
         for &rank in ranks {
             let (down, ended) = (self.peers.down(rank), self.ended);
-            let near = self.windows.near(id, rank)?;
+            let peer_end = self.windows.peer_end(id, rank)?;
             let why = match down {
-                _ if near.memory.is_some() => continue,
-                _ if near.gone => ErrorKind::NoWindow {
+                _ if peer_end.memory.is_some() => continue,
+                _ if peer_end.gone => ErrorKind::NoWindow {
                     window: id.sequence,
                 },
                 Some(down) => down_kind(rank, down),
@@ -108,20 +108,24 @@ impl EngineCore {
 
     /// Returns true if none of our operations is in flight on the memory of this rank.
     pub(crate) fn is_quiet(&mut self, id: WindowId, rank: WorldRank) -> bool {
-        let near = self.windows.near(id, rank);
-        near.is_none_or(|near| near.ledger.is_quiet())
+        let peer_end = self.windows.peer_end(id, rank);
+        peer_end.is_none_or(|peer_end| peer_end.ledger.is_quiet())
     }
 
     /// Returns true if none of our operations is in flight on the memory of any rank.
     pub(crate) fn is_all_quiet(&self, id: WindowId) -> bool {
         let end = self.windows.ends.get(&id);
-        end.is_none_or(|end| end.near.values().all(|near| near.ledger.is_quiet()))
+        end.is_none_or(|end| {
+            end.peer_ends
+                .values()
+                .all(|peer_end| peer_end.ledger.is_quiet())
+        })
     }
 
     /// Gives up on an origin that will not come any more, so that it does not hold up the next epoch.
     pub(crate) fn give_up_origin(&mut self, id: WindowId, origin: WorldRank) {
-        if let Some(near) = self.windows.near(id, origin) {
-            near.ledger.give_up();
+        if let Some(peer_end) = self.windows.peer_end(id, origin) {
+            peer_end.ledger.give_up();
         }
     }
 
@@ -159,15 +163,15 @@ impl EngineCore {
 
     /// Counts one more future that waits for this target to post.
     pub(crate) fn want_target(&mut self, id: WindowId, target: WorldRank) {
-        if let Some(near) = self.windows.near(id, target) {
-            near.wanted += 1;
+        if let Some(peer_end) = self.windows.peer_end(id, target) {
+            peer_end.wanted += 1;
         }
     }
 
     /// Counts one less of these futures.
     pub(crate) fn unwant_target(&mut self, id: WindowId, target: WorldRank) {
-        if let Some(near) = self.windows.near(id, target) {
-            near.wanted = near.wanted.saturating_sub(1);
+        if let Some(peer_end) = self.windows.peer_end(id, target) {
+            peer_end.wanted = peer_end.wanted.saturating_sub(1);
         }
     }
 
@@ -177,24 +181,27 @@ impl EngineCore {
             return Err(ErrorKind::Closed);
         };
         let sig = end.sig;
-        let near = end.near(target);
+        let peer_end = end.peer_end(target);
         if ended {
             return Err(ErrorKind::Closed);
         }
-        if near.ledger.is_accessing() {
+        if peer_end.ledger.is_accessing() {
             return Err(ErrorKind::Epoch(format!(
                 "an access to rank {target} of the world through window {} is in progress: complete it first",
                 id.sequence
             )));
         }
-        let known = near.memory.as_ref().filter(|_| near.ledger.is_posted());
+        let known = peer_end
+            .memory
+            .as_ref()
+            .filter(|_| peer_end.ledger.is_posted());
         match (known, down) {
-            (Some(far), _) if far.sig != sig.0 => Err(ErrorKind::TypeMismatch {
-                sent: TypeSig(far.sig),
+            (Some(peer_memory), _) if peer_memory.sig != sig.0 => Err(ErrorKind::TypeMismatch {
+                sent: TypeSig(peer_memory.sig),
                 expected: sig,
             }),
             (Some(_), _) => Ok(true),
-            (None, _) if near.posts_no_more() => Err(ErrorKind::NoWindow {
+            (None, _) if peer_end.posts_no_more() => Err(ErrorKind::NoWindow {
                 window: id.sequence,
             }),
             (None, Some(down)) => Err(down_kind(target, down)),

@@ -180,11 +180,11 @@ impl EngineCore {
     /// Returns the reason why a target refused an update. The range was checked here first, unless the target's memory is
     /// attached and detached.
     fn refusal(&mut self, id: WindowId, rank: WorldRank) -> ErrorKind {
-        let far = self
+        let peer_memory = self
             .windows
-            .near(id, rank)
-            .and_then(|near| near.memory.as_ref());
-        if far.is_some_and(|far| far.len == GROWING) {
+            .peer_end(id, rank)
+            .and_then(|peer_end| peer_end.memory.as_ref());
+        if peer_memory.is_some_and(|peer_memory| peer_memory.len == GROWING) {
             let sentence = format!(
                 "rank {rank} of the world has not attached these elements to window {}, or has detached them",
                 id.sequence
