@@ -76,7 +76,7 @@ pub struct HierarchicalDriver {
     node_peers: NodePeers,
     caps: Caps,
     /// Capabilities toward ranks that share memory with this one.
-    caps_near: Caps,
+    intra_caps: Caps,
     /// True if long messages within the node go through the network's driver.
     loopback: bool,
     /// Ranks of the node that are down.
@@ -91,7 +91,7 @@ impl HierarchicalDriver {
     ///
     /// # Errors
     /// `InvalidInput` for a rank that is not on its node's list; otherwise like [`Shm::open`].
-    pub fn open(config: HierarchicalConfig, far: Box<dyn Driver>) -> io::Result<Self> {
+    pub fn open(config: HierarchicalConfig, inter: Box<dyn Driver>) -> io::Result<Self> {
         let HierarchicalConfig {
             name,
             rank,
@@ -118,19 +118,19 @@ impl HierarchicalDriver {
             counters,
             ..ShmConfig::new(u32::try_from(place).map_err(io::Error::other)?)
         };
-        let near = Shm::open(&node.board, shm)?;
+        let intra = Shm::open(&node.board, shm)?;
         let nodes = NodePeers::new(node, place, together);
-        let all_near = nodes.len() == size as usize;
-        let loopback = loopback.unwrap_or_else(|| is_get_faster(far.caps(), near.caps()));
+        let all_intra = nodes.len() == size as usize;
+        let loopback = loopback.unwrap_or_else(|| is_get_faster(inter.caps(), intra.caps()));
         Ok(Self {
             caps: Caps {
                 name,
-                ..common_caps(near.caps(), far.caps(), all_near)
+                ..common_caps(intra.caps(), inter.caps(), all_intra)
             },
-            caps_near: node_caps(near.caps(), far.caps(), loopback),
+            intra_caps: node_caps(intra.caps(), inter.caps(), loopback),
             loopback,
-            inter: far,
-            intra: near,
+            inter,
+            intra,
             node_peers: nodes,
             down_ranks: Vec::new(),
             pending_down: Vec::new(),
@@ -212,12 +212,12 @@ impl Driver for HierarchicalDriver {
         let to = match command {
             DriverCommand::Message { to, .. } => to,
             DriverCommand::Put { to, into: key, .. } | DriverCommand::Get { to, from: key, .. }
-                if is_near(key) =>
+                if is_intra(key) =>
             {
                 to
             }
             // The system grants access to all of a neighbor's memory or to none, so there is nothing to revoke.
-            DriverCommand::Withdraw { key } if is_near(key) => return PostResult::Posted,
+            DriverCommand::Withdraw { key } if is_intra(key) => return PostResult::Posted,
             _ => return self.inter.post(command),
         };
         let Some(place) = self.place(to) else {
@@ -268,9 +268,9 @@ impl Driver for HierarchicalDriver {
     /// Asks shared memory only: the network's driver knows the addresses of all ranks, or reports that it never will.
     fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
         let nodes = &self.node_peers;
-        let near = |WorldRank(rank)| nodes.place(rank);
+        let place_of = |WorldRank(rank)| nodes.place(rank);
         self.intra
-            .expect(&mut || awaited().into_iter().filter_map(near).collect());
+            .expect(&mut || awaited().into_iter().filter_map(place_of).collect());
     }
 
     /// Notifies both drivers. What shared memory has in flight to a neighbor ends when the neighbor stops copying, because it may
@@ -325,15 +325,15 @@ impl DriverAbilities for HierarchicalDriver {
 
 impl TagMatching for HierarchicalDriver {
     fn shortest_body(&mut self) -> usize {
-        let far = self.inter.tag_matching();
-        far.map_or(usize::MAX, |far| far.shortest_body())
+        let inter = self.inter.tag_matching();
+        inter.map_or(usize::MAX, |inter| inter.shortest_body())
     }
 
     fn post_tagged<'a>(&mut self, tag: MatchTag, message: DriverCommand<'a>) -> PostResult<'a> {
         match message {
             DriverCommand::Message { to, .. } if self.place(to).is_none() => {
                 match self.inter.tag_matching() {
-                    Some(far) => far.post_tagged(tag, message),
+                    Some(inter) => inter.post_tagged(tag, message),
                     None => self.inter.post(message),
                 }
             }
@@ -342,17 +342,18 @@ impl TagMatching for HierarchicalDriver {
     }
 
     fn offer(&mut self, from: WorldRank, offer: TagBuffer) -> bool {
-        let far = self.place(from).is_none();
-        far && self
-            .inter
-            .tag_matching()
-            .is_some_and(|far| far.offer(from, offer))
+        let is_inter = self.place(from).is_none();
+        is_inter
+            && self
+                .inter
+                .tag_matching()
+                .is_some_and(|inter| inter.offer(from, offer))
     }
 
     fn take_back(&mut self, token: CommandToken) -> bool {
         self.inter
             .tag_matching()
-            .is_none_or(|far| far.take_back(token))
+            .is_none_or(|inter| inter.take_back(token))
     }
 }
 
@@ -360,15 +361,15 @@ impl PeerPaths for HierarchicalDriver {
     #[inline]
     fn caps_to(&self, peer: WorldRank) -> &Caps {
         match self.place(peer) {
-            Some(_) => &self.caps_near,
+            Some(_) => &self.intra_caps,
             None => self.inter.caps(),
         }
     }
 
     fn expose_to(&mut self, peer: WorldRank, range: LocalRange) -> Option<RemoteRegion> {
-        let near = self.place(peer).filter(|_| !self.loopback);
-        let near = near.and_then(|_| self.intra.expose(range));
-        near.map(turned).or_else(|| self.inter.expose(range)) // as `caps_to`: paths of the network are not passed on
+        let intra = self.place(peer).filter(|_| !self.loopback);
+        let intra = intra.and_then(|_| self.intra.expose(range));
+        intra.map(turned).or_else(|| self.inter.expose(range)) // as `caps_to`: paths of the network are not passed on
     }
 }
 
@@ -377,8 +378,8 @@ impl ConnectAhead for HierarchicalDriver {
     fn connect_many(&mut self, peers: &[WorldRank]) {
         let apart = |peer: &WorldRank| self.place(*peer).is_none();
         let peers: Vec<_> = peers.iter().copied().filter(apart).collect();
-        if let Some(far) = self.inter.connect_ahead() {
-            far.connect_many(&peers);
+        if let Some(inter) = self.inter.connect_ahead() {
+            inter.connect_many(&peers);
         }
     }
 }
@@ -426,8 +427,8 @@ impl NamedSlots for HierarchicalDriver {
 
 impl FailureWatch for HierarchicalDriver {
     fn knows_peers(&mut self) -> bool {
-        let far = self.inter.failure_watch();
-        far.is_none_or(|far| far.knows_peers())
+        let inter = self.inter.failure_watch();
+        inter.is_none_or(|inter| inter.knows_peers())
     }
 
     /// Returns the number of turns for a neighbor, which is alive as long as its process is and need not answer.
@@ -437,7 +438,7 @@ impl FailureWatch for HierarchicalDriver {
             None => self
                 .inter
                 .failure_watch()
-                .map_or(0, |far| far.answers(peer)),
+                .map_or(0, |inter| inter.answers(peer)),
         }
     }
 
@@ -477,7 +478,7 @@ fn turned(key: RemoteRegion) -> RemoteRegion {
 }
 
 #[inline]
-fn is_near(key: RemoteRegion) -> bool {
+fn is_intra(key: RemoteRegion) -> bool {
     key.kind & !0xff == NEAR
 }
 

@@ -14,11 +14,11 @@ mod compat;
 mod counting;
 mod ending;
 mod faults;
+mod hierarchical;
 mod hostile;
 mod lists;
 mod messages;
 mod moving;
-mod nearfar;
 mod onesided;
 mod placing;
 mod portals;
@@ -255,7 +255,7 @@ cells!(cells_on_shm_with_a_descriptor, crate::descriptor_world);
 cells!(cells_on_shm_with_little_room, crate::small_world);
 cells!(
     cells_on_shm_beside_a_network,
-    crate::nearfar::one_node_world
+    crate::hierarchical::one_node_world
 );
 
 lists!(lists_on_sim, crate::sim_world);
@@ -289,10 +289,16 @@ conformance!(on_shm_with_a_descriptor, crate::descriptor_world);
 conformance!(on_shm_that_copies_twice, crate::two_copy_world);
 conformance!(on_shm_with_little_room, crate::small_world);
 
-conformance!(on_shm_beside_a_network, crate::nearfar::one_node_world);
-conformance!(on_nodes_of_shm, crate::nearfar::nodes_world);
-conformance!(on_shm_beside_portals, crate::nearfar::one_node_on_portals);
-conformance!(on_nodes_of_shm_on_portals, crate::nearfar::nodes_on_portals);
+conformance!(on_shm_beside_a_network, crate::hierarchical::one_node_world);
+conformance!(on_nodes_of_shm, crate::hierarchical::nodes_world);
+conformance!(
+    on_shm_beside_portals,
+    crate::hierarchical::one_node_on_portals
+);
+conformance!(
+    on_nodes_of_shm_on_portals,
+    crate::hierarchical::nodes_on_portals
+);
 
 conformance!(on_portals_as_sandia42, crate::portals::sandia42_world);
 conformance!(on_portals_as_portails4, crate::portals::portails4_world);

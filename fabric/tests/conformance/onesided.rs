@@ -91,36 +91,36 @@ pub(crate) fn a_get_reads_its_range_and_writes_nothing_else(make: Make) {
 
 pub(crate) fn put_and_get_between_two_regions(make: Make) {
     let mut world = World::new(make, 2);
-    let (near, _) = world[0].memory(50_000);
-    let (far, key) = world[1].memory(50_000);
-    near.write(0, &noise(3, near.len()));
-    let key = key.slice(0, near.len() as u64).unwrap();
+    let (local, _) = world[0].memory(50_000);
+    let (remote, key) = world[1].memory(50_000);
+    local.write(0, &noise(3, local.len()));
+    let key = key.slice(0, local.len() as u64).unwrap();
     world
         .one_sided(
             0,
             DriverCommand::Put {
                 to: peer(1),
-                from: all_of(&near),
+                from: all_of(&local),
                 into: key,
                 count: None,
                 token: CommandToken(1),
             },
         )
         .unwrap();
-    assert!(contents(&far) == noise(3, far.len()));
-    far.write(0, &noise(4, far.len()));
+    assert!(contents(&remote) == noise(3, remote.len()));
+    remote.write(0, &noise(4, remote.len()));
     world
         .one_sided(
             0,
             DriverCommand::Get {
                 to: peer(1),
                 from: key,
-                into: all_of(&near),
+                into: all_of(&local),
                 token: CommandToken(2),
             },
         )
         .unwrap();
-    assert!(contents(&near) == noise(4, near.len()));
+    assert!(contents(&local) == noise(4, local.len()));
 }
 
 pub(crate) fn put(world: &mut World, to: usize, from: &mut [u8], into: RemoteRegion) -> Ended {

@@ -40,24 +40,24 @@ pub(crate) fn nodes_on_portals(ranks: u32) -> Vec<Box<dyn Driver>> {
 
 /// Joins each of these drivers with a shared-memory driver on one board.
 fn joined(
-    far: Vec<Box<dyn Driver>>,
+    inter: Vec<Box<dyn Driver>>,
     together: Option<u32>,
     loopback: Option<bool>,
 ) -> Vec<Box<dyn Driver>> {
-    let size = far.len() as u32;
+    let size = inter.len() as u32;
     let board = Board::create(size).unwrap();
-    let network = far.first().map_or("", |one| one.caps().name);
+    let network = inter.first().map_or("", |one| one.caps().name);
     let name = FabricSelection::combined().find(|name| name.ends_with(network));
-    let join = |(rank, far)| {
+    let join = |(rank, inter)| {
         let config = HierarchicalConfig {
             name: name.unwrap_or("shm+network"),
             together,
             loopback,
             ..config(&board, rank)
         };
-        Box::new(HierarchicalDriver::open(config, far).unwrap()) as Box<dyn Driver>
+        Box::new(HierarchicalDriver::open(config, inter).unwrap()) as Box<dyn Driver>
     };
-    (0..).zip(far).map(join).collect()
+    (0..).zip(inter).map(join).collect()
 }
 
 fn config(board: &Board, rank: u32) -> HierarchicalConfig {
@@ -89,10 +89,10 @@ fn tapped(loopback: bool) -> (World, Vec<HookTap>) {
         .map(|rank| HookDriver::new(Box::new(rank), HookPlan::new()))
         .collect();
     let taps = hooks.iter().map(HookDriver::tap).collect();
-    let far = hooks
+    let inter = hooks
         .into_iter()
         .map(|hook| Box::new(hook) as Box<dyn Driver>);
-    let drivers = joined(far.collect(), Some(2), Some(loopback));
+    let drivers = joined(inter.collect(), Some(2), Some(loopback));
     (World::from_drivers(drivers), taps)
 }
 
@@ -132,21 +132,21 @@ fn memory_within_a_node_is_copied_by_the_processor_or_by_the_adapter() {
 /// Returns rank 0, and the two drivers of rank 1, which can be closed separately.
 fn apart() -> (World, LoopbackDriver, Shm) {
     let board = Board::create(2).unwrap();
-    let mut far = loopback::world(2).into_iter();
-    let first = Box::new(far.next().unwrap());
+    let mut inter = loopback::world(2).into_iter();
+    let first = Box::new(inter.next().unwrap());
     let first = HierarchicalDriver::open(config(&board, 0), first).unwrap();
-    let near = Shm::open(&board, ShmConfig::new(1)).unwrap();
+    let intra = Shm::open(&board, ShmConfig::new(1)).unwrap();
     let world = World::from_drivers(vec![Box::new(first)]);
-    (world, far.next().unwrap(), near)
+    (world, inter.next().unwrap(), intra)
 }
 
 #[test]
 fn the_networks_word_alone_ends_no_neighbor() {
-    let (mut world, far, near) = apart();
-    drop(far);
+    let (mut world, inter, intra) = apart();
+    drop(inter);
     world.settle();
     assert!(world[0].heard.down.is_empty());
-    drop(near);
+    drop(intra);
     world.until("the end of rank 1", |world| !world[0].heard.down.is_empty());
     world.settle();
     assert_eq!(world[0].heard.down, [(WorldRank(1), DownCause::Finished)]);
@@ -154,12 +154,12 @@ fn the_networks_word_alone_ends_no_neighbor() {
 
 #[test]
 fn a_neighbor_that_the_network_has_lost_has_failed_and_says_nothing_more() {
-    let (mut world, far, near) = apart();
-    let mut neighbor = Rank::new(WorldRank(1), Box::new(near));
+    let (mut world, inter, intra) = apart();
+    let mut neighbor = Rank::new(WorldRank(1), Box::new(intra));
     neighbor.send(0, b"before", b"");
     world.hears(0, 1);
     let failed = catch_unwind(AssertUnwindSafe(|| {
-        let _closes_as_failed = far;
+        let _closes_as_failed = inter;
         panic!("so that its end is not a good one");
     }));
     assert!(failed.is_err());
@@ -174,8 +174,8 @@ fn a_neighbor_that_the_network_has_lost_has_failed_and_says_nothing_more() {
 
 #[test]
 fn a_neighbor_that_the_caller_gives_up_hears_of_it_and_is_not_heard_any_more() {
-    let (mut world, _far, near) = apart();
-    let mut neighbor = Rank::new(WorldRank(1), Box::new(near));
+    let (mut world, _far, intra) = apart();
+    let mut neighbor = Rank::new(WorldRank(1), Box::new(intra));
     neighbor.send(0, b"before", b"");
     world.hears(0, 1);
     let how = world[0].driver.give_up(peer(1), Some(DownCause::Failed));
@@ -192,8 +192,8 @@ fn a_neighbor_that_the_caller_gives_up_hears_of_it_and_is_not_heard_any_more() {
 
 #[test]
 fn a_neighbor_that_the_network_has_lost_writes_nothing_more() {
-    let (mut world, far, near) = apart();
-    let mut neighbor = Rank::new(WorldRank(1), Box::new(near));
+    let (mut world, inter, intra) = apart();
+    let mut neighbor = Rank::new(WorldRank(1), Box::new(intra));
     let (mut memory, mut bytes) = (vec![0; 4096], vec![1; 4096]);
     let Some(key) = world[0].driver.expose_to(peer(1), local(&mut memory)) else {
         return; // the system does not let a neighbor reach the memory
@@ -215,7 +215,7 @@ fn a_neighbor_that_the_network_has_lost_writes_nothing_more() {
     neighbor.until("the put", |heard| !heard.completed.is_empty());
     assert!(memory == [1; 4096]);
     let failed = catch_unwind(AssertUnwindSafe(|| {
-        let _closes_as_failed = far;
+        let _closes_as_failed = inter;
         panic!("so that its end is not a good one");
     }));
     assert!(failed.is_err());
@@ -236,8 +236,8 @@ fn a_rank_of_another_node_is_refused_by_name() {
     let board = Board::create(2).unwrap();
     let mut config = config(&board, 0);
     config.node.ranks = vec![4, 5];
-    let far = Box::new(loopback::world(1).remove(0));
-    let why = HierarchicalDriver::open(config, far)
+    let inter = Box::new(loopback::world(1).remove(0));
+    let why = HierarchicalDriver::open(config, inter)
         .unwrap_err()
         .to_string();
     assert!(why.contains("rank 0") && why.contains("[4, 5]"), "{why}");
