@@ -78,7 +78,7 @@ fn a_long_message_that_its_receiver_gets_takes_two_of_the_driver() {
 fn adapters_get_what_is_long_unless_asked_otherwise() {
     ranks::run(2, &[], |runtime| {
         let spent = runtime.block_on(messages_of_long_ones(&runtime)).unwrap();
-        assert!(!is_far(&runtime) || spent == [1; 3], "{spent:?}");
+        assert!(!is_inter_node(&runtime) || spent == [1; 3], "{spent:?}");
     });
 }
 
@@ -111,7 +111,7 @@ async fn messages_of_long_ones(runtime: &Runtime) -> Result<Vec<u64>> {
 }
 
 /// Returns true if ranks reach each other only by adapters. Over shared memory both ranks copy, which takes a third message.
-fn is_far(runtime: &Runtime) -> bool {
+fn is_inter_node(runtime: &Runtime) -> bool {
     let settings = runtime.settings();
     let fabric = settings.iter().find(|row| row.name == "RIPSTOP_FABRIC");
     fabric.is_some_and(|row| row.value == "portals")

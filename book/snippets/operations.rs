@@ -6,10 +6,10 @@ use ripstop::{Comm, ErrorKind, Result, Runtime};
 
 #[ripstop::test(ranks = 2)]
 async fn the_buffer_comes_home_with_an_error(world: Comm) -> Result<()> {
-    let far = world.size();
+    let no_rank = world.size();
     // ANCHOR: error
     let values = vec![1.0_f64; 8];
-    let values = match world.send(far, 0, values).await {
+    let values = match world.send(no_rank, 0, values).await {
         Ok(values) => values,
         Err(failure) => {
             let (why, values) = failure.into_parts();

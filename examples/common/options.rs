@@ -168,9 +168,9 @@ fn declared(help: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
 
 /// Returns the name that a misspelled one most likely stands for.
 fn nearest<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let near = names.map(|name| (edits(text, name), name));
-    let near = near.filter(|&(edits, name)| edits <= 1 + usize::from(name.len() > 5));
-    near.min().map(|(_, name)| name)
+    let candidates = names.map(|name| (edits(text, name), name));
+    let candidates = candidates.filter(|&(edits, name)| edits <= 1 + usize::from(name.len() > 5));
+    candidates.min().map(|(_, name)| name)
 }
 
 /// Returns how many letters have to be inserted, removed or replaced to make one text the other.

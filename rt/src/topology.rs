@@ -21,24 +21,24 @@ impl JobTopology {
     pub(crate) fn of(driver: &mut dyn Driver, boot: &Boot, settings: &Settings) -> Self {
         let here = driver.caps_to(WorldRank(boot.rank)).clone();
         // A driver reaches all ranks alike, or those that share memory with this one by another way than the others.
-        let is_near =
+        let is_same =
             |rank: &u32| driver.caps_to(WorldRank(*rank)).shares_memory == here.shares_memory;
-        let near: Vec<u32> = boot.node.ranks.iter().copied().filter(is_near).collect();
+        let same_memory: Vec<u32> = boot.node.ranks.iter().copied().filter(is_same).collect();
         let within = PathTables::new(&here, settings);
         let two = driver.caps().shares_memory != here.shares_memory;
         let neighbors = if two && here.by_processor {
-            near.clone()
+            same_memory.clone()
         } else {
             Vec::new()
         };
-        let far = (0..boot.size).find(|rank| near.binary_search(rank).is_err());
-        let far = far
+        let distant = (0..boot.size).find(|rank| same_memory.binary_search(rank).is_err());
+        let distant = distant
             .filter(|_| two)
             .map(|rank| driver.caps_to(WorldRank(rank)));
-        let (paths, cost) = match far {
+        let (paths, cost) = match distant {
             Some(caps) => {
                 let paths = PathTables::new(caps, settings)
-                    .with_intra_node(near.into_iter().map(WorldRank).collect(), within);
+                    .with_intra_node(same_memory.into_iter().map(WorldRank).collect(), within);
                 (paths, caps.cost)
             }
             None => (within, here.cost),
@@ -47,7 +47,7 @@ impl JobTopology {
         Self {
             paths,
             cost,
-            cost_inside: far.map(|_| here.cost),
+            cost_inside: distant.map(|_| here.cost),
             neighbors,
             per_node: boot
                 .node

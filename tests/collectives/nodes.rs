@@ -146,14 +146,14 @@ fn communicators_of_one_size_on_other_nodes_have_algorithms_of_their_own() {
             let report =
                 simulation(ranks, per_node, variable, &name).run(move |world| async move {
                     let me = u32::try_from(world.rank()).unwrap();
-                    let far = world
+                    let across = world
                         .split(Some(me % (ranks / apart)), 0)
                         .await
                         .unwrap()
                         .unwrap();
-                    let near = world.split(Some(me / apart), 0).await.unwrap().unwrap();
-                    assert_eq!(far.size(), near.size());
-                    for comm in [&far, &near, &far] {
+                    let within = world.split(Some(me / apart), 0).await.unwrap().unwrap();
+                    assert_eq!(across.size(), within.size());
+                    for comm in [&across, &within, &across] {
                         results::one(comm, one, 5).await;
                     }
                 });

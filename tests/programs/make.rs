@@ -87,8 +87,8 @@ pub(crate) fn pairwise(rank: usize, size: usize, block: usize) -> CollectiveProg
     // Half of each block goes from one end, half from the other.
     let half = block / 2;
     let halves = |buffer: ProgramBuffer, of: usize| {
-        let far = isize::try_from((2 * size - 1 - 2 * of) * half).expect("short");
-        buffer.span(of * half, 2 * half).in_runs(half, far)
+        let stride = isize::try_from((2 * size - 1 - 2 * of) * half).expect("short");
+        buffer.span(of * half, 2 * half).in_runs(half, stride)
     };
     let copy = StepAction::Copy {
         from: halves(ProgramBuffer::Input, rank),

@@ -40,8 +40,8 @@ async fn each(world: &Comm, len: usize) {
     let half = len / 2;
     let (_, got) = all_to_all(world, parcels(rank, size, half)).await.unwrap();
     for (from, theirs) in (0..size).map(|from| (from, parcels(from, size, half))) {
-        let far = 2 * size - 1;
-        for (mine, theirs_at) in [(from, rank), (far - from, far - rank)] {
+        let last = 2 * size - 1;
+        for (mine, theirs_at) in [(from, rank), (last - from, last - rank)] {
             let (mine, at) = (mine * half, theirs_at * half);
             assert!(
                 got[mine..mine + half] == theirs[at..at + half],

@@ -28,7 +28,7 @@ impl<'a> GroupModel<'a> {
     }
 
     /// Returns the time of one message to the rank `distance` away, alone.
-    pub(super) fn far(&self, bytes: f64, distance: usize) -> f64 {
+    pub(super) fn message(&self, bytes: f64, distance: usize) -> f64 {
         Self::hop(self.link(distance), bytes)
     }
 
@@ -49,12 +49,12 @@ impl<'a> GroupModel<'a> {
     /// Returns the time of shifts by 1, 2, 4, … in sequence. From one rank to the next, the short shifts together cross the end
     /// of a node once.
     pub(super) fn shifts(&self, bytes: impl Fn(usize) -> f64) -> f64 {
-        let near = |distance: &usize| *distance < self.local();
+        let is_within_node = |distance: &usize| *distance < self.local();
         let inside = |distance: usize| Self::hop(&self.machine.inside, bytes(distance));
         let excess = |distance: usize| self.shift(bytes(distance), distance) - inside(distance);
-        let short = || powers(self.size).take_while(near);
+        let short = || powers(self.size).take_while(is_within_node);
         let long = powers(self.size)
-            .skip_while(near)
+            .skip_while(is_within_node)
             .map(|distance| self.shift(bytes(distance), distance));
         short().map(inside).sum::<f64>()
             + short().map(excess).fold(0.0, f64::max)
@@ -119,12 +119,12 @@ impl<'a> GroupModel<'a> {
             return 0.0;
         }
         let (inside, across) = (&self.machine.inside, &self.machine.across);
-        let (near, far) = (self.local() - 1, self.size - self.local());
+        let (node_peers, other_ranks) = (self.local() - 1, self.size - self.local());
         let of_link =
             |link: &LogGP, count: usize| count as f64 * (link.overhead_ns + link.busy_ns(bytes));
-        let rank = of_link(inside, near) + of_link(across, far);
-        let port = (self.local() * far) as f64 * across.busy_ns(bytes);
-        let last = if far > 0 { across } else { inside };
+        let rank = of_link(inside, node_peers) + of_link(across, other_ranks);
+        let port = (self.local() * other_ranks) as f64 * across.busy_ns(bytes);
+        let last = if other_ranks > 0 { across } else { inside };
         // No gap is needed after the last message.
         rank.max(port) - last.busy_ns(bytes)
             + last.transfer_ns(bytes)
@@ -172,7 +172,7 @@ impl<'a> GroupModel<'a> {
         if self.size.is_power_of_two() {
             0.0
         } else {
-            self.far(bytes, 1)
+            self.message(bytes, 1)
         }
     }
 

@@ -114,9 +114,10 @@ macro_rules! rooted {
                 match self {
                     Self::Binomial => model.binomial(|ranks| ranks as f64 * block),
                     Self::Linear { .. } => {
-                        let (near, far) = (model.local() - 1, shape.size - model.local());
-                        let inside = GroupModel::$row(&machine.inside, block, near);
-                        inside + GroupModel::$row(&machine.across, block, far)
+                        let (node_peers, other_ranks) =
+                            (model.local() - 1, shape.size - model.local());
+                        let inside = GroupModel::$row(&machine.inside, block, node_peers);
+                        inside + GroupModel::$row(&machine.across, block, other_ranks)
                     }
                 }
             }

@@ -73,9 +73,9 @@ fn a_sum_of_two_is_what_one_addition_rounds_to() {
     let mut random = SeededRandom::new(1971);
     for _ in 0..20_000 {
         // Exponents close to each other, so that rounding matters, and often near both ends.
-        let near = random.bits();
+        let base = random.bits();
         let mut draw = |fraction: u32, exponents: u64| {
-            let exponent = near.wrapping_add(random.within(0..56)) & exponents;
+            let exponent = base.wrapping_add(random.within(0..56)) & exponents;
             let rest = random.bits() & ((1 << fraction) - 1);
             (exponent << fraction | rest, random.chance(0.5))
         };

@@ -202,10 +202,13 @@ impl<T: FftReal> PencilTranspose<T> {
         }
         let blocks = |chunk| {
             let planes = grid.z_of_chunk(grid.at[1], chunk).len();
-            let near = |i| planes * grid.x_of(i).len() * grid.y_in_row().len();
-            let far = |i| planes * grid.x().len() * grid.y_of_row(i).len();
+            let x_side = |i| planes * grid.x_of(i).len() * grid.y_in_row().len();
+            let z_side = |i| planes * grid.x().len() * grid.y_of_row(i).len();
             let ranks = 0..grid.ranks[0];
-            (ranks.clone().map(near).collect(), ranks.map(far).collect())
+            (
+                ranks.clone().map(x_side).collect(),
+                ranks.map(z_side).collect(),
+            )
         };
         Self::new(comm, grid.chunks, vars, blocks)
     }
@@ -215,10 +218,13 @@ impl<T: FftReal> PencilTranspose<T> {
         let width = grid.x().len();
         let blocks = |chunk| {
             let planes = |j| grid.z_of_chunk(j, chunk).len();
-            let near = |j| planes(grid.at[1]) * width * grid.y_of_column(j).len();
-            let far = |j| planes(j) * width * grid.y_in_column().len();
+            let x_side = |j| planes(grid.at[1]) * width * grid.y_of_column(j).len();
+            let z_side = |j| planes(j) * width * grid.y_in_column().len();
             let ranks = 0..grid.ranks[1];
-            (ranks.clone().map(near).collect(), ranks.map(far).collect())
+            (
+                ranks.clone().map(x_side).collect(),
+                ranks.map(z_side).collect(),
+            )
         };
         Self::new(comm, grid.chunks, vars, blocks)
     }
@@ -231,8 +237,8 @@ impl<T: FftReal> PencilTranspose<T> {
     ) -> Result<Self> {
         let mut slots = Vec::with_capacity(vars * chunks);
         for number in 0..vars * chunks {
-            let (near, far) = blocks(number % chunks);
-            slots.push(PencilSlot::new(&comm, &near, &far)?);
+            let (x_side, z_side) = blocks(number % chunks);
+            slots.push(PencilSlot::new(&comm, &x_side, &z_side)?);
         }
         Ok(Self { comm, slots })
     }

@@ -27,8 +27,8 @@ pub(super) enum TransposeEnd {
 ///
 /// Blocks in flight are owned by the collective, and not accessible here.
 pub(super) struct PencilSlot<T: FftReal> {
-    near: EndBlocks<T>,
-    far: EndBlocks<T>,
+    x_side: EndBlocks<T>,
+    z_side: EndBlocks<T>,
     /// This rank's own block does not travel: both ends are the same memory.
     own: Vec<Complex<T>>,
     me: usize,
@@ -58,13 +58,13 @@ impl<T: FftReal> PencilSlot<T> {
     ///
     /// # Errors
     /// There is no memory.
-    pub(super) fn new(comm: &Comm, near: &[usize], far: &[usize]) -> Result<Self> {
+    pub(super) fn new(comm: &Comm, x_side: &[usize], z_side: &[usize]) -> Result<Self> {
         let me = comm.rank();
-        debug_assert_eq!(near[me], far[me], "both ends of one block");
+        debug_assert_eq!(x_side[me], z_side[me], "both ends of one block");
         Ok(Self {
-            near: EndBlocks::new(comm, near)?,
-            far: EndBlocks::new(comm, far)?,
-            own: vec![Complex::default(); near[me]],
+            x_side: EndBlocks::new(comm, x_side)?,
+            z_side: EndBlocks::new(comm, z_side)?,
+            own: vec![Complex::default(); x_side[me]],
             me,
             way: PencilSlotState::Idle,
         })
@@ -73,8 +73,8 @@ impl<T: FftReal> PencilSlot<T> {
     /// Returns the blocks at an end, in the order of the ranks.
     pub(super) fn blocks(&self, end: TransposeEnd) -> Vec<&[Complex<T>]> {
         let side = match end {
-            TransposeEnd::XSide => &self.near,
-            TransposeEnd::ZSide => &self.far,
+            TransposeEnd::XSide => &self.x_side,
+            TransposeEnd::ZSide => &self.z_side,
         };
         let mut rest = real::as_complex(side.blocks.as_deref().unwrap_or_default());
         let mut blocks = Vec::with_capacity(side.counts.len());
@@ -89,8 +89,8 @@ impl<T: FftReal> PencilSlot<T> {
     /// Returns the blocks at an end, in the order of the ranks, for writing.
     pub(super) fn blocks_mut(&mut self, end: TransposeEnd) -> Vec<&mut [Complex<T>]> {
         let side = match end {
-            TransposeEnd::XSide => &mut self.near,
-            TransposeEnd::ZSide => &mut self.far,
+            TransposeEnd::XSide => &mut self.x_side,
+            TransposeEnd::ZSide => &mut self.z_side,
         };
         let mut rest = real::as_complex_mut(side.blocks.as_deref_mut().unwrap_or_default());
         let mut own = &mut self.own[..];
@@ -116,8 +116,8 @@ impl<T: FftReal> PencilSlot<T> {
         poison: bool,
     ) {
         let (to, from_side) = match from {
-            TransposeEnd::XSide => (&mut self.far, &mut self.near),
-            TransposeEnd::ZSide => (&mut self.near, &mut self.far),
+            TransposeEnd::XSide => (&mut self.z_side, &mut self.x_side),
+            TransposeEnd::ZSide => (&mut self.x_side, &mut self.z_side),
         };
         let Some((outgoing, mut incoming)) = from_side.blocks.take().zip(to.blocks.take()) else {
             return; // there are no other ranks
@@ -171,7 +171,7 @@ impl<T: FftReal> PencilSlot<T> {
                 return;
             }
         };
-        (self.near.blocks, self.far.blocks) = match from {
+        (self.x_side.blocks, self.z_side.blocks) = match from {
             TransposeEnd::XSide => (sent, received),
             TransposeEnd::ZSide => (received, sent),
         };
@@ -200,8 +200,8 @@ impl<T: FftReal> fmt::Debug for PencilSlot<T> {
             PencilSlotState::Failed(_) => "failed",
         };
         f.debug_struct("PencilSlot")
-            .field("near", &self.near.counts)
-            .field("far", &self.far.counts)
+            .field("x_side", &self.x_side.counts)
+            .field("z_side", &self.z_side.counts)
             .field("way", &way)
             .finish()
     }

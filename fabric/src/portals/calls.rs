@@ -203,19 +203,19 @@ impl PortalsNi {
             let own = self.id()?;
             let pid = nobody - u32::from(own.pid == nobody);
             let eq = self.eq_alloc(PROBE_EVENTS)?;
-            let near = MdSpan {
+            let span = MdSpan {
                 md: self.md_bind(None, eq)?,
                 offset: 0,
                 len: 0,
                 user: 0,
             };
-            let far = RemoteTarget {
+            let remote = RemoteTarget {
                 process: PortalsProcess { pid, ..own },
                 pt: 0,
                 match_bits: 0,
                 offset: 0,
             };
-            self.put(near, far, 0, true)?;
+            self.put(span, remote, 0, true)?;
             Ok::<_, PortalsCallError>(eq)
         };
         // A refused put is not in flight.

@@ -32,14 +32,14 @@ impl Portals {
             .range()
             .slice(ControlWords::at(to), ControlWords::LEN);
         let (lane, (rail, process)) = (u32::from(peer.home), self.home(to));
-        let near = rail.local_span(range, UserPtr::Words(to).bits());
-        let far = RemoteTarget {
+        let span = rail.local_span(range, UserPtr::Words(to).bits());
+        let remote = RemoteTarget {
             process,
             pt: peer.address.tables.board,
             match_bits: peer.address.control_bits(self.me),
             offset: ControlWords::at(self.me) as u64,
         };
-        match rail.ni.put(near, far, 0, true) {
+        match rail.ni.put(span, remote, 0, true) {
             Ok(()) => {
                 self.resources.queues.note_traffic(lane);
                 self.spend_credit(to);

@@ -230,8 +230,8 @@ impl Portals {
         let padding = rail.ni.wire.padding(letter.len as usize);
         let pool = &self.resources.pool;
         let range = pool.range(letter.slot, letter.len as usize + padding);
-        let near = rail.local_span(range, UserPtr::Message(to, number).bits());
-        let far = RemoteTarget {
+        let span = rail.local_span(range, UserPtr::Message(to, number).bits());
+        let remote = RemoteTarget {
             process,
             pt: peer.address.tables.eager,
             match_bits: (letter.bits).unwrap_or_else(|| peer.address.message_bits(self.me)),
@@ -239,7 +239,7 @@ impl Portals {
         };
         let label = MessageLabel::padded(letter.label, padding);
         let header = u64::from(label) << 32 | u64::from(number);
-        if let Err(refused) = rail.ni.put(near, far, header, true) {
+        if let Err(refused) = rail.ni.put(span, remote, header, true) {
             return self.handle_unsent(to, &refused);
         }
         self.count_sent(peer.home.into(), letter.len.into());

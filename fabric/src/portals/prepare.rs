@@ -169,14 +169,14 @@ impl PreparedPortals {
         let first = &self.resources.rails[0];
         let probe = BOARD_LEN - 16;
         first.board.atomic_u64(probe).store(WORD, RELAXED);
-        let near = first.local_span(first.board.range().slice(probe, 8), USER);
-        let far = RemoteTarget {
+        let span = first.local_span(first.board.range().slice(probe, 8), USER);
+        let remote = RemoteTarget {
             process,
             pt: self.address.tables.board,
             match_bits: self.address.control_bits(0x0123_4567),
             offset: probe as u64 + 8,
         };
-        ni.put(near, far, HEADER, true)?;
+        ni.put(span, remote, HEADER, true)?;
         let wait = |eq| {
             let poll = |_| ni.eq_poll(&[eq], PROBE_MILLIS).ok().flatten();
             let polled = (0..PROBE_TURNS).find_map(poll);
@@ -186,7 +186,7 @@ impl PreparedPortals {
             return Err(unlike(&ni, "there is no event"));
         };
         let board = first.board.start().addr().get() as u64;
-        let wrong = wrong_field(&told, &ended, process, far, board + far.offset);
+        let wrong = wrong_field(&told, &ended, process, remote, board + remote.offset);
         let word = first.board.atomic_u64(probe + 8).swap(0, RELAXED);
         let wrong = wrong.or_else(|| (word != WORD).then_some("the data"));
         wrong.map_or(Ok(()), |what| Err(unlike(&ni, what)))
@@ -213,18 +213,18 @@ fn wrong_field(
     told: &PortalsEvent,
     ended: &PortalsEvent,
     process: PortalsProcess,
-    far: RemoteTarget,
+    remote: RemoteTarget,
     start: u64,
 ) -> Option<&'static str> {
     let fields = [
         ("the kind of PUT", told.kind == PortalsEventKind::Put),
         ("how the PUT ended", told.end == PortalsOutcome::Success),
         ("the header data", told.header == HEADER),
-        ("the match bits", told.match_bits == far.match_bits),
+        ("the match bits", told.match_bits == remote.match_bits),
         ("the length", told.mlength == 8),
         ("the start", told.start == start),
         ("the initiator", told.initiator == process),
-        ("the portal table index", told.pt == far.pt),
+        ("the portal table index", told.pt == remote.pt),
         ("the kind of ACK", ended.kind == PortalsEventKind::Ack),
         ("how the ACK ended", ended.end == PortalsOutcome::Success),
         ("the user's pointer", ended.user == USER),

@@ -35,8 +35,8 @@ impl PortalsNi {
     /// Starts a put. With `acknowledge`, the completion event returns `user`; otherwise there is no event.
     pub(super) fn put(
         &self,
-        near: MdSpan,
-        far: RemoteTarget,
+        span: MdSpan,
+        remote: RemoteTarget,
         header: u64,
         acknowledge: bool,
     ) -> PortalsResult<()> {
@@ -48,32 +48,32 @@ impl PortalsNi {
         // SAFETY: takes numbers only; memory was named to the descriptor.
         self.call("PtlPut", || unsafe {
             (self.library.symbols.put)(
-                near.md.0,
-                near.offset,
-                near.len,
+                span.md.0,
+                span.offset,
+                span.len,
                 ack,
-                far.process.bits(),
-                far.pt,
-                far.match_bits,
-                far.offset,
-                near.user,
+                remote.process.bits(),
+                remote.pt,
+                remote.match_bits,
+                remote.offset,
+                span.user,
                 header,
             )
         })
     }
 
-    pub(super) fn get(&self, near: MdSpan, far: RemoteTarget) -> PortalsResult<()> {
+    pub(super) fn get(&self, span: MdSpan, remote: RemoteTarget) -> PortalsResult<()> {
         // SAFETY: takes numbers only; memory was named to the descriptor.
         self.call("PtlGet", || unsafe {
             (self.library.symbols.get)(
-                near.md.0,
-                near.offset,
-                near.len,
-                far.process.bits(),
-                far.pt,
-                far.match_bits,
-                far.offset,
-                near.user,
+                span.md.0,
+                span.offset,
+                span.len,
+                remote.process.bits(),
+                remote.pt,
+                remote.match_bits,
+                remote.offset,
+                span.user,
             )
         })
     }
@@ -82,29 +82,29 @@ impl PortalsNi {
     /// `near`.
     pub(super) fn atomic(
         &self,
-        near: MdSpan,
+        span: MdSpan,
         operand: u64,
-        far: RemoteTarget,
+        remote: RemoteTarget,
         op: AtomicOp,
     ) -> PortalsResult<()> {
         let operators = &self.profile().operators;
         let symbols = &self.library.symbols;
-        let (md, len, user) = (near.md.0, near.len, near.user);
-        let (process, pt, bits) = (far.process.bits(), far.pt, far.match_bits);
+        let (md, len, user) = (span.md.0, span.len, span.user);
+        let (process, pt, bits) = (remote.process.bits(), remote.pt, remote.match_bits);
         let fetching = operators.of(op);
         if let Some(operator) = fetching {
             // SAFETY: takes numbers only; memory was named to the descriptor.
             return self.call("PtlFetchAtomic", || unsafe {
                 (symbols.fetch_atomic)(
                     md,
-                    near.offset,
+                    span.offset,
                     md,
                     operand,
                     len,
                     process,
                     pt,
                     bits,
-                    far.offset,
+                    remote.offset,
                     user,
                     0,
                     operator,
@@ -122,14 +122,14 @@ impl PortalsNi {
         self.call("PtlSwap", || unsafe {
             (symbols.swap)(
                 md,
-                near.offset,
+                span.offset,
                 md,
                 operand,
                 len,
                 process,
                 pt,
                 bits,
-                far.offset,
+                remote.offset,
                 user,
                 0,
                 compared.read(),

@@ -18,14 +18,14 @@ impl Portals {
                 let Some((process, _)) = self.place(to, lane) else {
                     continue;
                 };
-                let near = rail.local_span(rail.board.range().slice(0, 0), 0);
-                let far = RemoteTarget {
+                let span = rail.local_span(rail.board.range().slice(0, 0), 0);
+                let remote = RemoteTarget {
                     process,
                     pt: peer.address.tables.board,
                     match_bits: peer.address.control_bits(self.me),
                     offset: 0,
                 };
-                rail.ni.put(near, far, 0, false)?;
+                rail.ni.put(span, remote, 0, false)?;
             }
         }
         Ok(())

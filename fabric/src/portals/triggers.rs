@@ -117,8 +117,8 @@ impl PortalsNi {
     /// Starts an acknowledged put when a counter reaches a value.
     pub(super) fn put_when(
         &self,
-        near: MdSpan,
-        far: RemoteTarget,
+        span: MdSpan,
+        remote: RemoteTarget,
         header: u64,
         when: (Ct, u64),
     ) -> PortalsResult<()> {
@@ -126,15 +126,15 @@ impl PortalsNi {
         // SAFETY: takes numbers only; memory was named to the descriptor.
         self.trigger("PtlTriggeredPut", |triggers| unsafe {
             (triggers.triggered_put)(
-                near.md.0,
-                near.offset,
-                near.len,
+                span.md.0,
+                span.offset,
+                span.len,
                 ack,
-                far.process.bits(),
-                far.pt,
-                far.match_bits,
-                far.offset,
-                near.user,
+                remote.process.bits(),
+                remote.pt,
+                remote.match_bits,
+                remote.offset,
+                span.user,
                 header,
                 when.0.0,
                 when.1,
@@ -150,8 +150,8 @@ impl PortalsNi {
     /// Starts an acknowledged atomic when a counter reaches a value.
     pub(super) fn combine_when(
         &self,
-        near: MdSpan,
-        far: RemoteTarget,
+        span: MdSpan,
+        remote: RemoteTarget,
         how: TypedOperator,
         when: (Ct, u64),
     ) -> PortalsResult<()> {
@@ -163,15 +163,15 @@ impl PortalsNi {
         // SAFETY: takes numbers only; memory was named to the descriptor.
         self.call("PtlTriggeredAtomic", || unsafe {
             (combining.triggered_atomic)(
-                near.md.0,
-                near.offset,
-                near.len,
+                span.md.0,
+                span.offset,
+                span.len,
                 profile.options.ack_req,
-                far.process.bits(),
-                far.pt,
-                far.match_bits,
-                far.offset,
-                near.user,
+                remote.process.bits(),
+                remote.pt,
+                remote.match_bits,
+                remote.offset,
+                span.user,
                 0,
                 profile.operators.operator(how.operator),
                 profile.operators.integer(how.integer),

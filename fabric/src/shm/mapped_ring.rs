@@ -127,22 +127,22 @@ impl RingMemory for MappedRing {
             let mut line = [MaybeUninit::uninit(); LINE_ROOM];
             line[..24].write_copy_of_slice(header);
             line[24..32].write_copy_of_slice(word);
-            self.copy_near(slot, &line);
+            self.copy_to_line(slot, &line);
             self.frame_word(slot).store(frame.to_le(), Release);
             return;
         }
-        let (first_near, first_far) = first.split_at(first.len().min(LINE_ROOM));
-        let (second_near, second_far) =
-            second.split_at(second.len().min(LINE_ROOM - first_near.len()));
+        let (first_in_line, first_after_line) = first.split_at(first.len().min(LINE_ROOM));
+        let (second_in_line, second_after_line) =
+            second.split_at(second.len().min(LINE_ROOM - first_in_line.len()));
         if first.len() + second.len() > LINE_ROOM {
             prefetch_line(self.slot(slot).as_ptr().wrapping_add(LINE_LEN));
-            self.copy_far(slot, LINE_ROOM, first_far);
-            self.copy_far(slot, first.len() + second_near.len(), second_far);
+            self.copy_after_line(slot, LINE_ROOM, first_after_line);
+            self.copy_after_line(slot, first.len() + second_in_line.len(), second_after_line);
         }
         let mut line = [MaybeUninit::uninit(); LINE_ROOM];
-        line[..first_near.len()].write_copy_of_slice(first_near);
-        line[first_near.len()..][..second_near.len()].write_copy_of_slice(second_near);
-        self.copy_near(slot, &line);
+        line[..first_in_line.len()].write_copy_of_slice(first_in_line);
+        line[first_in_line.len()..][..second_in_line.len()].write_copy_of_slice(second_in_line);
+        self.copy_to_line(slot, &line);
         self.frame_word(slot).store(frame.to_le(), Release);
     }
 
@@ -171,7 +171,7 @@ impl RingMemory for MappedRing {
 
 impl MappedRing {
     #[inline]
-    fn copy_near(&self, slot: u32, line: &[MaybeUninit<u8>; LINE_ROOM]) {
+    fn copy_to_line(&self, slot: u32, line: &[MaybeUninit<u8>; LINE_ROOM]) {
         // SAFETY: after the frame, in the slot's first line.
         let into = unsafe { self.slot(slot).add(FRAME_LEN) };
         // SAFETY: the line is in the mapped ring, and the copy is on our stack.
@@ -184,7 +184,7 @@ impl MappedRing {
 
     /// Copies bytes to a slot's second line. `write` has checked that they fit.
     #[inline]
-    fn copy_far(&self, slot: u32, offset: usize, bytes: &[u8]) {
+    fn copy_after_line(&self, slot: u32, offset: usize, bytes: &[u8]) {
         debug_assert!(offset + bytes.len() <= ROOM);
         // SAFETY: inside the slot: `write` checked.
         let into = unsafe { self.slot(slot).add(FRAME_LEN + offset) };

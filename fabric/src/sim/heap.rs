@@ -197,8 +197,8 @@ mod tests {
         let (mut now, mut number) = (0, 0);
         for _ in 0..2000 {
             for _ in 0..random.within(0..20) {
-                let far = random.within(0..40);
-                let at = now + random.within(0..1 << far) / 2;
+                let bits = random.within(0..40);
+                let at = now + random.within(0..1 << bits) / 2;
                 heap.push(at, SimEvent::Resume(number));
                 planned.push((at, number));
                 number += 1;

@@ -26,11 +26,11 @@ fn envelope() -> impl Strategy<Value = TagEnvelope> {
 
 /// Returns a receive whose fields match this message or another one.
 fn want(
-    near: TagEnvelope,
+    same: TagEnvelope,
     other: TagEnvelope,
     [kind, context, source, tag]: [bool; 4],
 ) -> TagSelector {
-    let of = |is_near| if is_near { near } else { other };
+    let of = |is_same| if is_same { same } else { other };
     TagSelector {
         kind: of(kind).kind,
         context: of(context).tag.context,
@@ -68,11 +68,11 @@ proptest! {
     fn an_adapter_matches_as_software_does(
         sent in envelope(),
         other in envelope(),
-        near: [bool; 4],
+        same: [bool; 4],
         any_source: bool,
         any_tag: bool,
     ) {
-        let mut want = want(sent, other, near);
+        let mut want = want(sent, other, same);
         if any_source {
             want.source = None;
         }

@@ -97,10 +97,10 @@ impl AddressExtension {
         let lanes: Vec<_> = lanes.collect::<Option<_>>()?;
         let mut ends = LaneEnds {
             lanes: QpAddressList::new(&lanes)?,
-            far: [address.first(); RAILS_MAX],
+            remote_ports: [address.first(); RAILS_MAX],
         };
-        for (far, port) in ends.far.iter_mut().skip(1).zip(&self.ports) {
-            *far = *port;
+        for (remote, port) in ends.remote_ports.iter_mut().skip(1).zip(&self.ports) {
+            *remote = *port;
         }
         Some(ends)
     }
@@ -149,8 +149,11 @@ mod tests {
         // Rank 3 is the third of rank 1's peers.
         let psns: Vec<_> = psns(77).take(3).collect();
         assert_eq!(lanes, [(4, psns[0]), (1004, psns[1]), (2004, psns[2])]);
-        let far: Vec<RemotePort> = ends.iter().map(|(_, far)| far).collect();
-        assert_eq!(far, [address.first(), doors.ports[0], doors.ports[1]]);
+        let remote_ports: Vec<RemotePort> = ends.iter().map(|(_, remote)| remote).collect();
+        assert_eq!(
+            remote_ports,
+            [address.first(), doors.ports[0], doors.ports[1]]
+        );
         assert!(doors.ends(1, 1, &address, 77).is_none());
         assert!(doors.ends(1, 5, &address, 77).is_none());
     }

@@ -38,13 +38,15 @@ impl VerbsCore {
     pub(super) fn is_connect_source(&self, from: u32, lane: usize, qpn: u32) -> bool {
         let by = match lane {
             FIRST => self.peers.get(index(from)).map(|peer| peer.qpn),
-            _ => self.far(from, lane).map(|far| far.datagram_qpn),
+            _ => self
+                .remote_port(from, lane)
+                .map(|remote| remote.datagram_qpn),
         };
         by == Some(qpn)
     }
 
     /// Returns a peer's port behind a lane other than the first: the one it named last, or otherwise that of its address.
-    fn far(&self, peer: u32, lane: usize) -> Option<RemotePort> {
+    fn remote_port(&self, peer: u32, lane: usize) -> Option<RemotePort> {
         let link = self.links.get(index(peer)).and_then(Option::as_deref);
         let said = link.and_then(|link| link.remote_ports.get(lane));
         let told = || self.peer_ports.get(index(peer))?.get(lane - 1);
@@ -63,7 +65,7 @@ impl VerbsCore {
         let mut others = FIRST + 1..self.rails.len();
         link.is_some_and(|link| link.uses_alternates)
             && !self.alt_datagrams.is_empty()
-            && others.any(|lane| self.far(peer, lane).is_some())
+            && others.any(|lane| self.remote_port(peer, lane).is_some())
     }
 
     /// Sends a connection message by another device if there is a reason, or by all others if it is sent only `once`. A message
@@ -83,18 +85,18 @@ impl VerbsCore {
         let (connected, first) = (link.is_connected(), link.alternate);
         for lane in in_turn(first, self.rails.len()) {
             let works = !connected || lanes.has(number(lane));
-            let Some(far) = self.far(peer, lane).filter(|_| works) else {
+            let Some(remote) = self.remote_port(peer, lane).filter(|_| works) else {
                 continue;
             };
             let rail = &self.rails[lane];
-            if rail.failed.is_some() || far.ethernet != rail.device.ethernet {
+            if rail.failed.is_some() || remote.ethernet != rail.device.ethernet {
                 continue;
             }
             let own = &rail.device;
             let to = DatagramDestination {
                 peer,
-                route: far.route(own.port, own.gid_index, own.ethernet),
-                qpn: far.datagram_qpn,
+                route: remote.route(own.port, own.gid_index, own.ethernet),
+                qpn: remote.datagram_qpn,
                 qkey: address.qkey,
             };
             let sent = self.alt_datagrams[lane - 1].send(&own.pd, &to, bytes);

@@ -218,8 +218,8 @@ impl VerbsCore {
     fn look_at_port(&mut self, lane: usize) {
         self.rails[lane].device.look_again();
         let own = &self.rails[lane].device;
-        let far = &mut self.ports[lane];
-        (far.gid, far.lid, far.mtu) = (own.gid, own.lid, own.mtu);
+        let remote = &mut self.ports[lane];
+        (remote.gid, remote.lid, remote.mtu) = (own.gid, own.lid, own.mtu);
         self.moved |= !self.ports[FIRST].is_at(&self.peers[index(self.me)].first());
     }
 

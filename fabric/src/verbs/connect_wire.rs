@@ -17,20 +17,23 @@ use crate::{
 pub(super) struct LaneEnds {
     pub(super) lanes: QpAddressList,
     /// Ports behind the lanes. Those beyond the last lane mean nothing.
-    pub(super) far: [RemotePort; RAILS_MAX],
+    pub(super) remote_ports: [RemotePort; RAILS_MAX],
 }
 
 impl LaneEnds {
     /// Joins lanes and their ports, of which there must be at least one.
     pub(super) fn new(lanes: QpAddressList, ports: &[RemotePort]) -> Self {
         let last = ports.len() - 1;
-        let far = std::array::from_fn(|lane| ports[lane.min(last)]);
-        Self { lanes, far }
+        let remote_ports = std::array::from_fn(|lane| ports[lane.min(last)]);
+        Self {
+            lanes,
+            remote_ports,
+        }
     }
 
     /// Returns the lanes with their ports.
     pub(super) fn iter(&self) -> impl Iterator<Item = (QpAddress, RemotePort)> + '_ {
-        self.lanes.as_slice().iter().copied().zip(self.far)
+        self.lanes.as_slice().iter().copied().zip(self.remote_ports)
     }
 }
 
@@ -66,10 +69,15 @@ pub(super) fn parse(
     let known = first(frame.message.from.rank).filter(|_| whole && lanes <= RAILS_MAX)?;
     let mut ends = LaneEnds {
         lanes: frame.lanes,
-        far: [known; RAILS_MAX],
+        remote_ports: [known; RAILS_MAX],
     };
-    for (far, port) in ends.far.iter_mut().skip(lanes - ports.len()).zip(ports) {
-        *far = parse_port(port)?;
+    for (remote, port) in ends
+        .remote_ports
+        .iter_mut()
+        .skip(lanes - ports.len())
+        .zip(ports)
+    {
+        *remote = parse_port(port)?;
     }
     Some((frame, ends))
 }
@@ -160,8 +168,8 @@ mod tests {
             );
             let (parsed, ends) = parse(&bytes, |rank| (rank == 3).then_some(ports[0])).unwrap();
             assert_eq!(parsed, frame);
-            let far: Vec<_> = ends.iter().map(|(_, far)| far).collect();
-            assert_eq!(far, ports[..lanes]);
+            let remote_ports: Vec<_> = ends.iter().map(|(_, remote)| remote).collect();
+            assert_eq!(remote_ports, ports[..lanes]);
             assert!(parse(&bytes, |_| None).is_none(), "from no rank");
             assert!(parse(&bytes[..bytes.len() - 1], |_| Some(PORT)).is_none());
         }
@@ -173,8 +181,8 @@ mod tests {
             let (frame, ports, bytes) = greeting(lanes, true);
             let (parsed, ends) = parse(&bytes, |_| Some(PORT)).unwrap();
             assert_eq!(parsed, frame);
-            let far: Vec<_> = ends.iter().map(|(_, far)| far).collect();
-            assert_eq!(far, ports[..lanes]);
+            let remote_ports: Vec<_> = ends.iter().map(|(_, remote)| remote).collect();
+            assert_eq!(remote_ports, ports[..lanes]);
             let longer = [&bytes[..], &[1; PORT_LEN]].concat();
             assert!(parse(&longer, |_| Some(PORT)).is_none());
         }

@@ -87,7 +87,7 @@ impl VerbsCore {
             }
             let ends = (!frame.lanes.as_slice().is_empty()).then_some(ends);
             if let Some(ends) = &ends {
-                self.update_peer_port(from, &ends.far[FIRST]);
+                self.update_peer_port(from, &ends.remote_ports[FIRST]);
             }
             self.deferred_datagrams
                 .push(from, DeferredDatagram::Connect(frame.message, ends));
@@ -336,12 +336,12 @@ impl VerbsCore {
             rail.take_back(way.qp);
         }
         let mut broken = None;
-        for ((way, rail), (lane, far)) in link.lanes.iter_mut().zip(rails).zip(ends.iter()) {
+        for ((way, rail), (lane, remote)) in link.lanes.iter_mut().zip(rails).zip(ends.iter()) {
             let Some(qp) = &way.qp else { continue };
             if lane.qpn == 0 {
                 rail.take_back(way.qp.take());
                 way.broken = true;
-            } else if let Err(why) = rail.device.join(qp, way.psn, lane, &far) {
+            } else if let Err(why) = rail.device.join(qp, way.psn, lane, &remote) {
                 way.broken = true;
                 broken.get_or_insert(why);
             } else {
@@ -419,18 +419,18 @@ impl RailDevice {
         qp: &VerbsQp,
         psn: u32,
         lane: QpAddress,
-        far: &RemotePort,
+        remote: &RemotePort,
     ) -> io::Result<()> {
-        if far.ethernet != self.ethernet {
+        if remote.ethernet != self.ethernet {
             return Err(unlike());
         }
         qp.connect(&QpConnectParams {
-            route: far.route(self.port, self.gid_index, self.ethernet),
+            route: remote.route(self.port, self.gid_index, self.ethernet),
             qpn: lane.qpn,
             our_psn: psn,
             their_psn: lane.psn,
-            mtu: far.mtu.min(self.mtu),
-            reads_out: self.reads_out.min(far.reads),
+            mtu: remote.mtu.min(self.mtu),
+            reads_out: self.reads_out.min(remote.reads),
             reads_in: self.reads_in,
             timeout: self.timeout,
         })
@@ -441,7 +441,7 @@ impl VerbsLink {
     /// Sets the peer's ends of the lanes. All lanes with a queue pair work from now on.
     pub(super) fn set_ends(&mut self, me: u32, peer: u32, ends: &LaneEnds) {
         let lanes = self.lanes.len();
-        self.remote_ports = ends.iter().map(|(_, far)| far).take(lanes).collect();
+        self.remote_ports = ends.iter().map(|(_, remote)| remote).take(lanes).collect();
         let present = (0..).zip(&self.lanes).filter(|(_, way)| way.qp.is_some());
         let present = present.fold(LaneSet::EMPTY, |all, (lane, _)| all.with(lane));
         self.fences = LaneFences::new(present);

@@ -414,7 +414,7 @@ impl VerbsLink {
         let key = self
             .remote_ports
             .get(lane)
-            .map_or(table.key, |far| far.table);
+            .map_or(table.key, |remote| remote.table);
         RemoteAddress { key, ..table }
     }
 }

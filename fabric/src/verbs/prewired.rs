@@ -270,8 +270,8 @@ impl PrewiredPeer {
         let all: Vec<_> = self.ends.iter().zip(psns(self.psn)).collect();
         let order = (0..self.qps.len()).filter(|lane| *lane != home);
         order.chain([home]).try_for_each(|lane| {
-            let ((end, far), psn) = all[lane];
-            rails[lane].device.join(&self.qps[lane], psn, end, &far)
+            let ((end, remote), psn) = all[lane];
+            rails[lane].device.join(&self.qps[lane], psn, end, &remote)
         })
     }
 }

@@ -121,11 +121,11 @@ impl Comm {
     /// Returns true if this process can reach the memory of all members directly. Then an adapter, even if there is
     /// one, would only copy more slowly.
     fn is_among_neighbors(&self) -> bool {
-        let (group, near) = (self.group(), &self.shared().place.neighbors);
-        group.len() <= near.len()
+        let (group, neighbors) = (self.group(), &self.shared().place.neighbors);
+        group.len() <= neighbors.len()
             && group
                 .members()
-                .all(|rank| near.binary_search(&rank.0).is_ok())
+                .all(|rank| neighbors.binary_search(&rank.0).is_ok())
     }
 
     /// Begins a collective in its reserved position. `refused` is the reason if this rank must not run it.

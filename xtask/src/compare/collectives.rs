@@ -57,7 +57,7 @@ fn blocking(name: &'static str, size: u64, ranks: u32) -> CompareJob {
     let label = format!("{name} {size} B, {ranks} ranks");
     let mut rows = vec![CompareRow::against_peers(label.clone(), &pick, limit)];
     if FAR.contains(&(name, size, ranks)) {
-        rows.push(far(&label, &pick));
+        rows.push(inter_node(&label, &pick));
     }
     let mut args = match size {
         0 => name.to_owned(),
@@ -77,7 +77,7 @@ fn blocking(name: &'static str, size: u64, ranks: u32) -> CompareJob {
 }
 
 /// Returns a row with the same figure, beside MPICH's alone.
-fn far(label: &str, pick: &FigureSelector) -> CompareRow {
+fn inter_node(label: &str, pick: &FigureSelector) -> CompareRow {
     let against = vec![(Contestant::Mpich, pick.clone())];
     let label = format!("{label} / {}", Contestant::Mpich.name());
     CompareRow::new(label, pick, RatioTarget::ratio(against, FAR_LIMIT))
@@ -126,7 +126,7 @@ fn crowded_exchange() -> CompareJob {
     let label = "all_to_all 4096 B, not blocking, 4 ranks";
     let rows = vec![
         CompareRow::against_peers(label, &pick, 1.0),
-        far(label, &pick),
+        inter_node(label, &pick),
     ];
     overlapping("all_to_all --size 4096 --iters 50", 0, rows).on(4)
 }
@@ -164,9 +164,9 @@ mod tests {
                 (2, 1.0),
                 "{label}"
             );
-            let far = row(&format!("{label} / mpich")).unwrap();
+            let inter_node = row(&format!("{label} / mpich")).unwrap();
             assert_eq!(
-                (far.target.against[0].0, far.target.limit),
+                (inter_node.target.against[0].0, inter_node.target.limit),
                 (Contestant::Mpich, 0.01)
             );
         }

@@ -155,13 +155,13 @@ fn that_an_entry_is_off_its_list_is_told_after_whatever_used_it_up() {
                 length,
                 ..world.remote(1)
             };
-            let (near, other) = (initiator.local(0), initiator.local(1 << 15));
+            let (local, other) = (initiator.local(0), initiator.local(1 << 15));
             let (sum, long) = (AtomicOperator::Sum, AtomicDatatype::U64);
             let command = match kind {
-                EventKind::Put => NiCommand::Put(near, remote, AckRequest::Full),
-                EventKind::Get => NiCommand::Get(near, remote),
-                EventKind::Atomic => NiCommand::Atomic(near, remote, AckRequest::Full, sum, long),
-                _ => NiCommand::FetchAtomic(near, other, remote, sum, long),
+                EventKind::Put => NiCommand::Put(local, remote, AckRequest::Full),
+                EventKind::Get => NiCommand::Get(local, remote),
+                EventKind::Atomic => NiCommand::Atomic(local, remote, AckRequest::Full, sum, long),
+                _ => NiCommand::FetchAtomic(local, other, remote, sum, long),
             };
             world.nodes[0].start(command).unwrap();
             world.run();

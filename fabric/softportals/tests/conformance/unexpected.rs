@@ -48,11 +48,11 @@ fn acknowledgements_and_replies_say_which_list_took_the_operation() {
             ..world.remote(1)
         };
         let (sum, long) = (AtomicOperator::Sum, AtomicDatatype::U64);
-        let (near, other) = (initiator.local(0), initiator.local(64));
+        let (local, other) = (initiator.local(0), initiator.local(64));
         for command in [
-            NiCommand::Atomic(near, remote, AckRequest::Full, sum, long),
-            NiCommand::FetchAtomic(near, other, remote, sum, long),
-            NiCommand::Swap(near, other, remote, AtomicOperator::Swap, long, [0; 32]),
+            NiCommand::Atomic(local, remote, AckRequest::Full, sum, long),
+            NiCommand::FetchAtomic(local, other, remote, sum, long),
+            NiCommand::Swap(local, other, remote, AtomicOperator::Swap, long, [0; 32]),
         ] {
             world.nodes[0].start(command).unwrap();
         }

@@ -184,13 +184,14 @@ impl Portals {
     ) -> Result<(), PortalsCallError> {
         let (local, key) = ends_of(work).ok_or_else(no_step)?;
         let [from, to] = [piece.range.start, piece.range.end].map(in_memory);
-        let far = self.remote_target(work.to, piece.lane, key, piece.range.start, local.len())?;
+        let remote =
+            self.remote_target(work.to, piece.lane, key, piece.range.start, local.len())?;
         let rail = &self.resources.rails[piece.lane as usize];
         let user = UserPtr::Piece(slot, piece.lane, piece.id.0).bits();
-        let near = rail.local_span(local.slice(from, to - from), user);
+        let span = rail.local_span(local.slice(from, to - from), user);
         match work.op {
-            PortalsRmaOp::Put(..) => rail.ni.put(near, far, 0, true),
-            _ => rail.ni.get(near, far),
+            PortalsRmaOp::Put(..) => rail.ni.put(span, remote, 0, true),
+            _ => rail.ni.get(span, remote),
         }
     }
 

@@ -164,7 +164,7 @@ impl Portals {
             self.operations.set_word(slot, RmaSlotWord::Operand, value);
             words(RmaSlotWord::Operand, 8).offset
         };
-        let far = |key, at, len| self.remote_target(work.to, lane, key, at, len);
+        let remote = |key, at, len| self.remote_target(work.to, lane, key, at, len);
         let ni = &rail.ni;
         match (work.step, work.op) {
             (PortalsRmaStep::Move(from), PortalsRmaOp::Put(local, key, _)) => {
@@ -172,7 +172,7 @@ impl Portals {
                 let part = self.operations.to_send(slot, part);
                 ni.put(
                     rail.local_span(part, user),
-                    far(key, at, local.len())?,
+                    remote(key, at, local.len())?,
                     0,
                     true,
                 )
@@ -180,11 +180,16 @@ impl Portals {
             (PortalsRmaStep::Move(from), PortalsRmaOp::Get(local, key)) => {
                 let (part, at) = self.piece(work.op, local, from);
                 let part = self.operations.to_fill(slot, part);
-                ni.get(rail.local_span(part, user), far(key, at, local.len())?)
+                ni.get(rail.local_span(part, user), remote(key, at, local.len())?)
             }
             (PortalsRmaStep::Combine, PortalsRmaOp::Atomic(op, key)) => {
                 let operand = operand(operand_of(op));
-                ni.atomic(words(RmaSlotWord::Before, 8), operand, far(key, 0, 8)?, op)
+                ni.atomic(
+                    words(RmaSlotWord::Before, 8),
+                    operand,
+                    remote(key, 0, 8)?,
+                    op,
+                )
             }
             (step, deed) => {
                 let cell = deed.cell().ok_or_else(no_step)?;
@@ -195,17 +200,19 @@ impl Portals {
                         0,
                         true,
                     ),
-                    PortalsRmaStep::Probe => {
-                        ni.get(words(RmaSlotWord::Counter, 16), far(cell, 0, COUNTER_LEN)?)
-                    }
-                    PortalsRmaStep::CheckWaiter => {
-                        ni.get(words(RmaSlotWord::Counter, 8), far(cell, 8, COUNTER_LEN)?)
-                    }
+                    PortalsRmaStep::Probe => ni.get(
+                        words(RmaSlotWord::Counter, 16),
+                        remote(cell, 0, COUNTER_LEN)?,
+                    ),
+                    PortalsRmaStep::CheckWaiter => ni.get(
+                        words(RmaSlotWord::Counter, 8),
+                        remote(cell, 8, COUNTER_LEN)?,
+                    ),
                     _ => {
                         let by = AtomicOp::Add(deed.by());
                         let operand = operand(deed.by());
-                        let near = words(RmaSlotWord::Before, 8);
-                        ni.atomic(near, operand, far(cell, 0, COUNTER_LEN)?, by)
+                        let span = words(RmaSlotWord::Before, 8);
+                        ni.atomic(span, operand, remote(cell, 0, COUNTER_LEN)?, by)
                     }
                 }
             }

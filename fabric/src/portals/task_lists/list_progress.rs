@@ -145,16 +145,16 @@ impl Portals {
         if let Some(SlotTask {
             token,
             full,
-            fallback: TaskFallback::Count(_, far),
+            fallback: TaskFallback::Count(_, remote),
             ..
         }) = &mut gear.task
             && !self.lists.ending.contains_key(&token.0)
         {
-            let (token, near) = (
+            let (token, span) = (
                 *token,
                 local_span(gear.pair.md, AddressRange::EMPTY, id.into()),
             );
-            match self.resources.ni.put(near, *far, 0, true) {
+            match self.resources.ni.put(span, *remote, 0, true) {
                 Ok(()) => *full += 1,
                 Err(refused) if self.is_for_later(&refused) => self.lists.again.push_back(id),
                 Err(refused) => self.break_off(token, CommandFailure::Transport(refused.into())),

@@ -28,7 +28,7 @@ use crate::{
 pub(super) enum TriggeredPlan {
     Put {
         from: AddressRange,
-        far: RemoteTarget,
+        remote: RemoteTarget,
         /// Count at the peer after the data has arrived.
         count: Option<RemoteTarget>,
         done: Option<Ct>,
@@ -127,14 +127,14 @@ impl Portals {
         target: &PutTarget,
         done: Option<Ct>,
     ) -> Option<(TriggeredPlan, TaskFallback)> {
-        let (far, count, presumed) = match target {
+        let (remote, count, presumed) = match target {
             PutTarget::Known { into, count } => {
-                let far = self.far_by_first(to.0, *into, from.len())?;
+                let remote = self.remote_by_first(to.0, *into, from.len())?;
                 let count = match count {
-                    Some(count) => Some(self.far_count(to, *count)?),
+                    Some(count) => Some(self.remote_count(to, *count)?),
                     None => None,
                 };
-                (far, count, None)
+                (remote, count, None)
             }
             PutTarget::FromLanding {
                 region,
@@ -143,15 +143,15 @@ impl Portals {
                 pair,
             } => {
                 let bits = match_bits::data((*pair)?, *word, from.len() as u64)?;
-                let far = self.far_list(to, self.peer(to.0).address.own_bits(bits))?;
+                let remote = self.remote_list_entry(to, self.peer(to.0).address.own_bits(bits))?;
                 presume(region, *offset, *word, from.len());
-                (far, None, Some((region.clone(), *offset)))
+                (remote, None, Some((region.clone(), *offset)))
             }
         };
         let fits = from.len() as u64 <= self.resources.ni.limits.max_msg_size;
         let plan = TriggeredPlan::Put {
             from: AddressRange::exposed(from),
-            far,
+            remote,
             count,
             done,
         };
@@ -176,8 +176,8 @@ impl Portals {
             .count
             .words_key()
             .and_then(|key| Some((self.own_spot(key)?, self.own_task_counter(key)?)));
-        let (Some(far), Some(start), Some((spot, ct)), Some(match_bits), true) = (
-            self.far_count(to, count),
+        let (Some(remote), Some(start), Some((spot, ct)), Some(match_bits), true) = (
+            self.remote_count(to, count),
             memory,
             ends,
             match_bits::data(pair, landing.word, len).map(|bits| self.address.own_bits(bits)),
@@ -192,8 +192,8 @@ impl Portals {
         };
         self.post_landing(&place, spot.serial, ct, token)?;
         Ok(Some((
-            TriggeredPlan::Count(far),
-            TaskFallback::Count(to.0, far),
+            TriggeredPlan::Count(remote),
+            TaskFallback::Count(to.0, remote),
         )))
     }
 
@@ -207,9 +207,11 @@ impl Portals {
         if let Some(ct) = own.and_then(|key| self.own_task_counter(key)) {
             return Some((TriggeredPlan::Add(ct, by), TaskFallback::Nothing));
         }
-        let far = self.far_count(to, counter)?;
-        (by == 1 && self.is_up(to))
-            .then_some((TriggeredPlan::Count(far), TaskFallback::Count(to.0, far)))
+        let remote = self.remote_count(to, counter)?;
+        (by == 1 && self.is_up(to)).then_some((
+            TriggeredPlan::Count(remote),
+            TaskFallback::Count(to.0, remote),
+        ))
     }
 
     fn plan_copy(
@@ -222,7 +224,7 @@ impl Portals {
         let fits = from.len() == into.len() && from.len() as u64 <= most;
         let plan = TriggeredPlan::Put {
             from: AddressRange::exposed(from),
-            far: self.own_memory(into).filter(|_| fits)?,
+            remote: self.own_memory(into).filter(|_| fits)?,
             count: None,
             done,
         };
@@ -240,13 +242,13 @@ impl Portals {
         let whole = from.len().is_multiple_of(how.integer.bytes());
         let fits =
             whole && from.len() == into.len() && from.len() <= self.list_limits().combine_max;
-        let far = self.own_memory(into).filter(|_| fits)?;
+        let remote = self.own_memory(into).filter(|_| fits)?;
         let most = piece_max(&self.resources.ni).max(1);
         let piece = |at: usize| {
-            let offset = far.offset + at as u64;
+            let offset = remote.offset + at as u64;
             let len = most.min(from.len() - at);
             let from = AddressRange::exposed(from.slice(at, len));
-            (from, RemoteTarget { offset, ..far })
+            (from, RemoteTarget { offset, ..remote })
         };
         let pieces = (0..from.len()).step_by(most).map(piece).collect();
         let plan = TriggeredPlan::Combine { pieces, how, done };
@@ -301,12 +303,12 @@ impl Portals {
     }
 
     /// Returns the location of a task counter at a peer.
-    fn far_count(&self, to: WorldRank, counter: RemoteCounter) -> Option<RemoteTarget> {
+    fn remote_count(&self, to: WorldRank, counter: RemoteCounter) -> Option<RemoteTarget> {
         let bits = match_bits::count(counter.words_key()?, self.peer(to.0).owner(to.0))?;
-        self.far_list(to, bits)
+        self.remote_list_entry(to, bits)
     }
 
-    fn far_list(&self, to: WorldRank, match_bits: u64) -> Option<RemoteTarget> {
+    fn remote_list_entry(&self, to: WorldRank, match_bits: u64) -> Option<RemoteTarget> {
         let address = self.peer(to.0).address;
         Some(RemoteTarget {
             process: address.process,
@@ -321,7 +323,7 @@ impl Portals {
     }
 
     /// Returns the location of memory on the first rail, as lists need it.
-    fn far_by_first(&self, to: u32, key: RemoteRegion, len: usize) -> Option<RemoteTarget> {
+    fn remote_by_first(&self, to: u32, key: RemoteRegion, len: usize) -> Option<RemoteTarget> {
         self.is_by_first(to)
             .then(|| self.remote_target(to, 0, key, 0, len).ok())?
     }

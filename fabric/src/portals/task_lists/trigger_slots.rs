@@ -185,25 +185,26 @@ impl Portals {
         // list must precede that of the completion.
         ni.inc_when(begun, 1, go)?;
         match plan {
-            TriggeredPlan::Put { from, far, .. } => {
-                ni.put_when(local_span(wheel.md, *from, id.into()), *far, 0, go)?;
+            TriggeredPlan::Put { from, remote, .. } => {
+                ni.put_when(local_span(wheel.md, *from, id.into()), *remote, 0, go)?;
             }
             TriggeredPlan::Combine { pieces, how, .. } => {
-                for (from, far) in pieces {
-                    ni.combine_when(local_span(wheel.md, *from, id.into()), *far, *how, go)?;
+                for (from, remote) in pieces {
+                    ni.combine_when(local_span(wheel.md, *from, id.into()), *remote, *how, go)?;
                 }
             }
-            TriggeredPlan::Count(far) => ni.put_when(empty, *far, 0, go)?,
+            TriggeredPlan::Count(remote) => ni.put_when(empty, *remote, 0, go)?,
             TriggeredPlan::Add(ct, by) => ni.inc_when(*ct, *by, go)?,
             TriggeredPlan::Task { .. } => {
                 self.notify_when(wheel, NotificationCode::Task(id), go)?
             }
         }
         if let TriggeredPlan::Put {
-            count: Some(far), ..
+            count: Some(remote),
+            ..
         } = plan
         {
-            ni.put_when(empty, *far, 0, over)?;
+            ni.put_when(empty, *remote, 0, over)?;
         }
         if let TriggeredPlan::Put {
             done: Some(done), ..
@@ -225,14 +226,14 @@ impl Portals {
         code: NotificationCode,
         when: (Ct, u64),
     ) -> Result<(), PortalsCallError> {
-        let far = RemoteTarget {
+        let remote = RemoteTarget {
             process: self.address.process,
             pt: self.address.tables.wakes,
             match_bits: match_bits::WAKE,
             offset: 0,
         };
-        let near = local_span(wheel.md, AddressRange::EMPTY, NOBODY);
-        self.resources.ni.put_when(near, far, code.pack(), when)
+        let span = local_span(wheel.md, AddressRange::EMPTY, NOBODY);
+        self.resources.ni.put_when(span, remote, code.pack(), when)
     }
 
     /// Returns the resources for notifications of lists and watches.

@@ -16,8 +16,8 @@ impl World {
     /// if there was room.
     fn does(&mut self, number: usize, there: RemoteRegion, own: &MemoryRegion) -> bool {
         let at = 8 * number;
-        let near = own.range().slice(at, 8);
-        let far = |at| there.slice(at as u64, 8).expect("inside");
+        let local = own.range().slice(at, 8);
+        let remote = |at| there.slice(at as u64, 8).expect("inside");
         let (to, token) = (WorldRank(1), CommandToken(number as u64));
         let op = match number % 4 {
             2 => AtomicOp::Add(1),
@@ -28,21 +28,21 @@ impl World {
                 own.atomic_u64(at).store(number as u64, Relaxed);
                 DriverCommand::Put {
                     to,
-                    from: near,
-                    into: far(at),
+                    from: local,
+                    into: remote(at),
                     count: None,
                     token,
                 }
             }
             1 => DriverCommand::Get {
                 to,
-                from: far(HELD),
-                into: near,
+                from: remote(HELD),
+                into: local,
                 token,
             },
             rest => DriverCommand::Atomic {
                 to,
-                at: far(if rest == 2 { ADDED } else { at }),
+                at: remote(if rest == 2 { ADDED } else { at }),
                 op,
                 token,
             },

@@ -170,12 +170,12 @@ fn a_rank_whose_process_ends_before_it_has_told_that_it_left_is_heard_of() {
 fn hear_of_a_leaving_rank(took_word: bool) {
     let board = Board::create(3).unwrap();
     let mut other = other_process(OPENS, &board);
-    let (mut near, mut far) = (open(&board, 0, LONG), open(&board, 2, LONG));
+    let (mut first, mut second) = (open(&board, 0, LONG), open(&board, 2, LONG));
     while board.state_of(1) == PeerState::Absent {
         std::thread::yield_now();
     }
     let mut ear = Ear::default();
-    for shm in [&mut near, &mut far] {
+    for shm in [&mut first, &mut second] {
         while shm.progress(64, &mut ear).events > 0 || shm.arm() == ArmResult::Busy {}
     }
     assert_eq!(ear.0, []);
@@ -186,12 +186,12 @@ fn hear_of_a_leaving_rank(took_word: bool) {
     }
     other.kill().unwrap();
     other.wait().unwrap();
-    assert_eq!(hear(&mut near), [Heard::Down(1, DownCause::Finished)]);
-    let WakeSource::Fd(bell) = &far.wait_on()[0] else {
+    assert_eq!(hear(&mut first), [Heard::Down(1, DownCause::Finished)]);
+    let WakeSource::Fd(bell) = &second.wait_on()[0] else {
         panic!("a futex")
     };
     assert!(super::is_readable(bell), "told by the one that watched it");
-    assert_eq!(hear(&mut far), [Heard::Down(1, DownCause::Finished)]);
+    assert_eq!(hear(&mut second), [Heard::Down(1, DownCause::Finished)]);
 }
 
 #[test]

@@ -35,13 +35,13 @@ fn put(door: &Arc<Door>, at: usize) -> Vec<Heard> {
     let guards = owner.driver.guarded_memory().unwrap();
     guards.guard(guarded, keeper);
     let into = owner.driver.expose(region.range().slice(at, LEN)).unwrap();
-    let near = owner.driver.allocate(LEN).unwrap();
+    let source = owner.driver.allocate(LEN).unwrap();
     let mut posted = false;
     stage.run(|rank| {
         if rank.me == 0 && !std::mem::replace(&mut posted, true) {
             rank.post(DriverCommand::Put {
                 to: WorldRank(1),
-                from: near.range().slice(0, LEN),
+                from: source.range().slice(0, LEN),
                 into,
                 count: None,
                 token: CommandToken(1),

@@ -118,12 +118,12 @@ fn a_queue_holds_operations_and_a_task_is_let_wait_for_four_of_them() {
 #[test]
 fn what_a_list_puts_within_a_node_goes_through_the_adapter() {
     let mut stage = Stage::new(model(), 2);
-    let far = stage.ranks[1].as_mut().unwrap();
-    let region = far.driver.allocate(LEN).unwrap();
-    let into = far.driver.expose(region.range()).unwrap();
-    let near = stage.ranks[0].as_mut().unwrap();
-    let source = near.driver.allocate(LEN).unwrap();
-    let counters = LocalCounters::for_tasks(&mut near.driver, 2).unwrap();
+    let target = stage.ranks[1].as_mut().unwrap();
+    let region = target.driver.allocate(LEN).unwrap();
+    let into = target.driver.expose(region.range()).unwrap();
+    let origin = stage.ranks[0].as_mut().unwrap();
+    let source = origin.driver.allocate(LEN).unwrap();
+    let counters = LocalCounters::for_tasks(&mut origin.driver, 2).unwrap();
     let (to, from) = (WorldRank(1), source.range());
     let (target, done) = (PutTarget::Known { into, count: None }, Some(counters.at(1)));
     let put = TaskAction::Put {
@@ -133,10 +133,11 @@ fn what_a_list_puts_within_a_node_goes_through_the_adapter() {
         done,
     };
     assert!(
-        near.driver
+        origin
+            .driver
             .post_list(&[at_once(&counters.at(0), put)], CommandToken(7))
     );
-    let posted = near.now();
+    let posted = origin.now();
     let calls = model().host.send_ns * (1 + 3 + 1);
     assert_eq!(posted, calls, "the host copies nothing");
     stage.run(|_| None);

@@ -229,17 +229,17 @@ fn interrupted(happens: impl Fn(&Cluster)) -> (Stage, MemoryRegion) {
     let mut model = odd_model();
     model.network.failure_ns = 1000;
     let mut stage = Stage::new(model, 3);
-    let far = stage.ranks[1].as_mut().unwrap();
-    let region = far.driver.allocate(LEN).unwrap();
-    let key = far.driver.expose(region.range()).unwrap();
-    let near = stage.ranks[0]
+    let target = stage.ranks[1].as_mut().unwrap();
+    let region = target.driver.allocate(LEN).unwrap();
+    let key = target.driver.expose(region.range()).unwrap();
+    let origin = stage.ranks[0]
         .as_mut()
         .unwrap()
         .driver
         .allocate(2 * LEN)
         .unwrap();
-    near.write(0, &[1; LEN]);
-    let (source, sink) = (near.range().slice(0, LEN), near.range().slice(LEN, LEN));
+    origin.write(0, &[1; LEN]);
+    let (source, sink) = (origin.range().slice(0, LEN), origin.range().slice(LEN, LEN));
     let (mut posted, mut done) = (false, false);
     stage.run(|rank| match rank.me {
         0 if !std::mem::replace(&mut posted, true) => {
@@ -266,7 +266,7 @@ fn interrupted(happens: impl Fn(&Cluster)) -> (Stage, MemoryRegion) {
         }
         _ => None,
     });
-    drop(near);
+    drop(origin);
     (stage, region)
 }
 
@@ -339,12 +339,12 @@ fn commands_of_a_rank_that_ends_are_forgotten() {
 fn of_a_list_with_several_puts_to_a_killed_rank_its_owner_hears_once() {
     const LEN: usize = 1 << 20;
     let mut stage = Stage::new(odd_model(), 3);
-    let far = stage.ranks[1].as_mut().unwrap();
-    let region = far.driver.allocate(LEN).unwrap();
-    let key = far.driver.expose(region.range()).unwrap();
-    let near = stage.ranks[0].as_mut().unwrap();
-    let source = near.driver.allocate(LEN).unwrap();
-    let counters = LocalCounters::for_tasks(&mut near.driver, 1).unwrap();
+    let target = stage.ranks[1].as_mut().unwrap();
+    let region = target.driver.allocate(LEN).unwrap();
+    let key = target.driver.expose(region.range()).unwrap();
+    let origin = stage.ranks[0].as_mut().unwrap();
+    let source = origin.driver.allocate(LEN).unwrap();
+    let counters = LocalCounters::for_tasks(&mut origin.driver, 1).unwrap();
     let put = || TriggeredTask {
         condition: CounterCondition {
             counter: counters.at(0).clone(),
@@ -362,7 +362,8 @@ fn of_a_list_with_several_puts_to_a_killed_rank_its_owner_hears_once() {
         },
     };
     assert!(
-        near.driver
+        origin
+            .driver
             .post_list(&[put(), put(), put()], CommandToken(7))
     );
     let mut done = false;
@@ -414,18 +415,18 @@ fn carried(put: u8, got: u8, hash_from: u64) -> (u64, u8, u8) {
         hash_from,
         ..ClusterConfig::new(2)
     });
-    let [near, far] = [0, 1].map(|rank: usize| {
+    let [origin, target] = [0, 1].map(|rank: usize| {
         let rank = stage.ranks[rank].as_mut().unwrap();
         rank.driver.allocate(2 * LEN).unwrap()
     });
-    near.write(0, &[put]);
-    far.write(LEN, &[got]);
+    origin.write(0, &[put]);
+    target.write(LEN, &[got]);
     let owner = stage.ranks[1].as_mut().unwrap();
     let [into, from] = [0, LEN].map(|at| {
-        let range = far.range().slice(at, LEN);
+        let range = target.range().slice(at, LEN);
         owner.driver.expose(range).unwrap()
     });
-    let [source, sink] = [0, LEN].map(|at| near.range().slice(at, LEN));
+    let [source, sink] = [0, LEN].map(|at| origin.range().slice(at, LEN));
     let mut posted = false;
     stage.run(|rank| {
         if rank.me == 0 && !std::mem::replace(&mut posted, true) {
@@ -448,8 +449,8 @@ fn carried(put: u8, got: u8, hash_from: u64) -> (u64, u8, u8) {
     });
     assert_eq!(stage.heard(0), [Heard::Complete(1), Heard::Complete(2)]);
     let mut arrived = [0];
-    near.read(LEN, &mut arrived);
-    (stage.cluster.digest(), first_byte(&far), arrived[0])
+    origin.read(LEN, &mut arrived);
+    (stage.cluster.digest(), first_byte(&target), arrived[0])
 }
 
 #[test]

@@ -221,11 +221,11 @@ fn within_a_node_the_origins_processor_copies_what_is_put_or_got() {
     let copies = LEN as u64 * node.byte_ps / 1000;
     let posts = host.send_ns + node.access_ns;
     let mut stage = Stage::new(model.clone(), 2);
-    let far = stage.ranks[1].as_mut().unwrap();
-    let region = far.driver.allocate(LEN).unwrap();
-    let key = far.driver.expose(region.range()).unwrap();
-    let near = far.driver.allocate(LEN).unwrap();
-    let (from, to, into, token) = (near.range(), WorldRank(1), key, CommandToken(9));
+    let target = stage.ranks[1].as_mut().unwrap();
+    let region = target.driver.allocate(LEN).unwrap();
+    let key = target.driver.expose(region.range()).unwrap();
+    let source = target.driver.allocate(LEN).unwrap();
+    let (from, to, into, token) = (source.range(), WorldRank(1), key, CommandToken(9));
     let (mut posted, mut done_at) = (false, 0);
     stage.run(|rank| {
         if rank.me == 0 && !std::mem::replace(&mut posted, true) {
@@ -256,11 +256,11 @@ fn within_a_node_the_origins_processor_copies_what_is_put_or_got() {
 /// sends to rank 1 every 10 µs meanwhile are taken.
 fn one_sided_ends_at(model: &Model, len: usize, is_put: bool) -> (u64, Vec<u64>) {
     let mut stage = Stage::new(model.clone(), 2);
-    let far = stage.ranks[1].as_mut().unwrap();
-    let region = far.driver.allocate(len).unwrap();
-    let key = far.driver.expose(region.range().slice(0, len)).unwrap();
-    let near = far.driver.allocate(len).unwrap();
-    let local = near.range().slice(0, len);
+    let target = stage.ranks[1].as_mut().unwrap();
+    let region = target.driver.allocate(len).unwrap();
+    let key = target.driver.expose(region.range().slice(0, len)).unwrap();
+    let source = target.driver.allocate(len).unwrap();
+    let local = source.range().slice(0, len);
     let (to, token) = (WorldRank(1), CommandToken(9));
     let (mut posted, mut done_at, mut heard_at) = (false, None, Vec::new());
     stage.run(|rank| {

@@ -150,16 +150,16 @@ impl VerbsCore {
                 }
                 let step = CommandStep::Piece(piece.id);
                 let flight = QpFlight::new(to, FlightContent::Step { op: id, step }, None);
-                let far = striped.place.on(to.lane).at(piece.range.start);
-                let near = here[to.lane].part(in_memory(piece.range.start), len_of(&piece));
+                let remote = striped.place.on(to.lane).at(piece.range.start);
+                let local = here[to.lane].part(in_memory(piece.range.start), len_of(&piece));
                 let what = match op.rma {
                     VerbsRmaOp::Get { .. } => WorkOp::Read {
-                        from: far,
-                        into: near,
+                        from: remote,
+                        into: local,
                     },
                     _ => WorkOp::Write {
-                        from: Some(near),
-                        into: far,
+                        from: Some(local),
+                        into: remote,
                     },
                 };
                 let work = WorkRequest {

@@ -449,13 +449,13 @@ fn a_device_that_tells_of_an_overrun_is_left() {
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
     let core = ranks.core(0);
-    let (own, far) = (&core.rails[1].device, core.ports[1]);
+    let (own, remote) = (&core.rails[1].device, core.ports[1]);
     let few = [0, 1].map(|_| VerbsCq::new(&own.channel, 1).unwrap());
     let mut words = DatagramQp::new(&own.pd, few.each_ref(), 0).unwrap();
     words.open(own.port, QKEY, 1).unwrap();
     let to = DatagramDestination {
         peer: 0,
-        route: far.route(own.port, own.gid_index, own.ethernet),
+        route: remote.route(own.port, own.gid_index, own.ethernet),
         qpn: words.qp.number(),
         qkey: QKEY,
     };

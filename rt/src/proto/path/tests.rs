@@ -65,17 +65,17 @@ use MessagePath::{Eager, Fragments, Inline, RendezvousGet, RendezvousPut};
 
 #[test]
 fn ranks_that_are_nearer_have_tables_of_their_own() {
-    let near = Caps {
+    let intra = Caps {
         body_max: 512,
         ..caps()
     };
-    let [far, near] = [caps(), near].map(|caps| PathTables::with(&caps, AUTO));
-    let (far_max, near_max) = (far.eager_max(), near.eager_max());
-    assert!(near_max < far_max);
-    let paths = far.with_intra_node(vec![WorldRank(2), WorldRank(3)], near);
+    let [inter, intra] = [caps(), intra].map(|caps| PathTables::with(&caps, AUTO));
+    let (inter_max, intra_max) = (inter.eager_max(), intra.eager_max());
+    assert!(intra_max < inter_max);
+    let paths = inter.with_intra_node(vec![WorldRank(2), WorldRank(3)], intra);
     let eager = [1, 2, 3, 4].map(|rank| paths.to(WorldRank(rank)).eager_max());
-    assert_eq!(eager, [far_max, near_max, near_max, far_max]);
-    assert_eq!(paths.eager_max_of_all(), near_max);
+    assert_eq!(eager, [inter_max, intra_max, intra_max, inter_max]);
+    assert_eq!(paths.eager_max_of_all(), intra_max);
     assert!(paths.to_string().contains("within the node"));
 }
 

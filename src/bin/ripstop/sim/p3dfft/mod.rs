@@ -269,19 +269,19 @@ impl PencilLayout {
     fn counts(&self, axis: TransposeAxis, chunk: usize) -> [Vec<usize>; 2] {
         let [i, j] = self.at;
         let here = self.z(j, chunk);
-        let near = |to| match axis {
+        let x_side = |to| match axis {
             TransposeAxis::Row => here * self.x(to) * self.y(axis, i),
             TransposeAxis::Column => here * self.x(i) * self.y(axis, to),
         };
-        let far = |from| match axis {
+        let z_side = |from| match axis {
             TransposeAxis::Row => here * self.x(i) * self.y(axis, from),
             TransposeAxis::Column => self.z(from, chunk) * self.x(i) * self.y(axis, j),
         };
         let ranks = 0..self.ranks[axis as usize];
         let complex = |count: usize| 2 * count;
         [
-            ranks.clone().map(near).map(complex).collect(),
-            ranks.map(far).map(complex).collect(),
+            ranks.clone().map(x_side).map(complex).collect(),
+            ranks.map(z_side).map(complex).collect(),
         ]
     }
 
@@ -342,12 +342,12 @@ mod tests {
         };
         for (j, chunk) in (0..ranks[1]).flat_map(|j| [(j, 0), (j, 1)]) {
             for i in 0..ranks[0] {
-                let [near, _] = layout(i, j).counts(TransposeAxis::Row, chunk);
-                for (to, &count) in near.iter().enumerate() {
+                let [x_side, _] = layout(i, j).counts(TransposeAxis::Row, chunk);
+                for (to, &count) in x_side.iter().enumerate() {
                     assert_eq!(layout(to, j).counts(TransposeAxis::Row, chunk)[1][i], count);
                 }
-                let [near, _] = layout(i, j).counts(TransposeAxis::Column, chunk);
-                for (to, &count) in near.iter().enumerate() {
+                let [x_side, _] = layout(i, j).counts(TransposeAxis::Column, chunk);
+                for (to, &count) in x_side.iter().enumerate() {
                     assert_eq!(
                         layout(i, to).counts(TransposeAxis::Column, chunk)[1][j],
                         count

@@ -34,14 +34,14 @@ impl TransposeSlot {
     }
 
     pub(super) fn start(&mut self, comm: &Tuned, direction: TransposeDirection) {
-        let [near_counts, far_counts] = &self.counts;
-        let [near, far] = self.ends.each_mut().map(Option::take);
-        let (Some(near), Some(far)) = (near, far) else {
+        let [x_counts, z_counts] = &self.counts;
+        let [x_side, z_side] = self.ends.each_mut().map(Option::take);
+        let (Some(x_side), Some(z_side)) = (x_side, z_side) else {
             unreachable!("a slot that was waited for");
         };
         let exchange = match direction {
-            TransposeDirection::There => comm.all_to_all_v_into(near, near_counts, far, far_counts),
-            TransposeDirection::Back => comm.all_to_all_v_into(far, far_counts, near, near_counts),
+            TransposeDirection::There => comm.all_to_all_v_into(x_side, x_counts, z_side, z_counts),
+            TransposeDirection::Back => comm.all_to_all_v_into(z_side, z_counts, x_side, x_counts),
         };
         self.flight = Some((exchange, direction));
     }
