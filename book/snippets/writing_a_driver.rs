@@ -22,12 +22,12 @@ struct Corridor {
     me: WorldRank,
     caps: Caps,
     /// By rank: what waits for that rank.
-    doors: Vec<Arc<Letterbox>>,
+    mailboxes: Vec<Arc<Mailbox>>,
 }
 
 /// What waits for one rank.
 #[derive(Debug)]
-struct Letterbox {
+struct Mailbox {
     inside: Mutex<Inside>,
     /// Readable when the owner must wake up.
     bell: Arc<OwnedFd>,
@@ -36,7 +36,7 @@ struct Letterbox {
 
 #[derive(Debug, Default)]
 struct Inside {
-    letters: VecDeque<Letter>,
+    items: VecDeque<MailboxItem>,
     armed: bool,
     rung: bool,
     /// Ranks that found no room since the last turn of the owner.
@@ -45,10 +45,10 @@ struct Inside {
 }
 
 #[derive(Debug)]
-enum Letter {
+enum MailboxItem {
     Message(WorldRank, Vec<u8>, Vec<u8>),
     Down(WorldRank, DownCause),
-    /// A letterbox that was full has room again.
+    /// A mailbox that was full has room again.
     Room,
 }
 // ANCHOR_END: state
@@ -64,8 +64,8 @@ impl Driver for Corridor {
             panic!("`Caps` say that there are only messages");
         };
         // The caller may reuse its memory when this returns, so the bytes are copied.
-        let letter = Letter::Message(self.me, header.to_vec(), body.to_vec());
-        if self.doors[to.0 as usize].put(letter, Some(self.me)) {
+        let item = MailboxItem::Message(self.me, header.to_vec(), body.to_vec());
+        if self.mailboxes[to.0 as usize].put(item, Some(self.me)) {
             PostResult::Posted
         } else {
             PostResult::Full(command)
@@ -73,26 +73,26 @@ impl Driver for Corridor {
     }
 
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
-        let own = Arc::clone(&self.doors[self.me.0 as usize]);
+        let own = Arc::clone(&self.mailboxes[self.me.0 as usize]);
         own.disarm();
         let mut events = 0;
         while events < budget
-            && let Some(letter) = own.take()
+            && let Some(item) = own.take()
         {
-            // The letterbox is not locked here, so that peers can post meanwhile.
-            match letter {
-                Letter::Message(from, header, body) => {
+            // The mailbox is not locked here, so that peers can post meanwhile.
+            match item {
+                MailboxItem::Message(from, header, body) => {
                     sink.message(from, &header, PayloadView::from_slice(&body));
                 }
-                Letter::Down(peer, how) => sink.peer_down(peer, how),
-                Letter::Room => {}
+                MailboxItem::Down(peer, how) => sink.peer_down(peer, how),
+                MailboxItem::Room => {}
             }
             events += 1;
         }
         // Room is an event: a rank that was refused may be asleep.
         let refused = std::mem::take(&mut own.lock().refused);
         for peer in refused {
-            self.doors[peer.0 as usize].put(Letter::Room, None);
+            self.mailboxes[peer.0 as usize].put(MailboxItem::Room, None);
         }
         TurnProgress { events }
     }
@@ -100,8 +100,8 @@ impl Driver for Corridor {
 
     // ANCHOR: sleep
     fn arm(&mut self) -> ArmResult {
-        let mut inside = self.doors[self.me.0 as usize].lock();
-        inside.armed = inside.letters.is_empty();
+        let mut inside = self.mailboxes[self.me.0 as usize].lock();
+        inside.armed = inside.items.is_empty();
         if inside.armed {
             ArmResult::Ready
         } else {
@@ -111,7 +111,7 @@ impl Driver for Corridor {
 
     fn wait_on(&self) -> Vec<WakeSource> {
         vec![WakeSource::Fd(Arc::clone(
-            &self.doors[self.me.0 as usize].bell,
+            &self.mailboxes[self.me.0 as usize].bell,
         ))]
     }
     // ANCHOR_END: sleep
@@ -141,9 +141,9 @@ impl Drop for Corridor {
         } else {
             DownCause::Finished
         };
-        self.doors[self.me.0 as usize].close();
-        for door in &self.doors {
-            door.put(Letter::Down(self.me, how), None);
+        self.mailboxes[self.me.0 as usize].close();
+        for door in &self.mailboxes {
+            door.put(MailboxItem::Down(self.me, how), None);
         }
     }
 }
@@ -158,24 +158,24 @@ impl DriverAbilities for Corridor {
 }
 // ANCHOR_END: abilities
 
-// ANCHOR: letterbox
-impl Letterbox {
-    /// Adds a letter, and wakes the owner if it sleeps. Returns false if there is no room for a message of `sender`, which is
+// ANCHOR: mailbox
+impl Mailbox {
+    /// Adds an item, and wakes the owner if it sleeps. Returns false if there is no room for a message of `sender`, which is
     /// woken when there is some.
-    fn put(&self, letter: Letter, sender: Option<WorldRank>) -> bool {
+    fn put(&self, item: MailboxItem, sender: Option<WorldRank>) -> bool {
         let mut inside = self.lock();
         if inside.closed {
             return true; // for a peer that is down: dropped, not refused
         }
         if let Some(sender) = sender
-            && inside.letters.len() >= ROOM
+            && inside.items.len() >= ROOM
         {
             if !inside.refused.contains(&sender) {
                 inside.refused.push(sender);
             }
             return false;
         }
-        inside.letters.push_back(letter);
+        inside.items.push_back(item);
         if std::mem::take(&mut inside.armed) {
             inside.rung = (&self.ring).write(&[1]).is_ok();
         }
@@ -191,7 +191,7 @@ impl Letterbox {
             drained.and_then(|mut bell| bell.read(&mut [0])).ok();
         }
     }
-    // ANCHOR_END: letterbox
+    // ANCHOR_END: mailbox
 
     fn new() -> io::Result<Self> {
         let (bell, ring) = UnixStream::pair()?;
@@ -202,14 +202,14 @@ impl Letterbox {
         })
     }
 
-    fn take(&self) -> Option<Letter> {
-        self.lock().letters.pop_front()
+    fn take(&self) -> Option<MailboxItem> {
+        self.lock().items.pop_front()
     }
 
     fn close(&self) {
         let mut inside = self.lock();
         inside.closed = true;
-        inside.letters.clear();
+        inside.items.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
@@ -223,11 +223,11 @@ impl Letterbox {
 struct PreparedCorridor {
     me: u32,
     caps: Caps,
-    own: Arc<Letterbox>,
+    own: Arc<Mailbox>,
 }
 
 impl PreparedEndpoint for PreparedCorridor {
-    /// Returns the place of the own letterbox in a table of this process. A network would return a port or a queue pair.
+    /// Returns the place of the own mailbox in a table of this process. A network would return a port or a queue pair.
     fn address(&self) -> Vec<u8> {
         let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
         table.push(Arc::clone(&self.own));
@@ -247,7 +247,7 @@ impl PreparedEndpoint for PreparedCorridor {
     }
 
     fn connect(self: Box<Self>, addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>> {
-        let doors = addresses.iter().zip(0..).map(|(address, rank)| {
+        let mailboxes = addresses.iter().zip(0..).map(|(address, rank)| {
             find(address).ok_or_else(|| {
                 let why = format!("the address {address:?} of rank {rank} is not valid");
                 io::Error::new(io::ErrorKind::InvalidInput, why)
@@ -255,16 +255,16 @@ impl PreparedEndpoint for PreparedCorridor {
         });
         Ok(Box::new(Corridor {
             me: WorldRank(self.me),
-            doors: doors.collect::<io::Result<_>>()?,
+            mailboxes: mailboxes.collect::<io::Result<_>>()?,
             caps: self.caps,
         }))
     }
 }
 // ANCHOR_END: prepared
 
-static TABLE: Mutex<Vec<Arc<Letterbox>>> = Mutex::new(Vec::new());
+static TABLE: Mutex<Vec<Arc<Mailbox>>> = Mutex::new(Vec::new());
 
-fn find(address: &[u8]) -> Option<Arc<Letterbox>> {
+fn find(address: &[u8]) -> Option<Arc<Mailbox>> {
     let place = usize::from_le_bytes(address.try_into().ok()?);
     let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     table.get(place).cloned()
@@ -306,7 +306,7 @@ const COST: DriverCost = DriverCost {
     expose_ns: 100.0,
 };
 
-/// Most letters in a letterbox.
+/// Most items in a mailbox.
 const ROOM: usize = 4;
 
 #[derive(Default)]
@@ -333,7 +333,7 @@ impl Sink for Heard {
 
 fn world() -> io::Result<[Box<dyn Driver>; 2]> {
     let entrance = |me| -> io::Result<_> {
-        let (caps, own) = (caps(), Arc::new(Letterbox::new()?));
+        let (caps, own) = (caps(), Arc::new(Mailbox::new()?));
         Ok(Box::new(PreparedCorridor { me, caps, own }))
     };
     let (first, second) = (entrance(0)?, entrance(1)?);
@@ -341,7 +341,7 @@ fn world() -> io::Result<[Box<dyn Driver>; 2]> {
     Ok([first.connect(&addresses)?, second.connect(&addresses)?])
 }
 
-fn letter<'a>(header: &'a [u8]) -> DriverCommand<'a> {
+fn message<'a>(header: &'a [u8]) -> DriverCommand<'a> {
     DriverCommand::Message {
         to: WorldRank(1),
         header,
@@ -354,7 +354,7 @@ fn a_message_wakes_its_receiver_and_the_end_comes_after_it() -> io::Result<()> {
     let [mut sender, mut receiver] = world()?;
     let mut heard = Heard::default();
     assert_eq!(receiver.arm(), ArmResult::Ready);
-    assert!(matches!(sender.post(letter(b"hello")), PostResult::Posted));
+    assert!(matches!(sender.post(message(b"hello")), PostResult::Posted));
     assert_eq!(receiver.arm(), ArmResult::Busy);
     drop(sender);
     assert_eq!(receiver.progress(8, &mut heard).events, 2);
@@ -368,9 +368,9 @@ fn a_message_wakes_its_receiver_and_the_end_comes_after_it() -> io::Result<()> {
 fn room_wakes_a_sender_that_was_refused() -> io::Result<()> {
     let [mut sender, mut receiver] = world()?;
     for _ in 0..ROOM {
-        assert!(matches!(sender.post(letter(b"")), PostResult::Posted));
+        assert!(matches!(sender.post(message(b"")), PostResult::Posted));
     }
-    assert!(matches!(sender.post(letter(b"")), PostResult::Full(_)));
+    assert!(matches!(sender.post(message(b"")), PostResult::Full(_)));
     assert_eq!(sender.arm(), ArmResult::Ready);
     let mut heard = Heard::default();
     let _turn = receiver.progress(8, &mut heard);
@@ -378,13 +378,13 @@ fn room_wakes_a_sender_that_was_refused() -> io::Result<()> {
         (heard.messages.len(), sender.arm()),
         (ROOM, ArmResult::Busy)
     );
-    assert!(matches!(sender.post(letter(b"")), PostResult::Posted));
+    assert!(matches!(sender.post(message(b"")), PostResult::Posted));
     Ok(())
 }
 
 #[test]
 fn an_address_of_no_rank_is_refused_with_its_rank() -> io::Result<()> {
-    let own = Arc::new(Letterbox::new()?);
+    let own = Arc::new(Mailbox::new()?);
     let entrance = Box::new(PreparedCorridor {
         me: 0,
         caps: caps(),

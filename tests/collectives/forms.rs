@@ -165,7 +165,7 @@ pub(crate) async fn again_and_again(world: &Comm) {
     let (me, size) = (world.rank(), world.size());
     let mut barrier = world.barrier_plan().await.unwrap();
     let mut sum = world.all_reduce_plan::<u64, _>(3, Sum).await.unwrap();
-    let mut turn = world.all_to_all_plan::<u64>(4).await.unwrap();
+    let mut exchange = world.all_to_all_plan::<u64>(4).await.unwrap();
     let mut bcast = world.bcast_plan::<u64>(size - 1, 5).await.unwrap();
     let (sends, recvs) = (vec![me; size], (0..size).collect::<Vec<_>>());
     let mut ragged = world
@@ -176,10 +176,10 @@ pub(crate) async fn again_and_again(world: &Comm) {
         barrier.run().await.unwrap();
         sum.data_mut().fill(round);
         assert_eq!(*sum.run().await.unwrap(), [round * size as u64; 3]);
-        for (to, block) in turn.send_mut().chunks_mut(4).enumerate() {
+        for (to, block) in exchange.send_mut().chunks_mut(4).enumerate() {
             block.copy_from_slice(&row(me, to, 4));
         }
-        let got = turn.run().await.unwrap();
+        let got = exchange.run().await.unwrap();
         assert_eq!(
             got,
             (0..size)
@@ -193,9 +193,9 @@ pub(crate) async fn again_and_again(world: &Comm) {
         assert_eq!(ragged.run().await.unwrap(), wanted.collect::<Vec<_>>());
     }
     // After a dropped run, a plan has new buffers.
-    drop(turn.run());
-    assert!(turn.send_mut().iter().all(|word| *word == 0));
-    turn.run().await.unwrap();
+    drop(exchange.run());
+    assert!(exchange.send_mut().iter().all(|word| *word == 0));
+    exchange.run().await.unwrap();
 }
 
 /// Runs a plan twice, the second time with other numbers, and compares the results with those of a call of the collective.

@@ -167,7 +167,7 @@ impl Job {
             thread::spawn(move || {
                 let lines = BufReader::new(out).lines().map_while(|line| line.ok());
                 for _ready in lines.filter(|line| line.contains(READY)) {
-                    let _nobody_listens_any_more = tell.send(());
+                    let _receiver_may_be_gone = tell.send(());
                 }
             });
         }

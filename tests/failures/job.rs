@@ -109,7 +109,7 @@ impl Job {
 }
 
 fn start(role: &str, rank: usize, size: usize, board: &Board) -> Child {
-    let who = format!("{role} {rank} {size} {}", board.address());
+    let arguments = format!("{role} {rank} {size} {}", board.address());
     Command::new(std::env::current_exe().expect("this program"))
         .args([
             "roles::a_rank",
@@ -117,7 +117,7 @@ fn start(role: &str, rank: usize, size: usize, board: &Board) -> Child {
             "--nocapture",
             "--test-threads=1",
         ])
-        .env("FAILURES_RANK", who)
+        .env("FAILURES_RANK", arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -129,7 +129,7 @@ fn read(rank: usize, out: ChildStdout, tell: mpsc::Sender<usize>) -> JoinHandle<
     thread::spawn(move || {
         let lines = BufReader::new(out).lines().map_while(std::io::Result::ok);
         for _ready in lines.filter(|line| line.contains(READY)) {
-            let _nobody_listens_any_more = tell.send(rank);
+            let _receiver_may_be_gone = tell.send(rank);
         }
     })
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// The data of one rank for another, half of it from each end of its buffer.
-fn parcels(from: usize, size: usize, half: usize) -> Vec<u8> {
+fn blocks_in_halves(from: usize, size: usize, half: usize) -> Vec<u8> {
     let piece = |to: usize, end: usize| {
         let key = (from * size + to) * 2 + end;
         content(key as u64, half)
@@ -38,8 +38,10 @@ async fn each(world: &Comm, len: usize) {
             .all(|(of, block)| block == content(of as u64, len))
     );
     let half = len / 2;
-    let (_, got) = all_to_all(world, parcels(rank, size, half)).await.unwrap();
-    for (from, theirs) in (0..size).map(|from| (from, parcels(from, size, half))) {
+    let (_, got) = all_to_all(world, blocks_in_halves(rank, size, half))
+        .await
+        .unwrap();
+    for (from, theirs) in (0..size).map(|from| (from, blocks_in_halves(from, size, half))) {
         let last = 2 * size - 1;
         for (mine, theirs_at) in [(from, rank), (last - from, last - rank)] {
             let (mine, at) = (mine * half, theirs_at * half);

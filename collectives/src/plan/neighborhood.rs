@@ -67,7 +67,7 @@ pub fn neighbors(
     }
     // All ranks handle their edges in the same order of all edges of the graph, however the lists name them. So the first edge
     // of all that has not completed is the first such edge at both of its ends, and any lookahead is enough.
-    ends.sort_by_key(|end| end.turn);
+    ends.sort_by_key(|end| end.order);
     for EdgeEnd { peer, block, .. } in ends {
         match block.buffer {
             Input => b.send(peer, block, &[]),
@@ -102,7 +102,7 @@ pub(crate) fn self_blocks(
 struct EdgeEnd {
     /// Position of the edge in the order of all edges: how far it goes, and from where. Edges between the same two ranks are in
     /// the order of the lists.
-    turn: (usize, usize),
+    order: (usize, usize),
     peer: usize,
     /// The block in the input at the sender, and in the output at the receiver.
     block: ElementSpan,
@@ -114,7 +114,7 @@ impl EdgeEnd {
         place.assert_rank(peer);
         let distance = (to + place.size() - from) % place.size();
         Self {
-            turn: (distance, from),
+            order: (distance, from),
             peer,
             block,
         }

@@ -42,10 +42,10 @@ impl DatagramMessages {
     }
 
     /// Adds a message. Returns true if so much was sent to the peer that a connection pays.
-    pub(crate) fn push(&mut self, parcel: Box<[u8]>) -> bool {
+    pub(crate) fn push(&mut self, message: Box<[u8]>) -> bool {
         self.said += 1;
-        self.said_bytes += parcel.len() as u64;
-        self.kept.push_back(parcel);
+        self.said_bytes += message.len() as u64;
+        self.kept.push_back(message);
         let much = self.said >= SAID_MAX || self.said_bytes >= SAID_BYTES_MAX;
         if much {
             (self.said, self.said_bytes) = (0, 0);
@@ -216,10 +216,10 @@ mod tests {
 
         /// Delivers a datagram that is in flight.
         fn hear(&mut self, nth: usize) {
-            let (from, parcel, answer) = self.wire.remove(nth);
+            let (from, message, answer) = self.wire.remove(nth);
             let to = 1 - from;
             self.sides[to].handle_ack(answer, &local(), self.now);
-            if let Some((number, said)) = parcel {
+            if let Some((number, said)) = message {
                 if self.sides[to].take(number) {
                     self.heard[to].push(said);
                 }

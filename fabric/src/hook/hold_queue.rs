@@ -51,12 +51,12 @@ impl HoldQueue {
         self.queues.contains_key(&to)
     }
 
-    pub(super) fn push(&mut self, to: WorldRank, mut letter: HeldMessage) {
+    pub(super) fn push(&mut self, to: WorldRank, mut message: HeldMessage) {
         let queue = self.queues.entry(to).or_default();
         if self.window == 0 {
-            letter.due = letter.due.max(queue.back().map_or(0, |last| last.due));
+            message.due = message.due.max(queue.back().map_or(0, |last| last.due));
         }
-        queue.push_back(letter);
+        queue.push_back(message);
         self.count += 1;
     }
 
@@ -76,7 +76,7 @@ impl HoldQueue {
         let (to, queue, at) = queues.find_map(|(to, queue)| {
             choose(queue, turn, window, random).map(|at| (*to, queue, at))
         })?;
-        let letter = queue.remove(at)?;
+        let message = queue.remove(at)?;
         queue
             .iter_mut()
             .take(at)
@@ -85,16 +85,16 @@ impl HoldQueue {
             self.queues.remove(&to);
         }
         self.count -= 1;
-        Some((to, at, letter))
+        Some((to, at, message))
     }
 
-    pub(super) fn put_back(&mut self, to: WorldRank, at: usize, letter: HeldMessage) {
+    pub(super) fn put_back(&mut self, to: WorldRank, at: usize, message: HeldMessage) {
         let queue = self.queues.entry(to).or_default();
         queue
             .iter_mut()
             .take(at)
             .for_each(|passed| passed.overtaken -= 1);
-        queue.insert(at, letter);
+        queue.insert(at, message);
         self.count += 1;
     }
 }

@@ -176,16 +176,16 @@ impl HookDriver {
     /// Sends the messages that are due by `turn`. Returns how many it sent.
     fn release(&mut self, turn: u64) -> u32 {
         let (mut released, mut full) = (0, Vec::new());
-        while let Some((to, at, letter)) = self.held.pop_due(turn, &mut self.random, &full) {
+        while let Some((to, at, message)) = self.held.pop_due(turn, &mut self.random, &full) {
             let command = DriverCommand::Message {
                 to,
-                header: &letter.header,
-                body: &letter.body,
+                header: &message.header,
+                body: &message.body,
             };
             match self.driver.post(command) {
                 PostResult::Posted => released += 1,
                 PostResult::Full(_) => {
-                    self.held.put_back(to, at, letter);
+                    self.held.put_back(to, at, message);
                     full.push(to);
                 }
             }

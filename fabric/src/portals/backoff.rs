@@ -91,35 +91,35 @@ mod tests {
 
     #[test]
     fn naps_are_longer_and_longer_until_nothing_is_waited_for() {
-        let mut naps = BackoffTimer::default();
+        let mut timer = BackoffTimer::default();
         let mut now = 5 * PS_PER_US;
         for us in [64, 128, 256, 512, 1024, 2048, 4096, 4096] {
-            let until = naps.begin(now);
+            let until = timer.begin(now);
             assert_eq!(until - now, us * PS_PER_US);
-            naps.begin_turn(|| until - 1);
+            timer.begin_turn(|| until - 1);
             assert!(
-                !naps.is_retry_turn() && naps.weight() == 1,
+                !timer.is_retry_turn() && timer.weight() == 1,
                 "it is not over"
             );
-            assert_eq!(naps.begin(now + 1), until, "one begins in another");
-            naps.begin_turn(|| until);
-            assert!(naps.is_retry_turn());
-            assert_eq!(u64::from(naps.weight()), us + 1);
-            assert_eq!(u64::from(naps.weight_once()), us + 1);
-            assert_eq!(naps.weight_once(), 1, "counted twice");
+            assert_eq!(timer.begin(now + 1), until, "one begins in another");
+            timer.begin_turn(|| until);
+            assert!(timer.is_retry_turn());
+            assert_eq!(u64::from(timer.weight()), us + 1);
+            assert_eq!(u64::from(timer.weight_once()), us + 1);
+            assert_eq!(timer.weight_once(), 1, "counted twice");
             now = until;
         }
-        naps.reset();
-        assert!(!naps.have_begun());
-        assert_eq!(naps.begin(now) - now, 64 * PS_PER_US);
+        timer.reset();
+        assert!(!timer.have_begun());
+        assert_eq!(timer.begin(now) - now, 64 * PS_PER_US);
     }
 
     #[test]
     fn a_rank_that_does_not_sleep_retries_every_few_turns_without_reading_the_clock() {
-        let mut naps = BackoffTimer::default();
+        let mut timer = BackoffTimer::default();
         let asked = (0..10 * PATIENCE).filter(|_| {
-            naps.begin_turn(|| panic!("nothing has begun"));
-            naps.is_retry_turn()
+            timer.begin_turn(|| panic!("nothing has begun"));
+            timer.is_retry_turn()
         });
         assert_eq!(asked.count(), 10);
     }

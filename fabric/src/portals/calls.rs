@@ -181,13 +181,13 @@ impl PortalsNi {
     /// Finds out whether operations to dead processes complete, and what that means for memory.
     fn learn_of_ends(&mut self) {
         let profile = self.profile();
-        if let Some(nobody) = profile.nobody {
-            self.ends_to_dead = self.ends_without(nobody);
+        if let Some(unused_pid) = profile.unused_pid {
+            self.ends_to_dead = self.ends_without(unused_pid);
         } else if let Some(ends) = self.library.ends {
             // SAFETY: takes a handle.
             self.ends_to_dead &= unsafe { ends(self.ni) } != 0;
         }
-        let repeats = !self.ends_to_dead && profile.nobody.is_some();
+        let repeats = !self.ends_to_dead && profile.unused_pid.is_some();
         self.goes_on = !self.async_progress || repeats;
         if repeats {
             // Data is then copied through buffers of this size, in pieces.
@@ -198,10 +198,10 @@ impl PortalsNi {
 
     /// Tests whether an operation to a process that does not exist completes. The same holds for operations to a process that has
     /// died.
-    fn ends_without(&self, nobody: u32) -> bool {
+    fn ends_without(&self, unused_pid: u32) -> bool {
         let put = || {
             let own = self.id()?;
-            let pid = nobody - u32::from(own.pid == nobody);
+            let pid = unused_pid - u32::from(own.pid == unused_pid);
             let eq = self.eq_alloc(PROBE_EVENTS)?;
             let span = MdSpan {
                 md: self.md_bind(None, eq)?,

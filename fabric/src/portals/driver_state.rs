@@ -183,10 +183,10 @@ impl Portals {
         true
     }
 
-    pub(super) fn push(&mut self, to: u32, letter: PortalsOutMessage) {
+    pub(super) fn push(&mut self, to: u32, message: PortalsOutMessage) {
         let peer = self.peer_mut(to);
         peer.met = true;
-        peer.outbox.push(letter);
+        peer.outbox.push(message);
         self.may_send(to);
         self.transmit();
     }
@@ -223,26 +223,26 @@ impl Portals {
     /// Puts one message to a peer.
     fn transmit_one(&mut self, to: u32) -> SendAttempt {
         let peer = self.peer(to);
-        let Some((number, letter)) = peer.outbox.next() else {
+        let Some((number, message)) = peer.outbox.next() else {
             return SendAttempt::None;
         };
         let (rail, process) = self.home(to);
-        let padding = rail.ni.wire.padding(letter.len as usize);
+        let padding = rail.ni.wire.padding(message.len as usize);
         let pool = &self.resources.pool;
-        let range = pool.range(letter.slot, letter.len as usize + padding);
+        let range = pool.range(message.slot, message.len as usize + padding);
         let span = rail.local_span(range, UserPtr::Message(to, number).bits());
         let remote = RemoteTarget {
             process,
             pt: peer.address.tables.eager,
-            match_bits: (letter.bits).unwrap_or_else(|| peer.address.message_bits(self.me)),
+            match_bits: (message.bits).unwrap_or_else(|| peer.address.message_bits(self.me)),
             offset: 0,
         };
-        let label = MessageLabel::padded(letter.label, padding);
+        let label = MessageLabel::padded(message.label, padding);
         let header = u64::from(label) << 32 | u64::from(number);
         if let Err(refused) = rail.ni.put(span, remote, header, true) {
             return self.handle_unsent(to, &refused);
         }
-        self.count_sent(peer.home.into(), letter.len.into());
+        self.count_sent(peer.home.into(), message.len.into());
         self.spend_credit(to);
         self.peer_mut(to).outbox.started();
         SendAttempt::One

@@ -90,11 +90,11 @@ impl PortalsNi {
         me.put(16, profile.handle_len, ct);
         me.put(layout.me_uid, 4, self.uid);
         me.put(layout.me_options, 4, entry.options.into());
-        let anybody = PortalsProcess {
+        let any_process = PortalsProcess {
             nid: profile.any.nid,
             pid: profile.any.pid,
         };
-        let from = entry.from.unwrap_or(anybody);
+        let from = entry.from.unwrap_or(any_process);
         from.write(&mut me, layout.me_match_id, layout);
         me.put(40, 8, entry.match_bits);
         me.put(48, 8, entry.ignore_bits);

@@ -123,11 +123,11 @@ impl Driver for Portals {
                 token,
             } => {
                 let cell = count.map(|count| count.words_key());
-                let deed = match cell {
+                let op = match cell {
                     Some(None) => None,
                     cell => Some(PortalsRmaOp::Put(from, into, cell.flatten())),
                 };
-                self.command(to.0, deed, token)
+                self.command(to.0, op, token)
             }
             DriverCommand::Get {
                 to,

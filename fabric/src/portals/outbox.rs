@@ -107,19 +107,19 @@ impl PortalsOutbox {
     /// Returns the number of messages with slots of a class.
     pub(super) fn count(&self, class: u8) -> usize {
         let of_class =
-            |letter: &&PortalsOutMessage| letter.slot.is_some_and(|slot| slot.class == class);
+            |message: &&PortalsOutMessage| message.slot.is_some_and(|slot| slot.class == class);
         self.messages.iter().filter(of_class).count()
     }
 
-    pub(super) fn push(&mut self, letter: PortalsOutMessage) {
-        self.messages.push_back(letter);
+    pub(super) fn push(&mut self, message: PortalsOutMessage) {
+        self.messages.push_back(message);
     }
 
     /// Returns the next message that may leave, and its number.
     pub(super) fn next(&self) -> Option<(u32, PortalsOutMessage)> {
         let may = self.state == PortalsOutboxState::Open && self.flying < self.window;
-        let letter = self.messages.get(self.begun).filter(|_| may)?;
-        Some((self.number(self.begun), *letter))
+        let message = self.messages.get(self.begun).filter(|_| may)?;
+        Some((self.number(self.begun), *message))
     }
 
     /// Notes that the message returned by `next` has been put.
@@ -153,8 +153,8 @@ impl PortalsOutbox {
     /// Returns true if a put of this number is in flight.
     pub(super) fn awaits(&self, number: u32) -> bool {
         let at = number.wrapping_sub(self.first) as usize;
-        let letter = self.messages.get(at).filter(|_| at < self.begun);
-        letter.is_some_and(|letter| !letter.ended)
+        let message = self.messages.get(at).filter(|_| at < self.begun);
+        message.is_some_and(|message| !message.ended)
     }
 
     /// Redirects all later messages to another lane, after everything in flight has completed and the peer has handled it.
@@ -189,9 +189,9 @@ impl PortalsOutbox {
         self.state = PortalsOutboxState::Dead;
         self.flying = 0;
         let begun = std::mem::take(&mut self.begun);
-        let letters = self.messages.drain(..).enumerate();
-        let slots =
-            letters.filter_map(|(at, letter)| Some((letter.slot?, at < begun && !letter.accepted)));
+        let messages = self.messages.drain(..).enumerate();
+        let slots = messages
+            .filter_map(|(at, message)| Some((message.slot?, at < begun && !message.accepted)));
         slots.collect()
     }
 
@@ -210,15 +210,15 @@ impl PortalsOutbox {
                 let good = number.wrapping_sub(self.first) as usize;
                 self.release(good, free);
                 self.begun = 0;
-                for letter in &mut self.messages {
-                    letter.accepted = false;
-                    letter.ended = false;
+                for message in &mut self.messages {
+                    message.accepted = false;
+                    message.ended = false;
                 }
                 self.state = PortalsOutboxState::Paused;
                 PortalsOutboxAction::Pause
             }
             PortalsOutboxState::Dead if self.flying == 0 => {
-                let slots = self.messages.drain(..).filter_map(|letter| letter.slot);
+                let slots = self.messages.drain(..).filter_map(|message| message.slot);
                 slots.for_each(&mut free);
                 self.begun = 0;
                 PortalsOutboxAction::Nothing
@@ -232,10 +232,10 @@ impl PortalsOutbox {
     /// Forgets accepted messages at the front, at most `most`.
     fn release(&mut self, most: usize, mut free: impl FnMut(PortalsSendSlot)) {
         for _ in 0..most {
-            let Some(letter) = self.messages.pop_front_if(|letter| letter.accepted) else {
+            let Some(message) = self.messages.pop_front_if(|message| message.accepted) else {
                 return;
             };
-            if let Some(slot) = letter.slot {
+            if let Some(slot) = message.slot {
                 free(slot);
             }
             self.first = self.first.wrapping_add(1);
@@ -257,16 +257,16 @@ impl PortalsOutbox {
 mod tests {
     use super::{PortalsOutMessage, PortalsOutbox, PortalsOutboxAction};
 
-    fn filled(letters: u32) -> PortalsOutbox {
+    fn filled(messages: u32) -> PortalsOutbox {
         let mut outbox = PortalsOutbox::new(64);
-        (0..letters).for_each(|label| outbox.push(PortalsOutMessage::new(None, 0, label)));
+        (0..messages).for_each(|label| outbox.push(PortalsOutMessage::new(None, 0, label)));
         outbox
     }
 
     fn leave(outbox: &mut PortalsOutbox) -> Vec<u32> {
         std::iter::from_fn(|| {
-            let (number, letter) = outbox.next()?;
-            assert_eq!(number, letter.label, "out of order");
+            let (number, message) = outbox.next()?;
+            assert_eq!(number, message.label, "out of order");
             outbox.started();
             Some(number)
         })

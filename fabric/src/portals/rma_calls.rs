@@ -79,7 +79,7 @@ impl PortalsNi {
     }
 
     /// Starts a 64-bit atomic. The operand is read at offset `operand` of the descriptor, and the previous value is written to
-    /// `near`.
+    /// `span`.
     pub(super) fn atomic(
         &self,
         span: MdSpan,

@@ -168,7 +168,7 @@ impl ShmLink {
             cells.put_in_chunks(name, sig, bytes.len(), out.position(), pool);
             copied
         };
-        out.note_cells((cells.count() % u32::from(COLL_SLOTS_MOD)).to_le_bytes()[0]);
+        out.note_slots((cells.count() % u32::from(COLL_SLOTS_MOD)).to_le_bytes()[0]);
         Some(copied)
     }
 

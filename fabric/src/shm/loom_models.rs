@@ -336,7 +336,7 @@ impl CollSlotMemory for Arc<Cell> {
 }
 
 #[test]
-fn a_cell_holds_one_message_at_a_time_and_is_read_whole() {
+fn a_slot_holds_one_message_at_a_time_and_is_read_whole() {
     let name = |nth: usize| SlotName {
         ctx: 1,
         tag: u32::try_from(nth * COLL_SLOTS).expect("small"),

@@ -68,7 +68,7 @@ impl ChunkPool {
         }
         self.forget_last();
         let chunks = self.in_slots as usize + bytes.len().div_ceil(CHUNK_LEN);
-        self.lacks = !self.may_have_in_cells(chunks);
+        self.lacks = !self.may_have_in_slots(chunks);
         if self.lacks {
             return None;
         }
@@ -91,7 +91,7 @@ impl ChunkPool {
     ///
     /// The receiver does not notify us when a chunk in a collective slot is free. Half of the chunks that have memory are
     /// therefore left to rings, so that a sender that waits for a chunk waits for one whose release is announced.
-    fn may_have_in_cells(&mut self, chunks: usize) -> bool {
+    fn may_have_in_slots(&mut self, chunks: usize) -> bool {
         while chunks > self.reserved as usize / 2 && chunks <= self.limit as usize / 2 {
             self.grow_or_stay();
         }

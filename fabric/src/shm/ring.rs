@@ -70,7 +70,7 @@ impl<M: RingMemory> RingProducer<M> {
 
     /// Sets how many messages were written to collective slots, modulo [`COLL_SLOTS_MOD`].
     #[inline]
-    pub(super) const fn note_cells(&mut self, count: u8) {
+    pub(super) const fn note_slots(&mut self, count: u8) {
         self.cells = count;
     }
 
@@ -395,7 +395,7 @@ mod tests {
         let mut given_back = 0;
         for i in 0..50_u8 {
             assert!(producer.has_room());
-            producer.note_cells(i);
+            producer.note_slots(i);
             producer.push_chunk(&[i; 3], i.into(), 5);
             let frame = consumer.peek().unwrap().unwrap();
             assert_eq!(

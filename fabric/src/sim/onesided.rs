@@ -101,7 +101,7 @@ impl SimWorld {
         &mut self,
         origin: u32,
         target: u32,
-        deed: SimOpKind,
+        kind: SimOpKind,
         key: RemoteRegion,
         token: CommandToken,
     ) -> bool {
@@ -114,12 +114,12 @@ impl SimWorld {
             return false;
         }
         host.commands += 1;
-        host.counts.bytes_sent += deed.bulk();
-        self.stats.bytes += deed.bulk();
+        host.counts.bytes_sent += kind.bulk();
+        self.stats.bytes += kind.bulk();
         // Within a node the origin's processor copies, and the bytes pass through the node's memory.
         let (calls, copies) = if self.network.is_inside(origin, target) {
             let node = &self.model.node;
-            (node.access_ns, deed.bulk() * node.byte_ps)
+            (node.access_ns, kind.bulk() * node.byte_ps)
         } else {
             (0, 0)
         };
@@ -128,14 +128,14 @@ impl SimWorld {
         let refusal = if self.link(origin, target).down {
             Some(SimFailure::PeerDown)
         } else {
-            (!is_plausible(key, target, deed)).then_some(SimFailure::BadRange)
+            (!is_plausible(key, target, kind)).then_some(SimFailure::BadRange)
         };
         match refusal {
             Some(why) => self.put_completion(target, origin, SimCompletion::Failed(token, why)),
             None => {
-                let op = self.start(SimOp::new(origin, target, deed, key, token));
+                let op = self.start(SimOp::new(origin, target, kind, key, token));
                 let at = posted + ps(self.model.nic.command_ns);
-                match deed {
+                match kind {
                     SimOpKind::Put(..) | SimOpKind::PutInline(..) => self.stream_out(op, at),
                     SimOpKind::Get(_) | SimOpKind::Atomic(_) => {
                         self.dispatch(
@@ -228,9 +228,9 @@ impl SimWorld {
     /// Handles a request that has reached the target's adapter.
     pub(super) fn serve(&mut self, key: OpKey) {
         let Some(op) = self.op(key) else { return };
-        let deed = op.kind;
+        let kind = op.kind;
         match self.act(key) {
-            Some(Ok(_)) if matches!(deed, SimOpKind::Get(_)) => {
+            Some(Ok(_)) if matches!(kind, SimOpKind::Get(_)) => {
                 self.stream_out(key, self.now + ps(self.model.nic.command_ns));
             }
             Some(outcome) => self.answer(key, outcome),
@@ -297,16 +297,16 @@ impl SimWorld {
         token: CommandToken,
     ) -> Result<SimCompletion, SimFailure> {
         let (op, host) = (&self.ops[key.slot], &self.hosts[index(target)]);
-        let deed = op.kind;
-        let counter = deed.counts().map(|key| host.counter(target, key));
+        let kind = op.kind;
+        let counter = kind.counts().map(|key| host.counter(target, key));
         let counter = counter.transpose()?;
-        let place = host.granted_memory(target, op.key, deed.len())?;
+        let place = host.granted_memory(target, op.key, kind.len())?;
         assert!(
             host.permits(origin, op.key),
-            "rank {origin} accesses memory of rank {target} that is not open to it, at {} ns: {deed:?}",
+            "rank {origin} accesses memory of rank {target} that is not open to it, at {} ns: {kind:?}",
             self.now / 1000
         );
-        let done = self.move_bytes(origin, deed, token, &place)?;
+        let done = self.move_bytes(origin, kind, token, &place)?;
         if let Some(counter) = counter {
             self.count(target, &counter, 1);
         }
@@ -320,16 +320,16 @@ impl SimWorld {
     fn move_bytes(
         &mut self,
         origin: u32,
-        deed: SimOpKind,
+        kind: SimOpKind,
         token: CommandToken,
         place: &GrantedMemory,
     ) -> Result<SimCompletion, SimFailure> {
-        let hashed = deed.bulk() >= self.hash_from;
+        let hashed = kind.bulk() >= self.hash_from;
         if let (true, Some(local), GrantedMemory::Region(region, offset)) =
-            (hashed, deed.local(), place)
+            (hashed, kind.local(), place)
             && self.hosts[index(origin)].has_allocated(origin, local)
         {
-            match deed {
+            match kind {
                 _ if self.lengths_only => {}
                 SimOpKind::Get(_) => {
                     self.hash(local.len(), |at, piece| region.read(offset + at, piece))
@@ -338,8 +338,8 @@ impl SimWorld {
             }
             return Ok(SimCompletion::Complete(token));
         }
-        let done = perform(deed, token, place)?;
-        if let Some(local) = deed.local() {
+        let done = perform(kind, token, place)?;
+        if let Some(local) = kind.local() {
             self.hash_range(local);
         }
         Ok(done)
@@ -413,17 +413,17 @@ impl SimWorld {
         task: SimStartedTask,
     ) {
         let (origin, target) = pair;
-        let deed = put.kind;
-        let bytes = deed.bulk();
+        let kind = put.kind;
+        let bytes = kind.bulk();
         self.hosts[index(origin)].counts.bytes_sent += bytes;
         self.stats.bytes += bytes;
         if self.link(origin, target).down {
             return self.task_over(origin, task, Err(SimFailure::PeerDown));
         }
-        if !is_plausible(put.into, target, deed) {
+        if !is_plausible(put.into, target, kind) {
             return self.task_over(origin, task, Err(SimFailure::BadRange));
         }
-        let mut op = SimOp::new(origin, target, deed, put.into, CommandToken(0));
+        let mut op = SimOp::new(origin, target, kind, put.into, CommandToken(0));
         op.task = Some(Box::new(task));
         let op = self.start(op);
         self.stream_out(op, at);
@@ -493,16 +493,16 @@ impl SimOp {
     fn new(
         origin: u32,
         target: u32,
-        deed: SimOpKind,
+        kind: SimOpKind,
         key: RemoteRegion,
         token: CommandToken,
     ) -> Self {
-        let chunk = chunk_len(deed.bulk());
+        let chunk = chunk_len(kind.bulk());
         let mut op = Self {
             serial: 0,
             origin,
             target,
-            kind: deed,
+            kind,
             key,
             token,
             chunk,
@@ -526,17 +526,17 @@ impl SimOp {
 }
 
 /// Returns true if a key looks valid to the origin's adapter, which cannot ask the target.
-fn is_plausible(key: RemoteRegion, target: u32, deed: SimOpKind) -> bool {
+fn is_plausible(key: RemoteRegion, target: u32, kind: SimOpKind) -> bool {
     let end = key.base.checked_add(key.len);
-    key.owner == target && key.len == deed.len() as u64 && end.is_some()
+    key.owner == target && key.len == kind.len() as u64 && end.is_some()
 }
 
 fn perform(
-    deed: SimOpKind,
+    kind: SimOpKind,
     token: CommandToken,
     place: &GrantedMemory,
 ) -> Result<SimCompletion, SimFailure> {
-    match (deed, place) {
+    match (kind, place) {
         (SimOpKind::Put(local, _), GrantedMemory::Region(region, offset)) => {
             region.copy_in(*offset, local)
         }

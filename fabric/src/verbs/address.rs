@@ -33,7 +33,7 @@ pub(super) struct VerbsAddress {
     /// True if the link of its first port is Ethernet rather than InfiniBand.
     pub(super) ethernet: bool,
     /// True if it accepts datagram messages.
-    pub(super) parcels: bool,
+    pub(super) datagrams: bool,
 }
 
 impl VerbsAddress {
@@ -42,7 +42,7 @@ impl VerbsAddress {
         first: &RemotePort,
         qkey: u32,
         table: RemoteAddress,
-        parcels: bool,
+        datagrams: bool,
     ) -> Self {
         Self {
             gid: first.gid,
@@ -54,7 +54,7 @@ impl VerbsAddress {
             table,
             reads: first.reads,
             ethernet: first.ethernet,
-            parcels,
+            datagrams,
         }
     }
 
@@ -75,8 +75,8 @@ impl VerbsAddress {
         bytes.extend(self.gid);
         bytes.extend(self.table.address.to_le_bytes());
         bytes.extend(self.table.key.to_le_bytes());
-        let parcels = if self.parcels { PARCELS } else { 0 };
-        let flags = parcels
+        let datagrams = if self.datagrams { DATAGRAMS } else { 0 };
+        let flags = datagrams
             | match doors {
                 Some(doors) if doors.has_queue_pairs() => DOORS,
                 Some(_) => PORTS,
@@ -128,7 +128,7 @@ impl VerbsAddress {
             },
             reads,
             ethernet,
-            parcels: all[44] & PARCELS != 0,
+            datagrams: all[44] & DATAGRAMS != 0,
         };
         if all[0] != VERSION {
             return Err(wrong(format!(
@@ -138,7 +138,7 @@ impl VerbsAddress {
             )));
         }
         let numbers = (1..=5).contains(&address.mtu) && address.qpn >> 24 == 0;
-        let flags = all[44] & !(PARCELS | DOORS | PORTS) == 0 && behind != DOORS | PORTS;
+        let flags = all[44] & !(DATAGRAMS | DOORS | PORTS) == 0 && behind != DOORS | PORTS;
         let known = flags && skills.is_some() && all[46..] == [0; 2];
         if !numbers || !known || address.incarnation == 0 {
             return Err(wrong("a number in it is out of range".to_owned()));
@@ -198,7 +198,7 @@ impl VerbsAddress {
 const VERSION: u8 = 5;
 const LEN: usize = 48;
 // Bits of the byte of flags.
-const PARCELS: u8 = 1;
+const DATAGRAMS: u8 = 1;
 const DOORS: u8 = 2;
 const PORTS: u8 = 4;
 
@@ -220,7 +220,7 @@ pub(super) mod tests {
         },
         reads: 16,
         ethernet: true,
-        parcels: true,
+        datagrams: true,
     };
 
     #[test]
@@ -229,7 +229,7 @@ pub(super) mod tests {
         assert!(bytes.len() <= 48, "{} bytes", bytes.len());
         assert_eq!(VerbsAddress::parse(0, &bytes, 9).unwrap(), (ADDRESS, None));
         let deaf = VerbsAddress {
-            parcels: false,
+            datagrams: false,
             ethernet: false,
             ..ADDRESS
         };

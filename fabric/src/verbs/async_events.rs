@@ -142,14 +142,11 @@ impl VerbsCore {
     pub(super) fn handle_device_event(
         &mut self,
         lane: usize,
-        DeviceEvent {
-            kind,
-            subject: about,
-        }: DeviceEvent,
+        DeviceEvent { kind, subject }: DeviceEvent,
     ) {
         self.counters.device_events.add(1);
         let port = u32::from(self.rails[lane].device.port);
-        match (then(kind), about) {
+        match (then(kind), subject) {
             (EventReaction::LeaveDevice(why), _) => self.fail_device(lane, why),
             // A datagram queue pair has no peer. Datagrams lost with it are sent again, by other devices if there are some, until
             // the peer counts as unreachable.

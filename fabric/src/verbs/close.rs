@@ -66,7 +66,7 @@ impl VerbsCore {
             }
             if events == 0 {
                 match self.arm() {
-                    ArmResult::Ready => self.nap(),
+                    ArmResult::Ready => self.sleep_briefly(),
                     ArmResult::Busy => hint::spin_loop(),
                 }
             }
@@ -183,7 +183,7 @@ impl VerbsCore {
     }
 
     /// Sleeps for at most `NAP_NS`. Any event on the descriptors ends the sleep sooner.
-    fn nap(&self) {
+    fn sleep_briefly(&self) {
         let sleep = &self.sleep;
         let timer = sleep.timer.wait_on();
         let waits = self.rails.iter().flat_map(VerbsRail::wait_on);

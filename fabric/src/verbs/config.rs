@@ -87,7 +87,7 @@ mod tests {
     use crate::connect::{ConnectConfig, ConnectLimits, DatagramMessages, RankIncarnation};
 
     #[test]
-    fn the_oldest_parcel_of_a_rank_that_closes_leaves_nine_times() {
+    fn the_oldest_datagram_of_a_rank_that_closes_leaves_nine_times() {
         let linger = VerbsConfig::new(0, 2).linger.as_nanos() * 1000;
         for seed in 0..100 {
             let end = RankIncarnation {
@@ -96,13 +96,15 @@ mod tests {
             };
             let limits = ConnectLimits::default();
             let local = ConnectConfig { end, limits, seed };
-            let mut parcels = DatagramMessages::default();
-            parcels.push([0; 8].into());
+            let mut datagrams = DatagramMessages::default();
+            datagrams.push([0; 8].into());
             let (mut now, mut left) = (0, 0);
             while u128::from(now) < linger {
-                assert!(parcels.handle_time(&local, now) && parcels.next(&local, now).is_some());
+                assert!(
+                    datagrams.handle_time(&local, now) && datagrams.next(&local, now).is_some()
+                );
                 left += 1;
-                now = parcels.next_timeout().unwrap();
+                now = datagrams.next_timeout().unwrap();
             }
             assert!(left >= 9, "{left} times");
         }

@@ -151,9 +151,13 @@ impl VerbsCore {
             .iter()
             .filter_map(|peer| self.links[index(*peer)].as_ref());
         let retries = links.filter_map(|link| link.connection.next_timeout());
-        let parcel = self.next_datagram_retry();
+        let datagram_retry = self.next_datagram_retry();
         let late = self.next_drain_deadline();
-        retries.chain(eviction).chain(parcel).chain(late).min()
+        retries
+            .chain(eviction)
+            .chain(datagram_retry)
+            .chain(late)
+            .min()
     }
 
     /// Passes an event to the connection of a peer, and performs the actions that follow.

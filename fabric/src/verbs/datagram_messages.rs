@@ -58,15 +58,15 @@ impl DatagramPeers {
 impl VerbsCore {
     /// Sends a message without a connection. Returns false if it cannot go as a datagram message.
     pub(super) fn send_datagram(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
-        if !self.may_send_parcel(to, HEAD + header.len() + body.len()) {
+        if !self.may_send_datagram(to, HEAD + header.len() + body.len()) {
             return false;
         }
         let head = message_head(header.len(), 0);
         self.counters.messages_sent.add(1);
         self.counters.copies.add(1);
         self.counters.bytes_copied.add(body.len() as u64);
-        let parcel = [&parcel_head(self.me)[..], &head, header, body].concat();
-        self.post_parcel(to, parcel);
+        let message = [&datagram_head(self.me)[..], &head, header, body].concat();
+        self.push_datagram(to, message);
         true
     }
 
@@ -74,10 +74,10 @@ impl VerbsCore {
     pub(super) fn send_datagram_goodbye(&mut self, to: u32, how: DownCause) -> bool {
         let mut bytes = [0; WORD_MAX];
         let len = VerbsControlWord::Goodbye(how).encode(0, &mut bytes);
-        let may = self.may_send_parcel(to, len);
+        let may = self.may_send_datagram(to, len);
         if may {
-            let parcel = [&parcel_head(self.me), &bytes[..len]].concat();
-            self.post_parcel(to, parcel);
+            let message = [&datagram_head(self.me), &bytes[..len]].concat();
+            self.push_datagram(to, message);
         }
         may
     }
@@ -85,7 +85,7 @@ impl VerbsCore {
     /// Returns true if datagram messages may go to a peer: both use them, and the peer knows where to answer. They only go by the
     /// first devices, which must work on both sides, as far as is known.
     pub(super) fn accepts_datagrams(&self, peer: u32) -> bool {
-        let hears = self.peers.get(index(peer)).is_some_and(|its| its.parcels);
+        let hears = self.peers.get(index(peer)).is_some_and(|its| its.datagrams);
         let link = self.links.get(index(peer)).and_then(Option::as_deref);
         let first = link.is_none_or(|link| link.lanes_at_work().has(0));
         self.datagram_peers.on
@@ -95,8 +95,11 @@ impl VerbsCore {
             && self.rails[FIRST].failed.is_none()
     }
 
-    fn may_send_parcel(&mut self, to: u32, len: usize) -> bool {
-        if !self.accepts_datagrams(to) || to == self.me || PARCEL_HEAD + len > self.parcel_max(to) {
+    fn may_send_datagram(&mut self, to: u32, len: usize) -> bool {
+        if !self.accepts_datagrams(to)
+            || to == self.me
+            || DATAGRAM_HEAD + len > self.datagram_max(to)
+        {
             return false;
         }
         let link = self.link_or_new(to);
@@ -105,27 +108,27 @@ impl VerbsCore {
     }
 
     /// Returns the bytes that one packet carries to a peer.
-    fn parcel_max(&self, peer: u32) -> usize {
+    fn datagram_max(&self, peer: u32) -> usize {
         let mtu = self.peers[index(peer)]
             .mtu
             .min(self.rails[FIRST].device.mtu);
         (128 << mtu).min(self.datagrams.longest())
     }
 
-    fn post_parcel(&mut self, to: u32, parcel: Vec<u8>) {
+    fn push_datagram(&mut self, to: u32, message: Vec<u8>) {
         let link = self.link_or_new(to);
         link.met = true;
-        let much = link.datagram_messages.push(parcel.into());
+        let much = link.datagram_messages.push(message.into());
         let idle = link.connection.state() == ConnectState::Idle;
         self.datagram_peers.busy.insert(to);
-        self.send_parcels(to);
+        self.send_datagrams(to);
         if much && idle && self.closing.is_none() {
             self.request_connection(to);
         }
     }
 
     /// Sends datagram messages, as far as there is room.
-    fn send_parcels(&mut self, peer: u32) {
+    fn send_datagrams(&mut self, peer: u32) {
         let (now, to) = (self.sleep.timer.now(), self.destination(peer));
         let Self {
             links,
@@ -141,12 +144,12 @@ impl VerbsCore {
         };
         let answer = link.datagram_messages.expected();
         while datagrams.has_room()
-            && let Some((number, parcel)) = link.datagram_messages.next(local, now)
+            && let Some((number, message)) = link.datagram_messages.next(local, now)
         {
-            put_numbers(parcel, number, answer);
+            put_numbers(message, number, answer);
             counters.datagrams.add(1);
             // A datagram message that is lost here is like one lost on its way.
-            let _lost = datagrams.send(&rails[FIRST].device.pd, &to, parcel);
+            let _lost = datagrams.send(&rails[FIRST].device.pd, &to, message);
             talks.owed.remove(&peer);
         }
     }
@@ -171,14 +174,14 @@ impl VerbsCore {
                 continue;
             };
             let answer = self.link_or_new(peer).datagram_messages.expected();
-            let mut bytes = parcel_head(self.me);
+            let mut bytes = datagram_head(self.me);
             put_numbers(&mut bytes, 0, answer);
             self.counters.datagrams.add(1);
             let pd = &self.rails[FIRST].device.pd;
             let _lost = self.datagrams.send(pd, &to, &bytes); // the peer sends its datagram message again
         }
         for peer in self.late().collect::<Vec<_>>() {
-            self.send_parcels(peer);
+            self.send_datagrams(peer);
         }
     }
 
@@ -261,7 +264,7 @@ impl VerbsCore {
             }
             self.mark_dirty(from);
         }
-        if bytes.len() > PARCEL_HEAD {
+        if bytes.len() > DATAGRAM_HEAD {
             self.deferred_datagrams
                 .push(from, DeferredDatagram::Message(bytes));
         }
@@ -284,7 +287,7 @@ impl VerbsCore {
         if !heard {
             return 0;
         }
-        let message = &bytes[PARCEL_HEAD..];
+        let message = &bytes[DATAGRAM_HEAD..];
         let mut first = [0; WORD_MAX];
         let seen = message.len().min(WORD_MAX);
         first[..seen].copy_from_slice(&message[..seen]);
@@ -308,8 +311,8 @@ impl VerbsCore {
     }
 }
 
-fn parcel_head(from: u32) -> [u8; PARCEL_HEAD] {
-    let mut head = [0; PARCEL_HEAD];
+fn datagram_head(from: u32) -> [u8; DATAGRAM_HEAD] {
+    let mut head = [0; DATAGRAM_HEAD];
     head[0] = PARCEL;
     head[FROM_AT..][..4].copy_from_slice(&from.to_le_bytes());
     head
@@ -327,11 +330,11 @@ pub(super) fn is_datagram_message(bytes: &[u8]) -> bool {
 
 /// Returns the sender and the answer.
 fn parse_head(bytes: &[u8]) -> Option<(u32, u32)> {
-    let head = bytes.first_chunk::<PARCEL_HEAD>()?;
+    let head = bytes.first_chunk::<DATAGRAM_HEAD>()?;
     (head[..4] == [PARCEL, 0, 0, 0]).then(|| (word(head, FROM_AT), word(head, ANSWER_AT)))
 }
 
-fn word(head: &[u8; PARCEL_HEAD], at: usize) -> u32 {
+fn word(head: &[u8; DATAGRAM_HEAD], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|nth| head[at + nth]))
 }
 
@@ -340,7 +343,7 @@ const PARCEL: u8 = 0xd6;
 const FROM_AT: usize = 4;
 const NUMBER_AT: usize = 8;
 const ANSWER_AT: usize = 12;
-const PARCEL_HEAD: usize = 16;
+const DATAGRAM_HEAD: usize = 16;
 
 /// Bytes of the longest datagram message: what a packet carries on an Ethernet with the usual MTU.
 pub(super) const PARCEL_MAX: usize = 1024;

@@ -134,8 +134,8 @@ impl DevicePort {
                 names.join(", ")
             )));
         }
-        let turn = usize::try_from(place).unwrap_or(0) % up.len();
-        Ok(up.swap_remove(turn))
+        let position = usize::try_from(place).unwrap_or(0) % up.len();
+        Ok(up.swap_remove(position))
     }
 
     /// Returns the active ports that can reach each other, as far as the tables tell. InfiniBand comes first, because Ethernet

@@ -180,8 +180,8 @@ impl VerbsOutbox {
     /// Drops completions of a queue pair that was destroyed, since they are about nothing any more.
     pub(super) fn forget(&mut self, lane: usize, qpn: u32) {
         while self.take_from(lane) {}
-        let about = |(of, over): &(usize, IbvWc)| *of == lane && over.qp_num == qpn;
-        self.done.retain(|over| !about(over));
+        let is_of_pair = |(of, over): &(usize, IbvWc)| *of == lane && over.qp_num == qpn;
+        self.done.retain(|over| !is_of_pair(over));
     }
 
     /// Polls the devices if no completion waits. Returns true if there are completions.

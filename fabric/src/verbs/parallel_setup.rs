@@ -80,11 +80,11 @@ impl NumberingLock {
         Self::take_in(&folder, NAPS_MAX)
     }
 
-    fn take_in(folder: &Path, naps: u32) -> Self {
+    fn take_in(folder: &Path, tries: u32) -> Self {
         let Ok(file) = File::open(folder) else {
             return Self { _locked: None };
         };
-        for _ in 0..naps {
+        for _ in 0..tries {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {
                     return Self {

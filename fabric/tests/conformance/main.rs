@@ -8,7 +8,6 @@
 )]
 
 mod broken;
-mod cells;
 mod combine;
 mod compat;
 mod counting;
@@ -19,6 +18,7 @@ mod hostile;
 mod lists;
 mod messages;
 mod moving;
+mod named_slots;
 mod onesided;
 mod placing;
 mod portals;
@@ -233,28 +233,28 @@ names!(
 );
 
 /// For drivers that also have collective slots.
-macro_rules! cells {
+macro_rules! named_slots {
     ($driver:ident, $make:path) => {
         mod $driver {
             claims! { $make:
-                cells::messages_in_cells_are_there_once_and_under_their_names
-                cells::cells_refuse_when_all_are_taken_and_go_on_when_all_are_free
-                cells::long_messages_leave_room_for_others_and_find_it_again
-                cells::what_is_left_for_several_lies_in_one_place
-                cells::one_more_of_another_length_is_another_message
-                cells::long_messages_find_room_again_whatever_their_length
-                cells::cells_of_several_peers_and_both_directions_do_not_mix
-                cells::what_lies_in_a_cell_is_there_when_its_sender_has_gone
+                named_slots::messages_in_slots_are_there_once_and_under_their_names
+                named_slots::full_slots_refuse_messages_until_all_are_free
+                named_slots::long_messages_leave_room_for_others_and_find_it_again
+                named_slots::what_is_left_for_several_lies_in_one_place
+                named_slots::one_more_of_another_length_is_another_message
+                named_slots::long_messages_find_room_again_whatever_their_length
+                named_slots::slots_of_several_peers_and_both_directions_do_not_mix
+                named_slots::a_message_in_a_slot_stays_when_its_sender_has_gone
             }
         }
     };
 }
 
-cells!(cells_on_shm, crate::futex_world);
-cells!(cells_on_shm_with_a_descriptor, crate::descriptor_world);
-cells!(cells_on_shm_with_little_room, crate::small_world);
-cells!(
-    cells_on_shm_beside_a_network,
+named_slots!(slots_on_shm, crate::futex_world);
+named_slots!(slots_on_shm_with_a_descriptor, crate::descriptor_world);
+named_slots!(slots_on_shm_with_little_room, crate::small_world);
+named_slots!(
+    slots_on_shm_beside_a_network,
     crate::hierarchical::one_node_world
 );
 
@@ -439,8 +439,8 @@ names!(
 
 /// Claims about messages and the end of ranks; one-sided commands use a connection as always. The sender of a datagram message
 /// must make turns for the answer, so claims in which only the receiver does are left out.
-mod on_verbs_by_parcels {
-    claims_on_a_device! { crate::verbs::world_with_parcels:
+mod on_verbs_by_datagrams {
+    claims_on_a_device! { crate::verbs::world_with_datagrams:
         messages::messages_of_every_inline_size_arrive_intact
         messages::headers_of_every_length_arrive_intact
         messages::bodies_up_to_the_longest_arrive_intact

@@ -99,11 +99,11 @@ fn two([meant, friend, _]: [Vec<u8>; 3]) -> Vec<Vec<u8>> {
 #[test]
 fn a_stranger_is_not_heard_and_takes_no_sequence_number_of_a_peer() {
     for family in FAMILIES {
-        for (who, ranks, stranger) in STRANGERS {
+        for (case, ranks, stranger) in STRANGERS {
             let mut street = Street::new(family, ranks, stranger);
             street.is_called(3, 100);
             let counters = Arc::clone(&street.counters);
-            let what = format!("the nonsense of who {who}, {family}");
+            let what = format!("the nonsense of who {case}, {family}");
             street.world.until(&what, |_| counters.nonsense.get() == 3);
             street.hears_its_peer(0..5);
         }
@@ -113,7 +113,7 @@ fn a_stranger_is_not_heard_and_takes_no_sequence_number_of_a_peer() {
 #[test]
 fn a_stranger_that_fills_all_memory_stops_no_peer() {
     for family in FAMILIES {
-        for (who, ranks, stranger) in STRANGERS {
+        for (case, ranks, stranger) in STRANGERS {
             let mut street = Street::new(family, ranks, stranger);
             street.hears_its_peer(0..5);
             street.is_called(40, 8000);
@@ -121,9 +121,9 @@ fn a_stranger_that_fills_all_memory_stops_no_peer() {
             let nonsense = street.counters.nonsense.get();
             assert!(
                 (4..40).contains(&nonsense),
-                "{family}, who {who}: {nonsense}"
+                "{family}, who {case}: {nonsense}"
             );
-            assert!(street.counters.enabled.get() > 0, "{family}, who {who}");
+            assert!(street.counters.enabled.get() > 0, "{family}, who {case}");
         }
     }
 }

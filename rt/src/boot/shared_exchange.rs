@@ -9,37 +9,37 @@ pub(super) struct SharedExchange(pub(super) Arc<Mutex<Box<dyn Exchange>>>);
 
 impl SharedExchange {
     /// Locks the exchange. A panic of another user leaves it in the same state as an error, so poisoning is ignored.
-    fn turn(&self) -> MutexGuard<'_, Box<dyn Exchange>> {
+    fn exchange(&self) -> MutexGuard<'_, Box<dyn Exchange>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Exchange for SharedExchange {
     fn put(&mut self, key: &str, value: &str) -> Result<(), BootError> {
-        self.turn().put(key, value)
+        self.exchange().put(key, value)
     }
 
     fn fence(&mut self) -> Result<(), BootError> {
-        self.turn().fence()
+        self.exchange().fence()
     }
 
     fn get(&mut self, from: u32, key: &str) -> Result<Option<String>, BootError> {
-        self.turn().get(from, key)
+        self.exchange().get(from, key)
     }
 
     fn settle(&mut self) -> Result<(), BootError> {
-        self.turn().settle()
+        self.exchange().settle()
     }
 
     fn reporter(&self) -> Option<FailureReporter> {
-        self.turn().reporter()
+        self.exchange().reporter()
     }
 
     fn abort(&mut self, code: i32, why: &str) {
-        self.turn().abort(code, why);
+        self.exchange().abort(code, why);
     }
 
     fn finalize(&mut self) -> Result<(), BootError> {
-        self.turn().finalize()
+        self.exchange().finalize()
     }
 }

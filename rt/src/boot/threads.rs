@@ -13,7 +13,7 @@ pub fn threads(size: u32) -> Vec<Boot> {
     let job = Arc::new(ThreadJob {
         size,
         table: Mutex::default(),
-        turned: Condvar::new(),
+        completed: Condvar::new(),
     });
     let node = Node::only(size);
     let boot = |rank| Boot {
@@ -41,16 +41,16 @@ struct ThreadExchange {
 struct ThreadJob {
     size: u32,
     table: Mutex<ExchangeTable>,
-    turned: Condvar,
+    completed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct ExchangeTable {
     staged: BTreeMap<String, String>,
     published: BTreeMap<String, String>,
-    /// Ranks that wait in the fence of this `turn`.
+    /// Ranks that wait in the fence of this `round`.
     waiting: u32,
-    turn: u64,
+    round: u64,
     end: Option<ThreadJobEnd>,
 }
 
@@ -76,20 +76,20 @@ impl Exchange for ThreadExchange {
         if let Some(end) = &table.end {
             return Err(end.clone().into()); // a fence can never be complete any more
         }
-        let turn = table.turn;
+        let round = table.round;
         table.waiting += 1;
         if table.waiting == self.job.size {
             table.publish();
-            self.job.turned.notify_all();
+            self.job.completed.notify_all();
             return Ok(());
         }
-        while table.turn == turn {
+        while table.round == round {
             if let Some(end) = &table.end {
                 return Err(end.clone().into());
             }
             table = self
                 .job
-                .turned
+                .completed
                 .wait(table)
                 .unwrap_or_else(PoisonError::into_inner);
         }
@@ -127,7 +127,7 @@ impl ThreadExchange {
     fn leave(&mut self, end: ThreadJobEnd) {
         if !std::mem::replace(&mut self.over, true) {
             self.job.lock().end.get_or_insert(end);
-            self.job.turned.notify_all();
+            self.job.completed.notify_all();
         }
     }
 }
@@ -150,7 +150,7 @@ impl ExchangeTable {
     fn publish(&mut self) {
         self.published.append(&mut self.staged);
         self.waiting = 0;
-        self.turn += 1;
+        self.round += 1;
     }
 }
 

@@ -178,10 +178,10 @@ impl Comm {
         buf: B,
     ) -> SendOp<B> {
         match self.send_info::<B::Elem>(self.id() + 1, to, call.tag, false) {
-            Ok(about) => self.start_send(
+            Ok(info) => self.start_send(
                 OpInfo {
                     at: call.at,
-                    ..about
+                    ..info
                 },
                 buf,
             ),
@@ -232,10 +232,10 @@ impl Comm {
     ) -> RecvOp<B> {
         let (from, tag) = (Source::Rank(from), Tag::Is(call.tag));
         match self.recv_info::<B::Elem>(self.id() + 1, from, tag) {
-            Ok(about) => self.start_recv(
+            Ok(info) => self.start_recv(
                 OpInfo {
                     at: call.at,
-                    ..about
+                    ..info
                 },
                 buf,
             ),

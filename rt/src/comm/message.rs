@@ -66,9 +66,9 @@ impl Comm {
     }
 
     /// Starts a receive into a new vector.
-    pub(super) fn start_growing<T: Wire>(&self, about: Result<OpInfo>) -> RecvOp<Vec<T>> {
-        let about = match about {
-            Ok(about) => about,
+    pub(super) fn start_growing<T: Wire>(&self, info: Result<OpInfo>) -> RecvOp<Vec<T>> {
+        let info = match info {
+            Ok(info) => info,
             Err(error) => {
                 return RecvOp::failed(OpError {
                     error,
@@ -77,7 +77,7 @@ impl Comm {
             }
         };
         let ticket = self.shared().with(|engine| {
-            let ticket = engine.core.ops.hold_growing::<T>(about);
+            let ticket = engine.core.ops.hold_growing::<T>(info);
             engine.post(ticket.op);
             ticket
         });
@@ -110,11 +110,11 @@ impl Comm {
     /// Same as [`send`](Self::send).
     #[track_caller]
     pub fn try_send_copy<T: Wire>(&self, to: usize, tag: u32, data: &[T]) -> Result<bool> {
-        let about = self.send_info::<T>(self.id(), to, tag, false)?;
+        let info = self.send_info::<T>(self.id(), to, tag, false)?;
         let sent = self
             .shared()
-            .with(|engine| engine.try_send(&about, bytemuck::cast_slice(data)));
-        sent.map_err(|kind| error_of("send", self, &about, kind))
+            .with(|engine| engine.try_send(&info, bytemuck::cast_slice(data)));
+        sent.map_err(|kind| error_of("send", self, &info, kind))
     }
 
     /// Returns a stream of all matching messages, which never ends by itself. The stream posts the next receive when
@@ -134,8 +134,8 @@ impl Comm {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> impl Future<Output = Result<Matched>> + Send {
-        let about = self.recv_info::<u8>(self.id(), from.into(), tag.into());
-        probe::probe(self, about)
+        let info = self.recv_info::<u8>(self.id(), from.into(), tag.into());
+        probe::probe(self, info)
     }
 
     /// Like [`probe`](Self::probe), but takes only a message that has already arrived.
@@ -171,20 +171,20 @@ impl Comm {
         synchronous: bool,
     ) -> SendOp<B> {
         match self.send_info::<B::Elem>(ctx, to, tag, synchronous) {
-            Ok(about) => self.start_send(about, buf),
+            Ok(info) => self.start_send(info, buf),
             Err(error) => SendOp::failed(OpError { error, buf }),
         }
     }
 
     #[inline]
-    pub(super) fn start_send<B: SendBuf>(&self, about: OpInfo, buf: B) -> SendOp<B> {
-        let started: SendStart<B> = self.shared().with(|engine| engine.send(about, buf));
+    pub(super) fn start_send<B: SendBuf>(&self, info: OpInfo, buf: B) -> SendOp<B> {
+        let started: SendStart<B> = self.shared().with(|engine| engine.send(info, buf));
         if let SendStart::Sent(buf) = &started
             && size_of_val(buf.elems()) >= LONG
         {
             self.shared().turn_between_copies();
         }
-        SendOp::new(self, about, started)
+        SendOp::new(self, info, started)
     }
 
     #[inline]
@@ -197,14 +197,14 @@ impl Comm {
         buf: B,
     ) -> RecvOp<B> {
         match self.recv_info::<B::Elem>(ctx, from, tag) {
-            Ok(about) => self.start_recv(about, buf),
+            Ok(info) => self.start_recv(info, buf),
             Err(error) => RecvOp::failed(OpError { error, buf }),
         }
     }
 
     #[inline]
-    pub(super) fn start_recv<B: RecvBuf>(&self, about: OpInfo, buf: B) -> RecvOp<B> {
-        let ticket = self.shared().with(|engine| engine.recv(&about, buf));
+    pub(super) fn start_recv<B: RecvBuf>(&self, info: OpInfo, buf: B) -> RecvOp<B> {
+        let ticket = self.shared().with(|engine| engine.recv(&info, buf));
         RecvOp::new(self, ticket)
     }
 

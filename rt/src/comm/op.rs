@@ -55,11 +55,11 @@ struct MessageFlight<B> {
 type RecvOutcome<B> = Result<(B, MessageStatus, Comm), OpError<B>>;
 
 impl<B> SendOp<B> {
-    pub(super) fn new(comm: &Comm, about: OpInfo, started: SendStart<B>) -> Self {
+    pub(super) fn new(comm: &Comm, info: OpInfo, started: SendStart<B>) -> Self {
         let state = match started {
             SendStart::Sent(buf) => MessageOpState::Done(buf),
             SendStart::Refused(kind, buf) => {
-                let error = error_of("send", comm, &about, kind);
+                let error = error_of("send", comm, &info, kind);
                 MessageOpState::Failed(Box::new(OpError { error, buf }))
             }
             SendStart::Flying(ticket) => MessageOpState::Flying(MessageFlight::new(comm, ticket)),
@@ -298,15 +298,15 @@ fn failed<B>(op: &'static str, comm: &Comm, failure: OpFailure, buf: B) -> OpErr
 pub(super) fn error_of(
     op: &'static str,
     comm: &Comm,
-    about: &OpInfo,
+    info: &OpInfo,
     kind: ErrorKind,
 ) -> crate::Error {
-    let peer = about.peer.and_then(|world| comm.group().local_of(world));
+    let peer = info.peer.and_then(|world| comm.group().local_of(world));
     let finished = matches!(kind, ErrorKind::PeerFinished { .. });
-    let mut error = comm.error(op, kind, peer, about.tag).called_at(about.at);
-    if let Some(world) = about.peer.filter(|_| finished && op != "send") {
+    let mut error = comm.error(op, kind, peer, info.tag).called_at(info.at);
+    if let Some(world) = info.peer.filter(|_| finished && op != "send") {
         let rank = peer.unwrap_or_default();
-        let waiting = |engine: &mut Engine| engine.core.waiting_from(world, about.ctx, rank);
+        let waiting = |engine: &mut Engine| engine.core.waiting_from(world, info.ctx, rank);
         if let Some(sentence) = comm.shared().with(waiting) {
             error.details.get_or_insert_default().note = Some(sentence);
         }

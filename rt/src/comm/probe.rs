@@ -20,16 +20,16 @@ pub struct Matched {
     gone: bool,
 }
 
-pub(super) async fn probe(comm: &Comm, about: Result<OpInfo>) -> Result<Matched> {
-    let about = OpInfo {
+pub(super) async fn probe(comm: &Comm, info: Result<OpInfo>) -> Result<Matched> {
+    let info = OpInfo {
         probe: true,
-        ..about.map_err(|error| error.renamed("probe"))?
+        ..info.map_err(|error| error.renamed("probe"))?
     };
-    let landed = comm.start_recv(about, [0_u8; 0]).landed().await;
+    let landed = comm.start_recv(info, [0_u8; 0]).landed().await;
     let landed = landed.map_err(|error| Error::from(error).renamed("probe"))?;
     Ok(Matched {
         comm: comm.clone(),
-        ctx: about.ctx,
+        ctx: info.ctx,
         landed,
         gone: false,
     })
@@ -38,17 +38,17 @@ pub(super) async fn probe(comm: &Comm, about: Result<OpInfo>) -> Result<Matched>
 #[track_caller]
 pub(super) fn try_probe(comm: &Comm, from: Source, tag: Tag) -> Result<Option<Matched>> {
     let ctx = comm.id();
-    let about = comm.recv_info::<u8>(ctx, from, tag);
-    let about = about.map_err(|error| error.renamed("try_probe"))?;
+    let info = comm.recv_info::<u8>(ctx, from, tag);
+    let info = info.map_err(|error| error.renamed("try_probe"))?;
     comm.shared().turn();
     let found = comm.shared().with(|engine| {
-        let found = engine.core.try_probe(&about);
+        let found = engine.core.try_probe(&info);
         found
             .map(Ok)
-            .or_else(|| engine.core.unmatchable_reason(&about.want()).map(Err))
+            .or_else(|| engine.core.unmatchable_reason(&info.want()).map(Err))
     });
     let found = found.transpose();
-    let found = found.map_err(|kind| op::error_of("try_probe", comm, &about, kind))?;
+    let found = found.map_err(|kind| op::error_of("try_probe", comm, &info, kind))?;
     Ok(found.map(|landed| Matched {
         comm: comm.clone(),
         ctx,
@@ -83,9 +83,9 @@ impl Matched {
     #[track_caller]
     pub fn recv_into<B: RecvBuf>(mut self, buf: B) -> RecvOp<B> {
         self.gone = true;
-        let about = self.about::<B::Elem>();
+        let info = self.op_info::<B::Elem>();
         let ticket = self.comm.shared().with(|engine| {
-            let ticket = engine.core.ops.hold_recv(about, buf);
+            let ticket = engine.core.ops.hold_recv(info, buf);
             engine.recv_probed(ticket.op, &self.landed);
             ticket
         });
@@ -99,9 +99,9 @@ impl Matched {
     #[track_caller]
     pub fn recv<T: Wire>(mut self) -> RecvOp<Vec<T>> {
         self.gone = true;
-        let about = self.about::<T>();
+        let info = self.op_info::<T>();
         let ticket = self.comm.shared().with(|engine| {
-            let ticket = engine.core.ops.hold_growing::<T>(about);
+            let ticket = engine.core.ops.hold_growing::<T>(info);
             engine.recv_probed(ticket.op, &self.landed);
             ticket
         });
@@ -109,7 +109,7 @@ impl Matched {
     }
 
     #[track_caller]
-    fn about<T: Wire>(&self) -> OpInfo {
+    fn op_info<T: Wire>(&self) -> OpInfo {
         let MessageStatus { source, tag, .. } = self.landed;
         let (sig, elem) = (T::SIG.0, size_of::<T>());
         OpInfo {

@@ -416,9 +416,9 @@ impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
             ..
         }) = &self.flight
         {
-            let about = &its.failure.info;
+            let info = &its.failure.info;
             comm.shared()
-                .with(|engine| engine.core.forget_outcome(about));
+                .with(|engine| engine.core.forget_outcome(info));
         }
         if let Some(flight) = &mut self.flight
             && !flight.is_over_quickly()

@@ -62,7 +62,7 @@ fn receive<T: Wire>(
     tag: Tag,
     at: &'static Location<'static>,
 ) -> RecvOp<Vec<T>> {
-    let about = comm.recv_info::<T>(comm.id(), from, tag);
-    let about = about.map(|about| OpInfo { at, ..about });
-    comm.start_growing(about.map_err(|error| error.called_at(at)))
+    let info = comm.recv_info::<T>(comm.id(), from, tag);
+    let info = info.map(|info| OpInfo { at, ..info });
+    comm.start_growing(info.map_err(|error| error.called_at(at)))
 }

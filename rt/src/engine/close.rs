@@ -189,11 +189,11 @@ impl EngineCore {
     }
 
     /// Turns away a message that will not be received: refuses an offer, or returns the credits of an eager message.
-    pub(super) fn turn_away(&mut self, source: WorldRank, parcel: &MessageBody<'_>) {
-        if let Some(bytes) = parcel.uninvited() {
+    pub(super) fn turn_away(&mut self, source: WorldRank, content: &MessageBody<'_>) {
+        if let Some(bytes) = content.uninvited() {
             self.pay_back(source, bytes);
         }
-        if let MessageBody::Offered(offered) = parcel {
+        if let MessageBody::Offered(offered) = content {
             self.note_message_taken(source);
             self.send_control(source, WireKind::Ats, offered.sender, wire::REFUSED);
         }

@@ -118,8 +118,8 @@ impl EngineCore {
 
     /// Returns the communicator of a wildcard receive that is about to report a failure.
     fn told(&mut self, op: OpId) -> Option<u32> {
-        let about = self.ops.live(op).info;
-        about.peer.is_none().then_some(about.ctx)
+        let info = self.ops.live(op).info;
+        info.peer.is_none().then_some(info.ctx)
     }
 
     /// Returns the error of a wildcard receive, if a failed member has not been reported yet. Each one is reported to one

@@ -213,12 +213,12 @@ impl Engine {
             0
         };
         let get = if key.is_some() { MODE_GET } else { 0 };
-        let about = slot.info;
+        let info = slot.info;
         RtsHeader {
             base: HeaderBase::new(WireKind::Rts),
-            ctx: about.ctx,
-            tag: about.tag.unwrap_or(0),
-            sig: about.sig,
+            ctx: info.ctx,
+            tag: info.tag.unwrap_or(0),
+            sig: info.sig,
             total: slot.area.len as u64,
             sender: op,
             modes: get | put | MODE_FRAGMENTS,

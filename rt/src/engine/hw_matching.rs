@@ -28,20 +28,19 @@ impl Engine {
         let Some(slot) = self.core.ops.get(op) else {
             return;
         };
-        let (about, len) = (slot.info, slot.area.len);
-        let (OpState::Posted(_), Some(from), Some(tag)) = (slot.state, about.peer, about.tag)
-        else {
+        let (info, len) = (slot.info, slot.area.len);
+        let (OpState::Posted(_), Some(from), Some(tag)) = (slot.state, info.peer, info.tag) else {
             return;
         };
         let longest = self.core.paths.to(from).eager_max();
-        if about.probe
+        if info.probe
             || slot.in_program
             || !(least..=longest).contains(&len)
             || self.core.matching.has_wildcard()
         {
             return;
         }
-        let context = about.ctx;
+        let context = info.ctx;
         let offer = TagBuffer {
             tag: MatchTag { context, tag },
             header_len: size_of::<EagerHeader>(),

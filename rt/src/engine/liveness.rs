@@ -281,15 +281,15 @@ impl EngineCore {
     /// communicator of at most `members_max` ranks.
     fn waited_for(&self, members_max: usize) -> BTreeSet<WorldRank> {
         let mut waited: BTreeSet<WorldRank> = self.peers.unacked().collect();
-        let mut from_anybody = BTreeSet::new();
+        let mut from_any_source = BTreeSet::new();
         self.ops.select(|slot| {
-            let about = &slot.info;
+            let info = &slot.info;
             match &slot.state {
-                OpState::Posted(_) if about.peer.is_none() => {
-                    from_anybody.insert(about.ctx);
+                OpState::Posted(_) if info.peer.is_none() => {
+                    from_any_source.insert(info.ctx);
                 }
                 OpState::Posted(_) | OpState::Recalled(_) | OpState::Remote { .. } => {
-                    waited.extend(about.peer);
+                    waited.extend(info.peer);
                 }
                 OpState::Landing(landing) => {
                     waited.insert(landing.landed.source);
@@ -297,13 +297,13 @@ impl EngineCore {
                 OpState::Following { landed, .. } => {
                     waited.insert(landed.source);
                 }
-                life if life.is_sending() => waited.extend(about.peer),
+                life if life.is_sending() => waited.extend(info.peer),
                 _ => {}
             }
             false
         });
-        from_anybody.extend(self.followed());
-        for ctx in from_anybody {
+        from_any_source.extend(self.followed());
+        for ctx in from_any_source {
             self.add_members(ctx, members_max, &mut waited);
         }
         // Commands that wait for room at the driver wait for the peer, if commands to a failed peer do not end.

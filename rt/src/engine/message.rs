@@ -188,8 +188,8 @@ impl MessageStore {
     }
 
     /// Copies the bytes of a message that is only lent.
-    pub(crate) fn keep(&mut self, parcel: &MessageBody<'_>) -> StoredBody {
-        match *parcel {
+    pub(crate) fn keep(&mut self, content: &MessageBody<'_>) -> StoredBody {
+        match *content {
             MessageBody::Bytes(bytes) if bytes.len() <= SHORT => {
                 let mut short = [0; SHORT];
                 bytes.copy_into(&mut short[..bytes.len()]);

@@ -341,8 +341,8 @@ impl Engine {
 
     /// Creates a receive and posts it.
     #[inline]
-    pub(crate) fn recv<B: RecvBuf>(&mut self, about: &OpInfo, buf: B) -> OpTicket<B> {
-        let ticket = self.core.ops.hold_recv(*about, buf);
+    pub(crate) fn recv<B: RecvBuf>(&mut self, info: &OpInfo, buf: B) -> OpTicket<B> {
+        let ticket = self.core.ops.hold_recv(*info, buf);
         self.post(ticket.op);
         ticket
     }
@@ -482,7 +482,7 @@ impl EngineCore {
                 self.expire_sleeper(key);
                 continue;
             }
-            if key == program::DOUBT {
+            if key == program::STALL_PROBE_KEY {
                 self.ask_for_programs(now);
                 continue;
             }

@@ -65,8 +65,8 @@ impl EngineCore {
 
     /// Handles a failed probe that does not wait. It may get the parked message; otherwise the next one may.
     #[cold]
-    pub(super) fn fetch_for_probe(&mut self, about: &OpInfo) -> Option<MessageStatus> {
-        let want = about.want();
+    pub(super) fn fetch_for_probe(&mut self, info: &OpInfo) -> Option<MessageStatus> {
+        let want = info.want();
         if let Some(parked) = self.take_parked(want) {
             let MessageEnvelope { source, tag, .. } = parked.message.envelope;
             let bytes = usize::try_from(parked.message.body.as_message_body().bytes())
@@ -181,8 +181,8 @@ impl EngineCore {
         let (envelope, sender) = (message.envelope, offered.sender);
         let first = message.is_first();
         while let Some(recv) = self.matching.take_for_fetched(envelope, first) {
-            let parcel = MessageBody::Offered(*offered);
-            match self.deliver(recv, envelope, arrival, message.sig, &parcel) {
+            let content = MessageBody::Offered(*offered);
+            match self.deliver(recv, envelope, arrival, message.sig, &content) {
                 Ok(()) => return,
                 Err(kind) => self.complete_op(recv, Err(kind)),
             }
@@ -293,21 +293,21 @@ impl EngineCore {
 
     /// Handles the report that one of our messages was matched out of order.
     pub(super) fn handle_fetch_matched(&mut self, rank: WorldRank, op: OpId) {
-        let Some(about) = self.about_to(rank, op) else {
+        let Some(info) = self.about_to(rank, op) else {
             return;
         };
         let line = &mut self.peers.contact(rank).sends;
-        let news = line.remove_fetched(op, about.ctx, about.tag.unwrap_or(0));
+        let news = line.remove_fetched(op, info.ctx, info.tag.unwrap_or(0));
         self.send_fetch_candidates(rank, &news);
         self.peers.mark(rank);
     }
 
     /// Handles the return of a fetched message that the receiver does not want any more.
     pub(super) fn handle_fetch_returned(&mut self, rank: WorldRank, op: OpId) {
-        let Some(about) = self.about_to(rank, op) else {
+        let Some(info) = self.about_to(rank, op) else {
             return;
         };
-        let (ctx, tag) = (about.ctx, about.tag.unwrap_or(0));
+        let (ctx, tag) = (info.ctx, info.tag.unwrap_or(0));
         let slot = self.ops.live(op);
         let line = &mut self.peers.contact(rank).sends;
         let news = match slot.state {
@@ -334,8 +334,8 @@ impl EngineCore {
     }
 
     fn about_to(&mut self, rank: WorldRank, op: OpId) -> Option<OpInfo> {
-        let about = self.ops.get(op)?.info;
-        (about.peer == Some(rank)).then_some(about)
+        let info = self.ops.get(op)?.info;
+        (info.peer == Some(rank)).then_some(info)
     }
 
     pub(super) fn send_fetch_candidates(&mut self, rank: WorldRank, news: &[FetchCandidate]) {

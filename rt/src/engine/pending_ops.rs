@@ -49,14 +49,14 @@ impl EngineCore {
         pending.extend(self.representatives());
         let waiting = |op| {
             let slot = self.ops.live(op);
-            let about = slot.info;
+            let info = slot.info;
             let what = name(&slot.state)?;
             Some(PendingOpReport {
-                what: if about.probe { "probe" } else { what },
-                ctx: about.ctx,
-                peer: about.peer,
-                tag: about.tag,
-                at: about.at,
+                what: if info.probe { "probe" } else { what },
+                ctx: info.ctx,
+                peer: info.peer,
+                tag: info.tag,
+                at: info.at,
             })
         };
         let mut all: Vec<_> = pending.into_iter().filter_map(waiting).collect();

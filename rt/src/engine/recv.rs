@@ -68,10 +68,10 @@ impl EngineCore {
         arrival: ArrivalNumber,
     ) -> Result<(), ErrorKind> {
         let charged = self.discharge(message);
-        let (envelope, parcel) = (message.envelope, message.body.as_message_body());
-        let outcome = self.deliver(op, envelope, arrival, message.sig, &parcel);
+        let (envelope, content) = (message.envelope, message.body.as_message_body());
+        let outcome = self.deliver(op, envelope, arrival, message.sig, &content);
         if outcome.is_err() {
-            message.charged = charged && self.charge(envelope.source, &parcel);
+            message.charged = charged && self.charge(envelope.source, &content);
         }
         outcome
     }
@@ -189,16 +189,16 @@ impl EngineCore {
         envelope: MessageEnvelope,
         arrival: ArrivalNumber,
         sig: u64,
-        parcel: &MessageBody<'_>,
+        content: &MessageBody<'_>,
     ) -> Result<(), ErrorKind> {
-        if let MessageBody::Bytes(body) = *parcel {
+        if let MessageBody::Bytes(body) = *content {
             return self.deliver_bytes(op, envelope, arrival, sig, body);
         }
         let slot = self.ops.live(op);
         if slot.info.probe | slot.lent {
-            return self.set_aside(op, envelope, arrival, sig, parcel);
+            return self.set_aside(op, envelope, arrival, sig, content);
         }
-        let bytes = slot.admit(sig, parcel.bytes())?;
+        let bytes = slot.admit(sig, content.bytes())?;
         let landed = MessageStatus {
             source: envelope.source,
             tag: envelope.tag,
@@ -206,7 +206,7 @@ impl EngineCore {
             arrival,
             stored: None,
         };
-        match *parcel {
+        match *content {
             MessageBody::Bytes(_) => unreachable!("delivered above"),
             MessageBody::Offered(offered) => {
                 if offered.out_of_order {
@@ -229,22 +229,22 @@ impl EngineCore {
         envelope: MessageEnvelope,
         arrival: ArrivalNumber,
         sig: u64,
-        parcel: &MessageBody<'_>,
+        content: &MessageBody<'_>,
     ) -> Result<(), ErrorKind> {
         if self.ops.live(op).info.probe {
-            self.hand_over(op, envelope, arrival, sig, parcel);
+            self.hand_over(op, envelope, arrival, sig, content);
         } else {
-            self.ops.live(op).admit(sig, parcel.bytes())?;
-            let stored = self.set_apart(envelope, sig, parcel);
+            self.ops.live(op).admit(sig, content.bytes())?;
+            let stored = self.set_apart(envelope, sig, content);
             self.recall_buffer(op, Some(ReservedMessage { stored, arrival }));
         }
         Ok(())
     }
 
     /// Stores a message that is not in the queue any more, or never was. Returns its index.
-    fn set_apart(&mut self, envelope: MessageEnvelope, sig: u64, parcel: &MessageBody<'_>) -> u32 {
-        let body = self.messages.keep(parcel);
-        let charged = parcel.counts() && self.charge(envelope.source, parcel);
+    fn set_apart(&mut self, envelope: MessageEnvelope, sig: u64, content: &MessageBody<'_>) -> u32 {
+        let body = self.messages.keep(content);
+        let charged = content.counts() && self.charge(envelope.source, content);
         self.messages.store(StoredMessage {
             envelope,
             sig,
@@ -262,10 +262,10 @@ impl EngineCore {
         envelope: MessageEnvelope,
         arrival: ArrivalNumber,
         sig: u64,
-        parcel: &MessageBody<'_>,
+        content: &MessageBody<'_>,
     ) {
-        let stored = Some(self.set_apart(envelope, sig, parcel));
-        let bytes = usize::try_from(parcel.bytes()).unwrap_or(usize::MAX);
+        let stored = Some(self.set_apart(envelope, sig, content));
+        let bytes = usize::try_from(content.bytes()).unwrap_or(usize::MAX);
         self.complete_op(
             op,
             Ok(MessageStatus {
@@ -279,10 +279,10 @@ impl EngineCore {
     }
 
     /// Takes the earliest message that a probe matches out of the queue.
-    pub(crate) fn try_probe(&mut self, about: &OpInfo) -> Option<MessageStatus> {
-        let Some(found) = self.matching.peek(about.want()) else {
+    pub(crate) fn try_probe(&mut self, info: &OpInfo) -> Option<MessageStatus> {
+        let Some(found) = self.matching.peek(info.want()) else {
             let seeks = self.seeker.is_active();
-            return seeks.then(|| self.fetch_for_probe(about)).flatten();
+            return seeks.then(|| self.fetch_for_probe(info)).flatten();
         };
         let taken = self.matching.take(found.at)?;
         let message = self.messages.get(taken.message);
@@ -467,9 +467,9 @@ impl EngineCore {
 
     /// Puts the message of the receive `op` back. It is in the buffer of `orphan`, or on its way there.
     fn put_back_in_op(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
-        let about = self.ops.live(op).info;
+        let info = self.ops.live(op).info;
         let envelope = MessageEnvelope {
-            ctx: about.ctx,
+            ctx: info.ctx,
             source: landed.source,
             tag: landed.tag,
         };
@@ -480,7 +480,7 @@ impl EngineCore {
         self.put_back(
             StoredMessage {
                 envelope,
-                sig: about.sig,
+                sig: info.sig,
                 body,
                 place: None,
                 recalled: false,

@@ -23,15 +23,15 @@ pub(crate) enum SendStart<B> {
 impl Engine {
     /// Starts a send. A short message that meets no obstacle leaves immediately, without an operation.
     #[inline]
-    pub(crate) fn send<B: SendBuf>(&mut self, about: OpInfo, buf: B) -> SendStart<B> {
-        let to = about.peer.expect("a send has a peer");
-        if let Some(kind) = self.core.unsendable(about.ctx, to) {
+    pub(crate) fn send<B: SendBuf>(&mut self, info: OpInfo, buf: B) -> SendStart<B> {
+        let to = info.peer.expect("a send has a peer");
+        if let Some(kind) = self.core.unsendable(info.ctx, to) {
             return SendStart::Refused(kind, buf);
         }
-        if self.send_now(&about, to, bytemuck::cast_slice(buf.elems())) {
+        if self.send_now(&info, to, bytemuck::cast_slice(buf.elems())) {
             return SendStart::Sent(buf);
         }
-        let ticket = self.core.ops.hold_send(about, buf);
+        let ticket = self.core.ops.hold_send(info, buf);
         self.queue(ticket.op, to);
         self.flush();
         SendStart::Flying(ticket)
@@ -45,8 +45,8 @@ impl Engine {
     }
 
     #[inline]
-    pub(super) fn send_now(&mut self, about: &OpInfo, to: WorldRank, bytes: &[u8]) -> bool {
-        !about.synchronous && self.send_eager(about.eager(), to, bytes)
+    pub(super) fn send_now(&mut self, info: &OpInfo, to: WorldRank, bytes: &[u8]) -> bool {
+        !info.synchronous && self.send_eager(info.eager(), to, bytes)
     }
 
     #[inline]
@@ -79,11 +79,11 @@ impl Engine {
     }
 
     /// Sends borrowed bytes, if they can leave immediately.
-    pub(crate) fn try_send(&mut self, about: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
-        let to = about.peer.expect("a send has a peer");
-        match self.core.unsendable(about.ctx, to) {
+    pub(crate) fn try_send(&mut self, info: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
+        let to = info.peer.expect("a send has a peer");
+        match self.core.unsendable(info.ctx, to) {
             Some(kind) => Err(kind),
-            None => Ok(self.send_now(about, to, bytes)),
+            None => Ok(self.send_now(info, to, bytes)),
         }
     }
 }
@@ -111,9 +111,9 @@ impl EngineCore {
 
     /// Appends a send to the peer's queue. Notifies the peer if it has asked for such a message.
     fn enqueue(&mut self, to: WorldRank, op: OpId) {
-        let about = self.ops.live(op).info;
+        let info = self.ops.live(op).info;
         let line = &mut self.peers.contact(to).sends;
-        let held = line.push(op, about.ctx, about.tag.unwrap_or(0));
+        let held = line.push(op, info.ctx, info.tag.unwrap_or(0));
         self.send_fetch_candidates(to, held.as_slice());
     }
 

@@ -353,8 +353,8 @@ impl EngineCore {
             ArrivalOutcome::Matched { recv, arrival } => {
                 let delivered = self.deliver_bytes(recv, envelope, arrival, header.sig, body);
                 if let Err(kind) = delivered {
-                    let parcel = MessageBody::Bytes(body);
-                    self.reject(recv, kind, envelope, arrival, header.sig, &parcel);
+                    let content = MessageBody::Bytes(body);
+                    self.reject(recv, kind, envelope, arrival, header.sig, &content);
                 }
             }
         }
@@ -373,9 +373,9 @@ impl EngineCore {
             key: header.key,
             out_of_order: false,
         };
-        let parcel = MessageBody::Offered(offered);
+        let content = MessageBody::Offered(offered);
         if self.closing {
-            return self.refuse(envelope, header.sig, &parcel);
+            return self.refuse(envelope, header.sig, &content);
         }
         if header.ctx & 1 == 1 {
             self.post_waits_for(envelope);
@@ -383,11 +383,11 @@ impl EngineCore {
         let index = self.messages.next();
         match self.matching.arrive(envelope, index) {
             ArrivalOutcome::Waits(place) => {
-                self.store_early(envelope, header.sig, &parcel, place);
+                self.store_early(envelope, header.sig, &content, place);
             }
             ArrivalOutcome::Matched { recv, arrival } => {
-                if let Err(kind) = self.deliver(recv, envelope, arrival, header.sig, &parcel) {
-                    self.reject(recv, kind, envelope, arrival, header.sig, &parcel);
+                if let Err(kind) = self.deliver(recv, envelope, arrival, header.sig, &content) {
+                    self.reject(recv, kind, envelope, arrival, header.sig, &content);
                 }
             }
         }
@@ -395,9 +395,9 @@ impl EngineCore {
 
     /// Turns away a message that arrives when this rank receives no more.
     #[cold]
-    fn refuse(&mut self, envelope: MessageEnvelope, sig: u64, parcel: &MessageBody<'_>) {
-        self.note_unreceived(envelope, sig, parcel.bytes());
-        self.turn_away(envelope.source, parcel);
+    fn refuse(&mut self, envelope: MessageEnvelope, sig: u64, content: &MessageBody<'_>) {
+        self.note_unreceived(envelope, sig, content.bytes());
+        self.turn_away(envelope.source, content);
     }
 
     /// Stores an unexpected message if its sender has credits for it. Returns true if it is stored.
@@ -405,15 +405,15 @@ impl EngineCore {
         &mut self,
         envelope: MessageEnvelope,
         sig: u64,
-        parcel: &MessageBody<'_>,
+        content: &MessageBody<'_>,
         place: UnexpectedHandle,
     ) -> bool {
-        if !self.charge(envelope.source, parcel) {
+        if !self.charge(envelope.source, content) {
             self.matching.withdraw(place);
-            self.refuse_overdraft(envelope.source, parcel);
+            self.refuse_overdraft(envelope.source, content);
             return false;
         }
-        let body = self.messages.keep(parcel);
+        let body = self.messages.keep(content);
         self.messages.store(StoredMessage {
             envelope,
             sig,
@@ -434,16 +434,16 @@ impl EngineCore {
         envelope: MessageEnvelope,
         arrival: ArrivalNumber,
         sig: u64,
-        parcel: &MessageBody<'_>,
+        content: &MessageBody<'_>,
     ) {
         self.complete_op(recv, Err(kind));
-        if !self.charge(envelope.source, parcel) {
-            return self.refuse_overdraft(envelope.source, parcel);
+        if !self.charge(envelope.source, content) {
+            return self.refuse_overdraft(envelope.source, content);
         }
         let message = StoredMessage {
             envelope,
             sig,
-            body: self.messages.keep(parcel),
+            body: self.messages.keep(content),
             place: None,
             recalled: false,
             charged: true,

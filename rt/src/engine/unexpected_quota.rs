@@ -21,12 +21,12 @@ use crate::{
 impl EngineCore {
     /// Charges a message that is about to be stored to its sender. Returns false if the sender exceeds its limit; then the
     /// message must not be stored.
-    pub(super) fn charge(&mut self, rank: WorldRank, parcel: &MessageBody<'_>) -> bool {
+    pub(super) fn charge(&mut self, rank: WorldRank, content: &MessageBody<'_>) -> bool {
         let peer = self.peers.contact(rank);
         if !peer.granted.store() {
             return false;
         }
-        let room = parcel
+        let room = content
             .uninvited()
             .is_none_or(|bytes| peer.credits.store(bytes));
         if !room {
@@ -59,13 +59,13 @@ impl EngineCore {
     }
 
     /// Drops a message that the peer was not allowed to send. The peer violates the protocol or has other settings.
-    pub(super) fn refuse_overdraft(&mut self, rank: WorldRank, parcel: &MessageBody<'_>) {
+    pub(super) fn refuse_overdraft(&mut self, rank: WorldRank, content: &MessageBody<'_>) {
         self.refused += 1;
         tracing::warn!(
             rank = rank.0,
             "dropped a message that this rank was not allowed to send: set the same RIPSTOP_UNEXPECTED_* on all ranks"
         );
-        if let MessageBody::Offered(offered) = parcel {
+        if let MessageBody::Offered(offered) = content {
             self.send_control(rank, WireKind::Ats, offered.sender, wire::REFUSED);
         }
     }

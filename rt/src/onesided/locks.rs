@@ -28,7 +28,7 @@ use crate::{
 #[derive(Debug)]
 pub struct PassiveLocks<'p, T: Wire> {
     port: &'p WindowEnd<T>,
-    whose: LockedTargets<'p>,
+    targets: LockedTargets<'p>,
     listener: WindowListener<'p, T>,
 }
 
@@ -59,7 +59,7 @@ impl<T: Wire> WindowEnd<T> {
         })?;
         Ok(PassiveLocks {
             port: self,
-            whose: LockedTargets::One(target, want),
+            targets: LockedTargets::One(target, want),
             listener: WindowListener::new(self),
         })
     }
@@ -73,7 +73,7 @@ impl<T: Wire> WindowEnd<T> {
         free.map_err(|_| self.too_many_locks("lock_all"))?;
         Ok(PassiveLocks {
             port: self,
-            whose: LockedTargets::All(Mutex::default()),
+            targets: LockedTargets::All(Mutex::default()),
             listener: WindowListener::new(self),
         })
     }
@@ -218,7 +218,7 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
     /// # Errors
     /// The rank failed, finished or freed its window, or its elements are of another type.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
-        let &LockedTargets::One(target, want) = &self.whose else {
+        let &LockedTargets::One(target, want) = &self.targets else {
             return Poll::Ready(Ok(()));
         };
         let (port, id) = (self.port, self.port.id);
@@ -234,7 +234,7 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
     /// The rank is not locked.
     #[inline]
     pub fn target(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
-        let asked = match &self.whose {
+        let asked = match &self.targets {
             &LockedTargets::One(target, _) => (target.rank == rank).then_some(target),
             LockedTargets::All(_) => self.port.targets.find(rank),
         };
@@ -249,7 +249,7 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
     fn target_later(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
         let port = self.port;
         let target = port.meet(op, "rank", rank)?;
-        let asked = match &self.whose {
+        let asked = match &self.targets {
             LockedTargets::One(locked, _) if locked.rank != rank => {
                 let sentence = format!("`rank` is {rank}, which this rank has not locked");
                 return Err(port.refusal(op, sentence));
@@ -278,7 +278,7 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
     /// The rank is not locked.
     #[inline]
     pub fn touched(&self, op: &'static str, rank: usize) -> Result<Option<&WindowTarget>> {
-        match &self.whose {
+        match &self.targets {
             LockedTargets::One(..) => self.target(op, rank).map(Some),
             LockedTargets::All(_) => match self.port.targets.find(rank) {
                 None => self.port.comm.peer(op, "rank", rank).map(|_| None),
@@ -299,7 +299,7 @@ impl<T: Wire> Drop for PassiveLocks<'_, T> {
         let give_back = |target: &WindowTarget| {
             shared.with(|engine| engine.give_lock_back(port.id, target.world));
         };
-        match &mut self.whose {
+        match &mut self.targets {
             LockedTargets::One(target, _) => {
                 give_back(target);
                 port.locks.fetch_sub(1, Release);

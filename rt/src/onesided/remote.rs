@@ -135,13 +135,13 @@ impl<T: Wire> WindowEnd<T> {
         &self,
         op: &'static str,
         target: &WindowTarget,
-        deed: WindowOpKind,
+        kind: WindowOpKind,
         ranges: TargetRanges,
         buf: B,
     ) -> RemoteOp<B> {
-        let about = self.about(target);
+        let info = self.op_info(target);
         let (shared, len) = (self.comm.shared(), size_of_val(buf.elems()));
-        let ticket = shared.with(|engine| engine.write_window(about, deed, ranges, buf));
+        let ticket = shared.with(|engine| engine.write_window(info, kind, ranges, buf));
         let watched = self.wake_agent(len);
         RemoteOp::flying(op, &self.comm, ticket, EngineCore::take_send, watched)
     }
@@ -151,16 +151,16 @@ impl<T: Wire> WindowEnd<T> {
         &self,
         op: &'static str,
         target: &WindowTarget,
-        deed: WindowOpKind,
+        kind: WindowOpKind,
         ranges: TargetRanges,
         mut buf: B,
     ) -> RemoteOp<B> {
-        let about = self.about(target);
+        let info = self.op_info(target);
         let (shared, len) = (
             self.comm.shared(),
             buffer::room(&mut buf) * size_of::<B::Elem>(),
         );
-        let ticket = shared.with(|engine| engine.fetch_window(about, deed, ranges, buf));
+        let ticket = shared.with(|engine| engine.fetch_window(info, kind, ranges, buf));
         let watched = self.wake_agent(len);
         RemoteOp::flying(op, &self.comm, ticket, EngineCore::take_recv, watched)
     }
@@ -221,7 +221,7 @@ impl<T: Wire> WindowEnd<T> {
     }
 
     #[track_caller]
-    fn about(&self, target: &WindowTarget) -> OpInfo {
+    fn op_info(&self, target: &WindowTarget) -> OpInfo {
         OpInfo {
             ctx: self.id.context,
             peer: Some(target.world),
@@ -257,7 +257,7 @@ impl<T: Element> WindowEnd<T> {
             }
             return RemoteOp::done(buf);
         }
-        let deed = WindowOpKind::Update {
+        let kind = WindowOpKind::Update {
             number: number_of::<T>(),
             combine,
             fetch: false,
@@ -265,7 +265,7 @@ impl<T: Element> WindowEnd<T> {
         self.write(
             "accumulate",
             target,
-            deed,
+            kind,
             TargetRanges::From(range.start as u64),
             buf,
         )
@@ -296,7 +296,7 @@ impl<T: Element> WindowEnd<T> {
             buffer::overwrite(&mut buf, &old);
             return RemoteOp::done(buf);
         }
-        let deed = WindowOpKind::Update {
+        let kind = WindowOpKind::Update {
             number: number_of::<T>(),
             combine,
             fetch: true,
@@ -304,7 +304,7 @@ impl<T: Element> WindowEnd<T> {
         self.fetch(
             "get_accumulate",
             target,
-            deed,
+            kind,
             TargetRanges::From(range.start as u64),
             buf,
         )
@@ -346,11 +346,11 @@ impl<T: Element> WindowEnd<T> {
         if let Some((region, start)) = target.mapped() {
             return Fetching::done(T::compare_swap(region, start + range.start, expected, new));
         }
-        let deed = WindowOpKind::CompareSwap {
+        let kind = WindowOpKind::CompareSwap {
             number: number_of::<T>(),
         };
         let ranges = TargetRanges::From(range.start as u64);
-        Fetching::two(self.fetch("compare_swap", target, deed, ranges, [expected, new]))
+        Fetching::two(self.fetch("compare_swap", target, kind, ranges, [expected, new]))
     }
 
     /// Returns the length of a buffer that is both sent and received into, and so must be full.

@@ -67,7 +67,7 @@ impl World {
     fn recv_long(&self, len: usize) -> (OpTicket<Buffer>, Drops) {
         let (buf, drops) = Buffer::new(vec![0; len]);
         let ticket = self.with(|engine| {
-            let ticket = engine.core.ops.hold_recv(about(), buf);
+            let ticket = engine.core.ops.hold_recv(op_info(), buf);
             engine.post(ticket.op);
             ticket
         });
@@ -76,7 +76,7 @@ impl World {
 
     /// Sends one byte, and makes the turn that lands it.
     fn deliver(&self, byte: u8) {
-        let started = self.with(|engine| engine.send(about(), vec![byte]));
+        let started = self.with(|engine| engine.send(op_info(), vec![byte]));
         assert!(matches!(started, SendStart::Sent(_)));
         self.turn();
     }
@@ -87,7 +87,7 @@ impl World {
 
     /// Sends by rendezvous, detaches the send, and makes all turns that it needs.
     fn deliver_long(&self, bytes: Vec<u8>) {
-        let SendStart::Flying(ticket) = self.with(|engine| engine.send(about(), bytes)) else {
+        let SendStart::Flying(ticket) = self.with(|engine| engine.send(op_info(), bytes)) else {
             panic!("too long to be sent at once")
         };
         self.with(|engine| engine.core.detach(ticket.op));
@@ -129,7 +129,7 @@ impl World {
     }
 }
 
-fn about() -> OpInfo {
+fn op_info() -> OpInfo {
     OpInfo {
         ctx: 0,
         peer: Some(WorldRank(0)),
@@ -346,7 +346,7 @@ fn a_detached_send_ends_by_itself_and_drops_its_buffer_once() {
         let (buf, drops) = Buffer::new(vec![1]);
         let synchronous = OpInfo {
             synchronous: true,
-            ..about()
+            ..op_info()
         };
         let SendStart::Flying(ticket) = world.with(|engine| engine.send(synchronous, buf)) else {
             panic!("a synchronous send waits for its receive")

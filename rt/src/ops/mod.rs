@@ -100,18 +100,18 @@ impl OpTable {
     }
 
     /// Creates a send that owns `buf`.
-    pub(crate) fn hold_send<B: SendBuf>(&mut self, about: OpInfo, buf: B) -> OpTicket<B> {
-        OpTicket::new(self.make(about, OpState::Queued, |held| held.hold_send(buf)))
+    pub(crate) fn hold_send<B: SendBuf>(&mut self, info: OpInfo, buf: B) -> OpTicket<B> {
+        OpTicket::new(self.make(info, OpState::Queued, |held| held.hold_send(buf)))
     }
 
     /// Creates a receive that owns `buf` and fills it from its start.
-    pub(crate) fn hold_recv<B: RecvBuf>(&mut self, about: OpInfo, buf: B) -> OpTicket<B> {
-        OpTicket::new(self.make(about, OpState::Queued, |held| held.hold_recv(buf)))
+    pub(crate) fn hold_recv<B: RecvBuf>(&mut self, info: OpInfo, buf: B) -> OpTicket<B> {
+        OpTicket::new(self.make(info, OpState::Queued, |held| held.hold_recv(buf)))
     }
 
     /// Creates a receive whose message decides the size of the vector.
-    pub(crate) fn hold_growing<T: Wire>(&mut self, about: OpInfo) -> OpTicket<Vec<T>> {
-        OpTicket::new(self.make(about, OpState::Queued, |held| {
+    pub(crate) fn hold_growing<T: Wire>(&mut self, info: OpInfo) -> OpTicket<Vec<T>> {
+        OpTicket::new(self.make(info, OpState::Queued, |held| {
             held.hold_growing(Vec::<T>::new())
         }))
     }
@@ -119,11 +119,11 @@ impl OpTable {
     /// Stores the two buffers of a program, one to read, and one to read and fill. Also returns their areas.
     pub(crate) fn hold_pair<I: SendBuf, O: RecvBuf>(
         &mut self,
-        about: OpInfo,
+        info: OpInfo,
         pair: ProgramBuffers<I, O>,
     ) -> (OpTicket<(I, O)>, [BufferArea; 2]) {
         let mut areas = [BufferArea::NONE; 2];
-        let op = self.make(about, OpState::Running, |held| {
+        let op = self.make(info, OpState::Running, |held| {
             areas = held.hold_pair(pair);
             areas[1]
         });
@@ -131,26 +131,26 @@ impl OpTable {
     }
 
     /// Creates a put to a window, which owns the buffer that it reads.
-    pub(crate) fn hold_put<B: SendBuf>(&mut self, about: OpInfo, buf: B) -> OpTicket<B> {
-        OpTicket::new(self.make(about, OpState::REMOTE, |held| held.hold_send(buf)))
+    pub(crate) fn hold_put<B: SendBuf>(&mut self, info: OpInfo, buf: B) -> OpTicket<B> {
+        OpTicket::new(self.make(info, OpState::REMOTE, |held| held.hold_send(buf)))
     }
 
     /// Creates a get from a window, or a fetching update, which owns the buffer that it fills.
-    pub(crate) fn hold_get<B: RecvBuf>(&mut self, about: OpInfo, mut buf: B) -> OpTicket<B> {
+    pub(crate) fn hold_get<B: RecvBuf>(&mut self, info: OpInfo, mut buf: B) -> OpTicket<B> {
         erased_buffer::blank(&mut buf);
-        OpTicket::new(self.make(about, OpState::REMOTE, |held| held.hold_recv(buf)))
+        OpTicket::new(self.make(info, OpState::REMOTE, |held| held.hold_recv(buf)))
     }
 
     /// Creates a message of a program. Its memory belongs to the program, which keeps it until the message is complete
     /// and released: the scratch, or the `buffers` that the program holds.
     pub(crate) fn make_program_message(
         &mut self,
-        about: OpInfo,
+        info: OpInfo,
         area: BufferArea,
         buffers: OpId,
     ) -> OpId {
         let bare = self.live(buffers).lacks_values();
-        let op = self.make(about, OpState::Queued, |held| held.borrow(area, bare));
+        let op = self.make(info, OpState::Queued, |held| held.borrow(area, bare));
         self.live(op).in_program = true;
         op
     }
@@ -230,13 +230,13 @@ impl OpTable {
 
     fn make(
         &mut self,
-        about: OpInfo,
+        info: OpInfo,
         life: OpState,
         hold: impl FnOnce(&mut ErasedBuffer) -> BufferArea,
     ) -> OpId {
         let index = self.free_slot();
         let slot = self.slot(index);
-        let generation = slot.begin(about, life, hold);
+        let generation = slot.begin(info, life, hold);
         OpId {
             slot: index,
             generation,
@@ -312,7 +312,7 @@ mod tests {
     use super::{BLOCK, OpTable};
     use crate::{ops::OpInfo, proto::wire::OpId};
 
-    fn about() -> OpInfo {
+    fn op_info() -> OpInfo {
         OpInfo {
             ctx: 0,
             peer: None,
@@ -326,7 +326,7 @@ mod tests {
     }
 
     fn hold(ops: &mut OpTable) -> OpId {
-        ops.hold_recv(about(), [0_u8; 1]).op
+        ops.hold_recv(op_info(), [0_u8; 1]).op
     }
 
     #[test]

@@ -169,10 +169,10 @@ impl OpState {
     };
 
     /// Returns the peer of a one-sided command that this operation waits for.
-    pub(crate) fn partner(&self, about: &OpInfo) -> Option<WorldRank> {
+    pub(crate) fn partner(&self, info: &OpInfo) -> Option<WorldRank> {
         match self {
             Self::Landing(landing) => Some(landing.landed.source),
-            Self::Putting { .. } | Self::Sharing { .. } | Self::Remote { .. } => about.peer,
+            Self::Putting { .. } | Self::Sharing { .. } | Self::Remote { .. } => info.peer,
             _ => None,
         }
     }

@@ -38,7 +38,7 @@ pub(crate) struct OpSlot {
 
 impl OpSlot {
     pub(super) fn free(generation: u32) -> Self {
-        let about = OpInfo {
+        let info = OpInfo {
             ctx: 0,
             peer: None,
             tag: None,
@@ -59,7 +59,7 @@ impl OpSlot {
             lent: false,
             waker: None,
             timer: None,
-            info: about,
+            info,
         }
     }
 
@@ -67,7 +67,7 @@ impl OpSlot {
     #[inline]
     pub(super) fn begin(
         &mut self,
-        about: OpInfo,
+        info: OpInfo,
         life: OpState,
         hold: impl FnOnce(&mut ErasedBuffer) -> BufferArea,
     ) -> u32 {
@@ -76,7 +76,7 @@ impl OpSlot {
         self.orphan = false;
         self.in_program = false;
         debug_assert!(!self.lent, "a free slot has no buffer");
-        self.info = about;
+        self.info = info;
         self.generation
     }
 

@@ -147,9 +147,9 @@ fn refused(why: String) -> io::Error {
 }
 
 /// Returns the error for a futex word that cannot be watched.
-pub(super) fn no_futex(who: &str) -> io::Error {
+pub(super) fn no_futex(caller: &str) -> io::Error {
     let message = format!(
-        "{who} cannot sleep on a futex word: open the driver with a descriptor as its doorbell"
+        "{caller} cannot sleep on a futex word: open the driver with a descriptor as its doorbell"
     );
     io::Error::new(io::ErrorKind::Unsupported, message)
 }

@@ -128,7 +128,7 @@ impl Simulation {
     /// Returns the policy that the verbs driver would select by itself; otherwise like
     /// [`best_scheme`](Self::best_scheme).
     #[must_use]
-    pub fn verbs_scheme(&self, pattern: CommPattern) -> ConnectPolicy {
+    pub fn verbs_connect_policy(&self, pattern: CommPattern) -> ConnectPolicy {
         ConnectPolicy::choose_connecting(&self.config.job(pattern))
     }
 

@@ -44,18 +44,18 @@ impl Portals {
     pub(super) fn command(
         &mut self,
         to: u32,
-        deed: Option<PortalsRmaOp>,
+        op: Option<PortalsRmaOp>,
         token: CommandToken,
     ) -> bool {
         let owner = self.peer(to).owner(to);
         let down = self.peer(to).state != PortalsPeerState::Up;
-        let first = match deed {
+        let first = match op {
             _ if down => Err(CommandFailure::PeerDown),
             None => Err(CommandFailure::BadRange),
-            Some(deed) => deed.first(owner).map(|step| (deed, step)),
+            Some(op) => op.first(owner).map(|step| (op, step)),
         };
         match first {
-            Ok((deed, step)) => self.begin(to, Some(token), deed, step),
+            Ok((op, step)) => self.begin(to, Some(token), op, step),
             Err(why) => {
                 self.completions
                     .push_back(PortalsCompletion::Failed(token, why));
@@ -77,12 +77,12 @@ impl Portals {
             let _added = self.resources.ni.ct_inc(ct, by);
             return true;
         }
-        let deed = PortalsRmaOp::Count(by, cell);
-        match deed.first(owner) {
+        let op = PortalsRmaOp::Count(by, cell);
+        match op.first(owner) {
             // Each message adds one, so zero needs none; adapters wake the owner by themselves.
             Ok(PortalsRmaStep::CountTask(0)) => true,
             Ok(step) if self.peer(to).state == PortalsPeerState::Up => {
-                self.begin(to, None, deed, step)
+                self.begin(to, None, op, step)
             }
             _ => true,
         }
@@ -92,7 +92,7 @@ impl Portals {
         &mut self,
         to: u32,
         token: Option<CommandToken>,
-        deed: PortalsRmaOp,
+        op: PortalsRmaOp,
         step: PortalsRmaStep,
     ) -> bool {
         if self.credits <= RESERVED {
@@ -101,7 +101,7 @@ impl Portals {
         let work = PortalsRmaCommand {
             to,
             token,
-            op: deed,
+            op,
             step,
         };
         let Some(slot) = self.operations.insert(work) else {
@@ -191,8 +191,8 @@ impl Portals {
                     op,
                 )
             }
-            (step, deed) => {
-                let cell = deed.cell().ok_or_else(no_step)?;
+            (step, op) => {
+                let cell = op.cell().ok_or_else(no_step)?;
                 match step {
                     PortalsRmaStep::CountTask(_) => ni.put(
                         words(RmaSlotWord::Counter, 0),
@@ -209,8 +209,8 @@ impl Portals {
                         remote(cell, 8, COUNTER_LEN)?,
                     ),
                     _ => {
-                        let by = AtomicOp::Add(deed.by());
-                        let operand = operand(deed.by());
+                        let by = AtomicOp::Add(op.by());
+                        let operand = operand(op.by());
                         let span = words(RmaSlotWord::Before, 8);
                         ni.atomic(span, operand, remote(cell, 0, COUNTER_LEN)?, by)
                     }
@@ -220,14 +220,14 @@ impl Portals {
     }
 
     /// Returns the next part of a range that one operation can move, and its offset.
-    fn piece(&self, deed: PortalsRmaOp, local: LocalRange, from: usize) -> (LocalRange, u64) {
-        let piece = local.slice(from, self.piece_len(deed, local.len() - from));
+    fn piece(&self, op: PortalsRmaOp, local: LocalRange, from: usize) -> (LocalRange, u64) {
+        let piece = local.slice(from, self.piece_len(op, local.len() - from));
         (piece, from as u64)
     }
 
-    fn piece_len(&self, deed: PortalsRmaOp, left: usize) -> usize {
+    fn piece_len(&self, op: PortalsRmaOp, left: usize) -> usize {
         let ni = &self.resources.ni;
-        let most = match deed {
+        let most = match op {
             PortalsRmaOp::Get(..) => ni.limits.max_msg_size.min(ni.wire.get_max),
             _ => ni.limits.max_msg_size,
         };
@@ -375,11 +375,11 @@ impl Portals {
             (PortalsRmaStep::Probe, _) => Some(PortalsRmaStep::Move(0)),
             (
                 PortalsRmaStep::Move(from),
-                deed @ (PortalsRmaOp::Put(local, ..) | PortalsRmaOp::Get(local, _)),
+                op @ (PortalsRmaOp::Put(local, ..) | PortalsRmaOp::Get(local, _)),
             ) => {
                 let done = from.saturating_add(usize::try_from(moved).unwrap_or(usize::MAX));
                 let left = local.len() - from;
-                let all = self.piece_len(deed, left) == left || moved == 0;
+                let all = self.piece_len(op, left) == left || moved == 0;
                 if !all && done < local.len() {
                     Some(PortalsRmaStep::Move(done))
                 } else {
@@ -387,11 +387,11 @@ impl Portals {
                 }
             }
             (PortalsRmaStep::Add, _) => Some(PortalsRmaStep::CheckWaiter),
-            (PortalsRmaStep::CheckWaiter, deed) => {
+            (PortalsRmaStep::CheckWaiter, op) => {
                 let after = self
                     .operations
                     .word(slot, RmaSlotWord::Before)
-                    .wrapping_add(deed.by());
+                    .wrapping_add(op.by());
                 if after >= !self.operations.word(slot, RmaSlotWord::Counter) {
                     // The words wake the peer. If they are not acknowledged, they are written again by another rail.
                     self.schedule_words(work.to);

@@ -16,7 +16,7 @@ pub(super) struct LibraryProfile {
     /// True if operations to a killed process are assumed to complete.
     pub(super) ends_to_dead: bool,
     /// Unused process id, to which an operation is sent when an interface is opened to test `ends_to_dead`.
-    pub(super) nobody: Option<u32>,
+    pub(super) unused_pid: Option<u32>,
     /// True if the first operation to a process blocks until that process answers, possibly forever.
     pub(super) first_op_blocks: bool,
     pub(super) wire: WireLimits,

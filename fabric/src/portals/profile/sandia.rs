@@ -50,7 +50,7 @@ pub(super) const SANDIA43: LibraryProfile = LibraryProfile {
     name: "sandia43",
     async_progress: true,
     ends_to_dead: false,
-    nobody: None,
+    unused_pid: None,
     first_op_blocks: true,
     // Observed over UDP, whose losses the library does not repair. Whether it uses another network cannot be determined from
     // here.

@@ -290,11 +290,11 @@ impl Portals {
             }
         };
         let cell = count.map(RemoteCounter::words_key);
-        let deed = match cell {
+        let op = match cell {
             Some(None) => None,
             cell => Some(PortalsRmaOp::Put(from, into, cell.flatten())),
         };
-        Ok(self.command(to.0, deed, token))
+        Ok(self.command(to.0, op, token))
     }
 
     /// Completes an action that the host has done for a task.

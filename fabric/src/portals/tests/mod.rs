@@ -1,9 +1,9 @@
 //! Ranks over the software library, which is made to refuse additional calls.
 
 mod away;
+mod backoff;
 mod dead;
 mod names;
-mod naps;
 mod quiet;
 mod room;
 mod stuck;

@@ -110,7 +110,7 @@ fn a_name_that_finds_no_room_is_given_when_there_is_some() {
         world.posts(0, put);
         (0..100).for_each(|_| (0..2).for_each(|rank| world.turn(rank)));
         assert!(world.heard(0).ended.is_empty(), "{family}");
-        world.naps(1);
+        world.sleeps_between_retries(1);
         assert!(ni.obey() > 50, "{family}: it is not tried in each turn");
         world.until(|world| !world.heard(0).ended.is_empty());
         let ended = &world.heard(0).ended;
@@ -190,10 +190,10 @@ fn a_rank_with_counts_that_a_peer_has_no_room_for_sleeps() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
         let ni = world.counts_in_vain(1);
-        world.naps(1);
+        world.sleeps_between_retries(1);
         ni.obey();
         // Now the library has room, and the peer has none.
-        world.naps(1);
+        world.sleeps_between_retries(1);
         assert!(world.heard(1).ended.is_empty(), "{family}: given up");
     }
 }

@@ -78,7 +78,7 @@ fn a_refused_sender_resumes_when_the_adapter_accepts_messages_and_not_before() {
         ];
         assert_eq!((pauses, resumed), (1, 0), "it was told to go on");
         assert!(!world.sends(1, 0, sent, 8), "it keeps what it may not send");
-        world.naps(0);
+        world.sleeps_between_retries(0);
         assert!(ni.obey() > 0);
         world.until(|world| world.heard(0).messages.len() as u64 == sent);
         assert!(

@@ -6,9 +6,9 @@ use super::{super::pool::ChunkPool, CHUNKS_MAX, COLL_SLOTS};
 #[derive(Debug)]
 pub(super) struct LentChunks {
     /// Chunks of each slot. Empty until the first long message.
-    by_cell: Vec<SlotChunkList>,
+    by_slot: Vec<SlotChunkList>,
     /// Bits of slots that have chunks.
-    cells: u64,
+    slots: u64,
     count: usize,
 }
 
@@ -22,8 +22,8 @@ struct SlotChunkList {
 impl LentChunks {
     pub(super) const fn new() -> Self {
         Self {
-            by_cell: Vec::new(),
-            cells: 0,
+            by_slot: Vec::new(),
+            slots: 0,
             count: 0,
         }
     }
@@ -35,45 +35,45 @@ impl LentChunks {
 
     /// Lends the chunks of the pool's last message to message `number` in a slot. The slot was free, so the chunks it had are
     /// returned first.
-    pub(super) fn lend(&mut self, cell: usize, number: u32, pool: &mut ChunkPool) -> &[u32] {
-        if self.by_cell.is_empty() {
-            self.by_cell = vec![SlotChunkList::default(); COLL_SLOTS];
+    pub(super) fn lend(&mut self, slot: usize, number: u32, pool: &mut ChunkPool) -> &[u32] {
+        if self.by_slot.is_empty() {
+            self.by_slot = vec![SlotChunkList::default(); COLL_SLOTS];
         }
-        self.give(self.cells & 1 << cell, |chunk| pool.give_from_slot(chunk));
-        let list = &mut self.by_cell[cell];
+        self.give(self.slots & 1 << slot, |chunk| pool.give_from_slot(chunk));
+        let list = &mut self.by_slot[slot];
         list.number = number;
         pool.lend_last(&mut list.chunks);
-        self.cells |= 1 << cell;
+        self.slots |= 1 << slot;
         self.count += list.chunks.len();
         &list.chunks
     }
 
     /// Returns chunks to `give`, except those of messages for which `lies` says, by slot and number, that they were not taken.
     pub(super) fn give_unless(&mut self, lies: impl Fn(usize, u32) -> bool, give: impl FnMut(u32)) {
-        let mut free = self.cells;
-        for cell in cells_of(self.cells) {
-            if lies(cell, self.by_cell[cell].number) {
-                free &= !(1 << cell);
+        let mut free = self.slots;
+        for slot in slots_of(self.slots) {
+            if lies(slot, self.by_slot[slot].number) {
+                free &= !(1 << slot);
             }
         }
         self.give(free, give);
     }
 
-    fn give(&mut self, cells: u64, mut give: impl FnMut(u32)) {
-        self.cells &= !cells;
-        for cell in cells_of(cells) {
-            let chunks = &mut self.by_cell[cell].chunks;
+    fn give(&mut self, slots: u64, mut give: impl FnMut(u32)) {
+        self.slots &= !slots;
+        for slot in slots_of(slots) {
+            let chunks = &mut self.by_slot[slot].chunks;
             self.count -= chunks.len();
             chunks.drain(..).for_each(&mut give);
         }
     }
 }
 
-fn cells_of(mut bits: u64) -> impl Iterator<Item = usize> {
+fn slots_of(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let cell = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+        let slot = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
         bits &= bits - 1;
-        Some(cell)
+        Some(slot)
     })
 }
 

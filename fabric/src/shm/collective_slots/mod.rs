@@ -55,15 +55,15 @@ pub(super) const COLL_SLOTS_LEN: usize = COLL_SLOTS * LINE_LEN;
 /// The memory of slots, as seen by both its ends.
 pub(super) trait CollSlotMemory {
     /// Writes the words after the stamp, then stores the stamp with release ordering.
-    fn write(&self, cell: usize, words: &[u64], stamp: u64);
+    fn write(&self, slot: usize, words: &[u64], stamp: u64);
     /// Prefetches a slot that will be written soon.
-    fn prefetch_for_write(&self, cell: usize);
+    fn prefetch_for_write(&self, slot: usize);
     /// Prefetches a slot that will be read soon.
-    fn prefetch_for_read(&self, cell: usize);
+    fn prefetch_for_read(&self, slot: usize);
     /// Loads the stamp, and acquires what was written before it.
-    fn stamp(&self, cell: usize) -> u64;
+    fn stamp(&self, slot: usize) -> u64;
     /// Returns a word after the stamp.
-    fn word(&self, cell: usize, at: usize) -> u64;
+    fn word(&self, slot: usize, at: usize) -> u64;
     /// Loads the receiver's bits, and acquires its reads of the slots that these bits show as free.
     fn taken(&self) -> u64;
     /// Stores the receiver's bits, which releases the slots that they show as free.
@@ -104,7 +104,7 @@ impl<L: CollSlotMemory> CollSlotSender<L> {
     /// Returns true if the slot of this name is free.
     #[inline]
     pub(super) fn has_room(&mut self, name: SlotName) -> bool {
-        self.is_free(cell_of(name))
+        self.is_free(slot_of(name))
     }
 
     /// Writes a message of at most [`LINE_MAX`] bytes to its slot, which must be free. `ring` is the current position of the ring
@@ -141,7 +141,7 @@ impl<L: CollSlotMemory> CollSlotSender<L> {
             self.reclaim(|chunk| pool.give_from_slot(chunk));
         }
         let number = self.count.wrapping_add(1);
-        let chunks = self.lent.lend(cell_of(name), number, pool);
+        let chunks = self.lent.lend(slot_of(name), number, pool);
         let mut words = [0; BEHIND];
         words[BODY_AT] = bytes as u64;
         for (nth, chunk) in chunks.iter().enumerate() {
@@ -160,7 +160,7 @@ impl<L: CollSlotMemory> CollSlotSender<L> {
         self.taken = self.lines.taken();
         let (full, lines) = (self.full(), &self.lines);
         // A slot that is full again holds a later message, which may need no chunks.
-        let lies = |cell: usize, number| full >> cell & 1 == 1 && high(lines.stamp(cell)) == number;
+        let lies = |slot: usize, number| full >> slot & 1 == 1 && high(lines.stamp(slot)) == number;
         self.lent.give_unless(lies, give);
     }
 
@@ -176,23 +176,23 @@ impl<L: CollSlotMemory> CollSlotSender<L> {
 
     #[inline]
     fn leave(&mut self, name: SlotName, words: &[u64]) {
-        let cell = cell_of(name);
-        self.written ^= 1 << cell;
+        let slot = slot_of(name);
+        self.written ^= 1 << slot;
         self.count = self.count.wrapping_add(1);
-        self.lines.write(cell, words, pack(self.count, name.tag));
-        let next = (cell + 1) % COLL_SLOTS;
+        self.lines.write(slot, words, pack(self.count, name.tag));
+        let next = (slot + 1) % COLL_SLOTS;
         if self.full() >> next & 1 == 0 {
             self.lines.prefetch_for_write(next);
         }
     }
 
     #[inline]
-    fn is_free(&mut self, cell: usize) -> bool {
-        if self.full() >> cell & 1 == 0 {
+    fn is_free(&mut self, slot: usize) -> bool {
+        if self.full() >> slot & 1 == 0 {
             return true;
         }
         self.taken = self.lines.taken();
-        let goes_on = self.full() >> cell & 1 == 0 && self.full().count_ones() <= FULL_MAX;
+        let goes_on = self.full() >> slot & 1 == 0 && self.full().count_ones() <= FULL_MAX;
         if !goes_on {
             // The receiver writes these bits with each message, so a sender that reads them all the time would slow it down.
             (0..PAUSES).for_each(|_| hint::spin_loop());
@@ -240,12 +240,12 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
     /// Returns the type signature of the message of this name, if it is there and not ahead of the ring.
     #[inline]
     pub(super) fn peek(&self, name: SlotName) -> Option<u64> {
-        let cell = cell_of(name);
-        self.number(cell, name)?;
-        if self.is_ahead(cell) {
+        let slot = slot_of(name);
+        self.number(slot, name)?;
+        if self.is_ahead(slot) {
             return None;
         }
-        Some(self.lines.word(cell, SIG_AT))
+        Some(self.lines.word(slot, SIG_AT))
     }
 
     /// Takes the message of this name, if it is there, after `fill` has read it.
@@ -255,41 +255,41 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
         name: SlotName,
         fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool,
     ) -> Option<SlotReceipt> {
-        let cell = cell_of(name);
-        let number = self.number(cell, name)?;
+        let slot = slot_of(name);
+        let number = self.number(slot, name)?;
         let taken = SlotReceipt {
-            sig: self.lines.word(cell, SIG_AT),
+            sig: self.lines.word(slot, SIG_AT),
             overtook: number != self.count.wrapping_add(1),
-            filled: self.read(cell, fill),
+            filled: self.read(slot, fill),
         };
-        self.last[cell] = number;
+        self.last[slot] = number;
         self.count = self.count.wrapping_add(1);
-        self.taken ^= 1 << cell;
-        self.behind &= !(1 << cell);
+        self.taken ^= 1 << slot;
+        self.behind &= !(1 << slot);
         self.lines.set_taken(self.taken);
-        self.lines.prefetch_for_read((cell + 1) % COLL_SLOTS);
+        self.lines.prefetch_for_read((slot + 1) % COLL_SLOTS);
         Some(taken)
     }
 
     /// Hands the message in a slot to `fill`. A peer wrote it, so its length and chunks may be invalid.
     #[inline]
-    fn read(&self, cell: usize, fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool) -> bool {
-        let len = high(self.lines.word(cell, LEN_AT)) & LEN_MASK;
+    fn read(&self, slot: usize, fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool) -> bool {
+        let len = high(self.lines.word(slot, LEN_AT)) & LEN_MASK;
         if len > low(LINE_MAX as u64) {
-            return len == IN_CHUNKS && self.read_chunks(cell, fill);
+            return len == IN_CHUNKS && self.read_chunks(slot, fill);
         }
         let mut words = [[0; 8]; LINE_MAX / 8];
         let used = (len as usize).div_ceil(8);
         for (into, at) in words[..used].iter_mut().zip(BODY_AT..) {
-            *into = self.lines.word(cell, at).to_le_bytes();
+            *into = self.lines.word(slot, at).to_le_bytes();
         }
         fill(&[PayloadView::from_slice(
             &words.as_flattened()[..len as usize],
         )])
     }
 
-    fn read_chunks(&self, cell: usize, fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool) -> bool {
-        let word = |at| self.lines.word(cell, BODY_AT + at);
+    fn read_chunks(&self, slot: usize, fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool) -> bool {
+        let word = |at| self.lines.word(slot, BODY_AT + at);
         let mut pieces = [PayloadView::from_slice(&[]); CHUNKS_MAX];
         let mut left = usize::try_from(word(0)).unwrap_or(usize::MAX);
         let count = left.div_ceil(CHUNK_LEN);
@@ -315,9 +315,9 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
     /// Records that ring messages were read: the ring's new position, and how many messages were in slots before the last of
     /// them.
     #[inline]
-    pub(super) fn note_ring(&mut self, position: u32, cells: u8) {
+    pub(super) fn note_ring(&mut self, position: u32, slots: u8) {
         let before = self.ring.replace(position);
-        self.passed = cells;
+        self.passed = slots;
         if before.is_none_or(|before| (before ^ position) >> QUARTER_BITS != 0) {
             self.note_behind();
         }
@@ -325,10 +325,10 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
 
     #[cold]
     fn note_behind(&mut self) {
-        for cell in 0..COLL_SLOTS {
-            let is_new = high(self.lines.stamp(cell)) != self.last[cell];
-            if is_new && !self.is_ahead(cell) {
-                self.behind |= 1 << cell;
+        for slot in 0..COLL_SLOTS {
+            let is_new = high(self.lines.stamp(slot)) != self.last[slot];
+            if is_new && !self.is_ahead(slot) {
+                self.behind |= 1 << slot;
             }
         }
     }
@@ -340,12 +340,12 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
 
     /// Returns true if the message in a slot was sent after one that is still in the ring.
     #[inline]
-    fn is_ahead(&self, cell: usize) -> bool {
-        let sent = high(self.lines.word(cell, LEN_AT)) >> LEN_BITS;
+    fn is_ahead(&self, slot: usize) -> bool {
+        let sent = high(self.lines.word(slot, LEN_AT)) >> LEN_BITS;
         // The ring is shorter than half of what these bits count. What it has passed is recorded before it is half way round.
         self.ring.is_some_and(|read| {
             let unread = sent.wrapping_sub(read) << LEN_BITS;
-            unread != 0 && unread < 1 << 31 && self.behind >> cell & 1 == 0
+            unread != 0 && unread < 1 << 31 && self.behind >> slot & 1 == 0
         })
     }
 
@@ -361,23 +361,23 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
 
     /// Returns the names of all messages in the slots.
     pub(super) fn names(&self) -> Vec<SlotName> {
-        let name = |cell: usize| {
-            let stamp = self.lines.stamp(cell);
-            let ctx = low(self.lines.word(cell, LEN_AT));
+        let name = |slot: usize| {
+            let stamp = self.lines.stamp(slot);
+            let ctx = low(self.lines.word(slot, LEN_AT));
             let tag = low(stamp);
             let name = SlotName { ctx, tag };
-            (high(stamp) != self.last[cell] && cell_of(name) == cell).then_some(name)
+            (high(stamp) != self.last[slot] && slot_of(name) == slot).then_some(name)
         };
         (0..COLL_SLOTS).filter_map(name).collect()
     }
 
     /// Returns the number of the message in the slot, if it is a new one of this name.
     #[inline]
-    fn number(&self, cell: usize, name: SlotName) -> Option<u32> {
-        let stamp = self.lines.stamp(cell);
+    fn number(&self, slot: usize, name: SlotName) -> Option<u32> {
+        let stamp = self.lines.stamp(slot);
         let is_it = low(stamp) == name.tag
-            && high(stamp) != self.last[cell]
-            && low(self.lines.word(cell, LEN_AT)) == name.ctx;
+            && high(stamp) != self.last[slot]
+            && low(self.lines.word(slot, LEN_AT)) == name.ctx;
         is_it.then_some(high(stamp))
     }
 }
@@ -410,9 +410,9 @@ impl MappedCollSlots {
     }
 
     #[inline]
-    fn line(&self, cell: usize) -> &CollSlotLine {
+    fn line(&self, slot: usize) -> &CollSlotLine {
         let (lines, _) = self.lines.as_chunks();
-        &lines[cell]
+        &lines[slot]
     }
 }
 
@@ -421,8 +421,8 @@ type CollSlotLine = [AtomicU64; LINE_LEN / 8];
 
 impl CollSlotMemory for MappedCollSlots {
     #[inline]
-    fn write(&self, cell: usize, words: &[u64], stamp: u64) {
-        let [first, behind @ ..] = self.line(cell);
+    fn write(&self, slot: usize, words: &[u64], stamp: u64) {
+        let [first, behind @ ..] = self.line(slot);
         prefetch_line(first.as_ptr().cast());
         for (word, behind) in words.iter().zip(behind) {
             behind.store(*word, Relaxed);
@@ -431,23 +431,23 @@ impl CollSlotMemory for MappedCollSlots {
     }
 
     #[inline]
-    fn prefetch_for_write(&self, cell: usize) {
-        prefetch_line(self.line(cell).as_ptr().cast());
+    fn prefetch_for_write(&self, slot: usize) {
+        prefetch_line(self.line(slot).as_ptr().cast());
     }
 
     #[inline]
-    fn prefetch_for_read(&self, cell: usize) {
-        prefetch_for_read(self.line(cell).as_ptr().cast());
+    fn prefetch_for_read(&self, slot: usize) {
+        prefetch_for_read(self.line(slot).as_ptr().cast());
     }
 
     #[inline]
-    fn stamp(&self, cell: usize) -> u64 {
-        self.line(cell)[0].load(Acquire)
+    fn stamp(&self, slot: usize) -> u64 {
+        self.line(slot)[0].load(Acquire)
     }
 
     #[inline]
-    fn word(&self, cell: usize, at: usize) -> u64 {
-        self.line(cell)[1 + at].load(Relaxed)
+    fn word(&self, slot: usize, at: usize) -> u64 {
+        self.line(slot)[1 + at].load(Relaxed)
     }
 
     #[inline]
@@ -470,7 +470,7 @@ impl CollSlotMemory for MappedCollSlots {
 /// Returns the slot of a name. Consecutive collectives of a communicator use different slots, and so do the first ones of several
 /// communicators.
 #[inline]
-const fn cell_of(name: SlotName) -> usize {
+const fn slot_of(name: SlotName) -> usize {
     let spread = name.tag.wrapping_add((name.ctx >> 1).wrapping_mul(11));
     spread as usize % COLL_SLOTS
 }

@@ -63,16 +63,16 @@ fn messages_of_any_length_arrive_once_and_under_their_names() {
 fn a_cell_is_written_again_only_when_it_is_free() {
     let (mut out, mut inbox) = pair();
     for round in 0..3 {
-        let of = |cell: u32| name(round * 64 + cell);
-        assert!((0..64).all(|cell| put(&mut out, of(cell), 0, &[1], 0)));
+        let of = |slot: u32| name(round * 64 + slot);
+        assert!((0..64).all(|slot| put(&mut out, of(slot), 0, &[1], 0)));
         assert!(!put(&mut out, of(64), 0, &[2], 0));
         assert!(take(&mut inbox, of(5)).unwrap().2);
         assert!(
             !put(&mut out, of(69), 0, &[2], 0),
             "no more than one is free"
         );
-        for cell in 8..31 {
-            take(&mut inbox, of(cell)).unwrap();
+        for slot in 8..31 {
+            take(&mut inbox, of(slot)).unwrap();
         }
         assert!(!put(&mut out, of(68), 0, &[2], 0) && put(&mut out, of(69), 0, &[2], 0));
         assert_eq!(inbox.names().len(), 41);
@@ -113,15 +113,15 @@ fn a_message_is_ahead_until_the_ring_was_read_up_to_where_it_was() {
         for unread in 0..3_u32 {
             let sent = start.wrapping_add(unread);
             assert!(put(&mut out, name(unread), 0, &[1], sent));
-            assert_eq!(inbox.is_ahead(cell_of(name(unread))), unread > 0);
+            assert_eq!(inbox.is_ahead(slot_of(name(unread))), unread > 0);
             inbox.note_ring(sent, 0);
-            assert!(!inbox.is_ahead(cell_of(name(unread))));
+            assert!(!inbox.is_ahead(slot_of(name(unread))));
             inbox.note_ring(sent.wrapping_add(1 << 16), 0);
-            assert!(!inbox.is_ahead(cell_of(name(unread))), "read further");
+            assert!(!inbox.is_ahead(slot_of(name(unread))), "read further");
             inbox.note_ring(start, 0);
             if unread > 0 {
                 inbox.leave_ring();
-                assert!(!inbox.is_ahead(cell_of(name(unread))));
+                assert!(!inbox.is_ahead(slot_of(name(unread))));
                 inbox.note_ring(start, 0);
             }
             assert_eq!(take(&mut inbox, name(unread)).unwrap().0, [1]);
@@ -141,7 +141,7 @@ fn what_lies_behind_a_message_of_the_ring_is_known_until_it_is_taken() {
         assert!(inbox.is_passed());
         take(&mut inbox, name(tag)).unwrap();
     }
-    (0..64).for_each(|cell| assert!(put(&mut out, name(cell), 0, &[1], 0)));
+    (0..64).for_each(|slot| assert!(put(&mut out, name(slot), 0, &[1], 0)));
     inbox.note_ring(2, count(&out));
     assert!(inbox.is_passed(), "all of them");
 }
@@ -151,7 +151,7 @@ fn a_length_that_no_message_has_and_a_chunk_that_is_not_there_are_refused() {
     let (mut out, mut inbox) = pair();
     for (nth, len) in (0..).zip([41, IN_CHUNKS - 1, IN_CHUNKS, u32::MAX]) {
         assert!(put(&mut out, name(nth), 0, &[1], 0));
-        let line = out.lines.line(cell_of(name(nth)));
+        let line = out.lines.line(slot_of(name(nth)));
         line[1 + LEN_AT].store(pack(len, 1), Relaxed);
         inbox.leave_ring();
         let taken = inbox.take(name(nth), &mut |_| true).unwrap();

@@ -274,12 +274,15 @@ fn clean_up() {
 
 /// Returns true if the file is a socket of ours, and too old for a rank to be just about to listen at it.
 fn is_old(file: &std::fs::DirEntry) -> bool {
-    let Ok(about) = file.metadata() else {
+    let Ok(metadata) = file.metadata() else {
         return false;
     };
-    let age = about.modified().ok().and_then(|made| made.elapsed().ok());
-    about.file_type().is_socket()
-        && about.uid() == geteuid().as_raw()
+    let age = metadata
+        .modified()
+        .ok()
+        .and_then(|made| made.elapsed().ok());
+    metadata.file_type().is_socket()
+        && metadata.uid() == geteuid().as_raw()
         && age.is_some_and(|age| age > OLD)
 }
 

@@ -14,7 +14,7 @@ use crate::{
 };
 
 mod arrivals;
-mod cells;
+mod collective_slots;
 mod descriptors;
 mod parting;
 

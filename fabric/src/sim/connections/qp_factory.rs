@@ -87,8 +87,8 @@ impl SimQpFactory {
 
     /// Returns the thread for the next queue pair. Threads take turns, because each takes the same time.
     fn thread(&self, rank: u32) -> usize {
-        let turn = self.made[index(rank)] % self.threads;
-        index(rank) * index(self.threads) + index(turn)
+        let thread = self.made[index(rank)] % self.threads;
+        index(rank) * index(self.threads) + index(thread)
     }
 
     fn node(&self, rank: u32) -> usize {

@@ -320,7 +320,7 @@ impl Faults {
     pub fn slots(&self, rank: u32, now: u64) -> Option<u32> {
         let acting = self.list.iter().filter(|fault| fault.timing.covers(now));
         let slots = |fault: &FaultRule| match fault.kind {
-            FaultKind::Slots(slots) if fault.scope.rank.is_none_or(|whose| whose == rank) => {
+            FaultKind::Slots(slots) if fault.scope.rank.is_none_or(|paused| paused == rank) => {
                 Some(slots)
             }
             _ => None,
@@ -347,12 +347,12 @@ impl FaultRule {
     fn touches(&self, packet: &PacketCrossing) -> bool {
         let (from, to) = (&self.scope.from, &self.scope.to);
         let along = from.contains(packet.from) && to.contains(packet.to);
-        let whom = match self.kind {
+        let applies = match self.kind {
             FaultKind::Partition => along || from.contains(packet.to) && to.contains(packet.from),
             _ => along,
         };
         let rail = self.scope.rail.is_none_or(|rail| rail == packet.rail);
-        whom && rail && self.timing.covers(packet.at)
+        applies && rail && self.timing.covers(packet.at)
     }
 
     fn check(&self, ranks: u32, rails: u32) -> Result<(), ConfigError> {

@@ -51,11 +51,11 @@ impl FaultDraft {
                 let slots = self.required("slots", positive)?;
                 let when = self.when(true)?;
                 let rank = self.optional("rank", count)?;
-                let whom = FaultScope {
+                let scope = FaultScope {
                     rank,
                     ..FaultScope::default()
                 };
-                fault(FaultKind::Slots(slots), when, whom)
+                fault(FaultKind::Slots(slots), when, scope)
             }
             other => Err(self.wrong(
                 "what",
@@ -79,25 +79,25 @@ impl FaultDraft {
             (None, Some(nth)) => FaultHits::Nth(nth),
             (None, None) => FaultHits::Every,
         };
-        let whom = FaultScope {
+        let scope = FaultScope {
             from: self.optional("from", ranks)?.unwrap_or_default(),
             to: self.optional("to", ranks)?.unwrap_or_default(),
             rail: self.optional("rail", count)?,
             rank: None,
         };
-        fault(what, when, whom)
+        fault(what, when, scope)
     }
 
     fn partition(&mut self) -> Result<FaultRule, ConfigError> {
         let from = self.required("from", ranks)?;
         let to = self.required("to", ranks)?;
         let when = self.when(true)?;
-        let whom = FaultScope {
+        let scope = FaultScope {
             from,
             to,
             ..FaultScope::default()
         };
-        fault(FaultKind::Partition, when, whom)
+        fault(FaultKind::Partition, when, scope)
     }
 
     fn pause(&mut self) -> Result<FaultRule, ConfigError> {
@@ -110,21 +110,21 @@ impl FaultDraft {
     fn host(&mut self, what: FaultKind, lasts: bool) -> Result<FaultRule, ConfigError> {
         let rank = Some(self.required("rank", count)?);
         let when = self.when(lasts)?;
-        let whom = FaultScope {
+        let scope = FaultScope {
             rank,
             ..FaultScope::default()
         };
-        fault(what, when, whom)
+        fault(what, when, scope)
     }
 
     fn rail(&mut self, what: FaultKind) -> Result<FaultRule, ConfigError> {
         let rail = Some(self.required("rail", count)?);
         let when = self.when(true)?;
-        let whom = FaultScope {
+        let scope = FaultScope {
             rail,
             ..FaultScope::default()
         };
-        fault(what, when, whom)
+        fault(what, when, scope)
     }
 
     fn when(&mut self, lasts: bool) -> Result<FaultTiming, ConfigError> {
@@ -182,11 +182,11 @@ impl FaultDraft {
 /// Parses a word. The error says what it should be.
 type ValueParser<T> = fn(&str) -> Result<T, &'static str>;
 
-fn fault(what: FaultKind, when: FaultTiming, whom: FaultScope) -> Result<FaultRule, ConfigError> {
+fn fault(what: FaultKind, when: FaultTiming, scope: FaultScope) -> Result<FaultRule, ConfigError> {
     Ok(FaultRule {
         kind: what,
         timing: when,
-        scope: whom,
+        scope,
     })
 }
 

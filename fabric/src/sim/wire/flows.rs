@@ -26,13 +26,13 @@ impl SimWorld {
                 return now;
             }
             let sender = &mut self.wire().flows[lane].sender;
-            let Some((data, parcel)) = sender.poll_transmit(now, &limits) else {
+            let Some((data, packet)) = sender.poll_transmit(now, &limits) else {
                 break;
             };
             if !sender.is_fresh(data.seq) {
                 self.stats.retransmissions += 1;
             }
-            let image = self.image(&data.seq.to_le_bytes(), parcel.slot);
+            let image = self.image(&data.seq.to_le_bytes(), packet.slot);
             let place = FlowKind::Packets.next(&mut self.wire().flows[lane].crossed);
             let crossed = self.cross(FrameCrossing {
                 at: now,
@@ -40,13 +40,13 @@ impl SimWorld {
                 rail: u32::from(rail),
                 place,
                 load: Some(WireLoad {
-                    len: parcel.len,
-                    toll: parcel.toll,
+                    len: packet.len,
+                    toll: packet.toll,
                 }),
                 image: &image,
             });
             next = crossed.next;
-            self.put_on_wire(crossed, || WireFrame::Data { lane, data, parcel });
+            self.put_on_wire(crossed, || WireFrame::Data { lane, data, packet });
             let sender = &mut self.wire().flows[lane].sender;
             sender.sent(crossed.due + distance, &limits);
         }
@@ -87,8 +87,8 @@ impl SimWorld {
         let (from, to, expected) = (state.from, state.to, state.receiver.expected());
         let numbers = state.sender.first()..;
         let left = state.sender.take_all();
-        for (_, parcel) in numbers.zip(left).filter(|(seq, _)| *seq >= expected) {
-            self.drop_packet(parcel.slot);
+        for (_, packet) in numbers.zip(left).filter(|(seq, _)| *seq >= expected) {
+            self.drop_packet(packet.slot);
             self.leave_connection(from, to);
         }
         if let Some((pool, _)) = self.wire().pools.get_mut(&to) {
@@ -100,7 +100,7 @@ impl SimWorld {
     /// Handles a frame that has reached the other end.
     pub(in crate::sim) fn take_frame(&mut self, frame: u32) {
         match self.wire().frames.remove(frame) {
-            WireFrame::Data { lane, data, parcel } => self.take_data(lane, data, parcel),
+            WireFrame::Data { lane, data, packet } => self.take_data(lane, data, packet),
             WireFrame::Answer { lane, answer } => self.take_answer(lane, answer),
             WireFrame::Connection { from, to, bytes } => {
                 self.take_connection_frame(from, to, &bytes)
@@ -108,7 +108,7 @@ impl SimWorld {
         }
     }
 
-    fn take_data(&mut self, lane: u32, data: GoBackHeader, parcel: WirePacket) {
+    fn take_data(&mut self, lane: u32, data: GoBackHeader, packet: WirePacket) {
         let state = &self.wire().flows[lane];
         let (from, to, distance) = (state.from, state.to, state.distance);
         let next = data.seq == state.receiver.expected();
@@ -116,12 +116,12 @@ impl SimWorld {
             return;
         }
         let met = &mut self.wire().flows[lane].met;
-        if parcel.connected && !std::mem::replace(met, true) {
+        if packet.connected && !std::mem::replace(met, true) {
             self.note_peer_data(to, from);
         }
         let limits = self.lane_limits(distance);
         let now = self.now;
-        let needs_slot = next && self.needs_slot(parcel.slot);
+        let needs_slot = next && self.needs_slot(packet.slot);
         let SimWire {
             flows: lanes,
             pools,
@@ -135,7 +135,7 @@ impl SimWorld {
         let pool = pool.filter(|_| needs_slot);
         let verdict = receiver.handle_data(data, lane, pool, now, &limits);
         if verdict.taken {
-            self.arrive(parcel.slot);
+            self.arrive(packet.slot);
         }
         if let Some(answer) = verdict.answer {
             self.send_answer(lane, answer, now);

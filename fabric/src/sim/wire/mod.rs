@@ -80,7 +80,7 @@ pub(super) enum WireFrame {
     Data {
         lane: u32,
         data: GoBackHeader,
-        parcel: WirePacket,
+        packet: WirePacket,
     },
     Answer {
         lane: u32,
@@ -171,13 +171,13 @@ impl SimWorld {
         }
         self.use_connection(from, to);
         let connected = way == DeliveryMode::Connected;
-        let parcel = WirePacket {
+        let packet = WirePacket {
             slot,
             len,
             toll,
             connected,
         };
-        self.wire().flows[lane].sender.push(parcel, now);
+        self.wire().flows[lane].sender.push(packet, now);
         self.transmit(lane)
     }
 

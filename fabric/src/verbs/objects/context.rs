@@ -140,7 +140,7 @@ impl VerbsContext {
             return None;
         }
         let kind = event.event_type;
-        let about = match subject_kind(kind) {
+        let subject = match subject_kind(kind) {
             EventSubjectKind::Pair if event.element != 0 => {
                 let address = usize::try_from(event.element).unwrap_or(0);
                 let qp = ptr::with_exposed_provenance::<abi::IbvQp>(address);
@@ -155,10 +155,7 @@ impl VerbsContext {
         };
         // SAFETY: the event that was just got, once.
         unsafe { (self.library.ack_async_event)(&raw mut event) };
-        Some(DeviceEvent {
-            kind,
-            subject: about,
-        })
+        Some(DeviceEvent { kind, subject })
     }
 
     /// Returns a descriptor that is readable when there is an event.

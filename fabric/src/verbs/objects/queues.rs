@@ -44,10 +44,10 @@ impl VerbsChannel {
     /// Takes one event, if there is one. Returns the handle of its queue.
     pub(in crate::verbs) fn take(&self) -> Option<u32> {
         let mut cq = ptr::null_mut();
-        let mut about = ptr::null_mut();
+        let mut queue_context = ptr::null_mut();
         // SAFETY: does not block; fills in both pointers.
         let got = unsafe {
-            (self.context.library.get_cq_event)(self.raw.get(), &raw mut cq, &raw mut about)
+            (self.context.library.get_cq_event)(self.raw.get(), &raw mut cq, &raw mut queue_context)
         };
         if got != 0 || cq.is_null() {
             return None;

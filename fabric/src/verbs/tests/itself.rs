@@ -15,11 +15,8 @@ use crate::{
 
 /// Makes a device of rank 0 fail.
 fn fail(ranks: &mut Ranks, device: usize) {
-    let (kind, about) = (abi::EVENT_CQ_ERR, EventSubject::Other);
-    let happened = DeviceEvent {
-        kind,
-        subject: about,
-    };
+    let (kind, subject) = (abi::EVENT_CQ_ERR, EventSubject::Other);
+    let happened = DeviceEvent { kind, subject };
     ranks.core(0).handle_device_event(device, happened);
 }
 

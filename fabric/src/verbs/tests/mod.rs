@@ -1,14 +1,14 @@
 //! Tests of the inside of a rank, on devices. Ranks of even numbers have two devices, the others two others. The home of ranks 0
 //! and 1 is the first lane, that of ranks 0 and 3 the second.
 
-mod bound;
+mod control_words;
 mod counting;
-mod dialling;
-mod happened;
+mod device_events;
+mod device_refusals;
 mod held;
 mod itself;
-mod kept;
 mod nothing;
+mod prewired;
 mod waiting;
 
 use std::{io, sync::Arc, time::Duration};

@@ -4,24 +4,24 @@ mod cables;
 mod chains;
 mod counters;
 mod cycles;
+mod datagrams;
 mod differing;
-mod giving_way;
+mod eviction;
 mod lanes;
 mod limits;
 mod mesh;
 mod opening;
 mod own_counts;
-mod parcels;
+mod peer_counts;
 mod scarce;
 mod sleeping;
-mod told;
 mod torn_lists;
 mod waking_lists;
 
 pub(crate) use self::{
+    datagrams::world_with_datagrams,
     lanes::{world_by_four_lanes, world_by_two_lanes},
     mesh::world_at_once,
-    parcels::world_with_parcels,
     scarce::world_with_few_connections,
 };
 use std::time::Duration;

@@ -10,7 +10,7 @@ use ripstop_fabric::{
     verbs::{DevicePort, VerbsConfig},
 };
 
-use super::{lanes::devices_by_two, parcels::by_parcels, world};
+use super::{datagrams::by_datagrams, lanes::devices_by_two, world};
 use crate::world::{Make, in_threads, peer};
 
 /// Ranks that can be connected to two peers at a time.
@@ -31,9 +31,9 @@ fn with_few_connections(ranks: u32, change: impl Fn(&mut VerbsConfig)) -> Vec<Bo
     })
 }
 
-fn world_with_few_connections_and_parcels(ranks: u32) -> Vec<Box<dyn Driver>> {
+fn world_with_few_connections_and_datagrams(ranks: u32) -> Vec<Box<dyn Driver>> {
     let first = DevicePort::all().unwrap().remove(0).to_string();
-    with_few_connections(ranks, |config| by_parcels(config, &first))
+    with_few_connections(ranks, |config| by_datagrams(config, &first))
 }
 
 fn world_with_few_connections_by_two_lanes(ranks: u32) -> Vec<Box<dyn Driver>> {
@@ -51,8 +51,8 @@ fn connections_that_were_silent_longest_give_way_and_nothing_is_lost() {
 /// A pair without a connection continues with datagram messages, after everything that used the connection.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
-fn connections_give_way_to_parcels_and_nothing_is_lost() {
-    nothing_is_lost(world_with_few_connections_and_parcels);
+fn evicted_connections_continue_as_datagrams_and_lose_nothing() {
+    nothing_is_lost(world_with_few_connections_and_datagrams);
 }
 
 /// Messages that arrived by one device are delivered before what another device delivers about the connection.

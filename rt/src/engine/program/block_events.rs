@@ -53,7 +53,7 @@ impl Engine {
             return;
         };
         run.show_landed();
-        let line = run.about.at;
+        let line = run.info.at;
         if let Some(listed) = &mut run.listed {
             listed.tell_landed(driver);
             self.core.programs.lines.watched(line);

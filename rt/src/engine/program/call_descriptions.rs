@@ -194,7 +194,7 @@ impl EngineCore {
     ) -> Option<(u64, &'static Location<'static>)> {
         if let Some(running) = self.programs.calls.running(key) {
             let run = self.programs.get(running.run)?;
-            return Some((running.sig, run.about.at));
+            return Some((running.sig, run.info.at));
         }
         self.programs.calls.over(key)
     }

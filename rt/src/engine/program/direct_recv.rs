@@ -42,8 +42,8 @@ impl EngineCore {
                 StoredMatch::Unfit => {}
             }
         }
-        let about = run.about(from);
-        let op = self.lend(index, run, at, about);
+        let info = run.info_for_rank(from);
+        let op = self.lend(index, run, at, info);
         self.recv(op);
     }
 
@@ -139,8 +139,8 @@ impl EngineCore {
             .take_waits()
             .into_iter()
             .map(|(at, from)| {
-                let about = run.about_peer(from);
-                self.lend(index, &mut run, at, about)
+                let info = run.info_for_peer(from);
+                self.lend(index, &mut run, at, info)
             })
             .collect();
         self.programs.runs[index as usize] = Some(run);

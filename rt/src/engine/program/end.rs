@@ -31,7 +31,7 @@ impl EngineCore {
         let (buffers, bytes) = (run.buffers, run.program.lens().output);
         let (reducer, panic, failed) = (run.reducer.take(), run.panic.take(), run.failed.take());
         let (listed, sig) = (run.listed.take(), run.sig());
-        let (line, is_watched) = (run.about.at, run.is_watched());
+        let (line, is_watched) = (run.info.at, run.is_watched());
         self.programs.remove(index);
         if let Some(mut listed) = listed {
             if listed.tells && !is_watched {
@@ -87,20 +87,20 @@ impl EngineCore {
         let panic = self.take_panic(ticket.buffers.op);
         self.garbage.extend(panic.map(ErasedBuffer::of));
         self.unhost_run(ticket);
-        if let Some(about) = self.ops.get(ticket.buffers.op).map(|slot| slot.info) {
-            self.forget_outcome(&about);
+        if let Some(info) = self.ops.get(ticket.buffers.op).map(|slot| slot.info) {
+            self.forget_outcome(&info);
         }
         self.detach(ticket.buffers.op);
     }
 
     /// Drops the outcome of a program. If two ranks disagreed in it, the application has not heard so yet.
-    pub(crate) fn forget_outcome(&mut self, about: &OpInfo) {
-        if let Some(tag) = about.tag
+    pub(crate) fn forget_outcome(&mut self, info: &OpInfo) {
+        if let Some(tag) = info.tag
             && self.programs.any_revoked()
         {
             self.programs
                 .calls
-                .was_not_told(CollectiveId::new(about.ctx, tag));
+                .was_not_told(CollectiveId::new(info.ctx, tag));
         }
     }
 
@@ -116,7 +116,7 @@ impl EngineCore {
     ) -> impl Iterator<Item = (u32, &'static Location<'static>)> {
         let runs = self.programs.runs.iter().flatten();
         let listed = runs.filter(|run| run.listed.is_some());
-        listed.map(|run| (run.about.ctx, run.about.at))
+        listed.map(|run| (run.info.ctx, run.info.at))
     }
 
     /// Ends the programs after the driver is closed. Memory to which a peer may still write is leaked.

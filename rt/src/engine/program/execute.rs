@@ -130,7 +130,7 @@ impl Engine {
             run.over(at);
             return Ok(());
         }
-        let op = self.core.lend(index, run, at, run.about(to));
+        let op = self.core.lend(index, run, at, run.info_for_rank(to));
         self.queue(op, peer);
         Ok(())
     }
@@ -172,10 +172,10 @@ impl EngineCore {
         index: u32,
         run: &mut ProgramRun,
         at: usize,
-        about: OpInfo,
+        info: OpInfo,
     ) -> OpId {
         let area = run.memory.area(&run.row(at));
-        let op = self.ops.make_program_message(about, area, run.buffers);
+        let op = self.ops.make_program_message(info, area, run.buffers);
         let step = u32::try_from(at).expect("a program has less than 2^32 steps");
         self.programs
             .set_message(op, ProgramMessage { run: index, step });
@@ -187,7 +187,7 @@ impl EngineCore {
     pub(super) fn complete_program_message(&mut self, op: OpId) -> u32 {
         let ProgramMessage { run: index, step } = self.programs.messages[op.slot as usize];
         let slot = self.ops.live(op);
-        let (about, room) = (slot.info, slot.area.len);
+        let (info, room) = (slot.info, slot.area.len);
         let outcome = match slot.state {
             OpState::Done(landed) => Ok(landed.bytes),
             _ => Err(slot.take_why()),
@@ -196,7 +196,7 @@ impl EngineCore {
         let step = step as usize;
         let run = self.programs.get(index).expect("it waits for its messages");
         run.landed(step);
-        let peer = about.peer.unwrap_or(WorldRank(0));
+        let peer = info.peer.unwrap_or(WorldRank(0));
         match outcome {
             Ok(bytes) if bytes == room => {
                 run.over(step);

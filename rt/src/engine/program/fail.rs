@@ -284,7 +284,7 @@ impl EngineCore {
                 self.keep_early_revocation(key.context, rank, Some(*header))
             }
             Some(why) if member == Some(true) => {
-                if matches!(why, CollectiveFailure::Finished(who) if who == rank) {
+                if matches!(why, CollectiveFailure::Finished(finished) if finished == rank) {
                     self.lose_invited(rank, key);
                 }
                 self.revoke(key, why);
@@ -299,17 +299,17 @@ impl EngineCore {
         &mut self,
         envelope: MessageEnvelope,
         sig: u64,
-        parcel: &MessageBody<'_>,
+        content: &MessageBody<'_>,
         place: UnexpectedHandle,
     ) {
         if !envelope.ctx.is_multiple_of(2) {
-            self.store_for_collective(envelope, sig, parcel, place);
+            self.store_for_collective(envelope, sig, content, place);
         } else if self.has_stopped_receiving(envelope.ctx) {
             self.matching.withdraw(place);
-            self.note_unreceived(envelope, sig, parcel.bytes());
-            self.turn_off(envelope, parcel);
+            self.note_unreceived(envelope, sig, content.bytes());
+            self.turn_off(envelope, content);
         } else {
-            let _stored = self.store_unexpected(envelope, sig, parcel, place);
+            let _stored = self.store_unexpected(envelope, sig, content, place);
         }
     }
 
@@ -317,16 +317,16 @@ impl EngineCore {
         &mut self,
         envelope: MessageEnvelope,
         sig: u64,
-        parcel: &MessageBody<'_>,
+        content: &MessageBody<'_>,
         place: UnexpectedHandle,
     ) {
         let key = CollectiveId::new(envelope.ctx, envelope.tag);
-        let in_vain = || matches!(parcel, MessageBody::Bytes(_)) && self.is_left(&envelope);
+        let in_vain = || matches!(content, MessageBody::Bytes(_)) && self.is_left(&envelope);
         if self.programs.calls.revoked_kind(key).is_some() || in_vain() {
             self.matching.withdraw(place);
-            return self.turn_off(envelope, parcel);
+            return self.turn_off(envelope, content);
         }
-        if !self.store_unexpected(envelope, sig, parcel, place) {
+        if !self.store_unexpected(envelope, sig, content, place) {
             return;
         }
         self.programs.calls.came_early(key, sig);
@@ -398,20 +398,20 @@ impl EngineCore {
     pub(in crate::engine) fn turn_off(
         &mut self,
         envelope: MessageEnvelope,
-        parcel: &MessageBody<'_>,
+        content: &MessageBody<'_>,
     ) {
         let source = envelope.source;
-        if let Some(bytes) = parcel.uninvited() {
+        if let Some(bytes) = content.uninvited() {
             self.pay_back(source, bytes);
         }
-        if let MessageBody::InOp { op, .. } = parcel {
+        if let MessageBody::InOp { op, .. } = content {
             self.release_void(*op);
         }
         if self.peers.down(source).is_some() {
             return;
         }
         self.tell_revoked(source, envelope.ctx);
-        if let MessageBody::Offered(OfferedMessage { sender, .. }) = parcel {
+        if let MessageBody::Offered(OfferedMessage { sender, .. }) = content {
             self.note_message_taken(source);
             let is_left = self.has_left(envelope.ctx) && !self.programs.is_void(envelope.ctx);
             let why = if is_left {

@@ -37,7 +37,7 @@ use std::{
 };
 
 pub(super) use self::offloaded::{TaskListEvent, is_token, list_max};
-pub(super) use self::stall_probe::KEY as DOUBT;
+pub(super) use self::stall_probe::KEY as STALL_PROBE_KEY;
 pub(crate) use self::{
     end::RunOutcome,
     single_round::{SingleRoundPoll, SingleRoundRun},
@@ -347,7 +347,7 @@ impl Engine {
         over: Option<usize>,
     ) -> RunTicket<I, O> {
         self.preconnect(&call.group, &call.program);
-        let (buffers, areas) = self.core.ops.hold_pair(call.about(), buffers);
+        let (buffers, areas) = self.core.ops.hold_pair(call.op_info(), buffers);
         let run = self.core.begin(call, buffers.op, areas, over);
         if self.core.ended {
             self.core.end_programs();
@@ -449,7 +449,7 @@ impl RunCall {
         Arc::ptr_eq(&self.program, CollectiveProgram::nothing())
     }
 
-    fn about(&self) -> OpInfo {
+    fn op_info(&self) -> OpInfo {
         OpInfo {
             ctx: self.ctx,
             peer: None,

@@ -220,9 +220,9 @@ impl Engine {
     fn hear(&mut self, run: &mut ProgramRun, code: ListToken) -> Option<ErrorKind> {
         let under_way = |listed: &&mut Box<OffloadedRun>| listed.ending.is_none() && !listed.over;
         let listed = run.listed.as_mut().filter(under_way)?;
-        let lot = self.core.programs.slots.get(&listed.slot)?;
+        let entry = self.core.programs.slots.get(&listed.slot)?;
         let posted = listed.posted.as_mut()?;
-        let (driver, slot) = (&mut *self.driver, &lot.slot);
+        let (driver, slot) = (&mut *self.driver, &entry.slot);
         let duties = &mut listed.duties;
         match code {
             ListToken::List(list) => posted.handle_list_begun(driver, slot, list, duties),
@@ -266,12 +266,12 @@ impl Engine {
         if listed.puts_no_more() {
             self.core.report_quiesced(key, sig, listed);
         }
-        let lot = self.core.programs.slots.get(&listed.slot)?;
+        let entry = self.core.programs.slots.get(&listed.slot)?;
         let posted = listed.posted.as_ref().filter(|_| first)?;
         match why {
             CommandFailure::Unmatched | CommandFailure::BadRange => {
                 run.asked = false;
-                let stranger = posted.mismatched_peer(&lot.slot);
+                let stranger = posted.mismatched_peer(&entry.slot);
                 let Some(stranger) = stranger.and_then(|peer| run.group.world_of(peer)) else {
                     // A peer has closed its memory, and will say why unless it has failed.
                     listed.homeless = true;
@@ -296,10 +296,10 @@ impl Engine {
         }
         let slots = std::mem::take(&mut core.programs.slots);
         // Remove the names before the check, so that a rank that comes after it finds no slot.
-        slots.values().for_each(|lot| core.unname(lot));
+        slots.values().for_each(|entry| core.unname(entry));
         self.flush();
-        for (id, lot) in slots {
-            self.core.turn_down(id, &lot);
+        for (id, entry) in slots {
+            self.core.turn_down(id, &entry);
         }
         self.flush();
     }
@@ -343,14 +343,14 @@ impl EngineCore {
     }
 
     /// Notifies the ranks that have allowed us to send in this slot what we will not send.
-    pub(super) fn turn_down(&mut self, id: TaskListSlotId, lot: &TaskListSlot) {
-        let slots = slots_of(lot.slot.size());
+    pub(super) fn turn_down(&mut self, id: TaskListSlotId, entry: &TaskListSlot) {
+        let slots = slots_of(entry.slot.size());
         let next = self.programs.calls.next(id.context);
         // A tag of this slot after all collectives that a peer may still complete.
         let tag = next.wrapping_add((id.nth + slots - next % slots) % slots);
         let finished = CollectiveFailure::Finished(self.programs.me)
             .header(CollectiveId::new(id.context, tag));
-        for rank in lot.slot.waiting() {
+        for rank in entry.slot.waiting() {
             if self.peers.down(rank).is_none() {
                 self.peers.control(rank, &finished);
             }
@@ -383,7 +383,7 @@ impl EngineCore {
     }
 
     fn needs(&self, index: u32, rank: WorldRank) -> bool {
-        let Some((run, listed, lot, posted)) = self.posted(index) else {
+        let Some((run, listed, entry, posted)) = self.posted(index) else {
             return false; // it checks its peers when it begins
         };
         let Some(local) = run.group.local_of(rank) else {
@@ -395,7 +395,7 @@ impl EngineCore {
         };
         listed.ending.is_some()
             || posted
-                .peers_without_landing(&lot.slot)
+                .peers_without_landing(&entry.slot)
                 .any(|peer| peer == local)
             || posted.lacks_messages(gone)
     }
@@ -403,14 +403,14 @@ impl EngineCore {
     /// Returns a rank for which a program by lists waits in vain, as far as its questions were answered. That rank has called
     /// another collective, or has completed this one although something from it is lacking.
     pub(super) fn futile_peer(&self, index: u32) -> Option<WorldRank> {
-        let (run, listed, lot, posted) = self.posted(index)?;
+        let (run, listed, entry, posted) = self.posted(index)?;
         if listed.stranger.is_some() {
             return listed.stranger;
         }
         let world = |peer| run.group.world_of(peer);
         let is_through = |peer| world(peer).is_some_and(|rank| listed.through.contains(&rank));
         let uninvited = posted
-            .peers_without_landing(&lot.slot)
+            .peers_without_landing(&entry.slot)
             .find(|peer| is_through(*peer));
         uninvited.and_then(world).or_else(|| {
             let alone = |rank: &WorldRank| posted.lacks_messages(|peer| world(peer) == Some(*rank));
@@ -449,8 +449,8 @@ impl EngineCore {
     ) -> Option<(&ProgramRun, &OffloadedRun, &TaskListSlot, &PostedProgram)> {
         let run = self.programs.runs[index as usize].as_deref()?;
         let listed = run.listed.as_deref().filter(|listed| !listed.over)?;
-        let lot = self.programs.slots.get(&listed.slot)?;
-        Some((run, listed, lot, listed.posted.as_ref()?))
+        let entry = self.programs.slots.get(&listed.slot)?;
+        Some((run, listed, entry, listed.posted.as_ref()?))
     }
 
     /// Returns the world ranks for which programs by lists wait. The adapter counts their puts, but does not report their
@@ -461,9 +461,9 @@ impl EngineCore {
         let under_way = runs.filter(|(run, listed)| run.failed.is_none() && !listed.over);
         under_way.flat_map(|(run, listed)| {
             let from = run.sources();
-            let lot = self.programs.slots.get(&listed.slot);
-            let posted = listed.posted.as_ref().zip(lot);
-            let to = posted.map(|(posted, lot)| posted.peers_without_landing(&lot.slot));
+            let entry = self.programs.slots.get(&listed.slot);
+            let posted = listed.posted.as_ref().zip(entry);
+            let to = posted.map(|(posted, entry)| posted.peers_without_landing(&entry.slot));
             let peers = from.chain(to.into_iter().flatten());
             peers.filter_map(|peer| run.group().world_of(peer))
         })
@@ -478,10 +478,10 @@ impl EngineCore {
         let rank = group.local_of(me).unwrap_or_default();
         let mut peers = vec![(rank + 1) % size, (rank + size - 1) % size];
         if let Some(listed) = &run.listed
-            && let Some(lot) = self.programs.slots.get(&listed.slot)
+            && let Some(entry) = self.programs.slots.get(&listed.slot)
             && let Some(posted) = &listed.posted
         {
-            peers.extend(posted.peers_without_landing(&lot.slot).take(ASKED_MAX));
+            peers.extend(posted.peers_without_landing(&entry.slot).take(ASKED_MAX));
             let lacking = |peer: &usize| posted.lacks_messages(|from| from == *peer);
             peers.extend(run.sources().take(LOOKED_MAX).filter(lacking));
         }

@@ -37,7 +37,7 @@ pub(super) struct ProgramRun {
     pub(super) listed: Option<Box<OffloadedRun>>,
     /// True if its messages may come by [collective slots](super::single_round).
     pub(super) looks: bool,
-    pub(super) about: OpInfo,
+    pub(super) info: OpInfo,
     pub(super) group: RankGroup,
     /// By step: the number of completions and beginnings it waits for, or [`BEGUN`] or [`OVER`].
     waits: Vec<u32>,
@@ -73,7 +73,7 @@ const OVER: u32 = u32::MAX;
 
 impl ProgramRun {
     pub(super) fn new(call: RunCall, buffers: OpId, memory: RunMemory, room: RunScratch) -> Self {
-        let about = call.about();
+        let info = call.op_info();
         let RunCall { program, group, .. } = call;
         let RunScratch { mut waits, flying } = room;
         waits.extend_from_slice(program.waits());
@@ -91,7 +91,7 @@ impl ProgramRun {
             waits_directly: false,
             listed: None,
             looks: false,
-            about,
+            info,
             group,
             first: 0,
             flying,
@@ -128,7 +128,7 @@ impl ProgramRun {
 
     /// Returns the collective that this program carries out.
     pub(super) fn key(&self) -> CollectiveId {
-        CollectiveId::new(self.about.ctx, self.about.tag.unwrap_or_default())
+        CollectiveId::new(self.info.ctx, self.info.tag.unwrap_or_default())
     }
 
     pub(super) fn group(&self) -> &RankGroup {
@@ -149,22 +149,22 @@ impl ProgramRun {
 
     /// Returns the header that its messages have in common.
     pub(super) fn eager(&self) -> EagerHeader {
-        self.about.eager()
+        self.info.eager()
     }
 
     pub(super) fn sig(&self) -> u64 {
-        self.about.sig
+        self.info.sig
     }
 
     /// Returns the description of a message to or from this rank of the group.
-    pub(super) fn about(&self, rank: usize) -> OpInfo {
-        self.about_peer(self.world_of(rank))
+    pub(super) fn info_for_rank(&self, rank: usize) -> OpInfo {
+        self.info_for_peer(self.world_of(rank))
     }
 
-    /// Returns the same as [`about`](Self::about), for a world rank.
-    pub(super) fn about_peer(&self, peer: WorldRank) -> OpInfo {
+    /// Returns the same as [`info_for_rank`](Self::info_for_rank), for a world rank.
+    pub(super) fn info_for_peer(&self, peer: WorldRank) -> OpInfo {
         let peer = Some(peer);
-        OpInfo { peer, ..self.about }
+        OpInfo { peer, ..self.info }
     }
 
     /// Returns the bytes of a send.

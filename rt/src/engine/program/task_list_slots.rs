@@ -84,7 +84,7 @@ const TOLD_MAX: usize = 64;
 impl ProgramTable {
     /// Returns the bytes of all landing slots.
     pub(in crate::engine) fn landing_bytes(&self) -> usize {
-        self.slots.values().map(|lot| lot.slot.bytes()).sum()
+        self.slots.values().map(|entry| entry.slot.bytes()).sum()
     }
 }
 
@@ -95,16 +95,16 @@ impl Engine {
         let Some(listed) = run.listed.as_mut() else {
             return Ok(false);
         };
-        let lot = match self.core.programs.slots.entry(listed.slot) {
+        let entry = match self.core.programs.slots.entry(listed.slot) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let (name, group) = (listed.slot.region_name(), run.group.clone());
                 new.insert(TaskListSlot::new(&mut *self.driver, group, me, name)?)
             }
         };
-        if *lot.running.get_or_insert(index) != index {
-            if !lot.waiting.contains(&index) {
-                lot.waiting.push_back(index);
+        if *entry.running.get_or_insert(index) != index {
+            if !entry.waiting.contains(&index) {
+                entry.waiting.push_back(index);
             }
             return Ok(false);
         }
@@ -114,7 +114,7 @@ impl Engine {
             how: run.reducer.as_ref().and_then(ErasedReducer::combination),
             max: limits.unwrap_or_default().combine_max,
         };
-        let lanes = &mut lot.slot.lanes;
+        let lanes = &mut entry.slot.lanes;
         let list_max = list_max(&mut *self.driver);
         let means = AdapterMeans {
             combining,
@@ -143,10 +143,10 @@ impl Engine {
         let token = TOKENS | u64::from(listed.serial) << 32;
         let begun = PostedProgram::begin(
             &mut *self.driver,
-            &mut lot.slot,
+            &mut entry.slot,
             lowering,
             memory,
-            run.about.sig,
+            run.info.sig,
             token,
             &mut listed.duties,
         );
@@ -176,22 +176,22 @@ impl EngineCore {
         self.report_quiesced(key, sig, listed);
         let keys = listed.posted.iter().flat_map(PostedProgram::keys);
         keys.for_each(|key| self.exposed.withdraw(key));
-        let Some(lot) = self.programs.slots.get_mut(&listed.slot) else {
+        let Some(entry) = self.programs.slots.get_mut(&listed.slot) else {
             return;
         };
         if listed.over
             && listed.ending.is_none()
             && let Some(posted) = listed.posted.take()
         {
-            lot.slot.keep_counters(posted);
+            entry.slot.keep_counters(posted);
         }
-        lot.waiting.retain(|waiting| *waiting != index);
-        if lot.running == Some(index) {
-            lot.running = lot.waiting.pop_front();
+        entry.waiting.retain(|waiting| *waiting != index);
+        if entry.running == Some(index) {
+            entry.running = entry.waiting.pop_front();
         }
-        match lot.running {
+        match entry.running {
             Some(next) => self.programs.mark_dirty(next),
-            None if lot.left => self.forget_slots(listed.slot.context),
+            None if entry.left => self.forget_slots(listed.slot.context),
             None => {}
         }
     }
@@ -203,20 +203,22 @@ impl EngineCore {
             return;
         }
         let slots = &mut self.programs.slots;
-        for lot in slots.range_mut(TaskListSlotId::all_of(ctx)) {
-            lot.1.left = true;
+        for entry in slots.range_mut(TaskListSlotId::all_of(ctx)) {
+            entry.1.left = true;
         }
-        let gone = slots.extract_if(TaskListSlotId::all_of(ctx), |_, lot| lot.running.is_none());
-        for (key, lot) in gone.collect::<Vec<_>>() {
-            self.turn_down(key, &lot);
-            self.unname(&lot);
+        let gone = slots.extract_if(TaskListSlotId::all_of(ctx), |_, entry| {
+            entry.running.is_none()
+        });
+        for (key, entry) in gone.collect::<Vec<_>>() {
+            self.turn_down(key, &entry);
+            self.unname(&entry);
         }
     }
 
     /// Removes the slot's names, so that peers no longer find it.
-    pub(super) fn unname(&mut self, lot: &TaskListSlot) {
+    pub(super) fn unname(&mut self, entry: &TaskListSlot) {
         let unname = |name| OneSidedCommand::Unname { name };
-        self.commands.extend(lot.slot.names().map(unname));
+        self.commands.extend(entry.slot.names().map(unname));
     }
 }
 

@@ -25,8 +25,8 @@ pub(super) fn read(header: &wire::AgreeHeader, down: RankSet) -> Option<AgreeMes
 }
 
 /// Returns a message as headers: one, unless many ranks of a large communicator are down.
-pub(super) fn headers(ctx: u32, letter: &AgreeOutMessage) -> Vec<wire::AgreeHeader> {
-    let (what, promised, value) = match &letter.message {
+pub(super) fn headers(ctx: u32, outgoing: &AgreeOutMessage) -> Vec<wire::AgreeHeader> {
+    let (what, promised, value) = match &outgoing.message {
         AgreeMessage::Report { value, promised } => (wire::SAY_REPORT, *promised, Some(value)),
         AgreeMessage::Propose(value) => (wire::SAY_PROPOSE, false, Some(value)),
         AgreeMessage::Promise => (wire::SAY_PROMISE, false, None),
@@ -35,7 +35,7 @@ pub(super) fn headers(ctx: u32, letter: &AgreeOutMessage) -> Vec<wire::AgreeHead
     let mut header = wire::AgreeHeader {
         base: HeaderBase::new(WireKind::Agree),
         ctx,
-        round: letter.round,
+        round: outgoing.round,
         step: what,
         flag: value.map_or(0, |value| u8::from(value.flag)),
         more: 0,
@@ -87,15 +87,15 @@ mod tests {
         ];
         for say in all {
             let (to, round) = (1, 5);
-            let letter = AgreeOutMessage {
+            let outgoing = AgreeOutMessage {
                 to,
                 round,
                 message: say,
             };
-            let [header] = headers(4, &letter)[..] else {
+            let [header] = headers(4, &outgoing)[..] else {
                 panic!("one is enough")
             };
-            assert_eq!(read(&header, RankSet::default()), Some(letter.message));
+            assert_eq!(read(&header, RankSet::default()), Some(outgoing.message));
         }
     }
 }

@@ -408,11 +408,11 @@ impl EngineCore {
         while let Some((round, value)) = machine.poll_decided() {
             wakers.extend(calls.decided(machine, round, value));
         }
-        while let Some(letter) = machine.poll_message() {
-            let Some(to) = agreement.group.world_of(letter.to) else {
+        while let Some(outgoing) = machine.poll_message() {
+            let Some(to) = agreement.group.world_of(outgoing.to) else {
                 continue;
             };
-            for header in headers(ctx, &letter) {
+            for header in headers(ctx, &outgoing) {
                 peers.control(to, &header);
             }
         }
@@ -513,13 +513,13 @@ mod tests {
                 number: 7,
                 down,
             };
-            let letter = AgreeOutMessage {
+            let outgoing = AgreeOutMessage {
                 to: 1,
                 round: 0,
                 message: AgreeMessage::Decide(value.clone()),
             };
             agreement.machine.begin(value.clone());
-            for header in headers(4, &letter) {
+            for header in headers(4, &outgoing) {
                 assert!(agreement.machine.poll_decided().is_none());
                 assert_eq!(agreement.handle(WorldRank(0), &header), Some(()));
             }

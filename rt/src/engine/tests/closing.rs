@@ -6,7 +6,7 @@ use ripstop_fabric::offload::RemoteCounter;
 use super::{
     programs,
     windows::{self, ID},
-    world::{DETECT, Net, TICK, World, about, failed_rank},
+    world::{DETECT, Net, TICK, World, failed_rank, op_info},
 };
 use crate::{
     engine::{OneSidedCommand, SendStart, TargetRanges, WindowOpKind},
@@ -124,13 +124,13 @@ fn a_collective_with_the_dead_does_not_keep_a_rank_from_closing() {
 #[test]
 fn an_operation_on_a_window_of_the_dead_does_not_keep_a_rank_from_closing() {
     let mut world = windows::met();
-    let about = OpInfo {
+    let info = OpInfo {
         ctx: ID.context,
         tag: Some(ID.sequence),
-        ..about(Some(1), None)
+        ..op_info(Some(1), None)
     };
     let engine = &mut world.engines[0];
-    let put = engine.write_window(about, WindowOpKind::Put, TargetRanges::From(0), vec![1_u8]);
+    let put = engine.write_window(info, WindowOpKind::Put, TargetRanges::From(0), vec![1_u8]);
     die(&mut world);
     closes(&mut world, "an operation on a window");
     assert_eq!(failed_rank(&world.sent(0, &put).0), Some(1));

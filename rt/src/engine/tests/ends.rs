@@ -12,7 +12,7 @@ use std::{
 use ripstop_fabric::driver::{CommandToken, DownCause, PayloadView, Sink};
 
 use super::{
-    hostile::{about, engine},
+    hostile::{engine, op_info},
     world::{Net, TICK, World},
 };
 use crate::{
@@ -32,7 +32,7 @@ const RECEIVER: OpId = OpId {
 #[test]
 fn a_send_whose_rear_is_put_after_its_receiver_has_died_fails() {
     let mut engine = engine();
-    let sent = engine.send(about(Some(1), Some(0)), vec![1_u8; 200_000]);
+    let sent = engine.send(op_info(Some(1), Some(0)), vec![1_u8; 200_000]);
     let SendStart::Flying(ticket) = sent else {
         panic!("an offer");
     };
@@ -64,7 +64,7 @@ fn with_a_claimed_rear() -> (World, OpTicket<RegBuf<u8>>) {
     let [mut full, room] = [0, 1].map(|rank| allocate(rank).expect("memory"));
     full.fill(5);
     let core = &mut world.engines[1].core;
-    let recv = core.ops.hold_recv(about(Some(0), Some(1)), room);
+    let recv = core.ops.hold_recv(op_info(Some(0), Some(1)), room);
     world.engines[1].post(recv.op);
     let _ = world.send(0, 1, 1, full);
     let is_landing = |engine: &mut Engine, invited: bool| {
@@ -122,7 +122,7 @@ fn awaiting_a_buffer_that_was_given_up_in_a_panic_panics_too() {
     let ticket = engine
         .core
         .ops
-        .hold_recv(about(Some(1), None), vec![0_u8; 64]);
+        .hold_recv(op_info(Some(1), None), vec![0_u8; 64]);
     engine.core.ops.live(ticket.op).state = OpState::Landing(InboundTransfer {
         sender: RECEIVER,
         landed: MessageStatus::sent(64),

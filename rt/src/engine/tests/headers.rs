@@ -8,7 +8,7 @@ use ripstop_fabric::{
     random::SeededRandom,
 };
 
-use super::world::{CTX, DETECT, Net, World, about, failed_rank};
+use super::world::{CTX, DETECT, Net, World, failed_rank, op_info};
 use crate::{
     engine::SendStart,
     error::ErrorKind,
@@ -120,7 +120,7 @@ fn held_back(world: &mut World, tags: &[u32]) {
     for _ in 0..100 {
         let other = OpInfo {
             ctx: CTX + 1,
-            ..about(Some(0), Some(0))
+            ..op_info(Some(0), Some(0))
         };
         let _ = world.engines[1].send(other, vec![0_u8; 4]);
     }
@@ -147,7 +147,7 @@ fn receives_that_seek_the_same_get_one_message_each() {
 fn a_message_that_waits_for_a_probe_goes_to_a_receive_of_any_tag_once_it_is_the_first() {
     let mut world = small_world(2, true, 0);
     held_back(&mut world, &[1, 2, 2]);
-    let probe = |world: &mut World| world.engines[0].core.try_probe(&about(None, Some(2)));
+    let probe = |world: &mut World| world.engines[0].core.try_probe(&op_info(None, Some(2)));
     assert!(probe(&mut world).is_none());
     world.run_for(DETECT);
     assert!(world.engines[0].core.parked.is_some());
@@ -171,7 +171,7 @@ fn a_probe_in_a_loop_finds_what_is_held_back() {
     let mut found: BTreeMap<u32, MessageStatus> = BTreeMap::new();
     for turn in 0..10_000 {
         let tag = 40 + turn % 2;
-        if let Some(landed) = world.engines[0].core.try_probe(&about(None, Some(tag))) {
+        if let Some(landed) = world.engines[0].core.try_probe(&op_info(None, Some(tag))) {
             found.entry(tag).or_insert(landed);
         }
         world.step();
@@ -184,7 +184,7 @@ fn a_probe_in_a_loop_finds_what_is_held_back() {
         let ticket = world.engines[0]
             .core
             .ops
-            .hold_growing::<u8>(about(None, None));
+            .hold_growing::<u8>(op_info(None, None));
         world.engines[0].recv_probed(ticket.op, &landed);
         run_until(&mut world, |world| world.is_done(0, &ticket));
         assert_eq!(id_of(&world.received(0, &ticket).1), tag);
@@ -246,7 +246,7 @@ fn a_sought_message_that_the_receive_cannot_take_goes_back_to_its_place() {
     let short = engine
         .core
         .ops
-        .hold_recv(about(Some(1), Some(29)), vec![0_u8; 2]);
+        .hold_recv(op_info(Some(1), Some(29)), vec![0_u8; 2]);
     engine.post(short.op);
     run_until(&mut world, |world| world.is_done(0, &short));
     let (outcome, _) = world.received(0, &short);
@@ -503,11 +503,11 @@ impl Chaos {
     fn probe(&mut self, gentle: bool) {
         let (from, tag) = self.want(2);
         let engine = &mut self.world.engines[0];
-        let Some(landed) = engine.core.try_probe(&about(from, tag)) else {
+        let Some(landed) = engine.core.try_probe(&op_info(from, tag)) else {
             return;
         };
         if gentle || self.random.chance(0.5) {
-            let named = about(Some(landed.source.0), Some(landed.tag));
+            let named = op_info(Some(landed.source.0), Some(landed.tag));
             let ticket = engine.core.ops.hold_growing::<u8>(named);
             engine.recv_probed(ticket.op, &landed);
             let ticket = Some(ticket);

@@ -33,7 +33,7 @@ pub(super) fn engine() -> Engine {
     Engine::new(Box::new(driver), setup)
 }
 
-pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> OpInfo {
+pub(super) fn op_info(peer: Option<u32>, tag: Option<u32>) -> OpInfo {
     OpInfo {
         ctx: 0,
         peer: peer.map(WorldRank),
@@ -120,16 +120,16 @@ struct Victim {
 impl Victim {
     fn post(&mut self, random: &mut SeededRandom) {
         let source = (below(random, 2) == 0).then_some(1);
-        let about = about(source, None);
+        let info = op_info(source, None);
         let ops = &mut self.engine.core.ops;
         let op = match below(random, 3) {
-            0 => ops.hold_recv(about, vec![0_u8; 64]).op,
-            1 => ops.hold_growing::<u64>(OpInfo { elem: 8, ..about }).op,
+            0 => ops.hold_recv(info, vec![0_u8; 64]).op,
+            1 => ops.hold_growing::<u64>(OpInfo { elem: 8, ..info }).op,
             _ => {
                 let probe = ops.hold_recv(
                     OpInfo {
                         probe: true,
-                        ..about
+                        ..info
                     },
                     [0; 0],
                 );
@@ -161,11 +161,11 @@ impl Victim {
         if below(random, 2) == 0 {
             self.engine.return_probed(&landed);
         } else {
-            let about = OpInfo {
+            let info = OpInfo {
                 elem: 8,
-                ..about(Some(landed.source.0), Some(landed.tag))
+                ..op_info(Some(landed.source.0), Some(landed.tag))
             };
-            let op = self.engine.core.ops.hold_growing::<u64>(about).op;
+            let op = self.engine.core.ops.hold_growing::<u64>(info).op;
             self.engine.recv_probed(op, &landed);
             self.receives.push(op);
         }
@@ -174,7 +174,7 @@ impl Victim {
     fn send(&mut self, random: &mut SeededRandom) {
         let sent = self
             .engine
-            .send(about(Some(1), Some(0)), vec![1_u8; 20_000]);
+            .send(op_info(Some(1), Some(0)), vec![1_u8; 20_000]);
         let SendStart::Flying(ticket) = sent else {
             return;
         };

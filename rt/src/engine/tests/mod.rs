@@ -1,14 +1,14 @@
 //! Tests of engines over drivers in this process, with a clock that the test controls.
 
-mod alive;
 mod closing;
-mod doubts;
 mod ends;
 mod headers;
 mod hostile;
 mod lists;
+mod liveness;
 mod placing;
 mod programs;
 mod recovery;
+mod stall_probe;
 mod windows;
 mod world;

@@ -21,7 +21,7 @@ use ripstop_fabric::{
     tags::MatchTag,
 };
 
-use super::world::{CTX, DETECT, about};
+use super::world::{CTX, DETECT, op_info};
 use crate::{
     clock::ClockTime,
     engine::{Engine, EngineSetup},
@@ -243,8 +243,8 @@ impl Rank {
         self.engine.turn(ClockTime::default());
     }
 
-    fn recv(&mut self, about: &OpInfo, len: usize) -> Recv {
-        self.engine.recv(about, vec![0; len])
+    fn recv(&mut self, info: &OpInfo, len: usize) -> Recv {
+        self.engine.recv(info, vec![0; len])
     }
 
     /// Posts a receive with this tag from rank 1, and checks that its buffer is lent.
@@ -278,15 +278,15 @@ impl Rank {
 }
 
 fn exact(tag: u32) -> OpInfo {
-    about(Some(1), Some(tag))
+    op_info(Some(1), Some(tag))
 }
 
 fn token(recv: &Recv) -> CommandToken {
     CommandToken(recv.op.pack())
 }
 
-fn header(about: &OpInfo) -> Vec<u8> {
-    bytemuck::bytes_of(&about.eager()).to_vec()
+fn header(info: &OpInfo) -> Vec<u8> {
+    bytemuck::bytes_of(&info.eager()).to_vec()
 }
 
 fn message(tag: u32, body: &[u8]) -> Says {
@@ -315,12 +315,12 @@ fn a_message_that_was_placed_is_received_where_it_is() {
 fn only_exact_receives_of_some_length_lend_their_buffers() {
     let mut rank = Rank::new();
     let longest = rank.engine.core.paths.to(WorldRank(1)).eager_max();
-    for (about, len) in [
+    for (info, len) in [
         (exact(1), 7),
         (exact(1), longest + 1),
-        (about(None, Some(1)), 20),
+        (op_info(None, Some(1)), 20),
     ] {
-        rank.recv(&about, len);
+        rank.recv(&info, len);
         assert!(rank.script().lent.is_empty(), "{len} bytes");
     }
     // The wildcard receive is still waiting.
@@ -518,14 +518,14 @@ impl Both {
         [&mut self.lending, &mut self.plain]
     }
 
-    fn recv(&mut self, about: &OpInfo, len: usize) {
-        let both = self.each().map(|rank| Some(rank.recv(about, len)));
+    fn recv(&mut self, info: &OpInfo, len: usize) {
+        let both = self.each().map(|rank| Some(rank.recv(info, len)));
         self.receives.push(both);
     }
 
     /// Delivers a message to both ranks. The adapter decides immediately where to place it, and the rank learns of that later.
-    fn comes(&mut self, about: &OpInfo, body: &[u8]) {
-        let (head, tag) = (header(about), about.tag.unwrap_or(0));
+    fn comes(&mut self, info: &OpInfo, body: &[u8]) {
+        let (head, tag) = (header(info), info.tag.unwrap_or(0));
         let mut script = self.lending.script();
         let fits = |(_, offer): &(&CommandToken, &TagBuffer)| {
             offer.tag.tag == tag && offer.into.len() >= body.len()
@@ -618,8 +618,8 @@ fn what_the_adapter_places_changes_nothing_but_copies() {
             let (len, some) = (8 + below(8), below(both.receives.len()));
             match random.within(0..16) {
                 0..5 => both.recv(&exact(tag), len),
-                5 => both.recv(&about(None, Some(tag)), len),
-                6 => both.recv(&about(Some(1), None), len),
+                5 => both.recv(&op_info(None, Some(tag)), len),
+                6 => both.recv(&op_info(Some(1), None), len),
                 7..12 => {
                     let sig = if random.chance(0.1) { 8 } else { 7 };
                     both.comes(&OpInfo { sig, ..exact(tag) }, &vec![number; len]);
@@ -643,7 +643,7 @@ fn what_the_adapter_places_changes_nothing_but_copies() {
         }
         both.turn();
         let end = both.receives.len();
-        (0..200).for_each(|_| both.recv(&about(None, None), 16));
+        (0..200).for_each(|_| both.recv(&op_info(None, None), 16));
         both.turn();
         for at in 0..both.receives.len() {
             let [lending, plain] = both.ends(at);

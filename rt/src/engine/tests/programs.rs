@@ -2,7 +2,7 @@
 
 use std::{panic::Location, sync::Arc};
 
-use super::world::{CTX, DETECT, Net, Spoken, TICK, World, about, failed_rank};
+use super::world::{CTX, DETECT, Net, Spoken, TICK, World, failed_rank, op_info};
 use crate::{
     engine::{Engine, RunCall, RunTicket},
     error::ErrorKind,
@@ -407,11 +407,11 @@ fn what_comes_for_collectives_of_a_dropped_communicator_goes_and_why_it_failed_i
                 engine.core.join_group(ctx, &RankGroup::First(2));
             }
             let send = |world: &mut World| {
-                let about = OpInfo {
+                let info = OpInfo {
                     ctx,
-                    ..about(Some(1), Some(9))
+                    ..op_info(Some(1), Some(9))
                 };
-                let _ = world.engines[0].send(about, vec![5_u8; 100]);
+                let _ = world.engines[0].send(info, vec![5_u8; 100]);
                 world.run_for(10 * TICK);
             };
             if early {

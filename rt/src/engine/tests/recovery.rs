@@ -139,15 +139,12 @@ fn a_probed_message_that_comes_back_to_a_revoked_communicator_is_gone() {
     let mut world = World::new(2, net(true));
     let _ = world.send(0, 1, 1, vec![5_u8; 3]);
     world.run_for(10 * TICK);
-    let about = super::world::about(Some(0), Some(1));
-    let landed = world.engines[1]
-        .core
-        .try_probe(&about)
-        .expect("it is there");
+    let info = super::world::op_info(Some(0), Some(1));
+    let landed = world.engines[1].core.try_probe(&info).expect("it is there");
     world.engines[1].revoke(CTX);
     world.engines[1].return_probed(&landed);
     assert_eq!(world.engines[1].core.peers.stored(), 0);
-    let found = world.engines[1].core.matching.peek(about.want());
+    let found = world.engines[1].core.matching.peek(info.want());
     assert_eq!(found.map(|found| found.envelope), None::<MessageEnvelope>);
 }
 
@@ -182,14 +179,14 @@ fn a_collectives_message_that_was_given_back_goes_with_the_communicator() {
         let mut world = World::new(2, net(true));
         let group = RankGroup::First(2);
         world.engines.iter_mut().for_each(|it| it.join(6, &group));
-        let about = |peer| OpInfo {
+        let info = |peer| OpInfo {
             ctx: 7,
-            ..super::world::about(Some(peer), Some(1))
+            ..super::world::op_info(Some(peer), Some(1))
         };
         let receiver = &mut world.engines[1];
-        let recv = receiver.core.ops.hold_growing::<u8>(about(0));
+        let recv = receiver.core.ops.hold_growing::<u8>(info(0));
         receiver.post(recv.op);
-        let _sent = world.engines[0].send(about(1), vec![3_u8; len]);
+        let _sent = world.engines[0].send(info(1), vec![3_u8; len]);
         world.run_for(turns * TICK);
         let core = &mut world.engines[1].core;
         core.drop_recv(recv.op);

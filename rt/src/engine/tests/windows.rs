@@ -2,7 +2,7 @@
 
 use ripstop_fabric::driver::PayloadView;
 
-use super::world::{CTX, Net, TICK, World, about};
+use super::world::{CTX, Net, TICK, World, op_info};
 use crate::{
     buffer::TypeSig,
     engine::{
@@ -134,12 +134,12 @@ fn an_answer_to_an_operation_that_was_not_begun_is_none() {
     let mut world = met();
     let engine = &mut world.engines[0];
     let put = |engine: &mut Engine| {
-        let about = OpInfo {
+        let info = OpInfo {
             ctx: ID.context,
             tag: Some(ID.sequence),
-            ..about(Some(1), None)
+            ..op_info(Some(1), None)
         };
-        engine.write_window(about, WindowOpKind::Put, TargetRanges::From(0), vec![1_u8])
+        engine.write_window(info, WindowOpKind::Put, TargetRanges::From(0), vec![1_u8])
     };
     let _asked = put(engine);
     engine

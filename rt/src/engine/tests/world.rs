@@ -324,7 +324,7 @@ impl World {
         tag: u32,
         buf: B,
     ) -> SendStart<B> {
-        self.engines[from as usize].send(about(Some(to), Some(tag)), buf)
+        self.engines[from as usize].send(op_info(Some(to), Some(tag)), buf)
     }
 
     /// Starts a send that completes when it is received.
@@ -335,11 +335,11 @@ impl World {
         tag: u32,
         buf: B,
     ) -> OpTicket<B> {
-        let about = OpInfo {
+        let info = OpInfo {
             synchronous: true,
-            ..about(Some(to), Some(tag))
+            ..op_info(Some(to), Some(tag))
         };
-        match self.engines[from as usize].send(about, buf) {
+        match self.engines[from as usize].send(info, buf) {
             SendStart::Flying(ticket) => ticket,
             _ => panic!("a synchronous send is never done at once"),
         }
@@ -352,7 +352,7 @@ impl World {
         tag: Option<u32>,
     ) -> OpTicket<Vec<u8>> {
         let engine = &mut self.engines[on as usize];
-        let ticket = engine.core.ops.hold_growing::<u8>(about(from, tag));
+        let ticket = engine.core.ops.hold_growing::<u8>(op_info(from, tag));
         engine.post(ticket.op);
         ticket
     }
@@ -394,7 +394,7 @@ fn do_jobs(engine: &mut Engine) {
     }
 }
 
-pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> OpInfo {
+pub(super) fn op_info(peer: Option<u32>, tag: Option<u32>) -> OpInfo {
     OpInfo {
         ctx: CTX,
         peer: peer.map(WorldRank),

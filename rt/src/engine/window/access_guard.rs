@@ -53,9 +53,9 @@ impl WindowAccessGuard {
         lock(&self.0.state).open = open;
     }
 
-    /// Runs `deed` on the lock.
-    pub(super) fn with_lock<R>(&self, deed: impl FnOnce(&mut WindowLock) -> R) -> R {
-        deed(&mut lock(&self.0.state).door)
+    /// Runs `action` on the lock.
+    pub(super) fn with_lock<R>(&self, action: impl FnOnce(&mut WindowLock) -> R) -> R {
+        action(&mut lock(&self.0.state).door)
     }
 
     pub(super) fn permits(&self, rank: WorldRank) -> bool {

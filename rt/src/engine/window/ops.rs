@@ -65,17 +65,17 @@ impl Engine {
     /// Starts an operation that reads `buf`.
     pub(crate) fn write_window<B: SendBuf>(
         &mut self,
-        about: OpInfo,
-        deed: WindowOpKind,
+        info: OpInfo,
+        kind: WindowOpKind,
         ranges: TargetRanges,
         buf: B,
     ) -> OpTicket<B> {
-        let ticket = self.core.ops.hold_put(about, buf);
+        let ticket = self.core.ops.hold_put(info, buf);
         self.start_remote(
-            &about,
+            &info,
             StashedOp {
                 op: ticket.op,
-                kind: deed,
+                kind,
                 ranges,
             },
         );
@@ -85,32 +85,32 @@ impl Engine {
     /// Starts an operation that fills `buf`, and may read it first.
     pub(crate) fn fetch_window<B: RecvBuf>(
         &mut self,
-        about: OpInfo,
-        deed: WindowOpKind,
+        info: OpInfo,
+        kind: WindowOpKind,
         ranges: TargetRanges,
         buf: B,
     ) -> OpTicket<B> {
-        let ticket = self.core.ops.hold_get(about, buf);
+        let ticket = self.core.ops.hold_get(info, buf);
         self.start_remote(
-            &about,
+            &info,
             StashedOp {
                 op: ticket.op,
-                kind: deed,
+                kind,
                 ranges,
             },
         );
         ticket
     }
 
-    fn start_remote(&mut self, about: &OpInfo, stashed: StashedOp) {
-        self.core.begin_remote(about, stashed);
+    fn start_remote(&mut self, info: &OpInfo, stashed: StashedOp) {
+        self.core.begin_remote(info, stashed);
         self.flush();
     }
 }
 
 impl EngineCore {
-    fn begin_remote(&mut self, about: &OpInfo, stashed: StashedOp) {
-        let (id, rank) = (window_of(about), about.peer.unwrap_or(WorldRank(0)));
+    fn begin_remote(&mut self, info: &OpInfo, stashed: StashedOp) {
+        let (id, rank) = (window_of(info), info.peer.unwrap_or(WorldRank(0)));
         let down = self.peers.down(rank);
         // A runtime that is closing waits for operations that began earlier, and refuses new ones.
         let why = match (self.closing || self.ended, down) {
@@ -249,8 +249,8 @@ impl EngineCore {
     /// Completes an operation on a window.
     pub(in crate::engine) fn remote_over(&mut self, op: OpId, outcome: Result<(), ErrorKind>) {
         let slot = self.ops.live(op);
-        let (about, bytes) = (slot.info, slot.area.len);
-        let (id, rank) = (window_of(&about), about.peer.unwrap_or(WorldRank(0)));
+        let (info, bytes) = (slot.info, slot.area.len);
+        let (id, rank) = (window_of(&info), info.peer.unwrap_or(WorldRank(0)));
         let landed = MessageStatus {
             source: rank,
             ..MessageStatus::sent(bytes)
@@ -304,10 +304,10 @@ impl EngineCore {
     }
 }
 
-fn window_of(about: &OpInfo) -> WindowId {
+fn window_of(info: &OpInfo) -> WindowId {
     WindowId {
-        context: about.ctx,
-        sequence: about.tag.unwrap_or_default(),
+        context: info.ctx,
+        sequence: info.tag.unwrap_or_default(),
     }
 }
 

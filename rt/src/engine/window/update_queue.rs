@@ -96,11 +96,11 @@ impl EngineCore {
             return None;
         }
         let len = usize::try_from(header.len).ok()?;
-        let deed = deed_of(header.op_code).filter(|_| len <= PIECE_MAX)?;
+        let kind = kind_of(header.op_code).filter(|_| len <= PIECE_MAX)?;
         let end = self.windows.ends.get(&id)?;
         let (region, at) = end.pieces.find(header.at, len)?;
         let sent = body.to_vec();
-        match deed {
+        match kind {
             WindowOpKind::Put => {
                 (sent.len() == len).then(|| region.write(at, &sent))?;
                 Some(Vec::new())
@@ -275,8 +275,8 @@ fn bytes_of<'a>(slot: &'a OpSlot, part: &UpdateFragment) -> &'a [u8] {
     slot.bytes(from, len)
 }
 
-fn code_of(deed: WindowOpKind) -> u64 {
-    match deed {
+fn code_of(kind: WindowOpKind) -> u64 {
+    match kind {
         WindowOpKind::Put => 0,
         WindowOpKind::Get => 1,
         WindowOpKind::Update {
@@ -292,10 +292,10 @@ fn code_of(deed: WindowOpKind) -> u64 {
     }
 }
 
-fn deed_of(code: u64) -> Option<WindowOpKind> {
+fn kind_of(code: u64) -> Option<WindowOpKind> {
     let byte = |shift: u32| u32::try_from(code >> shift & 0xff).ok();
     let number = || NumberType::from_code(byte(16)?);
-    let deed = match byte(0)? {
+    let kind = match byte(0)? {
         0 => WindowOpKind::Put,
         1 => WindowOpKind::Get,
         2 => {
@@ -309,7 +309,7 @@ fn deed_of(code: u64) -> Option<WindowOpKind> {
         3 => WindowOpKind::CompareSwap { number: number()? },
         _ => return None,
     };
-    (code_of(deed) == code).then_some(deed)
+    (code_of(kind) == code).then_some(kind)
 }
 
 /// Most bytes of memory that one update may access.

@@ -57,11 +57,11 @@ impl ProgramLowering {
         };
         let when = if joins { step.may_begin() } else { over };
         if self.is_wide(at) {
-            let deed = LoweredAction::Spread { step: at };
+            let action = LoweredAction::Spread { step: at };
             items.push(LoweredItem {
                 when,
                 and: None,
-                action: deed,
+                action,
             });
         } else {
             self.pass_on(at, when, items);
@@ -72,7 +72,7 @@ impl ProgramLowering {
     fn act(&self, at: usize) -> LoweredItem {
         let (step, action) = (self.form.steps[at], self.program.step(at).action);
         let (end, when) = (step.end, step.may_begin());
-        let (and, deed) = match action {
+        let (and, lowered) = match action {
             StepAction::Send { to, from } => {
                 let (lane, nth) = self.place_of(&step, to);
                 let allowed = CounterThreshold {
@@ -109,7 +109,7 @@ impl ProgramLowering {
         LoweredItem {
             when,
             and,
-            action: deed,
+            action: lowered,
         }
     }
 

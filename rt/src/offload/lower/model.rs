@@ -423,9 +423,9 @@ impl<'a> Model<'a> {
         value >= least.value
     }
 
-    fn begin(&mut self, rank: usize, number: usize, deed: LoweredAction) {
+    fn begin(&mut self, rank: usize, number: usize, action: LoweredAction) {
         let slot = number % self.job.slots;
-        let event = match deed {
+        let event = match action {
             LoweredAction::PublishLanding {
                 lane, into, end, ..
             } => Event::Invited {
@@ -561,9 +561,9 @@ const HOW: TypedOperator = TypedOperator {
 };
 
 /// Returns true if this is not a task for the driver.
-pub(super) const fn is_for_host(deed: &LoweredAction) -> bool {
+pub(super) const fn is_for_host(action: &LoweredAction) -> bool {
     matches!(
-        deed,
+        action,
         LoweredAction::Host { .. } | LoweredAction::Spread { .. }
     )
 }

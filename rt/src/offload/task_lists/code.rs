@@ -23,8 +23,8 @@ pub(crate) enum ListToken {
 
 impl ListToken {
     /// Returns the code of a host's duty; `None` for a driver's task.
-    pub(super) const fn of(deed: LoweredAction) -> Option<Self> {
-        match deed {
+    pub(super) const fn of(action: LoweredAction) -> Option<Self> {
+        match action {
             LoweredAction::Host { step, .. } => Some(Self::Step(step)),
             LoweredAction::Spread { step } => Some(Self::Spread(step)),
             _ => None,

@@ -365,12 +365,12 @@ impl PostedProgram {
         TriggeredTask {
             condition: self.when(item.when, slot),
             second_condition: item.and.map(|least| self.when(least, slot)),
-            action: self.deed(item.action, slot),
+            action: self.task_action(item.action, slot),
         }
     }
 
-    fn deed(&self, deed: LoweredAction, slot: &OffloadSlot) -> TaskAction {
-        match deed {
+    fn task_action(&self, action: LoweredAction, slot: &OffloadSlot) -> TaskAction {
+        match action {
             LoweredAction::PublishLanding {
                 lane,
                 nth: message,

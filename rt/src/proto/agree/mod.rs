@@ -79,7 +79,7 @@ pub(crate) struct AgreeProtocol {
     last: Option<AgreeValue>,
     /// Values that this rank contributes to later rounds.
     calls: VecDeque<AgreeValue>,
-    letters: VecDeque<AgreeOutMessage>,
+    outgoing: VecDeque<AgreeOutMessage>,
     decided: VecDeque<(u32, AgreeValue)>,
 }
 
@@ -111,7 +111,7 @@ impl AgreeProtocol {
             round: AgreeRound::default(),
             last: None,
             calls: VecDeque::new(),
-            letters: VecDeque::new(),
+            outgoing: VecDeque::new(),
             decided: VecDeque::new(),
         }
     }
@@ -175,7 +175,7 @@ impl AgreeProtocol {
 
     /// Returns the next message to send.
     pub(crate) fn poll_message(&mut self) -> Option<AgreeOutMessage> {
-        self.letters.pop_front()
+        self.outgoing.pop_front()
     }
 
     /// Returns the next decided round and its value, in order.
@@ -370,7 +370,7 @@ impl AgreeProtocol {
 
     fn tell(&mut self, to: usize, round: u32, say: AgreeMessage) {
         if to != self.me && !self.down.contains(to) {
-            self.letters.push_back(AgreeOutMessage {
+            self.outgoing.push_back(AgreeOutMessage {
                 to,
                 round,
                 message: say,

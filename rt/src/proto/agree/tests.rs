@@ -123,10 +123,10 @@ impl World {
         let Rank {
             machine, returned, ..
         } = &mut self.ranks[rank];
-        while let Some(letter) = machine.poll_message() {
-            assert!(letter.to != rank && letter.to < self.brings[0].len());
-            let queue = self.channels.entry((rank, letter.to)).or_default();
-            queue.push_back((letter.round, letter.message));
+        while let Some(outgoing) = machine.poll_message() {
+            assert!(outgoing.to != rank && outgoing.to < self.brings[0].len());
+            let queue = self.channels.entry((rank, outgoing.to)).or_default();
+            queue.push_back((outgoing.round, outgoing.message));
             self.sent += 1;
         }
         while let Some((round, value)) = machine.poll_decided() {

@@ -84,7 +84,7 @@ impl FailureDetector {
 
     /// Returns how long a peer may be silent after another rank has seen it fail, in nanoseconds.
     pub(crate) fn suspect_limit(&self) -> u64 {
-        self.interval / DOUBT
+        self.interval / SUSPECT_FRACTION
     }
 
     /// Handles the notification that another rank has seen this peer fail. The peer is pinged immediately if this rank
@@ -192,7 +192,9 @@ impl FailureDetector {
 impl WatchedPeer {
     /// Returns the time when the peer counts as failed.
     fn limit(&self, interval: u64) -> u64 {
-        let of_doubt = self.doubted.map(|since| since + interval / DOUBT);
+        let of_doubt = self
+            .doubted
+            .map(|since| since + interval / SUSPECT_FRACTION);
         let limit = self.heard.saturating_add(2 * interval);
         of_doubt.unwrap_or(u64::MAX).min(limit)
     }
@@ -210,7 +212,7 @@ const PINGS: u32 = 32;
 
 /// A peer that another rank has seen fail has this part of an interval to answer. With default settings this is a
 /// second, about two hundred times the time of an answer.
-const DOUBT: u64 = 5;
+const SUSPECT_FRACTION: u64 = 5;
 
 /// If a look is late by more than this part of an interval, this rank was absent.
 const LATE: u64 = 16;

@@ -291,7 +291,7 @@ fn a_peer_that_another_rank_reported_dead_is_pinged_at_once_and_must_answer_earl
                 break;
             }
         }
-        let expected = (!answers).then_some(10 + INTERVAL / super::DOUBT);
+        let expected = (!answers).then_some(10 + INTERVAL / super::SUSPECT_FRACTION);
         assert_eq!(failed, expected);
     }
 }
@@ -317,7 +317,7 @@ fn a_doubt_about_a_peer_that_is_not_waited_for_is_kept_until_it_is_or_until_it_s
         let limit = if speaks {
             INTERVAL
         } else {
-            INTERVAL / super::DOUBT
+            INTERVAL / super::SUSPECT_FRACTION
         };
         assert_eq!(now, 5 + INTERVAL + limit);
     }

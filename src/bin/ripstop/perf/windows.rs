@@ -88,13 +88,13 @@ pub(super) async fn run(
     for size in args.sizes(way) {
         report.announce(format!("{} {}", way.name(), human(size)));
         let iters = args.common.iters(size);
-        if let WindowBench::One(deed) | WindowBench::Stream(deed) = way {
+        if let WindowBench::One(op) | WindowBench::Stream(op) = way {
             let count = if matches!(way, WindowBench::One(_)) {
                 1
             } else {
                 STREAM
             };
-            let samples = alone(pair, deed, size, count, &args.common).await?;
+            let samples = alone(pair, op, size, count, &args.common).await?;
             let row = ResultRow::new(way.name()).size(size).times(&samples);
             let row = if way.is_of_one_number() {
                 row
@@ -169,7 +169,7 @@ async fn epochs(
 /// Returns the times of operations of rank 0, `count` at a time, and a flush; the other rank waits for a message meanwhile.
 async fn alone(
     pair: &PerfRankPair<'_>,
-    deed: PerfRmaOp,
+    op: PerfRmaOp,
     size: usize,
     count: usize,
     common: &CommonOptions,
@@ -191,14 +191,14 @@ async fn alone(
             let start = clock::now();
             if count == 1 {
                 let block = blocks.idle.pop().unwrap_or_default();
-                let block = deed.once(&lock, pair.other, block).await?;
+                let block = op.once(&lock, pair.other, block).await?;
                 blocks.idle.push(block);
             } else {
                 blocks
-                    .transfer_all(&lock, pair.other, deed == PerfRmaOp::Put)
+                    .transfer_all(&lock, pair.other, op == PerfRmaOp::Put)
                     .await?;
             }
-            if !deed.comes_back() {
+            if !op.comes_back() {
                 lock.flush(pair.other).await?;
             }
             if nth >= warmup {

@@ -33,7 +33,7 @@ pub(super) fn resolve_way(
 ) -> &'static str {
     let scheme = match way {
         "auto" => job.best_scheme(pattern),
-        "verbs" => job.verbs_scheme(pattern),
+        "verbs" => job.verbs_connect_policy(pattern),
         _ => return way,
     };
     match scheme {

@@ -109,13 +109,13 @@ pub(super) async fn random(world: Comm, work: ScenarioWork) -> Result<RankFigure
     let mut sends = Vec::new();
     let mut sent = vec![0; size];
     for number in 0..work.iters {
-        let (to, len) = letter(work, rank, number, size);
+        let (to, len) = message(work, rank, number, size);
         let bytes = content(work.seed, rank, to, sent[to], len);
         sent[to] += 1;
         sends.push(world.send(to, TAG, bytes));
     }
     for from in 0..size {
-        let mine = (0..work.iters).map(|number| letter(work, from, number, size));
+        let mine = (0..work.iters).map(|number| message(work, from, number, size));
         for (number, (_, len)) in (0..).zip(mine.filter(|&(to, _)| to == rank)) {
             let (bytes, _) = world.recv::<u8>(from, TAG).await?;
             let expected = content(work.seed, from, rank, number, len);
@@ -157,7 +157,7 @@ pub(super) async fn connect(world: Comm, work: ScenarioWork) -> Result<RankFigur
 }
 
 /// Returns the destination and length of a rank's message: short ones, eager ones and some by rendezvous.
-fn letter(work: ScenarioWork, from: usize, number: u64, size: usize) -> (usize, usize) {
+fn message(work: ScenarioWork, from: usize, number: u64, size: usize) -> (usize, usize) {
     let mut random = chance(work.seed, from, usize::MAX, number);
     let mut below = |limit: usize| {
         let number = random.within(0..limit as u64);

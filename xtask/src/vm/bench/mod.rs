@@ -333,7 +333,7 @@ mod tests {
             .filter(|line| line.starts_with("echo"))
             .collect();
         let order = ["theirs 0", "ours 0", "ours 1", "theirs 1"];
-        assert_eq!(heads, order.map(|turn| format!("echo '== events {turn}'")));
+        assert_eq!(heads, order.map(|name| format!("echo '== events {name}'")));
     }
 
     #[test]

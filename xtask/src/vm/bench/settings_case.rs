@@ -62,8 +62,8 @@ impl SettingsCase {
         first: &[Vec<(String, f64)>],
         json: bool,
     ) -> String {
-        let of = |turn: &Vec<(String, f64)>| {
-            let found = turn.iter().find(|(other, _)| other == name);
+        let of = |rows: &Vec<(String, f64)>| {
+            let found = rows.iter().find(|(other, _)| other == name);
             found.map(|(_, value)| *value)
         };
         let pairs = own.iter().zip(first);

@@ -208,7 +208,7 @@ const ALL: [SuiteEntry; 30] = [
             ("one", "on_verbs::"),
             (
                 "across",
-                "on_verbs_across on_verbs_by_parcels on_verbs_at_once on_verbs_with_few",
+                "on_verbs_across on_verbs_by_datagrams on_verbs_at_once on_verbs_with_few",
             ),
         ],
     ),

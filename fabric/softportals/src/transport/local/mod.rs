@@ -213,7 +213,9 @@ impl LocalMedium {
         for message in control.drain() {
             match message {
                 RecvAncillaryMessage::ScmRights(mut files) => file = files.next(),
-                RecvAncillaryMessage::ScmCredentials(who) => is_ours = who.uid.as_raw() == self.uid,
+                RecvAncillaryMessage::ScmCredentials(credentials) => {
+                    is_ours = credentials.uid.as_raw() == self.uid
+                }
                 _ => {}
             }
         }

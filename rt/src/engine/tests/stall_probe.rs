@@ -6,7 +6,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-use super::world::{CTX, Net, TICK, World, about};
+use super::world::{CTX, Net, TICK, World, op_info};
 use crate::{
     clock::ClockTime,
     engine::{AgreementId, RunCall, RunTicket, SingleRoundRun},
@@ -109,11 +109,11 @@ fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
     engine
         .core
         .record_creation(CollectiveId::new(COLLECTIVES, tag));
-    let about = OpInfo {
+    let info = OpInfo {
         ctx: COLLECTIVES,
-        ..about(Some(from), Some(tag))
+        ..op_info(Some(from), Some(tag))
     };
-    let ticket = engine.core.ops.hold_growing::<u8>(about);
+    let ticket = engine.core.ops.hold_growing::<u8>(info);
     engine.post(ticket.op);
 }
 

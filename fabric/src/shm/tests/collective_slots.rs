@@ -39,7 +39,7 @@ fn met() -> (Shm, Shm) {
 }
 
 #[test]
-fn a_short_message_in_a_cell_does_not_keep_the_chunks_of_a_long_one_before_it() {
+fn a_short_message_in_a_slot_releases_the_chunks_of_a_long_one_before_it() {
     let (mut a, mut b) = met();
     for round in 0..3 {
         put(&mut a, 1, 64 * round, &[1; 20_000]);
@@ -97,7 +97,7 @@ fn the_chunks_of_a_closed_rank_stay_mapped_until_its_slot_messages_are_taken() {
 }
 
 #[test]
-fn what_is_copied_for_cells_is_counted_once() {
+fn bytes_copied_for_slots_are_counted_once() {
     let (mut a, mut b) = met();
     let counters = std::sync::Arc::clone(&a.counters);
     let copied = || {

@@ -21,16 +21,16 @@ use crate::{
 };
 
 /// Ranks that send short messages as datagram messages until there is much traffic.
-pub(crate) fn world_with_parcels(ranks: u32) -> Vec<Box<dyn Driver>> {
+pub(crate) fn world_with_datagrams(ranks: u32) -> Vec<Box<dyn Driver>> {
     let first = DevicePort::all().unwrap().remove(0).to_string();
-    world(ranks, |config| by_parcels(config, &first))
+    world(ranks, |config| by_datagrams(config, &first))
 }
 
 fn world_across_devices(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, |config| config.scheme = Some(ConnectPolicy::Hybrid))
 }
 
-pub(super) fn by_parcels(config: &mut VerbsConfig, device: &str) {
+pub(super) fn by_datagrams(config: &mut VerbsConfig, device: &str) {
     config.device = Some(device.to_owned());
     config.scheme = Some(ConnectPolicy::Hybrid);
 }
@@ -39,7 +39,7 @@ fn counted_world() -> (World, Vec<Arc<DriverStats>>) {
     let first = DevicePort::all().unwrap().remove(0).to_string();
     let counters: Vec<_> = (0..2).map(|_| Arc::new(DriverStats::default())).collect();
     let drivers = world(2, |config| {
-        by_parcels(config, &first);
+        by_datagrams(config, &first);
         config.counters = Arc::clone(&counters[config.rank as usize]);
     });
     (World::from_drivers(drivers), counters)
@@ -102,7 +102,7 @@ fn nothing_overtakes_when_a_connection_is_made() {
 /// A put needs a connection, and later messages use it.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
-fn what_moves_memory_is_connected_after_parcels() {
+fn peers_are_connected_for_one_sided_commands_after_datagrams() {
     let (mut world, _) = counted_world();
     world.send(0, 1, b"first", b"");
     let (region, key) = world[1].memory(4096);
@@ -122,7 +122,7 @@ fn what_moves_memory_is_connected_after_parcels() {
 
 #[test]
 #[ignore = "needs the virtual machine's cables"]
-fn a_loss_of_a_fifth_loses_no_parcel() {
+fn a_loss_of_a_fifth_loses_no_datagram_message() {
     let _cables = Cables::new();
     cable("shape 0 loss 20%");
     cable("shape 1 loss 20%");

@@ -34,7 +34,7 @@ fn take(world: &mut World, [from, to]: [usize; 2], name: SlotName) -> Option<Vec
     Some(bytes)
 }
 
-pub(crate) fn messages_in_cells_are_there_once_and_under_their_names(make: Make) {
+pub(crate) fn messages_in_slots_are_there_once_and_under_their_names(make: Make) {
     let mut world = met(make, 2);
     let long = [
         41,
@@ -66,7 +66,7 @@ pub(crate) fn messages_in_cells_are_there_once_and_under_their_names(make: Make)
     assert_eq!(world[1].heard.messages.len(), before, "it is no message");
 }
 
-pub(crate) fn cells_refuse_when_all_are_taken_and_go_on_when_all_are_free(make: Make) {
+pub(crate) fn full_slots_refuse_messages_until_all_are_free(make: Make) {
     let mut world = met(make, 2);
     let refused = (0..).find(|&tag| !put(&mut world, [0, 1], name(tag), &[1]));
     let refused = refused.expect("cells are few");
@@ -196,7 +196,7 @@ pub(crate) fn one_more_of_another_length_is_another_message(make: Make) {
     assert_eq!(take(&mut world, [0, 1], name(1)), Some(first));
 }
 
-pub(crate) fn cells_of_several_peers_and_both_directions_do_not_mix(make: Make) {
+pub(crate) fn slots_of_several_peers_and_both_directions_do_not_mix(make: Make) {
     let mut world = met(make, 3);
     let pairs = (0..3).flat_map(|from| (0..3).map(move |to| [from, to]));
     let pairs: Vec<_> = pairs.filter(|[from, to]| from != to).collect();
@@ -215,7 +215,7 @@ pub(crate) fn cells_of_several_peers_and_both_directions_do_not_mix(make: Make) 
     }
 }
 
-pub(crate) fn what_lies_in_a_cell_is_there_when_its_sender_has_gone(make: Make) {
+pub(crate) fn a_message_in_a_slot_stays_when_its_sender_has_gone(make: Make) {
     let mut world = met(make, 2);
     let long = noise(4, 4000);
     assert!(put(&mut world, [0, 1], name(3), b"farewell"));

@@ -11,18 +11,14 @@ use crate::verbs::{
 };
 
 /// Returns two ranks that are connected by two lanes, after an event of the first one's second device.
-fn told(kind: i32, about: impl Fn(&mut Ranks) -> EventSubject) -> Ranks {
+fn told(kind: i32, subject: impl Fn(&mut Ranks) -> EventSubject) -> Ranks {
     let mut ranks = Ranks::new(2);
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
-    let about = about(&mut ranks);
-    ranks.core(0).handle_device_event(
-        1,
-        DeviceEvent {
-            kind,
-            subject: about,
-        },
-    );
+    let subject = subject(&mut ranks);
+    ranks
+        .core(0)
+        .handle_device_event(1, DeviceEvent { kind, subject });
     assert_eq!(ranks.counters[0].device_events.get(), 1);
     ranks
 }
@@ -107,14 +103,10 @@ fn a_put_goes_on_by_another_lane_where_completions_are_lost_with_their_queue() {
                 ranks.until(|ranks| ranks.counters[1].lanes_failed.get() == 1);
                 assert_eq!(ranks.ears[0].ended, 1);
             }
-            let about = EventSubject::Other;
-            ranks.core(0).handle_device_event(
-                1,
-                DeviceEvent {
-                    kind,
-                    subject: about,
-                },
-            );
+            let subject = EventSubject::Other;
+            ranks
+                .core(0)
+                .handle_device_event(1, DeviceEvent { kind, subject });
             ranks.until(|ranks| ranks.ears[0].ended == 2);
             assert!(ranks.core(0).outbox.is_idle(1));
             goes_on(&mut ranks, 1);
@@ -127,14 +119,10 @@ fn a_put_goes_on_by_another_lane_where_completions_are_lost_with_their_queue() {
 fn a_put_ends_where_completions_are_lost_with_the_only_queue() {
     for kind in SHARED {
         let (mut ranks, _memory) = untold(0, one_device);
-        let about = EventSubject::Other;
-        ranks.core(0).handle_device_event(
-            0,
-            DeviceEvent {
-                kind,
-                subject: about,
-            },
-        );
+        let subject = EventSubject::Other;
+        ranks
+            .core(0)
+            .handle_device_event(0, DeviceEvent { kind, subject });
         while ranks.ears[0].bad.len() < 2 {
             let _events = ranks.all[0].progress(64, &mut ranks.ears[0]);
             assert!(
@@ -158,24 +146,16 @@ fn a_put_ends_where_completions_are_lost_with_the_only_queue() {
 fn no_peer_is_connected_through_a_failed_device() {
     let mut ranks = Ranks::new(4);
     let kind = abi::EVENT_CQ_ERR;
-    let about = EventSubject::Other;
-    ranks.core(0).handle_device_event(
-        1,
-        DeviceEvent {
-            kind,
-            subject: about,
-        },
-    );
+    let subject = EventSubject::Other;
+    ranks
+        .core(0)
+        .handle_device_event(1, DeviceEvent { kind, subject });
     ranks.say(0, 3);
     ranks.until(|ranks| ranks.ears[3].messages.len() == 1);
     assert_eq!(ranks.core(0).link_or_new(3).lanes.len(), 1);
-    ranks.core(0).handle_device_event(
-        0,
-        DeviceEvent {
-            kind,
-            subject: about,
-        },
-    );
+    ranks
+        .core(0)
+        .handle_device_event(0, DeviceEvent { kind, subject });
     ranks.say(0, 2);
     while ranks.ears[0].bad.len() < 2 {
         let _events = ranks.all[0].progress(64, &mut ranks.ears[0]);
@@ -197,15 +177,11 @@ fn no_peer_is_connected_through_a_failed_device() {
 fn whose_first_device_has_failed_meets_by_the_second() {
     for asks in [true, false] {
         let mut ranks = Ranks::new(4);
-        let about = EventSubject::Other;
+        let subject = EventSubject::Other;
         let kind = abi::EVENT_CQ_ERR;
-        ranks.core(0).handle_device_event(
-            0,
-            DeviceEvent {
-                kind,
-                subject: about,
-            },
-        );
+        ranks
+            .core(0)
+            .handle_device_event(0, DeviceEvent { kind, subject });
         for peer in [1_u32, 3] {
             let (from, to) = if asks { (0, peer) } else { (peer, 0) };
             ranks.say(from as usize, to);
@@ -235,14 +211,10 @@ fn whose_first_device_has_failed_meets_by_the_second() {
 fn what_is_put_while_a_connection_without_the_first_lane_is_made_waits_for_that() {
     let mut ranks = Ranks::new(2);
     let (from, _there, key) = ranks.memory();
-    let (kind, about) = (abi::EVENT_CQ_ERR, EventSubject::Other);
-    ranks.core(1).handle_device_event(
-        0,
-        DeviceEvent {
-            kind,
-            subject: about,
-        },
-    );
+    let (kind, subject) = (abi::EVENT_CQ_ERR, EventSubject::Other);
+    ranks
+        .core(1)
+        .handle_device_event(0, DeviceEvent { kind, subject });
     ranks.say(1, 0);
     while ranks.core(0).link_or_new(1).lanes.is_empty() {
         [1, 0].into_iter().for_each(|rank| ranks.turn(rank, 64));
@@ -288,7 +260,7 @@ fn talking(config: &mut VerbsConfig) {
 /// Datagram messages go by the first device only, and so do acknowledgments.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
-fn parcels_that_the_first_device_had_end_with_it() {
+fn datagrams_of_the_first_device_end_with_it() {
     let mut ranks = Ranks::with(2, talking);
     let say = super::DriverCommand::Message {
         to: super::WorldRank(1),
@@ -297,14 +269,10 @@ fn parcels_that_the_first_device_had_end_with_it() {
     };
     assert!(matches!(ranks.all[0].post(say), super::PostResult::Posted));
     assert!(ranks.core(0).next_datagram_retry().is_some());
-    let (kind, about) = (abi::EVENT_CQ_ERR, EventSubject::Other);
-    ranks.core(0).handle_device_event(
-        0,
-        DeviceEvent {
-            kind,
-            subject: about,
-        },
-    );
+    let (kind, subject) = (abi::EVENT_CQ_ERR, EventSubject::Other);
+    ranks
+        .core(0)
+        .handle_device_event(0, DeviceEvent { kind, subject });
     assert!(ranks.core(0).next_datagram_retry().is_none());
     ranks.until_bad(&[0]);
 }
@@ -314,14 +282,10 @@ fn parcels_that_the_first_device_had_end_with_it() {
 fn a_peer_without_its_first_device_gets_no_datagrams() {
     let mut ranks = Ranks::with(2, talking);
     assert!(ranks.core(0).accepts_datagrams(1));
-    let (kind, about) = (abi::EVENT_CQ_ERR, EventSubject::Other);
-    ranks.core(1).handle_device_event(
-        0,
-        DeviceEvent {
-            kind,
-            subject: about,
-        },
-    );
+    let (kind, subject) = (abi::EVENT_CQ_ERR, EventSubject::Other);
+    ranks
+        .core(1)
+        .handle_device_event(0, DeviceEvent { kind, subject });
     ranks.say(1, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
     assert!(!ranks.core(0).accepts_datagrams(1));
@@ -334,16 +298,12 @@ fn a_peer_without_its_first_device_gets_no_datagrams() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn two_ranks_whose_devices_that_work_are_no_counterparts_hear_why_they_do_not_meet() {
     let mut ranks = Ranks::new(2);
-    let about = EventSubject::Other;
+    let subject = EventSubject::Other;
     let kind = abi::EVENT_CQ_ERR;
     for rank in 0..2 {
-        ranks.core(rank).handle_device_event(
-            rank,
-            DeviceEvent {
-                kind,
-                subject: about,
-            },
-        );
+        ranks
+            .core(rank)
+            .handle_device_event(rank, DeviceEvent { kind, subject });
     }
     ranks.say(0, 1);
     ranks.until_bad(&[0, 1]);
@@ -357,7 +317,7 @@ fn two_ranks_whose_devices_that_work_are_no_counterparts_hear_why_they_do_not_me
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_says_nothing_about_a_lane_costs_none() {
-    for (kind, about) in [
+    for (kind, subject) in [
         (abi::EVENT_PORT_ERR, EventSubject::Port(1)),
         (abi::EVENT_PORT_ERR, EventSubject::Port(2)),
         (abi::EVENT_PORT_ACTIVE, EventSubject::Port(1)),
@@ -366,7 +326,7 @@ fn what_says_nothing_about_a_lane_costs_none() {
         (abi::EVENT_SM_CHANGE, EventSubject::Port(1)),
         (63, EventSubject::Other),
     ] {
-        goes_on(&mut told(kind, |_| about), 0);
+        goes_on(&mut told(kind, |_| subject), 0);
     }
 }
 
@@ -379,15 +339,11 @@ fn the_reason_why_a_peer_is_lost_names_what_the_device_told() {
         .as_ref()
         .unwrap()
         .number();
-    let about = EventSubject::Pair(number);
+    let subject = EventSubject::Pair(number);
     let kind = abi::EVENT_QP_ACCESS_ERR;
-    ranks.core(0).handle_device_event(
-        0,
-        DeviceEvent {
-            kind,
-            subject: about,
-        },
-    );
+    ranks
+        .core(0)
+        .handle_device_event(0, DeviceEvent { kind, subject });
     ranks.until_bad(&[0]);
     let why = ranks.all[0].core_ref().why_down(1).unwrap();
     assert!(why.contains("IBV_EVENT_QP_"), "{why}");

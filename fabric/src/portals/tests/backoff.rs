@@ -13,7 +13,7 @@ use crate::{
 
 impl World {
     /// Lets a rank sleep while it waits for something. Each of its retries may end one sleep.
-    pub(super) fn naps(&mut self, rank: usize) {
+    pub(super) fn sleeps_between_retries(&mut self, rank: usize) {
         for _ in 0..100 {
             (0..self.ranks.len()).for_each(|rank| self.turn(rank));
         }
@@ -99,7 +99,7 @@ fn a_rank_with_messages_that_the_library_refuses_sleeps() {
         let ni = world.rank(0).resources.ni.clone();
         ni.refuse("PtlPut", "PTL_NO_SPACE", None);
         assert!(world.sends(0, 1, 7, 8));
-        world.naps(0);
+        world.sleeps_between_retries(0);
         assert!(ni.obey() > 100, "it is not tried in each turn");
         world.until(|world| world.heard(1).messages == [(0, 7)]);
     }
@@ -111,7 +111,7 @@ fn a_rank_with_control_words_that_the_library_refuses_sleeps() {
     let ni = world.rank(0).resources.ni.clone();
     ni.refuse("PtlPut", "PTL_NO_SPACE", None);
     world.rank(0).schedule_words(1);
-    world.naps(0);
+    world.sleeps_between_retries(0);
     ni.obey();
     world.until(|world| world.rank(0).words_due.is_empty());
 }
@@ -128,7 +128,7 @@ fn a_rank_with_commands_that_the_library_refuses_sleeps() {
         nis.iter()
             .for_each(|ni| ni.refuse("PtlGet", "PTL_NO_SPACE", None));
         world.gets(key.slice(0, len as u64).expect("inside"), &own, len);
-        world.naps(0);
+        world.sleeps_between_retries(0);
         assert!(nis.iter().map(|ni| ni.obey()).sum::<u32>() > 0);
         world.has_ended();
     }
@@ -140,7 +140,7 @@ fn a_rank_that_waits_for_a_name_of_a_peer_sleeps() {
         let mut world = World::new(family, 2);
         let [own, there] = [0, 1].map(|rank| world.rank(rank).allocate(64).expect("memory"));
         world.gets(RemoteRegion::named(1, NAME, 0, 8), &own, 8);
-        world.naps(0);
+        world.sleeps_between_retries(0);
         world.rank(1).give_name(NAME, &there);
         // Only the timer wakes the rank.
         while world.heard(0).ended.is_empty() {
@@ -158,7 +158,7 @@ fn a_watch_for_which_there_is_no_room_is_looked_at_between_sleeps_and_asked_for_
         let ni = world.rank(0).resources.ni.clone();
         ni.refuse("PtlTriggeredPut", "PTL_NO_SPACE", None);
         world.watches(0, &counters.at(0), 5);
-        world.naps(0);
+        world.sleeps_between_retries(0);
         assert!(ni.obey() < 30, "{family}: asked for in each turn");
         world.waits_for_nothing();
         let counter = counters.remote().at(0).expect("a counter");
@@ -186,7 +186,7 @@ fn a_task_for_whose_wait_there_is_no_room_is_looked_at_between_sleeps_and_armed_
             "{family}: it is not the wait that was refused"
         );
         ni.refuse("PtlTriggeredCTInc", "PTL_NO_SPACE", None);
-        world.naps(0);
+        world.sleeps_between_retries(0);
         assert!(ni.obey() < 30, "{family}: armed in each turn");
         world.waits_for_nothing();
         let counter = own.remote().at(0).expect("a counter");
@@ -216,7 +216,7 @@ fn a_task_that_is_the_hosts_and_finds_no_room_is_done_after_a_sleep() {
     // An adapter adds only one at a time, so the host must do this.
     world.counts((&own, 0), 1, &theirs, 2);
     world.watches(1, &theirs.at(0), 2);
-    world.naps(0);
+    world.sleeps_between_retries(0);
     ni.obey();
     world.until(|world| world.heard(1).reached == [9]);
 }
@@ -261,7 +261,7 @@ fn a_list_that_finds_no_room_is_armed_by_and_by() {
         ni.refuse(call, "PTL_NO_SPACE", None);
         counts_at(&mut world, &own, &theirs, TASKS);
         counts_at(&mut world, &own, &theirs, TASKS);
-        world.naps(0);
+        world.sleeps_between_retries(0);
         assert!(ni.obey() < 40, "{family}, {call}: armed in each turn");
         ni.refuse(call, "PTL_NO_SPACE", Some(3));
         let counter = own.remote().at(0).expect("a counter");
