@@ -433,8 +433,13 @@ fn assemble(
     } = JobTopology::of(&mut *driver, boot, &settings);
     let processors = online();
     let (shared, round_ns) = sharing(boot.node.ranks.len(), boot.size, processors);
-    let has_cells = driver.named_slots().is_some();
-    let in_slots = |bytes: usize| u32::try_from(bytes).ok().filter(|_| has_cells).unwrap_or(0);
+    let has_named_slots = driver.named_slots().is_some();
+    let in_slots = |bytes: usize| {
+        u32::try_from(bytes)
+            .ok()
+            .filter(|_| has_named_slots)
+            .unwrap_or(0)
+    };
     let within_node = driver.caps_to(WorldRank(boot.rank)).clone();
     let choices = Choices {
         boot: boot.found,

@@ -5,10 +5,10 @@ use std::{io, sync::atomic::Ordering::Acquire};
 use super::{
     ChangeCounts, InboundRing, LinkOutcome, RetiredLink, Shm, ShmLink, ShmPeerStatus, ShmSegment,
     board::{BoardEntry, PeerState, index},
-    collective_slots::{self, CollSlotReceiver},
     doorbell::PeerDoorbell,
     handover,
-    mapped_ring::COLL_SLOTS_TAKEN,
+    mapped_ring::NAMED_SLOTS_TAKEN,
+    named_slots::{self, NamedSlotReceiver},
     process_handle::ProcessName,
 };
 use crate::driver::{DownCause, Sink, WorldRank};
@@ -225,9 +225,9 @@ impl Shm {
     /// they outlive the rank.
     fn open_inbox(&mut self, rank: u32) {
         let (region, shape) = (self.segment.region(), self.segment.shape());
-        let taken_at = shape.control(rank) + COLL_SLOTS_TAKEN;
-        let lines = collective_slots::MappedCollSlots::new(region, shape.cells(rank), taken_at);
-        self.inboxes[index(rank)].get_or_insert_with(|| Box::new(CollSlotReceiver::new(lines)));
+        let taken_at = shape.control(rank) + NAMED_SLOTS_TAKEN;
+        let lines = named_slots::MappedNamedSlots::new(region, shape.named_slots(rank), taken_at);
+        self.inboxes[index(rank)].get_or_insert_with(|| Box::new(NamedSlotReceiver::new(lines)));
     }
 
     /// Sets the memory that holds the rank's longer messages in collective slots. There are none before we have mapped its

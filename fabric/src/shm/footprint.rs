@@ -3,7 +3,7 @@
 use super::{
     InboundRing, ShmConfig, ShmLink, ShmPeerStatus,
     board::{RANK_LEN, index},
-    collective_slots::{self, CollSlotReceiver},
+    named_slots::{self, NamedSlotReceiver},
     pool::{self, STEP},
     segment::{CHUNK_LEN, HEAD_LEN, PAGE, SegmentShape, TABLE_LEN},
 };
@@ -41,14 +41,14 @@ impl ShmConfig {
             + size_of::<ShmLink>()
             + lent
             + size_of::<InboundRing>()
-            + size_of::<CollSlotReceiver<collective_slots::MappedCollSlots>>()
-            + collective_slots::COLL_SLOTS * collective_slots::LIST_LEN;
+            + size_of::<NamedSlotReceiver<named_slots::MappedNamedSlots>>()
+            + named_slots::NAMED_SLOTS * named_slots::LIST_LEN;
         let lists = index(self.chunks) * pool::LISTS_LEN;
         ShmFootprint {
             per_peer: RANK_LEN
                 + size_of::<Option<Box<ShmLink>>>()
                 + size_of::<ShmPeerStatus>()
-                + size_of::<Option<Box<CollSlotReceiver<collective_slots::MappedCollSlots>>>>(),
+                + size_of::<Option<Box<NamedSlotReceiver<named_slots::MappedNamedSlots>>>>(),
             per_pair: 2 * direction,
             segment: HEAD_LEN + TABLE_LEN,
             chunks_first: index(STEP.min(self.chunks)) * CHUNK_LEN + lists,

@@ -28,7 +28,7 @@ pub(super) struct InboundRing {
     /// `None` if the peer ended before we could map it. Such a peer never used a chunk, because we had not accepted it.
     chunks: Option<ShmSegment>,
     bell: PeerDoorbell,
-    cells: u8,
+    slot_messages: u8,
 }
 
 impl InboundRing {
@@ -53,7 +53,7 @@ impl InboundRing {
             ring: RingConsumer::new(ring, 0),
             chunks,
             bell,
-            cells: 0,
+            slot_messages: 0,
         }
     }
 
@@ -76,10 +76,10 @@ impl InboundRing {
     }
 
     /// Returns how many messages the peer had written to collective slots before the last message that was handed out, modulo
-    /// [`COLL_SLOTS_MOD`](super::ring::COLL_SLOTS_MOD).
+    /// [`NAMED_SLOTS_MOD`](super::ring::NAMED_SLOTS_MOD).
     #[inline]
-    pub(super) const fn cells(&self) -> u8 {
-        self.cells
+    pub(super) const fn slot_messages(&self) -> u8 {
+        self.slot_messages
     }
 
     /// Hands at most `budget` messages to the sink.
@@ -99,7 +99,7 @@ impl InboundRing {
                 self.ring.prefetch_next_slot();
             }
             let frame = frame?;
-            self.cells = frame.cells;
+            self.slot_messages = frame.slot_messages;
             self.hand_to(sink, frame)?;
             count += 1;
             if self.ring.advance() {

@@ -7,14 +7,14 @@ use std::{
 
 use super::{
     board::Board,
-    collective_slots::{self, CollSlotSender, LINE_MAX},
     doorbell::PeerDoorbell,
-    mapped_ring::{COLL_SLOTS_TAKEN, MappedRing},
+    mapped_ring::{MappedRing, NAMED_SLOTS_TAKEN},
+    named_slots::{self, LINE_MAX, NamedSlotSender},
     pool::ChunkPool,
     process_handle::{ProcessName, own_process_name},
     regions::{ImportedRegions, RegionOwner},
     retired_links::RetiredLink,
-    ring::{COLL_SLOTS_MOD, ROOM, RingProducer},
+    ring::{NAMED_SLOTS_MOD, ROOM, RingProducer},
     segment::ShmSegment,
 };
 use crate::{
@@ -35,7 +35,7 @@ pub(super) struct ShmLink {
     /// Our ring in the peer's segment, once we have something to send.
     out: Option<RingProducer<MappedRing>>,
     /// Our collective slots in the peer's segment. They exist as long as the ring does.
-    cells: Option<CollSlotSender<collective_slots::MappedCollSlots>>,
+    slots: Option<NamedSlotSender<named_slots::MappedNamedSlots>>,
     imports: ImportedRegions,
     /// Turn after which a message was last sent.
     sent_after: u32,
@@ -68,7 +68,7 @@ impl ShmLink {
             segment,
             bell,
             out: None,
-            cells: None,
+            slots: None,
             sent_after: 0,
             imports: ImportedRegions::default(),
             has_mapped_chunks: false,
@@ -97,13 +97,13 @@ impl ShmLink {
             shape.slots,
         );
         self.out = Some(RingProducer::new(ring, 0));
-        let taken_at = shape.control(me) + COLL_SLOTS_TAKEN;
-        let lines = collective_slots::MappedCollSlots::new(
+        let taken_at = shape.control(me) + NAMED_SLOTS_TAKEN;
+        let lines = named_slots::MappedNamedSlots::new(
             self.segment.region(),
-            shape.cells(me),
+            shape.named_slots(me),
             taken_at,
         );
-        self.cells = Some(CollSlotSender::new(lines));
+        self.slots = Some(NamedSlotSender::new(lines));
         // Only now that the ring has its pages, because the owner polls it from now on.
         self.segment.contact(me);
         self.bell.ring(board, counters);
@@ -150,25 +150,25 @@ impl ShmLink {
         bytes: &[u8],
         again: bool,
     ) -> Option<usize> {
-        let (Some(cells), Some(out)) = (&mut self.cells, &mut self.out) else {
+        let (Some(slots), Some(out)) = (&mut self.slots, &mut self.out) else {
             return None;
         };
         // A message that waits for room in the ring was sent earlier, so this one must not overtake it in a collective slot.
-        if self.stall.is_some() || !cells.has_room(name) {
+        if self.stall.is_some() || !slots.has_room(name) {
             return None;
         }
         let copied = if bytes.len() <= LINE_MAX {
-            cells.put(name, sig, bytes, out.position());
+            slots.put(name, sig, bytes, out.position());
             bytes.len()
         } else {
             self.has_mapped_chunks =
                 self.has_mapped_chunks || out.memory().accepts().load(Acquire) == ACCEPTED;
             let fits = self.has_mapped_chunks && bytes.len() <= SLOT_MESSAGE_MAX;
             let copied = fits.then(|| pool.fill_for_slots(bytes, again))??;
-            cells.put_in_chunks(name, sig, bytes.len(), out.position(), pool);
+            slots.put_in_chunks(name, sig, bytes.len(), out.position(), pool);
             copied
         };
-        out.note_slots((cells.count() % u32::from(COLL_SLOTS_MOD)).to_le_bytes()[0]);
+        out.note_slots((slots.count() % u32::from(NAMED_SLOTS_MOD)).to_le_bytes()[0]);
         Some(copied)
     }
 
@@ -230,14 +230,14 @@ impl ShmLink {
         if let Some(out) = &mut self.out {
             out.reclaim(|chunk| pool.give(chunk));
         }
-        if let Some(cells) = &mut self.cells {
-            cells.reclaim(|chunk| pool.give_from_slot(chunk));
+        if let Some(slots) = &mut self.slots {
+            slots.reclaim(|chunk| pool.give_from_slot(chunk));
         }
     }
 
     /// Takes the link apart, because the peer is down or was given up. Keeps the memory that it may still read.
     pub(super) fn into_retired(self) -> RetiredLink {
-        RetiredLink::new(self.rank, self.out, self.cells)
+        RetiredLink::new(self.rank, self.out, self.slots)
     }
 
     /// Unmaps regions that the peer has released.

@@ -20,8 +20,8 @@ use loom::{
 };
 
 use super::{
-    collective_slots::{COLL_SLOTS, CollSlotMemory, CollSlotReceiver, CollSlotSender},
     doorbell::{DoorbellWord, arm, is_armed, take},
+    named_slots::{NAMED_SLOTS, NamedSlotMemory, NamedSlotReceiver, NamedSlotSender},
     ring::{HEADER_MAX, RingConsumer, RingMemory, RingProducer},
 };
 use crate::{
@@ -309,7 +309,7 @@ struct Cell {
     taken: AtomicU64,
 }
 
-impl CollSlotMemory for Arc<Cell> {
+impl NamedSlotMemory for Arc<Cell> {
     fn write(&self, _: usize, words: &[u64], stamp: u64) {
         for (into, word) in self.words.iter().zip(words) {
             into.store(*word, Relaxed);
@@ -339,11 +339,11 @@ impl CollSlotMemory for Arc<Cell> {
 fn a_slot_holds_one_message_at_a_time_and_is_read_whole() {
     let name = |nth: usize| SlotName {
         ctx: 1,
-        tag: u32::try_from(nth * COLL_SLOTS).expect("small"),
+        tag: u32::try_from(nth * NAMED_SLOTS).expect("small"),
     };
     loom::model(move || {
         let cell = Arc::new(Cell::default());
-        let mut outbox = CollSlotSender::new(Arc::clone(&cell));
+        let mut outbox = NamedSlotSender::new(Arc::clone(&cell));
         let sender = thread::spawn(move || {
             for nth in 0..2 {
                 let byte = u8::try_from(nth + 1).expect("small");
@@ -353,7 +353,7 @@ fn a_slot_holds_one_message_at_a_time_and_is_read_whole() {
                 outbox.put(name(nth), u64::from(byte), &[byte], 0);
             }
         });
-        let mut inbox = CollSlotReceiver::new(cell);
+        let mut inbox = NamedSlotReceiver::new(cell);
         for nth in 0..2 {
             let byte = u8::try_from(nth + 1).expect("small");
             let mut bytes = Vec::new();

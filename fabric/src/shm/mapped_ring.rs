@@ -206,5 +206,5 @@ const LINE_ROOM: usize = LINE_LEN - FRAME_LEN;
 const TAIL: usize = 0;
 const ACCEPTS: usize = 4;
 /// Offset in the control line of the receiver's word that says which collective slots are free.
-pub(super) const COLL_SLOTS_TAKEN: usize = 8;
+pub(super) const NAMED_SLOTS_TAKEN: usize = 8;
 const WANTS: usize = 64;

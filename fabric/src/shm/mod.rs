@@ -17,11 +17,11 @@ use std::{io, sync::Arc};
 
 use self::{
     board::index,
-    collective_slots::CollSlotReceiver,
     death_watch::DeathWatch,
     doorbell::OwnDoorbell,
     inbound::InboundRing,
     link::{SendStall, ShmLink},
+    named_slots::NamedSlotReceiver,
     onesided::ShmRmaOp,
     pool::ChunkPool,
     regions::ExportedRegions,
@@ -44,7 +44,6 @@ mod absent_ranks;
 mod board;
 mod cma;
 mod cma_guard;
-mod collective_slots;
 mod config;
 mod connect;
 mod death_watch;
@@ -57,6 +56,7 @@ mod link;
 #[cfg(loom)]
 mod loom_models;
 mod mapped_ring;
+mod named_slots;
 mod namespaces;
 mod node;
 mod onesided;
@@ -105,7 +105,7 @@ pub struct Shm {
     /// Peers that send to us.
     inbound: Vec<InboundRing>,
     /// By rank: collective slots for messages from that rank, from its first contact on.
-    inboxes: Vec<Option<Box<CollSlotReceiver<collective_slots::MappedCollSlots>>>>,
+    inboxes: Vec<Option<Box<NamedSlotReceiver<named_slots::MappedNamedSlots>>>>,
     /// Ranks that are down and have left messages in collective slots.
     unread: Vec<u32>,
     /// By rank: whether it is down.
@@ -438,7 +438,7 @@ impl Shm {
                 Ok(count) => {
                     events += count;
                     if let Some(inbox) = self.inboxes[index(from)].as_deref_mut() {
-                        inbox.note_ring(inbound.position(), inbound.cells());
+                        inbox.note_ring(inbound.position(), inbound.slot_messages());
                     }
                     if let Some(link) = self.links[index(from)].as_deref() {
                         link.prefetch_next_slot();

@@ -203,12 +203,12 @@ mod tests {
             chunks,
         };
         let mut pool = ChunkPool::new(ShmSegment::create(&board, 0, shape).unwrap()).unwrap();
-        let mut cells = Vec::new();
+        let mut slots = Vec::new();
         let mut fill = |pool: &mut ChunkPool, chunks: usize| {
             let bytes = vec![1; chunks * CHUNK_LEN];
             let fills = pool.fill_for_slots(&bytes, false).is_some();
             if fills {
-                pool.lend_last(&mut cells);
+                pool.lend_last(&mut slots);
             }
             assert!(pool.in_slots <= pool.reserved / 2, "{pool:?}");
             fills
@@ -222,7 +222,7 @@ mod tests {
         assert!(pool.take_lack() && !pool.take_lack());
         let rings = (0..).take_while(|_| pool.take(|_| {}).is_some()).count();
         assert!(rings >= pool.reserved as usize / 2, "{rings}");
-        cells
+        slots
             .into_iter()
             .for_each(|chunk| pool.give_from_slot(chunk));
         assert_eq!(pool.in_slots, 0);

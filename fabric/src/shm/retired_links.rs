@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use super::{
     Shm,
     board::{Board, PeerState},
-    collective_slots::{self, CollSlotSender},
     link::REFUSED,
     mapped_ring::MappedRing,
+    named_slots::{self, NamedSlotSender},
     pool::ChunkPool,
     ring::RingProducer,
 };
@@ -20,16 +20,16 @@ use super::{
 pub(super) struct RetiredLink {
     rank: u32,
     ring: Option<RingProducer<MappedRing>>,
-    cells: Option<CollSlotSender<collective_slots::MappedCollSlots>>,
+    slots: Option<NamedSlotSender<named_slots::MappedNamedSlots>>,
 }
 
 impl RetiredLink {
     pub(super) const fn new(
         rank: u32,
         ring: Option<RingProducer<MappedRing>>,
-        cells: Option<CollSlotSender<collective_slots::MappedCollSlots>>,
+        slots: Option<NamedSlotSender<named_slots::MappedNamedSlots>>,
     ) -> Self {
-        Self { rank, ring, cells }
+        Self { rank, ring, slots }
     }
 
     /// Asks the rank to ring when it has read something.
@@ -52,13 +52,13 @@ impl RetiredLink {
             }
             is_over &= !ring.has_lent();
         }
-        if let Some(cells) = &mut self.cells {
+        if let Some(slots) = &mut self.slots {
             if is_gone {
-                cells.reclaim_all(|chunk| pool.give_from_slot(chunk));
+                slots.reclaim_all(|chunk| pool.give_from_slot(chunk));
             } else {
-                cells.reclaim(|chunk| pool.give_from_slot(chunk));
+                slots.reclaim(|chunk| pool.give_from_slot(chunk));
             }
-            is_over &= !cells.has_lent();
+            is_over &= !slots.has_lent();
         }
         is_over
     }

@@ -46,8 +46,8 @@ pub(super) struct RingProducer<M> {
     tail: u32,
     /// Position and number of each chunk in flight. A chunk returns when the consumer has passed its position.
     lent: VecDeque<(u32, u32)>,
-    /// Messages written to collective slots, modulo [`COLL_SLOTS_MOD`].
-    cells: u8,
+    /// Messages written to collective slots, modulo [`NAMED_SLOTS_MOD`].
+    slot_messages: u8,
 }
 
 impl<M: RingMemory> RingProducer<M> {
@@ -58,7 +58,7 @@ impl<M: RingMemory> RingProducer<M> {
             head: start,
             tail: start,
             lent,
-            cells: 0,
+            slot_messages: 0,
         }
     }
 
@@ -68,10 +68,10 @@ impl<M: RingMemory> RingProducer<M> {
         self.head
     }
 
-    /// Sets how many messages were written to collective slots, modulo [`COLL_SLOTS_MOD`].
+    /// Sets how many messages were written to collective slots, modulo [`NAMED_SLOTS_MOD`].
     #[inline]
     pub(super) const fn note_slots(&mut self, count: u8) {
-        self.cells = count;
+        self.slot_messages = count;
     }
 
     /// Returns true if a slot is free.
@@ -94,7 +94,7 @@ impl<M: RingMemory> RingProducer<M> {
                 header: header.len(),
                 body: body.len(),
                 chunk: false,
-                cells: self.cells,
+                slot_messages: self.slot_messages,
             },
         );
     }
@@ -110,7 +110,7 @@ impl<M: RingMemory> RingProducer<M> {
                 header: header.len(),
                 body: len,
                 chunk: true,
-                cells: self.cells,
+                slot_messages: self.slot_messages,
             },
         );
     }
@@ -194,8 +194,8 @@ pub(super) struct RingFrame {
     pub(super) body: usize,
     /// True if the body is in a chunk, whose number is in the slot.
     pub(super) chunk: bool,
-    /// Messages that its sender had written to collective slots before, modulo [`COLL_SLOTS_MOD`].
-    pub(super) cells: u8,
+    /// Messages that its sender had written to collective slots before, modulo [`NAMED_SLOTS_MOD`].
+    pub(super) slot_messages: u8,
 }
 
 impl<M: RingMemory> RingConsumer<M> {
@@ -296,7 +296,7 @@ impl RingFrame {
         u64::from(stamp)
             | (self.header as u64) << 32
             | u64::from(self.chunk) << 40
-            | u64::from(self.cells) << 41
+            | u64::from(self.slot_messages) << 41
             | (self.body as u64) << 48
     }
 
@@ -308,7 +308,7 @@ impl RingFrame {
             header,
             body,
             chunk: flags & 1 == 1,
-            cells: flags >> 1,
+            slot_messages: flags >> 1,
         };
         if unpacked.is_sane() {
             Ok(unpacked)
@@ -324,7 +324,7 @@ impl RingFrame {
             self.body
         };
         self.header <= HEADER_MAX
-            && self.cells < COLL_SLOTS_MOD
+            && self.slot_messages < NAMED_SLOTS_MOD
             && behind <= ROOM - self.header
             && self.body <= super::segment::CHUNK_LEN
     }
@@ -358,7 +358,7 @@ pub(super) const FRAME_LEN: usize = 8;
 
 /// Modulus of the counts of collective slots in frames. At most half as many messages fit into the collective slots, so counts
 /// are unambiguous.
-pub(super) const COLL_SLOTS_MOD: u8 = 128;
+pub(super) const NAMED_SLOTS_MOD: u8 = 128;
 
 /// Slots to prefetch ahead of a busy consumer. Two lines take longer to arrive than to process; with eight, lines are taken from
 /// a producer that is about to write them.
@@ -404,7 +404,7 @@ mod tests {
                     header: 3,
                     body: 5,
                     chunk: true,
-                    cells: i,
+                    slot_messages: i,
                 }
             );
             assert_eq!(
@@ -439,7 +439,7 @@ mod tests {
             header: 112,
             body: 8192,
             chunk: true,
-            cells: 127,
+            slot_messages: 127,
         };
         assert_eq!(RingFrame::unpack(good.pack(7)), Ok(good));
         let bad = [

@@ -21,9 +21,9 @@ use std::{
 
 use super::{
     board::{Board, BoardEntry, index},
-    collective_slots::COLL_SLOTS_LEN,
     handover::publish_memory,
     mapped_ring::CONTROL_LEN,
+    named_slots::NAMED_SLOTS_LEN,
     peer_fds,
     ring::SLOT_LEN,
 };
@@ -182,7 +182,7 @@ impl SegmentShape {
     }
 
     /// Returns the offset of the collective slots for messages from `rank`.
-    pub(super) const fn cells(self, rank: u32) -> usize {
+    pub(super) const fn named_slots(self, rank: u32) -> usize {
         self.ring(rank) + self.ring_len()
     }
 
@@ -205,7 +205,7 @@ impl SegmentShape {
 
     /// Returns the length in bytes of a ring plus the collective slots after it.
     pub(super) const fn inbound_len(self) -> usize {
-        self.ring_len() + COLL_SLOTS_LEN
+        self.ring_len() + NAMED_SLOTS_LEN
     }
 
     const fn len(self) -> usize {

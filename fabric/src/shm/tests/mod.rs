@@ -14,8 +14,8 @@ use crate::{
 };
 
 mod arrivals;
-mod collective_slots;
 mod descriptors;
+mod named_slots;
 mod parting;
 
 #[derive(Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The chunks of long messages in collective slots, as kept by their sender.
 
-use super::{super::pool::ChunkPool, CHUNKS_MAX, COLL_SLOTS};
+use super::{super::pool::ChunkPool, CHUNKS_MAX, NAMED_SLOTS};
 
 /// The slots whose chunks have not been returned.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl LentChunks {
     /// returned first.
     pub(super) fn lend(&mut self, slot: usize, number: u32, pool: &mut ChunkPool) -> &[u32] {
         if self.by_slot.is_empty() {
-            self.by_slot = vec![SlotChunkList::default(); COLL_SLOTS];
+            self.by_slot = vec![SlotChunkList::default(); NAMED_SLOTS];
         }
         self.give(self.slots & 1 << slot, |chunk| pool.give_from_slot(chunk));
         let list = &mut self.by_slot[slot];

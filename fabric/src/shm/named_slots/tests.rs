@@ -3,12 +3,15 @@
 use super::*;
 
 fn pair() -> (
-    CollSlotSender<MappedCollSlots>,
-    CollSlotReceiver<MappedCollSlots>,
+    NamedSlotSender<MappedNamedSlots>,
+    NamedSlotReceiver<MappedNamedSlots>,
 ) {
-    let region = MemoryRegion::anonymous(COLL_SLOTS_LEN + 64).unwrap();
-    let lines = || MappedCollSlots::new(&region, 0, COLL_SLOTS_LEN);
-    (CollSlotSender::new(lines()), CollSlotReceiver::new(lines()))
+    let region = MemoryRegion::anonymous(NAMED_SLOTS_LEN + 64).unwrap();
+    let lines = || MappedNamedSlots::new(&region, 0, NAMED_SLOTS_LEN);
+    (
+        NamedSlotSender::new(lines()),
+        NamedSlotReceiver::new(lines()),
+    )
 }
 
 fn name(tag: u32) -> SlotName {
@@ -16,7 +19,7 @@ fn name(tag: u32) -> SlotName {
 }
 
 fn put(
-    out: &mut CollSlotSender<MappedCollSlots>,
+    out: &mut NamedSlotSender<MappedNamedSlots>,
     name: SlotName,
     sig: u64,
     bytes: &[u8],
@@ -31,7 +34,7 @@ fn put(
 
 /// Takes a message. Returns its bytes, its type, and whether it has overtaken another one.
 fn take(
-    inbox: &mut CollSlotReceiver<MappedCollSlots>,
+    inbox: &mut NamedSlotReceiver<MappedNamedSlots>,
     name: SlotName,
 ) -> Option<(Vec<u8>, u64, bool)> {
     let mut bytes = Vec::new();
@@ -60,7 +63,7 @@ fn messages_of_any_length_arrive_once_and_under_their_names() {
 }
 
 #[test]
-fn a_cell_is_written_again_only_when_it_is_free() {
+fn a_slot_is_written_again_only_when_it_is_free() {
     let (mut out, mut inbox) = pair();
     for round in 0..3 {
         let of = |slot: u32| name(round * 64 + slot);
@@ -132,7 +135,7 @@ fn a_message_is_ahead_until_the_ring_was_read_up_to_where_it_was() {
 #[test]
 fn what_lies_behind_a_message_of_the_ring_is_known_until_it_is_taken() {
     let (mut out, mut inbox) = pair();
-    let count = |out: &CollSlotSender<MappedCollSlots>| u8::try_from(out.count() % 128).unwrap();
+    let count = |out: &NamedSlotSender<MappedNamedSlots>| u8::try_from(out.count() % 128).unwrap();
     for tag in 0..300 {
         assert!(!inbox.is_passed());
         assert!(put(&mut out, name(tag), 0, &[1], 0));

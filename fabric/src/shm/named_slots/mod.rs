@@ -28,7 +28,7 @@ pub(super) use self::lent_chunks::LIST_LEN;
 use self::lent_chunks::LentChunks;
 use super::{
     pool::ChunkPool,
-    ring::COLL_SLOTS_MOD,
+    ring::NAMED_SLOTS_MOD,
     segment::{CHUNK_LEN, ShmSegment},
 };
 use crate::{
@@ -40,7 +40,7 @@ use crate::{
 ///
 /// That many collectives may be in flight before one takes the slower path, and that far a root runs ahead of ranks that share
 /// processors and wait for theirs. The slots fill one page, and their bits one word.
-pub(super) const COLL_SLOTS: usize = 64;
+pub(super) const NAMED_SLOTS: usize = 64;
 
 /// Most slots that may still be full when a sender goes on that has found its slot full.
 const FULL_MAX: u32 = 40;
@@ -50,10 +50,10 @@ const FULL_MAX: u32 = 40;
 const PAUSES: u32 = 4;
 
 /// Bytes of all slots of one direction.
-pub(super) const COLL_SLOTS_LEN: usize = COLL_SLOTS * LINE_LEN;
+pub(super) const NAMED_SLOTS_LEN: usize = NAMED_SLOTS * LINE_LEN;
 
 /// The memory of slots, as seen by both its ends.
-pub(super) trait CollSlotMemory {
+pub(super) trait NamedSlotMemory {
     /// Writes the words after the stamp, then stores the stamp with release ordering.
     fn write(&self, slot: usize, words: &[u64], stamp: u64);
     /// Prefetches a slot that will be written soon.
@@ -74,7 +74,7 @@ pub(super) trait CollSlotMemory {
 
 /// Sending end.
 #[derive(Debug)]
-pub(super) struct CollSlotSender<L> {
+pub(super) struct NamedSlotSender<L> {
     lines: L,
     /// Bits that flip with each message written.
     written: u64,
@@ -84,7 +84,7 @@ pub(super) struct CollSlotSender<L> {
     lent: LentChunks,
 }
 
-impl<L: CollSlotMemory> CollSlotSender<L> {
+impl<L: NamedSlotMemory> NamedSlotSender<L> {
     pub(super) const fn new(lines: L) -> Self {
         Self {
             lines,
@@ -180,7 +180,7 @@ impl<L: CollSlotMemory> CollSlotSender<L> {
         self.written ^= 1 << slot;
         self.count = self.count.wrapping_add(1);
         self.lines.write(slot, words, pack(self.count, name.tag));
-        let next = (slot + 1) % COLL_SLOTS;
+        let next = (slot + 1) % NAMED_SLOTS;
         if self.full() >> next & 1 == 0 {
             self.lines.prefetch_for_write(next);
         }
@@ -209,26 +209,26 @@ impl<L: CollSlotMemory> CollSlotSender<L> {
 
 /// Receiving end.
 #[derive(Debug)]
-pub(super) struct CollSlotReceiver<L> {
+pub(super) struct NamedSlotReceiver<L> {
     lines: L,
     /// By slot: number of the message that was last taken.
-    last: [u32; COLL_SLOTS],
+    last: [u32; NAMED_SLOTS],
     taken: u64,
     count: u32,
     /// Position up to which the ring next to the slots was read, or `None` once it is not read any more.
     ring: Option<u32>,
-    /// Messages that the sender had written to slots before the last ring message that was read, modulo [`COLL_SLOTS_MOD`].
+    /// Messages that the sender had written to slots before the last ring message that was read, modulo [`NAMED_SLOTS_MOD`].
     passed: u8,
     /// Bits of slots whose message the ring had already passed when its position last crossed a quarter. They stay passed however
     /// far the ring goes on.
     behind: u64,
 }
 
-impl<L: CollSlotMemory> CollSlotReceiver<L> {
+impl<L: NamedSlotMemory> NamedSlotReceiver<L> {
     pub(super) const fn new(lines: L) -> Self {
         Self {
             lines,
-            last: [0; COLL_SLOTS],
+            last: [0; NAMED_SLOTS],
             taken: 0,
             count: 0,
             ring: Some(0),
@@ -267,7 +267,7 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
         self.taken ^= 1 << slot;
         self.behind &= !(1 << slot);
         self.lines.set_taken(self.taken);
-        self.lines.prefetch_for_read((slot + 1) % COLL_SLOTS);
+        self.lines.prefetch_for_read((slot + 1) % NAMED_SLOTS);
         Some(taken)
     }
 
@@ -325,7 +325,7 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
 
     #[cold]
     fn note_behind(&mut self) {
-        for slot in 0..COLL_SLOTS {
+        for slot in 0..NAMED_SLOTS {
             let is_new = high(self.lines.stamp(slot)) != self.last[slot];
             if is_new && !self.is_ahead(slot) {
                 self.behind |= 1 << slot;
@@ -355,8 +355,8 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
     /// [`overtook`](SlotReceipt::overtook) reports.
     #[inline]
     pub(super) const fn is_passed(&self) -> bool {
-        let behind = (self.passed as u32).wrapping_sub(self.count) % COLL_SLOTS_MOD as u32;
-        behind != 0 && behind as usize <= COLL_SLOTS
+        let behind = (self.passed as u32).wrapping_sub(self.count) % NAMED_SLOTS_MOD as u32;
+        behind != 0 && behind as usize <= NAMED_SLOTS
     }
 
     /// Returns the names of all messages in the slots.
@@ -368,7 +368,7 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
             let name = SlotName { ctx, tag };
             (high(stamp) != self.last[slot] && slot_of(name) == slot).then_some(name)
         };
-        (0..COLL_SLOTS).filter_map(name).collect()
+        (0..NAMED_SLOTS).filter_map(name).collect()
     }
 
     /// Returns the number of the message in the slot, if it is a new one of this name.
@@ -384,18 +384,18 @@ impl<L: CollSlotMemory> CollSlotReceiver<L> {
 
 /// Slots in memory that two processes map.
 #[derive(Debug)]
-pub(super) struct MappedCollSlots {
+pub(super) struct MappedNamedSlots {
     lines: RegionWords,
     taken: RegionWords,
     /// The sender's segment, once it is mapped, as long as messages may be in its chunks.
     chunks: Option<ShmSegment>,
 }
 
-impl MappedCollSlots {
+impl MappedNamedSlots {
     /// Maps the slots at `start` and the word of bits at `taken_at`, both offsets into `region`.
     pub(super) fn new(region: &MemoryRegion, start: usize, taken_at: usize) -> Self {
         Self {
-            lines: region.words(start, COLL_SLOTS_LEN / 8),
+            lines: region.words(start, NAMED_SLOTS_LEN / 8),
             taken: region.words(taken_at, 1),
             chunks: None,
         }
@@ -410,16 +410,16 @@ impl MappedCollSlots {
     }
 
     #[inline]
-    fn line(&self, slot: usize) -> &CollSlotLine {
+    fn line(&self, slot: usize) -> &NamedSlotLine {
         let (lines, _) = self.lines.as_chunks();
         &lines[slot]
     }
 }
 
 /// A slot: the stamp, and the words after it.
-type CollSlotLine = [AtomicU64; LINE_LEN / 8];
+type NamedSlotLine = [AtomicU64; LINE_LEN / 8];
 
-impl CollSlotMemory for MappedCollSlots {
+impl NamedSlotMemory for MappedNamedSlots {
     #[inline]
     fn write(&self, slot: usize, words: &[u64], stamp: u64) {
         let [first, behind @ ..] = self.line(slot);
@@ -472,7 +472,7 @@ impl CollSlotMemory for MappedCollSlots {
 #[inline]
 const fn slot_of(name: SlotName) -> usize {
     let spread = name.tag.wrapping_add((name.ctx >> 1).wrapping_mul(11));
-    spread as usize % COLL_SLOTS
+    spread as usize % NAMED_SLOTS
 }
 
 #[inline]
@@ -517,6 +517,6 @@ const _: () = assert!(
     "as many as a line names"
 );
 const _: () = assert!(
-    COLL_SLOTS * 2 <= COLL_SLOTS_MOD as usize,
+    NAMED_SLOTS * 2 <= NAMED_SLOTS_MOD as usize,
     "numbers show which thread was first"
 );
