@@ -1,4 +1,4 @@
-//! Collective slots: slots for short messages, in which the receiver looks for each message by name.
+//! Named slots: slots for short messages, in which the receiver looks for each message by name.
 
 /// Name of a message in a slot. One rank sends another at most one message of each name.
 ///

@@ -20,8 +20,8 @@ pub(super) fn common_caps(intra: &Caps, inter: &Caps, all_intra: bool) -> Caps {
 pub(super) fn node_caps(intra: &Caps, inter: &Caps, loopback: bool) -> Caps {
     let by_adapter = loopback || intra.any_memory.is_err();
     let mover = if by_adapter { inter } else { intra };
-    // Costs must not depend on what a node forbids its processors, because ranks of several nodes choose their collectives by
-    // them.
+    // Costs must not depend on what a node forbids its processors, because ranks of several nodes must make the
+    // same choices from them, such as the algorithm of a collective.
     let priced = if loopback { inter } else { intra };
     Caps {
         any_memory: mover.any_memory.clone(),

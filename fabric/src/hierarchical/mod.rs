@@ -1,6 +1,6 @@
 //! Two drivers as one: shared memory between the ranks of a node, and a network for everything else.
 //!
-//! - Shared memory carries messages and collective slots between ranks of one node.
+//! - Shared memory carries messages and named slots between ranks of one node.
 //! - Gets and puts of memory not from [`allocate`](Driver::allocate) are copied within a node by a processor or by the adapter
 //!   ([`HierarchicalConfig::loopback`]).
 //! - The network carries everything that adapters do by themselves, even within a node: windows, counters and task lists. An

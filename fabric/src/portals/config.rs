@@ -38,8 +38,8 @@ pub struct PortalsConfig {
     pub slabs: usize,
     /// Bytes of a slab, at least twice the longest message (131 328).
     pub slab_len: usize,
-    /// Triggered operations that may wait for a counter. The library may grant fewer. With fewer than 8, collectives are not
-    /// offloaded.
+    /// Triggered operations that may wait for a counter. The library may grant fewer. With fewer than 8, the runtime
+    /// gives the driver no task lists.
     pub triggered: u32,
     /// True to handle the library of this repository as carefully as the published library whose numbers it uses. For tests.
     pub published: bool,

@@ -1,4 +1,4 @@
-//! The abilities of a rank on shared memory beyond those of every driver: counters, memory that peers map, and collective
+//! The abilities of a rank on shared memory beyond those of every driver: counters, memory that peers map, and named
 //! slots.
 
 use std::io;

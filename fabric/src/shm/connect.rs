@@ -221,7 +221,7 @@ impl Shm {
         self.inbound.push(inbound);
     }
 
-    /// Prepares the collective slots for this rank's messages, because it may use them from now on. They are in our memory, so
+    /// Prepares the named slots for this rank's messages, because it may use them from now on. They are in our memory, so
     /// they outlive the rank.
     fn open_inbox(&mut self, rank: u32) {
         let (region, shape) = (self.segment.region(), self.segment.shape());
@@ -230,7 +230,7 @@ impl Shm {
         self.inboxes[index(rank)].get_or_insert_with(|| Box::new(NamedSlotReceiver::new(lines)));
     }
 
-    /// Sets the memory that holds the rank's longer messages in collective slots. There are none before we have mapped its
+    /// Sets the memory that holds the rank's longer messages in named slots. There are none before we have mapped its
     /// segment.
     fn read_chunks(&mut self, rank: u32, chunks: Option<&ShmSegment>) {
         if let (Some(inbox), Some(chunks)) = (&mut self.inboxes[index(rank)], chunks) {
@@ -288,7 +288,7 @@ impl Shm {
         LinkOutcome::Down
     }
 
-    /// Stops reading the ring of this rank. Its messages in collective slots do not wait for ring messages any more.
+    /// Stops reading the ring of this rank. Its messages in named slots do not wait for ring messages any more.
     fn leave_ring(&mut self, rank: u32) {
         self.inbound.retain(|inbound| inbound.from != rank);
         if let Some(inbox) = self.inboxes[index(rank)].as_deref_mut() {
@@ -298,7 +298,7 @@ impl Shm {
         }
     }
 
-    /// Unmaps the chunks of ranks that are down and whose messages in collective slots were all taken.
+    /// Unmaps the chunks of ranks that are down and whose messages in named slots were all taken.
     fn let_go_of_read(&mut self) {
         let Self {
             unread, inboxes, ..

@@ -75,7 +75,7 @@ impl InboundRing {
         self.ring.position()
     }
 
-    /// Returns how many messages the peer had written to collective slots before the last message that was handed out, modulo
+    /// Returns how many messages the peer had written to named slots before the last message that was handed out, modulo
     /// [`NAMED_SLOTS_MOD`](super::ring::NAMED_SLOTS_MOD).
     #[inline]
     pub(super) const fn slot_messages(&self) -> u8 {

@@ -34,7 +34,7 @@ pub(super) struct ShmLink {
     bell: PeerDoorbell,
     /// Our ring in the peer's segment, once we have something to send.
     out: Option<RingProducer<MappedRing>>,
-    /// Our collective slots in the peer's segment. They exist as long as the ring does.
+    /// Our named slots in the peer's segment. They exist as long as the ring does.
     slots: Option<NamedSlotSender<named_slots::MappedNamedSlots>>,
     imports: ImportedRegions,
     /// Turn after which a message was last sent.
@@ -139,7 +139,7 @@ impl ShmLink {
         Ok(())
     }
 
-    /// Writes a message to a collective slot if that is free. `again` is true if it is the last message written to a collective
+    /// Writes a message to a named slot if that is free. `again` is true if it is the last message written to a named
     /// slot, for any peer. Returns how many bytes were copied.
     #[inline]
     pub(super) fn put_slot(
@@ -153,7 +153,7 @@ impl ShmLink {
         let (Some(slots), Some(out)) = (&mut self.slots, &mut self.out) else {
             return None;
         };
-        // A message that waits for room in the ring was sent earlier, so this one must not overtake it in a collective slot.
+        // A message that waits for room in the ring was sent earlier, so this one must not overtake it in a named slot.
         if self.stall.is_some() || !slots.has_room(name) {
             return None;
         }

@@ -301,7 +301,7 @@ fn a_sender_that_falls_asleep_over_a_full_ring_hears_of_room() {
     });
 }
 
-/// The only collective slot in use, with room for a message of one word.
+/// The only named slot in use, with room for a message of one word.
 #[derive(Default)]
 struct Cell {
     stamp: AtomicU64,

@@ -205,6 +205,6 @@ const LINE_ROOM: usize = LINE_LEN - FRAME_LEN;
 // The first half of the control line is the consumer's, the second the producer's.
 const TAIL: usize = 0;
 const ACCEPTS: usize = 4;
-/// Offset in the control line of the receiver's word that says which collective slots are free.
+/// Offset in the control line of the receiver's word that says which named slots are free.
 pub(super) const NAMED_SLOTS_TAKEN: usize = 8;
 const WANTS: usize = 64;

@@ -104,9 +104,9 @@ pub struct Shm {
     linked: Vec<u32>,
     /// Peers that send to us.
     inbound: Vec<InboundRing>,
-    /// By rank: collective slots for messages from that rank, from its first contact on.
+    /// By rank: named slots for messages from that rank, from its first contact on.
     inboxes: Vec<Option<Box<NamedSlotReceiver<named_slots::MappedNamedSlots>>>>,
-    /// Ranks that are down and have left messages in collective slots.
+    /// Ranks that are down and have left messages in named slots.
     unread: Vec<u32>,
     /// By rank: whether it is down.
     peer_status: Vec<ShmPeerStatus>,

@@ -16,14 +16,14 @@ pub(super) struct ChunkPool {
     reserved: u32,
     /// Chunks from this number on will never have pages.
     limit: u32,
-    /// Chunks that hold messages in collective slots.
+    /// Chunks that hold messages in named slots.
     in_slots: u32,
-    /// By chunk: number of collective slots that hold its message, plus one while it is the last message for collective slots.
+    /// By chunk: number of named slots that hold its message, plus one while it is the last message for named slots.
     uses: Vec<u32>,
-    /// Chunks of the last message for collective slots.
+    /// Chunks of the last message for named slots.
     last: Vec<u32>,
     last_len: usize,
-    /// True if there were too few chunks for the last message for collective slots.
+    /// True if there were too few chunks for the last message for named slots.
     lacks: bool,
 }
 
@@ -60,7 +60,7 @@ impl ChunkPool {
         self.free.pop_front()
     }
 
-    /// Copies a message for collective slots into chunks, unless it is the last one `again`. Returns how many bytes were copied,
+    /// Copies a message for named slots into chunks, unless it is the last one `again`. Returns how many bytes were copied,
     /// or `None` if there are too few chunks.
     pub(super) fn fill_for_slots(&mut self, bytes: &[u8], again: bool) -> Option<usize> {
         if again && bytes.len() == self.last_len {
@@ -87,9 +87,9 @@ impl ChunkPool {
         Some(self.last_len)
     }
 
-    /// Returns true if messages in collective slots may use this many chunks.
+    /// Returns true if messages in named slots may use this many chunks.
     ///
-    /// The receiver does not notify us when a chunk in a collective slot is free. Half of the chunks that have memory are
+    /// The receiver does not notify us when a chunk in a named slot is free. Half of the chunks that have memory are
     /// therefore left to rings, so that a sender that waits for a chunk waits for one whose release is announced.
     fn may_have_in_slots(&mut self, chunks: usize) -> bool {
         while chunks > self.reserved as usize / 2 && chunks <= self.limit as usize / 2 {
@@ -98,12 +98,12 @@ impl ChunkPool {
         chunks <= self.reserved as usize / 2
     }
 
-    /// Returns true, once, if there were too few chunks for the last message for collective slots.
+    /// Returns true, once, if there were too few chunks for the last message for named slots.
     pub(super) const fn take_lack(&mut self) -> bool {
         std::mem::replace(&mut self.lacks, false)
     }
 
-    /// Puts the chunks of the last message for collective slots into one more collective slot, and appends their numbers to
+    /// Puts the chunks of the last message for named slots into one more named slot, and appends their numbers to
     /// `into`.
     pub(super) fn lend_last(&mut self, into: &mut Vec<u32>) {
         for &chunk in &self.last {
@@ -119,7 +119,7 @@ impl ChunkPool {
         }
     }
 
-    /// Releases a chunk of a collective slot whose message was taken.
+    /// Releases a chunk of a named slot whose message was taken.
     #[inline]
     pub(super) fn give_from_slot(&mut self, chunk: u32) {
         let uses = &mut self.uses[chunk as usize];
@@ -130,7 +130,7 @@ impl ChunkPool {
         }
     }
 
-    /// Returns how many chunks hold messages in collective slots, or the last message, which may be put into more collective
+    /// Returns how many chunks hold messages in named slots, or the last message, which may be put into more named
     /// slots.
     #[cfg(test)]
     #[cfg(not(loom))]

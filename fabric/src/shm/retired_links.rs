@@ -15,7 +15,7 @@ use super::{
     ring::RingProducer,
 };
 
-/// Chunks lent to one rank, and the ring and collective slots in which it says how far it has read.
+/// Chunks lent to one rank, and the ring and named slots in which it says how far it has read.
 #[derive(Debug)]
 pub(super) struct RetiredLink {
     rank: u32,
@@ -44,7 +44,7 @@ impl RetiredLink {
         let is_gone = board.state_of(self.rank) != PeerState::Ready;
         let mut is_over = true;
         if let Some(ring) = &mut self.ring {
-            // A rank that refuses has left the ring, but may still take messages from its collective slots.
+            // A rank that refuses has left the ring, but may still take messages from its named slots.
             if is_gone || ring.memory().accepts().load(Acquire) == REFUSED {
                 ring.reclaim_all(|chunk| pool.give(chunk));
             } else {

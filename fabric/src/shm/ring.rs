@@ -5,7 +5,7 @@
 //! cleared. The producer stores the frame last. The consumer publishes its position from time to time, which returns the slots
 //! and the chunks of their bodies.
 //!
-//! A frame also says how many messages its sender had written to collective slots before, and such a slot says how far the ring
+//! A frame also says how many messages its sender had written to named slots before, and such a slot says how far the ring
 //! was. A receiver that takes a message of either kind therefore knows whether it has overtaken one of the other kind.
 //!
 //! The path of a small message has no allocation, lock or system call. One cache line crosses if header and body fit into 56
@@ -46,7 +46,7 @@ pub(super) struct RingProducer<M> {
     tail: u32,
     /// Position and number of each chunk in flight. A chunk returns when the consumer has passed its position.
     lent: VecDeque<(u32, u32)>,
-    /// Messages written to collective slots, modulo [`NAMED_SLOTS_MOD`].
+    /// Messages written to named slots, modulo [`NAMED_SLOTS_MOD`].
     slot_messages: u8,
 }
 
@@ -68,7 +68,7 @@ impl<M: RingMemory> RingProducer<M> {
         self.head
     }
 
-    /// Sets how many messages were written to collective slots, modulo [`NAMED_SLOTS_MOD`].
+    /// Sets how many messages were written to named slots, modulo [`NAMED_SLOTS_MOD`].
     #[inline]
     pub(super) const fn note_slots(&mut self, count: u8) {
         self.slot_messages = count;
@@ -194,7 +194,7 @@ pub(super) struct RingFrame {
     pub(super) body: usize,
     /// True if the body is in a chunk, whose number is in the slot.
     pub(super) chunk: bool,
-    /// Messages that its sender had written to collective slots before, modulo [`NAMED_SLOTS_MOD`].
+    /// Messages that its sender had written to named slots before, modulo [`NAMED_SLOTS_MOD`].
     pub(super) slot_messages: u8,
 }
 
@@ -356,7 +356,7 @@ pub(super) const ROOM: usize = SLOT_LEN - FRAME_LEN;
 pub(super) const HEADER_MAX: usize = ROOM - FRAME_LEN;
 pub(super) const FRAME_LEN: usize = 8;
 
-/// Modulus of the counts of collective slots in frames. At most half as many messages fit into the collective slots, so counts
+/// Modulus of the counts of named slots in frames. At most half as many messages fit into the named slots, so counts
 /// are unambiguous.
 pub(super) const NAMED_SLOTS_MOD: u8 = 128;
 

@@ -6,7 +6,7 @@
 //! - the bits of the ranks that the owner has given up;
 //! - the table of regions;
 //! - for each source rank, a control line;
-//! - for each source rank, a ring and collective slots, written by that rank;
+//! - for each source rank, a ring and named slots, written by that rank;
 //! - the chunks, written by the owner.
 
 use std::{
@@ -181,7 +181,7 @@ impl SegmentShape {
         self.control(self.size).next_multiple_of(PAGE) + index(rank) * self.inbound_len()
     }
 
-    /// Returns the offset of the collective slots for messages from `rank`.
+    /// Returns the offset of the named slots for messages from `rank`.
     pub(super) const fn named_slots(self, rank: u32) -> usize {
         self.ring(rank) + self.ring_len()
     }
@@ -203,7 +203,7 @@ impl SegmentShape {
         index(self.slots) * SLOT_LEN
     }
 
-    /// Returns the length in bytes of a ring plus the collective slots after it.
+    /// Returns the length in bytes of a ring plus the named slots after it.
     pub(super) const fn inbound_len(self) -> usize {
         self.ring_len() + NAMED_SLOTS_LEN
     }

@@ -15,7 +15,7 @@ mod tests;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "two numbers with names")]
 pub struct MatchTag {
-    /// Context of the communicator.
+    /// Number that the caller's messages of one kind share, such as the context of a communicator.
     pub context: u32,
     /// The application's tag.
     pub tag: u32,
@@ -29,7 +29,7 @@ pub struct TagEnvelope {
     pub kind: u8,
     /// With [`TagLayout::Wide`], the endpoint of the sending process; with [`TagLayout::Narrow`], the sending rank.
     pub source: u32,
-    /// Communicator and tag.
+    /// Context and tag.
     pub tag: MatchTag,
 }
 
@@ -39,7 +39,7 @@ pub struct TagEnvelope {
 pub struct TagSelector {
     /// Kind of message.
     pub kind: u8,
-    /// Context of the communicator.
+    /// Context of the message.
     pub context: u32,
     /// Sender of the message.
     pub source: Option<u32>,

@@ -241,8 +241,8 @@ impl NamedRegions {
 /// since canceled lists leave names behind that are never given.
 pub(super) const ASKED_MAX: usize = 2 * SLOTS as usize;
 
-/// Names that were taken back and are remembered. These are some more than the communicators that a rank leaves while a peer
-/// still counts for them. A peer that asks for an older one waits, as for a name that is still to come.
+/// Withdrawn names that are remembered. These are more than a rank usually withdraws while a peer still counts for them, such as
+/// for the communicators that it leaves. A peer that asks for an older one waits, as for a name that is still to come.
 const GONE_MAX: usize = 256;
 
 #[cfg(test)]

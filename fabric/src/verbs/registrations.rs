@@ -1,7 +1,7 @@
 //! Memory of the application that is registered for a while: for a key that peers have, or for a command of this rank.
 //!
 //! Registering memory takes as long as copying some pages of it, so uses that overlap in time share a registration: the messages
-//! of one buffer to many peers, or the blocks of a collective that cut one buffer. A registration ends with its last use. After
+//! of one buffer to many peers, or the blocks that one buffer is cut into. A registration ends with its last use. After
 //! that the application may unmap the memory without notice, and pages that stay pinned would not be those at the address any
 //! more. A budget bounds what is pinned at a time. Transfers beyond it go as messages, or wait.
 

@@ -232,7 +232,7 @@ names!(
     crate::faulty_world
 );
 
-/// For drivers that also have collective slots.
+/// For drivers that also have named slots.
 macro_rules! named_slots {
     ($driver:ident, $make:path) => {
         mod $driver {

@@ -1,10 +1,10 @@
-//! Claims about collective slots, for drivers that have them.
+//! Claims about named slots, for drivers that have them.
 
 use ripstop_fabric::driver::{DownCause, NamedSlots, SLOT_MESSAGE_MAX, SlotName};
 
 use crate::world::{Make, World, noise, peer};
 
-/// Returns ranks that are connected and have collective slots.
+/// Returns ranks that are connected and have named slots.
 fn met(make: Make, ranks: u32) -> World {
     let mut world = World::new(make, ranks);
     assert!(world[0].driver.named_slots().is_some());
@@ -87,7 +87,7 @@ pub(crate) fn long_messages_leave_room_for_others_and_find_it_again(make: Make) 
     let mut world = met(make, 3);
     let content = |tag: u32| noise(tag.into(), 5000 + tag as usize % 1000 * 100);
     for round in 0..20 {
-        // Messages that stay in their collective slots do not keep a message to another rank from its receiver.
+        // Messages that stay in their named slots do not keep a message to another rank from its receiver.
         let at = 1000 * round;
         let mut lie: Vec<u32> = Vec::new();
         for tag in at..at + 300 {
@@ -105,7 +105,7 @@ pub(crate) fn long_messages_leave_room_for_others_and_find_it_again(make: Make) 
             let taken = take(&mut world, [0, 1], name(tag));
             assert_eq!(taken, Some(content(tag)), "message {tag} in round {round}");
         }
-        put(&mut world, [0, 2], name(at), &content(at)); // a sender without room checks which collective slots are free
+        put(&mut world, [0, 2], name(at), &content(at)); // a sender without room checks which named slots are free
         take(&mut world, [0, 2], name(at));
     }
 }
@@ -133,7 +133,7 @@ pub(crate) fn what_is_left_for_several_lies_in_one_place(make: Make) {
         assert_eq!(take(&mut world, [0, 1], name(tag)), Some(content(tag)));
     }
     for round in 1..10 {
-        // A sender without room checks which collective slots are free, once per peer.
+        // A sender without room checks which named slots are free, once per peer.
         (1..4).for_each(|to| {
             put(
                 &mut world,
@@ -173,7 +173,7 @@ pub(crate) fn long_messages_find_room_again_whatever_their_length(make: Make) {
                 }
             }
         }
-        // A sender without room checks which collective slots are free.
+        // A sender without room checks which named slots are free.
         let mut later = (1..4).map(|nth| put(&mut world, [0, 1], name(tags.end + nth), &bytes));
         assert_eq!(
             later.any(|put| put),
@@ -228,7 +228,7 @@ pub(crate) fn a_message_in_a_slot_stays_when_its_sender_has_gone(make: Make) {
     assert_eq!(take(&mut world, [0, 1], name(4)), fits.then_some(long));
 }
 
-/// Most bytes that fit into a collective slot without memory of the sender.
+/// Most bytes that fit into a named slot without memory of the sender.
 const LINE_MAX: usize = 40;
 
 const SIG: u64 = 0xfeed;

@@ -25,7 +25,7 @@ pub(super) fn keyed(spot: TaskCounterId) -> u64 {
     KEYED | u64::from(spot.serial) << NTH | u64::from(spot.nth) & NTH_MAX
 }
 
-/// Returns the bits of a counter, by its name. The name must belong to a slot of a communicator.
+/// Returns the bits of a counter, by its name. Returns `None` if the name or `nth` does not fit.
 pub(super) fn named(name: u64, nth: u64) -> Option<u64> {
     short(name)
         .filter(|_| nth <= NTH_MAX)
@@ -108,9 +108,9 @@ mod tests {
         assert_eq!(all.len(), 11);
     }
 
-    /// A communicator has two contexts, and a job may create very many communicators.
+    /// The caller may use very many contexts, such as two for each communicator of a long job.
     #[test]
-    fn names_of_late_communicators_have_bits_of_their_own() {
+    fn names_of_high_contexts_have_bits_of_their_own() {
         let contexts = [0, 1, 1 << 3, 1 << 16, 1 << 18, 1 << 29, (1 << 30) - 1];
         let of_programs = contexts
             .into_iter()

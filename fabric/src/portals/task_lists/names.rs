@@ -174,8 +174,8 @@ pub(super) fn no_entry(ni: &PortalsNi, why: PortalsCallError) -> PortalsCallErro
 
 fn too_long(name: u64) -> PortalsCallError {
     PortalsCallError::Permanent(format!(
-        "the name {name:#x} does not fit into the match bits of Portals, which have room for 2²⁹ communicators: make \
-         fewer, or set RIPSTOP_COLLECTIVES=messages"
+        "the name {name:#x} does not fit into the match bits of Portals, which have room for 2²⁹ contexts: make \
+         fewer communicators, or set RIPSTOP_COLLECTIVES=messages"
     ))
 }
 

@@ -1,4 +1,4 @@
-//! The chunks of long messages in collective slots, as kept by their sender.
+//! The chunks of long messages in named slots, as kept by their sender.
 
 use super::{super::pool::ChunkPool, CHUNKS_MAX, NAMED_SLOTS};
 

@@ -1,13 +1,13 @@
-//! Collective slots between two ranks, in one direction: short messages of collectives, which the receiver looks for by name.
+//! Named slots between two ranks, in one direction: short messages, which the receiver looks for by name.
 //!
-//! A ring hands out messages in order, and the engine must sort them. A rank that waits for a message of a collective knows its
-//! name, which determines the line to poll. That needs no order, no credits and no matching.
+//! A ring hands out messages in order, and its receiver must sort them. A rank that knows the name of the message that it waits
+//! for, such as that of a collective, polls the line of that name. That needs no order, no credits and no matching.
 //!
 //! - The sender writes the line, its stamp last.
 //! - The receiver reports free lines in a word with one bit per slot, which flips with each message taken.
 //! - The sender loads that word only when a slot seems to be full, and once for all slots. It goes on only when two dozen slots
 //!   are free again. A sender that runs ahead would otherwise take the line of that word from the receiver with each message.
-//! - Collectives follow each other, so each end prefetches the line of the next one before that is called.
+//! - Names are used in order of their tags, so each end prefetches the line of the next name before a message with it comes.
 //! - A message that does not fit into a line lies in chunks of the sender, which the line names. They are free again when the
 //!   slot is.
 //! - Slots are few: a sender whose slot is full sends the message by other means.
@@ -38,8 +38,8 @@ use crate::{
 
 /// Slots of two ranks in one direction.
 ///
-/// That many collectives may be in flight before one takes the slower path, and that far a root runs ahead of ranks that share
-/// processors and wait for theirs. The slots fill one page, and their bits one word.
+/// That many messages may be in flight before one takes the slower path, and that far a sender runs ahead of receivers that
+/// wait for a processor. The slots fill one page, and their bits one word.
 pub(super) const NAMED_SLOTS: usize = 64;
 
 /// Most slots that may still be full when a sender goes on that has found its slot full.
@@ -467,8 +467,7 @@ impl NamedSlotMemory for MappedNamedSlots {
     }
 }
 
-/// Returns the slot of a name. Consecutive collectives of a communicator use different slots, and so do the first ones of several
-/// communicators.
+/// Returns the slot of a name. Consecutive tags of a context use different slots, and so do the first tags of several contexts.
 #[inline]
 const fn slot_of(name: SlotName) -> usize {
     let spread = name.tag.wrapping_add((name.ctx >> 1).wrapping_mul(11));

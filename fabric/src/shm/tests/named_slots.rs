@@ -1,4 +1,4 @@
-//! Tests of long messages in collective slots, and of the chunks that hold them.
+//! Tests of long messages in named slots, and of the chunks that hold them.
 
 use super::{
     ArmResult, Board, DownCause, Driver, Heard, Shm, ShmConfig, WorldRank, hear, mapped, message,
