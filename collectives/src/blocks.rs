@@ -82,7 +82,7 @@ impl<S: SendBuf> Blocks<S> {
     /// Returns the next block, as `StreamExt::next` of other crates would.
     ///
     /// # Errors
-    /// Those of the collective.
+    /// Returns the errors of the collective.
     pub async fn next(&mut self) -> Option<Result<Block<S>>> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }

@@ -406,7 +406,7 @@ pub trait Collectives {
     /// Returns the same ranks as a [`Graph`], in which this rank receives from `sources` and sends to `destinations`.
     ///
     /// # Errors
-    /// Those of [`Graph::new`].
+    /// Returns the errors of [`Graph::new`].
     #[track_caller]
     fn graph(
         &self,
@@ -419,7 +419,7 @@ pub trait Collectives {
     /// Plans a barrier once. Making the plan is a collective of its own.
     ///
     /// # Errors
-    /// Those of the other collectives; the same is true for the plans below.
+    /// Returns the errors of the other collectives; the same is true for the plans below.
     #[track_caller]
     fn barrier_plan(&self) -> impl Future<Output = Result<BarrierPlan>> + Send {
         propose_plan(self, &CallSpec::of(Barrier, "barrier_plan"))

@@ -161,7 +161,7 @@ impl<'a> Timeline<'a> {
                 timeline.ranks[rank][before.index()].waiting.push(step);
             }
             let arrival = usize::from(matches!(action, PlanAction::Recv { .. }));
-            // One more, for the beginning.
+            // A step also waits for the beginning, hence the 1.
             timeline.ranks[rank][step.index()].missing = 1 + after.len() + arrival;
         }
         for (rank, (step, _)) in all() {

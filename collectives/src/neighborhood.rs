@@ -131,7 +131,7 @@ pub trait Neighborhood {
     /// collective of all ranks.
     ///
     /// # Errors
-    /// Those of the other collectives; the same is true for the plans below.
+    /// Returns the errors of the other collectives; the same is true for the plans below.
     #[track_caller]
     fn neighbor_all_gather_plan<T: Wire>(
         &self,

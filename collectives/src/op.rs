@@ -118,7 +118,7 @@ impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>> CollectiveOp<I, O, H> {
     /// Detaches the collective, as dropping this future does.
     pub fn detach(self) {}
 
-    /// Returns true if awaiting it would not wait.
+    /// Returns true if awaiting the future would not wait.
     pub fn is_done(&self) -> bool {
         self.run.is_done()
     }
@@ -154,7 +154,7 @@ impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> ReductionOp<I, O, 
     /// Detaches the collective, as dropping this future does.
     pub fn detach(self) {}
 
-    /// Returns true if awaiting it would not wait.
+    /// Returns true if awaiting the future would not wait.
     pub fn is_done(&self) -> bool {
         match &self.way {
             ReductionRun::Direct(op) => op.is_done(),

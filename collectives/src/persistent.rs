@@ -76,7 +76,7 @@ pub struct PlanOp<'a, T: Wire, K> {
 /// How the runs of a plan reduce.
 pub(crate) struct PlanReduction<T: Wire> {
     again: Box<dyn Fn() -> ErasedReducer + Send>,
-    /// Set if elements are widened before they travel.
+    /// Conversion of elements that are widened before they are sent.
     widen: Option<WidenElements<T>>,
 }
 
@@ -270,7 +270,7 @@ impl<T: Wire, K> Persistent<T, K> {
     /// Runs the collective. The future resolves to the output, which is borrowed from the plan.
     ///
     /// # Errors
-    /// Those of the collective's calls. The plan stays valid, but its communicator allows no more collectives.
+    /// Returns the errors of the collective's calls. The plan stays valid, but its communicator allows no more collectives.
     #[track_caller]
     pub fn run(&mut self) -> PlanOp<'_, T, K> {
         let fits = self.fit();
@@ -386,7 +386,7 @@ impl<T: Wire, A: Wire> ErasedWideRun<T> for WideRun<T, A> {
 }
 
 impl<T: Wire, K> PlanOp<'_, T, K> {
-    /// Returns true if awaiting it would not wait.
+    /// Returns true if awaiting the future would not wait.
     pub fn is_done(&self) -> bool {
         match &self.run {
             PlanRun::Direct(run) => run.is_done(),

@@ -43,7 +43,7 @@ impl SurfaceReceivers {
     /// Writes a table with a line for each step. Collective; rank 0 writes.
     ///
     /// # Errors
-    /// Those of the messages and of writing.
+    /// Returns the errors of the messages and of writing.
     pub(crate) async fn write(
         self,
         world: &Comm,
@@ -101,7 +101,7 @@ pub(crate) fn peak<T: WaveReal>(solver: &WaveSolver<T>) -> f64 {
 /// writes.
 ///
 /// # Errors
-/// Those of the messages and of writing.
+/// Returns the errors of the messages and of writing.
 pub(crate) async fn draw<T: WaveReal>(
     world: &Comm,
     solver: &WaveSolver<T>,

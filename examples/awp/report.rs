@@ -28,7 +28,7 @@ impl AwpFigures {
     /// Computes the figures from the laps of all ranks, without the first few. Collective.
     ///
     /// # Errors
-    /// Those of the reduction.
+    /// Returns the errors of the reduction.
     pub(crate) async fn gather(world: &Comm, laps: &[AwpStepTimes], peak: f64) -> Result<Self> {
         let laps = laps
             .get(WARM_UP..)

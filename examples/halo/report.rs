@@ -28,7 +28,7 @@ impl HaloFigures {
     /// Computes the figures from the samples of all ranks. Collective.
     ///
     /// # Errors
-    /// Those of the reduction.
+    /// Returns the errors of the reduction.
     pub(crate) async fn gather(
         world: &Comm,
         laps: &[HeatLap],

@@ -33,7 +33,7 @@ impl FftFigures {
     /// Computes the figures from the laps of all ranks, there and back. Collective.
     ///
     /// # Errors
-    /// Those of the reduction.
+    /// Returns the errors of the reduction.
     pub(crate) async fn gather(world: &Comm, laps: &[[PhaseTimes; 2]], error: f64) -> Result<Self> {
         let wholes: Vec<f64> = laps.iter().map(|lap| lap.iter().flatten().sum()).collect();
         let mut wholes = world.all_reduce(wholes, Max).await?;

@@ -36,7 +36,7 @@ impl CLibrary {
 fn last_error() -> String {
     // SAFETY: returns a string with this thread's last error, or null.
     let words = unsafe { libc::dlerror() };
-    // SAFETY: valid until the next call in this thread.
+    // SAFETY: the text is valid until the next call in this thread.
     let words = (!words.is_null()).then(|| unsafe { CStr::from_ptr(words) });
     words.map_or_else(
         || "the loader gave no reason".to_owned(),

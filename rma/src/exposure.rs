@@ -55,7 +55,7 @@ impl<'w, T: Wire> Exposure<'w, T> {
     /// Like [`Window::start`](crate::Window::start), while this rank's own memory is exposed.
     ///
     /// # Errors
-    /// Those of [`Window::start`](crate::Window::start).
+    /// Returns the errors of [`Window::start`](crate::Window::start).
     #[track_caller]
     pub fn start(&self, targets: &[usize]) -> Start<'_, T> {
         Start::new(self.port, targets, Location::caller())

@@ -47,7 +47,7 @@ macro_rules! operations {
             /// Fills `buf` from the memory of `rank`, from its element `at` on. An empty vector is filled to its capacity.
             ///
             /// # Errors
-            /// Those of [`put`](Self::put).
+            /// Returns the errors of [`put`](Self::put).
             #[inline]
             #[track_caller]
             pub fn get<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
@@ -69,7 +69,7 @@ macro_rules! operations {
             /// side.
             ///
             /// # Errors
-            /// Those of [`put`](Self::put); and a layout with more or fewer elements than `buf`.
+            /// Returns the errors of [`put`](Self::put); and a layout with more or fewer elements than `buf`.
             #[track_caller]
             pub fn put_strided<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
                 &self,
@@ -84,7 +84,7 @@ macro_rules! operations {
             /// Fills `buf` from blocks of the memory of `rank` at a regular distance.
             ///
             /// # Errors
-            /// Those of [`put_strided`](Self::put_strided).
+            /// Returns the errors of [`put_strided`](Self::put_strided).
             #[track_caller]
             pub fn get_strided<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
                 &self,
@@ -100,7 +100,7 @@ macro_rules! operations {
             /// Writes `buf`, one block after the other, to these ranges of the elements of `rank`.
             ///
             /// # Errors
-            /// Those of [`put`](Self::put); and blocks that together are longer or shorter than `buf`.
+            /// Returns the errors of [`put`](Self::put); and blocks that together are longer or shorter than `buf`.
             #[track_caller]
             pub fn put_indexed<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
                 &self,
@@ -119,7 +119,7 @@ macro_rules! operations {
             /// Fills `buf`, one block after the other, from these ranges of the elements of `rank`.
             ///
             /// # Errors
-            /// Those of [`put_indexed`](Self::put_indexed).
+            /// Returns the errors of [`put_indexed`](Self::put_indexed).
             #[track_caller]
             pub fn get_indexed<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
                 &self,
@@ -141,7 +141,7 @@ macro_rules! operations {
             /// Combines each element of `buf` with one of `rank`, from its element `at` on.
             ///
             /// # Errors
-            /// Those of [`put`](Self::put); and a bitwise combination of floating-point numbers.
+            /// Returns the errors of [`put`](Self::put); and a bitwise combination of floating-point numbers.
             #[track_caller]
             pub fn accumulate<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
                 &self,
@@ -161,7 +161,7 @@ macro_rules! operations {
             /// Like [`accumulate`](Self::accumulate); `buf` returns with the earlier elements of `rank`.
             ///
             /// # Errors
-            /// Those of [`accumulate`](Self::accumulate).
+            /// Returns the errors of [`accumulate`](Self::accumulate).
             #[track_caller]
             pub fn get_accumulate<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
                 &self,
@@ -181,7 +181,7 @@ macro_rules! operations {
             /// Adds to one element of `rank`, and returns its earlier value.
             ///
             /// # Errors
-            /// Those of [`put`](Self::put).
+            /// Returns the errors of [`put`](Self::put).
             #[inline]
             #[track_caller]
             pub fn fetch_add(&self, rank: usize, at: usize, value: T) -> $crate::Fetching<T> {
@@ -191,7 +191,7 @@ macro_rules! operations {
             /// Combines one element of `rank` with `value`, and returns its earlier value.
             ///
             /// # Errors
-            /// Those of [`accumulate`](Self::accumulate).
+            /// Returns the errors of [`accumulate`](Self::accumulate).
             #[inline]
             #[track_caller]
             pub fn fetch_op(
@@ -210,7 +210,7 @@ macro_rules! operations {
             /// Writes `new` to one element of `rank` if its bits equal those of `expected`; returns its earlier value.
             ///
             /// # Errors
-            /// Those of [`put`](Self::put).
+            /// Returns the errors of [`put`](Self::put).
             #[inline]
             #[track_caller]
             pub fn compare_swap(

@@ -79,7 +79,7 @@ impl<T: Wire> PassiveWindow<T> {
     /// Waits until no other rank holds a lock of this rank's memory, and returns the memory as a slice while the lock is held.
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock).
+    /// Returns the errors of [`lock`](Self::lock).
     #[track_caller]
     pub fn lock_self(&mut self) -> impl Future<Output = Result<SelfLock<'_, T>>> {
         called_at(Location::caller(), async move {
@@ -101,7 +101,7 @@ impl<T: Wire> PassiveWindow<T> {
     /// if the window had allocated it.
     ///
     /// # Errors
-    /// Those of [`free`](Self::free). The memory is lost then, because other ranks may still write to it.
+    /// Returns the errors of [`free`](Self::free). The memory is lost then, because other ranks may still write to it.
     #[track_caller]
     pub fn into_buffer(self) -> impl Future<Output = Result<RegBuf<T>>> + Send + use<T> {
         let at = Location::caller();

@@ -53,7 +53,7 @@ impl<T: Wire> Window<T> {
     /// copy, while a put into unmapped memory is a system call or a message each time.
     ///
     /// # Errors
-    /// Those of [`allocate`](Self::allocate). The elements are lost then.
+    /// Returns the errors of [`allocate`](Self::allocate). The elements are lost then.
     #[track_caller]
     pub fn from_vec(
         comm: &Comm,
@@ -71,7 +71,7 @@ impl<T: Wire> Window<T> {
     /// Like [`into_buffer`](Self::into_buffer), copied into a vector.
     ///
     /// # Errors
-    /// Those of [`into_buffer`](Self::into_buffer).
+    /// Returns the errors of [`into_buffer`](Self::into_buffer).
     #[track_caller]
     pub fn into_vec(self) -> impl Future<Output = Result<Vec<T>>> + Send + use<T> {
         let ended = self.into_buffer();
@@ -129,7 +129,7 @@ impl<T: Wire> Window<T> {
     /// Frees the window when all members have called this, and returns its memory, even if the window had allocated it.
     ///
     /// # Errors
-    /// Those of [`free`](Self::free). The memory is lost then, because other ranks may still write to it.
+    /// Returns the errors of [`free`](Self::free). The memory is lost then, because other ranks may still write to it.
     #[track_caller]
     pub fn into_buffer(self) -> impl Future<Output = Result<RegBuf<T>>> + Send + use<T> {
         let at = Location::caller();
@@ -235,7 +235,7 @@ impl<T: Wire> Window<T> {
     /// Returns the elements of a piece that is attached here.
     ///
     /// # Errors
-    /// Those of [`detach`](Self::detach).
+    /// Returns the errors of [`detach`](Self::detach).
     #[track_caller]
     pub fn piece_mut(&mut self, piece: Piece) -> Result<&mut [T]> {
         let at = Location::caller();

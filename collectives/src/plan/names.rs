@@ -18,17 +18,17 @@ pub enum OperandOrder {
 pub enum UnfitPlan {
     /// The algorithm changes the order of ranks, and the operation does not commute.
     Order(&'static str),
-    /// It needs a power of two ranks.
+    /// The algorithm needs a power of two ranks.
     PowerOfTwo(&'static str),
-    /// It needs blocks of one length, from [`BlockPartition::each`](super::BlockPartition::each).
+    /// The algorithm needs blocks of one length, from [`BlockPartition::each`](super::BlockPartition::each).
     Ragged(&'static str),
-    /// It needs a map of the nodes: [`RankLayout::on`](super::RankLayout::on).
+    /// The algorithm needs a map of the nodes: [`RankLayout::on`](super::RankLayout::on).
     NoNodes(&'static str),
-    /// It needs nodes whose ranks are consecutive.
+    /// The algorithm needs nodes whose ranks are consecutive.
     Scattered(&'static str),
-    /// Its parameter is 0: a window without room, a tree without children.
+    /// The algorithm's parameter is 0: a window without room, a tree without children.
     Zero(&'static str),
-    /// Its parameter is more than this: with more steps, the steps take longer than the data.
+    /// The algorithm's parameter is more than this: with more steps, the steps take longer than the data.
     Many(&'static str, usize),
 }
 

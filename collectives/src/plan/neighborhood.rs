@@ -15,8 +15,8 @@ pub struct NeighborEdge {
     /// The other end; `None` beyond the edge of a grid that is not periodic. The block of such an edge exists but is left
     /// alone.
     pub rank: Option<usize>,
-    /// Where its block begins, in elements. Blocks to send may overlap (an allgather sends one block to all neighbors); blocks
-    /// to receive may not.
+    /// Position of the edge's block, in elements. Blocks to send may overlap (an allgather sends one block to all neighbors);
+    /// blocks to receive may not.
     pub start: usize,
     /// The length of its block, in elements.
     pub len: usize,

@@ -84,7 +84,7 @@ pub(super) fn reduce_up_tree(
     acc: ElementSpan,
     ready: StepDependency,
 ) {
-    // Two slots, so that one message lands while another is combined.
+    // The plan has two slots, so that one message lands while another is combined.
     let mut landing = b.scratch_slots(place.children.len().min(2), acc.len);
     let mut last = ready;
     for child in place.children.iter().rev() {

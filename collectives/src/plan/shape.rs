@@ -102,7 +102,7 @@ pub(crate) struct PowerOfTwoFold {
 /// The role of a rank after folding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoldRole {
-    /// Its partner takes its place.
+    /// The rank's partner takes its place.
     Out { partner: usize },
     /// It remains, with this index below the power of two, and may stand for a partner too.
     In {

@@ -22,7 +22,7 @@ pub(crate) struct AwpDeviation {
 /// whole box on rank 0. Only rank 0 gets the result. Collective.
 ///
 /// # Errors
-/// Those of the messages.
+/// Returns the errors of the messages.
 pub(crate) async fn check<T: WaveReal, H: GhostExchange<T>>(
     comm: &Comm,
     problem: WaveProblem,

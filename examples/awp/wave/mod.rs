@@ -131,7 +131,7 @@ impl<T: WaveReal> WaveSolver<T> {
     /// Advances by `steps`, and calls `after` with the time of each.
     ///
     /// # Errors
-    /// Those of the exchange; the fields are undefined afterwards.
+    /// Returns the errors of the exchange; the fields are undefined afterwards.
     pub(crate) async fn run<H: GhostExchange<T>>(
         &mut self,
         halos: &mut StepExchanges<H>,

@@ -14,7 +14,7 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WaveSource {
     pub(crate) kind: SourceMechanism,
-    /// Its cell in the whole box.
+    /// The source's cell in the whole box.
     pub(crate) cell: [usize; 3],
     /// Duration of the release in s: the width of a bell curve, whose middle is [`DELAY`] widths after the start.
     pub(crate) width_s: f64,

@@ -96,7 +96,7 @@ impl ExchangedLayers {
         stress: [[[2; 2]; 3]; 6],
     };
 
-    /// Only the layers that a difference reads: half of them.
+    /// The layers that a difference reads, which are half of all layers.
     pub(crate) const NEEDED: Self = Self {
         velocity: velocity_needed(),
         stress: stress_needed(),

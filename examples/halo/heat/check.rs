@@ -18,7 +18,7 @@ pub(crate) struct HeatDeviation {
 /// the result. Collective.
 ///
 /// # Errors
-/// Those of the messages.
+/// Returns the errors of the messages.
 pub(crate) async fn check(
     cart: &Cart,
     domain: HeatDomain,

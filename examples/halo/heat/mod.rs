@@ -45,7 +45,7 @@ impl HeatSolver {
     /// Makes the start: the sine mode, and the ghosts of `u` if `mode` needs them.
     ///
     /// # Errors
-    /// Those of the exchange.
+    /// Returns the errors of the exchange.
     pub(crate) async fn new(
         domain: HeatDomain,
         mode: HaloMode,
@@ -70,7 +70,7 @@ impl HeatSolver {
     /// Makes one step. It allocates nothing here.
     ///
     /// # Errors
-    /// Those of the exchange; the fields are undefined afterwards.
+    /// Returns the errors of the exchange; the fields are undefined afterwards.
     pub(crate) async fn step(&mut self) -> Result<HeatLap> {
         let mut watch = HeatStopwatch::start();
         match self.mode {

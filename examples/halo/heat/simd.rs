@@ -49,7 +49,7 @@ fn with_avx2(out: &mut [f64], planes: [&[f64]; 3], rows: SimdRows) {
     plainly(out, planes, rows);
 }
 
-/// Inlined into its callers, and compiled with the features that they enable.
+/// The compiler inlines this function into its callers, with the features that they enable.
 #[inline(always)]
 fn plainly(out: &mut [f64], [below, here, above]: [&[f64]; 3], rows: SimdRows) {
     let SimdRows {

@@ -115,7 +115,7 @@ impl<T: FftReal> PencilFft<T> {
     /// Transforms each of the `spectra`, which it leaves unchanged, to a field that is larger by a factor of Nx·Ny·Nz.
     ///
     /// # Errors
-    /// Those of [`forward`](Self::forward).
+    /// Returns the errors of [`forward`](Self::forward).
     ///
     /// # Panics
     /// Panics like [`forward`](Self::forward).

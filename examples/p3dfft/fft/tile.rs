@@ -26,7 +26,8 @@ pub(super) struct TileColumns {
 impl<T: FftReal> ComplexTile<T> {
     /// Makes a tile of `rows` rows of up to `len`.
     pub(super) fn new(rows: usize, len: usize) -> Self {
-        // One more cache line, so that rows whose length is a power of two do not compete for the same cache sets.
+        // Rows lie one cache line further apart than they need to, so that rows whose length is a power of two do not compete
+        // for the same cache sets.
         let pitch = len + 4;
         let cells = vec![Complex::default(); pitch * rows];
         Self { cells, pitch }

@@ -7,13 +7,13 @@ pub trait AppMemory {
     /// Reads memory at `at` into `into`.
     ///
     /// # Errors
-    /// If some of the memory cannot be read.
+    /// Fails if some of the memory cannot be read.
     fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), AccessFault>;
 
     /// Writes `from` to memory at `at`.
     ///
     /// # Errors
-    /// If some of the memory cannot be written. The bytes before that may have been written.
+    /// Fails if some of the memory cannot be written. The bytes before that may have been written.
     fn write(&mut self, at: u64, from: &[u8]) -> Result<(), AccessFault>;
 
     /// Replaces the word at `at` by the result of `change`.
@@ -22,7 +22,7 @@ pub trait AppMemory {
     /// word, and receives the previous value. `change` may be called more than once.
     ///
     /// # Errors
-    /// If the word cannot be read or written.
+    /// Fails if the word cannot be read or written.
     fn update(
         &mut self,
         at: u64,
@@ -41,7 +41,7 @@ pub trait AppMemory {
     /// Like [`Self::read`], for memory that may not exist because a peer chose the address.
     ///
     /// # Errors
-    /// If some of the memory cannot be read.
+    /// Fails if some of the memory cannot be read.
     fn read_unsure(&mut self, at: u64, into: &mut [u8]) -> Result<(), AccessFault> {
         self.read(at, into)
     }
@@ -49,7 +49,7 @@ pub trait AppMemory {
     /// Like [`Self::write`], for memory that may not exist because a peer chose the address.
     ///
     /// # Errors
-    /// If some of the memory cannot be written. The bytes before that may have been written.
+    /// Fails if some of the memory cannot be written. The bytes before that may have been written.
     fn write_unsure(&mut self, at: u64, from: &[u8]) -> Result<(), AccessFault> {
         self.write(at, from)
     }

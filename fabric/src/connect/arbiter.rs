@@ -18,7 +18,7 @@ pub(crate) struct QpArbiter<L> {
     draining: u32,
     /// Ready connections, by their last use.
     ready: BTreeSet<(u64, u32)>,
-    /// Peers that something must be sent to, and that have no queue pairs.
+    /// Peers without queue pairs for which messages or commands wait.
     waiting: VecDeque<u32>,
     callers: VecDeque<ConnectRequest<L>>,
     /// True while steps are being made.
@@ -84,7 +84,7 @@ impl<L> QpArbiter<L> {
         }
     }
 
-    /// Queues a peer that something must be sent to.
+    /// Queues a peer for which messages or commands wait.
     pub(crate) fn wait(&mut self, side: u32) {
         if !self.waiting.contains(&side) {
             self.waiting.push_back(side);

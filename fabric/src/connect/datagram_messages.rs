@@ -36,7 +36,7 @@ impl DatagramMessages {
         self.kept.len() < KEPT_MAX
     }
 
-    /// Returns true if the peer has all of them.
+    /// Returns true if the peer has acknowledged all messages.
     pub(crate) fn is_acknowledged(&self) -> bool {
         self.kept.is_empty()
     }

@@ -69,7 +69,7 @@ pub struct PeerConnection {
     state: ConnectState,
     /// Times that the message that `state` waits with was sent.
     tries: u16,
-    /// True once it was `Ready` with this life of the peer.
+    /// True once the connection was `Ready` with this life of the peer.
     met: bool,
     /// While draining, true once nothing of this side is in flight.
     quiet: bool,

@@ -156,7 +156,7 @@ struct Side {
     started: bool,
     unbound: bool,
     greeting: Greeting,
-    /// True once it was notified that all its messages failed.
+    /// True once this side was notified that all its messages failed.
     failed: bool,
 }
 
@@ -165,9 +165,9 @@ struct Side {
 enum Greeting {
     None,
     UnderWay,
-    /// It has arrived, and the acknowledgment is in flight.
+    /// The greeting has arrived, and the acknowledgment is in flight.
     Heard,
-    /// It was acknowledged, and there is another one.
+    /// The greeting was acknowledged, and there is another one.
     Again,
 }
 

@@ -57,7 +57,7 @@ enum DeferredState {
 /// State until a thread has made the driver, or knows why there is none.
 #[derive(Debug)]
 struct PendingJoin {
-    /// `None` once it was waited for.
+    /// Thread that opens the driver; `None` once this rank has waited for its end.
     thread: Option<JoinHandle<io::Result<Box<dyn Driver>>>>,
     over: Arc<AtomicBool>,
     bell: Arc<OwnedFd>,

@@ -61,7 +61,7 @@ impl<'a> PayloadView<'a> {
     /// Returns the first `len` bytes.
     ///
     /// # Panics
-    /// If the payload is shorter than that.
+    /// Panics if the payload is shorter than that.
     #[must_use]
     pub const fn first(self, len: usize) -> Self {
         assert!(len <= self.len, "a part that is longer than the whole");
@@ -71,7 +71,7 @@ impl<'a> PayloadView<'a> {
     /// Copies the first `into.len()` bytes.
     ///
     /// # Panics
-    /// If the payload is shorter than that.
+    /// Panics if the payload is shorter than that.
     #[inline(always)]
     pub fn copy_to(self, into: &mut [MaybeUninit<u8>]) {
         assert!(
@@ -104,7 +104,7 @@ impl<'a> PayloadView<'a> {
     /// Copies the first `into.len()` bytes, like [`copy_to`](Self::copy_to), over initialized bytes.
     ///
     /// # Panics
-    /// If the payload is shorter than that.
+    /// Panics if the payload is shorter than that.
     pub fn copy_into(self, into: &mut [u8]) {
         assert!(
             into.len() <= self.len,
@@ -164,7 +164,7 @@ impl LocalRange {
     /// Copies the first `into.len()` bytes out. A command must have read or written them, so that they are initialized.
     ///
     /// # Panics
-    /// If the range is shorter than that.
+    /// Panics if the range is shorter than that.
     pub(crate) fn read(self, into: &mut [u8]) {
         assert!(
             into.len() <= self.len,
@@ -189,7 +189,7 @@ impl LocalRange {
     /// Writes the first `from.len()` bytes of a range that a command may change.
     ///
     /// # Panics
-    /// If the range is shorter than that.
+    /// Panics if the range is shorter than that.
     pub(crate) fn write(self, from: &[u8]) {
         assert!(
             from.len() <= self.len,
@@ -224,7 +224,7 @@ impl LocalRange {
     /// Copies all bytes to another command's range in this process. The two may overlap.
     ///
     /// # Panics
-    /// If their lengths differ.
+    /// Panics if their lengths differ.
     pub(crate) fn copy_to(self, into: Self) {
         assert_eq!(self.len, into.len, "a copy between ranges of two lengths");
         // SAFETY: the makers of both promised that they may be read and written until their commands are complete, and only such
@@ -235,7 +235,7 @@ impl LocalRange {
     /// Returns the part of `len` bytes that starts at `offset`.
     ///
     /// # Panics
-    /// If that is not inside the range.
+    /// Panics if that is not inside the range.
     #[must_use]
     pub fn slice(self, offset: usize, len: usize) -> Self {
         assert!(

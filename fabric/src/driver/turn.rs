@@ -57,7 +57,7 @@ impl FutexWord {
     /// Names the word at `offset` bytes into `region`.
     ///
     /// # Panics
-    /// If the word is not inside the region or not aligned.
+    /// Panics if the word is not inside the region or not aligned.
     #[must_use]
     pub fn new(region: MemoryRegion, offset: usize) -> Self {
         let _ = region.atomic_u32(offset);

@@ -287,7 +287,7 @@ impl Driver for HookDriver {
 impl DriverAbilities for HookDriver {
     passes_abilities! { driver: event_counters, task_lists, peer_paths, connect_ahead, failure_watch, guarded_memory }
 
-    // Not passed on:
+    // These abilities are not passed on:
     // - Tag matching: held or duplicated messages are posted like all others, so the tags are lost.
     // - Named slots: a message in a slot would pass the hook unseen. Without slots, the caller sends it as a message.
     // - Mapped memory: loads and stores would pass the hook unseen. Without them, the caller posts commands.

@@ -22,7 +22,7 @@ impl LaneSpeeds {
     /// Makes the speeds of these lanes, in order. A bandwidth of 0 counts as 1.
     ///
     /// # Panics
-    /// If there are more than [`LANES_MAX`].
+    /// Panics if there are more than [`LANES_MAX`].
     #[must_use]
     pub fn new(lanes: &[LaneSpeed]) -> Self {
         assert!(
@@ -42,7 +42,7 @@ impl LaneSpeeds {
     /// Makes the speeds of `count` equal lanes.
     ///
     /// # Panics
-    /// If there are more than [`LANES_MAX`].
+    /// Panics if there are more than [`LANES_MAX`].
     #[must_use]
     pub fn equal(count: u32, speed: LaneSpeed) -> Self {
         Self::new(&vec![speed; count as usize])

@@ -34,7 +34,7 @@ pub struct LoopbackDriver {
 /// Creates a world of `ranks` ranks, which can reach each other and no other ranks. Each may be moved to its own thread.
 ///
 /// # Panics
-/// If the process has no file descriptors left, because each rank has one to sleep on.
+/// Panics if the process has no file descriptors left, because each rank has one to sleep on.
 #[must_use]
 pub fn world(ranks: u32) -> Vec<LoopbackDriver> {
     let world: Arc<[LoopbackMailbox]> = (0..ranks).map(|_| LoopbackMailbox::new()).collect();

@@ -97,7 +97,7 @@ impl MemoryRegion {
     /// Maps a peer's memfd.
     ///
     /// # Errors
-    /// If it could still shrink (its pages could vanish while we use them), is not `len` bytes long, or cannot be mapped.
+    /// Fails if it could still shrink (its pages could vanish while we use them), is not `len` bytes long, or cannot be mapped.
     pub fn open(fd: OwnedFd, len: usize, writable: bool) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(&fd)?;
         let size = rustix::fs::fstat(&fd)?.st_size;
@@ -213,7 +213,7 @@ impl MemoryRegion {
     /// Makes the pages of a range now, so that touching them cannot fail later.
     ///
     /// # Errors
-    /// If there is no memory for them.
+    /// Fails if there is no memory for them.
     pub fn reserve(&self, offset: usize, len: usize) -> io::Result<()> {
         self.check(offset, len, 1);
         available::check(len as u64)?;
@@ -233,47 +233,47 @@ impl MemoryRegion {
     /// Returns the address of `len` bytes at `offset`.
     ///
     /// # Panics
-    /// If they are not inside the region.
+    /// Panics if they are not inside the region.
     #[inline]
     #[must_use]
     pub fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         self.check(offset, len, 1);
-        // SAFETY: just checked to be inside the mapping.
+        // SAFETY: the range was just checked to be inside the mapping.
         unsafe { self.inner.start.add(offset) }
     }
 
     /// Returns the word at `offset` bytes.
     ///
     /// # Panics
-    /// If it is not inside the region, not aligned, or the region is mapped read-only.
+    /// Panics if it is not inside the region, not aligned, or the region is mapped read-only.
     #[inline]
     #[must_use]
     pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         self.check_word(offset, 4);
-        // SAFETY: just checked to be inside the mapping.
+        // SAFETY: the range was just checked to be inside the mapping.
         let word = unsafe { self.inner.start.add(offset) };
-        // SAFETY: inside the mapping, aligned, writable; all access to shared words is atomic.
+        // SAFETY: the word is inside the mapping, aligned, and writable; all access to shared words is atomic.
         unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
     }
 
     /// Returns the word at `offset` bytes.
     ///
     /// # Panics
-    /// If it is not inside the region, not aligned, or the region is mapped read-only.
+    /// Panics if it is not inside the region, not aligned, or the region is mapped read-only.
     #[inline]
     #[must_use]
     pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
         self.check_word(offset, 8);
-        // SAFETY: just checked to be inside the mapping.
+        // SAFETY: the range was just checked to be inside the mapping.
         let word = unsafe { self.inner.start.add(offset) };
-        // SAFETY: inside the mapping, aligned, writable; all access to shared words is atomic.
+        // SAFETY: the word is inside the mapping, aligned, and writable; all access to shared words is atomic.
         unsafe { AtomicU64::from_ptr(word.as_ptr().cast()) }
     }
 
     /// Returns `len` words from `offset` on.
     ///
     /// # Panics
-    /// If they are not inside the region, not aligned, or the region is mapped read-only.
+    /// Panics if they are not inside the region, not aligned, or the region is mapped read-only.
     pub(crate) fn words(&self, offset: usize, len: usize) -> RegionWords {
         self.check_word(offset, 8);
         RegionWords {
@@ -286,7 +286,7 @@ impl MemoryRegion {
     /// Copies bytes out. Concurrent writers can tear them.
     ///
     /// # Panics
-    /// If they are not inside the region.
+    /// Panics if they are not inside the region.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());
@@ -300,7 +300,7 @@ impl MemoryRegion {
     /// Copies bytes in.
     ///
     /// # Panics
-    /// If they do not fit inside the region, or it is mapped read-only.
+    /// Panics if they do not fit inside the region, or it is mapped read-only.
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
         assert!(
@@ -318,7 +318,7 @@ impl MemoryRegion {
     /// Lends `len` bytes at `offset` as a message's body.
     ///
     /// # Panics
-    /// If they are not inside the region.
+    /// Panics if they are not inside the region.
     #[inline]
     #[must_use]
     pub fn payload(&self, offset: usize, len: usize) -> PayloadView<'_> {
@@ -330,7 +330,7 @@ impl MemoryRegion {
     /// written.
     ///
     /// # Panics
-    /// If they are not inside the region.
+    /// Panics if they are not inside the region.
     #[inline]
     pub(crate) fn prefetch(&self, offset: usize, len: usize) {
         let start = self.at(offset, len);
@@ -342,7 +342,7 @@ impl MemoryRegion {
     /// Copies bytes out to the local range of a get. The two may overlap.
     ///
     /// # Panics
-    /// If they are not inside the region.
+    /// Panics if they are not inside the region.
     pub(crate) fn copy_out(&self, offset: usize, into: LocalRange) {
         let from = self.at(offset, into.len());
         // SAFETY: the source was checked by `at`; the maker of `into` promised that it may be written until the command that
@@ -353,7 +353,7 @@ impl MemoryRegion {
     /// Copies a put's bytes in. The two may overlap.
     ///
     /// # Panics
-    /// If they do not fit inside the region, or it is mapped read-only.
+    /// Panics if they do not fit inside the region, or it is mapped read-only.
     pub(crate) fn copy_in(&self, offset: usize, from: LocalRange) {
         assert!(
             self.inner.writable,
@@ -409,7 +409,7 @@ impl fmt::Debug for RegionWords {
 /// Borrows the file that a shared region is mapped from.
 ///
 /// # Panics
-/// If the region is of one process alone, as those of simulated ranks are.
+/// Panics if the region is of one process alone, as those of simulated ranks are.
 impl AsFd for MemoryRegion {
     fn as_fd(&self) -> BorrowedFd<'_> {
         let fd = self.inner.fd.as_ref();
@@ -445,7 +445,7 @@ impl Drop for Mapping {
         if self.farewell.as_ref().is_some_and(|farewell| !farewell()) {
             return;
         }
-        // SAFETY: mapped by `map` with this length, and there is no clone any more.
+        // SAFETY: the memory is mapped by `map` with this length, and there is no clone any more.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
     }

@@ -296,7 +296,7 @@ impl RemoteCounters {
         usize::try_from(self.0.len).unwrap_or(usize::MAX) / COUNTER_LEN
     }
 
-    /// Returns true if it is the key to no counters. Keys from [`LocalCounters`] never are.
+    /// Returns true if this is a key to no counters. Keys from [`LocalCounters`] never are.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -39,7 +39,7 @@ struct ListProgress {
     broken: Option<CommandFailure>,
     /// True once a task has failed and that was reported.
     failed: bool,
-    /// True once its owner has canceled it.
+    /// True once the owner has canceled the list.
     taken_back: bool,
 }
 
@@ -224,7 +224,7 @@ impl ListProgress {
     }
 }
 
-/// Returns true if it is a token of the lists' own: of a watch, or of a task's command.
+/// Returns true if the token belongs to the scheduler: to a watch, or to a task's command.
 pub(crate) const fn is_scheduler_token(token: CommandToken) -> bool {
     token.0 > OWN
 }

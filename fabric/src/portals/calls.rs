@@ -184,7 +184,7 @@ impl PortalsNi {
         if let Some(unused_pid) = profile.unused_pid {
             self.ends_to_dead = self.ends_without(unused_pid);
         } else if let Some(ends) = self.library.ends {
-            // SAFETY: takes a handle.
+            // SAFETY: the function takes a handle.
             self.ends_to_dead &= unsafe { ends(self.ni) } != 0;
         }
         let repeats = !self.ends_to_dead && profile.unused_pid.is_some();
@@ -244,7 +244,7 @@ impl PortalsNi {
     /// Makes the results of all earlier atomics visible.
     pub(super) fn sync_atomics(&self) {
         if self.hides_atomics {
-            // SAFETY: takes no arguments. It fails only where there is no library.
+            // SAFETY: the function takes no arguments. It fails only where there is no library.
             let _code = unsafe { (self.library.symbols.atomic_sync)() };
         }
     }
@@ -306,7 +306,7 @@ impl PortalsNi {
 
     /// Admits messages again.
     pub(super) fn pt_enable(&self, pt: u32) -> PortalsResult<()> {
-        // SAFETY: takes numbers only.
+        // SAFETY: the function takes numbers only.
         self.call("PtlPTEnable", || unsafe {
             (self.library.symbols.pt_enable)(self.ni, pt)
         })
@@ -382,7 +382,7 @@ impl PortalsNi {
     /// interrupts.
     pub(super) fn interrupts(&self) -> Option<u64> {
         let count = self.library.interrupts?;
-        // SAFETY: takes a handle.
+        // SAFETY: the function takes a handle.
         Some(unsafe { count(self.ni) }).filter(|count| *count != u64::MAX)
     }
 

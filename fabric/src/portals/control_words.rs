@@ -124,7 +124,7 @@ impl Portals {
                 // The adapter admits no messages any more.
                 self.fail_lane(rank, home);
             }
-            // Only now: `resumed` is sent with every write of words, and must not promise room too early.
+            // `resumed` grows only now, because every write of words sends it, and it must not promise room too early.
             let peer = self.peer_mut(rank);
             peer.resumed = peer.pauses_heard;
             self.schedule_words(rank);

@@ -40,7 +40,7 @@ impl EagerSlabs {
     /// longest message.
     ///
     /// # Errors
-    /// If there is no memory for them.
+    /// Fails if there is no memory for them.
     pub(super) fn new(count: usize, len: usize, min_free: usize) -> io::Result<Self> {
         Ok(Self {
             region: MemoryRegion::anonymous((count * len).max(1))?,

@@ -115,7 +115,7 @@ impl PortalsQueues {
     /// library has descriptors.
     ///
     /// # Errors
-    /// If the system has no descriptors or threads left.
+    /// Fails if the system has no descriptors or threads left.
     pub(super) fn new(
         rails: &[PortalsRail],
         lists: Eq,

@@ -140,7 +140,7 @@ impl PortalsLibrary {
         let loaded = find(path)?;
         let profile = recognise(loaded, family)?;
         let symbols = PtlSymbols::find(loaded).map_err(|missing| lacks(&missing))?;
-        // SAFETY: takes no arguments.
+        // SAFETY: the function takes no arguments.
         let code = unsafe { (symbols.init)() };
         if code != 0 {
             let why = format!("PtlInit failed with {}", profile.codes.describe(code));
@@ -167,7 +167,7 @@ impl PortalsLibrary {
     /// `InvalidInput` if the library does not have them.
     pub(super) fn adopt(&self, habits: &str) -> io::Result<()> {
         let text = CString::new(habits).unwrap_or_default();
-        // SAFETY: a text that ends with a zero.
+        // SAFETY: the text ends with a zero.
         let adopted = self
             .habits
             .is_some_and(|adopt| unsafe { adopt(text.as_ptr()) } == 0);
@@ -282,7 +282,7 @@ impl LoadedPortals {
         };
         // SAFETY: as above.
         let text = NonNull::new(unsafe { say() }.cast_mut())?;
-        // SAFETY: a text that ends with a zero and stays.
+        // SAFETY: the text ends with a zero and stays.
         let text = unsafe { CStr::from_ptr(text.as_ptr().cast_const().cast()) };
         text.to_str().ok().map(str::to_owned)
     }

@@ -162,7 +162,7 @@ impl PortalsNi {
     }
 
     pub(super) fn unlink(&self, me: Me) -> PortalsResult<()> {
-        // SAFETY: takes a handle that `append` gave.
+        // SAFETY: the function takes a handle that `append` gave.
         self.call("PtlMEUnlink", || unsafe {
             (self.library.symbols.me_unlink)(me.0)
         })

@@ -59,7 +59,7 @@ impl PostedRecvTable {
     /// Returns the bookkeeping for ranks with these addresses.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// Fails if there is no memory for it.
     pub(super) fn new(limits: &PortalsLimits, addresses: &[PortalsAddress]) -> io::Result<Self> {
         let room = room(limits);
         let processes = addresses.iter().map(|address| address.process);

@@ -45,7 +45,7 @@ impl PortalsNi {
         } else {
             0
         };
-        // SAFETY: takes numbers only; memory was named to the descriptor.
+        // SAFETY: the function takes numbers only; memory was named to the descriptor.
         self.call("PtlPut", || unsafe {
             (self.library.symbols.put)(
                 span.md.0,
@@ -63,7 +63,7 @@ impl PortalsNi {
     }
 
     pub(super) fn get(&self, span: MdSpan, remote: RemoteTarget) -> PortalsResult<()> {
-        // SAFETY: takes numbers only; memory was named to the descriptor.
+        // SAFETY: the function takes numbers only; memory was named to the descriptor.
         self.call("PtlGet", || unsafe {
             (self.library.symbols.get)(
                 span.md.0,
@@ -93,7 +93,7 @@ impl PortalsNi {
         let (process, pt, bits) = (remote.process.bits(), remote.pt, remote.match_bits);
         let fetching = operators.of(op);
         if let Some(operator) = fetching {
-            // SAFETY: takes numbers only; memory was named to the descriptor.
+            // SAFETY: the function takes numbers only; memory was named to the descriptor.
             return self.call("PtlFetchAtomic", || unsafe {
                 (symbols.fetch_atomic)(
                     md,
@@ -118,7 +118,7 @@ impl PortalsNi {
         };
         let mut compared = StructBuffer::default();
         compared.put(0, 8, expected);
-        // SAFETY: takes numbers, and an operand that is long enough.
+        // SAFETY: the function takes numbers, and an operand that is long enough.
         self.call("PtlSwap", || unsafe {
             (symbols.swap)(
                 md,

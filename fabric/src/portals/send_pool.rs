@@ -25,7 +25,7 @@ impl PortalsSendPool {
     /// Allocates the pool.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// Fails if there is no memory for it.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             parts: vec![MemoryRegion::vacant(start_of(CLASSES))?],

@@ -42,13 +42,13 @@ impl PortalsNi {
 
     /// Frees a counter and drops the operations that wait for it.
     pub(super) fn ct_free(&self, ct: Ct) {
-        // SAFETY: takes a handle that `ct_alloc` gave.
+        // SAFETY: the function takes a handle that `ct_alloc` gave.
         let _freed = self.trigger("PtlCTFree", |triggers| unsafe { (triggers.ct_free)(ct.0) });
     }
 
     /// Drops the operations that wait for a counter.
     pub(super) fn ct_cancel(&self, ct: Ct) {
-        // SAFETY: takes a handle that `ct_alloc` gave.
+        // SAFETY: the function takes a handle that `ct_alloc` gave.
         let _cancelled = self.trigger("PtlCTCancelTriggered", |triggers| unsafe {
             (triggers.ct_cancel)(ct.0)
         });
@@ -72,14 +72,14 @@ impl PortalsNi {
 
     /// Resets a counter to zero. Nothing may add to the counter at the same time.
     pub(super) fn ct_reset(&self, ct: Ct) {
-        // SAFETY: takes numbers only.
+        // SAFETY: the function takes numbers only.
         let _set = self.trigger("PtlCTSet", |triggers| unsafe {
             (triggers.ct_set)(ct.0, 0, 0)
         });
     }
 
     pub(super) fn ct_inc(&self, ct: Ct, by: u64) -> PortalsResult<()> {
-        // SAFETY: takes numbers only.
+        // SAFETY: the function takes numbers only.
         self.trigger("PtlCTInc", |triggers| unsafe {
             (triggers.ct_inc)(ct.0, by, 0)
         })
@@ -108,7 +108,7 @@ impl PortalsNi {
 
     /// Releases a descriptor. Fails as `InUse` while an operation may access memory through it.
     pub(super) fn md_release(&self, md: Md) -> PortalsResult<()> {
-        // SAFETY: takes a handle that `md_bind` gave.
+        // SAFETY: the function takes a handle that `md_bind` gave.
         self.trigger("PtlMDRelease", |triggers| unsafe {
             (triggers.md_release)(md.0)
         })
@@ -123,7 +123,7 @@ impl PortalsNi {
         when: (Ct, u64),
     ) -> PortalsResult<()> {
         let ack = self.profile().options.ack_req;
-        // SAFETY: takes numbers only; memory was named to the descriptor.
+        // SAFETY: the function takes numbers only; memory was named to the descriptor.
         self.trigger("PtlTriggeredPut", |triggers| unsafe {
             (triggers.triggered_put)(
                 span.md.0,
@@ -160,7 +160,7 @@ impl PortalsNi {
         };
         let combining = self.library.combining.as_ref().ok_or_else(missing)?;
         let profile = self.profile();
-        // SAFETY: takes numbers only; memory was named to the descriptor.
+        // SAFETY: the function takes numbers only; memory was named to the descriptor.
         self.call("PtlTriggeredAtomic", || unsafe {
             (combining.triggered_atomic)(
                 span.md.0,
@@ -183,7 +183,7 @@ impl PortalsNi {
 
     /// Adds to a counter when a counter, possibly the same, reaches a value.
     pub(super) fn inc_when(&self, ct: Ct, by: u64, when: (Ct, u64)) -> PortalsResult<()> {
-        // SAFETY: takes numbers only.
+        // SAFETY: the function takes numbers only.
         self.trigger("PtlTriggeredCTInc", |triggers| unsafe {
             (triggers.triggered_inc)(ct.0, by, 0, when.0.0, when.1)
         })

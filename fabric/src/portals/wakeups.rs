@@ -18,7 +18,7 @@ impl PortalsNi {
         let mut fds = PollFdArray::default();
         let count = self.poll_fds(&mut fds);
         let fds = fds.0[..count].iter().map(|poll| {
-            // SAFETY: open as long as the interface is, and duplicated at once.
+            // SAFETY: the descriptor is open as long as the interface is, and duplicated at once.
             let fd = unsafe { BorrowedFd::borrow_raw(poll.fd) };
             fd.try_clone_to_owned()
         });
@@ -48,7 +48,7 @@ impl PortalsNi {
         let Some(waking) = &self.library.waking else {
             return 0;
         };
-        // SAFETY: takes a handle.
+        // SAFETY: the function takes a handle.
         let wanted = usize::try_from(unsafe { (waking.n_fds)(self.ni) }).unwrap_or(0);
         if wanted > FDS_MAX {
             return 0;

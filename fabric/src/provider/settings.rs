@@ -43,7 +43,7 @@ impl DriverValues {
     /// Returns the value of a setting as its driver parses it.
     ///
     /// # Panics
-    /// If `parse` refuses a value that the setting accepts.
+    /// Panics if `parse` refuses a value that the setting accepts.
     #[must_use]
     pub fn read<T>(&self, setting: &DriverSetting, parse: impl FnOnce(&str) -> Option<T>) -> T {
         let value = self.get(setting);

@@ -104,7 +104,7 @@ impl ShmLink {
             taken_at,
         );
         self.slots = Some(NamedSlotSender::new(lines));
-        // Only now that the ring has its pages, because the owner polls it from now on.
+        // The contact comes only now that the ring has its pages, because the owner polls the ring from now on.
         self.segment.contact(me);
         self.bell.ring(board, counters);
         Ok(())

@@ -39,7 +39,7 @@ impl MappedRing {
     /// Maps the control line at `control` and the slots at `ring`, both offsets into `region`.
     ///
     /// # Panics
-    /// If the ring or the control line is not inside the region, or not aligned.
+    /// Panics if the ring or the control line is not inside the region, or not aligned.
     pub(super) fn new(region: &MemoryRegion, control: usize, ring: usize, slots: u32) -> Self {
         assert!(
             slots.is_power_of_two()
@@ -69,9 +69,9 @@ impl MappedRing {
     #[inline]
     fn control_word(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at < CONTROL_LEN);
-        // SAFETY: inside the control line.
+        // SAFETY: the place is inside the control line.
         let word = unsafe { self.control.add(at) };
-        // SAFETY: mapped as long as `self`, aligned as the control line is, and only used as an atomic.
+        // SAFETY: the memory is mapped as long as `self`, aligned as the control line is, and only used as an atomic.
         unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
     }
 
@@ -162,7 +162,7 @@ impl RingMemory for MappedRing {
             offset <= ROOM && len <= ROOM - offset,
             "{len} bytes at {offset} of a slot"
         );
-        // SAFETY: inside the slot, as just checked.
+        // SAFETY: the place is inside the slot, as just checked.
         let start = unsafe { self.slot(slot).add(FRAME_LEN + offset) };
         // SAFETY: the slot is mapped as long as `self`, and lent no longer.
         unsafe { PayloadView::from_raw(start, len) }
@@ -186,7 +186,7 @@ impl MappedRing {
     #[inline]
     fn copy_after_line(&self, slot: u32, offset: usize, bytes: &[u8]) {
         debug_assert!(offset + bytes.len() <= ROOM);
-        // SAFETY: inside the slot: `write` checked.
+        // SAFETY: the place is inside the slot: `write` checked.
         let into = unsafe { self.slot(slot).add(FRAME_LEN + offset) };
         // SAFETY: as above. The ring's shared memory cannot overlap a caller's slice, which no other code may write.
         unsafe {

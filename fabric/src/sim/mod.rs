@@ -100,7 +100,7 @@ impl Cluster {
     /// Returns the driver of a rank. Dropping it closes the rank.
     ///
     /// # Panics
-    /// If there is no such rank, or its driver was made before.
+    /// Panics if there is no such rank, or its driver was made before.
     #[must_use]
     pub fn driver(&self, rank: u32) -> SimDriver {
         SimDriver::open(self.clone(), rank)
@@ -115,7 +115,7 @@ impl Cluster {
     /// Runs events until a host must run.
     ///
     /// # Panics
-    /// If the previous turn was not [ended](Self::end_turn).
+    /// Panics if the previous turn was not [ended](Self::end_turn).
     pub fn advance(&self) -> ClusterStep {
         self.lock().advance()
     }
@@ -126,7 +126,7 @@ impl Cluster {
     /// deadline it may sleep forever. Each call replaces the previous deadline.
     ///
     /// # Panics
-    /// If it is not this rank's turn.
+    /// Panics if it is not this rank's turn.
     pub fn end_turn(&self, rank: u32, deadline: Option<u64>) {
         self.lock().end_turn(rank, deadline);
     }
@@ -174,7 +174,7 @@ impl Cluster {
     /// Returns what a rank has done so far, and how much the simulator keeps for it.
     ///
     /// # Panics
-    /// If there is no such rank.
+    /// Panics if there is no such rank.
     #[must_use]
     pub fn rank_stats(&self, rank: u32) -> RankStats {
         self.lock().rank_stats(rank)

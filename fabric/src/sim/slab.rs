@@ -48,7 +48,7 @@ impl<T> SimSlab<T> {
     /// Takes a value out of its slot.
     ///
     /// # Panics
-    /// If the slot is free.
+    /// Panics if the slot is free.
     pub(super) fn remove(&mut self, slot: u32) -> T {
         let freed = SimSlabSlot::Free { next: self.free };
         let SimSlabSlot::Used(value) = std::mem::replace(&mut self.slots[index(slot)], freed)

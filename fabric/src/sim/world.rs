@@ -58,7 +58,7 @@ pub(super) struct SimWorld {
     pub(super) digest: RunDigest,
     /// Buffers of packets that arrived, kept for reuse.
     pub(super) buffers: Vec<Vec<u8>>,
-    /// Packets taken in a turn of progress, kept for the capacity.
+    /// Packets taken in a turn of progress. The vector is kept so that its memory is reused.
     pub(super) taken: Vec<SimPacket>,
 }
 

@@ -26,13 +26,13 @@ pub(super) struct VerbsAddress {
     pub(super) qpn: u32,
     pub(super) qkey: u32,
     pub(super) incarnation: u32,
-    /// Table where peers look up its regions.
+    /// Table where peers look up the rank's regions.
     pub(super) table: RemoteAddress,
     /// Reads of one queue pair that its first port serves at a time.
     pub(super) reads: u8,
     /// True if the link of its first port is Ethernet rather than InfiniBand.
     pub(super) ethernet: bool,
-    /// True if it accepts datagram messages.
+    /// True if the rank accepts datagram messages.
     pub(super) datagrams: bool,
 }
 
@@ -181,7 +181,7 @@ impl VerbsAddress {
         u32::try_from(SeededRandom::new(both).bits() & u64::from(PSN_MAX)).unwrap_or(0)
     }
 
-    /// Returns its first port.
+    /// Returns the first port.
     pub(super) const fn first(&self) -> RemotePort {
         RemotePort {
             gid: self.gid,

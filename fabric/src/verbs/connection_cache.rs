@@ -117,7 +117,7 @@ impl VerbsCore {
         true
     }
 
-    /// Asks for a connection to a peer that something waits for.
+    /// Asks for a connection to a peer for which messages or commands wait.
     pub(super) fn request_connection(&mut self, peer: u32) {
         let idle = self.link_or_new(peer).connection.state() == ConnectState::Idle;
         match &mut self.connection_cache {
@@ -201,7 +201,7 @@ impl VerbsCore {
         }
     }
 
-    /// Reacts to the new state of a connection: if something waits for the peer, it needs another one.
+    /// Reacts to the new state of a connection: if messages or commands wait for the peer, they need another one.
     pub(super) fn settle_connection(&mut self, peer: u32) {
         let wants = self.link(peer).is_some_and(|link| {
             link.connection.state() == ConnectState::Idle

@@ -46,9 +46,9 @@ pub(super) struct RemotePort {
     pub(super) mtu: u8,
     /// Reads and atomics of one queue pair that it serves at a time. A burst of more breaks the queue pair.
     pub(super) reads: u8,
-    /// True if its link is Ethernet rather than InfiniBand.
+    /// True if the port's link is Ethernet rather than InfiniBand.
     pub(super) ethernet: bool,
-    /// Key to its table of regions by this device.
+    /// Key to the peer's table of regions by this device.
     pub(super) table: u32,
     /// Queue pair that receives connection messages.
     pub(super) datagram_qpn: u32,

@@ -121,7 +121,7 @@ impl VerbsCore {
         let link = self.link_or_new(from);
         link.imports.name(named);
         for _ in 0..link.naming.count(named.name) {
-            // One by one, as in `retry_backlog`.
+            // Commands are taken one at a time, as in `retry_backlog`.
             let Some(id) = self.link_or_new(from).naming.pop(named.name) else {
                 return;
             };

@@ -51,7 +51,7 @@ pub(super) type RailSges = [LocalSge; RAILS_MAX];
 /// Receiver of the result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandOwner {
-    /// None, because it is a count.
+    /// No owner, because the command is a count.
     Unowned,
     Caller(CommandToken),
     /// A task of a list, by its number.
@@ -151,7 +151,7 @@ impl VerbsCore {
             let waiting =
                 |core: &mut Self| core.link(peer).map_or(0, |link| link.backlog.count(want));
             for _ in 0..waiting(self) {
-                // One at a time: commands that end meanwhile leave the queue.
+                // Commands are taken one at a time, because commands that end meanwhile leave the queue.
                 let before = waiting(self);
                 let link = self.link(peer).filter(|link| link.open);
                 let Some(id) = link.and_then(|link| link.backlog.pop(want)) else {

@@ -155,7 +155,7 @@ impl VerbsCore {
             .imports
             .answer(slot, words.and_then(RegionEntry::parse));
         for _ in 0..link.asking.count(slot) {
-            // One at a time, as in `retry_backlog`.
+            // Commands are taken one at a time, as in `retry_backlog`.
             let Some(id) = self.link_or_new(peer).asking.pop(slot) else {
                 break;
             };

@@ -228,7 +228,7 @@ impl<T: Wire> Deref for RegBuf<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: mapped as long as the lease lives, aligned, and initialized (mapped memory is, and any bits are a
+        // SAFETY: the memory is mapped as long as the lease lives, aligned, and initialized (mapped memory is, and any bits are a
         // valid `T`). By the promise made to `over`, no other code writes it while we borrow it.
         unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len) }
     }

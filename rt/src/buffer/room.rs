@@ -31,7 +31,7 @@ pub(crate) fn fill<B: RecvBuf>(buf: &mut B, payload: PayloadView<'_>) {
     assert_eq!(payload.len(), bytes, "a get that fills its buffer");
     // SAFETY: the same memory as bytes, borrowed for the same time.
     payload.copy_to(unsafe { slice::from_raw_parts_mut(room.as_mut_ptr().cast(), bytes) });
-    // SAFETY: just written.
+    // SAFETY: the elements were just written.
     unsafe { buf.set_filled(len) };
 }
 
@@ -51,6 +51,6 @@ pub fn overwrite<B: RecvBuf>(buf: &mut B, elems: &[B::Elem]) {
     for (place, elem) in room.iter_mut().zip(elems) {
         place.write(*elem);
     }
-    // SAFETY: just written, and within the room.
+    // SAFETY: the elements were just written, and within the room.
     unsafe { buf.set_filled(elems.len()) };
 }

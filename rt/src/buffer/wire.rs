@@ -163,10 +163,10 @@ unsafe impl<T: Wire, const N: usize> Wire for [T; N] {
     };
 }
 
-// SAFETY: packed, so there is no padding, and zero is a valid value of both fields.
+// SAFETY: the structure is packed, so there is no padding, and zero is a valid value of both fields.
 unsafe impl<T: Wire> bytemuck::Zeroable for Located<T> {}
 
-// SAFETY: packed, so there is no padding, and any bits are a valid value of both fields.
+// SAFETY: the structure is packed, so there is no padding, and any bits are a valid value of both fields.
 unsafe impl<T: Wire> bytemuck::Pod for Located<T> {}
 
 // SAFETY: the type is `Pod` and not empty, and the signature is that of its structure.

@@ -30,8 +30,8 @@ const CALLS_MAX: usize = 8;
 type CachedCalls = Vec<Box<RunCall>>;
 
 thread_local! {
-    // Never dropped by the thread, so access needs no check for destruction. Both are empty after the last `block_on`
-    // has returned.
+    // The thread never drops these lists, so access needs no check for destruction. Both are empty after the last
+    // `block_on` has returned.
     static SPARE: RefCell<ManuallyDrop<Vec<Comm>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
     static CALLS: RefCell<ManuallyDrop<CachedCalls>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
@@ -129,8 +129,8 @@ pub(super) fn release(comm: &Comm) {
 
 /// Drops the cached handles of this thread.
 pub(super) fn clear() {
-    // One at a time: dropping the last handle ends its communicator, which may call into this cache, so the cache must
-    // not be borrowed then.
+    // Handles are dropped one at a time. Dropping the last handle ends its communicator, which may call into this cache,
+    // so the cache must not be borrowed then.
     while let Some(Some(spare)) = with(Vec::pop) {
         drop(spare);
     }

@@ -97,8 +97,8 @@ impl<B> SendOp<B> {
     }
 }
 
-// Not bound to `SendBuf`: a wrong buffer type is reported by the call that gets the buffer, and need not be reported
-// again by each `await`.
+// The type is not bound to `SendBuf`: the call that gets the buffer reports a wrong buffer type, so each `await` need not
+// report it again.
 impl<B: Send + 'static> Future for SendOp<B> {
     type Output = Result<B, OpError<B>>;
 

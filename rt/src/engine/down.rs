@@ -49,7 +49,7 @@ impl EngineCore {
         self.handle_peer_down(rank, DownCause::Failed);
     }
 
-    /// Returns true if a future waits for something that only turns bring.
+    /// Returns true if a future waits for an event that only turns bring.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.ops.select(|slot| slot.waker.is_some()).is_empty()
             || self.sleepers.are_waited_for()

@@ -29,9 +29,9 @@ pub(crate) struct StoredMessage {
     pub(crate) body: StoredBody,
     /// Place in the matching, while the message has one.
     pub(crate) place: Option<UnexpectedHandle>,
-    /// True if its sender has withdrawn this offer. It is dropped when it is in the queue again.
+    /// True if the sender has withdrawn this offer. The offer is dropped when it is in the queue again.
     pub(crate) recalled: bool,
-    /// True if it is charged to its sender.
+    /// True if the message is charged to its sender.
     pub(crate) charged: bool,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum StoredBody {
     Short([u8; SHORT], usize),
     Long(Vec<u8>),
     Offered(OfferedMessage),
-    /// In the buffer of a receive whose future was dropped.
+    /// The bytes are in the buffer of a receive whose future was dropped.
     InOp {
         op: OpId,
         bytes: usize,
@@ -55,7 +55,7 @@ pub(crate) struct OfferedMessage {
     pub(crate) sender: OpId,
     pub(crate) modes: u64,
     pub(crate) key: RemoteRegion,
-    /// True if it came out of order and is not charged.
+    /// True if the offer came out of order and is not charged.
     pub(crate) out_of_order: bool,
 }
 

@@ -71,7 +71,7 @@ pub(crate) struct EnginePeers {
     size: u32,
     /// Seed of the channels' random choices.
     seed: u64,
-    /// Peers for which something waits for room.
+    /// Peers with messages or commands that wait for room.
     marked: Vec<WorldRank>,
     /// True if a peer was marked since the last flush.
     fresh: bool,
@@ -208,7 +208,7 @@ impl EnginePeers {
         self.stirred.shrink_to(QUEUE_KEPT);
     }
 
-    /// Marks a peer for which something waits for room.
+    /// Marks a peer with a message or command that waits for room.
     pub(crate) fn mark(&mut self, rank: WorldRank) {
         let peer = self.contact(rank);
         let first = !std::mem::replace(&mut peer.marked, true);
@@ -239,12 +239,12 @@ impl EnginePeers {
         !self.marked.is_empty()
     }
 
-    /// Returns the peers for which something waits for room.
+    /// Returns the peers with messages or commands that wait for room.
     pub(crate) fn marked(&self) -> impl Iterator<Item = WorldRank> {
         self.marked.iter().copied()
     }
 
-    /// Returns true if something may wait for room and the driver was not armed for it.
+    /// Returns true if a message or command may wait for room, and the driver was not armed for that.
     #[inline]
     pub(crate) fn needs_arming(&self) -> bool {
         self.unasked && self.any_marked()

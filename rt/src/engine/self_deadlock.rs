@@ -1,8 +1,8 @@
 //! Operations that only this rank itself can complete.
 //!
-//! A receive from any source stays posted when all other ranks have finished: this rank may still send to itself. So may it
-//! receive what it has sent to itself. But when the application waits for such operations and nothing else is in flight, it
-//! waits for itself, and they end with [`ErrorKind::WaitsForItself`].
+//! A receive from any source stays posted when all other ranks have finished: this rank may still send to itself. A
+//! message that this rank has sent to itself may still be received, too. But when the application waits for such operations
+//! and nothing else is in flight, it waits for itself, and they end with [`ErrorKind::WaitsForItself`].
 //!
 //! The engine cannot see threads of the application that have no operation in flight. A simulation has none, and knows when
 //! nothing can happen any more; elsewhere the thread that goes to sleep looks at the others (rt/src/shared/self_deadlock.rs).

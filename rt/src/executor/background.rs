@@ -32,7 +32,7 @@ enum BackgroundStage<T> {
     UnderWay {
         /// The rest of the work; `None` while a thread polls it.
         rest: Option<RemainingFuture<T>>,
-        /// True if it was woken and no thread has polled it since.
+        /// True if the future was woken and no thread has polled it since.
         woken: bool,
         reader: ResultReader,
     },
@@ -70,7 +70,7 @@ impl<T: Send + 'static> BackgroundFuture<T> {
         Self { state }
     }
 
-    /// Returns true if awaiting it would not wait.
+    /// Returns true if awaiting the future would not wait.
     #[must_use]
     pub fn is_done(&self) -> bool {
         !matches!(*self.state.lock(), BackgroundStage::UnderWay { .. })

@@ -36,8 +36,8 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<RuntimeShared>, future: F) -> F::
             run_tasks(shared);
         }
         step(shared, &parker, &mut cooldown);
-        // Not before the first poll: a program may call this function in a loop, each time with a future that is ready
-        // immediately.
+        // The budget is not refilled before the first poll: a program may call this function in a loop, each time with a
+        // future that is ready immediately.
         budget::refill();
     }
 }

@@ -101,7 +101,7 @@ pub struct CollectiveProgram {
     elem: ElemLayout,
     lookahead: usize,
     reduces: bool,
-    /// True if handing it to an adapter takes longer than running it.
+    /// True if handing the program to an adapter takes longer than running it.
     short: bool,
     /// Length of its longest receive, in bytes.
     recv_max: usize,
@@ -255,13 +255,13 @@ impl CollectiveProgram {
         self.ranks
     }
 
-    /// Returns true if it needs a [`ErasedReducer`].
+    /// Returns true if the program needs an [`ErasedReducer`].
     #[must_use]
     pub const fn reduces(&self) -> bool {
         self.reduces
     }
 
-    /// Returns true if it is [too short](ProgramBuilder::short) for task lists.
+    /// Returns true if the program is [too short](ProgramBuilder::short) for task lists.
     #[must_use]
     pub const fn is_short(&self) -> bool {
         self.short
@@ -314,7 +314,7 @@ impl CollectiveProgram {
 }
 
 impl ProgramStepId {
-    /// Returns its index in the list.
+    /// Returns the step's index in the list.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize

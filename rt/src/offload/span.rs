@@ -93,7 +93,7 @@ impl BufferSpan {
         Some(first..end.max(before_last.checked_add(self.run)?))
     }
 
-    /// Returns true if its runs do not overlap.
+    /// Returns true if the runs of the span do not overlap.
     pub(super) fn is_disjoint(&self) -> bool {
         self.is_contiguous() || self.stride.unsigned_abs() >= self.run
     }

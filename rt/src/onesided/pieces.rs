@@ -41,7 +41,7 @@ impl Piece {
         self.len
     }
 
-    /// Returns true if it has no elements.
+    /// Returns true if the piece has no elements.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len == 0

@@ -112,7 +112,7 @@ impl RunMemory {
         );
         let part = |area: BufferArea, len| BufferArea { len, ..area };
         let scratch = BufferArea {
-            // SAFETY: inside the words, as just checked, or one past their end.
+            // SAFETY: the place is inside the words, as just checked, or one past their end.
             start: unsafe { start.add(skipped) },
             len: lens.scratch,
         };
@@ -169,8 +169,8 @@ impl RunMemory {
     /// Returns the bytes of a contiguous span, to be sent.
     pub(crate) fn bytes(&self, span: &BufferSpan) -> &[u8] {
         let BufferArea { start, len } = self.area(span);
-        // SAFETY: inside a buffer or the scratch, all of which are initialized from the start. No step in flight writes
-        // there, and no other step begins while this is borrowed.
+        // SAFETY: the range is inside a buffer or the scratch, all of which are initialized from the start. No step in flight
+        // writes there, and no other step begins while this is borrowed.
         unsafe { slice::from_raw_parts(start.as_ptr(), len) }
     }
 
@@ -184,7 +184,8 @@ impl RunMemory {
         if whole != len {
             return false;
         }
-        // SAFETY: inside a buffer or the scratch, and no other step in flight accesses it. Any bytes are valid there.
+        // SAFETY: the range is inside a buffer or the scratch, and no other step in flight accesses it. Any bytes are valid
+        // there.
         let mut into =
             unsafe { slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), len) };
         for piece in pieces {
@@ -248,7 +249,7 @@ impl ProgramAreas {
             "{start}+{len} of {} bytes of {buffer:?}",
             area.len
         );
-        // SAFETY: inside the area, as just checked, or one past its end.
+        // SAFETY: the place is inside the area, as just checked, or one past its end.
         unsafe { area.start.add(start) }
     }
 
@@ -271,9 +272,9 @@ impl ProgramAreas {
     ) {
         let reduce = |(at, to, len)| {
             let (at, to) = (self.at(from.buffer, at, len), self.at(into.buffer, to, len));
-            // SAFETY: inside initialized memory. The program's spans consist of whole elements and do not overlap. Its
-            // buffers are aligned for the element (`RunCall::wrong` checks this, and scratch is made so), and no other
-            // step accesses them.
+            // SAFETY: the range is inside initialized memory. The program's spans consist of whole elements and do not
+            // overlap. Its buffers are aligned for the element (`RunCall::wrong` checks this, and scratch is made so), and no
+            // other step accesses them.
             unsafe { reducer.op.combine(at, to, len, side) };
         };
         // Short spans nearly always are contiguous, and iterating over rows takes longer than reducing them.

@@ -224,7 +224,7 @@ impl OpSlot {
     pub(crate) fn fill(&mut self, offset: usize, body: PayloadView<'_>) -> bool {
         let inside = offset <= self.area.len && body.len() <= self.area.len - offset;
         if inside {
-            // SAFETY: inside the area of the buffer that this slot holds, which is not lent.
+            // SAFETY: the place is inside the area of the buffer that this slot holds, which is not lent.
             let start = unsafe { self.area.start.add(offset) };
             if body.is_at(start) {
                 return true; // an adapter has already placed it
@@ -252,7 +252,7 @@ impl OpSlot {
             self.area.len
         );
         if self.lacks_values() {
-            // SAFETY: inside the area of the buffer that this slot holds.
+            // SAFETY: the place is inside the area of the buffer that this slot holds.
             let first = unsafe { self.area.start.add(start) };
             // SAFETY: as above, and not yet lent.
             unsafe { first.write_bytes(0, end - start) };
@@ -266,7 +266,7 @@ impl OpSlot {
             "{len} bytes of a buffer of {}",
             self.area.len
         );
-        // SAFETY: inside the area of the buffer that this slot holds.
+        // SAFETY: the place is inside the area of the buffer that this slot holds.
         unsafe { PayloadView::from_raw(self.area.start, len) }
     }
 
@@ -277,7 +277,7 @@ impl OpSlot {
             "{offset}+{len} of {}",
             self.area.len
         );
-        // SAFETY: inside the elements of the send buffer that this slot holds. Elements are initialized, and no code
+        // SAFETY: the range is inside the elements of the send buffer that this slot holds. Elements are initialized, and no code
         // writes a send buffer.
         let start = unsafe { self.area.start.add(offset) };
         // SAFETY: as above.

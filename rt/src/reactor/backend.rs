@@ -90,7 +90,7 @@ pub(crate) fn probe() -> ReactorProbe {
 /// Value of `RIPSTOP_REACTOR`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BackendChoice {
-    /// io_uring if it works, otherwise epoll.
+    /// Use io_uring if the system permits it, otherwise epoll.
     #[default]
     Auto,
     /// io_uring, or an error if it does not work.

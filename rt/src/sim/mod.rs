@@ -58,7 +58,7 @@ impl Simulation {
     pub fn new(ranks: u32) -> Self {
         Self {
             config: ClusterConfig::new(ranks),
-            // Not the settings of the environment, so that a seed gives the same run everywhere.
+            // The settings of the environment do not count, so that a seed gives the same run everywhere.
             settings: Settings::new(),
             starts: false,
             limit: LIMIT,

@@ -39,7 +39,7 @@ pub(super) fn settings(options: &VmOptions) -> String {
 }
 
 fn line(script: &mut String, line: std::fmt::Arguments<'_>) {
-    writeln!(script, "{line}").expect("a string takes everything");
+    writeln!(script, "{line}").expect("writing to a string never fails");
 }
 
 fn goes_along(name: &str) -> bool {

@@ -50,7 +50,7 @@ impl CpioArchive {
 }
 
 fn hex(header: &mut String, field: u32) {
-    write!(header, "{field:08X}").expect("a string takes everything");
+    write!(header, "{field:08X}").expect("writing to a string never fails");
 }
 
 fn size(bytes: &[u8]) -> u32 {

@@ -27,13 +27,13 @@ pub(crate) trait GhostExchange<T: WaveReal> {
     /// Lets the neighbors send from now on. Ghosts in use are not overwritten before [`OpenExchange::finish`].
     ///
     /// # Errors
-    /// Those of the messages or the window.
+    /// Returns the errors of the messages or the window.
     fn open(&mut self) -> Result<Self::Open<'_>>;
 
     /// Frees the resources when all ranks have called this. Collective.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
+    /// Returns the errors of [`open`](Self::open).
     async fn close(self) -> Result<()>;
 }
 
@@ -46,13 +46,13 @@ pub(crate) trait OpenExchange<T: WaveReal> {
     /// Waits until this rank may send.
     ///
     /// # Errors
-    /// Those of [`GhostExchange::open`].
+    /// Returns the errors of [`GhostExchange::open`].
     async fn start(&mut self, watch: &mut AwpStopwatch) -> Result<Self::Outgoing<'_>>;
 
     /// Waits for the data of the neighbors, and copies it to the ghosts.
     ///
     /// # Errors
-    /// Those of [`GhostExchange::open`]; the ghosts are undefined then.
+    /// Returns the errors of [`GhostExchange::open`]; the ghosts are undefined then.
     async fn finish(self, fields: &mut [AwpField<T>], watch: &mut AwpStopwatch) -> Result<()>;
 }
 
@@ -64,7 +64,7 @@ pub(crate) trait GhostSender<T: WaveReal> {
     /// Ends the sending of all components, and waits until their buffers are free.
     ///
     /// # Errors
-    /// Those of [`GhostExchange::open`].
+    /// Returns the errors of [`GhostExchange::open`].
     async fn complete(self, watch: &mut AwpStopwatch) -> Result<()>;
 }
 
@@ -79,7 +79,7 @@ impl<H> StepExchanges<H> {
     /// Frees both. Collective.
     ///
     /// # Errors
-    /// Those of [`GhostExchange::open`].
+    /// Returns the errors of [`GhostExchange::open`].
     pub(crate) async fn close<T: WaveReal>(self) -> Result<()>
     where
         H: GhostExchange<T>,

@@ -137,7 +137,7 @@ unsafe fn region<P: FamilyAbi>(
         return Err(SoftError::ArgInvalid("start"));
     }
     let segment = |at: usize| {
-        // SAFETY: inside the array of `length` segments.
+        // SAFETY: the place is inside the array of `length` segments.
         let place = unsafe { start.add(at) };
         // SAFETY: as above.
         let iovec = unsafe { place.read_unaligned() };

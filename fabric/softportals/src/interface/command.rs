@@ -55,7 +55,7 @@ pub enum NiCommand {
 pub struct MdOffset {
     /// The descriptor.
     pub md: MdId,
-    /// Offset in its memory.
+    /// Offset in the descriptor's memory.
     pub offset: u64,
 }
 

@@ -59,7 +59,7 @@ pub(super) struct LinkedEntry {
     pub(super) on_list: bool,
     /// Messages being delivered to the entry, and incomplete unexpected messages that it claimed.
     pub(super) pending: u32,
-    /// Unexpected messages whose data lies in it.
+    /// Unexpected messages whose data lies in the entry's memory.
     pub(super) headers: u32,
     /// The `AUTO_UNLINK` event that the entry owes: its last message has arrived, but the event is not posted yet.
     pub(super) unlink: Option<PendingUnlink>,

@@ -165,7 +165,7 @@ impl<M: AppMemory> SoftInterface<M> {
     /// Returns an interface on which nothing is set up.
     ///
     /// # Panics
-    /// If an atomic does not fit into a packet.
+    /// Panics if an atomic does not fit into a packet.
     pub fn new(config: NiConfig, memory: M) -> Self {
         assert!(
             config.packet_max as u64 >= ATOMIC_MAX,

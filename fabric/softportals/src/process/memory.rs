@@ -76,7 +76,7 @@ impl ProcessMemory {
 impl AppMemory for ProcessMemory {
     fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), AccessFault> {
         let from = pointer(at, into.len())?;
-        // SAFETY: mapped, by the promise of the type; an application's buffer does not overlap ours.
+        // SAFETY: the memory is mapped, by the promise of the type; an application's buffer does not overlap ours.
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
         self.overlay(at, into);
         Ok(())
@@ -90,11 +90,11 @@ impl AppMemory for ProcessMemory {
             .as_array::<8>()
             .filter(|_| into.cast::<u64>().is_aligned())
         {
-            // SAFETY: mapped, by the promise of the type, and aligned.
+            // SAFETY: the memory is mapped, by the promise of the type, and aligned.
             unsafe { into.cast::<u64>().write_volatile(u64::from_ne_bytes(*word)) };
             return Ok(());
         }
-        // SAFETY: mapped, by the promise of the type; an application's buffer does not overlap ours.
+        // SAFETY: the memory is mapped, by the promise of the type; an application's buffer does not overlap ours.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) };
         Ok(())
     }
@@ -113,7 +113,8 @@ impl AppMemory for ProcessMemory {
             ($($len:literal: $atomic:ident of $word:ident),+) => {
                 match before.len() {
                     $($len if at.is_multiple_of($len) => {
-                        // SAFETY: mapped, by the promise of the type, aligned, and changed by others in one step as well.
+                        // SAFETY: the memory is mapped, by the promise of the type, aligned, and changed by others in one step
+                        // as well.
                         let word = unsafe { $atomic::from_ptr(place.cast()) };
                         let changed = word.fetch_update(SeqCst, SeqCst, |old| {
                             let mut bytes = old.to_ne_bytes();
@@ -147,7 +148,7 @@ impl AppMemory for ProcessMemory {
     fn read_unsure(&mut self, at: u64, into: &mut [u8]) -> Result<(), AccessFault> {
         let remote = part(pointer(at, into.len())?, into.len());
         let local = part(into.as_mut_ptr(), into.len());
-        // SAFETY: writes `into` alone, and refuses addresses of the other side that are not mapped.
+        // SAFETY: the call writes `into` alone, and refuses addresses of the other side that are not mapped.
         let moved =
             unsafe { libc::process_vm_readv(me(), &raw const local, 1, &raw const remote, 1, 0) };
         all(moved, into.len())?;

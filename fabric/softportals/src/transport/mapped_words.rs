@@ -73,8 +73,8 @@ impl Deref for MappedWords {
     type Target = [AtomicU64];
 
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: mapped as long as `self`, aligned to a page, and only used as atomics on our side; what the other process does
-        // to them is what atomics are for.
+        // SAFETY: the memory is mapped as long as `self`, aligned to a page, and only used as atomics on our side; what the
+        // other process does to them is what atomics are for.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

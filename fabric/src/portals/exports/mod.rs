@@ -82,7 +82,7 @@ impl PortalsExports {
     /// Exposes all memory on the first rail.
     ///
     /// # Errors
-    /// If the library refuses an entry for all memory.
+    /// Fails if the library refuses an entry for all memory.
     pub(super) fn new(
         ni: &Arc<PortalsNi>,
         pt: u32,
@@ -101,7 +101,7 @@ impl PortalsExports {
     /// Exposes all memory on a further rail, and returns the index of its table entry.
     ///
     /// # Errors
-    /// If the library has no entry for it.
+    /// Fails if the library has no entry for it.
     pub(super) fn add_rail(&self, ni: &Arc<PortalsNi>) -> io::Result<u8> {
         let table = small(ni.pt_alloc(None, None, false)?)?;
         self.open_door(ni, table)?;
@@ -159,7 +159,7 @@ impl PortalsExports {
     /// Allocates memory that peers may access until its last holder drops it.
     ///
     /// # Errors
-    /// If there is no memory, or no entry for it.
+    /// Fails if there is no memory, or no entry for it.
     pub(super) fn allocate(self: &Arc<Self>, len: usize) -> io::Result<MemoryRegion> {
         self.make(len, true)
     }
@@ -167,7 +167,7 @@ impl PortalsExports {
     /// Allocates memory that shows the values of task counters. Peers cannot access it.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// Fails if there is no memory.
     pub(super) fn allocate_counters(self: &Arc<Self>, len: usize) -> io::Result<MemoryRegion> {
         self.make(len, false)
     }
@@ -388,7 +388,7 @@ fn unlink(mut entries: Vec<(Arc<PortalsNi>, Me)>) -> Vec<(Arc<PortalsNi>, Me)> {
 /// Returns a table index as one byte, the form in which addresses carry it.
 ///
 /// # Errors
-/// If it is too large for that.
+/// Fails if it is too large for that.
 pub(super) fn small(table: u32) -> io::Result<u8> {
     let travels = u8::try_from(table).ok().filter(|table| *table < TABLE_MAX);
     travels.ok_or_else(|| {

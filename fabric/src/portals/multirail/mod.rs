@@ -131,7 +131,7 @@ impl PortalsRail {
     /// Allocates the table entries for words and for messages: these, or any.
     ///
     /// # Errors
-    /// If the library does not grant them.
+    /// Fails if the library does not grant them.
     pub(super) fn alloc_tables(
         &self,
         wanted: Option<[u32; 2]>,

@@ -37,7 +37,7 @@ impl RailExports {
     /// Appends an entry for a region.
     ///
     /// # Errors
-    /// If the library has no room for it.
+    /// Fails if the library has no room for it.
     pub(in super::super) fn append(
         &mut self,
         serial: u32,

@@ -123,7 +123,7 @@ impl Board {
     /// Publishes which processor `rank` runs on: the one that the calling thread is on now.
     ///
     /// # Panics
-    /// If there is no such rank.
+    /// Panics if there is no such rank.
     pub fn publish_cpu(&self, rank: u32) {
         let cpu =
             u32::try_from(rustix::thread::sched_getcpu()).map_or(0, |cpu| cpu.wrapping_add(1));
@@ -136,7 +136,7 @@ impl Board {
     /// Returns the processor that `rank` last published.
     ///
     /// # Panics
-    /// If there is no such rank.
+    /// Panics if there is no such rank.
     #[must_use]
     pub fn cpu_of(&self, rank: u32) -> Option<u32> {
         self.word(rank, CPU).load(Relaxed).checked_sub(1)
@@ -145,7 +145,7 @@ impl Board {
     /// Returns the state of `rank`.
     ///
     /// # Panics
-    /// If there is no such rank.
+    /// Panics if there is no such rank.
     #[must_use]
     pub fn state_of(&self, rank: u32) -> PeerState {
         match self.word(rank, STATE).load(Acquire) {

@@ -15,7 +15,7 @@ impl Board {
     /// Leaves a note about `rank` for the other ranks, such as its address in another fabric. To be called once per rank.
     ///
     /// # Panics
-    /// If there is no such rank, or the note is empty or longer than [`NOTE_MAX`](Self::NOTE_MAX).
+    /// Panics if there is no such rank, or the note is empty or longer than [`NOTE_MAX`](Self::NOTE_MAX).
     pub fn leave_note(&self, rank: u32, note: &[u8]) {
         self.write_note(self.note_at(rank), note);
         self.notify_waiters();
@@ -33,7 +33,7 @@ impl Board {
     /// Leaves a note about each rank of the job for the ranks of this node. The creator of the board does this, once.
     ///
     /// # Panics
-    /// If there is not one note per rank of the job; otherwise like [`leave_note`](Self::leave_note).
+    /// Panics if there is not one note per rank of the job; otherwise like [`leave_note`](Self::leave_note).
     pub fn leave_notes_of_job(&self, notes: &[Vec<u8>]) {
         assert_eq!(notes.len(), index(self.job), "notes for the ranks of a job");
         for (rank, note) in (0..).zip(notes) {

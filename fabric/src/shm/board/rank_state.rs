@@ -37,7 +37,7 @@ impl Board {
     /// ended before.
     ///
     /// # Panics
-    /// If there is no such rank.
+    /// Panics if there is no such rank.
     pub fn fail(&self, rank: u32) {
         if self.end(rank, &[ABSENT, ARRIVING, ARRIVED, OPENING, READY]) {
             self.ring_all_ranks();

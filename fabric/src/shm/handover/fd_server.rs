@@ -121,7 +121,8 @@ fn stay(board: &Board, rank: u32, stop: &OwnedFd) {
             answer(&socket, board.cookie(), hand_over);
         }
         drop(doors);
-        // Only after the sockets are closed, so that a rank that comes too late for them calls again.
+        // The calls count as answered only after the sockets are closed, so that a rank that is too late for the sockets
+        // calls again.
         board.fd_server_calls_answered(rank).store(now, Release);
     }
 }

@@ -17,7 +17,7 @@ pub(in crate::sim) enum DeliveryMode {
     Connected,
     /// In this many datagrams.
     Datagrams(u32),
-    /// Not yet; it waits for a connection.
+    /// Not yet, because the message waits for a connection.
     Queued,
 }
 

@@ -111,7 +111,7 @@ impl SimConnections {
         self.makers.made()
     }
 
-    /// Returns how many bytes this takes, without what waits in it.
+    /// Returns how many bytes the connections take, without the queued packets.
     pub(super) fn footprint(&self) -> usize {
         self.sides.footprint()
             + self.makers.footprint()

@@ -56,7 +56,7 @@ pub struct Faults {
 pub struct FaultRule {
     /// Kind of the fault.
     pub kind: FaultKind,
-    /// When it acts.
+    /// Time in which the fault acts.
     pub timing: FaultTiming,
     /// Ranks and rails that it affects.
     pub scope: FaultScope,

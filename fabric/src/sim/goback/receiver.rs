@@ -18,7 +18,7 @@ pub(in crate::sim) struct GoBackReceiver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(in crate::sim) struct ReceiveVerdict {
-    /// True if it is the next packet and has its slot. Otherwise it is dropped.
+    /// True if the packet is the next one and has a slot. Otherwise the packet is dropped.
     pub(in crate::sim) taken: bool,
     pub(in crate::sim) answer: Option<GoBackAnswer>,
 }

@@ -70,7 +70,7 @@ pub(super) struct WirePacket {
     len: u64,
     /// Time that its adapter spends on it before it leaves.
     toll: SimTime,
-    /// True if it goes through the queue pairs of its ends.
+    /// True if the packet goes through the queue pairs of its ends.
     connected: bool,
 }
 
@@ -125,7 +125,7 @@ impl SimWire {
         self.frames.iter().count() + kept + index(slots) + dialling
     }
 
-    /// Returns how many bytes this takes, without what waits in it.
+    /// Returns how many bytes the wire takes, without the queued packets.
     pub(super) fn footprint(&self) -> usize {
         let dial = self
             .connections

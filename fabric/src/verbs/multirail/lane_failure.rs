@@ -230,9 +230,9 @@ impl VerbsCore {
 /// Reaction to a lane that broke.
 #[derive(Debug, PartialEq, Eq)]
 enum LaneReaction {
-    /// Leave it.
+    /// Leave the lane.
     Leave,
-    /// Wait until there is a connection, when `leave_broken` comes back to it.
+    /// Wait until there is a connection. Then `leave_broken` handles the lane.
     Wait,
     /// Ask the peer as if nothing had been made.
     StartOver,

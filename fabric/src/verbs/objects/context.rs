@@ -85,7 +85,7 @@ impl VerbsContext {
 
     /// Returns the limits of the device.
     pub(in crate::verbs) fn limits(&self) -> io::Result<DeviceLimits> {
-        // SAFETY: numbers only, for which all zeroes are values.
+        // SAFETY: the structure holds only numbers, for which all zeroes are values.
         let mut attributes: abi::IbvDeviceAttr = unsafe { std::mem::zeroed() };
         // SAFETY: the device is open, and the library fills in this structure.
         let done = unsafe { (self.library.query_device)(self.raw(), &raw mut attributes) };
@@ -105,7 +105,7 @@ impl VerbsContext {
 
     /// Returns the state of a port.
     pub(in crate::verbs) fn port(&self, port: u8) -> io::Result<PortState> {
-        // SAFETY: numbers only, for which all zeroes are values.
+        // SAFETY: the structure holds only numbers, for which all zeroes are values.
         let mut attributes: abi::IbvPortAttr = unsafe { std::mem::zeroed() };
         // SAFETY: the device is open, and the library fills in the first part of this structure.
         let done = unsafe { (self.library.query_port)(self.raw(), port, &raw mut attributes) };
@@ -211,7 +211,7 @@ impl VerbsContext {
         if channel.is_null() {
             return io::Error::last_os_error().raw_os_error() == Some(libc::EIO);
         }
-        // SAFETY: just made, and nothing uses it. It is a descriptor, which can be closed.
+        // SAFETY: the descriptor was just made, and nothing uses it, so it can be closed.
         unsafe { (self.library.destroy_comp_channel)(channel) };
         false
     }
@@ -343,7 +343,7 @@ impl<'a> DeviceList<'a> {
             .find(|device| {
                 // SAFETY: the device is in the list.
                 let its = unsafe { (self.library.get_device_name)(device.as_ptr()) };
-                // SAFETY: a C string inside the device.
+                // SAFETY: the device contains this C string.
                 !its.is_null() && unsafe { CStr::from_ptr(its) }.to_bytes() == name.as_bytes()
             });
         found.ok_or_else(|| {

@@ -21,11 +21,11 @@ pub(in crate::verbs) struct VerbsMr {
 pub(in crate::verbs) enum MrAccess {
     /// Requests of this process read it.
     Read,
-    /// Requests of this process read and write it.
+    /// Requests of this process read and write the memory.
     Write,
-    /// Peers with its key read it.
+    /// Peers with the key read the memory.
     Shown,
-    /// Peers with its key read it, write it, and use atomics on it.
+    /// Peers with the key read and write the memory, and use atomics on it.
     Peers,
 }
 
@@ -92,7 +92,7 @@ impl VerbsMr {
         LocalSge { address, len, key }
     }
 
-    /// Returns where it starts, as peers name it.
+    /// Returns the start of the region, as peers name it.
     pub(in crate::verbs) fn remote(&self) -> RemoteAddress {
         RemoteAddress {
             address: self.start,
@@ -126,7 +126,7 @@ impl MrAccess {
 impl Drop for VerbsMr {
     fn drop(&mut self) {
         let context = &self.pd.context;
-        // SAFETY: ours, once.
+        // SAFETY: this process made the object, and destroys it only here.
         let end = || unsafe { (context.library.dereg_mr)(self.raw.get()) };
         // If the device keeps the registration, it keeps the pages, too: the kernel has pinned them and gives them to no other
         // process, although they may be unmapped here. No request of this rank is in flight on it, and peers were notified to
@@ -136,7 +136,7 @@ impl Drop for VerbsMr {
 }
 
 impl LocalSge {
-    /// Returns a part of it.
+    /// Returns a part of the piece.
     pub(in crate::verbs) fn part(self, offset: usize, len: usize) -> Self {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         Self {

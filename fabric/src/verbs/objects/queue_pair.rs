@@ -13,7 +13,7 @@ use crate::verbs::abi;
 pub(in crate::verbs) struct VerbsQp {
     pd: Arc<VerbsPd>,
     raw: RawHandle<abi::IbvQp>,
-    /// True once it was destroyed, or could not be.
+    /// True once the queue pair was destroyed, or could not be destroyed.
     over: bool,
     inline_max: usize,
     _queues: (Arc<VerbsCq>, Arc<VerbsCq>, Option<Arc<VerbsSrq>>),
@@ -37,9 +37,9 @@ pub(in crate::verbs) struct WorkRequest<'a> {
     /// Number that comes back in the completion.
     pub(in crate::verbs) id: u64,
     pub(in crate::verbs) op: WorkOp<'a>,
-    /// True if it completes when it succeeds. A request that fails always completes.
+    /// True if the request reports a completion when it succeeds. A request that fails always does.
     pub(in crate::verbs) signaled: bool,
-    /// True if it wakes the receiver.
+    /// True if the request wakes the receiver.
     pub(in crate::verbs) solicited: bool,
 }
 
@@ -183,11 +183,11 @@ impl VerbsQp {
     }
 
     pub(in crate::verbs) fn number(&self) -> u32 {
-        // SAFETY: ours.
+        // SAFETY: this process made the object, and has not destroyed it.
         unsafe { (*self.raw.get()).qp_num }
     }
 
-    /// Makes it ready to be connected. Peers may write, read and count in memory that they have the key to.
+    /// Makes the queue pair ready to be connected. Peers may write, read and count in memory that they have the key to.
     pub(in crate::verbs) fn init(&self, port: u8) -> io::Result<()> {
         let mut to = attributes(abi::QPS_INIT);
         to.port_num = port;
@@ -258,7 +258,7 @@ impl VerbsQp {
             return Ok(());
         }
         let context = &self.pd.context;
-        // SAFETY: ours, once.
+        // SAFETY: this process made the object, and destroys it only here.
         let end = || unsafe { (context.library.destroy_qp)(self.raw.get()) };
         context.give_back("destroying a queue pair", end)
     }
@@ -281,7 +281,7 @@ impl VerbsQp {
 
     fn modify(&self, to: &mut abi::IbvQpAttr, fields: i32, what: &str) -> io::Result<()> {
         let fields = fields | abi::QP_STATE;
-        // SAFETY: ours; the structure is read before this returns.
+        // SAFETY: this process made the object; the structure is read before this returns.
         let done =
             unsafe { (self.pd.context.library.modify_qp)(self.raw.get(), &raw mut *to, fields) };
         check(done, what)
@@ -381,7 +381,7 @@ impl VerbsAh {
 impl Drop for VerbsAh {
     fn drop(&mut self) {
         let context = &self.pd.context;
-        // SAFETY: ours, once.
+        // SAFETY: this process made the object, and destroys it only here.
         let end = || unsafe { (context.library.destroy_ah)(self.raw.get()) };
         context.give_back_empty("destroying an address handle", end);
     }
@@ -500,7 +500,7 @@ const fn blank() -> abi::IbvSendWr {
 }
 
 fn attributes(state: i32) -> abi::IbvQpAttr {
-    // SAFETY: numbers only, for which all zeroes are values.
+    // SAFETY: the structure holds only numbers, for which all zeroes are values.
     let mut attributes: abi::IbvQpAttr = unsafe { std::mem::zeroed() };
     attributes.qp_state = state;
     attributes

@@ -35,9 +35,9 @@ impl VerbsChannel {
     }
 
     fn borrow(&self) -> BorrowedFd<'_> {
-        // SAFETY: ours.
+        // SAFETY: this process made the object, and has not destroyed it.
         let fd = unsafe { (*self.raw.get()).fd };
-        // SAFETY: open as long as the channel, from which it is borrowed.
+        // SAFETY: the descriptor is open as long as the channel, from which it is borrowed.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
@@ -96,7 +96,7 @@ impl VerbsCq {
         let Some(poll) = self.channel.context.ops().poll_cq else {
             return 0;
         };
-        // SAFETY: writes at most `room` completions to the start of `into`.
+        // SAFETY: the function writes at most `room` completions to the start of `into`.
         let got = unsafe { poll(self.raw.get(), room, into.as_mut_ptr()) };
         usize::try_from(got).unwrap_or(0)
     }
@@ -106,13 +106,13 @@ impl VerbsCq {
         let Some(notify) = self.channel.context.ops().req_notify_cq else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        // SAFETY: ours.
+        // SAFETY: this process made the object, and has not destroyed it.
         let done = unsafe { notify(self.raw.get(), i32::from(solicited)) };
         check(done, "arming a completion queue")
     }
 
     pub(in crate::verbs) fn handle(&self) -> u32 {
-        // SAFETY: ours.
+        // SAFETY: this process made the object, and has not destroyed it.
         unsafe { (*self.raw.get()).handle }
     }
 

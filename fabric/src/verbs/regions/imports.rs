@@ -36,9 +36,9 @@ pub(in super::super) struct VerbsImports {
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) enum KeyResolution {
     There(MemoryTarget),
-    /// Its slot must be looked up.
+    /// The key's slot must be looked up.
     Unknown(u32),
-    /// Its slot is being looked up.
+    /// The key's slot is being looked up.
     Asked(u32),
     /// The owner must be asked for its name.
     Unnamed(u64),

@@ -6,7 +6,7 @@
 
 use std::{mem::MaybeUninit, ptr};
 
-/// Makes SIGUSR1 do nothing if it would end this process.
+/// Makes this process ignore SIGUSR1 if the signal would end it.
 ///
 /// Hydra's proxy sends it to the remaining ranks when one has died, unless it ends them all. A handler of the
 /// application stays in place, and may also replace this one later. This is a handler and not "ignore", because

@@ -17,8 +17,8 @@ use crate::{
     offload::StepAction,
 };
 
-/// Call sites of programs that run by lists, and whether the blocks of one of them were ever wanted. Bounded by the number of
-/// call sites in the application.
+/// Call sites of programs that run by lists, and whether the blocks of one of them were ever wanted. The number of call
+/// sites in the application bounds the size.
 pub(super) struct BlockCallSites {
     known: BTreeMap<&'static Location<'static>, bool>,
 }
@@ -29,7 +29,7 @@ impl BlockCallSites {
         Self { known }
     }
 
-    /// Returns true if the blocks of this call site may be wanted. This is assumed at its first call.
+    /// Returns true if the blocks of this call site may be wanted. The first call of a site assumes so.
     pub(super) fn may_watch(&self, line: &'static Location<'static>) -> bool {
         self.known.get(line).copied().unwrap_or(true)
     }

@@ -27,15 +27,15 @@ pub(super) struct ProgramRun {
     pub(super) panic: Option<PanicPayload>,
     /// True if steps begin only when the future is polled.
     pub(super) hosted: bool,
-    /// True once its peers were asked whether it waits in vain.
+    /// True once this rank has asked peers whether the run waits in vain.
     pub(super) asked: bool,
     /// True if something has happened since the future was polled.
     pub(super) stirred: bool,
-    /// True while its receives wait [directly](super::direct_recv).
+    /// True while the run's receives wait [directly](super::direct_recv).
     pub(super) waits_directly: bool,
     /// State of its task lists, if it runs by lists.
     pub(super) listed: Option<Box<OffloadedRun>>,
-    /// True if its messages may come by [collective slots](super::single_round).
+    /// True if the run's messages may come by [collective slots](super::single_round).
     pub(super) looks: bool,
     pub(super) info: OpInfo,
     pub(super) group: RankGroup,

@@ -35,9 +35,9 @@ pub(crate) struct SingleRoundRun<I, O> {
     buffers: ProgramBuffers<I, O>,
     /// Number of completed steps, in single-round order.
     over: usize,
-    /// True once peers wait for what it sends.
+    /// True once peers wait for messages of this run.
     has_begun: bool,
-    /// True once it has completed successfully.
+    /// True once the run has completed successfully.
     ended: bool,
 }
 

@@ -27,7 +27,7 @@ impl ProgramLowering {
         }
     }
 
-    /// Returns true if too many steps wait for it: any [`LOOKAHEAD_MIN`] consecutive steps must fit into a list and one
+    /// Returns true if too many steps wait for the step: any [`LOOKAHEAD_MIN`] consecutive steps must fit into a list and one
     /// more task.
     fn is_wide(&self, at: usize) -> bool {
         let tasks_max = (self.list_max() + 1) / LOOKAHEAD_MIN;

@@ -129,7 +129,7 @@ impl PeerMessages {
 }
 
 impl LoweredStep {
-    /// Returns the value of its counter when it has ended, together with all steps of its group.
+    /// Returns the value of the step's counter when the step and all others of its group have ended.
     pub(super) fn passes_at(self) -> u64 {
         self.closes.max(1).into()
     }

@@ -46,7 +46,7 @@ pub(crate) struct PostedProgram {
 /// State of a program whose end was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PostedEnd {
-    /// Some part of it has not ended.
+    /// Some part of the program has not ended.
     Early,
     Well,
     /// A peer has counted more than it had to.

@@ -139,7 +139,7 @@ impl MessagePath {
 struct PathRules {
     /// Length of the longest eager message, in bytes; `None` decides by cost.
     eager_max: Option<usize>,
-    /// Path for longer messages, where it works; `None` decides by cost.
+    /// Path for longer messages on drivers that can take it; if `None`, the cost decides.
     rendezvous: Option<MessagePath>,
 }
 

@@ -287,7 +287,7 @@ pub(crate) const WHY_FAILED: u32 = 1;
 pub(crate) const WHY_FINISHED: u32 = 2;
 /// Reason: `rank` and `other` have called different collectives.
 pub(crate) const WHY_MISMATCH: u32 = 3;
-/// Reason: `rank` could not take part. Its own error says why.
+/// Reason: `rank` could not take part. The error that `rank` itself returns says why.
 pub(crate) const WHY_GAVE_UP: u32 = 4;
 
 /// Header of [`WireKind::WindowHello`], which describes the sender's memory of a window. A window is named by its

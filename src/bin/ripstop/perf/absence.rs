@@ -28,7 +28,7 @@ pub(super) struct AwayArgs {
 }
 
 impl AwayArgs {
-    /// Returns what this rank does, if ranks stay away.
+    /// Returns how this rank stays away, or `None` if no rank does.
     pub(super) fn absence(&self, world: &Comm) -> Option<RankAbsence> {
         self.away.map(|millis| RankAbsence {
             time: Duration::from_millis(millis),

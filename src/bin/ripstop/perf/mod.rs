@@ -1,4 +1,4 @@
-//! `ripstop perf`: measures messages with what an application would write.
+//! `ripstop perf`: measures messages with the calls of the public API, as an application makes them.
 //!
 //! The process is one rank: `ripstop run -n 2 -- ripstop perf latency`. Rank 0 prints. `latency`, `bandwidth`, `bibandwidth`,
 //! `rate` and `matching` do the same as `benches/compare/p2p.c`, so that the two can be compared.

@@ -271,5 +271,5 @@ const fn lossy(nanos: u64) -> f64 {
     nanos as f64
 }
 
-/// Longer than it takes to leave a barrier.
+/// Time that is longer than a rank takes to leave a barrier.
 const HEAD_START: Duration = Duration::from_millis(2);

@@ -39,7 +39,7 @@ pub(super) struct ActivityTimes {
 
 /// A call that has begun.
 pub(super) trait InFlightCall: Future + Unpin {
-    /// Returns true if awaiting it would not wait.
+    /// Returns true if awaiting the future would not wait.
     fn has_completed(&self) -> bool;
 }
 

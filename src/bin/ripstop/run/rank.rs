@@ -28,7 +28,7 @@ pub(super) struct LaunchedRank {
     socket: Option<UnixStream>,
     request: Vec<u8>,
     output: [Option<RankOutput>; 2],
-    /// How it ended, once it has.
+    /// Exit status of the rank, once it has ended.
     pub(super) status: Option<ExitStatus>,
 }
 

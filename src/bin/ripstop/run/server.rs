@@ -45,11 +45,11 @@ pub(super) struct PmiServer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PmiMember {
-    /// It has made no request that still waits.
+    /// The rank has made no request that still waits.
     Here,
-    /// It waits in the barrier.
+    /// The rank waits in the barrier.
     Waiting,
-    /// It will not come to another barrier.
+    /// The rank will not come to another barrier.
     Left { how: String },
 }
 

@@ -80,7 +80,7 @@ pub(super) struct ChildSetup {
     pub(super) socket: OwnedFd,
     /// The CPUs that it may run on, if they are fewer than those of this process.
     pub(super) cpus: Option<CpuSet>,
-    /// True if it writes to the terminal itself.
+    /// True if the rank writes to the terminal itself.
     pub(super) at_terminal: bool,
 }
 

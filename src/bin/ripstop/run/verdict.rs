@@ -16,9 +16,9 @@ pub(super) enum FirstFailure {
     Failed {
         rank: u32,
         pid: u32,
-        /// `None` if it still runs, and others ended because they lost it.
+        /// Exit status; `None` if the rank still runs, and others ended because they lost it.
         status: Option<ExitStatus>,
-        /// Further details, printed after how it ended.
+        /// Further details, printed after the way in which the rank ended.
         more: String,
         /// The exit code if `status` has none.
         otherwise: u8,

@@ -255,7 +255,8 @@ pub(super) fn escaped(text: &str) -> String {
 }
 
 pub(super) fn write(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("a string takes everything");
+    out.write_fmt(text)
+        .expect("writing to a string never fails");
 }
 
 const WIDTH: f64 = 960.0;

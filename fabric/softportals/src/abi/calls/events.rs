@@ -29,7 +29,7 @@ pub unsafe fn eq_alloc<P: FamilyAbi>(ni: P::Handle, count: u64, place: *mut P::H
         let (number, nic) = interface::<P>(ni)?;
         let place = wanted(place, "eq_handle")?;
         let EqId(id) = nic.call(|interface| interface.eq_alloc(count))?;
-        // SAFETY: not null, as checked.
+        // SAFETY: the pointer is not null, as checked.
         unsafe { give(place, handle::<P>(PtlHandleKind::Eq, number, id)) };
         Ok(())
     };
@@ -59,7 +59,7 @@ pub unsafe fn eq_take<P: FamilyAbi>(
         (Some(_), taken) => taken,
         (None, taken) => taken.map_err(of_wait),
     };
-    // SAFETY: not null, as checked.
+    // SAFETY: the pointer is not null, as checked.
     unsafe { give_event::<P>(taken, event, std::ptr::null_mut()) }
 }
 
@@ -90,7 +90,7 @@ pub unsafe fn eq_poll<P: FamilyAbi>(
         let ids: Vec<EqId> = queues.iter().map(|(_, id)| EqId(*id)).collect();
         nic.wait_event(&ids, time::<P>(timeout))
     };
-    // SAFETY: not null, as checked.
+    // SAFETY: the pointer is not null, as checked.
     unsafe { give_event::<P>(taken().map_err(of_wait), event, which) }
 }
 
@@ -164,7 +164,7 @@ pub unsafe fn ct_alloc<P: FamilyAbi>(ni: P::Handle, place: *mut P::Handle) -> i3
         let (number, nic) = interface::<P>(ni)?;
         let place = wanted(place, "ct_handle")?;
         let CtId(id) = nic.call(SoftInterface::ct_alloc)?;
-        // SAFETY: not null, as checked.
+        // SAFETY: the pointer is not null, as checked.
         unsafe { give(place, handle::<P>(PtlHandleKind::Ct, number, id)) };
         Ok(())
     };
@@ -205,7 +205,7 @@ pub unsafe fn ct_wait<P: FamilyAbi>(ct: P::Handle, threshold: u64, event: *mut P
         let (_, nic, id) = object::<P>(PtlHandleKind::Ct, ct, "ct_handle")?;
         let event = wanted(event, "event")?;
         let (count, _) = nic.wait_count(&[(CtId(id), threshold)], None)?;
-        // SAFETY: not null, as checked.
+        // SAFETY: the pointer is not null, as checked.
         unsafe { give(event, event_of(count)) };
         Ok(())
     };
@@ -240,9 +240,9 @@ pub unsafe fn ct_poll<P: FamilyAbi>(
             let awaited = awaited.map(|((nic, id), test)| (Arc::clone(nic), CtId(*id), test));
             wait_count_among(&awaited.collect::<Vec<_>>(), timeout)
         }?;
-        // SAFETY: not null, as checked.
+        // SAFETY: the pointer is not null, as checked.
         unsafe { give(event, event_of(reached)) };
-        // SAFETY: null, or a place for an index.
+        // SAFETY: the pointer is null or points to a place for an index.
         unsafe { give(which, u32::try_from(index).unwrap_or(u32::MAX)) };
         Ok(())
     };

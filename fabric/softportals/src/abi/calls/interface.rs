@@ -64,7 +64,7 @@ pub unsafe fn ni_init<P: FamilyAbi>(
         if options & !known != 0 || !one(matching, unmatched) || !one(logical, physical) {
             return Err(SoftError::ArgInvalid("options"));
         }
-        // SAFETY: null, or the caller's limits.
+        // SAFETY: the pointer is null or points to the caller's limits.
         let limits = unsafe { desired.as_ref() };
         let wanted = NiInitArgs {
             rail: if iface == numbers.iface_default {
@@ -93,9 +93,9 @@ pub unsafe fn ni_init<P: FamilyAbi>(
             slot: 0,
             generation: 0,
         };
-        // SAFETY: null, or a place for limits.
+        // SAFETY: the pointer is null or points to a place for limits.
         unsafe { give(actual, convert::to_limits(&limits, features)) };
-        // SAFETY: not null, as checked.
+        // SAFETY: the pointer is not null, as checked.
         unsafe { give(ni, handle::<P>(PtlHandleKind::Ni, number, id)) };
     }))
 }
@@ -120,7 +120,7 @@ pub unsafe fn ni_status<P: FamilyAbi>(ni: P::Handle, index: u32, value: *mut i32
             2 => status.operation_violations,
             _ => return Err(SoftError::ArgInvalid("status_register")),
         };
-        // SAFETY: not null, as checked.
+        // SAFETY: the pointer is not null, as checked.
         unsafe { give(value, i32::try_from(count).unwrap_or(i32::MAX)) };
         Ok(())
     };
@@ -143,7 +143,7 @@ pub unsafe fn ni_handle<P: FamilyAbi>(any: P::Handle, ni: *mut P::Handle) -> i32
             slot: 0,
             generation: 0,
         };
-        // SAFETY: not null, as checked.
+        // SAFETY: the pointer is not null, as checked.
         unsafe {
             give(
                 wanted(ni, "ni_handle")?,
@@ -196,12 +196,12 @@ pub unsafe fn get_map<P: FamilyAbi>(
         }
         let room = usize::try_from(size).unwrap_or(usize::MAX);
         for (at, address) in known.iter().take(room).enumerate() {
-            // SAFETY: inside the caller's array.
+            // SAFETY: the place is inside the caller's array.
             let place = unsafe { map.add(at) };
             // SAFETY: as above.
             unsafe { place.write(convert::at(*address)) };
         }
-        // SAFETY: null, or a place for a size.
+        // SAFETY: the pointer is null or points to a place for a size.
         unsafe { give(actual, known.len() as u64) };
         Ok(())
     };
@@ -213,7 +213,7 @@ pub unsafe fn get_uid<P: FamilyAbi>(ni: P::Handle, uid: *mut u32) -> i32 {
     let get = || {
         let (_, nic) = interface::<P>(ni)?;
         let own = nic.call(|interface| interface.config().uid);
-        // SAFETY: not null, as checked.
+        // SAFETY: the pointer is not null, as checked.
         unsafe { give(wanted(uid, "uid")?, own) };
         Ok(())
     };
@@ -235,7 +235,7 @@ pub unsafe fn get_id<P: FamilyAbi>(ni: P::Handle, physical: bool, id: *mut PtlPr
                 id => Ok(convert::process(id)),
             }
         })?;
-        // SAFETY: not null, as checked.
+        // SAFETY: the pointer is not null, as checked.
         unsafe { give(wanted(id, "id")?, own) };
         Ok(())
     };
@@ -262,7 +262,7 @@ pub unsafe fn poll_fds<P: FamilyAbi>(ni: P::Handle, fds: *mut CPollFd, events: i
         events: i16::try_from(events).unwrap_or(0) | READABLE,
         revents: 0,
     };
-    // SAFETY: not null, and so a place for one.
+    // SAFETY: the pointer is not null, so it points to a place for one.
     unsafe { give(fds, entry) };
     1
 }
@@ -272,7 +272,7 @@ pub unsafe fn poll_events<P: FamilyAbi>(ni: P::Handle, fds: *const CPollFd) -> i
     let Ok((_, nic)) = interface::<P>(ni) else {
         return 0;
     };
-    // SAFETY: null, or one entry of the caller's.
+    // SAFETY: the pointer is null or points to one entry of the caller's.
     let is_ready = unsafe { fds.as_ref() }.is_some_and(|entry| entry.revents & READABLE != 0);
     let believes = nic.call(|interface| interface.config().habits.polled_only);
     if believes && !is_ready {
@@ -291,7 +291,7 @@ pub fn interrupts<P: FamilyAbi>(ni: P::Handle) -> u64 {
 /// in one process.
 pub unsafe fn adopt<P: FamilyAbi>(habits: *const c_char) -> i32 {
     let known = |habits: *const c_char| {
-        // SAFETY: a text that ends with a zero, as the caller says.
+        // SAFETY: the text ends with a zero, as the caller says.
         let habits = unsafe { CStr::from_ptr(habits) };
         habits.to_str().is_ok_and(SoftRailSettings::adopt)
     };
@@ -312,8 +312,8 @@ pub fn bundle<P: FamilyAbi>(ni: P::Handle) -> i32 {
     answer::<P>(interface::<P>(ni).map(drop))
 }
 
-/// `PtlAtomicSync`: makes changes by atomics visible to the host. Unless they are hidden on purpose, they are visible once their
-/// event is.
+/// `PtlAtomicSync`: makes changes by atomics visible to the host. Changes that are not hidden on purpose are visible as soon
+/// as the event of their atomic is.
 pub fn atomic_sync<P: FamilyAbi>() -> i32 {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     answer::<P>(if library::is_initialised() {

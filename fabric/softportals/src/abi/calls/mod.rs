@@ -60,13 +60,13 @@ fn answer<P: FamilyAbi>(result: Result<(), SoftError>) -> i32 {
 /// Writes a result, if the caller provides a place for it.
 unsafe fn give<T>(place: *mut T, value: T) {
     if !place.is_null() {
-        // SAFETY: not null, and so a place for a `T`.
+        // SAFETY: the pointer is not null, so it points to a place for a `T`.
         unsafe { place.write(value) };
     }
 }
 
 unsafe fn take<'a, T>(place: *const T, name: &'static str) -> Result<&'a T, SoftError> {
-    // SAFETY: null, or a `T` of the caller.
+    // SAFETY: the pointer is null or points to a `T` of the caller.
     unsafe { place.as_ref() }.ok_or(SoftError::ArgInvalid(name))
 }
 

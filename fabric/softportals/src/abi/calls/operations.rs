@@ -182,7 +182,7 @@ unsafe fn operand_of(operand: *const u8, len: usize) -> Result<SwapOperand, Soft
         return Err(SoftError::ArgInvalid("operand"));
     }
     for (at, byte) in bytes.iter_mut().take(len).enumerate() {
-        // SAFETY: inside the caller's operand.
+        // SAFETY: the place is inside the caller's operand.
         let place = unsafe { operand.add(at) };
         // SAFETY: as above.
         *byte = unsafe { place.read() };

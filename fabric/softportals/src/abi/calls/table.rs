@@ -38,7 +38,7 @@ pub unsafe fn pt_alloc<P: FamilyAbi>(
         let eq = convert::eq::<P>(eq, number)?;
         let index = (index != PT_ANY).then_some(index);
         let index = nic.call(|interface| interface.pt_alloc(options, eq, index))?;
-        // SAFETY: not null, as checked.
+        // SAFETY: the pointer is not null, as checked.
         unsafe { give(place, index) };
         Ok(())
     };
@@ -76,12 +76,12 @@ pub unsafe fn md_bind<P: FamilyAbi>(
     let bind = || {
         let (number, nic) = interface::<P>(ni)?;
         let place = wanted(place, "md_handle")?;
-        // SAFETY: null, or the caller's descriptor.
+        // SAFETY: the pointer is null or points to the caller's descriptor.
         let md = unsafe { take(md, "md") }?;
         // SAFETY: a list of segments is as long as it says.
         let md = unsafe { convert::md::<P>(md, number) }?;
         let MdId(id) = nic.call(|interface| interface.md_bind(md))?;
-        // SAFETY: not null, as checked.
+        // SAFETY: the pointer is not null, as checked.
         unsafe { give(place, handle::<P>(PtlHandleKind::Md, number, id)) };
         Ok(())
     };
@@ -105,7 +105,7 @@ pub unsafe fn me_append<P: FamilyAbi>(
     user_ptr: *mut c_void,
     place: *mut P::Handle,
 ) -> i32 {
-    // SAFETY: null, or the caller's entry.
+    // SAFETY: the pointer is null or points to the caller's entry.
     let me = unsafe { me.as_ref() };
     // SAFETY: the caller's promises.
     answer::<P>(unsafe { append::<P>(ni, index, me, true, list.into(), user_ptr, place) })
@@ -120,7 +120,7 @@ pub unsafe fn le_append<P: FamilyAbi>(
     user_ptr: *mut c_void,
     place: *mut P::Handle,
 ) -> i32 {
-    // SAFETY: null, or the caller's entry.
+    // SAFETY: the pointer is null or points to the caller's entry.
     let me = unsafe { le.as_ref() }.map(P::me);
     // SAFETY: the caller's promises.
     answer::<P>(unsafe { append::<P>(ni, index, me.as_ref(), false, list.into(), user_ptr, place) })
@@ -146,7 +146,7 @@ unsafe fn append<P: FamilyAbi>(
     let entry = unsafe { entry_for::<P>(number, &nic, me, matching) }?;
     let user_ptr = user_ptr.expose_provenance() as u64;
     let EntryId(id) = nic.call(|interface| interface.append(index, entry, list, user_ptr))?;
-    // SAFETY: not null, as checked.
+    // SAFETY: the pointer is not null, as checked.
     unsafe { give(place, handle::<P>(PtlHandleKind::Entry, number, id)) };
     Ok(())
 }
@@ -185,7 +185,7 @@ pub unsafe fn me_search<P: FamilyAbi>(
     mode: P::Small,
     user_ptr: *mut c_void,
 ) -> i32 {
-    // SAFETY: null, or the caller's entry.
+    // SAFETY: the pointer is null or points to the caller's entry.
     let me = unsafe { me.as_ref() };
     // SAFETY: the caller's promises.
     answer::<P>(unsafe { search::<P>(ni, index, me, true, mode.into(), user_ptr) })
@@ -199,7 +199,7 @@ pub unsafe fn le_search<P: FamilyAbi>(
     mode: P::Small,
     user_ptr: *mut c_void,
 ) -> i32 {
-    // SAFETY: null, or the caller's entry.
+    // SAFETY: the pointer is null or points to the caller's entry.
     let me = unsafe { le.as_ref() }.map(P::me);
     // SAFETY: the caller's promises.
     answer::<P>(unsafe { search::<P>(ni, index, me.as_ref(), false, mode.into(), user_ptr) })

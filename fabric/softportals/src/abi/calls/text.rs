@@ -40,7 +40,7 @@ pub unsafe fn describe(
     event: *const portails4::Portails4Event,
     into: *mut c_char,
 ) -> i32 {
-    // SAFETY: null, or the caller's event.
+    // SAFETY: the pointer is null or points to the caller's event.
     let Some(event) = (unsafe { event.as_ref() }) else {
         return Portails4::NUMBERS.codes.arg_invalid;
     };
@@ -58,7 +58,7 @@ pub unsafe fn describe(
     let line = format!("{kind} {fail} {mlength}");
     let bytes = line.bytes().take(LINE_MAX).chain([0]);
     for (at, byte) in bytes.enumerate() {
-        // SAFETY: inside the caller's room for a line.
+        // SAFETY: the place is inside the caller's room for a line.
         let place = unsafe { into.add(at) };
         // SAFETY: as above.
         unsafe { place.write(byte.cast_signed()) };
