@@ -62,7 +62,7 @@ struct ProgramKey {
     tuning: Option<Tuning>,
 }
 
-/// What a call depends on besides its arguments.
+/// Inputs of a call besides its arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct CallerContext<'a> {
     pub(crate) place: RankLayout<'a>,

@@ -192,11 +192,11 @@ pub struct Edges {
     pub sources: Vec<Option<usize>>,
     /// Ranks that this rank sends to.
     pub destinations: Vec<Option<usize>>,
-    /// How blocks match if two ranks share several edges.
+    /// Rule by which blocks match if two ranks share several edges.
     pub pairing: EdgePairing,
 }
 
-/// How the two buffers are divided into blocks. Lengths are in elements.
+/// Division of the two buffers into blocks. Lengths are in elements.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockLayout<'a> {
     /// Elements of the send buffer.

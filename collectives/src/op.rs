@@ -45,7 +45,7 @@ type NarrowResult<A, R> = Box<dyn FnOnce(Result<Vec<A>, Error>) -> R + Send>;
 type CollectiveOutcome<I, O, H> =
     Result<<H as ReturnBuffers<I, O>>::Done, <H as ReturnBuffers<I, O>>::Failure>;
 
-/// How a collective returns its two buffers.
+/// Conversion of a collective's two buffers into its result.
 pub trait ReturnBuffers<I, O>: Unpin {
     /// The result of a success.
     type Done;

@@ -73,7 +73,7 @@ pub struct PlanOp<'a, T: Wire, K> {
     plan: Option<&'a mut Persistent<T, K>>,
 }
 
-/// How the runs of a plan reduce.
+/// The reduction that the runs of a plan use.
 pub(crate) struct PlanReduction<T: Wire> {
     again: Box<dyn Fn() -> ErasedReducer + Send>,
     /// Conversion of elements that are widened before they are sent.

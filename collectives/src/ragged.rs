@@ -267,7 +267,7 @@ impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
     /// Detaches the collective, as dropping this future does.
     pub fn detach(self) {}
 
-    /// Returns true if it has completed, so that awaiting it would not wait.
+    /// Returns true if the collective has completed, so that awaiting it would not wait.
     pub fn is_done(&self) -> bool {
         self.course.is_done()
     }

@@ -99,7 +99,7 @@ impl Collectives for Tuned {
     }
 }
 
-/// What a choice depends on.
+/// Inputs of the choice of an algorithm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChoiceContext<'a> {
     pub(crate) tuning: &'a Tuning,

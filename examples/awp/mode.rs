@@ -2,7 +2,7 @@
 
 use crate::wave::{ExchangedLayers, StepSchedule};
 
-/// How ghosts are exchanged.
+/// Means by which ghosts are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AwpMode {
     TwoSided,

@@ -10,19 +10,19 @@ use std::{
 use crate::group::WorldRank;
 use ripstop_fabric::driver::DownEvidence;
 
-/// How the failure of a rank is known; part of [`ErrorKind::PeerFailed`](crate::ErrorKind::PeerFailed).
+/// Evidence of the failure of a rank; part of [`ErrorKind::PeerFailed`](crate::ErrorKind::PeerFailed).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureEvidence {
-    /// The system reported that its process has ended, or the rank itself announced a failure before it ended.
+    /// The system reported that the rank's process has ended, or the rank itself announced a failure before it ended.
     Ended,
-    /// The network or the adapter reported it, with this text.
+    /// The network or the adapter reported the failure, with this text.
     Reported(String),
     /// The rank can no longer be reached, for an unknown reason.
     Unreachable,
     /// The rank did not answer pings, and no message came from it for this time.
     Silent(Duration),
-    /// Another rank saw its process end, and the rank did not answer for this time.
+    /// Another rank saw the rank's process end, and the rank did not answer for this time.
     SeenByOther(Duration),
     /// The rank considers this rank failed, and no longer accepts its messages.
     GaveUp,

@@ -4,7 +4,7 @@ use ripstop_fabric::driver::{Driver, DriverCost};
 
 use crate::{boot::Boot, group::WorldRank, proto::path::PathTables, settings::Settings};
 
-/// How ranks reach each other.
+/// Paths between ranks, their costs, and the ranks that share memory.
 pub(crate) struct JobTopology {
     pub(crate) paths: PathTables,
     /// Costs of the driver's operations. `cost_inside` are those within a node, if they are different.

@@ -19,7 +19,8 @@ pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
 }
 
 fn model(gate: &mut StepRunner, package: &str) -> Result<(), String> {
-    // A target directory of its own: other flags would cause everything to be rebuilt, here and afterwards.
+    // The models have a target directory of their own, because other flags would cause everything to be rebuilt, here and
+    // afterwards.
     let target = target_dir(&gate.root).join("loom").display().to_string();
     let task = CommandLine::cargo(&["test", "-p", package, "--lib", "--profile", "swift", "loom"])
         .filtered()

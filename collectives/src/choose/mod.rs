@@ -51,7 +51,7 @@ pub trait Algorithm:
     fn cost_ns(self, shape: &Shape, machine: &Machine) -> f64;
 }
 
-/// What a collective is asked to do.
+/// Shape of the collective for which an algorithm is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Ranks in the group.

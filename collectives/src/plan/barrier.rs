@@ -13,10 +13,10 @@ algorithms! {
     Barrier of "barrier" {
         /// In round i every rank signals the one 2ⁱ ahead (Hensgen, Finkel, Manber 1988). lg p · α; 2 lg p steps.
         Dissemination as "dissemination",
-        /// Up a binomial tree and down again. 2 lg p · α, but only 2(p − 1) messages in the whole group.
+        /// Signals go up a binomial tree and down again. 2 lg p · α, but only 2(p − 1) messages in the whole group.
         Binomial as "binomial",
-        /// Up a tree of at most `arity` children per rank, and down again (Mellor-Crummey, Scott 1991). 2 log_k p levels; at
-        /// each of them a parent has k messages.
+        /// Signals go up a tree of at most `arity` children per rank, and down again (Mellor-Crummey, Scott 1991). 2 log_k p
+        /// levels; at each of them a parent has k messages.
         Kary {
             /// The most children of a rank.
             arity = 4

@@ -14,7 +14,7 @@ pub(crate) type StepDependency = Option<StepId>;
 #[derive(Debug)]
 pub(crate) struct PlanBuilder {
     plan: Plan,
-    /// When these steps have completed, so has every step before the last fence.
+    /// Steps whose completion means that every step before the last fence has completed.
     fence: Vec<StepId>,
     /// Index of the first step after the last fence.
     phase: usize,

@@ -120,7 +120,7 @@ impl Plan {
         steps.map(|(index, step)| (StepId::new(index), &step.action))
     }
 
-    /// Returns what a step does.
+    /// Returns the action of a step.
     ///
     /// # Panics
     /// Panics for a step of a longer plan.

@@ -22,7 +22,7 @@ pub struct NeighborEdge {
     pub len: usize,
 }
 
-/// How blocks match if two ranks share several edges.
+/// Rule by which blocks match if two ranks share several edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EdgePairing {

@@ -104,7 +104,7 @@ pub(crate) struct PowerOfTwoFold {
 pub(crate) enum FoldRole {
     /// The rank's partner takes its place.
     Out { partner: usize },
-    /// It remains, with this index below the power of two, and may stand for a partner too.
+    /// The rank remains, with this index below the power of two, and may stand for a partner too.
     In {
         index: usize,
         partner: Option<usize>,

@@ -35,7 +35,7 @@ pub struct ElementSpan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StepId(u32);
 
-/// What a step does.
+/// Action of a step.
 ///
 /// A send completes when its span may be written again, a receive when the data is there. The k-th send of a plan to a rank, in
 /// the order of the list, matches the k-th receive from it there, whenever the two run.
@@ -53,7 +53,7 @@ pub enum PlanAction {
     Recv {
         /// The sender.
         from: usize,
-        /// Where the message lands.
+        /// Span that the message is received into.
         into: ElementSpan,
     },
     /// Copies between spans of one length that do not overlap.

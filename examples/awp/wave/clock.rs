@@ -5,7 +5,7 @@ mod spans;
 
 use self::spans::SpanClock;
 
-/// What a step spends its time on.
+/// Parts of a step that are timed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WaveSpan {
     /// Computing velocities, the first part of a step.

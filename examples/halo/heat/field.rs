@@ -15,7 +15,7 @@ pub(super) struct HeatField {
     pub(super) ghosts: [Vec<f64>; 2],
     /// The first and the last plane of own cells.
     pub(super) faces: [Vec<f64>; 2],
-    /// The planes between.
+    /// The planes between the first and the last.
     inner: Vec<f64>,
 }
 

@@ -61,7 +61,7 @@ fn plainly(out: &mut [f64], [below, here, above]: [&[f64]; 3], rows: SimdRows) {
     } = rows;
     for row in 0..count {
         let at = from + row * width;
-        // Slices of one length each, so that the loop itself needs no bounds checks.
+        // All slices have the same length, so that the loop itself needs no bounds checks.
         let out = &mut out[to + row * width..][..len];
         let middle = &here[at..][..len];
         let (west, east) = (&here[at - 1..][..len], &here[at + 1..][..len]);

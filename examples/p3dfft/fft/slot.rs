@@ -50,7 +50,7 @@ enum PencilSlotState<T: FftReal> {
     Failed(ripstop::Error),
 }
 
-/// What was sent and what was received into.
+/// The sent blocks, and the blocks received into.
 type TransposeFuture<T> = Pin<Box<dyn Future<Output = Result<(RegBuf<T>, RegBuf<T>)>>>>;
 
 impl<T: FftReal> PencilSlot<T> {

@@ -161,7 +161,10 @@ pub enum SoftPeer {
 
 /// A process, by node and process id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "an address is these two")]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "an address consists of these two numbers"
+)]
 pub struct PhysicalId {
     /// The node.
     pub nid: u32,

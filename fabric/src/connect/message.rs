@@ -23,7 +23,7 @@ pub struct RankIncarnation {
 pub struct ConnectMessage {
     /// Kind of the message.
     pub kind: ConnectKind,
-    /// Attempt that it is about.
+    /// Attempt that the message is about.
     pub id: u32,
     /// Sender.
     pub from: RankIncarnation,
@@ -74,7 +74,7 @@ pub enum RejectReason {
 pub struct QpAddress {
     /// Number of the queue pair, 24 bits.
     pub qpn: u32,
-    /// Number of its first packet, 24 bits.
+    /// Number of the queue pair's first packet, 24 bits.
     pub psn: u32,
 }
 

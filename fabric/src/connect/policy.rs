@@ -33,7 +33,7 @@ pub struct JobShape {
     pub pattern: CommPattern,
 }
 
-/// Which ranks of a job communicate.
+/// Ranks of a job that communicate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommPattern {

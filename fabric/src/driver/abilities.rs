@@ -255,7 +255,7 @@ pub trait AccessPolicy: Send + Sync + fmt::Debug {
     fn permits(&self, origin: WorldRank) -> bool;
 }
 
-/// What a driver will be able to do once it is connected, for callers that decide before that.
+/// Abilities that a driver will have once it is connected, for callers that decide before that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::exhaustive_structs,

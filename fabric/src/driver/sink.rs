@@ -67,7 +67,7 @@ pub enum CommandFailure {
     Transport(io::Error),
 }
 
-/// How a peer ended.
+/// End of a peer: it has finished, or failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DownCause {
@@ -77,7 +77,7 @@ pub enum DownCause {
     Failed,
 }
 
-/// How a driver knows that a peer has failed.
+/// Evidence that a peer has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DownEvidence {

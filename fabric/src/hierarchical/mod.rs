@@ -35,7 +35,7 @@ use crate::{
     tags::MatchTag,
 };
 
-/// How to open a [`HierarchicalDriver`].
+/// Configuration of a [`HierarchicalDriver`].
 #[derive(Clone, Debug)]
 #[expect(
     clippy::exhaustive_structs,
@@ -53,7 +53,7 @@ pub struct HierarchicalConfig {
     /// Number of consecutive ranks that share memory; the others are reached like ranks of other nodes. This simulates several
     /// nodes on one machine. All ranks of a node must use the same value.
     pub together: Option<u32>,
-    /// How ranks of the node wake each other.
+    /// Means by which ranks of the node wake each other.
     pub wake: WakeMethod,
     /// True if `process_vm_*` may be used.
     pub single_copy: bool,

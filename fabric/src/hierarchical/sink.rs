@@ -14,10 +14,10 @@ pub(super) struct LevelSink<'a> {
     pub(super) unreachable: &'a mut Vec<WorldRank>,
 }
 
-/// Which of the two drivers reports.
+/// The one of the two drivers that reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NetworkLevel {
-    /// Shared memory, which names ranks by their places on the board.
+    /// Shared memory, whose driver names ranks by their places on the board.
     Intra,
     /// The network.
     Inter,

@@ -283,7 +283,7 @@ impl Driver for HookDriver {
     }
 }
 
-/// Passes on what moves no bytes that the hook must see, and what an adapter does by itself.
+/// Passes on abilities that move no bytes past the hook, and those that an adapter carries out by itself.
 impl DriverAbilities for HookDriver {
     passes_abilities! { driver: event_counters, task_lists, peer_paths, connect_ahead, failure_watch, guarded_memory }
 

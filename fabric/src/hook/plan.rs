@@ -46,7 +46,7 @@ pub struct HookMessage<'a> {
     pub body: &'a [u8],
 }
 
-/// What happens to one message.
+/// Faults of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HookAction {

@@ -38,7 +38,7 @@ pub struct StripePiece {
     pub range: Range<u64>,
 }
 
-/// How fast a lane is compared to the others. This shows without a clock that a lane is slower than expected.
+/// Speed of a lane compared to the others. This shows without a clock that a lane is slower than expected.
 #[derive(Clone, Copy, Debug, Default)]
 struct LanePace {
     /// Bytes of the command that had landed when the lane's last piece landed, or its first one began.

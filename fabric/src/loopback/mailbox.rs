@@ -13,7 +13,7 @@ use crate::{
     memory::WeakRegion,
 };
 
-/// What other ranks can access of a rank.
+/// State of a rank that other ranks can access.
 #[derive(Debug)]
 pub(super) struct LoopbackMailbox {
     state: Mutex<MailboxState>,

@@ -24,7 +24,7 @@ pub(crate) struct TaskScheduler {
 struct PendingTask {
     task: TriggeredTask,
     token: CommandToken,
-    /// Number of its list.
+    /// Number of the task's list.
     list: u64,
     /// Watches that end a sleep for it.
     watches: [Option<CommandToken>; 2],

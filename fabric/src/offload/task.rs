@@ -15,9 +15,9 @@ use crate::{
     reason = "written out by the code that makes lists"
 )]
 pub struct TriggeredTask {
-    /// Condition that it waits for.
+    /// Condition that the task waits for.
     pub condition: CounterCondition,
-    /// Second condition that it waits for.
+    /// Second condition that the task waits for.
     pub second_condition: Option<CounterCondition>,
     /// Command.
     pub action: TaskAction,
@@ -61,7 +61,7 @@ pub enum TaskAction {
         place: RemoteRegion,
         /// Counter of the same peer to which 1 is added when the landing is there.
         count: RemoteCounter,
-        /// Put that it is for. With this, the adapter may bring the two together by itself, and put no landing.
+        /// Put that the landing is for. With this, the adapter may bring the two together by itself, and put no landing.
         pair: Option<PairKey>,
     },
     /// Counts like [`DriverCommand::Count`](crate::driver::DriverCommand::Count).
@@ -115,7 +115,7 @@ pub enum PutTarget {
         /// Word that the landing must have. With another one, the put ends in
         /// [`CommandFailure::Unmatched`](crate::driver::CommandFailure::Unmatched).
         word: u64,
-        /// Published landing that it waits for. With this, the adapter may write the landing by itself.
+        /// Published landing that the put waits for. With this, the adapter may write the landing by itself.
         pair: Option<PairKey>,
     },
 }
@@ -142,7 +142,7 @@ pub struct PutLanding {
     pub into: RemoteRegion,
     /// Counter of the same peer.
     pub count: RemoteCounter,
-    /// Word that says what it is for. Both ends must have the same.
+    /// Word that says what the landing is for. Both ends must have the same.
     pub word: u64,
 }
 

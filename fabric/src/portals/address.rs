@@ -6,7 +6,7 @@ use crate::{
     tags::{MatchTag, TagEnvelope, TagLayout, USER},
 };
 
-/// How peers reach a rank.
+/// Address of a rank, as its peers need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PortalsAddress {
     pub(super) process: PortalsProcess,

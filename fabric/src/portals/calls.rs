@@ -378,8 +378,8 @@ impl PortalsNi {
         self.library.interrupts.is_some()
     }
 
-    /// Returns how often the adapter interrupted the host, if the library counts that. The software library does in the mode that
-    /// interrupts.
+    /// Returns how often the adapter interrupted the host, if the library counts that. The software library counts interrupts in
+    /// the mode that makes them.
     pub(super) fn interrupts(&self) -> Option<u64> {
         let count = self.library.interrupts?;
         // SAFETY: the function takes a handle.

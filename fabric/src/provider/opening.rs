@@ -38,7 +38,7 @@ impl JobPlace {
 pub struct OpenRequest<'a> {
     /// Place of this rank in the job.
     pub place: JobPlace,
-    /// How ranks of the node wake this rank, if they share memory.
+    /// Means by which ranks of the node wake this rank, if they share memory.
     pub wake: WakeMethod,
     /// Time that a rank may take to appear.
     pub patience: Duration,

@@ -11,7 +11,7 @@ use crate::{
     driver::{Caps, DriverCost},
 };
 
-/// How peers wake a rank that sleeps.
+/// Means by which peers wake a rank that sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WakeMethod {
@@ -21,12 +21,12 @@ pub enum WakeMethod {
     Fd,
 }
 
-/// How to open a [`Shm`](super::Shm).
+/// Configuration of a [`Shm`](super::Shm).
 #[derive(Clone, Debug)]
 pub struct ShmConfig {
     /// This rank's number on the node.
     pub rank: u32,
-    /// How peers wake this rank.
+    /// Means by which peers wake this rank.
     pub wake: WakeMethod,
     /// True if `process_vm_*` may be used. It is not used where the system forbids it.
     pub single_copy: bool,

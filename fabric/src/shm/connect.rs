@@ -168,7 +168,7 @@ impl Shm {
     #[cold]
     fn handle_changes(&mut self, now: ChangeCounts) -> u32 {
         let came = now.changes != self.seen.changes;
-        // Before the scan, so that a change during the scan is noticed by the next check.
+        // The count is noted before the scan, so that the next check notices a change during the scan.
         self.seen = now;
         for word in 0..self.board.size().div_ceil(32) {
             let bits = self.segment.contact_word(word).load(Acquire);

@@ -58,7 +58,7 @@ impl DeathWatch {
             // The rank was asked for a descriptor and did not answer. It is not asked again each turn: other ranks report its
             // end.
             Err(why) if why.kind() == io::ErrorKind::TimedOut => ProcessHandle::UNKNOWN,
-            // Out of descriptors: the death is noticed by the neighbors on the board, or only when a command fails.
+            // This process has no descriptors left. Neighbors on the board notice the death, or a command that fails.
             Err(_) => return true,
         };
         let data = EventData::new_u64(process);

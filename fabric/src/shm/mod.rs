@@ -481,7 +481,7 @@ impl Drop for Shm {
     }
 }
 
-/// What the driver knows about the life of a rank.
+/// State of a rank's process, as far as the driver knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ShmPeerStatus {
     /// Not known to be down.

@@ -15,7 +15,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct WakePipe {
     pub(super) write: OwnedFd,
-    /// Kept open, because a write to a pipe without readers raises SIGPIPE.
+    /// The other end, which stays open because a write to a pipe without readers raises SIGPIPE.
     _read: Option<OwnedFd>,
 }
 

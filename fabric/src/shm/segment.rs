@@ -121,7 +121,7 @@ impl ShmSegment {
 
     /// Notifies the owner that `rank` writes to its ring from now on.
     pub(super) fn contact(&self, rank: u32) {
-        // The bit first, because the owner scans the bits only when the counter has changed.
+        // The bit is set first, because the owner scans the bits only when the counter has changed.
         self.contact_word(rank / 32)
             .fetch_or(1 << (rank % 32), AcqRel);
         self.contacts().fetch_add(1, Release);

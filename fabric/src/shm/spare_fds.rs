@@ -30,7 +30,7 @@ pub(super) fn with_spares_closed<R>(work: impl FnOnce() -> R) -> R {
     let Some(spare) = lock(&KEPT).upgrade() else {
         return work();
     };
-    // Held until the spare descriptors are open again, so that two threads do not use the same ones.
+    // The lock is held until the spare descriptors are open again, so that two threads do not use the same ones.
     let mut place = lock(&spare.0);
     drop(place.take());
     let done = work();

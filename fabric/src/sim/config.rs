@@ -13,15 +13,15 @@ use crate::{
 pub struct ClusterConfig {
     /// Number of ranks, at least 1.
     pub ranks: u32,
-    /// What everything costs.
+    /// Costs of all actions.
     pub model: Model,
-    /// What goes wrong.
+    /// Faults that happen in the run.
     pub faults: Faults,
     /// Seed of all randomness. The same seed and the same program give the same events.
     pub seed: u64,
-    /// Which faults the runtime sees.
+    /// Faults that the runtime sees.
     pub transport: Transport,
-    /// When queue pairs are made, if the adapters have queue pairs.
+    /// Policy by which queue pairs are made, if the adapters have queue pairs.
     pub scheme: ConnectPolicy,
     /// Most queue pairs that a node can have at a time. With [`ConnectPolicy::AllToAll`] all of them must fit. With
     /// [`ConnectPolicy::OnDemand`] and [`ConnectPolicy::Hybrid`], the least recently used connection is evicted when there are no
@@ -43,7 +43,7 @@ pub struct ClusterConfig {
     pub free_running: bool,
 }
 
-/// Which faults the runtime sees.
+/// Faults that the runtime sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {

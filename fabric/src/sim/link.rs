@@ -2,7 +2,7 @@
 
 use super::{slab::NO_SLOT, world::RoomGrant};
 
-/// What a rank keeps for one peer.
+/// State that a rank keeps for one peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SimLink {
     /// Messages in flight to the peer.

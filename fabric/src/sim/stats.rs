@@ -39,7 +39,7 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankStats {
-    /// Messages that it posted.
+    /// Messages that the rank posted.
     pub messages_sent: u64,
     /// Messages that it received.
     pub messages_received: u64,

@@ -81,7 +81,7 @@ pub(super) struct ResolvedPut {
     pub(super) into: RemoteRegion,
 }
 
-/// What an adapter will do at its own rank.
+/// Action that an adapter will take at its own rank.
 #[derive(Debug)]
 enum AdapterAction {
     /// Report that all tasks of a list have begun.
@@ -398,7 +398,7 @@ impl SimTaskLists {
             });
             for when in task.unmet_conditions() {
                 let queue = self.at.entry(when.counter.place()).or_default();
-                // After those with the same threshold, so that tasks begin in the order of posting.
+                // The task goes behind those with the same threshold, so that tasks begin in the order of posting.
                 let behind = queue.partition_point(|(threshold, _)| *threshold <= when.threshold);
                 queue.insert(behind, (when.threshold, slot));
             }

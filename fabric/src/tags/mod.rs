@@ -33,7 +33,7 @@ pub struct TagEnvelope {
     pub tag: MatchTag,
 }
 
-/// What a receive asks for. `None` means any.
+/// Messages that a receive accepts. `None` means any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "written out by the receiver")]
 pub struct TagSelector {

@@ -167,7 +167,7 @@ impl VerbsCore {
             (EventReaction::ReadPort, EventSubject::Port(number)) if number == port => {
                 self.look_at_port(lane)
             }
-            // About another port of the device, or a port that is up again, or of no consequence.
+            // The event is about another port of the device, or a port that is up again, or has no consequence.
             _ => {}
         }
     }

@@ -29,7 +29,7 @@ pub struct VerbsConfig {
     pub gid_index: Vec<u8>,
     /// Time at which ranks are connected. If `None`, the size of the job and its pattern decide.
     pub scheme: Option<ConnectPolicy>,
-    /// Which ranks communicate, used if `scheme` is `None`. Must be the same on all ranks.
+    /// Ranks that communicate, used if `scheme` is `None`. Must be the same on all ranks.
     pub pattern: CommPattern,
     /// Greatest number of ranks on a node. They share its adapter.
     pub ranks_per_node: u32,

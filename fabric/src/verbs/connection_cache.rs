@@ -29,7 +29,7 @@ pub(super) struct ConnectionCache {
     going: BTreeSet<u32>,
     /// Uses of connections so far.
     uses: u64,
-    /// Time until which no connection is evicted, if a peer waits for one to be.
+    /// Time until which no connection is evicted for a waiting peer.
     next: Option<u64>,
 }
 

@@ -47,7 +47,7 @@ pub(super) struct VerbsLink {
     /// True while the connection is being drained in good order; `drained` once nothing of this rank is in flight.
     pub(super) draining: bool,
     pub(super) drained: bool,
-    /// Why the connection failed or could not be made.
+    /// Reason why the connection failed or could not be made.
     pub(super) broken: Option<io::Error>,
     /// Ending of the peer, once it is down.
     pub(super) down: Option<DownCause>,

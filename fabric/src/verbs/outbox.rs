@@ -51,7 +51,7 @@ pub(super) struct QpFlight {
     /// Requests that complete with it. Known when it is posted.
     pub(super) requests: u32,
     pub(super) content: FlightContent,
-    /// Number of messages and control words that have arrived when it completes, if they are kept until then.
+    /// Number of messages and control words that have arrived when the flight completes, if they are kept until then.
     pub(super) sent: u64,
     /// Place where the device writes its answer.
     pub(super) answer: Option<u32>,

@@ -19,7 +19,7 @@ use crate::{
     memory::RemoteRegion,
 };
 
-/// Why a command cannot go on.
+/// Reason why a command cannot continue.
 pub(super) enum PostStall {
     /// There is no room, or no connection yet.
     Room,

@@ -19,9 +19,11 @@ pub(super) struct VerbsRail {
     /// Peer of each queue pair, by number.
     pub(super) by_qpn: BTreeMap<u32, u32>,
     pub(super) device: RailDevice,
-    /// Why the device has failed. Its completions may never come, so nothing waits for them, and nothing new is made on it.
+    /// Reason why the device has failed. Its completions may never come, so nothing waits for them, and nothing new is made on
+    /// it.
     pub(super) failed: Option<&'static str>,
-    /// True if it reports when a queue pair that was given up holds no receives any more. `None` if that is not known yet.
+    /// True if the device reports when a queue pair that was given up holds no receives any more. `None` if that is not known
+    /// yet.
     pub(super) reports_last_wqe: Option<bool>,
     completions: Arc<OwnedFd>,
     events: Arc<OwnedFd>,
@@ -30,7 +32,7 @@ pub(super) struct VerbsRail {
     sends_armed: bool,
 }
 
-/// Which arrivals wake a sleeping thread.
+/// Arrivals that wake a sleeping thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WakeFilter {
     None,

@@ -28,7 +28,7 @@ pub enum BootError {
     /// The user: the job was started by a launcher that this process cannot talk to, so every process would be a job of
     /// one rank.
     WrongLauncher {
-        /// Variable and value that show it.
+        /// Variable and value that show the launcher.
         evidence: String,
         /// Command to use instead.
         advice: String,
@@ -104,23 +104,23 @@ pub enum BootError {
     Record {
         /// Lowest rank of the node.
         leader: u32,
-        /// What was found instead, shortened and escaped.
+        /// Text that was found instead, shortened and escaped.
         found: String,
     },
     /// A rank asked to end the job.
     Aborted {
         /// The rank.
         rank: u32,
-        /// Exit code that it gave.
+        /// Exit code that the rank gave.
         code: i32,
-        /// Reason that it gave.
+        /// Reason that the rank gave.
         why: String,
     },
     /// The program: this exchange was finalized, or has failed before.
     Over,
     /// The machine: an operating system call failed.
     Io {
-        /// What the process was doing.
+        /// Task of the process during which the error occurred.
         doing: String,
         /// Error of the operating system.
         source: io::Error,

@@ -34,7 +34,7 @@ struct RankFate {
     told: bool,
 }
 
-/// How a rank ended.
+/// End of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "for programs that start ranks")]
 pub enum RankEnd {

@@ -21,7 +21,7 @@ pub enum FailureReport {
     Blames {
         /// The peer's rank in the world.
         rank: u32,
-        /// How the peer left.
+        /// Way in which the peer left.
         how: PeerDeparture,
     },
     /// A thread of this rank panicked. The panic may be caught.
@@ -36,7 +36,7 @@ pub enum FailureReport {
     },
 }
 
-/// How a peer left, as far as others see.
+/// Way in which a peer left, as far as others see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(clippy::exhaustive_enums, reason = "there is no third way")]
 pub enum PeerDeparture {

@@ -24,7 +24,7 @@ pub struct SendCopyOp<T: Wire> {
     state: SendCopyState<T>,
 }
 
-// Small, because futures are moved around: failures are rare, so they are boxed.
+// The type is small, because futures are moved around. Failures are rare, so they are boxed.
 enum SendCopyState<T: Wire> {
     Sent,
     Failed(Box<Error>),

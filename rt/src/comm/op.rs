@@ -37,7 +37,7 @@ pub struct RecvOp<B> {
     state: MessageOpState<B, Infallible>,
 }
 
-// Small, because futures are moved around: failures are rare, so they are boxed.
+// The type is small, because futures are moved around. Failures are rare, so they are boxed.
 enum MessageOpState<B, Done> {
     Done(Done),
     Failed(Box<OpError<B>>),

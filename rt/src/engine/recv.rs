@@ -33,7 +33,7 @@ impl EngineCore {
             PostOutcome::Waits(posted) => {
                 slot.state = OpState::Posted(posted);
                 self.waits = true;
-                // Checked only now, because a message that has arrived is received even if its sender is down.
+                // The sender is checked only now, because a message that has arrived is received even if its sender is down.
                 if let Some(kind) = self.unmatchable_reason(&want) {
                     self.matching.unpost(posted);
                     self.complete_op(op, Err(kind));

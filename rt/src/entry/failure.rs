@@ -4,7 +4,7 @@ use std::{any::Any, error::Error as StdError, fmt::Display};
 
 use crate::error::{Error, ErrorKind};
 
-/// Why a rank's function failed.
+/// Reason why a rank's function failed.
 #[derive(Debug)]
 pub struct RankFailure {
     /// The error and what caused it.

@@ -144,7 +144,7 @@ struct TestProcess {
     reports: UnixStream,
     /// Bytes received from the rank that are not a complete line yet.
     partial: Vec<u8>,
-    /// How the rank ended, in words.
+    /// End of the rank, in words.
     end: Option<String>,
 }
 

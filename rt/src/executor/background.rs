@@ -51,7 +51,7 @@ enum ResultReader {
 
 type RemainingFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What remains to be done after a poll, without the lock, because wakers and results may run application code.
+/// Work that remains after a poll, without the lock, because wakers and results may run application code.
 enum PollFollowUp<T> {
     Nothing,
     Wake(Waker),

@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Parker<B = Notifier> {
     woken: AtomicBool,
-    /// Where the thread sleeps: one of the constants below.
+    /// Place where the thread sleeps: one of the constants below.
     at: AtomicU8,
     thread: Thread,
     /// Notifier that ends the sleep in the seat.

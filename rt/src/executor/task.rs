@@ -89,7 +89,7 @@ pub(super) fn start<Q: TaskQueue + Send + Sync + 'static>(
 impl<Q: TaskQueue + Send + Sync + 'static> RuntimeTask<Q> {
     /// Polls the task once, and queues it again if it was woken meanwhile.
     pub(crate) fn run(self: Arc<Self>) {
-        // A swap, not a store, here and wherever the state changes: it must synchronize with the writes before every
+        // The state changes by a swap, not a store, here and elsewhere: the swap must synchronize with the writes before every
         // wake-up so far.
         self.state.swap(RUNNING, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(&self));

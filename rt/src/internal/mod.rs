@@ -13,7 +13,7 @@ pub use crate::{
     error::called_at,
 };
 
-/// Which rank of a job failed first, for launchers.
+/// Search for the rank of a job that failed first, for launchers.
 pub mod inquest {
     pub use crate::boot::inquest::{ENDED_BY_PEER, Inquest, InquestFinding, RankEnd};
 }

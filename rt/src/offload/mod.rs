@@ -103,11 +103,11 @@ pub struct CollectiveProgram {
     reduces: bool,
     /// True if handing the program to an adapter takes longer than running it.
     short: bool,
-    /// Length of its longest receive, in bytes.
+    /// Length of the program's longest receive, in bytes.
     recv_max: usize,
     quick: Option<SingleRound>,
     fills_output: bool,
-    /// Cached data for its task lists, filled when it first runs with task lists.
+    /// Cached data for the program's task lists, filled when it first runs with task lists.
     form: lower::LoweredCache,
 }
 
@@ -139,7 +139,7 @@ pub struct CollectiveSpec {
     pub signature: CollectiveSignature,
     /// Program of this rank.
     pub program: LoadedProgram,
-    /// Operation of its reductions.
+    /// Operation of the program's reductions.
     pub reducer: Option<ErasedReducer>,
     /// True if the caller may ask for its receives one by one: see [`ProgramOp::watch`].
     pub by_blocks: bool,
@@ -214,7 +214,7 @@ pub(crate) struct ElemLayout {
 #[derive(Clone, Debug)]
 pub(crate) struct ProgramStep {
     pub(crate) action: StepAction,
-    /// Range of its successors in the list of all successors.
+    /// Range of the step's successors in the list of all successors.
     frees: Range<u32>,
     /// Next message to, or from, the same peer, which begins after this one has begun.
     pub(crate) next: Option<ProgramStepId>,
@@ -276,12 +276,12 @@ impl CollectiveProgram {
         self.recv_max
     }
 
-    /// Returns the order of its steps, if it has one round and all its messages fit into collective slots.
+    /// Returns the order of the program's steps, if it has one round and all its messages fit into collective slots.
     pub(crate) const fn single_round(&self) -> Option<&SingleRound> {
         self.quick.as_ref()
     }
 
-    /// Returns true if it writes all of the output and never reads it, so the output may be uninitialized at the start.
+    /// Returns true if the program writes all of the output and never reads it, so the output may be uninitialized at the start.
     pub(crate) const fn fills_output(&self) -> bool {
         self.fills_output
     }

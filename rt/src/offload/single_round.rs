@@ -19,7 +19,7 @@ pub(crate) struct SingleRound {
 /// Maximum number of steps of a single-round run, because its steps are done under a lock.
 const STEPS_MAX: usize = 64;
 
-/// Maximum number of bytes that it sends, receives, copies and reduces, for the same reason.
+/// Maximum number of bytes that such a program sends, receives, copies and reduces, for the same reason.
 const WORK_MAX: usize = 256 << 10;
 
 /// Maximum length of a message, in bytes, that is copied twice although one copy would suffice.
@@ -100,7 +100,7 @@ fn len_max(program: &CollectiveProgram) -> usize {
     }
 }
 
-/// Returns true if it writes to scratch before messages have arrived, because scratch is not kept until then.
+/// Returns true if the program writes to scratch before messages have arrived, because scratch is not kept until then.
 fn fills_scratch(program: &CollectiveProgram, waits: &[bool]) -> bool {
     let in_scratch = |span: &BufferSpan| span.buffer == ProgramBuffer::Scratch && span.len > 0;
     let mut steps = program.actions().zip(waits);

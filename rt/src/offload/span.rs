@@ -163,7 +163,7 @@ impl BufferSpan {
         }
     }
 
-    /// Returns its runs in ascending order of addresses; if runs overlap, returns the bounds.
+    /// Returns the runs of the span in ascending order of addresses; if runs overlap, returns the bounds.
     fn ascending(self) -> impl Iterator<Item = Range<usize>> {
         let runs = if self.is_disjoint() {
             self.count().unwrap_or(0)

@@ -24,8 +24,8 @@ impl<T: Wire> WindowEnd<T> {
     pub fn post(&mut self, origins: &[usize]) -> Result<()> {
         self.check_closed("post")?;
         self.check_ranks("post", "origins", origins)?;
-        // Set before any origin is notified. Whatever happens then, this rank gets no slice of its memory until they
-        // have completed.
+        // The origins are recorded before any of them is notified. Whatever happens then, this rank gets no slice of its
+        // memory until they have completed.
         self.open_to.extend_from_slice(origins);
         for &origin in origins {
             let target = self.meet("post", "origins", origin)?;

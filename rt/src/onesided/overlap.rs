@@ -11,7 +11,7 @@ use std::{
 use super::WindowEnd;
 use crate::{buffer::Wire, clock::ClockTime, comm::Comm};
 
-/// Which thread copies when data is put to memory of the same node, or got from it.
+/// Choice of the thread that copies when data is put to memory of the same node, or got from it.
 ///
 /// This is a hint: it changes only when a copy is made, and by which thread. The caller always makes copies below 128
 /// KiB, because they take less time than waking the agent.
@@ -34,7 +34,7 @@ pub enum Overlap {
     Agent,
 }
 
-/// What the caller of long copies does after them, as far as observed.
+/// Behavior of the caller after long copies, as far as observed.
 #[derive(Debug, Default)]
 pub(super) struct CopyHistory {
     /// Number of consecutive copies after which the caller computed. Negative after the agent found no processor.

@@ -33,7 +33,7 @@ use crate::{
 /// The three areas of memory, and the scratch itself.
 pub(crate) struct RunMemory {
     view: ProgramAreas,
-    /// Keeps the scratch alive and in place. Initialized; it may contain data of earlier programs.
+    /// Keeps the scratch alive and in place. All words are initialized, and may contain data of earlier programs.
     words: Vec<u128>,
 }
 

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// How an operation ended: the received message, or the reason of the failure.
+/// Outcome of an operation: the received message, or the reason of the failure.
 pub(crate) type OpOutcome = Result<MessageStatus, Box<OpFailure>>;
 
 /// Reason of a failure, and the operation that failed.

@@ -146,7 +146,7 @@ fn run(shared: &Weak<RuntimeShared>, tick: Duration) {
     let mut seen = None;
     let mut pace = AgentPace { tick, keen: 0 };
     loop {
-        // Holds no strong reference while parked, so that the runtime can be dropped meanwhile.
+        // The agent holds no strong reference while parked, so that the runtime can be dropped meanwhile.
         thread::park_timeout(pace.next());
         let Some(shared) = shared.upgrade() else {
             return;

@@ -74,9 +74,9 @@ pub(crate) struct ReactorProbe {
 /// Capabilities of io_uring on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UringCaps {
-    /// True if it can wait on futex words (Linux 6.7 or newer).
+    /// True if the kernel's io_uring can wait on futex words (Linux 6.7 or newer).
     pub(crate) futex: bool,
-    /// True if it can sleep without being counted as waiting for a disk (Linux 6.15 or newer).
+    /// True if the kernel's io_uring can sleep without being counted as waiting for a disk (Linux 6.15 or newer).
     pub(crate) no_iowait: bool,
 }
 

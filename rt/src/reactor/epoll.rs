@@ -22,7 +22,7 @@ use super::{
 pub(crate) struct EpollBackend {
     epoll: Arc<OwnedFd>,
     notifier: Notifier,
-    // Kept open, because the kernel forgets a closed descriptor.
+    // The descriptors stay open, because the kernel forgets a closed descriptor.
     watched: Vec<Arc<OwnedFd>>,
 }
 

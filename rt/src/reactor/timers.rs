@@ -15,7 +15,7 @@ pub(crate) struct Timers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimerId {
     deadline: ClockTime,
-    // The second field, so that timers with the same deadline expire in the order in which they were made.
+    // The number is the second field, so that timers with the same deadline expire in the order in which they were made.
     number: u64,
 }
 

@@ -102,7 +102,7 @@ async fn leave_it(shared: &RuntimeShared, mut seen: u64, waits: u32) -> bool {
     }
 }
 
-/// How long this task leaves the turns to other threads; the same as the agent's tick.
+/// Time for which this task leaves the turns to other threads; the same as the agent's tick.
 const TICK: Duration = Duration::from_millis(1);
 
 /// Turns before other tasks of tokio run. A scheduling round of tokio costs as much as several turns.

@@ -31,11 +31,11 @@ pub enum ReactorChoice {
     Epoll,
 }
 
-/// What drives progress.
+/// Threads that drive progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProgressMode {
-    /// `block_on` while it waits, and an agent thread while the application computes.
+    /// `block_on` makes turns while it waits, and an agent thread makes turns while the application computes.
     #[default]
     Thread,
     /// `block_on` alone: there is no progress while the application computes.
@@ -44,7 +44,7 @@ pub enum ProgressMode {
     Tokio,
 }
 
-/// What executes collectives.
+/// Executor of collectives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Executor {
@@ -55,7 +55,7 @@ pub enum Executor {
     Lists,
     /// The threads that make turns: a waiting application thread, or the agent while the application computes.
     Messages,
-    /// Only polls of their futures. This is the baseline for comparisons.
+    /// Only polls of the collectives' futures. This is the baseline for comparisons.
     Host,
 }
 

@@ -64,7 +64,7 @@ struct RunQueue {
 /// The shared state of one runtime.
 pub(crate) struct RuntimeShared {
     engine: SpinLock<Engine>,
-    /// Used by the thread in the seat. A simulated host has none.
+    /// Backend that the thread in the seat sleeps on. A simulated host has none.
     backend: Option<Box<Mutex<Box<dyn SleepBackend>>>>,
     seat: SeatLock,
     /// Number of sleeps that a task on tokio has prepared.
@@ -201,7 +201,7 @@ impl RuntimeShared {
         let disturbed = engine.watch.count_turn();
         let events = engine_turn(&mut engine, &self.clock);
         self.finish(engine);
-        // After unlocking, because the agent takes the lock as soon as it is woken.
+        // The agent is woken after unlocking, because it takes the lock immediately.
         if disturbed {
             self.notifier.notify();
         }
@@ -352,7 +352,7 @@ impl TaskQueue for RuntimeShared {
             return task.abandon();
         }
         tasks.ready.push_back(task);
-        // Counted before the wake-up: a thread publishes that it sleeps, and then checks this count.
+        // The task is counted before the wake-up: a thread publishes that it sleeps, and then checks this count.
         self.tasks_len.fetch_add(1, Ordering::SeqCst);
         drop(tasks);
         self.wake_seat_sleeper();

@@ -36,7 +36,7 @@ pub(crate) struct RankPlacement {
     pub(crate) neighbors: Arc<[u32]>,
 }
 
-/// What was chosen at start, and why. `ripstop info` prints it.
+/// Choices made at the start, with their reasons. `ripstop info` prints it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Choices {
@@ -121,7 +121,7 @@ impl RuntimeParts {
     }
 }
 
-/// How a runtime waits for events.
+/// Means by which a runtime waits for events.
 pub(crate) enum SleepMode {
     /// Threads sleep in this backend.
     In(Box<dyn SleepBackend>),

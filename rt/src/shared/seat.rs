@@ -258,7 +258,7 @@ impl Drop for AgentLeaveGuard<'_> {
     }
 }
 
-/// Whether and how long a foreign event loop may sleep.
+/// Permission for a foreign event loop to sleep, and the longest time.
 #[cfg(feature = "tokio")]
 pub(crate) enum PreparedSleep {
     Busy,
@@ -268,7 +268,7 @@ pub(crate) enum PreparedSleep {
     Until(Option<Duration>, u64),
 }
 
-/// Whether a thread got the seat.
+/// Outcome of a thread's request for the seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SeatOutcome {
     Taken,

@@ -54,7 +54,7 @@ enum ManagerEvent {
 /// An event that happens repeatedly.
 #[derive(Default)]
 struct RepeatedEvent {
-    /// Number of times that it has happened.
+    /// Number of times that the event has happened.
     times: u64,
     /// Ranks that have arrived since it last happened.
     inside: BTreeSet<usize>,

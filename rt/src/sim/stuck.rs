@@ -4,7 +4,7 @@ use std::{fmt, panic::Location, time::Duration};
 
 use crate::engine::PendingOpReport;
 
-/// What the unfinished ranks wait for.
+/// Operations that the unfinished ranks wait for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stuck {

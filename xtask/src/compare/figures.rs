@@ -46,7 +46,7 @@ pub(super) struct RatioTarget {
     pub(super) method: CompareMethod,
 }
 
-/// How two figures are compared.
+/// Comparison of two figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CompareMethod {
     Ratio,

@@ -15,7 +15,7 @@ cargo xtask bench compare [--only NAME,NAME] [--row TEXT]... [--repeats N] [--js
   --peers-only  MPICH and Open MPI alone
 ";
 
-/// What to measure, the number of repeats, and the file for the records.
+/// Measurements to make, the number of repeats, and the file for the records.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CompareOptions {
     pub(super) only: Vec<String>,

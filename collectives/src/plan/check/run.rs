@@ -14,7 +14,7 @@ pub struct RankMemory<T> {
     pub scratch: Vec<Option<T>>,
 }
 
-/// What an executor of plans guarantees.
+/// Guarantees of an executor of plans.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ExecutorRules {

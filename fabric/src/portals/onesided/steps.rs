@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct PortalsRmaCommand {
     pub(in super::super) to: u32,
-    /// Token to complete; `None` once it is completed.
+    /// Token of the command; `None` once its completion was reported.
     pub(super) token: Option<CommandToken>,
     pub(in super::super) op: PortalsRmaOp,
     pub(super) step: PortalsRmaStep,

@@ -247,7 +247,7 @@ impl Board {
     }
 }
 
-/// What a rank publishes about itself.
+/// Data that a rank publishes about itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BoardEntry {
     /// Process ID, valid from the rank's arrival on.
@@ -285,7 +285,7 @@ const VERSION: u32 = 7;
 /// Most ranks, so that a segment's contact bits fit into its first page.
 const SIZE_MAX: u32 = 30_000;
 
-// The head: two lines that hardly ever change, so reading them is cheap.
+// The head has two lines that hardly ever change, so reading them is cheap.
 const MAGIC_AT: usize = 0;
 const VERSION_AT: usize = 8;
 const SIZE_AT: usize = 12;

@@ -60,7 +60,7 @@ impl Board {
             word.store(u64::from_le_bytes(padded), Relaxed);
         }
         let len = u32::try_from(note.len()).unwrap_or(0);
-        // The length last: it publishes the bytes.
+        // The length is stored last, because it publishes the bytes.
         self.region.atomic_u32(at).store(len, Release);
     }
 

@@ -91,7 +91,7 @@ pub(super) fn of_rank(
         if matches!(state, PeerState::Finished | PeerState::Failed) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        // Call unconditionally now and then, because the word that shows a pending call may be invalid.
+        // The server is called unconditionally now and then, because the word that shows a pending call may be invalid.
         if turn % TURNS_PER_CALL == TURNS_PER_CALL - 1 {
             board.wake_fd_server(rank);
         } else {

@@ -10,7 +10,7 @@ use crate::sim::{
     world::{PacketPayload, ps},
 };
 
-/// How a packet travels.
+/// Means by which a packet is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sim) enum DeliveryMode {
     /// Through queue pairs, or through the memory of a node.

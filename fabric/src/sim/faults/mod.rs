@@ -93,7 +93,7 @@ pub enum FaultKind {
     Slots(u32),
 }
 
-/// When a [`FaultRule`] acts.
+/// Time in which a [`FaultRule`] acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultTiming {
     /// Start time in picoseconds.
@@ -104,7 +104,7 @@ pub struct FaultTiming {
     pub hits: FaultHits,
 }
 
-/// Which packets a [`FaultRule`] hits.
+/// Packets that a [`FaultRule`] hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultHits {
@@ -168,7 +168,7 @@ pub enum FlowKind {
     ConnectionMessages,
 }
 
-/// What happens to a packet.
+/// Faults of one packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketFate {
     /// True if the packet never arrives.

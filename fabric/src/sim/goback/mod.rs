@@ -21,12 +21,12 @@ mod tests;
 
 pub(super) use self::{pool::ReceiveSlotPool, receiver::GoBackReceiver, sender::GoBackSender};
 
-/// How patient an adapter is, and how far it sends ahead. Times are in picoseconds.
+/// Patience of an adapter, and the number of packets that it sends ahead. Times are in picoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GoBackLimits {
     /// Most packets of a pair in flight.
     pub(super) window: u32,
-    /// How late an answer may be before it counts as lost. Doubles with every repetition.
+    /// Delay after which an answer counts as lost. Every repetition doubles the delay.
     pub(super) slack: u64,
     /// Least time between two refusals, and the first wait after one.
     pub(super) hold: u64,

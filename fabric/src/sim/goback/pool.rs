@@ -16,7 +16,7 @@ pub(in crate::sim) struct ReceiveSlotPool {
     used: u32,
     /// Most senders that may hold a slot or a call.
     calls_max: u32,
-    /// How long a called packet is waited for, in picoseconds.
+    /// Time for which the receiver waits for a called packet, in picoseconds.
     patience: u64,
     waiting: VecDeque<u32>,
     /// The senders in `waiting`, for lookup.

@@ -30,7 +30,7 @@ pub(in crate::sim) struct GoBackSender<T> {
     dead: bool,
 }
 
-/// What the sender waits for, with a deadline.
+/// Event that the sender waits for, with a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GoBackWait {
     /// Nothing is in flight.

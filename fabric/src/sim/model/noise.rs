@@ -20,7 +20,7 @@ pub(in crate::sim) enum NoiseDetours {
     },
 }
 
-/// How often the operating system takes a processor, and for how long.
+/// Frequency and length of the times in which the operating system takes a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sim) struct DetourRhythm {
     /// Period of fixed detours; for random ones, the mean time from the end of one to the start of the next.

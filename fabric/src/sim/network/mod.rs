@@ -46,7 +46,7 @@ impl RankPair {
     }
 }
 
-/// What a packet costs the adapter that sends it.
+/// Cost of a packet for the adapter that sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WireLoad {
     /// Bytes on the wire.
@@ -58,7 +58,7 @@ pub(super) struct WireLoad {
 /// Timing of a packet's transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TransferTiming {
-    /// Time at which its last byte arrives.
+    /// Time at which the packet's last byte arrives.
     pub(super) arrives: SimTime,
     /// Time at which the next chunk of the same transfer should leave: when the sender is free and the bottleneck of the path has
     /// let this chunk pass.

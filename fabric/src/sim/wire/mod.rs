@@ -68,7 +68,7 @@ struct WireFlow {
 pub(super) struct WirePacket {
     slot: u32,
     len: u64,
-    /// Time that its adapter spends on it before it leaves.
+    /// Time that the sending adapter spends on the packet before the packet leaves.
     toll: SimTime,
     /// True if the packet goes through the queue pairs of its ends.
     connected: bool,

@@ -22,7 +22,7 @@ use crate::{
 pub(in super::super) struct VerbsStripe {
     stripe: LaneStripe,
     place: MemoryTarget,
-    /// True if `place` must be looked up again, because its connection has ended or none of its lanes works.
+    /// True if `place` must be looked up again, because the connection has ended or none of its lanes works.
     stale: bool,
 }
 

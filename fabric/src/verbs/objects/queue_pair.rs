@@ -24,7 +24,7 @@ pub(in crate::verbs) struct VerbsQp {
 pub(in crate::verbs) struct PortRoute {
     pub(in crate::verbs) gid: [u8; 16],
     pub(in crate::verbs) lid: u16,
-    /// True if it goes by GID rather than by LID, as always on Ethernet.
+    /// True if the route goes by GID rather than by LID, as always on Ethernet.
     pub(in crate::verbs) global: bool,
     /// Port of this rank.
     pub(in crate::verbs) port: u8,
@@ -516,7 +516,7 @@ const INLINE_TRIED: [u32; 3] = [256, 128, 96];
 
 /// 0.64 ms until a sender that found no buffer tries again. With credits none ever does.
 const RNR_TIMER: u8 = 12;
-/// How often a packet is sent. Once more is the most there is, and soft-RoCE takes that as forever.
+/// Number of times that a packet is sent again. This is the maximum, which soft-RoCE takes as forever.
 pub(in crate::verbs) const TRIES: u8 = 7;
 /// The number that stands for unlimited retries.
 const RNR_RETRIES: u8 = 7;

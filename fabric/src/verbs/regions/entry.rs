@@ -23,7 +23,7 @@ pub(in super::super) struct RegionEntry {
     pub(in super::super) host_counts: bool,
 }
 
-/// Where memory is, and its key for each device; 0 if there is none.
+/// Address of memory, and its key for each device; 0 if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct MemoryTarget {
     pub(in super::super) address: u64,

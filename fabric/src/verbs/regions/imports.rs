@@ -160,7 +160,7 @@ impl VerbsImports {
         self.asked.insert(slot, false);
     }
 
-    /// Records an entry that was read. Returns false if it must be read again.
+    /// Records an entry that was read. Returns false if the entry must be read again.
     pub(in super::super) fn answer(&mut self, slot: u32, entry: Option<RegionEntry>) -> bool {
         let late = self.asked.remove(&slot).unwrap_or(true);
         match entry {

@@ -63,7 +63,7 @@ impl EngineCore {
         let (first, why) =
             revoked.unwrap_or_else(|| (key.sequence, CollectiveFailure::of(kind, me)));
         for &rank in &peers {
-            // The failure first, so that the peer stops putting before it handles the request to quiesce.
+            // The failure is sent first, so that the peer stops putting before it handles the request to quiesce.
             if self.programs.is_void(key.context) {
                 self.tell_revoked(rank, key.context);
             } else {

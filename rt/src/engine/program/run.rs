@@ -18,7 +18,7 @@ use crate::{
 pub(super) struct ProgramRun {
     pub(super) program: Arc<CollectiveProgram>,
     pub(super) memory: RunMemory,
-    /// The reduction; `None` while a job has it.
+    /// The reduction; `None` while a [job](StepExecutor::Job) uses it.
     pub(super) reducer: Option<ErasedReducer>,
     /// The operation that owns the two buffers.
     pub(super) buffers: OpId,
@@ -33,7 +33,7 @@ pub(super) struct ProgramRun {
     pub(super) stirred: bool,
     /// True while the run's receives wait [directly](super::direct_recv).
     pub(super) waits_directly: bool,
-    /// State of its task lists, if it runs by lists.
+    /// State of the run's task lists, if it runs by lists.
     pub(super) listed: Option<Box<OffloadedRun>>,
     /// True if the run's messages may come by [collective slots](super::single_round).
     pub(super) looks: bool,
@@ -56,7 +56,7 @@ pub(super) struct RunScratch {
     flying: Vec<(usize, StepExecutor)>,
 }
 
-/// What carries out a step.
+/// Executor of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepExecutor {
     Op(OpId),
@@ -147,7 +147,7 @@ impl ProgramRun {
         })
     }
 
-    /// Returns the header that its messages have in common.
+    /// Returns the header that the run's messages have in common.
     pub(super) fn eager(&self) -> EagerHeader {
         self.info.eager()
     }
@@ -334,7 +334,7 @@ impl ProgramRun {
         over && self.flying.is_empty()
     }
 
-    /// Returns what carries out the steps in progress.
+    /// Returns the executors of the steps in progress.
     pub(super) fn flights(&self) -> Vec<StepExecutor> {
         self.flying.iter().map(|&(_, by)| by).collect()
     }

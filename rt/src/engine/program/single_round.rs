@@ -120,7 +120,7 @@ impl Engine {
         steps.len()
     }
 
-    /// Returns true if it receives a message that may be too long for a collective slot.
+    /// Returns true if the call receives a message that may be too long for a collective slot.
     fn is_offered_some(&self, call: &RunCall) -> bool {
         call.program.recv_max() > self.core.paths.eager_max_of_all()
     }

@@ -97,7 +97,7 @@ impl EpochCounters {
         };
         let said = theirs.completed.add_one().into();
         theirs.posted.prefetch();
-        // Last, because another thread may begin its access then, and `add_one` is not atomic.
+        // This comes last, because another thread may begin its access then, and `add_one` is not atomic.
         self.end_access();
         said
     }

@@ -135,7 +135,7 @@ impl WindowWaiterSlot {
     }
 }
 
-/// What this rank knows of one neighbor.
+/// State of one neighbor, as far as this rank knows it.
 #[derive(Default)]
 struct PeerEndState {
     greeted: bool,
@@ -158,7 +158,7 @@ struct PeerEndState {
     asked_to_fence: bool,
     /// Fences that the neighbor had passed when it freed its end.
     last_fence: Option<u64>,
-    /// True if our current access ends as soon as none of its operations is in flight.
+    /// True if this rank's current access ends as soon as none of its operations is in flight.
     ending: bool,
     /// True if our last access ended while the neighbor was down, so the neighbor was never notified.
     untold: bool,
@@ -399,7 +399,7 @@ impl Engine {
         }
         if let Some((ours, keys)) = LocalCounterPair::new(pool, &mut **driver) {
             peer_end.ledger.set_ours(ours);
-            // Sent before the greeting, so that a neighbor that has been greeted can count.
+            // The keys are sent before the greeting, so that a neighbor that has been greeted can count.
             core.peers
                 .control(rank, &id.tally(WireKind::CounterKeys, keys));
         }

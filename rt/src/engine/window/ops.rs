@@ -28,7 +28,7 @@ pub(super) struct StashedOp {
     ranges: TargetRanges,
 }
 
-/// What an operation does to the target's memory.
+/// Effect of an operation on the target's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WindowOpKind {
     Put,

@@ -150,7 +150,7 @@ impl ProgramLowering {
 
 impl LoweredStep {
     fn may_begin(self) -> CounterThreshold {
-        // Begins immediately if it waits for nothing.
+        // A step that waits for no other begins immediately.
         let (counter, value) = self.go.unwrap_or((0, 0));
         CounterThreshold {
             counter: LoweredCounter::Own(counter),

@@ -31,7 +31,7 @@ pub(crate) struct PostedProgram {
     memory: OffloadMemory,
     /// Word that identifies the program in its landings.
     word: u64,
-    /// Token of its lists and watches, without their [`ListToken`]s.
+    /// Token of the program's lists and watches, without their [`ListToken`]s.
     token: u64,
     /// True for each of the two lists that has tasks that have not begun.
     open: [bool; 2],

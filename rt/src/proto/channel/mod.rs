@@ -45,7 +45,7 @@ pub(crate) struct ChannelFrame {
     pub(crate) body: Vec<u8>,
 }
 
-/// How to handle a message that has just arrived.
+/// Decision about a message that has just arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ChannelVerdict {

@@ -33,7 +33,7 @@ pub(crate) struct HeaderRoom {
     pub(crate) peers: u32,
 }
 
-/// What one peer may send to this rank.
+/// Quota of one peer for messages to this rank.
 #[derive(Debug)]
 pub(crate) struct PeerQuota {
     /// Number of messages that the peer may have sent, in total.

@@ -134,7 +134,7 @@ impl MessagePath {
     ];
 }
 
-/// What the settings say about paths.
+/// Settings of paths.
 #[derive(Clone, Copy, Debug, Default)]
 struct PathRules {
     /// Length of the longest eager message, in bytes; `None` decides by cost.

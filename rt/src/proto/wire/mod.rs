@@ -14,7 +14,7 @@ pub(crate) use self::failure_headers::{
     RevokeHeader, SAY_DECIDE, SAY_PROMISE, SAY_PROPOSE, SAY_REPORT, WORDS_LEN, WORDS_PARTS,
 };
 
-/// Version of the wire format. Raised whenever a header changes.
+/// Version of the wire format. A change of a header raises the version.
 pub(crate) const VERSION: u8 = 6;
 
 /// First fields of every header.
@@ -141,7 +141,7 @@ pub(crate) struct RtsHeader {
     /// Length of the message in bytes.
     pub(crate) total: u64,
     pub(crate) sender: OpId,
-    /// How the bytes may travel: the `MODE_*` bits.
+    /// Paths that the bytes may take: the `MODE_*` bits.
     pub(crate) modes: u64,
     /// Key to the bytes. All zero without [`MODE_GET`].
     pub(crate) key: RemoteRegion,
@@ -356,7 +356,7 @@ pub(crate) struct LockHeader {
     pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
-    /// Which lock, in the low bits, and the number of the request above.
+    /// Kind of lock, in the low bits, and the number of the request above.
     pub(crate) want: u64,
 }
 

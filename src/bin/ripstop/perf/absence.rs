@@ -13,7 +13,7 @@ use super::{
     report::ResultRow,
 };
 
-/// How ranks stay away.
+/// Options for ranks that stay away.
 #[derive(clap::Args, Debug)]
 #[group(id = "being_away")]
 pub(super) struct AwayArgs {
@@ -49,7 +49,7 @@ impl AwayArgs {
     }
 }
 
-/// What a rank does while it stays away.
+/// Activity of a rank while it stays away.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RankAbsence {
     time: Duration,

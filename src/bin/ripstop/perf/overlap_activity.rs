@@ -9,7 +9,7 @@ use ripstop::{
 
 use super::{absence::RankAbsence, clock, collective::lossy};
 
-/// What a rank does while a call is in flight.
+/// Activity of a rank while a call is in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OverlapActivity {
     Nothing,
@@ -24,7 +24,7 @@ pub(super) enum OverlapActivity {
     Away(RankAbsence),
 }
 
-/// What happened meanwhile.
+/// Events during the call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ActivityTimes {
     /// Nanoseconds of the computation. Those of a sleep are stored too, but not reported.

@@ -41,7 +41,7 @@ pub(super) struct StartupArgs {
     json: bool,
 }
 
-/// How addresses are exchanged.
+/// Means by which addresses are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum StartupExchange {
     /// The way of Ripstop: ranks of a node by shared memory, and a record of each node, which the node's leader reads

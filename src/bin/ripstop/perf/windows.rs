@@ -58,7 +58,7 @@ pub(super) const fn round_up_to_words(size: usize) -> usize {
     size.next_multiple_of(NUMBER)
 }
 
-/// What is timed.
+/// Timed action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WindowBench {
     Pscw,
@@ -69,7 +69,7 @@ pub(super) enum WindowBench {
     Stream(PerfRmaOp),
 }
 
-/// What one rank does to the other's memory under a lock.
+/// Operation of one rank on the other's memory under a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PerfRmaOp {
     Put,

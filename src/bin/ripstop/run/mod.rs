@@ -70,7 +70,7 @@ pub(crate) struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// What the exit code of a job says if some of its ranks failed.
+/// Meaning of the exit code of a job if some of its ranks failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KeepGoing {
     /// That of the first rank that failed

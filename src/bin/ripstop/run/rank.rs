@@ -32,7 +32,7 @@ pub(super) struct LaunchedRank {
     pub(super) status: Option<ExitStatus>,
 }
 
-/// What all ranks of a job have in common.
+/// Data that all ranks of a job share.
 #[derive(Debug)]
 pub(super) struct JobSetup<'a> {
     pub(super) program: &'a LaunchProgram,

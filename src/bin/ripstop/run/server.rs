@@ -156,7 +156,8 @@ impl PmiServer {
             "get_my_kvsname" => wire::line("my_kvsname", &[("rc", "0"), ("kvsname", &self.space)]),
             "put" => self.put(line),
             "get" => self.get(line),
-            // Named like most answers, so that a client which insists on an unknown request gets an error and not silence.
+            // The answer is named like most others, so that a client which insists on an unknown request gets an error and not
+            // silence.
             other => wire::line(
                 &format!("{other}_result"),
                 &[("rc", "-1"), ("msg", "unknown_command")],

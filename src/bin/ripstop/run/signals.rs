@@ -73,14 +73,14 @@ impl AsFd for LauncherSignals {
     }
 }
 
-/// What a child does between fork and exec.
+/// Actions of a child between fork and exec.
 #[derive(Debug)]
 pub(super) struct ChildSetup {
     /// Descriptor that stays open in the program that the child becomes.
     pub(super) socket: OwnedFd,
-    /// The CPUs that it may run on, if they are fewer than those of this process.
+    /// The CPUs that the child may run on, if they are fewer than those of this process.
     pub(super) cpus: Option<CpuSet>,
-    /// True if the rank writes to the terminal itself.
+    /// True if the child writes to the terminal itself.
     pub(super) at_terminal: bool,
 }
 

@@ -52,7 +52,7 @@ impl AppWorkload {
     }
 }
 
-/// How the time of a rank was spent.
+/// Parts of the time of a rank.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TimeSpent {
     pub(super) compute: Duration,

@@ -46,15 +46,15 @@ pub(super) fn resolve_way(
 /// One way to connect ranks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionSetup {
-    /// How the ranks exchange their addresses.
+    /// Means by which the ranks exchange their addresses.
     exchange: AddressExchange,
     scheme: ConnectPolicy,
     threads: QpThreads,
-    /// How ranks connect for an all-to-all.
+    /// Order in which ranks connect for an all-to-all.
     all: AllToAllSetup,
 }
 
-/// How addresses are exchanged through the process manager.
+/// Exchange of addresses through the process manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AddressExchange {
     /// An address in two parts, and for each part a key of each pair and a fence for each distance.
@@ -78,7 +78,7 @@ enum QpThreads {
     Shared,
 }
 
-/// How ranks connect to their peers if each has data for all others.
+/// Order in which ranks connect if each has data for all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AllToAllSetup {
     /// In the order of the chosen algorithm.

@@ -16,7 +16,7 @@ pub(super) struct RatioCase {
     pub(super) parallel: bool,
 }
 
-/// What one contestant runs.
+/// Program that one contestant runs.
 #[derive(Clone, Copy)]
 struct ScriptRun {
     /// Command in the script.

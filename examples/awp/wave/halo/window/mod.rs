@@ -28,7 +28,7 @@ struct IncomingLane {
     number: u32,
     component: usize,
     from: LaneEnd,
-    /// Index of its first element in the window.
+    /// Index of the lane's first element in the window.
     at: usize,
 }
 
