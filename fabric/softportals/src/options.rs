@@ -92,7 +92,7 @@ options! {
     UNORDERED = 6,
     /// The data of short puts is read before the call returns.
     VOLATILE = 7,
-    /// Messages may be lost. A hint, ignored here: they are not.
+    /// Messages may be lost. This is a hint without effect here, because no message is lost.
     UNRELIABLE = 8,
 }
 

@@ -122,8 +122,8 @@ pub(super) const fn psn_after(last: u32) -> u32 {
     last.wrapping_add(PSN_STEP) & PSN_MAX
 }
 
-/// Packet numbers have 24 bits. The step is odd, so that all come before one repeats, and divides their circle in the golden
-/// section, so that it is far from one start to the next.
+/// Packet numbers have 24 bits. The step between the first numbers of two queue pairs is odd, so that all numbers are used
+/// before one repeats. It divides the range in the golden section, so that two first numbers are far apart.
 pub(super) const PSN_MAX: u32 = 0x00ff_ffff;
 const PSN_STEP: u32 = 0x009e_3779;
 

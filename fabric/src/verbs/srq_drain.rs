@@ -5,9 +5,10 @@
 //! before that, they never come back, and there are fewer buffers than peers have credits for. So a queue pair is destroyed only
 //! after this event, or when the device has had [`HOLDS_MAX`] for it.
 //!
-//! * Soft-RoCE never reports it, and flushes immediately. A device that has never reported it is waited for only once.
-//! * If a device that has reported it for other queue pairs does not in time, the buffers of one connection count as lost. They
-//!   stay where they are, and the next connection brings its own.
+//! * Soft-RoCE never reports the event, and flushes immediately. The driver waits only once for a device that has never reported
+//!   the event.
+//! * If a device reported the event for other queue pairs but is late for this one, the buffers of one connection count as lost.
+//!   They stay where they are, and the next connection brings its own.
 //!
 //! A connection that is drained in good order, or given up before it was open, is not waited for. At most a control word about it
 //! or about a lane is in flight then, and no message.

@@ -60,7 +60,7 @@ impl<T: Wire> WindowEnd<T> {
         shared.with(|engine| engine.core.set_fence_epoch(self.id, false));
     }
 
-    /// Reaches a fence. If it is `ending`, it ends the epochs of all members. The other members are notified
+    /// Reaches a fence. A fence that is `ending` ends the epochs of all members. The other members are notified
     /// immediately, unless operations of this rank are in flight or the driver has no counters.
     pub fn come_to_fence(&mut self, ending: bool, at: &'static Location<'static>) -> FenceArrival {
         self.is_gathered = false;

@@ -49,11 +49,11 @@ pub(crate) struct InfoArgs {
     #[arg(long)]
     settings: bool,
 
-    /// Only the fabrics: which can run here, or why not
+    /// Only the fabrics: those that can run here, and why the others cannot
     #[arg(long)]
     fabrics: bool,
 
-    /// Only the variables of pscom4portals, and what each is here
+    /// Only the variables of pscom4portals, with their values here
     #[arg(long)]
     compat: bool,
 

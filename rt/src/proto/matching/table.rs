@@ -52,7 +52,7 @@ pub(super) enum ListContent {
     Messages,
 }
 
-/// One place of the table. It belongs to the list of `key` unless it holds nothing.
+/// One place of the table. A place that holds anything belongs to the list of `key`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatchingList {
     pub(super) key: MatchingKey,
