@@ -118,7 +118,8 @@ pub struct Error {
     pub op: &'static str,
     /// Context id of the communicator, if the operation has one.
     pub comm: Option<u32>,
-    /// More about the communicator. Boxed to keep errors small, because they are moved around together with buffers.
+    /// More about the communicator. The details are boxed to keep errors small, because they are moved around together with
+    /// buffers.
     pub(crate) details: Option<Box<ErrorDetails>>,
     /// Rank of the peer in that communicator, if the operation names one.
     pub peer: Option<usize>,

@@ -407,5 +407,5 @@ fn window(shape: &Shape) -> usize {
 }
 
 const ARITIES: [usize; 3] = [2, 4, 8];
-/// More segments than 256 are overhead on any link that is not very slow.
+/// Binary logarithm of the most segments. More than 256 are overhead on any link that is not very slow.
 const SEGMENTS_LOG2_MAX: u32 = 8;

@@ -17,7 +17,7 @@ pub(crate) enum PacketHeader {
     Request(RequestHeader),
     /// The answer to an operation. The payload is the beginning of the fetched data.
     Answer(AnswerHeader),
-    /// More data.
+    /// More data of a message.
     Continuation(ContinuationHeader),
 }
 

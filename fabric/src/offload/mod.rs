@@ -35,8 +35,9 @@ pub(crate) use scheduler::{ListEvent, TASKS_MAX, TaskScheduler, WatchRequest, is
 pub use task::{CounterCondition, PairKey, PutLanding, PutTarget, TaskAction, TriggeredTask};
 pub(crate) use watches::ThresholdWatches;
 
-/// Returns how many tasks may wait where there is room for `operations` triggered operations. That is one for four of them, since
-/// most tasks need about as many. If there are few, it is one for each, up to eight. The host retries tasks that find no room.
+/// Returns how many tasks may wait where there is room for `operations` triggered operations. That is a quarter of `operations`
+/// and at most [`LISTED_MAX`], because most tasks need about four. With room for fewer than 64, it is `operations`, but at most
+/// eight. The host retries tasks without room.
 pub(crate) const fn task_capacity(operations: u32) -> usize {
     match operations {
         0..8 => operations as usize,

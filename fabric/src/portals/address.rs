@@ -66,7 +66,7 @@ impl PortalsAddress {
     pub(super) fn first_place(&self) -> RailTableEntry {
         RailTableEntry {
             process: self.process,
-            // Its size was checked when the table entry was allocated.
+            // The size of the index was checked when the table entry was allocated.
             table: u8::try_from(self.tables.rdma).unwrap_or(u8::MAX),
         }
     }

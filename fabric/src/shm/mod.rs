@@ -484,7 +484,7 @@ impl Drop for Shm {
 /// State of a rank's process, as far as the driver knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ShmPeerStatus {
-    /// Not known to be down.
+    /// The rank is not known to be down.
     Up,
     /// Down, and either reported or waiting in `unreported_down`.
     Down,

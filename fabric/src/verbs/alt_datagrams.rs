@@ -58,8 +58,8 @@ impl VerbsCore {
         self.rails[FIRST].failed.is_some() || self.datagrams.has_room()
     }
 
-    /// Returns true if a peer's connection messages also go by other devices. None waits for room at the first one then, because
-    /// a device that hangs never has any.
+    /// Returns true if a peer's connection messages also go by other devices. Such messages do not wait for room at the first
+    /// device, because a device that hangs never has room.
     pub(super) fn uses_alternates(&self, peer: u32) -> bool {
         let link = self.links[index(peer)].as_deref();
         let mut others = FIRST + 1..self.rails.len();

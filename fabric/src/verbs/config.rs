@@ -78,7 +78,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// times in this time.
 const LINGER: Duration = PATIENCE;
 
-/// More than most ranks have. In practice the system's limit of locked memory applies, unless the user sets another one here.
+/// Limit of pinned memory, which is more than most ranks have. In practice the system's limit of locked memory applies, unless
+/// the user sets another one here.
 const PINNED_MAX: u64 = 16 << 30;
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ impl VerbsCore {
         } else {
             self.touch(peer);
             self.advance_or_queue(id);
-            // The command waits by now. If there is no connection to be had, that ends it.
+            // The command waits by now. It fails here if the peer cannot be connected to.
             if !self.link_or_new(peer).open {
                 self.ensure_connected(peer);
             }

@@ -26,7 +26,7 @@ pub(super) enum HeldReceives {
     Some,
     /// Maybe some; the device has until this time to report that there are none, in picoseconds.
     Until(u64),
-    /// None: it was not connected, or the device said so.
+    /// The queue pair holds none: it was not connected, or the device has reported so.
     #[default]
     Nothing,
 }

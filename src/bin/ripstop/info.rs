@@ -29,11 +29,11 @@ use crate::{fabrics, stderr_lines::print_line};
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InfoArgs {
-    /// Only how messages of which length travel
+    /// Only the paths of messages, by length
     #[arg(long)]
     protocols: bool,
 
-    /// Only which algorithm each collective uses, by length and number of ranks
+    /// Only the algorithms of collectives, by length and number of ranks
     #[arg(long)]
     collectives: bool,
 
@@ -41,7 +41,7 @@ pub(crate) struct InfoArgs {
     #[arg(long, value_name = "N", requires = "collectives", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
 
-    /// Only what memory is taken for peers
+    /// Only the memory that peers take
     #[arg(long)]
     memory: bool,
 

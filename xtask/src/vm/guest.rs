@@ -94,7 +94,7 @@ impl VmGuest {
         };
         let status = follow(&self.news, patience);
         if status.is_err() {
-            // It may be off already.
+            // The guest may be off already.
             drop(self.child.kill());
         }
         let ended = self.child.wait().map_err(|why| format!("QEMU: {why}"))?;

@@ -100,7 +100,7 @@ fn kept(
     }
     let draft = all.join(format!("{DRAFT}{}", process::id()));
     make(&draft).inspect_err(|_| drop(fs::remove_dir_all(&draft)))?;
-    // Another process that made one meanwhile has made the same.
+    // Another process that made an image meanwhile has made the same one.
     if fs::rename(&draft, &folder).is_err() {
         drop(fs::remove_dir_all(&draft));
     }

@@ -97,9 +97,9 @@ const FIXED: [&str; 13] = [
     "virtio-rng-pci",
 ];
 
-/// One thread for all processors. With one for each, every interrupt between them waits until the host schedules another
-/// thread, and on a busy host a guest takes minutes to start. `erms` is off because copies by `rep movsb` are emulated byte by
-/// byte; `fsrm` without it makes the kernel's `memmove` run for ever.
+/// Emulation by one thread for all processors. With a thread for each, every interrupt between them waits until the host
+/// schedules another thread, and on a busy host a guest takes minutes to start. `erms` is off because copies by `rep movsb`
+/// are emulated byte by byte; `fsrm` without it makes the kernel's `memmove` run for ever.
 const EMULATED: (&str, &str) = ("tcg,thread=single", "max,-erms,-fsrm");
 const EMULATED_PARALLEL: &str = "tcg,thread=multi";
 const REAL: (&str, &str) = ("kvm", "host");

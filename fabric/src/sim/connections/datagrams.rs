@@ -13,11 +13,11 @@ use crate::sim::{
 /// Means by which a packet is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sim) enum DeliveryMode {
-    /// Through queue pairs, or through the memory of a node.
+    /// The message goes through queue pairs, or through the memory of a node.
     Connected,
     /// In this many datagrams.
     Datagrams(u32),
-    /// Not yet, because the message waits for a connection.
+    /// The message waits for a connection.
     Queued,
 }
 

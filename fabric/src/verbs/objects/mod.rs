@@ -50,7 +50,7 @@ impl<T> fmt::Debug for RawHandle<T> {
 fn check(result: i32, what: &str) -> io::Result<()> {
     match result {
         0 => Ok(()),
-        // Some return -1 and set `errno` instead.
+        // Some functions return -1 and set `errno` instead.
         negative if negative < 0 => Err(last_error(what)),
         number => Err(named(io::Error::from_raw_os_error(number), what)),
     }

@@ -442,7 +442,8 @@ const MAPPING: &str = "PMI_process_mapping";
 
 const LAUNCHER: &str = "RIPSTOP_LAUNCHER";
 
-/// More ranks than any machine has cores. Bounds what is allocated per rank before anything else is known.
+/// Most ranks of a job, more than any machine has cores. The limit bounds what is allocated per rank before anything else is
+/// known.
 const SIZE_MAX: u32 = 1 << 24;
 
 /// Minimum room for a key or a value: a server with less is not a real one.

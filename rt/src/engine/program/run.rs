@@ -109,7 +109,7 @@ impl ProgramRun {
         }
     }
 
-    /// Does a copy or a reduction immediately, if it is short and runs no code of the application. Returns true if it was done.
+    /// Does a copy or a reduction immediately, if it is short and runs no code of the application. Returns true if that was done.
     pub(super) fn work_now(&self, action: &StepAction) -> bool {
         match (action, &self.reducer) {
             (StepAction::Copy { from, into }, _) if from.len <= WORK_MAX => {

@@ -228,8 +228,8 @@ impl EngineCore {
                     let why = CollectiveFailure::Mismatch(rank.min(me), rank.max(me));
                     self.revoke(CollectiveId::new(header.ctx, first), why);
                 }
-                // It is not known any more whether it was the same collective. A peer that waits for a message does not need to
-                // know.
+                // This rank does not know any more whether it was the same collective. A peer that waits for a message does
+                // not need to know.
                 _ if self.never_begins(key, rank) => {
                     self.peers.control(
                         rank,

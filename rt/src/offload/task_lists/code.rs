@@ -17,7 +17,7 @@ pub(crate) enum ListToken {
     Step(usize),
     /// This step has ended, and the host passes that on.
     Spread(usize),
-    /// These receives have ended, and the program wants a report.
+    /// All receives of this group have ended, and the program wants a report.
     RecvGroup(usize),
 }
 

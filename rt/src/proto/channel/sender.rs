@@ -75,7 +75,7 @@ pub(super) struct ChannelSender {
 /// The event that is due next, without any message from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChannelTimer {
-    /// None: everything is acknowledged, or the peer is dead.
+    /// The sender waits for nothing: everything is acknowledged, or the peer is dead.
     Off,
     /// A message left, and the wait begins at the next `set_clock`.
     Unset,

@@ -64,7 +64,7 @@ impl LaunchedJob {
     /// Blames the most likely rank, because it will not become known which rank failed first.
     fn blame_likeliest(&mut self) {
         let rank = match self.inquest.finding() {
-            // Its end was awaited for long, and the other ranks are sure that it failed.
+            // The others have waited long for the rank's end, and are sure that it failed.
             InquestFinding::Awaits(rank, PeerDeparture::Failed) => rank,
             _ => self.inquest.likeliest(),
         };

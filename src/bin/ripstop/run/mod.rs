@@ -73,7 +73,7 @@ pub(crate) struct RunArgs {
 /// Meaning of the exit code of a job if some of its ranks failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KeepGoing {
-    /// That of the first rank that failed
+    /// The code of the first rank that failed
     First,
     /// 0 if a rank ended well, and none because of one that failed
     Ok,

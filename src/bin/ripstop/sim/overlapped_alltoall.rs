@@ -262,7 +262,7 @@ mod tests {
         assert_eq!((overlap.wakes, overlap.osu(), overlap.imb()), (0, 0.0, 0.0));
     }
 
-    /// Not all of it is hidden: a host posts a list by some calls for each task, and more lists if queues are short.
+    /// Not all of the collective is hidden: a host posts a list by some calls for each task, and more lists if queues are short.
     #[test]
     fn an_all_to_all_by_adapters_is_hidden_also_where_their_queues_are_short() {
         let ranks = if cfg!(debug_assertions) { 64 } else { 256 };

@@ -426,7 +426,7 @@ impl CollectiveRegistry {
     /// Forgets a dropped communicator. `has_left` returns true for each dropped one. Whether it was revoked is still remembered
     /// for a while.
     pub(super) fn forget(&mut self, ctx: u32, has_left: impl Fn(u32) -> bool) {
-        // Its last collectives still have places in `over`, and are displaced later.
+        // The communicator's last collectives still have places in `over`, and are displaced later.
         if self.displaced.len() >= DISPLACED_MAX {
             self.displaced.retain(|its, _| !has_left(*its));
         }
