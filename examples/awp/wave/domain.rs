@@ -133,7 +133,7 @@ impl AwpDomain {
         })
     }
 
-    /// Returns the position of a cell of the whole box in this rank's fields, if it is one of its own.
+    /// Returns the position of a cell of the whole box in this rank's fields, if the cell belongs to this rank.
     pub(crate) fn local(&self, cell: [usize; 3]) -> Option<[usize; 3]> {
         let mut at = [0; 3];
         for dim in 0..3 {

@@ -104,5 +104,5 @@ fn joined<T: FftReal>(before: Option<RegBuf<T>>, block: RegBuf<T>) -> RegBuf<T> 
     }
 }
 
-/// Tag of all messages. Those of successive transposes are received in the order in which they are sent.
+/// Tag of all messages. Messages of successive transposes are received in the order in which they are sent.
 const TAG: u32 = 30;

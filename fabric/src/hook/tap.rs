@@ -61,7 +61,7 @@ impl HookCounts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TrafficEvent {
-    /// Turns of `progress` before it.
+    /// Turns of `progress` before the event.
     pub turn: u64,
     /// Receiver or sender; `None` for a completion, which names no peer.
     pub peer: Option<WorldRank>,

@@ -48,8 +48,8 @@ impl LaneSpeeds {
         Self::new(&vec![speed; count as usize])
     }
 
-    /// Makes the speeds of adapters with these weights, each at least 1. Those with the greatest weight have the speed `fastest`.
-    /// Without weights, there is one adapter.
+    /// Makes the speeds of adapters with these weights, each at least 1. Adapters with the greatest weight have the speed
+    /// `fastest`. Without weights, there is one adapter.
     #[must_use]
     pub fn by_weight(fastest: LaneSpeed, weights: &[u32]) -> Self {
         let weights = if weights.is_empty() { &[1] } else { weights };

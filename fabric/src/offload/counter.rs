@@ -290,7 +290,7 @@ pub(crate) fn step<W: CounterWord>(count: &W, wake_at: &W, order: impl FnOnce())
 }
 
 impl RemoteCounters {
-    /// Returns the number of counters that it is the key to.
+    /// Returns the number of counters behind this key.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::try_from(self.0.len).unwrap_or(usize::MAX) / COUNTER_LEN

@@ -26,7 +26,7 @@ struct PendingTask {
     token: CommandToken,
     /// Number of the task's list.
     list: u64,
-    /// Watches that end a sleep for it.
+    /// Watches that end a sleep when the task may begin.
     watches: [Option<CommandToken>; 2],
 }
 

@@ -182,7 +182,7 @@ impl CounterCondition {
 }
 
 impl TriggeredTask {
-    /// Returns the conditions that it waits for.
+    /// Returns the conditions that the task waits for.
     pub fn conditions(&self) -> impl Iterator<Item = &CounterCondition> {
         [Some(&self.condition), self.second_condition.as_ref()]
             .into_iter()

@@ -77,7 +77,7 @@ impl MappedRing {
 
     #[inline]
     fn slot(&self, slot: u32) -> NonNull<u8> {
-        // SAFETY: the mask keeps it inside the ring.
+        // SAFETY: the mask keeps the slot inside the ring.
         unsafe { self.slots_start.add((slot & self.mask) as usize * SLOT_LEN) }
     }
 

@@ -41,13 +41,13 @@ pub struct Stats {
 pub struct RankStats {
     /// Messages that the rank posted.
     pub messages_sent: u64,
-    /// Messages that it received.
+    /// Messages that the rank received.
     pub messages_received: u64,
-    /// Bytes that it posted: messages including headers, puts, and gets.
+    /// Bytes that the rank posted: messages including headers, puts, and gets.
     pub bytes_sent: u64,
     /// Turns that its host made.
     pub turns: u64,
-    /// Peers that it exchanged packets with.
+    /// Peers that the rank exchanged packets with.
     pub peers: u64,
     /// Bytes that the simulator keeps for it now.
     pub state_bytes: u64,

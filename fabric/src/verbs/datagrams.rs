@@ -29,7 +29,7 @@ pub(super) struct DatagramQp {
     /// Bytes of the longest datagram, and of a buffer that it arrives in.
     longest: usize,
     buffer_len: usize,
-    /// Datagrams sent so far. Those that the device does not copy lie behind the receive buffers.
+    /// Number of datagrams sent so far. Datagrams that the device does not copy lie behind the receive buffers.
     sent: usize,
     /// Datagrams not known to have left, and those of them that no completion will report.
     under_way: u32,

@@ -123,7 +123,7 @@ impl VerbsCore {
         self.tasks.over.push_back((serial, how));
     }
 
-    /// Drops tasks that have not begun. Those that have begun and found no room go on if they only count: a peer may wait for a
+    /// Drops tasks that have not begun. Tasks that have begun and found no room go on if they only count: a peer may wait for a
     /// count, and it needs no memory of this rank.
     pub(super) fn drop_lists(&mut self) {
         self.lists = TaskScheduler::new(TASKS_MAX);

@@ -55,7 +55,7 @@ pub(super) struct QpFlight {
     pub(super) sent: u64,
     /// Place where the device writes its answer.
     pub(super) answer: Option<u32>,
-    /// Earlier flights of the same chain, which complete with it.
+    /// Earlier flights of the same chain, which complete with this one.
     pub(super) before: Vec<Self>,
 }
 

@@ -48,8 +48,8 @@ struct PrewiredPeer {
 }
 
 impl PrewiredQps {
-    /// Returns the number of other ranks, if there are some and `sends` requests in flight are enough. Each of them is greeted
-    /// once, and some a second time, which waits for no room.
+    /// Returns the number of other ranks, if there are some and `sends` requests in flight are enough. This rank greets each
+    /// peer once, and some a second time. The second greeting does not wait for room.
     pub(super) fn others(ranks: u32, sends: u32) -> Option<u32> {
         let others = ranks.saturating_sub(1);
         (1..=sends / 2).contains(&others).then_some(others)

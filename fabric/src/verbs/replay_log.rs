@@ -68,7 +68,7 @@ impl ReplayLog {
             .ok_or(Gap)
     }
 
-    /// Returns those that must be sent again, and how many were sent up to the last.
+    /// Returns the messages that must be sent again, and how many were sent up to the last.
     pub(super) fn rest(&self) -> (Vec<ReplayEntry>, u64) {
         (self.kept.iter().copied().collect(), self.sent())
     }

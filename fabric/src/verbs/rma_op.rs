@@ -65,7 +65,7 @@ impl VerbsRmaOp {
         }
     }
 
-    /// Returns the bytes that it moves, which may be more than one request takes.
+    /// Returns the bytes that the operation moves, which may be more than one request takes.
     pub(super) const fn bytes(&self) -> usize {
         match self {
             Self::Put { from, .. } => from.len(),

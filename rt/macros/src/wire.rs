@@ -27,7 +27,7 @@ pub(crate) fn derive(item: &DeriveInput) -> Result<TokenStream> {
         unsafe impl #private::bytemuck::Zeroable for #name {}
         // SAFETY: all fields are `Wire`, the layout is the declared one, and there is no padding (asserted above).
         unsafe impl #private::bytemuck::Pod for #name {}
-        // SAFETY: it is `Pod`, not empty, and the signature is that of its structure.
+        // SAFETY: the type is `Pod`, not empty, and the signature is that of its structure.
         unsafe impl #private::Wire for #name {
             const SIG: #private::TypeSig =
                 #private::TypeSig::structure(::core::mem::size_of::<Self>(), &[#(#signatures),*]);

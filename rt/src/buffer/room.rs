@@ -9,7 +9,7 @@ use super::{RecvBuf, Wire};
 
 /// Returns the number of elements that fit into a buffer.
 pub fn room<B: RecvBuf>(buf: &mut B) -> usize {
-    // SAFETY: nothing is written to it.
+    // SAFETY: nothing is written to the vector here.
     unsafe { buf.spare() }.len()
 }
 

@@ -249,7 +249,7 @@ impl CollectiveProgram {
         self.lens
     }
 
-    /// Returns the size of the communicators that it is for.
+    /// Returns the size of the communicators that the program is for.
     #[must_use]
     pub const fn ranks(&self) -> usize {
         self.ranks
@@ -322,7 +322,7 @@ impl ProgramStepId {
 }
 
 impl StepAction {
-    /// Returns the spans that it reads.
+    /// Returns the spans that the step reads.
     pub(crate) fn reads(&self) -> [Option<&BufferSpan>; 2] {
         match self {
             Self::Send { from, .. } | Self::Copy { from, .. } => [Some(from), None],
@@ -331,7 +331,7 @@ impl StepAction {
         }
     }
 
-    /// Returns the span that it writes.
+    /// Returns the span that the step writes.
     pub(crate) fn writes(&self) -> Option<&BufferSpan> {
         match self {
             Self::Recv { into, .. } | Self::Copy { into, .. } | Self::Reduce { into, .. } => {

@@ -414,7 +414,7 @@ impl<T: Element> Fetching<T> {
         }
     }
 
-    /// Creates one that failed before it started.
+    /// Creates an operation that failed before it started.
     #[cold]
     #[track_caller]
     pub(crate) fn failed(error: Error) -> Self {

@@ -46,7 +46,7 @@ pub(crate) struct BufferArea {
     pub(crate) len: usize,
 }
 
-// SAFETY: this is only an address. Only the engine accesses the memory, and it keeps the buffer alive meanwhile.
+// SAFETY: the handle is only an address. Only the engine accesses the memory, and it keeps the buffer alive meanwhile.
 unsafe impl Send for BufferArea {}
 
 impl BufferArea {
@@ -98,7 +98,7 @@ impl ErasedBuffer {
         // SAFETY: `hold` returned the address of the live value it stored, and no other code has it.
         let buf = unsafe { value.as_mut() };
         self.bare = !has_values(buf);
-        // SAFETY: the engine copies whole messages of the element's type to it, which are initialized.
+        // SAFETY: the engine copies whole messages of the element's type to the buffer, which are initialized.
         let spare = unsafe { buf.spare() };
         BufferArea {
             len: size_of_val(spare),
@@ -261,7 +261,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramBuffers<I, O> {
 
 fn areas_of<I: SendBuf, O: RecvBuf>(input: &I, output: &mut O) -> [BufferArea; 2] {
     let elems = input.elems();
-    // SAFETY: the engine writes whole elements to it, which are initialized.
+    // SAFETY: the engine writes whole elements to the buffer, which are initialized.
     let spare = unsafe { output.spare() };
     let input = BufferArea {
         start: NonNull::from(elems).cast(),
@@ -281,7 +281,7 @@ impl Drop for ErasedBuffer {
             // SAFETY: `room` holds a value of the type that `table` was made for, and this drops it once.
             unsafe { (table.drop)(room.as_ptr().cast()) };
         }
-        // SAFETY: it came from `Box::leak`, and no code accesses an area in it any more.
+        // SAFETY: the pointer came from `Box::leak`, and no code accesses an area of the value any more.
         drop(unsafe { Box::from_raw(room.as_ptr()) });
     }
 }
@@ -289,7 +289,7 @@ impl Drop for ErasedBuffer {
 /// Zeroes room that is not initialized.
 pub(super) fn blank<B: RecvBuf>(buf: &mut B) {
     if !has_values(buf) {
-        // SAFETY: only zeros are written to it here, which are a valid value of every `Wire` type.
+        // SAFETY: only zeros are written to the buffer here, which are a valid value of every `Wire` type.
         let spare = unsafe { buf.spare() };
         spare.fill_with(|| MaybeUninit::new(bytemuck::Zeroable::zeroed()));
     }
@@ -298,7 +298,7 @@ pub(super) fn blank<B: RecvBuf>(buf: &mut B) {
 /// Returns true if all the room of a buffer is initialized.
 fn has_values<B: RecvBuf>(buf: &mut B) -> bool {
     let (elems, len) = (NonNull::from(buf.elems()).cast::<u8>(), buf.elems().len());
-    // SAFETY: no data is written to it here.
+    // SAFETY: no data is written to the buffer here.
     let spare = unsafe { buf.spare() };
     spare.len() <= len && NonNull::from(spare).cast() == elems
 }
@@ -316,7 +316,7 @@ unsafe fn drop_value<B>(room: *mut u8) {
     } else {
         // SAFETY: the caller's promise: a pointer from `Box::leak`.
         let boxed = unsafe { room.cast::<*mut B>().read() };
-        // SAFETY: we own it again.
+        // SAFETY: this code owns the value again.
         drop(unsafe { Box::from_raw(boxed) });
     }
 }

@@ -160,7 +160,7 @@ impl AppMemory for ProcessMemory {
         self.uncover(at, from.len());
         let remote = part(pointer(at, from.len())?, from.len());
         let local = part(from.as_ptr().cast_mut(), from.len());
-        // SAFETY: only reads `from`, and writes where the application allowed everything, if it is mapped.
+        // SAFETY: the call only reads `from`, and writes where the application allowed everything, if that is mapped.
         let moved =
             unsafe { libc::process_vm_writev(me(), &raw const local, 1, &raw const remote, 1, 0) };
         all(moved, from.len())

@@ -81,7 +81,7 @@ impl Deref for MappedWords {
 
 impl Drop for MappedWords {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and `&mut self` means that no borrow of it is left.
+        // SAFETY: the mapping is our own, and `&mut self` means that no borrow of it is left.
         let ended = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len * WORD) };
         debug_assert_eq!(ended, Ok(()));
     }

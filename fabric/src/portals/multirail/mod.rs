@@ -84,7 +84,7 @@ pub(super) struct PortalsRails {
     piece_max: u64,
     /// Operations split over several lanes, by slot.
     striped: BTreeMap<u32, PortalsStripedOp>,
-    /// True if some of them wait for room.
+    /// True if some of the split operations wait for room.
     needs_room: bool,
     /// Lanes to close, with their peers.
     asked: BTreeSet<(u32, u32)>,

@@ -24,7 +24,8 @@ use super::{
 impl Board {
     /// Hands the board to ranks that cannot find it by its address alone, because they are in other namespaces.
     ///
-    /// Does so as long as the result is kept, which should be until all ranks [have attached](Self::wait_for_all).
+    /// The board is handed out as long as the caller keeps the result, which should be until all ranks [have
+    /// attached](Self::wait_for_all).
     ///
     /// # Errors
     /// The system's error if there was no socket or no thread.

@@ -58,7 +58,7 @@ pub struct FaultRule {
     pub kind: FaultKind,
     /// Time in which the fault acts.
     pub timing: FaultTiming,
-    /// Ranks and rails that it affects.
+    /// Ranks and rails that the fault affects.
     pub scope: FaultScope,
 }
 

@@ -301,7 +301,7 @@ impl VerbsPd {
 impl Drop for VerbsPd {
     fn drop(&mut self) {
         let context = &self.context;
-        // SAFETY: everything that was made in it kept it alive.
+        // SAFETY: every object that was made in the domain kept it alive, so none is left.
         let end = || unsafe { (context.library.dealloc_pd)(self.raw()) };
         context.give_back_empty("freeing a protection domain", end);
     }

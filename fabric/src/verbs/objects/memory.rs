@@ -84,7 +84,7 @@ impl VerbsMr {
         Ok(Self { pd, raw, start })
     }
 
-    /// Returns a piece of it. `len` must be at most the length of the longest message of the port.
+    /// Returns a piece of the region. `len` must be at most the length of the longest message of the port.
     pub(in crate::verbs) fn piece(&self, offset: usize, len: usize) -> LocalSge {
         let address = self.start + offset as u64;
         let len = u32::try_from(len).unwrap_or(u32::MAX);

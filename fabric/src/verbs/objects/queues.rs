@@ -52,7 +52,8 @@ impl VerbsChannel {
         if got != 0 || cq.is_null() {
             return None;
         }
-        // SAFETY: the queue that the event came from; it cannot be destroyed while it has events that are not acknowledged.
+        // SAFETY: the pointer is that of the queue that the event came from, which cannot be destroyed while it has events
+        // that are not acknowledged.
         unsafe { (self.context.library.ack_cq_events)(cq, 1) };
         // SAFETY: the caller owns the queues of this channel.
         Some(unsafe { (*cq).handle })
@@ -62,7 +63,7 @@ impl VerbsChannel {
 impl Drop for VerbsChannel {
     fn drop(&mut self) {
         let context = &self.context;
-        // SAFETY: its queues kept it alive, so none is left that is used.
+        // SAFETY: the queues of the channel kept it alive, so none is left.
         let end = || unsafe { (context.library.destroy_comp_channel)(self.raw.get()) };
         context.give_back_empty("destroying a channel without queues", end);
     }
@@ -124,7 +125,7 @@ impl VerbsCq {
 impl Drop for VerbsCq {
     fn drop(&mut self) {
         let context = &self.channel.context;
-        // SAFETY: its queue pairs kept it alive, so none is left that is used, and each event was acknowledged when it was taken.
+        // SAFETY: the queue pairs of the queue kept it alive, so none is left, and each event was acknowledged when it was taken.
         let end = || unsafe { (context.library.destroy_cq)(self.raw.get()) };
         context.give_back_empty("destroying an idle completion queue", end);
     }
@@ -173,7 +174,7 @@ impl VerbsSrq {
 impl Drop for VerbsSrq {
     fn drop(&mut self) {
         let context = &self.pd.context;
-        // SAFETY: its queue pairs kept it alive, so none is left that is used.
+        // SAFETY: the queue pairs of the queue kept it alive, so none is left.
         let end = || unsafe { (context.library.destroy_srq)(self.raw.get()) };
         context.give_back_empty("destroying a shared queue without queue pairs", end);
     }

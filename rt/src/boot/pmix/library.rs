@@ -170,7 +170,7 @@ impl PmixEntry {
         // SAFETY: the string ends in a zero.
         let text = unsafe { CStr::from_ptr(given) };
         let text = text.to_string_lossy().into_owned();
-        // SAFETY: the library documents that malloc made it, and it is not used any more.
+        // SAFETY: the library documents that malloc made the memory, which is not used any more.
         unsafe { libc::free(given.cast()) };
         Self::Text(text)
     }
@@ -276,7 +276,7 @@ impl PmixLibrary {
             TEXT => PmixEntry::text(unsafe { data.text }),
             _ => PmixEntry::Other,
         };
-        // SAFETY: the library documents that malloc made it, and it is not used any more.
+        // SAFETY: the library documents that malloc made the memory, which is not used any more.
         unsafe { libc::free(value.cast()) };
         Ok(found)
     }

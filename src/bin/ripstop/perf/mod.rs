@@ -245,7 +245,7 @@ impl PerfProgram {
         }
     }
 
-    /// Returns what a measurement of windows times.
+    /// Returns the action that a measurement of windows times.
     const fn way(&self) -> WindowBench {
         match self {
             Self::Fence(_) => WindowBench::Fence,

@@ -27,7 +27,7 @@ pub(super) enum OverlapActivity {
 /// Events during the call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ActivityTimes {
-    /// Nanoseconds of the computation. Those of a sleep are stored too, but not reported.
+    /// Nanoseconds of the computation. The nanoseconds of a sleep are stored too, but not reported.
     pub(super) computed: u64,
     /// Nanoseconds of the tests.
     pub(super) testing: u64,

@@ -149,5 +149,5 @@ impl LaunchedJob {
 /// Time to print a long trace or to write a core on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time to end for a rank of which the others only know that it left.
+/// Time that a rank has to end if the others only know that it left.
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);

@@ -262,7 +262,7 @@ pub unsafe fn poll_fds<P: FamilyAbi>(ni: P::Handle, fds: *mut CPollFd, events: i
         events: i16::try_from(events).unwrap_or(0) | READABLE,
         revents: 0,
     };
-    // SAFETY: the pointer is not null, so it points to a place for one.
+    // SAFETY: the pointer is not null, so it points to a place for a result.
     unsafe { give(fds, entry) };
     1
 }
