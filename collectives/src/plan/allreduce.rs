@@ -24,14 +24,15 @@ algorithms! {
         /// Parts go around a ring twice, combined and then complete (Patarasuk, Yuan 2009). 2(p − 1) · α + 2nβ + nγ; scratch
         /// for 2n/p; 5(p − 1) steps. Mixes the order of ranks.
         Ring as "ring",
-        /// Up a binomial tree to rank 0 and down again. 2 lg p · (α + nβ) + lg p · nγ; scratch for 2n. Keeps the order of
-        /// ranks.
+        /// Partial results go up a binomial tree to rank 0, and the result comes down again. 2 lg p · (α + nβ) + lg p · nγ;
+        /// scratch for 2n. Keeps the order of ranks.
         ReduceBcast as "reduce_bcast",
         /// Each rank gives its whole vector to each other rank, and combines all in the order of ranks. α + (p − 1)(nβ + nγ),
         /// scratch for (p − 1)n. For short vectors of few ranks, and of ranks that share processors. Keeps the order of ranks.
         Flat as "flat",
-        /// To the first rank of each node, recursive doubling among those, and back. lg of the nodes · (α + nβ + nγ) between
-        /// nodes. Keeps the order of ranks if the ranks of each node follow each other. Needs [`RankLayout::on`].
+        /// Elements go to the first rank of each node, recursive doubling combines them among those ranks, and the result goes
+        /// back. lg of the nodes · (α + nβ + nγ) between nodes. Keeps the order of ranks if the ranks of each node follow each
+        /// other. Needs [`RankLayout::on`].
         LeadersDoubling as "leaders_doubling",
         /// Like `LeadersDoubling`, with Rabenseifner's algorithm among the nodes.
         LeadersRabenseifner as "leaders_rabenseifner",

@@ -24,8 +24,8 @@ algorithms! {
         /// Every rank signals every other rank: α, but p(p − 1) messages in the whole group. For few ranks, and for ranks that
         /// share processors, because each round of the other algorithms waits until all ranks have run.
         Flat as "flat",
-        /// To the first rank of each node, dissemination among those, and back (two levels: Karonis and others 2000).
-        /// lg of the nodes · α between nodes. Needs [`RankLayout::on`].
+        /// Signals go to the first rank of each node, by dissemination among those ranks, and back (two levels: Karonis and
+        /// others 2000). lg of the nodes · α between nodes. Needs [`RankLayout::on`].
         Leaders as "leaders",
     }
 }

@@ -13,14 +13,14 @@ use super::{
 algorithms! {
     /// The algorithms of a broadcast.
     Bcast of "bcast" {
-        /// Along a binomial tree. lg p · (α + nβ); at most lg p + 1 steps.
+        /// The data goes along a binomial tree. lg p · (α + nβ); at most lg p + 1 steps.
         Binomial as "binomial",
-        /// Along a tree of at most `arity` children per rank: log_k p levels of at most k messages.
+        /// The data goes along a tree of at most `arity` children per rank: log_k p levels of at most k messages.
         Kary {
             /// The most children of a rank.
             arity = 4
         } as "kary",
-        /// From rank to rank, in `segments` that follow each other. (p − 2 + s) · (α + nβ/s); 2s steps.
+        /// The data goes from rank to rank, in `segments` that follow each other. (p − 2 + s) · (α + nβ/s); 2s steps.
         Chain {
             /// Number of parts into which the buffer is cut, up to 65 536.
             segments = 16
@@ -28,8 +28,8 @@ algorithms! {
         /// Scatters a part to each rank, then gathers all parts on every rank by a ring (Barnett, van de Geijn and others
         /// 1994). (lg p + p − 1) · α + 2nβ; at most 2p + lg p steps.
         ScatterRing as "scatter_ring",
-        /// To one rank of each node, then inside the nodes; binomial trees. lg of the nodes · (α + nβ) between nodes. Needs
-        /// [`RankLayout::on`].
+        /// The data goes to one rank of each node, then inside the nodes, along binomial trees. lg of the nodes · (α + nβ)
+        /// between nodes. Needs [`RankLayout::on`].
         Leaders as "leaders",
     }
 }

@@ -12,7 +12,7 @@ use super::{
 algorithms! {
     /// The algorithms of a gather.
     Gather of "gather" {
-        /// Up a binomial tree whose subtrees are ranges of ranks (for any root and any lengths: Träff 2018).
+        /// Blocks go up a binomial tree whose subtrees are ranges of ranks (for any root and any lengths: Träff 2018).
         /// lg p · α + nβ, n being all blocks; inner ranks hold their subtree's blocks in scratch.
         Binomial as "binomial",
         /// Every rank sends to the root, which receives `window` blocks at a time. p · α + nβ at the root; no scratch.

@@ -13,7 +13,8 @@ use super::{
 algorithms! {
     /// The algorithms of a reduction to one rank. Both keep the order of ranks.
     Reduce of "reduce" {
-        /// Up a binomial tree whose subtrees are ranges of ranks. lg p · (α + nβ + nγ); scratch for 3n, leaves need none.
+        /// Partial results go up a binomial tree whose subtrees are ranges of ranks. lg p · (α + nβ + nγ); scratch for 3n,
+        /// leaves need none.
         Binomial as "binomial",
         /// A reduce-scatter by recursive halving of the vector, then a gather along the same way (Rabenseifner 2004).
         /// 2 lg p · α + 2nβ + nγ, and α + nβ + nγ more unless p is a power of two; scratch for 3n.

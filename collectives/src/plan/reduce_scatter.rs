@@ -22,8 +22,8 @@ algorithms! {
         /// ranks first give their operand to a neighbor, and get their block at the end. lg p · α + n(β + γ), and 2α + n(β + γ)
         /// more for other sizes; scratch for up to 3n. Mixes the order of ranks.
         RecursiveHalving as "recursive_halving",
-        /// In step k a block to the rank k ahead and one from the rank k behind, `window` at a time. (p − 1) · α + n(β + γ);
-        /// scratch for `window` blocks. Mixes the order of ranks.
+        /// In step k every rank sends a block to the rank k ahead and receives one from the rank k behind, `window` at a time.
+        /// (p − 1) · α + n(β + γ); scratch for `window` blocks. Mixes the order of ranks.
         Pairwise {
             /// Messages in flight.
             window = 8

@@ -12,8 +12,8 @@ use super::{
 algorithms! {
     /// The algorithms of a scatter.
     Scatter of "scatter" {
-        /// Down a binomial tree whose subtrees are ranges of ranks. lg p · α + nβ, n being all blocks; inner ranks hold their
-        /// subtree's blocks in scratch.
+        /// Blocks go down a binomial tree whose subtrees are ranges of ranks. lg p · α + nβ, n being all blocks; inner ranks
+        /// hold their subtree's blocks in scratch.
         Binomial as "binomial",
         /// The root sends to every rank, `window` blocks at a time. p · α + nβ at the root; no scratch.
         Linear {

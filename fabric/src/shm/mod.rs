@@ -473,7 +473,7 @@ impl Shm {
 impl Drop for Shm {
     fn drop(&mut self) {
         let failed = self.failed || std::thread::panicking();
-        // In this order: if this process dies in between, another rank finds out that the sleeping ranks were not notified.
+        // The order matters: if this process dies in between, another rank finds out that the sleeping ranks were not notified.
         if self.board.leave(self.rank, failed) {
             self.ring_all();
             self.board.mark_notified(self.rank);

@@ -111,7 +111,7 @@ impl<B> SeatLock<B> {
     }
 
     pub(super) fn leave(&self) {
-        // In this order: a thread that waits registers first and then checks `taken`, so one of the two threads sees the
+        // The order matters: a thread that waits registers first and then checks `taken`, so one of the two threads sees the
         // other.
         self.taken.store(false, Ordering::SeqCst);
         self.wake_next();

@@ -111,7 +111,7 @@ impl UringBackend {
         if !self.waits[0].in_flight {
             silence(self.notifier.doorbell()); // a new poll takes an old count for a new edge
         }
-        // After the reaping: from here on no ring of the doorbell is forgotten.
+        // This comes after the reaping, so from here on no ring of the doorbell is forgotten.
         let asleep = self.notifier.fall_asleep();
         self.submit_waits()?;
         Ok(asleep)

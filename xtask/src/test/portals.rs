@@ -14,7 +14,7 @@ struct PortalsTestRun {
 /// messages. Tests with the same traffic as another run are run once.
 const RUNS: [PortalsTestRun; 14] = [
     PortalsTestRun {
-        // With io_uring on a machine that offers it.
+        // The tests run with io_uring on a machine that offers it.
         name: "sandia42, the machine's reactor",
         family: "sandia42",
         variables: &[],

@@ -158,7 +158,8 @@ impl EngineCore {
         let is_first = first.is_some_and(|(tag, _)| tag == key.sequence);
         let is_noted = is_first && self.programs.words.note(key, pair);
         if is_new || is_noted {
-            // Before the descriptions: neighbors believe only those of ranks that they know to disagree.
+            // The failure is announced before the descriptions, because neighbors believe only descriptions of ranks that they
+            // know to disagree.
             self.announce_failure(key, CollectiveFailure::Mismatch(pair[0], pair[1]));
         }
         if is_noted {
