@@ -54,8 +54,8 @@ impl<'w, T: Wire> Fence<'w, T> {
     ///
     /// # Errors
     /// A member failed, finished without calling this, or called [`fence`](Self::fence) instead and would go on to write to
-    /// this memory. The last case is `Mismatch`, or `Aborted` on ranks that learn of it from others, on all ranks. The window
-    /// then allows no more fences, and the memory does not come back: drop the window.
+    /// this memory. In the last case every rank gets an error: `Mismatch`, or `Aborted` if it learns of the mismatch from
+    /// another rank. The window then allows no more fences, and the memory does not come back: drop the window.
     #[track_caller]
     pub fn end(self) -> impl Future<Output = Result<&'w mut [T]>> + Send + use<'w, T> {
         let at = Location::caller();

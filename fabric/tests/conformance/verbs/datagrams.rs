@@ -95,7 +95,7 @@ fn nothing_overtakes_when_a_connection_is_made() {
             assert!(message.body == noise(round, len(round)), "message {round}");
         }
         assert_ne!(resources(), before, "there are no queue pairs");
-        assert!(counters[0].datagrams.get() > 0, "there were no parcels");
+        assert!(counters[0].datagrams.get() > 0, "there were no datagrams");
     }
 }
 
@@ -132,7 +132,7 @@ fn a_loss_of_a_fifth_loses_no_datagram_message() {
             rank.send(other, &round.to_le_bytes(), &noise(round, 500));
         }
         let all = LITTLE as usize;
-        rank.until("all parcels", |heard| heard.messages.len() >= all);
+        rank.until("all datagrams", |heard| heard.messages.len() >= all);
         for (round, message) in (0..).zip(rank.heard.messages.drain(..all)) {
             assert_eq!(message.header, u64::to_le_bytes(round));
             assert!(message.body == noise(round, 500), "message {round}");
