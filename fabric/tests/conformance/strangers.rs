@@ -103,7 +103,7 @@ fn a_stranger_is_not_heard_and_takes_no_sequence_number_of_a_peer() {
             let mut street = Street::new(family, ranks, stranger);
             street.is_called(3, 100);
             let counters = Arc::clone(&street.counters);
-            let what = format!("the nonsense of who {case}, {family}");
+            let what = format!("the nonsense of case {case}, {family}");
             street.world.until(&what, |_| counters.nonsense.get() == 3);
             street.hears_its_peer(0..5);
         }
@@ -121,9 +121,9 @@ fn a_stranger_that_fills_all_memory_stops_no_peer() {
             let nonsense = street.counters.nonsense.get();
             assert!(
                 (4..40).contains(&nonsense),
-                "{family}, who {case}: {nonsense}"
+                "{family}, case {case}: {nonsense}"
             );
-            assert!(street.counters.enabled.get() > 0, "{family}, who {case}");
+            assert!(street.counters.enabled.get() > 0, "{family}, case {case}");
         }
     }
 }
