@@ -13,7 +13,7 @@ use futures_core::Stream;
 use ripstop_rt::{
     OpError, Result,
     buffer::SendBuf,
-    internal::offload::{CollectiveProgram, ProgramBuffer, StepAction},
+    internal::offload::{CollectiveProgram, CommRank, ProgramBuffer, StepAction},
 };
 
 use crate::op::{CollectiveOp, NewVec, ReturnBuffers};
@@ -89,7 +89,7 @@ impl<S: SendBuf> Blocks<S> {
 
     /// Polls for a block that has landed, or for the end of the collective.
     fn poll_landed(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Block<S>>>> {
-        while let Some((rank, block)) = ready!(self.op.run.poll_landed(cx)) {
+        while let Some((CommRank(rank), block)) = ready!(self.op.run.poll_landed(cx)) {
             if self.layout.has_come(rank) {
                 return Poll::Ready(Ok(Some((rank, block))));
             }
@@ -148,7 +148,7 @@ impl MissingBlocks {
         missing[rank] = Some(0..0);
         for action in program.actions() {
             let (from, into) = match *action {
-                StepAction::Recv { from, into } => (from, into),
+                StepAction::Recv { from, into } => (from.0, into),
                 StepAction::Copy { into, .. } => (rank, into),
                 _ => continue,
             };

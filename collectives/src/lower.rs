@@ -50,11 +50,11 @@ impl ElementBytes {
     fn action(self, action: &PlanAction) -> offload::StepAction {
         match *action {
             PlanAction::Send { to, from } => offload::StepAction::Send {
-                to,
+                to: offload::CommRank(to),
                 from: self.span(&from),
             },
             PlanAction::Recv { from, into } => offload::StepAction::Recv {
-                from,
+                from: offload::CommRank(from),
                 into: self.span(&into),
             },
             PlanAction::Copy { from, into } => offload::StepAction::Copy {

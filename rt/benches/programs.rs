@@ -23,7 +23,7 @@ use ripstop_rt::{
         CommInternals,
         offload::{
             BufferLens, BufferSpan, CollectiveProgram, CollectiveSignature, CollectiveSpec,
-            ErasedReducer, LoadedProgram, OperandSide, ProgramBuffer, ProgramBuilder,
+            CommRank, ErasedReducer, LoadedProgram, OperandSide, ProgramBuffer, ProgramBuilder,
             ProgramStepId, StepAction,
         },
     },
@@ -143,11 +143,27 @@ impl Making {
     }
 
     fn send(&mut self, to: usize, from: BufferSpan, after: &[ProgramStepId]) -> ProgramStepId {
-        self.0.push(StepAction::Send { to, from }, after).unwrap()
+        self.0
+            .push(
+                StepAction::Send {
+                    to: CommRank(to),
+                    from,
+                },
+                after,
+            )
+            .unwrap()
     }
 
     fn recv(&mut self, from: usize, into: BufferSpan, after: &[ProgramStepId]) -> ProgramStepId {
-        self.0.push(StepAction::Recv { from, into }, after).unwrap()
+        self.0
+            .push(
+                StepAction::Recv {
+                    from: CommRank(from),
+                    into,
+                },
+                after,
+            )
+            .unwrap()
     }
 
     fn copy(&mut self, from: BufferSpan, into: BufferSpan) -> ProgramStepId {

@@ -89,12 +89,10 @@ impl KnownFailures {
         first
     }
 
-    /// Returns the evidence for this world rank.
-    pub(crate) fn of(&self, rank: usize) -> FailureEvidence {
+    /// Returns the evidence for this rank.
+    pub(crate) fn of(&self, rank: WorldRank) -> FailureEvidence {
         let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = u32::try_from(rank)
-            .ok()
-            .and_then(|rank| noted.as_ref()?.get(&WorldRank(rank)).cloned());
+        let known = noted.as_ref().and_then(|noted| noted.get(&rank).cloned());
         known.unwrap_or(if self.sees_processes {
             FailureEvidence::Ended
         } else {

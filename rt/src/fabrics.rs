@@ -21,6 +21,7 @@ use ripstop_fabric::{
 use crate::{
     boot::{self, ArrivalGuard, Boot},
     error::{Error, ErrorKind, Result, remedy},
+    group::WorldRank,
     settings::Settings,
 };
 
@@ -96,7 +97,7 @@ impl DriverParams<'_> {
         let detect = self.settings.is_set("RIPSTOP_DETECT_MS");
         OpenRequest {
             place: JobPlace {
-                rank: self.boot.rank,
+                rank: WorldRank(self.boot.rank),
                 size: self.boot.size,
                 node: self.node(),
                 ranks_per_node: self.boot.node.most,
@@ -124,7 +125,14 @@ impl DriverParams<'_> {
     fn node(&self) -> BoardRanks {
         BoardRanks {
             board: self.board.clone(),
-            ranks: self.boot.node.ranks.clone(),
+            ranks: self
+                .boot
+                .node
+                .ranks
+                .iter()
+                .copied()
+                .map(WorldRank)
+                .collect(),
         }
     }
 
@@ -140,7 +148,7 @@ impl DriverParams<'_> {
     fn combination(&self, fabric: FabricSelection) -> HierarchicalConfig {
         HierarchicalConfig {
             name: fabric.name(),
-            rank: self.boot.rank,
+            rank: WorldRank(self.boot.rank),
             size: self.boot.size,
             node: self.node(),
             together: self.settings.shm_ranks,
@@ -164,7 +172,7 @@ impl DriverParams<'_> {
         // From here on, the death of this process keeps no other rank from getting all addresses.
         board.leave_note(boot.on_node(), &prepared.address());
         let limit = self.settings.boot_timeout;
-        let ranks = (boot.rank, boot.size);
+        let ranks = (WorldRank(boot.rank), boot.size);
         let arrival = (!both).then(|| self.arrival.second_guard());
         let unmet = Arc::clone(self.unmet);
         let mut meet = move |prepared: Box<dyn PreparedEndpoint>| -> io::Result<_> {

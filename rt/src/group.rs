@@ -2,11 +2,19 @@
 
 use std::{
     collections::BTreeSet,
+    fmt,
     sync::{Arc, OnceLock},
 };
 
-/// A rank of the job, as drivers number it. Ranks of a communicator are a `usize`.
+/// A rank of the job, as drivers number it. [`CommRank`] is a rank of a communicator.
 pub(crate) use ripstop_fabric::driver::WorldRank;
+
+/// A rank of a communicator, in `0..size`. [`RankGroup`] translates it to a [`WorldRank`] and back.
+///
+/// The public interface has plain `usize` ranks, which are always ranks of a communicator. So have the plans of `collectives`
+/// and the agreements of `proto::agree`, which know no other kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommRank(pub usize);
 
 /// The members of a communicator, in rank order. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -21,10 +29,16 @@ pub(crate) enum RankGroup {
 #[derive(Debug)]
 pub(crate) struct GroupMembers {
     world: Box<[WorldRank]>,
-    /// World rank and local rank of each member, sorted by world rank.
-    by_world: Box<[(WorldRank, usize)]>,
+    /// World rank and rank in the group of each member, sorted by world rank.
+    by_world: Box<[(WorldRank, CommRank)]>,
     /// Cached result of `consecutive_per_node`, for the nodes of this job.
     in_a_row: OnceLock<usize>,
+}
+
+impl fmt::Display for CommRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 impl RankGroup {
@@ -33,7 +47,8 @@ impl RankGroup {
             let size = u32::try_from(world.len()).expect("as many as there are world ranks");
             return Self::First(size);
         }
-        let mut by_world: Vec<_> = world.iter().copied().zip(0..).collect();
+        let ranks = (0..).map(CommRank);
+        let mut by_world: Vec<_> = world.iter().copied().zip(ranks).collect();
         by_world.sort_unstable();
         Self::Listed(Arc::new(GroupMembers {
             world: world.into(),
@@ -61,21 +76,21 @@ impl RankGroup {
     }
 
     #[inline]
-    pub(crate) fn world_of(&self, rank: usize) -> Option<WorldRank> {
+    pub(crate) fn world_of(&self, rank: CommRank) -> Option<WorldRank> {
         match self {
             Self::First(size) => {
-                let rank = u32::try_from(rank).ok();
+                let rank = u32::try_from(rank.0).ok();
                 rank.filter(|rank| rank < size).map(WorldRank)
             }
-            Self::Listed(listed) => listed.world.get(rank).copied(),
+            Self::Listed(listed) => listed.world.get(rank.0).copied(),
         }
     }
 
     /// Returns the rank in this group of a world rank. O(1) if members are world ranks in order, otherwise O(log size).
     #[inline]
-    pub(crate) fn local_of(&self, world: WorldRank) -> Option<usize> {
+    pub(crate) fn local_of(&self, world: WorldRank) -> Option<CommRank> {
         match self {
-            Self::First(size) => (world.0 < *size).then_some(world.0 as usize),
+            Self::First(size) => (world.0 < *size).then_some(CommRank(world.0 as usize)),
             Self::Listed(listed) => {
                 let by_world = &listed.by_world;
                 let at = by_world.binary_search_by_key(&world, |&(world, _)| world);
@@ -90,7 +105,22 @@ impl RankGroup {
 
     /// Returns the world ranks of the members, in rank order.
     pub(crate) fn members(&self) -> impl Iterator<Item = WorldRank> + '_ {
-        (0..self.len()).filter_map(|rank| self.world_of(rank))
+        self.ranks().filter_map(|rank| self.world_of(rank))
+    }
+
+    /// Returns the ranks of the members in this group, in order.
+    pub(crate) fn ranks(&self) -> impl Iterator<Item = CommRank> + use<> {
+        (0..self.len()).map(CommRank)
+    }
+
+    /// Returns the member that is `distance` ranks after this one, where the first rank follows the last.
+    pub(crate) fn world_after(&self, rank: CommRank, distance: usize) -> Option<WorldRank> {
+        self.world_of(CommRank((rank.0 + distance) % self.len()))
+    }
+
+    /// Returns the member that is `distance` ranks before this one, at most `len()`, where the last rank precedes the first.
+    pub(crate) fn world_before(&self, rank: CommRank, distance: usize) -> Option<WorldRank> {
+        self.world_after(rank, self.len() - distance)
     }
 
     /// Returns how many consecutive members share a node, if `per_node` world ranks share one.
@@ -128,7 +158,7 @@ fn even_rows(kinds: impl Iterator<Item = u32>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{RankGroup, WorldRank};
+    use super::{CommRank, RankGroup, WorldRank};
 
     #[test]
     fn a_group_knows_its_members_both_ways() {
@@ -136,11 +166,12 @@ mod tests {
             let world: Vec<_> = world.into_iter().map(WorldRank).collect();
             let group = RankGroup::new(world.clone());
             assert_eq!(group.members().collect::<Vec<_>>(), world);
-            for (rank, &member) in world.iter().enumerate() {
+            for (rank, &member) in group.ranks().zip(&world) {
                 assert_eq!(group.local_of(member), Some(rank));
                 assert_eq!(group.world_of(rank), Some(member));
             }
-            assert_eq!(group.world_of(world.len()), None);
+            assert_eq!(group.ranks().count(), world.len());
+            assert_eq!(group.world_of(CommRank(world.len())), None);
             assert!(!group.contains(WorldRank(77)));
         }
     }

@@ -472,7 +472,7 @@ fn assemble(
     let place = RankPlacement {
         rank: WorldRank(boot.rank),
         size: boot.size,
-        node: boot.node.leader(),
+        node: WorldRank(boot.node.leader()),
         board: Some((board, boot.on_node())),
         crowded,
         per_node,
@@ -548,7 +548,7 @@ fn lost(error: BootError, reporter: Option<&FailureReporter>) -> Error {
         return boot_error(error);
     };
     if let Some(reporter) = reporter {
-        reporter.blame(rank, PeerDeparture::Failed);
+        reporter.blame(WorldRank(rank), PeerDeparture::Failed);
     }
     boot_error(error)
 }

@@ -12,7 +12,7 @@ pub(crate) struct JobTopology {
     pub(crate) cost_inside: Option<DriverCost>,
     /// Ranks whose memory processors can access although there is an adapter too, in ascending order. Includes this
     /// rank, or is empty.
-    pub(crate) neighbors: Vec<u32>,
+    pub(crate) neighbors: Vec<WorldRank>,
     /// Number of consecutive ranks that share memory, on every node; the last may have fewer.
     pub(crate) per_node: Option<u32>,
 }
@@ -21,9 +21,9 @@ impl JobTopology {
     pub(crate) fn of(driver: &mut dyn Driver, boot: &Boot, settings: &Settings) -> Self {
         let here = driver.caps_to(WorldRank(boot.rank)).clone();
         // A driver reaches all ranks alike, or those that share memory with this one by another way than the others.
-        let is_same =
-            |rank: &u32| driver.caps_to(WorldRank(*rank)).shares_memory == here.shares_memory;
-        let same_memory: Vec<u32> = boot.node.ranks.iter().copied().filter(is_same).collect();
+        let is_same = |rank: &WorldRank| driver.caps_to(*rank).shares_memory == here.shares_memory;
+        let on_node = boot.node.ranks.iter().copied().map(WorldRank);
+        let same_memory: Vec<WorldRank> = on_node.filter(is_same).collect();
         let within = PathTables::new(&here, settings);
         let two = driver.caps().shares_memory != here.shares_memory;
         let neighbors = if two && here.by_processor {
@@ -31,14 +31,12 @@ impl JobTopology {
         } else {
             Vec::new()
         };
-        let distant = (0..boot.size).find(|rank| same_memory.binary_search(rank).is_err());
-        let distant = distant
-            .filter(|_| two)
-            .map(|rank| driver.caps_to(WorldRank(rank)));
+        let mut all = (0..boot.size).map(WorldRank);
+        let distant = all.find(|rank| same_memory.binary_search(rank).is_err());
+        let distant = distant.filter(|_| two).map(|rank| driver.caps_to(rank));
         let (paths, cost) = match distant {
             Some(caps) => {
-                let paths = PathTables::new(caps, settings)
-                    .with_intra_node(same_memory.into_iter().map(WorldRank).collect(), within);
+                let paths = PathTables::new(caps, settings).with_intra_node(same_memory, within);
                 (paths, caps.cost)
             }
             None => (within, here.cost),

@@ -6,7 +6,7 @@ use ripstop::{Comm, Error, ErrorKind, sim::Simulation};
 use ripstop_rt::internal::{
     CommInternals,
     offload::{
-        BufferLens, CollectiveSignature, CollectiveSpec, ErasedReducer, ProgramBuffer,
+        BufferLens, CollectiveSignature, CollectiveSpec, CommRank, ErasedReducer, ProgramBuffer,
         ProgramBuilder, ProgramOp, StepAction,
     },
 };
@@ -27,11 +27,14 @@ fn collective_of(comm: &Comm, root: usize) -> ProgramOp<[u8; 0], [u64; 1]> {
     let others = (0..comm.size()).filter(|rank| *rank != root);
     let actions: Vec<StepAction> = if comm.rank() == root {
         others
-            .map(|to| StepAction::Send { to, from: all })
+            .map(|to| StepAction::Send {
+                to: CommRank(to),
+                from: all,
+            })
             .collect()
     } else {
         vec![StepAction::Recv {
-            from: root,
+            from: CommRank(root),
             into: all,
         }]
     };
@@ -345,10 +348,19 @@ fn scratch_without_memory_on_one_rank_ends_the_collective_on_all() {
             let mut builder = ProgramBuilder::new::<u8>(2, lens);
             let from = ProgramBuffer::Input.span(0, len);
             builder
-                .push(StepAction::Send { to: other, from }, &[])
+                .push(
+                    StepAction::Send {
+                        to: CommRank(other),
+                        from,
+                    },
+                    &[],
+                )
                 .unwrap();
             let into = ProgramBuffer::Output.span(0, len);
-            let recv = StepAction::Recv { from: other, into };
+            let recv = StepAction::Recv {
+                from: CommRank(other),
+                into,
+            };
             builder.push(recv, &[]).unwrap();
             let collective = CollectiveSpec {
                 name: "exchange",

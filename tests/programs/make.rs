@@ -4,7 +4,7 @@ use ripstop::{Comm, fabric::random::SeededRandom};
 use ripstop_rt::internal::{
     CommInternals,
     offload::{
-        BufferLens, BufferSpan, CollectiveProgram, CollectiveSignature, CollectiveSpec,
+        BufferLens, BufferSpan, CollectiveProgram, CollectiveSignature, CollectiveSpec, CommRank,
         ErasedReducer, OperandSide, ProgramBuffer, ProgramBuilder, ProgramOp, ProgramStepId,
         StepAction,
     },
@@ -63,11 +63,11 @@ pub(crate) fn ring(rank: usize, size: usize, block: usize) -> CollectiveProgram 
     let mut here = push(&mut builder, copy, &[]);
     for round in 0..size - 1 {
         let send = StepAction::Send {
-            to: (rank + 1) % size,
+            to: CommRank((rank + 1) % size),
             from: place(rank + size - round),
         };
         let recv = StepAction::Recv {
-            from: (rank + size - 1) % size,
+            from: CommRank((rank + size - 1) % size),
             into: place(rank + size - round - 1),
         };
         push(&mut builder, send, &[here]);
@@ -98,12 +98,12 @@ pub(crate) fn pairwise(rank: usize, size: usize, block: usize) -> CollectiveProg
     for distance in 1..size {
         let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
         let recv = StepAction::Recv {
-            from,
+            from: CommRank(from),
             into: halves(ProgramBuffer::Output, from),
         };
         push(&mut builder, recv, &[]);
         let send = StepAction::Send {
-            to,
+            to: CommRank(to),
             from: halves(ProgramBuffer::Input, to),
         };
         push(&mut builder, send, &[]);
@@ -117,11 +117,11 @@ pub(crate) fn dissemination(rank: usize, size: usize) -> CollectiveProgram {
     let (mut distance, mut last) = (1, None);
     while distance < size {
         let send = StepAction::Send {
-            to: (rank + distance) % size,
+            to: CommRank((rank + distance) % size),
             from: BufferSpan::EMPTY,
         };
         let recv = StepAction::Recv {
-            from: (rank + size - distance) % size,
+            from: CommRank((rank + size - distance) % size),
             into: BufferSpan::EMPTY,
         };
         let after: Vec<ProgramStepId> = last.into_iter().collect();
@@ -152,11 +152,11 @@ pub(crate) fn doubling(rank: usize, size: usize, count: usize) -> CollectiveProg
         let theirs = ProgramBuffer::Scratch.span(round * bytes, bytes);
         let after: Vec<ProgramStepId> = last.into_iter().collect();
         let send = StepAction::Send {
-            to: partner,
+            to: CommRank(partner),
             from: mine,
         };
         let recv = StepAction::Recv {
-            from: partner,
+            from: CommRank(partner),
             into: theirs,
         };
         let ends = [

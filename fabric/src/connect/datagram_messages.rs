@@ -153,6 +153,7 @@ mod tests {
     use super::{DatagramMessages, FLYING_MAX, KEPT_MAX, SAID_MAX};
     use crate::{
         connect::{ConnectConfig, ConnectLimits, RankIncarnation},
+        driver::WorldRank,
         random::SeededRandom,
     };
 
@@ -160,7 +161,7 @@ mod tests {
 
     fn local() -> ConnectConfig {
         let end = RankIncarnation {
-            rank: 0,
+            rank: WorldRank(0),
             incarnation: 1,
         };
         ConnectConfig {

@@ -8,12 +8,13 @@
 use std::fmt;
 
 use super::UNKNOWN;
+use crate::driver::WorldRank;
 
 /// A rank in one of its lives (incarnations).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RankIncarnation {
     /// The rank.
-    pub rank: u32,
+    pub rank: WorldRank,
     /// Number that grows with every life; 0 if it is not known yet.
     pub incarnation: u32,
 }
@@ -153,9 +154,9 @@ impl ConnectFrame {
         bytes.extend([VERSION, kind, reason, self.lanes.len]);
         let words = [
             id,
-            from.rank,
+            from.rank.0,
             from.incarnation,
-            to.rank,
+            to.rank.0,
             to.incarnation,
             self.caps,
         ];
@@ -184,9 +185,12 @@ impl ConnectFrame {
         let message = ConnectMessage {
             kind,
             id,
-            from: RankIncarnation { rank, incarnation },
+            from: RankIncarnation {
+                rank: WorldRank(rank),
+                incarnation,
+            },
             to: RankIncarnation {
-                rank: to_rank,
+                rank: WorldRank(to_rank),
                 incarnation: to_incarnation,
             },
         };

@@ -45,6 +45,8 @@ pub use message::{
 pub use policy::{CommPattern, ConnectPolicy, JobShape};
 pub(crate) use ranges::{QpRanges, place};
 
+use crate::driver::WorldRank;
+
 /// Values that all connections of a process share.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectConfig {
@@ -61,7 +63,7 @@ pub struct ConnectConfig {
 pub struct PeerConnection {
     /// Time when [`ConnectEvent::Timeout`] is due; [`NEVER`] if nothing is awaited.
     deadline: u64,
-    peer: u32,
+    peer: WorldRank,
     /// Life of the peer that this is about, or [`UNKNOWN`].
     incarnation: u32,
     /// Attempt that `state` is about, or the last one.
@@ -177,9 +179,9 @@ pub struct ConnectContext<'a> {
 }
 
 impl PeerConnection {
-    /// Makes an idle connection to rank `peer`, which must not be this rank.
+    /// Makes an idle connection to a peer, which must not be this rank.
     #[must_use]
-    pub const fn new(peer: u32) -> Self {
+    pub const fn new(peer: WorldRank) -> Self {
         Self {
             deadline: NEVER,
             peer,
@@ -491,7 +493,7 @@ impl PeerConnection {
     }
 
     fn wait(&mut self, cx: &ConnectContext<'_>) {
-        let salt = u64::from(self.peer) << 32 | u64::from(self.attempt);
+        let salt = u64::from(self.peer.0) << 32 | u64::from(self.attempt);
         self.deadline = cx
             .now
             .saturating_add(cx.local.limits.wait(self.tries, cx.local.seed ^ salt));
@@ -528,7 +530,11 @@ impl PeerConnection {
     /// Returns the last bit of this side's attempts: 0 for the server, 1 for the client. Two ranks that live at the same time
     /// differ, so incarnations need not be compared.
     const fn role(&self, cx: &ConnectContext<'_>) -> u32 {
-        if cx.local.end.rank < self.peer { 0 } else { 1 }
+        if cx.local.end.rank.0 < self.peer.0 {
+            0
+        } else {
+            1
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use super::{
     ConnectAction, ConnectConfig, ConnectContext, ConnectEvent, ConnectFailure, ConnectKind,
     ConnectLimits, ConnectMessage, ConnectState, NEVER, PeerConnection, RankIncarnation,
 };
+use crate::driver::WorldRank;
 
 /// Transition function of a connection: the real one, or a mutant.
 pub(super) type Step = fn(&mut PeerConnection, ConnectEvent, &mut ConnectContext<'_>);
@@ -180,7 +181,7 @@ struct Pair {
 impl World {
     fn new(scenario: Scenario) -> Self {
         let side = |me: usize| Side {
-            connection: PeerConnection::new(1 - rank(me)),
+            connection: PeerConnection::new(rank(1 - me)),
             incarnation: 1,
             pair: None,
             made: 0,
@@ -258,11 +259,11 @@ impl World {
         let side = &mut world.sides[me];
         side.started = true;
         if side.unbound {
-            side.connection = PeerConnection::unbound(1 - rank(me), 1);
+            side.connection = PeerConnection::unbound(rank(1 - me), 1);
             world.tell(me, ConnectEvent::Connect, 0, step)?;
             return Ok(world);
         }
-        side.connection = PeerConnection::bound(1 - rank(me), 1);
+        side.connection = PeerConnection::bound(rank(1 - me), 1);
         side.made = 1;
         side.pair = Some(Pair {
             number: 1,
@@ -359,7 +360,7 @@ impl World {
     /// Starts a new process. The state of the old one is lost, and its user goes on with the messages that were still to come.
     fn restart(&mut self, me: usize) {
         let side = &mut self.sides[me];
-        side.connection = PeerConnection::new(1 - rank(me));
+        side.connection = PeerConnection::new(rank(1 - me));
         side.incarnation += 1;
         side.restarts -= 1;
         side.pair = None;
@@ -520,8 +521,8 @@ impl PeerConnection {
     }
 }
 
-fn rank(me: usize) -> u32 {
-    u32::try_from(me).expect("0 or 1")
+fn rank(me: usize) -> WorldRank {
+    WorldRank(u32::try_from(me).expect("0 or 1"))
 }
 
 /// Time of every event: all timers are always due.

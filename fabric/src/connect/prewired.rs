@@ -18,12 +18,13 @@
 //! ```
 
 use super::{ConnectAction, ConnectContext, ConnectState, PeerConnection};
+use crate::driver::WorldRank;
 
 impl PeerConnection {
-    /// Makes a connection to rank `peer` in this life of it, with queue pairs that both ranks have made and listed. Each has
+    /// Makes a connection to a peer in this life of it, with queue pairs that both ranks have made and listed. Each has
     /// bound its own, or will before it handles anything. The state is as if the server's first request had been answered.
     #[must_use]
-    pub const fn bound(peer: u32, incarnation: u32) -> Self {
+    pub const fn bound(peer: WorldRank, incarnation: u32) -> Self {
         Self {
             incarnation,
             attempt: FIRST_ATTEMPT,
@@ -36,7 +37,7 @@ impl PeerConnection {
     /// acknowledgment. The next request has a greater number than those, and names the peer's present life, so that the peer
     /// gives them up immediately.
     #[must_use]
-    pub const fn unbound(peer: u32, incarnation: u32) -> Self {
+    pub const fn unbound(peer: WorldRank, incarnation: u32) -> Self {
         Self {
             state: ConnectState::Idle,
             ..Self::bound(peer, incarnation)

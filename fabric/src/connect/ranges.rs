@@ -12,6 +12,8 @@
 
 use std::fmt;
 
+use crate::driver::WorldRank;
+
 /// Queue-pair numbers of a rank on one device: `(first number, how many)`, with the first numbers ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QpRanges(Vec<(u32, u32)>);
@@ -55,7 +57,7 @@ impl QpRanges {
 
     /// Returns the number of the queue pair at rank `of`, which these ranges describe, for rank `peer`. Takes a step for each
     /// range.
-    pub(crate) fn number(&self, of: u32, peer: u32) -> Option<u32> {
+    pub(crate) fn number(&self, of: WorldRank, peer: WorldRank) -> Option<u32> {
         let mut place = place(of, peer)?;
         for &(first, count) in &self.0 {
             if place < count {
@@ -108,11 +110,11 @@ impl QpRanges {
 }
 
 /// Returns the place of the queue pair for `peer` among all that rank `of` has made.
-pub(crate) const fn place(of: u32, peer: u32) -> Option<u32> {
+pub(crate) fn place(of: WorldRank, peer: WorldRank) -> Option<u32> {
     match peer {
         peer if peer == of => None,
-        peer if peer < of => Some(peer),
-        peer => Some(peer - 1),
+        peer if peer < of => Some(peer.0),
+        peer => Some(peer.0 - 1),
     }
 }
 
@@ -161,7 +163,7 @@ const NUMBERS: u32 = 1 << 24;
 mod tests {
     use proptest::{collection::btree_set, prelude::*};
 
-    use super::{NUMBERS, QpRanges, QpRangesError};
+    use super::{NUMBERS, QpRanges, QpRangesError, WorldRank};
 
     /// Returns the numbers from `from` on, as a rank gets them if the ranks of its node make theirs one after the other.
     fn exclusive(job: u32, from: u32) -> QpRanges {
@@ -194,12 +196,12 @@ mod tests {
         for of in 0..job {
             let ranges = exclusive(job, 100 + of * 5);
             let all: Vec<u32> = (0..job)
-                .filter_map(|peer| ranges.number(of, peer))
+                .filter_map(|peer| ranges.number(WorldRank(of), WorldRank(peer)))
                 .collect();
             let first = 100 + of * 5;
             assert_eq!(all, (first..first + 5).collect::<Vec<_>>());
-            assert_eq!(ranges.number(of, of), None);
-            assert_eq!(ranges.number(of, job), None);
+            assert_eq!(ranges.number(WorldRank(of), WorldRank(of)), None);
+            assert_eq!(ranges.number(WorldRank(of), WorldRank(job)), None);
         }
     }
 
@@ -207,8 +209,8 @@ mod tests {
     fn two_ranks_have_one_queue_pair_each() {
         for number in [0, NUMBERS - 1] {
             let ranges = QpRanges::new(vec![number]);
-            assert_eq!(ranges.number(0, 1), Some(number));
-            assert_eq!(ranges.number(1, 0), Some(number));
+            assert_eq!(ranges.number(WorldRank(0), WorldRank(1)), Some(number));
+            assert_eq!(ranges.number(WorldRank(1), WorldRank(0)), Some(number));
             assert_eq!(decoded(&encoded(&ranges), 2), Ok(ranges));
         }
         assert_eq!(encoded(&QpRanges::new(vec![])), [0]);
@@ -253,7 +255,7 @@ mod tests {
             let ranges = QpRanges::new(set.iter().rev().copied().collect());
             let read = decoded(&encoded(&ranges), 7).unwrap();
             let others = (0..7).filter(|peer| *peer != of);
-            let numbers: Vec<u32> = others.map(|peer| read.number(of, peer).unwrap()).collect();
+            let numbers: Vec<u32> = others.map(|peer| read.number(WorldRank(of), WorldRank(peer)).unwrap()).collect();
             prop_assert_eq!(numbers, set.into_iter().collect::<Vec<_>>());
         }
 
@@ -262,7 +264,7 @@ mod tests {
             let mut rest = &bytes[..];
             if let Ok(ranges) = QpRanges::decode(&mut rest, job) {
                 // Adjacent ranges may be sent as two, and are joined.
-                let others = (0..job.saturating_sub(1)).filter_map(|peer| ranges.number(job, peer));
+                let others = (0..job.saturating_sub(1)).filter_map(|peer| ranges.number(WorldRank(job), WorldRank(peer)));
                 let same = QpRanges::new(others.collect());
                 prop_assert_eq!(decoded(&encoded(&same), job), Ok(same));
             }

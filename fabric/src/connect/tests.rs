@@ -8,6 +8,7 @@ use super::{
     QpAddress, QpAddressList, RankIncarnation, RejectReason,
     model::{Scenario, Step, Visited, explore},
 };
+use crate::driver::WorldRank;
 
 fn real(connection: &mut PeerConnection, event: ConnectEvent, cx: &mut ConnectContext<'_>) {
     connection.handle(event, cx);
@@ -367,7 +368,7 @@ fn mutant_a_side_that_cannot_bind_asks_without_its_queue_pairs() {
 
 #[test]
 fn a_prewired_connection_opens_after_a_greeting_and_an_acknowledgment() {
-    let (mut connection, local) = (PeerConnection::bound(1, 1), local(0));
+    let (mut connection, local) = (PeerConnection::bound(WorldRank(1), 1), local(0));
     assert_eq!(connection.next_timeout(), None);
     assert!(act(&mut connection, &local, ConnectEvent::Connect, 0).is_empty());
     assert_eq!(
@@ -380,7 +381,7 @@ fn a_prewired_connection_opens_after_a_greeting_and_an_acknowledgment() {
         [ConnectAction::Open]
     );
 
-    let mut connection = PeerConnection::bound(1, 1);
+    let mut connection = PeerConnection::bound(WorldRank(1), 1);
     assert!(act(&mut connection, &local, ConnectEvent::GreetingAcked, 0).is_empty());
     let due = connection.next_timeout().expect("it waits for a greeting");
     assert_eq!(
@@ -397,7 +398,7 @@ fn a_prewired_connection_opens_after_a_greeting_and_an_acknowledgment() {
 /// The peer's device acknowledges, so the peer lives, and its host may be busy for long.
 #[test]
 fn an_acknowledged_side_waits_for_a_greeting_as_long_as_the_device_answers() {
-    let (mut connection, local) = (PeerConnection::bound(1, 1), local(0));
+    let (mut connection, local) = (PeerConnection::bound(WorldRank(1), 1), local(0));
     act(&mut connection, &local, ConnectEvent::GreetingAcked, 0);
     for _ in 0..1000 {
         let due = connection.next_timeout().expect("it asks again");
@@ -419,7 +420,7 @@ fn data_over_what_is_known_from_the_start_says_that_the_greeting_was_taken() {
         &[ConnectEvent::GreetingArrived],
         &[ConnectEvent::GreetingAcked],
     ] {
-        let (mut connection, local) = (PeerConnection::bound(1, 1), local(0));
+        let (mut connection, local) = (PeerConnection::bound(WorldRank(1), 1), local(0));
         for event in before {
             act(&mut connection, &local, *event, 0);
         }
@@ -436,7 +437,7 @@ fn data_over_what_is_known_from_the_start_says_that_the_greeting_was_taken() {
 fn local(rank: u32) -> ConnectConfig {
     ConnectConfig {
         end: RankIncarnation {
-            rank,
+            rank: WorldRank(rank),
             incarnation: 1,
         },
         limits: ConnectLimits::default(),
@@ -482,7 +483,7 @@ fn a_peer_that_never_answers_is_waited_for_as_long_as_asked_for() {
 
 /// Returns the tries and seconds until the peer counts as unreachable.
 fn never_answered(local: ConnectConfig) -> (u32, u64) {
-    let mut connection = PeerConnection::new(1);
+    let mut connection = PeerConnection::new(WorldRank(1));
     act(&mut connection, &local, ConnectEvent::Connect, 0);
     let (mut now, mut tries) = (0, 1);
     let ended = loop {
@@ -532,14 +533,14 @@ fn a_refusal_for_good_fails_and_one_for_now_waits() {
             kind,
             id: request.id,
             from: RankIncarnation {
-                rank: 1,
+                rank: WorldRank(1),
                 incarnation: 1,
             },
             to: local.end,
         };
         act(connection, &local, ConnectEvent::Message(message), 5)
     };
-    let mut connection = PeerConnection::new(1);
+    let mut connection = PeerConnection::new(WorldRank(1));
     assert!(
         answer(
             ConnectKind::Reject(RejectReason::NoQueuePair),
@@ -550,7 +551,7 @@ fn a_refusal_for_good_fails_and_one_for_now_waits() {
     assert_eq!(connection.state(), ConnectState::ReqSent);
     assert_eq!(connection.next_timeout(), Some(5 + local.limits.retry_max));
 
-    let mut connection = PeerConnection::new(1);
+    let mut connection = PeerConnection::new(WorldRank(1));
     let actions = answer(ConnectKind::Reject(RejectReason::Policy), &mut connection);
     let why = ConnectFailure::Rejected(RejectReason::Policy);
     assert_eq!(actions, [ConnectAction::Destroy, ConnectAction::Fail(why)]);
@@ -558,7 +559,7 @@ fn a_refusal_for_good_fails_and_one_for_now_waits() {
 
 #[test]
 fn a_broken_queue_pair_fails_both_sides() {
-    let mut connection = PeerConnection::new(1);
+    let mut connection = PeerConnection::new(WorldRank(1));
     connection.state = ConnectState::Ready;
     let actions = act(&mut connection, &local(0), ConnectEvent::Broken, 0);
     let [
@@ -570,7 +571,7 @@ fn a_broken_queue_pair_fails_both_sides() {
         panic!("{actions:?}")
     };
     assert_eq!(told.kind, ConnectKind::Reject(RejectReason::PeerFailed));
-    let mut peer = PeerConnection::new(0);
+    let mut peer = PeerConnection::new(WorldRank(0));
     (peer.state, peer.attempt, peer.incarnation) = (ConnectState::Ready, told.id, 1);
     let heard = ConnectMessage {
         to: local(1).end,
@@ -608,8 +609,10 @@ fn any_reason() -> impl Strategy<Value = RejectReason> {
 fn any_event() -> impl Strategy<Value = ConnectEvent> {
     let id = prop_oneof![0..8_u32, any::<u32>()];
     let message = (any_kind(), id, 0..4_u32, 0..3_u32).prop_map(|(kind, id, from, to)| {
-        let [from, to] =
-            [(1, from), (0, to)].map(|(rank, incarnation)| RankIncarnation { rank, incarnation });
+        let [from, to] = [(1, from), (0, to)].map(|(rank, incarnation)| RankIncarnation {
+            rank: WorldRank(rank),
+            incarnation,
+        });
         ConnectEvent::Message(ConnectMessage { kind, id, from, to })
     });
     prop_oneof![
@@ -641,9 +644,12 @@ fn any_frame() -> impl Strategy<Value = ConnectFrame> {
             let message = ConnectMessage {
                 kind,
                 id,
-                from: RankIncarnation { rank, incarnation },
+                from: RankIncarnation {
+                    rank: WorldRank(rank),
+                    incarnation,
+                },
                 to: RankIncarnation {
-                    rank: to_rank,
+                    rank: WorldRank(to_rank),
                     incarnation: to_incarnation,
                 },
             };
@@ -660,7 +666,7 @@ proptest! {
     /// Whatever the peer sends, queue pairs are made and destroyed in turn, and there is always a way to an end.
     #[test]
     fn arbitrary_events_never_break_the_order_of_actions(events in prop::collection::vec(any_event(), 0..60)) {
-        let (mut connection, local) = (PeerConnection::new(1), local(0));
+        let (mut connection, local) = (PeerConnection::new(WorldRank(1)), local(0));
         let (mut lanes, mut now) = (false, 0);
         for event in events {
             now = connection.next_timeout().filter(|_| event == ConnectEvent::Timeout).unwrap_or(now);

@@ -39,7 +39,7 @@ pub struct DeferredDriver {
     caps: Caps,
     waits: Vec<WakeSource>,
     abilities: AbilitySummary,
-    rank: u32,
+    rank: WorldRank,
     ranks: u32,
     way: DeferredState,
     /// Processes of this node's ranks, if the driver does not watch them itself. Dropped after the driver.
@@ -91,7 +91,7 @@ impl DeferredDriver {
     /// The system's error about a thread or a descriptor.
     pub fn open(
         prepared: Box<dyn PreparedEndpoint>,
-        (rank, ranks): (u32, u32),
+        (rank, ranks): (WorldRank, u32),
         join: impl FnOnce(Box<dyn PreparedEndpoint>) -> io::Result<Box<dyn Driver>> + Send + 'static,
     ) -> io::Result<Self> {
         let (caps, abilities) = (prepared.caps().clone(), prepared.abilities());
@@ -155,9 +155,10 @@ impl DeferredDriver {
     }
 
     fn without_peers(&self, why: &io::Error) -> Box<dyn Driver> {
-        let peers = (0..self.ranks).filter(|peer| *peer != self.rank);
+        let all = (0..self.ranks).map(WorldRank);
+        let peers = all.filter(|peer| *peer != self.rank);
         let null = NullDriver::new(self.caps.clone(), self.abilities, why);
-        Box::new(null.reporting(peers.map(WorldRank)))
+        Box::new(null.reporting(peers))
     }
 
     /// Returns the driver if it is connected.

@@ -168,7 +168,7 @@ fn late() -> (DeferredDriver, Sender<Word>, Notes, Vec<LoopbackDriver>) {
         told.recv().map_err(io::Error::other)??;
         prepared.connect(&[])
     };
-    let late = DeferredDriver::open(Box::new(noted), (0, 3), join).unwrap();
+    let late = DeferredDriver::open(Box::new(noted), (WorldRank(0), 3), join).unwrap();
     (late, tell, notes, others)
 }
 
@@ -306,7 +306,7 @@ fn a_panic_while_it_joins_is_the_end_of_all_ways() {
         notes: Arc::default(),
     };
     let join = |_| panic!("this panic is part of the test");
-    let mut late = DeferredDriver::open(Box::new(prepared), (0, 2), join).unwrap();
+    let mut late = DeferredDriver::open(Box::new(prepared), (WorldRank(0), 2), join).unwrap();
     let mut heard = Heard::default();
     end(&mut late, &mut heard);
     let _turn = late.progress(9, &mut heard);

@@ -162,10 +162,10 @@ impl dyn Driver + '_ {
 /// also mean a crash.
 pub trait ExitRecord: Send + Sync + fmt::Debug {
     /// Records that this rank is about to end.
-    fn record_exit(&self, rank: u32, how: DownCause);
+    fn record_exit(&self, rank: WorldRank, how: DownCause);
 
     /// Returns how a rank ended that cannot be reached.
-    fn how_ended(&self, rank: u32) -> DownCause;
+    fn how_ended(&self, rank: WorldRank) -> DownCause;
 }
 
 /// One rank's endpoint of a network, opened before the other ranks' endpoints are known.

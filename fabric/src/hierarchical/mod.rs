@@ -45,7 +45,7 @@ pub struct HierarchicalConfig {
     /// Name of the combination, for its [`Caps`].
     pub name: &'static str,
     /// This rank's number in the job.
-    pub rank: u32,
+    pub rank: WorldRank,
     /// Number of ranks in the job.
     pub size: u32,
     /// Ranks of this node in ascending order, and their board.
@@ -80,7 +80,7 @@ pub struct HierarchicalDriver {
     /// True if long messages within the node go through the network's driver.
     loopback: bool,
     /// Ranks of the node that are down.
-    down_ranks: Vec<u32>,
+    down_ranks: Vec<WorldRank>,
     /// Ranks of the node whose end is reported once the network's driver has nothing more of them.
     pending_down: Vec<(WorldRank, DownCause)>,
     turns: u64,
@@ -107,7 +107,7 @@ impl HierarchicalDriver {
         let Ok(place) = node.ranks.binary_search(&rank) else {
             let why = format!(
                 "rank {rank} is not on this node (its ranks are {:?})",
-                node.ranks
+                node.ranks.iter().map(|rank| rank.0).collect::<Vec<_>>()
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         };
@@ -140,7 +140,7 @@ impl HierarchicalDriver {
 
     /// Returns a rank's place on the board, if it shares memory with this one.
     #[inline]
-    fn place(&self, WorldRank(rank): WorldRank) -> Option<WorldRank> {
+    fn place(&self, rank: WorldRank) -> Option<WorldRank> {
         self.node_peers.place(rank)
     }
 
@@ -268,7 +268,7 @@ impl Driver for HierarchicalDriver {
     /// Asks shared memory only: the network's driver knows the addresses of all ranks, or reports that it never will.
     fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
         let nodes = &self.node_peers;
-        let place_of = |WorldRank(rank)| nodes.place(rank);
+        let place_of = |rank| nodes.place(rank);
         self.intra
             .expect(&mut || awaited().into_iter().filter_map(place_of).collect());
     }
@@ -280,8 +280,8 @@ impl Driver for HierarchicalDriver {
             && !self.node_peers.is_me(place)
         {
             self.intra.begin_giving_up(place.0);
-            if !self.down_ranks.contains(&peer.0) {
-                self.down_ranks.push(peer.0); // the caller knows, so this is not reported again
+            if !self.down_ranks.contains(&peer) {
+                self.down_ranks.push(peer); // the caller knows, so this is not reported again
             }
         }
         self.inter.give_up(peer, how)

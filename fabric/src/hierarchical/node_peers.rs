@@ -14,7 +14,7 @@ pub(super) struct NodePeers {
     /// Place of the first rank that shares memory.
     first: usize,
     /// Ranks that share memory, in the order of their places.
-    ranks: Vec<u32>,
+    ranks: Vec<WorldRank>,
 }
 
 impl NodePeers {
@@ -33,8 +33,8 @@ impl NodePeers {
 
     /// Returns a rank's place on the board. Tries the obvious place first, because a node's ranks are mostly consecutive.
     #[inline]
-    pub(super) fn place(&self, rank: u32) -> Option<WorldRank> {
-        let guess = rank.wrapping_sub(self.ranks[0]) as usize;
+    pub(super) fn place(&self, rank: WorldRank) -> Option<WorldRank> {
+        let guess = rank.0.wrapping_sub(self.ranks[0].0) as usize;
         let at = match self.ranks.get(guess) {
             Some(found) if *found == rank => guess,
             _ => self.ranks.binary_search(&rank).ok()?,
@@ -46,7 +46,7 @@ impl NodePeers {
     #[inline]
     pub(super) fn rank(&self, WorldRank(place): WorldRank) -> Option<WorldRank> {
         let at = (place as usize).checked_sub(self.first)?;
-        self.ranks.get(at).copied().map(WorldRank)
+        self.ranks.get(at).copied()
     }
 
     pub(super) fn is_me(&self, WorldRank(place): WorldRank) -> bool {
@@ -90,7 +90,7 @@ mod tests {
 
     fn neighbors(place: usize, together: Option<u32>) -> NodePeers {
         let board = Board::create(6).expect("memory");
-        let ranks = vec![3, 4, 5, 9, 11, 12];
+        let ranks = [3, 4, 5, 9, 11, 12].map(WorldRank).to_vec();
         NodePeers::new(BoardRanks { board, ranks }, place, together)
     }
 
@@ -98,7 +98,7 @@ mod tests {
     fn ranks_and_places_are_found_wherever_they_are() {
         let all = neighbors(4, None);
         let places = |of: &NodePeers, ranks: &[u32]| -> Vec<_> {
-            let place = |rank: &u32| of.place(*rank).map(|place| place.0);
+            let place = |rank: &u32| of.place(WorldRank(*rank)).map(|place| place.0);
             ranks.iter().map(place).collect()
         };
         let found = places(&all, &[2, 3, 5, 6, 9, 11, 12, 13]);
@@ -132,8 +132,8 @@ mod tests {
         let all = neighbors(0, None);
         assert!(all.is_running(WorldRank(1)));
         all.node.board.mark_closing(1);
-        all.node.record_exit(5, DownCause::Finished);
-        all.node.record_exit(9, DownCause::Failed);
+        all.node.record_exit(WorldRank(5), DownCause::Finished);
+        all.node.record_exit(WorldRank(9), DownCause::Failed);
         let there = [1, 2, 3, 4].map(|place| all.is_running(WorldRank(place)));
         assert_eq!(there, [false, false, false, true]);
     }

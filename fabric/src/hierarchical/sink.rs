@@ -8,7 +8,7 @@ pub(super) struct LevelSink<'a> {
     pub(super) level: NetworkLevel,
     pub(super) sink: &'a mut dyn Sink,
     pub(super) node_peers: &'a NodePeers,
-    pub(super) down_ranks: &'a mut Vec<u32>,
+    pub(super) down_ranks: &'a mut Vec<WorldRank>,
     pub(super) pending_down: &'a mut Vec<(WorldRank, DownCause)>,
     /// Places of living neighbors that the network has lost.
     pub(super) unreachable: &'a mut Vec<WorldRank>,
@@ -26,8 +26,8 @@ pub(super) enum NetworkLevel {
 impl LevelSink<'_> {
     /// Records that a neighbor is down. It is reported when the network has nothing more of it.
     fn lose(&mut self, peer: WorldRank, how: DownCause) {
-        if !self.down_ranks.contains(&peer.0) {
-            self.down_ranks.push(peer.0);
+        if !self.down_ranks.contains(&peer) {
+            self.down_ranks.push(peer);
             self.pending_down.push((peer, how));
         }
     }
@@ -41,7 +41,7 @@ impl Sink for LevelSink<'_> {
             NetworkLevel::Intra => self
                 .node_peers
                 .rank(from)
-                .filter(|from| !self.down_ranks.contains(&from.0)),
+                .filter(|from| !self.down_ranks.contains(from)),
             NetworkLevel::Inter => Some(from),
         };
         if let Some(from) = from {
@@ -92,7 +92,7 @@ impl Sink for LevelSink<'_> {
                     self.lose(peer, how);
                 }
             }
-            NetworkLevel::Inter => match self.node_peers.place(peer.0) {
+            NetworkLevel::Inter => match self.node_peers.place(peer) {
                 None => self.sink.peer_down(peer, how),
                 // The process is alive but the network does not reach it. It may still write through shared memory.
                 Some(place) if how == DownCause::Failed && self.node_peers.is_running(place) => {

@@ -410,7 +410,10 @@ impl Portals {
     /// peer has finished.
     pub(super) fn confirm_suspects(&mut self) {
         for rank in std::mem::take(&mut self.suspects) {
-            let how = self.end_records.as_ref().map(|ends| ends.how_ended(rank));
+            let how = self
+                .end_records
+                .as_ref()
+                .map(|ends| ends.how_ended(driver::WorldRank(rank)));
             self.report_peer_down(rank, how.unwrap_or(DownCause::Failed));
         }
     }

@@ -212,7 +212,11 @@ impl Driver for Portals {
     fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<WorldRank>) {}
 
     fn give_up(&mut self, WorldRank(rank): WorldRank, how: Option<DownCause>) -> DownCause {
-        let said = || self.end_records.as_ref().map(|ends| ends.how_ended(rank));
+        let said = || {
+            self.end_records
+                .as_ref()
+                .map(|ends| ends.how_ended(WorldRank(rank)))
+        };
         let how = how.or_else(said).unwrap_or(DownCause::Failed);
         self.report_peer_down(rank, how);
         how

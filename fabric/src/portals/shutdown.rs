@@ -120,7 +120,7 @@ impl Drop for Portals {
             self.linger();
         }
         if let Some(ends) = &self.end_records {
-            ends.record_exit(self.me, how);
+            ends.record_exit(driver::WorldRank(self.me), how);
         }
         // Close the interface before the memory of operations is freed.
         self.resources.close();

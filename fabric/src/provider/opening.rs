@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::DriverValues;
 use crate::{
     counters::DriverStats,
-    driver::{Driver, ExitRecord, PreparedEndpoint},
+    driver::{Driver, ExitRecord, PreparedEndpoint, WorldRank},
     shm::{BoardRanks, WakeMethod},
 };
 
@@ -14,7 +14,7 @@ use crate::{
 #[expect(clippy::exhaustive_structs, reason = "made by the runtime")]
 pub struct JobPlace {
     /// Rank of this process in the job.
-    pub rank: u32,
+    pub rank: WorldRank,
     /// Number of ranks in the job.
     pub size: u32,
     /// Ranks of this node in ascending order, and their board. A board belongs to a node, and any driver may use it.

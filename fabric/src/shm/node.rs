@@ -1,7 +1,7 @@
 //! How the ranks of this node ended, for drivers of networks.
 
 use super::{Board, PeerState};
-use crate::driver::{DownCause, ExitRecord};
+use crate::driver::{DownCause, ExitRecord, WorldRank};
 
 /// The ranks of this node, and their board. It is not known how ranks of other nodes ended: they count as failed.
 #[derive(Clone, Debug)]
@@ -13,11 +13,12 @@ pub struct BoardRanks {
     /// Board on which the ranks record how they ended.
     pub board: Board,
     /// Ranks of the job, in the order of their places on the board.
-    pub ranks: Vec<u32>,
+    pub ranks: Vec<WorldRank>,
 }
 
 impl BoardRanks {
-    pub(crate) fn place_of(&self, rank: u32) -> Option<u32> {
+    /// Returns the place of a rank on the board.
+    pub(crate) fn place_of(&self, rank: WorldRank) -> Option<u32> {
         let place = self.ranks.iter().position(|one| *one == rank)?;
         u32::try_from(place)
             .ok()
@@ -26,13 +27,13 @@ impl BoardRanks {
 }
 
 impl ExitRecord for BoardRanks {
-    fn record_exit(&self, rank: u32, how: DownCause) {
+    fn record_exit(&self, rank: WorldRank, how: DownCause) {
         if let Some(place) = self.place_of(rank) {
             self.board.record_end(place, how == DownCause::Failed);
         }
     }
 
-    fn how_ended(&self, rank: u32) -> DownCause {
+    fn how_ended(&self, rank: WorldRank) -> DownCause {
         let state = self.place_of(rank).map(|place| self.board.state_of(place));
         match state {
             Some(PeerState::Finished) => DownCause::Finished,
@@ -43,18 +44,18 @@ impl ExitRecord for BoardRanks {
 
 #[cfg(test)]
 mod tests {
-    use super::{Board, BoardRanks, DownCause, ExitRecord};
+    use super::{Board, BoardRanks, DownCause, ExitRecord, WorldRank};
 
     #[test]
     fn ranks_of_the_node_say_how_they_ended_and_others_have_failed() {
         let node = BoardRanks {
             board: Board::create(3).expect("memory"),
-            ranks: vec![4, 6, 8],
+            ranks: [4, 6, 8].map(WorldRank).to_vec(),
         };
-        node.record_exit(6, DownCause::Finished);
-        node.record_exit(8, DownCause::Failed);
-        node.record_exit(5, DownCause::Finished);
-        let ends = [4, 5, 6, 8].map(|rank| node.how_ended(rank));
+        node.record_exit(WorldRank(6), DownCause::Finished);
+        node.record_exit(WorldRank(8), DownCause::Failed);
+        node.record_exit(WorldRank(5), DownCause::Finished);
+        let ends = [4, 5, 6, 8].map(|rank| node.how_ended(WorldRank(rank)));
         assert_eq!(
             ends,
             [

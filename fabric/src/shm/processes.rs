@@ -16,14 +16,14 @@ use crate::driver::{DownCause, ExitRecord, WakeSource, WorldRank};
 #[derive(Debug)]
 pub struct ProcessMonitor {
     node: BoardRanks,
-    rank: u32,
+    rank: WorldRank,
     deaths: DeathWatch,
     /// True if this rank has slept since the last check, so that a process may have died unnoticed.
     slept: bool,
     /// Turns since the last check.
     turns: u32,
     /// Ranks whose processes have ended without closing.
-    ended: BTreeSet<u32>,
+    ended: BTreeSet<WorldRank>,
     fresh: Vec<WorldRank>,
 }
 
@@ -32,7 +32,7 @@ impl ProcessMonitor {
     ///
     /// # Errors
     /// The system's error if there is no descriptor.
-    pub fn new(node: BoardRanks, rank: u32) -> io::Result<Self> {
+    pub fn new(node: BoardRanks, rank: WorldRank) -> io::Result<Self> {
         let place = node.place_of(rank).unwrap_or_default();
         Ok(Self {
             deaths: DeathWatch::new(place, Duration::MAX)?,
@@ -76,7 +76,7 @@ impl ProcessMonitor {
         if let Some(&rank) = rank
             && self.ended.insert(rank)
         {
-            self.fresh.push(WorldRank(rank));
+            self.fresh.push(rank);
         }
     }
 
@@ -110,7 +110,7 @@ impl ProcessMonitor {
                 && has_failed(board, place)
                 && self.ended.insert(rank)
             {
-                self.fresh.push(WorldRank(rank));
+                self.fresh.push(rank);
             }
         }
     }
@@ -127,13 +127,13 @@ impl ProcessMonitor {
     }
 
     /// Returns true if this rank is known to have ended without closing.
-    pub(crate) fn has_ended(&self, WorldRank(rank): WorldRank) -> bool {
+    pub(crate) fn has_ended(&self, rank: WorldRank) -> bool {
         self.ended.contains(&rank)
     }
 
     /// Returns true if the process of this rank is alive but stands still: by a signal, in a debugger, or because it waits for a
     /// disk.
-    pub(crate) fn stands_still(&self, WorldRank(rank): WorldRank) -> bool {
+    pub(crate) fn stands_still(&self, rank: WorldRank) -> bool {
         let place = self.node.place_of(rank);
         place.is_some_and(|place| {
             let board = &self.node.board;
@@ -214,11 +214,11 @@ mod tests {
     fn a_closing_rank_is_finished_on_the_board_and_has_not_failed() {
         let node = BoardRanks {
             board: Board::create(2).expect("memory"),
-            ranks: vec![3, 5],
+            ranks: vec![WorldRank(3), WorldRank(5)],
         };
         assert!(node.board.arrive(0) && node.board.arrive(1));
-        drop(ProcessMonitor::new(node.clone(), 5).expect("a descriptor"));
-        assert_eq!(node.how_ended(5), DownCause::Finished);
+        drop(ProcessMonitor::new(node.clone(), WorldRank(5)).expect("a descriptor"));
+        assert_eq!(node.how_ended(WorldRank(5)), DownCause::Finished);
         assert!(!has_failed(&node.board, 1));
         assert!(has_failed(&node.board, 0), "it has not said anything");
     }
@@ -227,11 +227,11 @@ mod tests {
     fn a_rank_whose_end_another_has_seen_before_is_news_to_the_one_that_begins_to_watch() {
         let node = BoardRanks {
             board: Board::create(2).expect("memory"),
-            ranks: vec![3, 5],
+            ranks: vec![WorldRank(3), WorldRank(5)],
         };
         assert!(node.board.arrive(0) && node.board.arrive(1));
         assert!(node.board.fail_dead(0), "it counted as living");
-        let mut processes = ProcessMonitor::new(node, 5).expect("a descriptor");
+        let mut processes = ProcessMonitor::new(node, WorldRank(5)).expect("a descriptor");
         processes.watch();
         assert_eq!(processes.take_newly_ended(), [WorldRank(3)]);
         assert!(processes.has_ended(WorldRank(3)) && !processes.has_ended(WorldRank(5)));

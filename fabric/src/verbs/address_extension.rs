@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     connect::{QpAddress, QpAddressList, QpRanges},
+    driver::WorldRank,
     lanes::RAILS_MAX,
 };
 
@@ -85,8 +86,8 @@ impl AddressExtension {
     /// message would name. `psn` is the first packet number of the first lane.
     pub(super) fn ends(
         &self,
-        of: u32,
-        me: u32,
+        of: WorldRank,
+        me: WorldRank,
         address: &VerbsAddress,
         psn: u32,
     ) -> Option<LaneEnds> {
@@ -127,7 +128,7 @@ impl AddressExtension {
 #[cfg(test)]
 mod tests {
     use super::{AddressExtension, QpRanges, RAILS_MAX, RemotePort, psns};
-    use crate::driver::ADDRESS_MAX;
+    use crate::{driver::ADDRESS_MAX, driver::WorldRank};
 
     #[test]
     fn doors_on_four_devices_fit_into_an_address() {
@@ -144,7 +145,9 @@ mod tests {
     fn a_peer_finds_its_queue_pair_and_the_port_on_each_lane() {
         let doors = AddressExtension::example(5, 3);
         let address = crate::verbs::address::tests::ADDRESS;
-        let ends = doors.ends(1, 3, &address, 77).unwrap();
+        let ends = doors
+            .ends(WorldRank(1), WorldRank(3), &address, 77)
+            .unwrap();
         let lanes: Vec<_> = ends.iter().map(|(lane, _)| (lane.qpn, lane.psn)).collect();
         // Rank 3 is the third of rank 1's peers.
         let psns: Vec<_> = psns(77).take(3).collect();
@@ -154,7 +157,15 @@ mod tests {
             remote_ports,
             [address.first(), doors.ports[0], doors.ports[1]]
         );
-        assert!(doors.ends(1, 1, &address, 77).is_none());
-        assert!(doors.ends(1, 5, &address, 77).is_none());
+        assert!(
+            doors
+                .ends(WorldRank(1), WorldRank(1), &address, 77)
+                .is_none()
+        );
+        assert!(
+            doors
+                .ends(WorldRank(1), WorldRank(5), &address, 77)
+                .is_none()
+        );
     }
 }

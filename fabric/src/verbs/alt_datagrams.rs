@@ -18,6 +18,7 @@ use super::{
     lane::{FIRST, RemotePort},
     multirail::number,
 };
+use crate::driver::WorldRank;
 
 impl VerbsCore {
     /// Returns the datagram queue pair of a device.
@@ -35,7 +36,7 @@ impl VerbsCore {
     }
 
     /// Returns true if rank `from` sends its connection messages by this device from this queue pair.
-    pub(super) fn is_connect_source(&self, from: u32, lane: usize, qpn: u32) -> bool {
+    pub(super) fn is_connect_source(&self, from: WorldRank, lane: usize, qpn: u32) -> bool {
         let by = match lane {
             FIRST => self.peers.get(index(from)).map(|peer| peer.qpn),
             _ => self
@@ -46,7 +47,7 @@ impl VerbsCore {
     }
 
     /// Returns a peer's port behind a lane other than the first: the one it named last, or otherwise that of its address.
-    fn remote_port(&self, peer: u32, lane: usize) -> Option<RemotePort> {
+    fn remote_port(&self, peer: WorldRank, lane: usize) -> Option<RemotePort> {
         let link = self.links.get(index(peer)).and_then(Option::as_deref);
         let said = link.and_then(|link| link.remote_ports.get(lane));
         let told = || self.peer_ports.get(index(peer))?.get(lane - 1);
@@ -60,7 +61,7 @@ impl VerbsCore {
 
     /// Returns true if a peer's connection messages also go by other devices. Such messages do not wait for room at the first
     /// device, because a device that hangs never has room.
-    pub(super) fn uses_alternates(&self, peer: u32) -> bool {
+    pub(super) fn uses_alternates(&self, peer: WorldRank) -> bool {
         let link = self.links[index(peer)].as_deref();
         let mut others = FIRST + 1..self.rails.len();
         link.is_some_and(|link| link.uses_alternates)
@@ -70,7 +71,7 @@ impl VerbsCore {
 
     /// Sends a connection message by another device if there is a reason, or by all others if it is sent only `once`. A message
     /// that finds no room is dropped, and repeated later.
-    pub(super) fn send_by_alternates(&mut self, peer: u32, bytes: &[u8], once: bool) {
+    pub(super) fn send_by_alternates(&mut self, peer: WorldRank, bytes: &[u8], once: bool) {
         let (Some(address), Some(link)) = (
             self.peers.get(index(peer)).copied(),
             self.links[index(peer)].as_deref(),

@@ -18,6 +18,7 @@ use super::{
     lane::{FIRST, PeerLane, RemotePort},
     rail::RailDevice,
 };
+use crate::driver::WorldRank;
 
 /// An event, and its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +176,7 @@ impl VerbsCore {
     /// Marks a device as failed. Queue pairs of lanes that were left before are retried, since their completions may be lost.
     pub(super) fn fail_device(&mut self, lane: usize, why: &'static str) {
         self.rails[lane].failed.get_or_insert(why);
-        for peer in (0..).take(self.links.len()) {
+        for peer in self.ranks() {
             let to = PeerLane { peer, lane };
             self.note_broken(to, io::Error::other(why));
             let way = self.link(peer).and_then(|link| link.lanes.get(lane));
@@ -197,7 +198,7 @@ impl VerbsCore {
         let up: Vec<bool> = (0..self.rails.len())
             .map(|lane| !self.port_is_down(lane))
             .collect();
-        for peer in (0..).take(self.links.len()) {
+        for peer in self.ranks() {
             let link = self.links[index(peer)].as_deref();
             let others = link.is_some_and(|link| {
                 let mut ways = link.lanes.iter().zip(&up);
@@ -221,7 +222,7 @@ impl VerbsCore {
     }
 
     /// Records where a peer's first port is now.
-    pub(super) fn update_peer_port(&mut self, peer: u32, now: &RemotePort) {
+    pub(super) fn update_peer_port(&mut self, peer: WorldRank, now: &RemotePort) {
         let Some(known) = self.peers.get_mut(index(peer)) else {
             return;
         };

@@ -197,7 +197,8 @@ mod tests {
     }
 
     fn two() -> [Verbs; 2] {
-        let prepared = [0, 1].map(|rank| Verbs::prepare(VerbsConfig::new(rank, 2)).unwrap());
+        let prepared =
+            [0, 1].map(|rank| Verbs::prepare(VerbsConfig::new(WorldRank(rank), 2)).unwrap());
         let addresses: Vec<_> = prepared.iter().map(|one| one.address()).collect();
         prepared.map(|one| one.connect(addresses.clone()).unwrap())
     }
@@ -227,7 +228,11 @@ mod tests {
         }
         let core = ours.core();
         core.rails[0].reports_last_wqe = Some(false); // do not wait for the device to say so
-        core.link_or_new(1).lanes[0].qp.as_ref().unwrap().reset();
+        core.link_or_new(WorldRank(1)).lanes[0]
+            .qp
+            .as_ref()
+            .unwrap()
+            .reset();
         for token in [2, 3] {
             assert!(matches!(
                 ours.post(put(&from, into, token)),
@@ -241,8 +246,16 @@ mod tests {
         assert_eq!(ears.down, [(WorldRank(1), DownCause::Failed)]);
         let core = ours.core();
         assert!(core.outbox.is_idle(0) && core.ops.len() == 0);
-        assert!(!core.link_or_new(1).is_made(), "nothing can come late");
-        assert!(ours.core_ref().why_down(1).unwrap().contains("posting"));
+        assert!(
+            !core.link_or_new(WorldRank(1)).is_made(),
+            "nothing can come late"
+        );
+        assert!(
+            ours.core_ref()
+                .why_down(WorldRank(1))
+                .unwrap()
+                .contains("posting")
+        );
     }
 
     const LEN: usize = 100_000;

@@ -21,7 +21,7 @@ impl VerbsCore {
             .iter_mut()
             .for_each(|words| words.ends = true);
         self.drop_lists();
-        for peer in (0..).take(self.links.len()) {
+        for peer in self.ranks() {
             let Some(link) = self.link(peer) else {
                 continue;
             };
@@ -76,7 +76,7 @@ impl VerbsCore {
     /// Stops waiting for names, some of which are never given. Counts by such a name are canceled.
     pub(super) fn cancel_name_waits(&mut self) {
         self.names.closing = true;
-        for peer in (0..).take(self.links.len()) {
+        for peer in self.ranks() {
             let naming = self.link(peer).map(|link| link.naming.take());
             for op in naming.into_iter().flatten() {
                 self.fail_command(op, CommandFailure::Cancelled);
@@ -87,11 +87,8 @@ impl VerbsCore {
     /// Sends the goodbye to each peer for which nothing else is queued.
     fn say_bye(&mut self) {
         let Some(how) = self.closing else { return };
-        for peer in (0..)
-            .take(self.links.len())
-            .filter(|peer| *peer != self.me)
-            .collect::<Vec<_>>()
-        {
+        let me = self.me;
+        for peer in self.ranks().filter(|peer| *peer != me) {
             let stuck = self.tasks.has_stalled_for(peer);
             let Some(link) = self.link(peer) else {
                 continue;
@@ -134,8 +131,8 @@ impl VerbsCore {
             return;
         }
         let told = |link: &VerbsLink| link.sent_goodbye && link.used() == 0 && link.is_done();
-        let ends = (0..).zip(&self.links);
-        let all: Vec<u32> = ends
+        let ends = self.ranks().zip(&self.links);
+        let all: Vec<WorldRank> = ends
             .filter(|(_, link)| link.as_deref().is_some_and(told))
             .map(|(peer, _)| peer)
             .collect();
@@ -156,15 +153,13 @@ impl VerbsCore {
             let idle = !link.is_made() && silent && !link.owes_goodbye();
             let said = link.is_done() && (link.sent_goodbye || link.open);
             link.down.is_some() || link.naming.is_empty() && (idle || said)
-        }) && !(0..)
-            .take(self.links.len())
-            .any(|peer| self.touches_memory(peer))
+        }) && !self.ranks().any(|peer| self.touches_memory(peer))
     }
 
     /// Ends everything that touches memory of the application, which is free once the driver is dropped. Returns false if a
     /// device may still touch some; then the devices must be closed first.
     pub(super) fn release_memory(&mut self) -> bool {
-        for peer in (0..).take(self.links.len()).collect::<Vec<_>>() {
+        for peer in self.ranks() {
             if self.touches_memory(peer) {
                 self.report_peer_down(peer, DownCause::Failed);
                 for lane in 0..self.rails.len() {
@@ -177,9 +172,7 @@ impl VerbsCore {
         for id in self.ops.all(|op| op.flights == 0 && op.rma.counts() == 0) {
             self.fail_command(id, CommandFailure::Cancelled);
         }
-        !(0..)
-            .take(self.links.len())
-            .any(|peer| self.touches_memory(peer))
+        !self.ranks().any(|peer| self.touches_memory(peer))
     }
 
     /// Sleeps for at most `NAP_NS`. Any event on the descriptors ends the sleep sooner.

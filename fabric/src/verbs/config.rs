@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     connect::{CommPattern, ConnectPolicy},
     counters::DriverStats,
+    driver::WorldRank,
 };
 
 /// Settings to open a [`Verbs`](super::Verbs) with.
 #[derive(Clone, Debug)]
 pub struct VerbsConfig {
     /// Rank of this process in the job.
-    pub rank: u32,
+    pub rank: WorldRank,
     /// Number of ranks in the job.
     pub ranks: u32,
     /// Index of this rank among the ranks of its node, which take turns among the ports.
@@ -51,11 +52,11 @@ pub struct VerbsConfig {
 impl VerbsConfig {
     /// Returns the defaults: a port that is active, two seconds for an answer, and two seconds to close.
     #[must_use]
-    pub fn new(rank: u32, ranks: u32) -> Self {
+    pub fn new(rank: WorldRank, ranks: u32) -> Self {
         Self {
             rank,
             ranks,
-            place: rank,
+            place: rank.0,
             device: None,
             gid_index: Vec::new(),
             scheme: Some(ConnectPolicy::OnDemand),
@@ -85,14 +86,17 @@ const PINNED_MAX: u64 = 16 << 30;
 #[cfg(test)]
 mod tests {
     use super::VerbsConfig;
-    use crate::connect::{ConnectConfig, ConnectLimits, DatagramMessages, RankIncarnation};
+    use crate::{
+        connect::{ConnectConfig, ConnectLimits, DatagramMessages, RankIncarnation},
+        driver::WorldRank,
+    };
 
     #[test]
     fn the_oldest_datagram_of_a_rank_that_closes_leaves_nine_times() {
-        let linger = VerbsConfig::new(0, 2).linger.as_nanos() * 1000;
+        let linger = VerbsConfig::new(WorldRank(0), 2).linger.as_nanos() * 1000;
         for seed in 0..100 {
             let end = RankIncarnation {
-                rank: 0,
+                rank: WorldRank(0),
                 incarnation: 1,
             };
             let limits = ConnectLimits::default();

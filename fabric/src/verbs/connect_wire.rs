@@ -9,6 +9,7 @@
 use super::lane::{RemotePort, parse_skills, skills};
 use crate::{
     connect::{ConnectFrame, QpAddress, QpAddressList},
+    driver::WorldRank,
     lanes::RAILS_MAX,
 };
 
@@ -58,7 +59,7 @@ pub(super) fn encode_port(port: &RemotePort, bytes: &mut Vec<u8>) {
 /// Reads the wire form. `first` returns the first port of a rank. Returns `None` if the bytes are malformed.
 pub(super) fn parse(
     bytes: &[u8],
-    first: impl Fn(u32) -> Option<RemotePort>,
+    first: impl Fn(WorldRank) -> Option<RemotePort>,
 ) -> Option<(ConnectFrame, LaneEnds)> {
     let lanes = usize::from(*bytes.get(3)?);
     let (frame, ports) = bytes.split_at_checked(FRAME_LEN + lanes * LANE_LEN)?;
@@ -115,6 +116,7 @@ mod tests {
     };
     use crate::{
         connect::{ConnectKind, ConnectMessage, RankIncarnation},
+        driver::WorldRank,
         random::SeededRandom,
     };
 
@@ -140,8 +142,8 @@ mod tests {
                 ConnectKind::Ready
             },
             id: 7,
-            from: end(3),
-            to: end(4),
+            from: end(WorldRank(3)),
+            to: end(WorldRank(4)),
         };
         let mut frame = ConnectFrame::bare(message);
         frame.lanes = QpAddressList::new(&vec![QpAddress { qpn: 5, psn: 6 }; lanes]).unwrap();
@@ -166,7 +168,8 @@ mod tests {
                 "{} bytes",
                 bytes.len()
             );
-            let (parsed, ends) = parse(&bytes, |rank| (rank == 3).then_some(ports[0])).unwrap();
+            let (parsed, ends) =
+                parse(&bytes, |rank| (rank == WorldRank(3)).then_some(ports[0])).unwrap();
             assert_eq!(parsed, frame);
             let remote_ports: Vec<_> = ends.iter().map(|(_, remote)| remote).collect();
             assert_eq!(remote_ports, ports[..lanes]);

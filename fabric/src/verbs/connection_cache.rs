@@ -13,9 +13,12 @@ use super::{
     link::VerbsLink,
     wire::VerbsControlWord,
 };
-use crate::connect::{
-    ArbiterStep, ConnectEvent, ConnectKind, ConnectMessage, ConnectRequest, ConnectState, JobShape,
-    QpArbiter,
+use crate::{
+    connect::{
+        ArbiterStep, ConnectEvent, ConnectKind, ConnectMessage, ConnectRequest, ConnectState,
+        JobShape, QpArbiter,
+    },
+    driver::WorldRank,
 };
 
 /// State of the connection cache.
@@ -26,7 +29,7 @@ pub(super) struct ConnectionCache {
     /// Upper bound of `max`.
     most: u32,
     /// Peers whose queue pairs were given up and not yet destroyed when the device had nothing left.
-    going: BTreeSet<u32>,
+    going: BTreeSet<WorldRank>,
     /// Uses of connections so far.
     uses: u64,
     /// Time until which no connection is evicted for a waiting peer.
@@ -60,13 +63,13 @@ impl ConnectionCache {
     }
 
     /// Lowers the maximum to `left` connections, until the queue pairs of the peers in `going` are destroyed.
-    fn lower(&mut self, left: u32, going: BTreeSet<u32>) {
+    fn lower(&mut self, left: u32, going: BTreeSet<WorldRank>) {
         self.max = self.max.min(left);
         self.going = going;
     }
 
     /// Raises the maximum by one for each peer whose queue pairs are all destroyed.
-    fn raise(&mut self, is_going: impl Fn(u32) -> bool) {
+    fn raise(&mut self, is_going: impl Fn(WorldRank) -> bool) {
         let before = self.going.len();
         self.going.retain(|peer| is_going(*peer));
         let gone = u32::try_from(before - self.going.len()).unwrap_or(u32::MAX);
@@ -85,8 +88,8 @@ impl VerbsCore {
     /// Handles that the device has nothing left for one more connection, since other ranks and programs use it, too. From now on
     /// there are at most as many connections as now, and as many more as queue pairs are about to be destroyed. Returns false if
     /// that is too few to go on with.
-    pub(super) fn handle_exhausted(&mut self, peer: u32) -> bool {
-        let others = (0..).zip(&self.links).filter_map(|(other, link)| {
+    pub(super) fn handle_exhausted(&mut self, peer: WorldRank) -> bool {
+        let others = self.ranks().zip(&self.links).filter_map(|(other, link)| {
             let link = link.as_deref().filter(|link| link.down.is_none())?;
             Some((other, link.used_at, link.connection.state()))
         });
@@ -95,11 +98,11 @@ impl VerbsCore {
             *other != peer && !matches!(state, ConnectState::Idle | ConnectState::Failed)
         });
         let left = u32::try_from(connected.count()).unwrap_or(u32::MAX);
-        let going = (0..).zip(&self.links).filter_map(|(other, link)| {
+        let going = self.ranks().zip(&self.links).filter_map(|(other, link)| {
             let going = link.as_deref().is_some_and(VerbsLink::is_going);
             going.then_some(other)
         });
-        let going: BTreeSet<u32> = going.collect();
+        let going: BTreeSet<WorldRank> = going.collect();
         let coming = u32::try_from(going.len()).unwrap_or(u32::MAX);
         if left.saturating_add(coming) < CONNECTIONS_MIN {
             return false;
@@ -109,7 +112,7 @@ impl VerbsCore {
             for (other, used_at, state) in &others {
                 scarce
                     .share
-                    .note(*other, *used_at, ConnectState::Idle, *state);
+                    .note(other.0, *used_at, ConnectState::Idle, *state);
             }
             scarce
         });
@@ -118,11 +121,11 @@ impl VerbsCore {
     }
 
     /// Asks for a connection to a peer for which messages or commands wait.
-    pub(super) fn request_connection(&mut self, peer: u32) {
+    pub(super) fn request_connection(&mut self, peer: WorldRank) {
         let idle = self.link_or_new(peer).connection.state() == ConnectState::Idle;
         match &mut self.connection_cache {
             Some(scarce) if idle => {
-                scarce.share.wait(peer);
+                scarce.share.wait(peer.0);
                 self.share_out();
             }
             _ => self.handle_connect_event(peer, ConnectEvent::Connect, None),
@@ -139,7 +142,7 @@ impl VerbsCore {
     /// Handles a peer's connection message. A request may have to wait for a queue pair.
     pub(super) fn handle_connect_message(
         &mut self,
-        peer: u32,
+        peer: WorldRank,
         message: ConnectMessage,
         lane: Option<LaneEnds>,
     ) {
@@ -149,7 +152,7 @@ impl VerbsCore {
             && message.kind == ConnectKind::Request
             && !scarce.share.has_room(scarce.max)
         {
-            let side = peer;
+            let side = peer.0;
             scarce.share.queue_request(ConnectRequest {
                 side,
                 message,
@@ -162,13 +165,13 @@ impl VerbsCore {
 
     /// Notes that a connection is used, so that it is not the least recently used one.
     #[inline]
-    pub(super) fn touch(&mut self, peer: u32) {
+    pub(super) fn touch(&mut self, peer: WorldRank) {
         if self.connection_cache.is_some() {
             self.note_use(peer);
         }
     }
 
-    fn note_use(&mut self, peer: u32) {
+    fn note_use(&mut self, peer: WorldRank) {
         let Self {
             connection_cache: scarce,
             links,
@@ -178,12 +181,12 @@ impl VerbsCore {
         if let (Some(scarce), Some(link)) = (scarce, link) {
             scarce.uses += 1;
             let before = std::mem::replace(&mut link.used_at, scarce.uses);
-            scarce.share.touch(peer, before, scarce.uses);
+            scarce.share.touch(peer.0, before, scarce.uses);
         }
     }
 
     /// Notes that a connection has changed its state, or that its peer is down.
-    pub(super) fn note_state(&mut self, peer: u32, before: ConnectState) {
+    pub(super) fn note_state(&mut self, peer: WorldRank, before: ConnectState) {
         let Self {
             connection_cache: scarce,
             links,
@@ -197,12 +200,12 @@ impl VerbsCore {
             } else {
                 link.connection.state()
             };
-            scarce.share.note(peer, link.used_at, before, after);
+            scarce.share.note(peer.0, link.used_at, before, after);
         }
     }
 
     /// Reacts to the new state of a connection: if messages or commands wait for the peer, they need another one.
-    pub(super) fn settle_connection(&mut self, peer: u32) {
+    pub(super) fn settle_connection(&mut self, peer: WorldRank) {
         let wants = self.link(peer).is_some_and(|link| {
             link.connection.state() == ConnectState::Idle
                 && link.down.is_none()
@@ -239,18 +242,18 @@ impl VerbsCore {
             match scarce.share.next(scarce.max) {
                 ArbiterStep::HandleRequest(caller) => {
                     self.handle_connect_event(
-                        caller.side,
+                        WorldRank(caller.side),
                         ConnectEvent::Message(caller.message),
                         caller.lane,
                     );
                 }
                 ArbiterStep::Connect(peer) => {
-                    self.handle_connect_event(peer, ConnectEvent::Connect, None)
+                    self.handle_connect_event(WorldRank(peer), ConnectEvent::Connect, None)
                 }
-                ArbiterStep::Evict(peer) if self.stays(peer) => break,
+                ArbiterStep::Evict(peer) if self.stays(WorldRank(peer)) => break,
                 ArbiterStep::Evict(peer) => {
                     self.counters.evictions.add(1);
-                    self.handle_connect_event(peer, ConnectEvent::Evict, None);
+                    self.handle_connect_event(WorldRank(peer), ConnectEvent::Evict, None);
                 }
                 ArbiterStep::Idle => break,
             }
@@ -262,7 +265,7 @@ impl VerbsCore {
 
     /// Notes that a connection is complete, and keeps it for a while. Keeping it for longer than it took to make pays, and a peer
     /// that asks something through it has the answer by then.
-    pub(super) fn protect_from_eviction(&mut self, peer: u32) {
+    pub(super) fn protect_from_eviction(&mut self, peer: WorldRank) {
         self.touch(peer);
         let now = self.sleep.timer.now();
         let link = self.link_or_new(peer);
@@ -271,7 +274,7 @@ impl VerbsCore {
     }
 
     /// Returns true if a connection may not be evicted yet, and notes until when.
-    fn stays(&mut self, peer: u32) -> bool {
+    fn stays(&mut self, peer: WorldRank) -> bool {
         let until = self.link(peer).map_or(0, |link| link.stays_until);
         let stays = until > self.sleep.timer.now();
         if let Some(scarce) = &mut self.connection_cache {
@@ -292,7 +295,7 @@ impl VerbsCore {
     }
 
     /// Stops posting to a peer until there is a new connection.
-    pub(super) fn quiesce(&mut self, peer: u32) {
+    pub(super) fn quiesce(&mut self, peer: WorldRank) {
         let link = self.link_or_new(peer);
         (link.open, link.draining) = (false, true);
         self.leave_broken(peer);
@@ -303,7 +306,7 @@ impl VerbsCore {
 
     /// Reports a draining connection as quiet when nothing of it is in flight, and no failed lane is still to be fenced. Requests
     /// without a completion count as in flight until a later one completes, so one is posted if needed.
-    pub(super) fn settle_drain(&mut self, peer: u32) {
+    pub(super) fn settle_drain(&mut self, peer: WorldRank) {
         let drains = |link: &&mut VerbsLink| link.draining && !link.drained && link.is_settled();
         let Some(link) = self.link(peer).filter(drains) else {
             return;
@@ -318,7 +321,7 @@ impl VerbsCore {
 
     /// Ends a connection that was drained in good order, so nothing of it is in flight on either side. The peer has forgotten
     /// what it knew of this rank's memory. Answers that were not sent are given again.
-    pub(super) fn forget_connection(&mut self, peer: u32) {
+    pub(super) fn forget_connection(&mut self, peer: WorldRank) {
         let link = self.link_or_new(peer);
         (link.open, link.draining, link.drained) = (false, false, false);
         // Control words about lanes may be in flight, but the peer needs none of them any more.
@@ -368,7 +371,7 @@ const STAY_MAX: u64 = 100_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::{ConnectionCache, JobShape};
-    use crate::connect::CommPattern;
+    use crate::{connect::CommPattern, driver::WorldRank};
 
     #[test]
     fn a_rank_with_buffers_for_few_peers_is_connected_to_no_more() {
@@ -392,17 +395,17 @@ mod tests {
     #[test]
     fn what_was_still_to_go_when_there_was_nothing_left_makes_room_later() {
         let mut scarce = ConnectionCache::new(5);
-        scarce.lower(2, [7, 8].into());
+        scarce.lower(2, [7, 8].map(WorldRank).into());
         scarce.raise(|_| true);
         assert_eq!(scarce.max, 2);
-        scarce.raise(|peer| peer == 8);
-        scarce.raise(|peer| peer == 8);
+        scarce.raise(|peer| peer == WorldRank(8));
+        scarce.raise(|peer| peer == WorldRank(8));
         assert_eq!(scarce.max, 3, "once");
         // Nothing is left again, so another rank has taken what was destroyed before.
-        scarce.lower(3, [8, 9].into());
+        scarce.lower(3, [8, 9].map(WorldRank).into());
         scarce.raise(|_| false);
         assert_eq!(scarce.max, 5);
-        scarce.lower(5, [7].into());
+        scarce.lower(5, [7].map(WorldRank).into());
         scarce.raise(|_| false);
         assert_eq!(scarce.max, 5, "nor more than was asked for");
     }

@@ -22,13 +22,13 @@ use crate::{
         CAPS_NONE, ConnectAction, ConnectContext, ConnectEvent, ConnectFrame, ConnectKind,
         ConnectMessage, ConnectState, QpAddress,
     },
-    driver::Sink,
+    driver::{Sink, WorldRank},
     lanes::{LaneFences, LaneSet},
 };
 
 impl VerbsCore {
     /// Connects to a peer, if it is not connected.
-    pub(super) fn ensure_connected(&mut self, peer: u32) {
+    pub(super) fn ensure_connected(&mut self, peer: WorldRank) {
         if peer == self.me {
             self.open_self();
         } else {
@@ -37,7 +37,7 @@ impl VerbsCore {
     }
 
     /// Connects to a peer without queue pairs, if no other connection has to be evicted for it.
-    pub(super) fn connect(&mut self, peer: u32) {
+    pub(super) fn connect(&mut self, peer: WorldRank) {
         let met = self.link(peer).is_some_and(|link| link.is_made());
         if !met && self.has_spare() && index(peer) < self.peers.len() && self.closing.is_none() {
             self.ensure_connected(peer);
@@ -119,7 +119,7 @@ impl VerbsCore {
         events
     }
 
-    fn has_arrivals_from(&mut self, peer: u32) -> bool {
+    fn has_arrivals_from(&mut self, peer: WorldRank) -> bool {
         (0..self.rails.len()).any(|lane| self.has_arrivals_by(PeerLane { peer, lane }))
     }
 
@@ -163,7 +163,7 @@ impl VerbsCore {
     /// Passes an event to the connection of a peer, and performs the actions that follow.
     pub(super) fn handle_connect_event(
         &mut self,
-        peer: u32,
+        peer: WorldRank,
         event: ConnectEvent,
         ends: Option<LaneEnds>,
     ) {
@@ -224,7 +224,7 @@ impl VerbsCore {
     /// The event that happened instead.
     fn perform(
         &mut self,
-        peer: u32,
+        peer: WorldRank,
         action: ConnectAction,
         ends: Option<&LaneEnds>,
     ) -> Result<(), ConnectEvent> {
@@ -251,7 +251,7 @@ impl VerbsCore {
     /// Makes a queue pair on each device that has not failed and has a counterpart at the peer, up to the first device that has
     /// none left. Fails if a device may go on with a queue pair of the connection before, because requests of that one would be
     /// taken for those of the new one.
-    fn create(&mut self, peer: u32) -> io::Result<()> {
+    fn create(&mut self, peer: WorldRank) -> io::Result<()> {
         if self.link_or_new(peer).is_stuck() {
             let why = "a device may still use a queue pair of the previous connection";
             return Err(io::Error::other(why));
@@ -311,7 +311,7 @@ impl VerbsCore {
     /// Handles that there is no queue pair for a peer. If no other connection can be evicted, a peer with queued commands is
     /// marked as failed. That includes control words that nothing else carries, for which `settle_connection` would ask again and
     /// again. If only the peer asked, it is refused and may ask again.
-    fn handle_uncreated(&mut self, peer: u32, why: io::Error) -> ConnectEvent {
+    fn handle_uncreated(&mut self, peer: WorldRank, why: io::Error) -> ConnectEvent {
         if is_used_up(&why) && self.handle_exhausted(peer) {
             return ConnectEvent::CreateFailed;
         }
@@ -324,14 +324,14 @@ impl VerbsCore {
         ConnectEvent::CreateFailed
     }
 
-    fn handle_unbound(&mut self, peer: u32, why: io::Error) -> ConnectEvent {
+    fn handle_unbound(&mut self, peer: WorldRank, why: io::Error) -> ConnectEvent {
         self.link_or_new(peer).broken.get_or_insert(why);
         ConnectEvent::Broken
     }
 
     /// Connects the lanes that both ranks have; a device that has failed has none. A lane that cannot be connected is left when
     /// the connection is open, if there is another lane.
-    fn bind(&mut self, peer: u32, ends: &LaneEnds) -> io::Result<()> {
+    fn bind(&mut self, peer: WorldRank, ends: &LaneEnds) -> io::Result<()> {
         let (me, Self { links, rails, .. }) = (self.me, self);
         let link = links[index(peer)].as_deref_mut();
         let link = link.ok_or(io::ErrorKind::NotConnected)?;
@@ -359,7 +359,7 @@ impl VerbsCore {
         Ok(())
     }
 
-    fn open(&mut self, peer: u32) {
+    fn open(&mut self, peer: WorldRank) {
         let link = self.link_or_new(peer);
         (link.open, link.met, link.uses_alternates) = (true, true, false);
         self.leave_broken(peer);
@@ -377,7 +377,7 @@ impl VerbsCore {
         }
     }
 
-    fn send_word(&mut self, peer: u32, message: ConnectMessage) {
+    fn send_word(&mut self, peer: WorldRank, message: ConnectMessage) {
         if !self.has_connect_room() && !self.uses_alternates(peer) {
             return self.unsent_connects.push_back((peer, message));
         }
@@ -403,7 +403,7 @@ impl VerbsCore {
     }
 
     /// Notes that data or a greeting came from a peer whose connection was not known to be complete.
-    pub(super) fn note_peer_data(&mut self, peer: u32, data: ConnectEvent) {
+    pub(super) fn note_peer_data(&mut self, peer: WorldRank, data: ConnectEvent) {
         let half = self.link(peer).is_some_and(|link| {
             matches!(
                 link.connection.state(),
@@ -443,7 +443,7 @@ impl RailDevice {
 
 impl VerbsLink {
     /// Sets the peer's ends of the lanes. All lanes with a queue pair work from now on.
-    pub(super) fn set_ends(&mut self, me: u32, peer: u32, ends: &LaneEnds) {
+    pub(super) fn set_ends(&mut self, me: WorldRank, peer: WorldRank, ends: &LaneEnds) {
         let lanes = self.lanes.len();
         self.remote_ports = ends.iter().map(|(_, remote)| remote).take(lanes).collect();
         let present = (0..).zip(&self.lanes).filter(|(_, way)| way.qp.is_some());

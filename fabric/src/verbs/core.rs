@@ -28,7 +28,7 @@ use super::{
 use crate::{
     connect::{ConnectAction, ConnectConfig, ConnectMessage},
     counters::DriverStats,
-    driver::{Caps, CommandFailure, CommandToken, DownCause, DriverCommand, Sink},
+    driver::{Caps, CommandFailure, CommandToken, DownCause, DriverCommand, Sink, WorldRank},
     lanes::{LaneSet, LaneSpeeds},
     offload::{ListEvent, TaskScheduler, ThresholdWatches, is_scheduler_token},
     random::SeededRandom,
@@ -56,7 +56,7 @@ pub(super) struct VerbsCore {
     /// State of completed commands that went by several lanes. The next ones reuse its memory.
     #[expect(clippy::vec_box, reason = "boxes are what is spared")]
     pub(super) spare_stripes: Vec<Box<VerbsStripe>>,
-    pub(super) me: u32,
+    pub(super) me: WorldRank,
     pub(super) caps: Caps,
     pub(super) counters: Arc<DriverStats>,
     pub(super) peers: Vec<VerbsAddress>,
@@ -71,9 +71,9 @@ pub(super) struct VerbsCore {
     pub(super) tasks: VerbsTasks,
     pub(super) completions: VecDeque<VerbsCompletion>,
     /// Peers with work that can go on when there is room.
-    pub(super) dirty_peers: BTreeSet<u32>,
+    pub(super) dirty_peers: BTreeSet<WorldRank>,
     /// Peers whose connections wait for an answer.
-    pub(super) connecting: BTreeSet<u32>,
+    pub(super) connecting: BTreeSet<WorldRank>,
     /// Connection cache, if not all peers may be connected at a time.
     pub(super) connection_cache: Option<ConnectionCache>,
     /// Lanes that have failed and must be left, and lanes whose queue pairs must be destroyed.
@@ -86,7 +86,7 @@ pub(super) struct VerbsCore {
     /// Datagrams that wait for earlier arrivals from their senders.
     pub(super) deferred_datagrams: DeferredDatagrams,
     /// Connection messages that found no room.
-    pub(super) unsent_connects: VecDeque<(u32, ConnectMessage)>,
+    pub(super) unsent_connects: VecDeque<(WorldRank, ConnectMessage)>,
     pub(super) local: ConnectConfig,
     pub(super) random: SeededRandom,
     pub(super) sleep: VerbsSleep,
@@ -113,7 +113,7 @@ pub(super) enum VerbsCompletion {
     Complete(CommandToken),
     Fetched(CommandToken, u64),
     Failed(CommandToken, CommandFailure),
-    Down(u32, DownCause),
+    Down(WorldRank, DownCause),
 }
 
 impl VerbsCore {
@@ -126,24 +126,29 @@ impl VerbsCore {
         }
     }
 
-    pub(super) fn link(&mut self, peer: u32) -> Option<&mut VerbsLink> {
+    /// Returns the ranks of the job.
+    pub(super) fn ranks(&self) -> impl Iterator<Item = WorldRank> + use<> {
+        (0..).map(WorldRank).take(self.links.len())
+    }
+
+    pub(super) fn link(&mut self, peer: WorldRank) -> Option<&mut VerbsLink> {
         self.links.get_mut(index(peer))?.as_deref_mut()
     }
 
     /// Returns the number of requests that a peer's adapter has acknowledged.
-    pub(super) fn answers(&self, peer: u32) -> u64 {
+    pub(super) fn answers(&self, peer: WorldRank) -> u64 {
         let link = self.links.get(index(peer)).and_then(Option::as_deref);
         link.map_or(0, |link| link.answers)
     }
 
     /// Returns the link to a peer, and makes it on first use.
-    pub(super) fn link_or_new(&mut self, peer: u32) -> &mut VerbsLink {
+    pub(super) fn link_or_new(&mut self, peer: WorldRank) -> &mut VerbsLink {
         let psn = u32::try_from(self.random.bits() & u64::from(PSN_MAX)).unwrap_or(0);
         self.links[index(peer)].get_or_insert_with(|| Box::new(VerbsLink::new(peer, psn)))
     }
 
     /// Marks a peer as down: commands for it end, and the sink is notified once.
-    pub(super) fn report_peer_down(&mut self, peer: u32, how: DownCause) {
+    pub(super) fn report_peer_down(&mut self, peer: WorldRank, how: DownCause) {
         if self.link_or_new(peer).down.is_some() {
             return;
         }
@@ -180,7 +185,7 @@ impl VerbsCore {
     }
 
     /// Retires the queue pairs of a peer.
-    pub(super) fn retire_qps(&mut self, peer: u32) {
+    pub(super) fn retire_qps(&mut self, peer: WorldRank) {
         let Some(link) = self.link(peer) else { return };
         (link.open, link.draining, link.drained) = (false, false, false);
         for lane in 0..link.lanes.len() {
@@ -318,7 +323,7 @@ impl VerbsCore {
     }
 
     /// Notes that a peer has work that can go on when there is room.
-    pub(super) fn mark_dirty(&mut self, peer: u32) {
+    pub(super) fn mark_dirty(&mut self, peer: WorldRank) {
         self.dirty_peers.insert(peer);
     }
 
@@ -343,11 +348,11 @@ impl VerbsCompletion {
             Self::Complete(token) => sink.complete(token),
             Self::Fetched(token, old) => sink.fetched(token, old),
             Self::Failed(token, why) => sink.failed(token, why),
-            Self::Down(peer, how) => sink.peer_down(crate::driver::WorldRank(peer), how),
+            Self::Down(peer, how) => sink.peer_down(peer, how),
         }
     }
 }
 
-pub(super) fn index(rank: u32) -> usize {
-    usize::try_from(rank).unwrap_or(usize::MAX)
+pub(super) fn index(rank: WorldRank) -> usize {
+    usize::try_from(rank.0).unwrap_or(usize::MAX)
 }

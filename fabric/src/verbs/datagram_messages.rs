@@ -36,9 +36,9 @@ pub(super) struct DatagramPeers {
     /// True if the connection policy has datagram messages.
     pub(super) on: bool,
     /// Peers that have not acknowledged all datagram messages.
-    busy: BTreeSet<u32>,
+    busy: BTreeSet<WorldRank>,
     /// Peers that must be sent an acknowledgment.
-    owed: BTreeSet<u32>,
+    owed: BTreeSet<WorldRank>,
 }
 
 impl DatagramPeers {
@@ -57,7 +57,7 @@ impl DatagramPeers {
 
 impl VerbsCore {
     /// Sends a message without a connection. Returns false if it cannot go as a datagram message.
-    pub(super) fn send_datagram(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
+    pub(super) fn send_datagram(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
         if !self.may_send_datagram(to, HEAD + header.len() + body.len()) {
             return false;
         }
@@ -71,7 +71,7 @@ impl VerbsCore {
     }
 
     /// Sends the goodbye without a connection. Returns false if it cannot go as a datagram message.
-    pub(super) fn send_datagram_goodbye(&mut self, to: u32, how: DownCause) -> bool {
+    pub(super) fn send_datagram_goodbye(&mut self, to: WorldRank, how: DownCause) -> bool {
         let mut bytes = [0; WORD_MAX];
         let len = VerbsControlWord::Goodbye(how).encode(0, &mut bytes);
         let may = self.may_send_datagram(to, len);
@@ -84,7 +84,7 @@ impl VerbsCore {
 
     /// Returns true if datagram messages may go to a peer: both use them, and the peer knows where to answer. They only go by the
     /// first devices, which must work on both sides, as far as is known.
-    pub(super) fn accepts_datagrams(&self, peer: u32) -> bool {
+    pub(super) fn accepts_datagrams(&self, peer: WorldRank) -> bool {
         let hears = self.peers.get(index(peer)).is_some_and(|its| its.datagrams);
         let link = self.links.get(index(peer)).and_then(Option::as_deref);
         let first = link.is_none_or(|link| link.lanes_at_work().has(0));
@@ -95,7 +95,7 @@ impl VerbsCore {
             && self.rails[FIRST].failed.is_none()
     }
 
-    fn may_send_datagram(&mut self, to: u32, len: usize) -> bool {
+    fn may_send_datagram(&mut self, to: WorldRank, len: usize) -> bool {
         if !self.accepts_datagrams(to)
             || to == self.me
             || DATAGRAM_HEAD + len > self.datagram_max(to)
@@ -108,14 +108,14 @@ impl VerbsCore {
     }
 
     /// Returns the bytes that one packet carries to a peer.
-    fn datagram_max(&self, peer: u32) -> usize {
+    fn datagram_max(&self, peer: WorldRank) -> usize {
         let mtu = self.peers[index(peer)]
             .mtu
             .min(self.rails[FIRST].device.mtu);
         (128 << mtu).min(self.datagrams.longest())
     }
 
-    fn push_datagram(&mut self, to: u32, message: Vec<u8>) {
+    fn push_datagram(&mut self, to: WorldRank, message: Vec<u8>) {
         let link = self.link_or_new(to);
         link.met = true;
         let much = link.datagram_messages.push(message.into());
@@ -128,7 +128,7 @@ impl VerbsCore {
     }
 
     /// Sends datagram messages, as far as there is room.
-    fn send_datagrams(&mut self, peer: u32) {
+    fn send_datagrams(&mut self, peer: WorldRank) {
         let (now, to) = (self.sleep.timer.now(), self.destination(peer));
         let Self {
             links,
@@ -155,7 +155,7 @@ impl VerbsCore {
     }
 
     /// Returns where a peer receives datagrams.
-    pub(super) fn destination(&self, peer: u32) -> Option<DatagramDestination> {
+    pub(super) fn destination(&self, peer: WorldRank) -> Option<DatagramDestination> {
         let (own, to) = (&self.rails[FIRST].device, self.peers.get(index(peer))?);
         Some(DatagramDestination {
             peer,
@@ -192,7 +192,7 @@ impl VerbsCore {
         }
         let now = self.sleep.timer.now();
         let local = self.local;
-        let all: Vec<u32> = self.datagram_peers.busy.iter().copied().collect();
+        let all: Vec<WorldRank> = self.datagram_peers.busy.iter().copied().collect();
         for peer in all {
             if !self
                 .link_or_new(peer)
@@ -223,8 +223,8 @@ impl VerbsCore {
     }
 
     /// Returns the peers with datagram messages that must leave.
-    fn late(&self) -> impl Iterator<Item = u32> + '_ {
-        let waits = |peer: &u32| {
+    fn late(&self) -> impl Iterator<Item = WorldRank> + '_ {
+        let waits = |peer: &WorldRank| {
             let link = self.links[index(*peer)].as_deref();
             link.is_some_and(|link| link.datagram_messages.has_next())
         };
@@ -241,7 +241,7 @@ impl VerbsCore {
     }
 
     /// Drops all datagram messages for a peer that is down.
-    pub(super) fn drop_datagrams(&mut self, peer: u32) {
+    pub(super) fn drop_datagrams(&mut self, peer: WorldRank) {
         self.link_or_new(peer).datagram_messages.clear();
         self.datagram_peers.busy.remove(&peer);
     }
@@ -271,7 +271,12 @@ impl VerbsCore {
     }
 
     /// Delivers a datagram message, if it is the next one. Returns the number of events.
-    pub(super) fn deliver_datagram(&mut self, from: u32, bytes: &[u8], sink: &mut dyn Sink) -> u32 {
+    pub(super) fn deliver_datagram(
+        &mut self,
+        from: WorldRank,
+        bytes: &[u8],
+        sink: &mut dyn Sink,
+    ) -> u32 {
         let link = self.link_or_new(from);
         if link.down == Some(DownCause::Failed) {
             return 0;
@@ -295,7 +300,7 @@ impl VerbsCore {
             Ok((VerbsArrival::Message { header }, _)) if header <= HEADER_MAX => {
                 let (header, body) = message[HEAD..].split_at(header);
                 self.counters.messages_received.add(1);
-                sink.message(WorldRank(from), header, PayloadView::from_slice(body));
+                sink.message(from, header, PayloadView::from_slice(body));
                 1
             }
             Ok((VerbsArrival::Control(VerbsControlWord::Goodbye(how)), _)) => {
@@ -311,10 +316,10 @@ impl VerbsCore {
     }
 }
 
-fn datagram_head(from: u32) -> [u8; DATAGRAM_HEAD] {
+fn datagram_head(from: WorldRank) -> [u8; DATAGRAM_HEAD] {
     let mut head = [0; DATAGRAM_HEAD];
     head[0] = PARCEL;
-    head[FROM_AT..][..4].copy_from_slice(&from.to_le_bytes());
+    head[FROM_AT..][..4].copy_from_slice(&from.0.to_le_bytes());
     head
 }
 
@@ -329,9 +334,10 @@ pub(super) fn is_datagram_message(bytes: &[u8]) -> bool {
 }
 
 /// Returns the sender and the answer.
-fn parse_head(bytes: &[u8]) -> Option<(u32, u32)> {
+fn parse_head(bytes: &[u8]) -> Option<(WorldRank, u32)> {
     let head = bytes.first_chunk::<DATAGRAM_HEAD>()?;
-    (head[..4] == [PARCEL, 0, 0, 0]).then(|| (word(head, FROM_AT), word(head, ANSWER_AT)))
+    (head[..4] == [PARCEL, 0, 0, 0])
+        .then(|| (WorldRank(word(head, FROM_AT)), word(head, ANSWER_AT)))
 }
 
 fn word(head: &[u8; DATAGRAM_HEAD], at: usize) -> u32 {

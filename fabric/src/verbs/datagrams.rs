@@ -15,7 +15,7 @@ use super::{
         WorkRequest,
     },
 };
-use crate::{lanes::RAILS_MAX, memory::MemoryRegion};
+use crate::{driver::WorldRank, lanes::RAILS_MAX, memory::MemoryRegion};
 
 /// A queue pair for datagrams, and the routes to peers.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct DatagramQp {
     pub(super) qp: VerbsQp,
     mr: VerbsMr,
     memory: MemoryRegion,
-    ways: BTreeMap<u32, (PortRoute, VerbsAh)>,
+    ways: BTreeMap<WorldRank, (PortRoute, VerbsAh)>,
     /// Address handles of former routes, which datagrams in flight may still use.
     left: Vec<VerbsAh>,
     /// Bytes of the longest datagram, and of a buffer that it arrives in.
@@ -50,7 +50,7 @@ pub(super) struct DatagramQp {
 /// Destination of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DatagramDestination {
-    pub(super) peer: u32,
+    pub(super) peer: WorldRank,
     pub(super) route: PortRoute,
     pub(super) qpn: u32,
     pub(super) qkey: u32,
@@ -192,7 +192,7 @@ impl DatagramQp {
     }
 
     /// Forgets the route to a peer, because it has changed.
-    fn leave_way(&mut self, peer: u32) {
+    fn leave_way(&mut self, peer: WorldRank) {
         if self.under_way == 0 {
             self.left.clear();
         }

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use super::connect_wire::LaneEnds;
-use crate::connect::ConnectMessage;
+use crate::{connect::ConnectMessage, driver::WorldRank};
 
 /// Datagrams with their senders. One that finds no room is lost like any other, and sent again.
 #[derive(Debug, Default)]
-pub(super) struct DeferredDatagrams(VecDeque<(u32, DeferredDatagram)>);
+pub(super) struct DeferredDatagrams(VecDeque<(WorldRank, DeferredDatagram)>);
 
 /// A datagram that waits for its turn.
 #[derive(Debug)]
@@ -18,13 +18,13 @@ pub(super) enum DeferredDatagram {
 }
 
 impl DeferredDatagrams {
-    pub(super) fn push(&mut self, from: u32, late: DeferredDatagram) {
+    pub(super) fn push(&mut self, from: WorldRank, late: DeferredDatagram) {
         if self.0.len() < UNHEARD_MAX {
             self.0.push_back((from, late));
         }
     }
 
-    pub(super) fn pop(&mut self) -> Option<(u32, DeferredDatagram)> {
+    pub(super) fn pop(&mut self) -> Option<(WorldRank, DeferredDatagram)> {
         self.0.pop_front()
     }
 
@@ -44,14 +44,15 @@ const UNHEARD_MAX: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::{DeferredDatagram, DeferredDatagrams, UNHEARD_MAX};
+    use crate::driver::WorldRank;
 
     #[test]
     fn datagrams_that_come_faster_than_they_can_be_heard_are_lost() {
         let mut unheard = DeferredDatagrams::default();
         for nth in (0..).take(UNHEARD_MAX + 1) {
-            unheard.push(nth, DeferredDatagram::Message(Vec::new()));
+            unheard.push(WorldRank(nth), DeferredDatagram::Message(Vec::new()));
         }
-        let heard: Vec<u32> = std::iter::from_fn(|| Some(unheard.pop()?.0)).collect();
+        let heard: Vec<u32> = std::iter::from_fn(|| Some(unheard.pop()?.0.0)).collect();
         assert!(heard.into_iter().eq((0..).take(UNHEARD_MAX)));
         assert!(unheard.is_empty());
     }

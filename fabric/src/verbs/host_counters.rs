@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     connect::ConnectEvent,
-    driver::CommandToken,
+    driver::{CommandToken, WorldRank},
     memory::{MemoryRegion, RemoteRegion, WeakRegion},
     offload::{COUNTER_LEN, LocalCounter, RemoteCounter},
 };
@@ -185,7 +185,7 @@ impl VerbsCore {
     /// Queues a control word that asks a peer to add `by` to one of its counters. A put can only ask for 1.
     pub(super) fn queue_count(
         &mut self,
-        peer: u32,
+        peer: WorldRank,
         tally: CounterId,
         by: u64,
     ) -> Result<(), PostStall> {

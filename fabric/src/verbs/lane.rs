@@ -6,6 +6,7 @@ use super::{
     objects::{PortRoute, VerbsQp},
     srq_drain::HeldReceives,
 };
+use crate::driver::WorldRank;
 
 /// A lane of a link, on this side.
 #[derive(Debug, Default)]
@@ -33,7 +34,7 @@ pub(super) struct VerbsLane {
 /// A lane to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PeerLane {
-    pub(super) peer: u32,
+    pub(super) peer: WorldRank,
     pub(super) lane: usize,
 }
 
@@ -88,7 +89,7 @@ impl VerbsLane {
 
 impl PeerLane {
     /// Returns the first lane of a peer.
-    pub(super) const fn first(peer: u32) -> Self {
+    pub(super) const fn first(peer: WorldRank) -> Self {
         Self { peer, lane: FIRST }
     }
 }

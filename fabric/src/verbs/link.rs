@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     connect::{ConnectState, DatagramMessages, PeerConnection, QpAddress, QpAddressList},
-    driver::DownCause,
+    driver::{DownCause, WorldRank},
     lanes::{LaneFences, LaneSet},
 };
 
@@ -95,7 +95,7 @@ pub(super) struct LinkMessage {
 }
 
 impl VerbsLink {
-    pub(super) fn new(peer: u32, psn: u32) -> Self {
+    pub(super) fn new(peer: WorldRank, psn: u32) -> Self {
         Self {
             connection: PeerConnection::new(peer),
             lanes: Vec::new(),
@@ -333,11 +333,12 @@ pub(super) const WAITING_MAX: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::{RegionId, VerbsControlWord, VerbsLink};
+    use crate::driver::WorldRank;
 
     /// Otherwise a peer that gives no credits back would make this rank keep an answer to each of its control words.
     #[test]
     fn a_slot_is_taken_back_again_only_when_it_was_said_forgotten() {
-        let mut link = VerbsLink::new(1, 0);
+        let mut link = VerbsLink::new(WorldRank(1), 0);
         let name = |slot, generation| RegionId { slot, generation };
         assert!(link.handle_forget(name(7, 1), vec![4]));
         assert!(!link.handle_forget(name(7, 2), vec![]), "it is in use");

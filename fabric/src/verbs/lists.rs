@@ -12,7 +12,7 @@ use super::{
     rma_op::{VerbsRmaOp, cell_of},
 };
 use crate::{
-    driver::{CommandFailure, CommandToken},
+    driver::{CommandFailure, CommandToken, WorldRank},
     offload::{LocalCounter, TASKS_MAX, TaskAction, TaskScheduler, TriggeredTask, WatchRequest},
 };
 
@@ -48,7 +48,7 @@ impl VerbsTasks {
     }
 
     /// Returns true if a command for a peer has found no room.
-    pub(super) fn has_stalled_for(&self, peer: u32) -> bool {
+    pub(super) fn has_stalled_for(&self, peer: WorldRank) -> bool {
         self.stalled.iter().any(|stuck| stuck.peer == peer)
     }
 }
@@ -63,7 +63,7 @@ struct RunningTask {
 /// A command that found no room.
 #[derive(Debug)]
 struct StalledCommand {
-    peer: u32,
+    peer: WorldRank,
     owner: CommandOwner,
     rma: VerbsRmaOp,
 }
@@ -171,7 +171,7 @@ impl VerbsCore {
                     return self.end_at_once(serial, begun, Err(CommandFailure::Unmatched));
                 };
                 let put = cell_of(count).map(|count| VerbsRmaOp::Put { from, into, count });
-                (to.0, put)
+                (to, put)
             }
             TaskAction::PublishLanding {
                 to,
@@ -185,12 +185,12 @@ impl VerbsCore {
                     into: place,
                     count,
                 });
-                (to.0, offer)
+                (to, offer)
             }
             TaskAction::Count { to, counter, by } => {
-                let counted = to.0 == self.me && self.count_by_key(counter, by);
+                let counted = to == self.me && self.count_by_key(counter, by);
                 if let Some(wish) = VerbsRmaOp::count(counter, by).filter(|_| !counted) {
-                    self.begin_or_wait(to.0, CommandOwner::Unowned, wish);
+                    self.begin_or_wait(to, CommandOwner::Unowned, wish);
                 }
                 return self.end_at_once(serial, begun, Ok(()));
             }
@@ -227,7 +227,7 @@ impl VerbsCore {
         self.handle_task_end(serial, how);
     }
 
-    fn begin_or_wait(&mut self, peer: u32, owner: CommandOwner, wish: VerbsRmaOp) {
+    fn begin_or_wait(&mut self, peer: WorldRank, owner: CommandOwner, wish: VerbsRmaOp) {
         if !self.tasks.stalled.is_empty() || !self.begin(peer, owner, wish) {
             self.tasks.stalled.push_back(StalledCommand {
                 peer,

@@ -12,11 +12,11 @@ use super::{
     replay_log::ReplayEntry,
     wire::{HEAD, VerbsControlWord, WORD_MAX, message_head},
 };
-use crate::connect::ConnectState;
+use crate::{connect::ConnectState, driver::WorldRank};
 
 impl VerbsCore {
     /// Sends a message. Returns false if there was no room.
-    pub(super) fn send(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
+    pub(super) fn send(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
         self.check_message(to, header, body);
         let Some(link) = self
             .link(to)
@@ -41,7 +41,7 @@ impl VerbsCore {
         sent
     }
 
-    fn check_message(&self, to: u32, header: &[u8], body: &[u8]) {
+    fn check_message(&self, to: WorldRank, header: &[u8], body: &[u8]) {
         let (header, body) = (header.len(), body.len());
         assert!(
             header <= HEADER_MAX,
@@ -59,7 +59,7 @@ impl VerbsCore {
     }
 
     #[cold]
-    fn send_first(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
+    fn send_first(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
         self.link_or_new(to);
         if self.send_datagram(to, header, body) {
             return true;
@@ -88,7 +88,7 @@ impl VerbsCore {
     }
 
     /// Posts everything that waited: control words first, then messages in their order, then one-sided commands.
-    pub(super) fn flush(&mut self, peer: u32) {
+    pub(super) fn flush(&mut self, peer: WorldRank) {
         self.report_lanes(peer);
         self.replay_messages(peer);
         self.speak(peer);
@@ -111,7 +111,7 @@ impl VerbsCore {
     }
 
     /// Queues a control word, which is sent as soon as there is room.
-    pub(super) fn queue_control(&mut self, peer: u32, word: VerbsControlWord) {
+    pub(super) fn queue_control(&mut self, peer: WorldRank, word: VerbsControlWord) {
         let link = self.link_or_new(peer);
         if link.down.is_none() && !link.control_queue.contains(&word) {
             // Words in front may wait for credits, and so may the peer's, so giving back credits comes first.
@@ -124,7 +124,7 @@ impl VerbsCore {
         }
     }
 
-    fn speak(&mut self, peer: u32) {
+    fn speak(&mut self, peer: WorldRank) {
         let Self { links, outbox, .. } = self;
         let Some(link) = links[index(peer)].as_deref_mut() else {
             return;
@@ -154,7 +154,7 @@ impl VerbsCore {
     }
 
     /// Posts a message. Returns false if there was no room.
-    fn transmit(&mut self, peer: u32, header: &[u8], body: &[u8]) -> bool {
+    fn transmit(&mut self, peer: WorldRank, header: &[u8], body: &[u8]) -> bool {
         let Self {
             links,
             outbox,

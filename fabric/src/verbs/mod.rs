@@ -128,7 +128,7 @@ impl Driver for Verbs {
     fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         let core = self.core();
         let room = match &command {
-            DriverCommand::Message { to, header, body } => core.send(to.0, header, body),
+            DriverCommand::Message { to, header, body } => core.send(*to, header, body),
             DriverCommand::Watch {
                 counter,
                 threshold,
@@ -184,7 +184,7 @@ impl Driver for Verbs {
 
     fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<WorldRank>) {}
 
-    fn give_up(&mut self, WorldRank(rank): WorldRank, how: Option<DownCause>) -> DownCause {
+    fn give_up(&mut self, rank: WorldRank, how: Option<DownCause>) -> DownCause {
         let how = how.unwrap_or(DownCause::Failed);
         self.core().report_peer_down(rank, how);
         how
@@ -272,7 +272,7 @@ impl TaskLists for Verbs {
 impl ConnectAhead for Verbs {
     fn connect_many(&mut self, peers: &[WorldRank]) {
         let core = self.core();
-        peers.iter().for_each(|peer| core.connect(peer.0));
+        peers.iter().for_each(|peer| core.connect(*peer));
     }
 }
 
@@ -282,11 +282,11 @@ impl FailureWatch for Verbs {
     }
 
     fn answers(&mut self, peer: WorldRank) -> u64 {
-        self.core_ref().answers(peer.0)
+        self.core_ref().answers(peer)
     }
 
     fn evidence(&mut self, peer: WorldRank) -> DownEvidence {
-        let why = self.core_ref().why_down(peer.0);
+        let why = self.core_ref().why_down(peer);
         why.map_or(DownEvidence::Unreachable, DownEvidence::Reported)
     }
 }

@@ -10,14 +10,14 @@ use super::{
     regions::{RegionEntry, SLOTS},
     wire::VerbsControlWord,
 };
-use crate::{driver::CommandFailure, memory::MemoryRegion};
+use crate::{driver::CommandFailure, driver::WorldRank, memory::MemoryRegion};
 
 /// Names that this rank has given, and names that peers wait for.
 #[derive(Debug, Default)]
 pub(super) struct NamedRegions {
     given: BTreeMap<u64, NameBinding>,
     /// Names that each peer waits for.
-    asked: BTreeMap<u32, BTreeSet<u64>>,
+    asked: BTreeMap<WorldRank, BTreeSet<u64>>,
     retired: RetiredNames,
     /// True once this rank is closing and waits for no name any more.
     pub(super) closing: bool,
@@ -26,7 +26,7 @@ pub(super) struct NamedRegions {
 /// The names that were taken back last, each with the peers that have asked for it since.
 #[derive(Debug, Default)]
 struct RetiredNames {
-    askers: BTreeMap<u64, BTreeSet<u32>>,
+    askers: BTreeMap<u64, BTreeSet<WorldRank>>,
     /// The names, in the order in which they were taken back.
     order: VecDeque<u64>,
 }
@@ -35,7 +35,7 @@ struct RetiredNames {
 struct NameBinding {
     region: MemoryRegion,
     /// Peers that know the name.
-    notified: BTreeSet<u32>,
+    notified: BTreeSet<WorldRank>,
 }
 
 /// The answer to a peer that has asked for a name: its region.
@@ -88,7 +88,7 @@ impl VerbsCore {
     }
 
     /// Handles that a peer asks for a name. Returns false if it asks for too many.
-    pub(super) fn handle_ask(&mut self, peer: u32, name: u64) -> bool {
+    pub(super) fn handle_ask(&mut self, peer: WorldRank, name: u64) -> bool {
         let Self { names, links, .. } = self;
         let link = links[index(peer)].as_deref();
         let may = link.is_some_and(|link| names.may_ask(peer, &link.control_queue));
@@ -99,7 +99,7 @@ impl VerbsCore {
     }
 
     /// Answers which region a name has or that it was taken back, or will answer when the name is given.
-    pub(super) fn answer_name(&mut self, peer: u32, name: u64) {
+    pub(super) fn answer_name(&mut self, peer: WorldRank, name: u64) {
         if self.names.retired.ask(peer, name) {
             return self.queue_control(peer, VerbsControlWord::NameRetired(name));
         }
@@ -117,7 +117,7 @@ impl VerbsCore {
     }
 
     /// Handles the owner's answer that a name has this region.
-    pub(super) fn handle_named(&mut self, from: u32, named: NameAnswer) {
+    pub(super) fn handle_named(&mut self, from: WorldRank, named: NameAnswer) {
         let link = self.link_or_new(from);
         link.imports.name(named);
         for _ in 0..link.naming.count(named.name) {
@@ -130,7 +130,7 @@ impl VerbsCore {
     }
 
     /// Handles that the owner has taken a name back. Commands that wait for it began later, or never got an answer.
-    pub(super) fn handle_unnamed(&mut self, from: u32, name: u64) {
+    pub(super) fn handle_unnamed(&mut self, from: WorldRank, name: u64) {
         let link = self.link_or_new(from);
         link.imports.unname(name);
         for _ in 0..link.naming.count(name) {
@@ -146,7 +146,7 @@ impl VerbsCore {
     }
 
     /// Repeats the answers among `control_queue`, which were not sent before the connection was taken down.
-    pub(super) fn requeue_answers(&mut self, peer: u32, words: &VecDeque<VerbsControlWord>) {
+    pub(super) fn requeue_answers(&mut self, peer: WorldRank, words: &VecDeque<VerbsControlWord>) {
         for word in words {
             match *word {
                 VerbsControlWord::NameResolved(NameAnswer { name, .. }) => {
@@ -173,7 +173,7 @@ impl RetiredNames {
     }
 
     /// Notes that a name is given again. Returns the peers that have asked for it meanwhile.
-    fn remove(&mut self, name: u64) -> BTreeSet<u32> {
+    fn remove(&mut self, name: u64) -> BTreeSet<WorldRank> {
         let askers = self.askers.remove(&name);
         if askers.is_some() {
             self.order.retain(|other| *other != name);
@@ -182,18 +182,18 @@ impl RetiredNames {
     }
 
     /// Notes that a peer asks for a name. Returns true if the name was taken back.
-    fn ask(&mut self, peer: u32, name: u64) -> bool {
+    fn ask(&mut self, peer: WorldRank, name: u64) -> bool {
         let askers = self.askers.get_mut(&name);
         askers.map(|askers| askers.insert(peer)).is_some()
     }
 
-    fn has_asked(&self, peer: u32, name: u64) -> bool {
+    fn has_asked(&self, peer: WorldRank, name: u64) -> bool {
         self.askers
             .get(&name)
             .is_some_and(|askers| askers.contains(&peer))
     }
 
-    fn lost(&mut self, peer: u32) {
+    fn lost(&mut self, peer: WorldRank) {
         self.askers
             .values_mut()
             .for_each(|askers| _ = askers.remove(&peer));
@@ -202,13 +202,13 @@ impl RetiredNames {
 
 impl NamedRegions {
     /// Notes that a peer waits for a name.
-    fn ask(&mut self, peer: u32, name: u64) {
+    fn ask(&mut self, peer: WorldRank, name: u64) {
         self.asked.entry(peer).or_default().insert(name);
     }
 
     /// Returns true if a peer may ask for one more name; `control_queue` wait to be sent to it. Answers among them count, because
     /// the peer counts names without an answer, too, and asks for no more.
-    fn may_ask(&self, peer: u32, words: &VecDeque<VerbsControlWord>) -> bool {
+    fn may_ask(&self, peer: WorldRank, words: &VecDeque<VerbsControlWord>) -> bool {
         let asked = self.asked.get(&peer).map_or(0, BTreeSet::len);
         let answers = words
             .iter()
@@ -217,20 +217,20 @@ impl NamedRegions {
     }
 
     /// Removes and returns the peers that waited for a name.
-    fn take_asking(&mut self, name: u64) -> Vec<u32> {
+    fn take_asking(&mut self, name: u64) -> Vec<WorldRank> {
         let asked = self.asked.iter_mut();
         let asking = asked.filter_map(|(peer, names)| names.remove(&name).then_some(*peer));
         asking.collect()
     }
 
     /// Notes that a peer has forgotten all names. It still waits for those that it has asked for.
-    pub(super) fn forget_peer(&mut self, peer: u32) {
+    pub(super) fn forget_peer(&mut self, peer: WorldRank) {
         let told = self.given.values_mut().map(|given| &mut given.notified);
         told.for_each(|peers| _ = peers.remove(&peer));
     }
 
     /// Forgets a peer that is down.
-    pub(super) fn lost(&mut self, peer: u32) {
+    pub(super) fn lost(&mut self, peer: WorldRank) {
         self.forget_peer(peer);
         self.asked.remove(&peer);
         self.retired.lost(peer);
@@ -251,6 +251,7 @@ mod tests {
 
     use super::{
         ASKED_MAX, GONE_MAX, NameAnswer, NamedRegions, RegionEntry, RetiredNames, VerbsControlWord,
+        WorldRank,
     };
     use crate::verbs::{objects::RemoteAddress, regions::MemoryTarget};
 
@@ -266,22 +267,25 @@ mod tests {
         let mut names = NamedRegions::default();
         let mut words = VecDeque::new();
         for name in (0..).take(ASKED_MAX) {
-            assert!(names.may_ask(1, &words), "{name} others");
-            names.ask(1, name);
+            assert!(names.may_ask(WorldRank(1), &words), "{name} others");
+            names.ask(WorldRank(1), name);
         }
-        assert!(!names.may_ask(1, &words));
-        assert!(names.may_ask(2, &words), "another peer");
-        assert_eq!(names.take_asking(5), [1]);
+        assert!(!names.may_ask(WorldRank(1), &words));
+        assert!(names.may_ask(WorldRank(2), &words), "another peer");
+        assert_eq!(names.take_asking(5), [WorldRank(1)]);
         let (name, slot, entry) = (5, 0, ENTRY);
         words.push_back(VerbsControlWord::NameResolved(NameAnswer {
             name,
             slot,
             entry,
         }));
-        assert!(!names.may_ask(1, &words), "it has not heard the answer");
+        assert!(
+            !names.may_ask(WorldRank(1), &words),
+            "it has not heard the answer"
+        );
         words.clear();
-        assert!(names.may_ask(1, &words));
-        assert_eq!(names.take_asking(5), [0; 0], "once");
+        assert!(names.may_ask(WorldRank(1), &words));
+        assert!(names.take_asking(5).is_empty(), "once");
     }
 
     #[test]
@@ -289,16 +293,18 @@ mod tests {
         let mut gone = RetiredNames::default();
         (0..=GONE_MAX as u64).for_each(|name| gone.add(name));
         assert!(
-            !gone.ask(1, 0),
+            !gone.ask(WorldRank(1), 0),
             "one that is still to come, for all we know"
         );
-        assert!(gone.ask(1, 1) && gone.ask(2, 1) && gone.ask(2, 1));
-        assert!(gone.has_asked(2, 1) && !gone.has_asked(2, 0));
-        gone.lost(2);
-        assert_eq!(gone.remove(1), [1].into(), "it is given again");
-        assert!(!gone.ask(1, 1));
+        assert!(
+            gone.ask(WorldRank(1), 1) && gone.ask(WorldRank(2), 1) && gone.ask(WorldRank(2), 1)
+        );
+        assert!(gone.has_asked(WorldRank(2), 1) && !gone.has_asked(WorldRank(2), 0));
+        gone.lost(WorldRank(2));
+        assert_eq!(gone.remove(1), [WorldRank(1)].into(), "it is given again");
+        assert!(!gone.ask(WorldRank(1), 1));
         gone.add(1);
-        assert!(gone.ask(1, 2), "as many as before");
+        assert!(gone.ask(WorldRank(1), 2), "as many as before");
         assert_eq!(gone.askers.len(), GONE_MAX);
         assert_eq!(gone.order.len(), GONE_MAX);
     }
@@ -306,9 +312,9 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_a_lost_peer() {
         let mut names = NamedRegions::default();
-        names.ask(1, 5);
-        names.ask(2, 5);
-        names.lost(1);
-        assert_eq!(names.take_asking(5), [2]);
+        names.ask(WorldRank(1), 5);
+        names.ask(WorldRank(2), 5);
+        names.lost(WorldRank(1));
+        assert_eq!(names.take_asking(5), [WorldRank(2)]);
     }
 }

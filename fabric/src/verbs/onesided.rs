@@ -19,14 +19,14 @@ use super::{
     wire::VerbsControlWord,
 };
 use crate::{
-    driver::{CommandFailure, CommandToken, DriverCommand},
+    driver::{CommandFailure, CommandToken, DriverCommand, WorldRank},
     lanes::RAILS_MAX,
 };
 
 /// A command in flight.
 #[derive(Debug)]
 pub(super) struct VerbsCommand {
-    pub(super) peer: u32,
+    pub(super) peer: WorldRank,
     owner: CommandOwner,
     pub(super) rma: VerbsRmaOp,
     /// Bytes posted so far; `all_posted` once nothing is left to post.
@@ -94,7 +94,7 @@ impl VerbsCore {
                 )
             }
             DriverCommand::Count { to, counter, by }
-                if to.0 == self.me && self.count_by_key(counter, by) =>
+                if to == self.me && self.count_by_key(counter, by) =>
             {
                 return true;
             }
@@ -104,11 +104,11 @@ impl VerbsCore {
             },
             ref other => unreachable!("{other:?} is not about a peer's memory"),
         };
-        self.begin(to.0, owner, wish)
+        self.begin(to, owner, wish)
     }
 
     /// Begins a command. Returns false if there was no room.
-    pub(super) fn begin(&mut self, peer: u32, owner: CommandOwner, wish: VerbsRmaOp) -> bool {
+    pub(super) fn begin(&mut self, peer: WorldRank, owner: CommandOwner, wish: VerbsRmaOp) -> bool {
         assert!(
             index(peer) < self.peers.len(),
             "rank {peer} in a job of {}",
@@ -146,7 +146,7 @@ impl VerbsCore {
     }
 
     /// Retries the commands that waited for room.
-    pub(super) fn retry_backlog(&mut self, peer: u32) {
+    pub(super) fn retry_backlog(&mut self, peer: WorldRank) {
         for want in [BacklogReason::Credits, BacklogReason::Room] {
             let waiting =
                 |core: &mut Self| core.link(peer).map_or(0, |link| link.backlog.count(want));
@@ -169,7 +169,7 @@ impl VerbsCore {
 
     /// Returns true if any step, and so any command, has room in a queue pair. If not, requests are in flight, and their
     /// completions trigger the next try.
-    fn has_room_for_steps(&self, peer: u32) -> bool {
+    fn has_room_for_steps(&self, peer: WorldRank) -> bool {
         let requests = u32::try_from(STEP_MAX).unwrap_or(u32::MAX);
         let link = self.links[index(peer)].as_deref();
         let fits = |link: &VerbsLink, lane| {
@@ -208,7 +208,7 @@ impl VerbsCore {
         }
     }
 
-    fn park(&mut self, id: u32, peer: u32, want: BacklogReason) {
+    fn park(&mut self, id: u32, peer: WorldRank, want: BacklogReason) {
         self.link_or_new(peer).backlog.push(id, want);
         self.mark_dirty(peer);
     }
@@ -376,7 +376,7 @@ impl VerbsCore {
     }
 
     /// Returns true if a request in flight to a peer touches memory of the application.
-    pub(super) fn touches_memory(&self, peer: u32) -> bool {
+    pub(super) fn touches_memory(&self, peer: WorldRank) -> bool {
         self.ops.iter().any(|op| op.peer == peer && op.flights > 0)
     }
 }
@@ -386,7 +386,7 @@ impl VerbsCommand {
         matches!(self.owner, CommandOwner::Task(_))
     }
 
-    const fn new(peer: u32, owner: CommandOwner, wish: VerbsRmaOp) -> Self {
+    const fn new(peer: WorldRank, owner: CommandOwner, wish: VerbsRmaOp) -> Self {
         Self {
             peer,
             owner,

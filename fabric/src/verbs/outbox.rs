@@ -14,7 +14,10 @@ use super::{
     regions::ENTRY_LEN,
     slab::VerbsSlab,
 };
-use crate::{counters::DriverStats, driver::LocalRange, lanes::PieceId, memory::MemoryRegion};
+use crate::{
+    counters::DriverStats, driver::LocalRange, driver::WorldRank, lanes::PieceId,
+    memory::MemoryRegion,
+};
 
 /// Requests in flight.
 #[derive(Debug)]
@@ -307,13 +310,13 @@ impl OutboxPool {
 }
 
 /// Returns the number of a request that completes only if it fails. The number tells the peer.
-pub(super) const fn quiet(peer: u32) -> u64 {
-    QUIET | peer as u64
+pub(super) const fn quiet(peer: WorldRank) -> u64 {
+    QUIET | peer.0 as u64
 }
 
 /// Returns the peer of a request, if it has such a number.
-pub(super) fn quiet_peer(id: u64) -> Option<u32> {
-    (id & QUIET != 0).then(|| u32::try_from(id & !QUIET).unwrap_or(u32::MAX))
+pub(super) fn quiet_peer(id: u64) -> Option<WorldRank> {
+    (id & QUIET != 0).then(|| WorldRank(u32::try_from(id & !QUIET).unwrap_or(u32::MAX)))
 }
 
 /// Returns the same request, with a completion of the number `id`.

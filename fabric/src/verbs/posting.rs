@@ -14,7 +14,7 @@ use super::{
     wire::VerbsControlWord,
 };
 use crate::{
-    driver::{AtomicOp, CommandFailure},
+    driver::{AtomicOp, CommandFailure, WorldRank},
     lanes::RAILS_MAX,
     memory::RemoteRegion,
 };
@@ -59,7 +59,7 @@ impl VerbsCore {
     /// Returns where a command goes by the first lane, if both its keys are known to be valid.
     pub(super) fn find_targets(
         &mut self,
-        peer: u32,
+        peer: WorldRank,
         wish: &VerbsRmaOp,
     ) -> Result<PostTargets, PostStall> {
         let (main, count) = wish.keys();
@@ -71,7 +71,11 @@ impl VerbsCore {
     }
 
     /// Checks the key of a command that moves nothing. Any lane can tell.
-    pub(super) fn check_key(&mut self, peer: u32, wish: &VerbsRmaOp) -> Result<(), PostStall> {
+    pub(super) fn check_key(
+        &mut self,
+        peer: WorldRank,
+        wish: &VerbsRmaOp,
+    ) -> Result<(), PostStall> {
         let lane = self.link_or_new(peer).home;
         let (main, _) = wish.keys();
         self.resolve_key(PeerLane { peer, lane }, main, false)
@@ -80,7 +84,11 @@ impl VerbsCore {
 
     /// Returns how to add to a counter. With several lanes, a notification is in no order with data by other lanes, so the device
     /// adds.
-    fn find_cell(&mut self, peer: u32, key: RemoteRegion) -> Result<CounterTarget, PostStall> {
+    fn find_cell(
+        &mut self,
+        peer: WorldRank,
+        key: RemoteRegion,
+    ) -> Result<CounterTarget, PostStall> {
         let place = self.resolve_key(PeerLane::first(peer), key, false)?;
         let link = self.links[index(peer)].as_deref();
         let narrow = link.filter(|link| !link.is_wide());
@@ -146,7 +154,13 @@ impl VerbsCore {
     }
 
     /// Handles that an entry of a peer's table was read, or could not be.
-    pub(super) fn handle_entry(&mut self, peer: u32, slot: u32, answer: Option<u32>, read: bool) {
+    pub(super) fn handle_entry(
+        &mut self,
+        peer: WorldRank,
+        slot: u32,
+        answer: Option<u32>,
+        read: bool,
+    ) {
         let words = answer
             .map(|answer| self.outbox.take_answer(answer))
             .filter(|_| read);
@@ -167,7 +181,7 @@ impl VerbsCore {
     pub(super) fn post_pieces(
         &mut self,
         id: u32,
-        peer: u32,
+        peer: WorldRank,
         places: PostTargets,
         put: bool,
     ) -> Result<(), PostStall> {
@@ -251,7 +265,7 @@ impl VerbsCore {
     pub(super) fn post_count(
         &mut self,
         id: u32,
-        peer: u32,
+        peer: WorldRank,
         places: PostTargets,
         by: u64,
     ) -> Result<(), PostStall> {
@@ -269,7 +283,7 @@ impl VerbsCore {
     fn post_told(
         &mut self,
         id: u32,
-        peer: u32,
+        peer: WorldRank,
         tally: CounterId,
         from: Option<LocalSge>,
         into: RemoteAddress,
@@ -283,7 +297,7 @@ impl VerbsCore {
     fn post_add(
         &mut self,
         id: u32,
-        peer: u32,
+        peer: WorldRank,
         cell: RemoteAddress,
         by: u64,
         before: Option<WorkOp<'static>>,
@@ -311,7 +325,7 @@ impl VerbsCore {
     pub(super) fn post_atomic(
         &mut self,
         id: u32,
-        peer: u32,
+        peer: WorldRank,
         at: RemoteAddress,
         op: AtomicOp,
         known: Option<u64>,
@@ -352,7 +366,7 @@ impl VerbsCore {
     fn post_step(
         &mut self,
         id: u32,
-        peer: u32,
+        peer: WorldRank,
         step: CommandStep,
         answer: Option<u32>,
         chain: &[WorkOp<'static>],

@@ -102,7 +102,7 @@ impl driver::PreparedEndpoint for PreparedVerbs {
 
 impl PreparedVerbs {
     fn new(config: VerbsConfig) -> io::Result<Self> {
-        if config.rank >= config.ranks {
+        if config.rank.0 >= config.ranks {
             let why = format!(
                 "rank {} in a job of {}: ranks go from 0",
                 config.rank, config.ranks
@@ -270,7 +270,7 @@ impl PreparedVerbs {
     ) -> io::Result<(Vec<VerbsAddress>, Vec<Option<AddressExtension>>)> {
         let wrong = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         let ranks = self.config.ranks;
-        if peers.len() != index(ranks) {
+        if peers.len() != ranks as usize {
             return wrong(format!(
                 "peers: {} addresses for {ranks} ranks",
                 peers.len()
@@ -389,7 +389,7 @@ fn local(config: &VerbsConfig, address: &VerbsAddress) -> connect::ConnectConfig
     connect::ConnectConfig {
         end: connect::RankIncarnation { rank, incarnation },
         limits: connect::ConnectLimits::default().patient(patience),
-        seed: u64::from(address.qkey) << 32 | u64::from(rank),
+        seed: u64::from(address.qkey) << 32 | u64::from(rank.0),
     }
 }
 

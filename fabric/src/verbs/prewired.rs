@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     connect::{ConnectEvent, ConnectState, PeerConnection, QpRanges, place},
-    driver::ADDRESS_MAX,
+    driver::{ADDRESS_MAX, WorldRank},
     lanes::{LaneFences, LaneSet, pair},
 };
 
@@ -40,7 +40,7 @@ pub(super) struct PrewiredQps {
 
 /// A peer that has made queue pairs, too, and this rank's queue pairs for it.
 struct PrewiredPeer {
-    peer: u32,
+    peer: WorldRank,
     qps: Vec<VerbsQp>,
     /// First packet number of the first lane.
     psn: u32,
@@ -84,13 +84,13 @@ impl PrewiredQps {
     }
 
     /// Takes the queue pairs for a peer.
-    fn take(&mut self, me: u32, peer: u32) -> Vec<VerbsQp> {
+    fn take(&mut self, me: WorldRank, peer: WorldRank) -> Vec<VerbsQp> {
         let Some(place) = place(me, peer) else {
             return Vec::new();
         };
         let lanes = self.lanes.iter_mut();
         lanes
-            .map_while(|lane| lane.get_mut(index(place))?.take())
+            .map_while(|lane| lane.get_mut(place as usize)?.take())
             .collect()
     }
 }
@@ -99,7 +99,7 @@ impl PrewiredQps {
 fn make(rail: &VerbsRail, sends: &Arc<VerbsCq>, count: u32) -> io::Result<Vec<VerbsQp>> {
     let _turn = NumberingLock::take(&rail.device.name);
     let full = AtomicBool::new(false);
-    let made = parallel_setup::each(&vec![(); index(count)], |()| {
+    let made = parallel_setup::each(&vec![(); count as usize], |()| {
         if full.load(Relaxed) {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
@@ -122,7 +122,7 @@ impl VerbsCore {
         if let Some(mesh) = mesh {
             self.bind_prewired(mesh, doors);
         }
-        for peer in (0..).take(self.peers.len()) {
+        for peer in self.ranks() {
             if peer != self.me {
                 self.connect(peer);
             }
@@ -137,7 +137,7 @@ impl VerbsCore {
         doors: &[Option<AddressExtension>],
     ) {
         let mut meetings = Vec::new();
-        for (peer, doors) in (0..).zip(doors) {
+        for (peer, doors) in self.ranks().zip(doors) {
             if let Some(doors) = doors
                 && doors.has_queue_pairs()
                 && peer != self.me
@@ -167,7 +167,7 @@ impl VerbsCore {
     /// so.
     fn meeting(
         &mut self,
-        peer: u32,
+        peer: WorldRank,
         doors: &AddressExtension,
         mesh: &mut PrewiredQps,
     ) -> Option<PrewiredPeer> {
@@ -216,7 +216,7 @@ impl VerbsCore {
     }
 
     /// Sends the first control word. It takes one of the peer's buffers, which the peer gives back.
-    fn greet(&mut self, peer: u32) -> io::Result<()> {
+    fn greet(&mut self, peer: WorldRank) -> io::Result<()> {
         let Self { links, outbox, .. } = self;
         let link = links[index(peer)].as_deref_mut();
         let link = link.ok_or(io::ErrorKind::NotConnected)?;
@@ -231,7 +231,7 @@ impl VerbsCore {
     }
 
     /// Asks the peer's device once more whether it is there.
-    pub(super) fn greet_again(&mut self, peer: u32) {
+    pub(super) fn greet_again(&mut self, peer: WorldRank) {
         let Self { links, outbox, .. } = self;
         let link = links[index(peer)].as_deref();
         let home = link.and_then(|link| Some((link.home, link.lanes.get(link.home)?)));
@@ -245,7 +245,7 @@ impl VerbsCore {
     }
 
     /// Notes that the peer's device has acknowledged a request.
-    pub(super) fn handle_greeting_ack(&mut self, peer: u32) {
+    pub(super) fn handle_greeting_ack(&mut self, peer: WorldRank) {
         let bound = self
             .link(peer)
             .is_some_and(|link| link.connection.state() == ConnectState::Bound);
@@ -255,7 +255,7 @@ impl VerbsCore {
     }
 
     /// Asks the peer by datagrams as if nothing had been made: it has not connected its queue pairs, and may not have begun.
-    pub(super) fn start_over(&mut self, peer: u32) {
+    pub(super) fn start_over(&mut self, peer: WorldRank) {
         self.link_or_new(peer).broken = None; // it is no reason for later failures
         self.handle_connect_event(peer, ConnectEvent::Broken, None);
     }
@@ -263,9 +263,9 @@ impl VerbsCore {
 
 impl PrewiredPeer {
     /// Connects the queue pairs. The lane of greetings comes last, because a peer that was greeted may use all lanes.
-    fn join(&self, me: u32, rails: &[VerbsRail]) -> io::Result<()> {
+    fn join(&self, me: WorldRank, rails: &[VerbsRail]) -> io::Result<()> {
         let lanes = u32::try_from(self.qps.len()).unwrap_or(1);
-        let home = LaneFences::new(LaneSet::first(lanes)).home(pair(me, self.peer));
+        let home = LaneFences::new(LaneSet::first(lanes)).home(pair(me.0, self.peer.0));
         let home = home.map_or(0, |lane| lane as usize);
         let all: Vec<_> = self.ends.iter().zip(psns(self.psn)).collect();
         let order = (0..self.qps.len()).filter(|lane| *lane != home);

@@ -181,6 +181,7 @@ fn pinned(value: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::{GID_INDEX, PINNED, VerbsConfig, gid_indices, pinned};
+    use crate::driver::WorldRank;
 
     #[test]
     fn the_address_of_a_port_is_named_by_its_number() {
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_default_of_pinned_memory_is_the_drivers_own() {
-        let default = VerbsConfig::new(0, 1).pinned_max;
+        let default = VerbsConfig::new(WorldRank(0), 1).pinned_max;
         assert_eq!(pinned(PINNED.default), Some(default));
     }
 }

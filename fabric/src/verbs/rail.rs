@@ -8,7 +8,7 @@ use super::{
     objects::{VerbsChannel, VerbsContext, VerbsCq, VerbsPd},
 };
 use crate::{
-    driver::WakeSource,
+    driver::{WakeSource, WorldRank},
     lanes::{LaneSpeed, LaneSpeeds},
 };
 
@@ -17,7 +17,7 @@ use crate::{
 pub(super) struct VerbsRail {
     pub(super) inbox: VerbsInbox,
     /// Peer of each queue pair, by number.
-    pub(super) by_qpn: BTreeMap<u32, u32>,
+    pub(super) by_qpn: BTreeMap<u32, WorldRank>,
     pub(super) device: RailDevice,
     /// Reason why the device has failed. Its completions may never come, so nothing waits for them, and nothing new is made on
     /// it.

@@ -15,13 +15,16 @@ use super::{
     regions::{VerbsExports, here},
     slab::VerbsSlab,
 };
-use crate::{counters::DriverStats, driver::LocalRange, lanes::RAILS_MAX, memory::RemoteRegion};
+use crate::{
+    counters::DriverStats, driver::LocalRange, driver::WorldRank, lanes::RAILS_MAX,
+    memory::RemoteRegion,
+};
 
 /// Registered memory of the application.
 #[derive(Debug)]
 pub(super) struct AppRegistrations {
     pds: Vec<Arc<VerbsPd>>,
-    me: u32,
+    me: WorldRank,
     all: VerbsSlab<AppRegistration>,
     /// Registrations by start and inverted length, so that longer ones come first.
     by_start: BTreeMap<(usize, usize), u32>,
@@ -190,8 +193,8 @@ impl AppRegistrations {
         let kind = PLAIN_KIND | known.slot.map_or(0, |slot| slot << SLOT_SHIFT);
         Some(RemoteRegion {
             kind,
-            owner: self.me,
-            id: seal(self.me, kind, key, whole),
+            owner: self.me.0,
+            id: seal(self.me.0, kind, key, whole),
             generation: key,
             whole,
             base: address + offset,
@@ -202,7 +205,7 @@ impl AppRegistrations {
     /// Withdraws a key.
     pub(super) fn withdraw(&mut self, key: RemoteRegion, exports: &mut VerbsExports) {
         if is_plain(key)
-            && key.owner == self.me
+            && key.owner == self.me.0
             && let Some(&id) = self.by_key.get(&key.generation)
         {
             self.give_back(id, exports);

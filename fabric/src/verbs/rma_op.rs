@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::regions::check;
 use crate::{
-    driver::{AtomicOp, CommandFailure, LocalRange},
+    driver::{AtomicOp, CommandFailure, LocalRange, WorldRank},
     memory::RemoteRegion,
     offload::{COUNTER_LEN, PutLanding, RemoteCounter},
 };
@@ -87,7 +87,7 @@ impl VerbsRmaOp {
     }
 
     /// Checks that its keys can be keys of this peer.
-    pub(super) fn check(&self, peer: u32) -> Result<(), CommandFailure> {
+    pub(super) fn check(&self, peer: WorldRank) -> Result<(), CommandFailure> {
         let word = |key: RemoteRegion, len| {
             let aligned = key.base.is_multiple_of(size_of::<u64>() as u64);
             check(key, peer, len)?;

@@ -208,14 +208,14 @@ impl VerbsCore {
     }
 
     /// Returns the peer that an arrival is from, if it is still up.
-    pub(super) fn sender(&mut self, lane: usize, came: &IbvWc) -> Option<u32> {
+    pub(super) fn sender(&mut self, lane: usize, came: &IbvWc) -> Option<WorldRank> {
         let from = self.rails[lane].by_qpn.get(&came.qp_num).copied();
         from.filter(|from| self.link(*from).is_some_and(|link| link.down.is_none()))
     }
 
     /// Posts the buffer of an arrival again, and owes the peer in `owed` a credit. If the device refuses the buffer there are
     /// fewer than credits, so the lane that the arrival came by is left.
-    pub(super) fn give_back(&mut self, lane: usize, came: &IbvWc, owed: Option<u32>) {
+    pub(super) fn give_back(&mut self, lane: usize, came: &IbvWc, owed: Option<WorldRank>) {
         if let Err(why) = self.rails[lane].inbox.give(came.wr_id) {
             if let Some(peer) = self.sender(lane, came) {
                 self.note_broken(PeerLane { peer, lane }, why);
@@ -276,7 +276,7 @@ impl VerbsCore {
                 let mut room = [0; HEADER_MAX];
                 let header = &mut room[..header];
                 let body = self.rails[lane].inbox.message(came, header);
-                sink.message(WorldRank(peer), header, body);
+                sink.message(peer, header, body);
             }
         }
         Ok(true)
@@ -286,7 +286,7 @@ impl VerbsCore {
     ///
     /// # Errors
     /// No peer in good faith sends it.
-    fn handle_word(&mut self, from: u32, word: VerbsControlWord) -> io::Result<()> {
+    fn handle_word(&mut self, from: WorldRank, word: VerbsControlWord) -> io::Result<()> {
         match word {
             VerbsControlWord::Credit
             | VerbsControlWord::Wake
@@ -393,11 +393,12 @@ impl VerbsCore {
         if !self.exports.has_dropped() {
             return;
         }
-        let ends = (0..)
+        let ends = self
+            .ranks()
             .zip(&self.links)
             .filter_map(|(peer, link)| Some((peer, link.as_deref()?)));
         let connected = ends.filter(|(_, link)| link.is_made() && link.down.is_none());
-        let connected: BTreeSet<u32> = connected.map(|(peer, _)| peer).collect();
+        let connected: BTreeSet<WorldRank> = connected.map(|(peer, _)| peer).collect();
         for name in self.exports.take_dropped(&connected) {
             connected
                 .iter()

@@ -63,11 +63,11 @@ fn joined(
 fn config(board: &Board, rank: u32) -> HierarchicalConfig {
     HierarchicalConfig {
         name: "shm+network",
-        rank,
+        rank: WorldRank(rank),
         size: board.size(),
         node: BoardRanks {
             board: board.clone(),
-            ranks: (0..board.size()).collect(),
+            ranks: (0..board.size()).map(WorldRank).collect(),
         },
         together: None,
         wake: if rank.is_multiple_of(2) {
@@ -235,7 +235,7 @@ fn a_neighbor_that_the_network_has_lost_writes_nothing_more() {
 fn a_rank_of_another_node_is_refused_by_name() {
     let board = Board::create(2).unwrap();
     let mut config = config(&board, 0);
-    config.node.ranks = vec![4, 5];
+    config.node.ranks = vec![WorldRank(4), WorldRank(5)];
     let inter = Box::new(loopback::world(1).remove(0));
     let why = HierarchicalDriver::open(config, inter)
         .unwrap_err()

@@ -189,7 +189,8 @@ pub(crate) fn late_world(ranks: u32) -> Vec<Box<dyn Driver>> {
         let addresses = addresses.clone();
         let join = move |prepared: Box<dyn driver::PreparedEndpoint>| prepared.connect(&addresses);
         Box::new(Hired {
-            driver: DeferredDriver::open(Box::new(prepared), (rank, ranks), join).unwrap(),
+            driver: DeferredDriver::open(Box::new(prepared), (WorldRank(rank), ranks), join)
+                .unwrap(),
             _copy: Return(Some(copy)),
         }) as Box<dyn Driver>
     };

@@ -12,6 +12,7 @@ use std::{
 use rustix::net::{SendFlags, send};
 
 use super::wire::{self, WireLine};
+use crate::group::WorldRank;
 
 /// One report. It is never answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +101,7 @@ pub struct FailureReporter(Arc<ReporterState>);
 struct ReporterState {
     way: ReportChannel,
     /// Peers already blamed. Each is blamed once for each way to leave.
-    blamed: Mutex<BTreeSet<(u32, PeerDeparture)>>,
+    blamed: Mutex<BTreeSet<(WorldRank, PeerDeparture)>>,
 }
 
 enum ReportChannel {
@@ -126,12 +127,13 @@ impl FailureReporter {
         }))
     }
 
-    /// Reports that operations failed because of the peer `rank`.
+    /// Reports that operations failed because of this peer.
     #[cold]
-    pub(crate) fn blame(&self, rank: u32, how: PeerDeparture) {
+    pub(crate) fn blame(&self, rank: WorldRank, how: PeerDeparture) {
         let mut blamed = self.0.blamed.lock().unwrap_or_else(PoisonError::into_inner);
         if blamed.insert((rank, how)) {
             drop(blamed);
+            let WorldRank(rank) = rank;
             self.send_report(FailureReport::Blames { rank, how });
         }
     }
@@ -215,7 +217,7 @@ mod tests {
         let (listener, heard) = mpsc::channel();
         let reporter = FailureReporter::thread(2, listener);
         for _ in 0..3 {
-            reporter.blame(1, PeerDeparture::Failed);
+            reporter.blame(WorldRank(1), PeerDeparture::Failed);
         }
         drop(reporter);
         assert_eq!(heard.iter().count(), 1);

@@ -6,6 +6,7 @@ use super::{CollectiveCall, Comm};
 use crate::{
     engine::Engine,
     error::{ErrorKind, Result},
+    group::CommRank,
     offload::CollectiveSignature,
     proto::collective_id::CollectiveId,
 };
@@ -50,19 +51,23 @@ pub(crate) struct AgreementPlace {
 }
 
 impl AgreementPlace {
-    fn key(&self) -> CollectiveId {
-        CollectiveId::new(self.comm.id() + 1, self.call.tag)
+    fn id(&self) -> CollectiveId {
+        self.comm.collective_id(self.call)
     }
 }
 
 impl Drop for AgreementPlace {
     fn drop(&mut self) {
-        let (key, shared) = (self.key(), self.comm.shared());
-        shared.with(|engine| engine.core.record_creation_end(key));
+        let (id, shared) = (self.id(), self.comm.shared());
+        shared.with(|engine| engine.core.record_creation_end(id));
     }
 }
 
 impl Comm {
+    fn collective_id(&self, call: CollectiveCall) -> CollectiveId {
+        CollectiveId::new(self.id() + 1, call.tag)
+    }
+
     /// Returns the greatest proposed context id, if all ranks make the same communicator.
     pub(super) async fn elect_context(
         &self,
@@ -97,16 +102,15 @@ impl Comm {
         };
         let comm = self.clone();
         let agreement = AgreementPlace { comm, call };
-        let key = agreement.key();
-        self.shared()
-            .with(|engine| engine.core.record_creation(key));
+        let id = agreement.id();
+        self.shared().with(|engine| engine.core.record_creation(id));
         agreement
     }
 
     /// Begins the agreement. Fails if a rank that waits for this one in another collective has already asked.
     pub(super) fn begin_agreement(&self, call: CollectiveCall) -> Result<()> {
-        let key = CollectiveId::new(self.id() + 1, call.tag);
-        let stranger = self.shared().with(|engine| engine.core.check_creation(key));
+        let id = self.collective_id(call);
+        let stranger = self.shared().with(|engine| engine.core.check_creation(id));
         let kind = stranger.map_or(Ok(()), Err);
         kind.map_err(|kind| self.error("split", kind, None, None))
     }
@@ -119,9 +123,9 @@ impl Comm {
         call: CollectiveCall,
         made: Result<T>,
     ) -> Result<T> {
-        let key = CollectiveId::new(self.id() + 1, call.tag);
+        let id = self.collective_id(call);
         let made = made.and_then(|made| {
-            let why = self.shared().with(|engine| engine.end_creation(key));
+            let why = self.shared().with(|engine| engine.end_creation(id));
             why.map_or(Ok(made), |kind| Err(self.error(name, kind, None, None)))
         });
         made.map_err(|mut error| {
@@ -131,7 +135,7 @@ impl Comm {
                 error.kind,
                 ErrorKind::Revoked | ErrorKind::PeerFinished { .. }
             );
-            let known = |engine: &mut Engine| engine.core.why_revoked(key);
+            let known = |engine: &mut Engine| engine.core.why_revoked(id);
             if may_hide && let Some(kind) = self.shared().with(known) {
                 error = self.error(name, kind, None, None);
             }
@@ -139,7 +143,7 @@ impl Comm {
             if !matches!(error.kind, ErrorKind::Closed) {
                 let kind = self.in_world(&error.kind);
                 self.shared()
-                    .with(|engine| engine.abort_creation(key, &kind));
+                    .with(|engine| engine.abort_creation(id, &kind));
             }
             error.renamed(name).called_at(call.at)
         })
@@ -148,7 +152,7 @@ impl Comm {
     /// Returns this error with world ranks, without the details that other ranks do not need.
     fn in_world(&self, kind: &ErrorKind) -> ErrorKind {
         let world = |rank: &usize| {
-            let world = self.group().world_of(*rank);
+            let world = self.group().world_of(CommRank(*rank));
             world.map_or(usize::MAX, |rank| rank.0 as usize)
         };
         match kind {

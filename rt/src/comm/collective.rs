@@ -8,6 +8,7 @@ use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     error::{Error, ErrorKind, OpError, Result, called_at},
     executor::proceed,
+    group::CommRank,
     ops::OpInfo,
 };
 
@@ -41,7 +42,7 @@ impl Comm {
         let (rank, size) = (self.rank(), self.size());
         let world = |rank| {
             self.group()
-                .world_of(rank)
+                .world_of(CommRank(rank))
                 .map_or(0, |world| world.0 as usize)
         };
         let (mut distance, mut said) = (1, word);

@@ -47,7 +47,7 @@ use crate::{
     engine::WindowId,
     error::{Error, ErrorDetails, ErrorKind, Result},
     executor::{self, JoinHandle},
-    group::{RankGroup, WorldRank},
+    group::{CommRank, RankGroup, WorldRank},
     shared::RuntimeShared,
 };
 
@@ -69,7 +69,7 @@ pub struct Comm {
 struct CommInner {
     shared: Arc<RuntimeShared>,
     ctx: u32,
-    rank: u32,
+    rank: CommRank,
     group: RankGroup,
     /// Source line that made this communicator; `None` for the world communicator.
     made: Option<&'static Location<'static>>,
@@ -146,7 +146,7 @@ impl Comm {
         Self::counting(
             shared,
             WORLD,
-            rank.0,
+            CommRank(rank.0 as usize),
             RankGroup::First(size),
             None,
             collectives,
@@ -157,7 +157,7 @@ impl Comm {
     fn new(
         shared: Arc<RuntimeShared>,
         ctx: u32,
-        rank: u32,
+        rank: CommRank,
         group: RankGroup,
         made: &'static Location<'static>,
     ) -> Self {
@@ -167,7 +167,7 @@ impl Comm {
     fn counting(
         shared: Arc<RuntimeShared>,
         ctx: u32,
-        rank: u32,
+        rank: CommRank,
         group: RankGroup,
         made: Option<&'static Location<'static>>,
         collectives: Arc<AtomicU32>,
@@ -216,7 +216,7 @@ impl Comm {
     /// Returns this process's rank in the communicator, in `0..size()`.
     #[must_use]
     pub fn rank(&self) -> usize {
-        self.inner.rank as usize
+        self.inner.rank.0
     }
 
     /// Returns the number of ranks.
@@ -264,7 +264,7 @@ impl Comm {
     /// Returns the world rank of `rank`, or an `InvalidArgument` error that names the argument.
     #[inline]
     pub(crate) fn peer(&self, op: &'static str, name: &str, rank: usize) -> Result<WorldRank> {
-        self.inner.group.world_of(rank).ok_or_else(|| {
+        self.inner.group.world_of(CommRank(rank)).ok_or_else(|| {
             let size = self.size();
             let sentence = format!("`{name}` is rank {rank}, and there are ranks 0..{size}");
             self.error_here(op, ErrorKind::InvalidArgument(sentence))
@@ -312,24 +312,24 @@ impl Comm {
         &self,
         op: &'static str,
         kind: ErrorKind,
-        peer: Option<usize>,
+        peer: Option<CommRank>,
         tag: Option<u32>,
     ) -> Error {
+        // Errors of the engine have world ranks.
+        let world = |rank: usize| WorldRank(u32::try_from(rank).unwrap_or(u32::MAX));
         let local = |rank: usize| {
-            u32::try_from(rank)
-                .ok()
-                .and_then(|rank| self.group().local_of(WorldRank(rank)))
-                .unwrap_or(rank)
+            let local = self.group().local_of(world(rank));
+            local.map_or(rank, |rank| rank.0)
         };
         if let ErrorKind::PeerFinished { rank } | ErrorKind::Aborted { rank } = kind {
-            self.shared().blame(rank);
+            self.shared().blame(world(rank));
         }
         let kind = match kind {
             ErrorKind::PeerFailed { rank, .. } => match self.shared().unreachable_reason() {
                 Some(why) => ErrorKind::Setup(why.to_owned()),
                 None => ErrorKind::PeerFailed {
                     rank: local(rank),
-                    how: Box::new(self.shared().failures.of(rank)),
+                    how: Box::new(self.shared().failures.of(world(rank))),
                 },
             },
             ErrorKind::PeerFinished { rank } => ErrorKind::PeerFinished { rank: local(rank) },
@@ -342,7 +342,7 @@ impl Comm {
             other => other,
         };
         Error {
-            peer,
+            peer: peer.map(|rank| rank.0),
             tag,
             ..self.error_here(op, kind)
         }

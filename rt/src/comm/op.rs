@@ -16,6 +16,7 @@ use crate::{
     engine::{Engine, SendStart},
     error::{ErrorKind, OpError},
     executor::poll_proceed,
+    group::CommRank,
     ops::{MessageStatus, OpFailure, OpInfo, OpTicket},
 };
 
@@ -281,10 +282,10 @@ fn take<B>(state: &mut MessageOpState<B, B>) -> Result<B, OpError<B>> {
 }
 
 pub(super) fn status_of<T>(comm: &Comm, landed: &MessageStatus) -> Status {
-    let source = comm.group().local_of(landed.source).unwrap_or_default();
+    let source = comm.group().local_of(landed.source);
     let len = landed.bytes.checked_div(size_of::<T>()).unwrap_or(0);
     Status {
-        source,
+        source: source.map_or(0, |rank| rank.0),
         tag: landed.tag,
         len,
     }
@@ -305,7 +306,7 @@ pub(super) fn error_of(
     let finished = matches!(kind, ErrorKind::PeerFinished { .. });
     let mut error = comm.error(op, kind, peer, info.tag).called_at(info.at);
     if let Some(world) = info.peer.filter(|_| finished && op != "send") {
-        let rank = peer.unwrap_or_default();
+        let rank = peer.unwrap_or(CommRank(0));
         let waiting = |engine: &mut Engine| engine.core.waiting_from(world, info.ctx, rank);
         if let Some(sentence) = comm.shared().with(waiting) {
             error.details.get_or_insert_default().note = Some(sentence);

@@ -14,6 +14,7 @@ use crate::{
     engine::{Engine, EngineCore, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun},
     error::{ErrorKind, OpError},
     executor::{self, poll_proceed},
+    group::CommRank,
     offload::{CollectiveSpec, LoadedProgram},
     ops::{OpFailure, ProgramBuffers},
     settings::Executor,
@@ -125,7 +126,7 @@ impl Comm {
         group.len() <= neighbors.len()
             && group
                 .members()
-                .all(|rank| neighbors.binary_search(&rank.0).is_ok())
+                .all(|rank| neighbors.binary_search(&rank).is_ok())
     }
 
     /// Begins a collective in its reserved position. `refused` is the reason if this rank must not run it.
@@ -222,7 +223,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     ///
     /// Returns `None` when the program has completed; blocks not reported by then are in the output. Each receive is
     /// reported at most once, and only while no other step works on its bytes.
-    pub fn poll_landed<T: Wire>(&mut self, cx: &Context<'_>) -> Poll<Option<(usize, Vec<T>)>> {
+    pub fn poll_landed<T: Wire>(&mut self, cx: &Context<'_>) -> Poll<Option<(CommRank, Vec<T>)>> {
         ready!(poll_proceed(cx));
         let Some(flight) = self.flight.as_mut().filter(|flight| !flight.has_ended()) else {
             return Poll::Ready(None);

@@ -18,7 +18,7 @@ use crate::{
     engine::{AgreementId, Engine, FailureCursor, survivors},
     error::{ErrorKind, Result, called_at},
     executor::{drives, poll_proceed},
-    group::RankGroup,
+    group::{CommRank, RankGroup},
     proto::agree::{AgreeValue, RankSet},
     shared::RuntimeShared,
 };
@@ -131,12 +131,12 @@ impl Comm {
     /// Makes the communicator of the members that are not in `down`, with a context id that is free on all of them.
     fn without(&self, down: &RankSet, ctx: u32, at: &'static Location<'static>) -> Result<Self> {
         if down.contains(self.rank()) {
-            let rank = self.group().world_of(self.rank());
+            let rank = self.group().world_of(self.inner.rank);
             let rank = rank.map_or(0, |world| world.0 as usize);
             return Err(self.error("shrink", ErrorKind::peer_failed(rank), None, None));
         }
         let before = (0..self.rank()).filter(|rank| !down.contains(*rank));
-        let rank = u32::try_from(before.count()).expect("less than the old one");
+        let rank = CommRank(before.count());
         let group = survivors(self.group(), down);
         Ok(Self::new(self.shared().clone(), ctx, rank, group, at))
     }
@@ -218,7 +218,8 @@ impl Stream for Failures {
             group,
             following,
         } = &mut *self;
-        shared.with(|engine| engine.core.poll_failure(following, group, cx.waker()))
+        let failed = shared.with(|engine| engine.core.poll_failure(following, group, cx.waker()));
+        failed.map(|rank| rank.map(|rank| rank.0))
     }
 }
 

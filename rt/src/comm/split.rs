@@ -7,7 +7,7 @@ use crate::{
     contexts::ContextIds,
     error::{Error, Result, called_at},
     executor::BackgroundFuture,
-    group::RankGroup,
+    group::{CommRank, RankGroup},
     offload::CollectiveSignature,
 };
 
@@ -75,14 +75,13 @@ impl Comm {
         members.sort_unstable();
         let world: Vec<_> = members
             .iter()
-            .filter_map(|&(_, rank)| self.group().world_of(rank))
+            .filter_map(|&(_, rank)| self.group().world_of(CommRank(rank)))
             .collect();
         let group = RankGroup::new(world);
         let rank = members
             .iter()
-            .zip(0_u32..)
-            .find(|((_, rank), _)| *rank == self.rank())
-            .map(|(_, index)| index);
+            .position(|(_, rank)| *rank == self.rank())
+            .map(CommRank);
         let rank = rank.ok_or_else(|| {
             Error::argument(
                 "split",
@@ -128,7 +127,7 @@ impl Comm {
     /// Same as [`split`](Self::split).
     #[track_caller]
     pub fn split_node(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
-        let split = self.split_as("split_node", Some(self.shared().place.node), 0);
+        let split = self.split_as("split_node", Some(self.shared().place.node.0), 0);
         called_at(Location::caller(), async move {
             let comm = split.await?;
             comm.ok_or_else(|| {

@@ -28,7 +28,7 @@ impl EngineCore {
             .as_ref()
             .filter(|_| why == DownCause::Failed)
         {
-            tell(rank.0);
+            tell(rank);
         }
         self.post_all_waits();
         self.forget_fetches(rank);

@@ -155,7 +155,7 @@ pub(crate) struct EngineCore {
 }
 
 /// Called with the rank of each failed peer, before the application can learn of the failure.
-pub(crate) type FailureCallback = Box<dyn Fn(u32) + Send>;
+pub(crate) type FailureCallback = Box<dyn Fn(WorldRank) + Send>;
 
 /// A one-sided command for the operation that owns the local memory.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use ripstop_fabric::driver::DownCause;
 
 use super::EngineCore;
-use crate::{buffer::TypeSig, group::WorldRank, proto::matching::MessageEnvelope};
+use crate::{
+    buffer::TypeSig,
+    group::{CommRank, WorldRank},
+    proto::matching::MessageEnvelope,
+};
 
 /// Numbers of messages that were not received, by kind.
 #[derive(Debug, Default)]
@@ -58,7 +62,7 @@ impl UnreceivedMessages {
 
     /// Returns a sentence for the user, or `None` if all messages were received. `of` is the sender's rank in the communicator,
     /// if all messages have the same sender.
-    pub(crate) fn sentence(&self, of: Option<usize>) -> Option<String> {
+    pub(crate) fn sentence(&self, of: Option<CommRank>) -> Option<String> {
         let total = self.messages();
         let (first, _) = self.kinds.first_key_value()?;
         let of = match of {
@@ -153,7 +157,12 @@ impl EngineCore {
 
     /// Returns a sentence about the messages of a rank that wait here to be received. `rank` is its number in the communicator.
     /// O(stored messages).
-    pub(crate) fn waiting_from(&self, source: WorldRank, ctx: u32, rank: usize) -> Option<String> {
+    pub(crate) fn waiting_from(
+        &self,
+        source: WorldRank,
+        ctx: u32,
+        rank: CommRank,
+    ) -> Option<String> {
         let mut waiting = UnreceivedMessages::default();
         for message in self.messages.all() {
             let MessageEnvelope {
@@ -178,7 +187,7 @@ impl EngineCore {
 
 #[cfg(test)]
 mod tests {
-    use super::{KINDS_MAX, TypeSig, UnreceivedKind, UnreceivedMessages, WorldRank};
+    use super::{CommRank, KINDS_MAX, TypeSig, UnreceivedKind, UnreceivedMessages, WorldRank};
     use crate::buffer::Wire;
 
     fn sort(source: u32, ctx: u32, tag: u32, sig: TypeSig) -> UnreceivedKind {
@@ -205,7 +214,7 @@ mod tests {
         );
         lost.add(sort(1, 0, 8, f64::SIG), 80);
         assert_eq!(
-            lost.sentence(Some(3)).as_deref(),
+            lost.sentence(Some(CommRank(3))).as_deref(),
             Some("2 messages of rank 3 were not received: 2 with tag 8, 10 f64 each")
         );
         lost.add(sort(2, 6, 0, u8::SIG), 3);

@@ -27,7 +27,7 @@ pub mod lock {
 pub mod offload {
     pub use crate::offload::{
         BackgroundFuture, BufferLens, BufferSpan, CollectivePlace, CollectiveProgram,
-        CollectiveSignature, CollectiveSpec, ErasedReducer, LOOKAHEAD, LOOKAHEAD_MIN,
+        CollectiveSignature, CollectiveSpec, CommRank, ErasedReducer, LOOKAHEAD, LOOKAHEAD_MIN,
         LoadedProgram, OperandSide, ProgramBuffer, ProgramBuilder, ProgramOp, ProgramStepId,
         StepAction, StepError, poll_proceed,
     };

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt};
 
 use super::{
-    BufferLens, BufferSpan, CollectiveProgram, ElemLayout, LOOKAHEAD, LOOKAHEAD_MIN, ProgramBuffer,
-    ProgramStep, ProgramStepId, SingleRound, StepAction, lower,
+    BufferLens, BufferSpan, CollectiveProgram, CommRank, ElemLayout, LOOKAHEAD, LOOKAHEAD_MIN,
+    ProgramBuffer, ProgramStep, ProgramStepId, SingleRound, StepAction, lower,
 };
 use crate::buffer::Wire;
 
@@ -16,7 +16,7 @@ pub struct ProgramBuilder {
     /// Dependencies: the earlier step, then the step that waits for it.
     edges: Vec<(u32, u32)>,
     /// Last message to, or from, each peer.
-    last: BTreeMap<(usize, PeerDirection), ProgramStepId>,
+    last: BTreeMap<(CommRank, PeerDirection), ProgramStepId>,
     /// Steps that the caller has pushed.
     asked: u32,
 }
@@ -215,9 +215,9 @@ impl ProgramBuilder {
         }
     }
 
-    fn check_rank(&self, name: &str, rank: usize) -> Result<(), String> {
+    fn check_rank(&self, name: &str, rank: CommRank) -> Result<(), String> {
         let ranks = self.program.ranks;
-        if rank < ranks {
+        if rank.0 < ranks {
             return Ok(());
         }
         Err(format!(

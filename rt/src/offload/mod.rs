@@ -38,6 +38,7 @@ use crate::{comm::handle_cache, engine::RunCall};
 pub use crate::{
     comm::{CollectivePlace, ProgramOp},
     executor::{BackgroundFuture, poll_proceed},
+    group::CommRank,
     ops::ErasedReducer,
 };
 
@@ -160,15 +161,15 @@ pub struct ProgramStepId(u32);
 pub enum StepAction {
     /// Sends a message. A message without bytes is a signal.
     Send {
-        /// Receiver: a rank of the communicator.
-        to: usize,
+        /// Receiver of the message.
+        to: CommRank,
         /// Bytes to send.
         from: BufferSpan,
     },
     /// Receives the message of the same length that `from` sends to this rank.
     Recv {
-        /// Sender: a rank of the communicator.
-        from: usize,
+        /// Sender of the message.
+        from: CommRank,
         /// Bytes to fill.
         into: BufferSpan,
     },

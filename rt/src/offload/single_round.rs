@@ -110,7 +110,8 @@ fn fills_scratch(program: &CollectiveProgram, waits: &[bool]) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::offload::{
-        BufferLens, CollectiveProgram, OperandSide, ProgramBuilder, single_round::SLOT_MESSAGE_MAX,
+        BufferLens, CollectiveProgram, CommRank, OperandSide, ProgramBuilder,
+        single_round::SLOT_MESSAGE_MAX,
     };
     use crate::offload::{
         ProgramBuffer::Input, ProgramBuffer::Output, ProgramBuffer::Scratch, StepAction,
@@ -133,12 +134,18 @@ mod tests {
 
     fn send(to: usize, len: usize) -> StepAction {
         let from = Input.span(0, len);
-        StepAction::Send { to, from }
+        StepAction::Send {
+            to: CommRank(to),
+            from,
+        }
     }
 
     fn recv(from: usize, len: usize) -> StepAction {
         let into = Scratch.span(0, len);
-        StepAction::Recv { from, into }
+        StepAction::Recv {
+            from: CommRank(from),
+            into,
+        }
     }
 
     const fn reduce() -> StepAction {
@@ -174,7 +181,7 @@ mod tests {
                 .is_some()
         );
         let other = StepAction::Send {
-            to: 2,
+            to: CommRank(2),
             from: Input.span(8, SLOT_MESSAGE_MAX),
         };
         let different = program(&[(send(1, SLOT_MESSAGE_MAX), &[]), (other, &[])]);

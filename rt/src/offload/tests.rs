@@ -3,7 +3,8 @@
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
 
 use super::{
-    BufferLens, BufferSpan, OperandSide, ProgramBuffer, ProgramBuilder, ProgramStepId, StepAction,
+    BufferLens, BufferSpan, CommRank, OperandSide, ProgramBuffer, ProgramBuilder, ProgramStepId,
+    StepAction,
 };
 
 /// Returns the bytes of a span, in order.
@@ -85,7 +86,12 @@ fn refusal(action: StepAction) -> String {
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
     let whole = ProgramBuffer::Output.span(0, 64);
-    let send = |to, from| refusal(StepAction::Send { to, from });
+    let send = |to, from| {
+        refusal(StepAction::Send {
+            to: CommRank(to),
+            from,
+        })
+    };
     assert_eq!(
         send(4, whole),
         "step 0: `to` is rank 4, and there are ranks 0..4"
@@ -121,7 +127,7 @@ fn messages_in_runs_go_by_scratch_memory_of_their_own() {
     let first = builder
         .push(
             StepAction::Recv {
-                from: 1,
+                from: CommRank(1),
                 into: runs,
             },
             &[],
@@ -134,7 +140,13 @@ fn messages_in_runs_go_by_scratch_memory_of_their_own() {
     };
     let second = builder.push(reduce, &[first]).expect("good");
     builder
-        .push(StepAction::Send { to: 1, from: runs }, &[second])
+        .push(
+            StepAction::Send {
+                to: CommRank(1),
+                from: runs,
+            },
+            &[second],
+        )
         .expect("good");
     let program = builder.finish();
     assert_eq!((program.len(), program.lens().scratch), (5, 128));

@@ -41,7 +41,7 @@ use crate::{
     engine::{WindowExtent, WindowId, WindowMemory, WindowWaiterSlot},
     error::{Error, ErrorKind, Result, called_at},
     executor::BackgroundFuture,
-    group::WorldRank,
+    group::{CommRank, WorldRank},
 };
 pub use crate::{engine::Combine, executor::proceed};
 
@@ -313,7 +313,7 @@ impl<T: Wire> WindowEnd<T> {
         };
         let sentence = format!("`{name}` names rank {rank} twice");
         let why = ErrorKind::InvalidArgument(sentence);
-        Err(self.comm.error(op, why, Some(rank), None))
+        Err(self.comm.error(op, why, Some(CommRank(rank)), None))
     }
 
     /// Returns an error about an argument.

@@ -338,7 +338,7 @@ unsafe fn grow<T>(room: *mut u8, bytes: usize) -> Option<BufferArea> {
 #[cfg(test)]
 mod tests {
     use super::{ErasedBuffer, ProgramBuffers};
-    use crate::offload::{BufferLens, ProgramBuffer, ProgramBuilder, StepAction};
+    use crate::offload::{BufferLens, CommRank, ProgramBuffer, ProgramBuilder, StepAction};
 
     #[test]
     fn output_has_values_where_peers_put_and_count_by_themselves() {
@@ -350,7 +350,13 @@ mod tests {
         let mut builder = ProgramBuilder::new::<u8>(2, lens);
         let into = ProgramBuffer::Output.span(0, 9);
         builder
-            .push(StepAction::Recv { from: 1, into }, &[])
+            .push(
+                StepAction::Recv {
+                    from: CommRank(1),
+                    into,
+                },
+                &[],
+            )
             .unwrap();
         let program = builder.finish();
         for by_lists in [false, true] {

@@ -110,11 +110,11 @@ impl RuntimeShared {
         self.unmet.as_ref()?.get().map(String::as_str)
     }
 
-    /// Reports that an operation failed because this world rank left, which may be a consequence of that rank's own
+    /// Reports that an operation failed because this rank left, which may be a consequence of that rank's own
     /// error.
     #[cold]
-    pub(crate) fn blame(&self, rank: usize) {
-        if let (Some(reporter), Ok(rank)) = (&self.reporter, u32::try_from(rank)) {
+    pub(crate) fn blame(&self, rank: WorldRank) {
+        if let Some(reporter) = &self.reporter {
             reporter.blame(rank, PeerDeparture::Early);
         }
     }

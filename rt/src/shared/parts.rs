@@ -23,8 +23,8 @@ use crate::{
 pub(crate) struct RankPlacement {
     pub(crate) rank: WorldRank,
     pub(crate) size: u32,
-    /// Lowest world rank on this node.
-    pub(crate) node: u32,
+    /// Lowest rank on this node.
+    pub(crate) node: WorldRank,
     /// Board on which the ranks of a real node publish their processors, and the index of this rank on it.
     pub(crate) board: Option<(Board, u32)>,
     /// True if the node has more ranks than processors that they may use.
@@ -33,7 +33,7 @@ pub(crate) struct RankPlacement {
     pub(crate) per_node: Option<u32>,
     /// Ranks whose memory processors can access although there is an adapter too, in ascending order. Includes this
     /// rank, or is empty.
-    pub(crate) neighbors: Arc<[u32]>,
+    pub(crate) neighbors: Arc<[WorldRank]>,
 }
 
 /// Choices made at the start, with their reasons. `ripstop info` prints it.

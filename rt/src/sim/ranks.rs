@@ -70,7 +70,7 @@ struct RankCommon {
     ring: Arc<dyn Fn(u32) + Send + Sync>,
     /// Neighbors on the node whose ranks are being made. Adapters run task lists, but processors can access the memory
     /// of these ranks.
-    neighbors: Arc<[u32]>,
+    neighbors: Arc<[WorldRank]>,
 }
 
 impl<T: 'static> RankTasks<T> {
@@ -306,7 +306,8 @@ impl<T: 'static> RankTasks<T> {
         let size = self.size;
         let node = rank - rank % self.ranks_per_node;
         if rank == node && self.ranks_per_node > 1 {
-            *neighbors = (node..size.min(node.saturating_add(self.ranks_per_node))).collect();
+            let end = size.min(node.saturating_add(self.ranks_per_node));
+            *neighbors = (node..end).map(WorldRank).collect();
         }
         let setup = EngineSetup {
             rank: WorldRank(rank),
@@ -325,7 +326,7 @@ impl<T: 'static> RankTasks<T> {
             place: RankPlacement {
                 rank: WorldRank(rank),
                 size,
-                node,
+                node: WorldRank(node),
                 board: None,
                 crowded: false,
                 per_node: Some(self.ranks_per_node),

@@ -30,7 +30,7 @@ use crate::{
         ConnectRequest, ConnectState, PeerConnection, QpAddress, QpAddressList, QpArbiter,
         RankIncarnation,
     },
-    driver::DownCause,
+    driver::{DownCause, WorldRank},
 };
 
 /// All connections of a cluster.
@@ -139,7 +139,7 @@ impl SimWorld {
             return side;
         }
         let side = self.dial().sides.insert(SimConnectionEnd {
-            connection: PeerConnection::new(peer),
+            connection: PeerConnection::new(WorldRank(peer)),
             rank,
             peer,
             own: 0,
@@ -252,7 +252,7 @@ impl SimWorld {
         let dial = self.dial();
         let local = ConnectConfig {
             end: RankIncarnation {
-                rank,
+                rank: WorldRank(rank),
                 incarnation: FIRST_LIFE,
             },
             limits: ConnectLimits::default(),

@@ -12,12 +12,12 @@ use super::super::{
     outbox::{FlightContent, QpFlight, quiet},
     wire::{VerbsControlWord, WORD_MAX},
 };
-use crate::{driver::DownCause, lanes::LaneSet};
+use crate::{driver::DownCause, driver::WorldRank, lanes::LaneSet};
 
 impl VerbsCore {
     /// Sends the goodbye by the other lanes. Returns false if it is too early, because something is in flight that it would
     /// overtake.
-    pub(in super::super) fn send_lane_goodbye(&mut self, peer: u32, how: DownCause) -> bool {
+    pub(in super::super) fn send_lane_goodbye(&mut self, peer: WorldRank, how: DownCause) -> bool {
         if self.touches_memory(peer) {
             return false;
         }
@@ -53,7 +53,7 @@ impl VerbsCore {
     }
 
     /// Handles a peer's goodbye by another lane, which comes after `sent` messages and control words.
-    pub(in super::super) fn handle_end(&mut self, peer: u32, how: DownCause, sent: u64) {
+    pub(in super::super) fn handle_end(&mut self, peer: WorldRank, how: DownCause, sent: u64) {
         if let Some(link) = self.link(peer).filter(|link| link.is_connected()) {
             link.lane_goodbye = Some((how, sent));
             self.probe_home(peer);
@@ -62,7 +62,7 @@ impl VerbsCore {
 
     /// Posts an empty request to the home of a peer. When it completes, so has everything posted before, and a lane that does not
     /// work fails. Does nothing if there is no room.
-    pub(in super::super) fn probe_home(&mut self, peer: u32) {
+    pub(in super::super) fn probe_home(&mut self, peer: WorldRank) {
         let Some(link) = self.links[index(peer)].as_deref() else {
             return;
         };

@@ -11,7 +11,7 @@ use super::super::{
 };
 use crate::{
     connect::{ConnectEvent, ConnectState},
-    driver::DownCause,
+    driver::{DownCause, WorldRank},
     lanes::LaneSet,
 };
 
@@ -54,7 +54,7 @@ impl VerbsCore {
     }
 
     /// Makes the next turn leave the lanes that broke before there was a connection.
-    pub(in super::super) fn leave_broken(&mut self, peer: u32) {
+    pub(in super::super) fn leave_broken(&mut self, peer: WorldRank) {
         let Self { links, broken, .. } = self;
         let Some(link) = &links[super::index(peer)] else {
             return;
@@ -65,7 +65,7 @@ impl VerbsCore {
     }
 
     /// Marks a peer as failed, and notifies it by a datagram, which may reach it.
-    pub(in super::super) fn fail_and_notify(&mut self, peer: u32, why: &str) {
+    pub(in super::super) fn fail_and_notify(&mut self, peer: WorldRank, why: &str) {
         let link = self.link_or_new(peer);
         link.broken
             .get_or_insert_with(|| std::io::Error::other(why));
@@ -73,7 +73,7 @@ impl VerbsCore {
     }
 
     /// Marks a peer as failed, for the reason that `note_broken` has kept.
-    fn lose(&mut self, peer: u32) {
+    fn lose(&mut self, peer: WorldRank) {
         if peer != self.me {
             self.handle_connect_event(peer, ConnectEvent::Broken, None);
         }
@@ -100,7 +100,7 @@ impl VerbsCore {
 
     /// Reports the state of the lanes to a peer, by all that work, so that requests to a dead peer fail on all of them at the
     /// same time.
-    fn say_lanes(&mut self, peer: u32) {
+    fn say_lanes(&mut self, peer: WorldRank) {
         let link = self.link_or_new(peer);
         link.unreported = link.lanes_at_work();
         self.mark_dirty(peer);
@@ -108,7 +108,7 @@ impl VerbsCore {
     }
 
     /// Sends the report about the lanes by each lane that has not carried it yet, as far as there is room.
-    pub(in super::super) fn report_lanes(&mut self, peer: u32) {
+    pub(in super::super) fn report_lanes(&mut self, peer: WorldRank) {
         let Some(link) = self.link(peer) else { return };
         link.unreported = link.unreported.and(link.lanes_at_work());
         for lane in link.unreported.iter() {
@@ -138,7 +138,7 @@ impl VerbsCore {
     }
 
     /// Handles a peer's report about the lanes.
-    pub(in super::super) fn handle_lanes(&mut self, peer: u32, said: VerbsLaneReport) {
+    pub(in super::super) fn handle_lanes(&mut self, peer: WorldRank, said: VerbsLaneReport) {
         let Some(link) = self.link(peer).filter(|link| link.is_connected()) else {
             return;
         };
@@ -157,14 +157,14 @@ impl VerbsCore {
     }
 
     /// Goes on with messages and commands that waited for lanes to be fenced.
-    fn settle_fenced(&mut self, peer: u32) {
+    fn settle_fenced(&mut self, peer: WorldRank) {
         self.replay_messages(peer);
         self.restripe_fenced(peer);
         self.mark_dirty(peer);
     }
 
     /// Sends messages by their new lane, from the first that has not arrived, once nothing can arrive by the old lane any more.
-    pub(in super::super) fn replay_messages(&mut self, peer: u32) {
+    pub(in super::super) fn replay_messages(&mut self, peer: WorldRank) {
         let Some(link) = self.link(peer).filter(|link| !link.left.is_empty()) else {
             return;
         };
@@ -201,13 +201,13 @@ impl VerbsCore {
     }
 
     /// Marks a peer as failed that claims messages that were never sent, or lacks some that its device has acknowledged.
-    fn disbelieve(&mut self, peer: u32) {
+    fn disbelieve(&mut self, peer: WorldRank) {
         let why = format!("{Gap:?}: messages of a lane that failed are lost");
         self.fail_and_notify(peer, &why);
     }
 
     /// Releases the first `sent` messages, which have arrived and are not sent again.
-    pub(in super::super) fn release_replayed(&mut self, peer: u32, sent: u64) {
+    pub(in super::super) fn release_replayed(&mut self, peer: WorldRank, sent: u64) {
         let Self { links, outbox, .. } = self;
         if let Some(link) = links[super::index(peer)].as_deref_mut() {
             while let Some(chunk) = link.replay_log.pop_done(sent) {
@@ -217,7 +217,7 @@ impl VerbsCore {
     }
 
     /// Releases all messages for a peer without queue pairs, since none is sent again.
-    pub(in super::super) fn clear_replay(&mut self, peer: u32) {
+    pub(in super::super) fn clear_replay(&mut self, peer: WorldRank) {
         let link = self.link_or_new(peer);
         if !link.is_made() && !link.is_stuck() {
             let kept = link.replay_log.clear();
@@ -251,7 +251,7 @@ impl VerbsLink {
     }
 
     /// Goes on without a lane. Returns false if there is no other.
-    fn leave(&mut self, me: u32, to: PeerLane) -> bool {
+    fn leave(&mut self, me: WorldRank, to: PeerLane) -> bool {
         self.fences.fail(super::number(to.lane));
         let others = self.lanes_at_work();
         if others.is_empty() {
@@ -276,15 +276,15 @@ impl VerbsLink {
 mod tests {
     use std::io;
 
-    use super::{LaneReaction, PeerLane, VerbsLink};
+    use super::{LaneReaction, PeerLane, VerbsLink, WorldRank};
     use crate::{
         connect::{ConnectState, PeerConnection},
         lanes::{LaneFences, LaneSet},
         verbs::{lane::VerbsLane, multirail::number},
     };
 
-    const ME: u32 = 0;
-    const PEER: u32 = 1;
+    const ME: WorldRank = WorldRank(0);
+    const PEER: WorldRank = WorldRank(1);
 
     /// Returns a link of which these lanes have broken since the last turn.
     fn with_lanes(broken: &[bool]) -> VerbsLink {

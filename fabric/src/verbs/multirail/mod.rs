@@ -24,14 +24,14 @@ use super::{
     wire::VerbsControlWord,
 };
 use crate::{
-    driver::CommandFailure,
+    driver::{CommandFailure, WorldRank},
     lanes::{LaneSet, pair},
 };
 
 impl VerbsCore {
     /// Checks that a command for the first lane can go. A peer that has only others is marked as failed. Before a connection is
     /// open its lanes are not known, and the command waits.
-    pub(super) fn require_first_lane(&mut self, peer: u32) -> Result<(), PostStall> {
+    pub(super) fn require_first_lane(&mut self, peer: WorldRank) -> Result<(), PostStall> {
         let link = self.links[index(peer)].as_deref();
         let has_first =
             |link: &VerbsLink| !link.open || !link.is_wide() || link.lanes_at_work().has(0);
@@ -43,14 +43,14 @@ impl VerbsCore {
     }
 
     /// Marks a peer with several lanes as failed, since a command on the first lane may or may not have been done.
-    pub(super) fn fail_if_uncertain(&mut self, peer: u32) {
+    pub(super) fn fail_if_uncertain(&mut self, peer: WorldRank) {
         if self.link(peer).is_some_and(|link| link.is_wide()) {
             self.give_up(peer);
         }
     }
 
     /// Marks a peer as failed that is needed and that the first lane does not reach.
-    fn give_up(&mut self, peer: u32) {
+    fn give_up(&mut self, peer: WorldRank) {
         let why = "the path through the first device is lost: counters, atomics and task lists can only use that device, \
                    so the rank is considered failed";
         self.fail_and_notify(peer, why);
@@ -58,7 +58,7 @@ impl VerbsCore {
 
     /// Returns the commands that may still touch memory of a peer when it gets a control word that is posted now. A single lane
     /// keeps its order, except that messages may overtake reads and atomics, which are not fenced.
-    pub(super) fn touching(&mut self, peer: u32) -> Vec<u32> {
+    pub(super) fn touching(&mut self, peer: WorldRank) -> Vec<u32> {
         let is_wide = self.link_or_new(peer).is_wide();
         // A command that waits for a lane to be fenced knows where its memory is, although it has nothing in flight.
         let touches = |op: &VerbsCommand| {
@@ -69,7 +69,7 @@ impl VerbsCore {
     }
 
     /// Reports the release of regions that no command in flight touches any more.
-    pub(super) fn report_released(&mut self, peer: u32) {
+    pub(super) fn report_released(&mut self, peer: WorldRank) {
         while let Some(name) = self.link(peer).and_then(|link| link.releases.poll_over()) {
             self.queue_control(peer, VerbsControlWord::RegionReleased(name));
         }
@@ -89,11 +89,11 @@ impl VerbsLink {
 
     /// Returns the lane of messages and control words, or the first one while none works. Messages to this rank itself go by the
     /// first lane that works, in order with its counts there.
-    pub(super) fn home_of(&self, me: u32, peer: u32) -> usize {
+    pub(super) fn home_of(&self, me: WorldRank, peer: WorldRank) -> usize {
         let home = if me == peer {
             self.lanes_at_work().iter().next()
         } else {
-            self.fences.home(pair(me, peer))
+            self.fences.home(pair(me.0, peer.0))
         };
         home.map_or(FIRST, |lane| lane as usize)
     }

@@ -12,7 +12,7 @@ use super::super::{
     rma_op::VerbsRmaOp,
 };
 use crate::{
-    driver::CommandFailure,
+    driver::{CommandFailure, WorldRank},
     lanes::{LaneSet, LaneStripe, PieceId, STRIPE_MIN, StripePiece, StripeProgress},
     memory::RemoteRegion,
 };
@@ -28,7 +28,7 @@ pub(in super::super) struct VerbsStripe {
 
 impl VerbsCore {
     /// Returns true if a command may go by any lane. Commands of task lists, and those that count, keep to the first.
-    pub(in super::super) fn may_use_any_lane(&self, peer: u32, op: &VerbsCommand) -> bool {
+    pub(in super::super) fn may_use_any_lane(&self, peer: WorldRank, op: &VerbsCommand) -> bool {
         let link = self.links[index(peer)].as_deref();
         let wide = link.is_some_and(|link| link.open && link.is_wide());
         op.striped.is_some() || wide && op.allows_any_lane()
@@ -234,7 +234,7 @@ impl VerbsCore {
     }
 
     /// Makes the commands for a peer begin nothing more by this lane.
-    pub(super) fn leave_stripes(&mut self, peer: u32, lane: u32) {
+    pub(super) fn leave_stripes(&mut self, peer: WorldRank, lane: u32) {
         let others = self
             .link(peer)
             .map_or(LaneSet::EMPTY, |link| link.lanes_at_work());
@@ -246,7 +246,7 @@ impl VerbsCore {
     }
 
     /// Moves by other lanes the pieces that fenced lanes have not moved.
-    pub(super) fn restripe_fenced(&mut self, peer: u32) {
+    pub(super) fn restripe_fenced(&mut self, peer: WorldRank) {
         let Some(link) = self.link(peer) else { return };
         let fenced = link.fences.fenced();
         let towards = |op: &VerbsCommand| op.peer == peer && op.striped.is_some();
@@ -261,7 +261,7 @@ impl VerbsCore {
     }
 
     /// Notes that a connection has ended in good order. Commands, of which nothing is in flight, go on by the next one.
-    pub(in super::super) fn renew_stripes(&mut self, peer: u32) {
+    pub(in super::super) fn renew_stripes(&mut self, peer: WorldRank) {
         for op in self.ops.iter_mut().filter(|op| op.peer == peer) {
             if let Some(striped) = &mut op.striped {
                 striped.stale = true;
@@ -270,7 +270,7 @@ impl VerbsCore {
     }
 
     /// Fails the commands for a peer that is down. They end when their requests in flight have completed.
-    pub(in super::super) fn give_up_stripes(&mut self, peer: u32) {
+    pub(in super::super) fn give_up_stripes(&mut self, peer: WorldRank) {
         let towards = |op: &VerbsCommand| op.peer == peer && op.striped.is_some();
         for id in self.ops.all(towards) {
             self.fail_command(id, CommandFailure::PeerDown);

@@ -14,7 +14,7 @@ use super::{
     entry::{ENTRY_LEN, MemoryTarget, RegionEntry, here, write_entry},
 };
 use crate::{
-    driver::LocalRange,
+    driver::{LocalRange, WorldRank},
     memory::{MemoryRegion, RemoteRegion, WeakRegion},
     verbs::{
         lane::FIRST,
@@ -27,7 +27,7 @@ use crate::{
 /// This rank's regions, by slot.
 #[derive(Debug)]
 pub(in super::super) struct VerbsExports {
-    me: u32,
+    me: WorldRank,
     slots: Vec<ExportSlot>,
     dropped: Arc<DroppedSlots>,
     /// Registrations of the table, which peers read, with each device.
@@ -55,7 +55,7 @@ struct ExportedRegion {
     len: usize,
     host_counts: bool,
     /// Peers that have not released it yet, once its last holder here is gone.
-    dying: Option<BTreeSet<u32>>,
+    dying: Option<BTreeSet<WorldRank>>,
 }
 
 /// Slots whose regions have lost their last holder, on any thread.
@@ -66,7 +66,7 @@ struct DroppedSlots {
 }
 
 impl VerbsExports {
-    pub(in super::super) fn new(pds: Vec<Arc<VerbsPd>>, me: u32) -> io::Result<Self> {
+    pub(in super::super) fn new(pds: Vec<Arc<VerbsPd>>, me: WorldRank) -> io::Result<Self> {
         let slots = if pds.len() > 1 { SLOTS + PLAIN } else { SLOTS };
         let table = MemoryRegion::anonymous(slots as usize * ENTRY_LEN)?;
         let shown = pds
@@ -180,7 +180,7 @@ impl VerbsExports {
         let (id, slot, lent, offset) = self.find(range)?;
         let [whole, base, len] = [lent.len, offset, range.len()].map(|n| n as u64);
         let generation = slot.generation;
-        let owner = self.me;
+        let WorldRank(owner) = self.me;
         Some(RemoteRegion {
             kind: KIND,
             owner,
@@ -225,7 +225,10 @@ impl VerbsExports {
     }
 
     /// Takes the regions that have no holder here any more. The connected peers must release them.
-    pub(in super::super) fn take_dropped(&mut self, connected: &BTreeSet<u32>) -> Vec<RegionId> {
+    pub(in super::super) fn take_dropped(
+        &mut self,
+        connected: &BTreeSet<WorldRank>,
+    ) -> Vec<RegionId> {
         let mut names = Vec::new();
         for id in self.dropped.take() {
             let slot = &mut self.slots[id as usize];
@@ -242,7 +245,7 @@ impl VerbsExports {
     }
 
     /// Notes that a peer has released a region.
-    pub(in super::super) fn handle_released(&mut self, name: RegionId, peer: u32) {
+    pub(in super::super) fn handle_released(&mut self, name: RegionId, peer: WorldRank) {
         if let Some(slot) = self.slots.get_mut(name.slot as usize)
             && slot.generation == name.generation
         {
@@ -251,13 +254,13 @@ impl VerbsExports {
     }
 
     /// Notes that a peer is down, and so uses no region.
-    pub(in super::super) fn handle_peer_down(&mut self, peer: u32) {
+    pub(in super::super) fn handle_peer_down(&mut self, peer: WorldRank) {
         self.slots.iter_mut().for_each(|slot| slot.forget(peer));
     }
 }
 
 impl ExportSlot {
-    fn forget(&mut self, peer: u32) {
+    fn forget(&mut self, peer: WorldRank) {
         if let Some(left) = self.lent.as_mut().and_then(|lent| lent.dying.as_mut()) {
             left.remove(&peer);
         }

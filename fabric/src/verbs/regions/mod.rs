@@ -18,14 +18,14 @@ pub(super) use self::{
     imports::{KeyResolution, VerbsImports},
 };
 use super::registrations::{is_plain, is_sealed};
-use crate::{driver::CommandFailure, memory::RemoteRegion};
+use crate::{driver::CommandFailure, driver::WorldRank, memory::RemoteRegion};
 
 /// Checks that a key can be one of this peer's, and grants exactly `len` bytes.
-pub(super) fn check(key: RemoteRegion, owner: u32, len: usize) -> Result<(), CommandFailure> {
+pub(super) fn check(key: RemoteRegion, owner: WorldRank, len: usize) -> Result<(), CommandFailure> {
     let named = key.name().is_some();
     let inside = key.base <= key.whole && key.len <= key.whole - key.base || named;
     let region = key.kind == KIND && key.generation != 0 && key.id < SLOTS || named;
-    let ours = key.owner == owner && region || is_plain(key) && is_sealed(key, owner);
+    let ours = key.owner == owner.0 && region || is_plain(key) && is_sealed(key, owner.0);
     (inside && ours && key.len == len as u64)
         .then_some(())
         .ok_or(CommandFailure::BadRange)
@@ -42,6 +42,7 @@ const PLAIN: u32 = 1024;
 #[cfg(test)]
 mod tests {
     use super::{KIND, RemoteRegion, SLOTS, check};
+    use crate::driver::WorldRank;
 
     const KEY: RemoteRegion = RemoteRegion {
         kind: KIND,
@@ -55,8 +56,8 @@ mod tests {
 
     #[test]
     fn keys_that_leave_their_region_or_belong_to_others_are_refused() {
-        assert!(check(KEY, 3, 8).is_ok());
-        assert!(check(KEY, 4, 8).is_err() && check(KEY, 3, 7).is_err());
+        assert!(check(KEY, WorldRank(3), 8).is_ok());
+        assert!(check(KEY, WorldRank(4), 8).is_err() && check(KEY, WorldRank(3), 7).is_err());
         for wrong in [
             RemoteRegion { kind: 0, ..KEY },
             RemoteRegion {
@@ -71,7 +72,7 @@ mod tests {
             },
             RemoteRegion { whole: 71, ..KEY },
         ] {
-            assert!(check(wrong, 3, 8).is_err(), "{wrong:?}");
+            assert!(check(wrong, WorldRank(3), 8).is_err(), "{wrong:?}");
         }
     }
 }

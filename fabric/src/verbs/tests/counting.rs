@@ -16,7 +16,7 @@ use crate::{
 fn what_tasks_have_counted_before_the_end_is_counted_also_where_there_was_no_room() {
     const TASKS: u64 = 10;
     let mut ranks = Ranks::with(2, |config| {
-        config.device = Some(["rxe0", "rxe2"][config.rank as usize % 2].to_owned());
+        config.device = Some(["rxe0", "rxe2"][config.rank.0 as usize % 2].to_owned());
     });
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
@@ -43,7 +43,7 @@ fn what_tasks_have_counted_before_the_end_is_counted_also_where_there_was_no_roo
     );
     assert!(ranks.all[0].post_list(tasks, token));
     let mut core = ranks.all[0].core.take().unwrap();
-    assert!(core.tasks.has_stalled_for(1));
+    assert!(core.tasks.has_stalled_for(WorldRank(1)));
     core.begin_close(DownCause::Finished);
     let (name, region) = (NAME, there.region());
     ranks.all[1].give_name(name, region);
@@ -77,7 +77,7 @@ fn a_count_for_a_name_that_is_not_given_yet_keeps_no_message_back() {
         let (name, region) = (NAME, there.region());
         ranks.all[1].give_name(name, region);
         ranks.until(|_| there.at(1).value() == 5);
-        assert_eq!(ranks.core(0).link_or_new(1).counts, 0);
+        assert_eq!(ranks.core(0).link_or_new(WorldRank(1)).counts, 0);
         ranks.say(0, 1);
         ranks.until(|ranks| all(ranks) == [1, heard + 2]);
     }

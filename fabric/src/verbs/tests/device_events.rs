@@ -1,7 +1,6 @@
 //! Events of devices: made up here, or reported by a real one.
 
 use super::{Arc, Driver, MemoryRegion, Ranks, VerbsConfig, io};
-use crate::connect::ConnectPolicy;
 use crate::verbs::{
     abi,
     async_events::{DeviceEvent, EventSubject},
@@ -9,6 +8,7 @@ use crate::verbs::{
     lane::{PeerLane, RemotePort},
     objects::VerbsCq,
 };
+use crate::{connect::ConnectPolicy, driver::WorldRank};
 
 /// Returns two ranks that are connected by two lanes, after an event of the first one's second device.
 fn told(kind: i32, subject: impl Fn(&mut Ranks) -> EventSubject) -> Ranks {
@@ -24,7 +24,7 @@ fn told(kind: i32, subject: impl Fn(&mut Ranks) -> EventSubject) -> Ranks {
 }
 
 fn pair(ranks: &mut Ranks) -> EventSubject {
-    let link = ranks.core(0).link_or_new(1);
+    let link = ranks.core(0).link_or_new(WorldRank(1));
     EventSubject::Pair(link.lanes[1].qp.as_ref().unwrap().number())
 }
 
@@ -69,19 +69,22 @@ fn untold(lane: usize, change: impl Fn(&mut VerbsConfig)) -> (Ranks, [MemoryRegi
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[0].ended == 1 && ranks.ears[1].messages.len() == 1);
     for (rank, peer) in [(1, 0), (0, 1)] {
-        let way = &ranks.core(rank).link_or_new(peer).lanes[lane];
+        let way = &ranks.core(rank).link_or_new(WorldRank(peer)).lanes[lane];
         way.qp.as_ref().unwrap().reset();
         if rank == 1 {
             ranks.put(&from, key);
         }
     }
-    let flights = ranks.core(0).outbox.flights_of(PeerLane { peer: 1, lane });
+    let flights = ranks.core(0).outbox.flights_of(PeerLane {
+        peer: WorldRank(1),
+        lane,
+    });
     assert!(!flights.is_empty());
     (ranks, [from, there])
 }
 
 fn one_device(config: &mut VerbsConfig) {
-    config.device = Some(["rxe0", "rxe2"][config.rank as usize % 2].to_owned());
+    config.device = Some(["rxe0", "rxe2"][config.rank.0 as usize % 2].to_owned());
 }
 
 const SHARED: [i32; 3] = [
@@ -98,7 +101,10 @@ fn a_put_goes_on_by_another_lane_where_completions_are_lost_with_their_queue() {
         for kind in SHARED {
             let (mut ranks, _memory) = untold(1, |_| ());
             if left_before {
-                let to = PeerLane { peer: 1, lane: 1 };
+                let to = PeerLane {
+                    peer: WorldRank(1),
+                    lane: 1,
+                };
                 ranks.core(0).note_broken(to, io::Error::other("a test"));
                 ranks.until(|ranks| ranks.counters[1].lanes_failed.get() == 1);
                 assert_eq!(ranks.ears[0].ended, 1);
@@ -133,10 +139,10 @@ fn a_put_ends_where_completions_are_lost_with_the_only_queue() {
         let heard = ["CommandToken(1): PeerDown", "WorldRank(1): Failed"];
         ranks.ears[0].bad.sort_unstable();
         assert_eq!(ranks.ears[0].bad, heard);
-        let why = ranks.all[0].core_ref().why_down(1).unwrap();
+        let why = ranks.all[0].core_ref().why_down(WorldRank(1)).unwrap();
         assert!(why.contains("IBV_EVENT_"), "{why}");
         let core = ranks.core(0);
-        assert!(core.outbox.is_idle(0) && !core.link_or_new(1).is_made());
+        assert!(core.outbox.is_idle(0) && !core.link_or_new(WorldRank(1)).is_made());
     }
 }
 
@@ -152,7 +158,7 @@ fn no_peer_is_connected_through_a_failed_device() {
         .handle_device_event(1, DeviceEvent { kind, subject });
     ranks.say(0, 3);
     ranks.until(|ranks| ranks.ears[3].messages.len() == 1);
-    assert_eq!(ranks.core(0).link_or_new(3).lanes.len(), 1);
+    assert_eq!(ranks.core(0).link_or_new(WorldRank(3)).lanes.len(), 1);
     ranks
         .core(0)
         .handle_device_event(0, DeviceEvent { kind, subject });
@@ -165,7 +171,7 @@ fn no_peer_is_connected_through_a_failed_device() {
         );
     }
     for peer in [2, 3] {
-        let why = ranks.all[0].core_ref().why_down(peer).unwrap();
+        let why = ranks.all[0].core_ref().why_down(WorldRank(peer)).unwrap();
         assert!(why.contains("IBV_EVENT_CQ_ERR"), "{why}");
     }
 }
@@ -185,14 +191,10 @@ fn whose_first_device_has_failed_meets_by_the_second() {
         for peer in [1_u32, 3] {
             let (from, to) = if asks { (0, peer) } else { (peer, 0) };
             ranks.say(from as usize, to);
-            let heard = |ranks: &Ranks| {
-                ranks.ears[to as usize]
-                    .messages
-                    .contains(&super::WorldRank(from))
-            };
+            let heard = |ranks: &Ranks| ranks.ears[to as usize].messages.contains(&WorldRank(from));
             ranks.until(heard);
             for (rank, peer) in [(0, peer), (peer as usize, 0)] {
-                let ways = &ranks.core(rank).link_or_new(peer).lanes;
+                let ways = &ranks.core(rank).link_or_new(WorldRank(peer)).lanes;
                 let made: Vec<bool> = ways.iter().map(|way| way.qp.is_some()).collect();
                 assert_eq!(made, [false, true]);
             }
@@ -216,14 +218,14 @@ fn what_is_put_while_a_connection_without_the_first_lane_is_made_waits_for_that(
         .core(1)
         .handle_device_event(0, DeviceEvent { kind, subject });
     ranks.say(1, 0);
-    while ranks.core(0).link_or_new(1).lanes.is_empty() {
+    while ranks.core(0).link_or_new(WorldRank(1)).lanes.is_empty() {
         [1, 0].into_iter().for_each(|rank| ranks.turn(rank, 64));
         assert!(
             ranks.core(0).sleep.timer.now() < super::GUARD,
             "no rank asks"
         );
     }
-    let link = ranks.core(0).link_or_new(1);
+    let link = ranks.core(0).link_or_new(WorldRank(1));
     assert!(link.is_wide() && !link.open && !link.lanes_at_work().has(0));
     ranks.put(&from, key);
     ranks.until(|ranks| ranks.ears[0].ended == 1);
@@ -263,7 +265,7 @@ fn talking(config: &mut VerbsConfig) {
 fn datagrams_of_the_first_device_end_with_it() {
     let mut ranks = Ranks::with(2, talking);
     let say = super::DriverCommand::Message {
-        to: super::WorldRank(1),
+        to: WorldRank(1),
         header: b"",
         body: &[7; 100],
     };
@@ -281,14 +283,14 @@ fn datagrams_of_the_first_device_end_with_it() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_peer_without_its_first_device_gets_no_datagrams() {
     let mut ranks = Ranks::with(2, talking);
-    assert!(ranks.core(0).accepts_datagrams(1));
+    assert!(ranks.core(0).accepts_datagrams(WorldRank(1)));
     let (kind, subject) = (abi::EVENT_CQ_ERR, EventSubject::Other);
     ranks
         .core(1)
         .handle_device_event(0, DeviceEvent { kind, subject });
     ranks.say(1, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
-    assert!(!ranks.core(0).accepts_datagrams(1));
+    assert!(!ranks.core(0).accepts_datagrams(WorldRank(1)));
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
 }
@@ -308,9 +310,9 @@ fn two_ranks_whose_devices_that_work_are_no_counterparts_hear_why_they_do_not_me
     ranks.say(0, 1);
     ranks.until_bad(&[0, 1]);
     // The rank that was asked knows the reason, and has said that it gives up.
-    let why = ranks.all[1].core_ref().why_down(0).unwrap();
+    let why = ranks.all[1].core_ref().why_down(WorldRank(0)).unwrap();
     assert!(why.contains("counterpart"), "{why}");
-    assert!(ranks.all[0].core_ref().why_down(1).is_some());
+    assert!(ranks.all[0].core_ref().why_down(WorldRank(1)).is_some());
 }
 
 /// Ports that are up, ports of others, queue pairs without a peer, and kinds that do not exist.
@@ -334,7 +336,7 @@ fn what_says_nothing_about_a_lane_costs_none() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn the_reason_why_a_peer_is_lost_names_what_the_device_told() {
     let mut ranks = told(abi::EVENT_QP_FATAL, pair);
-    let number = ranks.core(0).link_or_new(1).lanes[0]
+    let number = ranks.core(0).link_or_new(WorldRank(1)).lanes[0]
         .qp
         .as_ref()
         .unwrap()
@@ -345,7 +347,7 @@ fn the_reason_why_a_peer_is_lost_names_what_the_device_told() {
         .core(0)
         .handle_device_event(0, DeviceEvent { kind, subject });
     ranks.until_bad(&[0]);
-    let why = ranks.all[0].core_ref().why_down(1).unwrap();
+    let why = ranks.all[0].core_ref().why_down(WorldRank(1)).unwrap();
     assert!(why.contains("IBV_EVENT_QP_"), "{why}");
 }
 
@@ -410,7 +412,7 @@ fn a_device_that_tells_of_an_overrun_is_left() {
     let mut words = DatagramQp::new(&own.pd, few.each_ref(), 0).unwrap();
     words.open(own.port, QKEY, 1).unwrap();
     let to = DatagramDestination {
-        peer: 0,
+        peer: WorldRank(0),
         route: remote.route(own.port, own.gid_index, own.ethernet),
         qpn: words.qp.number(),
         qkey: QKEY,

@@ -1,7 +1,7 @@
 //! Devices that do not release objects, or that refuse buffers. Objects that they keep are not used for anything else.
 
 use super::{Driver, LONG, PeerLane, Ranks, VerbsCore, io};
-use crate::{connect::ConnectEvent, verbs::rail::VerbsRail};
+use crate::{connect::ConnectEvent, driver::WorldRank, verbs::rail::VerbsRail};
 
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
@@ -20,10 +20,16 @@ fn cannot_be_taken_down(error: i32) {
     let mut ranks = Ranks::met();
     let core = ranks.core(0);
     core.rails[1].device.context.keep_all(error);
-    core.note_broken(PeerLane { peer: 1, lane: 1 }, io::Error::other("a test"));
+    core.note_broken(
+        PeerLane {
+            peer: WorldRank(1),
+            lane: 1,
+        },
+        io::Error::other("a test"),
+    );
     ranks.until_bad(&[0]);
     assert_eq!(ranks.ears[0].bad, ["WorldRank(1): Failed"]);
-    let why = ranks.all[0].core_ref().why_down(1).unwrap();
+    let why = ranks.all[0].core_ref().why_down(WorldRank(1)).unwrap();
     assert!(
         why.contains("a test") || why.contains("destroying a queue pair"),
         "{why}"
@@ -42,16 +48,21 @@ fn no_connection_is_made_beside_queue_pairs_that_could_not_be_taken_down() {
     let core = ranks.core(0);
     let keep = |rail: &VerbsRail| rail.device.context.keep_all(libc::EBUSY);
     core.rails.iter().for_each(keep);
-    core.handle_connect_event(1, ConnectEvent::Evict, None);
+    core.handle_connect_event(WorldRank(1), ConnectEvent::Evict, None);
     ranks.say(0, 1);
     ranks.until_bad(&[0, 1]);
     assert_eq!(ranks.ears[0].bad, ["WorldRank(1): Failed"]);
-    let why = ranks.all[0].core_ref().why_down(1).unwrap();
+    let why = ranks.all[0].core_ref().why_down(WorldRank(1)).unwrap();
     assert!(
         why.contains("the device may still use the queue pair"),
         "{why}"
     );
-    let ways = |core: &mut VerbsCore| core.link_or_new(1).lanes.iter().all(|way| way.stuck);
+    let ways = |core: &mut VerbsCore| {
+        core.link_or_new(WorldRank(1))
+            .lanes
+            .iter()
+            .all(|way| way.stuck)
+    };
     while !ways(ranks.core(0)) {
         let _events = ranks.all[0].progress(64, &mut ranks.ears[0]);
         assert!(
@@ -70,7 +81,13 @@ fn a_device_that_is_gone_has_kept_nothing() {
     let mut ranks = Ranks::met();
     let core = ranks.core(0);
     core.rails[1].device.context.lose();
-    core.note_broken(PeerLane { peer: 1, lane: 1 }, io::Error::other("a test"));
+    core.note_broken(
+        PeerLane {
+            peer: WorldRank(1),
+            lane: 1,
+        },
+        io::Error::other("a test"),
+    );
     ranks.until(|ranks| ranks.counters.iter().all(|one| one.lanes_failed.get() == 1));
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 2);
@@ -87,7 +104,7 @@ fn what_a_queue_pair_that_is_kept_may_touch_is_not_given_back_before_the_device_
         .iter()
         .for_each(|rail| rail.device.context.keep_all(libc::EBUSY));
     assert!(!core.release_memory(), "devices have to be closed");
-    assert!(core.touches_memory(1));
+    assert!(core.touches_memory(WorldRank(1)));
     assert!(ranks.counters[0].stuck.get() > 0);
     drop(core);
     drop(Ranks::met());
@@ -141,14 +158,14 @@ fn a_lane_whose_device_takes_no_buffers_is_left_and_another_goes_on() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_peer_that_no_buffer_is_left_for_is_lost_and_the_reason_says_so() {
     let mut ranks = Ranks::with(2, |config| {
-        config.device = Some(["rxe0", "rxe2"][config.rank as usize % 2].to_owned());
+        config.device = Some(["rxe0", "rxe2"][config.rank.0 as usize % 2].to_owned());
     });
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
     let _by = ranks.core(1).rails[0].device.context.take_receives_by(None);
     ranks.say(0, 1);
     ranks.until_bad(&[1]);
-    let why = ranks.all[1].core_ref().why_down(0).unwrap();
+    let why = ranks.all[1].core_ref().why_down(WorldRank(0)).unwrap();
     assert!(
         why.contains("posting a buffer to the shared receive queue"),
         "{why}"

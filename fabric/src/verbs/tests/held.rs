@@ -1,10 +1,13 @@
 //! Receives that are held by a queue pair that was given up.
 
 use super::{PeerLane, Ranks, io};
-use crate::verbs::{
-    abi,
-    async_events::{DeviceEvent, EventSubject},
-    srq_drain::{HOLDS_MAX, HeldReceives},
+use crate::{
+    driver::WorldRank,
+    verbs::{
+        abi,
+        async_events::{DeviceEvent, EventSubject},
+        srq_drain::{HOLDS_MAX, HeldReceives},
+    },
 };
 
 const LANE: usize = 1;
@@ -26,7 +29,10 @@ fn given_up(says_last: Option<bool>) -> (Ranks, PeerLane) {
 }
 
 fn give_up(ranks: &mut Ranks, peer: u32) -> PeerLane {
-    let to = PeerLane { peer, lane: LANE };
+    let to = PeerLane {
+        peer: WorldRank(peer),
+        lane: LANE,
+    };
     let why = io::Error::other("a test");
     ranks.core(0).note_broken(to, why);
     to
@@ -124,7 +130,7 @@ fn where_a_device_does_not_say_so_in_time_the_receives_count_as_lost() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_device_that_had_nothing_left_while_some_were_held_is_asked_again_when_they_have_gone() {
     let (mut ranks, to) = given_up(Some(true));
-    assert!(ranks.core(0).handle_exhausted(2));
+    assert!(ranks.core(0).handle_exhausted(WorldRank(2)));
     assert!(!ranks.core(0).has_spare());
     until_it_is_gone(&mut ranks, to);
     ranks.turn(0, 64);

@@ -109,7 +109,7 @@ fn what_a_rank_says_to_itself_while_its_first_device_fails_comes_once_and_in_ord
         say(&mut ranks, 1);
         until_heard(&mut ranks, &[1]);
         say(&mut ranks, 2); // may have arrived
-        let link = ranks.core(0).link_or_new(0);
+        let link = ranks.core(0).link_or_new(WorldRank(0));
         assert_eq!(link.home, 0);
         link.lanes[0].qp.as_ref().unwrap().abandon();
         for len in [3, 1000, 4] {
@@ -119,7 +119,10 @@ fn what_a_rank_says_to_itself_while_its_first_device_fails_comes_once_and_in_ord
         if told {
             fail(&mut ranks, 0);
         } else {
-            let to = PeerLane { peer: 0, lane: 0 };
+            let to = PeerLane {
+                peer: WorldRank(0),
+                lane: 0,
+            };
             ranks.core(0).note_broken(to, io::Error::other("a test"));
         }
         ranks.until(|ranks| ranks.ears[0].ended == 1);
@@ -133,7 +136,13 @@ fn what_a_rank_says_to_itself_while_its_first_device_fails_comes_once_and_in_ord
         let mut bytes = vec![0; LONG];
         there.read(0, &mut bytes);
         assert!(bytes.iter().all(|byte| *byte == 9));
-        assert!(!ranks.core(0).link_or_new(0).lanes_at_work().has(0));
+        assert!(
+            !ranks
+                .core(0)
+                .link_or_new(WorldRank(0))
+                .lanes_at_work()
+                .has(0)
+        );
         let failed = ranks.counters[0].lanes_failed.get();
         assert_eq!(failed, 0, "none to a peer");
     }
@@ -188,7 +197,7 @@ fn is_lost_to_itself(ranks: &mut Ranks, why: &str) {
         ranks.ears[0].bad,
         ["CommandToken(2): PeerDown", "WorldRank(0): Failed"]
     );
-    let told = ranks.all[0].core_ref().why_down(0).unwrap();
+    let told = ranks.all[0].core_ref().why_down(WorldRank(0)).unwrap();
     assert!(told.contains(why), "{told}");
     say(ranks, 5); // dropped, because the rank was notified before
 }

@@ -75,7 +75,7 @@ impl Ranks {
             .collect();
         let prepared: Vec<_> = (0..count)
             .map(|rank| {
-                let mut config = VerbsConfig::new(rank, count);
+                let mut config = VerbsConfig::new(WorldRank(rank), count);
                 let devices = ["rxe0,rxe1", "rxe2,rxe3"][rank as usize % 2];
                 config.device = Some(devices.to_owned());
                 config.linger = Duration::from_millis(50);
@@ -138,7 +138,7 @@ impl Ranks {
 
     /// Makes turns until messages go on by another lane than the one that failed.
     fn until_settled(&mut self, from: usize, to: u32) {
-        while !self.core(from).link_or_new(to).is_settled() {
+        while !self.core(from).link_or_new(WorldRank(to)).is_settled() {
             (0..self.all.len()).for_each(|rank| self.turn(rank, 64));
             assert!(self.core(0).sleep.timer.now() < GUARD, "it never does");
         }
@@ -192,7 +192,7 @@ impl Ranks {
         let (from, there, key) = self.memory();
         self.put(&from, key);
         self.until(|ranks| ranks.ears[0].ended == 1);
-        let ways = &self.core(1).link_or_new(0).lanes;
+        let ways = &self.core(1).link_or_new(WorldRank(0)).lanes;
         ways.iter().for_each(|way| way.qp.as_ref().unwrap().reset());
         (0..2).for_each(|_| self.put(&from, key));
         let mut core = self.all[0].core.take().unwrap();
@@ -210,7 +210,7 @@ impl Ranks {
         }
         ranks.until(|ranks| ranks.ears[0].messages.len() == 2);
         ranks.ears[0].messages.clear();
-        let homes = [1, 3].map(|other| ranks.core(0).link_or_new(other).home);
+        let homes = [1, 3].map(|other| ranks.core(0).link_or_new(WorldRank(other)).home);
         assert_eq!(homes, [0, 1]);
         let before = [1, 3].map(|other| ranks.all[other].answers(WorldRank(0)));
         (0..MESSAGES).for_each(|_| ranks.say(1, 0));
@@ -240,7 +240,10 @@ fn a_device_with_many_completions_does_not_starve_the_other_devices() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_lane_that_failed_is_left_although_others_have_something_to_say_by_the_same_device() {
     let mut ranks = Ranks::with_arrivals();
-    let to = PeerLane { peer: 3, lane: 0 };
+    let to = PeerLane {
+        peer: WorldRank(3),
+        lane: 0,
+    };
     ranks.core(0).note_broken(to, io::Error::other("a test"));
     let posts = ranks.counters[0].posts.get();
     ranks.turn(0, 1);
@@ -319,7 +322,10 @@ fn a_rank_that_lingered_in_vain_lets_go_of_what_is_under_way() {
     let (_memory, mut core) = ranks.closing_in_vain();
     core.release_memory();
     let idle = [0, 1].map(|lane| core.outbox.is_idle(lane));
-    assert_eq!((core.touches_memory(1), idle), (false, [true; 2]));
+    assert_eq!(
+        (core.touches_memory(WorldRank(1)), idle),
+        (false, [true; 2])
+    );
     assert!(core.finish(Duration::from_secs(10)));
 }
 
@@ -390,12 +396,12 @@ fn a_first_datagram_posted_during_a_sleep_is_repeated_in_time() {
 fn a_word_that_gives_credits_back_overtakes_words_that_wait_for_credits() {
     let mut ranks = Ranks::met();
     let core = ranks.core(0);
-    core.link_or_new(1).credits = 1;
+    core.link_or_new(WorldRank(1)).credits = 1;
     for word in [VerbsControlWord::NameRetired(7), VerbsControlWord::Credit] {
-        core.queue_control(1, word);
-        core.flush(1);
+        core.queue_control(WorldRank(1), word);
+        core.flush(WorldRank(1));
     }
-    let link = core.link_or_new(1);
+    let link = core.link_or_new(WorldRank(1));
     assert_eq!(
         (link.credits, &link.control_queue),
         (0, &[VerbsControlWord::NameRetired(7)].into())
@@ -430,7 +436,7 @@ fn the_end_is_heard_although_the_home_has_failed() {
         let mut ranks = Ranks::new(2);
         ranks.say(0, 1);
         ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
-        let link = ranks.core(1).link_or_new(0);
+        let link = ranks.core(1).link_or_new(WorldRank(0));
         link.lanes[link.home].qp.as_ref().unwrap().reset();
         let mut core = ranks.all[0].core.take().unwrap();
         core.begin_close(how);
@@ -476,13 +482,16 @@ fn a_device_that_has_nothing_left_has_others_give_way() {
         ranks.until(|ranks| ranks.ears[other as usize].messages.len() == 1);
     }
     // As if nothing had been left to make a connection to the last rank.
-    assert!(ranks.core(0).handle_exhausted(3));
+    assert!(ranks.core(0).handle_exhausted(WorldRank(3)));
     ranks.say(0, 3);
     ranks.until(|ranks| ranks.ears[3].messages.len() == 1);
     assert_eq!(ranks.counters[0].evictions.get(), 1);
-    assert!(!ranks.core(0).link_or_new(1).is_made(), "silent for longer");
+    assert!(
+        !ranks.core(0).link_or_new(WorldRank(1)).is_made(),
+        "silent for longer"
+    );
     // Nothing can be evicted without connections.
-    assert!(!ranks.core(3).handle_exhausted(1));
+    assert!(!ranks.core(3).handle_exhausted(WorldRank(1)));
 }
 
 /// An address that is reserved for documentation and leads nowhere.

@@ -39,7 +39,10 @@ fn what_moves_nothing_ends_well_without_the_first_lane() {
         ranks.say(0, 1);
         ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
         if broken {
-            let first = PeerLane { peer: 1, lane: 0 };
+            let first = PeerLane {
+                peer: WorldRank(1),
+                lane: 0,
+            };
             let why = io::Error::other("a test");
             ranks.core(0).note_broken(first, why);
             ranks.until(|ranks| ranks.counters[1].lanes_failed.get() == 1);

@@ -9,7 +9,7 @@ use crate::{connect::ConnectPolicy, offload::LocalCounters};
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn of_commands_that_wait_for_the_same_one_is_tried() {
     let mut ranks = Ranks::with(2, |config| {
-        config.device = Some(["rxe0", "rxe2"][config.rank as usize % 2].to_owned());
+        config.device = Some(["rxe0", "rxe2"][config.rank.0 as usize % 2].to_owned());
     });
     let (from, _there, key) = ranks.memory();
     ranks.put(&from, key);
@@ -31,7 +31,7 @@ fn of_commands_that_wait_for_the_same_one_is_tried() {
             (0..2).for_each(|rank| ranks.turn(rank, 64));
             turns += 1;
         }
-        let parked = &mut ranks.core(0).link_or_new(1).backlog;
+        let parked = &mut ranks.core(0).link_or_new(WorldRank(1)).backlog;
         let tried = std::mem::take(&mut parked.popped);
         // Each is tried once when it is posted and once when it goes, and one whenever there is no room.
         assert!(tried <= 3 * (MANY + turns), "{tried} in {turns} turns");

@@ -40,7 +40,7 @@ fn counted_world() -> (World, Vec<Arc<DriverStats>>) {
     let counters: Vec<_> = (0..2).map(|_| Arc::new(DriverStats::default())).collect();
     let drivers = world(2, |config| {
         by_datagrams(config, &first);
-        config.counters = Arc::clone(&counters[config.rank as usize]);
+        config.counters = Arc::clone(&counters[config.rank.0 as usize]);
     });
     (World::from_drivers(drivers), counters)
 }

@@ -10,7 +10,7 @@ use crate::{counting, ending, lists, messages, onesided, world::Make};
 fn by_lanes_that_differ(ranks: u32) -> Vec<Box<dyn Driver>> {
     const DEVICES: [&str; 3] = ["rxe0,rxe1", "rxe2", "rxe3,rxe0,rxe1"];
     world(ranks, |config| {
-        let devices = DEVICES[config.rank as usize % DEVICES.len()];
+        let devices = DEVICES[config.rank.0 as usize % DEVICES.len()];
         config.device = Some(devices.to_owned());
     })
 }
@@ -43,7 +43,7 @@ fn by_schemes_that_differ(ranks: u32) -> Vec<Box<dyn Driver>> {
     ];
     world(ranks, |config| {
         config.device = Some("rxe0".to_owned());
-        config.scheme = Some(SCHEMES[config.rank as usize % SCHEMES.len()]);
+        config.scheme = Some(SCHEMES[config.rank.0 as usize % SCHEMES.len()]);
     })
 }
 

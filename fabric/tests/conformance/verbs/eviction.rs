@@ -33,9 +33,9 @@ impl Few {
     fn on(met: usize, devices: fn(u32) -> String) -> Self {
         let counters: Vec<_> = (0..4).map(|_| Arc::new(DriverStats::default())).collect();
         let drivers = world(4, |config| {
-            config.device = Some(devices(config.rank));
+            config.device = Some(devices(config.rank.0));
             config.connections_max = Some(2);
-            config.counters = Arc::clone(&counters[config.rank as usize]);
+            config.counters = Arc::clone(&counters[config.rank.0 as usize]);
         });
         let mut world = World::from_drivers(drivers);
         let (region, key) = world[met].memory(LONG);

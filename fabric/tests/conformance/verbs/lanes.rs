@@ -68,8 +68,8 @@ fn named(
     let all = device_count();
     assert!(all >= 4, "needs four devices: `cargo xtask vm --devices 4`");
     world(ranks, |config| {
-        config.device = Some(devices(config.rank));
-        if let Some(counters) = counters.get(config.rank as usize) {
+        config.device = Some(devices(config.rank.0));
+        if let Some(counters) = counters.get(config.rank.0 as usize) {
             config.counters = Arc::clone(counters);
         }
     })

@@ -15,7 +15,7 @@ fn with_budget(pinned_max: u64) -> (World, Arc<DriverStats>) {
     let counters = Arc::new(DriverStats::default());
     let drivers = world(2, |config| {
         config.device = Some("rxe0".to_owned());
-        if config.rank == 0 {
+        if config.rank.0 == 0 {
             config.pinned_max = pinned_max;
             config.counters = Arc::clone(&counters);
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use ripstop_fabric::{
     connect::{CommPattern, ConnectPolicy},
     counters::DriverStats,
-    driver::{CommandToken, Driver},
+    driver::{CommandToken, Driver, WorldRank},
     verbs::{DevicePort, PreparedVerbs, Verbs, VerbsConfig},
 };
 
@@ -36,7 +36,7 @@ pub(super) fn prepare_at_once(
     counters: &[Arc<DriverStats>],
     change: impl Fn(&mut VerbsConfig),
 ) -> PreparedVerbs {
-    let mut config = VerbsConfig::new(rank, u32::try_from(counters.len()).unwrap());
+    let mut config = VerbsConfig::new(WorldRank(rank), u32::try_from(counters.len()).unwrap());
     config.device = Some(DevicePort::all().unwrap().remove(0).to_string());
     config.scheme = Some(ConnectPolicy::AllToAll);
     config.linger = Duration::from_millis(50);
@@ -120,7 +120,7 @@ fn ranks_that_begin_at_once_have_their_queue_pairs_in_few_ranges() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn all_pairs_are_connected_by_two_devices_without_requests() {
     let (prepared, counters) = prepare(4, |config| {
-        config.device = Some(devices_by_two(config.rank));
+        config.device = Some(devices_by_two(config.rank.0));
     });
     assert!(addresses(&prepared).iter().all(|address| address[48] == 2));
     let mut world = World::from_drivers(connect_all(prepared));
@@ -141,7 +141,7 @@ fn all_pairs_are_connected_by_two_devices_without_requests() {
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn a_rank_that_has_made_no_queue_pairs_is_asked() {
     let (prepared, counters) = prepare(4, |config| {
-        if config.rank == 2 {
+        if config.rank.0 == 2 {
             config.scheme = Some(ConnectPolicy::OnDemand);
         }
     });

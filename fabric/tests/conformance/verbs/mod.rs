@@ -27,7 +27,7 @@ pub(crate) use self::{
 use std::time::Duration;
 
 use ripstop_fabric::{
-    driver::{CommandToken, Driver, DriverCommand, LocalRange},
+    driver::{CommandToken, Driver, DriverCommand, LocalRange, WorldRank},
     memory::RemoteRegion,
     verbs::{DevicePort, PreparedVerbs, Verbs, VerbsConfig},
 };
@@ -46,7 +46,7 @@ pub(crate) fn world_across_devices(ranks: u32) -> Vec<Box<dyn Driver>> {
 
 fn world(ranks: u32, change: impl Fn(&mut VerbsConfig)) -> Vec<Box<dyn Driver>> {
     let prepare = |rank| {
-        let mut config = VerbsConfig::new(rank, ranks);
+        let mut config = VerbsConfig::new(WorldRank(rank), ranks);
         // A rank that waits for an answer from a rank on its own thread leaves the wait to the closing thread.
         config.linger = Duration::from_millis(50);
         change(&mut config);

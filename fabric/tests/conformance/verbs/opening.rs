@@ -5,7 +5,7 @@ use std::{fs, process::Command, sync::Arc};
 
 use ripstop_fabric::{
     counters::DriverStats,
-    driver::{CommandFailure, CommandToken, DownCause},
+    driver::{CommandFailure, CommandToken, DownCause, WorldRank},
     verbs::{DevicePort, Verbs, VerbsConfig},
 };
 
@@ -35,7 +35,7 @@ fn a_process_that_opens_a_device() {
 }
 
 fn opens(change: fn(&mut VerbsConfig)) {
-    let mut config = VerbsConfig::new(0, 1);
+    let mut config = VerbsConfig::new(WorldRank(0), 1);
     config.device = Some("rxe0".to_owned());
     change(&mut config);
     let opened = Verbs::prepare(config).and_then(|prepared| {
@@ -116,7 +116,7 @@ fn a_port_that_is_down_is_left_out_unless_it_was_named() {
     let others = DevicePort::all().unwrap().len() - 1;
     cable("down 0");
     let prepare = |place| {
-        let mut config = VerbsConfig::new(0, 1);
+        let mut config = VerbsConfig::new(WorldRank(0), 1);
         config.place = place;
         Verbs::prepare(config).map(|prepared| prepared.left_out().to_vec())
     };

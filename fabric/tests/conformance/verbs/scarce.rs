@@ -27,7 +27,7 @@ fn with_few_connections(ranks: u32, change: impl Fn(&mut VerbsConfig)) -> Vec<Bo
     world(ranks, |config| {
         change(config);
         config.connections_max = Some(CONNECTIONS);
-        config.counters = Arc::clone(&counters[config.rank as usize]);
+        config.counters = Arc::clone(&counters[config.rank.0 as usize]);
     })
 }
 
@@ -38,7 +38,7 @@ fn world_with_few_connections_and_datagrams(ranks: u32) -> Vec<Box<dyn Driver>> 
 
 fn world_with_few_connections_by_two_lanes(ranks: u32) -> Vec<Box<dyn Driver>> {
     with_few_connections(ranks, |config| {
-        config.device = Some(devices_by_two(config.rank));
+        config.device = Some(devices_by_two(config.rank.0));
     })
 }
 

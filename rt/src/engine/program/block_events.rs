@@ -14,6 +14,7 @@ use super::RunTicket;
 use crate::{
     buffer::Wire,
     engine::{Engine, EngineCore},
+    group::CommRank,
     offload::StepAction,
 };
 
@@ -68,7 +69,7 @@ impl EngineCore {
         &mut self,
         ticket: &RunTicket<I, O>,
         waker: &Waker,
-    ) -> Poll<Option<(usize, Vec<T>)>> {
+    ) -> Poll<Option<(CommRank, Vec<T>)>> {
         let Some(run) = self.run_of(ticket) else {
             return Poll::Ready(None);
         };

@@ -75,36 +75,36 @@ impl CallDescriptions {
     }
 
     /// Records that two ranks disagree in a collective. Returns true if that was not known, and there is room for it.
-    fn note(&mut self, key: CollectiveId, pair: DisagreeingRanks) -> bool {
+    fn note(&mut self, id: CollectiveId, pair: DisagreeingRanks) -> bool {
         // No pair is evicted: as a new one it would be sent to the neighbors again, and come back from them.
-        let is_full = self.pairs.len() >= SAID_MAX && !self.pairs.contains_key(&key);
+        let is_full = self.pairs.len() >= SAID_MAX && !self.pairs.contains_key(&id);
         if is_full {
             return false;
         }
-        let pairs = self.pairs.entry(key).or_default();
+        let pairs = self.pairs.entry(id).or_default();
         pairs.len() < PAIRS_MAX && pairs.insert(pair)
     }
 
     /// Returns the pairs that disagree in a collective.
-    fn pairs(&self, key: CollectiveId) -> impl Iterator<Item = DisagreeingRanks> {
-        self.pairs.get(&key).into_iter().flatten().copied()
+    fn pairs(&self, id: CollectiveId) -> impl Iterator<Item = DisagreeingRanks> {
+        self.pairs.get(&id).into_iter().flatten().copied()
     }
 
     /// Returns true if a rank disagrees with another one in a collective.
-    fn is_asked(&self, key: CollectiveId, rank: WorldRank) -> bool {
-        self.pairs(key).any(|pair| pair.contains(&rank))
+    fn is_asked(&self, id: CollectiveId, rank: WorldRank) -> bool {
+        self.pairs(id).any(|pair| pair.contains(&rank))
     }
 
-    fn whole(&self, key: CollectiveId, rank: WorldRank) -> Option<&str> {
-        self.said.get(&(key, rank))?.whole.as_deref()
+    fn whole(&self, id: CollectiveId, rank: WorldRank) -> Option<&str> {
+        self.said.get(&(id, rank))?.whole.as_deref()
     }
 
-    fn place(&mut self, key: CollectiveId, rank: WorldRank) -> Option<&mut CallDescription> {
+    fn place(&mut self, id: CollectiveId, rank: WorldRank) -> Option<&mut CallDescription> {
         let is_full = self.said.len() >= SAID_MAX;
-        if is_full && !self.said.contains_key(&(key, rank)) {
+        if is_full && !self.said.contains_key(&(id, rank)) {
             return None;
         }
-        Some(self.said.entry((key, rank)).or_default())
+        Some(self.said.entry((id, rank)).or_default())
     }
 
     /// Returns the description of collectives of this signature.
@@ -153,58 +153,55 @@ impl EngineCore {
 
     /// Records two ranks that disagree in a collective. Notifies the neighbors of the pair, and sends the descriptions of both
     /// calls as far as they are known.
-    pub(super) fn note_pair(&mut self, key: CollectiveId, pair: DisagreeingRanks, is_new: bool) {
-        let first = self.programs.calls.revoked_from(key.context);
-        let is_first = first.is_some_and(|(tag, _)| tag == key.sequence);
-        let is_noted = is_first && self.programs.words.note(key, pair);
+    pub(super) fn note_pair(&mut self, id: CollectiveId, pair: DisagreeingRanks, is_new: bool) {
+        let first = self.programs.calls.revoked_from(id.context);
+        let is_first = first.is_some_and(|(tag, _)| tag == id.sequence);
+        let is_noted = is_first && self.programs.words.note(id, pair);
         if is_new || is_noted {
             // The failure is announced before the descriptions, because neighbors believe only descriptions of ranks that they
             // know to disagree.
-            self.announce_failure(key, CollectiveFailure::Mismatch(pair[0], pair[1]));
+            self.announce_failure(id, CollectiveFailure::Mismatch(pair[0], pair[1]));
         }
         if is_noted {
-            self.pass_on(key, pair[0]);
-            self.pass_on(key, pair[1]);
-            self.send_own_description(key);
+            self.pass_on(id, pair[0]);
+            self.pass_on(id, pair[1]);
+            self.send_own_description(id);
             self.wake_for_words();
         }
     }
 
     /// Notifies the neighbors of what this rank has called, if it is one of two that disagree and has not said so before.
-    pub(super) fn send_own_description(&mut self, key: CollectiveId) {
+    pub(super) fn send_own_description(&mut self, id: CollectiveId) {
         let me = self.programs.me;
         let words = &self.programs.words;
-        if !words.is_asked(key, me) || words.whole(key, me).is_some() {
+        if !words.is_asked(id, me) || words.whole(id, me).is_some() {
             return;
         }
-        let text = match self.called(key) {
+        let text = match self.called(id) {
             Some((sig, at)) => format!("{} at {at}", self.programs.words.name(sig)),
             None if self.programs.compared.is_closing() => NOTHING.to_owned(),
             None => return,
         };
-        if let Some(said) = self.programs.words.place(key, me) {
+        if let Some(said) = self.programs.words.place(id, me) {
             said.whole = Some(shortened(&text).into());
-            self.pass_on(key, me);
+            self.pass_on(id, me);
         }
     }
 
     /// Returns the signature and the source line of a collective that this rank has called.
-    pub(super) fn called(
-        &mut self,
-        key: CollectiveId,
-    ) -> Option<(u64, &'static Location<'static>)> {
-        if let Some(running) = self.programs.calls.running(key) {
+    pub(super) fn called(&mut self, id: CollectiveId) -> Option<(u64, &'static Location<'static>)> {
+        if let Some(running) = self.programs.calls.running(id) {
             let run = self.programs.get(running.run)?;
             return Some((running.sig, run.info.at));
         }
-        self.programs.calls.over(key)
+        self.programs.calls.over(id)
     }
 
     /// Sends the description of a rank's call to the neighbors.
-    fn pass_on(&mut self, key: CollectiveId, rank: WorldRank) {
-        if let Some(group) = self.group_of(key.context) {
+    fn pass_on(&mut self, id: CollectiveId, rank: WorldRank) {
+        if let Some(group) = self.group_of(id.context) {
             let neighbors = super::fail::neighbors(&group, self.programs.me);
-            self.say_to(neighbors, key, rank);
+            self.say_to(neighbors, id, rank);
             self.wake_for_words();
         }
     }
@@ -213,13 +210,13 @@ impl EngineCore {
     fn say_to(
         &mut self,
         peers: impl IntoIterator<Item = WorldRank> + Clone,
-        key: CollectiveId,
+        id: CollectiveId,
         rank: WorldRank,
     ) {
-        let Some(text) = self.programs.words.whole(key, rank).map(str::to_owned) else {
+        let Some(text) = self.programs.words.whole(id, rank).map(str::to_owned) else {
             return;
         };
-        for header in CallDescriptionHeader::all(key, rank, text.as_bytes()) {
+        for header in CallDescriptionHeader::all(id, rank, text.as_bytes()) {
             for peer in peers.clone() {
                 if self.peers.down(peer).is_none() {
                     self.peers.control(peer, &header);
@@ -256,23 +253,23 @@ impl EngineCore {
         by: WorldRank,
         header: &CallDescriptionHeader,
     ) {
-        let key = CollectiveId::new(header.ctx, header.tag);
+        let id = CollectiveId::new(header.ctx, header.tag);
         let rank = WorldRank(header.rank);
-        let group = self.group_of(key.context);
-        if group.is_none() && !self.has_left(key.context & !1) {
+        let group = self.group_of(id.context);
+        if group.is_none() && !self.has_left(id.context & !1) {
             // This rank does not have the communicator yet. The description is used once it does.
-            let said = self.programs.words.place(key, rank);
+            let said = self.programs.words.place(id, rank);
             said.map(|said| said.take(header));
             return;
         }
         let is_member = group.is_some_and(|group| group.contains(by));
-        let is_asked = self.programs.words.is_asked(key, rank);
+        let is_asked = self.programs.words.is_asked(id, rank);
         if !is_member || !is_asked || rank == self.programs.me {
             return;
         }
-        let said = self.programs.words.place(key, rank);
+        let said = self.programs.words.place(id, rank);
         if said.is_some_and(|said| said.take(header)) {
-            self.pass_on(key, rank);
+            self.pass_on(id, rank);
         }
     }
 
@@ -301,11 +298,11 @@ impl EngineCore {
 
     /// Returns true if a rank that disagrees with another one may still say what it called.
     fn awaits_words(&self, ctx: u32) -> bool {
-        let Some((key, pair)) = self.named_pair(ctx) else {
+        let Some((id, pair)) = self.named_pair(ctx) else {
             return false;
         };
         let comes = |rank: &WorldRank| {
-            let is_known = self.programs.words.whole(key, *rank).is_some();
+            let is_known = self.programs.words.whole(id, *rank).is_some();
             !is_known && *rank != self.programs.me && self.peers.down(*rank).is_none()
         };
         !self.ended && pair.iter().any(comes)
@@ -319,20 +316,19 @@ impl EngineCore {
         else {
             return None;
         };
-        let (key, words) = (CollectiveId::new(ctx, tag), &self.programs.words);
-        let never_says = |rank: &WorldRank| {
-            self.peers.down(*rank).is_some() && words.whole(key, *rank).is_none()
-        };
+        let (id, words) = (CollectiveId::new(ctx, tag), &self.programs.words);
+        let never_says =
+            |rank: &WorldRank| self.peers.down(*rank).is_some() && words.whole(id, *rank).is_none();
         let best = words
-            .pairs(key)
+            .pairs(id)
             .min_by_key(|pair| (pair.iter().any(never_says), *pair));
-        Some((key, best.unwrap_or([one, other])))
+        Some((id, best.unwrap_or([one, other])))
     }
 
     /// Returns two ranks of the world that disagree on this communicator, and what they called as far as that is known.
     pub(crate) fn disagreement(&self, ctx: u32) -> Option<CallDisagreement> {
-        let (key, pair) = self.named_pair(ctx)?;
-        let said = pair.map(|rank| self.programs.words.whole(key, rank));
+        let (id, pair) = self.named_pair(ctx)?;
+        let said = pair.map(|rank| self.programs.words.whole(id, rank));
         let calls = said.iter().any(Option::is_some).then(|| {
             let said = said.map(|said| said.unwrap_or_default().to_owned());
             Box::new(said)

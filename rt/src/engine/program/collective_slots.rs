@@ -15,7 +15,7 @@ use super::{
 use crate::{
     engine::{Engine, EngineCore},
     error::ErrorKind,
-    group::{RankGroup, WorldRank},
+    group::{CommRank, RankGroup, WorldRank},
     ops::OpState,
     proto::collective_id::CollectiveId,
 };
@@ -52,7 +52,7 @@ impl Engine {
         while let Some(run) = self.core.programs.get(index)
             && run.looks
             && run.failed.is_none()
-            && let Some(peer) = run.group().world_of(rank)
+            && let Some(peer) = run.group().world_of(CommRank(rank))
         {
             rank += 1;
             if !all && run.awaits(peer).is_none() {
@@ -119,7 +119,7 @@ impl Engine {
         &mut self,
         run: &mut ProgramRun,
         at: usize,
-        from: usize,
+        from: CommRank,
     ) -> Result<bool, ErrorKind> {
         let peer = run.world_of(from);
         let name = run.slot_name();
@@ -182,20 +182,14 @@ impl Engine {
     fn find_no_strays(&mut self, from: WorldRank, name: SlotName) -> bool {
         let slots = self.driver.named_slots();
         let names = slots.map_or_else(Vec::new, |slots| slots.slots_from(from));
-        let over = |name: &&SlotName| {
-            self.core
-                .programs
-                .calls
-                .is_over(CollectiveId::new(name.ctx, name.tag))
-        };
+        let over = |name: &&SlotName| self.core.programs.calls.is_over(collective_id(**name));
         let strays: Vec<SlotName> = names.iter().filter(over).copied().collect();
         for stray in strays {
             self.drop_slot_message(from, stray);
             if !self.core.has_failed(stray) {
                 let me = self.core.programs.me;
                 let why = CollectiveFailure::Mismatch(from.min(me), from.max(me));
-                self.core
-                    .revoke(CollectiveId::new(stray.ctx, stray.tag), why);
+                self.core.revoke(collective_id(stray), why);
             }
         }
         let revoked = self.core.programs.revoked_kind(name.ctx, Some(name.tag));
@@ -213,10 +207,7 @@ impl Engine {
         if !self.core.has_slots || group.len() > RANKS_MAX {
             return None;
         }
-        let name = SlotName {
-            ctx: id.context,
-            tag: id.sequence,
-        };
+        let name = slot_name(id);
         let stray = |engine: &mut Self, peer: &WorldRank| {
             let slots = engine.driver.named_slots();
             slots.is_some_and(|slots| slots.are_slots_behind(*peer))
@@ -274,10 +265,20 @@ impl EngineCore {
 
 impl ProgramRun {
     fn slot_name(&self) -> SlotName {
-        let CollectiveId { context, sequence } = self.key();
-        SlotName {
-            ctx: context,
-            tag: sequence,
-        }
+        slot_name(self.id())
     }
+}
+
+/// Returns the name of the slots that messages of this collective lie in.
+#[inline]
+pub(super) const fn slot_name(id: CollectiveId) -> SlotName {
+    SlotName {
+        ctx: id.context,
+        tag: id.sequence,
+    }
+}
+
+/// Returns the collective whose messages lie in slots of this name.
+const fn collective_id(name: SlotName) -> CollectiveId {
+    CollectiveId::new(name.ctx, name.tag)
 }

@@ -24,7 +24,7 @@ use super::{ProgramEvent, collective_registry::CollectiveFailure};
 use crate::{
     engine::{Engine, EngineCore},
     error::ErrorKind,
-    group::{RankGroup, WorldRank},
+    group::{CommRank, RankGroup, WorldRank},
     proto::collective_id::CollectiveId,
     proto::wire::{self, HeaderBase, LastCallsHeader, WireKind},
 };
@@ -220,11 +220,9 @@ impl EngineCore {
         };
         for tag in recent.tags() {
             let age = (next - tag - 1) as usize;
-            let running = state
-                .calls
-                .running(CollectiveId::new(ctx, tag))
-                .map(|running| running.sig);
-            let known = running.or_else(|| state.calls.sig_of_over(CollectiveId::new(ctx, tag)));
+            let id = CollectiveId::new(ctx, tag);
+            let running = state.calls.running(id).map(|running| running.sig);
+            let known = running.or_else(|| state.calls.sig_of_over(id));
             recent.sigs[age] = known.map_or_else(|| left.sig(tag), half);
         }
         recent
@@ -376,20 +374,23 @@ impl EngineCore {
         let ctx = contexts.find(|ctx| self.programs.calls.take_untold_mismatch(*ctx))?;
         let (ranks, calls) = self.disagreement(ctx)?;
         let group = self.group_of(ctx)?;
-        let [rank, other] = ranks.map(|world| group.local_of(world).unwrap_or(world.0 as usize));
+        let [rank, other] = ranks.map(|world| {
+            group
+                .local_of(world)
+                .map_or(world.0 as usize, |rank| rank.0)
+        });
         Some((ctx & !1, ErrorKind::Mismatch { rank, other, calls }))
     }
 }
 
 /// Returns the rank that sends to the member at `place` in a round.
-fn before(group: &RankGroup, place: usize, round: u32) -> Option<WorldRank> {
-    let size = group.len();
-    group.world_of((place + size - distance(round) % size) % size)
+fn before(group: &RankGroup, place: CommRank, round: u32) -> Option<WorldRank> {
+    group.world_before(place, distance(round) % group.len())
 }
 
 /// Returns the rank that the member at `place` sends to in a round.
-fn behind(group: &RankGroup, place: usize, round: u32) -> Option<WorldRank> {
-    group.world_of((place + distance(round)) % group.len())
+fn behind(group: &RankGroup, place: CommRank, round: u32) -> Option<WorldRank> {
+    group.world_after(place, distance(round))
 }
 
 /// Returns how many places lie between sender and receiver.
@@ -404,7 +405,7 @@ const fn rounds(size: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{RankGroup, RecentCalls, behind, half, rounds, wire};
+    use super::{CommRank, RankGroup, RecentCalls, behind, half, rounds, wire};
 
     /// Returns the window of a rank with these calls, the first call first.
     fn calls(sigs: &[u64]) -> RecentCalls {
@@ -481,7 +482,7 @@ mod tests {
             for round in 0..rounds(size) {
                 let before = known.clone();
                 for (rank, its) in before.iter().enumerate() {
-                    let to = behind(&group, rank, round).expect("a member");
+                    let to = behind(&group, CommRank(rank), round).expect("a member");
                     known[to.0 as usize] |= its;
                 }
             }

@@ -18,16 +18,16 @@ use crate::{
 
 impl Engine {
     /// Ends a creation. Returns an error if a member called another collective before, so that the creation does not count.
-    pub(crate) fn end_creation(&mut self, key: CollectiveId) -> Option<ErrorKind> {
-        let group = self.core.members(key.context)?.clone();
-        self.check_for_strays(key, &group)
+    pub(crate) fn end_creation(&mut self, id: CollectiveId) -> Option<ErrorKind> {
+        let group = self.core.members(id.context)?.clone();
+        self.check_for_strays(id, &group)
     }
 
     /// Fails a creation: notifies all members, and allows no later collective on the communicator.
-    pub(crate) fn abort_creation(&mut self, key: CollectiveId, kind: &ErrorKind) {
+    pub(crate) fn abort_creation(&mut self, id: CollectiveId, kind: &ErrorKind) {
         let why = CollectiveFailure::of(kind, self.core.programs.me);
-        self.core.revoke(key, why);
-        self.core.programs.calls.was_told(key); // by the error it returns
+        self.core.revoke(id, why);
+        self.core.programs.calls.was_told(id); // by the error it returns
         self.flush();
     }
 }
@@ -35,42 +35,42 @@ impl Engine {
 impl EngineCore {
     /// Returns the error of a creation on a communicator with no more collectives, as for any
     /// [call](super::collective_registry::CollectiveRegistry::report_revocation).
-    pub(crate) fn why_revoked(&mut self, key: CollectiveId) -> Option<ErrorKind> {
-        let kind = self.programs.calls.revoked_kind(key)?;
-        Some(self.programs.calls.report_revocation(key, kind))
+    pub(crate) fn why_revoked(&mut self, id: CollectiveId) -> Option<ErrorKind> {
+        let kind = self.programs.calls.revoked_kind(id)?;
+        Some(self.programs.calls.report_revocation(id, kind))
     }
 
     /// Checks a creation that is about to begin. Returns an error if there are no more collectives, or if another rank has asked
     /// for a program in this place.
-    pub(crate) fn check_creation(&mut self, key: CollectiveId) -> Option<ErrorKind> {
-        if let Some(kind) = self.programs.calls.revoked_kind(key) {
+    pub(crate) fn check_creation(&mut self, id: CollectiveId) -> Option<ErrorKind> {
+        if let Some(kind) = self.programs.calls.revoked_kind(id) {
             return Some(kind);
         }
         if !self.programs.calls.any_asked() {
             return None;
         }
-        let stranger = self.programs.calls.mismatched_asker(key, NO_PROGRAM)?;
-        self.programs.calls.forget_asked(key);
+        let stranger = self.programs.calls.mismatched_asker(id, NO_PROGRAM)?;
+        self.programs.calls.forget_asked(id);
         let is_member = self
-            .members(key.context)
+            .members(id.context)
             .is_some_and(|group| group.contains(stranger));
         is_member.then(|| self.mismatch_with(stranger))
     }
 
     /// Records that this rank begins a creation.
-    pub(crate) fn record_creation(&mut self, key: CollectiveId) {
-        self.programs.calls.agreeing.push(key);
+    pub(crate) fn record_creation(&mut self, id: CollectiveId) {
+        self.programs.calls.agreeing.push(id);
     }
 
     /// Records that a creation has ended.
-    pub(crate) fn record_creation_end(&mut self, key: CollectiveId) {
+    pub(crate) fn record_creation_end(&mut self, id: CollectiveId) {
         let agreeing = &mut self.programs.calls.agreeing;
-        if let Some(at) = agreeing.iter().position(|its| *its == key) {
+        if let Some(at) = agreeing.iter().position(|its| *its == id) {
             agreeing.swap_remove(at);
             self.programs
                 .calls
                 .makers_asked
-                .retain(|(_, its)| *its != key);
+                .retain(|(_, its)| *its != id);
             self.stop_stall_probe();
         }
     }
@@ -88,21 +88,21 @@ impl EngineCore {
         }
         let agreeing = &self.programs.calls.agreeing;
         let awaited = self.matching.posted_patterns().filter_map(|want| {
-            let key = CollectiveId::new(want.ctx, want.tag?);
-            agreeing.contains(&key).then_some((want.source?, key))
+            let id = CollectiveId::new(want.ctx, want.tag?);
+            agreeing.contains(&id).then_some((want.source?, id))
         });
         let awaited: BTreeSet<(WorldRank, CollectiveId)> = awaited.collect();
         let mut asked = false;
-        for (rank, key) in awaited {
+        for (rank, id) in awaited {
             let before = &mut self.programs.calls.makers_asked;
-            let is_new = !before.contains(&(rank, key));
+            let is_new = !before.contains(&(rank, id));
             if is_new {
-                before.push((rank, key));
+                before.push((rank, id));
             }
             if (is_new || !once) && self.peers.down(rank).is_none() {
                 self.peers.control(
                     rank,
-                    &ProgramHeader::new(WireKind::StallProbe, key, NO_PROGRAM),
+                    &ProgramHeader::new(WireKind::StallProbe, id, NO_PROGRAM),
                 );
                 asked = true;
             }
@@ -113,12 +113,12 @@ impl EngineCore {
     /// Handles the answer of a peer that has completed, or will never begin, a collective in which this rank creates a
     /// communicator or a window. All its messages have come, so the receives that still wait for it fail.
     pub(super) fn handle_creator_answer(&mut self, rank: WorldRank, header: &ProgramHeader) {
-        let key = CollectiveId::new(header.ctx, header.tag);
-        if !self.programs.calls.agreeing.contains(&key) {
+        let id = header.collective_id();
+        if !self.programs.calls.agreeing.contains(&id) {
             return;
         }
         let never_comes = |want: &RecvPattern| {
-            want.ctx == key.context && want.tag == Some(key.sequence) && want.source == Some(rank)
+            want.ctx == id.context && want.tag == Some(id.sequence) && want.source == Some(rank)
         };
         for op in self.matching.drain_posted(never_comes) {
             let kind = match header.sig {
@@ -155,7 +155,10 @@ impl EngineCore {
             let its = want.tag.filter(|tag| {
                 self.programs
                     .calls
-                    .running(CollectiveId::new(id.context, *tag))
+                    .running(CollectiveId {
+                        sequence: *tag,
+                        ..id
+                    })
                     .is_none()
             })?;
             let earlier = is_before(its, id.sequence) && want.source == Some(rank);

@@ -10,8 +10,7 @@ use ripstop_fabric::driver::PayloadView;
 use super::run::{ProgramRun, StepExecutor};
 use crate::{
     engine::{EngineCore, message::MessageBody},
-    group::WorldRank,
-    proto::collective_id::CollectiveId,
+    group::{CommRank, WorldRank},
     proto::{
         matching::{MessageEnvelope, RecvPattern},
         wire::OpId,
@@ -30,10 +29,16 @@ impl EngineCore {
     }
 
     /// Begins a receive of a program: takes a stored message, or waits.
-    pub(super) fn begin_recv(&mut self, index: u32, run: &mut ProgramRun, at: usize, from: usize) {
+    pub(super) fn begin_recv(
+        &mut self,
+        index: u32,
+        run: &mut ProgramRun,
+        at: usize,
+        from: CommRank,
+    ) {
         if run.waits_directly {
             let peer = run.world_of(from);
-            if !self.programs.calls.may_be_early(run.key()) {
+            if !self.programs.calls.may_be_early(run.id()) {
                 return run.flies(at, StepExecutor::Wait(peer));
             }
             match self.take_stored(run, at, peer) {
@@ -49,7 +54,7 @@ impl EngineCore {
 
     /// Takes the earliest message stored for a receive, if the receive can take it as it is.
     fn take_stored(&mut self, run: &ProgramRun, at: usize, peer: WorldRank) -> StoredMatch {
-        let id = run.key();
+        let id = run.id();
         let want = RecvPattern {
             ctx: id.context,
             source: Some(peer),
@@ -82,11 +87,7 @@ impl EngineCore {
         sig: u64,
         body: PayloadView<'_>,
     ) -> bool {
-        let Some(running) = self
-            .programs
-            .calls
-            .running(CollectiveId::new(envelope.ctx, envelope.tag))
-        else {
+        let Some(running) = self.programs.calls.running(envelope.collective_id()) else {
             return false;
         };
         let Some(run) = self.programs.get(running.run) else {
@@ -111,11 +112,7 @@ impl EngineCore {
 
     /// Posts the direct receives of a collective for which a message was offered, because an offer needs an operation.
     pub(in crate::engine) fn post_waits_for(&mut self, envelope: MessageEnvelope) {
-        if let Some(running) = self
-            .programs
-            .calls
-            .running(CollectiveId::new(envelope.ctx, envelope.tag))
-        {
+        if let Some(running) = self.programs.calls.running(envelope.collective_id()) {
             self.post_waits(running.run);
         }
     }

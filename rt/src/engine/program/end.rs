@@ -19,9 +19,9 @@ impl EngineCore {
     /// Ends a program whose messages and jobs are all complete.
     pub(super) fn end_run(&mut self, index: u32) {
         let run = self.programs.get(index).expect("checked by the caller");
-        let key = run.key();
+        let id = run.id();
         if run.failed.is_none()
-            && let Some(source) = self.left_over(key)
+            && let Some(source) = self.left_over(id)
         {
             self.fail_mismatched(index, source);
         }
@@ -37,9 +37,9 @@ impl EngineCore {
             if listed.tells && !is_watched {
                 self.programs.lines.unwatched(line);
             }
-            self.leave_slot(index, key, sig, &mut listed);
+            self.leave_slot(index, id, sig, &mut listed);
         }
-        self.programs.calls.end(key, sig, line);
+        self.programs.calls.end(id, sig, line);
         self.stop_stall_probe();
         if let Some(reducer) = reducer.filter(|reducer| !reducer.is_built_in()) {
             self.garbage.push(ErasedBuffer::of(reducer));

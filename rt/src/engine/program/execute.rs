@@ -7,7 +7,7 @@ use super::{
 use crate::{
     engine::{Engine, EngineCore},
     error::ErrorKind,
-    group::WorldRank,
+    group::{CommRank, WorldRank},
     offload::StepAction,
     ops::{OpInfo, OpState},
     proto::wire::OpId,
@@ -52,7 +52,7 @@ impl Engine {
         };
         let over = run.is_over();
         let refused = match refused {
-            None if over && run.failed.is_none() => self.check_for_strays(run.key(), run.group()),
+            None if over && run.failed.is_none() => self.check_for_strays(run.id(), run.group()),
             refused => refused,
         };
         self.core.programs.runs[index as usize] = Some(run);
@@ -120,7 +120,7 @@ impl Engine {
         index: u32,
         run: &mut ProgramRun,
         at: usize,
-        to: usize,
+        to: CommRank,
     ) -> Result<(), ErrorKind> {
         let peer = run.world_of(to);
         if let Some(kind) = self.core.unreachable(peer) {

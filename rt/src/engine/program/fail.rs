@@ -75,8 +75,8 @@ impl EngineCore {
         if !has_begun && self.begins_no_more() {
             return Some(ErrorKind::Closed);
         }
-        let key = CollectiveId::new(call.ctx, call.tag);
-        if let Some(kind) = self.programs.calls.revoked_kind(key) {
+        let id = call.id();
+        if let Some(kind) = self.programs.calls.revoked_kind(id) {
             return Some(kind);
         }
         if self.peers.downs() > 0 {
@@ -85,12 +85,12 @@ impl EngineCore {
                 return Some(CollectiveFailure::Failed(member).kind());
             }
         }
-        if let Some(stranger) = self.programs.calls.mismatched_asker(key, call.sig)
+        if let Some(stranger) = self.programs.calls.mismatched_asker(id, call.sig)
             && call.group.contains(stranger)
         {
             return Some(self.mismatch_with(stranger));
         }
-        if !self.programs.calls.may_be_strange(key, call.sig) {
+        if !self.programs.calls.may_be_strange(id, call.sig) {
             return None;
         }
         let stranger = self
@@ -122,13 +122,13 @@ impl EngineCore {
     pub(super) fn fail(&mut self, index: u32, kind: ErrorKind) {
         let me = self.programs.me;
         let fails = self.programs.get(index).filter(|run| run.failed.is_none());
-        let Some(key) = fails.map(|run| run.key()) else {
+        let Some(id) = fails.map(|run| run.id()) else {
             return;
         };
         let why = CollectiveFailure::of(&kind, me);
         let is_awaited = self.is_awaited(index);
         let kind = if is_awaited {
-            self.programs.calls.report_revocation(key, kind)
+            self.programs.calls.report_revocation(id, kind)
         } else {
             kind
         };
@@ -142,11 +142,11 @@ impl EngineCore {
         for op in ops {
             self.cancel(op);
         }
-        self.revoke(key, why);
+        self.revoke(id, why);
         if is_awaited {
-            self.programs.calls.was_told(key);
+            self.programs.calls.was_told(id);
         }
-        self.send_own_description(key);
+        self.send_own_description(id);
     }
 
     /// Returns true if a future takes the outcome of this program.
@@ -195,7 +195,7 @@ impl EngineCore {
     pub(in crate::engine) fn void_programs(&mut self, ctx: u32) {
         for index in self.programs.indices() {
             let run = self.programs.get(index);
-            if run.is_some_and(|run| run.key().context == ctx) {
+            if run.is_some_and(|run| run.id().context == ctx) {
                 self.fail(index, ErrorKind::Revoked);
             }
         }
@@ -228,7 +228,7 @@ impl EngineCore {
             let Some(run) = self.programs.get(index) else {
                 continue;
             };
-            let its = run.key();
+            let its = run.id();
             if its == id {
                 self.fail(index, why.kind());
             } else if its.context == id.context && is_before(id.sequence, its.sequence) {
@@ -250,11 +250,11 @@ impl EngineCore {
     }
 
     /// Notifies the neighbors that a collective has failed.
-    pub(super) fn announce_failure(&mut self, key: CollectiveId, why: CollectiveFailure) {
-        let Some(group) = self.group_of(key.context) else {
+    pub(super) fn announce_failure(&mut self, id: CollectiveId, why: CollectiveFailure) {
+        let Some(group) = self.group_of(id.context) else {
             return; // this rank does not know the communicator, so no member relies on its news
         };
-        let header = why.header(key);
+        let header = why.header(id);
         for rank in neighbors(&group, self.programs.me) {
             if self.peers.down(rank).is_none() {
                 self.peers.control(rank, &header);
@@ -268,7 +268,7 @@ impl EngineCore {
             return Some(group.clone());
         }
         let runs = self.programs.runs.iter().flatten();
-        let run = runs.into_iter().find(|run| run.key().context == ctx);
+        let run = runs.into_iter().find(|run| run.id().context == ctx);
         let group = run.map(|run| run.group().clone());
         let is_world = ctx == super::compare::WORLD;
         group.or_else(|| is_world.then(|| RankGroup::First(self.peers.size())))
@@ -276,18 +276,18 @@ impl EngineCore {
 
     /// Handles a peer's report that a collective has failed. Only members of the communicator are believed.
     pub(in crate::engine) fn handle_abort(&mut self, rank: WorldRank, header: &AbortHeader) {
-        let key = CollectiveId::new(header.ctx, header.tag);
-        let is_of_collectives = !key.context.is_multiple_of(2);
-        let member = self.group_of(key.context).map(|group| group.contains(rank));
+        let id = CollectiveId::new(header.ctx, header.tag);
+        let is_of_collectives = !id.context.is_multiple_of(2);
+        let member = self.group_of(id.context).map(|group| group.contains(rank));
         match CollectiveFailure::read(header).filter(|_| is_of_collectives) {
             Some(_) if member.is_none() => {
-                self.keep_early_revocation(key.context, rank, Some(*header))
+                self.keep_early_revocation(id.context, rank, Some(*header))
             }
             Some(why) if member == Some(true) => {
                 if matches!(why, CollectiveFailure::Finished(finished) if finished == rank) {
-                    self.lose_invited(rank, key);
+                    self.lose_invited(rank, id);
                 }
-                self.revoke(key, why);
+                self.revoke(id, why);
             }
             _ => self.refused += 1,
         }
@@ -320,23 +320,23 @@ impl EngineCore {
         content: &MessageBody<'_>,
         place: UnexpectedHandle,
     ) {
-        let key = CollectiveId::new(envelope.ctx, envelope.tag);
+        let id = envelope.collective_id();
         let in_vain = || matches!(content, MessageBody::Bytes(_)) && self.is_left(&envelope);
-        if self.programs.calls.revoked_kind(key).is_some() || in_vain() {
+        if self.programs.calls.revoked_kind(id).is_some() || in_vain() {
             self.matching.withdraw(place);
             return self.turn_off(envelope, content);
         }
         if !self.store_unexpected(envelope, sig, content, place) {
             return;
         }
-        self.programs.calls.came_early(key, sig);
-        match self.programs.calls.running(key) {
+        self.programs.calls.came_early(id, sig);
+        match self.programs.calls.running(id) {
             Some(running) if running.sig == sig => {}
             Some(RunningCollective { run, .. }) => self.fail_mismatched(run, envelope.source),
             // This rank has completed the collective without this message, so the sender has called another one.
-            None if self.programs.calls.is_over(key) => {
+            None if self.programs.calls.is_over(id) => {
                 let (me, peer) = (self.programs.me, envelope.source);
-                self.revoke(key, CollectiveFailure::Mismatch(peer.min(me), peer.max(me)));
+                self.revoke(id, CollectiveFailure::Mismatch(peer.min(me), peer.max(me)));
             }
             None => {}
         }
@@ -344,11 +344,7 @@ impl EngineCore {
 
     /// Returns true if a message is for a collective of a dropped communicator, and that collective is not in flight.
     fn is_left(&self, envelope: &MessageEnvelope) -> bool {
-        let running = || {
-            self.programs
-                .calls
-                .running(CollectiveId::new(envelope.ctx, envelope.tag))
-        };
+        let running = || self.programs.calls.running(envelope.collective_id());
         self.has_left(envelope.ctx & !1) && running().is_none()
     }
 
@@ -370,9 +366,7 @@ impl EngineCore {
     #[inline]
     pub(in crate::engine) fn was_early(&mut self, envelope: MessageEnvelope) {
         if !envelope.ctx.is_multiple_of(2) {
-            self.programs
-                .calls
-                .was_early(CollectiveId::new(envelope.ctx, envelope.tag));
+            self.programs.calls.was_early(envelope.collective_id());
         }
     }
 
@@ -381,7 +375,7 @@ impl EngineCore {
         if !envelope.ctx.is_multiple_of(2) {
             self.programs
                 .calls
-                .came_early(CollectiveId::new(envelope.ctx, envelope.tag), sig);
+                .came_early(envelope.collective_id(), sig);
         }
     }
 
@@ -455,8 +449,8 @@ pub(super) fn neighbors(group: &RankGroup, me: WorldRank) -> BTreeSet<WorldRank>
     };
     let mut distance = 1;
     while distance < size {
-        found.extend(group.world_of((rank + distance) % size));
-        found.extend(group.world_of((rank + size - distance) % size));
+        found.extend(group.world_after(rank, distance));
+        found.extend(group.world_before(rank, distance));
         distance *= 2;
     }
     found.remove(&me);

@@ -383,13 +383,9 @@ impl EngineCore {
             Ok(scratch) => (lens, scratch, None),
             Err(wrong) => (BufferLens::default(), Vec::new(), Some(wrong)),
         };
-        let (key, sig, reducer) = (
-            CollectiveId::new(call.ctx, call.tag),
-            call.sig,
-            call.reducer.take(),
-        );
+        let (id, sig, reducer) = (call.id(), call.sig, call.reducer.take());
         if self.programs.calls.any_asked() {
-            self.programs.calls.forget_asked(key);
+            self.programs.calls.forget_asked(id);
         }
         let directly =
             self.may_wait_directly() && call.program.recv_max() <= self.paths.eager_max_of_all();
@@ -409,12 +405,12 @@ impl EngineCore {
             let size = runs[index as usize]
                 .as_ref()
                 .map_or(1, |run| run.group().len());
-            let listed = self.programs.list(key, size, tells);
+            let listed = self.programs.list(id, size, tells);
             if let Some(run) = self.programs.get(index) {
                 run.listed = Some(listed);
             }
         }
-        self.programs.calls.begin(key, sig, index);
+        self.programs.calls.begin(id, sig, index);
         if let Some(kind) = wrong {
             self.fail(index, kind);
         }
@@ -447,6 +443,11 @@ impl RunCall {
     /// Returns true if the call was taken out.
     pub(crate) fn is_left(&self) -> bool {
         Arc::ptr_eq(&self.program, CollectiveProgram::nothing())
+    }
+
+    /// Returns the collective that is called.
+    pub(super) const fn id(&self) -> CollectiveId {
+        CollectiveId::new(self.ctx, self.tag)
     }
 
     fn op_info(&self) -> OpInfo {

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     engine::{Engine, EngineCore, OneSidedCommand, send::down_kind},
     error::ErrorKind,
-    group::{RankGroup, WorldRank},
+    group::{CommRank, RankGroup, WorldRank},
     offload::{
         StepAction,
         task_lists::{FAMILIES, HostDuties, ListToken, PostedEnd, PostedProgram},
@@ -258,13 +258,13 @@ impl Engine {
             .as_ref()
             .is_some_and(|listed| listed.ending.is_none());
         self.take_back(run);
-        let (key, sig) = (run.key(), run.sig());
+        let (id, sig) = (run.id(), run.sig());
         let listed = run.listed.as_mut()?;
         if let (Some(ended), Some(family)) = (&mut listed.ending, code.family()) {
             ended[family] = true;
         }
         if listed.puts_no_more() {
-            self.core.report_quiesced(key, sig, listed);
+            self.core.report_quiesced(id, sig, listed);
         }
         let entry = self.core.programs.slots.get(&listed.slot)?;
         let posted = listed.posted.as_ref().filter(|_| first)?;
@@ -278,7 +278,7 @@ impl Engine {
                     return (!self.core.hears_in_order()).then(homeless);
                 };
                 listed.stranger = Some(stranger);
-                let waits = self.core.probe_refusing_peer(stranger, key, sig);
+                let waits = self.core.probe_refusing_peer(stranger, id, sig);
                 (!waits).then(|| self.core.mismatch_with(stranger))
             }
             // If the peer is not known to be down yet, the driver will report it after this.
@@ -363,7 +363,7 @@ impl EngineCore {
             let slot = TaskListSlotId::of(id, run.group.len());
             let listed = run.listed.as_ref();
             run.group.contains(rank)
-                && !is_before(run.key().sequence, id.sequence)
+                && !is_before(run.id().sequence, id.sequence)
                 && listed.is_some_and(|it| it.posted.is_some() && it.slot == slot)
         };
         for index in self.programs.indices() {
@@ -475,14 +475,17 @@ impl EngineCore {
     pub(super) fn doubted_by(&self, run: &ProgramRun) -> Vec<WorldRank> {
         let (group, me) = (run.group(), self.programs.me);
         let size = group.len();
-        let rank = group.local_of(me).unwrap_or_default();
-        let mut peers = vec![(rank + 1) % size, (rank + size - 1) % size];
+        let rank = group.local_of(me).map_or(0, |rank| rank.0);
+        let mut peers = vec![
+            CommRank((rank + 1) % size),
+            CommRank((rank + size - 1) % size),
+        ];
         if let Some(listed) = &run.listed
             && let Some(entry) = self.programs.slots.get(&listed.slot)
             && let Some(posted) = &listed.posted
         {
             peers.extend(posted.peers_without_landing(&entry.slot).take(ASKED_MAX));
-            let lacking = |peer: &usize| posted.lacks_messages(|from| from == *peer);
+            let lacking = |peer: &CommRank| posted.lacks_messages(|from| from == *peer);
             peers.extend(run.sources().take(LOOKED_MAX).filter(lacking));
         }
         let stranger = run.listed.as_ref().and_then(|listed| listed.stranger);

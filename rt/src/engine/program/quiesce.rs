@@ -47,7 +47,7 @@ impl EngineCore {
         if !run.listed.as_deref().is_some_and(asks) {
             return;
         }
-        let (key, sig, me) = (run.key(), run.sig(), self.programs.me);
+        let (id, sig, me) = (run.id(), run.sig(), self.programs.me);
         let from = |action: &StepAction| match *action {
             // A program that was refused may name ranks that there are not.
             StepAction::Recv { from, .. } => run.group().world_of(from),
@@ -59,19 +59,24 @@ impl EngineCore {
         let (Some(listed), Some(kind)) = (run.listed.as_mut(), &run.failed) else {
             return;
         };
-        let revoked = self.programs.calls.revoked_from(key.context);
+        let revoked = self.programs.calls.revoked_from(id.context);
         let (first, why) =
-            revoked.unwrap_or_else(|| (key.sequence, CollectiveFailure::of(kind, me)));
+            revoked.unwrap_or_else(|| (id.sequence, CollectiveFailure::of(kind, me)));
         for &rank in &peers {
             // The failure is sent first, so that the peer stops putting before it handles the request to quiesce.
-            if self.programs.is_void(key.context) {
-                self.tell_revoked(rank, key.context);
+            if self.programs.is_void(id.context) {
+                self.tell_revoked(rank, id.context);
             } else {
-                self.peers
-                    .control(rank, &why.header(CollectiveId::new(key.context, first)));
+                self.peers.control(
+                    rank,
+                    &why.header(CollectiveId {
+                        sequence: first,
+                        ..id
+                    }),
+                );
             }
             self.peers
-                .control(rank, &ProgramHeader::new(WireKind::Quiesce, key, sig));
+                .control(rank, &ProgramHeader::new(WireKind::Quiesce, id, sig));
         }
         self.waits |= !peers.is_empty();
         listed.quiesce.awaited = Some(peers);
@@ -79,8 +84,8 @@ impl EngineCore {
 
     /// Handles the request of a peer that has failed a collective and waits until this rank puts no more.
     pub(in crate::engine) fn handle_quiesce(&mut self, rank: WorldRank, header: &ProgramHeader) {
-        let key = CollectiveId::new(header.ctx, header.tag);
-        let running = self.programs.calls.running(key);
+        let id = header.collective_id();
+        let running = self.programs.calls.running(id);
         let run = running.and_then(|running| self.programs.get(running.run));
         let run = run.filter(|run| run.group().contains(rank));
         if let Some(run) = run
@@ -92,17 +97,13 @@ impl EngineCore {
         }
         self.peers.control(
             rank,
-            &ProgramHeader::new(WireKind::Quiesced, key, header.sig),
+            &ProgramHeader::new(WireKind::Quiesced, id, header.sig),
         );
     }
 
     /// Handles the answer of a peer that puts no more for a collective.
     pub(in crate::engine) fn handle_quiesced(&mut self, rank: WorldRank, header: &ProgramHeader) {
-        let Some(running) = self
-            .programs
-            .calls
-            .running(CollectiveId::new(header.ctx, header.tag))
-        else {
+        let Some(running) = self.programs.calls.running(header.collective_id()) else {
             return;
         };
         self.note_still(running.run, rank);
@@ -126,7 +127,7 @@ impl EngineCore {
     /// Notifies the peers that have asked, because this rank puts no more for the program.
     pub(super) fn report_quiesced(
         &mut self,
-        key: CollectiveId,
+        id: CollectiveId,
         sig: u64,
         listed: &mut OffloadedRun,
     ) {
@@ -134,7 +135,7 @@ impl EngineCore {
         askers.retain(|rank| self.peers.down(*rank).is_none());
         for rank in askers {
             self.peers
-                .control(rank, &ProgramHeader::new(WireKind::Quiesced, key, sig));
+                .control(rank, &ProgramHeader::new(WireKind::Quiesced, id, sig));
         }
     }
 

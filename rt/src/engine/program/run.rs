@@ -7,7 +7,7 @@ use ripstop_fabric::driver::PayloadView;
 use super::{RunCall, offloaded::OffloadedRun};
 use crate::{
     error::ErrorKind,
-    group::{RankGroup, WorldRank},
+    group::{CommRank, RankGroup, WorldRank},
     offload::{BufferSpan, CollectiveProgram, StepAction},
     ops::{ErasedReducer, OpInfo, PanicPayload, RunMemory},
     proto::collective_id::CollectiveId,
@@ -127,7 +127,7 @@ impl ProgramRun {
     }
 
     /// Returns the collective that this program carries out.
-    pub(super) fn key(&self) -> CollectiveId {
+    pub(super) fn id(&self) -> CollectiveId {
         CollectiveId::new(self.info.ctx, self.info.tag.unwrap_or_default())
     }
 
@@ -135,12 +135,12 @@ impl ProgramRun {
         &self.group
     }
 
-    pub(super) fn world_of(&self, rank: usize) -> WorldRank {
+    pub(super) fn world_of(&self, rank: CommRank) -> WorldRank {
         self.group.world_of(rank).expect("a rank of the group")
     }
 
     /// Returns the ranks from which it receives, once for each message.
-    pub(super) fn sources(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn sources(&self) -> impl Iterator<Item = CommRank> {
         self.program.actions().filter_map(|action| match *action {
             StepAction::Recv { from, .. } => Some(from),
             _ => None,
@@ -156,8 +156,8 @@ impl ProgramRun {
         self.info.sig
     }
 
-    /// Returns the description of a message to or from this rank of the group.
-    pub(super) fn info_for_rank(&self, rank: usize) -> OpInfo {
+    /// Returns the description of a message to or from this rank.
+    pub(super) fn info_for_rank(&self, rank: CommRank) -> OpInfo {
         self.info_for_peer(self.world_of(rank))
     }
 
@@ -279,7 +279,7 @@ impl ProgramRun {
 
     /// Returns the next receive to report: its source and where its message is. Receives whose bytes another step is changing are
     /// skipped.
-    pub(super) fn next_landed(&mut self) -> Option<(usize, BufferSpan)> {
+    pub(super) fn next_landed(&mut self) -> Option<(CommRank, BufferSpan)> {
         loop {
             let step = self.landed.as_mut()?.pop_front()?;
             let StepAction::Recv { from, into } = self.program.step(step).action else {

@@ -14,14 +14,15 @@ use std::mem;
 
 use ripstop_fabric::driver::{PayloadView, SlotName};
 
-use super::{RunCall, RunTicket, collective_registry::CollectiveFailure};
+use super::{
+    RunCall, RunTicket, collective_registry::CollectiveFailure, collective_slots::slot_name,
+};
 use crate::{
     buffer::{RecvBuf, SendBuf},
     engine::{Engine, EngineCore},
-    group::WorldRank,
+    group::{CommRank, WorldRank},
     offload::StepAction,
     ops::{ProgramBuffers, RunMemory},
-    proto::collective_id::CollectiveId,
     proto::matching::RecvPattern,
 };
 
@@ -187,8 +188,8 @@ impl Engine {
                 return SingleRoundPoll::Fallback;
             }
         }
-        let (key, sig) = (CollectiveId::new(name.ctx, name.tag), call.sig);
-        self.core.programs.calls.note_over(key, sig, call.at);
+        let calls = &mut self.core.programs.calls;
+        calls.note_over(call.id(), call.sig, call.at);
         run.ended = true;
         SingleRoundPoll::Done
     }
@@ -281,10 +282,7 @@ impl EngineCore {
     fn is_calm(&self, call: &RunCall) -> bool {
         !(self.closing | self.leaving | self.ended)
             && (self.peers.downs() == 0 || self.are_all_up(call))
-            && self
-                .programs
-                .calls
-                .may_begin_unchecked(CollectiveId::new(call.ctx, call.tag))
+            && self.programs.calls.may_begin_unchecked(call.id())
     }
 
     #[inline(never)]
@@ -325,7 +323,7 @@ impl EngineCore {
         if self.begin_error(call, true).is_none() {
             let me = self.programs.me;
             self.revoke(
-                CollectiveId::new(call.ctx, call.tag),
+                call.id(),
                 CollectiveFailure::Mismatch(peer.min(me), peer.max(me)),
             );
         }
@@ -334,14 +332,11 @@ impl EngineCore {
 
 impl RunCall {
     fn slot_name(&self) -> SlotName {
-        SlotName {
-            ctx: self.ctx,
-            tag: self.tag,
-        }
+        slot_name(self.id())
     }
 
     #[inline]
-    fn world_of(&self, rank: usize) -> WorldRank {
+    fn world_of(&self, rank: CommRank) -> WorldRank {
         self.group.world_of(rank).expect("a rank of the group")
     }
 

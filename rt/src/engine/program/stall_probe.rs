@@ -130,15 +130,15 @@ impl EngineCore {
     fn ask_all(&mut self, once: bool) -> bool {
         let mut asked = self.ask_agreed(once) | self.probe_creators(once);
         for index in self.programs.indices() {
-            let key = self.programs.get(index).map(|run| run.key());
-            if key.is_some_and(|key| self.agrees_before(key)) {
+            let id = self.programs.get(index).map(|run| run.id());
+            if id.is_some_and(|id| self.agrees_before(id)) {
                 continue;
             }
             let peers = self.awaited_by(index);
             let Some(run) = self.programs.get(index).filter(|run| run.failed.is_none()) else {
                 continue;
             };
-            let header = ProgramHeader::new(WireKind::StallProbe, run.key(), run.sig());
+            let header = ProgramHeader::new(WireKind::StallProbe, run.id(), run.sig());
             if std::mem::replace(&mut run.asked, true) {
                 if let Some(stranger) = self.futile_peer(index) {
                     self.fail_mismatched(index, stranger);
@@ -165,13 +165,13 @@ impl EngineCore {
     pub(super) fn probe_refusing_peer(
         &mut self,
         peer: WorldRank,
-        key: CollectiveId,
+        id: CollectiveId,
         sig: u64,
     ) -> bool {
         let may_ask = self.hears_in_order() && self.peers.down(peer).is_none();
-        if may_ask && !self.agrees_before(key) {
+        if may_ask && !self.agrees_before(id) {
             self.peers
-                .control(peer, &ProgramHeader::new(WireKind::StallProbe, key, sig));
+                .control(peer, &ProgramHeader::new(WireKind::StallProbe, id, sig));
         }
         may_ask
     }
@@ -201,18 +201,18 @@ impl EngineCore {
         rank: WorldRank,
         header: &ProgramHeader,
     ) {
-        let key = CollectiveId::new(header.ctx, header.tag);
-        if key.context.is_multiple_of(2) {
+        let id = header.collective_id();
+        if id.context.is_multiple_of(2) {
             return self.handle_ask_agreed(rank, header);
         }
         let calls = &self.programs.calls;
-        if calls.revoked_kind(key).is_some() {
-            return self.tell_revoked(rank, header.ctx);
+        if calls.revoked_kind(id).is_some() {
+            return self.tell_revoked(rank, id.context);
         }
-        if header.sig == NO_PROGRAM && calls.agreeing.contains(&key) {
+        if header.sig == NO_PROGRAM && calls.agreeing.contains(&id) {
             return; // this rank waits in the same agreement
         }
-        match (calls.running(key), calls.sig_of_over(key)) {
+        match (calls.running(id), calls.sig_of_over(id)) {
             (Some(running), _) if running.sig == header.sig => {} // this rank waits in the same collective, for another one
             (Some(running), _) if self.is_member(running.run, rank) => {
                 self.fail_mismatched(running.run, rank);
@@ -220,23 +220,29 @@ impl EngineCore {
             (Some(_), _) => {}
             (None, Some(sig)) => {
                 self.peers
-                    .control(rank, &ProgramHeader::new(WireKind::ProgramDone, key, sig));
+                    .control(rank, &ProgramHeader::new(WireKind::ProgramDone, id, sig));
             }
-            (None, None) => match self.agrees_in_vain(key, rank) {
+            (None, None) => match self.agrees_in_vain(id, rank) {
                 Some(first) if header.sig != NO_PROGRAM => {
                     let me = self.programs.me;
                     let why = CollectiveFailure::Mismatch(rank.min(me), rank.max(me));
-                    self.revoke(CollectiveId::new(header.ctx, first), why);
+                    self.revoke(
+                        CollectiveId {
+                            sequence: first,
+                            ..id
+                        },
+                        why,
+                    );
                 }
                 // This rank does not know any more whether it was the same collective. A peer that waits for a message does
                 // not need to know.
-                _ if self.never_begins(key, rank) => {
+                _ if self.never_begins(id, rank) => {
                     self.peers.control(
                         rank,
-                        &ProgramHeader::new(WireKind::ProgramDone, key, header.sig),
+                        &ProgramHeader::new(WireKind::ProgramDone, id, header.sig),
                     );
                 }
-                _ => self.programs.calls.was_asked(key, rank, header.sig),
+                _ => self.programs.calls.was_asked(id, rank, header.sig),
             },
         }
     }
@@ -245,10 +251,10 @@ impl EngineCore {
     ///
     /// A peer that asked too early asks again. A rank that drops a communicator because it fails will be reported as failed. A
     /// rank that has finished will be reported, too, unless it cannot exit before its own sends are received.
-    fn never_begins(&mut self, key: CollectiveId, rank: WorldRank) -> bool {
+    fn never_begins(&mut self, id: CollectiveId, rank: WorldRank) -> bool {
         let stays = self.leaving || self.is_kept_by_sends();
-        let is_past = stays || self.programs.calls.is_long_over(key) && !self.is_offered(key, rank);
-        self.has_left(key.context & !1) || self.promised == 0 && is_past
+        let is_past = stays || self.programs.calls.is_long_over(id) && !self.is_offered(id, rank);
+        self.has_left(id.context & !1) || self.promised == 0 && is_past
     }
 
     /// Returns true if this rank has closed but cannot exit before peers receive what it sends.
@@ -291,11 +297,7 @@ impl EngineCore {
     }
 
     pub(super) fn is_through(&mut self, rank: WorldRank, header: &ProgramHeader) {
-        let Some(running) = self
-            .programs
-            .calls
-            .running(CollectiveId::new(header.ctx, header.tag))
-        else {
+        let Some(running) = self.programs.calls.running(header.collective_id()) else {
             return self.handle_creator_answer(rank, header);
         };
         if running.sig != header.sig {

@@ -169,11 +169,11 @@ impl EngineCore {
     pub(super) fn leave_slot(
         &mut self,
         index: u32,
-        key: CollectiveId,
+        id: CollectiveId,
         sig: u64,
         listed: &mut OffloadedRun,
     ) {
-        self.report_quiesced(key, sig, listed);
+        self.report_quiesced(id, sig, listed);
         let keys = listed.posted.iter().flat_map(PostedProgram::keys);
         keys.for_each(|key| self.exposed.withdraw(key));
         let Some(entry) = self.programs.slots.get_mut(&listed.slot) else {

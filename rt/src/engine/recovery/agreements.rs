@@ -19,7 +19,7 @@ use crate::{
     contexts::ContextIds,
     engine::pending_ops::PendingOpReport,
     error::ErrorKind,
-    group::{RankGroup, WorldRank},
+    group::{CommRank, RankGroup, WorldRank},
     proto::{
         agree::{AgreeProtocol, AgreeValue, RankSet},
         collective_id::CollectiveId,
@@ -61,7 +61,7 @@ struct CommAgreement {
     group: RankGroup,
     machine: AgreeProtocol,
     /// Sets of ranks received in part, by member; the rest of each is still to come.
-    parts: BTreeMap<usize, RankSet>,
+    parts: BTreeMap<CommRank, RankSet>,
     calls: AgreeCalls,
     /// Last round in which this rank has asked the ranks it waits for whether they will call.
     asked: Option<u32>,
@@ -307,7 +307,7 @@ impl EngineCore {
         let mut agreement = self.recovery.agreement(header.ctx);
         let reminded = |it: &mut CommAgreement| {
             let rank = it.group.local_of(rank);
-            rank.is_some_and(|rank| it.machine.remind(rank, header.tag))
+            rank.is_some_and(|rank| it.machine.remind(rank.0, header.tag))
         };
         if agreement.as_deref_mut().is_some_and(reminded) {
             return self.say_agreed(header.ctx);
@@ -315,10 +315,10 @@ impl EngineCore {
         let calls = agreement.is_some_and(|it| it.machine.is_under_way());
         let stays = self.leaving && self.promised == 0 || self.is_kept_by_sends();
         if !calls && (self.has_left(header.ctx) || stays) {
-            let key = CollectiveId::new(header.ctx, header.tag);
+            let id = header.collective_id();
             self.peers.control(
                 rank,
-                &ProgramHeader::new(WireKind::ProgramDone, key, header.sig),
+                &ProgramHeader::new(WireKind::ProgramDone, id, header.sig),
             );
         }
     }
@@ -377,7 +377,7 @@ impl EngineCore {
                 }
             }
             let agreement = CommAgreement {
-                machine: AgreeProtocol::new(me, group.len(), down),
+                machine: AgreeProtocol::new(me.0, group.len(), down),
                 group,
                 parts: BTreeMap::new(),
                 calls: AgreeCalls::default(),
@@ -409,7 +409,7 @@ impl EngineCore {
             wakers.extend(calls.decided(machine, round, value));
         }
         while let Some(outgoing) = machine.poll_message() {
-            let Some(to) = agreement.group.world_of(outgoing.to) else {
+            let Some(to) = agreement.group.world_of(CommRank(outgoing.to)) else {
                 continue;
             };
             for header in headers(ctx, &outgoing) {
@@ -423,7 +423,7 @@ impl EngineCore {
 
 /// Returns the group of the members that are not down.
 pub(crate) fn survivors(group: &RankGroup, down: &RankSet) -> RankGroup {
-    let left = (0..group.len()).filter(|rank| !down.contains(*rank));
+    let left = group.ranks().filter(|rank| !down.contains(rank.0));
     RankGroup::new(left.filter_map(|rank| group.world_of(rank)).collect())
 }
 
@@ -442,7 +442,7 @@ impl CommAgreement {
     /// Returns the world ranks for which this agreement waits.
     fn awaited(&self) -> impl Iterator<Item = WorldRank> {
         let awaited = self.machine.awaited();
-        awaited.filter_map(|rank| self.group.world_of(rank))
+        awaited.filter_map(|rank| self.group.world_of(CommRank(rank)))
     }
 
     /// Handles a header. Returns `None` if it makes no sense.
@@ -463,7 +463,7 @@ impl CommAgreement {
             return Some(());
         }
         let say = read(header, said)?;
-        self.machine.handle(from, header.round, say).then_some(())
+        self.machine.handle(from.0, header.round, say).then_some(())
     }
 
     /// Continues without a rank. Returns true if that rank was a member.
@@ -472,7 +472,7 @@ impl CommAgreement {
             return false;
         };
         self.parts.remove(&rank);
-        self.machine.handle_down(rank);
+        self.machine.handle_down(rank.0);
         true
     }
 }

@@ -3,7 +3,7 @@
 use std::task::{Poll, Waker};
 
 use super::{EngineCore, remember};
-use crate::group::{RankGroup, WorldRank};
+use crate::group::{CommRank, RankGroup, WorldRank};
 
 /// Position of one stream.
 #[derive(Debug)]
@@ -31,13 +31,13 @@ impl EngineCore {
         }
     }
 
-    /// Returns the next failed rank of this group by its number there, or `None` once this runtime closes.
+    /// Returns the next failed rank of this group by its rank there, or `None` once this runtime closes.
     pub(crate) fn poll_failure(
         &mut self,
         following: &mut FailureCursor,
         group: &RankGroup,
         waker: &Waker,
-    ) -> Poll<Option<usize>> {
+    ) -> Poll<Option<CommRank>> {
         let (closing, state) = (self.closing, self.recovery.state());
         while let Some(rank) = state.failed.get(following.heard) {
             following.heard += 1;

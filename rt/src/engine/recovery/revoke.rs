@@ -197,7 +197,7 @@ fn beyond(
     let first = |back: bool| {
         let rank = group.local_of(me)?;
         let places = (distance..size).map(|by| if back { size - by } else { by });
-        let mut ranks = places.filter_map(|by| group.world_of((rank + by) % size));
+        let mut ranks = places.filter_map(|by| group.world_after(rank, by));
         ranks.find(|&rank| lives(rank))
     };
     [first(false), first(true)].into_iter().flatten()

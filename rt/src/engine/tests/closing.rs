@@ -40,7 +40,7 @@ fn closes(world: &mut World, what: &str) {
     assert!(!engine.is_closed(), "{what}: nothing is waited for");
     let took = world.run_until(|engines| engines[0].is_closed());
     assert!(took <= LIMIT, "{what}: {took}");
-    let why = world.engines[0].core.evidence.of(1);
+    let why = world.engines[0].core.evidence.of(WorldRank(1));
     assert!(
         why.to_string().starts_with("it was silent for"),
         "{what}: {why}"

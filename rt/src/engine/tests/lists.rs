@@ -26,7 +26,7 @@ use crate::{
     engine::{Engine, EngineSetup, RunCall, RunTicket},
     error::ErrorKind,
     group::{RankGroup, WorldRank},
-    offload::{BufferLens, ProgramBuffer, ProgramBuilder, StepAction},
+    offload::{BufferLens, CommRank, ProgramBuffer, ProgramBuilder, StepAction},
     ops::{OpState, ProgramBuffers},
     proto::{
         path::PathTables,
@@ -338,11 +338,11 @@ fn call(rank: usize) -> RunCall {
     };
     let step = match rank {
         0 => StepAction::Send {
-            to: 1,
+            to: CommRank(1),
             from: ProgramBuffer::Input.span(0, BLOCK),
         },
         _ => StepAction::Recv {
-            from: 0,
+            from: CommRank(0),
             into: ProgramBuffer::Output.span(0, BLOCK),
         },
     };
@@ -553,7 +553,7 @@ fn chain() -> RunCall {
     let [scratch, output] =
         [ProgramBuffer::Scratch, ProgramBuffer::Output].map(|buffer| buffer.span(0, BLOCK));
     let recv = StepAction::Recv {
-        from: 0,
+        from: CommRank(0),
         into: scratch,
     };
     let copy = StepAction::Copy {

@@ -8,7 +8,7 @@ use crate::{
     error::ErrorKind,
     group::{RankGroup, WorldRank},
     offload::{
-        BufferLens, CollectiveProgram, CollectiveSignature, ErasedReducer, OperandSide,
+        BufferLens, CollectiveProgram, CollectiveSignature, CommRank, ErasedReducer, OperandSide,
         ProgramBuffer, ProgramBuilder, ProgramStepId, StepAction,
     },
     ops::{OpInfo, OpOutcome, ProgramBuffers},
@@ -36,12 +36,12 @@ fn ring(rank: usize, size: usize, block: usize) -> CollectiveProgram {
     let mut here = push(copy, &[]);
     for round in 0..size - 1 {
         let send = StepAction::Send {
-            to: (rank + 1) % size,
+            to: CommRank((rank + 1) % size),
             from: place(rank + size - round),
         };
         push(send, &[here]);
         let recv = StepAction::Recv {
-            from: (rank + size - 1) % size,
+            from: CommRank((rank + size - 1) % size),
             into: place(rank + size - round - 1),
         };
         here = push(recv, &[]);
@@ -66,11 +66,11 @@ fn everybody(rank: usize, size: usize) -> CollectiveProgram {
     let mut push = |action| builder.push(action, &[]).expect("it fits");
     for other in (0..size).filter(|other| *other != rank) {
         push(StepAction::Send {
-            to: other,
+            to: CommRank(other),
             from: ProgramBuffer::Input.span(0, 8),
         });
         push(StepAction::Recv {
-            from: other,
+            from: CommRank(other),
             into: ProgramBuffer::Output.span(other * 8, 8),
         });
     }

@@ -12,7 +12,7 @@ use crate::{
     engine::{AgreementId, RunCall, RunTicket, SingleRoundRun},
     error::ErrorKind,
     group::RankGroup,
-    offload::{BufferLens, CollectiveProgram, ProgramBuffer, ProgramBuilder, StepAction},
+    offload::{BufferLens, CollectiveProgram, CommRank, ProgramBuffer, ProgramBuilder, StepAction},
     ops::{OpInfo, ProgramBuffers},
     proto::agree::AgreeValue,
     proto::collective_id::CollectiveId,
@@ -34,7 +34,10 @@ fn wait_for(from: usize, size: usize) -> CollectiveProgram {
     };
     let mut builder = ProgramBuilder::new::<u64>(size, lens);
     let into = ProgramBuffer::Output.span(0, 8);
-    let recv = StepAction::Recv { from, into };
+    let recv = StepAction::Recv {
+        from: CommRank(from),
+        into,
+    };
     builder.push(recv, &[]).expect("it fits");
     builder.finish()
 }
@@ -48,7 +51,10 @@ fn send_to(to: usize, size: usize) -> CollectiveProgram {
     };
     let mut builder = ProgramBuilder::new::<u64>(size, lens);
     let from = ProgramBuffer::Input.span(0, LONG * 8);
-    let send = StepAction::Send { to, from };
+    let send = StepAction::Send {
+        to: CommRank(to),
+        from,
+    };
     builder.push(send, &[]).expect("it fits");
     builder.finish()
 }

@@ -405,11 +405,11 @@ impl EngineCore {
 
 /// Returns the ranks after and before this one in a round, or `None` after the last round.
 fn partners(group: &RankGroup, me: WorldRank, round: usize) -> Option<(WorldRank, WorldRank)> {
-    let (size, rank) = (group.len(), group.local_of(me)?);
+    let rank = group.local_of(me)?;
     let distance = 1_usize.checked_shl(u32::try_from(round).ok()?)?;
-    if distance >= size {
+    if distance >= group.len() {
         return None;
     }
-    let after = group.world_of((rank + distance) % size)?;
-    Some((after, group.world_of((rank + size - distance) % size)?))
+    let after = group.world_after(rank, distance)?;
+    Some((after, group.world_before(rank, distance)?))
 }

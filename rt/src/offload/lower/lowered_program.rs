@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     lock::SpinLock,
-    offload::{CollectiveProgram, StepAction},
+    offload::{CollectiveProgram, CommRank, StepAction},
 };
 
 /// A program cut into tasks for some means, independent of how many messages its landing slots have carried.
@@ -54,7 +54,7 @@ pub(super) struct LoweredStep {
 /// Messages to one peer, or from one peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerMessages {
-    peer: usize,
+    peer: CommRank,
     sends: bool,
     /// Number of the program's messages.
     count: u32,

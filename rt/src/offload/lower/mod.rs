@@ -33,7 +33,7 @@ use ripstop_fabric::offload::TypedOperator;
 
 pub(super) use self::lowered_program::LoweredCache;
 use self::lowered_program::{LoweredProgram, LoweredStep, waits_for};
-use super::{BufferSpan, CollectiveProgram, LOOKAHEAD_MIN, StepAction};
+use super::{BufferSpan, CollectiveProgram, CommRank, LOOKAHEAD_MIN, StepAction};
 
 mod counted_recvs;
 mod items;
@@ -51,8 +51,8 @@ pub(crate) const LIST_MIN: usize = LOOKAHEAD_MIN - 1;
 pub(crate) struct LandingCounts {
     /// Landing slots from one rank to another: messages that may be allowed and not yet landed.
     count: u64,
-    to: BTreeMap<usize, u64>,
-    from: BTreeMap<usize, u64>,
+    to: BTreeMap<CommRank, u64>,
+    from: BTreeMap<CommRank, u64>,
 }
 
 /// The reductions that the adapter does.
@@ -112,7 +112,7 @@ pub(crate) enum LoweredCounter {
 /// A landing slot to or from a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LandingSlot {
-    pub(crate) peer: usize,
+    pub(crate) peer: CommRank,
     pub(crate) nth: u64,
 }
 
@@ -254,7 +254,9 @@ impl ProgramLowering {
     }
 
     /// Returns the sends: the peer, the span, the landing slot, and the value that the landing slot must reach.
-    pub(crate) fn sends(&self) -> impl Iterator<Item = (usize, BufferSpan, LandingSlot, u64)> + '_ {
+    pub(crate) fn sends(
+        &self,
+    ) -> impl Iterator<Item = (CommRank, BufferSpan, LandingSlot, u64)> + '_ {
         let send = |(step, action): (&LoweredStep, &StepAction)| match *action {
             StepAction::Send { to, from } => {
                 let (lane, nth) = self.place_of(step, to);
@@ -267,7 +269,7 @@ impl ProgramLowering {
     }
 
     /// Returns counters, each with the number of receives from the selected peers that it counts.
-    pub(crate) fn receives_from(&self, such: impl Fn(usize) -> bool) -> BTreeMap<u32, u64> {
+    pub(crate) fn receives_from(&self, such: impl Fn(CommRank) -> bool) -> BTreeMap<u32, u64> {
         let mut all = BTreeMap::new();
         for (step, action) in self.form.steps.iter().zip(self.program.actions()) {
             if let StepAction::Recv { from, .. } = *action
@@ -289,7 +291,7 @@ impl ProgramLowering {
     }
 
     /// Returns the landing slot of a message to or from this peer, and the number of the message in it, starting at 1.
-    fn place_of(&self, step: &LoweredStep, peer: usize) -> (LandingSlot, u64) {
+    fn place_of(&self, step: &LoweredStep, peer: CommRank) -> (LandingSlot, u64) {
         let lanes = self.form.lanes;
         let message = self.before[step.way as usize] + u64::from(step.message);
         (landing_slot_of(lanes, peer, message), message / lanes + 1)
@@ -306,7 +308,7 @@ impl ProgramLowering {
     }
 }
 
-fn landing_slot_of(lanes: u64, peer: usize, message: u64) -> LandingSlot {
+fn landing_slot_of(lanes: u64, peer: CommRank, message: u64) -> LandingSlot {
     let nth = message % lanes;
     LandingSlot { peer, nth }
 }

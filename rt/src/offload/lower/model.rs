@@ -15,7 +15,7 @@ use super::{
     AdapterMeans, AdapterReductions, CounterThreshold, LandingCounts, LandingSlot, LoweredAction,
     LoweredCounter, LoweredItem, ProgramLowering,
 };
-use crate::offload::{BufferSpan, CollectiveProgram, ProgramBuffer, StepAction};
+use crate::offload::{BufferSpan, CollectiveProgram, CommRank, ProgramBuffer, StepAction};
 
 /// Programs that all ranks run, one after the other.
 pub(super) struct Job {
@@ -429,9 +429,12 @@ impl<'a> Model<'a> {
             LoweredAction::PublishLanding {
                 lane, into, end, ..
             } => Event::Invited {
-                rank: lane.peer,
+                rank: lane.peer.0,
                 slot,
-                lane: LandingSlot { peer: rank, ..lane },
+                lane: LandingSlot {
+                    peer: CommRank(rank),
+                    ..lane
+                },
                 place: Key::new(number, into, end),
             },
             LoweredAction::Put {
@@ -444,7 +447,7 @@ impl<'a> Model<'a> {
                 };
                 assert_eq!(into.len, from.len, "two programs of one collective");
                 Event::Landed {
-                    rank: lane.peer,
+                    rank: lane.peer.0,
                     place: Key::new(theirs, into, counts),
                     origin: (rank, number),
                     from: Key::new(number, from, end),

@@ -14,8 +14,8 @@ use super::{
     model::{Job, Model, Mutant, Outcome, is_for_host, place_of},
 };
 use crate::offload::{
-    BufferLens, BufferSpan, CollectiveProgram, OperandSide, ProgramBuffer, ProgramBuilder,
-    ProgramStepId, StepAction,
+    BufferLens, BufferSpan, CollectiveProgram, CommRank, OperandSide, ProgramBuffer,
+    ProgramBuilder, ProgramStepId, StepAction,
 };
 
 /// An all-to-all: step k sends to the rank k ahead, with at most `window` messages at a time.
@@ -42,14 +42,14 @@ fn pairwise(rank: usize, size: usize, block: usize, window: usize) -> Collective
         let after: Vec<ProgramStepId> = before.into_iter().collect();
         sends.push(push(
             StepAction::Send {
-                to,
+                to: CommRank(to),
                 from: of(ProgramBuffer::Input, to),
             },
             &after,
         ));
         push(
             StepAction::Recv {
-                from,
+                from: CommRank(from),
                 into: of(ProgramBuffer::Output, from),
             },
             &[],
@@ -71,7 +71,7 @@ fn receives_from_some_peers_are_counted_where_they_end() {
         ProgramLowering::new(Arc::clone(&program), means(told_max), &mut lanes)
     };
     let all = |told_max, such: fn(usize) -> bool| {
-        let all = lower(told_max).receives_from(such);
+        let all = lower(told_max).receives_from(|peer| such(peer.0));
         all.into_iter().collect::<Vec<_>>()
     };
     assert_eq!(all(0, |_| false), []);
@@ -255,8 +255,20 @@ impl Chance {
         if source == target && from.overlaps(&into) {
             return; // each would wait for the other
         }
-        self.push(source, StepAction::Send { to: target, from });
-        self.push(target, StepAction::Recv { from: source, into });
+        self.push(
+            source,
+            StepAction::Send {
+                to: CommRank(target),
+                from,
+            },
+        );
+        self.push(
+            target,
+            StepAction::Recv {
+                from: CommRank(source),
+                into,
+            },
+        );
         let bytes = read(&self.memory[source], &from);
         write(&mut self.memory[target], &into, &bytes);
     }
@@ -400,12 +412,15 @@ fn the_end_of_a_step_that_many_wait_for_is_passed_on_by_the_host() {
     let mut builder = ProgramBuilder::new::<u8>(10, lens);
     let span = |at: usize| ProgramBuffer::Output.span(at, 1);
     let first = StepAction::Recv {
-        from: 1,
+        from: CommRank(1),
         into: span(0),
     };
     let first = builder.push(first, &[]).expect("it fits");
     for to in 2..10 {
-        let send = StepAction::Send { to, from: span(0) };
+        let send = StepAction::Send {
+            to: CommRank(to),
+            from: span(0),
+        };
         builder.push(send, &[first]).expect("it fits");
     }
     let program = Arc::new(builder.finish());

@@ -17,7 +17,7 @@ pub(crate) use self::{
     slot::OffloadSlot,
 };
 use super::{
-    BufferSpan, ProgramBuffer, StepAction as Step,
+    BufferSpan, CommRank, ProgramBuffer, StepAction as Step,
     lower::{
         CounterThreshold, LandingSlot, LoweredAction, LoweredCounter, LoweredItem, ProgramLowering,
     },
@@ -314,8 +314,11 @@ impl PostedProgram {
     }
 
     /// Returns the peers, as ranks of the group, that have not allowed one of its sends.
-    pub(crate) fn peers_without_landing(&self, slot: &OffloadSlot) -> impl Iterator<Item = usize> {
-        let waits = |&(_, _, lane, value): &(usize, BufferSpan, LandingSlot, u64)| {
+    pub(crate) fn peers_without_landing(
+        &self,
+        slot: &OffloadSlot,
+    ) -> impl Iterator<Item = CommRank> {
+        let waits = |&(_, _, lane, value): &(CommRank, BufferSpan, LandingSlot, u64)| {
             slot.allowed(lane) < value
         };
         self.lowering.sends().filter(waits).map(|(to, ..)| to)
@@ -326,7 +329,7 @@ impl PostedProgram {
     /// A counter may count messages of other peers too. So messages are certainly missing only if the counter is below
     /// the number of messages from those peers alone. If an adapter counts, its latest counts for this program and
     /// earlier ones may not be visible yet.
-    pub(crate) fn lacks_messages(&self, gone: impl Fn(usize) -> bool) -> bool {
+    pub(crate) fn lacks_messages(&self, gone: impl Fn(CommRank) -> bool) -> bool {
         let counted = |nth: usize| {
             let value = self.own.counters.at(nth).value();
             value.saturating_sub(self.own.before[nth])
@@ -336,9 +339,9 @@ impl PostedProgram {
             .any(|(counter, count)| counted(counter as usize) < count)
     }
 
-    /// Returns a peer, as a rank of the group, that has allowed a message which this program does not send.
-    pub(crate) fn mismatched_peer(&self, slot: &OffloadSlot) -> Option<usize> {
-        let is_strange = |&(_, from, lane, value): &(usize, BufferSpan, LandingSlot, u64)| {
+    /// Returns a peer that has allowed a message which this program does not send.
+    pub(crate) fn mismatched_peer(&self, slot: &OffloadSlot) -> Option<CommRank> {
+        let is_strange = |&(_, from, lane, value): &(CommRank, BufferSpan, LandingSlot, u64)| {
             let landing = PutLanding::read(&slot.places, slot.index_from(lane) * LANDING_LEN);
             let fits = landing.word == self.word && landing.into.len == from.len as u64;
             slot.allowed(lane) == value && !fits

@@ -10,7 +10,7 @@ use ripstop_fabric::{
 
 use super::PostedProgram;
 use crate::{
-    group::{RankGroup, WorldRank},
+    group::{CommRank, RankGroup, WorldRank},
     offload::lower::{LandingCounts, LandingSlot},
 };
 
@@ -21,7 +21,7 @@ pub(crate) struct OffloadSlot {
     group: RankGroup,
     /// World rank of this process. `me` is its rank in the group.
     pub(super) world: WorldRank,
-    me: usize,
+    me: CommRank,
     pub(super) name: u64,
     pub(crate) lanes: LandingCounts,
     pub(super) counters: LocalCounters,
@@ -73,7 +73,7 @@ impl OffloadSlot {
             lists.give_name(name | 1, &places);
         }
         Ok(Self {
-            me: group.local_of(world).unwrap_or_default(),
+            me: group.local_of(world).unwrap_or(CommRank(0)),
             group,
             world,
             name,
@@ -119,7 +119,7 @@ impl OffloadSlot {
     pub(crate) fn waiting(&self) -> Vec<WorldRank> {
         let lanes = |peer| (0..self.lanes.count()).map(move |nth| LandingSlot { peer, nth });
         let waits = |lane: LandingSlot| self.allowed(lane) > self.lanes.used(lane);
-        let peers = (0..self.group.len()).filter(|&peer| lanes(peer).any(waits));
+        let peers = self.group.ranks().filter(|&peer| lanes(peer).any(waits));
         peers.map(|peer| self.world_of(peer)).collect()
     }
 
@@ -128,18 +128,18 @@ impl OffloadSlot {
         self.counters.at(self.index_from(lane)).value()
     }
 
-    pub(super) fn world_of(&self, rank: usize) -> WorldRank {
+    pub(super) fn world_of(&self, rank: CommRank) -> WorldRank {
         self.group.world_of(rank).unwrap_or(WorldRank(0))
     }
 
     /// Returns the index of a landing slot to a peer in the peer's table.
     pub(super) fn index_to(&self, lane: LandingSlot) -> u64 {
-        self.me as u64 * self.lanes.count() + lane.nth
+        self.me.0 as u64 * self.lanes.count() + lane.nth
     }
 
     /// Returns the index of a landing slot from a peer in this rank's table.
     pub(super) fn index_from(&self, lane: LandingSlot) -> usize {
-        usize::try_from(lane.peer as u64 * self.lanes.count() + lane.nth).unwrap_or(usize::MAX)
+        usize::try_from(lane.peer.0 as u64 * self.lanes.count() + lane.nth).unwrap_or(usize::MAX)
     }
 
     /// Returns the id of a message of a landing slot, which is the same at both ends, because contexts, slots and landing slots

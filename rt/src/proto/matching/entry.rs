@@ -5,7 +5,7 @@ use super::{
     list::{ListEntry, ListLink},
     table::{MatchingKey, ReceiveClass},
 };
-use crate::group::WorldRank;
+use crate::{group::WorldRank, proto::collective_id::CollectiveId};
 
 /// The fields of a message that are used for matching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,12 @@ impl RecvPattern {
 }
 
 impl MessageEnvelope {
+    /// Returns the collective that the message belongs to, if its context is that of collectives.
+    #[inline]
+    pub(crate) const fn collective_id(&self) -> CollectiveId {
+        CollectiveId::new(self.ctx, self.tag)
+    }
+
     /// Returns the key of the list of this class in which the message waits, or its matching receives.
     #[inline]
     pub(super) fn key(&self, class: ReceiveClass) -> MatchingKey {

@@ -265,6 +265,11 @@ impl ProgramHeader {
             sig,
         }
     }
+
+    /// Returns the collective that the header names.
+    pub(crate) const fn collective_id(&self) -> CollectiveId {
+        CollectiveId::new(self.ctx, self.tag)
+    }
 }
 
 /// Header of [`WireKind::Abort`]: which collective of which communicator failed, and why. Ranks are those of the world.

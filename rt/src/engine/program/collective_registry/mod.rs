@@ -38,14 +38,14 @@ const DISPLACED_MASK: u32 = (1 << 16) - 1;
 const ASKED_MAX: usize = 64;
 
 pub(super) struct CollectiveRegistry {
-    /// Collectives in flight, sorted by key. There are few, and new ones are usually last.
+    /// Collectives in flight, sorted by id. There are few, and new ones are usually last.
     running: Vec<(CollectiveId, RunningCollective)>,
-    /// Completed collectives. The key of each gives its place, where it stays until another one replaces it. Empty until the
+    /// Completed collectives. The id of each gives its place, where it stays until another one replaces it. Empty until the
     /// first.
     over: Vec<Option<CompletedCollective>>,
     /// By context, the last collective whose place was taken by another communicator's, or by one that ended late.
     displaced: BTreeMap<u32, u32>,
-    /// Unexpected messages of collectives, sorted by key.
+    /// Unexpected messages of collectives, sorted by id.
     early: Vec<(CollectiveId, EarlyMessages)>,
     /// Ranks that have asked for collectives which this rank has not begun, with their signatures.
     asked: VecDeque<(CollectiveId, WorldRank, u64)>,
@@ -62,7 +62,7 @@ pub(super) struct CollectiveRegistry {
 /// A completed collective, with its signature and its source line.
 #[derive(Clone, Copy)]
 struct CompletedCollective {
-    key: CollectiveId,
+    id: CollectiveId,
     sig: u64,
     at: &'static Location<'static>,
 }
@@ -118,42 +118,38 @@ impl CollectiveRegistry {
         }
     }
 
-    pub(super) fn begin(&mut self, key: CollectiveId, sig: u64, run: u32) {
-        let at = self.running.partition_point(|(other, _)| *other <= key);
+    pub(super) fn begin(&mut self, id: CollectiveId, sig: u64, run: u32) {
+        let at = self.running.partition_point(|(other, _)| *other <= id);
         self.running
-            .insert(at, (key, RunningCollective { sig, run }));
+            .insert(at, (id, RunningCollective { sig, run }));
     }
 
-    pub(super) fn end(&mut self, key: CollectiveId, sig: u64, at: &'static Location<'static>) {
-        if let Ok(at) = self.running.binary_search_by_key(&key, |(key, _)| *key) {
+    pub(super) fn end(&mut self, id: CollectiveId, sig: u64, at: &'static Location<'static>) {
+        if let Ok(at) = self.running.binary_search_by_key(&id, |(id, _)| *id) {
             self.running.remove(at);
         }
-        self.note_over(key, sig, at);
+        self.note_over(id, sig, at);
     }
 
     /// Records a completed collective. It need not have been recorded as in flight.
-    pub(super) fn note_over(
-        &mut self,
-        key: CollectiveId,
-        sig: u64,
-        at: &'static Location<'static>,
-    ) {
+    pub(super) fn note_over(&mut self, id: CollectiveId, sig: u64, at: &'static Location<'static>) {
         if self.over.is_empty() {
             self.over.resize(OVER_MAX, None);
         }
-        if key.sequence & DISPLACED_MASK == 0 {
-            self.forget_displaced(key);
+        if id.sequence & DISPLACED_MASK == 0 {
+            self.forget_displaced(id);
         }
-        let before = self.over[place(key)].replace(CompletedCollective { key, sig, at });
-        let is_news =
-            |id: CollectiveId| id.context != key.context || is_before(key.sequence, id.sequence);
-        if let Some(id) = before
-            .map(|other| other.key)
-            .filter(|other| is_news(*other))
-        {
-            let last = self.displaced.entry(id.context).or_insert(id.sequence);
-            if is_before(*last, id.sequence) {
-                *last = id.sequence;
+        let before = self.over[place(id)].replace(CompletedCollective { id, sig, at });
+        let is_news = |other: CollectiveId| {
+            other.context != id.context || is_before(id.sequence, other.sequence)
+        };
+        if let Some(other) = before.map(|other| other.id).filter(|other| is_news(*other)) {
+            let last = self
+                .displaced
+                .entry(other.context)
+                .or_insert(other.sequence);
+            if is_before(*last, other.sequence) {
+                *last = other.sequence;
             }
         }
     }
@@ -170,14 +166,14 @@ impl CollectiveRegistry {
         }
     }
 
-    pub(super) fn running(&self, key: CollectiveId) -> Option<RunningCollective> {
-        let at = self.running.binary_search_by_key(&key, |(key, _)| *key);
+    pub(super) fn running(&self, id: CollectiveId) -> Option<RunningCollective> {
+        let at = self.running.binary_search_by_key(&id, |(id, _)| *id);
         at.ok().map(|at| self.running[at].1)
     }
 
     /// Returns the numbers of the collectives in flight in this context.
     pub(super) fn running_of(&self, ctx: u32) -> Vec<u32> {
-        let running = self.running.iter().map(|(key, _)| *key);
+        let running = self.running.iter().map(|(id, _)| *id);
         running
             .filter(|id| id.context == ctx)
             .map(|id| id.sequence)
@@ -185,19 +181,19 @@ impl CollectiveRegistry {
     }
 
     /// Returns true if this collective is complete and still remembered.
-    pub(super) fn is_over(&self, key: CollectiveId) -> bool {
-        self.sig_of_over(key).is_some()
+    pub(super) fn is_over(&self, id: CollectiveId) -> bool {
+        self.sig_of_over(id).is_some()
     }
 
     /// Returns the signature of a completed collective if it is still remembered.
-    pub(super) fn sig_of_over(&self, key: CollectiveId) -> Option<u64> {
-        self.over(key).map(|(sig, _)| sig)
+    pub(super) fn sig_of_over(&self, id: CollectiveId) -> Option<u64> {
+        self.over(id).map(|(sig, _)| sig)
     }
 
     /// Returns the signature and the source line of a completed collective if it is still remembered.
-    pub(super) fn over(&self, key: CollectiveId) -> Option<(u64, &'static Location<'static>)> {
-        let over = (*self.over.get(place(key))?)?;
-        (over.key == key).then_some((over.sig, over.at))
+    pub(super) fn over(&self, id: CollectiveId) -> Option<(u64, &'static Location<'static>)> {
+        let over = (*self.over.get(place(id))?)?;
+        (over.id == id).then_some((over.sig, over.at))
     }
 
     /// Returns true if later collectives show that this one is complete or was never called here.
@@ -215,24 +211,24 @@ impl CollectiveRegistry {
 
     /// Returns the number after that of the last known collective of this context.
     pub(super) fn next(&self, ctx: u32) -> u32 {
-        let over = self.over.iter().flatten().map(|over| over.key);
-        let running = self.running.iter().map(|(key, _)| *key);
+        let over = self.over.iter().flatten().map(|over| over.id);
+        let running = self.running.iter().map(|(id, _)| *id);
         let displaced = self
             .displaced
             .get(&ctx)
             .map(|tag| CollectiveId::new(ctx, *tag));
-        let keys = over.chain(running).chain(displaced);
-        let tags = keys.filter(|id| id.context == ctx).map(|id| id.sequence);
+        let ids = over.chain(running).chain(displaced);
+        let tags = ids.filter(|id| id.context == ctx).map(|id| id.sequence);
         let last = tags.reduce(|last, tag| if is_before(last, tag) { tag } else { last });
         last.map_or(0, |last| last.wrapping_add(1))
     }
 
     /// Records that a rank has asked for a collective which this rank has not begun.
-    pub(super) fn was_asked(&mut self, key: CollectiveId, rank: WorldRank, sig: u64) {
+    pub(super) fn was_asked(&mut self, id: CollectiveId, rank: WorldRank, sig: u64) {
         if self.asked.len() == ASKED_MAX {
             self.asked.pop_front();
         }
-        self.asked.push_back((key, rank, sig));
+        self.asked.push_back((id, rank, sig));
     }
 
     /// Returns true if a rank has asked for a collective which this rank has not begun.
@@ -241,19 +237,19 @@ impl CollectiveRegistry {
     }
 
     /// Returns a rank that has asked about this collective with another signature.
-    pub(super) fn mismatched_asker(&self, key: CollectiveId, sig: u64) -> Option<WorldRank> {
-        let is_strange = |&&(of, _, its): &&(CollectiveId, WorldRank, u64)| of == key && its != sig;
+    pub(super) fn mismatched_asker(&self, id: CollectiveId, sig: u64) -> Option<WorldRank> {
+        let is_strange = |&&(of, _, its): &&(CollectiveId, WorldRank, u64)| of == id && its != sig;
         self.asked.iter().find(is_strange).map(|(_, rank, _)| *rank)
     }
 
     /// Forgets the questions about a collective that this rank begins. The ranks that asked get its messages.
-    pub(super) fn forget_asked(&mut self, key: CollectiveId) {
-        self.asked.retain(|(of, ..)| *of != key);
+    pub(super) fn forget_asked(&mut self, id: CollectiveId) {
+        self.asked.retain(|(of, ..)| *of != id);
     }
 
     /// Records that a message for a collective is stored.
-    pub(super) fn came_early(&mut self, key: CollectiveId, sig: u64) {
-        match self.early.binary_search_by_key(&key, |(key, _)| *key) {
+    pub(super) fn came_early(&mut self, id: CollectiveId, sig: u64) {
+        match self.early.binary_search_by_key(&id, |(id, _)| *id) {
             Ok(at) => {
                 let early = &mut self.early[at].1;
                 early.stored += 1;
@@ -262,14 +258,14 @@ impl CollectiveRegistry {
             Err(at) => {
                 let (stored, mixed) = (1, false);
                 self.early
-                    .insert(at, (key, EarlyMessages { stored, sig, mixed }));
+                    .insert(at, (id, EarlyMessages { stored, sig, mixed }));
             }
         }
     }
 
     /// Records that a stored message has left the store.
-    pub(super) fn was_early(&mut self, key: CollectiveId) {
-        if let Ok(at) = self.early.binary_search_by_key(&key, |(key, _)| *key) {
+    pub(super) fn was_early(&mut self, id: CollectiveId) {
+        if let Ok(at) = self.early.binary_search_by_key(&id, |(id, _)| *id) {
             self.early[at].1.stored -= 1;
             if self.early[at].1.stored == 0 {
                 self.early.remove(at);
@@ -284,27 +280,23 @@ impl CollectiveRegistry {
 
     /// Returns true if messages may be stored for this collective.
     #[inline]
-    pub(super) fn may_be_early(&self, key: CollectiveId) -> bool {
-        self.any_early()
-            && self
-                .early
-                .binary_search_by_key(&key, |(key, _)| *key)
-                .is_ok()
+    pub(super) fn may_be_early(&self, id: CollectiveId) -> bool {
+        self.any_early() && self.early.binary_search_by_key(&id, |(id, _)| *id).is_ok()
     }
 
     /// Returns true if a message with another signature may be stored for this collective.
     #[inline]
-    pub(super) fn may_be_strange(&self, key: CollectiveId, sig: u64) -> bool {
-        let at = self.early.binary_search_by_key(&key, |(key, _)| *key);
+    pub(super) fn may_be_strange(&self, id: CollectiveId, sig: u64) -> bool {
+        let at = self.early.binary_search_by_key(&id, |(id, _)| *id);
         at.is_ok_and(|at| self.early[at].1.mixed || self.early[at].1.sig != sig)
     }
 
     /// Returns true if this collective can begin without a check: no message for it is stored, and its communicator is not
     /// revoked.
     #[inline]
-    pub(super) fn may_begin_unchecked(&self, key: CollectiveId) -> bool {
-        let revoked = self.any_revoked() && self.is_revoked(key.context);
-        !revoked && !self.may_be_early(key)
+    pub(super) fn may_begin_unchecked(&self, id: CollectiveId) -> bool {
+        let revoked = self.any_revoked() && self.is_revoked(id.context);
+        !revoked && !self.may_be_early(id)
     }
 
     #[inline(never)]
