@@ -30,6 +30,8 @@ pub(super) enum EventQueueKind {
     Board,
     /// Events of task lists, on the first rail.
     Lists,
+    /// Events of a guest, on the first rail. The driver takes none of them.
+    Guest,
 }
 
 /// All event queues of a rank.
@@ -169,6 +171,35 @@ impl PortalsQueues {
             waiter,
             rest,
         })
+    }
+
+    /// Adds the queue of a guest, whose events end sleeps like those of the driver.
+    ///
+    /// # Errors
+    /// If the system has no threads left.
+    pub(super) fn add_guest(&mut self, eq: Eq) -> io::Result<()> {
+        let source = RailQueue {
+            which: EventQueueKind::Guest,
+            rail: 0,
+            eq,
+        };
+        self.sources.push(source);
+        self.waiter.rails[0].sources.push(source);
+        if let SleepMethod::Helper(helper) = &mut self.rest {
+            helper.stop();
+            self.rest = SleepMethod::Helper(HelperThread::start(self.waiter.clone())?);
+        }
+        Ok(())
+    }
+
+    /// Ignores the queue of a guest from now on. The helper thread must have been stopped.
+    pub(super) fn forget_guest(&mut self) {
+        let is_own = |source: &RailQueue| source.which != EventQueueKind::Guest;
+        self.sources.retain(is_own);
+        self.waiter.rails[0].sources.retain(is_own);
+        self.held = self
+            .held
+            .filter(|(_, which)| *which != EventQueueKind::Guest);
     }
 
     pub(super) fn wait_on(&self) -> Vec<WakeSource> {
@@ -490,11 +521,12 @@ fn all(nis: &[Arc<PortalsNi>]) -> LaneSet {
     LaneSet::first(u32::try_from(nis.len()).unwrap_or(u32::MAX))
 }
 
-const ALL: [EventQueueKind; 4] = [
+const ALL: [EventQueueKind; 5] = [
     EventQueueKind::Arrivals,
     EventQueueKind::Completions,
     EventQueueKind::Board,
     EventQueueKind::Lists,
+    EventQueueKind::Guest,
 ];
 /// Turns between polls of rails without recent traffic.
 const PATIENCE: u32 = 64;

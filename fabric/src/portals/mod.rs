@@ -41,6 +41,7 @@ mod eager_slabs;
 mod event;
 mod event_queues;
 mod exports;
+mod guest;
 #[cfg(test)]
 mod injected_refusals;
 mod library;
@@ -70,6 +71,7 @@ pub use self::{
     compat::{BaselineLayout, PscomLayout, PscomVariable},
     config::{Interface, PortalsConfig},
     driver_state::Portals,
+    guest::{GuestAddress, GuestCall, GuestEvent, GuestPort, GuestPutEnd, PreparedGuest},
     prepare::PreparedPortals,
     provider::PortalsProvider,
     stats::PortalsCounters,

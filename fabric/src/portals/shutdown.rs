@@ -107,6 +107,7 @@ impl Portals {
 impl Drop for Portals {
     fn drop(&mut self) {
         self.resources.queues.stop_helper();
+        self.resources.queues.forget_guest();
         let how = if std::thread::panicking() {
             DownCause::Failed
         } else {
