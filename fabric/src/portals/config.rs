@@ -36,8 +36,11 @@ pub struct PortalsConfig {
     pub events: u32,
     /// Slabs that hold messages of all peers, at least 2.
     pub slabs: usize,
-    /// Bytes of a slab, at least twice the longest message (131 328).
+    /// Bytes of a slab, at least two of the longest messages with their headers (131 328).
     pub slab_len: usize,
+    /// Bytes of the longest body of a message, 128 to 65 536; longer messages use other paths. The same on all ranks. For
+    /// benchmarks.
+    pub body_max: usize,
     /// Triggered operations that may wait for a counter. The library may grant fewer. With fewer than 8, the runtime
     /// gives the driver no task lists.
     pub triggered: u32,
@@ -95,6 +98,7 @@ impl Default for PortalsConfig {
             events: 4096,
             slabs: 4,
             slab_len: 1 << 20,
+            body_max: BODY_MAX,
             triggered: u32::MAX >> 1,
             published: false,
             habits: None,
@@ -133,7 +137,7 @@ impl PortalsConfig {
         match &self.compat {
             None => {
                 let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-                BODY_MAX.min(limit.saturating_sub(HEADER_MAX))
+                self.body_max.min(limit.saturating_sub(HEADER_MAX))
             }
             Some(BaselineLayout::Mpc) => compat::MPC_BODY_MAX,
             Some(BaselineLayout::Pscom(pscom)) => {
@@ -179,10 +183,18 @@ impl PortalsConfig {
         if self.compat.is_some() {
             return Ok(()); // checked when its variables were parsed
         }
+        let lens = BODY_LEAST..=BODY_MAX;
+        if !lens.contains(&self.body_max) {
+            return wrong(format!(
+                "PortalsConfig::body_max is {}: use {lens:?}",
+                self.body_max
+            ));
+        }
+        let two = 2 * (HEADER_MAX + self.body_max) as u64;
         let checks = [
             ("events", u64::from(self.events), u64::from(EVENTS_MIN)),
             ("slabs", self.slabs as u64, 2),
-            ("slab_len", self.slab_len as u64, 2 * MESSAGE_MAX as u64),
+            ("slab_len", self.slab_len as u64, two),
         ];
         for (field, value, least) in checks {
             if value < least {

@@ -69,12 +69,22 @@ impl Provider for PortalsProvider {
     }
 
     fn open(&self, request: OpenRequest<'_>) -> io::Result<OpenedDriver> {
-        let config = PortalsConfig {
+        Portals::prepare(Self::config(&request)?).map(OpenedDriver::prepared)
+    }
+}
+
+impl PortalsProvider {
+    /// Returns the configuration with which [`open`](Provider::open) prepares the driver. For benchmarks that open it themselves.
+    ///
+    /// # Errors
+    /// The same as those of [`open`](Provider::open) for settings.
+    #[doc(hidden)]
+    pub fn config(request: &OpenRequest<'_>) -> io::Result<PortalsConfig> {
+        Ok(PortalsConfig {
             ends: request.ends(),
             counters: Arc::new(PortalsCounters::of(&request.counters)),
             ..config(request.values)?
-        };
-        Portals::prepare(config).map(OpenedDriver::prepared)
+        })
     }
 }
 
