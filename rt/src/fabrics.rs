@@ -13,7 +13,7 @@ use ripstop_fabric::{
     deferred::DeferredDriver,
     driver::{Driver, PreparedEndpoint},
     hierarchical::{HierarchicalConfig, HierarchicalDriver},
-    provider::{DriverEndpoint, JobPlace, OpenRequest, OpenedDriver, ProviderReach},
+    provider::{DriverEndpoint, JobPlace, OpenRequest, OpenedDriver, Provider, ProviderReach},
     registry::FabricSelection,
     shm::{Board, BoardRanks, ProcessMonitor, WakeMethod},
 };
@@ -35,6 +35,8 @@ pub(crate) struct DriverParams<'a> {
     /// Board of this rank's node.
     pub(crate) board: &'a Board,
     pub(crate) settings: &'a Settings,
+    /// Provider of the driver, or of the network's one if there is also shared memory.
+    pub(crate) provider: &'static dyn Provider,
     /// True if the reactor can sleep on a futex.
     pub(crate) futex: bool,
     pub(crate) counters: &'a Arc<DriverStats>,
@@ -48,7 +50,7 @@ impl DriverParams<'_> {
     pub(crate) fn open(mut self) -> Result<Box<dyn Driver>> {
         let fabric = self.settings.fabric;
         self.check_reach(fabric)?;
-        let opened = fabric.provider().open(self.request()).map_err(open_error)?;
+        let opened = self.provider.open(self.request()).map_err(open_error)?;
         self.report(&opened);
         let combination = fabric.is_combined().then(|| self.combination(fabric));
         let driver = match opened.endpoint {
@@ -68,7 +70,7 @@ impl DriverParams<'_> {
 
     /// Checks that the driver reaches all ranks of the job.
     fn check_reach(&self, fabric: FabricSelection) -> Result<()> {
-        let provider = fabric.provider();
+        let provider = self.provider;
         let (ranks, node) = (self.boot.size, self.boot.node.ranks.len());
         let needed = match node {
             1 if ranks == 1 => ProviderReach::Rank,

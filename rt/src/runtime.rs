@@ -12,6 +12,7 @@ use ripstop_fabric::{
     counters::DriverStats,
     driver::{Driver, SLOT_MESSAGE_MAX},
     hook::{HookDriver, HookPlan},
+    provider::Provider,
     shm::Board,
 };
 
@@ -58,6 +59,7 @@ pub struct Builder {
     boot: Option<Boot>,
     board: Option<Board>,
     plan: Option<HookPlan>,
+    provider: Option<&'static dyn Provider>,
     reporter: Option<FailureReporter>,
 }
 
@@ -81,6 +83,7 @@ impl Runtime {
             boot: None,
             board: None,
             plan: None,
+            provider: None,
             reporter: None,
         }
     }
@@ -307,6 +310,14 @@ impl Builder {
         self
     }
 
+    /// Opens the driver of this provider instead of the one of the selected provider. For benchmarks of drivers that are not
+    /// offered to users.
+    #[doc(hidden)]
+    pub fn provider(mut self, provider: &'static dyn Provider) -> Self {
+        self.provider = Some(provider);
+        self
+    }
+
     /// Reports failed peers to `reporter` instead of to the launcher.
     pub(crate) fn reporter(self, reporter: Option<FailureReporter>) -> Self {
         Self { reporter, ..self }
@@ -345,6 +356,7 @@ impl Builder {
             arrival: &arrival,
             board: &board,
             settings: &settings,
+            provider: self.provider.unwrap_or_else(|| settings.fabric.provider()),
             futex: backend.futex(),
             counters: &counters,
             unmet: &unmet,

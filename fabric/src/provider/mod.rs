@@ -8,7 +8,7 @@ mod opening;
 pub mod parsing;
 mod settings;
 
-use std::io;
+use std::{fmt, io};
 
 pub use self::{
     opening::{DriverEndpoint, JobPlace, OpenRequest, OpenedDriver},
@@ -57,6 +57,12 @@ pub trait Provider: Sync {
     /// # Errors
     /// The driver cannot run here, as [`check`](Self::check) tells, or the system's error.
     fn open(&self, request: OpenRequest<'_>) -> io::Result<OpenedDriver>;
+}
+
+impl fmt::Debug for dyn Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// The ranks that a driver reaches. Greater values include the smaller ones.
