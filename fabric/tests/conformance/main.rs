@@ -10,6 +10,7 @@
 mod broken;
 mod combine;
 mod compat;
+mod copies;
 mod counting;
 mod ending;
 mod faults;

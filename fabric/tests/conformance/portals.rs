@@ -1,33 +1,23 @@
 //! Worlds on the software Portals, through the same library files that programs load.
-//!
-//! A library is one process to its peers, so each rank that is a thread of this process needs its own copy. A copy can be reused
-//! when its rank has ended.
 
 use std::{
     collections::VecDeque,
-    env, fs, io,
-    os::fd::IntoRawFd,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use ripstop_fabric::{
     deferred::DeferredDriver,
-    driver::{
-        self, ArmResult, Caps, DownCause, Driver, DriverAbilities, DriverCommand, LocalRange,
-        PostResult, Sink, TurnProgress, WakeSource, WorldRank,
-    },
-    memory::{MemoryRegion, RemoteRegion},
-    passes_abilities,
+    driver::{self, ArmResult, DownCause, Driver, DriverCommand, PostResult, WorldRank},
     portals::{
         BaselineLayout, Portals, PortalsConfig, PortalsCounters, PreparedPortals, PscomLayout,
     },
     shm::Board,
 };
-use rustix::fs::MemfdFlags;
 
 use crate::{
-    combine, lists,
+    combine,
+    copies::{Copy, Hired},
+    lists,
     messages::message,
     placing,
     world::{Guard, World, peer},
@@ -169,7 +159,7 @@ pub(crate) fn hired(
     ranks: u32,
     family: &'static str,
     mut change: impl FnMut(PortalsConfig) -> PortalsConfig,
-) -> Vec<Hired> {
+) -> Vec<Hired<Portals>> {
     let hired: Vec<_> = (0..ranks)
         .map(|_| prepare(family, change(PortalsConfig::default())))
         .collect();
@@ -188,11 +178,8 @@ pub(crate) fn late_world(ranks: u32) -> Vec<Box<dyn Driver>> {
         let PreparedCopy { copy, prepared } = hired;
         let addresses = addresses.clone();
         let join = move |prepared: Box<dyn driver::PreparedEndpoint>| prepared.connect(&addresses);
-        Box::new(Hired {
-            driver: DeferredDriver::open(Box::new(prepared), (WorldRank(rank), ranks), join)
-                .unwrap(),
-            _copy: Return(Some(copy)),
-        }) as Box<dyn Driver>
+        let driver = DeferredDriver::open(Box::new(prepared), (WorldRank(rank), ranks), join).unwrap();
+        Box::new(Hired::new(driver, copy)) as Box<dyn Driver>
     };
     (0..).zip(hired).map(late).collect()
 }
@@ -221,11 +208,8 @@ impl PreparedCopy {
         self.prepared.address()
     }
 
-    pub(crate) fn connect(self, addresses: Vec<Vec<u8>>) -> Hired {
-        Hired {
-            driver: self.prepared.connect(addresses).unwrap(),
-            _copy: Return(Some(self.copy)),
-        }
+    pub(crate) fn connect(self, addresses: Vec<Vec<u8>>) -> Hired<Portals> {
+        Hired::new(self.prepared.connect(addresses).unwrap(), self.copy)
     }
 }
 
@@ -432,109 +416,5 @@ fn a_message_that_the_library_refuses_for_good_costs_the_peer_and_no_sleep() {
             });
             assert_eq!(world[0].driver.arm(), ArmResult::Ready, "{family}");
         }
-    }
-}
-
-/// Returns the file of a library. Cargo puts it next to the tests of packages that depend on it.
-pub(crate) fn library(family: &str) -> PathBuf {
-    let test = env::current_exe().unwrap();
-    let name = format!("libportals_{family}.so");
-    let mut places = test.ancestors().skip(1).take(2).map(|dir| dir.join(&name));
-    let found = places.find(|place| place.exists());
-    found.unwrap_or_else(|| panic!("{name} is not beside {}", test.display()))
-}
-
-/// A copy of a library, for one rank at a time.
-#[derive(Debug)]
-pub(crate) struct Copy {
-    family: &'static str,
-    /// Never closed, because the copy stays loaded.
-    fd: i32,
-}
-
-static IDLE: Mutex<Vec<Copy>> = Mutex::new(Vec::new());
-
-impl Copy {
-    fn hire(family: &'static str) -> Self {
-        let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = idle.iter().position(|copy| copy.family == family) {
-            return idle.swap_remove(at);
-        }
-        drop(idle);
-        let fd = rustix::fs::memfd_create("portals-library", MemfdFlags::CLOEXEC).unwrap();
-        let mut file = fs::File::from(fd);
-        let mut library = fs::File::open(library(family)).unwrap();
-        io::copy(&mut library, &mut file).unwrap();
-        Self {
-            family,
-            fd: file.into_raw_fd(),
-        }
-    }
-
-    fn path(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.fd).into()
-    }
-}
-
-/// A driver, and the library copy that it runs on.
-#[derive(Debug)]
-pub(crate) struct Hired<D = Portals> {
-    pub(crate) driver: D,
-    _copy: Return,
-}
-
-/// Returns the copy after the driver was dropped.
-#[derive(Debug)]
-struct Return(Option<Copy>);
-
-impl Drop for Return {
-    fn drop(&mut self) {
-        let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.extend(self.0.take());
-    }
-}
-
-impl<D: Driver> Driver for Hired<D> {
-    fn caps(&self) -> &Caps {
-        self.driver.caps()
-    }
-
-    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
-        self.driver.post(command)
-    }
-
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
-        self.driver.progress(budget, sink)
-    }
-
-    fn arm(&mut self) -> ArmResult {
-        self.driver.arm()
-    }
-
-    fn wait_on(&self) -> Vec<WakeSource> {
-        self.driver.wait_on()
-    }
-
-    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
-        self.driver.allocate(len)
-    }
-
-    fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
-        self.driver.give_up(peer, how)
-    }
-
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
-        self.driver.expect(awaited);
-    }
-
-    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
-        self.driver.expose(range)
-    }
-}
-
-impl<D: Driver> DriverAbilities for Hired<D> {
-    passes_abilities! {
-        driver: event_counters, task_lists, tag_matching, named_slots, mapped_memory, peer_paths, connect_ahead, failure_watch,
-        guarded_memory,
     }
 }

@@ -20,7 +20,8 @@ use ripstop_fabric::{
 
 use crate::{
     compat::pscom,
-    portals::{FAMILIES, PreparedCopy, library, little_room, prepare, world},
+    copies::library,
+    portals::{FAMILIES, PreparedCopy, little_room, prepare, world},
     processes::{NETWORK, command, end_of},
     world::{Rank, World, contents, local, peer},
 };
