@@ -345,7 +345,7 @@ fn what_measures_shared_memory_refuses_to_stand_for_another_fabric() {
     for (variables, words, instead) in [
         (&portals[..], "put --size 8 --iters 5", "lock-flush"),
         (&fabric("shm+verbs"), "get --size 8 --iters 5", "get-flush"),
-        (&[], "--compat pscom get --size 8 --iters 5", "get-stream"),
+        (&portals[..], "get --size 8 --iters 5", "get-stream"),
     ] {
         let output = perf_with(variables, 2, words);
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -35,11 +35,19 @@ fn main() -> ExitCode {
     match parsed {
         Ok(Cli { command }) => match command {
             CliCommand::Run(args) => run::run(args, &words),
-            CliCommand::Perf(args) => perf::run(&args),
+            CliCommand::Perf(args) => perf::run(&args, ripstop_itself()),
             CliCommand::Sim(args) => sim::run(&args),
             CliCommand::Info(args) => info::run(&args),
         },
         Err(why) => answer(&why),
+    }
+}
+
+/// Returns Ripstop for `ripstop perf`, as the environment configures it.
+fn ripstop_itself() -> perf::PerfSubject {
+    perf::PerfSubject {
+        baseline: None,
+        builder: ripstop::Runtime::builder(),
     }
 }
 

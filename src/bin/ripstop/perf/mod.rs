@@ -29,7 +29,7 @@ mod windows;
 use std::{error::Error, process::ExitCode, time::Duration};
 
 use clap::Subcommand;
-use ripstop::{Comm, Runtime};
+use ripstop::{Builder, Comm, Runtime};
 
 use self::{
     report::{ResultReport, ResultRow},
@@ -41,10 +41,6 @@ use crate::stderr_lines::print_line;
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PerfArgs {
-    /// Over Portals, lay messages out as another library does, for comparison: sets RIPSTOP_PORTALS_COMPAT
-    #[arg(long, global = true, value_name = "WHOSE", value_parser = ["off", "pscom", "mpc"])]
-    compat: Option<String>,
-
     #[command(subcommand)]
     program: PerfProgram,
 }
@@ -110,9 +106,19 @@ enum PerfProgram {
     Startup(startup::StartupArgs),
 }
 
+/// What is measured: Ripstop with its own drivers, or a baseline for them.
+#[derive(Debug)]
+pub(crate) struct PerfSubject {
+    /// Name of the baseline, if it is one.
+    pub(crate) baseline: Option<&'static str>,
+    /// Settings of the runtime that measures.
+    pub(crate) builder: Builder,
+}
+
 /// This rank and the one it talks to.
 #[derive(Debug)]
 struct PerfRankPair<'a> {
+    baseline: Option<&'static str>,
     runtime: &'a Runtime,
     world: &'a Comm,
     me: usize,
@@ -123,8 +129,8 @@ struct PerfRankPair<'a> {
 type PerfError = Box<dyn Error>;
 
 /// Measures, as one rank of a job.
-pub(crate) fn run(args: &PerfArgs) -> ExitCode {
-    match measure(args) {
+pub(crate) fn run(args: &PerfArgs, subject: PerfSubject) -> ExitCode {
+    match measure(args, subject) {
         Ok(code) => code,
         Err(trouble) => {
             print_line("ripstop perf", &trouble.to_string());
@@ -133,19 +139,15 @@ pub(crate) fn run(args: &PerfArgs) -> ExitCode {
     }
 }
 
-fn measure(args: &PerfArgs) -> Result<ExitCode, PerfError> {
-    let PerfArgs { compat, program } = args;
+fn measure(args: &PerfArgs, subject: PerfSubject) -> Result<ExitCode, PerfError> {
+    let PerfArgs { program } = args;
+    let PerfSubject { baseline, builder } = subject;
     if let PerfProgram::Put(args) | PerfProgram::Get(args) = program {
-        return onesided::run(program.name(), args, compat.as_deref());
+        return onesided::run(program.name(), args, baseline);
     }
     if let PerfProgram::Startup(args) = program {
         return startup::run(args);
     }
-    let builder = Runtime::builder();
-    let builder = match compat {
-        Some(whose) => builder.set("RIPSTOP_PORTALS_COMPAT", whose),
-        None => builder,
-    };
     let runtime = builder.init()?;
     let world = runtime.world();
     if let Some(sentence) = program.invalid_reason(world.size()) {
@@ -153,6 +155,7 @@ fn measure(args: &PerfArgs) -> Result<ExitCode, PerfError> {
     }
     let (me, size) = (world.rank(), world.size());
     let pair = PerfRankPair {
+        baseline,
         runtime: &runtime,
         world: &world,
         me,
@@ -210,10 +213,14 @@ impl PerfRankPair<'_> {
             let row = settings.iter().find(|row| row.name == name);
             row.map_or_else(String::new, |row| row.value.clone())
         };
-        row.field("reactor", self.runtime.choices().reactor)
+        let row = row
+            .field("reactor", self.runtime.choices().reactor)
             .field("progress", value("RIPSTOP_PROGRESS"))
-            .field("fabric", value("RIPSTOP_FABRIC"))
-            .field("compat", value("RIPSTOP_PORTALS_COMPAT"))
+            .field("fabric", value("RIPSTOP_FABRIC"));
+        match self.baseline {
+            Some(name) => row.field("baseline", name),
+            None => row,
+        }
     }
 }
 

@@ -45,10 +45,10 @@ impl OneSidedArgs {
 pub(super) fn run(
     program: &'static str,
     args: &OneSidedArgs,
-    compat: Option<&str>,
+    baseline: Option<&str>,
 ) -> Result<ExitCode, PerfError> {
     let mut boot = boot::discover(&Environment::of_process())?;
-    if let Some(sentence) = refuses(program, &Settings::from_environment()?, compat) {
+    if let Some(sentence) = refuses(program, &Settings::from_environment()?, baseline) {
         return Ok(refuse(boot.rank == 0, &sentence));
     }
     if boot.size != 2 || boot.node.ranks.len() != 2 {
@@ -76,11 +76,11 @@ pub(super) fn run(
 }
 
 /// Returns why another driver cannot be measured this way.
-fn refuses(program: &str, settings: &Settings, compat: Option<&str>) -> Option<String> {
-    let asked = match compat {
-        Some(whose) if whose != "off" => format!("--compat {whose} is"),
+fn refuses(program: &str, settings: &Settings, baseline: Option<&str>) -> Option<String> {
+    let asked = match baseline {
+        Some(name) => format!("{name} stands"),
         _ if !settings.fabric.is_shared_memory() => {
-            format!("RIPSTOP_FABRIC={} is", settings.fabric.name())
+            format!("RIPSTOP_FABRIC={} stands", settings.fabric.name())
         }
         _ => return None,
     };
@@ -89,7 +89,7 @@ fn refuses(program: &str, settings: &Settings, compat: Option<&str>) -> Option<S
         _ => ("get-flush", "get-stream"),
     };
     Some(format!(
-        "`ripstop perf {program}` measures the driver of shared memory by itself, but {asked} for other drivers: use \
+        "`ripstop perf {program}` measures the driver of shared memory by itself, but {asked} for another driver: use \
          `ripstop perf {one}`, or `ripstop perf {many}` for 64 at a time, which use the runtime"
     ))
 }
