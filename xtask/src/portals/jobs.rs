@@ -3,6 +3,8 @@
 /// One kind of job, and how it is started.
 pub(super) struct PortalsJobKind {
     pub(super) name: &'static str,
+    /// Name of the baseline that is measured; `None` measures Ripstop's own driver.
+    pub(super) baseline: Option<&'static str>,
     pub(super) settings: &'static [(&'static str, &'static str)],
     pub(super) args: &'static [&'static str],
     pub(super) ranks: u32,
@@ -27,8 +29,6 @@ pub(super) enum PortalsTarget {
     Nothing,
 }
 
-const PSCOM: (&str, &str) = ("RIPSTOP_PORTALS_COMPAT", "pscom");
-const MPC: (&str, &str) = ("RIPSTOP_PORTALS_COMPAT", "mpc");
 const COPY: (&str, &str) = ("RIPSTOP_EAGER_MAX", "8192");
 const NO_COPY: (&str, &str) = ("RIPSTOP_EAGER_MAX", "0");
 const GET: (&str, &str) = ("RIPSTOP_RENDEZVOUS", "get");
@@ -129,13 +129,23 @@ const fn gib(size: &'static str) -> [&'static str; 15] {
 }
 
 macro_rules! kinds {
-    ($($name:literal: [$($setting:expr),*] $args:expr $(, $ranks:literal)?;)+) => {
+    ($($name:literal: $($baseline:ident)? [$($setting:expr),*] $args:expr $(, $ranks:literal)?;)+) => {
         &[$(PortalsJobKind {
             name: $name,
+            baseline: baseline!($($baseline)?),
             settings: &[$($setting),*],
             args: $args,
             ranks: ranks!($($ranks)?),
         },)+]
+    };
+}
+
+macro_rules! baseline {
+    () => {
+        None
+    };
+    ($baseline:ident) => {
+        Some(stringify!($baseline))
     };
 }
 
@@ -150,20 +160,20 @@ macro_rules! ranks {
 
 pub(super) const KINDS: &[PortalsJobKind] = kinds! {
     "latency": [] LATENCY;
-    "latency-pscom": [PSCOM] LATENCY;
-    "latency-mpc": [MPC] LATENCY;
+    "latency-pscom": pscom [] LATENCY;
+    "latency-mpc": mpc [] LATENCY;
     "latency-generic": [GENERIC] LATENCY;
     "bandwidth": [] BANDWIDTH;
-    "bandwidth-pscom": [PSCOM] BANDWIDTH;
-    "bandwidth-mpc": [MPC] BANDWIDTH;
+    "bandwidth-pscom": pscom [] BANDWIDTH;
+    "bandwidth-mpc": mpc [] BANDWIDTH;
     "tags": [TAGS] PLACED;
     "no-tags": [NO_TAGS] PLACED;
     "tags-late": [TAGS] PLACED_LATE;
     "no-tags-late": [NO_TAGS] PLACED_LATE;
     "slab-copy": [COPY] EIGHT_K;
     "slab-zero": [NO_COPY, GET] EIGHT_K;
-    "entry-copy": [PSCOM, COPY] EIGHT_K;
-    "entry-zero": [PSCOM, NO_COPY, GET] EIGHT_K;
+    "entry-copy": pscom [COPY] EIGHT_K;
+    "entry-zero": pscom [NO_COPY, GET] EIGHT_K;
     "single-tag": [] &["netpipe", "--what", "tag"];
     "single-put": [] &["netpipe", "--what", "put"];
     "single-get": [] &["netpipe", "--what", "get"];

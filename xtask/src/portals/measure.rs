@@ -52,7 +52,11 @@ impl PortalsJobKind {
             "none"
         };
         job.args(["run", "-n", &self.ranks.to_string(), "--bind", bind]);
-        job.arg("--").arg(dir.join("ripstop")).arg("perf");
+        let (program, subcommand) = match self.baseline {
+            Some(baseline) => ("ripstop-baselines", baseline),
+            None => ("ripstop", "perf"),
+        };
+        job.arg("--").arg(dir.join(program)).arg(subcommand);
         for arg in self.args {
             if *arg == ONE_TO_256 {
                 let all: Vec<_> = (1..=256).map(|size: u32| size.to_string()).collect();

@@ -1,8 +1,9 @@
 //! `cargo xtask bench portals`: compares this repository's layout over Portals with those of other libraries, on the software
 //! library.
 //!
-//! Both sides are modes of one driver over one library, so a byte costs both the same. One round runs all jobs one after the
-//! other, and ratios are of jobs of one round, so a disturbance of the machine affects both.
+//! The others are baselines (`benches/baselines`), which wrap this repository's driver over the same library, so a byte costs
+//! both sides the same. One round runs all jobs one after the other, and ratios are of jobs of one round, so a disturbance of
+//! the machine affects both.
 
 mod jobs;
 mod measure;
@@ -18,9 +19,10 @@ const HELP: &str = "\
 cargo xtask bench portals GROUP [--rounds N] [--from DIR] [--json]
 
 GROUP is latency, bandwidth, tags, causes, netpipe, rails, matching, lengths, half, long, flood, overlap or queue. DIR has the
-command `ripstop` and libportals_sandia42.so [default: target/release, built at first]. Prints, for each line of the jobs, both
-medians and the ratio, or the figure, with its least and greatest of all rounds, and the processor time of all ranks with all
-threads of theirs; with --json, a line of JSON for each. `overlap` and `queue` need two processors and `taskset`.";
+commands `ripstop` and `ripstop-baselines`, and libportals_sandia42.so [default: target/release, built at first]. Prints, for
+each line of the jobs, both medians and the ratio, or the figure, with its least and greatest of all rounds, and the processor
+time of all ranks with all threads of theirs; with --json, a line of JSON for each. `overlap` and `queue` need two processors
+and `taskset`.";
 
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
     let Some(options) = PortalsBenchOptions::parse(args)? else {
@@ -90,6 +92,8 @@ fn build(root: &Path) -> Result<PathBuf, String> {
         "--release",
         "-p",
         "ripstop",
+        "-p",
+        "ripstop-portals-baselines",
         "-p",
         "ripstop-portals-sandia42",
     ]);
