@@ -6,8 +6,8 @@ use ripstop_fabric::driver::{
     CommandFailure, CommandToken, DownCause, PayloadView, Sink, WorldRank,
 };
 
-/// Passes the driver's reports on, except for greetings. Keeps reports of peers that are down, because their last messages may not
-/// have been handled.
+/// Passes the driver's reports on, except for greetings. Keeps reports of peers that are down, because their last messages may
+/// not have been handled.
 pub(crate) struct DriverSink<'a> {
     pub(crate) sink: &'a mut dyn Sink,
     pub(crate) downs: &'a mut VecDeque<(WorldRank, DownCause)>,

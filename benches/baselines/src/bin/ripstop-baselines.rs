@@ -1,4 +1,5 @@
-//! `ripstop-baselines pscom latency`: the measurements of `ripstop perf`, of messages over Portals in the layout of another library.
+//! `ripstop-baselines pscom latency`: the measurements of `ripstop perf`, of messages over Portals in the layout of another
+//! library.
 //!
 //! The process is one rank, as with `ripstop perf`: `ripstop run -n 2 -- ripstop-baselines pscom latency`. The source of the
 //! measurements is that of `ripstop perf`, so both measure alike.
