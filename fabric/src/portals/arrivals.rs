@@ -13,9 +13,7 @@ impl Portals {
     /// Handles an event of the queue of arrivals.
     pub(super) fn handle_arrival(&mut self, got: RailEvent, sink: &mut dyn Sink) {
         match got.event.kind {
-            PortalsEventKind::PtDisabled if self.fragile => self.handle_no_blocks(),
             PortalsEventKind::PtDisabled => self.disabled = self.disabled.with(got.rail),
-            PortalsEventKind::Put if self.buffers.is_some() => self.handle_piece(&got, sink),
             PortalsEventKind::Put if posted_recvs::is_posted_recv(got.event.user) => {
                 self.handle_recv_event(&got, sink)
             }

@@ -4,7 +4,6 @@ use std::{io, path::PathBuf, sync::Arc};
 
 use super::{
     calls::PortalsNi,
-    compat::{self, BaselineLayout},
     send_pool::{BODY_MAX, HEADER_MAX, SHORT},
     stats::PortalsCounters,
     task_lists,
@@ -56,9 +55,6 @@ pub struct PortalsConfig {
     pub tags: Option<usize>,
     /// Record of how ranks ended. It tells finished ranks from failed ones even if this rank never communicated with them.
     pub ends: Option<Arc<dyn ExitRecord>>,
-    /// Message layout of another library, for comparison. All ranks must use the same. The layout then determines `slabs`,
-    /// `slab_len` and, for pscom, `events`.
-    pub compat: Option<BaselineLayout>,
     /// Counters of the driver.
     pub counters: Arc<PortalsCounters>,
 }
@@ -105,7 +101,6 @@ impl Default for PortalsConfig {
             helper: false,
             tags: None,
             ends: None,
-            compat: None,
             counters: Arc::default(),
         }
     }
@@ -118,35 +113,10 @@ impl PortalsConfig {
     /// in 0.8 µs.
     pub const TAGS_LEAST: usize = 8 << 10;
 
-    /// Returns the settings as the message layout of another library requires them.
-    pub(super) fn laid_out(mut self) -> Self {
-        match &self.compat {
-            None => {}
-            Some(BaselineLayout::Mpc) => {
-                (self.slabs, self.slab_len) = (compat::MPC_BLOCKS, compat::MPC_BLOCK_LEN);
-            }
-            Some(BaselineLayout::Pscom(pscom)) => {
-                (self.slabs, self.events) = (0, pscom.eq_size);
-            }
-        }
-        self
-    }
-
     /// Returns the longest body of a message.
     pub(super) fn body_max(&self, limit: u64) -> usize {
-        match &self.compat {
-            None => {
-                let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-                self.body_max.min(limit.saturating_sub(HEADER_MAX))
-            }
-            Some(BaselineLayout::Mpc) => compat::MPC_BODY_MAX,
-            Some(BaselineLayout::Pscom(pscom)) => {
-                let sends = pscom.sendq_size * pscom.buffer_size - HEADER_MAX;
-                let whole = usize::try_from(pscom.rendezvous).unwrap_or(usize::MAX);
-                // Control messages of the runtime have bodies too, so the threshold has a minimum.
-                whole.clamp(BODY_LEAST, BODY_MAX).min(sends)
-            }
-        }
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        self.body_max.min(limit.saturating_sub(HEADER_MAX))
     }
 
     /// Checks the fields.
@@ -173,15 +143,6 @@ impl PortalsConfig {
             return wrong(format!(
                 "PortalsConfig::interfaces has {wrongly:?}: use a weight of {weights:?}"
             ));
-        }
-        if self.compat.is_some() && interfaces.len() > 1 {
-            return wrong(format!(
-                "PortalsConfig::interfaces are {interfaces:?}, but the layouts of other libraries use one interface: name \
-                 one"
-            ));
-        }
-        if self.compat.is_some() {
-            return Ok(()); // checked when its variables were parsed
         }
         let lens = BODY_LEAST..=BODY_MAX;
         if !lens.contains(&self.body_max) {

@@ -5,7 +5,6 @@ use std::{collections::VecDeque, io};
 use super::{
     address::PortalsAddress,
     backoff::BackoffTimer,
-    compat::{BaselineLayout, PscomLayout, buffers::BaselineBuffers},
     driver_state::Portals,
     multirail::{PortalsRails, RailTableEntry},
     onesided::PortalsRmaSlots,
@@ -57,21 +56,17 @@ impl PreparedPortals {
             places: _,
             speeds,
             end_records: said,
-            compat,
             caps,
             abilities,
             alarm,
         } = self;
-        let pscom = compat.as_ref().and_then(BaselineLayout::pscom);
         let (addresses, places): (Vec<_>, Vec<_>) = read_addresses(&peers)?.into_iter().unzip();
         let found = addresses.iter().position(|other| *other == address);
         let me = found.and_then(|rank| u32::try_from(rank).ok());
         let me = me.ok_or_else(|| invalid("the addresses lack that of this rank"))?;
-        let operations = operations(&ground, pscom)?;
+        let operations = operations(&ground)?;
         // Limit each peer, so that one that accepts nothing leaves enough credits for the others.
         let window = (ground.credits / 2).min(WINDOW_MAX);
-        let buffers = pscom.map(|pscom| BaselineBuffers::new(pscom, peers.len()));
-        let buffers = buffers.transpose()?.map(Box::new);
         let places = addresses.iter().zip(places);
         let places = places.map(|(address, others)| [vec![address.first_place()], others].concat());
         let longest = ground.rails.iter().map(|rail| rail.ni.limits.max_msg_size);
@@ -79,8 +74,7 @@ impl PreparedPortals {
         let rails = PortalsRails::new(ground.rails.len(), places.collect(), speeds, piece_max);
         let per_peer = size_of::<PortalsPeer>()
             + (1 + ground.rails.len()) * ControlWords::LEN
-            + rails.peer_len()
-            + pscom.map_or(0, PscomLayout::peer_len);
+            + rails.peer_len();
         ground.counters.peer_bytes.add(per_peer as u64);
         let lent = abilities
             .tags
@@ -104,8 +98,6 @@ impl PreparedPortals {
             refused: VecDeque::new(),
             disabled: LaneSet::EMPTY,
             shut: LaneSet::EMPTY,
-            buffers,
-            fragile: compat == Some(BaselineLayout::Mpc),
             rails,
             alarm,
             backoff: BackoffTimer::default(),
@@ -115,9 +107,6 @@ impl PreparedPortals {
             abilities,
             resources: ground,
         };
-        if let Some(buffers) = &portals.buffers {
-            portals.lay_out_buffers(buffers)?;
-        }
         if portals.resources.ni.waits_to_meet {
             portals.contact_all_peers()?;
         }
@@ -125,13 +114,9 @@ impl PreparedPortals {
     }
 }
 
-fn operations(
-    ground: &PortalsResources,
-    pscom: Option<&PscomLayout>,
-) -> io::Result<PortalsRmaSlots> {
+fn operations(ground: &PortalsResources) -> io::Result<PortalsRmaSlots> {
     if !ground.ni.goes_on {
-        let most = pscom.map_or(u32::MAX, |pscom| pscom.max_rndv_reqs);
-        PortalsRmaSlots::new(ground.credits.min(most), None)
+        PortalsRmaSlots::new(ground.credits, None)
     } else {
         // A slot is lost with each operation to a peer that dies.
         let room = usize::try_from(ground.ni.limits.max_msg_size).ok();

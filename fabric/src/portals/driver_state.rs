@@ -6,7 +6,6 @@ use super::{
     address::PortalsAddress,
     backoff::BackoffTimer,
     calls::PortalsCallError,
-    compat::buffers::BaselineBuffers,
     event::{PortalsEvent, PortalsEventKind, PortalsOutcome, RailEvent},
     event_queues::EventQueueKind,
     multirail::PortalsRails,
@@ -68,10 +67,6 @@ pub struct Portals {
     pub(super) disabled: LaneSet,
     /// Rails that still had no room when all arrivals had been handled. Peers that wait for them wait longer.
     pub(super) shut: LaneSet,
-    /// Send and receive buffers of the pscom layout.
-    pub(super) buffers: Option<Box<BaselineBuffers>>,
-    /// True if running out of room for messages is fatal, as in the MPC layout.
-    pub(super) fragile: bool,
     /// True if the adapter interrupts the host and counts the interrupts.
     pub(super) is_interrupted: bool,
     /// True if the library has reported a failure without an acknowledgment. An acknowledgment may still follow, and must not be
@@ -124,10 +119,6 @@ impl Portals {
         }
     }
 
-    pub(super) const fn own_address(&self) -> PortalsAddress {
-        self.address
-    }
-
     pub(super) fn peer(&self, rank: u32) -> &PortalsPeer {
         let peer = self.peers.get(rank as usize);
         peer.unwrap_or_else(|| panic!("rank {rank} in a world of {}", self.peers.len()))
@@ -149,10 +140,6 @@ impl Portals {
         let peer = self.peer(to);
         if peer.state != PortalsPeerState::Up {
             return true;
-        }
-        if self.buffers.is_some() {
-            let label = MessageLabel::Message(u8::try_from(header.len()).unwrap_or(u8::MAX));
-            return self.send_by_buffers(to, label, [header, body]);
         }
         let (outbox, len) = (&peer.outbox, header.len() + body.len());
         let mut slot = None;
@@ -199,7 +186,6 @@ impl Portals {
 
     /// Passes to the adapter what may leave.
     pub(super) fn transmit(&mut self) {
-        self.transmit_buffers();
         while self.credits > 0
             && let Some(to) = self.words_due.pop_front()
         {
@@ -347,7 +333,7 @@ impl Portals {
         }
         self.fails_twice |= alone;
         match UserPtr::of(event.user) {
-            Some(UserPtr::Message(to, number)) if self.buffers.is_none() => {
+            Some(UserPtr::Message(to, number)) => {
                 let peer = self.peers.get(to as usize);
                 peer.is_some_and(|peer| peer.outbox.awaits(number))
             }
@@ -355,7 +341,7 @@ impl Portals {
                 self.operations.work(slot, generation).is_some()
             }
             // If a failure is reported twice, the event without acknowledgment comes first.
-            Some(UserPtr::Words(_) | UserPtr::Piece(..) | UserPtr::Message(..)) => alone,
+            Some(UserPtr::Words(_) | UserPtr::Piece(..)) => alone,
             None => false,
         }
     }
@@ -367,9 +353,6 @@ impl Portals {
         );
         if let Some(peer) = self.peers.get_mut(to as usize) {
             peer.answers += u64::from(answered);
-        }
-        if self.buffers.is_some() {
-            return self.handle_buffer_end(to, number, end);
         }
         let taken = end == PortalsOutcome::Success;
         if !answered {
@@ -458,7 +441,6 @@ impl Portals {
     /// Returns true if something waits that no event signals: the library has no room or still uses an entry or a descriptor, or
     /// a peer lacks an entry. Completions of our own operations may make room, but there may be none in flight.
     fn waits(&self) -> bool {
-        let misses = |all: &BaselineBuffers| !all.missing.is_empty();
         self.lists.have_ending_lists()
             || self.lists.need_retry()
             || self.rails.are_leaving()
@@ -466,7 +448,6 @@ impl Portals {
             || self.has_unsent()
             || !self.refused.is_empty()
             || self.posted_recvs.as_ref().is_some_and(|lent| lent.has_withdrawals())
-            || self.buffers.as_deref().is_some_and(misses)
             // While one slab is left, an arrival in it causes a turn.
             || (0..).take(self.resources.rails.len()).any(|rail| self.is_starved(rail))
     }
@@ -490,9 +471,7 @@ impl Portals {
 
     /// Returns true if something may be passed to the library, and its completion would find a place in the queue.
     fn has_unsent(&self) -> bool {
-        let unsent = |all: &BaselineBuffers| !all.unsent.is_empty();
-        let any = !self.words_due.is_empty() || self.buffers.as_deref().is_some_and(unsent);
-        self.credits > 0 && any
+        self.credits > 0 && !self.words_due.is_empty()
             || self.credits > RESERVED && (!self.sendable.is_empty() || self.rails.need_room())
     }
 

@@ -22,8 +22,8 @@
 //! **Rails.** Messages of two ranks use one interface, and other pairs use others; long puts and gets are split over all
 //! interfaces. When an interface fails, its traffic moves to the others (`multirail`).
 //!
-//! **Baselines.** With [`PortalsConfig::compat`], messages are laid out as by pscom or MPC (`compat`), so that their costs can be
-//! counted and timed.
+//! **Guests.** Benchmarks lay messages out as other libraries do, in a portal table entry of their own on the driver's interface
+//! (`guest`).
 //!
 //! **Queues.** There are four, so that no important event is lost: arrivals are bounded by flow control, completions by the
 //! number of started operations, hints about the board may be lost, and task lists have their own queue (`event_queues`).
@@ -32,7 +32,6 @@ mod address;
 mod arrivals;
 mod backoff;
 mod calls;
-mod compat;
 mod config;
 mod connect;
 mod control_words;
@@ -68,7 +67,6 @@ mod wakeups;
 use std::io;
 
 pub use self::{
-    compat::{BaselineLayout, PscomLayout, PscomVariable},
     config::{Interface, PortalsConfig},
     driver_state::Portals,
     guest::{GuestAddress, GuestCall, GuestEvent, GuestPort, GuestPutEnd, PreparedGuest},
@@ -169,7 +167,6 @@ impl Driver for Portals {
         self.backoff.begin_turn(|| self.alarm.now());
         let _else_it_rings_once_more = self.alarm.set(None);
         self.give_kept_slabs();
-        self.give_missing_buffers();
         let mut turn = EventBudget { budget, events: 0 };
         // Completions come first, because they return credits and slots that the later steps use.
         self.poll_completions(&mut turn, sink);

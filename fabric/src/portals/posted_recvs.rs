@@ -287,14 +287,9 @@ pub(super) const fn is_posted_recv(user: u64) -> bool {
 ///
 /// The adapter cannot match if the library accesses memory after its entry is unlinked, or if operations to dead processes never
 /// complete. With several rails, a message might arrive by another rail than the one with its entry.
-pub(super) fn tagged_len_min(
-    ni: &PortalsNi,
-    wanted: Option<usize>,
-    rails: usize,
-    compat: bool,
-) -> Option<usize> {
+pub(super) fn tagged_len_min(ni: &PortalsNi, wanted: Option<usize>, rails: usize) -> Option<usize> {
     let whole = ni.async_progress && ni.ends_to_dead && ni.wire.damaged_lens.is_none();
-    let one = rails == 1 && !compat;
+    let one = rails == 1;
     let fits = u64::from(ni.limits.max_iovecs) >= SEGMENTS && room(&ni.limits) > 0;
     wanted
         .filter(|_| whole && one && fits)

@@ -9,7 +9,6 @@ use std::{
 use super::{
     address::{KIND, MESSAGE_BITS, PortalsAddress, SENDER, TableIndices},
     calls::{Eq, PortalsNi},
-    compat::BaselineLayout,
     config::{MESSAGE_MAX, PortalsConfig, abilities, caps},
     event::{PortalsEvent, PortalsEventKind, PortalsOutcome, PortalsProcess},
     event_queues::PortalsQueues,
@@ -40,7 +39,6 @@ pub struct PreparedPortals {
     /// Relative speeds of the rails.
     pub(super) speeds: LaneSpeeds,
     pub(super) end_records: Option<Arc<dyn ExitRecord>>,
-    pub(super) compat: Option<BaselineLayout>,
     pub(super) caps: Caps,
     pub(super) abilities: AbilitySummary,
     pub(super) alarm: RetryTimer,
@@ -66,23 +64,16 @@ pub(super) struct PortalsResources {
 
 impl PreparedPortals {
     pub(super) fn open(config: &PortalsConfig) -> io::Result<Self> {
-        let config = config.clone().laid_out();
         config.check()?;
-        let library = open_library(&config)?;
+        let library = open_library(config)?;
         let first = config.interfaces.first().map(|one| one.number);
-        let mut ni = PortalsNi::open(library, first, config.triggered, config.published)?;
-        let pscom = config.compat.as_ref().and_then(BaselineLayout::pscom);
-        if let Some(pscom) = pscom {
-            let most = &mut ni.limits.max_msg_size;
-            let least = (MESSAGE_MAX as u64).min(*most);
-            *most = pscom.rndv_fragment_size.clamp(least, *most);
-        }
+        let ni = PortalsNi::open(library, first, config.triggered, config.published)?;
         let ni = Arc::new(ni);
         let counters = Arc::clone(&config.counters);
-        check_limits(&ni, &config)?;
-        let mut rails = vec![PortalsRail::open(Arc::clone(&ni), &config)?];
+        check_limits(&ni, config)?;
+        let mut rails = vec![PortalsRail::open(Arc::clone(&ni), config)?];
         let lists = queue(&ni, config.events)?;
-        let [board, eager] = rails[0].alloc_tables(None, pscom.is_none())?;
+        let [board, eager] = rails[0].alloc_tables(None)?;
         let tables = TableIndices {
             board,
             eager,
@@ -93,16 +84,15 @@ impl PreparedPortals {
         for interface in config.interfaces.iter().skip(1) {
             let library = ni.library.clone();
             let ni = PortalsNi::open(library, Some(interface.number), 0, config.published)?;
-            check_limits(&ni, &config)?;
-            let rail = PortalsRail::open(Arc::new(ni), &config)?;
-            rail.alloc_tables(Some([board, eager]), true)?;
+            check_limits(&ni, config)?;
+            let rail = PortalsRail::open(Arc::new(ni), config)?;
+            rail.alloc_tables(Some([board, eager]))?;
             rails.push(rail);
         }
         let mut all = tables.all().into_iter();
         all.try_for_each(|table| small(table).map(drop))?;
         let (pool, nonce) = (PortalsSendPool::new()?, nonce());
-        let is_foreign = config.compat.is_some();
-        let tags = posted_recvs::tagged_len_min(&ni, config.tags, rails.len(), is_foreign);
+        let tags = posted_recvs::tagged_len_min(&ni, config.tags, rails.len());
         let ground = PortalsResources {
             queues: PortalsQueues::new(&rails, lists, config.helper, &counters)?,
             lists,
@@ -125,13 +115,12 @@ impl PreparedPortals {
         let prepared = Self {
             places: ground.open_rails()?,
             speeds: multirail::speeds(&config.interfaces),
-            caps: caps_of(&config, &ground, body_max),
+            caps: caps(&ground.ni, body_max, ground.rails.len()),
             abilities: abilities(&ground.ni, tags),
             alarm: RetryTimer::new()?,
             resources: ground,
             address,
-            end_records: config.ends,
-            compat: config.compat,
+            end_records: config.ends.clone(),
         };
         prepared.lay_out()?;
         prepared.check_family()?;
@@ -190,14 +179,6 @@ impl PreparedPortals {
         let word = first.board.atomic_u64(probe + 8).swap(0, RELAXED);
         let wrong = wrong.or_else(|| (word != WORD).then_some("the data"));
         wrong.map_or(Ok(()), |what| Err(unlike(&ni, what)))
-    }
-}
-
-/// Returns the capabilities. The layouts of others fix the longest eager message.
-fn caps_of(config: &PortalsConfig, ground: &PortalsResources, body_max: usize) -> Caps {
-    Caps {
-        eager_max: config.compat.is_some().then_some(body_max),
-        ..caps(&ground.ni, body_max, ground.rails.len())
     }
 }
 
@@ -278,13 +259,6 @@ impl PortalsResources {
     /// Closes all interfaces, after which the library no longer accesses memory for them.
     pub(super) fn close(&self) {
         self.rails.iter().for_each(|rail| rail.ni.close());
-    }
-
-    /// Appends an entry and counts it.
-    pub(super) fn append(&self, pt: u32, entry: &MatchEntry, user: u64) -> io::Result<()> {
-        self.ni.append(pt, entry, user)?;
-        self.counters.all.entries.add(1);
-        Ok(())
     }
 }
 

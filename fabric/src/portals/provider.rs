@@ -2,9 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use super::{
-    BaselineLayout, Interface, Portals, PortalsConfig, PortalsCounters, library::PortalsLibrary,
-};
+use super::{Interface, Portals, PortalsConfig, PortalsCounters, library::PortalsLibrary};
 use crate::{
     lanes::RAILS_MAX,
     provider::{
@@ -102,7 +100,6 @@ fn config(values: &DriverValues) -> io::Result<PortalsConfig> {
         library: named(&LIBRARY).map(Into::into),
         family: named(&FAMILY),
         interfaces: values.read(&INTERFACES, interfaces),
-        compat: compat(values.get(&COMPAT))?,
         tags: match values.get(&TAGS) {
             "on" => Some(PortalsConfig::TAGS_LEAST),
             least => least.parse().ok(),
@@ -111,24 +108,7 @@ fn config(values: &DriverValues) -> io::Result<PortalsConfig> {
     })
 }
 
-/// Returns the foreign message layout, configured by that library's own variables.
-fn compat(name: &str) -> io::Result<Option<BaselineLayout>> {
-    let variables = std::env::vars_os().filter_map(|(name, value)| {
-        let value = value.to_string_lossy().into_owned();
-        Some((name.into_string().ok()?, value))
-    });
-    BaselineLayout::named(name, variables)
-}
-
-const SETTINGS: &[&DriverSetting] = &[
-    &LIBRARY,
-    &FAMILY,
-    &INTERFACES,
-    &COMPAT,
-    &TAGS,
-    &EVENTS,
-    &SLABS,
-];
+const SETTINGS: &[&DriverSetting] = &[&LIBRARY, &FAMILY, &INTERFACES, &TAGS, &EVENTS, &SLABS];
 
 static LIBRARY: DriverSetting = DriverSetting {
     name: "RIPSTOP_PORTALS_LIBRARY",
@@ -156,16 +136,6 @@ static INTERFACES: DriverSetting = DriverSetting {
     default: "auto",
     accepts: |value| interfaces(value).map(|all| interfaces_text(&all)),
 };
-
-static COMPAT: DriverSetting = DriverSetting {
-    name: "RIPSTOP_PORTALS_COMPAT",
-    range: LAYOUTS,
-    meaning: "the library whose message layout is used over Portals, for comparison; the same on all ranks",
-    default: "off",
-    accepts: |value| one_of(LAYOUTS, value),
-};
-
-const LAYOUTS: &str = "off | pscom | mpc";
 
 static TAGS: DriverSetting = DriverSetting {
     name: "RIPSTOP_PORTALS_TAGS",

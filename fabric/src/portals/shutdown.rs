@@ -55,13 +55,11 @@ impl Portals {
     fn say_goodbye(&mut self, how: DownCause) {
         let ranks = 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
         let mut unsaid: Vec<_> = ranks.filter(|rank| *rank != self.me).collect();
-        let refused = self.resources.counters.refused.get();
         let mut idle = 0;
         loop {
             unsaid.retain(|rank| !self.bid_farewell(*rank, MessageLabel::Bye(how)));
-            let refusals = self.resources.counters.refused.get() - refused;
             let through = unsaid.is_empty() && self.is_through();
-            if through || idle == GOODBYE_TURNS || refusals > GOODBYE_REFUSALS {
+            if through || idle == GOODBYE_TURNS {
                 return;
             }
             let turn = Driver::progress(self, 64, &mut PortalsDiscardSink);
@@ -88,19 +86,15 @@ impl Portals {
         if !peer.met || peer.state != PortalsPeerState::Up {
             return true;
         }
-        if self.buffers.is_some() {
-            return self.send_by_buffers(rank, label, [&[]; 2]);
-        }
         self.push(rank, PortalsOutMessage::new(None, 0, label.bits()));
         true
     }
 
     fn is_through(&self) -> bool {
-        let is_idle = |rank| self.buffers.as_ref().is_none_or(|all| all.is_idle(rank));
-        let others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
+        let mut others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
         self.operations.is_idle()
             && self.words_due.is_empty()
-            && (others.into_iter()).all(|(rank, peer)| peer.outbox.is_empty() && is_idle(rank))
+            && others.all(|(_, peer)| peer.outbox.is_empty())
     }
 }
 
@@ -149,5 +143,3 @@ const MEETING_TURNS: u32 = 500;
 /// Longer than the resend interval of such libraries.
 const LINGER_MILLIS: u32 = 50;
 const LINGER_TURNS: u32 = 1000;
-/// Limit on resends in the pscom layout, which resends dropped messages immediately. Takes about a second.
-const GOODBYE_REFUSALS: u64 = 100_000;

@@ -9,8 +9,8 @@
 
 mod broken;
 mod combine;
-mod compat;
 mod copies;
+mod costs;
 mod counting;
 mod ending;
 mod faults;
@@ -126,32 +126,6 @@ macro_rules! conformance {
                 ending::a_peer_that_closes_while_full_frees_the_sender
                 ending::ranks_may_close_in_any_order_with_messages_in_flight
                 ending::ranks_that_close_at_the_same_time_do_not_hang
-            }
-        }
-    };
-}
-
-/// For layouts that exist for comparison. They need not fulfill the whole contract: a message that pscom drops is sent again
-/// forever, so a rank whose peer makes no turns cannot close properly.
-macro_rules! exchanges {
-    ($driver:ident, $make:path) => {
-        mod $driver {
-            claims! { $make:
-                messages::messages_of_every_inline_size_arrive_intact
-                messages::headers_of_every_length_arrive_intact
-                messages::bodies_up_to_the_longest_arrive_intact
-                messages::the_senders_memory_is_free_when_posted
-                messages::messages_of_one_peer_arrive_in_order
-                messages::many_peers_at_once_do_not_mix
-                messages::first_contact_of_all_with_all_at_the_same_time
-                messages::a_rank_sends_to_itself
-                messages::a_full_post_gives_back_the_command_and_nothing_is_lost
-                messages::both_sides_full_of_each_other_still_move
-                messages::threads_exchange_streams_while_they_sleep_and_wake
-                waking::no_wake_up_is_lost_in_a_game_of_ping_pong
-                waking::no_wake_up_is_lost_among_many_senders
-                waking::room_ends_the_sleep_of_a_refused_sender
-                onesided::a_put_is_visible_when_a_message_that_follows_it_arrives
             }
         }
     };
@@ -351,26 +325,6 @@ conformance!(
     on_portals_by_four_rails_and_a_waiting_thread,
     crate::rails::four_helped_rails_world
 );
-exchanges!(on_portals_as_pscom, crate::compat::pscom_world);
-exchanges!(
-    on_portals_as_pscom_with_little_room,
-    crate::compat::little_pscom_world
-);
-/// A rank that runs out of MPC's blocks cannot continue, so claims that fill them are left out.
-mod on_portals_as_mpc {
-    claims! { crate::compat::mpc_world:
-        messages::messages_of_every_inline_size_arrive_intact
-        messages::headers_of_every_length_arrive_intact
-        messages::bodies_up_to_the_longest_arrive_intact
-        messages::the_senders_memory_is_free_when_posted
-        messages::messages_of_one_peer_arrive_in_order
-        messages::first_contact_of_all_with_all_at_the_same_time
-        messages::a_rank_sends_to_itself
-        waking::no_wake_up_is_lost_in_a_game_of_ping_pong
-        waking::no_wake_up_is_lost_among_many_senders
-        onesided::a_put_is_visible_when_a_message_that_follows_it_arrives
-    }
-}
 
 lists!(lists_on_portals_as_sandia42, crate::portals::sandia42_world);
 lists!(

@@ -8,9 +8,7 @@ use std::{
 use ripstop_fabric::{
     deferred::DeferredDriver,
     driver::{self, ArmResult, DownCause, Driver, DriverCommand, PostResult, WorldRank},
-    portals::{
-        BaselineLayout, Portals, PortalsConfig, PortalsCounters, PreparedPortals, PscomLayout,
-    },
+    portals::{Portals, PortalsConfig, PortalsCounters, PreparedPortals},
     shm::Board,
 };
 
@@ -398,23 +396,17 @@ fn what_forgotten_lists_have_offered_is_not_taken_back() {
 #[test]
 fn a_message_that_the_library_refuses_for_good_costs_the_peer_and_no_sleep() {
     for family in FAMILIES {
-        for compat in [None, Some(BaselineLayout::Pscom(PscomLayout::default()))] {
-            let config = PortalsConfig {
-                compat,
-                ..PortalsConfig::default()
-            };
-            let hired = [(); 2].map(|()| prepare(family, config.clone()));
-            let [own, mut other] = hired.each_ref().map(PreparedCopy::address);
-            // A table entry that no interface has.
-            other[17] = 254;
-            let [hired, _] = hired;
-            let rank = Box::new(hired.connect(vec![own, other])) as Box<dyn Driver>;
-            let mut world = World::from_drivers(vec![rank]);
-            world.send(0, 1, b"to nowhere", b"");
-            world.until("the end of the peer", |world| {
-                world[0].heard.down == [(WorldRank(1), DownCause::Failed)]
-            });
-            assert_eq!(world[0].driver.arm(), ArmResult::Ready, "{family}");
-        }
+        let hired = [(); 2].map(|()| prepare(family, PortalsConfig::default()));
+        let [own, mut other] = hired.each_ref().map(PreparedCopy::address);
+        // A table entry that no interface has.
+        other[17] = 254;
+        let [hired, _] = hired;
+        let rank = Box::new(hired.connect(vec![own, other])) as Box<dyn Driver>;
+        let mut world = World::from_drivers(vec![rank]);
+        world.send(0, 1, b"to nowhere", b"");
+        world.until("the end of the peer", |world| {
+            world[0].heard.down == [(WorldRank(1), DownCause::Failed)]
+        });
+        assert_eq!(world[0].driver.arm(), ArmResult::Ready, "{family}");
     }
 }

@@ -19,7 +19,6 @@ use ripstop_fabric::{
 };
 
 use crate::{
-    compat::pscom,
     copies::library,
     portals::{FAMILIES, PreparedCopy, little_room, prepare, world},
     processes::{NETWORK, command, end_of},
@@ -208,10 +207,9 @@ fn memory_for_messages_is_given_again_when_entries_have_run_out_meanwhile() {
 /// Runs in its own process, whose libraries have few entries.
 pub(crate) fn receive_again_after_entries_ran_out() {
     for family in FAMILIES {
-        // Two slabs, each filled by two such messages; and sixteen buffers.
+        // Two slabs, each filled by two such messages.
         let little = world(2, family, little_room);
         starve(little, 2, 60_000, 2);
-        starve(world(2, family, pscom), 16, 8, 1);
     }
 }
 

@@ -19,7 +19,6 @@ use ripstop::{
         set_for,
     },
 };
-use ripstop_fabric::portals::PscomLayout;
 use ripstop_rt::internal::CommInternals;
 use serde_json::{Value, json};
 
@@ -53,10 +52,6 @@ pub(crate) struct InfoArgs {
     #[arg(long)]
     fabrics: bool,
 
-    /// Only the variables of pscom4portals, with their values here
-    #[arg(long)]
-    compat: bool,
-
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -85,10 +80,6 @@ pub(crate) fn run(args: &InfoArgs) -> ExitCode {
 }
 
 fn show(args: &InfoArgs) -> Result<(), Box<dyn Error>> {
-    if args.compat {
-        let text = compat(args.json);
-        return Ok(writeln!(io::stdout().lock(), "{}", text.trim_end())?);
-    }
     let boot = boot::discover(&Environment::of_process());
     if args.wants_fabrics_only() {
         return show_fabrics(args, boot.ok());
@@ -338,31 +329,6 @@ fn table<A: Algorithm>(settings: &Settings, shape: Shape, machine: &Machine) -> 
         Some(set) => format!("{}\n{:>14}  {set}  (set)\n", A::COLLECTIVE, "any length"),
         None => Table::<A>::new(shape, machine).to_string(),
     }
-}
-
-/// Returns the variables of pscom4portals. They apply with `RIPSTOP_PORTALS_COMPAT=pscom`.
-fn compat(as_json: bool) -> String {
-    let rows = PscomLayout::variables().iter();
-    if as_json {
-        let rows = rows.map(|row| {
-            json!({
-                "name": row.name,
-                "default": row.default,
-                "range": row.range,
-                "maps_to": row.maps_to,
-            })
-        });
-        return Value::Array(rows.collect()).to_string();
-    }
-    let mut text =
-        "Variables of pscom4portals, which act with RIPSTOP_PORTALS_COMPAT=pscom\n".to_owned();
-    for row in rows {
-        text += &format!(
-            "{:<31} {:<8} {}\n{:31} {}\n",
-            row.name, row.default, row.range, "", row.maps_to
-        );
-    }
-    text
 }
 
 /// Describes whether io_uring works here; if another reactor is in use, tries io_uring.

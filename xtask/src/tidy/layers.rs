@@ -113,7 +113,7 @@ fn module_of(file: &str) -> Vec<&str> {
     ["crate"].into_iter().chain(named).collect()
 }
 
-const RULES: [LayerRule; 18] = [
+const RULES: [LayerRule; 20] = [
     LayerRule {
         folder: "fabric/src/",
         forbidden: &[
@@ -122,6 +122,7 @@ const RULES: [LayerRule; 18] = [
             "ripstop_rma",
             "ripstop",
             "ripstop_softportals",
+            "ripstop_portals_baselines",
         ],
         because: "fabric is below everything, and is of use without the runtime",
     },
@@ -212,6 +213,16 @@ const RULES: [LayerRule; 18] = [
         folder: "rt/src/",
         forbidden: &["ripstop_fabric::connect", "ripstop_fabric::lanes"],
         because: "only drivers need the code that they share",
+    },
+    LayerRule {
+        folder: "rt/src/",
+        forbidden: &["ripstop_portals_baselines"],
+        because: "baselines are for benchmarks",
+    },
+    LayerRule {
+        folder: "src/",
+        forbidden: &["ripstop_portals_baselines"],
+        because: "baselines are for benchmarks, and users neither build nor select them",
     },
     LayerRule {
         folder: "rt/src/proto/",

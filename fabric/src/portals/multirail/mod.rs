@@ -132,15 +132,11 @@ impl PortalsRail {
     ///
     /// # Errors
     /// Fails if the library does not grant them.
-    pub(super) fn alloc_tables(
-        &self,
-        wanted: Option<[u32; 2]>,
-        controlled: bool,
-    ) -> io::Result<[u32; 2]> {
+    pub(super) fn alloc_tables(&self, wanted: Option<[u32; 2]>) -> io::Result<[u32; 2]> {
         let [board, eager] = wanted.map_or([None; 2], |tables| tables.map(Some));
         Ok([
             self.ni.pt_alloc(board, Some(self.hints), false)?,
-            self.ni.pt_alloc(eager, Some(self.arrivals), controlled)?,
+            self.ni.pt_alloc(eager, Some(self.arrivals), true)?,
         ])
     }
 

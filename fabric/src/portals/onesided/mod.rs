@@ -29,8 +29,7 @@ use super::{
     exports,
     multirail::LaneAvailability,
     peer::PortalsPeerState,
-    prepare::PortalsResources,
-    rma_calls::{MdSpan, RemoteTarget},
+    rma_calls::RemoteTarget,
     task_lists::match_bits,
 };
 use crate::{
@@ -473,13 +472,6 @@ impl Portals {
             (Ok(()), PortalsRmaOp::Atomic(..)) => PortalsCompletion::Fetched(token, before),
             (Ok(()), _) => PortalsCompletion::Complete(token),
         });
-    }
-}
-
-impl PortalsResources {
-    /// Returns local memory in the form that operations on the first rail use.
-    pub(super) fn local_span(&self, range: LocalRange, user: u64) -> MdSpan {
-        self.rails[0].local_span(range, user)
     }
 }
 
