@@ -281,7 +281,6 @@ fn caps() -> Caps {
         reliable: true,
         detects_death: true,
         shares_memory: false,
-        eager_max: None,
         one_sided: false,
         atomics: false,
         by_processor: false,

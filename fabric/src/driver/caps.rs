@@ -20,9 +20,6 @@ pub struct Caps {
     pub detects_death: bool,
     /// True if messages to the peer go through memory that both ranks access, false if a network carries them.
     pub shares_memory: bool,
-    /// Length of the longest eager message in bytes, if the driver's message layout fixes it; longer messages are then put.
-    /// `None` leaves the choice to the [costs](Self::cost).
-    pub eager_max: Option<usize>,
     /// True if [`DriverCommand::Put`](super::DriverCommand::Put) and [`DriverCommand::Get`](super::DriverCommand::Get) can access
     /// memory from [`Driver::allocate`](super::Driver::allocate).
     pub one_sided: bool,

@@ -329,7 +329,6 @@ fn caps() -> Caps {
         reliable: true,
         detects_death: true,
         shares_memory: true,
-        eager_max: None,
         one_sided: true,
         atomics: true,
         by_processor: true,

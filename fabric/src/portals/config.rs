@@ -180,7 +180,6 @@ pub(super) fn caps(ni: &PortalsNi, body_max: usize, rails: usize) -> Caps {
         reliable: true,
         detects_death: false,
         shares_memory: false,
-        eager_max: None,
         one_sided: true,
         atomics: true,
         by_processor: false,

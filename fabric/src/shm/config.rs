@@ -98,7 +98,6 @@ pub(super) fn caps(single_copy: bool, is_split: bool) -> Caps {
         reliable: true,
         detects_death: true,
         shares_memory: true,
-        eager_max: None,
         one_sided: true,
         atomics: true,
         by_processor: true,

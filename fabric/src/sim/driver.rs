@@ -377,7 +377,6 @@ pub(super) fn caps(config: &ClusterConfig) -> Caps {
         reliable,
         detects_death: !config.faults.silences(),
         shares_memory: false,
-        eager_max: None,
         one_sided: reliable,
         atomics: reliable,
         by_processor: false,

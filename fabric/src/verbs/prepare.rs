@@ -362,7 +362,6 @@ fn caps(devices: &[ReadyDevice], inline_max: usize) -> Caps {
         reliable: true,
         detects_death: false,
         shares_memory: false,
-        eager_max: None,
         one_sided: true,
         atomics,
         by_processor: false,

@@ -56,9 +56,8 @@ struct IntraNodePaths {
 impl PathTables {
     pub(crate) fn new(caps: &Caps, settings: &Settings) -> Self {
         let rules = PathRules {
-            eager_max: settings.eager_max.or(caps.eager_max),
+            eager_max: settings.eager_max,
             rendezvous: match settings.rendezvous {
-                Rendezvous::Auto if caps.eager_max.is_some() => Some(MessagePath::RendezvousPut),
                 Rendezvous::Auto => None,
                 Rendezvous::Get => Some(MessagePath::RendezvousGet),
                 Rendezvous::Put => Some(MessagePath::RendezvousPut),

@@ -16,7 +16,6 @@ fn caps() -> Caps {
         reliable: true,
         detects_death: true,
         shares_memory: true,
-        eager_max: None,
         one_sided: true,
         atomics: true,
         by_processor: true,
@@ -267,23 +266,39 @@ buffers in the driver's memory, at both ends
     assert_eq!(printed, expected);
 }
 
+/// Baselines for benchmarks have such costs.
 #[test]
-fn layouts_of_others_keep_their_threshold_whatever_things_cost() {
-    let fixed = Caps {
-        eager_max: Some(40_000),
-        body_max: 40_000,
-        ..caps()
-    };
+fn messages_are_whole_up_to_the_longest_body_where_copies_are_free_and_nothing_moves_bytes_faster()
+{
     let mut settings = Settings::new();
-    let path =
-        |caps: &Caps, settings: &Settings, len| PathTables::new(caps, settings).choose(len, true);
-    assert_eq!(path(&fixed, &settings, 40_000), Eager);
-    assert_eq!(path(&fixed, &settings, 40_001), RendezvousPut);
+    settings.set("RIPSTOP_RENDEZVOUS", "put").unwrap();
+    for body_max in [128, 8192, 40_000, 65_536] {
+        let caps = caps();
+        let cost = DriverCost {
+            copy_ns_per_kib: 0.0,
+            get_ns_per_kib: caps.cost.message_ns_per_kib,
+            put_ns_per_kib: caps.cost.message_ns_per_kib,
+            ..caps.cost
+        };
+        let caps = Caps {
+            body_max,
+            cost,
+            ..caps
+        };
+        let paths = PathTables::new(&caps, &settings);
+        assert_eq!(paths.eager_max(), body_max);
+        assert_eq!(paths.choose(body_max, true), Eager);
+        assert_eq!(paths.choose(body_max + 1, true), RendezvousPut);
+    }
+}
+
+#[test]
+fn what_the_settings_ask_for_comes_before_the_costs() {
+    let mut settings = Settings::new();
+    let path = |settings: &Settings, len| PathTables::new(&caps(), settings).choose(len, true);
+    assert_eq!(path(&settings, 101), Eager);
     settings.set("RIPSTOP_EAGER_MAX", "100").unwrap();
-    settings.set("RIPSTOP_RENDEZVOUS", "get").unwrap();
-    assert_eq!(
-        path(&fixed, &settings, 101),
-        RendezvousGet,
-        "what was asked for comes first"
-    );
+    settings.set("RIPSTOP_RENDEZVOUS", "put").unwrap();
+    assert_eq!(path(&settings, 100), Eager);
+    assert_eq!(path(&settings, 101), RendezvousPut);
 }
