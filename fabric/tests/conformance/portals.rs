@@ -176,7 +176,8 @@ pub(crate) fn late_world(ranks: u32) -> Vec<Box<dyn Driver>> {
         let PreparedCopy { copy, prepared } = hired;
         let addresses = addresses.clone();
         let join = move |prepared: Box<dyn driver::PreparedEndpoint>| prepared.connect(&addresses);
-        let driver = DeferredDriver::open(Box::new(prepared), (WorldRank(rank), ranks), join).unwrap();
+        let driver =
+            DeferredDriver::open(Box::new(prepared), (WorldRank(rank), ranks), join).unwrap();
         Box::new(Hired::new(driver, copy)) as Box<dyn Driver>
     };
     (0..).zip(hired).map(late).collect()

@@ -9,7 +9,8 @@
 //!
 //! let faults: Faults = "drop=0.3, dup=0.1, reorder=64, kill=3@2ms".parse()?;
 //! assert!(faults.check(8, 1).is_ok());
-//! assert_eq!(faults.check(3, 1).unwrap_err().to_string(), "faults.kill.rank: rank 3 does not exist on a cluster of 3: give 0 to 2");
+//! let refused = faults.check(3, 1).unwrap_err();
+//! assert_eq!(refused.to_string(), "faults.kill.rank: rank 3 does not exist on a cluster of 3: give 0 to 2");
 //! # Ok::<(), ripstop_fabric::sim::ConfigError>(())
 //! ```
 
