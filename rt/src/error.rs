@@ -270,7 +270,7 @@ impl fmt::Display for ErrorKind {
                 write!(f, "that rank has already freed window {window}")
             }
             Self::TimedOut => f.write_str("the time limit was reached first"),
-            Self::Cancelled => f.write_str("cancelled"),
+            Self::Cancelled => f.write_str("canceled"),
             Self::PeerFailed { rank, how } => write!(f, "rank {rank} failed: {how}"),
             Self::PeerFinished { rank } => {
                 write!(f, "rank {rank} has finished: it sends and receives no further messages")

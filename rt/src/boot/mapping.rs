@@ -93,8 +93,8 @@ fn parse(mapping: &str) -> Result<Vec<MappingBlock>, String> {
 
 /// Parses a block. A block without ranks places nothing and is dropped, so that iterating over the others always makes
 /// progress.
-fn parse_block(numbers: &str) -> Result<Option<MappingBlock>, String> {
-    let numbers: Vec<u32> = numbers
+fn parse_block(text: &str) -> Result<Option<MappingBlock>, String> {
+    let numbers: Vec<u32> = text
         .split(',')
         .map(|number| {
             number
@@ -104,7 +104,10 @@ fn parse_block(numbers: &str) -> Result<Option<MappingBlock>, String> {
         })
         .collect::<Result<_, _>>()?;
     let &[node, nodes, ranks_each] = numbers.as_slice() else {
-        return Err("a block does not have three numbers".to_owned());
+        return Err(format!(
+            "the block ({}) does not have three numbers, as in (first node,nodes,ranks on each)",
+            super::error::printable(text)
+        ));
     };
     node.checked_add(nodes)
         .ok_or("a node number is too large")?;

@@ -13,13 +13,13 @@ pub const REQUEST_MAX: usize = 1024;
 /// Longest reply line that is read, with its newline.
 pub const REPLY_MAX: usize = 4096;
 
-/// Attribute with which our launcher declares, in its answer to `init`, that it reads
+/// Attribute with which `ripstop run` declares, in its answer to `init`, that it reads
 /// [reports](crate::internal::report::FailureReport).
 pub const HEARS: &str = "reports";
 
 /// Returns the value of `RIPSTOP_LAUNCHER`: the descriptor number of a rank's connection, and the inode of its socket.
 ///
-/// A launcher that runs below ours passes the variable on to its own ranks. Their connections differ, so the inode
+/// A launcher that runs below `ripstop run` passes the variable on to its own ranks. Their connections differ, so the inode
 /// tells them apart.
 ///
 /// # Errors

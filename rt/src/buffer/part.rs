@@ -56,7 +56,7 @@ impl<B: SendBuf> SendBuf for Part<B> {
 // SAFETY: always the same range of a buffer that keeps this promise.
 unsafe impl<B: RecvBuf> RecvBuf for Part<B> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<B::Elem>] {
-        // SAFETY: the caller's promise to us is the one that we give to the inner buffer.
+        // SAFETY: the caller's promise about this part is the one that the inner buffer needs.
         let whole = unsafe { self.buf.spare() };
         &mut whole[self.range.clone()]
     }

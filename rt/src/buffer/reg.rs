@@ -229,14 +229,14 @@ impl<T: Wire> Deref for RegBuf<T> {
 
     fn deref(&self) -> &[T] {
         // SAFETY: the memory is mapped as long as the lease lives, aligned, and initialized (mapped memory is, and any bits are a
-        // valid `T`). By the promise made to `over`, no other code writes it while we borrow it.
+        // valid `T`). By the promise made to `over`, no other code writes it while it is borrowed here.
         unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len) }
     }
 }
 
 impl<T: Wire> DerefMut for RegBuf<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`; parts do not overlap, so this range is exclusively ours.
+        // SAFETY: as in `deref`; parts do not overlap, so this part alone has this range.
         unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len) }
     }
 }

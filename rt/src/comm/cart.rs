@@ -198,8 +198,8 @@ fn coords_of(mut rank: usize, dims: &[usize]) -> Vec<usize> {
     coords
 }
 
-/// Returns the smallest possible largest dimension for a split of `size`. `of_rest` gives the same for the ranks that
-/// one dimension leaves to the others.
+/// Returns the smallest possible largest dimension for a split of `size`. `of_rest` returns the same number
+/// for the ranks that one dimension leaves to the others.
 fn least_largest(divisors: &[usize], size: usize, of_rest: impl Fn(usize) -> usize) -> usize {
     let firsts = divisors.iter().filter(|&&first| size.is_multiple_of(first));
     let largest = firsts.map(|&first| first.max(of_rest(size / first)));

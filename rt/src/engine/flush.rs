@@ -364,7 +364,7 @@ impl Engine {
         posted
     }
 
-    /// Asks the sender to put, or to send fragments if it cannot reach our buffer.
+    /// Asks the sender to put, or to send fragments if it cannot reach this receive's buffer.
     fn invite(&mut self, op: OpId) {
         let Some(slot) = self.core.ops.get(op) else {
             return;

@@ -291,7 +291,7 @@ impl EngineCore {
         self.commands.len() < before
     }
 
-    /// Handles the report that one of our messages was matched out of order.
+    /// Handles the report that one of this rank's messages was matched out of order.
     pub(super) fn handle_fetch_matched(&mut self, rank: WorldRank, op: OpId) {
         let Some(info) = self.about_to(rank, op) else {
             return;
@@ -319,7 +319,7 @@ impl EngineCore {
                 self.offers -= 1;
                 news
             }
-            // The receiver does not have it any more, so it is withdrawn. The answer to our request will find nothing.
+            // The receiver does not have it any more, so it is withdrawn. The answer to this request will find nothing.
             OpState::Withdrawing if line.is_fetched(op, ctx, tag) => {
                 let (why, news) = (slot.take_why(), line.remove_fetched(op, ctx, tag));
                 if let Some(why) = why {

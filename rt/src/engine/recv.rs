@@ -336,7 +336,8 @@ impl EngineCore {
         }
         let get = offered.modes & MODE_GET != 0 && offered.key.len == offered.total;
         let put = offered.modes & MODE_PUT != 0;
-        // Only lack of credits lets a sender offer a message that is shorter than the table says.
+        // A message may be shorter than those that the table says to offer: the sender lacked credits, the send is synchronous,
+        // or the message was fetched. The receiver then gets it.
         let path = self
             .paths
             .to(landed.source)
@@ -389,7 +390,7 @@ impl EngineCore {
     fn take_over(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
         let copy = self.ops.live(orphan).content(landed.bytes).to_vec();
         let filled = self.ops.live(op).fill(0, PayloadView::from_slice(&copy));
-        assert!(filled, "`fits` said so");
+        assert!(filled, "`admit` said so");
         self.release(orphan);
         self.complete_op(op, Ok(landed));
     }

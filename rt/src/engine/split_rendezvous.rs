@@ -274,7 +274,7 @@ impl EngineCore {
         self.shares_long && self.offers == 0 && bytes >= SHARED_MIN
     }
 
-    /// Handles the end of one of our gets: of the front half, or of the rear half if that is ours.
+    /// Handles the end of one of this receive's gets: of the front half, or of the rear half if the receiver claimed it.
     pub(super) fn share_got(&mut self, op: OpId) {
         let Some(share) = self.shares.of(op) else {
             return;
@@ -293,7 +293,7 @@ impl EngineCore {
     /// Handles the sender's report on its put of the rear half.
     pub(super) fn rear_landed(&mut self, op: OpId, header: &OpHeader) {
         let is_claimed = self.shares.is_claimed(op);
-        // Accept only one report: after it, the rear half may be ours and the driver may be writing to the buffer.
+        // Accept only one report: after it, the rear half may be the receiver's and the driver may be writing to the buffer.
         let waits = |share: &&mut SplitMessage| {
             is_claimed && matches!(share.rear, RearState::Open | RearState::Broken)
         };
@@ -351,7 +351,7 @@ impl EngineCore {
         self.commands.push(OneSidedCommand::Get { op, key, at });
     }
 
-    /// Waits for the sender. The driver has no command of ours any more, so from here on a failure of the peer ends the
+    /// Waits for the sender. The driver has no command of this receive any more, so from here on a failure of the peer ends the
     /// operation.
     fn await_rear(&mut self, op: OpId) {
         let OpState::Landing(landing) = &mut self.ops.live(op).state else {

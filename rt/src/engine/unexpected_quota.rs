@@ -159,7 +159,7 @@ impl EngineCore {
 
 /// Calls at the sender.
 impl EngineCore {
-    /// Handles a peer that has raised our limit.
+    /// Handles a peer that has raised this rank's limit.
     pub(super) fn handle_grant(&mut self, rank: WorldRank, header: &QuotaHeader) {
         let peer = self.peers.contact(rank);
         let limit = header.messages();

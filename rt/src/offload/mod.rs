@@ -2,8 +2,8 @@
 //!
 //! A [`CollectiveProgram`] is the part of one rank: steps on the bytes of three memory areas, each of which begins after the
 //! steps that it waits for. It is pure data, made by a [`ProgramBuilder`] that checks it. It can run any number of times, and
-//! also on several ranks if it is the same for them. `CommInternals::run_program` runs it with messages only. The rules for
-//! authors of programs are the rules of the plans that they come from:
+//! also on several ranks if it is the same for them. `CommInternals::run_program` runs it by collective slots, messages or task
+//! lists, as settings and driver allow. The rules for authors of programs are the rules of the plans that they come from:
 //!
 //! - A step begins when all the steps that it waits for have ended. Steps without an order may run at the same time.
 //! - The k-th send from one rank to another, in list order, matches the k-th receive there from it. So a send begins

@@ -215,7 +215,7 @@ impl ErasedBuffer {
         } else {
             // SAFETY: as above, in a box.
             let boxed = unsafe { room.cast::<NonNull<B>>().read() };
-            // SAFETY: the pointer came from `Box::leak`, and we own the box again.
+            // SAFETY: the pointer came from `Box::leak`, and this call owns the box again.
             *unsafe { Box::from_raw(boxed.as_ptr()) }
         }
     }

@@ -94,9 +94,9 @@ pub(crate) struct InboundTransfer {
     pub(crate) received: usize,
     /// True if fragments were requested: every other path has failed or does not exist.
     pub(crate) fragments: bool,
-    /// True if the sender was given a key to put to.
+    /// True while only the sender moves bytes, by puts, so a failure of the peer ends the receive.
     pub(crate) invited: bool,
-    /// True if both ends transfer parts of the message; the engine's `SplitTable` track their progress.
+    /// True if both ends transfer parts of the message; the engine's `SplitTable` tracks their progress.
     pub(crate) shared: bool,
     /// Receive that gets the message if this one is an orphan.
     pub(crate) follower: Option<OpId>,

@@ -80,7 +80,7 @@ impl Cooldown {
             .since
             .map_or(Duration::ZERO, |since| now().since(since));
         if self.parked {
-            // The sleep itself made the wait longer, by about the time that we would have spun. Without this
+            // The sleep itself made the wait longer, by about the time that the thread would have spun. Without this
             // correction, waits that include a sleep would always count as long.
             waited = waited.saturating_sub(self.spin_max);
         }

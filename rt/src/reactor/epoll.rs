@@ -113,7 +113,8 @@ impl SleepBackend for EpollBackend {
     }
 
     fn prepare(&mut self) -> io::Result<()> {
-        // Takes the edges of the last turn, so that the next edge is new to an edge-triggered loop that waits for ours.
+        // Takes the edges of the last turn, so that the next edge is new to an edge-triggered loop that waits for this
+        // reactor's descriptor.
         let fired = self.collect(Some(Duration::ZERO))?;
         let notified = !self.notifier.fall_asleep();
         if fired || notified {

@@ -16,8 +16,8 @@ use crate::{
 /// Lock that records which thread has the seat. What a thread does in the seat does not matter here.
 #[derive(Debug)]
 pub(crate) struct SeatLock<B = Notifier> {
-    /// An atomic, not a mutex: checking whether the seat is free must not acquire it, because a thread that only checks
-    /// does not wake the next waiter afterwards.
+    /// True while a thread has the seat. An atomic, not a mutex: a check whether the seat is free must not acquire the seat,
+    /// because a thread that only checks does not wake the next waiter afterwards.
     taken: AtomicBool,
     waiting: Mutex<Vec<Arc<Parker<B>>>>,
     waiting_len: AtomicUsize,

@@ -76,9 +76,9 @@ struct Pmi1Client {
     space: String,
     key_max: usize,
     value_max: usize,
-    /// True if the launcher is our own, which also understands the reason of an abort.
+    /// True if the launcher is `ripstop run`, which also understands the reason of an abort.
     ours: bool,
-    /// True if the launcher is our own and reads reports, to which it sends no answer.
+    /// True if the launcher is `ripstop run` and reads reports, to which it sends no answer.
     hears: bool,
     /// Requests already sent, before the answers to earlier ones arrived.
     ahead: u32,
@@ -110,7 +110,7 @@ impl Pmi1Client {
 
     /// Sends the three requests of the greeting together, which saves two process switches for each rank at start.
     ///
-    /// Other launchers than our own may read only one line at a time, so this is for our own.
+    /// Other launchers than `ripstop run` may read only one line at a time, so this is for `ripstop run` only.
     fn ask_ahead(&mut self) {
         let rest = ["get_maxes", "get_my_kvsname"].map(|command| wire::line(command, &[]));
         self.stream
@@ -241,7 +241,7 @@ impl Pmi1Client {
         environment: &Environment,
     ) -> Result<Node, BootError> {
         if self.ours || size == 1 {
-            return Ok(Node::only(size)); // our own launcher has only one node
+            return Ok(Node::only(size)); // `ripstop run` has only one node
         }
         if let Some(mapping) = self.get_short(MAPPING)? {
             return mapping::node_of(rank, size, &mapping).map_err(|why| BootError::Garbled {
@@ -250,8 +250,8 @@ impl Pmi1Client {
                 why,
             });
         }
-        // Only a value that is the same on all ranks may decide whether they enter the fence below. Below our own
-        // launcher, the variable may come from that launcher and count its ranks.
+        // Only a value that is the same on all ranks may decide whether they enter the fence below. Below
+        // `ripstop run`, the variable may come from `ripstop run` and count its ranks, not those of a launcher in between.
         let all_here = environment.get(LAUNCHER).is_none()
             && environment.number("MPI_LOCALNRANKS", 1, SIZE_MAX)? == Some(size);
         if all_here {

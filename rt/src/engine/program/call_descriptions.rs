@@ -48,7 +48,7 @@ type CallDisagreement = (DisagreeingRanks, Option<Box<[String; 2]>>);
 pub(super) struct CallDescriptions {
     /// Descriptions of collectives, by signature.
     named: BTreeMap<u64, Box<str>>,
-    /// The pairs of world ranks that disagree in one collective. Several ranks may each see another pair.
+    /// The pairs of world ranks that disagree in one collective. Ranks may see different pairs, so there may be several.
     pairs: BTreeMap<CollectiveId, BTreeSet<DisagreeingRanks>>,
     /// Descriptions of calls of ranks that disagree, by collective and world rank.
     said: BTreeMap<(CollectiveId, WorldRank), CallDescription>,

@@ -165,7 +165,7 @@ impl EngineCore {
         CollectiveFailure::Mismatch(peer.min(me), peer.max(me)).kind()
     }
 
-    /// Cancels an operation that was not matched yet. A matched one completes by itself.
+    /// Cancels an operation that was not matched yet. A matched operation completes by itself.
     fn cancel(&mut self, op: OpId) {
         let life = self.ops.live(op).state;
         if matches!(life, OpState::Posted(_)) {
@@ -293,7 +293,7 @@ impl EngineCore {
         }
     }
 
-    /// Stores an unexpected message. One for a collective also shows whether its sender calls the same collective.
+    /// Stores an unexpected message. A message of a collective also shows whether its sender calls the same collective.
     #[inline]
     pub(in crate::engine) fn store_early(
         &mut self,

@@ -40,7 +40,7 @@ pub(super) struct OffloadedRun {
     /// True if receives are counted one by one, so that the future can watch them.
     pub(super) tells: bool,
     pub(super) over: bool,
-    /// Peer that had no place for our puts. It has called another collective, or has failed and will say why.
+    /// Peer that had no place for this run's puts. It has called another collective, or has failed and will say why.
     pub(super) stranger: Option<WorldRank>,
     /// True if a put found no place, and it is not known yet at which peer or why.
     homeless: bool,
@@ -245,8 +245,8 @@ impl Engine {
         (end == PostedEnd::Overcounted).then(overcounted)
     }
 
-    /// Handles the end of canceled lists, whether we canceled them or a task has failed. Returns the error of the program, if it
-    /// is known now.
+    /// Handles the end of canceled lists, whether the engine canceled them or a task has failed. Returns the error of the
+    /// program, if it is known now.
     fn hear_failure(
         &mut self,
         run: &mut ProgramRun,
@@ -288,7 +288,7 @@ impl Engine {
         }
     }
 
-    /// Notifies the ranks that have allowed us to send what we will not send, before the driver closes.
+    /// Notifies the ranks that have allowed this rank to send what it will not send, before the driver closes.
     pub(in crate::engine) fn turn_invitations_down(&mut self) {
         let core = &mut self.core;
         if core.programs.slots.is_empty() {
@@ -342,7 +342,7 @@ impl EngineCore {
         group.members().find_map(down)
     }
 
-    /// Notifies the ranks that have allowed us to send in this slot what we will not send.
+    /// Notifies the ranks that have allowed this rank to send in this slot what it will not send.
     pub(super) fn turn_down(&mut self, id: TaskListSlotId, entry: &TaskListSlot) {
         let slots = slots_of(entry.slot.size());
         let next = self.programs.calls.next(id.context);

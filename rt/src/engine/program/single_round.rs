@@ -4,9 +4,9 @@
 //! all messages have come and does the remaining steps immediately. There is no operation, no matching and no wake-up.
 //!
 //! If the program has to wait for long, or if anything unusual happens, it becomes a normal program whose first steps are
-//! complete. Unusual are a message that came another way, a peer that is down, and a revoked communicator. Normal programs check
-//! the slots too, in every turn. A program that waits for longer messages becomes a normal one when it begins, because a peer may
-//! have to offer such a message, and completes only when it is fetched.
+//! complete. Unusual means: a message arrived by another path, a peer is down, or the communicator is revoked. Normal programs
+//! check the slots too, in every turn. A program that waits for longer messages becomes a normal one when it begins, because a
+//! peer may have to offer such a message, and completes only when it is fetched.
 //!
 //! Each rank decides for itself whether it takes this path. The other ranks find its messages in slots or elsewhere.
 
@@ -76,7 +76,7 @@ impl Engine {
             return SingleRoundPoll::Pending;
         }
         // A rank that receives nothing is complete, and so is the last rank to come. This first check reads what has arrived
-        // while our messages are on their way.
+        // while this rank's messages are on their way.
         let found = match self.find(call) {
             SingleRoundPoll::Done => self.receive_quick(run, &memory),
             found => found,

@@ -121,8 +121,8 @@ impl EngineCore {
         }
     }
 
-    /// Asks for all programs in a simulation in which nothing else can happen; unless `again`, only for those not asked for
-    /// before. Returns true if there were any.
+    /// Asks on behalf of all programs in a simulation in which nothing else can happen; unless `again`, only of those for which
+    /// it has not asked before. Returns true if it asked for any program.
     pub(crate) fn ask_in_vain(&mut self, again: bool) -> bool {
         self.is_asking() && self.ask_all(!again)
     }
@@ -160,8 +160,8 @@ impl EngineCore {
         asked
     }
 
-    /// Asks a peer that has no place for our puts what it runs instead. Returns true if it can answer; a peer that has failed the
-    /// collective says why. If it does not answer for long, it counts as a rank that called another collective.
+    /// Asks a peer that has no place for this rank's puts what it runs instead. Returns true if it can answer; a peer that has
+    /// failed the collective says why. If it does not answer for long, it counts as a rank that called another collective.
     pub(super) fn probe_refusing_peer(
         &mut self,
         peer: WorldRank,

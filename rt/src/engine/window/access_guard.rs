@@ -28,7 +28,7 @@ struct SharedAccessRules {
 
 #[derive(Default)]
 struct AccessRules {
-    /// Counts shared with neighbors to which we may have posted, by world rank.
+    /// Counts shared with neighbors to which this rank may have posted, by world rank.
     peer_ends: BTreeMap<WorldRank, Arc<EpochCounters>>,
     door: WindowLock,
     /// True if every rank may access the memory, unless another rank has locked it exclusively.
@@ -42,7 +42,7 @@ impl WindowAccessGuard {
         Arc::downgrade(&keeper)
     }
 
-    /// Adds a neighbor to which we may post from now on.
+    /// Adds a neighbor to which this rank may post from now on.
     pub(super) fn meet(&self, rank: WorldRank, ledger: &Arc<EpochCounters>) {
         lock(&self.0.state)
             .peer_ends

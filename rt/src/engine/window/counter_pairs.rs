@@ -22,13 +22,13 @@ use crate::{
     proto::wire::{COUNT_COMPLETED, COUNT_POSTED, CounterKeysHeader, WireKind},
 };
 
-/// Counters of ours to which one neighbor adds.
+/// Counters of this rank to which one neighbor adds.
 pub(super) struct LocalCounterPair {
     pub(super) posted: LocalCounter,
     pub(super) completed: LocalCounter,
 }
 
-/// Counters of a neighbor to which we add.
+/// Counters of a neighbor to which this rank adds.
 pub(super) struct RemoteCounterPair {
     posted: RemoteCounter,
     completed: RemoteCounter,
@@ -285,7 +285,7 @@ impl EngineCore {
         }
     }
 
-    /// Notifies the origin that we have opened our end to it once more.
+    /// Notifies the origin that this rank has opened its end to the origin once more.
     pub(super) fn notify_posted(&mut self, id: WindowId, origin: WorldRank) {
         let Some(peer_end) = self.windows.peer_end(id, origin) else {
             return;
@@ -301,7 +301,7 @@ impl EngineCore {
         }
     }
 
-    /// Notifies the target that we have completed our access.
+    /// Notifies the target that this rank has completed its access.
     pub(super) fn notify_completed(&mut self, id: WindowId, target: WorldRank) {
         let Some(peer_end) = self.windows.peer_end(id, target) else {
             return;

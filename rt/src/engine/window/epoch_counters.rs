@@ -26,21 +26,21 @@ use super::counter_pairs::LocalCounterPair;
 /// Counts of this rank and one neighbor.
 #[derive(Default)]
 pub(crate) struct EpochCounters {
-    /// Our counters, to which the neighbor adds.
+    /// This rank's counters, to which the neighbor adds.
     ours: OnceLock<LocalCounterPair>,
-    /// The neighbor's counters, to which we add, as this process maps them.
+    /// The neighbor's counters, to which this rank adds, as this process maps them.
     theirs: OnceLock<MappedCounterPair>,
-    /// Exposures that we have opened to the neighbor.
+    /// Exposures that this rank has opened to the neighbor.
     posts: AtomicU64,
-    /// Exposures of ours that the neighbor has completed, as far as messages say.
+    /// This rank's exposures that the neighbor has completed, as far as messages say.
     noted_completed: AtomicU64,
-    /// Exposures that the neighbor has opened to us, as far as messages say.
+    /// Exposures that the neighbor has opened to this rank, as far as messages say.
     noted_posted: AtomicU64,
-    /// Twice the number of its exposures that we have accessed, plus one while the last access is in progress.
+    /// Twice the number of the neighbor's exposures that this rank has accessed, plus one while the last access is in progress.
     accesses: AtomicU64,
-    /// Operations of ours in flight on its memory that go through the engine.
+    /// This rank's operations in flight on the neighbor's memory that go through the engine.
     under_way: AtomicU32,
-    /// True while we hold the lock of its memory.
+    /// True while this rank holds the lock of the neighbor's memory.
     inside: AtomicBool,
     /// True once the neighbor is down. Threads then go to the engine, which returns the error.
     down: AtomicBool,
@@ -79,11 +79,11 @@ impl EpochCounters {
         let Some(theirs) = self.mapped() else {
             return NotifyResult::NotSent;
         };
-        // Count first: the neighbor may access our memory as soon as it sees the step, and `WindowAccessGuard` checks this count
-        // then.
+        // Count first: the neighbor may access this rank's memory as soon as it sees the increment, and `WindowAccessGuard`
+        // checks this count then.
         self.add_post();
         let said = theirs.posted.add_one().into();
-        // Prefetch the counter that we add to next, while the neighbor is busy with its access.
+        // Prefetch the counter that this rank adds to next, while the neighbor is busy with its access.
         theirs.completed.prefetch();
         said
     }
@@ -110,13 +110,13 @@ impl EpochCounters {
 
 /// Calls of both the engine and the application.
 impl EpochCounters {
-    /// Returns true if the neighbor has opened an exposure to us that we have not accessed yet.
+    /// Returns true if the neighbor has opened an exposure to this rank that this rank has not accessed yet.
     #[inline]
     pub(crate) fn is_posted(&self) -> bool {
         self.posted() > self.starts()
     }
 
-    /// Returns true if the neighbor has completed all accesses for which we have opened our end.
+    /// Returns true if the neighbor has completed all accesses for which this rank has opened its end.
     #[inline]
     pub(crate) fn is_completed(&self) -> bool {
         self.completed() >= self.posts()
@@ -149,25 +149,25 @@ impl EpochCounters {
         self.accesses.fetch_sub(BEGIN, Release);
     }
 
-    /// Returns true if this access of ours has ended. Another thread's access may have begun since.
+    /// Returns true if this rank's access of this number has ended. Another thread's access may have begun since.
     #[inline]
     pub(crate) fn is_over(&self, access: u64) -> bool {
         self.accesses.load(SeqCst) != 2 * access + UNDER_WAY
     }
 
-    /// Returns true if this access of ours has ended and there is no error to report about it.
+    /// Returns true if this rank's access of this number has ended and there is no error to report about it.
     #[inline]
     pub(crate) fn has_ended(&self, access: u64) -> bool {
         self.is_over(access) && !self.down.load(Relaxed)
     }
 
-    /// Returns true if none of our operations that go through the engine is in flight on its memory.
+    /// Returns true if none of this rank's operations that go through the engine is in flight on the neighbor's memory.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.under_way.load(Acquire) == 0
     }
 
-    /// Returns true if we hold the lock of its memory.
+    /// Returns true if this rank holds the lock of the neighbor's memory.
     #[inline]
     pub(crate) fn is_inside(&self) -> bool {
         self.inside.load(Acquire)
@@ -178,20 +178,20 @@ impl EpochCounters {
         self.posts.load(Relaxed)
     }
 
-    /// Returns the number of our last access.
+    /// Returns the number of this rank's last access.
     #[inline]
     pub(crate) fn starts(&self) -> u64 {
         self.accesses.load(Relaxed) / 2
     }
 
-    /// Returns the number of exposures that the neighbor has opened to us.
+    /// Returns the number of exposures that the neighbor has opened to this rank.
     #[inline]
     pub(super) fn posted(&self) -> u64 {
         let counted = self.ours.get().map_or(0, |ours| ours.posted.value());
         self.noted_posted().saturating_add(counted)
     }
 
-    /// Returns the number of our exposures that the neighbor has completed.
+    /// Returns the number of this rank's exposures that the neighbor has completed.
     #[inline]
     pub(super) fn completed(&self) -> u64 {
         let counted = self.ours.get().map_or(0, |ours| ours.completed.value());
@@ -199,7 +199,8 @@ impl EpochCounters {
     }
 }
 
-/// Calls of the engine, made under its lock.
+/// Calls of the engine, made under its lock. Exception: an application's thread calls `add_post` and `end_access` without it, by
+/// [`post`](EpochCounters::post) and [`complete`](EpochCounters::complete).
 impl EpochCounters {
     pub(super) fn ours(&self) -> Option<&LocalCounterPair> {
         self.ours.get()

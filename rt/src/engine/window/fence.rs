@@ -45,9 +45,9 @@ pub(super) struct WindowFences {
 }
 
 struct FenceRound {
-    /// Counter to which the rank before us adds; `None` if there was no memory for it.
+    /// Counter to which the rank before this one adds; `None` if there was no memory for it.
     counter: Option<LocalCounter>,
-    /// Value that our additions have given to the counter of the rank after us.
+    /// Value that this rank's additions have given to the counter of the rank after it.
     said: FenceWord,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct AwaitedFenceCounter {
 }
 
 impl AwaitedFenceCounter {
-    /// Returns true if the rank before us has come.
+    /// Returns true if the rank before this one has come.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.counter.value() >= self.from
@@ -97,7 +97,7 @@ impl WindowFences {
         self.rounds.get(round)?.counter.as_ref()
     }
 
-    /// Returns the word of the rank before us in this round.
+    /// Returns the word of the rank before this one in this round.
     fn heard(&self) -> Option<FenceWord> {
         let counter = self.counter(self.round)?;
         Some(FenceWord(counter.value()))
@@ -109,7 +109,7 @@ impl WindowFences {
         round.is_some_and(|round| round.said.come() >= self.come)
     }
 
-    /// Returns the reason why the rank before us, which has come, keeps us from passing.
+    /// Returns the reason why the rank before this one, which has come, keeps this rank from passing.
     fn objection(&self, before: WorldRank) -> Option<FenceFailure> {
         let word = self.heard()?;
         if word.agrees(self.come, self.endings) {
@@ -206,7 +206,7 @@ impl Engine {
             .ok_or_else(|| self.core.awaited_gate(id))
     }
 
-    /// Advances the last fence through its rounds. Call only when none of our operations is in flight.
+    /// Advances the last fence through its rounds. Call only when none of this rank's operations is in flight.
     fn pass_fence(&mut self, id: WindowId) -> Option<FenceResult> {
         let Some(group) = self.core.members(id.context).cloned() else {
             return Some(Ok(()));
@@ -243,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// Adds to the counter of the rank after us in this round, once for each fence. Returns true if that was done.
+    /// Adds to the counter of the rank after this one in this round, once for each fence. Returns true if that was done.
     fn say_gate(&mut self, id: WindowId, after: WorldRank) -> bool {
         if self.core.fences(id).is_none_or(|fences| fences.has_said()) {
             return true;
@@ -258,10 +258,10 @@ impl Engine {
     /// Asks the driver to wake the thread when the fence can advance.
     pub(crate) fn watch_fence(&mut self, id: WindowId) {
         if !self.core.is_all_quiet(id) {
-            return; // the fence waits for our own operations
+            return; // the fence waits for this rank's own operations
         }
-        // Watch even if the rank before us has come since the last check: the next round is not watched, so we must be woken to
-        // check it.
+        // Watch even if the rank before this one has come since the last check: the next round is not watched, so this rank must
+        // be woken to check it.
         let Some(fences) = self.core.fences(id) else {
             return;
         };
@@ -287,7 +287,7 @@ impl EngineCore {
         Some(AwaitedFenceCounter { counter, from })
     }
 
-    /// Returns true if the rank before us in this round has come.
+    /// Returns true if the rank before this one in this round has come.
     fn has_come(&mut self, id: WindowId) -> bool {
         let has_come = |fences: &mut WindowFences| {
             fences
@@ -297,7 +297,7 @@ impl EngineCore {
         self.fences(id).is_none_or(has_come)
     }
 
-    /// Adds the word that is due to a counter of the rank after us. Returns false if that rank has not sent its key yet.
+    /// Adds the word that is due to a counter of the rank after this one. Returns false if that rank has not sent its key yet.
     fn say_in(&mut self, id: WindowId, round: usize, after: WorldRank) -> bool {
         let Self {
             windows,
@@ -312,7 +312,7 @@ impl EngineCore {
             .get(&after)
             .and_then(|peer_end| peer_end.gate.as_ref());
         let Some((gate, fences)) = gate.zip(end.fences.as_mut()) else {
-            return false; // the rank after us has not come to its first fence
+            return false; // the rank after this one has not come to its first fence
         };
         let Some(place) = fences.rounds.get_mut(round) else {
             return false;

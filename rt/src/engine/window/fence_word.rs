@@ -43,7 +43,7 @@ impl FenceWord {
         self.0 % COME / CODE
     }
 
-    /// Returns true if the rank that sent this word lets us pass fence number `come`.
+    /// Returns true if the rank that sent this word lets this rank pass fence number `come`.
     pub(super) fn agrees(self, come: u64, endings: u64) -> bool {
         // The sender may be further ahead, but only if it agreed with every rank so far. A failure adds one to the count of
         // fences, too, and is no fence.

@@ -150,7 +150,7 @@ impl EngineCore {
                 self.end_access(id, rank);
                 self.remove_from_lock(id, rank);
             }
-            // Wake futures even if the rank is no neighbor, because a rank for which we wait in a fence may wait for it.
+            // Wake futures even if the rank is no neighbor, because a rank for which this rank waits in a fence may wait for it.
             self.wake_window(id);
         }
         self.lose_updates(rank, why);
@@ -162,7 +162,8 @@ impl EngineCore {
         ids.into_iter().for_each(|id| self.wake_window(id));
     }
 
-    /// Returns true if a rank may access our memory now. Only this engine can check that for operations that come by message.
+    /// Returns true if a rank may access this rank's memory now. Only this engine can check that for operations that come by
+    /// message.
     pub(super) fn is_let_in(&self, id: WindowId, rank: WorldRank) -> bool {
         let end = self.windows.ends.get(&id);
         end.is_some_and(|end| end.access_guard.permits(rank))

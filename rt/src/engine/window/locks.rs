@@ -38,7 +38,7 @@ pub(super) enum WindowLockState {
     /// Requested, and already given back by the caller. The lock is needed only for operations that have begun.
     Passing,
     Inside(WindowLockKind),
-    /// Held, and released as soon as none of our operations is in flight.
+    /// Held, and released as soon as none of this rank's operations is in flight.
     Leaving,
 }
 
@@ -148,8 +148,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Releases a lock as soon as none of our operations is in flight there. A request that was not granted yet is taken back,
-    /// unless operations wait for it.
+    /// Releases a lock as soon as none of this rank's operations is in flight there. A request that was not granted yet is taken
+    /// back, unless operations wait for it.
     pub(crate) fn give_lock_back(&mut self, id: WindowId, rank: WorldRank) {
         let peer_end = self.core.windows.peer_end(id, rank);
         if let Some(peer_end) =
@@ -191,7 +191,7 @@ impl EngineCore {
         }
     }
 
-    /// Sends the unlock message, if no operation of ours holds it up any more.
+    /// Sends the unlock message, if no operation of this rank holds it up any more.
     pub(super) fn release_lock(&mut self, id: WindowId, rank: WorldRank) {
         let down = self.peers.down(rank).is_some();
         let peer_end = self.windows.peer_end(id, rank);

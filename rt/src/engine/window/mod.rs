@@ -6,10 +6,10 @@
 //!
 //! | | proceeds when | then notifies |
 //! |---|---|---|
-//! | T.post(O) | immediately | O: `posts` |
-//! | O.start(T) | T's `posts` > own `starts` | no rank |
-//! | O.complete(T) | no operation of O on T is in flight | T: `starts` |
-//! | T.wait(O) | O's `starts` ≥ own `posts` | no rank |
+//! | T.post(O) | immediately | O: `posted` (= T's count of exposures opened) |
+//! | O.start(T) | `posted` > own count of accesses begun | no rank |
+//! | O.complete(T) | no operation of O on T is in flight | T: `completed` (= O's count of accesses begun) |
+//! | T.wait(O) | `completed` ≥ own count of exposures opened | no rank |
 //!
 //! Before anything else an end sends a neighbor a [`WindowHelloHeader`] with the length of its memory and the key to it. The
 //! engine that receives a greeting answers with its own, without help from its application, so a pair of neighbors needs one
@@ -148,30 +148,30 @@ struct PeerEndState {
     last_completed: u64,
     /// Counts shared with application threads that do not go through the engine.
     ledger: Arc<EpochCounters>,
-    /// Keys to the neighbor's counters that we add to.
+    /// Keys to the neighbor's counters that this rank adds to.
     theirs: Option<RemoteCounterPair>,
-    /// The neighbor's counter to which we add when we come to a fence.
+    /// The neighbor's counter to which this rank adds when it comes to a fence.
     gate: Option<PeerCounter>,
-    /// True if the neighbor waits for us in fences, so it must be notified when our end is freed.
+    /// True if the neighbor waits for this rank in fences, so it must be notified when this rank's end is freed.
     fenced: bool,
-    /// True once we have notified the neighbor that we wait for it in a fence.
+    /// True once the neighbor was notified that this rank waits for it in a fence.
     asked_to_fence: bool,
     /// Fences that the neighbor had passed when it freed its end.
     last_fence: Option<u64>,
     /// True if this rank's current access ends as soon as none of its operations is in flight.
     ending: bool,
-    /// True if our last access ended while the neighbor was down, so the neighbor was never notified.
+    /// True if this rank's last access ended while the neighbor was down, so the neighbor was never notified.
     untold: bool,
     /// Futures that wait for the neighbor to post.
     wanted: u32,
     /// Operations that wait for the neighbor's greeting, or for the lock.
     stash: Vec<StashedOp>,
-    /// State of our lock of the neighbor's memory.
+    /// State of this rank's lock of the neighbor's memory.
     lock: WindowLockState,
     /// Lock requests sent to the neighbor. An answer with a lower number belongs to a request that was taken back, and is
     /// ignored.
     asked: u64,
-    /// Number of the neighbor's latest lock request to us.
+    /// Number of the neighbor's latest lock request to this rank.
     knocked: u64,
 }
 
@@ -378,7 +378,7 @@ impl Engine {
             .unwrap_or_default()
     }
 
-    /// Sends our greeting to a neighbor, unless it was sent before.
+    /// Sends this end's greeting to a neighbor, unless it was sent before.
     pub(crate) fn greet(&mut self, id: WindowId, rank: WorldRank) {
         let Self { core, driver, .. } = self;
         let WindowTable { ends, pool, .. } = &mut *core.windows;
@@ -455,7 +455,7 @@ impl WindowEndState {
 }
 
 impl PeerEndState {
-    /// Returns true if we have greeted the neighbor and it has not answered.
+    /// Returns true if this end has greeted the neighbor and the neighbor has not answered.
     fn is_unanswered(&self) -> bool {
         self.greeted && self.memory.is_none() && !self.gone
     }

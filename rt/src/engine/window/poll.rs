@@ -54,7 +54,7 @@ impl EngineCore {
         }
     }
 
-    /// Returns `Ok` once the origin has completed all accesses for which we have opened our end.
+    /// Returns `Ok` once the origin has completed all accesses for which this rank has opened its end.
     pub(crate) fn has_completed(
         &mut self,
         id: WindowId,
@@ -106,13 +106,13 @@ impl EngineCore {
         failed.map(|down| down_kind(rank, down))
     }
 
-    /// Returns true if none of our operations is in flight on the memory of this rank.
+    /// Returns true if none of this end's operations is in flight on the memory of that rank.
     pub(crate) fn is_quiet(&mut self, id: WindowId, rank: WorldRank) -> bool {
         let peer_end = self.windows.peer_end(id, rank);
         peer_end.is_none_or(|peer_end| peer_end.ledger.is_quiet())
     }
 
-    /// Returns true if none of our operations is in flight on the memory of any rank.
+    /// Returns true if none of this end's operations is in flight on the memory of any rank.
     pub(crate) fn is_all_quiet(&self, id: WindowId) -> bool {
         let end = self.windows.ends.get(&id);
         end.is_none_or(|end| {

@@ -182,7 +182,7 @@ fn number_messages(
     ways
 }
 
-/// Assigns counters to steps. Returns the number of counters, and the final value of the counter 0.
+/// Assigns counters to steps. Returns the number of counters, and the final value of the counter at which the program ends.
 fn connect(program: &CollectiveProgram, steps: &mut [LoweredStep]) -> (u32, u64) {
     let (mut counters, mut ends) = (1, 0);
     let mut new = || {

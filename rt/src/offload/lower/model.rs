@@ -83,7 +83,7 @@ struct Rank {
 struct Slot {
     lanes: LandingCounts,
     counts: BTreeMap<LandingSlot, u64>,
-    /// Destination of each peer's message, and the counter that it counts in.
+    /// Destination of each peer's message, and the counter that the message adds to.
     places: BTreeMap<LandingSlot, (usize, BufferSpan, u32)>,
 }
 

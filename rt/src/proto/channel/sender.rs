@@ -178,7 +178,7 @@ impl ChannelSender {
         self.handle_ack(ack, now);
         if nothing_new {
             self.duplicates += 1;
-            self.doubled = 0; // the peer receives our messages
+            self.doubled = 0; // the peer receives this rank's messages
             self.rewind_early(now);
         }
     }

@@ -152,7 +152,7 @@ impl FailureDetector {
                 doubted: None,
             });
             if std::mem::replace(&mut peer.answers, answers) != answers {
-                // The peer was alive after the last look, but the time is not known.
+                // The peer was alive after the last look, but the exact time of its answer is not known.
                 peer.heard = peer.heard.max(looked);
                 peer.doubted = None;
             }

@@ -96,7 +96,7 @@ pub(super) struct WaitingMessage<M> {
     pub(super) message: M,
     /// True if the message is in its wildcard lists too, and not only in the exact list.
     pub(super) linked: bool,
-    /// Links by class; the last one is for [`ARRIVED`].
+    /// Links in the list of each class; the last link is for [`ARRIVED`].
     pub(super) links: [ListLink; 5],
 }
 

@@ -298,5 +298,5 @@ const KIB: f64 = 1024.0;
 /// post early.
 const UNEXPECTED: f64 = 0.25;
 
-/// Length at which the time of the last range is shown, in bytes.
+/// Length of the message whose time is shown for the last range, in bytes; that range has no end.
 const SHOWN: usize = 1 << 20;

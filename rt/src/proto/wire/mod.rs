@@ -68,9 +68,9 @@ kinds! {
     Recall = 18, "Asks the peer to return the unused part of its limit.";
     Limit = 19, "Answers a recall with the limit that remains.";
     FetchRequest = 20, "Asks for the first matching message that the peer holds back.";
-    FetchedRts = 21, "Offers a sought message out of turn.";
-    FetchMatched = 22, "A sought message was matched by a receive.";
-    FetchReturned = 23, "Returns a sought message, because no receive waits for it any more.";
+    FetchedRts = 21, "Offers a fetched message out of order.";
+    FetchMatched = 22, "A fetched message was matched by a receive.";
+    FetchReturned = 23, "Returns a fetched message, because no receive waits for it any more.";
     FetchCandidate = 24, "A message with a new envelope has joined those that the sender holds back, after a fetch there.";
     FetchIsFirst = 25, "A fetched message that is not matched yet is now the first that the sender holds back there.";
     Abort = 40, "A collective has failed, and its communicator is revoked for later ones.";
@@ -85,7 +85,7 @@ kinds! {
     WindowHello = 50, "Introduces the sender's end of a window.";
     WindowCount = 51, "Counts how often the sender has opened its window to the receiver, or has accessed the receiver's.";
     NoWindow = 52, "The sender has freed this window.";
-    CounterKeys = 53, "Names counters of the sender. The receiver adds to them instead of sending notes.";
+    CounterKeys = 53, "Names counters of the sender. The receiver adds to them instead of sending `WindowCount`.";
     FenceKeys = 54, "Names a counter of the sender. The receiver adds to it at each fence that it reaches.";
     Update = 55, "Asks for an operation on the memory of the receiver's end of a window.";
     UpdateReply = 56, "Answers an update.";
