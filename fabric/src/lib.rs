@@ -1,6 +1,6 @@
 //! Drivers, which move bytes between the ranks of a job without interpreting tags.
 //!
-//! A driver is anything that implements [`driver::Driver`], which has nine methods that all return values, and
+//! A driver is anything that implements [`driver::Driver`], with nine methods, none of which blocks or is async, and
 //! [`driver::DriverAbilities`], which says what else it can do. A driver knows no futures, no executor, no communicators and no
 //! collectives, and can be used without the runtime.
 //!

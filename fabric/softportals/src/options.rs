@@ -1,4 +1,4 @@
-//! Option bits. The numbers are ours; each C interface maps its own numbers to them.
+//! Option bits. The numbers are this library's own; each C interface maps its own numbers to them.
 
 /// Defines a set of named bits.
 macro_rules! options {

@@ -97,9 +97,9 @@ pub enum ConnectState {
     Bound,
     /// Both sides may send.
     Ready,
-    /// The connection is being taken down. New commands wait for the next one.
+    /// The connection is being taken down. New commands wait for the next connection.
     Draining,
-    /// The peer is down. A later life of it may connect anew.
+    /// The peer is down. A later process under the peer's number may connect anew.
     Failed,
 }
 

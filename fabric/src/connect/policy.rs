@@ -55,8 +55,8 @@ impl ConnectPolicy {
     /// If short messages need no connection, pairs connect when they exchange much data, whatever the job: `ripstop sim ft` and
     /// `seven-point` show that no other policy finishes sooner.
     ///
-    /// If they need one, connecting all pairs at the start pays if most pairs communicate. If the pattern is unknown, that is
-    /// done for jobs in which it is quick and leaves half of the adapter to others.
+    /// If short messages need connections, it pays to connect all pairs at the start if most pairs communicate. If the pattern is
+    /// unknown, all pairs connect at the start of jobs in which that is quick and leaves half of the adapter's queue pairs free.
     #[must_use]
     pub fn choose(job: &JobShape) -> Self {
         let others = job.ranks.saturating_sub(1);

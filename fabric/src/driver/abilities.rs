@@ -160,7 +160,8 @@ pub trait NamedSlots {
         again: bool,
     ) -> bool;
 
-    /// Returns the type signature of the message of this name, if it has arrived.
+    /// Returns the number that the sender stored with the message of this name for the receiver to compare, if the message has
+    /// arrived.
     ///
     /// Returns `None` also while messages that the peer sent before it were not yet handed to a sink.
     fn peek_slot(&self, from: WorldRank, name: SlotName) -> Option<u64>;

@@ -91,8 +91,8 @@ impl<'a> PayloadView<'a> {
             *header = unsafe { self.start.cast().read() };
             return;
         }
-        // SAFETY: the source is mapped for 'a and at least as long as `into`, which only we hold. A writer in another process can
-        // tear the bytes but not the copy.
+        // SAFETY: the source is mapped for 'a and at least as long as `into`, which only this call holds. A writer in another
+        // process can tear the bytes but not the copy.
         unsafe {
             self.start
                 .as_ptr()
@@ -173,7 +173,7 @@ impl LocalRange {
             self.len
         );
         let from = self.start.as_ptr();
-        // SAFETY: the maker keeps the range valid until the command is complete, and only we hold `into`.
+        // SAFETY: the maker keeps the range valid until the command is complete, and only this call holds `into`.
         unsafe { from.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 
@@ -198,8 +198,8 @@ impl LocalRange {
             self.len
         );
         let into = self.start.as_ptr();
-        // SAFETY: the maker keeps the range valid, and lets only us write it, until the command is complete. `from` does not
-        // overlap it.
+        // SAFETY: the maker keeps the range valid, and lets only this value write it, until the command is complete. `from`
+        // does not overlap it.
         unsafe { into.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
     }
 

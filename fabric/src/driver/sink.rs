@@ -73,7 +73,7 @@ pub enum CommandFailure {
 pub enum DownCause {
     /// The peer closed its driver properly.
     Finished,
-    /// The peer's process ended without closing its driver, or the peer gave up.
+    /// The peer's process ended without closing its driver, or it closed its driver in a panic.
     Failed,
 }
 

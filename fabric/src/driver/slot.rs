@@ -22,7 +22,7 @@ pub const SLOT_MESSAGE_MAX: usize = 64 << 10;
     reason = "whose message it was, and what became of it"
 )]
 pub struct SlotReceipt {
-    /// Type signature that the sender stated.
+    /// Number that the sender stored with the message, to be compared by the receiver.
     pub sig: u64,
     /// True if messages of this peer were not taken in order: an earlier one is still in its slot, or was taken after a
     /// later one.

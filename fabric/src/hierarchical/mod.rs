@@ -452,7 +452,8 @@ impl FailureWatch for HierarchicalDriver {
 
 impl Drop for HierarchicalDriver {
     fn drop(&mut self) {
-        // A rank may find our network end closed before our shared-memory end. It must then wait for shared memory's report.
+        // A rank may find this rank's network end closed before its shared-memory end. It must then wait for shared memory's
+        // report.
         self.node_peers.announce_closing();
     }
 }

@@ -37,7 +37,7 @@ impl Sink for LevelSink<'_> {
     #[inline]
     fn message(&mut self, from: WorldRank, header: &[u8], body: PayloadView<'_>) {
         let from = match self.level {
-            // Ranks of the board that do not share memory with us have no ring of ours, so ignore messages in their name.
+            // Ranks of the board that do not share memory with this one have no ring here, so ignore messages in their name.
             NetworkLevel::Intra => self
                 .node_peers
                 .rank(from)

@@ -253,7 +253,7 @@ impl LoopbackDriver {
         }
     }
 
-    /// Wakes the ranks that found our mailbox full.
+    /// Wakes the ranks that found this rank's mailbox full.
     fn wake_refused(&self) {
         for peer in self.mailbox(self.me).take_refused() {
             self.mailbox(peer).wake_for_room();
@@ -350,7 +350,7 @@ fn caps() -> Caps {
     }
 }
 
-/// [`RemoteRegion::kind`] of our keys.
+/// [`RemoteRegion::kind`] of this driver's keys.
 const KIND: u32 = 0x100b;
 
 /// All messages here travel in a buffer. The limits are those of a typical fabric, so that protocols take their usual paths.

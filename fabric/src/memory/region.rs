@@ -97,7 +97,7 @@ impl MemoryRegion {
     /// Maps a peer's memfd.
     ///
     /// # Errors
-    /// Fails if it could still shrink (its pages could vanish while we use them), is not `len` bytes long, or cannot be mapped.
+    /// Fails if it could still shrink (its pages could vanish while they are used), is not `len` bytes long, or cannot be mapped.
     pub fn open(fd: OwnedFd, len: usize, writable: bool) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(&fd)?;
         let size = rustix::fs::fstat(&fd)?.st_size;
@@ -130,7 +130,7 @@ impl MemoryRegion {
         }
         let len = page_round(len)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no other mapping.
         let start = unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, flags)
@@ -144,7 +144,7 @@ impl MemoryRegion {
         } else {
             ProtFlags::READ
         };
-        // SAFETY: a fresh shared mapping at an address of the kernel's choice touches nothing of ours.
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no other mapping.
         let start = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -290,7 +290,7 @@ impl MemoryRegion {
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());
-        // SAFETY: the source is inside the mapping. Only we hold `into`, which cannot overlap it.
+        // SAFETY: the source is inside the mapping. Only this call holds `into`, which cannot overlap it.
         unsafe {
             from.as_ptr()
                 .copy_to_nonoverlapping(into.as_mut_ptr(), into.len())

@@ -10,15 +10,15 @@ use super::{
 use crate::lanes::LaneSet;
 
 impl Portals {
-    /// Schedules writing our words to a peer's board, in this turn or once there is room. The current values are written then,
-    /// and wake the peer.
+    /// Schedules writing this rank's words to a peer's board, in this turn or once there is room. The current values are written
+    /// then, and wake the peer.
     pub(super) fn schedule_words(&mut self, to: u32) {
         if !std::mem::replace(&mut self.peer_mut(to).words_due, true) {
             self.words_due.push_back(to);
         }
     }
 
-    /// Writes our words to a peer's board. Returns false if there is no room for that now.
+    /// Writes this rank's words to a peer's board. Returns false if there is no room for that now.
     pub(super) fn write_words(&mut self, to: u32) -> bool {
         let peer = self.peer(to);
         let words = ControlWords {
@@ -50,7 +50,7 @@ impl Portals {
         true
     }
 
-    /// Handles a hint that words on our board have changed.
+    /// Handles a hint that words on this rank's board have changed.
     pub(super) fn handle_hint(&mut self, got: RailEvent) {
         let RailEvent { event, dropped, .. } = got;
         if dropped {
@@ -67,7 +67,7 @@ impl Portals {
         }
     }
 
-    /// Handles the words that a peer has written to our boards.
+    /// Handles the words that a peer has written to this rank's boards.
     fn look_at(&mut self, rank: u32) {
         let read = |rail: &PortalsRail| ControlWords::read(&rail.board, rank);
         let all: Vec<_> = self.resources.rails.iter().map(read).collect();

@@ -439,7 +439,7 @@ impl Portals {
     }
 
     /// Returns true if something waits that no event signals: the library has no room or still uses an entry or a descriptor, or
-    /// a peer lacks an entry. Completions of our own operations may make room, but there may be none in flight.
+    /// a peer lacks an entry. Completions of this rank's operations may make room, but none may be in flight.
     fn waits(&self) -> bool {
         self.lists.have_ending_lists()
             || self.lists.need_retry()

@@ -292,7 +292,7 @@ impl LoadedPortals {
 const LIBRARY: &str = "RIPSTOP_PORTALS_LIBRARY";
 /// Environment variable with the family, used instead of detection.
 const ABI: &str = "RIPSTOP_PORTALS_ABI";
-/// Names of Sandia's library and ours, and of Bull's.
+/// Names of Sandia's library, which `softportals` has too, and of Bull's.
 const NAMES: [&str; 2] = ["libportals.so.4", "libportals.so"];
 
 #[cfg(test)]

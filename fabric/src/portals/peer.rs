@@ -31,11 +31,11 @@ pub(super) struct PortalsPeer {
     pub(super) words_due: bool,
     /// Messages that the peer's adapter accepted or refused, plus completed operations.
     pub(super) answers: u64,
-    /// Number of our pauses: the peer refused a message, or we moved to another lane.
+    /// Number of this rank's pauses: the peer refused a message, or this rank moved to another lane.
     pub(super) pauses: u64,
-    /// Number of the peer's pauses, as far as we know.
+    /// Number of the peer's pauses, as far as this rank knows.
     pub(super) pauses_heard: u64,
-    /// Number of the peer's pauses that we have ended.
+    /// Number of the peer's pauses that this rank has ended.
     pub(super) resumed: u64,
 }
 

@@ -1,8 +1,8 @@
 //! The contract by which a driver offers itself to a job.
 //!
-//! A driver is a folder with a file `provider.rs` in it, and a line in [`PROVIDERS`](crate::registry::PROVIDERS). A
-//! [`Provider`] says what the driver is for, which settings it reads and whether it can run on this machine, and opens it. The
-//! runtime asks providers and capabilities, and names no driver.
+//! A driver that jobs can select is a folder with a file `provider.rs` in it, and a line in
+//! [`PROVIDERS`](crate::registry::PROVIDERS). A [`Provider`] says what the driver is for, which settings it reads and whether
+//! it can run on this machine, and opens it. The runtime asks providers and capabilities, and names no driver.
 
 mod opening;
 pub mod parsing;

@@ -1,4 +1,4 @@
-//! Ranks that we wait for and that have not arrived on the board, each with a deadline.
+//! Ranks that this rank waits for and that have not arrived on the board, each with a deadline.
 //!
 //! A rank that has arrived has a process, which is watched instead. For a rank that has not, only the time shows a failure.
 
@@ -12,7 +12,7 @@ use rustix::{
     },
 };
 
-/// The ranks that we wait for.
+/// The ranks that this rank waits for.
 #[derive(Debug)]
 pub(super) struct AbsentRanks {
     patience: Duration,

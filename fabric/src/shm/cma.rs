@@ -10,8 +10,8 @@ use crate::driver::LocalRange;
 pub(super) fn read(pid: u32, address: u64, into: LocalRange) -> io::Result<usize> {
     let (local, remote) = vectors(address, into)?;
     let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
-    // SAFETY: the local vector is the command's own range, which its maker lets us write until the command is complete. The
-    // remote one is only interpreted by the kernel, which refuses addresses that are not mapped there.
+    // SAFETY: the local vector is the command's own range, which its maker lets this call write until the command is complete.
+    // The remote one is only interpreted by the kernel, which refuses addresses that are not mapped there.
     answer(unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) })
 }
 
@@ -27,10 +27,10 @@ pub(super) fn write(pid: u32, address: u64, from: LocalRange) -> io::Result<usiz
 
 /// Checks that this process may use these calls. The error is a sentence that says why not.
 pub(super) fn probe() -> Result<(), String> {
-    // Under Yama, lets peers in that are not our ancestors. Without Yama there is nothing to set.
+    // Under Yama, lets peers in that are not ancestors of this process. Without Yama there is nothing to set.
     let _unrestricted = rustix::process::set_ptracer(rustix::process::PTracer::Any);
     let (source, mut target) = (0x5a_u8, 0_u8);
-    // SAFETY: `target` is ours and outlives the call.
+    // SAFETY: `target` is a local variable and outlives the call.
     let into = unsafe { LocalRange::new(std::ptr::NonNull::from(&mut target), 1) };
     let address = (&raw const source).addr() as u64;
     read(std::process::id(), address, into).map_err(|why| {

@@ -1,4 +1,4 @@
-//! Copies by the system into and out of a peer's memory, and how they end when a living peer gives us up.
+//! Copies by the system into and out of a peer's memory, and how they end when a living peer gives this rank up.
 //!
 //! A rank that copies announces it on the board, then checks whether the peer has given it up. A rank that gives up another one
 //! marks that in its own segment, then checks whether that rank is copying. At least one of the two sees the other's store, so no
@@ -28,8 +28,8 @@ pub(super) struct CmaGuard {
 }
 
 impl CmaGuard {
-    /// Makes a system call, unless the owner has given us up. If the owner does so during the call, the bytes read may be
-    /// anything and the result is an error.
+    /// Makes a system call, unless the memory's owner has given this rank up. If the owner does so during the call, the bytes
+    /// read may be anything and the result is an error.
     pub(super) fn run_guarded<T>(
         &self,
         copy: impl FnOnce() -> Result<T, CommandFailure>,
@@ -45,7 +45,7 @@ impl CmaGuard {
         copies.store(0, Release);
         fence(SeqCst);
         if self.segment.is_closed_to(self.me) {
-            // The owner may sleep until our copy has ended.
+            // The owner may sleep until this copy has ended.
             PeerDoorbell::new(&self.board, self.owner, false)
                 .ring(&self.board, &DriverStats::default());
             return Err(CommandFailure::PeerDown);
@@ -65,7 +65,7 @@ impl Shm {
         self.close_to(rank);
     }
 
-    /// Notifies a rank that may be alive that we give it up, so that it gives us up too.
+    /// Notifies a rank that may be alive that this rank gives it up, so that it gives this rank up too.
     pub(super) fn close_to(&self, rank: u32) {
         if self.segment.is_closed_to(rank) {
             return;
@@ -78,7 +78,7 @@ impl Shm {
         fence(SeqCst);
     }
 
-    /// Gives up those of `ranks` that have given us up.
+    /// Gives up those of `ranks` that have given this rank up.
     pub(super) fn give_up_closed_peers(&mut self, ranks: &[u32]) {
         for rank in ranks {
             let link = self.links[index(*rank)].as_deref();
@@ -88,7 +88,7 @@ impl Shm {
         }
     }
 
-    /// Returns true if a rank that we are giving up does not copy any more. Once true, this stays true.
+    /// Returns true if a rank that is being given up does not copy any more. Once true, this stays true.
     pub(super) fn has_stopped_copying(&self, rank: u32) -> bool {
         let copies = self.board.copies_with(rank).load(SeqCst);
         copies != self.rank + 1 || self.board.state_of(rank) != PeerState::Ready

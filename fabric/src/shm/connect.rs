@@ -135,7 +135,7 @@ impl Shm {
 
     fn link(&mut self, rank: u32, segment: ShmSegment) -> LinkOutcome {
         let mut link = ShmLink::new(&self.board, rank, segment, self.bell.has_barrier());
-        // A peer that sends to us has mapped our whole segment, including the chunks.
+        // A peer that sends to this rank has mapped this rank's whole segment, including the chunks.
         link.has_mapped_chunks = self.inbound.iter().any(|inbound| inbound.from == rank);
         self.links[index(rank)] = Some(Box::new(link));
         self.linked.push(rank);
@@ -197,7 +197,7 @@ impl Shm {
 
     /// Starts to poll the ring of a rank that made contact.
     ///
-    /// If its segment cannot be mapped because the rank is down, the messages in our ring are delivered all the same.
+    /// If its segment cannot be mapped because the rank is down, the messages in its ring here are delivered all the same.
     fn adopt(&mut self, rank: u32) {
         if rank >= self.board.size() || self.inbound.iter().any(|inbound| inbound.from == rank) {
             return;
@@ -221,8 +221,8 @@ impl Shm {
         self.inbound.push(inbound);
     }
 
-    /// Prepares the named slots for this rank's messages, because it may use them from now on. They are in our memory, so
-    /// they outlive the rank.
+    /// Prepares the named slots for messages of `rank`, because it may use them from now on. They are in this driver's segment,
+    /// so they outlive `rank`.
     fn open_inbox(&mut self, rank: u32) {
         let (region, shape) = (self.segment.region(), self.segment.shape());
         let taken_at = shape.control(rank) + NAMED_SLOTS_TAKEN;
@@ -230,8 +230,8 @@ impl Shm {
         self.inboxes[index(rank)].get_or_insert_with(|| Box::new(NamedSlotReceiver::new(lines)));
     }
 
-    /// Sets the memory that holds the rank's longer messages in named slots. There are none before we have mapped its
-    /// segment.
+    /// Sets the memory that holds the longer messages of `rank` in named slots. There are none before this driver has mapped the
+    /// segment of `rank`.
     fn read_chunks(&mut self, rank: u32, chunks: Option<&ShmSegment>) {
         if let (Some(inbox), Some(chunks)) = (&mut self.inboxes[index(rank)], chunks) {
             inbox.lines_mut().read_chunks(chunks.clone());
@@ -255,9 +255,9 @@ impl Shm {
         self.unreported_down.push((rank, how));
     }
 
-    /// Accepts the contact of a rank that made contact, sent and left between two of our checks, before the rank counts as down.
+    /// Accepts the contact of a rank that made contact, sent and left between two checks here, before the rank counts as down.
     ///
-    /// The rank had no answer from us yet, so none of its messages is in chunks, unless it knew us from our own contact.
+    /// The rank had no answer yet, so none of its messages is in chunks, unless this driver had made contact before.
     fn accept_last_contact(&mut self, rank: u32) {
         let contact = self.segment.contact_word(rank / 32).load(Acquire) >> (rank % 32) & 1 == 1;
         if contact && !self.inbound.iter().any(|inbound| inbound.from == rank) {
@@ -271,7 +271,7 @@ impl Shm {
         }
     }
 
-    /// Treats a rank as failed that we cannot work with, although it may be alive.
+    /// Treats a rank as failed that this driver cannot work with, although it may be alive.
     #[cold]
     pub(super) fn give_up(&mut self, rank: u32, why: io::Error) -> LinkOutcome {
         self.record_peer_down(rank, DownCause::Failed);
@@ -345,7 +345,7 @@ impl Shm {
         }
     }
 
-    /// Returns true if a command waits for the end of a process that we are not watching.
+    /// Returns true if a command waits for the end of a process that is not watched.
     pub(super) fn has_unwatched_dying(&self) -> bool {
         let unwatched = |rank| {
             !self
@@ -370,7 +370,7 @@ impl Shm {
         }
         for rank in self.death_watch.overdue() {
             if self.board.process_of(rank).is_some() {
-                self.watch_rank(rank); // it came while we slept
+                self.watch_rank(rank); // it came while this rank slept
             } else if self.board.fail_overdue(rank) {
                 self.ring_all_unconditionally();
             }
@@ -440,7 +440,7 @@ impl Shm {
         !self.pool.is_dry()
     }
 
-    /// Asks the peers that hold us up to ring when they have made room, before a sleep.
+    /// Asks the peers whose rings are full to ring when they have made room, before a sleep.
     pub(super) fn ask_for_room(&self) {
         if self.stalled {
             let links = self.links.iter().flatten();

@@ -1,4 +1,4 @@
-//! Detects dead processes: one pidfd for each process that matters to us, in one epoll descriptor to sleep on.
+//! Detects dead processes: one pidfd for each process that matters to this rank, in one epoll descriptor to sleep on.
 //!
 //! Every rank watches the processes of the ranks that it is connected to or waits for. It also watches those after it on the
 //! board, up to the next rank that has opened its driver, so some rank notices a death even if no rank was connected to the dead
@@ -69,7 +69,7 @@ impl DeathWatch {
         true
     }
 
-    /// Returns true if the end of this process will wake us.
+    /// Returns true if the end of this process will wake this rank.
     pub(super) fn watches(&self, process: ProcessName) -> bool {
         let life = self.watched.get(&process);
         life.is_some_and(|life| life.descriptor().is_some())
@@ -104,7 +104,7 @@ impl DeathWatch {
         dead
     }
 
-    /// Starts waiting for a rank that has not arrived on the board. It counts as failed when its time is up.
+    /// Starts waiting for a rank that has not arrived on the board. The rank counts as failed when its deadline passes.
     pub(super) fn expect(&mut self, rank: u32) {
         self.late.expect(rank, &self.epoll);
     }

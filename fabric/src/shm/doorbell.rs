@@ -66,7 +66,7 @@ impl OwnDoorbell {
         })
     }
 
-    /// Returns the descriptor that peers must open to wake us, if we are woken by a pipe.
+    /// Returns the descriptor that peers must open to wake this rank, if a pipe wakes it.
     pub(super) fn pipe_fd(&self) -> Option<u32> {
         self.pipe
             .as_ref()
@@ -124,7 +124,7 @@ impl OwnDoorbell {
 
     /// Clears the word after a sleep, and drains the pipe.
     ///
-    /// A waker swaps the word before it writes to the pipe, so its byte may arrive after we woke up. The byte then stays in the
+    /// A waker swaps the word before it writes to the pipe, so its byte may arrive after the sleep. The byte then stays in the
     /// pipe, immediately ends the next sleep, and is drained after that.
     pub(super) fn disarm(&mut self, counters: &DriverStats) {
         self.wake();
@@ -182,7 +182,7 @@ impl PeerDoorbell {
         self.fence
     }
 
-    /// Orders our earlier stores before our next loads, against the peer's `arm`.
+    /// Orders this rank's earlier stores before its next loads, against the peer's `arm`.
     #[inline]
     pub(super) fn order(&self) {
         if self.fence {
@@ -287,7 +287,7 @@ pub(super) fn take<W: DoorbellWord>(word: &W) -> bool {
 }
 
 fn membarrier(command: libc::c_int) -> bool {
-    // SAFETY: membarrier takes three integers and touches no memory of ours.
+    // SAFETY: membarrier takes three integers and touches no memory of this process.
     let answer = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
     answer == 0
 }

@@ -1,4 +1,4 @@
-//! A peer that sends to us: its ring in our segment, and its chunks in its own.
+//! A peer that sends to this rank: its ring in this rank's segment, and its chunks in its own.
 
 use std::{
     mem::MaybeUninit,
@@ -25,7 +25,7 @@ pub(super) struct InboundRing {
     ring: RingConsumer<MappedRing>,
     /// The peer's segment, which holds longer bodies.
     ///
-    /// `None` if the peer ended before we could map it. Such a peer never used a chunk, because we had not accepted it.
+    /// `None` if the peer ended before this rank could map it. Such a peer never used a chunk, because it was not accepted yet.
     chunks: Option<ShmSegment>,
     bell: PeerDoorbell,
     slot_messages: u8,
@@ -113,7 +113,7 @@ impl InboundRing {
         Ok(count)
     }
 
-    /// Publishes our position to the peer, and wakes the peer if it waits for that.
+    /// Publishes the consumer's position to the peer, and wakes the peer if it waits for that.
     #[inline]
     pub(super) fn give_back(&mut self, board: &Board, counters: &DriverStats) {
         if self.ring.publish() {
@@ -121,7 +121,7 @@ impl InboundRing {
         }
     }
 
-    /// Wakes the peer if it waits for what we have just published.
+    /// Wakes the peer if it waits for what was just published.
     #[inline]
     pub(super) fn wake_if_waiting(&mut self, board: &Board, counters: &DriverStats) {
         self.bell.order();

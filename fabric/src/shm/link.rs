@@ -27,19 +27,19 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct ShmLink {
     pub(super) rank: u32,
-    /// Process ID of the peer, if that number means the same in our PID namespace.
+    /// Process ID of the peer, if that number means the same in this process's PID namespace.
     pub(super) pid: Option<u32>,
     pub(super) process: ProcessName,
     pub(super) segment: ShmSegment,
     bell: PeerDoorbell,
-    /// Our ring in the peer's segment, once we have something to send.
+    /// This rank's ring in the peer's segment, once this rank has something to send.
     out: Option<RingProducer<MappedRing>>,
-    /// Our named slots in the peer's segment. They exist as long as the ring does.
+    /// This rank's named slots in the peer's segment. They exist as long as the ring does.
     slots: Option<NamedSlotSender<named_slots::MappedNamedSlots>>,
     imports: ImportedRegions,
     /// Turn after which a message was last sent.
     sent_after: u32,
-    /// True if the peer has mapped our chunks.
+    /// True if the peer has mapped this rank's chunks.
     pub(super) has_mapped_chunks: bool,
     pub(super) stall: Option<SendStall>,
 }
@@ -49,7 +49,7 @@ pub(super) struct ShmLink {
 pub(super) enum SendStall {
     /// The ring is full.
     Room,
-    /// The body does not fit into a slot, and the peer has not mapped our chunks yet.
+    /// The body does not fit into a slot, and the peer has not mapped this rank's chunks yet.
     Acceptance,
     /// All chunks are in flight.
     Chunk,
@@ -81,7 +81,7 @@ impl ShmLink {
         self.out.is_some()
     }
 
-    /// Makes the first contact. From then on the peer polls our ring.
+    /// Makes the first contact. From then on the peer polls this rank's ring.
     pub(super) fn open(
         &mut self,
         me: u32,
@@ -139,7 +139,7 @@ impl ShmLink {
         Ok(())
     }
 
-    /// Writes a message to a named slot if that is free. `again` is true if it is the last message written to a named
+    /// Writes a message to a named slot if that is free. `again` is true if `bytes` equals the message written last to a named
     /// slot, for any peer. Returns how many bytes were copied.
     #[inline]
     pub(super) fn put_slot(
@@ -200,7 +200,7 @@ impl ShmLink {
         self.bell.fences()
     }
 
-    /// Returns true if the peer could not map our chunks, and never will.
+    /// Returns true if the peer could not map this rank's chunks, and never will.
     pub(super) fn is_refused(&self) -> bool {
         self.out
             .as_ref()
@@ -217,7 +217,7 @@ impl ShmLink {
         }
     }
 
-    /// Asks the peer to ring when it has consumed something, if we wait for that.
+    /// Asks the peer to ring when it has consumed something, if this rank waits for that.
     pub(super) fn ask_for_room(&self, is_dry: bool) {
         let waits =
             self.stall.is_some() || is_dry && self.out.as_ref().is_some_and(RingProducer::has_lent);

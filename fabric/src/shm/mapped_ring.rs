@@ -174,7 +174,7 @@ impl MappedRing {
     fn copy_to_line(&self, slot: u32, line: &[MaybeUninit<u8>; LINE_ROOM]) {
         // SAFETY: after the frame, in the slot's first line.
         let into = unsafe { self.slot(slot).add(FRAME_LEN) };
-        // SAFETY: the line is in the mapped ring, and the copy is on our stack.
+        // SAFETY: the line is in the mapped ring, and the copy is on this thread's stack.
         unsafe {
             into.as_ptr()
                 .cast::<[MaybeUninit<u8>; LINE_ROOM]>()

@@ -1,6 +1,7 @@
 //! The shared-memory driver: connects the ranks of one node, as processes or as threads.
 //!
-//! Ranks find each other on a [`Board`]. Its main type is [`Shm`], a rank's driver. A message takes the path `Shm::post` →
+//! Ranks find each other on a [`Board`]. The module's main type is [`Shm`], a rank's driver. A message takes the path
+//! `Shm::post` →
 //! `ShmLink::send` → `RingProducer::push`, and then `Shm::progress` → `InboundRing::deliver` → `Sink::message`. The files are
 //! private:
 //!
@@ -98,11 +99,11 @@ pub struct Shm {
     exports: ExportedRegions,
     rma_queue: ShmRmaQueue,
     watches: ThresholdWatches,
-    /// By rank: the peers whose segments we have mapped.
+    /// By rank: the peers whose segments this driver has mapped.
     links: Vec<Option<Box<ShmLink>>>,
     /// Ranks that have an entry in `links`.
     linked: Vec<u32>,
-    /// Peers that send to us.
+    /// Peers that send to this rank.
     inbound: Vec<InboundRing>,
     /// By rank: named slots for messages from that rank, from its first contact on.
     inboxes: Vec<Option<Box<NamedSlotReceiver<named_slots::MappedNamedSlots>>>>,
@@ -112,18 +113,18 @@ pub struct Shm {
     peer_status: Vec<ShmPeerStatus>,
     /// Ranks that are down, to be reported once the messages they left are delivered.
     unreported_down: Vec<(u32, DownCause)>,
-    /// Ranks that will be given up as soon as they stop copying from or to our memory.
+    /// Ranks that will be given up as soon as they stop copying from or to this rank's memory.
     giving_up: Vec<u32>,
-    /// Memory that ranks we have given up may still read.
+    /// Memory that ranks that were given up may still read.
     retired_links: Vec<RetiredLink>,
-    /// Reasons why we gave up ranks whose processes may be alive.
+    /// Reasons why ranks were given up whose processes may be alive.
     give_up_reasons: Vec<(u32, io::Error)>,
     seen: ChangeCounts,
     /// True if some link is stalled.
     stalled: bool,
-    /// True if we wait for a rank that has not opened its segment yet.
+    /// True if this rank waits for one that has not opened its segment yet.
     awaits_absent: bool,
-    /// True if some rank had not opened its segment yet when we last checked.
+    /// True if some rank had not opened its segment yet at the last check.
     has_absent: bool,
     failed: bool,
     turns: u32,
@@ -156,7 +157,7 @@ impl Shm {
         self.failed = true;
     }
 
-    /// Returns why we gave up a rank that did not end by itself: it could not be mapped, or wrote invalid data.
+    /// Returns why this driver gave up a rank that did not end by itself: it could not be mapped, or wrote invalid data.
     ///
     /// Such a rank is reported as failed.
     #[must_use]
@@ -267,7 +268,7 @@ impl Driver for Shm {
                 self.watches.remove(token);
                 true
             }
-            // The system grants access to all of our memory or to none, so there is nothing to revoke.
+            // The system grants access to all memory of this process or to none, so there is nothing to revoke.
             DriverCommand::Withdraw { .. } => true,
         };
         if taken {

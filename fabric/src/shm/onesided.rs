@@ -54,7 +54,7 @@ impl Shm {
         true
     }
 
-    /// Wakes the ranks whose counters have reached a watched threshold by our puts.
+    /// Wakes the ranks whose counters have reached a watched threshold by puts of this rank.
     pub(super) fn ring_reached(&mut self) {
         while let Some(peer) = self.rma_queue.pop_reached() {
             self.ring(peer);
@@ -167,7 +167,7 @@ impl Shm {
         }
     }
 
-    /// Returns a key to memory outside of our regions, if the system lets peers access it.
+    /// Returns a key to memory outside of this rank's regions, if the system lets peers access it.
     pub(super) fn plain_key(&self, range: LocalRange) -> Option<RemoteRegion> {
         let key = plain_key(self.rank, self.segment.secret());
         let (base, len) = (range.start().addr().get() as u64, range.len() as u64);

@@ -109,7 +109,7 @@ fn hand<T>(
     pick(given).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Returns true if the descriptor exists but the system does not show it to us.
+/// Returns true if the descriptor exists but the system does not show it to this process.
 fn is_hidden(why: &io::Error) -> bool {
     why.kind() == io::ErrorKind::PermissionDenied
 }

@@ -89,7 +89,7 @@ impl ChunkPool {
 
     /// Returns true if messages in named slots may use this many chunks.
     ///
-    /// The receiver does not notify us when a chunk in a named slot is free. Half of the chunks that have memory are
+    /// The receiver does not notify the sender when a chunk in a named slot is free. Half of the chunks that have memory are
     /// therefore left to rings, so that a sender that waits for a chunk waits for one whose release is announced.
     fn may_have_in_slots(&mut self, chunks: usize) -> bool {
         while chunks > self.reserved as usize / 2 && chunks <= self.limit as usize / 2 {

@@ -21,7 +21,7 @@ pub(super) fn open_fd_of_process(
     flags: OFlags,
 ) -> io::Result<OwnedFd> {
     let opened = open_fd_of(pid, fd, flags)?;
-    // Check after opening: if the process has the pid now, it had it when we opened.
+    // Check after opening: if the process has the pid now, it had it when the file was opened.
     if is_same_start(started(pid)?, since) {
         Ok(opened)
     } else {

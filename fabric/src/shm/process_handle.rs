@@ -36,7 +36,7 @@ pub(super) fn own_process_name() -> ProcessName {
 /// Holding this does not keep the pid from being reused, but tells whether it may have been.
 #[derive(Clone, Debug)]
 pub(super) struct ProcessHandle(
-    /// `None` for our own process, and if there was no descriptor for another one: then a reuse is not detected.
+    /// `None` for this process, and if there was no descriptor for another one: then a reuse is not detected.
     Option<Arc<WatchedPid>>,
 );
 

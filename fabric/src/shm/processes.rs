@@ -59,7 +59,7 @@ impl ProcessMonitor {
                 Some(process) if !self.deaths.watch(&self.node.board, place) => {
                     self.mark_dead(process);
                 }
-                // Another rank has noticed and recorded this end before we watched the rank.
+                // Another rank has noticed and recorded this end before this driver watched the rank.
                 None if self.node.board.state_of(place) == PeerState::Failed => {
                     self.mark_failed(place);
                 }

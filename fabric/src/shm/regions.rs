@@ -75,7 +75,7 @@ impl ExportedRegions {
         Ok(region)
     }
 
-    /// Returns the key to a range, if it is inside one of our regions.
+    /// Returns the key to a range, if it is inside one of this rank's regions.
     pub(super) fn key_to(&self, range: LocalRange) -> Option<RemoteRegion> {
         (0..)
             .zip(&self.regions)

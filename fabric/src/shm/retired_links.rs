@@ -1,7 +1,7 @@
 //! Retired links: memory that a rank which was given up may still read.
 //!
-//! The rank may be alive, and may read our messages until it notices that it was given up. Its chunks are therefore not reused
-//! before it has read them, has refused to read more, or has ended.
+//! The rank may be alive, and may read this rank's messages until it notices that it was given up. Its chunks are therefore not
+//! reused before it has read them, has refused to read more, or has ended.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 

@@ -42,7 +42,7 @@ pub(super) trait RingMemory {
 pub(super) struct RingProducer<M> {
     memory: M,
     head: u32,
-    /// Position of the consumer when we last loaded it. May be stale, which only makes the ring look fuller than it is.
+    /// Position of the consumer when the producer last loaded it. May be stale, which only makes the ring look fuller than it is.
     tail: u32,
     /// Position and number of each chunk in flight. A chunk returns when the consumer has passed its position.
     lent: VecDeque<(u32, u32)>,
@@ -160,7 +160,7 @@ impl<M: RingMemory> RingProducer<M> {
 
     fn look(&mut self) {
         let tail = self.memory.tail();
-        // Ignore a tail that moved backward or past our head: the consumer never writes such a value.
+        // Ignore a tail that moved backward or past the producer's head: the consumer never writes such a value.
         if tail.wrapping_sub(self.tail) <= self.head.wrapping_sub(self.tail) {
             self.tail = tail;
         }

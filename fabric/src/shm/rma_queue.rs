@@ -32,7 +32,7 @@ pub(super) struct ShmRmaQueue {
     /// Commands that wait for their peer's end before they fail.
     ///
     /// Either the peer's process had no memory or descriptors any more: its first thread has ended, but another one may still be
-    /// in a system call that writes to our memory. Or the peer has given us up.
+    /// in a system call that writes to this rank's memory. Or the peer has given this rank up.
     dying: Vec<(u32, CommandToken)>,
 }
 

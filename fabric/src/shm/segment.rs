@@ -29,7 +29,7 @@ use super::{
 };
 use crate::memory::MemoryRegion;
 
-/// A mapped segment, our own or a peer's. Its shape was checked against its length.
+/// A mapped segment, this rank's own or a peer's. Its shape was checked against its length.
 #[derive(Clone, Debug)]
 pub(super) struct ShmSegment {
     region: MemoryRegion,

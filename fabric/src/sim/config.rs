@@ -43,7 +43,7 @@ pub struct ClusterConfig {
     pub free_running: bool,
 }
 
-/// Faults that the runtime sees.
+/// Delivery guarantee that the simulated driver gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {

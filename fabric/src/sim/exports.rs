@@ -239,7 +239,7 @@ fn key(kind: u32, owner: u32, number: u64) -> RemoteRegion {
     }
 }
 
-/// [`RemoteRegion::kind`] of our keys.
+/// [`RemoteRegion::kind`] of this driver's keys.
 const REGION: u32 = 0x51a1;
 const PLAIN: u32 = 0x51a2;
 

@@ -43,7 +43,7 @@ pub(super) struct DatagramQp {
     /// True after the device gave up the queue pair, as it may if something is sent while the port is down. All requests come
     /// back.
     broken: bool,
-    /// True once a send has come back with an error: each later one has a completion of its own.
+    /// True once a send has completed with an error; from then on unsignaled sends complete too.
     flushes: bool,
 }
 

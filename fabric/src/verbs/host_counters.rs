@@ -62,7 +62,7 @@ impl CounterId {
 }
 
 impl CounterRegions {
-    /// Adds a new region, of which `key` covers all. With `host_counted`, this rank adds to its counters for peers.
+    /// Adds a new region, of which `key` covers all. If `told` is true, this rank adds to the region's counters for peers.
     fn add(&mut self, key: RemoteRegion, region: &MemoryRegion, told: bool) {
         self.all
             .insert(key.id, (key.generation, region.downgrade()));
@@ -93,7 +93,7 @@ impl CounterRegions {
 }
 
 impl VerbsCore {
-    /// Allocates a region. With `host_counted`, this rank adds to its counters for peers.
+    /// Allocates a region. If `told` is true, this rank adds to the region's counters on behalf of peers.
     pub(super) fn allocate(&mut self, len: usize, told: bool) -> io::Result<MemoryRegion> {
         let region = self.exports.allocate(len, told)?;
         if let Some(key) = self.exports.key_to(region.range()) {

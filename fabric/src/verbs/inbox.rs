@@ -104,7 +104,7 @@ impl VerbsInbox {
         !self.arrived.is_empty() || !self.counts.is_empty()
     }
 
-    /// Polls one batch of arrivals. Returns true if there were any.
+    /// Polls one batch of arrivals. Returns true if something arrived.
     fn take(&mut self) -> bool {
         let mut batch = [IbvWc::default(); BATCH];
         let came = self.cq.poll(&mut batch);

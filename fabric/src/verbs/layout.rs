@@ -144,7 +144,7 @@ fn constants() -> Vec<(String, u64)> {
     all
 }
 
-/// Conversion of constants, since C has signed enumerations in some places and flags in others. All of ours are small.
+/// Conversion of constants, since C has signed enumerations in some places and flags in others. All constants here are small.
 trait Unsigned {
     fn cast_unsigned_32(self) -> u32;
 }

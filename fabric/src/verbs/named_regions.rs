@@ -206,8 +206,8 @@ impl NamedRegions {
         self.asked.entry(peer).or_default().insert(name);
     }
 
-    /// Returns true if a peer may ask for one more name; `control_queue` wait to be sent to it. Answers among them count, because
-    /// the peer counts names without an answer, too, and asks for no more.
+    /// Returns true if a peer may ask this rank for one more name; `words` wait to be sent to the peer. Answers in `words` count
+    /// too, because the peer has not received them and so counts their names as open.
     fn may_ask(&self, peer: WorldRank, words: &VecDeque<VerbsControlWord>) -> bool {
         let asked = self.asked.get(&peer).map_or(0, BTreeSet::len);
         let answers = words

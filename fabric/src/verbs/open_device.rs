@@ -98,7 +98,7 @@ pub(super) struct ReadyDevice {
     pub(super) queues: [Arc<VerbsCq>; 2],
 }
 
-/// Completions of requests, and receives, that there is room for.
+/// Room in the queues of a device: completions of requests, and receives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueCapacity {
     pub(super) sends: u32,
@@ -146,7 +146,7 @@ fn given(indices: &[u8], devices: usize) -> io::Result<Vec<Option<u8>>> {
 fn timeout(patience: Duration) -> u8 {
     let units = patience.as_nanos() / (4096 * u128::from(TRIES));
     let exponent = units.checked_ilog2().unwrap_or(0);
-    // 0 means forever, and the field has five bits.
+    // The value 0 would mean to retry for ever, and the field has five bits.
     u8::try_from(exponent.clamp(1, 31)).unwrap_or(31)
 }
 

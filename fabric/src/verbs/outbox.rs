@@ -47,7 +47,7 @@ pub(super) struct RailSendQueue {
     room: u32,
 }
 
-/// A request that asks for a completion, and the earlier ones that it covers.
+/// A signaled request, and the unsignaled ones before it that its completion covers.
 #[derive(Debug)]
 pub(super) struct QpFlight {
     pub(super) to: PeerLane,

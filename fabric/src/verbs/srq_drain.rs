@@ -3,7 +3,7 @@
 //! An adapter may take receives off the shared queue before anything arrives into them. When a queue pair is retired, the adapter
 //! flushes those, and reports when it has flushed the last (`IBV_EVENT_QP_LAST_WQE_REACHED`). If the queue pair is destroyed
 //! before that, they never come back, and there are fewer buffers than peers have credits for. So a queue pair is destroyed only
-//! after this event, or when the device has had [`HOLDS_MAX`] for it.
+//! after this event, or when [`HOLDS_MAX`] has passed without it.
 //!
 //! * Soft-RoCE never reports the event, and flushes immediately. The driver waits only once for a device that has never reported
 //!   the event.

@@ -1,4 +1,4 @@
-//! Conversion between C structures and ours.
+//! Conversion between C structures and this crate's types.
 #![expect(
     unsafe_code,
     reason = "a list of segments is an array of the caller's, given by pointer and length"

@@ -330,7 +330,7 @@ fn refused(why: Errno) -> SoftError {
     }
 }
 
-/// Limit on lingering. A frame to a living peer has been resent eight times by then, and a dead peer delays us no longer.
+/// Limit on lingering. A frame to a living peer has been resent eight times by then, and a dead peer delays the exit no longer.
 const LINGER_MAX: Duration = Duration::from_secs(1);
 const RAILS: u32 = 4;
 /// Number of interfaces that handles can name. The last number is left out, because a handle of all ones is invalid.

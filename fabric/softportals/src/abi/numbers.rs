@@ -8,7 +8,7 @@ use crate::{
     options::{EntryOptions, MdOptions, TableOptions},
 };
 
-/// Constants of a family. Arrays are in the order of our enumerations.
+/// Constants of a family. Arrays are in the order of this crate's enumerations.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "a table that profiles write out")]
 pub struct AbiNumbers {

@@ -47,7 +47,7 @@ const _: () =
     assert!(offset_of!(Portails4Event, kind) == 68 && offset_of!(Portails4Event, datatype) == 88);
 
 impl FamilyAbi for Portails4 {
-    /// A pointer in Bull's library. Zero means no object, so our handles have a bit that is always set.
+    /// A pointer in Bull's library. Zero means no object, so the handles of this library have a bit that is always set.
     type Handle = u64;
     type Small = u32;
     type Time = u64;

@@ -76,7 +76,7 @@ impl ProcessMemory {
 impl AppMemory for ProcessMemory {
     fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), AccessFault> {
         let from = pointer(at, into.len())?;
-        // SAFETY: the memory is mapped, by the promise of the type; an application's buffer does not overlap ours.
+        // SAFETY: the memory is mapped, by the promise of the type; an application's buffer does not overlap this library's.
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
         self.overlay(at, into);
         Ok(())
@@ -94,7 +94,7 @@ impl AppMemory for ProcessMemory {
             unsafe { into.cast::<u64>().write_volatile(u64::from_ne_bytes(*word)) };
             return Ok(());
         }
-        // SAFETY: the memory is mapped, by the promise of the type; an application's buffer does not overlap ours.
+        // SAFETY: the memory is mapped, by the promise of the type; an application's buffer does not overlap this library's.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) };
         Ok(())
     }

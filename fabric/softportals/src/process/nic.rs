@@ -497,6 +497,6 @@ fn unring(bell: &OwnedFd) {
 }
 
 /// Inline bytes in generic mode: enough for flags and messages of 64 bytes behind the header of a runtime, which has 24 bytes in
-/// ours. A header packet stays within four cache lines.
+/// Ripstop. A header packet stays within four cache lines.
 const INLINE_MAX: usize = 128;
 const _: () = assert!(BODY_LEN + INLINE_MAX <= 4 * 64, "four cache lines");

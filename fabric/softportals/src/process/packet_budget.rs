@@ -1,7 +1,7 @@
 //! Limit on the packets sent while the lock is held once.
 //!
-//! A peer that reads as fast as we write always has room. A long message to it would otherwise keep all callers out until its
-//! end, and delay our answers to probes.
+//! A peer that reads as fast as this process writes always has room. A long message to it would otherwise keep all callers out
+//! until its end, and delay answers to probes.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -71,7 +71,7 @@ pub(super) const PACKETS_MAX: u32 = 64;
 mod tests {
     use super::{AtomicU32, PACKETS_MAX, PacketBudget, PacketLink, PhysicalId, SoftPacket};
 
-    /// A peer that reads as fast as we write.
+    /// A peer that reads as fast as this process writes.
     #[derive(Default)]
     struct Fast(u32);
 

@@ -75,7 +75,7 @@ fn wait<'a, M: AppMemory + Send + 'static, R>(
     nics.clone().for_each(|nic| nic.listen(&signal));
     let start = transport::now();
     let found = loop {
-        // News from before we listened is found by this look; later news sets the signal.
+        // News from before this thread listened is found by this look; later news sets the signal.
         if let Some(found) = look() {
             break Some(found.map_err(SoftError::while_waiting));
         }

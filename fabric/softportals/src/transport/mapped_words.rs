@@ -25,7 +25,7 @@ pub(super) struct MappedWords {
     len: usize,
 }
 
-// SAFETY: atomics in a mapping of our own, which any thread may use and end.
+// SAFETY: atomics in a mapping that the value owns, which any thread may use and end.
 unsafe impl Send for MappedWords {}
 
 impl MappedWords {
@@ -73,7 +73,7 @@ impl Deref for MappedWords {
     type Target = [AtomicU64];
 
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: the memory is mapped as long as `self`, aligned to a page, and only used as atomics on our side; what the
+        // SAFETY: the memory is mapped as long as `self`, aligned to a page, and only used as atomics in this process; what the
         // other process does to them is what atomics are for.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
@@ -81,7 +81,7 @@ impl Deref for MappedWords {
 
 impl Drop for MappedWords {
     fn drop(&mut self) {
-        // SAFETY: the mapping is our own, and `&mut self` means that no borrow of it is left.
+        // SAFETY: `self` owns the mapping, and `&mut self` means that no borrow of it is left.
         let ended = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len * WORD) };
         debug_assert_eq!(ended, Ok(()));
     }

@@ -120,7 +120,7 @@ impl PacketMedium for UdpMedium {
             };
             let from = from.and_then(|from| SocketAddrV4::try_from(from).ok());
             let from = from.and_then(|from| self.sender(from));
-            // Ignore datagrams from other programs, and those too long to be ours.
+            // Ignore datagrams from other programs, and those too long to be from this library.
             let (Some(from), Some(frame)) = (from, self.datagram.get(..len)) else {
                 continue;
             };

@@ -9,8 +9,8 @@ use super::{
 use crate::lanes::{LaneReport, LaneSet, RAILS_MAX};
 
 impl Portals {
-    /// Returns our word about rails for a peer: the state of the lanes between us, and the tables of memory that changed since
-    /// our address was sent.
+    /// Returns this rank's word about rails for a peer: the state of the lanes between the two, and the tables of memory that
+    /// changed since this rank's address was sent.
     pub(in super::super) fn rail_word(&self, to: u32) -> u64 {
         let Some(ways) = self.rails.peers.get(to as usize) else {
             return 0;
@@ -117,7 +117,7 @@ impl Portals {
             self.continue_stripes_to(rank);
         }
         self.hear_of_own_rails();
-        // Peers that were never met are notified too, because they may have to find our memory later.
+        // Peers that were never met are notified too, because they may have to find this rank's memory later.
         for rank in (0..).take(self.peers.len()) {
             if self.peer(rank).state == PortalsPeerState::Up && rank != self.me {
                 self.schedule_words(rank);

@@ -271,7 +271,7 @@ impl Portals {
         }
     }
 
-    /// Returns the rail of atomics for our memory, after it has left its tables on some rails.
+    /// Returns the rail of atomics for this rank's memory, after this rank has left its tables on some rails.
     fn rail_of_atomics(&self, now: u32, left: LaneSet) -> u32 {
         let up = self.peers.iter().zip(&self.rails.peers);
         let up = up.filter(|(peer, _)| peer.state == PortalsPeerState::Up);

@@ -59,8 +59,8 @@ impl RailExports {
         all.map(|me| (Arc::clone(&self.ni), me)).collect()
     }
 
-    /// Moves all entries to another table entry. The adapter answers operations by the old one with
-    /// [`Moved`](super::super::event::PortalsOutcome::Moved), so that their initiators do not take their key for wrong.
+    /// Moves all match entries to another portal table entry. The adapter answers operations by the old one with
+    /// [`Moved`](super::super::event::PortalsOutcome::Moved), so that initiators look the key up again instead of failing.
     pub(in super::super) fn leave(&mut self) {
         let new = self.ni.pt_alloc(None, None, false).ok();
         let new = new.and_then(|table| small(table).ok());

@@ -146,7 +146,7 @@ pub(super) fn room(ni: &PortalsNi) -> usize {
     task_capacity(most.min(gears))
 }
 
-/// Returns the bytes of a block that atomics of this interface combine.
+/// Returns the longest combine by triggered atomics, in bytes; 0 if there are none.
 pub(super) fn combine_max(ni: &PortalsNi) -> usize {
     if room(ni) == 0 || !ni.has_triggered_atomics() {
         return 0;

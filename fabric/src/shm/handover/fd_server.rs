@@ -159,7 +159,7 @@ fn hand_over(wanted: FdRequest, give: &mut dyn FnMut(&[BorrowedFd<'_>])) {
     }
 }
 
-/// Answers one request, if the asking rank belongs to our user and our job.
+/// Answers one request, if the asking rank belongs to this process's user and job.
 pub(super) fn answer(
     socket: &OwnedFd,
     cookie: u64,

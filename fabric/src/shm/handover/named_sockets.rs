@@ -130,7 +130,7 @@ impl Drop for NamedSocket {
     }
 }
 
-/// Connects to the process that listens under this name, if it belongs to our user.
+/// Connects to the process that listens under this name, if it belongs to this process's user.
 pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
     let mut failed = Errno::NOENT;
     for address in places(name) {
@@ -152,7 +152,7 @@ pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
     Err(failed.into())
 }
 
-/// The other end belongs to another user. Both numbers are as seen in our user namespace.
+/// The other end belongs to another user. Both numbers are as seen in this process's user namespace.
 #[derive(Debug)]
 pub(super) struct UserMismatch {
     theirs: u32,
@@ -186,12 +186,12 @@ fn knock_of(name: &str) -> String {
     format!("{name}-knock")
 }
 
-/// Returns true if the other end belongs to our user.
+/// Returns true if the other end belongs to this process's user.
 pub(super) fn is_ours(socket: &OwnedFd) -> bool {
     user_of(socket).is_ok_and(|user| user == geteuid().as_raw())
 }
 
-/// Returns the user of the other end, as numbered in our user namespace.
+/// Returns the user of the other end, as numbered in this process's user namespace.
 fn user_of(socket: &OwnedFd) -> io::Result<u32> {
     let mut peer = libc::ucred {
         pid: 0,
@@ -251,7 +251,7 @@ fn paths(name: &str) -> impl Iterator<Item = (SocketAddrUnix, PathBuf)> + '_ {
     paths.filter_map(|path| Some((SocketAddrUnix::new(&path).ok()?, path)))
 }
 
-/// Removes sockets left by processes of our user that were killed while they listened.
+/// Removes sockets left by processes of the same user that were killed while they listened.
 fn clean_up() {
     for folder in folders() {
         let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -272,7 +272,7 @@ fn clean_up() {
     }
 }
 
-/// Returns true if the file is a socket of ours, and too old for a rank to be just about to listen at it.
+/// Returns true if the file is a socket of this user's ranks, and too old for a rank to be just about to listen at it.
 fn is_old(file: &std::fs::DirEntry) -> bool {
     let Ok(metadata) = file.metadata() else {
         return false;

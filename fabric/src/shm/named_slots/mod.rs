@@ -78,7 +78,7 @@ pub(super) struct NamedSlotSender<L> {
     lines: L,
     /// Bits that flip with each message written.
     written: u64,
-    /// The receiver's bits when we last loaded them. May be stale, which only makes slots look full.
+    /// The receiver's bits when the sender last loaded them. May be stale, which only makes slots look full.
     taken: u64,
     count: u32,
     lent: LentChunks,
@@ -200,7 +200,7 @@ impl<L: NamedSlotMemory> NamedSlotSender<L> {
         goes_on
     }
 
-    /// Returns the bits of slots that were full when we last loaded the receiver's bits.
+    /// Returns the bits of slots that were full when the sender last loaded the receiver's bits.
     #[inline]
     fn full(&self) -> u64 {
         self.taken ^ self.written

@@ -46,7 +46,7 @@ impl Sink for Ear {
             CommandFailure::PeerDown => "peer down",
             CommandFailure::BadRange => "bad range",
             CommandFailure::Unmatched => "unmatched",
-            CommandFailure::Cancelled => "cancelled",
+            CommandFailure::Cancelled => "canceled",
             CommandFailure::Transport(_) => "transport",
         };
         self.0.push(Heard::Failed(token.0, why));

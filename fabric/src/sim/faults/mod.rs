@@ -85,7 +85,7 @@ pub enum FaultKind {
     KillRank,
     /// [`FaultScope::rail`] carries nothing.
     KillRail,
-    /// [`FaultScope::rail`] is this many times as slow.
+    /// Packets take this many times as long on [`FaultScope::rail`].
     SlowRail(u32),
     /// An adapter has this many receive slots.
     ///

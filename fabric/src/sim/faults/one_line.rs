@@ -61,7 +61,7 @@ fn name_value<'a>(name: &str, value: &'a str) -> Vec<(&'static str, &'a str)> {
     }
 }
 
-/// Returns the field for `0.3` or `#7`.
+/// Returns the name and the value of the field that `0.3` or `#7` sets.
 fn hits_field(text: &str) -> (&'static str, &str) {
     match text.strip_prefix('#') {
         Some(nth) => ("nth", nth),

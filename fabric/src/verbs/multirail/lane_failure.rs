@@ -234,7 +234,7 @@ enum LaneReaction {
     Leave,
     /// Wait until there is a connection. Then `leave_broken` handles the lane.
     Wait,
-    /// Ask the peer as if nothing had been made.
+    /// Request the connection again from the peer, as if no part of the lane had been made.
     StartOver,
 }
 

@@ -171,7 +171,7 @@ impl VerbsContext {
     fn async_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the device is open, and so are its two descriptors.
         let context = unsafe { &*self.raw() };
-        // SAFETY: as above; borrowed from us.
+        // SAFETY: as above; borrowed from `self`.
         unsafe { BorrowedFd::borrow_raw(context.async_fd) }
     }
 
@@ -334,7 +334,7 @@ impl<'a> DeviceList<'a> {
     }
 
     fn find(&self, name: &str) -> io::Result<NonNull<abi::IbvDevice>> {
-        // SAFETY: the list has this many entries and lives until we are dropped.
+        // SAFETY: the list has this many entries and lives until `self` is dropped.
         let devices = unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) };
         let found = devices
             .iter()

@@ -101,7 +101,7 @@ impl VerbsMr {
     }
 
     fn keys(&self) -> (u32, u32) {
-        // SAFETY: the registration is ours and does not change.
+        // SAFETY: `self` owns the registration, which does not change.
         let mr = unsafe { &*self.raw.get() };
         (mr.lkey, mr.rkey)
     }

@@ -1,9 +1,10 @@
 //! Reliable, ordered packets over datagrams that are lost, duplicated and reordered: go-back-n. Pure.
 //!
-//! **Conversations.** Each pair of interfaces has a conversation, which has one number per end. A peer that restarts, or that has
-//! given us up, uses a new number. A delayed frame of its predecessor carries an old number, and clocks cannot tell which number
-//! is newer, because clocks are set back. So we ping the known peer. If it still runs, it answers. If a successor has its
-//! address, the successor answers `Unknown` with the number from our ping, which it could not know otherwise.
+//! **Conversations.** Each pair of interfaces has a conversation, which has one number per end. A peer that restarts, or that
+//! has given this process up, uses a new number. A delayed frame of its predecessor carries an old number, and clocks cannot
+//! tell which number is newer, because clocks are set back. So this process pings the known peer. If it still runs, it answers.
+//! If a successor has its address, the successor answers `Unknown` with the number from that ping, which it could not know
+//! otherwise.
 //!
 //! **Frames.** Data frames count from zero. A receiver takes only the next expected frame and stores no others, so it needs no
 //! memory for them. If a frame is missing, or there is no room, the receiver says so at most once per hold time, and the sender
@@ -113,7 +114,7 @@ impl UdpConversations {
         self.activate(peer);
     }
 
-    /// Asks a peer for a sign of life.
+    /// Pings the peer to learn whether it is alive.
     pub(super) fn probe(&mut self, now: u64, peer: PhysicalId) {
         let conversation = self.with(peer);
         conversation.owes_ping = true;

@@ -43,7 +43,7 @@ pub(super) struct LocalMedium {
     uid: u32,
     socket: Arc<OwnedFd>,
     peers: BTreeMap<PhysicalId, LocalConnection>,
-    /// Peers that have not received our ring yet, because their socket was full.
+    /// Peers that have not received this process's ring yet, because their socket was full.
     full: BTreeSet<PhysicalId>,
     incoming: Vec<LocalInRing>,
     /// Index of the ring read last; rings are served round-robin.
@@ -126,7 +126,7 @@ impl LocalMedium {
         self.peers.get_mut(&peer).ok_or(Errno::NOTCONN)
     }
 
-    /// Returns true if the peer has our ring. Creates the ring and passes it to the peer if necessary.
+    /// Returns true if the peer has this process's ring. Creates the ring and passes it to the peer if necessary.
     fn is_open(&mut self, peer: PhysicalId) -> Result<bool, Errno> {
         let hello = prefix(self.address);
         let LocalConnection { socket, outgoing } = self.way(peer)?;
@@ -271,7 +271,7 @@ impl PacketMedium for LocalMedium {
     }
 
     fn drain_socket(&mut self) {
-        // An error of our own socket is harmless: a persistent one returns with the next message.
+        // An error of this process's socket is harmless: a persistent one returns with the next message.
         while self.take_hello() == Ok(true) {}
     }
 
