@@ -1,4 +1,5 @@
-//! The work of all ranks of a group together. If ranks share processors, this decides, and not only which step waits for which.
+//! Computes the work of all ranks of a group together. If ranks share processors, this work decides how long a collective
+//! takes, and not only which step waits for which.
 
 use super::{Shape, closed_forms::GroupModel};
 use crate::{

@@ -119,7 +119,7 @@ fn bruck(b: &mut PlanBuilder, team: &RankTeam<'_>, len: usize) {
     ];
     let mut landing = b.scratch_slots(2, size / 2 * len);
     for distance in powers(size) {
-        // How many numbers below `size` have this bit set.
+        // Count the numbers below `size` that have this bit set.
         let count =
             size / (2 * distance) * distance + (size % (2 * distance)).saturating_sub(distance);
         let run = distance * len;
