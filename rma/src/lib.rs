@@ -7,7 +7,7 @@
 //!
 //! | value | made by | means |
 //! |---|---|---|
-//! | [`Exposure`] | [`Window::post`] | the named origins may access our memory; we may not, until [`wait`](Exposure::wait) |
+//! | [`Exposure`] | [`Window::post`] | only the named origins may access this rank's memory, until [`wait`](Exposure::wait) |
 //! | [`Access`] | [`Window::start`] | the named targets have posted; put and get, until [`complete`](Access::complete) |
 //! | [`Fence`] | [`Window::fence`] | every rank may access the memory of every rank, until the next fence |
 //! | [`Locked`] | [`PassiveWindow::lock`] | this rank may access the memory of these ranks, without any call on their side |

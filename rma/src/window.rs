@@ -282,7 +282,7 @@ impl<T: Wire> Window<T> {
     /// # Errors
     /// The future fails for a rank that is out of range or named twice, and for a target that this rank accesses already, that
     /// failed, finished or freed its window, or whose window has elements of another type. Then no access has been started, on
-    /// any target. toward the others.
+    /// any target.
     #[track_caller]
     pub fn start(&self, targets: &[usize]) -> Start<'_, T> {
         Start::new(&self.port, targets, Location::caller())
