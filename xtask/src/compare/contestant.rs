@@ -89,7 +89,7 @@ fn our_command(job: &CompareJob, paths: &ComparePaths) -> Command {
     command
 }
 
-/// Paths of sources, built peers and our own binaries.
+/// Paths of sources, built peers and Ripstop's own binaries.
 #[derive(Debug)]
 pub(super) struct ComparePaths {
     workspace: PathBuf,
@@ -234,7 +234,7 @@ fn compile(
     ))
 }
 
-/// Builds the command and the examples. An error is the reason why our side has no figures.
+/// Builds the command and the examples. An error is the reason why Ripstop has no figures.
 pub(super) fn build_ours(paths: &ComparePaths) -> Result<(), String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)

@@ -38,7 +38,7 @@ pub(super) struct CompareRow {
     pub(super) target: RatioTarget,
 }
 
-/// The limit on the ratio of ours to the best of `against`; without `against`, the limit on the figure itself.
+/// The limit on the ratio of Ripstop's figure to the best of `against`; without `against`, the limit on the figure itself.
 #[derive(Debug)]
 pub(super) struct RatioTarget {
     pub(super) against: Vec<(Contestant, FigureSelector)>,
@@ -125,7 +125,7 @@ impl FigureSelector {
 }
 
 impl CompareRow {
-    /// Makes a row of ours against the better of the two peers, by the same figure.
+    /// Makes a row of Ripstop against the better of the two peers, by the same figure.
     pub(super) fn against_peers(
         label: impl Into<String>,
         pick: &FigureSelector,
@@ -187,7 +187,7 @@ impl CompareJob {
         }
     }
 
-    /// Makes a job of figures with a limit of their own and no peer beside them; `args` and their time are ours alone.
+    /// Makes a job of figures with a limit of their own and no peer beside them; `args` and their time are for Ripstop alone.
     fn alone(group: &'static str, args: &str, rows: Vec<CompareRow>) -> Self {
         Self {
             peer_program: None,
@@ -363,7 +363,7 @@ fn rate() -> CompareJob {
     )
 }
 
-/// Compares ours with 10 000 messages in front with ours without; the peers' figures stand beside it.
+/// Compares Ripstop with 10 000 messages in front to Ripstop without; the peers' figures stand beside it.
 fn matching() -> CompareJob {
     let pick = |kind: &str, depth: u64| {
         FigureSelector::new("matching", "median_us", BetterDirection::Lower)

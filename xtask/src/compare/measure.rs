@@ -51,7 +51,7 @@ impl LaunchTable {
     }
 }
 
-/// Runs every contestant once per repeat; `ours` is the reason why our side cannot run, if it cannot.
+/// Runs every contestant once per repeat; `ours` is the reason why Ripstop cannot run, if it cannot.
 pub(super) fn measure_interleaved(
     job: &CompareJob,
     paths: &ComparePaths,

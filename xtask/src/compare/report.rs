@@ -59,8 +59,8 @@ impl CompareOutcome {
     }
 }
 
-/// Computes the ratio, or the difference, of ours to the best of the others in the same repeat; `None` unless each has a figure
-/// there.
+/// Computes the ratio, or the difference, of Ripstop's figure to the best of the others in the same repeat; `None` unless each
+/// has a figure there.
 fn ratio(row: &CompareRow, table: &LaunchTable, repeat: usize) -> Option<f64> {
     let ours = table.value(row.contestant, &row.ours, repeat)?;
     if row.target.against.is_empty() {

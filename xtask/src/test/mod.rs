@@ -159,7 +159,7 @@ pub(crate) fn run_large(gate: &mut StepRunner) -> Result<(), String> {
 }
 
 fn simulations(gate: &mut StepRunner, tests: &[&str]) -> Result<(), String> {
-    // The same packages as in the other steps; otherwise some would be built again for other features.
+    // Build the same packages as the other steps; otherwise cargo rebuilds some with other features.
     let words = "test --profile swift --no-fail-fast -p ripstop -p ripstop-fabric";
     let words: Vec<&str> = words.split(' ').chain(tests.iter().copied()).collect();
     gate.run_tests(

@@ -195,7 +195,7 @@ fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// Forwards the guest's reports about the command. The receiver may have ended.
+/// Forwards the guest's reports about the command. The receiver of `news` may have ended.
 fn told(news: Sender<GuestEvent>) -> impl FnOnce(UnixStream) -> Vec<u8> {
     move |stream| {
         let lines = BufReader::new(stream).lines().map_while(Result::ok);

@@ -19,7 +19,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct VmImage {
     folder: PathBuf,
-    /// The emulator on which it runs.
+    /// Emulator that runs this image.
     pub(super) emulator: VmEmulator,
 }
 

@@ -11,7 +11,7 @@ pub(super) struct RatioCase {
     unit: &'static str,
     theirs: ScriptRun,
     ours: ScriptRun,
-    /// The target of the ratio of ours to theirs.
+    /// The target of the ratio of Ripstop's figure to perftest's.
     target: RatioBound,
     pub(super) parallel: bool,
 }
