@@ -138,7 +138,7 @@ impl<const N: usize> AllowedValues<[usize; N]> for RangeInclusive<usize> {
     }
 }
 
-/// Names and what they stand for.
+/// Allows these names, each with the value that it stands for.
 impl<V: Clone> AllowedValues<V> for &[(&str, V)] {
     fn read(&self, text: &str) -> Option<V> {
         let found = self.iter().find(|(name, _)| *name == text);

@@ -106,7 +106,7 @@ impl NetpipeArgs {
         all
     }
 
-    /// Returns why there is nothing to measure.
+    /// Returns an error text if a pattern has no size to measure.
     pub(super) fn invalid_reason(&self) -> Option<String> {
         let none = |how: &&NetpipePattern| self.sizes_of(**how).is_empty();
         let how = self.how.iter().find(none)?;

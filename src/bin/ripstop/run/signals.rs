@@ -105,7 +105,7 @@ impl ChildSetup {
                 // SAFETY: ignoring a signal runs no code of ours.
                 unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
             }
-            mask(libc::SIG_SETMASK, &nothing) // Signals that are blocked here would stay blocked there.
+            mask(libc::SIG_SETMASK, &nothing) // Signals blocked in this process would stay blocked in the rank.
         };
         // SAFETY: the closure makes only system calls: it takes no lock, allocates nothing, and its errors are numbers.
         unsafe { command.pre_exec(prepare) };

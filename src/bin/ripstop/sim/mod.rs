@@ -242,7 +242,7 @@ impl ScenarioPicture {
         }
     }
 
-    /// Draws the first figures; and what all scenarios have, unless a scenario has several ways.
+    /// Draws the first figures, and those that all scenarios have, unless a scenario has several ways.
     fn draw<T>(&mut self, case: ScenarioCase, report: &Report<T>, figures: &RankFigures) {
         let at = f64::from(case.ranks);
         // Both suites give the same overlap if the hidden operation takes as long as the computation.
