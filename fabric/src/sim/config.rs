@@ -19,7 +19,7 @@ pub struct ClusterConfig {
     pub faults: Faults,
     /// Seed of all randomness. The same seed and the same program give the same events.
     pub seed: u64,
-    /// Faults that the runtime sees.
+    /// Delivery guarantee that the simulated driver gives.
     pub transport: Transport,
     /// Policy by which queue pairs are made, if the adapters have queue pairs.
     pub scheme: ConnectPolicy,

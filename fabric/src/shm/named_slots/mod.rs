@@ -237,7 +237,7 @@ impl<L: NamedSlotMemory> NamedSlotReceiver<L> {
         }
     }
 
-    /// Returns the type signature of the message of this name, if it is there and not ahead of the ring.
+    /// Returns the number that the sender stored with the message of this name, if it is there and not ahead of the ring.
     #[inline]
     pub(super) fn peek(&self, name: SlotName) -> Option<u64> {
         let slot = slot_of(name);
