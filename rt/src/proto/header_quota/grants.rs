@@ -64,7 +64,7 @@ impl HeaderRoom {
         share.min(FIRST_MAX)
     }
 
-    /// Returns the part of the room that can be granted. One place is reserved for a sought message.
+    /// Returns the part of the room that can be granted. One place is reserved for a fetched message.
     fn grantable(self) -> u32 {
         let headers = u32::try_from(self.headers).unwrap_or(HEADERS_MAX);
         headers.min(HEADERS_MAX).saturating_sub(1)
