@@ -1,4 +1,4 @@
-//! What messages cost in the layouts of other libraries, compared with ours: checks the counts of each.
+//! What messages cost in the layouts of other libraries, compared with the Portals driver's layout: checks the counts of each.
 
 use std::{sync::Arc, time::Duration};
 
