@@ -337,7 +337,7 @@ impl EngineCore {
         let get = offered.modes & MODE_GET != 0 && offered.key.len == offered.total;
         let put = offered.modes & MODE_PUT != 0;
         // A message may be shorter than those that the table says to offer: the sender lacked credits, the send is synchronous,
-        // or the message was fetched. The receiver then gets it.
+        // or the message was fetched. The arms for any path take such a message.
         let path = self
             .paths
             .to(landed.source)

@@ -199,8 +199,8 @@ impl EpochCounters {
     }
 }
 
-/// Calls of the engine, made under its lock. Exception: an application's thread calls `add_post` and `end_access` without it, by
-/// [`post`](EpochCounters::post) and [`complete`](EpochCounters::complete).
+/// Calls of the engine, made under its lock. Exception: the application's threads call `is_down` without it, and `add_post` and
+/// `end_access` by [`post`](EpochCounters::post) and [`complete`](EpochCounters::complete).
 impl EpochCounters {
     pub(super) fn ours(&self) -> Option<&LocalCounterPair> {
         self.ours.get()
