@@ -99,7 +99,7 @@ pub enum ConnectState {
     Ready,
     /// The connection is being taken down. New commands wait for the next connection.
     Draining,
-    /// The peer is down. A later process under the peer's number may connect anew.
+    /// The peer is down. A later life of the peer may connect anew.
     Failed,
 }
 

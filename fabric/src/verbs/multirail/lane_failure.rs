@@ -234,7 +234,7 @@ enum LaneReaction {
     Leave,
     /// Wait until there is a connection. Then `leave_broken` handles the lane.
     Wait,
-    /// Request the connection again from the peer, as if no part of the lane had been made.
+    /// Ask the peer for a connection by datagrams, as if no queue pair had been made.
     StartOver,
 }
 
