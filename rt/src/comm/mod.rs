@@ -69,7 +69,8 @@ pub struct Comm {
 struct CommInner {
     shared: Arc<RuntimeShared>,
     ctx: u32,
-    rank: CommRank,
+    /// This rank in the group, as 32 bits, because a simulator has many thousands of communicators.
+    rank: u32,
     group: RankGroup,
     /// Source line that made this communicator; `None` for the world communicator.
     made: Option<&'static Location<'static>>,
@@ -177,7 +178,7 @@ impl Comm {
             inner: Arc::new(CommInner {
                 shared,
                 ctx,
-                rank,
+                rank: u32::try_from(rank.0).expect("fewer members than world ranks"),
                 group,
                 made,
                 name: Mutex::default(),
@@ -216,7 +217,7 @@ impl Comm {
     /// Returns this process's rank in the communicator, in `0..size()`.
     #[must_use]
     pub fn rank(&self) -> usize {
-        self.inner.rank.0
+        self.inner.rank as usize
     }
 
     /// Returns the number of ranks.

@@ -131,7 +131,7 @@ impl Comm {
     /// Makes the communicator of the members that are not in `down`, with a context id that is free on all of them.
     fn without(&self, down: &RankSet, ctx: u32, at: &'static Location<'static>) -> Result<Self> {
         if down.contains(self.rank()) {
-            let rank = self.group().world_of(self.inner.rank);
+            let rank = self.group().world_of(CommRank(self.rank()));
             let rank = rank.map_or(0, |world| world.0 as usize);
             return Err(self.error("shrink", ErrorKind::peer_failed(rank), None, None));
         }

@@ -117,7 +117,13 @@ impl Comm {
                 .await;
             let ctx = comm.end_agreement(name, call, agreed)?;
             let (shared, group) = (comm.shared().clone(), comm.group().clone());
-            Ok(Self::new(shared, ctx, comm.inner.rank, group, call.at))
+            Ok(Self::new(
+                shared,
+                ctx,
+                CommRank(comm.rank()),
+                group,
+                call.at,
+            ))
         })
     }
 
