@@ -474,7 +474,7 @@ fn assemble(
         size: boot.size,
         paths,
         store: settings.store(),
-        shares_long: !crowded
+        may_split_long: !crowded
             && driver.caps().by_processor
             && settings.rendezvous == Rendezvous::Auto,
         seed: u64::from(boot.rank),

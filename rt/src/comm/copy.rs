@@ -28,7 +28,7 @@ pub struct SendCopyOp<T: Wire> {
 enum SendCopyState<T: Wire> {
     Sent,
     Failed(Box<Error>),
-    UnderWay(SendOp<Vec<T>>),
+    InFlight(SendOp<Vec<T>>),
     Taken,
 }
 
@@ -47,9 +47,9 @@ impl<T: Wire> SendCopyOp<T> {
         }
     }
 
-    pub(super) fn under_way(send: SendOp<Vec<T>>) -> Self {
+    pub(super) fn in_flight(send: SendOp<Vec<T>>) -> Self {
         Self {
-            state: SendCopyState::UnderWay(send),
+            state: SendCopyState::InFlight(send),
         }
     }
 
@@ -60,7 +60,7 @@ impl<T: Wire> SendCopyOp<T> {
     #[must_use]
     pub fn is_done(&self) -> bool {
         match &self.state {
-            SendCopyState::UnderWay(send) => send.is_done(),
+            SendCopyState::InFlight(send) => send.is_done(),
             _ => true,
         }
     }
@@ -68,7 +68,7 @@ impl<T: Wire> SendCopyOp<T> {
     /// Gives up after `limit`, as [`SendOp::timeout`] does. The error is then `TimedOut`.
     pub fn timeout(self, limit: Duration) -> Self {
         match self.state {
-            SendCopyState::UnderWay(send) => Self::under_way(send.timeout(limit)),
+            SendCopyState::InFlight(send) => Self::in_flight(send.timeout(limit)),
             state => Self { state },
         }
     }
@@ -79,7 +79,7 @@ impl<T: Wire> Future for SendCopyOp<T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        if let SendCopyState::UnderWay(send) = &mut self.state {
+        if let SendCopyState::InFlight(send) = &mut self.state {
             let sent = ready!(Pin::new(send).poll(cx));
             self.state = SendCopyState::Taken;
             return Poll::Ready(sent.map(drop).map_err(|failed| failed.error));

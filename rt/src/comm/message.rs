@@ -98,7 +98,7 @@ impl Comm {
     pub fn send_copy<T: Wire>(&self, to: usize, tag: u32, data: &[T]) -> SendCopyOp<T> {
         match self.try_send_copy(to, tag, data) {
             Ok(true) => SendCopyOp::sent(),
-            Ok(false) => SendCopyOp::under_way(self.send(to, tag, data.to_vec())),
+            Ok(false) => SendCopyOp::in_flight(self.send(to, tag, data.to_vec())),
             Err(error) => SendCopyOp::failed(error),
         }
     }

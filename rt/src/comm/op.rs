@@ -42,7 +42,7 @@ pub struct RecvOp<B> {
 enum MessageOpState<B, Done> {
     Done(Done),
     Failed(Box<OpError<B>>),
-    Flying(MessageFlight<B>),
+    InFlight(MessageFlight<B>),
     Taken,
 }
 
@@ -63,7 +63,9 @@ impl<B> SendOp<B> {
                 let error = error_of("send", comm, &info, kind);
                 MessageOpState::Failed(Box::new(OpError { error, buf }))
             }
-            SendStart::Flying(ticket) => MessageOpState::Flying(MessageFlight::new(comm, ticket)),
+            SendStart::InFlight(ticket) => {
+                MessageOpState::InFlight(MessageFlight::new(comm, ticket))
+            }
         };
         Self { state }
     }
@@ -80,7 +82,7 @@ impl<B> SendOp<B> {
     /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
         match &self.state {
-            MessageOpState::Flying(flight) => flight.is_done(),
+            MessageOpState::InFlight(flight) => flight.is_done(),
             _ => true,
         }
     }
@@ -91,7 +93,7 @@ impl<B> SendOp<B> {
     /// agreement with the receiver, so the future may take a little longer than `limit`. If the receiver is in `inline`
     /// mode, it takes as long as the receiver computes.
     pub fn timeout(self, limit: Duration) -> Self {
-        if let MessageOpState::Flying(flight) = &self.state {
+        if let MessageOpState::InFlight(flight) = &self.state {
             flight.set_timer(limit);
         }
         self
@@ -105,12 +107,12 @@ impl<B: Send + 'static> Future for SendOp<B> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         ready!(poll_proceed(cx));
-        if let MessageOpState::Flying(flight) = &self.state {
+        if let MessageOpState::InFlight(flight) = &self.state {
             let ticket = &flight.ticket;
             let shared = flight.comm.shared();
             let (outcome, buf) =
                 ready!(shared.poll(ticket.op, cx.waker(), |core| core.take_send(ticket)));
-            let MessageOpState::Flying(flight) =
+            let MessageOpState::InFlight(flight) =
                 mem::replace(&mut self.state, MessageOpState::Taken)
             else {
                 unreachable!("just seen")
@@ -129,7 +131,7 @@ impl<B: Send + 'static> Future for SendOp<B> {
 
 impl<B> Drop for SendOp<B> {
     fn drop(&mut self) {
-        if let MessageOpState::Flying(flight) = &self.state {
+        if let MessageOpState::InFlight(flight) = &self.state {
             flight
                 .comm
                 .shared()
@@ -142,7 +144,7 @@ impl<B> RecvOp<B> {
     /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
         match &self.state {
-            MessageOpState::Flying(flight) => flight.is_done(),
+            MessageOpState::InFlight(flight) => flight.is_done(),
             _ => true,
         }
     }
@@ -150,7 +152,7 @@ impl<B> RecvOp<B> {
     /// Gives up after `limit`. The error is then `TimedOut` and carries the buffer. A message that is already being
     /// written to the buffer completes instead.
     pub fn timeout(self, limit: Duration) -> Self {
-        if let MessageOpState::Flying(flight) = &self.state {
+        if let MessageOpState::InFlight(flight) = &self.state {
             flight.set_timer(limit);
         }
         self
@@ -160,7 +162,7 @@ impl<B> RecvOp<B> {
 impl<B: RecvBuf> RecvOp<B> {
     pub(super) fn new(comm: &Comm, ticket: OpTicket<B>) -> Self {
         Self {
-            state: MessageOpState::Flying(MessageFlight::new(comm, ticket)),
+            state: MessageOpState::InFlight(MessageFlight::new(comm, ticket)),
         }
     }
 
@@ -174,14 +176,14 @@ impl<B: RecvBuf> RecvOp<B> {
     #[inline]
     fn poll_landed(&mut self, cx: &Context<'_>) -> Poll<RecvOutcome<B>> {
         ready!(poll_proceed(cx));
-        let MessageOpState::Flying(flight) = &self.state else {
+        let MessageOpState::InFlight(flight) = &self.state else {
             return Poll::Ready(Err(self.take_failure()));
         };
         let ticket = &flight.ticket;
         let shared = flight.comm.shared();
         let (outcome, buf) =
             ready!(shared.poll(ticket.op, cx.waker(), |core| core.take_recv(ticket)));
-        let MessageOpState::Flying(flight) = mem::replace(&mut self.state, MessageOpState::Taken)
+        let MessageOpState::InFlight(flight) = mem::replace(&mut self.state, MessageOpState::Taken)
         else {
             unreachable!("just seen")
         };
@@ -209,7 +211,7 @@ impl<B: RecvBuf> RecvOp<B> {
     /// # Errors
     /// This is not a failure: if the message arrived first, returns the buffer with the message in it.
     pub async fn cancel(mut self) -> Result<B, (B, Status)> {
-        if let MessageOpState::Flying(flight) = &mut self.state {
+        if let MessageOpState::InFlight(flight) = &mut self.state {
             let op = flight.ticket.op;
             flight
                 .comm
@@ -238,7 +240,7 @@ impl<B: RecvBuf> Future for RecvOp<B> {
 
 impl<B> Drop for RecvOp<B> {
     fn drop(&mut self) {
-        if let MessageOpState::Flying(flight) = &self.state {
+        if let MessageOpState::InFlight(flight) = &self.state {
             flight.comm.shared().with(|engine| {
                 engine.core.drop_recv(flight.ticket.op);
                 engine.flush();
@@ -275,7 +277,7 @@ fn take<B>(state: &mut MessageOpState<B, B>) -> Result<B, OpError<B>> {
     match mem::replace(state, MessageOpState::Taken) {
         MessageOpState::Done(done) => Ok(done),
         MessageOpState::Failed(error) => Err(*error),
-        MessageOpState::Flying(_) | MessageOpState::Taken => {
+        MessageOpState::InFlight(_) | MessageOpState::Taken => {
             panic!("a send was polled after it had completed")
         }
     }

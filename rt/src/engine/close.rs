@@ -44,7 +44,7 @@ impl Engine {
             core.discharge(&mut message);
             let bytes = message.body.as_message_body().bytes();
             core.note_unreceived(message.envelope, message.sig, bytes);
-            core.turn_away(message.envelope.source, &message.body.as_message_body());
+            core.refuse_message(message.envelope.source, &message.body.as_message_body());
         }
         core.refuse_held();
         core.unpark_any();
@@ -96,8 +96,8 @@ impl Drop for RetiredDriver {
 impl Engine {
     /// Releases the retired driver of a closed runtime once no epoch or lock of this rank can store to memory of peers.
     pub(super) fn release_retired_driver(&mut self) {
-        if self.kept.is_some() && !self.core.may_store() {
-            let kept = self.kept.take();
+        if self.retired_driver.is_some() && !self.core.may_store() {
+            let kept = self.retired_driver.take();
             self.core.garbage.extend(kept.map(ErasedBuffer::of));
         }
     }
@@ -117,14 +117,14 @@ impl Engine {
         self.core.windows.end_ledgers();
         // A peer that sees the driver end takes its memory back, and open epochs of this rank may still store to that memory.
         if self.core.may_store() {
-            self.kept = Some(Box::new(RetiredDriver {
+            self.retired_driver = Some(Box::new(RetiredDriver {
                 driver: Some(driver),
                 failed: thread::panicking(),
             }));
         } else {
             drop(driver);
         }
-        let keeps = self.kept.is_some();
+        let keeps = self.retired_driver.is_some();
         let failed = keeps && thread::panicking();
         let Self { core, .. } = self;
         for op in core.ops.select(|slot| !slot.state.is_done()) {
@@ -139,7 +139,7 @@ impl Engine {
             match slot.state {
                 // In a panic this rank does not wait for the peer, which may still write to this buffer. So it is leaked.
                 OpState::Landing(landing)
-                    if (landing.invited || landing.shared) && !landing.fragments =>
+                    if (landing.sender_moves_rest || landing.is_split) && !landing.fragments =>
                 {
                     core.wakers.extend(slot.leak());
                 }
@@ -163,7 +163,7 @@ impl Engine {
 impl EngineCore {
     /// Returns true if all messages to peers have left, and were received where a driver may lose them.
     pub(crate) fn has_sent_all(&self) -> bool {
-        !self.peers.any_marked() && self.peers.unacked().next().is_none()
+        !self.peers.any_to_flush() && self.peers.unacked().next().is_none()
     }
 
     /// Announces a collective that has its place in the order and begins later. Returns true if the close of the runtime will
@@ -189,7 +189,7 @@ impl EngineCore {
     }
 
     /// Turns away a message that will not be received: refuses an offer, or returns the credits of an eager message.
-    pub(super) fn turn_away(&mut self, source: WorldRank, content: &MessageBody<'_>) {
+    pub(super) fn refuse_message(&mut self, source: WorldRank, content: &MessageBody<'_>) {
         if let Some(bytes) = content.uninvited() {
             self.pay_back(source, bytes);
         }

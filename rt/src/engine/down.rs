@@ -69,7 +69,8 @@ impl EngineCore {
     fn lose_sends(&mut self, rank: WorldRank, why: DownCause) {
         // A put in flight ends only when the driver reports it, because until then the driver uses the buffer.
         let lost = |life: &OpState| {
-            life.is_sending() && !matches!(life, OpState::Putting { .. } | OpState::Sharing { .. })
+            life.is_sending()
+                && !matches!(life, OpState::Putting { .. } | OpState::PuttingRear { .. })
         };
         for op in self
             .ops
@@ -85,7 +86,7 @@ impl EngineCore {
             if let Some(place) = self.messages.get(index).place {
                 self.matching.withdraw(place);
                 let message = self.messages.take(index);
-                self.was_early(message.envelope);
+                self.note_left_store(message.envelope);
                 self.drop_stored(message);
             }
         }

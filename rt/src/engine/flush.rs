@@ -33,51 +33,51 @@ impl Engine {
             return;
         }
         if !self.core.commands.is_empty() {
-            self.post_wanted();
+            self.post_commands();
         }
-        if self.core.peers.any_marked() | self.core.programs.has_events() {
+        if self.core.peers.any_to_flush() | self.core.programs.has_events() {
             self.flush_rest();
         }
         self.withdraw_keys();
     }
 
     fn flush_rest(&mut self) {
-        if self.core.peers.any_marked() {
+        if self.core.peers.any_to_flush() {
             self.flush_peers();
         }
         while self.core.programs.has_events() {
             self.progress_programs();
             if !self.core.commands.is_empty() {
-                self.post_wanted();
+                self.post_commands();
             }
-            if self.core.peers.any_marked() {
+            if self.core.peers.any_to_flush() {
                 self.flush_peers();
             }
         }
     }
 
     fn flush_peers(&mut self) {
-        let mut marked = self.core.peers.take_marked();
+        let mut marked = self.core.peers.take_to_flush();
         marked.retain(|&rank| {
             // A peer that must acknowledge something first is marked again when it does.
             let stuck = self.flush_peer(rank) == FlushResult::Stuck
-                && !self.core.peers.contact(rank).waits_for_peer();
+                && !self.core.peers.peer_mut(rank).waits_for_peer();
             if !stuck {
-                self.core.peers.unmark(rank);
+                self.core.peers.unmark_to_flush(rank);
             }
             stuck
         });
         // If the driver never completes commands to a failed peer, it never has room for the rest. So these peers must be
         // watched.
-        self.core.waits |= self.core.watches && !marked.is_empty();
-        self.core.peers.wait(marked);
+        self.core.awaited_peers_changed |= self.core.watches && !marked.is_empty();
+        self.core.peers.requeue(marked);
     }
 
     /// Flushes the queues of one peer: control headers first, then envelopes, updates of windows, and fragments.
     pub(super) fn flush_peer(&mut self, rank: WorldRank) -> FlushResult {
         if !self.core.peers.reliable {
-            self.core.peers.mark_dirty(rank);
-            self.core.waits = true;
+            self.core.peers.mark_clock_dirty(rank);
+            self.core.awaited_peers_changed = true;
         }
         if self.flush_channel(rank) == FlushResult::Stuck
             || self.flush_control(rank) == FlushResult::Stuck
@@ -96,7 +96,7 @@ impl Engine {
     /// Sends what a channel sends by itself: frames to repeat after a loss, and acknowledgments.
     fn flush_channel(&mut self, rank: WorldRank) -> FlushResult {
         let now = self.core.now.nanos();
-        let peer = self.core.peers.contact(rank);
+        let peer = self.core.peers.peer_mut(rank);
         let Some(channel) = &mut peer.channel else {
             return FlushResult::All;
         };
@@ -138,7 +138,7 @@ impl Engine {
     }
 
     pub(super) fn flush_control(&mut self, rank: WorldRank) -> FlushResult {
-        let peer = self.core.peers.contact(rank);
+        let peer = self.core.peers.peer_mut(rank);
         while let Some(mut frame) = peer.control.front().copied() {
             if !transmit(&mut *self.driver, peer, rank, frame.bytes(), &[]) {
                 return FlushResult::Stuck;
@@ -157,9 +157,9 @@ impl Engine {
         };
         let bytes = slot.area.len;
         let whole = bytes <= self.core.paths.to(rank).eager_max() && !slot.info.synchronous;
-        let peer = self.core.peers.contact(rank);
+        let peer = self.core.peers.peer_mut(rank);
         if whole && peer.credits.spend(bytes) {
-            peer.allowance.spend();
+            peer.header_quota.spend();
             let slot = self.core.ops.live(op);
             let mut header = slot.info.eager();
             let tag = header.tag_for(self.core.hw_matching_min, bytes);
@@ -172,7 +172,7 @@ impl Engine {
                 slot.bytes(0, bytes),
             ) {
                 peer.credits.unspend(bytes);
-                peer.allowance.unspend();
+                peer.header_quota.unspend();
                 return false;
             }
             self.core.complete_op(op, Ok(MessageStatus::sent(bytes)));
@@ -183,7 +183,7 @@ impl Engine {
 
     fn offer(&mut self, op: OpId, rank: WorldRank) -> bool {
         let mut header = self.offer_header(op);
-        let peer = self.core.peers.contact(rank);
+        let peer = self.core.peers.peer_mut(rank);
         let sent = transmit(
             &mut *self.driver,
             peer,
@@ -192,7 +192,7 @@ impl Engine {
             &[],
         );
         if sent {
-            peer.allowance.spend();
+            peer.header_quota.spend();
             self.core.ops.live(op).state = OpState::Offered;
             self.core.offers += 1;
         } else if header.modes & MODE_GET != 0 {
@@ -229,11 +229,11 @@ impl Engine {
 
 impl Engine {
     fn flush_fragments(&mut self, rank: WorldRank) -> FlushResult {
-        while let Some(&op) = self.core.peers.contact(rank).fragments.front() {
+        while let Some(&op) = self.core.peers.peer_mut(rank).fragments.front() {
             if self.send_fragments(op, rank) == FlushResult::Stuck {
                 return FlushResult::Stuck;
             }
-            self.core.peers.contact(rank).fragments.pop_front();
+            self.core.peers.peer_mut(rank).fragments.pop_front();
         }
         FlushResult::All
     }
@@ -259,7 +259,7 @@ impl Engine {
                 receiver,
                 offset: sent as u64,
             };
-            let peer = self.core.peers.contact(rank);
+            let peer = self.core.peers.peer_mut(rank);
             let body = slot.bytes(sent, piece);
             if !transmit(
                 &mut *self.driver,
@@ -277,26 +277,26 @@ impl Engine {
         }
     }
 
-    fn post_wanted(&mut self) {
-        let (mut wanted, mut full) = (Vec::new(), Vec::new());
+    fn post_commands(&mut self) {
+        let (mut commands, mut full) = (Vec::new(), Vec::new());
         // Posting some of them adds more.
         while !self.core.commands.is_empty() {
-            std::mem::swap(&mut wanted, &mut self.core.commands);
+            std::mem::swap(&mut commands, &mut self.core.commands);
             full.extend(
-                wanted
+                commands
                     .drain(..)
-                    .filter(|&wanted| !self.post_one_sided(wanted)),
+                    .filter(|&command| !self.post_one_sided(command)),
             );
         }
         // Reuse the vector's memory.
-        wanted.append(&mut full);
-        self.core.waits |= self.core.watches && !wanted.is_empty();
-        self.core.commands = wanted;
+        commands.append(&mut full);
+        self.core.awaited_peers_changed |= self.core.watches && !commands.is_empty();
+        self.core.commands = commands;
     }
 
     /// Posts a command. Returns true if it is posted or no longer needed.
-    fn post_one_sided(&mut self, wanted: OneSidedCommand) -> bool {
-        let (op, key, at) = match wanted {
+    fn post_one_sided(&mut self, one_sided: OneSidedCommand) -> bool {
+        let (op, key, at) = match one_sided {
             OneSidedCommand::Get { op, key, at } | OneSidedCommand::Put { op, key, at } => {
                 (op, key, at)
             }
@@ -304,11 +304,11 @@ impl Engine {
                 self.invite(op);
                 return true;
             }
-            OneSidedCommand::Recall { op } => {
+            OneSidedCommand::TakeBackTagBuffer { op } => {
                 self.recall_tag_buffer(op);
                 return true;
             }
-            OneSidedCommand::Share { op, key } => {
+            OneSidedCommand::Split { op, key } => {
                 self.start_split(op, key);
                 return true;
             }
@@ -344,7 +344,7 @@ impl Engine {
         };
         let local = slot.range(at + bytes).slice(at, bytes);
         let token = CommandToken(op.pack());
-        let command = match wanted {
+        let command = match one_sided {
             OneSidedCommand::Put { .. } => DriverCommand::Put {
                 to,
                 from: local,
@@ -360,7 +360,7 @@ impl Engine {
             },
         };
         let posted = matches!(self.driver.post(command), PostResult::Posted);
-        self.core.moving += usize::from(posted);
+        self.core.commands_in_flight += usize::from(posted);
         posted
     }
 
@@ -384,7 +384,7 @@ impl Engine {
             return;
         };
         let slot = self.core.ops.live(op);
-        landing.invited = true;
+        landing.sender_moves_rest = true;
         slot.state = OpState::Landing(landing);
         self.core.peers.control(
             landing.landed.source,

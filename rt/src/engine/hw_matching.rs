@@ -70,7 +70,8 @@ impl EngineCore {
     /// Ends a receive whose buffer is lent, with this message or an error. It completes once the buffer is back.
     pub(super) fn recall_buffer(&mut self, op: OpId, kept: Option<ReservedMessage>) {
         self.ops.live(op).state = OpState::Recalled(kept);
-        self.commands.push(OneSidedCommand::Recall { op });
+        self.commands
+            .push(OneSidedCommand::TakeBackTagBuffer { op });
     }
 
     /// Fails a receive whose buffer is lent, in place of [`complete_op`](Self::complete_op).

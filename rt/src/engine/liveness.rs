@@ -123,7 +123,7 @@ impl Engine {
         let Some(liveness) = &mut self.core.liveness else {
             return;
         };
-        if std::mem::take(&mut self.core.waits) {
+        if std::mem::take(&mut self.core.awaited_peers_changed) {
             liveness.alive.expect_wait(now);
         }
         if liveness.alive.is_due(now, all) {
@@ -155,7 +155,7 @@ impl Engine {
     /// otherwise never be reported.
     pub(super) fn report_awaited_peers(&mut self) {
         let core = &mut self.core;
-        if !core.watches && std::mem::take(&mut core.waits) {
+        if !core.watches && std::mem::take(&mut core.awaited_peers_changed) {
             self.driver
                 .expect(&mut || core.waited_for(usize::MAX).into_iter().collect());
         }
@@ -188,7 +188,11 @@ impl Engine {
             return None; // the driver wakes this rank when it knows them
         }
         let next = liveness.alive.next_check();
-        let next = next.or_else(|| self.core.waits.then_some(self.core.now.nanos()));
+        let next = next.or_else(|| {
+            self.core
+                .awaited_peers_changed
+                .then_some(self.core.now.nanos())
+        });
         next.map(ClockTime::from_nanos)
     }
 }
@@ -307,7 +311,7 @@ impl EngineCore {
             self.add_members(ctx, members_max, &mut waited);
         }
         // Commands that wait for room at the driver wait for the peer, if commands to a failed peer do not end.
-        waited.extend(self.peers.marked());
+        waited.extend(self.peers.to_flush());
         waited.extend(self.commands.iter().filter_map(OneSidedCommand::peer));
         waited.extend(self.windows.waited_for());
         waited.extend(self.awaited_still());

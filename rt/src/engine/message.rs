@@ -30,7 +30,7 @@ pub(crate) struct StoredMessage {
     /// Place in the matching, while the message has one.
     pub(crate) place: Option<UnexpectedHandle>,
     /// True if the sender has withdrawn this offer. The offer is dropped when it is in the queue again.
-    pub(crate) recalled: bool,
+    pub(crate) withdrawn: bool,
     /// True if the message is charged to its sender.
     pub(crate) charged: bool,
 }
@@ -359,7 +359,7 @@ mod tests {
                 out_of_order: false,
             }),
             place: None,
-            recalled: false,
+            withdrawn: false,
             charged: false,
         }
     }

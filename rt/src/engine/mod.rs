@@ -82,7 +82,7 @@ const ARRIVALS_MAX: u32 = 64;
 pub(crate) struct Engine {
     driver: Box<dyn Driver>,
     /// Driver of a closed runtime, kept while epochs of this rank can store to memory of peers.
-    kept: Option<Box<RetiredDriver>>,
+    retired_driver: Option<Box<RetiredDriver>>,
     pub(crate) core: EngineCore,
     pub(crate) watch: SleepWatch,
 }
@@ -98,16 +98,16 @@ pub(crate) struct EngineCore {
     hw_matching_min: Option<usize>,
     /// One-sided commands that are not posted yet.
     commands: Vec<OneSidedCommand>,
-    shares: split_rendezvous::SplitTable,
-    meeting: Option<preconnect::PreconnectedPeers>,
+    splits: split_rendezvous::SplitTable,
+    preconnected: Option<preconnect::PreconnectedPeers>,
     exposed: exposed_keys::ExposedKeys,
     /// True if both ends move a long message together, while messages go in one direction only.
-    shares_long: bool,
+    may_split_long: bool,
     /// Sends of this rank whose offer has no answer yet. While there are any, both ends are busy, so that no message is shared.
     offers: usize,
     groups: groups::GroupTable,
     /// Tracks which senders to ask for messages that have not arrived.
-    seeker: FetchTracker,
+    fetches: FetchTracker,
     /// A message fetched for a probe, not for a receive.
     parked: Option<Box<out_of_order_fetch::ParkedMessage>>,
     timers: Timers,
@@ -120,7 +120,7 @@ pub(crate) struct EngineCore {
     /// Failed ranks, and how each failure was detected.
     pub(crate) evidence: Arc<KnownFailures>,
     /// True if an operation began to wait since the driver was last notified which peers are waited for.
-    waits: bool,
+    awaited_peers_changed: bool,
     /// Failed members not yet reported to any wildcard receive, as pairs of context and rank.
     unreported_failures: BTreeSet<(u32, WorldRank)>,
     own_wait: Option<Box<self_deadlock::SelfDeadlock>>,
@@ -149,7 +149,7 @@ pub(crate) struct EngineCore {
     pub(crate) jobs: Vec<ProgramJob>,
     now: ClockTime,
     /// One-sided commands in flight at the driver.
-    moving: usize,
+    commands_in_flight: usize,
     /// Called with each peer that failed.
     pub(crate) on_failure: Option<FailureCallback>,
 }
@@ -177,13 +177,13 @@ enum OneSidedCommand {
         receiver: OpId,
     },
     /// Not a command: gets the front half of a message, while its sender puts the rear half.
-    Share { op: OpId, key: RemoteRegion },
+    Split { op: OpId, key: RemoteRegion },
     /// Not a command: sends the sender a key to put to, if the driver can make one.
     Invite { op: OpId },
     /// Not a command: sends an offer ahead of earlier messages, because the receiver asked for it.
     Answer { op: OpId, first: bool },
     /// Not a command: takes the lent buffer of a receive back from the driver.
-    Recall { op: OpId },
+    TakeBackTagBuffer { op: OpId },
     /// Not a command: introduces a window to a neighbor.
     Greet { id: WindowId, rank: WorldRank },
     /// Withdraws the name of a memory region.
@@ -214,7 +214,7 @@ pub(crate) struct EngineSetup {
     /// Limits of the unexpected messages that a runtime holds, of all peers together.
     pub(crate) store: UnexpectedLimits,
     /// True if both ends may move a message at the same time, because each rank has a processor.
-    pub(crate) shares_long: bool,
+    pub(crate) may_split_long: bool,
     /// Seed of random choices, different on each rank.
     pub(crate) seed: u64,
     /// Nanoseconds of silence after which a peer is pinged. Used only if the driver does not detect failed peers.
@@ -243,13 +243,13 @@ impl Engine {
             paths: setup.paths,
             hw_matching_min: lends,
             commands: Vec::new(),
-            shares: split_rendezvous::SplitTable::default(),
+            splits: split_rendezvous::SplitTable::default(),
             exposed: exposed_keys::ExposedKeys::new(caps.pins_exposed),
-            meeting: connects.then(preconnect::PreconnectedPeers::default),
-            shares_long: setup.shares_long,
+            preconnected: connects.then(preconnect::PreconnectedPeers::default),
+            may_split_long: setup.may_split_long,
             offers: 0,
             groups: groups::GroupTable::default(),
-            seeker: FetchTracker::default(),
+            fetches: FetchTracker::default(),
             parked: None,
             timers: Timers::default(),
             sleepers: sleeper::SleeperTable::default(),
@@ -258,7 +258,7 @@ impl Engine {
             liveness: watches
                 .then(|| Box::new(liveness::LivenessMonitor::new(setup.detect, setup.rank))),
             evidence: Arc::new(KnownFailures::new(!watches)),
-            waits: false,
+            awaited_peers_changed: false,
             unreported_failures: BTreeSet::new(),
             own_wait: None,
             unreceived: None,
@@ -277,12 +277,12 @@ impl Engine {
             garbage: Vec::new(),
             jobs: Vec::new(),
             now: ClockTime::default(),
-            moving: 0,
+            commands_in_flight: 0,
             on_failure: None,
         };
         Self {
             driver,
-            kept: None,
+            retired_driver: None,
             core,
             watch: SleepWatch::default(),
         }
@@ -379,7 +379,7 @@ impl Engine {
         let core = &self.core;
         // Commands that found no room do not count: the sleeping thread retries them, because it asked the driver to be woken
         // when there is room.
-        core.moving > 0
+        core.commands_in_flight > 0
             || core.leaving
             || !core.commands.is_empty()
             || core.peers.needs_arming()

@@ -88,7 +88,7 @@ impl EngineCore {
             }
         }
         for rank in self.holders(want) {
-            if self.seeker.probe(want, rank) {
+            if self.fetches.probe(want, rank) {
                 self.ask(rank, want);
             }
         }
@@ -99,7 +99,7 @@ impl EngineCore {
     pub(super) fn fetch_from(&mut self, rank: WorldRank, tells: bool) {
         self.post_all_waits();
         let next = self.matching.next_posting();
-        let from = self.seeker.fetch_from(rank, tells, next);
+        let from = self.fetches.fetch_from(rank, tells, next);
         let wants = self.matching.patterns_from(from, rank);
         let wants: std::collections::BTreeSet<_> = wants.map(|want| (want.ctx, want.tag)).collect();
         for (ctx, tag) in wants {
@@ -116,7 +116,7 @@ impl EngineCore {
 
     /// Returns the peers that may hold back a message for this receive.
     fn holders(&self, want: RecvPattern) -> Vec<WorldRank> {
-        let mut holders = self.seeker.holders(want.source);
+        let mut holders = self.fetches.holders(want.source);
         if let Some(members) = self.members(want.ctx) {
             holders.retain(|&rank| members.contains(rank));
         }
@@ -131,8 +131,8 @@ impl EngineCore {
             tag: header.tag,
         };
         let first = header.flags & FIRST != 0;
-        self.seeker.probe_again(rank);
-        let probed = self.parked.is_none() && self.seeker.is_probed(&envelope, first);
+        self.fetches.probe_again(rank);
+        let probed = self.parked.is_none() && self.fetches.is_probed(&envelope, first);
         if probed || self.matching.has_receive_for(envelope, first) {
             self.peers
                 .control(rank, &FetchHeader::request(header.ctx, Some(header.tag)));
@@ -141,8 +141,8 @@ impl EngineCore {
 
     /// Handles an offer out of order.
     pub(super) fn handle_fetched_rts(&mut self, rank: WorldRank, header: &RtsHeader) {
-        self.seeker.record_fetched(rank);
-        self.seeker.probe_again(rank);
+        self.fetches.record_fetched(rank);
+        self.fetches.probe_again(rank);
         if self.closing {
             self.confirm_fetched(rank, header.sender);
             return self.send_control(rank, WireKind::Ats, header.sender, wire::REFUSED);
@@ -163,12 +163,12 @@ impl EngineCore {
                 out_of_order: true,
             }),
             place: None,
-            recalled: false,
+            withdrawn: false,
             charged: false,
         };
         let arrival = self.matching.number_arrival();
         self.deliver_fetched(message, arrival);
-        if self.seeker.has_fetched(rank) {
+        if self.fetches.has_fetched(rank) {
             self.fetch_from(rank, false); // the peer's queue does not advance past it
         }
     }
@@ -187,7 +187,7 @@ impl EngineCore {
                 Err(kind) => self.complete_op(recv, Err(kind)),
             }
         }
-        if self.parked.is_none() && self.seeker.is_probed(&envelope, first) {
+        if self.parked.is_none() && self.fetches.is_probed(&envelope, first) {
             let missed = 0;
             self.parked = Some(Box::new(ParkedMessage {
                 message,
@@ -236,13 +236,13 @@ impl EngineCore {
         };
         let parked = self.parked.take_if(|parked| is_it(&parked.message));
         if parked.is_some() {
-            self.seeker.resolved(rank);
+            self.fetches.resolved(rank);
         }
         parked.is_some()
     }
 
     fn send_back(&mut self, rank: WorldRank, sender: OpId) {
-        self.seeker.resolved(rank);
+        self.fetches.resolved(rank);
         if self.peers.down(rank).is_none() {
             self.send_control(rank, WireKind::FetchReturned, sender, wire::OK);
         }
@@ -250,7 +250,7 @@ impl EngineCore {
 
     /// Reports that a message out of order was matched, so that the queue at its sender may advance.
     pub(super) fn confirm_fetched(&mut self, rank: WorldRank, sender: OpId) {
-        self.seeker.resolved(rank);
+        self.fetches.resolved(rank);
         self.send_control(rank, WireKind::FetchMatched, sender, wire::OK);
     }
 
@@ -258,7 +258,7 @@ impl EngineCore {
     pub(super) fn forget_fetches(&mut self, rank: WorldRank) {
         self.parked
             .take_if(|parked| parked.message.envelope.source == rank);
-        self.seeker.forget(rank);
+        self.fetches.forget(rank);
     }
 }
 
@@ -266,7 +266,7 @@ impl EngineCore {
 impl EngineCore {
     pub(super) fn handle_fetch_request(&mut self, rank: WorldRank, header: &FetchHeader) {
         let tag = (header.flags & ANY_TAG == 0).then_some(header.tag);
-        let line = &mut self.peers.contact(rank).sends;
+        let line = &mut self.peers.peer_mut(rank).sends;
         let (item, first) = match line.fetch(header.ctx, tag) {
             FetchResult::Found { item, first } => (item, first),
             FetchResult::Out(item) => {
@@ -296,10 +296,10 @@ impl EngineCore {
         let Some(info) = self.about_to(rank, op) else {
             return;
         };
-        let line = &mut self.peers.contact(rank).sends;
+        let line = &mut self.peers.peer_mut(rank).sends;
         let news = line.remove_fetched(op, info.ctx, info.tag.unwrap_or(0));
         self.send_fetch_candidates(rank, &news);
-        self.peers.mark(rank);
+        self.peers.mark_to_flush(rank);
     }
 
     /// Handles the return of a fetched message that the receiver does not want any more.
@@ -309,7 +309,7 @@ impl EngineCore {
         };
         let (ctx, tag) = (info.ctx, info.tag.unwrap_or(0));
         let slot = self.ops.live(op);
-        let line = &mut self.peers.contact(rank).sends;
+        let line = &mut self.peers.peer_mut(rank).sends;
         let news = match slot.state {
             OpState::Offered => {
                 let Some(news) = line.put_back(op, ctx, tag) else {
@@ -330,7 +330,7 @@ impl EngineCore {
             _ => return,
         };
         self.send_fetch_candidates(rank, &news);
-        self.peers.mark(rank);
+        self.peers.mark_to_flush(rank);
     }
 
     fn about_to(&mut self, rank: WorldRank, op: OpId) -> Option<OpInfo> {
@@ -365,8 +365,8 @@ impl Engine {
         let mut header = self.offer_header(op);
         header.base.kind = WireKind::FetchedRts as u8;
         header.modes |= if first { MODE_FIRST } else { 0 };
-        let peer = self.core.peers.contact(to);
+        let peer = self.core.peers.peer_mut(to);
         peer.control.push_back(ControlFrame::new(&header));
-        self.core.peers.mark(to);
+        self.core.peers.mark_to_flush(to);
     }
 }

@@ -40,15 +40,15 @@ pub(crate) struct EnginePeer {
     pub(crate) fragments: VecDeque<OpId>,
     pub(crate) credits: Credits,
     /// Limit of the messages that may be sent to the peer.
-    pub(crate) allowance: HeaderQuota,
+    pub(crate) header_quota: HeaderQuota,
     /// Limit of the messages that the peer may send.
-    pub(crate) granted: PeerQuota,
+    pub(crate) quota_granted: PeerQuota,
     /// Channel that keeps order and resends, on drivers that lose or reorder messages.
     pub(crate) channel: Option<Box<ReliableChannel>>,
     /// True while the peer is in the list of peers to flush.
-    marked: bool,
+    to_flush: bool,
     /// True while the peer is in the list of peers whose channel's clock may have to be set.
-    stirred: bool,
+    clock_dirty: bool,
     /// Time at which the channel will be checked, which may be too early.
     due: Option<(ClockTime, TimerId)>,
 }
@@ -72,18 +72,18 @@ pub(crate) struct EnginePeers {
     /// Seed of the channels' random choices.
     seed: u64,
     /// Peers with messages or commands that wait for room.
-    marked: Vec<WorldRank>,
+    to_flush: Vec<WorldRank>,
     /// True if a peer was marked since the last flush.
-    fresh: bool,
+    marked_since_flush: bool,
     /// True if a peer was marked since the driver was armed.
-    unasked: bool,
+    marked_since_arm: bool,
     unexpected_bytes: usize,
     /// Messages that each peer may send from the start.
     pub(crate) first: u32,
     grants: QuotaGrants,
     pub(crate) reliable: bool,
     /// Peers whose channels have sent or received something since their clocks were set.
-    stirred: Vec<WorldRank>,
+    clock_dirty: Vec<WorldRank>,
     /// Deadlines of channels, none of which is too late. `None` until a channel has one.
     due: Option<Box<Timers>>,
 }
@@ -99,21 +99,21 @@ impl EnginePeers {
             down_ranks: DownRanks::default(),
             size,
             seed,
-            marked: Vec::new(),
-            fresh: false,
-            unasked: false,
+            to_flush: Vec::new(),
+            marked_since_flush: false,
+            marked_since_arm: false,
             unexpected_bytes: store.bytes,
             first: room.first(),
             grants: QuotaGrants::new(room),
             reliable,
-            stirred: Vec::new(),
+            clock_dirty: Vec::new(),
             due: None,
         }
     }
 
     /// Returns the peer, created at the first contact.
     #[inline]
-    pub(crate) fn contact(&mut self, rank: WorldRank) -> &mut EnginePeer {
+    pub(crate) fn peer_mut(&mut self, rank: WorldRank) -> &mut EnginePeer {
         self.list.get_or_insert(rank, || {
             let ordered = self.reliable || self.down_ranks.get(rank).is_some();
             let channel = (!ordered).then(|| {
@@ -169,22 +169,22 @@ impl EnginePeers {
             peer.sends.clear();
             peer.fragments.clear();
             peer.channel = None;
-            self.grants.forget(rank, &mut peer.granted);
+            self.grants.forget(rank, &mut peer.quota_granted);
         }
         new
     }
 
     /// Returns the limit of a peer, and the room that it shares with the others.
     pub(super) fn granting(&mut self, rank: WorldRank) -> (&mut QuotaGrants, &mut PeerQuota) {
-        self.contact(rank);
+        self.peer_mut(rank);
         let peer = self.list.get_mut(rank).expect("in contact");
-        (&mut self.grants, &mut peer.granted)
+        (&mut self.grants, &mut peer.quota_granted)
     }
 
     #[cfg(test)]
     pub(super) fn stored(&self) -> usize {
         let peers = self.list.ranks().filter_map(|rank| self.list.get(rank));
-        peers.map(|peer| peer.granted.stored()).sum()
+        peers.map(|peer| peer.quota_granted.stored()).sum()
     }
 
     /// Returns the room that all peers share.
@@ -204,79 +204,79 @@ impl EnginePeers {
                 peer.fragments.shrink_to(QUEUE_KEPT);
             }
         }
-        self.marked.shrink_to(QUEUE_KEPT);
-        self.stirred.shrink_to(QUEUE_KEPT);
+        self.to_flush.shrink_to(QUEUE_KEPT);
+        self.clock_dirty.shrink_to(QUEUE_KEPT);
     }
 
     /// Marks a peer with a message or command that waits for room.
-    pub(crate) fn mark(&mut self, rank: WorldRank) {
-        let peer = self.contact(rank);
-        let first = !std::mem::replace(&mut peer.marked, true);
+    pub(crate) fn mark_to_flush(&mut self, rank: WorldRank) {
+        let peer = self.peer_mut(rank);
+        let first = !std::mem::replace(&mut peer.to_flush, true);
         if first {
-            self.marked.push(rank);
-            self.unasked = true;
+            self.to_flush.push(rank);
+            self.marked_since_arm = true;
         }
-        self.fresh = true;
+        self.marked_since_flush = true;
     }
 
-    /// Takes the marked peers, to flush them. Peers that still wait afterwards are given to [`wait`](Self::wait).
-    pub(crate) fn take_marked(&mut self) -> Vec<WorldRank> {
-        self.fresh = false;
-        std::mem::take(&mut self.marked)
+    /// Takes the marked peers, to flush them. Peers that still wait afterwards are given to [`requeue`](Self::requeue).
+    pub(crate) fn take_to_flush(&mut self) -> Vec<WorldRank> {
+        self.marked_since_flush = false;
+        std::mem::take(&mut self.to_flush)
     }
 
     /// Puts the peers that found no room back into the list.
-    pub(crate) fn wait(&mut self, mut stuck: Vec<WorldRank>) {
-        stuck.append(&mut self.marked);
-        self.marked = stuck;
+    pub(crate) fn requeue(&mut self, mut stuck: Vec<WorldRank>) {
+        stuck.append(&mut self.to_flush);
+        self.to_flush = stuck;
     }
 
-    pub(crate) fn unmark(&mut self, rank: WorldRank) {
-        self.contact(rank).marked = false;
+    pub(crate) fn unmark_to_flush(&mut self, rank: WorldRank) {
+        self.peer_mut(rank).to_flush = false;
     }
 
-    pub(crate) fn any_marked(&self) -> bool {
-        !self.marked.is_empty()
+    pub(crate) fn any_to_flush(&self) -> bool {
+        !self.to_flush.is_empty()
     }
 
     /// Returns the peers with messages or commands that wait for room.
-    pub(crate) fn marked(&self) -> impl Iterator<Item = WorldRank> {
-        self.marked.iter().copied()
+    pub(crate) fn to_flush(&self) -> impl Iterator<Item = WorldRank> {
+        self.to_flush.iter().copied()
     }
 
     /// Returns true if a message or command may wait for room, and the driver was not armed for that.
     #[inline]
     pub(crate) fn needs_arming(&self) -> bool {
-        self.unasked && self.any_marked()
+        self.marked_since_arm && self.any_to_flush()
     }
 
     /// Records that the driver is armed for everything that waits.
     pub(crate) fn set_armed(&mut self) {
-        self.unasked = false;
+        self.marked_since_arm = false;
     }
 
     /// Returns true if there is something to do before a sleep.
     pub(crate) fn has_new_work(&self) -> bool {
-        self.fresh || !self.stirred.is_empty()
+        self.marked_since_flush || !self.clock_dirty.is_empty()
     }
 
     /// Queues a message without a body.
     pub(crate) fn control<H: Pod>(&mut self, rank: WorldRank, header: &H) {
-        self.contact(rank)
+        self.peer_mut(rank)
             .control
             .push_back(ControlFrame::new(header));
-        self.mark(rank);
+        self.mark_to_flush(rank);
     }
 }
 
 /// Clocks of channels.
 impl EnginePeers {
     /// Notes that a peer's channel has sent or received something. Its clock is set at the end of the turn.
-    pub(crate) fn mark_dirty(&mut self, rank: WorldRank) {
+    pub(crate) fn mark_clock_dirty(&mut self, rank: WorldRank) {
         if let Some(peer) = self.list.get_mut(rank)
-            && !std::mem::replace(&mut peer.stirred, true)
+            && !std::mem::replace(&mut peer.clock_dirty, true)
         {
-            self.stirred.push(rank);
+            self.clock_dirty.push(rank);
         }
     }
 
@@ -284,10 +284,10 @@ impl EnginePeers {
     pub(crate) fn mark_due(&mut self, now: ClockTime) {
         while let Some(key) = self.due.as_mut().and_then(|due| due.pop_expired(now)) {
             let rank = WorldRank(u32::try_from(key).expect("keys here are ranks"));
-            let peer = self.contact(rank);
+            let peer = self.peer_mut(rank);
             peer.due = None;
             match peer.timeout() {
-                Some(due) if due <= now => self.mark(rank),
+                Some(due) if due <= now => self.mark_to_flush(rank),
                 Some(due) => self.look_at(rank, due),
                 None => {}
             }
@@ -296,9 +296,9 @@ impl EnginePeers {
 
     /// Sets the clocks of the channels that were used.
     pub(crate) fn set_clocks(&mut self, now: ClockTime) {
-        while let Some(rank) = self.stirred.pop() {
-            let peer = self.contact(rank);
-            peer.stirred = false;
+        while let Some(rank) = self.clock_dirty.pop() {
+            let peer = self.peer_mut(rank);
+            peer.clock_dirty = false;
             if let Some(channel) = &mut peer.channel {
                 channel.set_clock(now.nanos());
             }
@@ -331,7 +331,9 @@ impl EnginePeers {
         };
         let keys = self.due.iter().flat_map(|due| due.keys());
         let waiting = keys.filter_map(|key| u32::try_from(key).ok().map(WorldRank));
-        waiting.chain(self.stirred.iter().copied()).filter(unacked)
+        waiting
+            .chain(self.clock_dirty.iter().copied())
+            .filter(unacked)
     }
 
     /// Returns the time at which a channel must be checked.
@@ -347,11 +349,11 @@ impl EnginePeer {
             sends: BlockedQueue::new(),
             fragments: VecDeque::new(),
             credits,
-            allowance: HeaderQuota::new(first),
-            granted: PeerQuota::new(first),
+            header_quota: HeaderQuota::new(first),
+            quota_granted: PeerQuota::new(first),
             channel,
-            marked: false,
-            stirred: false,
+            to_flush: false,
+            clock_dirty: false,
             due: None,
         }
     }
@@ -422,29 +424,29 @@ mod tests {
         let mut peers = peers(false);
         for rank in 0..1_000 {
             let channel = peers
-                .contact(WorldRank(rank))
+                .peer_mut(WorldRank(rank))
                 .channel
                 .as_mut()
                 .expect("unreliable");
             channel.sent(&[1], &[]);
-            peers.mark_dirty(WorldRank(rank));
+            peers.mark_clock_dirty(WorldRank(rank));
             peers.set_clocks(ClockTime::from_nanos(u64::from(rank) * 10_000_000));
         }
         assert!(!peers.has_new_work());
         assert_eq!(peers.unacked().count(), 1_000);
         let due = peers.deadline().expect("all wait");
         peers.mark_due(due);
-        assert_eq!(peers.take_marked(), [WorldRank(0)]);
+        assert_eq!(peers.take_to_flush(), [WorldRank(0)]);
         // An acknowledgment costs nothing until the time comes.
         let channel = peers
-            .contact(WorldRank(1))
+            .peer_mut(WorldRank(1))
             .channel
             .as_mut()
             .expect("unreliable");
         channel.handle_ack(1, 0);
         peers.mark_due(ClockTime::from_nanos(20_000_000));
-        assert_eq!(peers.take_marked(), []);
+        assert_eq!(peers.take_to_flush(), []);
         peers.mark_due(ClockTime::from_nanos(u64::MAX));
-        assert_eq!(peers.take_marked().len(), 998);
+        assert_eq!(peers.take_to_flush().len(), 998);
     }
 }

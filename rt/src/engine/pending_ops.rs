@@ -30,7 +30,7 @@ impl EngineCore {
                 life,
                 OpState::Putting { .. }
                     | OpState::Claiming { .. }
-                    | OpState::Sharing { .. }
+                    | OpState::PuttingRear { .. }
                     | OpState::Fragmenting { .. }
                     | OpState::Landing(_)
                     | OpState::Recalled(_)
@@ -82,7 +82,7 @@ fn name(life: &OpState) -> Option<&'static str> {
         OpState::Offered | OpState::Withdrawing => Some("send (waits for its receive)"),
         OpState::Putting { .. }
         | OpState::Claiming { .. }
-        | OpState::Sharing { .. }
+        | OpState::PuttingRear { .. }
         | OpState::Fragmenting { .. } => Some("send (bytes on their way)"),
         OpState::Remote { .. } => Some("put or get"),
         OpState::Posted(_) => Some("recv"),

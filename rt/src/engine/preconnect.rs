@@ -29,7 +29,7 @@ impl PreconnectedPeers {
 
 impl Engine {
     pub(super) fn preconnect(&mut self, group: &RankGroup, program: &CollectiveProgram) {
-        let Some(meeting) = &mut self.core.meeting else {
+        let Some(meeting) = &mut self.core.preconnected else {
             return;
         };
         let strangers = meeting.strangers(group, program);

@@ -26,18 +26,18 @@ impl EngineCore {
         let want = slot.info.want();
         match self.matching.post(want, op) {
             PostOutcome::Taken(taken) => {
-                self.was_early(taken.envelope);
+                self.note_left_store(taken.envelope);
                 let message = self.messages.take(taken.message);
                 self.deliver_stored(op, message, taken.arrival);
             }
             PostOutcome::Waits(posted) => {
                 slot.state = OpState::Posted(posted);
-                self.waits = true;
+                self.awaited_peers_changed = true;
                 // The sender is checked only now, because a message that has arrived is received even if its sender is down.
                 if let Some(kind) = self.unmatchable_reason(&want) {
                     self.matching.unpost(posted);
                     self.complete_op(op, Err(kind));
-                } else if self.seeker.is_active() {
+                } else if self.fetches.is_active() {
                     self.fetch_for_recv(want);
                 }
             }
@@ -82,11 +82,11 @@ impl EngineCore {
             return self.drop_stored(message);
         }
         if self.closing {
-            return self.give_up(message);
+            return self.drop_at_close(message);
         }
         if self.has_stopped_receiving(message.envelope.ctx) && !message.is_out_of_order() {
             self.discharge(&mut message);
-            return self.turn_off(message.envelope, &message.body.as_message_body());
+            return self.refuse_revoked(message.envelope, &message.body.as_message_body());
         }
         if message.is_out_of_order() {
             return self.deliver_fetched(message, arrival);
@@ -101,7 +101,7 @@ impl EngineCore {
     }
 
     /// Drops a message that comes back when nothing is received any more.
-    fn give_up(&mut self, mut message: StoredMessage) {
+    fn drop_at_close(&mut self, mut message: StoredMessage) {
         let (source, sought) = (message.envelope.source, message.is_out_of_order());
         let bytes = message.body.as_message_body().bytes();
         self.note_unreceived(message.envelope, message.sig, bytes);
@@ -112,7 +112,7 @@ impl EngineCore {
             }
             _ => {
                 self.discharge(&mut message);
-                self.turn_away(source, &message.body.as_message_body());
+                self.refuse_message(source, &message.body.as_message_body());
             }
         }
     }
@@ -123,7 +123,7 @@ impl EngineCore {
         match self.matching.restore(message.envelope, arrival, index) {
             ArrivalOutcome::Matched { recv, .. } => Some(recv),
             ArrivalOutcome::Waits(place) => {
-                self.is_early(message.envelope, message.sig);
+                self.note_stored(message.envelope, message.sig);
                 let body = std::mem::replace(&mut message.body, StoredBody::NOTHING);
                 let stored = self.messages.store(StoredMessage {
                     body,
@@ -142,10 +142,10 @@ impl EngineCore {
         else {
             return false;
         };
-        if message.recalled {
+        if message.withdrawn {
             self.send_control(source, WireKind::CancelAck, offered.sender, wire::OK);
         }
-        message.recalled || self.peers.down(source).is_some()
+        message.withdrawn || self.peers.down(source).is_some()
     }
 
     /// Copies a message to the receive's buffer, or returns the reason why the receive cannot take it.
@@ -160,7 +160,13 @@ impl EngineCore {
     ) -> Result<(), ErrorKind> {
         let slot = self.ops.live(op);
         if slot.info.probe | slot.lent {
-            return self.set_aside(op, envelope, arrival, sig, &MessageBody::Bytes(body));
+            return self.store_or_give_to_probe(
+                op,
+                envelope,
+                arrival,
+                sig,
+                &MessageBody::Bytes(body),
+            );
         }
         let bytes = slot.admit(sig, body.len() as u64)?;
         let filled = slot.fill(0, body);
@@ -196,7 +202,7 @@ impl EngineCore {
         }
         let slot = self.ops.live(op);
         if slot.info.probe | slot.lent {
-            return self.set_aside(op, envelope, arrival, sig, content);
+            return self.store_or_give_to_probe(op, envelope, arrival, sig, content);
         }
         let bytes = slot.admit(sig, content.bytes())?;
         let landed = MessageStatus {
@@ -214,16 +220,16 @@ impl EngineCore {
                 } else {
                     self.note_message_taken(envelope.source);
                 }
-                self.take_up(op, landed, &offered);
+                self.start_transfer(op, landed, &offered);
             }
-            MessageBody::InOp { op: orphan, .. } => self.follow(op, landed, orphan),
+            MessageBody::InOp { op: orphan, .. } => self.follow_orphan(op, landed, orphan),
         }
         Ok(())
     }
 
     /// Stores a message whose receive does not take the bytes now: a probe never does, and another receive has lent its buffer.
     #[cold]
-    fn set_aside(
+    fn store_or_give_to_probe(
         &mut self,
         op: OpId,
         envelope: MessageEnvelope,
@@ -232,17 +238,22 @@ impl EngineCore {
         content: &MessageBody<'_>,
     ) -> Result<(), ErrorKind> {
         if self.ops.live(op).info.probe {
-            self.hand_over(op, envelope, arrival, sig, content);
+            self.give_to_probe(op, envelope, arrival, sig, content);
         } else {
             self.ops.live(op).admit(sig, content.bytes())?;
-            let stored = self.set_apart(envelope, sig, content);
+            let stored = self.store_unqueued(envelope, sig, content);
             self.recall_buffer(op, Some(ReservedMessage { stored, arrival }));
         }
         Ok(())
     }
 
     /// Stores a message that is not in the queue any more, or never was. Returns its index.
-    fn set_apart(&mut self, envelope: MessageEnvelope, sig: u64, content: &MessageBody<'_>) -> u32 {
+    fn store_unqueued(
+        &mut self,
+        envelope: MessageEnvelope,
+        sig: u64,
+        content: &MessageBody<'_>,
+    ) -> u32 {
         let body = self.messages.keep(content);
         let charged = content.counts() && self.charge(envelope.source, content);
         self.messages.store(StoredMessage {
@@ -250,13 +261,13 @@ impl EngineCore {
             sig,
             body,
             place: None,
-            recalled: false,
+            withdrawn: false,
             charged,
         })
     }
 
     /// Gives a probe the message itself.
-    fn hand_over(
+    fn give_to_probe(
         &mut self,
         op: OpId,
         envelope: MessageEnvelope,
@@ -264,7 +275,7 @@ impl EngineCore {
         sig: u64,
         content: &MessageBody<'_>,
     ) {
-        let stored = Some(self.set_apart(envelope, sig, content));
+        let stored = Some(self.store_unqueued(envelope, sig, content));
         let bytes = usize::try_from(content.bytes()).unwrap_or(usize::MAX);
         self.complete_op(
             op,
@@ -281,7 +292,7 @@ impl EngineCore {
     /// Takes the earliest message that a probe matches out of the queue.
     pub(crate) fn try_probe(&mut self, info: &OpInfo) -> Option<MessageStatus> {
         let Some(found) = self.matching.peek(info.want()) else {
-            let seeks = self.seeker.is_active();
+            let seeks = self.fetches.is_active();
             return seeks.then(|| self.fetch_for_probe(info)).flatten();
         };
         let taken = self.matching.take(found.at)?;
@@ -312,7 +323,7 @@ impl EngineCore {
     }
 
     /// Chooses how the bytes of an offer travel, and requests them.
-    fn take_up(&mut self, op: OpId, landed: MessageStatus, offered: &OfferedMessage) {
+    fn start_transfer(&mut self, op: OpId, landed: MessageStatus, offered: &OfferedMessage) {
         let refused = self.closing.then_some(ErrorKind::Closed);
         if let Some(kind) = refused.or_else(|| self.unreachable(landed.source)) {
             self.send_control(landed.source, WireKind::Ats, offered.sender, wire::REFUSED);
@@ -323,12 +334,12 @@ impl EngineCore {
             landed,
             received: 0,
             fragments: false,
-            invited: false,
-            shared: false,
+            sender_moves_rest: false,
+            is_split: false,
             follower: None,
         };
         self.ops.live(op).state = OpState::Landing(landing);
-        self.waits = true;
+        self.awaited_peers_changed = true;
         if landed.bytes == 0 {
             self.send_control(landed.source, WireKind::Ats, offered.sender, wire::OK);
             self.complete_recv(op);
@@ -346,7 +357,7 @@ impl EngineCore {
             MessagePath::RendezvousPut if put => self.commands.push(OneSidedCommand::Invite { op }),
             MessagePath::Fragments => self.ask_for_fragments(op),
             _ if get && put && self.may_split(landed.bytes) => {
-                self.commands.push(OneSidedCommand::Share {
+                self.commands.push(OneSidedCommand::Split {
                     op,
                     key: offered.key,
                 });
@@ -376,18 +387,18 @@ impl EngineCore {
     }
 
     /// Gives a receive the message that is in the buffer of a dropped receive: now, or when all bytes have arrived there.
-    fn follow(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
+    fn follow_orphan(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
         let slot = self.ops.live(orphan);
         if let OpState::Landing(landing) = &mut slot.state {
             landing.follower = Some(op);
             self.ops.live(op).state = OpState::Following { orphan, landed };
         } else {
-            self.take_over(op, landed, orphan);
+            self.copy_from_orphan(op, landed, orphan);
         }
     }
 
     /// Copies the message of a dropped receive to the receive that took it over.
-    fn take_over(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
+    fn copy_from_orphan(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
         let copy = self.ops.live(orphan).content(landed.bytes).to_vec();
         let filled = self.ops.live(op).fill(0, PayloadView::from_slice(&copy));
         assert!(filled, "`admit` said so");
@@ -410,7 +421,7 @@ impl EngineCore {
             let OpState::Following { landed, .. } = self.ops.live(follower).state else {
                 return;
             };
-            self.take_over(follower, landed, op);
+            self.copy_from_orphan(follower, landed, op);
         } else {
             self.release_void(op);
         }
@@ -484,7 +495,7 @@ impl EngineCore {
                 sig: info.sig,
                 body,
                 place: None,
-                recalled: false,
+                withdrawn: false,
                 charged: false,
             },
             landed.arrival,
@@ -527,8 +538,8 @@ impl EngineCore {
     #[inline(always)]
     pub(super) fn pay_back(&mut self, rank: WorldRank, bytes: usize) {
         let scarce = self.peers.grants().is_scarce();
-        let peer = self.peers.contact(rank);
-        let raise = peer.granted.leave();
+        let peer = self.peers.peer_mut(rank);
+        let raise = peer.quota_granted.leave();
         if peer.credits.owe(bytes) && self.peers.down(rank).is_none() {
             self.say_credits(rank);
         }

@@ -34,8 +34,8 @@ impl EngineCore {
                     receiver: header.receiver,
                     sent: 0,
                 };
-                self.peers.contact(rank).fragments.push_back(header.sender);
-                self.peers.mark(rank);
+                self.peers.peer_mut(rank).fragments.push_back(header.sender);
+                self.peers.mark_to_flush(rank);
             }
             _ => self.refused += 1,
         }
@@ -55,7 +55,7 @@ impl EngineCore {
         };
         let offset = usize::try_from(header.offset).unwrap_or(usize::MAX);
         let expected = landing.landed.source == rank
-            && (landing.fragments || landing.invited)
+            && (landing.fragments || landing.sender_moves_rest)
             && offset == landing.received;
         if !expected
             || body.len() > landing.landed.bytes - landing.received
@@ -79,9 +79,12 @@ impl EngineCore {
         let OpState::Landing(landing) = slot.state else {
             return;
         };
-        if landing.landed.source == rank && landing.shared {
+        if landing.landed.source == rank && landing.is_split {
             self.rear_landed(header.op, header);
-        } else if landing.landed.source == rank && landing.invited && landing.received == 0 {
+        } else if landing.landed.source == rank
+            && landing.sender_moves_rest
+            && landing.received == 0
+        {
             self.complete_recv(header.op);
         } else {
             self.refused += 1;
@@ -110,12 +113,12 @@ impl EngineCore {
         };
         let message = self.messages.get(index);
         let Some(place) = message.place else {
-            message.recalled = true; // a probe holds it, and decides whether it is still received
+            message.withdrawn = true; // a probe holds it, and decides whether it is still received
             return;
         };
         self.matching.withdraw(place);
         let message = self.messages.take(index);
-        self.was_early(message.envelope);
+        self.note_left_store(message.envelope);
         self.drop_stored(message);
         self.send_control(rank, WireKind::CancelAck, header.op, wire::OK);
     }
@@ -140,8 +143,8 @@ impl EngineCore {
         let slot = self.ops.live(op);
         slot.state = OpState::Fragmenting { receiver, sent: 0 };
         if let Some(to) = slot.info.peer {
-            self.peers.contact(to).fragments.push_back(op);
-            self.peers.mark(to);
+            self.peers.peer_mut(to).fragments.push_back(op);
+            self.peers.mark_to_flush(to);
         }
     }
 

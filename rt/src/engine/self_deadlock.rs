@@ -40,7 +40,7 @@ impl EngineCore {
     /// Returns true if the application awaits operations that only this rank can complete, and nothing else is in flight.
     #[inline]
     pub(crate) fn waits_for_itself(&self) -> bool {
-        let may = self.matching.is_receiving() || self.offers > 0 || self.peers.any_marked();
+        let may = self.matching.is_receiving() || self.offers > 0 || self.peers.any_to_flush();
         may && self.is_waiting_for_itself()
     }
 
@@ -66,7 +66,7 @@ impl EngineCore {
             && no_news_awaited
             && self.timers.next().is_none()
             && self.commands.is_empty()
-            && self.moving == 0
+            && self.commands_in_flight == 0
             && self.peers.unacked().next().is_none()
     }
 

@@ -17,7 +17,7 @@ pub(crate) enum SendStart<B> {
     Sent(B),
     /// The message could not be sent.
     Refused(ErrorKind, B),
-    Flying(OpTicket<B>),
+    InFlight(OpTicket<B>),
 }
 
 impl Engine {
@@ -34,14 +34,14 @@ impl Engine {
         let ticket = self.core.ops.hold_send(info, buf);
         self.queue(ticket.op, to);
         self.flush();
-        SendStart::Flying(ticket)
+        SendStart::InFlight(ticket)
     }
 
     /// Queues a send that waits for room or credits.
     pub(super) fn queue(&mut self, op: OpId, to: WorldRank) {
-        self.core.waits = true;
+        self.core.awaited_peers_changed = true;
         self.core.enqueue(to, op);
-        self.core.peers.mark(to);
+        self.core.peers.mark_to_flush(to);
     }
 
     #[inline]
@@ -56,13 +56,13 @@ impl Engine {
         to: WorldRank,
         bytes: &[u8],
     ) -> bool {
-        let peer = self.core.peers.contact(to);
+        let peer = self.core.peers.peer_mut(to);
         let fits = bytes.len() <= self.core.paths.to(to).eager_max();
-        if !fits || !peer.is_clear() || !peer.allowance.spend() {
+        if !fits || !peer.is_clear() || !peer.header_quota.spend() {
             return false;
         }
         if !peer.credits.spend(bytes.len()) {
-            peer.allowance.unspend();
+            peer.header_quota.unspend();
             return false;
         }
         let tag = header.tag_for(self.core.hw_matching_min, bytes.len());
@@ -70,10 +70,10 @@ impl Engine {
         let posted = transmit_tagged(&mut *self.driver, peer, to, tag, header, bytes);
         if !posted {
             peer.credits.unspend(bytes.len());
-            peer.allowance.unspend();
+            peer.header_quota.unspend();
         } else if !self.core.peers.reliable {
-            self.core.peers.mark_dirty(to);
-            self.core.waits = true;
+            self.core.peers.mark_clock_dirty(to);
+            self.core.awaited_peers_changed = true;
         }
         posted
     }
@@ -112,7 +112,7 @@ impl EngineCore {
     /// Appends a send to the peer's queue. Notifies the peer if it has asked for such a message.
     fn enqueue(&mut self, to: WorldRank, op: OpId) {
         let info = self.ops.live(op).info;
-        let line = &mut self.peers.contact(to).sends;
+        let line = &mut self.peers.peer_mut(to).sends;
         let held = line.push(op, info.ctx, info.tag.unwrap_or(0));
         self.send_fetch_candidates(to, held.as_slice());
     }
@@ -123,7 +123,7 @@ impl EngineCore {
         let to = slot.info.peer.expect("a send has a peer");
         match slot.state {
             OpState::Queued => {
-                let uncovered = self.peers.contact(to).sends.remove(op);
+                let uncovered = self.peers.peer_mut(to).sends.remove(op);
                 self.send_fetch_candidates(to, &uncovered);
                 self.complete_op(op, Err(why));
             }

@@ -35,7 +35,7 @@ impl Sink for EngineCore {
         }
         if self.handle_base(rank, kind, base, header, body) {
             self.handle(rank, kind, header, body);
-            self.handle_early(rank);
+            self.handle_reordered(rank);
         }
     }
 
@@ -61,12 +61,12 @@ impl Sink for EngineCore {
     }
 
     fn complete(&mut self, token: CommandToken) {
-        self.moving -= 1;
+        self.commands_in_flight -= 1;
         let op = OpId::unpack(token.0);
         let Some(slot) = self.ops.get(op) else { return };
         match slot.state {
-            OpState::Landing(landing) if landing.shared => self.share_got(op),
-            OpState::Sharing { receiver } => self.rear_put(op, receiver, wire::OK),
+            OpState::Landing(landing) if landing.is_split => self.split_got(op),
+            OpState::PuttingRear { receiver } => self.rear_put(op, receiver, wire::OK),
             OpState::Landing(landing) => {
                 self.send_control(
                     landing.landed.source,
@@ -89,7 +89,7 @@ impl Sink for EngineCore {
     }
 
     fn fetched(&mut self, token: CommandToken, old: u64) {
-        self.moving -= 1;
+        self.commands_in_flight -= 1;
         self.claimed(OpId::unpack(token.0), old);
     }
 
@@ -99,19 +99,19 @@ impl Sink for EngineCore {
                 .programs
                 .notify_list(token, program::TaskListEvent::Failed(why));
         }
-        self.moving -= 1;
+        self.commands_in_flight -= 1;
         let op = OpId::unpack(token.0);
         let Some(slot) = self.ops.get(op) else { return };
         let partner = slot.state.partner(&slot.info).unwrap_or(WorldRank(0));
         let way = match &slot.state {
             OpState::Landing(landing) if landing.fragments => return,
-            OpState::Landing(landing) if landing.shared => CommandPurpose::Share,
+            OpState::Landing(landing) if landing.is_split => CommandPurpose::Split,
             OpState::Landing(_) => CommandPurpose::Get,
             OpState::Claiming { .. } => {
                 slot.state = OpState::Offered; // the receiver gets all bytes itself, or has failed
                 return;
             }
-            OpState::Sharing { receiver } => CommandPurpose::Rear(*receiver),
+            OpState::PuttingRear { receiver } => CommandPurpose::Rear(*receiver),
             OpState::Putting { receiver } => CommandPurpose::Put(*receiver),
             OpState::Remote { .. } => return self.remote_failed(op, partner, why),
             _ => return,
@@ -125,7 +125,7 @@ impl Sink for EngineCore {
             // The fabric or the kernel refuses this transfer, as in a container without process_vm_readv. Use another way.
             (CommandPurpose::Get, None) => self.ask_for_fragments(op),
             (CommandPurpose::Put(receiver), None) => self.fall_back(op, receiver),
-            (CommandPurpose::Share, None) => self.share_broken(op),
+            (CommandPurpose::Split, None) => self.split_broken(op),
             (CommandPurpose::Rear(receiver), None) => self.rear_put(op, receiver, wire::REFUSED),
         }
     }
@@ -157,7 +157,7 @@ enum CommandPurpose {
     Get,
     Put(OpId),
     /// One of the gets of a shared message.
-    Share,
+    Split,
     /// The put of a shared message.
     Rear(OpId),
 }
@@ -174,10 +174,10 @@ impl EngineCore {
         body: PayloadView<'_>,
     ) -> bool {
         if base.credits > 0 {
-            let peer = self.peers.contact(rank);
+            let peer = self.peers.peer_mut(rank);
             peer.credits.refund(base.credits);
             if !peer.sends.is_empty() {
-                self.peers.mark(rank);
+                self.peers.mark_to_flush(rank);
             }
         }
         self.peers.reliable || self.handle_order(rank, kind, base, header, body)
@@ -192,7 +192,7 @@ impl EngineCore {
         body: PayloadView<'_>,
     ) -> bool {
         let now = self.now.nanos();
-        let peer = self.peers.contact(rank);
+        let peer = self.peers.peer_mut(rank);
         let Some(channel) = &mut peer.channel else {
             return false; // the peer is down, and its messages arrive too late
         };
@@ -207,25 +207,25 @@ impl EngineCore {
             _ => Some(channel.accept(base.seq, || (header.to_vec(), body.to_vec()))),
         };
         let opened = was_full && !channel.is_full(); // there is also room for messages that windows hold back
-        self.peers.mark_dirty(rank);
+        self.peers.mark_clock_dirty(rank);
         if opened || verdict.is_some() {
-            self.peers.mark(rank); // its message must be acknowledged, or queued messages can leave
+            self.peers.mark_to_flush(rank); // its message must be acknowledged, or queued messages can leave
         }
         verdict == Some(ChannelVerdict::Deliver)
     }
 
     /// Handles messages that arrived out of order and whose turn has come.
     #[inline]
-    fn handle_early(&mut self, rank: WorldRank) {
+    fn handle_reordered(&mut self, rank: WorldRank) {
         if !self.peers.reliable {
-            self.handle_all_early(rank);
+            self.handle_all_reordered(rank);
         }
     }
 
-    fn handle_all_early(&mut self, rank: WorldRank) {
+    fn handle_all_reordered(&mut self, rank: WorldRank) {
         while let Some(frame) = self
             .peers
-            .contact(rank)
+            .peer_mut(rank)
             .channel
             .as_mut()
             .and_then(|channel| channel.pop_early())
@@ -302,7 +302,7 @@ impl EngineCore {
             WireKind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
             WireKind::Grant => read(header).map(|header| self.handle_grant(rank, &header)),
             WireKind::Limit => read(header).map(|header| self.handle_limit(rank, &header)),
-            WireKind::Recall => read(header).map(|BareHeader { .. }| self.handle_recall(rank)),
+            WireKind::QuotaRecall => read(header).map(|BareHeader { .. }| self.handle_recall(rank)),
             WireKind::FetchRequest => {
                 read(header).map(|header| self.handle_fetch_request(rank, &header))
             }
@@ -340,7 +340,7 @@ impl EngineCore {
             tag: header.tag,
         };
         if self.closing {
-            return self.refuse(envelope, header.sig, &MessageBody::Bytes(body));
+            return self.refuse_closing(envelope, header.sig, &MessageBody::Bytes(body));
         }
         if header.ctx & 1 == 1 && self.take_directly(envelope, header.sig, body) {
             return;
@@ -348,13 +348,18 @@ impl EngineCore {
         let index = self.messages.next();
         match self.matching.arrive(envelope, index) {
             ArrivalOutcome::Waits(place) => {
-                self.store_early(envelope, header.sig, &MessageBody::Bytes(body), place);
+                self.store_unexpected_checked(
+                    envelope,
+                    header.sig,
+                    &MessageBody::Bytes(body),
+                    place,
+                );
             }
             ArrivalOutcome::Matched { recv, arrival } => {
                 let delivered = self.deliver_bytes(recv, envelope, arrival, header.sig, body);
                 if let Err(kind) = delivered {
                     let content = MessageBody::Bytes(body);
-                    self.reject(recv, kind, envelope, arrival, header.sig, &content);
+                    self.fail_recv_and_requeue(recv, kind, envelope, arrival, header.sig, &content);
                 }
             }
         }
@@ -375,7 +380,7 @@ impl EngineCore {
         };
         let content = MessageBody::Offered(offered);
         if self.closing {
-            return self.refuse(envelope, header.sig, &content);
+            return self.refuse_closing(envelope, header.sig, &content);
         }
         if header.ctx & 1 == 1 {
             self.post_waits_for(envelope);
@@ -383,11 +388,11 @@ impl EngineCore {
         let index = self.messages.next();
         match self.matching.arrive(envelope, index) {
             ArrivalOutcome::Waits(place) => {
-                self.store_early(envelope, header.sig, &content, place);
+                self.store_unexpected_checked(envelope, header.sig, &content, place);
             }
             ArrivalOutcome::Matched { recv, arrival } => {
                 if let Err(kind) = self.deliver(recv, envelope, arrival, header.sig, &content) {
-                    self.reject(recv, kind, envelope, arrival, header.sig, &content);
+                    self.fail_recv_and_requeue(recv, kind, envelope, arrival, header.sig, &content);
                 }
             }
         }
@@ -395,9 +400,9 @@ impl EngineCore {
 
     /// Turns away a message that arrives when this rank receives no more.
     #[cold]
-    fn refuse(&mut self, envelope: MessageEnvelope, sig: u64, content: &MessageBody<'_>) {
+    fn refuse_closing(&mut self, envelope: MessageEnvelope, sig: u64, content: &MessageBody<'_>) {
         self.note_unreceived(envelope, sig, content.bytes());
-        self.turn_away(envelope.source, content);
+        self.refuse_message(envelope.source, content);
     }
 
     /// Stores an unexpected message if its sender has credits for it. Returns true if it is stored.
@@ -410,7 +415,7 @@ impl EngineCore {
     ) -> bool {
         if !self.charge(envelope.source, content) {
             self.matching.withdraw(place);
-            self.refuse_overdraft(envelope.source, content);
+            self.drop_over_quota(envelope.source, content);
             return false;
         }
         let body = self.messages.keep(content);
@@ -419,7 +424,7 @@ impl EngineCore {
             sig,
             body,
             place: Some(place),
-            recalled: false,
+            withdrawn: false,
             charged: true,
         });
         true
@@ -427,7 +432,7 @@ impl EngineCore {
 
     /// Fails a receive that cannot take the message it matched. The message goes to the next matching receive, or is stored.
     #[cold]
-    fn reject(
+    fn fail_recv_and_requeue(
         &mut self,
         recv: OpId,
         kind: ErrorKind,
@@ -438,14 +443,14 @@ impl EngineCore {
     ) {
         self.complete_op(recv, Err(kind));
         if !self.charge(envelope.source, content) {
-            return self.refuse_overdraft(envelope.source, content);
+            return self.drop_over_quota(envelope.source, content);
         }
         let message = StoredMessage {
             envelope,
             sig,
             body: self.messages.keep(content),
             place: None,
-            recalled: false,
+            withdrawn: false,
             charged: true,
         };
         self.put_back(message, arrival);

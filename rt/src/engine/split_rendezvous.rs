@@ -23,7 +23,7 @@ use crate::{
 
 /// Least length in bytes of a shared message. The receiver gets shorter ones faster than both ends could agree. Measured by
 /// `ripstop perf latency`.
-const SHARED_MIN: usize = 48 << 10;
+const SPLIT_MIN: usize = 48 << 10;
 
 /// Number of words. Operations of a higher slot are not shared.
 const WORDS: usize = 512;
@@ -69,8 +69,8 @@ enum RearState {
 impl SplitTable {
     fn of(&mut self, op: OpId) -> Option<&mut SplitMessage> {
         let list = &mut self.0.as_mut()?.list;
-        let share = list.get_mut(op.slot as usize)?.as_mut()?;
-        (share.generation == op.generation).then_some(share)
+        let split = list.get_mut(op.slot as usize)?.as_mut()?;
+        (split.generation == op.generation).then_some(split)
     }
 
     fn put(&mut self, op: OpId, at: usize, key: RemoteRegion) {
@@ -158,9 +158,9 @@ impl Engine {
             return false;
         };
         let slot = self.core.ops.live(op);
-        landing.shared = true;
+        landing.is_split = true;
         slot.state = OpState::Landing(landing);
-        self.core.shares.put(op, at, rear);
+        self.core.splits.put(op, at, rear);
         let source = landing.landed.source;
         let header = Header::new(landing.sender, op, at as u64, here, claim);
         self.core.peers.control(source, &header);
@@ -178,7 +178,7 @@ impl Engine {
         if op.slot as usize >= WORDS || !self.driver.caps().atomics {
             return None;
         }
-        let halves = self.core.shares.0.get_or_insert_default();
+        let halves = self.core.splits.0.get_or_insert_default();
         if halves.words.is_none() {
             halves.words = self.driver.allocate(WORDS * 8).ok();
         }
@@ -208,7 +208,7 @@ impl Engine {
             token: CommandToken(op.pack()),
         };
         let posted = matches!(self.driver.post(command), PostResult::Posted);
-        self.core.moving += usize::from(posted);
+        self.core.commands_in_flight += usize::from(posted);
         posted
     }
 }
@@ -228,7 +228,7 @@ impl EngineCore {
         };
         let receiver = header.receiver;
         slot.state = OpState::Claiming { receiver };
-        self.shares.put(header.sender, at, header.key);
+        self.splits.put(header.sender, at, header.key);
         self.commands.push(OneSidedCommand::Claim {
             op: header.sender,
             claim: header.claim,
@@ -242,13 +242,13 @@ impl EngineCore {
         let OpState::Claiming { receiver } = slot.state else {
             return;
         };
-        let Some(share) = self.shares.of(op).filter(|_| old == state(receiver, OPEN)) else {
+        let Some(split) = self.splits.of(op).filter(|_| old == state(receiver, OPEN)) else {
             slot.state = OpState::Offered; // too late: the receiver gets the whole message
-            self.shares.remove(op);
+            self.splits.remove(op);
             return;
         };
-        slot.state = OpState::Sharing { receiver };
-        let (key, at) = (share.key, share.at);
+        slot.state = OpState::PuttingRear { receiver };
+        let (key, at) = (split.key, split.at);
         self.commands.push(OneSidedCommand::Put { op, key, at });
     }
 
@@ -257,7 +257,7 @@ impl EngineCore {
         let slot = self.ops.live(op);
         slot.state = OpState::Offered;
         let to = slot.info.peer;
-        self.shares.remove(op);
+        self.splits.remove(op);
         let Some(to) = to else { return };
         match self.peers.down(to) {
             // The peer went down during the put, after everything offered to it had failed.
@@ -271,82 +271,82 @@ impl EngineCore {
 impl EngineCore {
     /// Returns true if both ends move a message of this length.
     pub(super) fn may_split(&self, bytes: usize) -> bool {
-        self.shares_long && self.offers == 0 && bytes >= SHARED_MIN
+        self.may_split_long && self.offers == 0 && bytes >= SPLIT_MIN
     }
 
     /// Handles the end of one of this receive's gets: of the front half, or of the rear half if the receiver claimed it.
-    pub(super) fn share_got(&mut self, op: OpId) {
-        let Some(share) = self.shares.of(op) else {
+    pub(super) fn split_got(&mut self, op: OpId) {
+        let Some(split) = self.splits.of(op) else {
             return;
         };
-        share.front = true;
-        let rear = share.rear;
+        split.front = true;
+        let rear = split.rear;
         match rear {
-            RearState::Ours | RearState::Landed => self.share_done(op),
+            RearState::Ours | RearState::Landed => self.split_done(op),
             RearState::Refused => self.get_rear(op),
             RearState::Broken => {}
-            RearState::Open if self.shares.close(op) => self.get_rear(op),
+            RearState::Open if self.splits.close(op) => self.get_rear(op),
             RearState::Open => self.await_rear(op),
         }
     }
 
     /// Handles the sender's report on its put of the rear half.
     pub(super) fn rear_landed(&mut self, op: OpId, header: &OpHeader) {
-        let is_claimed = self.shares.is_claimed(op);
+        let is_claimed = self.splits.is_claimed(op);
         // Accept only one report: after it, the rear half may be the receiver's and the driver may be writing to the buffer.
-        let waits = |share: &&mut SplitMessage| {
-            is_claimed && matches!(share.rear, RearState::Open | RearState::Broken)
+        let waits = |split: &&mut SplitMessage| {
+            is_claimed && matches!(split.rear, RearState::Open | RearState::Broken)
         };
-        let Some(share) = self.shares.of(op).filter(waits) else {
+        let Some(split) = self.splits.of(op).filter(waits) else {
             self.refused += 1;
             return;
         };
-        let (front, broken) = (share.front, share.rear == RearState::Broken);
-        share.rear = if header.status == wire::OK {
+        let (front, broken) = (split.front, split.rear == RearState::Broken);
+        split.rear = if header.status == wire::OK {
             RearState::Landed
         } else {
             RearState::Refused
         };
         match (broken, front, header.status == wire::OK) {
-            (true, ..) => self.share_failed(op),
+            (true, ..) => self.split_failed(op),
             (_, false, _) => {} // the front half is in flight
-            (_, true, true) => self.share_done(op),
+            (_, true, true) => self.split_done(op),
             (_, true, false) => self.get_rear(op),
         }
     }
 
     /// Handles a get that failed while the peer is alive. The peer must send everything, after the end of a put that it has
     /// claimed.
-    pub(super) fn share_broken(&mut self, op: OpId) {
-        let Some(share) = self.shares.of(op) else {
+    pub(super) fn split_broken(&mut self, op: OpId) {
+        let Some(split) = self.splits.of(op) else {
             return;
         };
-        let open = std::mem::replace(&mut share.rear, RearState::Broken) == RearState::Open;
-        if !open || self.shares.close(op) {
-            self.share_failed(op);
+        let open = std::mem::replace(&mut split.rear, RearState::Broken) == RearState::Open;
+        if !open || self.splits.close(op) {
+            self.split_failed(op);
         } else {
             self.await_rear(op);
         }
     }
 
-    fn share_failed(&mut self, op: OpId) {
-        self.shares.remove(op);
+    fn split_failed(&mut self, op: OpId) {
+        self.splits.remove(op);
         if let OpState::Landing(landing) = &mut self.ops.live(op).state {
-            landing.shared = false;
-            landing.invited = false;
+            landing.is_split = false;
+            landing.sender_moves_rest = false;
         }
         self.ask_for_fragments(op);
     }
 
     fn get_rear(&mut self, op: OpId) {
-        let Some(share) = self.shares.of(op) else {
+        let Some(split) = self.splits.of(op) else {
             return;
         };
-        share.rear = RearState::Ours;
-        let (key, at) = (share.key, share.at);
+        split.rear = RearState::Ours;
+        let (key, at) = (split.key, split.at);
         // The driver uses the buffer again, and the peer does not.
         if let OpState::Landing(landing) = &mut self.ops.live(op).state {
-            landing.invited = false;
+            landing.sender_moves_rest = false;
         }
         self.commands.push(OneSidedCommand::Get { op, key, at });
     }
@@ -357,15 +357,15 @@ impl EngineCore {
         let OpState::Landing(landing) = &mut self.ops.live(op).state else {
             return;
         };
-        landing.invited = true;
+        landing.sender_moves_rest = true;
         let source = landing.landed.source;
         if let Some(down) = self.peers.down(source) {
             self.abandon(op, down_kind(source, down));
         }
     }
 
-    fn share_done(&mut self, op: OpId) {
-        self.shares.remove(op);
+    fn split_done(&mut self, op: OpId) {
+        self.splits.remove(op);
         let OpState::Landing(landing) = self.ops.live(op).state else {
             return;
         };

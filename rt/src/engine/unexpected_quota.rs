@@ -22,15 +22,15 @@ impl EngineCore {
     /// Charges a message that is about to be stored to its sender. Returns false if the sender exceeds its limit; then the
     /// message must not be stored.
     pub(super) fn charge(&mut self, rank: WorldRank, content: &MessageBody<'_>) -> bool {
-        let peer = self.peers.contact(rank);
-        if !peer.granted.store() {
+        let peer = self.peers.peer_mut(rank);
+        if !peer.quota_granted.store() {
             return false;
         }
         let room = content
             .uninvited()
             .is_none_or(|bytes| peer.credits.store(bytes));
         if !room {
-            peer.granted.unstore();
+            peer.quota_granted.unstore();
         }
         room
     }
@@ -39,8 +39,8 @@ impl EngineCore {
     pub(super) fn discharge(&mut self, message: &mut StoredMessage) -> bool {
         let charged = std::mem::take(&mut message.charged);
         if charged {
-            let peer = self.peers.contact(message.envelope.source);
-            peer.granted.unstore();
+            let peer = self.peers.peer_mut(message.envelope.source);
+            peer.quota_granted.unstore();
             if let Some(bytes) = message.body.as_message_body().uninvited() {
                 peer.credits.unstore(bytes);
             }
@@ -52,14 +52,14 @@ impl EngineCore {
     pub(super) fn drop_stored(&mut self, mut message: StoredMessage) {
         let source = message.envelope.source;
         if message.is_out_of_order() {
-            self.seeker.resolved(source);
+            self.fetches.resolved(source);
         } else if self.discharge(&mut message) {
             self.note_message_taken(source);
         }
     }
 
     /// Drops a message that the peer was not allowed to send. The peer violates the protocol or has other settings.
-    pub(super) fn refuse_overdraft(&mut self, rank: WorldRank, content: &MessageBody<'_>) {
+    pub(super) fn drop_over_quota(&mut self, rank: WorldRank, content: &MessageBody<'_>) {
         self.refused += 1;
         tracing::warn!(
             rank = rank.0,
@@ -73,7 +73,7 @@ impl EngineCore {
     /// Handles a message that has reached its receive or was dropped: the peer may send another one.
     pub(super) fn note_message_taken(&mut self, rank: WorldRank) {
         let scarce = self.peers.grants().is_scarce();
-        if self.peers.contact(rank).granted.leave() || scarce {
+        if self.peers.peer_mut(rank).quota_granted.leave() || scarce {
             self.replenish(rank);
         }
     }
@@ -107,7 +107,7 @@ impl EngineCore {
     }
 
     fn grant(&mut self, rank: WorldRank, limit: u32) {
-        self.seeker.handle_granted(rank);
+        self.fetches.handle_granted(rank);
         self.unpark(rank); // its messages come in order from now on
         if self.peers.down(rank).is_none() {
             self.peers
@@ -121,12 +121,12 @@ impl EngineCore {
         if let Some(limit) = grants.handle_blocked(rank, peer, header.at, header.held) {
             return self.grant(rank, limit);
         }
-        if self.peers.contact(rank).granted.waits() {
+        if self.peers.peer_mut(rank).quota_granted.waits() {
             self.recall();
             self.distribute_quota();
         }
-        if self.peers.contact(rank).granted.waits() {
-            self.seeker.handle_blocked(rank);
+        if self.peers.peer_mut(rank).quota_granted.waits() {
+            self.fetches.handle_blocked(rank);
             self.fetch_from(rank, header.notifies == 1);
         }
     }
@@ -140,7 +140,8 @@ impl EngineCore {
         for rank in met {
             let (grants, peer) = self.peers.granting(rank);
             if grants.recall(peer) {
-                self.peers.control(rank, &BareHeader::new(WireKind::Recall));
+                self.peers
+                    .control(rank, &BareHeader::new(WireKind::QuotaRecall));
             }
         }
     }
@@ -161,23 +162,23 @@ impl EngineCore {
 impl EngineCore {
     /// Handles a peer that has raised this rank's limit.
     pub(super) fn handle_grant(&mut self, rank: WorldRank, header: &QuotaHeader) {
-        let peer = self.peers.contact(rank);
+        let peer = self.peers.peer_mut(rank);
         let limit = header.messages();
-        let more = limit.is_some_and(|limit| peer.allowance.handle_grant(limit));
+        let more = limit.is_some_and(|limit| peer.header_quota.handle_grant(limit));
         if more && !peer.sends.is_empty() {
-            self.peers.mark(rank);
+            self.peers.mark_to_flush(rank);
         }
     }
 
     pub(super) fn handle_recall(&mut self, rank: WorldRank) {
         let first = self.peers.first;
-        let peer = self.peers.contact(rank);
-        let limit = peer.allowance.handle_recall(first);
+        let peer = self.peers.peer_mut(rank);
+        let limit = peer.header_quota.handle_recall(first);
         let waits = !peer.sends.is_empty();
         self.peers
             .control(rank, &QuotaHeader::new(WireKind::Limit, limit));
         if waits {
-            self.peers.mark(rank);
+            self.peers.mark_to_flush(rank);
         }
     }
 }
@@ -186,7 +187,7 @@ impl Engine {
     /// Sends from the front of the queue, while there is room at the driver and at the peer.
     pub(super) fn flush_sends(&mut self, rank: WorldRank) -> FlushResult {
         loop {
-            let peer = self.core.peers.contact(rank);
+            let peer = self.core.peers.peer_mut(rank);
             let op = match peer.sends.front() {
                 QueueFront::Nothing => return FlushResult::All,
                 // The peer will report that the message is matched, or return it.
@@ -194,15 +195,15 @@ impl Engine {
                 QueueFront::Out(op) | QueueFront::Waiting(op) => op,
             };
             if self.is_queued(op) {
-                let peer = self.core.peers.contact(rank);
-                if peer.allowance.is_spent() {
+                let peer = self.core.peers.peer_mut(rank);
+                if peer.header_quota.is_spent() {
                     return self.say_blocked(rank);
                 }
                 if !self.send_envelope(op, rank) {
                     return FlushResult::Stuck;
                 }
             }
-            self.core.peers.contact(rank).sends.pop();
+            self.core.peers.peer_mut(rank).sends.pop();
         }
     }
 
@@ -213,8 +214,8 @@ impl Engine {
 
     /// Notifies the peer that this rank is blocked, once for each limit. The queue then waits for the peer, not for the driver.
     fn say_blocked(&mut self, rank: WorldRank) -> FlushResult {
-        let peer = self.core.peers.contact(rank);
-        let Some(limit) = peer.allowance.block() else {
+        let peer = self.core.peers.peer_mut(rank);
+        let Some(limit) = peer.header_quota.block() else {
             return FlushResult::All;
         };
         let line = &mut peer.sends;

@@ -33,7 +33,7 @@ enum RemoteOpState<B> {
     /// A long copy that the caller made. The buffer is already in its place.
     Copied(ObservedCopy),
     Failed(OpError<B>),
-    Flying(RemoteOpFlight<B>),
+    InFlight(RemoteOpFlight<B>),
 }
 
 struct RemoteOpFlight<B> {
@@ -93,7 +93,7 @@ impl<B: Send + 'static> RemoteOp<B> {
         };
         Self {
             buf: None,
-            rest: Some(Box::new(RemoteOpState::Flying(flight))),
+            rest: Some(Box::new(RemoteOpState::InFlight(flight))),
         }
     }
 
@@ -102,7 +102,7 @@ impl<B: Send + 'static> RemoteOp<B> {
 
     /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
-        let Some(RemoteOpState::Flying(flight)) = self.rest.as_deref() else {
+        let Some(RemoteOpState::InFlight(flight)) = self.rest.as_deref() else {
             return true;
         };
         let (shared, op) = (flight.comm.shared(), flight.ticket.op);
@@ -112,7 +112,7 @@ impl<B: Send + 'static> RemoteOp<B> {
     /// Puts the buffer in its place, or returns the error of the operation.
     #[cold]
     fn settle(&mut self, cx: &Context<'_>) -> Poll<Option<Box<OpError<B>>>> {
-        if let Some(RemoteOpState::Flying(flight)) = self.rest.as_deref_mut() {
+        if let Some(RemoteOpState::InFlight(flight)) = self.rest.as_deref_mut() {
             let done = ready!(flight.poll(cx));
             self.rest = None;
             return Poll::Ready(match done {
@@ -126,7 +126,7 @@ impl<B: Send + 'static> RemoteOp<B> {
         match self.rest.take().map(|rest| *rest) {
             Some(RemoteOpState::Failed(error)) => return Poll::Ready(Some(Box::new(error))),
             Some(RemoteOpState::Copied(watched)) => watched.asked(true),
-            Some(RemoteOpState::Flying(_)) | None => {}
+            Some(RemoteOpState::InFlight(_)) | None => {}
         }
         Poll::Ready(None)
     }
@@ -179,7 +179,7 @@ impl<B: Send + 'static> RemoteOpFlight<B> {
 impl<B: Send + 'static> Drop for RemoteOp<B> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(RemoteOpState::Flying(flight)) = self.rest.as_deref() {
+        if let Some(RemoteOpState::InFlight(flight)) = self.rest.as_deref() {
             let shared = flight.comm.shared();
             shared.with(|engine| engine.core.detach(flight.ticket.op));
         }

@@ -41,7 +41,7 @@ impl World {
             size: 1,
             paths: PathTables::new(driver.caps(), &Settings::default()),
             store: Settings::default().store(),
-            shares_long: false,
+            may_split_long: false,
             seed: 0,
             detect: 1_000_000,
         };
@@ -87,7 +87,7 @@ impl World {
 
     /// Sends by rendezvous, detaches the send, and makes all turns that it needs.
     fn deliver_long(&self, bytes: Vec<u8>) {
-        let SendStart::Flying(ticket) = self.with(|engine| engine.send(op_info(), bytes)) else {
+        let SendStart::InFlight(ticket) = self.with(|engine| engine.send(op_info(), bytes)) else {
             panic!("too long to be sent at once")
         };
         self.with(|engine| engine.core.detach(ticket.op));
@@ -348,7 +348,7 @@ fn a_detached_send_ends_by_itself_and_drops_its_buffer_once() {
             synchronous: true,
             ..op_info()
         };
-        let SendStart::Flying(ticket) = world.with(|engine| engine.send(synchronous, buf)) else {
+        let SendStart::InFlight(ticket) = world.with(|engine| engine.send(synchronous, buf)) else {
             panic!("a synchronous send waits for its receive")
         };
         let receiving = {

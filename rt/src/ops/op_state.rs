@@ -57,7 +57,7 @@ pub(crate) enum OpState {
     /// A send that tries to claim the rear of its message (ended by the driver's completion).
     Claiming { receiver: OpId },
     /// A send whose rear the driver puts, while the receiver gets the front (ended by the driver's completion).
-    Sharing { receiver: OpId },
+    PuttingRear { receiver: OpId },
     /// A send whose bytes are sent in fragments (ended by flush).
     Fragmenting { receiver: OpId, sent: usize },
     /// A send that has withdrawn its offer (ended by the peer's answer).
@@ -95,9 +95,9 @@ pub(crate) struct InboundTransfer {
     /// True if fragments were requested: every other path has failed or does not exist.
     pub(crate) fragments: bool,
     /// True while only the sender moves bytes, by puts, so a failure of the peer ends the receive.
-    pub(crate) invited: bool,
+    pub(crate) sender_moves_rest: bool,
     /// True if both ends transfer parts of the message; the engine's `SplitTable` tracks their progress.
-    pub(crate) shared: bool,
+    pub(crate) is_split: bool,
     /// Receive that gets the message if this one is an orphan.
     pub(crate) follower: Option<OpId>,
 }
@@ -123,7 +123,7 @@ pub(crate) struct MessageStatus {
 impl InboundTransfer {
     /// Returns true if this peer sends the bytes itself, so that the driver has no command for them.
     pub(crate) fn is_from(&self, rank: WorldRank) -> bool {
-        self.landed.source == rank && (self.fragments || self.invited)
+        self.landed.source == rank && (self.fragments || self.sender_moves_rest)
     }
 }
 
@@ -172,7 +172,7 @@ impl OpState {
     pub(crate) fn partner(&self, info: &OpInfo) -> Option<WorldRank> {
         match self {
             Self::Landing(landing) => Some(landing.landed.source),
-            Self::Putting { .. } | Self::Sharing { .. } | Self::Remote { .. } => info.peer,
+            Self::Putting { .. } | Self::PuttingRear { .. } | Self::Remote { .. } => info.peer,
             _ => None,
         }
     }
@@ -191,7 +191,7 @@ impl OpState {
                 | Self::Offered
                 | Self::Putting { .. }
                 | Self::Claiming { .. }
-                | Self::Sharing { .. }
+                | Self::PuttingRear { .. }
                 | Self::Fragmenting { .. }
                 | Self::Withdrawing
         )

@@ -184,9 +184,9 @@ impl RuntimeShared {
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let mut engine = self.engine.lock();
         let result = work(&mut engine);
-        let restless = engine.needs_wakeup(|| self.clock.now());
+        let needs_wakeup = engine.needs_wakeup(|| self.clock.now());
         self.finish(engine);
-        if restless {
+        if needs_wakeup {
             self.wake_seat_sleeper();
         }
         result
@@ -282,14 +282,14 @@ impl RuntimeShared {
     #[inline]
     fn finish(&self, engine: SpinGuard<'_, Engine>) {
         if engine.core.has_deferred() {
-            self.finish_with_spoils(engine);
+            self.finish_with_deferred(engine);
         }
     }
 
     #[inline(never)]
-    fn finish_with_spoils<'a>(&'a self, mut engine: SpinGuard<'a, Engine>) {
+    fn finish_with_deferred<'a>(&'a self, mut engine: SpinGuard<'a, Engine>) {
         // At thread exit, the thread-local may be destroyed before this call, so start with empty vectors then.
-        let kept = SPOILS.try_with(RefCell::take);
+        let kept = SPARE_VECS.try_with(RefCell::take);
         let (mut wakers, mut garbage) = kept.unwrap_or_default();
         let mut jobs = Vec::new();
         loop {
@@ -313,7 +313,7 @@ impl RuntimeShared {
             jobs.iter_mut().for_each(|job| engine.complete_job(job));
             self.wake_seat_sleeper(); // a sleeping thread may have more to look at now
         }
-        let _kept = SPOILS.try_with(|spoils| spoils.replace((wakers, garbage)));
+        let _kept = SPARE_VECS.try_with(|vecs| vecs.replace((wakers, garbage)));
     }
 }
 
@@ -372,7 +372,7 @@ fn engine_turn(engine: &mut Engine, clock: &Clock) -> u32 {
 
 thread_local! {
     /// Vectors that are swapped with the engine's, so that no vector is allocated anew.
-    static SPOILS: RefCell<(Vec<Waker>, Vec<ErasedBuffer>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+    static SPARE_VECS: RefCell<(Vec<Waker>, Vec<ErasedBuffer>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -72,7 +72,7 @@ impl RuntimeShared {
     /// notified.
     #[inline(never)]
     fn make_turns_for(&self, op: OpId, engine: &mut Engine) -> bool {
-        let (turns, disturbed) = self.patience(engine);
+        let (turns, disturbed) = self.turn_budget(engine);
         for _ in 0..turns {
             engine_turn(engine, &self.clock);
             if engine.core.is_done(op) || engine.core.has_deferred() {
@@ -88,14 +88,14 @@ impl RuntimeShared {
 
     /// Returns how many turns a poll may make now, and whether a sleeper must be notified of them.
     #[inline]
-    fn patience(&self, engine: &mut Engine) -> (u32, bool) {
+    fn turn_budget(&self, engine: &mut Engine) -> (u32, bool) {
         if !executor::drives(self) {
-            return self.foreign_poll_turns(engine, self.impatience());
+            return self.foreign_poll_turns(engine, self.turns_per_poll());
         }
         if engine.watch.is_guarded() {
             return (0, false);
         }
-        (self.impatience(), engine.watch.count_turn())
+        (self.turns_per_poll(), engine.watch.count_turn())
     }
 
     fn may_turn(&self) -> bool {
@@ -131,7 +131,7 @@ impl RuntimeShared {
         mut look: impl FnMut(&mut Engine) -> SingleRoundPoll,
     ) -> SingleRoundPoll {
         let crowded = self.is_crowded();
-        let (turns, mut disturbed) = self.patience(&mut engine);
+        let (turns, mut disturbed) = self.turn_budget(&mut engine);
         let mut left = match found {
             _ if turns == 0 => 0,
             SingleRoundPoll::Pending if crowded => YIELDS,
@@ -182,7 +182,7 @@ impl RuntimeShared {
                 break Poll::Ready(result);
             }
             let left = turns.get_or_insert_with(|| {
-                let (turns, is_disturbed) = self.patience(&mut engine);
+                let (turns, is_disturbed) = self.turn_budget(&mut engine);
                 disturbed = is_disturbed;
                 turns
             });
@@ -200,11 +200,11 @@ impl RuntimeShared {
         if polled.is_ready() && place.is_taken() {
             engine.core.forget_listener(id, place);
         }
-        let restless = engine.needs_wakeup(|| self.clock.now());
+        let needs_wakeup = engine.needs_wakeup(|| self.clock.now());
         self.finish(engine);
         if disturbed {
             self.notifier.notify();
-        } else if restless {
+        } else if needs_wakeup {
             self.wake_seat_sleeper();
         }
         if polled.is_pending() && !executor::drives(self) {
@@ -225,14 +225,14 @@ impl RuntimeShared {
     }
 
     /// Returns the number of turns that a poll makes.
-    fn impatience(&self) -> u32 {
+    fn turns_per_poll(&self) -> u32 {
         let spins = !self.is_crowded() && self.settings.spin_max != Some(Duration::ZERO);
-        if spins { IMPATIENCE } else { 1 }
+        if spins { TURNS_PER_POLL } else { 1 }
     }
 }
 
 /// Turns that a poll makes before it releases the engine; about a microsecond if nothing arrives.
-const IMPATIENCE: u32 = 100;
+const TURNS_PER_POLL: u32 = 100;
 
 /// Factor for a short collective, which has no other chance to look: about four microseconds.
 ///

@@ -314,7 +314,7 @@ impl<T: 'static> RankTasks<T> {
             size,
             paths: paths.clone(),
             store: self.settings.store(),
-            shares_long: false,
+            may_split_long: false,
             detect: self.settings.detect_ns(),
             seed: SeededRandom::new(self.seed ^ u64::from(rank)).bits(),
         };

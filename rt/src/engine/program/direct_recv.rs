@@ -25,7 +25,7 @@ impl EngineCore {
 
     /// Returns true if everything that a peer sends arrives in the order in which it was sent.
     pub(super) fn hears_in_order(&self) -> bool {
-        self.peers.reliable && !self.seeker.is_active()
+        self.peers.reliable && !self.fetches.is_active()
     }
 
     /// Begins a receive of a program: takes a stored message, or waits.
@@ -71,7 +71,7 @@ impl EngineCore {
             _ => return StoredMatch::Unfit,
         };
         self.matching.withdraw(found.at);
-        self.was_early(found.envelope);
+        self.note_left_store(found.envelope);
         let mut message = self.messages.take(found.message);
         self.discharge(&mut message);
         self.messages.recycle(message.body);

@@ -295,7 +295,7 @@ impl EngineCore {
 
     /// Stores an unexpected message. A message of a collective also shows whether its sender calls the same collective.
     #[inline]
-    pub(in crate::engine) fn store_early(
+    pub(in crate::engine) fn store_unexpected_checked(
         &mut self,
         envelope: MessageEnvelope,
         sig: u64,
@@ -307,7 +307,7 @@ impl EngineCore {
         } else if self.has_stopped_receiving(envelope.ctx) {
             self.matching.withdraw(place);
             self.note_unreceived(envelope, sig, content.bytes());
-            self.turn_off(envelope, content);
+            self.refuse_revoked(envelope, content);
         } else {
             let _stored = self.store_unexpected(envelope, sig, content, place);
         }
@@ -324,7 +324,7 @@ impl EngineCore {
         let in_vain = || matches!(content, MessageBody::Bytes(_)) && self.is_left(&envelope);
         if self.programs.calls.revoked_kind(id).is_some() || in_vain() {
             self.matching.withdraw(place);
-            return self.turn_off(envelope, content);
+            return self.refuse_revoked(envelope, content);
         }
         if !self.store_unexpected(envelope, sig, content, place) {
             return;
@@ -364,14 +364,14 @@ impl EngineCore {
 
     /// Records that a stored message has left the store.
     #[inline]
-    pub(in crate::engine) fn was_early(&mut self, envelope: MessageEnvelope) {
+    pub(in crate::engine) fn note_left_store(&mut self, envelope: MessageEnvelope) {
         if !envelope.ctx.is_multiple_of(2) {
             self.programs.calls.was_early(envelope.collective_id());
         }
     }
 
     /// Records that a message was put back in the store.
-    pub(in crate::engine) fn is_early(&mut self, envelope: MessageEnvelope, sig: u64) {
+    pub(in crate::engine) fn note_stored(&mut self, envelope: MessageEnvelope, sig: u64) {
         if !envelope.ctx.is_multiple_of(2) {
             self.programs
                 .calls
@@ -389,7 +389,7 @@ impl EngineCore {
     /// Refuses a message of a collective that will not begin, or of a communicator that is revoked or was dropped here.
     ///
     /// Notifies the sender, and returns its credits or its buffer.
-    pub(in crate::engine) fn turn_off(
+    pub(in crate::engine) fn refuse_revoked(
         &mut self,
         envelope: MessageEnvelope,
         content: &MessageBody<'_>,

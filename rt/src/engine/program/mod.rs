@@ -400,7 +400,7 @@ impl EngineCore {
             run
         });
         if offload && wrong.is_none() {
-            self.waits = true;
+            self.awaited_peers_changed = true;
             let ProgramTable { runs, .. } = &*self.programs;
             let size = runs[index as usize]
                 .as_ref()

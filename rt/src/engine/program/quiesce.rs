@@ -78,7 +78,7 @@ impl EngineCore {
             self.peers
                 .control(rank, &ProgramHeader::new(WireKind::Quiesce, id, sig));
         }
-        self.waits |= !peers.is_empty();
+        self.awaited_peers_changed |= !peers.is_empty();
         listed.quiesce.awaited = Some(peers);
     }
 

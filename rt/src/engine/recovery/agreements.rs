@@ -398,7 +398,7 @@ impl EngineCore {
             recovery,
             peers,
             wakers,
-            waits,
+            awaited_peers_changed: waits,
             ..
         } = self;
         let Some(agreement) = recovery.agreement(ctx) else {

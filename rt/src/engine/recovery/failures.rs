@@ -54,7 +54,7 @@ impl EngineCore {
             waker: None,
         });
         self.wakers.extend(remember(&mut follower.waker, waker));
-        self.waits = true;
+        self.awaited_peers_changed = true;
         Poll::Pending
     }
 

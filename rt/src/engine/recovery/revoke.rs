@@ -127,11 +127,11 @@ impl EngineCore {
         let is_it = |envelope: &MessageEnvelope, index| is_it(envelope, &messages.get(index).body);
         for index in matching.drain_unexpected(is_it) {
             let mut message = self.messages.take(index);
-            self.was_early(message.envelope);
+            self.note_left_store(message.envelope);
             self.discharge(&mut message);
             let bytes = message.body.as_message_body().bytes();
             self.note_unreceived(message.envelope, message.sig, bytes);
-            self.turn_off(message.envelope, &message.body.as_message_body());
+            self.refuse_revoked(message.envelope, &message.body.as_message_body());
         }
     }
 

@@ -63,7 +63,7 @@ fn sends_to_the_dead_do_not_keep_a_rank_from_closing() {
     for reliable in [true, false] {
         let mut queued = world(reliable);
         die(&mut queued);
-        let SendStart::Flying(send) = queued.send(0, 1, 1, vec![1_u8; 8]) else {
+        let SendStart::InFlight(send) = queued.send(0, 1, 1, vec![1_u8; 8]) else {
             panic!("there is no room");
         };
         closes(&mut queued, "a send that waits for room");

@@ -33,11 +33,11 @@ const RECEIVER: OpId = OpId {
 fn a_send_whose_rear_is_put_after_its_receiver_has_died_fails() {
     let mut engine = engine();
     let sent = engine.send(op_info(Some(1), Some(0)), vec![1_u8; 200_000]);
-    let SendStart::Flying(ticket) = sent else {
+    let SendStart::InFlight(ticket) = sent else {
         panic!("an offer");
     };
-    engine.core.ops.live(ticket.op).state = OpState::Sharing { receiver: RECEIVER };
-    engine.core.moving += 1;
+    engine.core.ops.live(ticket.op).state = OpState::PuttingRear { receiver: RECEIVER };
+    engine.core.commands_in_flight += 1;
     engine.core.peer_down(WorldRank(1), DownCause::Failed);
     assert!(
         engine.core.take_send(&ticket).is_none(),
@@ -59,7 +59,7 @@ fn with_a_claimed_rear() -> (World, OpTicket<RegBuf<u8>>) {
         reliable: true,
         ..Net::default()
     };
-    let mut world = World::with(2, net, |setup| setup.shares_long = true);
+    let mut world = World::with(2, net, |setup| setup.may_split_long = true);
     let mut allocate = |rank: usize| RegBuf::allocate(world.engines[rank].driver(), 200_000);
     let [mut full, room] = [0, 1].map(|rank| allocate(rank).expect("memory"));
     full.fill(5);
@@ -69,7 +69,7 @@ fn with_a_claimed_rear() -> (World, OpTicket<RegBuf<u8>>) {
     let _ = world.send(0, 1, 1, full);
     let is_landing = |engine: &mut Engine, invited: bool| {
         let life = &engine.core.ops.live(recv.op).state;
-        matches!(life, OpState::Landing(landing) if landing.shared && landing.invited == invited)
+        matches!(life, OpState::Landing(landing) if landing.is_split && landing.sender_moves_rest == invited)
     };
     world.run_until(|engines| is_landing(&mut engines[1], false));
     world.net.cut(0, 1);
@@ -128,8 +128,8 @@ fn awaiting_a_buffer_that_was_given_up_in_a_panic_panics_too() {
         landed: MessageStatus::sent(64),
         received: 0,
         fragments: false,
-        invited: true,
-        shared: false,
+        sender_moves_rest: true,
+        is_split: false,
         follower: None,
     });
     let woken = Arc::new(Woken::default());

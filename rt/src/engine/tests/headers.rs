@@ -198,7 +198,7 @@ fn a_held_send_can_be_withdrawn_wherever_it_is() {
         for id in 0..100 {
             let _ = world.send(1, 0, 1, payload(id, 4));
         }
-        let SendStart::Flying(held) = world.send(1, 0, 2, payload(100, 4)) else {
+        let SendStart::InFlight(held) = world.send(1, 0, 2, payload(100, 4)) else {
             panic!("there is no room for it");
         };
         world.run_for(DETECT);
@@ -260,7 +260,7 @@ fn a_peer_that_dies_while_it_is_blocked_ends_what_waits_for_it_and_leaves_its_ro
     let mut world = small_world(3, true, 0);
     let mut last = None;
     for id in 0..100 {
-        if let SendStart::Flying(ticket) = world.send(1, 0, 1, payload(id, 20_000)) {
+        if let SendStart::InFlight(ticket) = world.send(1, 0, 1, payload(id, 20_000)) {
             last = Some(ticket);
         }
     }
@@ -437,7 +437,7 @@ impl Chaos {
         let len = if self.random.chance(0.2) { 20_000 } else { 4 };
         let started = self.world.send(from, 0, tag, payload(id, len));
         let op = match started {
-            SendStart::Flying(ticket) => Some(ticket),
+            SendStart::InFlight(ticket) => Some(ticket),
             _ => None,
         };
         self.sent.push(Sent {

@@ -26,7 +26,7 @@ pub(super) fn engine() -> Engine {
         size: 3,
         paths: PathTables::new(&caps, &Settings::new()),
         store: Settings::new().store(),
-        shares_long: true,
+        may_split_long: true,
         seed: 0,
         detect: 1_000_000,
     };
@@ -175,7 +175,7 @@ impl Victim {
         let sent = self
             .engine
             .send(op_info(Some(1), Some(0)), vec![1_u8; 20_000]);
-        let SendStart::Flying(ticket) = sent else {
+        let SendStart::InFlight(ticket) = sent else {
             return;
         };
         if below(random, 2) == 0 {

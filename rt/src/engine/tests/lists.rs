@@ -320,7 +320,7 @@ fn over(adapter: Adapter) -> Engine {
         size: 2,
         paths: PathTables::new(&adapter.caps, &Settings::new()),
         store: Settings::new().store(),
-        shares_long: false,
+        may_split_long: false,
         seed: 0,
         detect: DETECT,
     };
@@ -626,7 +626,8 @@ fn a_put_that_is_only_claimed_leaves_the_output_with_values() {
     let nothing = PayloadView::from_slice(&[]);
     engine.core.message(WorldRank(0), bytes_of(&offer), nothing);
     engine.turn(ClockTime::default());
-    let is_invited = |life: &OpState| matches!(life, OpState::Landing(landing) if landing.invited);
+    let is_invited =
+        |life: &OpState| matches!(life, OpState::Landing(landing) if landing.sender_moves_rest);
     let invited = engine.core.ops.select(|slot| is_invited(&slot.state));
     let claim = wire::OpHeader::new(WireKind::Atp, invited[0], wire::OK);
     engine.core.message(WorldRank(0), bytes_of(&claim), nothing);

@@ -215,7 +215,7 @@ impl Rank {
             size: 2,
             paths: PathTables::new(&caps, &Settings::new()),
             store: Settings::new().store(),
-            shares_long: false,
+            may_split_long: false,
             seed: 0,
             detect: DETECT,
         };

@@ -261,7 +261,7 @@ impl World {
                 size: ranks,
                 paths: PathTables::new(&caps, &Settings::new()),
                 store: Settings::new().store(),
-                shares_long: false,
+                may_split_long: false,
                 seed: u64::from(me),
                 detect: DETECT,
             };
@@ -340,7 +340,7 @@ impl World {
             ..op_info(Some(to), Some(tag))
         };
         match self.engines[from as usize].send(info, buf) {
-            SendStart::Flying(ticket) => ticket,
+            SendStart::InFlight(ticket) => ticket,
             _ => panic!("a synchronous send is never done at once"),
         }
     }

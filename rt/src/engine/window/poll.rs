@@ -136,7 +136,7 @@ impl EngineCore {
         place: &mut WindowWaiterSlot,
         waker: &Waker,
     ) {
-        self.waits = true;
+        self.awaited_peers_changed = true;
         let WindowTable { ends, listened, .. } = &mut *self.windows;
         let Some(end) = ends.get_mut(&id) else {
             return;

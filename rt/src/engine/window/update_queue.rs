@@ -51,7 +51,7 @@ impl EngineCore {
             .or_default()
             .parts
             .push_back(part);
-        self.peers.mark(rank);
+        self.peers.mark_to_flush(rank);
     }
 
     pub(in crate::engine) fn handle_update(
@@ -80,7 +80,7 @@ impl EngineCore {
         };
         let line = self.windows.lines.entry(rank).or_default();
         line.answers.push_back((answer, done.unwrap_or_default()));
-        self.peers.mark(rank);
+        self.peers.mark_to_flush(rank);
     }
 
     /// Carries out an update and returns the old bytes, empty unless asked for. Returns `None` if the update is malformed or
@@ -154,7 +154,7 @@ impl EngineCore {
         line.unanswered -= 1;
         let waits = !line.parts.is_empty();
         if waits {
-            self.peers.mark(rank);
+            self.peers.mark_to_flush(rank);
         }
         let Some(slot) = self
             .ops
@@ -207,7 +207,7 @@ impl Engine {
         let Some(line) = core.windows.lines.get_mut(&rank) else {
             return FlushResult::All;
         };
-        let peer = core.peers.contact(rank);
+        let peer = core.peers.peer_mut(rank);
         while let Some((answer, bytes)) = line.answers.front_mut() {
             if !transmit(
                 &mut **driver,

@@ -65,7 +65,7 @@ kinds! {
     Death = 26, "The sender has seen the process of a third rank end.";
     Blocked = 16, "The sender has reached its limit of messages, and holds others back.";
     Grant = 17, "Sets the number of messages that may be sent in total.";
-    Recall = 18, "Asks the peer to return the unused part of its limit.";
+    QuotaRecall = 18, "Asks the peer to return the unused part of its limit.";
     Limit = 19, "Answers a recall with the limit that remains.";
     FetchRequest = 20, "Asks for the first matching message that the peer holds back.";
     FetchedRts = 21, "Offers a fetched message out of order.";
@@ -389,8 +389,8 @@ pub(crate) const COUNT_FENCES: u32 = 3;
 
 /// Header of messages that need only a base.
 ///
-/// These are [`WireKind::Credit`], [`WireKind::Ack`], [`WireKind::Nack`] and [`WireKind::Recall`]. So are [`WireKind::Ping`],
-/// [`WireKind::Pong`] and [`WireKind::DeclaredDown`], which are not part of the channel's order.
+/// These are [`WireKind::Credit`], [`WireKind::Ack`], [`WireKind::Nack`] and [`WireKind::QuotaRecall`]. So are
+/// [`WireKind::Ping`], [`WireKind::Pong`] and [`WireKind::DeclaredDown`], which are not part of the channel's order.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct BareHeader {
