@@ -38,12 +38,12 @@ enum StartState<'w, T: Wire> {
 
 impl<'w, T: Wire> Start<'w, T> {
     pub(crate) fn new(
-        port: &'w WindowEnd<T>,
+        window_end: &'w WindowEnd<T>,
         targets: &[usize],
         at: &'static Location<'static>,
     ) -> Self {
-        let state = match port.begin_start(targets) {
-            Ok(starting) => StartState::Waiting(port, starting),
+        let state = match window_end.begin_start(targets) {
+            Ok(starting) => StartState::Waiting(window_end, starting),
             Err(error) => StartState::Failed(error),
         };
         Self {
@@ -56,8 +56,8 @@ impl<'w, T: Wire> Start<'w, T> {
     /// Gives up after this time with [`NeverPosted`](ripstop_rt::ErrorKind::NeverPosted). The error names the window, the first
     /// target that had not posted, and the line of the call.
     pub fn timeout(mut self, after: Duration) -> Self {
-        if let StartState::Waiting(port, _) = &self.state {
-            self.limit = Some(TimeLimit::new(port.comm(), after));
+        if let StartState::Waiting(window_end, _) = &self.state {
+            self.limit = Some(TimeLimit::new(window_end.comm(), after));
         }
         self
     }
@@ -71,7 +71,7 @@ impl<'w, T: Wire> Future for Start<'w, T> {
         let at = *at;
         let started = match state {
             StartState::Waiting(_, starting) => match (starting.poll(cx), limit) {
-                (Poll::Ready(visit), _) => visit.map(|visit| Access { visit }),
+                (Poll::Ready(epoch), _) => epoch.map(|epoch| Access { epoch }),
                 (Poll::Pending, Some(limit)) => {
                     let after = ready!(limit.poll(cx));
                     Err(starting.gave_up(after, at))
@@ -111,7 +111,7 @@ impl<T: Wire> fmt::Debug for Start<'_, T> {
 #[derive(Debug)]
 #[must_use = "the targets wait for `complete`"]
 pub struct Access<'w, T: Wire> {
-    visit: AccessEpoch<'w, T>,
+    epoch: AccessEpoch<'w, T>,
 }
 
 impl<'w, T: Wire> Access<'w, T> {
@@ -121,21 +121,21 @@ impl<'w, T: Wire> Access<'w, T> {
     /// A target failed or finished; the other targets were notified all the same.
     #[track_caller]
     pub fn complete(self) -> impl Future<Output = Result<()>> + Send + use<'w, T> {
-        let mut visit = self.visit;
-        visit.end();
+        let mut epoch = self.epoch;
+        epoch.end();
         called_at(Location::caller(), async move {
-            poll_fn(|cx| visit.poll_ended(cx)).await
+            poll_fn(|cx| epoch.poll_ended(cx)).await
         })
     }
 
     #[inline]
-    fn port(&self) -> &'w WindowEnd<T> {
-        self.visit.port()
+    fn window_end(&self) -> &'w WindowEnd<T> {
+        self.epoch.window_end()
     }
 
     #[inline]
     fn target(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
-        self.visit.target(op, rank)
+        self.epoch.target(op, rank)
     }
 }
 

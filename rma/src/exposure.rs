@@ -24,12 +24,12 @@ use crate::{Start, time_limit::TimeLimit};
 #[derive(Debug)]
 #[must_use = "the memory is out of reach until `wait`"]
 pub struct Exposure<'w, T: Wire> {
-    port: &'w mut WindowEnd<T>,
+    window_end: &'w mut WindowEnd<T>,
 }
 
 impl<'w, T: Wire> Exposure<'w, T> {
-    pub(crate) fn new(port: &'w mut WindowEnd<T>) -> Self {
-        Self { port }
+    pub(crate) fn new(window_end: &'w mut WindowEnd<T>) -> Self {
+        Self { window_end }
     }
 
     /// Waits until every origin has completed its access, and returns the memory with what they put there.
@@ -40,7 +40,7 @@ impl<'w, T: Wire> Exposure<'w, T> {
     #[track_caller]
     pub fn wait(self) -> Wait<'w, T> {
         Wait {
-            port: Some(self.port),
+            window_end: Some(self.window_end),
             limit: None,
             at: Location::caller(),
         }
@@ -49,7 +49,7 @@ impl<'w, T: Wire> Exposure<'w, T> {
     /// Returns true if [`wait`](Self::wait) would not wait.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.port.is_over()
+        self.window_end.is_over()
     }
 
     /// Like [`Window::start`](crate::Window::start), while this rank's own memory is exposed.
@@ -58,7 +58,7 @@ impl<'w, T: Wire> Exposure<'w, T> {
     /// Returns the errors of [`Window::start`](crate::Window::start).
     #[track_caller]
     pub fn start(&self, targets: &[usize]) -> Start<'_, T> {
-        Start::new(self.port, targets, Location::caller())
+        Start::new(self.window_end, targets, Location::caller())
     }
 }
 
@@ -69,7 +69,7 @@ impl<'w, T: Wire> Exposure<'w, T> {
 #[must_use = "the memory is out of reach until this has ended"]
 pub struct Wait<'w, T: Wire> {
     /// `None` once the wait has ended.
-    port: Option<&'w mut WindowEnd<T>>,
+    window_end: Option<&'w mut WindowEnd<T>>,
     limit: Option<TimeLimit>,
     at: &'static Location<'static>,
 }
@@ -80,9 +80,9 @@ impl<T: Wire> Wait<'_, T> {
     /// [`Window::resume`](crate::Window::resume) returns the exposure.
     pub fn timeout(mut self, after: Duration) -> Self {
         self.limit = self
-            .port
+            .window_end
             .as_ref()
-            .map(|port| TimeLimit::new(port.comm(), after));
+            .map(|window_end| TimeLimit::new(window_end.comm(), after));
         self
     }
 }
@@ -91,9 +91,15 @@ impl<'w, T: Wire> Future for Wait<'w, T> {
     type Output = Result<&'w mut [T]>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { port, limit, at } = &mut *self;
+        let Self {
+            window_end,
+            limit,
+            at,
+        } = &mut *self;
         let at = *at;
-        let waiting = port.as_mut().expect("a wait was polled after it had ended");
+        let waiting = window_end
+            .as_mut()
+            .expect("a wait was polled after it had ended");
         let closed = match (waiting.poll_closed(cx), limit) {
             (Poll::Ready(closed), _) => closed,
             (Poll::Pending, Some(limit)) => {
@@ -102,8 +108,8 @@ impl<'w, T: Wire> Future for Wait<'w, T> {
             }
             (Poll::Pending, None) => return Poll::Pending,
         };
-        let port = port.take().expect("it was there just now");
-        let elems = closed.and_then(|()| port.local_mut());
+        let window_end = window_end.take().expect("it was there just now");
+        let elems = closed.and_then(|()| window_end.local_mut());
         Poll::Ready(elems.map_err(|error| error.called_at(at)))
     }
 }

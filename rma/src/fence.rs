@@ -20,19 +20,19 @@ use crate::operations::operations;
 #[derive(Debug)]
 #[must_use = "the memory is out of reach until `end`"]
 pub struct Fence<'w, T: Wire> {
-    port: &'w mut WindowEnd<T>,
+    window_end: &'w mut WindowEnd<T>,
 }
 
 impl<'w, T: Wire> Fence<'w, T> {
     pub(crate) fn open(
-        port: &'w mut WindowEnd<T>,
+        window_end: &'w mut WindowEnd<T>,
         at: &'static Location<'static>,
     ) -> impl Future<Output = Result<Self>> + Send + use<'w, T> {
-        let opened = port.open_to_all();
-        let come = opened.map(|()| port.come_to_fence(false, at));
+        let opened = window_end.open_to_all();
+        let come = opened.map(|()| window_end.come_to_fence(false, at));
         called_at(at, async move {
-            port.fence(come?).await?;
-            Ok(Self { port })
+            window_end.fence(come?).await?;
+            Ok(Self { window_end })
         })
     }
 
@@ -43,9 +43,9 @@ impl<'w, T: Wire> Fence<'w, T> {
     #[track_caller]
     pub fn fence(self) -> impl Future<Output = Result<Self>> + Send + use<'w, T> {
         let at = Location::caller();
-        let come = self.port.come_to_fence(false, at);
+        let come = self.window_end.come_to_fence(false, at);
         called_at(at, async move {
-            self.port.fence(come).await?;
+            self.window_end.fence(come).await?;
             Ok(self)
         })
     }
@@ -59,22 +59,22 @@ impl<'w, T: Wire> Fence<'w, T> {
     #[track_caller]
     pub fn end(self) -> impl Future<Output = Result<&'w mut [T]>> + Send + use<'w, T> {
         let at = Location::caller();
-        let come = self.port.come_to_fence(true, at);
+        let come = self.window_end.come_to_fence(true, at);
         called_at(at, async move {
-            self.port.fence(come).await?;
-            self.port.close_to_all();
-            self.port.local_mut()
+            self.window_end.fence(come).await?;
+            self.window_end.close_to_all();
+            self.window_end.local_mut()
         })
     }
 
     #[inline]
-    fn port(&self) -> &WindowEnd<T> {
-        self.port
+    fn window_end(&self) -> &WindowEnd<T> {
+        self.window_end
     }
 
     #[inline]
     fn target(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
-        self.port.target(op, rank)
+        self.window_end.target(op, rank)
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn blocks(layout: &Layout, len: usize) -> Vec<Range<usize>> {
     (0..layout.count).map(|nth| block(start(nth))).collect()
 }
 
-/// Implements the operations as methods of an epoch that has a `port` and lends a `target`.
+/// Implements the operations as methods of an epoch that has a `window_end` and lends a `target`.
 macro_rules! operations {
     ($epoch:ident) => {
         /// Puts and gets. Each starts when it is called; its future returns the buffer.
@@ -37,7 +37,7 @@ macro_rules! operations {
                 buf: B,
             ) -> $crate::RemoteOp<B> {
                 match self.target("put", rank) {
-                    Ok(target) => self.port().put(target, at, buf),
+                    Ok(target) => self.window_end().put(target, at, buf),
                     Err(error) => {
                         ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
                     }
@@ -57,7 +57,7 @@ macro_rules! operations {
                 buf: B,
             ) -> $crate::RemoteOp<B> {
                 match self.target("get", rank) {
-                    Ok(target) => self.port().get(target, at, buf),
+                    Ok(target) => self.window_end().get(target, at, buf),
                     Err(error) => {
                         ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
                     }
@@ -109,7 +109,7 @@ macro_rules! operations {
                 buf: B,
             ) -> $crate::RemoteOp<B> {
                 match self.target("put", rank) {
-                    Ok(target) => self.port().put_blocks(target, blocks, buf),
+                    Ok(target) => self.window_end().put_blocks(target, blocks, buf),
                     Err(error) => {
                         ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
                     }
@@ -128,7 +128,7 @@ macro_rules! operations {
                 buf: B,
             ) -> $crate::RemoteOp<B> {
                 match self.target("get", rank) {
-                    Ok(target) => self.port().get_blocks(target, blocks, buf),
+                    Ok(target) => self.window_end().get_blocks(target, blocks, buf),
                     Err(error) => {
                         ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
                     }
@@ -151,7 +151,7 @@ macro_rules! operations {
                 combine: $crate::Combine,
             ) -> $crate::RemoteOp<B> {
                 match self.target("accumulate", rank) {
-                    Ok(target) => self.port().accumulate(target, at, buf, combine),
+                    Ok(target) => self.window_end().accumulate(target, at, buf, combine),
                     Err(error) => {
                         ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
                     }
@@ -171,7 +171,7 @@ macro_rules! operations {
                 combine: $crate::Combine,
             ) -> $crate::RemoteOp<B> {
                 match self.target("get_accumulate", rank) {
-                    Ok(target) => self.port().get_accumulate(target, at, buf, combine),
+                    Ok(target) => self.window_end().get_accumulate(target, at, buf, combine),
                     Err(error) => {
                         ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
                     }
@@ -202,7 +202,7 @@ macro_rules! operations {
                 combine: $crate::Combine,
             ) -> $crate::Fetching<T> {
                 match self.target("fetch_op", rank) {
-                    Ok(target) => self.port().fetch_op(target, at, value, combine),
+                    Ok(target) => self.window_end().fetch_op(target, at, value, combine),
                     Err(error) => ripstop_rt::internal::failed_fetch(error),
                 }
             }
@@ -221,7 +221,7 @@ macro_rules! operations {
                 new: T,
             ) -> $crate::Fetching<T> {
                 match self.target("compare_swap", rank) {
-                    Ok(target) => self.port().compare_swap(target, at, expected, new),
+                    Ok(target) => self.window_end().compare_swap(target, at, expected, new),
                     Err(error) => ripstop_rt::internal::failed_fetch(error),
                 }
             }

@@ -18,30 +18,30 @@ use crate::operations::operations;
 ///
 /// Other ranks may write to the memory at any time, so there is no slice of it.
 pub struct PassiveWindow<T: Wire> {
-    port: WindowEnd<T>,
+    window_end: WindowEnd<T>,
 }
 
 impl<T: Wire> PassiveWindow<T> {
-    pub(crate) fn new(port: WindowEnd<T>) -> Self {
-        Self { port }
+    pub(crate) fn new(window_end: WindowEnd<T>) -> Self {
+        Self { window_end }
     }
 
     /// Returns the number of this rank's elements.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.port.len()
+        self.window_end.len()
     }
 
     /// Returns true if this rank has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.port.is_empty()
+        self.window_end.is_empty()
     }
 
     /// Returns the communicator on which the window was made.
     #[must_use]
     pub fn comm(&self) -> &Comm {
-        self.port.comm()
+        self.window_end.comm()
     }
 
     /// Waits for the lock of a rank, either shared or exclusive. Locks are granted in the order in which they were asked for.
@@ -55,7 +55,7 @@ impl<T: Wire> PassiveWindow<T> {
         rank: usize,
         exclusive: bool,
     ) -> impl Future<Output = Result<Locked<'_, T>>> + Send + use<'_, T> {
-        let locking = self.port.lock(rank, exclusive);
+        let locking = self.window_end.lock(rank, exclusive);
         called_at(
             Location::caller(),
             async move { Locked::wait(locking?).await },
@@ -70,7 +70,7 @@ impl<T: Wire> PassiveWindow<T> {
     #[track_caller]
     pub fn lock_all(&self) -> impl Future<Output = Result<Locked<'_, T>>> {
         called_at(Location::caller(), async move {
-            let locking = self.port.lock_all()?;
+            let locking = self.window_end.lock_all()?;
             proceed().await;
             Ok(Locked { locking })
         })
@@ -84,9 +84,9 @@ impl<T: Wire> PassiveWindow<T> {
     pub fn lock_self(&mut self) -> impl Future<Output = Result<SelfLock<'_, T>>> {
         called_at(Location::caller(), async move {
             let me = self.comm().rank();
-            Locked::wait(self.port.lock(me, true)?).await?.keep();
+            Locked::wait(self.window_end.lock(me, true)?).await?.keep();
             Ok(SelfLock {
-                port: &mut self.port,
+                window_end: &mut self.window_end,
             })
         })
     }
@@ -94,7 +94,9 @@ impl<T: Wire> PassiveWindow<T> {
     /// Returns this rank's elements, while other ranks may write them.
     #[must_use]
     pub fn shared(&self) -> SharedView<'_, T> {
-        SharedView { port: &self.port }
+        SharedView {
+            window_end: &self.window_end,
+        }
     }
 
     /// Frees the window when all members have called this and none of their operations is in flight. Returns the memory, even
@@ -105,7 +107,7 @@ impl<T: Wire> PassiveWindow<T> {
     #[track_caller]
     pub fn into_buffer(self) -> impl Future<Output = Result<RegBuf<T>>> + Send + use<T> {
         let at = Location::caller();
-        let ended = self.port.end_passive("into_buffer", at);
+        let ended = self.window_end.end_passive("into_buffer", at);
         called_at(at, async move { ended.await?.into_memory() })
     }
 
@@ -116,14 +118,14 @@ impl<T: Wire> PassiveWindow<T> {
     #[track_caller]
     pub fn free(self) -> impl Future<Output = Result<()>> + Send + use<T> {
         let at = Location::caller();
-        let ended = self.port.end_passive("free", at);
+        let ended = self.window_end.end_passive("free", at);
         called_at(at, async move { ended.await.map(drop) })
     }
 }
 
 impl<T: Wire> fmt::Debug for PassiveWindow<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.port.fmt(f)
+        self.window_end.fmt(f)
     }
 }
 
@@ -156,9 +158,9 @@ impl<'w, T: Wire> Locked<'w, T> {
         called_at(Location::caller(), async move {
             let target = self.locking.touched("flush", rank)?;
             match target {
-                Some(target) if !self.port().flushes_at_once(target) => {
-                    self.port().quiet(Some(target)).await;
-                    self.port().check_up("flush", target)
+                Some(target) if !self.window_end().flushes_at_once(target) => {
+                    self.window_end().quiet(Some(target)).await;
+                    self.window_end().check_up("flush", target)
                 }
                 _ => {
                     proceed().await;
@@ -170,7 +172,7 @@ impl<'w, T: Wire> Locked<'w, T> {
 
     /// Like [`flush`](Self::flush), for all ranks.
     pub async fn flush_all(&self) {
-        self.port().quiet(None).await;
+        self.window_end().quiet(None).await;
     }
 
     /// Waits until the buffers of all operations started on this rank are free, including those of dropped futures.
@@ -193,8 +195,8 @@ impl<'w, T: Wire> Locked<'w, T> {
     }
 
     #[inline]
-    fn port(&self) -> &'w WindowEnd<T> {
-        self.locking.port()
+    fn window_end(&self) -> &'w WindowEnd<T> {
+        self.locking.window_end()
     }
 
     #[inline]
@@ -211,7 +213,7 @@ operations!(Locked);
 #[derive(Debug)]
 #[must_use = "the lock is released when this is dropped"]
 pub struct SelfLock<'w, T: Wire> {
-    port: &'w mut WindowEnd<T>,
+    window_end: &'w mut WindowEnd<T>,
 }
 
 impl<T: Wire> SelfLock<'_, T> {
@@ -222,7 +224,7 @@ impl<T: Wire> SelfLock<'_, T> {
     #[must_use]
     #[track_caller]
     pub fn mem(&mut self) -> &mut [T] {
-        match self.port.locked_mut() {
+        match self.window_end.locked_mut() {
             Ok(elems) => elems,
             Err(error) => panic!("{error}"),
         }
@@ -231,14 +233,14 @@ impl<T: Wire> SelfLock<'_, T> {
 
 impl<T: Wire> Drop for SelfLock<'_, T> {
     fn drop(&mut self) {
-        self.port.unlock_self();
+        self.window_end.unlock_self();
     }
 }
 
 /// This rank's elements while other ranks may write them: each is read or written atomically.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedView<'w, T: Wire> {
-    port: &'w WindowEnd<T>,
+    window_end: &'w WindowEnd<T>,
 }
 
 impl<T: Element> SharedView<'_, T> {
@@ -249,7 +251,7 @@ impl<T: Element> SharedView<'_, T> {
     #[must_use]
     #[track_caller]
     pub fn get(&self, at: usize) -> T {
-        let elem = self.port.load(at);
+        let elem = self.window_end.load(at);
         elem.unwrap_or_else(|| self.out_of_range(at))
     }
 
@@ -259,7 +261,7 @@ impl<T: Element> SharedView<'_, T> {
     /// Panics if `at` is out of range.
     #[track_caller]
     pub fn set(&self, at: usize, value: T) {
-        let stored = self.port.store(at, value);
+        let stored = self.window_end.store(at, value);
         stored.unwrap_or_else(|| self.out_of_range(at));
     }
 
@@ -267,7 +269,7 @@ impl<T: Element> SharedView<'_, T> {
     fn out_of_range(&self, at: usize) -> ! {
         panic!(
             "element {at} of a window with {} elements on this rank",
-            self.port.len()
+            self.window_end.len()
         )
     }
 }

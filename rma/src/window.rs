@@ -20,7 +20,7 @@ use crate::{Exposure, Fence, PassiveWindow, Start};
 /// Dropping it frees this rank's end immediately; neighbors that access it later get errors. [`free`](Self::free) waits for
 /// them.
 pub struct Window<T: Wire> {
-    port: WindowEnd<T>,
+    window_end: WindowEnd<T>,
 }
 
 /// Making and freeing: all ranks of the communicator call these together, in the same order as other collectives. Each starts
@@ -34,8 +34,12 @@ impl<T: Wire> Window<T> {
     /// There is no memory, or a member failed.
     #[track_caller]
     pub fn allocate(comm: &Comm, len: usize) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let port = WindowEnd::allocate(comm, len);
-        async move { Ok(Self { port: port.await? }) }
+        let window_end = WindowEnd::allocate(comm, len);
+        async move {
+            Ok(Self {
+                window_end: window_end.await?,
+            })
+        }
     }
 
     /// Makes a window with this rank's elements in a buffer of the caller: one of [`Comm::alloc`], or a part of it. Ranks may
@@ -45,8 +49,12 @@ impl<T: Wire> Window<T> {
     /// A member failed.
     #[track_caller]
     pub fn over(comm: &Comm, buf: RegBuf<T>) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let port = WindowEnd::over(comm, buf);
-        async move { Ok(Self { port: port.await? }) }
+        let window_end = WindowEnd::over(comm, buf);
+        async move {
+            Ok(Self {
+                window_end: window_end.await?,
+            })
+        }
     }
 
     /// Like [`allocate`](Self::allocate), with the elements of a vector. They are copied to memory that peers map: this is one
@@ -59,12 +67,12 @@ impl<T: Wire> Window<T> {
         comm: &Comm,
         elems: Vec<T>,
     ) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let port = WindowEnd::allocate(comm, elems.len());
+        let window_end = WindowEnd::allocate(comm, elems.len());
         called_at(Location::caller(), async move {
-            let mut port = port.await?;
+            let mut window_end = window_end.await?;
             // No peer can access the memory yet.
-            port.local_mut()?.copy_from_slice(&elems);
-            Ok(Self { port })
+            window_end.local_mut()?.copy_from_slice(&elems);
+            Ok(Self { window_end })
         })
     }
 
@@ -101,8 +109,12 @@ impl<T: Wire> Window<T> {
     /// A member failed.
     #[track_caller]
     pub fn dynamic(comm: &Comm) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let port = WindowEnd::growing(comm);
-        async move { Ok(Self { port: port.await? }) }
+        let window_end = WindowEnd::growing(comm);
+        async move {
+            Ok(Self {
+                window_end: window_end.await?,
+            })
+        }
     }
 
     /// Exchanges keys with these ranks in advance, so that the first epoch with them costs no more than later ones. Keys of other
@@ -123,7 +135,7 @@ impl<T: Wire> Window<T> {
         &'w self,
         neighbors: &[usize],
     ) -> impl Future<Output = Result<()>> + Send + use<'w, T> {
-        called_at(Location::caller(), self.port.introduce(neighbors))
+        called_at(Location::caller(), self.window_end.introduce(neighbors))
     }
 
     /// Frees the window when all members have called this, and returns its memory, even if the window had allocated it.
@@ -133,7 +145,7 @@ impl<T: Wire> Window<T> {
     #[track_caller]
     pub fn into_buffer(self) -> impl Future<Output = Result<RegBuf<T>>> + Send + use<T> {
         let at = Location::caller();
-        let ended = self.port.end_closed("into_buffer", at);
+        let ended = self.window_end.end_closed("into_buffer", at);
         called_at(at, async move { ended.await?.into_memory() })
     }
 
@@ -144,7 +156,7 @@ impl<T: Wire> Window<T> {
     #[track_caller]
     pub fn free(self) -> impl Future<Output = Result<()>> + Send + use<T> {
         let at = Location::caller();
-        let ended = self.port.end_closed("free", at);
+        let ended = self.window_end.end_closed("free", at);
         called_at(at, async move { ended.await.map(drop) })
     }
 }
@@ -154,19 +166,19 @@ impl<T: Wire> Window<T> {
     /// Returns the number of this rank's elements.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.port.len()
+        self.window_end.len()
     }
 
     /// Returns true if this rank has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.port.is_empty()
+        self.window_end.is_empty()
     }
 
     /// Returns the communicator on which the window was made.
     #[must_use]
     pub fn comm(&self) -> &Comm {
-        self.port.comm()
+        self.window_end.comm()
     }
 
     /// Returns this rank's elements.
@@ -176,7 +188,7 @@ impl<T: Wire> Window<T> {
     #[must_use]
     #[track_caller]
     pub fn local(&self) -> &[T] {
-        match self.port.local() {
+        match self.window_end.local() {
             Ok(elems) => elems,
             Err(error) => panic!("{error}"),
         }
@@ -190,7 +202,7 @@ impl<T: Wire> Window<T> {
     #[must_use]
     #[track_caller]
     pub fn local_mut(&mut self) -> &mut [T] {
-        match self.port.local_mut() {
+        match self.window_end.local_mut() {
             Ok(elems) => elems,
             Err(error) => panic!("{error}"),
         }
@@ -203,7 +215,7 @@ impl<T: Wire> Window<T> {
     #[track_caller]
     pub fn try_local_mut(&mut self) -> Result<&mut [T]> {
         let at = Location::caller();
-        let elems = self.port.local_mut();
+        let elems = self.window_end.local_mut();
         elems.map_err(|error| error.called_at(at))
     }
 }
@@ -217,7 +229,7 @@ impl<T: Wire> Window<T> {
     #[track_caller]
     pub fn attach(&mut self, buf: RegBuf<T>) -> Result<Piece> {
         let at = Location::caller();
-        let attached = self.port.attach(buf);
+        let attached = self.window_end.attach(buf);
         attached.map_err(|error| error.called_at(at))
     }
 
@@ -228,7 +240,7 @@ impl<T: Wire> Window<T> {
     #[track_caller]
     pub fn detach(&mut self, piece: Piece) -> Result<RegBuf<T>> {
         let at = Location::caller();
-        let detached = self.port.detach(piece);
+        let detached = self.window_end.detach(piece);
         detached.map_err(|error| error.called_at(at))
     }
 
@@ -239,7 +251,7 @@ impl<T: Wire> Window<T> {
     #[track_caller]
     pub fn piece_mut(&mut self, piece: Piece) -> Result<&mut [T]> {
         let at = Location::caller();
-        let elems = self.port.piece_mut(piece);
+        let elems = self.window_end.piece_mut(piece);
         elems.map_err(|error| error.called_at(at))
     }
 }
@@ -251,7 +263,7 @@ impl<T: Wire> Window<T> {
     ///
     /// A put by the agent is complete when its future is ready, or when its epoch is complete.
     pub fn set_overlap(&mut self, overlap: Overlap) {
-        self.port.set_overlap(overlap);
+        self.window_end.set_overlap(overlap);
     }
 
     /// Lets these ranks access this rank's memory, once each. Does not wait: an origin may have called [`start`](Self::start)
@@ -262,17 +274,17 @@ impl<T: Wire> Window<T> {
     #[track_caller]
     pub fn post(&mut self, origins: &[usize]) -> Result<Exposure<'_, T>> {
         let at = Location::caller();
-        let posted = self.port.post(origins);
+        let posted = self.window_end.post(origins);
         posted.map_err(|error| error.called_at(at))?;
-        Ok(Exposure::new(&mut self.port))
+        Ok(Exposure::new(&mut self.window_end))
     }
 
     /// Returns the exposure that is still open although its value was leaked or dropped, for example in a `wait` that lost a
     /// race against a timer.
     pub fn resume(&mut self) -> Option<Exposure<'_, T>> {
-        self.port
+        self.window_end
             .is_exposed()
-            .then(|| Exposure::new(&mut self.port))
+            .then(|| Exposure::new(&mut self.window_end))
     }
 
     /// Waits until these ranks have posted to this one, and begins to access their memory.
@@ -285,7 +297,7 @@ impl<T: Wire> Window<T> {
     /// any target.
     #[track_caller]
     pub fn start(&self, targets: &[usize]) -> Start<'_, T> {
-        Start::new(&self.port, targets, Location::caller())
+        Start::new(&self.window_end, targets, Location::caller())
     }
 
     /// Waits until all members of the communicator have called this, and opens every rank's memory to every rank. Collective.
@@ -297,7 +309,7 @@ impl<T: Wire> Window<T> {
     /// An exposure is open, or a member failed or has dropped its window (`Aborted`).
     #[track_caller]
     pub fn fence(&mut self) -> impl Future<Output = Result<Fence<'_, T>>> + Send + use<'_, T> {
-        Fence::open(&mut self.port, Location::caller())
+        Fence::open(&mut self.window_end, Location::caller())
     }
 }
 
@@ -312,17 +324,19 @@ impl<T: Wire> Window<T> {
     pub fn into_passive(
         mut self,
     ) -> impl Future<Output = Result<PassiveWindow<T>>> + Send + use<T> {
-        let closed = self.port.barrier_closed("into_passive", Location::caller());
-        self.port.make_passive();
+        let closed = self
+            .window_end
+            .barrier_closed("into_passive", Location::caller());
+        self.window_end.make_passive();
         async move {
             closed.await?;
-            Ok(PassiveWindow::new(self.port))
+            Ok(PassiveWindow::new(self.window_end))
         }
     }
 }
 
 impl<T: Wire> fmt::Debug for Window<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.port.fmt(f)
+        self.window_end.fmt(f)
     }
 }

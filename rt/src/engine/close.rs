@@ -114,7 +114,7 @@ impl Engine {
         let closed = io::Error::new(io::ErrorKind::NotConnected, sentence);
         let null = NullDriver::in_place_of(&mut *self.driver, &closed);
         let driver = std::mem::replace(&mut self.driver, Box::new(null));
-        self.core.windows.end_ledgers();
+        self.core.windows.end_counters();
         // A peer that sees the driver end takes its memory back, and open epochs of this rank may still store to that memory.
         if self.core.may_store() {
             self.retired_driver = Some(Box::new(RetiredDriver {

@@ -28,8 +28,8 @@ impl<T: Wire> WindowEnd<T> {
         // memory until they have completed.
         self.open_to.extend_from_slice(origins);
         for &origin in origins {
-            let target = self.meet("post", "origins", origin)?;
-            match target.ledger.post() {
+            let target = self.find_or_insert_target("post", "origins", origin)?;
+            match target.counters.post() {
                 NotifyResult::Delivered => {}
                 NotifyResult::NeedsWakeup => self.wake(target, WakeReason::Posted),
                 NotifyResult::NotSent => self.comm.shared().with(|engine| {
@@ -102,7 +102,7 @@ impl<T: Wire> WindowEnd<T> {
         let window = self.id.sequence;
         let origins = self.open_to.iter();
         let mut origins = origins.filter_map(|&origin| self.targets.find(origin));
-        match origins.find(|origin| !origin.ledger.is_completed()) {
+        match origins.find(|origin| !origin.counters.is_completed()) {
             Some(origin) => {
                 let why = ErrorKind::NeverCompleted { window, after, at };
                 self.error("wait", why, origin.world)
@@ -114,7 +114,7 @@ impl<T: Wire> WindowEnd<T> {
     /// Returns true if all origins have completed, according to their counters.
     #[inline]
     fn have_completed(&self) -> bool {
-        let completed = |target: &WindowTarget| target.ledger.is_completed();
+        let completed = |target: &WindowTarget| target.counters.is_completed();
         let mut origins = self.open_to.iter();
         origins.all(|&origin| self.targets.find(origin).is_some_and(completed))
     }
@@ -146,10 +146,10 @@ impl<T: Wire> WindowEnd<T> {
         self.check_ranks("start", "targets", targets)?;
         let mut met = InlineList::new();
         for &target in targets {
-            met.push(self.meet("start", "targets", target)?);
+            met.push(self.find_or_insert_target("start", "targets", target)?);
         }
         Ok(PendingStart {
-            port: self,
+            window_end: self,
             targets: met,
             waiting: Vec::new(),
             listener: WindowListener::new(self),
@@ -160,7 +160,7 @@ impl<T: Wire> WindowEnd<T> {
 /// Waits for targets to post. Dropping it cancels the wait: nothing has been started.
 #[derive(Debug)]
 pub struct PendingStart<'p, T: Wire> {
-    port: &'p WindowEnd<T>,
+    window_end: &'p WindowEnd<T>,
     targets: InlineList<&'p WindowTarget>,
     /// World ranks of the targets. Set when the engine was notified of this wait.
     waiting: Vec<WorldRank>,
@@ -180,40 +180,40 @@ impl<'p, T: Wire> PendingStart<'p, T> {
         }
         let mut targets = InlineList::new();
         for target in self.targets.iter() {
-            targets.push((target, target.ledger.starts()));
+            targets.push((target, target.counters.accesses_begun()));
         }
         Poll::Ready(Ok(AccessEpoch {
-            port: self.port,
+            window_end: self.window_end,
             targets,
             open: true,
-            listener: WindowListener::new(self.port),
+            listener: WindowListener::new(self.window_end),
         }))
     }
 
     /// Begins with targets that this process maps, if all have posted or are about to.
     #[inline]
     fn begins_soon(&self) -> bool {
-        let shared = self.port.comm.shared();
+        let shared = self.window_end.comm.shared();
         let all = |is: fn(&WindowTarget) -> bool| self.targets.iter().all(is);
-        let ledgers = self.targets.iter().map(|target| &*target.ledger);
+        let all_counters = self.targets.iter().map(|target| &*target.counters);
         all(|target| target.mapped().is_some())
-            && shared.arrives_soon(|| all(|target| target.ledger.is_posted()))
-            && begin_accesses(ledgers)
+            && shared.arrives_soon(|| all(|target| target.counters.is_posted()))
+            && begin_accesses(all_counters)
     }
 
     fn poll_slowly(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         self.announce();
-        let (port, id) = (self.port, self.port.id);
+        let (window_end, id) = (self.window_end, self.window_end.id);
         let check = |engine: &mut Engine| engine.start_window(id, &self.waiting);
         let watch = |engine: &mut Engine| engine.watch_posted(id, &self.waiting);
         let started = ready!(self.listener.poll(cx, check, watch));
         if let Err((target, why)) = started {
-            return Poll::Ready(Err(port.error("start", why, target)));
+            return Poll::Ready(Err(window_end.error("start", why, target)));
         }
         Poll::Ready(
             self.targets
                 .iter()
-                .try_for_each(|target| port.look("start", target)),
+                .try_for_each(|target| window_end.look("start", target)),
         )
     }
 
@@ -223,8 +223,8 @@ impl<'p, T: Wire> PendingStart<'p, T> {
             return;
         }
         self.waiting = self.targets.iter().map(|target| target.world).collect();
-        let id = self.port.id;
-        self.port.comm.shared().with(|engine| {
+        let id = self.window_end.id;
+        self.window_end.comm.shared().with(|engine| {
             for &target in &self.waiting {
                 engine.greet(id, target);
                 engine.core.want_target(id, target);
@@ -236,17 +236,19 @@ impl<'p, T: Wire> PendingStart<'p, T> {
     /// Returns the error for a wait of this duration that was given up.
     #[must_use]
     pub fn gave_up(&self, after: Duration, at: &'static Location<'static>) -> Error {
-        let (port, window) = (self.port, self.port.id.sequence);
+        let (window_end, window) = (self.window_end, self.window_end.id.sequence);
         match self
             .targets
             .iter()
-            .find(|target| !target.ledger.is_posted())
+            .find(|target| !target.counters.is_posted())
         {
             Some(target) => {
                 let why = ErrorKind::NeverPosted { window, after, at };
-                port.error("start", why, target.world)
+                window_end.error("start", why, target.world)
             }
-            None => port.comm.error("start", ErrorKind::TimedOut, None, None), // they have posted just now
+            None => window_end
+                .comm
+                .error("start", ErrorKind::TimedOut, None, None), // they have posted just now
         }
     }
 }
@@ -256,9 +258,9 @@ impl<T: Wire> Drop for PendingStart<'_, T> {
         if self.waiting.is_empty() {
             return;
         }
-        self.port.comm.shared().with(|engine| {
+        self.window_end.comm.shared().with(|engine| {
             for &target in &self.waiting {
-                engine.core.unwant_target(self.port.id, target);
+                engine.core.unwant_target(self.window_end.id, target);
             }
         });
     }
@@ -267,7 +269,7 @@ impl<T: Wire> Drop for PendingStart<'_, T> {
 /// An access epoch with targets that have posted. Dropping it ends it, without waiting.
 #[derive(Debug)]
 pub struct AccessEpoch<'p, T: Wire> {
-    port: &'p WindowEnd<T>,
+    window_end: &'p WindowEnd<T>,
     /// The targets, each with the number of this access.
     targets: InlineList<(&'p WindowTarget, u64)>,
     open: bool,
@@ -278,8 +280,8 @@ impl<'p, T: Wire> AccessEpoch<'p, T> {
     /// Returns this rank's end.
     #[inline]
     #[must_use]
-    pub fn port(&self) -> &'p WindowEnd<T> {
-        self.port
+    pub fn window_end(&self) -> &'p WindowEnd<T> {
+        self.window_end
     }
 
     /// Returns a target until the access epoch has ended.
@@ -297,7 +299,7 @@ impl<'p, T: Wire> AccessEpoch<'p, T> {
     fn stranger(&self, op: &'static str, rank: usize) -> Error {
         let ranks: Vec<usize> = self.targets.iter().map(|(target, _)| target.rank).collect();
         let sentence = format!("`rank` is {rank}, and this epoch accesses ranks {ranks:?}");
-        self.port.refusal(op, sentence)
+        self.window_end.refusal(op, sentence)
     }
 
     /// Ends the access epoch as soon as no operation on the targets is in flight, without waiting for that.
@@ -305,12 +307,12 @@ impl<'p, T: Wire> AccessEpoch<'p, T> {
         if !std::mem::take(&mut self.open) {
             return;
         }
-        let (port, id) = (self.port, self.port.id);
+        let (window_end, id) = (self.window_end, self.window_end.id);
         for (target, _) in self.targets.iter() {
-            match target.ledger.complete() {
+            match target.counters.complete() {
                 NotifyResult::Delivered => {}
-                NotifyResult::NeedsWakeup => port.wake(target, WakeReason::Completed),
-                NotifyResult::NotSent => port
+                NotifyResult::NeedsWakeup => window_end.wake(target, WakeReason::Completed),
+                NotifyResult::NotSent => window_end
                     .comm
                     .shared()
                     .with(|engine| engine.complete_window(id, target.world)),
@@ -324,9 +326,9 @@ impl<'p, T: Wire> AccessEpoch<'p, T> {
     /// A target failed or finished.
     pub fn poll_ended(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         ready!(poll_proceed(cx));
-        let (port, id) = (self.port, self.port.id);
+        let (window_end, id) = (self.window_end, self.window_end.id);
         let mut targets = self.targets.iter();
-        if targets.all(|(target, access)| target.ledger.has_ended(access)) {
+        if targets.all(|(target, access)| target.counters.has_ended(access)) {
             return Poll::Ready(Ok(()));
         }
         let check = |engine: &mut Engine| {
@@ -341,7 +343,7 @@ impl<'p, T: Wire> AccessEpoch<'p, T> {
         let ended = ready!(self.listener.poll(cx, check, |_| ()));
         Poll::Ready(match ended {
             None => Ok(()),
-            Some((target, why)) => Err(port.error("complete", why, target)),
+            Some((target, why)) => Err(window_end.error("complete", why, target)),
         })
     }
 }

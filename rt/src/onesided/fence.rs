@@ -21,7 +21,7 @@ type FenceFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 /// State of fences by messages.
 #[derive(Default)]
 pub(super) struct MessageFence {
-    /// Fence that is in flight, and whether it ends the epoch. The mutex is never locked: it only makes a port
+    /// Fence that is in flight, and whether it ends the epoch. The mutex is never locked: it only makes a window end
     /// shareable between threads.
     under_way: Mutex<Option<(bool, FenceFuture)>>,
     /// True once no further fence can be passed.
@@ -155,7 +155,11 @@ impl<T: Wire> WindowEnd<T> {
     /// Passes the fence by messages. A canceled meeting keeps its place among the collectives, because other members
     /// may have reached it.
     async fn agree(&mut self, ending: bool, at: &'static Location<'static>) -> Result<()> {
-        let Self { meeting, comm, .. } = self;
+        let Self {
+            message_fence: meeting,
+            comm,
+            ..
+        } = self;
         let MessageFence { under_way, failed } = meeting;
         let meeting = under_way.get_mut().unwrap_or_else(PoisonError::into_inner);
         if *failed {
@@ -189,7 +193,7 @@ impl<T: Wire> WindowEnd<T> {
             let sentence = format!("window {}: no fence epoch is open", self.id.sequence);
             return Err(self.comm.error(op, ErrorKind::Epoch(sentence), None, None));
         }
-        let target = self.meet(op, "rank", rank)?;
+        let target = self.find_or_insert_target(op, "rank", rank)?;
         if target.mapped().is_none() {
             self.look(op, target)?;
         }

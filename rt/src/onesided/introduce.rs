@@ -36,7 +36,7 @@ impl<T: Wire> WindowEnd<T> {
         self.check_ranks("meet", "neighbors", neighbors)?;
         let mut greeted = Vec::new();
         for &rank in neighbors {
-            greeted.push(self.meet("meet", "neighbors", rank)?);
+            greeted.push(self.find_or_insert_target("meet", "neighbors", rank)?);
         }
         let (id, shared) = (self.id, self.comm.shared());
         shared.with(|engine| {

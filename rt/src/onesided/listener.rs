@@ -14,14 +14,14 @@ use crate::{
 
 /// Registration of a future. Dropping it removes the registration, whether or not an event happened.
 pub(super) struct WindowListener<'p, T: Wire> {
-    port: &'p WindowEnd<T>,
+    window_end: &'p WindowEnd<T>,
     place: WindowWaiterSlot,
 }
 
 impl<'p, T: Wire> WindowListener<'p, T> {
-    pub(super) const fn new(port: &'p WindowEnd<T>) -> Self {
+    pub(super) const fn new(window_end: &'p WindowEnd<T>) -> Self {
         Self {
-            port,
+            window_end,
             place: WindowWaiterSlot::NONE,
         }
     }
@@ -35,7 +35,7 @@ impl<'p, T: Wire> WindowListener<'p, T> {
         watch: impl FnOnce(&mut Engine),
     ) -> Poll<R> {
         ready!(poll_proceed(cx));
-        let WindowEnd { comm, id, .. } = self.port;
+        let WindowEnd { comm, id, .. } = self.window_end;
         let (shared, place) = (comm.shared(), &mut self.place);
         shared.poll_window(*id, place, cx.waker(), check, watch)
     }
@@ -44,7 +44,7 @@ impl<'p, T: Wire> WindowListener<'p, T> {
 impl<T: Wire> Drop for WindowListener<'_, T> {
     fn drop(&mut self) {
         if self.place.is_taken() {
-            let (id, shared) = (self.port.id, self.port.comm.shared());
+            let (id, shared) = (self.window_end.id, self.window_end.comm.shared());
             shared.with(|engine| engine.core.forget_listener(id, &mut self.place));
         }
     }

@@ -27,7 +27,7 @@ use crate::{
 /// target.
 #[derive(Debug)]
 pub struct PassiveLocks<'p, T: Wire> {
-    port: &'p WindowEnd<T>,
+    window_end: &'p WindowEnd<T>,
     targets: LockedTargets<'p>,
     listener: WindowListener<'p, T>,
 }
@@ -45,7 +45,7 @@ impl<T: Wire> WindowEnd<T> {
     /// # Errors
     /// The rank is out of range, this rank already has a lock there, or it has the locks of all ranks.
     pub fn lock(&self, rank: usize, exclusive: bool) -> Result<PassiveLocks<'_, T>> {
-        let target = self.meet("lock", "rank", rank)?;
+        let target = self.find_or_insert_target("lock", "rank", rank)?;
         let want = if exclusive {
             WindowLockKind::Exclusive
         } else {
@@ -58,7 +58,7 @@ impl<T: Wire> WindowEnd<T> {
             self.locks.fetch_sub(1, Release);
         })?;
         Ok(PassiveLocks {
-            port: self,
+            window_end: self,
             targets: LockedTargets::One(target, want),
             listener: WindowListener::new(self),
         })
@@ -72,7 +72,7 @@ impl<T: Wire> WindowEnd<T> {
         let free = self.locks.compare_exchange(0, LOCKS_ALL, AcqRel, Relaxed);
         free.map_err(|_| self.too_many_locks("lock_all"))?;
         Ok(PassiveLocks {
-            port: self,
+            window_end: self,
             targets: LockedTargets::All(Mutex::default()),
             listener: WindowListener::new(self),
         })
@@ -126,7 +126,7 @@ impl<T: Wire> WindowEnd<T> {
     #[must_use]
     pub fn flushes_at_once(&self, target: &WindowTarget) -> bool {
         fence(Release);
-        target.mapped().is_some() && target.ledger.is_quiet() && !target.ledger.is_down()
+        target.mapped().is_some() && target.counters.is_quiet() && !target.counters.is_down()
     }
 
     /// Checks that a target has not failed. Mapped memory outlives its rank, so stores to it would succeed after the
@@ -208,8 +208,8 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
     /// Returns this rank's end.
     #[inline]
     #[must_use]
-    pub fn port(&self) -> &'p WindowEnd<T> {
-        self.port
+    pub fn window_end(&self) -> &'p WindowEnd<T> {
+        self.window_end
     }
 
     /// Returns ready when the lock is held. If the locks of all ranks are requested, returns ready immediately:
@@ -221,11 +221,11 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
         let &LockedTargets::One(target, want) = &self.targets else {
             return Poll::Ready(Ok(()));
         };
-        let (port, id) = (self.port, self.port.id);
+        let (window_end, id) = (self.window_end, self.window_end.id);
         let check = |engine: &mut Engine| engine.core.has_lock(id, target.world, want);
         let held = ready!(self.listener.poll(cx, check, |_| ()));
-        let held = held.map_err(|why| port.error("lock", why, target.world));
-        Poll::Ready(held.and_then(|()| port.look("lock", target)))
+        let held = held.map_err(|why| window_end.error("lock", why, target.world));
+        Poll::Ready(held.and_then(|()| window_end.look("lock", target)))
     }
 
     /// Returns a target while it is locked.
@@ -236,10 +236,10 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
     pub fn target(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
         let asked = match &self.targets {
             &LockedTargets::One(target, _) => (target.rank == rank).then_some(target),
-            LockedTargets::All(_) => self.port.targets.find(rank),
+            LockedTargets::All(_) => self.window_end.targets.find(rank),
         };
         match asked {
-            Some(target) if target.ledger.is_inside() && target.mapped().is_some() => Ok(target),
+            Some(target) if target.counters.is_inside() && target.mapped().is_some() => Ok(target),
             _ => self.target_later(op, rank),
         }
     }
@@ -247,12 +247,12 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
     /// Returns a target in the cases that need more work.
     #[cold]
     fn target_later(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
-        let port = self.port;
-        let target = port.meet(op, "rank", rank)?;
+        let window_end = self.window_end;
+        let target = window_end.find_or_insert_target(op, "rank", rank)?;
         let asked = match &self.targets {
             LockedTargets::One(locked, _) if locked.rank != rank => {
                 let sentence = format!("`rank` is {rank}, which this rank has not locked");
-                return Err(port.refusal(op, sentence));
+                return Err(window_end.refusal(op, sentence));
             }
             LockedTargets::One(..) => None,
             LockedTargets::All(asked) => Some(asked.lock().unwrap_or_else(PoisonError::into_inner)),
@@ -260,11 +260,11 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
         if let Some(mut asked) = asked
             && !asked.iter().any(|asked| asked.rank == rank)
         {
-            port.ask(op, target, WindowLockKind::Shared)?;
+            window_end.ask(op, target, WindowLockKind::Shared)?;
             asked.push(target);
         }
-        port.look(op, target)?;
-        Ok(if target.ledger.is_inside() {
+        window_end.look(op, target)?;
+        Ok(if target.counters.is_inside() {
             target
         } else {
             target.unmapped()
@@ -280,8 +280,8 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
     pub fn touched(&self, op: &'static str, rank: usize) -> Result<Option<&WindowTarget>> {
         match &self.targets {
             LockedTargets::One(..) => self.target(op, rank).map(Some),
-            LockedTargets::All(_) => match self.port.targets.find(rank) {
-                None => self.port.comm.peer(op, "rank", rank).map(|_| None),
+            LockedTargets::All(_) => match self.window_end.targets.find(rank) {
+                None => self.window_end.comm.peer(op, "rank", rank).map(|_| None),
                 found => Ok(found),
             },
         }
@@ -295,19 +295,19 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
 
 impl<T: Wire> Drop for PassiveLocks<'_, T> {
     fn drop(&mut self) {
-        let (port, shared) = (self.port, self.port.comm.shared());
+        let (window_end, shared) = (self.window_end, self.window_end.comm.shared());
         let give_back = |target: &WindowTarget| {
-            shared.with(|engine| engine.give_lock_back(port.id, target.world));
+            shared.with(|engine| engine.give_lock_back(window_end.id, target.world));
         };
         match &mut self.targets {
             LockedTargets::One(target, _) => {
                 give_back(target);
-                port.locks.fetch_sub(1, Release);
+                window_end.locks.fetch_sub(1, Release);
             }
             LockedTargets::All(asked) => {
                 let asked = asked.get_mut().unwrap_or_else(PoisonError::into_inner);
                 asked.iter().copied().for_each(give_back);
-                port.locks.store(0, Release);
+                window_end.locks.store(0, Release);
             }
         }
     }

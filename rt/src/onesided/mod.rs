@@ -68,7 +68,7 @@ pub struct WindowEnd<T: Wire> {
     /// True while a fence epoch is open on all ranks.
     is_gathered: bool,
     /// State of fences by messages, used if the driver has no counters.
-    meeting: fence::MessageFence,
+    message_fence: fence::MessageFence,
     /// Number of locks that this rank has, or [`LOCKS_ALL`].
     locks: AtomicUsize,
     /// Setting that says which thread copies.
@@ -106,9 +106,9 @@ impl<T: Wire> WindowEnd<T> {
     ) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let (id, agreement) = (comm.next_window(), comm.agreement());
         let extent = extent_of(&memory);
-        let mut port = Self::open(comm.clone(), id, memory, extent);
-        port.is_lent = true;
-        Self::made("over", Ok((port, agreement)), Location::caller())
+        let mut window_end = Self::open(comm.clone(), id, memory, extent);
+        window_end.is_lent = true;
+        Self::made("over", Ok((window_end, agreement)), Location::caller())
     }
 
     /// Completes when all members have made their ends. Afterwards, no end is greeted by a rank that it does not know
@@ -119,9 +119,9 @@ impl<T: Wire> WindowEnd<T> {
         at: &'static Location<'static>,
     ) -> BackgroundFuture<Result<Self>> {
         BackgroundFuture::new(called_at(at, async move {
-            let (port, agreement) = opened?;
+            let (window_end, agreement) = opened?;
             met(op, agreement).await?;
-            Ok(port)
+            Ok(window_end)
         }))
     }
 
@@ -139,7 +139,7 @@ impl<T: Wire> WindowEnd<T> {
             closing: WindowWaiterSlot::NONE,
             is_open: false,
             is_gathered: false,
-            meeting: fence::MessageFence::default(),
+            message_fence: fence::MessageFence::default(),
             locks: AtomicUsize::new(0),
             overlap: Overlap::default(),
             habit: Arc::default(),
@@ -272,19 +272,26 @@ impl<T: Wire> WindowEnd<T> {
 impl<T: Wire> WindowEnd<T> {
     /// Returns the end of a rank, and makes it known first if necessary.
     #[inline]
-    fn meet(&self, op: &'static str, name: &str, rank: usize) -> Result<&WindowTarget> {
+    fn find_or_insert_target(
+        &self,
+        op: &'static str,
+        name: &str,
+        rank: usize,
+    ) -> Result<&WindowTarget> {
         match self.targets.find(rank) {
             Some(target) => Ok(target),
-            None => self.meet_first(op, name, rank),
+            None => self.insert_target(op, name, rank),
         }
     }
 
     #[cold]
-    fn meet_first(&self, op: &'static str, name: &str, rank: usize) -> Result<&WindowTarget> {
+    fn insert_target(&self, op: &'static str, name: &str, rank: usize) -> Result<&WindowTarget> {
         let world = self.comm.peer(op, name, rank)?;
         let shared = self.comm.shared();
-        let ledger = shared.with(|engine| engine.ledger(self.id, world));
-        Ok(self.targets.meet(WindowTarget::new(rank, world, ledger)))
+        let counters = shared.with(|engine| engine.epoch_counters(self.id, world));
+        Ok(self
+            .targets
+            .insert(WindowTarget::new(rank, world, counters)))
     }
 
     /// Updates a target if it has introduced itself meanwhile.
@@ -306,7 +313,7 @@ impl<T: Wire> WindowEnd<T> {
     /// Checks that all ranks are in the communicator and named once. Afterwards their ends are known.
     fn check_ranks(&self, op: &'static str, name: &str, ranks: &[usize]) -> Result<()> {
         for &rank in ranks {
-            self.meet(op, name, rank)?;
+            self.find_or_insert_target(op, name, rank)?;
         }
         let Some(rank) = twice(ranks) else {
             return Ok(());

@@ -61,8 +61,8 @@ impl<T: Wire> WindowEnd<T> {
             .with(|engine| RegBuf::for_window(engine.driver(), 0));
         let owned = own_memory("dynamic", agreement, nothing, comm);
         let opened = owned.map(|(nothing, agreement)| {
-            let port = Self::open(comm.clone(), id, nothing, WindowExtent::Growing(T::SIG));
-            (port, agreement)
+            let window_end = Self::open(comm.clone(), id, nothing, WindowExtent::Growing(T::SIG));
+            (window_end, agreement)
         });
         Self::made("dynamic", opened, Location::caller())
     }

@@ -17,13 +17,13 @@ pub struct WindowTarget {
     /// Rank in the communicator.
     pub rank: usize,
     pub(super) world: WorldRank,
-    pub(super) ledger: Arc<EpochCounters>,
+    pub(super) counters: Arc<EpochCounters>,
     /// Length in bytes, known once that rank has introduced itself.
     len: OnceLock<u64>,
     /// Memory where this process loads and stores.
     mapped: OnceLock<(MemoryRegion, usize)>,
     /// Same end without mapped memory, for operations that must wait for a requested lock.
-    behind: OnceLock<Box<Self>>,
+    unmapped: OnceLock<Box<Self>>,
 }
 
 /// The known ends, by their rank in the communicator. A digital search tree (after Coffman and Eve 1970) that only
@@ -42,14 +42,14 @@ struct TargetTreeNode {
 }
 
 impl WindowTarget {
-    pub(super) fn new(rank: usize, world: WorldRank, ledger: Arc<EpochCounters>) -> Self {
+    pub(super) fn new(rank: usize, world: WorldRank, counters: Arc<EpochCounters>) -> Self {
         Self {
             rank,
             world,
-            ledger,
+            counters,
             len: OnceLock::new(),
             mapped: OnceLock::new(),
-            behind: OnceLock::new(),
+            unmapped: OnceLock::new(),
         }
     }
 
@@ -78,13 +78,13 @@ impl WindowTarget {
     /// Returns the same end, for operations that must wait for a lock.
     pub(super) fn unmapped(&self) -> &Self {
         let outside = || {
-            let target = Self::new(self.rank, self.world, Arc::clone(&self.ledger));
+            let target = Self::new(self.rank, self.world, Arc::clone(&self.counters));
             if let Some(&len) = self.len.get() {
                 let _unknown = target.len.set(len);
             }
             Box::new(target)
         };
-        self.behind.get_or_init(outside)
+        self.unmapped.get_or_init(outside)
     }
 }
 
@@ -96,7 +96,7 @@ impl TargetTree {
     }
 
     /// Adds an end.
-    pub(super) fn meet(&self, target: WindowTarget) -> &WindowTarget {
+    pub(super) fn insert(&self, target: WindowTarget) -> &WindowTarget {
         let rank = target.rank;
         let mut node = Box::new(TargetTreeNode {
             target,
@@ -141,7 +141,7 @@ mod tests {
         let ranks = [5, 0, 7, 4, 1 << 40, 12, 3, usize::MAX];
         for rank in ranks {
             assert!(targets.find(rank).is_none());
-            targets.meet(WindowTarget::new(rank, WorldRank(0), Default::default()));
+            targets.insert(WindowTarget::new(rank, WorldRank(0), Default::default()));
         }
         for rank in ranks {
             assert_eq!(targets.find(rank).map(|target| target.rank), Some(rank));

@@ -43,10 +43,10 @@ impl WindowAccessGuard {
     }
 
     /// Adds a neighbor to which this rank may post from now on.
-    pub(super) fn meet(&self, rank: WorldRank, ledger: &Arc<EpochCounters>) {
+    pub(super) fn add_neighbor(&self, rank: WorldRank, counters: &Arc<EpochCounters>) {
         lock(&self.0.state)
             .peer_ends
-            .insert(rank, Arc::clone(ledger));
+            .insert(rank, Arc::clone(counters));
     }
 
     pub(super) fn set_open(&self, open: bool) {
@@ -66,8 +66,8 @@ impl WindowAccessGuard {
 impl AccessPolicy for SharedAccessRules {
     fn permits(&self, rank: WorldRank) -> bool {
         let state = lock(&self.state);
-        let ledger = state.peer_ends.get(&rank);
-        let posted = ledger.is_some_and(|ledger| !ledger.is_completed());
+        let counters = state.peer_ends.get(&rank);
+        let posted = counters.is_some_and(|counters| !counters.is_completed());
         !state.door.excludes(rank) && (state.open || posted || state.door.is_inside(rank))
     }
 }
@@ -87,25 +87,27 @@ mod tests {
 
     #[test]
     fn a_neighbor_is_let_in_from_when_it_was_posted_to_until_it_has_completed() {
-        let (entrance, ledger) = (
+        let (access_guard, counters) = (
             WindowAccessGuard::default(),
             Arc::new(EpochCounters::default()),
         );
-        assert!(!entrance.permits(WorldRank(3)));
-        entrance.meet(WorldRank(3), &ledger);
-        assert!(!entrance.permits(WorldRank(3)));
-        ledger.add_post();
-        assert!(entrance.permits(WorldRank(3)) && !entrance.permits(WorldRank(4)));
-        ledger.note_completed(1);
-        assert!(!entrance.permits(WorldRank(3)));
+        assert!(!access_guard.permits(WorldRank(3)));
+        access_guard.add_neighbor(WorldRank(3), &counters);
+        assert!(!access_guard.permits(WorldRank(3)));
+        counters.add_post();
+        assert!(access_guard.permits(WorldRank(3)) && !access_guard.permits(WorldRank(4)));
+        counters.note_completed(1);
+        assert!(!access_guard.permits(WorldRank(3)));
     }
 
     #[test]
     fn an_open_guard_permits_all_ranks_unless_one_holds_the_exclusive_lock() {
-        let entrance = WindowAccessGuard::default();
-        entrance.set_open(true);
-        assert!(entrance.permits(WorldRank(1)) && entrance.permits(WorldRank(2)));
-        assert!(entrance.with_lock(|door| door.request(WorldRank(2), WindowLockKind::Exclusive)));
-        assert!(!entrance.permits(WorldRank(1)) && entrance.permits(WorldRank(2)));
+        let access_guard = WindowAccessGuard::default();
+        access_guard.set_open(true);
+        assert!(access_guard.permits(WorldRank(1)) && access_guard.permits(WorldRank(2)));
+        assert!(
+            access_guard.with_lock(|door| door.request(WorldRank(2), WindowLockKind::Exclusive))
+        );
+        assert!(!access_guard.permits(WorldRank(1)) && access_guard.permits(WorldRank(2)));
     }
 }

@@ -141,16 +141,21 @@ impl Engine {
         let Some(peer_end) = self.core.windows.peer_end(id, rank) else {
             return;
         };
-        if let Some(gate) = peer_end.gate.as_mut().filter(|gate| gate.mapped.is_none()) {
+        if let Some(fence_counter) = peer_end
+            .fence_counter
+            .as_mut()
+            .filter(|fence_counter| fence_counter.mapped.is_none())
+        {
             let memory = self.driver.mapped_memory();
-            gate.mapped = memory.and_then(|memory| memory.reach_counter(rank, gate.key));
+            fence_counter.mapped =
+                memory.and_then(|memory| memory.reach_counter(rank, fence_counter.key));
         }
-        let Some(theirs) = &peer_end.theirs else {
+        let Some(theirs) = &peer_end.remote_pair else {
             return;
         };
         let (posted, completed) = (theirs.posted, theirs.completed);
-        let ledger = Arc::clone(&peer_end.ledger);
-        if ledger.theirs().is_some() || self.core.has_to_count(rank) {
+        let counters = Arc::clone(&peer_end.counters);
+        if counters.mapped_pair().is_some() || self.core.has_to_count(rank) {
             return;
         }
         let Some(memory) = self.driver.mapped_memory() else {
@@ -158,14 +163,14 @@ impl Engine {
         };
         let mut reach = |key| memory.reach_counter(rank, key);
         if let (Some(posted), Some(completed)) = (reach(posted), reach(completed)) {
-            ledger.map(MappedCounterPair { posted, completed });
+            counters.map(MappedCounterPair { posted, completed });
         }
     }
 
     /// Wakes a neighbor that may be asleep, after its counter was added to.
     pub(crate) fn wake_neighbor(&mut self, id: WindowId, rank: WorldRank, heard: WakeReason) {
         let peer_end = self.core.windows.peer_end(id, rank);
-        let Some(theirs) = peer_end.and_then(|peer_end| peer_end.theirs.as_ref()) else {
+        let Some(theirs) = peer_end.and_then(|peer_end| peer_end.remote_pair.as_ref()) else {
             return;
         };
         let counter = match heard {
@@ -210,7 +215,7 @@ impl Engine {
                 let ours = end
                     .peer_ends
                     .get(&rank)
-                    .and_then(|peer_end| peer_end.ledger.ours());
+                    .and_then(|peer_end| peer_end.counters.local_pair());
                 ours.map(|ours| match what {
                     WatchedCounter::Posted(_) => &ours.posted,
                     _ => &ours.completed,
@@ -290,12 +295,16 @@ impl EngineCore {
         let Some(peer_end) = self.windows.peer_end(id, origin) else {
             return;
         };
-        let counter = peer_end.theirs.as_ref().map(|theirs| theirs.posted);
-        let mapped = peer_end.ledger.theirs().map(|theirs| &theirs.posted);
+        let counter = peer_end.remote_pair.as_ref().map(|theirs| theirs.posted);
+        let mapped = peer_end.counters.mapped_pair().map(|theirs| &theirs.posted);
         match counter {
             Some(counter) => add_one(counter, mapped, origin, &mut self.commands),
             None => {
-                let note = id.note(WireKind::WindowCount, COUNT_POSTED, peer_end.ledger.posts());
+                let note = id.count_header(
+                    WireKind::WindowCount,
+                    COUNT_POSTED,
+                    peer_end.counters.posts(),
+                );
                 self.peers.control(origin, &note);
             }
         }
@@ -306,15 +315,18 @@ impl EngineCore {
         let Some(peer_end) = self.windows.peer_end(id, target) else {
             return;
         };
-        let counter = peer_end.theirs.as_ref().map(|theirs| theirs.completed);
-        let mapped = peer_end.ledger.theirs().map(|theirs| &theirs.completed);
+        let counter = peer_end.remote_pair.as_ref().map(|theirs| theirs.completed);
+        let mapped = peer_end
+            .counters
+            .mapped_pair()
+            .map(|theirs| &theirs.completed);
         match counter {
             Some(counter) => add_one(counter, mapped, target, &mut self.commands),
             None => {
-                let note = id.note(
+                let note = id.count_header(
                     WireKind::WindowCount,
                     COUNT_COMPLETED,
-                    peer_end.ledger.starts(),
+                    peer_end.counters.accesses_begun(),
                 );
                 self.peers.control(target, &note);
             }
@@ -328,7 +340,7 @@ impl EngineCore {
     ) {
         let id = WindowId::new(header.ctx, header.tag);
         if let Some(peer_end) = self.peer_end_of(id, rank) {
-            peer_end.theirs.get_or_insert(RemoteCounterPair {
+            peer_end.remote_pair.get_or_insert(RemoteCounterPair {
                 posted: header.first,
                 completed: header.second,
             });

@@ -27,9 +27,9 @@ use super::counter_pairs::LocalCounterPair;
 #[derive(Default)]
 pub(crate) struct EpochCounters {
     /// This rank's counters, to which the neighbor adds.
-    ours: OnceLock<LocalCounterPair>,
+    local_pair: OnceLock<LocalCounterPair>,
     /// The neighbor's counters, to which this rank adds, as this process maps them.
-    theirs: OnceLock<MappedCounterPair>,
+    mapped_pair: OnceLock<MappedCounterPair>,
     /// Exposures that this rank has opened to the neighbor.
     posts: AtomicU64,
     /// This rank's exposures that the neighbor has completed, as far as messages say.
@@ -104,7 +104,7 @@ impl EpochCounters {
 
     #[inline]
     fn mapped(&self) -> Option<&MappedCounterPair> {
-        self.theirs.get().filter(|_| !self.down.load(Relaxed))
+        self.mapped_pair.get().filter(|_| !self.down.load(Relaxed))
     }
 }
 
@@ -113,7 +113,7 @@ impl EpochCounters {
     /// Returns true if the neighbor has opened an exposure to this rank that this rank has not accessed yet.
     #[inline]
     pub(crate) fn is_posted(&self) -> bool {
-        self.posted() > self.starts()
+        self.posted() > self.accesses_begun()
     }
 
     /// Returns true if the neighbor has completed all accesses for which this rank has opened its end.
@@ -180,21 +180,24 @@ impl EpochCounters {
 
     /// Returns the number of this rank's last access.
     #[inline]
-    pub(crate) fn starts(&self) -> u64 {
+    pub(crate) fn accesses_begun(&self) -> u64 {
         self.accesses.load(Relaxed) / 2
     }
 
     /// Returns the number of exposures that the neighbor has opened to this rank.
     #[inline]
     pub(super) fn posted(&self) -> u64 {
-        let counted = self.ours.get().map_or(0, |ours| ours.posted.value());
+        let counted = self.local_pair.get().map_or(0, |ours| ours.posted.value());
         self.noted_posted().saturating_add(counted)
     }
 
     /// Returns the number of this rank's exposures that the neighbor has completed.
     #[inline]
     pub(super) fn completed(&self) -> u64 {
-        let counted = self.ours.get().map_or(0, |ours| ours.completed.value());
+        let counted = self
+            .local_pair
+            .get()
+            .map_or(0, |ours| ours.completed.value());
         self.noted_completed().saturating_add(counted)
     }
 }
@@ -202,21 +205,21 @@ impl EpochCounters {
 /// Calls of the engine, made under its lock. Exception: the application's threads call `is_down` without it, and `add_post` and
 /// `end_access` by [`post`](EpochCounters::post) and [`complete`](EpochCounters::complete).
 impl EpochCounters {
-    pub(super) fn ours(&self) -> Option<&LocalCounterPair> {
-        self.ours.get()
+    pub(super) fn local_pair(&self) -> Option<&LocalCounterPair> {
+        self.local_pair.get()
     }
 
-    pub(super) fn set_ours(&self, ours: LocalCounterPair) {
-        let _earlier = self.ours.set(ours);
+    pub(super) fn set_local_pair(&self, ours: LocalCounterPair) {
+        let _earlier = self.local_pair.set(ours);
     }
 
     /// Sets the neighbor's counters, to which all later notifications go.
     pub(super) fn map(&self, theirs: MappedCounterPair) {
-        let _earlier = self.theirs.set(theirs);
+        let _earlier = self.mapped_pair.set(theirs);
     }
 
-    pub(super) fn theirs(&self) -> Option<&MappedCounterPair> {
-        self.theirs.get()
+    pub(super) fn mapped_pair(&self) -> Option<&MappedCounterPair> {
+        self.mapped_pair.get()
     }
 
     /// Counts one more exposure and returns the new count.
@@ -305,47 +308,47 @@ mod tests {
 
     #[test]
     fn an_access_begins_once_for_each_exposure_and_ends_before_the_next() {
-        let ledger = EpochCounters::default();
-        assert!(!ledger.begin());
-        ledger.note_posted(2);
-        assert!(ledger.begin() && !ledger.begin());
-        ledger.unbegin();
-        assert!(ledger.begin() && ledger.is_accessing());
-        ledger.end_access();
-        assert!(ledger.begin());
-        ledger.end_access();
-        assert!(!ledger.begin(), "both exposures were accessed");
+        let counters = EpochCounters::default();
+        assert!(!counters.begin());
+        counters.note_posted(2);
+        assert!(counters.begin() && !counters.begin());
+        counters.unbegin();
+        assert!(counters.begin() && counters.is_accessing());
+        counters.end_access();
+        assert!(counters.begin());
+        counters.end_access();
+        assert!(!counters.begin(), "both exposures were accessed");
     }
 
     #[test]
     fn an_access_is_over_though_the_next_is_under_way() {
-        let ledger = EpochCounters::default();
-        ledger.note_posted(2);
-        assert!(ledger.begin() && !ledger.has_ended(1));
-        ledger.end_access();
-        assert!(ledger.begin() && ledger.has_ended(1) && !ledger.has_ended(2));
+        let counters = EpochCounters::default();
+        counters.note_posted(2);
+        assert!(counters.begin() && !counters.has_ended(1));
+        counters.end_access();
+        assert!(counters.begin() && counters.has_ended(1) && !counters.has_ended(2));
     }
 
     #[test]
     fn what_was_given_up_does_not_hold_up_the_next_exposure() {
-        let ledger = EpochCounters::default();
-        ledger.add_post();
-        assert!(!ledger.is_completed());
-        ledger.give_up();
-        assert!(ledger.is_completed());
-        ledger.add_post();
-        assert!(!ledger.is_completed());
-        ledger.note_completed(2);
-        assert!(ledger.is_completed());
+        let counters = EpochCounters::default();
+        counters.add_post();
+        assert!(!counters.is_completed());
+        counters.give_up();
+        assert!(counters.is_completed());
+        counters.add_post();
+        assert!(!counters.is_completed());
+        counters.note_completed(2);
+        assert!(counters.is_completed());
     }
 
     #[test]
     fn without_counters_of_the_neighbor_nothing_is_said() {
-        let ledger = EpochCounters::default();
+        let counters = EpochCounters::default();
         assert_eq!(
-            [ledger.post(), ledger.complete()],
+            [counters.post(), counters.complete()],
             [NotifyResult::NotSent; 2]
         );
-        assert_eq!(ledger.posts(), 0);
+        assert_eq!(counters.posts(), 0);
     }
 }

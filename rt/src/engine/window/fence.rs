@@ -183,8 +183,9 @@ impl Engine {
             }
             match key {
                 Some(key) => {
-                    let gate = id.tally(WireKind::FenceKeys, [key, bytemuck::Zeroable::zeroed()]);
-                    self.core.peers.control(before, &gate);
+                    let keys =
+                        id.keys_header(WireKind::FenceKeys, [key, bytemuck::Zeroable::zeroed()]);
+                    self.core.peers.control(before, &keys);
                 }
                 None => self.core.refuse_fences(id, before),
             }
@@ -307,12 +308,12 @@ impl EngineCore {
         let Some(end) = windows.ends.get_mut(&id) else {
             return false;
         };
-        let gate = end
+        let fence_counter = end
             .peer_ends
             .get(&after)
-            .and_then(|peer_end| peer_end.gate.as_ref());
-        let Some((gate, fences)) = gate.zip(end.fences.as_mut()) else {
-            return false; // the rank after this one has not come to its first fence
+            .and_then(|peer_end| peer_end.fence_counter.as_ref());
+        let Some((fence_counter, fences)) = fence_counter.zip(end.fences.as_mut()) else {
+            return false; // the rank after us has not come to its first fence
         };
         let Some(place) = fences.rounds.get_mut(round) else {
             return false;
@@ -323,7 +324,7 @@ impl EngineCore {
             Some(_) if said.code() > 0 => return true,
             failed => FenceWord::new(said.come() + 1, said.0, failed),
         };
-        gate.add(word.0 - place.said.0, after, wanted);
+        fence_counter.add(word.0 - place.said.0, after, wanted);
         place.said = word;
         true
     }
@@ -351,14 +352,14 @@ impl EngineCore {
     fn ask_to_fence(&mut self, id: WindowId, after: WorldRank) {
         let peer_end = self.windows.peer_end(id, after);
         if peer_end.is_some_and(|peer_end| !mem::replace(&mut peer_end.asked_to_fence, true)) {
-            let waits = id.note(WireKind::WindowCount, COUNT_FENCES, 0);
+            let waits = id.count_header(WireKind::WindowCount, COUNT_FENCES, 0);
             self.peers.control(after, &waits);
         }
     }
 
     /// Answers that no end here comes to fences.
     pub(super) fn refuse_fences(&mut self, id: WindowId, rank: WorldRank) {
-        let refusal = id.note(WireKind::NoWindow, COUNT_FENCES, 0);
+        let refusal = id.count_header(WireKind::NoWindow, COUNT_FENCES, 0);
         self.peers.control(rank, &refusal);
     }
 
@@ -393,7 +394,7 @@ impl EngineCore {
         };
         peer_end.fenced = true;
         peer_end
-            .gate
+            .fence_counter
             .get_or_insert_with(|| PeerCounter::new(header.first));
         let fences = self.fences(id);
         if fences.is_some_and(|fences| fences.failed.is_some()) {

@@ -60,9 +60,10 @@ impl EngineCore {
     ) {
         let id = WindowId::new(header.ctx, header.tag);
         let Some(peer_end) = self.peer_end_of(id, rank) else {
-            return self
-                .peers
-                .control(rank, &id.note(WireKind::NoWindow, COUNT_COMPLETED, 0));
+            return self.peers.control(
+                rank,
+                &id.count_header(WireKind::NoWindow, COUNT_COMPLETED, 0),
+            );
         };
         if peer_end.memory.is_none() {
             peer_end.memory = Some(PeerEndMemory {
@@ -93,8 +94,8 @@ impl EngineCore {
         };
         match header.event {
             COUNT_FENCES => peer_end.fenced = true,
-            COUNT_POSTED => peer_end.ledger.note_posted(header.count),
-            COUNT_COMPLETED => peer_end.ledger.note_completed(header.count),
+            COUNT_POSTED => peer_end.counters.note_posted(header.count),
+            COUNT_COMPLETED => peer_end.counters.note_completed(header.count),
             _ => self.refused += 1,
         }
         self.wake_window(id);
@@ -119,7 +120,7 @@ impl EngineCore {
                 _ => {}
             }
             peer_end.last_completed = header.count;
-            peer_end.gone = true;
+            peer_end.freed = true;
             for stashed in mem::take(&mut peer_end.stash) {
                 self.remote_over(
                     stashed.op,
@@ -142,8 +143,8 @@ impl EngineCore {
         for id in ids {
             let end = self.windows.ends.get_mut(&id);
             if let Some(peer_end) = end.and_then(|end| end.peer_ends.get_mut(&rank)) {
-                peer_end.ledger.set_down();
-                peer_end.ledger.set_inside(false); // from now on operations fail, even where the memory is still mapped
+                peer_end.counters.set_down();
+                peer_end.counters.set_inside(false); // from now on operations fail, even where the memory is still mapped
                 for stashed in mem::take(&mut peer_end.stash) {
                     self.remote_over(stashed.op, Err(down_kind(rank, why)));
                 }
@@ -200,16 +201,16 @@ impl EngineCore {
         let Some(peer_end) = self.windows.peer_end(id, target) else {
             return;
         };
-        if !peer_end.ending || !peer_end.ledger.is_quiet() {
+        if !peer_end.completing || !peer_end.counters.is_quiet() {
             return;
         }
-        peer_end.ending = false;
-        peer_end.untold = down;
-        let ledger = Arc::clone(&peer_end.ledger);
+        peer_end.completing = false;
+        peer_end.completion_unsent = down;
+        let counters = Arc::clone(&peer_end.counters);
         if !down {
             self.notify_completed(id, target);
         }
-        ledger.end_access();
+        counters.end_access();
         self.wake_window(id);
     }
 
@@ -227,7 +228,7 @@ impl EngineCore {
 
     /// Frees a closed end as soon as none of its operations is in flight, and notifies its neighbors.
     pub(super) fn free_idle_window(&mut self, id: WindowId) {
-        let idle = |peer_end: &PeerEndState| peer_end.ledger.is_quiet() && !peer_end.ending;
+        let idle = |peer_end: &PeerEndState| peer_end.counters.is_quiet() && !peer_end.completing;
         let over = |end: &WindowEndState| end.closed && end.peer_ends.values().all(idle);
         let Some(end) = self.windows.ends.remove(&id) else {
             return;
@@ -243,14 +244,17 @@ impl EngineCore {
             }
             if peer_end.fenced {
                 let passed = end.fences.as_ref().map_or(0, WindowFences::passed);
-                let fenced = id.note(WireKind::NoWindow, COUNT_FENCES, passed);
+                let fenced = id.count_header(WireKind::NoWindow, COUNT_FENCES, passed);
                 self.peers.control(rank, &fenced);
             }
             if peer_end.greeted {
                 // Posts first: the neighbor takes the window for freed at the second message, and needs both counts then.
-                let [posts, starts] = [peer_end.ledger.posts(), peer_end.ledger.starts()];
-                let posted = id.note(WireKind::NoWindow, COUNT_POSTED, posts);
-                let completed = id.note(WireKind::NoWindow, COUNT_COMPLETED, starts);
+                let [posts, starts] = [
+                    peer_end.counters.posts(),
+                    peer_end.counters.accesses_begun(),
+                ];
+                let posted = id.count_header(WireKind::NoWindow, COUNT_POSTED, posts);
+                let completed = id.count_header(WireKind::NoWindow, COUNT_COMPLETED, starts);
                 self.peers.control(rank, &posted);
                 self.peers.control(rank, &completed);
             }

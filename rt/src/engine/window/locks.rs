@@ -141,8 +141,8 @@ impl Engine {
             )));
         }
         peer_end.lock = WindowLockState::Waiting;
-        peer_end.asked += 1;
-        let lock = id.lock(WireKind::Lock, want.numbered(peer_end.asked));
+        peer_end.our_lock_request += 1;
+        let lock = id.lock(WireKind::Lock, want.numbered(peer_end.our_lock_request));
         self.core.peers.control(rank, &lock);
         self.flush();
         Ok(())
@@ -159,7 +159,7 @@ impl Engine {
                 WindowLockState::Waiting | WindowLockState::Passing => WindowLockState::Passing,
                 _ => WindowLockState::Leaving,
             };
-            peer_end.ledger.set_inside(false);
+            peer_end.counters.set_inside(false);
         }
         self.core.release_lock(id, rank);
         self.flush();
@@ -182,7 +182,7 @@ impl EngineCore {
             _ if peer_end.lock == WindowLockState::Inside(want) && peer_end.memory.is_some() => {
                 Some(Ok(()))
             }
-            _ if peer_end.gone => Some(Err(ErrorKind::NoWindow {
+            _ if peer_end.freed => Some(Err(ErrorKind::NoWindow {
                 window: id.sequence,
             })),
             Some(down) => Some(Err(down_kind(rank, down))),
@@ -200,7 +200,7 @@ impl EngineCore {
                 peer_end.lock,
                 WindowLockState::Leaving | WindowLockState::Passing
             );
-            goes && peer_end.ledger.is_quiet()
+            goes && peer_end.counters.is_quiet()
         };
         let Some(peer_end) = peer_end.filter(leaves) else {
             return;
@@ -217,13 +217,15 @@ impl EngineCore {
         let asked = WindowLockKind::from_numbered(header.want).filter(|_| known);
         let end = self.windows.ends.get_mut(&id);
         let (Some((want, number)), Some(end)) = (asked, end) else {
-            return self.peers.control(rank, &id.note(WireKind::NoWindow, 0, 0));
+            return self
+                .peers
+                .control(rank, &id.count_header(WireKind::NoWindow, 0, 0));
         };
         if end.access_guard.with_lock(|door| door.knows(rank)) {
             self.refused += 1;
             return;
         }
-        end.peer_end(rank).knocked = number;
+        end.peer_end(rank).their_lock_request = number;
         if end.access_guard.with_lock(|door| door.request(rank, want)) {
             self.let_in(id, rank, want);
         }
@@ -233,7 +235,7 @@ impl EngineCore {
         let number = self
             .windows
             .peer_end(id, rank)
-            .map_or(0, |peer_end| peer_end.knocked);
+            .map_or(0, |peer_end| peer_end.their_lock_request);
         self.peers
             .control(rank, &id.lock(WireKind::LockGranted, want.numbered(number)));
     }
@@ -246,14 +248,14 @@ impl EngineCore {
         };
         let Some(peer_end) = self
             .peer_end_of(id, rank)
-            .filter(|peer_end| peer_end.asked == number)
+            .filter(|peer_end| peer_end.our_lock_request == number)
         else {
             return;
         };
         match peer_end.lock {
             WindowLockState::Waiting => {
                 peer_end.lock = WindowLockState::Inside(want);
-                peer_end.ledger.set_inside(true);
+                peer_end.counters.set_inside(true);
             }
             WindowLockState::Passing => peer_end.lock = WindowLockState::Leaving,
             _ => return,

@@ -141,17 +141,17 @@ struct PeerEndState {
     greeted: bool,
     memory: Option<PeerEndMemory>,
     /// True once the neighbor has freed its end.
-    gone: bool,
+    freed: bool,
     /// The neighbor's count of posts when it freed its end. Needed because counter additions and messages arrive in no fixed
     /// order.
     last_posted: u64,
     last_completed: u64,
     /// Counts shared with application threads that do not go through the engine.
-    ledger: Arc<EpochCounters>,
+    counters: Arc<EpochCounters>,
     /// Keys to the neighbor's counters that this rank adds to.
-    theirs: Option<RemoteCounterPair>,
+    remote_pair: Option<RemoteCounterPair>,
     /// The neighbor's counter to which this rank adds when it comes to a fence.
-    gate: Option<PeerCounter>,
+    fence_counter: Option<PeerCounter>,
     /// True if the neighbor waits for this rank in fences, so it must be notified when this rank's end is freed.
     fenced: bool,
     /// True once the neighbor was notified that this rank waits for it in a fence.
@@ -159,20 +159,20 @@ struct PeerEndState {
     /// Fences that the neighbor had passed when it freed its end.
     last_fence: Option<u64>,
     /// True if this rank's current access ends as soon as none of its operations is in flight.
-    ending: bool,
+    completing: bool,
     /// True if this rank's last access ended while the neighbor was down, so the neighbor was never notified.
-    untold: bool,
+    completion_unsent: bool,
     /// Futures that wait for the neighbor to post.
-    wanted: u32,
+    starts_waiting: u32,
     /// Operations that wait for the neighbor's greeting, or for the lock.
     stash: Vec<StashedOp>,
     /// State of this rank's lock of the neighbor's memory.
     lock: WindowLockState,
     /// Lock requests sent to the neighbor. An answer with a lower number belongs to a request that was taken back, and is
     /// ignored.
-    asked: u64,
+    our_lock_request: u64,
     /// Number of the neighbor's latest lock request to this rank.
-    knocked: u64,
+    their_lock_request: u64,
 }
 
 /// A neighbor's memory.
@@ -218,20 +218,20 @@ impl LazyWindowTable {
                     .memory
                     .as_ref()
                     .is_some_and(|peer_memory| peer_memory.mapped.is_some());
-                let is_inside = peer_end.ledger.is_accessing() || peer_end.ledger.is_inside();
+                let is_inside = peer_end.counters.is_accessing() || peer_end.counters.is_inside();
                 is_mapped
                     && (end.in_fence_epoch || is_inside)
                     && *rank != self.me
-                    && !peer_end.gone
+                    && !peer_end.freed
                     && is_up(*rank)
             })
         })
     }
 
     /// Lets no further access begin, including accesses that threads begin without the engine.
-    pub(super) fn end_ledgers(&self) {
+    pub(super) fn end_counters(&self) {
         let peer_ends = self.ends.values().flat_map(|end| end.peer_ends.values());
-        peer_ends.for_each(|peer_end| peer_end.ledger.set_ended());
+        peer_ends.for_each(|peer_end| peer_end.counters.set_ended());
     }
 
     /// Returns the ranks for which a fence, an access, a lock or an operation waits. If one of them stays silent, that waits
@@ -244,8 +244,8 @@ impl LazyWindowTable {
         let peer_ends = ends.flat_map(|end| &end.peer_ends);
         let waited = peer_ends
             .filter(|(_, peer_end)| {
-                !peer_end.ledger.is_completed()
-                    || peer_end.wanted > 0
+                !peer_end.counters.is_completed()
+                    || peer_end.starts_waiting > 0
                     || !peer_end.stash.is_empty()
                     || peer_end.lock == WindowLockState::Waiting
                     || peer_end.is_unanswered()
@@ -292,11 +292,11 @@ impl Engine {
             }
             WindowExtent::Growing(_) => None,
         };
-        let entrance = WindowAccessGuard::default();
+        let access_guard = WindowAccessGuard::default();
         if let Some(key) = key
             && let Some(guards) = self.driver.guarded_memory()
         {
-            guards.guard(key, entrance.keeper());
+            guards.guard(key, access_guard.keeper());
         }
         let (sig, pieces) = WindowPieces::new(extent);
         let group = self.core.members(id.context).cloned();
@@ -309,7 +309,7 @@ impl Engine {
             listeners: BTreeMap::new(),
             fences: None,
             in_fence_epoch: false,
-            access_guard: entrance,
+            access_guard,
             closed: false,
         };
         self.core.windows.ends.insert(id, end);
@@ -323,7 +323,7 @@ impl Engine {
         };
         end.closed = true;
         for peer_end in end.peer_ends.values_mut() {
-            peer_end.ending |= peer_end.ledger.is_accessing();
+            peer_end.completing |= peer_end.counters.is_accessing();
         }
         let peers: Vec<WorldRank> = end.peer_ends.keys().copied().collect();
         for rank in peers {
@@ -340,7 +340,7 @@ impl Engine {
         self.greet(id, origin);
         self.reach_counters(id, origin);
         if let Some(peer_end) = self.core.windows.peer_end(id, origin) {
-            peer_end.ledger.add_post();
+            peer_end.counters.add_post();
             self.core.notify_posted(id, origin);
         }
     }
@@ -359,11 +359,11 @@ impl Engine {
                     Err(why) => return Some(Err((target, why))),
                 }
             }
-            let ledgers: Vec<_> = targets
+            let all_counters: Vec<_> = targets
                 .iter()
-                .map(|&target| self.ledger(id, target))
+                .map(|&target| self.epoch_counters(id, target))
                 .collect();
-            if begin_accesses(ledgers.iter().map(AsRef::as_ref)) {
+            if begin_accesses(all_counters.iter().map(AsRef::as_ref)) {
                 return Some(Ok(()));
             }
             // Another thread began an access between the two steps, so check again.
@@ -371,10 +371,10 @@ impl Engine {
     }
 
     /// Returns the counts shared with a neighbor.
-    pub(crate) fn ledger(&mut self, id: WindowId, rank: WorldRank) -> Arc<EpochCounters> {
+    pub(crate) fn epoch_counters(&mut self, id: WindowId, rank: WorldRank) -> Arc<EpochCounters> {
         let peer_end = self.core.windows.peer_end(id, rank);
         peer_end
-            .map(|peer_end| Arc::clone(&peer_end.ledger))
+            .map(|peer_end| Arc::clone(&peer_end.counters))
             .unwrap_or_default()
     }
 
@@ -398,10 +398,10 @@ impl Engine {
             return;
         }
         if let Some((ours, keys)) = LocalCounterPair::new(pool, &mut **driver) {
-            peer_end.ledger.set_ours(ours);
+            peer_end.counters.set_local_pair(ours);
             // The keys are sent before the greeting, so that a neighbor that has been greeted can count.
             core.peers
-                .control(rank, &id.tally(WireKind::CounterKeys, keys));
+                .control(rank, &id.keys_header(WireKind::CounterKeys, keys));
         }
         core.peers.control(rank, &hello);
     }
@@ -427,9 +427,9 @@ impl Engine {
             .core
             .windows
             .peer_end(id, target)
-            .filter(|peer_end| peer_end.ledger.is_accessing())
+            .filter(|peer_end| peer_end.counters.is_accessing())
         {
-            peer_end.ending = true;
+            peer_end.completing = true;
         }
         self.reach_counters(id, target);
         self.core.end_access(id, target);
@@ -443,12 +443,12 @@ impl WindowEndState {
     fn peer_end(&mut self, rank: WorldRank) -> &mut PeerEndState {
         let Self {
             peer_ends,
-            access_guard: entrance,
+            access_guard,
             ..
         } = self;
         peer_ends.entry(rank).or_insert_with(|| {
             let peer_end = PeerEndState::default();
-            entrance.meet(rank, &peer_end.ledger);
+            access_guard.add_neighbor(rank, &peer_end.counters);
             peer_end
         })
     }
@@ -457,17 +457,17 @@ impl WindowEndState {
 impl PeerEndState {
     /// Returns true if this end has greeted the neighbor and the neighbor has not answered.
     fn is_unanswered(&self) -> bool {
-        self.greeted && self.memory.is_none() && !self.gone
+        self.greeted && self.memory.is_none() && !self.freed
     }
 
     /// Returns true if the neighbor has freed its end and all its posts have been counted.
     fn posts_no_more(&self) -> bool {
-        self.gone && self.ledger.posted() >= self.last_posted
+        self.freed && self.counters.posted() >= self.last_posted
     }
 
     /// Returns true if the neighbor has freed its end and all its completions have been counted.
     fn completes_no_more(&self) -> bool {
-        self.gone && self.ledger.completed() >= self.last_completed
+        self.freed && self.counters.completed() >= self.last_completed
     }
 
     /// Returns true if operations on the neighbor's memory need not wait for its greeting or for a lock.
@@ -481,17 +481,22 @@ impl PeerEndState {
 }
 
 /// Begins accesses to all of these neighbors, or to none. Returns true if they have begun.
-pub(crate) fn begin_accesses<'a>(ledgers: impl Iterator<Item = &'a EpochCounters> + Clone) -> bool {
-    let begun = ledgers.clone().take_while(|ledger| ledger.begin()).count();
-    let all = ledgers.clone().nth(begun).is_none();
+pub(crate) fn begin_accesses<'a>(
+    all_counters: impl Iterator<Item = &'a EpochCounters> + Clone,
+) -> bool {
+    let begun = all_counters
+        .clone()
+        .take_while(|counters| counters.begin())
+        .count();
+    let all = all_counters.clone().nth(begun).is_none();
     if !all {
-        ledgers.take(begun).for_each(EpochCounters::unbegin);
+        all_counters.take(begun).for_each(EpochCounters::unbegin);
     }
     all
 }
 
 impl WindowId {
-    fn tally(self, kind: WireKind, [first, second]: [RemoteCounter; 2]) -> CounterKeysHeader {
+    fn keys_header(self, kind: WireKind, [first, second]: [RemoteCounter; 2]) -> CounterKeysHeader {
         let base = HeaderBase::new(kind);
         CounterKeysHeader {
             base,
@@ -502,7 +507,7 @@ impl WindowId {
         }
     }
 
-    fn note(self, kind: WireKind, what: u32, count: u64) -> WindowCountHeader {
+    fn count_header(self, kind: WireKind, what: u32, count: u64) -> WindowCountHeader {
         let base = HeaderBase::new(kind);
         WindowCountHeader {
             base,

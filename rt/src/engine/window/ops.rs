@@ -121,11 +121,11 @@ impl EngineCore {
         let Some(peer_end) = self.windows.peer_end(id, rank) else {
             return self.complete_op(stashed.op, Err(ErrorKind::Closed));
         };
-        peer_end.ledger.operation_begins();
+        peer_end.counters.operation_begins();
         if let Some(why) = why {
             return self.remote_over(stashed.op, Err(why));
         }
-        if peer_end.gone {
+        if peer_end.freed {
             return self.remote_over(
                 stashed.op,
                 Err(ErrorKind::NoWindow {
@@ -257,7 +257,7 @@ impl EngineCore {
         };
         self.complete_op(op, outcome.map(|()| landed));
         let peer_end = self.windows.peer_end(id, rank);
-        if peer_end.is_some_and(|peer_end| peer_end.ledger.operation_ends()) {
+        if peer_end.is_some_and(|peer_end| peer_end.counters.operation_ends()) {
             self.end_access(id, rank);
             self.release_lock(id, rank);
             self.wake_window(id);

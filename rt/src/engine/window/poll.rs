@@ -15,8 +15,8 @@ impl Engine {
     pub(crate) fn watch_completed(&mut self, id: WindowId, origins: &[WorldRank]) {
         for &origin in origins {
             let peer_end = self.core.windows.peer_end(id, origin);
-            if let Some(peer_end) = peer_end.filter(|peer_end| !peer_end.ledger.is_completed()) {
-                let left = peer_end.ledger.posts() - peer_end.ledger.noted_completed();
+            if let Some(peer_end) = peer_end.filter(|peer_end| !peer_end.counters.is_completed()) {
+                let left = peer_end.counters.posts() - peer_end.counters.noted_completed();
                 self.watch(id, WatchedCounter::Completed(origin), left);
             }
         }
@@ -26,8 +26,9 @@ impl Engine {
     pub(crate) fn watch_posted(&mut self, id: WindowId, targets: &[WorldRank]) {
         for &target in targets {
             let peer_end = self.core.windows.peer_end(id, target);
-            if let Some(peer_end) = peer_end.filter(|peer_end| !peer_end.ledger.is_posted()) {
-                let next = peer_end.ledger.starts() + 1 - peer_end.ledger.noted_posted();
+            if let Some(peer_end) = peer_end.filter(|peer_end| !peer_end.counters.is_posted()) {
+                let next =
+                    peer_end.counters.accesses_begun() + 1 - peer_end.counters.noted_posted();
                 self.watch(id, WatchedCounter::Posted(target), next);
             }
         }
@@ -46,9 +47,9 @@ impl EngineCore {
         let (down, ended) = (self.peers.down(target), self.ended);
         let peer_end = self.windows.peer_end(id, target)?;
         match down {
-            _ if !peer_end.ledger.is_over(access) => ended.then_some(Err(ErrorKind::Closed)),
+            _ if !peer_end.counters.is_over(access) => ended.then_some(Err(ErrorKind::Closed)),
             // A target that was notified of the end may exit normally.
-            Some(DownCause::Finished) if !peer_end.untold => Some(Ok(())),
+            Some(DownCause::Finished) if !peer_end.completion_unsent => Some(Ok(())),
             Some(down) => Some(Err(down_kind(target, down))),
             None => Some(Ok(())),
         }
@@ -62,7 +63,7 @@ impl EngineCore {
     ) -> Option<Result<(), ErrorKind>> {
         let (down, ended) = (self.peers.down(origin), self.ended);
         let peer_end = self.windows.peer_end(id, origin)?;
-        if peer_end.ledger.is_completed() {
+        if peer_end.counters.is_completed() {
             return Some(Ok(()));
         }
         let why = match down {
@@ -87,7 +88,7 @@ impl EngineCore {
             let peer_end = self.windows.peer_end(id, rank)?;
             let why = match down {
                 _ if peer_end.memory.is_some() => continue,
-                _ if peer_end.gone => ErrorKind::NoWindow {
+                _ if peer_end.freed => ErrorKind::NoWindow {
                     window: id.sequence,
                 },
                 Some(down) => down_kind(rank, down),
@@ -109,7 +110,7 @@ impl EngineCore {
     /// Returns true if none of this end's operations is in flight on the memory of that rank.
     pub(crate) fn is_quiet(&mut self, id: WindowId, rank: WorldRank) -> bool {
         let peer_end = self.windows.peer_end(id, rank);
-        peer_end.is_none_or(|peer_end| peer_end.ledger.is_quiet())
+        peer_end.is_none_or(|peer_end| peer_end.counters.is_quiet())
     }
 
     /// Returns true if none of this end's operations is in flight on the memory of any rank.
@@ -118,14 +119,14 @@ impl EngineCore {
         end.is_none_or(|end| {
             end.peer_ends
                 .values()
-                .all(|peer_end| peer_end.ledger.is_quiet())
+                .all(|peer_end| peer_end.counters.is_quiet())
         })
     }
 
     /// Gives up on an origin that will not come any more, so that it does not hold up the next epoch.
     pub(crate) fn give_up_origin(&mut self, id: WindowId, origin: WorldRank) {
         if let Some(peer_end) = self.windows.peer_end(id, origin) {
-            peer_end.ledger.give_up();
+            peer_end.counters.give_up();
         }
     }
 
@@ -164,14 +165,14 @@ impl EngineCore {
     /// Counts one more future that waits for this target to post.
     pub(crate) fn want_target(&mut self, id: WindowId, target: WorldRank) {
         if let Some(peer_end) = self.windows.peer_end(id, target) {
-            peer_end.wanted += 1;
+            peer_end.starts_waiting += 1;
         }
     }
 
     /// Counts one less of these futures.
     pub(crate) fn unwant_target(&mut self, id: WindowId, target: WorldRank) {
         if let Some(peer_end) = self.windows.peer_end(id, target) {
-            peer_end.wanted = peer_end.wanted.saturating_sub(1);
+            peer_end.starts_waiting = peer_end.starts_waiting.saturating_sub(1);
         }
     }
 
@@ -185,7 +186,7 @@ impl EngineCore {
         if ended {
             return Err(ErrorKind::Closed);
         }
-        if peer_end.ledger.is_accessing() {
+        if peer_end.counters.is_accessing() {
             return Err(ErrorKind::Epoch(format!(
                 "an access to rank {target} of the world through window {} is in progress: complete it first",
                 id.sequence
@@ -194,7 +195,7 @@ impl EngineCore {
         let known = peer_end
             .memory
             .as_ref()
-            .filter(|_| peer_end.ledger.is_posted());
+            .filter(|_| peer_end.counters.is_posted());
         match (known, down) {
             (Some(peer_memory), _) if peer_memory.sig != sig.0 => Err(ErrorKind::TypeMismatch {
                 sent: TypeSig(peer_memory.sig),
