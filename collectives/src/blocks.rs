@@ -64,7 +64,7 @@ impl<S: SendBuf> AllToAllOp<S> {
     /// land. With more than 64 other ranks (or half of what the adapter's lists hold, if that is less), some blocks share a
     /// counter and come together.
     pub fn blocks(mut self) -> Blocks<S> {
-        self.run.watch();
+        self.run.record_block_events();
         let made = self.home.as_ref().and_then(|home| home.program.as_ref());
         let layout = made.map_or_else(MissingBlocks::none, |(rank, program)| {
             MissingBlocks::of(*rank, program)
@@ -89,7 +89,7 @@ impl<S: SendBuf> Blocks<S> {
 
     /// Polls for a block that has landed, or for the end of the collective.
     fn poll_landed(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Block<S>>>> {
-        while let Some((CommRank(rank), block)) = ready!(self.op.run.poll_landed(cx)) {
+        while let Some((CommRank(rank), block)) = ready!(self.op.run.poll_block_event(cx)) {
             if self.layout.has_come(rank) {
                 return Poll::Ready(Ok(Some((rank, block))));
             }

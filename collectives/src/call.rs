@@ -178,7 +178,7 @@ impl<'a> OrderedCall<'a> {
                     signature,
                     program,
                     reducer,
-                    by_blocks,
+                    with_block_events: by_blocks,
                 };
                 comm.run_program_in(place, collective, input, output)
             }

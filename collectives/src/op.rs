@@ -28,7 +28,7 @@ pub struct CollectiveOp<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>> {
 /// A reduction in flight: a [`CollectiveOp`], or one on elements that are wider than the caller's.
 #[must_use = "await it, or call `detach`"]
 pub struct ReductionOp<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> {
-    way: ReductionRun<I, O, H, A>,
+    state: ReductionRun<I, O, H, A>,
 }
 
 enum ReductionRun<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> {
@@ -139,16 +139,16 @@ impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>> Future for CollectiveOp<I, 
 
 impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> ReductionOp<I, O, H, A> {
     pub(crate) const fn direct(op: CollectiveOp<I, O, H>) -> Self {
-        let way = ReductionRun::Direct(op);
-        Self { way }
+        let state = ReductionRun::Direct(op);
+        Self { state }
     }
 
     pub(crate) fn wide(
         op: CollectiveOp<Vec<A>, Vec<A>, Both>,
         finish: impl FnOnce(Result<Vec<A>, Error>) -> Result<H::Done, H::Failure> + Send + 'static,
     ) -> Self {
-        let way = ReductionRun::Wide(op, Some(Box::new(finish)));
-        Self { way }
+        let state = ReductionRun::Wide(op, Some(Box::new(finish)));
+        Self { state }
     }
 
     /// Detaches the collective, as dropping this future does.
@@ -156,7 +156,7 @@ impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> ReductionOp<I, O, 
 
     /// Returns true if awaiting the future would not wait.
     pub fn is_done(&self) -> bool {
-        match &self.way {
+        match &self.state {
             ReductionRun::Direct(op) => op.is_done(),
             ReductionRun::Wide(op, _) => op.is_done(),
         }
@@ -167,7 +167,7 @@ impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> Future for Reducti
     type Output = Result<H::Done, H::Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.way {
+        match &mut self.state {
             ReductionRun::Direct(op) => Pin::new(op).poll(cx),
             ReductionRun::Wide(op, finish) => {
                 let outcome = ready!(Pin::new(op).poll(cx));
@@ -254,7 +254,7 @@ impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> fmt::Debug
     for ReductionOp<I, O, H, A>
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.way {
+        match &self.state {
             ReductionRun::Direct(op) => op.fmt(f),
             ReductionRun::Wide(op, _) => op.fmt(f),
         }

@@ -279,7 +279,7 @@ impl<T: Wire, K> Persistent<T, K> {
             signature: self.ready.signature,
             program: LoadedProgram::new(self.ready.program.program()),
             reducer: self.reduces.as_ref().map(|reduces| (reduces.again)()),
-            by_blocks: false,
+            with_block_events: false,
         };
         let widen = self.reduces.as_ref().and_then(|reduces| reduces.widen);
         let wide = widen.map(|widen| widen(&self.send, &self.recv));

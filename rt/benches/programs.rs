@@ -124,7 +124,7 @@ async fn call(
         signature: operation.signature,
         program: LoadedProgram::new(&operation.program),
         reducer: operation.sums.then(|| ErasedReducer::new::<f64>(Sum)),
-        by_blocks: false,
+        with_block_events: false,
     };
     world.run_program(collective, input, output).await.unwrap()
 }

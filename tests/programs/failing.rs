@@ -46,7 +46,7 @@ fn collective_of(comm: &Comm, root: usize) -> ProgramOp<[u8; 0], [u64; 1]> {
         signature: CollectiveSignature::of("bcast").with(root as u64),
         program: builder.finish().into(),
         reducer: None,
-        by_blocks: false,
+        with_block_events: false,
     };
     comm.run_program(collective, [], [1])
 }
@@ -242,7 +242,7 @@ async fn alone(comm: &Comm) -> Result<(), Error> {
             .finish()
             .into(),
         reducer: None,
-        by_blocks: false,
+        with_block_events: false,
     };
     let done = comm.run_program(collective, [0_u8; 0], [0_u8; 0]).await;
     done.map(drop).map_err(Error::from)
@@ -316,7 +316,7 @@ fn a_wrong_buffer_on_one_rank_ends_the_collective_on_all() {
                 signature: CollectiveSignature::of("all_gather"),
                 program,
                 reducer: None,
-                by_blocks: false,
+                with_block_events: false,
             };
             let room = if world.rank() == 1 { 299 } else { 300 };
             let op = world.run_program(collective, vec![0_u8; 100], vec![0_u8; room]);
@@ -367,7 +367,7 @@ fn scratch_without_memory_on_one_rank_ends_the_collective_on_all() {
                 signature: CollectiveSignature::of("exchange"),
                 program: builder.finish().into(),
                 reducer: None,
-                by_blocks: false,
+                with_block_events: false,
             };
             let op = world.run_program(collective, vec![1_u8; len], vec![0_u8; len]);
             let failed = runtime.block_on(op).unwrap_err();
@@ -395,7 +395,7 @@ fn a_reducer_for_other_elements_is_refused() {
             signature: CollectiveSignature::of("all_reduce"),
             program,
             reducer: Some(ErasedReducer::new::<u8>(|a: u8, _| a)),
-            by_blocks: false,
+            with_block_events: false,
         };
         let op = world.run_program(collective, [0_u8; 0], [[0_u64; 2]]);
         let error = runtime.block_on(op).unwrap_err().error;

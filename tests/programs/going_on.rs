@@ -225,9 +225,9 @@ fn blocks_are_told_of_once_each_and_the_rest_is_in_the_output() {
                     spin(Duration::from_millis(20)); // the other ranks stream the blocks that they have
                 }
                 let mut going = all_gather(&world, block(rank));
-                going.watch();
+                going.record_block_events();
                 let mut told = Vec::new();
-                while let Some((_, bytes)) = poll_fn(|cx| going.poll_landed::<u8>(cx)).await {
+                while let Some((_, bytes)) = poll_fn(|cx| going.poll_block_event::<u8>(cx)).await {
                     // The ring passes on the blocks of the ranks before.
                     told.push((0..size).find(|&of| bytes == block(of)).unwrap());
                 }

@@ -33,7 +33,7 @@ fn collective(name: &'static str, program: CollectiveProgram) -> CollectiveSpec 
         signature: CollectiveSignature::of(name),
         program: program.into(),
         reducer: None,
-        by_blocks: false,
+        with_block_events: false,
     }
 }
 
@@ -208,7 +208,7 @@ pub(crate) fn all_reduce(
     let program = doubling(comm.rank(), comm.size(), maps.len());
     let collective = CollectiveSpec {
         reducer: Some(ErasedReducer::new::<Map>(op)),
-        by_blocks: false,
+        with_block_events: false,
         ..collective("all_reduce", program)
     };
     comm.run_program(collective, [], maps)

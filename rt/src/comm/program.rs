@@ -35,16 +35,16 @@ pub struct ProgramOp<I: SendBuf, O: RecvBuf> {
 }
 
 struct CollectiveFlight<I: SendBuf, O: RecvBuf> {
-    way: CollectiveState<I, O>,
+    state: CollectiveState<I, O>,
     comm: Comm,
     /// True if the collective makes progress only when this future is polled.
     hosted: bool,
 }
 
 enum CollectiveState<I, O> {
-    Quick(SingleRoundRun<I, O>),
+    SingleRound(SingleRoundRun<I, O>),
     Run(RunTicket<I, O>),
-    /// Temporary state during the change from `Quick` to `Run`.
+    /// Temporary state during the change from `SingleRound` to `Run`.
     Between,
     /// Two ranks called different collectives. The error waits for both to report their calls.
     Disagrees(Box<MismatchedCall<I, O>>),
@@ -58,7 +58,7 @@ struct MismatchedCall<I, O> {
 }
 
 /// Maximum time that a mismatch error waits for ranks to report their calls.
-const WORDS_MAX: Duration = Duration::from_secs(1);
+const REPORT_MAX: Duration = Duration::from_secs(1);
 
 /// A reserved position in the order of a communicator's collectives, with the source line that reserved it.
 #[must_use = "the other ranks wait for the collective that begins in it"]
@@ -158,11 +158,11 @@ impl Comm {
             call.group = self.group().clone();
         }
         (call.reducer, call.refused) = (collective.reducer, refused);
-        (call.offload, call.by_blocks) = (by_lists, collective.by_blocks);
+        (call.offload, call.with_block_events) = (by_lists, collective.with_block_events);
         let mut op = ProgramOp {
             name: collective.name,
             flight: Some(CollectiveFlight {
-                way: CollectiveState::Quick(SingleRoundRun::new(call, buffers)),
+                state: CollectiveState::SingleRound(SingleRoundRun::new(call, buffers)),
                 comm: handle_cache::clone_handle(self),
                 hosted: false,
             }),
@@ -201,20 +201,22 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         self.flight.as_ref().is_none_or(|flight| {
             let shared = flight.comm.shared();
             flight.has_ended()
-                || shared.test_condition(|engine| match &flight.way {
-                    CollectiveState::Quick(quick) => engine.is_quick_done(quick),
+                || shared.test_condition(|engine| match &flight.state {
+                    CollectiveState::SingleRound(single_round) => {
+                        engine.is_single_round_done(single_round)
+                    }
                     CollectiveState::Run(ticket) => engine.core.is_done(ticket.buffers.op),
                     CollectiveState::Between | CollectiveState::Disagrees(_) => true,
                 })
         })
     }
 
-    /// Makes the collective record its completed receives, for [`poll_landed`](Self::poll_landed).
-    pub fn watch(&mut self) {
+    /// Makes the collective record its completed receives, for [`poll_block_event`](Self::poll_block_event).
+    pub fn record_block_events(&mut self) {
         if let Some(flight) = &mut self.flight
             && !flight.has_ended()
         {
-            flight.with_run(Engine::watch_run);
+            flight.with_run(Engine::record_block_events);
         }
     }
 
@@ -223,13 +225,16 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     ///
     /// Returns `None` when the program has completed; blocks not reported by then are in the output. Each receive is
     /// reported at most once, and only while no other step works on its bytes.
-    pub fn poll_landed<T: Wire>(&mut self, cx: &Context<'_>) -> Poll<Option<(CommRank, Vec<T>)>> {
+    pub fn poll_block_event<T: Wire>(
+        &mut self,
+        cx: &Context<'_>,
+    ) -> Poll<Option<(CommRank, Vec<T>)>> {
         ready!(poll_proceed(cx));
         let Some(flight) = self.flight.as_mut().filter(|flight| !flight.has_ended()) else {
             return Poll::Ready(None);
         };
         flight.poll_by(|flight| {
-            flight.with_run(|engine, ticket| engine.core.poll_landed(ticket, cx.waker()))
+            flight.with_run(|engine, ticket| engine.core.poll_block_event(ticket, cx.waker()))
         })
     }
 }
@@ -242,21 +247,21 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
         let Some(flight) = &mut self.flight else {
             panic!("a collective was polled after it had completed")
         };
-        if flight.is_over_quickly()
+        if flight.is_single_round_over()
             && let Some(CollectiveFlight {
-                way: CollectiveState::Quick(quick),
+                state: CollectiveState::SingleRound(single_round),
                 comm,
                 ..
             }) = self.flight.take()
         {
-            let (filled, call) = quick.into_filled();
+            let (filled, call) = single_round.into_filled();
             handle_cache::cache_handle(comm);
             handle_cache::cache_call(call);
             return Poll::Ready(Ok(filled));
         }
         let flight = self.flight.as_mut().expect("just seen");
-        if let CollectiveState::Disagrees(_) = &flight.way {
-            return self.poll_words(cx);
+        if let CollectiveState::Disagrees(_) = &flight.state {
+            return self.poll_mismatch(cx);
         }
         let polled = flight.poll_by(|flight| flight.poll(cx));
         let (outcome, input, output, panic) = ready!(polled);
@@ -270,13 +275,13 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
                 Poll::Ready(Ok((input, output)))
             }
             Err(failure) => {
-                flight.way = CollectiveState::Disagrees(Box::new(MismatchedCall {
-                    limit: Box::pin(executor::sleep(flight.comm.shared(), WORDS_MAX)),
+                flight.state = CollectiveState::Disagrees(Box::new(MismatchedCall {
+                    limit: Box::pin(executor::sleep(flight.comm.shared(), REPORT_MAX)),
                     failure: *failure,
                     buffers: (input, output),
                 }));
                 self.flight = Some(flight);
-                self.poll_words(cx)
+                self.poll_mismatch(cx)
             }
         }
     }
@@ -285,19 +290,19 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
 impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// Returns the error, once the ranks that disagree have reported their calls or the time limit has passed.
     #[cold]
-    fn poll_words(&mut self, cx: &mut Context<'_>) -> Poll<<Self as Future>::Output> {
+    fn poll_mismatch(&mut self, cx: &mut Context<'_>) -> Poll<<Self as Future>::Output> {
         let flight = self.flight.as_mut().expect("it has failed just now");
-        if let CollectiveState::Disagrees(its) = &mut flight.way
-            && let ErrorKind::Mismatch { .. } = &its.failure.kind
+        if let CollectiveState::Disagrees(mismatch) = &mut flight.state
+            && let ErrorKind::Mismatch { .. } = &mismatch.failure.kind
         {
             let (ctx, shared) = (flight.comm.id() + 1, flight.comm.shared());
-            let said = shared.with(|engine| engine.core.poll_descriptions(ctx, cx.waker()));
-            if said.is_pending() {
-                ready!(its.limit.as_mut().poll(cx));
+            let descriptions = shared.with(|engine| engine.core.poll_descriptions(ctx, cx.waker()));
+            if descriptions.is_pending() {
+                ready!(mismatch.limit.as_mut().poll(cx));
             }
         }
         let Some(CollectiveFlight {
-            way: CollectiveState::Disagrees(its),
+            state: CollectiveState::Disagrees(mismatch),
             comm,
             ..
         }) = self.flight.take()
@@ -308,12 +313,12 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
             mut failure,
             buffers: buf,
             ..
-        } = *its;
+        } = *mismatch;
         if let ErrorKind::Mismatch { rank, other, calls } = &mut failure.kind {
             let known = |engine: &mut Engine| engine.core.disagreement(comm.id() + 1);
-            if let Some((ranks, said)) = comm.shared().with(known) {
+            if let Some((ranks, descriptions)) = comm.shared().with(known) {
                 [*rank, *other] = ranks.map(|rank| rank.0 as usize);
-                *calls = said;
+                *calls = descriptions;
             }
         }
         let error = comm.error(self.name, failure.kind, None, None);
@@ -329,9 +334,9 @@ impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
     /// would cost both sides more.
     #[inline]
     fn begin(&mut self) {
-        if let CollectiveState::Quick(quick) = &mut self.way {
+        if let CollectiveState::SingleRound(single_round) = &mut self.state {
             let shared = self.comm.shared();
-            if shared.poll_condition(|engine| engine.send_single_round(quick))
+            if shared.poll_condition(|engine| engine.send_single_round(single_round))
                 != SingleRoundPoll::Done
             {
                 self.run();
@@ -341,21 +346,22 @@ impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
 
     /// Returns true if a single-round collective has received everything that it waits for. Polls if that is not known yet.
     #[inline]
-    fn is_over_quickly(&mut self) -> bool {
-        let CollectiveState::Quick(quick) = &mut self.way else {
+    fn is_single_round_over(&mut self) -> bool {
+        let CollectiveState::SingleRound(single_round) = &mut self.state else {
             return false;
         };
-        if quick.has_ended() {
+        if single_round.has_ended() {
             return true;
         }
         let shared = self.comm.shared();
-        shared.poll_condition(|engine| engine.poll_single_round(quick)) == SingleRoundPoll::Done
+        shared.poll_condition(|engine| engine.poll_single_round(single_round))
+            == SingleRoundPoll::Done
     }
 
     /// Returns true if the collective is known to have ended, without polling.
     const fn has_ended(&self) -> bool {
-        match &self.way {
-            CollectiveState::Quick(quick) => quick.has_ended(),
+        match &self.state {
+            CollectiveState::SingleRound(single_round) => single_round.has_ended(),
             CollectiveState::Disagrees(_) => true,
             CollectiveState::Run(_) | CollectiveState::Between => false,
         }
@@ -363,16 +369,16 @@ impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
 
     /// Hands a single-round collective over to the engine, which tracks it from here on.
     fn run(&mut self) -> (&RunTicket<I, O>, &Comm) {
-        if let CollectiveState::Quick(_) = &self.way
-            && let CollectiveState::Quick(quick) =
-                mem::replace(&mut self.way, CollectiveState::Between)
+        if let CollectiveState::SingleRound(_) = &self.state
+            && let CollectiveState::SingleRound(single_round) =
+                mem::replace(&mut self.state, CollectiveState::Between)
         {
             let shared = self.comm.shared();
-            let (ticket, room) = shared.with(|engine| engine.convert_to_run(quick));
-            self.way = CollectiveState::Run(ticket);
+            let (ticket, room) = shared.with(|engine| engine.convert_to_run(single_round));
+            self.state = CollectiveState::Run(ticket);
             handle_cache::cache_call(room);
         }
-        match &self.way {
+        match &self.state {
             CollectiveState::Run(ticket) => (ticket, &self.comm),
             _ => unreachable!("made just now"),
         }
@@ -412,19 +418,19 @@ impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
 impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
     fn drop(&mut self) {
         if let Some(CollectiveFlight {
-            way: CollectiveState::Disagrees(its),
+            state: CollectiveState::Disagrees(mismatch),
             comm,
             ..
         }) = &self.flight
         {
-            let info = &its.failure.info;
+            let info = &mismatch.failure.info;
             comm.shared()
                 .with(|engine| engine.core.forget_outcome(info));
         }
         if let Some(flight) = &mut self.flight
-            && !flight.is_over_quickly()
-            // The collective does not exist any more if a panic interrupted the change from `Quick` to `Run`.
-            && !matches!(flight.way, CollectiveState::Between | CollectiveState::Disagrees(_))
+            && !flight.is_single_round_over()
+            // The collective does not exist any more if a panic interrupted the change from `SingleRound` to `Run`.
+            && !matches!(flight.state, CollectiveState::Between | CollectiveState::Disagrees(_))
         {
             flight.with_run(|engine, ticket| {
                 engine.core.detach_run(ticket);

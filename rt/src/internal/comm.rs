@@ -194,7 +194,7 @@ impl CommInternals for Comm {
                 .finish()
                 .into(),
             reducer: None,
-            by_blocks: false,
+            with_block_events: false,
         };
         self.begin_program(place, collective, Some(sentence), input, output)
     }

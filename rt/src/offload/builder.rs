@@ -57,7 +57,7 @@ impl ProgramBuilder {
                 reduces: false,
                 short: false,
                 recv_max: 0,
-                quick: None,
+                single_round: None,
                 fills_output: false,
                 form: lower::LoweredCache::new(),
             },
@@ -134,7 +134,7 @@ impl ProgramBuilder {
             at += len;
         }
         program.successors = edges.into_iter().map(|(_, later)| later).collect();
-        program.quick = SingleRound::of(&program);
+        program.single_round = SingleRound::of(&program);
         program.fills_output = fills_output(&program);
         program
     }

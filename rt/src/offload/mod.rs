@@ -106,7 +106,7 @@ pub struct CollectiveProgram {
     short: bool,
     /// Length of the program's longest receive, in bytes.
     recv_max: usize,
-    quick: Option<SingleRound>,
+    single_round: Option<SingleRound>,
     fills_output: bool,
     /// Cached data for the program's task lists, filled when it first runs with task lists.
     form: lower::LoweredCache,
@@ -142,8 +142,8 @@ pub struct CollectiveSpec {
     pub program: LoadedProgram,
     /// Operation of the program's reductions.
     pub reducer: Option<ErasedReducer>,
-    /// True if the caller may ask for its receives one by one: see [`ProgramOp::watch`].
-    pub by_blocks: bool,
+    /// True if the caller may ask for its receives one by one: see [`ProgramOp::record_block_events`].
+    pub with_block_events: bool,
 }
 
 /// The number of a step: its index in the list of its program.
@@ -279,7 +279,7 @@ impl CollectiveProgram {
 
     /// Returns the order of the program's steps, if it has one round and all its messages fit into collective slots.
     pub(crate) const fn single_round(&self) -> Option<&SingleRound> {
-        self.quick.as_ref()
+        self.single_round.as_ref()
     }
 
     /// Returns true if the program writes all of the output and never reads it, so the output may be uninitialized at the start.

@@ -166,8 +166,11 @@ mod tests {
             (send(2, 65_536), &[2]),
         ];
         let program = program(&steps);
-        let quick = program.single_round().unwrap();
-        assert_eq!((&*quick.order, quick.sends), (&[2, 4, 0, 1, 3][..], 2));
+        let single_round = program.single_round().unwrap();
+        assert_eq!(
+            (&*single_round.order, single_round.sends),
+            (&[2, 4, 0, 1, 3][..], 2)
+        );
     }
 
     #[test]
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn one_round_of_short_messages_to_and_from_different_ranks_is_quick_and_nothing_else() {
+    fn one_round_of_short_messages_to_and_from_different_ranks_is_single_round_and_nothing_else() {
         let two_rounds: [(StepAction, &[usize]); 2] = [(recv(1, 8), &[]), (send(2, 8), &[0])];
         let two_to_one: [(StepAction, &[usize]); 2] = [(send(1, 8), &[]), (send(1, 8), &[])];
         let long: [(StepAction, &[usize]); 2] = [(send(1, 32_776), &[]), (recv(1, 8), &[])];

@@ -135,7 +135,7 @@ impl RuntimeShared {
         let mut left = match found {
             _ if turns == 0 => 0,
             SingleRoundPoll::Pending if crowded => YIELDS,
-            SingleRoundPoll::Pending if executor::drives(self) => QUICK * turns,
+            SingleRoundPoll::Pending if executor::drives(self) => SINGLE_ROUND_FACTOR * turns,
             SingleRoundPoll::Pending => turns,
             _ => 1,
         };
@@ -238,7 +238,7 @@ const TURNS_PER_POLL: u32 = 100;
 ///
 /// Becoming an ordinary program costs one microsecond. Peers that wait for that long in turn would become programs too,
 /// and this would repeat.
-const QUICK: u32 = 4;
+const SINGLE_ROUND_FACTOR: u32 = 4;
 
 /// Number of looks at a word that another processor is about to write; half a microsecond if it does not.
 const LOOKS: u32 = 300;

@@ -48,16 +48,16 @@ impl BlockCallSites {
 
 impl Engine {
     /// Reports the completed receives of this program from now on.
-    pub(crate) fn watch_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
+    pub(crate) fn record_block_events<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         let driver = &mut *self.driver;
         let Some(run) = self.core.run_of(ticket) else {
             return;
         };
-        run.show_landed();
+        run.record_block_events();
         let line = run.info.at;
-        if let Some(listed) = &mut run.listed {
-            listed.tell_landed(driver);
-            self.core.programs.lines.watched(line);
+        if let Some(offloaded) = &mut run.offloaded {
+            offloaded.tell_landed(driver);
+            self.core.programs.block_call_sites.watched(line);
         }
     }
 }
@@ -65,7 +65,7 @@ impl Engine {
 impl EngineCore {
     /// Returns a completed receive: its source and its data. Returns `None` when the program has ended; blocks not reported until
     /// then are in its output.
-    pub(crate) fn poll_landed<I, O, T: Wire>(
+    pub(crate) fn poll_block_event<I, O, T: Wire>(
         &mut self,
         ticket: &RunTicket<I, O>,
         waker: &Waker,
@@ -73,7 +73,7 @@ impl EngineCore {
         let Some(run) = self.run_of(ticket) else {
             return Poll::Ready(None);
         };
-        let Some((from, into)) = run.next_landed() else {
+        let Some((from, into)) = run.next_block_event() else {
             self.set_waker(ticket.buffers.op, waker);
             return Poll::Pending;
         };
@@ -87,12 +87,12 @@ impl EngineCore {
 
     /// Reports a completed step to the future that watches the program, if the step is a receive.
     #[inline]
-    pub(super) fn show_landed(&mut self, index: u32, step: usize) {
+    pub(super) fn report_block_event(&mut self, index: u32, step: usize) {
         let Some(run) = self.programs.get(index) else {
             return;
         };
         let is_recv = matches!(run.program.step(step).action, StepAction::Recv { .. });
-        if let Some(landed) = run.landed.as_mut().filter(|_| is_recv) {
+        if let Some(landed) = run.block_events.as_mut().filter(|_| is_recv) {
             landed.push_back(step);
             let buffers = run.buffers;
             let waker = self.ops.live(buffers).waker.take();
@@ -116,13 +116,13 @@ mod tests {
     #[test]
     fn a_call_site_is_known_by_its_first_call_and_by_any_call_that_asked_for_blocks() {
         let (whole, by_blocks) = (Location::caller(), Location::caller());
-        let mut lines = BlockCallSites::new();
-        assert!(lines.may_watch(whole) && lines.may_watch(by_blocks));
-        lines.unwatched(whole);
-        lines.watched(by_blocks);
-        lines.unwatched(by_blocks);
-        assert!(!lines.may_watch(whole) && lines.may_watch(by_blocks));
-        lines.watched(whole);
-        assert!(lines.may_watch(whole));
+        let mut call_sites = BlockCallSites::new();
+        assert!(call_sites.may_watch(whole) && call_sites.may_watch(by_blocks));
+        call_sites.unwatched(whole);
+        call_sites.watched(by_blocks);
+        call_sites.unwatched(by_blocks);
+        assert!(!call_sites.may_watch(whole) && call_sites.may_watch(by_blocks));
+        call_sites.watched(whole);
+        assert!(call_sites.may_watch(whole));
     }
 }

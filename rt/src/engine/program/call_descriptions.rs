@@ -51,7 +51,7 @@ pub(super) struct CallDescriptions {
     /// The pairs of world ranks that disagree in one collective. Ranks may see different pairs, so there may be several.
     pairs: BTreeMap<CollectiveId, BTreeSet<DisagreeingRanks>>,
     /// Descriptions of calls of ranks that disagree, by collective and world rank.
-    said: BTreeMap<(CollectiveId, WorldRank), CallDescription>,
+    descriptions: BTreeMap<(CollectiveId, WorldRank), CallDescription>,
     /// Futures that wait for descriptions.
     wakers: Vec<Waker>,
 }
@@ -69,7 +69,7 @@ impl CallDescriptions {
         Self {
             named: BTreeMap::new(),
             pairs: BTreeMap::new(),
-            said: BTreeMap::new(),
+            descriptions: BTreeMap::new(),
             wakers: Vec::new(),
         }
     }
@@ -96,15 +96,15 @@ impl CallDescriptions {
     }
 
     fn whole(&self, id: CollectiveId, rank: WorldRank) -> Option<&str> {
-        self.said.get(&(id, rank))?.whole.as_deref()
+        self.descriptions.get(&(id, rank))?.whole.as_deref()
     }
 
     fn place(&mut self, id: CollectiveId, rank: WorldRank) -> Option<&mut CallDescription> {
-        let is_full = self.said.len() >= SAID_MAX;
-        if is_full && !self.said.contains_key(&(id, rank)) {
+        let is_full = self.descriptions.len() >= SAID_MAX;
+        if is_full && !self.descriptions.contains_key(&(id, rank)) {
             return None;
         }
-        Some(self.said.entry((id, rank)).or_default())
+        Some(self.descriptions.entry((id, rank)).or_default())
     }
 
     /// Returns the description of collectives of this signature.
@@ -138,17 +138,17 @@ impl CallDescription {
 impl EngineCore {
     /// Records the description of collectives of this signature, for errors of ranks that disagree.
     #[cold]
-    pub(crate) fn name_signature(&mut self, sig: u64, words: impl FnOnce() -> String) {
-        let named = &mut self.programs.words.named;
+    pub(crate) fn name_signature(&mut self, sig: u64, describe: impl FnOnce() -> String) {
+        let named = &mut self.programs.descriptions.named;
         if named.contains_key(&sig) {
             return;
         }
         if named.len() + 1 >= KNOWN_MAX {
             named.clear();
         }
-        let (listed, words) = (TypeSig(sig).and(super::BY_LISTS).0, words());
-        named.insert(listed, words.as_str().into());
-        named.insert(sig, words.into());
+        let (sig_by_lists, text) = (TypeSig(sig).and(super::BY_LISTS).0, describe());
+        named.insert(sig_by_lists, text.as_str().into());
+        named.insert(sig, text.into());
     }
 
     /// Records two ranks that disagree in a collective. Notifies the neighbors of the pair, and sends the descriptions of both
@@ -156,7 +156,7 @@ impl EngineCore {
     pub(super) fn note_pair(&mut self, id: CollectiveId, pair: DisagreeingRanks, is_new: bool) {
         let first = self.programs.calls.revoked_from(id.context);
         let is_first = first.is_some_and(|(tag, _)| tag == id.sequence);
-        let is_noted = is_first && self.programs.words.note(id, pair);
+        let is_noted = is_first && self.programs.descriptions.note(id, pair);
         if is_new || is_noted {
             // The failure is announced before the descriptions, because neighbors believe only descriptions of ranks that they
             // know to disagree.
@@ -166,24 +166,24 @@ impl EngineCore {
             self.pass_on(id, pair[0]);
             self.pass_on(id, pair[1]);
             self.send_own_description(id);
-            self.wake_for_words();
+            self.wake_for_descriptions();
         }
     }
 
     /// Notifies the neighbors of what this rank has called, if it is one of two that disagree and has not said so before.
     pub(super) fn send_own_description(&mut self, id: CollectiveId) {
         let me = self.programs.me;
-        let words = &self.programs.words;
-        if !words.is_asked(id, me) || words.whole(id, me).is_some() {
+        let descriptions = &self.programs.descriptions;
+        if !descriptions.is_asked(id, me) || descriptions.whole(id, me).is_some() {
             return;
         }
         let text = match self.called(id) {
-            Some((sig, at)) => format!("{} at {at}", self.programs.words.name(sig)),
+            Some((sig, at)) => format!("{} at {at}", self.programs.descriptions.name(sig)),
             None if self.programs.compared.is_closing() => NOTHING.to_owned(),
             None => return,
         };
-        if let Some(said) = self.programs.words.place(id, me) {
-            said.whole = Some(shortened(&text).into());
+        if let Some(description) = self.programs.descriptions.place(id, me) {
+            description.whole = Some(shortened(&text).into());
             self.pass_on(id, me);
         }
     }
@@ -202,7 +202,7 @@ impl EngineCore {
         if let Some(group) = self.group_of(id.context) {
             let neighbors = super::fail::neighbors(&group, self.programs.me);
             self.say_to(neighbors, id, rank);
-            self.wake_for_words();
+            self.wake_for_descriptions();
         }
     }
 
@@ -213,7 +213,12 @@ impl EngineCore {
         id: CollectiveId,
         rank: WorldRank,
     ) {
-        let Some(text) = self.programs.words.whole(id, rank).map(str::to_owned) else {
+        let Some(text) = self
+            .programs
+            .descriptions
+            .whole(id, rank)
+            .map(str::to_owned)
+        else {
             return;
         };
         for header in CallDescriptionHeader::all(id, rank, text.as_bytes()) {
@@ -258,38 +263,38 @@ impl EngineCore {
         let group = self.group_of(id.context);
         if group.is_none() && !self.has_left(id.context & !1) {
             // This rank does not have the communicator yet. The description is used once it does.
-            let said = self.programs.words.place(id, rank);
-            said.map(|said| said.take(header));
+            let description = self.programs.descriptions.place(id, rank);
+            description.map(|description| description.take(header));
             return;
         }
         let is_member = group.is_some_and(|group| group.contains(by));
-        let is_asked = self.programs.words.is_asked(id, rank);
+        let is_asked = self.programs.descriptions.is_asked(id, rank);
         if !is_member || !is_asked || rank == self.programs.me {
             return;
         }
-        let said = self.programs.words.place(id, rank);
-        if said.is_some_and(|said| said.take(header)) {
+        let description = self.programs.descriptions.place(id, rank);
+        if description.is_some_and(|description| description.take(header)) {
             self.pass_on(id, rank);
         }
     }
 
     /// Wakes the futures that wait for descriptions.
-    pub(super) fn wake_for_words(&mut self) {
-        let wakers = std::mem::take(&mut self.programs.words.wakers);
+    pub(super) fn wake_for_descriptions(&mut self) {
+        let wakers = std::mem::take(&mut self.programs.descriptions.wakers);
         self.wakers.extend(wakers);
     }
 
     /// Waits for the descriptions of two ranks that disagree on this communicator. Ready when no more can arrive.
     pub(crate) fn poll_descriptions(&mut self, ctx: u32, waker: &Waker) -> Poll<()> {
-        if self.awaits_words(ctx) {
-            return self.wait_for_words(waker);
+        if self.awaits_descriptions(ctx) {
+            return self.wait_for_descriptions(waker);
         }
         Poll::Ready(())
     }
 
     /// Registers this future to be woken when there is news of a mismatch.
-    pub(super) fn wait_for_words(&mut self, waker: &Waker) -> Poll<()> {
-        let wakers = &mut self.programs.words.wakers;
+    pub(super) fn wait_for_descriptions(&mut self, waker: &Waker) -> Poll<()> {
+        let wakers = &mut self.programs.descriptions.wakers;
         if !wakers.iter().any(|known| known.will_wake(waker)) {
             wakers.push(waker.clone());
         }
@@ -297,12 +302,12 @@ impl EngineCore {
     }
 
     /// Returns true if a rank that disagrees with another one may still say what it called.
-    fn awaits_words(&self, ctx: u32) -> bool {
+    fn awaits_descriptions(&self, ctx: u32) -> bool {
         let Some((id, pair)) = self.named_pair(ctx) else {
             return false;
         };
         let comes = |rank: &WorldRank| {
-            let is_known = self.programs.words.whole(id, *rank).is_some();
+            let is_known = self.programs.descriptions.whole(id, *rank).is_some();
             !is_known && *rank != self.programs.me && self.peers.down(*rank).is_none()
         };
         !self.ended && pair.iter().any(comes)
@@ -316,10 +321,11 @@ impl EngineCore {
         else {
             return None;
         };
-        let (id, words) = (CollectiveId::new(ctx, tag), &self.programs.words);
-        let never_says =
-            |rank: &WorldRank| self.peers.down(*rank).is_some() && words.whole(id, *rank).is_none();
-        let best = words
+        let (id, descriptions) = (CollectiveId::new(ctx, tag), &self.programs.descriptions);
+        let never_says = |rank: &WorldRank| {
+            self.peers.down(*rank).is_some() && descriptions.whole(id, *rank).is_none()
+        };
+        let best = descriptions
             .pairs(id)
             .min_by_key(|pair| (pair.iter().any(never_says), *pair));
         Some((id, best.unwrap_or([one, other])))
@@ -328,10 +334,10 @@ impl EngineCore {
     /// Returns two ranks of the world that disagree on this communicator, and what they called as far as that is known.
     pub(crate) fn disagreement(&self, ctx: u32) -> Option<CallDisagreement> {
         let (id, pair) = self.named_pair(ctx)?;
-        let said = pair.map(|rank| self.programs.words.whole(id, rank));
-        let calls = said.iter().any(Option::is_some).then(|| {
-            let said = said.map(|said| said.unwrap_or_default().to_owned());
-            Box::new(said)
+        let texts = pair.map(|rank| self.programs.descriptions.whole(id, rank));
+        let calls = texts.iter().any(Option::is_some).then(|| {
+            let texts = texts.map(|text| text.unwrap_or_default().to_owned());
+            Box::new(texts)
         });
         Some((pair, calls))
     }
@@ -374,15 +380,15 @@ impl CallDescriptionHeader {
 mod tests {
     use super::{CallDescription, CallDescriptionHeader, CollectiveId, WorldRank, shortened, wire};
 
-    fn said(text: &str, order: impl Iterator<Item = usize>) -> Option<Box<str>> {
+    fn description(text: &str, order: impl Iterator<Item = usize>) -> Option<Box<str>> {
         let parts: Vec<CallDescriptionHeader> =
             CallDescriptionHeader::all(CollectiveId::new(3, 7), WorldRank(1), text.as_bytes())
                 .collect();
-        let mut said = CallDescription::default();
+        let mut description = CallDescription::default();
         for at in order {
-            said.take(&parts[at % parts.len()]);
+            description.take(&parts[at % parts.len()]);
         }
-        said.whole
+        description.whole
     }
 
     #[test]
@@ -390,11 +396,11 @@ mod tests {
         let text = "all_reduce (3 f64, Sum) at src/main.rs:31:17, ".repeat(5);
         let text = shortened(&text);
         assert_eq!(
-            said(&text, [2, 0, 0, 1, 2, 3].into_iter()).as_deref(),
+            description(&text, [2, 0, 0, 1, 2, 3].into_iter()).as_deref(),
             Some(&*text)
         );
-        assert_eq!(said(&text, [2, 0].into_iter()), None);
-        assert_eq!(said("a\u{1b}[2Jb", 0..1).as_deref(), Some("a [2Jb"));
+        assert_eq!(description(&text, [2, 0].into_iter()), None);
+        assert_eq!(description("a\u{1b}[2Jb", 0..1).as_deref(), Some("a [2Jb"));
     }
 
     #[test]
@@ -413,9 +419,9 @@ mod tests {
                 .expect("one part");
         for (part, parts, len) in [(1, 1, 7), (0, 200, 7), (9, 200, 7), (0, 1, 255), (0, 0, 7)] {
             (header.part, header.parts, header.len) = (part, parts, len);
-            let mut said = CallDescription::default();
+            let mut description = CallDescription::default();
             assert!(
-                !said.take(&header) && said.whole.is_none(),
+                !description.take(&header) && description.whole.is_none(),
                 "{part} {parts} {len}"
             );
         }

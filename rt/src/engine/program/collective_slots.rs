@@ -30,7 +30,7 @@ impl Engine {
     /// Checks the collective slots for messages of programs in progress. Handles the deferred reports of peers after that.
     #[inline(never)]
     pub(in crate::engine) fn poll_collective_slots(&mut self) -> u32 {
-        let turns = &mut self.core.programs.looked;
+        let turns = &mut self.core.programs.slot_turns;
         *turns = turns.wrapping_add(1);
         let all = turns.is_multiple_of(ALL_EVERY) || !self.core.programs.deferred_events.is_empty();
         let runs = self.core.programs.runs.len();
@@ -50,7 +50,7 @@ impl Engine {
         };
         let (mut events, mut rank) = (0, 0);
         while let Some(run) = self.core.programs.get(index)
-            && run.looks
+            && run.uses_slots
             && run.failed.is_none()
             && let Some(peer) = run.group().world_of(CommRank(rank))
         {
@@ -123,7 +123,7 @@ impl Engine {
     ) -> Result<bool, ErrorKind> {
         let peer = run.world_of(from);
         let name = run.slot_name();
-        let slots = if run.looks {
+        let slots = if run.uses_slots {
             self.driver.named_slots()
         } else {
             None
@@ -154,7 +154,7 @@ impl Engine {
             return false;
         };
         let runs = core.programs.runs.iter().flatten();
-        runs.filter(|run| run.looks && run.failed.is_none())
+        runs.filter(|run| run.uses_slots && run.failed.is_none())
             .any(|run| {
                 let mut peers = run.group().members();
                 peers.any(|peer| match slots.peek_slot(peer, run.slot_name()) {
@@ -224,7 +224,7 @@ impl Engine {
 
 impl EngineCore {
     /// Returns true if messages of a program may lie in collective slots.
-    pub(super) fn may_look(&self, call: &RunCall) -> bool {
+    pub(super) fn may_use_slots(&self, call: &RunCall) -> bool {
         let by_lists = call.offload && self.programs.lists;
         self.has_slots && !by_lists && call.group.len() <= RANKS_MAX
     }
@@ -246,7 +246,7 @@ impl EngineCore {
         }
         run.over(at);
         if run.is_watched() {
-            self.show_landed(index, at);
+            self.report_block_event(index, at);
         }
         self.programs.mark_dirty(index);
     }

@@ -353,7 +353,7 @@ impl EngineCore {
             let polled = if self.compare(ctx) {
                 self.poll_descriptions(ctx, waker)
             } else {
-                self.wait_for_words(waker)
+                self.wait_for_descriptions(waker)
             };
             if polled.is_pending() {
                 return Poll::Pending;

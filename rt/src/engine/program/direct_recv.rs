@@ -103,7 +103,7 @@ impl EngineCore {
         run.landed(at);
         run.over(at);
         if run.is_watched() {
-            self.show_landed(running.run, at);
+            self.report_block_event(running.run, at);
         }
         self.programs.mark_dirty(running.run);
         self.pay_back(envelope.source, body.len());

@@ -30,14 +30,14 @@ impl EngineCore {
         };
         let (buffers, bytes) = (run.buffers, run.program.lens().output);
         let (reducer, panic, failed) = (run.reducer.take(), run.panic.take(), run.failed.take());
-        let (listed, sig) = (run.listed.take(), run.sig());
+        let (offloaded, sig) = (run.offloaded.take(), run.sig());
         let (line, is_watched) = (run.info.at, run.is_watched());
         self.programs.remove(index);
-        if let Some(mut listed) = listed {
-            if listed.tells && !is_watched {
-                self.programs.lines.unwatched(line);
+        if let Some(mut offloaded) = offloaded {
+            if offloaded.tells && !is_watched {
+                self.programs.block_call_sites.unwatched(line);
             }
-            self.leave_slot(index, id, sig, &mut listed);
+            self.leave_slot(index, id, sig, &mut offloaded);
         }
         self.programs.calls.end(id, sig, line);
         self.stop_stall_probe();
@@ -115,8 +115,8 @@ impl EngineCore {
         &self,
     ) -> impl Iterator<Item = (u32, &'static Location<'static>)> {
         let runs = self.programs.runs.iter().flatten();
-        let listed = runs.filter(|run| run.listed.is_some());
-        listed.map(|run| (run.info.ctx, run.info.at))
+        let offloaded = runs.filter(|run| run.offloaded.is_some());
+        offloaded.map(|run| (run.info.ctx, run.info.at))
     }
 
     /// Ends the programs after the driver is closed. Memory to which a peer may still write is leaked.
@@ -128,8 +128,8 @@ impl EngineCore {
                 continue;
             };
             let (ops, buffers) = (run.ops(), run.buffers);
-            let listed = run.listed.as_ref();
-            let is_touched = listed.is_some_and(|listed| listed.is_under_way());
+            let offloaded = run.offloaded.as_ref();
+            let is_touched = offloaded.is_some_and(|offloaded| offloaded.is_under_way());
             if is_touched || ops.iter().any(|&op| !self.ops.live(op).state.is_done()) {
                 std::mem::forget(self.programs.runs[index as usize].take());
                 self.wakers.extend(self.ops.live(buffers).leak());

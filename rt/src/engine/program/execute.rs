@@ -26,7 +26,7 @@ impl Engine {
                 }
                 ProgramEvent::LastCalls(ctx) => {
                     let _complete = self.core.compare(ctx);
-                    self.core.wake_for_words();
+                    self.core.wake_for_descriptions();
                     continue;
                 }
             };
@@ -41,7 +41,7 @@ impl Engine {
         let Some(mut run) = place.and_then(Option::take) else {
             return; // it has ended because of an earlier report
         };
-        let refused = match (&run.failed, &run.listed) {
+        let refused = match (&run.failed, &run.offloaded) {
             (None, None) => self.begin_steps(index, &mut run),
             (None, Some(_)) => self.advance_offloaded(index, &mut run),
             (Some(_), _) => {
@@ -144,12 +144,12 @@ impl Engine {
         run.reducer = job.work.reducer.take().or_else(|| run.reducer.take());
         run.panic = run.panic.take().or_else(|| job.panic.take());
         let panicked = run.panic.is_some();
-        let listed = self.core.listed_job_over(job.run, job.step);
+        let offloaded = self.core.listed_job_over(job.run, job.step);
         if let Some(run) = self
             .core
             .programs
             .get(job.run)
-            .filter(|_| !panicked && !listed)
+            .filter(|_| !panicked && !offloaded)
         {
             run.over(job.step);
         }
@@ -201,7 +201,7 @@ impl EngineCore {
             Ok(bytes) if bytes == room => {
                 run.over(step);
                 if run.is_watched() {
-                    self.show_landed(index, step);
+                    self.report_block_event(index, step);
                 }
             }
             // The signature is the same but the length differs.

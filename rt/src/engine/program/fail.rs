@@ -177,7 +177,7 @@ impl EngineCore {
 
     /// Fails all collectives with a member that has failed.
     pub(in crate::engine) fn lose_programs(&mut self, rank: WorldRank, why: DownCause) {
-        self.wake_for_words();
+        self.wake_for_descriptions();
         self.quiesce_without(rank);
         if why != DownCause::Failed {
             self.lose_listed(rank);
@@ -223,7 +223,7 @@ impl EngineCore {
         if !matches!(why, CollectiveFailure::Mismatch(..)) {
             self.announce_failure(id, why);
         }
-        self.wake_for_words();
+        self.wake_for_descriptions();
         for index in self.programs.indices() {
             let Some(run) = self.programs.get(index) else {
                 continue;

@@ -92,27 +92,27 @@ pub(super) struct ProgramTable {
     messages: Vec<ProgramMessage>,
     events: Vec<ProgramEvent>,
     calls: CollectiveRegistry,
-    words: call_descriptions::CallDescriptions,
+    descriptions: call_descriptions::CallDescriptions,
     compared: compare::CallComparisons,
     /// Panics of reductions, for the futures of their programs.
     panics: Vec<(OpId, PanicPayload)>,
     /// Timer that [asks](stall_probe) the peers of a stalled program.
-    doubt: Option<stall_probe::StallProbe>,
+    stall_probe: Option<stall_probe::StallProbe>,
     /// Shared resources of programs that run as task lists, by context and slot number.
     slots: BTreeMap<TaskListSlotId, TaskListSlot>,
     /// Serial number of the last program that ran as task lists.
     serial: u32,
-    lines: BlockCallSites,
+    block_call_sites: BlockCallSites,
     /// Programs in flight whose messages may arrive in collective slots.
-    looking: usize,
+    slot_waiters: usize,
     /// Events of peers that must wait until the collective slots were checked.
     deferred_events: Vec<DeferredPeerEvent>,
     /// Scratch of single-round runs.
     scratch: Vec<u128>,
     /// Single-round runs that completed immediately.
-    quick_count: u32,
+    single_round_count: u32,
     /// Turns in which programs checked collective slots.
-    looked: u32,
+    slot_turns: u32,
 }
 
 /// A peer's last event. It is handled after the peer's messages in collective slots, because those were sent before it.
@@ -155,7 +155,7 @@ pub(crate) struct RunCall {
     /// True if the program runs as task lists when the driver supports them.
     pub(crate) offload: bool,
     /// True if the application may wait for single blocks of the result.
-    pub(crate) by_blocks: bool,
+    pub(crate) with_block_events: bool,
 }
 
 /// The claim of a future to a program in flight and to its two buffers.
@@ -227,18 +227,18 @@ impl ProgramTable {
             messages: Vec::new(),
             events: Vec::new(),
             calls: CollectiveRegistry::new(),
-            words: call_descriptions::CallDescriptions::new(),
+            descriptions: call_descriptions::CallDescriptions::new(),
             compared: compare::CallComparisons::new(),
             panics: Vec::new(),
-            doubt: None,
+            stall_probe: None,
             slots: BTreeMap::new(),
             serial: 0,
-            lines: BlockCallSites::new(),
-            looking: 0,
+            block_call_sites: BlockCallSites::new(),
+            slot_waiters: 0,
             deferred_events: Vec::new(),
             scratch: Vec::new(),
-            quick_count: 0,
-            looked: 0,
+            single_round_count: 0,
+            slot_turns: 0,
         }
     }
 
@@ -250,7 +250,7 @@ impl ProgramTable {
     /// Returns true if messages of programs in flight may arrive in collective slots.
     #[inline]
     pub(super) fn has_slot_waiters(&self) -> bool {
-        self.looking > 0
+        self.slot_waiters > 0
     }
 
     #[inline]
@@ -304,7 +304,7 @@ impl ProgramTable {
     /// Removes a completed program, and keeps its memory. It holds no value of the application any more.
     fn remove(&mut self, index: u32) {
         let run = self.runs[index as usize].take();
-        self.looking -= usize::from(run.as_ref().is_some_and(|run| run.looks));
+        self.slot_waiters -= usize::from(run.as_ref().is_some_and(|run| run.uses_slots));
         self.free.push(index);
         if self.spare.len() < SPARE_MAX {
             self.spare.extend(run);
@@ -389,14 +389,15 @@ impl EngineCore {
         }
         let directly =
             self.may_wait_directly() && call.program.recv_max() <= self.paths.eager_max_of_all();
-        let looks = self.may_look(&call);
-        let tells = offload && call.by_blocks && self.programs.lines.may_watch(call.at);
-        self.programs.looking += usize::from(looks);
+        let uses_slots = self.may_use_slots(&call);
+        let tells =
+            offload && call.with_block_events && self.programs.block_call_sites.may_watch(call.at);
+        self.programs.slot_waiters += usize::from(uses_slots);
         let index = self.programs.add(|room| {
             let memory = RunMemory::new(areas, lens, align, scratch);
             let mut run = ProgramRun::new(call, buffers, memory, room);
-            (run.reducer, run.waits_directly, run.looks) = (reducer, directly, looks);
-            run.skip_quick(over.unwrap_or(0));
+            (run.reducer, run.waits_directly, run.uses_slots) = (reducer, directly, uses_slots);
+            run.skip_single_round(over.unwrap_or(0));
             run
         });
         if offload && wrong.is_none() {
@@ -405,9 +406,9 @@ impl EngineCore {
             let size = runs[index as usize]
                 .as_ref()
                 .map_or(1, |run| run.group().len());
-            let listed = self.programs.list(id, size, tells);
+            let offloaded = self.programs.list(id, size, tells);
             if let Some(run) = self.programs.get(index) {
-                run.listed = Some(listed);
+                run.offloaded = Some(offloaded);
             }
         }
         self.programs.calls.begin(id, sig, index);
@@ -431,7 +432,7 @@ impl RunCall {
             reducer: None,
             refused: None,
             offload: false,
-            by_blocks: false,
+            with_block_events: false,
         }
     }
 

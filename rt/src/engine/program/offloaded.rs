@@ -132,14 +132,15 @@ impl ProgramTable {
     }
 
     /// Returns the state of a program in progress, if it runs by lists.
-    pub(super) fn listed(&mut self, index: u32) -> Option<&mut OffloadedRun> {
-        self.get(index)?.listed.as_deref_mut()
+    pub(super) fn offloaded(&mut self, index: u32) -> Option<&mut OffloadedRun> {
+        self.get(index)?.offloaded.as_deref_mut()
     }
 
     fn of_token(&self, token: CommandToken) -> Option<u32> {
         let is_it = |run: &ProgramRun| {
-            let listed = run.listed.as_ref();
-            listed.is_some_and(|listed| u64::from(listed.serial) == (token.0 & !TOKENS) >> 32)
+            let offloaded = run.offloaded.as_ref();
+            offloaded
+                .is_some_and(|offloaded| u64::from(offloaded.serial) == (token.0 & !TOKENS) >> 32)
         };
         let mut runs = (0..).zip(&self.runs);
         let found = runs.find(|(_, run)| run.as_deref().is_some_and(is_it));
@@ -154,8 +155,8 @@ impl Engine {
         index: u32,
         run: &mut ProgramRun,
     ) -> Option<ErrorKind> {
-        let listed = run.listed.as_mut()?;
-        if listed.posted.is_none() && !listed.over {
+        let offloaded = run.offloaded.as_mut()?;
+        if offloaded.posted.is_none() && !offloaded.over {
             match self.take_slot(index, run) {
                 Ok(true) => {}
                 Ok(false) => return None,
@@ -168,15 +169,15 @@ impl Engine {
 
     /// Does the steps of the host that may begin.
     fn do_due(&mut self, index: u32, run: &mut ProgramRun) {
-        while let Some(listed) = run.listed.as_mut()
-            && let Some(&step) = listed.duties.steps.front()
-            && let Some(posted) = &listed.posted
+        while let Some(offloaded) = run.offloaded.as_mut()
+            && let Some(&step) = offloaded.duties.steps.front()
+            && let Some(posted) = &offloaded.posted
         {
             let (action, end) = (posted.action(step), posted.end_of(step));
             if matches!(action, StepAction::Reduce { .. }) && run.reducer.is_none() {
                 return; // another reduction is in progress
             }
-            listed.duties.steps.pop_front();
+            offloaded.duties.steps.pop_front();
             if run.work_now(&action) {
                 self.core.count_own(end);
             } else {
@@ -187,12 +188,12 @@ impl Engine {
 
     /// Cancels the lists of a program that has failed, so that no further task begins.
     pub(super) fn take_back(&mut self, run: &mut ProgramRun) {
-        if let Some(listed) = run.listed.as_mut()
-            && let Some(posted) = listed.posted.as_mut()
-            && listed.ending.is_none()
+        if let Some(offloaded) = run.offloaded.as_mut()
+            && let Some(posted) = offloaded.posted.as_mut()
+            && offloaded.ending.is_none()
         {
             posted.cancel(&mut *self.driver);
-            listed.ending = Some([false; FAMILIES.len()]);
+            offloaded.ending = Some([false; FAMILIES.len()]);
         }
     }
 
@@ -218,12 +219,13 @@ impl Engine {
 
     /// Handles progress of the lists. Returns the error if the program fails.
     fn hear(&mut self, run: &mut ProgramRun, code: ListToken) -> Option<ErrorKind> {
-        let under_way = |listed: &&mut Box<OffloadedRun>| listed.ending.is_none() && !listed.over;
-        let listed = run.listed.as_mut().filter(under_way)?;
-        let entry = self.core.programs.slots.get(&listed.slot)?;
-        let posted = listed.posted.as_mut()?;
+        let under_way =
+            |offloaded: &&mut Box<OffloadedRun>| offloaded.ending.is_none() && !offloaded.over;
+        let offloaded = run.offloaded.as_mut().filter(under_way)?;
+        let entry = self.core.programs.slots.get(&offloaded.slot)?;
+        let posted = offloaded.posted.as_mut()?;
         let (driver, slot) = (&mut *self.driver, &entry.slot);
-        let duties = &mut listed.duties;
+        let duties = &mut offloaded.duties;
         match code {
             ListToken::List(list) => posted.handle_list_begun(driver, slot, list, duties),
             ListToken::Held | ListToken::Single => posted.post_held(driver, slot, duties),
@@ -231,7 +233,7 @@ impl Engine {
                 posted.handle_watch(code, duties);
                 let waker = self.core.ops.live(run.buffers).waker.take();
                 self.core.wakers.extend(waker);
-                run.landed
+                run.block_events
                     .iter_mut()
                     .for_each(|landed| landed.extend(posted.receives_of_group(nth)));
             }
@@ -240,8 +242,8 @@ impl Engine {
             }
         }
         let end = posted.end(driver);
-        listed.over = end == PostedEnd::Well;
-        self.core.count_for(listed);
+        offloaded.over = end == PostedEnd::Well;
+        self.core.count_for(offloaded);
         (end == PostedEnd::Overcounted).then(overcounted)
     }
 
@@ -254,30 +256,30 @@ impl Engine {
         why: CommandFailure,
     ) -> Option<ErrorKind> {
         let first = run
-            .listed
+            .offloaded
             .as_ref()
-            .is_some_and(|listed| listed.ending.is_none());
+            .is_some_and(|offloaded| offloaded.ending.is_none());
         self.take_back(run);
         let (id, sig) = (run.id(), run.sig());
-        let listed = run.listed.as_mut()?;
-        if let (Some(ended), Some(family)) = (&mut listed.ending, code.family()) {
+        let offloaded = run.offloaded.as_mut()?;
+        if let (Some(ended), Some(family)) = (&mut offloaded.ending, code.family()) {
             ended[family] = true;
         }
-        if listed.puts_no_more() {
-            self.core.report_quiesced(id, sig, listed);
+        if offloaded.puts_no_more() {
+            self.core.report_quiesced(id, sig, offloaded);
         }
-        let entry = self.core.programs.slots.get(&listed.slot)?;
-        let posted = listed.posted.as_ref().filter(|_| first)?;
+        let entry = self.core.programs.slots.get(&offloaded.slot)?;
+        let posted = offloaded.posted.as_ref().filter(|_| first)?;
         match why {
             CommandFailure::Unmatched | CommandFailure::BadRange => {
                 run.asked = false;
                 let stranger = posted.mismatched_peer(&entry.slot);
                 let Some(stranger) = stranger.and_then(|peer| run.group.world_of(peer)) else {
                     // A peer has closed its memory, and will say why unless it has failed.
-                    listed.homeless = true;
+                    offloaded.homeless = true;
                     return (!self.core.hears_in_order()).then(homeless);
                 };
-                listed.stranger = Some(stranger);
+                offloaded.stranger = Some(stranger);
                 let waits = self.core.probe_refusing_peer(stranger, id, sig);
                 (!waits).then(|| self.core.mismatch_with(stranger))
             }
@@ -307,8 +309,8 @@ impl Engine {
 
 impl EngineCore {
     /// Adds to the counters that the host has to add to.
-    pub(super) fn count_for(&mut self, listed: &mut OffloadedRun) {
-        let counts = listed.duties.counts.drain(..);
+    pub(super) fn count_for(&mut self, offloaded: &mut OffloadedRun) {
+        let counts = offloaded.duties.counts.drain(..);
         counts.for_each(|counter| self.count_own(counter));
     }
 
@@ -326,10 +328,10 @@ impl EngineCore {
         let Some(run) = self.programs.get(index) else {
             return false;
         };
-        let Some(listed) = &run.listed else {
+        let Some(offloaded) = &run.offloaded else {
             return false;
         };
-        let end = listed.posted.as_ref().map(|posted| posted.end_of(step));
+        let end = offloaded.posted.as_ref().map(|posted| posted.end_of(step));
         // A reduction that panicked left no result that may be counted.
         if let Some(end) = end.filter(|_| run.failed.is_none() && run.panic.is_none()) {
             self.count_own(end);
@@ -361,10 +363,10 @@ impl EngineCore {
     pub(super) fn lose_invited(&mut self, rank: WorldRank, id: CollectiveId) {
         let waits = |run: &ProgramRun| {
             let slot = TaskListSlotId::of(id, run.group.len());
-            let listed = run.listed.as_ref();
+            let offloaded = run.offloaded.as_ref();
             run.group.contains(rank)
                 && !is_before(run.id().sequence, id.sequence)
-                && listed.is_some_and(|it| it.posted.is_some() && it.slot == slot)
+                && offloaded.is_some_and(|it| it.posted.is_some() && it.slot == slot)
         };
         for index in self.programs.indices() {
             if self.programs.get(index).is_some_and(|run| waits(run)) {
@@ -383,7 +385,7 @@ impl EngineCore {
     }
 
     fn needs(&self, index: u32, rank: WorldRank) -> bool {
-        let Some((run, listed, entry, posted)) = self.posted(index) else {
+        let Some((run, offloaded, entry, posted)) = self.posted(index) else {
             return false; // it checks its peers when it begins
         };
         let Some(local) = run.group.local_of(rank) else {
@@ -393,7 +395,7 @@ impl EngineCore {
             let rank = run.group.world_of(peer);
             rank.is_some_and(|rank| self.peers.down(rank).is_some())
         };
-        listed.ending.is_some()
+        offloaded.ending.is_some()
             || posted
                 .peers_without_landing(&entry.slot)
                 .any(|peer| peer == local)
@@ -403,21 +405,21 @@ impl EngineCore {
     /// Returns a rank for which a program by lists waits in vain, as far as its questions were answered. That rank has called
     /// another collective, or has completed this one although something from it is lacking.
     pub(super) fn futile_peer(&self, index: u32) -> Option<WorldRank> {
-        let (run, listed, entry, posted) = self.posted(index)?;
-        if listed.stranger.is_some() {
-            return listed.stranger;
+        let (run, offloaded, entry, posted) = self.posted(index)?;
+        if offloaded.stranger.is_some() {
+            return offloaded.stranger;
         }
         let world = |peer| run.group.world_of(peer);
-        let is_through = |peer| world(peer).is_some_and(|rank| listed.through.contains(&rank));
+        let is_through = |peer| world(peer).is_some_and(|rank| offloaded.through.contains(&rank));
         let uninvited = posted
             .peers_without_landing(&entry.slot)
             .find(|peer| is_through(*peer));
         uninvited.and_then(world).or_else(|| {
             let alone = |rank: &WorldRank| posted.lacks_messages(|peer| world(peer) == Some(*rank));
-            let found = listed.through.iter().find(|rank| alone(rank));
+            let found = offloaded.through.iter().find(|rank| alone(rank));
             // Several sources may share a counter, so only all of them together may explain what is lacking.
             let any = || {
-                listed
+                offloaded
                     .through
                     .first()
                     .filter(|_| posted.lacks_messages(is_through))
@@ -429,16 +431,16 @@ impl EngineCore {
     /// Accepts the answers of ranks that have completed the program, because their puts had time to arrive since. Returns true if
     /// there are new ones. Fails the program if a peer has closed its memory and did not say why in that time.
     pub(super) fn accept_completions(&mut self, index: u32) -> bool {
-        let Some(listed) = self.programs.listed(index) else {
+        let Some(offloaded) = self.programs.offloaded(index) else {
             return false;
         };
-        if listed.homeless {
+        if offloaded.homeless {
             self.fail(index, homeless());
             return true;
         }
-        let said = std::mem::take(&mut listed.said_through);
-        let news = !said.is_subset(&listed.through);
-        listed.through.extend(said);
+        let said = std::mem::take(&mut offloaded.said_through);
+        let news = !said.is_subset(&offloaded.through);
+        offloaded.through.extend(said);
         news
     }
 
@@ -448,21 +450,24 @@ impl EngineCore {
         index: u32,
     ) -> Option<(&ProgramRun, &OffloadedRun, &TaskListSlot, &PostedProgram)> {
         let run = self.programs.runs[index as usize].as_deref()?;
-        let listed = run.listed.as_deref().filter(|listed| !listed.over)?;
-        let entry = self.programs.slots.get(&listed.slot)?;
-        Some((run, listed, entry, listed.posted.as_ref()?))
+        let offloaded = run
+            .offloaded
+            .as_deref()
+            .filter(|offloaded| !offloaded.over)?;
+        let entry = self.programs.slots.get(&offloaded.slot)?;
+        Some((run, offloaded, entry, offloaded.posted.as_ref()?))
     }
 
     /// Returns the world ranks for which programs by lists wait. The adapter counts their puts, but does not report their
     /// failure.
     pub(in crate::engine) fn awaited_listed(&self) -> impl Iterator<Item = WorldRank> {
         let runs = self.programs.runs.iter().flatten();
-        let runs = runs.filter_map(|run| Some((run, run.listed.as_deref()?)));
-        let under_way = runs.filter(|(run, listed)| run.failed.is_none() && !listed.over);
-        under_way.flat_map(|(run, listed)| {
+        let runs = runs.filter_map(|run| Some((run, run.offloaded.as_deref()?)));
+        let under_way = runs.filter(|(run, offloaded)| run.failed.is_none() && !offloaded.over);
+        under_way.flat_map(|(run, offloaded)| {
             let from = run.sources();
-            let entry = self.programs.slots.get(&listed.slot);
-            let posted = listed.posted.as_ref().zip(entry);
+            let entry = self.programs.slots.get(&offloaded.slot);
+            let posted = offloaded.posted.as_ref().zip(entry);
             let to = posted.map(|(posted, entry)| posted.peers_without_landing(&entry.slot));
             let peers = from.chain(to.into_iter().flatten());
             peers.filter_map(|peer| run.group().world_of(peer))
@@ -480,15 +485,18 @@ impl EngineCore {
             CommRank((rank + 1) % size),
             CommRank((rank + size - 1) % size),
         ];
-        if let Some(listed) = &run.listed
-            && let Some(entry) = self.programs.slots.get(&listed.slot)
-            && let Some(posted) = &listed.posted
+        if let Some(offloaded) = &run.offloaded
+            && let Some(entry) = self.programs.slots.get(&offloaded.slot)
+            && let Some(posted) = &offloaded.posted
         {
             peers.extend(posted.peers_without_landing(&entry.slot).take(ASKED_MAX));
             let lacking = |peer: &CommRank| posted.lacks_messages(|from| from == *peer);
             peers.extend(run.sources().take(LOOKED_MAX).filter(lacking));
         }
-        let stranger = run.listed.as_ref().and_then(|listed| listed.stranger);
+        let stranger = run
+            .offloaded
+            .as_ref()
+            .and_then(|offloaded| offloaded.stranger);
         let peers = peers.into_iter().filter_map(|peer| group.world_of(peer));
         peers.chain(stranger).filter(|peer| *peer != me).collect()
     }

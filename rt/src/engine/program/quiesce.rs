@@ -43,8 +43,8 @@ impl QuiesceState {
 impl EngineCore {
     /// Asks the peers that may put to a failed program, once. Its lists are canceled already.
     pub(super) fn request_quiesce(&mut self, run: &mut ProgramRun) {
-        let asks = |listed: &OffloadedRun| listed.quiesce.awaited.is_none();
-        if !run.listed.as_deref().is_some_and(asks) {
+        let asks = |offloaded: &OffloadedRun| offloaded.quiesce.awaited.is_none();
+        if !run.offloaded.as_deref().is_some_and(asks) {
             return;
         }
         let (id, sig, me) = (run.id(), run.sig(), self.programs.me);
@@ -56,7 +56,7 @@ impl EngineCore {
         let peers = run.program.actions().filter_map(from);
         let may_put = |rank: &WorldRank| *rank != me && self.peers.down(*rank).is_none();
         let peers: BTreeSet<WorldRank> = peers.filter(may_put).collect();
-        let (Some(listed), Some(kind)) = (run.listed.as_mut(), &run.failed) else {
+        let (Some(offloaded), Some(kind)) = (run.offloaded.as_mut(), &run.failed) else {
             return;
         };
         let revoked = self.programs.calls.revoked_from(id.context);
@@ -79,7 +79,7 @@ impl EngineCore {
                 .control(rank, &ProgramHeader::new(WireKind::Quiesce, id, sig));
         }
         self.awaited_peers_changed |= !peers.is_empty();
-        listed.quiesce.awaited = Some(peers);
+        offloaded.quiesce.awaited = Some(peers);
     }
 
     /// Handles the request of a peer that has failed a collective and waits until this rank puts no more.
@@ -89,10 +89,10 @@ impl EngineCore {
         let run = running.and_then(|running| self.programs.get(running.run));
         let run = run.filter(|run| run.group().contains(rank));
         if let Some(run) = run
-            && let Some(listed) = &mut run.listed
-            && !(run.failed.is_some() && listed.puts_no_more())
+            && let Some(offloaded) = &mut run.offloaded
+            && !(run.failed.is_some() && offloaded.puts_no_more())
         {
-            listed.quiesce.askers.insert(rank);
+            offloaded.quiesce.askers.insert(rank);
             return;
         }
         self.peers.control(
@@ -118,8 +118,8 @@ impl EngineCore {
 
     fn note_still(&mut self, index: u32, rank: WorldRank) {
         let run = self.programs.get(index);
-        let listed = run.and_then(|run| run.listed.as_mut());
-        if listed.is_some_and(|listed| listed.quiesce.end(rank)) {
+        let offloaded = run.and_then(|run| run.offloaded.as_mut());
+        if offloaded.is_some_and(|offloaded| offloaded.quiesce.end(rank)) {
             self.programs.mark_dirty(index);
         }
     }
@@ -129,9 +129,9 @@ impl EngineCore {
         &mut self,
         id: CollectiveId,
         sig: u64,
-        listed: &mut OffloadedRun,
+        offloaded: &mut OffloadedRun,
     ) {
-        let mut askers = std::mem::take(&mut listed.quiesce.askers);
+        let mut askers = std::mem::take(&mut offloaded.quiesce.askers);
         askers.retain(|rank| self.peers.down(*rank).is_none());
         for rank in askers {
             self.peers
@@ -142,7 +142,7 @@ impl EngineCore {
     /// Returns the world ranks for which failed programs wait.
     pub(in crate::engine) fn awaited_still(&self) -> impl Iterator<Item = WorldRank> {
         let runs = self.programs.runs.iter().flatten();
-        let stills = runs.filter_map(|run| run.listed.as_ref()?.quiesce.awaited.as_ref());
+        let stills = runs.filter_map(|run| run.offloaded.as_ref()?.quiesce.awaited.as_ref());
         stills.flatten().copied()
     }
 }

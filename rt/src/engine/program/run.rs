@@ -34,9 +34,9 @@ pub(super) struct ProgramRun {
     /// True while the run's receives wait [directly](super::direct_recv).
     pub(super) waits_directly: bool,
     /// State of the run's task lists, if it runs by lists.
-    pub(super) listed: Option<Box<OffloadedRun>>,
+    pub(super) offloaded: Option<Box<OffloadedRun>>,
     /// True if the run's messages may come by [collective slots](super::single_round).
-    pub(super) looks: bool,
+    pub(super) uses_slots: bool,
     pub(super) info: OpInfo,
     pub(super) group: RankGroup,
     /// By step: the number of completions and beginnings it waits for, or [`BEGUN`] or [`OVER`].
@@ -46,7 +46,7 @@ pub(super) struct ProgramRun {
     /// Steps that have begun and are not complete.
     flying: Vec<(usize, StepExecutor)>,
     /// Completed receives not yet reported to the future, if it watches them.
-    pub(super) landed: Option<VecDeque<usize>>,
+    pub(super) block_events: Option<VecDeque<usize>>,
 }
 
 /// Vectors that a program uses while it is in progress, reused by the next one.
@@ -89,13 +89,13 @@ impl ProgramRun {
             stirred: false,
             asked: false,
             waits_directly: false,
-            listed: None,
-            looks: false,
+            offloaded: None,
+            uses_slots: false,
             info,
             group,
             first: 0,
             flying,
-            landed: None,
+            block_events: None,
         }
     }
 
@@ -184,18 +184,18 @@ impl ProgramRun {
     }
 
     /// Reports completed receives from now on, including those that are complete already.
-    pub(super) fn show_landed(&mut self) {
+    pub(super) fn record_block_events(&mut self) {
         let is_landed = |&at: &usize| {
             let is_recv = matches!(self.program.step(at).action, StepAction::Recv { .. });
             is_recv && self.waits[at] == OVER
         };
-        if self.landed.is_none() {
-            self.landed = Some((0..self.program.len()).filter(is_landed).collect());
+        if self.block_events.is_none() {
+            self.block_events = Some((0..self.program.len()).filter(is_landed).collect());
         }
     }
 
     pub(super) fn is_watched(&self) -> bool {
-        self.landed.is_some()
+        self.block_events.is_some()
     }
 
     /// Returns the first of the receives that wait directly for this peer.
@@ -218,9 +218,11 @@ impl ProgramRun {
     }
 
     /// Marks the first `count` steps in single-round order as complete.
-    pub(super) fn skip_quick(&mut self, count: usize) {
+    pub(super) fn skip_single_round(&mut self, count: usize) {
         let program = Arc::clone(&self.program);
-        let order = program.single_round().map_or(&[][..], |quick| &quick.order);
+        let order = program
+            .single_round()
+            .map_or(&[][..], |single_round| &single_round.order);
         for &at in &order[..count] {
             self.began(at as usize);
             self.over(at as usize);
@@ -279,9 +281,9 @@ impl ProgramRun {
 
     /// Returns the next receive to report: its source and where its message is. Receives whose bytes another step is changing are
     /// skipped.
-    pub(super) fn next_landed(&mut self) -> Option<(CommRank, BufferSpan)> {
+    pub(super) fn next_block_event(&mut self) -> Option<(CommRank, BufferSpan)> {
         loop {
-            let step = self.landed.as_mut()?.pop_front()?;
+            let step = self.block_events.as_mut()?.pop_front()?;
             let StepAction::Recv { from, into } = self.program.step(step).action else {
                 continue;
             };
@@ -327,8 +329,8 @@ impl ProgramRun {
     /// Returns true if nothing of the program is in progress and nothing more will begin.
     pub(super) fn is_over(&self) -> bool {
         let failed = self.failed.is_some();
-        let over = match &self.listed {
-            Some(listed) => listed.is_over(failed),
+        let over = match &self.offloaded {
+            Some(offloaded) => offloaded.is_over(failed),
             None => failed || self.first == self.program.len(),
         };
         over && self.flying.is_empty()

@@ -58,30 +58,30 @@ impl Engine {
         run: &mut SingleRoundRun<I, O>,
     ) -> SingleRoundPoll {
         let call = &run.call;
-        let Some(quick) = call.program.single_round() else {
+        let Some(single_round) = call.program.single_round() else {
             return SingleRoundPoll::Fallback;
         };
-        if !self.core.may_be_quick(call, &mut run.buffers) {
+        if !self.core.may_be_single_round(call, &mut run.buffers) {
             return SingleRoundPoll::Fallback;
         }
-        let Some(memory) = self.core.quick_memory(call, &mut run.buffers) else {
+        let Some(memory) = self.core.single_round_memory(call, &mut run.buffers) else {
             return SingleRoundPoll::Fallback;
         };
         run.has_begun = true;
-        let steps = &quick.order[run.over..quick.sends];
+        let steps = &single_round.order[run.over..single_round.sends];
         let sent = self.send_in_order(call, steps, &memory);
         run.over += sent;
         if sent < steps.len() {
-            self.core.keep_quick_memory(memory);
+            self.core.keep_single_round_memory(memory);
             return SingleRoundPoll::Pending;
         }
         // A rank that receives nothing is complete, and so is the last rank to come. This first check reads what has arrived
         // while this rank's messages are on their way.
         let found = match self.find(call) {
-            SingleRoundPoll::Done => self.receive_quick(run, &memory),
+            SingleRoundPoll::Done => self.receive_single_round(run, &memory),
             found => found,
         };
-        self.core.keep_quick_memory(memory);
+        self.core.keep_single_round_memory(memory);
         match found {
             // A message too long for a collective slot will be offered, and its sender waits until this rank fetches it.
             SingleRoundPoll::Pending if self.is_offered_some(&run.call) => {
@@ -135,11 +135,11 @@ impl Engine {
             SingleRoundPoll::Done => {}
             found => return found,
         }
-        let Some(memory) = self.core.quick_memory(&run.call, &mut run.buffers) else {
+        let Some(memory) = self.core.single_round_memory(&run.call, &mut run.buffers) else {
             return SingleRoundPoll::Fallback;
         };
-        let found = self.receive_quick(run, &memory);
-        self.core.keep_quick_memory(memory);
+        let found = self.receive_single_round(run, &memory);
+        self.core.keep_single_round_memory(memory);
         found
     }
 
@@ -166,7 +166,7 @@ impl Engine {
 
     /// Takes the messages and does the remaining steps, if every message is as expected.
     #[inline]
-    fn receive_quick<I, O>(
+    fn receive_single_round<I, O>(
         &mut self,
         run: &mut SingleRoundRun<I, O>,
         memory: &RunMemory,
@@ -212,7 +212,7 @@ impl Engine {
     }
 
     /// Returns true if awaiting the program would not wait: each message has come, or will never come.
-    pub(crate) fn is_quick_done<I, O>(&mut self, run: &SingleRoundRun<I, O>) -> bool {
+    pub(crate) fn is_single_round_done<I, O>(&mut self, run: &SingleRoundRun<I, O>) -> bool {
         let call = &run.call;
         self.core.ended
             || self.core.begin_error(call, run.has_begun).is_some()
@@ -256,12 +256,12 @@ impl<I: SendBuf, O: RecvBuf> SingleRoundRun<I, O> {
 }
 
 impl EngineCore {
-    fn may_be_quick<I: SendBuf, O: RecvBuf>(
+    fn may_be_single_round<I: SendBuf, O: RecvBuf>(
         &self,
         call: &RunCall,
         buffers: &mut ProgramBuffers<I, O>,
     ) -> bool {
-        self.may_look(call)
+        self.may_use_slots(call)
             && self.is_calm(call)
             && call
                 .reducer
@@ -291,7 +291,7 @@ impl EngineCore {
         ranks.all(|rank| self.peers.down(rank).is_none())
     }
 
-    fn quick_memory<I: SendBuf, O: RecvBuf>(
+    fn single_round_memory<I: SendBuf, O: RecvBuf>(
         &mut self,
         call: &RunCall,
         buffers: &mut ProgramBuffers<I, O>,
@@ -305,7 +305,7 @@ impl EngineCore {
         Some(RunMemory::new(buffers.areas(), lens, align, scratch))
     }
 
-    fn keep_quick_memory(&mut self, mut memory: RunMemory) {
+    fn keep_single_round_memory(&mut self, mut memory: RunMemory) {
         if memory.has_scratch() {
             self.programs.scratch = memory.take_scratch();
         }
@@ -313,7 +313,7 @@ impl EngineCore {
 
     /// Returns true if a turn is due, because single-round runs alone make none.
     pub(crate) fn is_turn_due(&mut self) -> bool {
-        let count = &mut self.programs.quick_count;
+        let count = &mut self.programs.single_round_count;
         *count = count.wrapping_add(1);
         count.is_multiple_of(TURN_EVERY)
     }
@@ -342,8 +342,10 @@ impl RunCall {
 
     /// Returns the steps that are done when messages have come.
     fn rest(&self) -> impl Iterator<Item = &StepAction> {
-        let quick = self.program.single_round();
-        let rest = quick.map_or(&[][..], |quick| &quick.order[quick.sends..]);
+        let single_round = self.program.single_round();
+        let rest = single_round.map_or(&[][..], |single_round| {
+            &single_round.order[single_round.sends..]
+        });
         rest.iter()
             .map(|&at| &self.program.step(at as usize).action)
     }

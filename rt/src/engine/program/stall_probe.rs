@@ -62,9 +62,9 @@ impl EngineCore {
         if !self.is_asking() || !self.hears_in_order() {
             return;
         }
-        match &mut self.programs.doubt {
+        match &mut self.programs.stall_probe {
             None => self.set_doubt(now(), stays),
-            Some(doubt) if doubt.since == NEVER => doubt.since = now(),
+            Some(stall_probe) if stall_probe.since == NEVER => stall_probe.since = now(),
             Some(_) => {}
         }
     }
@@ -77,7 +77,7 @@ impl EngineCore {
 
     fn set_doubt(&mut self, since: ClockTime, stays: bool) {
         let timer = self.timers.insert(since + PATIENCE, KEY);
-        self.programs.doubt = Some(StallProbe {
+        self.programs.stall_probe = Some(StallProbe {
             timer,
             since,
             stays,
@@ -87,16 +87,16 @@ impl EngineCore {
     /// Stops the probe after a program, if nothing is left to ask for.
     #[inline]
     pub(super) fn stop_stall_probe(&mut self) {
-        if self.programs.doubt.is_some() && !self.is_asking() {
+        if self.programs.stall_probe.is_some() && !self.is_asking() {
             self.doubt_no_more();
         }
     }
 
     fn doubt_no_more(&mut self) {
-        match &mut self.programs.doubt {
-            Some(doubt) if doubt.stays => doubt.since = NEVER,
-            doubt => {
-                if let Some(StallProbe { timer, .. }) = doubt.take() {
+        match &mut self.programs.stall_probe {
+            Some(stall_probe) if stall_probe.stays => stall_probe.since = NEVER,
+            stall_probe => {
+                if let Some(StallProbe { timer, .. }) = stall_probe.take() {
                     self.timers.cancel(timer);
                 }
             }
@@ -108,9 +108,9 @@ impl EngineCore {
     pub(in crate::engine) fn ask_for_programs(&mut self, now: ClockTime) {
         let since = self
             .programs
-            .doubt
+            .stall_probe
             .take()
-            .map_or(NEVER, |doubt| doubt.since);
+            .map_or(NEVER, |stall_probe| stall_probe.since);
         if since == NEVER {
             return;
         }
@@ -179,7 +179,7 @@ impl EngineCore {
     /// Returns the peers from which the program still lacks a message, or which have not begun to receive what it sends.
     fn awaited_by(&mut self, index: u32) -> BTreeSet<WorldRank> {
         let run = self.programs.runs[index as usize].as_deref();
-        if let Some(run) = run.filter(|run| run.listed.is_some()) {
+        if let Some(run) = run.filter(|run| run.offloaded.is_some()) {
             return self.doubted_by(run).into_iter().collect();
         }
         let flights = self.programs.get(index).map(|run| run.flights());
@@ -304,8 +304,8 @@ impl EngineCore {
             if self.is_member(running.run, rank) {
                 self.fail_mismatched(running.run, rank);
             }
-        } else if let Some(listed) = self.programs.listed(running.run) {
-            listed.said_through.insert(rank);
+        } else if let Some(offloaded) = self.programs.offloaded(running.run) {
+            offloaded.said_through.insert(rank);
         } else if self.awaited_by(running.run).contains(&rank) {
             self.fail_mismatched(running.run, rank);
         }

@@ -92,13 +92,13 @@ impl Engine {
     /// Begins the program if it is its turn for the slot. Returns false if it has to wait.
     pub(super) fn take_slot(&mut self, index: u32, run: &mut ProgramRun) -> io::Result<bool> {
         let me = self.core.programs.me;
-        let Some(listed) = run.listed.as_mut() else {
+        let Some(offloaded) = run.offloaded.as_mut() else {
             return Ok(false);
         };
-        let entry = match self.core.programs.slots.entry(listed.slot) {
+        let entry = match self.core.programs.slots.entry(offloaded.slot) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                let (name, group) = (listed.slot.region_name(), run.group.clone());
+                let (name, group) = (offloaded.slot.region_name(), run.group.clone());
                 new.insert(TaskListSlot::new(&mut *self.driver, group, me, name)?)
             }
         };
@@ -119,7 +119,7 @@ impl Engine {
         let means = AdapterMeans {
             combining,
             list_max,
-            recv_groups_max: if listed.tells {
+            recv_groups_max: if offloaded.tells {
                 TOLD_MAX.min(list_max)
             } else {
                 0
@@ -140,7 +140,7 @@ impl Engine {
                 ),
             ));
         }
-        let token = TOKENS | u64::from(listed.serial) << 32;
+        let token = TOKENS | u64::from(offloaded.serial) << 32;
         let begun = PostedProgram::begin(
             &mut *self.driver,
             &mut entry.slot,
@@ -148,18 +148,18 @@ impl Engine {
             memory,
             run.info.sig,
             token,
-            &mut listed.duties,
+            &mut offloaded.duties,
         );
         if begun.is_err() {
             // Withdraw the keys, because the memory is returned without the program having begun.
             keys.for_each(|key| self.core.exposed.withdraw(key));
         }
         let mut posted = begun?;
-        if run.landed.is_some() {
+        if run.block_events.is_some() {
             posted.report_receives(&mut *self.driver);
         }
-        listed.posted = Some(posted);
-        self.core.count_for(listed);
+        offloaded.posted = Some(posted);
+        self.core.count_for(offloaded);
         Ok(true)
     }
 }
@@ -171,17 +171,17 @@ impl EngineCore {
         index: u32,
         id: CollectiveId,
         sig: u64,
-        listed: &mut OffloadedRun,
+        offloaded: &mut OffloadedRun,
     ) {
-        self.report_quiesced(id, sig, listed);
-        let keys = listed.posted.iter().flat_map(PostedProgram::keys);
+        self.report_quiesced(id, sig, offloaded);
+        let keys = offloaded.posted.iter().flat_map(PostedProgram::keys);
         keys.for_each(|key| self.exposed.withdraw(key));
-        let Some(entry) = self.programs.slots.get_mut(&listed.slot) else {
+        let Some(entry) = self.programs.slots.get_mut(&offloaded.slot) else {
             return;
         };
-        if listed.over
-            && listed.ending.is_none()
-            && let Some(posted) = listed.posted.take()
+        if offloaded.over
+            && offloaded.ending.is_none()
+            && let Some(posted) = offloaded.posted.take()
         {
             entry.slot.keep_counters(posted);
         }
@@ -191,7 +191,7 @@ impl EngineCore {
         }
         match entry.running {
             Some(next) => self.programs.mark_dirty(next),
-            None if entry.left => self.forget_slots(listed.slot.context),
+            None if entry.left => self.forget_slots(offloaded.slot.context),
             None => {}
         }
     }

@@ -358,7 +358,7 @@ fn call(rank: usize) -> RunCall {
         reducer: None,
         refused: None,
         offload: true,
-        by_blocks: false,
+        with_block_events: false,
     }
 }
 

@@ -100,7 +100,7 @@ fn begin_this(
         reducer: Some(ErasedReducer::new::<u64>(u64::wrapping_add)),
         refused: None,
         offload: false,
-        by_blocks: false,
+        with_block_events: false,
     };
     let (input, output) = (vec![rank as u64; block], vec![9; size * block]);
     let buffers = ProgramBuffers::new(input, output, &call.program, false);
@@ -276,7 +276,7 @@ fn collectives_before_one_that_fails_go_on_and_later_ones_end() {
         reducer: None,
         refused: None,
         offload: false,
-        by_blocks: false,
+        with_block_events: false,
     };
     let buffers = ProgramBuffers::new(vec![2], Vec::new(), &call.program, false);
     let bad: RunTicket<Vec<u64>, Vec<u64>> = world.engines[2].run(call, buffers, None);

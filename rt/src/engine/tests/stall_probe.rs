@@ -88,7 +88,7 @@ fn call(
         reducer: None,
         refused: None,
         offload: false,
-        by_blocks: false,
+        with_block_events: false,
     };
     let buffers = ProgramBuffers::new(Vec::new(), vec![0; 1], &call.program, false);
     (call, buffers)
@@ -236,10 +236,14 @@ fn a_question_remains_after_a_test_for_completion_of_a_collective() {
     assert!(world.engines[1].core.ask_in_vain(false));
     world.run_for(10 * TICK);
     let (call, buffers) = call(0, 1, 1, 2);
-    let quick = SingleRoundRun::new(Box::new(call), buffers);
+    let single_round = SingleRoundRun::new(Box::new(call), buffers);
     let engine = &mut world.engines[0];
-    assert!([(); 2].iter().all(|()| engine.is_quick_done(&quick)));
-    let (answer, _) = engine.convert_to_run(quick);
+    assert!(
+        [(); 2]
+            .iter()
+            .all(|()| engine.is_single_round_done(&single_round))
+    );
+    let (answer, _) = engine.convert_to_run(single_round);
     world.run_for(10 * TICK);
     for (rank, tickets) in [&answer, &asked].into_iter().enumerate() {
         let kind = ended(&mut world, rank, tickets);

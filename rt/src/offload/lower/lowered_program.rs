@@ -67,7 +67,7 @@ impl LoweredProgram {
         assert!(list_max >= LIST_MIN, "lists of {list_max} tasks");
         let mut steps = vec![LoweredStep::default(); program.len()];
         let ways = number_messages(program, &mut steps, lanes);
-        let (mut counters, mut ends) = connect(program, &mut steps);
+        let (mut counters, mut ends) = assign_counters(program, &mut steps);
         let told = CountedRecvs::of(program, &steps, means.recv_groups_max, counters);
         for (counter, group) in told.groups() {
             (counters, ends) = (counter + 1, ends + 1 - group.len() as u64);
@@ -183,7 +183,7 @@ fn number_messages(
 }
 
 /// Assigns counters to steps. Returns the number of counters, and the final value of the counter at which the program ends.
-fn connect(program: &CollectiveProgram, steps: &mut [LoweredStep]) -> (u32, u64) {
+fn assign_counters(program: &CollectiveProgram, steps: &mut [LoweredStep]) -> (u32, u64) {
     let (mut counters, mut ends) = (1, 0);
     let mut new = || {
         counters += 1;
