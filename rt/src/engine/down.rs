@@ -53,7 +53,7 @@ impl EngineCore {
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.ops.select(|slot| slot.waker.is_some()).is_empty()
             || self.sleepers.are_waited_for()
-            || self.windows.are_waited_for()
+            || self.windows.has_waiting_futures()
     }
 
     /// Returns the members of this communicator.

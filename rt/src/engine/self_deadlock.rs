@@ -59,8 +59,8 @@ impl EngineCore {
     fn is_otherwise_idle(&self) -> bool {
         let is_open = !(self.closing || self.leaving || self.ended);
         let no_collectives = !self.programs.any() && self.promised == 0 && !self.is_agreeing();
-        let no_news_awaited =
-            !self.windows.are_listened_to() && self.followed().all(|ctx| self.is_left_alone(ctx));
+        let no_news_awaited = !self.windows.has_waiting_futures()
+            && self.followed().all(|ctx| self.is_left_alone(ctx));
         is_open
             && no_collectives
             && no_news_awaited

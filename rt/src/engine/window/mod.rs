@@ -191,12 +191,6 @@ impl LazyWindowTable {
         Self { me, all: None }
     }
 
-    /// Returns true if futures wait for a change of a window.
-    pub(super) fn are_listened_to(&self) -> bool {
-        let ends = self.all.iter().flat_map(|all| all.ends.values());
-        ends.into_iter().any(|end| !end.listeners.is_empty())
-    }
-
     /// Returns true if there was never a window.
     #[inline]
     fn is_unused(&self) -> bool {
@@ -204,7 +198,7 @@ impl LazyWindowTable {
     }
 
     /// Returns true if a future waits for a change of any window.
-    pub(super) fn are_waited_for(&self) -> bool {
+    pub(super) fn has_waiting_futures(&self) -> bool {
         let mut all = self.all.iter().flat_map(|all| all.ends.values());
         all.any(|end| !end.listeners.is_empty())
     }
