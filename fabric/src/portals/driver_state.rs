@@ -455,7 +455,7 @@ impl Portals {
     /// Returns true if there is work to do immediately, without an event.
     pub(super) fn has_pending_work(&self) -> bool {
         !self.completions.is_empty()
-            || self.is_all_to_be_seen() && !self.resources.queues.is_recalled()
+            || self.is_all_to_be_seen() && !self.resources.queues.is_helper_recalled()
             || self.watches.is_reached()
             || self.lists.have_pending_work()
             || self.rails.have_pending_work()

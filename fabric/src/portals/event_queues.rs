@@ -273,7 +273,7 @@ impl PortalsQueues {
     /// Returns true if this thread may poll the queues, so that an empty result of [`next`](Self::next) is reliable.
     ///
     /// If false, the helper thread will return at the end of its turn, and wake this rank then.
-    pub(super) fn recall(&mut self) -> bool {
+    pub(super) fn recall_helper(&mut self) -> bool {
         let away = self.is_helped();
         if let SleepMethod::Helper(helper) = &self.rest {
             helper.shared.lock().recalled |= away;
@@ -282,7 +282,7 @@ impl PortalsQueues {
     }
 
     /// Returns true while the helper thread was asked to return and has not.
-    pub(super) fn is_recalled(&self) -> bool {
+    pub(super) fn is_helper_recalled(&self) -> bool {
         match &self.rest {
             SleepMethod::Helper(helper) => {
                 let state = helper.shared.lock();

@@ -374,7 +374,7 @@ impl Portals {
         while turn.goes_on() {
             // Without the queues in hand, an empty result proves nothing: the helper thread may hold an event, and may return at
             // any moment.
-            let is_all = !self.is_waited_for() || self.resources.queues.recall();
+            let is_all = !self.is_waited_for() || self.resources.queues.recall_helper();
             let Some(got) = self.next(EventQueueKind::Arrivals) else {
                 if self.is_waited_for() && self.resources.queues.poll_all_rails() {
                     continue;

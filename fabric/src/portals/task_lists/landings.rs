@@ -129,9 +129,9 @@ impl Portals {
     /// Returns true if a put of these lists is in flight.
     fn is_putting(&self, token: CommandToken) -> bool {
         let ni = &self.resources.ni;
-        self.lists.trigger_slots.values().any(|gear| {
-            let work = gear.task.as_ref().filter(|work| work.token == token);
-            work.is_some_and(|work| work.puts() && !work.is_over(ni.ct_get(gear.pair.go)))
+        self.lists.trigger_slots.values().any(|slot| {
+            let work = slot.task.as_ref().filter(|work| work.token == token);
+            work.is_some_and(|work| work.puts() && !work.is_over(ni.ct_get(slot.pair.go)))
         })
     }
 

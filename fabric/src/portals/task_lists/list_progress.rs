@@ -111,14 +111,14 @@ impl Portals {
                 Some(_) | None => {}
             },
             PolledWait::Gear(id, waits) => {
-                let Some(gear) = self.lists.trigger_slots.get(&id) else {
+                let Some(slot) = self.lists.trigger_slots.get(&id) else {
                     return;
                 };
-                let token = gear.task.as_ref().map(|work| work.token);
+                let token = slot.task.as_ref().map(|work| work.token);
                 if token.is_some_and(|token| self.lists.are_ending(token)) {
                     return;
                 }
-                let go = gear.pair.go;
+                let go = slot.pair.go;
                 let goes_on = if self.is_met(waits) {
                     self.resources.ni.ct_inc(go, 1).is_ok()
                 } else {
@@ -139,7 +139,7 @@ impl Portals {
 
     /// Resends a count that found no room at its peer.
     fn count_again(&mut self, id: u32) {
-        let Some(gear) = self.lists.trigger_slots.get_mut(&id) else {
+        let Some(slot) = self.lists.trigger_slots.get_mut(&id) else {
             return;
         };
         if let Some(SlotTask {
@@ -147,12 +147,12 @@ impl Portals {
             full,
             fallback: TaskFallback::Count(_, remote),
             ..
-        }) = &mut gear.task
+        }) = &mut slot.task
             && !self.lists.ending.contains_key(&token.0)
         {
             let (token, span) = (
                 *token,
-                local_span(gear.pair.md, AddressRange::EMPTY, id.into()),
+                local_span(slot.pair.md, AddressRange::EMPTY, id.into()),
             );
             match self.resources.ni.put(span, *remote, 0, true) {
                 Ok(()) => *full += 1,
@@ -163,10 +163,10 @@ impl Portals {
     }
 
     fn task_failed(&mut self, user: u64, end: PortalsOutcome) {
-        let gear = u32::try_from(user)
+        let slot = u32::try_from(user)
             .ok()
             .and_then(|id| Some((id, self.lists.trigger_slots.get(&id)?)));
-        let Some((id, Some(work))) = gear.map(|(id, gear)| (id, gear.task.as_ref())) else {
+        let Some((id, Some(work))) = slot.map(|(id, slot)| (id, slot.task.as_ref())) else {
             return;
         };
         let token = work.token;
@@ -204,7 +204,7 @@ impl Portals {
             .lists
             .trigger_slots
             .get_mut(&id)
-            .and_then(|gear| gear.task.as_mut())
+            .and_then(|slot| slot.task.as_mut())
         else {
             return;
         };
@@ -233,7 +233,7 @@ impl Portals {
             .lists
             .trigger_slots
             .get_mut(&id)
-            .and_then(|gear| gear.task.as_mut())
+            .and_then(|slot| slot.task.as_mut())
         {
             work.fallback = then;
         }
@@ -300,15 +300,15 @@ impl Portals {
     /// Completes an action that the host has done for a task.
     fn aided(&mut self, id: u32, how: Result<(), CommandFailure>) {
         self.leave(id, TaskFallback::Nothing);
-        let Some(gear) = self.lists.trigger_slots.get(&id) else {
+        let Some(slot) = self.lists.trigger_slots.get(&id) else {
             return;
         };
-        let Some(token) = gear.task.as_ref().map(|work| work.token) else {
+        let Some(token) = slot.task.as_ref().map(|work| work.token) else {
             return;
         };
         match how {
             // A refusal means that the interface is closed.
-            Ok(()) => _ = self.resources.ni.ct_inc(gear.pair.go, 1),
+            Ok(()) => _ = self.resources.ni.ct_inc(slot.pair.go, 1),
             Err(why) => self.break_off(token, why),
         }
     }
@@ -355,9 +355,9 @@ impl Portals {
         self.lists.held = false;
         let ni = &self.resources.ni;
         let mut gone = Vec::new();
-        for (id, gear) in &self.lists.trigger_slots {
-            if gear.task.as_ref().is_some_and(|work| work.token == token) {
-                ni.ct_cancel(gear.pair.go);
+        for (id, slot) in &self.lists.trigger_slots {
+            if slot.task.as_ref().is_some_and(|work| work.token == token) {
+                ni.ct_cancel(slot.pair.go);
                 gone.push(*id);
             }
         }
@@ -384,18 +384,18 @@ impl Portals {
         let ni = std::sync::Arc::clone(&self.resources.ni);
         let mut left = false;
         let mut zombies = Vec::new();
-        self.lists.trigger_slots.retain(|_, gear| {
-            let Some(work) = gear.task.as_ref().filter(|work| work.token == token) else {
+        self.lists.trigger_slots.retain(|_, slot| {
+            let Some(work) = slot.task.as_ref().filter(|work| work.token == token) else {
                 return true;
             };
             let flies = matches!(work.fallback, TaskFallback::Doing { .. })
-                || matches!(ni.md_release(gear.pair.md), Err(PortalsCallError::InUse));
+                || matches!(ni.md_release(slot.pair.md), Err(PortalsCallError::InUse));
             left |= flies;
             if !flies {
-                ni.ct_cancel(gear.pair.go);
+                ni.ct_cancel(slot.pair.go);
                 let waits = work.waits.clone();
                 zombies.push(RetiredTrigger {
-                    go: gear.pair.go,
+                    go: slot.pair.go,
                     waits,
                 });
             }

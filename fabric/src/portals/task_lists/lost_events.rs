@@ -27,9 +27,9 @@ impl Portals {
             .extend(met.into_iter().map(PolledWait::Watch));
         let mut broken = Vec::new();
         let mut due = Vec::new();
-        for (id, gear) in &self.lists.trigger_slots {
-            let count = ni.ct_get(gear.pair.go);
-            match &gear.task {
+        for (id, slot) in &self.lists.trigger_slots {
+            let count = ni.ct_get(slot.pair.go);
+            match &slot.task {
                 Some(work) if count.failure > 0 => broken.push(work.token),
                 Some(SlotTask {
                     fallback: TaskFallback::Task(_),

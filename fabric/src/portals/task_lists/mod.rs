@@ -139,11 +139,11 @@ enum NotificationCode {
 /// list could not end.
 pub(super) fn room(ni: &PortalsNi) -> usize {
     let most = ni.limits.max_triggered_ops;
-    let gears = ni.limits.max_cts.min(ni.limits.max_mds) / 4;
+    let trigger_slots = ni.limits.max_cts.min(ni.limits.max_mds) / 4;
     if !ni.has_triggers() || ni.wire.damaged_lens.is_some() || !ni.ends_to_dead {
         return 0;
     }
-    task_capacity(most.min(gears))
+    task_capacity(most.min(trigger_slots))
 }
 
 /// Returns the longest combine by triggered atomics, in bytes; 0 if there are none.

@@ -92,12 +92,12 @@ impl Portals {
     fn break_all_off(&mut self, why: &PortalsCallError) {
         let ni = &self.resources.ni;
         let lists = self.lists.lists.values().map(|list| list.token);
-        let gears = self.lists.trigger_slots.values().filter_map(|gear| {
-            let work = gear.task.as_ref()?;
-            (!work.is_over(ni.ct_get(gear.pair.go))).then_some(work.token)
+        let trigger_slots = self.lists.trigger_slots.values().filter_map(|slot| {
+            let work = slot.task.as_ref()?;
+            (!work.is_over(ni.ct_get(slot.pair.go))).then_some(work.token)
         });
         let late = self.lists.unarmed.iter().map(|late| late.token);
-        let tokens: Vec<CommandToken> = lists.chain(gears).chain(late).collect();
+        let tokens: Vec<CommandToken> = lists.chain(trigger_slots).chain(late).collect();
         let why = why.to_string();
         for token in tokens {
             self.break_off(token, failure(why.clone()));

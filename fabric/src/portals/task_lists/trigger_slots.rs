@@ -96,11 +96,11 @@ impl Portals {
         let planned = self.plan(&task.action, token);
         let (plan, then) = planned.inspect_err(|_| self.lists.idle.push(id))?;
         let at = waits.len() as u64;
-        let Some(gear) = self.lists.trigger_slots.get_mut(&id) else {
+        let Some(slot) = self.lists.trigger_slots.get_mut(&id) else {
             return Ok(());
         };
-        let wheel = gear.pair;
-        gear.task = Some(SlotTask {
+        let wheel = slot.pair;
+        slot.task = Some(SlotTask {
             token,
             full: at + plan.final_count(),
             waits: waits.iter().map(|(_, waits)| *waits).collect(),
@@ -127,21 +127,21 @@ impl Portals {
     /// The task may be retried later, unless it has begun or cannot be taken back.
     fn disengage(&mut self, id: u32, landings: usize, why: PortalsCallError) -> PortalsCallError {
         let ni = &self.resources.ni;
-        let gear = self.lists.trigger_slots.get_mut(&id);
-        let waits = |gear: &&mut TriggerSlot| {
-            gear.task
+        let slot = self.lists.trigger_slots.get_mut(&id);
+        let waits = |slot: &&mut TriggerSlot| {
+            slot.task
                 .as_ref()
                 .is_some_and(|work| !work.waits.is_empty())
         };
-        let Some(gear) = gear.filter(waits) else {
+        let Some(slot) = slot.filter(waits) else {
             return PortalsCallError::Permanent(why.to_string());
         };
-        ni.ct_cancel(gear.pair.go);
+        ni.ct_cancel(slot.pair.go);
         let mut landed = self.lists.landings[landings..].iter();
         if landed.any(|landing| ni.unlink(landing.entry).is_err()) {
             return PortalsCallError::Permanent(why.to_string());
         }
-        gear.task = None;
+        slot.task = None;
         self.lists.idle.push(id);
         for landing in self.lists.landings.split_off(landings) {
             self.spare_bytes(landing.bytes);
@@ -275,23 +275,23 @@ impl Portals {
     /// Makes the trigger slots of complete tasks idle.
     fn reclaim(&mut self) {
         let ni = &self.resources.ni;
-        let over = |(id, gear): (&u32, &TriggerSlot)| {
-            let count = ni.ct_get(gear.pair.go);
-            let is_over = gear.task.as_ref()?.is_over(count);
+        let over = |(id, slot): (&u32, &TriggerSlot)| {
+            let count = ni.ct_get(slot.pair.go);
+            let is_over = slot.task.as_ref()?.is_over(count);
             is_over.then_some((*id, count.failure > 0))
         };
         let over: Vec<_> = self.lists.trigger_slots.iter().filter_map(over).collect();
         // Events of failed tasks are in the queue by now.
         let is_all = self.drain_list_events();
         for (id, _) in over.into_iter().filter(|(_, failed)| is_all || !failed) {
-            let Some(gear) = self.lists.trigger_slots.get_mut(&id) else {
+            let Some(slot) = self.lists.trigger_slots.get_mut(&id) else {
                 continue;
             };
-            let token = gear.task.as_ref().map(|work| work.token.0);
+            let token = slot.task.as_ref().map(|work| work.token.0);
             let is_ending = token.is_some_and(|token| self.lists.ending.contains_key(&token));
             if !is_ending {
-                gear.task = None;
-                self.resources.ni.ct_reset(gear.pair.go);
+                slot.task = None;
+                self.resources.ni.ct_reset(slot.pair.go);
                 self.lists.idle.push(id);
             }
         }
@@ -299,7 +299,7 @@ impl Portals {
 
     /// Handles all events in the queue. Returns false if the helper thread may hold some.
     pub(in super::super) fn drain_list_events(&mut self) -> bool {
-        let is_all = self.resources.queues.recall();
+        let is_all = self.resources.queues.recall_helper();
         while let Some(got) = self.next(EventQueueKind::Lists) {
             self.handle_list_event(got);
         }
