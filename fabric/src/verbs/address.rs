@@ -59,14 +59,16 @@ impl VerbsAddress {
     }
 
     /// Returns the length in bytes of an address with this extension.
-    pub(super) fn len(doors: Option<&AddressExtension>) -> usize {
+    pub(super) fn len(extension: Option<&AddressExtension>) -> usize {
         let mut bytes = Vec::new();
-        doors.into_iter().for_each(|doors| doors.encode(&mut bytes));
+        extension
+            .into_iter()
+            .for_each(|extension| extension.encode(&mut bytes));
         LEN + bytes.len()
     }
 
-    /// Returns the wire form. `doors` are the queue pairs that peers find ready, or only the further ports.
-    pub(super) fn encode(&self, doors: Option<&AddressExtension>) -> Vec<u8> {
+    /// Returns the wire form. `extension` names the queue pairs that peers find ready, or only the further ports.
+    pub(super) fn encode(&self, extension: Option<&AddressExtension>) -> Vec<u8> {
         let mut bytes = vec![VERSION, self.mtu];
         bytes.extend(self.lid.to_le_bytes());
         for word in [self.qpn, self.qkey, self.incarnation] {
@@ -77,14 +79,14 @@ impl VerbsAddress {
         bytes.extend(self.table.key.to_le_bytes());
         let datagrams = if self.datagrams { DATAGRAMS } else { 0 };
         let flags = datagrams
-            | match doors {
-                Some(doors) if doors.has_queue_pairs() => DOORS,
+            | match extension {
+                Some(extension) if extension.has_queue_pairs() => PREWIRED,
                 Some(_) => PORTS,
                 None => 0,
             };
         bytes.extend([flags, skills(self.reads, self.ethernet), 0, 0]);
-        if let Some(doors) = doors {
-            doors.encode(&mut bytes);
+        if let Some(extension) = extension {
+            extension.encode(&mut bytes);
         }
         bytes
     }
@@ -103,7 +105,7 @@ impl VerbsAddress {
             io::Error::new(io::ErrorKind::InvalidData, why)
         };
         let whole = bytes.split_first_chunk::<LEN>();
-        let behind = whole.map_or(0, |(all, _)| all[44] & (DOORS | PORTS));
+        let behind = whole.map_or(0, |(all, _)| all[44] & (PREWIRED | PORTS));
         let (all, rest) = whole
             .filter(|(_, rest)| behind != 0 || rest.is_empty())
             .ok_or_else(|| {
@@ -138,15 +140,15 @@ impl VerbsAddress {
             )));
         }
         let numbers = (1..=5).contains(&address.mtu) && address.qpn >> 24 == 0;
-        let flags = all[44] & !(DATAGRAMS | DOORS | PORTS) == 0 && behind != DOORS | PORTS;
+        let flags = all[44] & !(DATAGRAMS | PREWIRED | PORTS) == 0 && behind != PREWIRED | PORTS;
         let known = flags && skills.is_some() && all[46..] == [0; 2];
         if !numbers || !known || address.incarnation == 0 {
             return Err(wrong("a number in it is out of range".to_owned()));
         }
-        let open = behind == DOORS;
-        let doors =
+        let open = behind == PREWIRED;
+        let extension =
             (behind != 0).then(|| AddressExtension::parse(rest, ranks, open).map_err(wrong));
-        Ok((address, doors.transpose()?))
+        Ok((address, extension.transpose()?))
     }
 
     /// Checks that this rank's first port and a peer's can reach each other.
@@ -199,7 +201,7 @@ const VERSION: u8 = 5;
 const LEN: usize = 48;
 // Bits of the byte of flags.
 const DATAGRAMS: u8 = 1;
-const DOORS: u8 = 2;
+const PREWIRED: u8 = 2;
 const PORTS: u8 = 4;
 
 #[cfg(test)]
@@ -228,24 +230,24 @@ pub(super) mod tests {
         let bytes = ADDRESS.encode(None);
         assert!(bytes.len() <= 48, "{} bytes", bytes.len());
         assert_eq!(VerbsAddress::parse(0, &bytes, 9).unwrap(), (ADDRESS, None));
-        let deaf = VerbsAddress {
+        let plain = VerbsAddress {
             datagrams: false,
             ethernet: false,
             ..ADDRESS
         };
         assert_eq!(
-            VerbsAddress::parse(0, &deaf.encode(None), 9).unwrap(),
-            (deaf, None)
+            VerbsAddress::parse(0, &plain.encode(None), 9).unwrap(),
+            (plain, None)
         );
-        let doors = AddressExtension::example(9, 3);
-        let ports = [&[ADDRESS.first()], &doors.ports[..]].concat();
+        let extension = AddressExtension::example(9, 3);
+        let ports = [&[ADDRESS.first()], &extension.ports[..]].concat();
         let closed = AddressExtension::ports_only(&ports).unwrap();
         assert!(AddressExtension::ports_only(&ports[..1]).is_none());
-        for doors in [doors, closed] {
-            let bytes = ADDRESS.encode(Some(&doors));
+        for extension in [extension, closed] {
+            let bytes = ADDRESS.encode(Some(&extension));
             assert_eq!(
                 VerbsAddress::parse(0, &bytes, 9).unwrap(),
-                (ADDRESS, Some(doors))
+                (ADDRESS, Some(extension))
             );
         }
     }

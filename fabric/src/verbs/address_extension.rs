@@ -71,12 +71,12 @@ impl AddressExtension {
         let numbered = if open { lanes } else { 0 };
         let numbers = (0..numbered).map(|_| QpRanges::decode(&mut rest, ranks));
         let numbers: Result<_, _> = numbers.collect();
-        let doors = Self {
+        let extension = Self {
             ports: ports.ok_or("a number of one of its ports is out of range")?,
             numbers: numbers.map_err(|why| why.to_string())?,
         };
         if rest.is_empty() {
-            Ok(doors)
+            Ok(extension)
         } else {
             Err(format!("{} bytes follow its queue pairs", rest.len()))
         }
@@ -132,20 +132,20 @@ mod tests {
 
     #[test]
     fn doors_on_four_devices_fit_into_an_address() {
-        let mut doors = AddressExtension::example(2, u32::try_from(RAILS_MAX).unwrap());
+        let mut extension = AddressExtension::example(2, u32::try_from(RAILS_MAX).unwrap());
         let numbers = |lane: u32| QpRanges::new((0..1023).map(|at| (lane << 22) + at).collect());
-        doors.numbers = (0..4).map(numbers).collect();
+        extension.numbers = (0..4).map(numbers).collect();
         let mut bytes = Vec::new();
-        doors.encode(&mut bytes);
+        extension.encode(&mut bytes);
         assert!(48 + bytes.len() <= ADDRESS_MAX, "{}", bytes.len());
-        assert_eq!(AddressExtension::parse(&bytes, 1024, true), Ok(doors));
+        assert_eq!(AddressExtension::parse(&bytes, 1024, true), Ok(extension));
     }
 
     #[test]
     fn a_peer_finds_its_queue_pair_and_the_port_on_each_lane() {
-        let doors = AddressExtension::example(5, 3);
+        let extension = AddressExtension::example(5, 3);
         let address = crate::verbs::address::tests::ADDRESS;
-        let ends = doors
+        let ends = extension
             .ends(WorldRank(1), WorldRank(3), &address, 77)
             .unwrap();
         let lanes: Vec<_> = ends.iter().map(|(lane, _)| (lane.qpn, lane.psn)).collect();
@@ -155,15 +155,15 @@ mod tests {
         let remote_ports: Vec<RemotePort> = ends.iter().map(|(_, remote)| remote).collect();
         assert_eq!(
             remote_ports,
-            [address.first(), doors.ports[0], doors.ports[1]]
+            [address.first(), extension.ports[0], extension.ports[1]]
         );
         assert!(
-            doors
+            extension
                 .ends(WorldRank(1), WorldRank(1), &address, 77)
                 .is_none()
         );
         assert!(
-            doors
+            extension
                 .ends(WorldRank(1), WorldRank(5), &address, 77)
                 .is_none()
         );

@@ -179,8 +179,8 @@ impl VerbsCore {
         for peer in self.ranks() {
             let to = PeerLane { peer, lane };
             self.note_broken(to, io::Error::other(why));
-            let way = self.link(peer).and_then(|link| link.lanes.get(lane));
-            if way.is_some_and(|way| way.retired) {
+            let found = self.link(peer).and_then(|link| link.lanes.get(lane));
+            if found.is_some_and(|found| found.retired) {
                 self.to_destroy.insert(to);
             }
         }
@@ -201,8 +201,8 @@ impl VerbsCore {
         for peer in self.ranks() {
             let link = self.links[index(peer)].as_deref();
             let others = link.is_some_and(|link| {
-                let mut ways = link.lanes.iter().zip(&up);
-                ways.any(|(way, up)| *up && way.works())
+                let mut lanes = link.lanes.iter().zip(&up);
+                lanes.any(|(lane, up)| *up && lane.works())
             });
             if others {
                 let why = "this rank's port is down (IBV_EVENT_PORT_ERR): see its cable and switch";

@@ -34,18 +34,18 @@ impl VerbsOutbox {
         mut flight: QpFlight,
         works: &[WorkRequest<'_>],
     ) -> io::Result<()> {
-        let lane = flight.to.lane;
-        let before = self.post_chain(link, lane);
+        let nth = flight.to.lane;
+        let before = self.post_chain(link, nth);
         flight.stand_for(link);
-        let way = &mut link.lanes[lane];
-        self.count(way, &mut flight, works.len());
+        let lane = &mut link.lanes[nth];
+        self.count(lane, &mut flight, works.len());
         let id = self.launch(flight);
         let (last, rest) = works.split_last().expect("a flight has requests");
         let mut all = [*last; STEP_MAX];
         all[..rest.len()].copy_from_slice(rest);
         all[rest.len()] = signaled(*last, id);
-        let posted = before.and_then(|()| self.give(way, &all[..works.len()]));
-        way.strand(id, posted)
+        let posted = before.and_then(|()| self.give(lane, &all[..works.len()]));
+        lane.strand(id, posted)
     }
 
     /// Posts the requests of a step, or gathers them if `gathers` is set.
@@ -58,40 +58,40 @@ impl VerbsOutbox {
         if !self.gathers {
             return self.post(link, flight, works);
         }
-        let lane = flight.to.lane;
+        let nth = flight.to.lane;
         let mut posted = Ok(());
-        if link.lanes[lane].chain.works.len() + works.len() > CHAIN_MAX {
-            posted = self.post_chain(link, lane);
+        if link.lanes[nth].chain.works.len() + works.len() > CHAIN_MAX {
+            posted = self.post_chain(link, nth);
         }
         flight.stand_for(link);
-        let way = &mut link.lanes[lane];
-        self.count(way, &mut flight, works.len());
-        if way.chain.works.is_empty() {
+        let lane = &mut link.lanes[nth];
+        self.count(lane, &mut flight, works.len());
+        if lane.chain.works.is_empty() {
             self.gathered.push(flight.to);
         }
-        way.chain.works.extend(works);
-        way.chain.flights.push(flight);
+        lane.chain.works.extend(works);
+        lane.chain.flights.push(flight);
         posted
     }
 
     /// Posts the requests gathered for a lane of a peer.
-    pub(super) fn post_chain(&mut self, link: &mut VerbsLink, lane: usize) -> io::Result<()> {
-        let Some(way) = link.lanes.get_mut(lane) else {
+    pub(super) fn post_chain(&mut self, link: &mut VerbsLink, nth: usize) -> io::Result<()> {
+        let Some(lane) = link.lanes.get_mut(nth) else {
             return Ok(());
         };
-        let Some(mut flight) = way.chain.flights.pop() else {
+        let Some(mut flight) = lane.chain.flights.pop() else {
             return Ok(());
         };
-        flight.before = std::mem::take(&mut way.chain.flights);
+        flight.before = std::mem::take(&mut lane.chain.flights);
         let id = self.launch(flight);
-        let mut works = std::mem::take(&mut way.chain.works);
+        let mut works = std::mem::take(&mut lane.chain.works);
         if let Some(last) = works.last_mut() {
             *last = signaled(*last, id);
         }
-        let posted = self.give(way, &works);
+        let posted = self.give(lane, &works);
         works.clear();
-        way.chain.works = works; // its memory serves the next chain
-        way.strand(id, posted)
+        lane.chain.works = works; // its memory serves the next chain
+        lane.strand(id, posted)
     }
 
     /// Posts bytes that the device copies. With `seen`, the request asks for a completion.
@@ -113,23 +113,23 @@ impl VerbsOutbox {
             return self.post(link, flight, &[work]);
         }
         let before = self.post_chain(link, to.lane);
-        let way = &mut link.lanes[to.lane];
-        way.used += 1;
-        way.quiet += 1;
+        let lane = &mut link.lanes[to.lane];
+        lane.used += 1;
+        lane.quiet += 1;
         self.add(to.lane, 1);
-        before.and_then(|()| self.give(way, &[work]))
+        before.and_then(|()| self.give(lane, &[work]))
     }
 
-    fn count(&mut self, way: &mut VerbsLane, flight: &mut QpFlight, works: usize) {
+    fn count(&mut self, lane: &mut VerbsLane, flight: &mut QpFlight, works: usize) {
         let requests = u32::try_from(works).unwrap_or(u32::MAX);
-        flight.requests = requests + std::mem::take(&mut way.quiet);
-        way.used += requests;
+        flight.requests = requests + std::mem::take(&mut lane.quiet);
+        lane.used += requests;
         self.add(flight.to.lane, requests);
     }
 
     /// Posts requests, unless an earlier one could not be posted: nothing may follow that one.
-    fn give(&self, way: &VerbsLane, works: &[WorkRequest<'_>]) -> io::Result<()> {
-        let Some(qp) = way.qp.as_ref().filter(|_| !way.is_unusable()) else {
+    fn give(&self, lane: &VerbsLane, works: &[WorkRequest<'_>]) -> io::Result<()> {
+        let Some(qp) = lane.qp.as_ref().filter(|_| !lane.is_unusable()) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         self.counters.posts.add(1);

@@ -107,16 +107,16 @@ impl VerbsCore {
         if left.saturating_add(coming) < CONNECTIONS_MIN {
             return false;
         }
-        let scarce = self.connection_cache.get_or_insert_with(|| {
-            let mut scarce = ConnectionCache::new(u32::MAX);
+        let cache = self.connection_cache.get_or_insert_with(|| {
+            let mut cache = ConnectionCache::new(u32::MAX);
             for (other, used_at, state) in &others {
-                scarce
+                cache
                     .share
                     .note(other.0, *used_at, ConnectState::Idle, *state);
             }
-            scarce
+            cache
         });
-        scarce.lower(left, going);
+        cache.lower(left, going);
         true
     }
 
@@ -124,8 +124,8 @@ impl VerbsCore {
     pub(super) fn request_connection(&mut self, peer: WorldRank) {
         let idle = self.link_or_new(peer).connection.state() == ConnectState::Idle;
         match &mut self.connection_cache {
-            Some(scarce) if idle => {
-                scarce.share.wait(peer.0);
+            Some(cache) if idle => {
+                cache.share.wait(peer.0);
                 self.share_out();
             }
             _ => self.handle_connect_event(peer, ConnectEvent::Connect, None),
@@ -136,7 +136,7 @@ impl VerbsCore {
     pub(super) fn has_spare(&self) -> bool {
         self.connection_cache
             .as_ref()
-            .is_none_or(|scarce| scarce.share.has_room(scarce.max))
+            .is_none_or(|cache| cache.share.has_room(cache.max))
     }
 
     /// Handles a peer's connection message. A request may have to wait for a queue pair.
@@ -147,13 +147,13 @@ impl VerbsCore {
         lane: Option<LaneEnds>,
     ) {
         let idle = self.link_or_new(peer).connection.state() == ConnectState::Idle;
-        if let Some(scarce) = &mut self.connection_cache
+        if let Some(cache) = &mut self.connection_cache
             && idle
             && message.kind == ConnectKind::Request
-            && !scarce.share.has_room(scarce.max)
+            && !cache.share.has_room(cache.max)
         {
             let side = peer.0;
-            scarce.share.queue_request(ConnectRequest {
+            cache.share.queue_request(ConnectRequest {
                 side,
                 message,
                 lane,
@@ -173,34 +173,34 @@ impl VerbsCore {
 
     fn note_use(&mut self, peer: WorldRank) {
         let Self {
-            connection_cache: scarce,
+            connection_cache: cache,
             links,
             ..
         } = self;
         let link = links.get_mut(index(peer)).and_then(Option::as_deref_mut);
-        if let (Some(scarce), Some(link)) = (scarce, link) {
-            scarce.uses += 1;
-            let before = std::mem::replace(&mut link.used_at, scarce.uses);
-            scarce.share.touch(peer.0, before, scarce.uses);
+        if let (Some(cache), Some(link)) = (cache, link) {
+            cache.uses += 1;
+            let before = std::mem::replace(&mut link.used_at, cache.uses);
+            cache.share.touch(peer.0, before, cache.uses);
         }
     }
 
     /// Notes that a connection has changed its state, or that its peer is down.
     pub(super) fn note_state(&mut self, peer: WorldRank, before: ConnectState) {
         let Self {
-            connection_cache: scarce,
+            connection_cache: cache,
             links,
             ..
         } = self;
         let link = links.get(index(peer)).and_then(Option::as_deref);
-        if let (Some(scarce), Some(link)) = (scarce, link) {
+        if let (Some(cache), Some(link)) = (cache, link) {
             let gone = link.down.is_some();
             let after = if gone {
                 ConnectState::Failed
             } else {
                 link.connection.state()
             };
-            scarce.share.note(peer.0, link.used_at, before, after);
+            cache.share.note(peer.0, link.used_at, before, after);
         }
     }
 
@@ -224,22 +224,22 @@ impl VerbsCore {
         if !self
             .connection_cache
             .as_mut()
-            .is_some_and(|scarce| scarce.share.begin())
+            .is_some_and(|cache| cache.share.begin())
         {
             return;
         }
         let Self {
-            connection_cache: scarce,
+            connection_cache: cache,
             links,
             ..
         } = self;
-        if let Some(scarce) = scarce {
+        if let Some(cache) = cache {
             let link = |peer| links.get(index(peer)).and_then(Option::as_deref);
-            scarce.raise(|peer| link(peer).is_some_and(VerbsLink::is_going));
+            cache.raise(|peer| link(peer).is_some_and(VerbsLink::is_going));
         }
-        while let Some(scarce) = &mut self.connection_cache {
-            scarce.next = None;
-            match scarce.share.next(scarce.max) {
+        while let Some(cache) = &mut self.connection_cache {
+            cache.next = None;
+            match cache.share.next(cache.max) {
                 ArbiterStep::HandleRequest(caller) => {
                     self.handle_connect_event(
                         WorldRank(caller.side),
@@ -258,8 +258,8 @@ impl VerbsCore {
                 ArbiterStep::Idle => break,
             }
         }
-        if let Some(scarce) = &mut self.connection_cache {
-            scarce.share.end();
+        if let Some(cache) = &mut self.connection_cache {
+            cache.share.end();
         }
     }
 
@@ -277,8 +277,8 @@ impl VerbsCore {
     fn stays(&mut self, peer: WorldRank) -> bool {
         let until = self.link(peer).map_or(0, |link| link.stays_until);
         let stays = until > self.sleep.timer.now();
-        if let Some(scarce) = &mut self.connection_cache {
-            scarce.next = stays.then_some(until);
+        if let Some(cache) = &mut self.connection_cache {
+            cache.next = stays.then_some(until);
         }
         stays
     }
@@ -347,7 +347,7 @@ impl VerbsCore {
 impl VerbsLink {
     /// Returns true if a queue pair was given up and is not destroyed yet.
     fn is_going(&self) -> bool {
-        self.lanes.iter().any(|way| way.retired)
+        self.lanes.iter().any(|lane| lane.retired)
     }
 }
 
@@ -384,7 +384,7 @@ mod tests {
             datagrams: false,
             pattern: CommPattern::Unknown,
         };
-        let max = |job: &JobShape, asked| ConnectionCache::of(job, asked).map(|scarce| scarce.max);
+        let max = |job: &JobShape, asked| ConnectionCache::of(job, asked).map(|cache| cache.max);
         assert_eq!(max(&job, None), Some(1022));
         assert_eq!(max(&job, Some(5000)), Some(1022));
         assert_eq!(max(&job, Some(100)), Some(100));
@@ -394,19 +394,19 @@ mod tests {
 
     #[test]
     fn what_was_still_to_go_when_there_was_nothing_left_makes_room_later() {
-        let mut scarce = ConnectionCache::new(5);
-        scarce.lower(2, [7, 8].map(WorldRank).into());
-        scarce.raise(|_| true);
-        assert_eq!(scarce.max, 2);
-        scarce.raise(|peer| peer == WorldRank(8));
-        scarce.raise(|peer| peer == WorldRank(8));
-        assert_eq!(scarce.max, 3, "once");
+        let mut cache = ConnectionCache::new(5);
+        cache.lower(2, [7, 8].map(WorldRank).into());
+        cache.raise(|_| true);
+        assert_eq!(cache.max, 2);
+        cache.raise(|peer| peer == WorldRank(8));
+        cache.raise(|peer| peer == WorldRank(8));
+        assert_eq!(cache.max, 3, "once");
         // Nothing is left again, so another rank has taken what was destroyed before.
-        scarce.lower(3, [8, 9].map(WorldRank).into());
-        scarce.raise(|_| false);
-        assert_eq!(scarce.max, 5);
-        scarce.lower(5, [7].map(WorldRank).into());
-        scarce.raise(|_| false);
-        assert_eq!(scarce.max, 5, "nor more than was asked for");
+        cache.lower(3, [8, 9].map(WorldRank).into());
+        cache.raise(|_| false);
+        assert_eq!(cache.max, 5);
+        cache.lower(5, [7].map(WorldRank).into());
+        cache.raise(|_| false);
+        assert_eq!(cache.max, 5, "nor more than was asked for");
     }
 }

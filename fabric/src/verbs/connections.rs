@@ -67,20 +67,20 @@ impl VerbsCore {
     }
 
     /// Handles a datagram that arrived by a device.
-    pub(super) fn handle_datagram(&mut self, lane: usize, came: &IbvWc) {
+    pub(super) fn handle_datagram(&mut self, lane: usize, completion: &IbvWc) {
         let Some(datagrams) = self.datagram_qp(lane) else {
             return;
         };
-        let bytes = datagrams.take(came);
+        let bytes = datagrams.take(completion);
         if is_datagram_message(&bytes) && lane == FIRST {
-            return self.handle_datagram_message(bytes, came.src_qp);
+            return self.handle_datagram_message(bytes, completion.src_qp);
         }
         let first = |rank| self.peers.get(index(rank)).map(VerbsAddress::first);
         let Some((frame, ends)) = connect_wire::parse(&bytes, first) else {
             return;
         };
         let from = frame.message.from.rank;
-        if self.is_connect_source(from, lane, came.src_qp) && from != self.me {
+        if self.is_connect_source(from, lane, completion.src_qp) && from != self.me {
             if lane != FIRST {
                 let link = self.link_or_new(from);
                 (link.uses_alternates, link.alternate) = (true, lane);
@@ -336,23 +336,23 @@ impl VerbsCore {
         let link = links[index(peer)].as_deref_mut();
         let link = link.ok_or(io::ErrorKind::NotConnected)?;
         let lanes = ends.iter().count().min(link.lanes.len());
-        for (way, rail) in link.lanes.drain(lanes..).zip(&mut rails[lanes..]) {
-            rail.take_back(way.qp);
+        for (lane, rail) in link.lanes.drain(lanes..).zip(&mut rails[lanes..]) {
+            rail.take_back(lane.qp);
         }
         let mut broken = None;
-        for ((way, rail), (lane, remote)) in link.lanes.iter_mut().zip(rails).zip(ends.iter()) {
-            let Some(qp) = &way.qp else { continue };
-            if lane.qpn == 0 {
-                rail.take_back(way.qp.take());
-                way.broken = true;
-            } else if let Err(why) = rail.device.join(qp, way.psn, lane, &remote) {
-                way.broken = true;
+        for ((lane, rail), (end, remote)) in link.lanes.iter_mut().zip(rails).zip(ends.iter()) {
+            let Some(qp) = &lane.qp else { continue };
+            if end.qpn == 0 {
+                rail.take_back(lane.qp.take());
+                lane.broken = true;
+            } else if let Err(why) = rail.device.join(qp, lane.psn, end, &remote) {
+                lane.broken = true;
                 broken.get_or_insert(why);
             } else {
-                way.held_receives = HeldReceives::Some;
+                lane.held_receives = HeldReceives::Some;
             }
         }
-        if link.lanes.iter().all(|way| way.broken) {
+        if link.lanes.iter().all(|lane| lane.broken) {
             return Err(broken.unwrap_or_else(unmatched));
         }
         link.set_ends(me, peer, ends);
@@ -446,7 +446,7 @@ impl VerbsLink {
     pub(super) fn set_ends(&mut self, me: WorldRank, peer: WorldRank, ends: &LaneEnds) {
         let lanes = self.lanes.len();
         self.remote_ports = ends.iter().map(|(_, remote)| remote).take(lanes).collect();
-        let present = (0..).zip(&self.lanes).filter(|(_, way)| way.qp.is_some());
+        let present = (0..).zip(&self.lanes).filter(|(_, lane)| lane.qp.is_some());
         let present = present.fold(LaneSet::EMPTY, |all, (lane, _)| all.with(lane));
         self.fences = LaneFences::new(present);
         self.left = LaneSet::EMPTY;

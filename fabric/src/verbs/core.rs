@@ -46,7 +46,7 @@ pub(super) struct VerbsCore {
     /// Devices of this rank.
     pub(super) rails: Vec<VerbsRail>,
     /// Device whose arrivals are delivered first in the next turn.
-    pub(super) first_heard: usize,
+    pub(super) first_rail: usize,
     pub(super) speeds: LaneSpeeds,
     pub(super) outbox: VerbsOutbox,
     pub(super) exports: VerbsExports,
@@ -104,7 +104,7 @@ pub(super) struct VerbsSleep {
     /// True if `arm` allowed a thread to sleep, and no turn was made since.
     pub(super) slept: bool,
     /// Turns since the asynchronous events of the devices were last read.
-    pub(super) deaf: u32,
+    pub(super) turns_since_events_read: u32,
 }
 
 /// An event that waits to be delivered to the sink.
@@ -198,9 +198,9 @@ impl VerbsCore {
         let Some(link) = self.link(to.peer) else {
             return;
         };
-        let way = &mut link.lanes[to.lane];
-        if let Some(qp) = &way.qp {
-            way.retired = true;
+        let lane = &mut link.lanes[to.lane];
+        if let Some(qp) = &lane.qp {
+            lane.retired = true;
             qp.abandon();
             self.destroy_if_drained(to);
         }
@@ -220,17 +220,17 @@ impl VerbsCore {
         let Some(link) = links[index(to.peer)].as_deref_mut() else {
             return;
         };
-        let Some(way) = link.lanes.get(to.lane).filter(|way| way.retired) else {
+        let Some(lane) = link.lanes.get(to.lane).filter(|lane| lane.retired) else {
             return;
         };
         let rail = &mut rails[to.lane];
-        let is_over = way.used == way.quiet + outbox.requests_of(&way.stranded);
+        let is_over = lane.used == lane.quiet + outbox.requests_of(&lane.stranded);
         if !is_over && rail.failed.is_none() {
             return;
         }
-        let Some(qp) = &way.qp else { return };
+        let Some(qp) = &lane.qp else { return };
         // A chain that still gathers is posted first, so that it ends as well.
-        if !way.chain.is_empty() || link.is_connected() && rail.inbox.has_from(qp.number()) {
+        if !lane.chain.is_empty() || link.is_connected() && rail.inbox.has_from(qp.number()) {
             self.to_destroy.insert(to);
             return;
         }
@@ -245,21 +245,21 @@ impl VerbsCore {
             links,
             outbox,
             rails,
-            connection_cache: scarce,
+            connection_cache: cache,
             ..
         } = self;
         let link = links[index(to.peer)].as_deref_mut();
-        let Some(way) = link.and_then(|link| link.lanes.get_mut(to.lane)) else {
+        let Some(lane) = link.and_then(|link| link.lanes.get_mut(to.lane)) else {
             return true;
         };
-        let Some(qp) = way.qp.take() else {
+        let Some(qp) = lane.qp.take() else {
             return true;
         };
         // On some adapters, completions that were not polled are lost with the queue pair, and so are their buffers.
         rails[to.lane].inbox.take_all();
         let qpn = qp.number();
         if let Err(why) = qp.destroy() {
-            (way.stuck, way.retired) = (true, false);
+            (lane.stuck, lane.retired) = (true, false);
             rails[to.lane].by_qpn.remove(&qpn);
             self.fail_and_notify(
                 to.peer,
@@ -267,16 +267,16 @@ impl VerbsCore {
             );
             return false;
         }
-        let quiet = std::mem::take(&mut way.quiet);
-        way.used -= quiet;
-        way.retired = false;
-        way.stranded.clear();
+        let quiet = std::mem::take(&mut lane.quiet);
+        lane.used -= quiet;
+        lane.retired = false;
+        lane.stranded.clear();
         let rail = &mut rails[to.lane];
         rail.by_qpn.remove(&qpn);
         rail.inbox.forget(qpn);
         rail.inbox.release();
-        if let Some(scarce) = scarce {
-            scarce.handle_qp_destroyed();
+        if let Some(cache) = cache {
+            cache.handle_qp_destroyed();
         }
         outbox.subtract(to.lane, quiet);
         outbox.forget(to.lane, qpn);
@@ -330,12 +330,12 @@ impl VerbsCore {
     /// Marks a lane as broken: a request failed or could not be posted.
     pub(super) fn note_broken(&mut self, to: PeerLane, why: io::Error) {
         if let Some(link) = self.link(to.peer)
-            && let Some(way) = link.lanes.get_mut(to.lane)
-            && way.qp.is_some()
-            && !way.broken
-            && !way.retired
+            && let Some(lane) = link.lanes.get_mut(to.lane)
+            && lane.qp.is_some()
+            && !lane.broken
+            && !lane.retired
         {
-            way.broken = true;
+            lane.broken = true;
             link.broken.get_or_insert(why);
             self.broken.insert(to);
         }

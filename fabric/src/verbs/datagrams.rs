@@ -214,26 +214,26 @@ impl DatagramQp {
 
     /// Returns an arrived datagram without the sender's address before it, and posts its buffer again. Returns nothing if the
     /// device gave the buffer back.
-    pub(super) fn take(&mut self, came: &IbvWc) -> Vec<u8> {
-        if came.status != WC_SUCCESS {
-            self.missing.push(came.wr_id);
+    pub(super) fn take(&mut self, completion: &IbvWc) -> Vec<u8> {
+        if completion.status != WC_SUCCESS {
+            self.missing.push(completion.wr_id);
             self.give_up();
             self.open_again();
             return Vec::new();
         }
-        let bytes = self.read(came);
-        self.missing.push(came.wr_id);
+        let bytes = self.read(completion);
+        self.missing.push(completion.wr_id);
         self.give_all();
         bytes
     }
 
-    fn read(&self, came: &IbvWc) -> Vec<u8> {
-        let len = (came.byte_len as usize)
+    fn read(&self, completion: &IbvWc) -> Vec<u8> {
+        let len = (completion.byte_len as usize)
             .min(self.buffer_len)
             .saturating_sub(ADDRESS_LEN);
         let mut bytes = vec![0; len];
         self.memory
-            .read(self.at(came.wr_id) + ADDRESS_LEN, &mut bytes);
+            .read(self.at(completion.wr_id) + ADDRESS_LEN, &mut bytes);
         bytes
     }
 

@@ -141,12 +141,12 @@ impl VerbsCore {
             return;
         }
         let mut rails = self.rails.iter_mut();
-        let deaf = rails.any(|rail| rail.notify(WakeFilter::All, None).is_err());
+        let failed = rails.any(|rail| rail.notify(WakeFilter::All, None).is_err());
         let counted = self.take_counts() > 0;
         if counted {
             self.begin_tasks();
         }
-        if deaf || self.watches.is_reached() || counted && self.has_pending_work() {
+        if failed || self.watches.is_reached() || counted && self.has_pending_work() {
             self.wake_sleeper();
         }
     }
@@ -155,16 +155,16 @@ impl VerbsCore {
     pub(super) fn take_counts(&mut self) -> u32 {
         let mut taken = 0;
         for lane in 0..self.rails.len() {
-            while let Some(came) = self.rails[lane].inbox.next_count() {
+            while let Some(completion) = self.rails[lane].inbox.next_count() {
                 taken += 1;
                 self.counters.events.add(1);
-                let peer = self.sender(lane, &came);
+                let peer = self.sender(lane, &completion);
                 if let Some(peer) = peer {
                     self.touch(peer);
                     self.note_peer_data(peer, ConnectEvent::Data);
-                    self.handle_count(CounterId(u32::from_be(came.imm_data)), 1);
+                    self.handle_count(CounterId(u32::from_be(completion.imm_data)), 1);
                 }
-                self.give_back(lane, &came, peer);
+                self.give_back(lane, &completion, peer);
             }
         }
         taken

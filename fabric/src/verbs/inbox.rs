@@ -26,7 +26,7 @@ pub(super) struct VerbsInbox {
     /// Arrived counts. They are in no order with messages, and are taken even while no sink takes messages.
     counts: VecDeque<IbvWc>,
     /// True if anything arrived since this was last cleared.
-    pub(super) came: bool,
+    pub(super) got_completion: bool,
     /// Buffers that the device refused.
     missing: Vec<u64>,
 }
@@ -49,7 +49,7 @@ impl VerbsInbox {
             taken: 0,
             arrived: VecDeque::with_capacity(BATCH),
             counts: VecDeque::with_capacity(BATCH),
-            came: false,
+            got_completion: false,
             missing: Vec::new(),
         })
     }
@@ -107,18 +107,19 @@ impl VerbsInbox {
     /// Polls one batch of arrivals. Returns true if something arrived.
     fn take(&mut self) -> bool {
         let mut batch = [IbvWc::default(); BATCH];
-        let came = self.cq.poll(&mut batch);
-        for came in &batch[..came] {
-            let told = came.status == WC_SUCCESS && came.opcode == WC_RECV_RDMA_WITH_IMM;
+        let polled = self.cq.poll(&mut batch);
+        for completion in &batch[..polled] {
+            let told =
+                completion.status == WC_SUCCESS && completion.opcode == WC_RECV_RDMA_WITH_IMM;
             let queue = if told {
                 &mut self.counts
             } else {
                 &mut self.arrived
             };
-            queue.push_back(*came);
+            queue.push_back(*completion);
         }
-        self.came |= came > 0;
-        came > 0
+        self.got_completion |= polled > 0;
+        polled > 0
     }
 
     /// Polls all arrivals.
@@ -130,16 +131,16 @@ impl VerbsInbox {
     pub(super) fn has_from(&mut self, qpn: u32) -> bool {
         self.take_all();
         let mut all = self.counts.iter().chain(&self.arrived);
-        all.any(|came| came.qp_num == qpn)
+        all.any(|completion| completion.qp_num == qpn)
     }
 
     /// Drops messages that came by a queue pair that was destroyed. The next queue pair may get its number.
     pub(super) fn forget(&mut self, qpn: u32) {
         self.take_all();
         let mut free = Vec::new();
-        self.arrived.retain(|came| {
-            let stays = came.qp_num != qpn;
-            free.extend((!stays).then_some(came.wr_id));
+        self.arrived.retain(|completion| {
+            let stays = completion.qp_num != qpn;
+            free.extend((!stays).then_some(completion.wr_id));
             stays
         });
         for id in free {
@@ -164,20 +165,21 @@ impl VerbsInbox {
     }
 
     /// Returns the first bytes of an arrival.
-    pub(super) fn first(&self, came: &IbvWc) -> [u8; WORD_MAX] {
+    pub(super) fn first(&self, completion: &IbvWc) -> [u8; WORD_MAX] {
         let mut first = [0; WORD_MAX];
-        let (slab, at) = self.place(came.wr_id);
-        let len = len_of(came).min(WORD_MAX);
+        let (slab, at) = self.place(completion.wr_id);
+        let len = len_of(completion).min(WORD_MAX);
         slab.memory.read(at, &mut first[..len]);
         first
     }
 
     /// Reads the header of a message, whose length the head gave, and returns the body.
-    pub(super) fn message(&self, came: &IbvWc, header: &mut [u8]) -> PayloadView<'_> {
-        let (slab, at) = self.place(came.wr_id);
+    pub(super) fn message(&self, completion: &IbvWc, header: &mut [u8]) -> PayloadView<'_> {
+        let (slab, at) = self.place(completion.wr_id);
         slab.memory.read(at + HEAD, header);
         let before = HEAD + header.len();
-        slab.memory.payload(at + before, len_of(came) - before)
+        slab.memory
+            .payload(at + before, len_of(completion) - before)
     }
 
     /// Posts a buffer to the device again. If the device refuses it, it is missing until the next connection.
@@ -201,9 +203,9 @@ impl VerbsInbox {
 }
 
 /// Returns the bytes of an arrival, at most the length of the buffer; 0 if it failed.
-pub(super) fn len_of(came: &IbvWc) -> usize {
-    if came.status == WC_SUCCESS {
-        (came.byte_len as usize).min(BUFFER_LEN)
+pub(super) fn len_of(completion: &IbvWc) -> usize {
+    if completion.status == WC_SUCCESS {
+        (completion.byte_len as usize).min(BUFFER_LEN)
     } else {
         0
     }

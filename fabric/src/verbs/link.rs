@@ -137,11 +137,11 @@ impl VerbsLink {
 
     /// Sets the queue pairs of the lanes; `first` is the first packet number of the first one. A lane may lack its queue pair.
     pub(super) fn set_lanes(&mut self, qps: Vec<Option<VerbsQp>>, first: u32) {
-        let way = |(qp, psn): (Option<VerbsQp>, u32)| {
+        let lane = |(qp, psn): (Option<VerbsQp>, u32)| {
             qp.map_or_else(|| VerbsLane::absent(psn), |qp| VerbsLane::new(qp, psn))
         };
-        self.lanes = qps.into_iter().zip(psns(first)).map(way).collect();
-        self.psn = self.lanes.last().map_or(first, |way| way.psn);
+        self.lanes = qps.into_iter().zip(psns(first)).map(lane).collect();
+        self.psn = self.lanes.last().map_or(first, |lane| lane.psn);
     }
 
     /// Returns the first packet number of the next lane.
@@ -151,9 +151,9 @@ impl VerbsLink {
 
     /// Returns this rank's ends, as connection messages name them. The number 0 is no queue pair.
     pub(super) fn qp_addresses(&self) -> QpAddressList {
-        let lane = |way: &VerbsLane| QpAddress {
-            qpn: way.qp.as_ref().map_or(0, VerbsQp::number),
-            psn: way.psn,
+        let lane = |lane: &VerbsLane| QpAddress {
+            qpn: lane.qp.as_ref().map_or(0, VerbsQp::number),
+            psn: lane.psn,
         };
         let all: Vec<_> = self.lanes.iter().map(lane).collect();
         QpAddressList::new(&all).unwrap_or_default()
@@ -161,12 +161,12 @@ impl VerbsLink {
 
     /// Returns true if there are queue pairs.
     pub(super) fn is_made(&self) -> bool {
-        self.lanes.iter().any(|way| way.qp.is_some())
+        self.lanes.iter().any(|lane| lane.qp.is_some())
     }
 
     /// Returns true if a device may go on with a queue pair that it did not destroy.
     pub(super) fn is_stuck(&self) -> bool {
-        self.lanes.iter().any(|way| way.stuck)
+        self.lanes.iter().any(|lane| lane.stuck)
     }
 
     /// Returns true if there are several lanes, or were.
@@ -186,7 +186,7 @@ impl VerbsLink {
 
     /// Returns true if this many more requests fit into the queue pair of a lane, for requests that draining needs.
     pub(super) fn has_slots(&self, lane: usize, requests: u32) -> bool {
-        let fits = |way: &VerbsLane| !way.broken && !way.retired && way.has_slots(requests);
+        let fits = |lane: &VerbsLane| !lane.broken && !lane.retired && lane.has_slots(requests);
         self.is_connected() && self.lanes.get(lane).is_some_and(fits)
     }
 
@@ -200,29 +200,32 @@ impl VerbsLink {
 
     /// Returns the bytes that a message can be posted with.
     pub(super) fn inline_max(&self) -> usize {
-        let qp = self.lanes.get(self.home).and_then(|way| way.qp.as_ref());
+        let qp = self.lanes.get(self.home).and_then(|lane| lane.qp.as_ref());
         qp.map_or(0, VerbsQp::inline_max)
     }
 
     /// Returns true if other lanes carry the unfinished work of failed lanes, and the peer knows which failed.
     pub(super) fn is_settled(&self) -> bool {
-        let leaving = self.lanes.iter().any(|way| way.broken && way.qp.is_some());
+        let leaving = self
+            .lanes
+            .iter()
+            .any(|lane| lane.broken && lane.qp.is_some());
         !leaving && self.left.is_empty() && self.unreported.is_empty() && self.fences.are_settled()
     }
 
     /// Returns the number of requests in flight.
     pub(super) fn used(&self) -> u32 {
-        self.lanes.iter().map(|way| way.used).sum()
+        self.lanes.iter().map(|lane| lane.used).sum()
     }
 
     /// Returns true if no request in flight asks for a completion.
     pub(super) fn is_quiet(&self) -> bool {
-        self.lanes.iter().all(|way| way.used == way.quiet)
+        self.lanes.iter().all(|lane| lane.used == lane.quiet)
     }
 
     /// Returns true if a request is in flight on another lane than that of messages.
     pub(super) fn is_busy_off_home(&self) -> bool {
-        let abroad = |(lane, way): (usize, &VerbsLane)| lane != self.home && way.used > 0;
+        let abroad = |(nth, lane): (usize, &VerbsLane)| nth != self.home && lane.used > 0;
         self.lanes.iter().enumerate().any(abroad)
     }
 

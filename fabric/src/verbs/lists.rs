@@ -132,12 +132,8 @@ impl VerbsCore {
 
     fn retry(&mut self) {
         while let Some(stuck) = self.tasks.stalled.pop_front() {
-            let StalledCommand {
-                peer,
-                owner,
-                rma: wish,
-            } = stuck;
-            if !self.begin(peer, owner, wish) {
+            let StalledCommand { peer, owner, rma } = stuck;
+            if !self.begin(peer, owner, rma) {
                 return self.tasks.stalled.push_front(stuck);
             }
         }
@@ -159,7 +155,7 @@ impl VerbsCore {
     fn carry_out(&mut self, then: TaskAction, token: CommandToken) {
         let serial = self.lists.next_own_token();
         let mut begun = RunningTask { token, done: None };
-        let (peer, wish) = match then {
+        let (peer, rma) = match then {
             TaskAction::Put {
                 to,
                 from,
@@ -189,8 +185,8 @@ impl VerbsCore {
             }
             TaskAction::Count { to, counter, by } => {
                 let counted = to == self.me && self.count_by_key(counter, by);
-                if let Some(wish) = VerbsRmaOp::count(counter, by).filter(|_| !counted) {
-                    self.begin_or_wait(to, CommandOwner::Unowned, wish);
+                if let Some(rma) = VerbsRmaOp::count(counter, by).filter(|_| !counted) {
+                    self.begin_or_wait(to, CommandOwner::Unowned, rma);
                 }
                 return self.end_at_once(serial, begun, Ok(()));
             }
@@ -210,10 +206,10 @@ impl VerbsCore {
                 return self.end_at_once(serial, begun, Ok(()));
             }
         };
-        match wish {
-            Ok(wish) => {
+        match rma {
+            Ok(rma) => {
                 self.tasks.begun.insert(serial, begun);
-                self.begin_or_wait(peer, CommandOwner::Task(serial), wish);
+                self.begin_or_wait(peer, CommandOwner::Task(serial), rma);
             }
             Err(_) if self.link_or_new(peer).down.is_some() => {
                 self.end_at_once(serial, begun, Err(CommandFailure::PeerDown));
@@ -227,13 +223,11 @@ impl VerbsCore {
         self.handle_task_end(serial, how);
     }
 
-    fn begin_or_wait(&mut self, peer: WorldRank, owner: CommandOwner, wish: VerbsRmaOp) {
-        if !self.tasks.stalled.is_empty() || !self.begin(peer, owner, wish) {
-            self.tasks.stalled.push_back(StalledCommand {
-                peer,
-                owner,
-                rma: wish,
-            });
+    fn begin_or_wait(&mut self, peer: WorldRank, owner: CommandOwner, rma: VerbsRmaOp) {
+        if !self.tasks.stalled.is_empty() || !self.begin(peer, owner, rma) {
+            self.tasks
+                .stalled
+                .push_back(StalledCommand { peer, owner, rma });
         }
     }
 

@@ -61,7 +61,7 @@ pub(super) enum CommandOwner {
 impl VerbsCore {
     /// Begins a command about a peer's memory. Returns false if there was no room.
     pub(super) fn post_rma(&mut self, command: &DriverCommand<'_>) -> bool {
-        let (to, owner, wish) = match *command {
+        let (to, owner, rma) = match *command {
             DriverCommand::Put {
                 to,
                 from,
@@ -99,16 +99,16 @@ impl VerbsCore {
                 return true;
             }
             DriverCommand::Count { to, counter, by } => match VerbsRmaOp::count(counter, by) {
-                Some(wish) => (to, CommandOwner::Unowned, wish),
+                Some(rma) => (to, CommandOwner::Unowned, rma),
                 None => return true,
             },
             ref other => unreachable!("{other:?} is not about a peer's memory"),
         };
-        self.begin(to, owner, wish)
+        self.begin(to, owner, rma)
     }
 
     /// Begins a command. Returns false if there was no room.
-    pub(super) fn begin(&mut self, peer: WorldRank, owner: CommandOwner, wish: VerbsRmaOp) -> bool {
+    pub(super) fn begin(&mut self, peer: WorldRank, owner: CommandOwner, rma: VerbsRmaOp) -> bool {
         assert!(
             index(peer) < self.peers.len(),
             "rank {peer} in a job of {}",
@@ -118,11 +118,11 @@ impl VerbsCore {
             self.refused = true;
             return false;
         }
-        let id = self.ops.insert(VerbsCommand::new(peer, owner, wish));
-        self.link_or_new(peer).counts += wish.counts();
+        let id = self.ops.insert(VerbsCommand::new(peer, owner, rma));
+        self.link_or_new(peer).counts += rma.counts();
         if self.link_or_new(peer).down.is_some() {
             self.fail_command(id, CommandFailure::PeerDown);
-        } else if let Err(why) = wish.check(peer) {
+        } else if let Err(why) = rma.check(peer) {
             self.fail_command(id, why);
         } else {
             self.touch(peer);
@@ -218,16 +218,16 @@ impl VerbsCore {
         let Some(op) = self.ops.get(id) else {
             return Ok(());
         };
-        let (peer, wish) = (op.peer, op.rma);
+        let (peer, rma) = (op.peer, op.rma);
         if self.may_use_any_lane(peer, op) {
             return self.advance_striped(id);
         }
-        if wish.does_nothing() {
-            return self.check_key(peer, &wish);
+        if rma.does_nothing() {
+            return self.check_key(peer, &rma);
         }
         self.require_first_lane(peer)?;
-        let places = self.find_targets(peer, &wish)?;
-        match wish {
+        let places = self.find_targets(peer, &rma)?;
+        match rma {
             VerbsRmaOp::Put { .. } | VerbsRmaOp::Offer { .. } => {
                 self.post_pieces(id, peer, places, true)
             }
@@ -386,11 +386,11 @@ impl VerbsCommand {
         matches!(self.owner, CommandOwner::Task(_))
     }
 
-    const fn new(peer: WorldRank, owner: CommandOwner, wish: VerbsRmaOp) -> Self {
+    const fn new(peer: WorldRank, owner: CommandOwner, rma: VerbsRmaOp) -> Self {
         Self {
             peer,
             owner,
-            rma: wish,
+            rma,
             posted: 0,
             all_posted: false,
             flights: 0,

@@ -35,7 +35,7 @@ pub(super) struct VerbsOutbox {
     answers: OutboxPool,
     done: VecDeque<(usize, IbvWc)>,
     /// True if anything completed since this was last cleared.
-    pub(super) came: bool,
+    pub(super) got_completion: bool,
 }
 
 /// Requests in flight on one device.
@@ -134,7 +134,7 @@ impl VerbsOutbox {
             chunks: OutboxPool::new(&pds, BUFFER_LEN, CHUNKS)?,
             answers: OutboxPool::new(&pds, ANSWER_LEN, ANSWERS)?,
             done: VecDeque::with_capacity(BATCH),
-            came: false,
+            got_completion: false,
         })
     }
 
@@ -199,11 +199,11 @@ impl VerbsOutbox {
 
     fn take_from(&mut self, lane: usize) -> bool {
         let mut batch = [IbvWc::default(); BATCH];
-        let came = self.lanes[lane].cq.poll(&mut batch);
+        let polled = self.lanes[lane].cq.poll(&mut batch);
         self.done
-            .extend(batch[..came].iter().map(|over| (lane, *over)));
-        self.came |= came > 0;
-        came > 0
+            .extend(batch[..polled].iter().map(|over| (lane, *over)));
+        self.got_completion |= polled > 0;
+        polled > 0
     }
 
     /// Returns the next completion, and its lane.

@@ -60,9 +60,9 @@ impl VerbsCore {
     pub(super) fn find_targets(
         &mut self,
         peer: WorldRank,
-        wish: &VerbsRmaOp,
+        rma: &VerbsRmaOp,
     ) -> Result<PostTargets, PostStall> {
-        let (main, count) = wish.keys();
+        let (main, count) = rma.keys();
         let main = self
             .resolve_key(PeerLane::first(peer), main, false)?
             .on(FIRST);
@@ -71,13 +71,9 @@ impl VerbsCore {
     }
 
     /// Checks the key of a command that moves nothing. Any lane can tell.
-    pub(super) fn check_key(
-        &mut self,
-        peer: WorldRank,
-        wish: &VerbsRmaOp,
-    ) -> Result<(), PostStall> {
+    pub(super) fn check_key(&mut self, peer: WorldRank, rma: &VerbsRmaOp) -> Result<(), PostStall> {
         let lane = self.link_or_new(peer).home;
-        let (main, _) = wish.keys();
+        let (main, _) = rma.keys();
         self.resolve_key(PeerLane { peer, lane }, main, false)
             .map(|_| ())
     }

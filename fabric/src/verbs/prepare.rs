@@ -166,7 +166,7 @@ impl PreparedVerbs {
             sleep: VerbsSleep {
                 timer: RetryTimer::new()?,
                 slept: false,
-                deaf: 0,
+                turns_since_events_read: 0,
             },
         })
     }
@@ -182,7 +182,7 @@ impl PreparedVerbs {
     #[must_use]
     pub fn address(&self) -> Vec<u8> {
         let closed = AddressExtension::ports_only(&self.ports);
-        let open = self.prewired.as_ref().map(|mesh| &mesh.doors);
+        let open = self.prewired.as_ref().map(|mesh| &mesh.extension);
         self.address.encode(open.or(closed.as_ref()))
     }
 
@@ -192,7 +192,7 @@ impl PreparedVerbs {
     /// # Errors
     /// An address is malformed (the text names its rank), or memory cannot be registered.
     pub fn connect(self, peers: Vec<Vec<u8>>) -> io::Result<Verbs> {
-        let (peers, doors) = self.parse(&peers)?;
+        let (peers, extension) = self.parse(&peers)?;
         let Self {
             config,
             rails,
@@ -220,7 +220,7 @@ impl PreparedVerbs {
             alt_datagrams,
             speeds: speeds(&rails),
             rails,
-            first_heard: FIRST,
+            first_rail: FIRST,
             outbox,
             exports,
             names: NamedRegions::default(),
@@ -231,7 +231,7 @@ impl PreparedVerbs {
             caps,
             counters: config.counters,
             peers,
-            peer_ports: ports_behind(&doors),
+            peer_ports: ports_behind(&extension),
             ports,
             watches: ThresholdWatches::new(),
             lists: TaskScheduler::new(TASKS_MAX),
@@ -256,7 +256,7 @@ impl PreparedVerbs {
             scratch: Vec::new(),
         });
         if scheme == ConnectPolicy::AllToAll {
-            core.connect_all(prewired, &doors);
+            core.connect_all(prewired, &extension);
         }
         Ok(Verbs {
             core: Some(core),
@@ -373,11 +373,15 @@ fn caps(devices: &[ReadyDevice], inline_max: usize) -> Caps {
 }
 
 /// Returns for each rank the ports after its first.
-fn ports_behind(doors: &[Option<AddressExtension>]) -> Vec<Box<[RemotePort]>> {
-    let behind = |doors: &Option<AddressExtension>| {
-        doors.iter().flat_map(|all| &all.ports).copied().collect()
+fn ports_behind(extension: &[Option<AddressExtension>]) -> Vec<Box<[RemotePort]>> {
+    let behind = |extension: &Option<AddressExtension>| {
+        extension
+            .iter()
+            .flat_map(|all| &all.ports)
+            .copied()
+            .collect()
     };
-    doors.iter().map(behind).collect()
+    extension.iter().map(behind).collect()
 }
 
 /// Returns the values that all connections of this rank share.

@@ -33,7 +33,7 @@ use crate::{
 /// A queue pair for each other rank, on each device.
 #[derive(Debug)]
 pub(super) struct PrewiredQps {
-    pub(super) doors: AddressExtension,
+    pub(super) extension: AddressExtension,
     /// Queue pairs of each device, in the order of their numbers. `None` once taken.
     lanes: Vec<Vec<Option<VerbsQp>>>,
 }
@@ -71,7 +71,7 @@ impl PrewiredQps {
         let numbers = made
             .iter()
             .map(|lane| QpRanges::new(lane.iter().map(VerbsQp::number).collect()));
-        let doors = AddressExtension {
+        let extension = AddressExtension {
             ports: ports[1..].to_vec(),
             numbers: numbers.collect(),
         };
@@ -79,8 +79,8 @@ impl PrewiredQps {
             .into_iter()
             .map(|lane| lane.into_iter().map(Some).collect())
             .collect();
-        let fits = VerbsAddress::len(Some(&doors)) <= ADDRESS_MAX;
-        fits.then_some(Self { doors, lanes })
+        let fits = VerbsAddress::len(Some(&extension)) <= ADDRESS_MAX;
+        fits.then_some(Self { extension, lanes })
     }
 
     /// Takes the queue pairs for a peer.
@@ -117,10 +117,10 @@ impl VerbsCore {
     pub(super) fn connect_all(
         &mut self,
         mesh: Option<PrewiredQps>,
-        doors: &[Option<AddressExtension>],
+        extension: &[Option<AddressExtension>],
     ) {
         if let Some(mesh) = mesh {
-            self.bind_prewired(mesh, doors);
+            self.bind_prewired(mesh, extension);
         }
         for peer in self.ranks() {
             if peer != self.me {
@@ -134,14 +134,14 @@ impl VerbsCore {
     pub(super) fn bind_prewired(
         &mut self,
         mut mesh: PrewiredQps,
-        doors: &[Option<AddressExtension>],
+        extension: &[Option<AddressExtension>],
     ) {
         let mut meetings = Vec::new();
-        for (peer, doors) in self.ranks().zip(doors) {
-            if let Some(doors) = doors
-                && doors.has_queue_pairs()
+        for (peer, extension) in self.ranks().zip(extension) {
+            if let Some(extension) = extension
+                && extension.has_queue_pairs()
                 && peer != self.me
-                && let Some(meeting) = self.meeting(peer, doors, &mut mesh)
+                && let Some(meeting) = self.meeting(peer, extension, &mut mesh)
             {
                 meetings.push(meeting);
             }
@@ -168,12 +168,12 @@ impl VerbsCore {
     fn meeting(
         &mut self,
         peer: WorldRank,
-        doors: &AddressExtension,
+        extension: &AddressExtension,
         mesh: &mut PrewiredQps,
     ) -> Option<PrewiredPeer> {
         let (mine, theirs) = (self.peers[index(self.me)], self.peers[index(peer)]);
         self.link_or_new(peer).connection = PeerConnection::unbound(peer, theirs.incarnation);
-        let ends = doors.ends(peer, self.me, &theirs, theirs.psn(&mine))?;
+        let ends = extension.ends(peer, self.me, &theirs, theirs.psn(&mine))?;
         let mut qps = mesh.take(self.me, peer);
         qps.truncate(ends.iter().count());
         for lane in 0..qps.len() {
@@ -206,8 +206,8 @@ impl VerbsCore {
         let incarnation = self.peers[index(peer)].incarnation;
         let link = self.link_or_new(peer);
         link.set_lanes(qps.into_iter().map(Some).collect(), psn);
-        let ways = link.lanes.iter_mut();
-        ways.for_each(|way| way.held_receives = HeldReceives::Some);
+        let lanes = link.lanes.iter_mut();
+        lanes.for_each(|lane| lane.held_receives = HeldReceives::Some);
         link.connection = PeerConnection::bound(peer, incarnation);
         link.made_at = now;
         link.set_ends(me, peer, &ends);
@@ -235,12 +235,12 @@ impl VerbsCore {
         let Self { links, outbox, .. } = self;
         let link = links[index(peer)].as_deref();
         let home = link.and_then(|link| Some((link.home, link.lanes.get(link.home)?)));
-        if let Some((lane, way)) = home
-            && way.has_slots(1)
-            && !way.broken
-            && outbox.has_room(lane, 1)
+        if let Some((nth, lane)) = home
+            && lane.has_slots(1)
+            && !lane.broken
+            && outbox.has_room(nth, 1)
         {
-            self.post_empty(PeerLane { peer, lane });
+            self.post_empty(PeerLane { peer, lane: nth });
         }
     }
 

@@ -37,20 +37,20 @@ impl VerbsCore {
     pub(super) fn holds_receives(&mut self, to: PeerLane) -> bool {
         let now = self.sleep.timer.now();
         let rail = &mut self.rails[to.lane];
-        let way = self.links[index(to.peer)]
+        let lane = self.links[index(to.peer)]
             .as_deref_mut()
             .and_then(|link| link.lanes.get_mut(to.lane));
-        let Some(way) = way.filter(|way| way.held_receives != HeldReceives::Nothing) else {
+        let Some(lane) = lane.filter(|lane| lane.held_receives != HeldReceives::Nothing) else {
             return false;
         };
         if rail.failed.is_some() || rail.reports_last_wqe == Some(false) {
             return false;
         }
-        let until = match way.held_receives {
+        let until = match lane.held_receives {
             HeldReceives::Until(until) => until,
             _ => now.saturating_add(HOLDS_MAX),
         };
-        way.held_receives = HeldReceives::Until(until);
+        lane.held_receives = HeldReceives::Until(until);
         if now < until {
             self.draining_receives.insert(to);
             return true;
@@ -70,10 +70,10 @@ impl VerbsCore {
         let Some(&peer) = self.rails[lane].by_qpn.get(&qpn) else {
             return;
         };
-        let way = self.link(peer).and_then(|link| link.lanes.get_mut(lane));
+        let found = self.link(peer).and_then(|link| link.lanes.get_mut(lane));
         let its = |qp: &VerbsQp| qp.number() == qpn;
-        if let Some(way) = way.filter(|way| way.qp.as_ref().is_some_and(its)) {
-            way.held_receives = HeldReceives::Nothing;
+        if let Some(found) = found.filter(|found| found.qp.as_ref().is_some_and(its)) {
+            found.held_receives = HeldReceives::Nothing;
             let to = PeerLane { peer, lane };
             if self.draining_receives.remove(&to) {
                 self.to_destroy.insert(to);
@@ -99,8 +99,8 @@ impl VerbsCore {
     /// Returns when the time of the first one ends, in picoseconds.
     pub(super) fn next_drain_deadline(&self) -> Option<u64> {
         let until = |to: &PeerLane| {
-            let way = self.links[index(to.peer)].as_deref()?.lanes.get(to.lane)?;
-            match way.held_receives {
+            let lane = self.links[index(to.peer)].as_deref()?.lanes.get(to.lane)?;
+            match lane.held_receives {
                 HeldReceives::Until(until) => Some(until),
                 _ => Some(0),
             }

@@ -57,11 +57,11 @@ impl VerbsCore {
         // Datagrams that the application has sent by now carry acknowledgments. The others are sent here.
         self.flush_datagrams();
         // The event of a queue that was armed, and has got something since, may be in the channel and would end the sleep.
-        let mut came = std::mem::take(&mut self.outbox.came);
+        let mut got_completion = std::mem::take(&mut self.outbox.got_completion);
         for rail in &mut self.rails {
-            came |= std::mem::take(&mut rail.inbox.came);
+            got_completion |= std::mem::take(&mut rail.inbox.got_completion);
         }
-        while came && self.take_events() {}
+        while got_completion && self.take_events() {}
         let set = self.notify();
         debug_assert!(set.is_ok(), "an alarm can be set");
         // Arming may have found that a device has failed, and marked peers as failed.
@@ -97,14 +97,14 @@ impl VerbsCore {
         if !self.sleep.slept {
             return;
         }
-        let mut deaf = false;
+        let mut failed = false;
         for (rail, lane) in self.rails.iter_mut().zip(0..) {
             if !self.outbox.is_idle(lane) {
                 let sends = &*self.outbox.lanes[lane].cq;
-                deaf |= rail.notify(WakeFilter::None, Some(sends)).is_err();
+                failed |= rail.notify(WakeFilter::None, Some(sends)).is_err();
             }
         }
-        if deaf || self.outbox.poll_completions() {
+        if failed || self.outbox.poll_completions() {
             self.wake_sleeper();
         }
     }
@@ -135,15 +135,15 @@ impl VerbsCore {
         let slept = std::mem::take(&mut self.sleep.slept);
         // Each check is a system call, so there is one for each device. Further events end the next sleep.
         let looks = slept && !self.take_events();
-        self.sleep.deaf += 1;
+        self.sleep.turns_since_events_read += 1;
         // A rank may never sleep, or always be woken by something else, so events are also read after some turns.
-        let deaf_max = if self.draining_receives.is_empty() {
-            DEAF_MAX
+        let turns_max = if self.draining_receives.is_empty() {
+            TURNS_WITHOUT_EVENTS_MAX
         } else {
-            DEAF_MAX_HOLDING
+            TURNS_WITHOUT_EVENTS_MAX_DRAINING
         };
-        if looks || self.sleep.deaf >= deaf_max {
-            self.sleep.deaf = 0;
+        if looks || self.sleep.turns_since_events_read >= turns_max {
+            self.sleep.turns_since_events_read = 0;
             self.handle_device_events();
         }
     }
@@ -169,32 +169,32 @@ impl VerbsCore {
         let mut events = 0;
         // A device that always has arrivals must not delay those of the others.
         let lanes = self.rails.len();
-        let first = self.first_heard;
-        self.first_heard = (first + 1) % lanes;
+        let first = self.first_rail;
+        self.first_rail = (first + 1) % lanes;
         for lane in (first..lanes).chain(0..first) {
             while events < budget
-                && let Some(came) = self.rails[lane].inbox.next()
+                && let Some(completion) = self.rails[lane].inbox.next()
             {
                 events += 1;
                 self.counters.events.add(1);
-                if self.datagram_qp_of(lane, &came).is_some() {
-                    self.handle_datagram(lane, &came);
+                if self.datagram_qp_of(lane, &completion).is_some() {
+                    self.handle_datagram(lane, &completion);
                 } else {
-                    self.handle_arrival(lane, &came, sink);
+                    self.handle_arrival(lane, &completion, sink);
                 }
             }
         }
         events
     }
 
-    fn handle_arrival(&mut self, lane: usize, came: &IbvWc, sink: &mut dyn Sink) {
-        let alive = self.sender(lane, came);
+    fn handle_arrival(&mut self, lane: usize, completion: &IbvWc, sink: &mut dyn Sink) {
+        let alive = self.sender(lane, completion);
         let mut owes = false;
         if let Some(peer) = alive {
             self.touch(peer);
             let to = PeerLane { peer, lane };
-            let taken = match came.status {
-                WC_SUCCESS => self.handle_message(to, came, sink),
+            let taken = match completion.status {
+                WC_SUCCESS => self.handle_message(to, completion, sink),
                 status => Err(io::Error::other(
                     self.rails[lane].device.context.status(status),
                 )),
@@ -204,20 +204,20 @@ impl VerbsCore {
                 self.note_broken(to, why);
             }
         }
-        self.give_back(lane, came, alive.filter(|_| owes));
+        self.give_back(lane, completion, alive.filter(|_| owes));
     }
 
     /// Returns the peer that an arrival is from, if it is still up.
-    pub(super) fn sender(&mut self, lane: usize, came: &IbvWc) -> Option<WorldRank> {
-        let from = self.rails[lane].by_qpn.get(&came.qp_num).copied();
+    pub(super) fn sender(&mut self, lane: usize, completion: &IbvWc) -> Option<WorldRank> {
+        let from = self.rails[lane].by_qpn.get(&completion.qp_num).copied();
         from.filter(|from| self.link(*from).is_some_and(|link| link.down.is_none()))
     }
 
     /// Posts the buffer of an arrival again, and owes the peer in `owed` a credit. If the device refuses the buffer there are
     /// fewer than credits, so the lane that the arrival came by is left.
-    pub(super) fn give_back(&mut self, lane: usize, came: &IbvWc, owed: Option<WorldRank>) {
-        if let Err(why) = self.rails[lane].inbox.give(came.wr_id) {
-            if let Some(peer) = self.sender(lane, came) {
+    pub(super) fn give_back(&mut self, lane: usize, completion: &IbvWc, owed: Option<WorldRank>) {
+        if let Err(why) = self.rails[lane].inbox.give(completion.wr_id) {
+            if let Some(peer) = self.sender(lane, completion) {
                 self.note_broken(PeerLane { peer, lane }, why);
             }
             return;
@@ -236,12 +236,12 @@ impl VerbsCore {
     fn handle_message(
         &mut self,
         PeerLane { peer, lane }: PeerLane,
-        came: &IbvWc,
+        completion: &IbvWc,
         sink: &mut dyn Sink,
     ) -> io::Result<bool> {
         let malformed = || io::Error::other(format!("rank {peer} sent a malformed message"));
-        let first = self.rails[lane].inbox.first(came);
-        let len = len_of(came);
+        let first = self.rails[lane].inbox.first(completion);
+        let len = len_of(completion);
         let (arrival, credits) = parse(&first, len).map_err(|_| malformed())?;
         let data = match arrival {
             VerbsArrival::Control(VerbsControlWord::Hello) => ConnectEvent::GreetingArrived,
@@ -275,7 +275,7 @@ impl VerbsCore {
                 self.counters.messages_received.add(1);
                 let mut room = [0; HEADER_MAX];
                 let header = &mut room[..header];
-                let body = self.rails[lane].inbox.message(came, header);
+                let body = self.rails[lane].inbox.message(completion, header);
                 sink.message(peer, header, body);
             }
         }
@@ -336,8 +336,8 @@ impl VerbsCore {
             return self.note_status(PeerLane { peer, lane }, failed);
         }
         if let Some(to) = self.end_flights(over.wr_id, over.status) {
-            let way = &mut self.link_or_new(to.peer).lanes[to.lane];
-            way.stranded.retain(|id| *id != over.wr_id);
+            let lane = &mut self.link_or_new(to.peer).lanes[to.lane];
+            lane.stranded.retain(|id| *id != over.wr_id);
             self.destroy_if_drained(to);
         }
     }
@@ -420,15 +420,15 @@ impl VerbsCore {
     /// Returns true if something that came from a peer by a lane is not delivered yet.
     pub(super) fn has_arrivals_by(&mut self, to: PeerLane) -> bool {
         let Self { links, rails, .. } = self;
-        let way = links[index(to.peer)].as_ref().map(|link| &link.lanes);
-        let qp = way
-            .and_then(|ways| ways.get(to.lane)?.qp.as_ref())
+        let lanes = links[index(to.peer)].as_ref().map(|link| &link.lanes);
+        let qp = lanes
+            .and_then(|lanes| lanes.get(to.lane)?.qp.as_ref())
             .map(VerbsQp::number);
         qp.is_some_and(|qpn| rails[to.lane].inbox.has_from(qpn))
     }
 }
 
 /// Turns after which events are read anyway. A device may have failed, whose completions would be waited for in vain.
-const DEAF_MAX: u32 = 4096;
+const TURNS_WITHOUT_EVENTS_MAX: u32 = 4096;
 /// Turns after which events are read while a device is expected to report about receives (`srq_drain`).
-const DEAF_MAX_HOLDING: u32 = 64;
+const TURNS_WITHOUT_EVENTS_MAX_DRAINING: u32 = 64;

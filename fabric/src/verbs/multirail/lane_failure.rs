@@ -22,7 +22,7 @@ impl VerbsCore {
         let Some(link) = self.link(to.peer).filter(|link| link.down.is_none()) else {
             return;
         };
-        let breaks = |way: &VerbsLane| way.broken && way.qp.is_some();
+        let breaks = |lane: &VerbsLane| lane.broken && lane.qp.is_some();
         if !link.lanes.get(to.lane).is_some_and(breaks) {
             return; // the lane was one of an earlier connection
         }
@@ -59,8 +59,8 @@ impl VerbsCore {
         let Some(link) = &links[super::index(peer)] else {
             return;
         };
-        let ways = link.lanes.iter().enumerate();
-        let left = ways.filter(|(_, way)| way.broken && !way.retired && way.qp.is_some());
+        let lanes = link.lanes.iter().enumerate();
+        let left = lanes.filter(|(_, lane)| lane.broken && !lane.retired && lane.qp.is_some());
         broken.extend(left.map(|(lane, _)| PeerLane { peer, lane }));
     }
 
@@ -240,7 +240,10 @@ enum LaneReaction {
 
 impl VerbsLink {
     fn after_break(&self, lane: usize) -> LaneReaction {
-        let others = self.lanes.iter().any(|way| way.qp.is_some() && !way.broken);
+        let others = self
+            .lanes
+            .iter()
+            .any(|lane| lane.qp.is_some() && !lane.broken);
         match self.connection.state() {
             ConnectState::Bound if lane == self.home => LaneReaction::StartOver,
             // No greeting went by the other lanes, so the peer may have opened. If all lanes broke, the home makes it start over.
@@ -289,11 +292,11 @@ mod tests {
     /// Returns a link of which these lanes have broken since the last turn.
     fn with_lanes(broken: &[bool]) -> VerbsLink {
         let mut link = VerbsLink::new(PEER, 0);
-        let way = |broken: &bool| VerbsLane {
+        let lane = |broken: &bool| VerbsLane {
             broken: *broken,
             ..VerbsLane::default()
         };
-        link.lanes = broken.iter().map(way).collect();
+        link.lanes = broken.iter().map(lane).collect();
         let lanes = u32::try_from(broken.len()).unwrap();
         link.fences = LaneFences::new(LaneSet::first(lanes));
         link.home = link.home_of(ME, PEER);

@@ -296,8 +296,8 @@ impl VerbsCommand {
 }
 
 /// Returns the peer's memory of a plain put or get, and its length.
-fn key_of(wish: &VerbsRmaOp) -> Option<(RemoteRegion, u64)> {
-    let (key, len) = match *wish {
+fn key_of(rma: &VerbsRmaOp) -> Option<(RemoteRegion, u64)> {
+    let (key, len) = match *rma {
         VerbsRmaOp::Put {
             from,
             into,

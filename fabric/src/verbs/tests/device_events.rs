@@ -69,8 +69,8 @@ fn untold(lane: usize, change: impl Fn(&mut VerbsConfig)) -> (Ranks, [MemoryRegi
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[0].ended == 1 && ranks.ears[1].messages.len() == 1);
     for (rank, peer) in [(1, 0), (0, 1)] {
-        let way = &ranks.core(rank).link_or_new(WorldRank(peer)).lanes[lane];
-        way.qp.as_ref().unwrap().reset();
+        let lane = &ranks.core(rank).link_or_new(WorldRank(peer)).lanes[lane];
+        lane.qp.as_ref().unwrap().reset();
         if rank == 1 {
             ranks.put(&from, key);
         }
@@ -194,8 +194,8 @@ fn whose_first_device_has_failed_meets_by_the_second() {
             let heard = |ranks: &Ranks| ranks.ears[to as usize].messages.contains(&WorldRank(from));
             ranks.until(heard);
             for (rank, peer) in [(0, peer), (peer as usize, 0)] {
-                let ways = &ranks.core(rank).link_or_new(WorldRank(peer)).lanes;
-                let made: Vec<bool> = ways.iter().map(|way| way.qp.is_some()).collect();
+                let lanes = &ranks.core(rank).link_or_new(WorldRank(peer)).lanes;
+                let made: Vec<bool> = lanes.iter().map(|lane| lane.qp.is_some()).collect();
                 assert_eq!(made, [false, true]);
             }
         }

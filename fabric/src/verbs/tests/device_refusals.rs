@@ -57,13 +57,13 @@ fn no_connection_is_made_beside_queue_pairs_that_could_not_be_taken_down() {
         why.contains("the device may still use the queue pair"),
         "{why}"
     );
-    let ways = |core: &mut VerbsCore| {
+    let is_stuck = |core: &mut VerbsCore| {
         core.link_or_new(WorldRank(1))
             .lanes
             .iter()
-            .all(|way| way.stuck)
+            .all(|lane| lane.stuck)
     };
-    while !ways(ranks.core(0)) {
+    while !is_stuck(ranks.core(0)) {
         let _events = ranks.all[0].progress(64, &mut ranks.ears[0]);
         assert!(
             ranks.core(0).sleep.timer.now() < super::GUARD,

@@ -47,8 +47,8 @@ fn turn_all(ranks: &mut Ranks) {
 }
 
 fn is_there(ranks: &mut Ranks, to: PeerLane) -> bool {
-    let way = &ranks.core(0).link_or_new(to.peer).lanes[to.lane];
-    way.qp.is_some()
+    let lane = &ranks.core(0).link_or_new(to.peer).lanes[to.lane];
+    lane.qp.is_some()
 }
 
 fn until_it_is_gone(ranks: &mut Ranks, to: PeerLane) {
@@ -64,8 +64,8 @@ fn a_queue_pair_is_taken_down_when_its_device_has_said_that_it_holds_nothing() {
     let (mut ranks, to) = given_up(None);
     let core = ranks.core(0);
     let taken = core.rails[LANE].inbox.taken();
-    let way = &core.link_or_new(to.peer).lanes[to.lane];
-    let number = way.qp.as_ref().unwrap().number();
+    let lane = &core.link_or_new(to.peer).lanes[to.lane];
+    let number = lane.qp.as_ref().unwrap().number();
     let last = |number| DeviceEvent {
         kind: abi::EVENT_QP_LAST_WQE_REACHED,
         subject: EventSubject::Pair(number),

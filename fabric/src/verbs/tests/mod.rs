@@ -192,8 +192,10 @@ impl Ranks {
         let (from, there, key) = self.memory();
         self.put(&from, key);
         self.until(|ranks| ranks.ears[0].ended == 1);
-        let ways = &self.core(1).link_or_new(WorldRank(0)).lanes;
-        ways.iter().for_each(|way| way.qp.as_ref().unwrap().reset());
+        let lanes = &self.core(1).link_or_new(WorldRank(0)).lanes;
+        lanes
+            .iter()
+            .for_each(|lane| lane.qp.as_ref().unwrap().reset());
         (0..2).for_each(|_| self.put(&from, key));
         let mut core = self.all[0].core.take().unwrap();
         core.begin_close(DownCause::Finished);

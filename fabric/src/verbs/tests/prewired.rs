@@ -19,8 +19,8 @@ fn made(ranks: &mut Ranks) -> (Vec<PrewiredQps>, Vec<Option<AddressExtension>>) 
         let sends = core.outbox.lanes.iter().map(|sends| Arc::clone(&sends.cq));
         let sends: Vec<_> = sends.collect();
         let mesh = PrewiredQps::new(&core.rails, &sends, &core.ports, others).unwrap();
-        let doors = mesh.doors.clone();
-        (mesh, Some(doors))
+        let extension = mesh.extension.clone();
+        (mesh, Some(extension))
     });
     made.unzip()
 }
@@ -28,9 +28,9 @@ fn made(ranks: &mut Ranks) -> (Vec<PrewiredQps>, Vec<Option<AddressExtension>>) 
 /// Returns two ranks. The first has opened its connection, and the second does not know that yet.
 fn met_by_one() -> Ranks {
     let mut ranks = Ranks::new(2);
-    let (meshes, doors) = made(&mut ranks);
+    let (meshes, extension) = made(&mut ranks);
     for (rank, mesh) in meshes.into_iter().enumerate() {
-        ranks.core(rank).connect_all(Some(mesh), &doors);
+        ranks.core(rank).connect_all(Some(mesh), &extension);
     }
     while !ranks.core(0).link_or_new(WorldRank(1)).open {
         ranks.turn(0, 64);
@@ -80,11 +80,11 @@ fn what_was_made_beforehand_counts_where_connections_are_scarce() {
         ranks.until(|ranks| ranks.ears[other as usize].messages.len() == 1);
     }
     assert!(ranks.core(0).handle_exhausted(WorldRank(3)));
-    let (meshes, mut doors) = made(&mut ranks);
-    doors[1..3].fill(None);
+    let (meshes, mut extension) = made(&mut ranks);
+    extension[1..3].fill(None);
     for (rank, mesh) in meshes.into_iter().enumerate() {
         if matches!(rank, 0 | 3) {
-            ranks.core(rank).bind_prewired(mesh, &doors);
+            ranks.core(rank).bind_prewired(mesh, &extension);
         }
     }
     ranks.say(3, 0);
@@ -107,12 +107,12 @@ fn what_was_made_beforehand_counts_where_connections_are_scarce() {
 fn a_rank_that_cannot_bind_a_prewired_queue_pair_asks_and_is_answered() {
     for unable in [0, 1] {
         let mut ranks = Ranks::with(2, |config| config.patience = Duration::from_secs(60));
-        let (meshes, doors) = made(&mut ranks);
+        let (meshes, extension) = made(&mut ranks);
         for (rank, mesh) in meshes.into_iter().enumerate() {
             let core = ranks.core(rank);
             let unlike = |rail: &mut VerbsRail| rail.device.ethernet ^= rank == unable;
             core.rails.iter_mut().for_each(unlike);
-            core.connect_all(Some(mesh), &doors);
+            core.connect_all(Some(mesh), &extension);
             core.rails.iter_mut().for_each(unlike);
         }
         ranks.say(0, 1);
