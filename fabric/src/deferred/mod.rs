@@ -240,11 +240,17 @@ impl Driver for DeferredDriver {
                 Some(processes) => {
                     self.turns += 1;
                     let known = processes.has_newly_ended();
-                    let done = driver.progress(budget, sink);
+                    let mut done = driver.progress(budget, sink);
                     processes.turn();
-                    // Report deaths only after everything that arrived before them was handed out.
-                    if known && done.events < budget {
-                        give_up_all(&mut **driver, processes.take_newly_ended(), sink);
+                    // Report deaths only after everything that arrived before them was handed out. Only a turn without events
+                    // shows that, because a driver may leave sockets or queues for its next turn.
+                    while known && done.events < budget {
+                        let more = driver.progress(budget - done.events, sink);
+                        done.events += more.events;
+                        if more.events == 0 {
+                            give_up_all(&mut **driver, processes.take_newly_ended(), sink);
+                            break;
+                        }
                     }
                     done
                 }

@@ -4,7 +4,7 @@
     reason = "raw ranges of shared memory are read and written here, and only here"
 )]
 
-use std::{fmt, marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
+use std::{fmt, marker::PhantomData, mem::MaybeUninit, ptr::NonNull, sync::atomic::AtomicU64};
 
 /// Bytes of a message, lent for the duration of one call.
 ///
@@ -201,6 +201,13 @@ impl LocalRange {
         // SAFETY: the maker keeps the range valid, and lets only this value write it, until the command is complete. `from`
         // does not overlap it.
         unsafe { into.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+    }
+
+    /// Returns the range as a word, if it is eight bytes at a multiple of eight.
+    pub(crate) fn as_atomic(&self) -> Option<&AtomicU64> {
+        let is_word = self.len == size_of::<u64>() && self.start.cast::<u64>().is_aligned();
+        // SAFETY: the word is aligned, and the maker of the range keeps it valid for commands to access.
+        is_word.then(|| unsafe { AtomicU64::from_ptr(self.start.as_ptr().cast()) })
     }
 
     /// Returns the address of the first byte.

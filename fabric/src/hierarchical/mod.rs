@@ -265,12 +265,15 @@ impl Driver for HierarchicalDriver {
         self.inter.expose(range)
     }
 
-    /// Asks shared memory only: the network's driver knows the addresses of all ranks, or reports that it never will.
+    /// Tells each driver of the ranks that it reaches.
     fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
         let nodes = &self.node_peers;
         let place_of = |rank| nodes.place(rank);
         self.intra
             .expect(&mut || awaited().into_iter().filter_map(place_of).collect());
+        let is_remote = |rank: &WorldRank| nodes.place(*rank).is_none();
+        self.inter
+            .expect(&mut || awaited().into_iter().filter(is_remote).collect());
     }
 
     /// Notifies both drivers. What shared memory has in flight to a neighbor ends when the neighbor stops copying, because it may
