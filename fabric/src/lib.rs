@@ -8,6 +8,7 @@
 //! - [`shm`]: messages between the processes of one node.
 //! - [`verbs`]: InfiniBand and RoCE adapters.
 //! - [`portals`]: BXI and other adapters with a Portals 4 library.
+//! - [`tcp`]: any network with TCP.
 //! - [`sim`]: a simulated cluster in one process.
 //! - [`hierarchical`]: shared memory inside each node and a network between nodes, as one driver.
 //! - [`deferred`]: a network's driver that can be used before its peers are known.
@@ -34,5 +35,6 @@ pub mod registry;
 pub mod shm;
 pub mod sim;
 pub mod tags;
+pub mod tcp;
 mod timer;
 pub mod verbs;

@@ -7,6 +7,7 @@ use crate::{
     portals::PortalsProvider,
     provider::{DriverSetting, Provider, ProviderReach},
     shm::ShmProvider,
+    tcp::TcpProvider,
     verbs::VerbsProvider,
 };
 
@@ -16,6 +17,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &LoopbackProvider,
     &PortalsProvider,
     &VerbsProvider,
+    &TcpProvider,
 ];
 
 /// Returns the settings of all drivers, each once.
@@ -138,12 +140,20 @@ mod tests {
             assert_eq!(selection.is_combined(), name.contains('+'));
             assert!(name == "auto" || name.ends_with(selection.provider().name()));
         }
-        for name in ["auto", "shm", "verbs", "shm+verbs", "shm+portals"] {
+        for name in [
+            "auto",
+            "shm",
+            "verbs",
+            "tcp",
+            "shm+verbs",
+            "shm+portals",
+            "shm+tcp",
+        ] {
             assert!(range.split(" | ").any(|known| known == name), "{range}");
         }
         for name in [
             "",
-            "tcp",
+            "udp",
             "shm+",
             "+verbs",
             "shm+shm",

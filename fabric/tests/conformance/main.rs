@@ -29,6 +29,7 @@ mod rails;
 mod refusals;
 mod sleeper;
 mod strangers;
+mod tcp;
 mod verbs;
 mod waking;
 mod world;
@@ -274,6 +275,74 @@ conformance!(
     on_nodes_of_shm_on_portals,
     crate::hierarchical::nodes_on_portals
 );
+
+/// Claims of the contract, without some in which one rank makes no turns: the target of a one-sided command performs it, and
+/// the sender sends what its socket had no room for. Also, a count arrives like a message, so it ends a sleep even if no rank
+/// waits for it.
+macro_rules! over_tcp {
+    ($driver:ident, $make:path) => {
+        mod $driver {
+            claims! { $make:
+                messages::messages_of_every_inline_size_arrive_intact
+                messages::headers_of_every_length_arrive_intact
+                messages::bodies_up_to_the_longest_arrive_intact
+                messages::the_senders_memory_is_free_when_posted
+                messages::messages_of_one_peer_arrive_in_order
+                messages::many_peers_at_once_do_not_mix
+                messages::first_contact_of_all_with_all_at_the_same_time
+                messages::a_rank_sends_to_itself
+                messages::a_full_post_gives_back_the_command_and_nothing_is_lost
+                messages::a_full_peer_does_not_stop_short_messages_to_others
+                messages::both_sides_full_of_each_other_still_move
+                messages::progress_keeps_to_its_budget_and_counts_what_it_hands_over
+                messages::threads_exchange_streams_while_they_sleep_and_wake
+                waking::arm_is_busy_when_something_came_since_the_last_progress
+                waking::an_idle_driver_sleeps
+                waking::a_wake_up_is_over_after_the_next_turn
+                waking::what_to_wait_on_does_not_change
+                waking::the_very_first_message_ends_a_sleep
+                waking::no_wake_up_is_lost_in_a_game_of_ping_pong
+                waking::no_wake_up_is_lost_among_many_senders
+                waking::room_ends_the_sleep_of_a_refused_sender
+                waking::the_end_of_a_peer_ends_a_sleep
+                onesided::a_put_writes_its_range_and_nothing_else
+                onesided::a_get_reads_its_range_and_writes_nothing_else
+                onesided::put_and_get_between_two_regions
+                onesided::a_put_is_visible_when_a_message_that_follows_it_arrives
+                onesided::allocated_memory_is_zeroed_whole_pages_and_never_empty
+                onesided::a_key_opens_the_exposed_range_only
+                onesided::wrong_keys_are_refused
+                onesided::wrong_lengths_and_words_are_refused
+                onesided::keys_of_random_bytes_harm_no_rank
+                onesided::the_key_to_a_dropped_region_is_refused
+                onesided::memory_from_elsewhere_is_reached_where_caps_say_so
+                onesided::every_atomic_returns_the_old_word_and_leaves_the_new
+                onesided::many_commands_in_flight_each_end_once
+                counting::counts_of_all_ranks_add_up
+                counting::a_reader_that_sees_the_count_of_a_put_sees_its_data
+                counting::a_watched_threshold_is_told_once
+                counting::what_is_reached_already_is_told_by_the_next_turn
+                counting::a_watch_that_was_taken_back_is_not_told
+                counting::no_wake_up_is_lost_in_a_game_of_counts
+                counting::no_wake_up_is_lost_among_many_counting_ranks
+                counting::wrong_counters_count_nothing
+                counting::a_put_with_a_wrong_counter_writes_nothing
+                counting::a_count_for_a_rank_that_is_gone_is_dropped
+                counting::counters_of_no_number_are_refused
+                ending::a_peer_that_closes_is_reported_once_and_after_its_last_message
+                ending::a_message_posted_just_before_the_end_arrives
+                ending::the_only_messages_of_ranks_that_close_at_once_arrive
+                ending::commands_for_a_peer_that_is_down_end
+                ending::a_peer_that_closes_while_full_frees_the_sender
+                ending::ranks_may_close_in_any_order_with_messages_in_flight
+                ending::ranks_that_close_at_the_same_time_do_not_hang
+            }
+        }
+    };
+}
+
+over_tcp!(on_tcp, crate::tcp::world);
+over_tcp!(on_tcp_that_comes_late, crate::tcp::late_world);
 
 conformance!(on_portals_as_sandia42, crate::portals::sandia42_world);
 conformance!(on_portals_as_portails4, crate::portals::portails4_world);

@@ -22,6 +22,7 @@ use ripstop_fabric::{
 use crate::{
     broken, hostile, messages, portals, refusals,
     sleeper::{self, Rest},
+    tcp,
     world::{Guard, Heard, Rank, World, all_of, contents, local, noise, peer},
 };
 
@@ -84,9 +85,13 @@ pub(crate) const MODES: u32 = 4;
 /// All configurations: those of shared memory, then those of Portals.
 pub(crate) const WAYS: u32 = MODES + portals::WAYS.len() as u32;
 
+/// The configuration after all of them, which is TCP.
+const TCP: u32 = WAYS;
+
 fn open(board: &Board, rank: u32, mode: u32) -> Rank {
     let driver = match mode {
         0..MODES => open_shm(board, rank, mode),
+        TCP => tcp::join(board, rank),
         _ => portals::join(board, rank, (mode - MODES) as usize, &Arc::default()),
     };
     Rank::new(WorldRank(rank), driver)
@@ -206,7 +211,7 @@ pub(crate) fn end_of(child: &mut Child) -> ExitStatus {
 
 #[test]
 fn processes_exchange_streams() {
-    for mode in 0..WAYS {
+    for mode in 0..=TCP {
         Job::new(3, mode)
             .start("exchange", 0)
             .start("exchange", 1)
@@ -229,7 +234,7 @@ fn threads_and_processes_mix() {
 
 #[test]
 fn processes_put_get_and_count_in_each_others_memory() {
-    for mode in 0..WAYS {
+    for mode in 0..=TCP {
         Job::new(3, mode)
             .start("share", 0)
             .start("share", 1)
@@ -307,7 +312,7 @@ fn share_memory(rank: &mut Rank, ranks: usize) {
 
 #[test]
 fn processes_count_each_other_awake() {
-    for mode in 0..WAYS {
+    for mode in 0..=TCP {
         Job::new(3, mode)
             .start("count", 0)
             .start("count", 1)
@@ -372,7 +377,7 @@ fn a_process_killed_while_it_sends_is_reported_and_harms_no_other_rank() {
     eprintln!("seed {seed}");
     let mut random = SeededRandom::new(seed);
     for round in 0..12 {
-        let mut job = Job::new(3, round % WAYS)
+        let mut job = Job::new(3, round % (TCP + 1))
             .start("flood", 1)
             .start("witness", 2);
         let mut survivor = job.own_rank(0);
@@ -465,7 +470,7 @@ pub(crate) fn until_death(rank: &mut Rank) {
 
 #[test]
 fn a_sleeper_is_woken_by_the_death_of_a_peer_within_a_second() {
-    for mode in 0..MODES {
+    for mode in (0..MODES).chain([TCP]) {
         let mut job = Job::new(2, mode).start("serve", 1);
         let mut survivor = job.own_rank(0);
         survivor.until("the key", |heard| heard.messages.len() == 1);
@@ -504,7 +509,7 @@ fn one_sided_commands_end_when_their_target_is_killed() {
     eprintln!("seed {seed}");
     let mut random = SeededRandom::new(seed);
     for round in 0..8 {
-        let (mut job, mut origin, keys) = serve_and_open(round % WAYS);
+        let (mut job, mut origin, keys) = serve_and_open(round % (TCP + 1));
         let mut bytes = vec![1; 1 << 20];
         let kill_at = random.within(0..20);
         for number in 0..20 {

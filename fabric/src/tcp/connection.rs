@@ -1,0 +1,156 @@
+//! A connection that is ready for frames: what has arrived, and what this rank owes.
+
+use std::collections::VecDeque;
+
+use super::{
+    exports::TcpTarget,
+    frame::{FRAME_HEAD, FrameHead},
+    sockets::SocketName,
+};
+use crate::offload::LocalCounter;
+
+/// State of a connection.
+#[derive(Debug)]
+pub(super) struct TcpConnection {
+    pub(super) socket: SocketName,
+    /// Bytes that came together with the end of the handshake.
+    pub(super) first: Vec<u8>,
+    /// The frame of which only a part has arrived.
+    pub(super) rest: Vec<u8>,
+    /// The body that is being written to memory.
+    pub(super) stream: Option<BodyStream>,
+    /// True if a piece of the put that is arriving was refused.
+    pub(super) refused: bool,
+    /// Puts that were performed since the last answer.
+    pub(super) done: u32,
+    /// Where the answers end, in the bytes of the send queue, that have not left.
+    pub(super) answers: VecDeque<u64>,
+    /// Since when the host of the peer has not acknowledged anything, if it should.
+    pub(super) silent_since: Option<u64>,
+    /// True once the last frame is in the queue.
+    pub(super) said_bye: bool,
+    /// True once the socket takes no more bytes of this rank.
+    pub(super) shut: bool,
+}
+
+/// A body on its way to memory.
+#[derive(Debug)]
+pub(super) struct BodyStream {
+    /// Bytes that have not arrived.
+    pub(super) left: usize,
+    pub(super) kind: StreamKind,
+}
+
+#[derive(Debug)]
+pub(super) enum StreamKind {
+    /// A piece of a put: its target, unless it was refused, with the next offset.
+    Put {
+        target: Option<TcpTarget>,
+        at: usize,
+        counter: Option<LocalCounter>,
+        /// True if the put ends with this piece.
+        last: bool,
+    },
+    /// A piece of the oldest get.
+    Get,
+}
+
+/// The bytes that were received last, of one connection at a time.
+#[derive(Debug, Default)]
+pub(super) struct TcpInbox {
+    pub(super) bytes: Vec<u8>,
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// The peer of which they are.
+    pub(super) from: u32,
+}
+
+/// What the next bytes are.
+#[derive(Debug)]
+pub(super) enum NextFrame {
+    /// The frame is not there yet.
+    Partial,
+    /// No rank writes such a frame.
+    Nonsense,
+    /// The head has arrived, and the body too unless it is [streamed](FrameKind::is_streamed). It takes this many bytes.
+    Whole(FrameHead, usize),
+}
+
+impl TcpConnection {
+    pub(super) const fn new(socket: SocketName) -> Self {
+        Self {
+            socket,
+            first: Vec::new(),
+            rest: Vec::new(),
+            stream: None,
+            refused: false,
+            done: 0,
+            answers: VecDeque::new(),
+            silent_since: None,
+            said_bye: false,
+            shut: false,
+        }
+    }
+
+    /// Has a put that is arriving refused if its target is memory whose key, of this name, was withdrawn.
+    pub(super) fn take_target(&mut self, name: u64) {
+        if let Some(BodyStream {
+            kind: StreamKind::Put { target, .. },
+            ..
+        }) = &mut self.stream
+            && target.as_ref().is_some_and(|target| target.is_plain(name))
+        {
+            *target = None;
+        }
+    }
+}
+
+impl TcpInbox {
+    pub(super) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// Moves bytes to the part of a frame that has arrived, until it has `len` bytes. Returns true if it has.
+    pub(super) fn fill(&mut self, rest: &mut Vec<u8>, len: usize) -> bool {
+        let step = len.saturating_sub(rest.len()).min(self.end - self.start);
+        rest.extend_from_slice(&self.bytes[self.start..self.start + step]);
+        self.start += step;
+        rest.len() >= len
+    }
+}
+
+/// Looks at the start of a frame.
+pub(super) fn look(bytes: &[u8]) -> NextFrame {
+    let Some(head) = bytes.first_chunk::<FRAME_HEAD>() else {
+        return NextFrame::Partial;
+    };
+    let Some(head) = FrameHead::decode(*head) else {
+        return NextFrame::Nonsense;
+    };
+    let needed = needed(head);
+    if bytes.len() < needed {
+        return NextFrame::Partial;
+    }
+    NextFrame::Whole(head, needed)
+}
+
+/// Returns the bytes that must be there before a frame is handled.
+pub(super) const fn needed(head: FrameHead) -> usize {
+    if head.kind.is_streamed() {
+        FRAME_HEAD + head.head_len
+    } else {
+        head.frame_len()
+    }
+}
+
+/// Returns how many bytes a frame needs that has begun with these, as far as that is known yet.
+pub(super) fn wanted(bytes: &[u8]) -> Option<usize> {
+    let Some(head) = bytes.first_chunk::<FRAME_HEAD>() else {
+        return Some(FRAME_HEAD);
+    };
+    FrameHead::decode(*head).map(needed)
+}

@@ -1,0 +1,461 @@
+//! State of a rank, and its turns.
+
+use std::{collections::VecDeque, io, os::fd::OwnedFd, sync::Arc, time::Duration};
+
+use super::{
+    connection::{TcpConnection, TcpInbox},
+    exports::TcpExports,
+    frame::{FRAME_HEAD, FrameHead, FrameKind, with_record},
+    handshake::TcpIdentity,
+    peer::TcpPeer,
+    reach::DialPace,
+    send_queue::TcpSendQueue,
+    socket_calls::{SendPart, receive, send_parts},
+    sockets::{SocketName, SocketRole, SocketTable},
+};
+use crate::{
+    counters::DriverStats,
+    driver::{
+        ArmResult, CommandFailure, CommandToken, DownCause, ExitRecord, PayloadView, Sink,
+        WorldRank,
+    },
+    offload::ThresholdWatches,
+    random::SeededRandom,
+    timer::RetryTimer,
+};
+
+/// Everything that a rank has open.
+#[derive(Debug)]
+pub(super) struct TcpCore {
+    pub(super) me: u32,
+    pub(super) own: TcpIdentity,
+    /// Token of this rank's address.
+    pub(super) token: [u8; 16],
+    /// Time after which a silent host is considered gone.
+    pub(super) limit: Duration,
+    /// Time for attempts to connect to a peer.
+    pub(super) patience: Duration,
+    pub(super) ends: Option<Arc<dyn ExitRecord>>,
+    pub(super) peers: Vec<TcpPeer>,
+    pub(super) sockets: SocketTable,
+    pub(super) timer: RetryTimer,
+    /// Ranks to which this one is connecting.
+    pub(super) reaching: Vec<u32>,
+    /// Attempts of which the network has not decided yet.
+    pub(super) dials: DialPace,
+    /// When the silence of hosts is looked at.
+    pub(super) look_at_silence: Option<u64>,
+    /// Connections without a proof.
+    pub(super) arrivals: Vec<SocketName>,
+    /// Listeners that are not looked at until there is room for strangers.
+    pub(super) waiting_listeners: Vec<SocketName>,
+    pub(super) inbox: TcpInbox,
+    pub(super) exports: TcpExports,
+    pub(super) watches: ThresholdWatches,
+    /// What the sink was not told yet.
+    pub(super) events: VecDeque<TcpEvent>,
+    /// The peer that sent something last, whose socket is read without asking for events.
+    hot: Option<u32>,
+    turns: u32,
+    /// How this rank ends, once it does.
+    pub(super) closing: Option<DownCause>,
+    pub(super) counters: Arc<DriverStats>,
+    pub(super) random: SeededRandom,
+}
+
+/// What the sink will be told.
+#[derive(Debug)]
+pub(super) enum TcpEvent {
+    /// A message of this rank to itself.
+    Message(Box<[u8]>, Box<[u8]>),
+    Complete(CommandToken),
+    Fetched(CommandToken, u64),
+    Failed(CommandToken, CommandFailure),
+    Down(u32, DownCause),
+}
+
+/// What a new core is made of.
+#[derive(Debug)]
+pub(super) struct CoreParts {
+    pub(super) own: TcpIdentity,
+    pub(super) token: [u8; 16],
+    pub(super) limit: Duration,
+    pub(super) patience: Duration,
+    pub(super) ends: Option<Arc<dyn ExitRecord>>,
+    pub(super) peers: Vec<TcpPeer>,
+    pub(super) sockets: SocketTable,
+    pub(super) timer: RetryTimer,
+    pub(super) counters: Arc<DriverStats>,
+    pub(super) seed: u64,
+}
+
+impl TcpCore {
+    pub(super) fn new(parts: CoreParts) -> Self {
+        let me = parts.own.rank;
+        Self {
+            me,
+            own: parts.own,
+            token: parts.token,
+            limit: parts.limit,
+            patience: parts.patience,
+            ends: parts.ends,
+            peers: parts.peers,
+            sockets: parts.sockets,
+            timer: parts.timer,
+            reaching: Vec::new(),
+            dials: DialPace::default(),
+            look_at_silence: None,
+            arrivals: Vec::new(),
+            waiting_listeners: Vec::new(),
+            inbox: TcpInbox {
+                bytes: vec![0; INBOX_LEN],
+                ..TcpInbox::default()
+            },
+            exports: TcpExports::new(me),
+            watches: ThresholdWatches::new(),
+            events: VecDeque::new(),
+            hot: None,
+            turns: 0,
+            closing: None,
+            counters: parts.counters,
+            random: SeededRandom::new(parts.seed),
+        }
+    }
+
+    /// Makes a turn. Returns the number of events.
+    pub(super) fn turn(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
+        let mut events = self.tell(budget, sink);
+        self.turns = self.turns.wrapping_add(1);
+        events += self.handle_arrived(budget.saturating_sub(events), sink);
+        // A peer that always has more must not keep the sockets waiting that are ready.
+        if events < budget && !self.sockets.has_ready() {
+            events += self.look_at_hot(budget - events, sink);
+        }
+        if events == 0 || self.turns.is_multiple_of(POLL_EVERY) {
+            self.poll();
+        }
+        events += self.look_at_ready(budget.saturating_sub(events), sink);
+        events += self.tell(budget.saturating_sub(events), sink);
+        events
+    }
+
+    /// Looks at the sockets that are ready, each once. Without a budget, whatever needs none is done: sends, accepts and retries.
+    fn look_at_ready(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
+        let mut events = 0;
+        // A flood of strangers must not keep a turn from ending.
+        for _ in 0..LOOKS_MAX {
+            let Some(name) = self.sockets.next_ready() else {
+                break;
+            };
+            self.look_at(name);
+            events += self.handle_arrived(budget.saturating_sub(events), sink);
+        }
+        self.sockets.end_turn();
+        events
+    }
+
+    /// Hands over what waits for the sink.
+    fn tell(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
+        let mut told = 0;
+        while told < budget
+            && let Some(token) = self.watches.pop_reached()
+        {
+            sink.reached(token);
+            told += 1;
+        }
+        while told < budget
+            && let Some(event) = self.events.pop_front()
+        {
+            event.tell(self.me, sink);
+            told += 1;
+        }
+        told
+    }
+
+    /// Reads the socket of the peer that sent something last. In an exchange with one peer, that saves asking for events.
+    fn look_at_hot(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
+        let Some(rank) = self.hot.filter(|_| self.inbox.is_empty()) else {
+            return 0;
+        };
+        self.receive_from(rank);
+        self.handle_arrived(budget, sink)
+    }
+
+    pub(super) fn poll(&mut self) {
+        let polled = self.sockets.poll();
+        debug_assert!(polled.is_ok(), "{polled:?}");
+    }
+
+    /// Looks at a socket of which something changed.
+    pub(super) fn look_at(&mut self, name: SocketName) {
+        let Some(entry) = self.sockets.get(name) else {
+            return;
+        };
+        match &entry.role {
+            SocketRole::Listener => self.look_at_listener(name),
+            SocketRole::Timer => self.tick(),
+            SocketRole::Arrival(_) => self.look_at_arrival(name),
+            SocketRole::Attempt(_) => self.look_at_attempt(name),
+            SocketRole::Peer(rank) => {
+                let rank = *rank;
+                self.flush(rank);
+                if self.inbox.is_empty() {
+                    self.receive_from(rank);
+                } else {
+                    self.sockets.postpone(name);
+                }
+            }
+        }
+    }
+
+    /// Does what is due, and sets the timer for what is due next.
+    fn tick(&mut self) {
+        let now = self.timer.now();
+        for rank in self.reaching.clone() {
+            self.continue_reach(rank, now);
+        }
+        self.look_at_waiting_listeners();
+        let silent = self.drop_silent_arrivals(now);
+        let silence = self.lose_silent_peers(now);
+        let due = self.reaching.iter().filter_map(|rank| {
+            let reach = self.peers[*rank as usize].reach.as_ref()?;
+            reach.due()
+        });
+        let next = due.chain(silent).chain(silence).min();
+        let set = self.timer.set(next);
+        debug_assert!(set.is_ok(), "{set:?}");
+    }
+
+    /// Has the timer ring at this time, or earlier.
+    pub(super) fn wake_at(&mut self, at: u64) {
+        let set = self.timer.set_if_earlier(at);
+        debug_assert!(set.is_ok(), "{set:?}");
+    }
+
+    /// Takes over a connection whose handshake is complete, and sends what waited for it.
+    pub(super) fn adopt(&mut self, rank: u32, name: SocketName) {
+        self.cancel_reach(rank, Some(name));
+        self.peers[rank as usize].connection = Some(Box::new(TcpConnection::new(name)));
+        if let Some(entry) = self.sockets.get_mut(name) {
+            // The handshake has left room, and its last read may have left bytes.
+            (entry.writable, entry.readable) = (true, true);
+        }
+        self.flush(rank);
+        self.sockets.look_at(name);
+        self.watch_silence();
+    }
+
+    /// Hands over bytes that came together with the end of a handshake.
+    pub(super) fn give_first_bytes(&mut self, rank: u32, first: Vec<u8>) {
+        if let Some(connection) = &mut self.peers[rank as usize].connection
+            && !first.is_empty()
+        {
+            connection.first = first;
+        }
+    }
+
+    /// Sends a message, or queues it. Returns false if there is no room.
+    pub(super) fn send(&mut self, rank: u32, header: &[u8], body: &[u8]) -> bool {
+        let head = FrameHead {
+            kind: FrameKind::Message,
+            head_len: header.len(),
+            body_len: body.len(),
+        };
+        let head = head.encode();
+        let len = FRAME_HEAD + header.len() + body.len();
+        let peer = &mut self.peers[rank as usize];
+        let Some(connection) = &peer.connection else {
+            if !peer.queue.has_room(len) {
+                return false;
+            }
+            for part in [&head, header, body] {
+                peer.queue.push(part);
+            }
+            self.reach(rank);
+            return true;
+        };
+        if !peer.queue.is_empty() {
+            if !peer.queue.has_room(len) {
+                return false;
+            }
+            for part in [&head, header, body] {
+                peer.queue.push(part);
+            }
+            return true;
+        }
+        let Some(entry) = self.sockets.get_mut(connection.socket) else {
+            return true;
+        };
+        let mut sent = 0;
+        if entry.writable {
+            let parts = [&head, header, body].map(SendPart::Bytes);
+            self.counters.system_calls.add(1);
+            match entry.socket().and_then(|socket| send_parts(socket, &parts)) {
+                Ok(bytes) => sent = bytes,
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
+                Err(why) => {
+                    entry.break_off(why);
+                    let name = connection.socket;
+                    self.sockets.look_at(name);
+                    return true;
+                }
+            }
+        }
+        if sent < len {
+            entry.writable = false;
+            for part in [&head, header, body] {
+                let skipped = sent.min(part.len());
+                peer.queue.push(&part[skipped..]);
+                sent -= skipped;
+            }
+        }
+        true
+    }
+
+    /// Sends what is queued for a peer, as far as its socket has room.
+    pub(super) fn flush(&mut self, rank: u32) {
+        let peer = &mut self.peers[rank as usize];
+        let Some(connection) = &peer.connection else {
+            return;
+        };
+        let Some(entry) = self.sockets.get_mut(connection.socket) else {
+            return;
+        };
+        if !entry.writable || peer.queue.is_empty() {
+            return;
+        }
+        self.counters.system_calls.add(1);
+        match entry.socket().and_then(|socket| peer.queue.flush(socket)) {
+            Ok(true) => {}
+            Ok(false) => entry.writable = false,
+            Err(why) => {
+                entry.break_off(why);
+                let name = connection.socket;
+                self.sockets.look_at(name);
+            }
+        }
+    }
+
+    /// Receives into the inbox, which must be empty.
+    pub(super) fn receive_from(&mut self, rank: u32) {
+        let Some(connection) = &mut self.peers[rank as usize].connection else {
+            return;
+        };
+        let first = std::mem::take(&mut connection.first);
+        if !first.is_empty() {
+            self.inbox.bytes[..first.len()].copy_from_slice(&first);
+            (self.inbox.start, self.inbox.end, self.inbox.from) = (0, first.len(), rank);
+            self.sockets.look_at(connection.socket);
+            return;
+        }
+        let Some(entry) = self.sockets.get_mut(connection.socket) else {
+            return;
+        };
+        let received = entry
+            .socket()
+            .and_then(|socket| receive(socket, &mut self.inbox.bytes));
+        self.counters.system_calls.add(1);
+        match received {
+            Ok(0) => self.handle_end(rank, "the connection was closed"),
+            Ok(count) => {
+                (self.inbox.start, self.inbox.end, self.inbox.from) = (0, count, rank);
+                // Less than there was room for is all there was, unless the end comes after it.
+                entry.readable = count == self.inbox.bytes.len() || entry.ended;
+                self.hot = Some(rank);
+            }
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => match entry.broken.take() {
+                Some(why) => self.handle_end(rank, &why.to_string()),
+                None => entry.readable = false,
+            },
+            Err(why) => self.handle_end(rank, &why.to_string()),
+        }
+    }
+
+    /// Handles the end of a connection on which no goodbye has arrived.
+    fn handle_end(&mut self, rank: u32, what: &str) {
+        let text = format!("the TCP connection to rank {rank} ended without a goodbye: {what}");
+        self.lose(rank, DownCause::Failed, text);
+    }
+
+    /// Reports that a peer is down, and ends everything in flight to it.
+    pub(super) fn lose(&mut self, rank: u32, how: DownCause, evidence: String) {
+        self.cancel_reach(rank, None);
+        if self.hot == Some(rank) {
+            self.hot = None;
+        }
+        let peer = &mut self.peers[rank as usize];
+        if let Some(connection) = peer.connection.take() {
+            self.sockets.close(connection.socket);
+        }
+        if peer.ended.is_some() {
+            return;
+        }
+        peer.ended = Some(how);
+        peer.evidence = Some(evidence);
+        peer.queue = TcpSendQueue::default();
+        for pending in std::mem::take(&mut peer.pending) {
+            let failed = TcpEvent::Failed(pending.token, CommandFailure::PeerDown);
+            self.events.push_back(failed);
+        }
+        self.events.push_back(TcpEvent::Down(rank, how));
+    }
+
+    /// Prepares a sleep.
+    pub(super) fn arm(&mut self) -> ArmResult {
+        let waits = |core: &Self| {
+            !core.events.is_empty()
+                || !core.inbox.is_empty()
+                || core.watches.is_reached()
+                || core.sockets.has_ready()
+        };
+        if waits(self) {
+            return ArmResult::Busy;
+        }
+        self.poll();
+        if waits(self) {
+            ArmResult::Busy
+        } else {
+            ArmResult::Ready
+        }
+    }
+
+    /// Returns true if some peers are not connected and have not ended.
+    pub(super) fn has_strangers(&self) -> bool {
+        let mut others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
+        others.any(|(_, peer)| peer.connection.is_none() && peer.ended.is_none())
+    }
+
+    /// Queues a frame whose head is a record, without a body.
+    pub(super) fn queue_record(&mut self, rank: u32, kind: FrameKind, record: &impl bytemuck::Pod) {
+        let frame = with_record(kind, record, 0);
+        self.peers[rank as usize].queue.push(&frame);
+    }
+
+    /// Returns the descriptor to sleep on.
+    pub(super) fn wait_on(&self) -> Arc<OwnedFd> {
+        self.sockets.wait_on()
+    }
+}
+
+impl TcpEvent {
+    fn tell(self, me: u32, sink: &mut dyn Sink) {
+        match self {
+            Self::Message(header, body) => {
+                sink.message(WorldRank(me), &header, PayloadView::from_slice(&body));
+            }
+            Self::Complete(token) => sink.complete(token),
+            Self::Fetched(token, old) => sink.fetched(token, old),
+            Self::Failed(token, why) => sink.failed(token, why),
+            Self::Down(rank, how) => sink.peer_down(WorldRank(rank), how),
+        }
+    }
+}
+
+/// Bytes received by one call.
+const INBOX_LEN: usize = 256 << 10;
+
+/// A rank that is busy with one peer asks for events of the others once in so many turns.
+const POLL_EVERY: u32 = 8;
+
+/// Sockets that are looked at in a turn.
+const LOOKS_MAX: u32 = 256;

@@ -1,0 +1,103 @@
+//! Offers the TCP driver to jobs, with its settings.
+
+use std::{io, sync::Arc, time::Duration};
+
+use super::{
+    ListenAddress, PreparedTcp, TcpConfig,
+    interfaces::{
+        ChosenAddress, IFACE, InterfaceSelection, LoopbackUse, NetworkInterface, PORTS, port_range,
+    },
+};
+use crate::provider::{
+    DriverEndpoint, DriverSetting, DriverValues, OpenRequest, OpenedDriver, Provider, ProviderReach,
+};
+
+/// Prepares a [`Tcp`](super::Tcp).
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "has no fields")]
+pub struct TcpProvider;
+
+impl Provider for TcpProvider {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn summary(&self) -> &'static str {
+        "any network with TCP"
+    }
+
+    fn reach(&self) -> ProviderReach {
+        ProviderReach::Job
+    }
+
+    fn settings(&self) -> &'static [&'static DriverSetting] {
+        SETTINGS
+    }
+
+    fn thread_prefixes(&self) -> &'static [&'static str] {
+        &["tcp-"]
+    }
+
+    fn check(&self, values: &DriverValues) -> Result<String, String> {
+        let chosen = chosen(values, LoopbackUse::IfNothingElse)?;
+        Ok(described(&chosen))
+    }
+
+    fn open(&self, request: OpenRequest<'_>) -> io::Result<OpenedDriver> {
+        let place = &request.place;
+        let loopback = if place.ranks_per_node == place.size {
+            LoopbackUse::IfNothingElse
+        } else {
+            LoopbackUse::Never
+        };
+        let chosen = chosen(request.values, loopback);
+        let chosen = chosen.map_err(|why| io::Error::new(io::ErrorKind::AddrNotAvailable, why))?;
+        let listen = chosen.iter().map(|one| ListenAddress {
+            ip: one.address.ip,
+            prefix: one.address.prefix,
+            speed: one.speed,
+        });
+        let config = TcpConfig {
+            rank: place.rank.0,
+            listen: listen.collect(),
+            patience: request.patience,
+            silence: request
+                .detect
+                .map_or(SILENCE, |detect| (2 * detect).max(SILENCE_LEAST)),
+            linger: LINGER,
+            ends: request.ends(),
+            counters: Arc::clone(&request.counters),
+        };
+        let ports = request.values.read(&PORTS, port_range);
+        Ok(OpenedDriver {
+            endpoint: DriverEndpoint::Prepared(Box::new(PreparedTcp::open(config, ports)?)),
+            notices: vec![format!("TCP listens on {}", described(&chosen))],
+        })
+    }
+}
+
+const SETTINGS: &[&DriverSetting] = &[&IFACE, &PORTS];
+
+/// Returns the addresses at which a rank listens.
+fn chosen(values: &DriverValues, loopback: LoopbackUse) -> Result<Vec<ChosenAddress>, String> {
+    let selection = values.read(&IFACE, InterfaceSelection::parse);
+    let interfaces = NetworkInterface::all()
+        .map_err(|why| format!("the network interfaces of this host cannot be listed ({why})"))?;
+    selection.choose(&interfaces, loopback)
+}
+
+fn described(chosen: &[ChosenAddress]) -> String {
+    let each = chosen
+        .iter()
+        .map(|one| format!("{} ({})", one.interface, one.address));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// Time after which a silent host is considered gone, unless the user has set one.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Shorter limits declare peers dead whose packets were lost a few times in a row.
+const SILENCE_LEAST: Duration = Duration::from_secs(5);
+
+/// Time for peers that take what was sent last later than the rank ends.
+const LINGER: Duration = Duration::from_secs(10);

@@ -1,0 +1,218 @@
+//! System calls on TCP sockets. All sockets here are non-blocking and closed on `exec`.
+#![expect(
+    unsafe_code,
+    reason = "sends memory that no slice may name, and asks the kernel what is unsent"
+)]
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
+
+use crate::driver::LocalRange;
+
+/// Bytes to send.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SendPart<'a> {
+    Bytes(&'a [u8]),
+    /// Memory of a command, which its maker keeps valid.
+    Memory(LocalRange),
+}
+
+/// Sends as many bytes as there is room for, from the start of `parts`, of which there may be up to [`PARTS_MAX`].
+///
+/// # Errors
+/// `WouldBlock` if there is no room at all, otherwise the connection's error.
+pub(super) fn send_parts(socket: &OwnedFd, parts: &[SendPart<'_>]) -> io::Result<usize> {
+    let mut pieces = [libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    }; PARTS_MAX];
+    let count = parts.len().min(PARTS_MAX);
+    for (piece, part) in pieces.iter_mut().zip(parts) {
+        (piece.iov_base, piece.iov_len) = match part {
+            SendPart::Bytes(bytes) => (bytes.as_ptr().cast_mut().cast(), bytes.len()),
+            SendPart::Memory(range) => (range.start().as_ptr().cast(), range.len()),
+        };
+    }
+    // SAFETY: a message header without an address and without control data is all zeros.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = pieces.as_mut_ptr();
+    message.msg_iovlen = count;
+    loop {
+        // SAFETY: the kernel only reads the pieces. Slices are borrowed for this call, and the makers of ranges keep them valid.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, FLAGS) };
+        match usize::try_from(sent) {
+            Ok(sent) => return Ok(sent),
+            Err(_) => match io::Error::last_os_error() {
+                why if why.kind() == io::ErrorKind::Interrupted => {}
+                why => return Err(why),
+            },
+        }
+    }
+}
+
+/// Receives what has arrived. 0 means that the peer has closed its side.
+///
+/// # Errors
+/// `WouldBlock` if nothing has arrived, otherwise the connection's error.
+pub(super) fn receive(socket: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match rustix::io::read(socket, &mut *into) {
+            Err(rustix::io::Errno::INTR) => {}
+            ended => return Ok(ended?),
+        }
+    }
+}
+
+/// Returns how many bytes the peer's kernel has not acknowledged yet.
+pub(super) fn unacknowledged(socket: &OwnedFd) -> u64 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the call writes one int.
+    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if asked == 0 {
+        u64::try_from(bytes).unwrap_or(0)
+    } else {
+        0
+    }
+}
+
+/// Begins to connect.
+///
+/// # Errors
+/// The system's error, if it is known at once.
+pub(super) fn connect(to: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = open(to.ip())?;
+    match rustix::net::connect(&socket, &to) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
+        Err(why) => Err(why.into()),
+    }
+}
+
+/// Returns how an attempt to connect has ended.
+///
+/// # Errors
+/// The reason why there is no connection.
+pub(super) fn connected(socket: &OwnedFd) -> io::Result<()> {
+    sockopt::socket_error(socket)??;
+    let (own, peer) = (
+        rustix::net::getsockname(socket)?,
+        rustix::net::getpeername(socket)?,
+    );
+    // A port that no process listens on may be the one that the kernel chose for this socket.
+    if Some(own) == peer {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    Ok(())
+}
+
+/// Listens at this address, and returns the socket with its port.
+///
+/// # Errors
+/// The system's error.
+pub(super) fn listen(at: SocketAddr) -> io::Result<(OwnedFd, u16)> {
+    let socket = open(at.ip())?;
+    // Connections of the last job may still occupy a port of a range.
+    sockopt::set_socket_reuseaddr(&socket, at.port() != 0)?;
+    rustix::net::bind(&socket, &at)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    let own = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
+    Ok((socket, own.port()))
+}
+
+/// Takes a connection that has arrived.
+///
+/// # Errors
+/// `WouldBlock` if there is none, otherwise the system's error.
+pub(super) fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::accept_with(listener, flags)?)
+}
+
+/// Sets what every connection needs: no delay, and an error when nothing is in flight and the peer's host answers no probe for
+/// `limit`, which is at least 4 s.
+///
+/// The kernel's own limit for data in flight is not set. It also ends connections to peers that are alive and have not read for
+/// that long. `silence` looks at data in flight instead.
+///
+/// # Errors
+/// The system's error.
+pub(super) fn tune(socket: &OwnedFd, limit: Duration) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    let quarter = (limit / 4).max(Duration::from_secs(1));
+    sockopt::set_tcp_keepidle(socket, quarter)?;
+    sockopt::set_tcp_keepintvl(socket, quarter)?;
+    sockopt::set_tcp_keepcnt(socket, 3)?;
+    Ok(())
+}
+
+/// What the kernel knows of the peer's host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostLife {
+    /// True if the host owes an acknowledgment of data or of a probe.
+    pub(super) owes: bool,
+    /// Time since its last acknowledgment.
+    pub(super) quiet: Duration,
+}
+
+/// Asks the kernel when the peer's host has acknowledged something.
+///
+/// # Errors
+/// The system's error.
+pub(super) fn host_life(socket: &OwnedFd) -> io::Result<HostLife> {
+    // SAFETY: all fields are integers.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = libc::socklen_t::try_from(size_of_val(&info)).unwrap_or(0);
+    // SAFETY: the call writes up to `len` bytes to `info`.
+    let asked = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
+    };
+    if asked != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(HostLife {
+        owes: info.tcpi_unacked > 0 || info.tcpi_probes > 0,
+        quiet: Duration::from_millis(u64::from(info.tcpi_last_ack_recv)),
+    })
+}
+
+/// Tells the peer that nothing more is sent.
+pub(super) fn end_sending(socket: &OwnedFd) {
+    // An error means that there is no connection any more.
+    let _ = rustix::net::shutdown(socket.as_fd(), Shutdown::Write);
+}
+
+fn open(ip: IpAddr) -> io::Result<OwnedFd> {
+    let family = if ip.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let tcp = Some(ipproto::TCP);
+    Ok(rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        flags,
+        tcp,
+    )?)
+}
+
+/// Most parts of one call.
+pub(super) const PARTS_MAX: usize = 16;
+
+const FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+
+/// Connections that the kernel keeps for a listener. It caps this at `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
