@@ -28,6 +28,7 @@ The gate and the chores of the workspace.
 cargo xtask ci [--install]  everything that must hold before a change goes in, step by step
 cargo xtask test            the tests of every day; `test --help` says what --all and --install add
 cargo xtask portals         the everyday tests that run over the software Portals, with ranks as processes
+cargo xtask tcp             tests that run over TCP on this machine, with ranks as processes
 cargo xtask tidy            layers, unsafe files, dead files, long lines, leftovers, book, number of crates
 cargo xtask book            build the book (installs mdbook under target/tools at first) and run its snippets
 cargo xtask examples        run the examples on 1, 2 and 4 ranks
@@ -68,6 +69,7 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
         ["ci", "--install"] => StepRunner::run_all(ci::run_installing),
         ["test", options @ ..] => test::run(options),
         ["portals"] => StepRunner::run_all(test::portals::run),
+        ["tcp"] => StepRunner::run_all(test::tcp::run),
         ["tidy"] => StepRunner::run_all(tidy::run),
         ["book"] => StepRunner::run_all(book::run),
         ["examples"] => StepRunner::run_all(examples::run),

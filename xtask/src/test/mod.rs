@@ -1,8 +1,9 @@
-//! `cargo xtask test`: the tests of every day. With `--all`, also those with the other reactor, on simulated fabrics and over
-//! the software Portals, and the large simulations.
+//! `cargo xtask test`: the tests of every day. With `--all`, also those with the other reactor, on simulated fabrics, over
+//! TCP and over the software Portals, and the large simulations.
 
 pub(crate) mod launchers;
 pub(crate) mod portals;
+pub(crate) mod tcp;
 
 use self::launchers::MissingLauncher;
 use crate::step::{CommandLine, StepRunner};
@@ -12,8 +13,8 @@ The tests of every day: once, with the reactor that the machine offers. They tak
 
 cargo xtask test [--all] [--install]
 
-    --all      all tests: also those with the other reactor, on simulated fabrics and over the software Portals, the large
-               simulations, and the documentation's examples: more than half an hour
+    --all      all tests: also those with the other reactor, on simulated fabrics, over TCP and over the software Portals, the
+               large simulations, and the documentation's examples: more than half an hour
     --install  installs the launchers that tests start ranks under (Debian's mpich and openmpi-bin), as root. Without it
                nothing is installed, and the tests under a launcher that is missing are left out and named
 
@@ -103,6 +104,7 @@ pub(crate) fn run_small(gate: &mut StepRunner, launchers: MissingLauncher) -> Re
     SIMULATED
         .iter()
         .try_for_each(|(world, tests)| simulated(gate, world, tests))?;
+    tcp::run(gate)?;
     portals::run(gate)
 }
 
