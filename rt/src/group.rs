@@ -9,7 +9,7 @@ use std::{
 /// A rank of the job, as drivers number it. [`CommRank`] is a rank of a communicator.
 pub(crate) use ripstop_fabric::driver::WorldRank;
 
-/// A rank of a communicator, in `0..size`. [`RankGroup`] translates it to a [`WorldRank`] and back.
+/// A rank of a communicator, in `0..size`. `RankGroup` translates it to a [`WorldRank`] and back.
 ///
 /// The public interface has plain `usize` ranks, which are always ranks of a communicator. So have the plans of `collectives`
 /// and the agreements of `proto::agree`, which know no other kind.

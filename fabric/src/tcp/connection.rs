@@ -72,7 +72,8 @@ pub(super) enum NextFrame {
     Partial,
     /// No rank writes such a frame.
     Nonsense,
-    /// The head has arrived, and the body too unless it is [streamed](FrameKind::is_streamed). It takes this many bytes.
+    /// The head has arrived, and the body too unless it is [streamed](super::frame::FrameKind::is_streamed). The frame takes
+    /// this many bytes.
     Whole(FrameHead, usize),
 }
 

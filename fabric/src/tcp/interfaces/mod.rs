@@ -1,7 +1,7 @@
 //! Network interfaces: what the host has, which of them a rank listens on, and where a peer is dialed first.
 //!
 //! The system is asked once, by [`NetworkInterface::all`]. Everything else is pure: [`InterfaceSelection::choose`] decides which
-//! addresses a rank advertises, and [`dial_order`] in which order those of a peer are tried. No host name is ever resolved.
+//! addresses a rank advertises, and [`dial_order()`] in which order those of a peer are tried. No host name is ever resolved.
 
 mod choice;
 mod dial_order;
