@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_fabric_that_does_not_exist_is_refused_with_those_that_do() {
-        for name in ["tcp", "shm+shm", "verbs+shm", ""] {
+        for name in ["ethernet", "shm+shm", "verbs+shm", ""] {
             let why = one("RIPSTOP_FABRIC", name).unwrap_err().to_string();
             for known in [
                 "auto",
