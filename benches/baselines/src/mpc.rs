@@ -1,14 +1,10 @@
 //! The MPC baseline: Ripstop's driver with MPC's blocks, for which it is fatal to run out of them.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use ripstop_fabric::{
-    driver::{
-        ArmResult, Caps, DownCause, Driver, DriverAbilities, DriverCommand, LocalRange, PostResult,
-        Sink, TurnProgress, WakeSource, WorldRank,
-    },
-    memory::{MemoryRegion, RemoteRegion},
-    passes_abilities,
+    driver::{Caps, DownCause, Driver, DriverAbilities, Sink, TurnProgress, WorldRank},
+    passes_abilities, passes_methods,
     portals::{Portals, PortalsCounters},
 };
 
@@ -60,39 +56,13 @@ impl Driver for MpcDriver {
         &self.caps
     }
 
-    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
-        self.driver.post(command)
-    }
-
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
         let turn = self.driver.progress(budget, sink);
         self.check_blocks();
         turn
     }
 
-    fn arm(&mut self) -> ArmResult {
-        self.driver.arm()
-    }
-
-    fn wait_on(&self) -> Vec<WakeSource> {
-        self.driver.wait_on()
-    }
-
-    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
-        self.driver.allocate(len)
-    }
-
-    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
-        self.driver.expose(range)
-    }
-
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
-        self.driver.expect(awaited);
-    }
-
-    fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
-        self.driver.give_up(peer, how)
-    }
+    passes_methods! { driver: post, arm, wait_on, allocate, expose, expect, give_up }
 }
 
 impl DriverAbilities for MpcDriver {

@@ -14,11 +14,9 @@ use std::{
 use ripstop_fabric::{
     driver::{
         ArmResult, Caps, DownCause, DownEvidence, Driver, DriverAbilities, DriverCommand,
-        FailureWatch, LocalRange, PostResult, Sink, TurnProgress, WakeSource, WorldRank,
+        FailureWatch, PostResult, Sink, TurnProgress, WorldRank,
     },
-    lacks_abilities,
-    memory::{MemoryRegion, RemoteRegion},
-    passes_abilities,
+    lacks_abilities, passes_abilities, passes_methods,
     portals::{
         GuestAddress, GuestCall, GuestEvent, GuestPort, GuestPutEnd, Portals, PortalsCounters,
         PreparedGuest,
@@ -433,26 +431,12 @@ impl Driver for PscomDriver {
         self.driver.arm()
     }
 
-    fn wait_on(&self) -> Vec<WakeSource> {
-        self.driver.wait_on()
-    }
-
-    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
-        self.driver.allocate(len)
-    }
-
-    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
-        self.driver.expose(range)
-    }
-
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
-        self.driver.expect(awaited);
-    }
-
     fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
         self.is_due = true;
         self.driver.give_up(peer, how)
     }
+
+    passes_methods! { driver: wait_on, allocate, expose, expect }
 }
 
 impl DriverAbilities for PscomDriver {

@@ -14,12 +14,13 @@ use super::DeferredDriver;
 use crate::{
     driver::{
         AbilitySummary, ArmResult, Caps, CommandFailure, CommandToken, ConnectAhead, DownCause,
-        DownEvidence, Driver, DriverAbilities, DriverCommand, FailureWatch, ListLimits, LocalRange,
-        PayloadView, PostResult, PreparedEndpoint, Sink, TurnProgress, WakeSource, WorldRank,
+        DownEvidence, Driver, DriverAbilities, DriverCommand, FailureWatch, ListLimits,
+        PayloadView, PostResult, PreparedEndpoint, Sink, WakeSource, WorldRank,
     },
     lacks_abilities,
     loopback::{LoopbackDriver, world},
-    memory::{MemoryRegion, RemoteRegion},
+    memory::MemoryRegion,
+    passes_methods,
 };
 
 /// A driver that only needs to be released, and that records some calls.
@@ -56,34 +57,6 @@ impl PreparedEndpoint for Noted {
 }
 
 impl Driver for Noted {
-    fn caps(&self) -> &Caps {
-        self.driver.caps()
-    }
-
-    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
-        self.driver.post(command)
-    }
-
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
-        self.driver.progress(budget, sink)
-    }
-
-    fn arm(&mut self) -> ArmResult {
-        self.driver.arm()
-    }
-
-    fn wait_on(&self) -> Vec<WakeSource> {
-        self.driver.wait_on()
-    }
-
-    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
-        self.driver.allocate(len)
-    }
-
-    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
-        self.driver.expose(range)
-    }
-
     fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<WorldRank>) {}
 
     fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
@@ -93,6 +66,8 @@ impl Driver for Noted {
             .push(format!("give up {peer:?} {how:?}"));
         how.unwrap_or(DownCause::Failed)
     }
+
+    passes_methods! { driver: caps, post, progress, arm, wait_on, allocate, expose }
 }
 
 impl DriverAbilities for Noted {

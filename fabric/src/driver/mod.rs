@@ -37,6 +37,7 @@ mod abilities;
 mod caps;
 mod command;
 mod null;
+mod passing;
 mod payload;
 mod sink;
 mod slot;

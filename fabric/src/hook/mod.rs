@@ -15,7 +15,7 @@ mod hold_queue;
 mod plan;
 mod tap;
 
-use std::{collections::BTreeMap, io};
+use std::collections::BTreeMap;
 
 pub use plan::{HookAction, HookFaults, HookMessage, HookPlan};
 pub use tap::{HookCounts, HookTap, TrafficEvent, TrafficKind};
@@ -24,12 +24,9 @@ use self::hold_queue::{HeldMessage, HoldQueue};
 use crate::{
     driver::{
         ArmResult, Caps, CommandFailure, CommandToken, DownCause, Driver, DriverAbilities,
-        DriverCommand, LocalRange, PayloadView, PostResult, Sink, TurnProgress, WakeSource,
-        WorldRank,
+        DriverCommand, PayloadView, PostResult, Sink, TurnProgress, WorldRank,
     },
-    lacks_abilities,
-    memory::{MemoryRegion, RemoteRegion},
-    passes_abilities,
+    lacks_abilities, passes_abilities, passes_methods,
     random::SeededRandom,
 };
 
@@ -262,25 +259,7 @@ impl Driver for HookDriver {
         }
     }
 
-    fn wait_on(&self) -> Vec<WakeSource> {
-        self.driver.wait_on()
-    }
-
-    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
-        self.driver.allocate(len)
-    }
-
-    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
-        self.driver.expose(range)
-    }
-
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
-        self.driver.expect(awaited);
-    }
-
-    fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
-        self.driver.give_up(peer, how)
-    }
+    passes_methods! { driver: wait_on, allocate, expose, expect, give_up }
 }
 
 /// Passes on abilities that move no bytes past the hook, and those that an adapter carries out by itself.

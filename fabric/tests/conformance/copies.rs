@@ -11,12 +11,8 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{
-        ArmResult, Caps, DownCause, Driver, DriverAbilities, DriverCommand, LocalRange, PostResult,
-        Sink, TurnProgress, WakeSource, WorldRank,
-    },
-    memory::{MemoryRegion, RemoteRegion},
-    passes_abilities,
+    driver::{Driver, DriverAbilities},
+    passes_abilities, passes_methods,
 };
 use rustix::fs::MemfdFlags;
 
@@ -89,41 +85,7 @@ impl<D> Hired<D> {
 }
 
 impl<D: Driver> Driver for Hired<D> {
-    fn caps(&self) -> &Caps {
-        self.driver.caps()
-    }
-
-    fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
-        self.driver.post(command)
-    }
-
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
-        self.driver.progress(budget, sink)
-    }
-
-    fn arm(&mut self) -> ArmResult {
-        self.driver.arm()
-    }
-
-    fn wait_on(&self) -> Vec<WakeSource> {
-        self.driver.wait_on()
-    }
-
-    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
-        self.driver.allocate(len)
-    }
-
-    fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
-        self.driver.give_up(peer, how)
-    }
-
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
-        self.driver.expect(awaited);
-    }
-
-    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
-        self.driver.expose(range)
-    }
+    passes_methods! { driver: caps, post, progress, arm, wait_on, allocate, expose, expect, give_up }
 }
 
 impl<D: Driver> DriverAbilities for Hired<D> {

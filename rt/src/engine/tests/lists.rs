@@ -10,14 +10,14 @@ use std::{
 use bytemuck::{Zeroable, bytes_of};
 use ripstop_fabric::{
     driver::{
-        ArmResult, Caps, CommandFailure, CommandToken, DownCause, Driver, DriverAbilities,
-        DriverCommand, EventCounters, ListLimits, LocalRange, PayloadView, PostResult, Sink,
-        TaskLists, TurnProgress, WakeSource,
+        Caps, CommandFailure, CommandToken, Driver, DriverAbilities, DriverCommand, EventCounters,
+        ListLimits, LocalRange, PayloadView, PostResult, Sink, TaskLists, TurnProgress,
     },
     lacks_abilities,
     loopback::{self, LoopbackDriver},
     memory::{MemoryRegion, RemoteRegion},
     offload::{LocalCounter, PutLanding, PutTarget, TaskAction as Deed, TriggeredTask},
+    passes_methods,
 };
 
 use super::world::{CTX, DETECT, Net, TICK, World};
@@ -156,14 +156,6 @@ impl Driver for Adapter {
         self.inner.progress(budget, sink)
     }
 
-    fn arm(&mut self) -> ArmResult {
-        self.inner.arm()
-    }
-
-    fn wait_on(&self) -> Vec<WakeSource> {
-        self.inner.wait_on()
-    }
-
     fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
         let no_memory = || io::Error::from(io::ErrorKind::OutOfMemory);
         self.regions = self.regions.checked_sub(1).ok_or_else(no_memory)?;
@@ -182,13 +174,7 @@ impl Driver for Adapter {
         Some(RemoteRegion::named(self.me, 1, 0, range.len() as u64))
     }
 
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
-        self.inner.expect(awaited);
-    }
-
-    fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
-        self.inner.give_up(peer, how)
-    }
+    passes_methods! { inner: arm, wait_on, expect, give_up }
 }
 
 impl DriverAbilities for Adapter {

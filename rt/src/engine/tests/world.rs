@@ -11,14 +11,13 @@ use std::{
 
 use ripstop_fabric::{
     driver::{
-        ArmResult, Caps, CommandFailure, CommandToken, ConnectAhead, DownCause, DownEvidence,
-        Driver, DriverAbilities, DriverCommand, FailureWatch, LocalRange, PostResult, Sink,
-        TurnProgress, WakeSource,
+        Caps, CommandFailure, CommandToken, ConnectAhead, DownCause, DownEvidence, Driver,
+        DriverAbilities, DriverCommand, FailureWatch, LocalRange, PostResult, Sink, TurnProgress,
     },
     lacks_abilities,
     loopback::{self, LoopbackDriver},
     memory::{MemoryRegion, RemoteRegion},
-    passes_abilities,
+    passes_abilities, passes_methods,
     random::SeededRandom,
 };
 
@@ -166,14 +165,6 @@ impl Driver for Lossy {
         self.inner.give_up(WorldRank(rank), how)
     }
 
-    fn arm(&mut self) -> ArmResult {
-        self.inner.arm()
-    }
-
-    fn wait_on(&self) -> Vec<WakeSource> {
-        self.inner.wait_on()
-    }
-
     fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
         if self.net.poor == Some(self.me) {
             return Err(io::ErrorKind::OutOfMemory.into());
@@ -186,9 +177,7 @@ impl Driver for Lossy {
         self.inner.expose(range)
     }
 
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
-        self.inner.expect(awaited);
-    }
+    passes_methods! { inner: arm, wait_on, expect }
 }
 
 impl DriverAbilities for Lossy {
