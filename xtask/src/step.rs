@@ -197,6 +197,12 @@ impl CommandLine {
         self
     }
 
+    /// Sets these variables, which replace those that were set before.
+    pub(crate) fn with_all(self, variables: &[(&'static str, &str)]) -> Self {
+        let set = |task: Self, &(name, value): &(&'static str, &str)| task.with(name, value);
+        variables.iter().fold(self, set)
+    }
+
     /// Limits the command to some of the tests, by name.
     pub(crate) fn filtered(mut self) -> Self {
         self.filtered = true;

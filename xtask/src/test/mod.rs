@@ -129,6 +129,22 @@ const SLEEPING: [&str; 17] = [
     "windows",
 ];
 
+/// Returns the command that runs these test files with ranks as processes, without the tests that `left_out` names.
+fn tests_of_processes(tests: &[&str], left_out: &[&str]) -> CommandLine {
+    let mut words = vec!["test", "-p", "ripstop", "--all-features", "--no-fail-fast"];
+    tests.iter().for_each(|test| words.extend(["--test", test]));
+    words.push("--");
+    let skipped = left_out.iter();
+    skipped.for_each(|test| words.extend(["--skip", test]));
+    CommandLine::cargo(&words)
+        .with("RIPSTOP_TEST_RANKS", "processes")
+        .with("KILLS", KILLS)
+}
+
+/// Number of ranks that each test kills. Unanswered pings take a second each time. Over all runs, these are more deaths than
+/// the ten of one test by itself.
+const KILLS: &str = "4";
+
 /// Runs tests once more, on a simulated fabric.
 fn simulated(gate: &mut StepRunner, world: &str, tests: &[&str]) -> Result<(), String> {
     let mut words = vec!["test", "-p", "ripstop", "--all-features", "--no-fail-fast"];

@@ -1,5 +1,6 @@
 //! `cargo xtask portals`: tests whose ranks are processes that reach each other through the software Portals.
 
+use super::tests_of_processes;
 use crate::step::{CommandLine, StepRunner, target_dir};
 
 /// A library, its behavior and the way ranks sleep, and the tests that run so.
@@ -155,10 +156,6 @@ const LEFT_OUT: [&str; 8] = [
 /// calls.
 const LEFT_OUT_BY_LISTS: &str = "failing::";
 
-/// Number of ranks that each test kills. Unanswered pings take a second each time. Over all runs, these are more deaths than
-/// the ten of one test by itself.
-const KILLS: &str = "4";
-
 pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     let words = [
         "build",
@@ -176,24 +173,14 @@ impl PortalsTestRun {
         let library = target_dir(&gate.root)
             .join("debug")
             .join(format!("libportals_{}.so", self.family));
-        let mut words = vec!["test", "-p", "ripstop", "--all-features", "--no-fail-fast"];
-        self.tests
-            .iter()
-            .for_each(|test| words.extend(["--test", test]));
-        words.push("--");
-        LEFT_OUT
-            .iter()
-            .for_each(|test| words.extend(["--skip", test]));
+        let mut left_out = LEFT_OUT.to_vec();
         if self.variables.contains(&("RIPSTOP_COLLECTIVES", "lists")) {
-            words.extend(["--skip", LEFT_OUT_BY_LISTS]);
+            left_out.push(LEFT_OUT_BY_LISTS);
         }
-        let task = CommandLine::cargo(&words)
-            .with("RIPSTOP_TEST_RANKS", "processes")
-            .with("KILLS", KILLS)
+        let task = tests_of_processes(self.tests, &left_out)
             .with("RIPSTOP_FABRIC", "portals")
-            .with("RIPSTOP_PORTALS_LIBRARY", library.display().to_string());
-        let set = |task: CommandLine, (name, value): &(&'static str, &str)| task.with(name, *value);
-        let task = self.variables.iter().fold(task, set);
+            .with("RIPSTOP_PORTALS_LIBRARY", library.display().to_string())
+            .with_all(self.variables);
         gate.run_tests(&format!("tests over Portals: {}", self.name), &task)
     }
 }

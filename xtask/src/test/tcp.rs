@@ -1,6 +1,7 @@
 //! `cargo xtask tcp`: tests whose ranks are processes that reach each other over TCP, on this machine.
 
-use crate::step::{CommandLine, StepRunner};
+use super::tests_of_processes;
+use crate::step::StepRunner;
 
 /// The way ranks are connected and sleep, and the tests that run so.
 struct TcpTestRun {
@@ -44,28 +45,13 @@ const LEFT_OUT: [&str; 3] = [
     "a_panic_in_one_rank_is_a_failure_to_the_others",
 ];
 
-/// Number of ranks that each test kills.
-const KILLS: &str = "4";
-
 pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     RUNS.iter().try_for_each(|run| run.start(gate))
 }
 
 impl TcpTestRun {
     fn start(&self, gate: &mut StepRunner) -> Result<(), String> {
-        let mut words = vec!["test", "-p", "ripstop", "--all-features", "--no-fail-fast"];
-        self.tests
-            .iter()
-            .for_each(|test| words.extend(["--test", test]));
-        words.push("--");
-        LEFT_OUT
-            .iter()
-            .for_each(|test| words.extend(["--skip", test]));
-        let task = CommandLine::cargo(&words)
-            .with("RIPSTOP_TEST_RANKS", "processes")
-            .with("KILLS", KILLS);
-        let set = |task: CommandLine, (name, value): &(&'static str, &str)| task.with(name, *value);
-        let task = self.variables.iter().fold(task, set);
+        let task = tests_of_processes(self.tests, &LEFT_OUT).with_all(self.variables);
         gate.run_tests(&format!("tests over TCP: {}", self.name), &task)
     }
 }
