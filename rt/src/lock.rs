@@ -108,13 +108,13 @@ impl<T> Drop for SpinGuard<'_, T> {
 
 impl<T> fmt::Debug for SpinLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lock")
+        f.write_str("SpinLock")
     }
 }
 
 impl<T> fmt::Debug for SpinGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Guard")
+        f.write_str("SpinGuard")
     }
 }
 

@@ -42,7 +42,7 @@ impl BaselineLayout {
                 "PortalsConfig::interfaces are {:?}, but the layouts of other libraries use one interface: name one",
                 config.interfaces
             );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            return Err(invalid(why));
         }
         let config = self.lay_out(config);
         let counters = Arc::clone(&config.counters);
@@ -174,7 +174,7 @@ fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
-/// Bytes of a slab for greetings: the least that the driver takes.
+/// Bytes of a slab for greetings: the least that the driver takes for its longest body.
 const GREETINGS_LEN: usize = 131_328;
 
 /// Number of MPC's blocks, their bytes, and the longest body of a message in one.

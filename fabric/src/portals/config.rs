@@ -35,7 +35,7 @@ pub struct PortalsConfig {
     pub events: u32,
     /// Slabs that hold messages of all peers, at least 2.
     pub slabs: usize,
-    /// Bytes of a slab, at least two of the longest messages with their headers (131 328).
+    /// Bytes of a slab, at least two of the longest messages with their headers (131 328 with the default `body_max`).
     pub slab_len: usize,
     /// Bytes of the longest body of a message, 128 to 65 536; longer messages use other paths. The same on all ranks. For
     /// benchmarks.

@@ -164,19 +164,19 @@ impl GuestPort {
         header: u64,
     ) -> GuestCall {
         let range = self.outbound.range().slice(at, len);
-        let near = MdSpan {
+        let span = MdSpan {
             md: self.guest.md,
             offset: range.start().as_ptr().expose_provenance() as u64,
             len: range.len() as u64,
             user,
         };
-        let far = RemoteTarget {
+        let remote = RemoteTarget {
             process: to.process,
             pt: to.table,
             match_bits: to.match_bits(),
             offset: 0,
         };
-        result(self.guest.ni.put(near, far, header, true))
+        result(self.guest.ni.put(span, remote, header, true))
     }
 }
 

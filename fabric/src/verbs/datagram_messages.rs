@@ -318,7 +318,7 @@ impl VerbsCore {
 
 fn datagram_head(from: WorldRank) -> [u8; DATAGRAM_HEAD] {
     let mut head = [0; DATAGRAM_HEAD];
-    head[0] = PARCEL;
+    head[0] = DATAGRAM_MARK;
     head[FROM_AT..][..4].copy_from_slice(&from.0.to_le_bytes());
     head
 }
@@ -330,13 +330,13 @@ fn put_numbers(bytes: &mut [u8], number: u32, answer: u32) {
 
 /// Returns true if a datagram is a datagram message, or an acknowledgment of datagram messages.
 pub(super) fn is_datagram_message(bytes: &[u8]) -> bool {
-    bytes.first() == Some(&PARCEL)
+    bytes.first() == Some(&DATAGRAM_MARK)
 }
 
 /// Returns the sender and the answer.
 fn parse_head(bytes: &[u8]) -> Option<(WorldRank, u32)> {
     let head = bytes.first_chunk::<DATAGRAM_HEAD>()?;
-    (head[..4] == [PARCEL, 0, 0, 0])
+    (head[..4] == [DATAGRAM_MARK, 0, 0, 0])
         .then(|| (WorldRank(word(head, FROM_AT)), word(head, ANSWER_AT)))
 }
 
@@ -345,11 +345,11 @@ fn word(head: &[u8; DATAGRAM_HEAD], at: usize) -> u32 {
 }
 
 /// First byte of a datagram message. No connection message begins so.
-const PARCEL: u8 = 0xd6;
+const DATAGRAM_MARK: u8 = 0xd6;
 const FROM_AT: usize = 4;
 const NUMBER_AT: usize = 8;
 const ANSWER_AT: usize = 12;
 const DATAGRAM_HEAD: usize = 16;
 
 /// Bytes of the longest datagram message: what a packet carries on an Ethernet with the usual MTU.
-pub(super) const PARCEL_MAX: usize = 1024;
+pub(super) const DATAGRAM_MAX: usize = 1024;

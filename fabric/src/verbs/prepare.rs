@@ -14,7 +14,7 @@ use super::{
     config::VerbsConfig,
     connection_cache::ConnectionCache,
     core::{VerbsCore, VerbsSleep, index},
-    datagram_messages::{DatagramPeers, PARCEL_MAX},
+    datagram_messages::{DATAGRAM_MAX, DatagramPeers},
     datagrams::DatagramQp,
     deferred_datagrams::DeferredDatagrams,
     device::DevicePort,
@@ -122,7 +122,7 @@ impl PreparedVerbs {
             .scheme
             .unwrap_or_else(|| ConnectPolicy::choose_connecting(&job));
         let longest = if scheme == ConnectPolicy::Hybrid {
-            PARCEL_MAX
+            DATAGRAM_MAX
         } else {
             0
         };

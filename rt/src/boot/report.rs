@@ -133,8 +133,7 @@ impl FailureReporter {
         let mut blamed = self.0.blamed.lock().unwrap_or_else(PoisonError::into_inner);
         if blamed.insert((rank, how)) {
             drop(blamed);
-            let WorldRank(rank) = rank;
-            self.send_report(FailureReport::Blames { rank, how });
+            self.send_report(FailureReport::Blames { rank: rank.0, how });
         }
     }
 
@@ -155,7 +154,7 @@ impl FailureReporter {
 
 impl fmt::Debug for FailureReporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reporter")
+        f.write_str("FailureReporter")
     }
 }
 

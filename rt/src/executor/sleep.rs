@@ -51,6 +51,6 @@ impl Drop for SleepFuture {
 
 impl fmt::Debug for SleepFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sleep")
+        f.write_str("SleepFuture")
     }
 }

@@ -77,7 +77,7 @@ impl<B: Send + 'static> RemoteOp<B> {
     }
 
     /// Creates an operation in flight. A long copy by the agent is observed until the future is polled.
-    pub(super) fn flying(
+    pub(super) fn in_flight(
         op: &'static str,
         comm: &Comm,
         ticket: OpTicket<B>,

@@ -143,7 +143,7 @@ impl<T: Wire> WindowEnd<T> {
         let (shared, len) = (self.comm.shared(), size_of_val(buf.elems()));
         let ticket = shared.with(|engine| engine.write_window(info, kind, ranges, buf));
         let watched = self.wake_agent(len);
-        RemoteOp::flying(op, &self.comm, ticket, EngineCore::take_send, watched)
+        RemoteOp::in_flight(op, &self.comm, ticket, EngineCore::take_send, watched)
     }
 
     #[track_caller]
@@ -162,7 +162,7 @@ impl<T: Wire> WindowEnd<T> {
         );
         let ticket = shared.with(|engine| engine.fetch_window(info, kind, ranges, buf));
         let watched = self.wake_agent(len);
-        RemoteOp::flying(op, &self.comm, ticket, EngineCore::take_recv, watched)
+        RemoteOp::in_flight(op, &self.comm, ticket, EngineCore::take_recv, watched)
     }
 
     /// Returns the byte range of `len` elements from `at` on.

@@ -44,7 +44,7 @@ pub(super) struct ProgramRun {
     /// First step that is not complete.
     first: usize,
     /// Steps that have begun and are not complete.
-    flying: Vec<(usize, StepExecutor)>,
+    in_flight: Vec<(usize, StepExecutor)>,
     /// Completed receives not yet reported to the future, if it watches them.
     pub(super) block_events: Option<VecDeque<usize>>,
 }
@@ -53,7 +53,7 @@ pub(super) struct ProgramRun {
 #[derive(Default)]
 pub(super) struct RunScratch {
     waits: Vec<u32>,
-    flying: Vec<(usize, StepExecutor)>,
+    in_flight: Vec<(usize, StepExecutor)>,
 }
 
 /// Executor of a step.
@@ -75,7 +75,10 @@ impl ProgramRun {
     pub(super) fn new(call: RunCall, buffers: OpId, memory: RunMemory, room: RunScratch) -> Self {
         let info = call.op_info();
         let RunCall { program, group, .. } = call;
-        let RunScratch { mut waits, flying } = room;
+        let RunScratch {
+            mut waits,
+            in_flight,
+        } = room;
         waits.extend_from_slice(program.waits());
         Self {
             waits,
@@ -94,7 +97,7 @@ impl ProgramRun {
             info,
             group,
             first: 0,
-            flying,
+            in_flight,
             block_events: None,
         }
     }
@@ -102,10 +105,10 @@ impl ProgramRun {
     /// Takes the vectors that the next program can reuse.
     pub(super) fn take_room(&mut self) -> RunScratch {
         self.waits.clear();
-        self.flying.clear();
+        self.in_flight.clear();
         RunScratch {
             waits: mem::take(&mut self.waits),
-            flying: mem::take(&mut self.flying),
+            in_flight: mem::take(&mut self.in_flight),
         }
     }
 
@@ -201,7 +204,7 @@ impl ProgramRun {
     /// Returns the first of the receives that wait directly for this peer.
     pub(super) fn waits_for_peer(&self, peer: WorldRank) -> Option<usize> {
         let of_peer = self
-            .flying
+            .in_flight
             .iter()
             .filter(|(_, by)| *by == StepExecutor::Wait(peer));
         of_peer.map(|&(at, _)| at).min()
@@ -213,7 +216,7 @@ impl ProgramRun {
             StepAction::Recv { from, .. } => self.world_of(from) == peer,
             _ => false,
         };
-        let of_peer = self.flying.iter().filter(is_from);
+        let of_peer = self.in_flight.iter().filter(is_from);
         of_peer.min_by_key(|(at, _)| *at).copied()
     }
 
@@ -235,9 +238,9 @@ impl ProgramRun {
             StepExecutor::Wait(peer) => Some((at, peer)),
             StepExecutor::Op(_) | StepExecutor::Job => None,
         };
-        let mut waits: Vec<_> = self.flying.iter().filter_map(wait).collect();
+        let mut waits: Vec<_> = self.in_flight.iter().filter_map(wait).collect();
         waits.sort_unstable();
-        self.flying.retain(|flight| wait(flight).is_none());
+        self.in_flight.retain(|flight| wait(flight).is_none());
         waits
     }
 
@@ -267,13 +270,13 @@ impl ProgramRun {
         }
         let action = &self.program.step(at).action;
         let has_means = self.reducer.is_some() || !matches!(action, StepAction::Reduce { .. });
-        if self.flying.is_empty() {
+        if self.in_flight.is_empty() {
             return has_means;
         }
         let other = |&(step, _): &(usize, StepExecutor)| &self.program.step(step).action;
         has_means
             && !self
-                .flying
+                .in_flight
                 .iter()
                 .map(other)
                 .any(|known| action.conflicts_with(known))
@@ -291,7 +294,7 @@ impl ProgramRun {
                 let written = self.program.step(at).action.writes();
                 written.is_some_and(|span| span.overlaps(&into))
             };
-            if !self.flying.iter().any(writes) {
+            if !self.in_flight.iter().any(writes) {
                 return Some((from, into));
             }
         }
@@ -306,13 +309,13 @@ impl ProgramRun {
 
     /// Records what carries out a step that has begun.
     pub(super) fn flies(&mut self, at: usize, by: StepExecutor) {
-        self.flying.push((at, by));
+        self.in_flight.push((at, by));
     }
 
     /// Removes a step from those that are being carried out.
     pub(super) fn landed(&mut self, at: usize) {
-        let place = self.flying.iter().position(|&(step, _)| step == at);
-        self.flying
+        let place = self.in_flight.iter().position(|&(step, _)| step == at);
+        self.in_flight
             .swap_remove(place.expect("a step in flight completes once"));
     }
 
@@ -333,12 +336,12 @@ impl ProgramRun {
             Some(offloaded) => offloaded.is_over(failed),
             None => failed || self.first == self.program.len(),
         };
-        over && self.flying.is_empty()
+        over && self.in_flight.is_empty()
     }
 
     /// Returns the executors of the steps in progress.
     pub(super) fn flights(&self) -> Vec<StepExecutor> {
-        self.flying.iter().map(|&(_, by)| by).collect()
+        self.in_flight.iter().map(|&(_, by)| by).collect()
     }
 
     /// Returns the operations of its messages in flight.
@@ -347,18 +350,18 @@ impl ProgramRun {
             StepExecutor::Op(op) => Some(op),
             StepExecutor::Job | StepExecutor::Wait(_) => None,
         };
-        self.flying.iter().filter_map(op).collect()
+        self.in_flight.iter().filter_map(op).collect()
     }
 
     /// Returns the first message for which it waits, preferring a receive.
     pub(super) fn waits_for(&self) -> Option<OpId> {
         let is_send = |at: usize| matches!(self.program.step(at).action, StepAction::Send { .. });
-        let flying = self.flying.iter();
+        let in_flight = self.in_flight.iter();
         let message = |&(at, by): &(usize, StepExecutor)| match by {
             StepExecutor::Op(op) => Some((is_send(at), at, op)),
             StepExecutor::Job | StepExecutor::Wait(_) => None,
         };
-        let first = flying
+        let first = in_flight
             .filter_map(message)
             .min_by_key(|&(send, at, _)| (send, at));
         first.map(|(.., op)| op)

@@ -74,7 +74,7 @@ impl AccessPolicy for SharedAccessRules {
 
 impl fmt::Debug for SharedAccessRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Entrance")
+        f.write_str("SharedAccessRules")
     }
 }
 
