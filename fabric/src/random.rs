@@ -1,6 +1,11 @@
-//! Random numbers that can be replayed.
+//! Random numbers: those that can be replayed, and those that no other process can guess.
 
-use std::ops::Range;
+use std::{io, ops::Range};
+
+use rustix::{
+    io::retry_on_intr,
+    rand::{GetRandomFlags, getrandom},
+};
 
 /// A stream of numbers determined by a seed (splitmix64). For tests, not for security.
 #[derive(Clone, Debug)]
@@ -43,4 +48,14 @@ impl SeededRandom {
             chunk.copy_from_slice(&self.bits().to_le_bytes()[..chunk.len()]);
         }
     }
+}
+
+/// Fills `bytes` with the system's random bytes, which no other process can guess.
+pub(crate) fn fill_unguessable(bytes: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let flags = GetRandomFlags::empty();
+        filled += retry_on_intr(|| getrandom(&mut bytes[filled..], flags))?;
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Time for retries: a clock that starts with the driver, and a timer descriptor.
 
-use std::{io, os::fd::OwnedFd, sync::Arc};
+use std::{io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
@@ -71,6 +71,12 @@ fn nanoseconds() -> u64 {
 }
 
 const NS_PER_S: u64 = 1_000_000_000;
+/// Returns a time as this clock counts it.
+pub(crate) fn picoseconds(time: Duration) -> u64 {
+    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    nanoseconds.saturating_mul(PS_PER_NS)
+}
+
 const PS_PER_NS: u64 = 1000;
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub(super) struct TcpCore {
     /// Attempts of which the network has not decided yet.
     pub(super) dials: DialPace,
     /// When the silence of hosts is looked at.
-    pub(super) look_at_silence: Option<u64>,
+    pub(super) silence_due: Option<u64>,
     /// Connections without a proof.
     pub(super) arrivals: Vec<SocketName>,
     /// Listeners that are not looked at until there is room for strangers.
@@ -104,7 +104,7 @@ impl TcpCore {
             timer: parts.timer,
             reaching: Vec::new(),
             dials: DialPace::default(),
-            look_at_silence: None,
+            silence_due: None,
             arrivals: Vec::new(),
             waiting_listeners: Vec::new(),
             inbox: TcpInbox {
@@ -199,10 +199,13 @@ impl TcpCore {
             SocketRole::Peer(rank) => {
                 let rank = *rank;
                 self.flush(rank);
-                if self.inbox.is_empty() {
-                    self.receive_from(rank);
-                } else {
-                    self.sockets.postpone(name);
+                // A socket that only has room again brings nothing.
+                match self.sockets.get(name) {
+                    Some(entry) if entry.readable && self.inbox.is_empty() => {
+                        self.receive_from(rank);
+                    }
+                    Some(entry) if entry.readable => self.sockets.postpone(name),
+                    _ => {}
                 }
             }
         }

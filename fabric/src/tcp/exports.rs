@@ -7,6 +7,7 @@ use crate::{
     driver::{DownCause, LocalRange},
     memory::{MemoryRegion, RemoteRegion, WeakRegion},
     offload::{COUNTER_LEN, LocalCounter},
+    random::fill_unguessable,
 };
 
 /// Memory of this rank that has keys.
@@ -223,21 +224,8 @@ fn name_of(key: RemoteRegion) -> u64 {
 /// Returns a name that no process outside of the job can guess.
 fn random_name() -> io::Result<u64> {
     let mut bytes = [0; 8];
-    fill_random(&mut bytes)?;
+    fill_unguessable(&mut bytes)?;
     Ok(u64::from_ne_bytes(bytes))
-}
-
-/// Fills `bytes` with the system's random bytes.
-pub(super) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(more) => filled += more,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(why) => return Err(why.into()),
-        }
-    }
-    Ok(())
 }
 
 /// [`RemoteRegion::kind`] of our keys.

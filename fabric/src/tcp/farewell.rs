@@ -7,12 +7,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::{
     core::TcpCore,
     frame::{FrameKind, with_record},
-    reach::picoseconds,
     receive::{FAILED, FINISHED},
     socket_calls::{end_sending, receive, unacknowledged},
     sockets::SocketRole,
 };
-use crate::driver::{ArmResult, DownCause};
+use crate::{
+    driver::{ArmResult, DownCause},
+    timer::picoseconds,
+};
 
 impl TcpCore {
     /// Begins the end. From now on, no memory of the application is accessed.

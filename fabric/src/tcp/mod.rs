@@ -1,7 +1,8 @@
 //! Messages and one-sided operations between the ranks of several nodes over TCP.
 //!
-//! A [`Tcp`] is a rank. It has one connection to each peer that it talks to, opened by the first command for that peer. Bytes of
-//! one connection are frames (`frame`), and a peer is a peer only after a handshake (`handshake`).
+//! A [`Tcp`] is a rank. It has one connection to each peer that it talks to. The first command for a peer opens it, or the
+//! caller's word that it waits for the peer or will need it. Bytes of one connection are frames (`frame`), and a peer is a peer
+//! only after a handshake (`handshake`).
 //!
 //! A peer passes these states, in this order; the middle ones may be skipped:
 //!

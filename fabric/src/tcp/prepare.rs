@@ -7,7 +7,6 @@ use super::{
     address::{ENDPOINTS_MAX, TcpAddress, TcpEndpoint},
     config::{ListenAddress, TcpConfig, caps},
     core::{CoreParts, TcpCore},
-    exports::fill_random,
     handshake::TcpIdentity,
     interfaces::{PortRange, dial_order},
     peer::TcpPeer,
@@ -17,6 +16,7 @@ use super::{
 use crate::{
     driver::{AbilitySummary, Caps, Driver, PreparedEndpoint, WakeSource},
     random::SeededRandom,
+    random::fill_unguessable,
     timer::RetryTimer,
 };
 
@@ -36,8 +36,8 @@ impl PreparedTcp {
     pub(super) fn open(config: TcpConfig, ports: Option<PortRange>) -> io::Result<Self> {
         raise_descriptor_limit();
         let (mut token, mut seed) = ([0; 16], [0; 8]);
-        fill_random(&mut token)?;
-        fill_random(&mut seed)?;
+        fill_unguessable(&mut token)?;
+        fill_unguessable(&mut seed)?;
         let seed = u64::from_ne_bytes(seed);
         let mut random = SeededRandom::new(seed);
         let mut sockets = SocketTable::new()?;

@@ -87,10 +87,8 @@ fn chosen(values: &DriverValues, loopback: LoopbackUse) -> Result<Vec<ChosenAddr
 }
 
 fn described(chosen: &[ChosenAddress]) -> String {
-    let each = chosen
-        .iter()
-        .map(|one| format!("{} ({})", one.interface, one.address));
-    each.collect::<Vec<_>>().join(", ")
+    let each: Vec<_> = chosen.iter().map(ChosenAddress::to_string).collect();
+    each.join(", ")
 }
 
 /// Time after which a silent host is considered gone, unless the user has set one.

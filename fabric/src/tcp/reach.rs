@@ -1,15 +1,14 @@
 //! Connecting to a peer: attempts at its endpoints, each with a handshake, until one is answered.
 
-use std::{collections::VecDeque, io, os::fd::OwnedFd, time::Duration};
+use std::{collections::VecDeque, io, os::fd::OwnedFd};
 
 use super::{
     core::TcpCore,
-    exports::fill_random,
     handshake::{DialHandshake, HandshakeOutcome, HandshakeRefusal, TcpIdentity},
     socket_calls::{SendPart, connect, connected, receive, send_parts, tune},
     sockets::{SocketEntry, SocketName, SocketRole},
 };
-use crate::driver::DownCause;
+use crate::{driver::DownCause, random::fill_unguessable, timer::picoseconds};
 
 /// How far this rank has come with connecting to a peer.
 #[derive(Debug)]
@@ -155,12 +154,14 @@ impl EndpointTries {
 impl TcpCore {
     /// Begins to connect to a peer, unless the two are connected, or a connection is on its way.
     pub(super) fn reach(&mut self, rank: u32) {
-        let now = self.timer.now();
-        let peer = &mut self.peers[rank as usize];
+        let peer = &self.peers[rank as usize];
         let useless = self.closing.is_some() && peer.queue.is_empty();
         if rank == self.me || useless || peer.ended.is_some() || !peer.stage().may_dial() {
             return;
         }
+        // Commands to connected peers come here too, and need no clock.
+        let now = self.timer.now();
+        let peer = &mut self.peers[rank as usize];
         let endpoints = peer.address.endpoints.len();
         peer.reach = Some(Box::new(TcpReach::new(now, endpoints)));
         self.reaching.push(rank);
@@ -284,7 +285,6 @@ impl TcpCore {
             None => {}
             Some(AttemptEnd::Answered) => {
                 entry.role = SocketRole::Peer(rank);
-                self.cancel_reach(rank, Some(name));
                 self.adopt(rank, name);
             }
             Some(end) => {
@@ -394,7 +394,7 @@ impl AttemptEnd {
 }
 
 /// Returns true if a socket could not be made for lack of descriptors, ports or memory.
-fn is_shortage(why: &io::Error) -> bool {
+pub(super) fn is_shortage(why: &io::Error) -> bool {
     let errno = why.raw_os_error().unwrap_or(0);
     SHORTAGES.contains(&errno)
 }
@@ -465,7 +465,7 @@ fn say_hello(
 ) -> io::Result<DialHandshake> {
     connected(socket)?;
     let mut nonce = [0; 16];
-    fill_random(&mut nonce)?;
+    fill_unguessable(&mut nonce)?;
     let (handshake, hello) = DialHandshake::new(own, to, token, nonce);
     send_all(socket, &hello)?;
     Ok(handshake)
@@ -477,11 +477,6 @@ pub(super) fn send_all(socket: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
         return Ok(());
     }
     Err(io::ErrorKind::WriteZero.into())
-}
-
-pub(super) fn picoseconds(time: Duration) -> u64 {
-    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    nanoseconds.saturating_mul(1000)
 }
 
 /// Bytes of an answer that are read at once.

@@ -18,7 +18,7 @@ use super::{
     address::{TcpAddress, TcpEndpoint},
     frame::{FrameHead, FrameKind, with_record},
     handshake::HandshakeRefusal,
-    reach::{AttemptEnd, UNDECIDED_MAX, picoseconds},
+    reach::{AttemptEnd, UNDECIDED_MAX},
     receive::REST_KEPT,
 };
 use crate::{
@@ -27,6 +27,7 @@ use crate::{
         PostResult, PreparedEndpoint, Sink, WorldRank,
     },
     memory::RemoteRegion,
+    timer::picoseconds,
 };
 
 #[derive(Default)]

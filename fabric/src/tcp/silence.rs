@@ -5,25 +5,24 @@
 
 use super::{
     core::TcpCore,
-    reach::picoseconds,
     socket_calls::{HostLife, host_life},
 };
-use crate::driver::DownCause;
+use crate::{driver::DownCause, timer::picoseconds};
 
 impl TcpCore {
     /// Has the connections looked at from time to time.
     pub(super) fn watch_silence(&mut self) {
-        if self.look_at_silence.is_none() {
+        if self.silence_due.is_none() {
             let at = self.timer.now().saturating_add(self.silence_pause());
-            self.look_at_silence = Some(at);
+            self.silence_due = Some(at);
             self.wake_at(at);
         }
     }
 
     /// Reports the peers whose hosts have acknowledged nothing for too long. Returns when to look again.
     pub(super) fn lose_silent_peers(&mut self, now: u64) -> Option<u64> {
-        if self.look_at_silence? > now {
-            return self.look_at_silence;
+        if self.silence_due? > now {
+            return self.silence_due;
         }
         let limit = self.silence_limit();
         let (mut lost, mut connected) = (Vec::new(), false);
@@ -50,8 +49,8 @@ impl TcpCore {
             self.lose(rank, DownCause::Failed, text);
         }
         let pause = self.silence_pause();
-        self.look_at_silence = connected.then(|| now.saturating_add(pause));
-        self.look_at_silence
+        self.silence_due = connected.then(|| now.saturating_add(pause));
+        self.silence_due
     }
 
     fn silence_limit(&self) -> u64 {

@@ -61,12 +61,9 @@ pub(super) fn send_parts(socket: &OwnedFd, parts: &[SendPart<'_>]) -> io::Result
 /// # Errors
 /// `WouldBlock` if nothing has arrived, otherwise the connection's error.
 pub(super) fn receive(socket: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match rustix::io::read(socket, &mut *into) {
-            Err(rustix::io::Errno::INTR) => {}
-            ended => return Ok(ended?),
-        }
-    }
+    Ok(rustix::io::retry_on_intr(|| {
+        rustix::io::read(socket, &mut *into)
+    })?)
 }
 
 /// Returns how many bytes the peer's kernel has not acknowledged yet.

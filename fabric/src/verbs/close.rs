@@ -8,8 +8,12 @@ use super::{
     backlog::BacklogReason, core::VerbsCore, lane::PeerLane, link::VerbsLink, rail::VerbsRail,
     wire::VerbsControlWord,
 };
-use crate::driver::{
-    ArmResult, CommandFailure, CommandToken, DownCause, PayloadView, Sink, WakeSource, WorldRank,
+use crate::{
+    driver::{
+        ArmResult, CommandFailure, CommandToken, DownCause, PayloadView, Sink, WakeSource,
+        WorldRank,
+    },
+    timer::picoseconds,
 };
 
 impl VerbsCore {
@@ -50,10 +54,7 @@ impl VerbsCore {
 
     /// Makes turns until everything has left or `limit` has passed. Returns true if everything has left.
     pub(super) fn finish(&mut self, limit: Duration) -> bool {
-        let limit = u64::try_from(limit.as_nanos())
-            .unwrap_or(u64::MAX)
-            .saturating_mul(1000);
-        let end = self.sleep.timer.now().saturating_add(limit);
+        let end = self.sleep.timer.now().saturating_add(picoseconds(limit));
         loop {
             let events = self.turn(BUDGET, &mut DiscardSink);
             self.say_bye();

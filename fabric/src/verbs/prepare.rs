@@ -2,8 +2,7 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    fs::File,
-    io::{self, Read},
+    io,
     sync::Arc,
 };
 
@@ -37,8 +36,9 @@ use crate::{
     connect::{self, ConnectPolicy, JobShape},
     driver::{self, AbilitySummary, Caps, Driver, DriverCost, WakeSource},
     offload::{TASKS_MAX, TaskScheduler, ThresholdWatches},
-    random::SeededRandom,
+    random::{SeededRandom, fill_unguessable},
     timer::RetryTimer,
+    timer::picoseconds,
 };
 
 /// A rank that peers can find, and that does not know its peers yet.
@@ -387,8 +387,7 @@ fn ports_behind(extension: &[Option<AddressExtension>]) -> Vec<Box<[RemotePort]>
 /// Returns the values that all connections of this rank share.
 fn local(config: &VerbsConfig, address: &VerbsAddress) -> connect::ConnectConfig {
     let (rank, incarnation) = (config.rank, address.incarnation);
-    let patience = config.patience.as_nanos() * 1000;
-    let patience = u64::try_from(patience).unwrap_or(u64::MAX);
+    let patience = picoseconds(config.patience);
     connect::ConnectConfig {
         end: connect::RankIncarnation { rank, incarnation },
         limits: connect::ConnectLimits::default().patient(patience),
@@ -399,7 +398,7 @@ fn local(config: &VerbsConfig, address: &VerbsAddress) -> connect::ConnectConfig
 /// Returns a random key. Datagrams without it are not accepted, and other processes do not know it.
 fn secret() -> io::Result<u32> {
     let mut bytes = [0; 4];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    fill_unguessable(&mut bytes)?;
     // With the highest bit, the kernel would fill in another key.
     Ok(u32::from_ne_bytes(bytes) & 0x7fff_ffff)
 }

@@ -7,13 +7,13 @@ use std::{io, os::fd::OwnedFd};
 
 use super::{
     core::TcpCore,
-    exports::fill_random,
     handshake::{AcceptHandshake, CrossingVerdict, HandshakeOutcome, HelloVerdict, TcpIdentity},
     peer::TcpPeer,
-    reach::send_all,
+    reach::{is_shortage, send_all},
     socket_calls::{accept, end_sending, receive, tune, unacknowledged},
     sockets::{SocketName, SocketRole},
 };
+use crate::random::fill_unguessable;
 
 /// A connection that has not proved yet that it is a peer.
 #[derive(Debug)]
@@ -62,12 +62,11 @@ impl TcpCore {
             match taken {
                 Ok(socket) => self.admit(socket),
                 Err(why) => {
-                    let errno = why.raw_os_error().unwrap_or(0);
                     if why.kind() == io::ErrorKind::WouldBlock {
                         listener.readable = false;
                         return;
                     }
-                    if [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].contains(&errno) {
+                    if is_shortage(&why) {
                         // Nothing reports when there are descriptors again.
                         self.waiting_listeners.push(name);
                         let again = self.timer.now().saturating_add(ACCEPT_PAUSE);
@@ -81,7 +80,7 @@ impl TcpCore {
 
     fn admit(&mut self, socket: OwnedFd) {
         let mut nonce = [0; 16];
-        if tune(&socket, self.limit).is_err() || fill_random(&mut nonce).is_err() {
+        if tune(&socket, self.limit).is_err() || fill_unguessable(&mut nonce).is_err() {
             return;
         }
         let deadline = self.timer.now().saturating_add(HELLO_LIMIT);

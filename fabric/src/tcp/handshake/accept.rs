@@ -29,7 +29,7 @@ pub(in crate::tcp) enum HelloVerdict {
     Duplicate,
     /// The rank is known in another incarnation.
     OtherIncarnation(u32),
-    /// The job has no such rank.
+    /// The job has no such rank, or that rank has ended.
     NoSuchRank,
 }
 
