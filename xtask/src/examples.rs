@@ -22,7 +22,8 @@ const RANKS: [&str; 3] = ["1", "2", "4"];
 pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     let readme = "run --release -- run -n 4 --example halo";
     let words: Vec<&str> = readme.split(' ').collect();
-    gate.run("the example of the README", &CommandLine::cargo(&words))?;
+    let task = CommandLine::cargo(&words).with_fast_release_build();
+    gate.run("the example of the README", &task)?;
     let words = "build -p ripstop --all-features --bin ripstop --examples";
     let words: Vec<&str> = words.split(' ').collect();
     gate.run("building the examples", &CommandLine::cargo(&words))?;

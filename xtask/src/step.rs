@@ -197,6 +197,13 @@ impl CommandLine {
         self
     }
 
+    /// Makes a release build take a third of the time, at some cost to its speed. All commands of the gate that need a release
+    /// build do this, so they share what is built.
+    pub(crate) fn with_fast_release_build(self) -> Self {
+        self.with("CARGO_PROFILE_RELEASE_LTO", "off")
+            .with("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+    }
+
     /// Sets these variables, which replace those that were set before.
     pub(crate) fn with_all(self, variables: &[(&'static str, &str)]) -> Self {
         let set = |task: Self, &(name, value): &(&'static str, &str)| task.with(name, value);

@@ -178,11 +178,11 @@ pub(crate) fn run_large(gate: &mut StepRunner) -> Result<(), String> {
 
 fn simulations(gate: &mut StepRunner, tests: &[&str]) -> Result<(), String> {
     // Build the same packages as the other steps; otherwise cargo rebuilds some with other features.
-    let words = "test --profile swift --no-fail-fast -p ripstop -p ripstop-fabric";
+    let words = "test --release --no-fail-fast -p ripstop -p ripstop-fabric";
     let words: Vec<&str> = words.split(' ').chain(tests.iter().copied()).collect();
     gate.run_tests(
         &format!("large simulations: {}", tests[0]),
-        &CommandLine::cargo(&words),
+        &CommandLine::cargo(&words).with_fast_release_build(),
     )
 }
 
