@@ -11,6 +11,7 @@ mod apart;
 mod culprits;
 mod ends;
 mod fates;
+mod hosts;
 mod meeting;
 mod output;
 mod reports;

@@ -25,6 +25,7 @@ pub(super) struct SettingSpec {
 pub(super) const OTHERS: &[&str] = &[
     "RIPSTOP_LAUNCHER",
     "RIPSTOP_PROGRAM",
+    "RIPSTOP_START_WITH",
     "RIPSTOP_TEST_LIMIT_S",
     "RIPSTOP_TEST_RANK",
     "RIPSTOP_TEST_RANKS",

@@ -57,11 +57,11 @@ pub(super) struct JobEnding {
 impl LaunchedJob {
     /// Starts all ranks. Meanwhile it answers ranks that already run.
     pub(super) fn start(args: &RunArgs, program: &LaunchProgram) -> Result<Self, LaunchError> {
-        let size = args.ranks;
+        let size = args.ranks.unwrap_or(1); // Only hosts may do without a number.
         raise_descriptor_limit(size, args.label)?;
         let cpus = affinity::plan(args.bind, size)
             .map_err(|error| LaunchError::machine(format!("reading the allowed CPUs: {error}")))?;
-        let mut job = Self::empty(args, program)
+        let mut job = Self::empty(args, program, size)
             .map_err(|error| LaunchError::machine(format!("preparing the job: {error}")))?;
         let setup = JobSetup {
             program,
@@ -95,22 +95,22 @@ impl LaunchedJob {
         Ok(self.finish())
     }
 
-    fn empty(args: &RunArgs, program: &LaunchProgram) -> std::io::Result<Self> {
+    fn empty(args: &RunArgs, program: &LaunchProgram, size: u32) -> std::io::Result<Self> {
         let signals = LauncherSignals::new()?;
-        let poller = JobPoller::new(args.ranks)?;
+        let poller = JobPoller::new(size)?;
         poller.watch(&signals, PollToken::Signals)?;
         let space = format!("ripstop-{}", getpid().as_raw_nonzero());
         Ok(Self {
             name: program.name.clone(),
             keep_going: args.keep_going,
-            size: args.ranks,
+            size,
             ranks: Vec::new(),
-            server: PmiServer::new(args.ranks, space, args.keep_going.is_some()),
+            server: PmiServer::new(size, space, args.keep_going.is_some()),
             poller,
             signals,
             outputs: [OutputWriter::new(stdout())?, OutputWriter::new(stderr())?],
             limit: args.timeout.map(|limit| (now() + limit, limit)),
-            inquest: Inquest::new(args.ranks),
+            inquest: Inquest::new(size),
             held: None,
             followers: Vec::new(),
             cause: None,

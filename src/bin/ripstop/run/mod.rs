@@ -1,6 +1,7 @@
 //! `ripstop run`: starts the ranks of a job on this machine, and stays with them to the end.
 
 mod affinity;
+mod hosts;
 mod job;
 mod judge;
 mod label;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, ValueEnum, value_parser};
 
+use hosts::{HostArgs, HostPlan};
 use job::LaunchedJob;
 
 /// Start the ranks of a job on this machine.
@@ -31,9 +33,10 @@ use job::LaunchedJob;
 #[derive(clap::Args, Debug)]
 #[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// Number of ranks, 1 to 8192
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = value_parser!(u32).range(1..=RANKS_MAX))]
-    ranks: u32,
+    /// Number of ranks, 1 to 8192 [default with hosts: as many as they have places for]
+    #[arg(short = 'n', long = "ranks", value_name = "N", required_unless_present = "host_list",
+        value_parser = value_parser!(u32).range(1..=RANKS_MAX))]
+    ranks: Option<u32>,
 
     /// Bind rank r to the r-th allowed CPU, or do not [default: an even share of the CPUs each, none if there are too few]
     #[arg(long, value_name = "WHERE")]
@@ -56,6 +59,9 @@ pub(crate) struct RunArgs {
         default_missing_value = "first"
     )]
     keep_going: Option<KeepGoing>,
+
+    #[command(flatten)]
+    hosts: HostArgs,
 
     /// Build this cargo example (in release if this command was) and run it
     #[arg(long, value_name = "NAME")]
@@ -89,12 +95,30 @@ enum CpuBinding {
 
 /// Runs the job that `args` describe; `words` is the whole command line.
 pub(crate) fn run(mut args: RunArgs, words: &[OsString]) -> ExitCode {
+    match args.hosts.plan(args.ranks) {
+        Ok(None) => {}
+        Ok(Some(plan)) if args.hosts.only_print() => return print(&plan),
+        Ok(Some(_)) => {
+            return LaunchError::usage(
+                "jobs on hosts cannot be started yet: --print-hosts shows the plan",
+            )
+            .exit();
+        }
+        Err(refusal) => return refusal.exit(),
+    }
     check_words(&mut args, words);
     let program = program::find(args.example.as_deref(), &mut args.command);
     let started = program.and_then(|program| LaunchedJob::start(&args, &program));
     match started.and_then(LaunchedJob::run) {
         Ok(code) => ExitCode::from(code),
         Err(refusal) => refusal.exit(),
+    }
+}
+
+fn print(plan: &HostPlan) -> ExitCode {
+    match plan.print() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => LaunchError::machine(format!("printing the hosts: {why}")).exit(),
     }
 }
 
@@ -183,6 +207,7 @@ Examples:
   ripstop run -n 4 --example halo -- --n 64
   ripstop run -n 2 --label --timeout 60 ./program
   ripstop run -n 4 --keep-going ./survivor     the others live on when a rank dies
+  ripstop run --hosts a:2,b:2 --print-hosts    where would the ranks run, and how would hosts be reached
   ripstop run -n 4 --keep-going=ok ./survivor  and the exit code is 0 if they end well
 
 Rank 0 reads this command's standard input unless that is a terminal; the other ranks have none.

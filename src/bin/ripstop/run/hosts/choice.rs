@@ -1,0 +1,225 @@
+//! The options about hosts, and what follows from them: which ranks run where, and what starts a helper there.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use super::list::{self, ListedHost};
+use super::placement::{self, PlacementWish};
+use super::starter::{self, HelperStarter};
+use super::{RANKS_MAX, allocation};
+use crate::run::{LaunchError, message};
+
+/// Options for jobs on several hosts.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Hosts")]
+pub(in crate::run) struct HostArgs {
+    /// Hosts to run on, with places for ranks: `a:2,b,n[0-3]:4`
+    #[arg(long, value_name = "LIST", group = "host_list")]
+    hosts: Option<String>,
+
+    /// File with a host in each line: `a:2`, `a slots=2`, `me@a`, `n[0-3]:4`
+    #[arg(long, value_name = "FILE", group = "host_list")]
+    hostfile: Option<PathBuf>,
+
+    /// Run on the hosts that Slurm, PBS or LSF allocated to this job
+    #[arg(long, group = "host_list")]
+    allocation: bool,
+
+    /// Number of ranks on each host, instead of the places in the list
+    #[arg(long, value_name = "K", requires = "host_list",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(RANKS_MAX)))]
+    per_host: Option<u32>,
+
+    /// Allow more ranks than there are places: placing starts over at the first host
+    #[arg(long, requires = "host_list")]
+    oversubscribe: bool,
+
+    /// What starts a helper on a host: ssh, srun, blaunch, pbs_tmrsh, or a command with %h for the host [default: that of the
+    /// allocation, or ssh]. RIPSTOP_START_WITH sets it too
+    #[arg(long, value_name = "COMMAND", requires = "host_list")]
+    start_with: Option<String>,
+
+    /// Say where each rank would run and how its host would be reached, and run nothing
+    #[arg(long, requires = "host_list")]
+    print_hosts: bool,
+}
+
+/// Where the ranks of a job run.
+#[derive(Debug)]
+pub(in crate::run) struct HostPlan {
+    pub(in crate::run) size: u32,
+    pub(in crate::run) hosts: Vec<PlannedHost>,
+}
+
+/// One host of a job.
+#[derive(Debug)]
+pub(in crate::run) struct PlannedHost {
+    pub(in crate::run) name: String,
+    pub(in crate::run) ranks: Vec<u32>,
+    /// The words that start a helper there. The first is a program.
+    pub(in crate::run) command: Vec<OsString>,
+}
+
+impl HostArgs {
+    /// Returns the plan for `ranks` ranks, or `None` if the job runs on this machine and no host was named.
+    pub(in crate::run) fn plan(&self, ranks: Option<u32>) -> Result<Option<HostPlan>, LaunchError> {
+        let Some((hosts, usual)) = self.list().map_err(LaunchError::usage)? else {
+            return Ok(None);
+        };
+        let starter = self.starter().map_err(LaunchError::usage)?.unwrap_or(usual);
+        let wish = PlacementWish {
+            ranks,
+            per_host: self.per_host,
+            oversubscribe: self.oversubscribe,
+        };
+        let placement = placement::place(&hosts, wish).map_err(LaunchError::usage)?;
+        let helper = std::env::current_exe()
+            .map_err(|why| LaunchError::machine(format!("finding this program's path: {why}")))?;
+        let planned = placement.hosts.into_iter().map(|(host, ranks)| {
+            let host = &hosts[host];
+            let command = command(host, &starter, &helper).map_err(LaunchError::usage)?;
+            let name = host.name.clone();
+            Ok(PlannedHost {
+                name,
+                ranks,
+                command,
+            })
+        });
+        Ok(Some(HostPlan {
+            size: placement.size,
+            hosts: planned.collect::<Result<_, _>>()?,
+        }))
+    }
+
+    /// Returns true if nothing is to be run.
+    pub(in crate::run) fn only_print(&self) -> bool {
+        self.print_hosts
+    }
+
+    fn starter(&self) -> Result<Option<HelperStarter>, String> {
+        let set = std::env::var(START_WITH).ok();
+        let (source, text) = match (&self.start_with, &set) {
+            (Some(text), _) => ("--start-with ", text),
+            (None, Some(text)) => ("RIPSTOP_START_WITH=", text),
+            (None, None) => return Ok(None),
+        };
+        let starter = HelperStarter::parse(text);
+        starter
+            .map(Some)
+            .map_err(|why| format!("{source}{text:?}: {why}"))
+    }
+
+    /// Returns the hosts, and the usual starter for them.
+    fn list(&self) -> Result<Option<(Vec<ListedHost>, HelperStarter)>, String> {
+        if let Some(text) = &self.hosts {
+            let hosts = list::parse(text).map_err(|why| format!("--hosts: {why}"))?;
+            return Ok(Some((hosts, HelperStarter::Ssh)));
+        }
+        if let Some(path) = &self.hostfile {
+            let hosts = read(path).and_then(|bytes| list::parse_file(&bytes));
+            let hosts = hosts.map_err(|why| format!("--hostfile {}: {why}", path.display()))?;
+            return Ok(Some((hosts, HelperStarter::Ssh)));
+        }
+        if !self.allocation {
+            return Ok(None);
+        }
+        let variable = |name: &str| std::env::var(name).ok();
+        let found = allocation::find(&variable, &|path| read(Path::new(path)))
+            .map_err(|why| format!("--allocation: {why}"))?;
+        Ok(Some((found.hosts, found.starter)))
+    }
+}
+
+impl HostPlan {
+    /// Prints the number of ranks, and a line for each host: its ranks, and the command that would start its helper.
+    pub(in crate::run) fn print(&self) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "ranks: {}, hosts: {}", self.size, self.hosts.len())?;
+        for host in &self.hosts {
+            let ranks = message::ranks(&host.ranks);
+            let command = starter::typed(&host.command);
+            writeln!(out, "{}: {ranks}: {command}", host.name)?;
+        }
+        out.flush()
+    }
+}
+
+/// Reads a host file. A device or a pipe is refused before it is opened, because that could take for ever.
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    if path == Path::new("-") {
+        return Err("standard input belongs to rank 0; write the list to a file".to_owned());
+    }
+    let kind = path.metadata().map_err(|why| why.to_string())?;
+    if !kind.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    let file = File::open(path).map_err(|why| why.to_string())?;
+    let mut bytes = Vec::new();
+    let most = u64::try_from(list::FILE_MAX + 1).unwrap_or(u64::MAX);
+    file.take(most)
+        .read_to_end(&mut bytes)
+        .map_err(|why| why.to_string())?;
+    Ok(bytes)
+}
+
+/// Returns what starts a helper on the host: on this machine, nothing but the helper itself.
+fn command(
+    host: &ListedHost,
+    starter: &HelperStarter,
+    helper: &Path,
+) -> Result<Vec<OsString>, String> {
+    if host.user.is_none() && is_own(&host.name) {
+        return Ok(vec![helper.into(), "node".into(), starter::PROTOCOL.into()]);
+    }
+    starter.command(host, helper)
+}
+
+/// Returns true if the name means this machine: it is the host's own, or an address of one of its interfaces. A name that
+/// is another alias of this machine is reached by the starter, like any other.
+fn is_own(name: &str) -> bool {
+    let own = rustix::system::uname();
+    let is_name = own
+        .nodename()
+        .to_bytes()
+        .eq_ignore_ascii_case(name.as_bytes());
+    // Only an address of this network namespace can be bound.
+    let address = name.parse::<IpAddr>().ok();
+    let is_address = || address.is_some_and(|own| UdpSocket::bind((own, 0)).is_ok());
+    is_name || name.eq_ignore_ascii_case("localhost") || is_address()
+}
+
+/// Overridden by `--start-with`.
+const START_WITH: &str = "RIPSTOP_START_WITH";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_known_by_its_name_and_its_addresses() {
+        let own = rustix::system::uname();
+        assert!(is_own(&own.nodename().to_string_lossy()));
+        for own in ["localhost", "LOCALHOST", "127.0.0.1"] {
+            assert!(is_own(own), "{own}");
+        }
+        for other in ["192.0.2.1", "2001:db8::1", "localhost.invalid"] {
+            assert!(!is_own(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_host_file_is_a_file() {
+        for (path, why) in [
+            ("-", "belongs to rank 0"),
+            ("/dev/null", "no regular file"),
+            ("/tmp", "no regular file"),
+            ("/no/such/file", "No such file"),
+        ] {
+            let refused = read(Path::new(path)).unwrap_err();
+            assert!(refused.contains(why), "{path}: {refused}");
+        }
+    }
+}
