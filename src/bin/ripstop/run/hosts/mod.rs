@@ -21,13 +21,25 @@
 //! | `allocation` | pure: the hosts that Slurm, PBS or LSF gave this job |
 //! | `placement` | pure: which rank runs on which host, and `PMI_process_mapping` |
 //! | `starter` | pure: the command that starts a helper on a host |
+//! | `frame` | pure: what launcher and helper say, as frames of bytes |
+//! | `setup` | pure: what a helper is told before it starts ranks |
 //! | `choice` | the options about hosts, and what follows from them |
 
 mod allocation;
 mod choice;
+#[expect(
+    dead_code,
+    reason = "the launcher and its helpers use it from the next change on"
+)]
+mod frame;
 mod list;
 mod placement;
 mod ranges;
+#[expect(
+    dead_code,
+    reason = "the launcher and its helpers use it from the next change on"
+)]
+mod setup;
 mod starter;
 
 pub(super) use choice::{HostArgs, HostPlan};

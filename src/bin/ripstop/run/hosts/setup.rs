@@ -1,0 +1,253 @@
+//! What a helper is told before it starts ranks: everything that does not fit into its constant command line.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::RANKS_MAX;
+use super::frame::payload::{PayloadReader, PayloadWriter};
+use crate::run::CpuBinding;
+
+/// The ranks of one host, and what all ranks of the job have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::run) struct NodeSetup {
+    /// Number of ranks of the job.
+    pub(in crate::run) size: u32,
+    /// The ranks of this host, in ascending order; at least one.
+    pub(in crate::run) ranks: Vec<u32>,
+    /// Name of the key space of PMI.
+    pub(in crate::run) space: String,
+    /// The value of `PMI_process_mapping`.
+    pub(in crate::run) mapping: String,
+    pub(in crate::run) keep_going: bool,
+    pub(in crate::run) binding: Option<CpuBinding>,
+    /// True if rank 0 has input.
+    pub(in crate::run) input: bool,
+    /// Time after which a silent launcher is considered gone.
+    pub(in crate::run) patience: Duration,
+    pub(in crate::run) directory: PathBuf,
+    /// The program as the user named it.
+    pub(in crate::run) program: OsString,
+    pub(in crate::run) arguments: Vec<OsString>,
+    pub(in crate::run) environment: Vec<(OsString, OsString)>,
+}
+
+impl NodeSetup {
+    pub(in crate::run) fn encode(&self) -> Vec<u8> {
+        let mut bytes = PayloadWriter::default();
+        bytes.number(self.size);
+        let ranks = PayloadWriter::default();
+        let ranks = self.ranks.iter().fold(ranks, |mut ranks, &rank| {
+            ranks.number(rank);
+            ranks
+        });
+        bytes.text(&ranks.bytes);
+        bytes.text(self.space.as_bytes());
+        bytes.text(self.mapping.as_bytes());
+        bytes.byte(u8::from(self.keep_going));
+        bytes.byte(match self.binding {
+            None => 0,
+            Some(CpuBinding::Core) => 1,
+            Some(CpuBinding::None) => 2,
+        });
+        bytes.byte(u8::from(self.input));
+        bytes.number(u32::try_from(self.patience.as_millis()).unwrap_or(u32::MAX));
+        bytes.text(self.directory.as_os_str().as_bytes());
+        bytes.text(self.program.as_bytes());
+        bytes.number(u32::try_from(self.arguments.len()).unwrap_or(u32::MAX));
+        let arguments = self.arguments.iter();
+        arguments.for_each(|argument| bytes.text(argument.as_bytes()));
+        for (name, value) in &self.environment {
+            bytes.text(name.as_bytes());
+            bytes.text(value.as_bytes());
+        }
+        bytes.bytes
+    }
+
+    /// Returns the setup in `bytes`, or `None` if there is none that makes sense.
+    pub(in crate::run) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut bytes = PayloadReader::new(bytes);
+        let size = bytes.number()?;
+        let ranks = PayloadReader::new(bytes.text()?).list(PayloadReader::number)?;
+        let in_order = ranks.is_sorted_by(|first, second| first < second);
+        let last = *ranks.last()?;
+        if size > RANKS_MAX || !in_order || last >= size {
+            return None;
+        }
+        Some(Self {
+            size,
+            ranks,
+            space: bytes.string()?,
+            mapping: bytes.string()?,
+            keep_going: bytes.byte()? != 0,
+            binding: match bytes.byte()? {
+                0 => None,
+                1 => Some(CpuBinding::Core),
+                2 => Some(CpuBinding::None),
+                _ => return None,
+            },
+            input: bytes.byte()? != 0,
+            patience: Duration::from_millis(u64::from(bytes.number()?)),
+            directory: os(bytes.text()?).into(),
+            program: os(bytes.text()?),
+            arguments: {
+                let count = bytes.number()?;
+                let arguments = (0..count).map(|_| bytes.text().map(os));
+                arguments.collect::<Option<_>>()?
+            },
+            environment: bytes.list(|bytes| Some((os(bytes.text()?), os(bytes.text()?))))?,
+        })
+    }
+}
+
+/// Returns true for a variable that every rank of a job gets from the launcher. The others belong to a host, a login, or to
+/// the job of another launcher.
+pub(in crate::run) fn is_passed_on(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    let is_bound = HOST_BOUND.iter().any(|bound| name == bound.as_bytes());
+    let of_others = FOREIGN
+        .iter()
+        .any(|prefix| name.starts_with(prefix.as_bytes()));
+    !is_bound && !of_others
+}
+
+/// Returns true for a variable that a rank has from its own host.
+pub(in crate::run) fn is_own(name: &OsStr) -> bool {
+    OWN.iter().any(|own| name == *own)
+}
+
+fn os(bytes: &[u8]) -> OsString {
+    OsString::from_vec(bytes.to_vec())
+}
+
+/// The longest setup that a helper accepts, in bytes. Linux allows 6 MiB of arguments and environment.
+pub(in crate::run) const SETUP_MAX: usize = 8 << 20;
+
+const HOST_BOUND: &[&str] = &[
+    "HOSTNAME",
+    "HOST",
+    "DISPLAY",
+    "TMPDIR",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "_",
+    "WINDOWID",
+    "KRB5CCNAME",
+];
+
+const OWN: &[&str] = &[
+    "HOSTNAME",
+    "HOST",
+    "TMPDIR",
+    "KRB5CCNAME",
+    "XDG_RUNTIME_DIR",
+];
+
+const FOREIGN: &[&str] = &[
+    "SSH_",
+    "XDG_",
+    "DBUS_",
+    "SLURM_",
+    "PBS_",
+    "LSB_",
+    "PE_",
+    "FLUX_",
+    "PMI_",
+    "PMIX_",
+    "OMPI_",
+    "MPI_LOCAL",
+    "MV2_COMM_WORLD_",
+    "RIPSTOP_LAUNCHER",
+];
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+
+    use super::*;
+
+    fn setup(words: Vec<Vec<u8>>) -> NodeSetup {
+        let words: Vec<OsString> = words.into_iter().map(OsString::from_vec).collect();
+        NodeSetup {
+            size: 9,
+            ranks: vec![2, 3, 7],
+            space: "s".to_owned(),
+            mapping: "(vector,(0,1,9))".to_owned(),
+            keep_going: true,
+            binding: Some(CpuBinding::Core),
+            input: false,
+            patience: Duration::from_secs(10),
+            directory: "/".into(),
+            program: "sh".into(),
+            environment: words
+                .iter()
+                .map(|word| (word.clone(), "x".into()))
+                .collect(),
+            arguments: words,
+        }
+    }
+
+    #[test]
+    fn ranks_that_cannot_be_are_refused() {
+        for (size, ranks) in [
+            (9, vec![]),
+            (9, vec![9]),
+            (9, vec![3, 2]),
+            (9, vec![2, 2]),
+            (9000, vec![0]),
+        ] {
+            let wrong = NodeSetup {
+                size,
+                ranks,
+                ..setup(vec![])
+            };
+            assert_eq!(NodeSetup::parse(&wrong.encode()), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn variables_of_a_host_or_of_another_launcher_stay_behind() {
+        for name in [
+            "PATH",
+            "HOME",
+            "OMP_NUM_THREADS",
+            "RIPSTOP_FABRIC",
+            "PMINFO",
+        ] {
+            assert!(is_passed_on(OsStr::new(name)), "{name}");
+        }
+        for name in [
+            "HOSTNAME",
+            "SSH_AUTH_SOCK",
+            "SLURM_PROCID",
+            "PMI_RANK",
+            "TMPDIR",
+            "_",
+        ] {
+            assert!(!is_passed_on(OsStr::new(name)), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_setup_comes_back_whole_or_not_at_all(words in vec(vec(any::<u8>(), 0..9), 0..5), at in any::<usize>()) {
+            let setup = setup(words);
+            let bytes = setup.encode();
+            prop_assert_eq!(NodeSetup::parse(&bytes), Some(setup));
+            let cut = NodeSetup::parse(&bytes[..at % bytes.len()]);
+            prop_assert_eq!(cut.filter(|cut| cut.encode() == bytes), None);
+        }
+
+        #[test]
+        fn any_bytes_are_parsed_or_refused(mut bytes in vec(any::<u8>(), 0..99), at in any::<usize>(), to in any::<u8>()) {
+            let _ = NodeSetup::parse(&bytes);
+            bytes = setup(vec![bytes]).encode();
+            let length = bytes.len();
+            bytes[at % length] = to;
+            let _ = NodeSetup::parse(&bytes);
+        }
+    }
+}
