@@ -240,8 +240,9 @@ impl Pmi1Client {
         size: u32,
         environment: &Environment,
     ) -> Result<Node, BootError> {
-        if self.ours || size == 1 {
-            return Ok(Node::only(size)); // `ripstop run` has only one node
+        let locals = environment.number("MPI_LOCALNRANKS", 1, SIZE_MAX)?;
+        if self.ours && locals == Some(size) || size == 1 {
+            return Ok(Node::only(size)); // `ripstop run` counts the ranks of each host
         }
         if let Some(mapping) = self.get_short(MAPPING)? {
             return mapping::node_of(rank, size, &mapping).map_err(|why| BootError::Garbled {
@@ -252,8 +253,7 @@ impl Pmi1Client {
         }
         // Only a value that is the same on all ranks may decide whether they enter the fence below. Below
         // `ripstop run`, the variable may come from `ripstop run` and count its ranks, not those of a launcher in between.
-        let all_here = environment.get(LAUNCHER).is_none()
-            && environment.number("MPI_LOCALNRANKS", 1, SIZE_MAX)? == Some(size);
+        let all_here = environment.get(LAUNCHER).is_none() && locals == Some(size);
         if all_here {
             Ok(Node::only(size))
         } else {

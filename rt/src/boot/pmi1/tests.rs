@@ -174,10 +174,28 @@ fn our_launcher_is_known_by_its_connection() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let own = wire::connection(ours.as_raw_fd(), &ours).unwrap();
     let server = server(theirs, &GREETING);
-    let environment = environment_below(&ours, 0, 2, [("RIPSTOP_LAUNCHER", own)]);
-    let boot = discover(&environment).unwrap();
+    let of_ours = [
+        ("RIPSTOP_LAUNCHER", own),
+        ("MPI_LOCALNRANKS", "2".to_owned()),
+    ];
+    let boot = discover(&environment_below(&ours, 0, 2, of_ours)).unwrap();
     assert_eq!(boot.node, Node::only(2), "without a question");
     assert_eq!(server.join().unwrap().len(), GREETING.len());
+}
+
+#[test]
+fn our_launcher_is_asked_for_the_nodes_of_a_job_on_several_hosts() {
+    let mut answers = GREETING.to_vec();
+    answers.push("cmd=get_result rc=0 msg=success value=(vector,(0,2,2))\n");
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let own = wire::connection(ours.as_raw_fd(), &ours).unwrap();
+    let _server = server(theirs, &answers);
+    let of_ours = [
+        ("RIPSTOP_LAUNCHER", own),
+        ("MPI_LOCALNRANKS", "2".to_owned()),
+    ];
+    let boot = discover(&environment_below(&ours, 3, 4, of_ours)).unwrap();
+    assert_eq!(boot.node.ranks, [2, 3]);
 }
 
 #[test]
