@@ -24,7 +24,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum CliCommand {
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
+    #[command(hide = true)]
+    Node(run::node::NodeArgs),
     Perf(perf::PerfArgs),
     Sim(Box<sim::SimArgs>),
     Info(info::InfoArgs),
@@ -34,7 +36,8 @@ fn main() -> ExitCode {
     let (words, parsed) = parse(std::env::args_os().collect());
     match parsed {
         Ok(Cli { command }) => match command {
-            CliCommand::Run(args) => run::run(args, &words),
+            CliCommand::Run(args) => run::run(*args, &words),
+            CliCommand::Node(args) => run::node::run(&args),
             CliCommand::Perf(args) => perf::run(&args, ripstop_itself()),
             CliCommand::Sim(args) => sim::run(&args),
             CliCommand::Info(args) => info::run(&args),

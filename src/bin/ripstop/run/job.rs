@@ -7,6 +7,8 @@ use ripstop_rt::internal::inquest::Inquest;
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, setrlimit};
 
 use super::affinity;
+use super::hosts::HostSet;
+use super::hosts::frame::LauncherFrame;
 use super::message;
 use super::output_writer::OutputWriter;
 use super::poller::{JobPoller, PollToken};
@@ -26,6 +28,8 @@ pub(super) struct LaunchedJob {
     pub(super) keep_going: Option<KeepGoing>,
     pub(super) size: u32,
     pub(super) ranks: Vec<LaunchedRank>,
+    /// The hosts on which the ranks run, if that is not this machine only.
+    pub(super) hosts: HostSet,
     pub(super) server: PmiServer,
     pub(super) poller: JobPoller,
     signals: LauncherSignals,
@@ -58,15 +62,16 @@ impl LaunchedJob {
     /// Starts all ranks. Meanwhile it answers ranks that already run.
     pub(super) fn start(args: &RunArgs, program: &LaunchProgram) -> Result<Self, LaunchError> {
         let size = args.ranks.unwrap_or(1); // Only hosts may do without a number.
-        raise_descriptor_limit(size, args.label)?;
+        raise_descriptor_limit(64 + u64::from(size) * if args.label { 3 } else { 1 })?;
         let cpus = affinity::plan(args.bind, size)
             .map_err(|error| LaunchError::machine(format!("reading the allowed CPUs: {error}")))?;
-        let mut job = Self::empty(args, program, size)
+        let mut job = Self::empty(args, program.name.clone(), size)
             .map_err(|error| LaunchError::machine(format!("preparing the job: {error}")))?;
         let setup = JobSetup {
             program,
             ranks: size,
             label: args.label,
+            relayed: None,
         };
         for (rank, cpus) in (0..size).zip(cpus) {
             let started = LaunchedRank::start(&setup, rank, cpus)
@@ -95,16 +100,17 @@ impl LaunchedJob {
         Ok(self.finish())
     }
 
-    fn empty(args: &RunArgs, program: &LaunchProgram, size: u32) -> std::io::Result<Self> {
+    pub(super) fn empty(args: &RunArgs, name: String, size: u32) -> std::io::Result<Self> {
         let signals = LauncherSignals::new()?;
         let poller = JobPoller::new(size)?;
         poller.watch(&signals, PollToken::Signals)?;
         let space = format!("ripstop-{}", getpid().as_raw_nonzero());
         Ok(Self {
-            name: program.name.clone(),
+            name,
             keep_going: args.keep_going,
             size,
             ranks: Vec::new(),
+            hosts: HostSet::default(),
             server: PmiServer::new(size, space, args.keep_going.is_some()),
             poller,
             signals,
@@ -135,12 +141,17 @@ impl LaunchedJob {
 
     /// Waits for an event, for at most `time`, and handles it.
     pub(super) fn turn(&mut self, time: Option<Duration>) {
+        self.hosts.flush(&self.poller);
         for token in self.poller.wait(time) {
             match token {
                 PollToken::Connection(rank) => self.handle_request(rank),
                 PollToken::Output(rank) => self.handle_output(rank, StdStream::Out),
                 PollToken::Errors(rank) => self.handle_output(rank, StdStream::Err),
                 PollToken::Room(which) => self.resume_output(which),
+                PollToken::Frames(host) => self.handle_frames(host),
+                PollToken::FrameRoom(_) => {} // All frames are flushed above.
+                PollToken::HostErrors(host) => self.handle_host_errors(host),
+                PollToken::Input => self.relay_input(true),
                 PollToken::Signals => self.handle_signals(),
             }
         }
@@ -172,12 +183,12 @@ impl LaunchedJob {
         self.leave(rank, "closed its connection");
     }
 
-    fn leave(&mut self, rank: u32, how: &str) {
+    pub(super) fn leave(&mut self, rank: u32, how: &str) {
         let effects = self.server.leave(rank, how);
         self.apply(effects);
     }
 
-    fn apply(&mut self, effects: Vec<PmiEffect>) {
+    pub(super) fn apply(&mut self, effects: Vec<PmiEffect>) {
         for effect in effects {
             match effect {
                 PmiEffect::Answer { rank, line } => self.answer(rank, &line),
@@ -192,6 +203,8 @@ impl LaunchedJob {
                 }
                 PmiEffect::Garbled { rank, why } => self.fail(FirstFailure::Garbled { rank, why }),
                 PmiEffect::Reported { rank, report } => self.handle_report(rank, report),
+                PmiEffect::Released { pairs } => self.release_hosts(pairs),
+                PmiEffect::Fence { .. } => {} // Only the server of one host of several makes it.
             }
         }
     }
@@ -253,9 +266,11 @@ impl LaunchedJob {
     }
 
     /// Stops the ranks and this process, as the terminal asks, until this process is continued.
-    fn stop(&self) {
+    fn stop(&mut self) {
         self.signal_all(Signal::STOP);
+        self.hosts.flush(&self.poller);
         let _ = self.signals.stop(); // A failure cannot be handled in any way but going on.
+        self.hosts.pardon();
         self.signal_all(Signal::CONT);
     }
 
@@ -304,6 +319,7 @@ impl LaunchedJob {
             self.fail(FirstFailure::TimedOut {
                 limit,
                 running: self.running().collect(),
+                is_early: self.ranks.is_empty(),
             });
         }
         if self
@@ -323,6 +339,7 @@ impl LaunchedJob {
         if self.held.is_some() {
             self.judge();
         }
+        self.handle_host_time(now);
         self.handle_desertion(now);
     }
 
@@ -341,7 +358,7 @@ impl LaunchedJob {
         }
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
         let limit = self.limit.map(|(end, _)| end);
         let patience = self.ending.as_ref().and_then(|ending| ending.patience);
         let desertion = self
@@ -350,7 +367,8 @@ impl LaunchedJob {
             .map(|since| since + DESERTION_DELAY);
         let held = self.held.filter(|_| self.ending.is_none());
         let held = held.map(|(_, until)| until);
-        [limit, patience, desertion, held]
+        let hosts = self.hosts.next_deadline();
+        [limit, patience, desertion, held, hosts]
             .into_iter()
             .flatten()
             .min()
@@ -361,7 +379,11 @@ impl LaunchedJob {
         if self.ending.is_some() {
             return; // A consequence of the first failure.
         }
-        let goes_on = self.keep_going.is_some() && matches!(cause, FirstFailure::Failed { .. });
+        let is_of_ranks = matches!(
+            cause,
+            FirstFailure::Failed { .. } | FirstFailure::HostLost { .. }
+        );
+        let goes_on = self.keep_going.is_some() && is_of_ranks;
         let started = self.ranks.len();
         let running = self.running().count();
         let alive = running
@@ -375,7 +397,8 @@ impl LaunchedJob {
             (Some((others, verb)), true) => format!("; {others} {verb} on"),
             (Some((others, _)), false) => format!("; ending {others}"),
         };
-        self.print_message(&format!("{}{what}", cause.sentence()));
+        let host = cause.rank().and_then(|rank| self.hosts.name_of(rank));
+        self.print_message(&format!("{}{what}", cause.sentence(host)));
         self.cause.get_or_insert(cause);
         if !goes_on {
             self.end();
@@ -390,8 +413,10 @@ impl LaunchedJob {
         self.signal_all(Signal::CONT); // A stopped rank would not notice the request.
     }
 
-    fn signal_all(&self, signal: Signal) {
+    fn signal_all(&mut self, signal: Signal) {
         self.ranks.iter().for_each(|rank| rank.signal(signal));
+        let number = u32::try_from(signal.as_raw()).unwrap_or(0);
+        self.hosts.send_all(&LauncherFrame::Signal(number));
     }
 
     pub(super) fn running(&self) -> impl Iterator<Item = u32> {
@@ -406,6 +431,7 @@ impl LaunchedJob {
     }
 
     fn finish(&mut self) -> u8 {
+        self.finish_hosts();
         for rank in 0..self.ranks.len() {
             if let Err(why) = self.ranks[rank].close_output(&mut self.outputs) {
                 self.fail(FirstFailure::output_failed(&why));
@@ -418,7 +444,11 @@ impl LaunchedJob {
         }
         self.flush_outputs();
         match &self.cause {
-            Some(FirstFailure::Failed { .. }) if self.has_survived() => 0,
+            Some(FirstFailure::Failed { .. } | FirstFailure::HostLost { .. })
+                if self.has_survived() =>
+            {
+                0
+            }
             Some(cause) => cause.code(),
             None if is_none => NOT_A_JOB,
             None => 0,
@@ -439,7 +469,8 @@ fn not_a_job(name: &str, size: u32) -> String {
     )
 }
 
-fn refusal(error: &std::io::Error, rank: u32, program: &LaunchProgram) -> LaunchError {
+/// Describes why a rank could not be started.
+pub(super) fn refusal(error: &std::io::Error, rank: u32, program: &LaunchProgram) -> LaunchError {
     let hint = match error.raw_os_error() {
         Some(libc::ENOEXEC) => {
             ": neither a program of this machine nor a script that begins with #!"
@@ -455,8 +486,7 @@ fn refusal(error: &std::io::Error, rank: u32, program: &LaunchProgram) -> Launch
 }
 
 /// Raises the limit of open files: a job needs a socket for each rank and, if labeled, two pipes. The usual soft limit is 1024.
-fn raise_descriptor_limit(ranks: u32, label: bool) -> Result<(), LaunchError> {
-    let needed = 64 + u64::from(ranks) * if label { 3 } else { 1 };
+pub(super) fn raise_descriptor_limit(needed: u64) -> Result<(), LaunchError> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {
         return Ok(());
@@ -471,7 +501,7 @@ fn raise_descriptor_limit(ranks: u32, label: bool) -> Result<(), LaunchError> {
     .map_err(|_| {
         let most = limit.maximum.unwrap_or(0);
         LaunchError::machine(format!(
-            "{ranks} ranks need {needed} open files, \
+            "the job needs {needed} open files, \
              the limit is {most} (see `ulimit -Hn`); use a smaller -n"
         ))
     })

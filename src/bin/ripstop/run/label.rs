@@ -10,9 +10,9 @@ pub(super) struct LabeledLines {
 }
 
 impl LabeledLines {
-    pub(super) fn new(rank: u32) -> Self {
+    pub(super) fn new(prefix: String) -> Self {
         Self {
-            prefix: format!("[{rank}] "),
+            prefix,
             partial: Vec::new(),
         }
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     fn labelled(pieces: &[&str]) -> String {
-        let mut lines = LabeledLines::new(3);
+        let mut lines = LabeledLines::new("[3] ".to_owned());
         let mut out = Vec::new();
         for piece in pieces {
             lines.write(piece.as_bytes(), &mut out).unwrap();

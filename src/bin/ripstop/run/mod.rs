@@ -6,6 +6,7 @@ mod job;
 mod judge;
 mod label;
 mod message;
+pub(crate) mod node;
 mod output;
 mod output_writer;
 mod poller;
@@ -95,24 +96,36 @@ enum CpuBinding {
 
 /// Runs the job that `args` describe; `words` is the whole command line.
 pub(crate) fn run(mut args: RunArgs, words: &[OsString]) -> ExitCode {
-    match args.hosts.plan(args.ranks) {
-        Ok(None) => {}
+    let plan = match args.hosts.plan(args.ranks) {
         Ok(Some(plan)) if args.hosts.only_print() => return print(&plan),
-        Ok(Some(_)) => {
-            return LaunchError::usage(
-                "jobs on hosts cannot be started yet: --print-hosts shows the plan",
-            )
-            .exit();
-        }
+        Ok(plan) => plan,
         Err(refusal) => return refusal.exit(),
-    }
+    };
     check_words(&mut args, words);
-    let program = program::find(args.example.as_deref(), &mut args.command);
-    let started = program.and_then(|program| LaunchedJob::start(&args, &program));
+    let started = match plan {
+        None => start_here(&mut args),
+        Some(plan) => start_on_hosts(&mut args, plan),
+    };
     match started.and_then(LaunchedJob::run) {
         Ok(code) => ExitCode::from(code),
         Err(refusal) => refusal.exit(),
     }
+}
+
+fn start_here(args: &mut RunArgs) -> Result<LaunchedJob, LaunchError> {
+    let program = program::find(args.example.as_deref(), &mut args.command)?;
+    LaunchedJob::start(args, &program)
+}
+
+/// The hosts look for the program themselves. Only an example is built here, in a folder that all hosts must see.
+fn start_on_hosts(args: &mut RunArgs, plan: HostPlan) -> Result<LaunchedJob, LaunchError> {
+    let mut words = std::mem::take(&mut args.command);
+    if args.example.is_some() {
+        let program = program::find(args.example.as_deref(), &mut words)?;
+        words = program.arguments;
+        words.insert(0, program.path.into());
+    }
+    LaunchedJob::start_on_hosts(args, plan, words)
 }
 
 fn print(plan: &HostPlan) -> ExitCode {
@@ -128,6 +141,8 @@ struct LaunchError {
     sentence: String,
     /// True if the command line is at fault, rather than the machine.
     usage: bool,
+    /// The exit code if the machine is at fault.
+    code: u8,
 }
 
 impl LaunchError {
@@ -135,6 +150,7 @@ impl LaunchError {
         Self {
             sentence: sentence.into(),
             usage: true,
+            code: 2,
         }
     }
 
@@ -142,6 +158,7 @@ impl LaunchError {
         Self {
             sentence: sentence.into(),
             usage: false,
+            code: 1,
         }
     }
 
@@ -150,7 +167,7 @@ impl LaunchError {
             complain(&self.sentence);
         }
         message::print_line(&format!("error: {}", self.sentence));
-        ExitCode::FAILURE
+        ExitCode::from(self.code)
     }
 }
 

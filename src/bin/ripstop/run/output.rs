@@ -3,6 +3,7 @@
 use std::mem;
 use std::os::fd::AsFd;
 
+use super::hosts::OUTPUT_WINDOW;
 use super::job::{GRACE, LaunchedJob, now};
 use super::message;
 use super::poller::PollToken;
@@ -45,8 +46,12 @@ impl LaunchedJob {
                 }
                 _ => {}
             }
-            if mouth.is_empty() && mem::take(&mut mouth.paused) {
+            let (is_full, is_empty) = (mouth.is_full(), mouth.is_empty());
+            if is_empty && mem::take(&mut mouth.paused) {
                 self.read_on(which);
+            }
+            if !is_full {
+                self.hosts.give_credit(which, OUTPUT_WINDOW / 4);
             }
         }
     }

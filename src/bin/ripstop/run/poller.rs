@@ -17,6 +17,14 @@ pub(super) enum PollToken {
     Errors(u32),
     /// An output of this process, standard output or standard error.
     Room(StdStream),
+    /// Frames from a host.
+    Frames(u32),
+    /// Room for frames to a host.
+    FrameRoom(u32),
+    /// Standard error of a host's starter.
+    HostErrors(u32),
+    /// Input of rank 0: there is some, or there is room for some.
+    Input,
 }
 
 #[derive(Debug)]
@@ -33,6 +41,11 @@ impl JobPoller {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             most: OF_A_RANK * ranks as usize + OF_A_JOB,
         })
+    }
+
+    /// Makes room for more ranks than the poller was made for.
+    pub(super) fn make_room(&mut self, ranks: u32) {
+        self.most = OF_A_RANK * ranks as usize + OF_A_JOB;
     }
 
     /// Stops watching a descriptor. A closed descriptor needs this only if a duplicate of it stays open.
@@ -81,6 +94,10 @@ impl PollToken {
             Self::Output(rank) => (2, rank),
             Self::Errors(rank) => (3, rank),
             Self::Room(which) => (4, which as u32),
+            Self::Frames(host) => (5, host),
+            Self::FrameRoom(host) => (6, host),
+            Self::HostErrors(host) => (7, host),
+            Self::Input => (8, 0),
         };
         kind << 32 | u64::from(rank)
     }
@@ -93,14 +110,18 @@ impl PollToken {
             3 => Self::Errors(rank),
             4 if rank == StdStream::Out as u32 => Self::Room(StdStream::Out),
             4 => Self::Room(StdStream::Err),
+            5 => Self::Frames(rank),
+            6 => Self::FrameRoom(rank),
+            7 => Self::HostErrors(rank),
+            8 => Self::Input,
             _ => Self::Signals,
         }
     }
 }
 
-/// Descriptors: a connection and two pipes of each rank, signals, and two outputs of the job.
+/// Descriptors: a connection and two pipes of each rank, or three pipes of its host; signals, and the job's input and outputs.
 const OF_A_RANK: usize = 3;
-const OF_A_JOB: usize = 3;
+const OF_A_JOB: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -137,6 +158,10 @@ mod tests {
             PollToken::Errors(7),
             PollToken::Room(StdStream::Out),
             PollToken::Room(StdStream::Err),
+            PollToken::Frames(7),
+            PollToken::FrameRoom(8),
+            PollToken::HostErrors(9),
+            PollToken::Input,
         ] {
             assert_eq!(PollToken::unpack(token.pack()), token);
         }

@@ -45,7 +45,8 @@ pub(super) fn find(
     })
 }
 
-fn check(path: &Path) -> Result<PathBuf, LaunchError> {
+/// Returns the path if it is that of a program.
+pub(super) fn check(path: &Path) -> Result<PathBuf, LaunchError> {
     let shown = path.display();
     if path.is_dir() {
         return Err(LaunchError::usage(format!(
@@ -65,10 +66,7 @@ fn check(path: &Path) -> Result<PathBuf, LaunchError> {
 
 fn in_path(name: &OsStr) -> Result<PathBuf, LaunchError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    if let Some(found) = std::env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(|file| executable(file))
-    {
+    if let Some(found) = first_in(&path, name) {
         return Ok(found);
     }
     let shown = name.to_string_lossy();
@@ -80,6 +78,13 @@ fn in_path(name: &OsStr) -> Result<PathBuf, LaunchError> {
     Err(LaunchError::usage(format!(
         "no program {shown} in PATH; {hint}"
     )))
+}
+
+/// Returns the first program of this name in the folders of `path`.
+pub(super) fn first_in(path: &OsStr, name: &OsStr) -> Option<PathBuf> {
+    std::env::split_paths(path)
+        .map(|folder| folder.join(name))
+        .find(|file| executable(file))
 }
 
 fn executable(path: &Path) -> bool {

@@ -1,10 +1,11 @@
 //! One rank: its process, its PMI connection and, if labeled, its output.
 
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -23,13 +24,21 @@ use super::signals::ChildSetup;
 /// A started process. It is not reaped before [`kill_and_reap`](Self::kill_and_reap), so its process group keeps its number.
 #[derive(Debug)]
 pub(super) struct LaunchedRank {
-    child: Child,
-    pid: Pid,
+    /// The process, unless it is on another host.
+    process: Option<RankProcess>,
+    /// Number of its process; 0 on another host that has not told it yet.
+    pub(super) pid: u32,
     socket: Option<UnixStream>,
     request: Vec<u8>,
     output: [Option<RankOutput>; 2],
     /// Exit status of the rank, once it has ended.
     pub(super) status: Option<ExitStatus>,
+}
+
+#[derive(Debug)]
+struct RankProcess {
+    child: Child,
+    pid: Pid,
 }
 
 /// Data that all ranks of a job share.
@@ -38,6 +47,19 @@ pub(super) struct JobSetup<'a> {
     pub(super) program: &'a LaunchProgram,
     pub(super) ranks: u32,
     pub(super) label: bool,
+    /// Set in a helper, which relays input and output.
+    pub(super) relayed: Option<&'a RelayedRanks>,
+}
+
+/// What the ranks of one host have in common.
+#[derive(Debug)]
+pub(super) struct RelayedRanks {
+    /// Number of ranks on this host.
+    pub(super) locals: u32,
+    /// All variables of a rank but those about its place in the job.
+    pub(super) environment: Vec<(OsString, OsString)>,
+    /// True if rank 0 has input.
+    pub(super) input: bool,
 }
 
 /// The result of a read from a rank's connection.
@@ -65,15 +87,37 @@ struct RankOutput {
 
 impl LaunchedRank {
     pub(super) fn start(setup: &JobSetup<'_>, rank: u32, cpus: Option<CpuSet>) -> io::Result<Self> {
+        Self::start_relayed(setup, rank, rank, cpus)
+    }
+
+    /// Returns a rank on another host, of which only its fate is known here.
+    pub(super) fn remote() -> Self {
+        Self {
+            process: None,
+            pid: 0,
+            socket: None,
+            request: Vec::new(),
+            output: [None, None],
+            status: None,
+        }
+    }
+
+    /// Starts a rank that has the number `local` on its host.
+    pub(super) fn start_relayed(
+        setup: &JobSetup<'_>,
+        rank: u32,
+        local: u32,
+        cpus: Option<CpuSet>,
+    ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let mut command = command(setup, rank, &theirs)?;
+        let mut command = command(setup, rank, local, &theirs)?;
         let is_terminal = io::IsTerminal::is_terminal(&io::stdout())
             || io::IsTerminal::is_terminal(&io::stderr());
         ChildSetup {
             socket: theirs.into(),
             cpus,
-            at_terminal: is_terminal && !setup.label,
+            at_terminal: is_terminal && !setup.label && setup.relayed.is_none(),
         }
         .prepare(&mut command);
         let mut child = command.spawn()?;
@@ -83,8 +127,8 @@ impl LaunchedRank {
             RankOutput::new(rank, child.stderr.take().map(OwnedFd::from))?,
         ];
         Ok(Self {
-            child,
-            pid,
+            pid: child.id(),
+            process: Some(RankProcess { child, pid }),
             socket: Some(ours),
             request: Vec::new(),
             output,
@@ -93,7 +137,12 @@ impl LaunchedRank {
     }
 
     pub(super) fn id(&self) -> u32 {
-        self.child.id()
+        self.pid
+    }
+
+    /// Returns the rank's input, if it is relayed.
+    pub(super) fn take_input(&mut self) -> Option<ChildStdin> {
+        self.process.as_mut()?.child.stdin.take()
     }
 
     /// Returns the descriptors to watch: the connection, standard output, standard error.
@@ -177,6 +226,29 @@ impl LaunchedRank {
         Ok(more)
     }
 
+    /// Reads output once, at most `most` bytes, without a label. Returns `None` at its end.
+    pub(super) fn read_output(&mut self, which: StdStream, most: usize) -> Option<Vec<u8>> {
+        let output = self.output[which as usize].as_ref()?;
+        let mut bytes = vec![0; most.min(READ_MAX)];
+        match rustix::io::read(&output.pipe, &mut bytes) {
+            Ok(count) if count > 0 => {
+                bytes.truncate(count);
+                Some(bytes)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Some(Vec::new()),
+            _ => {
+                self.output[which as usize] = None;
+                None
+            }
+        }
+    }
+
+    /// Returns the number of bytes that wait in the pipe.
+    pub(super) fn held_output(&self, which: StdStream) -> usize {
+        let output = self.output[which as usize].as_ref();
+        output.map_or(0, RankOutput::held)
+    }
+
     /// Copies all output that is available now.
     pub(super) fn drain_output(&mut self, into: &mut [OutputWriter; 2]) -> io::Result<()> {
         let mut outcome = Ok(());
@@ -206,8 +278,11 @@ impl LaunchedRank {
         if self.status.is_some() {
             return false;
         }
+        let Some(process) = &self.process else {
+            return false;
+        };
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let Ok(Some(end)) = waitid(WaitId::Pid(self.pid), look) else {
+        let Ok(Some(end)) = waitid(WaitId::Pid(process.pid), look) else {
             return false;
         };
         let raw = match (end.exit_status(), end.terminating_signal()) {
@@ -221,13 +296,17 @@ impl LaunchedRank {
 
     /// Sends a signal to the rank and all processes that it has started.
     pub(super) fn signal(&self, signal: Signal) {
-        let _ = kill_process_group(self.pid, signal); // No process is left; then there is nothing to do.
+        if let Some(process) = &self.process {
+            let _ = kill_process_group(process.pid, signal); // No process is left; then there is nothing to do.
+        }
     }
 
     /// Kills the remaining processes of the rank and reaps it.
     pub(super) fn kill_and_reap(&mut self) {
         self.signal(Signal::KILL);
-        let _ = self.child.wait(); // Fails only if the process was reaped elsewhere.
+        if let Some(process) = &mut self.process {
+            let _ = process.child.wait(); // Fails only if the process was reaped elsewhere.
+        }
     }
 }
 
@@ -237,7 +316,7 @@ impl RankOutput {
         fcntl_setfl(&pipe, OFlags::NONBLOCK)?;
         Ok(Some(Self {
             pipe,
-            lines: LabeledLines::new(rank),
+            lines: LabeledLines::new(format!("[{rank}] ")),
         }))
     }
 
@@ -258,8 +337,7 @@ impl RankOutput {
     /// Copies what the pipe holds now, and little of what comes meanwhile: a process that a rank left behind may write for
     /// ever.
     fn drain(&mut self, into: &mut dyn io::Write) -> io::Result<()> {
-        let mut left =
-            ioctl_fionread(&self.pipe).map_or(0, |held| usize::try_from(held).unwrap_or(0));
+        let mut left = self.held();
         while left > 0 && self.is_ready() {
             let Some(copied) = self.copy(into)? else {
                 break;
@@ -269,15 +347,31 @@ impl RankOutput {
         Ok(())
     }
 
+    /// Returns the number of bytes that wait in the pipe.
+    fn held(&self) -> usize {
+        ioctl_fionread(&self.pipe).map_or(0, |held| usize::try_from(held).unwrap_or(0))
+    }
+
     fn is_ready(&self) -> bool {
         let mut pipe = [PollFd::new(&self.pipe, PollFlags::IN)];
         poll(&mut pipe, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 }
 
-fn command(setup: &JobSetup<'_>, rank: u32, socket: &UnixStream) -> io::Result<Command> {
+fn command(
+    setup: &JobSetup<'_>,
+    rank: u32,
+    local: u32,
+    socket: &UnixStream,
+) -> io::Result<Command> {
     let mut command = Command::new(&setup.program.path);
     command.args(&setup.program.arguments).process_group(0);
+    if let Some(relayed) = setup.relayed {
+        let all = relayed.environment.iter();
+        command
+            .env_clear()
+            .envs(all.map(|(name, value)| (name, value)));
+    }
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_foreign(&name.to_string_lossy())) {
         command.env_remove(name);
     }
@@ -286,18 +380,19 @@ fn command(setup: &JobSetup<'_>, rank: u32, socket: &UnixStream) -> io::Result<C
         .env("PMI_FD", fd.to_string())
         .env("PMI_RANK", rank.to_string())
         .env("PMI_SIZE", &ranks);
+    let locals = setup.relayed.map_or(setup.ranks, |relayed| relayed.locals);
     command
-        .env("MPI_LOCALRANKID", rank.to_string())
-        .env("MPI_LOCALNRANKS", &ranks)
+        .env("MPI_LOCALRANKID", local.to_string())
+        .env("MPI_LOCALNRANKS", locals.to_string())
         .env("RIPSTOP_LAUNCHER", wire::connection(fd, socket)?);
     // A terminal stops a process of another group that reads from it.
     let reads = rank == 0 && !io::IsTerminal::is_terminal(&io::stdin());
-    command.stdin(if reads {
-        Stdio::inherit()
-    } else {
-        Stdio::null()
+    command.stdin(match setup.relayed {
+        Some(relayed) if rank == 0 && relayed.input => Stdio::piped(),
+        None if reads => Stdio::inherit(),
+        _ => Stdio::null(),
     });
-    if setup.label {
+    if setup.label || setup.relayed.is_some() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
     Ok(command)
@@ -312,6 +407,9 @@ fn is_foreign(name: &str) -> bool {
 
 /// Longest request, in bytes; longer than any request of PMI-1.
 const REQUEST_MAX: usize = 8 << 10;
+
+/// Most output that is relayed at a time, in bytes.
+const READ_MAX: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {

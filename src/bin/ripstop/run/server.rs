@@ -9,6 +9,9 @@ use ripstop_rt::{
     internal::report::FailureReport,
 };
 
+use super::hosts::frame::PmiPairs;
+use super::hosts::setup::NodeSetup;
+
 /// The effect of a rank's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PmiEffect {
@@ -20,6 +23,11 @@ pub(super) enum PmiEffect {
     Garbled { rank: u32, why: String },
     /// The rank reports a failure, and gets no answer.
     Reported { rank: u32, report: FailureReport },
+    /// On one host of several: these ranks wait in a barrier, and all others of this host do or have left. The pairs are
+    /// those put since the last barrier.
+    Fence { ranks: Vec<u32>, pairs: PmiPairs },
+    /// Over several hosts: the barrier is complete, and these pairs were put before it.
+    Released { pairs: PmiPairs },
 }
 
 /// A rank that left without a failure, and the ranks that wait for it in a barrier.
@@ -41,6 +49,20 @@ pub(super) struct PmiServer {
     keep_going: bool,
     /// Ranks that have said hello.
     greeted: BTreeSet<u32>,
+    /// Number of ranks of the job.
+    universe: u32,
+    scope: FenceScope,
+}
+
+/// The ranks that a server knows, and what it does when all of them are in a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FenceScope {
+    /// All ranks of the job, on this machine: they go on.
+    Job,
+    /// All ranks of the job, on hosts that answer them: the hosts are told to let them go on.
+    Hosts,
+    /// The ranks of one host: the launcher is told. True once it was.
+    Node(bool),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +87,55 @@ impl PmiServer {
             bytes: 0,
             keep_going,
             greeted: BTreeSet::new(),
+            universe: ranks,
+            scope: FenceScope::Job,
         }
+    }
+
+    /// Makes the server of the launcher of a job over several hosts.
+    pub(super) fn of_hosts(ranks: u32, keep_going: bool) -> Self {
+        Self {
+            scope: FenceScope::Hosts,
+            ..Self::new(ranks, String::new(), keep_going)
+        }
+    }
+
+    /// Makes the server of one host, which knows its `locals` ranks by their numbers on this host.
+    pub(super) fn of_node(setup: &NodeSetup, locals: u32) -> Self {
+        Self {
+            scope: FenceScope::Node(false),
+            universe: setup.size,
+            published: BTreeMap::from([(MAPPING.to_owned(), setup.mapping.clone())]),
+            ..Self::new(locals, setup.space.clone(), setup.keep_going)
+        }
+    }
+
+    /// Takes pairs of other hosts. They can be read after the next release.
+    pub(super) fn take_pairs(&mut self, pairs: PmiPairs) {
+        self.staged.extend(pairs);
+    }
+
+    /// Handles that ranks of a host wait in a barrier, and the pairs that this host's ranks have put. The error says why that
+    /// cannot be.
+    pub(super) fn enter_together(
+        &mut self,
+        ranks: &[u32],
+        pairs: PmiPairs,
+    ) -> Result<Vec<PmiEffect>, String> {
+        for &rank in ranks {
+            if self.member(rank) != &PmiMember::Here {
+                return Err(format!("rank {rank} in a barrier twice"));
+            }
+            *self.member_mut(rank) = PmiMember::Waiting;
+        }
+        self.take_pairs(pairs);
+        Ok(self.release())
+    }
+
+    /// Completes the barrier of this host's ranks, as the launcher says.
+    pub(super) fn release_node(&mut self) -> Vec<PmiEffect> {
+        self.scope = FenceScope::Node(false);
+        self.let_go()
     }
 
     /// Returns true if any rank has said hello.
@@ -139,7 +209,7 @@ impl PmiServer {
     }
 
     fn answer(&mut self, rank: u32, line: WireLine<'_>) -> String {
-        let size = self.members.len().to_string();
+        let size = self.universe.to_string();
         match line.command() {
             "init" => self.greet(rank, line),
             "get_maxes" => wire::line(
@@ -231,11 +301,39 @@ impl PmiServer {
         let comes = |member: &PmiMember| match member {
             PmiMember::Waiting => true,
             PmiMember::Here => false,
-            PmiMember::Left { .. } => self.keep_going,
+            // On one host of several, the launcher decides.
+            PmiMember::Left { .. } => self.keep_going || matches!(self.scope, FenceScope::Node(_)),
         };
         if !self.members.iter().all(comes) {
             return Vec::new();
         }
+        let waiting: Vec<u32> = self
+            .ranks_that(|member| *member == PmiMember::Waiting)
+            .collect();
+        match self.scope {
+            FenceScope::Job => self.let_go(),
+            FenceScope::Hosts => {
+                self.let_go(); // The hosts answer their ranks.
+                let pairs = std::mem::take(&mut self.published).into_iter();
+                let pairs = pairs.filter(|(name, _)| name != MAPPING).collect();
+                vec![PmiEffect::Released { pairs }]
+            }
+            FenceScope::Node(true) => Vec::new(),
+            FenceScope::Node(false) if waiting.is_empty() && self.staged.is_empty() => Vec::new(),
+            FenceScope::Node(false) => {
+                // Without ranks that wait, this brings what the ranks had put before they left.
+                self.scope = FenceScope::Node(!waiting.is_empty());
+                let pairs = std::mem::take(&mut self.staged).into_iter().collect();
+                vec![PmiEffect::Fence {
+                    ranks: waiting,
+                    pairs,
+                }]
+            }
+        }
+    }
+
+    /// Publishes what was put, and lets the ranks in the barrier go on.
+    fn let_go(&mut self) -> Vec<PmiEffect> {
         self.published.append(&mut self.staged);
         let waiting: Vec<u32> = self
             .ranks_that(|member| *member == PmiMember::Waiting)
@@ -295,7 +393,7 @@ const FINALIZED: &str = "finalized";
 const MAPPING: &str = "PMI_process_mapping";
 
 /// The most bytes that all ranks together may store, so that a rank that loops cannot use up the node's memory.
-const BYTES_MAX: usize = 256 << 20;
+pub(super) const BYTES_MAX: usize = 256 << 20;
 
 #[cfg(test)]
 mod tests {

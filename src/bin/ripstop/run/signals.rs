@@ -73,6 +73,13 @@ impl AsFd for LauncherSignals {
     }
 }
 
+/// Lets a child that reads no signals receive those that are blocked here.
+pub(super) fn unblock_in(command: &mut Command) {
+    let nothing = set(&[], &[]);
+    // SAFETY: the closure makes one system call: it takes no lock, allocates nothing, and its error is a number.
+    unsafe { command.pre_exec(move || mask(libc::SIG_SETMASK, &nothing)) };
+}
+
 /// Actions of a child between fork and exec.
 #[derive(Debug)]
 pub(super) struct ChildSetup {

@@ -23,6 +23,13 @@ pub(super) enum FirstFailure {
         /// The exit code if `status` has none.
         otherwise: u8,
     },
+    /// A host was lost, or could not start its ranks.
+    HostLost {
+        host: String,
+        ranks: Vec<u32>,
+        why: String,
+        code: u8,
+    },
     /// A rank asked for the end of the job.
     Aborted {
         rank: u32,
@@ -39,7 +46,12 @@ pub(super) enum FirstFailure {
     /// A rank does not speak the protocol.
     Garbled { rank: u32, why: String },
     /// The job reached its time limit.
-    TimedOut { limit: Duration, running: Vec<u32> },
+    TimedOut {
+        limit: Duration,
+        running: Vec<u32>,
+        /// True if no rank was started yet, because some hosts were not ready.
+        is_early: bool,
+    },
     /// SIGINT or SIGTERM came before `rank` was started.
     Interrupted { signal: i32, rank: usize },
     /// The output cannot be written, because it is closed or its disk is full.
@@ -63,6 +75,7 @@ impl FirstFailure {
                 _ => *otherwise,
             },
             Self::Aborted { code, .. } => low_byte(*code),
+            Self::HostLost { code, .. } => *code,
             Self::Deserted { .. } | Self::Garbled { .. } => 1,
             Self::TimedOut { .. } => 124,
             Self::Interrupted { signal, .. } => low_byte(128 + signal),
@@ -74,7 +87,17 @@ impl FirstFailure {
         }
     }
 
-    pub(super) fn sentence(&self) -> String {
+    /// Returns the rank that failed.
+    pub(super) fn rank(&self) -> Option<u32> {
+        match self {
+            Self::Failed { rank, .. } | Self::Aborted { rank, .. } => Some(*rank),
+            _ => None,
+        }
+    }
+
+    /// Describes the failure. `host` is that of the rank, in a job over hosts.
+    pub(super) fn sentence(&self, host: Option<&str>) -> String {
+        let on = host.map_or_else(String::new, |host| format!(" on {host}"));
         match self {
             Self::Failed {
                 rank,
@@ -84,7 +107,7 @@ impl FirstFailure {
                 ..
             } => {
                 let how = status.map_or_else(|| "still runs".to_owned(), describe_exit);
-                format!("rank {rank} (pid {pid}) {how}{more}")
+                format!("rank {rank} (pid {pid}{on}) {how}{more}")
             }
             Self::Aborted {
                 rank,
@@ -92,14 +115,19 @@ impl FirstFailure {
                 code,
                 why,
             } if why.is_empty() => {
-                format!("rank {rank} (pid {pid}) aborted the job with code {code}")
+                format!("rank {rank} (pid {pid}{on}) aborted the job with code {code}")
             }
             Self::Aborted {
                 rank,
                 pid,
                 code,
                 why,
-            } => format!("rank {rank} (pid {pid}) aborted the job with code {code}: {why}"),
+            } => format!("rank {rank} (pid {pid}{on}) aborted the job with code {code}: {why}"),
+            Self::HostLost {
+                host, ranks, why, ..
+            } => {
+                format!("host {host} is lost with {}: {why}", message::ranks(ranks))
+            }
             Self::Deserted { rank, how, waiting } => {
                 let waiting = message::ranks(waiting);
                 format!("rank {rank} {how}, and {waiting} would wait for it in a fence forever")
@@ -107,18 +135,18 @@ impl FirstFailure {
             Self::Garbled { rank, why } => {
                 format!("rank {rank} does not speak PMI-1 on PMI_FD: {why}")
             }
-            Self::TimedOut { limit, running } if running.is_empty() => {
-                format!(
-                    "time limit of {} s reached, and the output was not read to its end",
-                    limit.as_secs_f64()
-                )
-            }
-            Self::TimedOut { limit, running } => {
-                format!(
-                    "time limit of {} s reached, still running: {}",
-                    limit.as_secs_f64(),
-                    message::ranks(running)
-                )
+            Self::TimedOut {
+                limit,
+                running,
+                is_early,
+            } => {
+                let limit = limit.as_secs_f64();
+                let state = match running.as_slice() {
+                    _ if *is_early => " before all hosts were ready".to_owned(),
+                    [] => ", and the output was not read to its end".to_owned(),
+                    running => format!(", still running: {}", message::ranks(running)),
+                };
+                format!("time limit of {limit} s reached{state}")
             }
             Self::Interrupted { signal, rank } => {
                 let name = name(*signal).unwrap_or("a signal");
@@ -227,7 +255,7 @@ mod tests {
     #[test]
     fn an_exit_code_is_passed_on() {
         assert_eq!(
-            failed(3 << 8).sentence(),
+            failed(3 << 8).sentence(None),
             "rank 2 (pid 7) exited with code 3"
         );
         assert_eq!(failed(3 << 8).code(), 3);
@@ -236,16 +264,16 @@ mod tests {
     #[test]
     fn a_signal_is_named_and_counted_from_128() {
         assert_eq!(
-            failed(9).sentence(),
+            failed(9).sentence(None),
             "rank 2 (pid 7) was killed by signal 9 (SIGKILL)"
         );
         assert_eq!(failed(9).code(), 137);
         assert_eq!(
-            failed(0x80 | 11).sentence(),
+            failed(0x80 | 11).sentence(None),
             "rank 2 (pid 7) was killed by signal 11 (SIGSEGV), core dumped"
         );
         assert_eq!(
-            failed(40).sentence(),
+            failed(40).sentence(None),
             "rank 2 (pid 7) was killed by signal 40"
         );
     }

@@ -1,13 +1,16 @@
 //! The options about hosts, and what follows from them: which ranks run where, and what starts a helper there.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, UdpSocket};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::list::{self, ListedHost};
 use super::placement::{self, PlacementWish};
+use super::setup::is_passed_on;
 use super::starter::{self, HelperStarter};
 use super::{RANKS_MAX, allocation};
 use crate::run::{LaunchError, message};
@@ -42,6 +45,22 @@ pub(in crate::run) struct HostArgs {
     #[arg(long, value_name = "COMMAND", requires = "host_list")]
     start_with: Option<String>,
 
+    /// Directory of the ranks on all hosts [default: this one]
+    #[arg(long, value_name = "DIR", requires = "host_list")]
+    wdir: Option<PathBuf>,
+
+    /// Give the ranks this variable too: all have the launcher's, but for those of a host or a login
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "host_list")]
+    env: Vec<OsString>,
+
+    /// Give the ranks no variable of the launcher's but PATH and those of --env
+    #[arg(long, requires = "host_list")]
+    no_env: bool,
+
+    /// End the job if a host gives no sign for this many seconds
+    #[arg(long, value_name = "SECONDS", requires = "host_list", default_value = "10", value_parser = crate::run::seconds)]
+    host_timeout: Duration,
+
     /// Say where each rank would run and how its host would be reached, and run nothing
     #[arg(long, requires = "host_list")]
     print_hosts: bool,
@@ -51,6 +70,8 @@ pub(in crate::run) struct HostArgs {
 #[derive(Debug)]
 pub(in crate::run) struct HostPlan {
     pub(in crate::run) size: u32,
+    /// The value of `PMI_process_mapping`.
+    pub(in crate::run) mapping: String,
     pub(in crate::run) hosts: Vec<PlannedHost>,
 }
 
@@ -90,8 +111,44 @@ impl HostArgs {
         });
         Ok(Some(HostPlan {
             size: placement.size,
+            mapping: placement.mapping,
             hosts: planned.collect::<Result<_, _>>()?,
         }))
+    }
+
+    /// Returns the time after which a silent host is lost. Below some beats, every delay would be a loss.
+    pub(super) fn patience(&self) -> Duration {
+        self.host_timeout.max(3 * super::BEAT)
+    }
+
+    /// Returns the directory of the ranks.
+    pub(super) fn directory(&self) -> io::Result<PathBuf> {
+        let here = std::env::current_dir()?;
+        Ok(match &self.wdir {
+            Some(folder) => here.join(folder),
+            None => here,
+        })
+    }
+
+    /// Returns the variables of the ranks, which are the same on all hosts.
+    pub(super) fn environment(&self) -> Vec<(OsString, OsString)> {
+        let is_taken = |name: &OsStr| match self.no_env {
+            true => name == "PATH",
+            false => is_passed_on(name),
+        };
+        let all = std::env::vars_os().filter(|(name, _)| is_taken(name));
+        let mut all: Vec<_> = all.collect();
+        for word in &self.env {
+            let bytes = word.as_bytes();
+            let pair = match bytes.iter().position(|&byte| byte == b'=') {
+                Some(at) => Some((&bytes[..at], OsStr::from_bytes(&bytes[at + 1..]).to_owned())),
+                None => std::env::var_os(word).map(|value| (bytes, value)),
+            };
+            if let Some((name, value)) = pair.filter(|(name, _)| !name.is_empty()) {
+                all.push((OsStr::from_bytes(name).to_owned(), value));
+            }
+        }
+        all
     }
 
     /// Returns true if nothing is to be run.

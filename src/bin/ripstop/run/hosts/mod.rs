@@ -24,28 +24,63 @@
 //! | `frame` | pure: what launcher and helper say, as frames of bytes |
 //! | `setup` | pure: what a helper is told before it starts ranks |
 //! | `choice` | the options about hosts, and what follows from them |
+//! | `link` | the channel to one host |
+//! | `errors` | what its starter says on standard error |
+//! | `set` | all hosts of a job |
+//! | `start` | the start of a job: all helpers first, then the ranks |
+//! | `serve` | a job that runs: frames of helpers, lost hosts, and the end |
+//! | `relay` | input of rank 0 |
+//!
+//! The helper's own code is in [`node`](super::node).
 
 mod allocation;
 mod choice;
-#[expect(
-    dead_code,
-    reason = "the launcher and its helpers use it from the next change on"
-)]
-mod frame;
+mod errors;
+pub(super) mod frame;
+mod link;
 mod list;
+#[cfg(test)]
+mod model;
 mod placement;
 mod ranges;
-#[expect(
-    dead_code,
-    reason = "the launcher and its helpers use it from the next change on"
-)]
-mod setup;
+mod relay;
+mod serve;
+mod set;
+pub(super) mod setup;
+mod start;
 mod starter;
 
+use std::time::Duration;
+
 pub(super) use choice::{HostArgs, HostPlan};
+pub(super) use set::HostSet;
+pub(super) use starter::PROTOCOL;
 
 /// The most hosts of a job: each costs the launcher three descriptors and a starter.
 const HOSTS_MAX: usize = 1024;
 
 /// The most ranks of a job.
-const RANKS_MAX: u32 = 8192;
+pub(super) const RANKS_MAX: u32 = 8192;
+
+/// What a launcher and its helpers must have in common: frames of another version may mean something else.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Time between two signs of life.
+pub(super) const BEAT: Duration = Duration::from_secs(1);
+
+/// Input of rank 0 that is on its way, in bytes.
+pub(super) const INPUT_WINDOW: usize = 64 << 10;
+
+/// Output of each rank and stream that is on its way, in bytes.
+pub(super) const OUTPUT_WINDOW: usize = 256 << 10;
+
+/// The exit code of a job that cannot be started, or that lost a host.
+pub(super) const START_FAILED: u8 = 125;
+
+/// Returns the name of a host without anything that would need quotes.
+fn plain(name: &str) -> String {
+    let plain = |letter: &char| letter.is_ascii_alphanumeric() || ".-_".contains(*letter);
+    name.chars().filter(plain).take(NAME_SHOWN).collect()
+}
+
+const NAME_SHOWN: usize = 64;

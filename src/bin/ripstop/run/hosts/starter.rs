@@ -123,7 +123,7 @@ fn is_plain(byte: u8) -> bool {
 }
 
 /// The version of what the launcher and its helpers say.
-pub(super) const PROTOCOL: &str = "1";
+pub(in crate::run) const PROTOCOL: &str = "1";
 
 /// No terminal and no forwarding; no questions, because there is no terminal to answer at; no shared connection, which would
 /// take the channels of all hosts down with it. The user's own policy about host keys holds.
@@ -143,7 +143,8 @@ const SSH: &[&str] = &[
     "-oLogLevel=ERROR",
 ];
 
-/// Without `--overlap`, a step waits until another one of the allocation has ended.
+/// Without `--overlap`, a step waits until another one of the allocation has ended. Without `--unbuffered`, what a helper says
+/// waits for the end of a line, which may never come.
 const SRUN: &[&str] = &[
     "srun",
     "--overlap",
@@ -151,6 +152,8 @@ const SRUN: &[&str] = &[
     "--ntasks=1",
     "--cpu-bind=none",
     "--kill-on-bad-exit=1",
+    "--unbuffered",
+    "--quiet",
     "--mpi=none",
 ];
 

@@ -1,0 +1,96 @@
+//! All hosts of a job, and what the launcher keeps about them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::frame::{LauncherFrame, PmiPairs};
+use super::link::{HostLink, LinkState};
+use super::relay::InputRelay;
+use super::setup::NodeSetup;
+use crate::run::label::LabeledLines;
+use crate::run::poller::JobPoller;
+use crate::run::rank::StdStream;
+
+/// The hosts of a job. A job on this machine has none.
+#[derive(Debug, Default)]
+pub(in crate::run) struct HostSet {
+    pub(super) links: Vec<HostLink>,
+    /// The host of each rank.
+    pub(super) host_of: Vec<u32>,
+    /// Time after which a silent host is considered lost.
+    pub(super) patience: Duration,
+    /// Bytes of output that were taken and for which no new credit was given.
+    pub(super) owed: BTreeMap<(u32, u8), usize>,
+    /// The labels of output, if there are any, by rank and stream.
+    pub(super) labels: Vec<[LabeledLines; 2]>,
+    pub(super) input: Option<InputRelay>,
+    /// What all hosts are told, until the ranks are started.
+    pub(super) setup: Option<NodeSetup>,
+    /// Pairs for the next release, by host.
+    pub(super) pairs: BTreeMap<u32, PmiPairs>,
+    /// Bytes of all pairs of the job so far.
+    pub(super) pair_bytes: usize,
+}
+
+impl HostSet {
+    /// Returns true if the job runs on this machine only.
+    pub(in crate::run) fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// Returns the name of a rank's host, if the job has hosts.
+    pub(in crate::run) fn name_of(&self, rank: u32) -> Option<&str> {
+        let host = *self.host_of.get(rank as usize)?;
+        Some(&self.links[host as usize].name)
+    }
+
+    /// Sends a frame to all helpers that have ranks.
+    pub(in crate::run) fn send_all(&mut self, frame: &LauncherFrame) {
+        for link in &mut self.links {
+            if matches!(link.state, LinkState::Ready | LinkState::Running) {
+                link.send(frame);
+            }
+        }
+    }
+
+    /// Gives credit for output that was taken.
+    pub(in crate::run) fn give_credit(&mut self, which: StdStream, least: usize) {
+        let owed = self.owed.iter_mut();
+        let of_stream =
+            owed.filter(|((_, stream), owed)| *stream == which as u8 && **owed >= least.max(1));
+        for (&(rank, _), owed) in of_stream {
+            let bytes = u32::try_from(std::mem::take(owed)).unwrap_or(u32::MAX);
+            let host = self.host_of[rank as usize];
+            self.links[host as usize].send(&LauncherFrame::Credit { rank, which, bytes });
+        }
+    }
+
+    pub(in crate::run) fn flush(&mut self, poller: &JobPoller) {
+        for (host, link) in (0..).zip(&mut self.links) {
+            link.flush(host, poller);
+        }
+    }
+
+    /// Forgets how long the hosts were silent, because this process was stopped.
+    pub(in crate::run) fn pardon(&mut self) {
+        self.links.iter_mut().for_each(HostLink::pardon);
+    }
+
+    pub(in crate::run) fn next_deadline(&self) -> Option<Instant> {
+        let links = self.links.iter();
+        links
+            .filter_map(|link| link.next_deadline(self.patience))
+            .min()
+    }
+
+    /// Returns true if some helpers have ranks, or output of them, that the launcher has not heard the end of.
+    pub(super) fn is_busy(&self) -> bool {
+        let busy = [
+            LinkState::Checking,
+            LinkState::Ready,
+            LinkState::Running,
+            LinkState::Leaving,
+        ];
+        self.links.iter().any(|link| busy.contains(&link.state))
+    }
+}

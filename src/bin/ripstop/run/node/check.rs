@@ -1,0 +1,108 @@
+//! Checks that the ranks can be started, before any rank of the job is.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::{NodeHelper, START_FAILED};
+use crate::run::hosts::frame::HelperFrame;
+use crate::run::hosts::setup::NodeSetup;
+use crate::run::job::raise_descriptor_limit;
+use crate::run::program::{self, LaunchProgram};
+
+impl NodeHelper {
+    /// Takes the setup, and says whether the ranks can be started.
+    pub(super) fn check(&mut self) {
+        let Some(setup) = NodeSetup::parse(&std::mem::take(&mut self.pieces)) else {
+            return self.refuse(
+                START_FAILED,
+                "the launcher's description of the job makes no sense",
+            );
+        };
+        match find(&setup) {
+            Ok(program) => {
+                self.program = Some(program);
+                self.setup = Some(setup);
+                self.channel.send(&HelperFrame::Ready);
+            }
+            Err((code, why)) => self.refuse(code, &why),
+        }
+    }
+}
+
+/// Goes to the directory of the job, and finds its program there.
+fn find(setup: &NodeSetup) -> Result<LaunchProgram, (u8, String)> {
+    let folder = &setup.directory;
+    std::env::set_current_dir(folder).map_err(|why| {
+        (
+            START_FAILED,
+            format!("directory {}: {why}", folder.display()),
+        )
+    })?;
+    let ranks = u32::try_from(setup.ranks.len()).unwrap_or(u32::MAX);
+    raise_descriptor_limit(4 * u64::from(ranks)).map_err(|why| (START_FAILED, why.sentence))?;
+    let path = locate(setup)?;
+    check_machine(&path)?;
+    Ok(LaunchProgram {
+        path,
+        arguments: setup.arguments.clone(),
+        name: setup.program.to_string_lossy().into_owned(),
+    })
+}
+
+fn locate(setup: &NodeSetup) -> Result<PathBuf, (u8, String)> {
+    let name = &setup.program;
+    let shown = Path::new(name).display();
+    if name.as_encoded_bytes().contains(&b'/') {
+        let path = Path::new(name);
+        return match program::check(path) {
+            Ok(path) => Ok(path),
+            Err(why) if path.exists() => Err((NOT_EXECUTABLE, why.sentence)),
+            Err(why) => Err((NOT_FOUND, why.sentence)),
+        };
+    }
+    let path = setup.environment.iter().find(|(name, _)| name == "PATH");
+    let path = path.map_or_else(OsString::new, |(_, path)| path.clone());
+    program::first_in(&path, name).ok_or_else(|| (NOT_FOUND, format!("no program {shown} in PATH")))
+}
+
+/// Refuses a program for another kind of machine. A script is for all of them.
+fn check_machine(path: &Path) -> Result<(), (u8, String)> {
+    let (own, theirs) = (machine(Path::new("/proc/self/exe")), machine(path));
+    if own.is_none() || theirs.is_none() || own == theirs {
+        return Ok(());
+    }
+    let path = path.display();
+    Err((
+        NOT_EXECUTABLE,
+        format!("{path} is a program for another kind of processor"),
+    ))
+}
+
+/// Returns the bytes of an ELF file that name its kind of machine.
+fn machine(path: &Path) -> Option<(u8, [u8; 2])> {
+    let mut header = [0; 20];
+    File::open(path).ok()?.read_exact(&mut header).ok()?;
+    header
+        .starts_with(b"\x7fELF")
+        .then_some((header[4], [header[18], header[19]]))
+}
+
+/// Returns what tells this host from others: two helpers that say the same run on one host.
+pub(super) fn identity() -> String {
+    let uname = rustix::system::uname();
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let space: &OsStr = space.as_os_str();
+    let parts = [
+        &*uname.nodename().to_string_lossy(),
+        machine.trim(),
+        &space.to_string_lossy(),
+    ];
+    parts.join(" ")
+}
+
+/// The exit codes of a shell for a program that is not there, and for one that cannot be run.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;

@@ -1,0 +1,214 @@
+//! The ranks of this host: their start, their requests, their ends.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use ripstop_rt::boot::wire::WireLine;
+
+use super::input::RankInput;
+use super::output::OutputCredit;
+use super::{NodeHelper, NodePhase, START_FAILED};
+use crate::run::affinity;
+use crate::run::hosts::frame::{self, HelperFrame};
+use crate::run::hosts::setup::{NodeSetup, is_own};
+use crate::run::job::refusal;
+use crate::run::poller::PollToken;
+use crate::run::rank::{JobSetup, LaunchedRank, PmiRead, RelayedRanks, StdStream};
+use crate::run::server::{PmiEffect, PmiServer};
+
+impl NodeHelper {
+    /// Returns the number in the job of a rank of this host.
+    pub(super) fn number(&self, rank: u32) -> u32 {
+        self.setup
+            .as_ref()
+            .map_or(0, |setup| setup.ranks[rank as usize])
+    }
+
+    /// Returns the index on this host of a rank of the job.
+    pub(super) fn index(&self, number: u32) -> Option<u32> {
+        let at = self.setup.as_ref()?.ranks.binary_search(&number).ok()?;
+        u32::try_from(at).ok()
+    }
+
+    /// Starts all ranks.
+    pub(super) fn start(&mut self) {
+        let (Some(setup), Some(program)) = (self.setup.clone(), self.program.take()) else {
+            return;
+        };
+        let locals = u32::try_from(setup.ranks.len()).unwrap_or(0);
+        self.server = PmiServer::of_node(&setup, locals);
+        self.phase = NodePhase::Running;
+        self.poller.make_room(locals);
+        let cpus = match affinity::plan(setup.binding, locals) {
+            Ok(cpus) => cpus,
+            Err(why) => {
+                return self.refuse(START_FAILED, &format!("reading the allowed CPUs: {why}"));
+            }
+        };
+        let relayed = RelayedRanks {
+            locals,
+            environment: environment(&setup),
+            input: setup.input,
+        };
+        let job = JobSetup {
+            program: &program,
+            ranks: setup.size,
+            label: false,
+            relayed: Some(&relayed),
+        };
+        for (local, cpus) in (0..locals).zip(cpus) {
+            let rank = setup.ranks[local as usize];
+            let started = LaunchedRank::start_relayed(&job, rank, local, cpus);
+            if let Err(why) = started.and_then(|started| self.adopt(local, rank, started)) {
+                let why = refusal(&why, rank, &program).sentence;
+                return self.refuse(START_FAILED, &why);
+            }
+        }
+    }
+
+    fn adopt(&mut self, local: u32, number: u32, rank: LaunchedRank) -> std::io::Result<()> {
+        let pid = rank.id();
+        self.ranks.push(rank); // Before all other steps, so that the rank is killed if they fail.
+        self.credits.push([OutputCredit::new(); 2]);
+        self.lines_left.push([REPORTS_MAX, OTHERS_MAX]);
+        let rank = &mut self.ranks[local as usize];
+        if let Some(pipe) = rank.take_input() {
+            self.input = Some(RankInput::new(pipe)?);
+        }
+        if let Some(socket) = rank.socket() {
+            self.poller.watch(socket, PollToken::Connection(local))?;
+        }
+        self.watch_output(local, StdStream::Out);
+        self.watch_output(local, StdStream::Err);
+        self.channel
+            .send(&HelperFrame::Started { rank: number, pid });
+        Ok(())
+    }
+
+    pub(super) fn handle_request(&mut self, rank: u32) {
+        match self.ranks[rank as usize].receive() {
+            PmiRead::Lines(lines) => {
+                for line in lines {
+                    let effects = self.server.handle_line(rank, &line);
+                    self.apply(effects, Some((rank, &line)));
+                }
+            }
+            PmiRead::LineTooLong => {
+                self.say_garbled(rank, "it sent a line that does not end".to_owned())
+            }
+            PmiRead::Closed => {
+                if let Some(socket) = self.ranks[rank as usize].socket() {
+                    self.poller.forget(socket);
+                }
+                self.ranks[rank as usize].close_connection();
+                // What ranks had put goes first, because a rank that leaves may complete a barrier.
+                let effects = self.server.leave(rank, CLOSED);
+                self.apply(effects, None);
+                let (rank, how) = (self.number(rank), CLOSED.to_owned());
+                self.channel.send(&HelperFrame::Left { rank, how });
+            }
+        }
+    }
+
+    /// Carries out the effects of a rank's line. Lines about the whole job go to the launcher as they are.
+    pub(super) fn apply(&mut self, effects: Vec<PmiEffect>, line: Option<(u32, &[u8])>) {
+        let mut is_told = line.is_some_and(|(_, line)| is_about_job(line));
+        let mut limit = 1;
+        for effect in effects {
+            match effect {
+                PmiEffect::Answer { rank, line } => {
+                    if !self.ranks[rank as usize].answer(&line) {
+                        let why = "it sends requests and does not read the answers";
+                        self.say_garbled(rank, why.to_owned());
+                    }
+                }
+                PmiEffect::Abort { .. } => is_told = true,
+                PmiEffect::Reported { .. } => (is_told, limit) = (true, 0),
+                PmiEffect::Garbled { rank, why } => self.say_garbled(rank, why),
+                PmiEffect::Fence { ranks, pairs } => self.say_fence(&ranks, pairs),
+                PmiEffect::Released { .. } => {} // Only the launcher's server releases all hosts.
+            }
+        }
+        if let Some((rank, line)) = line.filter(|_| is_told) {
+            let left = &mut self.lines_left[rank as usize][limit];
+            if *left > 0 {
+                *left -= 1;
+                let (rank, line) = (self.number(rank), line.to_vec());
+                self.channel.send(&HelperFrame::Line { rank, line });
+            }
+        }
+    }
+
+    fn say_fence(&mut self, ranks: &[u32], pairs: frame::PmiPairs) {
+        for piece in frame::pieces(pairs) {
+            self.channel.send(&HelperFrame::Pairs(piece));
+        }
+        let ranks = ranks.iter().map(|&rank| self.number(rank)).collect();
+        self.channel.send(&HelperFrame::Fence(ranks));
+    }
+
+    fn say_garbled(&mut self, rank: u32, why: String) {
+        let rank = self.number(rank);
+        self.channel.send(&HelperFrame::Garbled { rank, why });
+    }
+
+    /// Tells the ends of ranks, those that were killed first, because they are more likely the cause of the other ends.
+    pub(super) fn handle_ends(&mut self) {
+        let mut ended: Vec<u32> = (0..)
+            .zip(&mut self.ranks)
+            .filter_map(|(number, rank)| rank.has_ended().then_some(number))
+            .collect();
+        // Requests from before their end are read first, because an abort says more than how a rank ended.
+        for token in self.poller.wait(Some(Duration::ZERO)) {
+            if let PollToken::Connection(rank) = token {
+                self.handle_request(rank);
+            }
+        }
+        ended.sort_by_key(|&rank| {
+            let status = self.ranks[rank as usize].status;
+            status.is_some_and(|status| status.code().is_some())
+        });
+        for rank in ended {
+            self.handle_end(rank);
+        }
+    }
+
+    fn handle_end(&mut self, rank: u32) {
+        use std::os::unix::process::ExitStatusExt;
+        self.drain(rank);
+        let Some(status) = self.ranks[rank as usize].status else {
+            return;
+        };
+        let effects = self.server.leave(rank, ENDED);
+        self.apply(effects, None);
+        let rank = self.number(rank);
+        let status = u32::try_from(status.into_raw()).unwrap_or(0);
+        self.channel.send(&HelperFrame::Ended { rank, status });
+    }
+}
+
+/// Returns the variables of the ranks: the launcher's, and this host's own.
+fn environment(setup: &NodeSetup) -> Vec<(OsString, OsString)> {
+    let own = std::env::vars_os().filter(|(name, _)| is_own(name));
+    let mut all = setup.environment.clone();
+    all.extend(own);
+    all.push(("PWD".into(), setup.directory.clone().into()));
+    all
+}
+
+/// Returns true for a request that the launcher must know about although this host answers it.
+fn is_about_job(line: &[u8]) -> bool {
+    let command = WireLine::parse(line)
+        .ok()
+        .map(|line| line.command().to_owned());
+    command.is_some_and(|command| ["init", "finalize"].contains(&command.as_str()))
+}
+
+const CLOSED: &str = "closed its connection";
+const ENDED: &str = "ended";
+
+/// The most reports of a rank that the launcher is told.
+const REPORTS_MAX: u32 = 1000;
+
+/// The most hellos, goodbyes and aborts of a rank that the launcher is told. It needs one of each.
+const OTHERS_MAX: u32 = 16;

@@ -1,0 +1,156 @@
+//! Hosts that cannot take part: each is named with the reason, and no rank has run anywhere.
+
+use super::{Folder, LIKE_SSH, on_hosts, script};
+use crate::ended;
+
+/// Host `good` works, and host `bad` does what `bad` says.
+#[track_caller]
+fn refused(test: &str, bad: &str, code: i32, saying: &[&str]) {
+    let folder = Folder::new(test);
+    let starter = folder.starter(&format!("if [ $host = bad ]; then {bad}\nfi\n{LIKE_SSH}"));
+    let job = ended(script(&starter, "good,bad", &[], "echo a rank runs"));
+    job.with(code, saying);
+    assert_eq!(job.out, "", "{test}");
+}
+
+#[test]
+fn a_starter_that_fails_is_told_with_its_last_words() {
+    refused(
+        "refused",
+        "echo 'Permission denied (publickey).' >&2; exit 255",
+        125,
+        &[
+            "host bad: no helper there: ",
+            "starter exited with code 255: Permission denied (publickey).",
+        ],
+    );
+    refused(
+        "ends",
+        "exit 0",
+        125,
+        &["host bad: no helper there: ", " exited with code 0"],
+    );
+    refused(
+        "dies",
+        "kill -9 $$",
+        125,
+        &["host bad: ", " was killed by signal 9 (SIGKILL)"],
+    );
+    refused(
+        "closes",
+        "exec >&- 2>&-; exec sleep 60",
+        125,
+        &["host bad: no helper there: ", " closed its output"],
+    );
+}
+
+#[test]
+fn a_starter_that_takes_too_long_ends_with_the_time_limit() {
+    let folder = Folder::new("slow");
+    let starter = folder.starter(&format!("[ $host = bad ] && exec sleep 60\n{LIKE_SSH}"));
+    let job = ended(script(
+        &starter,
+        "good,bad",
+        &["--timeout", "1"],
+        "echo a rank runs",
+    ));
+    job.with(
+        124,
+        &["time limit of 1 s reached before all hosts were ready"],
+    );
+    assert_eq!(job.out, "");
+}
+
+#[test]
+fn a_starter_that_only_talks_is_not_listened_to_for_ever() {
+    refused(
+        "talks",
+        "exec yes",
+        125,
+        &[
+            "host bad: its starter printed ",
+            " bytes, and no helper answered",
+        ],
+    );
+    let greets = "head -c 60000 /dev/zero; echo; echo to you >&2";
+    let folder = Folder::new("greets");
+    let starter = folder.starter(&format!("{greets}\n{LIKE_SSH}"));
+    let job = ended(script(&starter, "h1,h2", &[], "echo $PMI_RANK"));
+    assert!(
+        job.out == "0\n1\n" || job.out == "1\n0\n",
+        "{}{}",
+        job.out,
+        job.err
+    );
+}
+
+#[test]
+fn a_helper_that_says_something_else_is_refused() {
+    let mark = r"printf '\000ripstop node 1\000'";
+    let hello = r"printf '\001\011\000\000\000\001\000\000\0000\000\000\000\000'";
+    refused(
+        "version",
+        &format!("{mark}; {hello}; exec cat >/dev/null"),
+        125,
+        &["host bad: it has version \"0\" of ripstop"],
+    );
+    let long = r"printf '\001\001\000\001\000'";
+    refused(
+        "long",
+        &format!("{mark}; {long}; exec cat >/dev/null"),
+        125,
+        &["host bad: its helper sent a frame of 65537 bytes"],
+    );
+    let lies = r"printf '\006\010\000\000\000\000\000\000\000\000\000\000\000'";
+    refused(
+        "lies",
+        &format!("{mark}; {lies}; exec cat >/dev/null"),
+        125,
+        &["host bad: its helper speaks of rank 0, which does not run there"],
+    );
+    refused(
+        "other",
+        "shift; set -- $1 99; exec $1 node 99",
+        125,
+        &["host bad: "],
+    );
+}
+
+#[test]
+fn hosts_with_the_same_reason_are_told_together() {
+    let folder = Folder::new("together");
+    let starter = folder.starter("echo \"connect to host $host: No route to host\" >&2; exit 255");
+    let job = ended(script(&starter, "n[1-40]", &[], "echo a rank runs"));
+    job.with(
+        125,
+        &[
+            "error: hosts n1, n2, n3 and 37 others: no helper there: ",
+            "connect to host %h: No route to host",
+        ],
+    );
+    assert_eq!(job.err.lines().count(), 1, "{}", job.err);
+}
+
+#[test]
+fn a_job_that_one_host_cannot_start_runs_nowhere() {
+    let folder = Folder::new("program");
+    let hides = "[ $host = bad ] && PATH=/none; exec \"$@\"";
+    let starter = folder.starter(hides);
+    let run = |options: &[&str], words: &[&str]| {
+        let mut command = on_hosts(&starter, "good,bad", options);
+        command.arg("--").args(words);
+        ended(command)
+    };
+    run(&[], &["no-such-program"]).with(
+        127,
+        &["hosts good and bad: no program no-such-program in PATH"],
+    );
+    run(&[], &["/etc/passwd"]).with(126, &["/etc/passwd is not executable"]);
+    run(&[], &["/no/such"]).with(127, &["cannot run /no/such: No such file"]);
+    run(&["--wdir", "/no/such"], &["true"]).with(125, &["directory /no/such: No such file"]);
+    let missing = on_hosts("/no/such/starter", "a,b", &["true"]);
+    ended(missing).with(
+        125,
+        &["hosts a and b: cannot start /no/such/starter: No such file"],
+    );
+}
