@@ -1,4 +1,4 @@
-//! `ripstop run`: starts the ranks of a job on this machine, and stays with them to the end.
+//! `ripstop run`: starts the ranks of a job, on this machine or on several hosts, and stays with them to the end.
 
 mod affinity;
 mod hosts;
@@ -26,11 +26,12 @@ use clap::{CommandFactory, ValueEnum, value_parser};
 use hosts::{HostArgs, HostPlan};
 use job::LaunchedJob;
 
-/// Start the ranks of a job on this machine.
+/// Start the ranks of a job, on this machine or on several hosts.
 ///
 /// Every rank is a process of its own, in a process group of its own. The first rank that fails ends the job and decides the
 /// exit code: its own, 128 + the number of the signal that killed it, or 124 at the time limit. Ranks that end because of a peer
-/// exit with code 75, and do not decide it.
+/// exit with code 75, and do not decide it. A host that cannot start its ranks, or is lost, makes the code 125, a program that is
+/// not found on a host 127, and one that cannot be run there 126.
 #[derive(clap::Args, Debug)]
 #[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
@@ -61,9 +62,6 @@ pub(crate) struct RunArgs {
     )]
     keep_going: Option<KeepGoing>,
 
-    #[command(flatten)]
-    hosts: HostArgs,
-
     /// Build this cargo example (in release if this command was) and run it
     #[arg(long, value_name = "NAME")]
     example: Option<String>,
@@ -75,6 +73,10 @@ pub(crate) struct RunArgs {
         allow_hyphen_values = true
     )]
     command: Vec<OsString>,
+
+    // The last, because what follows would be listed under the heading of its options.
+    #[command(flatten)]
+    hosts: HostArgs,
 }
 
 /// Meaning of the exit code of a job if some of its ranks failed.
@@ -216,7 +218,10 @@ const RANKS_MAX: i64 = 8192;
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-const USAGE: &str = "ripstop run -n N [OPTIONS] PROGRAM [-- ARGS]\n       ripstop run -n N [OPTIONS] --example NAME [-- ARGS]";
+const USAGE: &str = "\
+ripstop run -n N [OPTIONS] PROGRAM [-- ARGS]
+       ripstop run -n N [OPTIONS] --example NAME [-- ARGS]
+       ripstop run --hosts LIST [-n N] [OPTIONS] PROGRAM [-- ARGS]";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -224,8 +229,9 @@ Examples:
   ripstop run -n 4 --example halo -- --n 64
   ripstop run -n 2 --label --timeout 60 ./program
   ripstop run -n 4 --keep-going ./survivor     the others live on when a rank dies
-  ripstop run --hosts a:2,b:2 --print-hosts    where would the ranks run, and how would hosts be reached
   ripstop run -n 4 --keep-going=ok ./survivor  and the exit code is 0 if they end well
+  ripstop run --hosts a:2,b:2 ./program        two ranks on each of two hosts, which ssh reaches
+  ripstop run --hosts a:2,b:2 --print-hosts    where would the ranks run, and how would hosts be reached
 
 Rank 0 reads this command's standard input unless that is a terminal; the other ranks have none.
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a second SIGINT or
