@@ -4,6 +4,7 @@ use std::io::{self, stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::run::hosts::BEAT;
@@ -28,14 +29,19 @@ pub(super) struct NodeChannel {
 
 impl NodeChannel {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self {
-            input: stdin().as_fd().try_clone_to_owned()?,
+        let input = stdin().as_fd().try_clone_to_owned()?;
+        Ok(Self::over(input, OutputWriter::new(stdout())?))
+    }
+
+    fn over(input: OwnedFd, output: OutputWriter) -> Self {
+        Self {
+            input,
             reader: FrameReader::default(),
-            output: OutputWriter::new(stdout())?,
+            output,
             bytes: Vec::new(),
             heard: now(),
             said: now(),
-        })
+        }
     }
 
     pub(super) fn input(&self) -> BorrowedFd<'_> {
@@ -111,9 +117,36 @@ impl NodeChannel {
         self.said + BEAT
     }
 
-    pub(super) fn silence(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.heard)
+    /// Returns true if the launcher gave no sign for longer than `patience`. A sign that waits to be read counts, because this
+    /// process may have been too busy to read it.
+    pub(super) fn is_silent(&self, now: Instant, patience: Duration) -> bool {
+        now.saturating_duration_since(self.heard) > patience && !self.has_input()
+    }
+
+    fn has_input(&self) -> bool {
+        let mut input = [PollFd::new(&self.input, PollFlags::IN)];
+        poll(&mut input, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 }
 
 const READ_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use rustix::pipe::pipe;
+
+    use super::*;
+
+    #[test]
+    fn a_sign_that_was_not_read_yet_is_no_silence() {
+        let (input, launcher) = pipe().unwrap();
+        let (_reader, output) = pipe().unwrap();
+        let channel = NodeChannel::over(input, OutputWriter::new(output).unwrap());
+        let patience = Duration::from_secs(10);
+        let late = channel.heard + 2 * patience;
+        assert!(!channel.is_silent(channel.heard + patience, patience));
+        assert!(channel.is_silent(late, patience));
+        rustix::io::write(&launcher, b"!").unwrap();
+        assert!(!channel.is_silent(late, patience));
+    }
+}

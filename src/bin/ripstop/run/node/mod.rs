@@ -28,6 +28,7 @@ use super::{hosts, program::LaunchProgram};
 use channel::NodeChannel;
 use input::RankInput;
 use output::OutputCredit;
+use ranks::PendingRanks;
 
 /// Start the ranks of one host, for `ripstop run`, which starts this command.
 #[derive(clap::Args, Debug)]
@@ -77,6 +78,8 @@ struct NodeHelper {
     setup: Option<NodeSetup>,
     program: Option<LaunchProgram>,
     server: PmiServer,
+    /// The start of the ranks, until the last is started.
+    pending: Option<PendingRanks>,
     /// The ranks, in the order of the setup. Their index is their number on this host.
     ranks: Vec<LaunchedRank>,
     credits: Vec<[OutputCredit; 2]>,
@@ -119,6 +122,7 @@ impl NodeHelper {
             setup: None,
             program: None,
             server: PmiServer::new(1, String::new(), false),
+            pending: None,
             ranks: Vec::new(),
             credits: Vec::new(),
             input: None,
@@ -161,6 +165,7 @@ impl NodeHelper {
                 PollToken::Room(_) | PollToken::FrameRoom(_) | PollToken::HostErrors(_) => {}
             }
         }
+        self.start_next();
         self.handle_time();
         self.finish();
     }
@@ -229,7 +234,10 @@ impl NodeHelper {
             Signal::CONT => self.stopped = false,
             _ => {}
         }
-        self.signal_all(signal);
+        match &mut self.pending {
+            Some(pending) => pending.hold(signal),
+            None => self.signal_all(signal),
+        }
     }
 
     fn signal_all(&self, signal: Signal) {
@@ -257,7 +265,7 @@ impl NodeHelper {
             return;
         }
         self.channel.beat(now);
-        if !self.stopped && self.channel.silence(now) > self.patience() {
+        if !self.stopped && self.channel.is_silent(now, self.patience()) {
             self.abandon();
         }
     }
@@ -265,6 +273,7 @@ impl NodeHelper {
     fn next_deadline(&self) -> Instant {
         match self.phase {
             NodePhase::Abandoned(end) => end,
+            _ if self.pending.is_some() => now(),
             _ => self.channel.next_beat(),
         }
     }
@@ -276,6 +285,7 @@ impl NodeHelper {
 
     /// Ends the ranks, because the launcher cannot any more.
     fn abandon(&mut self) {
+        self.pending = None;
         match self.phase {
             NodePhase::Abandoned(_) | NodePhase::Over(_) => {}
             NodePhase::Waiting => self.phase = NodePhase::Over(false),
@@ -290,6 +300,7 @@ impl NodeHelper {
 
     /// Says goodbye. Nothing is left of the ranks then.
     fn leave(&mut self) {
+        self.pending = None;
         self.kill_all();
         self.channel.send(&HelperFrame::Bye);
         self.phase = NodePhase::Leaving;

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use ripstop_rt::boot::wire::WireLine;
+use rustix::process::Signal;
+use rustix::thread::CpuSet;
 
 use super::input::RankInput;
 use super::output::OutputCredit;
@@ -13,8 +15,29 @@ use crate::run::hosts::frame::{self, HelperFrame};
 use crate::run::hosts::setup::{NodeSetup, is_own};
 use crate::run::job::refusal;
 use crate::run::poller::PollToken;
+use crate::run::program::LaunchProgram;
 use crate::run::rank::{JobSetup, LaunchedRank, PmiRead, RelayedRanks, StdStream};
 use crate::run::server::{PmiEffect, PmiServer};
+
+/// Ranks of this host that are still to be started.
+#[derive(Debug)]
+pub(super) struct PendingRanks {
+    program: LaunchProgram,
+    relayed: RelayedRanks,
+    /// The CPUs of each of these ranks.
+    cpus: std::vec::IntoIter<Option<CpuSet>>,
+    /// Signals for all ranks, which wait for the start of the last rank.
+    signals: Vec<Signal>,
+}
+
+impl PendingRanks {
+    /// Keeps a signal until all ranks can receive it. The system does not count signals either, so a limit loses nothing.
+    pub(super) fn hold(&mut self, signal: Signal) {
+        if self.signals.last() != Some(&signal) && self.signals.len() < SIGNALS_MAX {
+            self.signals.push(signal);
+        }
+    }
+}
 
 impl NodeHelper {
     /// Returns the number in the job of a rank of this host.
@@ -30,7 +53,7 @@ impl NodeHelper {
         u32::try_from(at).ok()
     }
 
-    /// Starts all ranks.
+    /// Starts the first rank, and prepares to start the others.
     pub(super) fn start(&mut self) {
         let (Some(setup), Some(program)) = (self.setup.clone(), self.program.take()) else {
             return;
@@ -50,18 +73,41 @@ impl NodeHelper {
             environment: environment(&setup),
             input: setup.input,
         };
-        let job = JobSetup {
-            program: &program,
-            ranks: setup.size,
-            label: false,
-            relayed: Some(&relayed),
+        self.pending = Some(PendingRanks {
+            program,
+            relayed,
+            cpus: cpus.into_iter(),
+            signals: Vec::new(),
+        });
+        self.start_next(); // Input for rank 0 may follow immediately.
+    }
+
+    /// Starts one more rank, if some are to be started. Between two ranks the helper must be heard, and must listen, because
+    /// a start may take long.
+    pub(super) fn start_next(&mut self) {
+        let (Some(mut pending), Some(setup)) = (self.pending.take(), &self.setup) else {
+            return;
         };
-        for (local, cpus) in (0..locals).zip(cpus) {
-            let rank = setup.ranks[local as usize];
-            let started = LaunchedRank::start_relayed(&job, rank, local, cpus);
-            if let Err(why) = started.and_then(|started| self.adopt(local, rank, started)) {
-                let why = refusal(&why, rank, &program).sentence;
-                return self.refuse(START_FAILED, &why);
+        let (at, size) = (self.ranks.len(), setup.size);
+        let Some((&rank, cpus)) = setup.ranks.get(at).zip(pending.cpus.next()) else {
+            return pending
+                .signals
+                .iter()
+                .for_each(|&signal| self.signal_all(signal));
+        };
+        let job = JobSetup {
+            program: &pending.program,
+            ranks: size,
+            label: false,
+            relayed: Some(&pending.relayed),
+        };
+        let local = u32::try_from(at).unwrap_or(0);
+        let started = LaunchedRank::start_relayed(&job, rank, local, cpus);
+        match started.and_then(|started| self.adopt(local, rank, started)) {
+            Ok(()) => self.pending = Some(pending),
+            Err(why) => {
+                let why = refusal(&why, rank, &pending.program).sentence;
+                self.refuse(START_FAILED, &why);
             }
         }
     }
@@ -209,6 +255,9 @@ const ENDED: &str = "ended";
 
 /// The most reports of a rank that the launcher is told.
 const REPORTS_MAX: u32 = 1000;
+
+/// The most signals that wait for the start of the last rank.
+const SIGNALS_MAX: usize = 64;
 
 /// The most hellos, goodbyes and aborts of a rank that the launcher is told. It needs one of each.
 const OTHERS_MAX: u32 = 16;
