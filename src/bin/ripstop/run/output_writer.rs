@@ -1,9 +1,10 @@
 //! Output of this process, buffered. A slow reader delays the ranks, but not the launcher.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
 /// Standard output or standard error.
@@ -23,7 +24,7 @@ pub(super) struct OutputWriter {
 impl OutputWriter {
     pub(super) fn new(fd: impl AsFd) -> io::Result<Self> {
         Ok(Self {
-            fd: fd.as_fd().try_clone_to_owned()?,
+            fd: duplicate(fd.as_fd())?,
             held: Vec::new(),
             shut: false,
             awaits_room: false,
@@ -96,6 +97,20 @@ impl io::Write for OutputWriter {
     }
 }
 
+/// Returns a descriptor of the same output. A terminal is opened once more, because a write to it waits while its user has
+/// stopped the output, even if there was room for some bytes before. The original descriptor belongs to other processes, too, so
+/// it stays as it is.
+fn duplicate(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    if fd.is_terminal() {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        if let Ok(own) = open(path, flags, Mode::empty()) {
+            return Ok(own);
+        }
+    }
+    fd.try_clone_to_owned()
+}
+
 /// Returns the first bytes, as many as fit into any pipe that has room at all. They end with a whole line if possible, so that
 /// lines of two streams do not mix.
 fn piece(bytes: &[u8]) -> &[u8] {
@@ -112,6 +127,9 @@ const HELD_MAX: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use rustix::fs::fcntl_setfl;
     use rustix::pipe::pipe;
 
     use super::*;
@@ -133,6 +151,39 @@ mod tests {
             mouth.write_held().unwrap();
         }
         assert!(heard == all && mouth.is_empty());
+    }
+
+    #[test]
+    fn a_terminal_that_is_not_read_does_not_stop_the_writer() {
+        use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+        let screen = openpt(flags).unwrap();
+        unlockpt(&screen).unwrap();
+        let terminal = ioctl_tiocgptpeer(&screen, flags).unwrap();
+        let all: Vec<u8> = (0..40_000)
+            .flat_map(|nth: u32| format!("line {nth}\n").into_bytes())
+            .collect();
+        let (say, done) = std::sync::mpsc::channel();
+        let written = all.clone();
+        std::thread::spawn(move || {
+            let mut mouth = OutputWriter::new(terminal).unwrap();
+            mouth.write_or_hold(&written).unwrap();
+            say.send(mouth).unwrap();
+        });
+        let mut mouth = done.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(!mouth.is_empty());
+        let mut shown: Vec<u8> = Vec::new();
+        let mut bytes = [0; 1000];
+        // The system may make room a little later than it hands over what was there.
+        fcntl_setfl(&screen, OFlags::NONBLOCK).unwrap();
+        let guard = crate::run::job::now() + Duration::from_secs(60);
+        while shown.len() < all.len() {
+            assert!(crate::run::job::now() < guard, "{} bytes", shown.len());
+            let count = rustix::io::read(&screen, &mut bytes).unwrap_or(0);
+            shown.extend(bytes[..count].iter().filter(|&&byte| byte != b'\r'));
+            mouth.write_held().unwrap();
+        }
+        assert!(shown == all && mouth.is_empty());
     }
 
     #[test]
