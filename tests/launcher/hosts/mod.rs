@@ -182,6 +182,18 @@ fn a_rank_sees_its_place_and_the_same_variables_on_all_hosts() {
 }
 
 #[test]
+fn a_variable_that_the_user_sets_replaces_that_of_the_host() {
+    let folder = Folder::new("variable");
+    let starter = folder.starter(&format!("export TMPDIR=/of-host HOST=$host\n{LIKE_SSH}"));
+    let says = "echo $TMPDIR on $HOST";
+    let set = ["--env", "TMPDIR=/of-user"];
+    let job = ended(script(&starter, "h1", &set, says));
+    assert_eq!(job.out, "/of-user on h1\n", "{}", job.err);
+    let job = ended(script(&starter, "h1", &["--no-env"], says));
+    assert_eq!(job.out, "/of-host on h1\n", "{}", job.err);
+}
+
+#[test]
 fn input_of_any_size_reaches_rank_0_and_its_output_comes_back() {
     let folder = Folder::new("input");
     let starter = folder.starter(LIKE_SSH);

@@ -53,7 +53,8 @@ pub(in crate::run) struct HostArgs {
     #[arg(long, value_name = "NAME[=VALUE]", requires = "host_list")]
     env: Vec<OsString>,
 
-    /// Give the ranks no variable of the launcher's but PATH and those of --env
+    /// Give the ranks no variable of the launcher's but PATH and those of --env. Each host adds its own: HOSTNAME, HOST, TMPDIR,
+    /// KRB5CCNAME and XDG_RUNTIME_DIR
     #[arg(long, requires = "host_list")]
     no_env: bool,
 

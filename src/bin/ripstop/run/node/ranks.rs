@@ -233,9 +233,10 @@ impl NodeHelper {
     }
 }
 
-/// Returns the variables of the ranks: the launcher's, and this host's own.
+/// Returns the variables of the ranks: the launcher's, and those of this host that the launcher did not set.
 fn environment(setup: &NodeSetup) -> Vec<(OsString, OsString)> {
-    let own = std::env::vars_os().filter(|(name, _)| is_own(name));
+    let is_set = |name: &OsString| setup.environment.iter().any(|(set, _)| set == name);
+    let own = std::env::vars_os().filter(|(name, _)| is_own(name) && !is_set(name));
     let mut all = setup.environment.clone();
     all.extend(own);
     all.push(("PWD".into(), setup.directory.clone().into()));
