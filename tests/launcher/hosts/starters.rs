@@ -147,6 +147,7 @@ fn a_job_that_one_host_cannot_start_runs_nowhere() {
     );
     run(&[], &["/etc/passwd"]).with(126, &["/etc/passwd is not executable"]);
     run(&[], &["/no/such"]).with(127, &["cannot run /no/such: No such file"]);
+    run(&["--env", "PATH=/none"], &["true"]).with(127, &["no program true in PATH"]);
     run(&["--wdir", "/no/such"], &["true"]).with(125, &["directory /no/such: No such file"]);
     let missing = on_hosts("/no/such/starter", "a,b", &["true"]);
     ended(missing).with(

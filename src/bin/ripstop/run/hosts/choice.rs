@@ -146,7 +146,9 @@ impl HostArgs {
                 None => std::env::var_os(word).map(|value| (bytes, value)),
             };
             if let Some((name, value)) = pair.filter(|(name, _)| !name.is_empty()) {
-                all.push((OsStr::from_bytes(name).to_owned(), value));
+                let name = OsStr::from_bytes(name);
+                all.retain(|(set, _)| set != name); // One value for the check of the program and for the ranks.
+                all.push((name.to_owned(), value));
             }
         }
         all
