@@ -6,7 +6,7 @@ use ripstop::{ErrorKind, Runtime};
 use ripstop_rt::boot::{Boot, Environment, discover};
 use rustix::process::{Signal, kill_process};
 
-use crate::{apart, fates};
+use crate::{apart, fates, hosts};
 
 pub(crate) const ROLE: &str = "LAUNCHER_TEST_ROLE";
 pub(crate) const AS_RANK: [&str; 4] = [
@@ -27,6 +27,9 @@ fn a_rank_of_a_job() {
     }
     if role == "apart" {
         apart::live();
+    }
+    if role == "helper" {
+        hosts::fake::live();
     }
     let mut boot = discover(&Environment::of_process()).unwrap_or_else(|error| {
         use std::io::Write;

@@ -101,18 +101,44 @@ fn a_helper_that_says_something_else_is_refused() {
         125,
         &["host bad: its helper sent a frame of 65537 bytes"],
     );
-    let lies = r"printf '\006\010\000\000\000\000\000\000\000\000\000\000\000'";
-    refused(
-        "lies",
-        &format!("{mark}; {lies}; exec cat >/dev/null"),
-        125,
-        &["host bad: its helper speaks of rank 0, which does not run there"],
-    );
     refused(
         "other",
         "shift; set -- $1 99; exec $1 node 99",
         125,
         &["host bad: "],
+    );
+}
+
+/// Host `good` works, and the helper of host `bad` acts as told.
+#[track_caller]
+fn faked(test: &str, acts: &str, code: i32, saying: &[&str]) {
+    let folder = Folder::new(test);
+    let starter = folder.starter_of_fake(acts);
+    ended(script(&starter, "good,bad", &[], "exec sleep 60")).with(code, saying);
+}
+
+#[test]
+fn a_helper_that_refuses_decides_only_among_the_codes_for_that() {
+    let why = ["host bad: it does not want to"];
+    for (given, code) in [(0, 125), (1, 125), (255, 125), (126, 126), (127, 127)] {
+        let acts = format!("hello refused:{given} await-end");
+        faked("refuses", &acts, code, &why);
+    }
+}
+
+#[test]
+fn a_helper_that_lies_about_ranks_is_given_up() {
+    faked(
+        "early",
+        "hello ended:1 await-end",
+        125,
+        &["host bad: its helper speaks of rank 1, which does not run there"],
+    );
+    faked(
+        "lies",
+        "hello ready await-start started:1 ended:0 await-end",
+        125,
+        &["host bad is lost with rank 1: its helper speaks of rank 0, which does not run there"],
     );
 }
 

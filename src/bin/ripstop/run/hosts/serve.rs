@@ -1,5 +1,6 @@
 //! A job over hosts while it runs: frames of the helpers, hosts that are lost, and the end.
 
+use std::ops::RangeInclusive;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Instant;
@@ -53,7 +54,11 @@ impl LaunchedJob {
                 self.hosts.links[host as usize].state = LinkState::Ready;
             }
             HelperFrame::Ready => return Err("its helper is ready twice".to_owned()),
-            HelperFrame::Refused { code, why } => self.lose(host, code, printable(why.as_bytes())),
+            HelperFrame::Refused { code, why } => {
+                let code = Some(code).filter(|code| REFUSALS.contains(code));
+                let why = printable(why.as_bytes());
+                self.lose(host, code.unwrap_or(START_FAILED), why);
+            }
             HelperFrame::Started { rank, pid } => self.ranks[rank as usize].pid = pid,
             HelperFrame::Output { rank, which, bytes } => {
                 return self.take_output(rank, which, &bytes);
@@ -244,6 +249,9 @@ impl LaunchedJob {
         }
     }
 }
+
+/// The exit codes with which a helper may refuse to start ranks. With another code, a failed job could look like a success.
+const REFUSALS: RangeInclusive<u8> = START_FAILED..=127;
 
 /// Returns the rank that a frame is about.
 fn rank_of(frame: &HelperFrame) -> Option<u32> {
