@@ -127,6 +127,13 @@ fn a_helper_that_refuses_decides_only_among_the_codes_for_that() {
 }
 
 #[test]
+fn a_helper_that_leaves_before_the_ranks_are_started_cannot_take_part() {
+    let why = ["host bad: its helper left before it was asked to"];
+    faked("bye", "bye await-end", 125, &why);
+    faked("hello-bye", "hello bye await-end", 125, &why);
+}
+
+#[test]
 fn a_helper_that_lies_about_ranks_is_given_up() {
     faked(
         "early",

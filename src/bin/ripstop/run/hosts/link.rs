@@ -55,8 +55,8 @@ pub(in crate::run) enum LinkState {
     Planned,
     /// Its starter runs since then.
     Starting(Instant),
-    /// Its helper has said hello, and checks whether it can start its ranks.
-    Checking,
+    /// Its helper has said hello, and checks since then whether it can start its ranks.
+    Checking(Instant),
     /// It can.
     Ready,
     /// Its ranks were started.
@@ -219,23 +219,29 @@ impl HostLink {
                     self.last_words()
                 ))
             }
-            LinkState::Checking | LinkState::Ready | LinkState::Running | LinkState::Leaving
+            LinkState::Checking(_) | LinkState::Ready | LinkState::Running | LinkState::Leaving
                 if now >= self.heard + patience =>
             {
                 Some(format!("gave no sign for {} s", patience.as_secs_f64()))
             }
+            LinkState::Checking(since) if now >= since + START_MAX => Some(format!(
+                "its helper did not say within {} s whether it can start its ranks",
+                START_MAX.as_secs()
+            )),
             _ => None,
         }
     }
 
     /// Returns the next time at which [`verdict`](Self::verdict) or [`beat`](Self::beat) may have something to do.
     pub(super) fn next_deadline(&self, patience: Duration) -> Option<Instant> {
+        let beat = (self.said + super::BEAT)
+            .max(now() + BEAT_LEAST)
+            .min(self.heard + patience);
         let time = match self.state {
             LinkState::Planned | LinkState::Closed => return None,
             LinkState::Starting(since) => since + START_MAX,
-            _ => (self.said + super::BEAT)
-                .max(now() + BEAT_LEAST)
-                .min(self.heard + patience),
+            LinkState::Checking(since) => beat.min(since + START_MAX),
+            _ => beat,
         };
         Some(self.closing.map_or(time, |closing| closing.min(time)))
     }
@@ -269,7 +275,7 @@ impl HostLink {
 
     /// Takes what the starter and the helper print on standard error, and returns lines to show.
     pub(super) fn read_errors(&mut self, poller: &JobPoller) -> Vec<u8> {
-        let is_helper = self.is_marked && self.state != LinkState::Checking;
+        let is_helper = self.is_marked && !matches!(self.state, LinkState::Checking(_));
         self.errors.read(poller, is_helper)
     }
 
@@ -360,6 +366,17 @@ mod tests {
             assert_eq!(link.next(), Ok(Some(HelperFrame::Ready)), "{step}");
             assert_eq!(link.chatter, bytes[..chatter], "{step}");
         }
+    }
+
+    #[test]
+    fn a_helper_that_only_beats_is_given_up() {
+        let (mut link, since, patience) = (link(), now(), Duration::from_secs(10));
+        link.state = LinkState::Checking(since);
+        link.heard = since + START_MAX;
+        assert_eq!(link.verdict(since + START_MAX - LAST_WORDS, patience), None);
+        assert!(link.next_deadline(patience) <= Some(since + START_MAX));
+        let why = link.verdict(since + START_MAX, patience).unwrap();
+        assert!(why.contains("did not say within 60 s"), "{why}");
     }
 
     #[test]

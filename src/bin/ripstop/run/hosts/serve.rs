@@ -50,10 +50,10 @@ impl LaunchedJob {
             HelperFrame::Hello { version, identity } => {
                 return self.greet(host, &version, identity);
             }
-            HelperFrame::Ready if state == LinkState::Checking => {
+            HelperFrame::Ready if matches!(state, LinkState::Checking(_)) => {
                 self.hosts.links[host as usize].state = LinkState::Ready;
             }
-            HelperFrame::Ready => return Err("its helper is ready twice".to_owned()),
+            HelperFrame::Ready => return Err("its helper is ready without a question".to_owned()),
             HelperFrame::Refused { code, why } => {
                 let code = Some(code).filter(|code| REFUSALS.contains(code));
                 let why = printable(why.as_bytes());
@@ -159,10 +159,15 @@ impl LaunchedJob {
             return Err(format!("its helper left before rank {rank} had ended"));
         }
         let link = &mut self.hosts.links[host as usize];
-        if link.state != LinkState::Closed {
-            link.state = LinkState::Leaving;
-            link.hang_up(&self.poller);
+        let may_leave = matches!(link.state, LinkState::Running | LinkState::Leaving);
+        if link.state == LinkState::Closed {
+            return Ok(());
         }
+        if !may_leave && !self.hosts.finishing {
+            return Err("its helper left before it was asked to".to_owned());
+        }
+        link.state = LinkState::Leaving;
+        link.hang_up(&self.poller);
         Ok(())
     }
 
@@ -227,6 +232,7 @@ impl LaunchedJob {
         if self.hosts.is_empty() {
             return;
         }
+        self.hosts.finishing = true;
         for link in &mut self.hosts.links {
             link.send(&LauncherFrame::Finish);
         }

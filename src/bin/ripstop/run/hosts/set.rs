@@ -30,6 +30,8 @@ pub(in crate::run) struct HostSet {
     pub(super) pairs: BTreeMap<u32, PmiPairs>,
     /// Bytes of all pairs of the job so far.
     pub(super) pair_bytes: usize,
+    /// True once all helpers were asked to leave.
+    pub(super) finishing: bool,
 }
 
 impl HostSet {
@@ -85,12 +87,11 @@ impl HostSet {
 
     /// Returns true if some helpers have ranks, or output of them, that the launcher has not heard the end of.
     pub(super) fn is_busy(&self) -> bool {
-        let busy = [
-            LinkState::Checking,
-            LinkState::Ready,
-            LinkState::Running,
-            LinkState::Leaving,
-        ];
-        self.links.iter().any(|link| busy.contains(&link.state))
+        self.links.iter().any(|link| {
+            matches!(
+                link.state,
+                LinkState::Checking(_) | LinkState::Ready | LinkState::Running | LinkState::Leaving
+            )
+        })
     }
 }

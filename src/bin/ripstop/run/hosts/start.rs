@@ -127,7 +127,7 @@ impl LaunchedJob {
         };
         let link = &mut self.hosts.links[at];
         link.identity = identity;
-        link.state = LinkState::Checking;
+        link.state = LinkState::Checking(now());
         setup.ranks.clone_from(&link.ranks);
         setup.input &= link.ranks.first() == Some(&0);
         for piece in setup.encode().chunks(super::frame::PAYLOAD_MAX) {
