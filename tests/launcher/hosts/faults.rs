@@ -200,6 +200,18 @@ fn a_host_that_dies_is_named_with_its_ranks() {
 }
 
 #[test]
+fn a_host_that_dies_after_its_ranks_had_ended_well_is_no_failure() {
+    let folder = Folder::new("late");
+    let starter = folder.starter_of_fake("hello ready await-start started:1 ended:1");
+    let job = ended(script(&starter, "good,bad", &[], "exit 0"));
+    // The code for ranks that never joined: no failure came before.
+    job.with(
+        2,
+        &["host bad is lost after its ranks had ended: the connection ended: "],
+    );
+}
+
+#[test]
 fn a_job_that_is_kept_going_survives_a_host() {
     let folder = Folder::new("survives");
     let starter = folder.starter(TRACED);

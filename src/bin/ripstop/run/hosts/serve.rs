@@ -194,6 +194,11 @@ impl LaunchedJob {
         }
         let is_running = |rank: &u32| self.ranks[*rank as usize].status.is_none();
         let ranks: Vec<u32> = link.ranks.iter().copied().filter(is_running).collect();
+        if ranks.is_empty() {
+            // How its ranks ended is known, and was or will be judged.
+            let text = format!("host {name} is lost after its ranks had ended: {why}");
+            return self.print_message(&text);
+        }
         for &rank in &ranks {
             self.ranks[rank as usize].status = Some(ExitStatus::from_raw(libc::SIGKILL));
         }
