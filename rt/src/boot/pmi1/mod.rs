@@ -240,8 +240,12 @@ impl Pmi1Client {
         size: u32,
         environment: &Environment,
     ) -> Result<Node, BootError> {
-        let locals = environment.number("MPI_LOCALNRANKS", 1, SIZE_MAX)?;
-        if self.ours && locals == Some(size) || size == 1 {
+        // The variable is read only where it counts: other launchers may give it another meaning.
+        let all_local = || {
+            let locals = environment.number("MPI_LOCALNRANKS", 1, SIZE_MAX);
+            locals.map(|locals| locals == Some(size))
+        };
+        if size == 1 || self.ours && all_local()? {
             return Ok(Node::only(size)); // `ripstop run` counts the ranks of each host
         }
         if let Some(mapping) = self.get_short(MAPPING)? {
@@ -253,7 +257,7 @@ impl Pmi1Client {
         }
         // Only a value that is the same on all ranks may decide whether they enter the fence below. Below
         // `ripstop run`, the variable may come from `ripstop run` and count its ranks, not those of a launcher in between.
-        let all_here = environment.get(LAUNCHER).is_none() && locals == Some(size);
+        let all_here = environment.get(LAUNCHER).is_none() && all_local()?;
         if all_here {
             Ok(Node::only(size))
         } else {

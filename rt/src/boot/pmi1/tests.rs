@@ -72,6 +72,21 @@ fn a_rank_learns_its_node_from_the_mapping() {
 }
 
 #[test]
+fn a_variable_of_another_launcher_is_not_read_where_it_does_not_count() {
+    let garbage = || [("MPI_LOCALNRANKS", "many".to_owned())];
+    let mut answers = GREETING.to_vec();
+    answers.push("cmd=get_result rc=0 msg=success value=(vector,(0,1,3),(1,1,1))\n");
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let _server = server(theirs, &answers);
+    let boot = discover(&environment_below(&ours, 0, 4, garbage())).unwrap();
+    assert_eq!(boot.node.ranks, [0, 1, 2]);
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let _server = server(theirs, &GREETING);
+    let alone = discover(&environment_below(&ours, 0, 1, garbage())).unwrap();
+    assert_eq!(alone.node, Node::only(1));
+}
+
+#[test]
 fn without_a_mapping_the_ranks_tell_each_other_their_machine() {
     let here = machine().unwrap();
     let mine = format!("cmd=get_result rc=0 value={}:{here}\n", here.len());
