@@ -38,10 +38,16 @@ impl Folder {
 
     /// Makes a starter: `$1` is the host, and the other arguments are the helper's command.
     fn starter(&self, script: &str) -> String {
-        let path = self.path.join("starter");
-        let mut file = File::create(&path).unwrap();
         let here = self.path.display();
-        writeln!(file, "#!/bin/sh\ncd {here}\nhost=$1\nshift\n{script}").unwrap();
+        let text = format!("#!/bin/sh\ncd {here}\nhost=$1\nshift\n{script}");
+        self.program("starter", &text)
+    }
+
+    /// Makes an executable file.
+    fn program(&self, name: &str, text: &str) -> String {
+        let path = self.path.join(name);
+        let mut file = File::create(&path).unwrap();
+        writeln!(file, "{text}").unwrap();
         file.set_permissions(Permissions::from_mode(0o755)).unwrap();
         path.to_str().unwrap().to_owned()
     }

@@ -180,6 +180,14 @@ fn a_job_that_one_host_cannot_start_runs_nowhere() {
     );
     run(&[], &["/etc/passwd"]).with(126, &["/etc/passwd is not executable"]);
     run(&[], &["/no/such"]).with(127, &["cannot run /no/such: No such file"]);
+    let script = folder.program("script", "#! /no/such/interpreter -x");
+    run(&[], &[&script]).with(
+        127,
+        &[
+            "hosts good and bad: interpreter of ",
+            "cannot run /no/such/interpreter: No such file",
+        ],
+    );
     run(&["--env", "PATH=/none"], &["true"]).with(127, &["no program true in PATH"]);
     run(&["--wdir", "/no/such"], &["true"]).with(125, &["directory /no/such: No such file"]);
     let missing = on_hosts("/no/such/starter", "a,b", &["true"]);

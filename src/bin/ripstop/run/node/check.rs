@@ -2,7 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::{NodeHelper, START_FAILED};
@@ -44,6 +45,7 @@ fn find(setup: &NodeSetup) -> Result<LaunchProgram, (u8, String)> {
     raise_descriptor_limit(4 * u64::from(ranks)).map_err(|why| (START_FAILED, why.sentence))?;
     let path = locate(setup)?;
     check_machine(&path)?;
+    check_interpreter(&path)?;
     Ok(LaunchProgram {
         path,
         arguments: setup.arguments.clone(),
@@ -80,6 +82,45 @@ fn check_machine(path: &Path) -> Result<(), (u8, String)> {
     ))
 }
 
+/// Refuses a script whose interpreter is not there, which the system would say only at its start.
+fn check_interpreter(script: &Path) -> Result<(), (u8, String)> {
+    let Some(path) = interpreter(script) else {
+        return Ok(());
+    };
+    program::check(&path).map(|_| ()).map_err(|why| {
+        let code = if path.exists() {
+            NOT_EXECUTABLE
+        } else {
+            NOT_FOUND
+        };
+        let script = script.display();
+        (code, format!("interpreter of {script}: {}", why.sentence))
+    })
+}
+
+/// Returns the interpreter that the first line of a script names.
+fn interpreter(script: &Path) -> Option<PathBuf> {
+    let mut line = Vec::new();
+    let file = File::open(script).ok()?;
+    file.take(LINE_MAX).read_to_end(&mut line).ok()?;
+    let line = line
+        .strip_prefix(b"#!")?
+        .split(|&byte| byte == b'\n')
+        .next()?;
+    let blank = |byte: &u8| [b' ', b'\t'].contains(byte);
+    let path = line.split(blank).find(|word| !word.is_empty())?;
+    Some(OsStr::from_bytes(path).into())
+}
+
+/// Returns the exit code for a program that the system did not start, although the checks had found it.
+pub(super) fn code_of(why: &io::Error) -> u8 {
+    match why.raw_os_error() {
+        Some(libc::ENOENT) => NOT_FOUND,
+        Some(libc::EACCES | libc::ENOEXEC) => NOT_EXECUTABLE,
+        _ => START_FAILED,
+    }
+}
+
 /// Returns the bytes of an ELF file that name its kind of machine.
 fn machine(path: &Path) -> Option<(u8, [u8; 2])> {
     let mut header = [0; 20];
@@ -106,3 +147,23 @@ pub(super) fn identity() -> String {
 /// The exit codes of a shell for a program that is not there, and for one that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
+
+/// Linux reads so many bytes of a script to find its interpreter.
+const LINE_MAX: u64 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_refuses_has_the_code_of_a_shell() {
+        for (why, code) in [
+            (libc::ENOENT, 127),
+            (libc::EACCES, 126),
+            (libc::ENOEXEC, 126),
+            (libc::EAGAIN, 125),
+        ] {
+            assert_eq!(code_of(&io::Error::from_raw_os_error(why)), code, "{why}");
+        }
+    }
+}

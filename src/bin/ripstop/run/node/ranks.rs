@@ -7,6 +7,7 @@ use ripstop_rt::boot::wire::WireLine;
 use rustix::process::Signal;
 use rustix::thread::CpuSet;
 
+use super::check;
 use super::input::RankInput;
 use super::output::OutputCredit;
 use super::{NodeHelper, NodePhase, START_FAILED};
@@ -106,8 +107,9 @@ impl NodeHelper {
         match started.and_then(|started| self.adopt(local, rank, started)) {
             Ok(()) => self.pending = Some(pending),
             Err(why) => {
+                let code = check::code_of(&why);
                 let why = refusal(&why, rank, &pending.program).sentence;
-                self.refuse(START_FAILED, &why);
+                self.refuse(code, &why);
             }
         }
     }
