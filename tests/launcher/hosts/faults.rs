@@ -171,6 +171,35 @@ fn a_signal_to_the_launcher_reaches_all_ranks_and_decides_the_code() {
 }
 
 #[test]
+fn a_signal_ends_a_job_whose_hosts_are_not_ready() {
+    let folder = Folder::new("early-signal");
+    let starter = folder.starter("echo $$ > $host.new; mv $host.new $host.pid; exec sleep 1000");
+    for (signal, code, name) in [
+        (Signal::HUP, 129, "SIGHUP"),
+        (Signal::QUIT, 131, "SIGQUIT"),
+        (Signal::TERM, 143, "SIGTERM"),
+    ] {
+        let mut command = script(&starter, "h1,h2", &[], "echo a rank runs");
+        let mut launcher = command.stderr(Stdio::piped()).spawn().unwrap();
+        let guard = now() + Duration::from_secs(60);
+        while !folder.path.join("h2.pid").exists() {
+            assert!(now() < guard, "no starter was started");
+            std::thread::yield_now();
+        }
+        kill_process(Pid::from_child(&launcher), signal).unwrap();
+        let mut said = String::new();
+        let mut errors = launcher.stderr.take().unwrap();
+        errors.read_to_string(&mut said).unwrap();
+        assert_eq!(launcher.wait().unwrap().code(), Some(code), "{said}");
+        assert!(
+            said.contains(&format!("{name} before rank 0 was started")),
+            "{said}"
+        );
+        std::fs::remove_file(folder.path.join("h2.pid")).unwrap();
+    }
+}
+
+#[test]
 fn a_launcher_that_is_killed_leaves_nothing_on_any_host() {
     let folder = Folder::new("launcher");
     let starter = folder.starter(LIKE_SSH);

@@ -283,8 +283,9 @@ impl LaunchedJob {
             return;
         };
         let interrupts = [Signal::INT, Signal::TERM].contains(&signal);
+        let ends = ![Signal::USR1, Signal::USR2].contains(&signal);
         self.interrupts += u32::from(interrupts);
-        if interrupts && self.ending.is_none() && self.ranks.len() < self.size as usize {
+        if ends && self.ending.is_none() && self.ranks.len() < self.size as usize {
             // Passing the signal on would miss the ranks that are not started yet.
             let rank = self.ranks.len();
             return self.fail(FirstFailure::Interrupted {
@@ -293,7 +294,7 @@ impl LaunchedJob {
             });
         }
         self.signal_all(signal);
-        if ![Signal::USR1, Signal::USR2].contains(&signal) {
+        if ends {
             self.signal_all(Signal::CONT); // The ranks are asked to end; a stopped rank would not notice.
         }
         if !interrupts {

@@ -235,8 +235,8 @@ Examples:
 
 Rank 0 reads this command's standard input unless that is a terminal; the other ranks have none.
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a second SIGINT or
-SIGTERM kills them, and one before the last rank was started ends the job. Nothing that a rank has
-started in its process group outlives the job.";
+SIGTERM kills them. Any but SIGUSR1 and SIGUSR2 ends a job of which not all ranks are started. Nothing
+that a rank has started in its process group outlives the job.";
 
 #[cfg(test)]
 mod tests {

@@ -52,7 +52,7 @@ pub(super) enum FirstFailure {
         /// True if no rank was started yet, because some hosts were not ready.
         is_early: bool,
     },
-    /// SIGINT or SIGTERM came before `rank` was started.
+    /// A signal that asks for the end of the job came before `rank` was started.
     Interrupted { signal: i32, rank: usize },
     /// The output cannot be written, because it is closed or its disk is full.
     OutputFailed { kind: io::ErrorKind, why: String },
