@@ -268,7 +268,8 @@ impl LaunchedJob {
     /// Stops the ranks and this process, as the terminal asks, until this process is continued.
     fn stop(&mut self) {
         self.signal_all(Signal::STOP);
-        self.hosts.flush(&self.poller);
+        // A helper that does not get the signal would give up this process while it is stopped.
+        self.hosts.flush_all(&self.poller, now() + GRACE);
         let _ = self.signals.stop(); // A failure cannot be handled in any way but going on.
         self.hosts.pardon();
         self.signal_all(Signal::CONT);

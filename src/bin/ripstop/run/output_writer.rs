@@ -2,10 +2,13 @@
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
+
+use super::job::now;
 
 /// Standard output or standard error.
 #[derive(Debug)]
@@ -71,6 +74,14 @@ impl OutputWriter {
             self.held.clear();
         }
         outcome
+    }
+
+    /// Waits until there is room, or `end` has come. Returns true if there is room.
+    pub(super) fn wait_for_room(&self, end: Instant) -> bool {
+        let left = end.saturating_duration_since(now());
+        let left = Timespec::try_from(left).unwrap_or_default();
+        let mut fd = [PollFd::new(&self.fd, PollFlags::OUT)];
+        poll(&mut fd, Some(&left)).is_ok_and(|ready| ready > 0)
     }
 
     /// Returns true if writing a [`piece`] will not block, or will fail.
@@ -176,9 +187,9 @@ mod tests {
         let mut bytes = [0; 1000];
         // The system may make room a little later than it hands over what was there.
         fcntl_setfl(&screen, OFlags::NONBLOCK).unwrap();
-        let guard = crate::run::job::now() + Duration::from_secs(60);
+        let guard = now() + Duration::from_secs(60);
         while shown.len() < all.len() {
-            assert!(crate::run::job::now() < guard, "{} bytes", shown.len());
+            assert!(now() < guard, "{} bytes", shown.len());
             let count = rustix::io::read(&screen, &mut bytes).unwrap_or(0);
             shown.extend(bytes[..count].iter().filter(|&&byte| byte != b'\r'));
             mouth.write_held().unwrap();

@@ -190,6 +190,17 @@ impl HostLink {
         }
     }
 
+    /// Writes all frames, and waits for room for them until `end`.
+    pub(super) fn flush_all(&mut self, host: u32, poller: &JobPoller, end: Instant) {
+        self.flush(host, poller);
+        while let Some(into) = &self.into
+            && !into.is_empty()
+            && into.wait_for_room(end)
+        {
+            self.flush(host, poller);
+        }
+    }
+
     /// Sends a sign of life if it is time for one.
     pub(super) fn beat(&mut self, now: Instant) {
         let is_said =
@@ -377,6 +388,29 @@ mod tests {
         assert!(link.next_deadline(patience) <= Some(since + START_MAX));
         let why = link.verdict(since + START_MAX, patience).unwrap();
         assert!(why.contains("did not say within 60 s"), "{why}");
+    }
+
+    #[test]
+    fn frames_are_written_to_the_last_however_slowly_they_are_read() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut link = link();
+        link.into = Some(OutputWriter::new(writer).unwrap());
+        let input = LauncherFrame::Input(vec![b'y'; 60_000]);
+        let mut expected = Vec::new();
+        for _ in 0..20 {
+            link.send(&input);
+            encode(&input, &mut expected);
+        }
+        let listener = std::thread::spawn(move || {
+            let mut heard = Vec::new();
+            io::Read::read_to_end(&mut reader, &mut heard).unwrap();
+            heard
+        });
+        let poller = JobPoller::new(1).unwrap();
+        link.flush_all(0, &poller, now() + Duration::from_secs(60));
+        assert!(link.into.as_ref().unwrap().is_empty());
+        link.hang_up(&poller);
+        assert!(listener.join().unwrap() == expected);
     }
 
     #[test]

@@ -73,6 +73,13 @@ impl HostSet {
         }
     }
 
+    /// Writes all frames, and waits for room for them until `end`.
+    pub(in crate::run) fn flush_all(&mut self, poller: &JobPoller, end: Instant) {
+        for (host, link) in (0..).zip(&mut self.links) {
+            link.flush_all(host, poller, end);
+        }
+    }
+
     /// Forgets how long the hosts were silent, because this process was stopped.
     pub(in crate::run) fn pardon(&mut self) {
         self.links.iter_mut().for_each(HostLink::pardon);

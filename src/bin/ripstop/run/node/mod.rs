@@ -265,7 +265,7 @@ impl NodeHelper {
             return;
         }
         self.channel.beat(now);
-        if !self.stopped && self.channel.is_silent(now, self.patience()) {
+        if self.channel.is_silent(now, self.patience()) {
             self.abandon();
         }
     }
@@ -280,7 +280,8 @@ impl NodeHelper {
 
     fn patience(&self) -> Duration {
         let setup = self.setup.as_ref();
-        setup.map_or(SETUP_PATIENCE, |setup| setup.patience)
+        let usual = setup.map_or(SETUP_PATIENCE, |setup| setup.patience);
+        patience(usual, self.stopped)
     }
 
     /// Ends the ranks, because the launcher cannot any more.
@@ -317,10 +318,35 @@ impl Drop for NodeHelper {
     }
 }
 
+/// Returns how long the launcher may be silent: much longer while it is stopped. But it may be gone without a notice then, too.
+fn patience(usual: Duration, stopped: bool) -> Duration {
+    if stopped {
+        usual.max(STOP_PATIENCE)
+    } else {
+        usual
+    }
+}
+
 /// The exit code of a job that cannot be started.
 const START_FAILED: u8 = hosts::START_FAILED;
 
 /// Time to wait for the setup.
 const SETUP_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Time for which a terminal may stop a job: a weekend.
+const STOP_PATIENCE: Duration = Duration::from_secs(72 * 3600);
+
 const TEXT_MAX: usize = 2000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_launcher_may_be_silent_for_long_but_not_for_ever() {
+        let usual = Duration::from_secs(10);
+        assert_eq!(patience(usual, false), usual);
+        assert_eq!(patience(usual, true), STOP_PATIENCE);
+        assert_eq!(patience(2 * STOP_PATIENCE, true), 2 * STOP_PATIENCE);
+    }
+}
