@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -245,11 +245,26 @@ fn is_own(name: &str) -> bool {
         .nodename()
         .to_bytes()
         .eq_ignore_ascii_case(name.as_bytes());
-    // Only an address of this network namespace can be bound.
+    // What this machine sends to an address of its own has that address as its source.
     let address = name.parse::<IpAddr>().ok();
-    let is_address = || address.is_some_and(|own| UdpSocket::bind((own, 0)).is_ok());
+    let is_address = || address.is_some_and(|own| own.is_loopback() || source_to(own) == Some(own));
     is_name || name.eq_ignore_ascii_case("localhost") || is_address()
 }
+
+/// Returns the address from which this machine would send to another one. It sends nothing. A socket could be bound to foreign
+/// addresses, too, if the system is set so.
+fn source_to(address: IpAddr) -> Option<IpAddr> {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((address, DISCARD)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+/// A port that is never reached.
+const DISCARD: u16 = 9;
 
 /// Overridden by `--start-with`.
 const START_WITH: &str = "RIPSTOP_START_WITH";
@@ -262,10 +277,14 @@ mod tests {
     fn this_machine_is_known_by_its_name_and_its_addresses() {
         let own = rustix::system::uname();
         assert!(is_own(&own.nodename().to_string_lossy()));
-        for own in ["localhost", "LOCALHOST", "127.0.0.1"] {
+        for own in ["localhost", "LOCALHOST", "127.0.0.1", "127.0.0.2", "::1"] {
             assert!(is_own(own), "{own}");
         }
-        for other in ["192.0.2.1", "2001:db8::1", "localhost.invalid"] {
+        // A machine without a way to others has no more addresses.
+        if let Some(own) = source_to([192, 0, 2, 1].into()) {
+            assert!(is_own(&own.to_string()), "{own}");
+        }
+        for other in ["192.0.2.1", "2001:db8::1", "0.0.0.0", "localhost.invalid"] {
             assert!(!is_own(other), "{other}");
         }
     }
