@@ -301,10 +301,11 @@ impl LaunchedRank {
         }
     }
 
-    /// Kills the remaining processes of the rank and reaps it.
+    /// Kills the remaining processes of the rank and reaps it. The number of its process group may belong to another program
+    /// afterwards, so the rank forgets it.
     pub(super) fn kill_and_reap(&mut self) {
         self.signal(Signal::KILL);
-        if let Some(process) = &mut self.process {
+        if let Some(mut process) = self.process.take() {
             let _ = process.child.wait(); // Fails only if the process was reaped elsewhere.
         }
     }
@@ -436,6 +437,16 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_rank_that_was_reaped_is_not_signaled_again() {
+        let child = Command::new("true").process_group(0).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let mut rank = LaunchedRank::remote();
+        rank.process = Some(RankProcess { child, pid });
+        rank.kill_and_reap();
+        assert!(rank.process.is_none());
     }
 
     #[test]
