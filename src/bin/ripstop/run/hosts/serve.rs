@@ -71,7 +71,7 @@ impl LaunchedJob {
             }
             HelperFrame::Left { rank, how } => self.leave(rank, &printable(how.as_bytes())),
             HelperFrame::Pairs(pairs) => {
-                let length = |(name, value): &(String, String)| name.len() + value.len();
+                let length = |(name, value): &(String, String)| frame::pair_length(name, value);
                 self.hosts.pair_bytes += pairs.iter().map(length).sum::<usize>();
                 if self.hosts.pair_bytes > BYTES_MAX {
                     return Err("its helper sent more values than there is room for".to_owned());

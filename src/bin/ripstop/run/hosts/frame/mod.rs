@@ -113,7 +113,7 @@ pub(in crate::run) fn pieces(pairs: PmiPairs) -> Vec<PmiPairs> {
     let mut pieces = Vec::new();
     let (mut piece, mut length) = (PmiPairs::new(), 0);
     for (name, value) in pairs {
-        let more = name.len() + value.len() + 8;
+        let more = pair_length(&name, &value);
         if length + more > PAYLOAD_MAX {
             pieces.push(std::mem::take(&mut piece));
             length = 0;
@@ -125,6 +125,11 @@ pub(in crate::run) fn pieces(pairs: PmiPairs) -> Vec<PmiPairs> {
         pieces.push(piece);
     }
     pieces
+}
+
+/// Returns the length of a pair in a frame. It is never 0, so it also bounds how many pairs there are.
+pub(in crate::run) fn pair_length(name: &str, value: &str) -> usize {
+    name.len() + value.len() + 8
 }
 
 /// Assembles frames from bytes as they arrive.
@@ -331,7 +336,12 @@ fn write_pairs(pairs: &PmiPairs, into: &mut PayloadWriter) {
 }
 
 fn parse_pairs(payload: &mut PayloadReader<'_>) -> Option<PmiPairs> {
-    payload.list(|payload| Some((payload.string()?, payload.string()?)))
+    payload.list(|payload| Some((word(payload)?, word(payload)?)))
+}
+
+/// Takes a text that is an attribute of PMI, and so cannot end one or begin another in an answer.
+fn word(payload: &mut PayloadReader<'_>) -> Option<String> {
+    payload.string().filter(|word| !word.contains([' ', '\n']))
 }
 
 fn stream(payload: &mut PayloadReader<'_>) -> Option<StdStream> {

@@ -12,7 +12,8 @@ fn streams() -> impl Strategy<Value = StdStream> {
 }
 
 fn pairs() -> impl Strategy<Value = PmiPairs> {
-    vec((any::<String>(), any::<String>()), 0..4)
+    let word = || any::<String>().prop_map(|text| text.replace([' ', '\n'], "_"));
+    vec((word(), word()), 0..4)
 }
 
 fn launcher_frames() -> impl Strategy<Value = LauncherFrame> {
@@ -110,6 +111,33 @@ fn frames_that_are_too_short_too_long_or_of_no_kind_are_refused() {
     }
     assert!(read::<HelperFrame>(&[11, 3, 0, 0, 0, 1, 2, 3], 99).is_err());
     assert!(read::<HelperFrame>(&[3, 6, 0, 0, 0, 1, 1, 0, 0, 0, 255], 99).is_err());
+}
+
+#[test]
+fn pairs_that_are_no_words_of_pmi_are_refused() {
+    for (name, value, is_taken) in [
+        ("key", "a=b", true),
+        ("", "", true),
+        ("key", "a rc=0", false),
+        ("key x=y", "a", false),
+        ("key", "a\ncmd=barrier_out", false),
+    ] {
+        let pairs = vec![(name.to_owned(), value.to_owned())];
+        let (mut up, mut down) = (Vec::new(), Vec::new());
+        encode(&HelperFrame::Pairs(pairs.clone()), &mut up);
+        encode(&LauncherFrame::Pairs(pairs), &mut down);
+        assert_eq!(
+            read::<HelperFrame>(&up, 99).is_ok(),
+            is_taken,
+            "{name}, {value}"
+        );
+        assert_eq!(
+            read::<LauncherFrame>(&down, 99).is_ok(),
+            is_taken,
+            "{name}, {value}"
+        );
+        assert_eq!(up.len() - HEADER_LEN, pair_length(name, value));
+    }
 }
 
 #[test]
