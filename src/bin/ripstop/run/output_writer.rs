@@ -14,8 +14,10 @@ use super::job::now;
 #[derive(Debug)]
 pub(super) struct OutputWriter {
     fd: OwnedFd,
-    /// Output that did not fit into the pipe yet.
+    /// Output that did not fit into the pipe yet, behind what did.
     held: Vec<u8>,
+    /// Bytes at the front of `held` that are written.
+    done: usize,
     /// True once a write has failed; later output is dropped.
     shut: bool,
     /// True while the descriptor is watched for room.
@@ -29,6 +31,7 @@ impl OutputWriter {
         Ok(Self {
             fd: duplicate(fd.as_fd())?,
             held: Vec::new(),
+            done: 0,
             shut: false,
             awaits_room: false,
             paused: false,
@@ -36,12 +39,12 @@ impl OutputWriter {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.unwritten().is_empty()
     }
 
     /// Returns true if no more output may be read for it.
     pub(super) fn is_full(&self) -> bool {
-        self.held.len() >= HELD_MAX
+        self.unwritten().len() >= HELD_MAX
     }
 
     /// Writes what fits, and keeps the rest.
@@ -55,25 +58,32 @@ impl OutputWriter {
 
     /// Writes the kept output, as far as it fits.
     pub(super) fn write_held(&mut self) -> io::Result<()> {
-        let mut done = 0;
         let outcome = loop {
-            let left = &self.held[done..];
+            let left = self.unwritten();
             if left.is_empty() || !self.has_room() {
                 break Ok(());
             }
             match rustix::io::write(&self.fd, piece(left)) {
-                Ok(written) => done += written,
+                Ok(written) => self.done += written,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break Ok(()),
                 Err(why) => break Err(io::Error::from(why)),
             }
         };
-        self.held.drain(..done);
         if outcome.is_err() {
             self.shut = true;
-            self.held.clear();
+            self.done = self.held.len();
+        }
+        if 2 * self.done >= self.held.len() {
+            // Rarely, and never more bytes than were written since: the rest may be long.
+            self.held.drain(..self.done);
+            self.done = 0;
         }
         outcome
+    }
+
+    fn unwritten(&self) -> &[u8] {
+        &self.held[self.done..]
     }
 
     /// Waits until there is room, or `end` has come. Returns true if there is room.
@@ -160,6 +170,7 @@ mod tests {
             let count = rustix::io::read(&reader, &mut bytes).unwrap();
             heard.extend_from_slice(&bytes[..count]);
             mouth.write_held().unwrap();
+            assert!(mouth.done <= mouth.unwritten().len(), "it keeps too much");
         }
         assert!(heard == all && mouth.is_empty());
     }
