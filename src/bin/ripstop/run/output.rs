@@ -3,7 +3,7 @@
 use std::mem;
 use std::os::fd::AsFd;
 
-use super::hosts::OUTPUT_WINDOW;
+use super::hosts::output_window;
 use super::job::{GRACE, LaunchedJob, now};
 use super::message;
 use super::poller::PollToken;
@@ -51,7 +51,7 @@ impl LaunchedJob {
                 self.read_on(which);
             }
             if !is_full {
-                self.hosts.give_credit(which, OUTPUT_WINDOW / 4);
+                self.hosts.give_credit(which, output_window(self.size) / 4);
             }
         }
     }

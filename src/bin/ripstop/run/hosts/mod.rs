@@ -71,8 +71,19 @@ pub(super) const BEAT: Duration = Duration::from_secs(1);
 /// Input of rank 0 that is on its way, in bytes.
 pub(super) const INPUT_WINDOW: usize = 64 << 10;
 
-/// Output of each rank and stream that is on its way, in bytes.
-pub(super) const OUTPUT_WINDOW: usize = 256 << 10;
+/// Returns how much output of each rank and stream may be on its way in a job of this size, in bytes. The launcher may have to
+/// hold the windows of all ranks, so many ranks have shorter ones.
+pub(super) fn output_window(size: u32) -> usize {
+    let share = OUTPUT_MAX / size.max(1) as usize;
+    share.clamp(WINDOW_MIN, WINDOW_MAX)
+}
+
+/// A page: with less, the headers of frames would count.
+const WINDOW_MIN: usize = 4 << 10;
+const WINDOW_MAX: usize = 256 << 10;
+
+/// Output of each stream that is on its way, in bytes; twice as much for the largest jobs.
+const OUTPUT_MAX: usize = 16 << 20;
 
 /// The exit code of a job that cannot be started, or that lost a host.
 pub(super) const START_FAILED: u8 = 125;
@@ -84,3 +95,17 @@ fn plain(name: &str) -> String {
 }
 
 const NAME_SHOWN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_windows_of_all_ranks_have_a_bound() {
+        for size in [0, 1, 64, 512, 4096, RANKS_MAX] {
+            let window = output_window(size);
+            assert!((WINDOW_MIN..=WINDOW_MAX).contains(&window), "{size}");
+            assert!(window * size as usize <= 2 * OUTPUT_MAX, "{size}");
+        }
+    }
+}

@@ -11,7 +11,7 @@ use ripstop_rt::internal::report::FailureReport;
 
 use super::frame::{self, HelperFrame, LauncherFrame, PmiPairs};
 use super::link::LinkState;
-use super::{OUTPUT_WINDOW, START_FAILED};
+use super::{START_FAILED, output_window};
 use crate::run::job::{GRACE, LaunchedJob, now};
 use crate::run::rank::StdStream;
 use crate::run::server::{BYTES_MAX, printable};
@@ -121,7 +121,7 @@ impl LaunchedJob {
     fn take_output(&mut self, rank: u32, which: StdStream, bytes: &[u8]) -> Result<(), String> {
         let owed = self.hosts.owed.entry((rank, which as u8)).or_default();
         *owed += bytes.len();
-        if *owed > OUTPUT_WINDOW {
+        if *owed > output_window(self.size) {
             return Err("its helper sent more output than it may".to_owned());
         }
         let mouth = &mut self.outputs[which as usize];

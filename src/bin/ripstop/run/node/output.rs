@@ -1,14 +1,16 @@
 //! Output of the ranks: from their pipes to frames, as far as the launcher gives credit for it.
 
 use super::{NodeHelper, NodePhase};
-use crate::run::hosts::OUTPUT_WINDOW;
 use crate::run::hosts::frame::HelperFrame;
+use crate::run::hosts::output_window;
 use crate::run::poller::PollToken;
 use crate::run::rank::StdStream;
 
 /// How much of an output may be sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutputCredit {
+    /// Bytes that the launcher takes at a time.
+    window: usize,
     /// Bytes that the launcher still takes.
     left: usize,
     /// True while the pipe is not watched, for want of credit.
@@ -18,9 +20,12 @@ pub(super) struct OutputCredit {
 }
 
 impl OutputCredit {
-    pub(super) fn new() -> Self {
+    /// Returns the credit of a rank in a job of `size` ranks.
+    pub(super) fn new(size: u32) -> Self {
+        let window = output_window(size);
         Self {
-            left: OUTPUT_WINDOW,
+            window,
+            left: window,
             paused: false,
             last: None,
         }
@@ -78,7 +83,7 @@ impl NodeHelper {
             return;
         };
         let credit = &mut credits[which as usize];
-        credit.left = (credit.left + bytes as usize).min(OUTPUT_WINDOW);
+        credit.left = (credit.left + bytes as usize).min(credit.window);
         if std::mem::take(&mut credit.paused) {
             self.watch_output(at, which);
         }

@@ -116,8 +116,9 @@ impl NodeHelper {
 
     fn adopt(&mut self, local: u32, number: u32, rank: LaunchedRank) -> std::io::Result<()> {
         let pid = rank.id();
+        let size = self.setup.as_ref().map_or(1, |setup| setup.size);
         self.ranks.push(rank); // Before all other steps, so that the rank is killed if they fail.
-        self.credits.push([OutputCredit::new(); 2]);
+        self.credits.push([OutputCredit::new(size); 2]);
         self.lines_left.push([REPORTS_MAX, OTHERS_MAX]);
         let rank = &mut self.ranks[local as usize];
         if let Some(pipe) = rank.take_input() {
