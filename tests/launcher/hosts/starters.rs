@@ -45,6 +45,23 @@ fn a_starter_that_fails_is_told_with_its_last_words() {
 }
 
 #[test]
+fn a_starter_that_passes_no_input_on_is_told_so() {
+    let why = "error: the launcher cannot be heard: what starts this command must pass its standard input on";
+    refused(
+        "null",
+        "exec \"$@\" </dev/null",
+        125,
+        &["host bad: no helper there: ", why],
+    );
+    refused(
+        "empty",
+        ": | \"$@\"; exit",
+        125,
+        &["host bad: the connection ended: ", why],
+    );
+}
+
+#[test]
 fn a_starter_that_takes_too_long_ends_with_the_time_limit() {
     let folder = Folder::new("slow");
     let starter = folder.starter(&format!("[ $host = bad ] && exec sleep 60\n{LIKE_SSH}"));

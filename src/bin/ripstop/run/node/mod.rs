@@ -14,6 +14,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FileType, fstat};
 use rustix::process::Signal;
 
 use super::hosts::frame::{HelperFrame, LauncherFrame};
@@ -55,6 +56,10 @@ pub(crate) fn run(args: &NodeArgs) -> ExitCode {
         );
         return ExitCode::from(2);
     }
+    if !is_channel() {
+        message::print_line(NO_INPUT);
+        return ExitCode::from(2);
+    }
     match NodeHelper::new() {
         Ok(helper) => helper.run(),
         Err(why) => {
@@ -62,6 +67,12 @@ pub(crate) fn run(args: &NodeArgs) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Returns true if standard input can come from a launcher. A starter that passes none on opens a device or a file.
+fn is_channel() -> bool {
+    let kind = fstat(io::stdin()).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    matches!(kind, Ok(FileType::Fifo | FileType::Socket))
 }
 
 /// The ranks of this host, and how far the helper has come.
@@ -183,6 +194,9 @@ impl NodeHelper {
             }
         }
         if !is_open {
+            if self.phase == NodePhase::Waiting && self.setup.is_none() && self.pieces.is_empty() {
+                message::print_line(NO_INPUT);
+            }
             self.poller.forget(self.channel.input());
             self.abandon();
         }
@@ -326,6 +340,9 @@ fn patience(usual: Duration, stopped: bool) -> Duration {
         usual
     }
 }
+
+const NO_INPUT: &str = "error: the launcher cannot be heard: what starts this command must pass its standard input on, \
+    as `docker exec -i` does";
 
 /// The exit code of a job that cannot be started.
 const START_FAILED: u8 = hosts::START_FAILED;
