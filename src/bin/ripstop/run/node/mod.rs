@@ -189,6 +189,7 @@ impl NodeHelper {
                 Ok(None) => break,
                 Err(why) => {
                     message::print_line(&format!("error: the launcher sent {why}"));
+                    self.poller.forget(self.channel.input()); // What follows makes no sense, either.
                     return self.abandon();
                 }
             }
