@@ -200,6 +200,18 @@ fn a_signal_ends_a_job_whose_hosts_are_not_ready() {
 }
 
 #[test]
+fn a_starter_that_ignores_sigterm_ends_with_the_launcher() {
+    let folder = Folder::new("ignores");
+    let starter = folder.starter(
+        "[ $host = bad ] && { while ! [ -s good.pid ]; do read line < /proc/version; done; exit 9; }\n\
+         trap '' TERM; echo $$ > $host.pid; while :; do sleep 1000; done",
+    );
+    let job = ended(script(&starter, "good,bad", &[], "echo a rank runs"));
+    job.with(125, &["host bad: no helper there: "]);
+    assert!(!lives(pid(&folder.read("good.pid"))));
+}
+
+#[test]
 fn a_launcher_that_is_killed_leaves_nothing_on_any_host() {
     let folder = Folder::new("launcher");
     let starter = folder.starter(LIKE_SSH);

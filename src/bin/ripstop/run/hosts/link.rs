@@ -7,8 +7,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::choice::PlannedHost;
 use super::errors::StarterErrors;
@@ -25,6 +26,8 @@ pub(in crate::run) struct HostLink {
     /// The ranks on this host, in ascending order.
     pub(super) ranks: Vec<u32>,
     pub(super) state: LinkState,
+    /// True once its ranks may have been started.
+    pub(super) had_ranks: bool,
     /// What tells this host from others.
     pub(super) identity: String,
     /// The reason why this host cannot take part, and the exit code for that.
@@ -74,6 +77,7 @@ impl HostLink {
             name: host.name,
             ranks: host.ranks,
             state: LinkState::Planned,
+            had_ranks: false,
             identity: String::new(),
             fault: None,
             command: host.command,
@@ -309,10 +313,41 @@ impl HostLink {
 
     /// A helper ends because its input does. A starter whose network is lost may not notice.
     fn end_starter(&mut self) {
-        if let Some(child) = &mut self.child
-            && child.try_wait().is_ok_and(|ended| ended.is_none())
-        {
-            let _ = kill_process_group(Pid::from_child(child), Signal::TERM); // It has just ended.
+        if let Some(starter) = self.running_starter() {
+            let _ = kill_process_group(starter, Signal::TERM); // It has just ended.
+        }
+    }
+
+    fn running_starter(&mut self) -> Option<Pid> {
+        let child = self.child.as_mut()?;
+        let runs = child.try_wait().is_ok_and(|ended| ended.is_none());
+        runs.then(|| Pid::from_child(child))
+    }
+
+    /// Closes the channel, so that the helper ends its ranks, and asks the starter to end.
+    pub(super) fn ask_to_end(&mut self) {
+        self.into = None;
+        if self.state != LinkState::Leaving {
+            self.end_starter();
+        }
+    }
+
+    /// Kills the starter if it still runs at `end`. A starter of ranks is not killed, because it may be the helper itself, and a
+    /// helper that was killed leaves processes of its ranks behind.
+    pub(super) fn kill_starter(&mut self, end: Instant) {
+        let Some(starter) = self.running_starter().filter(|_| !self.had_ranks) else {
+            return;
+        };
+        if let Ok(process) = pidfd_open(starter, PidfdFlags::empty()) {
+            let left = end.saturating_duration_since(now());
+            let left = Timespec::try_from(left).unwrap_or_default();
+            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)); // What counts is asked next.
+        }
+        if self.running_starter().is_some() {
+            let _ = kill_process_group(starter, Signal::KILL); // It has just ended.
+            if let Some(child) = &mut self.child {
+                let _ = child.wait(); // Fails only if the process was reaped elsewhere.
+            }
         }
     }
 
@@ -326,16 +361,6 @@ impl HostLink {
     /// Returns the name of the starter's program.
     pub(super) fn starter(&self) -> String {
         self.command[0].to_string_lossy().into_owned()
-    }
-}
-
-/// Dropping closes the channel, so that the helper ends its ranks.
-impl Drop for HostLink {
-    fn drop(&mut self) {
-        self.into = None;
-        if self.state != LinkState::Leaving {
-            self.end_starter();
-        }
     }
 }
 

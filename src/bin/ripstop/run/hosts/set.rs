@@ -7,6 +7,7 @@ use super::frame::{LauncherFrame, PmiPairs};
 use super::link::{HostLink, LinkState};
 use super::relay::InputRelay;
 use super::setup::NodeSetup;
+use crate::run::job::now;
 use crate::run::label::LabeledLines;
 use crate::run::poller::JobPoller;
 use crate::run::rank::StdStream;
@@ -102,3 +103,17 @@ impl HostSet {
         })
     }
 }
+
+/// Dropping closes all channels, so that the helpers end their ranks, and ends the starters.
+impl Drop for HostSet {
+    fn drop(&mut self) {
+        self.links.iter_mut().for_each(HostLink::ask_to_end);
+        let end = now() + STARTER_GRACE;
+        self.links
+            .iter_mut()
+            .for_each(|link| link.kill_starter(end));
+    }
+}
+
+/// Time for all starters to end once they were asked to.
+const STARTER_GRACE: Duration = Duration::from_secs(1);

@@ -149,6 +149,7 @@ impl LaunchedJob {
         self.hosts.send_all(&LauncherFrame::Start);
         for link in &mut self.hosts.links {
             link.state = LinkState::Running;
+            link.had_ranks = true;
         }
         if self.hosts.setup.take().is_some_and(|setup| setup.input) {
             self.hosts.input = Some(InputRelay::new()?);
