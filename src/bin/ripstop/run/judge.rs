@@ -33,7 +33,7 @@ impl LaunchedJob {
                     self.let_follow(rank);
                     continue;
                 }
-                InquestFinding::Awaits(_, PeerDeparture::Failed) => PATIENCE,
+                InquestFinding::Awaits(_, PeerDeparture::Failed) => patience(self.hosts.patience()),
                 InquestFinding::Awaits(_, PeerDeparture::Early) | InquestFinding::AwaitsAny => {
                     SHORT_PATIENCE
                 }
@@ -146,8 +146,29 @@ impl LaunchedJob {
     }
 }
 
+/// Returns how long the end of a rank is awaited that has failed, as other ranks are sure. Its host may be lost, which shows only
+/// after `of_hosts`.
+fn patience(of_hosts: Duration) -> Duration {
+    PATIENCE.max(of_hosts + LOSS_DELAY)
+}
+
 /// Time to print a long trace or to write a core on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time that a rank has to end if the others only know that it left.
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Time to handle that a host is lost.
+const LOSS_DELAY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_host_is_noticed_before_its_ranks_are_blamed() {
+        assert_eq!(patience(Duration::ZERO), PATIENCE);
+        assert!(patience(PATIENCE) > PATIENCE);
+        assert!(patience(6 * PATIENCE) > 6 * PATIENCE);
+    }
+}

@@ -41,6 +41,11 @@ impl HostSet {
         self.links.is_empty()
     }
 
+    /// Returns the time after which a silent host is lost; 0 without hosts.
+    pub(in crate::run) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Returns the name of a rank's host, if the job has hosts.
     pub(in crate::run) fn name_of(&self, rank: u32) -> Option<&str> {
         let host = *self.host_of.get(rank as usize)?;
