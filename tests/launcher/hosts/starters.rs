@@ -120,9 +120,12 @@ fn a_helper_that_says_something_else_is_refused() {
     );
     refused(
         "other",
-        "shift; set -- $1 99; exec $1 node 99",
+        "exec $1 node 99",
         125,
-        &["host bad: "],
+        &[
+            "host bad: no helper there: ",
+            "the launcher speaks protocol 99",
+        ],
     );
 }
 
@@ -170,11 +173,13 @@ fn a_helper_that_lies_about_ranks_is_given_up() {
 fn hosts_with_the_same_reason_are_told_together() {
     let folder = Folder::new("together");
     let starter = folder.starter("echo \"connect to host $host: No route to host\" >&2; exit 255");
-    let job = ended(script(&starter, "n[1-40]", &[], "echo a rank runs"));
+    let job = ended(script(&starter, "n[1-30]", &[], "echo a rank runs"));
+    // The launcher does not wait for all failures, so their number depends on the machine.
     job.with(
         125,
         &[
-            "error: hosts n1, n2, n3 and 37 others: no helper there: ",
+            "error: hosts n",
+            ": no helper there: ",
             "connect to host %h: No route to host",
         ],
     );
