@@ -5,6 +5,9 @@ use std::io::{Read, Write, stdin, stdout};
 use super::{Folder, LIKE_SSH};
 use crate::roles::{AS_RANK, ROLE};
 
+/// The first bytes of a helper.
+pub(super) const MARK: &[u8] = b"\0ripstop node 1\0";
+
 /// The variable with the acts of the helper.
 const ACTS: &str = "LAUNCHER_TEST_ACTS";
 
@@ -21,7 +24,7 @@ impl Folder {
 
 /// Does what [`ACTS`] says.
 pub(crate) fn live() -> ! {
-    say(b"\0ripstop node 1\0");
+    say(MARK);
     for act in std::env::var(ACTS).unwrap().split_whitespace() {
         match act {
             "await-start" => while next_kind().unwrap() != 3 {},
@@ -47,13 +50,19 @@ fn frame(act: &str) -> Vec<u8> {
         "bye" => (14, vec![]),
         _ => panic!("{act}"),
     };
-    let length = u32::try_from(payload.len()).unwrap();
-    [&[kind][..], &length.to_le_bytes(), &payload].concat()
+    bytes_of(kind, &payload)
 }
 
-fn text(text: &str) -> Vec<u8> {
+pub(super) fn bytes_of(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap();
+    [&[kind][..], &length.to_le_bytes(), payload].concat()
+}
+
+/// Returns the bytes of a text in a frame.
+pub(super) fn text(text: impl AsRef<[u8]>) -> Vec<u8> {
+    let text = text.as_ref();
     let length = u32::try_from(text.len()).unwrap();
-    [&length.to_le_bytes(), text.as_bytes()].concat()
+    [&length.to_le_bytes(), text].concat()
 }
 
 /// Reads a frame of the launcher, and returns its kind, or `None` at the end.

@@ -5,6 +5,7 @@
 
 pub(crate) mod fake;
 mod faults;
+mod helper;
 mod starters;
 
 use std::fs::{self, File, Permissions};
