@@ -1,9 +1,10 @@
 //! The environment variables of a process as a value, and the variables that launchers set.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
-use super::BootError;
+use super::{BootError, pals};
 
 /// Environment variables by name. A value, so that tests need no separate process.
 #[derive(Clone, Debug, Default)]
@@ -76,11 +77,10 @@ impl Environment {
 
     fn contradiction(&self, hint: &LauncherHint, beside: &str) -> Option<BootError> {
         let value = self.get(hint.variable)?;
-        let number: u64 = value.parse().ok()?;
-        let ranks = if hint.is_rank {
-            number.checked_add(1)?
-        } else {
-            number
+        let ranks = match hint.kind {
+            HintKind::Count => value.parse().ok()?,
+            HintKind::Rank => value.parse::<u64>().ok()?.checked_add(1)?,
+            HintKind::PalsFile => u64::from(pals::ranks(Path::new(value))?),
         };
         (ranks > 1).then(|| BootError::WrongLauncher {
             evidence: format!(
@@ -107,7 +107,18 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
 struct LauncherHint {
     variable: &'static str,
     launcher: &'static str,
-    is_rank: bool,
+    kind: HintKind,
+}
+
+/// Meaning of a variable's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HintKind {
+    /// The number of ranks.
+    Count,
+    /// The number of this rank.
+    Rank,
+    /// A file that says the number of ranks, as [`pals`] reads it.
+    PalsFile,
 }
 
 impl LauncherHint {
@@ -121,7 +132,7 @@ impl LauncherHint {
 }
 
 fn advice(ranks: u64, hint: &LauncherHint) -> String {
-    let n = if hint.is_rank {
+    let n = if hint.kind == HintKind::Rank {
         "N".to_owned()
     } else {
         ranks.to_string()
@@ -130,19 +141,19 @@ fn advice(ranks: u64, hint: &LauncherHint) -> String {
         || "PROGRAM".to_owned(),
         |name| name.to_string_lossy().into_owned(),
     );
-    let under_slurm = hint.variable.starts_with("SLURM");
-    let first = if under_slurm {
-        format!("`srun --mpi=pmi2 -n {n} {program}`")
-    } else {
-        format!("`ripstop run -n {n} {program}`")
+    let job = format!("-n {n} {program}");
+    let on_one_node = format!(", or on one node with `ripstop run {job}`");
+    let (first, last) = match hint.variable.split('_').next() {
+        Some("SLURM") => (format!("`srun --mpi=pmi2 {job}`"), on_one_node),
+        Some("FLUX") => (format!("`flux run -o pmi=simple {job}`"), on_one_node),
+        Some("PALS") => (format!("`mpiexec --pmi=pmix {job}`"), on_one_node),
+        _ => (
+            format!("`ripstop run {job}`"),
+            ", under Slurm `srun --mpi=pmi2` or `--mpi=pmix`".to_owned(),
+        ),
     };
     format!(
-        "start it with {first} or `mpiexec.hydra -n {n} {program}`{}; RIPSTOP_BOOT=singleton runs one rank on purpose",
-        if under_slurm {
-            format!(", or on one node with `ripstop run -n {n} {program}`")
-        } else {
-            ", under Slurm `srun --mpi=pmi2` or `--mpi=pmix`".to_owned()
-        }
+        "start it with {first} or `mpiexec.hydra {job}`{last}; RIPSTOP_BOOT=singleton runs one rank on purpose"
     )
 }
 
@@ -150,7 +161,7 @@ const fn count(variable: &'static str, launcher: &'static str) -> LauncherHint {
     LauncherHint {
         variable,
         launcher,
-        is_rank: false,
+        kind: HintKind::Count,
     }
 }
 
@@ -158,7 +169,7 @@ const fn rank(variable: &'static str, launcher: &'static str) -> LauncherHint {
     LauncherHint {
         variable,
         launcher,
-        is_rank: true,
+        kind: HintKind::Rank,
     }
 }
 
@@ -173,6 +184,11 @@ const HINTS: &[LauncherHint] = &[
     count("MV2_COMM_WORLD_SIZE", "MVAPICH's launcher"),
     count("FLUX_JOB_SIZE", "Flux"),
     count("JSM_NAMESPACE_SIZE", "jsrun"),
+    LauncherHint {
+        variable: "PALS_APINFO",
+        launcher: "PALS",
+        kind: HintKind::PalsFile,
+    },
     count("SLURM_NTASKS", "Slurm"),
     rank("PMIX_RANK", "a PMIx launcher"),
     rank("PALS_RANKID", "PALS"),

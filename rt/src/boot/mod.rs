@@ -12,6 +12,7 @@ mod environment;
 mod error;
 pub(crate) mod inquest;
 mod mapping;
+mod pals;
 mod pmi1;
 mod pmix;
 pub(crate) mod report;

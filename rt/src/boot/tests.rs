@@ -48,6 +48,39 @@ fn a_job_that_would_fall_apart_into_single_ranks_is_an_error_with_the_command() 
 }
 
 #[test]
+fn ranks_of_flux_and_pals_that_cannot_join_are_told_how_these_start_ranks() {
+    let flux = refusal(&[("FLUX_JOB_SIZE", "4"), ("FLUX_TASK_RANK", "0")]);
+    assert!(flux.contains("flux run -o pmi=simple -n 4"), "{flux}");
+    let pals = refusal(&[("PALS_RANKID", "2")]);
+    assert!(pals.contains("mpiexec --pmi=pmix -n N"), "{pals}");
+    let path = std::env::temp_dir().join(format!("ripstop-pals-{}", std::process::id()));
+    let mut file = [0; 84];
+    file[..4].copy_from_slice(&5_i32.to_ne_bytes());
+    file[80..].copy_from_slice(&6_i32.to_ne_bytes());
+    std::fs::write(&path, file).unwrap();
+    let first = refusal(&[
+        ("PALS_RANKID", "0"),
+        ("PALS_APINFO", path.to_str().unwrap()),
+    ]);
+    std::fs::remove_file(&path).unwrap();
+    assert!(first.contains("mpiexec --pmi=pmix -n 6"), "{first}");
+}
+
+#[test]
+fn a_rank_of_pals_joins_by_pmix() {
+    let of_pals = [
+        ("PALS_RANKID", "1"),
+        ("PMI_RANK", "1"),
+        ("PMI_SIZE", "2"),
+        ("PMIX_NAMESPACE", "job"),
+        ("PMIX_RANK", "1"),
+    ];
+    let of = |variables: &[(&str, &str)]| LauncherProtocol::of(&environment(variables));
+    assert_eq!(of(&of_pals), LauncherProtocol::Pmix);
+    assert_eq!(of(&of_pals[..3]), LauncherProtocol::None);
+}
+
+#[test]
 fn a_connection_of_pmi_1_that_is_closed_leaves_the_ranks_to_pmix() {
     let pmix = [("PMIX_NAMESPACE", "job"), ("PMIX_RANK", "0")];
     let closed = [("PMI_FD", "1000000"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
