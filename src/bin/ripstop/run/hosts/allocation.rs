@@ -38,6 +38,8 @@ pub(super) fn find(
             hosts.map_err(|why| format!("PBS_NODEFILE={path}: {why}")),
             HelperStarter::PbsTmrsh,
         )
+    } else if variable("FLUX_URI").is_some() || variable("FLUX_JOB_ID").is_some() {
+        return Err("Flux starts ranks on its nodes itself: flux run -n N PROGRAM".to_owned());
     } else {
         return Err("this is no allocation of Slurm, PBS or LSF: none of SLURM_JOB_NODELIST, LSB_MCPU_HOSTS and PBS_NODEFILE \
                     is set; name the hosts with --hosts or --hostfile"
@@ -143,6 +145,8 @@ mod tests {
     #[test]
     fn a_bad_allocation_is_refused_with_its_variable() {
         assert!(found(&[], "").unwrap_err().contains("no allocation"));
+        let flux = found(&[("FLUX_URI", "local:///run/flux/local")], "");
+        assert!(flux.unwrap_err().contains("flux run -n N PROGRAM"));
         for (nodes, places) in [
             ("n[0-2]", "2"),
             ("n[0-2]", "2(x4)"),
