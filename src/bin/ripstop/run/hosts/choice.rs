@@ -102,7 +102,8 @@ impl HostArgs {
             .map_err(|why| LaunchError::machine(format!("finding this program's path: {why}")))?;
         let planned = placement.hosts.into_iter().map(|(host, ranks)| {
             let host = &hosts[host];
-            let command = command(host, &starter, &helper).map_err(LaunchError::usage)?;
+            let command = command(host, &starter, &helper, self.patience());
+            let command = command.map_err(LaunchError::usage)?;
             let name = host.name.clone();
             Ok(PlannedHost {
                 name,
@@ -230,11 +231,12 @@ fn command(
     host: &ListedHost,
     starter: &HelperStarter,
     helper: &Path,
+    patience: Duration,
 ) -> Result<Vec<OsString>, String> {
     if host.user.is_none() && is_own(&host.name) {
         return Ok(vec![helper.into(), "node".into(), starter::PROTOCOL.into()]);
     }
-    starter.command(host, helper)
+    starter.command(host, helper, patience)
 }
 
 /// Returns true if the name means this machine: it is the host's own, or an address of one of its interfaces. A name that

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::time::Duration;
 
 use super::list::ListedHost;
 
@@ -36,14 +37,15 @@ impl HelperStarter {
         }
     }
 
-    /// Returns the words that start `helper` on the host.
+    /// Returns the words that start `helper` on the host. A host that is silent for `patience` is lost.
     pub(super) fn command(
         &self,
         host: &ListedHost,
         helper: &Path,
+        patience: Duration,
     ) -> Result<Vec<OsString>, String> {
         let words: Vec<String> = match self {
-            Self::Ssh => return ssh(host, helper),
+            Self::Ssh => return ssh(host, helper, patience),
             Self::Srun => SRUN.iter().map(|&word| word.to_owned()).collect(),
             Self::Blaunch => vec!["blaunch".to_owned()],
             Self::PbsTmrsh => vec!["pbs_tmrsh".to_owned()],
@@ -79,7 +81,7 @@ impl HelperStarter {
 }
 
 /// ssh gives the remote shell one line, so the path of the helper is quoted for any shell if need be.
-fn ssh(host: &ListedHost, helper: &Path) -> Result<Vec<OsString>, String> {
+fn ssh(host: &ListedHost, helper: &Path, patience: Duration) -> Result<Vec<OsString>, String> {
     let path = helper.as_os_str().as_bytes();
     let quote: &[u8] = if path.iter().all(|&byte| is_plain(byte)) {
         b""
@@ -93,6 +95,12 @@ fn ssh(host: &ListedHost, helper: &Path) -> Result<Vec<OsString>, String> {
     };
     let line = [b"exec ", quote, path, quote, b" node ", PROTOCOL.as_bytes()].concat();
     let mut words: Vec<OsString> = SSH.iter().map(OsString::from).collect();
+    // The launcher decides when a host is lost. ssh gives up only later, in case that the launcher was killed meanwhile.
+    let questions = patience.as_secs() / SSH_ASKS_S + 2;
+    words.extend([
+        format!("-oServerAliveInterval={SSH_ASKS_S}").into(),
+        format!("-oServerAliveCountMax={questions}").into(),
+    ]);
     if let Some(user) = &host.user {
         words.extend(["-l".into(), user.into()]);
     }
@@ -136,12 +144,13 @@ const SSH: &[&str] = &[
     "-oBatchMode=yes",
     "-oConnectTimeout=10",
     "-oConnectionAttempts=1",
-    "-oServerAliveInterval=5",
-    "-oServerAliveCountMax=3",
     "-oControlMaster=no",
     "-oControlPath=none",
     "-oLogLevel=ERROR",
 ];
+
+/// Seconds after which ssh asks a silent server for a sign.
+const SSH_ASKS_S: u64 = 5;
 
 /// Without `--overlap`, a step waits until another one of the allocation has ended. Without `--unbuffered`, what a helper says
 /// waits for the end of a line, which may never come.
@@ -163,8 +172,16 @@ mod tests {
 
     fn started(with: &str, host: &str, helper: &str) -> Result<String, String> {
         let host = super::super::list::parse(host).unwrap().remove(0);
-        let words = HelperStarter::parse(with)?.command(&host, Path::new(helper))?;
+        let patience = Duration::from_secs(60);
+        let words = HelperStarter::parse(with)?.command(&host, Path::new(helper), patience)?;
         Ok(typed(&words))
+    }
+
+    #[test]
+    fn ssh_has_more_patience_than_the_launcher() {
+        let command = started("ssh", "n1", "/r").unwrap();
+        let said = "-oServerAliveInterval=5 -oServerAliveCountMax=14 ";
+        assert!(command.contains(said), "{command}");
     }
 
     #[test]
