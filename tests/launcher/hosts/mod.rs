@@ -122,6 +122,32 @@ fn the_plan_of_a_job_is_printed_and_nothing_runs() {
 }
 
 #[test]
+fn an_allocation_names_its_hosts_and_decides_how_they_are_reached() {
+    let folder = Folder::new("allocation");
+    fs::write(folder.path.join("nodes"), "n1\nn1\nn2\n").unwrap();
+    let nodes = folder.path.join("nodes").display().to_string();
+    let plan = |variables: &[(&str, &str)], code: i32, saying: &[&str]| {
+        let mut command = Command::new(RIPSTOP);
+        command.args(["run", "--allocation", "--print-hosts"]);
+        command.env_clear().envs(variables.iter().copied());
+        ended(command).with(code, saying).out.clone()
+    };
+    let slurm = [
+        ("SLURM_JOB_NODELIST", "n[1-2]"),
+        ("SLURM_TASKS_PER_NODE", "2,1"),
+    ];
+    let slurm = plan(&slurm, 0, &[]);
+    assert!(slurm.contains("n1: ranks 0 and 1: srun "), "{slurm}");
+    let pbs = plan(&[("PBS_NODEFILE", &nodes)], 0, &[]);
+    assert!(pbs.contains("n1: ranks 0 and 1: ssh "), "{pbs}");
+    folder.program("pbs_tmrsh", "#!/bin/sh");
+    let path = folder.path.display().to_string();
+    let pbs = plan(&[("PBS_NODEFILE", &nodes), ("PATH", &path)], 0, &[]);
+    assert!(pbs.contains("n2: rank 2: pbs_tmrsh n2 "), "{pbs}");
+    plan(&[("FLUX_JOB_ID", "f1")], 2, &["flux run -n N PROGRAM"]);
+}
+
+#[test]
 fn a_bad_list_is_a_mistake_in_the_command_line() {
     for (words, why) in [
         (["--hosts", "-oProxyCommand=x"], "begins with a dash"),

@@ -13,6 +13,7 @@ use super::placement::{self, PlacementWish};
 use super::setup::is_passed_on;
 use super::starter::{self, HelperStarter};
 use super::{RANKS_MAX, allocation};
+use crate::run::program::first_in;
 use crate::run::{LaunchError, message};
 
 /// Options for jobs on several hosts.
@@ -190,7 +191,15 @@ impl HostArgs {
         let variable = |name: &str| std::env::var(name).ok();
         let found = allocation::find(&variable, &|path| read(Path::new(path)))
             .map_err(|why| format!("--allocation: {why}"))?;
-        Ok(Some((found.hosts, found.starter)))
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let starter = match found.starter {
+            // Not every installation of PBS has it.
+            HelperStarter::PbsTmrsh if first_in(&path, OsStr::new("pbs_tmrsh")).is_none() => {
+                HelperStarter::Ssh
+            }
+            starter => starter,
+        };
+        Ok(Some((found.hosts, starter)))
     }
 }
 
