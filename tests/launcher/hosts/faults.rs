@@ -222,6 +222,17 @@ fn a_launcher_that_is_killed_leaves_nothing_on_any_host() {
 }
 
 #[test]
+fn a_helper_that_is_killed_leaves_nothing_on_its_host() {
+    let folder = Folder::new("helper");
+    let starter = folder.starter(TRACED);
+    let mut job = RunningJob::start(script(&starter, "h1,h2:2", &[], STUBBORN), 3);
+    kill_process(pid(&folder.read("h2.pid")), Signal::KILL).unwrap();
+    let (code, said) = job.end();
+    assert_eq!(code, Some(125), "{said}");
+    job.leaves_nothing();
+}
+
+#[test]
 fn a_host_that_dies_is_named_with_its_ranks() {
     let folder = Folder::new("dies");
     let starter = folder.starter(TRACED);

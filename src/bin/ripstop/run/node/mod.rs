@@ -6,6 +6,7 @@
 
 mod channel;
 mod check;
+mod guard;
 mod input;
 mod output;
 mod ranks;
@@ -27,6 +28,7 @@ use super::server::PmiServer;
 use super::signals::LauncherSignals;
 use super::{hosts, program::LaunchProgram};
 use channel::NodeChannel;
+use guard::NodeGuard;
 use input::RankInput;
 use output::OutputCredit;
 use ranks::PendingRanks;
@@ -43,6 +45,9 @@ pub(crate) struct NodeArgs {
 
 /// Runs the helper until the launcher ends it.
 pub(crate) fn run(args: &NodeArgs) -> ExitCode {
+    if args.protocol == guard::GUARD && is_channel() {
+        return guard::live();
+    }
     if args.protocol != hosts::PROTOCOL {
         let (theirs, ours) = (&args.protocol, hosts::PROTOCOL);
         message::print_line(&format!(
@@ -95,6 +100,8 @@ struct NodeHelper {
     ranks: Vec<LaunchedRank>,
     credits: Vec<[OutputCredit; 2]>,
     input: Option<RankInput>,
+    /// Kills what is left of the ranks if this process is killed.
+    guard: Option<NodeGuard>,
     /// Lines that each rank may still tell the launcher: reports, and others. More would say nothing new.
     lines_left: Vec<[u32; 2]>,
     /// True while the launcher is stopped, and so sends no beats.
@@ -137,6 +144,7 @@ impl NodeHelper {
             ranks: Vec::new(),
             credits: Vec::new(),
             input: None,
+            guard: None,
             lines_left: Vec::new(),
             stopped: false,
         };
@@ -323,6 +331,11 @@ impl NodeHelper {
     }
 
     fn kill_all(&mut self) {
+        self.signal_all(Signal::KILL);
+        // Before ranks are reaped: their numbers may then belong to other processes.
+        if let Some(guard) = self.guard.take() {
+            guard.dismiss();
+        }
         self.ranks.iter_mut().for_each(LaunchedRank::kill_and_reap);
     }
 }

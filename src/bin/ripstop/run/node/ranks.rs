@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use rustix::thread::CpuSet;
 
 use super::check;
+use super::guard::NodeGuard;
 use super::input::RankInput;
 use super::output::OutputCredit;
 use super::{NodeHelper, NodePhase, START_FAILED};
@@ -69,6 +70,12 @@ impl NodeHelper {
                 return self.refuse(START_FAILED, &format!("reading the allowed CPUs: {why}"));
             }
         };
+        self.guard = match NodeGuard::start() {
+            Ok(guard) => Some(guard),
+            Err(why) => {
+                return self.refuse(START_FAILED, &format!("starting the guard of ranks: {why}"));
+            }
+        };
         let relayed = RelayedRanks {
             locals,
             environment: environment(&setup),
@@ -118,6 +125,9 @@ impl NodeHelper {
         let pid = rank.id();
         let size = self.setup.as_ref().map_or(1, |setup| setup.size);
         self.ranks.push(rank); // Before all other steps, so that the rank is killed if they fail.
+        if let Some(guard) = &mut self.guard {
+            guard.watch(pid);
+        }
         self.credits.push([OutputCredit::new(size); 2]);
         self.lines_left.push([REPORTS_MAX, OTHERS_MAX]);
         let rank = &mut self.ranks[local as usize];
