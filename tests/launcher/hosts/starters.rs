@@ -25,6 +25,15 @@ fn a_starter_that_fails_is_told_with_its_last_words() {
         ],
     );
     refused(
+        "missing",
+        "exec /no/such/ripstop node 1",
+        125,
+        &[
+            "starter exited with code 127: ",
+            "; every host must have this command under the same path",
+        ],
+    );
+    refused(
         "ends",
         "exit 0",
         125,

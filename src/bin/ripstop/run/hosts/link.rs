@@ -271,7 +271,13 @@ impl HostLink {
         } else {
             "no helper there"
         };
-        format!("{who}: {starter} {how}{}", self.last_words())
+        let is_missing = ended.and_then(|ended| ended.code()) == Some(NOT_FOUND);
+        let advice = if is_missing && !self.is_marked {
+            "; every host must have this command under the same path"
+        } else {
+            ""
+        };
+        format!("{who}: {starter} {how}{}{advice}", self.last_words())
     }
 
     /// Returns how the starter has ended, once it has.
@@ -363,6 +369,9 @@ impl HostLink {
         self.command[0].to_string_lossy().into_owned()
     }
 }
+
+/// The exit code of a shell, and so of its starter, for a helper that is not there.
+const NOT_FOUND: i32 = 127;
 
 /// Time to start a helper on a host: more than the patience of ssh, and than a slow login.
 const START_MAX: Duration = Duration::from_secs(60);
