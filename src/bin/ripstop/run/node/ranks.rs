@@ -70,12 +70,7 @@ impl NodeHelper {
                 return self.refuse(START_FAILED, &format!("reading the allowed CPUs: {why}"));
             }
         };
-        self.guard = match NodeGuard::start() {
-            Ok(guard) => Some(guard),
-            Err(why) => {
-                return self.refuse(START_FAILED, &format!("starting the guard of ranks: {why}"));
-            }
-        };
+        self.guard = NodeGuard::start().ok(); // Without one, a helper that is killed may leave processes behind.
         let relayed = RelayedRanks {
             locals,
             environment: environment(&setup),
