@@ -216,6 +216,19 @@ fn a_rank_sees_its_place_and_the_same_variables_on_all_hosts() {
 }
 
 #[test]
+fn the_ranks_of_each_host_are_bound_to_its_first_cpus() {
+    let folder = Folder::new("bind");
+    let starter = folder.starter(LIKE_SSH);
+    let says = "grep Cpus_allowed_list /proc/self/status";
+    let job = ended(script(&starter, "h1,h2", &["--bind", "core"], says));
+    let cpus: Vec<&str> = job.out.lines().collect();
+    assert_eq!(cpus.len(), 2, "{}{}", job.out, job.err);
+    assert_eq!(cpus[0], cpus[1]);
+    let cpu = cpus[0].split_whitespace().last().unwrap();
+    assert!(cpu.parse::<u32>().is_ok(), "one CPU: {cpu}");
+}
+
+#[test]
 fn a_variable_that_the_user_sets_replaces_that_of_the_host() {
     let folder = Folder::new("variable");
     let starter = folder.starter(&format!("export TMPDIR=/of-host HOST=$host\n{LIKE_SSH}"));

@@ -40,7 +40,7 @@ pub(crate) struct RunArgs {
         value_parser = value_parser!(u32).range(1..=RANKS_MAX))]
     ranks: Option<u32>,
 
-    /// Bind rank r to the r-th allowed CPU, or do not [default: an even share of the CPUs each, none if there are too few]
+    /// Bind the r-th rank of a host to its r-th allowed CPU, or do not [default: an even share of the CPUs each, none if too few]
     #[arg(long, value_name = "WHERE")]
     bind: Option<CpuBinding>,
 
