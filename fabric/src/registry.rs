@@ -48,6 +48,8 @@ static SETTINGS: LazyLock<Vec<&'static DriverSetting>> = LazyLock::new(|| {
 });
 
 /// The value of `RIPSTOP_FABRIC`: `auto`, a driver, or shared memory within nodes and a driver between them.
+///
+/// For `auto`, the ranks of a job on several nodes choose the network together, as [`offers`](crate::offers) says.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct FabricSelection {
     /// Position in [`PROVIDERS`], or `None` for `auto`.
@@ -86,7 +88,36 @@ impl FabricSelection {
         combined.map(|(name, _)| name.as_str())
     }
 
-    /// Returns the provider of the selected driver. It is the network's one if there is also shared memory.
+    /// Returns the networks among which `auto` chooses, in the order of preference: the shortest latency first.
+    #[must_use]
+    pub fn networks() -> Vec<&'static dyn Provider> {
+        let networks = PROVIDERS
+            .iter()
+            .filter(|one| one.reach() == ProviderReach::Job);
+        let mut timed: Vec<_> = networks
+            .filter_map(|one| Some((one.auto_latency_ns()?, *one)))
+            .collect();
+        timed.sort_by_key(|(latency, _)| *latency);
+        timed.into_iter().map(|(_, network)| network).collect()
+    }
+
+    /// Returns the selection of shared memory within nodes and this network between them, if jobs can select it.
+    #[must_use]
+    pub fn combined_with(network: &dyn Provider) -> Option<Self> {
+        let combined = SELECTIONS.iter().filter(|(_, known)| known.within_node);
+        let mut selections = combined.map(|(_, selection)| *selection);
+        selections.find(|selection| selection.provider().name() == network.name())
+    }
+
+    /// Returns true for `auto`: shared memory if all ranks share a node, otherwise shared memory within nodes and one of the
+    /// [networks](Self::networks) between them.
+    #[must_use]
+    pub const fn is_auto(self) -> bool {
+        self.provider.is_none()
+    }
+
+    /// Returns the provider of the selected driver. It is the network's one if there is also shared memory, and the one of shared
+    /// memory for `auto`.
     #[must_use]
     pub fn provider(self) -> &'static dyn Provider {
         PROVIDERS[self.provider.unwrap_or(0)]
@@ -98,7 +129,7 @@ impl FabricSelection {
         self.within_node
     }
 
-    /// Returns true if ranks communicate through shared memory only.
+    /// Returns true if the ranks of one node communicate through shared memory only.
     #[must_use]
     pub fn is_shared_memory(self) -> bool {
         self.provider.is_none_or(|at| at == 0)
@@ -173,6 +204,21 @@ mod tests {
         assert!(is("auto") && is("shm") && FabricSelection::default().is_shared_memory());
         assert!(!is("shm+verbs") && !is("verbs") && !is("loopback"));
         assert_eq!(PROVIDERS[0].reach(), ProviderReach::Node);
+    }
+
+    #[test]
+    fn auto_prefers_adapters_to_tcp_and_takes_no_driver_of_one_node() {
+        let networks = FabricSelection::networks();
+        let names: Vec<_> = networks.iter().map(|one| one.name()).collect();
+        assert_eq!(names, ["verbs", "portals", "tcp"]);
+        for network in networks {
+            let both = FabricSelection::combined_with(network).unwrap();
+            assert_eq!(both.name(), format!("shm+{}", network.name()));
+            assert!(both.is_combined() && !both.is_auto());
+        }
+        assert!(FabricSelection::combined_with(PROVIDERS[0]).is_none());
+        assert!(FabricSelection::default().is_auto());
+        assert!(!FabricSelection::named("shm").unwrap().is_auto());
     }
 
     #[test]

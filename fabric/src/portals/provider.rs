@@ -29,6 +29,10 @@ impl Provider for PortalsProvider {
         ProviderReach::Job
     }
 
+    fn auto_latency_ns(&self) -> Option<u32> {
+        Some(2_000)
+    }
+
     fn settings(&self) -> &'static [&'static DriverSetting] {
         SETTINGS
     }

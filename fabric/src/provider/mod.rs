@@ -26,6 +26,14 @@ pub trait Provider: Sync {
     /// Returns the ranks that the driver reaches.
     fn reach(&self) -> ProviderReach;
 
+    /// Returns the typical time of a short message between two nodes, in nanoseconds one way.
+    ///
+    /// `RIPSTOP_FABRIC=auto` takes the network with the shortest time among those that all ranks of the job offer. It never takes
+    /// a driver without one.
+    fn auto_latency_ns(&self) -> Option<u32> {
+        None
+    }
+
     /// Returns the settings that the driver reads. Drivers may share a setting.
     fn settings(&self) -> &'static [&'static DriverSetting] {
         &[]

@@ -32,6 +32,12 @@ impl DriverValues {
         Some(())
     }
 
+    /// Returns true if a value was set, be it the default.
+    #[must_use]
+    pub fn is_set(&self, setting: &DriverSetting) -> bool {
+        self.set.contains_key(setting.name)
+    }
+
     /// Returns the value of a setting, or its default.
     #[must_use]
     pub fn get(&self, setting: &DriverSetting) -> &str {

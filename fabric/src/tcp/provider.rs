@@ -30,6 +30,10 @@ impl Provider for TcpProvider {
         ProviderReach::Job
     }
 
+    fn auto_latency_ns(&self) -> Option<u32> {
+        Some(15_000)
+    }
+
     fn settings(&self) -> &'static [&'static DriverSetting] {
         SETTINGS
     }
@@ -39,8 +43,14 @@ impl Provider for TcpProvider {
     }
 
     fn check(&self, values: &DriverValues) -> Result<String, String> {
+        if let Ok(chosen) = chosen(values, LoopbackUse::Never) {
+            return Ok(described(&chosen));
+        }
         let chosen = chosen(values, LoopbackUse::IfNothingElse)?;
-        Ok(described(&chosen))
+        let chosen = described(&chosen);
+        Ok(format!(
+            "{chosen}, which reaches only ranks of this machine"
+        ))
     }
 
     fn open(&self, request: OpenRequest<'_>) -> io::Result<OpenedDriver> {

@@ -31,6 +31,10 @@ impl Provider for VerbsProvider {
         ProviderReach::Job
     }
 
+    fn auto_latency_ns(&self) -> Option<u32> {
+        Some(1_500)
+    }
+
     fn settings(&self) -> &'static [&'static DriverSetting] {
         SETTINGS
     }
