@@ -14,6 +14,7 @@
 //! - [`deferred`]: a network's driver that can be used before its peers are known.
 //! - [`hook`]: wraps any other driver to trace, count or break its traffic.
 //! - [`provider`]: the contract by which drivers offer themselves to jobs, with their settings; [`registry`] lists them.
+//! - [`offers`]: what each rank of a job can do, and the network that all ranks choose by it.
 //! - [`connect`], [`lanes`], [`offload`], [`tags`]: connections, several adapters, counters and task lists, and match bits, as
 //!   shared by drivers.
 
@@ -27,6 +28,7 @@ pub mod hook;
 pub mod lanes;
 pub mod loopback;
 pub mod memory;
+pub mod offers;
 pub mod offload;
 pub mod portals;
 pub mod provider;

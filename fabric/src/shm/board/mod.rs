@@ -70,7 +70,7 @@ impl Board {
         Self::create_in_job(size, 0)
     }
 
-    /// Creates a board like [`create`](Self::create), with room for a note of 200 bytes about each of the `job` ranks of all
+    /// Creates a board like [`create`](Self::create), with room for a note of [`NOTE_MAX`](Self::NOTE_MAX) bytes about each of the `job` ranks of all
     /// nodes.
     ///
     /// # Errors
@@ -281,7 +281,7 @@ const fn board_len(size: u32, job: u32) -> usize {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ripboard");
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 /// Most ranks, so that a segment's contact bits fit into its first page.
 const SIZE_MAX: u32 = 30_000;
 

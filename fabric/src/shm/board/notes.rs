@@ -9,8 +9,8 @@ use super::{Board, PeerState, RANK_LEN, RANKS_AT, index};
 use crate::driver::ADDRESS_MAX;
 
 impl Board {
-    /// Longest note in bytes.
-    pub const NOTE_MAX: usize = ADDRESS_MAX;
+    /// Longest note in bytes: what a rank says about the three networks over which it could join its job.
+    pub const NOTE_MAX: usize = 640;
 
     /// Leaves a note about `rank` for the other ranks, such as its address in another fabric. To be called once per rank.
     ///
@@ -121,3 +121,8 @@ impl Board {
 // pages stay untouched.
 /// Length of a note in memory: 8 bytes for its length, and the note.
 pub(super) const NOTE_LEN: usize = 8 + Board::NOTE_MAX;
+
+const _: () = assert!(
+    Board::NOTE_MAX >= ADDRESS_MAX && Board::NOTE_MAX.is_multiple_of(8),
+    "a note holds the address of any rank, and is written in words"
+);

@@ -1,0 +1,288 @@
+//! What one rank offers, as bytes for the exchange of addresses.
+//!
+//! | bytes | meaning |
+//! |---|---|
+//! | 4 | format and its version |
+//! | 1 | number of networks |
+//! | 1, n | length of a network's name, and the name |
+//! | 1 | 1 if the network is offered, otherwise 0 |
+//! | 1, n | length of the rank's address in it, and the address; or of the reason why it is not offered, and that text |
+//!
+//! The last four lines repeat for each network.
+
+use crate::{driver::ADDRESS_MAX, shm::Board};
+
+/// Networks that a rank offers, or why it does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OfferRecord<'a>(Vec<(&'a str, Offered<'a>)>);
+
+/// Address of a rank in a network, or why the rank does not offer the network.
+pub(super) type Offered<'a> = Result<&'a [u8], &'a str>;
+
+impl<'a> OfferRecord<'a> {
+    /// Returns what the rank says about a network, if it knows the network.
+    pub(super) fn offered(&self, network: &str) -> Option<Offered<'a>> {
+        let mut entries = self.0.iter();
+        let found = entries.find(|(name, _)| *name == network);
+        found.map(|(_, offered)| *offered)
+    }
+
+    /// Reads a record, which another process may have garbled. The error says what is wrong with it.
+    pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, &'static str> {
+        let mut rest = RecordReader(bytes);
+        if rest.take(FORMAT.len()) != Some(&FORMAT) {
+            return Err("it is no list of networks, or one of another version");
+        }
+        let networks = rest.byte().ok_or(CUT)?;
+        if usize::from(networks) > NETWORKS_MAX {
+            return Err("it has too many networks");
+        }
+        let mut entries: Vec<(&str, Offered<'_>)> = Vec::new();
+        for _ in 0..networks {
+            let (name, offered) = rest.entry()?;
+            if entries.iter().any(|(known, _)| *known == name) {
+                return Err("it names a network twice");
+            }
+            entries.push((name, offered));
+        }
+        match rest.0 {
+            [] => Ok(Self(entries)),
+            _ => Err("it goes on behind its end"),
+        }
+    }
+}
+
+/// Returns the record of a rank. Long reasons are cut.
+///
+/// # Panics
+/// Panics if there are too many networks, or one whose name or address is empty or too long.
+pub(super) fn encode<'a>(
+    networks: impl ExactSizeIterator<Item = (&'a str, Result<Vec<u8>, &'a str>)>,
+) -> Vec<u8> {
+    let count = networks.len();
+    assert!(count <= NETWORKS_MAX, "{count} networks");
+    let mut record = FORMAT.to_vec();
+    record.push(u8::try_from(count).unwrap_or(u8::MAX));
+    for (name, offered) in networks {
+        assert!(is_name(name.as_bytes()), "the network {name:?}");
+        push(&mut record, name.as_bytes());
+        record.push(u8::from(offered.is_ok()));
+        match offered {
+            Ok(address) => {
+                let fits = (1..=ADDRESS_MAX).contains(&address.len());
+                assert!(fits, "{} bytes of {name}", address.len());
+                push(&mut record, &address);
+            }
+            Err(reason) => push(&mut record, shortened(reason).as_bytes()),
+        }
+    }
+    record
+}
+
+fn push(record: &mut Vec<u8>, bytes: &[u8]) {
+    // All parts have their limits, which are below 256.
+    record.push(u8::try_from(bytes.len()).unwrap_or(u8::MAX));
+    record.extend(bytes);
+}
+
+/// Returns as much of a text as a record has room for, on one line.
+fn shortened(text: &str) -> String {
+    let printable = text
+        .chars()
+        .map(|one| if one.is_control() { ' ' } else { one });
+    if text.len() <= REASON_MAX {
+        return printable.collect();
+    }
+    let mut room = REASON_MAX - ELLIPSIS.len();
+    let fitting = printable.take_while(|one| {
+        let fits = one.len_utf8() <= room;
+        room = room.saturating_sub(one.len_utf8());
+        fits
+    });
+    fitting.collect::<String>() + ELLIPSIS
+}
+
+/// The part of a record that was not read yet.
+struct RecordReader<'a>(&'a [u8]);
+
+impl<'a> RecordReader<'a> {
+    fn entry(&mut self) -> Result<(&'a str, Offered<'a>), &'static str> {
+        let name = self.counted(NAME_MAX)?;
+        let name = str::from_utf8(name).ok().filter(|_| is_name(name));
+        let name = name.ok_or("the name of a network is none")?;
+        let offered = match self.byte().ok_or(CUT)? {
+            0 => Err(printable(self.counted(REASON_MAX)?)?),
+            1 => Ok(self.counted(ADDRESS_MAX)?),
+            _ => return Err("a network is neither offered nor withheld"),
+        };
+        match offered {
+            Ok([]) => Err("an address is empty"),
+            _ => Ok((name, offered)),
+        }
+    }
+
+    /// Takes bytes behind their number.
+    fn counted(&mut self, max: usize) -> Result<&'a [u8], &'static str> {
+        let len = usize::from(self.byte().ok_or(CUT)?);
+        if len > max {
+            return Err("a part of it is too long");
+        }
+        self.take(len).ok_or(CUT)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|one| one[0])
+    }
+
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+}
+
+fn is_name(name: &[u8]) -> bool {
+    (1..=NAME_MAX).contains(&name.len()) && name.iter().all(u8::is_ascii_graphic)
+}
+
+/// Returns a text of another process, which errors show.
+fn printable(text: &[u8]) -> Result<&str, &'static str> {
+    let text = str::from_utf8(text).ok();
+    text.filter(|text| !text.contains(char::is_control))
+        .ok_or("a reason is not printable text")
+}
+
+const FORMAT: [u8; 4] = *b"net\x01";
+const CUT: &str = "it ends too early";
+const ELLIPSIS: &str = "…";
+/// Most networks of which a record tells.
+pub(super) const NETWORKS_MAX: usize = 3;
+const NAME_MAX: usize = 16;
+/// Every rank repeats its reasons for all others, so they are short. The rank itself has the whole text.
+const REASON_MAX: usize = 120;
+const RECORD_MAX: usize = FORMAT.len() + 1 + NETWORKS_MAX * (1 + NAME_MAX + 1 + 1 + ADDRESS_MAX);
+const _: () = assert!(
+    RECORD_MAX <= Board::NOTE_MAX && REASON_MAX <= ADDRESS_MAX && ADDRESS_MAX < 256,
+    "a record fits into a note, and each of its lengths into a byte"
+);
+
+#[cfg(test)]
+mod tests {
+    use proptest::{
+        collection::vec,
+        prelude::{any, prop_assert, prop_assert_eq, proptest},
+    };
+
+    use super::{ADDRESS_MAX, Board, OfferRecord, REASON_MAX, encode};
+
+    const VERBS: &str = "verbs";
+
+    fn one(offered: Result<Vec<u8>, &str>) -> Vec<u8> {
+        encode([(VERBS, offered)].into_iter())
+    }
+
+    #[test]
+    fn what_a_rank_offers_and_withholds_is_read_by_others() {
+        let networks = [
+            (VERBS, Err("no device")),
+            ("portals", Ok(vec![0; ADDRESS_MAX])),
+            ("tcp", Ok(vec![7])),
+        ];
+        let bytes = encode(networks.into_iter());
+        let record = OfferRecord::decode(&bytes).unwrap();
+        assert_eq!(record.offered(VERBS), Some(Err("no device")));
+        assert_eq!(record.offered("portals"), Some(Ok(&[0; ADDRESS_MAX][..])));
+        assert_eq!(record.offered("tcp"), Some(Ok(&[7][..])));
+        assert_eq!(record.offered("udp"), None);
+    }
+
+    #[test]
+    fn the_longest_record_fits_into_a_note() {
+        let names = ["a".repeat(16), "b".repeat(16), "c".repeat(16)];
+        let networks = names
+            .iter()
+            .map(|name| (name.as_str(), Ok(vec![1; ADDRESS_MAX])));
+        let bytes = encode(networks);
+        assert!(bytes.len() <= Board::NOTE_MAX, "{}", bytes.len());
+        assert!(OfferRecord::decode(&bytes).is_ok());
+    }
+
+    #[test]
+    fn long_reasons_are_cut_between_characters_and_have_one_line() {
+        for text in [
+            "ö".repeat(200),
+            format!("{}ööö", "x".repeat(REASON_MAX - 4)),
+        ] {
+            let bytes = one(Err(&text));
+            let read = OfferRecord::decode(&bytes).unwrap().offered(VERBS);
+            let reason = read.unwrap().unwrap_err();
+            assert!(reason.len() <= REASON_MAX, "{reason}");
+            let begin = reason.strip_suffix('…').unwrap();
+            assert!(text.starts_with(begin) && begin.len() >= REASON_MAX - 5);
+        }
+        let bytes = one(Err("two\nlines"));
+        let read = OfferRecord::decode(&bytes).unwrap().offered(VERBS);
+        assert_eq!(read, Some(Err("two lines")));
+    }
+
+    #[test]
+    fn garbled_records_are_refused_with_what_is_wrong() {
+        let good = one(Ok(vec![7, 8]));
+        let with = |at: usize, byte: u8| {
+            let mut bytes = good.clone();
+            bytes[at] = byte;
+            bytes
+        };
+        let twice = {
+            let mut bytes = good.clone();
+            bytes.extend(&good[5..]);
+            bytes[4] = 2;
+            bytes
+        };
+        let longer = [good.clone(), vec![0]].concat();
+        for (bytes, what) in [
+            (Vec::new(), "no list of networks"),
+            (with(3, 2), "another version"),
+            (with(4, 4), "too many"),
+            (with(5, 17), "too long"),
+            (with(6, b' '), "name"),
+            (with(6, 0xff), "name"),
+            (with(11, 2), "neither"),
+            (with(11, 0), "not printable"),
+            (with(12, 193), "too long"),
+            (with(12, 3), "ends too early"),
+            (with(12, 0), "empty"),
+            (with(12, 1), "behind its end"),
+            (twice, "twice"),
+            (longer, "behind its end"),
+        ] {
+            let why = OfferRecord::decode(&bytes).unwrap_err();
+            assert!(why.contains(what), "{why}, not {what}: {bytes:?}");
+        }
+        for len in 0..good.len() {
+            assert!(OfferRecord::decode(&good[..len]).is_err(), "{len}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..80), behind in any::<bool>()) {
+            let bytes = if behind { [&b"net\x01"[..], &bytes].concat() } else { bytes };
+            if let Ok(record) = OfferRecord::decode(&bytes) {
+                let networks = record.0.iter().map(|(name, offered)| (*name, offered.map(<[u8]>::to_vec)));
+                let again = encode(networks.collect::<Vec<_>>().into_iter());
+                prop_assert_eq!(again, bytes);
+            }
+        }
+
+        #[test]
+        fn a_changed_byte_never_panics(at in any::<usize>(), byte in any::<u8>(), reason in "[ -~]{0,40}") {
+            let networks = [(VERBS, Err(reason.as_str())), ("tcp", Ok(vec![1, 2, 3]))];
+            let mut bytes = encode(networks.into_iter());
+            prop_assert!(OfferRecord::decode(&bytes).is_ok());
+            let len = bytes.len();
+            bytes[at % len] = byte;
+            let _ = OfferRecord::decode(&bytes);
+        }
+    }
+}
