@@ -19,7 +19,7 @@ use ripstop_fabric::{
 use crate::{
     boot::{
         self, ArrivalGuard, Boot, BootError, Environment, Exchange,
-        report::{FailureReport, FailureReporter, PeerDeparture},
+        report::{FailureReport, FailureReporter},
     },
     buffer::{RegBuf, Wire},
     clock::Clock,
@@ -27,7 +27,7 @@ use crate::{
     engine::{Engine, EngineSetup},
     error::{Error, ErrorKind, Result},
     executor,
-    fabrics::{self, DriverParams},
+    fabrics::{self, DriverParams, OpenedFabric},
     group::WorldRank,
     last_calls,
     offload::MOVED_MAX,
@@ -66,12 +66,14 @@ pub struct Builder {
 impl Runtime {
     /// Joins the job that this process was started in, with the settings of the environment.
     ///
-    /// Returns when all ranks have started and those of this node have met. If a network is used, the addresses of other nodes
-    /// may arrive later. Messages to those ranks wait for the addresses, and fail with [`ErrorKind::Setup`] if they do not arrive
+    /// Returns when all ranks have started and those of this node have met. If the ranks are on several nodes and
+    /// `RIPSTOP_FABRIC` names no fabric, they have also chosen a network. If it names a network, the addresses of other nodes may
+    /// arrive later. Messages to those ranks wait for the addresses, and fail with [`ErrorKind::Setup`] if they do not arrive
     /// within `RIPSTOP_BOOT_TIMEOUT`.
     ///
     /// # Errors
-    /// A setting is invalid, the launcher was used wrongly, or memory is exhausted. Each error says what to do.
+    /// A setting is invalid, the launcher was used wrongly, memory is exhausted, or the ranks have no network in common. Each
+    /// error says what to do.
     pub fn init() -> Result<Self> {
         Self::builder().init()
     }
@@ -356,12 +358,16 @@ impl Builder {
             arrival: &arrival,
             board: &board,
             settings: &settings,
-            provider: self.provider.unwrap_or_else(|| settings.fabric.provider()),
+            provider: self.provider,
             futex: backend.futex(),
             counters: &counters,
             unmet: &unmet,
+            reporter: reporter.as_ref(),
         };
-        let driver = opening.open()?;
+        let OpenedFabric {
+            driver,
+            why: fabric_why,
+        } = opening.open()?;
         let arrival = arrival; // On an error, dropped before the driver, whose drop records that this rank left in good order.
         backend.watch(&driver.wait_on()).map_err(transport)?;
         let driver = match self.plan {
@@ -371,7 +377,15 @@ impl Builder {
         let mut parts = RuntimeParts {
             unmet: Some(unmet),
             reporter,
-            ..assemble(&boot, board, settings, counters, backend, why, driver)
+            ..assemble(
+                &boot,
+                board,
+                settings,
+                counters,
+                backend,
+                [fabric_why, why],
+                driver,
+            )
         };
         parts.report_failures();
         let (shared, arrival) = (Arc::new(RuntimeShared::new(parts)), arrival);
@@ -433,7 +447,7 @@ fn assemble(
     settings: Settings,
     counters: Arc<DriverStats>,
     backend: Box<dyn SleepBackend>,
-    why: String,
+    [fabric_why, reactor_why]: [String; 2],
     mut driver: Box<dyn Driver>,
 ) -> RuntimeParts {
     let JobTopology {
@@ -456,8 +470,9 @@ fn assemble(
     let choices = Choices {
         boot: boot.found,
         fabric: driver.caps().name,
+        fabric_why,
         reactor: backend.name(),
-        reactor_why: why,
+        reactor_why,
         paths: paths.to_string(),
         single_copy: within_node.any_memory,
         by_processor: within_node.by_processor,
@@ -553,14 +568,8 @@ fn choice(reactor: ReactorChoice) -> reactor::BackendChoice {
 
 /// Converts an error of the boot. Reports the rank that failed while this rank waited for it.
 fn lost(error: BootError, reporter: Option<&FailureReporter>) -> Error {
-    let (BootError::RankGone { rank }
-    | BootError::Failed { rank }
-    | BootError::Aborted { rank, .. }) = error
-    else {
-        return boot_error(error);
-    };
     if let Some(reporter) = reporter {
-        reporter.blame(WorldRank(rank), PeerDeparture::Failed);
+        reporter.blame_lost(&error);
     }
     boot_error(error)
 }

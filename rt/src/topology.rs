@@ -41,7 +41,10 @@ impl JobTopology {
             }
             None => (within, here.cost),
         };
-        let together = settings.shm_ranks.filter(|_| settings.fabric.is_combined());
+        let fabric = settings.fabric;
+        let together = settings
+            .shm_ranks
+            .filter(|_| fabric.is_combined() || fabric.is_auto());
         Self {
             paths,
             cost,

@@ -11,7 +11,10 @@ use std::{
 
 use rustix::net::{SendFlags, send};
 
-use super::wire::{self, WireLine};
+use super::{
+    BootError,
+    wire::{self, WireLine},
+};
 use crate::group::WorldRank;
 
 /// One report. It is never answered.
@@ -134,6 +137,16 @@ impl FailureReporter {
         if blamed.insert((rank, how)) {
             drop(blamed);
             self.send_report(FailureReport::Blames { rank: rank.0, how });
+        }
+    }
+
+    /// Reports the rank that failed while this rank waited for it at the start, if that is what the error says.
+    pub(crate) fn blame_lost(&self, error: &BootError) {
+        if let BootError::RankGone { rank }
+        | BootError::Failed { rank }
+        | BootError::Aborted { rank, .. } = error
+        {
+            self.blame(WorldRank(*rank), PeerDeparture::Failed);
         }
     }
 

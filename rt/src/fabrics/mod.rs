@@ -1,4 +1,8 @@
-//! Opens the driver that `RIPSTOP_FABRIC` selects.
+//! Opens the driver that `RIPSTOP_FABRIC` selects, or that all ranks of the job choose.
+
+mod chosen_network;
+#[cfg(test)]
+mod tests;
 
 use std::{
     fmt::Display,
@@ -13,13 +17,13 @@ use ripstop_fabric::{
     deferred::DeferredDriver,
     driver::{Driver, PreparedEndpoint},
     hierarchical::{HierarchicalConfig, HierarchicalDriver},
-    provider::{DriverEndpoint, JobPlace, OpenRequest, OpenedDriver, Provider, ProviderReach},
+    provider::{DriverEndpoint, JobPlace, OpenRequest, Provider, ProviderReach},
     registry::FabricSelection,
     shm::{Board, BoardRanks, ProcessMonitor, WakeMethod},
 };
 
 use crate::{
-    boot::{self, ArrivalGuard, Boot},
+    boot::{self, ArrivalGuard, Boot, report::FailureReporter},
     error::{Error, ErrorKind, Result, remedy},
     group::WorldRank,
     settings::Settings,
@@ -35,23 +39,44 @@ pub(crate) struct DriverParams<'a> {
     /// Board of this rank's node.
     pub(crate) board: &'a Board,
     pub(crate) settings: &'a Settings,
-    /// Provider of the driver, or of the network's one if there is also shared memory.
-    pub(crate) provider: &'static dyn Provider,
+    /// Provider to use instead of the selected one.
+    pub(crate) provider: Option<&'static dyn Provider>,
     /// True if the reactor can sleep on a futex.
     pub(crate) futex: bool,
     pub(crate) counters: &'a Arc<DriverStats>,
     /// Reason why this rank never got the addresses of the others, if that happens.
     pub(crate) unmet: &'a Arc<OnceLock<String>>,
+    /// Connection on which a rank is reported that ends while this rank waits for its address.
+    pub(crate) reporter: Option<&'a FailureReporter>,
 }
 
 impl DriverParams<'_> {
     /// Opens the driver that the settings select. It may not reach other ranks yet: the exchange settles when all
     /// addresses have arrived.
-    pub(crate) fn open(mut self) -> Result<Box<dyn Driver>> {
+    pub(crate) fn open(self) -> Result<OpenedFabric> {
         let fabric = self.settings.fabric;
-        self.check_reach(fabric)?;
-        let opened = self.provider.open(self.request()).map_err(open_error)?;
-        self.report(&opened);
+        match self.provider {
+            Some(provider) => self.open_one(provider, "the program opens it"),
+            None if !fabric.is_auto() => self.open_one(fabric.provider(), "RIPSTOP_FABRIC is set"),
+            None if self.shares_memory_with_all() => {
+                self.open_one(fabric.provider(), "all ranks share memory")
+            }
+            None => self.open_chosen(),
+        }
+    }
+
+    fn shares_memory_with_all(&self) -> bool {
+        let (together, size) = (self.settings.shm_ranks, self.boot.size);
+        self.boot.node.ranks.len() == size as usize && together.is_none_or(|some| some >= size)
+    }
+
+    /// Opens the driver of a provider, beside shared memory if that is selected.
+    fn open_one(mut self, provider: &'static dyn Provider, why: &str) -> Result<OpenedFabric> {
+        let fabric = self.settings.fabric;
+        self.check_reach(fabric, provider)?;
+        let request = self.request(fabric.is_combined());
+        let opened = provider.open(request).map_err(open_error)?;
+        self.report(&opened.notices);
         let combination = fabric.is_combined().then(|| self.combination(fabric));
         let driver = match opened.endpoint {
             DriverEndpoint::Prepared(prepared) => self.join(prepared)?,
@@ -60,17 +85,16 @@ impl DriverParams<'_> {
                 driver
             }
         };
-        match combination {
-            Some(config) => Ok(Box::new(
-                HierarchicalDriver::open(config, driver).map_err(open_error)?,
-            )),
-            None => Ok(driver),
-        }
+        let driver = match combination {
+            Some(config) => combined(config, driver)?,
+            None => driver,
+        };
+        let why = format!("{}: {why}", driver.caps().name);
+        Ok(OpenedFabric { driver, why })
     }
 
     /// Checks that the driver reaches all ranks of the job.
-    fn check_reach(&self, fabric: FabricSelection) -> Result<()> {
-        let provider = self.provider;
+    fn check_reach(&self, fabric: FabricSelection, provider: &'static dyn Provider) -> Result<()> {
         let (ranks, node) = (self.boot.size, self.boot.node.ranks.len());
         let needed = match node {
             1 if ranks == 1 => ProviderReach::Rank,
@@ -86,16 +110,17 @@ impl DriverParams<'_> {
         Err(refused(match provider.reach() {
             ProviderReach::Node => format!(
                 "the job has {ranks} ranks and this node {node} of them, and RIPSTOP_FABRIC={name} ({summary}) does not \
-                 reach other nodes: start all ranks on one node, or set RIPSTOP_FABRIC to {networks}"
+                 reach other nodes: start all ranks on one node, or unset RIPSTOP_FABRIC, so that the ranks choose a \
+                 network, or set it to {networks}"
             ),
             _ => format!(
                 "the job has {ranks} ranks, and RIPSTOP_FABRIC={name} ({summary}) reaches no other ranks: unset it, or set \
-                 it to {networks} if the ranks are on several nodes"
+                 it to {networks}"
             ),
         }))
     }
 
-    fn request(&self) -> OpenRequest<'_> {
+    fn request(&self, is_combined: bool) -> OpenRequest<'_> {
         let detect = self.settings.is_set("RIPSTOP_DETECT_MS");
         OpenRequest {
             place: JobPlace {
@@ -109,16 +134,16 @@ impl DriverParams<'_> {
             detect: detect.then_some(self.settings.detect),
             single_copy: self.settings.single_copy,
             // In a combination, the driver of shared memory does so.
-            announces_ends: !self.settings.fabric.is_combined(),
+            announces_ends: !is_combined,
             values: &self.settings.driver_values,
             counters: Arc::clone(self.counters),
         }
     }
 
     /// Reports once per node what a driver found, because all its ranks see the same.
-    fn report(&self, opened: &OpenedDriver) {
+    fn report(&self, notices: &[String]) {
         if self.boot.on_node() == 0 {
-            for notice in &opened.notices {
+            for notice in notices {
                 tracing::info!("{notice}");
             }
         }
@@ -198,6 +223,19 @@ impl DriverParams<'_> {
         }
         Ok(Box::new(late))
     }
+}
+
+/// A driver with the reason why it was taken.
+pub(crate) struct OpenedFabric {
+    pub(crate) driver: Box<dyn Driver>,
+    /// Sentence that begins with the name of the fabric.
+    pub(crate) why: String,
+}
+
+/// Returns shared memory and a network as one driver.
+fn combined(config: HierarchicalConfig, network: Box<dyn Driver>) -> Result<Box<dyn Driver>> {
+    let both = HierarchicalDriver::open(config, network).map_err(open_error)?;
+    Ok(Box::new(both))
 }
 
 /// Returns the system's error at start, with a hint which limit to raise.

@@ -72,7 +72,7 @@ pub(super) const TABLE: &[SettingSpec] = &[
         fabric: "RIPSTOP_FABRIC",
         FabricSelection::range(),
         "the driver that carries the messages between ranks; with shm+, shared memory within nodes and a network between \
-         nodes",
+         nodes; auto: shared memory within nodes, and between nodes the fastest network that all ranks offer",
         FabricSelection::named,
         |fabric: &FabricSelection| fabric.name().to_owned()
     ),
@@ -131,8 +131,8 @@ pub(super) const TABLE: &[SettingSpec] = &[
     row!(
         shm_ranks: "RIPSTOP_SHM_RANKS",
         "auto | 1..=30000 ranks",
-        "with shm+ and a network, how many consecutive ranks share memory, so that one machine can stand for several \
-         nodes; auto: all ranks of a node. The same on all ranks",
+        "with shm+ and a network, or RIPSTOP_FABRIC=auto, how many consecutive ranks share memory, so that one machine can \
+         stand for several nodes; auto: all ranks of a node. The same on all ranks",
         |value| or_auto(value, |value| within(1..=30_000, value)),
         |ranks| auto_or(ranks, u32::to_string)
     ),

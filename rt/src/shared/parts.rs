@@ -44,6 +44,8 @@ pub struct Choices {
     pub boot: &'static str,
     /// Driver that carries the messages.
     pub fabric: &'static str,
+    /// Sentence about why this driver was taken. It begins with the driver's name.
+    pub fabric_why: String,
     /// `uring` or `epoll`; `sim` if ranks are simulated.
     pub reactor: &'static str,
     /// Reason for this reactor.
@@ -77,6 +79,7 @@ impl Choices {
         Self {
             boot: "simulation",
             fabric: caps.name,
+            fabric_why: format!("{}: it is simulated", caps.name),
             reactor: "sim",
             reactor_why: "time is virtual".to_owned(),
             paths,
