@@ -77,19 +77,19 @@ impl DriverParams<'_> {
     }
 }
 
-/// Returns the sentence about a chosen network.
+/// Returns the sentence about a chosen network. `ripstop info --fabrics` has the reasons why others are missing.
 fn chosen_because(fabric: FabricSelection, chosen: &ChosenNetwork) -> String {
-    let mut why = format!(
-        "{}: not all ranks share memory, and all offer {} ({})",
+    let missing = chosen.missing.iter();
+    let missing: Vec<_> = missing
+        .map(|offer| format!("{} on rank {}", offer.network, offer.rank))
+        .collect();
+    let beside = match missing.is_empty() {
+        true => String::new(),
+        false => format!(" (missing: {})", missing.join(", ")),
+    };
+    format!(
+        "{}: some ranks do not share memory, and {} is the fastest network that all offer{beside}",
         fabric.name(),
-        chosen.provider.name(),
-        chosen.provider.summary()
-    );
-    for offer in &chosen.missing {
-        why += &format!(
-            "; {} is missing on rank {} ({})",
-            offer.network, offer.rank, offer.reason
-        );
-    }
-    why
+        chosen.provider.name()
+    )
 }

@@ -22,7 +22,7 @@ use ripstop::{
 use ripstop_rt::internal::CommInternals;
 use serde_json::{Value, json};
 
-use crate::{fabrics, stderr_lines::print_line};
+use crate::{fabrics::FabricsReport, stderr_lines::print_line};
 
 /// Show what a rank would use here, and why: reactor, protocols, memory, settings
 #[derive(clap::Args, Debug)]
@@ -105,9 +105,11 @@ fn show_fabrics(args: &InfoArgs, boot: Option<Boot>) -> Result<(), Box<dyn Error
     if boot.as_ref().is_none_or(|boot| boot.rank == 0) {
         let settings = Settings::from_environment()?;
         let text = if args.json {
-            json!({ "fabrics": fabrics::json(&settings) }).to_string()
+            let mut facts = serde_json::Map::new();
+            FabricsReport::of(&settings).add_json(&mut facts);
+            Value::Object(facts).to_string()
         } else {
-            fabrics::text(&settings)
+            FabricsReport::of(&settings).text()
         };
         writeln!(io::stdout().lock(), "{}", text.trim_end())?;
     }
@@ -144,7 +146,7 @@ impl<'a> InfoReport<'a> {
     fn text(&self, args: &InfoArgs) -> String {
         // Checks load libraries, so there are none if they are not shown.
         let wants_fabrics = args.fabrics || args.wants_all();
-        let shown = wants_fabrics.then(|| fabrics::text(&self.of_process));
+        let shown = wants_fabrics.then(|| FabricsReport::of(&self.of_process).text());
         let parts = [
             (args.wants_all(), self.summary()),
             (wants_fabrics, shown.unwrap_or_default()),
@@ -173,7 +175,7 @@ impl<'a> InfoReport<'a> {
         let rows = [
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("launcher", launcher),
-            ("fabric", choices.fabric.to_owned()),
+            ("fabric", choices.fabric_why.clone()),
             ("reactor", choices.reactor_why.clone()),
             ("io_uring", self.uring.clone()),
             ("single copy", single_copy),
@@ -266,6 +268,7 @@ impl<'a> InfoReport<'a> {
             facts.insert("launcher".to_owned(), self.found.into());
             facts.insert("ranks".to_owned(), self.ranks.into());
             facts.insert("fabric".to_owned(), choices.fabric.into());
+            facts.insert("fabric_why".to_owned(), choices.fabric_why.into());
             facts.insert("reactor".to_owned(), choices.reactor.into());
             facts.insert("reactor_why".to_owned(), choices.reactor_why.into());
             facts.insert("io_uring".to_owned(), self.uring.clone().into());
@@ -276,8 +279,7 @@ impl<'a> InfoReport<'a> {
             );
         }
         if all || args.fabrics {
-            let rows = fabrics::json(&self.of_process);
-            facts.insert("fabrics".to_owned(), rows);
+            FabricsReport::of(&self.of_process).add_json(&mut facts);
         }
         if all || args.protocols {
             facts.insert("paths".to_owned(), self.runtime.choices().paths.into());
