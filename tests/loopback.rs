@@ -1,4 +1,5 @@
-//! Ranks of one node that let their adapters copy long messages (`RIPSTOP_LOOPBACK`), and carry out their collectives.
+//! Ranks of one node that let their adapters copy long messages (`RIPSTOP_LOOPBACK`), and carry out their collectives. Also
+//! ranks that choose their adapters.
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
 #[path = "support/ranks.rs"]
@@ -63,6 +64,19 @@ fn without_the_loop_back_the_adapter_copies_nothing_within_a_node() {
     on_a_node(2, "off", |runtime| {
         runtime.block_on(exchange(&runtime.world()));
         assert_eq!(runtime.counters().registrations, 0);
+    });
+}
+
+/// Several nodes, which are parts of this one, have no loop-back between them, and name no network here.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn ranks_that_name_no_network_choose_the_adapter() {
+    let settings = [("RIPSTOP_FABRIC", "auto"), ("RIPSTOP_SHM_RANKS", "1")];
+    ranks::run(2, &settings, |runtime| {
+        assert_eq!(runtime.choices().fabric, "shm+verbs");
+        runtime.block_on(exchange(&runtime.world()));
+        assert!(runtime.counters().registrations > 0, "by another way");
+        runtime.close().unwrap();
     });
 }
 

@@ -13,6 +13,7 @@ mod ends;
 mod fates;
 mod hosts;
 mod meeting;
+mod networks;
 mod output;
 mod reports;
 mod roles;

@@ -6,7 +6,7 @@ use ripstop::{ErrorKind, Runtime};
 use ripstop_rt::boot::{Boot, Environment, discover};
 use rustix::process::{Signal, kill_process};
 
-use crate::{apart, fates, hosts};
+use crate::{apart, fates, hosts, networks};
 
 pub(crate) const ROLE: &str = "LAUNCHER_TEST_ROLE";
 pub(crate) const AS_RANK: [&str; 4] = [
@@ -39,6 +39,7 @@ fn a_rank_of_a_job() {
     match role.as_str() {
         "die-before-arrival" => die_before_arrival(boot),
         "stay" => stay(boot),
+        networks::NETWORKED | networks::BEREAVED => networks::play(&role, boot),
         "talk" | "outlive" => crate::spaces::play(&role, boot),
         _ => play(&role, &mut boot),
     }

@@ -322,7 +322,7 @@ pub(crate) fn play(role: &str, boot: Boot) {
     }
 }
 
-async fn talk_with_all(world: &Comm) {
+pub(crate) async fn talk_with_all(world: &Comm) {
     let (me, ranks) = (world.rank(), world.size());
     let (next, before) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
     for len in [1, 500, 3000, 70_000, 1_000_000] {
