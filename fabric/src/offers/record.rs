@@ -14,14 +14,14 @@ use crate::{driver::ADDRESS_MAX, shm::Board};
 
 /// Networks that a rank offers, or why it does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OfferRecord<'a>(Vec<(&'a str, Offered<'a>)>);
+pub(super) struct OfferRecord<'a>(Vec<(&'a str, OfferedAddress<'a>)>);
 
 /// Address of a rank in a network, or why the rank does not offer the network.
-pub(super) type Offered<'a> = Result<&'a [u8], &'a str>;
+pub(super) type OfferedAddress<'a> = Result<&'a [u8], &'a str>;
 
 impl<'a> OfferRecord<'a> {
     /// Returns what the rank says about a network, if it knows the network.
-    pub(super) fn offered(&self, network: &str) -> Option<Offered<'a>> {
+    pub(super) fn offered(&self, network: &str) -> Option<OfferedAddress<'a>> {
         let mut entries = self.0.iter();
         let found = entries.find(|(name, _)| *name == network);
         found.map(|(_, offered)| *offered)
@@ -37,7 +37,7 @@ impl<'a> OfferRecord<'a> {
         if usize::from(networks) > NETWORKS_MAX {
             return Err("it has too many networks");
         }
-        let mut entries: Vec<(&str, Offered<'_>)> = Vec::new();
+        let mut entries: Vec<(&str, OfferedAddress<'_>)> = Vec::new();
         for _ in 0..networks {
             let (name, offered) = rest.entry()?;
             if entries.iter().any(|(known, _)| *known == name) {
@@ -106,7 +106,7 @@ fn shortened(text: &str) -> String {
 struct RecordReader<'a>(&'a [u8]);
 
 impl<'a> RecordReader<'a> {
-    fn entry(&mut self) -> Result<(&'a str, Offered<'a>), &'static str> {
+    fn entry(&mut self) -> Result<(&'a str, OfferedAddress<'a>), &'static str> {
         let name = self.counted(NAME_MAX)?;
         let name = str::from_utf8(name).ok().filter(|_| is_name(name));
         let name = name.ok_or("the name of a network is none")?;

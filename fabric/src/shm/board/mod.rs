@@ -70,8 +70,8 @@ impl Board {
         Self::create_in_job(size, 0)
     }
 
-    /// Creates a board like [`create`](Self::create), with room for a note of [`NOTE_MAX`](Self::NOTE_MAX) bytes about each of the `job` ranks of all
-    /// nodes.
+    /// Creates a board like [`create`](Self::create), with room for a note of [`NOTE_MAX`](Self::NOTE_MAX) bytes about each of
+    /// the `job` ranks of all nodes.
     ///
     /// # Errors
     /// The same as for [`create`](Self::create).
