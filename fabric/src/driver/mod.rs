@@ -174,6 +174,12 @@ pub trait PreparedEndpoint: Send + fmt::Debug {
     /// Returns the address of this endpoint for the other ranks, 1 to [`ADDRESS_MAX`] bytes long.
     fn address(&self) -> Vec<u8>;
 
+    /// Returns the kind of the link, in at most [`LINK_KIND_MAX`] bytes, if ranks with links of different kinds cannot reach each
+    /// other. `RIPSTOP_FABRIC=auto` does not choose the network where ranks have different kinds.
+    fn link_kind(&self) -> &'static str {
+        ""
+    }
+
     /// Returns the capabilities that the connected driver will have.
     fn caps(&self) -> &Caps;
 
@@ -193,3 +199,6 @@ pub trait PreparedEndpoint: Send + fmt::Debug {
 
 /// Longest address of a rank, in bytes: that of an InfiniBand rank with four devices and queue pairs made in advance.
 pub const ADDRESS_MAX: usize = 192;
+
+/// Longest name of a kind of link, in bytes.
+pub const LINK_KIND_MAX: usize = 16;

@@ -34,8 +34,10 @@ pub(super) fn choose(
 }
 
 fn missing_offer(network: &'static str, records: &[OfferRecord<'_>]) -> Option<MissingOffer> {
-    let offered = |record: &OfferRecord<'_>| matches!(record.offered(network), Some(Ok(_)));
-    let rank = records.iter().position(|record| !offered(record))?;
+    let offers = |record: &OfferRecord<'_>| matches!(record.offered(network), Some(Ok(_)));
+    let Some(rank) = records.iter().position(|record| !offers(record)) else {
+        return missing_kind(network, records);
+    };
     let reason = match records[rank].offered(network) {
         Some(Err(reason)) => reason,
         _ => "its build does not know this network",
@@ -44,29 +46,54 @@ fn missing_offer(network: &'static str, records: &[OfferRecord<'_>]) -> Option<M
         network,
         rank,
         reason: reason.to_owned(),
-        offered_by: records.iter().position(offered),
+        offered_by: records.iter().position(offers),
+    })
+}
+
+/// Returns the first rank whose link is of another kind than that of rank 0, if there is one. All ranks offer the network.
+fn missing_kind(network: &'static str, records: &[OfferRecord<'_>]) -> Option<MissingOffer> {
+    let offered = records.iter().map(|record| record.offered(network));
+    let kinds = offered.map(|offered| offered.and_then(Result::ok).map(|address| address.kind));
+    let kinds: Vec<&str> = kinds.collect::<Option<_>>()?;
+    let first = kinds.first()?;
+    let rank = kinds.iter().position(|kind| kind != first)?;
+    Some(MissingOffer {
+        network,
+        rank,
+        reason: format!("its link is {}, and that of rank 0 is {first}", kinds[rank]),
+        offered_by: Some(0),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::{MissingOffer, OfferRecord, choose};
-    use crate::offers::record::encode;
+    use crate::offers::record::{LinkAddress, encode};
 
     const NETWORKS: [&str; 3] = ["verbs", "portals", "tcp"];
 
-    /// Returns the record of a rank that offers some networks, written like `v-t`.
+    /// Returns the record of a rank that offers some networks, written like `v-t`. An upper-case letter is a link of another
+    /// kind.
     fn record(offers: &str) -> Vec<u8> {
-        let networks = NETWORKS.into_iter().zip(offers.bytes());
-        let networks = networks.map(|(name, offer)| {
-            let address = if offer == b'-' {
-                Err("no device")
+        let kind = |offer: u8| {
+            if offer.is_ascii_uppercase() {
+                "RoCE"
             } else {
-                Ok(vec![offer])
-            };
-            (name, address)
+                "InfiniBand"
+            }
+        };
+        let networks = NETWORKS.into_iter().zip(offers.as_bytes().chunks(1));
+        let networks = networks.map(|(name, bytes)| match bytes {
+            b"-" => (name, Err("no device")),
+            _ => (
+                name,
+                Ok(LinkAddress {
+                    bytes,
+                    kind: kind(bytes[0]),
+                }),
+            ),
         });
-        encode(networks.collect::<Vec<_>>().into_iter())
+        encode(&networks.collect::<Vec<_>>())
     }
 
     fn chosen(ranks: &[&str]) -> (Option<usize>, Vec<MissingOffer>) {
@@ -104,9 +131,23 @@ mod tests {
     }
 
     #[test]
+    fn a_network_whose_links_do_not_fit_together_is_not_chosen() {
+        assert_eq!(chosen(&["V-t", "V-t"]).0, Some(0));
+        let (at, missing) = chosen(&["v-t", "v-t", "V-t"]);
+        assert_eq!((at, missing[0].rank), (Some(2), 2));
+        let reason = "its link is RoCE, and that of rank 0 is InfiniBand";
+        assert_eq!(
+            (missing[0].reason.as_str(), missing[0].offered_by),
+            (reason, Some(0))
+        );
+        assert_eq!(chosen(&["v--", "V--"]).0, None);
+    }
+
+    #[test]
     fn a_network_that_another_build_lacks_is_not_chosen() {
         let all = record("vpt");
-        let old = encode([("tcp", Ok(vec![1]))].into_iter());
+        let kind = "InfiniBand";
+        let old = encode(&[("tcp", Ok(LinkAddress { bytes: &[1], kind }))]);
         let records = [&all, &old].map(|bytes| OfferRecord::decode(bytes).unwrap());
         let (at, missing) = choose(&NETWORKS, &records);
         assert_eq!((at, missing.len()), (Some(2), 2));

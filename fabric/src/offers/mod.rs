@@ -16,7 +16,7 @@ mod tests;
 use std::{fmt::Write, io};
 
 pub use self::choice::MissingOffer;
-use self::record::OfferRecord;
+use self::record::{LinkAddress, OfferRecord};
 use crate::{
     driver::{PreparedEndpoint, WorldRank},
     provider::{DriverEndpoint, OpenRequest, Provider},
@@ -91,14 +91,19 @@ impl NetworkOffers {
     /// Returns what this rank publishes: its address in each network, or why it does not offer the network.
     #[must_use]
     pub fn record(&self) -> Vec<u8> {
-        record::encode(self.networks.iter().map(|network| {
-            let found = network.found.as_ref();
-            let address = found.map(|prepared| prepared.endpoint.address());
+        let networks = self.networks.iter();
+        let addresses: Vec<_> = networks.clone().map(NetworkOffer::address).collect();
+        let offers = networks.zip(&addresses).map(|(network, address)| {
+            let link = network.found.as_ref().map(|prepared| LinkAddress {
+                bytes: address,
+                kind: prepared.endpoint.link_kind(),
+            });
             (
                 network.provider.name(),
-                address.map_err(|withheld| withheld.reason.as_str()),
+                link.map_err(|withheld| withheld.reason.as_str()),
             )
-        }))
+        });
+        record::encode(&offers.collect::<Vec<_>>())
     }
 
     /// Returns the networks that this rank does not offer.
@@ -133,7 +138,8 @@ impl NetworkOffers {
             ));
         };
         let addresses = records.iter().filter_map(|record| record.offered(name));
-        let addresses = addresses.filter_map(|offered| offered.ok().map(<[u8]>::to_vec));
+        let addresses =
+            addresses.filter_map(|offered| offered.ok().map(|link| link.bytes.to_vec()));
         Ok(ChosenNetwork {
             provider,
             endpoint: prepared.endpoint,
@@ -154,6 +160,14 @@ impl NetworkOffers {
             offer
         };
         missing.into_iter().map(own).collect()
+    }
+}
+
+impl NetworkOffer {
+    /// Returns this rank's address in the network; it is empty if the rank does not offer the network.
+    fn address(&self) -> Vec<u8> {
+        let prepared = self.found.as_ref();
+        prepared.map_or_else(|_| Vec::new(), |prepared| prepared.endpoint.address())
     }
 }
 

@@ -6,18 +6,30 @@
 //! | 1 | number of networks |
 //! | 1, n | length of a network's name, and the name |
 //! | 1 | 1 if the network is offered, otherwise 0 |
+//! | 1, n | if it is offered: length of the kind of the rank's link, and the kind |
 //! | 1, n | length of the rank's address in it, and the address; or of the reason why it is not offered, and that text |
 //!
-//! The last four lines repeat for each network.
+//! The lines from the name on repeat for each network.
 
-use crate::{driver::ADDRESS_MAX, shm::Board};
+use crate::{
+    driver::{ADDRESS_MAX, LINK_KIND_MAX},
+    shm::Board,
+};
 
 /// Networks that a rank offers, or why it does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OfferRecord<'a>(Vec<(&'a str, OfferedAddress<'a>)>);
 
+/// A rank's end of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LinkAddress<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Kind of the link; the ranks of a job must have links of the same kind.
+    pub(super) kind: &'a str,
+}
+
 /// Address of a rank in a network, or why the rank does not offer the network.
-pub(super) type OfferedAddress<'a> = Result<&'a [u8], &'a str>;
+pub(super) type OfferedAddress<'a> = Result<LinkAddress<'a>, &'a str>;
 
 impl<'a> OfferRecord<'a> {
     /// Returns what the rank says about a network, if it knows the network.
@@ -55,10 +67,8 @@ impl<'a> OfferRecord<'a> {
 /// Returns the record of a rank. Long reasons are cut.
 ///
 /// # Panics
-/// Panics if there are too many networks, or one whose name or address is empty or too long.
-pub(super) fn encode<'a>(
-    networks: impl ExactSizeIterator<Item = (&'a str, Result<Vec<u8>, &'a str>)>,
-) -> Vec<u8> {
+/// Panics if there are too many networks, one whose name or address is empty or too long, or a kind that is too long.
+pub(super) fn encode(networks: &[(&str, OfferedAddress<'_>)]) -> Vec<u8> {
     let count = networks.len();
     assert!(count <= NETWORKS_MAX, "{count} networks");
     let mut record = FORMAT.to_vec();
@@ -68,10 +78,11 @@ pub(super) fn encode<'a>(
         push(&mut record, name.as_bytes());
         record.push(u8::from(offered.is_ok()));
         match offered {
-            Ok(address) => {
-                let fits = (1..=ADDRESS_MAX).contains(&address.len());
-                assert!(fits, "{} bytes of {name}", address.len());
-                push(&mut record, &address);
+            Ok(LinkAddress { kind, bytes }) => {
+                let fits = (1..=ADDRESS_MAX).contains(&bytes.len()) && kind.len() <= LINK_KIND_MAX;
+                assert!(fits, "{} bytes of {name}, of kind {kind:?}", bytes.len());
+                push(&mut record, kind.as_bytes());
+                push(&mut record, bytes);
             }
             Err(reason) => push(&mut record, shortened(reason).as_bytes()),
         }
@@ -112,12 +123,17 @@ impl<'a> RecordReader<'a> {
         let name = name.ok_or("the name of a network is none")?;
         let offered = match self.byte().ok_or(CUT)? {
             0 => Err(printable(self.counted(REASON_MAX)?)?),
-            1 => Ok(self.counted(ADDRESS_MAX)?),
+            1 => Ok(self.address()?),
             _ => return Err("a network is neither offered nor withheld"),
         };
-        match offered {
-            Ok([]) => Err("an address is empty"),
-            _ => Ok((name, offered)),
+        Ok((name, offered))
+    }
+
+    fn address(&mut self) -> Result<LinkAddress<'a>, &'static str> {
+        let kind = printable(self.counted(LINK_KIND_MAX)?)?;
+        match self.counted(ADDRESS_MAX)? {
+            [] => Err("an address is empty"),
+            bytes => Ok(LinkAddress { bytes, kind }),
         }
     }
 
@@ -149,7 +165,7 @@ fn is_name(name: &[u8]) -> bool {
 fn printable(text: &[u8]) -> Result<&str, &'static str> {
     let text = str::from_utf8(text).ok();
     text.filter(|text| !text.contains(char::is_control))
-        .ok_or("a reason is not printable text")
+        .ok_or("a text of it is not printable")
 }
 
 const FORMAT: [u8; 4] = *b"net\x01";
@@ -160,7 +176,8 @@ pub(super) const NETWORKS_MAX: usize = 3;
 const NAME_MAX: usize = 16;
 /// Every rank repeats its reasons for all others, so they are short. The rank itself has the whole text.
 const REASON_MAX: usize = 120;
-const RECORD_MAX: usize = FORMAT.len() + 1 + NETWORKS_MAX * (1 + NAME_MAX + 1 + 1 + ADDRESS_MAX);
+const RECORD_MAX: usize =
+    FORMAT.len() + 1 + NETWORKS_MAX * (4 + NAME_MAX + LINK_KIND_MAX + ADDRESS_MAX);
 const _: () = assert!(
     RECORD_MAX <= Board::NOTE_MAX && REASON_MAX <= ADDRESS_MAX && ADDRESS_MAX < 256,
     "a record fits into a note, and each of its lengths into a byte"
@@ -173,36 +190,46 @@ mod tests {
         prelude::{any, prop_assert, prop_assert_eq, proptest},
     };
 
-    use super::{ADDRESS_MAX, Board, OfferRecord, REASON_MAX, encode};
+    use super::{
+        ADDRESS_MAX, Board, LINK_KIND_MAX, LinkAddress, OfferRecord, OfferedAddress, REASON_MAX,
+        encode,
+    };
 
     const VERBS: &str = "verbs";
 
-    fn one(offered: Result<Vec<u8>, &str>) -> Vec<u8> {
-        encode([(VERBS, offered)].into_iter())
+    fn address(bytes: &[u8]) -> OfferedAddress<'_> {
+        Ok(LinkAddress { bytes, kind: "" })
     }
 
     #[test]
     fn what_a_rank_offers_and_withholds_is_read_by_others() {
+        let roce = Ok(LinkAddress {
+            bytes: &[0; ADDRESS_MAX],
+            kind: "RoCE",
+        });
         let networks = [
-            (VERBS, Err("no device")),
-            ("portals", Ok(vec![0; ADDRESS_MAX])),
-            ("tcp", Ok(vec![7])),
+            ("portals", Err("no device")),
+            (VERBS, roce),
+            ("tcp", address(&[7])),
         ];
-        let bytes = encode(networks.into_iter());
+        let bytes = encode(&networks);
         let record = OfferRecord::decode(&bytes).unwrap();
-        assert_eq!(record.offered(VERBS), Some(Err("no device")));
-        assert_eq!(record.offered("portals"), Some(Ok(&[0; ADDRESS_MAX][..])));
-        assert_eq!(record.offered("tcp"), Some(Ok(&[7][..])));
+        for (name, offered) in networks {
+            assert_eq!(record.offered(name), Some(offered));
+        }
         assert_eq!(record.offered("udp"), None);
     }
 
     #[test]
     fn the_longest_record_fits_into_a_note() {
+        let kind = "k".repeat(LINK_KIND_MAX);
+        let longest = LinkAddress {
+            bytes: &[1; ADDRESS_MAX],
+            kind: &kind,
+        };
         let names = ["a".repeat(16), "b".repeat(16), "c".repeat(16)];
-        let networks = names
-            .iter()
-            .map(|name| (name.as_str(), Ok(vec![1; ADDRESS_MAX])));
-        let bytes = encode(networks);
+        let networks = names.each_ref().map(|name| (name.as_str(), Ok(longest)));
+        let bytes = encode(&networks);
         assert!(bytes.len() <= Board::NOTE_MAX, "{}", bytes.len());
         assert!(OfferRecord::decode(&bytes).is_ok());
     }
@@ -213,21 +240,21 @@ mod tests {
             "ö".repeat(200),
             format!("{}ööö", "x".repeat(REASON_MAX - 4)),
         ] {
-            let bytes = one(Err(&text));
+            let bytes = encode(&[(VERBS, Err(&text))]);
             let read = OfferRecord::decode(&bytes).unwrap().offered(VERBS);
             let reason = read.unwrap().unwrap_err();
             assert!(reason.len() <= REASON_MAX, "{reason}");
             let begin = reason.strip_suffix('…').unwrap();
             assert!(text.starts_with(begin) && begin.len() >= REASON_MAX - 5);
         }
-        let bytes = one(Err("two\nlines"));
+        let bytes = encode(&[(VERBS, Err("two\nlines"))]);
         let read = OfferRecord::decode(&bytes).unwrap().offered(VERBS);
         assert_eq!(read, Some(Err("two lines")));
     }
 
     #[test]
     fn garbled_records_are_refused_with_what_is_wrong() {
-        let good = one(Ok(vec![7, 8]));
+        let good = encode(&[(VERBS, address(&[7, 8]))]);
         let with = |at: usize, byte: u8| {
             let mut bytes = good.clone();
             bytes[at] = byte;
@@ -248,11 +275,14 @@ mod tests {
             (with(6, b' '), "name"),
             (with(6, 0xff), "name"),
             (with(11, 2), "neither"),
-            (with(11, 0), "not printable"),
-            (with(12, 193), "too long"),
-            (with(12, 3), "ends too early"),
-            (with(12, 0), "empty"),
-            (with(12, 1), "behind its end"),
+            (with(11, 0), "behind its end"),
+            (with(12, 17), "too long"),
+            (with(12, 3), "not printable"),
+            (with(12, 16), "ends too early"),
+            (with(13, 193), "too long"),
+            (with(13, 3), "ends too early"),
+            (with(13, 0), "empty"),
+            (with(13, 1), "behind its end"),
             (twice, "twice"),
             (longer, "behind its end"),
         ] {
@@ -269,16 +299,13 @@ mod tests {
         fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..80), behind in any::<bool>()) {
             let bytes = if behind { [&b"net\x01"[..], &bytes].concat() } else { bytes };
             if let Ok(record) = OfferRecord::decode(&bytes) {
-                let networks = record.0.iter().map(|(name, offered)| (*name, offered.map(<[u8]>::to_vec)));
-                let again = encode(networks.collect::<Vec<_>>().into_iter());
-                prop_assert_eq!(again, bytes);
+                prop_assert_eq!(encode(&record.0), bytes);
             }
         }
 
         #[test]
         fn a_changed_byte_never_panics(at in any::<usize>(), byte in any::<u8>(), reason in "[ -~]{0,40}") {
-            let networks = [(VERBS, Err(reason.as_str())), ("tcp", Ok(vec![1, 2, 3]))];
-            let mut bytes = encode(networks.into_iter());
+            let mut bytes = encode(&[(VERBS, Err(reason.as_str())), ("tcp", address(&[1, 2, 3]))]);
             prop_assert!(OfferRecord::decode(&bytes).is_ok());
             let len = bytes.len();
             bytes[at % len] = byte;

@@ -78,6 +78,14 @@ impl driver::PreparedEndpoint for PreparedVerbs {
         Self::address(self)
     }
 
+    fn link_kind(&self) -> &'static str {
+        if self.address.ethernet {
+            "RoCE"
+        } else {
+            "InfiniBand"
+        }
+    }
+
     fn caps(&self) -> &Caps {
         &self.caps
     }

@@ -10,7 +10,7 @@ use crate::driver::ADDRESS_MAX;
 
 impl Board {
     /// Longest note in bytes: what a rank says about the three networks over which it could join its job.
-    pub const NOTE_MAX: usize = 640;
+    pub const NOTE_MAX: usize = 704;
 
     /// Leaves a note about `rank` for the other ranks, such as its address in another fabric. To be called once per rank.
     ///
