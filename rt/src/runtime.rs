@@ -27,7 +27,7 @@ use crate::{
     engine::{Engine, EngineSetup},
     error::{Error, ErrorKind, Result},
     executor,
-    fabrics::{self, DriverParams, OpenedFabric},
+    fabrics::{self, DriverParams},
     group::WorldRank,
     last_calls,
     offload::MOVED_MAX,
@@ -337,15 +337,10 @@ impl Builder {
             None => boot::discover(&environment(&settings)).map_err(boot_error)?,
         };
         let reporter = self.reporter.or_else(|| boot.exchange.reporter());
-        let place = boot.on_node();
         let (board, arrival) = match self.board {
-            Some(board) => (board.clone(), ArrivalGuard::new(&board, place)),
-            None => {
-                let met = boot::meet(&mut boot, settings.boot_timeout);
-                let met = met.map_err(|error| lost(error, reporter.as_ref()))?;
-                let arrival = ArrivalGuard::of_arrived(&met, place, true);
-                (met, arrival)
-            }
+            Some(board) => (board.clone(), ArrivalGuard::new(&board, boot.on_node())),
+            None => boot::arrive(&mut boot, settings.boot_timeout, reporter.as_ref())
+                .map_err(boot_error)?,
         };
         let (boot, joining) = boot.share_exchange();
         let (mut backend, why) =
@@ -364,15 +359,12 @@ impl Builder {
             unmet: &unmet,
             reporter: reporter.as_ref(),
         };
-        let OpenedFabric {
-            driver,
-            why: fabric_why,
-        } = opening.open()?;
+        let opened = opening.open()?;
         let arrival = arrival; // On an error, dropped before the driver, whose drop records that this rank left in good order.
-        backend.watch(&driver.wait_on()).map_err(transport)?;
+        backend.watch(&opened.driver.wait_on()).map_err(transport)?;
         let driver = match self.plan {
-            Some(plan) => Box::new(HookDriver::new(driver, plan)),
-            None => driver,
+            Some(plan) => Box::new(HookDriver::new(opened.driver, plan)),
+            None => opened.driver,
         };
         let mut parts = RuntimeParts {
             unmet: Some(unmet),
@@ -383,7 +375,7 @@ impl Builder {
                 settings,
                 counters,
                 backend,
-                [fabric_why, why],
+                [opened.why, why],
                 driver,
             )
         };
@@ -564,14 +556,6 @@ fn choice(reactor: ReactorChoice) -> reactor::BackendChoice {
         ReactorChoice::Uring => reactor::BackendChoice::Uring,
         ReactorChoice::Epoll => reactor::BackendChoice::Epoll,
     }
-}
-
-/// Converts an error of the boot. Reports the rank that failed while this rank waited for it.
-fn lost(error: BootError, reporter: Option<&FailureReporter>) -> Error {
-    if let Some(reporter) = reporter {
-        reporter.blame_lost(&error);
-    }
-    boot_error(error)
 }
 
 fn boot_error(error: BootError) -> Error {

@@ -1,6 +1,26 @@
 //! A rank's arrival on its node's board, before the rank has a driver.
 
+use std::time::Duration;
+
 use ripstop_fabric::shm::Board;
+
+use super::{Boot, BootError, FailureReporter, meet};
+
+/// Meets the other ranks of the node, as [`meet`] does. Reports a rank that fails while this rank waits for it.
+pub(crate) fn arrive(
+    boot: &mut Boot,
+    limit: Duration,
+    reporter: Option<&FailureReporter>,
+) -> Result<(Board, ArrivalGuard), BootError> {
+    let met = meet(boot, limit).inspect_err(|error| {
+        if let Some(reporter) = reporter {
+            reporter.blame_lost(error);
+        }
+    });
+    let board = met?;
+    let arrival = ArrivalGuard::of_arrived(&board, boot.on_node(), true);
+    Ok((board, arrival))
+}
 
 /// Guard of a rank's arrival on its node's board. If it is dropped before [`release`](Self::release), the rank counts as
 /// failed and the other ranks are notified, because nothing else notifies them while the process lives.

@@ -28,7 +28,7 @@ use std::{
 
 pub(crate) use addresses::collect_addresses;
 pub use addresses::{exchange, meet};
-pub(crate) use arrival::ArrivalGuard;
+pub(crate) use arrival::{ArrivalGuard, arrive};
 pub use environment::Environment;
 pub use error::BootError;
 pub(crate) use pmi1::own_stream;
