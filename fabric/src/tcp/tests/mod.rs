@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
+use crate::tcp::{
     Tcp, TcpConfig,
     frame::{FrameHead, FrameKind, PutRecord, with_record},
     socket_calls::end_sending,
