@@ -88,6 +88,9 @@ pub trait Driver: DriverAbilities + Send + fmt::Debug {
     /// The bytes of a [`DriverCommand::Message`] are already copied when this returns `Posted`, so the caller may reuse its
     /// buffers. The first command for a peer connects to it. A command for a peer that is down is `Posted` too: if one-sided, it
     /// ends in [`Sink::failed`], and if a message, it is dropped after [`Sink::peer_down`].
+    ///
+    /// A driver may keep short commands until the next [`progress`](Self::progress) or [`arm`](Self::arm), to send several
+    /// together, unless the caller has armed it and not called `progress` since.
     fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a>;
 
     /// Hands about `budget` arrivals and completions to `sink`, and advances copies in flight.

@@ -54,9 +54,13 @@ pub(super) struct TcpCore {
     pub(super) watches: ThresholdWatches,
     /// What the sink was not told yet.
     pub(super) events: VecDeque<TcpEvent>,
+    /// Peers for which something waits for more of the same turn.
+    pub(super) staged: Vec<u32>,
+    /// True while the rank may sleep.
+    pub(super) armed: bool,
     /// The peer that sent something last, whose socket is read without asking for events.
     hot: Option<u32>,
-    turns: u32,
+    pub(super) turns: u32,
     /// How this rank ends, once it does.
     pub(super) closing: Option<DownCause>,
     pub(super) counters: Arc<DriverStats>,
@@ -114,6 +118,8 @@ impl TcpCore {
             exports: TcpExports::new(me),
             watches: ThresholdWatches::new(),
             events: VecDeque::new(),
+            staged: Vec::new(),
+            armed: false,
             hot: None,
             turns: 0,
             closing: None,
@@ -124,8 +130,10 @@ impl TcpCore {
 
     /// Makes a turn. Returns the number of events.
     pub(super) fn turn(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
-        let mut events = self.tell(budget, sink);
+        self.armed = false;
+        self.send_staged();
         self.turns = self.turns.wrapping_add(1);
+        let mut events = self.tell(budget, sink);
         events += self.handle_arrived(budget.saturating_sub(events), sink);
         // A peer that always has more must not keep the sockets waiting that are ready.
         if events < budget && !self.sockets.has_ready() {
@@ -265,54 +273,63 @@ impl TcpCore {
             body_len: body.len(),
         };
         let head = head.encode();
+        let parts = [&head, header, body];
         let len = FRAME_HEAD + header.len() + body.len();
+        if !self.may_stage(rank, len) && self.can_send(rank) {
+            self.flush(rank);
+            if self.peers[rank as usize].queue.is_empty() {
+                self.send_now(rank, parts);
+                return true;
+            }
+        }
         let peer = &mut self.peers[rank as usize];
-        let Some(connection) = &peer.connection else {
-            if !peer.queue.has_room(len) {
-                return false;
-            }
-            for part in [&head, header, body] {
-                peer.queue.push(part);
-            }
+        if !peer.queue.has_room(len) {
+            return false;
+        }
+        for part in parts {
+            peer.queue.push(part);
+        }
+        if peer.connection.is_none() {
             self.reach(rank);
-            return true;
-        };
-        if !peer.queue.is_empty() {
-            if !peer.queue.has_room(len) {
-                return false;
-            }
-            for part in [&head, header, body] {
-                peer.queue.push(part);
-            }
-            return true;
-        }
-        let Some(entry) = self.sockets.get_mut(connection.socket) else {
-            return true;
-        };
-        let mut sent = 0;
-        if entry.writable {
-            let parts = [&head, header, body].map(SendPart::Bytes);
-            self.counters.system_calls.add(1);
-            match entry.socket().and_then(|socket| send_parts(socket, &parts)) {
-                Ok(bytes) => sent = bytes,
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
-                Err(why) => {
-                    entry.break_off(why);
-                    let name = connection.socket;
-                    self.sockets.look_at(name);
-                    return true;
-                }
-            }
-        }
-        if sent < len {
-            entry.writable = false;
-            for part in [&head, header, body] {
-                let skipped = sent.min(part.len());
-                peer.queue.push(&part[skipped..]);
-                sent -= skipped;
-            }
+        } else {
+            self.stage(rank);
         }
         true
+    }
+
+    /// Sends a message of these parts to a peer for which nothing is queued, and queues what its socket has no room for.
+    fn send_now(&mut self, rank: u32, parts: [&[u8]; 3]) {
+        let peer = &mut self.peers[rank as usize];
+        peer.sent_in = Some(self.turns);
+        let Some(connection) = &peer.connection else {
+            return;
+        };
+        let Some(entry) = self.sockets.get_mut(connection.socket) else {
+            return;
+        };
+        let mut sent = 0;
+        self.counters.system_calls.add(1);
+        let pieces = parts.map(SendPart::Bytes);
+        match entry
+            .socket()
+            .and_then(|socket| send_parts(socket, &pieces))
+        {
+            Ok(bytes) => sent = bytes,
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
+            Err(why) => {
+                entry.break_off(why);
+                let name = connection.socket;
+                return self.sockets.look_at(name);
+            }
+        }
+        if sent < parts.iter().map(|part| part.len()).sum() {
+            entry.writable = false;
+        }
+        for part in parts {
+            let skipped = sent.min(part.len());
+            peer.queue.push(&part[skipped..]);
+            sent -= skipped;
+        }
     }
 
     /// Sends what is queued for a peer, as far as its socket has room.
@@ -405,6 +422,7 @@ impl TcpCore {
 
     /// Prepares a sleep.
     pub(super) fn arm(&mut self) -> ArmResult {
+        self.send_staged();
         let waits = |core: &Self| {
             !core.events.is_empty()
                 || !core.inbox.is_empty()
@@ -418,6 +436,7 @@ impl TcpCore {
         if waits(self) {
             ArmResult::Busy
         } else {
+            self.armed = true;
             ArmResult::Ready
         }
     }

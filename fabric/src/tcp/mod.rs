@@ -20,6 +20,7 @@
 //!   Both outlive the way from "unknown" to "connected", so commands can be posted before there is a connection.
 //! - `core` owns the rest, and makes the turns. What the sink is to be told waits in one list, so the report of a peer that is
 //!   down comes after the peer's last message and after the failures of its commands.
+//! - `staging` sends short commands of one turn together.
 //! - `exports` knows the memory that peers may access. The target of a put, a get or an atomic performs it in its own turns,
 //!   after it has checked the key. A connection's commands are answered in order, so answers need no numbers.
 //! - `farewell` is the end: what was posted is sent, and a goodbye after it. A connection that ends without a goodbye is a
@@ -49,6 +50,7 @@ mod send_queue;
 mod silence;
 mod socket_calls;
 mod sockets;
+mod staging;
 #[cfg(test)]
 mod tests;
 

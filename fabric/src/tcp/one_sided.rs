@@ -5,6 +5,7 @@ use super::{
     frame::{AtomicRecord, CountRecord, FrameKind, PIECE_MAX, PutRecord, with_record},
     peer::{PendingCommand, PendingKind},
     send_queue::QueueOwner,
+    staging::STAGED_MAX,
 };
 use crate::{
     driver::{AtomicOp, CommandFailure, CommandToken, DriverCommand, LocalRange},
@@ -46,7 +47,7 @@ impl TcpCore {
             return true;
         }
         self.reach(to);
-        self.flush(to);
+        self.send_soon(to, moved_len(command));
         true
     }
 
@@ -106,8 +107,12 @@ impl TcpCore {
                 counts: u64::from(counter.is_some()),
             };
             peer.queue.push(&with_record(FrameKind::Put, &put, len));
-            peer.queue
-                .push_memory(from.slice(at, len), QueueOwner::Put(serial));
+            let piece = from.slice(at, len);
+            if from.len() <= STAGED_MAX {
+                peer.queue.push_copy(piece);
+            } else {
+                peer.queue.push_memory(piece, QueueOwner::Put(serial));
+            }
             at += len;
             if at == from.len() {
                 break;
@@ -143,7 +148,7 @@ impl TcpCore {
         }
         self.queue_record(to, FrameKind::Count, &record);
         self.reach(to);
-        self.flush(to);
+        self.send_soon(to, 0);
         true
     }
 
@@ -183,6 +188,14 @@ impl TcpCore {
     fn fetch_own(&self, at: RemoteRegion, op: AtomicOp, token: CommandToken) -> Option<TcpEvent> {
         let old = self.perform_atomic(AtomicRecord::new(at, op))?;
         Some(TcpEvent::Fetched(token, old))
+    }
+}
+
+/// Returns the bytes that a command adds to the queue beside its head.
+const fn moved_len(command: &DriverCommand<'_>) -> usize {
+    match command {
+        DriverCommand::Put { from, .. } => from.len(),
+        _ => 0,
     }
 }
 

@@ -24,6 +24,10 @@ pub(super) struct TcpPeer {
     pub(super) agreed: AgreedArrivals,
     /// What waits for the connection, or for room in its socket.
     pub(super) queue: TcpSendQueue,
+    /// The turn after which something was sent last without waiting for more.
+    pub(super) sent_in: Option<u32>,
+    /// True while the queue is in [`TcpCore::staged`](super::core::TcpCore::staged).
+    pub(super) staged: bool,
     /// One-sided commands in the order in which the peer will answer them.
     pub(super) pending: VecDeque<PendingCommand>,
     /// Number of puts so far.
@@ -61,6 +65,8 @@ impl TcpPeer {
             reach: None,
             agreed: AgreedArrivals::default(),
             queue: TcpSendQueue::default(),
+            sent_in: None,
+            staged: false,
             pending: VecDeque::new(),
             puts: 0,
             ended: None,

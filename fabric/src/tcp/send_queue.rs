@@ -43,6 +43,11 @@ impl TcpSendQueue {
         self.copied == 0 || self.copied.saturating_add(len) <= COPIED_MAX
     }
 
+    /// Returns the length of the copies in the queue.
+    pub(super) const fn copied(&self) -> usize {
+        self.copied
+    }
+
     /// Adds a copy of bytes.
     pub(super) fn push(&mut self, new: &[u8]) {
         if new.is_empty() {
@@ -59,6 +64,11 @@ impl TcpSendQueue {
                 sent: 0,
             }),
         }
+    }
+
+    /// Adds a copy of memory, which its owner may reuse.
+    pub(super) fn push_copy(&mut self, range: LocalRange) {
+        self.push(&range.as_payload().to_vec());
     }
 
     /// Adds memory, which is read when it is sent.

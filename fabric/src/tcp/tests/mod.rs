@@ -5,6 +5,8 @@
     reason = "waits of these tests are bounded by the machine's clock"
 )]
 
+mod staging;
+
 use std::{
     net::Ipv4Addr,
     ops::Range,
