@@ -19,6 +19,8 @@ pub(super) struct TcpConnection {
     pub(super) rest: Vec<u8>,
     /// The body that is being written to memory.
     pub(super) stream: Option<BodyStream>,
+    /// True if the last frame was a long piece of a put or a get.
+    pub(super) long_body: bool,
     /// True if a piece of the put that is arriving was refused.
     pub(super) refused: bool,
     /// Puts that were performed since the last answer.
@@ -61,6 +63,8 @@ pub(super) struct TcpInbox {
     pub(super) bytes: Vec<u8>,
     pub(super) start: usize,
     pub(super) end: usize,
+    /// True if bytes before these have come straight to where they belong, and were not handled yet.
+    pub(super) landed: bool,
     /// The peer of which they are.
     pub(super) from: u32,
 }
@@ -84,6 +88,7 @@ impl TcpConnection {
             first: Vec::new(),
             rest: Vec::new(),
             stream: None,
+            long_body: false,
             refused: false,
             done: 0,
             answers: VecDeque::new(),
@@ -108,7 +113,12 @@ impl TcpConnection {
 
 impl TcpInbox {
     pub(super) fn is_empty(&self) -> bool {
-        self.start == self.end
+        self.start == self.end && !self.landed
+    }
+
+    /// Throws away what is left.
+    pub(super) fn clear(&mut self) {
+        (self.start, self.landed) = (self.end, false);
     }
 
     pub(super) fn unread(&self) -> &[u8] {

@@ -10,7 +10,7 @@ use super::{
     peer::TcpPeer,
     reach::DialPace,
     send_queue::TcpSendQueue,
-    socket_calls::{SendPart, receive, send_parts},
+    socket_calls::{SendPart, send_parts},
     sockets::{SocketName, SocketRole, SocketTable},
 };
 use crate::{
@@ -59,7 +59,7 @@ pub(super) struct TcpCore {
     /// True while the rank may sleep.
     pub(super) armed: bool,
     /// The peer that sent something last, whose socket is read without asking for events.
-    hot: Option<u32>,
+    pub(super) hot: Option<u32>,
     pub(super) turns: u32,
     /// How this rank ends, once it does.
     pub(super) closing: Option<DownCause>,
@@ -356,43 +356,8 @@ impl TcpCore {
         }
     }
 
-    /// Receives into the inbox, which must be empty.
-    pub(super) fn receive_from(&mut self, rank: u32) {
-        let Some(connection) = &mut self.peers[rank as usize].connection else {
-            return;
-        };
-        let first = std::mem::take(&mut connection.first);
-        if !first.is_empty() {
-            self.inbox.bytes[..first.len()].copy_from_slice(&first);
-            (self.inbox.start, self.inbox.end, self.inbox.from) = (0, first.len(), rank);
-            self.sockets.look_at(connection.socket);
-            return;
-        }
-        let Some(entry) = self.sockets.get_mut(connection.socket) else {
-            return;
-        };
-        let received = entry
-            .socket()
-            .and_then(|socket| receive(socket, &mut self.inbox.bytes));
-        self.counters.system_calls.add(1);
-        match received {
-            Ok(0) => self.handle_end(rank, "the connection was closed"),
-            Ok(count) => {
-                (self.inbox.start, self.inbox.end, self.inbox.from) = (0, count, rank);
-                // Less than there was room for is all there was, unless the end comes after it.
-                entry.readable = count == self.inbox.bytes.len() || entry.ended;
-                self.hot = Some(rank);
-            }
-            Err(why) if why.kind() == io::ErrorKind::WouldBlock => match entry.broken.take() {
-                Some(why) => self.handle_end(rank, &why.to_string()),
-                None => entry.readable = false,
-            },
-            Err(why) => self.handle_end(rank, &why.to_string()),
-        }
-    }
-
     /// Handles the end of a connection on which no goodbye has arrived.
-    fn handle_end(&mut self, rank: u32, what: &str) {
+    pub(super) fn handle_end(&mut self, rank: u32, what: &str) {
         let text = format!("the TCP connection to rank {rank} ended without a goodbye: {what}");
         self.lose(rank, DownCause::Failed, text);
     }

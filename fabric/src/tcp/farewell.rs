@@ -25,7 +25,7 @@ impl TcpCore {
         self.closing = Some(how);
         self.exports.close();
         self.events.clear();
-        self.inbox.start = self.inbox.end;
+        self.inbox.clear();
         self.watches = crate::offload::ThresholdWatches::new();
         for rank in (0..).take(self.peers.len()) {
             let peer = &mut self.peers[rank as usize];

@@ -38,6 +38,7 @@ mod farewell;
 mod frame;
 mod handshake;
 mod interfaces;
+mod landing;
 mod one_sided;
 mod peer;
 mod prepare;

@@ -6,6 +6,7 @@ use super::{
     frame::{
         AtomicRecord, CountRecord, FRAME_HEAD, FrameHead, FrameKind, PIECE_MAX, PutRecord, record,
     },
+    landing::BODY_LONG,
     one_sided::PENDING_MAX,
     peer::{PendingCommand, PendingKind},
 };
@@ -64,10 +65,10 @@ impl TcpCore {
             }
             self.peers[rank as usize].connection = Some(connection);
         } else {
-            inbox.start = inbox.end;
+            inbox.clear();
         }
         if over.is_some() {
-            inbox.start = inbox.end;
+            inbox.clear();
         }
         self.inbox = inbox;
         if let Some((how, text)) = over {
@@ -84,22 +85,22 @@ impl TcpCore {
         inbox: &mut TcpInbox,
         sink: &mut dyn Sink,
     ) -> FrameStep {
+        let landed = std::mem::take(&mut inbox.landed);
         if let Some(stream) = &mut connection.stream {
             let step = stream.left.min(inbox.unread().len());
-            if step == 0 {
-                return FrameStep::Nothing;
+            if step > 0 {
+                let bytes = &inbox.bytes[inbox.start..inbox.start + step];
+                inbox.start += step;
+                stream.left -= step;
+                self.write_body(rank, stream, bytes);
             }
-            let bytes = &inbox.bytes[inbox.start..inbox.start + step];
-            inbox.start += step;
-            stream.left -= step;
-            let ends = stream.left == 0;
-            self.write_body(rank, stream, bytes);
-            if ends {
-                return self.end_body(rank, connection, sink);
-            }
-            return FrameStep::Events(1);
+            return match stream.left {
+                0 => self.end_body(rank, connection, sink),
+                _ if step > 0 || landed => FrameStep::Events(1),
+                _ => FrameStep::Nothing,
+            };
         }
-        if inbox.is_empty() {
+        if inbox.is_empty() && !landed {
             return FrameStep::Nothing;
         }
         if connection.rest.is_empty() {
@@ -160,6 +161,7 @@ impl TcpCore {
         if asks && self.owes_too_much(rank, connection) {
             return FrameStep::Nonsense("more commands than a rank may have in flight");
         }
+        connection.long_body = head.kind.is_streamed() && head.body_len >= BODY_LONG;
         match head.kind {
             FrameKind::Message => {
                 self.counters.messages_received.add(1);

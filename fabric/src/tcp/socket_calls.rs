@@ -1,7 +1,7 @@
 //! System calls on TCP sockets. All sockets here are non-blocking and closed on `exec`.
 #![expect(
     unsafe_code,
-    reason = "sends memory that no slice may name, and asks the kernel what is unsent"
+    reason = "sends and receives memory that no slice may name, and asks the kernel what is unsent"
 )]
 
 use std::{
@@ -64,6 +64,73 @@ pub(super) fn receive(socket: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::io::retry_on_intr(|| {
         rustix::io::read(socket, &mut *into)
     })?)
+}
+
+/// Where the first bytes of a call that receives belong.
+#[derive(Debug)]
+pub(super) enum ReceivePart<'a> {
+    /// Memory of a command, which its maker keeps valid.
+    Memory(LocalRange),
+    /// The end of these bytes, until there are so many. There is room for them.
+    Spare(&'a mut Vec<u8>, usize),
+}
+
+impl ReceivePart<'_> {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Memory(range) => range.len(),
+            Self::Spare(bytes, len) => (*len).min(bytes.capacity()).saturating_sub(bytes.len()),
+        }
+    }
+}
+
+/// Receives what has arrived: the first bytes to where they belong, and the next ones into a buffer. Returns the number of both.
+/// 0 and 0 mean that the peer has closed its side.
+///
+/// # Errors
+/// `WouldBlock` if nothing has arrived, otherwise the connection's error.
+pub(super) fn receive_both(
+    socket: &OwnedFd,
+    first: ReceivePart<'_>,
+    then: &mut [u8],
+) -> io::Result<(usize, usize)> {
+    let first_len = first.len();
+    let (start, rest): (*mut u8, _) = match first {
+        ReceivePart::Memory(range) => (range.start().as_ptr(), None),
+        ReceivePart::Spare(bytes, _) => {
+            let spare = bytes.spare_capacity_mut().as_mut_ptr();
+            (spare.cast(), Some(bytes))
+        }
+    };
+    let pieces = [
+        libc::iovec {
+            iov_base: start.cast(),
+            iov_len: first_len,
+        },
+        libc::iovec {
+            iov_base: then.as_mut_ptr().cast(),
+            iov_len: then.len(),
+        },
+    ];
+    let count = loop {
+        // SAFETY: the kernel writes only to the pieces. The maker of a range keeps it valid, and lets only its command write it.
+        // The others are borrowed for this call, and the first is not longer than the room behind the bytes.
+        let count = unsafe { libc::readv(socket.as_raw_fd(), pieces.as_ptr(), 2) };
+        match usize::try_from(count) {
+            Ok(count) => break count,
+            Err(_) => match io::Error::last_os_error() {
+                why if why.kind() == io::ErrorKind::Interrupted => {}
+                why => return Err(why),
+            },
+        }
+    };
+    let landed = count.min(first_len);
+    if let Some(bytes) = rest {
+        let len = bytes.len() + landed;
+        // SAFETY: the kernel has written the bytes up to there.
+        unsafe { bytes.set_len(len) };
+    }
+    Ok((landed, count - landed))
 }
 
 /// Returns how many bytes the peer's kernel has not acknowledged yet.

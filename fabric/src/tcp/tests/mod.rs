@@ -5,6 +5,7 @@
     reason = "waits of these tests are bounded by the machine's clock"
 )]
 
+mod landing;
 mod staging;
 
 use std::{
