@@ -30,6 +30,8 @@ pub struct TcpConfig {
     pub silence: Duration,
     /// Time that closing may take while peers have not accepted what was posted for them. After that, a thread goes on.
     pub linger: Duration,
+    /// Congestion control of connections. `None` takes the system's, but never BBR within a subnet if there is another.
+    pub congestion: Option<String>,
     /// Record of how ranks ended.
     pub ends: Option<Arc<dyn ExitRecord>>,
     /// Counters that the driver updates.
@@ -67,6 +69,7 @@ impl TcpConfig {
             patience: Duration::from_secs(60),
             silence: Duration::from_secs(30),
             linger: Duration::from_secs(10),
+            congestion: None,
             ends: None,
             counters: Arc::default(),
         }

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use super::{
+    congestion::CongestionRule,
     connection::{TcpConnection, TcpInbox},
     exports::TcpExports,
     frame::{FRAME_HEAD, FrameHead, FrameKind, with_record},
@@ -35,6 +36,7 @@ pub(super) struct TcpCore {
     pub(super) limit: Duration,
     /// Time for attempts to connect to a peer.
     pub(super) patience: Duration,
+    pub(super) congestion: CongestionRule,
     pub(super) ends: Option<Arc<dyn ExitRecord>>,
     pub(super) peers: Vec<TcpPeer>,
     pub(super) sockets: SocketTable,
@@ -85,6 +87,7 @@ pub(super) struct CoreParts {
     pub(super) token: [u8; 16],
     pub(super) limit: Duration,
     pub(super) patience: Duration,
+    pub(super) congestion: CongestionRule,
     pub(super) ends: Option<Arc<dyn ExitRecord>>,
     pub(super) peers: Vec<TcpPeer>,
     pub(super) sockets: SocketTable,
@@ -102,6 +105,7 @@ impl TcpCore {
             token: parts.token,
             limit: parts.limit,
             patience: parts.patience,
+            congestion: parts.congestion,
             ends: parts.ends,
             peers: parts.peers,
             sockets: parts.sockets,
@@ -250,6 +254,9 @@ impl TcpCore {
         if let Some(entry) = self.sockets.get_mut(name) {
             // The handshake has left room, and its last read may have left bytes.
             (entry.writable, entry.readable) = (true, true);
+            if let Some(socket) = &entry.fd {
+                self.congestion.apply_to_connection(socket);
+            }
         }
         self.flush(rank);
         self.sockets.look_at(name);

@@ -31,6 +31,7 @@
 mod address;
 mod admission;
 mod config;
+mod congestion;
 mod connection;
 mod core;
 mod exports;

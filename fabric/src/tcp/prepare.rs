@@ -6,6 +6,7 @@ use super::{
     Tcp,
     address::{ENDPOINTS_MAX, TcpAddress, TcpEndpoint},
     config::{ListenAddress, TcpConfig, caps},
+    congestion::CongestionRule,
     core::{CoreParts, TcpCore},
     handshake::TcpIdentity,
     interfaces::{PortRange, dial_order},
@@ -107,6 +108,14 @@ impl PreparedTcp {
             peer.address.endpoints = dial_order(endpoints, &peer.address.endpoints);
         }
         let Self { config, .. } = self;
+        let congestion = CongestionRule::new(config.congestion, &self.address.endpoints);
+        let ips = peers
+            .iter()
+            .filter_map(|peer| peer.address.endpoints.first());
+        let ips = ips.map(|endpoint| endpoint.ip);
+        for listener in self.sockets.listeners() {
+            congestion.apply_to_listener(listener, ips.clone());
+        }
         let core = TcpCore::new(CoreParts {
             own: TcpIdentity {
                 rank: me,
@@ -115,6 +124,7 @@ impl PreparedTcp {
             token: self.address.token,
             limit: config.silence,
             patience: config.patience,
+            congestion,
             ends: config.ends,
             peers,
             sockets: self.sockets,

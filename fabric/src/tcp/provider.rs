@@ -4,6 +4,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use super::{
     ListenAddress, PreparedTcp, TcpConfig,
+    congestion::{CONGESTION, algorithm},
     interfaces::{
         ChosenAddress, IFACE, InterfaceSelection, LoopbackUse, NetworkInterface, PORTS, port_range,
     },
@@ -75,18 +76,21 @@ impl Provider for TcpProvider {
                 .detect
                 .map_or(SILENCE, |detect| (2 * detect).max(SILENCE_LEAST)),
             linger: LINGER,
+            congestion: request.values.read(&CONGESTION, algorithm),
             ends: request.ends(),
             counters: Arc::clone(&request.counters),
         };
         let ports = request.values.read(&PORTS, port_range);
+        let mut notices = vec![format!("TCP listens on {}", described(&chosen))];
+        notices.extend(short_queue(place.size));
         Ok(OpenedDriver {
             endpoint: DriverEndpoint::Prepared(Box::new(PreparedTcp::open(config, ports)?)),
-            notices: vec![format!("TCP listens on {}", described(&chosen))],
+            notices,
         })
     }
 }
 
-const SETTINGS: &[&DriverSetting] = &[&IFACE, &PORTS];
+const SETTINGS: &[&DriverSetting] = &[&IFACE, &PORTS, &CONGESTION];
 
 /// Returns the addresses at which a rank listens.
 fn chosen(values: &DriverValues, loopback: LoopbackUse) -> Result<Vec<ChosenAddress>, String> {
@@ -94,6 +98,21 @@ fn chosen(values: &DriverValues, loopback: LoopbackUse) -> Result<Vec<ChosenAddr
     let interfaces = NetworkInterface::all()
         .map_err(|why| format!("the network interfaces of this host cannot be listed ({why})"))?;
     selection.choose(&interfaces, loopback)
+}
+
+/// Returns a notice if the kernel keeps fewer connections for a listener than may come at once.
+fn short_queue(ranks: u32) -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?;
+    queue_notice(text.trim().parse().ok()?, ranks)
+}
+
+fn queue_notice(queue: u32, ranks: u32) -> Option<String> {
+    (queue < ranks).then(|| {
+        format!(
+            "{ranks} ranks may connect to one at once, and this host keeps {queue} connections that wait: connecting may take \
+             seconds; raise net.core.somaxconn"
+        )
+    })
 }
 
 fn described(chosen: &[ChosenAddress]) -> String {
@@ -109,3 +128,15 @@ const SILENCE_LEAST: Duration = Duration::from_secs(5);
 
 /// Time for peers that take what was sent last later than the rank ends.
 const LINGER: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::queue_notice;
+
+    #[test]
+    fn a_listener_for_fewer_connections_than_ranks_is_noticed() {
+        assert_eq!(queue_notice(128, 128), None);
+        let notice = queue_notice(128, 129).unwrap();
+        assert!(notice.contains("129 ranks") && notice.contains("net.core.somaxconn"));
+    }
+}

@@ -205,7 +205,8 @@ impl TcpCore {
             reach.start(now, picoseconds(self.patience));
         }
         let to = peer.address.endpoints[endpoint].socket();
-        let begun = connect(to).and_then(|socket| {
+        let prepare = |socket: &OwnedFd| self.congestion.apply(socket, to.ip());
+        let begun = connect(to, prepare).and_then(|socket| {
             tune(&socket, self.limit)?;
             self.counters.connecting.add(1);
             let attempt = DialAttempt {

@@ -145,12 +145,13 @@ pub(super) fn unacknowledged(socket: &OwnedFd) -> u64 {
     }
 }
 
-/// Begins to connect.
+/// Begins to connect, with a socket that was prepared by this function.
 ///
 /// # Errors
 /// The system's error, if it is known at once.
-pub(super) fn connect(to: SocketAddr) -> io::Result<OwnedFd> {
+pub(super) fn connect(to: SocketAddr, prepare: impl FnOnce(&OwnedFd)) -> io::Result<OwnedFd> {
     let socket = open(to.ip())?;
+    prepare(&socket);
     match rustix::net::connect(&socket, &to) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
         Err(why) => Err(why.into()),

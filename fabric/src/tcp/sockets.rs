@@ -144,6 +144,13 @@ impl SocketTable {
         (entry.serial == name.serial).then_some(entry)
     }
 
+    /// Returns the sockets that accept connections.
+    pub(super) fn listeners(&self) -> impl Iterator<Item = &OwnedFd> {
+        let listens = |entry: &&SocketEntry| matches!(entry.role, SocketRole::Listener);
+        let entries = self.entries.iter().flatten().filter(listens);
+        entries.filter_map(|entry| entry.fd.as_ref())
+    }
+
     /// Closes a socket, and forgets it.
     pub(super) fn close(&mut self, name: SocketName) -> Option<SocketEntry> {
         self.get(name)?;
