@@ -8,6 +8,7 @@ use super::{
     exports::TcpExports,
     frame::{FRAME_HEAD, FrameHead, FrameKind, with_record},
     handshake::TcpIdentity,
+    hot::HotPeers,
     peer::TcpPeer,
     reach::DialPace,
     send_queue::TcpSendQueue,
@@ -60,8 +61,7 @@ pub(super) struct TcpCore {
     pub(super) staged: Vec<u32>,
     /// True while the rank may sleep.
     pub(super) armed: bool,
-    /// The peer that sent something last, whose socket is read without asking for events.
-    pub(super) hot: Option<u32>,
+    pub(super) hot: HotPeers,
     pub(super) turns: u32,
     /// How this rank ends, once it does.
     pub(super) closing: Option<DownCause>,
@@ -124,7 +124,7 @@ impl TcpCore {
             events: VecDeque::new(),
             staged: Vec::new(),
             armed: false,
-            hot: None,
+            hot: HotPeers::default(),
             turns: 0,
             closing: None,
             counters: parts.counters,
@@ -184,16 +184,8 @@ impl TcpCore {
         told
     }
 
-    /// Reads the socket of the peer that sent something last. In an exchange with one peer, that saves asking for events.
-    fn look_at_hot(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
-        let Some(rank) = self.hot.filter(|_| self.inbox.is_empty()) else {
-            return 0;
-        };
-        self.receive_from(rank);
-        self.handle_arrived(budget, sink)
-    }
-
     pub(super) fn poll(&mut self) {
+        self.counters.checks.add(1);
         let polled = self.sockets.poll();
         debug_assert!(polled.is_ok(), "{polled:?}");
     }
@@ -372,9 +364,7 @@ impl TcpCore {
     /// Reports that a peer is down, and ends everything in flight to it.
     pub(super) fn lose(&mut self, rank: u32, how: DownCause, evidence: String) {
         self.cancel_reach(rank, None);
-        if self.hot == Some(rank) {
-            self.hot = None;
-        }
+        self.hot.forget(rank);
         let peer = &mut self.peers[rank as usize];
         if let Some(connection) = peer.connection.take() {
             self.sockets.close(connection.socket);

@@ -60,7 +60,7 @@ impl TcpCore {
                 if place.is_some() {
                     peer.note_landed(landed);
                 }
-                self.hot = Some(rank);
+                self.hot.note(rank);
             }
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => match entry.broken.take() {
                 Some(why) => self.handle_end(rank, &why.to_string()),
@@ -109,8 +109,8 @@ impl TcpPeer {
         }
     }
 
-    /// Returns true if long bodies of puts or gets are likely to come next. Bytes of them that are read behind a frame's head have
-    /// to be copied, so only little is read then.
+    /// Returns true if long bodies are likely to come next. Bytes of them that are read behind a frame's head have to be copied, so
+    /// only little is read then.
     fn expects_body(&self) -> bool {
         let Some(connection) = &self.connection else {
             return false;

@@ -38,6 +38,7 @@ mod exports;
 mod farewell;
 mod frame;
 mod handshake;
+mod hot;
 mod interfaces;
 mod landing;
 mod one_sided;

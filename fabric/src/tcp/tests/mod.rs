@@ -5,6 +5,7 @@
     reason = "waits of these tests are bounded by the machine's clock"
 )]
 
+mod hot;
 mod landing;
 mod staging;
 
@@ -470,7 +471,7 @@ fn an_error_of_sending_ends_a_connection_that_is_silent() {
 /// Counts messages by their senders.
 #[derive(Default)]
 struct HeardSenders {
-    from: [usize; 3],
+    from: [usize; 5],
 }
 
 impl Sink for HeardSenders {
