@@ -21,6 +21,7 @@
 pub mod c_library;
 pub mod connect;
 pub mod counters;
+mod crc;
 pub mod deferred;
 pub mod driver;
 pub mod hierarchical;

@@ -18,7 +18,6 @@
 mod config;
 mod connections;
 mod counting;
-mod crc;
 mod digest;
 mod driver;
 mod exports;

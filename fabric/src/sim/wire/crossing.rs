@@ -2,7 +2,6 @@
 
 use super::{
     super::{
-        crc::Crc32c,
         faults::{BitDamage, FlowKind, PacketCrossing},
         heap::{SimEvent, SimTime},
         network::{RankPair, WireLoad},
@@ -10,6 +9,7 @@ use super::{
     },
     WireFrame,
 };
+use crate::crc::Crc32c;
 
 /// A packet's place in its flow: the number of packets of the flow before it.
 #[derive(Clone, Copy, Debug)]

@@ -1,17 +1,17 @@
-//! CRC-32C, by which an adapter detects flipped bits.
+//! CRC-32C, by which receivers detect flipped bits.
 
 /// The checksum of iSCSI and SCTP (Castagnoli's polynomial, reflected), computed over bytes in parts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Crc32c(u32);
+pub(crate) struct Crc32c(u32);
 
 impl Crc32c {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(!0)
     }
 
     /// Adds more bytes.
     #[must_use]
-    pub(super) fn with(self, bytes: &[u8]) -> Self {
+    pub(crate) fn with(self, bytes: &[u8]) -> Self {
         let step = |crc: u32, byte: &u8| {
             let [low, ..] = (crc ^ u32::from(*byte)).to_le_bytes();
             TABLE[usize::from(low)] ^ (crc >> 8)
@@ -19,7 +19,7 @@ impl Crc32c {
         Self(bytes.iter().fold(self.0, step))
     }
 
-    pub(super) const fn get(self) -> u32 {
+    pub(crate) const fn get(self) -> u32 {
         !self.0
     }
 }
