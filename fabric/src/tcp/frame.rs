@@ -208,8 +208,8 @@ pub(super) const FRAME_HEAD: usize = 8;
 /// Longest header of a message, in bytes.
 pub(super) const HEADER_MAX: usize = 128;
 
-/// Longest body of a message, in bytes: a body blocks other traffic of its connection for 0.1 ms at 10 Gb/s.
-pub(super) const BODY_MAX: usize = 128 << 10;
+/// Longest body of a message, in bytes: a body blocks other traffic of its connection for 0.2 ms at 10 Gb/s.
+pub(super) const BODY_MAX: usize = 256 << 10;
 
 /// Most bytes of a put or a get in one frame, for the same reason.
 pub(super) const PIECE_MAX: usize = 256 << 10;

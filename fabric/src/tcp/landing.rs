@@ -8,7 +8,7 @@ use std::io;
 use super::{
     connection::{StreamKind, TcpConnection, wanted},
     core::TcpCore,
-    frame::FRAME_HEAD,
+    frame::{FRAME_HEAD, FrameHead},
     peer::{PendingCommand, PendingKind, TcpPeer},
     socket_calls::{ReceivePart, receive, receive_both},
 };
@@ -120,7 +120,7 @@ impl TcpPeer {
             Some(PendingCommand { kind: PendingKind::Get { into, filled }, .. })
                 if into.len() - filled >= BODY_LONG
         );
-        connection.rest.len() < FRAME_HEAD && (connection.long_body || gets)
+        connection.long_body || gets && connection.rest.len() < FRAME_HEAD
     }
 }
 
@@ -136,8 +136,21 @@ impl TcpConnection {
     }
 }
 
-/// Bodies from this length on are worth an additional call that reads only what comes before them.
-pub(super) const BODY_LONG: usize = 64 << 10;
+/// Returns true if more frames like this one are worth calls that read only little behind each.
+pub(super) const fn is_long(head: FrameHead) -> bool {
+    let least = if head.kind.is_streamed() {
+        BODY_LONG
+    } else {
+        MESSAGE_LONG
+    };
+    head.body_len >= least
+}
+
+/// Bodies of puts and gets from this length on are worth an additional call that reads only what comes before them.
+const BODY_LONG: usize = 64 << 10;
+
+/// Several shorter messages fit into the inbox, where they need no memory of their own.
+const MESSAGE_LONG: usize = 128 << 10;
 
 /// Bytes that are read into the inbox while long bodies are expected.
 const SHORT_READ: usize = 8 << 10;

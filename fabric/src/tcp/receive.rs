@@ -6,7 +6,7 @@ use super::{
     frame::{
         AtomicRecord, CountRecord, FRAME_HEAD, FrameHead, FrameKind, PIECE_MAX, PutRecord, record,
     },
-    landing::BODY_LONG,
+    landing::is_long,
     one_sided::PENDING_MAX,
     peer::{PendingCommand, PendingKind},
 };
@@ -161,7 +161,7 @@ impl TcpCore {
         if asks && self.owes_too_much(rank, connection) {
             return FrameStep::Nonsense("more commands than a rank may have in flight");
         }
-        connection.long_body = head.kind.is_streamed() && head.body_len >= BODY_LONG;
+        connection.long_body = is_long(head);
         match head.kind {
             FrameKind::Message => {
                 self.counters.messages_received.add(1);
