@@ -32,6 +32,8 @@ pub struct TcpConfig {
     pub linger: Duration,
     /// Congestion control of connections. `None` takes the system's, but never BBR within a subnet if there is another.
     pub congestion: Option<String>,
+    /// True if frames have checksums, which is the same for all ranks.
+    pub checksum: bool,
     /// Record of how ranks ended.
     pub ends: Option<Arc<dyn ExitRecord>>,
     /// Counters that the driver updates.
@@ -70,6 +72,7 @@ impl TcpConfig {
             silence: Duration::from_secs(30),
             linger: Duration::from_secs(10),
             congestion: None,
+            checksum: false,
             ends: None,
             counters: Arc::default(),
         }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{
+    checksum::{BodySum, FrameForm},
     exports::TcpTarget,
     frame::{FRAME_HEAD, FrameHead},
     sockets::SocketName,
@@ -19,6 +20,8 @@ pub(super) struct TcpConnection {
     pub(super) rest: Vec<u8>,
     /// The body that is being written to memory.
     pub(super) stream: Option<BodyStream>,
+    /// Sum of a body that is about to be streamed, if frames have checksums.
+    pub(super) body_sum: Option<BodySum>,
     /// True if the last frame was a long piece of a put or a get.
     pub(super) long_body: bool,
     /// True if a piece of the put that is arriving was refused.
@@ -40,6 +43,8 @@ pub(super) struct TcpConnection {
 pub(super) struct BodyStream {
     /// Bytes that have not arrived.
     pub(super) left: usize,
+    /// Sum of the bytes that have arrived, if frames have checksums.
+    pub(super) sum: Option<BodySum>,
     pub(super) kind: StreamKind,
 }
 
@@ -88,6 +93,7 @@ impl TcpConnection {
             first: Vec::new(),
             rest: Vec::new(),
             stream: None,
+            body_sum: None,
             long_body: false,
             refused: false,
             done: 0,
@@ -135,14 +141,14 @@ impl TcpInbox {
 }
 
 /// Looks at the start of a frame.
-pub(super) fn look(bytes: &[u8]) -> NextFrame {
+pub(super) fn look(bytes: &[u8], form: FrameForm) -> NextFrame {
     let Some(head) = bytes.first_chunk::<FRAME_HEAD>() else {
         return NextFrame::Partial;
     };
-    let Some(head) = FrameHead::decode(*head) else {
+    let Some(head) = form.decode(*head) else {
         return NextFrame::Nonsense;
     };
-    let needed = needed(head);
+    let needed = needed(head, form);
     if bytes.len() < needed {
         return NextFrame::Partial;
     }
@@ -150,18 +156,19 @@ pub(super) fn look(bytes: &[u8]) -> NextFrame {
 }
 
 /// Returns the bytes that must be there before a frame is handled.
-pub(super) const fn needed(head: FrameHead) -> usize {
+const fn needed(head: FrameHead, form: FrameForm) -> usize {
+    let up_to_body = form.start_len() + head.head_len;
     if head.kind.is_streamed() {
-        FRAME_HEAD + head.head_len
+        up_to_body
     } else {
-        head.frame_len()
+        up_to_body + head.body_len
     }
 }
 
 /// Returns how many bytes a frame needs that has begun with these, as far as that is known yet.
-pub(super) fn wanted(bytes: &[u8]) -> Option<usize> {
+pub(super) fn wanted(bytes: &[u8], form: FrameForm) -> Option<usize> {
     let Some(head) = bytes.first_chunk::<FRAME_HEAD>() else {
         return Some(FRAME_HEAD);
     };
-    FrameHead::decode(*head).map(needed)
+    form.decode(*head).map(|head| needed(head, form))
 }

@@ -3,10 +3,11 @@
 use std::{collections::VecDeque, io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use super::{
+    checksum::FrameForm,
     congestion::CongestionRule,
     connection::{TcpConnection, TcpInbox},
     exports::TcpExports,
-    frame::{FRAME_HEAD, FrameHead, FrameKind, with_record},
+    frame::{FrameHead, FrameKind},
     handshake::TcpIdentity,
     hot::HotPeers,
     peer::TcpPeer,
@@ -38,6 +39,8 @@ pub(super) struct TcpCore {
     /// Time for attempts to connect to a peer.
     pub(super) patience: Duration,
     pub(super) congestion: CongestionRule,
+    /// What frames of this rank and of its peers look like.
+    pub(super) form: FrameForm,
     pub(super) ends: Option<Arc<dyn ExitRecord>>,
     pub(super) peers: Vec<TcpPeer>,
     pub(super) sockets: SocketTable,
@@ -88,6 +91,8 @@ pub(super) struct CoreParts {
     pub(super) limit: Duration,
     pub(super) patience: Duration,
     pub(super) congestion: CongestionRule,
+    /// What frames of this rank and of its peers look like.
+    pub(super) form: FrameForm,
     pub(super) ends: Option<Arc<dyn ExitRecord>>,
     pub(super) peers: Vec<TcpPeer>,
     pub(super) sockets: SocketTable,
@@ -106,6 +111,7 @@ impl TcpCore {
             limit: parts.limit,
             patience: parts.patience,
             congestion: parts.congestion,
+            form: parts.form,
             ends: parts.ends,
             peers: parts.peers,
             sockets: parts.sockets,
@@ -271,9 +277,9 @@ impl TcpCore {
             head_len: header.len(),
             body_len: body.len(),
         };
-        let head = head.encode();
-        let parts = [&head, header, body];
-        let len = FRAME_HEAD + header.len() + body.len();
+        let start = self.form.start(head, header, body);
+        let parts = [start.as_bytes(), header, body];
+        let len = parts.iter().map(|part| part.len()).sum();
         if !self.may_stage(rank, len) && self.can_send(rank) {
             self.flush(rank);
             if self.peers[rank as usize].queue.is_empty() {
@@ -411,7 +417,7 @@ impl TcpCore {
 
     /// Queues a frame whose head is a record, without a body.
     pub(super) fn queue_record(&mut self, rank: u32, kind: FrameKind, record: &impl bytemuck::Pod) {
-        let frame = with_record(kind, record, 0);
+        let frame = self.form.with_record(kind, record, 0, &[]);
         self.peers[rank as usize].queue.push(&frame);
     }
 

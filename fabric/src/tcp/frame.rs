@@ -100,11 +100,6 @@ impl FrameHead {
         let fits = heads.contains(&head.head_len) && head.body_len <= body_max;
         (zero == 0 && fits).then_some(head)
     }
-
-    /// Returns the bytes of the whole frame.
-    pub(super) const fn frame_len(self) -> usize {
-        FRAME_HEAD + self.head_len + self.body_len
-    }
 }
 
 impl FrameKind {
@@ -184,17 +179,6 @@ impl AtomicRecord {
             _ => return None,
         })
     }
-}
-
-/// Returns the fixed part and a head that is a record, as bytes to send.
-pub(super) fn with_record(kind: FrameKind, record: &impl Pod, body_len: usize) -> Vec<u8> {
-    let record = bytemuck::bytes_of(record);
-    let head = FrameHead {
-        kind,
-        head_len: record.len(),
-        body_len,
-    };
-    [&head.encode(), record].concat()
 }
 
 /// Reads a head that is a record.
@@ -286,7 +270,7 @@ mod tests {
         fn hostile_bytes_decode_to_what_encodes_to_them_or_not_at_all(bytes: [u8; FRAME_HEAD]) {
             if let Some(head) = FrameHead::decode(bytes) {
                 prop_assert_eq!(head.encode(), bytes);
-                prop_assert!(head.frame_len() <= FRAME_HEAD + HEADER_MAX + PIECE_MAX);
+                prop_assert!(head.head_len <= HEADER_MAX && head.body_len <= PIECE_MAX);
             }
         }
     }

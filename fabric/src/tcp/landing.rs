@@ -6,6 +6,7 @@
 use std::io;
 
 use super::{
+    checksum::FrameForm,
     connection::{StreamKind, TcpConnection, wanted},
     core::TcpCore,
     frame::{FRAME_HEAD, FrameHead},
@@ -21,11 +22,15 @@ impl TcpCore {
             peers,
             sockets,
             inbox,
+            form,
             ..
         } = self;
+        let form = *form;
         let peer = &mut peers[rank as usize];
         let place = peer.landing();
-        let short = peer.expects_body();
+        // Checksums are computed of what is in the inbox.
+        let place = place.filter(|_| !form.checked);
+        let short = !form.checked && peer.expects_body();
         let Some(connection) = &mut peer.connection else {
             return;
         };
@@ -42,7 +47,7 @@ impl TcpCore {
         let then = &mut inbox.bytes[..room];
         let part = match place {
             Some(range) => Some(ReceivePart::Memory(range)),
-            None => connection.rest_part(),
+            None => connection.rest_part(form),
         };
         let wanted = room + part.as_ref().map_or(0, ReceivePart::len);
         let received = entry.socket().and_then(|socket| match part {
@@ -126,12 +131,12 @@ impl TcpPeer {
 
 impl TcpConnection {
     /// Returns where the rest of a frame belongs of which the first bytes have arrived.
-    fn rest_part(&mut self) -> Option<ReceivePart<'_>> {
+    fn rest_part(&mut self, form: FrameForm) -> Option<ReceivePart<'_>> {
         if self.stream.is_some() || self.rest.len() < FRAME_HEAD {
             return None;
         }
         // What no rank sends is found when the bytes are handled.
-        let len = wanted(&self.rest)?;
+        let len = wanted(&self.rest, form)?;
         (len > self.rest.len()).then_some(ReceivePart::Spare(&mut self.rest, len))
     }
 }

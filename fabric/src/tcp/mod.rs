@@ -30,6 +30,7 @@
 
 mod address;
 mod admission;
+mod checksum;
 mod config;
 mod congestion;
 mod connection;

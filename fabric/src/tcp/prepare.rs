@@ -5,6 +5,7 @@ use std::{io, net::SocketAddr};
 use super::{
     Tcp,
     address::{ENDPOINTS_MAX, TcpAddress, TcpEndpoint},
+    checksum::FrameForm,
     config::{ListenAddress, TcpConfig, caps},
     congestion::CongestionRule,
     core::{CoreParts, TcpCore},
@@ -125,6 +126,9 @@ impl PreparedTcp {
             limit: config.silence,
             patience: config.patience,
             congestion,
+            form: FrameForm {
+                checked: config.checksum,
+            },
             ends: config.ends,
             peers,
             sockets: self.sockets,

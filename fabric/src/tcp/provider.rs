@@ -4,6 +4,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use super::{
     ListenAddress, PreparedTcp, TcpConfig,
+    checksum::{CHECKSUM, is_on},
     congestion::{CONGESTION, algorithm},
     interfaces::{
         ChosenAddress, IFACE, InterfaceSelection, LoopbackUse, NetworkInterface, PORTS, port_range,
@@ -76,6 +77,7 @@ impl Provider for TcpProvider {
                 .detect
                 .map_or(SILENCE, |detect| (2 * detect).max(SILENCE_LEAST)),
             linger: LINGER,
+            checksum: request.values.read(&CHECKSUM, is_on),
             congestion: request.values.read(&CONGESTION, algorithm),
             ends: request.ends(),
             counters: Arc::clone(&request.counters),
@@ -90,7 +92,7 @@ impl Provider for TcpProvider {
     }
 }
 
-const SETTINGS: &[&DriverSetting] = &[&IFACE, &PORTS, &CONGESTION];
+const SETTINGS: &[&DriverSetting] = &[&IFACE, &PORTS, &CONGESTION, &CHECKSUM];
 
 /// Returns the addresses at which a rank listens.
 fn chosen(values: &DriverValues, loopback: LoopbackUse) -> Result<Vec<ChosenAddress>, String> {

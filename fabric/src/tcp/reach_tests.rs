@@ -16,10 +16,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::{
     PreparedTcp, Tcp, TcpConfig,
     address::{TcpAddress, TcpEndpoint},
-    frame::{FrameHead, FrameKind, with_record},
+    frame::{FrameHead, FrameKind},
     handshake::HandshakeRefusal,
     reach::{AttemptEnd, UNDECIDED_MAX},
     receive::REST_KEPT,
+    tests::with_record,
 };
 use crate::{
     driver::{

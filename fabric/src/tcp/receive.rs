@@ -25,6 +25,8 @@ enum FrameStep {
     Bye(DownCause),
     /// The peer sent what no rank sends.
     Nonsense(&'static str),
+    /// The network has changed bytes.
+    Damaged,
 }
 
 impl TcpCore {
@@ -49,7 +51,15 @@ impl TcpCore {
                     }
                     FrameStep::Nonsense(what) => {
                         let text = format!(
-                            "rank {rank} sent {what} over TCP: start all ranks with the same version of Ripstop"
+                            "rank {rank} sent {what} over TCP: start all ranks with the same version and settings of Ripstop"
+                        );
+                        over = Some((DownCause::Failed, text));
+                        break;
+                    }
+                    FrameStep::Damaged => {
+                        let text = format!(
+                            "what rank {rank} sent to rank {} over TCP was damaged on the way: a checksum is wrong",
+                            self.me
                         );
                         over = Some((DownCause::Failed, text));
                         break;
@@ -85,6 +95,7 @@ impl TcpCore {
         inbox: &mut TcpInbox,
         sink: &mut dyn Sink,
     ) -> FrameStep {
+        let form = self.form;
         let landed = std::mem::take(&mut inbox.landed);
         if let Some(stream) = &mut connection.stream {
             let step = stream.left.min(inbox.unread().len());
@@ -92,6 +103,9 @@ impl TcpCore {
                 let bytes = &inbox.bytes[inbox.start..inbox.start + step];
                 inbox.start += step;
                 stream.left -= step;
+                if let Some(sum) = &mut stream.sum {
+                    sum.add(bytes);
+                }
                 self.write_body(rank, stream, bytes);
             }
             return match stream.left {
@@ -104,26 +118,28 @@ impl TcpCore {
             return FrameStep::Nothing;
         }
         if connection.rest.is_empty() {
-            match look(inbox.unread()) {
-                NextFrame::Nonsense => return FrameStep::Nonsense("a frame of no kind"),
+            match look(inbox.unread(), form) {
+                NextFrame::Nonsense => {
+                    return FrameStep::Nonsense(form.describe_fault(inbox.unread()));
+                }
                 NextFrame::Whole(head, len) => {
                     let start = inbox.start;
                     inbox.start += len;
-                    let frame = &inbox.bytes[start + FRAME_HEAD..inbox.start];
-                    return self.handle_frame(rank, connection, head, frame, sink);
+                    let frame = &inbox.bytes[start..inbox.start];
+                    return self.check_frame(rank, connection, head, frame, sink);
                 }
                 NextFrame::Partial => {}
             }
         }
         loop {
-            let Some(len) = wanted(&connection.rest) else {
-                return FrameStep::Nonsense("a frame of no kind");
+            let Some(len) = wanted(&connection.rest, form) else {
+                return FrameStep::Nonsense(form.describe_fault(&connection.rest));
             };
             if connection.rest.len() >= FRAME_HEAD && connection.rest.len() >= len {
                 let mut frame = std::mem::take(&mut connection.rest);
-                let step = match look(&frame) {
+                let step = match look(&frame, form) {
                     NextFrame::Whole(head, _) => {
-                        self.handle_frame(rank, connection, head, &frame[FRAME_HEAD..], sink)
+                        self.check_frame(rank, connection, head, &frame, sink)
                     }
                     NextFrame::Partial | NextFrame::Nonsense => {
                         FrameStep::Nonsense("a frame of no kind")
@@ -145,7 +161,8 @@ impl TcpCore {
         }
     }
 
-    fn handle_frame(
+    /// Handles a frame, up to its body if that is streamed, unless it was damaged on the way.
+    fn check_frame(
         &mut self,
         rank: u32,
         connection: &mut TcpConnection,
@@ -153,7 +170,28 @@ impl TcpCore {
         frame: &[u8],
         sink: &mut dyn Sink,
     ) -> FrameStep {
-        let (first, body) = frame.split_at(head.head_len);
+        let (first, body) = frame[self.form.start_len()..].split_at(head.head_len);
+        connection.body_sum = None;
+        if let Some(sums) = self.form.sums(frame) {
+            let mut sum = sums.of_body();
+            sum.add(body);
+            let right = head.kind.is_streamed() || sum.is_right();
+            if !sums.allow(head, first) || !right {
+                return FrameStep::Damaged;
+            }
+            connection.body_sum = Some(sum);
+        }
+        self.handle_frame(rank, connection, head, (first, body), sink)
+    }
+
+    fn handle_frame(
+        &mut self,
+        rank: u32,
+        connection: &mut TcpConnection,
+        head: FrameHead,
+        (first, body): (&[u8], &[u8]),
+        sink: &mut dyn Sink,
+    ) -> FrameStep {
         let asks = matches!(
             head.kind,
             FrameKind::Put | FrameKind::Get | FrameKind::Atomic
@@ -231,6 +269,7 @@ impl TcpCore {
         }
         connection.stream = Some(BodyStream {
             left: len,
+            sum: connection.body_sum.take(),
             kind: StreamKind::Put {
                 target,
                 at: usize::try_from(put.offset).unwrap_or(usize::MAX),
@@ -263,6 +302,7 @@ impl TcpCore {
         }
         connection.stream = Some(BodyStream {
             left: len,
+            sum: connection.body_sum.take(),
             kind: StreamKind::Get,
         });
         if len == 0 {
@@ -305,6 +345,9 @@ impl TcpCore {
         let Some(stream) = connection.stream.take() else {
             return FrameStep::Nothing;
         };
+        if stream.sum.is_some_and(|sum| !sum.is_right()) {
+            return FrameStep::Damaged;
+        }
         match stream.kind {
             StreamKind::Put {
                 target,
@@ -386,7 +429,7 @@ impl TcpCore {
             self.answer(rank, connection, FrameKind::Refused, &[0_u8; 0]);
             return FrameStep::Events(1);
         };
-        let (range, owner) = (target.range(), target.into_owner());
+        let (range, owner, form) = (target.range(), target.into_owner(), self.form);
         let queue = &mut self.peers[rank as usize].queue;
         let mut at = 0;
         loop {
@@ -396,8 +439,16 @@ impl TcpCore {
                 head_len: 0,
                 body_len: len,
             };
-            queue.push(&head.encode());
-            queue.push_memory(range.slice(at, len), owner.clone());
+            let piece = range.slice(at, len);
+            if form.checked {
+                // The sum must be that of the bytes which are sent, and the owner may write the memory at any time.
+                let body = piece.as_payload().to_vec();
+                queue.push(form.start(head, &[], &body).as_bytes());
+                queue.push(&body);
+            } else {
+                queue.push(form.start(head, &[], &[]).as_bytes());
+                queue.push_memory(piece, owner.clone());
+            }
             at += len;
             if at == range.len() {
                 break;

@@ -66,11 +66,6 @@ impl TcpSendQueue {
         }
     }
 
-    /// Adds a copy of memory, which its owner may reuse.
-    pub(super) fn push_copy(&mut self, range: LocalRange) {
-        self.push(&range.as_payload().to_vec());
-    }
-
     /// Adds memory, which is read when it is sent.
     pub(super) fn push_memory(&mut self, rest: LocalRange, owner: QueueOwner) {
         if !rest.is_empty() {
@@ -149,6 +144,16 @@ impl TcpSendQueue {
                 self.copied += bytes.len();
                 *item = QueuedBytes::Copied { bytes, sent: 0 };
             }
+        }
+    }
+
+    /// Flips a bit of the last byte, as a network would.
+    #[cfg(test)]
+    pub(super) fn damage_last_byte(&mut self) {
+        if let Some(QueuedBytes::Copied { bytes, .. }) = self.items.back_mut()
+            && let Some(last) = bytes.last_mut()
+        {
+            *last ^= 1;
         }
     }
 

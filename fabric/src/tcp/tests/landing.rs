@@ -1,6 +1,6 @@
 //! Bytes that go straight to where they belong, whatever the pieces in which they arrive.
 
-use super::{HangGuard, HeardEvents, Pair, holds_only};
+use super::{HangGuard, HeardEvents, Pair, holds_only, with_record};
 use crate::{
     driver::{
         CommandFailure, CommandToken, DownCause, Driver, DriverCommand, PayloadView, PostResult,
@@ -8,7 +8,7 @@ use crate::{
     },
     memory::{MemoryRegion, RemoteRegion},
     random::SeededRandom,
-    tcp::frame::{BODY_MAX, FrameHead, FrameKind, PutRecord, with_record},
+    tcp::frame::{BODY_MAX, FrameHead, FrameKind, PutRecord},
 };
 
 /// Keeps the bodies of messages.

@@ -5,6 +5,7 @@
     reason = "waits of these tests are bounded by the machine's clock"
 )]
 
+mod checksum;
 mod hot;
 mod landing;
 mod staging;
@@ -17,7 +18,8 @@ use std::{
 
 use crate::tcp::{
     Tcp, TcpConfig,
-    frame::{FrameHead, FrameKind, PutRecord, with_record},
+    checksum::FrameForm,
+    frame::{FrameHead, FrameKind, PutRecord},
     socket_calls::end_sending,
 };
 use crate::{
@@ -70,6 +72,15 @@ impl Sink for HeardEvents {
     }
 }
 
+/// Returns a frame whose head is a record, up to its body.
+pub(super) fn with_record(
+    kind: FrameKind,
+    record: &impl bytemuck::Pod,
+    body_len: usize,
+) -> Vec<u8> {
+    FrameForm::default().with_record(kind, record, body_len, &[])
+}
+
 /// Ends a test that waits for what does not come.
 struct HangGuard {
     what: String,
@@ -92,11 +103,17 @@ impl HangGuard {
 
 /// Ranks that have not met.
 fn ranks<const N: usize>(numbers: [u32; N]) -> [Tcp; N] {
+    configured(numbers, |_| {})
+}
+
+/// Ranks that have not met, with changed configurations.
+fn configured<const N: usize>(numbers: [u32; N], change: impl Fn(&mut TcpConfig)) -> [Tcp; N] {
     let prepared = numbers.map(|rank| {
-        let config = TcpConfig {
+        let mut config = TcpConfig {
             linger: Duration::from_millis(1),
             ..TcpConfig::new(rank, Ipv4Addr::LOCALHOST.into())
         };
+        change(&mut config);
         Tcp::prepare(config).unwrap()
     });
     let addresses = prepared.each_ref().map(PreparedEndpoint::address);
@@ -111,8 +128,12 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
+        Self::of(ranks([0, 1]))
+    }
+
+    fn of(ranks: [Tcp; 2]) -> Self {
         let mut pair = Self {
-            ranks: ranks([0, 1]),
+            ranks,
             heard: HeardEvents::default(),
         };
         let hello = DriverCommand::Message {
