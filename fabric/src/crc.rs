@@ -12,11 +12,9 @@ impl Crc32c {
     /// Adds more bytes.
     #[must_use]
     pub(crate) fn with(self, bytes: &[u8]) -> Self {
-        let step = |crc: u32, byte: &u8| {
-            let [low, ..] = (crc ^ u32::from(*byte)).to_le_bytes();
-            TABLE[usize::from(low)] ^ (crc >> 8)
-        };
-        Self(bytes.iter().fold(self.0, step))
+        let (words, rest) = bytes.as_chunks();
+        let crc = words.iter().fold(self.0, |crc, word| add_word(crc, *word));
+        Self(rest.iter().fold(crc, |crc, byte| add_byte(crc, *byte)))
     }
 
     pub(crate) const fn get(self) -> u32 {
@@ -24,10 +22,25 @@ impl Crc32c {
     }
 }
 
-const TABLE: [u32; 256] = table();
+fn add_byte(crc: u32, byte: u8) -> u32 {
+    let [low, ..] = (crc ^ u32::from(byte)).to_le_bytes();
+    TABLES[0][usize::from(low)] ^ (crc >> 8)
+}
 
-const fn table() -> [u32; 256] {
-    let mut table = [0; 256];
+/// Adds eight bytes with look-ups that need not wait for each other.
+fn add_word(crc: u32, word: [u8; 8]) -> u32 {
+    let word = u64::from_le_bytes(word) ^ u64::from(crc);
+    let tables = TABLES.iter().rev();
+    tables
+        .zip(word.to_le_bytes())
+        .fold(0, |sum, (table, byte)| sum ^ table[usize::from(byte)])
+}
+
+/// For each number of zero bytes behind a byte, the checksum that the byte leaves.
+static TABLES: [[u32; 256]; 8] = tables();
+
+const fn tables() -> [[u32; 256]; 8] {
+    let mut tables = [[0; 256]; 8];
     let mut byte = 0_u32;
     while byte < 256 {
         let mut crc = byte;
@@ -36,10 +49,20 @@ const fn table() -> [u32; 256] {
             crc = (crc >> 1) ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 };
             bit += 1;
         }
-        table[byte as usize] = crc;
+        tables[0][byte as usize] = crc;
         byte += 1;
     }
-    table
+    let mut zeros = 1;
+    while zeros < 8 {
+        let mut byte = 0;
+        while byte < 256 {
+            let before: u32 = tables[zeros - 1][byte];
+            tables[zeros][byte] = tables[0][(before & 0xff) as usize] ^ (before >> 8);
+            byte += 1;
+        }
+        zeros += 1;
+    }
+    tables
 }
 
 const POLYNOMIAL: u32 = 0x82f6_3b78;
