@@ -1,20 +1,21 @@
 /* Two ranks, one pair: latency, bandwidth, bibandwidth, rate, matching.
  *
  *   p2p latency     [--size 8,4096,...] [--iters N]   blocking ping-pong; one way = half a round trip
- *   p2p bandwidth   [--size ...] [--iters N] [--receive-buffers each|one]
- *   p2p bibandwidth [--size ...] [--iters N] [--receive-buffers each|one]
+ *   p2p bandwidth   [--size ...] [--window W] [--iters N] [--receive-buffers each|one]
+ *   p2p bibandwidth [--size ...] [--window W] [--iters N] [--receive-buffers each|one]
  *   p2p rate        [--iters N]                       bandwidth with messages of 8 bytes, in messages
  *   p2p matching    [--depth 0,10000] [--iters N]     8-byte ping-pong behind messages that do not match
  *
  * A latency sample is one round trip, timed by itself, so the percentiles are exact; the clock costs about 17 ns of it.
- * A bandwidth sample is one window of 64 non-blocking sends from one buffer, answered by 4 bytes when all have come.
+ * A bandwidth sample is one window of W (at most 64, the default) non-blocking sends from one buffer, answered by 4 bytes
+ * when all have come.
  * Each receive of a window has its own buffer: receives into one shared buffer (`one`), though customary in benchmarks,
  * are not something a correct program may do. */
 #include <mpi.h>
 
 #include "common.h"
 
-enum { WINDOW = 64, TAG = 1, TAG_ACK = 2, TAG_OTHER = 1000 };
+enum { WINDOW_MAX = 64, TAG = 1, TAG_ACK = 2, TAG_OTHER = 1000 };
 
 struct pair {
     int me;
@@ -75,21 +76,22 @@ static void latency(struct pair pair, long size, long iters)
 
 struct stream {
     long size;
+    int window;
     int both_ways;
     char *out;
-    char *in[WINDOW];
-    MPI_Request request[2 * WINDOW];
+    char *in[WINDOW_MAX];
+    MPI_Request request[2 * WINDOW_MAX];
 };
 
 static void window_receive(struct pair pair, struct stream *st, MPI_Request *into)
 {
-    for (int i = 0; i < WINDOW; i++)
+    for (int i = 0; i < st->window; i++)
         MPI_Irecv(st->in[i], (int)st->size, MPI_CHAR, pair.other, TAG, MPI_COMM_WORLD, &into[i]);
 }
 
 static void window_send(struct pair pair, struct stream *st, MPI_Request *into)
 {
-    for (int i = 0; i < WINDOW; i++)
+    for (int i = 0; i < st->window; i++)
         MPI_Isend(st->out, (int)st->size, MPI_CHAR, pair.other, TAG, MPI_COMM_WORLD, &into[i]);
 }
 
@@ -99,11 +101,11 @@ static void window(struct pair pair, struct stream *st)
     int pending = 0;
     if (receives) {
         window_receive(pair, st, st->request);
-        pending = WINDOW;
+        pending = st->window;
     }
     if (sends) {
         window_send(pair, st, st->request + pending);
-        pending += WINDOW;
+        pending += st->window;
     }
     MPI_Waitall(pending, st->request, MPI_STATUSES_IGNORE);
     int ack = 1;
@@ -116,7 +118,7 @@ static void window(struct pair pair, struct stream *st)
 static void print_stream(const char *program, struct stream *st, struct samples *s)
 {
     samples_sort(s);
-    double per_window = (double)WINDOW * (st->both_ways ? 2 : 1);
+    double per_window = (double)st->window * (st->both_ways ? 2 : 1);
     double median = samples_at(s, 0.5), best = s->value[0], slow = samples_at(s, 0.99);
     printf("{\"program\":\"%s\",\"peer\":\"%s\",\"size\":%ld,", program, PEER, st->size);
     if (strcmp(program, "rate") == 0)
@@ -124,17 +126,18 @@ static void print_stream(const char *program, struct stream *st, struct samples 
     else
         printf("\"mb_per_s\":%.1f,\"best_mb_per_s\":%.1f,", per_window * (double)st->size / median,
                per_window * (double)st->size / best);
-    printf("\"median_us\":%.4f,\"p99_us\":%.4f,\"window\":%d,\"iters\":%d}\n", median, slow, WINDOW, s->len);
+    printf("\"median_us\":%.4f,\"p99_us\":%.4f,\"window\":%d,\"iters\":%d}\n", median, slow, st->window, s->len);
     fflush(stdout);
 }
 
-static void stream(struct pair pair, const char *program, long size, long iters, int one_buffer)
+static void stream(struct pair pair, const char *program, long size, long iters, int window_len, int one_buffer)
 {
     iters = iters ? iters : default_iters(size) / 8;
-    struct stream st = {.size = size, .both_ways = strcmp(program, "bibandwidth") == 0, .out = room((size_t)size)};
+    struct stream st = {.size = size, .window = window_len, .out = room((size_t)size)};
+    st.both_ways = strcmp(program, "bibandwidth") == 0;
     size_t stride = ((size_t)size + 63) & ~(size_t)63;
-    char *in = room(stride * (one_buffer ? 1 : WINDOW));
-    for (int i = 0; i < WINDOW; i++)
+    char *in = room(stride * (one_buffer ? 1 : (size_t)window_len));
+    for (int i = 0; i < window_len; i++)
         st.in[i] = in + (one_buffer ? 0 : stride * (size_t)i);
     struct samples s = samples_new((int)iters);
     for (long i = -(iters / 10 + 2); i < iters; i++) {
@@ -203,6 +206,9 @@ int main(int argc, char **argv)
     const char *program = argc > 1 ? argv[1] : "latency";
     long iters = option_number(argc, argv, "--iters", 0), list[NUMBERS_MAX];
     int one_buffer = strcmp(option(argc, argv, "--receive-buffers", "each"), "one") == 0;
+    long window_len = option_number(argc, argv, "--window", WINDOW_MAX);
+    if (window_len < 1 || window_len > WINDOW_MAX)
+        die("--window takes 1 to 64, not", option(argc, argv, "--window", "64"));
     if (strcmp(program, "matching") == 0) {
         int len = numbers(option(argc, argv, "--depth", "0,10000"), list);
         for (int i = 0; i < len; i++) {
@@ -216,9 +222,9 @@ int main(int argc, char **argv)
     } else if (strcmp(program, "bandwidth") == 0 || strcmp(program, "bibandwidth") == 0) {
         int len = numbers(option(argc, argv, "--size", "8192,65536,262144,1048576"), list);
         for (int i = 0; i < len; i++)
-            stream(pair, program, list[i], iters, one_buffer);
+            stream(pair, program, list[i], iters, (int)window_len, one_buffer);
     } else if (strcmp(program, "rate") == 0) {
-        stream(pair, program, 8, iters, one_buffer);
+        stream(pair, program, 8, iters, WINDOW_MAX, one_buffer);
     } else {
         die("latency, bandwidth, bibandwidth, rate or matching, but not", program);
     }
