@@ -1,9 +1,10 @@
-/* What the programs of this folder share: a clock, samples with exact percentiles, arguments.
+/* What the programs of this folder share: a clock, samples with exact percentiles, arguments, cores.
  *
  * Every program prints one JSON object per figure, on one line, from rank 0 alone. Times are in microseconds. */
 #ifndef RIPSTOP_COMPARE_COMMON_H
 #define RIPSTOP_COMPARE_COMMON_H
 
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,6 +117,25 @@ static inline int numbers(const char *list, long *into)
             end++;
     }
     return len;
+}
+
+/* The number of samples for messages of this length, if `--iters` does not say. */
+static inline long message_iters(long size)
+{
+    if (size <= 8192)
+        return 20000;
+    if (size <= 131072)
+        return 4000;
+    return size <= 1048576 ? 600 : 150;
+}
+
+static inline void pin(long core)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)core, &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0)
+        die("this process cannot be bound to one of the two cores", "see --cores");
 }
 
 #endif

@@ -7,7 +7,6 @@
  * `slots`: as `two`, but each message takes the next of 64 lines, as the slots of a message ring do.
  * `one` is the raw cache line that targets are measured by; the others show what a choice of layout costs.
  * One way = half a round trip. A sample is 100 round trips, so that the clock does not count. */
-#include <sched.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -25,15 +24,6 @@ struct lane {
     struct line *slot;
     uint64_t mask; /* number of slots, a power of two, less one */
 };
-
-static void pin(long core)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET((size_t)core, &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0)
-        die("this process cannot be bound to one of the two cores", "see --cores");
-}
 
 static void await(struct lane lane, uint64_t trip, uint64_t value)
 {

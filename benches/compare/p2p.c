@@ -22,15 +22,6 @@ struct pair {
     int other;
 };
 
-static long default_iters(long size)
-{
-    if (size <= 8192)
-        return 20000;
-    if (size <= 131072)
-        return 4000;
-    return size <= 1048576 ? 600 : 150;
-}
-
 static void print_times(const char *program, const char *extra, long size, struct samples *s)
 {
     samples_sort(s);
@@ -60,7 +51,7 @@ static void ping_pong(struct pair pair, char *out, char *in, long size, long ite
 
 static void latency(struct pair pair, long size, long iters)
 {
-    iters = iters ? iters : default_iters(size);
+    iters = iters ? iters : message_iters(size);
     char *out = room((size_t)size), *in = room((size_t)size);
     struct samples s = samples_new((int)iters);
     ping_pong(pair, out, in, size, iters / 10 + 10, &s);
@@ -132,7 +123,7 @@ static void print_stream(const char *program, struct stream *st, struct samples 
 
 static void stream(struct pair pair, const char *program, long size, long iters, int window_len, int one_buffer)
 {
-    iters = iters ? iters : default_iters(size) / 8;
+    iters = iters ? iters : message_iters(size) / 8;
     struct stream st = {.size = size, .window = window_len, .out = room((size_t)size)};
     st.both_ways = strcmp(program, "bibandwidth") == 0;
     size_t stride = ((size_t)size + 63) & ~(size_t)63;
