@@ -3,9 +3,11 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use super::figures::{CompareJob, OwnProgram};
-use super::report;
+use super::tcp_peers::{TcpPeers, TcpWay};
+use super::{report, tcp};
 
 /// One column of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +24,18 @@ pub(super) enum Contestant {
     Fftw,
     /// `line.c`: a bare cache line between two cores.
     Line,
+    /// `sockets.c`: TCP without a library.
+    Sockets,
+    /// Debian's MPICH over TCP.
+    MpichTcp,
+    /// Debian's Open MPI over TCP, by its own transport.
+    OpenMpiTcp,
+    /// Debian's Open MPI over TCP, by UCX.
+    OpenMpiUcx,
+    /// Ripstop over TCP.
+    OursTcp,
+    /// Ripstop over TCP with `RIPSTOP_PROGRESS=inline`.
+    OursTcpInline,
 }
 
 impl Contestant {
@@ -33,34 +47,74 @@ impl Contestant {
             Self::OursInline => "ours-inline",
             Self::Fftw => "fftw",
             Self::Line => "line",
+            Self::Sockets => "sockets",
+            Self::MpichTcp => "mpich-tcp",
+            Self::OpenMpiTcp => "openmpi-tcp",
+            Self::OpenMpiUcx => "openmpi-ucx",
+            Self::OursTcp => "ours-tcp",
+            Self::OursTcpInline => "ours-tcp-inline",
         }
     }
 
     pub(super) const fn is_ours(self) -> bool {
-        matches!(self, Self::Ours | Self::OursInline)
+        matches!(
+            self,
+            Self::Ours | Self::OursInline | Self::OursTcp | Self::OursTcpInline
+        )
+    }
+
+    /// Returns the contestant for which the programs of this one are built.
+    const fn library(self) -> Self {
+        match self {
+            Self::MpichTcp => Self::Mpich,
+            Self::OpenMpiTcp | Self::OpenMpiUcx | Self::Fftw => Self::OpenMpi,
+            _ => self,
+        }
+    }
+
+    /// Returns true if the MPI library's compiler and launcher are there.
+    pub(super) fn is_installed(self) -> bool {
+        ["mpicc", "mpiexec"]
+            .iter()
+            .all(|program| on_path(&format!("{program}.{}", self.name())))
     }
 
     /// Returns the command of this contestant for a job; `None` if it takes no part in it.
     pub(super) fn command(self, job: &CompareJob, paths: &ComparePaths) -> Option<Command> {
         match self {
             Self::Line => Some(Command::new(paths.peer_program("line", self))),
-            Self::Mpich | Self::OpenMpi => self.peer_command(job, paths),
-            Self::Fftw => Self::OpenMpi.peer_command(job, paths),
-            Self::Ours | Self::OursInline => {
-                let mut command = our_command(job, paths);
-                if self == Self::OursInline {
-                    command.env("RIPSTOP_PROGRESS", "inline");
-                }
+            Self::Sockets => {
+                let mut command = Command::new(paths.peer_program("sockets", self));
+                command.args(&job.peer_args);
                 Some(command)
             }
+            Self::Ours | Self::OursInline | Self::OursTcp | Self::OursTcpInline => {
+                let mut command = our_command(job, paths);
+                command.envs(self.our_settings().iter().copied());
+                Some(command)
+            }
+            _ => self.peer_command(job, paths),
+        }
+    }
+
+    const fn our_settings(self) -> &'static [(&'static str, &'static str)] {
+        const INLINE: (&str, &str) = ("RIPSTOP_PROGRESS", "inline");
+        const TCP: (&str, &str) = ("RIPSTOP_FABRIC", "tcp");
+        const LOOPBACK: (&str, &str) = ("RIPSTOP_TCP_IFACE", "lo");
+        match self {
+            Self::OursInline => &[INLINE],
+            Self::OursTcp => &[TCP, LOOPBACK],
+            Self::OursTcpInline => &[TCP, LOOPBACK, INLINE],
+            _ => &[],
         }
     }
 
     fn peer_command(self, job: &CompareJob, paths: &ComparePaths) -> Option<Command> {
         let program = job.peer_program?;
-        let mut command = Command::new(format!("mpiexec.{}", self.name()));
+        let library = self.library();
+        let mut command = Command::new(format!("mpiexec.{}", library.name()));
         let bound = usize::try_from(job.ranks).is_ok_and(|ranks| ranks <= cores());
-        match (self, bound) {
+        match (library, bound) {
             (Self::Mpich, true) => command.args(["-bind-to", "core"]),
             (Self::OpenMpi, true) => command.args(["--bind-to", "core"]),
             (Self::OpenMpi, false) => command.args(["--oversubscribe", "--bind-to", "none"]),
@@ -70,6 +124,9 @@ impl Contestant {
         command
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        if let Some(Ok(options)) = paths.tcp_way(self) {
+            options.apply(&mut command);
+        }
         command.args(["-n", &job.ranks.to_string()]);
         command
             .arg(paths.peer_program(program, self))
@@ -79,7 +136,13 @@ impl Contestant {
 }
 
 fn our_command(job: &CompareJob, paths: &ComparePaths) -> Command {
-    let mut command = Command::new(&paths.ripstop);
+    let mut command = if job.one_core {
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0"]).arg(&paths.ripstop);
+        command
+    } else {
+        Command::new(&paths.ripstop)
+    };
     command.args(["run", "-n", &job.ranks.to_string(), "--bind", job.bind()]);
     match job.ours {
         OwnProgram::Perf => command.arg(&paths.ripstop).args(["--", "perf"]),
@@ -97,6 +160,8 @@ pub(super) struct ComparePaths {
     built: PathBuf,
     release: PathBuf,
     ripstop: PathBuf,
+    /// Found when the first contestant asks, because it starts programs of the libraries.
+    tcp: LazyLock<TcpPeers>,
 }
 
 impl ComparePaths {
@@ -112,11 +177,23 @@ impl ComparePaths {
             built: target.join("compare"),
             ripstop: release.join("ripstop"),
             release,
+            tcp: LazyLock::new(TcpPeers::find),
+        }
+    }
+
+    /// Returns how a contestant uses TCP by an MPI library; `None` if it is none of those.
+    pub(super) fn tcp_way(&self, who: Contestant) -> Option<&TcpWay> {
+        match who {
+            Contestant::MpichTcp | Contestant::OpenMpiTcp | Contestant::OpenMpiUcx => {
+                self.tcp.of(who)
+            }
+            _ => None,
         }
     }
 
     fn peer_program(&self, program: &str, who: Contestant) -> PathBuf {
-        self.built.join(format!("{program}-{}", who.name()))
+        self.built
+            .join(format!("{program}-{}", who.library().name()))
     }
 
     fn example(&self, name: &str) -> PathBuf {
@@ -125,9 +202,12 @@ impl ComparePaths {
 
     /// Describes what is missing for a contestant in a job.
     pub(super) fn not_built(&self, who: Contestant, job: &CompareJob) -> Option<String> {
+        if let Some(Err(reason)) = self.tcp_way(who) {
+            return Some(reason.clone());
+        }
         match who {
-            Contestant::Ours | Contestant::OursInline => self.ours_not_built(job),
-            Contestant::Fftw if !self.peer_program("fftw", Contestant::OpenMpi).exists() => {
+            _ if who.is_ours() => self.ours_not_built(job),
+            Contestant::Fftw if !self.peer_program("fftw", who).exists() => {
                 Some("not built: apt-get install libfftw3-dev libfftw3-mpi-dev".to_owned())
             }
             _ => None,
@@ -151,14 +231,18 @@ pub(super) fn cores() -> usize {
 }
 
 /// Returns an error with the command to install the peers if they are missing. Nothing is ever installed here.
-pub(super) fn require_peers() -> Result<(), String> {
-    let needed = [
-        "cc",
-        "mpicc.mpich",
-        "mpiexec.mpich",
-        "mpicc.openmpi",
-        "mpiexec.openmpi",
-    ];
+///
+/// Jobs over TCP do without a library that is missing, and say so in the table.
+pub(super) fn require_peers(jobs: &[CompareJob]) -> Result<(), String> {
+    let mut needed = vec!["cc"];
+    if jobs.iter().any(|job| job.group != tcp::GROUP) {
+        needed.extend([
+            "mpicc.mpich",
+            "mpiexec.mpich",
+            "mpicc.openmpi",
+            "mpiexec.openmpi",
+        ]);
+    }
     let missing: Vec<_> = needed
         .into_iter()
         .filter(|program| !on_path(program))
@@ -173,16 +257,17 @@ pub(super) fn require_peers() -> Result<(), String> {
     ))
 }
 
-fn on_path(program: &str) -> bool {
+pub(super) fn on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Compiles every C program with each peer's compiler, and the bare cache line with `cc`.
+/// Compiles every C program with the compiler of each peer that is installed, and those without a library with `cc`.
 pub(super) fn build_peers(paths: &ComparePaths) -> Result<(), String> {
     std::fs::create_dir_all(&paths.built)
         .map_err(|error| format!("cannot create {}: {error}", paths.built.display()))?;
-    for who in [Contestant::Mpich, Contestant::OpenMpi] {
+    let libraries = [Contestant::Mpich, Contestant::OpenMpi];
+    for who in libraries.into_iter().filter(|who| who.is_installed()) {
         for program in ["p2p", "collective", "ring", "halo", "rma", "startup"] {
             compile(&format!("mpicc.{}", who.name()), program, who, paths, &[])?;
         }
@@ -192,7 +277,8 @@ pub(super) fn build_peers(paths: &ComparePaths) -> Result<(), String> {
     if let Err(message) = compile("mpicc.openmpi", "fftw", Contestant::OpenMpi, paths, &fftw) {
         report::print_note(&message);
     }
-    compile("cc", "line", Contestant::Line, paths, &[])
+    compile("cc", "line", Contestant::Line, paths, &[])?;
+    compile("cc", "sockets", Contestant::Sockets, paths, &[])
 }
 
 /// Options that are the same for all. No `-march`, because rustc builds for the baseline of the architecture too.

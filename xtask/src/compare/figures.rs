@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::contestant::{Contestant, cores};
-use super::{collectives, windows};
+use super::{collectives, tcp, windows};
 
 /// A job: one launch per contestant and repeat, and the rows of the table that come from it.
 #[derive(Debug)]
@@ -15,6 +15,10 @@ pub(super) struct CompareJob {
     pub(super) ours: OwnProgram,
     pub(super) our_args: Vec<String>,
     pub(super) contestants: Vec<Contestant>,
+    /// Contestants whose figures the table shows beside Ripstop's.
+    pub(super) columns: &'static [Contestant],
+    /// True if all ranks share a core.
+    pub(super) one_core: bool,
     pub(super) repeats_max: usize,
     pub(super) rows: Vec<CompareRow>,
 }
@@ -73,7 +77,7 @@ impl RatioTarget {
     }
 
     /// Sets a limit on the figure alone.
-    const fn alone(limit: f64) -> Self {
+    pub(super) const fn alone(limit: f64) -> Self {
         Self::ratio(Vec::new(), limit)
     }
 }
@@ -153,7 +157,7 @@ impl CompareRow {
         }
     }
 
-    fn by(mut self, who: Contestant) -> Self {
+    pub(super) fn by(mut self, who: Contestant) -> Self {
         self.contestant = who;
         self
     }
@@ -169,6 +173,8 @@ impl CompareJob {
             ours: OwnProgram::Perf,
             our_args: split_words(&format!("{args} --json")),
             contestants: vec![Contestant::Mpich, Contestant::OpenMpi, Contestant::Ours],
+            columns: &PEERS,
+            one_core: false,
             repeats_max: usize::MAX,
             rows,
         }
@@ -202,8 +208,18 @@ impl CompareJob {
         self
     }
 
+    /// Compares with the other contestants only, in rows that have others.
+    pub(super) fn leave_out(&mut self, who: Contestant) {
+        for target in self.rows.iter_mut().map(|row| &mut row.target) {
+            if target.against.len() > 1 {
+                target.against.retain(|(other, _)| *other != who);
+            }
+        }
+    }
+
     pub(super) fn title(&self) -> String {
-        format!("{}, {} ranks", self.group, self.ranks)
+        let place = if self.one_core { " on one core" } else { "" };
+        format!("{}, {} ranks{place}", self.group, self.ranks)
     }
 
     pub(super) fn repeats(&self, asked: usize) -> usize {
@@ -211,7 +227,7 @@ impl CompareJob {
     }
 
     pub(super) fn bind(&self) -> &'static str {
-        if usize::try_from(self.ranks).is_ok_and(|ranks| ranks <= cores()) {
+        if !self.one_core && usize::try_from(self.ranks).is_ok_and(|ranks| ranks <= cores()) {
             "core"
         } else {
             "none"
@@ -287,6 +303,7 @@ fn all() -> Vec<CompareJob> {
     ];
     jobs.extend(collectives::jobs());
     jobs.extend(windows::jobs());
+    jobs.extend(tcp::jobs());
     jobs
 }
 

@@ -2,13 +2,15 @@
 //!
 //! The peers run the C programs of `benches/compare`, Ripstop runs `ripstop perf` and its examples. Every contestant runs
 //! once per repeat, one after the other, and a ratio is always taken between figures of the same repeat; the table shows
-//! the median ratio with the least and the greatest.
+//! the median ratio with the least and the greatest. With `--only tcp`, all of them use TCP over the loopback interface, and
+//! plain sockets are beside them.
 
 use std::path::{Path, PathBuf};
 
 use self::contestant::{ComparePaths, Contestant};
+use self::figures::CompareJob;
 use self::options::CompareOptions;
-use self::report::CompareOutcome;
+use self::report::{CompareAbsences, CompareOutcome};
 
 mod collectives;
 mod contestant;
@@ -16,6 +18,8 @@ mod figures;
 mod measure;
 mod options;
 mod report;
+mod tcp;
+mod tcp_peers;
 mod windows;
 
 /// Runs the comparison with the arguments that follow `bench compare` and prints the table.
@@ -27,7 +31,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let Some(options) = CompareOptions::parse(args)? else {
         return report::print_text(options::HELP);
     };
-    let jobs = figures::job_catalog(&options.only, &options.rows)?;
+    let mut jobs = figures::job_catalog(&options.only, &options.rows)?;
     if options.list {
         let labels = jobs.iter().flat_map(|job| &job.rows);
         return labels
@@ -35,7 +39,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             .try_for_each(report::print_line);
     }
     let paths = ComparePaths::find(&workspace());
-    contestant::require_peers()?;
+    contestant::require_peers(&jobs)?;
     if !options.built {
         contestant::build_peers(&paths)?;
     }
@@ -47,9 +51,14 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         _ => contestant::build_ours(&paths),
     };
 
+    for job in &mut jobs {
+        leave_out_missing(job, &paths);
+    }
+
     report::print_text(&machine())?;
     let mut outcomes = Vec::new();
     let mut lines = Vec::new();
+    let mut absences = CompareAbsences::default();
     for job in &jobs {
         report::print_note(&format!(
             "{}: {} repeats",
@@ -58,12 +67,25 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         ));
         let table = measure::measure_interleaved(job, &paths, &ours, options.repeats);
         lines.extend(report::records(job, &table));
-        outcomes.extend(job.rows.iter().map(|row| CompareOutcome::of(row, &table)));
+        absences.add(&table);
+        let rows = job.rows.iter();
+        outcomes.extend(rows.map(|row| CompareOutcome::of(row, job.columns, &table)));
     }
     report::print_text(&report::table(&outcomes))?;
+    report::print_text(&absences.text())?;
+    lines.extend(absences.json());
     match &options.json {
         Some(file) => report::write_json(file, lines, &outcomes),
         None => Ok(()),
+    }
+}
+
+/// Lets a job compare with the libraries that can use TCP here.
+fn leave_out_missing(job: &mut CompareJob, paths: &ComparePaths) {
+    for who in job.contestants.clone() {
+        if matches!(paths.tcp_way(who), Some(Err(_))) {
+            job.leave_out(who);
+        }
     }
 }
 
@@ -76,9 +98,12 @@ fn workspace() -> PathBuf {
 fn machine() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').next().unwrap_or("?").to_owned();
+    let congestion = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    let congestion = congestion.unwrap_or_default();
     format!(
-        "cores {}, load before the first run {load}; read ratios, not times\n",
-        contestant::cores()
+        "cores {}, load before the first run {load}, congestion control of TCP {}; read ratios, not times\n",
+        contestant::cores(),
+        congestion.trim()
     )
 }
 

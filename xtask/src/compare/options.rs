@@ -5,8 +5,8 @@ use std::path::PathBuf;
 pub(super) const HELP: &str = "\
 cargo xtask bench compare [--only NAME,NAME] [--row TEXT]... [--repeats N] [--json FILE] [--built] [--list] [--peers-only]
 
-  --only        latency, bandwidth, bibandwidth, rate, matching, collectives, rma, ring, halo, p3dfft, startup, idle, overlap
-                (default: all)
+  --only        latency, bandwidth, bibandwidth, rate, matching, collectives, rma, ring, halo, p3dfft, startup, idle, overlap,
+                tcp (default: all)
   --row         only the rows with this text in their names, such as \"bcast 8 B, 2 ranks\"; may be given again for others
   --list        prints the names of the rows and measures nothing
   --built       takes our programs and the peers' as they are, and builds nothing

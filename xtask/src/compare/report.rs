@@ -1,11 +1,12 @@
 //! Ratios, the table, and the JSON lines.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::fmt::{Arguments, Write as _};
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::contestant::Contestant;
 use super::figures::{
@@ -18,8 +19,8 @@ use crate::spread::ValueSpread;
 #[derive(Debug)]
 pub(super) struct CompareOutcome {
     label: String,
-    mpich: Option<f64>,
-    openmpi: Option<f64>,
+    /// Figures of the contestants that have a column.
+    columns: Vec<(Contestant, Option<f64>)>,
     ours: Option<f64>,
     against: Option<f64>,
     ratio: Option<ValueSpread>,
@@ -28,7 +29,7 @@ pub(super) struct CompareOutcome {
 }
 
 impl CompareOutcome {
-    pub(super) fn of(row: &CompareRow, table: &LaunchTable) -> Self {
+    pub(super) fn of(row: &CompareRow, columns: &[Contestant], table: &LaunchTable) -> Self {
         let repeats = 0..table.repeats();
         let ratio = ValueSpread::of(
             repeats
@@ -37,8 +38,10 @@ impl CompareOutcome {
         );
         Self {
             label: row.label.clone(),
-            mpich: median_of(table, Contestant::Mpich, &row.theirs),
-            openmpi: median_of(table, Contestant::OpenMpi, &row.theirs),
+            columns: columns
+                .iter()
+                .map(|who| (*who, median_of(table, *who, &row.theirs)))
+                .collect(),
             ours: median_of(table, row.contestant, &row.ours),
             against: ValueSpread::of(
                 repeats.filter_map(|repeat| best_of(&row.target, table, repeat)),
@@ -51,11 +54,26 @@ impl CompareOutcome {
     }
 
     fn json(&self) -> Value {
-        json!({
-            "row": self.label, "mpich": self.mpich, "openmpi": self.openmpi, "ours": self.ours, "against": self.against,
+        let columns = self.columns.iter();
+        let columns: Map<_, _> = columns
+            .map(|(who, figure)| (who.name().to_owned(), json!(figure)))
+            .collect();
+        let row = json!({
+            "row": self.label, "ours": self.ours, "against": self.against,
             "ratio": self.ratio.map(|ratio| ratio.median), "ratio_min": self.ratio.map(|ratio| ratio.least),
             "ratio_max": self.ratio.map(|ratio| ratio.most), "target": self.target, "verdict": self.verdict,
-        })
+        });
+        merged(row, &Value::Object(columns))
+    }
+
+    fn heads(&self) -> impl Iterator<Item = &'static str> {
+        let columns = self.columns.iter().map(|(who, _)| who.name());
+        columns.chain(["ours", "against"])
+    }
+
+    fn figures(&self) -> impl Iterator<Item = String> {
+        let columns = self.columns.iter().map(|(_, figure)| *figure);
+        columns.chain([self.ours, self.against]).map(figure_text)
     }
 }
 
@@ -120,37 +138,73 @@ fn verdict(row: &CompareRow, table: &LaunchTable, ratio: Option<ValueSpread>) ->
     if met { "met" } else { "MISSED" }.to_owned()
 }
 
-/// Formats the table, one line per row.
+/// Contestants without a figure, each with its reason.
+#[derive(Debug, Default)]
+pub(super) struct CompareAbsences {
+    reasons: BTreeMap<Contestant, String>,
+}
+
+impl CompareAbsences {
+    /// Adds the contestants that have no records at all in a job.
+    pub(super) fn add(&mut self, table: &LaunchTable) {
+        for (who, launches) in &table.launches {
+            if launches.iter().all(Result::is_err) {
+                self.reasons
+                    .entry(*who)
+                    .or_insert_with(|| table.reason(*who));
+            }
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let lines = self.reasons.iter();
+        lines
+            .map(|(who, reason)| format!("{} has no figures: {reason}\n", who.name()))
+            .collect()
+    }
+
+    pub(super) fn json(&self) -> impl Iterator<Item = Value> {
+        let reasons = self.reasons.iter();
+        reasons.map(|(who, reason)| json!({ "missing": who.name(), "reason": reason }))
+    }
+}
+
+/// Formats the table, one line per row, and a new heading wherever other contestants follow.
 pub(super) fn table(outcomes: &[CompareOutcome]) -> String {
     let longest = outcomes.iter().map(|outcome| outcome.label.chars().count());
     let width = longest.max().unwrap_or(0).max(LABEL) + 2;
-    let mut text = format!(
-        "\n{:<width$}{:>11}{:>11}{:>11}{:>11}   {:<26}{:<10}{}\n",
-        "figure (µs, ms, MB/s, M/s)",
-        "mpich",
-        "openmpi",
-        "ours",
-        "against",
-        "ratio (min–max)",
-        "target",
-        "verdict"
-    );
-    for outcome in outcomes {
-        let ratio = outcome.ratio.map_or_else(|| "–".to_owned(), spread_text);
-        writeln!(
-            text,
-            "{:<width$}{:>11}{:>11}{:>11}{:>11}   {ratio:<26}{:<10}{}",
-            outcome.label,
-            figure_text(outcome.mpich),
-            figure_text(outcome.openmpi),
-            figure_text(outcome.ours),
-            figure_text(outcome.against),
-            outcome.target,
-            outcome.verdict
-        )
-        .expect("writing to a string does not fail");
+    let mut text = String::new();
+    for part in outcomes.chunk_by(|one, next| one.heads().eq(next.heads())) {
+        let heads = part[0].heads().map(str::to_owned);
+        text += "\n";
+        push_line(
+            &mut text,
+            format_args!("{:<width$}", "figure (µs, ms, MB/s, M/s)"),
+            heads,
+            ["ratio (min–max)", "target", "verdict"],
+        );
+        for outcome in part {
+            let ratio = outcome.ratio.map_or_else(|| "–".to_owned(), spread_text);
+            push_line(
+                &mut text,
+                format_args!("{:<width$}", outcome.label),
+                outcome.figures(),
+                [&ratio, &outcome.target, &outcome.verdict],
+            );
+        }
     }
     text
+}
+
+fn push_line(
+    text: &mut String,
+    label: Arguments<'_>,
+    figures: impl Iterator<Item = String>,
+    [ratio, target, verdict]: [&str; 3],
+) {
+    let figures: String = figures.map(|figure| format!("{figure:>12}")).collect();
+    writeln!(text, "{label}{figures}   {ratio:<26}{target:<10}{verdict}")
+        .expect("writing to a string does not fail");
 }
 
 /// Least width of the first column.
@@ -262,7 +316,7 @@ mod tests {
             .launches
             .insert(Contestant::Ours, ours.map_or_else(missing, launch));
         let jobs = job_catalog(&["rate".to_owned()], &[]).unwrap();
-        CompareOutcome::of(&jobs[0].rows[0], &table)
+        CompareOutcome::of(&jobs[0].rows[0], jobs[0].columns, &table)
     }
 
     #[test]
@@ -306,7 +360,7 @@ mod tests {
             ] {
                 table.launches.insert(who, launch(overlap));
             }
-            CompareOutcome::of(&jobs[0].rows[0], &table)
+            CompareOutcome::of(&jobs[0].rows[0], jobs[0].columns, &table)
         };
         let more = outcome(40.0);
         assert_eq!(more.ratio.unwrap().median, 38.0);
@@ -326,10 +380,11 @@ mod tests {
     #[test]
     fn without_our_program_the_peers_still_have_figures_and_the_reason_is_given() {
         let outcome = rates(&[10.0, 12.0], &[5.0, 5.0], None);
-        assert_eq!(
-            (outcome.mpich, outcome.openmpi, outcome.ours),
-            (Some(11.0), Some(5.0), None)
-        );
+        let columns = [
+            (Contestant::Mpich, Some(11.0)),
+            (Contestant::OpenMpi, Some(5.0)),
+        ];
+        assert_eq!((&outcome.columns[..], outcome.ours), (&columns[..], None));
         assert_eq!(outcome.verdict, "not built yet: the ripstop command");
     }
 }

@@ -1,0 +1,162 @@
+//! TCP over the loopback interface: plain sockets, the MPI libraries made to use TCP, and Ripstop's driver.
+
+use super::contestant::Contestant;
+use super::figures::{
+    BetterDirection, CompareJob, CompareRow, FigureSelector, RatioTarget, split_words,
+};
+
+/// The name of these jobs.
+pub(super) const GROUP: &str = "tcp";
+
+const LIBRARIES: [Contestant; 3] = [
+    Contestant::MpichTcp,
+    Contestant::OpenMpiTcp,
+    Contestant::OpenMpiUcx,
+];
+
+/// Columns of the table, before Ripstop's.
+const COLUMNS: &[Contestant] = &[
+    Contestant::Sockets,
+    Contestant::MpichTcp,
+    Contestant::OpenMpiTcp,
+    Contestant::OpenMpiUcx,
+];
+
+pub(super) fn jobs() -> [CompareJob; 6] {
+    [
+        latency(),
+        rate(),
+        bandwidth(65_536, "64 KiB", 32, 1.5),
+        bandwidth(1_048_576, "1 MiB", 16, 1.0),
+        all_reduce(),
+        one_core(),
+    ]
+}
+
+fn latency() -> CompareJob {
+    let pick = |size: u64| {
+        FigureSelector::new("latency", "median_us", BetterDirection::Lower).with("size", size)
+    };
+    let sockets = |name| beside(name, &pick(8), Contestant::Sockets, 1.15);
+    let rows = vec![
+        sockets("tcp latency 8 B"),
+        sockets("tcp latency 8 B, inline").by(Contestant::OursTcpInline),
+        beside("tcp latency 8 B", &pick(8), Contestant::MpichTcp, 0.95),
+        beside("tcp latency 8 B", &pick(8), Contestant::OpenMpiTcp, 0.85),
+        beside_libraries("tcp latency 64 KiB", &pick(65_536), 0.5),
+    ];
+    let mut job = job("latency --size 8,65536", rows);
+    job.contestants.push(Contestant::OursTcpInline);
+    job
+}
+
+fn rate() -> CompareJob {
+    let pick = FigureSelector::new("rate", "million_per_s", BetterDirection::Higher);
+    let label = "tcp rate 8 B, window 64";
+    let alone = CompareRow::new(label, &pick, RatioTarget::alone(1.0)).by(Contestant::OursTcp);
+    let rows = vec![beside(label, &pick, Contestant::MpichTcp, 5.0), alone];
+    job("rate", rows)
+}
+
+fn bandwidth(size: u64, name: &str, window: u32, limit: f64) -> CompareJob {
+    let pick =
+        FigureSelector::new("bandwidth", "mb_per_s", BetterDirection::Higher).with("size", size);
+    let label = format!("tcp bandwidth {name}, window {window}");
+    let rows = vec![
+        beside_libraries(&label, &pick, limit),
+        beside(&label, &pick, Contestant::Sockets, 0.85),
+    ];
+    job(&format!("bandwidth --size {size} --window {window}"), rows)
+}
+
+fn all_reduce() -> CompareJob {
+    let pick = FigureSelector::new("collective", "mean_us", BetterDirection::Lower)
+        .with("collective", "all_reduce")
+        .with("size", 8);
+    let row = beside(
+        "tcp all_reduce 8 B, 2 ranks",
+        &pick,
+        Contestant::MpichTcp,
+        1.0,
+    );
+    let mut job = job("collective all_reduce --size 8", vec![row]);
+    job.contestants.retain(|who| *who != Contestant::Sockets);
+    CompareJob {
+        peer_program: Some("collective"),
+        peer_args: split_words("all_reduce --size 8"),
+        ..job
+    }
+}
+
+/// Both ranks sleep on one core until something comes. MPI libraries spin, and would measure time slices.
+fn one_core() -> CompareJob {
+    let pick = FigureSelector::new("latency", "median_us", BetterDirection::Lower).with("size", 8);
+    let label = "tcp latency 8 B, both ranks on one core";
+    let job = job(
+        "latency --size 8",
+        vec![beside(label, &pick, Contestant::Sockets, 1.4)],
+    );
+    CompareJob {
+        peer_args: split_words("latency --size 8 --wait block --cores 0,0"),
+        contestants: vec![Contestant::Sockets, Contestant::OursTcp],
+        one_core: true,
+        ..job
+    }
+}
+
+fn job(args: &str, rows: Vec<CompareRow>) -> CompareJob {
+    let mut contestants = COLUMNS.to_vec();
+    contestants.push(Contestant::OursTcp);
+    CompareJob {
+        contestants,
+        columns: COLUMNS,
+        ..CompareJob::perf(GROUP, args, rows)
+    }
+}
+
+/// Makes a row of Ripstop beside one other contestant, by the same figure.
+fn beside(label: &str, pick: &FigureSelector, other: Contestant, limit: f64) -> CompareRow {
+    let target = RatioTarget::ratio(vec![(other, pick.clone())], limit);
+    let label = format!("{label} / {}", other.name());
+    CompareRow::new(label, pick, target).by(Contestant::OursTcp)
+}
+
+/// Makes a row of Ripstop beside the best of the MPI libraries.
+fn beside_libraries(label: &str, pick: &FigureSelector, limit: f64) -> CompareRow {
+    let others = LIBRARIES.map(|library| (library, pick.clone())).to_vec();
+    let target = RatioTarget::ratio(others, limit);
+    CompareRow::new(format!("{label} / best peer"), pick, target).by(Contestant::OursTcp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Contestant, jobs};
+
+    #[test]
+    fn every_contestant_that_a_row_needs_is_started() {
+        for job in jobs() {
+            for row in &job.rows {
+                let against = row.target.against.iter().map(|(who, _)| *who);
+                for who in against.chain([row.contestant]) {
+                    assert!(job.contestants.contains(&who), "{}", row.label);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_library_leaves_the_others_to_compare_with() {
+        let mut jobs = jobs();
+        let job = &mut jobs[2];
+        job.leave_out(Contestant::OpenMpiUcx);
+        let against = |job: &super::CompareJob| {
+            let against = &job.rows[0].target.against;
+            against.iter().map(|(who, _)| *who).collect::<Vec<_>>()
+        };
+        assert_eq!(against(job), [Contestant::MpichTcp, Contestant::OpenMpiTcp]);
+        job.leave_out(Contestant::MpichTcp);
+        job.leave_out(Contestant::OpenMpiTcp);
+        // With nothing to compare with, the row would be a limit on the figure itself.
+        assert_eq!(against(job), [Contestant::OpenMpiTcp]);
+    }
+}
