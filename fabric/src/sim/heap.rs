@@ -39,6 +39,8 @@ pub(super) enum SimEvent {
     ConnectionTimeout(u32),
     /// A fault happens to a host.
     HostFault(u32),
+    /// A lost segment comes again, unless another time was planned since.
+    SegmentRepeat { from: u32, to: u32 },
 }
 
 /// Names an operation: its slot, and a serial number that distinguishes successive uses of the slot.

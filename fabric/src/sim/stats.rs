@@ -105,6 +105,7 @@ impl SimWorld {
             + self.network.footprint()
             + self.detours.footprint()
             + self.wire.as_ref().map_or(0, |wire| wire.footprint())
+            + self.losses.as_ref().map_or(0, |losses| losses.footprint())
     }
 }
 

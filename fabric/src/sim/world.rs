@@ -15,6 +15,7 @@ use super::{
     model::{Model, NoiseDetours},
     network::{RankPair, SimNetwork, WireLoad},
     onesided::SimOp,
+    segments::SegmentLosses,
     slab::{SimSlab, index},
     wire::SimWire,
 };
@@ -42,6 +43,8 @@ pub(super) struct SimWorld {
     pub(super) network: SimNetwork,
     /// Faults of packets, and what repairs them, if there are any faults.
     pub(super) wire: Option<Box<SimWire>>,
+    /// Streams whose segments may be lost, if the network loses any.
+    pub(super) losses: Option<Box<SegmentLosses>>,
     pub(super) detours: NoiseDetours,
     /// The host whose turn it is.
     pub(super) running: Option<RunningTurn>,
@@ -119,6 +122,7 @@ impl SimWorld {
         let wire = SimWire::new(&config);
         let dial = wire.as_ref().and_then(|wire| wire.connections.as_ref());
         let made = dial.map_or(0, SimConnections::made_ahead);
+        let losses = SegmentLosses::new(&config);
         let caps = Arc::new(super::driver::caps(&config));
         let lists = super::driver::lists(&config);
         let model = Arc::new(config.model);
@@ -146,6 +150,7 @@ impl SimWorld {
             buffers: Vec::new(),
             taken: Vec::new(),
             wire,
+            losses,
             model,
         };
         world.stats.queue_pairs = made;
@@ -178,7 +183,7 @@ impl SimWorld {
         self.publish_clock(at);
         match what {
             SimEvent::Depart(packet) => self.depart(packet),
-            SimEvent::Arrive(packet) => self.arrive(packet),
+            SimEvent::Arrive(packet) => self.deliver(packet),
             SimEvent::Stream { op, rail } => self.stream(op, rail),
             SimEvent::Local { rank, slot } => self.perform_planned(rank, slot),
             SimEvent::HostCheck { rank, ticket } => self.run_host_check(rank, ticket),
@@ -190,6 +195,7 @@ impl SimWorld {
             SimEvent::SlotCall(rank) => self.call_again(rank),
             SimEvent::ConnectionTimeout(side) => self.connection_timed_out(side),
             SimEvent::HostFault(number) => self.apply_host_fault(number),
+            SimEvent::SegmentRepeat { from, to } => self.repeat_segment(RankPair::new(from, to)),
         }
         true
     }
@@ -274,7 +280,7 @@ impl SimWorld {
         passage.next
     }
 
-    /// Handles a packet whose last byte has reached its destination's adapter.
+    /// Handles a packet that has reached its destination's adapter, with everything that was sent before it.
     pub(super) fn arrive(&mut self, slot: u32) {
         let packet = &self.packets[slot];
         let (from, to) = (packet.from, packet.to);

@@ -1,6 +1,6 @@
 //! Checks that a model is valid.
 
-use super::{BYTE_PS, Model, Noise, RAILS, TIME_NS, Topology};
+use super::{BYTE_PS, LOSS_PPB_MAX, Model, Noise, RAILS, TIME_NS, Topology};
 use crate::sim::config::ConfigError;
 
 impl Model {
@@ -59,13 +59,28 @@ impl Model {
                 "0 leaves no time to work".to_owned()
             })?;
         }
+        self.check_losses()?;
         self.network.topology.check(ranks.div_ceil(self.node.ranks))
     }
 }
 
 impl Model {
+    fn check_losses(&self) -> Result<(), ConfigError> {
+        let network = &self.network;
+        need(network.loss_ppb <= LOSS_PPB_MAX, "network.loss_ppb", || {
+            format!(
+                "{} is too large: give at most {LOSS_PPB_MAX}, one of ten",
+                network.loss_ppb
+            )
+        })?;
+        let cut = network.loss_ppb == 0 || network.segment > 0;
+        need(cut, "network.segment", || {
+            "0 is too small where segments are lost: give for example 1448".to_owned()
+        })
+    }
+
     /// Returns the times that are added up to the time of an event, with their names.
-    const fn times(&self) -> [(&'static str, u64); 14] {
+    const fn times(&self) -> [(&'static str, u64); 15] {
         [
             ("host.send_ns", self.host.send_ns),
             ("host.recv_ns", self.host.recv_ns),
@@ -79,6 +94,7 @@ impl Model {
             ("network.latency_ns", self.network.latency_ns),
             ("network.hop_ns", self.network.hop_ns),
             ("network.failure_ns", self.network.failure_ns),
+            ("network.timeout_ns", self.network.timeout_ns),
             ("node.latency_ns", self.node.latency_ns),
             ("node.gap_ns", self.node.gap_ns),
         ]

@@ -29,6 +29,8 @@ const RAILS: RangeInclusive<u32> = 1..=8;
 const TIME_NS: RangeInclusive<u64> = 0..=1_000_000_000_000;
 /// Valid costs per byte: down to 1 MB/s, so that the time of a terabyte does not overflow.
 const BYTE_PS: RangeInclusive<u64> = 0..=1_000_000;
+/// Greatest chance of a loss, in billionths: one of ten. Above that, TCP hardly moves.
+const LOSS_PPB_MAX: u32 = 100_000_000;
 
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +118,7 @@ pub struct NicModel {
     /// [`ListLimits::triggered_max`]: crate::driver::ListLimits::triggered_max
     pub triggered_ns: u64,
     /// Most triggered operations that can wait at a time: the entries of the adapter's queue. A [task](Self::tasks) takes
-    /// several.
+    /// several. 0 if the adapter has no such operations.
     pub triggered: u32,
     /// Longest block in bytes that a triggered operation combines, at the rate of [`byte_ps`](Self::byte_ps). 0 leaves reductions
     /// to hosts.
@@ -151,6 +153,14 @@ pub struct NetworkModel {
     pub link_byte_ps: u64,
     /// Time from a rank's failure until the other ranks are notified.
     pub failure_ns: u64,
+    /// Chance in billionths that a segment between two nodes is lost, and arrives later instead, as TCP repairs it. What the
+    /// sender sent behind it waits. 0 if the network loses nothing.
+    pub loss_ppb: u32,
+    /// Bytes of a segment. Used if segments are lost.
+    pub segment: u32,
+    /// Least time after which a sender repeats the last segments of what it sent, if they are lost. A loss with later segments
+    /// behind it costs one round trip.
+    pub timeout_ns: u64,
 }
 
 /// Topology of the adapters of one rail. Rails do not share switches.

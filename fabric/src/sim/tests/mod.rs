@@ -5,5 +5,6 @@ mod guards;
 mod lists;
 mod lives;
 mod rails;
+mod segments;
 mod stage;
 mod times;

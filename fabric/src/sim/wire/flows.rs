@@ -135,7 +135,7 @@ impl SimWorld {
         let pool = pool.filter(|_| needs_slot);
         let verdict = receiver.handle_data(data, lane, pool, now, &limits);
         if verdict.taken {
-            self.arrive(packet.slot);
+            self.deliver(packet.slot);
         }
         if let Some(answer) = verdict.answer {
             self.send_answer(lane, answer, now);
