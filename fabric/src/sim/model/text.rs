@@ -8,7 +8,7 @@ use super::{BYTE_PS, Model, Noise, TIME_NS, Topology};
 use crate::sim::config::ConfigError;
 
 /// The machines known by name, with the files that describe them.
-const PRESETS: [(&str, &str); 7] = [
+const PRESETS: [(&str, &str); 10] = [
     ("ideal", include_str!("../presets/ideal.toml")),
     ("seastar", include_str!("../presets/seastar.toml")),
     ("bxi", include_str!("../presets/bxi.toml")),
@@ -16,11 +16,14 @@ const PRESETS: [(&str, &str); 7] = [
     ("qdr", include_str!("../presets/qdr.toml")),
     ("hdr", include_str!("../presets/hdr.toml")),
     ("shm", include_str!("../presets/shm.toml")),
+    ("ethernet", include_str!("../presets/ethernet.toml")),
+    ("ethernet-25", include_str!("../presets/ethernet-25.toml")),
+    ("ethernet-100", include_str!("../presets/ethernet-100.toml")),
 ];
 
 impl Model {
-    /// Returns a machine known by name: `ideal`, `seastar`, `bxi`, `sdr`, `qdr`, `hdr` or `shm`. `bxi-2` to `bxi-4` have 2 to 4
-    /// rails.
+    /// Returns a machine known by name: `ideal`, `seastar`, `bxi`, `sdr`, `qdr`, `hdr`, `shm`, `ethernet` (10 Gb/s),
+    /// `ethernet-25` or `ethernet-100`. `bxi-2` to `bxi-4` have 2 to 4 rails.
     ///
     /// # Errors
     /// Lists the names if there is no such machine.
@@ -114,7 +117,7 @@ impl Model {
         fields.small("datagram", &mut nic.datagram, 0..=1 << 16)?;
         fields.small("queue", &mut nic.queue, 1..=1 << 20)?;
         fields.small("queue_bytes", &mut nic.queue_bytes, 1..=1 << 30)?;
-        fields.small("triggered", &mut nic.triggered, 8..=1 << 20)?;
+        fields.small("triggered", &mut nic.triggered, 0..=1 << 20)?;
         fields.small("combine", &mut nic.combine, 0..=1 << 20)?;
         fields.small("commands", &mut nic.commands, 1..=1 << 20)?;
         fields.end()
@@ -129,6 +132,9 @@ impl Model {
         fields.time("hop_ns", &mut network.hop_ns)?;
         fields.number("link_byte_ps", &mut network.link_byte_ps, BYTE_PS)?;
         fields.time("failure_ns", &mut network.failure_ns)?;
+        fields.small("loss_ppb", &mut network.loss_ppb, 0..=super::LOSS_PPB_MAX)?;
+        fields.small("segment", &mut network.segment, 1..=1 << 20)?;
+        fields.time("timeout_ns", &mut network.timeout_ns)?;
         fields.end()
     }
 
@@ -430,6 +436,12 @@ mod tests {
             ("[nic]\ngap_ns = -1", "nic.gap_ns", "from 0"),
             ("[nic]\ngap_ns = 1.5", "nic.gap_ns", "whole number"),
             ("nic = 3", "nic", "table"),
+            (
+                "network.loss_ppb = 100000001",
+                "network.loss_ppb",
+                "to 100000000",
+            ),
+            ("network.segment = 0", "network.segment", "from 1"),
             ("[host]\npolls = 1", "host.polls", "true or false"),
             (
                 "[host]\nnoise = { kind = 'loud' }",

@@ -65,7 +65,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
 
-    /// The fabric: ideal, shm, seastar, bxi, bxi-4, sdr, qdr or hdr
+    /// The fabric: ideal, shm, seastar, bxi, bxi-4, sdr, qdr, hdr, ethernet, ethernet-25 or ethernet-100
     #[arg(long, value_name = "P", default_value = "ideal")]
     preset: String,
 
