@@ -237,7 +237,7 @@ fn memory_for_a_barrier_and_an_allreduce_grows_with_the_logarithm_of_the_ranks()
     }
 }
 
-/// Runs an application with 64 ranks, 8 on a node, on `fabric`.
+/// Runs an application with 64 ranks, 8 on a node, on `fabric`. Returns what rank 0 found.
 fn application(
     scenario: ScenarioKind,
     way: &'static str,
@@ -246,6 +246,17 @@ fn application(
 ) -> RankFigures {
     let mut model = Model::preset(fabric).unwrap();
     model.node.ranks = 8;
+    let mut report = application_on(model, 64, scenario, way, load);
+    report.results.swap_remove(0).unwrap().unwrap()
+}
+
+fn application_on(
+    mut model: Model,
+    ranks: u32,
+    scenario: ScenarioKind,
+    way: &'static str,
+    load: AppWorkload,
+) -> Report<ripstop::Result<RankFigures>> {
     let has_agent = scenario.has_agent(way);
     (model.host.agent, model.host.steals) = (has_agent, has_agent);
     let work = ScenarioWork {
@@ -256,14 +267,80 @@ fn application(
         load,
     };
     let manager = SimManager::new(&model);
-    let mut simulation = Simulation::new(64).model(model).lengths_only();
+    let mut simulation = Simulation::new(ranks).model(model).lengths_only();
     if scenario.goes_by_messages(way) {
         simulation = simulation.set("RIPSTOP_COLLECTIVES", "messages");
     }
-    let mut report = simulation
+    simulation
         .run(|world| scenario.start(world, work, manager.clone()))
-        .unwrap();
-    report.results.swap_remove(0).unwrap().unwrap()
+        .unwrap()
+}
+
+/// Ways of two applications over TCP, where no adapter carries out collectives.
+const OVER_TCP: [(ScenarioKind, &str, usize); 4] = [
+    (ScenarioKind::Awp, "two-sided", 32),
+    (ScenarioKind::Awp, "pscw-split", 32),
+    (ScenarioKind::P3dfft, "blocking", 64),
+    (ScenarioKind::P3dfft, "host-0", 64),
+];
+
+/// Runs an application on `fabric`, whose network loses one of `one_of` segments. Returns its time in ms, the segments that
+/// came again, and the digest.
+fn over_tcp(
+    fabric: &str,
+    ranks: u32,
+    (scenario, way, edge): (ScenarioKind, &'static str, usize),
+    one_of: Option<u32>,
+) -> (f64, u64, u64) {
+    let mut model = Model::preset(fabric).unwrap();
+    model.node.ranks = (ranks / 2).min(8);
+    model.network.loss_ppb = one_of.map_or(0, |one_of| 1_000_000_000 / one_of);
+    let load = AppWorkload {
+        edge: Some(edge),
+        ..AppWorkload::default()
+    };
+    let report = application_on(model, ranks, scenario, way, load);
+    for (rank, result) in report.results.iter().enumerate() {
+        let ended = matches!(result, Some(Ok(_)));
+        assert!(ended, "{way}, rank {rank} of {ranks}: {result:?}");
+    }
+    let ms = report.time.as_secs_f64() * 1e3;
+    (ms, report.stats.retransmissions, report.digest)
+}
+
+#[test]
+fn applications_of_any_size_end_on_an_ethernet_that_loses_segments_and_lose_only_time() {
+    // A debug build is about twenty times slower.
+    let largest = if cfg!(debug_assertions) { 32 } else { 512 };
+    let sizes = [2, 8, 32, 128, 512].into_iter();
+    for ranks in sizes.take_while(|ranks| *ranks <= largest) {
+        let (mut again, mut late) = (0, 0.0);
+        for case in OVER_TCP {
+            let (plain, none, _) = over_tcp("ethernet", ranks, case, None);
+            let (lossy, some, _) = over_tcp("ethernet", ranks, case, Some(1000));
+            println!("{ranks} ranks, {case:?}: {plain:.2} ms, {lossy:.2} ms with {some} losses");
+            assert_eq!(none, 0, "{ranks}, {case:?}");
+            again += some;
+            late += lossy - plain;
+        }
+        // Few segments lose nothing, and what a computation hides costs nothing.
+        let costs = again > 0 && late > 0.0;
+        assert!(
+            ranks < 32 || costs,
+            "{ranks} ranks: {again} losses, {late} ms"
+        );
+    }
+}
+
+#[test]
+fn a_faster_ethernet_is_faster_and_its_losses_are_repeated_by_the_seed() {
+    let case = OVER_TCP[2];
+    let time = |fabric| over_tcp(fabric, 16, case, None).0;
+    let times = ["ethernet", "ethernet-25", "ethernet-100"].map(time);
+    assert!(times[0] > times[1] && times[1] > times[2], "{times:?}");
+    let lossy = || over_tcp("ethernet-25", 16, case, Some(100));
+    let (once, twice) = (lossy(), lossy());
+    assert!(once == twice && once.1 > 0, "{once:?}, {twice:?}");
 }
 
 #[test]
