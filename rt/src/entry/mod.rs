@@ -2,6 +2,7 @@
 
 mod failure;
 mod hook;
+mod launched;
 mod process;
 mod ranks;
 mod sim;

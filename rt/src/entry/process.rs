@@ -21,7 +21,10 @@ use rustix::{
     },
 };
 
-use super::ranks::{PATIENCE, TestRanks};
+use super::{
+    launched,
+    ranks::{PATIENCE, TestRanks},
+};
 use crate::{
     boot::{
         inquest::{Inquest, InquestFinding, RankEnd},
@@ -33,8 +36,9 @@ use crate::{
     runtime::{Builder, Runtime},
 };
 
-/// Environment variable of a process that is one rank of a test. Its format is `test call rank size board`.
-const VARIABLE: &str = "RIPSTOP_TEST_RANK";
+/// Environment variable of a process that is one rank of a test. Its format is `test call rank size board`, or `test call` for
+/// a rank that a launcher has started.
+pub(super) const VARIABLE: &str = "RIPSTOP_TEST_RANK";
 
 /// Identifies a call in a test that runs ranks.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +54,13 @@ pub(super) struct TestRank {
     pub(super) test: String,
     pub(super) call: u32,
     pub(super) rank: u32,
+    /// `None` if a launcher has started the rank: then the runtime asks the launcher.
+    place: Option<TestPlace>,
+}
+
+/// Place of a rank in a job that a test has started by itself.
+#[derive(Debug)]
+struct TestPlace {
     size: u32,
     board: String,
 }
@@ -66,27 +77,41 @@ pub(super) fn this_test_rank() -> Option<TestRank> {
 impl TestRank {
     fn read(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split(' ').collect();
-        let [test, call, rank, size, board] = words[..] else {
-            return None;
+        let (&[test, call], place) = words.split_first_chunk()?;
+        let (rank, place) = match *place {
+            [] => (launched::rank()?, None),
+            [rank, size, board] => {
+                let size = size.parse().ok()?;
+                let board = board.to_owned();
+                (rank.parse().ok()?, Some(TestPlace { size, board }))
+            }
+            _ => return None,
         };
         Some(Self {
             test: test.to_owned(),
             call: call.parse().ok()?,
-            rank: rank.parse().ok()?,
-            size: size.parse().ok()?,
-            board: board.to_owned(),
+            rank,
+            place,
         })
+    }
+
+    /// Returns true if a launcher has started this rank.
+    pub(super) fn is_launched(&self) -> bool {
+        self.place.is_none()
     }
 
     /// Returns a builder for the runtime of this rank.
     pub(super) fn join(self) -> Builder {
+        let Some(place) = self.place else {
+            return Runtime::builder();
+        };
         // When the test's process has ended, no process reads the output of this rank, so it ends, too.
         set_parent_process_death_signal(Some(Signal::KILL)).unwrap_or_else(|error| {
             panic!("this rank cannot be made to end with the test's process: {error}")
         });
-        let board = Board::attach(&self.board)
+        let board = Board::attach(&place.board)
             .unwrap_or_else(|error| panic!("attaching to the board of {}: {error}", self.test));
-        let boot = one_of(self.rank, self.size);
+        let boot = one_of(self.rank, place.size);
         Runtime::builder()
             .boot(boot)
             .board(board)
@@ -108,6 +133,9 @@ pub(super) fn leave() -> ! {
 /// appears immediately.
 #[track_caller]
 pub(super) fn run(ranks: TestRanks<'_>) {
+    if let Some(launcher) = launched::launcher() {
+        return launched::run(ranks, &launcher);
+    }
     let board = Board::create(ranks.size)
         .unwrap_or_else(|error| panic!("creating the board of the ranks: {error}"));
     let (ended, ends) = mpsc::channel();
@@ -271,13 +299,7 @@ fn start(
     let TestCall { test, number: call } = ranks.call;
     let place = format!("{test} {call} {number} {} {}", ranks.size, board.address());
     let mut command = Command::new(env::current_exe()?);
-    command.args([
-        test,
-        "--exact",
-        "--include-ignored",
-        "--nocapture",
-        "--test-threads=1",
-    ]);
+    command.arg(test).args(ONLY_THIS_TEST);
     command.env(VARIABLE, place);
     let output = if shown_at_once() {
         None
@@ -305,8 +327,16 @@ fn start(
     })
 }
 
+/// Arguments behind the name of a test, for a process that is a rank of it.
+pub(super) const ONLY_THIS_TEST: [&str; 4] = [
+    "--exact",
+    "--include-ignored",
+    "--nocapture",
+    "--test-threads=1",
+];
+
 /// Returns true if output is not captured, by the same rule as in the test harness.
-fn shown_at_once() -> bool {
+pub(super) fn shown_at_once() -> bool {
     env::var("RUST_TEST_NOCAPTURE").is_ok_and(|text| text != "0")
 }
 
@@ -320,12 +350,14 @@ mod tests {
     use super::TestRank;
 
     #[test]
-    fn a_place_is_five_words() {
-        let place = TestRank::read("ends::of 2 1 4 /proc/7/fd/3").expect("a place");
-        assert_eq!((place.test.as_str(), place.call), ("ends::of", 2));
-        assert_eq!((place.rank, place.size), (1, 4));
+    fn a_rank_of_a_test_is_five_words() {
+        let rank = TestRank::read("ends::of 2 1 4 /proc/7/fd/3").expect("a rank");
+        assert_eq!((rank.test.as_str(), rank.call), ("ends::of", 2));
+        assert!(!rank.is_launched());
+        let place = rank.place.expect("a place");
+        assert_eq!((rank.rank, place.size), (1, 4));
         assert_eq!(place.board, "/proc/7/fd/3");
-        for wrong in ["", "ends::of", "a 0 x 1 b", "a 0 1 4 b c"] {
+        for wrong in ["", "ends::of", "a 0 1", "a 0 x 1 b", "a 0 1 4 b c"] {
             assert!(TestRank::read(wrong).is_none(), "{wrong}");
         }
     }

@@ -11,7 +11,7 @@ use std::{
 use ripstop_fabric::sim::Transport;
 
 use super::{
-    RankFailure, RankOutcome,
+    RankFailure, RankOutcome, launched,
     process::{self, TestCall},
     ranks::{TestRanks, are_processes, limit},
     sim,
@@ -46,8 +46,9 @@ where
     Fut: Future<Output: RankOutcome + 'static> + 'static,
 {
     if let Some(place) = process::this_test_rank() {
+        let is_launched = place.is_launched();
         let run = AssertUnwindSafe(|| run_rank(place.join(), rank));
-        return panic::catch_unwind(run).unwrap_or_else(|panic| say(panic));
+        return panic::catch_unwind(run).unwrap_or_else(|panic| say(panic, is_launched));
     }
     let test = config.name.split_once("::");
     let ranks = TestRanks {
@@ -71,11 +72,14 @@ where
 
 /// Panics with the failure of this process, which is a rank of a test. Reports it first if a peer caused it.
 #[track_caller]
-fn say(panic: Box<dyn Any + Send>) {
+fn say(panic: Box<dyn Any + Send>, is_launched: bool) {
     let failure = match panic.downcast::<RankFailure>() {
         Ok(failure) => failure,
         Err(panic) => panic::resume_unwind(panic),
     };
+    if failure.by_peer && is_launched {
+        launched::give_up(&failure.sentence);
+    }
     if failure.by_peer
         && let Some(reporter) = process::reporter()
     {
