@@ -12,7 +12,7 @@ pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     steps(gate, MissingLauncher::LeaveOut)
 }
 
-/// Runs the gate, and first installs the launchers under which tests start ranks.
+/// Runs the gate, and first installs the launchers under which tests start ranks, and the programs that hosts need.
 pub(crate) fn run_installing(gate: &mut StepRunner) -> Result<(), String> {
     steps(gate, MissingLauncher::Install)
 }

@@ -30,8 +30,9 @@ cargo xtask ci [--install]  everything that must hold before a change goes in, s
 cargo xtask test            the tests of every day; `test --help` says what --all and --install add
 cargo xtask portals         the everyday tests that run over the software Portals, with ranks as processes
 cargo xtask tcp             tests that run over TCP on this machine, with ranks as processes
+cargo xtask hosts --suite   jobs and tests over several hosts, which are namespaces of this machine
 cargo xtask hosts -- COMMAND
-                            run a command among hosts that are namespaces; `hosts --help` says how
+                            run a command among such hosts, which ssh reaches; `hosts --help` says how
 cargo xtask tidy            layers, unsafe files, dead files, long lines, leftovers, book, number of crates
 cargo xtask book            build the book (installs mdbook under target/tools at first) and run its snippets
 cargo xtask examples        run the examples on 1, 2 and 4 ranks
@@ -60,7 +61,7 @@ fn dispatch(words: &[&str], args: &[String]) -> Result<ExitCode, String> {
         return vm::run(&step::root(), &args[1..]);
     }
     if let ["hosts", ..] = words {
-        return hosts::run(&args[1..]);
+        return hosts::run(&step::root(), &args[1..]);
     }
     chore(words, args).map(|()| ExitCode::SUCCESS)
 }

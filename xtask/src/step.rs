@@ -210,6 +210,13 @@ impl CommandLine {
         variables.iter().fold(self, set)
     }
 
+    /// Makes this command the last words of another one, with the variables of both.
+    pub(crate) fn inside(mut self, outer: &Self) -> Self {
+        self.words.splice(0..0, outer.words.iter().cloned());
+        self.env.splice(0..0, outer.env.iter().cloned());
+        self
+    }
+
     /// Limits the command to some of the tests, by name.
     pub(crate) fn filtered(mut self) -> Self {
         self.filtered = true;

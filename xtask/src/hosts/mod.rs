@@ -10,23 +10,36 @@
 //! | `plan` | pure: names and addresses, and the script that makes them |
 //! | `tools` | what this machine must have and allow |
 //! | `world/` | the shell's part: how hosts start, and the tools of the command |
+//! | `suite/` | jobs over hosts, as the gate runs them |
 
 use std::{
     os::unix::process::ExitStatusExt,
+    path::Path,
     process::{self, Command, ExitCode, ExitStatus},
 };
+
+use crate::step::StepRunner;
 
 use self::{options::HostsOptions, plan::WorldPlan, tools::WorldTools};
 
 mod options;
 mod plan;
+mod suite;
 mod tools;
+
+pub(crate) use self::{suite::run as run_suite, tools::find as find_program};
 
 /// Makes hosts and runs a command among them, with the arguments that follow `hosts`. Exits with the status of the command.
 ///
 /// # Errors
 /// A sentence saying what to do: an unknown argument, a missing package, a machine that does not allow namespaces.
-pub(crate) fn run(args: &[String]) -> Result<ExitCode, String> {
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<ExitCode, String> {
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words[..] {
+        ["--suite"] => return StepRunner::run_all(run_suite).map(|()| ExitCode::SUCCESS),
+        ["--inside"] => return suite::inside(root).map(|()| ExitCode::SUCCESS),
+        _ => {}
+    }
     let Some(options) = HostsOptions::parse(args)? else {
         println!("{}", options::HELP);
         return Ok(ExitCode::SUCCESS);
@@ -67,6 +80,9 @@ fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
+
+/// The variable that tells the command where the world's files are.
+const BASE: &str = "TEST_HOSTS";
 
 /// Goes on only if the process that started it is still there: if that has ended before, its end is not noticed any more.
 const GUARD: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;

@@ -2,6 +2,7 @@
 
 pub(super) const HELP: &str = "\
 cargo xtask hosts [OPTION..] [--] COMMAND [ARG..]
+cargo xtask hosts --suite
 
 Makes hosts h1, h2.. of namespaces on this machine, each with an sshd and a cable to one switch, and runs COMMAND on a machine
 `login` beside them. There `ssh h1` works, and so does `ripstop run --hosts h1:2,h2:2`. The hosts share the files of this machine,
@@ -11,6 +12,7 @@ however that ends. Nothing outside is changed, also no file of yours, and no por
   --hosts N      hosts h1 to hN (default 2, at most 32)
   --rate MBIT    limits every cable, in both directions, to MBIT megabits in a second
   --json         prints a line with the names and addresses of the hosts before COMMAND runs
+  --suite        runs jobs over four such hosts, as the gate does: examples, measurements, killed ranks, lost hosts, strangers
 
 COMMAND can use:
 

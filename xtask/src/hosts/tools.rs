@@ -64,7 +64,7 @@ fn may_make_namespaces(as_root: &[&str]) -> Result<(), String> {
 }
 
 /// Returns where a program is, even if only root looks there.
-fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
         .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))

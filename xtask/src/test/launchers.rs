@@ -1,8 +1,11 @@
-//! Launchers of other projects, under which some tests start ranks.
+//! Programs of other projects that some tests need: launchers that start ranks, and what makes hosts on this machine.
 
-use std::{env, process::Command};
+use std::process::Command;
 
-use crate::step::{CommandLine, StepRunner};
+use crate::{
+    hosts,
+    step::{CommandLine, StepRunner},
+};
 
 /// What to do if a launcher is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +16,7 @@ pub(crate) enum MissingLauncher {
     LeaveOut,
 }
 
-/// Prepares the launchers under which tests start ranks.
+/// Prepares the launchers under which tests start ranks, and the programs that hosts need.
 ///
 /// # Errors
 /// An installation failed or is not possible.
@@ -25,7 +28,7 @@ pub(crate) fn prepare(gate: &mut StepRunner, missing: MissingLauncher) -> Result
             MissingLauncher::Install => install(gate, launcher, package),
             MissingLauncher::LeaveOut => {
                 println!(
-                    "{launcher} is missing: the tests that start under it are left out. `--install` installs it, as root \
+                    "{launcher} is missing: the tests that need it are left out. `--install` installs it, as root \
                      (Debian's package {package})"
                 );
                 Ok(())
@@ -33,8 +36,13 @@ pub(crate) fn prepare(gate: &mut StepRunner, missing: MissingLauncher) -> Result
         })
 }
 
-/// Launchers, and Debian's packages that contain them.
-const LAUNCHERS: [(&str, &str); 2] = [("mpiexec.hydra", "mpich"), ("orterun", "openmpi-bin")];
+/// Programs, and Debian's packages that contain them.
+const LAUNCHERS: [(&str, &str); 4] = [
+    ("mpiexec.hydra", "mpich"),
+    ("orterun", "openmpi-bin"),
+    ("sshd", "openssh-server"),
+    ("ip", "iproute2"),
+];
 
 fn install(gate: &mut StepRunner, launcher: &str, package: &str) -> Result<(), String> {
     let is_root = Command::new("id")
@@ -47,17 +55,19 @@ fn install(gate: &mut StepRunner, launcher: &str, package: &str) -> Result<(), S
              `sudo apt-get install --no-install-recommends {package}`, or leave `--install` out"
         ));
     }
+    // Debian would start a daemon right after its installation, and no test needs one outside of its own hosts.
     let script = format!(
-        "waits='-o Acquire::Retries=5 -o DPkg::Lock::Timeout=300'; apt-get update -q $waits && \
+        "policy=/usr/sbin/policy-rc.d; [ -e $policy ] || {{ trap 'rm -f '$policy EXIT && \
+         printf '#!/bin/sh\\nexit 101\\n' >$policy && chmod 755 $policy; }}; \
+         waits='-o Acquire::Retries=5 -o DPkg::Lock::Timeout=300'; apt-get update -q $waits && \
          DEBIAN_FRONTEND=noninteractive apt-get install -qy $waits --no-install-recommends {package}"
     );
     gate.run(
-        &format!("installing {package}, for the tests that start under {launcher}"),
+        &format!("installing {package}, for the tests that need {launcher}"),
         &CommandLine::new("sh", &["-c", &script]),
     )
 }
 
 fn is_installed(program: &str) -> bool {
-    let paths = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&paths).any(|folder| folder.join(program).is_file())
+    hosts::find_program(program).is_some()
 }

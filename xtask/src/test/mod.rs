@@ -1,22 +1,27 @@
 //! `cargo xtask test`: the tests of every day. With `--all`, also those with the other reactor, on simulated fabrics, over
-//! TCP and over the software Portals, and the large simulations.
+//! TCP, over several hosts and over the software Portals, and the large simulations.
 
 pub(crate) mod launchers;
 pub(crate) mod portals;
 pub(crate) mod tcp;
 
 use self::launchers::MissingLauncher;
-use crate::step::{CommandLine, StepRunner};
+use crate::{
+    hosts,
+    step::{CommandLine, StepRunner},
+};
 
 const HELP: &str = "\
 The tests of every day: once, with the reactor that the machine offers. They take some minutes.
 
 cargo xtask test [--all] [--install]
 
-    --all      all tests: also those with the other reactor, on simulated fabrics, over TCP and over the software Portals, the
-               large simulations, and the documentation's examples: more than half an hour
-    --install  installs the launchers that tests start ranks under (Debian's mpich and openmpi-bin), as root. Without it
-               nothing is installed, and the tests under a launcher that is missing are left out and named
+    --all      all tests: also those with the other reactor, on simulated fabrics, over TCP, over several hosts of this
+               machine and over the software Portals, the large simulations, and the documentation's examples: more than half
+               an hour
+    --install  installs the launchers that tests start ranks under (Debian's mpich and openmpi-bin) and what hosts on this
+               machine need (openssh-server and iproute2), as root. Without it nothing is installed, and the tests that need
+               a missing program are left out and named
 
 Example: cargo xtask test --all --install";
 
@@ -105,6 +110,7 @@ pub(crate) fn run_small(gate: &mut StepRunner, launchers: MissingLauncher) -> Re
         .iter()
         .try_for_each(|(world, tests)| simulated(gate, world, tests))?;
     tcp::run(gate)?;
+    hosts::run_suite(gate)?;
     portals::run(gate)
 }
 
@@ -130,7 +136,7 @@ const SLEEPING: [&str; 17] = [
 ];
 
 /// Returns the command that runs these test files with ranks as processes, without the tests that `left_out` names.
-fn tests_of_processes(tests: &[&str], left_out: &[&str]) -> CommandLine {
+pub(crate) fn tests_of_processes(tests: &[&str], left_out: &[&str]) -> CommandLine {
     let mut words = vec!["test", "-p", "ripstop", "--all-features", "--no-fail-fast"];
     tests.iter().for_each(|test| words.extend(["--test", test]));
     words.push("--");

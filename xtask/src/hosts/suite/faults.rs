@@ -1,0 +1,113 @@
+//! Ranks, hosts, links and launchers that fail: the job ends, names the cause, and leaves nothing on any host.
+
+use std::process::Child;
+
+use super::{
+    HostsCase,
+    view::{HostsView, ends, start, wait_for},
+};
+
+pub(super) const CASES: &[HostsCase] = &[
+    HostsCase {
+        name: "a rank that is killed on another host is named with its host",
+        run: killed_rank,
+    },
+    HostsCase {
+        name: "a launcher that is killed leaves nothing on any host",
+        run: killed_launcher,
+    },
+    HostsCase {
+        name: "a link that comes back is only a delay",
+        run: short_cut,
+    },
+    HostsCase {
+        name: "a host whose link is cut is named, and ends its ranks by itself",
+        run: lost_link,
+    },
+    HostsCase {
+        name: "a host that dies is named with its ranks",
+        run: dead_host,
+    },
+];
+
+fn killed_rank(world: &HostsView) -> Result<(), String> {
+    let job = endless(world, "h1:2,h2:2")?;
+    world.in_mid_job(&["h1", "h2"])?;
+    kill(world, "h2")?;
+    let expected = [" on h2) was killed by signal 9 (SIGKILL)"];
+    ends(job, 137, &expected).map(drop)
+}
+
+fn killed_launcher(world: &HostsView) -> Result<(), String> {
+    let mut job = endless(world, "h1:2,h2:2")?;
+    world.in_mid_job(&["h1", "h2"])?;
+    job.kill()
+        .map_err(|why| format!("killing the launcher: {why}"))?;
+    job.wait().map_err(|why| format!("the launcher: {why}"))?;
+    world.leaves_nothing()
+}
+
+/// Less than a host's time limit passes: the link is back as soon as a segment had to be sent again.
+fn short_cut(world: &HostsView) -> Result<(), String> {
+    let job = start(world.job("--hosts h1:2,h2:2", "examples/ring", "--seconds 2"))?;
+    world.in_mid_job(&["h1", "h2"])?;
+    let before = world.sent_again("h2")?;
+    world.tool("cable pull h2")?;
+    let lost = wait_for("a segment that is sent again", || {
+        Ok((world.sent_again("h2")? > before).then_some(()))
+    });
+    world.tool("cable plug h2")?;
+    lost?;
+    ends(job, 0, &[]).map(drop)
+}
+
+fn lost_link(world: &HostsView) -> Result<(), String> {
+    let job = endless(world, "h1:2,h2:2")?;
+    world.in_mid_job(&["h1", "h2"])?;
+    world.tool("cable pull h2")?;
+    let ended = ends(
+        job,
+        125,
+        &["host h2 is lost with ranks 2 and 3: gave no sign for 4 s"],
+    );
+    // The host is still cut off, so it must have found out by itself.
+    let alone = wait_for("h2 to end its ranks", || {
+        Ok(world.ours("h2")?.is_empty().then_some(()))
+    });
+    world.tool("cable plug h2")?;
+    ended?;
+    alone?;
+    world.leaves_nothing()?;
+    ends(
+        start(world.job("--hosts h1,h2", "examples/hello", ""))?,
+        0,
+        &[],
+    )
+    .map(drop)
+}
+
+fn dead_host(world: &HostsView) -> Result<(), String> {
+    let job = endless(world, "h3:2,h4:2")?;
+    world.in_mid_job(&["h3", "h4"])?;
+    world.tool("power off h4")?;
+    let ended = ends(
+        job,
+        125,
+        &["host h4 is lost with ranks 2 and 3: the connection ended"],
+    );
+    world.tool("power on h4")?;
+    ended.map(drop)
+}
+
+/// Starts a job that ends only by a failure.
+fn endless(world: &HostsView, hosts: &str) -> Result<Child, String> {
+    let options = format!("--hosts {hosts} --host-timeout 4");
+    start(world.job(&options, "examples/ring", "--seconds 1000"))
+}
+
+/// Kills one rank of a host.
+fn kill(world: &HostsView, host: &str) -> Result<(), String> {
+    let ranks = world.ranks(host)?;
+    let rank = ranks.first().ok_or_else(|| format!("{host} has no rank"))?;
+    world.tool(&format!("kill -9 {}", rank.pid))
+}
