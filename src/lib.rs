@@ -31,11 +31,11 @@ pub use ripstop_rma::{
 pub use ripstop_rt::buffer::Wire;
 pub use ripstop_rt::{
     BitAnd, BitOr, BitXor, Builder, Cart, Channel, Choices, Comm, Commutative, ENDED_BY_PEER,
-    Error, ErrorKind, FailureEvidence, Failures, Footprint, JoinHandle, Located, LogicalAnd,
-    LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc, OpError, Pending, Pool,
-    Product, ProgressMode, ReactorChoice, RecvOp, ReduceOp, Rendezvous, Result, Row, Runtime,
-    Scope, SendCopyOp, SendOp, SettingSource, Settings, Source, Status, Sum, Tag, boot, buffer,
-    sim,
+    Error, ErrorKind, FailureEvidence, Failures, Footprint, JoinHandle, Located, LogLevel,
+    LogicalAnd, LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc, OpError,
+    Pending, Pool, Product, ProgressMode, ReactorChoice, RecvOp, ReduceOp, Rendezvous, Result, Row,
+    Runtime, Scope, SendCopyOp, SendOp, SettingSource, Settings, Source, Status, Sum, Tag, boot,
+    buffer, sim,
 };
 pub use ripstop_rt_macros::{Wire, main, sim, test};
 

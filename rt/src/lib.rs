@@ -8,6 +8,7 @@ mod contexts;
 mod engine;
 mod entry;
 mod error;
+mod event_log;
 mod evidence;
 mod executor;
 mod fabrics;
@@ -94,7 +95,9 @@ pub use self::{
     executor::JoinHandle,
     runtime::{Builder, Runtime},
     scope::{Pending, Scope},
-    settings::{Executor, ProgressMode, ReactorChoice, Rendezvous, Row, SettingSource, Settings},
+    settings::{
+        Executor, LogLevel, ProgressMode, ReactorChoice, Rendezvous, Row, SettingSource, Settings,
+    },
     shared::Choices,
 };
 pub use ripstop_fabric::driver::DriverCost;

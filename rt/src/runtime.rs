@@ -26,6 +26,7 @@ use crate::{
     comm::Comm,
     engine::{Engine, EngineSetup},
     error::{Error, ErrorKind, Result},
+    event_log::EventPrinter,
     executor,
     fabrics::{self, DriverParams},
     group::WorldRank,
@@ -336,6 +337,7 @@ impl Builder {
             Some(boot) => boot,
             None => boot::discover(&environment(&settings)).map_err(boot_error)?,
         };
+        let _printing = EventPrinter::start(&settings, boot.rank);
         let reporter = self.reporter.or_else(|| boot.exchange.reporter());
         let (board, arrival) = match self.board {
             Some(board) => (board.clone(), ArrivalGuard::new(&board, boot.on_node())),

@@ -37,6 +37,27 @@ fn ranks_of_several_nodes_talk_over_tcp_without_a_setting() {
 }
 
 #[test]
+fn the_first_rank_prints_the_choice_if_asked_to() {
+    let chosen = "ripstop: rank 0: info: shm+tcp: some ranks do not share memory";
+    for (level, lines) in [("info", 1), ("warn", 0), ("off", 0)] {
+        let mut command = on_nodes_of(2, &[], NETWORKED);
+        command.env("RIPSTOP_LOG", level);
+        let job = ended(command);
+        job.with(0, &[]);
+        assert_eq!(job.err.matches(chosen).count(), lines, "{}", job.err);
+    }
+}
+
+#[test]
+fn an_adapter_that_was_asked_for_and_cannot_be_used_is_told_without_a_setting() {
+    let job = ended(on_nodes_of(2, &[], NETWORKED));
+    job.with(
+        0,
+        &["ripstop: rank 0: warning: verbs is not offered to the job: "],
+    );
+}
+
+#[test]
 fn ranks_of_one_node_open_no_network() {
     let mut command = on_nodes_of(4, &[], NETWORKED);
     command.env("RIPSTOP_TCP_IFACE", "nothing0");

@@ -11,7 +11,7 @@ use ripstop_fabric::{
     registry::{self, FabricSelection},
 };
 
-pub use self::choices::{Executor, ProgressMode, ReactorChoice, Rendezvous};
+pub use self::choices::{Executor, LogLevel, ProgressMode, ReactorChoice, Rendezvous};
 use self::{
     nearest::nearest,
     table::{OTHERS, SettingSpec, TABLE},
@@ -55,6 +55,8 @@ pub struct Settings {
     pub boot: String,
     /// `RIPSTOP_BOOT_TIMEOUT`.
     pub boot_timeout: Duration,
+    /// `RIPSTOP_LOG`.
+    pub log: LogLevel,
     /// `RIPSTOP_COLLECTIVES`.
     pub collectives: Executor,
     /// `RIPSTOP_BARRIER`, `RIPSTOP_BCAST` and so on: the selected algorithms, by collective.
@@ -110,6 +112,7 @@ impl Settings {
             detect: Duration::from_secs(5),
             boot: "auto".to_owned(),
             boot_timeout: Duration::from_secs(60),
+            log: LogLevel::Warn,
             collectives: Executor::Offload,
             algorithms: BTreeMap::new(),
             sources: BTreeMap::new(),

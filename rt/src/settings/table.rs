@@ -92,6 +92,14 @@ pub(super) const TABLE: &[SettingSpec] = &[
         name_of
     ),
     row!(
+        log: "RIPSTOP_LOG",
+        "off | error | warn | info | debug",
+        "the least important events that are printed to the standard error; if unset, warnings are printed while the rank \
+         starts. A program that has a subscriber of the `tracing` crate gets all events instead",
+        named,
+        name_of
+    ),
+    row!(
         collectives: "RIPSTOP_COLLECTIVES",
         "offload | lists | messages | host",
         "what starts the next step of a collective: task lists of the adapter, if it has them, for long collectives \
