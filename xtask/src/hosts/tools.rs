@@ -77,12 +77,13 @@ fn is_root() -> bool {
 }
 
 /// Programs and Debian's packages with them; programs of one package are adjacent.
-const PROGRAMS: [(&str, &str); 7] = [
+const PROGRAMS: [(&str, &str); 8] = [
     ("sshd", "openssh-server"),
     ("ssh", "openssh-client"),
     ("ssh-keygen", "openssh-client"),
     ("ip", "iproute2"),
     ("tc", "iproute2"),
+    ("hostname", "hostname"),
     ("setpriv", "util-linux"),
     ("unshare", "util-linux"),
 ];

@@ -3,7 +3,7 @@ set -eu
 base=/run/hosts
 name=$1
 sshd=$2
-echo "$name" >/proc/sys/kernel/hostname
+hostname "$name"
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 # A host has its own /run, in which only the folder of the world is common to all.
 own=$base/run.$name
