@@ -114,8 +114,8 @@ impl TcpPeer {
         }
     }
 
-    /// Returns true if long bodies are likely to come next. Bytes of them that are read behind a frame's head have to be copied, so
-    /// only little is read then.
+    /// Returns true if long bodies are likely to come next. Bytes of them that are read behind a frame's head have to be copied,
+    /// so only little is read then.
     fn expects_body(&self) -> bool {
         let Some(connection) = &self.connection else {
             return false;
