@@ -7,6 +7,15 @@ use super::{
 
 pub(super) const CASES: &[HostsCase] = &[
     HostsCase {
+        name: "a job without a setting, which says that its hosts are connected by TCP",
+        run: |world| {
+            let mut job = world.job("--hosts h1:2,h2:2", "examples/hello", "");
+            job.env("RIPSTOP_LOG", "info");
+            let chosen = "rank 0: info: shm+tcp: some ranks do not share memory";
+            ends(start(job)?, 0, &[chosen]).map(drop)
+        },
+    },
+    HostsCase {
         name: "examples on two ranks of each of two hosts",
         run: |world| examples(world, "--hosts h1:2,h2:2", &[]),
     },

@@ -31,14 +31,14 @@ pub(super) struct HostSocket {
 }
 
 impl HostsView {
-    /// Returns `ripstop run` of a program that was built, with a time limit as a guard against hangs.
+    /// Returns `ripstop run` of a program that was built, with a time limit as a guard against hangs. The ranks choose a network.
     pub(super) fn job(&self, options: &str, program: &str, arguments: &str) -> Command {
         let mut command = Command::new(self.built.join("ripstop"));
         command.args(["run", "--timeout", "90"]);
         command.args(options.split_whitespace()).arg("--");
         command.arg(self.built.join(program));
         command.args(arguments.split_whitespace());
-        command.env("RIPSTOP_FABRIC", "shm+tcp");
+        command.env_remove("RIPSTOP_FABRIC");
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
