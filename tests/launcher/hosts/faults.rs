@@ -148,7 +148,8 @@ fn a_signal_to_the_launcher_reaches_all_ranks_and_decides_the_code() {
     let folder = Folder::new("signal");
     let starter = folder.starter(LIKE_SSH);
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
-        let ranks = "echo $$ $$; exec sleep 1000";
+        // A shell without job control starts what runs in the background with SIGINT ignored, and may have started this test.
+        let ranks = "echo $$ $$; exec env --default-signal=INT sleep 1000";
         let mut job = RunningJob::start(script(&starter, "h1,h2", &[], ranks), 2);
         kill_process(Pid::from_child(&job.launcher), signal).unwrap();
         let (ended, said) = job.end();
