@@ -113,8 +113,9 @@ fn messages_to_a_communicator_that_their_receiver_drops_take_no_room_and_end() {
                     for len in [0, 1, 200] {
                         twin.send(1, 1, vec![round; len]).detach();
                     }
-                    twin.send(1, 4, vec![round; 20_000]).detach();
-                    let long = twin.send(1, 2, vec![round; 20_000]);
+                    // No driver sends so much before it is asked for it.
+                    twin.send(1, 4, vec![round; 40_000]).detach();
+                    let long = twin.send(1, 2, vec![round; 40_000]);
                     world.send(1, 3, [round]).await.expect("there is room");
                     let end = long.await.map(|_| "no rank receives it");
                     let why = end.expect_err("a typed error").error.kind;
