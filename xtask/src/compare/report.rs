@@ -291,7 +291,7 @@ pub(super) fn print_note(text: &str) {
 mod tests {
     use serde_json::json;
 
-    use super::{CompareOutcome, Contestant, ValueSpread};
+    use super::{CompareAbsences, CompareOutcome, Contestant, ValueSpread, table};
     use crate::compare::figures::job_catalog;
     use crate::compare::measure::LaunchTable;
 
@@ -369,6 +369,37 @@ mod tests {
             ("shown", "–")
         );
         assert_eq!(outcome(0.0).ratio.unwrap().median, -2.0);
+    }
+
+    #[test]
+    fn other_contestants_have_a_heading_of_their_own() {
+        let jobs = job_catalog(&["rate".to_owned(), "tcp".to_owned()], &[]).unwrap();
+        let none = LaunchTable::default();
+        let of = |row, columns| CompareOutcome::of(row, columns, &none);
+        let outcomes: Vec<_> = jobs
+            .iter()
+            .flat_map(|job| job.rows.iter().map(|row| of(row, job.columns)))
+            .collect();
+        let text = table(&outcomes);
+        let headings: Vec<_> = text
+            .lines()
+            .filter(|line| line.contains("verdict"))
+            .collect();
+        assert_eq!(headings.len(), 2, "{text}");
+        assert!(!headings[0].contains("sockets") && headings[1].contains("openmpi-ucx"));
+    }
+
+    #[test]
+    fn a_contestant_without_any_figure_is_named_with_the_reason() {
+        let mut table = LaunchTable::default();
+        let (gone, some) = (|| Err("gone".to_owned()), || Ok(Vec::new()));
+        let launches = &mut table.launches;
+        launches.insert(Contestant::OpenMpiUcx, vec![gone(), gone()]);
+        launches.insert(Contestant::OpenMpiTcp, vec![gone(), some()]);
+        let mut absences = CompareAbsences::default();
+        absences.add(&table);
+        assert_eq!(absences.text(), "openmpi-ucx has no figures: gone\n");
+        assert_eq!(absences.json().count(), 1);
     }
 
     #[test]
