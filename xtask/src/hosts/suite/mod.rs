@@ -26,7 +26,7 @@ pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     let words = "build -p ripstop --all-features --bin ripstop --examples";
     let words: Vec<&str> = words.split(' ').collect();
     gate.run("building programs for hosts", &CommandLine::cargo(&words))?;
-    let cases = in_world("4", &["timeout", LIMIT, "xtask", "hosts", "--inside"])?;
+    let cases = in_world(gate, "4", &["timeout", LIMIT, "xtask", "hosts", "--inside"]);
     gate.run_tests(NAME, &cases.filtered())?;
     RUNS.iter().try_for_each(|run| run.start(gate))
 }
@@ -51,26 +51,25 @@ impl HostsTestRun {
             .with("RIPSTOP_TEST_LAUNCHER", launcher)
             .with("RIPSTOP_FABRIC", "shm+tcp")
             .with_all(self.variables);
-        let tests = tests.filtered().inside(&in_world("3", &[])?);
+        let tests = tests.filtered().inside(&in_world(gate, "3", &[]));
         gate.run_tests(&format!("tests over hosts: {}", self.name), &tests)
     }
 }
 
 /// Returns the command that runs words in a world. The word `xtask` is this program.
-fn in_world(hosts: &str, words: &[&str]) -> Result<CommandLine, String> {
-    let program = env::current_exe().map_err(|why| format!("the path of this program: {why}"))?;
+fn in_world(gate: &StepRunner, hosts: &str, words: &[&str]) -> CommandLine {
+    // The path of the running program would not do: a test of the chores may have built the program anew.
+    let program = target_dir(&gate.root).join("debug/xtask");
     let program = program.display().to_string();
-    let own = |word: &&str| {
-        if *word == "xtask" {
-            program.clone()
-        } else {
-            (*word).to_owned()
-        }
-    };
-    let words: Vec<String> = words.iter().map(own).collect();
-    let mut line = vec!["hosts", "--hosts", hosts, "--"];
-    line.extend(words.iter().map(String::as_str));
-    Ok(CommandLine::new(&program, &line))
+    let words = words.iter().map(|word| match *word {
+        "xtask" => program.as_str(),
+        word => word,
+    });
+    let line: Vec<&str> = ["hosts", "--hosts", hosts, "--"]
+        .into_iter()
+        .chain(words)
+        .collect();
+    CommandLine::new(&program, &line)
 }
 
 /// Runs the cases one after the other, in a world that is there.
