@@ -10,7 +10,7 @@ use super::list::ListedHost;
 
 /// The ranks of each host of a job.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct RankPlacement {
+pub(super) struct HostPlacement {
     /// Number of ranks of the job.
     pub(super) size: u32,
     /// The ranks on each host that has some, by the host's index in the list, in the list's order.
@@ -31,7 +31,7 @@ pub(super) struct PlacementWish {
 }
 
 /// Places the ranks. The error says both numbers if there are too few places.
-pub(super) fn place(list: &[ListedHost], wish: PlacementWish) -> Result<RankPlacement, String> {
+pub(super) fn place(list: &[ListedHost], wish: PlacementWish) -> Result<HostPlacement, String> {
     let places: Vec<u32> = list
         .iter()
         .map(|host| {
@@ -58,7 +58,7 @@ pub(super) fn place(list: &[ListedHost], wish: PlacementWish) -> Result<RankPlac
     let turns = fill(list, &places, size)?;
     let hosts = ranks_of(&turns, list.len());
     let mapping = mapping(&turns, &hosts)?;
-    Ok(RankPlacement {
+    Ok(HostPlacement {
         size,
         hosts,
         mapping,
@@ -150,7 +150,7 @@ mod tests {
 
     fn placed(hosts: &str, wish: PlacementWish) -> Result<String, String> {
         let list = list::parse(hosts).unwrap();
-        let RankPlacement { hosts, mapping, .. } = place(&list, wish)?;
+        let HostPlacement { hosts, mapping, .. } = place(&list, wish)?;
         let hosts = hosts
             .iter()
             .map(|(host, ranks)| format!("{}{ranks:?}", list[*host].name));

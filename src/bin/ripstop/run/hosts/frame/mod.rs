@@ -89,7 +89,7 @@ pub(in crate::run) enum HelperFrame {
 }
 
 /// What both kinds of frames have in common.
-pub(in crate::run) trait ChannelFrame: Sized {
+pub(in crate::run) trait NodeFrame: Sized {
     /// Appends the payload, and returns the kind.
     fn write(&self, into: &mut PayloadWriter) -> u8;
     /// Returns the frame of this kind and payload, or `None` if there is none.
@@ -97,7 +97,7 @@ pub(in crate::run) trait ChannelFrame: Sized {
 }
 
 /// Appends a frame to `bytes`.
-pub(in crate::run) fn encode(frame: &impl ChannelFrame, bytes: &mut Vec<u8>) {
+pub(in crate::run) fn encode(frame: &impl NodeFrame, bytes: &mut Vec<u8>) {
     let mut payload = PayloadWriter::default();
     let kind = frame.write(&mut payload);
     let length = payload.bytes.len();
@@ -148,7 +148,7 @@ impl FrameReader {
     }
 
     /// Returns the next whole frame, if it has arrived. After an error, the channel is of no more use.
-    pub(in crate::run) fn next<F: ChannelFrame>(&mut self) -> Result<Option<F>, String> {
+    pub(in crate::run) fn next<F: NodeFrame>(&mut self) -> Result<Option<F>, String> {
         let bytes = &self.bytes[self.done..];
         let Some((&[kind, length @ ..], rest)) = bytes.split_first_chunk::<HEADER_LEN>() else {
             return Ok(None);
@@ -170,7 +170,7 @@ impl FrameReader {
 
 const HEADER_LEN: usize = 5;
 
-impl ChannelFrame for LauncherFrame {
+impl NodeFrame for LauncherFrame {
     fn write(&self, into: &mut PayloadWriter) -> u8 {
         match self {
             Self::Beat => 0,
@@ -226,7 +226,7 @@ impl ChannelFrame for LauncherFrame {
     }
 }
 
-impl ChannelFrame for HelperFrame {
+impl NodeFrame for HelperFrame {
     fn write(&self, into: &mut PayloadWriter) -> u8 {
         match self {
             Self::Beat => 0,

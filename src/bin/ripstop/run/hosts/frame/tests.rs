@@ -58,7 +58,7 @@ fn helper_frames() -> impl Strategy<Value = HelperFrame> {
 }
 
 /// Reads all frames of `bytes`, which arrive in pieces of `step` bytes.
-fn read<F: ChannelFrame>(bytes: &[u8], step: usize) -> Result<Vec<F>, String> {
+fn read<F: NodeFrame>(bytes: &[u8], step: usize) -> Result<Vec<F>, String> {
     let mut reader = FrameReader::default();
     let mut frames = Vec::new();
     for piece in bytes.chunks(step) {
@@ -70,14 +70,14 @@ fn read<F: ChannelFrame>(bytes: &[u8], step: usize) -> Result<Vec<F>, String> {
     Ok(frames)
 }
 
-fn come_back<F: ChannelFrame + PartialEq + Debug>(frames: Vec<F>, step: usize) {
+fn come_back<F: NodeFrame + PartialEq + Debug>(frames: Vec<F>, step: usize) {
     let mut bytes = Vec::new();
     frames.iter().for_each(|frame| encode(frame, &mut bytes));
     assert_eq!(read(&bytes, step), Ok(frames));
 }
 
 /// Reading ends, and what it accepts is encoded as the very bytes that were read.
-fn survive<F: ChannelFrame + PartialEq + Debug>(bytes: &[u8], step: usize) {
+fn survive<F: NodeFrame + PartialEq + Debug>(bytes: &[u8], step: usize) {
     let Ok(frames) = read::<F>(bytes, step) else {
         return;
     };
