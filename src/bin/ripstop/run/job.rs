@@ -13,7 +13,7 @@ use super::message;
 use super::output_writer::OutputWriter;
 use super::poller::{JobPoller, PollToken};
 use super::program::LaunchProgram;
-use super::rank::{JobSetup, LaunchedRank, PmiRead, StdStream};
+use super::rank::{self, JobSetup, LaunchedRank, PmiRead, StdStream};
 use super::server::{BarrierDesertion, PmiEffect, PmiServer};
 use super::signals::{LauncherSignals, PASSED_ON};
 use super::verdict::{self, FirstFailure};
@@ -229,24 +229,15 @@ impl LaunchedJob {
         }
     }
 
-    /// Handles the end of some ranks. Ranks that were killed come first, because they are more likely the cause of the other
-    /// ends.
+    /// Handles the end of some ranks.
     fn handle_ends(&mut self) {
-        let mut ended: Vec<u32> = (0..)
-            .zip(&mut self.ranks)
-            .filter_map(|(number, rank)| rank.has_ended().then_some(number))
-            .collect();
+        let ended = rank::take_ended(&mut self.ranks);
         // Requests from before their end are read first, because an abort says more than how a rank ended.
         for token in self.poller.wait(Some(Duration::ZERO)) {
             if let PollToken::Connection(rank) = token {
                 self.handle_request(rank);
             }
         }
-        ended.sort_by_key(|&rank| {
-            self.ranks[rank as usize]
-                .status
-                .is_some_and(|status| status.code().is_some())
-        });
         for rank in ended {
             self.handle_end(rank);
         }

@@ -359,6 +359,20 @@ impl RankOutput {
     }
 }
 
+/// Returns the numbers of the ranks that have ended since the last call. Ranks that were killed come first, because they are more
+/// likely the cause of the other ends.
+pub(super) fn take_ended(ranks: &mut [LaunchedRank]) -> Vec<u32> {
+    let ended = (0..).zip(ranks.iter_mut());
+    let mut ended: Vec<u32> = ended
+        .filter_map(|(number, rank)| rank.has_ended().then_some(number))
+        .collect();
+    ended.sort_by_key(|&number| {
+        let status = ranks[number as usize].status;
+        status.is_some_and(|status| status.code().is_some())
+    });
+    ended
+}
+
 fn command(
     setup: &JobSetup<'_>,
     rank: u32,

@@ -18,7 +18,7 @@ use crate::run::hosts::setup::{NodeSetup, is_own};
 use crate::run::job::refusal;
 use crate::run::poller::PollToken;
 use crate::run::program::LaunchProgram;
-use crate::run::rank::{JobSetup, LaunchedRank, PmiRead, RelayedRanks, StdStream};
+use crate::run::rank::{self, JobSetup, LaunchedRank, PmiRead, RelayedRanks, StdStream};
 use crate::run::server::{PmiEffect, PmiServer};
 
 /// Ranks of this host that are still to be started.
@@ -206,22 +206,15 @@ impl NodeHelper {
         self.channel.send(&HelperFrame::Garbled { rank, why });
     }
 
-    /// Tells the ends of ranks, those that were killed first, because they are more likely the cause of the other ends.
+    /// Tells the ends of ranks.
     pub(super) fn handle_ends(&mut self) {
-        let mut ended: Vec<u32> = (0..)
-            .zip(&mut self.ranks)
-            .filter_map(|(number, rank)| rank.has_ended().then_some(number))
-            .collect();
+        let ended = rank::take_ended(&mut self.ranks);
         // Requests from before their end are read first, because an abort says more than how a rank ended.
         for token in self.poller.wait(Some(Duration::ZERO)) {
             if let PollToken::Connection(rank) = token {
                 self.handle_request(rank);
             }
         }
-        ended.sort_by_key(|&rank| {
-            let status = self.ranks[rank as usize].status;
-            status.is_some_and(|status| status.code().is_some())
-        });
         for rank in ended {
             self.handle_end(rank);
         }
