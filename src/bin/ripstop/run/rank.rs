@@ -274,7 +274,7 @@ impl LaunchedRank {
     }
 
     /// Returns true if the process has ended since the last call; `status` is then set.
-    pub(super) fn has_ended(&mut self) -> bool {
+    fn has_ended(&mut self) -> bool {
         if self.status.is_some() {
             return false;
         }
