@@ -66,7 +66,7 @@ fn setup(ranks: u32, script: &str) -> Vec<u8> {
         text(numbers),
         text("kvs"),
         text(format!("(vector,(0,1,{ranks}))")),
-        vec![0, 2, 1], // It ends with its first failure, is bound to nothing, and rank 0 has input.
+        vec![2, 1], // It is bound to nothing, and rank 0 has input.
         60_000_u32.to_le_bytes().to_vec(),
         text("/"),
         text("sh"),

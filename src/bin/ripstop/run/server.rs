@@ -106,7 +106,8 @@ impl PmiServer {
             scope: FenceScope::Node(false),
             universe: setup.size,
             published: BTreeMap::from([(MAPPING.to_owned(), setup.mapping.clone())]),
-            ..Self::new(locals, setup.space.clone(), setup.keep_going)
+            // On one host of several, the launcher decides.
+            ..Self::new(locals, setup.space.clone(), true)
         }
     }
 
@@ -301,8 +302,7 @@ impl PmiServer {
         let comes = |member: &PmiMember| match member {
             PmiMember::Waiting => true,
             PmiMember::Here => false,
-            // On one host of several, the launcher decides.
-            PmiMember::Left { .. } => self.keep_going || matches!(self.scope, FenceScope::Node(_)),
+            PmiMember::Left { .. } => self.keep_going,
         };
         if !self.members.iter().all(comes) {
             return Vec::new();

@@ -37,7 +37,6 @@ impl ModelJob {
                 ranks: (node * each..(node + 1) * each).collect(),
                 space: "kvs".to_owned(),
                 mapping: format!("(vector,(0,1,{size}))"),
-                keep_going,
                 binding: None,
                 input: false,
                 patience: Duration::ZERO,

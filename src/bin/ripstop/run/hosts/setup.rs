@@ -20,7 +20,6 @@ pub(in crate::run) struct NodeSetup {
     pub(in crate::run) space: String,
     /// The value of `PMI_process_mapping`.
     pub(in crate::run) mapping: String,
-    pub(in crate::run) keep_going: bool,
     pub(in crate::run) binding: Option<CpuBinding>,
     /// True if rank 0 has input.
     pub(in crate::run) input: bool,
@@ -45,7 +44,6 @@ impl NodeSetup {
         bytes.text(&ranks.bytes);
         bytes.text(self.space.as_bytes());
         bytes.text(self.mapping.as_bytes());
-        bytes.byte(u8::from(self.keep_going));
         bytes.byte(match self.binding {
             None => 0,
             Some(CpuBinding::Core) => 1,
@@ -80,7 +78,6 @@ impl NodeSetup {
             ranks,
             space: bytes.string()?,
             mapping: bytes.string()?,
-            keep_going: bytes.byte()? != 0,
             binding: match bytes.byte()? {
                 0 => None,
                 1 => Some(CpuBinding::Core),
@@ -177,7 +174,6 @@ mod tests {
             ranks: vec![2, 3, 7],
             space: "s".to_owned(),
             mapping: "(vector,(0,1,9))".to_owned(),
-            keep_going: true,
             binding: Some(CpuBinding::Core),
             input: false,
             patience: Duration::from_secs(10),

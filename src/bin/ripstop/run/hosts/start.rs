@@ -221,7 +221,6 @@ fn setup(args: &RunArgs, plan: &HostPlan, words: Vec<OsString>) -> std::io::Resu
         ranks: Vec::new(),
         space: format!("ripstop-{pid}-{}", super::plain(&host)),
         mapping: plan.mapping.clone(),
-        keep_going: args.keep_going.is_some(),
         binding: args.bind,
         input: !stdin().is_terminal(),
         patience: args.hosts.patience(),
