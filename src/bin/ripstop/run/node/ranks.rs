@@ -246,10 +246,7 @@ fn environment(setup: &NodeSetup) -> Vec<(OsString, OsString)> {
 
 /// Returns true for a request that the launcher must know about although this host answers it.
 fn is_about_job(line: &[u8]) -> bool {
-    let command = WireLine::parse(line)
-        .ok()
-        .map(|line| line.command().to_owned());
-    command.is_some_and(|command| ["init", "finalize"].contains(&command.as_str()))
+    WireLine::parse(line).is_ok_and(|line| ["init", "finalize"].contains(&line.command()))
 }
 
 const CLOSED: &str = "closed its connection";
