@@ -29,9 +29,8 @@ impl StarterErrors {
 
     /// Reads once, and returns lines to show if `show` is true. A starter that writes without end is cut short.
     pub(super) fn read(&mut self, poller: &JobPoller, show: bool) -> Vec<u8> {
-        let mut lines = Vec::new();
         let Some(pipe) = &self.pipe else {
-            return lines;
+            return Vec::new();
         };
         let mut bytes = [0; 4096];
         let is_open = match rustix::io::read(pipe, &mut bytes) {
@@ -43,19 +42,26 @@ impl StarterErrors {
             Err(Errno::AGAIN | Errno::INTR) => true,
             Err(_) => false,
         };
-        if show && self.shown < SHOWN_MAX {
-            let held = std::mem::take(&mut self.held);
-            self.shown += held.len();
-            let _ = self.lines.write(&held, &mut lines); // Writing to a vector does not fail.
-        } else if show {
-            self.held.clear();
-        }
         if !is_open {
             poller.forget(pipe.as_fd());
             self.pipe = None;
-            if show {
-                let _ = self.lines.end(&mut lines);
-            }
+        }
+        if !show {
+            return Vec::new();
+        }
+        let mut lines = self.take_held();
+        if !is_open {
+            let _ = self.lines.end(&mut lines); // Writing to a vector does not fail.
+        }
+        lines
+    }
+
+    /// Returns lines to show of what came before the ranks could be started.
+    pub(super) fn take_held(&mut self) -> Vec<u8> {
+        let (mut lines, held) = (Vec::new(), std::mem::take(&mut self.held));
+        if self.shown < SHOWN_MAX {
+            self.shown += held.len();
+            let _ = self.lines.write(&held, &mut lines);
         }
         lines
     }

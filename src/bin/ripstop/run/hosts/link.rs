@@ -300,6 +300,13 @@ impl HostLink {
         self.errors.read(poller, is_helper)
     }
 
+    /// Notes that the ranks of this host are being started. Returns lines to show of what its starter has printed before.
+    pub(super) fn note_start(&mut self) -> Vec<u8> {
+        self.state = LinkState::Running;
+        self.had_ranks = true;
+        self.errors.take_held()
+    }
+
     /// Closes the channel, and asks a starter that still runs to end.
     pub(super) fn close(&mut self, poller: &JobPoller) {
         let fds = [self.from.as_ref(), self.errors.pipe.as_ref()];

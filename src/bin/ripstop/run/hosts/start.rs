@@ -13,7 +13,7 @@ use super::setup::NodeSetup;
 use super::{START_FAILED, VERSION};
 use crate::run::job::{LaunchedJob, now, raise_descriptor_limit};
 use crate::run::label::LabeledLines;
-use crate::run::rank::LaunchedRank;
+use crate::run::rank::{LaunchedRank, StdStream};
 use crate::run::server::PmiServer;
 use crate::run::{LaunchError, RunArgs};
 
@@ -148,8 +148,8 @@ impl LaunchedJob {
             .extend((0..self.size).map(|_| LaunchedRank::remote()));
         self.hosts.send_all(&LauncherFrame::Start);
         for link in &mut self.hosts.links {
-            link.state = LinkState::Running;
-            link.had_ranks = true;
+            let lines = link.note_start();
+            let _ = self.outputs[StdStream::Err as usize].write_or_hold(&lines); // As with messages of the launcher.
         }
         if self.hosts.setup.take().is_some_and(|setup| setup.input) {
             self.hosts.input = Some(InputRelay::new()?);
