@@ -149,7 +149,7 @@ impl LaunchedJob {
                 PollToken::Errors(rank) => self.handle_output(rank, StdStream::Err),
                 PollToken::Room(which) => self.resume_output(which),
                 PollToken::Frames(host) => self.handle_frames(host),
-                PollToken::FrameRoom(_) => {} // All frames are flushed above.
+                PollToken::FrameRoom => {} // All frames are flushed above.
                 PollToken::HostErrors(host) => self.handle_host_errors(host),
                 PollToken::Input => self.relay_input(true),
                 PollToken::Signals => self.handle_signals(),

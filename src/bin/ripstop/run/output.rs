@@ -1,7 +1,6 @@
 //! Output of the ranks and of the launcher itself.
 
 use std::mem;
-use std::os::fd::AsFd;
 
 use super::hosts::output_window;
 use super::job::{GRACE, LaunchedJob, now};
@@ -35,17 +34,7 @@ impl LaunchedJob {
     pub(super) fn watch_outputs(&mut self) {
         for which in [StdStream::Out, StdStream::Err] {
             let mouth = &mut self.outputs[which as usize];
-            match (mouth.is_empty(), mouth.awaits_room) {
-                (false, false) => {
-                    let token = PollToken::Room(which);
-                    mouth.awaits_room = self.poller.watch_for_room(&*mouth, token).is_ok();
-                }
-                (true, true) => {
-                    self.poller.forget(mouth.as_fd());
-                    mouth.awaits_room = false;
-                }
-                _ => {}
-            }
+            mouth.watch_for_room(&self.poller, PollToken::Room(which));
             let (is_full, is_empty) = (mouth.is_full(), mouth.is_empty());
             if is_empty && mem::take(&mut mouth.paused) {
                 self.read_on(which);

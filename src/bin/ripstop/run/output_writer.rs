@@ -2,13 +2,14 @@
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
 use super::job::now;
+use super::poller::{JobPoller, PollToken, is_ready};
 
 /// Standard output or standard error.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(super) struct OutputWriter {
     /// True once a write has failed; later output is dropped.
     shut: bool,
     /// True while the descriptor is watched for room.
-    pub(super) awaits_room: bool,
+    awaits_room: bool,
     /// True while the output of ranks is not read, because too much is held.
     pub(super) paused: bool,
 }
@@ -82,6 +83,18 @@ impl OutputWriter {
         outcome
     }
 
+    /// Has the descriptor watched for room as long as something is unwritten.
+    pub(super) fn watch_for_room(&mut self, poller: &JobPoller, token: PollToken) {
+        match (self.is_empty(), self.awaits_room) {
+            (false, false) => self.awaits_room = poller.watch_for_room(&*self, token).is_ok(),
+            (true, true) => {
+                poller.forget(self.as_fd());
+                self.awaits_room = false;
+            }
+            _ => {}
+        }
+    }
+
     fn unwritten(&self) -> &[u8] {
         &self.held[self.done..]
     }
@@ -89,15 +102,12 @@ impl OutputWriter {
     /// Waits until there is room, or `end` has come. Returns true if there is room.
     pub(super) fn wait_for_room(&self, end: Instant) -> bool {
         let left = end.saturating_duration_since(now());
-        let left = Timespec::try_from(left).unwrap_or_default();
-        let mut fd = [PollFd::new(&self.fd, PollFlags::OUT)];
-        poll(&mut fd, Some(&left)).is_ok_and(|ready| ready > 0)
+        is_ready(&self.fd, PollFlags::OUT, left)
     }
 
     /// Returns true if writing a [`piece`] will not block, or will fail.
     fn has_room(&self) -> bool {
-        let mut fd = [PollFd::new(&self.fd, PollFlags::OUT)];
-        poll(&mut fd, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        is_ready(&self.fd, PollFlags::OUT, Duration::ZERO)
     }
 }
 
@@ -148,8 +158,6 @@ const HELD_MAX: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use rustix::fs::fcntl_setfl;
     use rustix::pipe::pipe;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::rank::StdStream;
 
@@ -19,8 +19,8 @@ pub(super) enum PollToken {
     Room(StdStream),
     /// Frames from a host.
     Frames(u32),
-    /// Room for frames to a host.
-    FrameRoom(u32),
+    /// Room for frames to a host, or to the launcher.
+    FrameRoom,
     /// Standard error of a host's starter.
     HostErrors(u32),
     /// Input of rank 0: there is some, or there is room for some.
@@ -48,7 +48,7 @@ impl JobPoller {
         self.most = OF_A_RANK * ranks as usize + OF_A_JOB;
     }
 
-    /// Stops watching a descriptor. A closed descriptor needs this only if a duplicate of it stays open.
+    /// Watches for input.
     pub(super) fn watch(&self, fd: impl AsFd, token: PollToken) -> io::Result<()> {
         self.add(fd, token, epoll::EventFlags::IN)
     }
@@ -62,6 +62,7 @@ impl JobPoller {
         Ok(epoll::add(&self.epoll, fd, data, events)?)
     }
 
+    /// Stops watching a descriptor. A closed descriptor needs this only if a duplicate of it stays open.
     pub(super) fn forget(&self, fd: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, fd); // It was not watched; then there is nothing to forget.
     }
@@ -86,6 +87,12 @@ impl JobPoller {
     }
 }
 
+/// Waits until a descriptor is ready, for at most `time`. Returns true if it is.
+pub(super) fn is_ready(fd: impl AsFd, what: PollFlags, time: Duration) -> bool {
+    let time = Timespec::try_from(time).unwrap_or_default();
+    poll(&mut [PollFd::new(&fd, what)], Some(&time)).is_ok_and(|ready| ready > 0)
+}
+
 impl PollToken {
     fn pack(self) -> u64 {
         let (kind, rank) = match self {
@@ -95,7 +102,7 @@ impl PollToken {
             Self::Errors(rank) => (3, rank),
             Self::Room(which) => (4, which as u32),
             Self::Frames(host) => (5, host),
-            Self::FrameRoom(host) => (6, host),
+            Self::FrameRoom => (6, 0),
             Self::HostErrors(host) => (7, host),
             Self::Input => (8, 0),
         };
@@ -111,7 +118,7 @@ impl PollToken {
             4 if rank == StdStream::Out as u32 => Self::Room(StdStream::Out),
             4 => Self::Room(StdStream::Err),
             5 => Self::Frames(rank),
-            6 => Self::FrameRoom(rank),
+            6 => Self::FrameRoom,
             7 => Self::HostErrors(rank),
             8 => Self::Input,
             _ => Self::Signals,
@@ -159,7 +166,7 @@ mod tests {
             PollToken::Room(StdStream::Out),
             PollToken::Room(StdStream::Err),
             PollToken::Frames(7),
-            PollToken::FrameRoom(8),
+            PollToken::FrameRoom,
             PollToken::HostErrors(9),
             PollToken::Input,
         ] {

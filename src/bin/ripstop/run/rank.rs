@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{SendFlags, send};
@@ -18,6 +19,7 @@ use ripstop_rt::boot::wire;
 
 use super::label::LabeledLines;
 use super::output_writer::OutputWriter;
+use super::poller::is_ready;
 use super::program::LaunchProgram;
 use super::signals::ChildSetup;
 
@@ -354,8 +356,7 @@ impl RankOutput {
     }
 
     fn is_ready(&self) -> bool {
-        let mut pipe = [PollFd::new(&self.pipe, PollFlags::IN)];
-        poll(&mut pipe, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        is_ready(&self.pipe, PollFlags::IN, Duration::ZERO)
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
@@ -16,7 +16,7 @@ use super::errors::StarterErrors;
 use super::frame::{FrameReader, HelperFrame, LauncherFrame, MARK, encode};
 use crate::run::job::now;
 use crate::run::output_writer::OutputWriter;
-use crate::run::poller::{JobPoller, PollToken};
+use crate::run::poller::{JobPoller, PollToken, is_ready};
 use crate::run::signals;
 use crate::run::verdict::describe_exit;
 
@@ -173,35 +173,24 @@ impl HostLink {
     }
 
     /// Writes what fits. An error shows as the end of the helper's frames.
-    pub(super) fn flush(&mut self, host: u32, poller: &JobPoller) {
+    pub(super) fn flush(&mut self, poller: &JobPoller) {
         let Some(into) = &mut self.into else { return };
         if !self.bytes.is_empty() {
             self.said = now();
         }
         let _ = into.write_or_hold(&self.bytes);
         self.bytes.clear();
-        match (into.is_empty(), into.awaits_room) {
-            (false, false) => {
-                into.awaits_room = poller
-                    .watch_for_room(&*into, PollToken::FrameRoom(host))
-                    .is_ok();
-            }
-            (true, true) => {
-                poller.forget(into.as_fd());
-                into.awaits_room = false;
-            }
-            _ => {}
-        }
+        into.watch_for_room(poller, PollToken::FrameRoom);
     }
 
     /// Writes all frames, and waits for room for them until `end`.
-    pub(super) fn flush_all(&mut self, host: u32, poller: &JobPoller, end: Instant) {
-        self.flush(host, poller);
+    pub(super) fn flush_all(&mut self, poller: &JobPoller, end: Instant) {
+        self.flush(poller);
         while let Some(into) = &self.into
             && !into.is_empty()
             && into.wait_for_room(end)
         {
-            self.flush(host, poller);
+            self.flush(poller);
         }
     }
 
@@ -353,8 +342,7 @@ impl HostLink {
         };
         if let Ok(process) = pidfd_open(starter, PidfdFlags::empty()) {
             let left = end.saturating_duration_since(now());
-            let left = Timespec::try_from(left).unwrap_or_default();
-            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)); // What counts is asked next.
+            is_ready(&process, PollFlags::IN, left); // What counts is asked next.
         }
         if self.running_starter().is_some() {
             let _ = kill_process_group(starter, Signal::KILL); // It has just ended.
@@ -448,7 +436,7 @@ mod tests {
             heard
         });
         let poller = JobPoller::new(1).unwrap();
-        link.flush_all(0, &poller, now() + Duration::from_secs(60));
+        link.flush_all(&poller, now() + Duration::from_secs(60));
         assert!(link.into.as_ref().unwrap().is_empty());
         link.hang_up(&poller);
         assert!(listener.join().unwrap() == expected);

@@ -63,26 +63,25 @@ impl HostSet {
 
     /// Gives credit for output that was taken.
     pub(in crate::run) fn give_credit(&mut self, which: StdStream, least: usize) {
-        let owed = self.owed.iter_mut();
-        let of_stream =
-            owed.filter(|((_, stream), owed)| *stream == which as u8 && **owed >= least.max(1));
-        for (&(rank, _), owed) in of_stream {
-            let bytes = u32::try_from(std::mem::take(owed)).unwrap_or(u32::MAX);
-            let host = self.host_of[rank as usize];
-            self.links[host as usize].send(&LauncherFrame::Credit { rank, which, bytes });
-        }
+        self.owed.retain(|&(rank, stream), owed| {
+            let is_due = stream == which as u8 && *owed >= least.max(1);
+            if is_due {
+                let bytes = u32::try_from(*owed).unwrap_or(u32::MAX);
+                let host = self.host_of[rank as usize];
+                self.links[host as usize].send(&LauncherFrame::Credit { rank, which, bytes });
+            }
+            !is_due
+        });
     }
 
     pub(in crate::run) fn flush(&mut self, poller: &JobPoller) {
-        for (host, link) in (0..).zip(&mut self.links) {
-            link.flush(host, poller);
-        }
+        self.links.iter_mut().for_each(|link| link.flush(poller));
     }
 
     /// Writes all frames, and waits for room for them until `end`.
     pub(in crate::run) fn flush_all(&mut self, poller: &JobPoller, end: Instant) {
-        for (host, link) in (0..).zip(&mut self.links) {
-            link.flush_all(host, poller, end);
+        for link in &mut self.links {
+            link.flush_all(poller, end);
         }
     }
 

@@ -4,15 +4,14 @@ use std::io::{self, stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use crate::run::hosts::BEAT;
 use crate::run::hosts::frame::{FrameReader, HelperFrame, LauncherFrame, MARK, encode};
 use crate::run::job::now;
 use crate::run::output_writer::OutputWriter;
-use crate::run::poller::{JobPoller, PollToken};
-use crate::run::rank::StdStream;
+use crate::run::poller::{JobPoller, PollToken, is_ready};
 
 #[derive(Debug)]
 pub(super) struct NodeChannel {
@@ -89,17 +88,7 @@ impl NodeChannel {
         }
         let written = self.output.write_or_hold(&self.bytes).is_ok();
         self.bytes.clear();
-        match (self.output.is_empty(), self.output.awaits_room) {
-            (false, false) => {
-                let token = PollToken::Room(StdStream::Out);
-                self.output.awaits_room = poller.watch_for_room(&self.output, token).is_ok();
-            }
-            (true, true) => {
-                poller.forget(self.output.as_fd());
-                self.output.awaits_room = false;
-            }
-            _ => {}
-        }
+        self.output.watch_for_room(poller, PollToken::FrameRoom);
         written
     }
 
@@ -124,8 +113,7 @@ impl NodeChannel {
     }
 
     fn has_input(&self) -> bool {
-        let mut input = [PollFd::new(&self.input, PollFlags::IN)];
-        poll(&mut input, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        is_ready(&self.input, PollFlags::IN, Duration::ZERO)
     }
 }
 

@@ -181,7 +181,7 @@ impl NodeHelper {
                 PollToken::Errors(rank) => self.handle_output(rank, StdStream::Err),
                 PollToken::Input => self.feed(),
                 PollToken::Signals => self.handle_signals(),
-                PollToken::Room(_) | PollToken::FrameRoom(_) | PollToken::HostErrors(_) => {}
+                PollToken::Room(_) | PollToken::FrameRoom | PollToken::HostErrors(_) => {}
             }
         }
         self.start_next();
