@@ -86,18 +86,14 @@ impl LaunchedJob {
     }
 
     /// Watches the ranks until the last has ended, and returns the exit code.
-    #[expect(
-        clippy::unnecessary_wraps,
-        reason = "the last of the fallible steps of `run`"
-    )]
-    pub(super) fn run(mut self) -> Result<u8, LaunchError> {
+    pub(super) fn run(mut self) -> u8 {
         while self.running().next().is_some() {
             let time = self
                 .next_deadline()
                 .map(|deadline| deadline.saturating_duration_since(now()));
             self.turn(time);
         }
-        Ok(self.finish())
+        self.finish()
     }
 
     pub(super) fn empty(args: &RunArgs, name: String, size: u32) -> std::io::Result<Self> {
@@ -193,7 +189,7 @@ impl LaunchedJob {
             match effect {
                 PmiEffect::Answer { rank, line } => self.answer(rank, &line),
                 PmiEffect::Abort { rank, code, why } => {
-                    let pid = self.ranks[rank as usize].id();
+                    let pid = self.ranks[rank as usize].pid;
                     self.fail(FirstFailure::Aborted {
                         rank,
                         pid,
@@ -478,7 +474,8 @@ pub(super) fn refusal(error: &std::io::Error, rank: u32, program: &LaunchProgram
     ))
 }
 
-/// Raises the limit of open files: a job needs a socket for each rank and, if labeled, two pipes. The usual soft limit is 1024.
+/// Raises the limit of open files: a job needs a socket for each rank and, if labeled, two pipes; over hosts, three pipes for
+/// each host. The usual soft limit is 1024.
 pub(super) fn raise_descriptor_limit(needed: u64) -> Result<(), LaunchError> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {

@@ -75,7 +75,7 @@ impl LaunchedJob {
     fn blame(&mut self, rank: u32) {
         let followers = self.inquest.mark_reported(rank);
         let of_rank = &self.ranks[rank as usize];
-        let (pid, status) = (of_rank.id(), of_rank.status);
+        let (pid, status) = (of_rank.pid, of_rank.status);
         let mut more = match self.inquest.end_of(rank) {
             Some(RankEnd::Unclosed) => " without closing its runtime".to_owned(),
             _ => String::new(),

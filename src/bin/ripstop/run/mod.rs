@@ -37,7 +37,7 @@ use job::LaunchedJob;
 pub(crate) struct RunArgs {
     /// Number of ranks, 1 to 8192 [default with hosts: as many as they have places for]
     #[arg(short = 'n', long = "ranks", value_name = "N", required_unless_present = "host_list",
-        value_parser = value_parser!(u32).range(1..=RANKS_MAX))]
+        value_parser = value_parser!(u32).range(1..=i64::from(hosts::RANKS_MAX)))]
     ranks: Option<u32>,
 
     /// Bind the r-th rank of a host to its r-th allowed CPU, or do not [default: an even share of the CPUs each, none if too few]
@@ -108,7 +108,7 @@ pub(crate) fn run(mut args: RunArgs, words: &[OsString]) -> ExitCode {
         None => start_here(&mut args),
         Some(plan) => start_on_hosts(&mut args, plan),
     };
-    match started.and_then(LaunchedJob::run) {
+    match started.map(LaunchedJob::run) {
         Ok(code) => ExitCode::from(code),
         Err(refusal) => refusal.exit(),
     }
@@ -213,8 +213,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
     limit.ok_or_else(|| "expected 0.001 to 31536000 seconds".to_owned())
 }
 
-/// The most ranks: as many as a large node may carry. Each costs this process a socket and, with --label, two pipes.
-const RANKS_MAX: i64 = 8192;
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 

@@ -1,4 +1,4 @@
-//! One rank: its process, its PMI connection and, if labeled, its output.
+//! One rank: its process, its PMI connection and, if labeled or relayed, its output.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -27,7 +27,7 @@ use super::signals::ChildSetup;
 #[derive(Debug)]
 pub(super) struct LaunchedRank {
     /// The process, unless it is on another host.
-    process: Option<RankProcess>,
+    process: Option<Child>,
     /// Number of its process; 0 on another host that has not told it yet.
     pub(super) pid: u32,
     socket: Option<UnixStream>,
@@ -35,12 +35,6 @@ pub(super) struct LaunchedRank {
     output: [Option<RankOutput>; 2],
     /// Exit status of the rank, once it has ended.
     pub(super) status: Option<ExitStatus>,
-}
-
-#[derive(Debug)]
-struct RankProcess {
-    child: Child,
-    pid: Pid,
 }
 
 /// Data that all ranks of a job share.
@@ -123,14 +117,13 @@ impl LaunchedRank {
         }
         .prepare(&mut command);
         let mut child = command.spawn()?;
-        let pid = Pid::from_child(&child);
         let output = [
             RankOutput::new(rank, child.stdout.take().map(OwnedFd::from))?,
             RankOutput::new(rank, child.stderr.take().map(OwnedFd::from))?,
         ];
         Ok(Self {
             pid: child.id(),
-            process: Some(RankProcess { child, pid }),
+            process: Some(child),
             socket: Some(ours),
             request: Vec::new(),
             output,
@@ -138,16 +131,12 @@ impl LaunchedRank {
         })
     }
 
-    pub(super) fn id(&self) -> u32 {
-        self.pid
-    }
-
     /// Returns the rank's input, if it is relayed.
     pub(super) fn take_input(&mut self) -> Option<ChildStdin> {
-        self.process.as_mut()?.child.stdin.take()
+        self.process.as_mut()?.stdin.take()
     }
 
-    /// Returns the descriptors to watch: the connection, standard output, standard error.
+    /// Returns the connection, to watch it for requests.
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.socket.as_ref().map(AsFd::as_fd)
     }
@@ -284,7 +273,7 @@ impl LaunchedRank {
             return false;
         };
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let Ok(Some(end)) = waitid(WaitId::Pid(process.pid), look) else {
+        let Ok(Some(end)) = waitid(WaitId::Pid(Pid::from_child(process)), look) else {
             return false;
         };
         let raw = match (end.exit_status(), end.terminating_signal()) {
@@ -299,7 +288,7 @@ impl LaunchedRank {
     /// Sends a signal to the rank and all processes that it has started.
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(process) = &self.process {
-            let _ = kill_process_group(process.pid, signal); // No process is left; then there is nothing to do.
+            let _ = kill_process_group(Pid::from_child(process), signal); // No process is left; then there is nothing to do.
         }
     }
 
@@ -308,7 +297,7 @@ impl LaunchedRank {
     pub(super) fn kill_and_reap(&mut self) {
         self.signal(Signal::KILL);
         if let Some(mut process) = self.process.take() {
-            let _ = process.child.wait(); // Fails only if the process was reaped elsewhere.
+            let _ = process.wait(); // Fails only if the process was reaped elsewhere.
         }
     }
 }
@@ -387,9 +376,11 @@ fn command(
         command
             .env_clear()
             .envs(all.map(|(name, value)| (name, value)));
-    }
-    for (name, _) in std::env::vars_os().filter(|(name, _)| is_foreign(&name.to_string_lossy())) {
-        command.env_remove(name);
+    } else {
+        let own = std::env::vars_os();
+        for (name, _) in own.filter(|(name, _)| is_foreign(&name.to_string_lossy())) {
+            command.env_remove(name);
+        }
     }
     let (ranks, fd) = (setup.ranks.to_string(), socket.as_raw_fd());
     command
@@ -457,9 +448,8 @@ mod tests {
     #[test]
     fn a_rank_that_was_reaped_is_not_signaled_again() {
         let child = Command::new("true").process_group(0).spawn().unwrap();
-        let pid = Pid::from_child(&child);
         let mut rank = LaunchedRank::remote();
-        rank.process = Some(RankProcess { child, pid });
+        rank.process = Some(child);
         rank.kill_and_reap();
         assert!(rank.process.is_none());
     }

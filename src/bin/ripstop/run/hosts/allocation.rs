@@ -56,9 +56,7 @@ fn slurm(nodes: &str, places: Option<&str>) -> Result<Vec<ListedHost>, String> {
     let mut names = Vec::new();
     for pattern in ranges::split(nodes)? {
         names.extend(ranges::expand(pattern)?);
-        if names.len() > HOSTS_MAX {
-            return Err(format!("more than {HOSTS_MAX} hosts"));
-        }
+        list::check_length(names.len())?;
     }
     let places = match places {
         Some(places) => slurm_places(places, names.len())?,

@@ -3,7 +3,7 @@
 //! A list may come from a stranger, and its names become words of a command. So a name has few kinds of letters, and
 //! never begins with a dash, which would make it an option.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
 use super::{HOSTS_MAX, RANKS_MAX, ranges};
@@ -78,9 +78,12 @@ fn parse_line(line: &[u8]) -> Result<Vec<ListedHost>, String> {
         return Err("a comma between hosts: write one host in a line".to_owned());
     }
     let mut hosts = parse_item(first)?;
-    let mut known = BTreeMap::new();
+    let mut known = BTreeSet::new();
     if places_of(first).is_some() {
-        known.insert("slots", ());
+        known.insert("slots");
+    }
+    if hosts.iter().any(|host| host.user.is_some()) {
+        known.insert("user");
     }
     for word in words {
         let (name, value) = word
@@ -91,15 +94,17 @@ fn parse_line(line: &[u8]) -> Result<Vec<ListedHost>, String> {
         } else {
             name
         };
-        if known.insert(name, ()).is_some() {
-            return Err(format!("the number of {name} is there twice"));
+        if !known.insert(name) {
+            return Err(match name {
+                "user" => "the user is there twice".to_owned(),
+                _ => format!("the number of {name} is there twice"),
+            });
         }
         for host in &mut hosts {
             match name {
                 "slots" => host.places = count(value, &host.name)?,
                 "max_slots" => host.places_max = Some(count(value, &host.name)?),
-                "user" if host.user.is_none() => host.user = Some(check_user(value)?),
-                "user" => return Err("the user is there twice".to_owned()),
+                "user" => host.user = Some(check_user(value)?),
                 _ => return Err(format!("{name:?} is neither slots, max_slots nor user")),
             }
         }
@@ -211,11 +216,11 @@ fn check_user(user: &str) -> Result<String, String> {
     ))
 }
 
-fn is_plain(letter: char) -> bool {
+pub(super) fn is_plain(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || ['.', '_', '-'].contains(&letter)
 }
 
-fn check_length(hosts: usize) -> Result<(), String> {
+pub(super) fn check_length(hosts: usize) -> Result<(), String> {
     if hosts > HOSTS_MAX {
         return Err(format!("more than {HOSTS_MAX} hosts"));
     }

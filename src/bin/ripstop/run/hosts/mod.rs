@@ -59,7 +59,8 @@ pub(super) use starter::PROTOCOL;
 /// The most hosts of a job: each costs the launcher three descriptors and a starter.
 const HOSTS_MAX: usize = 1024;
 
-/// The most ranks of a job.
+/// The most ranks of a job: as many as a large node may carry. On one machine, each costs the launcher a socket and, with
+/// `--label`, two pipes.
 pub(super) const RANKS_MAX: u32 = 8192;
 
 /// What a launcher and its helpers must have in common: frames of another version may mean something else.
@@ -90,8 +91,8 @@ pub(super) const START_FAILED: u8 = 125;
 
 /// Returns the name of a host without anything that would need quotes.
 fn plain(name: &str) -> String {
-    let plain = |letter: &char| letter.is_ascii_alphanumeric() || ".-_".contains(*letter);
-    name.chars().filter(plain).take(NAME_SHOWN).collect()
+    let plain = name.chars().filter(|letter| list::is_plain(*letter));
+    plain.take(NAME_SHOWN).collect()
 }
 
 const NAME_SHOWN: usize = 64;

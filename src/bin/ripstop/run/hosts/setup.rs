@@ -101,12 +101,13 @@ impl NodeSetup {
 /// Returns true for a variable that every rank of a job gets from the launcher. The others belong to a host, a login, or to
 /// the job of another launcher.
 pub(in crate::run) fn is_passed_on(name: &OsStr) -> bool {
+    let is_own = is_own(name);
     let name = name.as_bytes();
     let is_bound = HOST_BOUND.iter().any(|bound| name == bound.as_bytes());
     let of_others = FOREIGN
         .iter()
         .any(|prefix| name.starts_with(prefix.as_bytes()));
-    !is_bound && !of_others
+    !is_own && !is_bound && !of_others
 }
 
 /// Returns true for a variable that a rank has from its own host.
@@ -121,18 +122,7 @@ fn os(bytes: &[u8]) -> OsString {
 /// The longest setup that a helper accepts, in bytes. Linux allows 6 MiB of arguments and environment.
 pub(in crate::run) const SETUP_MAX: usize = 8 << 20;
 
-const HOST_BOUND: &[&str] = &[
-    "HOSTNAME",
-    "HOST",
-    "DISPLAY",
-    "TMPDIR",
-    "PWD",
-    "OLDPWD",
-    "SHLVL",
-    "_",
-    "WINDOWID",
-    "KRB5CCNAME",
-];
+const HOST_BOUND: &[&str] = &["DISPLAY", "PWD", "OLDPWD", "SHLVL", "_", "WINDOWID"];
 
 const OWN: &[&str] = &[
     "HOSTNAME",

@@ -57,12 +57,7 @@ fn locate(setup: &NodeSetup) -> Result<PathBuf, (u8, String)> {
     let name = &setup.program;
     let shown = Path::new(name).display();
     if name.as_encoded_bytes().contains(&b'/') {
-        let path = Path::new(name);
-        return match program::check(path) {
-            Ok(path) => Ok(path),
-            Err(why) if path.exists() => Err((NOT_EXECUTABLE, why.sentence)),
-            Err(why) => Err((NOT_FOUND, why.sentence)),
-        };
+        return check_program(Path::new(name));
     }
     let path = setup.environment.iter().find(|(name, _)| name == "PATH");
     let path = path.map_or_else(OsString::new, |(_, path)| path.clone());
@@ -87,14 +82,21 @@ fn check_interpreter(script: &Path) -> Result<(), (u8, String)> {
     let Some(path) = interpreter(script) else {
         return Ok(());
     };
-    program::check(&path).map(|_| ()).map_err(|why| {
+    check_program(&path).map(|_| ()).map_err(|(code, why)| {
+        let script = script.display();
+        (code, format!("interpreter of {script}: {why}"))
+    })
+}
+
+/// Returns the path of a program that can be run, or the exit code of a shell and the reason.
+fn check_program(path: &Path) -> Result<PathBuf, (u8, String)> {
+    program::check(path).map_err(|why| {
         let code = if path.exists() {
             NOT_EXECUTABLE
         } else {
             NOT_FOUND
         };
-        let script = script.display();
-        (code, format!("interpreter of {script}: {}", why.sentence))
+        (code, why.sentence)
     })
 }
 

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FileType, fstat};
 use rustix::process::Signal;
 
+use super::hosts::START_FAILED;
 use super::hosts::frame::{HelperFrame, LauncherFrame};
 use super::hosts::setup::{NodeSetup, SETUP_MAX};
 use super::job::{GRACE, now};
@@ -177,8 +178,8 @@ impl NodeHelper {
             match token {
                 PollToken::Frames(_) => self.handle_frames(),
                 PollToken::Connection(rank) => self.handle_request(rank),
-                PollToken::Output(rank) => self.handle_output(rank, StdStream::Out),
-                PollToken::Errors(rank) => self.handle_output(rank, StdStream::Err),
+                PollToken::Output(rank) => _ = self.send_output(rank, StdStream::Out),
+                PollToken::Errors(rank) => _ = self.send_output(rank, StdStream::Err),
                 PollToken::Input => self.feed(),
                 PollToken::Signals => self.handle_signals(),
                 PollToken::Room(_) | PollToken::FrameRoom | PollToken::HostErrors(_) => {}
@@ -357,9 +358,6 @@ fn patience(usual: Duration, stopped: bool) -> Duration {
 
 const NO_INPUT: &str = "error: the launcher cannot be heard: what starts this command must pass its standard input on, \
     as `docker exec -i` does";
-
-/// The exit code of a job that cannot be started.
-const START_FAILED: u8 = hosts::START_FAILED;
 
 /// Time to wait for the setup.
 const SETUP_PATIENCE: Duration = Duration::from_secs(60);

@@ -33,11 +33,6 @@ impl OutputCredit {
 }
 
 impl NodeHelper {
-    /// Sends what a pipe holds, once.
-    pub(super) fn handle_output(&mut self, rank: u32, which: StdStream) {
-        self.send_output(rank, which);
-    }
-
     /// Sends some output. Returns true if there may be more that can be sent now.
     pub(super) fn send_output(&mut self, rank: u32, which: StdStream) -> bool {
         let at = rank as usize;
@@ -108,7 +103,7 @@ impl NodeHelper {
         }
     }
 
-    /// Leaves once all output is sent, and ends once the last frame is written.
+    /// Leaves once all output is sent. The launcher closes the channel once it has the last frame, and that ends the helper.
     pub(super) fn finish(&mut self) {
         if self.phase == NodePhase::Finishing {
             for rank in 0..self.ranks.len() {
@@ -125,7 +120,6 @@ impl NodeHelper {
                 self.leave();
             }
         }
-        // The launcher closes the channel once it has the last frame, or is gone.
     }
 }
 

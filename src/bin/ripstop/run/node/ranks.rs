@@ -117,7 +117,7 @@ impl NodeHelper {
     }
 
     fn adopt(&mut self, local: u32, number: u32, rank: LaunchedRank) -> std::io::Result<()> {
-        let pid = rank.id();
+        let pid = rank.pid;
         let size = self.setup.as_ref().map_or(1, |setup| setup.size);
         self.ranks.push(rank); // Before all other steps, so that the rank is killed if they fail.
         if let Some(guard) = &mut self.guard {
