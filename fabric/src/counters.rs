@@ -21,7 +21,8 @@ pub struct DriverStats {
     pub system_calls: StatCount,
     /// Sleeping peers woken.
     pub wakes_sent: StatCount,
-    /// System calls that check on peers' lives and on this rank's doorbell. None per message.
+    /// System calls that check on peers' lives and on this rank's doorbell, and that ask for ready sockets in turns that find
+    /// nothing. None per message.
     pub checks: StatCount,
     /// List entries given to an adapter for messages of peers, or for memory that peers access.
     pub entries: StatCount,

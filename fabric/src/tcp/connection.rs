@@ -22,7 +22,7 @@ pub(super) struct TcpConnection {
     pub(super) stream: Option<BodyStream>,
     /// Sum of a body that is about to be streamed, if frames have checksums.
     pub(super) body_sum: Option<BodySum>,
-    /// True if the last frame was a long piece of a put or a get.
+    /// True if the last frame had a long body, which may be followed by others.
     pub(super) long_body: bool,
     /// True if a piece of the put that is arriving was refused.
     pub(super) refused: bool,

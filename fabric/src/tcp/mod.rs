@@ -20,7 +20,9 @@
 //!   Both outlive the way from "unknown" to "connected", so commands can be posted before there is a connection.
 //! - `core` owns the rest, and makes the turns. What the sink is to be told waits in one list, so the report of a peer that is
 //!   down comes after the peer's last message and after the failures of its commands.
-//! - `staging` sends short commands of one turn together.
+//! - `staging` sends short commands of one turn together. `hot` says which sockets are read without asking for events first,
+//!   and `landing` reads bytes straight to where they belong.
+//! - `checksum` says what frames look like, and `congestion` how fast a connection may send.
 //! - `exports` knows the memory that peers may access. The target of a put, a get or an atomic performs it in its own turns,
 //!   after it has checked the key. A connection's commands are answered in order, so answers need no numbers.
 //! - `farewell` is the end: what was posted is sent, and a goodbye after it. A connection that ends without a goodbye is a

@@ -45,10 +45,12 @@ impl Provider for TcpProvider {
     }
 
     fn check(&self, values: &DriverValues) -> Result<String, String> {
-        if let Ok(chosen) = chosen(values, LoopbackUse::Never) {
+        let selection = values.read(&IFACE, InterfaceSelection::parse);
+        let interfaces = interfaces()?;
+        if let Ok(chosen) = selection.choose(&interfaces, LoopbackUse::Never) {
             return Ok(described(&chosen));
         }
-        let chosen = chosen(values, LoopbackUse::IfNothingElse)?;
+        let chosen = selection.choose(&interfaces, LoopbackUse::IfNothingElse)?;
         let chosen = described(&chosen);
         Ok(format!(
             "{chosen}, which reaches only ranks of this machine"
@@ -62,7 +64,8 @@ impl Provider for TcpProvider {
         } else {
             LoopbackUse::Never
         };
-        let chosen = chosen(request.values, loopback);
+        let selection = request.values.read(&IFACE, InterfaceSelection::parse);
+        let chosen = interfaces().and_then(|all| selection.choose(&all, loopback));
         let chosen = chosen.map_err(|why| io::Error::new(io::ErrorKind::AddrNotAvailable, why))?;
         let listen = chosen.iter().map(|one| ListenAddress {
             ip: one.address.ip,
@@ -94,12 +97,9 @@ impl Provider for TcpProvider {
 
 const SETTINGS: &[&DriverSetting] = &[&IFACE, &PORTS, &CONGESTION, &CHECKSUM];
 
-/// Returns the addresses at which a rank listens.
-fn chosen(values: &DriverValues, loopback: LoopbackUse) -> Result<Vec<ChosenAddress>, String> {
-    let selection = values.read(&IFACE, InterfaceSelection::parse);
-    let interfaces = NetworkInterface::all()
-        .map_err(|why| format!("the network interfaces of this host cannot be listed ({why})"))?;
-    selection.choose(&interfaces, loopback)
+fn interfaces() -> Result<Vec<NetworkInterface>, String> {
+    NetworkInterface::all()
+        .map_err(|why| format!("the network interfaces of this host cannot be listed ({why})"))
 }
 
 /// Returns a notice if the kernel keeps fewer connections for a listener than may come at once.

@@ -279,5 +279,5 @@ pub(super) const PARTS_MAX: usize = 16;
 
 const FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
-/// Connections that the kernel keeps for a listener. It caps this at `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
+/// Connections that the kernel keeps for a listener: as many as `net.core.somaxconn` allows.
+const BACKLOG: i32 = i32::MAX;
