@@ -95,7 +95,7 @@ impl SegmentLosses {
         pair: RankPair,
         (slot, len): (u32, u64),
         now: SimTime,
-        round_trip: SimTime,
+        round_trip: impl Fn() -> SimTime,
     ) -> StreamVerdict {
         let segments = len.div_ceil(self.segment).max(1);
         let (chance, timeout, seed) = (self.chance, self.timeout, self.seed);
@@ -110,14 +110,14 @@ impl SegmentLosses {
             behind,
         });
         if stream.waiting.len() == 1 {
-            stream.look_at_first(now, round_trip, timeout);
+            stream.look_at_first(now, round_trip(), timeout);
             return StreamVerdict::Waits(Some(stream.due));
         }
         let few = stream.later < LATER;
         stream.later += segments - u64::from(behind.is_some());
         let told = few && stream.later >= LATER && stream.repeats == 0;
         if told {
-            stream.due = stream.due.min(now + round_trip);
+            stream.due = stream.due.min(now + round_trip());
         }
         StreamVerdict::Waits(told.then_some(stream.due))
     }
@@ -189,7 +189,8 @@ impl SimWorld {
         if self.network.is_inside(pair.from, pair.to) {
             return self.arrive(slot);
         }
-        let round_trip = 2 * self.network.express(0, pair).arrives;
+        let network = &self.network;
+        let round_trip = || 2 * network.express(0, pair).arrives;
         match losses.take(pair, (slot, len), self.now, round_trip) {
             StreamVerdict::Arrives => self.arrive(slot),
             StreamVerdict::Waits(due) => self.plan_repeat(pair, due),
