@@ -83,22 +83,11 @@ impl FrameForm {
         }
     }
 
-    /// Returns a frame whose head is a record, up to its body of `body_len` bytes, which follow if frames have checksums.
-    pub(super) fn with_record(
-        self,
-        kind: FrameKind,
-        record: &impl Pod,
-        body_len: usize,
-        body: &[u8],
-    ) -> Vec<u8> {
+    /// Returns a frame whose head is a record, without a body.
+    pub(super) fn with_record(self, kind: FrameKind, record: &impl Pod) -> Vec<u8> {
         let record = bytemuck::bytes_of(record);
-        let head = FrameHead {
-            kind,
-            head_len: record.len(),
-            body_len,
-        };
-        let start = self.start(head, record, body);
-        [start.as_bytes(), record, body].concat()
+        let head = FrameHead::with_record(kind, record, 0);
+        [self.start(head, record, &[]).as_bytes(), record].concat()
     }
 
     /// Reads the fixed part, or returns `None` if no rank with frames of this form writes such a frame.

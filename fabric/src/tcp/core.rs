@@ -252,9 +252,6 @@ impl TcpCore {
         if let Some(entry) = self.sockets.get_mut(name) {
             // The handshake has left room, and its last read may have left bytes.
             (entry.writable, entry.readable) = (true, true);
-            if let Some(socket) = &entry.fd {
-                self.congestion.apply_to_connection(socket);
-            }
         }
         self.flush(rank);
         self.sockets.look_at(name);
@@ -277,13 +274,12 @@ impl TcpCore {
             head_len: header.len(),
             body_len: body.len(),
         };
-        let start = self.form.start(head, header, body);
-        let parts = [start.as_bytes(), header, body];
-        let len = parts.iter().map(|part| part.len()).sum();
+        let len = self.form.start_len() + header.len() + body.len();
         if !self.may_stage(rank, len) && self.can_send(rank) {
             self.flush(rank);
             if self.peers[rank as usize].queue.is_empty() {
-                self.send_now(rank, parts);
+                let start = self.form.start(head, header, body);
+                self.send_now(rank, [start.as_bytes(), header, body]);
                 return true;
             }
         }
@@ -291,9 +287,7 @@ impl TcpCore {
         if !peer.queue.has_room(len) {
             return false;
         }
-        for part in parts {
-            peer.queue.push(part);
-        }
+        peer.queue.push_frame(self.form, head, header, body);
         if peer.connection.is_none() {
             self.reach(rank);
         } else {
@@ -417,8 +411,10 @@ impl TcpCore {
 
     /// Queues a frame whose head is a record, without a body.
     pub(super) fn queue_record(&mut self, rank: u32, kind: FrameKind, record: &impl bytemuck::Pod) {
-        let frame = self.form.with_record(kind, record, 0, &[]);
-        self.peers[rank as usize].queue.push(&frame);
+        let record = bytemuck::bytes_of(record);
+        let head = FrameHead::with_record(kind, record, 0);
+        let queue = &mut self.peers[rank as usize].queue;
+        queue.push_frame(self.form, head, record, &[]);
     }
 
     /// Returns the descriptor to sleep on.

@@ -127,7 +127,7 @@ impl TcpCore {
     /// goodbye is no secret: the hello may have been a stranger's recorded one.
     fn is_leaving_unconfirmed(&mut self, rank: u32, how: u32) -> bool {
         let Self { peers, sockets, .. } = self;
-        let bye = self.form.with_record(FrameKind::Bye, &how, 0, &[]);
+        let bye = self.form.with_record(FrameKind::Bye, &how);
         let mut leaving = false;
         for name in &peers[rank as usize].agreed.names {
             let Some(entry) = sockets.get_mut(*name) else {

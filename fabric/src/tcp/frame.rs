@@ -78,6 +78,15 @@ pub(super) struct CountRecord {
 
 impl FrameHead {
     /// Returns the bytes that [`decode`](Self::decode) reads.
+    /// Returns the fixed part of a frame whose head is this record.
+    pub(super) const fn with_record(kind: FrameKind, record: &[u8], body_len: usize) -> Self {
+        Self {
+            kind,
+            head_len: record.len(),
+            body_len,
+        }
+    }
+
     pub(super) fn encode(self) -> [u8; FRAME_HEAD] {
         let [low, high] = u16::try_from(self.head_len)
             .unwrap_or(u16::MAX)

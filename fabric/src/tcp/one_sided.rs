@@ -2,7 +2,7 @@
 
 use super::{
     core::{TcpCore, TcpEvent},
-    frame::{AtomicRecord, CountRecord, FrameKind, PIECE_MAX, PutRecord},
+    frame::{AtomicRecord, CountRecord, FrameHead, FrameKind, PIECE_MAX, PutRecord},
     peer::{PendingCommand, PendingKind},
     send_queue::QueueOwner,
     staging::STAGED_MAX,
@@ -106,14 +106,14 @@ impl TcpCore {
                 offset: at as u64,
                 counts: u64::from(counter.is_some()),
             };
+            let record = bytemuck::bytes_of(&put);
+            let head = FrameHead::with_record(FrameKind::Put, record, len);
             let piece = from.slice(at, len);
             if from.len() <= STAGED_MAX || self.form.checked {
                 let body = piece.as_payload().to_vec();
-                let frame = self.form.with_record(FrameKind::Put, &put, len, &body);
-                peer.queue.push(&frame);
+                peer.queue.push_frame(self.form, head, record, &body);
             } else {
-                let head = self.form.with_record(FrameKind::Put, &put, len, &[]);
-                peer.queue.push(&head);
+                peer.queue.push_frame(self.form, head, record, &[]);
                 peer.queue.push_memory(piece, QueueOwner::Put(serial));
             }
             at += len;

@@ -443,10 +443,9 @@ impl TcpCore {
             if form.checked {
                 // The sum must be that of the bytes which are sent, and the owner may write the memory at any time.
                 let body = piece.as_payload().to_vec();
-                queue.push(form.start(head, &[], &body).as_bytes());
-                queue.push(&body);
+                queue.push_frame(form, head, &[], &body);
             } else {
-                queue.push(form.start(head, &[], &[]).as_bytes());
+                queue.push_frame(form, head, &[], &[]);
                 queue.push_memory(piece, owner.clone());
             }
             at += len;

@@ -2,7 +2,11 @@
 
 use std::{collections::VecDeque, io, os::fd::OwnedFd};
 
-use super::socket_calls::{PARTS_MAX, SendPart, send_parts};
+use super::{
+    checksum::FrameForm,
+    frame::FrameHead,
+    socket_calls::{PARTS_MAX, SendPart, send_parts},
+};
 use crate::{driver::LocalRange, memory::MemoryRegion};
 
 /// Bytes for one peer, in order.
@@ -63,6 +67,19 @@ impl TcpSendQueue {
                 bytes: new.to_vec(),
                 sent: 0,
             }),
+        }
+    }
+
+    /// Adds a frame with this head. Its body may be empty here if it is memory that is added next and has no checksum.
+    pub(super) fn push_frame(
+        &mut self,
+        form: FrameForm,
+        head: FrameHead,
+        record: &[u8],
+        body: &[u8],
+    ) {
+        for part in [form.start(head, record, body).as_bytes(), record, body] {
+            self.push(part);
         }
     }
 

@@ -112,6 +112,9 @@ impl TcpCore {
                 let Some(entry) = self.sockets.get_mut(name) else {
                     return;
                 };
+                if let Some(socket) = &entry.fd {
+                    self.congestion.apply_to_connection(socket);
+                }
                 let arrival = std::mem::replace(&mut entry.role, SocketRole::Peer(rank));
                 self.adopt(rank, name);
                 if let SocketRole::Arrival(arrival) = arrival

@@ -18,7 +18,6 @@ use std::{
 
 use crate::tcp::{
     Tcp, TcpConfig,
-    checksum::FrameForm,
     frame::{FrameHead, FrameKind, PutRecord},
     socket_calls::end_sending,
 };
@@ -78,7 +77,9 @@ pub(super) fn with_record(
     record: &impl bytemuck::Pod,
     body_len: usize,
 ) -> Vec<u8> {
-    FrameForm::default().with_record(kind, record, body_len, &[])
+    let record = bytemuck::bytes_of(record);
+    let head = FrameHead::with_record(kind, record, body_len);
+    [&head.encode()[..], record].concat()
 }
 
 /// Ends a test that waits for what does not come.
