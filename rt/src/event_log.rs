@@ -7,11 +7,11 @@ use std::{
 
 use tracing::{
     Event, Level, Metadata, Subscriber,
-    dispatcher::has_been_set,
+    dispatcher::get_default,
     field::{Field, Visit},
     level_filters::LevelFilter,
     span,
-    subscriber::{DefaultGuard, set_default, set_global_default},
+    subscriber::{DefaultGuard, NoSubscriber, set_default, set_global_default},
 };
 
 use crate::settings::{LogLevel, Settings};
@@ -27,7 +27,7 @@ impl EventPrinter {
     /// Prints events of this rank: if `RIPSTOP_LOG` is set, until the process ends, and otherwise only what this thread reports
     /// until the guard is dropped. A subscriber that the program has set before is left alone.
     pub(crate) fn start(settings: &Settings, rank: u32) -> Option<DefaultGuard> {
-        if has_been_set() {
+        if get_default(|current| !current.is::<NoSubscriber>()) {
             return None;
         }
         let printer = Self {
@@ -107,5 +107,33 @@ fn word(level: Level) -> &'static str {
         Level::WARN => "warning",
         Level::INFO => "info",
         _ => "debug",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::subscriber::with_default;
+
+    use super::{EventPrinter, NoSubscriber, get_default};
+    use crate::settings::Settings;
+
+    fn prints() -> bool {
+        get_default(|current| current.is::<EventPrinter>())
+    }
+
+    #[test]
+    fn every_start_prints_unless_the_program_subscribes() {
+        let settings = Settings::new();
+        for rank in 0..2 {
+            let guard = EventPrinter::start(&settings, rank);
+            assert!(prints(), "start {rank}");
+            drop(guard);
+            assert!(!prints() && get_default(|current| current.is::<NoSubscriber>()));
+        }
+        let own = EventPrinter {
+            rank: 7,
+            most: super::LevelFilter::OFF,
+        };
+        with_default(own, || assert!(EventPrinter::start(&settings, 0).is_none()));
     }
 }

@@ -95,7 +95,7 @@ pub(super) const TABLE: &[SettingSpec] = &[
         log: "RIPSTOP_LOG",
         "off | error | warn | info | debug",
         "the least important events that are printed to the standard error; if unset, warnings are printed while the rank \
-         starts. A program that has a subscriber of the `tracing` crate gets all events instead",
+         starts. A program that has set a subscriber of the `tracing` crate before gets all events instead",
         named,
         name_of
     ),
