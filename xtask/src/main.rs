@@ -17,6 +17,7 @@ mod examples;
 mod hosts;
 mod loom;
 mod portals;
+mod programs;
 mod spread;
 mod step;
 mod test;

@@ -356,8 +356,9 @@ fn judge(status: ExitStatus) -> Result<(), String> {
     }
 }
 
+/// Returns what the work returned, and how long it took.
 #[expect(clippy::disallowed_methods, reason = "says how long a step took")]
-fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     let outcome = work();
     (outcome, start.elapsed())

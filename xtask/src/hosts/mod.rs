@@ -27,7 +27,7 @@ mod plan;
 mod suite;
 mod tools;
 
-pub(crate) use self::{suite::run as run_suite, tools::find as find_program};
+pub(crate) use self::suite::run as run_suite;
 
 /// Makes hosts and runs a command among them, with the arguments that follow `hosts`. Exits with the status of the command.
 ///

@@ -23,7 +23,7 @@ COMMAND can use:
 The folder in $TEST_HOSTS has a file h2.first with the process id of h2's first process, as COMMAND sees it.
 
 It needs root, or user namespaces with subordinate ids (newuidmap), and Debian's openssh-server and iproute2.
-Exit status: COMMAND's; 125 with a message if the hosts could not be made.
+Exit status: COMMAND's; 125 with a message if the hosts could not be made, 1 if this machine cannot make any.
 
   cargo xtask hosts -- target/debug/ripstop run --hosts h1:2,h2:2 --label target/debug/examples/hello
   cargo xtask hosts --hosts 4 --rate 1000 -- bash";

@@ -1,11 +1,11 @@
 //! What this machine must have and allow.
 
 use std::{
-    env, fs,
-    os::unix::fs::MetadataExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
+
+use crate::programs;
 
 /// What makes namespaces on this machine, and the programs that hosts need.
 #[derive(Clone, Debug)]
@@ -19,30 +19,32 @@ pub(super) struct WorldTools {
 impl WorldTools {
     /// Finds everything, or says what is missing and how to get it.
     pub(super) fn find() -> Result<Self, String> {
-        let mut missing: Vec<&str> = PROGRAMS
-            .iter()
-            .filter(|(program, _)| find(program).is_none())
-            .map(|(_, package)| *package)
-            .collect();
-        missing.dedup();
-        let (Some(ssh), Some(sshd), true) = (find("ssh"), find("sshd"), missing.is_empty()) else {
+        let missing = programs::missing(&PROGRAMS);
+        let [ssh, sshd, ip] = ["ssh", "sshd", "ip"].map(programs::find);
+        let (Some(ssh), Some(sshd), Some(ip), true) = (ssh, sshd, ip, missing.is_empty()) else {
             return Err(format!(
                 "hosts need packages that are not installed: `sudo apt-get install --no-install-recommends {}`, or \
                  `cargo xtask ci --install` as root",
                 missing.join(" ")
             ));
         };
-        let as_root: &[&str] = if is_root() { &[] } else { &SUBORDINATE };
-        may_make_namespaces(as_root)?;
+        let as_root: &[&str] = if programs::is_root() {
+            &[]
+        } else {
+            &SUBORDINATE
+        };
+        may_make_hosts(as_root, &ip)?;
         Ok(Self { ssh, sshd, as_root })
     }
 }
 
-fn may_make_namespaces(as_root: &[&str]) -> Result<(), String> {
+/// Tries what a world begins with. All of it ends with the namespaces.
+fn may_make_hosts(as_root: &[&str], ip: &Path) -> Result<(), String> {
     let output = Command::new("unshare")
         .args(as_root)
         .args(NAMESPACES)
-        .args(["mount", "-t", "tmpfs", "tmpfs", "/run"])
+        .args(["sh", "-c", PROBE])
+        .arg(ip)
         .stdin(Stdio::null())
         .output()
         .map_err(|why| format!("`unshare` does not start: {why}"))?;
@@ -53,7 +55,7 @@ fn may_make_namespaces(as_root: &[&str]) -> Result<(), String> {
     let said = said.trim();
     Err(if as_root.is_empty() {
         format!(
-            "hosts need namespaces, which this root may not make (a container without CAP_SYS_ADMIN): {said}"
+            "hosts need namespaces, and bridges in them, which this root may not make (a container without CAP_SYS_ADMIN): {said}"
         )
     } else {
         format!(
@@ -61,19 +63,6 @@ fn may_make_namespaces(as_root: &[&str]) -> Result<(), String> {
              a system that allows them): {said}"
         )
     })
-}
-
-/// Returns where a program is, even if only root looks there.
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
-        .map(|folder| folder.join(program))
-        .find(|file| file.is_file() && !file.starts_with("/run/hosts"))
-}
-
-fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
 /// Programs and Debian's packages with them; programs of one package are adjacent.
@@ -99,6 +88,10 @@ pub(super) const NAMESPACES: [&str; 8] = [
     "--kill-child",
     "--mount-proc",
 ];
+
+/// Its argument is the path of `ip`.
+const PROBE: &str = r#"mount -t tmpfs tmpfs /run && "$0" link add switch0 type bridge &&
+    "$0" link add h1 type veth peer name eth0"#;
 
 /// sshd changes to a user of its own, so more than one user must be mapped.
 const SUBORDINATE: [&str; 3] = ["--user", "--map-root-user", "--map-auto"];

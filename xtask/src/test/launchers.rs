@@ -1,9 +1,7 @@
 //! Programs of other projects that some tests need: launchers that start ranks, and what makes hosts on this machine.
 
-use std::process::Command;
-
 use crate::{
-    hosts,
+    programs,
     step::{CommandLine, StepRunner},
 };
 
@@ -16,12 +14,16 @@ pub(crate) enum MissingLauncher {
     LeaveOut,
 }
 
-/// Prepares the launchers under which tests start ranks, and the programs that hosts need.
+/// Prepares the launchers under which tests start ranks, or the programs that hosts need.
 ///
 /// # Errors
 /// An installation failed or is not possible.
-pub(crate) fn prepare(gate: &mut StepRunner, missing: MissingLauncher) -> Result<(), String> {
-    LAUNCHERS
+pub(crate) fn prepare(
+    gate: &mut StepRunner,
+    missing: MissingLauncher,
+    programs: &[(&str, &str)],
+) -> Result<(), String> {
+    programs
         .iter()
         .filter(|(launcher, _)| !is_installed(launcher))
         .try_for_each(|(launcher, package)| match missing {
@@ -36,20 +38,15 @@ pub(crate) fn prepare(gate: &mut StepRunner, missing: MissingLauncher) -> Result
         })
 }
 
-/// Programs, and Debian's packages that contain them.
-const LAUNCHERS: [(&str, &str); 4] = [
-    ("mpiexec.hydra", "mpich"),
-    ("orterun", "openmpi-bin"),
-    ("sshd", "openssh-server"),
-    ("ip", "iproute2"),
-];
+/// Launchers, and Debian's packages that contain them.
+pub(crate) const LAUNCHERS: [(&str, &str); 2] =
+    [("mpiexec.hydra", "mpich"), ("orterun", "openmpi-bin")];
+
+/// What makes hosts on this machine, and Debian's packages that contain it.
+pub(crate) const FOR_HOSTS: [(&str, &str); 2] = [("sshd", "openssh-server"), ("ip", "iproute2")];
 
 fn install(gate: &mut StepRunner, launcher: &str, package: &str) -> Result<(), String> {
-    let is_root = Command::new("id")
-        .arg("-u")
-        .output()
-        .is_ok_and(|id| id.stdout == b"0\n");
-    if !is_root || !is_installed("apt-get") {
+    if !programs::is_root() || !is_installed("apt-get") {
         return Err(format!(
             "{launcher} is missing, and only root on Debian may install it: \
              `sudo apt-get install --no-install-recommends {package}`, or leave `--install` out"
@@ -69,5 +66,5 @@ fn install(gate: &mut StepRunner, launcher: &str, package: &str) -> Result<(), S
 }
 
 fn is_installed(program: &str) -> bool {
-    hosts::find_program(program).is_some()
+    programs::find(program).is_some()
 }

@@ -5,7 +5,7 @@ pub(crate) mod launchers;
 pub(crate) mod portals;
 pub(crate) mod tcp;
 
-use self::launchers::MissingLauncher;
+use self::launchers::{FOR_HOSTS, LAUNCHERS, MissingLauncher};
 use crate::{
     hosts,
     step::{CommandLine, StepRunner},
@@ -19,9 +19,9 @@ cargo xtask test [--all] [--install]
     --all      all tests: also those with the other reactor, on simulated fabrics, over TCP, over several hosts of this
                machine and over the software Portals, the large simulations, and the documentation's examples: more than half
                an hour
-    --install  installs the launchers that tests start ranks under (Debian's mpich and openmpi-bin) and what hosts on this
-               machine need (openssh-server and iproute2), as root. Without it nothing is installed, and the tests that need
-               a missing program are left out and named
+    --install  installs the launchers that tests start ranks under (Debian's mpich and openmpi-bin) and, with --all, what hosts
+               on this machine need (openssh-server and iproute2), as root. Without it nothing is installed, and the tests
+               that need a missing program are left out and named
 
 Example: cargo xtask test --all --install";
 
@@ -51,7 +51,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
 const OPTIONS: [&str; 2] = ["--all", "--install"];
 
 fn everyday(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), String> {
-    launchers::prepare(gate, launchers)?;
+    launchers::prepare(gate, launchers, &LAUNCHERS)?;
     // The examples of the documentation are built one by one, which takes as long as all other tests.
     let words = "test -p ripstop -p ripstop-rt -p ripstop-collectives -p ripstop-rma -p ripstop-fabric \
                  -p ripstop-portals-baselines --all-features --no-fail-fast --lib --bins --tests --";
@@ -77,7 +77,11 @@ fn everything(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), S
 /// The reactor chooses io_uring if the kernel has it and allows it. So the first run uses io_uring on a machine that offers it,
 /// and the second run uses the other reactor everywhere.
 pub(crate) fn run_small(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), String> {
-    launchers::prepare(gate, launchers)?;
+    launchers::prepare(gate, launchers, &LAUNCHERS)?;
+    if launchers == MissingLauncher::Install {
+        // The suite that needs these names what is missing by itself.
+        launchers::prepare(gate, launchers, &FOR_HOSTS)?;
+    }
     // The chores depend on more features of some crates. With them, the later steps would have to build everything once more.
     let words = "test --workspace --exclude xtask --all-features --no-fail-fast";
     let words: Vec<&str> = words.split(' ').collect();
@@ -135,14 +139,37 @@ const SLEEPING: [&str; 17] = [
     "windows",
 ];
 
+/// The way ranks are connected and sleep, and the test files that run so with ranks as processes.
+pub(crate) struct ProcessTestRun {
+    pub(crate) name: &'static str,
+    pub(crate) variables: &'static [(&'static str, &'static str)],
+    pub(crate) tests: &'static [&'static str],
+}
+
+impl ProcessTestRun {
+    /// Returns the command that runs the tests, without those that `left_out` names.
+    pub(crate) fn command(&self, left_out: &[&str]) -> CommandLine {
+        tests_of_processes(self.tests, left_out).with_all(self.variables)
+    }
+}
+
+/// Tests that are left out where ranks are processes that reach each other over TCP.
+pub(crate) const WAITS_FOR_ITSELF: [&str; 2] = [
+    // A rank that waits for itself is detected only if its process has one thread, and the process of a test has two.
+    "itself::",
+    // After its peer has finished, a receive from any rank waits for the rank itself, which is not detected either.
+    "tasks::a_rank_that_has_finished_is_named_by_all_that_wait_for_it",
+];
+
 /// Returns the command that runs these test files with ranks as processes, without the tests that `left_out` names.
-pub(crate) fn tests_of_processes(tests: &[&str], left_out: &[&str]) -> CommandLine {
+fn tests_of_processes(tests: &[&str], left_out: &[&str]) -> CommandLine {
     let mut words = vec!["test", "-p", "ripstop", "--all-features", "--no-fail-fast"];
     tests.iter().for_each(|test| words.extend(["--test", test]));
     words.push("--");
     let skipped = left_out.iter();
     skipped.for_each(|test| words.extend(["--skip", test]));
     CommandLine::cargo(&words)
+        .filtered()
         .with("RIPSTOP_TEST_RANKS", "processes")
         .with("KILLS", KILLS)
 }

@@ -6,7 +6,8 @@ use std::{
     process::Command,
 };
 
-use super::{fetch, packages};
+use super::fetch;
+use crate::programs;
 
 /// A QEMU that can be started.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(super) struct VmEmulator {
 
 impl VmEmulator {
     pub(super) fn installed() -> Option<Self> {
-        packages::find(PROGRAM).map(|_| Self { folder: None })
+        programs::find(PROGRAM).map(|_| Self { folder: None })
     }
 
     /// Returns a QEMU that was [unpacked](unpack) in this folder.

@@ -2,10 +2,11 @@
 
 use std::{
     env, fs,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
 };
+
+use crate::programs;
 
 /// Installs missing packages, or returns how to. They are those of the guest, and of `more`, which are files with their
 /// packages.
@@ -20,7 +21,7 @@ pub(super) fn require(more: &[(&str, &'static str)]) -> Result<(), String> {
     if missing.is_empty() {
         return Ok(());
     }
-    if !is_root() {
+    if !programs::is_root() {
         return Err(format!(
             "the virtual machine needs packages that are not installed:\n\n    sudo apt-get install --no-install-recommends {}\n",
             missing.join(" ")
@@ -36,19 +37,11 @@ pub(super) fn require(more: &[(&str, &'static str)]) -> Result<(), String> {
 
 /// Updates the lists of packages, if this process is root.
 pub(super) fn update() -> Result<(), String> {
-    if is_root() {
+    if programs::is_root() {
         apt(&["update", "-q"])
     } else {
         Err("apt's lists of packages are missing or old: `sudo apt-get update`".to_owned())
     }
-}
-
-pub(super) fn find(program: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
-        .map(|folder| folder.join(program))
-        .find(|file| file.is_file())
 }
 
 /// Files that tests in the guest need besides, and their packages: tests compare a binding with the C header.
@@ -58,11 +51,7 @@ pub(super) const FOR_TESTS: [(&str, &str); 2] = [
 ];
 
 fn missing(more: &[(&str, &'static str)]) -> Vec<&'static str> {
-    let mut missing: Vec<&str> = PROGRAMS
-        .iter()
-        .filter(|(program, _)| find(program).is_none())
-        .map(|(_, package)| *package)
-        .collect();
+    let mut missing = programs::missing(&PROGRAMS);
     if !PROVIDERS
         .iter()
         .any(|folder| has_provider(Path::new(folder)))
@@ -110,10 +99,6 @@ fn apt(words: &[&str]) -> Result<(), String> {
         words.join(" "),
         String::from_utf8_lossy(&output.stderr)
     ))
-}
-
-fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
 /// A program and Debian's package with it; programs of one package are adjacent.

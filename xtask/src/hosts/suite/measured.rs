@@ -1,7 +1,5 @@
 //! Measurements across hosts: they end, and print a line for each size.
 
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 
 use super::{
@@ -34,11 +32,4 @@ fn measure(world: &HostsView, hosts: &str, words: &str, lines: usize) -> Result<
     (count >= lines)
         .then_some(())
         .ok_or_else(|| format!("{count} lines of figures, expected {lines}:\n{out}"))
-}
-
-/// Returns what a case returned, and how long it took.
-#[expect(clippy::disallowed_methods, reason = "says how long a case took")]
-pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    let start = Instant::now();
-    (work(), start.elapsed())
 }

@@ -4,8 +4,8 @@ use std::{env, path::Path};
 
 use super::tools::WorldTools;
 use crate::{
-    step::{CommandLine, StepRunner, target_dir},
-    test::tests_of_processes,
+    step::{CommandLine, StepRunner, target_dir, timed},
+    test::{ProcessTestRun, WAITS_FOR_ITSELF},
 };
 
 mod faults;
@@ -26,50 +26,37 @@ pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     let words = "build -p ripstop --all-features --bin ripstop --examples";
     let words: Vec<&str> = words.split(' ').collect();
     gate.run("building programs for hosts", &CommandLine::cargo(&words))?;
-    let cases = in_world(gate, "4", &["timeout", LIMIT, "xtask", "hosts", "--inside"]);
+    let words = [LIMIT, &program(gate), "hosts", "--inside"];
+    let cases = CommandLine::new("timeout", &words).inside(&in_world(gate, "4"));
     gate.run_tests(NAME, &cases.filtered())?;
-    RUNS.iter().try_for_each(|run| run.start(gate))
+    RUNS.iter().try_for_each(|run| start(run, gate))
 }
 
-/// The way ranks sleep, and the tests that run so.
-struct HostsTestRun {
-    name: &'static str,
-    variables: &'static [(&'static str, &'static str)],
-    tests: &'static [&'static str],
+/// Runs tests with their ranks on three hosts; the fourth rank shares the first host. The hosts are entered without ssh, which
+/// would take more time than all tests.
+fn start(run: &ProcessTestRun, gate: &mut StepRunner) -> Result<(), String> {
+    let launcher = target_dir(&gate.root).join("debug/ripstop");
+    let launcher = format!(
+        "{} run --hosts h1,h2,h3 --oversubscribe --start-with on",
+        launcher.display()
+    );
+    let tests = run
+        .command(&LEFT_OUT)
+        .with("RIPSTOP_TEST_LAUNCHER", launcher)
+        .with("RIPSTOP_FABRIC", "shm+tcp");
+    let tests = tests.inside(&in_world(gate, "3"));
+    gate.run_tests(&format!("tests over hosts: {}", run.name), &tests)
 }
 
-impl HostsTestRun {
-    /// Runs tests with their ranks on three hosts; the fourth rank shares the first host. The hosts are entered without ssh,
-    /// which would take more time than all tests.
-    fn start(&self, gate: &mut StepRunner) -> Result<(), String> {
-        let launcher = target_dir(&gate.root).join("debug/ripstop");
-        let launcher = format!(
-            "{} run --hosts h1,h2,h3 --oversubscribe --start-with on",
-            launcher.display()
-        );
-        let tests = tests_of_processes(self.tests, &LEFT_OUT)
-            .with("RIPSTOP_TEST_LAUNCHER", launcher)
-            .with("RIPSTOP_FABRIC", "shm+tcp")
-            .with_all(self.variables);
-        let tests = tests.filtered().inside(&in_world(gate, "3", &[]));
-        gate.run_tests(&format!("tests over hosts: {}", self.name), &tests)
-    }
+/// Returns the words before a command that runs in a world of so many hosts.
+fn in_world(gate: &StepRunner, hosts: &str) -> CommandLine {
+    CommandLine::new(&program(gate), &["hosts", "--hosts", hosts, "--"])
 }
 
-/// Returns the command that runs words in a world. The word `xtask` is this program.
-fn in_world(gate: &StepRunner, hosts: &str, words: &[&str]) -> CommandLine {
-    // The path of the running program would not do: a test of the chores may have built the program anew.
+/// Returns the path of this program. That of the running one would not do: a test of the chores may have built it anew.
+fn program(gate: &StepRunner) -> String {
     let program = target_dir(&gate.root).join("debug/xtask");
-    let program = program.display().to_string();
-    let words = words.iter().map(|word| match *word {
-        "xtask" => program.as_str(),
-        word => word,
-    });
-    let line: Vec<&str> = ["hosts", "--hosts", hosts, "--"]
-        .into_iter()
-        .chain(words)
-        .collect();
-    CommandLine::new(&program, &line)
+    program.display().to_string()
 }
 
 /// Runs the cases one after the other, in a world that is there.
@@ -91,7 +78,7 @@ pub(super) fn inside(root: &Path) -> Result<(), String> {
     ]
     .concat();
     for case in &cases {
-        let (outcome, took) = measured::timed(|| (case.run)(&world));
+        let (outcome, took) = timed(|| (case.run)(&world));
         let outcome = outcome.and_then(|()| world.leaves_nothing());
         match outcome {
             Ok(()) => println!("ok      {:>5.1} s  {}", took.as_secs_f64(), case.name),
@@ -129,14 +116,14 @@ const NAME: &str = "jobs over hosts";
 /// Seconds for all cases; they take one or two minutes.
 const LIMIT: &str = "600";
 
-const RUNS: [HostsTestRun; 2] = [
-    HostsTestRun {
+const RUNS: [ProcessTestRun; 2] = [
+    ProcessTestRun {
         // With io_uring on a machine that offers it.
         name: "the machine's reactor",
         variables: &[],
         tests: &["messages", "operations", "collectives", "windows"],
     },
-    HostsTestRun {
+    ProcessTestRun {
         name: "epoll",
         variables: &[("RIPSTOP_REACTOR", "epoll")],
         tests: &["messages", "operations"],
@@ -145,10 +132,8 @@ const RUNS: [HostsTestRun; 2] = [
 
 /// Tests that are left out, each with the reason. Suites whose ranks do not come from the launcher are not among those that run.
 const LEFT_OUT: [&str; 7] = [
-    // A rank that waits for itself is detected only if its process has one thread, and the process of a test has two.
-    "itself::",
-    // After its peer has finished, a receive from any rank waits for the rank itself, which is not detected either.
-    "tasks::a_rank_that_has_finished_is_named_by_all_that_wait_for_it",
+    WAITS_FOR_ITSELF[0],
+    WAITS_FOR_ITSELF[1],
     // Its jobs are started by threads without names, so a process cannot find the test of which it is a rank.
     "tasks::a_process_may_hold_several_jobs",
     // Their ranks are tasks of one process, on a simulated fabric.
