@@ -31,6 +31,13 @@ impl RecvPattern {
             && self.tag.is_none_or(|tag| tag == envelope.tag)
     }
 
+    /// Returns true if the receive specifies both source and tag.
+    #[inline]
+    pub(super) const fn is_exact(&self) -> bool {
+        self.source.is_some() && self.tag.is_some()
+    }
+
+    #[inline]
     pub(super) fn key(&self) -> MatchingKey {
         let class = match (self.source, self.tag) {
             (Some(_), Some(_)) => ReceiveClass::Exact,

@@ -1,6 +1,6 @@
 //! Matching of messages that arrive out of order because a receive fetched them (see `proto::header_quota`).
 
-use super::{ArrivalNumber, Matching, MessageEnvelope, ReceiveClass, RecvPattern};
+use super::{ArrivalNumber, EarliestReceive, Matching, MessageEnvelope, ReceiveClass, RecvPattern};
 use crate::group::WorldRank;
 
 impl<R: Copy, M: Copy> Matching<R, M> {
@@ -17,8 +17,8 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     /// tag, and only while no earlier receive of any tag waits. That earlier receive must get a message from the front
     /// of the line, and perhaps this very message.
     pub(crate) fn take_for_fetched(&mut self, envelope: MessageEnvelope, first: bool) -> Option<R> {
-        let place = self.earliest_for_sought(envelope, first)?;
-        Some(self.take_first(place))
+        let earliest = self.earliest_for_sought(envelope, first)?;
+        Some(self.take_found(earliest))
     }
 
     /// Returns true if there is such a receive.
@@ -43,11 +43,18 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         self.next_posting
     }
 
-    fn earliest_for_sought(&self, envelope: MessageEnvelope, first: bool) -> Option<usize> {
-        let place = self.earliest_receive(envelope)?;
-        let class = self.lists[place].key.class();
+    fn earliest_for_sought(
+        &self,
+        envelope: MessageEnvelope,
+        first: bool,
+    ) -> Option<EarliestReceive> {
+        let earliest = self.find_earliest(envelope)?;
+        let class = match earliest {
+            EarliestReceive::Lone(_) => ReceiveClass::Exact as usize,
+            EarliestReceive::Listed(place) => self.lists[place].key.class(),
+        };
         let names_tag =
             class == ReceiveClass::Exact as usize || class == ReceiveClass::AnySource as usize;
-        (first || names_tag).then_some(place)
+        (first || names_tag).then_some(earliest)
     }
 }

@@ -108,6 +108,11 @@ impl<T> MatchingSlab<T> {
         }
     }
 
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
         self.len

@@ -26,7 +26,7 @@ pub(crate) use entry::{MessageEnvelope, RecvPattern};
 
 use entry::{ARRIVED, PostedReceive, WaitingMessage};
 use list::{EntryHandle, ListEnds, ListLink, MatchingSlab, NIL};
-use table::{ListContent, MatchingTable, ReceiveClass};
+use table::{ListContent, MatchingKey, MatchingTable, ReceiveClass};
 
 /// Posted receives and unexpected messages, of all communicators of a runtime.
 ///
@@ -40,6 +40,8 @@ pub(crate) struct Matching<R, M> {
     messages: MatchingSlab<WaitingMessage<M>>,
     /// List of all waiting messages, by arrival.
     arrived: ListEnds,
+    /// The only posted receive, if it specifies source and tag. It is in no list, so the most frequent case needs no hash.
+    lone: Option<LoneReceive>,
     /// Number of posted receives for each [`ReceiveClass`].
     posted: [usize; 4],
     /// First message of `arrived` that is not in its wildcard lists. All messages before it are, and all after it are
@@ -47,6 +49,22 @@ pub(crate) struct Matching<R, M> {
     unlinked: u32,
     next_posting: u64,
     next_arrival: ArrivalNumber,
+}
+
+/// Key and entry of a receive that is in no list.
+#[derive(Clone, Copy, Debug)]
+struct LoneReceive {
+    key: MatchingKey,
+    at: u32,
+}
+
+/// Where the earliest posted receive that matches a message is.
+#[derive(Clone, Copy, Debug)]
+enum EarliestReceive {
+    /// The index of the lone receive.
+    Lone(u32),
+    /// The place of the list whose head it is.
+    Listed(usize),
 }
 
 /// A message's position in the order of arrival. A message can be put back with it.
@@ -107,6 +125,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
             receives: MatchingSlab::new(),
             messages: MatchingSlab::new(),
             arrived: ListEnds::EMPTY,
+            lone: None,
             posted: [0; 4],
             unlinked: NIL,
             next_posting: 0,
@@ -117,6 +136,11 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     /// Posts a receive. Takes out the earliest matching message, or the receive waits.
     #[inline]
     pub(crate) fn post(&mut self, want: RecvPattern, recv: R) -> PostOutcome<M> {
+        let is_alone = self.receives.is_empty() & self.messages.is_empty();
+        if is_alone && want.is_exact() {
+            return PostOutcome::Waits(self.add_alone(want, recv));
+        }
+        self.list_lone();
         self.link_for(want);
         self.lists.reserve(1);
         let place = self.lists.probe(want.key());
@@ -137,6 +161,28 @@ impl<R: Copy, M: Copy> Matching<R, M> {
             Some(recv) => ArrivalOutcome::Matched { recv, arrival },
             None => ArrivalOutcome::Waits(self.add_message(envelope, arrival, message)),
         }
+    }
+
+    /// Handles a message that arrives, if the earliest posted receive that matches is one that `takes` it. Otherwise changes
+    /// nothing, and returns `None`.
+    #[inline]
+    pub(crate) fn arrive_if(
+        &mut self,
+        envelope: MessageEnvelope,
+        takes: impl FnOnce(R) -> bool,
+    ) -> Option<ArrivalNumber> {
+        let earliest = self.find_earliest(envelope)?;
+        let at = match earliest {
+            EarliestReceive::Lone(at) => at,
+            EarliestReceive::Listed(place) => self.lists[place].ends.head,
+        };
+        if !takes(self.receives[at].recv) {
+            return None;
+        }
+        self.take_found(earliest);
+        let arrival = self.next_arrival;
+        self.next_arrival = ArrivalNumber(arrival.0 + 1);
+        Some(arrival)
     }
 
     /// Returns a message to its place, or matches it with the earliest receive that matches it now.
@@ -270,35 +316,84 @@ impl<R: Copy, M: Copy> Matching<R, M> {
 
 /// Methods for receives.
 impl<R: Copy, M: Copy> Matching<R, M> {
-    #[inline]
     fn add_receive(&mut self, place: usize, want: RecvPattern, recv: R) -> ReceiveHandle {
         let key = want.key();
-        if self.lists[place].holds == ListContent::Nothing {
-            self.lists.open(place, key, ListContent::Receives);
-        }
-        let posting = self.next_posting;
-        self.next_posting += 1;
-        let at = self.receives.insert(PostedReceive {
-            posting,
-            want,
-            recv,
-            link: ListLink::LOOSE,
-        });
-        self.receives.append(&mut self.lists[place].ends, 0, at);
+        let at = self.insert_receive(want, recv);
+        self.append_receive(place, key, at);
         self.posted[key.class()] += 1;
         ReceiveHandle(self.receives.handle(at))
     }
 
+    /// Posts the only receive, which leaves the lists empty.
+    #[inline]
+    fn add_alone(&mut self, want: RecvPattern, recv: R) -> ReceiveHandle {
+        let at = self.insert_receive(want, recv);
+        self.lone = Some(LoneReceive {
+            key: want.key(),
+            at,
+        });
+        self.posted[ReceiveClass::Exact as usize] = 1;
+        ReceiveHandle(self.receives.handle(at))
+    }
+
+    /// Moves the lone receive into its list, before another receive is posted.
+    #[inline]
+    fn list_lone(&mut self) {
+        if let Some(LoneReceive { key, at }) = self.lone.take() {
+            self.lists.reserve(1);
+            let place = self.lists.probe(key);
+            self.append_receive(place, key, at);
+        }
+    }
+
+    #[inline]
+    fn insert_receive(&mut self, want: RecvPattern, recv: R) -> u32 {
+        let posting = self.next_posting;
+        self.next_posting += 1;
+        self.receives.insert(PostedReceive {
+            posting,
+            want,
+            recv,
+            link: ListLink::LOOSE,
+        })
+    }
+
+    fn append_receive(&mut self, place: usize, key: MatchingKey, at: u32) {
+        if self.lists[place].holds == ListContent::Nothing {
+            self.lists.open(place, key, ListContent::Receives);
+        }
+        self.receives.append(&mut self.lists[place].ends, 0, at);
+    }
+
     #[inline(always)]
     fn take_earliest(&mut self, envelope: MessageEnvelope) -> Option<R> {
+        let earliest = self.find_earliest(envelope)?;
+        Some(self.take_found(earliest))
+    }
+
+    #[inline(always)]
+    fn take_found(&mut self, earliest: EarliestReceive) -> R {
+        match earliest {
+            EarliestReceive::Lone(at) => self.take_lone(at),
+            EarliestReceive::Listed(place) => self.take_first(place),
+        }
+    }
+
+    /// Finds the earliest posted receive that matches.
+    #[inline(always)]
+    fn find_earliest(&self, envelope: MessageEnvelope) -> Option<EarliestReceive> {
+        if let Some(lone) = self.lone {
+            let fits = lone.key == envelope.key(ReceiveClass::Exact);
+            return fits.then_some(EarliestReceive::Lone(lone.at));
+        }
         let [_, wild @ ..] = self.posted;
         let place = if wild == [0; 3] {
             let place = self.lists.probe(envelope.key(ReceiveClass::Exact));
             (self.lists[place].holds == ListContent::Receives).then_some(place)
         } else {
             self.earliest_receive(envelope)
-        }?;
-        Some(self.take_first(place))
+        };
+        place.map(EarliestReceive::Listed)
     }
 
     /// Returns the list whose head is the earliest posted receive that matches.
@@ -332,7 +427,17 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         self.receives.remove(at).recv
     }
 
+    #[inline]
+    fn take_lone(&mut self, at: u32) -> R {
+        self.lone = None;
+        self.posted[ReceiveClass::Exact as usize] = 0;
+        self.receives.remove(at).recv
+    }
+
     fn remove_receive(&mut self, at: u32) -> R {
+        if self.lone.is_some() {
+            return self.take_lone(at);
+        }
         let place = self.lists.probe(self.receives[at].want.key());
         let list = &mut self.lists[place];
         self.posted[list.key.class()] -= 1;
