@@ -114,15 +114,25 @@ impl EnginePeers {
     /// Returns the peer, created at the first contact.
     #[inline]
     pub(crate) fn peer_mut(&mut self, rank: WorldRank) -> &mut EnginePeer {
-        self.list.get_or_insert(rank, || {
-            let ordered = self.reliable || self.down_ranks.get(rank).is_some();
-            let channel = (!ordered).then(|| {
-                let seed = SeededRandom::new(self.seed ^ u64::from(rank.0) << 32).bits();
-                Box::new(ReliableChannel::new(seed))
-            });
-            let credits = Credits::new(self.unexpected_bytes, self.size as usize);
-            EnginePeer::new(credits, self.first, channel)
-        })
+        let place = match self.list.find(rank) {
+            Some(place) => place,
+            None => self.meet(rank),
+        };
+        self.list.at(place)
+    }
+
+    /// Creates the state of a peer at the first contact, and returns its place.
+    #[cold]
+    #[inline(never)]
+    fn meet(&mut self, rank: WorldRank) -> usize {
+        let ordered = self.reliable || self.down_ranks.get(rank).is_some();
+        let channel = (!ordered).then(|| {
+            let seed = SeededRandom::new(self.seed ^ u64::from(rank.0) << 32).bits();
+            Box::new(ReliableChannel::new(seed))
+        });
+        let credits = Credits::new(self.unexpected_bytes, self.size as usize);
+        let peer = EnginePeer::new(credits, self.first, channel);
+        self.list.insert(rank, peer)
     }
 
     /// Returns the number of ranks of the job.

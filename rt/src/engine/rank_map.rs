@@ -55,19 +55,23 @@ impl<T> SparseRankMap<T> {
         self.places.iter().flatten().map(|entry| entry.rank)
     }
 
-    /// Returns the item of this rank, created if there is none.
+    /// Returns the place of this rank's item, or `None` if it has none.
     #[inline]
-    pub(super) fn get_or_insert(&mut self, rank: WorldRank, make: impl FnOnce() -> T) -> &mut T {
-        let mut place = self.probe(rank);
-        if self.places[place].is_none() {
-            place = self.insert(rank, make());
-        }
-        let entry = self.places[place].as_mut().expect("just looked");
+    pub(super) fn find(&self, rank: WorldRank) -> Option<usize> {
+        let place = self.probe(rank);
+        self.places[place].is_some().then_some(place)
+    }
+
+    /// Returns the item at a place that [`find`](Self::find) or [`insert`](Self::insert) has just returned.
+    #[inline]
+    pub(super) fn at(&mut self, place: usize) -> &mut T {
+        let entry = self.places[place].as_mut().expect("just found");
         &mut entry.item
     }
 
+    /// Stores the item of a rank that has none, and returns its place.
     #[cold]
-    fn insert(&mut self, rank: WorldRank, item: T) -> usize {
+    pub(super) fn insert(&mut self, rank: WorldRank, item: T) -> usize {
         self.used += 1;
         if self.used * 2 > self.places.len() {
             self.grow();
@@ -137,9 +141,12 @@ mod tests {
             let (mut sparse, mut reference) = (SparseRankMap::new(), BTreeMap::new());
             for (rank, item) in ranks.into_iter().zip(0..) {
                 let known = *reference.entry(rank).or_insert(item);
-                assert_eq!(*sparse.get_or_insert(WorldRank(rank), || item), known);
-                *sparse.get_mut(WorldRank(rank)).expect("just put in") += 1;
-                reference.insert(rank, known + 1);
+                let rank = WorldRank(rank);
+                let found = sparse.find(rank);
+                let place = found.unwrap_or_else(|| sparse.insert(rank, item));
+                assert_eq!(*sparse.at(place), known);
+                *sparse.get_mut(rank).expect("just put in") += 1;
+                reference.insert(rank.0, known + 1);
             }
             for rank in reference.keys().copied().chain(others) {
                 assert_eq!(sparse.get(WorldRank(rank)), reference.get(&rank));
@@ -152,7 +159,7 @@ mod tests {
     fn ranks_a_power_of_two_apart_do_not_pile_up() {
         let mut sparse = SparseRankMap::new();
         for rank in 0..1024_u32 {
-            sparse.get_or_insert(WorldRank(rank << 12), || ());
+            sparse.insert(WorldRank(rank << 12), ());
         }
         let passed = |rank: WorldRank| {
             let mask = sparse.places.len() - 1;

@@ -85,7 +85,7 @@ impl Credits {
         let units = units(len).unwrap_or(0).min(self.window - before);
         self.freed = step(self.freed, units);
         let half = self.window / 2;
-        before < half && self.owed() >= half
+        before < half && before + units >= half
     }
 
     /// Reserves store room for a peer's message. Returns false if the peer has sent more than it may.
