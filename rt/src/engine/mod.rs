@@ -19,6 +19,7 @@ mod hw_matching;
 mod liveness;
 mod message;
 mod out_of_order_fetch;
+mod own_messages;
 mod peer;
 mod pending_ops;
 mod preconnect;
@@ -119,6 +120,7 @@ pub(crate) struct EngineCore {
     liveness: Option<Box<liveness::LivenessMonitor>>,
     /// Failed ranks, and how each failure was detected.
     pub(crate) evidence: Arc<KnownFailures>,
+    own: own_messages::OwnMessages,
     /// True if an operation began to wait since the driver was last notified which peers are waited for.
     awaited_peers_changed: bool,
     /// Failed members not yet reported to any wildcard receive, as pairs of context and rank.
@@ -224,6 +226,7 @@ pub(crate) struct EngineSetup {
 impl Engine {
     pub(crate) fn new(mut driver: Box<dyn Driver>, setup: EngineSetup) -> Self {
         let connects = driver.connect_ahead().is_some();
+        let own_by_processor = driver.caps_to(setup.rank).by_processor;
         let lends = driver.tag_matching().map(|tags| tags.shortest_body());
         let has_slots = driver.named_slots().is_some();
         let lists = program::list_max(&mut *driver) > 0;
@@ -258,6 +261,10 @@ impl Engine {
             liveness: watches
                 .then(|| Box::new(liveness::LivenessMonitor::new(setup.detect, setup.rank))),
             evidence: Arc::new(KnownFailures::new(!watches)),
+            own: own_messages::OwnMessages::new(
+                setup.rank,
+                own_by_processor && caps.reliable && caps.ordered,
+            ),
             awaited_peers_changed: false,
             unreported_failures: BTreeSet::new(),
             own_wait: None,

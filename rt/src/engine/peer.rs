@@ -39,6 +39,8 @@ pub(crate) struct EnginePeer {
     /// Sends whose bytes go out in fragments.
     pub(crate) fragments: VecDeque<OpId>,
     pub(crate) credits: Credits,
+    /// Messages that the driver took for this peer.
+    pub(crate) posted: u64,
     /// Limit of the messages that may be sent to the peer.
     pub(crate) header_quota: HeaderQuota,
     /// Limit of the messages that the peer may send.
@@ -359,6 +361,7 @@ impl EnginePeer {
             sends: BlockedQueue::new(),
             fragments: VecDeque::new(),
             credits,
+            posted: 0,
             header_quota: HeaderQuota::new(first),
             quota_granted: PeerQuota::new(first),
             channel,

@@ -56,9 +56,14 @@ impl Engine {
         to: WorldRank,
         bytes: &[u8],
     ) -> bool {
+        if bytes.len() > self.core.paths.to(to).eager_max() {
+            return false;
+        }
+        if to == self.core.own.rank && self.core.deliver_to_self(&header, bytes) {
+            return true;
+        }
         let peer = self.core.peers.peer_mut(to);
-        let fits = bytes.len() <= self.core.paths.to(to).eager_max();
-        if !fits || !peer.is_clear() || !peer.header_quota.spend() {
+        if !peer.is_clear() || !peer.header_quota.spend() {
             return false;
         }
         if !peer.credits.spend(bytes.len()) {

@@ -371,9 +371,10 @@ struct Receive {
     ticket: Option<OpTicket<Vec<u8>>>,
 }
 
-/// Random test in which rank 0 receives from two other ranks, with the state of all three.
+/// Random test in which rank 0 receives from two other ranks, and perhaps from itself, with the state of all three.
 struct Chaos {
     world: World,
+    first_sender: u32,
     random: SeededRandom,
     sent: Vec<Sent>,
     receives: Vec<Receive>,
@@ -432,7 +433,7 @@ impl Chaos {
     }
 
     fn send(&mut self) {
-        let (from, tag) = (1 + self.small(2), self.small(4));
+        let (from, tag) = (self.sender(), self.small(4));
         let id = u32::try_from(self.sent.len()).expect("few");
         let len = if self.random.chance(0.2) { 20_000 } else { 4 };
         let started = self.world.send(from, 0, tag, payload(id, len));
@@ -450,9 +451,13 @@ impl Chaos {
         });
     }
 
+    fn sender(&mut self) -> u32 {
+        self.first_sender + self.small(3 - self.first_sender)
+    }
+
     /// Returns a source and a tag. Each is a wildcard once in `open` times.
     fn want(&mut self, open: u32) -> (Option<u32>, Option<u32>) {
-        let (from, tag) = (1 + self.small(2), self.small(4));
+        let (from, tag) = (self.sender(), self.small(4));
         let [name_from, name_tag] = [(); 2].map(|()| self.small(open) > 0);
         (name_from.then_some(from), name_tag.then_some(tag))
     }
@@ -606,9 +611,16 @@ impl Chaos {
 const LONG: u32 = 800_000;
 
 fn chaos(seed: u64, reliable: bool, loss: u64, gentle: bool) {
-    println!("seed {seed}, reliable {reliable}, loss {loss}, gentle {gentle}");
+    chaos_from(1, seed, reliable, loss, gentle);
+}
+
+fn chaos_from(first_sender: u32, seed: u64, reliable: bool, loss: u64, gentle: bool) {
+    println!(
+        "first sender {first_sender}, seed {seed}, reliable {reliable}, loss {loss}, gentle {gentle}"
+    );
     let mut chaos = Chaos {
         world: small_world(3, reliable, loss),
+        first_sender,
         random: SeededRandom::new(seed),
         sent: Vec::new(),
         receives: Vec::new(),
@@ -637,6 +649,17 @@ fn every_message_is_received_once_in_order_whatever_is_sent_sought_withdrawn_and
     for seed in 60..75 {
         chaos(seed, false, 0, true);
         chaos(seed, false, 30, true);
+    }
+}
+
+#[test]
+fn messages_of_a_rank_to_itself_keep_the_order_also_past_the_driver() {
+    for seed in 200..260 {
+        chaos_from(0, seed, true, 0, true);
+        chaos_from(0, seed, true, 0, false);
+    }
+    for seed in 260..270 {
+        chaos_from(0, seed, false, 30, true);
     }
 }
 
