@@ -11,14 +11,19 @@
 //!
 //! The buffers of short collective calls, each with its program, are cached in the same way: a few are kept while
 //! handles are cached.
+#![expect(
+    unsafe_code,
+    reason = "keeps the counts of handles without the handles, which makes a cached one as cheap as a number"
+)]
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     mem::{self, ManuallyDrop},
+    ptr,
     sync::Arc,
 };
 
-use super::Comm;
+use super::{Comm, CommInner};
 use crate::{engine::RunCall, executor, offload::CollectiveProgram};
 
 /// Maximum number of cached handles: futures of short messages that are typically alive at the same time.
@@ -29,38 +34,78 @@ const CALLS_MAX: usize = 8;
 
 type CachedCalls = Vec<Box<RunCall>>;
 
+/// Handles of one communicator. All of them are equal, so a pointer and their number are enough.
+struct SpareHandles {
+    /// While `count` is not zero: the communicator, as [`Arc::as_ptr`] gives it.
+    inner: Cell<*const CommInner>,
+    /// Number of handles that were forgotten here, each of which is still counted by the `Arc`.
+    count: Cell<usize>,
+}
+
 thread_local! {
-    // The thread never drops these lists, so access needs no check for destruction. Both are empty after the last
-    // `block_on` has returned.
-    static SPARE: RefCell<ManuallyDrop<Vec<Comm>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
+    // The thread never drops these, so access needs no check for destruction. Both are empty after the last `block_on`
+    // has returned.
+    static SPARE: SpareHandles = const {
+        SpareHandles { inner: Cell::new(ptr::null()), count: Cell::new(0) }
+    };
     static CALLS: RefCell<ManuallyDrop<CachedCalls>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
+}
+
+impl SpareHandles {
+    /// Returns true if there are handles, and they belong to this communicator.
+    #[inline]
+    fn are_of(&self, comm: &Comm) -> bool {
+        self.count.get() > 0 && ptr::eq(self.inner.get(), Arc::as_ptr(&comm.inner))
+    }
+
+    /// Returns true if `comm` and the cached handles are the only handles.
+    #[inline]
+    fn are_last(&self, comm: &Comm) -> bool {
+        Arc::strong_count(&comm.inner) == self.count.get() + 1
+    }
+
+    /// Caches a handle. The cached ones, if there are any, belong to the same communicator.
+    #[inline]
+    fn push(&self, comm: Comm) {
+        self.inner.set(Arc::as_ptr(&comm.inner));
+        self.count.set(self.count.get() + 1);
+        mem::forget(comm);
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<Comm> {
+        let left = self.count.get().checked_sub(1)?;
+        self.count.set(left);
+        // SAFETY: the pointer came from the `Arc` of a handle that `push` forgot, and `count` says that its count was not
+        // given back yet.
+        let inner = unsafe { Arc::from_raw(self.inner.get()) };
+        Some(Comm { inner })
+    }
 }
 
 /// Returns a handle of `comm`: a cached one if possible, otherwise a clone.
 #[inline]
 pub(super) fn clone_handle(comm: &Comm) -> Comm {
-    let spare = with(|spare| spare.pop_if(|spare| is_same(spare, comm)));
+    let spare = SPARE.with(|spare| spare.are_of(comm).then(|| spare.pop()));
     spare.flatten().unwrap_or_else(|| comm.clone())
 }
 
 /// Caches a handle that a future no longer needs.
 #[inline]
 pub(super) fn cache_handle(comm: Comm) {
-    let unkept = with(|spare| {
-        let is_of = match spare.first() {
-            Some(first) => spare.len() < SPARE_MAX && is_same(first, &comm),
-            None => executor::drives(comm.shared()),
-        };
-        if is_of && !are_last(spare, &comm) {
-            spare.push(comm);
-            None
+    SPARE.with(|spare| {
+        let count = spare.count.get();
+        let is_of = if count == 0 {
+            executor::drives(comm.shared())
         } else {
-            Some(comm)
+            count < SPARE_MAX && spare.are_of(&comm)
+        };
+        if is_of && !spare.are_last(&comm) {
+            spare.push(comm);
+        } else {
+            keep_other(comm);
         }
     });
-    if let Some(Some(comm)) = unkept {
-        keep_other(comm);
-    }
 }
 
 /// Returns the allocation for a call of this program: one that an earlier call has left, or a new one.
@@ -97,7 +142,7 @@ fn room_for(program: &Arc<CollectiveProgram>) -> Box<RunCall> {
 /// Caches the allocation of a call that a collective no longer needs.
 #[inline]
 pub(super) fn cache_call(mut call: Box<RunCall>) {
-    let has_handles = with(|spare| !spare.is_empty()) == Some(true);
+    let has_handles = SPARE.with(|spare| spare.count.get() > 0);
     call.reducer = None;
     let unkept = CALLS.with(|spare| match &mut spare.try_borrow_mut() {
         Ok(spare) if has_handles => {
@@ -114,24 +159,24 @@ pub(super) fn cache_call(mut call: Box<RunCall>) {
 #[cold]
 fn keep_other(comm: Comm) {
     let may = executor::drives(comm.shared()) && Arc::strong_count(&comm.inner) > 1;
-    if may && with(|spare| are_of(spare, &comm)) == Some(false) {
+    if may && !SPARE.with(|spare| spare.are_of(&comm)) {
         clear();
-        with(|spare| spare.push(comm));
+        SPARE.with(|spare| spare.push(comm));
     }
 }
 
 /// Called when a handle is about to be dropped: clears the cache if its handles would be the last ones.
 pub(super) fn release(comm: &Comm) {
-    if with(|spare| are_of(spare, comm) && are_last(spare, comm)) == Some(true) {
+    if SPARE.with(|spare| spare.are_of(comm) && spare.are_last(comm)) {
         clear();
     }
 }
 
 /// Drops the cached handles of this thread.
 pub(super) fn clear() {
-    // Handles are dropped one at a time. Dropping the last handle ends its communicator, which may call into this cache,
-    // so the cache must not be borrowed then.
-    while let Some(Some(spare)) = with(Vec::pop) {
+    // Handles are dropped one at a time, because dropping the last handle ends its communicator, which may call into this
+    // cache.
+    while let Some(spare) = SPARE.with(SpareHandles::pop) {
         drop(spare);
     }
 }
@@ -139,32 +184,8 @@ pub(super) fn clear() {
 /// Clears all caches, like [`clear`], when this thread leaves `block_on`.
 pub(crate) fn clear_all() {
     clear();
-    drop(with(mem::take));
     let calls = CALLS.with(|spare| mem::take(&mut **spare.borrow_mut()));
     drop(calls);
-}
-
-/// Calls `work` on the cached handles. Returns `None` if called while the cache is borrowed, when a communicator ends
-/// inside `work`.
-#[inline(always)]
-fn with<R>(work: impl FnOnce(&mut Vec<Comm>) -> R) -> Option<R> {
-    SPARE.with(|spare| Some(work(&mut *spare.try_borrow_mut().ok()?)))
-}
-
-#[inline]
-fn are_of(spare: &[Comm], comm: &Comm) -> bool {
-    spare.first().is_some_and(|spare| is_same(spare, comm))
-}
-
-#[inline]
-fn is_same(one: &Comm, other: &Comm) -> bool {
-    Arc::ptr_eq(&one.inner, &other.inner)
-}
-
-/// Returns true if `comm` and the cached handles are the only handles.
-#[inline]
-fn are_last(spare: &[Comm], comm: &Comm) -> bool {
-    Arc::strong_count(&comm.inner) == spare.len() + 1
 }
 
 #[cfg(test)]
@@ -177,7 +198,7 @@ mod tests {
     };
 
     fn spares() -> usize {
-        with(|spare| spare.len()).expect("the thread lives")
+        SPARE.with(|spare| spare.count.get())
     }
 
     /// Sends one message from this rank to itself, which leaves a handle in the cache.

@@ -178,12 +178,22 @@ impl Comm {
 
     #[inline]
     pub(super) fn start_send<B: SendBuf>(&self, info: OpInfo, buf: B) -> SendOp<B> {
-        let started: SendStart<B> = self.shared().with(|engine| engine.send(info, buf));
-        if let SendStart::Sent(buf) = &started
-            && size_of_val(buf.elems()) >= LONG
-        {
+        // The buffer is moved only if the message does not leave at once.
+        let bytes = bytemuck::cast_slice(buf.elems());
+        let sent = self.shared().with(|engine| engine.try_send(&info, bytes));
+        if !matches!(sent, Ok(true)) {
+            return self.start_unsent(info, buf);
+        }
+        if bytes.len() >= LONG {
             self.shared().turn_between_copies();
         }
+        SendOp::sent(buf)
+    }
+
+    /// Starts a send that could not leave at once, or fails it.
+    #[inline(never)]
+    fn start_unsent<B: SendBuf>(&self, info: OpInfo, buf: B) -> SendOp<B> {
+        let started: SendStart<B> = self.shared().with(|engine| engine.send(info, buf));
         SendOp::new(self, info, started)
     }
 

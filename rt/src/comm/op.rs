@@ -70,6 +70,14 @@ impl<B> SendOp<B> {
         Self { state }
     }
 
+    /// Returns a send whose bytes have left, so that the buffer is free.
+    #[inline]
+    pub(super) const fn sent(buf: B) -> Self {
+        Self {
+            state: MessageOpState::Done(buf),
+        }
+    }
+
     pub(super) fn failed(error: OpError<B>) -> Self {
         Self {
             state: MessageOpState::Failed(Box::new(error)),
