@@ -105,14 +105,14 @@ impl Pair {
     fn arrive(&mut self, envelope: MessageEnvelope) {
         let message = self.name();
         // Every second message is first offered to receives that refuse it, and then to receives with an even name.
-        if message % 2 == 0 {
+        if message.is_multiple_of(2) {
             let before = self.real.counts();
             assert_eq!(self.real.arrive_if(envelope, |_| false), None);
             assert_eq!(self.real.counts(), before);
             let mut seen = None;
             let arrival = self.real.arrive_if(envelope, |recv| {
                 seen = Some(recv);
-                recv % 2 == 0
+                recv.is_multiple_of(2)
             });
             if let Some(arrival) = arrival {
                 assert_eq!(self.reference.arrive(envelope, message), seen);
