@@ -1,0 +1,72 @@
+use super::{CommandLine, LongStep, StepRunner, TestTally, root};
+
+#[test]
+fn counts_are_read_from_the_lines_of_cargo_test() {
+    let mut tally = TestTally::default();
+    tally.add("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.10s");
+    tally.add("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+    tally.add("test a_line_about_12_passed ... ok");
+    assert_eq!(
+        tally,
+        TestTally {
+            passed: 4,
+            failed: 2,
+            ignored: 1
+        }
+    );
+}
+
+#[test]
+fn a_task_prints_as_a_shell_would_take_it() {
+    let task = CommandLine::cargo(&["test", "a b"]).with("RUSTFLAGS", "--cfg loom");
+    assert_eq!(task.to_string(), "RUSTFLAGS='--cfg loom' cargo test 'a b'");
+}
+
+/// Runs a long step with this outcome beside others with theirs; returns the gate afterwards.
+fn beside(
+    long: Result<(), String>,
+    others: Result<(), String>,
+) -> (Result<(), String>, StepRunner) {
+    let mut gate = StepRunner {
+        root: root(),
+        tally: TestTally::default(),
+        done: Vec::new(),
+        beside: false,
+    };
+    let work = |tally: &mut TestTally| {
+        tally.passed += 3;
+        (long, "what it printed".to_owned())
+    };
+    let long = LongStep {
+        name: "long",
+        repeat: "again",
+        work: Box::new(work),
+    };
+    let outcome = gate.run_beside(long, |gate| {
+        let task = gate.fitted(&CommandLine::cargo(&["test"])).to_string();
+        assert_eq!(task, "CARGO_BUILD_JOBS=1 RUST_TEST_THREADS=1 cargo test");
+        others
+    });
+    (outcome, gate)
+}
+
+#[test]
+fn steps_beside_each_other_are_both_carried_to_their_ends_and_counted() {
+    let (outcome, gate) = beside(Ok(()), Ok(()));
+    outcome.unwrap();
+    assert_eq!((gate.tally.passed, gate.done.len()), (3, 1));
+    assert!(!gate.beside, "what follows has all processors");
+    let sad = || Err("sad".to_owned());
+    assert!(
+        beside(sad(), Ok(()))
+            .0
+            .unwrap_err()
+            .contains("To repeat: again")
+    );
+    assert_eq!(beside(Ok(()), sad()).0.unwrap_err(), "sad");
+    let both = beside(sad(), sad()).0.unwrap_err();
+    assert!(
+        both.contains("FAILED: long") && both.ends_with("\nsad"),
+        "{both}"
+    );
+}
