@@ -131,8 +131,15 @@ pub(super) fn leave() -> ! {
 
 /// Runs all ranks, and panics with the output of the rank that failed first. With `RUST_TEST_NOCAPTURE`, the output of all ranks
 /// appears immediately.
+///
+/// # Panics
+/// Panics if the thread that called has no name: ranks would run none of the tests, and so end well.
 #[track_caller]
 pub(super) fn run(ranks: TestRanks<'_>) {
+    assert!(
+        !ranks.call.test.is_empty(),
+        "ranks that are processes find their test by the name of its thread: run them there, not in a thread that it starts"
+    );
     if let Some(launcher) = launched::launcher() {
         return launched::run(ranks, &launcher);
     }
@@ -347,7 +354,27 @@ fn output() -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use super::TestRank;
+    use std::{thread, time::Duration};
+
+    use super::{TestCall, TestRank, TestRanks, run};
+
+    /// Otherwise a test that runs its ranks in such a thread would pass without a rank.
+    #[test]
+    fn a_thread_without_a_name_cannot_run_ranks_that_are_processes() {
+        let nameless = || {
+            run(TestRanks {
+                call: TestCall {
+                    test: thread::current().name().unwrap_or_default(),
+                    number: 0,
+                },
+                size: 1,
+                limit: Duration::from_secs(60),
+            });
+        };
+        let panic = thread::spawn(nameless).join().expect_err("no name");
+        let why = panic.downcast_ref::<&str>().expect("a sentence");
+        assert!(why.contains("by the name of its thread"), "{why}");
+    }
 
     #[test]
     fn a_rank_of_a_test_is_five_words() {
