@@ -138,6 +138,7 @@ fn a_communicator_works_from_threads_that_drive_nothing() {
     });
 }
 
+/// Ranks that are processes cannot run this, and say so: they find their test by the name of the thread that runs it.
 #[test]
 fn a_process_may_hold_several_jobs() {
     let jobs: Vec<_> = (0..3_u64)

@@ -131,11 +131,9 @@ const RUNS: [ProcessTestRun; 2] = [
 ];
 
 /// Tests that are left out, each with the reason. Suites whose ranks do not come from the launcher are not among those that run.
-const LEFT_OUT: [&str; 7] = [
+const LEFT_OUT: [&str; 6] = [
     WAITS_FOR_ITSELF[0],
     WAITS_FOR_ITSELF[1],
-    // Its jobs are started by threads without names, so a process cannot find the test of which it is a rank.
-    "tasks::a_process_may_hold_several_jobs",
     // Their ranks are tasks of one process, on a simulated fabric.
     "simulated::",
     "nodes::",
