@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::AtomicU32},
 };
 
-use crate::memory::MemoryRegion;
+use crate::memory::{MemoryRegion, RegionWord};
 
 /// Result of one turn of [`Driver::progress`](super::Driver::progress).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,10 +48,7 @@ pub enum WakeSource {
 
 /// A shared word that stays mapped as long as this value lives.
 #[derive(Clone, Debug)]
-pub struct FutexWord {
-    region: MemoryRegion,
-    offset: usize,
-}
+pub struct FutexWord(RegionWord);
 
 impl FutexWord {
     /// Names the word at `offset` bytes into `region`.
@@ -59,14 +56,18 @@ impl FutexWord {
     /// # Panics
     /// Panics if the word is not inside the region or not aligned.
     #[must_use]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the word keeps the region mapped"
+    )]
     pub fn new(region: MemoryRegion, offset: usize) -> Self {
-        let _ = region.atomic_u32(offset);
-        Self { region, offset }
+        Self(region.word(offset))
     }
 
     /// Returns the word.
+    #[inline]
     #[must_use]
     pub fn get(&self) -> &AtomicU32 {
-        self.region.atomic_u32(self.offset)
+        &self.0
     }
 }

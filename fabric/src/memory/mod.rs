@@ -6,5 +6,5 @@ mod remote;
 
 pub(crate) use available::room as available;
 pub use region::{MemoryRegion, WeakRegion};
-pub(crate) use region::{RegionWords, prefetch_for_read, prefetch_line};
+pub(crate) use region::{RegionWord, RegionWords, prefetch_for_read, prefetch_line};
 pub use remote::RemoteRegion;

@@ -52,6 +52,19 @@ unsafe impl Send for RegionWords {}
 // SAFETY: as above.
 unsafe impl Sync for RegionWords {}
 
+/// One word of a region, checked once to be inside it.
+#[derive(Clone)]
+pub(crate) struct RegionWord {
+    word: NonNull<AtomicU32>,
+    /// Keeps the word mapped.
+    region: MemoryRegion,
+}
+
+// SAFETY: an atomic, which stays mapped as long as the region is held.
+unsafe impl Send for RegionWord {}
+// SAFETY: as above.
+unsafe impl Sync for RegionWord {}
+
 /// `start..start + len` is mapped until this is dropped.
 struct Mapping {
     /// File that is mapped, unless the memory is of this process alone.
@@ -283,6 +296,17 @@ impl MemoryRegion {
         }
     }
 
+    /// Returns the word at `offset` bytes, to be looked at without a further check.
+    ///
+    /// # Panics
+    /// Panics if it is not inside the region, not aligned, or the region is mapped read-only.
+    pub(crate) fn word(&self, offset: usize) -> RegionWord {
+        RegionWord {
+            word: NonNull::from(self.atomic_u32(offset)),
+            region: self.clone(),
+        }
+    }
+
     /// Copies bytes out. Concurrent writers can tear them.
     ///
     /// # Panics
@@ -387,6 +411,22 @@ impl MemoryRegion {
             "{len} bytes at {offset} of a region of {}",
             self.inner.len
         );
+    }
+}
+
+impl Deref for RegionWord {
+    type Target = AtomicU32;
+
+    #[inline]
+    fn deref(&self) -> &AtomicU32 {
+        // SAFETY: checked by `MemoryRegion::word` to be inside the mapping, aligned and writable; all access to it is atomic.
+        unsafe { self.word.as_ref() }
+    }
+}
+
+impl fmt::Debug for RegionWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a word of {:?}", self.region)
     }
 }
 
