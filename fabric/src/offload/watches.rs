@@ -49,6 +49,11 @@ impl ThresholdWatches {
         }
     }
 
+    /// Returns true if no counter is watched.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.watched.is_empty()
+    }
+
     /// Returns true if any watched counter matches.
     pub(crate) fn watches_any(&self, which: impl Fn(&LocalCounter) -> bool) -> bool {
         self.watched.iter().any(|watched| which(&watched.counter))

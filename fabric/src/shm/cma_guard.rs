@@ -62,6 +62,7 @@ impl Shm {
             return;
         }
         self.giving_up.push(rank);
+        self.rare = true;
         self.close_to(rank);
     }
 

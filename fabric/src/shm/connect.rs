@@ -3,7 +3,8 @@
 use std::{io, sync::atomic::Ordering::Acquire};
 
 use super::{
-    ChangeCounts, InboundRing, LinkOutcome, RetiredLink, Shm, ShmLink, ShmPeerStatus, ShmSegment,
+    ChangeCounts, ChangeWords, InboundRing, LinkOutcome, RetiredLink, Shm, ShmLink, ShmPeerStatus,
+    ShmSegment,
     board::{BoardEntry, PeerState, index},
     doorbell::PeerDoorbell,
     handover,
@@ -147,10 +148,10 @@ impl Shm {
     /// Loads the current values of the shared counters.
     #[inline]
     pub(super) fn load_change_counts(&self) -> ChangeCounts {
-        let contacts = self.segment.contacts().load(Acquire);
+        let ChangeWords { contacts, changes } = &self.changes;
         ChangeCounts {
-            contacts,
-            changes: self.board.changes().load(Acquire),
+            contacts: contacts.load(Acquire),
+            changes: changes.load(Acquire),
         }
     }
 
@@ -253,6 +254,7 @@ impl Shm {
         }
         self.rma_queue.fail(rank);
         self.unreported_down.push((rank, how));
+        self.rare = true;
     }
 
     /// Accepts the contact of a rank that made contact, sent and left between two checks here, before the rank counts as down.
@@ -334,7 +336,6 @@ impl Shm {
     }
 
     /// Checks for dead processes: after a sleep, after much work without one, and while commands wait for a death.
-    #[inline]
     pub(super) fn check_deaths_if_due(&mut self) {
         let slept = self.bell.is_armed();
         if slept {
@@ -492,6 +493,6 @@ pub(super) fn claim_error(rank: u32, state: PeerState) -> io::Error {
 
 /// Work between two checks of a rank that never sleeps, which takes 5 to 10 ms. A driver has no clock, so it counts turns of at
 /// least 20 ns, and messages.
-const WORK_PER_CHECK: u32 = 1 << 18;
+pub(super) const WORK_PER_CHECK: u32 = 1 << 18;
 /// Work that a turn with a copy counts as. Such a turn takes from some hundred nanoseconds to some dozen microseconds.
 pub(super) const WORK_OF_A_COPY: u32 = 1 << 9;

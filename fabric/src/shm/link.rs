@@ -14,8 +14,8 @@ use super::{
     process_handle::{ProcessName, own_process_name},
     regions::{ImportedRegions, RegionOwner},
     retired_links::RetiredLink,
-    ring::{NAMED_SLOTS_MOD, ROOM, RingProducer},
-    segment::ShmSegment,
+    ring::{HEADER_MAX, NAMED_SLOTS_MOD, ROOM, RingProducer},
+    segment::{CHUNK_LEN, ShmSegment},
 };
 use crate::{
     counters::DriverStats,
@@ -122,10 +122,20 @@ impl ShmLink {
         if !out.has_room() {
             return Err(SendStall::Room);
         }
-        if header.len() + body.len() <= ROOM {
+        if header.len() <= HEADER_MAX && body.len() <= ROOM - header.len() {
             out.push(header, body);
             return Ok(());
         }
+        assert!(
+            header.len() <= HEADER_MAX,
+            "a header of {} bytes; the longest is {HEADER_MAX}",
+            header.len()
+        );
+        assert!(
+            body.len() <= CHUNK_LEN,
+            "a body of {} bytes; the longest is {CHUNK_LEN}",
+            body.len()
+        );
         self.has_mapped_chunks =
             self.has_mapped_chunks || out.memory().accepts().load(Acquire) == ACCEPTED;
         if !self.has_mapped_chunks {

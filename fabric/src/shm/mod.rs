@@ -28,7 +28,7 @@ use self::{
     regions::ExportedRegions,
     retired_links::RetiredLink,
     rma_queue::{ShmRmaQueue, TransferDirection},
-    segment::{CHUNK_LEN, SegmentShape, ShmSegment},
+    segment::{SegmentShape, ShmSegment},
 };
 use crate::{
     counters::DriverStats,
@@ -36,7 +36,7 @@ use crate::{
         ArmResult, Caps, DownCause, Driver, DriverCommand, LocalRange, PostResult, Sink,
         TurnProgress, WakeSource, WorldRank,
     },
-    memory::{MemoryRegion, RemoteRegion},
+    memory::{MemoryRegion, RegionWord, RemoteRegion},
     offload::ThresholdWatches,
 };
 
@@ -119,7 +119,11 @@ pub struct Shm {
     retired_links: Vec<RetiredLink>,
     /// Reasons why ranks were given up whose processes may be alive.
     give_up_reasons: Vec<(u32, io::Error)>,
+    /// Shared counters that change when something happened, and their values at the last check.
+    changes: ChangeWords,
     seen: ChangeCounts,
+    /// True while a turn may have more to do than to look at the rings: see [`Shm::has_rare_work`].
+    rare: bool,
     /// True if some link is stalled.
     stalled: bool,
     /// True if this rank waits for one that has not opened its segment yet.
@@ -178,6 +182,10 @@ impl Shm {
         } = config;
         let segment = ShmSegment::create(board, rank, shape)?;
         let size = index(shape.size);
+        let changes = ChangeWords {
+            contacts: segment.contacts_word(),
+            changes: board.changes_word(),
+        };
         let shm = Self {
             rank,
             board: board.with_patience(patience),
@@ -200,7 +208,9 @@ impl Shm {
             giving_up: Vec::new(),
             retired_links: Vec::new(),
             give_up_reasons: Vec::new(),
+            changes,
             seen: ChangeCounts::default(),
+            rare: false,
             stalled: false,
             awaits_absent: false,
             has_absent: true,
@@ -221,6 +231,84 @@ impl Driver for Shm {
     #[inline]
     fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         let taken = match command {
+            DriverCommand::Message { to, header, body } => self.send(to.0, header, body),
+            ref other => self.post_rare(other),
+        };
+        if taken {
+            PostResult::Posted
+        } else {
+            PostResult::Full(command)
+        }
+    }
+
+    #[inline]
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
+        if self.rare || self.unchecked >= connect::WORK_PER_CHECK {
+            self.check_deaths_if_due();
+        }
+        let mut events = self.poll_board();
+        events += self.receive(budget, sink);
+        if self.rare {
+            events += self.do_rare_work(budget, sink);
+        }
+        debug_assert!(
+            self.rare || !self.has_rare_work(),
+            "what is rare sets the flag where it arises"
+        );
+        self.unchecked += 1 + events;
+        TurnProgress { events }
+    }
+
+    fn arm(&mut self) -> ArmResult {
+        if self.has_pending_work() {
+            return ArmResult::Busy;
+        }
+        self.rare = true;
+        self.watch();
+        self.unmap_freed_regions();
+        self.ask_for_room();
+        self.bell.arm(&self.counters);
+        // Check again after arming: a peer that published before it could see the doorbell armed does not ring.
+        if self.has_pending_work() {
+            self.bell.wake();
+            return ArmResult::Busy;
+        }
+        ArmResult::Ready
+    }
+
+    fn wait_on(&self) -> Vec<WakeSource> {
+        vec![
+            self.bell.wait_on(),
+            WakeSource::Fd(self.death_watch.wait_on()),
+        ]
+    }
+
+    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
+        self.exports.allocate(len)
+    }
+
+    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        self.exports.key_to(range).or_else(|| self.plain_key(range))
+    }
+
+    #[inline]
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
+        if self.has_absent {
+            self.await_all_absent(awaited());
+        }
+    }
+
+    /// Ends nothing here: this driver watches the processes of its peers, and ends the commands itself.
+    fn give_up(&mut self, _peer: WorldRank, how: Option<DownCause>) -> DownCause {
+        how.unwrap_or(DownCause::Failed)
+    }
+}
+
+impl Shm {
+    /// Takes a command other than a message. What it leaves to do is found in the next turn.
+    fn post_rare(&mut self, command: &DriverCommand<'_>) -> bool {
+        self.rare = true;
+        match *command {
             DriverCommand::Message { to, header, body } => self.send(to.0, header, body),
             DriverCommand::Put {
                 to,
@@ -270,19 +358,24 @@ impl Driver for Shm {
             }
             // The system grants access to all memory of this process or to none, so there is nothing to revoke.
             DriverCommand::Withdraw { .. } => true,
-        };
-        if taken {
-            PostResult::Posted
-        } else {
-            PostResult::Full(command)
         }
     }
 
-    #[inline]
-    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
-        self.check_deaths_if_due();
-        let mut events = self.poll_board();
-        events += self.receive(budget, sink);
+    /// Returns true if there is anything to do in each turn besides looking at the rings. Whatever makes this true sets `rare`.
+    fn has_rare_work(&self) -> bool {
+        self.bell.is_armed()
+            || !self.rma_queue.is_idle()
+            || self.rma_queue.has_dying()
+            || !self.watches.is_empty()
+            || !self.giving_up.is_empty()
+            || !self.unreported_down.is_empty()
+            || self.stalled
+    }
+
+    /// Does what is rare, apart from the checks that come before a turn. Returns the number of events.
+    #[inline(never)]
+    fn do_rare_work(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
+        let mut events = 0;
         if !self.rma_queue.is_idle() {
             events += self
                 .rma_queue
@@ -303,78 +396,16 @@ impl Driver for Shm {
         if self.stalled {
             events += self.unstall();
         }
-        self.unchecked += 1 + events;
-        TurnProgress { events }
+        self.rare = self.has_rare_work();
+        events
     }
 
-    fn arm(&mut self) -> ArmResult {
-        if self.has_pending_work() {
-            return ArmResult::Busy;
-        }
-        self.watch();
-        self.unmap_freed_regions();
-        self.ask_for_room();
-        self.bell.arm(&self.counters);
-        // Check again after arming: a peer that published before it could see the doorbell armed does not ring.
-        if self.has_pending_work() {
-            self.bell.wake();
-            return ArmResult::Busy;
-        }
-        ArmResult::Ready
-    }
-
-    fn wait_on(&self) -> Vec<WakeSource> {
-        vec![
-            self.bell.wait_on(),
-            WakeSource::Fd(self.death_watch.wait_on()),
-        ]
-    }
-
-    fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
-        self.exports.allocate(len)
-    }
-
-    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
-        self.exports.key_to(range).or_else(|| self.plain_key(range))
-    }
-
-    #[inline]
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
-        if self.has_absent {
-            self.await_all_absent(awaited());
-        }
-    }
-
-    /// Ends nothing here: this driver watches the processes of its peers, and ends the commands itself.
-    fn give_up(&mut self, _peer: WorldRank, how: Option<DownCause>) -> DownCause {
-        how.unwrap_or(DownCause::Failed)
-    }
-}
-
-impl Shm {
     /// Returns true if the message was taken.
     #[inline]
     fn send(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
-        assert!(
-            header.len() <= ring::HEADER_MAX,
-            "a header of {} bytes; the longest is {}",
-            header.len(),
-            ring::HEADER_MAX
-        );
-        assert!(
-            body.len() <= CHUNK_LEN,
-            "a body of {} bytes; the longest is {CHUNK_LEN}",
-            body.len()
-        );
-        assert!(
-            to < self.board.size(),
-            "rank {to} on a node of {}",
-            self.board.size()
-        );
-        let Some(link) = self.links[index(to)]
-            .as_deref_mut()
-            .filter(|link| link.is_open())
-        else {
+        let link = self.links.get_mut(index(to));
+        let link = link.and_then(Option::as_deref_mut);
+        let Some(link) = link.filter(|link| link.is_open()) else {
             return self.send_first(to, header, body);
         };
         if let Err(stall) = link.send(&mut self.pool, header, body) {
@@ -414,7 +445,7 @@ impl Shm {
         }
         if let Some(link) = self.links[index(to)].as_deref_mut() {
             link.stall = Some(stall);
-            self.stalled = true;
+            (self.stalled, self.rare) = (true, true);
         }
         false
     }
@@ -424,35 +455,44 @@ impl Shm {
         // Start with a different peer each time, so that no peer can starve the others.
         self.turns = self.turns.wrapping_add(1);
         let count = self.inbound.len();
-        let first = if count > 1 {
+        let mut at = if count > 1 {
             self.turns as usize % count
         } else {
             0
         };
         let mut events = 0;
-        for i in (first..count).chain(0..first) {
-            let inbound = &mut self.inbound[i];
-            let from = inbound.from;
-            let budget = budget.saturating_sub(events);
-            match inbound.deliver(budget, sink, &self.board, &self.counters) {
-                Ok(0) => {}
-                Ok(count) => {
-                    events += count;
-                    if let Some(inbox) = self.inboxes[index(from)].as_deref_mut() {
-                        inbox.note_ring(inbound.position(), inbound.slot_messages());
-                    }
-                    if let Some(link) = self.links[index(from)].as_deref() {
-                        link.prefetch_next_slot();
-                    }
-                }
-                Err(ring::MalformedFrame) => {
-                    let why = io::Error::other(format!("rank {from} wrote a malformed message"));
-                    self.give_up(from, why);
-                    break; // the list has changed
-                }
-            }
+        for _ in 0..count {
+            let Some(arrived) = self.receive_from(at, budget - events, sink) else {
+                break; // the list has changed
+            };
+            events += arrived;
+            at = if at + 1 < count { at + 1 } else { 0 };
         }
         events
+    }
+
+    /// Delivers at most `budget` messages of one peer, and returns how many. Returns `None` if the peer was given up.
+    #[inline]
+    fn receive_from(&mut self, at: usize, budget: u32, sink: &mut dyn Sink) -> Option<u32> {
+        let inbound = &mut self.inbound[at];
+        let from = inbound.from;
+        match inbound.deliver(budget, sink, &self.board, &self.counters) {
+            Ok(0) => Some(0),
+            Ok(count) => {
+                if let Some(inbox) = self.inboxes[index(from)].as_deref_mut() {
+                    inbox.note_ring(inbound.position(), inbound.slot_messages());
+                }
+                if let Some(link) = self.links[index(from)].as_deref() {
+                    link.prefetch_next_slot();
+                }
+                Some(count)
+            }
+            Err(ring::MalformedFrame) => {
+                let why = io::Error::other(format!("rank {from} wrote a malformed message"));
+                self.give_up(from, why);
+                None
+            }
+        }
     }
 
     /// Returns true if `progress` would find something to do.
@@ -489,6 +529,13 @@ enum ShmPeerStatus {
     Up,
     /// Down, and either reported or waiting in `unreported_down`.
     Down,
+}
+
+/// The shared counters that change when something happened.
+#[derive(Debug)]
+struct ChangeWords {
+    contacts: RegionWord,
+    changes: RegionWord,
 }
 
 /// Last seen values of the shared counters that change when something happened.

@@ -27,7 +27,7 @@ use super::{
     peer_fds,
     ring::SLOT_LEN,
 };
-use crate::memory::MemoryRegion;
+use crate::memory::{MemoryRegion, RegionWord};
 
 /// A mapped segment, this rank's own or a peer's. Its shape was checked against its length.
 #[derive(Clone, Debug)]
@@ -117,6 +117,11 @@ impl ShmSegment {
     #[inline]
     pub(super) fn contacts(&self) -> &AtomicU32 {
         self.region.atomic_u32(CONTACTS_AT)
+    }
+
+    /// Returns the same counter, to be looked at in each turn.
+    pub(super) fn contacts_word(&self) -> RegionWord {
+        self.region.word(CONTACTS_AT)
     }
 
     /// Notifies the owner that `rank` writes to its ring from now on.

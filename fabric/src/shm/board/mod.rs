@@ -26,7 +26,10 @@ mod rank_state;
 
 use self::notes::NOTE_LEN;
 use super::{handover::PATIENCE, namespaces::ProcessNamespaces};
-use crate::{driver::FutexWord, memory::MemoryRegion};
+use crate::{
+    driver::FutexWord,
+    memory::{MemoryRegion, RegionWord},
+};
 
 /// The table of the ranks of one node, in one memfd that all of them map.
 ///
@@ -226,6 +229,11 @@ impl Board {
     #[inline]
     pub(super) fn changes(&self) -> &AtomicU32 {
         self.region.atomic_u32(CHANGES_AT)
+    }
+
+    /// Returns the same counter, to be looked at in each turn.
+    pub(super) fn changes_word(&self) -> RegionWord {
+        self.region.word(CHANGES_AT)
     }
 
     /// Returns the word that a rank sleeps on.
