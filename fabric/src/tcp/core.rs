@@ -149,7 +149,7 @@ impl TcpCore {
         if events < budget && !self.sockets.has_ready() {
             events += self.look_at_hot(budget - events, sink);
         }
-        if events == 0 || self.turns.is_multiple_of(POLL_EVERY) {
+        if (events == 0 && self.hot.is_empty()) || self.turns.is_multiple_of(POLL_EVERY) {
             self.poll();
         }
         events += self.look_at_ready(budget.saturating_sub(events), sink);
@@ -440,7 +440,8 @@ impl TcpEvent {
 /// Bytes received by one call.
 const INBOX_LEN: usize = 256 << 10;
 
-/// A rank that is busy with one peer asks for events of the others once in so many turns.
+/// A rank that reads sockets of hot peers asks for events of the others once in so many turns, even while the hot ones are
+/// silent: a question in each turn would double the time until the rank sees what arrives from a hot one.
 const POLL_EVERY: u32 = 8;
 
 /// Sockets that are looked at in a turn.

@@ -43,6 +43,11 @@ impl HotPeers {
         self.peers.retain(|peer| peer.rank != rank);
     }
 
+    /// Returns true if no socket is read without asking for events.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+
     /// Begins a turn: forgets those that have been silent for long, except the one that sent last.
     fn begin_turn(&mut self) {
         if self.peers.len() <= 1 {
