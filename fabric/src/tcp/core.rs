@@ -13,7 +13,7 @@ use super::{
     peer::TcpPeer,
     reach::DialPace,
     send_queue::TcpSendQueue,
-    socket_calls::{SendPart, send_parts},
+    socket_calls::{SendPart, send_bytes, send_parts},
     sockets::{SocketName, SocketRole, SocketTable},
 };
 use crate::{
@@ -308,11 +308,7 @@ impl TcpCore {
         };
         let mut sent = 0;
         self.counters.system_calls.add(1);
-        let pieces = parts.map(SendPart::Bytes);
-        match entry
-            .socket()
-            .and_then(|socket| send_parts(socket, &pieces))
-        {
+        match entry.socket().and_then(|socket| send_all(socket, parts)) {
             Ok(bytes) => sent = bytes,
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
             Err(why) => {
@@ -423,6 +419,21 @@ impl TcpCore {
     }
 }
 
+/// Sends as many bytes of a message as there is room for. Returns their number.
+fn send_all(socket: &OwnedFd, parts: [&[u8]; 3]) -> io::Result<usize> {
+    // A list of parts costs the kernel more than a copy of a short message costs this rank.
+    let mut joined = [0; JOINED_MAX];
+    let mut len = 0;
+    for part in parts {
+        let Some(room) = joined.get_mut(len..len + part.len()) else {
+            return send_parts(socket, &parts.map(SendPart::Bytes));
+        };
+        room.copy_from_slice(part);
+        len += part.len();
+    }
+    send_bytes(socket, &joined[..len])
+}
+
 impl TcpEvent {
     fn tell(self, me: u32, sink: &mut dyn Sink) {
         match self {
@@ -443,6 +454,9 @@ const INBOX_LEN: usize = 256 << 10;
 /// A rank that reads sockets of hot peers asks for events of the others once in so many turns, even while the hot ones are
 /// silent: a question in each turn would double the time until the rank sees what arrives from a hot one.
 const POLL_EVERY: u32 = 8;
+
+/// Longest message that is sent from one buffer.
+const JOINED_MAX: usize = 256;
 
 /// Sockets that are looked at in a turn.
 const LOOKS_MAX: u32 = 256;

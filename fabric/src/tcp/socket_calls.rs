@@ -11,7 +11,9 @@ use std::{
     time::Duration,
 };
 
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, ipproto, sockopt,
+};
 
 use crate::driver::LocalRange;
 
@@ -21,6 +23,17 @@ pub(super) enum SendPart<'a> {
     Bytes(&'a [u8]),
     /// Memory of a command, which its maker keeps valid.
     Memory(LocalRange),
+}
+
+/// Sends as many bytes as there is room for.
+///
+/// # Errors
+/// `WouldBlock` if there is no room at all, otherwise the connection's error.
+pub(super) fn send_bytes(socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    Ok(rustix::io::retry_on_intr(|| {
+        rustix::net::send(socket, bytes, flags)
+    })?)
 }
 
 /// Sends as many bytes as there is room for, from the start of `parts`, of which there may be up to [`PARTS_MAX`].
@@ -61,9 +74,9 @@ pub(super) fn send_parts(socket: &OwnedFd, parts: &[SendPart<'_>]) -> io::Result
 /// # Errors
 /// `WouldBlock` if nothing has arrived, otherwise the connection's error.
 pub(super) fn receive(socket: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
-    Ok(rustix::io::retry_on_intr(|| {
-        rustix::io::read(socket, &mut *into)
-    })?)
+    let received =
+        rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut *into, RecvFlags::DONTWAIT));
+    Ok(received?.0)
 }
 
 /// Where the first bytes of a call that receives belong.
