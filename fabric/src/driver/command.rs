@@ -108,6 +108,16 @@ pub struct TagBuffer {
     pub token: CommandToken,
 }
 
+/// Memory lent to the body of one message by [`Sink::place`](super::Sink::place).
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "written out by the lender")]
+pub struct MessagePlace {
+    /// Memory of the length of the body.
+    pub into: LocalRange,
+    /// Handed back in [`Sink::placed`](super::Sink::placed) or [`Sink::returned`](super::Sink::returned).
+    pub token: CommandToken,
+}
+
 /// Operations of [`DriverCommand::Atomic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -51,7 +51,7 @@ pub use self::{
         GuardedMemory, ListLimits, MappedMemory, NamedSlots, PeerPaths, TagMatching, TaskLists,
     },
     caps::{Caps, DriverCost},
-    command::{AtomicOp, DriverCommand, PostResult, TagBuffer},
+    command::{AtomicOp, DriverCommand, MessagePlace, PostResult, TagBuffer},
     null::NullDriver,
     payload::{LocalRange, PayloadView},
     sink::{CommandFailure, DownCause, DownEvidence, Sink},

@@ -2,14 +2,26 @@
 
 use std::io;
 
-use super::{CommandToken, PayloadView, WorldRank};
+use super::{CommandToken, MessagePlace, PayloadView, WorldRank};
 
 /// Receives a driver's arrivals and completions. An implementation must not call back into the driver.
 pub trait Sink {
     /// Reports a message from `from`. The body is only lent: copy what you need before returning.
     fn message(&mut self, from: WorldRank, header: &[u8], body: PayloadView<'_>);
 
-    /// Reports a message whose body was written to the start of the memory [offered](super::TagMatching::offer) with this token.
+    /// Asks, once for a long message, where its body of `len` bytes belongs. The head of the message has arrived, and all earlier
+    /// messages of its sender have been reported.
+    ///
+    /// The driver writes the body to the memory that is returned, which is `len` bytes long. It returns the memory by
+    /// [`placed`](Self::placed) with the same header, or by [`returned`](Self::returned) if the rest of the body never arrives.
+    /// Until then it may write there at any moment. Without a place, the whole message is reported by
+    /// [`message`](Self::message). Drivers need not ask.
+    fn place(&mut self, _from: WorldRank, _header: &[u8], _len: usize) -> Option<MessagePlace> {
+        None
+    }
+
+    /// Reports a message whose body was written to the start of the memory [offered](super::TagMatching::offer), or returned by
+    /// [`place`](Self::place), with this token.
     ///
     /// Otherwise like [`message`](Self::message). The memory belongs to the caller again, so copy the body before writing to it.
     fn placed(
@@ -22,8 +34,8 @@ pub trait Sink {
         self.message(from, header, body);
     }
 
-    /// Reports that memory [offered](super::TagMatching::offer) with this token belongs to the caller again. It holds no
-    /// message, but its contents may have changed.
+    /// Reports that memory [offered](super::TagMatching::offer), or returned by [`place`](Self::place), with this token belongs to
+    /// the caller again. It holds no message, but its contents may have changed.
     fn returned(&mut self, _token: CommandToken) {}
 
     /// Reports that a put or get is complete. Its local memory belongs to the caller again.

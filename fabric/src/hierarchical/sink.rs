@@ -1,7 +1,9 @@
 //! Arrivals and completions of the two drivers, on their way to the caller's sink.
 
 use super::NodePeers;
-use crate::driver::{CommandFailure, CommandToken, DownCause, PayloadView, Sink, WorldRank};
+use crate::driver::{
+    CommandFailure, CommandToken, DownCause, MessagePlace, PayloadView, Sink, WorldRank,
+};
 
 /// Sink of one of the two drivers.
 pub(super) struct LevelSink<'a> {
@@ -46,6 +48,14 @@ impl Sink for LevelSink<'_> {
         };
         if let Some(from) = from {
             self.sink.message(from, header, body);
+        }
+    }
+
+    /// Passes on a question of the network. Its answer is for a message that only the network reports.
+    fn place(&mut self, from: WorldRank, header: &[u8], len: usize) -> Option<MessagePlace> {
+        match self.level {
+            NetworkLevel::Intra => None,
+            NetworkLevel::Inter => self.sink.place(from, header, len),
         }
     }
 
