@@ -12,6 +12,7 @@ mod environment;
 mod error;
 pub(crate) mod inquest;
 mod mapping;
+mod meeting;
 mod pals;
 mod pmi1;
 mod pmix;
@@ -27,10 +28,11 @@ use std::{
 };
 
 pub(crate) use addresses::collect_addresses;
-pub use addresses::{exchange, meet};
+pub use addresses::exchange;
 pub(crate) use arrival::{ArrivalGuard, arrive};
 pub use environment::Environment;
 pub use error::BootError;
+pub use meeting::meet;
 pub(crate) use pmi1::own_stream;
 use report::FailureReporter;
 use shared_exchange::SharedExchange;
