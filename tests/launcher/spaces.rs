@@ -278,23 +278,60 @@ fn is_root(does: &str) -> bool {
     is
 }
 
+/// Ranks whose network namespaces have no interface and that have no folder in common.
+const CUT_OFF: &str = "exec unshare -U -r -m -n sh -c 'mount -t tmpfs none /tmp; mount -t tmpfs none /dev/shm; exec PROGRAM'";
+
 #[test]
-fn a_rank_that_nothing_reaches_says_which_namespace_it_is() {
-    let script = "exec unshare -U -r -m -n sh -c 'mount -t tmpfs none /tmp; mount -t tmpfs none /dev/shm; exec PROGRAM'";
-    if !works(script) {
+fn ranks_that_share_neither_memory_nor_a_network_say_so() {
+    if !works(CUT_OFF) {
         return;
     }
-    let mut command = launcher(2, &[]);
-    command.arg("--").env_remove("XDG_RUNTIME_DIR");
-    let job = scripted(command, script, TALK);
-    assert_ne!(job.code, Some(0));
-    job.with(
-        job.code.unwrap(),
-        &[
-            "is in another user namespace",
-            "share /tmp, /dev/shm or the network namespace",
-        ],
+    for (fabric, said) in [
+        (
+            "auto",
+            &[
+                "or in containers that share no memory, and no network is offered by all of them",
+                "tcp: not by rank",
+            ][..],
+        ),
+        (
+            "shm",
+            &[
+                "the job has 3 ranks and this node 1 of them",
+                "in containers that share /tmp, /dev/shm or the network namespace",
+            ],
+        ),
+    ] {
+        let mut command = launcher(3, &[]);
+        command.arg("--").env_remove("XDG_RUNTIME_DIR");
+        command.env("RIPSTOP_FABRIC", fabric);
+        let job = scripted(command, CUT_OFF, TALK);
+        job.with(9, said);
+    }
+}
+
+#[test]
+fn the_first_rank_prints_which_ranks_share_no_memory_with_it() {
+    if !works(CUT_OFF) {
+        return;
+    }
+    let script = CUT_OFF.replace(
+        "exec unshare",
+        "[ $PMI_RANK = 1 ] || exec PROGRAM; exec unshare",
     );
+    let contained = format!(
+        "exec unshare -U -r sh -c \"{}\"",
+        script.replace('$', "\\$")
+    );
+    // Otherwise the first rank that fails ends the others before they have found out.
+    let mut command = launcher(3, &["--keep-going"]);
+    command.arg("--").env_remove("XDG_RUNTIME_DIR");
+    command
+        .env("RIPSTOP_FABRIC", "shm")
+        .env("RIPSTOP_LOG", "info");
+    let job = scripted(command, &contained, TALK);
+    let said = "rank 0: info: the launcher says that rank 0 and these ranks are on one node: 1; they share no memory";
+    job.with(9, &[said, "the job has 3 ranks and this node 2 of them"]);
 }
 
 /// Runs a rank's part, with the runtime.

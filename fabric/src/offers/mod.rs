@@ -210,7 +210,8 @@ fn decoded(records: &[Vec<u8>]) -> Result<Vec<OfferRecord<'_>>, String> {
 
 fn nothing_in_common(missing: &[MissingOffer]) -> String {
     let mut text =
-        "the ranks are on several nodes, and no network is offered by all of them".to_owned();
+        "the ranks are on several nodes, or in containers that share no memory, and no network is offered by all of them"
+            .to_owned();
     for offer in missing {
         // Writing to a string cannot fail.
         let _ = write!(

@@ -57,6 +57,7 @@ mod link;
 #[cfg(loom)]
 mod loom_models;
 mod mapped_ring;
+mod meeting_places;
 mod named_slots;
 mod namespaces;
 mod node;
@@ -77,10 +78,11 @@ mod spare_fds;
 #[cfg(not(loom))]
 mod tests;
 
-pub use board::{Board, PeerState};
+pub use board::{Board, BoardDecision, PeerState};
 pub use config::{ShmConfig, WakeMethod};
 pub use footprint::ShmFootprint;
 pub use handover::BoardServer;
+pub use meeting_places::MeetingPlaces;
 pub use node::BoardRanks;
 pub use processes::ProcessMonitor;
 pub use provider::ShmProvider;

@@ -69,6 +69,18 @@ impl Boot {
         (Self { exchange, ..self }, other)
     }
 
+    /// Keeps only these ranks on this rank's node, because the others share no memory with it.
+    ///
+    /// All ranks of a job that was said to have one node learn that it has several. Ranks of other nodes do not learn it, so
+    /// the other fields, which must be the same on all ranks, stay what the launcher has said.
+    fn split_node(&mut self, ranks: Vec<u32>) {
+        if self.node.ranks.len() == self.size as usize {
+            self.node.each = None;
+            self.node.most = self.size - 1;
+        }
+        self.node.ranks = ranks;
+    }
+
     /// Returns the index of this rank among the ranks of its node, in `0..node.ranks.len()`.
     pub(crate) fn on_node(&self) -> u32 {
         let lower = self.node.ranks.iter().filter(|&&rank| rank < self.rank);

@@ -110,8 +110,8 @@ impl DriverParams<'_> {
         Err(refused(match provider.reach() {
             ProviderReach::Node => format!(
                 "the job has {ranks} ranks and this node {node} of them, and RIPSTOP_FABRIC={name} ({summary}) does not \
-                 reach other nodes: start all ranks on one node, or unset RIPSTOP_FABRIC, so that the ranks choose a \
-                 network, or set it to {networks}"
+                 reach other nodes: start all ranks on one node, in containers that share /tmp, /dev/shm or the network \
+                 namespace, or unset RIPSTOP_FABRIC, so that the ranks choose a network, or set it to {networks}"
             ),
             _ => format!(
                 "the job has {ranks} ranks, and RIPSTOP_FABRIC={name} ({summary}) reaches no other ranks: unset it, or set \

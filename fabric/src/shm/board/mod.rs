@@ -20,10 +20,12 @@ use rustix::{
 };
 
 mod address;
+mod decision;
 mod namespace_split;
 mod notes;
 mod rank_state;
 
+pub use self::decision::BoardDecision;
 use self::notes::NOTE_LEN;
 use super::{handover::PATIENCE, namespaces::ProcessNamespaces};
 use crate::{
@@ -110,9 +112,17 @@ impl Board {
     /// # Errors
     /// The number of ranks that had attached, if nothing new happened for `limit`.
     pub fn wait_for_all(&self, limit: Duration) -> Result<(), u32> {
+        self.wait_for_others(self.size - 1, limit)
+    }
+
+    /// Waits until so many other ranks have attached, like [`wait_for_all`](Self::wait_for_all).
+    ///
+    /// # Errors
+    /// The same as for [`wait_for_all`](Self::wait_for_all).
+    pub fn wait_for_others(&self, others: u32, limit: Duration) -> Result<(), u32> {
         let attached = self.region.atomic_u32(ATTACHED_AT);
         self.wait(limit, || match attached.load(Acquire) {
-            all if all >= self.size - 1 => Ok(()),
+            all if all >= others => Ok(()),
             some => Err(some),
         })
     }
@@ -289,7 +299,7 @@ const fn board_len(size: u32, job: u32) -> usize {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ripboard");
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 /// Most ranks, so that a segment's contact bits fit into its first page.
 const SIZE_MAX: u32 = 30_000;
 
@@ -304,6 +314,7 @@ const MAKER_USER_SPACE_AT: usize = 40;
 const MAKER_PID_SPACE_AT: usize = 44;
 const SPREAD_AT: usize = 48;
 const PATHS_AT: usize = 52;
+const DECISION_AT: usize = 56;
 const CHANGES_AT: usize = 64;
 const RANKS_AT: usize = 128;
 
@@ -326,6 +337,7 @@ const CPU: usize = 68;
 const COPIES_WITH: usize = 72;
 const CALLS: usize = 76;
 const CALLS_HEARD: usize = 80;
+const APART: usize = 84;
 
 const ABSENT: u32 = 0;
 const READY: u32 = 1;

@@ -21,6 +21,15 @@ impl Board {
         self.notify_waiters();
     }
 
+    /// Returns the note of a rank, if it is there.
+    ///
+    /// # Panics
+    /// Panics if there is no such rank.
+    #[must_use]
+    pub fn note_of(&self, rank: u32) -> Option<Vec<u8>> {
+        self.read_note(self.note_at(rank))
+    }
+
     /// Returns the notes of all ranks, once they are there.
     ///
     /// # Errors

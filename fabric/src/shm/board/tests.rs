@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Board, PeerState};
+use super::{Board, BoardDecision, PeerState};
 
 #[test]
 fn a_board_is_found_by_its_address() {
@@ -78,4 +78,22 @@ fn a_wrong_address_says_what_to_do() {
         assert!(why.contains(advice) && why.contains(address), "{why}");
     }
     assert!(Board::create(0).is_err());
+}
+
+#[test]
+fn a_decision_is_waited_for_and_comes_with_its_marks() {
+    let board = Board::create(3).unwrap();
+    let attached = Board::attach(&board.address()).unwrap();
+    assert_eq!(attached.decision(Duration::ZERO), None);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| attached.decision(Duration::from_secs(3600)));
+        board.mark_apart(2);
+        board.leave_note(0, b"elsewhere");
+        board.decide(BoardDecision::Split);
+        assert_eq!(waits.join().unwrap(), Some(BoardDecision::Split));
+    });
+    let apart = [0, 1, 2].map(|rank| attached.is_apart(rank));
+    assert_eq!(apart, [false, false, true]);
+    assert_eq!(attached.note_of(0), Some(b"elsewhere".to_vec()));
+    assert_eq!(attached.note_of(1), None);
 }

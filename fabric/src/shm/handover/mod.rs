@@ -37,6 +37,7 @@ pub use self::board_server::BoardServer;
 use self::named_sockets::NamedSockets;
 pub(super) use self::{
     fd_server::{ensure_fd_server, stop_fd_server},
+    named_sockets::socket_folders,
     published_fds::{publish_memory, publish_pipe},
 };
 use super::{

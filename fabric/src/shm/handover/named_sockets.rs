@@ -240,20 +240,21 @@ fn places(name: &str) -> impl Iterator<Item = SocketAddrUnix> + '_ {
     everywhere.into_iter().chain(paths)
 }
 
-fn folders() -> impl Iterator<Item = PathBuf> {
+/// Returns the folders in which sockets are, for ranks of other network namespaces.
+pub(in super::super) fn socket_folders() -> impl Iterator<Item = PathBuf> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let shared = ["/dev/shm", "/tmp"].map(PathBuf::from);
     shared.into_iter().chain(own)
 }
 
 fn paths(name: &str) -> impl Iterator<Item = (SocketAddrUnix, PathBuf)> + '_ {
-    let paths = folders().map(move |folder| folder.join(name));
+    let paths = socket_folders().map(move |folder| folder.join(name));
     paths.filter_map(|path| Some((SocketAddrUnix::new(&path).ok()?, path)))
 }
 
 /// Removes sockets left by processes of the same user that were killed while they listened.
 fn clean_up() {
-    for folder in folders() {
+    for folder in socket_folders() {
         let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let ours = files.filter(|file| {
             let name = file.file_name();
