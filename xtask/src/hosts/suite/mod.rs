@@ -8,6 +8,7 @@ use crate::{
     test::{ProcessTestRun, WAITS_FOR_ITSELF},
 };
 
+mod containers;
 mod faults;
 mod jobs;
 mod measured;
@@ -72,6 +73,7 @@ pub(super) fn inside(root: &Path) -> Result<(), String> {
     let mut failed = Vec::new();
     let cases = [
         jobs::CASES,
+        containers::CASES,
         measured::CASES,
         faults::CASES,
         strangers::CASES,
