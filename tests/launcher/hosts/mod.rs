@@ -6,6 +6,7 @@
 pub(crate) mod fake;
 mod faults;
 mod helper;
+mod kubernetes;
 mod starters;
 
 use std::fs::{self, File, Permissions};
