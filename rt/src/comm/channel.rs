@@ -36,6 +36,7 @@ impl<T: Wire> Channel<T> {
     }
 
     /// Sends like [`Comm::send`].
+    #[inline]
     #[track_caller]
     pub fn send<B: SendBuf<Elem = T>>(&self, buf: B) -> SendOp<B> {
         let at = Location::caller();
@@ -43,6 +44,7 @@ impl<T: Wire> Channel<T> {
     }
 
     /// Receives like [`Comm::recv_into`].
+    #[inline]
     #[track_caller]
     pub fn recv_into<B: RecvBuf<Elem = T>>(&self, buf: B) -> RecvOp<B> {
         let at = Location::caller();
