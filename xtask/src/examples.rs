@@ -18,12 +18,22 @@ const EXAMPLES: [(&str, &[&str]); 5] = [
 
 const RANKS: [&str; 3] = ["1", "2", "4"];
 
-/// Runs the command of the README, word for word. Then builds all examples like tests, quickly and with all checks.
+/// Runs the command of the README, and all examples.
 pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
+    run_of_readme(gate)?;
+    run_all(gate)
+}
+
+/// Runs the command of the README, word for word.
+pub(crate) fn run_of_readme(gate: &mut StepRunner) -> Result<(), String> {
     let readme = "run --release -- run -n 4 --example halo";
     let words: Vec<&str> = readme.split(' ').collect();
     let task = CommandLine::cargo(&words).with_fast_release_build();
-    gate.run("the example of the README", &task)?;
+    gate.run("the example of the README", &task)
+}
+
+/// Builds all examples like tests, quickly and with all checks, and runs them.
+pub(crate) fn run_all(gate: &mut StepRunner) -> Result<(), String> {
     let words = "build -p ripstop --all-features --bin ripstop --examples";
     let words: Vec<&str> = words.split(' ').collect();
     gate.run("building the examples", &CommandLine::cargo(&words))?;

@@ -1,10 +1,10 @@
-//! Runs steps one after the other, each with its name and its time, until one fails.
+//! Runs steps one after the other, each with its name and its time, until one fails; or in lanes beside each other.
 
 use std::{
     env, fmt,
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader, Read, pipe},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
     time::{Duration, Instant},
@@ -15,8 +15,27 @@ pub(crate) struct StepRunner {
     pub(crate) root: PathBuf,
     pub(crate) tally: TestTally,
     done: Vec<(String, Duration)>,
-    /// True while a long step takes one processor: commands must make do with the others.
-    beside: bool,
+    lane: StepLane,
+    output: StepOutput,
+}
+
+/// What else runs while steps run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StepLane {
+    /// Nothing: commands have all processors.
+    Alone,
+    /// A long step takes one processor: commands must make do with the others.
+    Beside,
+    /// Other steps, too, which go before: commands take the processors that those leave idle.
+    Behind,
+}
+
+/// The place where the output of steps goes.
+#[derive(Debug)]
+enum StepOutput {
+    Printed,
+    /// Output of a lane, which is printed when the lane has ended.
+    Kept(String),
 }
 
 /// A step that takes one processor for long, and prints nothing until it ends.
@@ -53,7 +72,8 @@ impl StepRunner {
             root: root(),
             tally: TestTally::default(),
             done: Vec::new(),
-            beside: false,
+            lane: StepLane::Alone,
+            output: StepOutput::Printed,
         };
         let outcome = steps(&mut gate);
         gate.summary();
@@ -63,16 +83,17 @@ impl StepRunner {
     /// Runs a step that is a command.
     pub(crate) fn run(&mut self, name: &str, task: &CommandLine) -> Result<(), String> {
         let task = &self.fitted(task);
-        println!("\n==> {name}: {task}");
-        let (outcome, took) = timed(|| task.status(&self.root));
+        self.begin(name, Some(task));
+        let (outcome, took) = timed(|| task.status(&self.root, &mut self.output));
         self.close(name, took, &task.to_string(), outcome)
     }
 
     /// Runs a step that is a `cargo test`, and adds up its counts.
     pub(crate) fn run_tests(&mut self, name: &str, task: &CommandLine) -> Result<(), String> {
         let task = &self.fitted(task);
-        println!("\n==> {name}: {task}");
-        let (outcome, took) = timed(|| task.status_of_tests(&self.root, &mut self.tally));
+        self.begin(name, Some(task));
+        let (outcome, took) =
+            timed(|| task.status_of_tests(&self.root, &mut self.output, &mut self.tally));
         self.close(name, took, &task.to_string(), outcome)
     }
 
@@ -83,7 +104,7 @@ impl StepRunner {
         repeat: &str,
         check: impl FnOnce(&Path) -> Result<(), String>,
     ) -> Result<(), String> {
-        println!("\n==> {name}");
+        self.begin(name, None);
         let (outcome, took) = timed(|| check(&self.root));
         self.close(name, took, repeat, outcome)
     }
@@ -95,7 +116,7 @@ impl StepRunner {
         repeat: &str,
         check: impl FnOnce(&Path, &mut TestTally) -> Result<(), String>,
     ) -> Result<(), String> {
-        println!("\n==> {name}");
+        self.begin(name, None);
         let (outcome, took) = timed(|| check(&self.root, &mut self.tally));
         self.close(name, took, repeat, outcome)
     }
@@ -110,7 +131,7 @@ impl StepRunner {
         println!(
             "\n==> {name}: runs beside the steps that follow, and is printed when it has ended"
         );
-        self.beside = true;
+        self.lane = StepLane::Beside;
         let (ended, outcome) = thread::scope(|scope| {
             let running = scope.spawn(|| {
                 let mut tally = TestTally::default();
@@ -120,25 +141,68 @@ impl StepRunner {
             let outcome = others(self);
             (running.join(), outcome)
         });
-        self.beside = false;
+        self.lane = StepLane::Alone;
         let Ok(((ended, printed), took, tally)) = ended else {
             return Err(format!("{name} panicked"));
         };
         println!("\n==> {name}\n{printed}");
         self.tally.join(tally);
-        match (self.close(name, took, repeat, ended), outcome) {
-            (Err(one), Err(other)) => Err(one + "\n" + &other),
-            (ended, outcome) => ended.and(outcome),
+        let ended = self.close(name, took, repeat, ended);
+        both(ended, outcome)
+    }
+
+    /// Runs the steps of `behind` on the processors that the steps of `ahead` leave idle. Both run to their ends, and the output
+    /// of `behind` is printed then.
+    pub(crate) fn run_behind(
+        &mut self,
+        behind: impl FnOnce(&mut Self) -> Result<(), String> + Send,
+        ahead: impl FnOnce(&mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut lane = Self {
+            root: self.root.clone(),
+            tally: TestTally::default(),
+            done: Vec::new(),
+            lane: StepLane::Behind,
+            output: StepOutput::Kept(String::new()),
+        };
+        let (ended, outcome) = thread::scope(|scope| {
+            let running = scope.spawn(|| {
+                let ended = behind(&mut lane);
+                (lane, ended)
+            });
+            let outcome = ahead(self);
+            (running.join(), outcome)
+        });
+        let Ok((lane, ended)) = ended else {
+            return both(Err("steps behind others panicked".to_owned()), outcome);
+        };
+        if let StepOutput::Kept(printed) = lane.output {
+            println!("{printed}");
+        }
+        self.tally.join(lane.tally);
+        self.done.extend(lane.done);
+        both(ended, outcome)
+    }
+
+    /// Says which step begins. A lane says it at once, because its output comes later.
+    fn begin(&mut self, name: &str, task: Option<&CommandLine>) {
+        let task = task.map_or_else(String::new, |task| format!(": {task}"));
+        self.output.line(&format!("\n==> {name}{task}"));
+        if self.lane == StepLane::Behind {
+            println!("\n==> {name}: begins behind other steps, and is printed after them");
         }
     }
 
     fn fitted(&self, task: &CommandLine) -> CommandLine {
-        if !self.beside {
-            return task.clone();
-        }
+        let nice = match self.lane {
+            StepLane::Alone => return task.clone(),
+            StepLane::Beside => "5",
+            StepLane::Behind => "15",
+        };
         let one = ["CARGO_BUILD_JOBS", "RUST_TEST_THREADS"];
         one.iter()
             .fold(task.clone(), |task, name| task.with(name, "1"))
+            .inside(&CommandLine::new("nice", &["-n", nice]))
     }
 
     fn close(
@@ -171,6 +235,18 @@ impl StepRunner {
     }
 }
 
+impl StepOutput {
+    fn line(&mut self, line: &str) {
+        match self {
+            Self::Printed => println!("{line}"),
+            Self::Kept(lines) => {
+                lines.push_str(line);
+                lines.push('\n');
+            }
+        }
+    }
+}
+
 impl CommandLine {
     /// Returns the command `cargo` with these words.
     pub(crate) fn cargo(words: &[&str]) -> Self {
@@ -189,6 +265,12 @@ impl CommandLine {
             env: Vec::new(),
             filtered: false,
         }
+    }
+
+    /// Adds further words.
+    pub(crate) fn with_words(mut self, words: &[&str]) -> Self {
+        self.words.extend(words.iter().map(ToString::to_string));
+        self
     }
 
     /// Sets a variable.
@@ -233,7 +315,10 @@ impl CommandLine {
         command
     }
 
-    fn status(&self, root: &Path) -> Result<(), String> {
+    fn status(&self, root: &Path, output: &mut StepOutput) -> Result<(), String> {
+        if let StepOutput::Kept(_) = output {
+            return self.status_of_tests(root, output, &mut TestTally::default());
+        }
         let status = self
             .command(root)
             .status()
@@ -241,18 +326,31 @@ impl CommandLine {
         judge(status)
     }
 
-    fn status_of_tests(&self, root: &Path, tally: &mut TestTally) -> Result<(), String> {
+    fn status_of_tests(
+        &self,
+        root: &Path,
+        output: &mut StepOutput,
+        tally: &mut TestTally,
+    ) -> Result<(), String> {
+        let (reader, writer) = pipe().map_err(|why| format!("no pipe for output: {why}"))?;
         let mut command = self.command(root);
-        let mut child = command
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|why| self.missing(&why))?;
-        let lines = child
-            .stdout
-            .take()
-            .map(lines_of)
-            .ok_or("no output to read")?;
-        judge(follow(&mut child, &lines, self.filtered, tally)?)
+        if let StepOutput::Kept(_) = output {
+            let errors = writer.try_clone();
+            command.stderr(errors.map_err(|why| format!("no pipe for errors: {why}"))?);
+        }
+        command.stdout(writer);
+        let mut child = command.spawn().map_err(|why| self.missing(&why))?;
+        // The command holds the ends where its output is written, and the lines end when all such ends are closed.
+        drop(command);
+        let status = follow(&mut child, &lines_of(reader), |line| {
+            output.line(line);
+            // A rank that is a process of its own runs the same test binary with all other tests filtered out. Its result is
+            // already counted in that of the binary that started it.
+            if self.filtered || line.contains(" 0 filtered out") {
+                tally.add(line);
+            }
+        })?;
+        judge(status)
     }
 
     fn missing(&self, why: &std::io::Error) -> String {
@@ -304,23 +402,15 @@ pub(crate) fn target_dir(root: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
 }
 
-/// Prints and counts the output until the child ends.
+/// Passes the lines of the output on until the child ends.
 fn follow(
     child: &mut Child,
     lines: &Receiver<String>,
-    filtered: bool,
-    tally: &mut TestTally,
+    mut heard: impl FnMut(&str),
 ) -> Result<ExitStatus, String> {
     loop {
         match lines.recv_timeout(LOOK) {
-            Ok(line) => {
-                println!("{line}");
-                // A rank that is a process of its own runs the same test binary with all other tests filtered out. Its result
-                // is already counted in that of the binary that started it.
-                if filtered || line.contains(" 0 filtered out") {
-                    tally.add(&line);
-                }
-            }
+            Ok(line) => heard(&line),
             Err(RecvTimeoutError::Disconnected) => {
                 return child.wait().map_err(|why| why.to_string());
             }
@@ -349,6 +439,14 @@ fn lines_of(output: impl Read + Send + 'static) -> Receiver<String> {
         }
     });
     receiver
+}
+
+/// Returns the failures of both, or of one.
+fn both(one: Result<(), String>, other: Result<(), String>) -> Result<(), String> {
+    match (one, other) {
+        (Err(one), Err(other)) => Err(one + "\n" + &other),
+        (one, other) => one.and(other),
+    }
 }
 
 fn judge(status: ExitStatus) -> Result<(), String> {

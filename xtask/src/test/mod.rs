@@ -72,6 +72,21 @@ fn everything(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), S
     run_large(gate)
 }
 
+/// Builds all tests except those of the chores and the large simulations.
+pub(crate) fn build(gate: &mut StepRunner) -> Result<(), String> {
+    let task = CommandLine::cargo(&TESTS).with_words(&["--no-run"]);
+    gate.run("building the tests", &task)
+}
+
+/// The chores depend on more features of some crates. With them, the later steps would have to build everything once more.
+const TESTS: [&str; 5] = [
+    "test",
+    "--workspace",
+    "--exclude",
+    "xtask",
+    "--all-features",
+];
+
 /// Runs all tests except the large simulations.
 ///
 /// The reactor chooses io_uring if the kernel has it and allows it. So the first run uses io_uring on a machine that offers it,
@@ -82,10 +97,10 @@ pub(crate) fn run_small(gate: &mut StepRunner, launchers: MissingLauncher) -> Re
         // The suite that needs these names what is missing by itself.
         launchers::prepare(gate, launchers, &FOR_HOSTS)?;
     }
-    // The chores depend on more features of some crates. With them, the later steps would have to build everything once more.
-    let words = "test --workspace --exclude xtask --all-features --no-fail-fast";
-    let words: Vec<&str> = words.split(' ').collect();
-    gate.run_tests("tests", &CommandLine::cargo(&words))?;
+    gate.run_tests(
+        "tests",
+        &CommandLine::cargo(&TESTS).with_words(&["--no-fail-fast"]),
+    )?;
     gate.run_tests(
         "tests of the chores",
         &CommandLine::cargo(&["test", "-p", "xtask"]),
