@@ -168,6 +168,4 @@ pub(super) const SUITES: &[VmSuite] = &[
     VmSuite::test("p3dfft", "--test-threads 1 four_ranks six_processes", FIRST),
     VmSuite::example("halo", "--n 16 --steps 20", ACROSS),
     VmSuite::example("halo", "--n 16 --steps 20", NODES),
-    VmSuite::example("awp", "--n 12 --steps 4 --check", ACROSS),
-    VmSuite::example("p3dfft", "--n 8 --vars 1 --iters 1 --check", ACROSS),
 ];
