@@ -1,0 +1,145 @@
+//! The rows of two ranks, which are threads of this process and take turns.
+//!
+//! A rank that waits would spin, and how often depends on the system. So a rank that has nothing to do hands its turn to the
+//! other one, and finds everything there when it continues. What `hand_over` costs is not counted.
+
+use std::{
+    future::{Future, poll_fn},
+    io::{PipeReader, PipeWriter, Read, Write, pipe},
+    pin::{Pin, pin},
+    thread,
+};
+
+use ripstop::{Comm, Runtime, boot};
+
+use crate::RowResult;
+
+/// Makes the calls of a row as one of two ranks.
+pub(crate) type PairRow = fn(Comm, RankTurns, usize) -> Pin<Box<dyn Future<Output = RowResult>>>;
+
+/// The rows by their names.
+pub(crate) const PAIR_ROWS: [(&str, PairRow); 2] = [
+    ("ping_pong", |world, turns, calls| {
+        Box::pin(ping_pong(world, turns, calls))
+    }),
+    ("rendezvous", |world, turns, calls| {
+        Box::pin(rendezvous(world, turns, calls))
+    }),
+];
+
+/// Runs a row as both ranks of a job: rank 0, which is counted, on this thread, and rank 1 on another one.
+pub(crate) fn run(row: PairRow, calls: usize) -> RowResult {
+    let mut boots = boot::threads(2).into_iter();
+    let ((to_one, from_zero), (to_zero, from_one)) = (ends()?, ends()?);
+    let turns = [
+        RankTurns {
+            give: to_one,
+            take: from_one,
+        },
+        RankTurns {
+            give: to_zero,
+            take: from_zero,
+        },
+    ];
+    let [zero, one] = turns.map(|turns| {
+        let boot = boots.next();
+        move || -> RowResult {
+            let boot = boot.ok_or("a job of two ranks has two")?;
+            // An agent would take over while this rank waits for its turn.
+            let runtime = Runtime::builder()
+                .boot(boot)
+                .set("RIPSTOP_PROGRESS", "inline")
+                .init()?;
+            runtime.block_on(row(runtime.world(), turns, calls))?;
+            Ok(runtime.close()?)
+        }
+    });
+    let other = thread::spawn(one);
+    zero()?;
+    other.join().map_err(|_| "rank 1 panicked")?
+}
+
+fn ends() -> std::io::Result<(PipeWriter, PipeReader)> {
+    pipe().map(|(reader, writer)| (writer, reader))
+}
+
+/// The turns of one rank. Rank 0 has the first one.
+#[derive(Debug)]
+pub(crate) struct RankTurns {
+    give: PipeWriter,
+    take: PipeReader,
+}
+
+impl RankTurns {
+    /// Gives the turn to the other rank, and returns when that one has given it back.
+    fn hand_over(&mut self) {
+        self.give();
+        self.take();
+    }
+
+    /// Gives the turn away for good. It is no error if the other rank has ended.
+    #[inline(never)]
+    fn give(&mut self) {
+        let _ended = self.give.write(&[0]);
+    }
+
+    /// Waits for the turn.
+    #[inline(never)]
+    fn take(&mut self) {
+        let _ended = self.take.read(&mut [0]);
+    }
+}
+
+/// A message of 8 bytes to the other rank and one back, which has arrived when this rank looks for it.
+async fn ping_pong(world: Comm, mut turns: RankTurns, calls: usize) -> RowResult {
+    let other = 1 - world.rank();
+    let (mut sent, mut received) = (vec![1_u64], vec![0_u64]);
+    if world.rank() == 1 {
+        turns.take();
+    }
+    for _ in 0..calls {
+        let recv = world.recv_into(other, TAG, received);
+        let send = world.send(other, TAG, sent);
+        sent = send.await?;
+        turns.hand_over();
+        received = recv.await?.0;
+    }
+    turns.give();
+    Ok(())
+}
+
+/// A message of 64 KiB each way at the same time. Each rank looks once before it hands over.
+async fn rendezvous(world: Comm, mut turns: RankTurns, calls: usize) -> RowResult {
+    let other = 1 - world.rank();
+    let (mut sent, mut received) = (vec![1_u8; LONG], vec![0_u8; LONG]);
+    if world.rank() == 1 {
+        turns.take();
+    }
+    for _ in 0..calls {
+        let recv = world.recv_into(other, TAG, received);
+        let send = world.send(other, TAG, sent);
+        received = turns.in_turns(recv).await?.0;
+        sent = turns.in_turns(send).await?;
+    }
+    turns.give();
+    Ok(())
+}
+
+impl RankTurns {
+    /// Waits for an operation, and hands the turn over after each look that did not find it complete.
+    async fn in_turns<F: Future>(&mut self, operation: F) -> F::Output {
+        let mut operation = pin!(operation);
+        poll_fn(|context| {
+            let polled = operation.as_mut().poll(context);
+            if polled.is_pending() {
+                self.hand_over();
+                context.waker().wake_by_ref();
+            }
+            polled
+        })
+        .await
+    }
+}
+
+const TAG: u32 = 7;
+const LONG: usize = 64 << 10;
