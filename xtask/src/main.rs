@@ -15,6 +15,7 @@ mod ci;
 mod compare;
 mod examples;
 mod hosts;
+mod instructions;
 mod loom;
 mod portals;
 mod programs;
@@ -39,6 +40,8 @@ cargo xtask book            build the book (installs mdbook under target/tools a
 cargo xtask examples        run the examples on 1, 2 and 4 ranks
 cargo xtask loom            the models of what threads share
 cargo xtask bench compare   measure against MPICH and Open MPI; `bench compare --help` says how
+cargo xtask bench instructions
+                            instructions of a call, counted under valgrind, and their budgets; `bench instructions --help`
 cargo xtask bench portals   messages over Portals against the layouts of other libraries; `bench portals --help` says how
 cargo xtask vm -- COMMAND   run a command on a virtual machine with soft-RoCE devices; `vm --help` says how
 cargo xtask vm-test         the tests that need InfiniBand devices, all in one virtual machine; `vm-test --help` says more
@@ -86,6 +89,7 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
         ["vm-test", "--itself"] => StepRunner::run_all(vm::test_itself),
         ["vm-test", ..] => vm::test_all(&step::root(), &args[1..]),
         ["bench", "portals", ..] => portals::run(&step::root(), &args[2..]),
+        ["bench", "instructions", ..] => instructions::run(&step::root(), &args[2..]),
         ["bench", "compare", ..] => compare::run(&args[2..]),
         ["bench", "verbs", ..] => vm::bench(&step::root(), &args[2..]),
         ["bench", "calibrate", ..] => calibrate::run(&step::root(), &args[2..]),

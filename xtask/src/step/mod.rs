@@ -84,7 +84,7 @@ impl StepRunner {
     pub(crate) fn run(&mut self, name: &str, task: &CommandLine) -> Result<(), String> {
         let task = &self.fitted(task);
         self.begin(name, Some(task));
-        let (outcome, took) = timed(|| task.status(&self.root, &mut self.output));
+        let (outcome, took) = timed(|| task.status_into(&self.root, &mut self.output));
         self.close(name, took, &task.to_string(), outcome)
     }
 
@@ -315,10 +315,16 @@ impl CommandLine {
         command
     }
 
-    fn status(&self, root: &Path, output: &mut StepOutput) -> Result<(), String> {
-        if let StepOutput::Kept(_) = output {
-            return self.status_of_tests(root, output, &mut TestTally::default());
+    /// Runs the command to its end, with its output where the step's output belongs.
+    fn status_into(&self, root: &Path, output: &mut StepOutput) -> Result<(), String> {
+        match output {
+            StepOutput::Printed => self.status(root),
+            StepOutput::Kept(_) => self.status_of_tests(root, output, &mut TestTally::default()),
         }
+    }
+
+    /// Runs the command to its end.
+    pub(crate) fn status(&self, root: &Path) -> Result<(), String> {
         let status = self
             .command(root)
             .status()
