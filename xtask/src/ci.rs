@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: every check that a change must pass. Quick steps come first, and long ones beside each other.
 
 use crate::{
-    book, examples, loom,
+    book, examples, instructions, loom,
     step::{CommandLine, StepRunner},
     test::{self, launchers::MissingLauncher},
     tidy, vm,
@@ -41,6 +41,7 @@ fn steps(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), String
             |gate| {
                 test::run_large(gate)?;
                 examples::run_of_readme(gate)?;
+                instructions::check(gate, launchers)?;
                 loom::run(gate)?;
                 book::run(gate)?;
                 examples::run_all(gate)

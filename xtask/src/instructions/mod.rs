@@ -18,7 +18,8 @@ use self::report::CountedOutcome;
 use self::rows::CountedRow;
 use crate::{
     programs,
-    step::{self, CommandLine},
+    step::{self, CommandLine, StepRunner},
+    test::launchers::{self, MissingLauncher},
 };
 
 mod budgets;
@@ -52,6 +53,27 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
         build().status(root)?;
     }
     count(root, &rows, &options)
+}
+
+/// Counts all rows as a step of the gate.
+///
+/// # Errors
+/// A row is over its budget; or valgrind is missing and cannot be installed, or must not be missing.
+pub(crate) fn check(gate: &mut StepRunner, missing: MissingLauncher) -> Result<(), String> {
+    launchers::prepare(gate, missing, &[VALGRIND])?;
+    if programs::find(VALGRIND.0).is_none() {
+        return match env::var_os("CI") {
+            Some(_) => Err("valgrind is missing, and with CI set nothing is left out".to_owned()),
+            None => Ok(()),
+        };
+    }
+    gate.run(
+        "build of the calls whose instructions are counted",
+        &build(),
+    )?;
+    gate.run_check("instructions", "cargo xtask bench instructions", |root| {
+        count(root, &rows::chosen(&[])?, &InstructionOptions::default())
+    })
 }
 
 /// The program that counts, and Debian's package with it.
