@@ -3,7 +3,10 @@
 use crate::{
     book, examples, instructions, loom,
     step::{CommandLine, StepRunner},
-    test::{self, launchers::MissingLauncher},
+    test::{
+        self,
+        launchers::{self, FOR_HOSTS, LAUNCHERS, MissingLauncher},
+    },
     tidy, vm,
 };
 
@@ -17,7 +20,7 @@ pub(crate) fn run_installing(gate: &mut StepRunner) -> Result<(), String> {
     steps(gate, MissingLauncher::Install)
 }
 
-fn steps(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), String> {
+fn steps(gate: &mut StepRunner, missing: MissingLauncher) -> Result<(), String> {
     gate.run("format", &CommandLine::cargo(&["fmt", "--all", "--check"]))?;
     tidy::run(gate)?;
     gate.run(
@@ -33,6 +36,12 @@ fn steps(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), String
         ]),
     )?;
     gate.run("documentation", &documentation())?;
+    // Everything is installed before steps run at the same time, because two installations at a time lock each other out.
+    if missing == MissingLauncher::Install {
+        for programs in [&LAUNCHERS[..], &FOR_HOSTS, &[instructions::VALGRIND]] {
+            launchers::prepare(gate, missing, programs)?;
+        }
+    }
     test::build(gate)?;
     // The guest takes one processor for half of the gate's time. Tests wait for much of their own time, which is enough to build
     // and run what is built in other ways.
@@ -41,12 +50,12 @@ fn steps(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), String
             |gate| {
                 test::run_large(gate)?;
                 examples::run_of_readme(gate)?;
-                instructions::check(gate, launchers)?;
+                instructions::check(gate, missing)?;
                 loom::run(gate)?;
                 book::run(gate)?;
                 examples::run_all(gate)
             },
-            |gate| test::run_small(gate, launchers),
+            |gate| test::run_small(gate, missing),
         )
     })
 }

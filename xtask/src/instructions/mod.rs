@@ -77,7 +77,7 @@ pub(crate) fn check(gate: &mut StepRunner, missing: MissingLauncher) -> Result<(
 }
 
 /// The program that counts, and Debian's package with it.
-const VALGRIND: (&str, &str) = ("valgrind", "valgrind");
+pub(crate) const VALGRIND: (&str, &str) = ("valgrind", "valgrind");
 
 fn build() -> CommandLine {
     let words = "build --quiet --profile instructions -p ripstop-instructions";
