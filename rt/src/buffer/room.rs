@@ -35,6 +35,27 @@ pub(crate) fn fill<B: RecvBuf>(buf: &mut B, payload: PayloadView<'_>) {
     unsafe { buf.set_filled(len) };
 }
 
+/// Writes the first `bytes` bytes of `elems` to the start of a buffer's room, as a receive would. Returns false, and writes
+/// nothing, if one of both is shorter. The bytes are whole elements of both types.
+#[inline(always)]
+pub(crate) fn overwrite_bytes<T: Wire, B: RecvBuf>(buf: &mut B, elems: &[T], bytes: usize) -> bool {
+    // SAFETY: only initialized elements are written below, because any bytes are a valid element.
+    let room = unsafe { buf.spare() };
+    let len = bytes / size_of::<B::Elem>();
+    if size_of_val(elems) < bytes
+        || size_of_val(room) < bytes
+        || len * size_of::<B::Elem>() != bytes
+    {
+        return false;
+    }
+    let (from, into) = (elems.as_ptr().cast::<u8>(), room.as_mut_ptr().cast::<u8>());
+    // SAFETY: both are at least that long, and the room is borrowed exclusively, so they do not overlap.
+    unsafe { into.copy_from_nonoverlapping(from, bytes) };
+    // SAFETY: these elements were just written, and within the room.
+    unsafe { buf.set_filled(len) };
+    true
+}
+
 /// Writes `elems` to the start of a buffer's room, as a receive would.
 ///
 /// # Panics

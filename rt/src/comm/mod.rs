@@ -3,6 +3,7 @@
 //! The main type is [`Comm`]. Its methods are spread over the files of this folder, by topic.
 
 mod agreement;
+mod alone;
 mod cart;
 mod channel;
 mod collective;

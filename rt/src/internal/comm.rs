@@ -8,7 +8,8 @@ use crate::{
     error::Result,
     executor::BackgroundFuture,
     offload::{
-        BufferLens, CollectivePlace, CollectiveSignature, CollectiveSpec, ProgramBuilder, ProgramOp,
+        BufferLens, CollectivePlace, CollectiveSignature, CollectiveSpec, LocalCopy,
+        ProgramBuilder, ProgramOp,
     },
 };
 
@@ -96,6 +97,17 @@ pub trait CommInternals {
         output: O,
     ) -> ProgramOp<I, O>;
 
+    /// Does a collective of a communicator of one rank, which completes at its call. The future has the errors of
+    /// [`run_program`](Self::run_program).
+    fn complete_alone<I: SendBuf, O: RecvBuf>(
+        &self,
+        place: CollectivePlace,
+        name: &'static str,
+        copy: LocalCopy,
+        input: I,
+        output: O,
+    ) -> ProgramOp<I, O>;
+
     /// Fails a collective that this rank cannot begin because an argument is wrong. The error is `InvalidArgument` with
     /// `sentence` here, and `Aborted` on the other ranks.
     fn refuse_program<I: SendBuf, O: RecvBuf>(
@@ -176,6 +188,18 @@ impl CommInternals for Comm {
         output: O,
     ) -> ProgramOp<I, O> {
         self.begin_program(place, collective, None, input, output)
+    }
+
+    #[inline(always)]
+    fn complete_alone<I: SendBuf, O: RecvBuf>(
+        &self,
+        place: CollectivePlace,
+        name: &'static str,
+        copy: LocalCopy,
+        input: I,
+        output: O,
+    ) -> ProgramOp<I, O> {
+        Self::complete_alone(self, place, name, copy, input, output)
     }
 
     #[cold]

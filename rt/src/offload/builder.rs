@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use super::{
     BufferLens, BufferSpan, CollectiveProgram, CommRank, ElemLayout, LOOKAHEAD, LOOKAHEAD_MIN,
-    ProgramBuffer, ProgramStep, ProgramStepId, SingleRound, StepAction, lower,
+    LocalCopy, ProgramBuffer, ProgramStep, ProgramStepId, SingleRound, StepAction, lower,
 };
 use crate::buffer::Wire;
 
@@ -59,6 +59,7 @@ impl ProgramBuilder {
                 recv_max: 0,
                 single_round: None,
                 fills_output: false,
+                local_copy: None,
                 form: lower::LoweredCache::new(),
             },
             edges: Vec::new(),
@@ -136,6 +137,7 @@ impl ProgramBuilder {
         program.successors = edges.into_iter().map(|(_, later)| later).collect();
         program.single_round = SingleRound::of(&program);
         program.fills_output = fills_output(&program);
+        program.local_copy = LocalCopy::of(&program);
         program
     }
 

@@ -14,6 +14,7 @@
 //! Programs are not for users: the crate `ripstop-collectives` lowers its plans to programs.
 
 mod builder;
+mod local_copy;
 pub(crate) mod lower;
 mod signature;
 mod single_round;
@@ -31,6 +32,7 @@ use std::{
 pub(crate) use self::single_round::{MOVED_MAX, SingleRound};
 pub use self::{
     builder::{ProgramBuilder, StepError},
+    local_copy::LocalCopy,
     signature::CollectiveSignature,
     span::{BufferSpan, ProgramBuffer},
 };
@@ -108,6 +110,7 @@ pub struct CollectiveProgram {
     recv_max: usize,
     single_round: Option<SingleRound>,
     fills_output: bool,
+    local_copy: Option<LocalCopy>,
     /// Cached data for the program's task lists, filled when it first runs with task lists.
     form: lower::LoweredCache,
 }
@@ -285,6 +288,12 @@ impl CollectiveProgram {
     /// Returns true if the program writes all of the output and never reads it, so the output may be uninitialized at the start.
     pub(crate) const fn fills_output(&self) -> bool {
         self.fills_output
+    }
+
+    /// Returns what the program does, if it is a copy on one rank.
+    #[must_use]
+    pub const fn local_copy(&self) -> Option<LocalCopy> {
+        self.local_copy
     }
 
     pub(crate) const fn elem(&self) -> ElemLayout {

@@ -23,7 +23,7 @@ use crate::{
     group::{CommRank, WorldRank},
     offload::StepAction,
     ops::{ProgramBuffers, RunMemory},
-    proto::matching::RecvPattern,
+    proto::{collective_id::CollectiveId, matching::RecvPattern},
 };
 
 /// Polls that succeeded immediately between two turns, if nothing else makes turns.
@@ -280,9 +280,23 @@ impl EngineCore {
     /// Returns true if nothing unusual is known about this collective, its ranks and its communicator.
     #[inline]
     fn is_calm(&self, call: &RunCall) -> bool {
-        !(self.closing | self.leaving | self.ended)
-            && (self.peers.downs() == 0 || self.are_all_up(call))
-            && self.programs.calls.may_begin_unchecked(call.id())
+        self.is_calm_here(call.id()) && (self.peers.downs() == 0 || self.are_all_up(call))
+    }
+
+    /// Returns true if nothing unusual is known about this collective and its communicator. Its ranks are not looked at.
+    #[inline]
+    fn is_calm_here(&self, id: CollectiveId) -> bool {
+        !(self.closing | self.leaving | self.ended) && self.programs.calls.may_begin_unchecked(id)
+    }
+
+    /// Returns `Done` if a collective of this rank alone may complete at its call, because nothing unusual is known about it.
+    #[inline]
+    pub(crate) fn poll_alone(&self, id: CollectiveId) -> SingleRoundPoll {
+        if self.is_calm_here(id) {
+            SingleRoundPoll::Done
+        } else {
+            SingleRoundPoll::Fallback
+        }
     }
 
     #[inline(never)]
