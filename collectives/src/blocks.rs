@@ -3,6 +3,7 @@
 use std::{
     fmt,
     future::poll_fn,
+    iter,
     ops::Range,
     pin::Pin,
     sync::Arc,
@@ -21,8 +22,17 @@ use crate::op::{CollectiveOp, NewVec, ReturnBuffers};
 /// Completes an all-to-all with a new vector, whose blocks can be had [one by one](CollectiveOp::blocks).
 #[derive(Clone, Debug)]
 pub struct ByBlocks {
-    /// This rank and its program; `None` if the call was refused.
-    pub(crate) program: Option<(usize, Arc<CollectiveProgram>)>,
+    /// `None` if the call was refused.
+    pub(crate) source: Option<BlockSource>,
+}
+
+/// Where the blocks of the ranks are in the result.
+#[derive(Clone, Debug)]
+pub(crate) enum BlockSource {
+    /// The result is this rank's own block, of this many bytes.
+    Alone(usize),
+    /// This rank's program says it.
+    Program(usize, Arc<CollectiveProgram>),
 }
 
 /// The future of an all-to-all whose result is a new vector.
@@ -65,10 +75,12 @@ impl<S: SendBuf> AllToAllOp<S> {
     /// counter and come together.
     pub fn blocks(mut self) -> Blocks<S> {
         self.run.record_block_events();
-        let made = self.home.as_ref().and_then(|home| home.program.as_ref());
-        let layout = made.map_or_else(MissingBlocks::none, |(rank, program)| {
-            MissingBlocks::of(*rank, program)
-        });
+        let source = self.home.as_ref().and_then(|home| home.source.as_ref());
+        let layout = match source {
+            None => MissingBlocks::none(),
+            Some(BlockSource::Alone(bytes)) => MissingBlocks::alone(*bytes),
+            Some(BlockSource::Program(rank, program)) => MissingBlocks::of(*rank, program),
+        };
         Blocks {
             op: self,
             layout,
@@ -131,6 +143,13 @@ impl MissingBlocks {
             missing: Vec::new(),
             direct: false,
         }
+    }
+
+    /// Returns the layout of a result of this many bytes, which is one block.
+    fn alone(bytes: usize) -> Self {
+        let missing = iter::once(Some(0..bytes)).collect();
+        let direct = false;
+        Self { missing, direct }
     }
 
     fn of(rank: usize, program: &CollectiveProgram) -> Self {

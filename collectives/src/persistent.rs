@@ -12,7 +12,7 @@ use ripstop_rt::{
     buffer::Wire,
     internal::{
         CommInternals,
-        offload::{CollectivePlace, CollectiveSpec, ErasedReducer, LoadedProgram, ProgramOp},
+        offload::{CollectivePlace, ErasedReducer, ProgramOp},
         zeros,
     },
 };
@@ -20,7 +20,7 @@ use ripstop_rt::{
 use crate::{
     Collectives, Reduction,
     cache::CachedProgram,
-    call::{OrderedCall, program_for},
+    call::{CallWork, OrderedCall, program_for},
     call_spec::{CallSpec, CollectiveKind},
     op::{CollectiveOp, Nothing},
     tuning::AUTO,
@@ -90,8 +90,9 @@ struct PlanRunStart<'a> {
     comm: &'a Comm,
     name: &'static str,
     place: CollectivePlace,
-    /// The collective, or the reason why there is none.
-    collective: Result<CollectiveSpec, String>,
+    /// What this rank does, or the reason why it does nothing.
+    work: Result<CallWork, String>,
+    reducer: Option<ErasedReducer>,
 }
 
 enum PlanRun<T: Wire> {
@@ -146,7 +147,7 @@ fn widen<T: Wire, O: Reduction<T>>(send: &[T], recv: &[T]) -> BeginWideRun<T> {
     let wide = wide(send).and_then(|send| Ok((send, wide(recv)?)));
     Box::new(move |mut start, buffers| {
         let (send, recv) = wide.unwrap_or_else(|why| {
-            start.collective = Err(why);
+            start.work = Err(why);
             Default::default()
         });
         PlanRun::Wide(Box::new(WideRun {
@@ -274,13 +275,8 @@ impl<T: Wire, K> Persistent<T, K> {
     #[track_caller]
     pub fn run(&mut self) -> PlanOp<'_, T, K> {
         let fits = self.fit();
-        let collective = CollectiveSpec {
-            name: self.name,
-            signature: self.ready.signature,
-            program: LoadedProgram::new(self.ready.program.program()),
-            reducer: self.reduces.as_ref().map(|reduces| (reduces.again)()),
-            with_block_events: false,
-        };
+        let work = CallWork::of(&self.ready);
+        let reducer = self.reduces.as_ref().map(|reduces| (reduces.again)());
         let widen = self.reduces.as_ref().and_then(|reduces| reduces.widen);
         let wide = widen.map(|widen| widen(&self.send, &self.recv));
         let buffers = (
@@ -292,7 +288,8 @@ impl<T: Wire, K> Persistent<T, K> {
             name: self.name,
             // The user's code above may panic, so the place is reserved only here: a reserved place must be used.
             place: self.comm.reserve_collective(),
-            collective: fits.map(|()| collective),
+            work: fits.map(|()| work),
+            reducer,
         };
         let run = match wide {
             Some(begin) => begin(start, buffers),
@@ -348,10 +345,14 @@ impl<T: Wire> Persistent<T, OneBuffer> {
 impl PlanRunStart<'_> {
     fn begin<A: Wire>(self, input: Vec<A>, output: Vec<A>) -> ProgramOp<Vec<A>, Vec<A>> {
         let Self {
-            comm, name, place, ..
+            comm,
+            name,
+            place,
+            work,
+            reducer,
         } = self;
-        match self.collective {
-            Ok(collective) => comm.run_program_in(place, collective, input, output),
+        match work {
+            Ok(work) => work.begin(comm, place, (name, reducer, false), (input, output)),
             Err(why) => comm.refuse_program(place, name, why, input, output),
         }
     }

@@ -63,9 +63,9 @@ pub(crate) fn by_blocks<S: SendBuf>(
 ) -> AllToAllOp<S> {
     let mut call = call::<S::Elem>(on, spec);
     let recv = call.output_vec();
-    let program = call.program();
+    let source = call.blocks();
     call.allow_blocks()
-        .begin(None, send, recv, ByBlocks { program })
+        .begin(None, send, recv, ByBlocks { source })
 }
 
 #[track_caller]

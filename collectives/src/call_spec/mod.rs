@@ -2,7 +2,7 @@
 
 use ripstop_rt::{
     buffer::Wire,
-    internal::offload::{CollectiveProgram, CollectiveSignature},
+    internal::offload::{CollectiveProgram, CollectiveSignature, LocalCopy},
 };
 
 use crate::{
@@ -170,6 +170,33 @@ impl<'a> CallSpec<'a> {
         })
     }
 
+    /// Returns what a rank does that is alone and chooses no algorithm, or `None` if the call is wrong or its result undefined.
+    ///
+    /// It is what [`build_program`](Self::build_program) would plan, without making a plan.
+    #[inline(always)]
+    pub(crate) fn local_copy<T: Wire>(&self) -> Option<LocalCopy> {
+        let block = match self.counts {
+            None => self.len,
+            Some([block]) => *block,
+            Some(_) => return None,
+        };
+        let matches = self.kind != CollectiveKind::AllToAll
+            || self.counts.is_none()
+            || matches!(self.recv_counts, [same] if *same == block);
+        let fits = block <= BYTES_MAX / TIMES_MAX / size_of::<T>();
+        if self.fault.is_some() || self.root != 0 || !matches || !fits {
+            return None;
+        }
+        match self.kind {
+            CollectiveKind::Exscan => None,
+            CollectiveKind::Barrier
+            | CollectiveKind::Bcast
+            | CollectiveKind::AllReduce
+            | CollectiveKind::Scan => Some(LocalCopy::InPlace),
+            _ => Some(LocalCopy::Bytes(block * size_of::<T>())),
+        }
+    }
+
     /// Returns the length of all blocks together.
     fn total(
         &self,
@@ -197,8 +224,8 @@ impl<'a> CallSpec<'a> {
         };
         // Scratch of a plan is at most a few times its buffers, or, for the leader of a node, those of all ranks of the node.
         let times = match self.kind {
-            CollectiveKind::AllToAll => size.saturating_mul(4),
-            _ => 4,
+            CollectiveKind::AllToAll => size.saturating_mul(TIMES_MAX),
+            _ => TIMES_MAX,
         };
         let fits = |all: &usize| {
             all.checked_mul(elem)
@@ -432,6 +459,9 @@ impl AlgorithmChoice {
 /// Calls that take longer than this are worth handing to an adapter. Below it, most of the time is the permission to send,
 /// which adapters wait for. Above it, a host that is woken for each step would be woken several times.
 const SHORT_NS: f64 = 20_000.0;
+
+/// Scratch of a plan is at most this many times its buffers.
+const TIMES_MAX: usize = 4;
 
 /// The largest size of a buffer, in bytes.
 pub(crate) const BYTES_MAX: usize = isize::MAX as usize;

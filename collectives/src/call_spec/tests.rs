@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ripstop_rt::{Settings, buffer::Wire};
+use ripstop_rt::{Settings, buffer::Wire, internal::offload::LocalCopy};
 
 use super::{BYTES_MAX, CallSpec, CollectiveKind};
 use crate::{
@@ -176,5 +176,64 @@ fn blocks_of_any_length_are_short_for_a_rank_alone_and_with_counts_for_no_others
             .build_program::<u8>(&RankLayout::new(0, size), &guide)
             .unwrap();
         assert_eq!(made.program.is_short(), short, "{size} ranks");
+    }
+}
+
+#[test]
+fn a_rank_that_is_alone_does_what_its_plan_says() {
+    let (place, machine) = (RankLayout::new(0, 1), machine(1));
+    let guide = ChoiceContext {
+        tuning: &Tuning::AUTO,
+        settings: &Settings::new(),
+        machine,
+    };
+    let lens = [
+        0,
+        1,
+        7,
+        1 << 20,
+        BYTES_MAX / 32,
+        BYTES_MAX / 32 + 1,
+        usize::MAX,
+    ];
+    for (verb, len) in VERBS.iter().flat_map(|verb| lens.map(|len| (*verb, len))) {
+        let spec = CallSpec::of(verb, "call");
+        let (counts, more, others) = ([len], [len, len], [len ^ 1]);
+        let calls = [
+            spec.clone().len(len),
+            spec.clone().len(len).root(1),
+            spec.clone().len(len).with_fault("wrong".to_owned()),
+            spec.clone().counts(&counts).recv_counts(&counts),
+            spec.clone().counts(&counts).recv_counts(&others),
+            spec.clone().counts(&counts).recv_counts(&more),
+            spec.counts(&more).recv_counts(&counts),
+        ];
+        let takes_counts = matches!(
+            verb,
+            CollectiveKind::Gather
+                | CollectiveKind::Scatter
+                | CollectiveKind::AllGather
+                | CollectiveKind::AllToAll
+                | CollectiveKind::ReduceScatter
+        );
+        let possible = |call: &CallSpec<'_>| takes_counts || call.counts.is_none();
+        for call in calls.into_iter().filter(possible) {
+            let made = call.build_program::<u64>(&place, &guide);
+            let planned = made
+                .as_ref()
+                .ok()
+                .and_then(|made| made.program.local_copy());
+            let alone = call.local_copy::<u64>();
+            match (verb, planned) {
+                (CollectiveKind::Exscan, _) => assert_eq!(alone, None),
+                // An empty plan has no output that could be cut.
+                (_, Some(LocalCopy::InPlace)) if alone == Some(LocalCopy::Bytes(0)) => {}
+                (_, planned) => assert_eq!(alone, planned, "{call:?}"),
+            }
+            let lens = made.map(|made| made.program.lens().output);
+            if let (Some(LocalCopy::Bytes(bytes)), Ok(output)) = (alone, lens) {
+                assert_eq!(bytes, output, "{call:?}");
+            }
+        }
     }
 }
