@@ -189,7 +189,8 @@ fn tests_of_processes(tests: &[&str], left_out: &[&str]) -> CommandLine {
         .with("KILLS", KILLS)
 }
 
-/// Tests whose ranks are threads of one process in any case. A process is one end of a fabric, so it can be a rank of one job only.
+/// Tests whose ranks are threads of one process in any case. A process is one end of a fabric, so it can be a rank of one job
+/// only.
 const OF_THREADS: [&str; 1] = ["tasks::a_process_may_hold_several_jobs"];
 
 /// Number of ranks that each test kills. Unanswered pings take a second each time. Over all runs, these are more deaths than
