@@ -1,5 +1,7 @@
 #![expect(clippy::print_stdout, reason = "figures are printed on request")]
 
+use std::{cell::RefCell, collections::BTreeMap};
+
 use ripstop::sim::{Model, SimManager, Simulation, Stats};
 
 use super::super::{
@@ -34,20 +36,31 @@ impl Job {
         }
     }
 
-    /// Returns what rank 0 found.
-    fn run(self, way: &'static str) -> (Stats, RankFigures) {
+    fn model(self) -> Model {
         let mut model = Model::preset("qdr").unwrap();
         model.node.ranks = self.per_node;
+        model
+    }
+
+    fn simulation(self) -> Simulation {
+        Simulation::new(self.ranks)
+            .model(self.model())
+            .queue_pairs_max(self.queue_pairs_max)
+            .set("RIPSTOP_COLLECTIVES", "messages")
+    }
+
+    fn resolve_way(self, way: &'static str) -> &'static str {
+        self.scenario.resolve_way(&self.simulation(), way)
+    }
+
+    /// Returns what rank 0 found.
+    fn run(self, way: &'static str) -> (Stats, RankFigures) {
         let node = NodeThreads {
             ranks: self.per_node,
             threads: self.threads,
         };
-        let manager = SimManager::new(&model);
-        let job = Simulation::new(self.ranks)
-            .model(model)
-            .queue_pairs_max(self.queue_pairs_max)
-            .set("RIPSTOP_COLLECTIVES", "messages");
-        let way = self.scenario.resolve_way(&job, way);
+        let manager = SimManager::new(&self.model());
+        let (job, way) = (self.simulation(), self.resolve_way(way));
         let work = ScenarioWork {
             size: self.size,
             iters: self.iters,
@@ -72,6 +85,33 @@ impl Job {
         println!(
             "{:?} of {} ranks, {way}: {wanted} {value:.3}",
             self.scenario, self.ranks
+        );
+        value
+    }
+}
+
+/// Figures of a job in many ways. A way runs once, however many of its figures are wanted, and by whichever of its names.
+struct JobFigures {
+    job: Job,
+    found: RefCell<BTreeMap<&'static str, RankFigures>>,
+}
+
+impl JobFigures {
+    const fn of(job: Job) -> Self {
+        let found = RefCell::new(BTreeMap::new());
+        Self { job, found }
+    }
+
+    fn get(&self, way: &'static str, wanted: &str) -> f64 {
+        let real = self.job.resolve_way(way);
+        let mut found = self.found.borrow_mut();
+        let value = figure(
+            found.entry(real).or_insert_with(|| self.job.run(real).1),
+            wanted,
+        );
+        println!(
+            "{:?} of {} ranks, {way}, which is {real}: {wanted} {value:.3}",
+            self.job.scenario, self.job.ranks
         );
         value
     }
@@ -115,8 +155,8 @@ fn connecting_with_all_at_once_is_faster_than_with_one_after_the_other() {
 
 #[test]
 fn what_the_library_chooses_is_within_a_tenth_of_the_best_way_for_a_stencil() {
-    let job = Job::new(ScenarioKind::SevenPoint, 64, 8);
-    let total = |way| job.figure(way, "total_ms");
+    let figures = JobFigures::of(Job::new(ScenarioKind::SevenPoint, 64, 8));
+    let total = |way| figures.get(way, "total_ms");
     let best = WAYS.iter().map(|way| total(way)).fold(f64::MAX, f64::min);
     for way in ["auto", "verbs"] {
         assert!(total(way) <= 1.1 * best, "{way}");
@@ -165,16 +205,16 @@ fn one_iteration_more_than_the_first_is_a_steady_one() {
 )]
 fn a_transform_does_not_wait_for_its_connections() {
     // Blocks of 2 KB. With fewer ranks, blocks are longer and are fetched through queue pairs.
-    let job = Job {
+    let figures = JobFigures::of(Job {
         iters: 3,
         ..Job::new(ScenarioKind::Ft, 512, 16)
-    };
-    let rate = |way| job.figure(way, "gflop_per_s_in_all");
+    });
+    let rate = |way| figures.get(way, "gflop_per_s_in_all");
     let auto = rate("auto");
     assert!(auto >= 1.31 * rate("naive"));
     assert!(auto >= 0.9 * rate("node"));
     // After the start, no way is faster than the one that the driver chooses.
-    let steady = |way| job.figure(way, "gflop_per_s");
+    let steady = |way| figures.get(way, "gflop_per_s");
     let best = WAYS.iter().map(|way| steady(way)).fold(0.0, f64::max);
     assert!(steady("verbs") >= 0.9 * best);
 }
