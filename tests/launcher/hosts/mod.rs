@@ -7,6 +7,7 @@ pub(crate) mod fake;
 mod faults;
 mod helper;
 mod kubernetes;
+mod rankfile;
 mod starters;
 
 use std::fs::{self, File, Permissions};

@@ -44,6 +44,29 @@ pub(super) fn plan(wish: Option<CpuBinding>, ranks: u32) -> io::Result<Vec<Optio
         .collect())
 }
 
+/// Returns the CPUs that were named for each of `ranks`; a rank for which none were named is bound to none in particular.
+///
+/// # Errors
+/// A named CPU is not among the allowed ones of this host, or these cannot be read.
+pub(super) fn named(cpus: &[Vec<u32>], ranks: &[u32]) -> Result<Vec<Option<CpuSet>>, String> {
+    let allowed = allowed().map_err(|why| format!("reading the allowed CPUs: {why}"))?;
+    let numbers: Vec<u32> = allowed
+        .iter()
+        .filter_map(|&cpu| cpu.try_into().ok())
+        .collect();
+    let each = ranks.iter().zip(cpus).map(|(rank, cpus)| {
+        if let Some(cpu) = cpus.iter().find(|cpu| !numbers.contains(cpu)) {
+            let allowed = message::cpus(&numbers);
+            return Err(format!(
+                "rank {rank} cannot be bound to CPU {cpu}: this host allows {allowed}; change its line in the rank file"
+            ));
+        }
+        let cpus: Vec<usize> = cpus.iter().map(|&cpu| cpu as usize).collect();
+        Ok((!cpus.is_empty()).then(|| only(&cpus)))
+    });
+    each.collect()
+}
+
 fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU)
@@ -60,6 +83,17 @@ fn only(cpus: &[usize]) -> CpuSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_get_the_cpus_that_were_named_for_them_if_they_are_allowed() {
+        let own = u32::try_from(allowed().unwrap()[0]).unwrap();
+        let bound = named(&[vec![], vec![own]], &[3, 7]).unwrap();
+        assert!(bound[0].is_none());
+        assert!(bound[1].is_some_and(|set| set.count() == 1 && set.is_set(own as usize)));
+        let refused = named(&[vec![own], vec![u32::MAX]], &[3, 7]).unwrap_err();
+        let said = "rank 7 cannot be bound to CPU 4294967295: this host allows CPU";
+        assert!(refused.starts_with(said), "{refused}");
+    }
 
     #[test]
     fn every_rank_has_a_cpu_or_none_has() {

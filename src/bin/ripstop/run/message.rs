@@ -14,10 +14,19 @@ pub(super) fn line(text: &str) -> String {
 
 /// Formats ranks: `rank 3`, `ranks 0 and 2`, `ranks 0-5, 7 and 9`. Runs of three or more are shortened.
 pub(super) fn ranks(ranks: &[u32]) -> String {
-    let runs = runs(ranks);
-    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    listed(ranks, ["rank", "ranks"])
+}
+
+/// Formats CPUs in the same way.
+pub(super) fn cpus(cpus: &[u32]) -> String {
+    listed(cpus, ["CPU", "CPUs"])
+}
+
+fn listed(numbers: &[u32], [one, many]: [&str; 2]) -> String {
+    let runs = runs(numbers);
+    let noun = if numbers.len() == 1 { one } else { many };
     match runs.as_slice() {
-        [] => "no ranks".to_owned(),
+        [] => format!("no {many}"),
         [only] => format!("{noun} {only}"),
         [most @ .., last] => format!("{noun} {} and {last}", most.join(", ")),
     }

@@ -103,6 +103,9 @@ pub(crate) fn run(mut args: RunArgs, words: &[OsString]) -> ExitCode {
         Ok(plan) => plan,
         Err(refusal) => return refusal.exit(),
     };
+    if args.bind.is_some() && plan.as_ref().is_some_and(HostPlan::names_cpus) {
+        complain("--bind and CPUs in the rank file exclude each other: leave one of them out");
+    }
     check_words(&mut args, words);
     let started = match plan {
         None => start_here(&mut args),

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::list::{self, ListedHost};
-use super::placement::{self, PlacementWish};
+use super::placement::{self, HostPlacement, PlacementWish};
+use super::rankfile::{self, RankFile};
 use super::setup::is_passed_on;
 use super::starter::{self, HelperStarter};
 use super::{RANKS_MAX, allocation};
@@ -31,6 +32,10 @@ pub(in crate::run) struct HostArgs {
     /// Run on the hosts that Slurm, PBS or LSF allocated to this job
     #[arg(long, group = "host_list")]
     allocation: bool,
+
+    /// File with a line for each rank: `rank 0=a`, `rank 1=me@b 0-3,8` with CPUs, `rank 2-5=c`
+    #[arg(long, value_name = "FILE", group = "host_list", conflicts_with_all = ["per_host", "oversubscribe"])]
+    rankfile: Option<PathBuf>,
 
     /// Number of ranks on each host, instead of the places in the list
     #[arg(long, value_name = "K", requires = "host_list",
@@ -82,6 +87,8 @@ pub(in crate::run) struct HostPlan {
 pub(in crate::run) struct PlannedHost {
     pub(in crate::run) name: String,
     pub(in crate::run) ranks: Vec<u32>,
+    /// The CPUs of each of `ranks`; none for a rank whose line in the rank file names none. Empty if that is so of all.
+    pub(in crate::run) cpus: Vec<Vec<u32>>,
     /// The words that start a helper there. The first is a program.
     pub(in crate::run) command: Vec<OsString>,
 }
@@ -89,6 +96,9 @@ pub(in crate::run) struct PlannedHost {
 impl HostArgs {
     /// Returns the plan for `ranks` ranks, or `None` if the job runs on this machine and no host was named.
     pub(in crate::run) fn plan(&self, ranks: Option<u32>) -> Result<Option<HostPlan>, LaunchError> {
+        if let Some(path) = &self.rankfile {
+            return self.plan_of_file(path, ranks).map(Some);
+        }
         let Some((hosts, usual)) = self.list().map_err(LaunchError::usage)? else {
             return Ok(None);
         };
@@ -99,24 +109,58 @@ impl HostArgs {
             oversubscribe: self.oversubscribe,
         };
         let placement = placement::place(&hosts, wish).map_err(LaunchError::usage)?;
+        self.plan_of_hosts(&hosts, &starter, placement).map(Some)
+    }
+
+    /// Returns the plan that a rank file describes. If there is a number of `ranks` beside it, both must agree.
+    fn plan_of_file(&self, path: &Path, ranks: Option<u32>) -> Result<HostPlan, LaunchError> {
+        let starter = self.starter().map_err(LaunchError::usage)?;
+        let placed = read(path).and_then(|bytes| {
+            let file = rankfile::parse(&bytes)?;
+            let placement = placement::place_as(&file)?;
+            match ranks.filter(|ranks| *ranks != placement.size) {
+                None => Ok((file, placement)),
+                Some(ranks) => Err(format!(
+                    "it places {} ranks, and -n says {ranks}: leave -n out, or place as many",
+                    placement.size
+                )),
+            }
+        });
+        let placed = placed.map_err(|why| format!("--rankfile {}: {why}", path.display()));
+        let (file, placement) = placed.map_err(LaunchError::usage)?;
+        let starter = starter.unwrap_or(HelperStarter::Ssh);
+        let mut plan = self.plan_of_hosts(&file.hosts, &starter, placement)?;
+        for host in &mut plan.hosts {
+            host.cpus = cpus_of(&file, &host.ranks);
+        }
+        Ok(plan)
+    }
+
+    fn plan_of_hosts(
+        &self,
+        hosts: &[ListedHost],
+        starter: &HelperStarter,
+        placement: HostPlacement,
+    ) -> Result<HostPlan, LaunchError> {
         let helper = std::env::current_exe()
             .map_err(|why| LaunchError::machine(format!("finding this program's path: {why}")))?;
         let planned = placement.hosts.into_iter().map(|(host, ranks)| {
             let host = &hosts[host];
-            let command = command(host, &starter, &helper, self.patience());
+            let command = command(host, starter, &helper, self.patience());
             let command = command.map_err(LaunchError::usage)?;
             let name = host.name.clone();
             Ok(PlannedHost {
                 name,
                 ranks,
+                cpus: Vec::new(),
                 command,
             })
         });
-        Ok(Some(HostPlan {
+        Ok(HostPlan {
             size: placement.size,
             mapping: placement.mapping,
             hosts: planned.collect::<Result<_, _>>()?,
-        }))
+        })
     }
 
     /// Returns the time after which a silent host is lost. Below some beats, every delay would be a loss.
@@ -204,17 +248,49 @@ impl HostArgs {
 }
 
 impl HostPlan {
+    /// Returns true if CPUs were named for a rank.
+    pub(in crate::run) fn names_cpus(&self) -> bool {
+        self.hosts.iter().any(|host| !host.cpus.is_empty())
+    }
+
     /// Prints the number of ranks, and a line for each host: its ranks, and the command that would start its helper.
     pub(in crate::run) fn print(&self) -> io::Result<()> {
         let mut out = io::stdout().lock();
         writeln!(out, "ranks: {}, hosts: {}", self.size, self.hosts.len())?;
         for host in &self.hosts {
-            let ranks = message::ranks(&host.ranks);
+            let ranks = match host.cpus.is_empty() {
+                true => message::ranks(&host.ranks),
+                false => ranks_with_cpus(host),
+            };
             let command = starter::typed(&host.command);
             writeln!(out, "{}: {ranks}: {command}", host.name)?;
         }
         out.flush()
     }
+}
+
+/// Returns the CPUs of these ranks, or nothing if the file names none for any of them.
+fn cpus_of(file: &RankFile, ranks: &[u32]) -> Vec<Vec<u32>> {
+    let cpus: Vec<_> = ranks
+        .iter()
+        .map(|&rank| file.cpus[rank as usize].clone())
+        .collect();
+    match cpus.iter().all(Vec::is_empty) {
+        true => Vec::new(),
+        false => cpus,
+    }
+}
+
+/// Formats the ranks of a host, as in `rank 0 on CPUs 0-3, rank 1`.
+fn ranks_with_cpus(host: &PlannedHost) -> String {
+    let ranks = host.ranks.iter().zip(&host.cpus);
+    let each: Vec<_> = ranks
+        .map(|(rank, cpus)| match cpus.is_empty() {
+            true => format!("rank {rank}"),
+            false => format!("rank {rank} on {}", message::cpus(cpus)),
+        })
+        .collect();
+    each.join(", ")
 }
 
 /// Reads a host file. A device or a pipe is refused before it is opened, because that could take for ever.

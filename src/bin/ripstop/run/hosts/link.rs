@@ -25,6 +25,8 @@ pub(in crate::run) struct HostLink {
     pub(super) name: String,
     /// The ranks on this host, in ascending order.
     pub(super) ranks: Vec<u32>,
+    /// As in [`PlannedHost`].
+    pub(super) cpus: Vec<Vec<u32>>,
     pub(super) state: LinkState,
     /// True once its ranks may have been started.
     pub(super) had_ranks: bool,
@@ -76,6 +78,7 @@ impl HostLink {
             errors: StarterErrors::new(&host.name),
             name: host.name,
             ranks: host.ranks,
+            cpus: host.cpus,
             state: LinkState::Planned,
             had_ranks: false,
             identity: String::new(),
@@ -388,6 +391,7 @@ mod tests {
         HostLink::new(PlannedHost {
             name: "h1".to_owned(),
             ranks: vec![0],
+            cpus: Vec::new(),
             command: vec!["true".into()],
         })
     }

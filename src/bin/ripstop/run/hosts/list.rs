@@ -64,12 +64,17 @@ pub(super) fn parse_file(bytes: &[u8]) -> Result<Vec<ListedHost>, String> {
     merge(hosts)
 }
 
-fn parse_line(line: &[u8]) -> Result<Vec<ListedHost>, String> {
+/// Returns the text of a line of a file, without its comment.
+pub(super) fn line_text(line: &[u8]) -> Result<&str, String> {
     if line.len() > LINE_MAX {
         return Err(format!("it is longer than {LINE_MAX} bytes"));
     }
     let line = std::str::from_utf8(line).map_err(|_| "it is not UTF-8 text")?;
-    let text = line.split('#').next().unwrap_or("");
+    Ok(line.split('#').next().unwrap_or(""))
+}
+
+fn parse_line(line: &[u8]) -> Result<Vec<ListedHost>, String> {
+    let text = line_text(line)?;
     let mut words = text.split_ascii_whitespace();
     let Some(first) = words.next() else {
         return Ok(Vec::new());
@@ -110,6 +115,21 @@ fn parse_line(line: &[u8]) -> Result<Vec<ListedHost>, String> {
         }
     }
     Ok(hosts)
+}
+
+/// Parses `[user@]name` of one host.
+pub(super) fn parse_one(item: &str) -> Result<ListedHost, String> {
+    if places_of(item).is_some() {
+        let item = printable(item);
+        return Err(format!(
+            "{item} has a colon: write the host without places, and an IPv6 address in brackets, such as [fd00::1]"
+        ));
+    }
+    let mut hosts = parse_item(item)?;
+    match (hosts.pop(), hosts.is_empty()) {
+        (Some(host), true) => Ok(host),
+        _ => Err(format!("{} is not one host", printable(item))),
+    }
 }
 
 /// Parses `[user@]name[:places]`, where the name may have ranges.
@@ -248,7 +268,7 @@ pub(super) fn merge(hosts: Vec<ListedHost>) -> Result<Vec<ListedHost>, String> {
     Ok(merged)
 }
 
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let shown: String = text.chars().take(SHOWN_MAX).collect();
     format!("{shown:?}")
 }

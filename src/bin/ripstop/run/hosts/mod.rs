@@ -18,6 +18,7 @@
 //! |---|---|
 //! | `list` | pure: host lists of the command line and of files |
 //! | `ranges` | pure: `n[0-3,7]` |
+//! | `rankfile` | pure: files that say for each rank where it runs, and on which CPUs |
 //! | `allocation` | pure: the hosts that Slurm, PBS or LSF gave this job |
 //! | `placement` | pure: which rank runs on which host, and `PMI_process_mapping` |
 //! | `starter` | pure: the command that starts a helper on a host |
@@ -43,6 +44,7 @@ mod list;
 mod model;
 mod placement;
 mod ranges;
+mod rankfile;
 mod relay;
 mod serve;
 mod set;

@@ -38,6 +38,7 @@ impl ModelJob {
                 space: "kvs".to_owned(),
                 mapping: format!("(vector,(0,1,{size}))"),
                 binding: None,
+                cpus: Vec::new(),
                 input: false,
                 patience: Duration::ZERO,
                 directory: "/".into(),

@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use super::RANKS_MAX;
 use super::list::ListedHost;
+use super::rankfile::RankFile;
 
 /// The ranks of each host of a job.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,6 +61,24 @@ pub(super) fn place(list: &[ListedHost], wish: PlacementWish) -> Result<HostPlac
     let mapping = mapping(&turns, &hosts)?;
     Ok(HostPlacement {
         size,
+        hosts,
+        mapping,
+    })
+}
+
+/// Places the ranks as a file says.
+pub(super) fn place_as(file: &RankFile) -> Result<HostPlacement, String> {
+    let mut turns: Vec<(usize, u32)> = Vec::new();
+    for &host in &file.host_of {
+        match turns.last_mut() {
+            Some((last, ranks)) if *last == host => *ranks += 1,
+            _ => turns.push((host, 1)),
+        }
+    }
+    let hosts = ranks_of(&turns, file.hosts.len());
+    let mapping = mapping(&turns, &hosts)?;
+    Ok(HostPlacement {
+        size: u32::try_from(file.host_of.len()).unwrap_or(u32::MAX),
         hosts,
         mapping,
     })
@@ -123,7 +142,11 @@ fn mapping(turns: &[(usize, u32)], hosts: &[(usize, Vec<u32>)]) -> Result<String
     }
     text.push(')');
     if text.len() > MAPPING_MAX {
-        return Err("the hosts have places in too irregular an order to be told to the ranks: sort the list by places".to_owned());
+        return Err(
+            "the ranks alternate between hosts in too irregular an order to be told to them: sort the list by places, \
+             or let ranks of a host follow one another"
+                .to_owned(),
+        );
     }
     Ok(text)
 }
@@ -146,7 +169,7 @@ mod tests {
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
     use super::*;
-    use crate::run::hosts::list;
+    use crate::run::hosts::{list, rankfile};
 
     fn placed(hosts: &str, wish: PlacementWish) -> Result<String, String> {
         let list = list::parse(hosts).unwrap();
@@ -250,7 +273,50 @@ mod tests {
         turns.into_iter().cycle().take(size).collect()
     }
 
+    #[test]
+    fn ranks_are_placed_as_a_file_says() {
+        for (file, hosts, mapping) in [
+            (
+                "rank 0-1=a\nrank 2=b",
+                "[(0, [0, 1]), (1, [2])]",
+                "(vector,(0,1,2),(1,1,1))",
+            ),
+            (
+                "rank 0=a\nrank 1=b\nrank 2=a",
+                "[(0, [0, 2]), (1, [1])]",
+                "(vector,(0,2,1))",
+            ),
+            (
+                "rank 2=a\nrank 0-1=b",
+                "[(0, [2]), (1, [0, 1])]",
+                "(vector,(1,1,2),(0,1,1))",
+            ),
+        ] {
+            let file = rankfile::parse(file.as_bytes()).unwrap();
+            let placed = place_as(&file).unwrap();
+            assert_eq!(
+                (
+                    format!("{:?}", placed.hosts).as_str(),
+                    placed.mapping.as_str()
+                ),
+                (hosts, mapping)
+            );
+        }
+    }
+
     proptest! {
+        #[test]
+        fn the_mapping_tells_what_a_file_says(host_of in proptest::collection::vec(0_usize..4, 1..30)) {
+            let lines = host_of.iter().enumerate();
+            let lines: String = lines.map(|(rank, host)| format!("rank {rank}=n{host}\n")).collect();
+            let placed = place_as(&rankfile::parse(lines.as_bytes()).unwrap()).unwrap();
+            let mut told = vec![usize::MAX; host_of.len()];
+            for (node, (_, ranks)) in placed.hosts.iter().enumerate() {
+                ranks.iter().for_each(|&rank| told[rank as usize] = node);
+            }
+            prop_assert_eq!(nodes(&placed.mapping, host_of.len()), told);
+        }
+
         #[test]
         fn the_mapping_tells_what_was_placed(
             places in proptest::collection::vec((1_u32..4, proptest::option::of(1_u32..6)), 1..6),

@@ -69,7 +69,8 @@ fn numbers(inner: &str, most: usize) -> Result<Vec<String>, String> {
     Ok(numbers)
 }
 
-fn number(text: &str) -> Result<u32, String> {
+/// Returns the number that at most nine digits say.
+pub(super) fn number(text: &str) -> Result<u32, String> {
     let digits = (1..=DIGITS_MAX).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
     let number = digits.then(|| text.parse().ok()).flatten();
     number.ok_or_else(|| {

@@ -21,6 +21,9 @@ pub(in crate::run) struct NodeSetup {
     /// The value of `PMI_process_mapping`.
     pub(in crate::run) mapping: String,
     pub(in crate::run) binding: Option<CpuBinding>,
+    /// The CPUs of each of `ranks`, in ascending order; none for a rank that is bound to no CPUs in particular. Empty if that is
+    /// so of all ranks, and `binding` decides.
+    pub(in crate::run) cpus: Vec<Vec<u32>>,
     /// True if rank 0 has input.
     pub(in crate::run) input: bool,
     /// Time after which a silent launcher is considered gone.
@@ -42,6 +45,12 @@ impl NodeSetup {
             ranks
         });
         bytes.text(&ranks.bytes);
+        let mut cpus = PayloadWriter::default();
+        for of_rank in &self.cpus {
+            cpus.number(u32::try_from(of_rank.len()).unwrap_or(u32::MAX));
+            of_rank.iter().for_each(|&cpu| cpus.number(cpu));
+        }
+        bytes.text(&cpus.bytes);
         bytes.text(self.space.as_bytes());
         bytes.text(self.mapping.as_bytes());
         bytes.byte(match self.binding {
@@ -68,14 +77,22 @@ impl NodeSetup {
         let mut bytes = PayloadReader::new(bytes);
         let size = bytes.number()?;
         let ranks = PayloadReader::new(bytes.text()?).list(PayloadReader::number)?;
+        let cpus = PayloadReader::new(bytes.text()?).list(|bytes| {
+            let count = bytes.number()?;
+            (0..count)
+                .map(|_| bytes.number())
+                .collect::<Option<Vec<_>>>()
+        })?;
         let in_order = ranks.is_sorted_by(|first, second| first < second);
         let last = *ranks.last()?;
-        if size > RANKS_MAX || !in_order || last >= size {
+        let is_bound = cpus.is_empty() || cpus.len() == ranks.len();
+        if size > RANKS_MAX || !in_order || last >= size || !is_bound {
             return None;
         }
         Some(Self {
             size,
             ranks,
+            cpus,
             space: bytes.string()?,
             mapping: bytes.string()?,
             binding: match bytes.byte()? {
@@ -165,6 +182,7 @@ mod tests {
             space: "s".to_owned(),
             mapping: "(vector,(0,1,9))".to_owned(),
             binding: Some(CpuBinding::Core),
+            cpus: vec![vec![0, 5], vec![], vec![1023]],
             input: false,
             patience: Duration::from_secs(10),
             directory: "/".into(),
@@ -188,6 +206,7 @@ mod tests {
         ] {
             let wrong = NodeSetup {
                 size,
+                cpus: vec![Vec::new(); ranks.len()],
                 ranks,
                 ..setup(vec![])
             };

@@ -129,6 +129,7 @@ impl LaunchedJob {
         link.identity = identity;
         link.state = LinkState::Checking(now());
         setup.ranks.clone_from(&link.ranks);
+        setup.cpus.clone_from(&link.cpus);
         setup.input &= link.ranks.first() == Some(&0);
         for piece in setup.encode().chunks(super::frame::PAYLOAD_MAX) {
             link.send(&LauncherFrame::Setup(piece.to_vec()));
@@ -219,6 +220,7 @@ fn setup(args: &RunArgs, plan: &HostPlan, words: Vec<OsString>) -> std::io::Resu
     Ok(NodeSetup {
         size: plan.size,
         ranks: Vec::new(),
+        cpus: Vec::new(),
         space: format!("ripstop-{pid}-{}", super::plain(&host)),
         mapping: plan.mapping.clone(),
         binding: args.bind,

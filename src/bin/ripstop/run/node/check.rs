@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::{NodeHelper, START_FAILED};
+use crate::run::affinity;
 use crate::run::hosts::frame::HelperFrame;
 use crate::run::hosts::setup::NodeSetup;
 use crate::run::job::raise_descriptor_limit;
@@ -43,6 +44,7 @@ fn find(setup: &NodeSetup) -> Result<LaunchProgram, (u8, String)> {
     })?;
     let ranks = u32::try_from(setup.ranks.len()).unwrap_or(u32::MAX);
     raise_descriptor_limit(4 * u64::from(ranks)).map_err(|why| (START_FAILED, why.sentence))?;
+    affinity::named(&setup.cpus, &setup.ranks).map_err(|why| (START_FAILED, why))?;
     let path = locate(setup)?;
     check_machine(&path)?;
     check_interpreter(&path)?;

@@ -41,6 +41,15 @@ impl PendingRanks {
     }
 }
 
+/// Returns the CPUs of each rank of this host.
+fn bound(setup: &NodeSetup, locals: u32) -> Result<Vec<Option<CpuSet>>, String> {
+    if setup.cpus.is_empty() {
+        let unread = |why| format!("reading the allowed CPUs: {why}");
+        return affinity::plan(setup.binding, locals).map_err(unread);
+    }
+    affinity::named(&setup.cpus, &setup.ranks)
+}
+
 impl NodeHelper {
     /// Returns the number in the job of a rank of this host.
     pub(super) fn number(&self, rank: u32) -> u32 {
@@ -64,11 +73,9 @@ impl NodeHelper {
         self.server = PmiServer::of_node(&setup, locals);
         self.phase = NodePhase::Running;
         self.poller.make_room(locals);
-        let cpus = match affinity::plan(setup.binding, locals) {
+        let cpus = match bound(&setup, locals) {
             Ok(cpus) => cpus,
-            Err(why) => {
-                return self.refuse(START_FAILED, &format!("reading the allowed CPUs: {why}"));
-            }
+            Err(why) => return self.refuse(START_FAILED, &why),
         };
         self.guard = NodeGuard::start().ok(); // Without one, a helper that is killed may leave processes behind.
         let relayed = RelayedRanks {
