@@ -64,6 +64,7 @@ fn setup(ranks: u32, script: &str) -> Vec<u8> {
     [
         ranks.to_le_bytes().to_vec(),
         text(numbers),
+        text(""), // No CPUs are named for a rank.
         text("kvs"),
         text(format!("(vector,(0,1,{ranks}))")),
         vec![2, 1], // It is bound to nothing, and rank 0 has input.
