@@ -167,7 +167,9 @@ fn our_command(root: &Path, row: &str, calls: u32) -> Command {
 }
 
 /// Settings without which the counts could depend on the machine.
-const SETTINGS: [(&str, &str); 3] = [
+const SETTINGS: [(&str, &str); 4] = [
+    // When an agent looks whether this rank sleeps depends on the load of the machine.
+    ("RIPSTOP_PROGRESS", "inline"),
     ("RIPSTOP_FABRIC", "shm"),
     ("RIPSTOP_REACTOR", "epoll"),
     ("RIPSTOP_BOOT", "singleton"),
