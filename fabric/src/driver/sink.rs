@@ -20,8 +20,8 @@ pub trait Sink {
         None
     }
 
-    /// Reports a message whose body was written to the start of the memory [offered](super::TagMatching::offer), or returned by
-    /// [`place`](Self::place), with this token.
+    /// Reports a message whose body was written to the start of the memory [offered](super::TagMatching::offer), or returned
+    /// by [`place`](Self::place), with this token.
     ///
     /// Otherwise like [`message`](Self::message). The memory belongs to the caller again, so copy the body before writing to it.
     fn placed(
