@@ -57,7 +57,7 @@ impl Engine {
         let token = CommandToken(op.pack());
         let is_back = |driver: &mut dyn Driver| {
             let tags = driver.tag_matching();
-            tags.is_none_or(|tags| tags.take_back(token))
+            tags.is_some_and(|tags| tags.take_back(token))
         };
         if lent && is_back(&mut *self.driver) {
             self.core.take_over_buffer(op);

@@ -22,6 +22,7 @@ mod out_of_order_fetch;
 mod own_messages;
 mod peer;
 mod pending_ops;
+mod placed_recv;
 mod preconnect;
 mod program;
 mod rank_map;

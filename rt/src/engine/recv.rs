@@ -336,6 +336,7 @@ impl EngineCore {
             fragments: false,
             sender_moves_rest: false,
             is_split: false,
+            by_driver: false,
             follower: None,
         };
         self.ops.live(op).state = OpState::Landing(landing);

@@ -2,7 +2,9 @@
 //!
 //! All headers are checked. A message with a header of the wrong length, an unknown kind or a stale name is counted and dropped.
 
-use ripstop_fabric::driver::{CommandFailure, CommandToken, DownCause, PayloadView, Sink};
+use ripstop_fabric::driver::{
+    CommandFailure, CommandToken, DownCause, MessagePlace, PayloadView, Sink,
+};
 
 use super::{
     EngineCore,
@@ -40,6 +42,10 @@ impl Sink for EngineCore {
         }
     }
 
+    fn place(&mut self, rank: WorldRank, header: &[u8], len: usize) -> Option<MessagePlace> {
+        self.lend_place(rank, header, len)
+    }
+
     fn placed(
         &mut self,
         token: CommandToken,
@@ -48,6 +54,9 @@ impl Sink for EngineCore {
         body: PayloadView<'_>,
     ) {
         let op = OpId::unpack(token.0);
+        if self.is_arriving(op) {
+            return self.end_arrival(op, from, header, body);
+        }
         // The driver placed the message into the buffer of `op`. If it matches `op`, it is received like any other message. If it
         // belongs to another receive, it is copied out before anything else is written to this buffer.
         self.take_over_buffer(op);
@@ -58,6 +67,9 @@ impl Sink for EngineCore {
     fn returned(&mut self, token: CommandToken) {
         let op = OpId::unpack(token.0);
         self.take_over_buffer(op);
+        if self.is_arriving(op) {
+            return self.lose_arrival(op);
+        }
         self.settle(op);
     }
 
@@ -166,7 +178,7 @@ enum CommandPurpose {
 impl EngineCore {
     /// Handles credits and order. Returns true if the message is the next one and must be handled now.
     #[inline]
-    fn handle_base(
+    pub(super) fn handle_base(
         &mut self,
         rank: WorldRank,
         kind: WireKind,

@@ -98,6 +98,8 @@ pub(crate) struct InboundTransfer {
     pub(crate) sender_moves_rest: bool,
     /// True if both ends transfer parts of the message; the engine's `SplitTable` tracks their progress.
     pub(crate) is_split: bool,
+    /// True if the driver writes the bytes of a message that was not offered, as they arrive.
+    pub(crate) by_driver: bool,
     /// Receive that gets the message if this one is an orphan.
     pub(crate) follower: Option<OpId>,
 }
@@ -121,6 +123,23 @@ pub(crate) struct MessageStatus {
 }
 
 impl InboundTransfer {
+    /// Returns the transfer of a message that was not offered, which the driver writes to its place as it arrives.
+    pub(crate) const fn by_driver(landed: MessageStatus) -> Self {
+        Self {
+            sender: OpId {
+                slot: u32::MAX,
+                generation: 0,
+            },
+            landed,
+            received: 0,
+            fragments: false,
+            sender_moves_rest: false,
+            is_split: false,
+            by_driver: true,
+            follower: None,
+        }
+    }
+
     /// Returns true if this peer sends the bytes itself, so that the driver has no command for them.
     pub(crate) fn is_from(&self, rank: WorldRank) -> bool {
         self.landed.source == rank && (self.fragments || self.sender_moves_rest)

@@ -130,6 +130,7 @@ fn awaiting_a_buffer_that_was_given_up_in_a_panic_panics_too() {
         fragments: false,
         sender_moves_rest: true,
         is_split: false,
+        by_driver: false,
         follower: None,
     });
     let woken = Arc::new(Woken::default());

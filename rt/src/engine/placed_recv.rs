@@ -1,0 +1,100 @@
+//! Receives whose messages the driver writes straight to their buffers, because it asked for the place when the head of a message
+//! had arrived.
+//!
+//! The message is matched then, as if all of it were there. Until the driver reports the rest, the receive is
+//! [`Landing`](OpState::Landing) like that of an offered message: if its future is dropped, the message goes back to its place in
+//! the queue, and its bytes still go to the buffer of the orphan. The buffer is lent meanwhile, so no other code releases it.
+
+use ripstop_fabric::driver::{CommandToken, DownCause, MessagePlace, PayloadView};
+
+use super::{EngineCore, send::down_kind};
+use crate::{
+    group::WorldRank,
+    ops::{InboundTransfer, MessageStatus, OpState},
+    proto::{
+        matching::MessageEnvelope,
+        wire::{self, EagerHeader, OpId, WireKind, read},
+    },
+};
+
+impl EngineCore {
+    /// Lends the buffer of the receive that matches a message which has begun to arrive. The message waits until it is whole if
+    /// there is no such receive, or if the receive would do anything else than take the bytes.
+    pub(super) fn lend_place(
+        &mut self,
+        rank: WorldRank,
+        header: &[u8],
+        len: usize,
+    ) -> Option<MessagePlace> {
+        let (WireKind::Eager, _) = wire::read_base(header)? else {
+            return None;
+        };
+        let header: EagerHeader = read(header)?;
+        // Receives of programs end with their programs, which do not wait for a driver to return their memory.
+        let is_program = header.ctx & 1 == 1;
+        let in_order = self.peers.reliable && !self.watches;
+        if len == 0 || is_program || self.closing || !in_order || self.peers.down(rank).is_some() {
+            return None;
+        }
+        let envelope = MessageEnvelope {
+            ctx: header.ctx,
+            source: rank,
+            tag: header.tag,
+        };
+        let Self { matching, ops, .. } = self;
+        let (op, arrival) = matching.arrive_if(envelope, |op| {
+            let slot = ops.live(op);
+            let takes_bytes = !(slot.info.probe || slot.lent || slot.in_program);
+            takes_bytes && slot.admit(header.sig, len as u64).is_ok()
+        })?;
+        let landed = MessageStatus {
+            source: rank,
+            tag: header.tag,
+            bytes: len,
+            arrival,
+            stored: None,
+        };
+        let slot = self.ops.live(op);
+        slot.state = OpState::Landing(InboundTransfer::by_driver(landed));
+        slot.lent = true;
+        let into = slot.range(len);
+        self.awaited_peers_changed = true;
+        let token = CommandToken(op.pack());
+        Some(MessagePlace { into, token })
+    }
+
+    /// Returns true if the driver was writing the message of this receive to its place.
+    pub(super) fn is_arriving(&mut self, op: OpId) -> bool {
+        let slot = self.ops.get(op);
+        slot.is_some_and(
+            |slot| matches!(slot.state, OpState::Landing(landing) if landing.by_driver),
+        )
+    }
+
+    /// Completes a receive whose message is in its place.
+    pub(super) fn end_arrival(
+        &mut self,
+        op: OpId,
+        rank: WorldRank,
+        header: &[u8],
+        body: PayloadView<'_>,
+    ) {
+        self.take_over_buffer(op);
+        if let Some((kind, base)) = wire::read_base(header) {
+            // Messages of a driver that places them are in order, so this is the next one.
+            self.handle_base(rank, kind, base, header, body);
+        }
+        self.pay_back(rank, body.len());
+        self.complete_recv(op);
+    }
+
+    /// Fails a receive of which the rest of the message will never arrive.
+    pub(super) fn lose_arrival(&mut self, op: OpId) {
+        let OpState::Landing(landing) = self.ops.live(op).state else {
+            return;
+        };
+        let source = landing.landed.source;
+        let down = self.peers.down(source).unwrap_or(DownCause::Failed);
+        self.abandon(op, down_kind(source, down));
+    }
+}
