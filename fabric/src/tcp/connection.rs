@@ -8,7 +8,7 @@ use super::{
     frame::{FRAME_HEAD, FrameHead},
     sockets::SocketName,
 };
-use crate::offload::LocalCounter;
+use crate::{driver::MessagePlace, offload::LocalCounter};
 
 /// State of a connection.
 #[derive(Debug)]
@@ -24,6 +24,10 @@ pub(super) struct TcpConnection {
     pub(super) body_sum: Option<BodySum>,
     /// True if the last frame had a long body, which may be followed by others.
     pub(super) long_body: bool,
+    /// True if the sink has no place for the body of the message of which the first bytes were kept.
+    pub(super) unplaced: bool,
+    /// Long messages that are read as if they were short.
+    pub(super) unasked: u32,
     /// True if a piece of the put that is arriving was refused.
     pub(super) refused: bool,
     /// Puts that were performed since the last answer.
@@ -60,6 +64,9 @@ pub(super) enum StreamKind {
     },
     /// A piece of the oldest get.
     Get,
+    /// A message of which the first bytes have come to the place that the sink has lent. Its head is in
+    /// [`rest`](TcpConnection::rest).
+    Message { place: MessagePlace, filled: usize },
 }
 
 /// The bytes that were received last, of one connection at a time.
@@ -95,12 +102,23 @@ impl TcpConnection {
             stream: None,
             body_sum: None,
             long_body: false,
+            unplaced: false,
+            unasked: 0,
             refused: false,
             done: 0,
             answers: VecDeque::new(),
             silent_since: None,
             said_bye: false,
             shut: false,
+        }
+    }
+
+    /// Returns how many bytes the frame needs of which the first ones were kept, as far as that is known yet: those up to the
+    /// body if the sink must be asked for its place.
+    pub(super) fn wanted(&self, form: FrameForm) -> Option<usize> {
+        match self.unasked_head(form) {
+            Some(head) => Some(form.start_len() + head.head_len),
+            None => wanted(&self.rest, form),
         }
     }
 
@@ -166,7 +184,7 @@ const fn needed(head: FrameHead, form: FrameForm) -> usize {
 }
 
 /// Returns how many bytes a frame needs that has begun with these, as far as that is known yet.
-pub(super) fn wanted(bytes: &[u8], form: FrameForm) -> Option<usize> {
+fn wanted(bytes: &[u8], form: FrameForm) -> Option<usize> {
     let Some(head) = bytes.first_chunk::<FRAME_HEAD>() else {
         return Some(FRAME_HEAD);
     };

@@ -80,6 +80,8 @@ pub(super) enum TcpEvent {
     Complete(CommandToken),
     Fetched(CommandToken, u64),
     Failed(CommandToken, CommandFailure),
+    /// The place of a message that will never be whole.
+    Returned(CommandToken),
     Down(u32, DownCause),
 }
 
@@ -364,6 +366,9 @@ impl TcpCore {
         let peer = &mut self.peers[rank as usize];
         if let Some(connection) = peer.connection.take() {
             self.sockets.close(connection.socket);
+            if let Some(place) = connection.lent_place() {
+                self.events.push_back(TcpEvent::Returned(place.token));
+            }
         }
         if peer.ended.is_some() {
             return;
@@ -443,6 +448,7 @@ impl TcpEvent {
             Self::Complete(token) => sink.complete(token),
             Self::Fetched(token, old) => sink.fetched(token, old),
             Self::Failed(token, why) => sink.failed(token, why),
+            Self::Returned(token) => sink.returned(token),
             Self::Down(rank, how) => sink.peer_down(WorldRank(rank), how),
         }
     }

@@ -1,13 +1,14 @@
 //! Reading a socket: bytes of which the place is known go straight there, and the others to the inbox.
 //!
-//! Known places are the rest of the body of a put or a get, and the rest of a message of which the first bytes were kept. Where
-//! they are is looked up before each call, because memory can be taken back between two calls.
+//! Known places are the rest of the body of a put or a get, that of a message for which the sink has lent a place, and the
+//! rest of a frame of which the first bytes were kept. Where they are is looked up before each call, because memory can be taken
+//! back between two calls.
 
 use std::io;
 
 use super::{
     checksum::FrameForm,
-    connection::{StreamKind, TcpConnection, wanted},
+    connection::{StreamKind, TcpConnection},
     core::TcpCore,
     frame::{FRAME_HEAD, FrameHead},
     peer::{PendingCommand, PendingKind, TcpPeer},
@@ -91,6 +92,7 @@ impl TcpPeer {
                 } => Some(into.slice(*filled, stream.left)),
                 _ => None,
             },
+            StreamKind::Message { place, filled } => Some(place.into.slice(*filled, stream.left)),
         }
     }
 
@@ -111,6 +113,7 @@ impl TcpPeer {
                 }),
             ) => *filled += len,
             (StreamKind::Get, _) => {}
+            (StreamKind::Message { filled, .. }, _) => *filled += len,
         }
     }
 
@@ -136,7 +139,7 @@ impl TcpConnection {
             return None;
         }
         // What no rank sends is found when the bytes are handled.
-        let len = wanted(&self.rest, form)?;
+        let len = self.wanted(form)?;
         (len > self.rest.len()).then_some(ReceivePart::Spare(&mut self.rest, len))
     }
 }

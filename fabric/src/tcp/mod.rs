@@ -21,7 +21,7 @@
 //! - `core` owns the rest, and makes the turns. What the sink is to be told waits in one list, so the report of a peer that is
 //!   down comes after the peer's last message and after the failures of its commands.
 //! - `staging` sends short commands of one turn together. `hot` says which sockets are read without asking for events first,
-//!   and `landing` reads bytes straight to where they belong.
+//!   and `landing` reads bytes straight to where they belong. `placing` asks the sink where the body of a long message belongs.
 //! - `checksum` says what frames look like, and `congestion` how fast a connection may send.
 //! - `exports` knows the memory that peers may access. The target of a put, a get or an atomic performs it in its own turns,
 //!   after it has checked the key. A connection's commands are answered in order, so answers need no numbers.
@@ -46,6 +46,7 @@ mod interfaces;
 mod landing;
 mod one_sided;
 mod peer;
+mod placing;
 mod prepare;
 mod provider;
 mod reach;

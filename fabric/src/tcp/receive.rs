@@ -1,7 +1,7 @@
 //! What arrives: frames of peers are checked, and then handed over or performed.
 
 use super::{
-    connection::{BodyStream, NextFrame, StreamKind, TcpConnection, TcpInbox, look, wanted},
+    connection::{BodyStream, NextFrame, StreamKind, TcpConnection, TcpInbox, look},
     core::TcpCore,
     frame::{
         AtomicRecord, CountRecord, FRAME_HEAD, FrameHead, FrameKind, PIECE_MAX, PutRecord, record,
@@ -132,10 +132,17 @@ impl TcpCore {
             }
         }
         loop {
-            let Some(len) = wanted(&connection.rest, form) else {
+            let Some(len) = connection.wanted(form) else {
                 return FrameStep::Nonsense(form.describe_fault(&connection.rest));
             };
             if connection.rest.len() >= FRAME_HEAD && connection.rest.len() >= len {
+                if let Some(head) = connection.unasked_head(form) {
+                    if self.ask_place(rank, connection, head, sink) {
+                        return FrameStep::Events(1);
+                    }
+                    continue;
+                }
+                connection.unplaced = false;
                 let mut frame = std::mem::take(&mut connection.rest);
                 let step = match look(&frame, form) {
                     NextFrame::Whole(head, _) => {
@@ -199,7 +206,8 @@ impl TcpCore {
         if asks && self.owes_too_much(rank, connection) {
             return FrameStep::Nonsense("more commands than a rank may have in flight");
         }
-        connection.long_body = is_long(head);
+        connection.long_body = is_long(head)
+            || head.kind == FrameKind::Message && connection.note_unplaced(head.body_len);
         match head.kind {
             FrameKind::Message => {
                 self.counters.messages_received.add(1);
@@ -332,6 +340,10 @@ impl TcpCore {
                     *filled += bytes.len();
                 }
             }
+            StreamKind::Message { place, filled } => {
+                place.into.slice(*filled, bytes.len()).write(bytes);
+                *filled += bytes.len();
+            }
         }
     }
 
@@ -379,6 +391,9 @@ impl TcpCore {
                 if full && let Some(command) = pending.pop_front() {
                     sink.complete(command.token);
                 }
+            }
+            StreamKind::Message { place, .. } => {
+                self.report_placed(rank, connection, place, sink);
             }
         }
         FrameStep::Events(1)

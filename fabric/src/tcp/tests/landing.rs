@@ -47,7 +47,7 @@ fn put_frame(key: RemoteRegion, at: usize, body: &[u8]) -> Vec<u8> {
     [&with_record(FrameKind::Put, &put, body.len())[..], body].concat()
 }
 
-fn message_frame(body: &[u8]) -> Vec<u8> {
+pub(super) fn message_frame(body: &[u8]) -> Vec<u8> {
     let head = FrameHead {
         kind: FrameKind::Message,
         head_len: 0,

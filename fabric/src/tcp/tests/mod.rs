@@ -8,6 +8,7 @@
 mod checksum;
 mod hot;
 mod landing;
+mod placing;
 mod staging;
 
 use std::{
