@@ -68,7 +68,7 @@ impl EngineCore {
             receiver = Some(slot);
             takes
         });
-        let (Some(arrival), Some(slot)) = (arrival, receiver) else {
+        let (Some((_, arrival)), Some(slot)) = (arrival, receiver) else {
             return false;
         };
         let filled = slot.fill(0, PayloadView::from_slice(bytes));

@@ -77,6 +77,7 @@ const ALLOWED: &[&str] = &[
     "rt/src/buffer/strided.rs",
     "rt/src/buffer/tests.rs",
     "rt/src/buffer/wire.rs",
+    "rt/src/comm/handle_cache.rs",
     "rt/src/engine/tests/arriving.rs",
     "rt/src/engine/tests/placing.rs",
     "rt/src/heap.rs",

@@ -163,15 +163,20 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
     }
 
-    /// Takes out the earliest receive that matches a message, if `accepts` agrees. Otherwise nothing has arrived yet.
+    /// Handles a message that arrives, if the earliest posted receive that matches is one that `takes` it. Otherwise changes
+    /// nothing, and returns `None`.
+    #[inline]
     pub(crate) fn arrive_if(
         &mut self,
         envelope: MessageEnvelope,
-        accepts: impl FnOnce(R) -> bool,
+        takes: impl FnOnce(R) -> bool,
     ) -> Option<(R, ArrivalNumber)> {
-        let place = self.earliest_receive(envelope)?;
-        let first = self.lists[place].ends.head;
-        accepts(self.receives[first].recv).then(|| (self.take_first(place), self.number_arrival()))
+        let earliest = self.find_earliest(envelope)?;
+        let at = match earliest {
+            EarliestReceive::Lone(at) => at,
+            EarliestReceive::Listed(place) => self.lists[place].ends.head,
+        };
+        takes(self.receives[at].recv).then(|| (self.take_found(earliest), self.number_arrival()))
     }
 
     /// Returns a message to its place, or matches it with the earliest receive that matches it now.

@@ -114,8 +114,11 @@ impl Pair {
                 seen = Some(recv);
                 recv.is_multiple_of(2)
             });
-            if let Some(arrival) = arrival {
-                assert_eq!(self.reference.arrive(envelope, message), seen);
+            if let Some((recv, arrival)) = arrival {
+                assert_eq!(
+                    (self.reference.arrive(envelope, message), seen),
+                    (Some(recv), Some(recv))
+                );
                 self.taken.push((envelope, arrival, message));
                 return;
             }
