@@ -34,8 +34,8 @@ pub trait Sink {
         self.message(from, header, body);
     }
 
-    /// Reports that memory [offered](super::TagMatching::offer), or returned by [`place`](Self::place), with this token belongs to
-    /// the caller again. It holds no message, but its contents may have changed.
+    /// Reports that memory [offered](super::TagMatching::offer), or returned by [`place`](Self::place), with this token
+    /// belongs to the caller again. It holds no message, but its contents may have changed.
     fn returned(&mut self, _token: CommandToken) {}
 
     /// Reports that a put or get is complete. Its local memory belongs to the caller again.

@@ -1,6 +1,6 @@
 //! Parses rank files, which say for each rank on which host it runs, and on which CPUs: `rank 3=node1 0-3`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use rustix::thread::CpuSet;
 
@@ -67,9 +67,8 @@ fn arrange(lines: BTreeMap<u32, RankLine>) -> Result<RankFile, String> {
     let mut file = RankFile::default();
     let mut known = BTreeMap::new();
     for line in by_line {
-        let key = key(&line.host);
-        if !known.contains_key(&key) {
-            known.insert(key, file.hosts.len());
+        if let Entry::Vacant(unknown) = known.entry(key(&line.host)) {
+            unknown.insert(file.hosts.len());
             file.hosts.push(line.host.clone());
         }
     }
