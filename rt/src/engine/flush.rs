@@ -439,7 +439,7 @@ pub(super) fn transmit_tagged(
     };
     let posted = matches!(posted, PostResult::Posted);
     if posted {
-        peer.posted += 1;
+        peer.posted = peer.posted.wrapping_add(1);
         peer.credits.returned(credits);
         if let Some(channel) = &mut peer.channel {
             channel.sent(header, body);

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Of so many messages in a row, one goes by the driver, because a rank that only talks to itself would make no turns.
-const BY_DRIVER_EVERY: u32 = 32;
+const BY_DRIVER_EVERY: u8 = 32;
 
 /// Decides whether a message of this rank to itself may go past the driver.
 #[derive(Debug)]
@@ -18,10 +18,10 @@ pub(super) struct OwnMessages {
     pub(super) rank: WorldRank,
     /// True if a processor copies the driver's messages anyway, and the driver keeps their order.
     pub(super) is_direct: bool,
-    /// Messages that the driver has brought from this rank.
-    pub(super) arrived: u64,
+    /// Messages that the driver has brought from this rank, modulo 2³².
+    arrived: u32,
     /// Messages in a row that went past the driver.
-    in_a_row: u32,
+    in_a_row: u8,
 }
 
 impl OwnMessages {
@@ -32,6 +32,12 @@ impl OwnMessages {
             arrived: 0,
             in_a_row: 0,
         }
+    }
+
+    /// Counts a message that the driver has brought.
+    #[inline]
+    pub(super) fn note_arrival(&mut self, from: WorldRank) {
+        self.arrived = self.arrived.wrapping_add(u32::from(from == self.rank));
     }
 }
 

@@ -39,8 +39,8 @@ pub(crate) struct EnginePeer {
     /// Sends whose bytes go out in fragments.
     pub(crate) fragments: VecDeque<OpId>,
     pub(crate) credits: Credits,
-    /// Messages that the driver took for this peer.
-    pub(crate) posted: u64,
+    /// Messages that the driver took for this peer, modulo 2³².
+    pub(crate) posted: u32,
     /// Limit of the messages that may be sent to the peer.
     pub(crate) header_quota: HeaderQuota,
     /// Limit of the messages that the peer may send.

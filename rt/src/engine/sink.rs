@@ -32,7 +32,7 @@ impl Sink for EngineCore {
             self.refused += 1;
             return;
         };
-        self.own.arrived += u64::from(rank == self.own.rank);
+        self.own.note_arrival(rank);
         if self.watches && !self.handle_liveness(rank, kind, header) {
             return;
         }

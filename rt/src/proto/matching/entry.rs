@@ -25,6 +25,7 @@ pub(crate) struct RecvPattern {
 
 impl RecvPattern {
     /// Returns true if a message with this envelope matches.
+    #[inline]
     pub(crate) fn fits(&self, envelope: &MessageEnvelope) -> bool {
         self.ctx == envelope.ctx
             && self.source.is_none_or(|source| source == envelope.source)

@@ -56,7 +56,7 @@ pub(super) trait ListEntry {
 pub(super) struct MatchingSlab<T> {
     places: Vec<SlabPlace<T>>,
     free: u32,
-    len: usize,
+    len: u32,
     /// Generation of new places, chosen such that a handle of a released place never becomes valid again.
     first_generation: u32,
 }
@@ -83,7 +83,7 @@ impl<T> MatchingSlab<T> {
 
     /// Returns the number of places, and how many of them are in use.
     pub(super) const fn room(&self) -> (usize, usize) {
-        (self.places.len(), self.len)
+        (self.places.len(), self.len as usize)
     }
 
     /// Releases the places behind the last entry. O(places).
@@ -115,7 +115,7 @@ impl<T> MatchingSlab<T> {
 
     #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     #[inline]

@@ -22,6 +22,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::mem;
+
 pub(crate) use entry::{MessageEnvelope, RecvPattern};
 
 use entry::{ARRIVED, PostedReceive, WaitingMessage};
@@ -40,22 +42,15 @@ pub(crate) struct Matching<R, M> {
     messages: MatchingSlab<WaitingMessage<M>>,
     /// List of all waiting messages, by arrival.
     arrived: ListEnds,
-    /// The only posted receive, if it specifies source and tag. It is in no list, so the most frequent case needs no hash.
-    lone: Option<LoneReceive>,
     /// Number of posted receives for each [`ReceiveClass`].
-    posted: [usize; 4],
+    posted: [u32; 4],
     /// First message of `arrived` that is not in its wildcard lists. All messages before it are, and all after it are
     /// not.
     unlinked: u32,
+    /// The only posted receive, if it specifies source and tag. It is in no list, so the most frequent case needs no hash.
+    lone: u32,
     next_posting: u64,
     next_arrival: ArrivalNumber,
-}
-
-/// Key and entry of a receive that is in no list.
-#[derive(Clone, Copy, Debug)]
-struct LoneReceive {
-    key: MatchingKey,
-    at: u32,
 }
 
 /// Where the earliest posted receive that matches a message is.
@@ -125,9 +120,9 @@ impl<R: Copy, M: Copy> Matching<R, M> {
             receives: MatchingSlab::new(),
             messages: MatchingSlab::new(),
             arrived: ListEnds::EMPTY,
-            lone: None,
             posted: [0; 4],
             unlinked: NIL,
+            lone: NIL,
             next_posting: 0,
             next_arrival: ArrivalNumber(0),
         }
@@ -322,10 +317,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     #[inline]
     fn add_alone(&mut self, want: RecvPattern, recv: R) -> ReceiveHandle {
         let at = self.insert_receive(want, recv);
-        self.lone = Some(LoneReceive {
-            key: want.key(),
-            at,
-        });
+        self.lone = at;
         self.posted[ReceiveClass::Exact as usize] = 1;
         ReceiveHandle(self.receives.handle(at))
     }
@@ -333,7 +325,9 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     /// Moves the lone receive into its list, before another receive is posted.
     #[inline]
     fn list_lone(&mut self) {
-        if let Some(LoneReceive { key, at }) = self.lone.take() {
+        if self.lone != NIL {
+            let at = mem::replace(&mut self.lone, NIL);
+            let key = self.receives[at].want.key();
             self.lists.reserve(1);
             let place = self.lists.probe(key);
             self.append_receive(place, key, at);
@@ -376,9 +370,9 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     /// Finds the earliest posted receive that matches.
     #[inline(always)]
     fn find_earliest(&self, envelope: MessageEnvelope) -> Option<EarliestReceive> {
-        if let Some(lone) = self.lone {
-            let fits = lone.key == envelope.key(ReceiveClass::Exact);
-            return fits.then_some(EarliestReceive::Lone(lone.at));
+        if self.lone != NIL {
+            let fits = self.receives[self.lone].want.fits(&envelope);
+            return fits.then_some(EarliestReceive::Lone(self.lone));
         }
         let [_, wild @ ..] = self.posted;
         let place = if wild == [0; 3] {
@@ -423,13 +417,13 @@ impl<R: Copy, M: Copy> Matching<R, M> {
 
     #[inline]
     fn take_lone(&mut self, at: u32) -> R {
-        self.lone = None;
+        self.lone = NIL;
         self.posted[ReceiveClass::Exact as usize] = 0;
         self.receives.remove(at).recv
     }
 
     fn remove_receive(&mut self, at: u32) -> R {
-        if self.lone.is_some() {
+        if self.lone != NIL {
             return self.take_lone(at);
         }
         let place = self.lists.probe(self.receives[at].want.key());
