@@ -22,16 +22,16 @@ use super::{command, image::VmImage, options::VmOptions, qemu};
 #[derive(Debug)]
 pub(super) struct VmGuest {
     child: Child,
-    ports: Vec<GuestPort>,
+    ports: Vec<VmPort>,
     errors: JoinHandle<Vec<u8>>,
-    news: Receiver<GuestEvent>,
+    news: Receiver<VmEvent>,
     timeout: Duration,
     log: bool,
 }
 
 /// An event of a guest.
 #[derive(Debug, PartialEq, Eq)]
-enum GuestEvent {
+enum VmEvent {
     /// The command begins.
     Began,
     /// The command ended with this status.
@@ -59,10 +59,10 @@ impl VmGuest {
             Box::new(io::sink())
         };
         let ports = vec![
-            GuestPort::open(CONSOLE, move |stream| copy(stream, console).0)?,
-            GuestPort::open("status", told(sender.clone()))?,
-            GuestPort::open("out", passed_on(output, sender))?,
-            GuestPort::open("err", |stream| copy(stream, io::stderr()).0)?,
+            VmPort::open(CONSOLE, move |stream| copy(stream, console).0)?,
+            VmPort::open("status", told(sender.clone()))?,
+            VmPort::open("out", passed_on(output, sender))?,
+            VmPort::open("err", |stream| copy(stream, io::stderr()).0)?,
         ];
         let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
         let mut child = image
@@ -98,7 +98,7 @@ impl VmGuest {
             drop(self.child.kill());
         }
         let ended = self.child.wait().map_err(|why| format!("QEMU: {why}"))?;
-        self.ports.iter().for_each(GuestPort::release);
+        self.ports.iter().for_each(VmPort::release);
         let mut console = Vec::new();
         for port in self.ports {
             let said = port.reader.join().unwrap_or_default();
@@ -139,18 +139,18 @@ struct GuestTimeouts {
 }
 
 /// Returns the command's status; `None` if the machine went off without one.
-fn follow(news: &Receiver<GuestEvent>, patience: GuestTimeouts) -> Result<Option<u8>, String> {
+fn follow(news: &Receiver<VmEvent>, patience: GuestTimeouts) -> Result<Option<u8>, String> {
     let mut status = None;
     let mut left = patience.start;
     loop {
         match news.recv_timeout(left) {
-            Ok(GuestEvent::Began) => left = patience.command,
-            Ok(GuestEvent::Ended(with)) => {
+            Ok(VmEvent::Began) => left = patience.command,
+            Ok(VmEvent::Ended(with)) => {
                 status = Some(with);
                 left = patience.end;
             }
-            Ok(GuestEvent::Unread) => return Err("the output has no reader".to_owned()),
-            Ok(GuestEvent::Off) | Err(RecvTimeoutError::Disconnected) => return Ok(status),
+            Ok(VmEvent::Unread) => return Err("the output has no reader".to_owned()),
+            Ok(VmEvent::Off) | Err(RecvTimeoutError::Disconnected) => return Ok(status),
             Err(RecvTimeoutError::Timeout) => {
                 return Err(format!(
                     "the guest said nothing for {} s and was ended; `--log` shows what its kernel says",
@@ -163,12 +163,12 @@ fn follow(news: &Receiver<GuestEvent>, patience: GuestTimeouts) -> Result<Option
 
 /// A socket to which QEMU connects, and the thread that reads it.
 #[derive(Debug)]
-struct GuestPort {
+struct VmPort {
     name: String,
     reader: JoinHandle<Vec<u8>>,
 }
 
-impl GuestPort {
+impl VmPort {
     fn open(
         short: &str,
         read: impl FnOnce(UnixStream) -> Vec<u8> + Send + 'static,
@@ -196,30 +196,30 @@ fn address(name: &str) -> io::Result<SocketAddr> {
 }
 
 /// Forwards the guest's reports about the command. The receiver of `news` may have ended.
-fn told(news: Sender<GuestEvent>) -> impl FnOnce(UnixStream) -> Vec<u8> {
+fn told(news: Sender<VmEvent>) -> impl FnOnce(UnixStream) -> Vec<u8> {
     move |stream| {
         let lines = BufReader::new(stream).lines().map_while(Result::ok);
         lines
             .filter_map(|line| news_of(&line))
             .for_each(|what| drop(news.send(what)));
-        drop(news.send(GuestEvent::Off));
+        drop(news.send(VmEvent::Off));
         Vec::new()
     }
 }
 
-fn passed_on(output: impl Write, news: Sender<GuestEvent>) -> impl FnOnce(UnixStream) -> Vec<u8> {
+fn passed_on(output: impl Write, news: Sender<VmEvent>) -> impl FnOnce(UnixStream) -> Vec<u8> {
     move |stream| {
         if copy(stream, output).1.is_err() {
-            drop(news.send(GuestEvent::Unread));
+            drop(news.send(VmEvent::Unread));
         }
         Vec::new()
     }
 }
 
-fn news_of(line: &str) -> Option<GuestEvent> {
+fn news_of(line: &str) -> Option<VmEvent> {
     match line.split_once(' ') {
-        None if line == "began" => Some(GuestEvent::Began),
-        Some(("ended", status)) => Some(GuestEvent::Ended(status.parse().ok()?)),
+        None if line == "began" => Some(VmEvent::Began),
+        Some(("ended", status)) => Some(VmEvent::Ended(status.parse().ok()?)),
         _ => None,
     }
 }
@@ -290,9 +290,9 @@ const COMPLAINTS: [&str; 6] = [
 mod tests {
     use std::{sync::mpsc::channel, time::Duration};
 
-    use super::{GuestEvent, GuestTimeouts, follow, last_lines, news_of};
+    use super::{GuestTimeouts, VmEvent, follow, last_lines, news_of};
 
-    fn followed(said: impl IntoIterator<Item = GuestEvent>) -> Result<Option<u8>, String> {
+    fn followed(said: impl IntoIterator<Item = VmEvent>) -> Result<Option<u8>, String> {
         let (sender, news) = channel();
         said.into_iter().for_each(|what| sender.send(what).unwrap());
         let patience = GuestTimeouts {
@@ -306,17 +306,10 @@ mod tests {
     #[test]
     fn the_status_of_a_command_is_passed_on_when_the_machine_is_off() {
         for status in [0, 7, 124, 255] {
-            let said = [
-                GuestEvent::Began,
-                GuestEvent::Ended(status),
-                GuestEvent::Off,
-            ];
+            let said = [VmEvent::Began, VmEvent::Ended(status), VmEvent::Off];
             assert_eq!(followed(said), Ok(Some(status)));
         }
-        for said in [
-            vec![GuestEvent::Off],
-            vec![GuestEvent::Began, GuestEvent::Off],
-        ] {
+        for said in [vec![VmEvent::Off], vec![VmEvent::Began, VmEvent::Off]] {
             assert_eq!(followed(said), Ok(None));
         }
     }
@@ -325,19 +318,19 @@ mod tests {
     fn a_guest_that_says_nothing_any_more_is_an_error_wherever_it_was() {
         for said in [
             vec![],
-            vec![GuestEvent::Began],
-            vec![GuestEvent::Began, GuestEvent::Ended(0)],
+            vec![VmEvent::Began],
+            vec![VmEvent::Began, VmEvent::Ended(0)],
         ] {
             assert!(followed(said).unwrap_err().contains("said nothing"));
         }
-        let why = followed([GuestEvent::Began, GuestEvent::Unread]).unwrap_err();
+        let why = followed([VmEvent::Began, VmEvent::Unread]).unwrap_err();
         assert!(why.contains("no reader"), "{why}");
     }
 
     #[test]
     fn a_guest_tells_when_the_command_began_and_how_it_ended() {
-        assert_eq!(news_of("began"), Some(GuestEvent::Began));
-        assert_eq!(news_of("ended 139"), Some(GuestEvent::Ended(139)));
+        assert_eq!(news_of("began"), Some(VmEvent::Began));
+        assert_eq!(news_of("ended 139"), Some(VmEvent::Ended(139)));
         for line in ["", "ended", "ended 256", "ended -1", "began now"] {
             assert_eq!(news_of(line), None, "{line}");
         }
