@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin};
 
-use ripstop::{Collectives, Comm, Runtime, Source, Sum, Tag, Window};
+use ripstop::{Collectives, Comm, PassiveWindow, Runtime, Source, Sum, Tag, Window};
 
 use crate::RowResult;
 
@@ -134,10 +134,7 @@ async fn fence(world: Comm, calls: usize) -> RowResult {
 }
 
 async fn put(world: Comm, calls: usize) -> RowResult {
-    let window = Window::<u64>::allocate(&world, 1)
-        .await?
-        .into_passive()
-        .await?;
+    let window = passive_window(&world).await?;
     let epoch = window.lock_all().await?;
     for _ in 0..calls {
         epoch.put(0, 0, [1]).await?;
@@ -148,10 +145,7 @@ async fn put(world: Comm, calls: usize) -> RowResult {
 }
 
 async fn fetch_add(world: Comm, calls: usize) -> RowResult {
-    let window = Window::<u64>::allocate(&world, 1)
-        .await?
-        .into_passive()
-        .await?;
+    let window = passive_window(&world).await?;
     let epoch = window.lock_all().await?;
     for _ in 0..calls {
         epoch.fetch_add(0, 0, 1).await?;
@@ -170,6 +164,10 @@ async fn pscw(world: Comm, calls: usize) -> RowResult {
         exposure.wait().await?;
     }
     Ok(window.free().await?)
+}
+
+async fn passive_window(world: &Comm) -> Result<PassiveWindow<u64>, ripstop::Error> {
+    Window::allocate(world, 1).await?.into_passive().await
 }
 
 const TAG: u32 = 7;
