@@ -56,11 +56,7 @@ impl FutexWord {
     /// # Panics
     /// Panics if the word is not inside the region or not aligned.
     #[must_use]
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "the word keeps the region mapped"
-    )]
-    pub fn new(region: MemoryRegion, offset: usize) -> Self {
+    pub fn new(region: &MemoryRegion, offset: usize) -> Self {
         Self(region.word(offset))
     }
 

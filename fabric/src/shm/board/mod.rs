@@ -248,7 +248,7 @@ impl Board {
 
     /// Returns the word that a rank sleeps on.
     pub(super) fn bell(&self, rank: u32) -> FutexWord {
-        FutexWord::new(self.region.clone(), self.at(rank, BELL))
+        FutexWord::new(&self.region, self.at(rank, BELL))
     }
 
     fn word(&self, rank: u32, field: usize) -> &AtomicU32 {

@@ -80,7 +80,7 @@ impl BackendBed {
         let region = MemoryRegion::create("bell", 4096, false).unwrap();
         let by_futex = backend.futex();
         let bell = TestDoorbell {
-            word: FutexWord::new(region, 64),
+            word: FutexWord::new(&region, 64),
             fd: Arc::new(new_eventfd().unwrap()),
             by_futex,
         };

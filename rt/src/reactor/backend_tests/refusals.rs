@@ -50,7 +50,7 @@ fn epoll_that_was_asked_for_never_touches_io_uring() {
 #[test]
 fn epoll_refuses_a_futex_word_and_says_what_to_do() {
     let (mut backend, _) = open(BackendChoice::Epoll).unwrap();
-    let word = FutexWord::new(MemoryRegion::create("word", 4096, false).unwrap(), 0);
+    let word = FutexWord::new(&MemoryRegion::create("word", 4096, false).unwrap(), 0);
     let error = backend
         .watch(&[WakeSource::Futex { word, armed: ARMED }])
         .unwrap_err();

@@ -198,7 +198,7 @@ fn another_process_ends_the_sleep_through_a_shared_word() {
         return;
     }
     let region = MemoryRegion::create("shared bell", 4096, false).unwrap();
-    let word = FutexWord::new(region.clone(), 0);
+    let word = FutexWord::new(&region, 0);
     bed.backend
         .watch(&[WakeSource::Futex {
             word: word.clone(),
