@@ -4,7 +4,7 @@ use super::{Comm, program::CollectivePlace, program::ProgramOp};
 use crate::{
     buffer::{RecvBuf, SendBuf},
     engine::SingleRoundPoll,
-    offload::{CollectiveSignature, CollectiveSpec, LocalCopy},
+    offload::{CollectiveSpec, LocalCopy},
     proto::collective_id::CollectiveId,
 };
 
@@ -47,13 +47,7 @@ impl Comm {
         input: I,
         output: O,
     ) -> ProgramOp<I, O> {
-        let collective = CollectiveSpec {
-            name,
-            signature: CollectiveSignature::of(name),
-            program: copy.program(output.elems()).into(),
-            reducer: None,
-            with_block_events: false,
-        };
+        let collective = CollectiveSpec::plain(name, copy.program(output.elems()));
         self.begin_program(place, collective, None, input, output)
     }
 }

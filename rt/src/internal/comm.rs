@@ -211,15 +211,8 @@ impl CommInternals for Comm {
         input: I,
         output: O,
     ) -> ProgramOp<I, O> {
-        let collective = CollectiveSpec {
-            name,
-            signature: CollectiveSignature::of(name),
-            program: ProgramBuilder::new::<u8>(self.size(), BufferLens::default())
-                .finish()
-                .into(),
-            reducer: None,
-            with_block_events: false,
-        };
+        let nothing = ProgramBuilder::new::<u8>(self.size(), BufferLens::default()).finish();
+        let collective = CollectiveSpec::plain(name, nothing);
         self.begin_program(place, collective, Some(sentence), input, output)
     }
 }

@@ -149,6 +149,19 @@ pub struct CollectiveSpec {
     pub with_block_events: bool,
 }
 
+impl CollectiveSpec {
+    /// Returns a collective without reductions, on whose name alone the ranks must agree.
+    pub(crate) fn plain(name: &'static str, program: CollectiveProgram) -> Self {
+        Self {
+            name,
+            signature: CollectiveSignature::of(name),
+            program: program.into(),
+            reducer: None,
+            with_block_events: false,
+        }
+    }
+}
+
 /// The number of a step: its index in the list of its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProgramStepId(u32);
