@@ -69,8 +69,7 @@ impl EngineCore {
         // If the receive cannot take the message, it fails and the store keeps the message, as with any other sender.
         let arrival = self.matching.arrive_if(envelope, |recv| {
             let slot = self.ops.live(recv);
-            let takes = !(slot.info.probe | slot.lent | slot.in_program)
-                && slot.admit(header.sig, bytes.len() as u64).is_ok();
+            let takes = slot.takes(header.sig, bytes.len());
             receiver = Some(slot);
             takes
         });

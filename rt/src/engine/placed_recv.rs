@@ -42,11 +42,8 @@ impl EngineCore {
             tag: header.tag,
         };
         let Self { matching, ops, .. } = self;
-        let (op, arrival) = matching.arrive_if(envelope, |op| {
-            let slot = ops.live(op);
-            let takes_bytes = !(slot.info.probe || slot.lent || slot.in_program);
-            takes_bytes && slot.admit(header.sig, len as u64).is_ok()
-        })?;
+        let (op, arrival) =
+            matching.arrive_if(envelope, |op| ops.live(op).takes(header.sig, len))?;
         let landed = MessageStatus {
             source: rank,
             tag: header.tag,

@@ -208,6 +208,13 @@ impl OpSlot {
         }
     }
 
+    /// Returns true if a message of this type and length may be copied to the buffer at once and is all that the operation waits
+    /// for. A buffer that grows has room for it then.
+    #[inline]
+    pub(crate) fn takes(&mut self, sig: u64, bytes: usize) -> bool {
+        !(self.info.probe | self.lent | self.in_program) && self.admit(sig, bytes as u64).is_ok()
+    }
+
     #[cold]
     fn too_long(&self, bytes: u64) -> ErrorKind {
         let elem = self.info.elem.max(1);
