@@ -22,7 +22,7 @@ fn model(gate: &mut StepRunner, package: &str) -> Result<(), String> {
     // The models have a target directory of their own, because other flags would cause everything to be rebuilt, here and
     // afterwards.
     let target = target_dir(&gate.root).join("loom").display().to_string();
-    let task = CommandLine::cargo(&["test", "-p", package, "--lib", "--profile", "swift", "loom"])
+    let task = CommandLine::cargo(&["test", "-p", package, "--lib", "--profile", "models", "loom"])
         .filtered()
         .with("RUSTFLAGS", "--cfg loom")
         .with("CARGO_TARGET_DIR", target);

@@ -194,14 +194,15 @@ impl StepRunner {
     }
 
     fn fitted(&self, task: &CommandLine) -> CommandLine {
-        let nice = match self.lane {
+        let (nice, tests) = match self.lane {
             StepLane::Alone => return task.clone(),
-            StepLane::Beside => "5",
-            StepLane::Behind => "15",
+            // Ranks wait for each other most of the time, so that a second test finds a processor.
+            StepLane::Beside => ("5", "2"),
+            StepLane::Behind => ("15", "1"),
         };
-        let one = ["CARGO_BUILD_JOBS", "RUST_TEST_THREADS"];
-        one.iter()
-            .fold(task.clone(), |task, name| task.with(name, "1"))
+        task.clone()
+            .with("CARGO_BUILD_JOBS", "1")
+            .with("RUST_TEST_THREADS", tests)
             .inside(&CommandLine::new("nice", &["-n", nice]))
     }
 

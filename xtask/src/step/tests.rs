@@ -49,7 +49,7 @@ fn beside(
     };
     let outcome = gate.run_beside(long, |gate| {
         let task = gate.fitted(&CommandLine::cargo(&["test"])).to_string();
-        let fitted = "CARGO_BUILD_JOBS=1 RUST_TEST_THREADS=1 nice -n 5 cargo test";
+        let fitted = "CARGO_BUILD_JOBS=1 RUST_TEST_THREADS=2 nice -n 5 cargo test";
         assert_eq!(task, fitted);
         others
     });
