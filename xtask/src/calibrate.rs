@@ -11,7 +11,10 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{spread::median, step::target_dir};
+use crate::{
+    spread::median,
+    step::{MEASURED_PROFILE, target_dir},
+};
 
 /// Measures, fits, predicts.
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
@@ -101,7 +104,8 @@ impl CalibrationTools {
         let words = [
             "build",
             "--quiet",
-            "--release",
+            "--profile",
+            MEASURED_PROFILE,
             "-p",
             "ripstop",
             "--bins",
@@ -109,13 +113,15 @@ impl CalibrationTools {
         ];
         let built = Command::new("cargo").args(words).current_dir(root).status();
         if !built.is_ok_and(|status| status.success()) {
-            return Err("`cargo build --release -p ripstop --bins --examples` fails".to_owned());
+            return Err(format!(
+                "`cargo build --profile {MEASURED_PROFILE} -p ripstop --bins --examples` fails"
+            ));
         }
         let target = target_dir(root);
-        let release = target.join("release");
+        let optimized = target.join(MEASURED_PROFILE);
         Ok(Self {
-            ripstop: release.join("ripstop"),
-            halo: release.join("examples/halo"),
+            ripstop: optimized.join("ripstop"),
+            halo: optimized.join("examples/halo"),
             target,
         })
     }

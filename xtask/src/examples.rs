@@ -28,8 +28,7 @@ pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
 pub(crate) fn run_of_readme(gate: &mut StepRunner) -> Result<(), String> {
     let readme = "run --release -- run -n 4 --example halo";
     let words: Vec<&str> = readme.split(' ').collect();
-    let task = CommandLine::cargo(&words).with_fast_release_build();
-    gate.run("the example of the README", &task)
+    gate.run("the example of the README", &CommandLine::cargo(&words))
 }
 
 /// Builds all examples like tests, quickly and with all checks, and runs them.

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use super::figures::{CompareJob, OwnProgram};
 use super::tcp_peers::{TcpPeers, TcpWay};
 use super::{report, tcp};
+use crate::step::MEASURED_PROFILE;
 
 /// One column of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -158,7 +159,7 @@ pub(super) struct ComparePaths {
     workspace: PathBuf,
     sources: PathBuf,
     built: PathBuf,
-    release: PathBuf,
+    optimized: PathBuf,
     ripstop: PathBuf,
     /// Found when the first contestant asks, because it starts programs of the libraries.
     tcp: LazyLock<TcpPeers>,
@@ -170,13 +171,13 @@ impl ComparePaths {
             env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
         // Absolute paths, because contestants are started in another folder than the shell that set a relative one.
         let target = std::path::absolute(&target).unwrap_or(target);
-        let release = target.join("release");
+        let optimized = target.join(MEASURED_PROFILE);
         Self {
             workspace: workspace.to_owned(),
             sources: workspace.join("benches/compare"),
             built: target.join("compare"),
-            ripstop: release.join("ripstop"),
-            release,
+            ripstop: optimized.join("ripstop"),
+            optimized,
             tcp: LazyLock::new(TcpPeers::find),
         }
     }
@@ -197,7 +198,7 @@ impl ComparePaths {
     }
 
     fn example(&self, name: &str) -> PathBuf {
-        self.release.join("examples").join(name)
+        self.optimized.join("examples").join(name)
     }
 
     /// Describes what is missing for a contestant in a job.
@@ -328,7 +329,8 @@ pub(super) fn build_ours(paths: &ComparePaths) -> Result<(), String> {
         .args([
             "build",
             "--quiet",
-            "--release",
+            "--profile",
+            MEASURED_PROFILE,
             "--package",
             "ripstop",
             "--bins",
@@ -338,9 +340,9 @@ pub(super) fn build_ours(paths: &ComparePaths) -> Result<(), String> {
         .status();
     match status {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(
-            "not built yet: `cargo build --release -p ripstop --bins --examples` fails".to_owned(),
-        ),
+        Ok(_) => Err(format!(
+            "not built yet: `cargo build --profile {MEASURED_PROFILE} -p ripstop --bins --examples` fails"
+        )),
         Err(error) => Err(format!("not built yet: cannot start cargo: {error}")),
     }
 }

@@ -14,12 +14,13 @@ use std::{
 };
 
 use self::jobs::{KINDS, PortalsJobKind, RATIOS};
+use crate::step::MEASURED_PROFILE;
 
 const HELP: &str = "\
 cargo xtask bench portals GROUP [--rounds N] [--from DIR] [--json]
 
 GROUP is latency, bandwidth, tags, causes, netpipe, rails, matching, lengths, half, long, flood, overlap or queue. DIR has the
-commands `ripstop` and `ripstop-baselines`, and libportals_sandia42.so [default: target/release, built at first]. Prints, for
+commands `ripstop` and `ripstop-baselines`, and libportals_sandia42.so [default: target/release-lto, built at first]. Prints, for
 each line of the jobs, both medians and the ratio, or the figure, with its least and greatest of all rounds, and the processor
 time of all ranks with all threads of theirs; with --json, a line of JSON for each. `overlap` and `queue` need two processors
 and `taskset`.";
@@ -89,7 +90,8 @@ fn build(root: &Path) -> Result<PathBuf, String> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(root).args([
         "build",
-        "--release",
+        "--profile",
+        MEASURED_PROFILE,
         "-p",
         "ripstop",
         "-p",
@@ -103,7 +105,7 @@ fn build(root: &Path) -> Result<PathBuf, String> {
     }
     Ok(std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root.join("target"), PathBuf::from)
-        .join("release"))
+        .join(MEASURED_PROFILE))
 }
 
 fn compare(dir: &Path, options: &PortalsBenchOptions) -> Result<(), String> {

@@ -280,16 +280,6 @@ impl CommandLine {
         self
     }
 
-    /// Makes a release build take a third of the time, at some cost to its speed. All commands of the gate that need a release
-    /// build do this, so they share what is built.
-    pub(crate) fn with_fast_release_build(self) -> Self {
-        // In a folder of its own, because benchmarks may take what they find in the usual one.
-        let target = target_dir(&root()).join("fast").display().to_string();
-        self.with("CARGO_PROFILE_RELEASE_LTO", "off")
-            .with("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-            .with("CARGO_TARGET_DIR", target)
-    }
-
     /// Sets these variables, which replace those that were set before.
     pub(crate) fn with_all(self, variables: &[(&'static str, &str)]) -> Self {
         let set = |task: Self, &(name, value): &(&'static str, &str)| task.with(name, value);
@@ -403,6 +393,9 @@ impl TestTally {
         }
     }
 }
+
+/// Cargo's profile for programs whose speed is measured, and the name of its folder among what cargo builds.
+pub(crate) const MEASURED_PROFILE: &str = "release-lto";
 
 /// Returns the folder where cargo builds.
 pub(crate) fn target_dir(root: &Path) -> PathBuf {

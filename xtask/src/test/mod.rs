@@ -234,7 +234,7 @@ fn simulations(gate: &mut StepRunner, tests: &[&str]) -> Result<(), String> {
     let words: Vec<&str> = words.split(' ').chain(tests.iter().copied()).collect();
     gate.run_tests(
         &format!("large simulations: {}", tests[0]),
-        &CommandLine::cargo(&words).with_fast_release_build(),
+        &CommandLine::cargo(&words),
     )
 }
 

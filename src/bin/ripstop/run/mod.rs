@@ -66,6 +66,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME")]
     example: Option<String>,
 
+    /// Build the example with this profile of cargo
+    #[arg(long, value_name = "PROFILE", requires = "example")]
+    profile: Option<String>,
+
     /// A program and its arguments: a path, or a name to look for in PATH
     #[arg(
         value_name = "PROGRAM",
@@ -77,6 +81,14 @@ pub(crate) struct RunArgs {
     // The last, because what follows would be listed under the heading of its options.
     #[command(flatten)]
     hosts: HostArgs,
+}
+
+impl RunArgs {
+    fn built_example(&self) -> Option<program::BuiltExample> {
+        let name = self.example.clone()?;
+        let profile = self.profile.clone();
+        Some(program::BuiltExample { name, profile })
+    }
 }
 
 /// Meaning of the exit code of a job if some of its ranks failed.
@@ -118,7 +130,7 @@ pub(crate) fn run(mut args: RunArgs, words: &[OsString]) -> ExitCode {
 }
 
 fn start_here(args: &mut RunArgs) -> Result<LaunchedJob, LaunchError> {
-    let program = program::find(args.example.as_deref(), &mut args.command)?;
+    let program = program::find(args.built_example(), &mut args.command)?;
     LaunchedJob::start(args, &program)
 }
 
@@ -126,7 +138,7 @@ fn start_here(args: &mut RunArgs) -> Result<LaunchedJob, LaunchError> {
 fn start_on_hosts(args: &mut RunArgs, plan: HostPlan) -> Result<LaunchedJob, LaunchError> {
     let mut words = std::mem::take(&mut args.command);
     if args.example.is_some() {
-        let program = program::find(args.example.as_deref(), &mut words)?;
+        let program = program::find(args.built_example(), &mut words)?;
         words = program.arguments;
         words.insert(0, program.path.into());
     }
@@ -228,6 +240,7 @@ const EXAMPLES: &str = "\
 Examples:
   ripstop run -n 4 target/release/simulation -- --steps 100
   ripstop run -n 4 --example halo -- --n 64
+  ripstop run -n 4 --example halo --profile release-lto    slow to build, and as fast as it can be
   ripstop run -n 2 --label --timeout 60 ./program
   ripstop run -n 4 --keep-going ./survivor     the others live on when a rank dies
   ripstop run -n 4 --keep-going=ok ./survivor  and the exit code is 0 if they end well

@@ -19,17 +19,24 @@ pub(super) struct LaunchProgram {
     pub(super) name: String,
 }
 
+/// An example of the package in the current folder, to be built and run.
+#[derive(Debug)]
+pub(super) struct BuiltExample {
+    pub(super) name: String,
+    /// Cargo's profile. `None` stands for release if this command was built with optimizations, and for dev otherwise.
+    pub(super) profile: Option<String>,
+}
+
 /// Finds the program. `words` are the arguments of the example, or the program and its arguments.
 pub(super) fn find(
-    example: Option<&str>,
+    example: Option<BuiltExample>,
     words: &mut Vec<OsString>,
 ) -> Result<LaunchProgram, LaunchError> {
-    if let Some(name) = example {
-        let path = build(name)?;
+    if let Some(example) = example {
         return Ok(LaunchProgram {
-            path,
+            path: example.build()?,
             arguments: std::mem::take(words),
-            name: name.to_owned(),
+            name: example.name,
         });
     }
     let program = words.remove(0);
@@ -91,43 +98,47 @@ fn executable(path: &Path) -> bool {
     path.is_file() && access(path, Access::EXEC_OK).is_ok()
 }
 
-/// Builds an example of the package in the current folder, with this command's profile, and returns the path that cargo
-/// reports.
-fn build(name: &str) -> Result<PathBuf, LaunchError> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(&cargo);
-    command.args([
-        "build",
-        "--quiet",
-        "--message-format=json-render-diagnostics",
-        "--example",
-        name,
-    ]);
-    if !cfg!(debug_assertions) {
-        command.arg("--release");
+impl BuiltExample {
+    /// Builds the example, and returns the path that cargo reports.
+    fn build(&self) -> Result<PathBuf, LaunchError> {
+        let name = &self.name;
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(&cargo);
+        command.args(["build", "--quiet", "--message-format"]);
+        command.args(["json-render-diagnostics", "--example", name]);
+        command.args(["--profile", self.profile()]);
+        let shown = cargo.to_string_lossy();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| {
+                LaunchError::machine(format!("--example {name}: cannot start {shown}: {error}"))
+            })?;
+        let messages = BufReader::new(child.stdout.take().expect("it was asked for a pipe"));
+        let path = messages
+            .lines()
+            .map_while(Result::ok)
+            .filter_map(|line| built(&line, name))
+            .last();
+        let built = child.wait().is_ok_and(|status| status.success());
+        let failed = || {
+            LaunchError::machine(format!(
+                "--example {name}: `cargo build --example {name}` failed in {}",
+                here()
+            ))
+        };
+        path.filter(|_| built).ok_or_else(failed)
     }
-    let shown = cargo.to_string_lossy();
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| {
-            LaunchError::machine(format!("--example {name}: cannot start {shown}: {error}"))
-        })?;
-    let messages = BufReader::new(child.stdout.take().expect("it was asked for a pipe"));
-    let path = messages
-        .lines()
-        .map_while(Result::ok)
-        .filter_map(|line| built(&line, name))
-        .last();
-    let built = child.wait().is_ok_and(|status| status.success());
-    let failed = || {
-        LaunchError::machine(format!(
-            "--example {name}: `cargo build --example {name}` failed in {}",
-            here()
-        ))
-    };
-    path.filter(|_| built).ok_or_else(failed)
+
+    fn profile(&self) -> &str {
+        let default = if cfg!(debug_assertions) {
+            "dev"
+        } else {
+            "release"
+        };
+        self.profile.as_deref().unwrap_or(default)
+    }
 }
 
 /// Returns the executable named in a line that cargo prints for each target it has built.

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use crate::step;
+use crate::step::{self, MEASURED_PROFILE};
 
 use super::{guest::VmGuest, image::VmImage, options::VmOptions, packages};
 
@@ -240,14 +240,15 @@ impl BenchPrograms {
         let folder = target.join("compare");
         std::fs::create_dir_all(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
         let programs = Self {
-            ripstop: target.join("release/ripstop"),
+            ripstop: target.join(MEASURED_PROFILE).join("ripstop"),
             pairs: folder.join("qp_create"),
         };
         let mut cargo = Command::new("cargo");
         cargo.args([
             "build",
             "--quiet",
-            "--release",
+            "--profile",
+            MEASURED_PROFILE,
             "--package",
             "ripstop",
             "--bins",
