@@ -22,10 +22,18 @@ fn model(gate: &mut StepRunner, package: &str) -> Result<(), String> {
     // The models have a target directory of their own, because other flags would cause everything to be rebuilt, here and
     // afterwards.
     let target = target_dir(&gate.root).join("loom").display().to_string();
-    let task = CommandLine::cargo(&["test", "-p", package, "--lib", "--profile", "models", "loom"])
-        .filtered()
-        .with("RUSTFLAGS", "--cfg loom")
-        .with("CARGO_TARGET_DIR", target);
+    let task = CommandLine::cargo(&[
+        "test",
+        "-p",
+        package,
+        "--lib",
+        "--profile",
+        "models",
+        "loom",
+    ])
+    .filtered()
+    .with("RUSTFLAGS", "--cfg loom")
+    .with("CARGO_TARGET_DIR", target);
     let before = gate.tally.passed;
     gate.run_tests(&format!("models of {package}"), &task)?;
     if gate.tally.passed > before {

@@ -80,7 +80,7 @@ pub(crate) fn check(gate: &mut StepRunner, missing: MissingLauncher) -> Result<(
 pub(crate) const VALGRIND: (&str, &str) = ("valgrind", "valgrind");
 
 fn build() -> CommandLine {
-    let words = "build --quiet --profile instructions -p ripstop-instructions";
+    let words = "build --quiet --release -p ripstop-instructions";
     CommandLine::cargo(&words.split(' ').collect::<Vec<_>>())
 }
 
@@ -159,7 +159,7 @@ fn per_call(folder: &Path, command: impl Fn(u32) -> Command) -> Result<Instructi
 const CALLS: u32 = 2000;
 
 fn our_command(root: &Path, row: &str, calls: u32) -> Command {
-    let program = step::target_dir(root).join("instructions/ripstop-instructions");
+    let program = step::target_dir(root).join("release/ripstop-instructions");
     let mut command = Command::new(program);
     command.args([row, &calls.to_string()]);
     command.envs(SETTINGS).envs(PLAIN_COPIES);

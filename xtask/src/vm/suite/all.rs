@@ -26,7 +26,7 @@ eight devices. That takes hours where the machine is emulated, so it may be spli
   --reactor WHICH     uring, epoll; `-` marks drivers, which sleep without a reactor
   --timeout S         seconds that all of it may take (default 36000); runs in progress are then ended and not counted
   --program S         seconds that one program may take (default 3600)
-  --profile NAME      cargo's: dev (default), or swift, which is built in minutes and runs faster
+  --profile NAME      cargo's: dev (default), or release, which is built in minutes and runs faster
   --list              says what would run, and runs nothing
   --json              the table as lines of JSON on the output, and what programs print on the error output
 
@@ -212,7 +212,7 @@ mod tests {
     fn all_arguments_are_understood() {
         let asked = parse(
             "--all --only messages,windows::pscw --only scope --devices one --reactor epoll --timeout 500 --program 60 \
-             --profile swift --list --json",
+             --profile release --list --json",
         );
         let asked = asked.unwrap().unwrap();
         assert_eq!(asked.wish.only, ["messages", "windows::pscw", "scope"]);
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(asked.wish.reactor.as_deref(), Some("epoll"));
         let limits = (asked.all, asked.program);
         assert_eq!(limits, (Duration::from_secs(500), Duration::from_secs(60)));
-        assert!(asked.list && asked.json && asked.profile == "swift");
+        assert!(asked.list && asked.json && asked.profile == "release");
         assert_eq!(parse("--all --help"), Ok(None));
     }
 
