@@ -1,5 +1,6 @@
 //! The `ripstop` command.
 
+mod doctor;
 mod fabrics;
 mod info;
 mod overlap_percent;
@@ -7,6 +8,7 @@ mod perf;
 mod run;
 mod sim;
 mod stderr_lines;
+mod system_files;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
@@ -30,6 +32,7 @@ enum CliCommand {
     Perf(perf::PerfArgs),
     Sim(Box<sim::SimArgs>),
     Info(info::InfoArgs),
+    Doctor(doctor::DoctorArgs),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
             CliCommand::Perf(args) => perf::run(&args, ripstop_itself()),
             CliCommand::Sim(args) => sim::run(&args),
             CliCommand::Info(args) => info::run(&args),
+            CliCommand::Doctor(args) => doctor::run(&args),
         },
         Err(why) => answer(&why),
     }
@@ -88,7 +92,8 @@ Examples:
   ripstop run -n 4 -- target/release/my-program --its-option 3
   ripstop run -n 2 --bind core -- ripstop perf latency --size 8,4K,1M
   ripstop sim barrier --ranks 2..16384 --preset bxi --svg barrier.svg
-  ripstop info --settings";
+  ripstop info --settings
+  ripstop doctor";
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Returns the nanoseconds since some moment in the past, the same moment for all processes of this machine.
 #[inline]
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     nanos(clock_gettime(ClockId::Monotonic))
 }
 

@@ -6,7 +6,7 @@
 mod absence;
 mod allocations;
 mod buffers;
-mod clock;
+pub(crate) mod clock;
 mod collective;
 mod collective_calls;
 mod counts;
