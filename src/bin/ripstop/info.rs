@@ -3,6 +3,7 @@
 use std::{
     error::Error,
     io::{self, Write},
+    path::PathBuf,
     process::ExitCode,
 };
 
@@ -22,7 +23,12 @@ use ripstop::{
 use ripstop_rt::internal::CommInternals;
 use serde_json::{Value, json};
 
-use crate::{fabrics::FabricsReport, stderr_lines::print_line};
+use crate::{
+    fabrics::FabricsReport,
+    stderr_lines::print_line,
+    system_files::MachineFiles,
+    topology::{self, NodeTopology},
+};
 
 /// Show what a rank would use here, and why: reactor, protocols, memory, settings
 #[derive(clap::Args, Debug)]
@@ -51,6 +57,14 @@ pub(crate) struct InfoArgs {
     /// Only the fabrics: those that can run here, and why the others cannot
     #[arg(long)]
     fabrics: bool,
+
+    /// Only the machine: packages, memory, caches, cores, adapters, and the ranks of this job where they may run
+    #[arg(long, conflicts_with_all = ["protocols", "collectives", "memory", "settings", "fabrics"])]
+    topology: bool,
+
+    /// Draw the topology into a file
+    #[arg(long, value_name = "FILE", requires = "topology")]
+    svg: Option<PathBuf>,
 
     /// Print one JSON object
     #[arg(long)]
@@ -81,6 +95,9 @@ pub(crate) fn run(args: &InfoArgs) -> ExitCode {
 
 fn show(args: &InfoArgs) -> Result<(), Box<dyn Error>> {
     let boot = boot::discover(&Environment::of_process());
+    if args.topology {
+        return show_topology(args, boot.ok());
+    }
     if args.wants_fabrics_only() {
         return show_fabrics(args, boot.ok());
     }
@@ -111,6 +128,31 @@ fn show_fabrics(args: &InfoArgs, boot: Option<Boot>) -> Result<(), Box<dyn Error
         } else {
             FabricsReport::of(&settings).text()
         };
+        writeln!(io::stdout().lock(), "{}", text.trim_end())?;
+    }
+    match boot {
+        Some(mut boot) => Ok(boot.exchange.finalize()?),
+        None => Ok(()),
+    }
+}
+
+/// Prints the parts of this machine, without a runtime. In a job, the first rank prints, and shows the ranks of its node.
+fn show_topology(args: &InfoArgs, mut boot: Option<Boot>) -> Result<(), Box<dyn Error>> {
+    let ranks = match &mut boot {
+        Some(boot) if boot.size > 1 => topology::ranks_of_node(boot, &MachineFiles)?,
+        _ => Vec::new(),
+    };
+    if boot.as_ref().is_none_or(|boot| boot.rank == 0) {
+        let topology = NodeTopology::observe(&MachineFiles, ranks);
+        let text = if args.json {
+            topology.json().to_string()
+        } else {
+            topology.text()
+        };
+        if let Some(path) = &args.svg {
+            let written = std::fs::write(path, topology.svg());
+            written.map_err(|why| format!("--svg {}: {why}", path.display()))?;
+        }
         writeln!(io::stdout().lock(), "{}", text.trim_end())?;
     }
     match boot {
@@ -373,7 +415,8 @@ Examples:
   ripstop info --fabrics
   ripstop info --collectives --ranks 64
   RIPSTOP_REACTOR=epoll ripstop info --json
-  ripstop run -n 2 -- ripstop info --protocols";
+  ripstop run -n 2 -- ripstop info --protocols
+  ripstop run -n 4 -- ripstop info --topology --svg machine.svg";
 
 #[cfg(test)]
 mod tests {

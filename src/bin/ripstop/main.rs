@@ -9,6 +9,7 @@ mod run;
 mod sim;
 mod stderr_lines;
 mod system_files;
+mod topology;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
