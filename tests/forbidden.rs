@@ -70,6 +70,52 @@ fn no_locked_memory_is_enough() {
 }
 
 #[test]
+fn the_doctor_names_what_is_forbidden_and_what_is_lost() {
+    let calls = [libc::SYS_io_uring_setup, libc::SYS_process_vm_readv];
+    let words = ["kernel.io_uring", "copying.single", "processors.quota"];
+    let said = passes(doctor(&words).forbid(&calls));
+    for (check, word) in [
+        ("kernel.io_uring", "epoll"),
+        ("copying.single", "copied twice"),
+    ] {
+        assert!(said.contains(&format!("warn  {check} ")), "{said}");
+        assert!(said.contains(word), "{said}");
+    }
+    assert!(!said.contains("warn  processors.quota"), "{said}");
+    let strict = doctor(&["--strict", "kernel"]).forbid(&calls).output();
+    assert_eq!(strict.unwrap().status.code(), Some(1));
+}
+
+#[test]
+fn the_doctor_fails_where_ranks_cannot_share_memory() {
+    let output = doctor(&["memory"])
+        .forbid(&[libc::SYS_memfd_create])
+        .output()
+        .unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("fail  memory.shared "), "{said}");
+    assert!(said.contains("allow memfd_create"), "{said}");
+}
+
+#[test]
+fn the_doctor_judges_limits_by_the_values_that_hold() {
+    let said = passes(doctor(&["memory"]).limit(Resource::Nofile, 256));
+    let warning = "warn  memory.descriptors     a process may open 256 files";
+    assert!(said.contains(warning), "{said}");
+    let said = passes(doctor(&["memory.locked"]).limit(Resource::Memlock, 64 << 10));
+    assert!(said.contains("64 KiB"), "{said}");
+}
+
+/// Returns `ripstop doctor` with these arguments.
+fn doctor(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ripstop"));
+    command.arg("doctor").args(words);
+    command.env_remove("RIPSTOP_FABRIC");
+    command
+}
+
+#[test]
 fn too_few_descriptors_are_an_error_that_says_what_to_raise() {
     let output = crossing().limit(Resource::Nofile, 8).output().unwrap();
     let said = text(&output);

@@ -9,6 +9,7 @@
 
 mod apart;
 mod culprits;
+mod doctor;
 mod ends;
 mod fates;
 mod hosts;

@@ -52,6 +52,9 @@ impl NodeComparison {
 
     pub(super) fn text(&self) -> String {
         let (nodes, checks) = (self.nodes, self.checks);
+        if nodes == 1 {
+            return "1 node, and none to compare it with\n".to_owned();
+        }
         if self.is_uniform() {
             return format!("{nodes} nodes are alike in all {checks} checks\n");
         }

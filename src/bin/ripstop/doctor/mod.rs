@@ -21,6 +21,8 @@ use std::{
     process::ExitCode,
 };
 
+use ripstop::boot::{self, Boot, Environment};
+
 use self::{comparison::NodeComparison, finding::CheckState, node_report::NodeReport};
 use crate::{
     stderr_lines::print_line,
@@ -73,11 +75,33 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
 
 fn examine(args: &DoctorArgs) -> Result<ExitCode, Box<dyn Error>> {
     let variables = variables();
-    let report = observed(args, &variables)?;
+    let job = own_job(&variables);
+    let code = match &job {
+        Some(boot) if boot.rank != boot.node.leader() => ExitCode::SUCCESS,
+        _ => print_report(args, &variables)?,
+    };
+    if let Some(mut boot) = job {
+        boot.exchange.finalize()?;
+    }
+    Ok(code)
+}
+
+/// Joins the job of `ripstop run`, in which one rank of each node prints. Under other launchers each rank prints, because
+/// joining could wait for what is wrong.
+fn own_job(variables: &BTreeMap<String, String>) -> Option<Boot> {
+    let is_own = variables.contains_key("RIPSTOP_LAUNCHER");
+    is_own.then(|| boot::discover(&Environment::of_process()).ok())?
+}
+
+fn print_report(
+    args: &DoctorArgs,
+    variables: &BTreeMap<String, String>,
+) -> Result<ExitCode, Box<dyn Error>> {
+    let report = observed(args, variables)?;
     let text = if args.json {
         format!("{}\n", report.json())
     } else if args.report {
-        issue_report::text(&report, &MachineFiles, &variables)
+        issue_report::text(&report, &MachineFiles, variables)
     } else {
         report.text()
     };
@@ -169,4 +193,5 @@ Examples:
   ripstop doctor --strict --json
   ripstop doctor --active
   ripstop doctor --report > machine.md
+  ripstop run --hosts a:1,b:1 -- ripstop doctor --json | ripstop doctor --compare -
   srun --ntasks-per-node=1 ripstop doctor --json > nodes.json && ripstop doctor --compare nodes.json";

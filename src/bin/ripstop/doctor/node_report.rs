@@ -37,15 +37,18 @@ impl NodeReport {
                 .count()
         };
         let (failures, warnings) = (count(CheckState::Fail), count(CheckState::Warn));
-        let all = self.findings.len();
+        let all = match self.findings.len() {
+            1 => "1 check".to_owned(),
+            some => format!("{some} checks"),
+        };
         let host = &self.node;
         match (failures, warnings) {
-            (0, 0) => format!("{host}: {all} checks, and nothing is wrong"),
+            (0, 0) => format!("{host}: {all}, and nothing is wrong"),
             (0, warnings) => format!(
-                "{host}: {all} checks, {warnings} with a warning: programs run, and lose what the warnings say"
+                "{host}: {all}, {warnings} with a warning: programs run, and lose what the warnings say"
             ),
             (failures, warnings) => {
-                format!("{host}: {all} checks, {failures} failed, {warnings} with a warning")
+                format!("{host}: {all}, {failures} failed, {warnings} with a warning")
             }
         }
     }

@@ -20,11 +20,12 @@ pub(crate) fn ranks_of_node(
     // A value in the exchange is not empty, and "-" is a list without numbers.
     let own = Some(number_list(&allowed_processors(files)));
     let own = own.filter(|list| !list.is_empty());
-    boot.exchange.put(KEY, own.as_deref().unwrap_or("-"))?;
+    boot.exchange
+        .put(&key(boot.rank), own.as_deref().unwrap_or("-"))?;
     boot.exchange.fence()?;
     let mut ranks = Vec::new();
     for &rank in &boot.node.ranks {
-        let list = boot.exchange.get(rank, KEY)?.unwrap_or_default();
+        let list = boot.exchange.get(rank, &key(rank))?.unwrap_or_default();
         ranks.push(PlacedRank {
             rank,
             processors: listed_numbers(&list),
@@ -33,8 +34,10 @@ pub(crate) fn ranks_of_node(
     Ok(ranks)
 }
 
-/// Key of a rank's processors in the exchange.
-const KEY: &str = "processors";
+/// Returns the key of a rank's processors. Launchers have one table for all ranks, so it names the rank.
+fn key(rank: u32) -> String {
+    format!("processors-{rank}")
+}
 
 /// The parts of a machine that have processors, and the adapters close to them.
 #[derive(Debug, Default, PartialEq, Eq)]
