@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: every check that a change must pass. Quick steps come first, and long ones beside each other.
 
 use crate::{
-    book, examples, instructions, loom,
+    book, examples, instructions, loom, package,
     step::{CommandLine, StepRunner},
     test::{
         self,
@@ -36,6 +36,7 @@ fn steps(gate: &mut StepRunner, missing: MissingLauncher) -> Result<(), String> 
         ]),
     )?;
     gate.run("documentation", &documentation())?;
+    package::run(gate)?;
     // Everything is installed before steps run at the same time, because two installations at a time lock each other out.
     if missing == MissingLauncher::Install {
         for programs in [&LAUNCHERS[..], &FOR_HOSTS, &[instructions::VALGRIND]] {

@@ -17,6 +17,7 @@ mod examples;
 mod hosts;
 mod instructions;
 mod loom;
+mod package;
 mod portals;
 mod programs;
 mod spread;
@@ -38,6 +39,7 @@ cargo xtask hosts -- COMMAND
 cargo xtask tidy            layers, unsafe files, dead files, long lines, leftovers, book, number of crates
 cargo xtask book            build the book (installs mdbook under target/tools at first) and run its snippets
 cargo xtask examples        run the examples on 1, 2 and 4 ranks
+cargo xtask package         the packages that a registry gets; with --verify, each is also built from its package
 cargo xtask loom            the models of what threads share
 cargo xtask bench compare   measure against MPICH and Open MPI; `bench compare --help` says how
 cargo xtask bench instructions
@@ -84,6 +86,8 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
         ["tidy"] => StepRunner::run_all(tidy::run),
         ["book"] => StepRunner::run_all(book::run),
         ["examples"] => StepRunner::run_all(examples::run),
+        ["package"] => StepRunner::run_all(package::run),
+        ["package", "--verify"] => StepRunner::run_all(package::run_verifying),
         ["loom"] => StepRunner::run_all(loom::run),
         ["vm-test"] => StepRunner::run_all(vm::test),
         ["vm-test", "--itself"] => StepRunner::run_all(vm::test_itself),
