@@ -18,6 +18,17 @@
 //! - [`connect`], [`lanes`], [`offload`], [`tags`]: connections, several adapters, counters and task lists, and match bits, as
 //!   shared by drivers.
 
+// Shared memory, sleeping and io_uring are those of Linux, and headers and counters fill words of 64 bits.
+#[cfg(not(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    target_endian = "little"
+)))]
+compile_error!(
+    "Ripstop runs on Linux with 64-bit little-endian processors: it is tested on x86_64, and compiles for aarch64. For other \
+     systems there is no driver and no reactor; build on a Linux machine or in a container of one"
+);
+
 pub mod c_library;
 pub mod connect;
 pub mod counters;
