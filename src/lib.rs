@@ -37,6 +37,8 @@ pub use ripstop_rt::{
     Runtime, Scope, SendCopyOp, SendOp, SettingSource, Settings, Source, Status, Sum, Tag, boot,
     buffer, sim,
 };
+#[cfg(feature = "serde")]
+pub use ripstop_rt::{EncodedByte, RecvValueOp};
 pub use ripstop_rt_macros::{Wire, main, sim, test};
 
 /// The names that most programs use: `use ripstop::prelude::*;`.

@@ -13,4 +13,6 @@ mod one_sided;
 mod operations;
 mod simulation;
 mod testing;
+#[cfg(all(feature = "ndarray", feature = "num-complex", feature = "serde"))]
+mod types;
 mod writing_a_driver;

@@ -196,9 +196,13 @@ impl<'a> OrderedCall<'a> {
             name,
             place,
             by_blocks,
-            ..
+            ready,
         } = self;
-        let run = match self.ready {
+        let ready = match input.fault().or_else(|| output.fault()) {
+            None => ready,
+            Some(fault) => Err(format!("the buffer cannot be used: {fault}")),
+        };
+        let run = match ready {
             Ok(work) => work.begin(comm, place, (name, reducer, by_blocks), (input, output)),
             Err(sentence) => comm.refuse_program(place, name, sentence, input, output),
         };

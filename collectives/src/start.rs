@@ -89,7 +89,7 @@ pub(crate) fn reduce_in_place<B: RecvBuf, O: Reduction<B::Elem>>(
     op: O,
 ) -> ReduceInPlaceOp<B, O> {
     let spec = spec.reducing::<B::Elem, O>();
-    let Some(wide) = O::widen(buf.elems()) else {
+    let Some(wide) = widened::<_, O>(&buf) else {
         let call = call::<B::Elem>(on, &spec);
         return ReductionOp::direct(call.begin(Some(op.reducer()), [], buf, InPlace));
     };
@@ -116,7 +116,7 @@ where
     O: Reduction<S::Elem>,
 {
     let mut spec = spec.reducing::<S::Elem, O>();
-    let Some(wide) = O::widen(send.elems()) else {
+    let Some(wide) = widened::<_, O>(&send) else {
         let call = call::<S::Elem>(on, &spec);
         return ReductionOp::direct(call.begin(Some(op.reducer()), send, recv, Both));
     };
@@ -175,7 +175,7 @@ where
     H: ReturnBuffers<S, Vec<S::Elem>> + Send + 'static,
 {
     let spec = spec.reducing::<S::Elem, O>();
-    let Some(wide) = O::widen(send.elems()) else {
+    let Some(wide) = widened::<_, O>(&send) else {
         let mut call = call::<S::Elem>(on, &spec);
         let recv = call.output_vec();
         return ReductionOp::direct(call.begin(Some(op.reducer()), send, recv, home));
@@ -187,6 +187,14 @@ where
             buf: (send, Vec::new()),
         })),
     })
+}
+
+/// Returns the widened elements, or `None` if they travel as they are, or not at all because the buffer has a fault.
+fn widened<B: SendBuf, O: Reduction<B::Elem>>(buf: &B) -> Option<Result<Vec<O::Acc>, String>> {
+    if buf.fault().is_some() {
+        return None;
+    }
+    O::widen(buf.elems())
 }
 
 /// Starts a reduction of widened elements; `finish` converts the result.

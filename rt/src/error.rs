@@ -29,6 +29,9 @@ pub enum ErrorKind {
         /// Element type that the receive asked for.
         expected: TypeSig,
     },
+    /// The caller or the peer: the bytes of the message are no value of the type that the receive asked for. The text
+    /// names the type. The message is gone: both ranks must name the same type.
+    Undecodable(String),
     /// The program: two ranks called different collectives, or the same one with a different root, element type or
     /// count. All ranks must make the same call.
     Mismatch {
@@ -155,6 +158,12 @@ impl ErrorKind {
         let how = Box::new(FailureEvidence::Unreachable);
         Self::PeerFailed { rank, how }
     }
+
+    /// Returns the error kind for a buffer that [has a fault](crate::buffer::SendBuf::fault).
+    #[cold]
+    pub(crate) fn unusable_buffer(fault: &str) -> Self {
+        Self::InvalidArgument(format!("the buffer cannot be used: {fault}"))
+    }
 }
 
 impl Error {
@@ -229,7 +238,9 @@ impl fmt::Display for Error {
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InvalidArgument(sentence) | Self::Setup(sentence) => f.write_str(sentence),
+            Self::InvalidArgument(sentence) | Self::Setup(sentence) | Self::Undecodable(sentence) => {
+                f.write_str(sentence)
+            }
             Self::Truncated { sent, room } => {
                 write!(
                     f,

@@ -12,6 +12,7 @@ mod event_log;
 mod evidence;
 mod executor;
 mod fabrics;
+mod foreign_types;
 mod group;
 mod heap;
 #[doc(hidden)]
@@ -82,6 +83,8 @@ macro_rules! __on_tokio {
     }};
 }
 
+#[cfg(feature = "serde")]
+pub use self::foreign_types::{EncodedByte, RecvValueOp};
 pub use self::{
     boot::inquest::ENDED_BY_PEER,
     comm::{

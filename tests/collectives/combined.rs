@@ -36,7 +36,7 @@ fn elements_that_differ_in_their_alignment_alone_have_programs_of_their_own() {
         ranks::run(2, &[], move |runtime: Runtime| {
             let world = runtime.world();
             runtime.block_on(async {
-                let located = |value, at| Located { value, at };
+                let located = Located::new;
                 let first = |a, _| a;
                 let packed = world.all_reduce(vec![located(1.0, 2); len], first);
                 assert!(packed.await.unwrap() == vec![located(1.0, 2); len]);
@@ -69,12 +69,9 @@ pub(crate) async fn integers(comm: &impl Collectives, len: usize) {
 
 /// Reductions that no adapter does: the location of a value, logical operations, and the greatest of floating-point numbers.
 pub(crate) async fn others(comm: &impl Collectives, len: usize) {
-    let located = |rank, at| Located {
-        value: f64::from(bytes(rank, at)[0] % 4),
-        at: rank as u64,
-    };
-    let nearer = |a: Located<f64>, b: Located<f64>| if b.value < a.value { b } else { a };
-    let farther = |a: Located<f64>, b: Located<f64>| if b.value > a.value { b } else { a };
+    let located = |rank, at| Located::new(f64::from(bytes(rank, at)[0] % 4), rank as u64);
+    let nearer = |a: Located<f64>, b: Located<f64>| if b.value() < a.value() { b } else { a };
+    let farther = |a: Located<f64>, b: Located<f64>| if b.value() > a.value() { b } else { a };
     reduces(comm, len, MinLoc, located, nearer).await;
     reduces(comm, len, MaxLoc, located, farther).await;
     let truth = |rank, at| bytes(rank, at)[1] % 3;

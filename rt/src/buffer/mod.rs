@@ -32,7 +32,8 @@ pub use wire::{TypeSig, Wire};
     message = "an operation cannot own `{Self}` and send from it",
     label = "not a buffer to send from",
     note = "hand over an owned buffer (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`, `[T; N]`, `Bytes`, `RegBuf<T>`, a number) of \
-            `Wire` elements, or copy borrowed data with `send_copy`"
+            `Wire` elements, or copy borrowed data with `send_copy`",
+    note = "arrays of `ndarray` and `nalgebra` need the cargo features of `ripstop` with these names"
 )]
 pub trait SendBuf: Send + 'static {
     /// Element type of the buffer.
@@ -40,6 +41,13 @@ pub trait SendBuf: Send + 'static {
 
     /// Returns the elements to send.
     fn elems(&self) -> &[Self::Elem];
+
+    /// Returns why nothing can be sent from this buffer or received into it, and what to do, as a clause. Most types have no
+    /// such buffers. The operation then fails with this clause, and asks for no elements.
+    #[inline]
+    fn fault(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Returns the registered memory that contains the elements, if they lie in such memory.
     fn registered(&self) -> Option<Registered<'_>> {
@@ -73,7 +81,8 @@ impl<T> Copy for Static<T> {}
     message = "an operation cannot receive into `{Self}`",
     label = "not a buffer to receive into",
     note = "receive into something owned and not shared: `Vec<T>`, `Box<[T]>`, `[T; N]`, `RegBuf<T>` of `Wire` \
-            elements, or a number"
+            elements, or a number",
+    note = "arrays of `ndarray` and `nalgebra` need the cargo features of `ripstop` with these names"
 )]
 ///
 /// # Safety
@@ -238,7 +247,7 @@ impl SendBuf for bytes::Bytes {
 ///
 /// # Safety
 /// The caller writes no uninitialized element to it.
-unsafe fn as_spare<T: Wire>(elems: &mut [T]) -> &mut [MaybeUninit<T>] {
+pub(crate) unsafe fn as_spare<T: Wire>(elems: &mut [T]) -> &mut [MaybeUninit<T>] {
     let (start, len) = (elems.as_mut_ptr(), elems.len());
     // SAFETY: `MaybeUninit<T>` is laid out as `T`, and the borrow is passed on.
     unsafe { slice::from_raw_parts_mut(start.cast(), len) }

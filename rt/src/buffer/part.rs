@@ -48,6 +48,10 @@ impl<B: SendBuf> SendBuf for Part<B> {
         &self.buf.elems()[self.range.clone()]
     }
 
+    fn fault(&self) -> Option<&'static str> {
+        self.buf.fault()
+    }
+
     fn registered(&self) -> Option<Registered<'_>> {
         self.buf.registered()
     }

@@ -35,6 +35,16 @@ impl TypeSig {
         Self::tagged(b'f').with_number(bytes as u64)
     }
 
+    /// The signature of an IEEE 754 number of 16 bits.
+    pub(crate) const F16: Self = Self::float(2);
+
+    /// The signature of an `f32` without the lower half of its fraction, which is no IEEE 754 number.
+    pub(crate) const BF16: Self = Self::tagged(b'b').with_number(2);
+
+    /// The signature of a byte of an encoded value, whose type the encoding does not name.
+    #[cfg(feature = "serde")]
+    pub(crate) const ENCODED: Self = Self::of_name("serde");
+
     /// Returns the signature of `len` consecutive elements of one type.
     #[must_use]
     pub const fn array(element: Self, len: usize) -> Self {
@@ -68,7 +78,8 @@ impl TypeSig {
     /// Returns the name and the size in bytes of the primitive type with this signature.
     pub(crate) fn primitive(self) -> Option<(&'static str, usize)> {
         let (_, name) = PRIMITIVES.iter().find(|(sig, _)| *sig == self)?;
-        let bits = name[1..].parse::<usize>().ok()?;
+        let bits = name.trim_start_matches(char::is_alphabetic);
+        let bits = bits.parse::<usize>().ok()?;
         Some((name, bits / 8))
     }
 
@@ -125,6 +136,10 @@ impl fmt::Display for TypeSig {
 ///
 /// Derive it: `#[derive(Clone, Copy, Wire)] #[repr(C)] struct Particle { .. }`.
 ///
+/// Numbers of other crates are `Wire` with the cargo features `num-complex` and `half`, and small matrices and vectors with
+/// the feature `nalgebra`. A `bool` is not, because not every byte is one: send a `u8`. A tuple is not, because its layout
+/// is not defined: send a struct.
+///
 /// # Safety
 /// The requirements of [`bytemuck::Pod`], which it extends. `SIG` differs for types of different structure, and the
 /// size of the type is not 0.
@@ -132,7 +147,11 @@ impl fmt::Display for TypeSig {
     message = "`{Self}` cannot travel in a message",
     label = "is not `Wire`",
     note = "numbers and arrays of them are `Wire`; for a struct of such fields use `#[derive(Clone, Copy, Wire)]` and \
-            `#[repr(C)]`"
+            `#[repr(C)]`",
+    note = "`bool` is not `Wire`, because a byte of another rank may be neither 0 nor 1: send a `u8`. A tuple has no defined \
+            layout: use a struct",
+    note = "types of other crates need a cargo feature of `ripstop`: `Complex` needs `num-complex`, `f16` and `bf16` need \
+            `half`, small matrices need `nalgebra`; with `serde`, `send_value` sends values of any shape"
 )]
 pub unsafe trait Wire: bytemuck::Pod + Send + Sync {
     /// Signature of the type's structure.
@@ -174,7 +193,7 @@ unsafe impl<T: Wire> Wire for Located<T> {
     const SIG: TypeSig = TypeSig::structure(size_of::<Self>(), &[T::SIG, u64::SIG]);
 }
 
-const PRIMITIVES: [(TypeSig, &str); 12] = [
+const PRIMITIVES: [(TypeSig, &str); 14] = [
     (u8::SIG, "u8"),
     (u16::SIG, "u16"),
     (u32::SIG, "u32"),
@@ -185,6 +204,8 @@ const PRIMITIVES: [(TypeSig, &str); 12] = [
     (i32::SIG, "i32"),
     (i64::SIG, "i64"),
     (i128::SIG, "i128"),
+    (TypeSig::F16, "f16"),
+    (TypeSig::BF16, "bf16"),
     (f32::SIG, "f32"),
     (f64::SIG, "f64"),
 ];
@@ -225,6 +246,7 @@ mod tests {
     #[test]
     fn a_signature_prints_the_name_of_a_primitive_type() {
         assert_eq!(f64::SIG.to_string(), "f64");
+        assert_eq!(TypeSig::BF16.primitive(), Some(("bf16", 2)));
         assert!(<[f64; 2]>::SIG.to_string().starts_with("type "));
     }
 

@@ -41,13 +41,13 @@ impl<T: Wire> SendCopyOp<T> {
     }
 
     #[cold]
-    pub(super) fn failed(error: Error) -> Self {
+    pub(crate) fn failed(error: Error) -> Self {
         Self {
             state: SendCopyState::Failed(Box::new(error)),
         }
     }
 
-    pub(super) fn in_flight(send: SendOp<Vec<T>>) -> Self {
+    pub(crate) fn in_flight(send: SendOp<Vec<T>>) -> Self {
         Self {
             state: SendCopyState::InFlight(send),
         }

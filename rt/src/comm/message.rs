@@ -8,7 +8,7 @@ use super::{
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     engine::SendStart,
-    error::{OpError, Result},
+    error::{ErrorKind, OpError, Result},
     ops::OpInfo,
 };
 
@@ -178,6 +178,10 @@ impl Comm {
 
     #[inline]
     pub(super) fn start_send<B: SendBuf>(&self, info: OpInfo, buf: B) -> SendOp<B> {
+        if let Some(fault) = buf.fault() {
+            let error = error_of("send", self, &info, ErrorKind::unusable_buffer(fault));
+            return SendOp::failed(OpError { error, buf });
+        }
         // The buffer is moved only if the message does not leave at once.
         let bytes = bytemuck::cast_slice(buf.elems());
         let sent = self.shared().with(|engine| engine.try_send(&info, bytes));
@@ -214,6 +218,10 @@ impl Comm {
 
     #[inline]
     pub(super) fn start_recv<B: RecvBuf>(&self, info: OpInfo, buf: B) -> RecvOp<B> {
+        if let Some(fault) = buf.fault() {
+            let error = error_of("recv", self, &info, ErrorKind::unusable_buffer(fault));
+            return RecvOp::failed(OpError { error, buf });
+        }
         let ticket = self.shared().with(|engine| engine.recv(&info, buf));
         RecvOp::new(self, ticket)
     }

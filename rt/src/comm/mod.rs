@@ -29,6 +29,8 @@ use std::{
 };
 
 pub(crate) use self::agreement::AgreementPlace;
+#[cfg(any(feature = "half", feature = "num-complex"))]
+pub(crate) use self::reduce::BuiltIn;
 pub use self::{
     cart::Cart,
     channel::Channel,

@@ -5,7 +5,7 @@ use std::panic::Location;
 use super::{Comm, RecvOp, Source, Status, Tag, op};
 use crate::{
     buffer::{RecvBuf, Wire},
-    error::{Error, Result},
+    error::{Error, ErrorKind, OpError, Result},
     ops::{MessageStatus, OpInfo},
 };
 
@@ -82,8 +82,13 @@ impl Matched {
     /// Same as `Comm::recv_into`. A message that does not fit returns to its place in the queue.
     #[track_caller]
     pub fn recv_into<B: RecvBuf>(mut self, buf: B) -> RecvOp<B> {
-        self.gone = true;
         let info = self.op_info::<B::Elem>();
+        if let Some(fault) = buf.fault() {
+            let kind = ErrorKind::unusable_buffer(fault);
+            let error = op::error_of("recv", &self.comm, &info, kind);
+            return RecvOp::failed(OpError { error, buf });
+        }
+        self.gone = true;
         let ticket = self.comm.shared().with(|engine| {
             let ticket = engine.core.ops.hold_recv(info, buf);
             engine.recv_probed(ticket.op, &self.landed);

@@ -1,13 +1,13 @@
 //! Reduction operators: how a reduction combines two elements.
 
-use std::marker::PhantomData;
+use std::{array, fmt, marker::PhantomData};
 
 use ripstop_fabric::offload::{CombineOperator, IntegerType, TypedOperator};
 
 use crate::buffer::Wire;
 
 /// Combines elements of type `T`. Implemented by [`Sum`], [`Product`], [`Min`], [`Max`], [`BitAnd`], [`LogicalAnd`] and
-/// similar types for numbers, by [`MinLoc`] and [`MaxLoc`], and by closures.
+/// similar types for numbers and arrays of them, by [`MinLoc`] and [`MaxLoc`], and by closures.
 ///
 /// The type says whether the operands may be exchanged. An operator that does not allow it, like a closure, is applied
 /// only in rank order. [`Commutative`] marks a closure as commutative.
@@ -38,7 +38,7 @@ pub struct BuiltIn<O: ?Sized, T>(bool, Option<TypedOperator>, PhantomData<fn(&O,
 
 impl<O: ?Sized, T> BuiltIn<O, T> {
     const NO: Self = Self(false, None, PhantomData);
-    const YES: Self = Self(true, None, PhantomData);
+    pub(crate) const YES: Self = Self(true, None, PhantomData);
 
     /// Returns the mark for an integer operator, with the adapter's operator if it has one for such integers.
     const fn of_integers(operator: Option<CombineOperator>, signed: bool) -> Self {
@@ -47,6 +47,12 @@ impl<O: ?Sized, T> BuiltIn<O, T> {
             _ => None,
         };
         Self(true, how, PhantomData)
+    }
+
+    /// Returns the mark for an operator that combines arrays element by element, from its mark for the elements. An adapter
+    /// combines single numbers only.
+    const fn of_elements<E>(elements: &BuiltIn<O, E>) -> Self {
+        Self(elements.0, None, PhantomData)
     }
 
     pub(crate) const fn combination(&self) -> Option<TypedOperator> {
@@ -88,20 +94,69 @@ impl<T: Wire, F: Fn(T, T) -> T + Send + 'static> ReduceOp<T> for Commutative<F> 
 }
 
 /// A value and its location: the element type of [`MinLoc`] and [`MaxLoc`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+///
+/// ```
+/// # use ripstop_rt::{Located, MinLoc, ReduceOp};
+/// let nearest = MinLoc.combine(Located::new(0.5, 3), Located::new(0.25, 8));
+/// assert_eq!((nearest.value(), nearest.at()), (0.25, 8));
+/// ```
+// Packed, so that it has no padding for any `T`. The fields are private, because a reference to one would not be aligned.
+#[derive(Clone, Copy, PartialEq)]
 #[repr(C, packed)]
 pub struct Located<T: Copy> {
-    /// Value that is compared.
-    pub value: T,
-    /// Location of the value: a rank, or any other number.
-    pub at: u64,
+    value: T,
+    at: u64,
+}
+
+impl<T: Copy> Located<T> {
+    /// Returns `value` with its location: a rank, or any other number.
+    #[must_use]
+    pub const fn new(value: T, at: u64) -> Self {
+        Self { value, at }
+    }
+
+    /// Returns the value that is compared.
+    #[must_use]
+    pub const fn value(&self) -> T {
+        self.value
+    }
+
+    /// Returns the location of the value.
+    #[must_use]
+    pub const fn at(&self) -> u64 {
+        self.at
+    }
+}
+
+impl<T: Copy + fmt::Debug> fmt::Debug for Located<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Located")
+            .field("value", &self.value())
+            .field("at", &self.at())
+            .finish()
+    }
 }
 
 macro_rules! operators {
     ($($(#[$doc:meta])* $name:ident,)*) => {$(
         $(#[$doc])*
+        ///
+        /// Combines arrays `[T; N]` element by element.
         #[derive(Clone, Copy, Debug, Default)]
         pub struct $name;
+
+        impl<T: Copy, const N: usize> ReduceOp<[T; N]> for $name
+        where
+            Self: ReduceOp<T>,
+        {
+            const COMMUTES: bool = <Self as ReduceOp<T>>::COMMUTES;
+            const NAME: &'static str = <Self as ReduceOp<T>>::NAME;
+            const BUILT_IN: BuiltIn<Self, [T; N]> = BuiltIn::of_elements(&<Self as ReduceOp<T>>::BUILT_IN);
+
+            fn combine(&self, left: [T; N], right: [T; N]) -> [T; N] {
+                array::from_fn(|at| self.combine(left[at], right[at]))
+            }
+        }
     )*};
 }
 
@@ -258,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_place_of_the_least_is_the_lowest_and_a_nan_is_nowhere() {
-        let at = |value: f64, at| Located { value, at };
+        let at = |value: f64, at| Located::new(value, at);
         for (left, right) in [
             (at(1.0, 7), at(2.0, 3)),
             (at(1.0, 7), at(1.0, 9)),

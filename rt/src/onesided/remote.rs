@@ -28,7 +28,12 @@ impl<T: Wire> WindowEnd<T> {
         buf: B,
     ) -> RemoteOp<B> {
         let elems = buf.elems();
-        let range = match self.range("put", target, at, elems.len()) {
+        let range = match self.usable(
+            "put",
+            target,
+            &buf,
+            self.range("put", target, at, elems.len()),
+        ) {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
@@ -57,7 +62,8 @@ impl<T: Wire> WindowEnd<T> {
         at: usize,
         mut buf: B,
     ) -> RemoteOp<B> {
-        let range = match self.range("get", target, at, buffer::room(&mut buf)) {
+        let range = self.range("get", target, at, buffer::room(&mut buf));
+        let range = match self.usable("get", target, &buf, range) {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
@@ -86,7 +92,12 @@ impl<T: Wire> WindowEnd<T> {
         buf: B,
     ) -> RemoteOp<B> {
         let elems = buf.elems();
-        let ranges = match self.blocks("put", target, blocks, elems.len()) {
+        let ranges = match self.usable(
+            "put",
+            target,
+            &buf,
+            self.blocks("put", target, blocks, elems.len()),
+        ) {
             Ok(ranges) => ranges,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
@@ -110,7 +121,8 @@ impl<T: Wire> WindowEnd<T> {
         blocks: &[Range<usize>],
         mut buf: B,
     ) -> RemoteOp<B> {
-        let ranges = match self.blocks("get", target, blocks, buffer::room(&mut buf)) {
+        let ranges = self.blocks("get", target, blocks, buffer::room(&mut buf));
+        let ranges = match self.usable("get", target, &buf, ranges) {
             Ok(ranges) => ranges,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
@@ -187,6 +199,21 @@ impl<T: Wire> WindowEnd<T> {
         Err(self.outside(op, target, at, len))
     }
 
+    /// Returns `ranges`, or an error if the buffer has a fault.
+    #[inline]
+    fn usable<B: SendBuf, R>(
+        &self,
+        op: &'static str,
+        target: &WindowTarget,
+        buf: &B,
+        ranges: Result<R>,
+    ) -> Result<R> {
+        match buf.fault() {
+            None => ranges,
+            Some(fault) => Err(self.error(op, ErrorKind::unusable_buffer(fault), target.world)),
+        }
+    }
+
     #[cold]
     fn outside(&self, op: &'static str, target: &WindowTarget, at: usize, len: usize) -> Error {
         let has = target.elements(size_of::<T>());
@@ -247,7 +274,8 @@ impl<T: Element> WindowEnd<T> {
         combine: Combine,
     ) -> RemoteOp<B> {
         let elems = buf.elems();
-        let range = match self.updates("accumulate", target, at, elems.len(), combine) {
+        let range = self.updates("accumulate", target, at, elems.len(), combine);
+        let range = match self.usable("accumulate", target, &buf, range) {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
@@ -280,10 +308,10 @@ impl<T: Element> WindowEnd<T> {
         mut buf: B,
         combine: Combine,
     ) -> RemoteOp<B> {
-        let range = match self
+        let range = self
             .whole("get_accumulate", target, &mut buf)
-            .and_then(|len| self.updates("get_accumulate", target, at, len, combine))
-        {
+            .and_then(|len| self.updates("get_accumulate", target, at, len, combine));
+        let range = match self.usable("get_accumulate", target, &buf, range) {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
