@@ -108,13 +108,15 @@ impl CalibrationTools {
             MEASURED_PROFILE,
             "-p",
             "ripstop",
+            "--features",
+            "cli",
             "--bins",
             "--examples",
         ];
         let built = Command::new("cargo").args(words).current_dir(root).status();
         if !built.is_ok_and(|status| status.success()) {
             return Err(format!(
-                "`cargo build --profile {MEASURED_PROFILE} -p ripstop --bins --examples` fails"
+                "`cargo build --profile {MEASURED_PROFILE} -p ripstop --features cli --bins --examples` fails"
             ));
         }
         let target = target_dir(root);

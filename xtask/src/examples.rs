@@ -26,7 +26,7 @@ pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
 
 /// Runs the command of the README, word for word.
 pub(crate) fn run_of_readme(gate: &mut StepRunner) -> Result<(), String> {
-    let readme = "run --release -- run -n 4 --example halo";
+    let readme = "ripstop run -n 4 --example halo -- --n 32 --steps 200";
     let words: Vec<&str> = readme.split(' ').collect();
     gate.run("the example of the README", &CommandLine::cargo(&words))
 }

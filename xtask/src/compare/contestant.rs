@@ -333,6 +333,8 @@ pub(super) fn build_ours(paths: &ComparePaths) -> Result<(), String> {
             MEASURED_PROFILE,
             "--package",
             "ripstop",
+            "--features",
+            "cli",
             "--bins",
             "--examples",
         ])
@@ -341,7 +343,7 @@ pub(super) fn build_ours(paths: &ComparePaths) -> Result<(), String> {
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(_) => Err(format!(
-            "not built yet: `cargo build --profile {MEASURED_PROFILE} -p ripstop --bins --examples` fails"
+            "not built yet: `cargo build --profile {MEASURED_PROFILE} -p ripstop --features cli --bins --examples` fails"
         )),
         Err(error) => Err(format!("not built yet: cannot start cargo: {error}")),
     }

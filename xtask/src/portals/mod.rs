@@ -94,6 +94,8 @@ fn build(root: &Path) -> Result<PathBuf, String> {
         MEASURED_PROFILE,
         "-p",
         "ripstop",
+        "--features",
+        "ripstop/cli",
         "-p",
         "ripstop-portals-baselines",
         "-p",

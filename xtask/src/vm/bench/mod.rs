@@ -251,6 +251,8 @@ impl BenchPrograms {
             MEASURED_PROFILE,
             "--package",
             "ripstop",
+            "--features",
+            "cli",
             "--bins",
         ]);
         succeed(cargo.current_dir(root))?;
