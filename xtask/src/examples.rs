@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use crate::step::{CommandLine, StepRunner, target_dir};
 
 /// Names of the examples, and arguments that make the run short.
-const EXAMPLES: [(&str, &[&str]); 5] = [
+const EXAMPLES: [(&str, &[&str]); 22] = [
     ("hello", &[]),
     ("ring", &["--seconds", "0.2"]),
     ("halo", &["--n", "16", "--steps", "20"]),
@@ -14,7 +14,27 @@ const EXAMPLES: [(&str, &[&str]); 5] = [
         &["--n", "16", "--steps", "20", "--mode", "all", "--check"],
     ),
     ("p3dfft", &["--n", "24", "--vars", "2", "--iters", "3"]),
+    ("any_source_server", &[]),
+    ("checkpoint", &[CHECKPOINT]),
+    ("complex_transpose", &[]),
+    ("gather_ragged", &[]),
+    ("heat_line", &[]),
+    ("master_worker", &[]),
+    ("persistent", &[]),
+    ("pingpong", &[]),
+    ("probe_length", &[]),
+    ("pscw_ring", &[]),
+    ("rayon_threads", &[]),
+    ("reduce_struct", &[]),
+    ("select_timeout", &[]),
+    ("tokio_task", &[]),
+    ("values", &[]),
+    ("work_counter", &[]),
+    ("write_one_file", &["numbers.bin"]),
 ];
+
+/// The file with which each number of ranks continues after the one before.
+const CHECKPOINT: &str = "checkpoint.bin";
 
 const RANKS: [&str; 3] = ["1", "2", "4"];
 
@@ -37,10 +57,14 @@ pub(crate) fn run_all(gate: &mut StepRunner) -> Result<(), String> {
     let words: Vec<&str> = words.split(' ').collect();
     gate.run("building the examples", &CommandLine::cargo(&words))?;
     let built = target_dir(&gate.root).join("debug");
+    // The first number of ranks begins without a checkpoint.
+    let _ = fs::remove_file(built.join("examples").join(CHECKPOINT));
     for (name, args) in EXAMPLES {
+        let args: Vec<String> = args.iter().map(|arg| in_folder(&built, arg)).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
         for ranks in RANKS {
             let name_of_step = format!("example {name}, {ranks} ranks");
-            gate.run(&name_of_step, &example(&built, name, args, ranks))?;
+            gate.run(&name_of_step, &example(&built, name, &args, ranks))?;
         }
     }
     draw(gate, &built)
@@ -62,6 +86,14 @@ fn draw(gate: &mut StepRunner, built: &Path) -> Result<(), String> {
             .then_some(())
             .ok_or_else(|| format!("{path}: no picture"))
     })
+}
+
+/// Returns the argument; if it is the name of a file that an example writes, with the folder of the examples.
+fn in_folder(built: &Path, arg: &str) -> String {
+    if arg.ends_with(".bin") {
+        return built.join("examples").join(arg).display().to_string();
+    }
+    arg.to_owned()
 }
 
 fn example(built: &Path, name: &str, args: &[&str], ranks: &str) -> CommandLine {
