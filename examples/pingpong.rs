@@ -2,6 +2,10 @@
 //!
 //!     ripstop run -n 2 --example pingpong
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it measures the time of the machine"
+)]
 
 use std::time::Instant;
 

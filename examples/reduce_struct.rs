@@ -38,8 +38,8 @@ async fn main(world: Comm) -> Result<()> {
         );
     }
     assert_eq!(
-        (all.count as usize, all.greatest),
-        (world.size(), world.size() as f64 - 1.0)
+        (all.count, all.greatest),
+        (world.size() as u64, world.size() as f64 - 1.0)
     );
     Ok(())
 }

@@ -12,7 +12,7 @@ async fn main(world: Comm) -> Result<(), Box<dyn Error>> {
     let path = env::args()
         .nth(1)
         .unwrap_or_else(|| "numbers.bin".to_owned());
-    let mine: Vec<u8> = vec![world.rank() as u8; 1000 * (world.rank() + 1)];
+    let mine: Vec<u8> = vec![u8::try_from(world.rank())?; 1000 * (world.rank() + 1)];
     if world.rank() == 0 {
         fs::File::create(&path)?; // empty, whatever it was before
     }

@@ -196,7 +196,8 @@ async fn bytes_that_are_no_value_of_the_type_are_an_error_that_names_it(world: C
 
 #[ripstop::test(ranks = 3)]
 async fn operators_combine_arrays_element_by_element(world: Comm) -> Result<()> {
-    let me = world.rank() as i32;
+    let rank = world.rank() as u64;
+    let me = i32::try_from(rank).expect("one of three");
     let [sum] = world.all_reduce(vec![[me, 1, -me]], Sum).await?[..] else {
         panic!("one")
     };
@@ -207,7 +208,7 @@ async fn operators_combine_arrays_element_by_element(world: Comm) -> Result<()> 
         world.all_reduce(vec![[2.0, 3.0]], Product).await?,
         [[8.0, 27.0]]
     );
-    let mine = [Located::new(me, 7), Located::new(-me, 8 + me as u64)];
+    let mine = [Located::new(me, 7), Located::new(-me, 8 + rank)];
     let [first, second] = world.all_reduce(vec![mine], ripstop::MinLoc).await?[0];
     assert_eq!(
         (first.value(), first.at(), second.value(), second.at()),
