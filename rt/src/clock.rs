@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// A point in time, in nanoseconds since its [`Clock`] was made. Times of different clocks cannot be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClockTime(u64);
@@ -106,6 +108,12 @@ impl Clock {
             }
         }
     }
+}
+
+/// Returns the time of the machine's monotonic clock, which all its processes share, in nanoseconds.
+pub fn machine_nanos() -> u64 {
+    let time = Duration::try_from(clock_gettime(ClockId::Monotonic));
+    time.map_or(0, nanos_of)
 }
 
 fn nanos_of(duration: Duration) -> u64 {

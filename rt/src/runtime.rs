@@ -36,6 +36,7 @@ use crate::{
     settings::{ProgressMode, ReactorChoice, Rendezvous, Row, Settings},
     shared::{Choices, RankPlacement, RuntimeParts, RuntimeShared, SleepMode},
     topology::JobTopology,
+    view::ViewPublisher,
 };
 
 /// One rank of a job. There is no global state, so a process may hold several.
@@ -254,6 +255,7 @@ impl ShutdownParts {
     }
 
     fn shut(&mut self) {
+        self.shared.publish_end();
         self.shared.agent.stop();
         self.shared.wake_seat_sleeper();
         let is_on_agent = self.is_on_agent();
@@ -339,11 +341,13 @@ impl Builder {
         };
         let _printing = EventPrinter::start(&settings, boot.rank);
         let reporter = self.reporter.or_else(|| boot.exchange.reporter());
+        let view = ViewPublisher::of_process(&boot);
         let (board, arrival) = match self.board {
             Some(board) => (board.clone(), ArrivalGuard::new(&board, boot.on_node())),
             None => boot::arrive(&mut boot, settings.boot_timeout, reporter.as_ref())
                 .map_err(boot_error)?,
         };
+        let view = view.map(|view| view.joined(board.cookie()));
         let (boot, joining) = boot.share_exchange();
         let (mut backend, why) =
             reactor::open(choice(settings.reactor)).map_err(fabrics::open_error)?;
@@ -364,13 +368,11 @@ impl Builder {
         let opened = opening.open()?;
         let arrival = arrival; // On an error, dropped before the driver, whose drop records that this rank left in good order.
         backend.watch(&opened.driver.wait_on()).map_err(transport)?;
-        let driver = match self.plan {
-            Some(plan) => Box::new(HookDriver::new(opened.driver, plan)),
-            None => opened.driver,
-        };
+        let driver = hooked(opened.driver, self.plan);
         let mut parts = RuntimeParts {
             unmet: Some(unmet),
             reporter,
+            view,
             ..assemble(
                 &boot,
                 board,
@@ -421,6 +423,14 @@ fn check_driver(settings: &Settings) -> Result<()> {
 fn warn_of(left: &Result<()>) {
     if let Err(error) = left {
         tracing::warn!(%error, "a runtime was dropped, and could not close its connection to the job");
+    }
+}
+
+/// Puts the hook, if there is one, around the driver.
+fn hooked(driver: Box<dyn Driver>, plan: Option<HookPlan>) -> Box<dyn Driver> {
+    match plan {
+        Some(plan) => Box::new(HookDriver::new(driver, plan)),
+        None => driver,
     }
 }
 
@@ -509,6 +519,7 @@ fn assemble(
         choices: Arc::new(choices),
         unmet: None,
         reporter: None,
+        view: None,
     }
 }
 

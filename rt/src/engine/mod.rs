@@ -25,6 +25,7 @@ mod pending_ops;
 mod placed_recv;
 mod preconnect;
 mod program;
+mod published;
 mod rank_map;
 mod recovery;
 mod recv;

@@ -25,6 +25,11 @@ pub(crate) struct PendingOpReport {
 impl EngineCore {
     /// Returns true if nothing will happen here without a peer: no time limit runs, and no bytes are in flight.
     pub(crate) fn is_passive(&self) -> bool {
+        self.timers.next().is_none() && self.is_without_transfers()
+    }
+
+    /// Returns true if no bytes are in flight.
+    pub(super) fn is_without_transfers(&self) -> bool {
         let moves = |life: &OpState| {
             matches!(
                 life,
@@ -37,7 +42,7 @@ impl EngineCore {
                     | OpState::Remote { .. }
             )
         };
-        self.timers.next().is_none() && self.ops.select(|slot| moves(&slot.state)).is_empty()
+        self.ops.select(|slot| moves(&slot.state)).is_empty()
     }
 
     /// Returns the operations in flight, in no order. O(operations).

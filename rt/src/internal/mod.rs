@@ -45,3 +45,14 @@ pub mod onesided {
 pub mod report {
     pub use crate::boot::report::{FailureReport, FailureReporter, PeerDeparture};
 }
+
+/// The views of ranks, and what they say about a job.
+pub mod view {
+    pub use crate::{
+        clock::machine_nanos,
+        view::{
+            PERIOD, PublishedComm, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind,
+            layout, report,
+        },
+    };
+}

@@ -96,6 +96,11 @@ impl<B> SeatLock<B> {
         self.taken.load(Ordering::SeqCst)
     }
 
+    /// Returns true if a thread waits for the seat.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting_len.load(Ordering::SeqCst) > 0
+    }
+
     /// Parks until woken, or until the seat is free. `may` is called once this thread is visible to threads that
     /// [pass](Self::wake_next) the seat.
     pub(crate) fn wait(&self, parker: &Arc<Parker<B>>, may: impl FnOnce() -> bool) {

@@ -55,6 +55,8 @@ pub struct Settings {
     pub boot: String,
     /// `RIPSTOP_BOOT_TIMEOUT`.
     pub boot_timeout: Duration,
+    /// `RIPSTOP_STUCK_AFTER`; zero means never.
+    pub stuck_after: Duration,
     /// `RIPSTOP_LOG`.
     pub log: LogLevel,
     /// `RIPSTOP_COLLECTIVES`.
@@ -112,6 +114,7 @@ impl Settings {
             detect: Duration::from_secs(5),
             boot: "auto".to_owned(),
             boot_timeout: Duration::from_secs(60),
+            stuck_after: Duration::from_secs(300),
             log: LogLevel::Warn,
             collectives: Executor::Offload,
             algorithms: BTreeMap::new(),

@@ -191,6 +191,13 @@ pub(super) const TABLE: &[SettingSpec] = &[
         |value| within(1..=86_400, value).map(Duration::from_secs),
         |time: &Duration| time.as_secs().to_string()
     ),
+    row!(
+        stuck_after: "RIPSTOP_STUCK_AFTER",
+        "0..=31536000 seconds",
+        "how long no operation may begin or end until `ripstop run` prints which rank waits for what; 0: never. The job goes on",
+        |value| within(0..=31_536_000, value).map(Duration::from_secs),
+        |time: &Duration| time.as_secs().to_string()
+    ),
     algorithm!(
         "RIPSTOP_BARRIER",
         "barrier",

@@ -10,6 +10,7 @@ mod polls;
 mod seat;
 mod self_deadlock;
 mod turn_makers;
+mod view;
 
 use std::{
     any::Any,
@@ -51,6 +52,7 @@ use crate::{
     reactor::{Notifier, ProgressAgent, SeatLock, SleepBackend},
     settings::Settings,
     sim::RankHost,
+    view::ViewPublisher,
 };
 
 /// Queue of tasks that are ready to run.
@@ -61,11 +63,18 @@ struct RunQueue {
     ended: bool,
 }
 
+/// What a thread in the seat needs to sleep.
+struct SleepPlace {
+    backend: Mutex<Box<dyn SleepBackend>>,
+    /// What a thread writes before it sleeps for long. Ranks that are threads have none.
+    view: Option<Mutex<ViewPublisher>>,
+}
+
 /// The shared state of one runtime.
 pub(crate) struct RuntimeShared {
     engine: SpinLock<Engine>,
-    /// Backend that the thread in the seat sleeps on. A simulated host has none.
-    backend: Option<Box<Mutex<Box<dyn SleepBackend>>>>,
+    /// What the thread in the seat sleeps on. A simulated host has none.
+    backend: Option<Box<SleepPlace>>,
     seat: SeatLock,
     /// Number of sleeps that a task on tokio has prepared.
     #[cfg(feature = "tokio")]
@@ -123,14 +132,18 @@ impl RuntimeShared {
         let (notifier, backend, host) = match parts.sleeps {
             SleepMode::In(backend) => {
                 let notifier = backend.notifier();
-                (notifier, Some(Box::new(Mutex::new(backend))), None)
+                let place = SleepPlace {
+                    backend: Mutex::new(backend),
+                    view: parts.view.map(Mutex::new),
+                };
+                (notifier, Some(Box::new(place)), None)
             }
             SleepMode::Never(host, notifier) => (notifier, None, Some(host)),
         };
         #[cfg(feature = "tokio")]
         let readable = backend
             .as_deref()
-            .map(|backend| lock(backend).readable_fd());
+            .map(|place| lock(&place.backend).readable_fd());
         let failures = Arc::clone(&parts.engine.core.evidence);
         Self {
             engine: SpinLock::new(parts.engine),

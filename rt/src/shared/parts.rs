@@ -16,6 +16,7 @@ use crate::{
     reactor::{Notifier, SleepBackend},
     settings::Settings,
     sim::RankHost,
+    view::ViewPublisher,
 };
 
 /// Position of this rank in the job and on its node.
@@ -106,6 +107,7 @@ pub(crate) struct RuntimeParts {
     pub(crate) choices: Arc<Choices>,
     pub(crate) unmet: Option<Arc<OnceLock<String>>>,
     pub(crate) reporter: Option<FailureReporter>,
+    pub(crate) view: Option<ViewPublisher>,
 }
 
 impl RuntimeParts {

@@ -65,7 +65,7 @@ impl RuntimeShared {
 
     /// Sleeps, if `may` returns true. `may` is called once other threads can see that this one sleeps.
     fn sleep(&self, sleeper: SleeperKind, may: impl FnOnce() -> bool) {
-        let Some(mut backend) = self.backend.as_deref().map(lock) else {
+        let Some(mut backend) = self.backend.as_deref().map(|place| lock(&place.backend)) else {
             return; // a simulated host, whose scheduler knows when its next turn is due
         };
         // This thread has the seat. A guard that is still set belongs to a tokio task, perhaps one that was aborted and
@@ -79,6 +79,7 @@ impl RuntimeShared {
                 tracing::warn!(%error, "the reactor could not sleep; trying again");
                 std::thread::yield_now();
             }
+            self.mark_awake();
             self.engine.lock().watch.wake_up();
         }
         self.asleep.store(false, Ordering::SeqCst);
@@ -104,7 +105,9 @@ impl RuntimeShared {
             }
         };
         let tidy = engine.trim_memory(|| self.clock.now());
-        let deadline = [engine.deadline(), own, tidy].into_iter().flatten().min();
+        let view = self.publish(&mut engine, sleeper);
+        let deadlines = [engine.deadline(), own, tidy, view];
+        let deadline = deadlines.into_iter().flatten().min();
         engine.watch.fall_asleep(deadline);
         drop(engine);
         Some(deadline.map(|deadline| deadline.since(self.clock.now())))
@@ -145,6 +148,7 @@ impl RuntimeShared {
             return;
         };
         if self.prepared.load(Ordering::Relaxed) == nth {
+            self.mark_awake();
             self.engine.lock().watch.wake_up();
             self.asleep.store(false, Ordering::SeqCst);
             self.notifier.wake_up();
@@ -178,7 +182,7 @@ impl RuntimeShared {
     /// Returns the backend, or `None` while a thread sleeps in it, or is about to.
     #[cfg(feature = "tokio")]
     fn free_backend(&self) -> Option<MutexGuard<'_, Box<dyn SleepBackend>>> {
-        match self.backend.as_deref()?.try_lock() {
+        match self.backend.as_deref()?.backend.try_lock() {
             Ok(backend) => Some(backend),
             Err(TryLockError::Poisoned(backend)) => Some(backend.into_inner()),
             Err(TryLockError::WouldBlock) => None,
@@ -211,8 +215,12 @@ impl RuntimeShared {
     /// Parks until woken, or until the seat is free.
     pub(crate) fn park(&self, parker: &Arc<Parker>) {
         // A thread that adds a task from here on sees that this thread waits.
-        let idle = || self.tasks_len.load(Ordering::SeqCst) == 0;
+        let idle = || {
+            self.mark_parked();
+            self.tasks_len.load(Ordering::SeqCst) == 0
+        };
         self.seat.wait(parker, idle);
+        self.mark_parked();
     }
 
     /// Called before this thread runs application code, perhaps for long: wakes a parked thread if the seat is free, or

@@ -336,6 +336,7 @@ impl<T: 'static> RankTasks<T> {
             counters: Arc::clone(counters),
             choices: Arc::clone(choices),
             unmet: None,
+            view: None,
             reporter: None,
         }))
     }

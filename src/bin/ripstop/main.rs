@@ -8,6 +8,7 @@ mod perf;
 mod run;
 mod sim;
 mod stderr_lines;
+mod stuck;
 mod system_files;
 mod topology;
 
@@ -34,6 +35,7 @@ enum CliCommand {
     Sim(Box<sim::SimArgs>),
     Info(info::InfoArgs),
     Doctor(doctor::DoctorArgs),
+    Stuck(stuck::StuckArgs),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
             CliCommand::Sim(args) => sim::run(&args),
             CliCommand::Info(args) => info::run(&args),
             CliCommand::Doctor(args) => doctor::run(&args),
+            CliCommand::Stuck(args) => stuck::run(&args),
         },
         Err(why) => answer(&why),
     }
@@ -94,7 +97,8 @@ Examples:
   ripstop run -n 2 --bind core -- ripstop perf latency --size 8,4K,1M
   ripstop sim barrier --ranks 2..16384 --preset bxi --svg barrier.svg
   ripstop info --settings
-  ripstop doctor";
+  ripstop doctor
+  ripstop stuck";
 
 #[cfg(test)]
 mod tests {

@@ -198,7 +198,9 @@ impl Board {
         let _woken = futex::wake(self.changes(), Flags::empty(), self.size);
     }
 
-    pub(super) const fn cookie(&self) -> u64 {
+    /// Returns a random number that all ranks of the node have in common, and no other job has.
+    #[must_use]
+    pub const fn cookie(&self) -> u64 {
         self.cookie
     }
 

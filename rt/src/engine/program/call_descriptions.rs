@@ -16,6 +16,7 @@ use crate::{
     buffer::TypeSig,
     engine::EngineCore,
     group::WorldRank,
+    ops::OpInfo,
     proto::collective_id::CollectiveId,
     proto::wire::{self, CallDescriptionHeader, HeaderBase, WireKind},
 };
@@ -195,6 +196,26 @@ impl EngineCore {
             return Some((running.sig, run.info.at));
         }
         self.programs.calls.over(id)
+    }
+
+    /// Returns the collectives in flight, with the descriptions of their calls.
+    pub(in crate::engine) fn running_collectives(&self) -> impl Iterator<Item = (&OpInfo, &str)> {
+        let runs = self.programs.runs.iter().flatten();
+        runs.map(|run| (&run.info, self.programs.descriptions.name(run.sig())))
+    }
+
+    /// Returns the number after that of the last collective of this context that this rank has begun.
+    pub(in crate::engine) fn next_collective_of(&self, ctx: u32) -> u32 {
+        self.programs.calls.next(ctx)
+    }
+
+    /// Returns the last collective of this context, if it is complete.
+    pub(in crate::engine) fn last_collective_of(&self, ctx: u32) -> Option<String> {
+        let number = self.programs.calls.next(ctx).checked_sub(1)?;
+        let (sig, at) = self.programs.calls.over(CollectiveId::new(ctx, number))?;
+        let name = self.programs.descriptions.name(sig);
+        let verb = name.split(" (").next().unwrap_or(name);
+        Some(format!("{verb} #{number}, {}:{}", at.file(), at.line()))
     }
 
     /// Sends the description of a rank's call to the neighbors.

@@ -68,6 +68,7 @@ use crate::{
     error::ErrorKind,
     group::{RankGroup, WorldRank},
     proto::wire::{CounterKeysHeader, HeaderBase, WindowCountHeader, WindowHelloHeader, WireKind},
+    view::WaitKind,
 };
 
 /// A window of the job, named by its communicator and the number of the collective that created it.
@@ -246,6 +247,30 @@ impl LazyWindowTable {
             })
             .map(|(&rank, _)| rank);
         waited.chain(in_fences).collect()
+    }
+
+    /// Returns what the futures of each window may wait for: the window, the rank, and what that rank has to do.
+    pub(super) fn published_waits(&self) -> Vec<(WindowId, WorldRank, WaitKind)> {
+        let ends = self.all.iter().flat_map(|all| &all.ends);
+        let awaited = ends.filter(|(_, end)| !end.listeners.is_empty());
+        let mut waits = Vec::new();
+        for (&id, end) in awaited {
+            let fence = end.fences.as_ref().and_then(WindowFences::awaited);
+            waits.extend(fence.map(|rank| (id, rank, WaitKind::WindowFence)));
+            for (&rank, peer_end) in &end.peer_ends {
+                let kinds = [
+                    (peer_end.starts_waiting > 0, WaitKind::WindowPost),
+                    (!peer_end.counters.is_completed(), WaitKind::WindowComplete),
+                    (
+                        peer_end.lock == WindowLockState::Waiting,
+                        WaitKind::WindowLock,
+                    ),
+                ];
+                let kinds = kinds.into_iter().filter(|(waits, _)| *waits);
+                waits.extend(kinds.map(|(_, kind)| (id, rank, kind)));
+            }
+        }
+        waits
     }
 
     fn peer_end(&mut self, id: WindowId, rank: WorldRank) -> Option<&mut PeerEndState> {

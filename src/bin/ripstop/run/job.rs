@@ -16,6 +16,7 @@ use super::program::LaunchProgram;
 use super::rank::{self, JobSetup, LaunchedRank, PmiRead, StdStream};
 use super::server::{BarrierDesertion, PmiEffect, PmiServer};
 use super::signals::{LauncherSignals, PASSED_ON};
+use super::stuck_watch::StuckWatch;
 use super::verdict::{self, FirstFailure};
 use super::{KeepGoing, LaunchError, RunArgs};
 
@@ -49,6 +50,7 @@ pub(super) struct LaunchedJob {
     /// Time since which a barrier has been waiting for a rank that will not come.
     deserted_since: Option<Instant>,
     pub(super) interrupts: u32,
+    pub(super) stuck: StuckWatch,
 }
 
 /// Set once the ranks were asked to end.
@@ -119,6 +121,7 @@ impl LaunchedJob {
             ending: None,
             deserted_since: None,
             interrupts: 0,
+            stuck: StuckWatch::new(),
         })
     }
 
@@ -162,6 +165,7 @@ impl LaunchedJob {
                     let effects = self.server.handle_line(rank, &line);
                     self.apply(effects);
                 }
+                self.stuck.open_view(rank, self.ranks[rank as usize].pid);
             }
             PmiRead::LineTooLong => self.fail(FirstFailure::Garbled {
                 rank,
@@ -220,6 +224,7 @@ impl LaunchedJob {
                 libc::SIGCHLD => self.handle_ends(),
                 libc::SIGTSTP => self.stop(),
                 libc::SIGCONT => self.signal_all(Signal::CONT),
+                libc::SIGQUIT if self.handle_quit() => {}
                 _ => self.pass_on(signal),
             }
         }
@@ -304,7 +309,9 @@ impl LaunchedJob {
 
     fn handle_time(&mut self) {
         let now = now();
+        self.watch_for_silence(now);
         if let Some((_, limit)) = self.limit.take_if(|(end, _)| *end <= now) {
+            self.report_at_limit();
             self.fail(FirstFailure::TimedOut {
                 limit,
                 running: self.running().collect(),
@@ -357,7 +364,8 @@ impl LaunchedJob {
         let held = self.held.filter(|_| self.ending.is_none());
         let held = held.map(|(_, until)| until);
         let hosts = self.hosts.next_deadline();
-        [limit, patience, desertion, held, hosts]
+        let look = self.next_look();
+        [limit, patience, desertion, held, hosts, look]
             .into_iter()
             .flatten()
             .min()

@@ -14,6 +14,7 @@ mod program;
 mod rank;
 mod server;
 mod signals;
+mod stuck_watch;
 mod verdict;
 
 use std::ffi::OsString;
@@ -248,9 +249,10 @@ Examples:
   ripstop run --hosts a:2,b:2 --print-hosts    where would the ranks run, and how would hosts be reached
 
 Rank 0 reads this command's standard input unless that is a terminal; the other ranks have none.
-SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a second SIGINT or
-SIGTERM kills them. Any but SIGUSR1 and SIGUSR2 ends a job of which not all ranks are started. Nothing
-that a rank has started in its process group outlives the job.";
+SIGQUIT prints which rank waits for what, and the job goes on; so do RIPSTOP_STUCK_AFTER seconds without any
+operation that begins or ends, and the time limit. A second SIGQUIT within 2 s, SIGINT, SIGTERM, SIGHUP,
+SIGUSR1 and SIGUSR2 are passed on to all ranks; a second SIGINT or SIGTERM kills them.
+Any but SIGUSR1 and SIGUSR2 ends a job of which not all ranks are started. Nothing that a rank has started in its process group outlives the job.";
 
 #[cfg(test)]
 mod tests {

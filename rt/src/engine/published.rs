@@ -1,0 +1,235 @@
+//! What the engine publishes in the rank's view (rt/src/view). Changes nothing, because a thread that falls asleep asks for it
+//! after it has armed the driver.
+
+use std::{collections::BTreeMap, panic::Location};
+
+use super::{EngineCore, program};
+use crate::{
+    buffer::TypeSig,
+    group::{RankGroup, WorldRank},
+    ops::OpState,
+    view::{PublishedComm, PublishedWait, RankSnapshot, StoredGroup, WaitKind},
+};
+
+/// Most operations, communicators and kinds of unexpected messages in a snapshot. A view has room for about that many.
+const WAITS_MAX: usize = 800;
+const COMMS_MAX: usize = 256;
+const STORED_MAX: usize = 64;
+
+/// Members of a communicator that its hash covers.
+const HASHED_MAX: usize = 64;
+
+/// Ids of operations that are not in the table of operations have this bit.
+const NOT_IN_TABLE: u64 = 1 << 63;
+
+impl EngineCore {
+    /// Returns what this rank waits for. O(operations + stored messages).
+    #[cold]
+    pub(crate) fn published(&mut self) -> RankSnapshot {
+        let (posted, arrived) = self.matching.counts();
+        let mut waits = self.message_waits();
+        waits.extend(self.collective_waits());
+        waits.extend(self.other_waits());
+        let mut comms = self.published_comms();
+        let mut stored = self.published_messages();
+        let is_truncated =
+            waits.len() > WAITS_MAX || comms.len() > COMMS_MAX || stored.len() > STORED_MAX;
+        waits.sort_by_key(|wait| !wait.is_awaited); // The most telling ones are kept.
+        waits.truncate(WAITS_MAX);
+        comms.truncate(COMMS_MAX);
+        stored.truncate(STORED_MAX);
+        RankSnapshot {
+            is_passive: self.is_at_rest(),
+            is_truncated,
+            posted,
+            arrived,
+            waits,
+            comms,
+            stored,
+            ..RankSnapshot::default()
+        }
+    }
+
+    /// Returns true if nothing happens here without a peer. Questions of a rank that waits for a collective do not count.
+    fn is_at_rest(&self) -> bool {
+        let no_timer = self
+            .timers
+            .keys()
+            .all(|key| key == program::STALL_PROBE_KEY);
+        no_timer && self.commands_in_flight == 0 && self.is_without_transfers()
+    }
+
+    /// Returns the messages and the accesses to windows in flight.
+    fn message_waits(&mut self) -> Vec<PublishedWait> {
+        let in_flight = self.ops.select(|slot| {
+            !slot.in_program && kind_of(&slot.state, slot.info.probe, slot.info.ctx).is_some()
+        });
+        let mut waits = Vec::new();
+        for op in in_flight {
+            let slot = self.ops.live(op);
+            let info = slot.info;
+            let Some(kind) = kind_of(&slot.state, info.probe, info.ctx) else {
+                continue;
+            };
+            let bytes = slot.area.len as u64;
+            waits.push(PublishedWait {
+                kind,
+                id: op.pack(),
+                comm: info.ctx & !1,
+                peer: info.peer.map(|rank| rank.0),
+                tag: info.tag,
+                sig: info.sig,
+                bytes,
+                is_awaited: slot.waker.is_some(),
+                since: 0,
+                name: elements(info.sig, bytes),
+                at: line(info.at),
+            });
+        }
+        waits
+    }
+
+    fn collective_waits(&self) -> Vec<PublishedWait> {
+        let all = self
+            .running_collectives()
+            .map(|(info, name)| PublishedWait {
+                kind: WaitKind::Collective,
+                id: NOT_IN_TABLE | u64::from(info.ctx) << 32 | u64::from(info.tag.unwrap_or(0)),
+                comm: info.ctx & !1,
+                peer: None,
+                tag: info.tag,
+                sig: info.sig,
+                bytes: 0,
+                is_awaited: true,
+                since: 0,
+                name: name.to_owned(),
+                at: line(info.at),
+            });
+        all.collect()
+    }
+
+    /// Returns the agreements, and the epochs of windows that wait for other ranks.
+    fn other_waits(&self) -> Vec<PublishedWait> {
+        let wait = |kind: WaitKind, comm: u32, peer: Option<WorldRank>, tag, at| PublishedWait {
+            kind,
+            id: NOT_IN_TABLE
+                | (kind as u64) << 56
+                | u64::from(comm) << 24
+                | peer.map_or(0, |peer| u64::from(peer.0)),
+            comm: comm & !1,
+            peer: peer.map(|rank| rank.0),
+            tag,
+            sig: 0,
+            bytes: 0,
+            is_awaited: true,
+            since: 0,
+            name: String::new(),
+            at,
+        };
+        let agreements = self
+            .waiting_agreed()
+            .map(|report| wait(WaitKind::Agree, report.ctx, None, None, line(report.at)));
+        let epochs = self
+            .windows
+            .published_waits()
+            .into_iter()
+            .map(|(id, rank, kind)| {
+                wait(
+                    kind,
+                    id.context,
+                    Some(rank),
+                    Some(id.sequence),
+                    String::new(),
+                )
+            });
+        agreements.chain(epochs).collect()
+    }
+
+    fn published_comms(&self) -> Vec<PublishedComm> {
+        let contexts = self.groups.contexts().filter(|ctx| ctx.is_multiple_of(2));
+        let group = |ctx| Some((ctx, self.groups.get(ctx)?));
+        let comms = contexts.take(COMMS_MAX + 1).filter_map(group);
+        comms
+            .map(|(ctx, group)| PublishedComm {
+                comm: ctx,
+                size: u32::try_from(group.len()).unwrap_or(u32::MAX),
+                members: hash(group),
+                next: self.next_collective_of(ctx + 1),
+                last: self.last_collective_of(ctx + 1).unwrap_or_default(),
+            })
+            .collect()
+    }
+
+    /// Returns the messages of the application that no receive has taken, by kind.
+    fn published_messages(&self) -> Vec<StoredGroup> {
+        let mut kinds = BTreeMap::new();
+        for message in self.messages.all() {
+            let envelope = message.envelope;
+            if message.place.is_none() || !envelope.ctx.is_multiple_of(2) {
+                continue;
+            }
+            let key = (envelope.ctx, envelope.source, envelope.tag, message.sig);
+            let bytes = message.body.as_message_body().bytes();
+            let group = kinds.entry(key).or_insert_with(|| StoredGroup {
+                source: envelope.source.0,
+                comm: envelope.ctx,
+                tag: envelope.tag,
+                sig: message.sig,
+                count: 0,
+                bytes: 0,
+                name: elements(message.sig, bytes),
+            });
+            group.count += 1;
+            group.bytes += bytes;
+        }
+        kinds.into_values().take(STORED_MAX + 1).collect()
+    }
+}
+
+/// Returns the kind of an operation; `None` if it is complete, or a part of a collective.
+fn kind_of(state: &OpState, is_probe: bool, ctx: u32) -> Option<WaitKind> {
+    let kind = match state {
+        OpState::Free | OpState::Running | OpState::Done(_) | OpState::Failed | OpState::Lost => {
+            return None;
+        }
+        OpState::Queued => WaitKind::SendQueued,
+        OpState::Offered | OpState::Withdrawing => WaitKind::SendOffered,
+        OpState::Remote { .. } => WaitKind::Remote,
+        OpState::Posted(_) if is_probe => WaitKind::Probe,
+        OpState::Posted(_) => WaitKind::Recv,
+        OpState::Landing(_) | OpState::Recalled(_) | OpState::Following { .. } => {
+            WaitKind::RecvMoving
+        }
+        OpState::Putting { .. }
+        | OpState::Claiming { .. }
+        | OpState::PuttingRear { .. }
+        | OpState::Fragmenting { .. } => WaitKind::SendMoving,
+    };
+    // Communicators and windows are made by plain messages on the context of their collectives.
+    let is_creation = !ctx.is_multiple_of(2) && kind != WaitKind::Remote;
+    Some(if is_creation {
+        WaitKind::Creation
+    } else {
+        kind
+    })
+}
+
+/// Returns the elements of a message in words.
+fn elements(sig: u64, bytes: u64) -> String {
+    match TypeSig(sig).primitive() {
+        Some((name, size)) => format!("{name} x {}", bytes / size as u64),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+fn line(at: &Location<'_>) -> String {
+    format!("{}:{}", at.file(), at.line())
+}
+
+fn hash(group: &RankGroup) -> u64 {
+    let members = group.members().take(HASHED_MAX);
+    let start = TypeSig::of_name("members").and(group.len() as u64);
+    members
+        .fold(start, |sum, rank| sum.and(u64::from(rank.0)))
+        .0
+}

@@ -1,0 +1,54 @@
+//! When a thread writes this rank's view: before it sleeps, at most once in a [`PERIOD`].
+
+use super::{RuntimeShared, lock, self_deadlock::SleeperKind};
+use crate::{
+    clock::ClockTime,
+    engine::Engine,
+    view::{PERIOD, RankPhase, ViewPublisher},
+};
+
+impl RuntimeShared {
+    /// Publishes what this rank waits for, now that a thread is about to sleep. Returns when to do so instead, if the last time
+    /// was a short while ago.
+    pub(super) fn publish(&self, engine: &mut Engine, sleeper: SleeperKind) -> Option<ClockTime> {
+        let mut view = lock(self.backend.as_deref()?.view.as_ref()?);
+        let now = self.clock.now();
+        let next = view.last() + PERIOD;
+        if now < next && !view.is_new() {
+            return Some(next);
+        }
+        let mut snapshot = engine.core.published();
+        snapshot.phase = match sleeper {
+            SleeperKind::Agent => RankPhase::Elsewhere,
+            _ => RankPhase::Waiting,
+        };
+        // A thread that parks later sees this snapshot.
+        view.write(snapshot, self.seat.has_waiting(), now);
+        None
+    }
+
+    /// Records that the last snapshot describes this rank no longer, because a thread has slept and may have something to do.
+    pub(super) fn mark_awake(&self) {
+        self.change_view(ViewPublisher::mark_awake);
+    }
+
+    /// Records whether threads of the application sleep, perhaps while the agent sits.
+    pub(super) fn mark_parked(&self) {
+        self.change_view(|view| view.set_parked(self.seat.has_waiting()));
+    }
+
+    /// Publishes that this rank leaves its job.
+    pub(crate) fn publish_end(&self) {
+        self.change_view(ViewPublisher::leave);
+    }
+
+    fn change_view(&self, change: impl FnOnce(&mut ViewPublisher)) {
+        let view = self
+            .backend
+            .as_deref()
+            .and_then(|place| place.view.as_ref());
+        if let Some(view) = view {
+            change(&mut lock(view));
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! The bytes of a view.
+//!
+//! A view begins with a [`ViewHead`], which says which rank it belongs to, and a [`ViewPulse`], which says which snapshot
+//! describes the rank now. Two slots for snapshots follow, and the rank writes them in turn, so that one of them is whole at any
+//! time. A slot has a number and a checksum, by which a reader notices a snapshot that is being written. Readers belong to other
+//! processes, perhaps of another version, and the contents may be anything: a reader gets a sentence then, and nothing worse.
+
+use std::{io, os::fd::AsFd};
+
+use bytemuck::{Pod, Zeroable, bytes_of};
+use rustix::io::pread;
+
+use super::snapshot::{
+    PublishedComm, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind,
+};
+
+/// Name of the memfd. Under `/proc/PID/fd` it is `/memfd:ripstop-view (deleted)`.
+pub const VIEW_NAME: &str = "ripstop-view";
+
+/// Version of the layout. A reader reads no other.
+pub const VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"ripstopV";
+
+/// Offsets of the pulse and of the two slots, and the length of a slot with its header.
+pub(super) const PULSE_AT: u64 = 64;
+pub(super) const SLOTS_AT: [u64; 2] = [4 << 10, 132 << 10];
+const SLOT_LEN: usize = 124 << 10;
+
+/// Reads of a snapshot before a reader gives up because the rank writes all the time.
+const TRIES: u32 = 3;
+
+/// Number of a pulse that says which rank the view belongs to has done something since its last snapshot.
+pub(super) const AWAKE: u64 = 0;
+
+/// Which rank a view belongs to. Never changes but for `job`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct ViewHead {
+    magic: [u8; 8],
+    version: u32,
+    /// World rank.
+    pub rank: u32,
+    /// Number of ranks of the job.
+    pub size: u32,
+    /// Process id, as the rank itself sees it.
+    pub pid: u32,
+    /// Number that the ranks of one node have in common. 0 until they have met.
+    pub job: u64,
+}
+
+/// How a view goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct ViewPulse {
+    /// Number of the snapshot that describes the rank now; 0 if the rank has done something since the last one.
+    pub current: u64,
+    /// 1 while a thread of the application sleeps in the runtime although the agent has published the snapshot; otherwise 0.
+    pub parked: u64,
+}
+
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+struct SlotHead {
+    number: u64,
+    taken: u64,
+    posted: u64,
+    arrived: u64,
+    checksum: u64,
+    phase: u32,
+    flags: u32,
+    waits: u32,
+    comms: u32,
+    stored: u32,
+    text: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct WaitRecord {
+    id: u64,
+    sig: u64,
+    bytes: u64,
+    since: u64,
+    kind: u32,
+    comm: u32,
+    peer: u32,
+    tag: u32,
+    flags: u32,
+    name_len: u32,
+    at_len: u32,
+    zero: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct CommRecord {
+    members: u64,
+    comm: u32,
+    size: u32,
+    next: u32,
+    last_len: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct StoredRecord {
+    sig: u64,
+    count: u64,
+    bytes: u64,
+    source: u32,
+    comm: u32,
+    tag: u32,
+    name_len: u32,
+}
+
+const PASSIVE: u32 = 1;
+const TRUNCATED: u32 = 2;
+
+const HAS_PEER: u32 = 1;
+const HAS_TAG: u32 = 2;
+const AWAITED: u32 = 4;
+
+const _: () = assert!(size_of::<ViewHead>() as u64 <= PULSE_AT);
+const _: () = assert!(SLOTS_AT[0] + SLOT_LEN as u64 <= SLOTS_AT[1]);
+
+/// What a reader has found in a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankView {
+    /// Which rank it is.
+    pub head: ViewHead,
+    /// True if the rank has done nothing since the snapshot.
+    pub is_current: bool,
+    /// The last snapshot.
+    pub snapshot: RankSnapshot,
+}
+
+impl ViewHead {
+    /// Returns the head of this process's view of a rank.
+    #[must_use]
+    pub fn new(rank: u32, size: u32, job: u64) -> Self {
+        Self {
+            magic: MAGIC,
+            version: VERSION,
+            rank,
+            size,
+            pid: std::process::id(),
+            job,
+        }
+    }
+
+    /// Reads the head of a view.
+    ///
+    /// # Errors
+    /// A sentence about why this is no view that can be read.
+    pub fn read(file: impl AsFd) -> io::Result<Self> {
+        let head: Self = read_pod(file, 0)?;
+        if head.magic != MAGIC {
+            return Err(invalid("it does not begin as a view does"));
+        }
+        if head.version != VERSION {
+            let sentence = format!(
+                "the program has view layout {}, this command {VERSION}: build both from one source",
+                head.version
+            );
+            return Err(io::Error::new(io::ErrorKind::Unsupported, sentence));
+        }
+        if head.rank >= head.size {
+            return Err(invalid("its rank is not below the number of ranks"));
+        }
+        Ok(head)
+    }
+}
+
+impl RankView {
+    /// Reads a view.
+    ///
+    /// # Errors
+    /// A sentence about why this is no view that can be read, or that the rank writes all the time.
+    pub fn read(file: impl AsFd) -> io::Result<Self> {
+        let file = file.as_fd();
+        let head = ViewHead::read(file)?;
+        for _ in 0..TRIES {
+            let before: ViewPulse = read_pod(file, PULSE_AT)?;
+            let slots = SLOTS_AT.map(|at| read_slot(file, at));
+            let after: ViewPulse = read_pod(file, PULSE_AT)?;
+            let newest = slots.into_iter().flatten().max_by_key(|slot| slot.number);
+            if let Some(mut snapshot) = newest.filter(|_| before == after) {
+                let is_current = after.current == snapshot.number;
+                if after.parked != 0 && snapshot.phase == RankPhase::Elsewhere {
+                    snapshot.phase = RankPhase::Waiting;
+                }
+                return Ok(Self {
+                    head,
+                    is_current,
+                    snapshot,
+                });
+            }
+        }
+        Err(invalid(
+            "it has no whole snapshot, or it changes all the time",
+        ))
+    }
+}
+
+/// Returns the bytes of a slot. What has no room is left out.
+pub(super) fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
+    let mut room = SLOT_LEN - size_of::<SlotHead>();
+    let mut fits = |bytes: usize| {
+        let left = room.checked_sub(bytes);
+        room = left.unwrap_or(room);
+        left.is_some()
+    };
+    // Communicators come first: without them, no rank's collectives can be compared.
+    let comms = fitting(&snapshot.comms, |comm| {
+        fits(size_of::<CommRecord>() + comm.last.len())
+    });
+    let waits = fitting(&snapshot.waits, |wait| {
+        fits(size_of::<WaitRecord>() + wait.name.len() + wait.at.len())
+    });
+    let stored = fitting(&snapshot.stored, |group| {
+        fits(size_of::<StoredRecord>() + group.name.len())
+    });
+    let all = [
+        snapshot.comms.len() - comms.len(),
+        snapshot.waits.len() - waits.len(),
+        snapshot.stored.len() - stored.len(),
+    ];
+    let is_truncated = snapshot.is_truncated || all != [0; 3];
+    let mut body = Vec::new();
+    let mut text = Vec::new();
+    for comm in comms {
+        body.extend_from_slice(bytes_of(&CommRecord::of(comm)));
+        text.extend_from_slice(comm.last.as_bytes());
+    }
+    for wait in waits {
+        body.extend_from_slice(bytes_of(&WaitRecord::of(wait)));
+        text.extend_from_slice(wait.name.as_bytes());
+        text.extend_from_slice(wait.at.as_bytes());
+    }
+    for group in stored {
+        body.extend_from_slice(bytes_of(&StoredRecord::of(group)));
+        text.extend_from_slice(group.name.as_bytes());
+    }
+    body.extend_from_slice(&text);
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    let mut head = SlotHead {
+        number: snapshot.number,
+        taken: snapshot.taken,
+        posted: snapshot.posted,
+        arrived: snapshot.arrived,
+        checksum: 0,
+        phase: snapshot.phase as u32,
+        flags: flag(snapshot.is_passive, PASSIVE) | flag(is_truncated, TRUNCATED),
+        waits: count(waits.len()),
+        comms: count(comms.len()),
+        stored: count(stored.len()),
+        text: count(text.len()),
+    };
+    head.checksum = checksum(&head, &body);
+    let mut bytes = bytes_of(&head).to_vec();
+    bytes.extend(body);
+    bytes
+}
+
+/// Returns the snapshot that these bytes of a slot hold; `None` if they hold none, or not a whole one.
+fn decode(bytes: &[u8]) -> Option<RankSnapshot> {
+    let mut input = bytes;
+    let head: SlotHead = take_pod(&mut input)?;
+    let len = body_len(&head)?;
+    let body = input.get(..len)?;
+    let unsummed = SlotHead {
+        checksum: 0,
+        ..head
+    };
+    if head.number == AWAKE || head.checksum != checksum(&unsummed, body) {
+        return None;
+    }
+    let mut records = body.get(..len - head.text as usize)?;
+    let mut text = body.get(len - head.text as usize..)?;
+    let comms = (0..head.comms)
+        .map(|_| take_pod::<CommRecord>(&mut records)?.comm(&mut text))
+        .collect::<Option<_>>()?;
+    let waits = (0..head.waits)
+        .map(|_| take_pod::<WaitRecord>(&mut records)?.wait(&mut text))
+        .collect::<Option<_>>()?;
+    let stored = (0..head.stored)
+        .map(|_| take_pod::<StoredRecord>(&mut records)?.group(&mut text))
+        .collect::<Option<_>>()?;
+    Some(RankSnapshot {
+        number: head.number,
+        taken: head.taken,
+        phase: RankPhase::of_code(head.phase)?,
+        is_passive: head.flags & PASSIVE != 0,
+        is_truncated: head.flags & TRUNCATED != 0,
+        posted: head.posted,
+        arrived: head.arrived,
+        waits,
+        comms,
+        stored,
+    })
+}
+
+fn read_slot(file: impl AsFd, at: u64) -> Option<RankSnapshot> {
+    let file = file.as_fd();
+    let head: SlotHead = read_pod(file, at).ok()?;
+    let len = size_of::<SlotHead>() + body_len(&head)?;
+    let mut bytes = vec![0; len];
+    read_all(file, &mut bytes, at).ok()?;
+    decode(&bytes)
+}
+
+/// Returns the length of what follows the head; `None` if a slot has no room for it.
+fn body_len(head: &SlotHead) -> Option<usize> {
+    let parts = [
+        (head.comms, size_of::<CommRecord>()),
+        (head.waits, size_of::<WaitRecord>()),
+        (head.stored, size_of::<StoredRecord>()),
+        (head.text, 1),
+    ];
+    let len = parts.iter().try_fold(0_usize, |len, &(count, each)| {
+        len.checked_add((count as usize).checked_mul(each)?)
+    })?;
+    (len <= SLOT_LEN - size_of::<SlotHead>()).then_some(len)
+}
+
+impl WaitRecord {
+    fn of(wait: &PublishedWait) -> Self {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        Self {
+            id: wait.id,
+            sig: wait.sig,
+            bytes: wait.bytes,
+            since: wait.since,
+            kind: wait.kind as u32,
+            comm: wait.comm,
+            peer: wait.peer.unwrap_or(0),
+            tag: wait.tag.unwrap_or(0),
+            flags: flag(wait.peer.is_some(), HAS_PEER)
+                | flag(wait.tag.is_some(), HAS_TAG)
+                | flag(wait.is_awaited, AWAITED),
+            name_len: count(wait.name.len()),
+            at_len: count(wait.at.len()),
+            zero: 0,
+        }
+    }
+
+    fn wait(&self, text: &mut &[u8]) -> Option<PublishedWait> {
+        Some(PublishedWait {
+            kind: WaitKind::of_code(self.kind)?,
+            id: self.id,
+            comm: self.comm,
+            peer: (self.flags & HAS_PEER != 0).then_some(self.peer),
+            tag: (self.flags & HAS_TAG != 0).then_some(self.tag),
+            sig: self.sig,
+            bytes: self.bytes,
+            is_awaited: self.flags & AWAITED != 0,
+            since: self.since,
+            name: take_text(text, self.name_len)?,
+            at: take_text(text, self.at_len)?,
+        })
+    }
+}
+
+impl CommRecord {
+    fn of(comm: &PublishedComm) -> Self {
+        Self {
+            members: comm.members,
+            comm: comm.comm,
+            size: comm.size,
+            next: comm.next,
+            last_len: count(comm.last.len()),
+        }
+    }
+
+    fn comm(&self, text: &mut &[u8]) -> Option<PublishedComm> {
+        Some(PublishedComm {
+            comm: self.comm,
+            size: self.size,
+            members: self.members,
+            next: self.next,
+            last: take_text(text, self.last_len)?,
+        })
+    }
+}
+
+impl StoredRecord {
+    fn of(group: &StoredGroup) -> Self {
+        Self {
+            sig: group.sig,
+            count: group.count,
+            bytes: group.bytes,
+            source: group.source,
+            comm: group.comm,
+            tag: group.tag,
+            name_len: count(group.name.len()),
+        }
+    }
+
+    fn group(&self, text: &mut &[u8]) -> Option<StoredGroup> {
+        Some(StoredGroup {
+            source: self.source,
+            comm: self.comm,
+            tag: self.tag,
+            sig: self.sig,
+            count: self.count,
+            bytes: self.bytes,
+            name: take_text(text, self.name_len)?,
+        })
+    }
+}
+
+/// Returns the first items that fit.
+fn fitting<T>(items: &[T], fits: impl FnMut(&T) -> bool) -> &[T] {
+    let mut fits = fits;
+    let first = items.iter().position(|item| !fits(item));
+    &items[..first.unwrap_or(items.len())]
+}
+
+fn take_pod<T: Pod>(input: &mut &[u8]) -> Option<T> {
+    let (first, rest) = input.split_at_checked(size_of::<T>())?;
+    *input = rest;
+    Some(bytemuck::pod_read_unaligned(first))
+}
+
+/// Takes a text off the front. It may be printed to a terminal, so it has no control characters.
+fn take_text(text: &mut &[u8], len: u32) -> Option<String> {
+    let (first, rest) = text.split_at_checked(len as usize)?;
+    *text = rest;
+    Some(String::from_utf8_lossy(first).replace(char::is_control, " "))
+}
+
+fn read_pod<T: Pod>(file: impl AsFd, at: u64) -> io::Result<T> {
+    let mut value = T::zeroed();
+    read_all(file, bytemuck::bytes_of_mut(&mut value), at)?;
+    Ok(value)
+}
+
+fn read_all(file: impl AsFd, bytes: &mut [u8], at: u64) -> io::Result<()> {
+    // A view is memory, so a read that returns less has come to its end.
+    if pread(file, &mut *bytes, at)? < bytes.len() {
+        return Err(invalid("it is too short"));
+    }
+    Ok(())
+}
+
+/// FNV-1a of a slot, to notice that it is being written.
+fn checksum(head: &SlotHead, body: &[u8]) -> u64 {
+    let all = bytes_of(head).iter().chain(body);
+    all.fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+use std::os::fd::OwnedFd;
+
+use ripstop_fabric::random::SeededRandom;
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    io::pwrite,
+};
+
+use super::*;
+
+fn snapshot(number: u64, waits: usize) -> RankSnapshot {
+    let wait = |id: usize| PublishedWait {
+        kind: WaitKind::ALL[id % WaitKind::ALL.len()],
+        id: id as u64,
+        comm: 2,
+        peer: (!id.is_multiple_of(3)).then_some(7),
+        tag: (!id.is_multiple_of(2)).then_some(9),
+        sig: 5,
+        bytes: 8 << 10,
+        is_awaited: id.is_multiple_of(2),
+        since: 77,
+        name: format!("f64 x {id}"),
+        at: "src/halo.rs:88".to_owned(),
+    };
+    RankSnapshot {
+        number,
+        taken: 1234,
+        phase: RankPhase::Waiting,
+        is_passive: true,
+        is_truncated: false,
+        posted: 3,
+        arrived: 4,
+        waits: (0..waits).map(wait).collect(),
+        comms: vec![PublishedComm {
+            comm: 0,
+            size: 8,
+            members: 99,
+            next: 17,
+            last: "barrier #16, src/io.rs:40".to_owned(),
+        }],
+        stored: vec![StoredGroup {
+            source: 7,
+            comm: 0,
+            tag: 8,
+            sig: 5,
+            count: 2,
+            bytes: 16,
+            name: "f64 x 1".to_owned(),
+        }],
+    }
+}
+
+fn view(snapshots: &[RankSnapshot], current: u64) -> OwnedFd {
+    let file = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap();
+    let put = |bytes: &[u8], at| assert_eq!(pwrite(&file, bytes, at).unwrap(), bytes.len());
+    put(bytes_of(&ViewHead::new(3, 8, 42)), 0);
+    put(bytes_of(&ViewPulse { current, parked: 0 }), PULSE_AT);
+    for (snapshot, at) in snapshots.iter().zip(SLOTS_AT) {
+        put(&encode(snapshot), at);
+    }
+    file
+}
+
+#[test]
+fn what_was_written_is_read_and_the_newest_counts() {
+    let file = view(&[snapshot(6, 5), snapshot(5, 2)], 6);
+    let read = RankView::read(&file).unwrap();
+    assert_eq!(read.snapshot, snapshot(6, 5));
+    assert!(read.is_current && read.head.rank == 3 && read.head.job == 42);
+    let file = view(&[snapshot(6, 5), snapshot(7, 2)], AWAKE);
+    let read = RankView::read(&file).unwrap();
+    assert!(!read.is_current && read.snapshot.number == 7);
+}
+
+#[test]
+fn a_snapshot_that_is_being_written_is_skipped_for_the_one_before() {
+    let file = view(&[snapshot(6, 3), snapshot(5, 2)], 5);
+    let whole = encode(&snapshot(8, 50));
+    pwrite(&file, &whole[..whole.len() / 2], SLOTS_AT[0]).unwrap();
+    assert_eq!(RankView::read(&file).unwrap().snapshot, snapshot(5, 2));
+}
+
+#[test]
+fn what_has_no_room_is_left_out_and_that_is_said() {
+    let file = view(&[snapshot(1, 5_000)], 1);
+    let read = RankView::read(&file).unwrap().snapshot;
+    assert!(read.is_truncated && read.waits.len() > 500 && read.waits.len() < 5_000);
+    assert_eq!(read.waits[..], snapshot(1, 5_000).waits[..read.waits.len()]);
+}
+
+#[test]
+fn a_view_of_another_version_is_named_and_one_of_nothing_refused() {
+    let file = view(&[snapshot(1, 1)], 1);
+    pwrite(&file, &9_u32.to_ne_bytes(), 8).unwrap();
+    let why = RankView::read(&file).unwrap_err().to_string();
+    assert!(why.contains("layout 9, this command 1"), "{why}");
+    let empty = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap();
+    assert!(
+        RankView::read(&empty)
+            .unwrap_err()
+            .to_string()
+            .contains("too short")
+    );
+    pwrite(&empty, &[7; 300], 0).unwrap();
+    assert!(RankView::read(&empty).is_err());
+}
+
+#[test]
+fn no_contents_of_a_view_do_harm() {
+    let seed = std::process::id();
+    println!("seed {seed}");
+    let mut random = SeededRandom::new(u64::from(seed));
+    let whole = encode(&snapshot(3, 40));
+    let (mut refused, mut read) = (0, 0);
+    for _ in 0..3_000 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + random.bits() % 4 {
+            let at = usize::try_from(random.bits() % bytes.len() as u64).unwrap();
+            bytes[at] = random.bits().to_ne_bytes()[0];
+        }
+        bytes.truncate(
+            usize::try_from(random.bits() % 2 * bytes.len() as u64)
+                .unwrap()
+                .max(bytes.len() / 2),
+        );
+        // With a sum that fits, as a hostile rank would write it.
+        if let Some(mut head) = take_pod::<SlotHead>(&mut &bytes[..]) {
+            head.checksum = 0;
+            if let Some(body) = body_len(&head)
+                .and_then(|len| bytes.get(size_of::<SlotHead>()..size_of::<SlotHead>() + len))
+            {
+                head.checksum = checksum(&head, body);
+                bytes[..size_of::<SlotHead>()].copy_from_slice(bytes_of(&head));
+            }
+        }
+        match decode(&bytes) {
+            Some(snapshot) => {
+                assert!(
+                    snapshot
+                        .waits
+                        .iter()
+                        .all(|wait| !wait.at.contains(char::is_control))
+                );
+                read += 1;
+            }
+            None => refused += 1,
+        }
+    }
+    assert!(
+        refused > 100 && read > 100,
+        "{refused} refused, {read} read"
+    );
+}

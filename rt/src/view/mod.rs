@@ -1,0 +1,29 @@
+//! The view of a rank: what the rank waits for, readable by other processes at any time.
+//!
+//! Each rank process has one memfd named `ripstop-view`. Another process of the same user finds it under `/proc/PID/fd` and reads
+//! it without any help of the rank. So a view is readable while its rank is stopped, spins or holds the engine's lock. A process
+//! that has opened the view before can read it after the rank was killed.
+//!
+//! - [`RankSnapshot`]: what a view says, as plain data.
+//! - [`layout`](mod@layout): the bytes of the memfd, written by the rank and read by any process, which takes nothing for
+//!   granted.
+//! - `publisher`: when a rank writes. A thread that falls asleep writes a snapshot if the last one is at least [`PERIOD`] old.
+//!   Otherwise it shortens its sleep, and writes when that has passed. So operations cost nothing, and after `PERIOD` at most, a
+//!   rank that waits has a true view. A rank that computes has one too, because its agent sleeps meanwhile and says so.
+//! - [`report`](mod@report): what is wrong with a job, from the views of its ranks. Pure.
+//!
+//! A view cannot say when an operation began, only when it was first seen in flight. And a rank without an agent that computes
+//! shows its last snapshot, marked as not current.
+
+pub mod layout;
+mod publisher;
+pub mod report;
+mod snapshot;
+
+pub(crate) use publisher::ViewPublisher;
+pub use snapshot::{PublishedComm, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind};
+
+use std::time::Duration;
+
+/// Least time between two snapshots of a rank. Writing one takes some microseconds, so this costs nothing that can be measured.
+pub const PERIOD: Duration = Duration::from_millis(100);

@@ -1,0 +1,152 @@
+//! Writes the view of a rank.
+
+use std::{collections::BTreeMap, os::fd::OwnedFd};
+
+use bytemuck::bytes_of;
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    io::pwrite,
+};
+
+use super::{
+    RankPhase, RankSnapshot,
+    layout::{AWAKE, PULSE_AT, SLOTS_AT, VIEW_NAME, ViewHead, ViewPulse, encode},
+};
+use crate::{
+    boot::Boot,
+    clock::{ClockTime, machine_nanos},
+};
+
+/// The rank's own end of its view. A rank that cannot write has no view, and is otherwise as every rank.
+#[derive(Debug)]
+pub(crate) struct ViewPublisher {
+    memory: OwnedFd,
+    head: ViewHead,
+    /// Number of the last snapshot.
+    number: u64,
+    /// Time of the last snapshot.
+    last: ClockTime,
+    /// True until the rank has published what it waits for.
+    is_new: bool,
+    /// True while the last snapshot describes the rank.
+    is_current: bool,
+    /// Phase of the last snapshot.
+    phase: RankPhase,
+    /// True while a thread of the application is known to sleep although the agent has published the snapshot.
+    is_parked: bool,
+    /// Operations of the last snapshot, and since when they have been in flight.
+    known: BTreeMap<u64, u64>,
+}
+
+impl ViewPublisher {
+    /// Makes the view of a rank that is a process. Ranks that are threads have none, because readers look for processes.
+    pub(crate) fn of_process(boot: &Boot) -> Option<Self> {
+        if boot.found == "threads" {
+            return None;
+        }
+        let memory = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).ok()?;
+        let mut view = Self {
+            memory,
+            head: ViewHead::new(boot.rank, boot.size, 0),
+            number: 0,
+            last: ClockTime::default(),
+            is_new: true,
+            is_current: false,
+            phase: RankPhase::Starting,
+            is_parked: false,
+            known: BTreeMap::new(),
+        };
+        view.write_snapshot(RankSnapshot::default());
+        view.write_head();
+        Some(view)
+    }
+
+    /// Records that the rank has met the others of its node, and the number that they have in common.
+    pub(crate) fn joined(mut self, job: u64) -> Self {
+        self.head.job = job;
+        self.write_head();
+        // A rank that never sleeps says nothing more.
+        self.write_snapshot(RankSnapshot {
+            phase: RankPhase::Elsewhere,
+            ..RankSnapshot::default()
+        });
+        self.mark_awake();
+        self
+    }
+
+    pub(crate) fn last(&self) -> ClockTime {
+        self.last
+    }
+
+    pub(crate) fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Writes what the rank waits for. `is_parked` is true if a thread of the application sleeps, which may be another one than
+    /// the one that writes.
+    pub(crate) fn write(&mut self, snapshot: RankSnapshot, is_parked: bool, now: ClockTime) {
+        self.last = now;
+        self.is_new = false;
+        self.is_parked = is_parked;
+        self.write_snapshot(snapshot);
+    }
+
+    /// Records that a thread of the application sleeps while the agent sits, or no longer does.
+    pub(crate) fn set_parked(&mut self, is_parked: bool) {
+        let matters = self.is_current && self.phase == RankPhase::Elsewhere;
+        if matters && self.is_parked != is_parked {
+            self.is_parked = is_parked;
+            self.write_pulse(self.number);
+        }
+    }
+
+    /// Records that the last snapshot does not describe the rank any more.
+    pub(crate) fn mark_awake(&mut self) {
+        if self.is_current {
+            (self.is_current, self.is_parked) = (false, false);
+            self.write_pulse(AWAKE);
+        }
+    }
+
+    /// Writes that the rank has left its job.
+    pub(crate) fn leave(&mut self) {
+        let phase = RankPhase::Left;
+        self.write_snapshot(RankSnapshot {
+            phase,
+            ..RankSnapshot::default()
+        });
+    }
+
+    fn write_snapshot(&mut self, mut snapshot: RankSnapshot) {
+        self.number += 1;
+        snapshot.number = self.number;
+        snapshot.taken = machine_nanos();
+        for wait in &mut snapshot.waits {
+            wait.since = self.known.get(&wait.id).copied().unwrap_or(snapshot.taken);
+        }
+        self.known = snapshot
+            .waits
+            .iter()
+            .map(|wait| (wait.id, wait.since))
+            .collect();
+        let slot = SLOTS_AT[usize::from(self.number.is_multiple_of(2))];
+        self.put(&encode(&snapshot), slot);
+        self.is_current = true;
+        self.phase = snapshot.phase;
+        self.write_pulse(self.number);
+    }
+
+    fn write_pulse(&self, current: u64) {
+        let parked = u64::from(self.is_parked);
+        self.put(bytes_of(&ViewPulse { current, parked }), PULSE_AT);
+    }
+
+    fn write_head(&self) {
+        self.put(bytes_of(&self.head), 0);
+    }
+
+    /// Writes without a report of failure: what cannot be written is missing, and the rank goes on without it.
+    fn put(&self, bytes: &[u8], at: u64) {
+        let _ = pwrite(&self.memory, bytes, at);
+    }
+}

@@ -1,0 +1,283 @@
+//! What is wrong with a job that does not go on: pure, from two looks at the views and the processes of its ranks.
+//!
+//! [`StuckReport::of`] compares the looks, groups ranks that wait for the same, and gives a verdict. It says *deadlock* only of
+//! ranks that all sleep, and whose operations can be ended by these ranks alone, in both looks.
+
+mod verdict;
+mod wait_graph;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use self::{
+    verdict::verdict,
+    wait_graph::{RankStanding, WaitGraph},
+    words::{age, describe, rank_set, seconds},
+};
+use super::layout::RankView;
+
+/// A job, as one look at its ranks shows it, with what an earlier look has shown.
+#[derive(Clone, Debug)]
+pub struct ObservedJob {
+    /// Name of the job for its users.
+    pub name: String,
+    /// Number of ranks of the job.
+    pub size: u32,
+    /// Time of the look, of the machine's monotonic clock, in nanoseconds.
+    pub now: u64,
+    /// Time between the two looks, in nanoseconds; 0 if there was one look.
+    pub between: u64,
+    /// The ranks that were found, in any order.
+    pub ranks: Vec<ObservedRank>,
+}
+
+/// A rank, as two looks show it.
+#[derive(Clone, Debug)]
+pub struct ObservedRank {
+    /// World rank.
+    pub rank: u32,
+    /// Process id.
+    pub pid: u32,
+    /// State of its process.
+    pub process: ProcessState,
+    /// Its view in the later look, or a sentence about why it could not be read.
+    pub view: Result<RankView, String>,
+    /// Its view in the earlier look.
+    pub before: Option<RankView>,
+}
+
+/// State of a process.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "the command is of the same version, and handles every case"
+)]
+pub enum ProcessState {
+    /// It runs or sleeps, and has used this many percent of a processor between the looks.
+    Alive {
+        /// Percent of one processor.
+        percent: u32,
+        /// Name of the kernel's function in which its first thread sleeps. May be empty.
+        sleeps_in: String,
+    },
+    /// It sleeps in the kernel and cannot be interrupted.
+    InKernel {
+        /// Name of the kernel's function.
+        function: String,
+    },
+    /// It is stopped by a signal or a debugger.
+    Stopped,
+    /// It has ended: how, and how many nanoseconds ago, if that is known.
+    Ended {
+        /// A clause such as `was killed by SIGKILL`.
+        how: String,
+        /// Nanoseconds since then.
+        ago: Option<u64>,
+    },
+}
+
+/// What a report says about the job as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "the command is of the same version, and handles every case"
+)]
+pub enum JobStanding {
+    /// Ranks go on.
+    Moving,
+    /// Nothing begins or ends.
+    Stuck,
+    /// Ranks of a closed set wait for each other, and nothing else can end that.
+    Deadlocked,
+}
+
+/// A report about a job.
+#[derive(Clone, Debug)]
+pub struct StuckReport {
+    /// What it says about the job as a whole.
+    pub standing: JobStanding,
+    /// The head and one line for each group of ranks.
+    pub lines: Vec<String>,
+    /// The last line.
+    pub verdict: String,
+    /// Ranks whose views could not be read, with the reasons.
+    pub unreadable: Vec<(u32, String)>,
+    /// Nanoseconds for which nothing has begun or ended.
+    pub silent_nanos: u64,
+    /// Number of ranks that await operations.
+    pub waiting: usize,
+}
+
+/// Lines about groups of ranks in a report that is not asked for everything.
+const GROUPS_MAX: usize = 40;
+
+/// Operations of one rank that are listed.
+const LISTED_MAX: usize = 4;
+
+impl StuckReport {
+    /// Returns the report about a job. `wants_all` is true if no group of ranks may be left out.
+    #[must_use]
+    pub fn of(job: &ObservedJob, wants_all: bool) -> Self {
+        let graph = WaitGraph::of(job);
+        let (standing, verdict) = verdict(job, &graph);
+        let silent = graph.silent();
+        let unreadable = job.ranks.iter().filter_map(|rank| {
+            let why = rank.view.as_ref().err()?;
+            Some((rank.rank, why.clone()))
+        });
+        let mut report = Self {
+            standing,
+            lines: vec![head(job, silent, standing)],
+            verdict,
+            unreadable: unreadable.collect(),
+            silent_nanos: silent,
+            waiting: graph.waiting(),
+        };
+        report.lines.extend(groups(job, &graph, wants_all));
+        report.lines.extend(
+            graph
+                .near_misses(words::near_miss)
+                .into_iter()
+                .take(LISTED_MAX),
+        );
+        let told = report.unreadable.iter().take(LISTED_MAX);
+        let told: Vec<String> = told
+            .map(|(rank, why)| format!("  rank {rank}: its view cannot be read: {why}"))
+            .collect();
+        report.lines.extend(told);
+        report
+    }
+
+    /// Returns the whole text, with a newline at the end of each line.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let lines = self.lines.iter().chain([&self.verdict]);
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+}
+
+fn head(job: &ObservedJob, silent: u64, standing: JobStanding) -> String {
+    let ranks = if job.size == 1 { "rank" } else { "ranks" };
+    let what = match standing {
+        JobStanding::Moving => "operations begin and end".to_owned(),
+        _ => format!("nothing has begun or ended for {}", seconds(silent)),
+    };
+    let found = u32::try_from(job.ranks.len()).unwrap_or(u32::MAX);
+    let found = if found < job.size {
+        format!(", {found} found")
+    } else {
+        String::new()
+    };
+    format!(
+        "ripstop stuck: {}, {} {ranks}{found}: {what}",
+        job.name, job.size
+    )
+}
+
+/// Returns one line for each group of ranks that wait for the same, the largest first.
+fn groups(job: &ObservedJob, graph: &WaitGraph<'_>, wants_all: bool) -> Vec<String> {
+    let mut groups: BTreeMap<Vec<String>, Vec<u32>> = BTreeMap::new();
+    let relative = graph.shared_offsets();
+    for (rank, standing) in graph.ranks() {
+        let clauses = clauses(graph, rank, standing, relative.contains(&rank));
+        groups.entry(clauses).or_default().push(rank);
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, ranks)| (usize::MAX - ranks.len(), ranks[0]));
+    let most = if wants_all { usize::MAX } else { GROUPS_MAX };
+    let left = groups.len().saturating_sub(most);
+    let mut lines: Vec<String> = groups
+        .iter()
+        .take(most)
+        .map(|(clauses, ranks)| group_line(job, graph, clauses, ranks))
+        .collect();
+    if left > 0 {
+        lines.push(format!(
+            "  ... and {left} more groups of ranks: --full lists them"
+        ));
+    }
+    lines
+}
+
+fn group_line(
+    job: &ObservedJob,
+    graph: &WaitGraph<'_>,
+    clauses: &[String],
+    ranks: &[u32],
+) -> String {
+    let oldest = ranks
+        .iter()
+        .filter_map(|rank| graph.waits_since(*rank))
+        .min();
+    let ago = oldest.map_or_else(String::new, |since| {
+        format!(", for {}", age(job.now, since))
+    });
+    let what = clauses.join("; ");
+    match ranks {
+        [only] => format!("  rank {only}: {what}{ago}"),
+        _ if !matches!(graph.standing(ranks[0]), Some(RankStanding::Waiting)) => {
+            format!(
+                "  {} ({} of {}): {what}{ago}",
+                rank_set(ranks),
+                ranks.len(),
+                job.size
+            )
+        }
+        _ => format!(
+            "  {} ({} of {}) wait together: {what}{ago}",
+            rank_set(ranks),
+            ranks.len(),
+            job.size
+        ),
+    }
+}
+
+/// Returns what a rank does, in clauses that are the same for all ranks of a group.
+fn clauses(
+    graph: &WaitGraph<'_>,
+    rank: u32,
+    standing: &RankStanding,
+    is_relative: bool,
+) -> Vec<String> {
+    let idle = |what: &str| {
+        let last = graph.last_collective(rank);
+        let last = last.map_or_else(String::new, |last| format!("; last ended: {last}"));
+        vec![format!("no operation under way, {what}{last}")]
+    };
+    match standing {
+        RankStanding::Waiting => {
+            let waits = graph.awaited(rank);
+            let mut clauses: Vec<String> = waits
+                .iter()
+                .take(LISTED_MAX)
+                .map(|wait| describe(wait, is_relative.then_some(rank)))
+                .collect();
+            if waits.len() > LISTED_MAX {
+                clauses.push(format!("and {} more", waits.len() - LISTED_MAX));
+            }
+            clauses
+        }
+        RankStanding::Idle => {
+            vec!["no operation under way; it awaits something that is not communication".to_owned()]
+        }
+        RankStanding::Elsewhere { sleeps_in } if sleeps_in.is_empty() => {
+            idle("asleep outside of the runtime")
+        }
+        RankStanding::Elsewhere { sleeps_in } => {
+            idle(&format!("asleep outside of the runtime ({sleeps_in})"))
+        }
+        RankStanding::Computing { percent } => idle(&format!(
+            "outside of the runtime, {percent} % of a processor"
+        )),
+        RankStanding::InKernel { function } => idle(&format!("in the kernel ({function})")),
+        RankStanding::Stopped => vec!["stopped".to_owned()],
+        RankStanding::Starting => vec!["has not joined its job yet".to_owned()],
+        RankStanding::Left => vec!["has left its job".to_owned()],
+        RankStanding::Dead { how, .. } => vec![how.clone()],
+        RankStanding::Moving => vec!["its operations begin and end".to_owned()],
+        RankStanding::Unreadable => vec!["its view cannot be read".to_owned()],
+    }
+}

@@ -1,0 +1,164 @@
+use super::{
+    super::{
+        PublishedComm, PublishedWait, RankPhase, RankSnapshot, WaitKind,
+        layout::{RankView, ViewHead},
+    },
+    JobStanding, ObservedJob, ObservedRank, ProcessState, StuckReport,
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn rank(rank: u32, size: u32, waits: Vec<PublishedWait>) -> ObservedRank {
+    let next = waits.iter().any(|wait| wait.kind == WaitKind::Collective);
+    let view = RankView {
+        head: ViewHead::new(rank, size, 1),
+        is_current: true,
+        snapshot: RankSnapshot {
+            number: 1,
+            taken: 10 * SECOND,
+            phase: RankPhase::Waiting,
+            is_passive: true,
+            waits,
+            comms: vec![PublishedComm {
+                comm: 0,
+                size,
+                members: 1,
+                next: 17 + u32::from(next),
+                last: String::new(),
+            }],
+            ..RankSnapshot::default()
+        },
+    };
+    ObservedRank {
+        rank,
+        pid: 100 + rank,
+        process: ProcessState::Alive {
+            percent: 0,
+            sleeps_in: String::new(),
+        },
+        before: Some(view.clone()),
+        view: Ok(view),
+    }
+}
+
+fn wait(kind: WaitKind, peer: Option<u32>, name: &str, sig: u64) -> PublishedWait {
+    PublishedWait {
+        kind,
+        id: sig,
+        comm: 0,
+        peer,
+        tag: Some(17),
+        sig,
+        bytes: 8,
+        is_awaited: true,
+        since: 10 * SECOND,
+        name: name.to_owned(),
+        at: format!("src/step.rs:{sig}"),
+    }
+}
+
+fn report(ranks: Vec<ObservedRank>) -> StuckReport {
+    let job = ObservedJob {
+        name: "job 4711".to_owned(),
+        size: u32::try_from(ranks.len()).unwrap(),
+        now: 52 * SECOND,
+        between: SECOND,
+        ranks,
+    };
+    StuckReport::of(&job, false)
+}
+
+#[test]
+fn ranks_that_call_different_collectives_are_named_with_the_odd_one_last() {
+    let call = |rank_number| {
+        let (name, sig) = match rank_number {
+            7 => ("barrier", 40),
+            _ => ("all_reduce (1024 f64, Sum)", 118),
+        };
+        rank(
+            rank_number,
+            8,
+            vec![wait(WaitKind::Collective, None, name, sig)],
+        )
+    };
+    let report = report((0..8).map(call).collect());
+    assert_eq!(
+        report.verdict,
+        "verdict: ranks 0-6 call all_reduce #17 (1024 f64, Sum, src/step.rs:118), rank 7 calls barrier #17 (src/step.rs:40): \
+         all ranks must call the same"
+    );
+    assert_eq!(report.standing, JobStanding::Stuck);
+}
+
+#[test]
+fn a_rank_in_the_kernel_is_named_with_the_function() {
+    let mut ranks = vec![
+        rank(0, 2, vec![wait(WaitKind::Recv, Some(1), "", 88)]),
+        rank(1, 2, Vec::new()),
+    ];
+    ranks[1].process = ProcessState::InKernel {
+        function: "nfs_wait_bit_killable".to_owned(),
+    };
+    assert_eq!(
+        report(ranks).verdict,
+        "verdict: rank 1 is in the kernel (nfs_wait_bit_killable) for 42 s; 1 rank waits for it"
+    );
+}
+
+#[test]
+fn a_long_ring_is_shortened_and_a_ring_with_a_timer_is_no_deadlock() {
+    let ring = |size: u32| {
+        let next = move |me: u32| {
+            rank(
+                me,
+                size,
+                vec![wait(WaitKind::SendOffered, Some((me + 1) % size), "", 10)],
+            )
+        };
+        (0..size).map(next).collect::<Vec<_>>()
+    };
+    let long = report(ring(1_000));
+    let first = "verdict: deadlock: rank 0 sends to 1 (src/step.rs:10) -> rank 1 sends to 2 (src/step.rs:10) -> ";
+    assert!(long.verdict.starts_with(first), "{}", long.verdict);
+    assert!(
+        long.verdict
+            .ends_with("-> 996 more ranks -> rank 999 sends to 0 (src/step.rs:10)"),
+        "{}",
+        long.verdict
+    );
+    assert_eq!(long.standing, JobStanding::Deadlocked);
+    assert!(long.lines.len() < 60);
+    let mut timed = ring(3);
+    if let Ok(view) = &mut timed[1].view {
+        view.snapshot.is_passive = false;
+    }
+    let timed = report(timed);
+    assert!(
+        timed
+            .verdict
+            .starts_with("verdict: no progress for 42.0 s: rank 0 sends to 1"),
+        "{}",
+        timed.verdict
+    );
+    assert_eq!(timed.standing, JobStanding::Stuck);
+}
+
+#[test]
+fn a_job_that_moves_between_two_looks_is_not_stuck() {
+    let mut ranks = vec![
+        rank(0, 2, vec![wait(WaitKind::Recv, Some(1), "", 88)]),
+        rank(1, 2, Vec::new()),
+    ];
+    if let Ok(view) = &mut ranks[1].view {
+        view.snapshot.arrived += 1_204;
+    }
+    let report = report(ranks);
+    assert_eq!(report.standing, JobStanding::Moving);
+    assert!(
+        report
+            .verdict
+            .starts_with("not stuck: 1204 messages arrived in the last 1.0 s; oldest: rank 0"),
+        "{}",
+        report.verdict
+    );
+}

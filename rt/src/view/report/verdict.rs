@@ -1,0 +1,464 @@
+//! The last line of a report: what is wrong. The causes that explain all others come first.
+
+use std::collections::BTreeSet;
+
+use super::{
+    super::{PublishedWait, WaitKind},
+    JobStanding, ObservedJob, ProcessState,
+    wait_graph::{RankStanding, WaitGraph},
+    words::{bytes, clause, collective, describe, rank_set, seconds, waiters, whole_seconds},
+};
+
+/// Ranks of a deadlock that are all named.
+const NAMED_MAX: usize = 8;
+
+/// Returns how the job stands, and the last line of its report.
+pub(super) fn verdict(job: &ObservedJob, graph: &WaitGraph<'_>) -> (JobStanding, String) {
+    if let Some(line) = culprit(job, graph) {
+        return (JobStanding::Stuck, line);
+    }
+    let moving = graph
+        .ranks()
+        .filter(|(_, standing)| **standing == RankStanding::Moving);
+    if moving.count() > 0 {
+        return (JobStanding::Moving, moving_line(job, graph));
+    }
+    let closed = graph.closed_set();
+    if let Some(line) = ring(graph, &closed) {
+        let standing = if closed.is_empty() {
+            JobStanding::Stuck
+        } else {
+            JobStanding::Deadlocked
+        };
+        return (standing, line);
+    }
+    let line = mismatch(graph)
+        .or_else(|| crossed(graph))
+        .or_else(|| near_miss(graph))
+        .or_else(|| unmet(job, graph));
+    let standing = if closed.is_empty() {
+        JobStanding::Stuck
+    } else {
+        JobStanding::Deadlocked
+    };
+    match line {
+        Some(line) => (standing, format!("verdict: {line}")),
+        None => rest(job, graph, standing),
+    }
+}
+
+/// Names a rank for which others wait and which cannot go on by itself: dead, absent, stopped, in the kernel or computing.
+fn culprit(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
+    let dead = graph.ranks().find_map(|(rank, standing)| match standing {
+        RankStanding::Dead { how, ago } => Some(dead(graph, rank, how, *ago)),
+        _ => None,
+    });
+    dead.or_else(|| absent(job, graph))
+        .or_else(|| stopped(graph))
+        .or_else(|| held_by_kernel(job, graph))
+        .or_else(|| computing(job, graph))
+}
+
+fn dead(graph: &WaitGraph<'_>, rank: u32, how: &str, ago: Option<u64>) -> String {
+    let pid = graph.pid(rank);
+    let ago = ago.map_or_else(String::new, |ago| format!(" {} ago", seconds(ago)));
+    let last = graph
+        .awaited(rank)
+        .first()
+        .map(|wait| format!(", in {}", describe(wait, None)));
+    let last = last.unwrap_or_default();
+    let waiting = waiters(graph.waiters_of(rank).len());
+    format!("verdict: rank {rank} (pid {pid}) {how}{ago}{last}{waiting}")
+}
+
+/// Names ranks of which nothing was found while others wait to join the job with them, or wait for them.
+fn absent(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
+    let is_joining = graph
+        .ranks()
+        .any(|(_, standing)| *standing == RankStanding::Starting);
+    let missing: Vec<u32> = (0..job.size)
+        .filter(|rank| graph.standing(*rank).is_none())
+        .collect();
+    let &first = missing.first()?;
+    if !is_joining {
+        return None;
+    }
+    let have = if missing.len() == 1 { "has" } else { "have" };
+    let others = graph
+        .ranks()
+        .filter(|(_, standing)| **standing == RankStanding::Starting)
+        .count();
+    let it = if missing.len() == 1 { "it" } else { "them" };
+    let waiting = waiters(others).replace("for it", &format!("for {it}"));
+    let _ = first;
+    Some(format!(
+        "verdict: {} {have} not started{waiting}",
+        rank_set(&missing)
+    ))
+}
+
+fn stopped(graph: &WaitGraph<'_>) -> Option<String> {
+    let (rank, _) = graph
+        .ranks()
+        .find(|(_, standing)| **standing == RankStanding::Stopped)?;
+    let waiting = waiters(graph.waiters_of(rank).len());
+    let pid = graph.pid(rank);
+    Some(format!(
+        "verdict: rank {rank} is stopped (SIGSTOP or a debugger): kill -CONT {pid}{waiting}"
+    ))
+}
+
+fn held_by_kernel(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
+    graph.ranks().find_map(|(rank, standing)| {
+        let RankStanding::InKernel { function } = standing else {
+            return None;
+        };
+        let waiting = waiters(graph.waiters_of(rank).len());
+        let age = age_of(job, graph, rank);
+        Some(format!(
+            "verdict: rank {rank} is in the kernel ({function}) for {age}{waiting}"
+        ))
+    })
+}
+
+/// Names a rank that computes while all others that do anything wait for it.
+fn computing(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
+    let is_moving = graph
+        .ranks()
+        .any(|(_, standing)| *standing == RankStanding::Moving);
+    if is_moving {
+        return None;
+    }
+    let computing = graph.ranks().filter_map(|(rank, standing)| match standing {
+        RankStanding::Computing { percent } => Some((graph.waiters_of(rank).len(), rank, *percent)),
+        _ => None,
+    });
+    let (count, rank, percent) =
+        computing.max_by_key(|&(count, rank, _)| (count, u32::MAX - rank))?;
+    let last = graph.last_collective(rank);
+    let since = last.map_or_else(String::new, |last| format!(", since its {last}, ended"));
+    let age = age_of(job, graph, rank);
+    Some(format!(
+        "verdict: rank {rank} computes for {age} without calling the runtime ({percent} % of a processor){since}{}",
+        waiters(count)
+    ))
+}
+
+fn age_of(job: &ObservedJob, graph: &WaitGraph<'_>, rank: u32) -> String {
+    let since = graph.waits_since(rank).unwrap_or(job.now);
+    whole_seconds(job.now.saturating_sub(since))
+}
+
+fn moving_line(job: &ObservedJob, graph: &WaitGraph<'_>) -> String {
+    let arrived: u64 = job.ranks.iter().map(arrivals).sum();
+    let oldest = graph
+        .ranks()
+        .filter_map(|(rank, _)| {
+            Some((
+                graph
+                    .holding(rank)
+                    .into_iter()
+                    .min_by_key(|wait| wait.since)?,
+                rank,
+            ))
+        })
+        .min_by_key(|(wait, _)| wait.since);
+    let oldest = oldest.map_or_else(String::new, |(wait, rank)| {
+        let age = seconds(job.now.saturating_sub(wait.since));
+        format!("; oldest: rank {rank}, {}, for {age}", describe(wait, None))
+    });
+    format!(
+        "not stuck: {arrived} messages arrived in the last {}{oldest}",
+        seconds(job.between)
+    )
+}
+
+fn arrivals(rank: &super::ObservedRank) -> u64 {
+    let (Ok(view), Some(before)) = (&rank.view, &rank.before) else {
+        return 0;
+    };
+    view.snapshot
+        .arrived
+        .saturating_sub(before.snapshot.arrived)
+}
+
+/// Names a ring of ranks that each send to, or receive from, the next one, and that nothing else can end.
+fn ring(graph: &WaitGraph<'_>, closed: &BTreeSet<u32>) -> Option<String> {
+    let is_message = |wait: &PublishedWait| {
+        wait.peer.is_some() && (wait.kind.is_send() || wait.kind.is_receive())
+    };
+    let cycle = graph.cycle(is_message)?;
+    if has_near_miss(graph) || cycle.len() < 2 {
+        return None;
+    }
+    let link = |(rank, wait): &(u32, &PublishedWait)| format!("rank {rank} {}", clause(wait));
+    let links: Vec<String> = if cycle.len() > NAMED_MAX {
+        let left = cycle.len() - 4;
+        let mut links: Vec<String> = cycle.iter().take(3).map(link).collect();
+        links.push(format!("{left} more ranks"));
+        links.extend(cycle.last().map(link));
+        links
+    } else {
+        cycle.iter().map(link).collect()
+    };
+    let links = links.join(" -> ");
+    let is_closed = cycle.iter().all(|(rank, _)| closed.contains(rank));
+    let age = seconds(graph.silent());
+    Some(if is_closed {
+        format!("verdict: deadlock: {links}")
+    } else {
+        format!("verdict: no progress for {age}: {links}")
+    })
+}
+
+fn has_near_miss(graph: &WaitGraph<'_>) -> bool {
+    !graph.near_misses(|_, _, _| ()).is_empty()
+}
+
+/// Names ranks that call different collectives with the same number.
+fn mismatch(graph: &WaitGraph<'_>) -> Option<String> {
+    for (rank, _) in graph.ranks() {
+        for wait in graph
+            .holding(rank)
+            .into_iter()
+            .filter(|wait| wait.kind == WaitKind::Collective)
+        {
+            let (Some(number), Some(comm)) = (wait.tag, graph.comm(rank, wait.comm)) else {
+                continue;
+            };
+            let members = graph.members(comm);
+            let call =
+                |member: &u32| Some((*member, graph.collective_of(*member, wait.comm, number)?));
+            let (same, others): (Vec<_>, Vec<_>) = members
+                .iter()
+                .filter_map(call)
+                .partition(|(_, other)| other.sig == wait.sig);
+            if let Some((_, other)) = others.first() {
+                let like_other = others.iter().filter(|(_, call)| call.sig == other.sig);
+                let odd: Vec<u32> = like_other.map(|(rank, _)| *rank).collect();
+                let same: Vec<u32> = same.iter().map(|(rank, _)| *rank).collect();
+                // The odd ones come last.
+                let (first, last) = if same.len() >= odd.len() {
+                    ((same, wait), (odd, *other))
+                } else {
+                    ((odd, *other), (same, wait))
+                };
+                return Some(format!(
+                    "{}, {}: all ranks must call the same",
+                    calls(&first.0, first.1),
+                    calls(&last.0, last.1)
+                ));
+            }
+        }
+    }
+    None
+}
+
+fn calls(ranks: &[u32], wait: &PublishedWait) -> String {
+    let verb = if ranks.len() == 1 { "calls" } else { "call" };
+    format!("{} {verb} {}", rank_set(ranks), collective(wait))
+}
+
+/// Names two collectives that two sets of ranks call in different orders.
+fn crossed(graph: &WaitGraph<'_>) -> Option<String> {
+    let is_collective = |wait: &PublishedWait| wait.kind == WaitKind::Collective;
+    let cycle = graph.cycle(is_collective)?;
+    let [(_, one), (_, other)] = cycle[..] else {
+        return None;
+    };
+    if one.comm == other.comm {
+        return None;
+    }
+    let side = |wait: &PublishedWait| {
+        let in_it = graph.ranks().map(|(rank, _)| rank).filter(|rank| {
+            let first = graph
+                .holding(*rank)
+                .into_iter()
+                .find(|held| is_collective(held));
+            first.is_some_and(|first| (first.comm, first.tag) == (wait.comm, wait.tag))
+        });
+        in_it.collect::<Vec<u32>>()
+    };
+    let call = |wait: &PublishedWait| {
+        let (verb, number) = (super::words::call(wait).0.to_owned(), wait.tag.unwrap_or(0));
+        format!("{verb} #{number} of communicator {}", wait.comm)
+    };
+    let first = side(one);
+    let verb = if first.len() == 1 { "calls" } else { "call" };
+    Some(format!(
+        "{} {verb} {} first, {} {}: same order on all ranks",
+        rank_set(&first),
+        call(one),
+        rank_set(&side(other)),
+        call(other)
+    ))
+}
+
+/// Names a receive and a message that differ in one field.
+fn near_miss(graph: &WaitGraph<'_>) -> Option<String> {
+    let found = graph.near_misses(|rank, wait, stored| {
+        let fields = [
+            (wait.tag.is_some_and(|tag| tag != stored.tag), "tag"),
+            (wait.comm != stored.comm, "communicator"),
+            (wait.sig != stored.sig, "type"),
+        ];
+        let mut differ = fields.iter().filter(|(differs, _)| *differs);
+        let (field, more) = (
+            differ.next().map(|(_, field)| *field),
+            differ.next().is_some(),
+        );
+        field
+            .filter(|_| !more)
+            .map(|field| (rank, wait.clone(), stored.clone(), field))
+    });
+    let (rank, wait, stored, field) = found.into_iter().flatten().next()?;
+    let sender = stored.source;
+    let others = graph
+        .waiters_of(rank)
+        .into_iter()
+        .filter(|other| *other != sender)
+        .count();
+    let others = match others {
+        0 => String::new(),
+        1 => format!("; 1 other rank waits for rank {rank}"),
+        _ => format!("; the other {others} wait for rank {rank}"),
+    };
+    let differs = match field {
+        "tag" => format!(
+            "tag {} is awaited and tag {} was sent",
+            wait.tag.unwrap_or(0),
+            stored.tag
+        ),
+        "communicator" => format!(
+            "communicator {} is awaited and {} was sent on",
+            wait.comm, stored.comm
+        ),
+        _ => format!("{} is awaited and {} was sent", wait.name, stored.name),
+    };
+    Some(format!(
+        "{field} mismatch between {} (rank {rank}) and a message of rank {sender}: {differs}{others}",
+        wait.at
+    ))
+}
+
+/// Names an operation for which its peer does nothing: a message without a receive, a receive without a message, a collective
+/// that a rank has not called, an epoch that a rank does not open or end.
+fn unmet(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
+    let mut found: Vec<(u32, usize, String)> = Vec::new();
+    for (rank, _) in graph.ranks() {
+        for wait in graph.holding(rank) {
+            let blockers = graph.blockers(rank, wait);
+            let Some(&peer) = blockers
+                .first()
+                .filter(|_| blockers.len() < job.size as usize)
+            else {
+                continue;
+            };
+            let weight = order(wait.kind);
+            if let Some(line) = unmet_line(graph, rank, wait, peer) {
+                found.push((weight, usize::MAX - graph.waiters_of(peer).len(), line));
+            }
+        }
+    }
+    found.sort();
+    found.into_iter().next().map(|(.., line)| line)
+}
+
+/// Returns which kind of operation is named first: a message is the cause more often than the collective behind it.
+fn order(kind: WaitKind) -> u32 {
+    match kind {
+        WaitKind::SendQueued => 0,
+        WaitKind::SendOffered => 1,
+        WaitKind::Recv | WaitKind::Probe => 2,
+        WaitKind::Collective | WaitKind::Agree | WaitKind::Creation => 4,
+        _ => 3,
+    }
+}
+
+fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32) -> Option<String> {
+    let tag = wait
+        .tag
+        .map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"));
+    let does = does(graph, peer);
+    let number = wait.tag.unwrap_or(0);
+    let at = &wait.at;
+    match wait.kind {
+        WaitKind::SendQueued => {
+            let stored = graph
+                .snapshot(peer)
+                .map_or(&[][..], |snapshot| &snapshot.stored);
+            let of_rank = stored.iter().filter(|group| group.source == rank);
+            let count: u64 = of_rank.map(|group| group.count).sum();
+            Some(format!(
+                "rank {peer} has {count} unread messages of rank {rank} (limit of RIPSTOP_UNEXPECTED_MESSAGES or \
+                 RIPSTOP_UNEXPECTED_BYTES); rank {peer} {does}"
+            ))
+        }
+        WaitKind::SendOffered => Some(format!(
+            "nobody receives the message of rank {rank} to rank {peer}, {tag} ({}, {at}); rank {peer} has no receive for it",
+            bytes(wait.bytes)
+        )),
+        WaitKind::Recv | WaitKind::Probe => Some(format!(
+            "rank {rank} waits for a message of rank {peer}, {tag} ({at}); rank {peer} has sent none that fits, and {does}"
+        )),
+        WaitKind::Collective => Some(format!(
+            "rank {peer} has not called {} #{number} of communicator {}; it {does}",
+            super::words::call(wait).0,
+            wait.comm
+        )),
+        WaitKind::WindowPost
+        | WaitKind::WindowComplete
+        | WaitKind::WindowLock
+        | WaitKind::WindowFence => {
+            let what = describe(wait, None);
+            Some(format!("rank {rank} {what}; rank {peer} {does}"))
+        }
+        _ => None,
+    }
+}
+
+/// Returns what a rank does instead of what others wait for.
+fn does(graph: &WaitGraph<'_>, rank: u32) -> String {
+    let standing = graph.standing(rank);
+    match (standing, graph.holding(rank).first()) {
+        (_, Some(wait)) => format!("waits in {}", describe(wait, None)),
+        (Some(RankStanding::Left), _) => "has left the job".to_owned(),
+        (Some(RankStanding::Idle), _) => "awaits something that is not communication".to_owned(),
+        (Some(RankStanding::Elsewhere { .. }), _) => "sleeps outside of the runtime".to_owned(),
+        (Some(RankStanding::Computing { percent }), _) => {
+            format!("computes ({percent} % of a processor)")
+        }
+        _ => "was not found".to_owned(),
+    }
+}
+
+fn rest(job: &ObservedJob, graph: &WaitGraph<'_>, standing: JobStanding) -> (JobStanding, String) {
+    let outside = graph.ranks().find(|(_, standing)| {
+        matches!(
+            standing,
+            RankStanding::Idle | RankStanding::Elsewhere { .. }
+        )
+    });
+    if let Some((rank, _)) = outside {
+        let line = format!(
+            "verdict: rank {rank}: no operation under way; it awaits something that is not communication{}",
+            waiters(graph.waiters_of(rank).len())
+        );
+        return (JobStanding::Stuck, line);
+    }
+    let silent = seconds(graph.silent());
+    let has_ended = |rank: &super::ObservedRank| matches!(rank.process, ProcessState::Ended { .. });
+    if job.ranks.iter().all(has_ended) {
+        return (
+            JobStanding::Stuck,
+            "verdict: no rank of this job runs".to_owned(),
+        );
+    }
+    let line = if standing == JobStanding::Deadlocked {
+        "verdict: deadlock: these ranks wait for each other, and no other rank can end that"
+            .to_owned()
+    } else {
+        format!("verdict: no progress for {silent}")
+    };
+    (standing, line)
+}

@@ -1,0 +1,437 @@
+//! Which rank waits for which.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    super::{
+        PublishedComm, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind,
+        layout::RankView,
+    },
+    ObservedJob, ObservedRank, ProcessState,
+};
+
+/// What a rank does, as far as its view and its process show.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum RankStanding {
+    /// It sleeps in the runtime, and awaits operations.
+    Waiting,
+    /// It sleeps in the runtime, and awaits no operation.
+    Idle,
+    /// It sleeps, but not in the runtime.
+    Elsewhere {
+        sleeps_in: String,
+    },
+    /// It uses a processor, and does not call the runtime.
+    Computing {
+        percent: u32,
+    },
+    InKernel {
+        function: String,
+    },
+    Stopped,
+    Starting,
+    Left,
+    Dead {
+        how: String,
+        ago: Option<u64>,
+    },
+    /// Its operations begin and end.
+    Moving,
+    Unreadable,
+}
+
+/// The ranks of a job and what they wait for.
+pub(super) struct WaitGraph<'a> {
+    job: &'a ObservedJob,
+    ranks: BTreeMap<u32, (&'a ObservedRank, RankStanding)>,
+    /// Members of each communicator, as far as their views name it.
+    members: BTreeMap<(u32, u32, u64), Vec<u32>>,
+}
+
+/// Share of a processor from which on a rank computes. It is low, because a rank may share its processor with many others.
+const COMPUTES_PERCENT: u32 = 2;
+
+impl<'a> WaitGraph<'a> {
+    pub(super) fn of(job: &'a ObservedJob) -> Self {
+        let standings = job
+            .ranks
+            .iter()
+            .map(|rank| (rank.rank, (rank, standing(rank))));
+        let mut members: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+        let ranks: BTreeMap<_, _> = standings.collect();
+        for (&rank, (observed, _)) in &ranks {
+            for comm in snapshot(observed).map_or(&[][..], |snapshot| &snapshot.comms) {
+                members.entry(key(comm)).or_default().push(rank);
+            }
+        }
+        Self {
+            job,
+            ranks,
+            members,
+        }
+    }
+
+    pub(super) fn ranks(&self) -> impl Iterator<Item = (u32, &RankStanding)> {
+        self.ranks
+            .iter()
+            .map(|(rank, (_, standing))| (*rank, standing))
+    }
+
+    pub(super) fn standing(&self, rank: u32) -> Option<&RankStanding> {
+        self.ranks.get(&rank).map(|(_, standing)| standing)
+    }
+
+    pub(super) fn pid(&self, rank: u32) -> u32 {
+        self.ranks
+            .get(&rank)
+            .map_or(0, |(observed, _)| observed.pid)
+    }
+
+    pub(super) fn snapshot(&self, rank: u32) -> Option<&RankSnapshot> {
+        snapshot(self.ranks.get(&rank)?.0)
+    }
+
+    /// Returns the operations that a rank awaits. If no future awaits any, these are all of its operations.
+    pub(super) fn awaited(&self, rank: u32) -> Vec<&PublishedWait> {
+        let waits = self
+            .snapshot(rank)
+            .map_or(&[][..], |snapshot| &snapshot.waits);
+        waits.iter().filter(|wait| wait.is_awaited).collect()
+    }
+
+    /// Returns the operations that hold this rank up. A rank that does not wait is held up by none.
+    pub(super) fn holding(&self, rank: u32) -> Vec<&PublishedWait> {
+        match self.standing(rank) {
+            Some(RankStanding::Waiting) => self.awaited(rank),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns since when a rank has been in its state, of the machine's clock.
+    pub(super) fn waits_since(&self, rank: u32) -> Option<u64> {
+        let snapshot = self.snapshot(rank)?;
+        let awaited = self.holding(rank).iter().map(|wait| wait.since).max();
+        Some(awaited.unwrap_or(snapshot.taken))
+    }
+
+    /// Returns the nanoseconds for which nothing has begun or ended.
+    pub(super) fn silent(&self) -> u64 {
+        let is_alive = |standing: &RankStanding| {
+            !matches!(standing, RankStanding::Left | RankStanding::Dead { .. })
+        };
+        let alive = self.ranks().filter(|(_, standing)| is_alive(standing));
+        let last = alive.filter_map(|(rank, _)| self.waits_since(rank)).max();
+        last.map_or(0, |last| self.job.now.saturating_sub(last))
+    }
+
+    /// Returns the number of ranks that await operations.
+    pub(super) fn waiting(&self) -> usize {
+        let waiting = self
+            .ranks()
+            .filter(|(_, standing)| **standing == RankStanding::Waiting);
+        waiting.count()
+    }
+
+    /// Returns the last collective of a rank that has ended, in words.
+    pub(super) fn last_collective(&self, rank: u32) -> Option<&str> {
+        let comms = &self.snapshot(rank)?.comms;
+        comms
+            .iter()
+            .map(|comm| &*comm.last)
+            .find(|last| !last.is_empty())
+    }
+
+    /// Returns the ranks that could end this operation of `rank`.
+    pub(super) fn blockers(&self, rank: u32, wait: &PublishedWait) -> Vec<u32> {
+        if let Some(peer) = wait.peer {
+            return vec![peer];
+        }
+        let comm = self.comm(rank, wait.comm);
+        let members = comm.map_or_else(|| (0..self.job.size).collect(), |comm| self.members(comm));
+        let others = members.into_iter().filter(|member| *member != rank);
+        match (wait.kind, wait.tag) {
+            (WaitKind::Collective, Some(number)) => others
+                .filter(|member| !self.has_begun(*member, wait, number))
+                .collect(),
+            _ => others.collect(),
+        }
+    }
+
+    /// Returns true if a rank takes part in the collective that `wait` is, or has taken part.
+    pub(super) fn has_begun(&self, member: u32, wait: &PublishedWait, number: u32) -> bool {
+        let is_in = self.collective_of(member, wait.comm, number).is_some();
+        let next = self.comm(member, wait.comm).map(|comm| comm.next);
+        is_in || next.is_some_and(|next| next.wrapping_sub(number).cast_signed() > 0)
+    }
+
+    /// Returns the collective with this number that a rank is in.
+    pub(super) fn collective_of(
+        &self,
+        rank: u32,
+        comm: u32,
+        number: u32,
+    ) -> Option<&PublishedWait> {
+        let mut waits = self.snapshot(rank)?.waits.iter();
+        waits.find(|wait| {
+            wait.kind == WaitKind::Collective && wait.comm == comm && wait.tag == Some(number)
+        })
+    }
+
+    pub(super) fn comm(&self, rank: u32, comm: u32) -> Option<&PublishedComm> {
+        self.snapshot(rank)?
+            .comms
+            .iter()
+            .find(|known| known.comm == comm)
+    }
+
+    /// Returns the members of a communicator: all ranks if it is as large as the job, otherwise those whose views name it.
+    pub(super) fn members(&self, comm: &PublishedComm) -> Vec<u32> {
+        if comm.size == self.job.size {
+            return (0..self.job.size).collect();
+        }
+        self.members.get(&key(comm)).cloned().unwrap_or_default()
+    }
+
+    /// Returns the ranks that wait for `root`, directly or for others that do.
+    pub(super) fn waiters_of(&self, root: u32) -> BTreeSet<u32> {
+        let edges: Vec<(u32, Vec<u32>)> = self
+            .ranks()
+            .map(|(rank, _)| (rank, self.waits_for(rank)))
+            .collect();
+        let mut found = BTreeSet::from([root]);
+        loop {
+            let before = found.len();
+            for (rank, targets) in &edges {
+                if targets.iter().any(|target| found.contains(target)) {
+                    found.insert(*rank);
+                }
+            }
+            if found.len() == before {
+                found.remove(&root);
+                return found;
+            }
+        }
+    }
+
+    /// Returns the ranks that could end any operation that holds up `rank`.
+    pub(super) fn waits_for(&self, rank: u32) -> Vec<u32> {
+        let holding = self.holding(rank);
+        let all: BTreeSet<u32> = holding
+            .iter()
+            .flat_map(|wait| self.blockers(rank, wait))
+            .collect();
+        all.into_iter().collect()
+    }
+
+    /// Returns the largest set of sleeping ranks whose operations can be ended by these ranks alone. Empty without two looks.
+    pub(super) fn closed_set(&self) -> BTreeSet<u32> {
+        if self.job.between == 0 {
+            return BTreeSet::new();
+        }
+        let is_asleep = |rank: u32| {
+            let sleeps = self.standing(rank) == Some(&RankStanding::Waiting);
+            sleeps
+                && self
+                    .snapshot(rank)
+                    .is_some_and(|snapshot| snapshot.is_passive && !snapshot.is_truncated)
+        };
+        let asleep = self
+            .ranks()
+            .map(|(rank, _)| rank)
+            .filter(|rank| is_asleep(*rank));
+        let mut set: BTreeSet<u32> = asleep.collect();
+        loop {
+            let is_held = |rank: &u32| {
+                let targets = self.waits_for(*rank);
+                !targets.is_empty() && targets.iter().all(|target| set.contains(target))
+            };
+            let held: BTreeSet<u32> = set.iter().copied().filter(is_held).collect();
+            if held.len() == set.len() {
+                return set;
+            }
+            set = held;
+        }
+    }
+
+    /// Returns the shortest cycle of ranks that each wait for the next one, over operations that `counts` accepts.
+    pub(super) fn cycle(
+        &self,
+        counts: impl Fn(&PublishedWait) -> bool,
+    ) -> Option<Vec<(u32, &PublishedWait)>> {
+        let next = |rank: u32| {
+            let waits = self.holding(rank).into_iter().filter(|wait| counts(wait));
+            let edges = waits.flat_map(|wait| {
+                self.blockers(rank, wait)
+                    .into_iter()
+                    .map(move |to| (to, wait))
+            });
+            edges.collect::<Vec<_>>()
+        };
+        let mut best: Option<Vec<(u32, &PublishedWait)>> = None;
+        // A cycle that does not go through the first ranks is found from another start; a job of thousands needs no shortest one.
+        for (start, _) in self.ranks().take(STARTS_MAX) {
+            let mut before: BTreeMap<u32, (u32, &PublishedWait)> = BTreeMap::new();
+            let mut queue = vec![start];
+            let mut at = 0;
+            while at < queue.len() && !before.contains_key(&start) {
+                let rank = queue[at];
+                at += 1;
+                for (to, wait) in next(rank) {
+                    if let std::collections::btree_map::Entry::Vacant(entry) = before.entry(to) {
+                        entry.insert((rank, wait));
+                        queue.push(to);
+                    }
+                }
+            }
+            if !before.contains_key(&start) {
+                continue;
+            }
+            let mut cycle = Vec::new();
+            let mut rank = start;
+            loop {
+                let (from, wait) = before[&rank];
+                cycle.push((from, wait));
+                rank = from;
+                if rank == start {
+                    break;
+                }
+            }
+            cycle.reverse();
+            if best.as_ref().is_none_or(|best| cycle.len() < best.len()) {
+                best = Some(cycle);
+            }
+        }
+        best
+    }
+
+    /// Returns the ranks whose operations are those of others, but for peers at the same distance.
+    pub(super) fn shared_offsets(&self) -> BTreeSet<u32> {
+        type Shape<'s> = Vec<(WaitKind, u32, Option<u32>, &'s str, i64)>;
+        let mut shapes: BTreeMap<Shape<'_>, Vec<u32>> = BTreeMap::new();
+        for (rank, _) in self.ranks() {
+            let holding = self.holding(rank);
+            if holding.is_empty() || holding.iter().any(|wait| wait.peer.is_none()) {
+                continue;
+            }
+            let shape = holding.iter().map(|wait| {
+                let offset = wait.peer.map_or(0, i64::from) - i64::from(rank);
+                (wait.kind, wait.comm, wait.tag, &*wait.at, offset)
+            });
+            shapes.entry(shape.collect()).or_default().push(rank);
+        }
+        shapes
+            .into_values()
+            .filter(|ranks| ranks.len() > 1)
+            .flatten()
+            .collect()
+    }
+
+    /// Returns receives for which there is no message, and messages of the same sender that no receive takes.
+    pub(super) fn near_misses<T>(
+        &self,
+        tell: impl Fn(u32, &PublishedWait, &StoredGroup) -> T,
+    ) -> Vec<T> {
+        let mut found = Vec::new();
+        for (rank, _) in self.ranks() {
+            let stored = self
+                .snapshot(rank)
+                .map_or(&[][..], |snapshot| &snapshot.stored);
+            for wait in self
+                .holding(rank)
+                .into_iter()
+                .filter(|wait| wait.kind.is_receive())
+            {
+                let is_near =
+                    |group: &&StoredGroup| wait.peer.is_none_or(|peer| peer == group.source);
+                found.extend(
+                    stored
+                        .iter()
+                        .filter(is_near)
+                        .map(|group| tell(rank, wait, group)),
+                );
+            }
+        }
+        found
+    }
+}
+
+/// Ranks from which cycles are searched.
+const STARTS_MAX: usize = 64;
+
+fn key(comm: &PublishedComm) -> (u32, u32, u64) {
+    (comm.comm, comm.size, comm.members)
+}
+
+fn snapshot(rank: &ObservedRank) -> Option<&RankSnapshot> {
+    rank.view.as_ref().ok().map(|view| &view.snapshot)
+}
+
+fn standing(rank: &ObservedRank) -> RankStanding {
+    let Ok(view) = &rank.view else {
+        return match &rank.process {
+            ProcessState::Ended { how, ago } => RankStanding::Dead {
+                how: how.clone(),
+                ago: *ago,
+            },
+            ProcessState::Stopped => RankStanding::Stopped,
+            _ => RankStanding::Unreadable,
+        };
+    };
+    let is_left = view.snapshot.phase == RankPhase::Left;
+    let (percent, sleeps_in) = match &rank.process {
+        _ if is_left => return RankStanding::Left,
+        ProcessState::Ended { how, ago } => {
+            return RankStanding::Dead {
+                how: how.clone(),
+                ago: *ago,
+            };
+        }
+        ProcessState::Stopped => return RankStanding::Stopped,
+        ProcessState::InKernel { function } => {
+            return RankStanding::InKernel {
+                function: function.clone(),
+            };
+        }
+        ProcessState::Alive { percent, sleeps_in } => (*percent, sleeps_in),
+    };
+    if view.snapshot.phase == RankPhase::Starting {
+        return RankStanding::Starting;
+    }
+    if rank
+        .before
+        .as_ref()
+        .is_some_and(|before| has_moved(before, view))
+    {
+        return RankStanding::Moving;
+    }
+    let is_outside = view.snapshot.phase == RankPhase::Elsewhere || !view.is_current;
+    match view.snapshot.waits.iter().any(|wait| wait.is_awaited) {
+        _ if is_outside && percent >= COMPUTES_PERCENT => RankStanding::Computing { percent },
+        _ if is_outside => RankStanding::Elsewhere {
+            sleeps_in: sleeps_in.clone(),
+        },
+        true => RankStanding::Waiting,
+        false => RankStanding::Idle,
+    }
+}
+
+/// Returns true if an operation has begun or ended between two looks.
+fn has_moved(before: &RankView, after: &RankView) -> bool {
+    let shape = |view: &RankView| {
+        let snapshot = &view.snapshot;
+        let waits: BTreeSet<(u64, WaitKind)> = snapshot
+            .waits
+            .iter()
+            .map(|wait| (wait.id, wait.kind))
+            .collect();
+        let next: Vec<u32> = snapshot.comms.iter().map(|comm| comm.next).collect();
+        (
+            snapshot.posted,
+            snapshot.arrived,
+            snapshot.phase,
+            waits,
+            next,
+        )
+    };
+    shape(before) != shape(after)
+}

@@ -1,0 +1,174 @@
+//! How a report says what ranks wait for.
+
+use super::super::{PublishedWait, StoredGroup, WaitKind};
+
+/// Returns an operation in words. Peers of ranks that wait for the same at different peers are relative to `relative_to`.
+pub(super) fn describe(wait: &PublishedWait, relative_to: Option<u32>) -> String {
+    let comm = wait.comm;
+    let at = at(wait);
+    let peer = peer(wait, relative_to);
+    let number = wait.tag.unwrap_or(0);
+    match wait.kind {
+        WaitKind::Collective => {
+            let (verb, arguments) = call(wait);
+            let arguments = arguments.map_or_else(String::new, |words| format!(" ({words})"));
+            format!("{verb} #{number}{arguments} of communicator {comm}{at}")
+        }
+        WaitKind::Agree => format!("agree on communicator {comm}{at}"),
+        WaitKind::Creation => {
+            format!("a communicator or a window is made of communicator {comm}{at}")
+        }
+        WaitKind::Remote => format!("an access to the window of {peer}{at}"),
+        WaitKind::WindowPost => format!("waits for {peer} to post window {number}"),
+        WaitKind::WindowComplete => {
+            format!("waits for {peer} to complete its accesses to window {number}")
+        }
+        WaitKind::WindowLock => format!("waits for the lock of window {number} of {peer}"),
+        WaitKind::WindowFence => format!("waits for {peer} in a fence of window {number}"),
+        _ => {
+            let tag = wait
+                .tag
+                .map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"));
+            let (verb, towards, how) = message(wait.kind);
+            format!("{verb} {towards} {peer}, {tag}, communicator {comm}{how}{at}")
+        }
+    }
+}
+
+fn message(kind: WaitKind) -> (&'static str, &'static str, &'static str) {
+    match kind {
+        WaitKind::Probe => ("probe", "from", ""),
+        WaitKind::RecvMoving => ("recv", "from", " (bytes on their way)"),
+        WaitKind::SendQueued => ("send", "to", " (waits for room)"),
+        WaitKind::SendOffered => ("send", "to", " (waits for its receive)"),
+        WaitKind::SendMoving => ("send", "to", " (bytes on their way)"),
+        _ => ("recv", "from", ""),
+    }
+}
+
+fn peer(wait: &PublishedWait, relative_to: Option<u32>) -> String {
+    match (wait.peer, relative_to) {
+        (None, _) => "any rank".to_owned(),
+        (Some(peer), None) => format!("rank {peer}"),
+        (Some(peer), Some(me)) if peer >= me => format!("rank + {}", peer - me),
+        (Some(peer), Some(me)) => format!("rank - {}", me - peer),
+    }
+}
+
+/// Returns the name of a collective, and its arguments.
+pub(super) fn call(wait: &PublishedWait) -> (&str, Option<&str>) {
+    match wait.name.split_once(" (") {
+        Some((verb, arguments)) => (verb, Some(arguments.trim_end_matches(')'))),
+        None => (&wait.name, None),
+    }
+}
+
+/// Returns a collective as verdicts name it.
+pub(super) fn collective(wait: &PublishedWait) -> String {
+    let (verb, arguments) = call(wait);
+    let number = wait.tag.unwrap_or(0);
+    let arguments = arguments.map_or_else(String::new, |words| format!("{words}, "));
+    format!("{verb} #{number} ({arguments}{})", wait.at)
+}
+
+/// Returns a wait in the middle of a verdict: `sends to 1 (src/a.rs:10)`.
+pub(super) fn clause(wait: &PublishedWait) -> String {
+    let peer = wait
+        .peer
+        .map_or_else(|| "any rank".to_owned(), |peer| peer.to_string());
+    match wait.kind {
+        _ if wait.kind.is_send() => format!("sends to {peer} ({})", wait.at),
+        _ if wait.kind.is_receive() => format!("receives from {peer} ({})", wait.at),
+        WaitKind::Collective => format!("calls {}", collective(wait)),
+        _ => describe(wait, None),
+    }
+}
+
+/// Returns messages that no receive takes, near a receive that waits for others.
+pub(super) fn near_miss(rank: u32, wait: &PublishedWait, stored: &StoredGroup) -> String {
+    let want = wait
+        .tag
+        .map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"));
+    let from = stored.source;
+    let on = if wait.comm == stored.comm {
+        String::new()
+    } else {
+        format!(" of communicator {}", stored.comm)
+    };
+    let messages = if stored.count == 1 {
+        "message"
+    } else {
+        "messages"
+    };
+    format!(
+        "  near miss: rank {rank} waits for {want} from rank {from}; rank {from} has sent it tag {}{on} ({} {messages}, {}), \
+         which nobody receives",
+        stored.tag,
+        stored.count,
+        bytes(stored.bytes)
+    )
+}
+
+/// Returns a length with the largest unit that divides it well.
+pub(super) fn bytes(len: u64) -> String {
+    match len {
+        0..=9_999 => format!("{len} B"),
+        10_000..=10_239_999 => format!("{} KiB", len >> 10),
+        _ => format!("{} MiB", len >> 20),
+    }
+}
+
+fn at(wait: &PublishedWait) -> String {
+    if wait.at.is_empty() {
+        String::new()
+    } else {
+        format!(", {}", wait.at)
+    }
+}
+
+/// Formats ranks as sets: `rank 3`, `ranks 0-2,4-6`.
+pub(super) fn rank_set(ranks: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &rank in ranks {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    let words: Vec<String> = runs
+        .iter()
+        .map(|(first, last)| {
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}-{last}")
+            }
+        })
+        .collect();
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {}", words.join(","))
+}
+
+/// Formats the time since `since`.
+pub(super) fn age(now: u64, since: u64) -> String {
+    seconds(now.saturating_sub(since))
+}
+
+/// Formats nanoseconds as seconds.
+pub(super) fn seconds(nanos: u64) -> String {
+    format!("{:.1} s", nanos as f64 / 1e9)
+}
+
+/// Formats nanoseconds as whole seconds.
+pub(super) fn whole_seconds(nanos: u64) -> String {
+    format!("{} s", nanos / 1_000_000_000)
+}
+
+/// Returns the clause `; 7 ranks wait for it`, or nothing.
+pub(super) fn waiters(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => "; 1 rank waits for it".to_owned(),
+        _ => format!("; {count} ranks wait for it"),
+    }
+}

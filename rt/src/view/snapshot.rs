@@ -1,0 +1,189 @@
+//! What a view says about its rank, as plain data.
+
+/// State of a rank when a snapshot was taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankSnapshot {
+    /// Number of the snapshot, from 1 on.
+    pub number: u64,
+    /// Time of the machine's monotonic clock, in nanoseconds.
+    pub taken: u64,
+    /// What the rank was doing.
+    pub phase: RankPhase,
+    /// True if nothing happens in this rank without another one: no time limit runs, and no bytes are in flight.
+    pub is_passive: bool,
+    /// True if the view had no room for everything.
+    pub is_truncated: bool,
+    /// Receives posted so far.
+    pub posted: u64,
+    /// Messages that have arrived so far.
+    pub arrived: u64,
+    /// Operations in flight.
+    pub waits: Vec<PublishedWait>,
+    /// Communicators of the rank.
+    pub comms: Vec<PublishedComm>,
+    /// Messages that no receive has taken.
+    pub stored: Vec<StoredGroup>,
+}
+
+/// What a rank was doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "the command is of the same version, and handles every case"
+)]
+pub enum RankPhase {
+    /// It has not joined its job yet.
+    #[default]
+    Starting = 0,
+    /// Its threads sleep in the runtime, and wait for what is in flight.
+    Waiting = 1,
+    /// It makes no turns, and only its agent sleeps in the runtime: it computes, or waits for something else.
+    Elsewhere = 2,
+    /// It has left its job.
+    Left = 3,
+}
+
+/// Kind of an operation in flight, and how far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "the command is of the same version, and handles every case"
+)]
+pub enum WaitKind {
+    /// A receive that waits for its message.
+    Recv = 0,
+    /// A receive whose bytes are on their way.
+    RecvMoving = 1,
+    /// A probe.
+    Probe = 2,
+    /// A send that waits for room at the receiver.
+    SendQueued = 3,
+    /// A send that waits for its receive.
+    SendOffered = 4,
+    /// A send whose bytes are on their way.
+    SendMoving = 5,
+    /// A collective.
+    Collective = 6,
+    /// An access to a window.
+    Remote = 7,
+    /// An agreement of all ranks of a communicator.
+    Agree = 8,
+    /// An epoch that cannot start before another rank posts its window.
+    WindowPost = 9,
+    /// An epoch that cannot end before another rank completes its accesses.
+    WindowComplete = 10,
+    /// A lock of another rank's window.
+    WindowLock = 11,
+    /// A fence.
+    WindowFence = 12,
+    /// The creation of a communicator or a window.
+    Creation = 13,
+}
+
+/// An operation in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedWait {
+    /// Kind and progress.
+    pub kind: WaitKind,
+    /// Name of the operation in its rank, which no other operation has had.
+    pub id: u64,
+    /// Even number of the communicator.
+    pub comm: u32,
+    /// World rank of the peer; `None` for any.
+    pub peer: Option<u32>,
+    /// Tag; `None` for any. The number of a collective or a window.
+    pub tag: Option<u32>,
+    /// Signature of the element type, or of the collective.
+    pub sig: u64,
+    /// Length of the message, or of the room for it, in bytes.
+    pub bytes: u64,
+    /// True if a future waits for the operation.
+    pub is_awaited: bool,
+    /// Time when the operation was first seen in flight, of the machine's monotonic clock, in nanoseconds.
+    pub since: u64,
+    /// Name of the collective with its arguments, or the elements of a message. May be empty.
+    pub name: String,
+    /// Source line, as `file:line`. May be empty.
+    pub at: String,
+}
+
+/// A communicator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedComm {
+    /// Even number of the communicator. Communicators without a common member may have the same.
+    pub comm: u32,
+    /// Number of members.
+    pub size: u32,
+    /// Hash of the world ranks of the members.
+    pub members: u64,
+    /// Number after that of the last collective that the rank has begun.
+    pub next: u32,
+    /// The last collective, if it has ended, as `barrier #16, file:line`. May be empty.
+    pub last: String,
+}
+
+/// Messages of one kind that no receive has taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredGroup {
+    /// World rank of the sender.
+    pub source: u32,
+    /// Even number of the communicator.
+    pub comm: u32,
+    /// Tag of the messages.
+    pub tag: u32,
+    /// Signature of the element type.
+    pub sig: u64,
+    /// Number of messages.
+    pub count: u64,
+    /// Bytes of all messages together.
+    pub bytes: u64,
+    /// Elements of the first message.
+    pub name: String,
+}
+
+impl RankPhase {
+    pub(super) fn of_code(code: u32) -> Option<Self> {
+        let all = [Self::Starting, Self::Waiting, Self::Elsewhere, Self::Left];
+        all.into_iter().find(|phase| *phase as u32 == code)
+    }
+}
+
+impl WaitKind {
+    pub(super) const ALL: [Self; 14] = [
+        Self::Recv,
+        Self::RecvMoving,
+        Self::Probe,
+        Self::SendQueued,
+        Self::SendOffered,
+        Self::SendMoving,
+        Self::Collective,
+        Self::Remote,
+        Self::Agree,
+        Self::WindowPost,
+        Self::WindowComplete,
+        Self::WindowLock,
+        Self::WindowFence,
+        Self::Creation,
+    ];
+
+    pub(super) fn of_code(code: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u32 == code)
+    }
+
+    /// Returns true for receives and probes.
+    #[must_use]
+    pub const fn is_receive(self) -> bool {
+        matches!(self, Self::Recv | Self::RecvMoving | Self::Probe)
+    }
+
+    /// Returns true for sends.
+    #[must_use]
+    pub const fn is_send(self) -> bool {
+        matches!(
+            self,
+            Self::SendQueued | Self::SendOffered | Self::SendMoving
+        )
+    }
+}

@@ -1,0 +1,179 @@
+//! Reports about ranks that wait in vain: when the user asks by SIGQUIT, after a long silence, and before the time limit ends the
+//! job.
+//!
+//! The launcher opens the view of each rank some time after its start, and keeps it. So a report also says what a rank waited for
+//! that was killed since.
+
+use std::collections::{BTreeMap, btree_map::Entry};
+use std::time::{Duration, Instant};
+
+use ripstop_rt::Settings;
+use ripstop_rt::internal::view::machine_nanos;
+use ripstop_rt::internal::view::report::{JobStanding, StuckReport};
+
+use super::job::{LaunchedJob, now};
+use super::rank::{LaunchedRank, StdStream};
+use super::verdict::describe_exit;
+use crate::stuck::look::{JobLook, SeenRank};
+
+/// What the launcher knows about the views of its ranks.
+#[derive(Debug)]
+pub(super) struct StuckWatch {
+    ranks: BTreeMap<u32, SeenRank>,
+    last: Option<(Instant, JobLook)>,
+    /// Time of the next look.
+    next: Instant,
+    /// Silence after which a report is printed; zero for never.
+    after: Duration,
+    /// True once the present silence was reported.
+    is_told: bool,
+    /// Time of the last SIGQUIT.
+    asked: Option<Instant>,
+    /// True if the next look ends in a report.
+    is_due: bool,
+}
+
+/// Least time between the two looks of a report.
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// Most time between two looks.
+const PERIOD_MAX: Duration = Duration::from_secs(10);
+
+/// Time within which a second SIGQUIT is passed on to the ranks.
+const AGAIN: Duration = Duration::from_secs(2);
+
+impl StuckWatch {
+    pub(super) fn new() -> Self {
+        // A bad value is reported by each rank that reads it.
+        let settings = Settings::from_environment().unwrap_or_default();
+        Self {
+            ranks: BTreeMap::new(),
+            last: None,
+            next: now() + BETWEEN,
+            after: settings.stuck_after,
+            is_told: false,
+            asked: None,
+            is_due: false,
+        }
+    }
+
+    fn period(&self) -> Duration {
+        if self.after.is_zero() {
+            PERIOD_MAX
+        } else {
+            (self.after / 4).clamp(BETWEEN, PERIOD_MAX)
+        }
+    }
+
+    /// Opens the view of a rank that has asked this launcher for something, unless it is open. If the rank is killed, it is too
+    /// late.
+    pub(super) fn open_view(&mut self, rank: u32, pid: u32) {
+        if let Entry::Vacant(place) = self.ranks.entry(rank)
+            && let Some(seen) = SeenRank::of_process(pid)
+        {
+            place.insert(seen);
+        }
+    }
+
+    /// Looks at the views of the ranks, and opens those that are not open yet.
+    fn look(&mut self, name: String, ranks: &[LaunchedRank]) -> JobLook {
+        for (rank, number) in ranks.iter().zip(0..) {
+            self.open_view(number, rank.pid);
+            let Some(seen) = self.ranks.get_mut(&number) else {
+                continue;
+            };
+            if let (Some(status), None) = (rank.status, &seen.ended) {
+                let how = describe_exit(status);
+                seen.ended = Some((how, machine_nanos()));
+            }
+        }
+        let size = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
+        let seen: Vec<SeenRank> = self.ranks.values().cloned().collect();
+        JobLook::at(name, size, &seen)
+    }
+}
+
+impl LaunchedJob {
+    /// Returns the time of the next look.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let is_over = self.ending.is_some() || !self.is_all_here();
+        let limit = self.limit.and_then(|(end, _)| end.checked_sub(BETWEEN));
+        let last = self.stuck.last.as_ref().map(|(at, _)| *at);
+        let before_limit = limit.filter(|limit| last.is_none_or(|last| last < *limit));
+        [Some(self.stuck.next), before_limit]
+            .into_iter()
+            .flatten()
+            .min()
+            .filter(|_| !is_over)
+    }
+
+    /// Looks at the ranks if it is time to.
+    pub(super) fn watch_for_silence(&mut self, now: Instant) {
+        if self.next_look().is_none_or(|next| next > now) {
+            return;
+        }
+        let asked = std::mem::take(&mut self.stuck.is_due);
+        let Some(report) = self.look(now) else { return };
+        match report.standing {
+            JobStanding::Moving => self.stuck.is_told = false,
+            _ if self.is_silent(&report) && !self.stuck.is_told => {
+                self.stuck.is_told = true;
+                return self.print_report(&report);
+            }
+            _ => {}
+        }
+        if asked {
+            self.print_report(&report);
+        }
+    }
+
+    fn is_silent(&self, report: &StuckReport) -> bool {
+        let after = self.stuck.after;
+        let silent = Duration::from_nanos(report.silent_nanos);
+        !after.is_zero() && report.waiting > 0 && silent >= after
+    }
+
+    /// Handles SIGQUIT. Returns false if it is to be passed on to the ranks.
+    pub(super) fn handle_quit(&mut self) -> bool {
+        let now = now();
+        let is_again = self.stuck.asked.is_some_and(|asked| now < asked + AGAIN);
+        self.stuck.asked = Some(now);
+        if is_again || self.ending.is_some() || !self.is_all_here() {
+            return false;
+        }
+        let _ = self.look(now);
+        self.stuck.is_due = true;
+        self.stuck.next = now + BETWEEN;
+        true
+    }
+
+    /// Prints what the ranks waited for, before the time limit ends them.
+    pub(super) fn report_at_limit(&mut self) {
+        if self.ending.is_none() && self.is_all_here() {
+            let report = self.look(now());
+            let report = report.filter(|_| !self.stuck.ranks.is_empty());
+            report
+                .into_iter()
+                .for_each(|report| self.print_report(&report));
+        }
+    }
+
+    /// Looks at the ranks. Returns the report, unless this is the first look.
+    fn look(&mut self, now: Instant) -> Option<StuckReport> {
+        let name = format!("job of process {}", std::process::id());
+        let look = self.stuck.look(name, &self.ranks);
+        self.stuck.next = now + self.stuck.period();
+        let before = self.stuck.last.replace((now, look.clone()));
+        let observed = look.observed_after(&before?.1);
+        Some(StuckReport::of(&observed, false))
+    }
+
+    /// Returns true if all ranks were started, and on this machine.
+    fn is_all_here(&self) -> bool {
+        self.ranks.len() == self.size as usize && self.ranks.iter().all(LaunchedRank::is_here)
+    }
+
+    fn print_report(&mut self, report: &StuckReport) {
+        let _ = self.outputs[StdStream::Err as usize].write_or_hold(report.text().as_bytes());
+    }
+}

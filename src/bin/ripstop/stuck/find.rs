@@ -1,0 +1,172 @@
+//! Finds the ranks of this machine: the processes that have a view open.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+
+use ripstop_rt::internal::view::layout::{VIEW_NAME, ViewHead};
+
+use super::look::{JobLook, ProcessStat, SeenRank};
+
+/// Everything that was found.
+pub(super) struct JobSearch {
+    /// The views by inode, each with the process that has it open and its parent.
+    views: BTreeMap<u64, FoundView>,
+    /// Processes whose descriptors may not be read.
+    refused: usize,
+}
+
+struct FoundView {
+    head: ViewHead,
+    file: File,
+    /// The rank's process, or one that has kept the view of a rank that has ended.
+    holder: u32,
+    parent: u32,
+}
+
+/// The ranks of one job.
+pub(super) struct FoundJob {
+    size: u32,
+    ranks: Vec<SeenRank>,
+    /// The processes of the ranks and those above them.
+    processes: Vec<u32>,
+    slurm: Option<u32>,
+}
+
+impl JobSearch {
+    /// Looks at all processes whose descriptors this user may see.
+    pub(super) fn of_machine() -> Self {
+        let mut search = Self {
+            views: BTreeMap::new(),
+            refused: 0,
+        };
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        pids.for_each(|pid| search.look_into(pid));
+        search
+    }
+
+    fn look_into(&mut self, pid: u32) {
+        let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+            self.refused += 1;
+            return;
+        };
+        for entry in descriptors.flatten() {
+            let name = fs::read_link(entry.path());
+            if !name.is_ok_and(|name| name.to_str().is_some_and(is_view)) {
+                continue;
+            }
+            let opened = File::open(entry.path()).and_then(|file| {
+                let inode = file.metadata()?.ino();
+                Ok((ViewHead::read(&file)?, inode, file))
+            });
+            // What is no view has the name by chance, and the reason of one that is too new is said where its job is reported.
+            let Ok((head, inode, file)) = opened else {
+                continue;
+            };
+            let is_owner = head.pid == pid;
+            if is_owner || !self.views.contains_key(&inode) {
+                let parent = ProcessStat::of(pid).map_or(0, |stat| stat.parent);
+                self.views.insert(
+                    inode,
+                    FoundView {
+                        head,
+                        file,
+                        holder: pid,
+                        parent,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Returns the jobs, by number.
+    pub(super) fn jobs(&self) -> Vec<FoundJob> {
+        // A rank that has not met the others has no number of its job yet. Its launcher has other ranks, or no rank has met.
+        let joined = self.views.values().filter(|view| view.head.job != 0);
+        let by_parent: BTreeMap<u32, u64> =
+            joined.map(|view| (view.parent, view.head.job)).collect();
+        let mut jobs: BTreeMap<u64, Vec<&FoundView>> = BTreeMap::new();
+        for view in self.views.values() {
+            let by_parent = by_parent.get(&view.parent).copied();
+            let number = match view.head.job {
+                0 => by_parent.unwrap_or_else(|| u64::from(view.parent)),
+                number => number,
+            };
+            jobs.entry(number).or_default().push(view);
+        }
+        jobs.into_values()
+            .map(|views| FoundJob::of(&views))
+            .collect()
+    }
+
+    /// Returns a clause about processes that could not be searched.
+    pub(super) fn refusals(&self) -> String {
+        match self.refused {
+            0 => String::new(),
+            count => {
+                format!(" ({count} processes of other users could not be searched; root sees them)")
+            }
+        }
+    }
+}
+
+impl FoundJob {
+    fn of(views: &[&FoundView]) -> Self {
+        let mut ranks = Vec::new();
+        let mut processes = Vec::new();
+        for view in views {
+            let Ok(file) = view.file.try_clone() else {
+                continue;
+            };
+            ranks.push(SeenRank::new(view.head, file));
+            let mut pid = view.holder;
+            while pid > 1 && !processes.contains(&pid) {
+                processes.push(pid);
+                pid = ProcessStat::of(pid).map_or(0, |stat| stat.parent);
+            }
+        }
+        Self {
+            size: views.iter().map(|view| view.head.size).max().unwrap_or(0),
+            slurm: views.first().and_then(|view| slurm_job(view.holder)),
+            ranks,
+            processes,
+        }
+    }
+
+    /// Returns true if this is the number of a process of the job or above it, or of its Slurm job.
+    pub(super) fn is_named(&self, number: u32) -> bool {
+        self.processes.contains(&number) || self.slurm == Some(number)
+    }
+
+    /// Returns the process id of one rank.
+    pub(super) fn pid(&self) -> u32 {
+        self.ranks.first().map_or(0, SeenRank::pid)
+    }
+
+    pub(super) fn name(&self) -> String {
+        match self.slurm {
+            Some(number) => format!("Slurm job {number}"),
+            None => format!("job of process {}", self.pid()),
+        }
+    }
+
+    pub(super) fn look(&self) -> JobLook {
+        JobLook::at(self.name(), self.size, &self.ranks)
+    }
+}
+
+/// Returns true for the name of a view's descriptor.
+pub(crate) fn is_view(link: &str) -> bool {
+    let name = link
+        .strip_prefix("/memfd:")
+        .and_then(|name| name.strip_suffix(" (deleted)"));
+    name == Some(VIEW_NAME)
+}
+
+fn slurm_job(pid: u32) -> Option<u32> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environment.split(|byte| *byte == 0);
+    let number = variables.find_map(|variable| variable.strip_prefix(b"SLURM_JOB_ID="))?;
+    str::from_utf8(number).ok()?.parse().ok()
+}

@@ -1,0 +1,162 @@
+//! `ripstop stuck`: which rank waits for what, and what is wrong.
+
+mod find;
+mod json;
+pub(crate) mod look;
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+use ripstop_rt::internal::view::report::{JobStanding, StuckReport};
+
+use crate::stderr_lines::print_line;
+use find::{FoundJob, JobSearch};
+use look::JobLook;
+
+/// Say which rank of a job waits for what, at which line, since when, and what is wrong.
+///
+/// The ranks are not asked: each of them publishes what it waits for, and this command reads that and the state of the process.
+/// So it also works for ranks that are stopped or in a loop. It looks twice, a second apart, at the ranks of this machine.
+///
+/// The exit code is 0 if ranks go on, 1 if nothing moves, 2 for a mistake in the command line, or if it is not clear which job is
+/// meant, and 3 if some ranks could not be read.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct StuckArgs {
+    /// Process id of a rank or of its launcher, or the number of a Slurm job [default: the only job of this user]
+    #[arg(value_name = "PID|JOB")]
+    job: Option<u32>,
+
+    /// Report all jobs of this user on this machine
+    #[arg(long, conflicts_with = "job")]
+    all: bool,
+
+    /// List all groups of ranks, however many there are
+    #[arg(long)]
+    full: bool,
+
+    /// Print the report, and all that was read, as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Time between the two looks.
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// Exit codes.
+const STUCK: u8 = 1;
+const UNREADABLE: u8 = 3;
+
+pub(crate) fn run(args: &StuckArgs) -> ExitCode {
+    let search = JobSearch::of_machine();
+    let jobs = match selected(args, &search) {
+        Ok(jobs) => jobs,
+        Err(sentence) => complain(&sentence),
+    };
+    match report(args, jobs) {
+        Ok(code) => ExitCode::from(code),
+        Err(why) => {
+            print_line("ripstop stuck", &why.to_string());
+            ExitCode::from(UNREADABLE)
+        }
+    }
+}
+
+fn selected(args: &StuckArgs, search: &JobSearch) -> Result<Vec<FoundJob>, String> {
+    let jobs = search.jobs();
+    if args.all {
+        return Ok(jobs);
+    }
+    let unread = search.refusals();
+    if let Some(number) = args.job {
+        let meant: Vec<FoundJob> = jobs
+            .into_iter()
+            .filter(|job| job.is_named(number))
+            .collect();
+        return if meant.is_empty() {
+            Err(format!(
+                "no rank of a Ripstop job on this machine belongs to process or job {number}{unread}"
+            ))
+        } else {
+            Ok(meant)
+        };
+    }
+    match jobs.len() {
+        0 => Err(format!("no Ripstop job runs on this machine{unread}")),
+        1 => Ok(jobs),
+        several => {
+            let names: Vec<String> = jobs
+                .iter()
+                .map(|job| format!("{} ({})", job.pid(), job.name()))
+                .collect();
+            Err(format!(
+                "{several} jobs run on this machine: name a process of one of them, {}, or say --all",
+                names.join(", ")
+            ))
+        }
+    }
+}
+
+fn report(args: &StuckArgs, jobs: Vec<FoundJob>) -> Result<u8, Box<dyn Error>> {
+    let first: Vec<JobLook> = jobs.iter().map(FoundJob::look).collect();
+    if !jobs.is_empty() {
+        pause(BETWEEN);
+    }
+    let observed = jobs
+        .iter()
+        .zip(first)
+        .map(|(job, before)| job.look().observed_after(&before));
+    let mut output = io::stdout().lock();
+    let mut code = 0;
+    let mut all = Vec::new();
+    for job in observed {
+        let report = StuckReport::of(&job, args.full);
+        code = code.max(exit_code(&report));
+        if args.json {
+            all.push(json::value(&job, &report));
+        } else {
+            write!(output, "{}", report.text())?;
+        }
+    }
+    if args.json {
+        writeln!(output, "{}", json::document(all))?;
+    }
+    Ok(code)
+}
+
+fn exit_code(report: &StuckReport) -> u8 {
+    match report.standing {
+        _ if !report.unreadable.is_empty() => UNREADABLE,
+        JobStanding::Moving => 0,
+        JobStanding::Stuck | JobStanding::Deadlocked => STUCK,
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the observed processes live in real time; nothing of them is simulated"
+)]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Ends this process like any mistake in the command line.
+fn complain(sentence: &str) -> ! {
+    let mut command = crate::Cli::command();
+    command.build();
+    let stuck = command
+        .find_subcommand_mut("stuck")
+        .expect("this is the subcommand `stuck`");
+    stuck.error(ErrorKind::ValueValidation, sentence).exit()
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ripstop stuck               the only job of this user on this machine
+  ripstop stuck 4711          the job of process 4711, or Slurm's job 4711
+  ripstop stuck --all --json  all jobs, for a script
+  srun --jobid=4711 --overlap --ntasks-per-node=1 ripstop stuck 4711   on each node of a Slurm job";

@@ -1,0 +1,225 @@
+//! Each fault by which jobs hang, and the last line of its report.
+
+use crate::{RIPSTOP, StuckJob, place, stuck};
+
+#[test]
+fn ranks_that_receive_from_each_other_in_a_ring_are_deadlocked() {
+    let job = StuckJob::start(3, "recv_ring");
+    let at = place("ring recv");
+    let links = format!(
+        "verdict: deadlock: rank 0 receives from 1 ({at}) -> rank 1 receives from 2 ({at}) -> rank 2 receives from 0 ({at})"
+    );
+    let text = job.report(&links, 1);
+    assert!(text.starts_with("ripstop stuck: job of process "), "{text}");
+    assert!(
+        text.contains(", 3 ranks: nothing has begun or ended for "),
+        "{text}"
+    );
+    assert!(
+        text.contains(&format!(
+            "recv from rank + 1, tag 3, communicator 0, {at}, for "
+        )),
+        "{text}"
+    );
+}
+
+#[test]
+fn long_sends_in_a_ring_are_a_deadlock() {
+    let job = StuckJob::start(2, "send_ring");
+    let at = place("ring send");
+    job.report(
+        &format!("verdict: deadlock: rank 0 sends to 1 ({at}) -> rank 1 sends to 0 ({at})"),
+        1,
+    );
+}
+
+#[test]
+fn a_rank_that_did_not_call_a_collective_is_named() {
+    let job = StuckJob::start(3, "missing_collective");
+    let text = job.report(
+        "verdict: rank 2 has not called barrier #0 of communicator 0; it awaits something that is not communication",
+        1,
+    );
+    let at = place("barrier of three");
+    let together =
+        format!("  ranks 0-1 (2 of 3) wait together: barrier #0 of communicator 0, {at}, for ");
+    assert!(text.contains(&together), "{text}");
+    let idle = "  rank 2: no operation under way; it awaits something that is not communication";
+    assert!(text.contains(idle), "{text}");
+}
+
+#[test]
+fn a_message_without_a_receive_is_named() {
+    let job = StuckJob::start(3, "missing_recv");
+    let at = place("missed send");
+    job.report(
+        &format!(
+            "verdict: nobody receives the message of rank 0 to rank 1, tag 7 (1024 KiB, {at}); rank 1 has no receive for it"
+        ),
+        1,
+    );
+}
+
+#[test]
+fn a_receive_without_a_message_is_named() {
+    let job = StuckJob::start(3, "missing_send");
+    let (at, elsewhere) = (place("missed recv"), place("barrier of the rest"));
+    job.report(
+        &format!(
+            "verdict: rank 0 waits for a message of rank 1, tag 7 ({at}); rank 1 has sent none that fits, and waits in \
+             barrier #0 of communicator 0, {elsewhere}"
+        ),
+        1,
+    );
+}
+
+#[test]
+fn a_message_with_another_tag_is_near_enough_to_be_named() {
+    let job = StuckJob::start(3, "tag_mismatch");
+    let at = place("recv of tag 9");
+    let text = job.report(
+        &format!(
+            "verdict: tag mismatch between {at} (rank 0) and a message of rank 1: tag 9 is awaited and tag 8 was sent; 1 other \
+             rank waits for rank 0"
+        ),
+        1,
+    );
+    let near = "  near miss: rank 0 waits for tag 9 from rank 1; \
+                rank 1 has sent it tag 8 (1 message, 8 B), which nobody receives";
+    assert!(text.contains(near), "{text}");
+}
+
+#[test]
+fn a_message_on_another_communicator_is_near_enough_to_be_named() {
+    let job = StuckJob::start(2, "comm_mismatch");
+    let at = place("recv on the world");
+    job.report(
+        &format!(
+            "verdict: communicator mismatch between {at} (rank 0) and a message of rank 1: communicator 0 is awaited and * was \
+             sent on"
+        ),
+        1,
+    );
+}
+
+#[test]
+fn collectives_of_two_communicators_in_two_orders_are_named() {
+    let job = StuckJob::start(4, "crossed");
+    job.report(
+        "verdict: ranks 0-1 call barrier #0 of communicator * first, ranks 2-3 barrier #0 of communicator *: same order on all \
+         ranks",
+        1,
+    );
+}
+
+#[test]
+fn a_rank_that_computes_is_named_with_its_last_collective() {
+    let job = StuckJob::start(3, "computes");
+    let at = place("last barrier");
+    job.report(
+        &format!(
+            "verdict: rank 1 computes for * s without calling the runtime (* % of a processor), since its barrier #0, {at}, \
+             ended; 2 ranks wait for it"
+        ),
+        1,
+    );
+}
+
+#[test]
+fn a_rank_without_an_agent_that_computes_is_named_too() {
+    let inline = [("RIPSTOP_PROGRESS", "inline")];
+    let job = StuckJob::start_with(3, "computes_inline", &[], &inline);
+    job.report(
+        "verdict: rank 1 computes for * s without calling the runtime (* % of a processor); 2 ranks wait for it",
+        1,
+    );
+}
+
+#[test]
+fn a_stopped_rank_is_named_with_the_command_that_continues_it() {
+    let job = StuckJob::start(3, "stopped");
+    job.report(
+        "verdict: rank 1 is stopped (SIGSTOP or a debugger): kill -CONT *; 2 ranks wait for it",
+        1,
+    );
+}
+
+#[test]
+fn a_rank_that_never_starts_is_named() {
+    let job = StuckJob::start(3, "never_starts");
+    job.report("verdict: rank 1 has not started; 2 ranks wait for it", 1);
+}
+
+#[test]
+fn a_window_that_is_not_posted_is_named() {
+    let job = StuckJob::start(2, "unposted");
+    job.report(
+        "verdict: rank 0 waits for rank 1 to post window *; rank 1 awaits something that is not communication",
+        1,
+    );
+}
+
+#[test]
+fn a_job_that_awaits_no_communication_is_not_called_a_deadlock() {
+    let job = StuckJob::start(2, "idle");
+    job.report(
+        "verdict: rank 0: no operation under way; it awaits something that is not communication",
+        1,
+    );
+}
+
+#[test]
+fn a_slow_job_is_not_stuck() {
+    let job = StuckJob::start(2, "slow");
+    let text = {
+        let end = crate::now() + crate::GUARD;
+        loop {
+            let (text, code) = stuck(&[&job.pid().to_string()]);
+            if code == Some(0) {
+                break text;
+            }
+            assert!(crate::now() < end, "{text}");
+        }
+    };
+    assert!(
+        text.lines().last().unwrap().starts_with("not stuck: "),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_report_as_json_has_all_that_was_read() {
+    let job = StuckJob::start(2, "recv_ring");
+    job.report(
+        "verdict: deadlock: rank 0 receives from 1 (tests/stuck/roles.rs:*) -> rank 1 receives from 0 (tests/stuck/roles.rs:*)",
+        1,
+    );
+    let (text, code) = stuck(&[&job.pid().to_string(), "--json"]);
+    assert_eq!(code, Some(1));
+    for field in [
+        "\"schema\":1",
+        "\"standing\":\"deadlock\"",
+        "\"what\":\"recv\"",
+        "\"peer\":1",
+        "\"tag\":3",
+    ] {
+        assert!(text.contains(field), "no {field} in {text}");
+    }
+}
+
+#[test]
+fn what_is_no_job_is_a_mistake_in_the_command_line() {
+    let (text, code) = stuck(&["1073741824"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(
+        text.contains(
+            "no rank of a Ripstop job on this machine belongs to process or job 1073741824"
+        ),
+        "{text}"
+    );
+    let help = std::process::Command::new(RIPSTOP)
+        .args(["stuck", "--help"])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&help.stdout).contains("ripstop stuck --all --json"));
+}

@@ -1,0 +1,97 @@
+//! Reports that `ripstop run` prints by itself.
+
+use std::io::{BufRead, BufReader, Read};
+
+use rustix::process::Signal;
+
+use crate::{StuckJob, fits};
+
+/// Returns the lines that the launcher prints until one fits the pattern.
+#[track_caller]
+fn lines_until(job: &mut StuckJob, pattern: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in BufReader::new(job.0.stderr.take().unwrap()).lines() {
+        let line = line.unwrap();
+        let is_last = fits(&line, pattern);
+        lines.push(line);
+        if is_last {
+            return lines;
+        }
+    }
+    panic!("no {pattern:?} in {lines:#?}");
+}
+
+const RING: &str = "verdict: deadlock: rank 0 receives from 1 (tests/stuck/roles.rs:*) -> rank 1 receives from 0 \
+                    (tests/stuck/roles.rs:*)";
+
+#[test]
+fn sigquit_prints_the_report_and_the_job_goes_on() {
+    let mut job = StuckJob::start(2, "recv_ring");
+    job.report(RING, 1);
+    job.signal(Signal::QUIT);
+    lines_until(&mut job, RING);
+    assert!(job.0.try_wait().unwrap().is_none(), "the job goes on");
+}
+
+#[test]
+fn a_second_sigquit_goes_to_the_ranks() {
+    let mut job = StuckJob::start(2, "recv_ring");
+    job.report(RING, 1);
+    job.signal(Signal::QUIT);
+    // Two signals that arrive at the same time would count as one.
+    while !pending_signals(job.pid()).contains("0000000000000000") {
+        std::thread::yield_now();
+    }
+    job.signal(Signal::QUIT);
+    assert_eq!(job.0.wait().unwrap().code(), Some(131));
+}
+
+fn pending_signals(pid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let pending = status.lines().find(|line| line.starts_with("ShdPnd"));
+    pending.unwrap().to_owned()
+}
+
+#[test]
+fn a_long_silence_is_reported_once() {
+    let after = [("RIPSTOP_STUCK_AFTER", "1")];
+    let mut job = StuckJob::start_with(2, "recv_ring", &["--timeout", "12"], &after);
+    let mut text = String::new();
+    job.0
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
+    let reports = text.lines().filter(|line| fits(line, RING)).count();
+    assert_eq!(
+        reports, 2,
+        "one for the silence, one at the time limit: {text}"
+    );
+    assert_eq!(job.0.wait().unwrap().code(), Some(124), "{text}");
+}
+
+#[test]
+fn the_time_limit_says_what_the_ranks_waited_for() {
+    let never = [("RIPSTOP_STUCK_AFTER", "0")];
+    let mut job = StuckJob::start_with(2, "recv_ring", &["--timeout", "5"], &never);
+    let mut text = String::new();
+    job.0
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
+    let reports = text.lines().filter(|line| fits(line, RING)).count();
+    assert_eq!(reports, 1, "{text}");
+    assert_eq!(job.0.wait().unwrap().code(), Some(124), "{text}");
+}
+
+#[test]
+fn a_rank_that_was_killed_is_named_with_its_end() {
+    let mut job = StuckJob::start_with(2, "killed", &["--keep-going"], &[]);
+    let pattern = "verdict: rank 1 (pid *) was killed by signal 9 (SIGKILL) * s ago";
+    job.report("verdict: rank 1 (pid *) has ended", 1);
+    job.signal(Signal::QUIT);
+    lines_until(&mut job, pattern);
+}

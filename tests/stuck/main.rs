@@ -1,0 +1,139 @@
+//! `ripstop stuck`, and the reports of `ripstop run`, with real processes that hang in many ways.
+//!
+//! A rank is this very program: [`roles::a_rank_of_a_job`] takes its role from the environment. Each test waits until the report
+//! ends in the sentence that it expects, because the ranks take a moment to get stuck.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "the helpers are part of the tests: what fails in them fails the test"
+)]
+
+mod faults;
+mod launcher;
+mod roles;
+
+use std::{
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const RIPSTOP: &str = env!("CARGO_BIN_EXE_ripstop");
+
+/// Guard against a test that hangs: longer than any takes on a busy machine.
+const GUARD: Duration = Duration::from_secs(90);
+
+/// A job under `ripstop run`, which ends with this value.
+struct StuckJob(Child);
+
+impl StuckJob {
+    /// Starts `ranks` ranks with this role.
+    fn start(ranks: u32, role: &str) -> Self {
+        Self::start_with(ranks, role, &[], &[])
+    }
+
+    fn start_with(ranks: u32, role: &str, options: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(RIPSTOP);
+        command
+            .args(["run", "-n", &ranks.to_string()])
+            .args(options);
+        command.arg("--").arg(std::env::current_exe().unwrap());
+        command.args([
+            "--exact",
+            "roles::a_rank_of_a_job",
+            "--nocapture",
+            "--quiet",
+        ]);
+        command
+            .env(roles::ROLE, role)
+            .envs(variables.iter().copied());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        Self(command.spawn().unwrap())
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// Repeats `ripstop stuck` until its last line fits `pattern`, in which `*` stands for a number. Returns the report.
+    #[track_caller]
+    fn report(&self, pattern: &str, code: i32) -> String {
+        let end = now() + GUARD;
+        loop {
+            let (text, seen) = stuck(&[&self.pid().to_string()]);
+            let last = text.lines().last().unwrap_or_default();
+            if fits(last, pattern) {
+                assert_eq!(seen, Some(code), "{text}");
+                return text;
+            }
+            assert!(now() < end, "no {pattern:?} at the end of:\n{text}");
+        }
+    }
+}
+
+impl Drop for StuckJob {
+    fn drop(&mut self) {
+        // No rank outlives its launcher.
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Runs `ripstop stuck`. Returns its output and its code.
+fn stuck(arguments: &[&str]) -> (String, Option<i32>) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = Command::new(RIPSTOP)
+        .arg("stuck")
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
+    (text, status.code())
+}
+
+/// Returns true if `text` is `pattern`, in which `*` stands for digits and points.
+fn fits(text: &str, pattern: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return text == pattern;
+    };
+    let Some(text) = text.strip_prefix(first) else {
+        return false;
+    };
+    let rear = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    rear.len() < text.len() && fits(rear, rest)
+}
+
+/// Returns the place of the line of roles.rs with this comment.
+fn place(comment: &str) -> String {
+    let marked = format!("// {comment}");
+    let mut lines = include_str!("roles.rs").lines().zip(1..);
+    let (_, number) = lines.find(|(line, _)| line.ends_with(&marked)).unwrap();
+    format!("tests/stuck/roles.rs:{number}")
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a guard against a test that hangs"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[test]
+fn a_star_stands_for_a_number() {
+    assert!(fits("for 42.3 s, 7 ranks", "for * s, * ranks") && fits("a", "a"));
+    assert!(
+        !fits("for x s", "for * s") && !fits("for 42 s.", "for * s") && !fits("for  s", "for * s")
+    );
+}

@@ -1,0 +1,120 @@
+//! Programs that hang. The comment at the end of a line is the name by which a test finds that line.
+
+use std::{future::pending, hint::spin_loop, time::Duration};
+
+use ripstop::{Collectives, Comm, Runtime, Window};
+use rustix::process::{Signal, getpid, kill_process};
+
+pub(crate) const ROLE: &str = "STUCK_TEST_ROLE";
+
+/// Not a claim: the entry point of a rank when a test starts this program again.
+#[test]
+fn a_rank_of_a_job() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    if role == "never_starts" && std::env::var("PMI_RANK").unwrap() == "1" {
+        wait_for_ever();
+    }
+    let runtime = Runtime::init().unwrap();
+    let world = runtime.world();
+    let result = runtime.block_on(play(&role, &world));
+    panic!("no role goes on: {role} ends with {result:?}");
+}
+
+async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
+    let (me, size) = (world.rank(), world.size());
+    let next = (me + 1) % size;
+    match (role, me) {
+        ("recv_ring", _) => {
+            world.recv::<u8>(next, 3).await?; // ring recv
+        }
+        ("send_ring", _) => {
+            let sent = world.send(next, 3, vec![0_u64; 1 << 17]); // ring send
+            sent.await.map_err(|_| unsent())?;
+        }
+        ("missing_collective", 2) | ("idle", _) | ("killed", 0) => pending().await,
+        ("missing_collective", _) => world.barrier().await?, // barrier of three
+        ("missing_recv", 0) => {
+            let sent = world.send(1, 7, vec![0_u64; 1 << 17]); // missed send
+            sent.await.map_err(|_| unsent())?;
+        }
+        ("missing_send", 0) => {
+            world.recv::<f64>(1, 7).await?; // missed recv
+        }
+        ("missing_recv" | "missing_send", _) => world.barrier().await?, // barrier of the rest
+        ("tag_mismatch", 0) => {
+            world.recv::<f64>(1, 9).await?; // recv of tag 9
+        }
+        ("comm_mismatch", 0) => {
+            let _other = world.dup().await?;
+            world.recv::<f64>(1, 9).await?; // recv on the world
+        }
+        ("comm_mismatch", 1) => {
+            let other = world.dup().await?;
+            other.send(0, 9, vec![1.0]).await.map_err(|_| unsent())?;
+            world.barrier().await?;
+        }
+        ("tag_mismatch", 1) => {
+            world.send(0, 8, vec![1.0]).await.map_err(|_| unsent())?;
+            world.barrier().await?;
+        }
+        ("tag_mismatch", _) => world.barrier().await?,
+        ("crossed", _) => crossed(world).await?,
+        ("computes" | "computes_inline" | "stopped", _) => leaves(role, world).await?,
+        ("killed", _) => {
+            kill_process(getpid(), Signal::KILL).unwrap();
+        }
+        ("unposted", 0) => {
+            let window = Window::<u64>::allocate(world, 1).await?;
+            let _access = window.start(&[1]).await?;
+        }
+        ("unposted", _) => {
+            let _window = Window::<u64>::allocate(world, 1).await?;
+            pending().await
+        }
+        ("slow", _) => loop {
+            world.barrier().await?;
+            world.sleep(Duration::from_millis(20)).await;
+        },
+        _ => wait_for_ever(),
+    }
+    Ok(())
+}
+
+/// After a barrier, rank 1 computes or is stopped, and the others wait for it.
+async fn leaves(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
+    world.barrier().await?; // last barrier
+    if world.rank() == 1 && role == "stopped" {
+        kill_process(getpid(), Signal::STOP).unwrap();
+    }
+    if world.rank() == 1 {
+        loop {
+            spin_loop();
+        }
+    }
+    world.recv::<u8>((world.rank() + 2) % 3, 1).await?;
+    Ok(())
+}
+
+async fn crossed(world: &Comm) -> Result<(), ripstop::Error> {
+    let (one, other) = (world.dup().await?, world.dup().await?);
+    if world.rank() < 2 {
+        one.barrier().await?;
+        other.barrier().await?;
+    } else {
+        other.barrier().await?;
+        one.barrier().await?;
+    }
+    Ok(())
+}
+
+fn unsent() -> ripstop::Error {
+    panic!("a message that waits is not refused")
+}
+
+fn wait_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
