@@ -252,7 +252,8 @@ Rank 0 reads this command's standard input unless that is a terminal; the other 
 SIGQUIT prints which rank waits for what, and the job goes on; so do RIPSTOP_STUCK_AFTER seconds without any
 operation that begins or ends, and the time limit. A second SIGQUIT within 2 s, SIGINT, SIGTERM, SIGHUP,
 SIGUSR1 and SIGUSR2 are passed on to all ranks; a second SIGINT or SIGTERM kills them.
-Any but SIGUSR1 and SIGUSR2 ends a job of which not all ranks are started. Nothing that a rank has started in its process group outlives the job.";
+Any but SIGUSR1 and SIGUSR2 ends a job of which not all ranks are started. Nothing
+that a rank has started in its process group outlives the job.";
 
 #[cfg(test)]
 mod tests {
