@@ -90,7 +90,7 @@ impl Matched {
         }
         self.gone = true;
         let ticket = self.comm.shared().with(|engine| {
-            let ticket = engine.core.ops.hold_recv(info, buf);
+            let ticket = engine.core.common.ops.hold_recv(info, buf);
             engine.recv_probed(ticket.op, &self.landed);
             ticket
         });
@@ -106,7 +106,7 @@ impl Matched {
         self.gone = true;
         let info = self.op_info::<T>();
         let ticket = self.comm.shared().with(|engine| {
-            let ticket = engine.core.ops.hold_growing::<T>(info);
+            let ticket = engine.core.common.ops.hold_growing::<T>(info);
             engine.recv_probed(ticket.op, &self.landed);
             ticket
         });

@@ -29,12 +29,12 @@ impl Engine {
     /// which have their place in the order and have not begun yet.
     pub(crate) fn begin_close(&mut self) {
         let core = &mut self.core;
-        core.leaving = core.programs.any() || core.promised > 0;
-        if core.leaving {
+        core.common.leaving = core.programs.any() || core.common.promised > 0;
+        if core.common.leaving {
             core.unhost_all();
             return self.flush();
         }
-        core.closing = true;
+        core.common.closing = true;
         core.end_recovery();
         for op in core.matching.drain_posted(|_| true) {
             core.complete_op(op, Err(ErrorKind::Closed));
@@ -53,7 +53,7 @@ impl Engine {
 
     /// Returns true if every send was received or refused, and every answer has left.
     pub(crate) fn is_closed(&mut self) -> bool {
-        if self.core.leaving {
+        if self.core.common.leaving {
             self.begin_close();
         }
         let busy = |life: &OpState| {
@@ -63,10 +63,10 @@ impl Engine {
                     OpState::Landing(_) | OpState::Recalled(_) | OpState::Remote { .. }
                 )
         };
-        !self.core.leaving
+        !self.core.common.leaving
             && self.core.has_sent_all()
-            && self.core.commands.is_empty()
-            && self.core.ops.select(|slot| busy(&slot.state)).is_empty()
+            && self.core.common.commands.is_empty()
+            && self.core.common.ops.select(|slot| busy(&slot.state)).is_empty()
             // A driver that still holds messages back is not ready to sleep.
             && self.driver.arm() == ArmResult::Ready
     }
@@ -98,18 +98,18 @@ impl Engine {
     pub(super) fn release_retired_driver(&mut self) {
         if self.retired_driver.is_some() && !self.core.may_store() {
             let kept = self.retired_driver.take();
-            self.core.garbage.extend(kept.map(ErasedBuffer::of));
+            self.core.common.garbage.extend(kept.map(ErasedBuffer::of));
         }
     }
 
     /// Drops the driver, so that peers see that this rank has left. Operations started afterwards fail with `Closed`.
     pub(crate) fn release_driver(&mut self) {
-        if self.core.ended {
+        if self.core.common.ended {
             return; // already closed, in a panic that now drops the runtime
         }
-        self.core.closing = true;
+        self.core.common.closing = true;
         self.turn_invitations_down();
-        self.core.ended = true;
+        self.core.common.ended = true;
         let sentence = "the runtime has been closed: allocate before that";
         let closed = io::Error::new(io::ErrorKind::NotConnected, sentence);
         let null = NullDriver::in_place_of(&mut *self.driver, &closed);
@@ -127,12 +127,12 @@ impl Engine {
         let keeps = self.retired_driver.is_some();
         let failed = keeps && thread::panicking();
         let Self { core, .. } = self;
-        for op in core.ops.select(|slot| !slot.state.is_done()) {
-            let slot = core.ops.live(op);
+        for op in core.common.ops.select(|slot| !slot.state.is_done()) {
+            let slot = core.common.ops.live(op);
             // The buffer is lent to a retired driver. No turn will recall it any more, so only the end of the driver would make
             // the buffer safe to return: leak it.
             if slot.lent && keeps {
-                core.wakers.extend(slot.leak());
+                core.common.wakers.extend(slot.leak());
                 continue;
             }
             slot.lent = false;
@@ -141,10 +141,10 @@ impl Engine {
                 OpState::Landing(landing)
                     if (landing.sender_moves_rest || landing.is_split) && !landing.fragments =>
                 {
-                    core.wakers.extend(slot.leak());
+                    core.common.wakers.extend(slot.leak());
                 }
                 // Peers do not know yet that this rank has failed, and can still get bytes from the buffer.
-                life if failed && life.is_offered() => core.wakers.extend(slot.leak()),
+                life if failed && life.is_offered() => core.common.wakers.extend(slot.leak()),
                 OpState::Running => {} // `end_programs` ends it, unless a peer may still write to its memory
                 OpState::Posted(posted) => {
                     core.matching.unpost(posted);
@@ -163,14 +163,14 @@ impl Engine {
 impl EngineCore {
     /// Returns true if all messages to peers have left, and were received where a driver may lose them.
     pub(crate) fn has_sent_all(&self) -> bool {
-        !self.peers.any_to_flush() && self.peers.unacked().next().is_none()
+        !self.common.peers.any_to_flush() && self.common.peers.unacked().next().is_none()
     }
 
     /// Announces a collective that has its place in the order and begins later. Returns true if the close of the runtime will
     /// wait for it, and false if the runtime is already closing.
     pub(crate) fn promise(&mut self) -> bool {
-        let may = !(self.closing || self.leaving);
-        self.promised += usize::from(may);
+        let may = !(self.common.closing || self.common.leaving);
+        self.common.promised += usize::from(may);
         may
     }
 

@@ -20,7 +20,7 @@ use crate::{
 impl EngineCore {
     /// Handles a peer that is down: fails everything that waits for it.
     pub(super) fn handle_peer_down(&mut self, rank: WorldRank, why: DownCause) {
-        if !self.peers.fall(rank, why) {
+        if !self.common.peers.fall(rank, why) {
             return;
         }
         if let Some(tell) = self
@@ -39,7 +39,7 @@ impl EngineCore {
         self.lose_programs(rank, why);
         self.lose_windows(rank, why);
         self.recover_from(rank, why);
-        if self.peers.grants().is_scarce() {
+        if self.common.peers.grants().is_scarce() {
             self.distribute_quota(); // gives its share of the room to other peers
         }
     }
@@ -51,19 +51,23 @@ impl EngineCore {
 
     /// Returns true if a future waits for an event that only turns bring.
     pub(crate) fn is_waited_for(&self) -> bool {
-        !self.ops.select(|slot| slot.waker.is_some()).is_empty()
+        !self
+            .common
+            .ops
+            .select(|slot| slot.waker.is_some())
+            .is_empty()
             || self.sleepers.are_waited_for()
             || self.windows.has_waiting_futures()
     }
 
     /// Returns the members of this communicator.
     pub(super) fn members(&self, ctx: u32) -> Option<&RankGroup> {
-        self.groups.get(ctx)
+        self.common.groups.get(ctx)
     }
 
     /// Returns true if this rank has dropped this communicator.
     pub(super) fn has_left(&self, ctx: u32) -> bool {
-        self.groups.has_left(ctx)
+        self.common.groups.has_left(ctx)
     }
 
     fn lose_sends(&mut self, rank: WorldRank, why: DownCause) {
@@ -73,6 +77,7 @@ impl EngineCore {
                 && !matches!(life, OpState::Putting { .. } | OpState::PuttingRear { .. })
         };
         for op in self
+            .common
             .ops
             .select(|slot| slot.info.peer == Some(rank) && lost(&slot.state))
         {
@@ -94,21 +99,28 @@ impl EngineCore {
 
     fn lose_receives(&mut self, rank: WorldRank, why: DownCause) {
         let Self {
-            matching, groups, ..
+            matching, common, ..
         } = self;
         // If all other ranks have finished, wildcard receives stay posted: this rank may still send to itself (see
         // `self_deadlock`).
         let concerns = |want: &RecvPattern| match want.source {
             Some(source) => source == rank,
             None => {
-                let group = groups.get(want.ctx).filter(|_| why == DownCause::Failed);
+                let group = common
+                    .groups
+                    .get(want.ctx)
+                    .filter(|_| why == DownCause::Failed);
                 group.is_some_and(|group| group.contains(rank))
             }
         };
         let lost = matching.drain_posted(concerns);
         let told: BTreeSet<u32> = lost.iter().filter_map(|&op| self.told(op)).collect();
         if why == DownCause::Failed {
-            let concerned = self.groups.with(rank).filter(|ctx| !told.contains(ctx));
+            let concerned = self
+                .common
+                .groups
+                .with(rank)
+                .filter(|ctx| !told.contains(ctx));
             self.unreported_failures
                 .extend(concerned.map(|ctx| (ctx, rank)));
         }
@@ -119,7 +131,7 @@ impl EngineCore {
 
     /// Returns the communicator of a wildcard receive that is about to report a failure.
     fn told(&mut self, op: OpId) -> Option<u32> {
-        let info = self.ops.live(op).info;
+        let info = self.common.ops.live(op).info;
         info.peer.is_none().then_some(info.ctx)
     }
 
@@ -137,11 +149,12 @@ impl EngineCore {
 
     /// Registers a handle of a communicator and its members, whose failures end wildcard receives. Several handles may exist.
     pub(crate) fn join_group(&mut self, ctx: u32, group: &RankGroup) {
-        if !self.groups.join(ctx, group) {
+        if !self.common.groups.join(ctx, group) {
             return;
         }
-        if self.peers.downs() > 0 {
-            let failed = |member: &WorldRank| self.peers.down(*member) == Some(DownCause::Failed);
+        if self.common.peers.downs() > 0 {
+            let failed =
+                |member: &WorldRank| self.common.peers.down(*member) == Some(DownCause::Failed);
             let failed = group.members().filter(failed);
             self.unreported_failures
                 .extend(failed.map(|member| (ctx, member)));
@@ -150,7 +163,7 @@ impl EngineCore {
     }
 
     pub(crate) fn leave_group(&mut self, ctx: u32) {
-        if let Some(group) = self.groups.leave(ctx) {
+        if let Some(group) = self.common.groups.leave(ctx) {
             self.keep_calls(ctx, group);
             self.unreported_failures.retain(|&(of, _)| of != ctx);
             self.forget_slots(ctx);
@@ -167,14 +180,14 @@ impl EngineCore {
         // A get in flight ends only when the driver reports it, because until then the driver uses the buffer.
         let of_peer =
             |life: &OpState| matches!(life, OpState::Landing(landing) if landing.is_from(rank));
-        for op in self.ops.select(|slot| of_peer(&slot.state)) {
+        for op in self.common.ops.select(|slot| of_peer(&slot.state)) {
             self.abandon(op, down_kind(rank, why));
         }
     }
 
     /// Fails an operation whose bytes were moving and will not all arrive.
     pub(super) fn abandon(&mut self, op: OpId, why: ErrorKind) {
-        let slot = self.ops.live(op);
+        let slot = self.common.ops.live(op);
         let OpState::Landing(landing) = slot.state else {
             self.complete_op(op, Err(why));
             return;

@@ -25,14 +25,14 @@ impl Engine {
     /// A buffer is not lent while a wildcard receive waits, which may get the message that would be placed. Nor is one that is
     /// longer than the longest eager message, because its message will probably be offered.
     pub(super) fn post_tag_buffer(&mut self, op: OpId, least: usize) {
-        let Some(slot) = self.core.ops.get(op) else {
+        let Some(slot) = self.core.common.ops.get(op) else {
             return;
         };
         let (info, len) = (slot.info, slot.area.len);
         let (OpState::Posted(_), Some(from), Some(tag)) = (slot.state, info.peer, info.tag) else {
             return;
         };
-        let longest = self.core.paths.to(from).eager_max();
+        let longest = self.core.common.paths.to(from).eager_max();
         if info.probe
             || slot.in_program
             || !(least..=longest).contains(&len)
@@ -53,7 +53,7 @@ impl Engine {
 
     /// Asks the driver to return a lent buffer.
     pub(super) fn recall_tag_buffer(&mut self, op: OpId) {
-        let lent = self.core.ops.get(op).is_some_and(|slot| slot.lent);
+        let lent = self.core.common.ops.get(op).is_some_and(|slot| slot.lent);
         let token = CommandToken(op.pack());
         let is_back = |driver: &mut dyn Driver| {
             let tags = driver.tag_matching();
@@ -69,8 +69,9 @@ impl Engine {
 impl EngineCore {
     /// Ends a receive whose buffer is lent, with this message or an error. It completes once the buffer is back.
     pub(super) fn recall_buffer(&mut self, op: OpId, kept: Option<ReservedMessage>) {
-        self.ops.live(op).state = OpState::Recalled(kept);
-        self.commands
+        self.common.ops.live(op).state = OpState::Recalled(kept);
+        self.common
+            .commands
             .push(OneSidedCommand::TakeBackTagBuffer { op });
     }
 
@@ -78,20 +79,20 @@ impl EngineCore {
     #[cold]
     pub(super) fn fail_lent(&mut self, op: OpId, outcome: Result<MessageStatus, ErrorKind>) {
         let why = outcome.expect_err("what succeeds has its buffer");
-        self.ops.live(op).blame(why);
+        self.common.ops.live(op).blame(why);
         self.recall_buffer(op, None);
     }
 
     /// Records that the buffer of a receive is not lent any more.
     pub(super) fn take_over_buffer(&mut self, op: OpId) {
-        if let Some(slot) = self.ops.get(op) {
+        if let Some(slot) = self.common.ops.get(op) {
             slot.lent = false;
         }
     }
 
     /// Completes a receive that waited only for its buffer, which is back.
     pub(super) fn settle(&mut self, op: OpId) {
-        let Some(slot) = self.ops.get(op) else {
+        let Some(slot) = self.common.ops.get(op) else {
             return;
         };
         match slot.state {

@@ -9,6 +9,7 @@
 //! application.
 
 mod close;
+mod commons;
 mod down;
 mod down_ranks;
 mod exposed_keys;
@@ -49,7 +50,9 @@ use ripstop_fabric::{
 };
 use std::{collections::BTreeSet, sync::Arc, task::Waker};
 
-use self::{close::RetiredDriver, message::MessageStore, peer::EnginePeers};
+use self::{
+    close::RetiredDriver, commons::EngineCommons, message::MessageStore, peer::EnginePeers,
+};
 pub use self::{
     footprint::{Footprint, Pool},
     window::Combine,
@@ -92,39 +95,24 @@ pub(crate) struct Engine {
 
 /// The state of an engine without its driver. It is the driver's sink of arrivals and completions.
 pub(crate) struct EngineCore {
-    pub(crate) ops: OpTable,
+    pub(crate) common: EngineCommons,
     matching: Matching<OpId, u32>,
     messages: MessageStore,
-    peers: EnginePeers,
-    paths: PathTables,
     /// Least length in bytes of a receive buffer that is lent to the driver. `None` if its adapter does not match tags.
     hw_matching_min: Option<usize>,
-    /// One-sided commands that are not posted yet.
-    commands: Vec<OneSidedCommand>,
     splits: split_rendezvous::SplitTable,
     preconnected: Option<preconnect::PreconnectedPeers>,
-    exposed: exposed_keys::ExposedKeys,
     /// True if both ends move a long message together, while messages go in one direction only.
     may_split_long: bool,
-    /// Sends of this rank whose offer has no answer yet. While there are any, both ends are busy, so that no message is shared.
-    offers: usize,
-    groups: groups::GroupTable,
     /// Tracks which senders to ask for messages that have not arrived.
     fetches: FetchTracker,
     /// A message fetched for a probe, not for a receive.
     parked: Option<Box<out_of_order_fetch::ParkedMessage>>,
-    timers: Timers,
     sleepers: sleeper::SleeperTable,
-    /// True if the driver does not detect failed peers, so that the engine pings the peers it waits for.
-    watches: bool,
-    /// True if collectives may use the driver's collective slots.
-    has_slots: bool,
     liveness: Option<Box<liveness::LivenessMonitor>>,
     /// Failed ranks, and how each failure was detected.
     pub(crate) evidence: Arc<KnownFailures>,
     own: own_messages::OwnMessages,
-    /// True if an operation began to wait since the driver was last notified which peers are waited for.
-    awaited_peers_changed: bool,
     /// Failed members not yet reported to any wildcard receive, as pairs of context and rank.
     unreported_failures: BTreeSet<(u32, WorldRank)>,
     own_wait: Option<Box<self_deadlock::SelfDeadlock>>,
@@ -134,26 +122,7 @@ pub(crate) struct EngineCore {
     shrinks_after: ClockTime,
     programs: program::LazyProgramTable,
     recovery: recovery::LazyRecovery,
-    /// True if a communicator was revoked, so that each send must check its own.
-    revokes: bool,
     windows: window::LazyWindowTable,
-    /// True while a closing runtime still completes the programs that are in flight or promised. No other program may begin.
-    leaving: bool,
-    /// Collectives that have their place in the order and have not begun yet.
-    pub(crate) promised: usize,
-    /// True once this rank receives no more.
-    closing: bool,
-    /// True once the driver is released.
-    ended: bool,
-    /// Malformed or stale messages that were dropped.
-    pub(crate) refused: u64,
-    pub(crate) wakers: Vec<Waker>,
-    pub(crate) garbage: Vec<ErasedBuffer>,
-    /// Jobs to run with no lock held. Each is then [reported](Engine::complete_job) to the engine.
-    pub(crate) jobs: Vec<ProgramJob>,
-    now: ClockTime,
-    /// One-sided commands in flight at the driver.
-    commands_in_flight: usize,
     /// Called with each peer that failed.
     pub(crate) on_failure: Option<FailureCallback>,
 }
@@ -240,43 +209,19 @@ impl Engine {
             caps.reliable && caps.ordered,
             setup.seed,
         );
-        let core = EngineCore {
+        let common = EngineCommons {
             ops: OpTable::new(),
-            matching: Matching::new(),
-            messages: MessageStore::new(),
             peers,
             paths: setup.paths,
-            hw_matching_min: lends,
             commands: Vec::new(),
-            splits: split_rendezvous::SplitTable::default(),
             exposed: exposed_keys::ExposedKeys::new(caps.pins_exposed),
-            preconnected: connects.then(preconnect::PreconnectedPeers::default),
-            may_split_long: setup.may_split_long,
             offers: 0,
             groups: groups::GroupTable::default(),
-            fetches: FetchTracker::default(),
-            parked: None,
             timers: Timers::default(),
-            sleepers: sleeper::SleeperTable::default(),
             watches,
             has_slots: caps.reliable && caps.ordered && caps.detects_death && has_slots,
-            liveness: watches
-                .then(|| Box::new(liveness::LivenessMonitor::new(setup.detect, setup.rank))),
-            evidence: Arc::new(KnownFailures::new(!watches)),
-            own: own_messages::OwnMessages::new(
-                setup.rank,
-                own_by_processor && caps.reliable && caps.ordered,
-            ),
             awaited_peers_changed: false,
-            unreported_failures: BTreeSet::new(),
-            own_wait: None,
-            unreceived: None,
-            bloated_since: None,
-            shrinks_after: ClockTime::default(),
-            programs: program::LazyProgramTable::new(setup.rank, lists),
-            recovery: recovery::LazyRecovery::default(),
             revokes: false,
-            windows: window::LazyWindowTable::new(setup.rank),
             leaving: false,
             promised: 0,
             closing: false,
@@ -287,6 +232,33 @@ impl Engine {
             jobs: Vec::new(),
             now: ClockTime::default(),
             commands_in_flight: 0,
+        };
+        let core = EngineCore {
+            common,
+            matching: Matching::new(),
+            messages: MessageStore::new(),
+            hw_matching_min: lends,
+            splits: split_rendezvous::SplitTable::default(),
+            preconnected: connects.then(preconnect::PreconnectedPeers::default),
+            may_split_long: setup.may_split_long,
+            fetches: FetchTracker::default(),
+            parked: None,
+            sleepers: sleeper::SleeperTable::default(),
+            liveness: watches
+                .then(|| Box::new(liveness::LivenessMonitor::new(setup.detect, setup.rank))),
+            evidence: Arc::new(KnownFailures::new(!watches)),
+            own: own_messages::OwnMessages::new(
+                setup.rank,
+                own_by_processor && caps.reliable && caps.ordered,
+            ),
+            unreported_failures: BTreeSet::new(),
+            own_wait: None,
+            unreceived: None,
+            bloated_since: None,
+            shrinks_after: ClockTime::default(),
+            programs: program::LazyProgramTable::new(setup.rank, lists),
+            recovery: recovery::LazyRecovery::default(),
+            windows: window::LazyWindowTable::new(setup.rank),
             on_failure: None,
         };
         Self {
@@ -300,21 +272,21 @@ impl Engine {
     /// Makes one turn: handles arrivals, expired timers and queued commands. Returns the number of events.
     #[inline]
     pub(crate) fn turn(&mut self, now: ClockTime) -> u32 {
-        self.core.now = now;
+        self.core.common.now = now;
         let mut events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
         if self.core.programs.has_slot_waiters() {
             events += self.poll_collective_slots();
         }
         self.core.expire(now);
-        if self.core.watches {
+        if self.core.common.watches {
             self.check_liveness(now, events < ARRIVALS_MAX);
         }
-        if self.core.peers.reliable {
+        if self.core.common.peers.reliable {
             self.flush();
         } else {
-            self.core.peers.mark_due(now);
+            self.core.common.peers.mark_due(now);
             self.flush();
-            self.core.peers.set_clocks(now);
+            self.core.common.peers.set_clocks(now);
         }
         events
     }
@@ -333,7 +305,7 @@ impl Engine {
         if self.has_slot_messages() {
             ArmResult::Busy
         } else {
-            self.core.peers.set_armed();
+            self.core.common.peers.set_armed();
             ArmResult::Ready
         }
     }
@@ -341,7 +313,7 @@ impl Engine {
     /// Returns the time at which a sleeping thread must wake up at the latest.
     pub(crate) fn deadline(&mut self) -> Option<ClockTime> {
         let next_look = self.next_liveness_check();
-        let EngineCore { timers, peers, .. } = &self.core;
+        let EngineCommons { timers, peers, .. } = &self.core.common;
         [timers.next(), peers.deadline(), next_look]
             .into_iter()
             .flatten()
@@ -351,7 +323,7 @@ impl Engine {
     /// Creates a receive and posts it.
     #[inline]
     pub(crate) fn recv<B: RecvBuf>(&mut self, info: &OpInfo, buf: B) -> OpTicket<B> {
-        let ticket = self.core.ops.hold_recv(*info, buf);
+        let ticket = self.core.common.ops.hold_recv(*info, buf);
         self.post(ticket.op);
         ticket
     }
@@ -388,10 +360,10 @@ impl Engine {
         let core = &self.core;
         // Commands that found no room do not count: the sleeping thread retries them, because it asked the driver to be woken
         // when there is room.
-        core.commands_in_flight > 0
-            || core.leaving
-            || !core.commands.is_empty()
-            || core.peers.needs_arming()
+        core.common.commands_in_flight > 0
+            || core.common.leaving
+            || !core.common.commands.is_empty()
+            || core.common.peers.needs_arming()
             || self.watch.is_asleep() && self.oversleeps(now)
     }
 
@@ -401,7 +373,7 @@ impl Engine {
         self.core.arm_stall_probe(true, now);
         self.report_awaited_peers();
         let deadline = self.deadline();
-        self.core.peers.has_new_work() || self.watch.oversleeps(deadline)
+        self.core.common.peers.has_new_work() || self.watch.oversleeps(deadline)
     }
 
     pub(crate) fn driver(&mut self) -> &mut dyn Driver {
@@ -417,33 +389,33 @@ impl EngineCore {
 
     /// Returns true if the next turn needs the current time.
     pub(crate) fn needs_time(&self) -> bool {
-        self.timers.next().is_some() || !self.peers.reliable || self.watches
+        self.common.timers.next().is_some() || !self.common.peers.reliable || self.common.watches
     }
 
     /// Returns the time of the last turn, which may be stale.
     pub(crate) fn time(&self) -> ClockTime {
-        self.now
+        self.common.now
     }
 
     #[inline]
     pub(crate) fn is_done(&mut self, op: OpId) -> bool {
-        self.ops.live(op).state.is_done()
+        self.common.ops.live(op).state.is_done()
     }
 
     /// Sets the waker to call when the operation completes.
     pub(crate) fn set_waker(&mut self, op: OpId, waker: &Waker) {
-        let before = self.ops.remember(op, waker);
+        let before = self.common.ops.remember(op, waker);
         self.let_go(before);
     }
 
     /// Drops a waker as soon as no lock is held, because its drop may run code of the application.
     fn let_go(&mut self, waker: Option<Waker>) {
-        self.garbage.extend(waker.map(ErasedBuffer::of));
+        self.common.garbage.extend(waker.map(ErasedBuffer::of));
     }
 
     /// Detaches an operation whose future was dropped. A send then completes on its own.
     pub(crate) fn detach(&mut self, op: OpId) {
-        let Some(slot) = self.ops.get(op) else {
+        let Some(slot) = self.common.ops.get(op) else {
             return; // its outcome was taken, but its future panicked before recording that
         };
         slot.orphan = true;
@@ -458,14 +430,14 @@ impl EngineCore {
 
     /// Sets the time at which an operation times out. Replaces an earlier one.
     pub(crate) fn set_timer(&mut self, deadline: ClockTime, op: OpId) {
-        let timer = self.timers.insert(deadline, op.pack());
-        let before = self.ops.live(op).timer.replace(timer);
+        let timer = self.common.timers.insert(deadline, op.pack());
+        let before = self.common.ops.live(op).timer.replace(timer);
         self.cancel_timer(before);
     }
 
     fn cancel_timer(&mut self, timer: Option<TimerId>) {
         if let Some(timer) = timer {
-            self.timers.cancel(timer);
+            self.common.timers.cancel(timer);
         }
     }
 
@@ -475,18 +447,18 @@ impl EngineCore {
         &mut self,
         ticket: &OpTicket<B>,
     ) -> Option<(OpOutcome, B)> {
-        self.ops.take(ticket, &mut self.timers)
+        self.common.ops.take(ticket, &mut self.common.timers)
     }
 
     /// Takes the outcome and the buffer of a receive if it is complete.
     #[inline]
     pub(crate) fn take_recv<B: RecvBuf>(&mut self, ticket: &OpTicket<B>) -> Option<(OpOutcome, B)> {
-        self.ops.take_recv(ticket, &mut self.timers)
+        self.common.ops.take_recv(ticket, &mut self.common.timers)
     }
 
     /// Ends the operations and sleeps whose time limit has passed.
     fn expire(&mut self, now: ClockTime) {
-        while let Some(key) = self.timers.pop_expired(now) {
+        while let Some(key) = self.common.timers.pop_expired(now) {
             if key >= sleeper::KEYS {
                 self.expire_sleeper(key);
                 continue;
@@ -496,7 +468,7 @@ impl EngineCore {
                 continue;
             }
             let op = OpId::unpack(key);
-            let Some(slot) = self.ops.get(op) else {
+            let Some(slot) = self.common.ops.get(op) else {
                 continue;
             };
             if slot.state.is_sending() {
@@ -512,7 +484,7 @@ impl EngineCore {
     /// Commands that wait for room are no work: the driver wakes this rank when there is room. Only new commands count.
     fn has_work(&self) -> bool {
         self.has_deferred()
-            || self.peers.has_new_work()
+            || self.common.peers.has_new_work()
             || self
                 .liveness
                 .as_ref()
@@ -523,22 +495,22 @@ impl EngineCore {
     /// Returns true if there are wakers to call, values to drop or jobs to run once no lock is held.
     #[inline]
     pub(crate) fn has_deferred(&self) -> bool {
-        self.wakers.len() | self.garbage.len() | self.jobs.len() != 0
+        self.common.wakers.len() | self.common.garbage.len() | self.common.jobs.len() != 0
     }
 
     /// Completes an operation. Its waker is collected, to be called without a lock. An operation without a future is released.
     fn complete_op(&mut self, id: OpId, outcome: Result<MessageStatus, ErrorKind>) {
-        self.exposed.close(id);
-        let slot = self.ops.live(id);
+        self.common.exposed.close(id);
+        let slot = self.common.ops.live(id);
         if slot.lent {
             return self.fail_lent(id, outcome);
         }
-        self.offers -= usize::from(slot.state.is_offered());
+        self.common.offers -= usize::from(slot.state.is_offered());
         let waker = match outcome {
             Ok(landed) => slot.land(landed),
             Err(why) => slot.fail(why),
         };
-        self.wakers.extend(waker);
+        self.common.wakers.extend(waker);
         if slot.orphan {
             self.release(id);
         } else if slot.in_program {
@@ -548,9 +520,9 @@ impl EngineCore {
 
     /// Releases an operation. No peer and no driver may write to its buffer any more.
     fn release(&mut self, id: OpId) {
-        let timer = self.ops.live(id).timer.take();
+        let timer = self.common.ops.live(id).timer.take();
         self.cancel_timer(timer);
-        let held = self.ops.release(id);
-        self.garbage.extend(held);
+        let held = self.common.ops.release(id);
+        self.common.garbage.extend(held);
     }
 }

@@ -103,13 +103,16 @@ impl EngineCore {
         let wants = self.matching.patterns_from(from, rank);
         let wants: std::collections::BTreeSet<_> = wants.map(|want| (want.ctx, want.tag)).collect();
         for (ctx, tag) in wants {
-            self.peers.control(rank, &FetchHeader::request(ctx, tag));
+            self.common
+                .peers
+                .control(rank, &FetchHeader::request(ctx, tag));
         }
     }
 
     fn ask(&mut self, rank: WorldRank, want: RecvPattern) {
-        if self.peers.down(rank).is_none() {
-            self.peers
+        if self.common.peers.down(rank).is_none() {
+            self.common
+                .peers
                 .control(rank, &FetchHeader::request(want.ctx, want.tag));
         }
     }
@@ -134,7 +137,8 @@ impl EngineCore {
         self.fetches.probe_again(rank);
         let probed = self.parked.is_none() && self.fetches.is_probed(&envelope, first);
         if probed || self.matching.has_receive_for(envelope, first) {
-            self.peers
+            self.common
+                .peers
                 .control(rank, &FetchHeader::request(header.ctx, Some(header.tag)));
         }
     }
@@ -143,7 +147,7 @@ impl EngineCore {
     pub(super) fn handle_fetched_rts(&mut self, rank: WorldRank, header: &RtsHeader) {
         self.fetches.record_fetched(rank);
         self.fetches.probe_again(rank);
-        if self.closing {
+        if self.common.closing {
             self.confirm_fetched(rank, header.sender);
             return self.send_control(rank, WireKind::Ats, header.sender, wire::REFUSED);
         }
@@ -243,7 +247,7 @@ impl EngineCore {
 
     fn send_back(&mut self, rank: WorldRank, sender: OpId) {
         self.fetches.resolved(rank);
-        if self.peers.down(rank).is_none() {
+        if self.common.peers.down(rank).is_none() {
             self.send_control(rank, WireKind::FetchReturned, sender, wire::OK);
         }
     }
@@ -266,7 +270,7 @@ impl EngineCore {
 impl EngineCore {
     pub(super) fn handle_fetch_request(&mut self, rank: WorldRank, header: &FetchHeader) {
         let tag = (header.flags & ANY_TAG == 0).then_some(header.tag);
-        let line = &mut self.peers.peer_mut(rank).sends;
+        let line = &mut self.common.peers.peer_mut(rank).sends;
         let (item, first) = match line.fetch(header.ctx, tag) {
             FetchResult::Found { item, first } => (item, first),
             FetchResult::Out(item) => {
@@ -274,21 +278,22 @@ impl EngineCore {
             }
             FetchResult::Nothing => return,
         };
-        let Some(slot) = self.ops.get(item) else {
+        let Some(slot) = self.common.ops.get(item) else {
             return;
         };
         slot.state = OpState::Offered;
-        self.offers += 1;
-        self.commands
+        self.common.offers += 1;
+        self.common
+            .commands
             .push(OneSidedCommand::Answer { op: item, first });
     }
 
     /// Cancels an offer out of order that was not made yet. Returns true if there was one.
     pub(super) fn take_unanswered(&mut self, op: OpId) -> bool {
-        let before = self.commands.len();
+        let before = self.common.commands.len();
         let is_it = |wanted: &OneSidedCommand| matches!(wanted, OneSidedCommand::Answer { op: it, .. } if *it == op);
-        self.commands.retain(|wanted| !is_it(wanted));
-        self.commands.len() < before
+        self.common.commands.retain(|wanted| !is_it(wanted));
+        self.common.commands.len() < before
     }
 
     /// Handles the report that one of this rank's messages was matched out of order.
@@ -296,10 +301,10 @@ impl EngineCore {
         let Some(info) = self.about_to(rank, op) else {
             return;
         };
-        let line = &mut self.peers.peer_mut(rank).sends;
+        let line = &mut self.common.peers.peer_mut(rank).sends;
         let news = line.remove_fetched(op, info.ctx, info.tag.unwrap_or(0));
         self.send_fetch_candidates(rank, &news);
-        self.peers.mark_to_flush(rank);
+        self.common.peers.mark_to_flush(rank);
     }
 
     /// Handles the return of a fetched message that the receiver does not want any more.
@@ -308,15 +313,15 @@ impl EngineCore {
             return;
         };
         let (ctx, tag) = (info.ctx, info.tag.unwrap_or(0));
-        let slot = self.ops.live(op);
-        let line = &mut self.peers.peer_mut(rank).sends;
+        let slot = self.common.ops.live(op);
+        let line = &mut self.common.peers.peer_mut(rank).sends;
         let news = match slot.state {
             OpState::Offered => {
                 let Some(news) = line.put_back(op, ctx, tag) else {
                     return;
                 };
                 slot.state = OpState::Queued;
-                self.offers -= 1;
+                self.common.offers -= 1;
                 news
             }
             // The receiver does not have it any more, so it is withdrawn. The answer to this request will find nothing.
@@ -330,17 +335,17 @@ impl EngineCore {
             _ => return,
         };
         self.send_fetch_candidates(rank, &news);
-        self.peers.mark_to_flush(rank);
+        self.common.peers.mark_to_flush(rank);
     }
 
     fn about_to(&mut self, rank: WorldRank, op: OpId) -> Option<OpInfo> {
-        let info = self.ops.get(op)?.info;
+        let info = self.common.ops.get(op)?.info;
         (info.peer == Some(rank)).then_some(info)
     }
 
     pub(super) fn send_fetch_candidates(&mut self, rank: WorldRank, news: &[FetchCandidate]) {
         for held in news {
-            self.peers.control(
+            self.common.peers.control(
                 rank,
                 &FetchHeader::candidate(held.ctx, held.tag, held.first),
             );
@@ -351,7 +356,7 @@ impl EngineCore {
 impl Engine {
     /// Offers a message out of order.
     pub(super) fn answer(&mut self, op: OpId, first: bool) {
-        let Some(slot) = self.core.ops.get(op) else {
+        let Some(slot) = self.core.common.ops.get(op) else {
             return;
         };
         // The send may have failed since, together with the peer. Then the application has its buffer again.
@@ -365,8 +370,8 @@ impl Engine {
         let mut header = self.offer_header(op);
         header.base.kind = WireKind::FetchedRts as u8;
         header.modes |= if first { MODE_FIRST } else { 0 };
-        let peer = self.core.peers.peer_mut(to);
+        let peer = self.core.common.peers.peer_mut(to);
         peer.control.push_back(ControlFrame::new(&header));
-        self.core.peers.mark_to_flush(to);
+        self.core.common.peers.mark_to_flush(to);
     }
 }

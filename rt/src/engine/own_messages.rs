@@ -52,7 +52,7 @@ impl EngineCore {
         if !own.is_direct | is_of_collective {
             return false;
         }
-        let peer = self.peers.peer_mut(own.rank);
+        let peer = self.common.peers.peer_mut(own.rank);
         if !peer.is_clear() || peer.posted != own.arrived {
             return false;
         }
@@ -68,7 +68,7 @@ impl EngineCore {
         let mut receiver = None;
         // If the receive cannot take the message, it fails and the store keeps the message, as with any other sender.
         let arrival = self.matching.arrive_if(envelope, |recv| {
-            let slot = self.ops.live(recv);
+            let slot = self.common.ops.live(recv);
             let takes = slot.takes(header.sig, bytes.len());
             receiver = Some(slot);
             takes
@@ -85,7 +85,7 @@ impl EngineCore {
             arrival,
             stored: None,
         });
-        self.wakers.extend(waker);
+        self.common.wakers.extend(waker);
         true
     }
 }

@@ -32,8 +32,13 @@ impl EngineCore {
         let header: EagerHeader = read(header)?;
         // Receives of programs end with their programs, which do not wait for a driver to return their memory.
         let is_program = header.ctx & 1 == 1;
-        let in_order = self.peers.reliable && !self.watches;
-        if len == 0 || is_program || self.closing || !in_order || self.peers.down(rank).is_some() {
+        let in_order = self.common.peers.reliable && !self.common.watches;
+        if len == 0
+            || is_program
+            || self.common.closing
+            || !in_order
+            || self.common.peers.down(rank).is_some()
+        {
             return None;
         }
         let envelope = MessageEnvelope {
@@ -41,9 +46,11 @@ impl EngineCore {
             source: rank,
             tag: header.tag,
         };
-        let Self { matching, ops, .. } = self;
+        let Self {
+            matching, common, ..
+        } = self;
         let (op, arrival) =
-            matching.arrive_if(envelope, |op| ops.live(op).takes(header.sig, len))?;
+            matching.arrive_if(envelope, |op| common.ops.live(op).takes(header.sig, len))?;
         let landed = MessageStatus {
             source: rank,
             tag: header.tag,
@@ -51,18 +58,18 @@ impl EngineCore {
             arrival,
             stored: None,
         };
-        let slot = self.ops.live(op);
+        let slot = self.common.ops.live(op);
         slot.state = OpState::Landing(InboundTransfer::by_driver(landed));
         slot.lent = true;
         let into = slot.range(len);
-        self.awaited_peers_changed = true;
+        self.common.awaited_peers_changed = true;
         let token = CommandToken(op.pack());
         Some(MessagePlace { into, token })
     }
 
     /// Returns true if the driver was writing the message of this receive to its place.
     pub(super) fn is_arriving(&mut self, op: OpId) -> bool {
-        let slot = self.ops.get(op);
+        let slot = self.common.ops.get(op);
         slot.is_some_and(
             |slot| matches!(slot.state, OpState::Landing(landing) if landing.by_driver),
         )
@@ -87,11 +94,11 @@ impl EngineCore {
 
     /// Fails a receive of which the rest of the message will never arrive.
     pub(super) fn lose_arrival(&mut self, op: OpId) {
-        let OpState::Landing(landing) = self.ops.live(op).state else {
+        let OpState::Landing(landing) = self.common.ops.live(op).state else {
             return;
         };
         let source = landing.landed.source;
-        let down = self.peers.down(source).unwrap_or(DownCause::Failed);
+        let down = self.common.peers.down(source).unwrap_or(DownCause::Failed);
         self.abandon(op, down_kind(source, down));
     }
 }

@@ -53,20 +53,21 @@ impl EngineCore {
     /// Returns true if nothing happens here without a peer. Questions of a rank that waits for a collective do not count.
     fn is_at_rest(&self) -> bool {
         let no_timer = self
+            .common
             .timers
             .keys()
             .all(|key| key == program::STALL_PROBE_KEY);
-        no_timer && self.commands_in_flight == 0 && self.is_without_transfers()
+        no_timer && self.common.commands_in_flight == 0 && self.is_without_transfers()
     }
 
     /// Returns the messages and the accesses to windows in flight.
     fn message_waits(&mut self) -> Vec<PublishedWait> {
-        let in_flight = self.ops.select(|slot| {
+        let in_flight = self.common.ops.select(|slot| {
             !slot.in_program && kind_of(&slot.state, slot.info.probe, slot.info.ctx).is_some()
         });
         let mut waits = Vec::new();
         for op in in_flight {
-            let slot = self.ops.live(op);
+            let slot = self.common.ops.live(op);
             let info = slot.info;
             let Some(kind) = kind_of(&slot.state, info.probe, info.ctx) else {
                 continue;
@@ -146,8 +147,8 @@ impl EngineCore {
     }
 
     fn published_comms(&self) -> Vec<PublishedComm> {
-        let contexts = self.groups.contexts().filter(|ctx| ctx.is_multiple_of(2));
-        let group = |ctx| Some((ctx, self.groups.get(ctx)?));
+        let contexts = self.common.groups.contexts().filter(|ctx| ctx.is_multiple_of(2));
+        let group = |ctx| Some((ctx, self.common.groups.get(ctx)?));
         let comms = contexts.take(COMMS_MAX + 1).filter_map(group);
         comms
             .map(|(ctx, group)| PublishedComm {

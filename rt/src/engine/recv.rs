@@ -22,7 +22,7 @@ impl EngineCore {
     /// Posts a receive that already owns its buffer.
     #[inline]
     pub(crate) fn recv(&mut self, op: OpId) {
-        let slot = self.ops.live(op);
+        let slot = self.common.ops.live(op);
         let want = slot.info.want();
         match self.matching.post(want, op) {
             PostOutcome::Taken(taken) => {
@@ -32,7 +32,7 @@ impl EngineCore {
             }
             PostOutcome::Waits(posted) => {
                 slot.state = OpState::Posted(posted);
-                self.awaited_peers_changed = true;
+                self.common.awaited_peers_changed = true;
                 // The sender is checked only now, because a message that has arrived is received even if its sender is down.
                 if let Some(kind) = self.unmatchable_reason(&want) {
                     self.matching.unpost(posted);
@@ -81,7 +81,7 @@ impl EngineCore {
         if self.is_void(&message) {
             return self.drop_stored(message);
         }
-        if self.closing {
+        if self.common.closing {
             return self.drop_at_close(message);
         }
         if self.has_stopped_receiving(message.envelope.ctx) && !message.is_out_of_order() {
@@ -145,7 +145,7 @@ impl EngineCore {
         if message.withdrawn {
             self.send_control(source, WireKind::CancelAck, offered.sender, wire::OK);
         }
-        message.withdrawn || self.peers.down(source).is_some()
+        message.withdrawn || self.common.peers.down(source).is_some()
     }
 
     /// Copies a message to the receive's buffer, or returns the reason why the receive cannot take it.
@@ -158,7 +158,7 @@ impl EngineCore {
         sig: u64,
         body: PayloadView<'_>,
     ) -> Result<(), ErrorKind> {
-        let slot = self.ops.live(op);
+        let slot = self.common.ops.live(op);
         if slot.info.probe | slot.lent {
             return self.store_or_give_to_probe(
                 op,
@@ -182,7 +182,7 @@ impl EngineCore {
             stored: None,
         });
         if let Some(waker) = waker {
-            self.wakers.push(waker);
+            self.common.wakers.push(waker);
         }
         self.pay_back(envelope.source, bytes);
         Ok(())
@@ -200,7 +200,7 @@ impl EngineCore {
         if let MessageBody::Bytes(body) = *content {
             return self.deliver_bytes(op, envelope, arrival, sig, body);
         }
-        let slot = self.ops.live(op);
+        let slot = self.common.ops.live(op);
         if slot.info.probe | slot.lent {
             return self.store_or_give_to_probe(op, envelope, arrival, sig, content);
         }
@@ -237,10 +237,10 @@ impl EngineCore {
         sig: u64,
         content: &MessageBody<'_>,
     ) -> Result<(), ErrorKind> {
-        if self.ops.live(op).info.probe {
+        if self.common.ops.live(op).info.probe {
             self.give_to_probe(op, envelope, arrival, sig, content);
         } else {
-            self.ops.live(op).admit(sig, content.bytes())?;
+            self.common.ops.live(op).admit(sig, content.bytes())?;
             let stored = self.store_unqueued(envelope, sig, content);
             self.recall_buffer(op, Some(ReservedMessage { stored, arrival }));
         }
@@ -324,7 +324,7 @@ impl EngineCore {
 
     /// Chooses how the bytes of an offer travel, and requests them.
     fn start_transfer(&mut self, op: OpId, landed: MessageStatus, offered: &OfferedMessage) {
-        let refused = self.closing.then_some(ErrorKind::Closed);
+        let refused = self.common.closing.then_some(ErrorKind::Closed);
         if let Some(kind) = refused.or_else(|| self.unreachable(landed.source)) {
             self.send_control(landed.source, WireKind::Ats, offered.sender, wire::REFUSED);
             return self.complete_op(op, Err(kind));
@@ -339,8 +339,8 @@ impl EngineCore {
             by_driver: false,
             follower: None,
         };
-        self.ops.live(op).state = OpState::Landing(landing);
-        self.awaited_peers_changed = true;
+        self.common.ops.live(op).state = OpState::Landing(landing);
+        self.common.awaited_peers_changed = true;
         if landed.bytes == 0 {
             self.send_control(landed.source, WireKind::Ats, offered.sender, wire::OK);
             self.complete_recv(op);
@@ -351,48 +351,51 @@ impl EngineCore {
         // A message may be shorter than those that the table says to offer: the sender lacked credits, the send is synchronous,
         // or the message was fetched. The arms for any path take such a message.
         let path = self
+            .common
             .paths
             .to(landed.source)
             .choose(landed.bytes, offered.key.whole > 0);
         match path {
-            MessagePath::RendezvousPut if put => self.commands.push(OneSidedCommand::Invite { op }),
+            MessagePath::RendezvousPut if put => {
+                self.common.commands.push(OneSidedCommand::Invite { op })
+            }
             MessagePath::Fragments => self.ask_for_fragments(op),
             _ if get && put && self.may_split(landed.bytes) => {
-                self.commands.push(OneSidedCommand::Split {
+                self.common.commands.push(OneSidedCommand::Split {
                     op,
                     key: offered.key,
                 });
             }
-            _ if get => self.commands.push(OneSidedCommand::Get {
+            _ if get => self.common.commands.push(OneSidedCommand::Get {
                 op,
                 key: offered.key,
                 at: 0,
             }),
-            _ if put => self.commands.push(OneSidedCommand::Invite { op }),
+            _ if put => self.common.commands.push(OneSidedCommand::Invite { op }),
             _ => self.ask_for_fragments(op),
         }
     }
 
     /// Requests fragments, which always work.
     pub(super) fn ask_for_fragments(&mut self, op: OpId) {
-        let OpState::Landing(landing) = &mut self.ops.live(op).state else {
+        let OpState::Landing(landing) = &mut self.common.ops.live(op).state else {
             return;
         };
         let source = landing.landed.source;
-        if let Some(down) = self.peers.down(source) {
+        if let Some(down) = self.common.peers.down(source) {
             return self.abandon(op, down_kind(source, down));
         }
         landing.fragments = true;
         let header = wire::RtrHeader::fragments(landing.sender, op);
-        self.peers.control(source, &header);
+        self.common.peers.control(source, &header);
     }
 
     /// Gives a receive the message that is in the buffer of a dropped receive: now, or when all bytes have arrived there.
     fn follow_orphan(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
-        let slot = self.ops.live(orphan);
+        let slot = self.common.ops.live(orphan);
         if let OpState::Landing(landing) = &mut slot.state {
             landing.follower = Some(op);
-            self.ops.live(op).state = OpState::Following { orphan, landed };
+            self.common.ops.live(op).state = OpState::Following { orphan, landed };
         } else {
             self.copy_from_orphan(op, landed, orphan);
         }
@@ -400,8 +403,12 @@ impl EngineCore {
 
     /// Copies the message of a dropped receive to the receive that took it over.
     fn copy_from_orphan(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
-        let copy = self.ops.live(orphan).content(landed.bytes).to_vec();
-        let filled = self.ops.live(op).fill(0, PayloadView::from_slice(&copy));
+        let copy = self.common.ops.live(orphan).content(landed.bytes).to_vec();
+        let filled = self
+            .common
+            .ops
+            .live(op)
+            .fill(0, PayloadView::from_slice(&copy));
         assert!(filled, "`admit` said so");
         self.release(orphan);
         self.complete_op(op, Ok(landed));
@@ -409,7 +416,7 @@ impl EngineCore {
 
     /// Completes a receive, because all bytes of its message are in its buffer.
     pub(super) fn complete_recv(&mut self, op: OpId) {
-        let slot = self.ops.live(op);
+        let slot = self.common.ops.live(op);
         let OpState::Landing(landing) = slot.state else {
             return;
         };
@@ -419,7 +426,7 @@ impl EngineCore {
         }
         slot.state = OpState::Done(landing.landed); // an orphan that is a message's body stays until the message is taken
         if let Some(follower) = landing.follower {
-            let OpState::Following { landed, .. } = self.ops.live(follower).state else {
+            let OpState::Following { landed, .. } = self.common.ops.live(follower).state else {
                 return;
             };
             self.copy_from_orphan(follower, landed, op);
@@ -430,12 +437,14 @@ impl EngineCore {
 
     /// Drops the future of a receive. If the receive had a message, it goes back to its place in the queue.
     pub(crate) fn drop_recv(&mut self, op: OpId) {
-        let Some(slot) = self.ops.get(op) else { return };
+        let Some(slot) = self.common.ops.get(op) else {
+            return;
+        };
         slot.orphan = true;
         let waker = slot.waker.take();
         self.let_go(waker);
-        match &self.ops.live(op).state {
-            _ if self.ended => self.release(op),
+        match &self.common.ops.live(op).state {
+            _ if self.common.ended => self.release(op),
             OpState::Posted(posted) => {
                 self.matching.unpost(*posted);
                 // An orphan now, so it is released as soon as its buffer is back.
@@ -443,8 +452,8 @@ impl EngineCore {
             }
             OpState::Recalled(kept) => {
                 if let Some(ReservedMessage { stored, arrival }) = *kept {
-                    self.ops.live(op).state = OpState::Recalled(None);
-                    self.ops.live(op).blame(ErrorKind::Cancelled);
+                    self.common.ops.live(op).state = OpState::Recalled(None);
+                    self.common.ops.live(op).blame(ErrorKind::Cancelled);
                     self.return_probed(stored, arrival);
                 }
             }
@@ -454,7 +463,7 @@ impl EngineCore {
             }
             OpState::Following { orphan, landed } => {
                 let (orphan, landed) = (*orphan, *landed);
-                if let OpState::Landing(landing) = &mut self.ops.live(orphan).state {
+                if let OpState::Landing(landing) = &mut self.common.ops.live(orphan).state {
                     landing.follower = None;
                 }
                 self.put_back_in_op(op, landed, orphan);
@@ -480,7 +489,7 @@ impl EngineCore {
 
     /// Puts the message of the receive `op` back. It is in the buffer of `orphan`, or on its way there.
     fn put_back_in_op(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
-        let info = self.ops.live(op).info;
+        let info = self.common.ops.live(op).info;
         let envelope = MessageEnvelope {
             ctx: info.ctx,
             source: landed.source,
@@ -505,7 +514,7 @@ impl EngineCore {
 
     /// Cancels a receive. Returns true if it had matched no message; otherwise it completes as usual.
     pub(crate) fn unpost(&mut self, op: OpId, why: ErrorKind) -> bool {
-        let Some(slot) = self.ops.get(op) else {
+        let Some(slot) = self.common.ops.get(op) else {
             return false;
         };
         let OpState::Posted(posted) = slot.state else {
@@ -518,7 +527,7 @@ impl EngineCore {
 
     /// Returns the reason why a receive that found nothing will never get a message, if there is one.
     pub(crate) fn unmatchable_reason(&mut self, want: &RecvPattern) -> Option<ErrorKind> {
-        if self.closing {
+        if self.common.closing {
             return Some(ErrorKind::Closed);
         }
         if self.programs.any_revoked()
@@ -526,11 +535,15 @@ impl EngineCore {
         {
             return Some(kind);
         }
-        if self.peers.downs() == 0 {
+        if self.common.peers.downs() == 0 {
             return None;
         }
         match want.source {
-            Some(source) => self.peers.down(source).map(|down| down_kind(source, down)),
+            Some(source) => self
+                .common
+                .peers
+                .down(source)
+                .map(|down| down_kind(source, down)),
             None => self.unreported_failure(want.ctx),
         }
     }
@@ -538,10 +551,10 @@ impl EngineCore {
     /// Returns credits to the sender, because its message has left the store.
     #[inline(always)]
     pub(super) fn pay_back(&mut self, rank: WorldRank, bytes: usize) {
-        let scarce = self.peers.grants().is_scarce();
-        let peer = self.peers.peer_mut(rank);
+        let scarce = self.common.peers.grants().is_scarce();
+        let peer = self.common.peers.peer_mut(rank);
         let raise = peer.quota_granted.leave();
-        if peer.credits.owe(bytes) && self.peers.down(rank).is_none() {
+        if peer.credits.owe(bytes) && self.common.peers.down(rank).is_none() {
             self.say_credits(rank);
         }
         if raise || scarce {
@@ -551,12 +564,14 @@ impl EngineCore {
 
     #[cold]
     fn say_credits(&mut self, rank: WorldRank) {
-        self.peers
+        self.common
+            .peers
             .control(rank, &wire::BareHeader::new(WireKind::Credit));
     }
 
     pub(super) fn send_control(&mut self, rank: WorldRank, kind: WireKind, op: OpId, status: u64) {
-        self.peers
+        self.common
+            .peers
             .control(rank, &wire::OpHeader::new(kind, op, status));
     }
 }

@@ -23,7 +23,7 @@ impl EngineCore {
                 slot.state = OpState::Putting {
                     receiver: header.receiver,
                 };
-                self.commands.push(OneSidedCommand::Put {
+                self.common.commands.push(OneSidedCommand::Put {
                     op: header.sender,
                     key: header.key,
                     at: 0,
@@ -34,10 +34,14 @@ impl EngineCore {
                     receiver: header.receiver,
                     sent: 0,
                 };
-                self.peers.peer_mut(rank).fragments.push_back(header.sender);
-                self.peers.mark_to_flush(rank);
+                self.common
+                    .peers
+                    .peer_mut(rank)
+                    .fragments
+                    .push_back(header.sender);
+                self.common.peers.mark_to_flush(rank);
             }
-            _ => self.refused += 1,
+            _ => self.common.refused += 1,
         }
     }
 
@@ -47,7 +51,7 @@ impl EngineCore {
         header: &FragmentHeader,
         body: PayloadView<'_>,
     ) {
-        let Some(slot) = self.ops.get(header.receiver) else {
+        let Some(slot) = self.common.ops.get(header.receiver) else {
             return;
         };
         let OpState::Landing(mut landing) = slot.state else {
@@ -61,7 +65,7 @@ impl EngineCore {
             || body.len() > landing.landed.bytes - landing.received
             || !slot.fill(offset, body)
         {
-            self.refused += 1;
+            self.common.refused += 1;
             return;
         }
         landing.received += body.len();
@@ -73,7 +77,7 @@ impl EngineCore {
 
     /// Completes a receive whose sender has put all bytes.
     pub(super) fn handle_atp(&mut self, rank: WorldRank, header: &OpHeader) {
-        let Some(slot) = self.ops.get(header.op) else {
+        let Some(slot) = self.common.ops.get(header.op) else {
             return;
         };
         let OpState::Landing(landing) = slot.state else {
@@ -87,7 +91,7 @@ impl EngineCore {
         {
             self.complete_recv(header.op);
         } else {
-            self.refused += 1;
+            self.common.refused += 1;
         }
     }
 
@@ -140,17 +144,17 @@ impl EngineCore {
 
     /// Sends a message as fragments after its put failed. Fragments always work.
     pub(super) fn fall_back(&mut self, op: OpId, receiver: OpId) {
-        let slot = self.ops.live(op);
+        let slot = self.common.ops.live(op);
         slot.state = OpState::Fragmenting { receiver, sent: 0 };
         if let Some(to) = slot.info.peer {
-            self.peers.peer_mut(to).fragments.push_back(op);
-            self.peers.mark_to_flush(to);
+            self.common.peers.peer_mut(to).fragments.push_back(op);
+            self.common.peers.mark_to_flush(to);
         }
     }
 
     /// Returns a send of this rank whose offer this peer has.
     pub(super) fn sending_to(&mut self, rank: WorldRank, op: OpId) -> Option<&mut OpSlot> {
-        let slot = self.ops.get(op)?;
+        let slot = self.common.ops.get(op)?;
         let offered = matches!(
             slot.state,
             OpState::Offered | OpState::Withdrawing | OpState::Claiming { .. }

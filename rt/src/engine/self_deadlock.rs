@@ -40,7 +40,9 @@ impl EngineCore {
     /// Returns true if the application awaits operations that only this rank can complete, and nothing else is in flight.
     #[inline]
     pub(crate) fn waits_for_itself(&self) -> bool {
-        let may = self.matching.is_receiving() || self.offers > 0 || self.peers.any_to_flush();
+        let may = self.matching.is_receiving()
+            || self.common.offers > 0
+            || self.common.peers.any_to_flush();
         may && self.is_waiting_for_itself()
     }
 
@@ -51,23 +53,28 @@ impl EngineCore {
                 .matching
                 .posted_patterns()
                 .all(|want| self.is_for_itself(want.source, want.ctx))
-            && self.ops.select(|slot| self.is_for_others(slot)).is_empty()
+            && self
+                .common
+                .ops
+                .select(|slot| self.is_for_others(slot))
+                .is_empty()
             && !self.own_waits().is_empty()
     }
 
     /// Returns true if nothing is in flight but operations that futures of messages wait for.
     fn is_otherwise_idle(&self) -> bool {
-        let is_open = !(self.closing || self.leaving || self.ended);
-        let no_collectives = !self.programs.any() && self.promised == 0 && !self.is_agreeing();
+        let is_open = !(self.common.closing || self.common.leaving || self.common.ended);
+        let no_collectives =
+            !self.programs.any() && self.common.promised == 0 && !self.is_agreeing();
         let no_news_awaited = !self.windows.has_waiting_futures()
             && self.followed().all(|ctx| self.is_left_alone(ctx));
         is_open
             && no_collectives
             && no_news_awaited
-            && self.timers.next().is_none()
-            && self.commands.is_empty()
-            && self.commands_in_flight == 0
-            && self.peers.unacked().next().is_none()
+            && self.common.timers.next().is_none()
+            && self.common.commands.is_empty()
+            && self.common.commands_in_flight == 0
+            && self.common.peers.unacked().next().is_none()
     }
 
     /// Returns true if only this rank can send what such a receive waits for.
@@ -79,10 +86,10 @@ impl EngineCore {
     /// Returns true if all other ranks of the communicator are down.
     fn is_left_alone(&self, ctx: u32) -> bool {
         let me = self.programs.me();
-        self.groups.get(ctx).is_some_and(|group| {
+        self.common.groups.get(ctx).is_some_and(|group| {
             let mut others = group.members().filter(|&member| member != me);
-            self.peers.downs() + 1 >= group.len()
-                && others.all(|member| self.peers.down(member).is_some())
+            self.common.peers.downs() + 1 >= group.len()
+                && others.all(|member| self.common.peers.down(member).is_some())
         })
     }
 
@@ -98,16 +105,17 @@ impl EngineCore {
 
     /// Returns the operations in flight for which the application waits.
     fn own_waits(&self) -> Vec<OpId> {
-        self.ops
+        self.common
+            .ops
             .select(|slot| slot.waker.is_some() && !slot.state.is_done())
     }
 
     fn end_own_waits(&mut self) {
         self.own_wait = None;
         for op in self.own_waits() {
-            let slot = self.ops.live(op);
+            let slot = self.common.ops.live(op);
             let (is_sending, ctx) = (slot.state.is_sending(), slot.info.ctx);
-            let size = self.groups.get(ctx).map_or(1, RankGroup::len);
+            let size = self.common.groups.get(ctx).map_or(1, RankGroup::len);
             let alone = size > 1 && self.is_left_alone(ctx);
             let why = ErrorKind::WaitsForItself { alone };
             if is_sending {

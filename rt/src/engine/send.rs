@@ -31,7 +31,7 @@ impl Engine {
         if self.send_now(&info, to, bytemuck::cast_slice(buf.elems())) {
             return SendStart::Sent(buf);
         }
-        let ticket = self.core.ops.hold_send(info, buf);
+        let ticket = self.core.common.ops.hold_send(info, buf);
         self.queue(ticket.op, to);
         self.flush();
         SendStart::InFlight(ticket)
@@ -39,9 +39,9 @@ impl Engine {
 
     /// Queues a send that waits for room or credits.
     pub(super) fn queue(&mut self, op: OpId, to: WorldRank) {
-        self.core.awaited_peers_changed = true;
+        self.core.common.awaited_peers_changed = true;
         self.core.enqueue(to, op);
-        self.core.peers.mark_to_flush(to);
+        self.core.common.peers.mark_to_flush(to);
     }
 
     #[inline]
@@ -56,13 +56,13 @@ impl Engine {
         to: WorldRank,
         bytes: &[u8],
     ) -> bool {
-        if bytes.len() > self.core.paths.to(to).eager_max() {
+        if bytes.len() > self.core.common.paths.to(to).eager_max() {
             return false;
         }
         if to == self.core.own.rank && self.core.deliver_to_self(&header, bytes) {
             return true;
         }
-        let peer = self.core.peers.peer_mut(to);
+        let peer = self.core.common.peers.peer_mut(to);
         if !peer.is_clear() || !peer.header_quota.spend() {
             return false;
         }
@@ -76,9 +76,9 @@ impl Engine {
         if !posted {
             peer.credits.unspend(bytes.len());
             peer.header_quota.unspend();
-        } else if !self.core.peers.reliable {
-            self.core.peers.mark_clock_dirty(to);
-            self.core.awaited_peers_changed = true;
+        } else if !self.core.common.peers.reliable {
+            self.core.common.peers.mark_clock_dirty(to);
+            self.core.common.awaited_peers_changed = true;
         }
         posted
     }
@@ -96,19 +96,22 @@ impl Engine {
 impl EngineCore {
     /// Returns the reason why nothing can be sent to this rank, if there is one.
     pub(super) fn unreachable(&self, rank: WorldRank) -> Option<ErrorKind> {
-        if self.closing {
+        if self.common.closing {
             return Some(ErrorKind::Closed);
         }
-        if self.peers.downs() == 0 {
+        if self.common.peers.downs() == 0 {
             return None;
         }
-        self.peers.down(rank).map(|down| down_kind(rank, down))
+        self.common
+            .peers
+            .down(rank)
+            .map(|down| down_kind(rank, down))
     }
 
     /// Returns the reason why nothing can be sent to this rank on a communicator, if there is one.
     #[inline]
     fn unsendable(&self, ctx: u32, rank: WorldRank) -> Option<ErrorKind> {
-        if self.revokes && self.programs.is_void(ctx) {
+        if self.common.revokes && self.programs.is_void(ctx) {
             return Some(ErrorKind::Revoked);
         }
         self.unreachable(rank)
@@ -116,19 +119,21 @@ impl EngineCore {
 
     /// Appends a send to the peer's queue. Notifies the peer if it has asked for such a message.
     fn enqueue(&mut self, to: WorldRank, op: OpId) {
-        let info = self.ops.live(op).info;
-        let line = &mut self.peers.peer_mut(to).sends;
+        let info = self.common.ops.live(op).info;
+        let line = &mut self.common.peers.peer_mut(to).sends;
         let held = line.push(op, info.ctx, info.tag.unwrap_or(0));
         self.send_fetch_candidates(to, held.as_slice());
     }
 
     /// Withdraws a send: immediately if nothing was sent, otherwise by asking the receiver to forget the offer.
     pub(crate) fn withdraw(&mut self, op: OpId, why: ErrorKind) {
-        let Some(slot) = self.ops.get(op) else { return };
+        let Some(slot) = self.common.ops.get(op) else {
+            return;
+        };
         let to = slot.info.peer.expect("a send has a peer");
         match slot.state {
             OpState::Queued => {
-                let uncovered = self.peers.peer_mut(to).sends.remove(op);
+                let uncovered = self.common.peers.peer_mut(to).sends.remove(op);
                 self.send_fetch_candidates(to, &uncovered);
                 self.complete_op(op, Err(why));
             }
@@ -142,7 +147,7 @@ impl EngineCore {
             self.handle_fetch_matched(to, op); // the receiver does not know of it
             self.complete_op(op, Err(why));
         } else {
-            self.ops.live(op).withdraw(why);
+            self.common.ops.live(op).withdraw(why);
             self.send_control(to, WireKind::Cancel, op, wire::OK);
         }
     }

@@ -40,7 +40,9 @@ impl EngineCore {
     #[inline]
     fn is_bloated(&self) -> bool {
         let is_wide = |(room, used): (usize, usize)| room >= FLOOR && used <= room / SPARE;
-        is_wide(self.ops.room()) || is_wide(self.matching.room()) || is_wide(self.messages.room())
+        is_wide(self.common.ops.room())
+            || is_wide(self.matching.room())
+            || is_wide(self.messages.room())
     }
 
     #[cold]
@@ -64,17 +66,17 @@ impl EngineCore {
     }
 
     fn places(&self) -> usize {
-        self.ops.room().0 + self.matching.room().0 + self.messages.room().0
+        self.common.ops.room().0 + self.matching.room().0 + self.messages.room().0
     }
 
     fn shrink(&mut self) {
-        self.ops.shrink();
+        self.common.ops.shrink();
         self.matching.shrink();
         self.messages.shrink();
-        self.programs.shrink(self.ops.room().0);
-        self.peers.shrink();
-        self.commands.shrink_to(FLOOR);
-        self.wakers.shrink_to(FLOOR);
-        self.garbage.shrink_to(FLOOR);
+        self.programs.shrink(self.common.ops.room().0);
+        self.common.peers.shrink();
+        self.common.commands.shrink_to(FLOOR);
+        self.common.wakers.shrink_to(FLOOR);
+        self.common.garbage.shrink_to(FLOOR);
     }
 }

@@ -29,11 +29,11 @@ impl Sink for EngineCore {
     #[inline]
     fn message(&mut self, rank: WorldRank, header: &[u8], body: PayloadView<'_>) {
         let Some((kind, base)) = wire::read_base(header) else {
-            self.refused += 1;
+            self.common.refused += 1;
             return;
         };
         self.own.note_arrival(rank);
-        if self.watches && !self.handle_liveness(rank, kind, header) {
+        if self.common.watches && !self.handle_liveness(rank, kind, header) {
             return;
         }
         if self.handle_base(rank, kind, base, header, body) {
@@ -74,9 +74,11 @@ impl Sink for EngineCore {
     }
 
     fn complete(&mut self, token: CommandToken) {
-        self.commands_in_flight -= 1;
+        self.common.commands_in_flight -= 1;
         let op = OpId::unpack(token.0);
-        let Some(slot) = self.ops.get(op) else { return };
+        let Some(slot) = self.common.ops.get(op) else {
+            return;
+        };
         match slot.state {
             OpState::Landing(landing) if landing.is_split => self.split_got(op),
             OpState::PuttingRear { receiver } => self.rear_put(op, receiver, wire::OK),
@@ -102,7 +104,7 @@ impl Sink for EngineCore {
     }
 
     fn fetched(&mut self, token: CommandToken, old: u64) {
-        self.commands_in_flight -= 1;
+        self.common.commands_in_flight -= 1;
         self.claimed(OpId::unpack(token.0), old);
     }
 
@@ -112,9 +114,11 @@ impl Sink for EngineCore {
                 .programs
                 .notify_list(token, program::TaskListEvent::Failed(why));
         }
-        self.commands_in_flight -= 1;
+        self.common.commands_in_flight -= 1;
         let op = OpId::unpack(token.0);
-        let Some(slot) = self.ops.get(op) else { return };
+        let Some(slot) = self.common.ops.get(op) else {
+            return;
+        };
         let partner = slot.state.partner(&slot.info).unwrap_or(WorldRank(0));
         let way = match &slot.state {
             OpState::Landing(landing) if landing.fragments => return,
@@ -130,6 +134,7 @@ impl Sink for EngineCore {
             _ => return,
         };
         let down = self
+            .common
             .peers
             .down(partner)
             .or_else(|| matches!(why, CommandFailure::PeerDown).then_some(DownCause::Failed));
@@ -187,13 +192,13 @@ impl EngineCore {
         body: PayloadView<'_>,
     ) -> bool {
         if base.credits > 0 {
-            let peer = self.peers.peer_mut(rank);
+            let peer = self.common.peers.peer_mut(rank);
             peer.credits.refund(base.credits);
             if !peer.sends.is_empty() {
-                self.peers.mark_to_flush(rank);
+                self.common.peers.mark_to_flush(rank);
             }
         }
-        self.peers.reliable || self.handle_order(rank, kind, base, header, body)
+        self.common.peers.reliable || self.handle_order(rank, kind, base, header, body)
     }
 
     fn handle_order(
@@ -204,8 +209,8 @@ impl EngineCore {
         header: &[u8],
         body: PayloadView<'_>,
     ) -> bool {
-        let now = self.now.nanos();
-        let peer = self.peers.peer_mut(rank);
+        let now = self.common.now.nanos();
+        let peer = self.common.peers.peer_mut(rank);
         let Some(channel) = &mut peer.channel else {
             return false; // the peer is down, and its messages arrive too late
         };
@@ -220,9 +225,9 @@ impl EngineCore {
             _ => Some(channel.accept(base.seq, || (header.to_vec(), body.to_vec()))),
         };
         let opened = was_full && !channel.is_full(); // there is also room for messages that windows hold back
-        self.peers.mark_clock_dirty(rank);
+        self.common.peers.mark_clock_dirty(rank);
         if opened || verdict.is_some() {
-            self.peers.mark_to_flush(rank); // its message must be acknowledged, or queued messages can leave
+            self.common.peers.mark_to_flush(rank); // its message must be acknowledged, or queued messages can leave
         }
         verdict == Some(ChannelVerdict::Deliver)
     }
@@ -230,13 +235,14 @@ impl EngineCore {
     /// Handles messages that arrived out of order and whose turn has come.
     #[inline]
     fn handle_reordered(&mut self, rank: WorldRank) {
-        if !self.peers.reliable {
+        if !self.common.peers.reliable {
             self.handle_all_reordered(rank);
         }
     }
 
     fn handle_all_reordered(&mut self, rank: WorldRank) {
         while let Some(frame) = self
+            .common
             .peers
             .peer_mut(rank)
             .channel
@@ -338,7 +344,7 @@ impl EngineCore {
             _ => self.handle_window_kind(rank, kind, header, body),
         };
         if understood.is_none() {
-            self.refused += 1;
+            self.common.refused += 1;
         }
     }
 
@@ -352,7 +358,7 @@ impl EngineCore {
             source: rank,
             tag: header.tag,
         };
-        if self.closing {
+        if self.common.closing {
             return self.refuse_closing(envelope, header.sig, &MessageBody::Bytes(body));
         }
         if header.ctx & 1 == 1 && self.take_directly(envelope, header.sig, body) {
@@ -392,7 +398,7 @@ impl EngineCore {
             out_of_order: false,
         };
         let content = MessageBody::Offered(offered);
-        if self.closing {
+        if self.common.closing {
             return self.refuse_closing(envelope, header.sig, &content);
         }
         if header.ctx & 1 == 1 {

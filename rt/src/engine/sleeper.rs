@@ -37,7 +37,10 @@ impl EngineCore {
         if self.sleepers.ended {
             return sleeper; // it is ready immediately
         }
-        let timer = self.timers.insert(deadline, KEYS | u64::from(sleeper.0));
+        let timer = self
+            .common
+            .timers
+            .insert(deadline, KEYS | u64::from(sleeper.0));
         self.sleepers.asleep.insert(sleeper, (timer, None));
         sleeper
     }
@@ -57,7 +60,7 @@ impl EngineCore {
     /// Removes a sleeper whose future was dropped.
     pub(crate) fn wake_sleeper(&mut self, sleeper: SleeperId) {
         if let Some((timer, waker)) = self.sleepers.asleep.remove(&sleeper) {
-            self.timers.cancel(timer);
+            self.common.timers.cancel(timer);
             self.let_go(waker);
         }
     }
@@ -67,14 +70,14 @@ impl EngineCore {
         self.sleepers.ended = true;
         let asleep = std::mem::take(&mut self.sleepers.asleep);
         let wakers = asleep.into_values().filter_map(|(_, waker)| waker);
-        self.wakers.extend(wakers);
+        self.common.wakers.extend(wakers);
     }
 
     /// Wakes a sleeper whose deadline has passed.
     pub(super) fn expire_sleeper(&mut self, key: u64) {
         let sleeper = SleeperId(u32::try_from(key & u64::from(u32::MAX)).unwrap_or_default());
         if let Some((_, waker)) = self.sleepers.asleep.remove(&sleeper) {
-            self.wakers.extend(waker);
+            self.common.wakers.extend(waker);
         }
     }
 }

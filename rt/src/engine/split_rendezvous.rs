@@ -129,6 +129,7 @@ impl Engine {
     pub(super) fn start_split(&mut self, op: OpId, key: RemoteRegion) {
         if !self.offer_rear(op, key) {
             self.core
+                .common
                 .commands
                 .push(OneSidedCommand::Get { op, key, at: 0 });
         }
@@ -138,7 +139,7 @@ impl Engine {
         let Some(claim) = self.claim_key(op) else {
             return false;
         };
-        let Some(slot) = self.core.ops.get(op) else {
+        let Some(slot) = self.core.common.ops.get(op) else {
             return true;
         };
         let OpState::Landing(mut landing) = slot.state else {
@@ -157,15 +158,15 @@ impl Engine {
         let Some(here) = self.expose(op, landing.landed.source, whole.slice(at, total - at)) else {
             return false;
         };
-        let slot = self.core.ops.live(op);
+        let slot = self.core.common.ops.live(op);
         landing.is_split = true;
         slot.state = OpState::Landing(landing);
         self.core.splits.put(op, at, rear);
         let source = landing.landed.source;
         let header = Header::new(landing.sender, op, at as u64, here, claim);
-        self.core.peers.control(source, &header);
+        self.core.common.peers.control(source, &header);
         self.flush_peer(source); // now, because getting the front half keeps this thread busy
-        self.core.commands.push(OneSidedCommand::Get {
+        self.core.common.commands.push(OneSidedCommand::Get {
             op,
             key: front,
             at: 0,
@@ -192,7 +193,7 @@ impl Engine {
 
     /// Posts the claim. Returns true if it is posted or no longer needed.
     pub(super) fn post_claim(&mut self, op: OpId, claim: RemoteRegion, receiver: OpId) -> bool {
-        let Some(slot) = self.core.ops.get(op) else {
+        let Some(slot) = self.core.common.ops.get(op) else {
             return true;
         };
         let (OpState::Claiming { .. }, Some(to)) = (&slot.state, slot.info.peer) else {
@@ -208,7 +209,7 @@ impl Engine {
             token: CommandToken(op.pack()),
         };
         let posted = matches!(self.driver.post(command), PostResult::Posted);
-        self.core.commands_in_flight += usize::from(posted);
+        self.core.common.commands_in_flight += usize::from(posted);
         posted
     }
 }
@@ -217,7 +218,7 @@ impl Engine {
 impl EngineCore {
     /// Handles an offer of the rear half by claiming it.
     pub(super) fn handle_split_rtr(&mut self, rank: WorldRank, header: &Header) {
-        let Some(slot) = self.ops.get(header.sender) else {
+        let Some(slot) = self.common.ops.get(header.sender) else {
             return;
         };
         let rear = (slot.area.len as u64).checked_sub(header.at);
@@ -229,7 +230,7 @@ impl EngineCore {
         let receiver = header.receiver;
         slot.state = OpState::Claiming { receiver };
         self.splits.put(header.sender, at, header.key);
-        self.commands.push(OneSidedCommand::Claim {
+        self.common.commands.push(OneSidedCommand::Claim {
             op: header.sender,
             claim: header.claim,
             receiver,
@@ -238,7 +239,9 @@ impl EngineCore {
 
     /// Handles the result of a claim, which is the old value of the word.
     pub(super) fn claimed(&mut self, op: OpId, old: u64) {
-        let Some(slot) = self.ops.get(op) else { return };
+        let Some(slot) = self.common.ops.get(op) else {
+            return;
+        };
         let OpState::Claiming { receiver } = slot.state else {
             return;
         };
@@ -249,17 +252,19 @@ impl EngineCore {
         };
         slot.state = OpState::PuttingRear { receiver };
         let (key, at) = (split.key, split.at);
-        self.commands.push(OneSidedCommand::Put { op, key, at });
+        self.common
+            .commands
+            .push(OneSidedCommand::Put { op, key, at });
     }
 
     /// Handles the end of the put of the rear half. The receiver will report when it also has the front half.
     pub(super) fn rear_put(&mut self, op: OpId, receiver: OpId, status: u64) {
-        let slot = self.ops.live(op);
+        let slot = self.common.ops.live(op);
         slot.state = OpState::Offered;
         let to = slot.info.peer;
         self.splits.remove(op);
         let Some(to) = to else { return };
-        match self.peers.down(to) {
+        match self.common.peers.down(to) {
             // The peer went down during the put, after everything offered to it had failed.
             Some(down) => self.abandon(op, down_kind(to, down)),
             None => self.send_control(to, WireKind::Atp, receiver, status),
@@ -271,7 +276,7 @@ impl EngineCore {
 impl EngineCore {
     /// Returns true if both ends move a message of this length.
     pub(super) fn may_split(&self, bytes: usize) -> bool {
-        self.may_split_long && self.offers == 0 && bytes >= SPLIT_MIN
+        self.may_split_long && self.common.offers == 0 && bytes >= SPLIT_MIN
     }
 
     /// Handles the end of one of this receive's gets: of the front half, or of the rear half if the receiver claimed it.
@@ -298,7 +303,7 @@ impl EngineCore {
             is_claimed && matches!(split.rear, RearState::Open | RearState::Broken)
         };
         let Some(split) = self.splits.of(op).filter(waits) else {
-            self.refused += 1;
+            self.common.refused += 1;
             return;
         };
         let (front, broken) = (split.front, split.rear == RearState::Broken);
@@ -331,7 +336,7 @@ impl EngineCore {
 
     fn split_failed(&mut self, op: OpId) {
         self.splits.remove(op);
-        if let OpState::Landing(landing) = &mut self.ops.live(op).state {
+        if let OpState::Landing(landing) = &mut self.common.ops.live(op).state {
             landing.is_split = false;
             landing.sender_moves_rest = false;
         }
@@ -345,28 +350,30 @@ impl EngineCore {
         split.rear = RearState::Ours;
         let (key, at) = (split.key, split.at);
         // The driver uses the buffer again, and the peer does not.
-        if let OpState::Landing(landing) = &mut self.ops.live(op).state {
+        if let OpState::Landing(landing) = &mut self.common.ops.live(op).state {
             landing.sender_moves_rest = false;
         }
-        self.commands.push(OneSidedCommand::Get { op, key, at });
+        self.common
+            .commands
+            .push(OneSidedCommand::Get { op, key, at });
     }
 
     /// Waits for the sender. The driver has no command of this receive any more, so from here on a failure of the peer ends the
     /// operation.
     fn await_rear(&mut self, op: OpId) {
-        let OpState::Landing(landing) = &mut self.ops.live(op).state else {
+        let OpState::Landing(landing) = &mut self.common.ops.live(op).state else {
             return;
         };
         landing.sender_moves_rest = true;
         let source = landing.landed.source;
-        if let Some(down) = self.peers.down(source) {
+        if let Some(down) = self.common.peers.down(source) {
             self.abandon(op, down_kind(source, down));
         }
     }
 
     fn split_done(&mut self, op: OpId) {
         self.splits.remove(op);
-        let OpState::Landing(landing) = self.ops.live(op).state else {
+        let OpState::Landing(landing) = self.common.ops.live(op).state else {
             return;
         };
         self.send_control(

@@ -22,7 +22,7 @@ impl EngineCore {
     /// Charges a message that is about to be stored to its sender. Returns false if the sender exceeds its limit; then the
     /// message must not be stored.
     pub(super) fn charge(&mut self, rank: WorldRank, content: &MessageBody<'_>) -> bool {
-        let peer = self.peers.peer_mut(rank);
+        let peer = self.common.peers.peer_mut(rank);
         if !peer.quota_granted.store() {
             return false;
         }
@@ -39,7 +39,7 @@ impl EngineCore {
     pub(super) fn discharge(&mut self, message: &mut StoredMessage) -> bool {
         let charged = std::mem::take(&mut message.charged);
         if charged {
-            let peer = self.peers.peer_mut(message.envelope.source);
+            let peer = self.common.peers.peer_mut(message.envelope.source);
             peer.quota_granted.unstore();
             if let Some(bytes) = message.body.as_message_body().uninvited() {
                 peer.credits.unstore(bytes);
@@ -60,7 +60,7 @@ impl EngineCore {
 
     /// Drops a message that the peer was not allowed to send. The peer violates the protocol or has other settings.
     pub(super) fn drop_over_quota(&mut self, rank: WorldRank, content: &MessageBody<'_>) {
-        self.refused += 1;
+        self.common.refused += 1;
         tracing::warn!(
             rank = rank.0,
             "dropped a message that this rank was not allowed to send: set the same RIPSTOP_UNEXPECTED_* on all ranks"
@@ -72,15 +72,15 @@ impl EngineCore {
 
     /// Handles a message that has reached its receive or was dropped: the peer may send another one.
     pub(super) fn note_message_taken(&mut self, rank: WorldRank) {
-        let scarce = self.peers.grants().is_scarce();
-        if self.peers.peer_mut(rank).quota_granted.leave() || scarce {
+        let scarce = self.common.peers.grants().is_scarce();
+        if self.common.peers.peer_mut(rank).quota_granted.leave() || scarce {
             self.replenish(rank);
         }
     }
 
     #[cold]
     pub(super) fn replenish(&mut self, rank: WorldRank) {
-        let (grants, peer) = self.peers.granting(rank);
+        let (grants, peer) = self.common.peers.granting(rank);
         if let Some(limit) = grants.replenish(peer) {
             self.grant(rank, limit);
         }
@@ -89,43 +89,44 @@ impl EngineCore {
 
     /// Distributes the free room among the peers that wait for room.
     pub(super) fn distribute_quota(&mut self) {
-        let mut waiting = self.peers.grants().take_waiting();
+        let mut waiting = self.common.peers.grants().take_waiting();
         for _ in 0..waiting.len() {
-            if self.peers.grants().free() == 0 {
+            if self.common.peers.grants().free() == 0 {
                 break;
             }
             let Some(rank) = waiting.pop_front() else {
                 break;
             };
-            let (grants, peer) = self.peers.granting(rank);
+            let (grants, peer) = self.common.peers.granting(rank);
             match grants.serve(peer, waiting.len()) {
                 Some(limit) => self.grant(rank, limit),
                 None => waiting.push_back(rank),
             }
         }
-        self.peers.grants().put_back(waiting);
+        self.common.peers.grants().put_back(waiting);
     }
 
     fn grant(&mut self, rank: WorldRank, limit: u32) {
         self.fetches.handle_granted(rank);
         self.unpark(rank); // its messages come in order from now on
-        if self.peers.down(rank).is_none() {
-            self.peers
+        if self.common.peers.down(rank).is_none() {
+            self.common
+                .peers
                 .control(rank, &QuotaHeader::new(WireKind::Grant, limit));
         }
     }
 
     /// Handles a peer that may not send any more and holds messages back.
     pub(super) fn handle_blocked(&mut self, rank: WorldRank, header: &BlockedHeader) {
-        let (grants, peer) = self.peers.granting(rank);
+        let (grants, peer) = self.common.peers.granting(rank);
         if let Some(limit) = grants.handle_blocked(rank, peer, header.at, header.held) {
             return self.grant(rank, limit);
         }
-        if self.peers.peer_mut(rank).quota_granted.waits() {
+        if self.common.peers.peer_mut(rank).quota_granted.waits() {
             self.recall();
             self.distribute_quota();
         }
-        if self.peers.peer_mut(rank).quota_granted.waits() {
+        if self.common.peers.peer_mut(rank).quota_granted.waits() {
             self.fetches.handle_blocked(rank);
             self.fetch_from(rank, header.notifies == 1);
         }
@@ -133,14 +134,15 @@ impl EngineCore {
 
     /// Asks all peers to return the room that they do not use, when room becomes scarce. O(peers in contact).
     fn recall(&mut self) {
-        if !self.peers.grants().has_become_scarce() {
+        if !self.common.peers.grants().has_become_scarce() {
             return;
         }
-        let met: Vec<WorldRank> = self.peers.met().collect();
+        let met: Vec<WorldRank> = self.common.peers.met().collect();
         for rank in met {
-            let (grants, peer) = self.peers.granting(rank);
+            let (grants, peer) = self.common.peers.granting(rank);
             if grants.recall(peer) {
-                self.peers
+                self.common
+                    .peers
                     .control(rank, &BareHeader::new(WireKind::QuotaRecall));
             }
         }
@@ -148,12 +150,12 @@ impl EngineCore {
 
     /// Handles a peer that has returned unused room.
     pub(super) fn handle_limit(&mut self, rank: WorldRank, header: &QuotaHeader) {
-        let (grants, peer) = self.peers.granting(rank);
+        let (grants, peer) = self.common.peers.granting(rank);
         let limit = header.messages();
         if limit.is_some_and(|limit| grants.handle_limit(peer, limit)) {
             self.distribute_quota();
         } else {
-            self.refused += 1;
+            self.common.refused += 1;
         }
     }
 }
@@ -162,23 +164,24 @@ impl EngineCore {
 impl EngineCore {
     /// Handles a peer that has raised this rank's limit.
     pub(super) fn handle_grant(&mut self, rank: WorldRank, header: &QuotaHeader) {
-        let peer = self.peers.peer_mut(rank);
+        let peer = self.common.peers.peer_mut(rank);
         let limit = header.messages();
         let more = limit.is_some_and(|limit| peer.header_quota.handle_grant(limit));
         if more && !peer.sends.is_empty() {
-            self.peers.mark_to_flush(rank);
+            self.common.peers.mark_to_flush(rank);
         }
     }
 
     pub(super) fn handle_recall(&mut self, rank: WorldRank) {
-        let first = self.peers.first;
-        let peer = self.peers.peer_mut(rank);
+        let first = self.common.peers.first;
+        let peer = self.common.peers.peer_mut(rank);
         let limit = peer.header_quota.handle_recall(first);
         let waits = !peer.sends.is_empty();
-        self.peers
+        self.common
+            .peers
             .control(rank, &QuotaHeader::new(WireKind::Limit, limit));
         if waits {
-            self.peers.mark_to_flush(rank);
+            self.common.peers.mark_to_flush(rank);
         }
     }
 }
@@ -187,15 +190,17 @@ impl Engine {
     /// Sends from the front of the queue, while there is room at the driver and at the peer.
     pub(super) fn flush_sends(&mut self, rank: WorldRank) -> FlushResult {
         loop {
-            let peer = self.core.peers.peer_mut(rank);
+            let peer = self.core.common.peers.peer_mut(rank);
             let op = match peer.sends.front() {
                 QueueFront::Nothing => return FlushResult::All,
                 // The peer will report that the message is matched, or return it.
-                QueueFront::Out(op) if self.core.ops.get(op).is_some() => return FlushResult::All,
+                QueueFront::Out(op) if self.core.common.ops.get(op).is_some() => {
+                    return FlushResult::All;
+                }
                 QueueFront::Out(op) | QueueFront::Waiting(op) => op,
             };
             if self.is_queued(op) {
-                let peer = self.core.peers.peer_mut(rank);
+                let peer = self.core.common.peers.peer_mut(rank);
                 if peer.header_quota.is_spent() {
                     return self.say_blocked(rank);
                 }
@@ -203,25 +208,25 @@ impl Engine {
                     return FlushResult::Stuck;
                 }
             }
-            self.core.peers.peer_mut(rank).sends.pop();
+            self.core.common.peers.peer_mut(rank).sends.pop();
         }
     }
 
     fn is_queued(&mut self, op: OpId) -> bool {
-        let slot = self.core.ops.get(op);
+        let slot = self.core.common.ops.get(op);
         slot.is_some_and(|slot| matches!(slot.state, OpState::Queued))
     }
 
     /// Notifies the peer that this rank is blocked, once for each limit. The queue then waits for the peer, not for the driver.
     fn say_blocked(&mut self, rank: WorldRank) -> FlushResult {
-        let peer = self.core.peers.peer_mut(rank);
+        let peer = self.core.common.peers.peer_mut(rank);
         let Some(limit) = peer.header_quota.block() else {
             return FlushResult::All;
         };
         let line = &mut peer.sends;
         let held = u32::try_from(line.len()).unwrap_or(u32::MAX);
         let header = BlockedHeader::new(limit, held, line.block());
-        self.core.peers.control(rank, &header);
+        self.core.common.peers.control(rank, &header);
         self.flush_control(rank)
     }
 }
@@ -230,6 +235,6 @@ impl Engine {
 impl EngineCore {
     /// Returns the number of unexpected messages in the store.
     pub(super) fn stored(&self) -> usize {
-        self.peers.stored() + usize::from(self.parked.is_some())
+        self.common.peers.stored() + usize::from(self.parked.is_some())
     }
 }

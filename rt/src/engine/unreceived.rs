@@ -137,7 +137,7 @@ impl EngineCore {
         let MessageEnvelope { ctx, source, tag } = envelope;
         let is_known = !ctx.is_multiple_of(2)
             || self.programs.is_void(ctx)
-            || self.peers.down(source) == Some(DownCause::Failed);
+            || self.common.peers.down(source) == Some(DownCause::Failed);
         if !is_known {
             let sig = TypeSig(sig);
             let sort = UnreceivedKind {

@@ -52,8 +52,8 @@ impl World {
     fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let mut engine = self.0.lock().unwrap();
         let result = work(&mut engine);
-        let wakers = mem::take(&mut engine.core.wakers);
-        let garbage = mem::take(&mut engine.core.garbage);
+        let wakers = mem::take(&mut engine.core.common.wakers);
+        let garbage = mem::take(&mut engine.core.common.garbage);
         drop(engine);
         wakers.into_iter().for_each(Waker::wake);
         drop(garbage);
@@ -67,7 +67,7 @@ impl World {
     fn recv_long(&self, len: usize) -> (OpTicket<Buffer>, Drops) {
         let (buf, drops) = Buffer::new(vec![0; len]);
         let ticket = self.with(|engine| {
-            let ticket = engine.core.ops.hold_recv(op_info(), buf);
+            let ticket = engine.core.common.ops.hold_recv(op_info(), buf);
             engine.post(ticket.op);
             ticket
         });
@@ -120,11 +120,11 @@ impl World {
     }
 
     fn is_stale(&self, op: OpId) -> bool {
-        self.with(|engine| engine.core.ops.get(op).is_none())
+        self.with(|engine| engine.core.common.ops.get(op).is_none())
     }
 
     fn assert_empty(&self) {
-        let left = self.with(|engine| engine.core.ops.select(|_| true));
+        let left = self.with(|engine| engine.core.common.ops.select(|_| true));
         assert!(left.is_empty(), "operations left: {left:?}");
     }
 }

@@ -306,10 +306,10 @@ impl RuntimeShared {
         let (mut wakers, mut garbage) = kept.unwrap_or_default();
         let mut jobs = Vec::new();
         loop {
-            mem::swap(&mut wakers, &mut engine.core.wakers);
-            mem::swap(&mut garbage, &mut engine.core.garbage);
+            mem::swap(&mut wakers, &mut engine.core.common.wakers);
+            mem::swap(&mut garbage, &mut engine.core.common.garbage);
             // The remains of the last jobs are dropped when the lock is free.
-            let over = mem::replace(&mut jobs, mem::take(&mut engine.core.jobs));
+            let over = mem::replace(&mut jobs, mem::take(&mut engine.core.common.jobs));
             drop(engine);
             over.into_iter().for_each(|job| contain_panic(|| drop(job)));
             for waker in wakers.drain(..) {

@@ -95,8 +95,8 @@ impl EngineCore {
         if let Some(landed) = run.block_events.as_mut().filter(|_| is_recv) {
             landed.push_back(step);
             let buffers = run.buffers;
-            let waker = self.ops.live(buffers).waker.take();
-            self.wakers.extend(waker);
+            let waker = self.common.ops.live(buffers).waker.take();
+            self.common.wakers.extend(waker);
         }
     }
 

@@ -244,8 +244,8 @@ impl EngineCore {
         };
         for header in CallDescriptionHeader::all(id, rank, text.as_bytes()) {
             for peer in peers.clone() {
-                if self.peers.down(peer).is_none() {
-                    self.peers.control(peer, &header);
+                if self.common.peers.down(peer).is_none() {
+                    self.common.peers.control(peer, &header);
                 }
             }
         }
@@ -264,7 +264,7 @@ impl EngineCore {
             let me = self.programs.me;
             let others: Vec<WorldRank> = group.members().filter(|rank| *rank != me).collect();
             for rank in &others {
-                if self.peers.down(*rank).is_none() {
+                if self.common.peers.down(*rank).is_none() {
                     self.tell_revoked(*rank, id.context);
                 }
             }
@@ -302,7 +302,7 @@ impl EngineCore {
     /// Wakes the futures that wait for descriptions.
     pub(super) fn wake_for_descriptions(&mut self) {
         let wakers = std::mem::take(&mut self.programs.descriptions.wakers);
-        self.wakers.extend(wakers);
+        self.common.wakers.extend(wakers);
     }
 
     /// Waits for the descriptions of two ranks that disagree on this communicator. Ready when no more can arrive.
@@ -329,9 +329,9 @@ impl EngineCore {
         };
         let comes = |rank: &WorldRank| {
             let is_known = self.programs.descriptions.whole(id, *rank).is_some();
-            !is_known && *rank != self.programs.me && self.peers.down(*rank).is_none()
+            !is_known && *rank != self.programs.me && self.common.peers.down(*rank).is_none()
         };
-        !self.ended && pair.iter().any(comes)
+        !self.common.ended && pair.iter().any(comes)
     }
 
     /// Returns the pair of ranks that errors name. A pair that can still say what it called comes before one of which a rank has
@@ -344,7 +344,7 @@ impl EngineCore {
         };
         let (id, descriptions) = (CollectiveId::new(ctx, tag), &self.programs.descriptions);
         let never_says = |rank: &WorldRank| {
-            self.peers.down(*rank).is_some() && descriptions.whole(id, *rank).is_none()
+            self.common.peers.down(*rank).is_some() && descriptions.whole(id, *rank).is_none()
         };
         let best = descriptions
             .pairs(id)

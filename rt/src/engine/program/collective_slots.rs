@@ -81,7 +81,7 @@ impl Engine {
             return !same_type; // otherwise the message is early
         };
         let posted = match by {
-            StepExecutor::Op(op) => match self.core.ops.live(op).state {
+            StepExecutor::Op(op) => match self.core.common.ops.live(op).state {
                 OpState::Posted(posted) => Some((op, posted)),
                 _ => return false,
             },
@@ -204,7 +204,7 @@ impl Engine {
         id: CollectiveId,
         group: &RankGroup,
     ) -> Option<ErrorKind> {
-        if !self.core.has_slots || group.len() > RANKS_MAX {
+        if !self.core.common.has_slots || group.len() > RANKS_MAX {
             return None;
         }
         let name = slot_name(id);
@@ -226,7 +226,7 @@ impl EngineCore {
     /// Returns true if messages of a program may lie in collective slots.
     pub(super) fn may_use_slots(&self, call: &RunCall) -> bool {
         let by_lists = call.offload && self.programs.lists;
-        self.has_slots && !by_lists && call.group.len() <= RANKS_MAX
+        self.common.has_slots && !by_lists && call.group.len() <= RANKS_MAX
     }
 
     /// Returns true if a completed collective is known to have failed, or must have because this rank has left the communicator.

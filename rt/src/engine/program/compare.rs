@@ -164,7 +164,7 @@ impl Engine {
     /// Begins to compare calls on all communicators. `closing` is the number of collectives that this rank has begun on the
     /// world, if it begins no others. Returns false if neither this rank nor a leaving peer has called any collective.
     pub(crate) fn begin_comparison(&mut self, closing: Option<u32>) -> bool {
-        let has_begun = closing.is_some_and(|begun| begun > 0) && self.core.peers.size() > 1;
+        let has_begun = closing.is_some_and(|begun| begun > 0) && self.core.common.peers.size() > 1;
         if !has_begun && self.core.compared_contexts().is_empty() {
             return false;
         }
@@ -188,7 +188,7 @@ impl EngineCore {
     /// Returns the contexts on which this rank, or a leaving peer, has called collectives.
     fn compared_contexts(&self) -> Vec<u32> {
         let state = &*self.programs;
-        let live = self.groups.contexts();
+        let live = self.common.groups.contexts();
         let live = live.filter(|ctx| !ctx.is_multiple_of(2) && state.calls.next(*ctx) > 0);
         let left = state.compared.left.keys().copied();
         let named = state.compared.received.keys().map(|(ctx, _)| *ctx);
@@ -283,7 +283,7 @@ impl EngineCore {
                 return true;
             }
             let is_enough = theirs.is_some_and(|theirs| theirs.covers(&ours));
-            if !is_enough && self.peers.down(from).is_none() {
+            if !is_enough && self.common.peers.down(from).is_none() {
                 return false;
             }
         }
@@ -292,16 +292,16 @@ impl EngineCore {
 
     /// Returns true if a member has failed. Survivors may have gone on at different collectives.
     fn has_failed_member(&self, group: &RankGroup) -> bool {
-        let failed = |member: WorldRank| self.peers.down(member) == Some(DownCause::Failed);
-        self.peers.downs() > 0 && group.members().any(failed)
+        let failed = |member: WorldRank| self.common.peers.down(member) == Some(DownCause::Failed);
+        self.common.peers.downs() > 0 && group.members().any(failed)
     }
 
     /// Sends the last calls of this rank, unless the peer has them already.
     fn send_calls(&mut self, header: &LastCallsHeader, to: WorldRank) {
         let sent = &mut self.programs.compared.sent;
         let before = sent.insert((header.ctx, header.round), header.next);
-        if before != Some(header.next) && self.peers.down(to).is_none() {
-            self.peers.control(to, header);
+        if before != Some(header.next) && self.common.peers.down(to).is_none() {
+            self.common.peers.control(to, header);
         }
     }
 
@@ -312,7 +312,7 @@ impl EngineCore {
         header: &LastCallsHeader,
     ) {
         if header.ctx.is_multiple_of(2) || header.round >= ROUNDS_MAX {
-            self.refused += 1;
+            self.common.refused += 1;
             return;
         }
         let is_expected = match self.group_of(header.ctx) {

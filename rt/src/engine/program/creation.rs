@@ -99,8 +99,8 @@ impl EngineCore {
             if is_new {
                 before.push((rank, id));
             }
-            if (is_new || !once) && self.peers.down(rank).is_none() {
-                self.peers.control(
+            if (is_new || !once) && self.common.peers.down(rank).is_none() {
+                self.common.peers.control(
                     rank,
                     &ProgramHeader::new(WireKind::StallProbe, id, NO_PROGRAM),
                 );

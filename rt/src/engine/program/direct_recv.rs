@@ -20,12 +20,12 @@ use crate::{
 impl EngineCore {
     /// Returns true if receives of new programs may wait directly.
     pub(super) fn may_wait_directly(&self) -> bool {
-        !self.watches && self.hears_in_order() && self.peers.downs() == 0
+        !self.common.watches && self.hears_in_order() && self.common.peers.downs() == 0
     }
 
     /// Returns true if everything that a peer sends arrives in the order in which it was sent.
     pub(super) fn hears_in_order(&self) -> bool {
-        self.peers.reliable && !self.fetches.is_active()
+        self.common.peers.reliable && !self.fetches.is_active()
     }
 
     /// Begins a receive of a program: takes a stored message, or waits.

@@ -42,7 +42,7 @@ impl EngineCore {
         self.programs.calls.end(id, sig, line);
         self.stop_stall_probe();
         if let Some(reducer) = reducer.filter(|reducer| !reducer.is_built_in()) {
-            self.garbage.push(ErasedBuffer::of(reducer));
+            self.common.garbage.push(ErasedBuffer::of(reducer));
         }
         if let Some(panic) = panic {
             self.keep_panic(buffers, panic);
@@ -55,9 +55,9 @@ impl EngineCore {
     }
 
     fn keep_panic(&mut self, buffers: OpId, panic: PanicPayload) {
-        if self.ops.live(buffers).orphan {
+        if self.common.ops.live(buffers).orphan {
             tracing::error!("a reduction panicked in a collective whose future was dropped");
-            self.garbage.push(ErasedBuffer::of(panic));
+            self.common.garbage.push(ErasedBuffer::of(panic));
         } else {
             self.programs.panics.push((buffers, panic));
         }
@@ -69,7 +69,10 @@ impl EngineCore {
         &mut self,
         ticket: &RunTicket<I, O>,
     ) -> Option<RunOutcome<I, O>> {
-        let (outcome, input, output) = self.ops.take_pair(&ticket.buffers, &mut self.timers)?;
+        let (outcome, input, output) = self
+            .common
+            .ops
+            .take_pair(&ticket.buffers, &mut self.common.timers)?;
         Some((outcome, input, output, self.take_panic(ticket.buffers.op)))
     }
 
@@ -85,9 +88,9 @@ impl EngineCore {
     /// Drops the future of a program. The program continues by itself.
     pub(crate) fn detach_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         let panic = self.take_panic(ticket.buffers.op);
-        self.garbage.extend(panic.map(ErasedBuffer::of));
+        self.common.garbage.extend(panic.map(ErasedBuffer::of));
         self.unhost_run(ticket);
-        if let Some(info) = self.ops.get(ticket.buffers.op).map(|slot| slot.info) {
+        if let Some(info) = self.common.ops.get(ticket.buffers.op).map(|slot| slot.info) {
             self.forget_outcome(&info);
         }
         self.detach(ticket.buffers.op);
@@ -130,9 +133,15 @@ impl EngineCore {
             let (ops, buffers) = (run.ops(), run.buffers);
             let offloaded = run.offloaded.as_ref();
             let is_touched = offloaded.is_some_and(|offloaded| offloaded.is_under_way());
-            if is_touched || ops.iter().any(|&op| !self.ops.live(op).state.is_done()) {
+            if is_touched
+                || ops
+                    .iter()
+                    .any(|&op| !self.common.ops.live(op).state.is_done())
+            {
                 std::mem::forget(self.programs.runs[index as usize].take());
-                self.wakers.extend(self.ops.live(buffers).leak());
+                self.common
+                    .wakers
+                    .extend(self.common.ops.live(buffers).leak());
                 continue;
             }
             for op in ops {

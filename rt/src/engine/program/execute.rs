@@ -107,7 +107,7 @@ impl Engine {
             _ => None,
         };
         run.flies(at, StepExecutor::Job);
-        self.core.jobs.push(ProgramJob {
+        self.core.common.jobs.push(ProgramJob {
             run: index,
             step: at,
             work: run.memory.work(&action, reducer),
@@ -157,7 +157,7 @@ impl Engine {
             let me = self.core.programs.me.0 as usize;
             self.core.fail(job.run, ErrorKind::Aborted { rank: me });
         }
-        if self.core.ended {
+        if self.core.common.ended {
             return self.core.end_programs();
         }
         self.core.programs.mark_dirty(job.run);
@@ -175,7 +175,10 @@ impl EngineCore {
         info: OpInfo,
     ) -> OpId {
         let area = run.memory.area(&run.row(at));
-        let op = self.ops.make_program_message(info, area, run.buffers);
+        let op = self
+            .common
+            .ops
+            .make_program_message(info, area, run.buffers);
         let step = u32::try_from(at).expect("a program has less than 2^32 steps");
         self.programs
             .set_message(op, ProgramMessage { run: index, step });
@@ -186,7 +189,7 @@ impl EngineCore {
     /// Completes a message of a program. Returns the program.
     pub(super) fn complete_program_message(&mut self, op: OpId) -> u32 {
         let ProgramMessage { run: index, step } = self.programs.messages[op.slot as usize];
-        let slot = self.ops.live(op);
+        let slot = self.common.ops.live(op);
         let (info, room) = (slot.info, slot.area.len);
         let outcome = match slot.state {
             OpState::Done(landed) => Ok(landed.bytes),

@@ -63,10 +63,12 @@ impl EngineCore {
     /// Forgets the collectives of a communicator whose last handle was dropped.
     pub(in crate::engine) fn forget_programs(&mut self, ctx: u32) {
         let Self {
-            programs, groups, ..
+            programs, common, ..
         } = self;
         // The context of collectives is odd: that of the communicator's messages, plus one.
-        programs.calls.forget(ctx, |its| groups.has_left(its & !1));
+        programs
+            .calls
+            .forget(ctx, |its| common.groups.has_left(its & !1));
     }
 
     /// Returns the reason why a collective cannot begin, if there is one. A collective that has begun by collective slots
@@ -79,8 +81,9 @@ impl EngineCore {
         if let Some(kind) = self.programs.calls.revoked_kind(id) {
             return Some(kind);
         }
-        if self.peers.downs() > 0 {
-            let failed = |member: &WorldRank| self.peers.down(*member) == Some(DownCause::Failed);
+        if self.common.peers.downs() > 0 {
+            let failed =
+                |member: &WorldRank| self.common.peers.down(*member) == Some(DownCause::Failed);
             if let Some(member) = call.group.members().find(failed) {
                 return Some(CollectiveFailure::Failed(member).kind());
             }
@@ -102,7 +105,7 @@ impl EngineCore {
     /// Returns true if this rank begins no collective and no agreement any more. It is closing, and every promised collective has
     /// begun.
     pub(in crate::engine) const fn begins_no_more(&self) -> bool {
-        self.closing || self.leaving && self.promised == 0
+        self.common.closing || self.common.leaving && self.common.promised == 0
     }
 
     /// Returns the sender of a message for this collective that was not received, if there is one.
@@ -152,7 +155,7 @@ impl EngineCore {
     /// Returns true if a future takes the outcome of this program.
     fn is_awaited(&mut self, index: u32) -> bool {
         let buffers = self.programs.get(index).map(|run| run.buffers);
-        buffers.is_some_and(|buffers| !self.ops.live(buffers).orphan)
+        buffers.is_some_and(|buffers| !self.common.ops.live(buffers).orphan)
     }
 
     pub(super) fn fail_mismatched(&mut self, index: u32, peer: WorldRank) {
@@ -167,7 +170,7 @@ impl EngineCore {
 
     /// Cancels an operation that was not matched yet. A matched operation completes by itself.
     fn cancel(&mut self, op: OpId) {
-        let life = self.ops.live(op).state;
+        let life = self.common.ops.live(op).state;
         if matches!(life, OpState::Posted(_)) {
             self.unpost(op, ErrorKind::Cancelled);
         } else if life.is_sending() {
@@ -239,7 +242,7 @@ impl EngineCore {
             want.ctx == id.context && want.tag.is_some_and(|its| !is_before(its, id.sequence))
         };
         for op in self.matching.drain_posted(waits) {
-            let kind = if self.ops.live(op).info.tag == Some(id.sequence) {
+            let kind = if self.common.ops.live(op).info.tag == Some(id.sequence) {
                 why.kind()
             } else {
                 ErrorKind::Revoked
@@ -256,8 +259,8 @@ impl EngineCore {
         };
         let header = why.header(id);
         for rank in neighbors(&group, self.programs.me) {
-            if self.peers.down(rank).is_none() {
-                self.peers.control(rank, &header);
+            if self.common.peers.down(rank).is_none() {
+                self.common.peers.control(rank, &header);
             }
         }
     }
@@ -271,7 +274,7 @@ impl EngineCore {
         let run = runs.into_iter().find(|run| run.id().context == ctx);
         let group = run.map(|run| run.group().clone());
         let is_world = ctx == super::compare::WORLD;
-        group.or_else(|| is_world.then(|| RankGroup::First(self.peers.size())))
+        group.or_else(|| is_world.then(|| RankGroup::First(self.common.peers.size())))
     }
 
     /// Handles a peer's report that a collective has failed. Only members of the communicator are believed.
@@ -289,7 +292,7 @@ impl EngineCore {
                 }
                 self.revoke(id, why);
             }
-            _ => self.refused += 1,
+            _ => self.common.refused += 1,
         }
     }
 
@@ -401,7 +404,7 @@ impl EngineCore {
         if let MessageBody::InOp { op, .. } = content {
             self.release_void(*op);
         }
-        if self.peers.down(source).is_some() {
+        if self.common.peers.down(source).is_some() {
             return;
         }
         self.tell_revoked(source, envelope.ctx);
@@ -422,7 +425,7 @@ impl EngineCore {
     pub(in crate::engine) fn release_void(&mut self, orphan: OpId) {
         let is_in =
             |body: &StoredBody| matches!(body, StoredBody::InOp { op, .. } if *op == orphan);
-        let done = self.ops.live(orphan).state.is_done();
+        let done = self.common.ops.live(orphan).state.is_done();
         if done && self.messages.find(is_in).is_none() {
             self.release(orphan);
         }
@@ -433,9 +436,12 @@ impl EngineCore {
     /// Notifies a peer of the first revoked collective of a context, or that the whole communicator is revoked.
     pub(super) fn tell_revoked(&mut self, rank: WorldRank, ctx: u32) {
         if self.programs.is_void(ctx) {
-            self.peers.control(rank, &RevokeHeader::new(ctx & !1));
+            self.common
+                .peers
+                .control(rank, &RevokeHeader::new(ctx & !1));
         } else if let Some((tag, why)) = self.programs.calls.revoked_from(ctx) {
-            self.peers
+            self.common
+                .peers
                 .control(rank, &why.header(CollectiveId::new(ctx, tag)));
         }
     }

@@ -347,9 +347,9 @@ impl Engine {
         over: Option<usize>,
     ) -> RunTicket<I, O> {
         self.preconnect(&call.group, &call.program);
-        let (buffers, areas) = self.core.ops.hold_pair(call.op_info(), buffers);
+        let (buffers, areas) = self.core.common.ops.hold_pair(call.op_info(), buffers);
         let run = self.core.begin(call, buffers.op, areas, over);
-        if self.core.ended {
+        if self.core.common.ended {
             self.core.end_programs();
         } else {
             self.advance_run(run);
@@ -387,8 +387,8 @@ impl EngineCore {
         if self.programs.calls.any_asked() {
             self.programs.calls.forget_asked(id);
         }
-        let directly =
-            self.may_wait_directly() && call.program.recv_max() <= self.paths.eager_max_of_all();
+        let directly = self.may_wait_directly()
+            && call.program.recv_max() <= self.common.paths.eager_max_of_all();
         let uses_slots = self.may_use_slots(&call);
         let tells =
             offload && call.with_block_events && self.programs.block_call_sites.may_watch(call.at);
@@ -401,7 +401,7 @@ impl EngineCore {
             run
         });
         if offload && wrong.is_none() {
-            self.awaited_peers_changed = true;
+            self.common.awaited_peers_changed = true;
             let ProgramTable { runs, .. } = &*self.programs;
             let size = runs[index as usize]
                 .as_ref()

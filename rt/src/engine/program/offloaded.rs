@@ -231,8 +231,8 @@ impl Engine {
             ListToken::Held | ListToken::Single => posted.post_held(driver, slot, duties),
             ListToken::RecvGroup(nth) => {
                 posted.handle_watch(code, duties);
-                let waker = self.core.ops.live(run.buffers).waker.take();
-                self.core.wakers.extend(waker);
+                let waker = self.core.common.ops.live(run.buffers).waker.take();
+                self.core.common.wakers.extend(waker);
                 run.block_events
                     .iter_mut()
                     .for_each(|landed| landed.extend(posted.receives_of_group(nth)));
@@ -316,7 +316,7 @@ impl EngineCore {
 
     fn count_own(&mut self, counter: ripstop_fabric::offload::RemoteCounter) {
         let rank = self.programs.me;
-        self.commands.push(OneSidedCommand::Count {
+        self.common.commands.push(OneSidedCommand::Count {
             rank,
             counter,
             by: 1,
@@ -340,7 +340,7 @@ impl EngineCore {
     }
 
     fn first_down(&self, group: &RankGroup) -> Option<ErrorKind> {
-        let down = |rank: WorldRank| Some(down_kind(rank, self.peers.down(rank)?));
+        let down = |rank: WorldRank| Some(down_kind(rank, self.common.peers.down(rank)?));
         group.members().find_map(down)
     }
 
@@ -353,8 +353,8 @@ impl EngineCore {
         let finished = CollectiveFailure::Finished(self.programs.me)
             .header(CollectiveId::new(id.context, tag));
         for rank in entry.slot.waiting() {
-            if self.peers.down(rank).is_none() {
-                self.peers.control(rank, &finished);
+            if self.common.peers.down(rank).is_none() {
+                self.common.peers.control(rank, &finished);
             }
         }
     }
@@ -393,7 +393,7 @@ impl EngineCore {
         };
         let gone = |peer| {
             let rank = run.group.world_of(peer);
-            rank.is_some_and(|rank| self.peers.down(rank).is_some())
+            rank.is_some_and(|rank| self.common.peers.down(rank).is_some())
         };
         offloaded.ending.is_some()
             || posted

@@ -59,8 +59,8 @@ impl EngineCore {
         };
         run.stirred = true;
         let buffers = run.buffers;
-        let waker = self.ops.live(buffers).waker.take();
-        self.wakers.extend(waker);
+        let waker = self.common.ops.live(buffers).waker.take();
+        self.common.wakers.extend(waker);
         true
     }
 }

@@ -54,7 +54,7 @@ impl EngineCore {
             _ => None,
         };
         let peers = run.program.actions().filter_map(from);
-        let may_put = |rank: &WorldRank| *rank != me && self.peers.down(*rank).is_none();
+        let may_put = |rank: &WorldRank| *rank != me && self.common.peers.down(*rank).is_none();
         let peers: BTreeSet<WorldRank> = peers.filter(may_put).collect();
         let (Some(offloaded), Some(kind)) = (run.offloaded.as_mut(), &run.failed) else {
             return;
@@ -67,7 +67,7 @@ impl EngineCore {
             if self.programs.is_void(id.context) {
                 self.tell_revoked(rank, id.context);
             } else {
-                self.peers.control(
+                self.common.peers.control(
                     rank,
                     &why.header(CollectiveId {
                         sequence: first,
@@ -75,10 +75,11 @@ impl EngineCore {
                     }),
                 );
             }
-            self.peers
+            self.common
+                .peers
                 .control(rank, &ProgramHeader::new(WireKind::Quiesce, id, sig));
         }
-        self.awaited_peers_changed |= !peers.is_empty();
+        self.common.awaited_peers_changed |= !peers.is_empty();
         offloaded.quiesce.awaited = Some(peers);
     }
 
@@ -95,7 +96,7 @@ impl EngineCore {
             offloaded.quiesce.askers.insert(rank);
             return;
         }
-        self.peers.control(
+        self.common.peers.control(
             rank,
             &ProgramHeader::new(WireKind::Quiesced, id, header.sig),
         );
@@ -132,9 +133,10 @@ impl EngineCore {
         offloaded: &mut OffloadedRun,
     ) {
         let mut askers = std::mem::take(&mut offloaded.quiesce.askers);
-        askers.retain(|rank| self.peers.down(*rank).is_none());
+        askers.retain(|rank| self.common.peers.down(*rank).is_none());
         for rank in askers {
-            self.peers
+            self.common
+                .peers
                 .control(rank, &ProgramHeader::new(WireKind::Quiesced, id, sig));
         }
     }

@@ -123,7 +123,7 @@ impl Engine {
 
     /// Returns true if the call receives a message that may be too long for a collective slot.
     fn is_offered_some(&self, call: &RunCall) -> bool {
-        call.program.recv_max() > self.core.paths.eager_max_of_all()
+        call.program.recv_max() > self.core.common.paths.eager_max_of_all()
     }
 
     /// Polls the program: if all its messages have come, does the remaining steps.
@@ -214,7 +214,7 @@ impl Engine {
     /// Returns true if awaiting the program would not wait: each message has come, or will never come.
     pub(crate) fn is_single_round_done<I, O>(&mut self, run: &SingleRoundRun<I, O>) -> bool {
         let call = &run.call;
-        self.core.ended
+        self.core.common.ended
             || self.core.begin_error(call, run.has_begun).is_some()
             || call.awaited().all(|from| {
                 let want = RecvPattern {
@@ -225,7 +225,7 @@ impl Engine {
                 self.driver
                     .named_slots()
                     .is_some_and(|slots| slots.peek_slot(from, call.slot_name()).is_some())
-                    || self.core.peers.down(from).is_some()
+                    || self.core.common.peers.down(from).is_some()
                     || self.core.matching.peek(want).is_some()
             })
     }
@@ -280,13 +280,14 @@ impl EngineCore {
     /// Returns true if nothing unusual is known about this collective, its ranks and its communicator.
     #[inline]
     fn is_calm(&self, call: &RunCall) -> bool {
-        self.is_calm_here(call.id()) && (self.peers.downs() == 0 || self.are_all_up(call))
+        self.is_calm_here(call.id()) && (self.common.peers.downs() == 0 || self.are_all_up(call))
     }
 
     /// Returns true if nothing unusual is known about this collective and its communicator. Its ranks are not looked at.
     #[inline]
     fn is_calm_here(&self, id: CollectiveId) -> bool {
-        !(self.closing | self.leaving | self.ended) && self.programs.calls.may_begin_unchecked(id)
+        !(self.common.closing | self.common.leaving | self.common.ended)
+            && self.programs.calls.may_begin_unchecked(id)
     }
 
     /// Returns `Done` if a collective of this rank alone may complete at its call, because nothing unusual is known about it.
@@ -302,7 +303,7 @@ impl EngineCore {
     #[inline(never)]
     fn are_all_up(&self, call: &RunCall) -> bool {
         let mut ranks = call.group.members();
-        ranks.all(|rank| self.peers.down(rank).is_none())
+        ranks.all(|rank| self.common.peers.down(rank).is_none())
     }
 
     fn single_round_memory<I: SendBuf, O: RecvBuf>(

@@ -76,7 +76,7 @@ impl EngineCore {
     }
 
     fn set_doubt(&mut self, since: ClockTime, stays: bool) {
-        let timer = self.timers.insert(since + PATIENCE, KEY);
+        let timer = self.common.timers.insert(since + PATIENCE, KEY);
         self.programs.stall_probe = Some(StallProbe {
             timer,
             since,
@@ -97,7 +97,7 @@ impl EngineCore {
             Some(stall_probe) if stall_probe.stays => stall_probe.since = NEVER,
             stall_probe => {
                 if let Some(StallProbe { timer, .. }) = stall_probe.take() {
-                    self.timers.cancel(timer);
+                    self.common.timers.cancel(timer);
                 }
             }
         }
@@ -152,8 +152,8 @@ impl EngineCore {
             }
             asked |= !peers.is_empty();
             for rank in peers {
-                if self.peers.down(rank).is_none() {
-                    self.peers.control(rank, &header);
+                if self.common.peers.down(rank).is_none() {
+                    self.common.peers.control(rank, &header);
                 }
             }
         }
@@ -168,9 +168,10 @@ impl EngineCore {
         id: CollectiveId,
         sig: u64,
     ) -> bool {
-        let may_ask = self.hears_in_order() && self.peers.down(peer).is_none();
+        let may_ask = self.hears_in_order() && self.common.peers.down(peer).is_none();
         if may_ask && !self.agrees_before(id) {
-            self.peers
+            self.common
+                .peers
                 .control(peer, &ProgramHeader::new(WireKind::StallProbe, id, sig));
         }
         may_ask
@@ -186,7 +187,7 @@ impl EngineCore {
         let awaited = |by| match by {
             StepExecutor::Wait(peer) => Some(peer),
             StepExecutor::Op(op) => {
-                let slot = self.ops.live(op);
+                let slot = self.common.ops.live(op);
                 let waits = matches!(slot.state, OpState::Posted(_) | OpState::Offered);
                 slot.info.peer.filter(|_| waits)
             }
@@ -219,7 +220,8 @@ impl EngineCore {
             }
             (Some(_), _) => {}
             (None, Some(sig)) => {
-                self.peers
+                self.common
+                    .peers
                     .control(rank, &ProgramHeader::new(WireKind::ProgramDone, id, sig));
             }
             (None, None) => match self.agrees_in_vain(id, rank) {
@@ -237,7 +239,7 @@ impl EngineCore {
                 // This rank does not know any more whether it was the same collective. A peer that waits for a message does
                 // not need to know.
                 _ if self.never_begins(id, rank) => {
-                    self.peers.control(
+                    self.common.peers.control(
                         rank,
                         &ProgramHeader::new(WireKind::ProgramDone, id, header.sig),
                     );
@@ -252,14 +254,19 @@ impl EngineCore {
     /// A peer that asked too early asks again. A rank that drops a communicator because it fails will be reported as failed. A
     /// rank that has finished will be reported, too, unless it cannot exit before its own sends are received.
     fn never_begins(&mut self, id: CollectiveId, rank: WorldRank) -> bool {
-        let stays = self.leaving || self.is_kept_by_sends();
+        let stays = self.common.leaving || self.is_kept_by_sends();
         let is_past = stays || self.programs.calls.is_long_over(id) && !self.is_offered(id, rank);
-        self.has_left(id.context & !1) || self.promised == 0 && is_past
+        self.has_left(id.context & !1) || self.common.promised == 0 && is_past
     }
 
     /// Returns true if this rank has closed but cannot exit before peers receive what it sends.
     pub(in crate::engine) fn is_kept_by_sends(&self) -> bool {
-        self.closing && !self.ops.select(|slot| slot.state.is_sending()).is_empty()
+        self.common.closing
+            && !self
+                .common
+                .ops
+                .select(|slot| slot.state.is_sending())
+                .is_empty()
     }
 
     /// Returns true if this peer has offered a message for a collective that only its future knows of.

@@ -130,7 +130,7 @@ impl Engine {
         let memory = memory_of(&mut *self.driver, lens, run.memory.ranges());
         let keys = memory.keys();
         if let Some(len) = keyless(&memory, lens) {
-            keys.for_each(|key| self.core.exposed.withdraw(key));
+            keys.for_each(|key| self.core.common.exposed.withdraw(key));
             return Err(io::Error::new(
                 io::ErrorKind::OutOfMemory,
                 format!(
@@ -152,7 +152,7 @@ impl Engine {
         );
         if begun.is_err() {
             // Withdraw the keys, because the memory is returned without the program having begun.
-            keys.for_each(|key| self.core.exposed.withdraw(key));
+            keys.for_each(|key| self.core.common.exposed.withdraw(key));
         }
         let mut posted = begun?;
         if run.block_events.is_some() {
@@ -175,7 +175,7 @@ impl EngineCore {
     ) {
         self.report_quiesced(id, sig, offloaded);
         let keys = offloaded.posted.iter().flat_map(PostedProgram::keys);
-        keys.for_each(|key| self.exposed.withdraw(key));
+        keys.for_each(|key| self.common.exposed.withdraw(key));
         let Some(entry) = self.programs.slots.get_mut(&offloaded.slot) else {
             return;
         };
@@ -218,7 +218,7 @@ impl EngineCore {
     /// Removes the slot's names, so that peers no longer find it.
     pub(super) fn unname(&mut self, entry: &TaskListSlot) {
         let unname = |name| OneSidedCommand::Unname { name };
-        self.commands.extend(entry.slot.names().map(unname));
+        self.common.commands.extend(entry.slot.names().map(unname));
     }
 }
 

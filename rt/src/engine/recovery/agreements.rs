@@ -178,19 +178,16 @@ impl EngineCore {
         waker: &Waker,
     ) -> Poll<Result<AgreeValue, ErrorKind>> {
         let Self {
-            recovery,
-            wakers,
-            closing,
-            ..
+            recovery, common, ..
         } = self;
         let agreement = recovery.agreement(id.context);
         let polled = agreement.and_then(|agreement| agreement.calls.poll(id.call, waker));
         let Some((polled, other)) = polled else {
             return Poll::Ready(Err(ErrorKind::Closed));
         };
-        wakers.extend(other);
+        common.wakers.extend(other);
         match polled {
-            Poll::Pending if *closing => Poll::Ready(Err(ErrorKind::Closed)),
+            Poll::Pending if common.closing => Poll::Ready(Err(ErrorKind::Closed)),
             polled => polled.map(Ok),
         }
     }
@@ -199,7 +196,7 @@ impl EngineCore {
     pub(crate) fn forget_agreed(&mut self, id: AgreementId) {
         let agreement = self.recovery.agreement(id.context);
         let waker = agreement.and_then(|agreement| agreement.calls.leave(id.call));
-        self.wakers.extend(waker);
+        self.common.wakers.extend(waker);
         self.leave_unwanted(id.context);
     }
 
@@ -261,7 +258,7 @@ impl EngineCore {
             }
             true
         };
-        self.refused += u64::from(!makes_sense);
+        self.common.refused += u64::from(!makes_sense);
         self.say_agreed(ctx);
     }
 
@@ -284,7 +281,7 @@ impl EngineCore {
     /// round. Returns true if any rank was asked.
     pub(in crate::engine) fn ask_agreed(&mut self, once: bool) -> bool {
         let Self {
-            recovery, peers, ..
+            recovery, common, ..
         } = self;
         let mut asked = false;
         for (ctx, agreement) in recovery.agreements() {
@@ -295,7 +292,7 @@ impl EngineCore {
             }
             let ask = ProgramHeader::new(WireKind::StallProbe, CollectiveId::new(*ctx, round), 0);
             for rank in agreement.awaited() {
-                peers.control(rank, &ask);
+                common.peers.control(rank, &ask);
                 asked = true;
             }
         }
@@ -313,10 +310,10 @@ impl EngineCore {
             return self.say_agreed(header.ctx);
         }
         let calls = agreement.is_some_and(|it| it.machine.is_under_way());
-        let stays = self.leaving && self.promised == 0 || self.is_kept_by_sends();
+        let stays = self.common.leaving && self.common.promised == 0 || self.is_kept_by_sends();
         if !calls && (self.has_left(header.ctx) || stays) {
             let id = header.collective_id();
-            self.peers.control(
+            self.common.peers.control(
                 rank,
                 &ProgramHeader::new(WireKind::ProgramDone, id, header.sig),
             );
@@ -372,7 +369,7 @@ impl EngineCore {
             let me = group.local_of(self.programs.me())?;
             let mut down = RankSet::default();
             for (rank, member) in group.members().enumerate() {
-                if self.peers.down(member).is_some() {
+                if self.common.peers.down(member).is_some() {
                     down.insert(rank);
                 }
             }
@@ -395,28 +392,24 @@ impl EngineCore {
     /// Sends the messages that are due, and wakes the futures whose call is decided.
     fn say_agreed(&mut self, ctx: u32) {
         let Self {
-            recovery,
-            peers,
-            wakers,
-            awaited_peers_changed: waits,
-            ..
+            recovery, common, ..
         } = self;
         let Some(agreement) = recovery.agreement(ctx) else {
             return;
         };
         let CommAgreement { machine, calls, .. } = agreement;
         while let Some((round, value)) = machine.poll_decided() {
-            wakers.extend(calls.decided(machine, round, value));
+            common.wakers.extend(calls.decided(machine, round, value));
         }
         while let Some(outgoing) = machine.poll_message() {
             let Some(to) = agreement.group.world_of(CommRank(outgoing.to)) else {
                 continue;
             };
             for header in headers(ctx, &outgoing) {
-                peers.control(to, &header);
+                common.peers.control(to, &header);
             }
         }
-        *waits |= machine.is_under_way(); // the agreement may wait for other ranks than before
+        common.awaited_peers_changed |= machine.is_under_way(); // the agreement may wait for other ranks than before
         self.leave_unwanted(ctx);
     }
 }

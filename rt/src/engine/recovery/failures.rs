@@ -38,7 +38,7 @@ impl EngineCore {
         group: &RankGroup,
         waker: &Waker,
     ) -> Poll<Option<CommRank>> {
-        let (closing, state) = (self.closing, self.recovery.state());
+        let (closing, state) = (self.common.closing, self.recovery.state());
         while let Some(rank) = state.failed.get(following.heard) {
             following.heard += 1;
             if let Some(rank) = group.local_of(*rank) {
@@ -53,15 +53,18 @@ impl EngineCore {
             ctx: following.ctx,
             waker: None,
         });
-        self.wakers.extend(remember(&mut follower.waker, waker));
-        self.awaited_peers_changed = true;
+        self.common
+            .wakers
+            .extend(remember(&mut follower.waker, waker));
+        self.common.awaited_peers_changed = true;
         Poll::Pending
     }
 
     pub(crate) fn unfollow_failures(&mut self, following: &FailureCursor) {
         let state = self.recovery.get_mut();
         let follower = state.and_then(|state| state.followers.remove(&following.number));
-        self.wakers
+        self.common
+            .wakers
             .extend(follower.and_then(|follower| follower.waker));
     }
 
@@ -76,7 +79,8 @@ impl EngineCore {
         let state = self.recovery.state();
         state.failed.push(rank);
         let followers = state.followers.values_mut();
-        self.wakers
+        self.common
+            .wakers
             .extend(followers.filter_map(|follower| follower.waker.take()));
     }
 }

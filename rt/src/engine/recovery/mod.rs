@@ -68,7 +68,7 @@ impl Engine {
     pub(crate) fn join(&mut self, ctx: u32, group: &RankGroup) {
         self.core.join_group(ctx, group);
         self.core.join_group(ctx + 1, group);
-        if self.core.peers.has_new_work() {
+        if self.core.common.peers.has_new_work() {
             self.flush();
         }
     }
@@ -100,6 +100,6 @@ impl EngineCore {
         let followers = state.followers.values_mut();
         let followers = followers.filter_map(|follower| follower.waker.take());
         let wakers: Vec<Waker> = followers.chain(state.agreements.take_wakers()).collect();
-        self.wakers.extend(wakers);
+        self.common.wakers.extend(wakers);
     }
 }

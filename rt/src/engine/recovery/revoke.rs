@@ -48,9 +48,9 @@ impl EngineCore {
         let ctx = header.ctx;
         let member = self.members(ctx).map(|group| group.contains(rank));
         match member {
-            _ if !ctx.is_multiple_of(2) => self.refused += 1,
+            _ if !ctx.is_multiple_of(2) => self.common.refused += 1,
             Some(true) => self.revoke_all(ctx),
-            Some(false) => self.refused += 1,
+            Some(false) => self.common.refused += 1,
             None => self.keep_early_revocation(ctx, rank, None),
         }
     }
@@ -96,14 +96,14 @@ impl EngineCore {
     }
 
     pub(in crate::engine) fn revoke_all(&mut self, ctx: u32) {
-        if self.ended || !self.programs.make_void(ctx) {
+        if self.common.ended || !self.programs.make_void(ctx) {
             return;
         }
         self.programs.make_void(ctx + 1);
-        self.revokes = true;
+        self.common.revokes = true;
         if let Some(group) = self.members(ctx).cloned() {
             let me = self.programs.me();
-            let lives = |rank| self.peers.down(rank).is_none();
+            let lives = |rank| self.common.peers.down(rank).is_none();
             let neighbors = neighbors(&group, me, lives);
             self.say_revoked(ctx, neighbors);
         }
@@ -112,7 +112,7 @@ impl EngineCore {
         self.void_receives(|want| is_of(want.ctx));
         let sends =
             |slot: &OpSlot| is_of(slot.info.ctx) && slot.state.is_sending() && !slot.in_program;
-        for op in self.ops.select(sends) {
+        for op in self.common.ops.select(sends) {
             self.withdraw(op, ErrorKind::Revoked);
         }
         self.forget_messages(|envelope, _| is_of(envelope.ctx));
@@ -152,7 +152,7 @@ impl EngineCore {
             let Some(group) = self.members(ctx).filter(|group| group.contains(rank)) else {
                 continue;
             };
-            let lives = |rank| self.peers.down(rank).is_none();
+            let lives = |rank| self.common.peers.down(rank).is_none();
             let next = next_around(group, self.programs.me(), lives);
             self.say_revoked(ctx, next);
         }
@@ -160,7 +160,7 @@ impl EngineCore {
 
     fn say_revoked(&mut self, ctx: u32, to: BTreeSet<WorldRank>) {
         for rank in to {
-            self.peers.control(rank, &RevokeHeader::new(ctx));
+            self.common.peers.control(rank, &RevokeHeader::new(ctx));
         }
     }
 }

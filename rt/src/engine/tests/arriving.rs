@@ -188,7 +188,10 @@ fn a_message_of_a_receive_that_was_dropped_half_way_goes_to_the_next_one() {
         rank.placed(place, 1, b"whole body");
         let next = early.unwrap_or_else(|| rank.recv(&exact(1), 10));
         assert_eq!(rank.got(&next), b"whole body");
-        assert!(rank.0.core.ops.get(dropped.op).is_none(), "it is released");
+        assert!(
+            rank.0.core.common.ops.get(dropped.op).is_none(),
+            "it is released"
+        );
     }
 }
 
@@ -225,7 +228,10 @@ fn a_connection_lost_half_way_leaves_nothing_of_a_dropped_receive() {
         rank.0.core.drop_recv(dropped.op);
         let follower = followed.then(|| rank.recv(&exact(1), 10));
         rank.lose(place);
-        assert!(rank.0.core.ops.get(dropped.op).is_none(), "it is released");
+        assert!(
+            rank.0.core.common.ops.get(dropped.op).is_none(),
+            "it is released"
+        );
         if let Some(follower) = follower {
             assert!(matches!(
                 rank.failure(&follower),
@@ -247,5 +253,8 @@ fn a_place_that_is_still_lent_when_the_driver_ends_comes_home() {
     rank.0.core.drop_recv(dropped.op);
     rank.0.release_driver();
     assert!(matches!(rank.failure(&kept), ErrorKind::Closed));
-    assert!(rank.0.core.ops.get(dropped.op).is_none(), "it is released");
+    assert!(
+        rank.0.core.common.ops.get(dropped.op).is_none(),
+        "it is released"
+    );
 }

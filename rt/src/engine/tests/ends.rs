@@ -36,8 +36,8 @@ fn a_send_whose_rear_is_put_after_its_receiver_has_died_fails() {
     let SendStart::InFlight(ticket) = sent else {
         panic!("an offer");
     };
-    engine.core.ops.live(ticket.op).state = OpState::PuttingRear { receiver: RECEIVER };
-    engine.core.commands_in_flight += 1;
+    engine.core.common.ops.live(ticket.op).state = OpState::PuttingRear { receiver: RECEIVER };
+    engine.core.common.commands_in_flight += 1;
     engine.core.peer_down(WorldRank(1), DownCause::Failed);
     assert!(
         engine.core.take_send(&ticket).is_none(),
@@ -64,11 +64,11 @@ fn with_a_claimed_rear() -> (World, OpTicket<RegBuf<u8>>) {
     let [mut full, room] = [0, 1].map(|rank| allocate(rank).expect("memory"));
     full.fill(5);
     let core = &mut world.engines[1].core;
-    let recv = core.ops.hold_recv(op_info(Some(0), Some(1)), room);
+    let recv = core.common.ops.hold_recv(op_info(Some(0), Some(1)), room);
     world.engines[1].post(recv.op);
     let _ = world.send(0, 1, 1, full);
     let is_landing = |engine: &mut Engine, invited: bool| {
-        let life = &engine.core.ops.live(recv.op).state;
+        let life = &engine.core.common.ops.live(recv.op).state;
         matches!(life, OpState::Landing(landing) if landing.is_split && landing.sender_moves_rest == invited)
     };
     world.run_until(|engines| is_landing(&mut engines[1], false));
@@ -90,7 +90,7 @@ fn a_peer_says_once_how_its_put_of_the_rear_went() {
     say_landed(&mut world, recv.op, wire::REFUSED);
     say_landed(&mut world, recv.op, wire::OK);
     assert!(!world.is_done(1, &recv), "the driver writes there");
-    assert_eq!(world.engines[1].core.refused, 1);
+    assert_eq!(world.engines[1].core.common.refused, 1);
     let (outcome, buf) = world.await_recv(1, &recv);
     assert!(outcome.is_ok() && buf[..] == [5; 200_000]);
 }
@@ -121,9 +121,10 @@ fn awaiting_a_buffer_that_was_given_up_in_a_panic_panics_too() {
     let mut engine = engine();
     let ticket = engine
         .core
+        .common
         .ops
         .hold_recv(op_info(Some(1), None), vec![0_u8; 64]);
-    engine.core.ops.live(ticket.op).state = OpState::Landing(InboundTransfer {
+    engine.core.common.ops.live(ticket.op).state = OpState::Landing(InboundTransfer {
         sender: RECEIVER,
         landed: MessageStatus::sent(64),
         received: 0,
@@ -135,9 +136,9 @@ fn awaiting_a_buffer_that_was_given_up_in_a_panic_panics_too() {
     });
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
-    assert!(engine.core.ops.remember(ticket.op, &waker).is_none());
+    assert!(engine.core.common.ops.remember(ticket.op, &waker).is_none());
     engine.release_driver();
-    engine.core.wakers.drain(..).for_each(Waker::wake);
+    engine.core.common.wakers.drain(..).for_each(Waker::wake);
     assert_eq!(woken.0.load(Relaxed), 1);
     let polled = catch_unwind(AssertUnwindSafe(|| engine.core.take_recv(&ticket)));
     assert!(polled.is_err(), "the peer may still write to the buffer");

@@ -183,6 +183,7 @@ fn a_probe_in_a_loop_finds_what_is_held_back() {
     for (tag, landed) in found {
         let ticket = world.engines[0]
             .core
+            .common
             .ops
             .hold_growing::<u8>(op_info(None, None));
         world.engines[0].recv_probed(ticket.op, &landed);
@@ -245,6 +246,7 @@ fn a_sought_message_that_the_receive_cannot_take_goes_back_to_its_place() {
     let engine = &mut world.engines[0];
     let short = engine
         .core
+        .common
         .ops
         .hold_recv(op_info(Some(1), Some(29)), vec![0_u8; 2]);
     engine.post(short.op);
@@ -321,7 +323,7 @@ fn a_peer_that_overdraws_is_refused_and_counted_and_nothing_of_it_is_stored() {
         engine
             .core
             .message(WorldRank(1), header, PayloadView::from_slice(&body));
-        (engine.core.stored(), engine.core.refused)
+        (engine.core.stored(), engine.core.common.refused)
     };
     for n in 1..=3 {
         assert_eq!(hear(8), (n, 0), "what each peer may send from the start");
@@ -350,7 +352,7 @@ fn a_peer_that_overdraws_is_refused_and_counted_and_nothing_of_it_is_stored() {
             .core
             .message(WorldRank(1), header, PayloadView::from_slice(&body));
     }
-    assert_eq!((engine.core.stored(), engine.core.refused), (4, 16));
+    assert_eq!((engine.core.stored(), engine.core.common.refused), (4, 16));
 }
 
 /// One message of the random test.
@@ -513,7 +515,7 @@ impl Chaos {
         };
         if gentle || self.random.chance(0.5) {
             let named = op_info(Some(landed.source.0), Some(landed.tag));
-            let ticket = engine.core.ops.hold_growing::<u8>(named);
+            let ticket = engine.core.common.ops.hold_growing::<u8>(named);
             engine.recv_probed(ticket.op, &landed);
             let ticket = Some(ticket);
             self.receives.push(Receive { from, tag, ticket });
@@ -637,7 +639,7 @@ fn chaos_from(first_sender: u32, seed: u64, reliable: bool, loss: u64, gentle: b
     }
     let core = &mut chaos.world.engines[0].core;
     assert_eq!(core.stored(), 0, "everything was received");
-    assert_eq!(core.refused, 0);
+    assert_eq!(core.common.refused, 0);
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl Victim {
     fn post(&mut self, random: &mut SeededRandom) {
         let source = (below(random, 2) == 0).then_some(1);
         let info = op_info(source, None);
-        let ops = &mut self.engine.core.ops;
+        let ops = &mut self.engine.core.common.ops;
         let op = match below(random, 3) {
             0 => ops.hold_recv(info, vec![0_u8; 64]).op,
             1 => ops.hold_growing::<u64>(OpInfo { elem: 8, ..info }).op,
@@ -165,7 +165,7 @@ impl Victim {
                 elem: 8,
                 ..op_info(Some(landed.source.0), Some(landed.tag))
             };
-            let op = self.engine.core.ops.hold_growing::<u64>(info).op;
+            let op = self.engine.core.common.ops.hold_growing::<u64>(info).op;
             self.engine.recv_probed(op, &landed);
             self.receives.push(op);
         }
@@ -291,7 +291,7 @@ fn nothing_said_in_an_agreement_can_panic_the_engine_or_fill_it() {
             }
             engine.turn(ClockTime::from_nanos(step));
         }
-        assert!(engine.core.refused > 100);
+        assert!(engine.core.common.refused > 100);
         engine.core.peer_down(WorldRank(1), DownCause::Failed);
         engine.core.peer_down(WorldRank(2), DownCause::Finished);
         let round = engine.agree(CTX, true, 2, std::panic::Location::caller());

@@ -614,7 +614,11 @@ fn a_put_that_is_only_claimed_leaves_the_output_with_values() {
     engine.turn(ClockTime::default());
     let is_invited =
         |life: &OpState| matches!(life, OpState::Landing(landing) if landing.sender_moves_rest);
-    let invited = engine.core.ops.select(|slot| is_invited(&slot.state));
+    let invited = engine
+        .core
+        .common
+        .ops
+        .select(|slot| is_invited(&slot.state));
     let claim = wire::OpHeader::new(WireKind::Atp, invited[0], wire::OK);
     engine.core.message(WorldRank(0), bytes_of(&claim), nothing);
     engine.turn(ClockTime::default());

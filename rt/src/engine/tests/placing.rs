@@ -314,7 +314,7 @@ fn a_message_that_was_placed_is_received_where_it_is() {
 #[test]
 fn only_exact_receives_of_some_length_lend_their_buffers() {
     let mut rank = Rank::new();
-    let longest = rank.engine.core.paths.to(WorldRank(1)).eager_max();
+    let longest = rank.engine.core.common.paths.to(WorldRank(1)).eager_max();
     for (info, len) in [
         (exact(1), 7),
         (exact(1), longest + 1),
@@ -406,10 +406,13 @@ fn a_buffer_that_was_dropped_goes_when_it_is_back_and_its_messages_to_others() {
         rank.engine.core.drop_recv(recv.op);
         rank.engine.flush();
         rank.says([]);
-        assert!(rank.engine.core.garbage.is_empty(), "it may be written to");
+        assert!(
+            rank.engine.core.common.garbage.is_empty(),
+            "it may be written to"
+        );
         rank.says([placed(&recv, 1, b"came late")]);
-        assert_eq!(rank.engine.core.garbage.len(), 1, "it is let go");
-        assert!(rank.engine.core.ops.get(recv.op).is_none());
+        assert_eq!(rank.engine.core.common.garbage.len(), 1, "it is let go");
+        assert!(rank.engine.core.common.ops.get(recv.op).is_none());
         let expected: &[&[u8]] = if matched {
             &[b"kept for it", b"came late"]
         } else {

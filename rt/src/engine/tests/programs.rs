@@ -358,7 +358,7 @@ fn news_of_failures_are_believed_of_members() {
         engine.core.handle_abort(WorldRank(from), &header);
         assert!(!is_revoked(engine, ctx));
     }
-    assert_eq!(engine.core.refused, 3);
+    assert_eq!(engine.core.common.refused, 3);
     engine.core.handle_abort(WorldRank(2), &abort(ctx, 1));
     let kind = engine.core.programs.revoked_kind(ctx, Some(7));
     assert!(
@@ -393,7 +393,7 @@ fn news_of_failures_wait_within_bounds_until_the_members_are_known() {
         let believed = nth > 98_975 && group[1] == 1;
         assert_eq!(is_revoked(engine, ctx), believed, "number {nth}");
     }
-    assert_eq!(engine.core.refused, 0);
+    assert_eq!(engine.core.common.refused, 0);
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn what_comes_for_collectives_of_a_dropped_communicator_goes_and_why_it_failed_i
             };
             if early {
                 send(&mut world);
-                assert_eq!(world.engines[1].core.peers.stored(), 1);
+                assert_eq!(world.engines[1].core.common.peers.stored(), 1);
             }
             if fails {
                 world.net.cut(1, 0);
@@ -432,7 +432,7 @@ fn what_comes_for_collectives_of_a_dropped_communicator_goes_and_why_it_failed_i
                 send(&mut world);
             }
             world.run_for(10 * TICK);
-            assert_eq!(world.engines[1].core.peers.stored(), 0);
+            assert_eq!(world.engines[1].core.common.peers.stored(), 0);
             let said = is_revoked(&world.engines[0], ctx);
             assert_eq!(said, fails && !early, "{fails}, {early}");
         }

@@ -90,7 +90,7 @@ fn a_revoked_communicator_keeps_received_messages_and_discards_unexpected_ones()
     world.engines[1].revoke(CTX);
     let (outcome, buf) = world.received(1, &here);
     assert!(outcome.is_ok() && buf == [5; 3]);
-    assert_eq!(world.engines[1].core.peers.stored(), 0);
+    assert_eq!(world.engines[1].core.common.peers.stored(), 0);
     let late = world.recv(1, Some(0), Some(2));
     assert!(is_revoked(&world.received(1, &late).0));
 }
@@ -109,7 +109,7 @@ fn a_send_to_a_revoked_communicator_tells_the_sender_that_it_is_revoked() {
     let _ = world.send(0, 1, 2, vec![6_u8; 3]);
     world.run_for(10 * TICK);
     assert!(world.engines[0].core.programs.is_void(CTX));
-    assert_eq!(world.engines[1].core.peers.stored(), 0);
+    assert_eq!(world.engines[1].core.common.peers.stored(), 0);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn news_of_a_communicator_that_is_made_later_are_kept_within_bounds() {
     assert!(core.programs.is_void(10));
     core.handle_revoke(WorldRank(1), &RevokeHeader::new(8));
     core.handle_revoke(WorldRank(2), &RevokeHeader::new(9));
-    assert_eq!(core.refused, 2);
+    assert_eq!(core.common.refused, 2);
     core.leave_group(10);
     core.handle_revoke(WorldRank(1), &RevokeHeader::new(10));
     assert!(core.programs.is_void(10), "others may ask");
@@ -143,7 +143,7 @@ fn a_probed_message_that_comes_back_to_a_revoked_communicator_is_gone() {
     let landed = world.engines[1].core.try_probe(&info).expect("it is there");
     world.engines[1].revoke(CTX);
     world.engines[1].return_probed(&landed);
-    assert_eq!(world.engines[1].core.peers.stored(), 0);
+    assert_eq!(world.engines[1].core.common.peers.stored(), 0);
     let found = world.engines[1].core.matching.peek(info.want());
     assert_eq!(found.map(|found| found.envelope), None::<MessageEnvelope>);
 }
@@ -184,7 +184,7 @@ fn a_collectives_message_that_was_given_back_goes_with_the_communicator() {
             ..super::world::op_info(Some(peer), Some(1))
         };
         let receiver = &mut world.engines[1];
-        let recv = receiver.core.ops.hold_growing::<u8>(info(0));
+        let recv = receiver.core.common.ops.hold_growing::<u8>(info(0));
         receiver.post(recv.op);
         let _sent = world.engines[0].send(info(1), vec![3_u8; len]);
         world.run_for(turns * TICK);

@@ -119,7 +119,7 @@ fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
         ctx: COLLECTIVES,
         ..op_info(Some(from), Some(tag))
     };
-    let ticket = engine.core.ops.hold_growing::<u8>(info);
+    let ticket = engine.core.common.ops.hold_growing::<u8>(info);
     engine.post(ticket.op);
 }
 
@@ -176,7 +176,7 @@ fn ranks_ask_each_other_also_when_another_one_has_finished() {
     world.run_until(|engines| {
         engines[..2]
             .iter()
-            .all(|engine| engine.core.peers.downs() == 1)
+            .all(|engine| engine.core.common.peers.downs() == 1)
     });
     let both = [(0, 1), (1, 0)].map(|(on, from)| {
         let tickets = begin(&mut world, on, (0, on as u64), from, 2);
@@ -355,7 +355,7 @@ fn an_agreement_goes_on_without_a_rank_that_is_about_to_leave() {
     for promised in [0, 1] {
         let mut world = world(2);
         let kept = begin(&mut world, 0, (3, 1), 1, 2);
-        world.engines[0].core.promised = promised;
+        world.engines[0].core.common.promised = promised;
         world.engines[0].begin_close();
         let round = world.engines[1].agree(CTX, true, 3, Location::caller());
         assert!(world.engines[1].core.ask_in_vain(false));
@@ -409,7 +409,7 @@ fn a_question_about_a_completed_collective_is_answered_however_old_it_is() {
         }
         let late = begin(&mut world, 0, (0, 1), 1, 2);
         // A collective that may still begin in an earlier place may be the one for which rank 0 waits.
-        world.engines[1].core.promised = usize::from(passed == 1_000);
+        world.engines[1].core.common.promised = usize::from(passed == 1_000);
         assert!(world.engines[0].core.ask_in_vain(false));
         world.run_for(10 * TICK);
         match ended(&mut world, 0, &late) {

@@ -102,7 +102,7 @@ pub(super) fn met() -> World {
 
 fn lose(world: &mut World) {
     world.engines[1].release_driver();
-    world.run_until(|engines| engines[0].core.peers.downs() == 1);
+    world.run_until(|engines| engines[0].core.common.peers.downs() == 1);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn an_answer_to_an_operation_that_was_not_begun_is_none() {
     engine
         .core
         .handle_update_reply(WorldRank(1), &updated, PayloadView::from_slice(&[]));
-    assert!(!engine.core.is_done(waits.op) && engine.core.refused > 0);
+    assert!(!engine.core.is_done(waits.op) && engine.core.common.refused > 0);
     lose(&mut world);
     assert!(world.engines[0].core.is_done(waits.op));
 }

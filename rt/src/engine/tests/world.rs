@@ -341,7 +341,11 @@ impl World {
         tag: Option<u32>,
     ) -> OpTicket<Vec<u8>> {
         let engine = &mut self.engines[on as usize];
-        let ticket = engine.core.ops.hold_growing::<u8>(op_info(from, tag));
+        let ticket = engine
+            .core
+            .common
+            .ops
+            .hold_growing::<u8>(op_info(from, tag));
         engine.post(ticket.op);
         ticket
     }
@@ -375,8 +379,8 @@ impl World {
 
 /// Runs the jobs of programs.
 fn do_jobs(engine: &mut Engine) {
-    while !engine.core.jobs.is_empty() {
-        for mut job in std::mem::take(&mut engine.core.jobs) {
+    while !engine.core.common.jobs.is_empty() {
+        for mut job in std::mem::take(&mut engine.core.common.jobs) {
             job.run();
             engine.complete_job(&mut job);
         }

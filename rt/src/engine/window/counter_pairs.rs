@@ -177,7 +177,7 @@ impl Engine {
             WakeReason::Posted => theirs.posted,
             WakeReason::Completed => theirs.completed,
         };
-        self.core.commands.push(OneSidedCommand::Count {
+        self.core.common.commands.push(OneSidedCommand::Count {
             rank,
             counter,
             by: 0,
@@ -298,14 +298,14 @@ impl EngineCore {
         let counter = peer_end.remote_pair.as_ref().map(|theirs| theirs.posted);
         let mapped = peer_end.counters.mapped_pair().map(|theirs| &theirs.posted);
         match counter {
-            Some(counter) => add_one(counter, mapped, origin, &mut self.commands),
+            Some(counter) => add_one(counter, mapped, origin, &mut self.common.commands),
             None => {
                 let note = id.count_header(
                     WireKind::WindowCount,
                     COUNT_POSTED,
                     peer_end.counters.posts(),
                 );
-                self.peers.control(origin, &note);
+                self.common.peers.control(origin, &note);
             }
         }
     }
@@ -321,14 +321,14 @@ impl EngineCore {
             .mapped_pair()
             .map(|theirs| &theirs.completed);
         match counter {
-            Some(counter) => add_one(counter, mapped, target, &mut self.commands),
+            Some(counter) => add_one(counter, mapped, target, &mut self.common.commands),
             None => {
                 let note = id.count_header(
                     WireKind::WindowCount,
                     COUNT_COMPLETED,
                     peer_end.counters.accesses_begun(),
                 );
-                self.peers.control(target, &note);
+                self.common.peers.control(target, &note);
             }
         }
     }
@@ -367,7 +367,7 @@ impl EngineCore {
     /// Returns true if additions to counters of this rank still wait for the driver. Its counters are not mapped until then,
     /// because the addition of a thread that meets one of the driver's could be lost.
     fn has_to_count(&self, rank: WorldRank) -> bool {
-        self.commands.iter().any(|command| match command {
+        self.common.commands.iter().any(|command| match command {
             OneSidedCommand::Count { rank: to, by, .. } => *to == rank && *by > 0,
             _ => false,
         })

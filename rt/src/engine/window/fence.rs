@@ -178,14 +178,14 @@ impl Engine {
             failed: lacks.then_some(FenceFailure::NoMemory),
         });
         for (before, key) in keys {
-            if self.core.peers.down(before).is_some() {
+            if self.core.common.peers.down(before).is_some() {
                 continue;
             }
             match key {
                 Some(key) => {
                     let keys =
                         id.keys_header(WireKind::FenceKeys, [key, bytemuck::Zeroable::zeroed()]);
-                    self.core.peers.control(before, &keys);
+                    self.core.common.peers.control(before, &keys);
                 }
                 None => self.core.refuse_fences(id, before),
             }
@@ -234,7 +234,9 @@ impl Engine {
             fences.awaited = awaited;
             let failed = match awaited {
                 None => fences.objection(before),
-                Some(awaited) if self.core.ended => return Some(Err((awaited, ErrorKind::Closed))),
+                Some(awaited) if self.core.common.ended => {
+                    return Some(Err((awaited, ErrorKind::Closed)));
+                }
                 Some(awaited) => Some(self.core.lost_in(id, &group, awaited)?),
             };
             match failed {
@@ -301,9 +303,7 @@ impl EngineCore {
     /// Adds the word that is due to a counter of the rank after this one. Returns false if that rank has not sent its key yet.
     fn say_in(&mut self, id: WindowId, round: usize, after: WorldRank) -> bool {
         let Self {
-            windows,
-            commands: wanted,
-            ..
+            windows, common, ..
         } = self;
         let Some(end) = windows.ends.get_mut(&id) else {
             return false;
@@ -324,7 +324,7 @@ impl EngineCore {
             Some(_) if said.code() > 0 => return true,
             failed => FenceWord::new(said.come() + 1, said.0, failed),
         };
-        fence_counter.add(word.0 - place.said.0, after, wanted);
+        fence_counter.add(word.0 - place.said.0, after, &mut common.commands);
         place.said = word;
         true
     }
@@ -353,14 +353,14 @@ impl EngineCore {
         let peer_end = self.windows.peer_end(id, after);
         if peer_end.is_some_and(|peer_end| !mem::replace(&mut peer_end.asked_to_fence, true)) {
             let waits = id.count_header(WireKind::WindowCount, COUNT_FENCES, 0);
-            self.peers.control(after, &waits);
+            self.common.peers.control(after, &waits);
         }
     }
 
     /// Answers that no end here comes to fences.
     pub(super) fn refuse_fences(&mut self, id: WindowId, rank: WorldRank) {
         let refusal = id.count_header(WireKind::NoWindow, COUNT_FENCES, 0);
-        self.peers.control(rank, &refusal);
+        self.common.peers.control(rank, &refusal);
     }
 
     /// Returns the reason why a fence in which this rank waits for `awaited` can never be passed: a member has failed or left.
@@ -374,11 +374,11 @@ impl EngineCore {
         if last.is_some_and(|last| last < come) {
             return Some(FenceFailure::GaveUp(awaited));
         }
-        if self.peers.downs() == 0 {
+        if self.common.peers.downs() == 0 {
             return None;
         }
-        let failed = |rank: &WorldRank| self.peers.down(*rank) == Some(DownCause::Failed);
-        let down = self.peers.down(awaited).map(|down| (awaited, down));
+        let failed = |rank: &WorldRank| self.common.peers.down(*rank) == Some(DownCause::Failed);
+        let down = self.common.peers.down(awaited).map(|down| (awaited, down));
         let down = down.or_else(|| Some((group.members().find(failed)?, DownCause::Failed)));
         down.map(|(rank, down)| FenceFailure::Gone(rank, down))
     }

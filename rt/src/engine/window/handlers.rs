@@ -60,7 +60,7 @@ impl EngineCore {
     ) {
         let id = WindowId::new(header.ctx, header.tag);
         let Some(peer_end) = self.peer_end_of(id, rank) else {
-            return self.peers.control(
+            return self.common.peers.control(
                 rank,
                 &id.count_header(WireKind::NoWindow, COUNT_COMPLETED, 0),
             );
@@ -74,7 +74,9 @@ impl EngineCore {
             });
         }
         if !peer_end.greeted {
-            self.commands.push(OneSidedCommand::Greet { id, rank });
+            self.common
+                .commands
+                .push(OneSidedCommand::Greet { id, rank });
         }
         self.unstash(id, rank);
         self.wake_window(id);
@@ -96,7 +98,7 @@ impl EngineCore {
             COUNT_FENCES => peer_end.fenced = true,
             COUNT_POSTED => peer_end.counters.note_posted(header.count),
             COUNT_COMPLETED => peer_end.counters.note_completed(header.count),
-            _ => self.refused += 1,
+            _ => self.common.refused += 1,
         }
         self.wake_window(id);
     }
@@ -197,7 +199,7 @@ impl EngineCore {
     }
 
     pub(super) fn end_access(&mut self, id: WindowId, target: WorldRank) {
-        let down = self.peers.down(target).is_some();
+        let down = self.common.peers.down(target).is_some();
         let Some(peer_end) = self.windows.peer_end(id, target) else {
             return;
         };
@@ -220,7 +222,7 @@ impl EngineCore {
             return;
         };
         let listeners = mem::take(&mut end.listeners);
-        self.wakers.extend(listeners.into_values());
+        self.common.wakers.extend(listeners.into_values());
         if end.closed {
             self.free_idle_window(id);
         }
@@ -233,19 +235,19 @@ impl EngineCore {
         let Some(end) = self.windows.ends.remove(&id) else {
             return;
         };
-        if !over(&end) && !self.ended {
+        if !over(&end) && !self.common.ended {
             self.windows.ends.insert(id, end);
             return;
         }
-        self.wakers.extend(end.listeners.into_values());
+        self.common.wakers.extend(end.listeners.into_values());
         for (rank, peer_end) in end.peer_ends {
-            if self.peers.down(rank).is_some() {
+            if self.common.peers.down(rank).is_some() {
                 continue;
             }
             if peer_end.fenced {
                 let passed = end.fences.as_ref().map_or(0, WindowFences::passed);
                 let fenced = id.count_header(WireKind::NoWindow, COUNT_FENCES, passed);
-                self.peers.control(rank, &fenced);
+                self.common.peers.control(rank, &fenced);
             }
             if peer_end.greeted {
                 // Posts first: the neighbor takes the window for freed at the second message, and needs both counts then.
@@ -255,8 +257,8 @@ impl EngineCore {
                 ];
                 let posted = id.count_header(WireKind::NoWindow, COUNT_POSTED, posts);
                 let completed = id.count_header(WireKind::NoWindow, COUNT_COMPLETED, starts);
-                self.peers.control(rank, &posted);
-                self.peers.control(rank, &completed);
+                self.common.peers.control(rank, &posted);
+                self.common.peers.control(rank, &completed);
             }
         }
     }

@@ -143,7 +143,7 @@ impl Engine {
         peer_end.lock = WindowLockState::Waiting;
         peer_end.our_lock_request += 1;
         let lock = id.lock(WireKind::Lock, want.numbered(peer_end.our_lock_request));
-        self.core.peers.control(rank, &lock);
+        self.core.common.peers.control(rank, &lock);
         self.flush();
         Ok(())
     }
@@ -175,7 +175,7 @@ impl EngineCore {
         rank: WorldRank,
         want: WindowLockKind,
     ) -> Option<Result<(), ErrorKind>> {
-        let (down, ended) = (self.peers.down(rank), self.ended);
+        let (down, ended) = (self.common.peers.down(rank), self.common.ended);
         let peer_end = self.windows.peer_end(id, rank)?;
         match down {
             // Wait for the greeting, too: it may come after the answer to the request.
@@ -193,7 +193,7 @@ impl EngineCore {
 
     /// Sends the unlock message, if no operation of this rank holds it up any more.
     pub(super) fn release_lock(&mut self, id: WindowId, rank: WorldRank) {
-        let down = self.peers.down(rank).is_some();
+        let down = self.common.peers.down(rank).is_some();
         let peer_end = self.windows.peer_end(id, rank);
         let leaves = |peer_end: &&mut PeerEndState| {
             let goes = matches!(
@@ -207,7 +207,9 @@ impl EngineCore {
         };
         peer_end.lock = WindowLockState::Outside;
         if !down {
-            self.peers.control(rank, &id.lock(WireKind::Unlock, 0));
+            self.common
+                .peers
+                .control(rank, &id.lock(WireKind::Unlock, 0));
         }
     }
 
@@ -218,11 +220,12 @@ impl EngineCore {
         let end = self.windows.ends.get_mut(&id);
         let (Some((want, number)), Some(end)) = (asked, end) else {
             return self
+                .common
                 .peers
                 .control(rank, &id.count_header(WireKind::NoWindow, 0, 0));
         };
         if end.access_guard.with_lock(|door| door.knows(rank)) {
-            self.refused += 1;
+            self.common.refused += 1;
             return;
         }
         end.peer_end(rank).their_lock_request = number;
@@ -236,14 +239,15 @@ impl EngineCore {
             .windows
             .peer_end(id, rank)
             .map_or(0, |peer_end| peer_end.their_lock_request);
-        self.peers
+        self.common
+            .peers
             .control(rank, &id.lock(WireKind::LockGranted, want.numbered(number)));
     }
 
     pub(in crate::engine) fn handle_lock_granted(&mut self, rank: WorldRank, header: &LockHeader) {
         let id = WindowId::new(header.ctx, header.tag);
         let Some((want, number)) = WindowLockKind::from_numbered(header.want) else {
-            self.refused += 1;
+            self.common.refused += 1;
             return;
         };
         let Some(peer_end) = self

@@ -413,16 +413,18 @@ impl Engine {
             key: end.key,
         };
         let peer_end = end.peer_end(rank);
-        if std::mem::replace(&mut peer_end.greeted, true) || core.peers.down(rank).is_some() {
+        if std::mem::replace(&mut peer_end.greeted, true) || core.common.peers.down(rank).is_some()
+        {
             return;
         }
         if let Some((ours, keys)) = LocalCounterPair::new(pool, &mut **driver) {
             peer_end.counters.set_local_pair(ours);
             // The keys are sent before the greeting, so that a neighbor that has been greeted can count.
-            core.peers
+            core.common
+                .peers
                 .control(rank, &id.keys_header(WireKind::CounterKeys, keys));
         }
-        core.peers.control(rank, &hello);
+        core.common.peers.control(rank, &hello);
     }
 
     /// Returns a neighbor's memory, or `None` until the neighbor has introduced itself. Maps its counters and its memory, where

@@ -70,7 +70,7 @@ impl Engine {
         ranges: TargetRanges,
         buf: B,
     ) -> OpTicket<B> {
-        let ticket = self.core.ops.hold_put(info, buf);
+        let ticket = self.core.common.ops.hold_put(info, buf);
         self.start_remote(
             &info,
             StashedOp {
@@ -90,7 +90,7 @@ impl Engine {
         ranges: TargetRanges,
         buf: B,
     ) -> OpTicket<B> {
-        let ticket = self.core.ops.hold_get(info, buf);
+        let ticket = self.core.common.ops.hold_get(info, buf);
         self.start_remote(
             &info,
             StashedOp {
@@ -111,9 +111,9 @@ impl Engine {
 impl EngineCore {
     fn begin_remote(&mut self, info: &OpInfo, stashed: StashedOp) {
         let (id, rank) = (window_of(info), info.peer.unwrap_or(WorldRank(0)));
-        let down = self.peers.down(rank);
+        let down = self.common.peers.down(rank);
         // A runtime that is closing waits for operations that began earlier, and refuses new ones.
-        let why = match (self.closing || self.ended, down) {
+        let why = match (self.common.closing || self.common.ended, down) {
             (true, _) => Some(ErrorKind::Closed),
             (_, Some(down)) => Some(down_kind(rank, down)),
             _ => None,
@@ -138,7 +138,9 @@ impl EngineCore {
         }
         peer_end.stash.push(stashed);
         if !peer_end.greeted {
-            self.commands.push(OneSidedCommand::Greet { id, rank });
+            self.common
+                .commands
+                .push(OneSidedCommand::Greet { id, rank });
         }
     }
 
@@ -157,7 +159,7 @@ impl EngineCore {
     /// Hands an operation to the driver, or to the target's engine.
     fn launch(&mut self, id: WindowId, rank: WorldRank, stashed: StashedOp) {
         let StashedOp { op, kind, ranges } = stashed;
-        let len = self.ops.live(op).area.len as u64;
+        let len = self.common.ops.live(op).area.len as u64;
         let reach = if matches!(kind, WindowOpKind::CompareSwap { .. }) {
             len / 2
         } else {
@@ -209,7 +211,7 @@ impl EngineCore {
         if left == 0 {
             return self.remote_over(op, Ok(()));
         }
-        self.ops.live(op).state = OpState::Remote {
+        self.common.ops.live(op).state = OpState::Remote {
             left,
             by_message: !commands,
         };
@@ -218,7 +220,7 @@ impl EngineCore {
                 self.queue_part(rank, part);
             } else if let Some(key) = key.slice(part.at, part.len) {
                 let at = usize::try_from(part.from).unwrap_or(usize::MAX);
-                self.commands.push(match kind {
+                self.common.commands.push(match kind {
                     WindowOpKind::Put => OneSidedCommand::Put { op, key, at },
                     _ => OneSidedCommand::Get { op, key, at },
                 });
@@ -228,7 +230,9 @@ impl EngineCore {
 
     /// Completes one part of an operation. The buffer stays in use until all parts are complete.
     pub(in crate::engine) fn remote_part_over(&mut self, op: OpId, outcome: Result<(), ErrorKind>) {
-        let Some(slot) = self.ops.get(op) else { return };
+        let Some(slot) = self.common.ops.get(op) else {
+            return;
+        };
         let OpState::Remote { left, by_message } = slot.state else {
             return;
         };
@@ -248,7 +252,7 @@ impl EngineCore {
 
     /// Completes an operation on a window.
     pub(in crate::engine) fn remote_over(&mut self, op: OpId, outcome: Result<(), ErrorKind>) {
-        let slot = self.ops.live(op);
+        let slot = self.common.ops.live(op);
         let (info, bytes) = (slot.info, slot.area.len);
         let (id, rank) = (window_of(&info), info.peer.unwrap_or(WorldRank(0)));
         let landed = MessageStatus {
@@ -271,14 +275,14 @@ impl EngineCore {
         target: WorldRank,
         why: CommandFailure,
     ) {
-        let down = self.peers.down(target);
+        let down = self.common.peers.down(target);
         let kind = match (why, down) {
             (_, Some(down)) => down_kind(target, down),
             (CommandFailure::PeerDown, None) => down_kind(target, DownCause::Failed),
             (CommandFailure::Transport(error), None) => ErrorKind::Transport(error),
             // The range was inside the memory that the target announced, so the target must have freed its end since.
             _ => ErrorKind::NoWindow {
-                window: self.ops.live(op).info.tag.unwrap_or_default(),
+                window: self.common.ops.live(op).info.tag.unwrap_or_default(),
             },
         };
         self.remote_part_over(op, Err(kind));
@@ -287,7 +291,7 @@ impl EngineCore {
     /// Fails the updates sent to a target that is down. They can complete now, because the driver does not use their buffers.
     pub(super) fn lose_updates(&mut self, rank: WorldRank, why: DownCause) {
         self.windows.lines.remove(&rank);
-        let lost = self.ops.select(|slot| {
+        let lost = self.common.ops.select(|slot| {
             slot.info.peer == Some(rank)
                 && matches!(
                     slot.state,
@@ -298,7 +302,7 @@ impl EngineCore {
                 )
         });
         for op in lost {
-            let _earlier = self.ops.live(op).take_why();
+            let _earlier = self.common.ops.live(op).take_why();
             self.remote_over(op, Err(down_kind(rank, why)));
         }
     }

@@ -44,7 +44,7 @@ impl EngineCore {
         target: WorldRank,
         access: u64,
     ) -> Option<Result<(), ErrorKind>> {
-        let (down, ended) = (self.peers.down(target), self.ended);
+        let (down, ended) = (self.common.peers.down(target), self.common.ended);
         let peer_end = self.windows.peer_end(id, target)?;
         match down {
             _ if !peer_end.counters.is_over(access) => ended.then_some(Err(ErrorKind::Closed)),
@@ -61,7 +61,7 @@ impl EngineCore {
         id: WindowId,
         origin: WorldRank,
     ) -> Option<Result<(), ErrorKind>> {
-        let (down, ended) = (self.peers.down(origin), self.ended);
+        let (down, ended) = (self.common.peers.down(origin), self.common.ended);
         let peer_end = self.windows.peer_end(id, origin)?;
         if peer_end.counters.is_completed() {
             return Some(Ok(()));
@@ -84,7 +84,7 @@ impl EngineCore {
         ranks: &[WorldRank],
     ) -> Option<Result<(), (WorldRank, ErrorKind)>> {
         for &rank in ranks {
-            let (down, ended) = (self.peers.down(rank), self.ended);
+            let (down, ended) = (self.common.peers.down(rank), self.common.ended);
             let peer_end = self.windows.peer_end(id, rank)?;
             let why = match down {
                 _ if peer_end.memory.is_some() => continue,
@@ -102,7 +102,7 @@ impl EngineCore {
 
     /// Returns the error for data stored to a rank that has failed, or `None` if it has not.
     pub(crate) fn lost_stores_of(&self, rank: WorldRank) -> Option<ErrorKind> {
-        let down = self.peers.down(rank);
+        let down = self.common.peers.down(rank);
         let failed = down.filter(|down| *down == DownCause::Failed);
         failed.map(|down| down_kind(rank, down))
     }
@@ -137,7 +137,7 @@ impl EngineCore {
         place: &mut WindowWaiterSlot,
         waker: &Waker,
     ) {
-        self.awaited_peers_changed = true;
+        self.common.awaited_peers_changed = true;
         let WindowTable { ends, listened, .. } = &mut *self.windows;
         let Some(end) = ends.get_mut(&id) else {
             return;
@@ -177,7 +177,7 @@ impl EngineCore {
     }
 
     pub(super) fn may_start(&mut self, id: WindowId, target: WorldRank) -> Result<bool, ErrorKind> {
-        let (down, ended) = (self.peers.down(target), self.ended);
+        let (down, ended) = (self.common.peers.down(target), self.common.ended);
         let Some(end) = self.windows.ends.get_mut(&id) else {
             return Err(ErrorKind::Closed);
         };
@@ -212,7 +212,7 @@ impl EngineCore {
 
     /// Returns true if this rank could still store to the memory of other ranks.
     pub(in crate::engine) fn may_store(&self) -> bool {
-        let is_up = |rank| self.peers.down(rank).is_none();
+        let is_up = |rank| self.common.peers.down(rank).is_none();
         self.windows.may_store(is_up)
     }
 }

@@ -51,7 +51,7 @@ impl EngineCore {
             .or_default()
             .parts
             .push_back(part);
-        self.peers.mark_to_flush(rank);
+        self.common.peers.mark_to_flush(rank);
     }
 
     pub(in crate::engine) fn handle_update(
@@ -66,7 +66,7 @@ impl EngineCore {
             .get(&rank)
             .is_some_and(|line| line.answers.len() > UNANSWERED_MAX)
         {
-            self.refused += 1; // more updates than the peer may have in flight
+            self.common.refused += 1; // more updates than the peer may have in flight
             return;
         }
         let id = WindowId::new(header.ctx, header.tag);
@@ -80,7 +80,7 @@ impl EngineCore {
         };
         let line = self.windows.lines.entry(rank).or_default();
         line.answers.push_back((answer, done.unwrap_or_default()));
-        self.peers.mark_to_flush(rank);
+        self.common.peers.mark_to_flush(rank);
     }
 
     /// Carries out an update and returns the old bytes, empty unless asked for. Returns `None` if the update is malformed or
@@ -148,20 +148,21 @@ impl EngineCore {
             .get_mut(&rank)
             .filter(|line| line.unanswered > 0);
         let Some(line) = line else {
-            self.refused += 1;
+            self.common.refused += 1;
             return;
         };
         line.unanswered -= 1;
         let waits = !line.parts.is_empty();
         if waits {
-            self.peers.mark_to_flush(rank);
+            self.common.peers.mark_to_flush(rank);
         }
         let Some(slot) = self
+            .common
             .ops
             .get(header.op)
             .filter(|slot| slot.is_by_message(rank))
         else {
-            self.refused += 1;
+            self.common.refused += 1;
             return;
         };
         let offset = usize::try_from(header.from).unwrap_or(usize::MAX);
@@ -207,7 +208,7 @@ impl Engine {
         let Some(line) = core.windows.lines.get_mut(&rank) else {
             return FlushResult::All;
         };
-        let peer = core.peers.peer_mut(rank);
+        let peer = core.common.peers.peer_mut(rank);
         while let Some((answer, bytes)) = line.answers.front_mut() {
             if !transmit(
                 &mut **driver,
@@ -223,7 +224,7 @@ impl Engine {
         while line.unanswered < UNANSWERED_MAX
             && let Some(&part) = line.parts.front()
         {
-            let Some(slot) = core.ops.get(part.op) else {
+            let Some(slot) = core.common.ops.get(part.op) else {
                 line.parts.pop_front();
                 continue;
             };
