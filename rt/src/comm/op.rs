@@ -119,7 +119,7 @@ impl<B: Send + 'static> Future for SendOp<B> {
             let ticket = &flight.ticket;
             let shared = flight.comm.shared();
             let (outcome, buf) =
-                ready!(shared.poll(ticket.op, cx.waker(), |core| core.take_send(ticket)));
+                ready!(shared.poll(ticket.op, cx.waker(), |core| core.common.take_send(ticket)));
             let MessageOpState::InFlight(flight) =
                 mem::replace(&mut self.state, MessageOpState::Taken)
             else {
@@ -143,7 +143,7 @@ impl<B> Drop for SendOp<B> {
             flight
                 .comm
                 .shared()
-                .with(|engine| engine.core.detach(flight.ticket.op));
+                .with(|engine| engine.core.common.detach(flight.ticket.op));
         }
     }
 }
@@ -190,7 +190,7 @@ impl<B: RecvBuf> RecvOp<B> {
         let ticket = &flight.ticket;
         let shared = flight.comm.shared();
         let (outcome, buf) =
-            ready!(shared.poll(ticket.op, cx.waker(), |core| core.take_recv(ticket)));
+            ready!(shared.poll(ticket.op, cx.waker(), |core| core.common.take_recv(ticket)));
         let MessageOpState::InFlight(flight) = mem::replace(&mut self.state, MessageOpState::Taken)
         else {
             unreachable!("just seen")
@@ -270,13 +270,13 @@ impl<B> MessageFlight<B> {
 
     fn is_done(&self) -> bool {
         let shared = self.comm.shared();
-        shared.test_condition(|engine| engine.core.is_done(self.ticket.op))
+        shared.test_condition(|engine| engine.core.common.is_done(self.ticket.op))
     }
 
     fn set_timer(&self, limit: Duration) {
         let shared = self.comm.shared();
         let deadline = shared.clock.now() + limit;
-        shared.with(|engine| engine.core.set_timer(deadline, self.ticket.op));
+        shared.with(|engine| engine.core.common.set_timer(deadline, self.ticket.op));
         shared.wake_seat_sleeper();
     }
 }

@@ -218,7 +218,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
                     CollectiveState::SingleRound(single_round) => {
                         engine.is_single_round_done(single_round)
                     }
-                    CollectiveState::Run(ticket) => engine.core.is_done(ticket.buffers.op),
+                    CollectiveState::Run(ticket) => engine.core.common.is_done(ticket.buffers.op),
                     CollectiveState::Between | CollectiveState::Disagrees(_) => true,
                 })
         })

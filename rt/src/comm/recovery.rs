@@ -54,7 +54,7 @@ impl Comm {
         let ctx = self.id();
         let following = self
             .shared()
-            .with(|engine| engine.core.follow_failures(ctx));
+            .with(|engine| engine.core.recovery().follow_failures(ctx));
         Failures {
             shared: Arc::clone(self.shared()),
             group: self.group().clone(),
@@ -176,7 +176,7 @@ impl Future for AgreementCall {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         ready!(poll_proceed(cx));
         let (id, shared) = (self.id(), self.comm.shared());
-        let polled = shared.with(|engine| engine.core.poll_agreed(id, cx.waker()));
+        let polled = shared.with(|engine| engine.core.recovery().poll_agreed(id, cx.waker()));
         if polled.is_pending() && !drives(shared) {
             shared.record_foreign_pending();
         }
@@ -188,7 +188,7 @@ impl Future for AgreementCall {
 impl Drop for AgreementCall {
     fn drop(&mut self) {
         let (id, shared) = (self.id(), self.comm.shared());
-        shared.with(|engine| engine.core.forget_agreed(id));
+        shared.with(|engine| engine.core.in_recovery(|room| room.forget_agreed(id)));
     }
 }
 
@@ -218,7 +218,12 @@ impl Stream for Failures {
             group,
             following,
         } = &mut *self;
-        let failed = shared.with(|engine| engine.core.poll_failure(following, group, cx.waker()));
+        let failed = shared.with(|engine| {
+            engine
+                .core
+                .recovery()
+                .poll_failure(following, group, cx.waker())
+        });
         failed.map(|rank| rank.map(|rank| rank.0))
     }
 }
@@ -226,7 +231,7 @@ impl Stream for Failures {
 impl Drop for Failures {
     fn drop(&mut self) {
         self.shared
-            .with(|engine| engine.core.unfollow_failures(&self.following));
+            .with(|engine| engine.core.recovery().unfollow_failures(&self.following));
     }
 }
 

@@ -35,9 +35,9 @@ impl Engine {
             return self.flush();
         }
         core.common.closing = true;
-        core.end_recovery();
+        core.recovery().end_recovery();
         for op in core.matching.drain_posted(|_| true) {
-            core.complete_op(op, Err(ErrorKind::Closed));
+            core.common.complete_op(op, Err(ErrorKind::Closed));
         }
         for index in core.matching.drain_unexpected(|_, _| true) {
             let mut message = core.messages.take(index);
@@ -96,7 +96,7 @@ impl Drop for RetiredDriver {
 impl Engine {
     /// Releases the retired driver of a closed runtime once no epoch or lock of this rank can store to memory of peers.
     pub(super) fn release_retired_driver(&mut self) {
-        if self.retired_driver.is_some() && !self.core.may_store() {
+        if self.retired_driver.is_some() && !self.core.windows().may_store() {
             let kept = self.retired_driver.take();
             self.core.common.garbage.extend(kept.map(ErasedBuffer::of));
         }
@@ -116,7 +116,7 @@ impl Engine {
         let driver = std::mem::replace(&mut self.driver, Box::new(null));
         self.core.windows.end_counters();
         // A peer that sees the driver end takes its memory back, and open epochs of this rank may still store to that memory.
-        if self.core.may_store() {
+        if self.core.windows().may_store() {
             self.retired_driver = Some(Box::new(RetiredDriver {
                 driver: Some(driver),
                 failed: thread::panicking(),
@@ -148,15 +148,15 @@ impl Engine {
                 OpState::Running => {} // `end_programs` ends it, unless a peer may still write to its memory
                 OpState::Posted(posted) => {
                     core.matching.unpost(posted);
-                    core.complete_op(op, Err(ErrorKind::Closed));
+                    core.common.complete_op(op, Err(ErrorKind::Closed));
                 }
-                OpState::Remote { .. } => core.remote_over(op, Err(ErrorKind::Closed)),
-                _ => core.complete_op(op, Err(ErrorKind::Closed)),
+                OpState::Remote { .. } => core.windows().remote_over(op, Err(ErrorKind::Closed)),
+                _ => core.common.complete_op(op, Err(ErrorKind::Closed)),
             }
         }
         core.end_programs();
-        core.end_windows();
-        core.end_recovery();
+        core.windows().end_windows();
+        core.recovery().end_recovery();
     }
 }
 
@@ -170,7 +170,7 @@ impl EngineCore {
     /// wait for it, and false if the runtime is already closing.
     pub(crate) fn promise(&mut self) -> bool {
         let may = !(self.common.closing || self.common.leaving);
-        self.common.promised += usize::from(may);
+        self.common.promised += u32::from(may);
         may
     }
 
@@ -183,7 +183,8 @@ impl EngineCore {
             if let MessageBody::Offered(OfferedMessage { sender, .. }) =
                 message.body.as_message_body()
             {
-                self.send_control(source, WireKind::Ats, sender, wire::REFUSED);
+                self.common
+                    .send_control(source, WireKind::Ats, sender, wire::REFUSED);
             }
         }
     }
@@ -195,7 +196,8 @@ impl EngineCore {
         }
         if let MessageBody::Offered(offered) = content {
             self.note_message_taken(source);
-            self.send_control(source, WireKind::Ats, offered.sender, wire::REFUSED);
+            self.common
+                .send_control(source, WireKind::Ats, offered.sender, wire::REFUSED);
         }
     }
 }

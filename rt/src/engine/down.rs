@@ -37,7 +37,7 @@ impl EngineCore {
         self.lose_receives(rank, why);
         self.lose_landings(rank, why);
         self.lose_programs(rank, why);
-        self.lose_windows(rank, why);
+        self.windows().lose_windows(rank, why);
         self.recover_from(rank, why);
         if self.common.peers.grants().is_scarce() {
             self.distribute_quota(); // gives its share of the room to other peers
@@ -60,16 +60,6 @@ impl EngineCore {
             || self.windows.has_waiting_futures()
     }
 
-    /// Returns the members of this communicator.
-    pub(super) fn members(&self, ctx: u32) -> Option<&RankGroup> {
-        self.common.groups.get(ctx)
-    }
-
-    /// Returns true if this rank has dropped this communicator.
-    pub(super) fn has_left(&self, ctx: u32) -> bool {
-        self.common.groups.has_left(ctx)
-    }
-
     fn lose_sends(&mut self, rank: WorldRank, why: DownCause) {
         // A put in flight ends only when the driver reports it, because until then the driver uses the buffer.
         let lost = |life: &OpState| {
@@ -81,7 +71,7 @@ impl EngineCore {
             .ops
             .select(|slot| slot.info.peer == Some(rank) && lost(&slot.state))
         {
-            self.complete_op(op, Err(down_kind(rank, why)));
+            self.common.complete_op(op, Err(down_kind(rank, why)));
         }
     }
 
@@ -125,7 +115,7 @@ impl EngineCore {
                 .extend(concerned.map(|ctx| (ctx, rank)));
         }
         for op in lost {
-            self.complete_op(op, Err(down_kind(rank, why)));
+            self.common.complete_op(op, Err(down_kind(rank, why)));
         }
     }
 
@@ -168,7 +158,7 @@ impl EngineCore {
             self.unreported_failures.retain(|&(of, _)| of != ctx);
             self.forget_slots(ctx);
             self.forget_programs(ctx);
-            self.leave_agreements(ctx);
+            self.recovery().leave_agreements(ctx);
             if self.has_stopped_receiving(ctx) {
                 self.forget_messages(|envelope, _| envelope.ctx == ctx);
             }
@@ -189,18 +179,18 @@ impl EngineCore {
     pub(super) fn abandon(&mut self, op: OpId, why: ErrorKind) {
         let slot = self.common.ops.live(op);
         let OpState::Landing(landing) = slot.state else {
-            self.complete_op(op, Err(why));
+            self.common.complete_op(op, Err(why));
             return;
         };
         if !slot.orphan {
-            self.complete_op(op, Err(why));
+            self.common.complete_op(op, Err(why));
             return;
         }
         match landing.follower {
-            Some(follower) => self.complete_op(follower, Err(why)),
+            Some(follower) => self.common.complete_op(follower, Err(why)),
             None => self.drop_message_in(op, landing.sender),
         }
-        self.release(op);
+        self.common.release(op);
     }
 
     /// Drops the message whose bytes should have arrived in this operation's buffer.

@@ -35,7 +35,7 @@ impl Engine {
         if !self.core.common.commands.is_empty() {
             self.post_commands();
         }
-        if self.core.common.peers.any_to_flush() | self.core.programs.has_events() {
+        if self.core.common.peers.any_to_flush() | self.core.common.has_program_events() {
             self.flush_rest();
         }
         self.withdraw_keys();
@@ -45,7 +45,7 @@ impl Engine {
         if self.core.common.peers.any_to_flush() {
             self.flush_peers();
         }
-        while self.core.programs.has_events() {
+        while self.core.common.has_program_events() {
             self.progress_programs();
             if !self.core.common.commands.is_empty() {
                 self.post_commands();
@@ -175,7 +175,9 @@ impl Engine {
                 peer.header_quota.unspend();
                 return false;
             }
-            self.core.complete_op(op, Ok(MessageStatus::sent(bytes)));
+            self.core
+                .common
+                .complete_op(op, Ok(MessageStatus::sent(bytes)));
             return true;
         }
         self.offer(op, rank)
@@ -250,7 +252,9 @@ impl Engine {
             let left = slot.area.len - sent;
             if left == 0 {
                 let bytes = slot.area.len;
-                self.core.complete_op(op, Ok(MessageStatus::sent(bytes)));
+                self.core
+                    .common
+                    .complete_op(op, Ok(MessageStatus::sent(bytes)));
                 return FlushResult::All;
             }
             let piece = left.min(body_max);
@@ -317,7 +321,7 @@ impl Engine {
                 return true;
             }
             OneSidedCommand::Greet { id, rank } => {
-                self.greet(id, rank);
+                self.core.windows().greet(&mut *self.driver, id, rank);
                 return true;
             }
             OneSidedCommand::Count { rank, counter, by } => return self.count(rank, counter, by),

@@ -12,10 +12,9 @@ use ripstop_fabric::{
     tags::MatchTag,
 };
 
-use super::{Engine, EngineCore, OneSidedCommand};
+use super::{Engine, EngineCore};
 use crate::{
-    error::ErrorKind,
-    ops::{MessageStatus, OpState, ReservedMessage},
+    ops::{OpState, ReservedMessage},
     proto::wire::{EagerHeader, OpId},
 };
 
@@ -60,36 +59,13 @@ impl Engine {
             tags.is_some_and(|tags| tags.take_back(token))
         };
         if lent && is_back(&mut *self.driver) {
-            self.core.take_over_buffer(op);
+            self.core.common.take_over_buffer(op);
             self.core.settle(op);
         }
     }
 }
 
 impl EngineCore {
-    /// Ends a receive whose buffer is lent, with this message or an error. It completes once the buffer is back.
-    pub(super) fn recall_buffer(&mut self, op: OpId, kept: Option<ReservedMessage>) {
-        self.common.ops.live(op).state = OpState::Recalled(kept);
-        self.common
-            .commands
-            .push(OneSidedCommand::TakeBackTagBuffer { op });
-    }
-
-    /// Fails a receive whose buffer is lent, in place of [`complete_op`](Self::complete_op).
-    #[cold]
-    pub(super) fn fail_lent(&mut self, op: OpId, outcome: Result<MessageStatus, ErrorKind>) {
-        let why = outcome.expect_err("what succeeds has its buffer");
-        self.common.ops.live(op).blame(why);
-        self.recall_buffer(op, None);
-    }
-
-    /// Records that the buffer of a receive is not lent any more.
-    pub(super) fn take_over_buffer(&mut self, op: OpId) {
-        if let Some(slot) = self.common.ops.get(op) {
-            slot.lent = false;
-        }
-    }
-
     /// Completes a receive that waited only for its buffer, which is back.
     pub(super) fn settle(&mut self, op: OpId) {
         let Some(slot) = self.common.ops.get(op) else {
@@ -102,7 +78,7 @@ impl EngineCore {
             }
             OpState::Recalled(None) => {
                 let why = slot.take_why().expect("what failed says why");
-                self.complete_op(op, Err(why));
+                self.common.complete_op(op, Err(why));
             }
             _ => {}
         }

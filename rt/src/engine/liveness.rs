@@ -309,7 +309,7 @@ impl EngineCore {
             }
             false
         });
-        from_any_source.extend(self.followed());
+        from_any_source.extend(self.recovery.followed());
         for ctx in from_any_source {
             self.add_members(ctx, members_max, &mut waited);
         }
@@ -324,13 +324,13 @@ impl EngineCore {
         waited.extend(self.windows.waited_for());
         waited.extend(self.awaited_still());
         waited.extend(self.awaited_listed());
-        waited.extend(self.awaited_agreed());
+        waited.extend(self.recovery.awaited_agreed());
         waited.retain(|&rank| self.common.peers.down(rank).is_none());
         waited
     }
 
     fn add_members(&self, ctx: u32, members_max: usize, waited: &mut BTreeSet<WorldRank>) {
-        let Some(group) = self.members(ctx) else {
+        let Some(group) = self.common.members(ctx) else {
             return;
         };
         if group.len() <= members_max {

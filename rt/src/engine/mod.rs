@@ -4,8 +4,8 @@
 //! lock each. `ripstop perf` counts them for each message.
 //!
 //! The driver hands arrivals to [`EngineCore`], which must not call the driver back. It puts commands into
-//! [`EngineCore::commands`] and into the queues of peers, and [`Engine::flush`] posts them right after. Wakers and the buffers of
-//! detached operations are collected. The caller wakes and drops them when it holds no lock, because both run code of the
+//! [`EngineCommons::commands`] and into the queues of peers, and [`Engine::flush`] posts them right after. Wakers and the buffers
+//! of detached operations are collected. The caller wakes and drops them when it holds no lock, because both run code of the
 //! application.
 
 mod close;
@@ -48,16 +48,11 @@ use ripstop_fabric::{
     memory::RemoteRegion,
     offload::RemoteCounter,
 };
-use std::{collections::BTreeSet, sync::Arc, task::Waker};
+use std::{collections::BTreeSet, sync::Arc};
 
-use self::{
-    close::RetiredDriver, commons::EngineCommons, message::MessageStore, peer::EnginePeers,
-};
-pub use self::{
-    footprint::{Footprint, Pool},
-    window::Combine,
-};
+use self::{close::RetiredDriver, message::MessageStore};
 pub(crate) use self::{
+    commons::EngineCommons,
     peer::UnexpectedLimits,
     pending_ops::PendingOpReport,
     program::{ProgramJob, RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun},
@@ -70,15 +65,19 @@ pub(crate) use self::{
         WindowMemory, WindowOpKind, WindowWaiterSlot, begin_accesses,
     },
 };
+pub use self::{
+    footprint::{Footprint, Pool},
+    window::Combine,
+};
 use crate::{
     buffer::RecvBuf,
     clock::ClockTime,
     error::ErrorKind,
     evidence::KnownFailures,
     group::WorldRank,
-    ops::{ErasedBuffer, MessageStatus, OpInfo, OpOutcome, OpTable, OpTicket},
+    ops::{MessageStatus, OpInfo, OpTicket},
     proto::{header_quota::FetchTracker, matching::Matching, path::PathTables, wire::OpId},
-    reactor::{SleepWatch, TimerId, Timers},
+    reactor::SleepWatch,
 };
 
 /// Arrivals and completions handled in one turn. With more, threads that submit operations would wait too long for the lock.
@@ -199,66 +198,33 @@ impl Engine {
         let connects = driver.connect_ahead().is_some();
         let own_by_processor = driver.caps_to(setup.rank).by_processor;
         let lends = driver.tag_matching().map(|tags| tags.shortest_body());
-        let has_slots = driver.named_slots().is_some();
-        let lists = program::list_max(&mut *driver) > 0;
         let caps = driver.caps();
         let watches = !caps.detects_death;
-        let peers = EnginePeers::new(
-            setup.size,
-            setup.store,
-            caps.reliable && caps.ordered,
-            setup.seed,
-        );
-        let common = EngineCommons {
-            ops: OpTable::new(),
-            peers,
-            paths: setup.paths,
-            commands: Vec::new(),
-            exposed: exposed_keys::ExposedKeys::new(caps.pins_exposed),
-            offers: 0,
-            groups: groups::GroupTable::default(),
-            timers: Timers::default(),
-            watches,
-            has_slots: caps.reliable && caps.ordered && caps.detects_death && has_slots,
-            awaited_peers_changed: false,
-            revokes: false,
-            leaving: false,
-            promised: 0,
-            closing: false,
-            ended: false,
-            refused: 0,
-            wakers: Vec::new(),
-            garbage: Vec::new(),
-            jobs: Vec::new(),
-            now: ClockTime::default(),
-            commands_in_flight: 0,
-        };
+        let liveness = liveness::LivenessMonitor::new(setup.detect, setup.rank);
+        let (rank, may_split_long) = (setup.rank, setup.may_split_long);
+        let is_direct = own_by_processor && caps.reliable && caps.ordered;
         let core = EngineCore {
-            common,
+            common: EngineCommons::new(&mut *driver, setup),
             matching: Matching::new(),
             messages: MessageStore::new(),
             hw_matching_min: lends,
             splits: split_rendezvous::SplitTable::default(),
             preconnected: connects.then(preconnect::PreconnectedPeers::default),
-            may_split_long: setup.may_split_long,
+            may_split_long,
             fetches: FetchTracker::default(),
             parked: None,
             sleepers: sleeper::SleeperTable::default(),
-            liveness: watches
-                .then(|| Box::new(liveness::LivenessMonitor::new(setup.detect, setup.rank))),
+            liveness: watches.then(|| Box::new(liveness)),
             evidence: Arc::new(KnownFailures::new(!watches)),
-            own: own_messages::OwnMessages::new(
-                setup.rank,
-                own_by_processor && caps.reliable && caps.ordered,
-            ),
+            own: own_messages::OwnMessages::new(rank, is_direct),
             unreported_failures: BTreeSet::new(),
             own_wait: None,
             unreceived: None,
             bloated_since: None,
             shrinks_after: ClockTime::default(),
-            programs: program::LazyProgramTable::new(setup.rank, lists),
+            programs: program::LazyProgramTable::default(),
             recovery: recovery::LazyRecovery::default(),
-            windows: window::LazyWindowTable::new(setup.rank),
+            windows: window::LazyWindowTable::default(),
             on_failure: None,
         };
         Self {
@@ -387,75 +353,6 @@ impl EngineCore {
         self.matching.is_receiving()
     }
 
-    /// Returns true if the next turn needs the current time.
-    pub(crate) fn needs_time(&self) -> bool {
-        self.common.timers.next().is_some() || !self.common.peers.reliable || self.common.watches
-    }
-
-    /// Returns the time of the last turn, which may be stale.
-    pub(crate) fn time(&self) -> ClockTime {
-        self.common.now
-    }
-
-    #[inline]
-    pub(crate) fn is_done(&mut self, op: OpId) -> bool {
-        self.common.ops.live(op).state.is_done()
-    }
-
-    /// Sets the waker to call when the operation completes.
-    pub(crate) fn set_waker(&mut self, op: OpId, waker: &Waker) {
-        let before = self.common.ops.remember(op, waker);
-        self.let_go(before);
-    }
-
-    /// Drops a waker as soon as no lock is held, because its drop may run code of the application.
-    fn let_go(&mut self, waker: Option<Waker>) {
-        self.common.garbage.extend(waker.map(ErasedBuffer::of));
-    }
-
-    /// Detaches an operation whose future was dropped. A send then completes on its own.
-    pub(crate) fn detach(&mut self, op: OpId) {
-        let Some(slot) = self.common.ops.get(op) else {
-            return; // its outcome was taken, but its future panicked before recording that
-        };
-        slot.orphan = true;
-        let waker = slot.waker.take();
-        let (done, timer) = (slot.state.is_done(), slot.timer.take());
-        self.let_go(waker);
-        self.cancel_timer(timer); // the time limit was the future's
-        if done {
-            self.release(op);
-        }
-    }
-
-    /// Sets the time at which an operation times out. Replaces an earlier one.
-    pub(crate) fn set_timer(&mut self, deadline: ClockTime, op: OpId) {
-        let timer = self.common.timers.insert(deadline, op.pack());
-        let before = self.common.ops.live(op).timer.replace(timer);
-        self.cancel_timer(before);
-    }
-
-    fn cancel_timer(&mut self, timer: Option<TimerId>) {
-        if let Some(timer) = timer {
-            self.common.timers.cancel(timer);
-        }
-    }
-
-    /// Takes the outcome and the buffer of a send if it is complete.
-    #[inline]
-    pub(crate) fn take_send<B: Send + 'static>(
-        &mut self,
-        ticket: &OpTicket<B>,
-    ) -> Option<(OpOutcome, B)> {
-        self.common.ops.take(ticket, &mut self.common.timers)
-    }
-
-    /// Takes the outcome and the buffer of a receive if it is complete.
-    #[inline]
-    pub(crate) fn take_recv<B: RecvBuf>(&mut self, ticket: &OpTicket<B>) -> Option<(OpOutcome, B)> {
-        self.common.ops.take_recv(ticket, &mut self.common.timers)
-    }
-
     /// Ends the operations and sleeps whose time limit has passed.
     fn expire(&mut self, now: ClockTime) {
         while let Some(key) = self.common.timers.pop_expired(now) {
@@ -483,46 +380,12 @@ impl EngineCore {
     ///
     /// Commands that wait for room are no work: the driver wakes this rank when there is room. Only new commands count.
     fn has_work(&self) -> bool {
-        self.has_deferred()
+        self.common.has_deferred()
             || self.common.peers.has_new_work()
             || self
                 .liveness
                 .as_ref()
                 .is_some_and(|liveness| !liveness.asides.is_empty())
-            || self.programs.has_events()
-    }
-
-    /// Returns true if there are wakers to call, values to drop or jobs to run once no lock is held.
-    #[inline]
-    pub(crate) fn has_deferred(&self) -> bool {
-        self.common.wakers.len() | self.common.garbage.len() | self.common.jobs.len() != 0
-    }
-
-    /// Completes an operation. Its waker is collected, to be called without a lock. An operation without a future is released.
-    fn complete_op(&mut self, id: OpId, outcome: Result<MessageStatus, ErrorKind>) {
-        self.common.exposed.close(id);
-        let slot = self.common.ops.live(id);
-        if slot.lent {
-            return self.fail_lent(id, outcome);
-        }
-        self.common.offers -= usize::from(slot.state.is_offered());
-        let waker = match outcome {
-            Ok(landed) => slot.land(landed),
-            Err(why) => slot.fail(why),
-        };
-        self.common.wakers.extend(waker);
-        if slot.orphan {
-            self.release(id);
-        } else if slot.in_program {
-            self.programs.notify_message(id);
-        }
-    }
-
-    /// Releases an operation. No peer and no driver may write to its buffer any more.
-    fn release(&mut self, id: OpId) {
-        let timer = self.common.ops.live(id).timer.take();
-        self.cancel_timer(timer);
-        let held = self.common.ops.release(id);
-        self.common.garbage.extend(held);
+            || self.common.has_program_events()
     }
 }

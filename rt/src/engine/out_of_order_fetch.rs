@@ -120,7 +120,7 @@ impl EngineCore {
     /// Returns the peers that may hold back a message for this receive.
     fn holders(&self, want: RecvPattern) -> Vec<WorldRank> {
         let mut holders = self.fetches.holders(want.source);
-        if let Some(members) = self.members(want.ctx) {
+        if let Some(members) = self.common.members(want.ctx) {
             holders.retain(|&rank| members.contains(rank));
         }
         holders
@@ -149,7 +149,9 @@ impl EngineCore {
         self.fetches.probe_again(rank);
         if self.common.closing {
             self.confirm_fetched(rank, header.sender);
-            return self.send_control(rank, WireKind::Ats, header.sender, wire::REFUSED);
+            return self
+                .common
+                .send_control(rank, WireKind::Ats, header.sender, wire::REFUSED);
         }
         let envelope = MessageEnvelope {
             ctx: header.ctx,
@@ -188,7 +190,7 @@ impl EngineCore {
             let content = MessageBody::Offered(*offered);
             match self.deliver(recv, envelope, arrival, message.sig, &content) {
                 Ok(()) => return,
-                Err(kind) => self.complete_op(recv, Err(kind)),
+                Err(kind) => self.common.complete_op(recv, Err(kind)),
             }
         }
         if self.parked.is_none() && self.fetches.is_probed(&envelope, first) {
@@ -248,14 +250,16 @@ impl EngineCore {
     fn send_back(&mut self, rank: WorldRank, sender: OpId) {
         self.fetches.resolved(rank);
         if self.common.peers.down(rank).is_none() {
-            self.send_control(rank, WireKind::FetchReturned, sender, wire::OK);
+            self.common
+                .send_control(rank, WireKind::FetchReturned, sender, wire::OK);
         }
     }
 
     /// Reports that a message out of order was matched, so that the queue at its sender may advance.
     pub(super) fn confirm_fetched(&mut self, rank: WorldRank, sender: OpId) {
         self.fetches.resolved(rank);
-        self.send_control(rank, WireKind::FetchMatched, sender, wire::OK);
+        self.common
+            .send_control(rank, WireKind::FetchMatched, sender, wire::OK);
     }
 
     /// Forgets a peer from which nothing comes any more.
@@ -274,7 +278,9 @@ impl EngineCore {
         let (item, first) = match line.fetch(header.ctx, tag) {
             FetchResult::Found { item, first } => (item, first),
             FetchResult::Out(item) => {
-                return self.send_control(rank, WireKind::FetchIsFirst, item, wire::OK);
+                return self
+                    .common
+                    .send_control(rank, WireKind::FetchIsFirst, item, wire::OK);
             }
             FetchResult::Nothing => return,
         };
@@ -328,7 +334,7 @@ impl EngineCore {
             OpState::Withdrawing if line.is_fetched(op, ctx, tag) => {
                 let (why, news) = (slot.take_why(), line.remove_fetched(op, ctx, tag));
                 if let Some(why) = why {
-                    self.complete_op(op, Err(why));
+                    self.common.complete_op(op, Err(why));
                 }
                 news
             }

@@ -73,7 +73,7 @@ impl EngineCore {
             tag: None,
             at,
         }));
-        all.extend(self.waiting_agreed());
+        all.extend(self.recovery.waiting_agreed());
         all
     }
 }

@@ -83,7 +83,7 @@ impl EngineCore {
         header: &[u8],
         body: PayloadView<'_>,
     ) {
-        self.take_over_buffer(op);
+        self.common.take_over_buffer(op);
         if let Some((kind, base)) = wire::read_base(header) {
             // Messages of a driver that places them are in order, so this is the next one.
             self.handle_base(rank, kind, base, header, body);

@@ -128,6 +128,7 @@ impl EngineCore {
             at,
         };
         let agreements = self
+            .recovery
             .waiting_agreed()
             .map(|report| wait(WaitKind::Agree, report.ctx, None, None, line(report.at)));
         let epochs = self

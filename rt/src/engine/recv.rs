@@ -5,6 +5,7 @@ use ripstop_fabric::driver::PayloadView;
 use super::{
     EngineCore, OneSidedCommand,
     message::{MessageBody, OfferedMessage, StoredBody, StoredMessage},
+    program::ProgramEvent,
     send::down_kind,
 };
 use crate::{
@@ -36,7 +37,7 @@ impl EngineCore {
                 // The sender is checked only now, because a message that has arrived is received even if its sender is down.
                 if let Some(kind) = self.unmatchable_reason(&want) {
                     self.matching.unpost(posted);
-                    self.complete_op(op, Err(kind));
+                    self.common.complete_op(op, Err(kind));
                 } else if self.fetches.is_active() {
                     self.fetch_for_recv(want);
                 }
@@ -54,7 +55,7 @@ impl EngineCore {
         match self.deliver_message(op, &mut message, arrival) {
             Ok(()) => self.messages.recycle(message.body),
             Err(kind) => {
-                self.complete_op(op, Err(kind));
+                self.common.complete_op(op, Err(kind));
                 self.put_back(message, arrival);
             }
         }
@@ -95,7 +96,7 @@ impl EngineCore {
         while let Some(recv) = self.store_at(&mut message, arrival) {
             match self.deliver_message(recv, &mut message, arrival) {
                 Ok(()) => return self.messages.recycle(message.body),
-                Err(kind) => self.complete_op(recv, Err(kind)),
+                Err(kind) => self.common.complete_op(recv, Err(kind)),
             }
         }
     }
@@ -108,7 +109,8 @@ impl EngineCore {
         match message.body.as_message_body() {
             MessageBody::Offered(offered) if sought => {
                 self.confirm_fetched(source, offered.sender);
-                self.send_control(source, WireKind::Ats, offered.sender, wire::REFUSED);
+                self.common
+                    .send_control(source, WireKind::Ats, offered.sender, wire::REFUSED);
             }
             _ => {
                 self.discharge(&mut message);
@@ -143,7 +145,8 @@ impl EngineCore {
             return false;
         };
         if message.withdrawn {
-            self.send_control(source, WireKind::CancelAck, offered.sender, wire::OK);
+            self.common
+                .send_control(source, WireKind::CancelAck, offered.sender, wire::OK);
         }
         message.withdrawn || self.common.peers.down(source).is_some()
     }
@@ -172,7 +175,7 @@ impl EngineCore {
         let filled = slot.fill(0, body);
         assert!(filled, "`admit` said so");
         if slot.in_program {
-            self.programs.notify_message(op);
+            self.common.program_events.push(ProgramEvent::Part(op));
         }
         let waker = slot.land(MessageStatus {
             source: envelope.source,
@@ -242,7 +245,8 @@ impl EngineCore {
         } else {
             self.common.ops.live(op).admit(sig, content.bytes())?;
             let stored = self.store_unqueued(envelope, sig, content);
-            self.recall_buffer(op, Some(ReservedMessage { stored, arrival }));
+            self.common
+                .recall_buffer(op, Some(ReservedMessage { stored, arrival }));
         }
         Ok(())
     }
@@ -277,7 +281,7 @@ impl EngineCore {
     ) {
         let stored = Some(self.store_unqueued(envelope, sig, content));
         let bytes = usize::try_from(content.bytes()).unwrap_or(usize::MAX);
-        self.complete_op(
+        self.common.complete_op(
             op,
             Ok(MessageStatus {
                 source: envelope.source,
@@ -325,9 +329,10 @@ impl EngineCore {
     /// Chooses how the bytes of an offer travel, and requests them.
     fn start_transfer(&mut self, op: OpId, landed: MessageStatus, offered: &OfferedMessage) {
         let refused = self.common.closing.then_some(ErrorKind::Closed);
-        if let Some(kind) = refused.or_else(|| self.unreachable(landed.source)) {
-            self.send_control(landed.source, WireKind::Ats, offered.sender, wire::REFUSED);
-            return self.complete_op(op, Err(kind));
+        if let Some(kind) = refused.or_else(|| self.common.unreachable(landed.source)) {
+            self.common
+                .send_control(landed.source, WireKind::Ats, offered.sender, wire::REFUSED);
+            return self.common.complete_op(op, Err(kind));
         }
         let landing = InboundTransfer {
             sender: offered.sender,
@@ -342,7 +347,8 @@ impl EngineCore {
         self.common.ops.live(op).state = OpState::Landing(landing);
         self.common.awaited_peers_changed = true;
         if landed.bytes == 0 {
-            self.send_control(landed.source, WireKind::Ats, offered.sender, wire::OK);
+            self.common
+                .send_control(landed.source, WireKind::Ats, offered.sender, wire::OK);
             self.complete_recv(op);
             return;
         }
@@ -410,8 +416,8 @@ impl EngineCore {
             .live(op)
             .fill(0, PayloadView::from_slice(&copy));
         assert!(filled, "`admit` said so");
-        self.release(orphan);
-        self.complete_op(op, Ok(landed));
+        self.common.release(orphan);
+        self.common.complete_op(op, Ok(landed));
     }
 
     /// Completes a receive, because all bytes of its message are in its buffer.
@@ -421,7 +427,7 @@ impl EngineCore {
             return;
         };
         if !slot.orphan {
-            self.complete_op(op, Ok(landing.landed));
+            self.common.complete_op(op, Ok(landing.landed));
             return;
         }
         slot.state = OpState::Done(landing.landed); // an orphan that is a message's body stays until the message is taken
@@ -442,13 +448,13 @@ impl EngineCore {
         };
         slot.orphan = true;
         let waker = slot.waker.take();
-        self.let_go(waker);
+        self.common.let_go(waker);
         match &self.common.ops.live(op).state {
-            _ if self.common.ended => self.release(op),
+            _ if self.common.ended => self.common.release(op),
             OpState::Posted(posted) => {
                 self.matching.unpost(*posted);
                 // An orphan now, so it is released as soon as its buffer is back.
-                self.complete_op(op, Err(ErrorKind::Cancelled));
+                self.common.complete_op(op, Err(ErrorKind::Cancelled));
             }
             OpState::Recalled(kept) => {
                 if let Some(ReservedMessage { stored, arrival }) = *kept {
@@ -467,19 +473,19 @@ impl EngineCore {
                     landing.follower = None;
                 }
                 self.put_back_in_op(op, landed, orphan);
-                self.release(op);
+                self.common.release(op);
             }
             OpState::Done(landed) => {
                 let landed = *landed;
                 match landed.stored {
                     Some(stored) => {
                         self.return_probed(stored, landed.arrival);
-                        self.release(op);
+                        self.common.release(op);
                     }
                     None => self.return_message(op, landed),
                 }
             }
-            _ => self.release(op),
+            _ => self.common.release(op),
         }
     }
 
@@ -521,7 +527,7 @@ impl EngineCore {
             return false;
         };
         self.matching.unpost(posted);
-        self.complete_op(op, Err(why));
+        self.common.complete_op(op, Err(why));
         true
     }
 
@@ -555,23 +561,10 @@ impl EngineCore {
         let peer = self.common.peers.peer_mut(rank);
         let raise = peer.quota_granted.leave();
         if peer.credits.owe(bytes) && self.common.peers.down(rank).is_none() {
-            self.say_credits(rank);
+            self.common.say_credits(rank);
         }
         if raise || scarce {
             self.replenish(rank);
         }
-    }
-
-    #[cold]
-    fn say_credits(&mut self, rank: WorldRank) {
-        self.common
-            .peers
-            .control(rank, &wire::BareHeader::new(WireKind::Credit));
-    }
-
-    pub(super) fn send_control(&mut self, rank: WorldRank, kind: WireKind, op: OpId, status: u64) {
-        self.common
-            .peers
-            .control(rank, &wire::OpHeader::new(kind, op, status));
     }
 }

@@ -105,15 +105,19 @@ impl EngineCore {
             wire::REVOKED => Err(ErrorKind::Revoked),
             _ => Err(down_kind(rank, DownCause::Finished)),
         };
-        self.complete_op(header.op, outcome);
+        self.common.complete_op(header.op, outcome);
     }
 
     pub(super) fn handle_cancel(&mut self, rank: WorldRank, header: &OpHeader) {
         if self.withdraw_parked(rank, header.op) {
-            return self.send_control(rank, WireKind::CancelAck, header.op, wire::OK);
+            return self
+                .common
+                .send_control(rank, WireKind::CancelAck, header.op, wire::OK);
         }
         let Some(index) = self.messages.offer_of(rank, header.op) else {
-            return self.send_control(rank, WireKind::CancelAck, header.op, wire::REFUSED);
+            return self
+                .common
+                .send_control(rank, WireKind::CancelAck, header.op, wire::REFUSED);
         };
         let message = self.messages.get(index);
         let Some(place) = message.place else {
@@ -124,7 +128,8 @@ impl EngineCore {
         let message = self.messages.take(index);
         self.note_left_store(message.envelope);
         self.drop_stored(message);
-        self.send_control(rank, WireKind::CancelAck, header.op, wire::OK);
+        self.common
+            .send_control(rank, WireKind::CancelAck, header.op, wire::OK);
     }
 
     pub(super) fn handle_cancel_ack(&mut self, rank: WorldRank, header: &OpHeader) {
@@ -138,7 +143,7 @@ impl EngineCore {
             && let Some(why) = why
         {
             self.handle_fetch_matched(rank, header.op); // in case it was offered out of order
-            self.complete_op(header.op, Err(why));
+            self.common.complete_op(header.op, Err(why));
         }
     }
 

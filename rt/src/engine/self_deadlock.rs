@@ -65,9 +65,9 @@ impl EngineCore {
     fn is_otherwise_idle(&self) -> bool {
         let is_open = !(self.common.closing || self.common.leaving || self.common.ended);
         let no_collectives =
-            !self.programs.any() && self.common.promised == 0 && !self.is_agreeing();
+            !self.programs.any() && self.common.promised == 0 && !self.recovery.is_agreeing();
         let no_news_awaited = !self.windows.has_waiting_futures()
-            && self.followed().all(|ctx| self.is_left_alone(ctx));
+            && self.recovery.followed().all(|ctx| self.is_left_alone(ctx));
         is_open
             && no_collectives
             && no_news_awaited
@@ -79,13 +79,13 @@ impl EngineCore {
 
     /// Returns true if only this rank can send what such a receive waits for.
     fn is_for_itself(&self, source: Option<WorldRank>, ctx: u32) -> bool {
-        let me = self.programs.me();
+        let me = self.common.me;
         source.map_or_else(|| self.is_left_alone(ctx), |source| source == me)
     }
 
     /// Returns true if all other ranks of the communicator are down.
     fn is_left_alone(&self, ctx: u32) -> bool {
-        let me = self.programs.me();
+        let me = self.common.me;
         self.common.groups.get(ctx).is_some_and(|group| {
             let mut others = group.members().filter(|&member| member != me);
             self.common.peers.downs() + 1 >= group.len()
@@ -98,7 +98,7 @@ impl EngineCore {
         match slot.state {
             OpState::Free | OpState::Done(_) | OpState::Failed | OpState::Lost => false,
             OpState::Posted(_) => slot.in_program, // its source was checked above
-            OpState::Queued | OpState::Offered => slot.info.peer != Some(self.programs.me()),
+            OpState::Queued | OpState::Offered => slot.info.peer != Some(self.common.me),
             _ => true,
         }
     }

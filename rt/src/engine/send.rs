@@ -94,27 +94,13 @@ impl Engine {
 }
 
 impl EngineCore {
-    /// Returns the reason why nothing can be sent to this rank, if there is one.
-    pub(super) fn unreachable(&self, rank: WorldRank) -> Option<ErrorKind> {
-        if self.common.closing {
-            return Some(ErrorKind::Closed);
-        }
-        if self.common.peers.downs() == 0 {
-            return None;
-        }
-        self.common
-            .peers
-            .down(rank)
-            .map(|down| down_kind(rank, down))
-    }
-
     /// Returns the reason why nothing can be sent to this rank on a communicator, if there is one.
     #[inline]
     fn unsendable(&self, ctx: u32, rank: WorldRank) -> Option<ErrorKind> {
         if self.common.revokes && self.programs.is_void(ctx) {
             return Some(ErrorKind::Revoked);
         }
-        self.unreachable(rank)
+        self.common.unreachable(rank)
     }
 
     /// Appends a send to the peer's queue. Notifies the peer if it has asked for such a message.
@@ -135,7 +121,7 @@ impl EngineCore {
             OpState::Queued => {
                 let uncovered = self.common.peers.peer_mut(to).sends.remove(op);
                 self.send_fetch_candidates(to, &uncovered);
-                self.complete_op(op, Err(why));
+                self.common.complete_op(op, Err(why));
             }
             OpState::Offered => self.withdraw_offer(op, to, why),
             _ => {} // its bytes are moving, so it completes by itself
@@ -145,10 +131,10 @@ impl EngineCore {
     fn withdraw_offer(&mut self, op: OpId, to: WorldRank, why: ErrorKind) {
         if self.take_unanswered(op) {
             self.handle_fetch_matched(to, op); // the receiver does not know of it
-            self.complete_op(op, Err(why));
+            self.common.complete_op(op, Err(why));
         } else {
             self.common.ops.live(op).withdraw(why);
-            self.send_control(to, WireKind::Cancel, op, wire::OK);
+            self.common.send_control(to, WireKind::Cancel, op, wire::OK);
         }
     }
 }

@@ -73,7 +73,9 @@ impl EngineCore {
         self.common.ops.shrink();
         self.matching.shrink();
         self.messages.shrink();
-        self.programs.shrink(self.common.ops.room().0);
+        let room = self.common.ops.room().0;
+        self.programs.shrink(room);
+        self.common.program_events.shrink_to(room);
         self.common.peers.shrink();
         self.common.commands.shrink_to(FLOOR);
         self.common.wakers.shrink_to(FLOOR);

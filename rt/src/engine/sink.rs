@@ -59,14 +59,14 @@ impl Sink for EngineCore {
         }
         // The driver placed the message into the buffer of `op`. If it matches `op`, it is received like any other message. If it
         // belongs to another receive, it is copied out before anything else is written to this buffer.
-        self.take_over_buffer(op);
+        self.common.take_over_buffer(op);
         self.message(from, header, body);
         self.settle(op);
     }
 
     fn returned(&mut self, token: CommandToken) {
         let op = OpId::unpack(token.0);
-        self.take_over_buffer(op);
+        self.common.take_over_buffer(op);
         if self.is_arriving(op) {
             return self.lose_arrival(op);
         }
@@ -83,7 +83,7 @@ impl Sink for EngineCore {
             OpState::Landing(landing) if landing.is_split => self.split_got(op),
             OpState::PuttingRear { receiver } => self.rear_put(op, receiver, wire::OK),
             OpState::Landing(landing) => {
-                self.send_control(
+                self.common.send_control(
                     landing.landed.source,
                     WireKind::Ats,
                     landing.sender,
@@ -94,11 +94,12 @@ impl Sink for EngineCore {
             OpState::Putting { receiver } => {
                 let (to, bytes) = (slot.info.peer, slot.area.len);
                 if let Some(to) = to {
-                    self.send_control(to, WireKind::Atp, receiver, wire::OK);
+                    self.common
+                        .send_control(to, WireKind::Atp, receiver, wire::OK);
                 }
-                self.complete_op(op, Ok(MessageStatus::sent(bytes)));
+                self.common.complete_op(op, Ok(MessageStatus::sent(bytes)));
             }
-            OpState::Remote { .. } => self.remote_part_over(op, Ok(())),
+            OpState::Remote { .. } => self.windows().remote_part_over(op, Ok(())),
             _ => {}
         }
     }
@@ -111,7 +112,7 @@ impl Sink for EngineCore {
     fn failed(&mut self, token: CommandToken, why: CommandFailure) {
         if program::is_token(token) {
             return self
-                .programs
+                .common
                 .notify_list(token, program::TaskListEvent::Failed(why));
         }
         self.common.commands_in_flight -= 1;
@@ -130,7 +131,7 @@ impl Sink for EngineCore {
             }
             OpState::PuttingRear { receiver } => CommandPurpose::Rear(*receiver),
             OpState::Putting { receiver } => CommandPurpose::Put(*receiver),
-            OpState::Remote { .. } => return self.remote_failed(op, partner, why),
+            OpState::Remote { .. } => return self.windows().remote_failed(op, partner, why),
             _ => return,
         };
         let down = self
@@ -150,15 +151,15 @@ impl Sink for EngineCore {
 
     fn reached(&mut self, token: CommandToken) {
         if program::is_token(token) {
-            self.programs
+            self.common
                 .notify_list(token, program::TaskListEvent::Reached);
         } else {
-            self.window_reached(token);
+            self.windows().window_reached(token);
         }
     }
 
     fn triggered(&mut self, token: CommandToken) {
-        self.programs
+        self.common
             .notify_list(token, program::TaskListEvent::Triggered);
     }
 
@@ -316,7 +317,9 @@ impl EngineCore {
                 read(header).map(|header| self.handle_call_description(rank, &header))
             }
             WireKind::LastCalls => read(header).map(|header| self.handle_last_calls(rank, &header)),
-            WireKind::Agree => read(header).map(|header| self.handle_agree(rank, &header)),
+            WireKind::Agree => {
+                read(header).map(|header| self.in_recovery(|room| room.handle_agree(rank, &header)))
+            }
             WireKind::Credit | WireKind::Ack | WireKind::Nack => Some(()),
             WireKind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
             WireKind::Grant => read(header).map(|header| self.handle_grant(rank, &header)),
@@ -341,7 +344,7 @@ impl EngineCore {
                 read(header).map(|OpHeader { op, .. }| self.handle_fetch_returned(rank, op))
             }
             WireKind::Ping | WireKind::Pong | WireKind::DeclaredDown | WireKind::Death => None, // an engine that watches peers
-            _ => self.handle_window_kind(rank, kind, header, body),
+            _ => self.windows().handle_window_kind(rank, kind, header, body),
         };
         if understood.is_none() {
             self.common.refused += 1;
@@ -460,7 +463,7 @@ impl EngineCore {
         sig: u64,
         content: &MessageBody<'_>,
     ) {
-        self.complete_op(recv, Err(kind));
+        self.common.complete_op(recv, Err(kind));
         if !self.charge(envelope.source, content) {
             return self.drop_over_quota(envelope.source, content);
         }

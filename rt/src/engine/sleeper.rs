@@ -52,7 +52,7 @@ impl EngineCore {
         };
         if place.as_ref().is_none_or(|known| !known.will_wake(waker)) {
             let before = place.replace(waker.clone());
-            self.let_go(before);
+            self.common.let_go(before);
         }
         Poll::Pending
     }
@@ -61,7 +61,7 @@ impl EngineCore {
     pub(crate) fn wake_sleeper(&mut self, sleeper: SleeperId) {
         if let Some((timer, waker)) = self.sleepers.asleep.remove(&sleeper) {
             self.common.timers.cancel(timer);
-            self.let_go(waker);
+            self.common.let_go(waker);
         }
     }
 

@@ -267,7 +267,9 @@ impl EngineCore {
         match self.common.peers.down(to) {
             // The peer went down during the put, after everything offered to it had failed.
             Some(down) => self.abandon(op, down_kind(to, down)),
-            None => self.send_control(to, WireKind::Atp, receiver, status),
+            None => self
+                .common
+                .send_control(to, WireKind::Atp, receiver, status),
         }
     }
 }
@@ -376,7 +378,7 @@ impl EngineCore {
         let OpState::Landing(landing) = self.common.ops.live(op).state else {
             return;
         };
-        self.send_control(
+        self.common.send_control(
             landing.landed.source,
             WireKind::Ats,
             landing.sender,

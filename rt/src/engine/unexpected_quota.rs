@@ -66,7 +66,8 @@ impl EngineCore {
             "dropped a message that this rank was not allowed to send: set the same RIPSTOP_UNEXPECTED_* on all ranks"
         );
         if let MessageBody::Offered(offered) = content {
-            self.send_control(rank, WireKind::Ats, offered.sender, wire::REFUSED);
+            self.common
+                .send_control(rank, WireKind::Ats, offered.sender, wire::REFUSED);
         }
     }
 

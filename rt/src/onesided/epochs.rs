@@ -61,7 +61,7 @@ impl<T: Wire> WindowEnd<T> {
         let check = |engine: &mut Engine| {
             let mut failed = None;
             for &origin in &origins {
-                match engine.core.has_completed(id, origin)? {
+                match engine.core.windows().has_completed(id, origin)? {
                     Ok(()) => {}
                     // The origin lives, and may still store to this end.
                     Err(ErrorKind::Closed) => return Some(Some((origin, ErrorKind::Closed))),
@@ -69,7 +69,7 @@ impl<T: Wire> WindowEnd<T> {
                 }
             }
             for &origin in origins.iter().filter(|_| failed.is_some()) {
-                engine.core.give_up_origin(id, origin);
+                engine.core.windows().give_up_origin(id, origin);
             }
             Some(failed)
         };
@@ -91,7 +91,13 @@ impl<T: Wire> WindowEnd<T> {
         let over = |engine: &mut Engine| {
             let origins = self.origins();
             let mut origins = origins.iter();
-            origins.all(|&origin| engine.core.has_completed(self.id, origin).is_some())
+            origins.all(|&origin| {
+                engine
+                    .core
+                    .windows()
+                    .has_completed(self.id, origin)
+                    .is_some()
+            })
         };
         self.have_completed() || self.comm.shared().test_condition(over)
     }
@@ -204,7 +210,7 @@ impl<'p, T: Wire> PendingStart<'p, T> {
     fn poll_slowly(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         self.announce();
         let (window_end, id) = (self.window_end, self.window_end.id);
-        let check = |engine: &mut Engine| engine.start_window(id, &self.waiting);
+        let check = |engine: &mut Engine| engine.core.windows().start_window(id, &self.waiting);
         let watch = |engine: &mut Engine| engine.watch_posted(id, &self.waiting);
         let started = ready!(self.listener.poll(cx, check, watch));
         if let Err((target, why)) = started {
@@ -227,7 +233,7 @@ impl<'p, T: Wire> PendingStart<'p, T> {
         self.window_end.comm.shared().with(|engine| {
             for &target in &self.waiting {
                 engine.greet(id, target);
-                engine.core.want_target(id, target);
+                engine.core.windows().want_target(id, target);
             }
             engine.flush();
         });
@@ -260,7 +266,10 @@ impl<T: Wire> Drop for PendingStart<'_, T> {
         }
         self.window_end.comm.shared().with(|engine| {
             for &target in &self.waiting {
-                engine.core.unwant_target(self.window_end.id, target);
+                engine
+                    .core
+                    .windows()
+                    .unwant_target(self.window_end.id, target);
             }
         });
     }
@@ -334,7 +343,7 @@ impl<'p, T: Wire> AccessEpoch<'p, T> {
         let check = |engine: &mut Engine| {
             let mut failed = None;
             for (target, access) in self.targets.iter() {
-                if let Err(why) = engine.core.has_ended(id, target.world, access)? {
+                if let Err(why) = engine.core.windows().has_ended(id, target.world, access)? {
                     failed.get_or_insert((target.world, why));
                 }
             }

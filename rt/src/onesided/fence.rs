@@ -49,7 +49,7 @@ impl<T: Wire> WindowEnd<T> {
         }
         self.is_open = true;
         let shared = self.comm.shared();
-        shared.with(|engine| engine.core.set_fence_epoch(self.id, true));
+        shared.with(|engine| engine.core.windows().set_fence_epoch(self.id, true));
         Ok(())
     }
 
@@ -57,7 +57,7 @@ impl<T: Wire> WindowEnd<T> {
     pub fn close_to_all(&mut self) {
         self.is_open = false;
         let shared = self.comm.shared();
-        shared.with(|engine| engine.core.set_fence_epoch(self.id, false));
+        shared.with(|engine| engine.core.windows().set_fence_epoch(self.id, false));
     }
 
     /// Reaches a fence. A fence that is `ending` ends the epochs of all members. The other members are notified

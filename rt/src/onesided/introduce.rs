@@ -20,7 +20,7 @@ impl<T: Wire> WindowEnd<T> {
             let greeted = greeted?;
             let ranks: Vec<WorldRank> = greeted.iter().map(|target| target.world).collect();
             let id = self.id;
-            let check = |engine: &mut Engine| engine.core.have_come(id, &ranks);
+            let check = |engine: &mut Engine| engine.core.windows().have_come(id, &ranks);
             let mut listener = WindowListener::new(self);
             let known = poll_fn(|cx| listener.poll(cx, check, |_| ()));
             let known = known.await;

@@ -45,7 +45,7 @@ impl<T: Wire> Drop for WindowListener<'_, T> {
     fn drop(&mut self) {
         if self.place.is_taken() {
             let (id, shared) = (self.window_end.id, self.window_end.comm.shared());
-            shared.with(|engine| engine.core.forget_listener(id, &mut self.place));
+            shared.with(|engine| engine.core.windows().forget_listener(id, &mut self.place));
         }
     }
 }

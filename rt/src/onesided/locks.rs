@@ -98,10 +98,12 @@ impl<T: Wire> WindowEnd<T> {
     /// This rank does not hold that lock.
     pub fn locked_mut(&mut self) -> Result<&mut [T]> {
         let me = self.comm.shared().place.rank;
-        let held = self
-            .comm
-            .shared()
-            .with(|engine| engine.core.has_lock(self.id, me, WindowLockKind::Exclusive));
+        let held = self.comm.shared().with(|engine| {
+            engine
+                .core
+                .windows()
+                .has_lock(self.id, me, WindowLockKind::Exclusive)
+        });
         if matches!(held, Some(Ok(()))) {
             return Ok(&mut self.memory);
         }
@@ -136,7 +138,7 @@ impl<T: Wire> WindowEnd<T> {
     /// The rank failed.
     pub fn check_up(&self, op: &'static str, target: &WindowTarget) -> Result<()> {
         let shared = self.comm.shared();
-        let lost = shared.with(|engine| engine.core.lost_stores_of(target.world));
+        let lost = shared.with(|engine| engine.core.windows().lost_stores_of(target.world));
         lost.map_or(Ok(()), |why| Err(self.error(op, why, target.world)))
     }
 
@@ -145,7 +147,7 @@ impl<T: Wire> WindowEnd<T> {
         self.is_open = true;
         self.comm
             .shared()
-            .with(|engine| engine.core.open_to_all(self.id, true));
+            .with(|engine| engine.core.windows().open_to_all(self.id, true));
     }
 
     /// Ends a passive window. Returns it, closed, when all members have called this and have no operation in flight.
@@ -172,8 +174,8 @@ impl<T: Wire> WindowEnd<T> {
         let id = self.id;
         let check = |engine: &mut Engine| {
             let quiet = match target {
-                Some(target) => engine.core.is_quiet(id, target.world),
-                None => engine.core.is_all_quiet(id),
+                Some(target) => engine.core.windows().is_quiet(id, target.world),
+                None => engine.core.windows().is_all_quiet(id),
             };
             quiet.then_some(())
         };
@@ -222,7 +224,7 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
             return Poll::Ready(Ok(()));
         };
         let (window_end, id) = (self.window_end, self.window_end.id);
-        let check = |engine: &mut Engine| engine.core.has_lock(id, target.world, want);
+        let check = |engine: &mut Engine| engine.core.windows().has_lock(id, target.world, want);
         let held = ready!(self.listener.poll(cx, check, |_| ()));
         let held = held.map_err(|why| window_end.error("lock", why, target.world));
         Poll::Ready(held.and_then(|()| window_end.look("lock", target)))

@@ -288,7 +288,7 @@ impl<T: Wire> WindowEnd<T> {
     fn insert_target(&self, op: &'static str, name: &str, rank: usize) -> Result<&WindowTarget> {
         let world = self.comm.peer(op, name, rank)?;
         let shared = self.comm.shared();
-        let counters = shared.with(|engine| engine.epoch_counters(self.id, world));
+        let counters = shared.with(|engine| engine.core.windows().epoch_counters(self.id, world));
         Ok(self
             .targets
             .insert(WindowTarget::new(rank, world, counters)))

@@ -90,7 +90,7 @@ impl<T: Wire> WindowEnd<T> {
         pieces.attached.insert(first, AttachedPiece { nth, buf });
         let (id, shared) = (self.id, self.comm.shared());
         let at = byte_of::<T>(first);
-        shared.with(|engine| engine.set_piece(id, at, Some(memory)));
+        shared.with(|engine| engine.core.windows().set_piece(id, at, Some(memory)));
         Ok(Piece { first, len, nth })
     }
 
@@ -110,7 +110,7 @@ impl<T: Wire> WindowEnd<T> {
         };
         let (id, shared) = (self.id, self.comm.shared());
         let at = byte_of::<T>(piece.first);
-        shared.with(|engine| engine.set_piece(id, at, None));
+        shared.with(|engine| engine.core.windows().set_piece(id, at, None));
         Ok(buf)
     }
 

@@ -11,7 +11,7 @@ use std::{
 use super::{Element, RemoteOp, WindowEnd, WindowTarget, number::number_of};
 use crate::{
     buffer::{self, RecvBuf, SendBuf, Wire},
-    engine::{Combine, EngineCore, TargetRanges, WindowOpKind},
+    engine::{Combine, EngineCommons, TargetRanges, WindowOpKind},
     error::{Error, ErrorKind, OpError, Result},
     executor::poll_proceed,
     ops::OpInfo,
@@ -155,7 +155,7 @@ impl<T: Wire> WindowEnd<T> {
         let (shared, len) = (self.comm.shared(), size_of_val(buf.elems()));
         let ticket = shared.with(|engine| engine.write_window(info, kind, ranges, buf));
         let watched = self.wake_agent(len);
-        RemoteOp::in_flight(op, &self.comm, ticket, EngineCore::take_send, watched)
+        RemoteOp::in_flight(op, &self.comm, ticket, EngineCommons::take_send, watched)
     }
 
     #[track_caller]
@@ -174,7 +174,7 @@ impl<T: Wire> WindowEnd<T> {
         );
         let ticket = shared.with(|engine| engine.fetch_window(info, kind, ranges, buf));
         let watched = self.wake_agent(len);
-        RemoteOp::in_flight(op, &self.comm, ticket, EngineCore::take_recv, watched)
+        RemoteOp::in_flight(op, &self.comm, ticket, EngineCommons::take_recv, watched)
     }
 
     /// Returns the byte range of `len` elements from `at` on.

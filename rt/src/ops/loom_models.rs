@@ -90,17 +90,17 @@ impl World {
         let SendStart::InFlight(ticket) = self.with(|engine| engine.send(op_info(), bytes)) else {
             panic!("too long to be sent at once")
         };
-        self.with(|engine| engine.core.detach(ticket.op));
+        self.with(|engine| engine.core.common.detach(ticket.op));
         while self.turn() > 0 {}
     }
 
     /// Does what a future's `poll` does.
     fn poll(&self, ticket: &OpTicket<Buffer>, waker: &Waker) -> ControlFlow<(OpOutcome, Buffer)> {
         self.with(|engine| {
-            if let Some(taken) = engine.core.take_recv(ticket) {
+            if let Some(taken) = engine.core.common.take_recv(ticket) {
                 return ControlFlow::Break(taken);
             }
-            engine.core.set_waker(ticket.op, waker);
+            engine.core.common.set_waker(ticket.op, waker);
             ControlFlow::Continue(())
         })
     }
@@ -231,8 +231,8 @@ fn a_future_that_lets_go_between_its_look_and_its_waker_is_not_woken() {
         parker.take();
         let waker = Waker::from(Arc::clone(&parker));
         while_delivering(&world, 1, || {
-            if !world.with(|engine| engine.core.is_done(ticket.op)) {
-                world.with(|engine| engine.core.set_waker(ticket.op, &waker));
+            if !world.with(|engine| engine.core.common.is_done(ticket.op)) {
+                world.with(|engine| engine.core.common.set_waker(ticket.op, &waker));
                 while !parker.take() {
                     parker.park();
                 }
@@ -359,7 +359,7 @@ fn a_detached_send_ends_by_itself_and_drops_its_buffer_once() {
                 world.wait(&recv).1.bytes.clone()
             })
         };
-        world.with(|engine| engine.core.detach(ticket.op));
+        world.with(|engine| engine.core.common.detach(ticket.op));
         assert_eq!(receiving.join().unwrap(), [1]);
         while world.turn() > 0 {}
         assert!(world.is_stale(ticket.op));

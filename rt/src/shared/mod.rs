@@ -294,7 +294,7 @@ impl RuntimeShared {
     /// Unlocks the engine. Then wakes wakers, drops what was released, and runs the jobs of programs without the lock.
     #[inline]
     fn finish(&self, engine: SpinGuard<'_, Engine>) {
-        if engine.core.has_deferred() {
+        if engine.core.common.has_deferred() {
             self.finish_with_deferred(engine);
         }
     }
@@ -375,10 +375,10 @@ impl TaskQueue for RuntimeShared {
 }
 
 fn engine_turn(engine: &mut Engine, clock: &Clock) -> u32 {
-    let now = if engine.core.needs_time() {
+    let now = if engine.core.common.needs_time() {
         clock.now()
     } else {
-        engine.core.time()
+        engine.core.common.time()
     };
     engine.turn(now)
 }

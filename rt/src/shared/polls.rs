@@ -53,7 +53,7 @@ impl RuntimeShared {
                 break Poll::Ready(taken);
             }
             if turned.is_some() {
-                engine.core.set_waker(op, waker);
+                engine.core.common.set_waker(op, waker);
                 break Poll::Pending;
             }
             turned = Some(self.make_turns_for(op, &mut engine));
@@ -75,7 +75,7 @@ impl RuntimeShared {
         let (turns, disturbed) = self.turn_budget(engine);
         for _ in 0..turns {
             engine_turn(engine, &self.clock);
-            if engine.core.is_done(op) || engine.core.has_deferred() {
+            if engine.core.common.is_done(op) || engine.core.common.has_deferred() {
                 if !executor::drives(self) {
                     self.record_foreign_ready();
                 }
@@ -146,7 +146,7 @@ impl RuntimeShared {
             if found == SingleRoundPoll::Pending {
                 found = look(&mut engine);
             }
-            if found != SingleRoundPoll::Pending || engine.core.has_deferred() {
+            if found != SingleRoundPoll::Pending || engine.core.common.has_deferred() {
                 break;
             }
             if crowded {
@@ -186,8 +186,8 @@ impl RuntimeShared {
                 disturbed = is_disturbed;
                 turns
             });
-            if *left == 0 || engine.core.has_deferred() {
-                engine.core.remember_window(id, place, waker);
+            if *left == 0 || engine.core.common.has_deferred() {
+                engine.core.windows().remember_window(id, place, waker);
                 watch(&mut engine);
                 // Check again: an event before the watch was set woke no thread, and another thread may sleep on the
                 // driver.
@@ -198,7 +198,7 @@ impl RuntimeShared {
             hint::spin_loop();
         };
         if polled.is_ready() && place.is_taken() {
-            engine.core.forget_listener(id, place);
+            engine.core.windows().forget_listener(id, place);
         }
         let needs_wakeup = engine.needs_wakeup(|| self.clock.now());
         self.finish(engine);

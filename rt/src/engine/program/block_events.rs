@@ -74,7 +74,7 @@ impl EngineCore {
             return Poll::Ready(None);
         };
         let Some((from, into)) = run.next_block_event() else {
-            self.set_waker(ticket.buffers.op, waker);
+            self.common.set_waker(ticket.buffers.op, waker);
             return Poll::Pending;
         };
         let bytes = run.memory.bytes(&into);

@@ -173,7 +173,7 @@ impl EngineCore {
 
     /// Notifies the neighbors of what this rank has called, if it is one of two that disagree and has not said so before.
     pub(super) fn send_own_description(&mut self, id: CollectiveId) {
-        let me = self.programs.me;
+        let me = self.common.me;
         let descriptions = &self.programs.descriptions;
         if !descriptions.is_asked(id, me) || descriptions.whole(id, me).is_some() {
             return;
@@ -221,7 +221,7 @@ impl EngineCore {
     /// Sends the description of a rank's call to the neighbors.
     fn pass_on(&mut self, id: CollectiveId, rank: WorldRank) {
         if let Some(group) = self.group_of(id.context) {
-            let neighbors = super::fail::neighbors(&group, self.programs.me);
+            let neighbors = super::fail::neighbors(&group, self.common.me);
             self.say_to(neighbors, id, rank);
             self.wake_for_descriptions();
         }
@@ -261,7 +261,7 @@ impl EngineCore {
             if group.len() > TOLD_MAX {
                 continue;
             }
-            let me = self.programs.me;
+            let me = self.common.me;
             let others: Vec<WorldRank> = group.members().filter(|rank| *rank != me).collect();
             for rank in &others {
                 if self.common.peers.down(*rank).is_none() {
@@ -282,7 +282,7 @@ impl EngineCore {
         let id = CollectiveId::new(header.ctx, header.tag);
         let rank = WorldRank(header.rank);
         let group = self.group_of(id.context);
-        if group.is_none() && !self.has_left(id.context & !1) {
+        if group.is_none() && !self.common.has_left(id.context & !1) {
             // This rank does not have the communicator yet. The description is used once it does.
             let description = self.programs.descriptions.place(id, rank);
             description.map(|description| description.take(header));
@@ -290,7 +290,7 @@ impl EngineCore {
         }
         let is_member = group.is_some_and(|group| group.contains(by));
         let is_asked = self.programs.descriptions.is_asked(id, rank);
-        if !is_member || !is_asked || rank == self.programs.me {
+        if !is_member || !is_asked || rank == self.common.me {
             return;
         }
         let description = self.programs.descriptions.place(id, rank);
@@ -329,7 +329,7 @@ impl EngineCore {
         };
         let comes = |rank: &WorldRank| {
             let is_known = self.programs.descriptions.whole(id, *rank).is_some();
-            !is_known && *rank != self.programs.me && self.common.peers.down(*rank).is_none()
+            !is_known && *rank != self.common.me && self.common.peers.down(*rank).is_none()
         };
         !self.common.ended && pair.iter().any(comes)
     }

@@ -100,7 +100,7 @@ impl Engine {
         }
         if let Some((op, posted)) = posted {
             self.core.matching.unpost(posted);
-            self.core.release(op);
+            self.core.common.release(op);
         }
         let filled = taken.is_some_and(|taken| taken.filled);
         self.core.bring(index, peer, at, filled);
@@ -187,7 +187,7 @@ impl Engine {
         for stray in strays {
             self.drop_slot_message(from, stray);
             if !self.core.has_failed(stray) {
-                let me = self.core.programs.me;
+                let me = self.core.common.me;
                 let why = CollectiveFailure::Mismatch(from.min(me), from.max(me));
                 self.core.revoke(collective_id(stray), why);
             }
@@ -225,14 +225,14 @@ impl Engine {
 impl EngineCore {
     /// Returns true if messages of a program may lie in collective slots.
     pub(super) fn may_use_slots(&self, call: &RunCall) -> bool {
-        let by_lists = call.offload && self.programs.lists;
+        let by_lists = call.offload && self.common.has_lists;
         self.common.has_slots && !by_lists && call.group.len() <= RANKS_MAX
     }
 
     /// Returns true if a completed collective is known to have failed, or must have because this rank has left the communicator.
     fn has_failed(&self, name: SlotName) -> bool {
         let revoked = self.programs.revoked_kind(name.ctx, Some(name.tag));
-        revoked.is_some() || self.members(name.ctx).is_none()
+        revoked.is_some() || self.common.members(name.ctx).is_none()
     }
 
     /// Completes a receive with a message from a collective slot, or fails the program if the message did not fit.
@@ -248,7 +248,7 @@ impl EngineCore {
         if run.is_watched() {
             self.report_block_event(index, at);
         }
-        self.programs.mark_dirty(index);
+        self.common.mark_dirty(index);
     }
 
     /// Handles a peer that is down. What it left in collective slots is looked for first.

@@ -247,7 +247,7 @@ impl EngineCore {
     /// Compares the calls received for this communicator with those of this rank, and sends these in each round that is due.
     /// Returns true if no more has to be received: from each round, its sender is down, or the collectives are revoked.
     pub(super) fn compare(&mut self, ctx: u32) -> bool {
-        let me = self.programs.me;
+        let me = self.common.me;
         let Some(group) = self.group_of(ctx) else {
             return true;
         };
@@ -317,12 +317,12 @@ impl EngineCore {
         }
         let is_expected = match self.group_of(header.ctx) {
             Some(group) => {
-                let place = group.local_of(self.programs.me);
+                let place = group.local_of(self.common.me);
                 let from = place.and_then(|place| before(&group, place, header.round));
                 from == Some(rank) && header.round < rounds(group.len())
             }
             // This rank does not have the communicator yet. When it has dropped it, nothing is known of the calls any more.
-            None => !self.has_left(header.ctx & !1),
+            None => !self.common.has_left(header.ctx & !1),
         };
         if !is_expected {
             return;
@@ -341,8 +341,8 @@ impl EngineCore {
         if is_revoked || closing.is_some() || self.last_calls(header.ctx).next >= header.next {
             // Compare later: news of a difference may have arrived right behind this message. Its sender may have left since, so
             // that it could not send the description of its call any more.
-            self.programs
-                .events
+            self.common
+                .program_events
                 .push(ProgramEvent::LastCalls(header.ctx));
         }
     }

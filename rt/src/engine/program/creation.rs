@@ -19,13 +19,13 @@ use crate::{
 impl Engine {
     /// Ends a creation. Returns an error if a member called another collective before, so that the creation does not count.
     pub(crate) fn end_creation(&mut self, id: CollectiveId) -> Option<ErrorKind> {
-        let group = self.core.members(id.context)?.clone();
+        let group = self.core.common.members(id.context)?.clone();
         self.check_for_strays(id, &group)
     }
 
     /// Fails a creation: notifies all members, and allows no later collective on the communicator.
     pub(crate) fn abort_creation(&mut self, id: CollectiveId, kind: &ErrorKind) {
-        let why = CollectiveFailure::of(kind, self.core.programs.me);
+        let why = CollectiveFailure::of(kind, self.core.common.me);
         self.core.revoke(id, why);
         self.core.programs.calls.was_told(id); // by the error it returns
         self.flush();
@@ -52,6 +52,7 @@ impl EngineCore {
         let stranger = self.programs.calls.mismatched_asker(id, NO_PROGRAM)?;
         self.programs.calls.forget_asked(id);
         let is_member = self
+            .common
             .members(id.context)
             .is_some_and(|group| group.contains(stranger));
         is_member.then(|| self.mismatch_with(stranger))
@@ -127,7 +128,7 @@ impl EngineCore {
                 },
                 _ => self.mismatch_with(rank),
             };
-            self.complete_op(op, Err(kind));
+            self.common.complete_op(op, Err(kind));
         }
     }
 
@@ -143,7 +144,8 @@ impl EngineCore {
     /// Returns the first place in which this rank agrees in vain, after a peer was found to wait for it in the program `id`. It
     /// is the same place, or an earlier one where this rank waits for that peer, whose messages come in order.
     pub(super) fn agrees_in_vain(&self, id: CollectiveId, rank: WorldRank) -> Option<u32> {
-        self.members(id.context)
+        self.common
+            .members(id.context)
             .filter(|group| group.contains(rank))?;
         let of_ctx = self
             .matching

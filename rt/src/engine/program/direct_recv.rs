@@ -105,7 +105,7 @@ impl EngineCore {
         if run.is_watched() {
             self.report_block_event(running.run, at);
         }
-        self.programs.mark_dirty(running.run);
+        self.common.mark_dirty(running.run);
         self.pay_back(envelope.source, body.len());
         true
     }

@@ -51,7 +51,7 @@ impl EngineCore {
             Some(kind) => Err(kind),
             None => Ok(MessageStatus::sent(bytes)),
         };
-        self.complete_op(buffers, outcome);
+        self.common.complete_op(buffers, outcome);
     }
 
     fn keep_panic(&mut self, buffers: OpId, panic: PanicPayload) {
@@ -93,7 +93,7 @@ impl EngineCore {
         if let Some(info) = self.common.ops.get(ticket.buffers.op).map(|slot| slot.info) {
             self.forget_outcome(&info);
         }
-        self.detach(ticket.buffers.op);
+        self.common.detach(ticket.buffers.op);
     }
 
     /// Drops the outcome of a program. If two ranks disagreed in it, the application has not heard so yet.
@@ -124,7 +124,7 @@ impl EngineCore {
 
     /// Ends the programs after the driver is closed. Memory to which a peer may still write is leaked.
     pub(in crate::engine) fn end_programs(&mut self) {
-        self.programs.events.clear();
+        self.common.program_events.clear();
         for index in self.programs.indices() {
             self.fail(index, ErrorKind::Closed);
             let Some(run) = self.programs.get(index) else {
@@ -151,6 +151,6 @@ impl EngineCore {
                 self.end_run(index);
             }
         }
-        self.programs.events.clear();
+        self.common.program_events.clear();
     }
 }

@@ -16,7 +16,7 @@ use crate::{
 impl Engine {
     /// Advances the programs for which completions were queued.
     pub(in crate::engine) fn progress_programs(&mut self) {
-        while let Some(told) = self.core.programs.events.pop() {
+        while let Some(told) = self.core.common.program_events.pop() {
             let run = match told {
                 ProgramEvent::Part(op) => self.core.complete_program_message(op),
                 ProgramEvent::Run(run) => run,
@@ -123,7 +123,7 @@ impl Engine {
         to: CommRank,
     ) -> Result<(), ErrorKind> {
         let peer = run.world_of(to);
-        if let Some(kind) = self.core.unreachable(peer) {
+        if let Some(kind) = self.core.common.unreachable(peer) {
             return Err(kind);
         }
         if self.send_eager(run.eager(), peer, run.bytes(at)) {
@@ -154,13 +154,13 @@ impl Engine {
             run.over(job.step);
         }
         if panicked {
-            let me = self.core.programs.me.0 as usize;
+            let me = self.core.common.me.0 as usize;
             self.core.fail(job.run, ErrorKind::Aborted { rank: me });
         }
         if self.core.common.ended {
             return self.core.end_programs();
         }
-        self.core.programs.mark_dirty(job.run);
+        self.core.common.mark_dirty(job.run);
         self.flush();
     }
 }
@@ -195,7 +195,7 @@ impl EngineCore {
             OpState::Done(landed) => Ok(landed.bytes),
             _ => Err(slot.take_why()),
         };
-        self.release(op);
+        self.common.release(op);
         let step = step as usize;
         let run = self.programs.get(index).expect("it waits for its messages");
         run.landed(step);

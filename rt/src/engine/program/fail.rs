@@ -74,7 +74,7 @@ impl EngineCore {
     /// Returns the reason why a collective cannot begin, if there is one. A collective that has begun by collective slots
     /// continues in a closing runtime, because peers wait for it.
     pub(super) fn begin_error(&self, call: &RunCall, has_begun: bool) -> Option<ErrorKind> {
-        if !has_begun && self.begins_no_more() {
+        if !has_begun && self.common.begins_no_more() {
             return Some(ErrorKind::Closed);
         }
         let id = call.id();
@@ -102,12 +102,6 @@ impl EngineCore {
         Some(self.mismatch_with(stranger))
     }
 
-    /// Returns true if this rank begins no collective and no agreement any more. It is closing, and every promised collective has
-    /// begun.
-    pub(in crate::engine) const fn begins_no_more(&self) -> bool {
-        self.common.closing || self.common.leaving && self.common.promised == 0
-    }
-
     /// Returns the sender of a message for this collective that was not received, if there is one.
     pub(super) fn left_over(&mut self, id: CollectiveId) -> Option<WorldRank> {
         if !self.programs.calls.may_be_early(id) {
@@ -123,7 +117,7 @@ impl EngineCore {
 
     /// Fails a program, here and on all other ranks.
     pub(super) fn fail(&mut self, index: u32, kind: ErrorKind) {
-        let me = self.programs.me;
+        let me = self.common.me;
         let fails = self.programs.get(index).filter(|run| run.failed.is_none());
         let Some(id) = fails.map(|run| run.id()) else {
             return;
@@ -141,7 +135,7 @@ impl EngineCore {
         run.failed = Some(kind);
         run.take_waits();
         let ops = run.ops();
-        self.programs.mark_dirty(index);
+        self.common.mark_dirty(index);
         for op in ops {
             self.cancel(op);
         }
@@ -164,7 +158,7 @@ impl EngineCore {
     }
 
     pub(super) fn mismatch_with(&self, peer: WorldRank) -> ErrorKind {
-        let me = self.programs.me;
+        let me = self.common.me;
         CollectiveFailure::Mismatch(peer.min(me), peer.max(me)).kind()
     }
 
@@ -220,7 +214,7 @@ impl EngineCore {
         if running.is_some_and(|running| self.is_awaited(running.run)) {
             self.programs.calls.was_told(id); // its future will return the reason
         }
-        if self.has_left(id.context & !1) {
+        if self.common.has_left(id.context & !1) {
             self.programs.calls.note_left(id.context);
         }
         if !matches!(why, CollectiveFailure::Mismatch(..)) {
@@ -247,7 +241,7 @@ impl EngineCore {
             } else {
                 ErrorKind::Revoked
             };
-            self.complete_op(op, Err(kind));
+            self.common.complete_op(op, Err(kind));
         }
         self.forget_messages(|its, _| its.ctx == id.context && !is_before(its.tag, id.sequence));
     }
@@ -258,7 +252,7 @@ impl EngineCore {
             return; // this rank does not know the communicator, so no member relies on its news
         };
         let header = why.header(id);
-        for rank in neighbors(&group, self.programs.me) {
+        for rank in neighbors(&group, self.common.me) {
             if self.common.peers.down(rank).is_none() {
                 self.common.peers.control(rank, &header);
             }
@@ -267,7 +261,7 @@ impl EngineCore {
 
     pub(super) fn group_of(&self, ctx: u32) -> Option<RankGroup> {
         let left = || self.programs.compared.group(ctx);
-        if let Some(group) = self.members(ctx).or_else(left) {
+        if let Some(group) = self.common.members(ctx).or_else(left) {
             return Some(group.clone());
         }
         let runs = self.programs.runs.iter().flatten();
@@ -284,7 +278,8 @@ impl EngineCore {
         let member = self.group_of(id.context).map(|group| group.contains(rank));
         match CollectiveFailure::read(header).filter(|_| is_of_collectives) {
             Some(_) if member.is_none() => {
-                self.keep_early_revocation(id.context, rank, Some(*header))
+                self.recovery()
+                    .keep_early_revocation(id.context, rank, Some(*header))
             }
             Some(why) if member == Some(true) => {
                 if matches!(why, CollectiveFailure::Finished(finished) if finished == rank) {
@@ -338,7 +333,7 @@ impl EngineCore {
             Some(RunningCollective { run, .. }) => self.fail_mismatched(run, envelope.source),
             // This rank has completed the collective without this message, so the sender has called another one.
             None if self.programs.calls.is_over(id) => {
-                let (me, peer) = (self.programs.me, envelope.source);
+                let (me, peer) = (self.common.me, envelope.source);
                 self.revoke(id, CollectiveFailure::Mismatch(peer.min(me), peer.max(me)));
             }
             None => {}
@@ -348,7 +343,7 @@ impl EngineCore {
     /// Returns true if a message is for a collective of a dropped communicator, and that collective is not in flight.
     fn is_left(&self, envelope: &MessageEnvelope) -> bool {
         let running = || self.programs.calls.running(envelope.collective_id());
-        self.has_left(envelope.ctx & !1) && running().is_none()
+        self.common.has_left(envelope.ctx & !1) && running().is_none()
     }
 
     /// Drops stored messages of a dropped communicator that are for collectives which this rank has not begun.
@@ -356,7 +351,7 @@ impl EngineCore {
     /// Offers stay. Their sender learns that the collective will not begin when it [asks](super::stall_probe), or learns the
     /// reason before that.
     pub(in crate::engine) fn forget_left(&mut self, ctx: u32) {
-        if self.has_left(ctx & !1) && self.programs.calls.any_early() {
+        if self.common.has_left(ctx & !1) && self.programs.calls.any_early() {
             let running = self.programs.calls.running_of(ctx);
             self.forget_messages(|envelope, body| {
                 let is_left = envelope.ctx == ctx && !running.contains(&envelope.tag);
@@ -386,7 +381,7 @@ impl EngineCore {
     /// the communicator.
     #[inline]
     pub(in crate::engine) fn has_stopped_receiving(&self, ctx: u32) -> bool {
-        self.programs.is_void(ctx) || self.has_left(ctx)
+        self.programs.is_void(ctx) || self.common.has_left(ctx)
     }
 
     /// Refuses a message of a collective that will not begin, or of a communicator that is revoked or was dropped here.
@@ -410,13 +405,15 @@ impl EngineCore {
         self.tell_revoked(source, envelope.ctx);
         if let MessageBody::Offered(OfferedMessage { sender, .. }) = content {
             self.note_message_taken(source);
-            let is_left = self.has_left(envelope.ctx) && !self.programs.is_void(envelope.ctx);
+            let is_left =
+                self.common.has_left(envelope.ctx) && !self.programs.is_void(envelope.ctx);
             let why = if is_left {
                 wire::REFUSED
             } else {
                 wire::REVOKED
             };
-            self.send_control(source, WireKind::Ats, *sender, why);
+            self.common
+                .send_control(source, WireKind::Ats, *sender, why);
         }
     }
 
@@ -427,7 +424,7 @@ impl EngineCore {
             |body: &StoredBody| matches!(body, StoredBody::InOp { op, .. } if *op == orphan);
         let done = self.common.ops.live(orphan).state.is_done();
         if done && self.messages.find(is_in).is_none() {
-            self.release(orphan);
+            self.common.release(orphan);
         }
     }
 }

@@ -52,7 +52,7 @@ use self::{
 };
 use ripstop_fabric::driver::CommandToken;
 
-use super::{Engine, EngineCore};
+use super::{Engine, EngineCommons, EngineCore};
 use crate::{
     buffer::{RecvBuf, SendBuf, TypeSig},
     error::ErrorKind,
@@ -73,14 +73,10 @@ const SPARE_MAX: usize = 8;
 const BY_LISTS: u64 = 0x11_575;
 
 /// The programs of one runtime, and the records of collectives on its communicators.
-pub(super) struct LazyProgramTable {
-    /// This rank.
-    me: WorldRank,
-    /// True if the driver runs task lists.
-    lists: bool,
-    /// `None` until the first program, so that an idle rank of a large simulation takes little memory.
-    state: Option<Box<ProgramTable>>,
-}
+///
+/// Allocates nothing before the first program, so that an idle rank of a large simulation takes little memory.
+#[derive(Default)]
+pub(super) struct LazyProgramTable(Option<Box<ProgramTable>>);
 
 pub(super) struct ProgramTable {
     runs: Vec<Option<Box<ProgramRun>>>,
@@ -90,7 +86,6 @@ pub(super) struct ProgramTable {
     spare: Vec<Box<ProgramRun>>,
     /// Program and step of each message, by the slot of its operation.
     messages: Vec<ProgramMessage>,
-    events: Vec<ProgramEvent>,
     calls: CollectiveRegistry,
     descriptions: call_descriptions::CallDescriptions,
     compared: compare::CallComparisons,
@@ -128,7 +123,7 @@ struct ProgramMessage {
 }
 
 /// A notification to a program.
-enum ProgramEvent {
+pub(super) enum ProgramEvent {
     /// A message of a program is complete.
     Part(OpId),
     /// The state of this program has changed.
@@ -180,18 +175,26 @@ impl ProgramJob {
     }
 }
 
-impl LazyProgramTable {
-    pub(super) fn new(me: WorldRank, lists: bool) -> Self {
-        Self {
-            me,
-            lists,
-            state: None,
-        }
+/// Notifications to programs, from all parts of the engine.
+impl EngineCommons {
+    #[inline]
+    pub(super) fn has_program_events(&self) -> bool {
+        !self.program_events.is_empty()
     }
 
-    /// This rank.
-    pub(super) fn me(&self) -> WorldRank {
-        self.me
+    /// Notifies a program that one of its messages is complete.
+    pub(super) fn notify_message(&mut self, op: OpId) {
+        self.program_events.push(ProgramEvent::Part(op));
+    }
+
+    /// Notifies a program of an event of its task lists.
+    pub(super) fn notify_list(&mut self, token: CommandToken, heard: TaskListEvent) {
+        self.program_events.push(ProgramEvent::List(token, heard));
+    }
+
+    /// Notifies a program that its own state has changed.
+    fn mark_dirty(&mut self, run: u32) {
+        self.program_events.push(ProgramEvent::Run(run));
     }
 }
 
@@ -200,14 +203,14 @@ impl Deref for LazyProgramTable {
 
     #[inline]
     fn deref(&self) -> &ProgramTable {
-        self.state.as_deref().unwrap_or(ProgramTable::EMPTY)
+        self.0.as_deref().unwrap_or(ProgramTable::EMPTY)
     }
 }
 
 impl DerefMut for LazyProgramTable {
     #[inline]
     fn deref_mut(&mut self) -> &mut ProgramTable {
-        self.state.get_or_insert_with(first_state)
+        self.0.get_or_insert_with(first_state)
     }
 }
 
@@ -225,7 +228,6 @@ impl ProgramTable {
             free: Vec::new(),
             spare: Vec::new(),
             messages: Vec::new(),
-            events: Vec::new(),
             calls: CollectiveRegistry::new(),
             descriptions: call_descriptions::CallDescriptions::new(),
             compared: compare::CallComparisons::new(),
@@ -253,21 +255,6 @@ impl ProgramTable {
         self.slot_waiters > 0
     }
 
-    #[inline]
-    pub(super) fn has_events(&self) -> bool {
-        !self.events.is_empty()
-    }
-
-    /// Notifies a program that one of its messages is complete.
-    pub(super) fn notify_message(&mut self, op: OpId) {
-        self.events.push(ProgramEvent::Part(op));
-    }
-
-    /// Notifies a program of an event of its task lists.
-    pub(super) fn notify_list(&mut self, token: CommandToken, heard: TaskListEvent) {
-        self.events.push(ProgramEvent::List(token, heard));
-    }
-
     /// Returns scratch memory for the next program. Reuses that of a completed program if it is large enough.
     ///
     /// # Errors
@@ -278,10 +265,6 @@ impl ProgramTable {
         RunMemory::scratch(left, bytes, align).ok_or_else(|| {
             ErrorKind::InvalidArgument(format!("no memory for {bytes} bytes of scratch"))
         })
-    }
-
-    fn mark_dirty(&mut self, run: u32) {
-        self.events.push(ProgramEvent::Run(run));
     }
 
     /// Adds a program, in the memory of a completed one if there is any. Returns its index.
@@ -325,7 +308,6 @@ impl ProgramTable {
     pub(in crate::engine) fn shrink(&mut self, ops: usize) {
         self.messages.truncate(ops);
         self.messages.shrink_to_fit();
-        self.events.shrink_to(ops);
     }
 
     fn set_message(&mut self, op: OpId, part: ProgramMessage) {
@@ -369,7 +351,7 @@ impl EngineCore {
     ) -> u32 {
         // The caller's own mistake comes first: it is a better explanation than an error that a peer reported.
         let wrong = call.wrong(areas);
-        let offload = call.offload && self.programs.lists;
+        let offload = call.offload && self.common.has_lists;
         if offload {
             // Ranks that run the same program over messages must not match ranks that run it as task lists.
             call.sig = TypeSig(call.sig).and(BY_LISTS).0;

@@ -315,7 +315,7 @@ impl EngineCore {
     }
 
     fn count_own(&mut self, counter: ripstop_fabric::offload::RemoteCounter) {
-        let rank = self.programs.me;
+        let rank = self.common.me;
         self.common.commands.push(OneSidedCommand::Count {
             rank,
             counter,
@@ -350,8 +350,8 @@ impl EngineCore {
         let next = self.programs.calls.next(id.context);
         // A tag of this slot after all collectives that a peer may still complete.
         let tag = next.wrapping_add((id.nth + slots - next % slots) % slots);
-        let finished = CollectiveFailure::Finished(self.programs.me)
-            .header(CollectiveId::new(id.context, tag));
+        let finished =
+            CollectiveFailure::Finished(self.common.me).header(CollectiveId::new(id.context, tag));
         for rank in entry.slot.waiting() {
             if self.common.peers.down(rank).is_none() {
                 self.common.peers.control(rank, &finished);
@@ -478,7 +478,7 @@ impl EngineCore {
     /// ranks disagree, some ranks that have not allowed a message, and some sources that have sent none. Only the first sources
     /// are checked.
     pub(super) fn doubted_by(&self, run: &ProgramRun) -> Vec<WorldRank> {
-        let (group, me) = (run.group(), self.programs.me);
+        let (group, me) = (run.group(), self.common.me);
         let size = group.len();
         let rank = group.local_of(me).map_or(0, |rank| rank.0);
         let mut peers = vec![

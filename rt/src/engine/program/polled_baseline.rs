@@ -34,7 +34,7 @@ impl EngineCore {
     pub(super) fn unhost_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         if let Some(run) = self.run_of(ticket).filter(|run| run.hosted) {
             run.hosted = false;
-            self.programs.mark_dirty(ticket.run);
+            self.common.mark_dirty(ticket.run);
         }
     }
 
@@ -43,7 +43,7 @@ impl EngineCore {
         for index in self.programs.indices() {
             if let Some(run) = self.programs.get(index).filter(|run| run.hosted) {
                 run.hosted = false;
-                self.programs.mark_dirty(index);
+                self.common.mark_dirty(index);
             }
         }
     }

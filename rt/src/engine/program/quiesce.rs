@@ -47,7 +47,7 @@ impl EngineCore {
         if !run.offloaded.as_deref().is_some_and(asks) {
             return;
         }
-        let (id, sig, me) = (run.id(), run.sig(), self.programs.me);
+        let (id, sig, me) = (run.id(), run.sig(), self.common.me);
         let from = |action: &StepAction| match *action {
             // A program that was refused may name ranks that there are not.
             StepAction::Recv { from, .. } => run.group().world_of(from),
@@ -121,7 +121,7 @@ impl EngineCore {
         let run = self.programs.get(index);
         let offloaded = run.and_then(|run| run.offloaded.as_mut());
         if offloaded.is_some_and(|offloaded| offloaded.quiesce.end(rank)) {
-            self.programs.mark_dirty(index);
+            self.common.mark_dirty(index);
         }
     }
 

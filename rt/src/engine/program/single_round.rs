@@ -336,7 +336,7 @@ impl EngineCore {
     /// Fails the collective because of an unexpected message, unless the reason is known already.
     fn fail_call(&mut self, call: &RunCall, peer: WorldRank) {
         if self.begin_error(call, true).is_none() {
-            let me = self.programs.me;
+            let me = self.common.me;
             self.revoke(
                 call.id(),
                 CollectiveFailure::Mismatch(peer.min(me), peer.max(me)),

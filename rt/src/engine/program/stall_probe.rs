@@ -72,7 +72,7 @@ impl EngineCore {
     /// Returns true if there may be something to ask for.
     #[inline]
     fn is_asking(&self) -> bool {
-        self.programs.any() || self.is_agreeing() || self.is_making()
+        self.programs.any() || self.recovery.is_agreeing() || self.is_making()
     }
 
     fn set_doubt(&mut self, since: ClockTime, stays: bool) {
@@ -128,7 +128,7 @@ impl EngineCore {
     }
 
     fn ask_all(&mut self, once: bool) -> bool {
-        let mut asked = self.ask_agreed(once) | self.probe_creators(once);
+        let mut asked = self.recovery().ask_agreed(once) | self.probe_creators(once);
         for index in self.programs.indices() {
             let id = self.programs.get(index).map(|run| run.id());
             if id.is_some_and(|id| self.agrees_before(id)) {
@@ -204,7 +204,7 @@ impl EngineCore {
     ) {
         let id = header.collective_id();
         if id.context.is_multiple_of(2) {
-            return self.handle_ask_agreed(rank, header);
+            return self.in_recovery(|room| room.handle_ask_agreed(rank, header));
         }
         let calls = &self.programs.calls;
         if calls.revoked_kind(id).is_some() {
@@ -226,7 +226,7 @@ impl EngineCore {
             }
             (None, None) => match self.agrees_in_vain(id, rank) {
                 Some(first) if header.sig != NO_PROGRAM => {
-                    let me = self.programs.me;
+                    let me = self.common.me;
                     let why = CollectiveFailure::Mismatch(rank.min(me), rank.max(me));
                     self.revoke(
                         CollectiveId {
@@ -254,19 +254,9 @@ impl EngineCore {
     /// A peer that asked too early asks again. A rank that drops a communicator because it fails will be reported as failed. A
     /// rank that has finished will be reported, too, unless it cannot exit before its own sends are received.
     fn never_begins(&mut self, id: CollectiveId, rank: WorldRank) -> bool {
-        let stays = self.common.leaving || self.is_kept_by_sends();
+        let stays = self.common.leaving || self.common.is_kept_by_sends();
         let is_past = stays || self.programs.calls.is_long_over(id) && !self.is_offered(id, rank);
-        self.has_left(id.context & !1) || self.common.promised == 0 && is_past
-    }
-
-    /// Returns true if this rank has closed but cannot exit before peers receive what it sends.
-    pub(in crate::engine) fn is_kept_by_sends(&self) -> bool {
-        self.common.closing
-            && !self
-                .common
-                .ops
-                .select(|slot| slot.state.is_sending())
-                .is_empty()
+        self.common.has_left(id.context & !1) || self.common.promised == 0 && is_past
     }
 
     /// Returns true if this peer has offered a message for a collective that only its future knows of.
@@ -293,7 +283,7 @@ impl EngineCore {
         header: &ProgramHeader,
     ) {
         if header.ctx.is_multiple_of(2) {
-            self.handle_over_agreed(rank, header);
+            self.in_recovery(|room| room.handle_over_agreed(rank, header));
         } else if self.programs.has_slot_waiters() {
             self.programs
                 .deferred_events

@@ -91,7 +91,7 @@ impl ProgramTable {
 impl Engine {
     /// Begins the program if it is its turn for the slot. Returns false if it has to wait.
     pub(super) fn take_slot(&mut self, index: u32, run: &mut ProgramRun) -> io::Result<bool> {
-        let me = self.core.programs.me;
+        let me = self.core.common.me;
         let Some(offloaded) = run.offloaded.as_mut() else {
             return Ok(false);
         };
@@ -190,7 +190,7 @@ impl EngineCore {
             entry.running = entry.waiting.pop_front();
         }
         match entry.running {
-            Some(next) => self.programs.mark_dirty(next),
+            Some(next) => self.common.mark_dirty(next),
             None if entry.left => self.forget_slots(offloaded.slot.context),
             None => {}
         }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    Engine, EngineCore, LazyRecovery,
+    Engine, LazyRecovery, RecoveryRoom,
     agree_calls::{AgreeCalls, CommCreation},
     agree_headers::{headers, read},
 };
@@ -132,7 +132,9 @@ impl Engine {
             number,
             down: RankSet::default(),
         };
-        let call = self.core.agree(ctx, value, None, at);
+        let call = self
+            .core
+            .in_recovery(|room| room.agree(ctx, value, None, at));
         self.flush();
         call
     }
@@ -145,13 +147,15 @@ impl Engine {
         at: &'static Location<'static>,
     ) -> u32 {
         let (making, value) = CommCreation::new(contexts);
-        let call = self.core.agree(ctx, value, Some(making), at);
+        let call = self
+            .core
+            .in_recovery(|room| room.agree(ctx, value, Some(making), at));
         self.flush();
         call
     }
 }
 
-impl EngineCore {
+impl RecoveryRoom<'_> {
     fn agree(
         &mut self,
         ctx: u32,
@@ -159,7 +163,7 @@ impl EngineCore {
         making: Option<CommCreation>,
         at: &'static Location<'static>,
     ) -> u32 {
-        let ends = self.begins_no_more();
+        let ends = self.common.begins_no_more();
         let Some(agreement) = self.agreement(ctx) else {
             unreachable!("a handle of the communicator calls, so this rank is in it");
         };
@@ -197,55 +201,28 @@ impl EngineCore {
         let agreement = self.recovery.agreement(id.context);
         let waker = agreement.and_then(|agreement| agreement.calls.leave(id.call));
         self.common.wakers.extend(waker);
-        self.leave_unwanted(id.context);
     }
+}
 
-    /// Leaves the communicators that were created without a future waiting here, as if the last handle had been dropped. So peers
-    /// get the usual answers.
-    fn leave_unwanted(&mut self, ctx: u32) {
-        let Some(agreement) = self.recovery.agreement(ctx) else {
-            return;
-        };
-        let (all, group) = (agreement.calls.take_unwanted(), agreement.group.clone());
-        for AgreeValue { down, number, .. } in all {
-            let made = survivors(&group, &down);
-            if !made.contains(self.programs.me()) {
-                continue; // the others continue without this rank
+impl RecoveryRoom<'_> {
+    /// Returns the communicators that were created although no future of this rank waits for them: their contexts and members.
+    pub(super) fn take_unwanted(&mut self) -> Vec<(u32, RankGroup)> {
+        let me = self.common.me;
+        let mut unwanted = Vec::new();
+        for (_, agreement) in self.recovery.agreements() {
+            for AgreeValue { down, number, .. } in agreement.calls.take_unwanted() {
+                let made = survivors(&agreement.group, &down);
+                if made.contains(me) {
+                    unwanted.push((number, made)); // otherwise the others continue without this rank
+                }
             }
-            let both = [number, number + 1];
-            both.into_iter().for_each(|ctx| self.join_group(ctx, &made));
-            both.into_iter().for_each(|ctx| self.leave_group(ctx));
         }
-    }
-
-    /// Returns the world ranks for which agreements wait.
-    pub(in crate::engine) fn awaited_agreed(&self) -> impl Iterator<Item = WorldRank> {
-        let all = self.agreements();
-        all.flat_map(|(_, agreement)| agreement.awaited())
-    }
-
-    /// Returns the agreements for which futures wait.
-    pub(in crate::engine) fn waiting_agreed(&self) -> impl Iterator<Item = PendingOpReport> {
-        self.agreements().flat_map(|(ctx, agreement)| {
-            agreement.calls.open().map(move |at| PendingOpReport {
-                what: "agree",
-                ctx,
-                peer: None,
-                tag: None,
-                at,
-            })
-        })
-    }
-
-    fn agreements(&self) -> impl Iterator<Item = (u32, &CommAgreement)> {
-        let state = self.recovery.get().into_iter();
-        let all = state.flat_map(|state| &state.agreements.by_ctx);
-        all.map(|(ctx, agreement)| (*ctx, agreement))
+        unwanted
     }
 }
 
 /// Handlers of what peers and the driver report.
-impl EngineCore {
+impl RecoveryRoom<'_> {
     pub(in crate::engine) fn handle_agree(&mut self, rank: WorldRank, header: &wire::AgreeHeader) {
         let ctx = header.ctx;
         let makes_sense = if !ctx.is_multiple_of(2) {
@@ -253,7 +230,7 @@ impl EngineCore {
         } else if let Some(agreement) = self.agreement(ctx) {
             agreement.handle(rank, header).is_some()
         } else {
-            if !self.has_left(ctx) {
+            if !self.common.has_left(ctx) {
                 self.recovery.state().agreements.keep(rank, *header);
             }
             true
@@ -310,8 +287,9 @@ impl EngineCore {
             return self.say_agreed(header.ctx);
         }
         let calls = agreement.is_some_and(|it| it.machine.is_under_way());
-        let stays = self.common.leaving && self.common.promised == 0 || self.is_kept_by_sends();
-        if !calls && (self.has_left(header.ctx) || stays) {
+        let stays =
+            self.common.leaving && self.common.promised == 0 || self.common.is_kept_by_sends();
+        if !calls && (self.common.has_left(header.ctx) || stays) {
             let id = header.collective_id();
             self.common.peers.control(
                 rank,
@@ -338,12 +316,6 @@ impl EngineCore {
         }
     }
 
-    /// Returns true if any agreement is in progress.
-    #[inline]
-    pub(in crate::engine) fn is_agreeing(&self) -> bool {
-        self.recovery.get().is_some() && self.awaited_agreed().next().is_some()
-    }
-
     /// Enters a communicator, maybe again, and handles the headers that came early.
     pub(super) fn enter_agreements(&mut self, ctx: u32) {
         let Some(state) = self.recovery.get_mut() else {
@@ -365,8 +337,8 @@ impl EngineCore {
     /// Returns the agreement of a communicator that this rank is or was in. Created at the first use.
     fn agreement(&mut self, ctx: u32) -> Option<&mut CommAgreement> {
         if self.recovery.agreement(ctx).is_none() {
-            let group = self.members(ctx)?.clone();
-            let me = group.local_of(self.programs.me())?;
+            let group = self.common.members(ctx)?.clone();
+            let me = group.local_of(self.common.me)?;
             let mut down = RankSet::default();
             for (rank, member) in group.members().enumerate() {
                 if self.common.peers.down(member).is_some() {
@@ -410,7 +382,6 @@ impl EngineCore {
             }
         }
         common.awaited_peers_changed |= machine.is_under_way(); // the agreement may wait for other ranks than before
-        self.leave_unwanted(ctx);
     }
 }
 
@@ -421,6 +392,37 @@ pub(crate) fn survivors(group: &RankGroup, down: &RankSet) -> RankGroup {
 }
 
 impl LazyRecovery {
+    /// Returns the world ranks for which agreements wait.
+    pub(in crate::engine) fn awaited_agreed(&self) -> impl Iterator<Item = WorldRank> {
+        let all = self.all_agreements();
+        all.flat_map(|(_, agreement)| agreement.awaited())
+    }
+
+    /// Returns the agreements for which futures wait.
+    pub(in crate::engine) fn waiting_agreed(&self) -> impl Iterator<Item = PendingOpReport> {
+        self.all_agreements().flat_map(|(ctx, agreement)| {
+            agreement.calls.open().map(move |at| PendingOpReport {
+                what: "agree",
+                ctx,
+                peer: None,
+                tag: None,
+                at,
+            })
+        })
+    }
+
+    fn all_agreements(&self) -> impl Iterator<Item = (u32, &CommAgreement)> {
+        let state = self.get().into_iter();
+        let all = state.flat_map(|state| &state.agreements.by_ctx);
+        all.map(|(ctx, agreement)| (*ctx, agreement))
+    }
+
+    /// Returns true if any agreement is in progress.
+    #[inline]
+    pub(in crate::engine) fn is_agreeing(&self) -> bool {
+        self.get().is_some() && self.awaited_agreed().next().is_some()
+    }
+
     fn agreement(&mut self, ctx: u32) -> Option<&mut CommAgreement> {
         self.get_mut()?.agreements.by_ctx.get_mut(&ctx)
     }

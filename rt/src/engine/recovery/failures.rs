@@ -2,7 +2,7 @@
 
 use std::task::{Poll, Waker};
 
-use super::{EngineCore, remember};
+use super::{LazyRecovery, RecoveryRoom, remember};
 use crate::group::{CommRank, RankGroup, WorldRank};
 
 /// Position of one stream.
@@ -20,7 +20,16 @@ pub(super) struct FailureFollower {
     pub(super) waker: Option<Waker>,
 }
 
-impl EngineCore {
+impl LazyRecovery {
+    /// Returns the communicators whose failures a stream waits for.
+    pub(in crate::engine) fn followed(&self) -> impl Iterator<Item = u32> {
+        let state = self.get();
+        let followers = state.into_iter().flat_map(|state| state.followers.values());
+        followers.map(|follower| follower.ctx)
+    }
+}
+
+impl RecoveryRoom<'_> {
     pub(crate) fn follow_failures(&mut self, ctx: u32) -> FailureCursor {
         let state = self.recovery.state();
         state.followings = state.followings.wrapping_add(1);
@@ -66,13 +75,6 @@ impl EngineCore {
         self.common
             .wakers
             .extend(follower.and_then(|follower| follower.waker));
-    }
-
-    /// Returns the communicators whose failures a stream waits for.
-    pub(in crate::engine) fn followed(&self) -> impl Iterator<Item = u32> {
-        let state = self.recovery.get();
-        let followers = state.into_iter().flat_map(|state| state.followers.values());
-        followers.map(|follower| follower.ctx)
     }
 
     pub(super) fn note_failure(&mut self, rank: WorldRank) {

@@ -19,7 +19,7 @@ pub(crate) use self::{
     agreements::{AgreementId, survivors},
     failures::FailureCursor,
 };
-use super::{Engine, EngineCore};
+use super::{Engine, EngineCommons, EngineCore};
 use crate::group::{RankGroup, WorldRank};
 
 /// State for recovery, allocated when first needed: most jobs never need it.
@@ -74,24 +74,13 @@ impl Engine {
     }
 }
 
-impl EngineCore {
-    /// Handles a peer that is down.
-    pub(super) fn recover_from(&mut self, rank: WorldRank, why: DownCause) {
-        if why == DownCause::Failed {
-            self.note_failure(rank);
-        }
-        self.spread_around(rank);
-        self.agree_without(rank);
-    }
+/// Recovery from failures, with all that it uses of the rest of the engine.
+pub(crate) struct RecoveryRoom<'a> {
+    recovery: &'a mut LazyRecovery,
+    common: &'a mut EngineCommons,
+}
 
-    /// Enters a communicator, and handles the reports that came early.
-    pub(super) fn enter(&mut self, ctx: u32, group: &RankGroup) {
-        if self.recovery.get().is_some() {
-            self.enter_revoked(ctx, group);
-            self.enter_agreements(ctx);
-        }
-    }
-
+impl RecoveryRoom<'_> {
     /// Wakes the futures that wait for other ranks, because this runtime is closing.
     pub(super) fn end_recovery(&mut self) {
         let Some(state) = self.recovery.get_mut() else {
@@ -101,5 +90,43 @@ impl EngineCore {
         let followers = followers.filter_map(|follower| follower.waker.take());
         let wakers: Vec<Waker> = followers.chain(state.agreements.take_wakers()).collect();
         self.common.wakers.extend(wakers);
+    }
+}
+
+impl EngineCore {
+    pub(crate) fn recovery(&mut self) -> RecoveryRoom<'_> {
+        let Self {
+            recovery, common, ..
+        } = self;
+        RecoveryRoom { recovery, common }
+    }
+
+    /// Makes a call that may decide agreements. Then leaves the communicators that were created without a future waiting here, as
+    /// if the last handle had been dropped. So peers get the usual answers.
+    pub(crate) fn in_recovery<T>(&mut self, call: impl FnOnce(&mut RecoveryRoom<'_>) -> T) -> T {
+        let result = call(&mut self.recovery());
+        for (number, made) in self.recovery().take_unwanted() {
+            let both = [number, number + 1];
+            both.into_iter().for_each(|ctx| self.join_group(ctx, &made));
+            both.into_iter().for_each(|ctx| self.leave_group(ctx));
+        }
+        result
+    }
+
+    /// Handles a peer that is down.
+    pub(super) fn recover_from(&mut self, rank: WorldRank, why: DownCause) {
+        if why == DownCause::Failed {
+            self.recovery().note_failure(rank);
+        }
+        self.spread_around(rank);
+        self.in_recovery(|room| room.agree_without(rank));
+    }
+
+    /// Enters a communicator, and handles the reports that came early.
+    pub(super) fn enter(&mut self, ctx: u32, group: &RankGroup) {
+        if self.recovery.get().is_some() {
+            self.enter_revoked(ctx, group);
+            self.in_recovery(|room| room.enter_agreements(ctx));
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::{
     mem,
 };
 
-use super::{Engine, EngineCore};
+use super::{Engine, EngineCore, RecoveryRoom};
 use crate::{
     engine::message::StoredBody,
     error::ErrorKind,
@@ -42,19 +42,7 @@ impl Engine {
     }
 }
 
-impl EngineCore {
-    /// Handles a peer's report that a communicator is revoked.
-    pub(in crate::engine) fn handle_revoke(&mut self, rank: WorldRank, header: &RevokeHeader) {
-        let ctx = header.ctx;
-        let member = self.members(ctx).map(|group| group.contains(rank));
-        match member {
-            _ if !ctx.is_multiple_of(2) => self.common.refused += 1,
-            Some(true) => self.revoke_all(ctx),
-            Some(false) => self.common.refused += 1,
-            None => self.keep_early_revocation(ctx, rank, None),
-        }
-    }
-
+impl RecoveryRoom<'_> {
     /// Keeps a report about a communicator that this rank is not in yet. It counts only if its sender turns out to be a member.
     pub(in crate::engine) fn keep_early_revocation(
         &mut self,
@@ -62,7 +50,7 @@ impl EngineCore {
         by: WorldRank,
         failed: Option<AbortHeader>,
     ) {
-        if self.has_left(ctx & !1) {
+        if self.common.has_left(ctx & !1) {
             return;
         }
         let early = &mut self.recovery.state().early;
@@ -76,6 +64,20 @@ impl EngineCore {
             early.pop_front();
         }
         early.push_back(EarlyRevocation { ctx, by, failed });
+    }
+}
+
+impl EngineCore {
+    /// Handles a peer's report that a communicator is revoked.
+    pub(in crate::engine) fn handle_revoke(&mut self, rank: WorldRank, header: &RevokeHeader) {
+        let ctx = header.ctx;
+        let member = self.common.members(ctx).map(|group| group.contains(rank));
+        match member {
+            _ if !ctx.is_multiple_of(2) => self.common.refused += 1,
+            Some(true) => self.revoke_all(ctx),
+            Some(false) => self.common.refused += 1,
+            None => self.recovery().keep_early_revocation(ctx, rank, None),
+        }
     }
 
     pub(super) fn enter_revoked(&mut self, ctx: u32, group: &RankGroup) {
@@ -101,8 +103,8 @@ impl EngineCore {
         }
         self.programs.make_void(ctx + 1);
         self.common.revokes = true;
-        if let Some(group) = self.members(ctx).cloned() {
-            let me = self.programs.me();
+        if let Some(group) = self.common.members(ctx).cloned() {
+            let me = self.common.me;
             let lives = |rank| self.common.peers.down(rank).is_none();
             let neighbors = neighbors(&group, me, lives);
             self.say_revoked(ctx, neighbors);
@@ -137,7 +139,7 @@ impl EngineCore {
 
     fn void_receives(&mut self, which: impl Fn(&RecvPattern) -> bool) {
         for op in self.matching.drain_posted(which) {
-            self.complete_op(op, Err(ErrorKind::Revoked));
+            self.common.complete_op(op, Err(ErrorKind::Revoked));
         }
     }
 
@@ -149,11 +151,15 @@ impl EngineCore {
             .filter(|ctx| ctx.is_multiple_of(2))
             .collect();
         for ctx in void {
-            let Some(group) = self.members(ctx).filter(|group| group.contains(rank)) else {
+            let Some(group) = self
+                .common
+                .members(ctx)
+                .filter(|group| group.contains(rank))
+            else {
                 continue;
             };
             let lives = |rank| self.common.peers.down(rank).is_none();
-            let next = next_around(group, self.programs.me(), lives);
+            let next = next_around(group, self.common.me, lives);
             self.say_revoked(ctx, next);
         }
     }

@@ -64,17 +64,17 @@ impl Rank {
     }
 
     fn is_done(&mut self, recv: &Recv) -> bool {
-        self.0.core.is_done(recv.op)
+        self.0.core.common.is_done(recv.op)
     }
 
     fn got(&mut self, recv: &Recv) -> Vec<u8> {
-        let (outcome, bytes) = self.0.core.take_recv(recv).expect("it is done");
+        let (outcome, bytes) = self.0.core.common.take_recv(recv).expect("it is done");
         let landed = outcome.expect("a message");
         bytes[..landed.bytes].to_vec()
     }
 
     fn failure(&mut self, recv: &Recv) -> ErrorKind {
-        let (outcome, _) = self.0.core.take_recv(recv).expect("it is done");
+        let (outcome, _) = self.0.core.common.take_recv(recv).expect("it is done");
         outcome.expect_err("an error").kind
     }
 
@@ -215,7 +215,7 @@ fn a_connection_lost_half_way_fails_the_receive_once_its_buffer_is_back() {
     assert!(!rank.is_done(&recv), "the driver writes there");
     write(place.into, b"half");
     rank.lose(place);
-    let (outcome, _) = rank.0.core.take_recv(&recv).expect("it is done");
+    let (outcome, _) = rank.0.core.common.take_recv(&recv).expect("it is done");
     assert_eq!(failed_rank(&outcome), Some(1));
 }
 

@@ -40,11 +40,11 @@ fn a_send_whose_rear_is_put_after_its_receiver_has_died_fails() {
     engine.core.common.commands_in_flight += 1;
     engine.core.peer_down(WorldRank(1), DownCause::Failed);
     assert!(
-        engine.core.take_send(&ticket).is_none(),
+        engine.core.common.take_send(&ticket).is_none(),
         "the driver reads it"
     );
     engine.core.complete(CommandToken(ticket.op.pack()));
-    let (outcome, buf) = engine.core.take_send(&ticket).expect("it is over");
+    let (outcome, buf) = engine.core.common.take_send(&ticket).expect("it is over");
     let why = outcome.expect_err("no rank has it").kind;
     assert!(
         matches!(why, ErrorKind::PeerFailed { rank: 1, .. }),
@@ -140,7 +140,7 @@ fn awaiting_a_buffer_that_was_given_up_in_a_panic_panics_too() {
     engine.release_driver();
     engine.core.common.wakers.drain(..).for_each(Waker::wake);
     assert_eq!(woken.0.load(Relaxed), 1);
-    let polled = catch_unwind(AssertUnwindSafe(|| engine.core.take_recv(&ticket)));
+    let polled = catch_unwind(AssertUnwindSafe(|| engine.core.common.take_recv(&ticket)));
     assert!(polled.is_err(), "the peer may still write to the buffer");
     engine.core.drop_recv(ticket.op);
 }
@@ -166,7 +166,7 @@ fn an_offer_that_finds_no_room_is_made_with_one_key_however_often_it_is_tried() 
         let recv = world.recv(1, Some(0), Some(1));
         let (outcome, got) = world.await_recv(1, &recv);
         assert!(outcome.is_ok() && got.len() == 200_000);
-        world.run_until(|engines| engines[0].core.is_done(ticket.op));
+        world.run_until(|engines| engines[0].core.common.is_done(ticket.op));
         assert_eq!(keys(&world), round, "the same as before");
     }
 }

@@ -206,7 +206,7 @@ fn a_held_send_can_be_withdrawn_wherever_it_is() {
         let recv = world.recv(0, Some(1), Some(2));
         (0..steps).for_each(|_| world.step());
         let core = &mut world.engines[1].core;
-        if !core.is_done(held.op) {
+        if !core.common.is_done(held.op) {
             core.withdraw(held.op, ErrorKind::TimedOut);
         }
         world.run_for(DETECT);
@@ -575,8 +575,8 @@ impl Chaos {
     fn settle_sends(&mut self) {
         for sent in &mut self.sent {
             let core = &mut self.world.engines[sent.from as usize].core;
-            if let Some(op) = sent.op.take_if(|op| core.is_done(op.op)) {
-                let (outcome, _) = core.take_send(&op).expect("it is done");
+            if let Some(op) = sent.op.take_if(|op| core.common.is_done(op.op)) {
+                let (outcome, _) = core.common.take_send(&op).expect("it is done");
                 sent.withdrawn = outcome.is_err();
                 assert!(
                     !sent.withdrawn || sent.got.is_none(),

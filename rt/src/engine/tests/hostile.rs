@@ -152,10 +152,10 @@ impl Victim {
         let Some(probe) = self.probes.pop() else {
             return;
         };
-        if !self.engine.core.is_done(probe.op) {
+        if !self.engine.core.common.is_done(probe.op) {
             return self.engine.core.drop_recv(probe.op);
         }
-        let Some((Ok(landed), _)) = self.engine.core.take_recv(&probe) else {
+        let Some((Ok(landed), _)) = self.engine.core.common.take_recv(&probe) else {
             return;
         };
         if below(random, 2) == 0 {
@@ -179,9 +179,12 @@ impl Victim {
             return;
         };
         if below(random, 2) == 0 {
-            self.engine.core.set_timer(ClockTime::default(), ticket.op);
+            self.engine
+                .core
+                .common
+                .set_timer(ClockTime::default(), ticket.op);
         } else {
-            self.engine.core.detach(ticket.op);
+            self.engine.core.common.detach(ticket.op);
         }
     }
 
@@ -297,6 +300,7 @@ fn nothing_said_in_an_agreement_can_panic_the_engine_or_fill_it() {
         let round = engine.agree(CTX, true, 2, std::panic::Location::caller());
         let polled = engine
             .core
+            .recovery()
             .poll_agreed(AgreementId::new(CTX, round), std::task::Waker::noop());
         assert!(polled.is_ready(), "with no rank to wait for");
         engine.begin_close();

@@ -256,11 +256,11 @@ impl Rank {
     }
 
     fn is_done(&mut self, recv: &Recv) -> bool {
-        self.engine.core.is_done(recv.op)
+        self.engine.core.common.is_done(recv.op)
     }
 
     fn end(&mut self, recv: &Recv) -> (OpOutcome, Vec<u8>) {
-        let taken = self.engine.core.take_recv(recv);
+        let taken = self.engine.core.common.take_recv(recv);
         taken.expect("it is done")
     }
 

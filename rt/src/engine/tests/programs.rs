@@ -113,7 +113,7 @@ fn begin_all(world: &mut World, tag: u32, block: usize) -> Vec<Tickets> {
 }
 
 fn done(engine: &mut Engine, tickets: &Tickets) -> bool {
-    engine.core.is_done(tickets.buffers.op)
+    engine.core.common.is_done(tickets.buffers.op)
 }
 
 fn take(world: &mut World, rank: usize, tickets: &Tickets) -> (OpOutcome, Vec<u64>) {

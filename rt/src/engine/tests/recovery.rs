@@ -39,7 +39,10 @@ fn agree(world: &mut World, flag: impl Fn(u32) -> bool) -> u32 {
 
 fn decided(world: &mut World, rank: usize, round: u32) -> Option<AgreeValue> {
     let core = &mut world.engines[rank].core;
-    match core.poll_agreed(AgreementId::new(CTX, round), Waker::noop()) {
+    match core
+        .recovery()
+        .poll_agreed(AgreementId::new(CTX, round), Waker::noop())
+    {
         Poll::Ready(value) => Some(value.expect("no rank closes")),
         Poll::Pending => None,
     }
@@ -273,6 +276,7 @@ fn what_was_said_before_a_rank_is_in_the_communicator_is_heard() {
     world.engines[1].core.leave_group(6);
     let polled = world.engines[1]
         .core
+        .recovery()
         .poll_agreed(AgreementId::new(6, round), Waker::noop());
     assert!(matches!(
         polled,
@@ -292,7 +296,9 @@ fn an_agreement_goes_on_without_ranks_that_have_dropped_the_communicator() {
         world.run_for(10 * TICK);
         let is_over = |world: &mut World, nth: usize| {
             let core = &mut world.engines[others[nth]].core;
-            let polled = core.poll_agreed(AgreementId::new(6, rounds[nth]), Waker::noop());
+            let polled = core
+                .recovery()
+                .poll_agreed(AgreementId::new(6, rounds[nth]), Waker::noop());
             matches!(polled, Poll::Ready(Ok(AgreeValue { number: 3, .. })))
         };
         assert!([0, 1].iter().all(|nth| !is_over(&mut world, *nth)));
@@ -327,7 +333,8 @@ fn a_rank_that_missed_the_decision_gets_it_from_a_rank_that_it_did_not_report_to
     world.run_for(10 * TICK);
     let is_over = |world: &mut World, (rank, call): (usize, u32)| {
         let core = &mut world.engines[rank].core;
-        core.poll_agreed(AgreementId::new(6, call), Waker::noop())
+        core.recovery()
+            .poll_agreed(AgreementId::new(6, call), Waker::noop())
             .is_ready()
     };
     assert!(is_over(&mut world, rounds[2]) && !is_over(&mut world, rounds[1]));
@@ -356,17 +363,19 @@ fn a_rank_that_drops_its_shrink_is_a_member_that_has_dropped_the_communicator() 
         world.run_for(turns * TICK);
         world.engines[1]
             .core
-            .forget_agreed(AgreementId::new(CTX, there));
+            .in_recovery(|room| room.forget_agreed(AgreementId::new(CTX, there)));
         world.run_for(20 * TICK);
         let made = decided(&mut world, 0, here).expect("both have called");
-        assert!(made.flag && world.engines[1].core.has_left(made.number));
+        assert!(made.flag && world.engines[1].core.common.has_left(made.number));
         world.engines[0].join(made.number, &RankGroup::First(2));
         let call = world.engines[0].agree(made.number, true, 3, Location::caller());
         world.run_for(10 * TICK);
         assert!(world.engines[0].core.ask_in_vain(false));
         world.run_for(10 * TICK);
         let core = &mut world.engines[0].core;
-        let polled = core.poll_agreed(AgreementId::new(made.number, call), Waker::noop());
+        let polled = core
+            .recovery()
+            .poll_agreed(AgreementId::new(made.number, call), Waker::noop());
         assert!(polled.is_ready(), "after {turns} turns");
     }
 }
@@ -389,6 +398,7 @@ fn a_rank_that_drops_the_communicator_in_the_middle_is_waited_for() {
     world.run_for(10 * TICK);
     let polled = world.engines[0]
         .core
+        .recovery()
         .poll_agreed(AgreementId::new(6, round), Waker::noop());
     let Poll::Ready(Ok(value)) = polled else {
         panic!("{polled:?}")

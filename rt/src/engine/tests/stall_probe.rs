@@ -106,7 +106,7 @@ fn pass(world: &mut World, on: usize, tag: u32) {
     call.program = Arc::new(ProgramBuilder::new::<u64>(2, BufferLens::default()).finish());
     let buffers = ProgramBuffers::new([0_u64; 0], [0_u64; 0], &call.program, false);
     let tickets = world.engines[on].run(call, buffers, None);
-    assert!(world.engines[on].core.is_done(tickets.buffers.op));
+    assert!(world.engines[on].core.common.is_done(tickets.buffers.op));
 }
 
 /// Lets the rank `on` wait for a plain message of an agreement.
@@ -125,12 +125,13 @@ fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
 
 fn agreed(world: &mut World, on: usize, call: u32) -> Poll<Result<AgreeValue, ErrorKind>> {
     let core = &mut world.engines[on].core;
-    core.poll_agreed(AgreementId::new(CTX, call), Waker::noop())
+    core.recovery()
+        .poll_agreed(AgreementId::new(CTX, call), Waker::noop())
 }
 
 fn ended(world: &mut World, on: usize, tickets: &Tickets) -> Option<ErrorKind> {
     let core = &mut world.engines[on].core;
-    if !core.is_done(tickets.buffers.op) {
+    if !core.common.is_done(tickets.buffers.op) {
         return None;
     }
     let (outcome, ..) = core.take_run(tickets).expect("it is over");
@@ -224,7 +225,10 @@ fn an_agreeing_rank_asks_even_while_it_keeps_running_collectives() {
             world.run_for(10 * TICK);
         }
         let id = AgreementId::new(OTHERS - 1, round);
-        let polled = world.engines[0].core.poll_agreed(id, Waker::noop());
+        let polled = world.engines[0]
+            .core
+            .recovery()
+            .poll_agreed(id, Waker::noop());
         assert!(matches!(polled, Poll::Ready(Ok(_))), "{polled:?}");
     }
 }
@@ -409,7 +413,7 @@ fn a_question_about_a_completed_collective_is_answered_however_old_it_is() {
         }
         let late = begin(&mut world, 0, (0, 1), 1, 2);
         // A collective that may still begin in an earlier place may be the one for which rank 0 waits.
-        world.engines[1].core.common.promised = usize::from(passed == 1_000);
+        world.engines[1].core.common.promised = u32::from(passed == 1_000);
         assert!(world.engines[0].core.ask_in_vain(false));
         world.run_for(10 * TICK);
         match ended(&mut world, 0, &late) {

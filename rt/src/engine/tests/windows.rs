@@ -43,7 +43,10 @@ fn note(kind: WireKind, what: u32, count: u64) -> WindowCountHeader {
 fn free(engine: &mut Engine, posts: u64, completions: u64) {
     for (what, count) in [(COUNT_POSTED, posts), (COUNT_COMPLETED, completions)] {
         let header = note(WireKind::NoWindow, what, count);
-        engine.core.handle_no_window(WorldRank(1), &header);
+        engine
+            .core
+            .windows()
+            .handle_no_window(WorldRank(1), &header);
     }
 }
 
@@ -53,13 +56,20 @@ fn a_completion_that_is_overtaken_by_the_end_of_its_window_counts() {
     let engine = &mut world.engines[0];
     free(engine, 0, 1);
     assert!(
-        engine.core.has_completed(ID, WorldRank(1)).is_none(),
+        engine
+            .core
+            .windows()
+            .has_completed(ID, WorldRank(1))
+            .is_none(),
         "it is on its way"
     );
     let counted = note(WireKind::WindowCount, COUNT_COMPLETED, 1);
-    engine.core.handle_window_count(WorldRank(1), &counted);
+    engine
+        .core
+        .windows()
+        .handle_window_count(WorldRank(1), &counted);
     assert!(matches!(
-        engine.core.has_completed(ID, WorldRank(1)),
+        engine.core.windows().has_completed(ID, WorldRank(1)),
         Some(Ok(()))
     ));
 }
@@ -69,7 +79,7 @@ fn a_peer_that_never_completed_is_not_waited_for_after_the_window_is_freed() {
     let mut world = exposed();
     let engine = &mut world.engines[0];
     free(engine, 0, 0);
-    let ended = engine.core.has_completed(ID, WorldRank(1));
+    let ended = engine.core.windows().has_completed(ID, WorldRank(1));
     assert!(matches!(ended, Some(Err(ErrorKind::NoWindow { .. }))));
 }
 
@@ -79,7 +89,7 @@ fn a_post_that_is_overtaken_by_the_end_of_its_window_is_waited_for() {
         let mut world = exposed();
         let engine = &mut world.engines[0];
         free(engine, posts, 0);
-        engine.start_window(ID, &[WorldRank(1)])
+        engine.core.windows().start_window(ID, &[WorldRank(1)])
     };
     assert!(started(1).is_none(), "it is on its way");
     let refused = started(0);
@@ -109,7 +119,10 @@ fn lose(world: &mut World) {
 fn an_access_that_the_target_has_heard_the_end_of_ended_well_when_the_target_finishes() {
     for told in [true, false] {
         let mut world = met();
-        let started = world.engines[0].start_window(ID, &[WorldRank(1)]);
+        let started = world.engines[0]
+            .core
+            .windows()
+            .start_window(ID, &[WorldRank(1)]);
         assert!(matches!(started, Some(Ok(()))));
         if told {
             world.engines[0].complete_window(ID, WorldRank(1));
@@ -120,6 +133,7 @@ fn an_access_that_the_target_has_heard_the_end_of_ended_well_when_the_target_fin
         engine.complete_window(ID, WorldRank(1));
         let ended = engine
             .core
+            .windows()
             .has_ended(ID, WorldRank(1), 1)
             .expect("it is over");
         match ended {
@@ -154,10 +168,11 @@ fn an_answer_to_an_operation_that_was_not_begun_is_none() {
     };
     engine
         .core
+        .windows()
         .handle_update_reply(WorldRank(1), &updated, PayloadView::from_slice(&[]));
-    assert!(!engine.core.is_done(waits.op) && engine.core.common.refused > 0);
+    assert!(!engine.core.common.is_done(waits.op) && engine.core.common.refused > 0);
     lose(&mut world);
-    assert!(world.engines[0].core.is_done(waits.op));
+    assert!(world.engines[0].core.common.is_done(waits.op));
 }
 
 #[test]

@@ -351,18 +351,18 @@ impl World {
     }
 
     pub(super) fn is_done<B>(&mut self, on: u32, ticket: &OpTicket<B>) -> bool {
-        self.engines[on as usize].core.is_done(ticket.op)
+        self.engines[on as usize].core.common.is_done(ticket.op)
     }
 
     /// Returns the outcome of a send, and its buffer.
     pub(super) fn sent<B: SendBuf>(&mut self, on: u32, ticket: &OpTicket<B>) -> (OpOutcome, B) {
-        let landed = self.engines[on as usize].core.take_send(ticket);
+        let landed = self.engines[on as usize].core.common.take_send(ticket);
         landed.expect("it is done")
     }
 
     /// Returns the outcome of a receive, and its buffer.
     pub(super) fn received<B: RecvBuf>(&mut self, on: u32, ticket: &OpTicket<B>) -> (OpOutcome, B) {
-        let landed = self.engines[on as usize].core.take_recv(ticket);
+        let landed = self.engines[on as usize].core.common.take_recv(ticket);
         landed.expect("it is done")
     }
 
@@ -372,7 +372,7 @@ impl World {
         on: u32,
         ticket: &OpTicket<B>,
     ) -> (OpOutcome, B) {
-        self.run_until(|engines| engines[on as usize].core.is_done(ticket.op));
+        self.run_until(|engines| engines[on as usize].core.common.is_done(ticket.op));
         self.received(on, ticket)
     }
 }

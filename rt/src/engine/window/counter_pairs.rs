@@ -15,7 +15,7 @@ use ripstop_fabric::{
 };
 
 use super::{
-    Engine, EngineCore, OneSidedCommand, WindowId, WindowTable, epoch_counters::MappedCounterPair,
+    Engine, OneSidedCommand, WindowId, WindowRoom, WindowTable, epoch_counters::MappedCounterPair,
 };
 use crate::{
     group::WorldRank,
@@ -136,37 +136,6 @@ impl PeerCounter {
 }
 
 impl Engine {
-    /// Maps the counters of a neighbor, where the driver can.
-    pub(crate) fn reach_counters(&mut self, id: WindowId, rank: WorldRank) {
-        let Some(peer_end) = self.core.windows.peer_end(id, rank) else {
-            return;
-        };
-        if let Some(fence_counter) = peer_end
-            .fence_counter
-            .as_mut()
-            .filter(|fence_counter| fence_counter.mapped.is_none())
-        {
-            let memory = self.driver.mapped_memory();
-            fence_counter.mapped =
-                memory.and_then(|memory| memory.reach_counter(rank, fence_counter.key));
-        }
-        let Some(theirs) = &peer_end.remote_pair else {
-            return;
-        };
-        let (posted, completed) = (theirs.posted, theirs.completed);
-        let counters = Arc::clone(&peer_end.counters);
-        if counters.mapped_pair().is_some() || self.core.has_to_count(rank) {
-            return;
-        }
-        let Some(memory) = self.driver.mapped_memory() else {
-            return;
-        };
-        let mut reach = |key| memory.reach_counter(rank, key);
-        if let (Some(posted), Some(completed)) = (reach(posted), reach(completed)) {
-            counters.map(MappedCounterPair { posted, completed });
-        }
-    }
-
     /// Wakes a neighbor that may be asleep, after its counter was added to.
     pub(crate) fn wake_neighbor(&mut self, id: WindowId, rank: WorldRank, heard: WakeReason) {
         let peer_end = self.core.windows.peer_end(id, rank);
@@ -200,10 +169,51 @@ impl Engine {
         };
         matches!(self.driver.post(command), PostResult::Posted)
     }
+}
+
+impl CounterWatches {
+    pub(super) const EMPTY: Self = Self {
+        windows: BTreeMap::new(),
+        known: BTreeSet::new(),
+        serial: 0,
+    };
+
+    /// Adds a watch and returns its token, or `None` if the counter is watched already. O(log watches).
+    fn add(&mut self, watch: CounterWatch) -> Option<CommandToken> {
+        if !self.known.insert(watch) {
+            return None;
+        }
+        self.serial += 1;
+        self.windows.insert(self.serial, watch);
+        Some(CommandToken(self.serial))
+    }
+}
+
+impl WindowRoom<'_> {
+    /// Cancels all watches of this window, because no future waits at this end any more.
+    pub(super) fn unwatch(&mut self, driver: &mut dyn Driver, id: WindowId) {
+        let watching = &mut self.windows.watching;
+        watching.known.retain(|watch| watch.id != id);
+        let watched = &mut watching.windows;
+        for (serial, _) in watched.extract_if(.., |_, watch| watch.id == id) {
+            let token = CommandToken(serial);
+            let posted = driver.post(DriverCommand::Unwatch { token });
+            debug_assert!(
+                matches!(posted, PostResult::Posted),
+                "taking a watch back needs no room"
+            );
+        }
+    }
 
     /// Asks the driver to report when a counter reaches `threshold`.
-    pub(super) fn watch(&mut self, id: WindowId, what: WatchedCounter, threshold: u64) {
-        let WindowTable { ends, watching, .. } = &mut *self.core.windows;
+    pub(super) fn watch(
+        &mut self,
+        driver: &mut dyn Driver,
+        id: WindowId,
+        what: WatchedCounter,
+        threshold: u64,
+    ) {
+        let WindowTable { ends, watching, .. } = &mut **self.windows;
         let Some(end) = ends.get(&id) else {
             return;
         };
@@ -237,50 +247,49 @@ impl Engine {
             threshold,
             token,
         };
-        let posted = self.driver.post(command);
+        let posted = driver.post(command);
         debug_assert!(
             matches!(posted, PostResult::Posted),
             "a watch needs no room"
         );
     }
-}
 
-impl Engine {
-    /// Cancels all watches of this window, because no future waits at this end any more.
-    pub(super) fn unwatch(&mut self, id: WindowId) {
-        let watching = &mut self.core.windows.watching;
-        watching.known.retain(|watch| watch.id != id);
-        let watched = &mut watching.windows;
-        for (serial, _) in watched.extract_if(.., |_, watch| watch.id == id) {
-            let token = CommandToken(serial);
-            let posted = self.driver.post(DriverCommand::Unwatch { token });
-            debug_assert!(
-                matches!(posted, PostResult::Posted),
-                "taking a watch back needs no room"
-            );
+    /// Maps the counters of a neighbor, where the driver can.
+    pub(crate) fn reach_counters(
+        &mut self,
+        driver: &mut dyn Driver,
+        id: WindowId,
+        rank: WorldRank,
+    ) {
+        let Some(peer_end) = self.windows.peer_end(id, rank) else {
+            return;
+        };
+        if let Some(fence_counter) = peer_end
+            .fence_counter
+            .as_mut()
+            .filter(|fence_counter| fence_counter.mapped.is_none())
+        {
+            let memory = driver.mapped_memory();
+            fence_counter.mapped =
+                memory.and_then(|memory| memory.reach_counter(rank, fence_counter.key));
+        }
+        let Some(theirs) = &peer_end.remote_pair else {
+            return;
+        };
+        let (posted, completed) = (theirs.posted, theirs.completed);
+        let counters = Arc::clone(&peer_end.counters);
+        if counters.mapped_pair().is_some() || self.has_to_count(rank) {
+            return;
+        }
+        let Some(memory) = driver.mapped_memory() else {
+            return;
+        };
+        let mut reach = |key| memory.reach_counter(rank, key);
+        if let (Some(posted), Some(completed)) = (reach(posted), reach(completed)) {
+            counters.map(MappedCounterPair { posted, completed });
         }
     }
-}
 
-impl CounterWatches {
-    pub(super) const EMPTY: Self = Self {
-        windows: BTreeMap::new(),
-        known: BTreeSet::new(),
-        serial: 0,
-    };
-
-    /// Adds a watch and returns its token, or `None` if the counter is watched already. O(log watches).
-    fn add(&mut self, watch: CounterWatch) -> Option<CommandToken> {
-        if !self.known.insert(watch) {
-            return None;
-        }
-        self.serial += 1;
-        self.windows.insert(self.serial, watch);
-        Some(CommandToken(self.serial))
-    }
-}
-
-impl EngineCore {
     /// Handles the driver's report that a watched counter has reached its threshold.
     pub(in crate::engine) fn window_reached(&mut self, token: CommandToken) {
         let watching = &mut self.windows.watching;
@@ -363,7 +372,7 @@ fn add_one(
     wanted.push(OneSidedCommand::Count { rank, counter, by });
 }
 
-impl EngineCore {
+impl WindowRoom<'_> {
     /// Returns true if additions to counters of this rank still wait for the driver. Its counters are not mapped until then,
     /// because the addition of a thread that meets one of the driver's could be lost.
     fn has_to_count(&self, rank: WorldRank) -> bool {

@@ -12,10 +12,13 @@
 
 use std::mem;
 
-use ripstop_fabric::{driver::DownCause, offload::LocalCounter};
+use ripstop_fabric::{
+    driver::{DownCause, Driver},
+    offload::LocalCounter,
+};
 
 use super::{
-    Engine, EngineCore, WindowId, WindowTable,
+    Engine, LazyWindowTable, WindowId, WindowRoom, WindowTable,
     counter_pairs::{PeerCounter, WatchedCounter},
     fence_word::{COME, FenceFailure, FenceWord, GAVE_UP},
 };
@@ -129,8 +132,8 @@ impl Engine {
         if self.driver.event_counters().is_none() {
             return FenceMethod::None;
         }
-        self.make_gates(id);
-        let Some(fences) = self.core.fences(id) else {
+        self.core.windows().make_gates(&mut *self.driver, id);
+        let Some(fences) = self.core.windows.fences(id) else {
             return FenceMethod::Counted;
         };
         if fences.failed.is_none() && !mem::replace(&mut fences.under_way, true) {
@@ -145,13 +148,119 @@ impl Engine {
         }
     }
 
-    /// Creates the counters at the first fence, and sends their keys to the ranks that will add to them.
-    fn make_gates(&mut self, id: WindowId) {
-        let Some(group) = self.core.members(id.context).cloned() else {
+    /// Advances the last fence as far as is possible now.
+    pub(crate) fn advance_fence(&mut self, id: WindowId, gates: FenceMethod) -> FencePoll {
+        if !self.core.windows().is_all_quiet(id) {
+            return Err(None);
+        }
+        if gates == FenceMethod::None {
+            return Ok(Ok(()));
+        }
+        self.pass_fence(id)
+            .ok_or_else(|| self.core.windows().awaited_gate(id))
+    }
+
+    /// Advances the last fence through its rounds. Call only when none of this rank's operations is in flight.
+    fn pass_fence(&mut self, id: WindowId) -> Option<FenceResult> {
+        let Some(group) = self.core.common.members(id.context).cloned() else {
+            return Some(Ok(()));
+        };
+        let me = self.core.common.me;
+        loop {
+            let fences = self.core.windows.fences(id)?;
+            if let Some(failed) = fences.failed {
+                fences.under_way = false;
+                return Some(Err(failed.error(me)));
+            }
+            let Some((after, before)) = partners(&group, me, fences.round) else {
+                fences.under_way = false;
+                return Some(Ok(()));
+            };
+            let awaited = if !self.say_gate(id, after) {
+                Some(after)
+            } else if !self.core.windows().has_come(id) {
+                Some(before)
+            } else {
+                None
+            };
+            let fences = self.core.windows.fences(id)?;
+            fences.awaited = awaited;
+            let failed = match awaited {
+                None => fences.objection(before),
+                Some(awaited) if self.core.common.ended => {
+                    return Some(Err((awaited, ErrorKind::Closed)));
+                }
+                Some(awaited) => Some(self.core.windows().lost_in(id, &group, awaited)?),
+            };
+            match failed {
+                None => self.core.windows.fences(id)?.round += 1,
+                Some(failed) => self.core.windows().fail_fences(id, failed),
+            }
+        }
+    }
+
+    /// Adds to the counter of the rank after this one in this round, once for each fence. Returns true if that was done.
+    fn say_gate(&mut self, id: WindowId, after: WorldRank) -> bool {
+        if self
+            .core
+            .windows
+            .fences(id)
+            .is_none_or(|fences| fences.has_said())
+        {
+            return true;
+        }
+        self.core
+            .windows()
+            .reach_counters(&mut *self.driver, id, after);
+        let round = self
+            .core
+            .windows
+            .fences(id)
+            .map_or(0, |fences| fences.round);
+        let said = self.core.windows().say_in(id, round, after);
+        self.flush();
+        said
+    }
+
+    /// Asks the driver to wake the thread when the fence can advance.
+    pub(crate) fn watch_fence(&mut self, id: WindowId) {
+        if !self.core.windows().is_all_quiet(id) {
+            return; // the fence waits for this rank's own operations
+        }
+        // Watch even if the rank before this one has come since the last check: the next round is not watched, so this rank must
+        // be woken to check it.
+        let Some(fences) = self.core.windows.fences(id) else {
             return;
         };
-        let me = self.core.windows.me;
-        let WindowTable { ends, pool, .. } = &mut *self.core.windows;
+        if fences.has_said() {
+            let (round, come) = (fences.round, fences.come);
+            self.core.windows().watch(
+                &mut *self.driver,
+                id,
+                WatchedCounter::Gate(round),
+                come * COME,
+            );
+        } else if let Some(after) = fences.awaited() {
+            self.core.windows().ask_to_fence(id, after);
+            self.flush();
+        }
+    }
+}
+
+impl LazyWindowTable {
+    fn fences(&mut self, id: WindowId) -> Option<&mut WindowFences> {
+        self.0.as_mut()?.ends.get_mut(&id)?.fences.as_mut()
+    }
+}
+
+impl WindowRoom<'_> {
+    /// Creates the counters at the first fence, and sends their keys to the ranks that will add to them.
+    fn make_gates(&mut self, driver: &mut dyn Driver, id: WindowId) {
+        let Some(group) = self.common.members(id.context).cloned() else {
+            return;
+        };
+        let me = self.common.me;
+        let WindowTable { ends, pool, .. } = &mut **self.windows;
         let end = ends.get_mut(&id).filter(|end| end.fences.is_none());
         let Some(end) = end else {
             return;
@@ -159,7 +268,7 @@ impl Engine {
         let mut rounds = Vec::new();
         let mut keys = Vec::new();
         while let Some((_, before)) = partners(&group, me, rounds.len()) {
-            let (counter, key) = pool.take(&mut *self.driver).unzip();
+            let (counter, key) = pool.take(driver).unzip();
             let said = FenceWord::default();
             rounds.push(FenceRound { counter, said });
             keys.push((before, key));
@@ -178,113 +287,25 @@ impl Engine {
             failed: lacks.then_some(FenceFailure::NoMemory),
         });
         for (before, key) in keys {
-            if self.core.common.peers.down(before).is_some() {
+            if self.common.peers.down(before).is_some() {
                 continue;
             }
             match key {
                 Some(key) => {
                     let keys =
                         id.keys_header(WireKind::FenceKeys, [key, bytemuck::Zeroable::zeroed()]);
-                    self.core.common.peers.control(before, &keys);
+                    self.common.peers.control(before, &keys);
                 }
-                None => self.core.refuse_fences(id, before),
+                None => self.refuse_fences(id, before),
             }
         }
         if lacks {
-            self.core.tell_failure(id);
+            self.tell_failure(id);
         }
-    }
-
-    /// Advances the last fence as far as is possible now.
-    pub(crate) fn advance_fence(&mut self, id: WindowId, gates: FenceMethod) -> FencePoll {
-        if !self.core.is_all_quiet(id) {
-            return Err(None);
-        }
-        if gates == FenceMethod::None {
-            return Ok(Ok(()));
-        }
-        self.pass_fence(id)
-            .ok_or_else(|| self.core.awaited_gate(id))
-    }
-
-    /// Advances the last fence through its rounds. Call only when none of this rank's operations is in flight.
-    fn pass_fence(&mut self, id: WindowId) -> Option<FenceResult> {
-        let Some(group) = self.core.members(id.context).cloned() else {
-            return Some(Ok(()));
-        };
-        let me = self.core.windows.me;
-        loop {
-            let fences = self.core.fences(id)?;
-            if let Some(failed) = fences.failed {
-                fences.under_way = false;
-                return Some(Err(failed.error(me)));
-            }
-            let Some((after, before)) = partners(&group, me, fences.round) else {
-                fences.under_way = false;
-                return Some(Ok(()));
-            };
-            let awaited = if !self.say_gate(id, after) {
-                Some(after)
-            } else if !self.core.has_come(id) {
-                Some(before)
-            } else {
-                None
-            };
-            let fences = self.core.fences(id)?;
-            fences.awaited = awaited;
-            let failed = match awaited {
-                None => fences.objection(before),
-                Some(awaited) if self.core.common.ended => {
-                    return Some(Err((awaited, ErrorKind::Closed)));
-                }
-                Some(awaited) => Some(self.core.lost_in(id, &group, awaited)?),
-            };
-            match failed {
-                None => self.core.fences(id)?.round += 1,
-                Some(failed) => self.core.fail_fences(id, failed),
-            }
-        }
-    }
-
-    /// Adds to the counter of the rank after this one in this round, once for each fence. Returns true if that was done.
-    fn say_gate(&mut self, id: WindowId, after: WorldRank) -> bool {
-        if self.core.fences(id).is_none_or(|fences| fences.has_said()) {
-            return true;
-        }
-        self.reach_counters(id, after);
-        let round = self.core.fences(id).map_or(0, |fences| fences.round);
-        let said = self.core.say_in(id, round, after);
-        self.flush();
-        said
-    }
-
-    /// Asks the driver to wake the thread when the fence can advance.
-    pub(crate) fn watch_fence(&mut self, id: WindowId) {
-        if !self.core.is_all_quiet(id) {
-            return; // the fence waits for this rank's own operations
-        }
-        // Watch even if the rank before this one has come since the last check: the next round is not watched, so this rank must
-        // be woken to check it.
-        let Some(fences) = self.core.fences(id) else {
-            return;
-        };
-        if fences.has_said() {
-            let (round, come) = (fences.round, fences.come);
-            self.watch(id, WatchedCounter::Gate(round), come * COME);
-        } else if let Some(after) = fences.awaited() {
-            self.core.ask_to_fence(id, after);
-            self.flush();
-        }
-    }
-}
-
-impl EngineCore {
-    fn fences(&mut self, id: WindowId) -> Option<&mut WindowFences> {
-        self.windows.ends.get_mut(&id)?.fences.as_mut()
     }
 
     fn awaited_gate(&mut self, id: WindowId) -> Option<AwaitedFenceCounter> {
-        let fences = self.fences(id).filter(|fences| fences.has_said())?;
+        let fences = self.windows.fences(id).filter(|fences| fences.has_said())?;
         let from = fences.come * COME;
         let counter = fences.counter(fences.round)?.clone();
         Some(AwaitedFenceCounter { counter, from })
@@ -297,7 +318,7 @@ impl EngineCore {
                 .heard()
                 .is_some_and(|word| word.come() >= fences.come)
         };
-        self.fences(id).is_none_or(has_come)
+        self.windows.fences(id).is_none_or(has_come)
     }
 
     /// Adds the word that is due to a counter of the rank after this one. Returns false if that rank has not sent its key yet.
@@ -331,17 +352,17 @@ impl EngineCore {
 
     /// Fails all further fences of this window, and says so in all rounds, including those already passed.
     fn fail_fences(&mut self, id: WindowId, failed: FenceFailure) {
-        if let Some(fences) = self.fences(id) {
+        if let Some(fences) = self.windows.fences(id) {
             fences.failed = fences.failed.or(Some(failed));
         }
         self.tell_failure(id);
     }
 
     fn tell_failure(&mut self, id: WindowId) {
-        let Some(group) = self.members(id.context).cloned() else {
+        let Some(group) = self.common.members(id.context).cloned() else {
             return;
         };
-        let me = self.windows.me;
+        let me = self.common.me;
         let afters = (0..).map_while(|round| partners(&group, me, round));
         for (round, (after, _)) in afters.enumerate() {
             self.say_in(id, round, after);
@@ -396,7 +417,7 @@ impl EngineCore {
         peer_end
             .fence_counter
             .get_or_insert_with(|| PeerCounter::new(header.first));
-        let fences = self.fences(id);
+        let fences = self.windows.fences(id);
         if fences.is_some_and(|fences| fences.failed.is_some()) {
             self.tell_failure(id);
         }

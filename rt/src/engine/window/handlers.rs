@@ -5,8 +5,8 @@ use std::{mem, sync::Arc};
 use ripstop_fabric::driver::{DownCause, PayloadView};
 
 use super::{
-    EngineCore, OneSidedCommand, PeerEndMemory, PeerEndState, WindowEndState, WindowFences,
-    WindowId,
+    OneSidedCommand, PeerEndMemory, PeerEndState, WindowEndState, WindowFences, WindowId,
+    WindowRoom,
 };
 use crate::{
     engine::send::down_kind,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Handlers of messages from other ranks.
-impl EngineCore {
+impl WindowRoom<'_> {
     /// Handles a message about a window. Returns `None` if it is not understood.
     pub(in crate::engine) fn handle_window_kind(
         &mut self,

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Engine, EngineCore, PeerEndState, WindowId};
+use super::{Engine, PeerEndState, WindowId, WindowRoom};
 use crate::{
     engine::send::down_kind,
     error::ErrorKind,
@@ -130,7 +130,7 @@ impl Engine {
         rank: WorldRank,
         want: WindowLockKind,
     ) -> Result<(), ErrorKind> {
-        self.greet(id, rank);
+        self.core.windows().greet(&mut *self.driver, id, rank);
         let Some(peer_end) = self.core.windows.peer_end(id, rank) else {
             return Err(ErrorKind::Closed);
         };
@@ -161,13 +161,13 @@ impl Engine {
             };
             peer_end.counters.set_inside(false);
         }
-        self.core.release_lock(id, rank);
+        self.core.windows().release_lock(id, rank);
         self.flush();
         self.release_retired_driver();
     }
 }
 
-impl EngineCore {
+impl WindowRoom<'_> {
     /// Returns `Ok` once the requested lock is held, and `None` while it is not.
     pub(crate) fn has_lock(
         &mut self,

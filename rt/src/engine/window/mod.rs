@@ -37,6 +37,7 @@ use std::{
 
 use bytemuck::Zeroable;
 use ripstop_fabric::{
+    driver::Driver,
     memory::{MemoryRegion, RemoteRegion},
     offload::RemoteCounter,
 };
@@ -62,7 +63,7 @@ pub(crate) use self::{
     ops::{TargetRanges, WindowOpKind},
     pieces::{WindowExtent, WindowMemory},
 };
-use super::{Engine, EngineCore, OneSidedCommand};
+use super::{Engine, EngineCommons, EngineCore, OneSidedCommand};
 use crate::{
     buffer::TypeSig,
     error::ErrorKind,
@@ -87,11 +88,8 @@ impl WindowId {
 }
 
 /// All windows of a runtime. Allocates nothing before the first window, because most simulated ranks have none.
-pub(super) struct LazyWindowTable {
-    /// World rank of this process.
-    me: WorldRank,
-    all: Option<Box<WindowTable>>,
-}
+#[derive(Default)]
+pub(super) struct LazyWindowTable(Option<Box<WindowTable>>);
 
 /// State that exists from the first window on.
 #[derive(Default)]
@@ -188,24 +186,20 @@ pub(crate) struct PeerEndMemory {
 }
 
 impl LazyWindowTable {
-    pub(super) fn new(me: WorldRank) -> Self {
-        Self { me, all: None }
-    }
-
     /// Returns true if there was never a window.
     #[inline]
     fn is_unused(&self) -> bool {
-        self.all.is_none()
+        self.0.is_none()
     }
 
     /// Returns true if a future waits for a change of any window.
     pub(super) fn has_waiting_futures(&self) -> bool {
-        let mut all = self.all.iter().flat_map(|all| all.ends.values());
+        let mut all = self.0.iter().flat_map(|all| all.ends.values());
         all.any(|end| !end.listeners.is_empty())
     }
 
     /// Returns true if an epoch or a lock is held under which this rank can store to the mapped memory of a rank that is up.
-    pub(super) fn may_store(&self, is_up: impl Fn(WorldRank) -> bool) -> bool {
+    pub(super) fn may_store(&self, me: WorldRank, is_up: impl Fn(WorldRank) -> bool) -> bool {
         let mut held = self.ends.values().filter(|end| !end.closed);
         held.any(|end| {
             end.peer_ends.iter().any(|(rank, peer_end)| {
@@ -216,7 +210,7 @@ impl LazyWindowTable {
                 let is_inside = peer_end.counters.is_accessing() || peer_end.counters.is_inside();
                 is_mapped
                     && (end.in_fence_epoch || is_inside)
-                    && *rank != self.me
+                    && *rank != me
                     && !peer_end.freed
                     && is_up(*rank)
             })
@@ -232,7 +226,7 @@ impl LazyWindowTable {
     /// Returns the ranks for which a fence, an access, a lock or an operation waits. If one of them stays silent, that waits
     /// forever.
     pub(super) fn waited_for(&self) -> BTreeSet<WorldRank> {
-        let ends = self.all.iter().flat_map(|all| all.ends.values());
+        let ends = self.0.iter().flat_map(|all| all.ends.values());
         let in_fences = ends
             .clone()
             .filter_map(|end| end.fences.as_ref()?.awaited());
@@ -251,7 +245,7 @@ impl LazyWindowTable {
 
     /// Returns what the futures of each window may wait for: the window, the rank, and what that rank has to do.
     pub(super) fn published_waits(&self) -> Vec<(WindowId, WorldRank, WaitKind)> {
-        let ends = self.all.iter().flat_map(|all| &all.ends);
+        let ends = self.0.iter().flat_map(|all| &all.ends);
         let awaited = ends.filter(|(_, end)| !end.listeners.is_empty());
         let mut waits = Vec::new();
         for (&id, end) in awaited {
@@ -274,7 +268,7 @@ impl LazyWindowTable {
     }
 
     fn peer_end(&mut self, id: WindowId, rank: WorldRank) -> Option<&mut PeerEndState> {
-        let end = self.all.as_mut()?.ends.get_mut(&id)?;
+        let end = self.0.as_mut()?.ends.get_mut(&id)?;
         Some(end.peer_end(rank))
     }
 }
@@ -290,14 +284,30 @@ impl Deref for LazyWindowTable {
             watching: CounterWatches::EMPTY,
             lines: BTreeMap::new(),
         };
-        self.all.as_deref().unwrap_or(&NONE)
+        self.0.as_deref().unwrap_or(&NONE)
     }
 }
 
 /// Allocates the state at the first mutable access.
 impl DerefMut for LazyWindowTable {
     fn deref_mut(&mut self) -> &mut WindowTable {
-        self.all.get_or_insert_default()
+        self.0.get_or_insert_default()
+    }
+}
+
+/// The windows of a runtime, with all that they use of the rest of the engine.
+pub(crate) struct WindowRoom<'a> {
+    windows: &'a mut LazyWindowTable,
+    common: &'a mut EngineCommons,
+}
+
+impl EngineCore {
+    #[inline]
+    pub(crate) fn windows(&mut self) -> WindowRoom<'_> {
+        let Self {
+            windows, common, ..
+        } = self;
+        WindowRoom { windows, common }
     }
 }
 
@@ -318,7 +328,7 @@ impl Engine {
             guards.guard(key, access_guard.keeper());
         }
         let (sig, pieces) = WindowPieces::new(extent);
-        let group = self.core.members(id.context).cloned();
+        let group = self.core.common.members(id.context).cloned();
         let end = WindowEndState {
             group: group.unwrap_or(RankGroup::First(0)),
             sig,
@@ -346,91 +356,37 @@ impl Engine {
         }
         let peers: Vec<WorldRank> = end.peer_ends.keys().copied().collect();
         for rank in peers {
-            self.core.end_access(id, rank);
+            self.core.windows().end_access(id, rank);
         }
-        self.core.free_idle_window(id);
-        self.unwatch(id);
+        self.core.windows().free_idle_window(id);
+        self.core.windows().unwatch(&mut *self.driver, id);
         self.flush();
         self.release_retired_driver();
     }
 
-    /// Opens this end to an origin once more. Returns immediately.
-    pub(crate) fn post_window(&mut self, id: WindowId, origin: WorldRank) {
-        self.greet(id, origin);
-        self.reach_counters(id, origin);
-        if let Some(peer_end) = self.core.windows.peer_end(id, origin) {
-            peer_end.counters.add_post();
-            self.core.notify_posted(id, origin);
-        }
-    }
-
-    /// Begins an access to each of `targets` once all of them have posted. Returns `None` until then.
-    pub(crate) fn start_window(
-        &mut self,
-        id: WindowId,
-        targets: &[WorldRank],
-    ) -> Option<Result<(), (WorldRank, ErrorKind)>> {
-        loop {
-            for &target in targets {
-                match self.core.may_start(id, target) {
-                    Ok(true) => {}
-                    Ok(false) => return None,
-                    Err(why) => return Some(Err((target, why))),
-                }
-            }
-            let all_counters: Vec<_> = targets
-                .iter()
-                .map(|&target| self.epoch_counters(id, target))
-                .collect();
-            if begin_accesses(all_counters.iter().map(AsRef::as_ref)) {
-                return Some(Ok(()));
-            }
-            // Another thread began an access between the two steps, so check again.
-        }
-    }
-
-    /// Returns the counts shared with a neighbor.
-    pub(crate) fn epoch_counters(&mut self, id: WindowId, rank: WorldRank) -> Arc<EpochCounters> {
-        let peer_end = self.core.windows.peer_end(id, rank);
-        peer_end
-            .map(|peer_end| Arc::clone(&peer_end.counters))
-            .unwrap_or_default()
-    }
-
     /// Sends this end's greeting to a neighbor, unless it was sent before.
     pub(crate) fn greet(&mut self, id: WindowId, rank: WorldRank) {
-        let Self { core, driver, .. } = self;
-        let WindowTable { ends, pool, .. } = &mut *core.windows;
-        let Some(end) = ends.get_mut(&id) else {
-            return;
-        };
-        let hello = WindowHelloHeader {
-            base: HeaderBase::new(WireKind::WindowHello),
-            ctx: id.context,
-            tag: id.sequence,
-            sig: end.sig.0,
-            len: end.pieces.extent(),
-            key: end.key,
-        };
-        let peer_end = end.peer_end(rank);
-        if std::mem::replace(&mut peer_end.greeted, true) || core.common.peers.down(rank).is_some()
-        {
-            return;
+        self.core.windows().greet(&mut *self.driver, id, rank);
+    }
+
+    /// Opens this end to an origin once more. Returns immediately.
+    pub(crate) fn post_window(&mut self, id: WindowId, origin: WorldRank) {
+        self.core.windows().greet(&mut *self.driver, id, origin);
+        self.core
+            .windows()
+            .reach_counters(&mut *self.driver, id, origin);
+        if let Some(peer_end) = self.core.windows.peer_end(id, origin) {
+            peer_end.counters.add_post();
+            self.core.windows().notify_posted(id, origin);
         }
-        if let Some((ours, keys)) = LocalCounterPair::new(pool, &mut **driver) {
-            peer_end.counters.set_local_pair(ours);
-            // The keys are sent before the greeting, so that a neighbor that has been greeted can count.
-            core.common
-                .peers
-                .control(rank, &id.keys_header(WireKind::CounterKeys, keys));
-        }
-        core.common.peers.control(rank, &hello);
     }
 
     /// Returns a neighbor's memory, or `None` until the neighbor has introduced itself. Maps its counters and its memory, where
     /// that is possible, at the first use.
     pub(crate) fn peer_memory(&mut self, id: WindowId, rank: WorldRank) -> Option<PeerEndMemory> {
-        self.reach_counters(id, rank);
+        self.core
+            .windows()
+            .reach_counters(&mut *self.driver, id, rank);
         let peer_memory = self.core.windows.peer_end(id, rank)?.memory.as_mut()?;
         if peer_memory.mapped.is_none()
             && peer_memory.key.len > 0
@@ -452,8 +408,10 @@ impl Engine {
         {
             peer_end.completing = true;
         }
-        self.reach_counters(id, target);
-        self.core.end_access(id, target);
+        self.core
+            .windows()
+            .reach_counters(&mut *self.driver, id, target);
+        self.core.windows().end_access(id, target);
         self.flush();
         self.release_retired_driver();
     }
@@ -538,5 +496,69 @@ impl WindowId {
             zero: 0,
             count,
         }
+    }
+}
+
+impl WindowRoom<'_> {
+    /// Begins an access to each of `targets` once all of them have posted. Returns `None` until then.
+    pub(crate) fn start_window(
+        &mut self,
+        id: WindowId,
+        targets: &[WorldRank],
+    ) -> Option<Result<(), (WorldRank, ErrorKind)>> {
+        loop {
+            for &target in targets {
+                match self.may_start(id, target) {
+                    Ok(true) => {}
+                    Ok(false) => return None,
+                    Err(why) => return Some(Err((target, why))),
+                }
+            }
+            let all_counters: Vec<_> = targets
+                .iter()
+                .map(|&target| self.epoch_counters(id, target))
+                .collect();
+            if begin_accesses(all_counters.iter().map(AsRef::as_ref)) {
+                return Some(Ok(()));
+            }
+            // Another thread began an access between the two steps, so check again.
+        }
+    }
+
+    /// Returns the counts shared with a neighbor.
+    pub(crate) fn epoch_counters(&mut self, id: WindowId, rank: WorldRank) -> Arc<EpochCounters> {
+        let peer_end = self.windows.peer_end(id, rank);
+        peer_end
+            .map(|peer_end| Arc::clone(&peer_end.counters))
+            .unwrap_or_default()
+    }
+
+    /// Sends this end's greeting to a neighbor, unless it was sent before.
+    pub(crate) fn greet(&mut self, driver: &mut dyn Driver, id: WindowId, rank: WorldRank) {
+        let Self { windows, common } = self;
+        let WindowTable { ends, pool, .. } = &mut ***windows;
+        let Some(end) = ends.get_mut(&id) else {
+            return;
+        };
+        let hello = WindowHelloHeader {
+            base: HeaderBase::new(WireKind::WindowHello),
+            ctx: id.context,
+            tag: id.sequence,
+            sig: end.sig.0,
+            len: end.pieces.extent(),
+            key: end.key,
+        };
+        let peer_end = end.peer_end(rank);
+        if std::mem::replace(&mut peer_end.greeted, true) || common.peers.down(rank).is_some() {
+            return;
+        }
+        if let Some((ours, keys)) = LocalCounterPair::new(pool, driver) {
+            peer_end.counters.set_local_pair(ours);
+            // The keys are sent before the greeting, so that a neighbor that has been greeted can count.
+            common
+                .peers
+                .control(rank, &id.keys_header(WireKind::CounterKeys, keys));
+        }
+        common.peers.control(rank, &hello);
     }
 }

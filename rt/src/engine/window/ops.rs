@@ -7,7 +7,7 @@
 use ripstop_fabric::driver::{CommandFailure, DownCause};
 
 use super::{
-    Engine, EngineCore, WindowId,
+    Engine, WindowId, WindowRoom,
     number::{Combine, NumberType},
     update_queue::UpdateFragment,
 };
@@ -103,12 +103,12 @@ impl Engine {
     }
 
     fn start_remote(&mut self, info: &OpInfo, stashed: StashedOp) {
-        self.core.begin_remote(info, stashed);
+        self.core.windows().begin_remote(info, stashed);
         self.flush();
     }
 }
 
-impl EngineCore {
+impl WindowRoom<'_> {
     fn begin_remote(&mut self, info: &OpInfo, stashed: StashedOp) {
         let (id, rank) = (window_of(info), info.peer.unwrap_or(WorldRank(0)));
         let down = self.common.peers.down(rank);
@@ -119,7 +119,7 @@ impl EngineCore {
             _ => None,
         };
         let Some(peer_end) = self.windows.peer_end(id, rank) else {
-            return self.complete_op(stashed.op, Err(ErrorKind::Closed));
+            return self.common.complete_op(stashed.op, Err(ErrorKind::Closed));
         };
         peer_end.counters.operation_begins();
         if let Some(why) = why {
@@ -259,7 +259,7 @@ impl EngineCore {
             source: rank,
             ..MessageStatus::sent(bytes)
         };
-        self.complete_op(op, outcome.map(|()| landed));
+        self.common.complete_op(op, outcome.map(|()| landed));
         let peer_end = self.windows.peer_end(id, rank);
         if peer_end.is_some_and(|peer_end| peer_end.counters.operation_ends()) {
             self.end_access(id, rank);

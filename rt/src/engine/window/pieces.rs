@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ripstop_fabric::memory::MemoryRegion;
 
-use super::{Engine, WindowId};
+use super::{WindowId, WindowRoom};
 use crate::buffer::TypeSig;
 
 /// Memory that this rank has put behind a window.
@@ -63,10 +63,10 @@ impl WindowPieces {
     }
 }
 
-impl Engine {
+impl WindowRoom<'_> {
     /// Attaches memory to a window that grows, or detaches the piece at `at`.
     pub(crate) fn set_piece(&mut self, id: WindowId, at: u64, memory: Option<WindowMemory>) {
-        let Some(end) = self.core.windows.ends.get_mut(&id) else {
+        let Some(end) = self.windows.ends.get_mut(&id) else {
             return;
         };
         let attached = &mut end.pieces.attached;

@@ -5,7 +5,7 @@ use std::task::Waker;
 use ripstop_fabric::driver::DownCause;
 
 use super::{
-    Engine, EngineCore, WindowId, WindowTable, WindowWaiterSlot, counter_pairs::WatchedCounter,
+    Engine, WindowId, WindowRoom, WindowTable, WindowWaiterSlot, counter_pairs::WatchedCounter,
 };
 use crate::{buffer::TypeSig, engine::send::down_kind, error::ErrorKind, group::WorldRank};
 
@@ -17,7 +17,12 @@ impl Engine {
             let peer_end = self.core.windows.peer_end(id, origin);
             if let Some(peer_end) = peer_end.filter(|peer_end| !peer_end.counters.is_completed()) {
                 let left = peer_end.counters.posts() - peer_end.counters.noted_completed();
-                self.watch(id, WatchedCounter::Completed(origin), left);
+                self.core.windows().watch(
+                    &mut *self.driver,
+                    id,
+                    WatchedCounter::Completed(origin),
+                    left,
+                );
             }
         }
     }
@@ -29,14 +34,19 @@ impl Engine {
             if let Some(peer_end) = peer_end.filter(|peer_end| !peer_end.counters.is_posted()) {
                 let next =
                     peer_end.counters.accesses_begun() + 1 - peer_end.counters.noted_posted();
-                self.watch(id, WatchedCounter::Posted(target), next);
+                self.core.windows().watch(
+                    &mut *self.driver,
+                    id,
+                    WatchedCounter::Posted(target),
+                    next,
+                );
             }
         }
     }
 }
 
 /// Queries of futures. `None` means that the future must wait.
-impl EngineCore {
+impl WindowRoom<'_> {
     /// Returns how this access to a target ended, or `None` while it is in progress.
     pub(crate) fn has_ended(
         &mut self,
@@ -138,7 +148,7 @@ impl EngineCore {
         waker: &Waker,
     ) {
         self.common.awaited_peers_changed = true;
-        let WindowTable { ends, listened, .. } = &mut *self.windows;
+        let WindowTable { ends, listened, .. } = &mut **self.windows;
         let Some(end) = ends.get_mut(&id) else {
             return;
         };
@@ -149,7 +159,7 @@ impl EngineCore {
         let known = end.listeners.get(&number);
         if known.is_none_or(|known| !known.will_wake(waker)) {
             let before = end.listeners.insert(number, waker.clone());
-            self.let_go(before);
+            self.common.let_go(before);
         }
     }
 
@@ -158,7 +168,7 @@ impl EngineCore {
         let end = self.windows.ends.get_mut(&id);
         if let (Some(end), Some(number)) = (end, place.0.take()) {
             let waker = end.listeners.remove(&number);
-            self.let_go(waker);
+            self.common.let_go(waker);
         }
     }
 
@@ -213,6 +223,6 @@ impl EngineCore {
     /// Returns true if this rank could still store to the memory of other ranks.
     pub(in crate::engine) fn may_store(&self) -> bool {
         let is_up = |rank| self.common.peers.down(rank).is_none();
-        self.windows.may_store(is_up)
+        self.windows.may_store(self.common.me, is_up)
     }
 }
