@@ -3,7 +3,9 @@
 #[path = "support/ranks.rs"]
 mod ranks;
 
-use ripstop::{Collectives, Comm, Result, Runtime, Source, Tag};
+use std::time::Duration;
+
+use ripstop::{Collectives, Comm, ErrorKind, Result, Runtime, Source, Status, Tag};
 
 #[ripstop::test(ranks = 4)]
 async fn a_ring_passes_every_value_on(world: Comm) -> Result<()> {
@@ -40,6 +42,131 @@ async fn a_receive_of_any_source_takes_messages_of_all_ranks(world: Comm) -> Res
         world.send(0, u32::from(rank), [rank]).await?;
     }
     Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn messages_to_and_from_no_rank_complete_at_once_and_leave_buffers_as_they_are(
+    world: Comm,
+) -> Result<()> {
+    let nowhere: Option<usize> = None;
+    let long = vec![0.5; 1 << 20];
+    assert_eq!(world.send(nowhere, 7, long.clone()).await?, long);
+    assert_eq!(world.send_synchronous(None, 7, long.clone()).await?, long);
+    world.send_copy(nowhere, 7, &long).await?;
+    assert!(world.try_send_copy(None, 7, &long)?);
+
+    let inbox = world.recv_into(nowhere, 7, vec![3_u16; 5]);
+    assert!(inbox.is_done());
+    let (kept, status) = inbox.timeout(Duration::ZERO).await?;
+    assert_eq!(kept, [3; 5]);
+    assert_eq!(
+        (status.source, status.tag, status.len),
+        (Status::NO_RANK, 7, 0)
+    );
+    let (empty, status) = world.recv::<u16>(Source::NoRank, Tag::Any).await?;
+    assert_eq!((empty.len(), status.len), (0, 0));
+    let (kept, _) = world
+        .recv_into(None, 7, [1_u8; 3])
+        .cancel()
+        .await
+        .unwrap_err();
+    assert_eq!(kept, [1; 3]);
+    drop(world.recv::<u8>(None, 7));
+
+    let channel = world.channel::<f64>(None, 7)?;
+    assert_eq!(channel.send(4.0).await?, 4.0);
+    let (kept, status) = channel.recv_into([1.0, 2.0]).await?;
+    assert_eq!((kept, status.len), ([1.0, 2.0], 0));
+    // None of these went anywhere: nothing is there to receive.
+    world.barrier().await?;
+    assert!(world.try_probe(Source::Any, Tag::Any)?.is_none());
+    Ok(())
+}
+
+#[ripstop::test(ranks = 1)]
+async fn a_wait_for_a_message_of_no_rank_is_refused(world: Comm) {
+    let said = [
+        world.probe(None, 7).await.unwrap_err().to_string(),
+        world.try_probe(Source::NoRank, 7).unwrap_err().to_string(),
+        world
+            .messages::<u8>(None, 7)
+            .next()
+            .await
+            .unwrap()
+            .unwrap_err()
+            .to_string(),
+    ];
+    for sentence in said {
+        assert!(sentence.contains("`from` names no rank"), "{sentence}");
+        assert!(sentence.contains("tests/messages.rs"), "{sentence}");
+    }
+    let wrong = world.channel::<u8>(Some(1), 7).unwrap_err();
+    assert!(
+        matches!(wrong.kind, ErrorKind::InvalidArgument(_)),
+        "{wrong}"
+    );
+}
+
+#[test]
+fn sendrecv_shifts_along_a_ring_and_along_a_line_at_any_size() {
+    for size in [1, 2, 4] {
+        ranks::run(size, &[], |runtime| {
+            let world = runtime.world();
+            runtime.block_on(shifts(&world)).unwrap();
+        });
+    }
+}
+
+async fn shifts(world: &Comm) -> Result<()> {
+    let (rank, size) = (world.rank(), world.size());
+    let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+    // Long messages wait for their receives, so a send that is awaited first would not end.
+    for len in [0, 1, 1 << 18] {
+        let (mine, got, status) = world.sendrecv(right, left, 7, vec![rank; len]).await?;
+        assert_eq!((mine, got), (vec![rank; len], vec![left; len]));
+        assert_eq!((status.source, status.len), (left, len));
+    }
+    let [before, after] = [
+        rank.checked_sub(1),
+        Some(rank + 1).filter(|&next| next < size),
+    ];
+    let shift = world.sendrecv_into(after, before, 8, rank as u64, -1.0_f32);
+    if rank == 0 {
+        let (_, kept, status) = shift.await?;
+        assert_eq!((kept, status.len), (-1.0, 0));
+        return Ok(());
+    }
+    // The neighbor sent u64: the error has both buffers, and the message stays.
+    let wrong = shift.await.unwrap_err();
+    assert!(
+        matches!(wrong.error.kind, ErrorKind::TypeMismatch { .. }),
+        "{wrong}"
+    );
+    assert_eq!(wrong.buf, (rank as u64, -1.0));
+    let (got, _) = world.recv_into(before, 8, 0_u64).await?;
+    assert_eq!(got, rank as u64 - 1);
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn sendrecv_gives_both_buffers_back_when_one_half_fails(world: Comm) -> Result<()> {
+    let peer = 1 - world.rank();
+    // No rank sends here: the receive is taken back because the send cannot be done.
+    let wrong = world
+        .sendrecv_into(2, peer, 9, [1_u8], [2_u8])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(wrong.error.kind, ErrorKind::InvalidArgument(_)),
+        "{wrong}"
+    );
+    assert_eq!(wrong.buf, ([1], [2]));
+    let late = world.sendrecv_into(None, peer, 9, [1_u8], [2_u8]);
+    assert!(!late.is_done());
+    let late = late.timeout(Duration::from_millis(1)).await.unwrap_err();
+    assert!(matches!(late.error.kind, ErrorKind::TimedOut), "{late}");
+    assert_eq!(late.buf, ([1], [2]));
+    world.barrier().await
 }
 
 #[ripstop::test(ranks = 4, process)]

@@ -91,7 +91,7 @@ pub use self::{
     comm::{
         BitAnd, BitOr, BitXor, Cart, Channel, Comm, Commutative, Failures, Located, LogicalAnd,
         LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc, Product, RecvOp,
-        ReduceOp, SendCopyOp, SendOp, Source, Status, Sum, Tag,
+        ReduceOp, SendCopyOp, SendOp, SendRecvOp, Source, Status, Sum, Tag,
     },
     engine::{Footprint, Pool},
     error::{Error, ErrorKind, OpError, Result},

@@ -87,7 +87,13 @@ impl Runtime {
 impl<'s> Scope<'s, '_> {
     /// Sends like [`Comm::send`], from elements that stay borrowed until the scope ends.
     #[track_caller]
-    pub fn send<T: Wire>(&'s self, comm: &Comm, to: usize, tag: u32, buf: &'s [T]) -> Pending<'s> {
+    pub fn send<T: Wire>(
+        &'s self,
+        comm: &Comm,
+        to: impl Into<Option<usize>>,
+        tag: u32,
+        buf: &'s [T],
+    ) -> Pending<'s> {
         let len = buf.len();
         // SAFETY: `buf` stays borrowed for as long as the scope, which ends after the operation; a send does not write.
         let lent = unsafe { BorrowedBuf::new(NonNull::from(buf)) };

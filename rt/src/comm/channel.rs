@@ -15,22 +15,24 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Channel<T: Wire> {
     comm: Comm,
-    send: OpInfo,
-    recv: OpInfo,
+    /// What sends and receives have in common. Has no peer if the channel is to no rank.
+    info: OpInfo,
     elem: PhantomData<fn() -> T>,
 }
 
 impl<T: Wire> Channel<T> {
     #[track_caller]
-    pub(super) fn new(comm: &Comm, peer: usize, tag: u32) -> Result<Self> {
-        let (at, known) = (Location::caller(), comm.peer("channel", "peer", peer));
-        known.map_err(|error| error.called_at(at))?;
-        let send = comm.send_info::<T>(comm.id(), peer, tag, false)?;
-        let recv = comm.recv_info::<T>(comm.id(), Source::Rank(peer), Tag::Is(tag))?;
+    pub(super) fn new(comm: &Comm, peer: Option<usize>, tag: u32) -> Result<Self> {
+        let at = Location::caller();
+        if let Some(peer) = peer {
+            let known = comm.peer("channel", "peer", peer);
+            known.map_err(|error| error.called_at(at))?;
+        }
+        let source = peer.map_or(Source::Any, Source::Rank);
+        let info = comm.recv_info::<T>(comm.id(), source, Tag::Is(tag))?;
         Ok(Self {
             comm: comm.clone(),
-            send,
-            recv,
+            info,
             elem: PhantomData,
         })
     }
@@ -40,7 +42,10 @@ impl<T: Wire> Channel<T> {
     #[track_caller]
     pub fn send<B: SendBuf<Elem = T>>(&self, buf: B) -> SendOp<B> {
         let at = Location::caller();
-        self.comm.start_send(OpInfo { at, ..self.send }, buf)
+        if self.info.peer.is_none() {
+            return SendOp::sent(buf);
+        }
+        self.comm.start_send(OpInfo { at, ..self.info }, buf)
     }
 
     /// Receives like [`Comm::recv_into`].
@@ -48,6 +53,9 @@ impl<T: Wire> Channel<T> {
     #[track_caller]
     pub fn recv_into<B: RecvBuf<Elem = T>>(&self, buf: B) -> RecvOp<B> {
         let at = Location::caller();
-        self.comm.start_recv(OpInfo { at, ..self.recv }, buf)
+        if self.info.peer.is_none() {
+            return RecvOp::from_no_rank(buf, Tag::Is(self.info.tag.unwrap_or(0)));
+        }
+        self.comm.start_recv(OpInfo { at, ..self.info }, buf)
     }
 }

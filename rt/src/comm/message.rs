@@ -8,7 +8,7 @@ use super::{
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     engine::SendStart,
-    error::{ErrorKind, OpError, Result},
+    error::{Error, ErrorKind, OpError, Result},
     ops::OpInfo,
 };
 
@@ -18,13 +18,32 @@ impl Comm {
     /// The message is already in flight when this call returns. Messages from one rank to another on one communicator
     /// are matched in the order in which they were sent. O(1).
     ///
+    /// `to` is a rank or an `Option` of one. A send to `None` completes at once: nothing is sent. So the neighbors of
+    /// [`Cart::shift`](crate::Cart::shift) need no case for the edge of a grid.
+    ///
+    /// Output: `Result<B, OpError<B>>`.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let inbox = world.recv::<f64>(0, 7);
+    /// let field = world.send(0, 7, vec![0.5; 3]).await?;
+    /// assert_eq!(inbox.await?.0, field);
+    ///
+    /// let unsent = world.send(None, 7, field).await?;
+    /// assert_eq!(unsent, [0.5; 3]);
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The future fails if `to` is out of range, if the peer failed or finished, or if this rank sends to itself and waits
     /// for itself. Every error carries the buffer.
     #[inline]
     #[track_caller]
-    pub fn send<B: SendBuf>(&self, to: usize, tag: u32, buf: B) -> SendOp<B> {
-        self.send_on(self.id(), to, tag, buf, false)
+    pub fn send<B: SendBuf>(&self, to: impl Into<Option<usize>>, tag: u32, buf: B) -> SendOp<B> {
+        self.send_on(self.id(), to.into(), tag, buf, false)
     }
 
     /// Like [`send`](Self::send), but the future completes only when the message has been received.
@@ -32,13 +51,38 @@ impl Comm {
     /// # Errors
     /// Same as [`send`](Self::send).
     #[track_caller]
-    pub fn send_synchronous<B: SendBuf>(&self, to: usize, tag: u32, buf: B) -> SendOp<B> {
-        self.send_on(self.id(), to, tag, buf, true)
+    pub fn send_synchronous<B: SendBuf>(
+        &self,
+        to: impl Into<Option<usize>>,
+        tag: u32,
+        buf: B,
+    ) -> SendOp<B> {
+        self.send_on(self.id(), to.into(), tag, buf, true)
     }
 
     /// Receives a message into `buf`, from its start. The status has the number of received elements.
     ///
     /// A non-empty vector has room for its length; an empty one for its capacity.
+    ///
+    /// `from` is a rank, an `Option` of one, or a [`Source`]. A receive from `None` completes at once: the buffer is as
+    /// it was, and the status has 0 elements from [`Status::NO_RANK`](crate::Status::NO_RANK).
+    ///
+    /// Output: `Result<(B, Status), OpError<B>>`.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let inbox = world.recv_into(0, 7, [0.0; 4]);
+    /// world.send(0, 7, [1.0, 2.0]).await?;
+    /// let (values, status) = inbox.await?;
+    /// assert_eq!((values, status.len), ([1.0, 2.0, 0.0, 0.0], 2));
+    ///
+    /// let (ghosts, status) = world.recv_into(None, 7, vec![9.0; 2]).await?;
+    /// assert_eq!((ghosts, status.len), (vec![9.0; 2], 0));
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The future fails if `from` is out of range, if the message is too long or has another type (it stays queued), or if
@@ -52,17 +96,39 @@ impl Comm {
         tag: impl Into<Tag>,
         buf: B,
     ) -> RecvOp<B> {
-        self.recv_on(self.id(), from.into(), tag.into(), buf)
+        let (from, tag) = (from.into(), tag.into());
+        if from == Source::NoRank {
+            return RecvOp::from_no_rank(buf, tag);
+        }
+        self.recv_on(self.id(), from, tag, buf)
     }
 
-    /// Receives a message into a new vector of the length of the message.
+    /// Receives a message into a new vector of the length of the message. From no rank, the vector is empty.
+    ///
+    /// Output: `Result<(Vec<T>, Status), OpError<Vec<T>>>`.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let inbox = world.recv::<u32>(0, 7);
+    /// world.send(0, 7, [1, 2, 3]).await?;
+    /// let (values, status) = inbox.await?;
+    /// assert_eq!((values.len(), status.source, status.tag), (3, 0, 7));
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`recv_into`](Self::recv_into), but a message is never too long as long as memory can be allocated for
     /// it.
     #[track_caller]
     pub fn recv<T: Wire>(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> RecvOp<Vec<T>> {
-        self.start_growing(self.recv_info::<T>(self.id(), from.into(), tag.into()))
+        let (from, tag) = (from.into(), tag.into());
+        if from == Source::NoRank {
+            return RecvOp::from_no_rank(Vec::new(), tag);
+        }
+        self.start_growing(self.recv_info::<T>(self.id(), from, tag))
     }
 
     /// Starts a receive into a new vector.
@@ -92,10 +158,31 @@ impl Comm {
     ///
     /// The message is already in flight when this call returns.
     ///
+    /// Output: `Result<()>`.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let mut row = vec![1, 2, 3, 4];
+    /// let sent = world.send_copy(0, 7, &row[1..3]);
+    /// row[1] = 9; // the message has what was there before
+    /// assert_eq!(world.recv::<i32>(0, 7).await?.0, [2, 3]);
+    /// sent.await?;
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Same as [`send`](Self::send), without a buffer.
     #[track_caller]
-    pub fn send_copy<T: Wire>(&self, to: usize, tag: u32, data: &[T]) -> SendCopyOp<T> {
+    pub fn send_copy<T: Wire>(
+        &self,
+        to: impl Into<Option<usize>>,
+        tag: u32,
+        data: &[T],
+    ) -> SendCopyOp<T> {
+        let to = to.into();
         match self.try_send_copy(to, tag, data) {
             Ok(true) => SendCopyOp::sent(),
             Ok(false) => SendCopyOp::in_flight(self.send(to, tag, data.to_vec())),
@@ -109,7 +196,15 @@ impl Comm {
     /// # Errors
     /// Same as [`send`](Self::send).
     #[track_caller]
-    pub fn try_send_copy<T: Wire>(&self, to: usize, tag: u32, data: &[T]) -> Result<bool> {
+    pub fn try_send_copy<T: Wire>(
+        &self,
+        to: impl Into<Option<usize>>,
+        tag: u32,
+        data: &[T],
+    ) -> Result<bool> {
+        let Some(to) = to.into() else {
+            return Ok(true);
+        };
         let info = self.send_info::<T>(self.id(), to, tag, false)?;
         let sent = self
             .shared()
@@ -153,11 +248,30 @@ impl Comm {
 
     /// Returns a channel: a fixed peer and tag, checked once, for messages that are exchanged repeatedly.
     ///
+    /// Sends and receives on a channel to `None` complete at once, like those of [`send`](Self::send) and
+    /// [`recv_into`](Self::recv_into).
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let channel = world.channel::<f64>(0, 7)?;
+    /// let mut ghost = 0.0;
+    /// for step in [1.0, 2.0] {
+    ///     let inbox = channel.recv_into(ghost);
+    ///     channel.send(step).await?;
+    ///     (ghost, _) = inbox.await?;
+    ///     assert_eq!(ghost, step);
+    /// }
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Fails if `peer` is out of range.
     #[track_caller]
-    pub fn channel<T: Wire>(&self, peer: usize, tag: u32) -> Result<Channel<T>> {
-        Channel::new(self, peer, tag)
+    pub fn channel<T: Wire>(&self, peer: impl Into<Option<usize>>, tag: u32) -> Result<Channel<T>> {
+        Channel::new(self, peer.into(), tag)
     }
 
     #[inline]
@@ -165,11 +279,14 @@ impl Comm {
     pub(super) fn send_on<B: SendBuf>(
         &self,
         ctx: u32,
-        to: usize,
+        to: Option<usize>,
         tag: u32,
         buf: B,
         synchronous: bool,
     ) -> SendOp<B> {
+        let Some(to) = to else {
+            return SendOp::sent(buf);
+        };
         match self.send_info::<B::Elem>(ctx, to, tag, synchronous) {
             Ok(info) => self.start_send(info, buf),
             Err(error) => SendOp::failed(OpError { error, buf }),
@@ -258,6 +375,7 @@ impl Comm {
         let peer = match from {
             Source::Any => None,
             Source::Rank(rank) => Some(named(rank).map_err(|error| error.called_at(at))?),
+            Source::NoRank => return Err(self.names_no_rank().called_at(at)),
         };
         let tag = match tag {
             Tag::Any => None,
@@ -273,6 +391,16 @@ impl Comm {
             probe: false,
             at,
         })
+    }
+}
+
+/// How calls that wait for a message refuse to wait for one of no rank.
+impl Comm {
+    #[cold]
+    fn names_no_rank(&self) -> Error {
+        let sentence = "`from` names no rank, and only `recv`, `recv_into` and `sendrecv` can receive from none: \
+                        leave this call out where there is no neighbor";
+        self.error_here("recv", ErrorKind::InvalidArgument(sentence.to_owned()))
     }
 }
 

@@ -15,6 +15,7 @@ mod probe;
 mod program;
 mod recovery;
 mod reduce;
+mod sendrecv;
 mod split;
 mod stream;
 
@@ -43,6 +44,7 @@ pub use self::{
         BitAnd, BitOr, BitXor, Commutative, Located, LogicalAnd, LogicalOr, LogicalXor, Max,
         MaxLoc, Min, MinLoc, Product, ReduceOp, Sum,
     },
+    sendrecv::SendRecvOp,
     stream::Messages,
 };
 use crate::{
@@ -93,21 +95,31 @@ struct CollectiveCall {
 }
 
 /// Rank or ranks to receive from.
+///
+/// A plain `usize` is one rank. An `Option<usize>`, as [`Cart::shift`] returns it, is one rank or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::exhaustive_enums,
-    reason = "there is no third way to name a source"
+    reason = "there is no other way to name a source"
 )]
 pub enum Source {
     /// Any rank, including this one. The first matching message is received.
     Any,
     /// Only this rank.
     Rank(usize),
+    /// No rank, as beyond the edge of a grid. The receive completes at once with no elements, and leaves its buffer as it is.
+    NoRank,
 }
 
 impl From<usize> for Source {
     fn from(rank: usize) -> Self {
         Self::Rank(rank)
+    }
+}
+
+impl From<Option<usize>> for Source {
+    fn from(rank: Option<usize>) -> Self {
+        rank.map_or(Self::NoRank, Self::Rank)
     }
 }
 
@@ -134,12 +146,17 @@ impl From<u32> for Tag {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Rank of the sender in the communicator.
+    /// Rank of the sender in the communicator; [`Status::NO_RANK`] if the receive named no rank.
     pub source: usize,
     /// Tag of the message.
     pub tag: u32,
     /// Length of the message, in elements.
     pub len: usize,
+}
+
+impl Status {
+    /// Source of a receive that named no rank: no communicator has such a rank.
+    pub const NO_RANK: usize = usize::MAX;
 }
 
 impl Comm {

@@ -1,7 +1,6 @@
 //! The futures of sends and receives: [`SendOp`] and [`RecvOp`].
 
 use std::{
-    convert::Infallible,
     fmt,
     future::poll_fn,
     mem,
@@ -10,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Comm, Status, handle_cache};
+use super::{Comm, Status, Tag, handle_cache};
 use crate::{
     buffer::RecvBuf,
     engine::{Engine, SendStart},
@@ -35,10 +34,10 @@ pub struct SendOp<B> {
 /// `select!` and time limits lose no message.
 #[must_use = "await it; dropping it takes the receive back"]
 pub struct RecvOp<B> {
-    state: MessageOpState<B, Infallible>,
+    state: MessageOpState<B, Box<(B, Status)>>,
 }
 
-// The type is small, because futures are moved around. Failures are rare, so they are boxed.
+// The type is small, because futures are moved around. Failures are rare, so they are boxed, as are receives from no rank.
 enum MessageOpState<B, Done> {
     Done(Done),
     Failed(Box<OpError<B>>),
@@ -180,6 +179,22 @@ impl<B: RecvBuf> RecvOp<B> {
         }
     }
 
+    /// Returns a receive from no rank: it has completed without elements, and the buffer is as it was.
+    #[cold]
+    pub(super) fn from_no_rank(buf: B, tag: Tag) -> Self {
+        let status = Status {
+            source: Status::NO_RANK,
+            tag: match tag {
+                Tag::Any => 0,
+                Tag::Is(tag) => tag,
+            },
+            len: 0,
+        };
+        Self {
+            state: MessageOpState::Done(Box::new((buf, status))),
+        }
+    }
+
     /// Polls for the received message and its communicator.
     #[inline]
     fn poll_landed(&mut self, cx: &Context<'_>) -> Poll<RecvOutcome<B>> {
@@ -201,6 +216,17 @@ impl<B: RecvBuf> RecvOp<B> {
         })
     }
 
+    /// Polls a receive that was never in flight: its arguments were wrong, or it names no rank.
+    #[cold]
+    fn poll_ended(&mut self, cx: &Context<'_>) -> Poll<Result<(B, Status), OpError<B>>> {
+        ready!(poll_proceed(cx));
+        Poll::Ready(match mem::replace(&mut self.state, MessageOpState::Taken) {
+            MessageOpState::Done(done) => Ok(*done),
+            MessageOpState::Failed(error) => Err(*error),
+            _ => panic!("a receive was polled after it had completed"),
+        })
+    }
+
     fn take_failure(&mut self) -> OpError<B> {
         match mem::replace(&mut self.state, MessageOpState::Taken) {
             MessageOpState::Failed(error) => *error,
@@ -218,17 +244,20 @@ impl<B: RecvBuf> RecvOp<B> {
     ///
     /// # Errors
     /// This is not a failure: if the message arrived first, returns the buffer with the message in it.
-    pub async fn cancel(mut self) -> Result<B, (B, Status)> {
-        if let MessageOpState::InFlight(flight) = &mut self.state {
-            let op = flight.ticket.op;
-            flight
-                .comm
-                .shared()
-                .with(|engine| engine.core.unpost(op, ErrorKind::Cancelled));
-        }
+    pub async fn cancel(self) -> Result<B, (B, Status)> {
+        self.unpost();
         match self.await {
             Ok((buf, status)) => Err((buf, status)),
             Err(error) => Ok(error.buf),
+        }
+    }
+
+    /// Takes the receive back if no message has come: it then ends in `Cancelled`.
+    pub(super) fn unpost(&self) {
+        if let MessageOpState::InFlight(flight) = &self.state {
+            let op = flight.ticket.op;
+            let shared = flight.comm.shared();
+            shared.with(|engine| engine.core.unpost(op, ErrorKind::Cancelled));
         }
     }
 }
@@ -237,6 +266,9 @@ impl<B: RecvBuf> Future for RecvOp<B> {
     type Output = Result<(B, Status), OpError<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if !matches!(self.state, MessageOpState::InFlight(_)) {
+            return self.poll_ended(cx);
+        }
         let landed = ready!(self.poll_landed(cx));
         Poll::Ready(landed.map(|(buf, landed, comm)| {
             let status = status_of::<B::Elem>(&comm, &landed);
