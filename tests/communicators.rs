@@ -31,7 +31,7 @@ async fn a_split_orders_by_key_and_then_by_old_rank(world: Comm) -> Result<()> {
     } else {
         7
     };
-    let part = world.split(color, key).await?;
+    let part = world.split_some(color, key).await?;
     assert_eq!(part.is_some(), me < 4);
     let Some(part) = part else { return Ok(()) };
     assert_eq!(part.size(), 2);
@@ -85,11 +85,11 @@ async fn nested_splits_and_splits_of_one_node(world: Comm) -> Result<()> {
     let node = world.split_node().await?;
     assert_eq!((node.rank(), node.size()), (world.rank(), 5));
     let half = node
-        .split(Some(u32::from(node.rank() >= 2)), 0)
+        .split_some(Some(u32::from(node.rank() >= 2)), 0)
         .await?
         .expect("a colour");
     let single = half
-        .split(Some(half.rank() as u32), 0)
+        .split_some(Some(half.rank() as u32), 0)
         .await?
         .expect("a colour");
     assert_eq!((single.rank(), single.size()), (0, 1));
@@ -109,24 +109,11 @@ async fn overlapping_communicators_may_be_split_at_the_same_time(world: Comm) ->
     let me = world.rank();
     // Rows and columns of a 2 x 2 grid overlap in one rank.
     for round in 0..10 {
-        let row = world
-            .split(Some(me as u32 / 2), 0)
-            .await?
-            .expect("a colour");
-        let column = world
-            .split(Some(me as u32 % 2), 0)
-            .await?
-            .expect("a colour");
+        let row = world.split(me / 2, 0).await?;
+        let column = world.split(me % 2, 0).await?;
         let (a, b) = tokio::join!(row.dup(), column.dup());
-        let (b2, a2) = tokio::join!(column.split(Some(0), 0), row.split(Some(0), 0));
-        let mut ids = vec![
-            row.id(),
-            column.id(),
-            a?.id(),
-            b?.id(),
-            a2?.expect("a colour").id(),
-            b2?.expect("a colour").id(),
-        ];
+        let (b2, a2) = tokio::join!(column.split(0, 0), row.split(0, 0));
+        let mut ids = vec![row.id(), column.id(), a?.id(), b?.id(), a2?.id(), b2?.id()];
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), 6, "round {round}");
@@ -161,7 +148,7 @@ async fn made_in_any_order(world: &Comm) -> Result<()> {
     let me = world.rank();
     for _ in 0..20 {
         let (first, second) = (world.dup(), world.dup());
-        let part = world.split(Some((me == 2).into()), 0);
+        let part = world.split_some(Some(me == 2), 0);
         let grid = world.cart(&[3], &[true]);
         let (first, second, part, grid) = if me == 1 {
             let (grid, part) = (grid.await?, part.await?);
@@ -267,7 +254,7 @@ fn what_is_still_being_made_ends_when_the_runtime_is_closed() {
         ranks::run(2, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
             let world = runtime.world();
             if world.rank() == 0 {
-                let (twin, part) = (world.dup(), world.split(Some(0), 0));
+                let (twin, part) = (world.dup(), world.split_some(Some(0), 0));
                 let window = Window::<u8>::allocate(&world, 8);
                 runtime.close().unwrap();
                 let kinds = [
@@ -343,7 +330,7 @@ async fn with_one_that_left(world: &Comm) {
         // A rank asks after a second of silence: the three wait at the same time.
         let errors = all(vec![
             Box::pin(async { first.dup().await.map(drop).unwrap_err() }),
-            Box::pin(async { second.split(Some(0), 0).await.map(drop).unwrap_err() }),
+            Box::pin(async { second.split_some(Some(0), 0).await.map(drop).unwrap_err() }),
             Box::pin(async {
                 Window::<u8>::allocate(&third, 1)
                     .await
@@ -451,12 +438,154 @@ async fn neighbors_on_a_grid(world: Comm) -> Result<()> {
     assert_eq!(grid.shift(0, 0), (Some(world.rank()), Some(world.rank())));
     assert_eq!(grid.rank_at(&[1, -1]), Some(5));
     assert_eq!(grid.rank_at(&[2, 0]), None);
-    // A halo of one element around the periodic dimension.
+    assert_eq!(grid.periodic(), [false, true]);
+    for rank in 0..6 {
+        assert_eq!(grid.coords_of(rank), [rank / 3, rank % 3]);
+    }
+    // One element moves to the next rank along each dimension: around the second, and not beyond the edge of the first.
     let (from, to) = grid.shift(1, 1);
-    let inbox = grid.recv::<u64>(from.expect("it wraps"), 1);
-    grid.send(to.expect("it wraps"), 1, [column as u64]).await?;
-    assert_eq!(inbox.await?.0, [(column as u64 + 2) % 3]);
+    let (_, ghost, _) = grid.sendrecv_into(to, from, 1, column as u64, 9).await?;
+    assert_eq!(ghost, (column as u64 + 2) % 3);
+    let (from, to) = grid.shift(0, 1);
+    let (inbox, outbox) = (grid.recv_into(from, 2, [9_u64]), grid.send(to, 2, [row as u64]));
+    let (ghost, status) = inbox.await?;
+    assert_eq!(
+        (ghost, status.len),
+        if row == 0 { ([9], 0) } else { ([0], 1) }
+    );
+    outbox.await?;
     Ok(())
+}
+
+#[test]
+fn the_neighbors_of_a_grid_are_named_once_and_without_this_rank() {
+    for (dims, periodic, expected) in [
+        (vec![1], vec![true], [&[][..], &[], &[], &[]]),
+        (vec![2], vec![true], [&[1], &[0], &[], &[]]),
+        (vec![2], vec![false], [&[1], &[0], &[], &[]]),
+        (vec![4], vec![false], [&[1], &[0, 2], &[1, 3], &[2]]),
+        (
+            vec![4, 1],
+            vec![true, true],
+            [&[3, 1], &[0, 2], &[1, 3], &[2, 0]],
+        ),
+        (
+            vec![2, 2],
+            vec![true, false],
+            [&[2, 1], &[3, 0], &[0, 3], &[1, 2]],
+        ),
+    ] {
+        let size = dims.iter().product::<usize>() as u32;
+        ranks::run(size, &[], move |runtime| {
+            let world = runtime.world();
+            let grid = runtime.block_on(world.cart(&dims, &periodic)).unwrap();
+            let neighbors = grid.neighbors();
+            assert_eq!(neighbors, expected[world.rank()], "{dims:?} {periodic:?}");
+        });
+    }
+}
+
+#[test]
+fn a_grid_has_subgrids_of_every_choice_of_dimensions() {
+    for dims in [[1, 1], [2, 1], [2, 2]] {
+        ranks::run((dims[0] * dims[1]) as u32, &[], move |runtime| {
+            runtime.block_on(subgrids(&runtime.world(), dims)).unwrap();
+        });
+    }
+}
+
+async fn subgrids(world: &Comm, dims: [usize; 2]) -> Result<()> {
+    let grid = world.cart(&dims, &[true, false]).await?;
+    let (row, column) = (grid.sub(&[false, true]), grid.sub(&[true, false]));
+    let (column, row) = (column.await?, row.await?);
+    assert_eq!((row.dims(), column.dims()), (&dims[1..], &dims[..1]));
+    assert_eq!(
+        (row.periodic(), column.periodic()),
+        (&[false][..], &[true][..])
+    );
+    assert_eq!([column.rank(), row.rank()], grid.coords());
+    assert_eq!([column.coords()[0], row.coords()[0]], grid.coords());
+    // The sum of a row is that of its ranks in the world.
+    let sum = row.all_reduce(world.rank(), Sum).await?;
+    let first = grid.coords()[0] * dims[1];
+    assert_eq!(sum, (first..first + dims[1]).sum::<usize>());
+    let (whole, point) = (grid.sub(&[true; 2]).await?, grid.sub(&[false; 2]).await?);
+    assert_eq!((whole.dims(), whole.rank()), (&dims[..], grid.rank()));
+    assert_eq!((point.dims(), point.size()), (&[][..], 1));
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_choice_of_dimensions_that_does_not_fit_the_grid_is_refused(world: Comm) -> Result<()> {
+    let grid = world.cart(&[2, 1], &[false; 2]).await?;
+    let error = grid
+        .sub(&[true])
+        .await
+        .expect_err("one entry for two dimensions");
+    assert!(
+        matches!(error.kind, ErrorKind::InvalidArgument(_)),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("`keep` has 1 entries for 2 dimensions"),
+        "{error}"
+    );
+    assert_eq!(grid.sub(&[true, false]).await?.size(), 2);
+    let error = grid
+        .sub(&[world.rank() == 0, true])
+        .await
+        .expect_err("they differ");
+    assert!(matches!(error.kind, ErrorKind::Mismatch { .. }), "{error}");
+    Ok(())
+}
+
+#[ripstop::test(ranks = 1)]
+#[should_panic(expected = "`rank` is 1, and the grid has ranks 0..1")]
+async fn coordinates_of_no_rank_are_refused(world: Comm) {
+    let grid = world.cart(&[1], &[true]).await.unwrap();
+    let _none = grid.coords_of(1);
+}
+
+#[test]
+fn colors_are_integers_of_any_type_and_a_color_gives_a_communicator() {
+    for size in [1, 2, 4] {
+        ranks::run(size, &[], |runtime| {
+            runtime.block_on(colored(&runtime.world())).unwrap();
+        });
+    }
+}
+
+async fn colored(world: &Comm) -> Result<()> {
+    let (me, size) = (world.rank(), world.size());
+    let whole = world.split(-1_i8, usize::MAX - me).await?;
+    assert_eq!((whole.size(), whole.rank()), (size, size - 1 - me));
+    let even = world.split(me.is_multiple_of(2), u64::MAX).await?;
+    assert_eq!(even.rank(), me / 2);
+    // The same bits with another sign are another color.
+    let color = if me == 0 { i128::from(u64::MAX) } else { -1 };
+    assert_eq!(
+        world.split(color, 0).await?.size(),
+        if me == 0 { 1 } else { size - 1 }
+    );
+    // One rank wants none, and says so by the other call.
+    if me == 0 {
+        assert!(world.split_some(None::<u8>, 0).await?.is_none());
+    } else {
+        assert_eq!(world.split(7_u8, 0).await?.size(), size - 1);
+    }
+    // One rank passes what is no color: the others go on without it.
+    if me == 0 {
+        let error = world.split(u128::MAX, 0).await.expect_err("128 bits");
+        assert!(
+            error.to_string().contains("`color` has more than 64 bits"),
+            "{error}"
+        );
+    } else {
+        assert_eq!(world.split(0, 0).await?.size(), size - 1);
+    }
+    world.barrier().await
 }
 
 #[ripstop::test(ranks = 4)]
@@ -552,7 +681,10 @@ fn an_agreement_that_is_called_before_another_collective_and_awaited_after_it_is
         if world.rank() == 1 {
             world.recv::<u8>(0, 0).await.unwrap();
         }
-        let (split, window) = (world.split(Some(0), 0), Window::<u64>::allocate(&world, 1));
+        let (split, window) = (
+            world.split_some(Some(0), 0),
+            Window::<u64>::allocate(&world, 1),
+        );
         let together = async |part: Result<Option<Comm>>, window: Result<Window<u64>>| {
             assert_eq!(part.unwrap().unwrap().size(), size);
             window.unwrap().free().await.unwrap();

@@ -114,7 +114,7 @@ async fn a_revoked_communicator_can_be_shrunk_and_the_new_one_is_like_any_other(
     // Ranks in another order, without one.
     let key = -i32::try_from(world.rank()).expect("few");
     let color = (world.rank() != 2).then_some(0);
-    let Some(comm) = world.split(color, key).await? else {
+    let Some(comm) = world.split_some(color, key).await? else {
         return world.barrier().await;
     };
     let mut last = comm.clone();
@@ -143,7 +143,7 @@ async fn a_rank_that_drops_a_shrink_lets_the_others_have_their_communicator(
     let me = world.rank();
     for odd in 0..world.size() {
         // Contexts that are not new to all ranks take more rounds.
-        let alone = world.split(Some(u32::from(me == odd)), 0).await?;
+        let alone = world.split_some(Some(u32::from(me == odd)), 0).await?;
         let spare = alone.expect("a color").dup().await?;
         let first = world.shrink();
         let second = world.agree(me != odd);
@@ -168,11 +168,11 @@ async fn communicators_that_are_made_at_the_same_time_have_contexts_of_their_own
     world: Comm,
 ) -> Result<()> {
     let left = world
-        .split(Some(u32::from(world.rank() > 1)), 0)
+        .split_some(Some(u32::from(world.rank() > 1)), 0)
         .await?
         .expect("a color");
     let odd = world
-        .split(Some(u32::from(world.rank() % 2 == 1)), 0)
+        .split_some(Some(u32::from(world.rank() % 2 == 1)), 0)
         .await?
         .expect("a color");
     for _ in 0..5 {

@@ -102,7 +102,9 @@ fn the_help_names_every_argument_that_it_shows_in_examples() {
 #[ripstop::test(ranks = 4)]
 async fn seismograms_and_pictures_do_not_depend_on_the_ranks(world: Comm) -> Outcome {
     let four = files(&world, "2x2x1").await?;
-    let first = world.split((world.rank() == 0).then_some(0), 0).await?;
+    let first = world
+        .split_some((world.rank() == 0).then_some(0), 0)
+        .await?;
     let Some(one) = first else {
         return Ok(());
     };

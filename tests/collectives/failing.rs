@@ -296,7 +296,7 @@ const STRAY_MAKERS: &[(&str, Stray)] = &[
         "a twin among parts",
         making!(|comm, _, odd| match odd {
             true => comm.dup().await.map(drop),
-            false => comm.split(Some(1), 0).await.map(drop),
+            false => comm.split_some(Some(1), 0).await.map(drop),
         }),
     ),
     (
@@ -320,7 +320,7 @@ const STRAY_MAKERS: &[(&str, Stray)] = &[
     (
         "parts among broadcasts of rank 1",
         making!(|comm, _, odd| match odd {
-            true => comm.split(Some(1), 0).await.map(drop),
+            true => comm.split_some(Some(1), 0).await.map(drop),
             false => comm
                 .bcast(1, [7_u8; 9])
                 .await
@@ -469,7 +469,7 @@ fn a_stray_message_is_noticed_also_on_the_slower_path() {
         let world = runtime.world();
         runtime.block_on(async {
             let me = world.rank();
-            let alone = world.split(u32::try_from(me).ok(), 0).await.unwrap();
+            let alone = world.split_some(u32::try_from(me).ok(), 0).await.unwrap();
             if me == 0 {
                 alone.unwrap().revoke();
             }

@@ -147,11 +147,11 @@ fn communicators_of_one_size_on_other_nodes_have_algorithms_of_their_own() {
                 simulation(ranks, per_node, variable, &name).run(move |world| async move {
                     let me = u32::try_from(world.rank()).unwrap();
                     let across = world
-                        .split(Some(me % (ranks / apart)), 0)
+                        .split_some(Some(me % (ranks / apart)), 0)
                         .await
                         .unwrap()
                         .unwrap();
-                    let within = world.split(Some(me / apart), 0).await.unwrap().unwrap();
+                    let within = world.split(me / apart, 0).await.unwrap();
                     assert_eq!(across.size(), within.size());
                     for comm in [&across, &within, &across] {
                         results::one(comm, one, 5).await;

@@ -172,7 +172,7 @@ fn many_collectives_in_flight_on_overlapping_communicators_do_not_wait_for_each_
         let (me, size) = (world.rank(), world.size());
         let twin = world.dup().await.unwrap();
         let half = world
-            .split(Some(u32::from(me < size / 2)), 0)
+            .split_some(Some(u32::from(me < size / 2)), 0)
             .await
             .unwrap()
             .unwrap();
@@ -379,7 +379,7 @@ fn exchange_in_rows(rows: impl Fn(usize) -> usize) -> Duration {
     let report = Simulation::new(16).model(model).run(move |world| {
         let row = rows(world.rank());
         async move {
-            let row = world.split(Some(row.try_into().unwrap()), 0).await.unwrap();
+            let row = world.split_some(Some(row), 0).await.unwrap();
             let row = row.unwrap();
             let exchange = row.all_to_all(vec![1_u64; 4 << 17]);
             sim::compute(&world, Duration::from_millis(5)).await;

@@ -123,7 +123,7 @@ async fn foreign() {
 /// Rank 0 runs the loop; rank 1 needs an answer from it.
 async fn rank(world: &Comm, foreign: Foreign) {
     let color = u32::try_from(world.rank()).unwrap();
-    let alone = world.split(Some(color), 0).await.unwrap().unwrap();
+    let alone = world.split(color, 0).await.unwrap();
     let mut window = Window::<u64>::dynamic(world).await.unwrap();
     let piece = window.attach(world.alloc(1).unwrap()).unwrap();
     let at = world.bcast(0, [piece.at(0) as u64]).await.unwrap()[0];

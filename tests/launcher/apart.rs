@@ -61,7 +61,7 @@ async fn all_of_them(world: &Comm) -> Result<()> {
     let (me, size) = (world.rank(), world.size());
     drop(world.gather(size - 1, vec![me as u64; 3]).await?);
     drop(world.all_gather(vec![me as u64; 3]).await?);
-    let half = world.split(Some(u32::from(me % 2 == 1)), 0).await?;
+    let half = world.split_some(Some(u32::from(me % 2 == 1)), 0).await?;
     if let Some(half) = half {
         drop(half.bcast(0, vec![0_u64; 100_000]).await?);
     }
@@ -75,7 +75,9 @@ async fn all_of_them(world: &Comm) -> Result<()> {
 /// Ranks that leave in other ways than by a collective that all have called, and are right to do so.
 async fn each_in_its_way(world: Comm) -> Result<()> {
     let twin = world.dup().await?;
-    let others = world.split(Some(u32::from(world.rank() == 0)), 0).await?;
+    let others = world
+        .split_some(Some(u32::from(world.rank() == 0)), 0)
+        .await?;
     twin.barrier().await?;
     if world.rank() == 0 {
         world.revoke();

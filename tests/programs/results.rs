@@ -180,8 +180,8 @@ fn several_are_in_flight_on_one_communicator_and_on_overlapping_ones() {
         runtime.block_on(async {
             let rank = world.rank();
             let color = u32::try_from(rank).unwrap();
-            let pair = world.split(Some(color / 2), 0).await.unwrap().unwrap();
-            let ends = world.split(Some(color % 3), 0).await.unwrap().unwrap();
+            let pair = world.split(color / 2, 0).await.unwrap();
+            let ends = world.split(color % 3, 0).await.unwrap();
             let mine = |n: usize| content((10 * rank + n) as u64, 50_000 >> n);
             let first = all_gather(&world, mine(0));
             let second = all_gather(&pair, mine(1));

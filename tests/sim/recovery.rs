@@ -193,7 +193,7 @@ fn failures_are_a_stream_in_the_order_in_which_they_are_heard() {
         .set("RIPSTOP_DETECT_MS", "10");
     let report = simulation.run(|world| async move {
         let evens = world
-            .split(Some(u32::try_from(world.rank() % 2).unwrap()), 0)
+            .split_some(Some(u32::try_from(world.rank() % 2).unwrap()), 0)
             .await?;
         let evens = evens.expect("a color");
         let (mut all, mut ours) = (world.failures(), evens.failures());

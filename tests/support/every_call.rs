@@ -111,7 +111,7 @@ fn makers_of_communicators_name_their_lines() {
         fails! { world.cart(&[2], &[true]).await; }
         let comm = revoked(&world).await;
         fails! { comm.dup().await; }
-        fails! { comm.split(Some(1), 0).await; }
+        fails! { comm.split_some(Some(1), 0).await; }
         fails! { comm.split_node().await; }
         fails! { comm.cart(&[1], &[true]).await; }
         fails! { comm.graph(&[0], &[0]).await; }
@@ -384,7 +384,7 @@ async fn collectives_that_disagree_name_their_lines(world: Comm) {
     if world.rank() == 0 {
         fails! { comm.dup().await; }
     } else {
-        fails! { comm.split(None, 0).await; }
+        fails! { comm.split_some(None::<u32>, 0).await; }
     }
 }
 
@@ -396,7 +396,11 @@ fn a_communicator_is_called_by_its_name_or_the_line_that_made_it() {
         let plain = of(&world).await;
         assert!(!plain.to_string().contains("communicator"), "{plain}");
         assert_eq!((plain.comm, plain.made()), (Some(0), None));
-        let rows = world.split(Some(0), 0).await.expect("alone").expect("one");
+        let rows = world
+            .split_some(Some(0), 0)
+            .await
+            .expect("alone")
+            .expect("one");
         let line = line!() - 1;
         let made = of(&rows).await;
         let words = format!("communicator {} (made at {}:{line}:", rows.id(), file!());

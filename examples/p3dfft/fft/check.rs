@@ -9,7 +9,6 @@ use super::{
     grid::PencilGrid,
     real::FftReal,
     samples::{SineField, noise},
-    subset,
 };
 
 /// The largest errors on all ranks.
@@ -187,7 +186,7 @@ async fn differs_from_alone<T: FftReal>(
         tests: 0,
         poison: false,
     };
-    let myself = subset(world, world.rank(), 0).await?;
+    let myself = world.split(world.rank(), 0).await?;
     let mut transform = PencilFft::new(&myself, whole.clone()).await?;
     let mut differs = false;
     for (var, (spectrum, field)) in spectra.iter().zip(again).enumerate() {

@@ -64,8 +64,8 @@ impl<T: FftReal> PencilFft<T> {
     /// There is no memory, or a rank failed.
     pub(crate) async fn new(world: &Comm, setup: FftSetup) -> Result<Self> {
         let [i, j] = setup.grid.at;
-        let row = subset(world, j, i).await?;
-        let column = subset(world, i, j).await?;
+        let row = world.split(j, i).await?;
+        let column = world.split(i, j).await?;
         let lag = usize::from(setup.mode != TransposeMode::Blocking);
         let sets = (1 + lag).min(setup.vars);
         Ok(Self {
@@ -176,17 +176,4 @@ impl<T: FftReal> PencilFft<T> {
             chunk: number % chunks,
         })
     }
-}
-
-/// Returns a communicator of the ranks that pass the same `color`, ordered by `key`. Collective.
-pub(crate) async fn subset(world: &Comm, color: usize, key: usize) -> Result<Comm> {
-    let small = "as many ranks as can be numbered";
-    let (color, key) = (
-        u32::try_from(color).expect(small),
-        i32::try_from(key).expect(small),
-    );
-    Ok(world
-        .split(Some(color), key)
-        .await?
-        .expect("a color was given"))
 }

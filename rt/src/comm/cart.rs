@@ -2,7 +2,7 @@
 
 use std::{ops::Deref, panic::Location, sync::Arc};
 
-use super::Comm;
+use super::{Comm, split::SplitRequest};
 use crate::{
     error::{ErrorKind, Result},
     offload::CollectiveSignature,
@@ -87,6 +87,14 @@ fn grid_signature(dims: &[usize], periodic: &[bool]) -> CollectiveSignature {
         .fold(CollectiveSignature::of("cart"), CollectiveSignature::with)
 }
 
+fn sub_signature(keep: &[bool]) -> CollectiveSignature {
+    let words = keep.iter().map(|&keep| u64::from(keep));
+    words.fold(
+        CollectiveSignature::of("sub").with(keep.len() as u64),
+        CollectiveSignature::with,
+    )
+}
+
 impl Cart {
     /// Names the communicator, like [`Comm::named`].
     #[must_use]
@@ -124,10 +132,51 @@ impl Cart {
         &self.dims
     }
 
+    /// Returns for each dimension whether it wraps around.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let grid = world.cart(&[1, 1], &[true, false]).await?;
+    /// assert_eq!((grid.dims(), grid.periodic()), (&[1, 1][..], &[true, false][..]));
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    #[must_use]
+    pub fn periodic(&self) -> &[bool] {
+        &self.periodic
+    }
+
     /// Returns the coordinates of this rank.
     #[must_use]
     pub fn coords(&self) -> &[usize] {
         &self.coords
+    }
+
+    /// Returns the coordinates of a rank.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let grid = world.cart(&[1, 1], &[false; 2]).await?;
+    /// assert_eq!(grid.coords_of(grid.rank()), grid.coords());
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if there is no such rank.
+    #[must_use]
+    #[track_caller]
+    pub fn coords_of(&self, rank: usize) -> Vec<usize> {
+        let size = self.size();
+        assert!(
+            rank < size,
+            "`rank` is {rank}, and the grid has ranks 0..{size}"
+        );
+        coords_of(rank, &self.dims)
     }
 
     /// Returns the rank at `coords`, or `None` outside a dimension that does not wrap around.
@@ -168,6 +217,94 @@ impl Cart {
             self.neighbor(dim, by.checked_neg()),
             self.neighbor(dim, Some(by)),
         )
+    }
+
+    /// Returns the ranks one down and one up in each dimension, in this order. Each rank is there once, and this rank is not.
+    ///
+    /// These are the ranks that a halo exchange has to do with, as [`Window::post`] takes them. [`shift`](Self::shift) says
+    /// which of them is on which side.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let grid = world.cart(&[1, 1], &[true; 2]).await?;
+    /// assert!(grid.neighbors().is_empty()); // it is its own neighbor on all sides
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
+    /// [`Window::post`]: https://docs.rs/ripstop/latest/ripstop/struct.Window.html#method.post
+    #[must_use]
+    pub fn neighbors(&self) -> Vec<usize> {
+        let mut neighbors = Vec::with_capacity(2 * self.dims.len());
+        for dim in 0..self.dims.len() {
+            let (down, up) = self.shift(dim, 1);
+            for rank in [down, up].into_iter().flatten() {
+                if rank != self.rank() && !neighbors.contains(&rank) {
+                    neighbors.push(rank);
+                }
+            }
+        }
+        neighbors
+    }
+
+    /// Splits the grid into grids of fewer dimensions: those that are true in `keep`. Collective.
+    ///
+    /// Ranks whose other coordinates are equal are together. The new grids have the kept dimensions in their order, and
+    /// wrap around as before. Like [`split`](Comm::split), the call starts immediately and proceeds in the background.
+    ///
+    /// Output: `Result<Cart>`.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let grid = world.cart(&[1, 1], &[false, true]).await?;
+    /// let (row, column) = (grid.sub(&[false, true]).await?, grid.sub(&[true, false]).await?);
+    /// assert_eq!((row.size(), row.periodic()), (grid.dims()[1], &[true][..]));
+    /// assert_eq!(column.rank(), grid.coords()[0]);
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `keep` has not one entry for each dimension (`InvalidArgument`); ranks pass different ones, or call another
+    /// collective (`Mismatch`); a member failed or finished.
+    #[track_caller]
+    pub fn sub(&self, keep: &[bool]) -> impl Future<Output = Result<Self>> + Send + use<> {
+        let (entries, dims) = (keep.len(), self.dims.len());
+        let sentence = format!("`keep` has {entries} entries for {dims} dimensions");
+        let wrong = (entries != dims).then(|| {
+            let error = self.error_here("sub", ErrorKind::InvalidArgument(sentence));
+            error.called_at(Location::caller())
+        });
+        let is_kept = |dim: usize| keep.get(dim).is_some_and(|&keep| keep);
+        let number = |kept: bool| {
+            let mine = (0..dims).filter(|&dim| is_kept(dim) == kept);
+            mine.fold(0, |rank, dim| rank * self.dims[dim] + self.coords[dim])
+        };
+        let request = SplitRequest::new(Some(number(false)), number(true));
+        let request = request.expect("ranks have fewer than 64 bits");
+        let made = self.split_as("sub", sub_signature(keep), request);
+        let kept: Vec<usize> = (0..dims).filter(|&dim| is_kept(dim)).collect();
+        let dims: Vec<usize> = kept.iter().map(|&dim| self.dims[dim]).collect();
+        let periodic = kept.iter().map(|&dim| self.periodic[dim]).collect();
+        async move {
+            // A rank with wrong arguments takes part too, because the others wait for it.
+            let made = made.await;
+            if let Some(error) = wrong {
+                return Err(error);
+            }
+            let comm = made?.expect("a rank with a color gets a communicator");
+            let coords = coords_of(comm.rank(), &dims);
+            Ok(Self {
+                comm,
+                dims,
+                periodic,
+                coords,
+            })
+        }
     }
 
     fn neighbor(&self, dim: usize, by: Option<isize>) -> Option<usize> {

@@ -5,44 +5,125 @@ use std::panic::Location;
 use super::{CollectiveCall, Comm, Min, agreement::CommSignature};
 use crate::{
     contexts::ContextIds,
-    error::{Error, Result, called_at},
+    error::{Error, ErrorKind, Result, called_at},
     executor::BackgroundFuture,
     group::{CommRank, RankGroup},
     offload::CollectiveSignature,
 };
 
+/// A color or a key of a split: any integer of up to 64 bits, with or without a sign.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SplitNumber(i128);
+
+/// What a rank asks of a split: its color, if it wants a communicator, and its key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SplitRequest {
+    pub(super) color: Option<SplitNumber>,
+    pub(super) key: SplitNumber,
+}
+
 impl Comm {
-    /// Splits the ranks into communicators, one for each `color`; ranks that pass `None` get none. Collective.
+    /// Splits the ranks into communicators, one for each `color`. Collective.
     ///
-    /// Ranks in the new communicator are ordered by `key`, and ranks with equal keys by their old rank.
+    /// Colors and keys are integers of any type of up to 64 bits, or `bool`. Ranks in the new communicator are ordered by
+    /// `key`, and ranks with equal keys by their old rank. [`split_some`](Self::split_some) is for ranks that want no
+    /// communicator.
     ///
     /// The call starts immediately and proceeds in the background until the runtime closes, even if its future is
     /// dropped. A new communicator that no task takes is dropped.
     ///
+    /// Output: `Result<Comm>`.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let columns = 4;
+    /// let row = world.split(world.rank() / columns, world.rank()).await?;
+    /// assert_eq!(row.rank(), world.rank() % columns);
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// A member failed or finished; a rank called another collective in its place (`Mismatch`). Later collectives on
-    /// this communicator then fail with `Revoked`.
+    /// A color or key of more than 64 bits (`InvalidArgument`, and the other ranks get their communicators without this
+    /// one); a member failed or finished; a rank called another collective in its place (`Mismatch`). Later collectives
+    /// on this communicator then fail with `Revoked`.
     #[track_caller]
-    pub fn split(
+    pub fn split<C: TryInto<i128>, K: TryInto<i128>>(
         &self,
-        color: Option<u32>,
-        key: i32,
-    ) -> impl Future<Output = Result<Option<Self>>> + Send + use<> {
-        self.split_as("split", color, key)
+        color: C,
+        key: K,
+    ) -> impl Future<Output = Result<Self>> + Send + use<C, K> {
+        let split = self.split_checked(SplitRequest::new(Some(color), key));
+        async move {
+            Ok(split
+                .await?
+                .expect("a rank with a color gets a communicator"))
+        }
     }
 
+    /// Like [`split`](Self::split), but ranks that pass `None` get no communicator. Ranks may call `split` and
+    /// `split_some` together.
+    ///
+    /// Output: `Result<Option<Comm>>`.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let writes = world.rank() % 8 == 0;
+    /// if let Some(writers) = world.split_some(writes.then_some(0), 0).await? {
+    ///     assert_eq!(writers.rank(), world.rank() / 8);
+    /// }
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`split`](Self::split).
     #[track_caller]
-    fn split_as(
+    pub fn split_some<C: TryInto<i128>, K: TryInto<i128>>(
+        &self,
+        color: Option<C>,
+        key: K,
+    ) -> impl Future<Output = Result<Option<Self>>> + Send + use<C, K> {
+        self.split_checked(SplitRequest::new(color, key))
+    }
+
+    /// Splits, and fails here if the arguments are wrong. A rank with wrong arguments takes part too, because the others
+    /// wait for it.
+    #[track_caller]
+    fn split_checked(
+        &self,
+        request: Result<SplitRequest, String>,
+    ) -> impl Future<Output = Result<Option<Self>>> + Send + use<> {
+        let error = |sentence| self.error_here("split", ErrorKind::InvalidArgument(sentence));
+        let (request, wrong) = match request {
+            Ok(request) => (request, None),
+            Err(sentence) => (SplitRequest::default(), Some(error(sentence))),
+        };
+        let split = self.split_as("split", CollectiveSignature::of("split"), request);
+        let at = Location::caller();
+        async move {
+            let made = split.await?;
+            wrong.map_or(Ok(made), |error| Err(error.called_at(at)))
+        }
+    }
+
+    /// Splits under this name. All ranks must pass the same signature.
+    #[track_caller]
+    pub(super) fn split_as(
         &self,
         name: &'static str,
-        color: Option<u32>,
-        key: i32,
+        signature: CollectiveSignature,
+        request: SplitRequest,
     ) -> BackgroundFuture<Result<Option<Self>>> {
         let agreement = self.agreement();
         BackgroundFuture::new(async move {
             let (comm, call) = (&agreement.comm, agreement.call);
-            let vote = CommSignature::new(CollectiveSignature::of(name));
-            let made = comm.split_with(call, vote, color, key).await;
+            let vote = CommSignature::new(signature);
+            let made = comm.split_with(call, vote, request).await;
             comm.end_agreement(name, call, made)
         })
     }
@@ -51,26 +132,19 @@ impl Comm {
         &self,
         call: CollectiveCall,
         vote: CommSignature,
-        color: Option<u32>,
-        key: i32,
+        mine: SplitRequest,
     ) -> Result<Option<Self>> {
         let ctx = self.agree_on_context(call, vote).await?;
-        let all = self
-            .gather_all(
-                call,
-                [
-                    i64::from(color.is_some()),
-                    color.map_or(0, i64::from),
-                    i64::from(key),
-                ],
-            )
-            .await?;
-        let Some(color) = color else { return Ok(None) };
-        let mine = |entry: &&(usize, [i64; 3])| entry.1[0] == 1 && entry.1[1] == i64::from(color);
-        let mut members: Vec<_> = all
+        let all = self.gather_all(call, mine.to_words()).await?;
+        if mine.color.is_none() {
+            return Ok(None);
+        }
+        let requests = all
             .iter()
-            .filter(mine)
-            .map(|&(rank, [_, _, key])| (key, rank))
+            .map(|&(rank, words)| (rank, SplitRequest::of_words(words)));
+        let mut members: Vec<_> = requests
+            .filter(|(_, request)| request.color == mine.color)
+            .map(|(rank, request)| (request.key, rank))
             .collect();
         members.sort_unstable();
         let world: Vec<_> = members
@@ -133,7 +207,11 @@ impl Comm {
     /// Same as [`split`](Self::split).
     #[track_caller]
     pub fn split_node(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
-        let split = self.split_as("split_node", Some(self.shared().place.node.0), 0);
+        let node = SplitRequest {
+            color: Some(SplitNumber(self.shared().place.node.0.into())),
+            key: SplitNumber(0),
+        };
+        let split = self.split_as("split_node", CollectiveSignature::of("split_node"), node);
         called_at(Location::caller(), async move {
             let comm = split.await?;
             comm.ok_or_else(|| {
@@ -181,6 +259,73 @@ impl Comm {
     }
 }
 
+impl SplitNumber {
+    /// Returns the number, or a sentence that names the argument.
+    fn new(name: &str, number: impl TryInto<i128>) -> Result<Self, String> {
+        let number = number.try_into().ok();
+        let number = number.filter(|n| i64::try_from(*n).is_ok() || u64::try_from(*n).is_ok());
+        number.map(Self).ok_or_else(|| {
+            format!("`{name}` has more than 64 bits: number the parts by smaller ones")
+        })
+    }
+
+    fn is_negative(self) -> bool {
+        self.0 < 0
+    }
+
+    /// Returns the lower 64 bits, which with the sign are the whole number.
+    fn bits(self) -> i64 {
+        #[expect(clippy::cast_possible_truncation, reason = "the lower bits are meant")]
+        let bits = self.0 as i64;
+        bits
+    }
+
+    fn of_bits(bits: i64, is_negative: bool) -> Self {
+        if is_negative {
+            Self(bits.into())
+        } else {
+            Self(bits.cast_unsigned().into())
+        }
+    }
+}
+
+impl SplitRequest {
+    /// Returns the request of these arguments, or a sentence about a wrong one.
+    pub(super) fn new(
+        color: Option<impl TryInto<i128>>,
+        key: impl TryInto<i128>,
+    ) -> Result<Self, String> {
+        let color = color.map(|color| SplitNumber::new("color", color));
+        Ok(Self {
+            color: color.transpose()?,
+            key: SplitNumber::new("key", key)?,
+        })
+    }
+
+    /// Returns what other ranks get: three flags, and the bits of the color and the key.
+    fn to_words(self) -> [i64; 3] {
+        let color = self.color.unwrap_or_default();
+        let flags = [
+            self.color.is_some(),
+            color.is_negative(),
+            self.key.is_negative(),
+        ];
+        let flags = flags
+            .iter()
+            .rev()
+            .fold(0, |word, &flag| 2 * word + i64::from(flag));
+        [flags, color.bits(), self.key.bits()]
+    }
+
+    fn of_words([flags, color, key]: [i64; 3]) -> Self {
+        let color = SplitNumber::of_bits(color, flags & 2 != 0);
+        Self {
+            color: (flags & 1 != 0).then_some(color),
+            key: SplitNumber::of_bits(key, flags & 4 != 0),
+        }
+    }
+}
+
 /// Returns the error for running out of context ids.
 pub(super) fn contexts_exhausted(op: &'static str) -> Error {
     let why = "2^31 communicators were made, which is the limit: reuse communicators";
@@ -189,11 +334,31 @@ pub(super) fn contexts_exhausted(op: &'static str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::SplitRequest;
     use crate::{
         comm::Comm,
         error::{Error, ErrorKind},
         sim::Simulation,
     };
+
+    #[test]
+    fn colors_and_keys_are_integers_of_up_to_64_bits() {
+        let ends = [i128::from(i64::MIN), -1, 0, 1, i128::from(u64::MAX)];
+        for (color, key) in ends.iter().flat_map(|color| ends.map(|key| (*color, key))) {
+            let request = SplitRequest::new(Some(color), key).expect("64 bits");
+            let back = SplitRequest::of_words(request.to_words());
+            assert_eq!((back.color, back.key), (request.color, request.key));
+        }
+        let none = SplitRequest::new(None::<bool>, -3_i8).expect("no color");
+        assert!(SplitRequest::of_words(none.to_words()).color.is_none());
+        let wide = [i128::from(u64::MAX) + 1, i128::from(i64::MIN) - 1];
+        for number in wide {
+            let said = SplitRequest::new(Some(0), number).expect_err("65 bits");
+            assert!(said.contains("`key`"), "{said}");
+            assert!(SplitRequest::new(Some(number), 0).is_err());
+        }
+        assert!(SplitRequest::new(Some(u128::MAX), 0).is_err());
+    }
 
     #[test]
     fn where_one_rank_has_no_number_left_all_are_told_and_go_on() {

@@ -108,14 +108,12 @@ impl FftTransform {
         let sets = (1 + lag).min(vars);
         let [i, j] = layout.at;
         let transpose = async |color: usize, key: usize, axis: TransposeAxis| -> Result<_> {
-            let (color, key) = (u32::try_from(color), i32::try_from(key));
-            let small = "as many ranks as can be numbered";
-            let comm = world.split(Some(color.expect(small)), key.expect(small));
+            let comm = world.split(color, key);
             let tuning = match how {
                 "rounds" => Tuning::AUTO.all_to_all(AllToAll::Pairwise { window: 1 }),
                 _ => Tuning::AUTO,
             };
-            let comm = comm.await?.expect("a color was given").tuned(tuning);
+            let comm = comm.await?.tuned(tuning);
             let chunks = (0..sets).flat_map(|_| 0..chunks);
             let slots = chunks.map(|chunk| TransposeSlot::new(&comm, &layout.counts(axis, chunk)));
             let slots = slots.collect::<Result<_>>()?;
