@@ -34,8 +34,8 @@ pub use ripstop_rt::{
     Error, ErrorKind, FailureEvidence, Failures, Footprint, JoinHandle, Located, LogLevel,
     LogicalAnd, LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc, OpError,
     Pending, Pool, Product, ProgressMode, ReactorChoice, RecvOp, ReduceOp, Rendezvous, Result, Row,
-    Runtime, Scope, SendCopyOp, SendOp, SendRecvOp, SettingSource, Settings, Source, Status, Sum,
-    Tag, boot, buffer, sim,
+    Runtime, RuntimeHandle, Scope, SendCopyOp, SendOp, SendRecvOp, SettingSource, Settings, Source,
+    Status, Sum, Tag, boot, buffer, sim,
 };
 #[cfg(feature = "serde")]
 pub use ripstop_rt::{EncodedByte, RecvValueOp};

@@ -56,7 +56,7 @@ fn pass<const K: usize>(from: LiveRank<'_>, to: LiveRank<'_>, posted: bool) {
 
 /// Returns the allocations of many rounds of `2 * K` messages, and checks their other costs.
 fn allocations<const K: usize>(runtimes: &[Runtime; 2], posted: bool) -> u64 {
-    let worlds = runtimes.each_ref().map(Runtime::world);
+    let worlds = runtimes.each_ref().map(|runtime| runtime.world());
     let [left, right] = [0, 1].map(|rank| LiveRank {
         runtime: &runtimes[rank],
         world: &worlds[rank],
@@ -68,7 +68,7 @@ fn allocations<const K: usize>(runtimes: &[Runtime; 2], posted: bool) -> u64 {
         }
     };
     rounds(WARM_UP);
-    let before = runtimes.each_ref().map(Runtime::counters);
+    let before = runtimes.each_ref().map(|runtime| runtime.counters());
     let allocations = allocations::count();
     rounds(ROUNDS);
     let allocations = allocations::count() - allocations;

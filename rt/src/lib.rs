@@ -25,6 +25,7 @@ mod ops;
 mod proto;
 mod reactor;
 mod runtime;
+mod runtime_handle;
 mod scope;
 mod settings;
 mod shared;
@@ -98,6 +99,7 @@ pub use self::{
     evidence::FailureEvidence,
     executor::JoinHandle,
     runtime::{Builder, Runtime},
+    runtime_handle::RuntimeHandle,
     scope::{Pending, Scope},
     settings::{
         Executor, LogLevel, ProgressMode, ReactorChoice, Rendezvous, Row, SettingSource, Settings,

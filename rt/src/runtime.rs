@@ -2,10 +2,10 @@
 
 use std::{
     fmt, io, mem,
+    ops::Deref,
     panic::Location,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
-    time::Duration,
 };
 
 use ripstop_fabric::{
@@ -21,9 +21,7 @@ use crate::{
         self, ArrivalGuard, Boot, BootError, Environment, Exchange,
         report::{FailureReport, FailureReporter},
     },
-    buffer::{RegBuf, Wire},
     clock::Clock,
-    comm::Comm,
     engine::{Engine, EngineSetup},
     error::{Error, ErrorKind, Result},
     event_log::EventPrinter,
@@ -33,15 +31,18 @@ use crate::{
     last_calls,
     offload::MOVED_MAX,
     reactor::{self, ProgressAgent, SleepBackend},
-    settings::{ProgressMode, ReactorChoice, Rendezvous, Row, Settings},
-    shared::{Choices, RankPlacement, RuntimeParts, RuntimeShared, SleepMode},
+    runtime_handle::RuntimeHandle,
+    settings::{ProgressMode, ReactorChoice, Rendezvous, Settings},
+    shared::{Choices, JobLink, RankPlacement, RuntimeParts, RuntimeShared, SleepMode},
     topology::JobTopology,
     view::ViewPublisher,
 };
 
 /// One rank of a job. There is no global state, so a process may hold several.
+///
+/// It has the methods of [`RuntimeHandle`]. A communicator has a handle, too: [`Comm::runtime`](crate::Comm::runtime).
 pub struct Runtime {
-    shared: Arc<RuntimeShared>,
+    handle: RuntimeHandle,
     /// `None` once the runtime has ended.
     end: Mutex<Option<ShutdownParts>>,
 }
@@ -92,52 +93,6 @@ impl Runtime {
         }
     }
 
-    /// Returns the communicator of all ranks.
-    #[must_use]
-    pub fn world(&self) -> Comm {
-        Comm::world(Arc::clone(&self.shared))
-    }
-
-    /// Runs a future to completion on this thread, and drives the runtime while the future waits.
-    ///
-    /// Several threads may be in `block_on` at the same time.
-    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        executor::block_on(&self.shared, future)
-    }
-
-    /// Starts a task. It runs on threads in [`block_on`](Self::block_on) while they wait, and on tokio if tokio drives the
-    /// runtime.
-    pub fn spawn<F>(&self, future: F) -> executor::JoinHandle<F::Output>
-    where
-        F: Future<Output: Send + 'static> + Send + 'static,
-    {
-        executor::spawn(&self.shared, future)
-    }
-
-    /// Returns a future that drives the runtime and runs its tasks forever. Spawn it on tokio, and await operations in any task
-    /// of tokio.
-    ///
-    /// # Errors
-    /// The system refused the file descriptor on which the future sleeps.
-    #[cfg(feature = "tokio")]
-    pub fn drive_on_tokio(&self) -> impl Future<Output = io::Result<()>> + Send + use<> {
-        reactor::tokio::drive(Arc::clone(&self.shared))
-    }
-
-    /// Allocates a zeroed buffer of `len` elements in registered memory. Peers read and write it without an intermediate copy.
-    ///
-    /// # Errors
-    /// `len` is 0, or there is not enough memory.
-    #[track_caller]
-    pub fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
-        self.shared.alloc(len)
-    }
-
-    /// Returns a future that is ready after `duration`.
-    pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
-        executor::sleep(&self.shared, duration)
-    }
-
     /// Completes all sends, receives no more, and leaves the job. Peers that wait for this rank get `PeerFinished`. If an epoch
     /// or a lock is still held under which this rank can store to memory of peers, the rank leaves when that window is dropped.
     ///
@@ -164,45 +119,21 @@ impl Runtime {
         self.end(&say, true)
     }
 
-    /// Returns the counters of messages, turns and other events so far.
-    #[must_use]
-    pub fn counters(&self) -> ripstop_fabric::counters::StatsSnapshot {
-        self.shared.counters.snapshot()
-    }
-
-    /// Returns the processor time that the progress agent has used. `None` without an agent, or if the system does not report it.
-    #[must_use]
-    pub fn agent_cpu(&self) -> Option<Duration> {
-        self.shared.agent.cpu()
-    }
-
-    /// Returns all settings, and where each one came from.
-    #[must_use]
-    pub fn settings(&self) -> Vec<Row> {
-        self.shared.settings.rows()
-    }
-
-    /// Returns what was chosen at the start, and why, in sentences.
-    #[must_use]
-    pub fn choices(&self) -> Choices {
-        Choices::clone(&self.shared.choices)
-    }
-
     /// Returns the reporter to the process that started this rank, if that process listens.
     pub(crate) fn reporter(&self) -> Option<FailureReporter> {
-        self.shared.reporter.clone()
+        self.handle.shared.reporter.clone()
     }
 
     /// Reports a panic to the launcher. Called before peers can see the failure, because they may exit sooner than this process.
     fn say_panic(&self) {
-        if let Some(reporter) = &self.shared.reporter {
+        if let Some(reporter) = &self.handle.shared.reporter {
             reporter.send_report(FailureReport::Panicked { at: String::new() });
         }
     }
 
     /// Ends this rank without closing. Peers see the process end, and operations that wait for this rank fail with `PeerFailed`.
     pub(crate) fn abandon(self) {
-        last_calls::notify_mismatch(&self.shared);
+        last_calls::notify_mismatch(&self.handle.shared);
         mem::forget(self);
     }
 
@@ -220,11 +151,17 @@ impl Runtime {
     }
 }
 
+impl Deref for Runtime {
+    type Target = RuntimeHandle;
+
+    fn deref(&self) -> &RuntimeHandle {
+        &self.handle
+    }
+}
+
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RankPlacement { rank, size, .. } = &self.shared.place;
-        let found = self.shared.choices.boot;
-        write!(f, "Runtime (rank {rank} of {size}, {found})")
+        self.handle.fmt(f)
     }
 }
 
@@ -349,10 +286,11 @@ impl Builder {
         };
         let view = view.map(|view| view.joined(board.cookie()));
         let (boot, joining) = boot.share_exchange();
+        let (boot, aborting) = boot.share_exchange();
         let (mut backend, why) =
             reactor::open(choice(settings.reactor)).map_err(fabrics::open_error)?;
         let counters = Arc::new(DriverStats::default());
-        let unmet = Arc::default();
+        let link = Arc::new(JobLink::new(aborting.exchange));
         let opening = DriverParams {
             boot: &boot,
             joining,
@@ -362,7 +300,7 @@ impl Builder {
             provider: self.provider,
             futex: backend.futex(),
             counters: &counters,
-            unmet: &unmet,
+            link: &link,
             reporter: reporter.as_ref(),
         };
         let opened = opening.open()?;
@@ -370,7 +308,7 @@ impl Builder {
         backend.watch(&opened.driver.wait_on()).map_err(transport)?;
         let driver = hooked(opened.driver, self.plan);
         let mut parts = RuntimeParts {
-            unmet: Some(unmet),
+            link: Some(link),
             reporter,
             view,
             ..assemble(
@@ -399,7 +337,7 @@ impl Builder {
             agent,
         };
         Ok(Runtime {
-            shared,
+            handle: RuntimeHandle::new(shared),
             end: Mutex::new(Some(end)),
         })
     }
@@ -517,7 +455,7 @@ fn assemble(
         settings: Arc::new(settings),
         counters,
         choices: Arc::new(choices),
-        unmet: None,
+        link: None,
         reporter: None,
         view: None,
     }

@@ -25,10 +25,10 @@ use crate::{
     comm::{Comm, RecvOp, SendOp, Source, Status, Tag},
     error::Result,
     executor,
-    runtime::Runtime,
+    runtime_handle::RuntimeHandle,
 };
 
-/// Scope in which operations may borrow their buffers. Made by [`Runtime::scope`].
+/// Scope in which operations may borrow their buffers. Made by [`RuntimeHandle::scope`].
 pub struct Scope<'s, 'env: 's> {
     ops: Mutex<Vec<Option<Box<dyn ScopedOp>>>>,
     // Invariant in both lifetimes, like `std::thread::Scope`: neither lifetime may be shortened or extended.
@@ -43,7 +43,7 @@ pub struct Pending<'s> {
     nth: usize,
 }
 
-impl Runtime {
+impl RuntimeHandle {
     /// Calls `f` with a scope in which sends and receives borrow their buffers without a copy. Returns when all these
     /// operations have ended.
     ///

@@ -17,6 +17,8 @@ fn a_program_of_a_job() {
     let code = match program.as_str() {
         "loses" => run_main(loses),
         "mistakes" => run_main(mistakes),
+        "aborts" => run_main(aborts),
+        "aborts badly" => run_main(aborts_badly),
         other => panic!("{other}"),
     };
     std::process::exit(i32::from(code != ExitCode::SUCCESS))
@@ -59,6 +61,38 @@ async fn mistakes(world: Comm) -> Result<()> {
         return Ok(world.send(0, 8, [1.0_f64; 10]).await.map(drop)?);
     }
     world.recv::<f64>(1, 7).await.map(drop).map_err(Into::into)
+}
+
+/// Rank 1 aborts the job, and the others wait for it.
+async fn aborts(world: Comm) -> Result<()> {
+    if world.rank() == 1 {
+        world.abort(42);
+    }
+    world.barrier().await
+}
+
+/// The last rank aborts the job with a code that a shell would show as success.
+async fn aborts_badly(world: Comm) -> Result<()> {
+    if world.rank() + 1 == world.size() {
+        world.abort(256);
+    }
+    world.barrier().await
+}
+
+#[test]
+fn a_rank_that_aborts_ends_the_job_with_its_code() {
+    let job = ended(program(3, "aborts"));
+    assert_eq!(job.code, Some(42), "{}", job.err);
+    let why = "aborted the job with code 42: `abort` was called at tests/launcher/ends.rs:";
+    assert!(
+        job.err.contains("rank 1 (pid ") && job.err.contains(why),
+        "{}",
+        job.err
+    );
+    for ranks in [1, 2] {
+        let job = ended(program(ranks, "aborts badly"));
+        assert_eq!(job.code, Some(1), "{}", job.err);
+    }
 }
 
 #[test]

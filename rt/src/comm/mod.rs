@@ -8,6 +8,7 @@ mod cart;
 mod channel;
 mod collective;
 mod copy;
+mod create;
 pub(crate) mod handle_cache;
 mod message;
 mod op;
@@ -53,6 +54,8 @@ use crate::{
     error::{Error, ErrorDetails, ErrorKind, Result},
     executor::{self, JoinHandle},
     group::{CommRank, RankGroup, WorldRank},
+    runtime_handle::RuntimeHandle,
+    scope::Scope,
     shared::RuntimeShared,
 };
 
@@ -252,7 +255,88 @@ impl Comm {
         self.inner.ctx
     }
 
-    /// Allocates a zeroed buffer in registered memory of this communicator's runtime; see `Runtime::alloc`.
+    /// Returns a handle of this communicator's runtime: its counters, its settings, and its other methods.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// let runtime = world.runtime();
+    /// println!("{} messages sent", runtime.counters().messages_sent);
+    /// for setting in runtime.settings() {
+    ///     println!("{} = {}", setting.name, setting.value);
+    /// }
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    #[must_use]
+    pub fn runtime(&self) -> RuntimeHandle {
+        RuntimeHandle::new(Arc::clone(self.shared()))
+    }
+
+    /// Runs a future to completion on this thread; see [`RuntimeHandle::block_on`]. For threads of the application, and
+    /// for functions that are not async.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// std::thread::scope(|threads| {
+    ///     threads.spawn(|| {
+    ///         let inbox = world.recv::<u8>(0, 7);
+    ///         world.block_on(world.send(0, 7, *b"hello")).unwrap();
+    ///         assert_eq!(world.block_on(inbox).unwrap().0, b"hello");
+    ///     });
+    /// });
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        executor::block_on(self.shared(), future)
+    }
+
+    /// Calls `f` with a scope in which operations borrow their buffers; see [`RuntimeHandle::scope`].
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// let field = [1.0, 2.0, 3.0];
+    /// let mut ghosts = [0.0; 2];
+    /// world.scope(|s| {
+    ///     let inbox = s.recv(&world, 0, 7, &mut ghosts);
+    ///     s.send(&world, 0, 7, &field[1..]).wait()?;
+    ///     inbox.wait()
+    /// })?;
+    /// assert_eq!(ghosts, [2.0, 3.0]);
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if `f` panics, or if an operation failed on which the program did not call
+    /// [`Pending::wait`](crate::Pending::wait).
+    pub fn scope<'env, R>(&self, f: impl for<'s> FnOnce(&'s Scope<'s, 'env>) -> R) -> R {
+        self.runtime().scope(f)
+    }
+
+    /// Ends the whole job with the exit code `code`, from any rank and any thread. The other ranks are killed.
+    ///
+    /// `ripstop run` ends with this code, and says which rank has aborted the job, on which line. Launchers with PMI-1 or
+    /// PMIx (Hydra, Slurm, PRRTE, Open MPI) are asked to end the job with this code, and most do. Without a launcher, this
+    /// process ends with it. Ranks that are threads of one process, as in most tests, end together. A simulated rank panics.
+    ///
+    /// Codes are 1 to 255; others, which a shell would show as another number or as success, become 1. Nothing is flushed or
+    /// dropped, and messages in flight may be lost.
+    ///
+    /// ```no_run
+    /// # fn check(world: &ripstop_rt::Comm, energy: f64) {
+    /// if energy.is_nan() {
+    ///     eprintln!("rank {}: the energy is not a number", world.rank());
+    ///     world.abort(3);
+    /// }
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn abort(&self, code: i32) -> ! {
+        self.shared().abort(code, Location::caller())
+    }
+
+    /// Allocates a zeroed buffer in registered memory of this communicator's runtime; see [`RuntimeHandle::alloc`].
     ///
     /// # Errors
     /// Fails if `len` is 0 or if there is not enough memory.
@@ -261,7 +345,7 @@ impl Comm {
         self.shared().alloc(len)
     }
 
-    /// Starts a task on this communicator's runtime; see `Runtime::spawn`.
+    /// Starts a task on this communicator's runtime; see [`RuntimeHandle::spawn`].
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Drives one future to completion on the caller's thread, for [`Runtime::block_on`](crate::Runtime::block_on).
+//! Drives one future to completion on the caller's thread, for [`RuntimeHandle::block_on`](crate::RuntimeHandle::block_on).
 
 use std::{
     cell::Cell,

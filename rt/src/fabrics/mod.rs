@@ -4,11 +4,7 @@ mod chosen_network;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    fmt::Display,
-    io,
-    sync::{Arc, OnceLock},
-};
+use std::{fmt::Display, io, sync::Arc};
 
 // The board, its node and how ranks are woken there belong to the node, and are there before any driver is. No driver is
 // named here: the registry has all of them.
@@ -27,6 +23,7 @@ use crate::{
     error::{Error, ErrorKind, Result, remedy},
     group::WorldRank,
     settings::Settings,
+    shared::JobLink,
 };
 
 /// Parameters for opening a driver.
@@ -44,8 +41,8 @@ pub(crate) struct DriverParams<'a> {
     /// True if the reactor can sleep on a futex.
     pub(crate) futex: bool,
     pub(crate) counters: &'a Arc<DriverStats>,
-    /// Reason why this rank never got the addresses of the others, if that happens.
-    pub(crate) unmet: &'a Arc<OnceLock<String>>,
+    /// Takes the reason why this rank never got the addresses of the others, if that happens.
+    pub(crate) link: &'a Arc<JobLink>,
     /// Connection on which a rank is reported that ends while this rank waits for its address.
     pub(crate) reporter: Option<&'a FailureReporter>,
 }
@@ -201,7 +198,7 @@ impl DriverParams<'_> {
         let limit = self.settings.boot_timeout;
         let ranks = (WorldRank(boot.rank), boot.size);
         let arrival = (!both).then(|| self.arrival.second_guard());
-        let unmet = Arc::clone(self.unmet);
+        let link = Arc::clone(self.link);
         let mut meet = move |prepared: Box<dyn PreparedEndpoint>| -> io::Result<_> {
             let heard = boot::collect_addresses(&mut boot, &board, limit);
             let addresses = heard.map_err(io::Error::other)?;
@@ -213,7 +210,7 @@ impl DriverParams<'_> {
             let met = meet(prepared);
             match &met {
                 Ok(_) => arrival.into_iter().for_each(ArrivalGuard::release),
-                Err(why) => _ = unmet.set(why.to_string()),
+                Err(why) => _ = link.unmet.set(why.to_string()),
             }
             met
         };

@@ -29,7 +29,7 @@ pub enum Overlap {
     Caller,
     /// The progress agent copies while the caller computes, so a call returns immediately.
     ///
-    /// The agent needs a processor for that, and [`Runtime::agent_cpu`](crate::Runtime::agent_cpu) returns how much it
+    /// The agent needs a processor for that, and [`RuntimeHandle::agent_cpu`](crate::RuntimeHandle::agent_cpu) returns how much it
     /// used. Without an agent, the caller copies.
     Agent,
 }

@@ -33,7 +33,7 @@ pub use self::parts::Choices;
 #[cfg(feature = "tokio")]
 pub(crate) use self::seat::PreparedSleep;
 pub(crate) use self::{
-    parts::{RankPlacement, RuntimeParts, SleepMode},
+    parts::{JobLink, RankPlacement, RuntimeParts, SleepMode},
     seat::SeatOutcome,
     turn_makers::{TurnMakerGuard, TurnMakers},
 };
@@ -96,8 +96,7 @@ pub(crate) struct RuntimeShared {
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<DriverStats>,
     pub(crate) choices: Arc<Choices>,
-    /// Reason why this rank never got the addresses of the other ranks.
-    unmet: Option<Arc<OnceLock<String>>>,
+    link: Option<Arc<JobLink>>,
     /// Evidence for each failed rank.
     pub(crate) failures: Arc<KnownFailures>,
     /// Connection to the launcher, if it accepts reports.
@@ -116,7 +115,7 @@ impl RuntimeShared {
     /// Returns the reason why this rank cannot reach any other rank.
     #[cold]
     pub(crate) fn unreachable_reason(&self) -> Option<&str> {
-        self.unmet.as_ref()?.get().map(String::as_str)
+        self.link.as_ref()?.unmet.get().map(String::as_str)
     }
 
     /// Reports that an operation failed because this rank left, which may be a consequence of that rank's own
@@ -126,6 +125,22 @@ impl RuntimeShared {
         if let Some(reporter) = &self.reporter {
             reporter.blame(rank, PeerDeparture::Early);
         }
+    }
+
+    /// Ends the job with this exit code, on behalf of the source line `at`.
+    #[cold]
+    pub(crate) fn abort(&self, code: i32, at: &Location<'_>) -> ! {
+        let rank = self.place.rank;
+        assert!(
+            self.host.is_none(),
+            "rank {rank} aborted the job with code {code}"
+        );
+        // A shell would show another code as another number, or as a success.
+        let code = if (1..=255).contains(&code) { code } else { 1 };
+        if let Some(link) = &self.link {
+            link.abort(code, &format!("`abort` was called at {at}"));
+        }
+        std::process::exit(code)
     }
 
     pub(crate) fn new(parts: RuntimeParts) -> Self {
@@ -166,7 +181,7 @@ impl RuntimeShared {
             settings: parts.settings,
             counters: parts.counters,
             choices: parts.choices,
-            unmet: parts.unmet,
+            link: parts.link,
             failures,
             reporter: parts.reporter,
             on_world: Arc::default(),
@@ -182,7 +197,10 @@ impl RuntimeShared {
 
     /// Fails all operations that wait for other ranks, because nothing drives this runtime.
     pub(crate) fn end_undriven(&self, why: &str) {
-        let _first = self.unmet.as_ref().map(|unmet| unmet.set(why.to_owned()));
+        let _first = self
+            .link
+            .as_ref()
+            .map(|link| link.unmet.set(why.to_owned()));
         let all = (0..self.place.size).map(WorldRank);
         let others = all.filter(|&rank| rank != self.place.rank);
         self.with(|engine| others.for_each(|rank| engine.core.count_as_failed(rank)));

@@ -1,6 +1,6 @@
 //! The parts of a runtime, and the choices made at start.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ripstop_fabric::{
     counters::DriverStats,
@@ -9,7 +9,10 @@ use ripstop_fabric::{
 };
 
 use crate::{
-    boot::report::{FailureReporter, PeerDeparture},
+    boot::{
+        Exchange,
+        report::{FailureReporter, PeerDeparture},
+    },
     clock::Clock,
     engine::Engine,
     group::WorldRank,
@@ -105,9 +108,34 @@ pub(crate) struct RuntimeParts {
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<DriverStats>,
     pub(crate) choices: Arc<Choices>,
-    pub(crate) unmet: Option<Arc<OnceLock<String>>>,
+    pub(crate) link: Option<Arc<JobLink>>,
     pub(crate) reporter: Option<FailureReporter>,
     pub(crate) view: Option<ViewPublisher>,
+}
+
+/// What a runtime keeps of its start. Behind one pointer, because ranks hardly ever need it.
+pub(crate) struct JobLink {
+    /// Reason why this rank never got the addresses of the other ranks.
+    pub(crate) unmet: OnceLock<String>,
+    /// The launcher, for a rank that aborts its job.
+    exchange: Mutex<Box<dyn Exchange>>,
+}
+
+impl JobLink {
+    pub(crate) fn new(exchange: Box<dyn Exchange>) -> Self {
+        Self {
+            unmet: OnceLock::new(),
+            exchange: Mutex::new(exchange),
+        }
+    }
+
+    /// Asks the launcher to end the job with this code.
+    pub(crate) fn abort(&self, code: i32, why: &str) {
+        let exchange = self.exchange.lock();
+        exchange
+            .unwrap_or_else(PoisonError::into_inner)
+            .abort(code, why);
+    }
 }
 
 impl RuntimeParts {
@@ -117,9 +145,9 @@ impl RuntimeParts {
         let Some(reporter) = self.reporter.clone() else {
             return;
         };
-        let unmet = self.unmet.clone();
+        let link = self.link.clone();
         self.engine.core.on_failure = Some(Box::new(move |rank| {
-            if unmet.as_ref().is_none_or(|unmet| unmet.get().is_none()) {
+            if link.as_ref().is_none_or(|link| link.unmet.get().is_none()) {
                 reporter.blame(rank, PeerDeparture::Failed);
             }
         }));

@@ -335,7 +335,7 @@ impl<T: 'static> RankTasks<T> {
             settings: Arc::clone(&self.settings),
             counters: Arc::clone(counters),
             choices: Arc::clone(choices),
-            unmet: None,
+            link: None,
             view: None,
             reporter: None,
         }))

@@ -1,0 +1,109 @@
+//! Handles of a runtime, for threads and functions that have only a communicator.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use ripstop_fabric::counters::StatsSnapshot;
+
+#[cfg(feature = "tokio")]
+use crate::reactor;
+use crate::{
+    buffer::{RegBuf, Wire},
+    comm::Comm,
+    error::Result,
+    executor,
+    settings::Row,
+    shared::{Choices, RankPlacement, RuntimeShared},
+};
+
+/// A handle of a [`Runtime`](crate::Runtime): everything that can be done with it, except closing it.
+///
+/// Made by [`Comm::runtime`]. Handles are cheap to clone, and any thread may use them. A handle does not keep the rank in
+/// its job: after the runtime has closed, operations fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+#[derive(Clone)]
+pub struct RuntimeHandle {
+    pub(crate) shared: Arc<RuntimeShared>,
+}
+
+impl RuntimeHandle {
+    pub(crate) fn new(shared: Arc<RuntimeShared>) -> Self {
+        Self { shared }
+    }
+
+    /// Returns the communicator of all ranks.
+    #[must_use]
+    pub fn world(&self) -> Comm {
+        Comm::world(Arc::clone(&self.shared))
+    }
+
+    /// Runs a future to completion on this thread, and drives the runtime while the future waits.
+    ///
+    /// Several threads may be in `block_on` at the same time.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        executor::block_on(&self.shared, future)
+    }
+
+    /// Starts a task. It runs on threads in [`block_on`](Self::block_on) while they wait, and on tokio if tokio drives the
+    /// runtime.
+    pub fn spawn<F>(&self, future: F) -> executor::JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        executor::spawn(&self.shared, future)
+    }
+
+    /// Returns a future that drives the runtime and runs its tasks forever. Spawn it on tokio, and await operations in any task
+    /// of tokio.
+    ///
+    /// # Errors
+    /// The system refused the file descriptor on which the future sleeps.
+    #[cfg(feature = "tokio")]
+    pub fn drive_on_tokio(&self) -> impl Future<Output = std::io::Result<()>> + Send + use<> {
+        reactor::tokio::drive(Arc::clone(&self.shared))
+    }
+
+    /// Allocates a zeroed buffer of `len` elements in registered memory. Peers read and write it without an intermediate copy.
+    ///
+    /// # Errors
+    /// `len` is 0, or there is not enough memory.
+    #[track_caller]
+    pub fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
+        self.shared.alloc(len)
+    }
+
+    /// Returns a future that is ready after `duration`.
+    pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
+        executor::sleep(&self.shared, duration)
+    }
+
+    /// Returns the counters of messages, turns and other events so far.
+    #[must_use]
+    pub fn counters(&self) -> StatsSnapshot {
+        self.shared.counters.snapshot()
+    }
+
+    /// Returns the processor time that the progress agent has used. `None` without an agent, or if the system does not report it.
+    #[must_use]
+    pub fn agent_cpu(&self) -> Option<Duration> {
+        self.shared.agent.cpu()
+    }
+
+    /// Returns all settings, and where each one came from.
+    #[must_use]
+    pub fn settings(&self) -> Vec<Row> {
+        self.shared.settings.rows()
+    }
+
+    /// Returns what was chosen at the start, and why, in sentences.
+    #[must_use]
+    pub fn choices(&self) -> Choices {
+        Choices::clone(&self.shared.choices)
+    }
+}
+
+impl fmt::Debug for RuntimeHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RankPlacement { rank, size, .. } = &self.shared.place;
+        let found = self.shared.choices.boot;
+        write!(f, "Runtime (rank {rank} of {size}, {found})")
+    }
+}
