@@ -23,29 +23,36 @@ pub use ripstop_collectives::{
 };
 /// The drivers, for programs that need only the transports, or that trace and break them in tests.
 pub use ripstop_fabric as fabric;
-pub use ripstop_rma::{
-    Access, Combine, Element, Exposure, Fence, Fetching, Locked, Overlap, PassiveWindow, Piece,
-    RemoteOp, SelfLock, SharedView, Start, Wait, Window,
-};
+/// One-sided access to the memory of other ranks: windows, their epochs, and atomic updates.
+pub use ripstop_rma as rma;
+pub use ripstop_rma::Window;
 /// The trait of types that may travel, and the macro that derives it.
 pub use ripstop_rt::buffer::Wire;
 pub use ripstop_rt::{
-    BitAnd, BitOr, BitXor, Builder, Cart, Channel, Choices, Comm, Commutative, ENDED_BY_PEER,
-    Error, ErrorKind, FailureEvidence, Failures, Footprint, JoinHandle, Located, LogLevel,
-    LogicalAnd, LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc, OpError,
-    Pending, Pool, Product, ProgressMode, ReactorChoice, RecvOp, ReduceOp, Rendezvous, Result, Row,
-    Runtime, RuntimeHandle, Scope, SendCopyOp, SendOp, SendRecvOp, SettingSource, Settings, Source,
-    Status, Sum, Tag, boot, buffer, sim,
+    BitAnd, BitOr, BitXor, Builder, Cart, Channel, Comm, Commutative, ENDED_BY_PEER, Error,
+    ErrorKind, FailureEvidence, Failures, JoinHandle, Located, LogicalAnd, LogicalOr, LogicalXor,
+    Matched, Max, MaxLoc, Messages, Min, MinLoc, OpError, Pending, Product, RecvOp, ReduceOp,
+    Result, Runtime, RuntimeHandle, Scope, SendCopyOp, SendOp, SendRecvOp, Source, Status, Sum,
+    Tag, boot, buffer, sim,
 };
 #[cfg(feature = "serde")]
 pub use ripstop_rt::{EncodedByte, RecvValueOp};
 pub use ripstop_rt_macros::{Wire, main, sim, test};
 
+/// The settings of a runtime, what it chose because of them, and what it takes of memory.
+pub mod settings {
+    pub use ripstop_rt::{
+        Choices, Footprint, LogLevel, Pool, ProgressMode, ReactorChoice, Rendezvous, Row,
+        SettingSource, Settings,
+    };
+}
+
 /// The names that most programs use: `use ripstop::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Cart, Collectives, Comm, Error, ErrorKind, Graph, Max, Min, Neighborhood, OpError, Product,
-        ReproducibleSum, Result, Runtime, Source, Sum, Tag, Window, Wire,
+        Cart, Collectives, Comm, Commutative, Error, ErrorKind, Graph, Located, Max, MaxLoc, Min,
+        MinLoc, Neighborhood, OpError, Product, ReproducibleSum, Result, Runtime, Source, Status,
+        Sum, Tag, Window, Wire,
         buffer::{BufExt, Layout},
     };
 }

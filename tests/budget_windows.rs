@@ -10,7 +10,10 @@ mod allocations;
 
 use std::thread;
 
-use ripstop::{Collectives, Combine, Exposure, Locked, PassiveWindow, Runtime, Window, boot};
+use ripstop::{
+    Collectives, Runtime, Sum, Window, boot,
+    rma::{Exposure, Locked, PassiveWindow},
+};
 
 /// Epochs that are not counted, in which ends introduce themselves, counters are mapped and vectors grow.
 const WARM_UP: usize = 10;
@@ -109,10 +112,10 @@ fn operations<const K: usize>(ranks: &mut [(Runtime, Locked<'static, u64>); 2]) 
         for _ in 0..K {
             let block = locked.put(1, 0, [1]).await.expect("it has room");
             let block = locked.get(1, 0, block).await.expect("it has one");
-            let summed = locked.accumulate(1, 0, block, Combine::Sum).await;
+            let summed = locked.accumulate(1, 0, block, Sum).await;
             assert_eq!(summed.expect("numbers"), [1]);
             assert_eq!(locked.fetch_add(1, 0, 1).await.expect("a number"), 2);
-            assert_eq!(locked.compare_swap(1, 0, 3, 4).await.expect("one"), 3);
+            assert_eq!(locked.compare_exchange(1, 0, 3, 4).await.expect("one"), 3);
             locked.flush(1).await.expect("it is locked");
         }
     });
@@ -125,7 +128,7 @@ fn locked(runtime: &Runtime) -> Locked<'static, u64> {
         let window = Window::allocate(&world, 1).await.expect("there is memory");
         let window = window.into_passive().await.expect("no epoch is open");
         let window: &PassiveWindow<u64> = Box::leak(Box::new(window));
-        let locked = window.lock(1 - world.rank(), false).await;
+        let locked = window.lock_shared(1 - world.rank()).await;
         world.barrier().await.expect("both live"); // each lets the other in
         locked.expect("others share it")
     })

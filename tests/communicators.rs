@@ -447,7 +447,10 @@ async fn neighbors_on_a_grid(world: Comm) -> Result<()> {
     let (_, ghost, _) = grid.sendrecv_into(to, from, 1, column as u64, 9).await?;
     assert_eq!(ghost, (column as u64 + 2) % 3);
     let (from, to) = grid.shift(0, 1);
-    let (inbox, outbox) = (grid.recv_into(from, 2, [9_u64]), grid.send(to, 2, [row as u64]));
+    let (inbox, outbox) = (
+        grid.recv_into(from, 2, [9_u64]),
+        grid.send(to, 2, [row as u64]),
+    );
     let (ghost, status) = inbox.await?;
     assert_eq!(
         (ghost, status.len),
@@ -546,6 +549,61 @@ async fn a_choice_of_dimensions_that_does_not_fit_the_grid_is_refused(world: Com
 async fn coordinates_of_no_rank_are_refused(world: Comm) {
     let grid = world.cart(&[1], &[true]).await.unwrap();
     let _none = grid.coords_of(1);
+}
+
+#[test]
+fn all_members_learn_of_one_that_ends_before_it_makes_its_part() {
+    for quitter in 0..5 {
+        ranks::run(5, &[], move |runtime| {
+            let world = runtime.world();
+            if world.rank() == quitter {
+                return; // closes its runtime
+            }
+            let made = runtime.block_on(world.create(&[4, 3, 2, 1, 0]));
+            let error = made.expect_err("one member has left");
+            // A member that only hears of it may hear of the member that told it, which leaves too.
+            let is_told = matches!(error.kind, ErrorKind::PeerFinished { .. });
+            assert!(is_told && error.op == "create", "{error}");
+            assert!(
+                error.to_string().contains("tests/communicators.rs"),
+                "{error}"
+            );
+        });
+    }
+}
+
+#[test]
+fn members_make_a_communicator_while_the_other_ranks_do_something_else() {
+    for (size, members) in [
+        (1, vec![0]),
+        (2, vec![1]),
+        (4, vec![3, 1, 2]),
+        (4, vec![2, 0]),
+    ] {
+        ranks::run(size, &[], move |runtime| {
+            runtime
+                .block_on(made_by_members(&runtime.world(), &members))
+                .unwrap();
+        });
+    }
+}
+
+async fn made_by_members(world: &Comm, members: &[usize]) -> Result<()> {
+    let place = members.iter().position(|&rank| rank == world.rank());
+    if let Some(place) = place {
+        let part = world.create(members).await?.named("part");
+        assert_eq!((part.rank(), part.size()), (place, members.len()));
+        let sum = part.all_reduce(world.rank(), Sum).await?;
+        assert_eq!(sum, members.iter().sum::<usize>());
+        for (rank, &member) in members.iter().enumerate() {
+            assert_eq!(part.translate(rank, world), Some(member));
+            assert_eq!(world.translate(member, &part), Some(rank));
+        }
+        assert_eq!(part.translate(part.size(), world), None);
+    }
+    // The collectives of the parent are as they were.
+    let twin = world.dup().await?;
+    twin.barrier().await
 }
 
 #[test]

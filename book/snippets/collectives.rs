@@ -73,7 +73,7 @@ async fn vectors_of_any_lengths(world: Comm) -> Result<()> {
 async fn the_same_bits_everywhere_and_always(world: Comm) -> Result<()> {
     // ANCHOR: reproducible
     let mine = if world.rank() == 0 { 1e16 } else { 0.1 };
-    let [sum] = world.all_reduce([mine], ReproducibleSum).await?;
+    let sum = world.all_reduce(mine, ReproducibleSum).await?;
     // ANCHOR_END: reproducible
     assert_eq!(sum, 1e16);
     Ok(())

@@ -14,6 +14,35 @@ fn supervise(world: &Comm) {
 }
 // ANCHOR_END: supervisor
 
+// ANCHOR: abort
+fn check(world: &Comm, energy: f64) {
+    if energy.is_nan() {
+        eprintln!("rank {}: the energy is not a number", world.rank());
+        world.abort(3);
+    }
+}
+// ANCHOR_END: abort
+
+#[ripstop::test(ranks = 2)]
+async fn a_good_energy_aborts_nothing(world: Comm) -> Result<()> {
+    check(&world, 1.0);
+    world.barrier().await
+}
+
+/// A step whose error is in a box, as many programs have it.
+async fn boxed(world: Comm) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    world.send(world.size(), 0, [1.0_f64; 3]).await?;
+    Ok(())
+}
+
+#[ripstop::test(ranks = 1)]
+async fn the_error_of_an_operation_is_the_source_in_a_box(world: Comm) {
+    let boxed = boxed(world).await.expect_err("there is no such rank");
+    let error = boxed.source().expect("the error of the operation");
+    let error: &Error = error.downcast_ref().expect("an error of Ripstop");
+    assert_eq!(error.op, "send");
+}
+
 // ANCHOR: going_on
 async fn simulate(world: Comm) -> Result<usize> {
     let mut comm = world;

@@ -1,7 +1,7 @@
 //! Snippets of the chapter on sending and receiving.
 
 use ripstop::{
-    Comm, Result, Source, Tag, Wire,
+    Collectives, Comm, Result, Source, Sum, Tag, Wire,
     buffer::{BufExt, Layout},
 };
 
@@ -16,6 +16,48 @@ async fn a_ring(world: Comm) -> Result<()> {
     let (from_left, status) = inbox.await?;
     // ANCHOR_END: ring
     assert_eq!((mine[0], from_left[0], status.len), (rank, left, 1024));
+    Ok(())
+}
+
+#[ripstop::test(ranks = 3)]
+async fn a_shift_along_a_line_of_ranks(world: Comm) -> Result<()> {
+    let (mut first, last) = (-1.0, world.rank() as f64);
+    // ANCHOR: line
+    let line = world.cart(&[world.size()], &[false]).await?;
+    let (left, right) = line.shift(0, 1); // `None` at the ends
+
+    let (_sent, from_left, status) = line.sendrecv_into(right, left, 7, last, first).await?;
+    first = from_left; // as it was on rank 0, where `status.len` is 0
+    // ANCHOR_END: line
+    let expected = if world.rank() == 0 {
+        (-1.0, 0)
+    } else {
+        (last - 1.0, 1)
+    };
+    assert_eq!((first, status.len), expected);
+    Ok(())
+}
+
+#[ripstop::test(ranks = 4)]
+async fn rows_and_columns_of_a_grid(world: Comm) -> Result<()> {
+    // ANCHOR: grid
+    let grid = world.cart(&[2, 2], &[true, false]).await?;
+    let row = grid.sub(&[false, true]).await?; // ranks with the same first coordinate
+    let sum = row.all_reduce(grid.rank(), Sum).await?;
+
+    let halves = world.split(world.rank() / 2, 0).await?; // one for each color
+    let in_world = halves.translate(0, &world); // the rank there of rank 0 here
+    // ANCHOR_END: grid
+    assert_eq!(sum, [1, 1, 5, 5][world.rank()]);
+    assert_eq!(in_world, Some(world.rank() / 2 * 2));
+
+    // ANCHOR: create
+    let writers = [0, 3];
+    if writers.contains(&world.rank()) {
+        let writers = world.create(&writers).await?; // the other ranks call nothing
+        writers.barrier().await?;
+    }
+    // ANCHOR_END: create
     Ok(())
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ripstop::{ErrorKind, Overlap, PassiveWindow, buffer::Layout};
+use ripstop::rma::{NoOp, Overlap, PassiveWindow};
 
 // ANCHOR: first
-use ripstop::{Window, prelude::*};
+use ripstop::prelude::*;
 
 #[ripstop::test(ranks = 4)]
 async fn each_rank_puts_into_the_window_of_the_next(world: Comm) -> Result<()> {
@@ -71,13 +71,13 @@ async fn every_task_is_taken_once(world: Comm) -> Result<()> {
     // ANCHOR: counter
     let window = Window::<u64>::allocate(&world, 1).await?;
     let window = window.into_passive().await?;
-    let lock = window.lock(0, false).await?; // shared: other ranks lock it as well
+    let lock = window.lock_shared(0).await?; // other ranks lock it as well
     while lock.fetch_add(0, 0, 1).await? < TASKS {
         taken += 1; // the task is ours
     }
     lock.unlock().await;
     // ANCHOR_END: counter
-    let [all] = world.all_reduce([taken], Sum).await?;
+    let all = world.all_reduce(taken, Sum).await?;
     assert_eq!(all, TASKS);
     window.free().await
 }
@@ -100,7 +100,7 @@ async fn two_numbers_that_belong_together_are_changed_under_a_lock(world: Comm) 
 
 // ANCHOR: exclusive
 async fn add(window: &PassiveWindow<u64>, value: u64) -> Result<()> {
-    let lock = window.lock(0, true).await?; // alone with the memory of rank 0
+    let lock = window.lock_exclusive(0).await?; // alone with the memory of rank 0
     let [count, sum] = lock.get(0, 0, [0; 2]).await?;
     lock.put(0, 0, [count + 1, sum + value]).await?;
     lock.unlock().await; // waits until the put is there
@@ -136,13 +136,18 @@ async fn what_a_flush_waited_for_is_seen_by_its_owner(world: Comm) -> Result<()>
 async fn one_rank_becomes_the_leader(world: Comm) -> Result<()> {
     let window = Window::<i32>::allocate(&world, 1).await?;
     let window = window.into_passive().await?;
-    let lock = window.lock(0, false).await?;
+    let lock = window.lock_shared(0).await?;
     // ANCHOR: swap
-    let before = lock.compare_swap(0, 0, 0, 1).await?; // 1, if it is still 0
+    let before = lock.compare_exchange(0, 0, 0, 1).await?; // 1, if it is still 0
     let leads = before == 0;
     // ANCHOR_END: swap
+    // ANCHOR: operators
+    let seen = lock.fetch_op(0, 0, 5, Max).await?; // the greater one stays; what was there comes back
+    let now = lock.fetch_op(0, 0, 0, NoOp).await?; // an atomic read
+    // ANCHOR_END: operators
+    assert!((1..=5).contains(&seen) && now == 5);
     lock.unlock().await;
-    let [leaders] = world.all_reduce([u32::from(leads)], Sum).await?;
+    let leaders = world.all_reduce(u32::from(leads), Sum).await?;
     assert_eq!(leaders, 1);
     window.free().await
 }

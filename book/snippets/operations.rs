@@ -71,7 +71,7 @@ fn a_scope_lends_buffers() -> Result<()> {
     // ANCHOR: scope
     let field = vec![1.0_f64; 1000];
     let mut ghosts = vec![0.0_f64; 10];
-    runtime.scope(|s| {
+    world.scope(|s| {
         let inbox = s.recv(&world, left, 3, &mut ghosts);
         let outbox = s.send(&world, right, 3, &field[990..]);
         outbox.wait()?;
@@ -79,5 +79,25 @@ fn a_scope_lends_buffers() -> Result<()> {
     })?;
     // ANCHOR_END: scope
     assert_eq!(ghosts, [1.0; 10]);
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn threads_wait_by_themselves(world: Comm) -> Result<()> {
+    let peer = 1 - world.rank();
+    // ANCHOR: threads
+    std::thread::scope(|threads| {
+        for tag in 0..3 {
+            let world = &world;
+            threads.spawn(move || -> Result<()> {
+                let (_, got, _) = world.block_on(world.sendrecv(peer, peer, tag, vec![tag]))?;
+                assert_eq!(got, [tag]);
+                Ok(())
+            });
+        }
+    });
+    let sent = world.runtime().counters().messages_sent;
+    // ANCHOR_END: threads
+    println!("{sent} messages");
     Ok(())
 }

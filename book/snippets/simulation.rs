@@ -8,9 +8,7 @@ use ripstop::{
 // ANCHOR: test
 #[ripstop::sim(ranks = 128, fabric = "bxi", faults = "drop=0.01,delay=0.05:20us")]
 async fn a_sum_is_right_on_a_bad_network(world: Comm) -> Result<()> {
-    let [sum] = world
-        .all_reduce([world.rank() as u64], ripstop::Sum)
-        .await?;
+    let sum = world.all_reduce(world.rank() as u64, ripstop::Sum).await?;
     assert_eq!(sum, 127 * 128 / 2);
     Ok(())
 }

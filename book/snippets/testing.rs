@@ -5,7 +5,7 @@ use ripstop::prelude::*;
 
 #[ripstop::test(ranks = 4)]
 async fn ranks_add_up(world: Comm) -> Result<()> {
-    let [sum] = world.all_reduce([world.rank() as u64], Sum).await?;
+    let sum = world.all_reduce(world.rank() as u64, Sum).await?;
     assert_eq!(sum, 6);
     Ok(())
 }

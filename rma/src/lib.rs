@@ -10,7 +10,7 @@
 //! | [`Exposure`] | [`Window::post`] | only the named origins may access this rank's memory, until [`wait`](Exposure::wait) |
 //! | [`Access`] | [`Window::start`] | the named targets have posted; put and get, until [`complete`](Access::complete) |
 //! | [`Fence`] | [`Window::fence`] | every rank may access the memory of every rank, until the next fence |
-//! | [`Locked`] | [`PassiveWindow::lock`] | this rank may access the memory of these ranks, without any call on their side |
+//! | [`Locked`] | [`PassiveWindow::lock_shared`] | this rank may access these ranks' memory, without any call on their side |
 //! | [`SelfLock`] | [`PassiveWindow::lock_self`] | no other rank may access this rank's memory |
 //!
 //! # Memory and its owner
@@ -99,7 +99,9 @@ mod passive;
 mod time_limit;
 mod window;
 
-pub use ripstop_rt::internal::onesided::{Combine, Element, Fetching, Overlap, Piece, RemoteOp};
+pub use ripstop_rt::internal::onesided::{
+    Combine, Element, Fetching, NoOp, Overlap, Piece, RemoteOp, Replace,
+};
 
 pub use self::{
     access::{Access, Start},

@@ -140,6 +140,9 @@ macro_rules! operations {
         impl<T: $crate::Element> $epoch<'_, T> {
             /// Combines each element of `buf` with one of `rank`, from its element `at` on.
             ///
+            /// The operators are those of reductions: `Sum`, `Product`, `Min` and `Max`, and for integers `BitAnd`, `BitOr` and
+            /// `BitXor`. Besides, [`Replace`]($crate::Replace) writes atomically, and [`NoOp`]($crate::NoOp) changes nothing.
+            ///
             /// # Errors
             /// Returns the errors of [`put`](Self::put); and a bitwise combination of floating-point numbers.
             #[track_caller]
@@ -148,10 +151,12 @@ macro_rules! operations {
                 rank: usize,
                 at: usize,
                 buf: B,
-                combine: $crate::Combine,
+                combine: impl Into<$crate::Combine>,
             ) -> $crate::RemoteOp<B> {
                 match self.target("accumulate", rank) {
-                    Ok(target) => self.window_end().accumulate(target, at, buf, combine),
+                    Ok(target) => self
+                        .window_end()
+                        .accumulate(target, at, buf, combine.into()),
                     Err(error) => {
                         ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
                     }
@@ -168,10 +173,12 @@ macro_rules! operations {
                 rank: usize,
                 at: usize,
                 buf: B,
-                combine: $crate::Combine,
+                combine: impl Into<$crate::Combine>,
             ) -> $crate::RemoteOp<B> {
                 match self.target("get_accumulate", rank) {
-                    Ok(target) => self.window_end().get_accumulate(target, at, buf, combine),
+                    Ok(target) => self
+                        .window_end()
+                        .get_accumulate(target, at, buf, combine.into()),
                     Err(error) => {
                         ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
                     }
@@ -199,10 +206,12 @@ macro_rules! operations {
                 rank: usize,
                 at: usize,
                 value: T,
-                combine: $crate::Combine,
+                combine: impl Into<$crate::Combine>,
             ) -> $crate::Fetching<T> {
                 match self.target("fetch_op", rank) {
-                    Ok(target) => self.window_end().fetch_op(target, at, value, combine),
+                    Ok(target) => self
+                        .window_end()
+                        .fetch_op(target, at, value, combine.into()),
                     Err(error) => ripstop_rt::internal::failed_fetch(error),
                 }
             }
@@ -213,15 +222,17 @@ macro_rules! operations {
             /// Returns the errors of [`put`](Self::put).
             #[inline]
             #[track_caller]
-            pub fn compare_swap(
+            pub fn compare_exchange(
                 &self,
                 rank: usize,
                 at: usize,
                 expected: T,
                 new: T,
             ) -> $crate::Fetching<T> {
-                match self.target("compare_swap", rank) {
-                    Ok(target) => self.window_end().compare_swap(target, at, expected, new),
+                match self.target("compare_exchange", rank) {
+                    Ok(target) => self
+                        .window_end()
+                        .compare_exchange(target, at, expected, new),
                     Err(error) => ripstop_rt::internal::failed_fetch(error),
                 }
             }

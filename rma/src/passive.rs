@@ -44,13 +44,68 @@ impl<T: Wire> PassiveWindow<T> {
         self.window_end.comm()
     }
 
-    /// Waits for the lock of a rank, either shared or exclusive. Locks are granted in the order in which they were asked for.
+    /// Waits for a shared lock of a rank's memory, which other ranks may have too. Locks are granted in the order in which they
+    /// were asked for.
+    ///
+    /// Output: `Result<Locked<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{Runtime, Sum};
+    /// # let runtime = Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let counter = Window::<u64>::allocate(&world, 1).await?.into_passive().await?;
+    /// let lock = counter.lock_shared(0).await?;
+    /// let before = lock.fetch_op(0, 0, 5, Sum).await?; // atomic, so ranks may do it at the same time
+    /// assert_eq!(before, 0);
+    /// lock.unlock().await;
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A rank that is out of range, that failed, finished or freed its window, whose window has elements of another type, or at
     /// which this rank already has a lock.
     #[track_caller]
-    pub fn lock(
+    pub fn lock_shared(
+        &self,
+        rank: usize,
+    ) -> impl Future<Output = Result<Locked<'_, T>>> + Send + use<'_, T> {
+        self.lock(rank, false)
+    }
+
+    /// Waits for the exclusive lock of a rank's memory: while this rank has it, no other rank has any.
+    ///
+    /// Output: `Result<Locked<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::Runtime;
+    /// # let runtime = Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let window = Window::<f64>::allocate(&world, 2).await?.into_passive().await?;
+    /// let lock = window.lock_exclusive(0).await?;
+    /// let [x, y] = lock.get(0, 0, [0.0; 2]).await?;
+    /// lock.put(0, 0, [x + 1.0, y + x]).await?;
+    /// lock.unlock().await;
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`lock_shared`](Self::lock_shared).
+    #[track_caller]
+    pub fn lock_exclusive(
+        &self,
+        rank: usize,
+    ) -> impl Future<Output = Result<Locked<'_, T>>> + Send + use<'_, T> {
+        self.lock(rank, true)
+    }
+
+    #[track_caller]
+    fn lock(
         &self,
         rank: usize,
         exclusive: bool,
@@ -66,7 +121,7 @@ impl<T: Wire> PassiveWindow<T> {
     /// rank's lock and runs once the lock is granted; a [`flush`](Locked::flush) waits for that.
     ///
     /// # Errors
-    /// This rank already has a lock. Operations fail later, with the errors of [`lock`](Self::lock).
+    /// This rank already has a lock. Operations fail later, with the errors of [`lock_shared`](Self::lock_shared).
     #[track_caller]
     pub fn lock_all(&self) -> impl Future<Output = Result<Locked<'_, T>>> {
         called_at(Location::caller(), async move {
@@ -79,7 +134,7 @@ impl<T: Wire> PassiveWindow<T> {
     /// Waits until no other rank holds a lock of this rank's memory, and returns the memory as a slice while the lock is held.
     ///
     /// # Errors
-    /// Returns the errors of [`lock`](Self::lock).
+    /// Returns the errors of [`lock_shared`](Self::lock_shared).
     #[track_caller]
     pub fn lock_self(&mut self) -> impl Future<Output = Result<SelfLock<'_, T>>> {
         called_at(Location::caller(), async move {

@@ -1,8 +1,7 @@
 //! Elements of any alignment and length, in reductions and in all other collectives.
 
 use ripstop::{
-    Combine, Commutative, Runtime, Tuning, Window, Wire, buffer::BufExt, collectives::plan,
-    prelude::*,
+    Commutative, Runtime, Sum, Tuning, Window, Wire, buffer::BufExt, collectives::plan, prelude::*,
 };
 
 use crate::ranks;
@@ -150,8 +149,8 @@ async fn carried<T: Numbered>(world: &Comm) {
         .into_passive()
         .await
         .unwrap();
-    let lock = counts.lock(0, false).await.unwrap();
-    lock.accumulate(0, 0, [1], Combine::Sum).await.unwrap();
+    let lock = counts.lock_shared(0).await.unwrap();
+    lock.accumulate(0, 0, [1], Sum).await.unwrap();
     lock.unlock().await;
     counts.free().await.unwrap();
 }

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use ripstop::{Collectives, Combine, Comm, PassiveWindow, Runtime, Window};
+use ripstop::{Collectives, Comm, Runtime, Sum, Window, rma::PassiveWindow};
 
 use self::starving::Starving;
 
@@ -85,7 +85,7 @@ fn tests_for_completion_make_turns_without_an_agent() {
             let inbox = world.recv::<u8>(other, LONG);
             let sent = world.send(other, LONG, vec![1_u8; LONG_LEN]);
             while !(inbox.is_done() && sent.is_done()) {}
-            let sum = world.all_reduce([1_u64], ripstop::Sum);
+            let sum = world.all_reduce([1_u64], Sum);
             while !sum.is_done() {}
             assert_eq!(sum.await.unwrap(), [2]);
         });
@@ -169,8 +169,8 @@ async fn starve(starving: Starving, world: &Comm, alone: &Comm, foreign: Foreign
 async fn want(world: &Comm, window: &PassiveWindow<u64>, at: usize) {
     world.recv::<u8>(0, GO).await.unwrap();
     world.send(0, LONG, vec![1_u8; LONG_LEN]).await.unwrap();
-    let locked = window.lock(0, false).await.unwrap();
-    locked.fetch_op(0, at, 1, Combine::Sum).await.unwrap();
+    let locked = window.lock_shared(0).await.unwrap();
+    locked.fetch_op(0, at, 1, Sum).await.unwrap();
     locked.unlock().await;
     world.send(0, SERVED, [0_u8; 0]).await.unwrap();
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use ripstop::{Collectives, Combine, Comm, Sum, Window};
+use ripstop::{Collectives, Comm, Sum, Window};
 
 /// An operation that is repeated again and again.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl Starving {
                 let mut messages = alone.messages::<u8>(0, 0);
                 while goes_on() {
                     alone.send(0, 0, [1_u8]).detach();
-                    messages.next().await.unwrap().unwrap();
+                    messages.recv().await.unwrap();
                 }
             }
             Self::Probes => probe(goes_on, alone).await,
@@ -148,7 +148,7 @@ impl Starving {
         match self {
             Self::Locks => {
                 while goes_on() {
-                    drop(window.lock(0, true).await.unwrap());
+                    drop(window.lock_exclusive(0).await.unwrap());
                 }
                 return;
             }
@@ -160,7 +160,7 @@ impl Starving {
             }
             _ => {}
         }
-        let lock = window.lock(0, false).await.unwrap();
+        let lock = window.lock_shared(0).await.unwrap();
         while goes_on() {
             match self {
                 Self::GetsAndFlushes => {
@@ -169,8 +169,8 @@ impl Starving {
                 }
                 Self::Puts => drop(lock.put(0, 1, [7_u64]).await.unwrap()),
                 _ => {
-                    lock.fetch_op(0, 2, 1, Combine::Sum).await.unwrap();
-                    lock.compare_swap(0, 3, 0, 0).await.unwrap();
+                    lock.fetch_op(0, 2, 1, Sum).await.unwrap();
+                    lock.compare_exchange(0, 3, 0, 0).await.unwrap();
                 }
             }
         }

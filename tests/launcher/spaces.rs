@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use ripstop::{Collectives, Combine, Comm, ErrorKind, Runtime, Window};
+use ripstop::{Collectives, Comm, ErrorKind, Runtime, Sum, Window};
 use ripstop_rt::boot::Boot;
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -401,10 +401,7 @@ async fn dynamic(world: &Comm, me: usize, next: usize, before: usize) {
     let exposure = window.post(&[before]).unwrap();
     let access = exposure.start(&[next]).await.unwrap();
     access.put(next, theirs, vec![me as u64; 3]).await.unwrap();
-    access
-        .accumulate(next, theirs, [10], Combine::Sum)
-        .await
-        .unwrap();
+    access.accumulate(next, theirs, [10], Sum).await.unwrap();
     access.complete().await.unwrap();
     exposure.wait().await.unwrap();
     assert_eq!(

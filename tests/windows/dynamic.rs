@@ -1,6 +1,6 @@
 //! Windows with attached and detached memory.
 
-use ripstop::{Collectives, Combine, Comm, ErrorKind, Window};
+use ripstop::{Collectives, Comm, ErrorKind, Sum, Window};
 
 use crate::{
     ranks,
@@ -30,7 +30,7 @@ fn what_is_attached_is_accessed_and_what_was_detached_is_not() {
                 let access = exposure.start(&[other]).await.unwrap();
                 access.put(other, theirs, vec![n + 1; 3]).await.unwrap();
                 access
-                    .accumulate(other, theirs + 1, [10], Combine::Sum)
+                    .accumulate(other, theirs + 1, [10], Sum)
                     .await
                     .unwrap();
                 assert_eq!(access.fetch_add(other, theirs, 100).await.unwrap(), n + 1);

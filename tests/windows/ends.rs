@@ -9,7 +9,8 @@ use std::{
 };
 
 use ripstop::{
-    Comm, ErrorKind, Runtime, Settings, Window,
+    Comm, ErrorKind, Runtime, Window,
+    settings::Settings,
     sim::{Simulation, now},
 };
 
@@ -72,14 +73,14 @@ fn a_lock_that_dies_with_its_holder_goes_to_the_next() {
         let window = Window::<u32>::allocate(&world, 1).await.unwrap();
         let window = window.into_passive().await.unwrap();
         if world.rank() == 2 {
-            let _held = window.lock(0, true).await.unwrap();
+            let _held = window.lock_exclusive(0).await.unwrap();
             return world.sleep(Duration::from_secs(9)).await;
         }
         world.sleep(Duration::from_millis(1)).await;
-        let lock = window.lock(0, true).await.unwrap();
+        let lock = window.lock_exclusive(0).await.unwrap();
         lock.fetch_add(0, 0, 1).await.unwrap();
         lock.unlock().await;
-        let error = window.lock(2, false).await.unwrap_err();
+        let error = window.lock_shared(2).await.unwrap_err();
         assert!(is_dead(&error), "{error}");
         world.sleep(Duration::from_millis(20)).await; // the other rank waits for the lock here
     });
@@ -93,7 +94,7 @@ fn what_is_put_and_flushed_to_the_dead_ends_with_an_error() {
         if world.rank() > 0 {
             return world.sleep(Duration::from_secs(9)).await;
         }
-        let lock = window.lock(2, false).await.unwrap();
+        let lock = window.lock_shared(2).await.unwrap();
         lock.put(2, 0, [1]).await.unwrap();
         lock.flush(2).await.unwrap();
         while lock.put(2, 0, [1]).await.is_ok() {}
@@ -262,10 +263,10 @@ fn an_answer_to_a_lock_that_was_taken_back_is_none_to_the_next() {
         let window = window.into_passive().await.unwrap();
         if world.rank() > 0 {
             if world.rank() == 1 {
-                assert!(once(window.lock(0, true)).await.is_none());
+                assert!(once(window.lock_exclusive(0)).await.is_none());
                 world.sleep(Duration::from_nanos(300)).await;
             }
-            let lock = window.lock(0, true).await.unwrap();
+            let lock = window.lock_exclusive(0).await.unwrap();
             let before = lock.fetch_add(0, 0, 1).await.unwrap();
             world.sleep(Duration::from_micros(50)).await;
             let after = lock.fetch_add(0, 0, 1).await.unwrap();

@@ -228,7 +228,7 @@ fn types_of_the_ends_are_compared_by_every_kind_of_epoch() {
                 }
                 epoch.end().await.unwrap();
                 let window = window.into_passive().await.unwrap();
-                is_refused(&window.lock(1, false).await.unwrap_err());
+                is_refused(&window.lock_shared(1).await.unwrap_err());
                 let all = window.lock_all().await.unwrap();
                 is_refused(&all.put(1, 0, [7]).await.unwrap_err().error);
                 drop(all);

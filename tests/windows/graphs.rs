@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use ripstop::{
-    Combine, Comm, ErrorKind, Result, Window,
+    Comm, ErrorKind, Result, Sum, Window,
     fabric::random::SeededRandom,
     sim::{Simulation, now},
 };
@@ -100,7 +100,7 @@ impl Player {
                 let before = [edge.value - 1];
                 let put = access.put(target, me, before).await;
                 self.note(put.map(drop).map_err(Into::into));
-                access.accumulate(target, me, [1], Combine::Sum).detach();
+                access.accumulate(target, me, [1], Sum).detach();
             } else {
                 access.put(target, me, [edge.value]).detach();
             }

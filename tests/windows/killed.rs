@@ -127,7 +127,7 @@ pub(crate) async fn locks(world: &Comm) -> Result<()> {
         if never.is_done() {
             more -= 1;
         }
-        let lock = match window.lock(0, true).await {
+        let lock = match window.lock_exclusive(0).await {
             Ok(lock) => lock,
             Err(error) => {
                 assert_eq!(failed(&error.kind), 0);

@@ -1,6 +1,6 @@
 //! Windows whose making and freeing proceeds without being polled.
 
-use ripstop::{Comm, ErrorKind, PassiveWindow, Result, Runtime, Window};
+use ripstop::{Comm, ErrorKind, Result, Runtime, Window, rma::PassiveWindow};
 
 use crate::ranks;
 
@@ -82,7 +82,7 @@ fn a_window_whose_free_no_task_awaits_stays_until_all_have_freed_theirs() {
             drop(window.free());
             world.recv::<u8>(1, 0).await?;
         } else {
-            let lock = window.lock(0, false).await?;
+            let lock = window.lock_shared(0).await?;
             assert_eq!(lock.fetch_add(0, 0, 1).await?, 0);
             lock.unlock().await;
             window.free().await?;

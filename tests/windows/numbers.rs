@@ -1,6 +1,10 @@
 //! Updates of numbers, and blocks.
 
-use ripstop::{Combine, Comm, Window, buffer::Layout};
+use ripstop::{
+    BitAnd, BitOr, BitXor, Comm, Max, Min, Product, Sum, Window,
+    buffer::Layout,
+    rma::{Combine, NoOp, Replace},
+};
 
 use crate::worlds::{Rank, everywhere};
 
@@ -16,9 +20,7 @@ fn updates_of_all_ranks_are_atomic_for_each_element() {
             let counting = counts.fence().await.unwrap();
             let mut seen = Vec::new();
             for _ in 0..TIMES {
-                epoch
-                    .accumulate(0, 0, [1.0, 2.0, 0.5], Combine::Sum)
-                    .detach();
+                epoch.accumulate(0, 0, [1.0, 2.0, 0.5], Sum).detach();
                 seen.push(counting.fetch_add(0, 0, 1).await.unwrap());
             }
             assert!(seen.is_sorted_by(|one, next| one < next), "{seen:?}");
@@ -42,15 +44,15 @@ fn every_combination_does_what_its_name_says_and_tells_what_was_there() {
             let epoch = window.fence().await.unwrap();
             if world.rank() == 0 {
                 let steps = [
-                    (Combine::Replace, 12, 12),
-                    (Combine::Sum, -2, 10),
-                    (Combine::Product, 3, 30),
-                    (Combine::Min, 7, 7),
-                    (Combine::Max, 13, 13),
-                    (Combine::And, 6, 4),
-                    (Combine::Or, 3, 7),
-                    (Combine::Xor, 2, 5),
-                    (Combine::Keep, 99, 5),
+                    (Combine::from(Replace), 12, 12),
+                    (Combine::from(Sum), -2, 10),
+                    (Combine::from(Product), 3, 30),
+                    (Combine::from(Min), 7, 7),
+                    (Combine::from(Max), 13, 13),
+                    (Combine::from(BitAnd), 6, 4),
+                    (Combine::from(BitOr), 3, 7),
+                    (Combine::from(BitXor), 2, 5),
+                    (Combine::from(NoOp), 99, 5),
                 ];
                 let mut before = 0;
                 for (combine, operand, after) in steps {
@@ -61,12 +63,12 @@ fn every_combination_does_what_its_name_says_and_tells_what_was_there() {
                     assert_eq!(old, [before], "{combine:?}");
                     before = after;
                 }
-                assert_eq!(epoch.compare_swap(1, 1, 4, 8).await.unwrap(), 5);
-                assert_eq!(epoch.compare_swap(1, 1, 5, 8).await.unwrap(), 5);
-                assert_eq!(epoch.fetch_op(1, 1, 0, Combine::Keep).await.unwrap(), 8);
+                assert_eq!(epoch.compare_exchange(1, 1, 4, 8).await.unwrap(), 5);
+                assert_eq!(epoch.compare_exchange(1, 1, 5, 8).await.unwrap(), 5);
+                assert_eq!(epoch.fetch_op(1, 1, 0, NoOp).await.unwrap(), 8);
                 assert!(epoch.fetch_add(1, 2, 1).await.is_err());
                 let room = Vec::with_capacity(1);
-                let error = epoch.get_accumulate(1, 1, room, Combine::Replace).await;
+                let error = epoch.get_accumulate(1, 1, room, Replace).await;
                 let text = error.unwrap_err().error.to_string();
                 assert!(text.contains("0 elements, and room for 1"), "{text}");
             }
@@ -85,10 +87,7 @@ fn bits_of_floating_point_numbers_are_refused() {
         Box::pin(async move {
             let mut window = Window::<f32>::allocate(&world, 1).await.unwrap();
             let epoch = window.fence().await.unwrap();
-            let error = epoch
-                .accumulate(0, 0, [1.0], Combine::And)
-                .await
-                .unwrap_err();
+            let error = epoch.accumulate(0, 0, [1.0], BitAnd).await.unwrap_err();
             assert!(error.to_string().contains("integers only"), "{error}");
             epoch.end().await.unwrap();
         })

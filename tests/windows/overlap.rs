@@ -1,6 +1,6 @@
 //! Copies by the progress agent, where memory is mapped. Elsewhere adapters move long data, and no thread copies it.
 
-use ripstop::{Collectives, Overlap, Runtime, Window, fabric::registry::FabricSelection};
+use ripstop::{Collectives, Runtime, Window, fabric::registry::FabricSelection, rma::Overlap};
 
 use crate::ranks;
 

@@ -18,7 +18,7 @@ fn the_holder_of_an_exclusive_lock_sees_the_writes_of_previous_holders() {
             let window = Window::<u64>::allocate(&world, 2).await.unwrap();
             let window = window.into_passive().await.unwrap();
             for _ in 0..TIMES {
-                let lock = window.lock(0, true).await.unwrap();
+                let lock = window.lock_exclusive(0).await.unwrap();
                 let [sum, product] = lock.get(0, 0, [0; 2]).await.unwrap();
                 assert_eq!(2 * sum, product);
                 lock.put(0, 0, [sum + 1]).detach();
@@ -73,17 +73,17 @@ fn a_second_lock_of_the_same_rank_and_a_rank_that_is_not_locked_are_refused() {
         Box::pin(async move {
             let window = Window::<u32>::allocate(&world, 1).await.unwrap();
             let window = window.into_passive().await.unwrap();
-            let lock = window.lock(0, false).await.unwrap();
-            let again = window.lock(0, false).await.unwrap_err();
+            let lock = window.lock_shared(0).await.unwrap();
+            let again = window.lock_shared(0).await.unwrap_err();
             assert!(matches!(again.kind, ErrorKind::Epoch(_)), "{again}");
             let other = lock.put(1, 0, [1]).await.unwrap_err().to_string();
             assert!(other.contains("has not locked"), "{other}");
-            assert!(window.lock(9, true).await.is_err());
+            assert!(window.lock_exclusive(9).await.is_err());
             let all = window.lock_all().await.unwrap_err();
             assert!(matches!(all.kind, ErrorKind::Epoch(_)), "{all}");
             lock.unlock().await;
             drop(window.lock_all().await.unwrap());
-            window.lock(0, true).await.unwrap().unlock().await;
+            window.lock_exclusive(0).await.unwrap().unlock().await;
             world.barrier().await.unwrap();
         })
     }
@@ -165,7 +165,7 @@ fn a_buffer_comes_back_from_a_passive_window_and_memory_of_one_that_was_freed_go
                 window.into_passive().await.unwrap()
             };
             let window = over().await;
-            let lock = window.lock(other, false).await.unwrap();
+            let lock = window.lock_shared(other).await.unwrap();
             lock.put(other, me, [7]).detach();
             lock.unlock().await;
             let lent = window.into_buffer().await.unwrap();
@@ -211,7 +211,7 @@ fn futures_that_are_dropped_leave_no_wakers_behind() {
                 drop(mine);
             } else {
                 world.barrier().await.unwrap();
-                waits(window.lock(other, true), &waker);
+                waits(window.lock_exclusive(other), &waker);
                 world.barrier().await.unwrap();
             }
             // One for the test, and one for its waker.

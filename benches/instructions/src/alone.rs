@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin};
 
-use ripstop::{Collectives, Comm, PassiveWindow, Runtime, Source, Sum, Tag, Window};
+use ripstop::{Collectives, Comm, Runtime, Source, Sum, Tag, Window, rma::PassiveWindow};
 
 use crate::RowResult;
 

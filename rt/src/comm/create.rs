@@ -379,31 +379,6 @@ mod tests {
     }
 
     #[test]
-    fn all_members_learn_of_one_that_ends_without_the_call() {
-        for quitter in 0..5 {
-            run(5, move |world| async move {
-                if world.rank() == quitter {
-                    return Ok(());
-                }
-                let error = world
-                    .create(&[4, 3, 2, 1, 0])
-                    .await
-                    .expect_err("one has left");
-                assert!(
-                    matches!(error.kind, ErrorKind::PeerFinished { rank } if rank == quitter)
-                        || matches!(
-                            error.kind,
-                            ErrorKind::PeerFinished { .. } | ErrorKind::Aborted { .. }
-                        ),
-                    "{error}"
-                );
-                assert_eq!(error.op, "create");
-                Ok(())
-            });
-        }
-    }
-
-    #[test]
     fn a_wrong_list_is_refused_without_the_other_ranks() {
         run(3, |world| async move {
             if world.rank() == 0 {

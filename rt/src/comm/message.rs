@@ -112,7 +112,7 @@ impl Comm {
     /// # let world = runtime.world();
     /// # runtime.block_on(async {
     /// let inbox = world.recv::<u32>(0, 7);
-    /// world.send(0, 7, [1, 2, 3]).await?;
+    /// world.send(0, 7, [1_u32, 2, 3]).await?;
     /// let (values, status) = inbox.await?;
     /// assert_eq!((values.len(), status.source, status.tag), (3, 0, 7));
     /// # Ok::<(), ripstop_rt::Error>(()) })?;

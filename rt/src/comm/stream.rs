@@ -36,13 +36,35 @@ impl<T: Wire> Messages<T> {
         }
     }
 
-    /// Returns the next message, never `None`. Works like `StreamExt::next`, without depending on a stream crate.
+    /// Waits for the next message. As a `Stream`, this is the same without an end: the next item is never `None`.
+    ///
+    /// Output: `Result<(Vec<T>, Status)>`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{Runtime, Source};
+    /// # let runtime = Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let mut jobs = world.messages::<u32>(Source::Any, 7);
+    /// for job in 1_u32..=3 {
+    ///     world.send(0, 7, [job]).await?;
+    /// }
+    /// let mut sum = 0;
+    /// while sum < 6 {
+    ///     let (job, _status) = jobs.recv().await?;
+    ///     sum += job[0];
+    /// }
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`Comm::recv`]. A message of another type stays at the head of the queue, so the next call fails in the
     /// same way.
-    pub async fn next(&mut self) -> Option<Result<(Vec<T>, Status)>> {
-        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    pub async fn recv(&mut self) -> Result<(Vec<T>, Status)> {
+        let message = poll_fn(|cx| Pin::new(&mut self.next).poll(cx)).await;
+        self.next = receive(&self.comm, self.from, self.tag, self.at);
+        Ok(message?)
     }
 }
 

@@ -27,7 +27,7 @@ pub use self::{
     epochs::{AccessEpoch, PendingStart},
     fence::FenceArrival,
     locks::PassiveLocks,
-    number::Element,
+    number::{Element, NoOp, Replace},
     op::RemoteOp,
     overlap::Overlap,
     pieces::Piece,

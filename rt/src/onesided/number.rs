@@ -4,8 +4,39 @@ use ripstop_fabric::memory::MemoryRegion;
 
 use crate::{
     buffer::Wire,
+    comm::{BitAnd, BitOr, BitXor, Max, Min, Product, Sum},
     engine::{Combine, NumberType},
 };
+
+/// Operator of a window's atomic updates that takes the operand, whatever the number was: an atomic write.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Replace;
+
+/// Operator of a window's atomic updates that leaves the number as it is: an atomic read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoOp;
+
+macro_rules! operators {
+    ($($operator:ident: $combine:ident,)*) => {$(
+        impl From<$operator> for Combine {
+            fn from(_: $operator) -> Self {
+                Self::$combine
+            }
+        }
+    )*};
+}
+
+operators! {
+    Sum: Sum,
+    Product: Product,
+    Min: Min,
+    Max: Max,
+    BitAnd: And,
+    BitOr: Or,
+    BitXor: Xor,
+    Replace: Replace,
+    NoOp: Keep,
+}
 
 /// A number type that windows update atomically: 32 or 64 bits.
 #[diagnostic::on_unimplemented(

@@ -29,8 +29,8 @@ pub enum Overlap {
     Caller,
     /// The progress agent copies while the caller computes, so a call returns immediately.
     ///
-    /// The agent needs a processor for that, and [`RuntimeHandle::agent_cpu`](crate::RuntimeHandle::agent_cpu) returns how much it
-    /// used. Without an agent, the caller copies.
+    /// The agent needs a processor for that, and [`RuntimeHandle::agent_cpu`](crate::RuntimeHandle::agent_cpu) returns
+    /// how much it used. Without an agent, the caller copies.
     Agent,
 }
 

@@ -360,14 +360,14 @@ impl<T: Element> WindowEnd<T> {
     /// Writes `new` if the element equals `expected` bit by bit. Returns the old value.
     #[inline]
     #[track_caller]
-    pub fn compare_swap(
+    pub fn compare_exchange(
         &self,
         target: &WindowTarget,
         at: usize,
         expected: T,
         new: T,
     ) -> Fetching<T> {
-        let range = match self.updates("compare_swap", target, at, 1, Combine::Keep) {
+        let range = match self.updates("compare_exchange", target, at, 1, Combine::Keep) {
             Ok(range) => range,
             Err(error) => return Fetching::failed(error),
         };
@@ -378,7 +378,7 @@ impl<T: Element> WindowEnd<T> {
             number: number_of::<T>(),
         };
         let ranges = TargetRanges::From(range.start as u64);
-        Fetching::two(self.fetch("compare_swap", target, kind, ranges, [expected, new]))
+        Fetching::two(self.fetch("compare_exchange", target, kind, ranges, [expected, new]))
     }
 
     /// Returns the length of a buffer that is both sent and received into, and so must be full.

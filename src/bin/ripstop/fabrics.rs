@@ -1,6 +1,6 @@
 //! `ripstop info --fabrics`: all drivers, whether each can run on this machine, and which ones jobs get by themselves.
 
-use ripstop::Settings;
+use ripstop::settings::Settings;
 use ripstop_fabric::{
     provider::{Provider, ProviderReach},
     registry::{FabricSelection, PROVIDERS},

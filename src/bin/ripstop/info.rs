@@ -8,7 +8,7 @@ use std::{
 };
 
 use ripstop::{
-    Footprint, Runtime, SettingSource, Settings,
+    Runtime,
     boot::{self, Boot, Environment},
     collectives::{
         choose::{Algorithm, Shape, Table},
@@ -19,6 +19,7 @@ use ripstop::{
         },
         set_for,
     },
+    settings::{Footprint, SettingSource, Settings},
 };
 use ripstop_rt::internal::CommInternals;
 use serde_json::{Value, json};

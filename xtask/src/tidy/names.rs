@@ -175,6 +175,7 @@ const ONE_WORD: &[&str] = &[
     "Reduction",
     "Registered",
     "Rendezvous",
+    "Replace",
     "Report",
     "Result",
     "Row",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ripstop::Settings;
+use ripstop::settings::Settings;
 
 use super::{node_report::NodeReport, pseudonyms::SitePseudonyms};
 use crate::{fabrics::FabricsReport, system_files::SystemFiles};

@@ -279,7 +279,7 @@ async fn onesided(
     };
     let mut samples = TimeSamples::new(1.0);
     let before = if pair.me == 0 || how == NetpipePattern::Both {
-        let lock = window.lock(pair.other, false).await?;
+        let lock = window.lock_shared(pair.other).await?;
         let mut blocks = WindowBlocks::new(count, vec![1_u8; size]);
         let before = meet().await?;
         for nth in 0..warmup + iters {

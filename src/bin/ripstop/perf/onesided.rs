@@ -4,8 +4,8 @@
 use std::{process::ExitCode, time::Duration};
 
 use ripstop::{
-    Settings,
     boot::{self, Boot, Environment},
+    settings::Settings,
 };
 use ripstop_fabric::{
     driver::{

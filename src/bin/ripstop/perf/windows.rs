@@ -2,7 +2,11 @@
 
 use std::error::Error;
 
-use ripstop::{Collectives, Combine, Locked, RemoteOp, Result, Window, buffer::Wire};
+use ripstop::{
+    Collectives, Result, Sum, Window,
+    buffer::Wire,
+    rma::{Locked, RemoteOp},
+};
 
 use super::{
     PerfRankPair, clock,
@@ -179,7 +183,7 @@ async fn alone(
     let window = window.into_passive().await?;
     let mut samples = TimeSamples::new(1.0);
     if pair.me == 0 {
-        let lock = window.lock(pair.other, false).await?;
+        let lock = window.lock_shared(pair.other).await?;
         let mut blocks = WindowBlocks::new(count, vec![1_u64; words]);
         let iters = if count == 1 {
             common.iters(size)
@@ -265,13 +269,13 @@ impl PerfRmaOp {
         Ok(match self {
             Self::Put => lock.put(to, 0, block).await?,
             Self::Get => lock.get(to, 0, block).await?,
-            Self::Accumulate => lock.accumulate(to, 0, block, Combine::Sum).await?,
+            Self::Accumulate => lock.accumulate(to, 0, block, Sum).await?,
             Self::FetchAdd => {
                 lock.fetch_add(to, 0, 1).await?;
                 block
             }
             Self::CompareSwap => {
-                lock.compare_swap(to, 0, 0, 1).await?;
+                lock.compare_exchange(to, 0, 0, 1).await?;
                 block
             }
         })
@@ -324,7 +328,7 @@ mod tests {
             let window = window.into_passive().await?;
             let start = sim::now(&world);
             if world.rank() == 0 {
-                let lock = window.lock(1, false).await?;
+                let lock = window.lock_shared(1).await?;
                 WindowBlocks::new(count, vec![1])
                     .transfer_all(&lock, 1, puts)
                     .await?;

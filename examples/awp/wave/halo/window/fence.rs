@@ -1,6 +1,6 @@
 //! Windows with fences: all ranks wait for all, before and after an exchange.
 
-use ripstop::{Comm, Fence, Result, Window};
+use ripstop::{Comm, Result, Window, rma::Fence};
 
 use super::{GhostWindow, IncomingLane, OutgoingLane, PutLaneSender, unpack};
 use crate::wave::{

@@ -5,7 +5,10 @@ mod pscw;
 
 use std::mem;
 
-use ripstop::{Access, Comm, Fence, RemoteOp, Result, Window};
+use ripstop::{
+    Comm, Result, Window,
+    rma::{Access, Fence, RemoteOp},
+};
 
 pub(crate) use self::{fence::FenceExchange, pscw::PscwExchange};
 use super::{GhostSender, LaneEnd, lanes::lanes};

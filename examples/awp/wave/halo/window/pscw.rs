@@ -1,6 +1,9 @@
 //! Windows with post, start, complete and wait: neighbors wait only for neighbors, and only for the data that they need.
 
-use ripstop::{Access, Comm, Exposure, Result};
+use ripstop::{
+    Comm, Result,
+    rma::{Access, Exposure},
+};
 
 use super::{GhostWindow, IncomingLane, OutgoingLane, PutLaneSender, unpack};
 use crate::wave::{

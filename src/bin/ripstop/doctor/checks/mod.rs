@@ -11,7 +11,7 @@ mod versions;
 
 use std::collections::BTreeMap;
 
-use ripstop::Settings;
+use ripstop::settings::Settings;
 
 use self::{
     clock::ClockFacts, copying::CopyingFacts, kernel::KernelFacts, launchers::LauncherFacts,

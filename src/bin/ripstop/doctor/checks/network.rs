@@ -1,6 +1,6 @@
 //! The networks: what their drivers say, and the ports of adapters.
 
-use ripstop::Settings;
+use ripstop::settings::Settings;
 use ripstop_fabric::{
     provider::ProviderReach,
     registry::{FabricSelection, PROVIDERS},
@@ -180,7 +180,7 @@ const LOOPBACK_ONLY: &str = "reaches only ranks of this machine";
 
 #[cfg(test)]
 mod tests {
-    use ripstop::Settings;
+    use ripstop::settings::Settings;
     use ripstop_fabric::{provider::ProviderReach, registry::FabricSelection};
 
     use super::{DriverAnswer, LOOPBACK_ONLY, NetworkFacts, driver_answers};

@@ -1,6 +1,6 @@
 //! This command, and the settings in its environment.
 
-use ripstop::Settings;
+use ripstop::settings::Settings;
 
 use crate::doctor::finding::CheckFinding;
 
@@ -64,7 +64,7 @@ impl VersionFacts {
 
 #[cfg(test)]
 mod tests {
-    use ripstop::Settings;
+    use ripstop::settings::Settings;
 
     use super::VersionFacts;
     use crate::doctor::finding::CheckState::{Fail, Note, Ok as Fine};

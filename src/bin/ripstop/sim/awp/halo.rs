@@ -1,6 +1,10 @@
 //! The two ways to exchange ghosts: messages, and puts into windows.
 
-use ripstop::{Access, Comm, RecvOp, RemoteOp, Result, SendOp, Window, buffer::RegBuf};
+use ripstop::{
+    Comm, RecvOp, Result, SendOp, Window,
+    buffer::RegBuf,
+    rma::{Access, RemoteOp},
+};
 
 use super::ghosts::{GhostFace, GhostFaces};
 use crate::sim::app_workload::TimeSpent;
