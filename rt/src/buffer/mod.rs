@@ -8,6 +8,7 @@
 use std::{mem::MaybeUninit, ops::RangeBounds, slice, sync::Arc};
 
 mod alloc;
+mod nested;
 mod part;
 mod reg;
 pub(crate) mod room;
@@ -15,6 +16,7 @@ mod strided;
 mod wire;
 
 pub(crate) use alloc::{range_of, word_of};
+pub use nested::NestedLayout;
 pub use part::Part;
 pub use reg::{RegBuf, Registered};
 pub(crate) use room::{fill, overwrite, room, zeros};
@@ -115,10 +117,13 @@ pub trait BufExt: SendBuf + Sized {
     /// Returns blocks of elements at a regular distance as a buffer, packed for sending. [`Strided::into_inner`]
     /// returns the whole buffer.
     ///
+    /// The buffer travels with the operation. [`Comm::send_packed`](crate::Comm::send_packed) leaves an array where it is.
+    ///
     /// # Panics
     /// Panics if the layout leaves the elements, or if its blocks overlap.
-    fn strided(self, layout: Layout) -> Strided<Self> {
-        Strided::new(self, layout, Vec::new())
+    #[track_caller]
+    fn strided(self, layout: impl Into<NestedLayout>) -> Strided<Self> {
+        Strided::new(self, layout.into(), Vec::new())
     }
 
     /// Like [`strided`](Self::strided), but packs into `scratch`, which is cleared first. With the vector of
@@ -126,8 +131,13 @@ pub trait BufExt: SendBuf + Sized {
     ///
     /// # Panics
     /// Panics if the layout leaves the elements, or if its blocks overlap.
-    fn strided_in(self, layout: Layout, scratch: Vec<Self::Elem>) -> Strided<Self> {
-        Strided::new(self, layout, scratch)
+    #[track_caller]
+    fn strided_in(
+        self,
+        layout: impl Into<NestedLayout>,
+        scratch: Vec<Self::Elem>,
+    ) -> Strided<Self> {
+        Strided::new(self, layout.into(), scratch)
     }
 }
 

@@ -1,12 +1,15 @@
 //! Elements at a regular distance, packed before sending and unpacked after receiving.
 #![expect(unsafe_code, reason = "lends room that may be uninitialised")]
 
-use std::{fmt, mem::MaybeUninit, ops::Range};
+use std::{fmt, mem::MaybeUninit};
 
-use super::{RecvBuf, SendBuf, Wire};
+use super::{NestedLayout, RecvBuf, SendBuf};
 
 /// `count` blocks of `block` elements each. The first block starts at element `offset`, and each further block `stride`
 /// elements later. A column of a row-major matrix of `n` columns is `block: 1, stride: n`.
+///
+/// Layouts of more levels, such as a face of a 3-D array with ghosts, are a [`NestedLayout`]:
+/// [`subarray`](Self::subarray) makes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::exhaustive_structs,
@@ -43,96 +46,56 @@ impl Layout {
 
     /// Appends the elements of the layout in `from` to `packed`, in order.
     ///
+    /// ```
+    /// # use ripstop_rt::buffer::Layout;
+    /// let column = Layout { offset: 1, block: 1, stride: 4, count: 3 };
+    /// let mut packed = Vec::new();
+    /// column.pack(&[0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23], &mut packed);
+    /// assert_eq!(packed, [1, 11, 21]);
+    /// ```
+    ///
     /// # Panics
     /// Panics if the layout leaves `from`, or if its blocks overlap.
+    #[track_caller]
     pub fn pack<T: Copy>(&self, from: &[T], packed: &mut Vec<T>) {
-        self.check(from.len());
-        if self.is_empty() {
-            return;
-        }
-        packed.reserve(self.len());
-        if self.block == 1 {
-            packed.extend(
-                from[self.offset..]
-                    .iter()
-                    .step_by(self.stride.max(1))
-                    .take(self.count),
-            );
-        } else {
-            self.blocks()
-                .for_each(|block| packed.extend_from_slice(&from[block]));
-        }
+        NestedLayout::from(self).pack(from, packed);
     }
 
-    /// Writes packed elements back to where [`pack`](Self::pack) takes them from.
+    /// Writes packed elements back to where [`pack`](Self::pack) takes them from; see [`NestedLayout::unpack`].
     ///
-    /// If `packed` is shorter than [`len`](Self::len), it fills the first blocks and leaves the others unchanged.
-    /// Elements beyond `len` are ignored.
+    /// ```
+    /// # use ripstop_rt::buffer::Layout;
+    /// let (column, mut matrix) = (Layout { offset: 1, block: 1, stride: 3, count: 2 }, [0; 6]);
+    /// column.unpack(&[7, 8], &mut matrix);
+    /// assert_eq!(matrix, [0, 7, 0, 0, 8, 0]);
+    /// ```
     ///
     /// # Panics
     /// Panics if the layout leaves `into`, or if its blocks overlap.
+    #[track_caller]
     pub fn unpack<T: Copy>(&self, packed: &[T], into: &mut [T]) {
-        self.check(into.len());
-        self.spread(packed, |at, elems| {
-            into[at..at + elems.len()].copy_from_slice(elems)
-        });
-    }
-
-    fn spread<T: Copy>(&self, packed: &[T], mut put: impl FnMut(usize, &[T])) {
-        if self.is_empty() {
-            return;
-        }
-        for (block, elems) in self.blocks().zip(packed.chunks(self.block)) {
-            put(block.start, elems);
-        }
-    }
-
-    /// Returns the range of each block. Call `check` first, which rules out overflow.
-    fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let Self {
-            offset,
-            block,
-            stride,
-            count,
-        } = *self;
-        (0..count).map(move |nth| {
-            let start = offset + nth * stride;
-            start..start + block
-        })
-    }
-
-    fn check(&self, len: usize) {
-        assert!(
-            self.count < 2 || self.block <= self.stride,
-            "{self:?}: the blocks overlap; make the stride at least the block"
-        );
-        let inside = self.is_empty() || self.end().is_some_and(|end| end <= len);
-        assert!(inside, "{self:?} leaves a buffer of {len} elements");
-    }
-
-    fn end(&self) -> Option<usize> {
-        let last = self.stride.checked_mul(self.count.checked_sub(1)?)?;
-        self.offset.checked_add(last)?.checked_add(self.block)
+        NestedLayout::from(self).unpack(packed, into);
     }
 }
 
-/// A buffer of which an operation sends or receives the elements of a [`Layout`]. They are packed in a separate vector.
+/// A buffer of which an operation sends or receives the elements of a layout. They are packed in a separate vector.
 ///
 /// Made by [`BufExt::strided`](super::BufExt::strided), which packs them. [`into_inner`](Self::into_inner) unpacks the
 /// received elements.
 pub struct Strided<B: SendBuf> {
     buf: B,
-    layout: Layout,
+    layout: NestedLayout,
     packed: Vec<B::Elem>,
     /// Set when the packed elements may have been written. Only a `RecvBuf` can be unpacked to, and the methods of a
     /// `SendBuf` cannot know whether it is one. So the function pointer is stored where the type is known.
     unpack: Option<UnpackFn<B>>,
 }
 
-type UnpackFn<B> = fn(&mut B, &Layout, &[<B as SendBuf>::Elem]);
+type UnpackFn<B> = fn(&mut B, &NestedLayout, &[<B as SendBuf>::Elem]);
 
 impl<B: SendBuf> Strided<B> {
-    pub(super) fn new(buf: B, layout: Layout, mut packed: Vec<B::Elem>) -> Self {
+    #[track_caller]
+    pub(super) fn new(buf: B, layout: NestedLayout, mut packed: Vec<B::Elem>) -> Self {
         packed.clear();
         layout.pack(buf.elems(), &mut packed);
         Self {
@@ -145,8 +108,8 @@ impl<B: SendBuf> Strided<B> {
 
     /// Returns the layout of the packed elements.
     #[must_use]
-    pub fn layout(&self) -> Layout {
-        self.layout
+    pub fn layout(&self) -> &NestedLayout {
+        &self.layout
     }
 
     /// Returns the buffer, with received elements in their places.
@@ -200,14 +163,10 @@ impl<B: SendBuf + fmt::Debug> fmt::Debug for Strided<B> {
 ///
 /// The layout was inside the elements when they were packed, and the elements are the start of the room in every buffer
 /// of this crate. Indexing panics for a user's own buffer with shorter room.
-fn unpack_into<B: RecvBuf>(buf: &mut B, layout: &Layout, packed: &[B::Elem]) {
+fn unpack_into<B: RecvBuf>(buf: &mut B, layout: &NestedLayout, packed: &[B::Elem]) {
     // SAFETY: only initialized elements are written below.
     let room = unsafe { buf.spare() };
-    layout.spread(packed, |at, elems| write_at(room, at, elems));
-}
-
-fn write_at<T: Wire>(room: &mut [MaybeUninit<T>], at: usize, elems: &[T]) {
-    for (slot, &elem) in room[at..at + elems.len()].iter_mut().zip(elems) {
-        slot.write(elem);
-    }
+    layout.spread(packed, room, |slots, elems| {
+        slots.write_copy_of_slice(elems);
+    });
 }
