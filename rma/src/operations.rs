@@ -2,21 +2,19 @@
 
 use std::{iter, ops::Range};
 
-use ripstop_rt::buffer::Layout;
+use ripstop_rt::buffer::NestedLayout;
 
 /// Returns the blocks of a layout, in order, for a buffer of `len` elements. If `len` does not fit the layout, returns one
 /// block of the layout's whole length, which is refused for that. This bounds the time and memory of a wrong call.
-pub(crate) fn blocks(layout: &Layout, len: usize) -> Vec<Range<usize>> {
-    let all = layout.block.saturating_mul(layout.count);
+pub(crate) fn blocks(layout: &NestedLayout, len: usize) -> Vec<Range<usize>> {
+    let all = layout.len();
     if all != len || all == 0 {
         return iter::once(0..all).collect();
     }
-    let start = |nth: usize| {
-        nth.saturating_mul(layout.stride)
-            .saturating_add(layout.offset)
-    };
-    let block = |start: usize| start..start.saturating_add(layout.block);
-    (0..layout.count).map(|nth| block(start(nth))).collect()
+    if layout.end() == usize::MAX {
+        return iter::once(usize::MAX - all..usize::MAX).collect();
+    }
+    layout.ranges()
 }
 
 /// Implements the operations as methods of an epoch that has a `window_end` and lends a `target`.
@@ -64,9 +62,9 @@ macro_rules! operations {
                 }
             }
 
-            /// Writes `buf` to blocks of the memory of `rank` at a regular distance, for example a column of a matrix. Use
-            /// [`BufExt::strided`](ripstop_rt::buffer::BufExt::strided) for a buffer whose elements lie at a distance on this
-            /// side.
+            /// Writes `buf` to the elements of a layout in the memory of `rank`, for example a column of a matrix or a face of
+            /// an array. Use [`BufExt::strided`](ripstop_rt::buffer::BufExt::strided) for a buffer whose elements lie at a
+            /// distance on this side.
             ///
             /// # Errors
             /// Returns the errors of [`put`](Self::put); and a layout with more or fewer elements than `buf`.
@@ -74,14 +72,14 @@ macro_rules! operations {
             pub fn put_strided<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
                 &self,
                 rank: usize,
-                layout: ripstop_rt::buffer::Layout,
+                layout: impl Into<ripstop_rt::buffer::NestedLayout>,
                 buf: B,
             ) -> $crate::RemoteOp<B> {
-                let blocks = $crate::operations::blocks(&layout, buf.elems().len());
+                let blocks = $crate::operations::blocks(&layout.into(), buf.elems().len());
                 self.put_indexed(rank, &blocks, buf)
             }
 
-            /// Fills `buf` from blocks of the memory of `rank` at a regular distance.
+            /// Fills `buf` from the elements of a layout in the memory of `rank`.
             ///
             /// # Errors
             /// Returns the errors of [`put_strided`](Self::put_strided).
@@ -89,11 +87,13 @@ macro_rules! operations {
             pub fn get_strided<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
                 &self,
                 rank: usize,
-                layout: ripstop_rt::buffer::Layout,
+                layout: impl Into<ripstop_rt::buffer::NestedLayout>,
                 mut buf: B,
             ) -> $crate::RemoteOp<B> {
-                let blocks =
-                    $crate::operations::blocks(&layout, ripstop_rt::internal::room(&mut buf));
+                let blocks = $crate::operations::blocks(
+                    &layout.into(),
+                    ripstop_rt::internal::room(&mut buf),
+                );
                 self.get_indexed(rank, &blocks, buf)
             }
 
