@@ -30,10 +30,10 @@ pub use ripstop_rma::Window;
 pub use ripstop_rt::buffer::Wire;
 pub use ripstop_rt::{
     BitAnd, BitOr, BitXor, Builder, Cart, Channel, Comm, Commutative, ENDED_BY_PEER, Error,
-    ErrorKind, FailureEvidence, Failures, JoinHandle, Located, LogicalAnd, LogicalOr, LogicalXor,
-    Matched, Max, MaxLoc, Messages, Min, MinLoc, OpError, Pending, Product, RecvOp, ReduceOp,
-    Result, Runtime, RuntimeHandle, Scope, SendCopyOp, SendOp, SendRecvOp, Source, Status, Sum,
-    Tag, boot, buffer, sim,
+    ErrorKind, FailureEvidence, Failures, Halo, HaloInFlight, JoinHandle, Located, LogicalAnd,
+    LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc, OpError, PackedMessage,
+    Pending, Product, RecvOp, RecvPackedOp, ReduceOp, Result, Runtime, RuntimeHandle, Scope,
+    SendCopyOp, SendOp, SendRecvOp, Source, Status, Sum, Tag, boot, buffer, sim,
 };
 #[cfg(feature = "serde")]
 pub use ripstop_rt::{EncodedByte, RecvValueOp};
@@ -50,9 +50,9 @@ pub mod settings {
 /// The names that most programs use: `use ripstop::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Cart, Collectives, Comm, Commutative, Error, ErrorKind, Graph, Located, Max, MaxLoc, Min,
-        MinLoc, Neighborhood, OpError, Product, ReproducibleSum, Result, Runtime, Source, Status,
-        Sum, Tag, Window, Wire,
+        Cart, Collectives, Comm, Commutative, Error, ErrorKind, Graph, Halo, Located, Max, MaxLoc,
+        Min, MinLoc, Neighborhood, OpError, Product, ReproducibleSum, Result, Runtime, Source,
+        Status, Sum, Tag, Window, Wire,
         buffer::{BufExt, Layout},
     };
 }

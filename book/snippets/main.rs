@@ -5,6 +5,7 @@
     reason = "a snippet shows what it got"
 )]
 
+mod arrays;
 mod collectives;
 mod entry;
 mod failures;

@@ -9,9 +9,11 @@ mod channel;
 mod collective;
 mod copy;
 mod create;
+mod halo;
 pub(crate) mod handle_cache;
 mod message;
 mod op;
+mod packed;
 mod probe;
 mod program;
 mod recovery;
@@ -37,7 +39,9 @@ pub use self::{
     cart::Cart,
     channel::Channel,
     copy::SendCopyOp,
+    halo::{Halo, HaloInFlight},
     op::{RecvOp, SendOp},
+    packed::{PackedMessage, RecvPackedOp},
     probe::Matched,
     program::{CollectivePlace, ProgramOp},
     recovery::Failures,

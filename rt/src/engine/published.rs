@@ -148,7 +148,11 @@ impl EngineCore {
     }
 
     fn published_comms(&self) -> Vec<PublishedComm> {
-        let contexts = self.common.groups.contexts().filter(|ctx| ctx.is_multiple_of(2));
+        let contexts = self
+            .common
+            .groups
+            .contexts()
+            .filter(|ctx| ctx.is_multiple_of(2));
         let group = |ctx| Some((ctx, self.common.groups.get(ctx)?));
         let comms = contexts.take(COMMS_MAX + 1).filter_map(group);
         comms

@@ -147,6 +147,7 @@ const ONE_WORD: &[&str] = &[
     "Footprint",
     "Gap",
     "Graph",
+    "Halo",
     "Inquest",
     "Interface",
     "Layout",
