@@ -149,8 +149,8 @@ async fn decays_exactly(world: &Comm, grid: [usize; 3]) -> Result<()> {
     let cart = world.cart(&grid, &[false; 3]).await?;
     for (global, mode) in cases() {
         let domain = part(global, grid, world.rank());
-        let mut heat =
-            HeatSolver::new(domain, mode, HeatExchange::new(&cart, domain.cells)?).await?;
+        let exchange = HeatExchange::new(&cart, domain.cells).await?;
+        let mut heat = HeatSolver::new(domain, mode, exchange).await?;
         for _ in 0..50 {
             let lap @ [computing, packing, waiting] = heat.step().await?;
             assert!(

@@ -83,7 +83,7 @@ async fn time(
     domain: HeatDomain,
     mode: HaloMode,
 ) -> HaloResult<()> {
-    let exchange = HeatExchange::new(cart, domain.cells)?;
+    let exchange = HeatExchange::new(cart, domain.cells).await?;
     let mut heat = HeatSolver::new(domain, mode, exchange).await?;
     let warm = options.steps / 10 + 5;
     let bar = report::bar(options, cart.rank(), mode, warm + options.steps);

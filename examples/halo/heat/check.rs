@@ -25,7 +25,7 @@ pub(crate) async fn check(
     mode: HaloMode,
     steps: usize,
 ) -> Result<Option<HeatDeviation>> {
-    let exchange = HeatExchange::new(cart, domain.cells)?.poisoned();
+    let exchange = HeatExchange::new(cart, domain.cells).await?.poisoned();
     let heat = run(domain, mode, exchange, steps).await?;
     if cart.rank() > 0 {
         cart.send(0, TAG, heat.block()).await?;

@@ -17,48 +17,21 @@ pub(super) struct BoxSide {
     pub(super) high: bool,
 }
 
-impl BoxSide {
-    pub(super) const BELOW: Self = Self {
-        dim: HeatDim::Z,
-        high: false,
-    };
-    pub(super) const ABOVE: Self = Self {
-        dim: HeatDim::Z,
-        high: true,
-    };
-
-    /// Returns the side's number in [`SIDES`].
-    pub(super) fn index(self) -> usize {
-        2 * self.dim + usize::from(self.high)
-    }
-}
-
 /// All sides, low and high in z, in y, in x.
 pub(super) const SIDES: [BoxSide; 6] = [
-    BoxSide::BELOW,
-    BoxSide::ABOVE,
-    BoxSide {
-        dim: HeatDim::Y,
-        high: false,
-    },
-    BoxSide {
-        dim: HeatDim::Y,
-        high: true,
-    },
-    BoxSide {
-        dim: HeatDim::X,
-        high: false,
-    },
-    BoxSide {
-        dim: HeatDim::X,
-        high: true,
-    },
+    BoxSide::new(HeatDim::Z, false),
+    BoxSide::new(HeatDim::Z, true),
+    BoxSide::new(HeatDim::Y, false),
+    BoxSide::new(HeatDim::Y, true),
+    BoxSide::new(HeatDim::X, false),
+    BoxSide::new(HeatDim::X, true),
 ];
 
-/// Sides in the order in which they are started. z is last: its planes leave the field when they are sent, and the other faces
-/// have cells in them.
-pub(super) const SIDES_TO_START: [BoxSide; 6] =
-    [SIDES[4], SIDES[5], SIDES[2], SIDES[3], SIDES[0], SIDES[1]];
+impl BoxSide {
+    const fn new(dim: usize, high: bool) -> Self {
+        Self { dim, high }
+    }
+}
 
 /// A rank's box in the whole box. It has at least two cells in every dimension, so that no cell is on two opposite sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,36 +1,23 @@
 //! The cells of a rank at one moment.
 
+use ripstop::buffer::Layout;
+
 use super::domain::{BoxSide, HeatDim};
 
 /// Own cells with one layer of ghosts around them, in planes of rows.
-///
-/// The planes that z neighbors exchange are separate vectors: an operation owns them while the planes between are computed, and
-/// they travel without being packed.
 #[derive(Debug)]
 pub(super) struct HeatField {
     cells: [usize; 3],
-    /// Cells of a plane.
-    plane: usize,
-    /// The ghost planes, below the first and above the last plane.
-    pub(super) ghosts: [Vec<f64>; 2],
-    /// The first and the last plane of own cells.
-    pub(super) faces: [Vec<f64>; 2],
-    /// The planes between the first and the last.
-    inner: Vec<f64>,
+    /// All cells, with the ghosts.
+    pub(super) values: Vec<f64>,
 }
 
 impl HeatField {
     /// Makes a field of zeros.
     pub(super) fn new(cells: [usize; 3]) -> Self {
-        let plane = (cells[HeatDim::Y] + 2) * (cells[HeatDim::X] + 2);
-        let planes = |count: usize| vec![0.0; count * plane];
-        Self {
-            cells,
-            plane,
-            ghosts: [planes(1), planes(1)],
-            faces: [planes(1), planes(1)],
-            inner: planes(cells[HeatDim::Z] - 2),
-        }
+        let len = cells.map(|cells| cells + 2).iter().product();
+        let values = vec![0.0; len];
+        Self { cells, values }
     }
 
     /// Returns the own cells in each dimension.
@@ -45,26 +32,18 @@ impl HeatField {
 
     /// Returns plane `z`; own cells are in 1 to the number of planes.
     pub(super) fn plane(&self, z: usize) -> &[f64] {
-        let last = self.cells[HeatDim::Z];
-        match z {
-            0 => &self.ghosts[0],
-            1 => &self.faces[0],
-            _ if z < last => &self.inner[(z - 2) * self.plane..][..self.plane],
-            _ if z == last => &self.faces[1],
-            _ => &self.ghosts[1],
-        }
+        let len = self.plane_len();
+        &self.values[z * len..][..len]
     }
 
     /// Like [`plane`](Self::plane), for writing.
     pub(super) fn plane_mut(&mut self, z: usize) -> &mut [f64] {
-        let last = self.cells[HeatDim::Z];
-        match z {
-            0 => &mut self.ghosts[0],
-            1 => &mut self.faces[0],
-            _ if z < last => &mut self.inner[(z - 2) * self.plane..][..self.plane],
-            _ if z == last => &mut self.faces[1],
-            _ => &mut self.ghosts[1],
-        }
+        let len = self.plane_len();
+        &mut self.values[z * len..][..len]
+    }
+
+    fn plane_len(&self) -> usize {
+        (self.cells[HeatDim::Y] + 2) * self.width()
     }
 
     /// Returns the own cells of plane `z`, row by row.
@@ -87,62 +66,21 @@ impl HeatField {
             .map(move |row| &mut row[1..width - 1])
     }
 
-    /// Copies the own cells at a y or x side to `face`. A z side travels without packing.
-    pub(super) fn pack(&self, side: BoxSide, face: &mut [f64]) {
-        let (at, width, length) = (self.layer(side, 0), self.width(), self.face_row(side));
-        if side.dim == HeatDim::Z {
-            return;
-        }
-        for (z, line) in (1..).zip(face.chunks_exact_mut(length)) {
-            let plane = self.plane(z);
-            match side.dim {
-                HeatDim::Y => line.copy_from_slice(&plane[at * width + 1..][..length]),
-                _ => line
-                    .iter_mut()
-                    .zip(plane[width + at..].iter().step_by(width))
-                    .for_each(|(to, from)| *to = *from),
-            }
-        }
-    }
-
-    /// Copies `face` to the ghosts at a y or x side; for z they are received in place.
-    pub(super) fn unpack(&mut self, side: BoxSide, face: &[f64]) {
-        let (at, width, length) = (self.layer(side, 1), self.width(), self.face_row(side));
-        if side.dim == HeatDim::Z {
-            return;
-        }
-        for (z, line) in (1..).zip(face.chunks_exact(length)) {
-            let plane = self.plane_mut(z);
-            match side.dim {
-                HeatDim::Y => plane[at * width + 1..][..length].copy_from_slice(line),
-                _ => line
-                    .iter()
-                    .zip(plane[width + at..].iter_mut().step_by(width))
-                    .for_each(|(from, to)| *to = *from),
-            }
-        }
-    }
-
-    /// Returns the index in its dimension of the own cells at a side, or of the cells `out` further.
-    pub(super) fn layer(&self, side: BoxSide, out: usize) -> usize {
-        if side.high {
-            self.cells[side.dim] + out
+    /// Fills the ghosts at a side with NaN.
+    pub(super) fn poison(&mut self, side: BoxSide) {
+        let mut ghosts = self.cells.map(|cells| 1..cells + 1);
+        let at = if side.high {
+            self.cells[side.dim] + 1
         } else {
-            1 - out
-        }
+            0
+        };
+        ghosts[side.dim] = at..at + 1;
+        let layout = Layout::subarray(&self.cells.map(|cells| cells + 2), &ghosts);
+        layout.unpack(&vec![f64::NAN; layout.len()], &mut self.values);
     }
 
-    /// Returns how many elements of a packed face come from one plane.
-    pub(super) fn face_row(&self, side: BoxSide) -> usize {
-        face_len(self.cells, side) / self.cells[HeatDim::Z]
-    }
-}
-
-/// Returns how many elements are packed for a side; none for z.
-pub(super) fn face_len([planes, rows, columns]: [usize; 3], side: BoxSide) -> usize {
-    match side.dim {
-        HeatDim::Y => planes * columns,
-        HeatDim::X => planes * rows,
-        _ => 0,
+    /// Returns the index in its dimension of the own cells at a side.
+    pub(super) fn layer(&self, side: BoxSide) -> usize {
+        if side.high { self.cells[side.dim] } else { 1 }
     }
 }

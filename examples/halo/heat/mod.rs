@@ -12,12 +12,14 @@ mod simd;
 mod sine;
 mod stencil;
 
+use std::ops::RangeInclusive;
+
 use ripstop::Result;
 
 pub(crate) use self::{check::check, clock::HeatLap, domain::HeatDomain, exchange::HeatExchange};
 use self::{
     clock::{HeatSpan, HeatStopwatch},
-    domain::{BoxSide, HeatDim, SIDES_TO_START},
+    domain::{HeatDim, SIDES},
     field::HeatField,
 };
 
@@ -84,53 +86,35 @@ impl HeatSolver {
 
     async fn step_blocking(&mut self, watch: &mut HeatStopwatch) -> Result<()> {
         self.exchange_u(watch).await?;
-        watch.count(HeatSpan::Pack);
-        self.sweep(1, self.domain.cells[HeatDim::Z]);
+        sweep(
+            &self.u,
+            &mut self.v,
+            1..=self.domain.cells[HeatDim::Z],
+            self.steps,
+        );
         watch.count(HeatSpan::Compute);
         Ok(())
     }
 
     /// The ghosts of `u` have come; those of `v` arrive while the interior is computed.
     async fn step_overlap(&mut self, watch: &mut HeatStopwatch) -> Result<()> {
-        for side in SIDES_TO_START {
-            let Some(face) = self.exchange.face_mut(side) else {
-                continue;
-            };
-            stencil::update_face(&self.u, &mut self.v, side, face);
-            watch.count(HeatSpan::Compute);
-            self.exchange.start(side, &mut self.v);
-            watch.count(HeatSpan::Pack);
+        for &side in &self.exchange.sides {
+            stencil::update_face(&self.u, &mut self.v, side);
         }
-        let low = 1 + usize::from(self.exchange.has(BoxSide::BELOW));
-        let high = self.domain.cells[HeatDim::Z] - usize::from(self.exchange.has(BoxSide::ABOVE));
-        self.sweep(low, high);
         watch.count(HeatSpan::Compute);
-        self.exchange.finish(&mut self.v, watch).await?;
+        let (below, above) = (SIDES[0], SIDES[1]);
+        let has = |side| usize::from(self.exchange.sides.contains(&side));
+        let planes = 1 + has(below)..=self.domain.cells[HeatDim::Z] - has(above);
+        let exchange = self.exchange.start(&mut self.v);
         watch.count(HeatSpan::Pack);
-        Ok(())
+        sweep(&self.u, &mut self.v, planes, self.steps);
+        watch.count(HeatSpan::Compute);
+        exchange::finish(exchange, &mut self.v, watch).await
     }
 
     async fn exchange_u(&mut self, watch: &mut HeatStopwatch) -> Result<()> {
-        for side in SIDES_TO_START {
-            let Some(face) = self.exchange.face_mut(side) else {
-                continue;
-            };
-            self.u.pack(side, face);
-            self.exchange.start(side, &mut self.u);
-        }
-        self.exchange.finish(&mut self.u, watch).await
-    }
-
-    /// Updates the planes `low..=high`, every other step downwards, because the planes touched last are still in the cache.
-    fn sweep(&mut self, low: usize, high: usize) {
-        for z in low..=high {
-            let z = if self.steps.is_multiple_of(2) {
-                z
-            } else {
-                low + high - z
-            };
-            stencil::update_plane(&self.u, &mut self.v, z);
-        }
+        let exchange = self.exchange.start(&mut self.u);
+        exchange::finish(exchange, &mut self.u, watch).await
     }
 
     /// Returns the largest difference of this rank's cells from the exact decay, and how large rounding alone may make it.
@@ -139,5 +123,14 @@ impl HeatSolver {
             sine::error(&self.domain, &self.u, self.steps),
             sine::tolerance(&self.domain, self.steps),
         )
+    }
+}
+
+/// Updates these planes of `v`, every other step downwards, because the planes touched last are still in the cache.
+fn sweep(u: &HeatField, v: &mut HeatField, planes: RangeInclusive<usize>, steps: usize) {
+    if steps.is_multiple_of(2) {
+        planes.for_each(|z| stencil::update_plane(u, v, z));
+    } else {
+        planes.rev().for_each(|z| stencil::update_plane(u, v, z));
     }
 }

@@ -23,33 +23,38 @@ pub(super) fn update_plane(u: &HeatField, v: &mut HeatField, z: usize) {
     simd::update_rows(v.plane_mut(z), around(u, z), rows);
 }
 
-/// Computes the data that the neighbor at `side` needs: a plane of `v` if it travels without packing, otherwise the packed
-/// `face`. Its cells are computed once more with the rest, which costs less than breaking the rows.
-pub(super) fn update_face(u: &HeatField, v: &mut HeatField, side: BoxSide, face: &mut [f64]) {
-    let (at, width) = (u.layer(side, 0), u.width());
-    if side.dim == HeatDim::Z {
-        return update_plane(u, v, at);
-    }
-    for (z, line) in (1..).zip(face.chunks_exact_mut(u.face_row(side))) {
-        let planes = around(u, z);
-        if side.dim == HeatDim::Y {
-            let rows = SimdRows {
-                count: 1,
-                len: line.len(),
+/// Updates the own cells of `v` at `side`, which the neighbor there needs. They are computed once more with the rest, unless
+/// they are a plane, which costs less than breaking the rows.
+pub(super) fn update_face(u: &HeatField, v: &mut HeatField, side: BoxSide) {
+    let (at, width) = (u.layer(side), u.width());
+    let [planes, count, len] = u.cells();
+    match side.dim {
+        HeatDim::Z => update_plane(u, v, at),
+        HeatDim::Y => {
+            let (count, from) = (1, at * width + 1);
+            let row = SimdRows {
+                count,
+                len,
                 width,
-                from: at * width + 1,
-                to: 0,
+                from,
+                to: from,
             };
-            simd::update_rows(line, planes, rows);
-        } else {
-            let rows = SimdRows {
-                count: line.len(),
-                len: 1,
+            for z in 1..=planes {
+                simd::update_rows(v.plane_mut(z), around(u, z), row);
+            }
+        }
+        _ => {
+            let (len, from) = (1, width + at);
+            let column = SimdRows {
+                count,
+                len,
                 width,
-                from: width + at,
-                to: 0,
+                from,
+                to: from,
             };
-            update_column(line, planes, rows);
+            for z in 1..=planes {
+                update_column(v.plane_mut(z), around(u, z), column);
+            }
         }
     }
 }
@@ -66,15 +71,15 @@ pub(super) fn cell(
     here + ALPHA * (sum - 6.0 * here)
 }
 
-fn update_column(line: &mut [f64], [below, here, above]: [&[f64]; 3], rows: SimdRows) {
+fn update_column(out: &mut [f64], [below, here, above]: [&[f64]; 3], rows: SimdRows) {
     let width = rows.width;
-    for (row, to) in line.iter_mut().enumerate() {
+    for row in 0..rows.count {
         let at = rows.from + row * width;
         let (in_row, in_plane) = (
             [here[at - 1], here[at + 1]],
             [here[at - width], here[at + width]],
         );
-        *to = cell(here[at], in_row, in_plane, [below[at], above[at]]);
+        out[rows.to + row * width] = cell(here[at], in_row, in_plane, [below[at], above[at]]);
     }
 }
 
