@@ -209,7 +209,7 @@ async fn operators_combine_arrays_element_by_element(world: Comm) -> Result<()> 
         [[8.0, 27.0]]
     );
     let mine = [Located::new(me, 7), Located::new(-me, 8 + rank)];
-    let [first, second] = world.all_reduce(vec![mine], ripstop::MinLoc).await?[0];
+    let [first, second] = world.all_reduce(vec![mine], MinLoc).await?[0];
     assert_eq!(
         (first.value(), first.at(), second.value(), second.at()),
         (0, 7, -2, 10)

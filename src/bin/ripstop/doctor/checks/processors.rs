@@ -240,88 +240,64 @@ mod tests {
         (found.state, found.seen)
     }
 
-    #[test]
-    fn processors_are_judged_by_what_the_process_may_use() {
-        let governor = "/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor";
-        let driver = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver";
-        let quota = "/sys/fs/cgroup/job/cpu.max";
-        let one = ("/proc/self/status", "Cpus_allowed_list:\t2");
-        for (files, check, expected, words) in [
-            (vec![], "processors.allowed", Fine, "all"),
-            (
-                vec![one],
-                "processors.allowed",
-                Warn,
-                "1 of 4 processors: 2",
-            ),
-            (
-                vec![("/proc/self/status", "Cpus_allowed_list: 1,3")],
-                "processors.allowed",
-                Fine,
-                "2 of 4 may be used: 1,3",
-            ),
-            (
-                vec![("/proc/self/status", "")],
-                "processors.allowed",
-                Skip,
-                "",
-            ),
-            (
-                vec![(quota, "max 100000")],
-                "processors.quota",
-                Fine,
-                "no quota",
-            ),
-            (
-                vec![(quota, "150000 100000")],
-                "processors.quota",
-                Warn,
-                "1.5",
-            ),
-            (
-                vec![(quota, "400000 100000")],
-                "processors.quota",
-                Fine,
-                "4.0",
-            ),
-            (vec![], "processors.governor", Skip, "virtual"),
-            (
-                vec![(governor, "powersave"), (driver, "acpi-cpufreq")],
-                "processors.governor",
-                Warn,
-                "powersave",
-            ),
-            (
-                vec![(governor, "powersave"), (driver, "intel_pstate")],
-                "processors.governor",
-                Fine,
-                "intel_pstate",
-            ),
-            (
-                vec![(governor, "performance")],
-                "processors.governor",
-                Fine,
-                "",
-            ),
-            (vec![], "processors.load", Fine, "nothing"),
-            (
-                vec![("/proc/loadavg", "9.0 9.0 9.0 7/200 1")],
-                "processors.load",
-                Note,
-                "6 other threads run on 4",
-            ),
-            (vec![("/proc/loadavg", "")], "processors.load", Skip, ""),
-            (
-                vec![],
-                "processors.model",
-                Fine,
-                "4 Example 9000, one thread",
-            ),
-        ] {
-            let (state, seen) = state(&files, check);
-            assert_eq!(state, expected, "{check} {files:?} {seen}");
+    /// A table of made-up files, and what a check says of them.
+    type JudgedFiles<'a> = (Vec<(&'a str, &'a str)>, CheckState, &'a str);
+
+    fn assert_judged(check: &str, table: &[JudgedFiles<'_>]) {
+        for (files, expected, words) in table {
+            let (state, seen) = state(files, check);
+            assert_eq!(state, *expected, "{check} {files:?} {seen}");
             assert!(seen.contains(words), "{check} {files:?} {seen}");
         }
+    }
+
+    #[test]
+    fn processors_are_judged_by_what_the_process_may_use() {
+        let one = ("/proc/self/status", "Cpus_allowed_list:\t2");
+        let two = ("/proc/self/status", "Cpus_allowed_list: 1,3");
+        let nothing = ("/proc/self/status", "");
+        let table = [
+            (vec![], Fine, "all"),
+            (vec![one], Warn, "1 of 4 processors: 2"),
+            (vec![two], Fine, "2 of 4 may be used: 1,3"),
+            (vec![nothing], Skip, ""),
+        ];
+        assert_judged("processors.allowed", &table);
+
+        let quota = "/sys/fs/cgroup/job/cpu.max";
+        let table = [
+            (vec![(quota, "max 100000")], Fine, "no quota"),
+            (vec![(quota, "150000 100000")], Warn, "1.5"),
+            (vec![(quota, "400000 100000")], Fine, "4.0"),
+        ];
+        assert_judged("processors.quota", &table);
+    }
+
+    #[test]
+    fn governors_are_judged_with_their_drivers() {
+        let governor = "/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor";
+        let driver = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver";
+        let (saving, fast) = ((governor, "powersave"), (governor, "performance"));
+        let table = [
+            (vec![], Skip, "virtual"),
+            (vec![saving, (driver, "acpi-cpufreq")], Warn, "powersave"),
+            (vec![saving, (driver, "intel_pstate")], Fine, "intel_pstate"),
+            (vec![fast], Fine, ""),
+        ];
+        assert_judged("processors.governor", &table);
+    }
+
+    #[test]
+    fn load_and_model_are_named() {
+        let busy = ("/proc/loadavg", "9.0 9.0 9.0 7/200 1");
+        let table = [
+            (vec![], Fine, "nothing"),
+            (vec![busy], Note, "6 other threads run on 4"),
+            (vec![("/proc/loadavg", "")], Skip, ""),
+        ];
+        assert_judged("processors.load", &table);
+        let table = [(vec![], Fine, "4 Example 9000, one thread")];
+        assert_judged("processors.model", &table);
     }
 
     #[test]

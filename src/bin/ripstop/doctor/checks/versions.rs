@@ -17,7 +17,7 @@ impl VersionFacts {
     pub(in crate::doctor) fn observe(settings: Result<&Settings, String>) -> Self {
         let set = |settings: &Settings| {
             let rows = settings.rows().into_iter();
-            let set = rows.filter(|row| row.source != ripstop::SettingSource::Default);
+            let set = rows.filter(|row| row.source != ripstop::settings::SettingSource::Default);
             set.map(|row| format!("{}={}", row.name, row.value))
                 .collect()
         };
