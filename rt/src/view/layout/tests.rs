@@ -106,6 +106,7 @@ fn a_view_of_another_version_is_named_and_one_of_nothing_refused() {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the seed helps to reproduce a failure")]
 fn no_contents_of_a_view_do_harm() {
     let seed = std::process::id();
     println!("seed {seed}");
