@@ -183,7 +183,7 @@ impl ShutdownParts {
         self.shared.begin_close();
         executor::drain(&self.shared);
         self.shut();
-        let unreceived = self.shared.with(|engine| engine.core.take_unreceived());
+        let unreceived = self.shared.with(|engine| engine.core.p2p.take_unreceived());
         if let Some(sentence) = unreceived {
             say(&sentence);
         }

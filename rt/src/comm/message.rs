@@ -143,7 +143,7 @@ impl Comm {
             }
         };
         let ticket = self.shared().with(|engine| {
-            let ticket = engine.core.common.ops.hold_growing::<T>(info);
+            let ticket = engine.core.p2p.common.ops.hold_growing::<T>(info);
             engine.post(ticket.op);
             ticket
         });

@@ -117,8 +117,9 @@ impl<B: Send + 'static> Future for SendOp<B> {
         if let MessageOpState::InFlight(flight) = &self.state {
             let ticket = &flight.ticket;
             let shared = flight.comm.shared();
-            let (outcome, buf) =
-                ready!(shared.poll(ticket.op, cx.waker(), |core| core.common.take_send(ticket)));
+            let (outcome, buf) = ready!(shared.poll(ticket.op, cx.waker(), |core| {
+                core.p2p.common.take_send(ticket)
+            }));
             let MessageOpState::InFlight(flight) =
                 mem::replace(&mut self.state, MessageOpState::Taken)
             else {
@@ -142,7 +143,7 @@ impl<B> Drop for SendOp<B> {
             flight
                 .comm
                 .shared()
-                .with(|engine| engine.core.common.detach(flight.ticket.op));
+                .with(|engine| engine.core.p2p.common.detach(flight.ticket.op));
         }
     }
 }
@@ -204,8 +205,9 @@ impl<B: RecvBuf> RecvOp<B> {
         };
         let ticket = &flight.ticket;
         let shared = flight.comm.shared();
-        let (outcome, buf) =
-            ready!(shared.poll(ticket.op, cx.waker(), |core| core.common.take_recv(ticket)));
+        let (outcome, buf) = ready!(shared.poll(ticket.op, cx.waker(), |core| {
+            core.p2p.common.take_recv(ticket)
+        }));
         let MessageOpState::InFlight(flight) = mem::replace(&mut self.state, MessageOpState::Taken)
         else {
             unreachable!("just seen")
@@ -257,7 +259,7 @@ impl<B: RecvBuf> RecvOp<B> {
         if let MessageOpState::InFlight(flight) = &self.state {
             let op = flight.ticket.op;
             let shared = flight.comm.shared();
-            shared.with(|engine| engine.core.unpost(op, ErrorKind::Cancelled));
+            shared.with(|engine| engine.core.p2p.unpost(op, ErrorKind::Cancelled));
         }
     }
 }
@@ -282,7 +284,7 @@ impl<B> Drop for RecvOp<B> {
     fn drop(&mut self) {
         if let MessageOpState::InFlight(flight) = &self.state {
             flight.comm.shared().with(|engine| {
-                engine.core.drop_recv(flight.ticket.op);
+                engine.core.p2p.drop_recv(flight.ticket.op);
                 engine.flush();
             });
         }
@@ -302,13 +304,13 @@ impl<B> MessageFlight<B> {
 
     fn is_done(&self) -> bool {
         let shared = self.comm.shared();
-        shared.test_condition(|engine| engine.core.common.is_done(self.ticket.op))
+        shared.test_condition(|engine| engine.core.p2p.common.is_done(self.ticket.op))
     }
 
     fn set_timer(&self, limit: Duration) {
         let shared = self.comm.shared();
         let deadline = shared.clock.now() + limit;
-        shared.with(|engine| engine.core.common.set_timer(deadline, self.ticket.op));
+        shared.with(|engine| engine.core.p2p.common.set_timer(deadline, self.ticket.op));
         shared.wake_seat_sleeper();
     }
 }
@@ -349,7 +351,7 @@ pub(super) fn error_of(
     let mut error = comm.error(op, kind, peer, info.tag).called_at(info.at);
     if let Some(world) = info.peer.filter(|_| finished && op != "send") {
         let rank = peer.unwrap_or(CommRank(0));
-        let waiting = |engine: &mut Engine| engine.core.waiting_from(world, info.ctx, rank);
+        let waiting = |engine: &mut Engine| engine.core.p2p.waiting_from(world, info.ctx, rank);
         if let Some(sentence) = comm.shared().with(waiting) {
             error.details.get_or_insert_default().note = Some(sentence);
         }

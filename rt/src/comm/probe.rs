@@ -42,10 +42,10 @@ pub(super) fn try_probe(comm: &Comm, from: Source, tag: Tag) -> Result<Option<Ma
     let info = info.map_err(|error| error.renamed("try_probe"))?;
     comm.shared().turn();
     let found = comm.shared().with(|engine| {
-        let found = engine.core.try_probe(&info);
+        let found = engine.core.p2p.try_probe(&info);
         found
             .map(Ok)
-            .or_else(|| engine.core.unmatchable_reason(&info.want()).map(Err))
+            .or_else(|| engine.core.p2p.unmatchable_reason(&info.want()).map(Err))
     });
     let found = found.transpose();
     let found = found.map_err(|kind| op::error_of("try_probe", comm, &info, kind))?;
@@ -90,7 +90,7 @@ impl Matched {
         }
         self.gone = true;
         let ticket = self.comm.shared().with(|engine| {
-            let ticket = engine.core.common.ops.hold_recv(info, buf);
+            let ticket = engine.core.p2p.common.ops.hold_recv(info, buf);
             engine.recv_probed(ticket.op, &self.landed);
             ticket
         });
@@ -106,7 +106,7 @@ impl Matched {
         self.gone = true;
         let info = self.op_info::<T>();
         let ticket = self.comm.shared().with(|engine| {
-            let ticket = engine.core.common.ops.hold_growing::<T>(info);
+            let ticket = engine.core.p2p.common.ops.hold_growing::<T>(info);
             engine.recv_probed(ticket.op, &self.landed);
             ticket
         });

@@ -116,7 +116,7 @@ impl ReservationGuard {
 impl Drop for ReservationGuard {
     fn drop(&mut self) {
         let shared = self.0.shared();
-        shared.with(|engine| engine.core.common.promised -= 1);
+        shared.with(|engine| engine.core.p2p.common.promised -= 1);
     }
 }
 
@@ -218,7 +218,9 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
                     CollectiveState::SingleRound(single_round) => {
                         engine.is_single_round_done(single_round)
                     }
-                    CollectiveState::Run(ticket) => engine.core.common.is_done(ticket.buffers.op),
+                    CollectiveState::Run(ticket) => {
+                        engine.core.p2p.common.is_done(ticket.buffers.op)
+                    }
                     CollectiveState::Between | CollectiveState::Disagrees(_) => true,
                 })
         })

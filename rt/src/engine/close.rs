@@ -11,15 +11,10 @@ use std::{
 
 use ripstop_fabric::driver::{ArmResult, Driver, NullDriver};
 
-use super::{
-    Engine, EngineCore,
-    message::{MessageBody, OfferedMessage},
-};
+use super::{Engine, EngineCore};
 use crate::{
     error::ErrorKind,
-    group::WorldRank,
     ops::{ErasedBuffer, OpState},
-    proto::wire::{self, WireKind},
 };
 
 impl Engine {
@@ -29,31 +24,33 @@ impl Engine {
     /// which have their place in the order and have not begun yet.
     pub(crate) fn begin_close(&mut self) {
         let core = &mut self.core;
-        core.common.leaving = core.programs.any() || core.common.promised > 0;
-        if core.common.leaving {
+        core.p2p.common.leaving = core.programs.any() || core.p2p.common.promised > 0;
+        if core.p2p.common.leaving {
             core.unhost_all();
             return self.flush();
         }
-        core.common.closing = true;
+        core.p2p.common.closing = true;
         core.recovery().end_recovery();
-        for op in core.matching.drain_posted(|_| true) {
-            core.common.complete_op(op, Err(ErrorKind::Closed));
+        for op in core.p2p.matching.drain_posted(|_| true) {
+            core.p2p.common.complete_op(op, Err(ErrorKind::Closed));
         }
-        for index in core.matching.drain_unexpected(|_, _| true) {
-            let mut message = core.messages.take(index);
-            core.discharge(&mut message);
+        for index in core.p2p.matching.drain_unexpected(|_, _| true) {
+            let mut message = core.p2p.messages.take(index);
+            core.p2p.discharge(&mut message);
             let bytes = message.body.as_message_body().bytes();
-            core.note_unreceived(message.envelope, message.sig, bytes);
-            core.refuse_message(message.envelope.source, &message.body.as_message_body());
+            core.p2p
+                .note_unreceived(message.envelope, message.sig, bytes);
+            core.p2p
+                .refuse_message(message.envelope.source, &message.body.as_message_body());
         }
-        core.refuse_held();
-        core.unpark_any();
+        core.p2p.refuse_held();
+        core.p2p.unpark_any();
         self.flush();
     }
 
     /// Returns true if every send was received or refused, and every answer has left.
     pub(crate) fn is_closed(&mut self) -> bool {
-        if self.core.common.leaving {
+        if self.core.p2p.common.leaving {
             self.begin_close();
         }
         let busy = |life: &OpState| {
@@ -63,10 +60,10 @@ impl Engine {
                     OpState::Landing(_) | OpState::Recalled(_) | OpState::Remote { .. }
                 )
         };
-        !self.core.common.leaving
+        !self.core.p2p.common.leaving
             && self.core.has_sent_all()
-            && self.core.common.commands.is_empty()
-            && self.core.common.ops.select(|slot| busy(&slot.state)).is_empty()
+            && self.core.p2p.common.commands.is_empty()
+            && self.core.p2p.common.ops.select(|slot| busy(&slot.state)).is_empty()
             // A driver that still holds messages back is not ready to sleep.
             && self.driver.arm() == ArmResult::Ready
     }
@@ -98,18 +95,22 @@ impl Engine {
     pub(super) fn release_retired_driver(&mut self) {
         if self.retired_driver.is_some() && !self.core.windows().may_store() {
             let kept = self.retired_driver.take();
-            self.core.common.garbage.extend(kept.map(ErasedBuffer::of));
+            self.core
+                .p2p
+                .common
+                .garbage
+                .extend(kept.map(ErasedBuffer::of));
         }
     }
 
     /// Drops the driver, so that peers see that this rank has left. Operations started afterwards fail with `Closed`.
     pub(crate) fn release_driver(&mut self) {
-        if self.core.common.ended {
+        if self.core.p2p.common.ended {
             return; // already closed, in a panic that now drops the runtime
         }
-        self.core.common.closing = true;
+        self.core.p2p.common.closing = true;
         self.turn_invitations_down();
-        self.core.common.ended = true;
+        self.core.p2p.common.ended = true;
         let sentence = "the runtime has been closed: allocate before that";
         let closed = io::Error::new(io::ErrorKind::NotConnected, sentence);
         let null = NullDriver::in_place_of(&mut *self.driver, &closed);
@@ -127,12 +128,12 @@ impl Engine {
         let keeps = self.retired_driver.is_some();
         let failed = keeps && thread::panicking();
         let Self { core, .. } = self;
-        for op in core.common.ops.select(|slot| !slot.state.is_done()) {
-            let slot = core.common.ops.live(op);
+        for op in core.p2p.common.ops.select(|slot| !slot.state.is_done()) {
+            let slot = core.p2p.common.ops.live(op);
             // The buffer is lent to a retired driver. No turn will recall it any more, so only the end of the driver would make
             // the buffer safe to return: leak it.
             if slot.lent && keeps {
-                core.common.wakers.extend(slot.leak());
+                core.p2p.common.wakers.extend(slot.leak());
                 continue;
             }
             slot.lent = false;
@@ -141,17 +142,17 @@ impl Engine {
                 OpState::Landing(landing)
                     if (landing.sender_moves_rest || landing.is_split) && !landing.fragments =>
                 {
-                    core.common.wakers.extend(slot.leak());
+                    core.p2p.common.wakers.extend(slot.leak());
                 }
                 // Peers do not know yet that this rank has failed, and can still get bytes from the buffer.
-                life if failed && life.is_offered() => core.common.wakers.extend(slot.leak()),
+                life if failed && life.is_offered() => core.p2p.common.wakers.extend(slot.leak()),
                 OpState::Running => {} // `end_programs` ends it, unless a peer may still write to its memory
                 OpState::Posted(posted) => {
-                    core.matching.unpost(posted);
-                    core.common.complete_op(op, Err(ErrorKind::Closed));
+                    core.p2p.matching.unpost(posted);
+                    core.p2p.common.complete_op(op, Err(ErrorKind::Closed));
                 }
                 OpState::Remote { .. } => core.windows().remote_over(op, Err(ErrorKind::Closed)),
-                _ => core.common.complete_op(op, Err(ErrorKind::Closed)),
+                _ => core.p2p.common.complete_op(op, Err(ErrorKind::Closed)),
             }
         }
         core.end_programs();
@@ -163,41 +164,14 @@ impl Engine {
 impl EngineCore {
     /// Returns true if all messages to peers have left, and were received where a driver may lose them.
     pub(crate) fn has_sent_all(&self) -> bool {
-        !self.common.peers.any_to_flush() && self.common.peers.unacked().next().is_none()
+        !self.p2p.common.peers.any_to_flush() && self.p2p.common.peers.unacked().next().is_none()
     }
 
     /// Announces a collective that has its place in the order and begins later. Returns true if the close of the runtime will
     /// wait for it, and false if the runtime is already closing.
     pub(crate) fn promise(&mut self) -> bool {
-        let may = !(self.common.closing || self.common.leaving);
-        self.common.promised += u32::from(may);
+        let may = !(self.p2p.common.closing || self.p2p.common.leaving);
+        self.p2p.common.promised += u32::from(may);
         may
-    }
-
-    /// Refuses the offers that probes hold. Their senders may wait for an answer before they leave, while this rank waits for
-    /// them.
-    fn refuse_held(&mut self) {
-        for index in self.messages.offers(|_| true) {
-            let message = self.messages.get(index);
-            let source = message.envelope.source;
-            if let MessageBody::Offered(OfferedMessage { sender, .. }) =
-                message.body.as_message_body()
-            {
-                self.common
-                    .send_control(source, WireKind::Ats, sender, wire::REFUSED);
-            }
-        }
-    }
-
-    /// Turns away a message that will not be received: refuses an offer, or returns the credits of an eager message.
-    pub(super) fn refuse_message(&mut self, source: WorldRank, content: &MessageBody<'_>) {
-        if let Some(bytes) = content.uninvited() {
-            self.pay_back(source, bytes);
-        }
-        if let MessageBody::Offered(offered) = content {
-            self.note_message_taken(source);
-            self.common
-                .send_control(source, WireKind::Ats, offered.sender, wire::REFUSED);
-        }
     }
 }

@@ -10,7 +10,7 @@ use super::{
     exposed_keys::ExposedKeys,
     groups::GroupTable,
     peer::EnginePeers,
-    program::{ProgramEvent, list_max},
+    program::{LazyCollectiveRegistry, ProgramEvent, list_max},
     send::down_kind,
 };
 use crate::{
@@ -40,6 +40,8 @@ pub(crate) struct EngineCommons {
     pub(super) offers: usize,
     pub(super) groups: GroupTable,
     pub(super) timers: Timers,
+    /// What is known of the collectives on each communicator, also for the messages that belong to them.
+    pub(super) calls: LazyCollectiveRegistry,
     /// Notifications to programs, in order.
     pub(super) program_events: Vec<ProgramEvent>,
     /// True if the driver does not detect failed peers, so that the engine pings the peers it waits for.
@@ -81,6 +83,7 @@ impl EngineCommons {
             me: setup.rank,
             has_lists,
             program_events: Vec::new(),
+            calls: LazyCollectiveRegistry::default(),
             ops: OpTable::new(),
             peers: EnginePeers::new(setup.size, setup.store, is_ordered, setup.seed),
             paths: setup.paths,

@@ -78,7 +78,7 @@ impl Engine {
         range: LocalRange,
     ) -> Option<RemoteRegion> {
         let key = self.driver.expose_to(to, range)?;
-        let exposed = &mut self.core.common.exposed;
+        let exposed = &mut self.core.p2p.common.exposed;
         if exposed.pins {
             exposed.serial = exposed.serial.wrapping_add(1);
             exposed.out.insert((op.pack(), exposed.serial), key);
@@ -93,13 +93,13 @@ impl Engine {
         to: WorldRank,
         range: LocalRange,
     ) -> Option<RemoteRegion> {
-        let kept = self.core.common.exposed.take_kept(op, to);
+        let kept = self.core.p2p.common.exposed.take_kept(op, to);
         kept.or_else(|| self.expose(op, to, range))
     }
 
     #[inline]
     pub(super) fn withdraw_keys(&mut self) {
-        while let Some(key) = self.core.common.exposed.over.pop() {
+        while let Some(key) = self.core.p2p.common.exposed.over.pop() {
             // The driver never refuses this command, because it needs no room.
             let _ = self.driver.post(DriverCommand::Withdraw { key });
         }

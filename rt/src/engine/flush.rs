@@ -29,55 +29,56 @@ impl Engine {
     /// Posts what handlers asked for, and retries what found no room before.
     #[inline]
     pub(crate) fn flush(&mut self) {
-        if self.core.common.ended {
+        if self.core.p2p.common.ended {
             return;
         }
-        if !self.core.common.commands.is_empty() {
+        if !self.core.p2p.common.commands.is_empty() {
             self.post_commands();
         }
-        if self.core.common.peers.any_to_flush() | self.core.common.has_program_events() {
+        if self.core.p2p.common.peers.any_to_flush() | self.core.p2p.common.has_program_events() {
             self.flush_rest();
         }
         self.withdraw_keys();
     }
 
     fn flush_rest(&mut self) {
-        if self.core.common.peers.any_to_flush() {
+        if self.core.p2p.common.peers.any_to_flush() {
             self.flush_peers();
         }
-        while self.core.common.has_program_events() {
+        while self.core.p2p.common.has_program_events() {
             self.progress_programs();
-            if !self.core.common.commands.is_empty() {
+            if !self.core.p2p.common.commands.is_empty() {
                 self.post_commands();
             }
-            if self.core.common.peers.any_to_flush() {
+            if self.core.p2p.common.peers.any_to_flush() {
                 self.flush_peers();
             }
         }
     }
 
     fn flush_peers(&mut self) {
-        let mut marked = self.core.common.peers.take_to_flush();
+        let mut marked = self.core.p2p.common.peers.take_to_flush();
         marked.retain(|&rank| {
             // A peer that must acknowledge something first is marked again when it does.
             let stuck = self.flush_peer(rank) == FlushResult::Stuck
-                && !self.core.common.peers.peer_mut(rank).waits_for_peer();
+                && !self.core.p2p.common.peers.peer_mut(rank).waits_for_peer();
             if !stuck {
-                self.core.common.peers.unmark_to_flush(rank);
+                self.core.p2p.common.peers.unmark_to_flush(rank);
             }
             stuck
         });
         // If the driver never completes commands to a failed peer, it never has room for the rest. So these peers must be
         // watched.
-        self.core.common.awaited_peers_changed |= self.core.common.watches && !marked.is_empty();
-        self.core.common.peers.requeue(marked);
+        self.core.p2p.common.awaited_peers_changed |=
+            self.core.p2p.common.watches && !marked.is_empty();
+        self.core.p2p.common.peers.requeue(marked);
     }
 
     /// Flushes the queues of one peer: control headers first, then envelopes, updates of windows, and fragments.
     pub(super) fn flush_peer(&mut self, rank: WorldRank) -> FlushResult {
-        if !self.core.common.peers.reliable {
-            self.core.common.peers.mark_clock_dirty(rank);
-            self.core.common.awaited_peers_changed = true;
+        if !self.core.p2p.common.peers.reliable {
+            self.core.p2p.common.peers.mark_clock_dirty(rank);
+            self.core.p2p.common.awaited_peers_changed = true;
         }
         if self.flush_channel(rank) == FlushResult::Stuck
             || self.flush_control(rank) == FlushResult::Stuck
@@ -95,8 +96,8 @@ impl Engine {
 
     /// Sends what a channel sends by itself: frames to repeat after a loss, and acknowledgments.
     fn flush_channel(&mut self, rank: WorldRank) -> FlushResult {
-        let now = self.core.common.now.nanos();
-        let peer = self.core.common.peers.peer_mut(rank);
+        let now = self.core.p2p.common.now.nanos();
+        let peer = self.core.p2p.common.peers.peer_mut(rank);
         let Some(channel) = &mut peer.channel else {
             return FlushResult::All;
         };
@@ -138,7 +139,7 @@ impl Engine {
     }
 
     pub(super) fn flush_control(&mut self, rank: WorldRank) -> FlushResult {
-        let peer = self.core.common.peers.peer_mut(rank);
+        let peer = self.core.p2p.common.peers.peer_mut(rank);
         while let Some(mut frame) = peer.control.front().copied() {
             if !transmit(&mut *self.driver, peer, rank, frame.bytes(), &[]) {
                 return FlushResult::Stuck;
@@ -152,17 +153,18 @@ impl Engine {
     ///
     /// If credits for its bytes are missing, the message is offered instead, which costs the receiver only a header.
     pub(super) fn send_envelope(&mut self, op: OpId, rank: WorldRank) -> bool {
-        let Some(slot) = self.core.common.ops.get(op) else {
+        let Some(slot) = self.core.p2p.common.ops.get(op) else {
             return true;
         };
         let bytes = slot.area.len;
-        let whole = bytes <= self.core.common.paths.to(rank).eager_max() && !slot.info.synchronous;
-        let peer = self.core.common.peers.peer_mut(rank);
+        let whole =
+            bytes <= self.core.p2p.common.paths.to(rank).eager_max() && !slot.info.synchronous;
+        let peer = self.core.p2p.common.peers.peer_mut(rank);
         if whole && peer.credits.spend(bytes) {
             peer.header_quota.spend();
-            let slot = self.core.common.ops.live(op);
+            let slot = self.core.p2p.common.ops.live(op);
             let mut header = slot.info.eager();
-            let tag = header.tag_for(self.core.hw_matching_min, bytes);
+            let tag = header.tag_for(self.core.p2p.hw_matching_min, bytes);
             if !transmit_tagged(
                 &mut *self.driver,
                 peer,
@@ -176,6 +178,7 @@ impl Engine {
                 return false;
             }
             self.core
+                .p2p
                 .common
                 .complete_op(op, Ok(MessageStatus::sent(bytes)));
             return true;
@@ -185,7 +188,7 @@ impl Engine {
 
     fn offer(&mut self, op: OpId, rank: WorldRank) -> bool {
         let mut header = self.offer_header(op);
-        let peer = self.core.common.peers.peer_mut(rank);
+        let peer = self.core.p2p.common.peers.peer_mut(rank);
         let sent = transmit(
             &mut *self.driver,
             peer,
@@ -195,20 +198,20 @@ impl Engine {
         );
         if sent {
             peer.header_quota.spend();
-            self.core.common.ops.live(op).state = OpState::Offered;
-            self.core.common.offers += 1;
+            self.core.p2p.common.ops.live(op).state = OpState::Offered;
+            self.core.p2p.common.offers += 1;
         } else if header.modes & MODE_GET != 0 {
-            self.core.common.exposed.keep(op, rank, header.key);
+            self.core.p2p.common.exposed.keep(op, rank, header.key);
         }
         sent
     }
 
     pub(super) fn offer_header(&mut self, op: OpId) -> RtsHeader {
-        let slot = self.core.common.ops.live(op);
+        let slot = self.core.p2p.common.ops.live(op);
         let range = slot.range(slot.area.len);
         let to = slot.info.peer;
         let key = to.and_then(|to| self.expose_once(op, to, range));
-        let slot = self.core.common.ops.live(op);
+        let slot = self.core.p2p.common.ops.live(op);
         let put = if self.driver.caps().one_sided {
             MODE_PUT
         } else {
@@ -231,11 +234,17 @@ impl Engine {
 
 impl Engine {
     fn flush_fragments(&mut self, rank: WorldRank) -> FlushResult {
-        while let Some(&op) = self.core.common.peers.peer_mut(rank).fragments.front() {
+        while let Some(&op) = self.core.p2p.common.peers.peer_mut(rank).fragments.front() {
             if self.send_fragments(op, rank) == FlushResult::Stuck {
                 return FlushResult::Stuck;
             }
-            self.core.common.peers.peer_mut(rank).fragments.pop_front();
+            self.core
+                .p2p
+                .common
+                .peers
+                .peer_mut(rank)
+                .fragments
+                .pop_front();
         }
         FlushResult::All
     }
@@ -243,7 +252,7 @@ impl Engine {
     fn send_fragments(&mut self, op: OpId, rank: WorldRank) -> FlushResult {
         let body_max = self.driver.caps_to(rank).body_max;
         loop {
-            let Some(slot) = self.core.common.ops.get(op) else {
+            let Some(slot) = self.core.p2p.common.ops.get(op) else {
                 return FlushResult::All;
             };
             let OpState::Fragmenting { receiver, sent } = slot.state else {
@@ -253,6 +262,7 @@ impl Engine {
             if left == 0 {
                 let bytes = slot.area.len;
                 self.core
+                    .p2p
                     .common
                     .complete_op(op, Ok(MessageStatus::sent(bytes)));
                 return FlushResult::All;
@@ -263,7 +273,7 @@ impl Engine {
                 receiver,
                 offset: sent as u64,
             };
-            let peer = self.core.common.peers.peer_mut(rank);
+            let peer = self.core.p2p.common.peers.peer_mut(rank);
             let body = slot.bytes(sent, piece);
             if !transmit(
                 &mut *self.driver,
@@ -284,8 +294,8 @@ impl Engine {
     fn post_commands(&mut self) {
         let (mut commands, mut full) = (Vec::new(), Vec::new());
         // Posting some of them adds more.
-        while !self.core.common.commands.is_empty() {
-            std::mem::swap(&mut commands, &mut self.core.common.commands);
+        while !self.core.p2p.common.commands.is_empty() {
+            std::mem::swap(&mut commands, &mut self.core.p2p.common.commands);
             full.extend(
                 commands
                     .drain(..)
@@ -294,8 +304,9 @@ impl Engine {
         }
         // Reuse the vector's memory.
         commands.append(&mut full);
-        self.core.common.awaited_peers_changed |= self.core.common.watches && !commands.is_empty();
-        self.core.common.commands = commands;
+        self.core.p2p.common.awaited_peers_changed |=
+            self.core.p2p.common.watches && !commands.is_empty();
+        self.core.p2p.common.commands = commands;
     }
 
     /// Posts a command. Returns true if it is posted or no longer needed.
@@ -337,7 +348,7 @@ impl Engine {
                 receiver,
             } => return self.post_claim(op, claim, receiver),
         };
-        let Some(slot) = self.core.common.ops.get(op) else {
+        let Some(slot) = self.core.p2p.common.ops.get(op) else {
             return true;
         };
         let Some(to) = slot.state.partner(&slot.info) else {
@@ -364,33 +375,34 @@ impl Engine {
             },
         };
         let posted = matches!(self.driver.post(command), PostResult::Posted);
-        self.core.common.commands_in_flight += usize::from(posted);
+        self.core.p2p.common.commands_in_flight += usize::from(posted);
         posted
     }
 
     /// Asks the sender to put, or to send fragments if it cannot reach this receive's buffer.
     fn invite(&mut self, op: OpId) {
-        let Some(slot) = self.core.common.ops.get(op) else {
+        let Some(slot) = self.core.p2p.common.ops.get(op) else {
             return;
         };
         let OpState::Landing(mut landing) = slot.state else {
             return;
         };
-        if let Some(down) = self.core.common.peers.down(landing.landed.source) {
+        if let Some(down) = self.core.p2p.common.peers.down(landing.landed.source) {
             return self
                 .core
+                .p2p
                 .abandon(op, down_kind(landing.landed.source, down));
         }
         slot.blank(0..landing.landed.bytes);
         let range = slot.range(landing.landed.bytes);
         let Some(key) = self.expose(op, landing.landed.source, range) else {
-            self.core.ask_for_fragments(op);
+            self.core.p2p.ask_for_fragments(op);
             return;
         };
-        let slot = self.core.common.ops.live(op);
+        let slot = self.core.p2p.common.ops.live(op);
         landing.sender_moves_rest = true;
         slot.state = OpState::Landing(landing);
-        self.core.common.peers.control(
+        self.core.p2p.common.peers.control(
             landing.landed.source,
             &RtrHeader::put(landing.sender, op, key),
         );

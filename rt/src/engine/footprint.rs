@@ -85,18 +85,19 @@ pub(crate) struct EngineMemory {
 impl Engine {
     /// Returns the current memory use, without the application's buffers. O(operations).
     pub(crate) fn state(&mut self) -> EngineMemory {
-        let peers = self.core.common.peers.len();
-        let peer_bytes = self.core.common.peers.bytes();
+        let peers = self.core.p2p.common.peers.len();
+        let peer_bytes = self.core.p2p.common.peers.bytes();
         EngineMemory {
             bytes: size_of::<Self>()
                 + peer_bytes
-                + self.core.common.ops.bytes()
-                + self.core.messages.bytes()
+                + self.core.p2p.common.ops.bytes()
+                + self.core.p2p.messages.bytes()
                 + self.core.programs.landing_bytes(),
             peers,
             peer_bytes,
             operations: self
                 .core
+                .p2p
                 .common
                 .ops
                 .select(|slot| !matches!(slot.state, OpState::Free))

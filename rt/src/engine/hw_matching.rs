@@ -12,7 +12,7 @@ use ripstop_fabric::{
     tags::MatchTag,
 };
 
-use super::{Engine, EngineCore};
+use super::{Engine, PointToPoint};
 use crate::{
     ops::{OpState, ReservedMessage},
     proto::wire::{EagerHeader, OpId},
@@ -24,18 +24,18 @@ impl Engine {
     /// A buffer is not lent while a wildcard receive waits, which may get the message that would be placed. Nor is one that is
     /// longer than the longest eager message, because its message will probably be offered.
     pub(super) fn post_tag_buffer(&mut self, op: OpId, least: usize) {
-        let Some(slot) = self.core.common.ops.get(op) else {
+        let Some(slot) = self.core.p2p.common.ops.get(op) else {
             return;
         };
         let (info, len) = (slot.info, slot.area.len);
         let (OpState::Posted(_), Some(from), Some(tag)) = (slot.state, info.peer, info.tag) else {
             return;
         };
-        let longest = self.core.common.paths.to(from).eager_max();
+        let longest = self.core.p2p.common.paths.to(from).eager_max();
         if info.probe
             || slot.in_program
             || !(least..=longest).contains(&len)
-            || self.core.matching.has_wildcard()
+            || self.core.p2p.matching.has_wildcard()
         {
             return;
         }
@@ -52,20 +52,26 @@ impl Engine {
 
     /// Asks the driver to return a lent buffer.
     pub(super) fn recall_tag_buffer(&mut self, op: OpId) {
-        let lent = self.core.common.ops.get(op).is_some_and(|slot| slot.lent);
+        let lent = self
+            .core
+            .p2p
+            .common
+            .ops
+            .get(op)
+            .is_some_and(|slot| slot.lent);
         let token = CommandToken(op.pack());
         let is_back = |driver: &mut dyn Driver| {
             let tags = driver.tag_matching();
             tags.is_some_and(|tags| tags.take_back(token))
         };
         if lent && is_back(&mut *self.driver) {
-            self.core.common.take_over_buffer(op);
-            self.core.settle(op);
+            self.core.p2p.common.take_over_buffer(op);
+            self.core.p2p.settle(op);
         }
     }
 }
 
-impl EngineCore {
+impl PointToPoint {
     /// Completes a receive that waited only for its buffer, which is back.
     pub(super) fn settle(&mut self, op: OpId) {
         let Some(slot) = self.common.ops.get(op) else {

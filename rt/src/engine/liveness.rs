@@ -107,7 +107,7 @@ impl LivenessMonitor {
 impl Engine {
     /// Checks the peers for which this rank waits, if that is due. `all` is true if this turn took everything that has come.
     pub(super) fn check_liveness(&mut self, now: ClockTime, all: bool) {
-        if self.core.common.ended {
+        if self.core.p2p.common.ended {
             return;
         }
         let now = now.nanos();
@@ -123,7 +123,7 @@ impl Engine {
         let Some(liveness) = &mut self.core.liveness else {
             return;
         };
-        if std::mem::take(&mut self.core.common.awaited_peers_changed) {
+        if std::mem::take(&mut self.core.p2p.common.awaited_peers_changed) {
             liveness.alive.expect_wait(now);
         }
         if liveness.alive.is_due(now, all) {
@@ -155,7 +155,7 @@ impl Engine {
     /// otherwise never be reported.
     pub(super) fn report_awaited_peers(&mut self) {
         let core = &mut self.core;
-        if !core.common.watches && std::mem::take(&mut core.common.awaited_peers_changed) {
+        if !core.p2p.common.watches && std::mem::take(&mut core.p2p.common.awaited_peers_changed) {
             self.driver
                 .expect(&mut || core.waited_for(usize::MAX).into_iter().collect());
         }
@@ -190,9 +190,10 @@ impl Engine {
         let next = liveness.alive.next_check();
         let next = next.or_else(|| {
             self.core
+                .p2p
                 .common
                 .awaited_peers_changed
-                .then_some(self.core.common.now.nanos())
+                .then_some(self.core.p2p.common.now.nanos())
         });
         next.map(ClockTime::from_nanos)
     }
@@ -209,7 +210,7 @@ impl EngineCore {
         let Some(liveness) = self.liveness.as_deref_mut() else {
             return true;
         };
-        if self.common.peers.down(rank) == Some(DownCause::Failed) {
+        if self.p2p.common.peers.down(rank) == Some(DownCause::Failed) {
             // This rank has given the peer up and failed what waited for it, so the peer cannot come back. Tell it that.
             if kind != WireKind::DeclaredDown {
                 liveness
@@ -218,7 +219,9 @@ impl EngineCore {
             }
             return false;
         }
-        liveness.alive.handle_heard(rank, self.common.now.nanos());
+        liveness
+            .alive
+            .handle_heard(rank, self.p2p.common.now.nanos());
         match kind {
             WireKind::Ping => liveness
                 .asides
@@ -229,12 +232,12 @@ impl EngineCore {
                 self.evidence.note(rank, FailureEvidence::GaveUp);
             }
             WireKind::Death => match read(header) {
-                Some(DeathHeader { rank: dead, .. }) if dead < self.common.peers.size() => {
+                Some(DeathHeader { rank: dead, .. }) if dead < self.p2p.common.peers.size() => {
                     liveness
                         .alive
-                        .suspect(WorldRank(dead), self.common.now.nanos());
+                        .suspect(WorldRank(dead), self.p2p.common.now.nanos());
                 }
-                _ => self.common.refused += 1,
+                _ => self.p2p.common.refused += 1,
             },
             _ => return true,
         }
@@ -276,8 +279,13 @@ impl EngineCore {
         let Some(liveness) = &mut self.liveness else {
             return;
         };
-        let others = self.common.peers.met().filter(|rank| *rank != liveness.me);
-        let others = others.filter(|rank| self.common.peers.down(*rank).is_none());
+        let others = self
+            .p2p
+            .common
+            .peers
+            .met()
+            .filter(|rank| *rank != liveness.me);
+        let others = others.filter(|rank| self.p2p.common.peers.down(*rank).is_none());
         liveness.asides.extend(others.map(|to| LivenessMessage {
             to,
             content: LivenessContent::Death(dead),
@@ -287,9 +295,9 @@ impl EngineCore {
     /// Returns the peers whose failure would leave something waiting forever. For wildcard receives these are all members of a
     /// communicator of at most `members_max` ranks.
     fn waited_for(&self, members_max: usize) -> BTreeSet<WorldRank> {
-        let mut waited: BTreeSet<WorldRank> = self.common.peers.unacked().collect();
+        let mut waited: BTreeSet<WorldRank> = self.p2p.common.peers.unacked().collect();
         let mut from_any_source = BTreeSet::new();
-        self.common.ops.select(|slot| {
+        self.p2p.common.ops.select(|slot| {
             let info = &slot.info;
             match &slot.state {
                 OpState::Posted(_) if info.peer.is_none() => {
@@ -314,9 +322,10 @@ impl EngineCore {
             self.add_members(ctx, members_max, &mut waited);
         }
         // Commands that wait for room at the driver wait for the peer, if commands to a failed peer do not end.
-        waited.extend(self.common.peers.to_flush());
+        waited.extend(self.p2p.common.peers.to_flush());
         waited.extend(
-            self.common
+            self.p2p
+                .common
                 .commands
                 .iter()
                 .filter_map(OneSidedCommand::peer),
@@ -325,18 +334,24 @@ impl EngineCore {
         waited.extend(self.awaited_still());
         waited.extend(self.awaited_listed());
         waited.extend(self.recovery.awaited_agreed());
-        waited.retain(|&rank| self.common.peers.down(rank).is_none());
+        waited.retain(|&rank| self.p2p.common.peers.down(rank).is_none());
         waited
     }
 
     fn add_members(&self, ctx: u32, members_max: usize, waited: &mut BTreeSet<WorldRank>) {
-        let Some(group) = self.common.members(ctx) else {
+        let Some(group) = self.p2p.common.members(ctx) else {
             return;
         };
         if group.len() <= members_max {
             waited.extend(group.members());
         } else {
-            waited.extend(self.common.peers.met().filter(|&rank| group.contains(rank)));
+            waited.extend(
+                self.p2p
+                    .common
+                    .peers
+                    .met()
+                    .filter(|&rank| group.contains(rank)),
+            );
         }
     }
 }

@@ -24,6 +24,7 @@ mod own_messages;
 mod peer;
 mod pending_ops;
 mod placed_recv;
+mod point_to_point;
 mod preconnect;
 mod program;
 mod published;
@@ -48,13 +49,14 @@ use ripstop_fabric::{
     memory::RemoteRegion,
     offload::RemoteCounter,
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
-use self::{close::RetiredDriver, message::MessageStore};
+use self::close::RetiredDriver;
 pub(crate) use self::{
     commons::EngineCommons,
     peer::UnexpectedLimits,
     pending_ops::PendingOpReport,
+    point_to_point::PointToPoint,
     program::{ProgramJob, RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun},
     recovery::{AgreementId, FailureCursor, survivors},
     send::SendStart,
@@ -76,7 +78,7 @@ use crate::{
     evidence::KnownFailures,
     group::WorldRank,
     ops::{MessageStatus, OpInfo, OpTicket},
-    proto::{header_quota::FetchTracker, matching::Matching, path::PathTables, wire::OpId},
+    proto::{path::PathTables, wire::OpId},
     reactor::SleepWatch,
 };
 
@@ -94,28 +96,13 @@ pub(crate) struct Engine {
 
 /// The state of an engine without its driver. It is the driver's sink of arrivals and completions.
 pub(crate) struct EngineCore {
-    pub(crate) common: EngineCommons,
-    matching: Matching<OpId, u32>,
-    messages: MessageStore,
-    /// Least length in bytes of a receive buffer that is lent to the driver. `None` if its adapter does not match tags.
-    hw_matching_min: Option<usize>,
-    splits: split_rendezvous::SplitTable,
+    pub(crate) p2p: PointToPoint,
     preconnected: Option<preconnect::PreconnectedPeers>,
-    /// True if both ends move a long message together, while messages go in one direction only.
-    may_split_long: bool,
-    /// Tracks which senders to ask for messages that have not arrived.
-    fetches: FetchTracker,
-    /// A message fetched for a probe, not for a receive.
-    parked: Option<Box<out_of_order_fetch::ParkedMessage>>,
     sleepers: sleeper::SleeperTable,
     liveness: Option<Box<liveness::LivenessMonitor>>,
     /// Failed ranks, and how each failure was detected.
     pub(crate) evidence: Arc<KnownFailures>,
-    own: own_messages::OwnMessages,
-    /// Failed members not yet reported to any wildcard receive, as pairs of context and rank.
-    unreported_failures: BTreeSet<(u32, WorldRank)>,
     own_wait: Option<Box<self_deadlock::SelfDeadlock>>,
-    unreceived: Option<Box<unreceived::UnreceivedMessages>>,
     /// Time since which tables have been larger than they need to be.
     bloated_since: Option<ClockTime>,
     shrinks_after: ClockTime,
@@ -196,30 +183,15 @@ pub(crate) struct EngineSetup {
 impl Engine {
     pub(crate) fn new(mut driver: Box<dyn Driver>, setup: EngineSetup) -> Self {
         let connects = driver.connect_ahead().is_some();
-        let own_by_processor = driver.caps_to(setup.rank).by_processor;
-        let lends = driver.tag_matching().map(|tags| tags.shortest_body());
-        let caps = driver.caps();
-        let watches = !caps.detects_death;
+        let watches = !driver.caps().detects_death;
         let liveness = liveness::LivenessMonitor::new(setup.detect, setup.rank);
-        let (rank, may_split_long) = (setup.rank, setup.may_split_long);
-        let is_direct = own_by_processor && caps.reliable && caps.ordered;
         let core = EngineCore {
-            common: EngineCommons::new(&mut *driver, setup),
-            matching: Matching::new(),
-            messages: MessageStore::new(),
-            hw_matching_min: lends,
-            splits: split_rendezvous::SplitTable::default(),
+            p2p: PointToPoint::new(&mut *driver, setup),
             preconnected: connects.then(preconnect::PreconnectedPeers::default),
-            may_split_long,
-            fetches: FetchTracker::default(),
-            parked: None,
             sleepers: sleeper::SleeperTable::default(),
             liveness: watches.then(|| Box::new(liveness)),
             evidence: Arc::new(KnownFailures::new(!watches)),
-            own: own_messages::OwnMessages::new(rank, is_direct),
-            unreported_failures: BTreeSet::new(),
             own_wait: None,
-            unreceived: None,
             bloated_since: None,
             shrinks_after: ClockTime::default(),
             programs: program::LazyProgramTable::default(),
@@ -238,21 +210,21 @@ impl Engine {
     /// Makes one turn: handles arrivals, expired timers and queued commands. Returns the number of events.
     #[inline]
     pub(crate) fn turn(&mut self, now: ClockTime) -> u32 {
-        self.core.common.now = now;
+        self.core.p2p.common.now = now;
         let mut events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
         if self.core.programs.has_slot_waiters() {
             events += self.poll_collective_slots();
         }
         self.core.expire(now);
-        if self.core.common.watches {
+        if self.core.p2p.common.watches {
             self.check_liveness(now, events < ARRIVALS_MAX);
         }
-        if self.core.common.peers.reliable {
+        if self.core.p2p.common.peers.reliable {
             self.flush();
         } else {
-            self.core.common.peers.mark_due(now);
+            self.core.p2p.common.peers.mark_due(now);
             self.flush();
-            self.core.common.peers.set_clocks(now);
+            self.core.p2p.common.peers.set_clocks(now);
         }
         events
     }
@@ -271,7 +243,7 @@ impl Engine {
         if self.has_slot_messages() {
             ArmResult::Busy
         } else {
-            self.core.common.peers.set_armed();
+            self.core.p2p.common.peers.set_armed();
             ArmResult::Ready
         }
     }
@@ -279,7 +251,7 @@ impl Engine {
     /// Returns the time at which a sleeping thread must wake up at the latest.
     pub(crate) fn deadline(&mut self) -> Option<ClockTime> {
         let next_look = self.next_liveness_check();
-        let EngineCommons { timers, peers, .. } = &self.core.common;
+        let EngineCommons { timers, peers, .. } = &self.core.p2p.common;
         [timers.next(), peers.deadline(), next_look]
             .into_iter()
             .flatten()
@@ -289,7 +261,7 @@ impl Engine {
     /// Creates a receive and posts it.
     #[inline]
     pub(crate) fn recv<B: RecvBuf>(&mut self, info: &OpInfo, buf: B) -> OpTicket<B> {
-        let ticket = self.core.common.ops.hold_recv(*info, buf);
+        let ticket = self.core.p2p.common.ops.hold_recv(*info, buf);
         self.post(ticket.op);
         ticket
     }
@@ -297,8 +269,8 @@ impl Engine {
     /// Posts a receive that already owns its buffer.
     #[inline]
     pub(crate) fn post(&mut self, op: OpId) {
-        self.core.recv(op);
-        if let Some(least) = self.core.hw_matching_min {
+        self.core.p2p.recv(op);
+        if let Some(least) = self.core.p2p.hw_matching_min {
             self.post_tag_buffer(op, least);
         }
         self.flush();
@@ -307,7 +279,7 @@ impl Engine {
     /// Receives a message that was probed.
     pub(crate) fn recv_probed(&mut self, op: OpId, landed: &MessageStatus) {
         if let Some(stored) = landed.stored {
-            self.core.recv_probed(op, stored, landed.arrival);
+            self.core.p2p.recv_probed(op, stored, landed.arrival);
             self.flush();
         }
     }
@@ -315,7 +287,7 @@ impl Engine {
     /// Returns a probed message that will not be received to its place among the unexpected messages.
     pub(crate) fn return_probed(&mut self, landed: &MessageStatus) {
         if let Some(stored) = landed.stored {
-            self.core.return_probed(stored, landed.arrival);
+            self.core.p2p.return_probed(stored, landed.arrival);
             self.flush();
         }
     }
@@ -326,10 +298,10 @@ impl Engine {
         let core = &self.core;
         // Commands that found no room do not count: the sleeping thread retries them, because it asked the driver to be woken
         // when there is room.
-        core.common.commands_in_flight > 0
-            || core.common.leaving
-            || !core.common.commands.is_empty()
-            || core.common.peers.needs_arming()
+        core.p2p.common.commands_in_flight > 0
+            || core.p2p.common.leaving
+            || !core.p2p.common.commands.is_empty()
+            || core.p2p.common.peers.needs_arming()
             || self.watch.is_asleep() && self.oversleeps(now)
     }
 
@@ -339,7 +311,7 @@ impl Engine {
         self.core.arm_stall_probe(true, now);
         self.report_awaited_peers();
         let deadline = self.deadline();
-        self.core.common.peers.has_new_work() || self.watch.oversleeps(deadline)
+        self.core.p2p.common.peers.has_new_work() || self.watch.oversleeps(deadline)
     }
 
     pub(crate) fn driver(&mut self) -> &mut dyn Driver {
@@ -348,14 +320,9 @@ impl Engine {
 }
 
 impl EngineCore {
-    /// Returns true if a receive is posted.
-    pub(crate) fn is_receiving(&self) -> bool {
-        self.matching.is_receiving()
-    }
-
     /// Ends the operations and sleeps whose time limit has passed.
     fn expire(&mut self, now: ClockTime) {
-        while let Some(key) = self.common.timers.pop_expired(now) {
+        while let Some(key) = self.p2p.common.timers.pop_expired(now) {
             if key >= sleeper::KEYS {
                 self.expire_sleeper(key);
                 continue;
@@ -365,13 +332,13 @@ impl EngineCore {
                 continue;
             }
             let op = OpId::unpack(key);
-            let Some(slot) = self.common.ops.get(op) else {
+            let Some(slot) = self.p2p.common.ops.get(op) else {
                 continue;
             };
             if slot.state.is_sending() {
-                self.withdraw(op, ErrorKind::TimedOut);
+                self.p2p.withdraw(op, ErrorKind::TimedOut);
             } else {
-                self.unpost(op, ErrorKind::TimedOut);
+                self.p2p.unpost(op, ErrorKind::TimedOut);
             }
         }
     }
@@ -380,12 +347,12 @@ impl EngineCore {
     ///
     /// Commands that wait for room are no work: the driver wakes this rank when there is room. Only new commands count.
     fn has_work(&self) -> bool {
-        self.common.has_deferred()
-            || self.common.peers.has_new_work()
+        self.p2p.common.has_deferred()
+            || self.p2p.common.peers.has_new_work()
             || self
                 .liveness
                 .as_ref()
                 .is_some_and(|liveness| !liveness.asides.is_empty())
-            || self.common.has_program_events()
+            || self.p2p.common.has_program_events()
     }
 }

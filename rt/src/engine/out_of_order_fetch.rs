@@ -2,7 +2,7 @@
 //! [`proto::header_quota`](crate::proto::header_quota).
 
 use super::{
-    Engine, EngineCore, OneSidedCommand,
+    Engine, OneSidedCommand, PointToPoint,
     message::{MessageBody, OfferedMessage, StoredBody, StoredMessage},
     peer::ControlFrame,
 };
@@ -29,7 +29,7 @@ pub(super) struct ParkedMessage {
 const MISSED_MAX: u32 = 16;
 
 /// Calls at the receiver.
-impl EngineCore {
+impl PointToPoint {
     /// Handles a new receive that found nothing while some peers hold messages back. Gives it the parked message, or asks those
     /// peers.
     #[cold]
@@ -97,7 +97,6 @@ impl EngineCore {
 
     /// Asks a peer that holds messages back from now on for what receives wait for.
     pub(super) fn fetch_from(&mut self, rank: WorldRank, tells: bool) {
-        self.post_all_waits();
         let next = self.matching.next_posting();
         let from = self.fetches.fetch_from(rank, tells, next);
         let wants = self.matching.patterns_from(from, rank);
@@ -143,15 +142,16 @@ impl EngineCore {
         }
     }
 
-    /// Handles an offer out of order.
-    pub(super) fn handle_fetched_rts(&mut self, rank: WorldRank, header: &RtsHeader) {
+    /// Handles an offer out of order. Returns true if the peer must be [asked again](Self::fetch_from).
+    #[must_use]
+    pub(super) fn handle_fetched_rts(&mut self, rank: WorldRank, header: &RtsHeader) -> bool {
         self.fetches.record_fetched(rank);
         self.fetches.probe_again(rank);
         if self.common.closing {
             self.confirm_fetched(rank, header.sender);
-            return self
-                .common
+            self.common
                 .send_control(rank, WireKind::Ats, header.sender, wire::REFUSED);
+            return false;
         }
         let envelope = MessageEnvelope {
             ctx: header.ctx,
@@ -174,9 +174,7 @@ impl EngineCore {
         };
         let arrival = self.matching.number_arrival();
         self.deliver_fetched(message, arrival);
-        if self.fetches.has_fetched(rank) {
-            self.fetch_from(rank, false); // the peer's queue does not advance past it
-        }
+        self.fetches.has_fetched(rank) // the peer's queue does not advance past it
     }
 
     /// Gives a message out of order to the first receive that can take it. Otherwise parks it for a probe, or sends it back.
@@ -271,7 +269,7 @@ impl EngineCore {
 }
 
 /// Calls at the sender.
-impl EngineCore {
+impl PointToPoint {
     pub(super) fn handle_fetch_request(&mut self, rank: WorldRank, header: &FetchHeader) {
         let tag = (header.flags & ANY_TAG == 0).then_some(header.tag);
         let line = &mut self.common.peers.peer_mut(rank).sends;
@@ -362,7 +360,7 @@ impl EngineCore {
 impl Engine {
     /// Offers a message out of order.
     pub(super) fn answer(&mut self, op: OpId, first: bool) {
-        let Some(slot) = self.core.common.ops.get(op) else {
+        let Some(slot) = self.core.p2p.common.ops.get(op) else {
             return;
         };
         // The send may have failed since, together with the peer. Then the application has its buffer again.
@@ -376,8 +374,8 @@ impl Engine {
         let mut header = self.offer_header(op);
         header.base.kind = WireKind::FetchedRts as u8;
         header.modes |= if first { MODE_FIRST } else { 0 };
-        let peer = self.core.common.peers.peer_mut(to);
+        let peer = self.core.p2p.common.peers.peer_mut(to);
         peer.control.push_back(ControlFrame::new(&header));
-        self.core.common.peers.mark_to_flush(to);
+        self.core.p2p.common.peers.mark_to_flush(to);
     }
 }

@@ -2,7 +2,7 @@
 
 use ripstop_fabric::driver::PayloadView;
 
-use super::EngineCore;
+use super::PointToPoint;
 use crate::{
     group::WorldRank,
     ops::MessageStatus,
@@ -41,7 +41,7 @@ impl OwnMessages {
     }
 }
 
-impl EngineCore {
+impl PointToPoint {
     /// Copies a message of this rank to itself into the posted receive that matches it. Returns false if the driver must
     /// move the message: no receive is posted, the receive cannot take the message as it is, or earlier messages to this
     /// rank are still queued or in flight.

@@ -25,7 +25,7 @@ pub(crate) struct PendingOpReport {
 impl EngineCore {
     /// Returns true if nothing will happen here without a peer: no time limit runs, and no bytes are in flight.
     pub(crate) fn is_passive(&self) -> bool {
-        self.common.timers.next().is_none() && self.is_without_transfers()
+        self.p2p.common.timers.next().is_none() && self.is_without_transfers()
     }
 
     /// Returns true if no bytes are in flight.
@@ -42,7 +42,8 @@ impl EngineCore {
                     | OpState::Remote { .. }
             )
         };
-        self.common.ops.select(|slot| moves(&slot.state)).is_empty()
+        let moving = self.p2p.common.ops.select(|slot| moves(&slot.state));
+        moving.is_empty()
     }
 
     /// Returns the operations in flight, in no order. O(operations).
@@ -50,10 +51,10 @@ impl EngineCore {
         self.post_all_waits(); // turns direct receives into operations, which can be listed
         // A program is listed once, as one of the messages for which it waits.
         let messages = |slot: &OpSlot| name(&slot.state).is_some() && !slot.in_program;
-        let mut pending = self.common.ops.select(messages);
+        let mut pending = self.p2p.common.ops.select(messages);
         pending.extend(self.representatives());
         let waiting = |op| {
-            let slot = self.common.ops.live(op);
+            let slot = self.p2p.common.ops.live(op);
             let info = slot.info;
             let what = name(&slot.state)?;
             Some(PendingOpReport {

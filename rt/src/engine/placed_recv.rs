@@ -7,7 +7,7 @@
 
 use ripstop_fabric::driver::{CommandToken, DownCause, MessagePlace, PayloadView};
 
-use super::{EngineCore, send::down_kind};
+use super::{PointToPoint, send::down_kind};
 use crate::{
     group::WorldRank,
     ops::{InboundTransfer, MessageStatus, OpState},
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-impl EngineCore {
+impl PointToPoint {
     /// Lends the buffer of the receive that matches a message which has begun to arrive. The message waits until it is whole if
     /// there is no such receive, or if the receive would do anything else than take the bytes.
     pub(super) fn lend_place(

@@ -26,7 +26,7 @@ impl EngineCore {
     /// Returns what this rank waits for. O(operations + stored messages).
     #[cold]
     pub(crate) fn published(&mut self) -> RankSnapshot {
-        let (posted, arrived) = self.matching.counts();
+        let (posted, arrived) = self.p2p.matching.counts();
         let mut waits = self.message_waits();
         waits.extend(self.collective_waits());
         waits.extend(self.other_waits());
@@ -53,21 +53,22 @@ impl EngineCore {
     /// Returns true if nothing happens here without a peer. Questions of a rank that waits for a collective do not count.
     fn is_at_rest(&self) -> bool {
         let no_timer = self
+            .p2p
             .common
             .timers
             .keys()
             .all(|key| key == program::STALL_PROBE_KEY);
-        no_timer && self.common.commands_in_flight == 0 && self.is_without_transfers()
+        no_timer && self.p2p.common.commands_in_flight == 0 && self.is_without_transfers()
     }
 
     /// Returns the messages and the accesses to windows in flight.
     fn message_waits(&mut self) -> Vec<PublishedWait> {
-        let in_flight = self.common.ops.select(|slot| {
+        let in_flight = self.p2p.common.ops.select(|slot| {
             !slot.in_program && kind_of(&slot.state, slot.info.probe, slot.info.ctx).is_some()
         });
         let mut waits = Vec::new();
         for op in in_flight {
-            let slot = self.common.ops.live(op);
+            let slot = self.p2p.common.ops.live(op);
             let info = slot.info;
             let Some(kind) = kind_of(&slot.state, info.probe, info.ctx) else {
                 continue;
@@ -149,11 +150,12 @@ impl EngineCore {
 
     fn published_comms(&self) -> Vec<PublishedComm> {
         let contexts = self
+            .p2p
             .common
             .groups
             .contexts()
             .filter(|ctx| ctx.is_multiple_of(2));
-        let group = |ctx| Some((ctx, self.common.groups.get(ctx)?));
+        let group = |ctx| Some((ctx, self.p2p.common.groups.get(ctx)?));
         let comms = contexts.take(COMMS_MAX + 1).filter_map(group);
         comms
             .map(|(ctx, group)| PublishedComm {
@@ -169,7 +171,7 @@ impl EngineCore {
     /// Returns the messages of the application that no receive has taken, by kind.
     fn published_messages(&self) -> Vec<StoredGroup> {
         let mut kinds = BTreeMap::new();
-        for message in self.messages.all() {
+        for message in self.p2p.messages.all() {
             let envelope = message.envelope;
             if message.place.is_none() || !envelope.ctx.is_multiple_of(2) {
                 continue;

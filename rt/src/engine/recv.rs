@@ -3,7 +3,7 @@
 use ripstop_fabric::driver::PayloadView;
 
 use super::{
-    EngineCore, OneSidedCommand,
+    OneSidedCommand, PointToPoint,
     message::{MessageBody, OfferedMessage, StoredBody, StoredMessage},
     program::ProgramEvent,
     send::down_kind,
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-impl EngineCore {
+impl PointToPoint {
     /// Posts a receive that already owns its buffer.
     #[inline]
     pub(crate) fn recv(&mut self, op: OpId) {
@@ -27,7 +27,7 @@ impl EngineCore {
         let want = slot.info.want();
         match self.matching.post(want, op) {
             PostOutcome::Taken(taken) => {
-                self.note_left_store(taken.envelope);
+                self.common.note_left_store(taken.envelope);
                 let message = self.messages.take(taken.message);
                 self.deliver_stored(op, message, taken.arrival);
             }
@@ -85,7 +85,7 @@ impl EngineCore {
         if self.common.closing {
             return self.drop_at_close(message);
         }
-        if self.has_stopped_receiving(message.envelope.ctx) && !message.is_out_of_order() {
+        if self.common.has_stopped_receiving(message.envelope.ctx) && !message.is_out_of_order() {
             self.discharge(&mut message);
             return self.refuse_revoked(message.envelope, &message.body.as_message_body());
         }
@@ -125,7 +125,7 @@ impl EngineCore {
         match self.matching.restore(message.envelope, arrival, index) {
             ArrivalOutcome::Matched { recv, .. } => Some(recv),
             ArrivalOutcome::Waits(place) => {
-                self.note_stored(message.envelope, message.sig);
+                self.common.note_stored(message.envelope, message.sig);
                 let body = std::mem::replace(&mut message.body, StoredBody::NOTHING);
                 let stored = self.messages.store(StoredMessage {
                     body,
@@ -536,8 +536,8 @@ impl EngineCore {
         if self.common.closing {
             return Some(ErrorKind::Closed);
         }
-        if self.programs.any_revoked()
-            && let Some(kind) = self.programs.revoked_kind(want.ctx, want.tag)
+        if self.common.any_revoked()
+            && let Some(kind) = self.common.revoked_kind(want.ctx, want.tag)
         {
             return Some(kind);
         }

@@ -2,7 +2,7 @@
 
 use ripstop_fabric::driver::{DownCause, PayloadView};
 
-use super::{EngineCore, OneSidedCommand, send::down_kind};
+use super::{OneSidedCommand, PointToPoint, send::down_kind};
 use crate::{
     error::ErrorKind,
     group::WorldRank,
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-impl EngineCore {
+impl PointToPoint {
     /// Sends the bytes of an offer of this rank in the way that the receiver chose: as a put or as fragments.
     pub(super) fn handle_rtr(&mut self, rank: WorldRank, header: &RtrHeader) {
         let Some(slot) = self.sending_to(rank, header.sender) else {
@@ -126,7 +126,7 @@ impl EngineCore {
         };
         self.matching.withdraw(place);
         let message = self.messages.take(index);
-        self.note_left_store(message.envelope);
+        self.common.note_left_store(message.envelope);
         self.drop_stored(message);
         self.common
             .send_control(rank, WireKind::CancelAck, header.op, wire::OK);

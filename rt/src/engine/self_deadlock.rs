@@ -40,9 +40,9 @@ impl EngineCore {
     /// Returns true if the application awaits operations that only this rank can complete, and nothing else is in flight.
     #[inline]
     pub(crate) fn waits_for_itself(&self) -> bool {
-        let may = self.matching.is_receiving()
-            || self.common.offers > 0
-            || self.common.peers.any_to_flush();
+        let may = self.p2p.matching.is_receiving()
+            || self.p2p.common.offers > 0
+            || self.p2p.common.peers.any_to_flush();
         may && self.is_waiting_for_itself()
     }
 
@@ -50,10 +50,12 @@ impl EngineCore {
     fn is_waiting_for_itself(&self) -> bool {
         self.is_otherwise_idle()
             && self
+                .p2p
                 .matching
                 .posted_patterns()
                 .all(|want| self.is_for_itself(want.source, want.ctx))
             && self
+                .p2p
                 .common
                 .ops
                 .select(|slot| self.is_for_others(slot))
@@ -63,33 +65,34 @@ impl EngineCore {
 
     /// Returns true if nothing is in flight but operations that futures of messages wait for.
     fn is_otherwise_idle(&self) -> bool {
-        let is_open = !(self.common.closing || self.common.leaving || self.common.ended);
+        let is_open =
+            !(self.p2p.common.closing || self.p2p.common.leaving || self.p2p.common.ended);
         let no_collectives =
-            !self.programs.any() && self.common.promised == 0 && !self.recovery.is_agreeing();
+            !self.programs.any() && self.p2p.common.promised == 0 && !self.recovery.is_agreeing();
         let no_news_awaited = !self.windows.has_waiting_futures()
             && self.recovery.followed().all(|ctx| self.is_left_alone(ctx));
         is_open
             && no_collectives
             && no_news_awaited
-            && self.common.timers.next().is_none()
-            && self.common.commands.is_empty()
-            && self.common.commands_in_flight == 0
-            && self.common.peers.unacked().next().is_none()
+            && self.p2p.common.timers.next().is_none()
+            && self.p2p.common.commands.is_empty()
+            && self.p2p.common.commands_in_flight == 0
+            && self.p2p.common.peers.unacked().next().is_none()
     }
 
     /// Returns true if only this rank can send what such a receive waits for.
     fn is_for_itself(&self, source: Option<WorldRank>, ctx: u32) -> bool {
-        let me = self.common.me;
+        let me = self.p2p.common.me;
         source.map_or_else(|| self.is_left_alone(ctx), |source| source == me)
     }
 
     /// Returns true if all other ranks of the communicator are down.
     fn is_left_alone(&self, ctx: u32) -> bool {
-        let me = self.common.me;
-        self.common.groups.get(ctx).is_some_and(|group| {
+        let me = self.p2p.common.me;
+        self.p2p.common.groups.get(ctx).is_some_and(|group| {
             let mut others = group.members().filter(|&member| member != me);
-            self.common.peers.downs() + 1 >= group.len()
-                && others.all(|member| self.common.peers.down(member).is_some())
+            self.p2p.common.peers.downs() + 1 >= group.len()
+                && others.all(|member| self.p2p.common.peers.down(member).is_some())
         })
     }
 
@@ -98,14 +101,15 @@ impl EngineCore {
         match slot.state {
             OpState::Free | OpState::Done(_) | OpState::Failed | OpState::Lost => false,
             OpState::Posted(_) => slot.in_program, // its source was checked above
-            OpState::Queued | OpState::Offered => slot.info.peer != Some(self.common.me),
+            OpState::Queued | OpState::Offered => slot.info.peer != Some(self.p2p.common.me),
             _ => true,
         }
     }
 
     /// Returns the operations in flight for which the application waits.
     fn own_waits(&self) -> Vec<OpId> {
-        self.common
+        self.p2p
+            .common
             .ops
             .select(|slot| slot.waker.is_some() && !slot.state.is_done())
     }
@@ -113,22 +117,22 @@ impl EngineCore {
     fn end_own_waits(&mut self) {
         self.own_wait = None;
         for op in self.own_waits() {
-            let slot = self.common.ops.live(op);
+            let slot = self.p2p.common.ops.live(op);
             let (is_sending, ctx) = (slot.state.is_sending(), slot.info.ctx);
-            let size = self.common.groups.get(ctx).map_or(1, RankGroup::len);
+            let size = self.p2p.common.groups.get(ctx).map_or(1, RankGroup::len);
             let alone = size > 1 && self.is_left_alone(ctx);
             let why = ErrorKind::WaitsForItself { alone };
             if is_sending {
-                self.withdraw(op, why);
+                self.p2p.withdraw(op, why);
             } else {
-                self.unpost(op, why);
+                self.p2p.unpost(op, why);
             }
         }
     }
 
     /// Returns the time since when this rank has seemed to wait for itself.
     pub(crate) fn self_deadlock(&mut self, now: ClockTime) -> &mut SelfDeadlock {
-        let seen = self.matching.counts();
+        let seen = self.p2p.matching.counts();
         let before = self.own_wait.take().filter(|before| before.seen == seen);
         let begin = || Box::new(SelfDeadlock { since: now, seen });
         self.own_wait.insert(before.unwrap_or_else(begin))

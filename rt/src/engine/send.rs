@@ -2,7 +2,7 @@
 
 use ripstop_fabric::driver::DownCause;
 
-use super::{Engine, EngineCore, flush::transmit_tagged};
+use super::{Engine, PointToPoint, flush::transmit_tagged};
 use crate::{
     buffer::SendBuf,
     error::ErrorKind,
@@ -25,13 +25,13 @@ impl Engine {
     #[inline]
     pub(crate) fn send<B: SendBuf>(&mut self, info: OpInfo, buf: B) -> SendStart<B> {
         let to = info.peer.expect("a send has a peer");
-        if let Some(kind) = self.core.unsendable(info.ctx, to) {
+        if let Some(kind) = self.core.p2p.unsendable(info.ctx, to) {
             return SendStart::Refused(kind, buf);
         }
         if self.send_now(&info, to, bytemuck::cast_slice(buf.elems())) {
             return SendStart::Sent(buf);
         }
-        let ticket = self.core.common.ops.hold_send(info, buf);
+        let ticket = self.core.p2p.common.ops.hold_send(info, buf);
         self.queue(ticket.op, to);
         self.flush();
         SendStart::InFlight(ticket)
@@ -39,9 +39,9 @@ impl Engine {
 
     /// Queues a send that waits for room or credits.
     pub(super) fn queue(&mut self, op: OpId, to: WorldRank) {
-        self.core.common.awaited_peers_changed = true;
-        self.core.enqueue(to, op);
-        self.core.common.peers.mark_to_flush(to);
+        self.core.p2p.common.awaited_peers_changed = true;
+        self.core.p2p.enqueue(to, op);
+        self.core.p2p.common.peers.mark_to_flush(to);
     }
 
     #[inline]
@@ -56,13 +56,13 @@ impl Engine {
         to: WorldRank,
         bytes: &[u8],
     ) -> bool {
-        if bytes.len() > self.core.common.paths.to(to).eager_max() {
+        if bytes.len() > self.core.p2p.common.paths.to(to).eager_max() {
             return false;
         }
-        if to == self.core.own.rank && self.core.deliver_to_self(&header, bytes) {
+        if to == self.core.p2p.own.rank && self.core.p2p.deliver_to_self(&header, bytes) {
             return true;
         }
-        let peer = self.core.common.peers.peer_mut(to);
+        let peer = self.core.p2p.common.peers.peer_mut(to);
         if !peer.is_clear() || !peer.header_quota.spend() {
             return false;
         }
@@ -70,15 +70,15 @@ impl Engine {
             peer.header_quota.unspend();
             return false;
         }
-        let tag = header.tag_for(self.core.hw_matching_min, bytes.len());
+        let tag = header.tag_for(self.core.p2p.hw_matching_min, bytes.len());
         let header = bytemuck::bytes_of_mut(&mut header);
         let posted = transmit_tagged(&mut *self.driver, peer, to, tag, header, bytes);
         if !posted {
             peer.credits.unspend(bytes.len());
             peer.header_quota.unspend();
-        } else if !self.core.common.peers.reliable {
-            self.core.common.peers.mark_clock_dirty(to);
-            self.core.common.awaited_peers_changed = true;
+        } else if !self.core.p2p.common.peers.reliable {
+            self.core.p2p.common.peers.mark_clock_dirty(to);
+            self.core.p2p.common.awaited_peers_changed = true;
         }
         posted
     }
@@ -86,18 +86,18 @@ impl Engine {
     /// Sends borrowed bytes, if they can leave immediately.
     pub(crate) fn try_send(&mut self, info: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
         let to = info.peer.expect("a send has a peer");
-        match self.core.unsendable(info.ctx, to) {
+        match self.core.p2p.unsendable(info.ctx, to) {
             Some(kind) => Err(kind),
             None => Ok(self.send_now(info, to, bytes)),
         }
     }
 }
 
-impl EngineCore {
+impl PointToPoint {
     /// Returns the reason why nothing can be sent to this rank on a communicator, if there is one.
     #[inline]
     fn unsendable(&self, ctx: u32, rank: WorldRank) -> Option<ErrorKind> {
-        if self.common.revokes && self.programs.is_void(ctx) {
+        if self.common.revokes && self.common.is_void(ctx) {
             return Some(ErrorKind::Revoked);
         }
         self.common.unreachable(rank)

@@ -40,9 +40,9 @@ impl EngineCore {
     #[inline]
     fn is_bloated(&self) -> bool {
         let is_wide = |(room, used): (usize, usize)| room >= FLOOR && used <= room / SPARE;
-        is_wide(self.common.ops.room())
-            || is_wide(self.matching.room())
-            || is_wide(self.messages.room())
+        is_wide(self.p2p.common.ops.room())
+            || is_wide(self.p2p.matching.room())
+            || is_wide(self.p2p.messages.room())
     }
 
     #[cold]
@@ -66,19 +66,19 @@ impl EngineCore {
     }
 
     fn places(&self) -> usize {
-        self.common.ops.room().0 + self.matching.room().0 + self.messages.room().0
+        self.p2p.common.ops.room().0 + self.p2p.matching.room().0 + self.p2p.messages.room().0
     }
 
     fn shrink(&mut self) {
-        self.common.ops.shrink();
-        self.matching.shrink();
-        self.messages.shrink();
-        let room = self.common.ops.room().0;
+        self.p2p.common.ops.shrink();
+        self.p2p.matching.shrink();
+        self.p2p.messages.shrink();
+        let room = self.p2p.common.ops.room().0;
         self.programs.shrink(room);
-        self.common.program_events.shrink_to(room);
-        self.common.peers.shrink();
-        self.common.commands.shrink_to(FLOOR);
-        self.common.wakers.shrink_to(FLOOR);
-        self.common.garbage.shrink_to(FLOOR);
+        self.p2p.common.program_events.shrink_to(room);
+        self.p2p.common.peers.shrink();
+        self.p2p.common.commands.shrink_to(FLOOR);
+        self.p2p.common.wakers.shrink_to(FLOOR);
+        self.p2p.common.garbage.shrink_to(FLOOR);
     }
 }

@@ -38,6 +38,7 @@ impl EngineCore {
             return sleeper; // it is ready immediately
         }
         let timer = self
+            .p2p
             .common
             .timers
             .insert(deadline, KEYS | u64::from(sleeper.0));
@@ -52,7 +53,7 @@ impl EngineCore {
         };
         if place.as_ref().is_none_or(|known| !known.will_wake(waker)) {
             let before = place.replace(waker.clone());
-            self.common.let_go(before);
+            self.p2p.common.let_go(before);
         }
         Poll::Pending
     }
@@ -60,8 +61,8 @@ impl EngineCore {
     /// Removes a sleeper whose future was dropped.
     pub(crate) fn wake_sleeper(&mut self, sleeper: SleeperId) {
         if let Some((timer, waker)) = self.sleepers.asleep.remove(&sleeper) {
-            self.common.timers.cancel(timer);
-            self.common.let_go(waker);
+            self.p2p.common.timers.cancel(timer);
+            self.p2p.common.let_go(waker);
         }
     }
 
@@ -70,14 +71,14 @@ impl EngineCore {
         self.sleepers.ended = true;
         let asleep = std::mem::take(&mut self.sleepers.asleep);
         let wakers = asleep.into_values().filter_map(|(_, waker)| waker);
-        self.common.wakers.extend(wakers);
+        self.p2p.common.wakers.extend(wakers);
     }
 
     /// Wakes a sleeper whose deadline has passed.
     pub(super) fn expire_sleeper(&mut self, key: u64) {
         let sleeper = SleeperId(u32::try_from(key & u64::from(u32::MAX)).unwrap_or_default());
         if let Some((_, waker)) = self.sleepers.asleep.remove(&sleeper) {
-            self.common.wakers.extend(waker);
+            self.p2p.common.wakers.extend(waker);
         }
     }
 }

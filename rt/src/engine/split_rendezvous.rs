@@ -13,7 +13,7 @@ use ripstop_fabric::{
     memory::{MemoryRegion, RemoteRegion},
 };
 
-use super::{Engine, EngineCore, OneSidedCommand, send::down_kind};
+use super::{Engine, OneSidedCommand, PointToPoint, send::down_kind};
 use crate::{
     buffer::word_of,
     group::WorldRank,
@@ -129,6 +129,7 @@ impl Engine {
     pub(super) fn start_split(&mut self, op: OpId, key: RemoteRegion) {
         if !self.offer_rear(op, key) {
             self.core
+                .p2p
                 .common
                 .commands
                 .push(OneSidedCommand::Get { op, key, at: 0 });
@@ -139,7 +140,7 @@ impl Engine {
         let Some(claim) = self.claim_key(op) else {
             return false;
         };
-        let Some(slot) = self.core.common.ops.get(op) else {
+        let Some(slot) = self.core.p2p.common.ops.get(op) else {
             return true;
         };
         let OpState::Landing(mut landing) = slot.state else {
@@ -158,15 +159,15 @@ impl Engine {
         let Some(here) = self.expose(op, landing.landed.source, whole.slice(at, total - at)) else {
             return false;
         };
-        let slot = self.core.common.ops.live(op);
+        let slot = self.core.p2p.common.ops.live(op);
         landing.is_split = true;
         slot.state = OpState::Landing(landing);
-        self.core.splits.put(op, at, rear);
+        self.core.p2p.splits.put(op, at, rear);
         let source = landing.landed.source;
         let header = Header::new(landing.sender, op, at as u64, here, claim);
-        self.core.common.peers.control(source, &header);
+        self.core.p2p.common.peers.control(source, &header);
         self.flush_peer(source); // now, because getting the front half keeps this thread busy
-        self.core.common.commands.push(OneSidedCommand::Get {
+        self.core.p2p.common.commands.push(OneSidedCommand::Get {
             op,
             key: front,
             at: 0,
@@ -179,7 +180,7 @@ impl Engine {
         if op.slot as usize >= WORDS || !self.driver.caps().atomics {
             return None;
         }
-        let halves = self.core.splits.0.get_or_insert_default();
+        let halves = self.core.p2p.splits.0.get_or_insert_default();
         if halves.words.is_none() {
             halves.words = self.driver.allocate(WORDS * 8).ok();
         }
@@ -193,7 +194,7 @@ impl Engine {
 
     /// Posts the claim. Returns true if it is posted or no longer needed.
     pub(super) fn post_claim(&mut self, op: OpId, claim: RemoteRegion, receiver: OpId) -> bool {
-        let Some(slot) = self.core.common.ops.get(op) else {
+        let Some(slot) = self.core.p2p.common.ops.get(op) else {
             return true;
         };
         let (OpState::Claiming { .. }, Some(to)) = (&slot.state, slot.info.peer) else {
@@ -209,13 +210,13 @@ impl Engine {
             token: CommandToken(op.pack()),
         };
         let posted = matches!(self.driver.post(command), PostResult::Posted);
-        self.core.common.commands_in_flight += usize::from(posted);
+        self.core.p2p.common.commands_in_flight += usize::from(posted);
         posted
     }
 }
 
 /// Calls at the sender.
-impl EngineCore {
+impl PointToPoint {
     /// Handles an offer of the rear half by claiming it.
     pub(super) fn handle_split_rtr(&mut self, rank: WorldRank, header: &Header) {
         let Some(slot) = self.common.ops.get(header.sender) else {
@@ -275,7 +276,7 @@ impl EngineCore {
 }
 
 /// Calls at the receiver.
-impl EngineCore {
+impl PointToPoint {
     /// Returns true if both ends move a message of this length.
     pub(super) fn may_split(&self, bytes: usize) -> bool {
         self.may_split_long && self.common.offers == 0 && bytes >= SPLIT_MIN

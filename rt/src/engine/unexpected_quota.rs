@@ -4,7 +4,7 @@
 //! [`Credits`](crate::proto::channel::Credits).
 
 use super::{
-    Engine, EngineCore,
+    Engine, PointToPoint,
     flush::FlushResult,
     message::{MessageBody, StoredMessage},
 };
@@ -13,12 +13,12 @@ use crate::{
     ops::OpState,
     proto::{
         header_quota::QueueFront,
-        wire::{self, BareHeader, BlockedHeader, OpId, QuotaHeader, WireKind},
+        wire::{BareHeader, BlockedHeader, OpId, QuotaHeader, WireKind},
     },
 };
 
 /// Calls at the receiver.
-impl EngineCore {
+impl PointToPoint {
     /// Charges a message that is about to be stored to its sender. Returns false if the sender exceeds its limit; then the
     /// message must not be stored.
     pub(super) fn charge(&mut self, rank: WorldRank, content: &MessageBody<'_>) -> bool {
@@ -55,19 +55,6 @@ impl EngineCore {
             self.fetches.resolved(source);
         } else if self.discharge(&mut message) {
             self.note_message_taken(source);
-        }
-    }
-
-    /// Drops a message that the peer was not allowed to send. The peer violates the protocol or has other settings.
-    pub(super) fn drop_over_quota(&mut self, rank: WorldRank, content: &MessageBody<'_>) {
-        self.common.refused += 1;
-        tracing::warn!(
-            rank = rank.0,
-            "dropped a message that this rank was not allowed to send: set the same RIPSTOP_UNEXPECTED_* on all ranks"
-        );
-        if let MessageBody::Offered(offered) = content {
-            self.common
-                .send_control(rank, WireKind::Ats, offered.sender, wire::REFUSED);
         }
     }
 
@@ -117,20 +104,24 @@ impl EngineCore {
         }
     }
 
-    /// Handles a peer that may not send any more and holds messages back.
-    pub(super) fn handle_blocked(&mut self, rank: WorldRank, header: &BlockedHeader) {
+    /// Handles a peer that may not send any more and holds messages back. Returns true if what receives wait for must be
+    /// [fetched](Self::fetch_from) from it.
+    #[must_use]
+    pub(super) fn handle_blocked(&mut self, rank: WorldRank, header: &BlockedHeader) -> bool {
         let (grants, peer) = self.common.peers.granting(rank);
         if let Some(limit) = grants.handle_blocked(rank, peer, header.at, header.held) {
-            return self.grant(rank, limit);
+            self.grant(rank, limit);
+            return false;
         }
         if self.common.peers.peer_mut(rank).quota_granted.waits() {
             self.recall();
             self.distribute_quota();
         }
-        if self.common.peers.peer_mut(rank).quota_granted.waits() {
+        let waits = self.common.peers.peer_mut(rank).quota_granted.waits();
+        if waits {
             self.fetches.handle_blocked(rank);
-            self.fetch_from(rank, header.notifies == 1);
         }
+        waits
     }
 
     /// Asks all peers to return the room that they do not use, when room becomes scarce. O(peers in contact).
@@ -162,7 +153,7 @@ impl EngineCore {
 }
 
 /// Calls at the sender.
-impl EngineCore {
+impl PointToPoint {
     /// Handles a peer that has raised this rank's limit.
     pub(super) fn handle_grant(&mut self, rank: WorldRank, header: &QuotaHeader) {
         let peer = self.common.peers.peer_mut(rank);
@@ -191,17 +182,17 @@ impl Engine {
     /// Sends from the front of the queue, while there is room at the driver and at the peer.
     pub(super) fn flush_sends(&mut self, rank: WorldRank) -> FlushResult {
         loop {
-            let peer = self.core.common.peers.peer_mut(rank);
+            let peer = self.core.p2p.common.peers.peer_mut(rank);
             let op = match peer.sends.front() {
                 QueueFront::Nothing => return FlushResult::All,
                 // The peer will report that the message is matched, or return it.
-                QueueFront::Out(op) if self.core.common.ops.get(op).is_some() => {
+                QueueFront::Out(op) if self.core.p2p.common.ops.get(op).is_some() => {
                     return FlushResult::All;
                 }
                 QueueFront::Out(op) | QueueFront::Waiting(op) => op,
             };
             if self.is_queued(op) {
-                let peer = self.core.common.peers.peer_mut(rank);
+                let peer = self.core.p2p.common.peers.peer_mut(rank);
                 if peer.header_quota.is_spent() {
                     return self.say_blocked(rank);
                 }
@@ -209,31 +200,31 @@ impl Engine {
                     return FlushResult::Stuck;
                 }
             }
-            self.core.common.peers.peer_mut(rank).sends.pop();
+            self.core.p2p.common.peers.peer_mut(rank).sends.pop();
         }
     }
 
     fn is_queued(&mut self, op: OpId) -> bool {
-        let slot = self.core.common.ops.get(op);
+        let slot = self.core.p2p.common.ops.get(op);
         slot.is_some_and(|slot| matches!(slot.state, OpState::Queued))
     }
 
     /// Notifies the peer that this rank is blocked, once for each limit. The queue then waits for the peer, not for the driver.
     fn say_blocked(&mut self, rank: WorldRank) -> FlushResult {
-        let peer = self.core.common.peers.peer_mut(rank);
+        let peer = self.core.p2p.common.peers.peer_mut(rank);
         let Some(limit) = peer.header_quota.block() else {
             return FlushResult::All;
         };
         let line = &mut peer.sends;
         let held = u32::try_from(line.len()).unwrap_or(u32::MAX);
         let header = BlockedHeader::new(limit, held, line.block());
-        self.core.common.peers.control(rank, &header);
+        self.core.p2p.common.peers.control(rank, &header);
         self.flush_control(rank)
     }
 }
 
 #[cfg(test)]
-impl EngineCore {
+impl PointToPoint {
     /// Returns the number of unexpected messages in the store.
     pub(super) fn stored(&self) -> usize {
         self.common.peers.stored() + usize::from(self.parked.is_some())

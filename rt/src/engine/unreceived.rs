@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ripstop_fabric::driver::DownCause;
 
-use super::EngineCore;
+use super::PointToPoint;
 use crate::{
     buffer::TypeSig,
     group::{CommRank, WorldRank},
@@ -129,14 +129,14 @@ fn length(sig: TypeSig, count: &UnreceivedCount) -> String {
     format!("{range} {unit}{each}")
 }
 
-impl EngineCore {
+impl PointToPoint {
     /// Counts a message of the application that will not be received. Messages of failed ranks and on revoked communicators do
     /// not count, because the program has got errors for those.
     #[cold]
     pub(super) fn note_unreceived(&mut self, envelope: MessageEnvelope, sig: u64, bytes: u64) {
         let MessageEnvelope { ctx, source, tag } = envelope;
         let is_known = !ctx.is_multiple_of(2)
-            || self.programs.is_void(ctx)
+            || self.common.is_void(ctx)
             || self.common.peers.down(source) == Some(DownCause::Failed);
         if !is_known {
             let sig = TypeSig(sig);

@@ -106,7 +106,7 @@ impl<B: Send + 'static> RemoteOp<B> {
             return true;
         };
         let (shared, op) = (flight.comm.shared(), flight.ticket.op);
-        shared.test_condition(|engine| engine.core.common.is_done(op))
+        shared.test_condition(|engine| engine.core.p2p.common.is_done(op))
     }
 
     /// Puts the buffer in its place, or returns the error of the operation.
@@ -153,14 +153,14 @@ impl<B: Send + 'static> Future for RemoteOp<B> {
 impl<B: Send + 'static> RemoteOpFlight<B> {
     fn is_done(&self) -> bool {
         let shared = self.comm.shared();
-        shared.with(|engine| engine.core.common.is_done(self.ticket.op))
+        shared.with(|engine| engine.core.p2p.common.is_done(self.ticket.op))
     }
 
     fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<B, OpError<B>>> {
         if let Some(watched) = self.watched.take() {
             watched.asked(self.is_done());
         }
-        let take = |core: &mut EngineCore| (self.take)(&mut core.common, &self.ticket);
+        let take = |core: &mut EngineCore| (self.take)(&mut core.p2p.common, &self.ticket);
         let shared = self.comm.shared();
         let (outcome, buf) = ready!(shared.poll(self.ticket.op, cx.waker(), take));
         Poll::Ready(match outcome {
@@ -181,7 +181,7 @@ impl<B: Send + 'static> Drop for RemoteOp<B> {
     fn drop(&mut self) {
         if let Some(RemoteOpState::InFlight(flight)) = self.rest.as_deref() {
             let shared = flight.comm.shared();
-            shared.with(|engine| engine.core.common.detach(flight.ticket.op));
+            shared.with(|engine| engine.core.p2p.common.detach(flight.ticket.op));
         }
     }
 }

@@ -52,8 +52,8 @@ impl World {
     fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let mut engine = self.0.lock().unwrap();
         let result = work(&mut engine);
-        let wakers = mem::take(&mut engine.core.common.wakers);
-        let garbage = mem::take(&mut engine.core.common.garbage);
+        let wakers = mem::take(&mut engine.core.p2p.common.wakers);
+        let garbage = mem::take(&mut engine.core.p2p.common.garbage);
         drop(engine);
         wakers.into_iter().for_each(Waker::wake);
         drop(garbage);
@@ -67,7 +67,7 @@ impl World {
     fn recv_long(&self, len: usize) -> (OpTicket<Buffer>, Drops) {
         let (buf, drops) = Buffer::new(vec![0; len]);
         let ticket = self.with(|engine| {
-            let ticket = engine.core.common.ops.hold_recv(op_info(), buf);
+            let ticket = engine.core.p2p.common.ops.hold_recv(op_info(), buf);
             engine.post(ticket.op);
             ticket
         });
@@ -90,17 +90,17 @@ impl World {
         let SendStart::InFlight(ticket) = self.with(|engine| engine.send(op_info(), bytes)) else {
             panic!("too long to be sent at once")
         };
-        self.with(|engine| engine.core.common.detach(ticket.op));
+        self.with(|engine| engine.core.p2p.common.detach(ticket.op));
         while self.turn() > 0 {}
     }
 
     /// Does what a future's `poll` does.
     fn poll(&self, ticket: &OpTicket<Buffer>, waker: &Waker) -> ControlFlow<(OpOutcome, Buffer)> {
         self.with(|engine| {
-            if let Some(taken) = engine.core.common.take_recv(ticket) {
+            if let Some(taken) = engine.core.p2p.common.take_recv(ticket) {
                 return ControlFlow::Break(taken);
             }
-            engine.core.common.set_waker(ticket.op, waker);
+            engine.core.p2p.common.set_waker(ticket.op, waker);
             ControlFlow::Continue(())
         })
     }
@@ -120,11 +120,11 @@ impl World {
     }
 
     fn is_stale(&self, op: OpId) -> bool {
-        self.with(|engine| engine.core.common.ops.get(op).is_none())
+        self.with(|engine| engine.core.p2p.common.ops.get(op).is_none())
     }
 
     fn assert_empty(&self) {
-        let left = self.with(|engine| engine.core.common.ops.select(|_| true));
+        let left = self.with(|engine| engine.core.p2p.common.ops.select(|_| true));
         assert!(left.is_empty(), "operations left: {left:?}");
     }
 }
@@ -231,8 +231,8 @@ fn a_future_that_lets_go_between_its_look_and_its_waker_is_not_woken() {
         parker.take();
         let waker = Waker::from(Arc::clone(&parker));
         while_delivering(&world, 1, || {
-            if !world.with(|engine| engine.core.common.is_done(ticket.op)) {
-                world.with(|engine| engine.core.common.set_waker(ticket.op, &waker));
+            if !world.with(|engine| engine.core.p2p.common.is_done(ticket.op)) {
+                world.with(|engine| engine.core.p2p.common.set_waker(ticket.op, &waker));
                 while !parker.take() {
                     parker.park();
                 }
@@ -248,7 +248,7 @@ fn a_receive_dropped_as_its_message_lands_gives_it_to_the_next() {
         let (dropped, drops) = world.recv();
         while_delivering(&world, 1, || {
             world.with(|engine| {
-                engine.core.drop_recv(dropped.op);
+                engine.core.p2p.drop_recv(dropped.op);
                 engine.flush();
             });
         });
@@ -276,7 +276,7 @@ fn a_receive_dropped_while_a_long_message_comes_gives_it_to_the_next() {
             thread::spawn(move || world.deliver_long(vec![1; LONG]))
         };
         world.with(|engine| {
-            engine.core.drop_recv(dropped.op);
+            engine.core.p2p.drop_recv(dropped.op);
             engine.flush();
         });
         let (next, _) = world.recv_long(LONG);
@@ -298,7 +298,7 @@ fn a_receive_cancelled_as_its_message_lands_ends_in_one_of_the_two() {
         let (ticket, drops) = world.recv();
         let (cancelled, (outcome, buf)) = while_delivering(&world, 1, || {
             let cancelled =
-                world.with(|engine| engine.core.unpost(ticket.op, ErrorKind::Cancelled));
+                world.with(|engine| engine.core.p2p.unpost(ticket.op, ErrorKind::Cancelled));
             (cancelled, world.wait(&ticket))
         });
         match outcome {
@@ -324,7 +324,8 @@ fn a_stale_name_does_nothing_to_the_operation_that_has_the_slot_now() {
         let late = {
             let (world, stale) = (Arc::clone(&world), first.op);
             thread::spawn(move || {
-                let undone = world.with(|engine| engine.core.unpost(stale, ErrorKind::TimedOut));
+                let undone =
+                    world.with(|engine| engine.core.p2p.unpost(stale, ErrorKind::TimedOut));
                 assert!(!undone, "it had its message");
             })
         };
@@ -359,7 +360,7 @@ fn a_detached_send_ends_by_itself_and_drops_its_buffer_once() {
                 world.wait(&recv).1.bytes.clone()
             })
         };
-        world.with(|engine| engine.core.common.detach(ticket.op));
+        world.with(|engine| engine.core.p2p.common.detach(ticket.op));
         assert_eq!(receiving.join().unwrap(), [1]);
         while world.turn() > 0 {}
         assert!(world.is_stale(ticket.op));

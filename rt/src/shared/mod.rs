@@ -312,7 +312,7 @@ impl RuntimeShared {
     /// Unlocks the engine. Then wakes wakers, drops what was released, and runs the jobs of programs without the lock.
     #[inline]
     fn finish(&self, engine: SpinGuard<'_, Engine>) {
-        if engine.core.common.has_deferred() {
+        if engine.core.p2p.common.has_deferred() {
             self.finish_with_deferred(engine);
         }
     }
@@ -324,10 +324,10 @@ impl RuntimeShared {
         let (mut wakers, mut garbage) = kept.unwrap_or_default();
         let mut jobs = Vec::new();
         loop {
-            mem::swap(&mut wakers, &mut engine.core.common.wakers);
-            mem::swap(&mut garbage, &mut engine.core.common.garbage);
+            mem::swap(&mut wakers, &mut engine.core.p2p.common.wakers);
+            mem::swap(&mut garbage, &mut engine.core.p2p.common.garbage);
             // The remains of the last jobs are dropped when the lock is free.
-            let over = mem::replace(&mut jobs, mem::take(&mut engine.core.common.jobs));
+            let over = mem::replace(&mut jobs, mem::take(&mut engine.core.p2p.common.jobs));
             drop(engine);
             over.into_iter().for_each(|job| contain_panic(|| drop(job)));
             for waker in wakers.drain(..) {
@@ -393,10 +393,10 @@ impl TaskQueue for RuntimeShared {
 }
 
 fn engine_turn(engine: &mut Engine, clock: &Clock) -> u32 {
-    let now = if engine.core.common.needs_time() {
+    let now = if engine.core.p2p.common.needs_time() {
         clock.now()
     } else {
-        engine.core.common.time()
+        engine.core.p2p.common.time()
     };
     engine.turn(now)
 }

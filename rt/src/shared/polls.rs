@@ -21,7 +21,7 @@ impl RuntimeShared {
     /// If receives are posted, the thread that drives this runtime makes a turn. So arrivals are handled while they are
     /// in the caches, and the peer's chunks are free again before the peer needs new ones.
     pub(crate) fn turn_between_copies(&self) {
-        if executor::drives(self) && self.engine.lock().core.is_receiving() {
+        if executor::drives(self) && self.engine.lock().core.p2p.is_receiving() {
             self.turn();
         }
     }
@@ -53,7 +53,7 @@ impl RuntimeShared {
                 break Poll::Ready(taken);
             }
             if turned.is_some() {
-                engine.core.common.set_waker(op, waker);
+                engine.core.p2p.common.set_waker(op, waker);
                 break Poll::Pending;
             }
             turned = Some(self.make_turns_for(op, &mut engine));
@@ -75,7 +75,7 @@ impl RuntimeShared {
         let (turns, disturbed) = self.turn_budget(engine);
         for _ in 0..turns {
             engine_turn(engine, &self.clock);
-            if engine.core.common.is_done(op) || engine.core.common.has_deferred() {
+            if engine.core.p2p.common.is_done(op) || engine.core.p2p.common.has_deferred() {
                 if !executor::drives(self) {
                     self.record_foreign_ready();
                 }
@@ -146,7 +146,7 @@ impl RuntimeShared {
             if found == SingleRoundPoll::Pending {
                 found = look(&mut engine);
             }
-            if found != SingleRoundPoll::Pending || engine.core.common.has_deferred() {
+            if found != SingleRoundPoll::Pending || engine.core.p2p.common.has_deferred() {
                 break;
             }
             if crowded {
@@ -186,7 +186,7 @@ impl RuntimeShared {
                 disturbed = is_disturbed;
                 turns
             });
-            if *left == 0 || engine.core.common.has_deferred() {
+            if *left == 0 || engine.core.p2p.common.has_deferred() {
                 engine.core.windows().remember_window(id, place, waker);
                 watch(&mut engine);
                 // Check again: an event before the watch was set woke no thread, and another thread may sleep on the

@@ -74,7 +74,7 @@ impl EngineCore {
             return Poll::Ready(None);
         };
         let Some((from, into)) = run.next_block_event() else {
-            self.common.set_waker(ticket.buffers.op, waker);
+            self.p2p.common.set_waker(ticket.buffers.op, waker);
             return Poll::Pending;
         };
         let bytes = run.memory.bytes(&into);
@@ -95,8 +95,8 @@ impl EngineCore {
         if let Some(landed) = run.block_events.as_mut().filter(|_| is_recv) {
             landed.push_back(step);
             let buffers = run.buffers;
-            let waker = self.common.ops.live(buffers).waker.take();
-            self.common.wakers.extend(waker);
+            let waker = self.p2p.common.ops.live(buffers).waker.take();
+            self.p2p.common.wakers.extend(waker);
         }
     }
 

@@ -155,7 +155,7 @@ impl EngineCore {
     /// Records two ranks that disagree in a collective. Notifies the neighbors of the pair, and sends the descriptions of both
     /// calls as far as they are known.
     pub(super) fn note_pair(&mut self, id: CollectiveId, pair: DisagreeingRanks, is_new: bool) {
-        let first = self.programs.calls.revoked_from(id.context);
+        let first = self.p2p.common.calls.revoked_from(id.context);
         let is_first = first.is_some_and(|(tag, _)| tag == id.sequence);
         let is_noted = is_first && self.programs.descriptions.note(id, pair);
         if is_new || is_noted {
@@ -173,7 +173,7 @@ impl EngineCore {
 
     /// Notifies the neighbors of what this rank has called, if it is one of two that disagree and has not said so before.
     pub(super) fn send_own_description(&mut self, id: CollectiveId) {
-        let me = self.common.me;
+        let me = self.p2p.common.me;
         let descriptions = &self.programs.descriptions;
         if !descriptions.is_asked(id, me) || descriptions.whole(id, me).is_some() {
             return;
@@ -191,11 +191,11 @@ impl EngineCore {
 
     /// Returns the signature and the source line of a collective that this rank has called.
     pub(super) fn called(&mut self, id: CollectiveId) -> Option<(u64, &'static Location<'static>)> {
-        if let Some(running) = self.programs.calls.running(id) {
+        if let Some(running) = self.p2p.common.calls.running(id) {
             let run = self.programs.get(running.run)?;
             return Some((running.sig, run.info.at));
         }
-        self.programs.calls.over(id)
+        self.p2p.common.calls.over(id)
     }
 
     /// Returns the collectives in flight, with the descriptions of their calls.
@@ -206,13 +206,13 @@ impl EngineCore {
 
     /// Returns the number after that of the last collective of this context that this rank has begun.
     pub(in crate::engine) fn next_collective_of(&self, ctx: u32) -> u32 {
-        self.programs.calls.next(ctx)
+        self.p2p.common.calls.next(ctx)
     }
 
     /// Returns the last collective of this context, if it is complete.
     pub(in crate::engine) fn last_collective_of(&self, ctx: u32) -> Option<String> {
-        let number = self.programs.calls.next(ctx).checked_sub(1)?;
-        let (sig, at) = self.programs.calls.over(CollectiveId::new(ctx, number))?;
+        let number = self.p2p.common.calls.next(ctx).checked_sub(1)?;
+        let (sig, at) = self.p2p.common.calls.over(CollectiveId::new(ctx, number))?;
         let name = self.programs.descriptions.name(sig);
         let verb = name.split(" (").next().unwrap_or(name);
         Some(format!("{verb} #{number}, {}:{}", at.file(), at.line()))
@@ -221,7 +221,7 @@ impl EngineCore {
     /// Sends the description of a rank's call to the neighbors.
     fn pass_on(&mut self, id: CollectiveId, rank: WorldRank) {
         if let Some(group) = self.group_of(id.context) {
-            let neighbors = super::fail::neighbors(&group, self.common.me);
+            let neighbors = super::fail::neighbors(&group, self.p2p.common.me);
             self.say_to(neighbors, id, rank);
             self.wake_for_descriptions();
         }
@@ -244,8 +244,8 @@ impl EngineCore {
         };
         for header in CallDescriptionHeader::all(id, rank, text.as_bytes()) {
             for peer in peers.clone() {
-                if self.common.peers.down(peer).is_none() {
-                    self.common.peers.control(peer, &header);
+                if self.p2p.common.peers.down(peer).is_none() {
+                    self.p2p.common.peers.control(peer, &header);
                 }
             }
         }
@@ -254,18 +254,18 @@ impl EngineCore {
     /// Notifies all members of small communicators of a mismatch, before this rank leaves because of it. A member that calls its
     /// first collective later would otherwise only see that this rank has left.
     pub(crate) fn tell_members_of_mismatch(&mut self) {
-        for (id, [one, other]) in self.programs.calls.mismatches() {
+        for (id, [one, other]) in self.p2p.common.calls.mismatches() {
             let Some(group) = self.group_of(id.context) else {
                 continue;
             };
             if group.len() > TOLD_MAX {
                 continue;
             }
-            let me = self.common.me;
+            let me = self.p2p.common.me;
             let others: Vec<WorldRank> = group.members().filter(|rank| *rank != me).collect();
             for rank in &others {
-                if self.common.peers.down(*rank).is_none() {
-                    self.tell_revoked(*rank, id.context);
+                if self.p2p.common.peers.down(*rank).is_none() {
+                    self.p2p.common.tell_revoked(*rank, id.context);
                 }
             }
             self.say_to(others.iter().copied(), id, one);
@@ -282,7 +282,7 @@ impl EngineCore {
         let id = CollectiveId::new(header.ctx, header.tag);
         let rank = WorldRank(header.rank);
         let group = self.group_of(id.context);
-        if group.is_none() && !self.common.has_left(id.context & !1) {
+        if group.is_none() && !self.p2p.common.has_left(id.context & !1) {
             // This rank does not have the communicator yet. The description is used once it does.
             let description = self.programs.descriptions.place(id, rank);
             description.map(|description| description.take(header));
@@ -290,7 +290,7 @@ impl EngineCore {
         }
         let is_member = group.is_some_and(|group| group.contains(by));
         let is_asked = self.programs.descriptions.is_asked(id, rank);
-        if !is_member || !is_asked || rank == self.common.me {
+        if !is_member || !is_asked || rank == self.p2p.common.me {
             return;
         }
         let description = self.programs.descriptions.place(id, rank);
@@ -302,7 +302,7 @@ impl EngineCore {
     /// Wakes the futures that wait for descriptions.
     pub(super) fn wake_for_descriptions(&mut self) {
         let wakers = std::mem::take(&mut self.programs.descriptions.wakers);
-        self.common.wakers.extend(wakers);
+        self.p2p.common.wakers.extend(wakers);
     }
 
     /// Waits for the descriptions of two ranks that disagree on this communicator. Ready when no more can arrive.
@@ -329,22 +329,22 @@ impl EngineCore {
         };
         let comes = |rank: &WorldRank| {
             let is_known = self.programs.descriptions.whole(id, *rank).is_some();
-            !is_known && *rank != self.common.me && self.common.peers.down(*rank).is_none()
+            !is_known && *rank != self.p2p.common.me && self.p2p.common.peers.down(*rank).is_none()
         };
-        !self.common.ended && pair.iter().any(comes)
+        !self.p2p.common.ended && pair.iter().any(comes)
     }
 
     /// Returns the pair of ranks that errors name. A pair that can still say what it called comes before one of which a rank has
     /// left.
     fn named_pair(&self, ctx: u32) -> Option<(CollectiveId, DisagreeingRanks)> {
         let (tag, CollectiveFailure::Mismatch(one, other)) =
-            self.programs.calls.revoked_from(ctx)?
+            self.p2p.common.calls.revoked_from(ctx)?
         else {
             return None;
         };
         let (id, descriptions) = (CollectiveId::new(ctx, tag), &self.programs.descriptions);
         let never_says = |rank: &WorldRank| {
-            self.common.peers.down(*rank).is_some() && descriptions.whole(id, *rank).is_none()
+            self.p2p.common.peers.down(*rank).is_some() && descriptions.whole(id, *rank).is_none()
         };
         let best = descriptions
             .pairs(id)

@@ -81,7 +81,7 @@ impl Engine {
             return !same_type; // otherwise the message is early
         };
         let posted = match by {
-            StepExecutor::Op(op) => match self.core.common.ops.live(op).state {
+            StepExecutor::Op(op) => match self.core.p2p.common.ops.live(op).state {
                 OpState::Posted(posted) => Some((op, posted)),
                 _ => return false,
             },
@@ -99,8 +99,8 @@ impl Engine {
             return true; // the program has failed
         }
         if let Some((op, posted)) = posted {
-            self.core.matching.unpost(posted);
-            self.core.common.release(op);
+            self.core.p2p.matching.unpost(posted);
+            self.core.p2p.common.release(op);
         }
         let filled = taken.is_some_and(|taken| taken.filled);
         self.core.bring(index, peer, at, filled);
@@ -137,7 +137,7 @@ impl Engine {
         let filled =
             taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, peer, name));
         if !filled {
-            let revoked = self.core.programs.revoked_kind(name.ctx, Some(name.tag));
+            let revoked = self.core.p2p.common.revoked_kind(name.ctx, Some(name.tag));
             return Err(revoked.unwrap_or_else(|| self.core.mismatch_with(peer)));
         }
         run.over(at);
@@ -182,17 +182,17 @@ impl Engine {
     fn find_no_strays(&mut self, from: WorldRank, name: SlotName) -> bool {
         let slots = self.driver.named_slots();
         let names = slots.map_or_else(Vec::new, |slots| slots.slots_from(from));
-        let over = |name: &&SlotName| self.core.programs.calls.is_over(collective_id(**name));
+        let over = |name: &&SlotName| self.core.p2p.common.calls.is_over(collective_id(**name));
         let strays: Vec<SlotName> = names.iter().filter(over).copied().collect();
         for stray in strays {
             self.drop_slot_message(from, stray);
             if !self.core.has_failed(stray) {
-                let me = self.core.common.me;
+                let me = self.core.p2p.common.me;
                 let why = CollectiveFailure::Mismatch(from.min(me), from.max(me));
                 self.core.revoke(collective_id(stray), why);
             }
         }
-        let revoked = self.core.programs.revoked_kind(name.ctx, Some(name.tag));
+        let revoked = self.core.p2p.common.revoked_kind(name.ctx, Some(name.tag));
         revoked.is_none()
     }
 
@@ -204,7 +204,7 @@ impl Engine {
         id: CollectiveId,
         group: &RankGroup,
     ) -> Option<ErrorKind> {
-        if !self.core.common.has_slots || group.len() > RANKS_MAX {
+        if !self.core.p2p.common.has_slots || group.len() > RANKS_MAX {
             return None;
         }
         let name = slot_name(id);
@@ -216,7 +216,8 @@ impl Engine {
         let peer = group.members().find(|peer| stray(self, peer))?;
         let revoked = self
             .core
-            .programs
+            .p2p
+            .common
             .revoked_kind(id.context, Some(id.sequence));
         Some(revoked.unwrap_or_else(|| self.core.mismatch_with(peer)))
     }
@@ -225,14 +226,14 @@ impl Engine {
 impl EngineCore {
     /// Returns true if messages of a program may lie in collective slots.
     pub(super) fn may_use_slots(&self, call: &RunCall) -> bool {
-        let by_lists = call.offload && self.common.has_lists;
-        self.common.has_slots && !by_lists && call.group.len() <= RANKS_MAX
+        let by_lists = call.offload && self.p2p.common.has_lists;
+        self.p2p.common.has_slots && !by_lists && call.group.len() <= RANKS_MAX
     }
 
     /// Returns true if a completed collective is known to have failed, or must have because this rank has left the communicator.
     fn has_failed(&self, name: SlotName) -> bool {
-        let revoked = self.programs.revoked_kind(name.ctx, Some(name.tag));
-        revoked.is_some() || self.common.members(name.ctx).is_none()
+        let revoked = self.p2p.common.revoked_kind(name.ctx, Some(name.tag));
+        revoked.is_some() || self.p2p.common.members(name.ctx).is_none()
     }
 
     /// Completes a receive with a message from a collective slot, or fails the program if the message did not fit.
@@ -248,7 +249,7 @@ impl EngineCore {
         if run.is_watched() {
             self.report_block_event(index, at);
         }
-        self.common.mark_dirty(index);
+        self.p2p.common.mark_dirty(index);
     }
 
     /// Handles a peer that is down. What it left in collective slots is looked for first.

@@ -164,7 +164,8 @@ impl Engine {
     /// Begins to compare calls on all communicators. `closing` is the number of collectives that this rank has begun on the
     /// world, if it begins no others. Returns false if neither this rank nor a leaving peer has called any collective.
     pub(crate) fn begin_comparison(&mut self, closing: Option<u32>) -> bool {
-        let has_begun = closing.is_some_and(|begun| begun > 0) && self.core.common.peers.size() > 1;
+        let has_begun =
+            closing.is_some_and(|begun| begun > 0) && self.core.p2p.common.peers.size() > 1;
         if !has_begun && self.core.compared_contexts().is_empty() {
             return false;
         }
@@ -188,8 +189,9 @@ impl EngineCore {
     /// Returns the contexts on which this rank, or a leaving peer, has called collectives.
     fn compared_contexts(&self) -> Vec<u32> {
         let state = &*self.programs;
-        let live = self.common.groups.contexts();
-        let live = live.filter(|ctx| !ctx.is_multiple_of(2) && state.calls.next(*ctx) > 0);
+        let live = self.p2p.common.groups.contexts();
+        let live =
+            live.filter(|ctx| !ctx.is_multiple_of(2) && self.p2p.common.calls.next(*ctx) > 0);
         let left = state.compared.left.keys().copied();
         let named = state.compared.received.keys().map(|(ctx, _)| *ctx);
         // Collectives whose futures were never polled have no record, but are included in this count.
@@ -211,7 +213,7 @@ impl EngineCore {
         let state = &*self.programs;
         let left = state.compared.left.get(&ctx);
         let left = left.map_or_else(RecentCalls::default, |(_, calls)| *calls);
-        let next = state.calls.next(ctx).max(left.next);
+        let next = self.p2p.common.calls.next(ctx).max(left.next);
         let closing = state.compared.closing;
         let mut recent = RecentCalls {
             next,
@@ -221,8 +223,8 @@ impl EngineCore {
         for tag in recent.tags() {
             let age = (next - tag - 1) as usize;
             let id = CollectiveId::new(ctx, tag);
-            let running = state.calls.running(id).map(|running| running.sig);
-            let known = running.or_else(|| state.calls.sig_of_over(id));
+            let running = self.p2p.common.calls.running(id).map(|running| running.sig);
+            let known = running.or_else(|| self.p2p.common.calls.sig_of_over(id));
             recent.sigs[age] = known.map_or_else(|| left.sig(tag), half);
         }
         recent
@@ -231,7 +233,7 @@ impl EngineCore {
     /// Keeps the last calls on a communicator that this rank drops. They are compared when it leaves.
     pub(in crate::engine) fn keep_calls(&mut self, ctx: u32, group: RankGroup) {
         let is_compared = !ctx.is_multiple_of(2) && group.len() > 1;
-        if !is_compared || self.programs.calls.next(ctx) == 0 {
+        if !is_compared || self.p2p.common.calls.next(ctx) == 0 {
             return;
         }
         let recent = self.last_calls(ctx);
@@ -247,14 +249,14 @@ impl EngineCore {
     /// Compares the calls received for this communicator with those of this rank, and sends these in each round that is due.
     /// Returns true if no more has to be received: from each round, its sender is down, or the collectives are revoked.
     pub(super) fn compare(&mut self, ctx: u32) -> bool {
-        let me = self.common.me;
+        let me = self.p2p.common.me;
         let Some(group) = self.group_of(ctx) else {
             return true;
         };
         let Some(place) = group.local_of(me) else {
             return true;
         };
-        let is_revoked = self.programs.calls.is_revoked(ctx);
+        let is_revoked = self.p2p.common.calls.is_revoked(ctx);
         let ours = if is_revoked {
             RecentCalls::REVOKED
         } else {
@@ -283,7 +285,7 @@ impl EngineCore {
                 return true;
             }
             let is_enough = theirs.is_some_and(|theirs| theirs.covers(&ours));
-            if !is_enough && self.common.peers.down(from).is_none() {
+            if !is_enough && self.p2p.common.peers.down(from).is_none() {
                 return false;
             }
         }
@@ -292,16 +294,17 @@ impl EngineCore {
 
     /// Returns true if a member has failed. Survivors may have gone on at different collectives.
     fn has_failed_member(&self, group: &RankGroup) -> bool {
-        let failed = |member: WorldRank| self.common.peers.down(member) == Some(DownCause::Failed);
-        self.common.peers.downs() > 0 && group.members().any(failed)
+        let failed =
+            |member: WorldRank| self.p2p.common.peers.down(member) == Some(DownCause::Failed);
+        self.p2p.common.peers.downs() > 0 && group.members().any(failed)
     }
 
     /// Sends the last calls of this rank, unless the peer has them already.
     fn send_calls(&mut self, header: &LastCallsHeader, to: WorldRank) {
         let sent = &mut self.programs.compared.sent;
         let before = sent.insert((header.ctx, header.round), header.next);
-        if before != Some(header.next) && self.common.peers.down(to).is_none() {
-            self.common.peers.control(to, header);
+        if before != Some(header.next) && self.p2p.common.peers.down(to).is_none() {
+            self.p2p.common.peers.control(to, header);
         }
     }
 
@@ -312,24 +315,24 @@ impl EngineCore {
         header: &LastCallsHeader,
     ) {
         if header.ctx.is_multiple_of(2) || header.round >= ROUNDS_MAX {
-            self.common.refused += 1;
+            self.p2p.common.refused += 1;
             return;
         }
         let is_expected = match self.group_of(header.ctx) {
             Some(group) => {
-                let place = group.local_of(self.common.me);
+                let place = group.local_of(self.p2p.common.me);
                 let from = place.and_then(|place| before(&group, place, header.round));
                 from == Some(rank) && header.round < rounds(group.len())
             }
             // This rank does not have the communicator yet. When it has dropped it, nothing is known of the calls any more.
-            None => !self.common.has_left(header.ctx & !1),
+            None => !self.p2p.common.has_left(header.ctx & !1),
         };
         if !is_expected {
             return;
         }
-        let is_revoked = self.programs.calls.is_revoked(header.ctx);
+        let is_revoked = self.p2p.common.calls.is_revoked(header.ctx);
         if is_revoked {
-            self.tell_revoked(rank, header.ctx);
+            self.p2p.common.tell_revoked(rank, header.ctx);
         }
         let compared = &mut self.programs.compared;
         let received = &mut compared.received;
@@ -341,7 +344,8 @@ impl EngineCore {
         if is_revoked || closing.is_some() || self.last_calls(header.ctx).next >= header.next {
             // Compare later: news of a difference may have arrived right behind this message. Its sender may have left since, so
             // that it could not send the description of its call any more.
-            self.common
+            self.p2p
+                .common
                 .program_events
                 .push(ProgramEvent::LastCalls(header.ctx));
         }
@@ -364,14 +368,14 @@ impl EngineCore {
 
     /// Returns true if this rank knows that two ranks called different collectives.
     pub(crate) fn knows_of_mismatch(&self) -> bool {
-        !self.programs.calls.mismatches().is_empty()
+        !self.p2p.common.calls.mismatches().is_empty()
     }
 
     /// Returns the error that two ranks called different collectives, if no call of this rank has returned it. The caller must
     /// report it.
     pub(crate) fn take_untold_mismatch(&mut self) -> Option<(u32, ErrorKind)> {
         let mut contexts = self.compared_contexts().into_iter();
-        let ctx = contexts.find(|ctx| self.programs.calls.take_untold_mismatch(*ctx))?;
+        let ctx = contexts.find(|ctx| self.p2p.common.calls.take_untold_mismatch(*ctx))?;
         let (ranks, calls) = self.disagreement(ctx)?;
         let group = self.group_of(ctx)?;
         let [rank, other] = ranks.map(|world| {

@@ -19,15 +19,15 @@ use crate::{
 impl Engine {
     /// Ends a creation. Returns an error if a member called another collective before, so that the creation does not count.
     pub(crate) fn end_creation(&mut self, id: CollectiveId) -> Option<ErrorKind> {
-        let group = self.core.common.members(id.context)?.clone();
+        let group = self.core.p2p.common.members(id.context)?.clone();
         self.check_for_strays(id, &group)
     }
 
     /// Fails a creation: notifies all members, and allows no later collective on the communicator.
     pub(crate) fn abort_creation(&mut self, id: CollectiveId, kind: &ErrorKind) {
-        let why = CollectiveFailure::of(kind, self.core.common.me);
+        let why = CollectiveFailure::of(kind, self.core.p2p.common.me);
         self.core.revoke(id, why);
-        self.core.programs.calls.was_told(id); // by the error it returns
+        self.core.p2p.common.calls.was_told(id); // by the error it returns
         self.flush();
     }
 }
@@ -36,22 +36,23 @@ impl EngineCore {
     /// Returns the error of a creation on a communicator with no more collectives, as for any
     /// [call](super::collective_registry::CollectiveRegistry::report_revocation).
     pub(crate) fn why_revoked(&mut self, id: CollectiveId) -> Option<ErrorKind> {
-        let kind = self.programs.calls.revoked_kind(id)?;
-        Some(self.programs.calls.report_revocation(id, kind))
+        let kind = self.p2p.common.calls.revoked_kind(id)?;
+        Some(self.p2p.common.calls.report_revocation(id, kind))
     }
 
     /// Checks a creation that is about to begin. Returns an error if there are no more collectives, or if another rank has asked
     /// for a program in this place.
     pub(crate) fn check_creation(&mut self, id: CollectiveId) -> Option<ErrorKind> {
-        if let Some(kind) = self.programs.calls.revoked_kind(id) {
+        if let Some(kind) = self.p2p.common.calls.revoked_kind(id) {
             return Some(kind);
         }
-        if !self.programs.calls.any_asked() {
+        if !self.p2p.common.calls.any_asked() {
             return None;
         }
-        let stranger = self.programs.calls.mismatched_asker(id, NO_PROGRAM)?;
-        self.programs.calls.forget_asked(id);
+        let stranger = self.p2p.common.calls.mismatched_asker(id, NO_PROGRAM)?;
+        self.p2p.common.calls.forget_asked(id);
         let is_member = self
+            .p2p
             .common
             .members(id.context)
             .is_some_and(|group| group.contains(stranger));
@@ -60,15 +61,16 @@ impl EngineCore {
 
     /// Records that this rank begins a creation.
     pub(crate) fn record_creation(&mut self, id: CollectiveId) {
-        self.programs.calls.agreeing.push(id);
+        self.p2p.common.calls.agreeing.push(id);
     }
 
     /// Records that a creation has ended.
     pub(crate) fn record_creation_end(&mut self, id: CollectiveId) {
-        let agreeing = &mut self.programs.calls.agreeing;
+        let agreeing = &mut self.p2p.common.calls.agreeing;
         if let Some(at) = agreeing.iter().position(|its| *its == id) {
             agreeing.swap_remove(at);
-            self.programs
+            self.p2p
+                .common
                 .calls
                 .makers_asked
                 .retain(|(_, its)| *its != id);
@@ -78,7 +80,7 @@ impl EngineCore {
 
     /// Returns true if this rank is creating a communicator or a window.
     pub(super) fn is_making(&self) -> bool {
-        !self.programs.calls.agreeing.is_empty()
+        !self.p2p.common.calls.agreeing.is_empty()
     }
 
     /// Asks the peers whose messages this rank needs in order to create a communicator or a window. If `once`, skips peers that
@@ -87,21 +89,21 @@ impl EngineCore {
         if !self.is_making() {
             return false;
         }
-        let agreeing = &self.programs.calls.agreeing;
-        let awaited = self.matching.posted_patterns().filter_map(|want| {
+        let agreeing = &self.p2p.common.calls.agreeing;
+        let awaited = self.p2p.matching.posted_patterns().filter_map(|want| {
             let id = CollectiveId::new(want.ctx, want.tag?);
             agreeing.contains(&id).then_some((want.source?, id))
         });
         let awaited: BTreeSet<(WorldRank, CollectiveId)> = awaited.collect();
         let mut asked = false;
         for (rank, id) in awaited {
-            let before = &mut self.programs.calls.makers_asked;
+            let before = &mut self.p2p.common.calls.makers_asked;
             let is_new = !before.contains(&(rank, id));
             if is_new {
                 before.push((rank, id));
             }
-            if (is_new || !once) && self.common.peers.down(rank).is_none() {
-                self.common.peers.control(
+            if (is_new || !once) && self.p2p.common.peers.down(rank).is_none() {
+                self.p2p.common.peers.control(
                     rank,
                     &ProgramHeader::new(WireKind::StallProbe, id, NO_PROGRAM),
                 );
@@ -115,27 +117,27 @@ impl EngineCore {
     /// communicator or a window. All its messages have come, so the receives that still wait for it fail.
     pub(super) fn handle_creator_answer(&mut self, rank: WorldRank, header: &ProgramHeader) {
         let id = header.collective_id();
-        if !self.programs.calls.agreeing.contains(&id) {
+        if !self.p2p.common.calls.agreeing.contains(&id) {
             return;
         }
         let never_comes = |want: &RecvPattern| {
             want.ctx == id.context && want.tag == Some(id.sequence) && want.source == Some(rank)
         };
-        for op in self.matching.drain_posted(never_comes) {
+        for op in self.p2p.matching.drain_posted(never_comes) {
             let kind = match header.sig {
                 NO_PROGRAM => ErrorKind::PeerFinished {
                     rank: rank.0 as usize,
                 },
                 _ => self.mismatch_with(rank),
             };
-            self.common.complete_op(op, Err(kind));
+            self.p2p.common.complete_op(op, Err(kind));
         }
     }
 
     /// Returns true if this rank is still in a creation in an earlier place. Then it must not ask about later places, because
     /// peers there would conclude that it had passed the earlier one.
     pub(crate) fn agrees_before(&self, id: CollectiveId) -> bool {
-        let agreeing = &self.programs.calls.agreeing;
+        let agreeing = &self.p2p.common.calls.agreeing;
         agreeing
             .iter()
             .any(|its| its.context == id.context && is_before(its.sequence, id.sequence))
@@ -144,10 +146,12 @@ impl EngineCore {
     /// Returns the first place in which this rank agrees in vain, after a peer was found to wait for it in the program `id`. It
     /// is the same place, or an earlier one where this rank waits for that peer, whose messages come in order.
     pub(super) fn agrees_in_vain(&self, id: CollectiveId, rank: WorldRank) -> Option<u32> {
-        self.common
+        self.p2p
+            .common
             .members(id.context)
             .filter(|group| group.contains(rank))?;
         let of_ctx = self
+            .p2p
             .matching
             .posted_patterns()
             .filter(|want| want.ctx == id.context);
@@ -155,7 +159,8 @@ impl EngineCore {
             // A receive of a program may well wait: the peer may be in both programs, and have nothing to send in the earlier
             // one.
             let its = want.tag.filter(|tag| {
-                self.programs
+                self.p2p
+                    .common
                     .calls
                     .running(CollectiveId {
                         sequence: *tag,

@@ -20,12 +20,12 @@ use crate::{
 impl EngineCore {
     /// Returns true if receives of new programs may wait directly.
     pub(super) fn may_wait_directly(&self) -> bool {
-        !self.common.watches && self.hears_in_order() && self.common.peers.downs() == 0
+        !self.p2p.common.watches && self.hears_in_order() && self.p2p.common.peers.downs() == 0
     }
 
     /// Returns true if everything that a peer sends arrives in the order in which it was sent.
     pub(super) fn hears_in_order(&self) -> bool {
-        self.common.peers.reliable && !self.fetches.is_active()
+        self.p2p.common.peers.reliable && !self.p2p.fetches.is_active()
     }
 
     /// Begins a receive of a program: takes a stored message, or waits.
@@ -38,7 +38,7 @@ impl EngineCore {
     ) {
         if run.waits_directly {
             let peer = run.world_of(from);
-            if !self.programs.calls.may_be_early(run.id()) {
+            if !self.p2p.common.calls.may_be_early(run.id()) {
                 return run.flies(at, StepExecutor::Wait(peer));
             }
             match self.take_stored(run, at, peer) {
@@ -49,7 +49,7 @@ impl EngineCore {
         }
         let info = run.info_for_rank(from);
         let op = self.lend(index, run, at, info);
-        self.recv(op);
+        self.p2p.recv(op);
     }
 
     /// Takes the earliest message stored for a receive, if the receive can take it as it is.
@@ -60,22 +60,22 @@ impl EngineCore {
             source: Some(peer),
             tag: Some(id.sequence),
         };
-        let Some(found) = self.matching.peek(want) else {
+        let Some(found) = self.p2p.matching.peek(want) else {
             return StoredMatch::Nothing;
         };
-        let message = self.messages.get(found.message);
+        let message = self.p2p.messages.get(found.message);
         let bytes = match message.body.as_message_body() {
             MessageBody::Bytes(body) if message.sig == run.sig() && run.fill(at, &[body]) => {
                 body.len()
             }
             _ => return StoredMatch::Unfit,
         };
-        self.matching.withdraw(found.at);
-        self.note_left_store(found.envelope);
-        let mut message = self.messages.take(found.message);
-        self.discharge(&mut message);
-        self.messages.recycle(message.body);
-        self.pay_back(peer, bytes);
+        self.p2p.matching.withdraw(found.at);
+        self.p2p.common.note_left_store(found.envelope);
+        let mut message = self.p2p.messages.take(found.message);
+        self.p2p.discharge(&mut message);
+        self.p2p.messages.recycle(message.body);
+        self.p2p.pay_back(peer, bytes);
         StoredMatch::Taken
     }
 
@@ -87,7 +87,7 @@ impl EngineCore {
         sig: u64,
         body: PayloadView<'_>,
     ) -> bool {
-        let Some(running) = self.programs.calls.running(envelope.collective_id()) else {
+        let Some(running) = self.p2p.common.calls.running(envelope.collective_id()) else {
             return false;
         };
         let Some(run) = self.programs.get(running.run) else {
@@ -105,14 +105,14 @@ impl EngineCore {
         if run.is_watched() {
             self.report_block_event(running.run, at);
         }
-        self.common.mark_dirty(running.run);
-        self.pay_back(envelope.source, body.len());
+        self.p2p.common.mark_dirty(running.run);
+        self.p2p.pay_back(envelope.source, body.len());
         true
     }
 
     /// Posts the direct receives of a collective for which a message was offered, because an offer needs an operation.
     pub(in crate::engine) fn post_waits_for(&mut self, envelope: MessageEnvelope) {
-        if let Some(running) = self.programs.calls.running(envelope.collective_id()) {
+        if let Some(running) = self.p2p.common.calls.running(envelope.collective_id()) {
             self.post_waits(running.run);
         }
     }
@@ -141,7 +141,7 @@ impl EngineCore {
             })
             .collect();
         self.programs.runs[index as usize] = Some(run);
-        posted.into_iter().for_each(|op| self.recv(op));
+        posted.into_iter().for_each(|op| self.p2p.recv(op));
     }
 }
 

@@ -21,7 +21,7 @@ impl EngineCore {
         let run = self.programs.get(index).expect("checked by the caller");
         let id = run.id();
         if run.failed.is_none()
-            && let Some(source) = self.left_over(id)
+            && let Some(source) = self.p2p.left_over(id)
         {
             self.fail_mismatched(index, source);
         }
@@ -39,10 +39,10 @@ impl EngineCore {
             }
             self.leave_slot(index, id, sig, &mut offloaded);
         }
-        self.programs.calls.end(id, sig, line);
+        self.p2p.common.calls.end(id, sig, line);
         self.stop_stall_probe();
         if let Some(reducer) = reducer.filter(|reducer| !reducer.is_built_in()) {
-            self.common.garbage.push(ErasedBuffer::of(reducer));
+            self.p2p.common.garbage.push(ErasedBuffer::of(reducer));
         }
         if let Some(panic) = panic {
             self.keep_panic(buffers, panic);
@@ -51,13 +51,13 @@ impl EngineCore {
             Some(kind) => Err(kind),
             None => Ok(MessageStatus::sent(bytes)),
         };
-        self.common.complete_op(buffers, outcome);
+        self.p2p.common.complete_op(buffers, outcome);
     }
 
     fn keep_panic(&mut self, buffers: OpId, panic: PanicPayload) {
-        if self.common.ops.live(buffers).orphan {
+        if self.p2p.common.ops.live(buffers).orphan {
             tracing::error!("a reduction panicked in a collective whose future was dropped");
-            self.common.garbage.push(ErasedBuffer::of(panic));
+            self.p2p.common.garbage.push(ErasedBuffer::of(panic));
         } else {
             self.programs.panics.push((buffers, panic));
         }
@@ -70,9 +70,10 @@ impl EngineCore {
         ticket: &RunTicket<I, O>,
     ) -> Option<RunOutcome<I, O>> {
         let (outcome, input, output) = self
+            .p2p
             .common
             .ops
-            .take_pair(&ticket.buffers, &mut self.common.timers)?;
+            .take_pair(&ticket.buffers, &mut self.p2p.common.timers)?;
         Some((outcome, input, output, self.take_panic(ticket.buffers.op)))
     }
 
@@ -88,20 +89,27 @@ impl EngineCore {
     /// Drops the future of a program. The program continues by itself.
     pub(crate) fn detach_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         let panic = self.take_panic(ticket.buffers.op);
-        self.common.garbage.extend(panic.map(ErasedBuffer::of));
+        self.p2p.common.garbage.extend(panic.map(ErasedBuffer::of));
         self.unhost_run(ticket);
-        if let Some(info) = self.common.ops.get(ticket.buffers.op).map(|slot| slot.info) {
+        if let Some(info) = self
+            .p2p
+            .common
+            .ops
+            .get(ticket.buffers.op)
+            .map(|slot| slot.info)
+        {
             self.forget_outcome(&info);
         }
-        self.common.detach(ticket.buffers.op);
+        self.p2p.common.detach(ticket.buffers.op);
     }
 
     /// Drops the outcome of a program. If two ranks disagreed in it, the application has not heard so yet.
     pub(crate) fn forget_outcome(&mut self, info: &OpInfo) {
         if let Some(tag) = info.tag
-            && self.programs.any_revoked()
+            && self.p2p.common.any_revoked()
         {
-            self.programs
+            self.p2p
+                .common
                 .calls
                 .was_not_told(CollectiveId::new(info.ctx, tag));
         }
@@ -124,7 +132,7 @@ impl EngineCore {
 
     /// Ends the programs after the driver is closed. Memory to which a peer may still write is leaked.
     pub(in crate::engine) fn end_programs(&mut self) {
-        self.common.program_events.clear();
+        self.p2p.common.program_events.clear();
         for index in self.programs.indices() {
             self.fail(index, ErrorKind::Closed);
             let Some(run) = self.programs.get(index) else {
@@ -136,12 +144,13 @@ impl EngineCore {
             if is_touched
                 || ops
                     .iter()
-                    .any(|&op| !self.common.ops.live(op).state.is_done())
+                    .any(|&op| !self.p2p.common.ops.live(op).state.is_done())
             {
                 std::mem::forget(self.programs.runs[index as usize].take());
-                self.common
+                self.p2p
+                    .common
                     .wakers
-                    .extend(self.common.ops.live(buffers).leak());
+                    .extend(self.p2p.common.ops.live(buffers).leak());
                 continue;
             }
             for op in ops {
@@ -151,6 +160,6 @@ impl EngineCore {
                 self.end_run(index);
             }
         }
-        self.common.program_events.clear();
+        self.p2p.common.program_events.clear();
     }
 }

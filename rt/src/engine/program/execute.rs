@@ -16,7 +16,7 @@ use crate::{
 impl Engine {
     /// Advances the programs for which completions were queued.
     pub(in crate::engine) fn progress_programs(&mut self) {
-        while let Some(told) = self.core.common.program_events.pop() {
+        while let Some(told) = self.core.p2p.common.program_events.pop() {
             let run = match told {
                 ProgramEvent::Part(op) => self.core.complete_program_message(op),
                 ProgramEvent::Run(run) => run,
@@ -107,7 +107,7 @@ impl Engine {
             _ => None,
         };
         run.flies(at, StepExecutor::Job);
-        self.core.common.jobs.push(ProgramJob {
+        self.core.p2p.common.jobs.push(ProgramJob {
             run: index,
             step: at,
             work: run.memory.work(&action, reducer),
@@ -123,7 +123,7 @@ impl Engine {
         to: CommRank,
     ) -> Result<(), ErrorKind> {
         let peer = run.world_of(to);
-        if let Some(kind) = self.core.common.unreachable(peer) {
+        if let Some(kind) = self.core.p2p.common.unreachable(peer) {
             return Err(kind);
         }
         if self.send_eager(run.eager(), peer, run.bytes(at)) {
@@ -154,13 +154,13 @@ impl Engine {
             run.over(job.step);
         }
         if panicked {
-            let me = self.core.common.me.0 as usize;
+            let me = self.core.p2p.common.me.0 as usize;
             self.core.fail(job.run, ErrorKind::Aborted { rank: me });
         }
-        if self.core.common.ended {
+        if self.core.p2p.common.ended {
             return self.core.end_programs();
         }
-        self.core.common.mark_dirty(job.run);
+        self.core.p2p.common.mark_dirty(job.run);
         self.flush();
     }
 }
@@ -176,6 +176,7 @@ impl EngineCore {
     ) -> OpId {
         let area = run.memory.area(&run.row(at));
         let op = self
+            .p2p
             .common
             .ops
             .make_program_message(info, area, run.buffers);
@@ -189,13 +190,13 @@ impl EngineCore {
     /// Completes a message of a program. Returns the program.
     pub(super) fn complete_program_message(&mut self, op: OpId) -> u32 {
         let ProgramMessage { run: index, step } = self.programs.messages[op.slot as usize];
-        let slot = self.common.ops.live(op);
+        let slot = self.p2p.common.ops.live(op);
         let (info, room) = (slot.info, slot.area.len);
         let outcome = match slot.state {
             OpState::Done(landed) => Ok(landed.bytes),
             _ => Err(slot.take_why()),
         };
-        self.common.release(op);
+        self.p2p.common.release(op);
         let step = step as usize;
         let run = self.programs.get(index).expect("it waits for its messages");
         run.landed(step);

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     engine::{
-        EngineCore,
-        message::{MessageBody, OfferedMessage, StoredBody},
+        EngineCommons, EngineCore,
+        message::{MessageBody, StoredBody},
     },
     error::ErrorKind,
     group::{RankGroup, WorldRank},
@@ -23,11 +23,11 @@ use crate::{
     proto::collective_id::CollectiveId,
     proto::{
         matching::{MessageEnvelope, RecvPattern, UnexpectedHandle},
-        wire::{self, AbortHeader, OpId, RevokeHeader, WireKind},
+        wire::{AbortHeader, OpId, RevokeHeader},
     },
 };
 
-impl super::LazyProgramTable {
+impl EngineCommons {
     /// Returns true if any communicator is revoked.
     #[inline]
     pub(in crate::engine) fn any_revoked(&self) -> bool {
@@ -57,16 +57,52 @@ impl super::LazyProgramTable {
     pub(in crate::engine) fn void(&self) -> impl Iterator<Item = u32> {
         self.calls.void()
     }
+
+    /// Records that a stored message has left the store.
+    #[inline]
+    pub(in crate::engine) fn note_left_store(&mut self, envelope: MessageEnvelope) {
+        if !envelope.ctx.is_multiple_of(2) {
+            self.calls.was_early(envelope.collective_id());
+        }
+    }
+
+    /// Records that a message was put back in the store.
+    pub(in crate::engine) fn note_stored(&mut self, envelope: MessageEnvelope, sig: u64) {
+        if !envelope.ctx.is_multiple_of(2) {
+            self.calls.came_early(envelope.collective_id(), sig);
+        }
+    }
+
+    /// Returns true if this rank receives no message of this context any more. The context is revoked, or this rank has dropped
+    /// the communicator.
+    #[inline]
+    pub(in crate::engine) fn has_stopped_receiving(&self, ctx: u32) -> bool {
+        self.is_void(ctx) || self.has_left(ctx)
+    }
+
+    /// Returns true if a message is for a collective of a dropped communicator, and that collective is not in flight.
+    fn is_left(&self, envelope: &MessageEnvelope) -> bool {
+        let running = || self.calls.running(envelope.collective_id());
+        self.has_left(envelope.ctx & !1) && running().is_none()
+    }
+
+    /// Notifies a peer of the first revoked collective of a context, or that the whole communicator is revoked.
+    pub(in crate::engine) fn tell_revoked(&mut self, rank: WorldRank, ctx: u32) {
+        if self.is_void(ctx) {
+            self.peers.control(rank, &RevokeHeader::new(ctx & !1));
+        } else if let Some((tag, why)) = self.calls.revoked_from(ctx) {
+            self.peers
+                .control(rank, &why.header(CollectiveId::new(ctx, tag)));
+        }
+    }
 }
 
 impl EngineCore {
     /// Forgets the collectives of a communicator whose last handle was dropped.
     pub(in crate::engine) fn forget_programs(&mut self, ctx: u32) {
-        let Self {
-            programs, common, ..
-        } = self;
+        let common = &mut self.p2p.common;
         // The context of collectives is odd: that of the communicator's messages, plus one.
-        programs
+        common
             .calls
             .forget(ctx, |its| common.groups.has_left(its & !1));
     }
@@ -74,50 +110,38 @@ impl EngineCore {
     /// Returns the reason why a collective cannot begin, if there is one. A collective that has begun by collective slots
     /// continues in a closing runtime, because peers wait for it.
     pub(super) fn begin_error(&self, call: &RunCall, has_begun: bool) -> Option<ErrorKind> {
-        if !has_begun && self.common.begins_no_more() {
+        if !has_begun && self.p2p.common.begins_no_more() {
             return Some(ErrorKind::Closed);
         }
         let id = call.id();
-        if let Some(kind) = self.programs.calls.revoked_kind(id) {
+        if let Some(kind) = self.p2p.common.calls.revoked_kind(id) {
             return Some(kind);
         }
-        if self.common.peers.downs() > 0 {
+        if self.p2p.common.peers.downs() > 0 {
             let failed =
-                |member: &WorldRank| self.common.peers.down(*member) == Some(DownCause::Failed);
+                |member: &WorldRank| self.p2p.common.peers.down(*member) == Some(DownCause::Failed);
             if let Some(member) = call.group.members().find(failed) {
                 return Some(CollectiveFailure::Failed(member).kind());
             }
         }
-        if let Some(stranger) = self.programs.calls.mismatched_asker(id, call.sig)
+        if let Some(stranger) = self.p2p.common.calls.mismatched_asker(id, call.sig)
             && call.group.contains(stranger)
         {
             return Some(self.mismatch_with(stranger));
         }
-        if !self.programs.calls.may_be_strange(id, call.sig) {
+        if !self.p2p.common.calls.may_be_strange(id, call.sig) {
             return None;
         }
         let stranger = self
+            .p2p
             .messages
             .mismatched_sender(call.ctx, call.tag, call.sig)?;
         Some(self.mismatch_with(stranger))
     }
 
-    /// Returns the sender of a message for this collective that was not received, if there is one.
-    pub(super) fn left_over(&mut self, id: CollectiveId) -> Option<WorldRank> {
-        if !self.programs.calls.may_be_early(id) {
-            return None;
-        }
-        let any = RecvPattern {
-            ctx: id.context,
-            source: None,
-            tag: Some(id.sequence),
-        };
-        self.matching.peek(any).map(|found| found.envelope.source)
-    }
-
     /// Fails a program, here and on all other ranks.
     pub(super) fn fail(&mut self, index: u32, kind: ErrorKind) {
-        let me = self.common.me;
+        let me = self.p2p.common.me;
         let fails = self.programs.get(index).filter(|run| run.failed.is_none());
         let Some(id) = fails.map(|run| run.id()) else {
             return;
@@ -125,7 +149,7 @@ impl EngineCore {
         let why = CollectiveFailure::of(&kind, me);
         let is_awaited = self.is_awaited(index);
         let kind = if is_awaited {
-            self.programs.calls.report_revocation(id, kind)
+            self.p2p.common.calls.report_revocation(id, kind)
         } else {
             kind
         };
@@ -135,13 +159,13 @@ impl EngineCore {
         run.failed = Some(kind);
         run.take_waits();
         let ops = run.ops();
-        self.common.mark_dirty(index);
+        self.p2p.common.mark_dirty(index);
         for op in ops {
             self.cancel(op);
         }
         self.revoke(id, why);
         if is_awaited {
-            self.programs.calls.was_told(id);
+            self.p2p.common.calls.was_told(id);
         }
         self.send_own_description(id);
     }
@@ -149,7 +173,7 @@ impl EngineCore {
     /// Returns true if a future takes the outcome of this program.
     fn is_awaited(&mut self, index: u32) -> bool {
         let buffers = self.programs.get(index).map(|run| run.buffers);
-        buffers.is_some_and(|buffers| !self.common.ops.live(buffers).orphan)
+        buffers.is_some_and(|buffers| !self.p2p.common.ops.live(buffers).orphan)
     }
 
     pub(super) fn fail_mismatched(&mut self, index: u32, peer: WorldRank) {
@@ -158,17 +182,17 @@ impl EngineCore {
     }
 
     pub(super) fn mismatch_with(&self, peer: WorldRank) -> ErrorKind {
-        let me = self.common.me;
+        let me = self.p2p.common.me;
         CollectiveFailure::Mismatch(peer.min(me), peer.max(me)).kind()
     }
 
     /// Cancels an operation that was not matched yet. A matched operation completes by itself.
     fn cancel(&mut self, op: OpId) {
-        let life = self.common.ops.live(op).state;
+        let life = self.p2p.common.ops.live(op).state;
         if matches!(life, OpState::Posted(_)) {
-            self.unpost(op, ErrorKind::Cancelled);
+            self.p2p.unpost(op, ErrorKind::Cancelled);
         } else if life.is_sending() {
-            self.withdraw(op, ErrorKind::Cancelled);
+            self.p2p.withdraw(op, ErrorKind::Cancelled);
         }
     }
 
@@ -200,22 +224,22 @@ impl EngineCore {
 
     /// Revokes this collective and all later ones on its communicator.
     pub(super) fn revoke(&mut self, id: CollectiveId, why: CollectiveFailure) {
-        if self.programs.is_void(id.context) {
+        if self.p2p.common.is_void(id.context) {
             return;
         }
-        let is_new = self.programs.calls.revoke(id, why);
+        let is_new = self.p2p.common.calls.revoke(id, why);
         if let CollectiveFailure::Mismatch(one, other) = why {
             self.note_pair(id, [one, other], is_new);
         }
         if !is_new {
             return;
         }
-        let running = self.programs.calls.running(id);
+        let running = self.p2p.common.calls.running(id);
         if running.is_some_and(|running| self.is_awaited(running.run)) {
-            self.programs.calls.was_told(id); // its future will return the reason
+            self.p2p.common.calls.was_told(id); // its future will return the reason
         }
-        if self.common.has_left(id.context & !1) {
-            self.programs.calls.note_left(id.context);
+        if self.p2p.common.has_left(id.context & !1) {
+            self.p2p.common.calls.note_left(id.context);
         }
         if !matches!(why, CollectiveFailure::Mismatch(..)) {
             self.announce_failure(id, why);
@@ -235,15 +259,16 @@ impl EngineCore {
         let waits = |want: &RecvPattern| {
             want.ctx == id.context && want.tag.is_some_and(|its| !is_before(its, id.sequence))
         };
-        for op in self.matching.drain_posted(waits) {
-            let kind = if self.common.ops.live(op).info.tag == Some(id.sequence) {
+        for op in self.p2p.matching.drain_posted(waits) {
+            let kind = if self.p2p.common.ops.live(op).info.tag == Some(id.sequence) {
                 why.kind()
             } else {
                 ErrorKind::Revoked
             };
-            self.common.complete_op(op, Err(kind));
+            self.p2p.common.complete_op(op, Err(kind));
         }
-        self.forget_messages(|its, _| its.ctx == id.context && !is_before(its.tag, id.sequence));
+        self.p2p
+            .forget_messages(|its, _| its.ctx == id.context && !is_before(its.tag, id.sequence));
     }
 
     /// Notifies the neighbors that a collective has failed.
@@ -252,23 +277,23 @@ impl EngineCore {
             return; // this rank does not know the communicator, so no member relies on its news
         };
         let header = why.header(id);
-        for rank in neighbors(&group, self.common.me) {
-            if self.common.peers.down(rank).is_none() {
-                self.common.peers.control(rank, &header);
+        for rank in neighbors(&group, self.p2p.common.me) {
+            if self.p2p.common.peers.down(rank).is_none() {
+                self.p2p.common.peers.control(rank, &header);
             }
         }
     }
 
     pub(super) fn group_of(&self, ctx: u32) -> Option<RankGroup> {
         let left = || self.programs.compared.group(ctx);
-        if let Some(group) = self.common.members(ctx).or_else(left) {
+        if let Some(group) = self.p2p.common.members(ctx).or_else(left) {
             return Some(group.clone());
         }
         let runs = self.programs.runs.iter().flatten();
         let run = runs.into_iter().find(|run| run.id().context == ctx);
         let group = run.map(|run| run.group().clone());
         let is_world = ctx == super::compare::WORLD;
-        group.or_else(|| is_world.then(|| RankGroup::First(self.common.peers.size())))
+        group.or_else(|| is_world.then(|| RankGroup::First(self.p2p.common.peers.size())))
     }
 
     /// Handles a peer's report that a collective has failed. Only members of the communicator are believed.
@@ -287,7 +312,7 @@ impl EngineCore {
                 }
                 self.revoke(id, why);
             }
-            _ => self.common.refused += 1,
+            _ => self.p2p.common.refused += 1,
         }
     }
 
@@ -302,12 +327,12 @@ impl EngineCore {
     ) {
         if !envelope.ctx.is_multiple_of(2) {
             self.store_for_collective(envelope, sig, content, place);
-        } else if self.has_stopped_receiving(envelope.ctx) {
-            self.matching.withdraw(place);
-            self.note_unreceived(envelope, sig, content.bytes());
-            self.refuse_revoked(envelope, content);
+        } else if self.p2p.common.has_stopped_receiving(envelope.ctx) {
+            self.p2p.matching.withdraw(place);
+            self.p2p.note_unreceived(envelope, sig, content.bytes());
+            self.p2p.refuse_revoked(envelope, content);
         } else {
-            let _stored = self.store_unexpected(envelope, sig, content, place);
+            let _stored = self.p2p.store_unexpected(envelope, sig, content, place);
         }
     }
 
@@ -319,31 +344,26 @@ impl EngineCore {
         place: UnexpectedHandle,
     ) {
         let id = envelope.collective_id();
-        let in_vain = || matches!(content, MessageBody::Bytes(_)) && self.is_left(&envelope);
-        if self.programs.calls.revoked_kind(id).is_some() || in_vain() {
-            self.matching.withdraw(place);
-            return self.refuse_revoked(envelope, content);
+        let in_vain =
+            || matches!(content, MessageBody::Bytes(_)) && self.p2p.common.is_left(&envelope);
+        if self.p2p.common.calls.revoked_kind(id).is_some() || in_vain() {
+            self.p2p.matching.withdraw(place);
+            return self.p2p.refuse_revoked(envelope, content);
         }
-        if !self.store_unexpected(envelope, sig, content, place) {
+        if !self.p2p.store_unexpected(envelope, sig, content, place) {
             return;
         }
-        self.programs.calls.came_early(id, sig);
-        match self.programs.calls.running(id) {
+        self.p2p.common.calls.came_early(id, sig);
+        match self.p2p.common.calls.running(id) {
             Some(running) if running.sig == sig => {}
             Some(RunningCollective { run, .. }) => self.fail_mismatched(run, envelope.source),
             // This rank has completed the collective without this message, so the sender has called another one.
-            None if self.programs.calls.is_over(id) => {
-                let (me, peer) = (self.common.me, envelope.source);
+            None if self.p2p.common.calls.is_over(id) => {
+                let (me, peer) = (self.p2p.common.me, envelope.source);
                 self.revoke(id, CollectiveFailure::Mismatch(peer.min(me), peer.max(me)));
             }
             None => {}
         }
-    }
-
-    /// Returns true if a message is for a collective of a dropped communicator, and that collective is not in flight.
-    fn is_left(&self, envelope: &MessageEnvelope) -> bool {
-        let running = || self.programs.calls.running(envelope.collective_id());
-        self.common.has_left(envelope.ctx & !1) && running().is_none()
     }
 
     /// Drops stored messages of a dropped communicator that are for collectives which this rank has not begun.
@@ -351,95 +371,12 @@ impl EngineCore {
     /// Offers stay. Their sender learns that the collective will not begin when it [asks](super::stall_probe), or learns the
     /// reason before that.
     pub(in crate::engine) fn forget_left(&mut self, ctx: u32) {
-        if self.common.has_left(ctx & !1) && self.programs.calls.any_early() {
-            let running = self.programs.calls.running_of(ctx);
-            self.forget_messages(|envelope, body| {
+        if self.p2p.common.has_left(ctx & !1) && self.p2p.common.calls.any_early() {
+            let running = self.p2p.common.calls.running_of(ctx);
+            self.p2p.forget_messages(|envelope, body| {
                 let is_left = envelope.ctx == ctx && !running.contains(&envelope.tag);
                 is_left && !matches!(body, StoredBody::Offered(_))
             });
-        }
-    }
-
-    /// Records that a stored message has left the store.
-    #[inline]
-    pub(in crate::engine) fn note_left_store(&mut self, envelope: MessageEnvelope) {
-        if !envelope.ctx.is_multiple_of(2) {
-            self.programs.calls.was_early(envelope.collective_id());
-        }
-    }
-
-    /// Records that a message was put back in the store.
-    pub(in crate::engine) fn note_stored(&mut self, envelope: MessageEnvelope, sig: u64) {
-        if !envelope.ctx.is_multiple_of(2) {
-            self.programs
-                .calls
-                .came_early(envelope.collective_id(), sig);
-        }
-    }
-
-    /// Returns true if this rank receives no message of this context any more. The context is revoked, or this rank has dropped
-    /// the communicator.
-    #[inline]
-    pub(in crate::engine) fn has_stopped_receiving(&self, ctx: u32) -> bool {
-        self.programs.is_void(ctx) || self.common.has_left(ctx)
-    }
-
-    /// Refuses a message of a collective that will not begin, or of a communicator that is revoked or was dropped here.
-    ///
-    /// Notifies the sender, and returns its credits or its buffer.
-    pub(in crate::engine) fn refuse_revoked(
-        &mut self,
-        envelope: MessageEnvelope,
-        content: &MessageBody<'_>,
-    ) {
-        let source = envelope.source;
-        if let Some(bytes) = content.uninvited() {
-            self.pay_back(source, bytes);
-        }
-        if let MessageBody::InOp { op, .. } = content {
-            self.release_void(*op);
-        }
-        if self.common.peers.down(source).is_some() {
-            return;
-        }
-        self.tell_revoked(source, envelope.ctx);
-        if let MessageBody::Offered(OfferedMessage { sender, .. }) = content {
-            self.note_message_taken(source);
-            let is_left =
-                self.common.has_left(envelope.ctx) && !self.programs.is_void(envelope.ctx);
-            let why = if is_left {
-                wire::REFUSED
-            } else {
-                wire::REVOKED
-            };
-            self.common
-                .send_control(source, WireKind::Ats, *sender, why);
-        }
-    }
-
-    /// Releases the buffer of an operation without a future, once no stored message is in it. A transfer into the buffer that is
-    /// in flight completes first.
-    pub(in crate::engine) fn release_void(&mut self, orphan: OpId) {
-        let is_in =
-            |body: &StoredBody| matches!(body, StoredBody::InOp { op, .. } if *op == orphan);
-        let done = self.common.ops.live(orphan).state.is_done();
-        if done && self.messages.find(is_in).is_none() {
-            self.common.release(orphan);
-        }
-    }
-}
-
-impl EngineCore {
-    /// Notifies a peer of the first revoked collective of a context, or that the whole communicator is revoked.
-    pub(super) fn tell_revoked(&mut self, rank: WorldRank, ctx: u32) {
-        if self.programs.is_void(ctx) {
-            self.common
-                .peers
-                .control(rank, &RevokeHeader::new(ctx & !1));
-        } else if let Some((tag, why)) = self.programs.calls.revoked_from(ctx) {
-            self.common
-                .peers
-                .control(rank, &why.header(CollectiveId::new(ctx, tag)));
         }
     }
 }

@@ -36,6 +36,7 @@ use std::{
     sync::Arc,
 };
 
+pub(super) use self::collective_registry::LazyCollectiveRegistry;
 pub(super) use self::offloaded::{TaskListEvent, is_token, list_max};
 pub(super) use self::stall_probe::KEY as STALL_PROBE_KEY;
 pub(crate) use self::{
@@ -46,7 +47,6 @@ use ripstop_fabric::driver::DownCause;
 
 use self::{
     block_events::BlockCallSites,
-    collective_registry::CollectiveRegistry,
     run::{ProgramRun, RunScratch},
     task_list_slots::{TaskListSlot, TaskListSlotId},
 };
@@ -86,7 +86,6 @@ pub(super) struct ProgramTable {
     spare: Vec<Box<ProgramRun>>,
     /// Program and step of each message, by the slot of its operation.
     messages: Vec<ProgramMessage>,
-    calls: CollectiveRegistry,
     descriptions: call_descriptions::CallDescriptions,
     compared: compare::CallComparisons,
     /// Panics of reductions, for the futures of their programs.
@@ -228,7 +227,6 @@ impl ProgramTable {
             free: Vec::new(),
             spare: Vec::new(),
             messages: Vec::new(),
-            calls: CollectiveRegistry::new(),
             descriptions: call_descriptions::CallDescriptions::new(),
             compared: compare::CallComparisons::new(),
             panics: Vec::new(),
@@ -329,9 +327,9 @@ impl Engine {
         over: Option<usize>,
     ) -> RunTicket<I, O> {
         self.preconnect(&call.group, &call.program);
-        let (buffers, areas) = self.core.common.ops.hold_pair(call.op_info(), buffers);
+        let (buffers, areas) = self.core.p2p.common.ops.hold_pair(call.op_info(), buffers);
         let run = self.core.begin(call, buffers.op, areas, over);
-        if self.core.common.ended {
+        if self.core.p2p.common.ended {
             self.core.end_programs();
         } else {
             self.advance_run(run);
@@ -351,7 +349,7 @@ impl EngineCore {
     ) -> u32 {
         // The caller's own mistake comes first: it is a better explanation than an error that a peer reported.
         let wrong = call.wrong(areas);
-        let offload = call.offload && self.common.has_lists;
+        let offload = call.offload && self.p2p.common.has_lists;
         if offload {
             // Ranks that run the same program over messages must not match ranks that run it as task lists.
             call.sig = TypeSig(call.sig).and(BY_LISTS).0;
@@ -366,11 +364,11 @@ impl EngineCore {
             Err(wrong) => (BufferLens::default(), Vec::new(), Some(wrong)),
         };
         let (id, sig, reducer) = (call.id(), call.sig, call.reducer.take());
-        if self.programs.calls.any_asked() {
-            self.programs.calls.forget_asked(id);
+        if self.p2p.common.calls.any_asked() {
+            self.p2p.common.calls.forget_asked(id);
         }
         let directly = self.may_wait_directly()
-            && call.program.recv_max() <= self.common.paths.eager_max_of_all();
+            && call.program.recv_max() <= self.p2p.common.paths.eager_max_of_all();
         let uses_slots = self.may_use_slots(&call);
         let tells =
             offload && call.with_block_events && self.programs.block_call_sites.may_watch(call.at);
@@ -383,7 +381,7 @@ impl EngineCore {
             run
         });
         if offload && wrong.is_none() {
-            self.common.awaited_peers_changed = true;
+            self.p2p.common.awaited_peers_changed = true;
             let ProgramTable { runs, .. } = &*self.programs;
             let size = runs[index as usize]
                 .as_ref()
@@ -393,7 +391,7 @@ impl EngineCore {
                 run.offloaded = Some(offloaded);
             }
         }
-        self.programs.calls.begin(id, sig, index);
+        self.p2p.common.calls.begin(id, sig, index);
         if let Some(kind) = wrong {
             self.fail(index, kind);
         }

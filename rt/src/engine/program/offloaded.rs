@@ -231,8 +231,8 @@ impl Engine {
             ListToken::Held | ListToken::Single => posted.post_held(driver, slot, duties),
             ListToken::RecvGroup(nth) => {
                 posted.handle_watch(code, duties);
-                let waker = self.core.common.ops.live(run.buffers).waker.take();
-                self.core.common.wakers.extend(waker);
+                let waker = self.core.p2p.common.ops.live(run.buffers).waker.take();
+                self.core.p2p.common.wakers.extend(waker);
                 run.block_events
                     .iter_mut()
                     .for_each(|landed| landed.extend(posted.receives_of_group(nth)));
@@ -315,8 +315,8 @@ impl EngineCore {
     }
 
     fn count_own(&mut self, counter: ripstop_fabric::offload::RemoteCounter) {
-        let rank = self.common.me;
-        self.common.commands.push(OneSidedCommand::Count {
+        let rank = self.p2p.common.me;
+        self.p2p.common.commands.push(OneSidedCommand::Count {
             rank,
             counter,
             by: 1,
@@ -340,21 +340,21 @@ impl EngineCore {
     }
 
     fn first_down(&self, group: &RankGroup) -> Option<ErrorKind> {
-        let down = |rank: WorldRank| Some(down_kind(rank, self.common.peers.down(rank)?));
+        let down = |rank: WorldRank| Some(down_kind(rank, self.p2p.common.peers.down(rank)?));
         group.members().find_map(down)
     }
 
     /// Notifies the ranks that have allowed this rank to send in this slot what it will not send.
     pub(super) fn turn_down(&mut self, id: TaskListSlotId, entry: &TaskListSlot) {
         let slots = slots_of(entry.slot.size());
-        let next = self.programs.calls.next(id.context);
+        let next = self.p2p.common.calls.next(id.context);
         // A tag of this slot after all collectives that a peer may still complete.
         let tag = next.wrapping_add((id.nth + slots - next % slots) % slots);
-        let finished =
-            CollectiveFailure::Finished(self.common.me).header(CollectiveId::new(id.context, tag));
+        let finished = CollectiveFailure::Finished(self.p2p.common.me)
+            .header(CollectiveId::new(id.context, tag));
         for rank in entry.slot.waiting() {
-            if self.common.peers.down(rank).is_none() {
-                self.common.peers.control(rank, &finished);
+            if self.p2p.common.peers.down(rank).is_none() {
+                self.p2p.common.peers.control(rank, &finished);
             }
         }
     }
@@ -393,7 +393,7 @@ impl EngineCore {
         };
         let gone = |peer| {
             let rank = run.group.world_of(peer);
-            rank.is_some_and(|rank| self.common.peers.down(rank).is_some())
+            rank.is_some_and(|rank| self.p2p.common.peers.down(rank).is_some())
         };
         offloaded.ending.is_some()
             || posted
@@ -478,7 +478,7 @@ impl EngineCore {
     /// ranks disagree, some ranks that have not allowed a message, and some sources that have sent none. Only the first sources
     /// are checked.
     pub(super) fn doubted_by(&self, run: &ProgramRun) -> Vec<WorldRank> {
-        let (group, me) = (run.group(), self.common.me);
+        let (group, me) = (run.group(), self.p2p.common.me);
         let size = group.len();
         let rank = group.local_of(me).map_or(0, |rank| rank.0);
         let mut peers = vec![

@@ -34,7 +34,7 @@ impl EngineCore {
     pub(super) fn unhost_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         if let Some(run) = self.run_of(ticket).filter(|run| run.hosted) {
             run.hosted = false;
-            self.common.mark_dirty(ticket.run);
+            self.p2p.common.mark_dirty(ticket.run);
         }
     }
 
@@ -43,7 +43,7 @@ impl EngineCore {
         for index in self.programs.indices() {
             if let Some(run) = self.programs.get(index).filter(|run| run.hosted) {
                 run.hosted = false;
-                self.common.mark_dirty(index);
+                self.p2p.common.mark_dirty(index);
             }
         }
     }
@@ -59,8 +59,8 @@ impl EngineCore {
         };
         run.stirred = true;
         let buffers = run.buffers;
-        let waker = self.common.ops.live(buffers).waker.take();
-        self.common.wakers.extend(waker);
+        let waker = self.p2p.common.ops.live(buffers).waker.take();
+        self.p2p.common.wakers.extend(waker);
         true
     }
 }

@@ -47,27 +47,27 @@ impl EngineCore {
         if !run.offloaded.as_deref().is_some_and(asks) {
             return;
         }
-        let (id, sig, me) = (run.id(), run.sig(), self.common.me);
+        let (id, sig, me) = (run.id(), run.sig(), self.p2p.common.me);
         let from = |action: &StepAction| match *action {
             // A program that was refused may name ranks that there are not.
             StepAction::Recv { from, .. } => run.group().world_of(from),
             _ => None,
         };
         let peers = run.program.actions().filter_map(from);
-        let may_put = |rank: &WorldRank| *rank != me && self.common.peers.down(*rank).is_none();
+        let may_put = |rank: &WorldRank| *rank != me && self.p2p.common.peers.down(*rank).is_none();
         let peers: BTreeSet<WorldRank> = peers.filter(may_put).collect();
         let (Some(offloaded), Some(kind)) = (run.offloaded.as_mut(), &run.failed) else {
             return;
         };
-        let revoked = self.programs.calls.revoked_from(id.context);
+        let revoked = self.p2p.common.calls.revoked_from(id.context);
         let (first, why) =
             revoked.unwrap_or_else(|| (id.sequence, CollectiveFailure::of(kind, me)));
         for &rank in &peers {
             // The failure is sent first, so that the peer stops putting before it handles the request to quiesce.
-            if self.programs.is_void(id.context) {
-                self.tell_revoked(rank, id.context);
+            if self.p2p.common.is_void(id.context) {
+                self.p2p.common.tell_revoked(rank, id.context);
             } else {
-                self.common.peers.control(
+                self.p2p.common.peers.control(
                     rank,
                     &why.header(CollectiveId {
                         sequence: first,
@@ -75,18 +75,19 @@ impl EngineCore {
                     }),
                 );
             }
-            self.common
+            self.p2p
+                .common
                 .peers
                 .control(rank, &ProgramHeader::new(WireKind::Quiesce, id, sig));
         }
-        self.common.awaited_peers_changed |= !peers.is_empty();
+        self.p2p.common.awaited_peers_changed |= !peers.is_empty();
         offloaded.quiesce.awaited = Some(peers);
     }
 
     /// Handles the request of a peer that has failed a collective and waits until this rank puts no more.
     pub(in crate::engine) fn handle_quiesce(&mut self, rank: WorldRank, header: &ProgramHeader) {
         let id = header.collective_id();
-        let running = self.programs.calls.running(id);
+        let running = self.p2p.common.calls.running(id);
         let run = running.and_then(|running| self.programs.get(running.run));
         let run = run.filter(|run| run.group().contains(rank));
         if let Some(run) = run
@@ -96,7 +97,7 @@ impl EngineCore {
             offloaded.quiesce.askers.insert(rank);
             return;
         }
-        self.common.peers.control(
+        self.p2p.common.peers.control(
             rank,
             &ProgramHeader::new(WireKind::Quiesced, id, header.sig),
         );
@@ -104,7 +105,7 @@ impl EngineCore {
 
     /// Handles the answer of a peer that puts no more for a collective.
     pub(in crate::engine) fn handle_quiesced(&mut self, rank: WorldRank, header: &ProgramHeader) {
-        let Some(running) = self.programs.calls.running(header.collective_id()) else {
+        let Some(running) = self.p2p.common.calls.running(header.collective_id()) else {
             return;
         };
         self.note_still(running.run, rank);
@@ -121,7 +122,7 @@ impl EngineCore {
         let run = self.programs.get(index);
         let offloaded = run.and_then(|run| run.offloaded.as_mut());
         if offloaded.is_some_and(|offloaded| offloaded.quiesce.end(rank)) {
-            self.common.mark_dirty(index);
+            self.p2p.common.mark_dirty(index);
         }
     }
 
@@ -133,9 +134,10 @@ impl EngineCore {
         offloaded: &mut OffloadedRun,
     ) {
         let mut askers = std::mem::take(&mut offloaded.quiesce.askers);
-        askers.retain(|rank| self.common.peers.down(*rank).is_none());
+        askers.retain(|rank| self.p2p.common.peers.down(*rank).is_none());
         for rank in askers {
-            self.common
+            self.p2p
+                .common
                 .peers
                 .control(rank, &ProgramHeader::new(WireKind::Quiesced, id, sig));
         }

@@ -123,7 +123,7 @@ impl Engine {
 
     /// Returns true if the call receives a message that may be too long for a collective slot.
     fn is_offered_some(&self, call: &RunCall) -> bool {
-        call.program.recv_max() > self.core.common.paths.eager_max_of_all()
+        call.program.recv_max() > self.core.p2p.common.paths.eager_max_of_all()
     }
 
     /// Polls the program: if all its messages have come, does the remaining steps.
@@ -188,7 +188,7 @@ impl Engine {
                 return SingleRoundPoll::Fallback;
             }
         }
-        let calls = &mut self.core.programs.calls;
+        let calls = &mut self.core.p2p.common.calls;
         calls.note_over(call.id(), call.sig, call.at);
         run.ended = true;
         SingleRoundPoll::Done
@@ -214,7 +214,7 @@ impl Engine {
     /// Returns true if awaiting the program would not wait: each message has come, or will never come.
     pub(crate) fn is_single_round_done<I, O>(&mut self, run: &SingleRoundRun<I, O>) -> bool {
         let call = &run.call;
-        self.core.common.ended
+        self.core.p2p.common.ended
             || self.core.begin_error(call, run.has_begun).is_some()
             || call.awaited().all(|from| {
                 let want = RecvPattern {
@@ -225,8 +225,8 @@ impl Engine {
                 self.driver
                     .named_slots()
                     .is_some_and(|slots| slots.peek_slot(from, call.slot_name()).is_some())
-                    || self.core.common.peers.down(from).is_some()
-                    || self.core.matching.peek(want).is_some()
+                    || self.core.p2p.common.peers.down(from).is_some()
+                    || self.core.p2p.matching.peek(want).is_some()
             })
     }
 }
@@ -273,21 +273,22 @@ impl EngineCore {
     /// Returns true if the collective was revoked.
     #[inline]
     fn is_revoked(&self, call: &RunCall) -> bool {
-        let programs = &self.programs;
-        programs.any_revoked() && programs.revoked_kind(call.ctx, Some(call.tag)).is_some()
+        let common = &self.p2p.common;
+        common.any_revoked() && common.revoked_kind(call.ctx, Some(call.tag)).is_some()
     }
 
     /// Returns true if nothing unusual is known about this collective, its ranks and its communicator.
     #[inline]
     fn is_calm(&self, call: &RunCall) -> bool {
-        self.is_calm_here(call.id()) && (self.common.peers.downs() == 0 || self.are_all_up(call))
+        self.is_calm_here(call.id())
+            && (self.p2p.common.peers.downs() == 0 || self.are_all_up(call))
     }
 
     /// Returns true if nothing unusual is known about this collective and its communicator. Its ranks are not looked at.
     #[inline]
     fn is_calm_here(&self, id: CollectiveId) -> bool {
-        !(self.common.closing | self.common.leaving | self.common.ended)
-            && self.programs.calls.may_begin_unchecked(id)
+        !(self.p2p.common.closing | self.p2p.common.leaving | self.p2p.common.ended)
+            && self.p2p.common.calls.may_begin_unchecked(id)
     }
 
     /// Returns `Done` if a collective of this rank alone may complete at its call, because nothing unusual is known about it.
@@ -303,7 +304,7 @@ impl EngineCore {
     #[inline(never)]
     fn are_all_up(&self, call: &RunCall) -> bool {
         let mut ranks = call.group.members();
-        ranks.all(|rank| self.common.peers.down(rank).is_none())
+        ranks.all(|rank| self.p2p.common.peers.down(rank).is_none())
     }
 
     fn single_round_memory<I: SendBuf, O: RecvBuf>(
@@ -336,7 +337,7 @@ impl EngineCore {
     /// Fails the collective because of an unexpected message, unless the reason is known already.
     fn fail_call(&mut self, call: &RunCall, peer: WorldRank) {
         if self.begin_error(call, true).is_none() {
-            let me = self.common.me;
+            let me = self.p2p.common.me;
             self.revoke(
                 call.id(),
                 CollectiveFailure::Mismatch(peer.min(me), peer.max(me)),

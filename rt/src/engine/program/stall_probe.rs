@@ -76,7 +76,7 @@ impl EngineCore {
     }
 
     fn set_doubt(&mut self, since: ClockTime, stays: bool) {
-        let timer = self.common.timers.insert(since + PATIENCE, KEY);
+        let timer = self.p2p.common.timers.insert(since + PATIENCE, KEY);
         self.programs.stall_probe = Some(StallProbe {
             timer,
             since,
@@ -97,7 +97,7 @@ impl EngineCore {
             Some(stall_probe) if stall_probe.stays => stall_probe.since = NEVER,
             stall_probe => {
                 if let Some(StallProbe { timer, .. }) = stall_probe.take() {
-                    self.common.timers.cancel(timer);
+                    self.p2p.common.timers.cancel(timer);
                 }
             }
         }
@@ -152,8 +152,8 @@ impl EngineCore {
             }
             asked |= !peers.is_empty();
             for rank in peers {
-                if self.common.peers.down(rank).is_none() {
-                    self.common.peers.control(rank, &header);
+                if self.p2p.common.peers.down(rank).is_none() {
+                    self.p2p.common.peers.control(rank, &header);
                 }
             }
         }
@@ -168,9 +168,10 @@ impl EngineCore {
         id: CollectiveId,
         sig: u64,
     ) -> bool {
-        let may_ask = self.hears_in_order() && self.common.peers.down(peer).is_none();
+        let may_ask = self.hears_in_order() && self.p2p.common.peers.down(peer).is_none();
         if may_ask && !self.agrees_before(id) {
-            self.common
+            self.p2p
+                .common
                 .peers
                 .control(peer, &ProgramHeader::new(WireKind::StallProbe, id, sig));
         }
@@ -187,7 +188,7 @@ impl EngineCore {
         let awaited = |by| match by {
             StepExecutor::Wait(peer) => Some(peer),
             StepExecutor::Op(op) => {
-                let slot = self.common.ops.live(op);
+                let slot = self.p2p.common.ops.live(op);
                 let waits = matches!(slot.state, OpState::Posted(_) | OpState::Offered);
                 slot.info.peer.filter(|_| waits)
             }
@@ -206,9 +207,9 @@ impl EngineCore {
         if id.context.is_multiple_of(2) {
             return self.in_recovery(|room| room.handle_ask_agreed(rank, header));
         }
-        let calls = &self.programs.calls;
+        let calls = &self.p2p.common.calls;
         if calls.revoked_kind(id).is_some() {
-            return self.tell_revoked(rank, id.context);
+            return self.p2p.common.tell_revoked(rank, id.context);
         }
         if header.sig == NO_PROGRAM && calls.agreeing.contains(&id) {
             return; // this rank waits in the same agreement
@@ -220,13 +221,14 @@ impl EngineCore {
             }
             (Some(_), _) => {}
             (None, Some(sig)) => {
-                self.common
+                self.p2p
+                    .common
                     .peers
                     .control(rank, &ProgramHeader::new(WireKind::ProgramDone, id, sig));
             }
             (None, None) => match self.agrees_in_vain(id, rank) {
                 Some(first) if header.sig != NO_PROGRAM => {
-                    let me = self.common.me;
+                    let me = self.p2p.common.me;
                     let why = CollectiveFailure::Mismatch(rank.min(me), rank.max(me));
                     self.revoke(
                         CollectiveId {
@@ -239,12 +241,12 @@ impl EngineCore {
                 // This rank does not know any more whether it was the same collective. A peer that waits for a message does
                 // not need to know.
                 _ if self.never_begins(id, rank) => {
-                    self.common.peers.control(
+                    self.p2p.common.peers.control(
                         rank,
                         &ProgramHeader::new(WireKind::ProgramDone, id, header.sig),
                     );
                 }
-                _ => self.programs.calls.was_asked(id, rank, header.sig),
+                _ => self.p2p.common.calls.was_asked(id, rank, header.sig),
             },
         }
     }
@@ -254,9 +256,9 @@ impl EngineCore {
     /// A peer that asked too early asks again. A rank that drops a communicator because it fails will be reported as failed. A
     /// rank that has finished will be reported, too, unless it cannot exit before its own sends are received.
     fn never_begins(&mut self, id: CollectiveId, rank: WorldRank) -> bool {
-        let stays = self.common.leaving || self.common.is_kept_by_sends();
-        let is_past = stays || self.programs.calls.is_long_over(id) && !self.is_offered(id, rank);
-        self.common.has_left(id.context & !1) || self.common.promised == 0 && is_past
+        let stays = self.p2p.common.leaving || self.p2p.common.is_kept_by_sends();
+        let is_past = stays || self.p2p.common.calls.is_long_over(id) && !self.is_offered(id, rank);
+        self.p2p.common.has_left(id.context & !1) || self.p2p.common.promised == 0 && is_past
     }
 
     /// Returns true if this peer has offered a message for a collective that only its future knows of.
@@ -266,10 +268,10 @@ impl EngineCore {
             source: Some(rank),
             tag: Some(id.sequence),
         };
-        let found = self.matching.peek(want);
+        let found = self.p2p.matching.peek(want);
         found.is_some_and(|found| {
             matches!(
-                self.messages.get(found.message).body,
+                self.p2p.messages.get(found.message).body,
                 StoredBody::Offered(_)
             )
         })
@@ -294,7 +296,7 @@ impl EngineCore {
     }
 
     pub(super) fn is_through(&mut self, rank: WorldRank, header: &ProgramHeader) {
-        let Some(running) = self.programs.calls.running(header.collective_id()) else {
+        let Some(running) = self.p2p.common.calls.running(header.collective_id()) else {
             return self.handle_creator_answer(rank, header);
         };
         if running.sig != header.sig {

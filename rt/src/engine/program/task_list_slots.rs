@@ -91,7 +91,7 @@ impl ProgramTable {
 impl Engine {
     /// Begins the program if it is its turn for the slot. Returns false if it has to wait.
     pub(super) fn take_slot(&mut self, index: u32, run: &mut ProgramRun) -> io::Result<bool> {
-        let me = self.core.common.me;
+        let me = self.core.p2p.common.me;
         let Some(offloaded) = run.offloaded.as_mut() else {
             return Ok(false);
         };
@@ -130,7 +130,7 @@ impl Engine {
         let memory = memory_of(&mut *self.driver, lens, run.memory.ranges());
         let keys = memory.keys();
         if let Some(len) = keyless(&memory, lens) {
-            keys.for_each(|key| self.core.common.exposed.withdraw(key));
+            keys.for_each(|key| self.core.p2p.common.exposed.withdraw(key));
             return Err(io::Error::new(
                 io::ErrorKind::OutOfMemory,
                 format!(
@@ -152,7 +152,7 @@ impl Engine {
         );
         if begun.is_err() {
             // Withdraw the keys, because the memory is returned without the program having begun.
-            keys.for_each(|key| self.core.common.exposed.withdraw(key));
+            keys.for_each(|key| self.core.p2p.common.exposed.withdraw(key));
         }
         let mut posted = begun?;
         if run.block_events.is_some() {
@@ -175,7 +175,7 @@ impl EngineCore {
     ) {
         self.report_quiesced(id, sig, offloaded);
         let keys = offloaded.posted.iter().flat_map(PostedProgram::keys);
-        keys.for_each(|key| self.common.exposed.withdraw(key));
+        keys.for_each(|key| self.p2p.common.exposed.withdraw(key));
         let Some(entry) = self.programs.slots.get_mut(&offloaded.slot) else {
             return;
         };
@@ -190,7 +190,7 @@ impl EngineCore {
             entry.running = entry.waiting.pop_front();
         }
         match entry.running {
-            Some(next) => self.common.mark_dirty(next),
+            Some(next) => self.p2p.common.mark_dirty(next),
             None if entry.left => self.forget_slots(offloaded.slot.context),
             None => {}
         }
@@ -218,7 +218,10 @@ impl EngineCore {
     /// Removes the slot's names, so that peers no longer find it.
     pub(super) fn unname(&mut self, entry: &TaskListSlot) {
         let unname = |name| OneSidedCommand::Unname { name };
-        self.common.commands.extend(entry.slot.names().map(unname));
+        self.p2p
+            .common
+            .commands
+            .extend(entry.slot.names().map(unname));
     }
 }
 

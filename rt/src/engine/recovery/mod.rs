@@ -68,7 +68,7 @@ impl Engine {
     pub(crate) fn join(&mut self, ctx: u32, group: &RankGroup) {
         self.core.join_group(ctx, group);
         self.core.join_group(ctx + 1, group);
-        if self.core.common.peers.has_new_work() {
+        if self.core.p2p.common.peers.has_new_work() {
             self.flush();
         }
     }
@@ -95,10 +95,11 @@ impl RecoveryRoom<'_> {
 
 impl EngineCore {
     pub(crate) fn recovery(&mut self) -> RecoveryRoom<'_> {
-        let Self {
-            recovery, common, ..
-        } = self;
-        RecoveryRoom { recovery, common }
+        let Self { recovery, p2p, .. } = self;
+        RecoveryRoom {
+            recovery,
+            common: &mut p2p.common,
+        }
     }
 
     /// Makes a call that may decide agreements. Then leaves the communicators that were created without a future waiting here, as

@@ -12,14 +12,10 @@ use std::{
 
 use super::{Engine, EngineCore, RecoveryRoom};
 use crate::{
-    engine::message::StoredBody,
     error::ErrorKind,
     group::{RankGroup, WorldRank},
     ops::OpSlot,
-    proto::{
-        matching::{MessageEnvelope, RecvPattern},
-        wire::{AbortHeader, RevokeHeader},
-    },
+    proto::wire::{AbortHeader, RevokeHeader},
 };
 
 /// Most reports kept about communicators that this rank is not in yet. The oldest are dropped.
@@ -71,11 +67,15 @@ impl EngineCore {
     /// Handles a peer's report that a communicator is revoked.
     pub(in crate::engine) fn handle_revoke(&mut self, rank: WorldRank, header: &RevokeHeader) {
         let ctx = header.ctx;
-        let member = self.common.members(ctx).map(|group| group.contains(rank));
+        let member = self
+            .p2p
+            .common
+            .members(ctx)
+            .map(|group| group.contains(rank));
         match member {
-            _ if !ctx.is_multiple_of(2) => self.common.refused += 1,
+            _ if !ctx.is_multiple_of(2) => self.p2p.common.refused += 1,
             Some(true) => self.revoke_all(ctx),
-            Some(false) => self.common.refused += 1,
+            Some(false) => self.p2p.common.refused += 1,
             None => self.recovery().keep_early_revocation(ctx, rank, None),
         }
     }
@@ -98,75 +98,54 @@ impl EngineCore {
     }
 
     pub(in crate::engine) fn revoke_all(&mut self, ctx: u32) {
-        if self.common.ended || !self.programs.make_void(ctx) {
+        if self.p2p.common.ended || !self.p2p.common.make_void(ctx) {
             return;
         }
-        self.programs.make_void(ctx + 1);
-        self.common.revokes = true;
-        if let Some(group) = self.common.members(ctx).cloned() {
-            let me = self.common.me;
-            let lives = |rank| self.common.peers.down(rank).is_none();
+        self.p2p.common.make_void(ctx + 1);
+        self.p2p.common.revokes = true;
+        if let Some(group) = self.p2p.common.members(ctx).cloned() {
+            let me = self.p2p.common.me;
+            let lives = |rank| self.p2p.common.peers.down(rank).is_none();
             let neighbors = neighbors(&group, me, lives);
             self.say_revoked(ctx, neighbors);
         }
         self.void_programs(ctx + 1);
         let is_of = |its: u32| its & !1 == ctx;
-        self.void_receives(|want| is_of(want.ctx));
+        self.p2p.void_receives(|want| is_of(want.ctx));
         let sends =
             |slot: &OpSlot| is_of(slot.info.ctx) && slot.state.is_sending() && !slot.in_program;
-        for op in self.common.ops.select(sends) {
-            self.withdraw(op, ErrorKind::Revoked);
+        for op in self.p2p.common.ops.select(sends) {
+            self.p2p.withdraw(op, ErrorKind::Revoked);
         }
-        self.forget_messages(|envelope, _| is_of(envelope.ctx));
-    }
-
-    /// Drops unexpected messages that no receive will ever match.
-    pub(in crate::engine) fn forget_messages(
-        &mut self,
-        is_it: impl Fn(&MessageEnvelope, &StoredBody) -> bool,
-    ) {
-        let (matching, messages) = (&mut self.matching, &mut self.messages);
-        let is_it = |envelope: &MessageEnvelope, index| is_it(envelope, &messages.get(index).body);
-        for index in matching.drain_unexpected(is_it) {
-            let mut message = self.messages.take(index);
-            self.note_left_store(message.envelope);
-            self.discharge(&mut message);
-            let bytes = message.body.as_message_body().bytes();
-            self.note_unreceived(message.envelope, message.sig, bytes);
-            self.refuse_revoked(message.envelope, &message.body.as_message_body());
-        }
-    }
-
-    fn void_receives(&mut self, which: impl Fn(&RecvPattern) -> bool) {
-        for op in self.matching.drain_posted(which) {
-            self.common.complete_op(op, Err(ErrorKind::Revoked));
-        }
+        self.p2p.forget_messages(|envelope, _| is_of(envelope.ctx));
     }
 
     /// Notifies the members next to this rank again after a peer has failed: that peer may have failed before it notified them.
     pub(super) fn spread_around(&mut self, rank: WorldRank) {
         let void: Vec<u32> = self
-            .programs
+            .p2p
+            .common
             .void()
             .filter(|ctx| ctx.is_multiple_of(2))
             .collect();
         for ctx in void {
             let Some(group) = self
+                .p2p
                 .common
                 .members(ctx)
                 .filter(|group| group.contains(rank))
             else {
                 continue;
             };
-            let lives = |rank| self.common.peers.down(rank).is_none();
-            let next = next_around(group, self.common.me, lives);
+            let lives = |rank| self.p2p.common.peers.down(rank).is_none();
+            let next = next_around(group, self.p2p.common.me, lives);
             self.say_revoked(ctx, next);
         }
     }
 
     fn say_revoked(&mut self, ctx: u32, to: BTreeSet<WorldRank>) {
         for rank in to {
-            self.common.peers.control(rank, &RevokeHeader::new(ctx));
+            self.p2p.common.peers.control(rank, &RevokeHeader::new(ctx));
         }
     }
 }

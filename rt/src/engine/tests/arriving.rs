@@ -64,17 +64,17 @@ impl Rank {
     }
 
     fn is_done(&mut self, recv: &Recv) -> bool {
-        self.0.core.common.is_done(recv.op)
+        self.0.core.p2p.common.is_done(recv.op)
     }
 
     fn got(&mut self, recv: &Recv) -> Vec<u8> {
-        let (outcome, bytes) = self.0.core.common.take_recv(recv).expect("it is done");
+        let (outcome, bytes) = self.0.core.p2p.common.take_recv(recv).expect("it is done");
         let landed = outcome.expect("a message");
         bytes[..landed.bytes].to_vec()
     }
 
     fn failure(&mut self, recv: &Recv) -> ErrorKind {
-        let (outcome, _) = self.0.core.common.take_recv(recv).expect("it is done");
+        let (outcome, _) = self.0.core.p2p.common.take_recv(recv).expect("it is done");
         outcome.expect_err("an error").kind
     }
 
@@ -182,14 +182,14 @@ fn a_message_of_a_receive_that_was_dropped_half_way_goes_to_the_next_one() {
         let dropped = rank.recv(&exact(1), 10);
         let place = rank.place(1, 10).expect("a receive waits");
         write(place.into, b"half");
-        rank.0.core.drop_recv(dropped.op);
+        rank.0.core.p2p.drop_recv(dropped.op);
         // The buffer is still there for the rest.
         let early = posted_before_the_end.then(|| rank.recv(&exact(1), 10));
         rank.placed(place, 1, b"whole body");
         let next = early.unwrap_or_else(|| rank.recv(&exact(1), 10));
         assert_eq!(rank.got(&next), b"whole body");
         assert!(
-            rank.0.core.common.ops.get(dropped.op).is_none(),
+            rank.0.core.p2p.common.ops.get(dropped.op).is_none(),
             "it is released"
         );
     }
@@ -200,7 +200,7 @@ fn a_receive_whose_message_arrives_is_not_canceled() {
     let mut rank = Rank::new();
     let recv = rank.recv(&exact(1), 10);
     let place = rank.place(1, 10).expect("a receive waits");
-    assert!(!rank.0.core.unpost(recv.op, ErrorKind::TimedOut));
+    assert!(!rank.0.core.p2p.unpost(recv.op, ErrorKind::TimedOut));
     rank.placed(place, 1, b"whole body");
     assert_eq!(rank.got(&recv), b"whole body");
 }
@@ -215,7 +215,7 @@ fn a_connection_lost_half_way_fails_the_receive_once_its_buffer_is_back() {
     assert!(!rank.is_done(&recv), "the driver writes there");
     write(place.into, b"half");
     rank.lose(place);
-    let (outcome, _) = rank.0.core.common.take_recv(&recv).expect("it is done");
+    let (outcome, _) = rank.0.core.p2p.common.take_recv(&recv).expect("it is done");
     assert_eq!(failed_rank(&outcome), Some(1));
 }
 
@@ -225,11 +225,11 @@ fn a_connection_lost_half_way_leaves_nothing_of_a_dropped_receive() {
         let mut rank = Rank::new();
         let dropped = rank.recv(&exact(1), 10);
         let place = rank.place(1, 10).expect("a receive waits");
-        rank.0.core.drop_recv(dropped.op);
+        rank.0.core.p2p.drop_recv(dropped.op);
         let follower = followed.then(|| rank.recv(&exact(1), 10));
         rank.lose(place);
         assert!(
-            rank.0.core.common.ops.get(dropped.op).is_none(),
+            rank.0.core.p2p.common.ops.get(dropped.op).is_none(),
             "it is released"
         );
         if let Some(follower) = follower {
@@ -250,11 +250,11 @@ fn a_place_that_is_still_lent_when_the_driver_ends_comes_home() {
     for tag in [1, 2] {
         assert!(rank.place(tag, 10).is_some());
     }
-    rank.0.core.drop_recv(dropped.op);
+    rank.0.core.p2p.drop_recv(dropped.op);
     rank.0.release_driver();
     assert!(matches!(rank.failure(&kept), ErrorKind::Closed));
     assert!(
-        rank.0.core.common.ops.get(dropped.op).is_none(),
+        rank.0.core.p2p.common.ops.get(dropped.op).is_none(),
         "it is released"
     );
 }

@@ -109,7 +109,7 @@ fn a_count_for_the_dead_does_not_keep_a_rank_from_closing() {
         counter: RemoteCounter::zeroed(),
         by: 1,
     };
-    world.engines[0].core.common.commands.push(count);
+    world.engines[0].core.p2p.common.commands.push(count);
     closes(&mut world, "a count that waits for room");
 }
 

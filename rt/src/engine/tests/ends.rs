@@ -36,15 +36,20 @@ fn a_send_whose_rear_is_put_after_its_receiver_has_died_fails() {
     let SendStart::InFlight(ticket) = sent else {
         panic!("an offer");
     };
-    engine.core.common.ops.live(ticket.op).state = OpState::PuttingRear { receiver: RECEIVER };
-    engine.core.common.commands_in_flight += 1;
+    engine.core.p2p.common.ops.live(ticket.op).state = OpState::PuttingRear { receiver: RECEIVER };
+    engine.core.p2p.common.commands_in_flight += 1;
     engine.core.peer_down(WorldRank(1), DownCause::Failed);
     assert!(
-        engine.core.common.take_send(&ticket).is_none(),
+        engine.core.p2p.common.take_send(&ticket).is_none(),
         "the driver reads it"
     );
     engine.core.complete(CommandToken(ticket.op.pack()));
-    let (outcome, buf) = engine.core.common.take_send(&ticket).expect("it is over");
+    let (outcome, buf) = engine
+        .core
+        .p2p
+        .common
+        .take_send(&ticket)
+        .expect("it is over");
     let why = outcome.expect_err("no rank has it").kind;
     assert!(
         matches!(why, ErrorKind::PeerFailed { rank: 1, .. }),
@@ -64,11 +69,15 @@ fn with_a_claimed_rear() -> (World, OpTicket<RegBuf<u8>>) {
     let [mut full, room] = [0, 1].map(|rank| allocate(rank).expect("memory"));
     full.fill(5);
     let core = &mut world.engines[1].core;
-    let recv = core.common.ops.hold_recv(op_info(Some(0), Some(1)), room);
+    let recv = core
+        .p2p
+        .common
+        .ops
+        .hold_recv(op_info(Some(0), Some(1)), room);
     world.engines[1].post(recv.op);
     let _ = world.send(0, 1, 1, full);
     let is_landing = |engine: &mut Engine, invited: bool| {
-        let life = &engine.core.common.ops.live(recv.op).state;
+        let life = &engine.core.p2p.common.ops.live(recv.op).state;
         matches!(life, OpState::Landing(landing) if landing.is_split && landing.sender_moves_rest == invited)
     };
     world.run_until(|engines| is_landing(&mut engines[1], false));
@@ -90,7 +99,7 @@ fn a_peer_says_once_how_its_put_of_the_rear_went() {
     say_landed(&mut world, recv.op, wire::REFUSED);
     say_landed(&mut world, recv.op, wire::OK);
     assert!(!world.is_done(1, &recv), "the driver writes there");
-    assert_eq!(world.engines[1].core.common.refused, 1);
+    assert_eq!(world.engines[1].core.p2p.common.refused, 1);
     let (outcome, buf) = world.await_recv(1, &recv);
     assert!(outcome.is_ok() && buf[..] == [5; 200_000]);
 }
@@ -121,10 +130,11 @@ fn awaiting_a_buffer_that_was_given_up_in_a_panic_panics_too() {
     let mut engine = engine();
     let ticket = engine
         .core
+        .p2p
         .common
         .ops
         .hold_recv(op_info(Some(1), None), vec![0_u8; 64]);
-    engine.core.common.ops.live(ticket.op).state = OpState::Landing(InboundTransfer {
+    engine.core.p2p.common.ops.live(ticket.op).state = OpState::Landing(InboundTransfer {
         sender: RECEIVER,
         landed: MessageStatus::sent(64),
         received: 0,
@@ -136,13 +146,29 @@ fn awaiting_a_buffer_that_was_given_up_in_a_panic_panics_too() {
     });
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
-    assert!(engine.core.common.ops.remember(ticket.op, &waker).is_none());
+    assert!(
+        engine
+            .core
+            .p2p
+            .common
+            .ops
+            .remember(ticket.op, &waker)
+            .is_none()
+    );
     engine.release_driver();
-    engine.core.common.wakers.drain(..).for_each(Waker::wake);
+    engine
+        .core
+        .p2p
+        .common
+        .wakers
+        .drain(..)
+        .for_each(Waker::wake);
     assert_eq!(woken.0.load(Relaxed), 1);
-    let polled = catch_unwind(AssertUnwindSafe(|| engine.core.common.take_recv(&ticket)));
+    let polled = catch_unwind(AssertUnwindSafe(|| {
+        engine.core.p2p.common.take_recv(&ticket)
+    }));
     assert!(polled.is_err(), "the peer may still write to the buffer");
-    engine.core.drop_recv(ticket.op);
+    engine.core.p2p.drop_recv(ticket.op);
 }
 
 #[test]
@@ -166,7 +192,7 @@ fn an_offer_that_finds_no_room_is_made_with_one_key_however_often_it_is_tried() 
         let recv = world.recv(1, Some(0), Some(1));
         let (outcome, got) = world.await_recv(1, &recv);
         assert!(outcome.is_ok() && got.len() == 200_000);
-        world.run_until(|engines| engines[0].core.common.is_done(ticket.op));
+        world.run_until(|engines| engines[0].core.p2p.common.is_done(ticket.op));
         assert_eq!(keys(&world), round, "the same as before");
     }
 }

@@ -35,7 +35,7 @@ fn run_until(world: &mut World, so: impl Fn(&mut World) -> bool) {
     let mut turns = 0;
     while !so(world) {
         world.step();
-        assert!(world.engines[0].core.stored() <= ROOM);
+        assert!(world.engines[0].core.p2p.stored() <= ROOM);
         turns += 1;
         assert!(turns < 200_000, "it will never be so");
     }
@@ -147,10 +147,10 @@ fn receives_that_seek_the_same_get_one_message_each() {
 fn a_message_that_waits_for_a_probe_goes_to_a_receive_of_any_tag_once_it_is_the_first() {
     let mut world = small_world(2, true, 0);
     held_back(&mut world, &[1, 2, 2]);
-    let probe = |world: &mut World| world.engines[0].core.try_probe(&op_info(None, Some(2)));
+    let probe = |world: &mut World| world.engines[0].core.p2p.try_probe(&op_info(None, Some(2)));
     assert!(probe(&mut world).is_none());
     world.run_for(DETECT);
-    assert!(world.engines[0].core.parked.is_some());
+    assert!(world.engines[0].core.p2p.parked.is_some());
     assert_eq!(recv_now(&mut world, Some(1), Some(1)), 0);
     let any = world.recv(0, Some(1), None);
     let two = world.recv(0, Some(1), Some(2));
@@ -171,7 +171,11 @@ fn a_probe_in_a_loop_finds_what_is_held_back() {
     let mut found: BTreeMap<u32, MessageStatus> = BTreeMap::new();
     for turn in 0..10_000 {
         let tag = 40 + turn % 2;
-        if let Some(landed) = world.engines[0].core.try_probe(&op_info(None, Some(tag))) {
+        if let Some(landed) = world.engines[0]
+            .core
+            .p2p
+            .try_probe(&op_info(None, Some(tag)))
+        {
             found.entry(tag).or_insert(landed);
         }
         world.step();
@@ -183,6 +187,7 @@ fn a_probe_in_a_loop_finds_what_is_held_back() {
     for (tag, landed) in found {
         let ticket = world.engines[0]
             .core
+            .p2p
             .common
             .ops
             .hold_growing::<u8>(op_info(None, None));
@@ -206,8 +211,8 @@ fn a_held_send_can_be_withdrawn_wherever_it_is() {
         let recv = world.recv(0, Some(1), Some(2));
         (0..steps).for_each(|_| world.step());
         let core = &mut world.engines[1].core;
-        if !core.common.is_done(held.op) {
-            core.withdraw(held.op, ErrorKind::TimedOut);
+        if !core.p2p.common.is_done(held.op) {
+            core.p2p.withdraw(held.op, ErrorKind::TimedOut);
         }
         world.run_for(DETECT);
         let (sent, _) = world.sent(1, &held);
@@ -228,7 +233,7 @@ fn a_receive_that_is_dropped_while_it_seeks_leaves_the_message_where_it_was() {
         world.run_for(DETECT);
         let recv = world.recv(0, Some(1), Some(29));
         (0..steps).for_each(|_| world.step());
-        world.engines[0].core.drop_recv(recv.op);
+        world.engines[0].core.p2p.drop_recv(recv.op);
         world.run_for(DETECT);
         assert_eq!(recv_now(&mut world, Some(1), Some(29)), 29);
         assert_eq!(recv_now(&mut world, Some(1), Some(29)), 59);
@@ -246,6 +251,7 @@ fn a_sought_message_that_the_receive_cannot_take_goes_back_to_its_place() {
     let engine = &mut world.engines[0];
     let short = engine
         .core
+        .p2p
         .common
         .ops
         .hold_recv(op_info(Some(1), Some(29)), vec![0_u8; 2]);
@@ -277,7 +283,7 @@ fn a_peer_that_dies_while_it_is_blocked_ends_what_waits_for_it_and_leaves_its_ro
     assert_eq!(failed_rank(&world.received(0, &recv).0), Some(1));
     let (outcome, _) = world.sent(1, &last.expect("they were held"));
     assert_eq!(failed_rank(&outcome), Some(0));
-    assert_eq!(world.engines[0].core.stored(), 0);
+    assert_eq!(world.engines[0].core.p2p.stored(), 0);
     for id in 0..100 {
         let _ = world.send(2, 0, 1, payload(id, 4));
     }
@@ -323,7 +329,7 @@ fn a_peer_that_overdraws_is_refused_and_counted_and_nothing_of_it_is_stored() {
         engine
             .core
             .message(WorldRank(1), header, PayloadView::from_slice(&body));
-        (engine.core.stored(), engine.core.common.refused)
+        (engine.core.p2p.stored(), engine.core.p2p.common.refused)
     };
     for n in 1..=3 {
         assert_eq!(hear(8), (n, 0), "what each peer may send from the start");
@@ -352,7 +358,10 @@ fn a_peer_that_overdraws_is_refused_and_counted_and_nothing_of_it_is_stored() {
             .core
             .message(WorldRank(1), header, PayloadView::from_slice(&body));
     }
-    assert_eq!((engine.core.stored(), engine.core.common.refused), (4, 16));
+    assert_eq!(
+        (engine.core.p2p.stored(), engine.core.p2p.common.refused),
+        (4, 16)
+    );
 }
 
 /// One message of the random test.
@@ -408,7 +417,7 @@ impl Chaos {
 
     fn step(&mut self) {
         self.world.step();
-        let stored = self.world.engines[0].core.stored();
+        let stored = self.world.engines[0].core.p2p.stored();
         assert!(stored <= ROOM, "{stored} messages are stored");
         for at in 0..self.receives.len() {
             let ticket = self.receives[at].ticket.take();
@@ -472,13 +481,16 @@ impl Chaos {
 
     fn unpost(&mut self) {
         if let Some(op) = self.some_receive() {
-            self.world.engines[0].core.unpost(op, ErrorKind::TimedOut);
+            self.world.engines[0]
+                .core
+                .p2p
+                .unpost(op, ErrorKind::TimedOut);
         }
     }
 
     fn forsake(&mut self) {
         if let Some(op) = self.some_receive() {
-            self.world.engines[0].core.drop_recv(op);
+            self.world.engines[0].core.p2p.drop_recv(op);
             let is_it = |receive: &Receive| receive.ticket.as_ref().is_some_and(|it| it.op == op);
             let it = self.receives.iter_mut().find(|receive| is_it(receive));
             it.expect("just found").ticket = None;
@@ -501,7 +513,7 @@ impl Chaos {
         };
         if let Some(op) = &sent.op {
             let core = &mut self.world.engines[sent.from as usize].core;
-            core.withdraw(op.op, ErrorKind::TimedOut);
+            core.p2p.withdraw(op.op, ErrorKind::TimedOut);
             sent.given_up = true;
         }
     }
@@ -510,12 +522,12 @@ impl Chaos {
     fn probe(&mut self, gentle: bool) {
         let (from, tag) = self.want(2);
         let engine = &mut self.world.engines[0];
-        let Some(landed) = engine.core.try_probe(&op_info(from, tag)) else {
+        let Some(landed) = engine.core.p2p.try_probe(&op_info(from, tag)) else {
             return;
         };
         if gentle || self.random.chance(0.5) {
             let named = op_info(Some(landed.source.0), Some(landed.tag));
-            let ticket = engine.core.common.ops.hold_growing::<u8>(named);
+            let ticket = engine.core.p2p.common.ops.hold_growing::<u8>(named);
             engine.recv_probed(ticket.op, &landed);
             let ticket = Some(ticket);
             self.receives.push(Receive { from, tag, ticket });
@@ -529,7 +541,10 @@ impl Chaos {
         for at in 0..self.receives.len() {
             if let Some(ticket) = &self.receives[at].ticket {
                 let op = ticket.op;
-                self.world.engines[0].core.unpost(op, ErrorKind::TimedOut);
+                self.world.engines[0]
+                    .core
+                    .p2p
+                    .unpost(op, ErrorKind::TimedOut);
             }
         }
         let mut turns = 0;
@@ -575,8 +590,8 @@ impl Chaos {
     fn settle_sends(&mut self) {
         for sent in &mut self.sent {
             let core = &mut self.world.engines[sent.from as usize].core;
-            if let Some(op) = sent.op.take_if(|op| core.common.is_done(op.op)) {
-                let (outcome, _) = core.common.take_send(&op).expect("it is done");
+            if let Some(op) = sent.op.take_if(|op| core.p2p.common.is_done(op.op)) {
+                let (outcome, _) = core.p2p.common.take_send(&op).expect("it is done");
                 sent.withdrawn = outcome.is_err();
                 assert!(
                     !sent.withdrawn || sent.got.is_none(),
@@ -638,8 +653,8 @@ fn chaos_from(first_sender: u32, seed: u64, reliable: bool, loss: u64, gentle: b
         assert!(sent.got.is_some() != sent.withdrawn);
     }
     let core = &mut chaos.world.engines[0].core;
-    assert_eq!(core.stored(), 0, "everything was received");
-    assert_eq!(core.common.refused, 0);
+    assert_eq!(core.p2p.stored(), 0, "everything was received");
+    assert_eq!(core.p2p.common.refused, 0);
 }
 
 #[test]

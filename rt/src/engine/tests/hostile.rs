@@ -121,7 +121,7 @@ impl Victim {
     fn post(&mut self, random: &mut SeededRandom) {
         let source = (below(random, 2) == 0).then_some(1);
         let info = op_info(source, None);
-        let ops = &mut self.engine.core.common.ops;
+        let ops = &mut self.engine.core.p2p.common.ops;
         let op = match below(random, 3) {
             0 => ops.hold_recv(info, vec![0_u8; 64]).op,
             1 => ops.hold_growing::<u64>(OpInfo { elem: 8, ..info }).op,
@@ -146,16 +146,16 @@ impl Victim {
     fn end_one(&mut self, random: &mut SeededRandom) {
         if below(random, 2) == 0 {
             let oldest = (!self.receives.is_empty()).then(|| self.receives.remove(0));
-            oldest.inspect(|&op| self.engine.core.drop_recv(op));
+            oldest.inspect(|&op| self.engine.core.p2p.drop_recv(op));
             return;
         }
         let Some(probe) = self.probes.pop() else {
             return;
         };
-        if !self.engine.core.common.is_done(probe.op) {
-            return self.engine.core.drop_recv(probe.op);
+        if !self.engine.core.p2p.common.is_done(probe.op) {
+            return self.engine.core.p2p.drop_recv(probe.op);
         }
-        let Some((Ok(landed), _)) = self.engine.core.common.take_recv(&probe) else {
+        let Some((Ok(landed), _)) = self.engine.core.p2p.common.take_recv(&probe) else {
             return;
         };
         if below(random, 2) == 0 {
@@ -165,7 +165,7 @@ impl Victim {
                 elem: 8,
                 ..op_info(Some(landed.source.0), Some(landed.tag))
             };
-            let op = self.engine.core.common.ops.hold_growing::<u64>(info).op;
+            let op = self.engine.core.p2p.common.ops.hold_growing::<u64>(info).op;
             self.engine.recv_probed(op, &landed);
             self.receives.push(op);
         }
@@ -181,10 +181,11 @@ impl Victim {
         if below(random, 2) == 0 {
             self.engine
                 .core
+                .p2p
                 .common
                 .set_timer(ClockTime::default(), ticket.op);
         } else {
-            self.engine.core.common.detach(ticket.op);
+            self.engine.core.p2p.common.detach(ticket.op);
         }
     }
 
@@ -294,7 +295,7 @@ fn nothing_said_in_an_agreement_can_panic_the_engine_or_fill_it() {
             }
             engine.turn(ClockTime::from_nanos(step));
         }
-        assert!(engine.core.common.refused > 100);
+        assert!(engine.core.p2p.common.refused > 100);
         engine.core.peer_down(WorldRank(1), DownCause::Failed);
         engine.core.peer_down(WorldRank(2), DownCause::Finished);
         let round = engine.agree(CTX, true, 2, std::panic::Location::caller());

@@ -278,7 +278,7 @@ impl Two {
     fn is_over(&mut self) -> bool {
         self.world.run_for(10 * TICK);
         let op = self.tickets[1].buffers.op;
-        self.world.engines[1].core.common.is_done(op)
+        self.world.engines[1].core.p2p.common.is_done(op)
     }
 
     /// Waits until the program has failed on both ranks, and returns the errors.
@@ -286,7 +286,7 @@ impl Two {
         let tickets = &self.tickets;
         self.world.run_until(|engines| {
             let mut both = engines.iter_mut().zip(tickets);
-            both.all(|(engine, tickets)| engine.core.common.is_done(tickets.buffers.op))
+            both.all(|(engine, tickets)| engine.core.p2p.common.is_done(tickets.buffers.op))
         });
         [0, 1].map(|rank| {
             let taken = self.world.engines[rank].core.take_run(&self.tickets[rank]);
@@ -364,12 +364,12 @@ fn a_run_that_waits_for_the_put_of_a_dead_rank_fails_without_an_adapter_event() 
     two.world.run_for(3 * DETECT);
     let op = two.tickets[1].buffers.op;
     assert!(
-        !two.world.engines[1].core.common.is_done(op),
+        !two.world.engines[1].core.p2p.common.is_done(op),
         "nothing was put"
     );
     two.world.paused.insert(0);
     two.world
-        .run_until(|engines| engines[1].core.common.is_done(op));
+        .run_until(|engines| engines[1].core.p2p.common.is_done(op));
     let taken = two.world.engines[1].core.take_run(&two.tickets[1]);
     let failure = taken.unwrap().0.unwrap_err();
     assert!(
@@ -384,7 +384,7 @@ fn a_rank_without_a_landing_at_a_peer_whose_list_has_failed_learns_why() {
     let mut two = Two::new();
     let op = two.tickets[0].buffers.op;
     assert!(
-        !two.world.engines[0].core.common.is_done(op),
+        !two.world.engines[0].core.p2p.common.is_done(op),
         "no rank knows why"
     );
     two.broken.lock().unwrap().insert(1);
@@ -405,7 +405,7 @@ fn a_rank_without_a_landing_at_a_silent_peer_reports_a_mismatch() {
     two.world.run_for(10 * TICK);
     let op = two.tickets[0].buffers.op;
     assert!(
-        !two.world.engines[0].core.common.is_done(op),
+        !two.world.engines[0].core.p2p.common.is_done(op),
         "it was asked again"
     );
     assert!(two.world.engines[0].core.ask_in_vain(false));
@@ -432,7 +432,7 @@ fn a_rank_without_a_landing_or_a_reason_reports_that_in_the_end() {
     let mut two = Two::after(true, homeless);
     let op = two.tickets[0].buffers.op;
     for asked in [false, true] {
-        assert!(!two.world.engines[0].core.common.is_done(op), "{asked}");
+        assert!(!two.world.engines[0].core.p2p.common.is_done(op), "{asked}");
         assert!(two.world.engines[0].core.ask_in_vain(false));
         two.world.run_for(10 * TICK);
     }
@@ -461,7 +461,7 @@ fn a_peer_that_has_finished_ends_what_it_did_not_come_to_and_nothing_earlier() {
         two.world.run_for(10 * TICK);
         let op = two.tickets[1].buffers.op;
         assert_eq!(
-            two.world.engines[1].core.common.is_done(op),
+            two.world.engines[1].core.p2p.common.is_done(op),
             ends,
             "from {tag} on"
         );
@@ -493,7 +493,13 @@ fn a_program_is_asked_for_whose_adapter_has_not_shown_what_the_one_before_counte
     let ticket = two.world.engines[1].run(RunCall { tag, ..call(1) }, buffers(1), None);
     assert_eq!(two.scripts[1].lock().unwrap().regions.len(), 3);
     assert!(two.world.engines[1].core.ask_in_vain(false));
-    assert!(!two.world.engines[1].core.common.is_done(ticket.buffers.op));
+    assert!(
+        !two.world.engines[1]
+            .core
+            .p2p
+            .common
+            .is_done(ticket.buffers.op)
+    );
 }
 
 #[test]
@@ -536,7 +542,7 @@ fn a_program_whose_end_is_counted_before_the_rest_is_not_over() {
         for turn in 0..10 {
             engine.turn(ClockTime::from_nanos(turn * TICK));
         }
-        assert_eq!(engine.core.common.is_done(ticket.buffers.op), over);
+        assert_eq!(engine.core.p2p.common.is_done(ticket.buffers.op), over);
     }
     assert_eq!(script.lock().unwrap().watched.len(), 2);
     let taken = engine.core.take_run(&ticket).expect("it is over");
@@ -630,6 +636,7 @@ fn a_put_that_is_only_claimed_leaves_the_output_with_values() {
         |life: &OpState| matches!(life, OpState::Landing(landing) if landing.sender_moves_rest);
     let invited = engine
         .core
+        .p2p
         .common
         .ops
         .select(|slot| is_invited(&slot.state));

@@ -46,7 +46,7 @@ fn a_wait_that_a_peer_dies_in_ends_within_two_intervals_of_the_death() {
     let recv = world.recv(0, Some(1), Some(1));
     world.run_for(7 * DETECT + 77 * TICK);
     world.paused.insert(1);
-    let took = world.run_until(|engines| engines[0].core.common.is_done(recv.op));
+    let took = world.run_until(|engines| engines[0].core.p2p.common.is_done(recv.op));
     assert!(took <= LIMIT, "{took}");
 }
 
@@ -136,7 +136,7 @@ fn both_sides_of_a_partition_hear_of_it_and_it_stays_when_it_heals() {
         world.net.heal();
         // Rank 1 waited for nothing, so it does not know of its failure yet. Its message is refused, and it is told why.
         let send = world.send_sync(1, 0, 1, vec![1_u8]);
-        let took = world.run_until(|engines| engines[1].core.common.is_done(send.op));
+        let took = world.run_until(|engines| engines[1].core.p2p.common.is_done(send.op));
         assert!(took <= LIMIT, "{took}");
         assert_eq!(failed_rank(&world.sent(1, &send).0), Some(0));
         let again = world.recv(0, Some(1), None);

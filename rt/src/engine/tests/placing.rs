@@ -256,11 +256,11 @@ impl Rank {
     }
 
     fn is_done(&mut self, recv: &Recv) -> bool {
-        self.engine.core.common.is_done(recv.op)
+        self.engine.core.p2p.common.is_done(recv.op)
     }
 
     fn end(&mut self, recv: &Recv) -> (OpOutcome, Vec<u8>) {
-        let taken = self.engine.core.common.take_recv(recv);
+        let taken = self.engine.core.p2p.common.take_recv(recv);
         taken.expect("it is done")
     }
 
@@ -314,7 +314,14 @@ fn a_message_that_was_placed_is_received_where_it_is() {
 #[test]
 fn only_exact_receives_of_some_length_lend_their_buffers() {
     let mut rank = Rank::new();
-    let longest = rank.engine.core.common.paths.to(WorldRank(1)).eager_max();
+    let longest = rank
+        .engine
+        .core
+        .p2p
+        .common
+        .paths
+        .to(WorldRank(1))
+        .eager_max();
     for (info, len) in [
         (exact(1), 7),
         (exact(1), longest + 1),
@@ -381,7 +388,7 @@ fn a_receive_that_is_given_up_keeps_its_buffer_until_the_driver_gives_it_back() 
     for says in 0..2 {
         let mut rank = Rank::new();
         let recv = rank.lend(1, 20);
-        assert!(rank.engine.core.unpost(recv.op, ErrorKind::Cancelled));
+        assert!(rank.engine.core.p2p.unpost(recv.op, ErrorKind::Cancelled));
         rank.engine.flush();
         assert!(!rank.is_done(&recv));
         if says == 0 {
@@ -403,16 +410,16 @@ fn a_buffer_that_was_dropped_goes_when_it_is_back_and_its_messages_to_others() {
         if matched {
             rank.says([message(1, b"kept for it")]);
         }
-        rank.engine.core.drop_recv(recv.op);
+        rank.engine.core.p2p.drop_recv(recv.op);
         rank.engine.flush();
         rank.says([]);
         assert!(
-            rank.engine.core.common.garbage.is_empty(),
+            rank.engine.core.p2p.common.garbage.is_empty(),
             "it may be written to"
         );
         rank.says([placed(&recv, 1, b"came late")]);
-        assert_eq!(rank.engine.core.common.garbage.len(), 1, "it is let go");
-        assert!(rank.engine.core.common.ops.get(recv.op).is_none());
+        assert_eq!(rank.engine.core.p2p.common.garbage.len(), 1, "it is let go");
+        assert!(rank.engine.core.p2p.common.ops.get(recv.op).is_none());
         let expected: &[&[u8]] = if matched {
             &[b"kept for it", b"came late"]
         } else {
@@ -484,7 +491,7 @@ fn close_waits_for_buffers_that_are_lent() {
 fn an_abrupt_end_gives_buffers_back_after_the_driver() {
     let mut rank = Rank::new();
     let [waits, over] = [1, 2].map(|tag| rank.lend(tag, 20));
-    rank.engine.core.unpost(over.op, ErrorKind::Cancelled);
+    rank.engine.core.p2p.unpost(over.op, ErrorKind::Cancelled);
     rank.engine.release_driver();
     assert!(rank.script().closed);
     for recv in [waits, over] {
@@ -570,7 +577,7 @@ impl Both {
         let ops = [lending, plain].map(|recv| recv.as_ref().map(|recv| recv.op));
         for (rank, op) in self.each().into_iter().zip(ops) {
             if let Some(op) = op {
-                rank.engine.core.unpost(op, ErrorKind::Cancelled);
+                rank.engine.core.p2p.unpost(op, ErrorKind::Cancelled);
                 rank.engine.flush();
             }
         }
@@ -580,7 +587,7 @@ impl Both {
         let both = std::mem::take(&mut self.receives[at]);
         for (rank, recv) in self.each().into_iter().zip(both) {
             if let Some(recv) = recv {
-                rank.engine.core.drop_recv(recv.op);
+                rank.engine.core.p2p.drop_recv(recv.op);
                 rank.engine.flush();
             }
         }

@@ -113,7 +113,7 @@ fn begin_all(world: &mut World, tag: u32, block: usize) -> Vec<Tickets> {
 }
 
 fn done(engine: &mut Engine, tickets: &Tickets) -> bool {
-    engine.core.common.is_done(tickets.buffers.op)
+    engine.core.p2p.common.is_done(tickets.buffers.op)
 }
 
 fn take(world: &mut World, rank: usize, tickets: &Tickets) -> (OpOutcome, Vec<u64>) {
@@ -339,7 +339,7 @@ fn abort(ctx: u32, why: u32) -> AbortHeader {
 }
 
 fn is_revoked(engine: &Engine, ctx: u32) -> bool {
-    engine.core.programs.revoked_kind(ctx, Some(7)).is_some()
+    engine.core.p2p.common.revoked_kind(ctx, Some(7)).is_some()
 }
 
 #[test]
@@ -358,14 +358,14 @@ fn news_of_failures_are_believed_of_members() {
         engine.core.handle_abort(WorldRank(from), &header);
         assert!(!is_revoked(engine, ctx));
     }
-    assert_eq!(engine.core.common.refused, 3);
+    assert_eq!(engine.core.p2p.common.refused, 3);
     engine.core.handle_abort(WorldRank(2), &abort(ctx, 1));
-    let kind = engine.core.programs.revoked_kind(ctx, Some(7));
+    let kind = engine.core.p2p.common.revoked_kind(ctx, Some(7));
     assert!(
         matches!(kind, Some(ErrorKind::PeerFailed { rank: 2, .. })),
         "{kind:?}"
     );
-    assert!(engine.core.programs.revoked_kind(ctx, Some(6)).is_none());
+    assert!(engine.core.p2p.common.revoked_kind(ctx, Some(6)).is_none());
 }
 
 #[test]
@@ -393,7 +393,7 @@ fn news_of_failures_wait_within_bounds_until_the_members_are_known() {
         let believed = nth > 98_975 && group[1] == 1;
         assert_eq!(is_revoked(engine, ctx), believed, "number {nth}");
     }
-    assert_eq!(engine.core.common.refused, 0);
+    assert_eq!(engine.core.p2p.common.refused, 0);
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn what_comes_for_collectives_of_a_dropped_communicator_goes_and_why_it_failed_i
             };
             if early {
                 send(&mut world);
-                assert_eq!(world.engines[1].core.common.peers.stored(), 1);
+                assert_eq!(world.engines[1].core.p2p.common.peers.stored(), 1);
             }
             if fails {
                 world.net.cut(1, 0);
@@ -432,7 +432,7 @@ fn what_comes_for_collectives_of_a_dropped_communicator_goes_and_why_it_failed_i
                 send(&mut world);
             }
             world.run_for(10 * TICK);
-            assert_eq!(world.engines[1].core.common.peers.stored(), 0);
+            assert_eq!(world.engines[1].core.p2p.common.peers.stored(), 0);
             let said = is_revoked(&world.engines[0], ctx);
             assert_eq!(said, fails && !early, "{fails}, {early}");
         }

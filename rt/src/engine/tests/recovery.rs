@@ -93,7 +93,7 @@ fn a_revoked_communicator_keeps_received_messages_and_discards_unexpected_ones()
     world.engines[1].revoke(CTX);
     let (outcome, buf) = world.received(1, &here);
     assert!(outcome.is_ok() && buf == [5; 3]);
-    assert_eq!(world.engines[1].core.common.peers.stored(), 0);
+    assert_eq!(world.engines[1].core.p2p.common.peers.stored(), 0);
     let late = world.recv(1, Some(0), Some(2));
     assert!(is_revoked(&world.received(1, &late).0));
 }
@@ -106,13 +106,13 @@ fn a_send_to_a_revoked_communicator_tells_the_sender_that_it_is_revoked() {
     world.run_for(10 * TICK);
     world.net.heal();
     assert!(
-        !world.engines[0].core.programs.is_void(CTX),
+        !world.engines[0].core.p2p.common.is_void(CTX),
         "the news were lost"
     );
     let _ = world.send(0, 1, 2, vec![6_u8; 3]);
     world.run_for(10 * TICK);
-    assert!(world.engines[0].core.programs.is_void(CTX));
-    assert_eq!(world.engines[1].core.common.peers.stored(), 0);
+    assert!(world.engines[0].core.p2p.common.is_void(CTX));
+    assert_eq!(world.engines[1].core.p2p.common.peers.stored(), 0);
 }
 
 #[test]
@@ -127,14 +127,14 @@ fn news_of_a_communicator_that_is_made_later_are_kept_within_bounds() {
     core.handle_revoke(WorldRank(2), &RevokeHeader::new(10));
     core.join_group(8, &group);
     core.join_group(10, &group);
-    assert!(!core.programs.is_void(8), "rank 1 is not in it");
-    assert!(core.programs.is_void(10));
+    assert!(!core.p2p.common.is_void(8), "rank 1 is not in it");
+    assert!(core.p2p.common.is_void(10));
     core.handle_revoke(WorldRank(1), &RevokeHeader::new(8));
     core.handle_revoke(WorldRank(2), &RevokeHeader::new(9));
-    assert_eq!(core.common.refused, 2);
+    assert_eq!(core.p2p.common.refused, 2);
     core.leave_group(10);
     core.handle_revoke(WorldRank(1), &RevokeHeader::new(10));
-    assert!(core.programs.is_void(10), "others may ask");
+    assert!(core.p2p.common.is_void(10), "others may ask");
 }
 
 #[test]
@@ -143,11 +143,15 @@ fn a_probed_message_that_comes_back_to_a_revoked_communicator_is_gone() {
     let _ = world.send(0, 1, 1, vec![5_u8; 3]);
     world.run_for(10 * TICK);
     let info = super::world::op_info(Some(0), Some(1));
-    let landed = world.engines[1].core.try_probe(&info).expect("it is there");
+    let landed = world.engines[1]
+        .core
+        .p2p
+        .try_probe(&info)
+        .expect("it is there");
     world.engines[1].revoke(CTX);
     world.engines[1].return_probed(&landed);
-    assert_eq!(world.engines[1].core.common.peers.stored(), 0);
-    let found = world.engines[1].core.matching.peek(info.want());
+    assert_eq!(world.engines[1].core.p2p.common.peers.stored(), 0);
+    let found = world.engines[1].core.p2p.matching.peek(info.want());
     assert_eq!(found.map(|found| found.envelope), None::<MessageEnvelope>);
 }
 
@@ -161,7 +165,7 @@ fn a_message_that_a_dropped_receive_gave_back_leaves_nothing_behind() {
             for _ in 0..turns {
                 world.step();
             }
-            world.engines[1].core.drop_recv(recv.op);
+            world.engines[1].core.p2p.drop_recv(recv.op);
             world.engines[1].revoke(CTX);
             world.run_for(20 * TICK);
             let (outcome, buf) = world.sent(0, &send);
@@ -187,12 +191,12 @@ fn a_collectives_message_that_was_given_back_goes_with_the_communicator() {
             ..super::world::op_info(Some(peer), Some(1))
         };
         let receiver = &mut world.engines[1];
-        let recv = receiver.core.common.ops.hold_growing::<u8>(info(0));
+        let recv = receiver.core.p2p.common.ops.hold_growing::<u8>(info(0));
         receiver.post(recv.op);
         let _sent = world.engines[0].send(info(1), vec![3_u8; len]);
         world.run_for(turns * TICK);
         let core = &mut world.engines[1].core;
-        core.drop_recv(recv.op);
+        core.p2p.drop_recv(recv.op);
         [6, 7].into_iter().for_each(|ctx| core.leave_group(ctx));
         world.run_for(20 * TICK);
         let state = world.engines[1].state();
@@ -207,7 +211,7 @@ fn a_world_that_was_revoked_stays_so_for_later_handles() {
     core.revoke_all(CTX);
     core.leave_group(CTX);
     core.join_group(CTX, &RankGroup::First(2));
-    assert!(core.programs.is_void(CTX));
+    assert!(core.p2p.common.is_void(CTX));
 }
 
 #[test]
@@ -366,7 +370,7 @@ fn a_rank_that_drops_its_shrink_is_a_member_that_has_dropped_the_communicator() 
             .in_recovery(|room| room.forget_agreed(AgreementId::new(CTX, there)));
         world.run_for(20 * TICK);
         let made = decided(&mut world, 0, here).expect("both have called");
-        assert!(made.flag && world.engines[1].core.common.has_left(made.number));
+        assert!(made.flag && world.engines[1].core.p2p.common.has_left(made.number));
         world.engines[0].join(made.number, &RankGroup::First(2));
         let call = world.engines[0].agree(made.number, true, 3, Location::caller());
         world.run_for(10 * TICK);

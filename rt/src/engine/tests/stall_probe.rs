@@ -106,7 +106,13 @@ fn pass(world: &mut World, on: usize, tag: u32) {
     call.program = Arc::new(ProgramBuilder::new::<u64>(2, BufferLens::default()).finish());
     let buffers = ProgramBuffers::new([0_u64; 0], [0_u64; 0], &call.program, false);
     let tickets = world.engines[on].run(call, buffers, None);
-    assert!(world.engines[on].core.common.is_done(tickets.buffers.op));
+    assert!(
+        world.engines[on]
+            .core
+            .p2p
+            .common
+            .is_done(tickets.buffers.op)
+    );
 }
 
 /// Lets the rank `on` wait for a plain message of an agreement.
@@ -119,7 +125,7 @@ fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
         ctx: COLLECTIVES,
         ..op_info(Some(from), Some(tag))
     };
-    let ticket = engine.core.common.ops.hold_growing::<u8>(info);
+    let ticket = engine.core.p2p.common.ops.hold_growing::<u8>(info);
     engine.post(ticket.op);
 }
 
@@ -131,7 +137,7 @@ fn agreed(world: &mut World, on: usize, call: u32) -> Poll<Result<AgreeValue, Er
 
 fn ended(world: &mut World, on: usize, tickets: &Tickets) -> Option<ErrorKind> {
     let core = &mut world.engines[on].core;
-    if !core.common.is_done(tickets.buffers.op) {
+    if !core.p2p.common.is_done(tickets.buffers.op) {
         return None;
     }
     let (outcome, ..) = core.take_run(tickets).expect("it is over");
@@ -177,7 +183,7 @@ fn ranks_ask_each_other_also_when_another_one_has_finished() {
     world.run_until(|engines| {
         engines[..2]
             .iter()
-            .all(|engine| engine.core.common.peers.downs() == 1)
+            .all(|engine| engine.core.p2p.common.peers.downs() == 1)
     });
     let both = [(0, 1), (1, 0)].map(|(on, from)| {
         let tickets = begin(&mut world, on, (0, on as u64), from, 2);
@@ -359,7 +365,7 @@ fn an_agreement_goes_on_without_a_rank_that_is_about_to_leave() {
     for promised in [0, 1] {
         let mut world = world(2);
         let kept = begin(&mut world, 0, (3, 1), 1, 2);
-        world.engines[0].core.common.promised = promised;
+        world.engines[0].core.p2p.common.promised = promised;
         world.engines[0].begin_close();
         let round = world.engines[1].agree(CTX, true, 3, Location::caller());
         assert!(world.engines[1].core.ask_in_vain(false));
@@ -413,7 +419,7 @@ fn a_question_about_a_completed_collective_is_answered_however_old_it_is() {
         }
         let late = begin(&mut world, 0, (0, 1), 1, 2);
         // A collective that may still begin in an earlier place may be the one for which rank 0 waits.
-        world.engines[1].core.common.promised = u32::from(passed == 1_000);
+        world.engines[1].core.p2p.common.promised = u32::from(passed == 1_000);
         assert!(world.engines[0].core.ask_in_vain(false));
         world.run_for(10 * TICK);
         match ended(&mut world, 0, &late) {

@@ -112,7 +112,7 @@ pub(super) fn met() -> World {
 
 fn lose(world: &mut World) {
     world.engines[1].release_driver();
-    world.run_until(|engines| engines[0].core.common.peers.downs() == 1);
+    world.run_until(|engines| engines[0].core.p2p.common.peers.downs() == 1);
 }
 
 #[test]
@@ -170,9 +170,9 @@ fn an_answer_to_an_operation_that_was_not_begun_is_none() {
         .core
         .windows()
         .handle_update_reply(WorldRank(1), &updated, PayloadView::from_slice(&[]));
-    assert!(!engine.core.common.is_done(waits.op) && engine.core.common.refused > 0);
+    assert!(!engine.core.p2p.common.is_done(waits.op) && engine.core.p2p.common.refused > 0);
     lose(&mut world);
-    assert!(world.engines[0].core.common.is_done(waits.op));
+    assert!(world.engines[0].core.p2p.common.is_done(waits.op));
 }
 
 #[test]

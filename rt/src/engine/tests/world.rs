@@ -343,6 +343,7 @@ impl World {
         let engine = &mut self.engines[on as usize];
         let ticket = engine
             .core
+            .p2p
             .common
             .ops
             .hold_growing::<u8>(op_info(from, tag));
@@ -351,18 +352,18 @@ impl World {
     }
 
     pub(super) fn is_done<B>(&mut self, on: u32, ticket: &OpTicket<B>) -> bool {
-        self.engines[on as usize].core.common.is_done(ticket.op)
+        self.engines[on as usize].core.p2p.common.is_done(ticket.op)
     }
 
     /// Returns the outcome of a send, and its buffer.
     pub(super) fn sent<B: SendBuf>(&mut self, on: u32, ticket: &OpTicket<B>) -> (OpOutcome, B) {
-        let landed = self.engines[on as usize].core.common.take_send(ticket);
+        let landed = self.engines[on as usize].core.p2p.common.take_send(ticket);
         landed.expect("it is done")
     }
 
     /// Returns the outcome of a receive, and its buffer.
     pub(super) fn received<B: RecvBuf>(&mut self, on: u32, ticket: &OpTicket<B>) -> (OpOutcome, B) {
-        let landed = self.engines[on as usize].core.common.take_recv(ticket);
+        let landed = self.engines[on as usize].core.p2p.common.take_recv(ticket);
         landed.expect("it is done")
     }
 
@@ -372,15 +373,15 @@ impl World {
         on: u32,
         ticket: &OpTicket<B>,
     ) -> (OpOutcome, B) {
-        self.run_until(|engines| engines[on as usize].core.common.is_done(ticket.op));
+        self.run_until(|engines| engines[on as usize].core.p2p.common.is_done(ticket.op));
         self.received(on, ticket)
     }
 }
 
 /// Runs the jobs of programs.
 fn do_jobs(engine: &mut Engine) {
-    while !engine.core.common.jobs.is_empty() {
-        for mut job in std::mem::take(&mut engine.core.common.jobs) {
+    while !engine.core.p2p.common.jobs.is_empty() {
+        for mut job in std::mem::take(&mut engine.core.p2p.common.jobs) {
             job.run();
             engine.complete_job(&mut job);
         }

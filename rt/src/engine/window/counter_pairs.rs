@@ -146,7 +146,7 @@ impl Engine {
             WakeReason::Posted => theirs.posted,
             WakeReason::Completed => theirs.completed,
         };
-        self.core.common.commands.push(OneSidedCommand::Count {
+        self.core.p2p.common.commands.push(OneSidedCommand::Count {
             rank,
             counter,
             by: 0,

@@ -162,10 +162,10 @@ impl Engine {
 
     /// Advances the last fence through its rounds. Call only when none of this rank's operations is in flight.
     fn pass_fence(&mut self, id: WindowId) -> Option<FenceResult> {
-        let Some(group) = self.core.common.members(id.context).cloned() else {
+        let Some(group) = self.core.p2p.common.members(id.context).cloned() else {
             return Some(Ok(()));
         };
-        let me = self.core.common.me;
+        let me = self.core.p2p.common.me;
         loop {
             let fences = self.core.windows.fences(id)?;
             if let Some(failed) = fences.failed {
@@ -187,7 +187,7 @@ impl Engine {
             fences.awaited = awaited;
             let failed = match awaited {
                 None => fences.objection(before),
-                Some(awaited) if self.core.common.ended => {
+                Some(awaited) if self.core.p2p.common.ended => {
                     return Some(Err((awaited, ErrorKind::Closed)));
                 }
                 Some(awaited) => Some(self.core.windows().lost_in(id, &group, awaited)?),

@@ -143,7 +143,7 @@ impl Engine {
         peer_end.lock = WindowLockState::Waiting;
         peer_end.our_lock_request += 1;
         let lock = id.lock(WireKind::Lock, want.numbered(peer_end.our_lock_request));
-        self.core.common.peers.control(rank, &lock);
+        self.core.p2p.common.peers.control(rank, &lock);
         self.flush();
         Ok(())
     }

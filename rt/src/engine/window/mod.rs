@@ -304,10 +304,11 @@ pub(crate) struct WindowRoom<'a> {
 impl EngineCore {
     #[inline]
     pub(crate) fn windows(&mut self) -> WindowRoom<'_> {
-        let Self {
-            windows, common, ..
-        } = self;
-        WindowRoom { windows, common }
+        let Self { windows, p2p, .. } = self;
+        WindowRoom {
+            windows,
+            common: &mut p2p.common,
+        }
     }
 }
 
@@ -328,7 +329,7 @@ impl Engine {
             guards.guard(key, access_guard.keeper());
         }
         let (sig, pieces) = WindowPieces::new(extent);
-        let group = self.core.common.members(id.context).cloned();
+        let group = self.core.p2p.common.members(id.context).cloned();
         let end = WindowEndState {
             group: group.unwrap_or(RankGroup::First(0)),
             sig,

@@ -70,7 +70,7 @@ impl Engine {
         ranges: TargetRanges,
         buf: B,
     ) -> OpTicket<B> {
-        let ticket = self.core.common.ops.hold_put(info, buf);
+        let ticket = self.core.p2p.common.ops.hold_put(info, buf);
         self.start_remote(
             &info,
             StashedOp {
@@ -90,7 +90,7 @@ impl Engine {
         ranges: TargetRanges,
         buf: B,
     ) -> OpTicket<B> {
-        let ticket = self.core.common.ops.hold_get(info, buf);
+        let ticket = self.core.p2p.common.ops.hold_get(info, buf);
         self.start_remote(
             &info,
             StashedOp {

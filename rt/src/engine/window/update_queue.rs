@@ -208,7 +208,7 @@ impl Engine {
         let Some(line) = core.windows.lines.get_mut(&rank) else {
             return FlushResult::All;
         };
-        let peer = core.common.peers.peer_mut(rank);
+        let peer = core.p2p.common.peers.peer_mut(rank);
         while let Some((answer, bytes)) = line.answers.front_mut() {
             if !transmit(
                 &mut **driver,
@@ -224,7 +224,7 @@ impl Engine {
         while line.unanswered < UNANSWERED_MAX
             && let Some(&part) = line.parts.front()
         {
-            let Some(slot) = core.common.ops.get(part.op) else {
+            let Some(slot) = core.p2p.common.ops.get(part.op) else {
                 line.parts.pop_front();
                 continue;
             };

@@ -8,6 +8,7 @@ mod tests;
 use std::{
     collections::{BTreeMap, VecDeque},
     mem,
+    ops::{Deref, DerefMut},
     panic::Location,
 };
 
@@ -37,7 +38,33 @@ const DISPLACED_MASK: u32 = (1 << 16) - 1;
 /// Questions that are kept. A rank gets them from its neighbors and a few other ranks.
 const ASKED_MAX: usize = 64;
 
-pub(super) struct CollectiveRegistry {
+/// The records of collectives. It allocates nothing before the first, so that an idle simulated rank takes little memory.
+#[derive(Default)]
+pub(in crate::engine) struct LazyCollectiveRegistry(Option<Box<CollectiveRegistry>>);
+
+impl Deref for LazyCollectiveRegistry {
+    type Target = CollectiveRegistry;
+
+    #[inline]
+    fn deref(&self) -> &CollectiveRegistry {
+        static NONE: CollectiveRegistry = CollectiveRegistry::new();
+        self.0.as_deref().unwrap_or(&NONE)
+    }
+}
+
+impl DerefMut for LazyCollectiveRegistry {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut CollectiveRegistry {
+        self.0.get_or_insert_with(first_registry)
+    }
+}
+
+#[cold]
+fn first_registry() -> Box<CollectiveRegistry> {
+    Box::new(CollectiveRegistry::new())
+}
+
+pub(in crate::engine) struct CollectiveRegistry {
     /// Collectives in flight, sorted by id. There are few, and new ones are usually last.
     running: Vec<(CollectiveId, RunningCollective)>,
     /// Completed collectives. The id of each gives its place, where it stays until another one replaces it. Empty until the
@@ -280,7 +307,7 @@ impl CollectiveRegistry {
 
     /// Returns true if messages may be stored for this collective.
     #[inline]
-    pub(super) fn may_be_early(&self, id: CollectiveId) -> bool {
+    pub(in crate::engine) fn may_be_early(&self, id: CollectiveId) -> bool {
         self.any_early() && self.early.binary_search_by_key(&id, |(id, _)| *id).is_ok()
     }
 

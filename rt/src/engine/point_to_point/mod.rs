@@ -1,0 +1,70 @@
+//! Messages from one rank to another: sends and receives, how they match, and how the bytes travel.
+//!
+//! This is the ground floor of the engine. Collectives, windows and recovery stand on it, and it knows none of them. So its state
+//! holds what all parts share ([`EngineCommons`]), and windows and recovery borrow only that: they cannot touch matching.
+
+mod order;
+mod peer_down;
+mod refuse;
+mod unexpected;
+
+use std::collections::BTreeSet;
+
+use ripstop_fabric::driver::Driver;
+
+use super::{
+    EngineCommons, EngineSetup, message::MessageStore, out_of_order_fetch::ParkedMessage,
+    own_messages::OwnMessages, split_rendezvous::SplitTable, unreceived::UnreceivedMessages,
+};
+use crate::{
+    group::WorldRank,
+    proto::{header_quota::FetchTracker, matching::Matching, wire::OpId},
+};
+
+/// The messages of one rank in flight, stored and expected.
+pub(crate) struct PointToPoint {
+    pub(crate) common: EngineCommons,
+    pub(super) matching: Matching<OpId, u32>,
+    pub(super) messages: MessageStore,
+    /// Least length in bytes of a receive buffer that is lent to the driver. `None` if its adapter does not match tags.
+    pub(super) hw_matching_min: Option<usize>,
+    pub(super) splits: SplitTable,
+    /// True if both ends move a long message together, while messages go in one direction only.
+    pub(super) may_split_long: bool,
+    /// Tracks which senders to ask for messages that have not arrived.
+    pub(super) fetches: FetchTracker,
+    /// A message fetched for a probe, not for a receive.
+    pub(super) parked: Option<Box<ParkedMessage>>,
+    pub(super) own: OwnMessages,
+    /// Failed members not yet reported to any wildcard receive, as pairs of context and rank.
+    #[expect(
+        clippy::box_collection,
+        reason = "most ranks never have one, and an idle simulated rank must take little memory"
+    )]
+    pub(super) unreported_failures: Option<Box<BTreeSet<(u32, WorldRank)>>>,
+    pub(super) unreceived: Option<Box<UnreceivedMessages>>,
+}
+
+impl PointToPoint {
+    pub(super) fn new(driver: &mut dyn Driver, setup: EngineSetup) -> Self {
+        let by_processor = driver.caps_to(setup.rank).by_processor;
+        let hw_matching_min = driver.tag_matching().map(|tags| tags.shortest_body());
+        let caps = driver.caps();
+        let is_direct = by_processor && caps.reliable && caps.ordered;
+        let own = OwnMessages::new(setup.rank, is_direct);
+        let may_split_long = setup.may_split_long;
+        Self {
+            common: EngineCommons::new(driver, setup),
+            matching: Matching::new(),
+            messages: MessageStore::new(),
+            hw_matching_min,
+            splits: SplitTable::default(),
+            may_split_long,
+            fetches: FetchTracker::default(),
+            parked: None,
+            own,
+            unreported_failures: None,
+            unreceived: None,
+        }
+    }
+}

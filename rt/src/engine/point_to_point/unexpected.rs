@@ -1,0 +1,84 @@
+//! Messages that arrive before a receive takes them.
+
+use super::PointToPoint;
+use crate::{
+    engine::message::{MessageBody, StoredMessage},
+    error::ErrorKind,
+    group::WorldRank,
+    proto::{
+        collective_id::CollectiveId,
+        matching::{ArrivalNumber, MessageEnvelope, RecvPattern, UnexpectedHandle},
+        wire::OpId,
+    },
+};
+
+impl PointToPoint {
+    /// Stores an unexpected message if its sender has credits for it. Returns true if it is stored.
+    pub(in crate::engine) fn store_unexpected(
+        &mut self,
+        envelope: MessageEnvelope,
+        sig: u64,
+        content: &MessageBody<'_>,
+        place: UnexpectedHandle,
+    ) -> bool {
+        if !self.charge(envelope.source, content) {
+            self.matching.withdraw(place);
+            self.drop_over_quota(envelope.source, content);
+            return false;
+        }
+        let body = self.messages.keep(content);
+        self.messages.store(StoredMessage {
+            envelope,
+            sig,
+            body,
+            place: Some(place),
+            withdrawn: false,
+            charged: true,
+        });
+        true
+    }
+
+    /// Fails a receive that cannot take the message it matched. The message goes to the next matching receive, or is stored.
+    #[cold]
+    pub(in crate::engine) fn fail_recv_and_requeue(
+        &mut self,
+        recv: OpId,
+        kind: ErrorKind,
+        envelope: MessageEnvelope,
+        arrival: ArrivalNumber,
+        sig: u64,
+        content: &MessageBody<'_>,
+    ) {
+        self.common.complete_op(recv, Err(kind));
+        if !self.charge(envelope.source, content) {
+            return self.drop_over_quota(envelope.source, content);
+        }
+        let message = StoredMessage {
+            envelope,
+            sig,
+            body: self.messages.keep(content),
+            place: None,
+            withdrawn: false,
+            charged: true,
+        };
+        self.put_back(message, arrival);
+    }
+
+    /// Returns true if a receive is posted.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.matching.is_receiving()
+    }
+
+    /// Returns the sender of a message for this collective that was not received, if there is one.
+    pub(in crate::engine) fn left_over(&mut self, id: CollectiveId) -> Option<WorldRank> {
+        if !self.common.calls.may_be_early(id) {
+            return None;
+        }
+        let any = RecvPattern {
+            ctx: id.context,
+            source: None,
+            tag: Some(id.sequence),
+        };
+        self.matching.peek(any).map(|found| found.envelope.source)
+    }
+}
