@@ -63,9 +63,19 @@ impl EngineCore {
 
     /// Returns the messages and the accesses to windows in flight.
     fn message_waits(&mut self) -> Vec<PublishedWait> {
-        let in_flight = self.p2p.common.ops.select(|slot| {
-            !slot.in_program && kind_of(&slot.state, slot.info.probe, slot.info.ctx).is_some()
-        });
+        // There may be hundreds of thousands. Those that futures wait for are the most telling ones.
+        let mut room = WAITS_MAX + 1;
+        let mut in_flight = Vec::new();
+        for is_awaited in [true, false] {
+            in_flight.extend(self.p2p.common.ops.select(|slot| {
+                let is_one = room > 0
+                    && slot.waker.is_some() == is_awaited
+                    && !slot.in_program
+                    && kind_of(&slot.state, slot.info.probe, slot.info.ctx).is_some();
+                room -= usize::from(is_one);
+                is_one
+            }));
+        }
         let mut waits = Vec::new();
         for op in in_flight {
             let slot = self.p2p.common.ops.live(op);
@@ -177,6 +187,9 @@ impl EngineCore {
                 continue;
             }
             let key = (envelope.ctx, envelope.source, envelope.tag, message.sig);
+            if kinds.len() > STORED_MAX && !kinds.contains_key(&key) {
+                continue;
+            }
             let bytes = message.body.as_message_body().bytes();
             let group = kinds.entry(key).or_insert_with(|| StoredGroup {
                 source: envelope.source.0,
@@ -190,7 +203,7 @@ impl EngineCore {
             group.count += 1;
             group.bytes += bytes;
         }
-        kinds.into_values().take(STORED_MAX + 1).collect()
+        kinds.into_values().collect()
     }
 }
 
