@@ -256,13 +256,13 @@ impl LazyWindowTable {
 impl WindowRoom<'_> {
     /// Creates the counters at the first fence, and sends their keys to the ranks that will add to them.
     fn make_gates(&mut self, driver: &mut dyn Driver, id: WindowId) {
-        let Some(group) = self.common.members(id.context).cloned() else {
-            return;
-        };
         let me = self.common.me;
         let WindowTable { ends, pool, .. } = &mut **self.windows;
         let end = ends.get_mut(&id).filter(|end| end.fences.is_none());
         let Some(end) = end else {
+            return;
+        };
+        let Some(group) = self.common.members(id.context).cloned() else {
             return;
         };
         let mut rounds = Vec::new();

@@ -183,8 +183,8 @@ impl WindowRoom<'_> {
     pub(crate) fn set_fence_epoch(&mut self, id: WindowId, open: bool) {
         if let Some(end) = self.windows.ends.get_mut(&id) {
             end.in_fence_epoch = open;
+            end.access_guard.set_open(open);
         }
-        self.open_to_all(id, open);
     }
 
     /// Returns the neighbor's entry if the rank belongs to the window's communicator. Other ranks get none, so they take no
