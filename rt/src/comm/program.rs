@@ -116,7 +116,7 @@ impl ReservationGuard {
 impl Drop for ReservationGuard {
     fn drop(&mut self) {
         let shared = self.0.shared();
-        shared.with(|engine| engine.core.p2p.common.promised -= 1);
+        shared.with(|engine| engine.core.end_promise());
     }
 }
 

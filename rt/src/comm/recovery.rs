@@ -188,7 +188,7 @@ impl Future for AgreementCall {
 impl Drop for AgreementCall {
     fn drop(&mut self) {
         let (id, shared) = (self.id(), self.comm.shared());
-        shared.with(|engine| engine.core.in_recovery(|room| room.forget_agreed(id)));
+        shared.with(|engine| engine.core.in_recovery(|part| part.forget_agreed(id)));
     }
 }
 

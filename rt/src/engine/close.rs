@@ -170,8 +170,14 @@ impl EngineCore {
     /// Announces a collective that has its place in the order and begins later. Returns true if the close of the runtime will
     /// wait for it, and false if the runtime is already closing.
     pub(crate) fn promise(&mut self) -> bool {
-        let may = !(self.p2p.common.closing || self.p2p.common.leaving);
-        self.p2p.common.promised += u32::from(may);
+        let common = &mut self.p2p.common;
+        let may = !(common.closing || common.leaving) && common.promised < u32::MAX;
+        common.promised += u32::from(may);
         may
+    }
+
+    /// Ends a promise: the collective has begun, or never will.
+    pub(crate) fn end_promise(&mut self) {
+        self.p2p.common.promised -= 1;
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct EngineCommons {
     pub(super) timers: Timers,
     /// What is known of the collectives on each communicator, also for the messages that belong to them.
     pub(super) calls: LazyCollectiveRegistry,
-    /// Notifications to programs, in order.
+    /// Notifications to programs. The newest is handled first.
     pub(super) program_events: Vec<ProgramEvent>,
     /// True if the driver does not detect failed peers, so that the engine pings the peers it waits for.
     pub(super) watches: bool,

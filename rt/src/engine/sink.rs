@@ -279,7 +279,7 @@ impl EngineCore {
             }
             WireKind::LastCalls => read(header).map(|header| self.handle_last_calls(rank, &header)),
             WireKind::Agree => {
-                read(header).map(|header| self.in_recovery(|room| room.handle_agree(rank, &header)))
+                read(header).map(|header| self.in_recovery(|part| part.handle_agree(rank, &header)))
             }
             WireKind::Credit | WireKind::Ack | WireKind::Nack => Some(()),
             WireKind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),

@@ -205,7 +205,7 @@ impl EngineCore {
     ) {
         let id = header.collective_id();
         if id.context.is_multiple_of(2) {
-            return self.in_recovery(|room| room.handle_ask_agreed(rank, header));
+            return self.in_recovery(|part| part.handle_ask_agreed(rank, header));
         }
         let calls = &self.p2p.common.calls;
         if calls.revoked_kind(id).is_some() {
@@ -285,7 +285,7 @@ impl EngineCore {
         header: &ProgramHeader,
     ) {
         if header.ctx.is_multiple_of(2) {
-            self.in_recovery(|room| room.handle_over_agreed(rank, header));
+            self.in_recovery(|part| part.handle_over_agreed(rank, header));
         } else if self.programs.has_slot_waiters() {
             self.programs
                 .deferred_events

@@ -5,13 +5,14 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    mem,
     panic::Location,
     sync::Arc,
     task::{Poll, Waker},
 };
 
 use super::{
-    Engine, LazyRecovery, RecoveryRoom,
+    Engine, LazyRecovery, RecoveryPart,
     agree_calls::{AgreeCalls, CommCreation},
     agree_headers::{headers, read},
 };
@@ -54,6 +55,8 @@ pub(super) struct CommAgreements {
     left: VecDeque<u32>,
     /// Headers for communicators that this rank is not in yet, by sender.
     early: BTreeMap<WorldRank, VecDeque<wire::AgreeHeader>>,
+    /// Communicators that were created although no future of this rank waits for them.
+    unwanted: Vec<(u32, RankGroup)>,
 }
 
 /// The agreements of one communicator.
@@ -134,7 +137,7 @@ impl Engine {
         };
         let call = self
             .core
-            .in_recovery(|room| room.agree(ctx, value, None, at));
+            .in_recovery(|part| part.agree(ctx, value, None, at));
         self.flush();
         call
     }
@@ -149,13 +152,13 @@ impl Engine {
         let (making, value) = CommCreation::new(contexts);
         let call = self
             .core
-            .in_recovery(|room| room.agree(ctx, value, Some(making), at));
+            .in_recovery(|part| part.agree(ctx, value, Some(making), at));
         self.flush();
         call
     }
 }
 
-impl RecoveryRoom<'_> {
+impl RecoveryPart<'_> {
     fn agree(
         &mut self,
         ctx: u32,
@@ -201,28 +204,40 @@ impl RecoveryRoom<'_> {
         let agreement = self.recovery.agreement(id.context);
         let waker = agreement.and_then(|agreement| agreement.calls.leave(id.call));
         self.common.wakers.extend(waker);
+        self.note_unwanted(id.context);
     }
 }
 
-impl RecoveryRoom<'_> {
+impl RecoveryPart<'_> {
     /// Returns the communicators that were created although no future of this rank waits for them: their contexts and members.
     pub(super) fn take_unwanted(&mut self) -> Vec<(u32, RankGroup)> {
+        let state = self.recovery.get_mut();
+        state.map_or_else(Vec::new, |state| mem::take(&mut state.agreements.unwanted))
+    }
+
+    /// Notes the communicators that this agreement created and no future of this rank waits for.
+    fn note_unwanted(&mut self, ctx: u32) {
         let me = self.common.me;
-        let mut unwanted = Vec::new();
-        for (_, agreement) in self.recovery.agreements() {
-            for AgreeValue { down, number, .. } in agreement.calls.take_unwanted() {
-                let made = survivors(&agreement.group, &down);
-                if made.contains(me) {
-                    unwanted.push((number, made)); // otherwise the others continue without this rank
-                }
+        let Some(state) = self.recovery.get_mut() else {
+            return;
+        };
+        let CommAgreements {
+            by_ctx, unwanted, ..
+        } = &mut state.agreements;
+        let Some(agreement) = by_ctx.get_mut(&ctx) else {
+            return;
+        };
+        for AgreeValue { down, number, .. } in agreement.calls.take_unwanted() {
+            let made = survivors(&agreement.group, &down);
+            if made.contains(me) {
+                unwanted.push((number, made)); // otherwise the others continue without this rank
             }
         }
-        unwanted
     }
 }
 
 /// Handlers of what peers and the driver report.
-impl RecoveryRoom<'_> {
+impl RecoveryPart<'_> {
     pub(in crate::engine) fn handle_agree(&mut self, rank: WorldRank, header: &wire::AgreeHeader) {
         let ctx = header.ctx;
         let makes_sense = if !ctx.is_multiple_of(2) {
@@ -382,6 +397,7 @@ impl RecoveryRoom<'_> {
             }
         }
         common.awaited_peers_changed |= machine.is_under_way(); // the agreement may wait for other ranks than before
+        self.note_unwanted(ctx);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::task::{Poll, Waker};
 
-use super::{LazyRecovery, RecoveryRoom, remember};
+use super::{LazyRecovery, RecoveryPart, remember};
 use crate::group::{CommRank, RankGroup, WorldRank};
 
 /// Position of one stream.
@@ -29,7 +29,7 @@ impl LazyRecovery {
     }
 }
 
-impl RecoveryRoom<'_> {
+impl RecoveryPart<'_> {
     pub(crate) fn follow_failures(&mut self, ctx: u32) -> FailureCursor {
         let state = self.recovery.state();
         state.followings = state.followings.wrapping_add(1);

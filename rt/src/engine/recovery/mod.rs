@@ -75,12 +75,12 @@ impl Engine {
 }
 
 /// Recovery from failures, with all that it uses of the rest of the engine.
-pub(crate) struct RecoveryRoom<'a> {
+pub(crate) struct RecoveryPart<'a> {
     recovery: &'a mut LazyRecovery,
     common: &'a mut EngineCommons,
 }
 
-impl RecoveryRoom<'_> {
+impl RecoveryPart<'_> {
     /// Wakes the futures that wait for other ranks, because this runtime is closing.
     pub(super) fn end_recovery(&mut self) {
         let Some(state) = self.recovery.get_mut() else {
@@ -94,9 +94,9 @@ impl RecoveryRoom<'_> {
 }
 
 impl EngineCore {
-    pub(crate) fn recovery(&mut self) -> RecoveryRoom<'_> {
+    pub(crate) fn recovery(&mut self) -> RecoveryPart<'_> {
         let Self { recovery, p2p, .. } = self;
-        RecoveryRoom {
+        RecoveryPart {
             recovery,
             common: &mut p2p.common,
         }
@@ -104,7 +104,7 @@ impl EngineCore {
 
     /// Makes a call that may decide agreements. Then leaves the communicators that were created without a future waiting here, as
     /// if the last handle had been dropped. So peers get the usual answers.
-    pub(crate) fn in_recovery<T>(&mut self, call: impl FnOnce(&mut RecoveryRoom<'_>) -> T) -> T {
+    pub(crate) fn in_recovery<T>(&mut self, call: impl FnOnce(&mut RecoveryPart<'_>) -> T) -> T {
         let result = call(&mut self.recovery());
         for (number, made) in self.recovery().take_unwanted() {
             let both = [number, number + 1];
@@ -120,14 +120,14 @@ impl EngineCore {
             self.recovery().note_failure(rank);
         }
         self.spread_around(rank);
-        self.in_recovery(|room| room.agree_without(rank));
+        self.in_recovery(|part| part.agree_without(rank));
     }
 
     /// Enters a communicator, and handles the reports that came early.
     pub(super) fn enter(&mut self, ctx: u32, group: &RankGroup) {
         if self.recovery.get().is_some() {
             self.enter_revoked(ctx, group);
-            self.in_recovery(|room| room.enter_agreements(ctx));
+            self.in_recovery(|part| part.enter_agreements(ctx));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
     mem,
 };
 
-use super::{Engine, EngineCore, RecoveryRoom};
+use super::{Engine, EngineCore, RecoveryPart};
 use crate::{
     error::ErrorKind,
     group::{RankGroup, WorldRank},
@@ -38,7 +38,7 @@ impl Engine {
     }
 }
 
-impl RecoveryRoom<'_> {
+impl RecoveryPart<'_> {
     /// Keeps a report about a communicator that this rank is not in yet. It counts only if its sender turns out to be a member.
     pub(in crate::engine) fn keep_early_revocation(
         &mut self,

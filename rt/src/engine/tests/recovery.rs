@@ -367,7 +367,7 @@ fn a_rank_that_drops_its_shrink_is_a_member_that_has_dropped_the_communicator() 
         world.run_for(turns * TICK);
         world.engines[1]
             .core
-            .in_recovery(|room| room.forget_agreed(AgreementId::new(CTX, there)));
+            .in_recovery(|part| part.forget_agreed(AgreementId::new(CTX, there)));
         world.run_for(20 * TICK);
         let made = decided(&mut world, 0, here).expect("both have called");
         assert!(made.flag && world.engines[1].core.p2p.common.has_left(made.number));

@@ -15,7 +15,7 @@ use ripstop_fabric::{
 };
 
 use super::{
-    Engine, OneSidedCommand, WindowId, WindowRoom, WindowTable, epoch_counters::MappedCounterPair,
+    Engine, OneSidedCommand, WindowId, WindowPart, WindowTable, epoch_counters::MappedCounterPair,
 };
 use crate::{
     group::WorldRank,
@@ -189,7 +189,7 @@ impl CounterWatches {
     }
 }
 
-impl WindowRoom<'_> {
+impl WindowPart<'_> {
     /// Cancels all watches of this window, because no future waits at this end any more.
     pub(super) fn unwatch(&mut self, driver: &mut dyn Driver, id: WindowId) {
         let watching = &mut self.windows.watching;
@@ -372,7 +372,7 @@ fn add_one(
     wanted.push(OneSidedCommand::Count { rank, counter, by });
 }
 
-impl WindowRoom<'_> {
+impl WindowPart<'_> {
     /// Returns true if additions to counters of this rank still wait for the driver. Its counters are not mapped until then,
     /// because the addition of a thread that meets one of the driver's could be lost.
     fn has_to_count(&self, rank: WorldRank) -> bool {

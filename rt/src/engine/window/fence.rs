@@ -18,7 +18,7 @@ use ripstop_fabric::{
 };
 
 use super::{
-    Engine, LazyWindowTable, WindowId, WindowRoom, WindowTable,
+    Engine, LazyWindowTable, WindowId, WindowPart, WindowTable,
     counter_pairs::{PeerCounter, WatchedCounter},
     fence_word::{COME, FenceFailure, FenceWord, GAVE_UP},
 };
@@ -186,37 +186,32 @@ impl Engine {
             let fences = self.core.windows.fences(id)?;
             fences.awaited = awaited;
             let failed = match awaited {
-                None => fences.objection(before),
+                None => match fences.objection(before) {
+                    None => {
+                        fences.round += 1;
+                        continue;
+                    }
+                    Some(failed) => failed,
+                },
                 Some(awaited) if self.core.p2p.common.ended => {
                     return Some(Err((awaited, ErrorKind::Closed)));
                 }
-                Some(awaited) => Some(self.core.windows().lost_in(id, &group, awaited)?),
+                Some(awaited) => self.core.windows().lost_in(id, &group, awaited)?,
             };
-            match failed {
-                None => self.core.windows.fences(id)?.round += 1,
-                Some(failed) => self.core.windows().fail_fences(id, failed),
-            }
+            self.core.windows().fail_fences(id, failed);
         }
     }
 
     /// Adds to the counter of the rank after this one in this round, once for each fence. Returns true if that was done.
     fn say_gate(&mut self, id: WindowId, after: WorldRank) -> bool {
-        if self
-            .core
-            .windows
-            .fences(id)
-            .is_none_or(|fences| fences.has_said())
-        {
+        let fences = self.core.windows.fences(id);
+        let Some(fences) = fences.filter(|fences| !fences.has_said()) else {
             return true;
-        }
+        };
+        let round = fences.round;
         self.core
             .windows()
             .reach_counters(&mut *self.driver, id, after);
-        let round = self
-            .core
-            .windows
-            .fences(id)
-            .map_or(0, |fences| fences.round);
         let said = self.core.windows().say_in(id, round, after);
         self.flush();
         said
@@ -253,7 +248,7 @@ impl LazyWindowTable {
     }
 }
 
-impl WindowRoom<'_> {
+impl WindowPart<'_> {
     /// Creates the counters at the first fence, and sends their keys to the ranks that will add to them.
     fn make_gates(&mut self, driver: &mut dyn Driver, id: WindowId) {
         let me = self.common.me;

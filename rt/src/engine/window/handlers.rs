@@ -6,7 +6,7 @@ use ripstop_fabric::driver::{DownCause, PayloadView};
 
 use super::{
     OneSidedCommand, PeerEndMemory, PeerEndState, WindowEndState, WindowFences, WindowId,
-    WindowRoom,
+    WindowPart,
 };
 use crate::{
     engine::send::down_kind,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Handlers of messages from other ranks.
-impl WindowRoom<'_> {
+impl WindowPart<'_> {
     /// Handles a message about a window. Returns `None` if it is not understood.
     pub(in crate::engine) fn handle_window_kind(
         &mut self,

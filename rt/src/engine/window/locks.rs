@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Engine, PeerEndState, WindowId, WindowRoom};
+use super::{Engine, PeerEndState, WindowId, WindowPart};
 use crate::{
     engine::send::down_kind,
     error::ErrorKind,
@@ -167,7 +167,7 @@ impl Engine {
     }
 }
 
-impl WindowRoom<'_> {
+impl WindowPart<'_> {
     /// Returns `Ok` once the requested lock is held, and `None` while it is not.
     pub(crate) fn has_lock(
         &mut self,

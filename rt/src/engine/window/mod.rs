@@ -296,16 +296,16 @@ impl DerefMut for LazyWindowTable {
 }
 
 /// The windows of a runtime, with all that they use of the rest of the engine.
-pub(crate) struct WindowRoom<'a> {
+pub(crate) struct WindowPart<'a> {
     windows: &'a mut LazyWindowTable,
     common: &'a mut EngineCommons,
 }
 
 impl EngineCore {
     #[inline]
-    pub(crate) fn windows(&mut self) -> WindowRoom<'_> {
+    pub(crate) fn windows(&mut self) -> WindowPart<'_> {
         let Self { windows, p2p, .. } = self;
-        WindowRoom {
+        WindowPart {
             windows,
             common: &mut p2p.common,
         }
@@ -500,7 +500,7 @@ impl WindowId {
     }
 }
 
-impl WindowRoom<'_> {
+impl WindowPart<'_> {
     /// Begins an access to each of `targets` once all of them have posted. Returns `None` until then.
     pub(crate) fn start_window(
         &mut self,

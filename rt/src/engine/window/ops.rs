@@ -7,7 +7,7 @@
 use ripstop_fabric::driver::{CommandFailure, DownCause};
 
 use super::{
-    Engine, WindowId, WindowRoom,
+    Engine, WindowId, WindowPart,
     number::{Combine, NumberType},
     update_queue::UpdateFragment,
 };
@@ -108,7 +108,7 @@ impl Engine {
     }
 }
 
-impl WindowRoom<'_> {
+impl WindowPart<'_> {
     fn begin_remote(&mut self, info: &OpInfo, stashed: StashedOp) {
         let (id, rank) = (window_of(info), info.peer.unwrap_or(WorldRank(0)));
         let down = self.common.peers.down(rank);

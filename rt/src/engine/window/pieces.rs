@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ripstop_fabric::memory::MemoryRegion;
 
-use super::{WindowId, WindowRoom};
+use super::{WindowId, WindowPart};
 use crate::buffer::TypeSig;
 
 /// Memory that this rank has put behind a window.
@@ -63,7 +63,7 @@ impl WindowPieces {
     }
 }
 
-impl WindowRoom<'_> {
+impl WindowPart<'_> {
     /// Attaches memory to a window that grows, or detaches the piece at `at`.
     pub(crate) fn set_piece(&mut self, id: WindowId, at: u64, memory: Option<WindowMemory>) {
         let Some(end) = self.windows.ends.get_mut(&id) else {

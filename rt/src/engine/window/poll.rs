@@ -5,7 +5,7 @@ use std::task::Waker;
 use ripstop_fabric::driver::DownCause;
 
 use super::{
-    Engine, WindowId, WindowRoom, WindowTable, WindowWaiterSlot, counter_pairs::WatchedCounter,
+    Engine, WindowId, WindowPart, WindowTable, WindowWaiterSlot, counter_pairs::WatchedCounter,
 };
 use crate::{buffer::TypeSig, engine::send::down_kind, error::ErrorKind, group::WorldRank};
 
@@ -46,7 +46,7 @@ impl Engine {
 }
 
 /// Queries of futures. `None` means that the future must wait.
-impl WindowRoom<'_> {
+impl WindowPart<'_> {
     /// Returns how this access to a target ended, or `None` while it is in progress.
     pub(crate) fn has_ended(
         &mut self,

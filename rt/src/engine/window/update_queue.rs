@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ripstop_fabric::driver::PayloadView;
 
 use super::{
-    Engine, WindowId, WindowRoom,
+    Engine, WindowId, WindowPart,
     number::{Combine, NumberType},
     ops::WindowOpKind,
     pieces::GROWING,
@@ -43,7 +43,7 @@ pub(super) struct UpdateQueue {
 /// Most updates in flight to one target. A target that has no room to send must store that number of answers.
 const UNANSWERED_MAX: usize = 64;
 
-impl WindowRoom<'_> {
+impl WindowPart<'_> {
     pub(super) fn queue_part(&mut self, rank: WorldRank, part: UpdateFragment) {
         self.windows
             .lines
@@ -177,7 +177,7 @@ impl WindowRoom<'_> {
     }
 }
 
-impl WindowRoom<'_> {
+impl WindowPart<'_> {
     /// Returns the reason why a target refused an update. The range was checked here first, unless the target's memory is
     /// attached and detached.
     fn refusal(&mut self, id: WindowId, rank: WorldRank) -> ErrorKind {
